@@ -1,0 +1,359 @@
+"""The TTIR dialect's one sharding operation, `mesh_shard`: attributes, verifier, result type, transformation rules.
+
+Attribute names and spellings are those of tt-mlir (`TTIROps.td`, `TTCoreOpsEnums.td`). The operation has no execution
+rule; `passes/ttir_to_ttnn.py` lowers it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import Any, NamedTuple, TypeVar
+
+import jax
+import jax.numpy as jnp
+from jax.interpreters import batching
+from jax.sharding import PartitionSpec
+from jax.typing import ArrayLike
+
+from jaxmesh import jaxprs
+from jaxmesh.configs import integers
+from jaxmesh.errors import (
+    ArgumentTypeError,
+    ReplicationError,
+    UnsupportedShardTypeError,
+    VerifyError,
+)
+from jaxmesh.sharding import ShardAttributes, attributes_from_spec, check_divisible, counts_per_dim
+
+Shape = tuple[int, ...]
+
+
+class ShardType(Enum):
+    """How a `mesh_shard` splits; `.value` is the dialect's spelling."""
+
+    REPLICATE = "replicate"
+    DEVICES = "devices"
+    MAXIMAL = "maximal"
+    IDENTITY = "identity"
+
+
+class ShardDirection(Enum):
+    """Which way a `mesh_shard` goes; `.value` is the dialect's spelling."""
+
+    FULL_TO_SHARD = "full_to_shard"
+    SHARD_TO_FULL = "shard_to_full"
+
+    @property
+    def opposite(self) -> ShardDirection:
+        splits = self is ShardDirection.FULL_TO_SHARD
+        return ShardDirection.SHARD_TO_FULL if splits else ShardDirection.FULL_TO_SHARD
+
+
+_E = TypeVar("_E", bound=Enum)
+
+
+def _member(kind: type[_E], value: _E | str) -> _E:
+    try:
+        return kind(value)
+    except ValueError:
+        allowed = ", ".join(repr(m.value) for m in kind)
+        raise ArgumentTypeError(f"{value!r} is no {kind.__name__}; allowed: {allowed}.") from None
+
+
+class MeshShardAttributes(NamedTuple):
+    """The attributes of one `mesh_shard`."""
+
+    shard_type: ShardType
+    shard_direction: ShardDirection
+    shard_shape: Shape
+    shard_dims: Shape
+
+    def dims_on(self, mesh_rank: int) -> Shape:
+        """`shard_dims` per mesh axis, with the replicate form written out."""
+        return self.shard_dims if self.shard_type is ShardType.DEVICES else (-1,) * mesh_rank
+
+
+def verify(attrs: MeshShardAttributes, shape: Shape, mesh: Mapping[str, int]) -> Shape:
+    """Checks a `mesh_shard` of a tensor of `shape` over `mesh` (axis name to size) and gives the result shape.
+
+    Stricter than upstream's verifier, which rejects `maximal` alone.
+
+    Raises:
+      VerifyError: a rule is broken; the message holds the rule and both offending values.
+      UnsupportedShardTypeError: the shard type is `maximal`.
+
+    >>> replicate = MeshShardAttributes(ShardType.REPLICATE, ShardDirection.FULL_TO_SHARD, (1,), (-1,))
+    >>> verify(replicate, (16, 4), {"y": 2, "x": 4})
+    (16, 4)
+    """
+    match attrs.shard_type:
+        case ShardType.MAXIMAL:
+            raise UnsupportedShardTypeError(
+                "mesh_shard: shard_type 'maximal' (one device holds all) has no TTNN form; use 'replicate', or 'devices' "
+                f"with shard_dims that name a tensor dim per mesh axis. Got shard_dims {list(attrs.shard_dims)} on the "
+                f"mesh {_show(mesh)}."
+            )
+        case ShardType.IDENTITY:
+            return shape
+        case ShardType.REPLICATE:
+            _verify_replicate(attrs, len(shape), mesh)
+            return shape
+        case ShardType.DEVICES:
+            _verify_devices(attrs, len(shape), mesh)
+    if attrs.shard_direction is ShardDirection.FULL_TO_SHARD:
+        return check_divisible(shape, attrs.shard_dims, mesh, "mesh_shard full_to_shard")
+    counts = counts_per_dim(attrs.shard_dims, tuple(mesh.values()), len(shape))
+    return tuple(n * c for n, c in zip(shape, counts, strict=True))
+
+
+def _show(mesh: Mapping[str, int]) -> str:
+    return ", ".join(f"{name}={size}" for name, size in mesh.items())
+
+
+def _verify_replicate(attrs: MeshShardAttributes, rank: int, mesh: Mapping[str, int]) -> None:
+    shape, dims = attrs.shard_shape, attrs.shard_dims
+    if len(shape) not in (1, rank) or any(n != 1 for n in shape):
+        raise VerifyError(
+            f"mesh_shard: shard_type 'replicate' is written shard_shape = [1] (or {rank} ones for this tensor of rank "
+            f"{rank}), got {list(shape)}."
+        )
+    if len(dims) not in (1, len(mesh)) or any(d != -1 for d in dims):
+        raise VerifyError(
+            f"mesh_shard: shard_type 'replicate' is written shard_dims = [-1] (or one -1 per axis of the mesh "
+            f"{_show(mesh)}), got {list(dims)}."
+        )
+
+
+def _verify_devices(attrs: MeshShardAttributes, rank: int, mesh: Mapping[str, int]) -> None:
+    shape, dims = attrs.shard_shape, attrs.shard_dims
+    if len(dims) != len(mesh):
+        raise VerifyError(
+            f"mesh_shard: shard_dims has one entry per mesh axis, but {list(dims)} has {len(dims)} entries and the mesh "
+            f"{_show(mesh)} has {len(mesh)} axes; write -1 for an axis that splits nothing."
+        )
+    if len(shape) != rank:
+        raise VerifyError(
+            f"mesh_shard: shard_shape has one entry per tensor dim, but {list(shape)} has {len(shape)} entries and the "
+            f"tensor has rank {rank}."
+        )
+    for (name, size), dim in zip(mesh.items(), dims, strict=True):
+        if not -1 <= dim < rank:
+            raise VerifyError(
+                f"mesh_shard: shard_dims {list(dims)} names dim {dim} for mesh axis {name!r} of size {size}, but the "
+                f"tensor has rank {rank}; allowed are -1 (no dim) to {rank - 1}."
+            )
+    wanted = counts_per_dim(dims, tuple(mesh.values()), rank)
+    if shape != wanted:
+        raise VerifyError(
+            f"mesh_shard: shard_shape {list(shape)} disagrees with shard_dims {list(dims)} on the mesh {_show(mesh)}, "
+            f"which split the dims into {list(wanted)} pieces; write shard_shape = {list(wanted)}."
+        )
+
+
+# --- the primitive ---------------------------------------------------------------------------------------------------
+
+mesh_shard_p = jaxprs.unlowered_primitive("mesh_shard")
+
+
+def _abstract_eval(
+    x: Any,
+    *,
+    shard_type: ShardType,
+    shard_direction: ShardDirection,
+    shard_shape: Shape,
+    shard_dims: Shape,
+    assume_replicated: bool = False,
+) -> Any:
+    mesh = jaxprs.program_mesh("mesh_shard")
+    attrs = MeshShardAttributes(shard_type, shard_direction, shard_shape, shard_dims)
+    shape = verify(attrs, x.shape, mesh)
+    if shard_type is ShardType.IDENTITY:
+        return x
+    varying = {a for a in jaxprs.varying_axes(x) if mesh[a] > 1}
+    split = {a for a, d in zip(mesh, attrs.dims_on(len(mesh)), strict=True) if d >= 0 and mesh[a] > 1}
+    if shard_direction is ShardDirection.FULL_TO_SHARD:
+        if varying:
+            raise ReplicationError(
+                f"mesh_shard full_to_shard needs a full tensor, one value on all devices, but {jaxprs.describe(x)} "
+                f"varies over mesh axis {_axes(varying)}; it is a shard already. Aggregate it first "
+                "(shard_to_full, or a psum over that axis)."
+            )
+        return jaxprs.retype(x, shape, split)
+    unproven = varying - split
+    if unproven and not assume_replicated:
+        raise ReplicationError(
+            f"mesh_shard shard_to_full with shard_dims {list(shard_dims)} does not aggregate mesh axis "
+            f"{_axes(unproven)}, but {jaxprs.describe(x)} still varies over it, so one device's data would be returned "
+            "for all. Was a psum (all_reduce) over that axis forgotten? Reduce or gather over it, name it in the spec, "
+            "or pass assume_replicated=True to take coordinate 0."
+        )
+    return jaxprs.retype(x, shape, ())
+
+
+def _axes(names: set[str]) -> str:
+    return ", ".join(repr(n) for n in sorted(names))
+
+
+def _transpose(
+    ct: Any, x: Any, *, shard_direction: ShardDirection, assume_replicated: bool = False, **attributes: Any
+) -> list[Any]:
+    out = mesh_shard_p.bind(ct, shard_direction=shard_direction.opposite, **attributes)
+    if assume_replicated:
+        # The operation reads coordinate 0 of the axes it takes on trust, so only that coordinate has a cotangent.
+        mesh = jaxprs.program_mesh("mesh_shard")
+        missing = jaxprs.varying_axes(jaxprs.linear_operand_aval(x)) - jaxprs.varying_axes(jax.typeof(out))
+        for axis in [a for a in mesh if a in missing]:
+            out = jnp.where(jax.lax.axis_index(axis) == 0, out, jnp.zeros_like(out))
+    return [out]
+
+
+def _batch(args: tuple[Any], dims: tuple[int], *, shard_type: ShardType, **params: Any) -> tuple[Any, int]:
+    (x,), (at,) = args, dims
+    if shard_type is ShardType.DEVICES:
+        shape = params["shard_shape"]
+        params["shard_shape"] = (*shape[:at], 1, *shape[at:])
+        params["shard_dims"] = tuple(d + 1 if d >= at else d for d in params["shard_dims"])
+    elif shard_type is ShardType.REPLICATE:
+        params["shard_shape"], params["shard_dims"] = (1,), (-1,)
+    return mesh_shard_p.bind(x, shard_type=shard_type, **params), at
+
+
+mesh_shard_p.def_abstract_eval(_abstract_eval)
+jaxprs.define_linear(mesh_shard_p, _transpose)
+batching.primitive_batchers[mesh_shard_p] = _batch
+
+
+# --- the public functions --------------------------------------------------------------------------------------------
+
+
+def _bind(x: Any, attrs: MeshShardAttributes, assume_replicated: bool) -> jax.Array:
+    # Unset optional attributes do not print, here as in MLIR.
+    optional = {"assume_replicated": True} if assume_replicated else {}
+    return mesh_shard_p.bind(jnp.asarray(x), **attrs._asdict(), **optional)
+
+
+def mesh_shard(
+    x: ArrayLike,
+    *,
+    shard_type: ShardType | str,
+    shard_direction: ShardDirection | str,
+    shard_shape: Sequence[int],
+    shard_dims: Sequence[int],
+    assume_replicated: bool = False,
+) -> jax.Array:
+    """The raw TTIR operation, attributes as in `ttir.mesh_shard`; for use inside `jaxmesh.jit`.
+
+    Args:
+      x: the full tensor (`full_to_shard`) or this device's shard (`shard_to_full`), any dtype.
+      shard_type: `replicate`, `devices`, or the old no-op `identity`.
+      shard_direction: `full_to_shard` or `shard_to_full`.
+      shard_shape: how many pieces per tensor dim; `[1]` when replicated.
+      shard_dims: per mesh axis the tensor dim it splits or -1; `[-1]` when replicated.
+      assume_replicated: with `shard_to_full`, take coordinate 0 of axes that are neither aggregated nor proven equal.
+
+    Raises:
+      ArgumentTypeError: an attribute has an unknown spelling or type.
+      VerifyError: the attributes contradict each other, the mesh or the tensor.
+      ReplicationError: `shard_to_full` of a value that still varies over an axis it does not aggregate, or
+        `full_to_shard` of a shard.
+      UnloweredError: not inside a program traced over a mesh.
+
+    Source of the rules: tt-mlir, `TTIR_MeshShardOp`.
+
+    >>> import jax, jax.numpy as jnp, jaxmesh as jm
+    >>> mesh = jax.sharding.AbstractMesh((2, 4), ("y", "x"))
+    >>> def f(x):
+    ...     return jm.mesh_shard(x, shard_type="devices", shard_direction="full_to_shard",
+    ...                          shard_shape=[2, 4], shard_dims=[0, 1])
+    >>> jm.jit(f, mesh=mesh).trace(jax.ShapeDtypeStruct((16, 8), jnp.float32)).out_avals[0].shape
+    (8, 2)
+    """
+    attrs = MeshShardAttributes(
+        _member(ShardType, shard_type),
+        _member(ShardDirection, shard_direction),
+        integers("shard_shape", shard_shape),
+        integers("shard_dims", shard_dims),
+    )
+    jaxprs.program_mesh("mesh_shard")
+    return _bind(x, attrs, assume_replicated)
+
+
+def _spec(spec: Any) -> PartitionSpec:
+    if not isinstance(spec, PartitionSpec):
+        raise ArgumentTypeError(f"a sharding is given as jax.sharding.PartitionSpec, got {spec!r}; write P(...).")
+    return spec
+
+
+def full_to_shard(x: ArrayLike, spec: PartitionSpec) -> jax.Array:
+    """Splits a full tensor over the mesh: each device gets its piece under `spec`; for use inside `jaxmesh.jit`.
+
+    Args:
+      x: the full tensor, shape `(n0, n1, ...)`, any dtype.
+      spec: mesh axes per tensor dim; tuples of axes in any order; `P()` replicates.
+
+    Returns:
+      This device's shard: dim d is `n_d` divided by the sizes of the axes on it.
+
+    Raises:
+      SpecError: the spec is too long, names an unknown axis, or one axis twice.
+      VerifyError: a split dim does not divide evenly.
+      ReplicationError: `x` is a shard already.
+      UnloweredError: not inside a program traced over a mesh.
+
+    >>> import jax, jax.numpy as jnp, jaxmesh as jm
+    >>> from jax.sharding import PartitionSpec as P
+    >>> mesh = jax.sharding.AbstractMesh((2, 4), ("y", "x"))
+    >>> traced = jm.jit(lambda x: jm.full_to_shard(x, P("y", "x")), mesh=mesh).trace(jnp.zeros((16, 8)))
+    >>> traced.out_avals[0].shape
+    (8, 2)
+    """
+    mesh = jaxprs.program_mesh("full_to_shard")
+    x = jnp.asarray(x)
+    said = attributes_from_spec(_spec(spec), x.ndim, mesh)
+    local = check_divisible(x.shape, said.dims, mesh, f"full_to_shard of shape {list(x.shape)} with {spec}")
+    attrs = _attrs(said, ShardDirection.FULL_TO_SHARD)
+    if not any(said.factors):
+        return _bind(x, attrs, False)
+    return jax.lax.reshape(_bind(jax.lax.reshape(x, said.factored(x.shape)), attrs, False), local)
+
+
+def _attrs(said: ShardAttributes, direction: ShardDirection) -> MeshShardAttributes:
+    if said.replicated:
+        return MeshShardAttributes(ShardType.REPLICATE, direction, (1,), (-1,))
+    return MeshShardAttributes(ShardType.DEVICES, direction, said.shard_shape, said.shard_dims)
+
+
+def shard_to_full(x: ArrayLike, spec: PartitionSpec, *, assume_replicated: bool = False) -> jax.Array:
+    """Puts shards together to the full tensor; for use inside `jaxmesh.jit`.
+
+    Args:
+      x: this device's shard, shape `(n0, n1, ...)`, any dtype.
+      spec: mesh axes per tensor dim, as for `full_to_shard`. The shard must be the same along every other axis.
+      assume_replicated: take coordinate 0 of axes along which the shard is not proven to be the same.
+
+    Returns:
+      The full tensor: dim d is `n_d` times the sizes of the axes on it.
+
+    Raises:
+      SpecError: the spec is too long, names an unknown axis, or one axis twice.
+      ReplicationError: `x` still varies over an axis that is not in the spec.
+      UnloweredError: not inside a program traced over a mesh.
+
+    >>> import jax, jax.numpy as jnp, jaxmesh as jm
+    >>> from jax.sharding import PartitionSpec as P
+    >>> mesh = jax.sharding.AbstractMesh((2, 4), ("y", "x"))
+    >>> def f(x):
+    ...     return jm.shard_to_full(2 * jm.full_to_shard(x, P("y", "x")), P("y", "x"))
+    >>> jm.jit(f, mesh=mesh).trace(jnp.zeros((16, 8))).out_avals[0].shape
+    (16, 8)
+    """
+    mesh = jaxprs.program_mesh("shard_to_full")
+    x = jnp.asarray(x)
+    said = attributes_from_spec(_spec(spec), x.ndim, mesh)
+    attrs = _attrs(said, ShardDirection.SHARD_TO_FULL)
+    if not any(said.factors):
+        return _bind(x, attrs, assume_replicated)
+    joined = _bind(jax.lax.reshape(x, said.factored_local(x.shape)), attrs, assume_replicated)
+    counts = counts_per_dim(said.dims, tuple(mesh.values()), x.ndim)
+    return jax.lax.reshape(joined, tuple(n * c for n, c in zip(x.shape, counts, strict=True)))

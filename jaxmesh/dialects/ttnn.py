@@ -1,0 +1,217 @@
+"""The TTNN dialect's two sharding operations, `distribute_tensor` and `aggregate_tensor`.
+
+What they mean is section 2 of the semantics, checked by `jaxmesh.distribution`. Inside a mapped program they compile to
+a local slice and to a gather; at a program's boundary the runtime turns them into specs, which cost nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.interpreters import batching, mlir
+
+from jaxmesh import jaxprs
+from jaxmesh.configs import MeshComposerConfig, MeshMapperConfig, Placement, PlacementReplicate, PlacementShard
+from jaxmesh.distribution import (
+    Composition,
+    Distribution,
+    Landing,
+    Mode,
+    mesh_axis_dims,
+    resolve_composer,
+    resolve_mapper,
+)
+from jaxmesh.errors import UnsupportedError
+from jaxmesh.sharding import plan_aggregate, plan_distribute
+
+Shape = tuple[int, ...]
+
+distribute_tensor_p = jaxprs.unlowered_primitive("distribute_tensor")
+aggregate_tensor_p = jaxprs.unlowered_primitive("aggregate_tensor")
+
+
+# --- distribute_tensor -----------------------------------------------------------------------------------------------
+
+
+def _distribute_abstract_eval(x: Any, *, mapper_config: MeshMapperConfig) -> Any:
+    mesh = jaxprs.program_mesh("distribute_tensor")
+    resolved = resolve_traced_mapper(mapper_config, mesh, x.shape)
+    return jaxprs.retype(x, resolved.local, jaxprs.varying_axes(x) | cut_axes(resolved, mesh))
+
+
+def resolve_traced_mapper(config: MeshMapperConfig, mesh: Mapping[str, int], full: Shape) -> Distribution:
+    """`resolve_mapper` for a traced program, in which every device must hold a shard.
+
+    Raises:
+      VerifyError: a rule of TTNN is broken.
+      UnsupportedError: some devices would hold nothing.
+    """
+    resolved = resolve_mapper(config, tuple(mesh.values()), full)
+    if math.prod(resolved.chunks) < math.prod(mesh.values()):
+        raise UnsupportedError(
+            f"distribute_tensor inside a program must give every device a shard, but {config} on the mesh "
+            f"{dict(mesh)} places {math.prod(resolved.chunks)} shards on {math.prod(mesh.values())} devices; "
+            "distribute eagerly with jaxmesh.ttnn.distribute_tensor, or use the whole mesh."
+        )
+    return resolved
+
+
+def cut_axes(resolved: Distribution, mesh: Mapping[str, int]) -> frozenset[str]:
+    """The mesh axes over which a distribution's shards differ."""
+    names = [a for a, n in mesh.items() if n > 1]
+    dims = mesh_axis_dims(resolved.landing, resolved.dims, drop_single=False)
+    if dims is None:
+        return frozenset(names if any(d is not None for d in resolved.dims) else ())
+    return frozenset(a for a, d in zip(mesh, dims, strict=True) if d is not None)
+
+
+def _place(landing: Landing, mesh: Mapping[str, int], axis: int) -> Any:
+    """This device's coordinate along one axis of a distribution that covers the mesh."""
+    names = list(mesh)
+    groups = landing.axis_groups()
+    if groups is not None:
+        return _row_major([names[a] for a in groups[axis]], mesh)
+    assert landing.mode is Mode.ROW_MAJOR
+    below = math.prod(landing.shape[axis + 1 :])
+    return _row_major(names, mesh) // below % landing.shape[axis]
+
+
+def _row_major(names: Sequence[str], mesh: Mapping[str, int]) -> Any:
+    index: Any = jnp.int32(0)
+    for name in names:
+        if mesh[name] > 1:
+            index = index * mesh[name] + jax.lax.axis_index(name)
+    return index
+
+
+def _distribute(x: Any, *, mapper_config: MeshMapperConfig) -> Any:
+    mesh = jaxprs.program_mesh("distribute_tensor")
+    resolved = resolve_traced_mapper(mapper_config, mesh, x.shape)
+    starts: list[Any] = [jnp.int32(0)] * x.ndim
+    for axis, dim in enumerate(resolved.dims):
+        if dim is not None:
+            starts[dim] = _place(resolved.landing, mesh, axis) * resolved.local[dim]
+    return jax.lax.dynamic_slice(x, starts, resolved.local) if resolved.local != x.shape else x
+
+
+def _distribute_transpose(ct: Any, x: Any, *, mapper_config: MeshMapperConfig) -> list[Any]:
+    mesh = jaxprs.program_mesh("distribute_tensor")
+    aval = jaxprs.linear_operand_aval(x)
+    resolved = resolve_traced_mapper(mapper_config, mesh, aval.shape)
+    dims = mesh_axis_dims(resolved.landing, resolved.dims, drop_single=False)
+    if dims is None:
+        return list(jax.linear_transpose(lambda v: _distribute(v, mapper_config=mapper_config), aval)(ct))
+    plan = plan_aggregate(resolved.local, [-1 if d is None else d for d in dims], tuple(mesh.values()))
+    joined = aggregate_tensor_p.bind(_reshape(ct, plan.before), composer_config=plan.config)
+    return [_reshape(joined, plan.after)]
+
+
+def _reshape(x: Any, shape: Shape | None) -> Any:
+    return x if shape is None else jax.lax.reshape(x, shape)
+
+
+def _distribute_batch(args: tuple[Any], dims: tuple[int], *, mapper_config: MeshMapperConfig) -> tuple[Any, int]:
+    (x,), (at,) = args, dims
+    rank = x.ndim - 1
+
+    def shift(p: Placement) -> Placement:
+        if isinstance(p, PlacementReplicate):
+            return p
+        dim = p.dim % rank
+        return PlacementShard(dim + 1 if dim >= at else dim)
+
+    config = MeshMapperConfig([shift(p) for p in mapper_config.placements], mapper_config.mesh_shape_override)
+    return distribute_tensor_p.bind(x, mapper_config=config), at
+
+
+distribute_tensor_p.def_abstract_eval(_distribute_abstract_eval)
+mlir.register_lowering(distribute_tensor_p, mlir.lower_fun(_distribute, multiple_results=False))
+jaxprs.define_linear(distribute_tensor_p, _distribute_transpose)
+batching.primitive_batchers[distribute_tensor_p] = _distribute_batch
+
+
+# --- aggregate_tensor ------------------------------------------------------------------------------------------------
+
+
+def _aggregate_abstract_eval(x: Any, *, composer_config: MeshComposerConfig) -> Any:
+    mesh = jaxprs.program_mesh("aggregate_tensor")
+    return jaxprs.retype(x, resolve_composer(composer_config, tuple(mesh.values()), x.shape).full, ())
+
+
+def _aggregate(x: Any, *, composer_config: MeshComposerConfig) -> Any:
+    mesh = jaxprs.program_mesh("aggregate_tensor")
+    resolved = resolve_composer(composer_config, tuple(mesh.values()), x.shape)
+    dims = mesh_axis_dims(resolved.landing, resolved.dims, drop_single=True)
+    if dims is None:
+        return _compose(_gather_stacked(x, mesh), resolved)
+    varying = jaxprs.varying_axes(jax.typeof(x))
+    for axis, dim in reversed(list(zip(mesh, dims, strict=True))):
+        if dim is not None:
+            x = jax.lax.all_gather(_vary(x, axis), axis, axis=dim, tiled=True, to="invarying")
+        elif axis in varying:
+            x = jax.lax.all_gather(x, axis, axis=0, to="invarying")[0]
+    return x
+
+
+def _vary(x: Any, axis: str) -> Any:
+    """A gather wants a value that varies; one that does not is spread first."""
+    return x if axis in jaxprs.varying_axes(jax.typeof(x)) else jax.lax.pcast(x, axis, to="varying")
+
+
+def _gather_stacked(x: Any, mesh: Mapping[str, int]) -> Any:
+    for axis in reversed(mesh):
+        x = jax.lax.all_gather(_vary(x, axis), axis, axis=0, to="invarying")
+    return x
+
+
+def _compose(stacked: Any, resolved: Composition) -> Any:
+    """Joins shards, stacked over the mesh axes, that stand at the coordinates of a distribution."""
+    index = tuple(jnp.array(c) for c in zip(*resolved.landing.coordinates(), strict=True))
+    shards = stacked[index].reshape(resolved.landing.shape + resolved.local)
+    for dim in reversed(resolved.dims):
+        assert dim is not None
+        at = len(shards.shape) - len(resolved.local) - 1
+        shards = jnp.moveaxis(shards, at, at + dim)
+        shards = jax.lax.collapse(shards, at + dim, at + dim + 2)
+    return shards
+
+
+def _aggregate_transpose(ct: Any, x: Any, *, composer_config: MeshComposerConfig) -> list[Any]:
+    mesh = jaxprs.program_mesh("aggregate_tensor")
+    aval = jaxprs.linear_operand_aval(x)
+    resolved = resolve_composer(composer_config, tuple(mesh.values()), aval.shape)
+    dims = mesh_axis_dims(resolved.landing, resolved.dims, drop_single=True)
+    if dims is None:
+        return list(jax.linear_transpose(lambda v: _aggregate(v, composer_config=composer_config), aval)(ct))
+    plan = plan_distribute(resolved.full, [-1 if d is None else d for d in dims], tuple(mesh.values()))
+    out = _reshape(distribute_tensor_p.bind(_reshape(ct, plan.before), mapper_config=plan.config), plan.after)
+    varying = jaxprs.varying_axes(aval)
+    for axis in [a for a, d in zip(mesh, dims, strict=True) if d is None and a in varying]:
+        # Only coordinate 0 of a dropped axis was read.
+        out = jnp.where(jax.lax.axis_index(axis) == 0, out, jnp.zeros_like(out))
+    missing = varying - jaxprs.varying_axes(jax.typeof(out))
+    return [jax.lax.pcast(out, tuple(missing), to="varying") if missing else out]
+
+
+def _aggregate_batch(args: tuple[Any], dims: tuple[int], *, composer_config: MeshComposerConfig) -> tuple[Any, int]:
+    (x,), (at,) = args, dims
+    mesh = jaxprs.program_mesh("aggregate_tensor")
+    rank = x.ndim - 1
+    resolved = resolve_composer(composer_config, tuple(mesh.values()), (1,) * rank)
+    if resolved.landing.size == 1:
+        return aggregate_tensor_p.bind(x, composer_config=composer_config), at
+    shifted = [d % rank + (d % rank >= at) for d in composer_config.dims]
+    config = MeshComposerConfig(shifted, composer_config.mesh_shape_override)
+    return aggregate_tensor_p.bind(x, composer_config=config), at
+
+
+aggregate_tensor_p.def_abstract_eval(_aggregate_abstract_eval)
+mlir.register_lowering(aggregate_tensor_p, mlir.lower_fun(_aggregate, multiple_results=False))
+jaxprs.define_linear(aggregate_tensor_p, _aggregate_transpose)
+batching.primitive_batchers[aggregate_tensor_p] = _aggregate_batch
+
+PRIMITIVES = frozenset({distribute_tensor_p, aggregate_tensor_p})

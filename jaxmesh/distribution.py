@@ -1,0 +1,265 @@
+"""Section 2 of the semantics as pure arithmetic: where a distribution lands, what it cuts, what a composer joins.
+
+The rules are those of tt-metal's `ttnn/core/distributed/distributed_tensor.cpp`. Nothing here knows JAX or a device.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from jaxmesh.configs import MeshComposerConfig, MeshMapperConfig, PlacementShard
+from jaxmesh.errors import VerifyError
+
+Shape = tuple[int, ...]
+
+
+class Mode(Enum):
+    """Where the coordinates of a distribution land on the mesh."""
+
+    SAME = "same coordinate"
+    ROW_MAJOR = "row-major"
+    SUBMESH = "submesh"
+
+
+@dataclass(frozen=True, slots=True)
+class Landing:
+    """A distribution shape laid on a mesh."""
+
+    shape: Shape
+    mesh: Shape
+    mode: Mode
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def covers_mesh(self) -> bool:
+        return self.size == math.prod(self.mesh)
+
+    def coordinates(self) -> list[Shape]:
+        """The mesh coordinate of each distribution coordinate, both row-major.
+
+        >>> land((3,), (2, 2)).coordinates()
+        [(0, 0), (0, 1), (1, 0)]
+        """
+        if self.mode is Mode.ROW_MAJOR:
+            everywhere = itertools.product(*map(range, self.mesh))
+            return list(itertools.islice(everywhere, self.size))
+        return list(itertools.product(*map(range, self.shape)))
+
+    def axis_groups(self) -> tuple[tuple[int, ...], ...] | None:
+        """The mesh axes that each distribution axis consists of; None when it cuts across mesh axes.
+
+        >>> land((8,), (2, 4)).axis_groups(), land((4, 2), (2, 4)).axis_groups()
+        (((0, 1),), None)
+        """
+        if self.mode is not Mode.ROW_MAJOR:
+            return tuple((axis,) for axis in range(len(self.mesh)))
+        groups: list[tuple[int, ...]] = []
+        rest = list(range(len(self.mesh)))
+        for wanted in self.shape:
+            group: list[int] = []
+            while math.prod(self.mesh[a] for a in group) < wanted and rest:
+                group.append(rest.pop(0))
+            if math.prod(self.mesh[a] for a in group) != wanted:
+                return None
+            groups.append(tuple(group))
+        return tuple(groups) if all(self.mesh[a] == 1 for a in rest) else None
+
+
+def land(distribution: Sequence[int], mesh: Sequence[int]) -> Landing:
+    """Lays a distribution shape on a mesh: same coordinates, row-major, or the leading corner.
+
+    Raises:
+      VerifyError: the distribution is larger than the mesh.
+    """
+    shape, mesh = tuple(distribution), tuple(mesh)
+    if math.prod(shape) > math.prod(mesh):
+        raise VerifyError(
+            f"the distribution shape {list(shape)} has {math.prod(shape)} places, but the mesh {list(mesh)} has only "
+            f"{math.prod(mesh)} devices; mesh_shape_override may not be larger than the mesh."
+        )
+    if shape == mesh:
+        return Landing(shape, mesh, Mode.SAME)
+    if len(shape) != len(mesh) or any(d > m for d, m in zip(shape, mesh, strict=True)):
+        return Landing(shape, mesh, Mode.ROW_MAJOR)
+    return Landing(shape, mesh, Mode.SUBMESH)
+
+
+def normalize_dim(dim: int, rank: int, what: str) -> int:
+    """A tensor dim made non-negative; raises a VerifyError when it is out of range."""
+    if not -rank <= dim < rank:
+        allowed = f"{-rank} to {rank - 1}" if rank else "none, the tensor has rank 0"
+        raise VerifyError(f"{what} names dim {dim} of a tensor of rank {rank}; allowed dims: {allowed}.")
+    return dim % rank
+
+
+def _unique(dims: Sequence[int | None], given: object, what: str) -> None:
+    seen: dict[int, int] = {}
+    for axis, dim in enumerate(dims):
+        if dim is None:
+            continue
+        if dim in seen:
+            raise VerifyError(
+                f"{what}: dims must be unique, but axes {seen[dim]} and {axis} both name tensor dim {dim} "
+                f"(given {given}); merge the two axes with mesh_shape_override, or reshape the tensor."
+            )
+        seen[dim] = axis
+
+
+@dataclass(frozen=True, slots=True)
+class Distribution:
+    """A mapper config resolved against a mesh and a tensor shape.
+
+    `dims` holds, per axis of the landing, the tensor dim it cuts or None; `chunks` how many pieces there are.
+    """
+
+    landing: Landing
+    dims: tuple[int | None, ...]
+    chunks: tuple[int, ...]
+    full: Shape
+    local: Shape
+
+    @property
+    def holders(self) -> list[Shape]:
+        """The mesh coordinates that hold a shard, in row-major order of the distribution."""
+        return [c for c, _ in self.placed()]
+
+    def placed(self) -> list[tuple[Shape, Shape]]:
+        """(mesh coordinate, distribution coordinate) of each shard that exists."""
+        places = itertools.product(*map(range, self.landing.shape))
+        pairs = zip(self.landing.coordinates(), places, strict=True)
+        return [(c, p) for c, p in pairs if all(i < n for i, n in zip(p, self.chunks, strict=True))]
+
+    def index(self, place: Shape) -> tuple[slice, ...]:
+        """The piece of the full tensor at a distribution coordinate."""
+        index = [slice(0, n) for n in self.full]
+        for axis, dim in enumerate(self.dims):
+            if dim is not None:
+                start = place[axis] * self.local[dim]
+                index[dim] = slice(start, start + self.local[dim])
+        return tuple(index)
+
+
+def resolve_mapper(config: MeshMapperConfig, mesh: Sequence[int], full: Sequence[int]) -> Distribution:
+    """Checks every rule of `distribute_tensor` and resolves what goes where.
+
+    Args:
+      config: the mapper config.
+      mesh: the mesh shape.
+      full: the shape of the host tensor.
+
+    Raises:
+      VerifyError: a rule of TTNN is broken; the message holds the rule and both values.
+
+    >>> from jaxmesh.configs import *
+    >>> resolve_mapper(MeshMapperConfig([PlacementShard(0)], [8]), (2, 4), (16, 3)).local
+    (2, 3)
+    """
+    full = tuple(full)
+    landing = land(config.mesh_shape_override or mesh, mesh)
+    if len(config.placements) != len(landing.shape):
+        raise VerifyError(
+            f"distribute_tensor needs one placement per axis of the distribution shape {list(landing.shape)}, "
+            f"got {len(config.placements)} placements for {len(landing.shape)} axes: {list(config.placements)}."
+        )
+    dims = tuple(
+        normalize_dim(p.dim, len(full), f"{p!r}") if isinstance(p, PlacementShard) else None for p in config.placements
+    )
+    _unique(dims, list(config.placements), "distribute_tensor")
+    chunks = [1 if dim is None else 0 for dim in dims]
+    local = list(full)
+    for axis, dim in enumerate(dims):
+        if dim is None:
+            chunks[axis] = landing.shape[axis]
+        else:
+            local[dim], chunks[axis] = _cut(full, dim, landing, axis)
+    return Distribution(landing, dims, tuple(chunks), full, tuple(local))
+
+
+def _cut(full: Shape, dim: int, landing: Landing, axis: int) -> tuple[int, int]:
+    """Chunk length and number of chunks of one dim over one distribution axis."""
+    size, count = full[dim], landing.shape[axis]
+    if size == 0:
+        return 0, count
+    chunk = -(-size // count)
+    chunks = -(-size // chunk)
+    place = f"dim {dim} of size {size} over the {count} places of distribution axis {axis} ({list(landing.shape)})"
+    remedy = f"pad the dim to {count * -(-size // count)} or choose another dim."
+    if size % chunk:
+        raise VerifyError(
+            f"distribute_tensor: all shards must have one shape, but {place} gives {chunks - 1} shards of {chunk} and "
+            f"one of {size - chunk * (chunks - 1)}; {remedy}"
+        )
+    if chunks != count and len(landing.shape) > 1:
+        raise VerifyError(
+            f"distribute_tensor: the number of chunks must equal the sharded mesh axis, but {place} gives "
+            f"{chunks} chunks of {chunk}; {remedy}"
+        )
+    return chunk, chunks
+
+
+@dataclass(frozen=True, slots=True)
+class Composition:
+    """A composer config resolved against a mesh and a local shape; `dims` is all None for a single device."""
+
+    landing: Landing
+    dims: tuple[int | None, ...]
+    local: Shape
+    full: Shape
+
+
+def resolve_composer(config: MeshComposerConfig, mesh: Sequence[int], local: Sequence[int]) -> Composition:
+    """Checks every rule of `aggregate_tensor` and resolves what is joined.
+
+    Raises:
+      VerifyError: a rule of TTNN is broken; the message holds the rule and both values.
+
+    >>> resolve_composer(MeshComposerConfig([0, 1], [2, 1]), (2, 4), (3, 5)).full
+    (6, 5)
+    """
+    local = tuple(local)
+    landing = land(config.mesh_shape_override or mesh, mesh)
+    if len(config.dims) != len(landing.shape):
+        raise VerifyError(
+            f"aggregate_tensor needs one dim per axis of the distribution shape {list(landing.shape)}, "
+            f"got {len(config.dims)} dims for {len(landing.shape)} axes: {list(config.dims)}."
+        )
+    if landing.size == 1:
+        return Composition(landing, (None,) * len(config.dims), local, local)
+    dims = tuple(normalize_dim(d, len(local), "MeshComposerConfig") for d in config.dims)
+    _unique(dims, list(config.dims), "aggregate_tensor")
+    full = list(local)
+    for dim, count in zip(dims, landing.shape, strict=True):
+        full[dim] *= count
+    return Composition(landing, dims, local, tuple(full))
+
+
+def mesh_axis_dims(
+    landing: Landing, dims: Sequence[int | None], drop_single: bool
+) -> tuple[int | None, ...] | None:
+    """Per mesh axis the tensor dim it is cut or joined on; None when the distribution cuts across mesh axes.
+
+    Axes of size 1 move nothing and count as None; with `drop_single` so do distribution axes of size 1 (a composer
+    reads coordinate 0 of those). A distribution that leaves devices out has no such description.
+    """
+    if drop_single and landing.size == 1:
+        return (None,) * len(landing.mesh)
+    groups = landing.axis_groups()
+    if groups is None:
+        return None
+    result: list[int | None] = [None] * len(landing.mesh)
+    for group, dim, size in zip(groups, dims, landing.shape, strict=True):
+        whole = math.prod(landing.mesh[a] for a in group)
+        if drop_single and size == 1:
+            continue
+        if size != whole:
+            return None
+        for axis in group:
+            result[axis] = dim if landing.mesh[axis] > 1 else None
+    return tuple(result)

@@ -1,0 +1,59 @@
+"""Exception types.
+
+Every error of jaxmesh derives from `JaxmeshError` and from the builtin that a Python user expects. A message carries
+the rule, both offending values and the remedy.
+"""
+
+from __future__ import annotations
+
+
+class JaxmeshError(Exception):
+    """Base of every error that jaxmesh raises for a user's mistake."""
+
+
+class ArgumentTypeError(JaxmeshError, TypeError):
+    """An argument has the wrong Python type or an unknown spelling."""
+
+
+class MeshError(JaxmeshError, ValueError):
+    """A mesh cannot be made, or is missing where one is needed."""
+
+
+class DeviceCountError(MeshError):
+    """There are fewer devices than the mesh needs, and it is too late to emulate more."""
+
+
+class MeshMismatchError(MeshError):
+    """Two meshes meet in one program."""
+
+
+class VerifyError(JaxmeshError, ValueError):
+    """An operation breaks a rule of its dialect."""
+
+
+class SpecError(VerifyError):
+    """A partition spec does not fit the mesh or the tensor."""
+
+
+class ReplicationError(VerifyError):
+    """A value is used as full although it still differs between devices (or the other way round)."""
+
+
+class ResidencyError(VerifyError):
+    """A host tensor stands where TTNN needs a device tensor, or the other way round."""
+
+
+class UnsupportedShardTypeError(VerifyError, NotImplementedError):
+    """A shard type that neither TTNN nor jaxmesh can express (`maximal`)."""
+
+
+class UnloweredError(JaxmeshError, NotImplementedError):
+    """A TTIR or TTNN operation was executed outside a lowered program."""
+
+
+class UnsupportedError(JaxmeshError, NotImplementedError):
+    """Legal input that jaxmesh cannot express on the target."""
+
+
+class MissingRuleError(JaxmeshError, NotImplementedError):
+    """A primitive has no rule in one of the rooms; the message names the file to edit."""

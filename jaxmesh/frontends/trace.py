@@ -1,0 +1,119 @@
+"""From a Python function to a TTIR-level program: splitting static arguments off, flattening, typed tracing."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import AbstractMesh
+
+from jaxmesh import jaxprs
+from jaxmesh.errors import ArgumentTypeError
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """Which arguments of a function are static, by position and by name."""
+
+    argnums: frozenset[int] = field(default_factory=frozenset[int])
+    argnames: frozenset[str] = field(default_factory=frozenset[str])
+
+    @staticmethod
+    def of(fun: Callable[..., Any], argnums: int | Iterable[int] | None, argnames: str | Iterable[str] | None) -> Signature:
+        """As `jax.jit`: names and positions stand for each other where the function's signature tells."""
+        numbers = set[int]() if argnums is None else {argnums} if isinstance(argnums, int) else set(argnums)
+        names = set[str]() if argnames is None else {argnames} if isinstance(argnames, str) else set(argnames)
+        try:
+            parameters = list(inspect.signature(fun).parameters.values())
+        except (TypeError, ValueError):
+            return Signature(frozenset(numbers), frozenset(names))
+        kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+        positional = [p.name for p in parameters if p.kind in kinds]
+        numbers = {n + len(positional) if n < 0 else n for n in numbers}
+        given_numbers = frozenset(numbers)
+        numbers |= {positional.index(n) for n in names if n in positional}
+        names |= {positional[n] for n in given_numbers if n < len(positional)}
+        return Signature(frozenset(numbers), frozenset(names))
+
+    def split(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        """The dynamic arguments alone."""
+        dynamic = [a for i, a in enumerate(args) if i not in self.argnums]
+        return dynamic, {k: v for k, v in kwargs.items() if k not in self.argnames}
+
+    def join(
+        self, args: Sequence[Any], kwargs: dict[str, Any], dynamic: Sequence[Any], dynamic_kw: dict[str, Any]
+    ) -> tuple[list[Any], dict[str, Any]]:
+        """The full arguments, with the dynamic ones replaced."""
+        rest = iter(dynamic)
+        joined = [a if i in self.argnums else next(rest) for i, a in enumerate(args)]
+        return joined, {k: dynamic_kw.get(k, v) for k, v in kwargs.items()}
+
+
+def abstract(leaf: Any, what: str) -> jax.ShapeDtypeStruct:
+    """Shape, dtype and weak type of an argument.
+
+    Raises:
+      ArgumentTypeError: the leaf is no array.
+    """
+    if isinstance(leaf, jax.ShapeDtypeStruct):
+        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, weak_type=leaf.weak_type)
+    try:
+        aval = jax.typeof(leaf)
+    except TypeError:
+        raise ArgumentTypeError(
+            f"{what} is {leaf!r} of type {type(leaf).__name__}, which is no array; pass arrays, jax.ShapeDtypeStruct or "
+            "MeshTensors, and mark everything else with static_argnums or static_argnames."
+        ) from None
+    return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=bool(getattr(aval, "weak_type", False)))
+
+
+@dataclass(frozen=True, slots=True)
+class TtirProgram:
+    """A traced function: the typed jaxpr and the tree of its results."""
+
+    jaxpr: jaxprs.Jaxpr
+    out_tree: Any
+
+
+def trace(
+    fun: Callable[..., Any],
+    in_tree: Any,
+    avals: Sequence[jax.ShapeDtypeStruct],
+    varying: Sequence[Sequence[str]],
+    mesh: AbstractMesh,
+) -> TtirProgram:
+    """Traces `fun(*args, **kwargs)`, its arguments flattened by `in_tree`.
+
+    Args:
+      fun: a function of the dynamic arguments.
+      in_tree: the tree of `(args, kwargs)`.
+      avals: the types of the leaves; for a tensor that lives on the devices its local type.
+      varying: per leaf the mesh axes it varies over; none for a full tensor.
+      mesh: the mesh of the program.
+
+    Raises:
+      ArgumentTypeError: a result is no array.
+    """
+    trees: list[Any] = []
+
+    def flat(*leaves: Any) -> list[Any]:
+        args, kwargs = jax.tree.unflatten(in_tree, leaves)
+        paths, tree = jax.tree.flatten_with_path(fun(*args, **kwargs))
+        trees.append(tree)
+        return [_result(value, jax.tree_util.keystr(path)) for path, value in paths]
+
+    jaxpr = jaxprs.trace_typed(flat, avals, varying, mesh)
+    return TtirProgram(jaxpr, trees[-1])
+
+
+def _result(value: Any, path: str) -> Any:
+    try:
+        return jnp.asarray(value)
+    except TypeError:
+        raise ArgumentTypeError(
+            f"result{path} of the function is {value!r} of type {type(value).__name__}; a program returns arrays."
+        ) from None

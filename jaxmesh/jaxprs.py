@@ -1,0 +1,423 @@
+"""The only file that touches `jax.extend.core`, reaches into JAX internals, or knows a JAX version.
+
+Typed tracing, walking and rewriting of jaxprs at any depth, evaluation of equations with their source locations.
+Written for JAX 0.10.2 to 0.12, where `ClosedJaxpr` and `Jaxpr` are two classes before 0.12 and one after.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import jax
+from jax._src import xla_bridge
+from jax.extend import core as jex
+from jax.extend import linear_util as lu
+from jax.extend import source_info_util
+from jax.interpreters import ad, mlir
+from jax.sharding import AbstractMesh, AxisType, PartitionSpec
+
+from jaxmesh.errors import MissingRuleError, UnloweredError, UnsupportedError
+
+Primitive = jex.Primitive
+Var = jex.Var
+Literal = jex.Literal
+DropVar = jex.DropVar
+Atom = Any
+Aval = Any
+Eqn = Any
+Jaxpr = Any
+"""A jaxpr, open or closed."""
+
+Axes = frozenset[str]
+
+
+# --- types -----------------------------------------------------------------------------------------------------------
+
+
+def varying_axes(aval: Aval) -> Axes:
+    """The mesh axes over which a value may differ between devices; empty for a full value."""
+    kind = getattr(aval, "manual_axis_type", None)
+    return frozenset() if kind is None else frozenset(kind.varying)
+
+
+def retype(aval: Aval, shape: Sequence[int], varying: Iterable[str]) -> Aval:
+    """`aval` with another shape, varying over exactly the given axes."""
+    kind = aval.manual_axis_type.update(varying=frozenset(varying))
+    if len(shape) == len(aval.shape):
+        return aval.update(shape=tuple(shape), manual_axis_type=kind)
+    sharding = aval.sharding.update(spec=PartitionSpec(*[None] * len(shape)))
+    return aval.update(shape=tuple(shape), sharding=sharding, manual_axis_type=kind)
+
+
+def describe(aval: Aval) -> str:
+    """A type as messages show it, e.g. `float32[8,4]{V:x}`."""
+    return aval.str_short() if hasattr(aval, "str_short") else str(aval)
+
+
+# --- meshes ----------------------------------------------------------------------------------------------------------
+
+
+def program_mesh(op: str) -> dict[str, int]:
+    """Axis names and sizes of the mesh whose program is being traced.
+
+    Raises:
+      UnloweredError: no program is being traced.
+      UnsupportedError: only some axes of the context mesh are manual.
+    """
+    mesh = jax.sharding.get_abstract_mesh()
+    manual = set(mesh.manual_axes)
+    if mesh.empty or not manual:
+        raise UnloweredError(unlowered_message(op))
+    if manual != set(mesh.axis_names):
+        raise UnsupportedError(
+            f"{op} needs all axes of the mesh {tuple(mesh.axis_names)} to be manual, but only {tuple(sorted(manual))} "
+            "are; TTIR knows no partly manual regions. Map over all axes."
+        )
+    return dict(zip(mesh.axis_names, mesh.axis_sizes, strict=True))
+
+
+def unlowered_message(op: str) -> str:
+    return (
+        f"{op} has no execution rule: it is meant for a program that is traced over a mesh and lowered. "
+        "Call it inside a function given to jaxmesh.jit(f, mesh=mesh), which traces, lowers and runs it."
+    )
+
+
+def manual_mesh(mesh: AbstractMesh) -> AbstractMesh:
+    """The mesh as a program's body sees it: every axis manual."""
+    return mesh.update(axis_types=(AxisType.Manual,) * len(mesh.axis_names))
+
+
+def backend_started() -> bool:
+    """Whether JAX has already counted its devices."""
+    return bool(xla_bridge.backends_are_initialized())
+
+
+# --- primitives ------------------------------------------------------------------------------------------------------
+
+
+def unlowered_primitive(name: str) -> Primitive:
+    """A primitive that can be traced and transformed, but neither evaluated nor compiled."""
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise UnloweredError(unlowered_message(name))
+
+    prim = Primitive(name)
+    prim.def_impl(refuse)
+    mlir.register_lowering(prim, refuse)
+    return prim
+
+
+def define_linear(prim: Primitive, transpose: Callable[..., Any]) -> None:
+    """JVP and transpose of a linear, unary primitive; `transpose(ct, operand, **params)` gives the cotangent."""
+    ad.deflinear2(prim, transpose)
+
+
+def linear_operand_aval(operand: Any) -> Aval:
+    """The type of an operand inside a transpose rule, whether it is known there or not."""
+    return operand.aval if ad.is_undefined_primal(operand) else jax.typeof(operand)
+
+
+# --- typed tracing ---------------------------------------------------------------------------------------------------
+
+_presharded_p = unlowered_primitive("jaxmesh_presharded")
+_presharded_p.def_abstract_eval(lambda x, *, axes: retype(x, x.shape, axes))
+_result_p = unlowered_primitive("jaxmesh_result")
+_result_p.def_abstract_eval(lambda x: retype(x, x.shape, ()))
+
+
+def trace_typed(
+    fun: Callable[..., Sequence[Any]], avals: Sequence[Any], varying: Sequence[Sequence[str]], mesh: AbstractMesh
+) -> Jaxpr:
+    """Traces `fun` (flat arguments, flat results) with JAX's varying-axes types, all axes of `mesh` manual.
+
+    `shard_map` gives the types, but wants specs for its boundary that are not known yet; two marker primitives make
+    every boundary value full and are peeled off again.
+    """
+
+    def body(*args: Any) -> list[Any]:
+        typed = [_presharded_p.bind(x, axes=tuple(v)) if v else x for x, v in zip(args, varying, strict=True)]
+        return [_result_p.bind(y) for y in fun(*typed)]
+
+    specs = tuple(PartitionSpec() for _ in avals)
+    mapped = jax.shard_map(body, mesh=mesh, in_specs=specs, out_specs=PartitionSpec(), check_vma=True)
+    outer = jax.make_jaxpr(mapped)(*avals)
+    return _peel(outer)
+
+
+def _peel(outer: Jaxpr) -> Jaxpr:
+    (call,) = [e for e in outer.eqns if e.primitive.name == "shard_map"]
+    inner = call.params["jaxpr"]
+    captured = dict(zip(open_jaxpr(outer).constvars, outer.consts, strict=True))
+    arguments = set(open_jaxpr(outer).invars)
+    consts: dict[Var, Any] = {}
+    swap: dict[Var, Atom] = {}
+    invars: list[Var] = []
+    for var, source in zip(inner.invars, call.invars, strict=True):
+        if isinstance(source, Literal):
+            swap[var] = source
+        elif source in arguments:
+            invars.append(var)
+        else:
+            consts[var] = captured[source]
+    eqns: list[Eqn] = []
+    results: dict[Var, Atom] = {}
+    for eqn in inner.eqns:
+        if eqn.primitive is _presharded_p and eqn.invars[0] in invars:
+            invars[invars.index(eqn.invars[0])] = eqn.outvars[0]
+        elif eqn.primitive is _result_p:
+            (operand,) = substitute(eqn.invars, swap)
+            results[eqn.outvars[0]] = operand
+        else:
+            eqns.append(eqn.replace(invars=substitute(eqn.invars, swap)) if swap else eqn)
+    outvars = [results.get(v, v) if isinstance(v, Var) else v for v in inner.outvars]
+    return close(rebuild(inner, list(consts), invars, eqns, outvars), list(consts.values()))
+
+
+# --- structure -------------------------------------------------------------------------------------------------------
+
+
+def open_jaxpr(jaxpr: Jaxpr) -> Jaxpr:
+    """The jaxpr without its constants."""
+    return jaxpr.jaxpr if isinstance(jaxpr, jex.ClosedJaxpr) else jaxpr
+
+
+def close(jaxpr: Jaxpr, consts: Sequence[Any]) -> Jaxpr:
+    return jex.ClosedJaxpr(jaxpr, list(consts))
+
+
+def is_jaxpr(value: object) -> bool:
+    return isinstance(value, (jex.Jaxpr, jex.ClosedJaxpr))
+
+
+def rebuild(
+    jaxpr: Jaxpr, constvars: Sequence[Var], invars: Sequence[Var], eqns: Sequence[Eqn], outvars: Sequence[Atom]
+) -> Jaxpr:
+    """An open jaxpr with other contents; names in its debug info are kept where the counts agree."""
+    body = open_jaxpr(jaxpr)
+    info = body.debug_info
+    if len(body.invars) != len(invars) or len(body.outvars) != len(outvars):
+        info = info.with_unknown_names()
+    return body.replace(
+        constvars=list(constvars), invars=list(invars), eqns=list(eqns), outvars=list(outvars), debug_info=info
+    )
+
+
+def with_eqns(jaxpr: Jaxpr, eqns: Sequence[Eqn], outvars: Sequence[Atom]) -> Jaxpr:
+    """The same jaxpr, open or closed as it was, with other equations."""
+    body = open_jaxpr(jaxpr)
+    new = rebuild(body, body.constvars, body.invars, eqns, outvars)
+    return close(new, jaxpr.consts) if isinstance(jaxpr, jex.ClosedJaxpr) else new
+
+
+def substitute(atoms: Sequence[Atom], swap: Mapping[Var, Atom]) -> list[Atom]:
+    return [swap.get(a, a) if isinstance(a, Var) else a for a in atoms]
+
+
+_fresh = jex.gensym()
+
+
+def fresh_var(aval: Aval) -> Var:
+    return _fresh(aval)
+
+
+def new_eqn(prim: Primitive, invars: Sequence[Atom], params: Mapping[str, Any], like: Eqn) -> Eqn:
+    """A single-result equation, typed by the primitive's own rule, at the source location and context of `like`."""
+    with like.ctx.manager:
+        aval, effects = prim.abstract_eval(*[v.aval for v in invars], **params)
+    out = fresh_var(aval)
+    return jex.new_jaxpr_eqn(list(invars), [out], prim, dict(params), effects, like.source_info, like.ctx)
+
+
+def reshape_eqn(operand: Atom, shape: Sequence[int], like: Eqn) -> Eqn:
+    """A `reshape` equation; typed here, because JAX's own rule looks at a tracing context that is gone by now."""
+    out = fresh_var(retype(operand.aval, shape, varying_axes(operand.aval)))
+    params = {"new_sizes": tuple(shape), "dimensions": None, "sharding": None}
+    return jex.new_jaxpr_eqn(
+        [operand], [out], jex.primitives.reshape_p, params, jex.no_effects, like.source_info, like.ctx
+    )
+
+
+def sub_jaxprs(eqn: Eqn) -> Iterator[Jaxpr]:
+    """Every jaxpr among an equation's parameters, also inside tuples (`cond` keeps its branches in one)."""
+
+    def inside(value: Any) -> Iterator[Jaxpr]:
+        if is_jaxpr(value):
+            yield value
+        elif isinstance(value, (tuple, list)):
+            for item in value:  # type: ignore[reportUnknownVariableType]
+                yield from inside(item)
+
+    for value in eqn.params.values():
+        yield from inside(value)
+
+
+def all_eqns(jaxpr: Jaxpr) -> Iterator[Eqn]:
+    """Every equation at every depth, each shared sub-jaxpr once."""
+    seen: set[int] = set()
+    stack = [jaxpr]
+    while stack:
+        current = stack.pop()
+        if id(current) in seen:
+            continue
+        seen.add(id(current))
+        for eqn in current.eqns:
+            yield eqn
+            stack.extend(sub_jaxprs(eqn))
+
+
+def map_sub_jaxprs(eqn: Eqn, change: Callable[[Jaxpr], Jaxpr]) -> Eqn:
+    """The equation with `change` applied to every jaxpr it holds, those its custom rules make later included."""
+    params = {name: _change(value, change) for name, value in eqn.params.items()}
+    if eqn.primitive.name == "custom_jvp_call":
+        params["jvp_jaxpr_fun"] = _changed_thunk(params["jvp_jaxpr_fun"], change)
+    if eqn.primitive.name == "custom_vjp_call":
+        params["fwd_jaxpr_thunk"] = _changed_thunk(params["fwd_jaxpr_thunk"], change)
+        params["bwd"] = _changed_function(params["bwd"], change)
+    if all(params[k] is eqn.params[k] for k in params):
+        return eqn
+    return eqn.replace(params=params)
+
+
+def _change(value: Any, change: Callable[[Jaxpr], Jaxpr]) -> Any:
+    if is_jaxpr(value):
+        return change(value)
+    if isinstance(value, (tuple, list)):
+        items: list[Any] = [_change(v, change) for v in value]  # type: ignore[reportUnknownVariableType]
+        if all(a is b for a, b in zip(items, value, strict=True)):  # type: ignore[reportUnknownArgumentType]
+            return value  # type: ignore[reportUnknownVariableType]
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)  # type: ignore[reportUnknownArgumentType]
+    return value
+
+
+def _changed_thunk(thunk: Any, change: Callable[[Jaxpr], Jaxpr]) -> Any:
+    """A thunk whose first result is an open jaxpr, made on demand by a custom rule."""
+
+    def changed(*args: Any) -> Any:
+        jaxpr, *rest = thunk.call_wrapped(*args)
+        return (change(jaxpr), *rest)
+
+    return lu.wrap_init(changed, debug_info=thunk.debug_info)
+
+
+def _changed_function(fun: Any, change: Callable[[Jaxpr], Jaxpr]) -> Any:
+    """A Python function (the backward rule of a custom_vjp) whose operations are traced, changed and evaluated."""
+
+    def changed(*args: Any) -> Any:
+        kept: list[Any] = []
+        where: list[Any] = []
+
+        def run() -> list[Any]:
+            leaves, tree = jax.tree.flatten(fun.call_wrapped(*args), is_leaf=lambda x: type(x) is ad.Zero)
+            is_array = [isinstance(leaf, jax.Array) for leaf in leaves]
+            kept[:] = [None if a else leaf for a, leaf in zip(is_array, leaves, strict=True)]
+            where[:] = [is_array, tree]
+            return [leaf for a, leaf in zip(is_array, leaves, strict=True) if a]
+
+        closed = change(jax.make_jaxpr(run)())
+        arrays = iter(eval_jaxpr(closed))
+        leaves = [next(arrays) if a else k for a, k in zip(where[0], kept, strict=True)]
+        return jax.tree.unflatten(where[1], leaves)
+
+    return lu.wrap_init(changed, debug_info=fun.debug_info)
+
+
+# --- calls and loops -------------------------------------------------------------------------------------------------
+
+CALLS: Mapping[str, str] = {
+    "jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "core_call": "call_jaxpr", "call": "call_jaxpr",
+    "remat2": "jaxpr", "checkpoint": "jaxpr", "remat": "jaxpr", "custom_jvp_call": "call_jaxpr",
+    "custom_vjp_call": "call_jaxpr", "shard_map": "jaxpr",
+}  # fmt: skip
+"""Primitives that call one jaxpr once, operands in order, and the parameter that holds it."""
+
+INLINE = frozenset({"jit", "pjit", "closed_call", "core_call", "call"})
+"""Calls that mean nothing but their body."""
+
+
+def scan_arity(params: Mapping[str, Any]) -> tuple[int, int]:
+    """How many constants and carries a `scan` equation has."""
+    if "num_consts" in params:
+        return params["num_consts"], params["num_carry"]
+    consts, carry, _ = params["ft_in"].unpack()
+    return len(list(consts)), len(list(carry))
+
+
+def inline_calls(jaxpr: Jaxpr) -> Jaxpr:
+    """The closed jaxpr with every plain call replaced by its body."""
+    constvars, consts = list(open_jaxpr(jaxpr).constvars), list(jaxpr.consts)
+    eqns: list[Eqn] = []
+
+    def walk(body: Jaxpr, swap: dict[Var, Atom]) -> list[Atom]:
+        for eqn in body.eqns:
+            name = eqn.primitive.name
+            if name not in INLINE:
+                outvars = [v if isinstance(v, DropVar) else swap.setdefault(v, fresh_var(v.aval)) for v in eqn.outvars]
+                eqns.append(eqn.replace(invars=substitute(eqn.invars, swap), outvars=outvars))
+                continue
+            inner = eqn.params[CALLS[name]]
+            inner_swap = dict(zip(inner.invars, substitute(eqn.invars, swap), strict=True))
+            for var, const in zip(open_jaxpr(inner).constvars, getattr(inner, "consts", ()), strict=True):
+                inner_swap[var] = fresh_var(var.aval)
+                constvars.append(inner_swap[var])
+                consts.append(const)
+            swap.update(zip(eqn.outvars, walk(inner, inner_swap), strict=True))
+        return substitute(body.outvars, swap)
+
+    outvars = walk(open_jaxpr(jaxpr), {})
+    return close(rebuild(jaxpr, constvars, open_jaxpr(jaxpr).invars, eqns, outvars), consts)
+
+
+# --- evaluation ------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def source_of(eqn: Eqn, context: bool = True) -> Iterator[None]:
+    """Runs the body at the source location (and, with `context`, the tracing context) of an equation."""
+    stack = source_info_util.current_name_stack() + eqn.source_info.name_stack
+    with source_info_util.user_context(eqn.source_info.traceback, name_stack=stack):
+        if context:
+            with eqn.ctx.manager:
+                yield
+        else:
+            yield
+
+
+def bind(eqn: Eqn, operands: Sequence[Any]) -> list[Any]:
+    """Binds an equation's primitive to operands; always a list of results."""
+    out = eqn.primitive.bind(*operands, **eqn.primitive.get_bind_params(eqn.params))
+    return list(out) if eqn.primitive.multiple_results else [out]
+
+
+def read(env: Mapping[Var, Any], atom: Atom) -> Any:
+    return atom.val if isinstance(atom, Literal) else env[atom]
+
+
+def eval_eqns(eqns: Iterable[Eqn], env: dict[Var, Any], context: bool = True) -> None:
+    """Evaluates equations in order, reading and writing `env`."""
+    for eqn in eqns:
+        with source_of(eqn, context):
+            results = bind(eqn, [read(env, a) for a in eqn.invars])
+        env.update(zip(eqn.outvars, results, strict=True))
+
+
+def eval_jaxpr(jaxpr: Jaxpr, *args: Any) -> list[Any]:
+    """Evaluates a closed jaxpr."""
+    body = open_jaxpr(jaxpr)
+    env: dict[Var, Any] = dict(zip(body.constvars, jaxpr.consts, strict=True))
+    env.update(zip(body.invars, args, strict=True))
+    eval_eqns(body.eqns, env)
+    return [read(env, a) for a in body.outvars]
+
+
+def source_line(eqn: Eqn) -> str:
+    """`file:line (function)` of the user's code that made an equation."""
+    return source_info_util.summarize(eqn.source_info)
+
+
+def missing_rule(eqn: Eqn, what: str, file: str) -> MissingRuleError:
+    return MissingRuleError(
+        f"no rule for primitive {eqn.primitive.name!r} ({source_line(eqn)}): {what}. Add one in {file}."
+    )

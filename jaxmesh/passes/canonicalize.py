@@ -1,0 +1,101 @@
+"""Cancels transfers that undo each other.
+
+A `distribute_tensor` of what an `aggregate_tensor` has just put together is that aggregate's operand, if the two configs
+say the same and the operand is proven equal along every axis the aggregate dropped. Reshapes that the lowering put
+between them are looked through. A program that drops unequal copies keeps both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from jaxmesh import jaxprs
+from jaxmesh.dialects.ttnn import aggregate_tensor_p, distribute_tensor_p
+from jaxmesh.distribution import mesh_axis_dims, resolve_composer, resolve_mapper
+from jaxmesh.jaxprs import Atom, Eqn, Jaxpr, Var
+
+
+def canonicalize(program: Jaxpr, mesh: Mapping[str, int]) -> Jaxpr:
+    """The program with inverse transfers cancelled at every depth."""
+    seen: dict[int, tuple[Jaxpr, Jaxpr]] = {}
+
+    def change(inner: Jaxpr) -> Jaxpr:
+        if id(inner) not in seen:
+            seen[id(inner)] = (inner, _body(inner, mesh, change))
+        return seen[id(inner)][1]
+
+    return change(program)
+
+
+def _body(jaxpr: Jaxpr, mesh: Mapping[str, int], change: Callable[[Jaxpr], Jaxpr]) -> Jaxpr:
+    made_by: dict[Var, Eqn] = {}
+    swap: dict[Var, Atom] = {}
+    eqns: list[Eqn] = []
+    for eqn in jaxpr.eqns:
+        if swap:
+            eqn = eqn.replace(invars=jaxprs.substitute(eqn.invars, swap))
+        same = _cancelled(eqn, made_by, mesh)
+        if same is not None:
+            swap[eqn.outvars[0]] = same
+            continue
+        eqn = jaxprs.map_sub_jaxprs(eqn, change) if any(True for _ in jaxprs.sub_jaxprs(eqn)) else eqn
+        made_by.update((v, eqn) for v in eqn.outvars)
+        eqns.append(eqn)
+    if not swap and all(a is b for a, b in zip(eqns, jaxpr.eqns, strict=True)):
+        return jaxpr
+    outvars = jaxprs.substitute(jaxpr.outvars, swap)
+    return jaxprs.with_eqns(jaxpr, _drop_unused(eqns, outvars), outvars)
+
+
+def _cancelled(eqn: Eqn, made_by: Mapping[Var, Eqn], mesh: Mapping[str, int]) -> Atom | None:
+    """The earlier value that an equation only makes again, or None."""
+    if _is_reshape(eqn):
+        base = _through_reshapes(eqn.invars[0], made_by)
+        return base if base.aval.shape == eqn.outvars[0].aval.shape and base is not eqn.invars[0] else None
+    if eqn.primitive is not distribute_tensor_p:
+        return None
+    (full,) = eqn.invars
+    base = _through_reshapes(full, made_by)
+    source = made_by.get(base) if isinstance(base, Var) else None
+    if source is None or source.primitive is not aggregate_tensor_p or base.aval.shape != full.aval.shape:
+        return None
+    (shard,) = source.invars
+    return shard if _inverse(source, eqn, mesh) else None
+
+
+def _is_reshape(eqn: Eqn) -> bool:
+    return eqn.primitive.name == "reshape" and eqn.params["dimensions"] is None and len(eqn.invars) == 1
+
+
+def _through_reshapes(atom: Atom, made_by: Mapping[Var, Eqn]) -> Any:
+    while isinstance(atom, Var) and atom in made_by and _is_reshape(made_by[atom]):
+        atom = made_by[atom].invars[0]
+    return atom
+
+
+def _inverse(aggregate: Eqn, distribute: Eqn, mesh: Mapping[str, int]) -> bool:
+    """Whether the distribute gives back, on every device, what the aggregate read."""
+    sizes = tuple(mesh.values())
+    shard = aggregate.invars[0].aval
+    joined = resolve_composer(aggregate.params["composer_config"], sizes, shard.shape)
+    cut = resolve_mapper(distribute.params["mapper_config"], sizes, joined.full)
+    dims = mesh_axis_dims(joined.landing, joined.dims, drop_single=True)
+    if dims is None or dims != mesh_axis_dims(cut.landing, cut.dims, drop_single=False):
+        return False
+    dropped = {a for a, d in zip(mesh, dims, strict=True) if d is None and mesh[a] > 1}
+    same_type = jaxprs.varying_axes(shard) == jaxprs.varying_axes(distribute.outvars[0].aval)
+    return same_type and not dropped & jaxprs.varying_axes(shard)
+
+
+def _drop_unused(eqns: list[Eqn], outvars: list[Atom]) -> list[Eqn]:
+    """Without the aggregates, distributes and reshapes whose results nothing reads any more."""
+    used: set[Var] = {v for v in outvars if isinstance(v, Var)}
+    kept: list[Eqn] = []
+    for eqn in reversed(eqns):
+        movable = eqn.primitive in (aggregate_tensor_p, distribute_tensor_p) or _is_reshape(eqn)
+        if movable and eqn.outvars[0] not in used:
+            continue
+        used.update(v for v in eqn.invars if isinstance(v, Var))
+        kept.append(eqn)
+    return kept[::-1]

@@ -1,0 +1,271 @@
+"""Writes out every transfer between host and devices that a program makes.
+
+After `mesh_shard` is lowered, a full host tensor may still stand beside a shard, a device value may be distributed, a
+loop may carry a value that starts on the host and goes on on the devices. This pass puts a replicating distribute or an
+aggregate there, at every depth, once per value and outside loops and calls where the body only needs it on the devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from jaxmesh import jaxprs
+from jaxmesh.dialects.ttnn import aggregate_tensor_p, distribute_tensor_p
+from jaxmesh.jaxprs import Atom, Eqn, Jaxpr, Var
+from jaxmesh.residency import DEVICE, HOST, Residency, has_transfer, join, of_atom, of_constant, of_result
+from jaxmesh.sharding import FIRST_DEVICE, replicate_mapper
+
+Places = tuple[Residency, ...]
+FILE = "jaxmesh/passes/transfers.py"
+
+
+@dataclass(frozen=True, slots=True)
+class Misplaced:
+    """An operand that was not where its equation needs it."""
+
+    eqn: Eqn
+    operand: int
+    found: Residency
+    needed: Residency
+
+
+@dataclass(frozen=True, slots=True)
+class _Body:
+    """A body with its transfers written out.
+
+    `brought` are the inputs that the body itself brings to the devices, `kept` those it needs on the host.
+    """
+
+    jaxpr: Jaxpr
+    outs: Places
+    brought: frozenset[int]
+    kept: frozenset[int]
+    found: tuple[Misplaced, ...]
+
+    @property
+    def promotable(self) -> frozenset[int]:
+        return self.brought - self.kept
+
+
+def write_transfers(program: Jaxpr, inputs: Sequence[Residency], mesh: tuple[int, ...]) -> Jaxpr:
+    """The program with every transfer explicit; the same object when it was already."""
+    return _Writer(mesh).body(program, tuple(inputs)).jaxpr
+
+
+def misplaced_operands(program: Jaxpr, inputs: Sequence[Residency], mesh: tuple[int, ...]) -> tuple[Misplaced, ...]:
+    """What `write_transfers` would still have to mend; empty for a program that says every transfer."""
+    return _Writer(mesh).body(program, tuple(inputs)).found
+
+
+@dataclass(slots=True)
+class _Frame:
+    """One body while it is rewritten."""
+
+    inputs: dict[Var, int]
+    env: dict[Var, Residency]
+    on_device: dict[Var, Var] = field(default_factory=dict[Var, Var])
+    eqns: list[Eqn] = field(default_factory=list[Eqn])
+    brought: set[int] = field(default_factory=set[int])
+    kept: set[int] = field(default_factory=set[int])
+    found: list[Misplaced] = field(default_factory=list[Misplaced])
+
+    def place(self, atom: Atom) -> Residency:
+        return of_atom(atom, self.env)
+
+    def keep(self, atom: Atom) -> None:
+        if isinstance(atom, Var) and atom in self.inputs and self.env[atom] is HOST:
+            self.kept.add(self.inputs[atom])
+
+
+class _Writer:
+    def __init__(self, mesh: tuple[int, ...]) -> None:
+        self.replicate = {"mapper_config": replicate_mapper(mesh)}
+        self.memo: dict[tuple[int, Places, Places | None], tuple[Jaxpr, _Body]] = {}
+
+    def body(self, jaxpr: Jaxpr, places: Places, wanted: Places | None = None, caller: Eqn = None) -> _Body:
+        """Rewrites one body; `wanted` may ask its `caller` for results on the devices."""
+        key = (id(jaxpr), places, wanted)
+        if key not in self.memo:
+            # The jaxpr is kept beside the result, so that its id is not used again.
+            self.memo[key] = (jaxpr, self._body(jaxpr, places, wanted, caller))
+        return self.memo[key][1]
+
+    def _body(self, jaxpr: Jaxpr, places: Places, wanted: Places | None, caller: Eqn) -> _Body:
+        opened = jaxprs.open_jaxpr(jaxpr)
+        env = dict(zip(opened.invars, places, strict=True))
+        env |= {v: of_constant(c) for v, c in zip(opened.constvars, getattr(jaxpr, "consts", ()), strict=False)}
+        frame = _Frame({v: i for i, v in enumerate(opened.invars)}, env)
+        for eqn in opened.eqns:
+            self._eqn(frame, eqn)
+        outvars = list(opened.outvars)
+        for i, atom in enumerate(outvars):
+            if wanted is not None and wanted[i] is DEVICE and frame.place(atom) is HOST:
+                outvars[i] = self._bring(frame, atom, opened.eqns[-1] if opened.eqns else caller, i)
+            else:
+                frame.keep(atom)
+        outs = tuple(frame.place(a) for a in outvars)
+        unchanged = len(frame.eqns) == len(opened.eqns) and all(
+            a is b for a, b in zip(frame.eqns, opened.eqns, strict=True)
+        )
+        new = jaxpr if unchanged else jaxprs.with_eqns(jaxpr, frame.eqns, outvars)
+        return _Body(new, outs, frozenset(frame.brought), frozenset(frame.kept), tuple(frame.found))
+
+    # --- moving one value ---
+
+    def _bring(self, frame: _Frame, atom: Atom, like: Eqn, position: int) -> Atom:
+        """A host value on the devices: one replicating distribute, used by all who need it."""
+        if atom in frame.on_device:
+            return frame.on_device[atom]
+        frame.found.append(Misplaced(like, position, frame.place(atom), DEVICE))
+        frame.eqns.append(jaxprs.new_eqn(distribute_tensor_p, [atom], self.replicate, like))
+        (out,) = frame.eqns[-1].outvars
+        if isinstance(atom, Var):
+            frame.on_device[atom] = out
+            if atom in frame.inputs:
+                frame.brought.add(frame.inputs[atom])
+        frame.env[out] = DEVICE
+        return out
+
+    def _take_back(self, frame: _Frame, atom: Atom, like: Eqn) -> Atom:
+        """A full device value on the host: the copy of device 0."""
+        frame.found.append(Misplaced(like, 0, DEVICE, HOST))
+        frame.eqns.append(jaxprs.new_eqn(aggregate_tensor_p, [atom], {"composer_config": FIRST_DEVICE}, like))
+        (out,) = frame.eqns[-1].outvars
+        frame.env[out] = HOST
+        return out
+
+    # --- one equation ---
+
+    def _eqn(self, frame: _Frame, eqn: Eqn) -> None:
+        name = eqn.primitive.name
+        if name in jaxprs.CALLS:
+            self._call(frame, eqn, jaxprs.CALLS[name])
+        elif name == "scan":
+            self._scan(frame, eqn)
+        elif name == "while":
+            self._while(frame, eqn)
+        elif name == "cond":
+            self._cond(frame, eqn)
+        elif any(has_transfer(j) for j in jaxprs.sub_jaxprs(eqn)):
+            raise jaxprs.missing_rule(eqn, "its body moves tensors between host and devices", FILE)
+        else:
+            self._plain(frame, eqn)
+
+    def _plain(self, frame: _Frame, eqn: Eqn) -> None:
+        invars = list(eqn.invars)
+        places = [frame.place(a) for a in invars]
+        out = of_result(eqn, places)
+        if eqn.primitive is distribute_tensor_p:
+            if places[0] is DEVICE:
+                invars[0] = self._take_back(frame, invars[0], eqn)
+            frame.keep(invars[0])
+        elif eqn.primitive is aggregate_tensor_p:
+            if places[0] is not DEVICE:
+                invars[0] = self._bring(frame, invars[0], eqn, 0)
+        else:
+            for i, (atom, place) in enumerate(zip(eqn.invars, places, strict=True)):
+                if out is DEVICE and place is HOST:
+                    invars[i] = self._bring(frame, atom, eqn, i)
+                else:
+                    frame.keep(atom)
+        self._append(frame, eqn, invars, {}, [out] * len(eqn.outvars))
+
+    def _append(
+        self, frame: _Frame, eqn: Eqn, invars: list[Atom], params: dict[str, object], outs: Sequence[Residency]
+    ) -> None:
+        changed = {k: v for k, v in params.items() if v is not eqn.params[k]}
+        if changed or any(a is not b for a, b in zip(invars, eqn.invars, strict=True)):
+            eqn = eqn.replace(invars=invars, params={**eqn.params, **changed})
+        frame.eqns.append(eqn)
+        frame.env.update(zip(eqn.outvars, outs, strict=True))
+
+    def _operands(
+        self, frame: _Frame, eqn: Eqn, places: Sequence[Residency], kept: frozenset[int] | set[int]
+    ) -> list[Atom]:
+        """The operands of a call, those brought over that the analysis wants on the devices."""
+        invars = list(eqn.invars)
+        for i, (atom, place) in enumerate(zip(eqn.invars, places, strict=True)):
+            if place is DEVICE and frame.place(atom) is HOST:
+                invars[i] = self._bring(frame, atom, eqn, i)
+            elif i in kept:
+                frame.keep(atom)
+        return invars
+
+    def _call(self, frame: _Frame, eqn: Eqn, key: str) -> None:
+        places = [frame.place(a) for a in eqn.invars]
+        body = self._settle(eqn.params[key], places)
+        invars = self._operands(frame, eqn, places, body.kept)
+        frame.found += body.found
+        self._append(frame, eqn, invars, {key: body.jaxpr}, body.outs)
+
+    def _settle(self, jaxpr: Jaxpr, places: list[Residency]) -> _Body:
+        """Moves the transfers that a body makes of its own inputs out to the caller; changes `places`."""
+        while True:
+            body = self.body(jaxpr, tuple(places))
+            moved = [i for i in body.promotable if places[i] is HOST]
+            if not moved:
+                return body
+            for i in moved:
+                places[i] = DEVICE
+
+    def _scan(self, frame: _Frame, eqn: Eqn) -> None:
+        consts, carry = jaxprs.scan_arity(eqn.params)
+        loop = slice(consts, consts + carry)
+        places = [frame.place(a) for a in eqn.invars]
+        jaxpr = eqn.params["jaxpr"]
+        while True:
+            rest = (HOST,) * (len(eqn.outvars) - carry)
+            body = self.body(jaxpr, tuple(places), (*places[loop], *rest), eqn)
+            new = list(places)
+            new[loop] = [max(a, b) for a, b in zip(places[loop], body.outs[:carry], strict=True)]
+            for i in body.promotable:
+                if not consts <= i < consts + carry:
+                    new[i] = DEVICE
+            if new == places:
+                break
+            places = new
+        invars = self._operands(frame, eqn, places, body.kept)
+        frame.found += body.found
+        self._append(frame, eqn, invars, {"jaxpr": body.jaxpr}, body.outs)
+
+    def _while(self, frame: _Frame, eqn: Eqn) -> None:
+        nc, nb = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
+        places = [frame.place(a) for a in eqn.invars]
+        while True:
+            carry = tuple(places[nc + nb :])
+            test = self.body(eqn.params["cond_jaxpr"], (*places[:nc], *carry))
+            step = self.body(eqn.params["body_jaxpr"], (*places[nc : nc + nb], *carry), carry, eqn)
+            new = list(places)
+            new[nc + nb :] = [max(a, b) for a, b in zip(carry, step.outs, strict=True)]
+            for i in [i for i in test.promotable if i < nc] + [nc + i for i in step.promotable if i < nb]:
+                new[i] = DEVICE
+            if new == places:
+                break
+            places = new
+        kept = {i if i < nc else i + nb for i in test.kept} | {nc + i for i in step.kept}
+        invars = self._operands(frame, eqn, places, kept)
+        frame.found += [*test.found, *step.found]
+        self._append(frame, eqn, invars, {"cond_jaxpr": test.jaxpr, "body_jaxpr": step.jaxpr}, step.outs)
+
+    def _cond(self, frame: _Frame, eqn: Eqn) -> None:
+        branches = eqn.params["branches"]
+        places = [frame.place(a) for a in eqn.invars]
+        wanted: Places | None = None
+        while True:
+            bodies = [self.body(b, tuple(places[1:]), wanted, eqn) for b in branches]
+            kept = frozenset[int]().union(*(b.kept for b in bodies))
+            new = list(places)
+            for i in frozenset[int]().union(*(b.brought for b in bodies)) - kept:
+                new[i + 1] = DEVICE
+            outs = tuple(join(row) for row in zip(*(b.outs for b in bodies), strict=True))
+            if new == places and outs == wanted:
+                break
+            places, wanted = new, outs
+        frame.keep(eqn.invars[0])
+        invars = self._operands(frame, eqn, places, {i + 1 for i in kept})
+        for b in bodies:
+            frame.found += b.found
+        new_branches = tuple(b.jaxpr for b in bodies)
+        same = all(a is b for a, b in zip(new_branches, branches, strict=True))
+        self._append(frame, eqn, invars, {"branches": branches if same else new_branches}, outs)

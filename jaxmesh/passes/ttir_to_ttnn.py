@@ -1,0 +1,122 @@
+"""The pass from TTIR to TTNN: the only place that reads a direction.
+
+`lower` takes a traced program and gives one without `mesh_shard` at any depth: each becomes a `distribute_tensor` or an
+`aggregate_tensor`, with reshapes where upstream's configs would be illegal (section 3 of the semantics), every transfer
+between host and devices written out (section 4), and inverse pairs cancelled.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from jaxmesh import jaxprs
+from jaxmesh.dialects.ttir import MeshShardAttributes, ShardDirection, ShardType, mesh_shard_p
+from jaxmesh.dialects.ttnn import aggregate_tensor_p, distribute_tensor_p
+from jaxmesh.jaxprs import Atom, Eqn, Jaxpr
+from jaxmesh.passes.canonicalize import canonicalize
+from jaxmesh.passes.transfers import write_transfers
+from jaxmesh.passes.verify import verify_ttnn
+from jaxmesh.residency import Residency
+from jaxmesh.sharding import FIRST_DEVICE, plan_aggregate, plan_distribute, replicate_mapper
+
+Shape = tuple[int, ...]
+Emit = Callable[[jaxprs.Primitive | Shape, Atom, Mapping[str, Any]], Atom]
+
+
+def lower(program: Jaxpr, inputs: Sequence[Residency], mesh: Mapping[str, int]) -> Jaxpr:
+    """Lowers a closed TTIR-level jaxpr to a closed TTNN-level one of the same type.
+
+    Args:
+      program: the traced program, typed by varying axes.
+      inputs: where each argument lives.
+      mesh: axis names and sizes.
+
+    Raises:
+      MissingRuleError: a transfer inside a primitive that the analysis does not know.
+    """
+    sizes = tuple(mesh.values())
+    lowered = lower_mesh_shards(program, sizes)
+    explicit = write_transfers(lowered, inputs, sizes)
+    result = canonicalize(explicit, mesh)
+    verify_ttnn(result, inputs, mesh)
+    return result
+
+
+def lower_mesh_shards(jaxpr: Jaxpr, mesh: Shape) -> Jaxpr:
+    """Replaces every `mesh_shard` at every depth."""
+    seen: dict[int, tuple[Jaxpr, Jaxpr]] = {}
+
+    def change(inner: Jaxpr) -> Jaxpr:
+        # Shared sub-jaxprs stay shared: JAX's own caches go by identity. The original is kept so its id stays taken.
+        if id(inner) not in seen:
+            seen[id(inner)] = (inner, _lower_body(inner, mesh, change))
+        return seen[id(inner)][1]
+
+    return change(jaxpr)
+
+
+def _lower_body(jaxpr: Jaxpr, mesh: Shape, change: Callable[[Jaxpr], Jaxpr]) -> Jaxpr:
+    swap: dict[jaxprs.Var, Atom] = {}
+    eqns: list[Eqn] = []
+    for eqn in jaxpr.eqns:
+        if swap:
+            eqn = eqn.replace(invars=jaxprs.substitute(eqn.invars, swap))
+        if eqn.primitive is mesh_shard_p:
+            swap[eqn.outvars[0]] = _lower_mesh_shard(eqn, mesh, functools.partial(_emit, eqns, eqn))
+        else:
+            eqns.append(jaxprs.map_sub_jaxprs(eqn, change))
+    if not swap and all(a is b for a, b in zip(eqns, jaxpr.eqns, strict=True)):
+        return jaxpr
+    return jaxprs.with_eqns(jaxpr, eqns, jaxprs.substitute(jaxpr.outvars, swap))
+
+
+def _emit(eqns: list[Eqn], like: Eqn, op: jaxprs.Primitive | Shape, operand: Atom, params: Mapping[str, Any]) -> Atom:
+    if isinstance(op, tuple):
+        eqns.append(jaxprs.reshape_eqn(operand, op, like))
+    else:
+        eqns.append(jaxprs.new_eqn(op, [operand], params, like))
+    return eqns[-1].outvars[0]
+
+
+def _lower_mesh_shard(eqn: Eqn, mesh: Shape, emit: Emit) -> Atom:
+    """The pattern for `mesh_shard`: fold, or dispatch on the direction."""
+    params = {k: v for k, v in eqn.params.items() if k != "assume_replicated"}
+    attrs = MeshShardAttributes(**params)
+    (operand,) = eqn.invars
+    if _folds(attrs, operand, mesh):
+        return operand
+    dims = attrs.dims_on(len(mesh))
+    if attrs.shard_direction is ShardDirection.FULL_TO_SHARD:
+        return _lower_full_to_shard(operand, dims, mesh, emit)
+    return _lower_shard_to_full(operand, attrs, dims, mesh, emit)
+
+
+def _folds(attrs: MeshShardAttributes, operand: Atom, mesh: Shape) -> bool:
+    """tt-mlir's fold: nothing is split. A value that differs between devices is no full value, so it stays."""
+    if attrs.shard_type is ShardType.IDENTITY:
+        return True
+    if attrs.shard_type is ShardType.REPLICATE or jaxprs.varying_axes(operand.aval):
+        return False
+    return all(d < 0 or n == 1 for d, n in zip(attrs.shard_dims, mesh, strict=True))
+
+
+def _lower_full_to_shard(operand: Atom, dims: Shape, mesh: Shape, emit: Emit) -> Atom:
+    if all(d < 0 for d in dims):
+        return emit(distribute_tensor_p, operand, {"mapper_config": replicate_mapper(mesh)})
+    plan = plan_distribute(operand.aval.shape, dims, mesh)
+    full = operand if plan.before is None else emit(plan.before, operand, {})
+    shard = emit(distribute_tensor_p, full, {"mapper_config": plan.config})
+    return shard if plan.after is None else emit(plan.after, shard, {})
+
+
+def _lower_shard_to_full(
+    operand: Atom, attrs: MeshShardAttributes, dims: Shape, mesh: Shape, emit: Emit
+) -> Atom:
+    if attrs.shard_type is ShardType.REPLICATE:
+        return emit(aggregate_tensor_p, operand, {"composer_config": FIRST_DEVICE})
+    plan = plan_aggregate(operand.aval.shape, dims, mesh)
+    shard = operand if plan.before is None else emit(plan.before, operand, {})
+    full = emit(aggregate_tensor_p, shard, {"composer_config": plan.config})
+    return full if plan.after is None else emit(plan.after, full, {})

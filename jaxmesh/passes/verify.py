@@ -1,0 +1,62 @@
+"""What a lowered program promises: no TTIR operation at any depth, legal TTNN, operands on the right side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from jaxmesh import jaxprs
+from jaxmesh.dialects.ttir import mesh_shard_p
+from jaxmesh.dialects.ttnn import aggregate_tensor_p, distribute_tensor_p, resolve_traced_mapper
+from jaxmesh.distribution import resolve_composer
+from jaxmesh.errors import ResidencyError, VerifyError
+from jaxmesh.jaxprs import Eqn, Jaxpr
+from jaxmesh.passes.transfers import Misplaced, misplaced_operands
+from jaxmesh.residency import Residency
+
+
+def verify_no_ttir(program: Jaxpr) -> None:
+    """Raises a VerifyError when a `mesh_shard` is left at any depth."""
+    for eqn in jaxprs.all_eqns(program):
+        if eqn.primitive is mesh_shard_p:
+            raise VerifyError(
+                f"the program still holds a mesh_shard ({jaxprs.source_line(eqn)}); a TTNN-level program holds none at "
+                "any depth. Lower it with passes/ttir_to_ttnn.py."
+            )
+
+
+def verify_ttnn(program: Jaxpr, inputs: Sequence[Residency], mesh: Mapping[str, int]) -> None:
+    """Proves a lowered program.
+
+    Raises:
+      VerifyError: a `mesh_shard` is left, or a config breaks a rule of TTNN.
+      ResidencyError: a distribute of a device tensor, an aggregate of a host tensor, or a device operation with a host
+        operand that no distribute brought over.
+    """
+    verify_no_ttir(program)
+    for eqn in jaxprs.all_eqns(program):
+        _verify_configs(eqn, mesh)
+    for wrong in misplaced_operands(program, inputs, tuple(mesh.values())):
+        raise ResidencyError(_message(wrong))
+
+
+def _verify_configs(eqn: Eqn, mesh: Mapping[str, int]) -> None:
+    if eqn.primitive is distribute_tensor_p:
+        local = resolve_traced_mapper(eqn.params["mapper_config"], mesh, eqn.invars[0].aval.shape).local
+    elif eqn.primitive is aggregate_tensor_p:
+        config = eqn.params["composer_config"]
+        local = resolve_composer(config, tuple(mesh.values()), eqn.invars[0].aval.shape).full
+    else:
+        return
+    if local != eqn.outvars[0].aval.shape:
+        raise VerifyError(
+            f"{eqn.primitive.name}: the config gives shape {list(local)}, the result type says "
+            f"{list(eqn.outvars[0].aval.shape)}."
+        )
+
+
+def _message(wrong: Misplaced) -> str:
+    return (
+        f"{wrong.eqn.primitive.name} ({jaxprs.source_line(wrong.eqn)}) needs operand {wrong.operand} on the "
+        f"{wrong.needed.name.lower()}, but it is on the {wrong.found.name.lower()}; a distribute_tensor or "
+        "aggregate_tensor must stand between."
+    )

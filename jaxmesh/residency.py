@@ -1,0 +1,122 @@
+"""Where each value of a TTNN-level program lives: a forward analysis of one equation (section 4 of the semantics).
+
+A value is on the host until a distribute; an equation with any device operand, or whose result varies over a mesh axis,
+runs on the devices; only an aggregate brings a value back. What depends on no array input is on neither side: it is
+made where it is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+
+from jaxmesh import jaxprs
+from jaxmesh.dialects.ttnn import aggregate_tensor_p, distribute_tensor_p
+from jaxmesh.jaxprs import Atom, Eqn, Jaxpr
+
+
+class Residency(IntEnum):
+    """The place of a value; joining two places takes the larger."""
+
+    FREE = 0
+    HOST = 1
+    DEVICE = 2
+
+
+FREE, HOST, DEVICE = Residency.FREE, Residency.HOST, Residency.DEVICE
+
+
+def of_constant(value: Any) -> Residency:
+    """A single number is written where it is needed; a larger array is a host tensor."""
+    return FREE if np.size(value) <= 1 else HOST
+
+
+def of_atom(atom: Atom, env: Mapping[jaxprs.Var, Residency]) -> Residency:
+    return FREE if isinstance(atom, jaxprs.Literal) else env[atom]
+
+
+def join(places: Sequence[Residency]) -> Residency:
+    return max(places, default=FREE)
+
+
+def of_result(eqn: Eqn, operands: Sequence[Residency]) -> Residency:
+    """Where the results of a plain equation (no call, no loop) live."""
+    if eqn.primitive is distribute_tensor_p:
+        return DEVICE
+    if eqn.primitive is aggregate_tensor_p:
+        return HOST
+    if any(jaxprs.varying_axes(v.aval) for v in eqn.outvars):
+        return DEVICE
+    return join(operands)
+
+
+def has_transfer(jaxpr: Jaxpr) -> bool:
+    """Whether a distribute or an aggregate stands at any depth."""
+    return any(e.primitive in (distribute_tensor_p, aggregate_tensor_p) for e in jaxprs.all_eqns(jaxpr))
+
+
+# --- whole programs --------------------------------------------------------------------------------------------------
+
+Places = tuple[Residency, ...]
+
+
+class Analysis:
+    """Residencies of a program whose transfers are written out; bodies are analysed once per residency of inputs."""
+
+    def __init__(self) -> None:
+        self._memo: dict[tuple[int, Places], tuple[Jaxpr, Places]] = {}
+        self._moving: dict[int, tuple[Jaxpr, bool]] = {}
+
+    def body(self, jaxpr: Jaxpr, places: Places) -> Places:
+        """Where the results of a body live."""
+        key = (id(jaxpr), places)
+        if key not in self._memo:
+            env = self.environment(jaxpr, places)
+            outs = tuple(of_atom(a, env) for a in jaxprs.open_jaxpr(jaxpr).outvars)
+            self._memo[key] = (jaxpr, outs)
+        return self._memo[key][1]
+
+    def environment(self, jaxpr: Jaxpr, places: Sequence[Residency]) -> dict[jaxprs.Var, Residency]:
+        """Where every value of a body lives."""
+        opened = jaxprs.open_jaxpr(jaxpr)
+        env = dict(zip(opened.invars, places, strict=True))
+        env |= {v: of_constant(c) for v, c in zip(opened.constvars, getattr(jaxpr, "consts", ()), strict=False)}
+        for eqn in opened.eqns:
+            env.update(zip(eqn.outvars, self.equation(eqn, [of_atom(a, env) for a in eqn.invars]), strict=True))
+        return env
+
+    def moves(self, jaxpr: Jaxpr) -> bool:
+        """Whether a transfer stands in a body, at any depth."""
+        if id(jaxpr) not in self._moving:
+            self._moving[id(jaxpr)] = (jaxpr, has_transfer(jaxpr))
+        return self._moving[id(jaxpr)][1]
+
+    def equation(self, eqn: Eqn, operands: Sequence[Residency]) -> Places:
+        """Where the results of an equation live, calls and loops included."""
+        name, params = eqn.primitive.name, eqn.params
+        if name in jaxprs.CALLS:
+            return self.body(params[jaxprs.CALLS[name]], tuple(operands))
+        if name == "scan":
+            consts, carry = jaxprs.scan_arity(params)
+            return self._loop(params["jaxpr"], operands, slice(consts, consts + carry))
+        if name == "while":
+            start = params["body_nconsts"]
+            rest = operands[params["cond_nconsts"] :]
+            return self._loop(params["body_jaxpr"], rest, slice(start, len(rest)))
+        if name == "cond":
+            outs = [self.body(b, tuple(operands[1:])) for b in params["branches"]]
+            return tuple(join(row) for row in zip(*outs, strict=True))
+        return (of_result(eqn, operands),) * len(eqn.outvars)
+
+    def _loop(self, jaxpr: Jaxpr, operands: Sequence[Residency], carry: slice) -> Places:
+        places = list(operands)
+        while True:
+            outs = self.body(jaxpr, tuple(places))
+            size = carry.stop - carry.start
+            joined = [max(a, b) for a, b in zip(places[carry], outs[:size], strict=True)]
+            if joined == places[carry]:
+                return (*joined, *outs[size:])
+            places[carry] = joined

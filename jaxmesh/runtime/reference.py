@@ -1,0 +1,215 @@
+"""The reference executor: the oracle that every faster way is compared with.
+
+A value is a host array or a dict from mesh coordinate to that device's array. Movement is NumPy, in plain loops over
+mesh coordinates; arithmetic is each primitive evaluated eagerly, one device after the other. No JAX sharding anywhere.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxmesh import jaxprs
+from jaxmesh.distribution import resolve_composer, resolve_mapper
+from jaxmesh.errors import UnsupportedError
+from jaxmesh.jaxprs import Eqn, Jaxpr, Var
+from jaxmesh.residency import DEVICE, Residency
+from jaxmesh.runtime.reference_collectives import COLLECTIVES
+
+Coordinate = tuple[int, ...]
+Value = Any
+"""A host array, or a `Shards`."""
+
+
+class Shards(dict[Coordinate, Any]):
+    """One array per device, by mesh coordinate."""
+
+
+def run_reference(
+    program: Jaxpr, inputs: Sequence[Residency], mesh: Mapping[str, int], args: Sequence[Any]
+) -> list[Value]:
+    """Runs a closed TTNN-level jaxpr.
+
+    Args:
+      program: the lowered program.
+      inputs: where each argument lives.
+      mesh: axis names and sizes.
+      args: arrays, and dicts from coordinate to array for tensors on the devices.
+
+    Returns:
+      The results, in the same two forms.
+    """
+    everywhere = list(itertools.product(*map(range, mesh.values())))
+    values = [Shards(a) if p is DEVICE else a for a, p in zip(args, inputs, strict=True)]
+    outs = _Machine(mesh).body(program, values, everywhere)
+    return [dict(x) if isinstance(x, Shards) else np_or_keys(x) for x in outs]
+
+
+def np_or_keys(x: Any) -> Any:
+    """NumPy where NumPy can hold it; random keys stay JAX arrays."""
+    return x if jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended) else np.asarray(x)
+
+
+class _Machine:
+    def __init__(self, mesh: Mapping[str, int]) -> None:
+        self.mesh = mesh
+        self.sizes = tuple(mesh.values())
+        self.axis = {name: i for i, name in enumerate(mesh)}
+
+    def body(self, jaxpr: Jaxpr, args: Sequence[Value], active: list[Coordinate]) -> list[Value]:
+        """Runs one body on the active devices, in lock step."""
+        opened = jaxprs.open_jaxpr(jaxpr)
+        env: dict[Var, Value] = dict(zip(opened.constvars, getattr(jaxpr, "consts", ()), strict=False))
+        env.update(zip(opened.invars, args, strict=True))
+        for eqn in opened.eqns:
+            operands = [jaxprs.read(env, a) for a in eqn.invars]
+            env.update(zip(eqn.outvars, self.equation(eqn, operands, active), strict=True))
+        return [jaxprs.read(env, a) for a in opened.outvars]
+
+    def equation(self, eqn: Eqn, operands: list[Value], active: list[Coordinate]) -> list[Value]:
+        name = eqn.primitive.name
+        if name in jaxprs.CALLS:
+            return self.body(eqn.params[jaxprs.CALLS[name]], operands, active)
+        if name in _CONTROL:
+            return _CONTROL[name](self, eqn, operands, active)
+        if name in COLLECTIVES:
+            shards = self.spread(operands[0], active)
+            self.all_together(eqn, active)
+            return [Shards(COLLECTIVES[name](shards, self.axis, self.sizes, eqn.params))]
+        if not any(isinstance(x, Shards) for x in operands):
+            return self.bind(eqn, operands)
+        rows = {c: self.bind(eqn, [self.at(x, c) for x in operands]) for c in active}
+        return [Shards({c: row[i] for c, row in rows.items()}) for i in range(len(eqn.outvars))]
+
+    def bind(self, eqn: Eqn, operands: list[Any]) -> list[Any]:
+        with jaxprs.source_of(eqn, context=False):
+            return jaxprs.bind(eqn, operands)
+
+    def at(self, x: Value, coordinate: Coordinate) -> Any:
+        return x[coordinate] if isinstance(x, Shards) else x
+
+    def spread(self, x: Value, active: list[Coordinate]) -> Shards:
+        return x if isinstance(x, Shards) else Shards({c: x for c in active})
+
+    def all_together(self, eqn: Eqn, active: list[Coordinate]) -> None:
+        if len(active) != int(np.prod(self.sizes)):
+            raise UnsupportedError(
+                f"{eqn.primitive.name} ({jaxprs.source_line(eqn)}) is reached by {len(active)} of "
+                f"{int(np.prod(self.sizes))} devices only, because a branch or a loop depends on the device; every device "
+                "must take part in a transfer or collective."
+            )
+
+    # --- transfers ---
+
+    def distribute(self, eqn: Eqn, operands: list[Value], active: list[Coordinate]) -> list[Value]:
+        self.all_together(eqn, active)
+        full = operands[0]
+        if isinstance(full, Shards):
+            full = next(iter(full.values()))
+        resolved = resolve_mapper(eqn.params["mapper_config"], self.sizes, np.shape(full))
+        array = np_or_keys(jnp.asarray(full))
+        return [Shards({c: array[resolved.index(p)] for c, p in resolved.placed()})]
+
+    def aggregate(self, eqn: Eqn, operands: list[Value], active: list[Coordinate]) -> list[Value]:
+        self.all_together(eqn, active)
+        shards = self.spread(operands[0], active)
+        first = next(iter(shards.values()))
+        resolved = resolve_composer(eqn.params["composer_config"], self.sizes, np.shape(first))
+        places = list(itertools.product(*map(range, resolved.landing.shape)))
+        pieces: dict[Coordinate, Any] = {
+            p: np_or_keys(jnp.asarray(shards[c])) for p, c in zip(places, resolved.landing.coordinates(), strict=True)
+        }
+        # Join the last distribution axis first; what is left after each step has one axis fewer.
+        for dim in reversed(resolved.dims):
+            heads = dict.fromkeys(p[:-1] for p in pieces)
+            rows = {h: [x for p, x in pieces.items() if p[:-1] == h] for h in heads}
+            pieces = {h: row[0] if dim is None else _concatenate(row, dim) for h, row in rows.items()}
+        return [pieces[()]]
+
+    # --- control ---
+
+    def scan(self, eqn: Eqn, operands: list[Value], active: list[Coordinate]) -> list[Value]:
+        jaxpr, length = eqn.params["jaxpr"], eqn.params["length"]
+        consts, size = jaxprs.scan_arity(eqn.params)
+        fixed, carry, xs = operands[:consts], operands[consts : consts + size], operands[consts + size :]
+        order = range(length)[:: -1 if eqn.params["reverse"] else 1]
+        rows: dict[int, list[Value]] = {}
+        for i in order:
+            outs = self.body(jaxpr, [*fixed, *carry, *[_slice(x, i) for x in xs]], active)
+            carry, rows[i] = outs[:size], outs[size:]
+        if not length:
+            return [*carry, *[jnp.zeros(v.aval.shape, v.aval.dtype) for v in eqn.outvars[size:]]]
+        stacked = [_stack([rows[i][j] for i in range(length)]) for j in range(len(rows[0]))]
+        return [*carry, *stacked]
+
+    def while_loop(self, eqn: Eqn, operands: list[Value], active: list[Coordinate]) -> list[Value]:
+        nc, nb = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
+        test, step, carry = operands[:nc], operands[nc : nc + nb], list(operands[nc + nb :])
+        going = active
+        while True:
+            (more,) = self.body(eqn.params["cond_jaxpr"], [*test, *carry], going)
+            if not isinstance(more, Shards):
+                if not bool(more):
+                    return carry
+            else:
+                going = [c for c in going if bool(more[c])]
+                if not going:
+                    return carry
+            new = self.body(eqn.params["body_jaxpr"], [*step, *carry], going)
+            carry = [self.merge(a, b, going, active) for a, b in zip(carry, new, strict=True)]
+
+    def cond(self, eqn: Eqn, operands: list[Value], active: list[Coordinate]) -> list[Value]:
+        branches, index = eqn.params["branches"], operands[0]
+        clamp: Callable[[Any], int] = lambda i: min(max(int(i), 0), len(branches) - 1)
+        if not isinstance(index, Shards):
+            return self.body(branches[clamp(index)], operands[1:], active)
+        outs: list[Value] = [Shards() for _ in eqn.outvars]
+        for number, branch in enumerate(branches):
+            group = [c for c in active if clamp(index[c]) == number]
+            if group:
+                for out, new in zip(outs, self.body(branch, operands[1:], group), strict=True):
+                    out.update({c: self.at(new, c) for c in group})
+        return outs
+
+    def merge(self, old: Value, new: Value, changed: list[Coordinate], active: list[Coordinate]) -> Value:
+        if changed == active:
+            return new
+        return Shards({c: self.at(new if c in changed else old, c) for c in active})
+
+    def axis_index(self, eqn: Eqn, operands: list[Value], active: list[Coordinate]) -> list[Value]:
+        name = eqn.params["axis_name"]
+        return [Shards({c: np.int32(c[self.axis[name]]) for c in active})]
+
+    def keep(self, eqn: Eqn, operands: list[Value], active: list[Coordinate]) -> list[Value]:
+        return [self.spread(operands[0], active)]
+
+
+_CONTROL: Mapping[str, Callable[[_Machine, Eqn, list[Value], list[Coordinate]], list[Value]]] = {
+    "scan": _Machine.scan,
+    "while": _Machine.while_loop,
+    "cond": _Machine.cond,
+    "distribute_tensor": _Machine.distribute,
+    "aggregate_tensor": _Machine.aggregate,
+    "axis_index": _Machine.axis_index,
+    "pvary": _Machine.keep,
+    "pcast": _Machine.keep,
+}
+
+
+def _slice(x: Value, i: int) -> Value:
+    return Shards({c: v[i] for c, v in x.items()}) if isinstance(x, Shards) else x[i]
+
+
+def _stack(rows: list[Value]) -> Value:
+    if not isinstance(rows[0], Shards):
+        return jnp.stack([jnp.asarray(r) for r in rows])
+    return Shards({c: jnp.stack([jnp.asarray(r[c]) for r in rows]) for c in rows[0]})
+
+
+def _concatenate(row: list[Any], dim: int) -> Any:
+    return np.concatenate(row, dim) if isinstance(row[0], np.ndarray) else jnp.concatenate(row, dim)

@@ -1,0 +1,112 @@
+"""Collectives of the reference executor: NumPy over groups of mesh coordinates, one function per primitive."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxmesh.errors import UnsupportedError
+
+Coordinate = tuple[int, ...]
+Shards = Mapping[Coordinate, Any]
+Axis = Mapping[str, int]
+Sizes = tuple[int, ...]
+Rule = Callable[[Shards, Axis, Sizes, Mapping[str, Any]], dict[Coordinate, Any]]
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    return tuple(value) if isinstance(value, (tuple, list, frozenset)) else (value,)  # pyright: ignore[reportUnknownArgumentType]
+
+
+def _groups(names: Sequence[str], axis: Axis, sizes: Sizes, params: Mapping[str, Any]) -> Iterator[list[Coordinate]]:
+    """The devices that take part together, in row-major order of the named axes (the first the most significant)."""
+    along = [axis[n] for n in names]
+    rest = [i for i in range(len(sizes)) if i not in along]
+    parts = params.get("axis_index_groups")
+    for fixed in itertools.product(*[range(sizes[i]) for i in rest]):
+        members: list[Coordinate] = []
+        for moving in itertools.product(*[range(sizes[i]) for i in along]):
+            place = [0] * len(sizes)
+            for i, v in (*zip(rest, fixed, strict=True), *zip(along, moving, strict=True)):
+                place[i] = v
+            members.append(tuple(place))
+        if parts is None:
+            yield members
+        else:
+            yield from ([members[i] for i in part] for part in parts)
+
+
+def _reduction(combine: Callable[[Any, Any], Any]) -> Rule:
+    def rule(shards: Shards, axis: Axis, sizes: Sizes, params: Mapping[str, Any]) -> dict[Coordinate, Any]:
+        out: dict[Coordinate, Any] = {}
+        for group in _groups(_names(params["axes"]), axis, sizes, params):
+            total = np.asarray(shards[group[0]])
+            for c in group[1:]:
+                total = combine(total, np.asarray(shards[c])).astype(total.dtype)
+            out.update(dict.fromkeys(group, total))
+        return out
+
+    return rule
+
+
+def _all_gather(shards: Shards, axis: Axis, sizes: Sizes, params: Mapping[str, Any]) -> dict[Coordinate, Any]:
+    out: dict[Coordinate, Any] = {}
+    for group in _groups(_names(params["axis_name"]), axis, sizes, params):
+        rows = [np.asarray(shards[c]) for c in group]
+        dim = params["all_gather_dimension"]
+        joined = np.concatenate(rows, dim) if params["tiled"] else np.stack(rows, dim)
+        out.update(dict.fromkeys(group, joined))
+    return out
+
+
+def _reduce_scatter(shards: Shards, axis: Axis, sizes: Sizes, params: Mapping[str, Any]) -> dict[Coordinate, Any]:
+    out: dict[Coordinate, Any] = {}
+    dim = params["scatter_dimension"]
+    for group in _groups(_names(params["axis_name"]), axis, sizes, params):
+        rows = [np.asarray(shards[c]) for c in group]
+        total = rows[0]
+        for row in rows[1:]:
+            total = (total + row).astype(total.dtype)
+        pieces = np.split(total, len(group), dim)
+        out.update({c: p if params["tiled"] else p.squeeze(dim) for c, p in zip(group, pieces, strict=True)})
+    return out
+
+
+def _all_to_all(shards: Shards, axis: Axis, sizes: Sizes, params: Mapping[str, Any]) -> dict[Coordinate, Any]:
+    split, join, tiled = params["split_axis"], params["concat_axis"], params["tiled"]
+    out: dict[Coordinate, Any] = {}
+    for group in _groups(_names(params["axis_name"]), axis, sizes, params):
+        pieces = [np.split(np.asarray(shards[c]), len(group), split) for c in group]
+        for k, c in enumerate(group):
+            received = [row[k] if tiled else row[k].squeeze(split) for row in pieces]
+            out[c] = np.concatenate(received, join) if tiled else np.stack(received, join)
+    return out
+
+
+def _ppermute(shards: Shards, axis: Axis, sizes: Sizes, params: Mapping[str, Any]) -> dict[Coordinate, Any]:
+    out: dict[Coordinate, Any] = {c: np.zeros_like(np.asarray(x)) for c, x in shards.items()}
+    for group in _groups(_names(params["axis_name"]), axis, sizes, params):
+        for source, target in params["perm"]:
+            out[group[target]] = np.asarray(shards[group[source]])
+    return out
+
+
+def _refuse_ragged(*_: Any) -> dict[Coordinate, Any]:
+    raise UnsupportedError("the reference executor has no rule for ragged_all_to_all; use all_to_all.")
+
+
+COLLECTIVES: Mapping[str, Rule] = {
+    "psum": _reduction(np.add),
+    "psum_invariant": _reduction(np.add),
+    "pmax": _reduction(np.maximum),
+    "pmin": _reduction(np.minimum),
+    "all_gather": _all_gather,
+    "all_gather_invariant": _all_gather,
+    "reduce_scatter": _reduce_scatter,
+    "all_to_all": _all_to_all,
+    "ppermute": _ppermute,
+    "ragged_all_to_all": _refuse_ragged,
+}

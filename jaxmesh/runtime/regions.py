@@ -1,0 +1,156 @@
+"""Cuts a TTNN-level program into host work and mapped regions.
+
+Equations get a phase: even phases are full-shape work on the host side, odd ones run on the devices. A transfer at the
+top level never runs as such: it lies between two phases, where it is only a spec. So every such distribute and
+aggregate is hoisted to the boundary of its region, and full-shape work stays outside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from jaxmesh import jaxprs
+from jaxmesh.dialects.ttnn import aggregate_tensor_p, distribute_tensor_p
+from jaxmesh.jaxprs import Atom, Eqn, Jaxpr, Var
+from jaxmesh.residency import DEVICE, FREE, Analysis, Residency, of_atom
+
+
+@dataclass(slots=True)
+class Region:
+    """One phase.
+
+    `reads` are the values that come from outside, `writes` those that are read outside; of a mapped region also
+    `takes`, the aggregates performed where it ends.
+    """
+
+    mapped: bool
+    eqns: list[Eqn] = field(default_factory=list[Eqn])
+    takes: list[Eqn] = field(default_factory=list[Eqn])
+    reads: tuple[Var, ...] = ()
+    writes: tuple[Var, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A program cut into regions.
+
+    `brought` are the distributes, by result; whoever reads such a result performs it where his region begins. `free`
+    are the equations that depend on no array, by result; every region makes them for itself.
+    """
+
+    jaxpr: Jaxpr
+    regions: tuple[Region, ...]
+    places: Mapping[Var, Residency]
+    brought: Mapping[Var, Eqn]
+    free: Mapping[Var, Eqn]
+
+    @property
+    def outs(self) -> list[Residency]:
+        """Where each result lives."""
+        return [of_atom(a, self.places) for a in jaxprs.open_jaxpr(self.jaxpr).outvars]
+
+
+class _Kind(Enum):
+    BRING, TAKE, FREE, HOST, MAPPED = range(5)
+
+
+def plan_regions(program: Jaxpr, inputs: Sequence[Residency]) -> Plan:
+    """Plans a closed, lowered jaxpr; plain calls are inlined so that transfers inside them can be hoisted too."""
+    jaxpr = jaxprs.inline_calls(program)
+    body = jaxprs.open_jaxpr(jaxpr)
+    analysis = Analysis()
+    places = analysis.environment(jaxpr, inputs)
+    kinds = [_kind(e, places, analysis) for e in body.eqns]
+    brought = {e.outvars[0]: e for e, k in zip(body.eqns, kinds, strict=True) if k is _Kind.BRING}
+    free = {v: e for e, k in zip(body.eqns, kinds, strict=True) if k is _Kind.FREE for v in e.outvars}
+    regions = _phases(body, kinds, places)
+    results = [a for a in body.outvars if isinstance(a, Var)]
+    _pass_through(regions, [v for v in results if v in brought], brought)
+    ordered = tuple(regions[p] for p in sorted(regions))
+    _connect(ordered, results, brought, free)
+    return Plan(jaxpr, ordered, places, brought, free)
+
+
+def _kind(eqn: Eqn, places: Mapping[Var, Residency], analysis: Analysis) -> _Kind:
+    if eqn.primitive is distribute_tensor_p:
+        return _Kind.BRING
+    if eqn.primitive is aggregate_tensor_p:
+        return _Kind.TAKE
+    if any(analysis.moves(j) for j in jaxprs.sub_jaxprs(eqn)):
+        return _Kind.MAPPED
+    outs = [places[v] for v in eqn.outvars]
+    if DEVICE in outs or any(of_atom(a, places) is DEVICE for a in eqn.invars):
+        return _Kind.MAPPED
+    return _Kind.FREE if outs and all(p is FREE for p in outs) and not eqn.effects else _Kind.HOST
+
+
+def _phases(body: Jaxpr, kinds: Sequence[_Kind], places: Mapping[Var, Residency]) -> dict[int, Region]:
+    """Puts every equation into the first phase of its kind in which all it reads is there."""
+    phase: dict[Var, int] = dict.fromkeys([*body.invars, *body.constvars], 0)
+    regions: dict[int, Region] = {}
+    for eqn, kind in zip(body.eqns, kinds, strict=True):
+        ready = max((phase[a] for a in eqn.invars if isinstance(a, Var)), default=0)
+        if kind in (_Kind.BRING, _Kind.FREE):
+            phase.update((v, ready) for v in eqn.outvars)
+            continue
+        mapped = kind is not _Kind.HOST
+        at = ready if ready % 2 == int(mapped) else ready + 1
+        region = regions.setdefault(at, Region(mapped))
+        (region.takes if kind is _Kind.TAKE else region.eqns).append(eqn)
+        # What a mapped region gives to the host is there one phase later.
+        phase.update((v, at + int(mapped and places[v] is not DEVICE)) for v in eqn.outvars)
+    return regions
+
+
+def _pass_through(regions: dict[int, Region], results: Sequence[Var], brought: Mapping[Var, Eqn]) -> None:
+    """Distributed values that are results themselves: a last region performs the transfer."""
+    if results:
+        last = max(regions, default=0)
+        region = regions.setdefault(last if last % 2 else last + 1, Region(mapped=True))
+        region.writes = tuple(dict.fromkeys(results))
+
+
+def _connect(
+    regions: Sequence[Region], results: Iterable[Var], brought: Mapping[Var, Eqn], free: Mapping[Var, Eqn]
+) -> None:
+    """Fills in what each region reads and writes."""
+    wanted: set[Var] = set(results)
+    for region in regions:
+        region.eqns = with_free(region.eqns, [e.invars[0] for e in region.takes], free)
+        made = {v for e in region.eqns for v in e.outvars}
+        atoms = [a for e in (*region.eqns, *region.takes) for a in e.invars]
+        reads = dict.fromkeys(a for a in (*atoms, *region.writes) if isinstance(a, Var) and a not in made)
+        region.reads = tuple(reads)
+        for var in reads:
+            source = brought[var].invars[0] if var in brought else var
+            wanted |= {source} if isinstance(source, Var) else set()
+    for region in regions:
+        made = [v for e in region.eqns for v in e.outvars if v in wanted and v not in free]
+        region.writes = tuple(dict.fromkeys([*region.writes, *made]))
+
+
+def with_free(eqns: Sequence[Eqn], results: Iterable[Atom], free: Mapping[Var, Eqn]) -> list[Eqn]:
+    """The equations, each preceded by the free ones whose results it reads and that are not there yet."""
+    done: dict[int, Eqn] = {}
+
+    def need(atoms: Iterable[Atom]) -> None:
+        stack: list[tuple[Eqn, bool]] = [(free[a], False) for a in atoms if isinstance(a, Var) and a in free]
+        while stack:
+            eqn, ready = stack.pop()
+            if id(eqn) in done:
+                continue
+            if ready:
+                done[id(eqn)] = eqn
+                continue
+            stack.append((eqn, True))
+            stack += [(free[a], False) for a in eqn.invars if isinstance(a, Var) and a in free]
+
+    for eqn in eqns:
+        need(eqn.invars)
+        done[id(eqn)] = eqn
+    need(results)
+    return list(done.values())
+
+

@@ -1,0 +1,158 @@
+"""The sharded executor: a TTNN-level program as `shard_map` regions over a `jax.sharding.Mesh`.
+
+It never asks which way a tensor goes: a distribute that begins a region is an entry of `in_specs`, an aggregate that
+ends one an entry of `out_specs`. Transfers inside loops run as a local slice and a gather.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
+
+from jaxmesh import jaxprs
+from jaxmesh.distribution import mesh_axis_dims, resolve_composer, resolve_mapper
+from jaxmesh.jaxprs import Atom, Eqn, Var
+from jaxmesh.residency import DEVICE
+from jaxmesh.runtime.regions import Plan, Region, with_free
+from jaxmesh.runtime.tensor import spec_of
+
+Inside = Callable[[Any], Any]
+
+
+def execute(plan: Plan, mesh: Mesh | AbstractMesh, args: Sequence[Any]) -> list[Any]:
+    """Runs a planned program.
+
+    Args:
+      plan: the program, cut into regions.
+      mesh: the mesh to run on.
+      args: full arrays, and for tensors on the devices their stored form (see `runtime/tensor.py`).
+
+    Returns:
+      The results, in the same two forms.
+    """
+    body = jaxprs.open_jaxpr(plan.jaxpr)
+    env: dict[Var, Any] = dict(zip(body.constvars, plan.jaxpr.consts, strict=True))
+    env.update(zip(body.invars, args, strict=True))
+    host_reads = {v for r in plan.regions if not r.mapped for v in r.reads}
+    for region in plan.regions:
+        if region.mapped:
+            _Mapped(plan, region, mesh, host_reads).run(env)
+        else:
+            jaxprs.eval_eqns(region.eqns, env, context=False)
+    return [outside(plan, env, a) for a in body.outvars]
+
+
+def outside(plan: Plan, env: dict[Var, Any], atom: Atom) -> Any:
+    """A value on the host side; free ones are made on demand."""
+    if isinstance(atom, Var) and atom not in env:
+        jaxprs.eval_eqns(with_free([], [atom], plan.free), env, context=False)
+    return jaxprs.read(env, atom)
+
+
+def _entries(rank: int, dims: Sequence[int | None], names: Sequence[str]) -> list[Any]:
+    """A partition spec from the tensor dim of each mesh axis, axes of one dim in mesh order."""
+    rows: list[list[str]] = [[] for _ in range(rank)]
+    for name, dim in zip(names, dims, strict=True):
+        if dim is not None:
+            rows[dim].append(name)
+    return [None if not r else r[0] if len(r) == 1 else tuple(r) for r in rows]
+
+
+class _Mapped:
+    """One mapped region on its way to a `shard_map` call."""
+
+    def __init__(self, plan: Plan, region: Region, mesh: Mesh | AbstractMesh, host_reads: set[Var]) -> None:
+        self.plan, self.region, self.mesh, self.host_reads = plan, region, mesh, host_reads
+        self.names = tuple(mesh.axis_names)
+        self.sizes = tuple(mesh.shape.values())
+        self.explicit = AxisType.Explicit in mesh.axis_types
+
+    def run(self, env: dict[Var, Any]) -> None:
+        region = self.region
+        entries = [self._entry(v) for v in region.reads]
+        exits = [self._exit_take(e) for e in region.takes] + [self._exit(v) for v in region.writes]
+
+        def body(*args: Any) -> list[Any]:
+            local: dict[Var, Any] = {}
+            for var, (_, _, enter), arg in zip(region.reads, entries, args, strict=True):
+                local[var] = enter(arg)
+            jaxprs.eval_eqns(region.eqns, local)
+            return [leave(local) for _, leave, _ in exits]
+
+        args = [outside(self.plan, env, source) for source, _, _ in entries]
+        in_specs = tuple(spec for _, spec, _ in entries)
+        if self.explicit:
+            args = [self._reshard(x, s) for x, s in zip(args, in_specs, strict=True)]
+        mapped = jax.shard_map(
+            body, mesh=self.mesh, in_specs=in_specs, out_specs=[spec for spec, _, _ in exits], check_vma=True
+        )
+        results = mapped(*args)
+        keys = [e.outvars[0] for e in region.takes] + list(region.writes)
+        for var, (_, _, after), result in zip(keys, exits, results, strict=True):
+            value = after(result)
+            full = self.plan.places[var] is not DEVICE
+            env[var] = self._reshard(value, PartitionSpec()) if self.explicit and full and var in self.host_reads else value
+
+    def _reshard(self, x: Any, spec: PartitionSpec) -> Any:
+        return jax.sharding.reshard(x, NamedSharding(self.mesh, spec))
+
+    # --- how a value enters: what to pass, its spec, what to do with it inside ---
+
+    def _entry(self, var: Var) -> tuple[Atom, PartitionSpec, Inside]:
+        if var in self.plan.brought:
+            return self._entry_brought(self.plan.brought[var])
+        if self.plan.places[var] is not DEVICE:
+            return var, PartitionSpec(), lambda x: x
+        shape = var.aval.shape
+        return var, spec_of(len(shape), self._varying(var)), lambda x: jax.lax.reshape(x, shape)
+
+    def _entry_brought(self, eqn: Eqn) -> tuple[Atom, PartitionSpec, Inside]:
+        (source,) = eqn.invars
+        shape = source.aval.shape
+        resolved = resolve_mapper(eqn.params["mapper_config"], self.sizes, shape)
+        dims = mesh_axis_dims(resolved.landing, resolved.dims, drop_single=False)
+        if dims is None:
+            return source, PartitionSpec(), lambda x: _bind(eqn, x)
+        return source, PartitionSpec(*_entries(len(shape), dims, self.names)), lambda x: x
+
+    def _varying(self, var: Var) -> list[str]:
+        varying = jaxprs.varying_axes(var.aval)
+        return [n for n in self.names if n in varying]
+
+    # --- how a value leaves: its spec, what to take from inside, what to do with it outside ---
+
+    def _exit(self, var: Var) -> tuple[PartitionSpec, Inside, Inside]:
+        if self.plan.places[var] is not DEVICE:
+            return PartitionSpec(), lambda env: env[var], lambda x: x
+        shape, varying = var.aval.shape, self._varying(var)
+        stored = (*shape, *[1] * len(varying))
+        return spec_of(len(shape), varying), lambda env: jax.lax.reshape(env[var], stored), lambda x: x
+
+    def _exit_take(self, eqn: Eqn) -> tuple[PartitionSpec, Inside, Inside]:
+        (shard,) = eqn.invars
+        shape = shard.aval.shape
+        resolved = resolve_composer(eqn.params["composer_config"], self.sizes, shape)
+        dims = mesh_axis_dims(resolved.landing, resolved.dims, drop_single=True)
+        if dims is None:
+            return PartitionSpec(), lambda env: _bind(eqn, _read(env, shard)), lambda x: x
+        joined = {n for n, d in zip(self.names, dims, strict=True) if d is not None}
+        # Axes that are dropped although the shard varies over them: coordinate 0 is what an aggregate reads.
+        dropped = [n for n in self._varying(shard) if n not in joined] if isinstance(shard, Var) else []
+        spec = PartitionSpec(*_entries(len(shape), dims, self.names), *dropped)
+        stored = (*shape, *[1] * len(dropped))
+        first = (..., *[0] * len(dropped))
+        if not dropped:
+            return spec, lambda env: _read(env, shard), lambda x: x
+        return spec, lambda env: jax.lax.reshape(_read(env, shard), stored), lambda x: x[first]
+
+
+def _bind(eqn: Eqn, operand: Any) -> Any:
+    with jaxprs.source_of(eqn):
+        return jaxprs.bind(eqn, [operand])[0]
+
+
+def _read(env: Mapping[Var, Any], atom: Atom) -> Any:
+    return jaxprs.read(env, atom)

@@ -1,0 +1,285 @@
+"""Pure arithmetic between partition specs, shard attributes, and legal TTNN mapper and composer configs.
+
+Sections 1 and 3 of the semantics. Nothing here knows a direction: the pass asks for the plan it wants.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from jax.sharding import PartitionSpec
+
+from jaxmesh.configs import MeshComposerConfig, MeshMapperConfig, MeshShape, Placement, PlacementReplicate, PlacementShard
+from jaxmesh.errors import SpecError, VerifyError
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ShardAttributes:
+    """`shard_shape` and `shard_dims` of a `mesh_shard`, and the factors of dims that it can only say after a reshape.
+
+    `factors[d]` is None, or the sizes that dim d is split into, most significant first, with what stays local (-1)
+    last; the attributes then speak of the reshaped tensor. `dims` is the tensor dim per mesh axis before the reshape.
+    """
+
+    shard_shape: Shape
+    shard_dims: Shape
+    factors: tuple[tuple[int, ...] | None, ...]
+    dims: Shape
+
+    @property
+    def replicated(self) -> bool:
+        return math.prod(self.shard_shape) == 1
+
+    def factored(self, shape: Sequence[int]) -> Shape:
+        """`shape` with every factored dim cut into its factors; None-factored dims stay.
+
+        >>> attributes_from_spec(PartitionSpec(("x", "y")), 1, {"y": 2, "x": 4}).factored((16,))
+        (4, 2, 2)
+        """
+        out: list[int] = []
+        for size, factors in zip(shape, self.factors, strict=True):
+            if factors is None:
+                out.append(size)
+            else:
+                out += [*factors[:-1], size // math.prod(factors[:-1])]
+        return tuple(out)
+
+    def factored_local(self, local: Sequence[int]) -> Shape:
+        """The local shape of the factored tensor: the factors are 1 on every device."""
+        out: list[int] = []
+        for size, factors in zip(local, self.factors, strict=True):
+            out += [size] if factors is None else [1] * (len(factors) - 1) + [size]
+        return tuple(out)
+
+
+def spec_axes(spec: PartitionSpec, rank: int, sizes: Mapping[str, int]) -> tuple[tuple[str, ...], ...]:
+    """The mesh axes on each tensor dim, in the spec's order.
+
+    Raises:
+      SpecError: the spec is longer than the rank, names an unknown axis, or one axis twice.
+    """
+    entries = tuple(spec)
+    if len(entries) > rank:
+        raise SpecError(
+            f"the spec {spec} has {len(entries)} entries, but the tensor has rank {rank}; a spec has at most one entry "
+            "per tensor dim."
+        )
+    rows: list[tuple[str, ...]] = []
+    for entry in entries:
+        if entry is PartitionSpec.UNCONSTRAINED:
+            raise SpecError(f"the spec {spec} has an UNCONSTRAINED entry; mesh_shard needs an axis, a tuple or None.")
+        rows.append(() if entry is None else tuple(entry) if isinstance(entry, tuple) else (entry,))
+    used = Counter(axis for row in rows for axis in row)
+    for axis, times in used.items():
+        if axis not in sizes:
+            raise SpecError(f"the spec {spec} names mesh axis {axis!r}, but the mesh has the axes {tuple(sizes)}.")
+        if times > 1:
+            raise SpecError(f"the spec {spec} names mesh axis {axis!r} {times} times; an axis may split one dim once.")
+    return tuple(rows) + ((),) * (rank - len(rows))
+
+
+def attributes_from_spec(spec: PartitionSpec, rank: int, sizes: Mapping[str, int]) -> ShardAttributes:
+    """The attributes that say a partition spec, by upstream's rule (tt-mlir, `ShardyUtils.cpp`).
+
+    Axes of size 1 are written -1. Axes on one dim in mesh order are `[d, d]`, the lower axis the more significant; any
+    other order needs the dim reshaped into its factors, because TTIR cannot say it.
+
+    Args:
+      spec: the partition spec.
+      rank: the rank of the tensor.
+      sizes: the size of each mesh axis, in mesh order.
+
+    Raises:
+      SpecError: see `spec_axes`.
+
+    >>> attributes_from_spec(PartitionSpec(None, "x"), 2, {"y": 2, "x": 4})
+    ShardAttributes(shard_shape=(1, 4), shard_dims=(-1, 1), factors=(None, None), dims=(-1, 1))
+    """
+    order = {axis: i for i, axis in enumerate(sizes)}
+    shape: list[int] = []
+    dims = [-1] * len(sizes)
+    factors: list[tuple[int, ...] | None] = []
+    original = [-1] * len(sizes)
+    for dim, row in enumerate(spec_axes(spec, rank, sizes)):
+        axes = [order[a] for a in row if sizes[a] > 1]
+        counts = [sizes[a] for a in row if sizes[a] > 1]
+        for axis in axes:
+            original[axis] = dim
+        if axes == sorted(axes):
+            for axis in axes:
+                dims[axis] = len(shape)
+            shape.append(math.prod(counts))
+            factors.append(None)
+            continue
+        for axis, count in zip(axes, counts, strict=True):
+            dims[axis] = len(shape)
+            shape.append(count)
+        shape.append(1)
+        factors.append((*counts, -1))
+    return ShardAttributes(tuple(shape), tuple(dims), tuple(factors), tuple(original))
+
+
+def counts_per_dim(shard_dims: Sequence[int], mesh: Sequence[int], rank: int) -> Shape:
+    """How many pieces `shard_dims` cuts each tensor dim into."""
+    counts = [1] * rank
+    for dim, size in zip(shard_dims, mesh, strict=True):
+        if dim >= 0:
+            counts[dim] *= size
+    return tuple(counts)
+
+
+@dataclass(frozen=True, slots=True)
+class DistributePlan:
+    """Reshape the full tensor (or not), distribute, reshape the shards (or not)."""
+
+    before: Shape | None
+    config: MeshMapperConfig
+    after: Shape | None
+
+
+@dataclass(frozen=True, slots=True)
+class AggregatePlan:
+    """Reshape the shards (or not), aggregate, reshape the full tensor (or not)."""
+
+    before: Shape | None
+    config: MeshComposerConfig
+    after: Shape | None
+
+
+def replicate_mapper(mesh: Sequence[int]) -> MeshMapperConfig:
+    """The mapper config of a replicating distribute, as upstream's lowering writes it.
+
+    >>> replicate_mapper((2, 4))
+    MeshMapperConfig([PlacementReplicate(), PlacementReplicate()], MeshShape([2, 4]))
+    """
+    return MeshMapperConfig([PlacementReplicate()] * len(mesh), MeshShape(mesh))
+
+
+FIRST_DEVICE = MeshComposerConfig([0], MeshShape(1))
+"""The composer config of a replicated value, as upstream's lowering writes it: the copy on device 0."""
+
+
+def _merged(shard_dims: Sequence[int], mesh: Sequence[int]) -> tuple[list[int], list[int]] | None:
+    """Adjacent axes on one dim merged into one; None when some dim's axes are not adjacent."""
+    dims: list[int] = []
+    sizes: list[int] = []
+    for dim, size in zip(shard_dims, mesh, strict=True):
+        if dim >= 0 and dims and dims[-1] == dim:
+            sizes[-1] *= size
+        else:
+            dims.append(dim)
+            sizes.append(size)
+    cut = [d for d in dims if d >= 0]
+    return (dims, sizes) if len(set(cut)) == len(cut) else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Factored:
+    """The dims that several axes cut, each replaced by one dim per axis and the rest."""
+
+    full: Shape
+    local: Shape
+    shard_dims: Shape
+
+
+def _factor(full: Shape, shard_dims: Sequence[int], mesh: Sequence[int]) -> _Factored:
+    out_full: list[int] = []
+    out_local: list[int] = []
+    out_dims = [-1] * len(mesh)
+    counts = counts_per_dim(shard_dims, mesh, len(full))
+    for dim, size in enumerate(full):
+        axes = [a for a, d in enumerate(shard_dims) if d == dim]
+        rest = size // counts[dim]
+        if len(axes) < 2:
+            for axis in axes:
+                out_dims[axis] = len(out_full)
+            out_full.append(size)
+            out_local.append(rest)
+            continue
+        for axis in axes:
+            out_dims[axis] = len(out_full)
+            out_full.append(mesh[axis])
+            out_local.append(1)
+        out_full.append(rest)
+        out_local.append(rest)
+    return _Factored(tuple(out_full), tuple(out_local), tuple(out_dims))
+
+
+def plan_distribute(full: Sequence[int], shard_dims: Sequence[int], mesh: Sequence[int]) -> DistributePlan:
+    """Legal TTNN that cuts `full` as `shard_dims` says: upstream's config where that is legal, else the same data.
+
+    >>> plan_distribute((16, 4), (0, -1), (2, 4)).config
+    MeshMapperConfig([PlacementShard(0), PlacementReplicate()], MeshShape([2, 4]))
+    >>> plan_distribute((16, 4), (0, 0), (2, 4)).config
+    MeshMapperConfig([PlacementShard(0)], MeshShape([8]))
+    """
+    full, mesh = tuple(full), tuple(mesh)
+    merged = _merged(shard_dims, mesh)
+    if merged is not None:
+        dims, sizes = merged
+        return DistributePlan(None, MeshMapperConfig(_placements(dims), MeshShape(sizes)), None)
+    factored = _factor(full, shard_dims, mesh)
+    config = MeshMapperConfig(_placements(factored.shard_dims), MeshShape(mesh))
+    counts = counts_per_dim(shard_dims, mesh, len(full))
+    local = tuple(n // c for n, c in zip(full, counts, strict=True))
+    return DistributePlan(factored.full, config, local)
+
+
+def _placements(dims: Sequence[int]) -> list[Placement]:
+    return [PlacementShard(d) if d >= 0 else PlacementReplicate() for d in dims]
+
+
+def plan_aggregate(local: Sequence[int], shard_dims: Sequence[int], mesh: Sequence[int]) -> AggregatePlan:
+    """Legal TTNN that joins shards as `shard_dims` says and reads coordinate 0 of every other axis.
+
+    >>> plan_aggregate((2, 4), (-1, 0), (2, 4)).config
+    MeshComposerConfig([1, 0], MeshShape([1, 4]))
+    >>> plan_aggregate((2,), (-1, 0), (2, 4))
+    AggregatePlan(before=(1, 2), config=MeshComposerConfig([0, 1], MeshShape([1, 4])), after=(8,))
+    """
+    local, mesh = tuple(local), tuple(mesh)
+    counts = counts_per_dim(shard_dims, mesh, len(local))
+    full = tuple(n * c for n, c in zip(local, counts, strict=True))
+    merged = _merged(shard_dims, mesh)
+    dropped = [a for a, d in enumerate(shard_dims) if d < 0]
+    if merged is not None and not dropped:
+        dims, sizes = merged
+        return AggregatePlan(None, MeshComposerConfig(dims, MeshShape(sizes)), None)
+    several = any(n > 1 for n in Counter(d for d in shard_dims if d >= 0).values())
+    new = _factor(full, shard_dims, mesh) if several else _Factored(full, local, tuple(shard_dims))
+    missing = len(dropped) - (len(new.local) - (len(mesh) - len(dropped)))
+    lead = max(0, missing)
+    dims = [d + lead if d >= 0 else -1 for d in new.shard_dims]
+    free = [d for d in range(len(new.local) + lead) if d not in dims]
+    override = list(mesh)
+    for axis in dropped:
+        dims[axis], override[axis] = free.pop(), 1
+    config = MeshComposerConfig(dims, MeshShape(override))
+    if not lead and not several:
+        return AggregatePlan(None, config, None)
+    return AggregatePlan((1,) * lead + new.local, config, full)
+
+
+def check_divisible(
+    full: Sequence[int], shard_dims: Sequence[int], mesh: Mapping[str, int], what: str
+) -> Shape:
+    """The local shape of `full` under `shard_dims`; every split dim must divide evenly.
+
+    Raises:
+      VerifyError: names the dim, its size, the axes and the count.
+    """
+    counts = counts_per_dim(shard_dims, tuple(mesh.values()), len(full))
+    for dim, (size, count) in enumerate(zip(full, counts, strict=True)):
+        if size % count:
+            axes = [f"{n!r} of size {s}" for (n, s), d in zip(mesh.items(), shard_dims, strict=True) if d == dim]
+            padded = -(-size // count) * count
+            raise VerifyError(
+                f"{what}: dim {dim} has size {size}, which {count} devices ({' and '.join(axes)}) do not divide; "
+                f"pad the dim to {padded} or leave it whole."
+            )
+    return tuple(n // c for n, c in zip(full, counts, strict=True))

@@ -1,0 +1,46 @@
+"""What several suites share: the oracle and the number of random cases."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import hypothesis
+import numpy as np
+
+
+def cases(default: int) -> Any:
+    """Settings for a random test of so many cases, or of as many as `--cases` asks for."""
+    count = int(os.environ.get("JAXMESH_CASES", default))
+    return hypothesis.settings(max_examples=count, deadline=None, derandomize="JAXMESH_CASES" not in os.environ)
+
+
+def oracle_shard(
+    full: np.ndarray, dims: Sequence[Sequence[int]], mesh: Sequence[int], coordinate: Sequence[int]
+) -> np.ndarray:
+    """The piece of `full` at one mesh coordinate; `dims[d]` lists the mesh axes on dim d, most significant first.
+
+    Written from the meaning alone: no function of the package is used.
+    """
+    index = []
+    for d, axes in enumerate(dims):
+        count = math.prod(mesh[a] for a in axes)
+        place = 0
+        for a in axes:
+            place = place * mesh[a] + coordinate[a]
+        size = full.shape[d] // count
+        index.append(slice(place * size, (place + 1) * size))
+    return full[tuple(index)]
+
+
+def coordinates(mesh: Sequence[int]) -> list[tuple[int, ...]]:
+    return list(itertools.product(*map(range, mesh)))
+
+
+def same_bits(a: Any, b: Any) -> bool:
+    """Equal shape, dtype and bytes."""
+    a, b = np.asarray(a), np.asarray(b)
+    return a.shape == b.shape and a.dtype == b.dtype and a.tobytes() == b.tobytes()
