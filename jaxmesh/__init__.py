@@ -34,6 +34,7 @@ from jaxmesh.errors import (
     UnsupportedShardTypeError as UnsupportedShardTypeError,
     VerifyError as VerifyError,
 )
+from jaxmesh import ttnn as ttnn
 from jaxmesh.mesh import emulate as emulate, make_mesh as make_mesh
 from jaxmesh.runtime.tensor import MeshTensor as MeshTensor
 from jaxmesh.stages import (

@@ -97,8 +97,8 @@ def make_mesh(
       DeviceCountError: too few devices, and too late to emulate them.
 
     >>> import jaxmesh as jm
-    >>> jm.make_mesh((2, 4)).shape
-    OrderedDict({'y': 2, 'x': 4})
+    >>> dict(jm.make_mesh((2, 4)).shape)
+    {'y': 2, 'x': 4}
     """
     shape = tuple(axis_shapes)
     if not shape or any(isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1 for n in shape):

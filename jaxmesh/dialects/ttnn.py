@@ -25,7 +25,7 @@ from jaxmesh.distribution import (
     resolve_composer,
     resolve_mapper,
 )
-from jaxmesh.errors import UnsupportedError
+from jaxmesh.errors import ResidencyError, UnsupportedError
 from jaxmesh.sharding import plan_aggregate, plan_distribute
 
 Shape = tuple[int, ...]
@@ -39,8 +39,14 @@ aggregate_tensor_p = jaxprs.unlowered_primitive("aggregate_tensor")
 
 def _distribute_abstract_eval(x: Any, *, mapper_config: MeshMapperConfig) -> Any:
     mesh = jaxprs.program_mesh("distribute_tensor")
+    varying = {a for a in jaxprs.varying_axes(x) if mesh[a] > 1}
+    if varying:
+        raise ResidencyError(
+            f"distribute_tensor needs a host tensor, one value for all devices, but {jaxprs.describe(x)} is a shard that "
+            f"varies over mesh axis {', '.join(map(repr, sorted(varying)))}; aggregate_tensor brings it to the host."
+        )
     resolved = resolve_traced_mapper(mapper_config, mesh, x.shape)
-    return jaxprs.retype(x, resolved.local, jaxprs.varying_axes(x) | cut_axes(resolved, mesh))
+    return jaxprs.retype(x, resolved.local, cut_axes(resolved, mesh))
 
 
 def resolve_traced_mapper(config: MeshMapperConfig, mesh: Mapping[str, int], full: Shape) -> Distribution:
@@ -145,26 +151,42 @@ def _aggregate_abstract_eval(x: Any, *, composer_config: MeshComposerConfig) -> 
 def _aggregate(x: Any, *, composer_config: MeshComposerConfig) -> Any:
     mesh = jaxprs.program_mesh("aggregate_tensor")
     resolved = resolve_composer(composer_config, tuple(mesh.values()), x.shape)
+    if x.size == 0:
+        # StableHLO has no gather of nothing.
+        return jnp.zeros(resolved.full, x.dtype)
     dims = mesh_axis_dims(resolved.landing, resolved.dims, drop_single=True)
     if dims is None:
         return _compose(_gather_stacked(x, mesh), resolved)
     varying = jaxprs.varying_axes(jax.typeof(x))
     for axis, dim in reversed(list(zip(mesh, dims, strict=True))):
         if dim is not None:
-            x = jax.lax.all_gather(_vary(x, axis), axis, axis=dim, tiled=True, to="invarying")
+            x = _gather(x, axis, dim, tiled=True)
         elif axis in varying:
-            x = jax.lax.all_gather(x, axis, axis=0, to="invarying")[0]
+            x = _gather(x, axis, 0, tiled=False)[0]
     return x
 
 
-def _vary(x: Any, axis: str) -> Any:
-    """A gather wants a value that varies; one that does not is spread first."""
-    return x if axis in jaxprs.varying_axes(jax.typeof(x)) else jax.lax.pcast(x, axis, to="varying")
+def _gather(x: Any, axis: str, dim: int, *, tiled: bool) -> Any:
+    """An all_gather to a full value. It wants a value that varies; one that does not is spread first."""
+    if axis not in jaxprs.varying_axes(jax.typeof(x)):
+        x = jax.lax.pcast(x, axis, to="varying")
+    wide = _wide(x.dtype)
+    if wide is None:
+        return jax.lax.all_gather(x, axis, axis=dim, tiled=tiled, to="invarying")
+    gathered = jax.lax.all_gather(x.astype(wide), axis, axis=dim, tiled=tiled, to="invarying")
+    return gathered.astype(x.dtype)
+
+
+def _wide(dtype: Any) -> Any:
+    """A byte-wide type for the integers that XLA's CPU collectives pack and garble (seen for int2 and uint2)."""
+    if not jnp.issubdtype(dtype, jnp.integer) or jnp.iinfo(dtype).bits >= 8:
+        return None
+    return jnp.int8 if jnp.iinfo(dtype).min < 0 else jnp.uint8
 
 
 def _gather_stacked(x: Any, mesh: Mapping[str, int]) -> Any:
     for axis in reversed(mesh):
-        x = jax.lax.all_gather(_vary(x, axis), axis, axis=0, to="invarying")
+        x = _gather(x, axis, 0, tiled=False)
     return x
 
 

@@ -1,0 +1,72 @@
+"""A Llama-style transformer block, which does not know whether it holds all heads or one device's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+Join = Callable[[jax.Array], jax.Array]
+
+NORM_EPSILON = 1e-5
+ROTARY_BASE = 10_000.0
+NEVER = float(np.finfo(np.float32).min)
+"""The score of a position in the future; finite, so that no gradient meets inf - inf."""
+
+
+def block(weights: Mapping[str, jax.Array], x: jax.Array, head: int, join: Join) -> jax.Array:
+    """Attention and MLP with residuals, on all heads or on one device's.
+
+    Args:
+      weights: as `Dims.weight_shapes` names them; the dims that split may be local.
+      x: `(batch, sequence, width)`.
+      head: the size of one attention head.
+      join: sums the partial results of the output and down projections.
+
+    Returns:
+      An array like `x`.
+    """
+    x = x + join(attention(weights, rms_norm(x, weights["attention_norm"]), head) @ weights["wo"])
+    return x + join(swiglu(weights, rms_norm(x, weights["mlp_norm"])) @ weights["w_down"])
+
+
+def rms_norm(x: jax.Array, scale: jax.Array) -> jax.Array:
+    """Divides by the root of the mean square over the last dim, and scales."""
+    return x * jax.lax.rsqrt(jnp.mean(x * x, axis=-1, keepdims=True) + NORM_EPSILON) * scale
+
+
+def attention(weights: Mapping[str, jax.Array], x: jax.Array, head: int) -> jax.Array:
+    """Causal rotary attention with grouped heads, before the output projection."""
+    batch, sequence, _ = x.shape
+    turn = rotary_angles(sequence, head)
+    k = rotate((x @ weights["wk"]).reshape(batch, sequence, -1, head), turn)
+    v = (x @ weights["wv"]).reshape(batch, sequence, -1, head)
+    q = rotate((x @ weights["wq"]).reshape(batch, sequence, -1, head), turn)
+    q = q.reshape(batch, sequence, k.shape[2], -1, head)
+    scores = jnp.einsum("bskgh,btkh->bkgst", q, k) / math.sqrt(head)
+    past = jnp.tril(jnp.ones((sequence, sequence), bool))
+    shares = jax.nn.softmax(jnp.where(past, scores, NEVER), axis=-1)
+    return jnp.einsum("bkgst,btkh->bskgh", shares, v).reshape(batch, sequence, -1)
+
+
+def rotary_angles(sequence: int, head: int) -> tuple[jax.Array, jax.Array]:
+    """Cosine and sine of the angle by which each pair of features turns, `(sequence, 1, head / 2)`."""
+    half = head // 2
+    speed = ROTARY_BASE ** (-jnp.arange(half, dtype=jnp.float32) / half)
+    angle = (jnp.arange(sequence, dtype=jnp.float32)[:, None] * speed)[:, None, :]
+    return jnp.cos(angle), jnp.sin(angle)
+
+
+def rotate(x: jax.Array, turn: tuple[jax.Array, jax.Array]) -> jax.Array:
+    """Rotary embedding of `(batch, sequence, heads, head)`: turns each pair of features by its position."""
+    cos, sin = turn
+    a, b = jnp.split(x, 2, axis=-1)
+    return jnp.concatenate([a * cos - b * sin, a * sin + b * cos], axis=-1)
+
+
+def swiglu(weights: Mapping[str, jax.Array], x: jax.Array) -> jax.Array:
+    """The gated MLP, before the down projection."""
+    return jax.nn.silu(x @ weights["w_gate"]) * (x @ weights["w_up"])

@@ -1,0 +1,177 @@
+"""The block and its loss twice: plain JAX, and over a mesh.
+
+Both call the same `block`. The sharded model splits weights and input, gives the block what one device holds, and adds
+the all_reduces without which every device would keep a partial sum.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import AbstractMesh, Mesh, PartitionSpec as P
+
+import jaxmesh as jm
+from jaxmesh.demo.block import block
+
+Weights = dict[str, jax.Array]
+
+
+@dataclass(frozen=True, slots=True)
+class Dims:
+    """The sizes of the block."""
+
+    batch: int
+    sequence: int
+    width: int
+    kv_heads: int
+    queries_per_kv: int
+    head: int
+    hidden: int
+
+    @property
+    def input_shape(self) -> tuple[int, int, int]:
+        """The shape of the block's input and output."""
+        return self.batch, self.sequence, self.width
+
+    def weight_shapes(self) -> dict[str, tuple[int, ...]]:
+        """The full shape of every weight."""
+        keys = self.kv_heads * self.head
+        queries = keys * self.queries_per_kv
+        return {
+            "attention_norm": (self.width,),
+            "wq": (self.width, queries),
+            "wk": (self.width, keys),
+            "wv": (self.width, keys),
+            "wo": (queries, self.width),
+            "mlp_norm": (self.width,),
+            "w_gate": (self.width, self.hidden),
+            "w_up": (self.width, self.hidden),
+            "w_down": (self.hidden, self.width),
+        }
+
+
+def data_axes(mesh: Mesh | AbstractMesh) -> tuple[str, ...]:
+    """The axes that split the batch: all but the last."""
+    return tuple(mesh.axis_names[:-1])
+
+
+def model_axis(mesh: Mesh | AbstractMesh) -> str:
+    """The axis that splits heads and the MLP's hidden dim: the last."""
+    return mesh.axis_names[-1]
+
+
+def dims_for(mesh: Mesh | AbstractMesh, at_least: Dims | None = None) -> Dims:
+    """The smallest sizes, from `at_least` up, whose batch, heads and hidden dim divide by the mesh.
+
+    >>> dims_for(AbstractMesh((2, 3), ("y", "x"))).kv_heads
+    6
+    """
+    low = at_least or Dims(batch=4, sequence=32, width=64, kv_heads=4, queries_per_kv=2, head=16, hidden=128)
+    split_model = mesh.shape[model_axis(mesh)]
+    split_data = math.prod(mesh.shape[a] for a in data_axes(mesh))
+    return Dims(
+        batch=_round_up(low.batch, split_data),
+        sequence=low.sequence,
+        width=low.width,
+        kv_heads=_round_up(low.kv_heads, split_model),
+        queries_per_kv=low.queries_per_kv,
+        head=low.head,
+        hidden=_round_up(low.hidden, split_model),
+    )
+
+
+def _round_up(n: int, multiple: int) -> int:
+    return -(-n // multiple) * multiple
+
+
+def make_inputs(dims: Dims, seed: int = 0) -> tuple[Weights, jax.Array, jax.Array]:
+    """Random float32 weights, input and target."""
+    random = np.random.default_rng(seed)
+
+    def normal(shape: tuple[int, ...]) -> np.ndarray[Any, np.dtype[np.float32]]:
+        return random.standard_normal(shape, np.float32)
+
+    def weight(shape: tuple[int, ...]) -> jax.Array:
+        # Norm weights are random too: equal entries would hide a wrong slice.
+        values = normal(shape)
+        return jnp.asarray(1 + values / 10 if len(shape) == 1 else values / np.sqrt(np.float32(shape[0])))
+
+    weights = {name: weight(shape) for name, shape in dims.weight_shapes().items()}
+    return weights, jnp.asarray(normal(dims.input_shape)), jnp.asarray(normal(dims.input_shape))
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A block and its loss as functions of full arrays."""
+
+    forward: Callable[[Weights, jax.Array], jax.Array]
+    loss: Callable[[Weights, jax.Array, jax.Array], jax.Array]
+
+
+def unsharded_model(dims: Dims) -> Model:
+    """Plain JAX; the loss is the mean squared error."""
+
+    def forward(weights: Weights, x: jax.Array) -> jax.Array:
+        return block(weights, x, dims.head, lambda part: part)
+
+    def loss(weights: Weights, x: jax.Array, target: jax.Array) -> jax.Array:
+        return jnp.mean((forward(weights, x) - target) ** 2)
+
+    return Model(forward, loss)
+
+
+def weight_specs(mesh: Mesh | AbstractMesh) -> dict[str, P]:
+    """How each weight is split: columns into the sharded dim, rows out of it, norms on every device."""
+    into, out = P(None, model_axis(mesh)), P(model_axis(mesh), None)
+    return {
+        "attention_norm": P(),
+        "wq": into,
+        "wk": into,
+        "wv": into,
+        "wo": out,
+        "mlp_norm": P(),
+        "w_gate": into,
+        "w_up": into,
+        "w_down": out,
+    }
+
+
+def input_spec(mesh: Mesh | AbstractMesh) -> P:
+    """How input, target and output are split: the batch over all data axes."""
+    axes = data_axes(mesh)
+    return P(axes) if axes else P()
+
+
+def all_reduce(x: jax.Array, mesh: Mesh | AbstractMesh, axes: Sequence[str]) -> jax.Array:
+    """The sum of a shard over mesh axes."""
+    # An axis of size 1 splits nothing, so no shard varies over it, and psum takes no mix of axes that vary and do not.
+    split = tuple(a for a in axes if mesh.shape[a] > 1)
+    return cast(jax.Array, jax.lax.psum(x, split)) if split else x
+
+
+def sharded_model(dims: Dims, mesh: Mesh | AbstractMesh) -> Model:
+    """The same over a mesh: tensor parallel over its last axis, data parallel over the others; for `jaxmesh.jit`."""
+    specs, batch = weight_specs(mesh), input_spec(mesh)
+
+    def on_devices(weights: Weights, x: jax.Array) -> jax.Array:
+        # Norm weights are split too, with P(): a full array used beside a shard would get a per-device gradient.
+        local = {name: jm.full_to_shard(w, specs[name]) for name, w in weights.items()}
+        return block(
+            local, jm.full_to_shard(x, batch), dims.head, lambda part: all_reduce(part, mesh, [model_axis(mesh)])
+        )
+
+    def forward(weights: Weights, x: jax.Array) -> jax.Array:
+        return jm.shard_to_full(on_devices(weights, x), batch)
+
+    def loss(weights: Weights, x: jax.Array, target: jax.Array) -> jax.Array:
+        error = on_devices(weights, x) - jm.full_to_shard(target, batch)
+        total = all_reduce(jnp.sum(error**2), mesh, data_axes(mesh))
+        return jm.shard_to_full(total / math.prod(dims.input_shape), P())
+
+    return Model(forward, loss)

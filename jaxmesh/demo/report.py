@@ -1,0 +1,133 @@
+"""The demo's results as text and as files."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TextIO
+
+from jaxmesh.demo.checks import Check
+from jaxmesh.demo.placement import Holding, show_place
+from jaxmesh.demo.run import Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A titled table of text; `right` names the columns that are numbers."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    right: frozenset[str]
+
+    def plain(self) -> str:
+        """The table in plain text."""
+        widths = [max(map(len, column)) for column in zip(self.columns, *self.rows, strict=True)]
+
+        def line(cells: Iterable[str]) -> str:
+            fitted = [
+                c.rjust(w) if name in self.right else c.ljust(w)
+                for name, c, w in zip(self.columns, cells, widths, strict=True)
+            ]
+            return "  ".join(fitted).rstrip()
+
+        rule = "  ".join("-" * w for w in widths)
+        return "\n".join([self.title, line(self.columns), rule, *map(line, self.rows)])
+
+    def rich(self) -> Any:
+        """The table as a `rich.table.Table`.
+
+        Raises:
+          ImportError: rich is not installed.
+        """
+        # Imported by name, as type checking must not depend on an optional package.
+        table = importlib.import_module("rich.table").Table(title=self.title, title_justify="left")
+        escape = importlib.import_module("rich.markup").escape
+        for name in self.columns:
+            table.add_column(name, justify="right" if name in self.right else "left")
+        for row in self.rows:
+            table.add_row(*map(escape, row))
+        return table
+
+
+def checks_table(checks: Sequence[Check]) -> Table:
+    """One row per comparison."""
+    rows = tuple((c.name, f"{c.error:.1e}", f"{c.tolerance:.0e}", c.verdict + _note(c)) for c in checks)
+    title = "Against the unsharded model: largest difference relative to the largest magnitude"
+    return Table(title, ("comparison", "error", "tolerance", "result"), rows, frozenset({"error", "tolerance"}))
+
+
+def _note(check: Check) -> str:
+    return f" ({check.note})" if check.note else ""
+
+
+def holdings_table(holdings: Sequence[Holding], axes: Sequence[str]) -> Table:
+    """One row per device and tensor."""
+    device = f"device ({', '.join(axes)})"
+    rows = tuple(
+        (
+            f"({', '.join(map(str, h.coordinate))})",
+            h.tensor,
+            str(list(h.shape)),
+            show_place(h.place),
+            f"{h.nbytes:,}",
+            "yes" if h.exact else "FAIL",
+        )
+        for h in holdings
+    )
+    columns = (device, "tensor", "local shape", "slice of the full tensor", "bytes", "bit-equal")
+    return Table("What each device holds", columns, rows, frozenset({"bytes"}))
+
+
+def summary(outcome: Outcome) -> str:
+    """The mesh, the sizes, and the verdict with its numbers."""
+    checks, holdings = outcome.checks, outcome.holdings
+    good, exact = sum(c.passed for c in checks), sum(h.exact for h in holdings)
+    per_device = {c: sum(h.nbytes for h in holdings if h.coordinate == c) for c in {h.coordinate for h in holdings}}
+    axes = ", ".join(f"{name}={size}" for name, size in outcome.mesh.shape.items())
+    return (
+        f"mesh ({axes}): {outcome.mesh.devices.size} devices, at most {max(per_device.values()):,} bytes on each\n"
+        f"{outcome.dims}\n"
+        f"{'PASS' if outcome.passed else 'FAIL'}: {good} of {len(checks)} comparisons within tolerance, "
+        f"{exact} of {len(holdings)} shards bit-equal to their slice"
+    )
+
+
+def tables(outcome: Outcome) -> list[Table]:
+    """The comparisons, then what each device holds."""
+    return [checks_table(outcome.checks), holdings_table(outcome.holdings, outcome.mesh.axis_names)]
+
+
+def report_text(outcome: Outcome) -> str:
+    """Everything but the programs, in plain text."""
+    return "\n\n".join([*[t.plain() for t in tables(outcome)], summary(outcome)]) + "\n"
+
+
+def show(outcome: Outcome, out: TextIO) -> None:
+    """Prints programs, comparisons and table, with rich where it is installed and `out` is a terminal."""
+    print(f"TTIR program\n{outcome.ttir}\n\nTTNN program\n{outcome.ttnn}\n", file=out)
+    try:
+        console = importlib.import_module("rich.console").Console(file=out) if out.isatty() else None
+    except ImportError:
+        console = None
+    if console is None:
+        print(report_text(outcome), end="", file=out, flush=True)
+        return
+    for table in tables(outcome):
+        console.print(table.rich())
+    print(summary(outcome), file=out, flush=True)
+
+
+def write(outcome: Outcome, folder: Path) -> list[Path]:
+    """Writes the programs and the report into a folder that exists."""
+    texts = {
+        "ttir.txt": outcome.ttir + "\n",
+        "ttnn.txt": outcome.ttnn + "\n",
+        "hlo.txt": outcome.hlo,
+        "report.txt": report_text(outcome),
+    }
+    for name, text in texts.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    return [folder / name for name in texts]

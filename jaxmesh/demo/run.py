@@ -1,0 +1,98 @@
+"""The steps of the demo: trace, lower, compile, run, differentiate, compare, and look at every device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import jax
+from jax.sharding import Mesh
+
+import jaxmesh as jm
+from jaxmesh.demo import model
+from jaxmesh.demo.checks import Check, compare, compare_gradients
+from jaxmesh.demo.placement import Holding, held
+
+Say = Callable[[str], None]
+BOTH = (0, 1)
+"""Gradients are taken of the weights and of the input, not of the target."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The texts of the forward program at each level, the comparisons, and what each device holds."""
+
+    mesh: Mesh
+    dims: model.Dims
+    ttir: str
+    ttnn: str
+    hlo: str
+    checks: tuple[Check, ...]
+    holdings: tuple[Holding, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether every comparison is within its tolerance and every shard is the slice it should be."""
+        return all(c.passed for c in self.checks) and all(h.exact for h in self.holdings)
+
+
+def run(mesh: Mesh, dims: model.Dims, say: Say) -> Outcome:
+    """Runs the demo on a mesh with devices.
+
+    Args:
+      mesh: its last axis is tensor parallel, the others are data parallel.
+      dims: the sizes of the block; they must divide by the mesh, as those of `model.dims_for` do.
+      say: is told of every step as it starts.
+    """
+    # The unsharded model runs on the same kind of device, else another's arithmetic would be compared too.
+    with jax.default_device(mesh.devices.flat[0]):
+        outcome = _forward(mesh, dims, say)
+        return replace(outcome, checks=(*outcome.checks, *_gradients(mesh, dims, say)))
+
+
+def _forward(mesh: Mesh, dims: model.Dims, say: Say) -> Outcome:
+    weights, x, _ = model.make_inputs(dims)
+    say("run the unsharded model")
+    expected = _jitted(model.unsharded_model(dims).forward, weights, x)
+    say("trace the sharded model to TTIR")
+    traced = jm.jit(model.sharded_model(dims, mesh).forward, mesh=mesh).trace(weights, x)
+    say("lower it to TTNN")
+    lowered = traced.lower()
+    say("compile it")
+    compiled = lowered.compile()
+    say("run it on the mesh")
+    output = compiled(weights, x)
+    say("run it on the reference executor")
+    reference = lowered.reference(weights, x)
+    say("look at what each device holds")
+    specs = {"x": model.input_spec(mesh), **model.weight_specs(mesh)}
+    holdings = held({"x": x, **weights}, specs, mesh)
+    checks = (
+        compare("forward, compiled on the mesh: output", output, expected),
+        compare("forward, reference executor: output", reference, expected),
+    )
+    return Outcome(mesh, dims, traced.as_text(), lowered.as_text(), compiled.as_text(), checks, tuple(holdings))
+
+
+def _jitted(fun: Callable[..., Any], *args: Any) -> Any:
+    return cast(Any, jax.jit(fun)(*args))
+
+
+def _gradients(mesh: Mesh, dims: model.Dims, say: Say) -> list[Check]:
+    plain, sharded = model.unsharded_model(dims), model.sharded_model(dims, mesh)
+    inputs = model.make_inputs(dims)
+    say("differentiate the unsharded model")
+    expected = _jitted(jax.value_and_grad(plain.loss, BOTH), *inputs)
+    say("differentiate the compiled program: jax.grad(jm.jit(loss))")
+    outside = jax.value_and_grad(jm.jit(sharded.loss, mesh=mesh), BOTH)(*inputs)
+    say("compile the differentiated program: jm.jit(jax.grad(loss))")
+    program = jm.jit(jax.value_and_grad(sharded.loss, BOTH), mesh=mesh)
+    inside = program(*inputs)
+    say("run the differentiated program on the reference executor")
+    reference = program.lower(*inputs).reference(*inputs)
+    return [
+        *compare_gradients("jax.grad(jm.jit(loss))", outside, expected),
+        *compare_gradients("jm.jit(jax.grad(loss))", inside, expected),
+        *compare_gradients("jm.jit(jax.grad(loss)), reference executor", reference, expected),
+    ]

@@ -1,0 +1,144 @@
+"""`ttnn.MeshDevice`, emulated: a mesh of host devices."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+from jax.sharding import Mesh
+
+from jaxmesh.configs import MeshCoordinate, MeshShape
+from jaxmesh.errors import ArgumentTypeError, MeshError
+from jaxmesh.mesh import make_mesh
+
+
+class MeshDevice:
+    """A mesh of devices, as `ttnn.open_mesh_device` gives it; `.mesh` is the `jax.sharding.Mesh` behind it."""
+
+    __slots__ = ("_mesh", "_open")
+
+    def __init__(self, mesh: Mesh) -> None:
+        self._mesh = mesh
+        self._open = True
+
+    @property
+    def mesh(self) -> Mesh:
+        """The JAX mesh.
+
+        Raises:
+          MeshError: the device was closed.
+        """
+        if not self._open:
+            raise MeshError(
+                f"the mesh device {list(self._mesh.devices.shape)} was closed with close_mesh_device; open one again."
+            )
+        return self._mesh
+
+    @property
+    def shape(self) -> MeshShape:
+        """The mesh shape."""
+        return MeshShape(self.mesh.devices.shape)
+
+    def get_num_devices(self) -> int:
+        """How many devices there are."""
+        return self.mesh.devices.size
+
+    def get_device_ids(self) -> list[int]:
+        """The ids of the devices, row-major."""
+        return [d.id for d in self.mesh.devices.flat]
+
+    def get_device_id(self, coord: MeshCoordinate | Sequence[int]) -> int:
+        """The id of the device at a coordinate.
+
+        Raises:
+          MeshError: the coordinate is not on the mesh.
+        """
+        shape, place = tuple(self.shape), tuple(coord)
+        if len(place) != len(shape) or any(not 0 <= c < n for c, n in zip(place, shape, strict=False)):
+            raise MeshError(f"the coordinate {list(place)} is not on the mesh {list(shape)}.")
+        return self.mesh.devices[place].id
+
+    def coordinates(self) -> list[MeshCoordinate]:
+        """Every coordinate, row-major."""
+        return [MeshCoordinate(c) for c in itertools.product(*map(range, self.shape))]
+
+    def close(self) -> None:
+        """Closes the device; using it afterwards is an error."""
+        self._open = False
+
+    def __repr__(self) -> str:
+        return f"MeshDevice({list(self._mesh.devices.shape)}{'' if self._open else ', closed'})"
+
+
+def open_mesh_device(
+    mesh_shape: MeshShape | Sequence[int] | None = None,
+    l1_small_size: int = 0,
+    trace_region_size: int = 0,
+    num_command_queues: int = 1,
+    dispatch_core_config: Any = None,
+    offset: MeshCoordinate | Sequence[int] | None = None,
+    physical_device_ids: Sequence[int] = (),
+    worker_l1_size: int = 0,
+) -> MeshDevice:
+    """Opens a mesh of emulated devices; the arguments about memory and dispatch are taken and mean nothing here.
+
+    Args:
+      mesh_shape: the shape of the mesh; by default all devices in one row.
+      l1_small_size: not used.
+      trace_region_size: not used.
+      num_command_queues: not used.
+      dispatch_core_config: not used.
+      offset: must be the origin: the emulated system is exactly the mesh.
+      physical_device_ids: which devices, by id; by default the first ones.
+      worker_l1_size: not used.
+
+    Raises:
+      DeviceCountError: too few devices, and too late to emulate them.
+      MeshError: an offset other than the origin, or an unknown device id.
+
+    >>> from jaxmesh import ttnn
+    >>> ttnn.open_mesh_device(mesh_shape=ttnn.MeshShape(2, 4))
+    MeshDevice([2, 4])
+    """
+    import jax
+
+    if offset is not None and any(offset):
+        raise MeshError(f"the emulated system is the mesh itself, so its offset is the origin, got {list(offset)}.")
+    shape = MeshShape(len(jax.devices())) if mesh_shape is None else MeshShape(mesh_shape)
+    if not physical_device_ids:
+        return MeshDevice(make_mesh(tuple(shape)))
+    known = {d.id: d for d in jax.devices()}
+    missing = [i for i in physical_device_ids if i not in known]
+    if missing or len(physical_device_ids) != shape.mesh_size():
+        raise MeshError(
+            f"physical_device_ids {list(physical_device_ids)} must name {shape.mesh_size()} of the devices "
+            f"{sorted(known)} for a mesh of shape {list(shape)}."
+        )
+    return MeshDevice(make_mesh(tuple(shape), devices=[known[i] for i in physical_device_ids]))
+
+
+def close_mesh_device(mesh_device: MeshDevice) -> None:
+    """Closes a mesh device.
+
+    Raises:
+      ArgumentTypeError: no mesh device.
+    """
+    if not isinstance(mesh_device, MeshDevice):
+        raise ArgumentTypeError(f"close_mesh_device takes a MeshDevice, got {type(mesh_device).__name__}.")
+    mesh_device.close()
+
+
+def mesh_of(mesh_device: MeshDevice | Mesh) -> Mesh:
+    """The JAX mesh of a mesh device, or the mesh itself.
+
+    Raises:
+      ArgumentTypeError: neither.
+    """
+    if isinstance(mesh_device, MeshDevice):
+        return mesh_device.mesh
+    if isinstance(mesh_device, Mesh):
+        return mesh_device
+    raise ArgumentTypeError(
+        f"a mesh device is what open_mesh_device gives, or a jax.sharding.Mesh; got {type(mesh_device).__name__}."
+    )

@@ -1,0 +1,282 @@
+"""`ttnn`'s distribution API, emulated: mappers, composers, `distribute_tensor`, `aggregate_tensor`.
+
+Names, argument order and defaults are those of tt-metal's Python bindings (`ttnn/distributed`). The two operations are
+the same whether traced or eager: the same configs, the same shape arithmetic, the same errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from jaxmesh import jaxprs
+from jaxmesh.configs import (
+    MeshComposerConfig,
+    MeshCoordinate,
+    MeshMapperConfig,
+    MeshShape,
+    PlacementReplicate,
+    PlacementShard,
+)
+from jaxmesh.dialects.ttnn import aggregate_tensor_p, distribute_tensor_p
+from jaxmesh.distribution import land
+from jaxmesh.errors import ArgumentTypeError, MeshMismatchError, VerifyError
+from jaxmesh.mesh import make_mesh
+from jaxmesh.runtime.tensor import MeshTensor, TensorTopology, aggregate, assemble, distribute, host_array
+from jaxmesh.ttnn.device import MeshDevice, mesh_of
+
+
+class TensorToMesh:
+    """A mapper: a mesh and a mapper config; made by `create_mesh_mapper`."""
+
+    __slots__ = ("config", "mesh")
+
+    def __init__(self, mesh: Mesh, config: MeshMapperConfig) -> None:
+        self.mesh = mesh
+        self.config = config
+
+    def __repr__(self) -> str:
+        return f"TensorToMesh({list(self.mesh.devices.shape)}, {self.config})"
+
+
+class MeshToTensor:
+    """A composer: a mesh and a composer config; made by `create_mesh_composer`."""
+
+    __slots__ = ("config", "mesh")
+
+    def __init__(self, mesh: Mesh, config: MeshComposerConfig) -> None:
+        self.mesh = mesh
+        self.config = config
+
+    def __repr__(self) -> str:
+        return f"MeshToTensor({list(self.mesh.devices.shape)}, {self.config})"
+
+
+def create_mesh_mapper(mesh_device: MeshDevice | Mesh, config: MeshMapperConfig) -> TensorToMesh:
+    """A mapper for `distribute_tensor`.
+
+    Raises:
+      ArgumentTypeError: wrong types.
+      VerifyError: not one placement per axis of the distribution shape, or a shape larger than the mesh.
+
+    >>> from jaxmesh import ttnn
+    >>> device = ttnn.open_mesh_device(mesh_shape=ttnn.MeshShape(2, 4))
+    >>> config = ttnn.MeshMapperConfig([ttnn.PlacementShard(0), ttnn.PlacementReplicate()])
+    >>> ttnn.create_mesh_mapper(device, config)
+    TensorToMesh([2, 4], MeshMapperConfig([PlacementShard(0), PlacementReplicate()]))
+    """
+    mesh = mesh_of(mesh_device)
+    if not isinstance(config, MeshMapperConfig):
+        raise ArgumentTypeError(f"create_mesh_mapper takes a MeshMapperConfig, got {config!r}.")
+    _check_count("placements", len(config.placements), config.mesh_shape_override, mesh)
+    return TensorToMesh(mesh, config)
+
+
+def _check_count(what: str, count: int, override: MeshShape | None, mesh: Mesh) -> None:
+    shape = land(override or mesh.devices.shape, mesh.devices.shape).shape
+    if count != len(shape):
+        raise VerifyError(
+            f"a config needs one of {what} per axis of the distribution shape {list(shape)}, got {count} for "
+            f"{len(shape)} axes."
+        )
+
+
+def shard_tensor_to_mesh_mapper(mesh_device: MeshDevice | Mesh, dim: int) -> TensorToMesh:
+    """Cuts dim `dim` over all devices in row-major order: `[Shard(dim)]` on the shape `[num_devices]`.
+
+    >>> from jaxmesh import ttnn
+    >>> ttnn.shard_tensor_to_mesh_mapper(ttnn.open_mesh_device(mesh_shape=[2, 4]), 0).config
+    MeshMapperConfig([PlacementShard(0)], MeshShape([8]))
+    """
+    mesh = mesh_of(mesh_device)
+    return TensorToMesh(mesh, MeshMapperConfig([PlacementShard(dim)], MeshShape(mesh.devices.size)))
+
+
+def replicate_tensor_to_mesh_mapper(mesh_device: MeshDevice | Mesh) -> TensorToMesh:
+    """Copies to all devices: `[Replicate]` on the shape `[num_devices]`.
+
+    >>> from jaxmesh import ttnn
+    >>> ttnn.replicate_tensor_to_mesh_mapper(ttnn.open_mesh_device(mesh_shape=[2, 4])).config
+    MeshMapperConfig([PlacementReplicate()], MeshShape([8]))
+    """
+    mesh = mesh_of(mesh_device)
+    return TensorToMesh(mesh, MeshMapperConfig([PlacementReplicate()], MeshShape(mesh.devices.size)))
+
+
+def create_mesh_composer(mesh_device: MeshDevice | Mesh, config: MeshComposerConfig) -> MeshToTensor:
+    """A composer for `aggregate_tensor`.
+
+    Raises:
+      ArgumentTypeError: wrong types.
+      VerifyError: not one dim per axis of the distribution shape, or a shape larger than the mesh.
+
+    >>> from jaxmesh import ttnn
+    >>> device = ttnn.open_mesh_device(mesh_shape=ttnn.MeshShape(2, 4))
+    >>> ttnn.create_mesh_composer(device, ttnn.MeshComposerConfig([0, 1]))
+    MeshToTensor([2, 4], MeshComposerConfig([0, 1]))
+    """
+    mesh = mesh_of(mesh_device)
+    if not isinstance(config, MeshComposerConfig):
+        raise ArgumentTypeError(f"create_mesh_composer takes a MeshComposerConfig, got {config!r}.")
+    _check_count("dims", len(config.dims), config.mesh_shape_override, mesh)
+    return MeshToTensor(mesh, config)
+
+
+def concat_mesh_to_tensor_composer(mesh_device: MeshDevice | Mesh, dim: int) -> MeshToTensor:
+    """Concatenates the shards of all devices, row-major, along `dim`: dims `[dim]` on the shape `[num_devices]`.
+
+    >>> from jaxmesh import ttnn
+    >>> ttnn.concat_mesh_to_tensor_composer(ttnn.open_mesh_device(mesh_shape=[2, 4]), 0).config
+    MeshComposerConfig([0], MeshShape([8]))
+    """
+    mesh = mesh_of(mesh_device)
+    return MeshToTensor(mesh, MeshComposerConfig([dim], MeshShape(mesh.devices.size)))
+
+
+def compute_distribution_to_mesh_mapping(
+    distribution_shape: MeshShape | Sequence[int], mesh_shape: MeshShape | Sequence[int]
+) -> list[MeshCoordinate]:
+    """The mesh coordinate of each coordinate of a distribution, both in row-major order.
+
+    Raises:
+      VerifyError: the distribution is larger than the mesh.
+
+    >>> from jaxmesh import ttnn
+    >>> ttnn.compute_distribution_to_mesh_mapping(ttnn.MeshShape(3), ttnn.MeshShape(2, 2))
+    [MeshCoordinate([0, 0]), MeshCoordinate([0, 1]), MeshCoordinate([1, 0])]
+    """
+    return [MeshCoordinate(c) for c in land(MeshShape(distribution_shape), MeshShape(mesh_shape)).coordinates()]
+
+
+def distribute_tensor(tensor: Any, mapper: TensorToMesh, mesh_device: MeshDevice | Mesh | None = None) -> Any:
+    """Spreads a host tensor over the devices of the mapper's mesh.
+
+    Args:
+      tensor: a NumPy or JAX array of any dtype, on the host; inside `jaxmesh.jit` a traced one.
+      mapper: from `create_mesh_mapper` or its two shorthands.
+      mesh_device: if given, the mapper's device.
+
+    Returns:
+      A `MeshTensor`; inside `jaxmesh.jit` this device's shard.
+
+    Raises:
+      VerifyError: a dim out of range, cut twice, or unevenly; see semantics of `ttnn.distribute_tensor`.
+      ResidencyError: the tensor is on the devices already.
+      MeshMismatchError: `mesh_device` is not the mapper's.
+
+    >>> import numpy as np
+    >>> from jaxmesh import ttnn
+    >>> device = ttnn.open_mesh_device(mesh_shape=ttnn.MeshShape(2, 4))
+    >>> t = ttnn.distribute_tensor(np.zeros((16, 4), np.float32), ttnn.shard_tensor_to_mesh_mapper(device, 0))
+    >>> t.shape
+    (2, 4)
+    """
+    if not isinstance(mapper, TensorToMesh):
+        raise ArgumentTypeError(
+            f"distribute_tensor takes a mapper as its second argument, got {mapper!r}; make one with create_mesh_mapper."
+        )
+    if mesh_device is not None and mesh_of(mesh_device) != mapper.mesh:
+        raise MeshMismatchError(
+            f"distribute_tensor: the mapper is for the mesh {dict(mapper.mesh.shape)}, mesh_device is "
+            f"{dict(mesh_of(mesh_device).shape)}; make the mapper for the device it is used on."
+        )
+    if isinstance(tensor, jax.core.Tracer):
+        _check_program("distribute_tensor", mapper.mesh)
+        return distribute_tensor_p.bind(tensor, mapper_config=mapper.config)
+    return distribute(tensor, mapper.config, mapper.mesh)
+
+
+def aggregate_tensor(tensor: Any, composer: MeshToTensor) -> Any:
+    """Joins the shards of a multi-device tensor to one host tensor.
+
+    Args:
+      tensor: a `MeshTensor`; inside `jaxmesh.jit` a shard.
+      composer: from `create_mesh_composer` or its shorthand.
+
+    Returns:
+      A NumPy array; inside `jaxmesh.jit` the full tensor.
+
+    Raises:
+      VerifyError: a dim out of range or named twice, or a device that is read holds nothing.
+      ArgumentTypeError: no multi-device tensor.
+      MeshMismatchError: the tensor is on another mesh than the composer's.
+
+    >>> import numpy as np
+    >>> from jaxmesh import ttnn
+    >>> device = ttnn.open_mesh_device(mesh_shape=ttnn.MeshShape(2, 4))
+    >>> t = ttnn.distribute_tensor(np.arange(8), ttnn.shard_tensor_to_mesh_mapper(device, 0))
+    >>> ttnn.aggregate_tensor(t, ttnn.concat_mesh_to_tensor_composer(device, 0))
+    array([0, 1, 2, 3, 4, 5, 6, 7], dtype=int32)
+    """
+    if not isinstance(composer, MeshToTensor):
+        raise ArgumentTypeError(
+            f"aggregate_tensor takes a composer as its second argument, got {composer!r}; make one with "
+            "create_mesh_composer."
+        )
+    if isinstance(tensor, jax.core.Tracer):
+        _check_program("aggregate_tensor", composer.mesh)
+        return aggregate_tensor_p.bind(tensor, composer_config=composer.config)
+    if not isinstance(tensor, MeshTensor):
+        raise ArgumentTypeError(
+            f"aggregate_tensor takes a MeshTensor, got {type(tensor).__name__}; distribute_tensor makes one."
+        )
+    return aggregate(tensor, composer.config, composer.mesh)
+
+
+def _check_program(op: str, mesh: Mesh) -> None:
+    program = jaxprs.program_mesh(op)
+    if program != dict(mesh.shape):
+        raise MeshMismatchError(
+            f"{op}: the config is for the mesh {dict(mesh.shape)}, the program runs on {program}; one program has one mesh."
+        )
+
+
+def get_device_tensors(tensor: MeshTensor) -> list[jax.Array]:
+    """The shards that exist, each on its device, in row-major order of the mesh.
+
+    >>> import numpy as np
+    >>> from jaxmesh import ttnn
+    >>> device = ttnn.open_mesh_device(mesh_shape=ttnn.MeshShape(1, 2))
+    >>> t = ttnn.distribute_tensor(np.arange(4), ttnn.shard_tensor_to_mesh_mapper(device, 0))
+    >>> [shard.tolist() for shard in ttnn.get_device_tensors(t)]
+    [[0, 1], [2, 3]]
+    """
+    if not isinstance(tensor, MeshTensor):
+        raise ArgumentTypeError(f"get_device_tensors takes a MeshTensor, got {type(tensor).__name__}.")
+    return [shard for _, shard in tensor.shards()]
+
+
+def from_host_shards(tensors: Sequence[Any], mesh_shape: MeshShape | Sequence[int]) -> MeshTensor:
+    """A multi-device tensor from one host tensor per device, in row-major order of a mesh of this shape.
+
+    Raises:
+      VerifyError: not one tensor per device, or their shapes or dtypes differ.
+
+    >>> import numpy as np
+    >>> from jaxmesh import ttnn
+    >>> ttnn.from_host_shards([np.zeros(3), np.ones(3)], ttnn.MeshShape(1, 2)).shape
+    (3,)
+    """
+    shape = MeshShape(mesh_shape)
+    rows = [host_array(t, "from_host_shards").copy() for t in tensors]
+    if len(rows) != shape.mesh_size():
+        raise VerifyError(
+            f"from_host_shards needs one tensor per device, got {len(rows)} for the mesh {list(shape)} of "
+            f"{shape.mesh_size()} devices."
+        )
+    kinds = list(dict.fromkeys((r.shape, r.dtype.name) for r in rows))
+    if len(kinds) > 1:
+        raise VerifyError(
+            f"from_host_shards: all shards must have one shape and dtype, got {kinds[0][1]}{list(kinds[0][0])} and "
+            f"{kinds[1][1]}{list(kinds[1][0])}."
+        )
+    mesh = make_mesh(tuple(shape))
+    coords = [MeshCoordinate(c) for c in np.ndindex(*shape)]
+    # Every device has its own tensor, and nothing says that dims were cut: a row-major distribution of whole tensors.
+    topology = TensorTopology(MeshShape(shape.mesh_size()), (PlacementShard(0),), tuple(coords))
+    varying = tuple(n for n in mesh.axis_names if mesh.shape[n] > 1)
+    return assemble({tuple(c): r for c, r in zip(coords, rows, strict=True)}, mesh, varying, topology)
