@@ -4,6 +4,7 @@
 jit-compiled, over a `jax.sharding.Mesh` of host devices that stand in for the hardware.
 """
 
+from jaxmesh import ttnn as ttnn
 from jaxmesh.configs import (
     MeshComposerConfig as MeshComposerConfig,
     MeshCoordinate as MeshCoordinate,
@@ -34,12 +35,13 @@ from jaxmesh.errors import (
     UnsupportedShardTypeError as UnsupportedShardTypeError,
     VerifyError as VerifyError,
 )
-from jaxmesh import ttnn as ttnn
+from jaxmesh.function import jit as jit
 from jaxmesh.mesh import emulate as emulate, make_mesh as make_mesh
 from jaxmesh.runtime.tensor import MeshTensor as MeshTensor
 from jaxmesh.stages import (
     Compiled as Compiled,
     Lowered as Lowered,
     Traced as Traced,
-    jit as jit,
 )
+
+__version__ = "0.1.0"

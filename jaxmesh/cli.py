@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn, cast
+from typing import NoReturn
 
 from jax.sharding import Mesh
 
@@ -95,7 +95,7 @@ def parse_mesh(text: str) -> tuple[int, ...]:
 
 def _mesh(shape: tuple[int, ...]) -> Mesh:
     # CPU devices even where there is an accelerator: its arithmetic would need another tolerance.
-    return jm.make_mesh(shape, devices=cast(list[Any], jm.emulate(math.prod(shape))))
+    return jm.make_mesh(shape, devices=jm.emulate(math.prod(shape)))
 
 
 def _folder(path: Path) -> None:

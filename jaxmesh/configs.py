@@ -10,12 +10,17 @@ import math
 import operator
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import SupportsIndex, overload
+from typing import Any, SupportsIndex, overload
 
 from jaxmesh.errors import ArgumentTypeError, VerifyError
 
 
-def integers(what: str, values: Iterable[SupportsIndex]) -> tuple[int, ...]:
+def integers(what: str, values: Iterable[Any]) -> tuple[int, ...]:
+    """The values as plain integers; `what` names their owner in the message.
+
+    Raises:
+      ArgumentTypeError: a value is no integer, or a bool.
+    """
     if isinstance(values, (str, bytes)):
         raise ArgumentTypeError(f"{what} takes integers, got {values!r}.")
     try:
@@ -37,7 +42,7 @@ class _IntegerTuple(Sequence[int]):
         first = values[0] if len(values) == 1 else values
         if isinstance(first, SupportsIndex):
             first = (first,)
-        self._values = integers(name, first)  # type: ignore[arg-type]
+        self._values = integers(name, first)
 
     @overload
     def __getitem__(self, index: int) -> int: ...
@@ -177,9 +182,7 @@ class MeshComposerConfig:
     dims: tuple[int, ...]
     mesh_shape_override: MeshShape | None
 
-    def __init__(
-        self, dims: Iterable[int], mesh_shape_override: MeshShape | Sequence[int] | None = None
-    ) -> None:
+    def __init__(self, dims: Iterable[int], mesh_shape_override: MeshShape | Sequence[int] | None = None) -> None:
         object.__setattr__(self, "dims", integers("MeshComposerConfig", dims))
         object.__setattr__(self, "mesh_shape_override", _shape(mesh_shape_override))
 

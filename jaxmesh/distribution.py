@@ -35,10 +35,12 @@ class Landing:
 
     @property
     def size(self) -> int:
+        """The number of coordinates."""
         return math.prod(self.shape)
 
     @property
     def covers_mesh(self) -> bool:
+        """Whether every device stands at a coordinate."""
         return self.size == math.prod(self.mesh)
 
     def coordinates(self) -> list[Shape]:
@@ -240,9 +242,7 @@ def resolve_composer(config: MeshComposerConfig, mesh: Sequence[int], local: Seq
     return Composition(landing, dims, local, tuple(full))
 
 
-def mesh_axis_dims(
-    landing: Landing, dims: Sequence[int | None], drop_single: bool
-) -> tuple[int | None, ...] | None:
+def mesh_axis_dims(landing: Landing, dims: Sequence[int | None], drop_single: bool) -> tuple[int | None, ...] | None:
     """Per mesh axis the tensor dim it is cut or joined on; None when the distribution cuts across mesh axes.
 
     Axes of size 1 move nothing and count as None; with `drop_single` so do distribution axes of size 1 (a composer

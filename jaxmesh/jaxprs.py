@@ -1,20 +1,19 @@
 """The only file that touches `jax.extend.core`, reaches into JAX internals, or knows a JAX version.
 
-Typed tracing, walking and rewriting of jaxprs at any depth, evaluation of equations with their source locations.
-Written for JAX 0.10.2 to 0.12, where `ClosedJaxpr` and `Jaxpr` are two classes before 0.12 and one after.
+Traces, rewrites and evaluates jaxprs of JAX 0.10.2 to 0.12; `ClosedJaxpr` and `Jaxpr` are one class from 0.12 on.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+import pathlib
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from typing import Any, cast
 
 import jax
+import numpy as np
 from jax._src import xla_bridge
-from jax.extend import core as jex
-from jax.extend import linear_util as lu
-from jax.extend import source_info_util
+from jax.extend import core as jex, linear_util as lu, source_info_util
 from jax.interpreters import ad, mlir
 from jax.sharding import AbstractMesh, AxisType, PartitionSpec
 
@@ -29,8 +28,9 @@ Aval = Any
 Eqn = Any
 Jaxpr = Any
 """A jaxpr, open or closed."""
-
 Axes = frozenset[str]
+_ROW: Any = (tuple, list)
+_fresh = jex.gensym()
 
 
 # --- types -----------------------------------------------------------------------------------------------------------
@@ -79,6 +79,7 @@ def program_mesh(op: str) -> dict[str, int]:
 
 
 def unlowered_message(op: str) -> str:
+    """What to do about an operation that runs outside a program."""
     return (
         f"{op} has no execution rule: it is meant for a program that is traced over a mesh and lowered. "
         "Call it inside a function given to jaxmesh.jit(f, mesh=mesh), which traces, lowers and runs it."
@@ -98,7 +99,7 @@ def backend_started() -> bool:
 # --- primitives ------------------------------------------------------------------------------------------------------
 
 
-def unlowered_primitive(name: str) -> Primitive:
+def unlowered_primitive(name: str) -> Any:
     """A primitive that can be traced and transformed, but neither evaluated nor compiled."""
 
     def refuse(*_: Any, **__: Any) -> Any:
@@ -120,62 +121,6 @@ def linear_operand_aval(operand: Any) -> Aval:
     return operand.aval if ad.is_undefined_primal(operand) else jax.typeof(operand)
 
 
-# --- typed tracing ---------------------------------------------------------------------------------------------------
-
-_presharded_p = unlowered_primitive("jaxmesh_presharded")
-_presharded_p.def_abstract_eval(lambda x, *, axes: retype(x, x.shape, axes))
-_result_p = unlowered_primitive("jaxmesh_result")
-_result_p.def_abstract_eval(lambda x: retype(x, x.shape, ()))
-
-
-def trace_typed(
-    fun: Callable[..., Sequence[Any]], avals: Sequence[Any], varying: Sequence[Sequence[str]], mesh: AbstractMesh
-) -> Jaxpr:
-    """Traces `fun` (flat arguments, flat results) with JAX's varying-axes types, all axes of `mesh` manual.
-
-    `shard_map` gives the types, but wants specs for its boundary that are not known yet; two marker primitives make
-    every boundary value full and are peeled off again.
-    """
-
-    def body(*args: Any) -> list[Any]:
-        typed = [_presharded_p.bind(x, axes=tuple(v)) if v else x for x, v in zip(args, varying, strict=True)]
-        return [_result_p.bind(y) for y in fun(*typed)]
-
-    specs = tuple(PartitionSpec() for _ in avals)
-    mapped = jax.shard_map(body, mesh=mesh, in_specs=specs, out_specs=PartitionSpec(), check_vma=True)
-    outer = jax.make_jaxpr(mapped)(*avals)
-    return _peel(outer)
-
-
-def _peel(outer: Jaxpr) -> Jaxpr:
-    (call,) = [e for e in outer.eqns if e.primitive.name == "shard_map"]
-    inner = call.params["jaxpr"]
-    captured = dict(zip(open_jaxpr(outer).constvars, outer.consts, strict=True))
-    arguments = set(open_jaxpr(outer).invars)
-    consts: dict[Var, Any] = {}
-    swap: dict[Var, Atom] = {}
-    invars: list[Var] = []
-    for var, source in zip(inner.invars, call.invars, strict=True):
-        if isinstance(source, Literal):
-            swap[var] = source
-        elif source in arguments:
-            invars.append(var)
-        else:
-            consts[var] = captured[source]
-    eqns: list[Eqn] = []
-    results: dict[Var, Atom] = {}
-    for eqn in inner.eqns:
-        if eqn.primitive is _presharded_p and eqn.invars[0] in invars:
-            invars[invars.index(eqn.invars[0])] = eqn.outvars[0]
-        elif eqn.primitive is _result_p:
-            (operand,) = substitute(eqn.invars, swap)
-            results[eqn.outvars[0]] = operand
-        else:
-            eqns.append(eqn.replace(invars=substitute(eqn.invars, swap)) if swap else eqn)
-    outvars = [results.get(v, v) if isinstance(v, Var) else v for v in inner.outvars]
-    return close(rebuild(inner, list(consts), invars, eqns, outvars), list(consts.values()))
-
-
 # --- structure -------------------------------------------------------------------------------------------------------
 
 
@@ -185,10 +130,12 @@ def open_jaxpr(jaxpr: Jaxpr) -> Jaxpr:
 
 
 def close(jaxpr: Jaxpr, consts: Sequence[Any]) -> Jaxpr:
+    """The jaxpr with values for its constants."""
     return jex.ClosedJaxpr(jaxpr, list(consts))
 
 
 def is_jaxpr(value: object) -> bool:
+    """True of both classes, open and closed."""
     return isinstance(value, (jex.Jaxpr, jex.ClosedJaxpr))
 
 
@@ -208,36 +155,42 @@ def rebuild(
 def with_eqns(jaxpr: Jaxpr, eqns: Sequence[Eqn], outvars: Sequence[Atom]) -> Jaxpr:
     """The same jaxpr, open or closed as it was, with other equations."""
     body = open_jaxpr(jaxpr)
-    new = rebuild(body, body.constvars, body.invars, eqns, outvars)
-    return close(new, jaxpr.consts) if isinstance(jaxpr, jex.ClosedJaxpr) else new
+    return close_like(jaxpr, rebuild(body, body.constvars, body.invars, eqns, outvars))
+
+
+def close_like(jaxpr: Jaxpr, body: Jaxpr) -> Jaxpr:
+    """An open jaxpr with the constants of another, where that is closed."""
+    return close(body, jaxpr.consts) if isinstance(jaxpr, jex.ClosedJaxpr) else body
 
 
 def substitute(atoms: Sequence[Atom], swap: Mapping[Var, Atom]) -> list[Atom]:
+    """The atoms, with the variables in `swap` replaced."""
     return [swap.get(a, a) if isinstance(a, Var) else a for a in atoms]
 
 
-_fresh = jex.gensym()
-
-
 def fresh_var(aval: Aval) -> Var:
+    """A variable that no jaxpr holds yet."""
     return _fresh(aval)
 
 
-def new_eqn(prim: Primitive, invars: Sequence[Atom], params: Mapping[str, Any], like: Eqn) -> Eqn:
+def new_eqn(prim: Any, invars: Sequence[Atom], params: Mapping[str, Any], like: Eqn) -> Eqn:
     """A single-result equation, typed by the primitive's own rule, at the source location and context of `like`."""
     with like.ctx.manager:
         aval, effects = prim.abstract_eval(*[v.aval for v in invars], **params)
-    out = fresh_var(aval)
-    return jex.new_jaxpr_eqn(list(invars), [out], prim, dict(params), effects, like.source_info, like.ctx)
+    return jex.new_jaxpr_eqn(list(invars), [fresh_var(aval)], prim, dict(params), effects, like.source_info, like.ctx)
+
+
+def current_context() -> Any:
+    """The tracing context of an equation that would be made here and now."""
+    return jex.new_jaxpr_eqn([], [], jex.primitives.reshape_p, {}, jex.no_effects).ctx
 
 
 def reshape_eqn(operand: Atom, shape: Sequence[int], like: Eqn) -> Eqn:
     """A `reshape` equation; typed here, because JAX's own rule looks at a tracing context that is gone by now."""
     out = fresh_var(retype(operand.aval, shape, varying_axes(operand.aval)))
     params = {"new_sizes": tuple(shape), "dimensions": None, "sharding": None}
-    return jex.new_jaxpr_eqn(
-        [operand], [out], jex.primitives.reshape_p, params, jex.no_effects, like.source_info, like.ctx
-    )
+    prim = jex.primitives.reshape_p
+    return jex.new_jaxpr_eqn([operand], [out], prim, params, jex.no_effects, like.source_info, like.ctx)
 
 
 def sub_jaxprs(eqn: Eqn) -> Iterator[Jaxpr]:
@@ -246,12 +199,11 @@ def sub_jaxprs(eqn: Eqn) -> Iterator[Jaxpr]:
     def inside(value: Any) -> Iterator[Jaxpr]:
         if is_jaxpr(value):
             yield value
-        elif isinstance(value, (tuple, list)):
-            for item in value:  # type: ignore[reportUnknownVariableType]
+        elif isinstance(value, _ROW):
+            for item in value:
                 yield from inside(item)
 
-    for value in eqn.params.values():
-        yield from inside(value)
+    yield from inside(tuple(eqn.params.values()))
 
 
 def all_eqns(jaxpr: Jaxpr) -> Iterator[Eqn]:
@@ -260,12 +212,11 @@ def all_eqns(jaxpr: Jaxpr) -> Iterator[Eqn]:
     stack = [jaxpr]
     while stack:
         current = stack.pop()
-        if id(current) in seen:
-            continue
-        seen.add(id(current))
-        for eqn in current.eqns:
-            yield eqn
-            stack.extend(sub_jaxprs(eqn))
+        if id(current) not in seen:
+            seen.add(id(current))
+            for eqn in current.eqns:
+                yield eqn
+                stack.extend(sub_jaxprs(eqn))
 
 
 def map_sub_jaxprs(eqn: Eqn, change: Callable[[Jaxpr], Jaxpr]) -> Eqn:
@@ -276,19 +227,17 @@ def map_sub_jaxprs(eqn: Eqn, change: Callable[[Jaxpr], Jaxpr]) -> Eqn:
     if eqn.primitive.name == "custom_vjp_call":
         params["fwd_jaxpr_thunk"] = _changed_thunk(params["fwd_jaxpr_thunk"], change)
         params["bwd"] = _changed_function(params["bwd"], change)
-    if all(params[k] is eqn.params[k] for k in params):
-        return eqn
-    return eqn.replace(params=params)
+    return eqn if all(params[k] is eqn.params[k] for k in params) else eqn.replace(params=params)
 
 
 def _change(value: Any, change: Callable[[Jaxpr], Jaxpr]) -> Any:
     if is_jaxpr(value):
         return change(value)
-    if isinstance(value, (tuple, list)):
-        items: list[Any] = [_change(v, change) for v in value]  # type: ignore[reportUnknownVariableType]
-        if all(a is b for a, b in zip(items, value, strict=True)):  # type: ignore[reportUnknownArgumentType]
-            return value  # type: ignore[reportUnknownVariableType]
-        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)  # type: ignore[reportUnknownArgumentType]
+    if isinstance(value, _ROW):
+        items = [_change(v, change) for v in value]
+        if all(a is b for a, b in zip(items, value, strict=True)):
+            return value
+        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
     return value
 
 
@@ -306,18 +255,17 @@ def _changed_function(fun: Any, change: Callable[[Jaxpr], Jaxpr]) -> Any:
     """A Python function (the backward rule of a custom_vjp) whose operations are traced, changed and evaluated."""
 
     def changed(*args: Any) -> Any:
-        kept: list[Any] = []
-        where: list[Any] = []
+        kept, where = list[Any](), list[Any]()
 
         def run() -> list[Any]:
-            leaves, tree = jax.tree.flatten(fun.call_wrapped(*args), is_leaf=lambda x: type(x) is ad.Zero)
+            out = fun.call_wrapped(*args)
+            leaves, tree = cast("tuple[list[Any], Any]", jax.tree.flatten(out, is_leaf=lambda x: type(x) is ad.Zero))
             is_array = [isinstance(leaf, jax.Array) for leaf in leaves]
             kept[:] = [None if a else leaf for a, leaf in zip(is_array, leaves, strict=True)]
             where[:] = [is_array, tree]
             return [leaf for a, leaf in zip(is_array, leaves, strict=True) if a]
 
-        closed = change(jax.make_jaxpr(run)())
-        arrays = iter(eval_jaxpr(closed))
+        arrays = iter(eval_jaxpr(change(jax.make_jaxpr(run)())))
         leaves = [next(arrays) if a else k for a, k in zip(where[0], kept, strict=True)]
         return jax.tree.unflatten(where[1], leaves)
 
@@ -345,44 +293,16 @@ def scan_arity(params: Mapping[str, Any]) -> tuple[int, int]:
     return len(list(consts)), len(list(carry))
 
 
-def inline_calls(jaxpr: Jaxpr) -> Jaxpr:
-    """The closed jaxpr with every plain call replaced by its body."""
-    constvars, consts = list(open_jaxpr(jaxpr).constvars), list(jaxpr.consts)
-    eqns: list[Eqn] = []
-
-    def walk(body: Jaxpr, swap: dict[Var, Atom]) -> list[Atom]:
-        for eqn in body.eqns:
-            name = eqn.primitive.name
-            if name not in INLINE:
-                outvars = [v if isinstance(v, DropVar) else swap.setdefault(v, fresh_var(v.aval)) for v in eqn.outvars]
-                eqns.append(eqn.replace(invars=substitute(eqn.invars, swap), outvars=outvars))
-                continue
-            inner = eqn.params[CALLS[name]]
-            inner_swap = dict(zip(inner.invars, substitute(eqn.invars, swap), strict=True))
-            for var, const in zip(open_jaxpr(inner).constvars, getattr(inner, "consts", ()), strict=True):
-                inner_swap[var] = fresh_var(var.aval)
-                constvars.append(inner_swap[var])
-                consts.append(const)
-            swap.update(zip(eqn.outvars, walk(inner, inner_swap), strict=True))
-        return substitute(body.outvars, swap)
-
-    outvars = walk(open_jaxpr(jaxpr), {})
-    return close(rebuild(jaxpr, constvars, open_jaxpr(jaxpr).invars, eqns, outvars), consts)
-
-
 # --- evaluation ------------------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
-def source_of(eqn: Eqn, context: bool = True) -> Iterator[None]:
+def source_of(eqn: Eqn, context: bool = True) -> Generator[None]:
     """Runs the body at the source location (and, with `context`, the tracing context) of an equation."""
     stack = source_info_util.current_name_stack() + eqn.source_info.name_stack
-    with source_info_util.user_context(eqn.source_info.traceback, name_stack=stack):
-        if context:
-            with eqn.ctx.manager:
-                yield
-        else:
-            yield
+    location = source_info_util.user_context(eqn.source_info.traceback, name_stack=stack)
+    with location, eqn.ctx.manager if context else contextlib.nullcontext():
+        yield
 
 
 def bind(eqn: Eqn, operands: Sequence[Any]) -> list[Any]:
@@ -392,7 +312,15 @@ def bind(eqn: Eqn, operands: Sequence[Any]) -> list[Any]:
 
 
 def read(env: Mapping[Var, Any], atom: Atom) -> Any:
-    return atom.val if isinstance(atom, Literal) else env[atom]
+    """The value of an operand."""
+    return untyped(atom.val) if isinstance(atom, Literal) else env[atom]
+
+
+def untyped(value: Any) -> Any:
+    """A constant without the type it remembers: JAX's typed NumPy arrays keep the mesh they were first seen under."""
+    if isinstance(value, np.ndarray) and type(value) is not np.ndarray:  # pyright: ignore[reportUnknownArgumentType]
+        return value.view()  # pyright: ignore[reportUnknownVariableType]
+    return value
 
 
 def eval_eqns(eqns: Iterable[Eqn], env: dict[Var, Any], context: bool = True) -> None:
@@ -406,10 +334,20 @@ def eval_eqns(eqns: Iterable[Eqn], env: dict[Var, Any], context: bool = True) ->
 def eval_jaxpr(jaxpr: Jaxpr, *args: Any) -> list[Any]:
     """Evaluates a closed jaxpr."""
     body = open_jaxpr(jaxpr)
-    env: dict[Var, Any] = dict(zip(body.constvars, jaxpr.consts, strict=True))
+    env: dict[Var, Any] = dict(zip(body.constvars, map(untyped, jaxpr.consts), strict=True))
     env.update(zip(body.invars, args, strict=True))
     eval_eqns(body.eqns, env)
     return [read(env, a) for a in body.outvars]
+
+
+# A user's line is what a message or a program points to, not the line of this package that bound the primitive.
+for _part in ("dialects", "frontends", "ttnn", "boundary.py", "function.py", "jaxprs.py", "stages.py"):
+    source_info_util.register_exclusion(str(pathlib.Path(__file__).parent / _part))
+
+
+def text(jaxpr: Jaxpr) -> str:
+    """The jaxpr as text, without colours wherever it is shown."""
+    return jaxpr.pretty_print(use_color=False)
 
 
 def source_line(eqn: Eqn) -> str:
@@ -418,6 +356,6 @@ def source_line(eqn: Eqn) -> str:
 
 
 def missing_rule(eqn: Eqn, what: str, file: str) -> MissingRuleError:
-    return MissingRuleError(
-        f"no rule for primitive {eqn.primitive.name!r} ({source_line(eqn)}): {what}. Add one in {file}."
-    )
+    """The error for an equation that a pass cannot go through; `file` is where its rule belongs."""
+    name, line = eqn.primitive.name, source_line(eqn)
+    return MissingRuleError(f"no rule for primitive {name!r} ({line}): {what}. Add one in {file}.")

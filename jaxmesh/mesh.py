@@ -6,7 +6,7 @@ import math
 import os
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
@@ -16,6 +16,7 @@ from jaxmesh import jaxprs
 from jaxmesh.errors import ArgumentTypeError, DeviceCountError, MeshError
 
 FLAG = "--xla_force_host_platform_device_count"
+_config: Any = jax.config
 
 
 def default_axis_names(rank: int) -> tuple[str, ...]:
@@ -24,7 +25,7 @@ def default_axis_names(rank: int) -> tuple[str, ...]:
     >>> default_axis_names(2)
     ('y', 'x')
     """
-    letters = ("x", "y", "z", "w") + tuple(f"a{i}" for i in range(4, rank))
+    letters = ("x", "y", "z", "w", *(f"a{i}" for i in range(4, rank)))
     return letters[:rank][::-1]
 
 
@@ -35,12 +36,12 @@ def _flag_count() -> int | None:
 
 def _remedy(count: int) -> str:
     return (
-        f"Two ways out: call jaxmesh.emulate({count}) before anything runs on JAX (in a notebook: restart the kernel and "
-        f"call it first), or set XLA_FLAGS={FLAG}={count} in the environment before Python starts."
+        f"Two ways out: call jaxmesh.emulate({count}) before anything runs on JAX (in a notebook: restart the kernel "
+        f"and call it first), or set XLA_FLAGS={FLAG}={count} in the environment before Python starts."
     )
 
 
-def emulate(count: int) -> list[jax.Device]:
+def emulate(count: int) -> list[Any]:
     """Makes this process have at least `count` CPU devices, which stand in for the devices of a mesh.
 
     Works until JAX's backend starts. A device count in the user's own XLA_FLAGS is kept.
@@ -64,10 +65,10 @@ def emulate(count: int) -> list[jax.Device]:
         raise ArgumentTypeError(f"emulate takes a number of devices, a positive integer, got {count!r}.")
     flagged = _flag_count()
     if not jaxprs.backend_started():
-        asked = jax.config.jax_num_cpu_devices
+        asked = _config.jax_num_cpu_devices
         if flagged is None and asked < count:
-            jax.config.update("jax_num_cpu_devices", int(count))
-    devices = jax.devices("cpu")
+            _config.update("jax_num_cpu_devices", int(count))
+    devices = cast("list[Any]", jax.devices("cpu"))
     if len(devices) >= count:
         return devices[:count]
     if flagged is not None and flagged < count:
@@ -115,11 +116,10 @@ def make_mesh(
 
 
 def _default_devices(count: int) -> Sequence[Any]:
-    if not jaxprs.backend_started():
+    if not jaxprs.backend_started() and _flag_count() is None and _config.jax_num_cpu_devices < count:
         # Harmless where the default backend is an accelerator: only its CPU side gets more devices.
-        if _flag_count() is None and jax.config.jax_num_cpu_devices < count:
-            jax.config.update("jax_num_cpu_devices", count)
-    devices = jax.devices()
+        _config.update("jax_num_cpu_devices", count)
+    devices = cast("list[Any]", jax.devices())
     return devices if len(devices) >= count else emulate(count)
 
 

@@ -35,10 +35,12 @@ def of_constant(value: Any) -> Residency:
 
 
 def of_atom(atom: Atom, env: Mapping[jaxprs.Var, Residency]) -> Residency:
+    """Where an operand lives; a literal is free."""
     return FREE if isinstance(atom, jaxprs.Literal) else env[atom]
 
 
 def join(places: Sequence[Residency]) -> Residency:
+    """The one place where values of these places meet."""
     return max(places, default=FREE)
 
 

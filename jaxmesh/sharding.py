@@ -12,7 +12,14 @@ from dataclasses import dataclass
 
 from jax.sharding import PartitionSpec
 
-from jaxmesh.configs import MeshComposerConfig, MeshMapperConfig, MeshShape, Placement, PlacementReplicate, PlacementShard
+from jaxmesh.configs import (
+    MeshComposerConfig,
+    MeshMapperConfig,
+    MeshShape,
+    Placement,
+    PlacementReplicate,
+    PlacementShard,
+)
 from jaxmesh.errors import SpecError, VerifyError
 
 Shape = tuple[int, ...]
@@ -33,6 +40,7 @@ class ShardAttributes:
 
     @property
     def replicated(self) -> bool:
+        """Whether nothing is cut."""
         return math.prod(self.shard_shape) == 1
 
     def factored(self, shape: Sequence[int]) -> Shape:
@@ -63,7 +71,7 @@ def spec_axes(spec: PartitionSpec, rank: int, sizes: Mapping[str, int]) -> tuple
     Raises:
       SpecError: the spec is longer than the rank, names an unknown axis, or one axis twice.
     """
-    entries = tuple(spec)
+    entries: tuple[str | tuple[str, ...] | None, ...] = tuple(spec)
     if len(entries) > rank:
         raise SpecError(
             f"the spec {spec} has {len(entries)} entries, but the tensor has rank {rank}; a spec has at most one entry "
@@ -265,9 +273,7 @@ def plan_aggregate(local: Sequence[int], shard_dims: Sequence[int], mesh: Sequen
     return AggregatePlan((1,) * lead + new.local, config, full)
 
 
-def check_divisible(
-    full: Sequence[int], shard_dims: Sequence[int], mesh: Mapping[str, int], what: str
-) -> Shape:
+def check_divisible(full: Sequence[int], shard_dims: Sequence[int], mesh: Mapping[str, int], what: str) -> Shape:
     """The local shape of `full` under `shard_dims`; every split dim must divide evenly.
 
     Raises:

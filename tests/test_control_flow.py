@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -21,12 +21,20 @@ import jaxmesh as jm
 from jaxmesh import jaxprs
 from tests.helpers import coordinates, oracle_shard, same_bits
 
-X = jnp.asarray(np.random.default_rng(3).integers(-4, 5, (8, 8)), jnp.float32)
-ROW = jnp.asarray(np.arange(8) - 3, jnp.float32)
+X = jnp.asarray(np.random.default_rng(3).integers(-4, 5, (6, 6)), jnp.float32)
+ROW = jnp.asarray(np.arange(6) - 2, jnp.float32)
+HALF = X[:3] + 1
+"""A full array of the shape that half of X, a shard under P('y'), has."""
 
 
 @pytest.fixture(scope="module")
 def mesh() -> Mesh:
+    """Few devices, for speed; the two axes differ in size."""
+    return jm.make_mesh((2, 3))
+
+
+@pytest.fixture(scope="module")
+def mesh_2x4() -> Mesh:
     return jm.make_mesh((2, 4))
 
 
@@ -71,7 +79,7 @@ def host(x: Any) -> Any:
     """A result as one array; of a tensor that stays on the devices, equal everywhere, the copy they hold."""
     if isinstance(x, jm.MeshTensor):
         assert x.varying == ()
-        x = dict((tuple(c), s) for c, s in x.shards())
+        x = {tuple(c): s for c, s in x.shards()}
     if isinstance(x, dict):
         first, *rest = x.values()
         assert all(same_bits(first, r) for r in rest)
@@ -79,18 +87,29 @@ def host(x: Any) -> Any:
     return x
 
 
-def check(f: Callable[..., Any], plain: Callable[..., Any], mesh: Mesh, *args: Any) -> Any:
-    """Traced with mesh_shard, lowered without; compiled, called and reference run all equal the unsharded function."""
-    traced = jm.jit(f, mesh=mesh).trace(*args)
+def assert_same(got: Any, want: Any) -> None:
+    leaves = [host(x) for x in jax.tree.leaves(got, is_leaf=lambda x: isinstance(x, (jm.MeshTensor, dict)))]
+    for a, b in zip(leaves, jax.tree.leaves(want), strict=True):
+        assert same_bits(a, b), (a, b)
+
+
+def check(
+    f: Callable[..., Any], plain: Callable[..., Any], mesh: Mesh, *args: Any, counts: Sequence[Any] | None = None
+) -> Any:
+    """Traced with mesh_shard, lowered without; the compiled and the reference run equal the unsharded function.
+
+    With `counts` the functions take one more argument, and are run with each of these.
+    """
+    runs = [args] if counts is None else [(*args, n) for n in counts]
+    traced = jm.jit(f, mesh=mesh).trace(*runs[0])
     assert named(traced, "mesh_shard")
     lowered = traced.lower()
     assert not named(lowered, "mesh_shard")
-    want = plain(*args)
-    compiled = lowered.compile()(*args)
-    for got in (compiled, jm.jit(f, mesh=mesh)(*args), lowered.reference(*args)):
-        leaves = [host(x) for x in jax.tree.leaves(got, is_leaf=lambda x: isinstance(x, (jm.MeshTensor, dict)))]
-        for a, b in zip(leaves, jax.tree.leaves(want), strict=True):
-            assert same_bits(a, b), (a, b)
+    compiled = lowered.compile()
+    for run in runs:
+        want = plain(*run)
+        assert_same(compiled(*run), want)
+        assert_same(lowered.reference(*run), want)
     return lowered
 
 
@@ -203,15 +222,14 @@ def plain_work(x: Any) -> Any:
 
 
 @each_wrapper
-@pytest.mark.parametrize("spec", [P("y", "x"), P(None, ("y", "x")), P(("x", "y")), P("x"), P()], ids=str)
+@pytest.mark.parametrize("spec", [P("y", "x"), P(("x", "y"))], ids=str)
 def test_split_and_join_inside(wrapper: str, spec: P, mesh: Mesh) -> None:
     wrap = WRAPPERS[wrapper]
-    for n in counts(wrapper):
-        check(lambda x, k: wrap(work(spec), k)(x), lambda x, k: wrap(plain_work, k)(x), mesh, X, n)
+    check(lambda x, k: wrap(work(spec), k)(x), lambda x, k: wrap(plain_work, k)(x), mesh, X, counts=counts(wrapper))
 
 
 @each_wrapper
-@pytest.mark.parametrize("outer", ["scan", "switch", "custom_vjp"])
+@pytest.mark.parametrize("outer", ["scan", "custom_vjp"])
 def test_split_and_join_two_deep(wrapper: str, outer: str, mesh: Mesh) -> None:
     def nest(g: Fun) -> Callable[..., Any]:
         return lambda x, k: WRAPPERS[outer](WRAPPERS[wrapper](g, k), k)(x)
@@ -234,8 +252,7 @@ def test_full_shape_work_around_and_beside(wrapper: str, mesh: Mesh) -> None:
     def plain(x: Any, row: Any, k: Any) -> Any:
         return jnp.abs(wrap(body(lambda a: a, lambda a: a, row), k)(x * row))
 
-    for n in counts(wrapper):
-        check(f, plain, mesh, X, ROW, n)
+    check(f, plain, mesh, X, ROW, counts=counts(wrapper))
 
 
 @each_wrapper
@@ -254,8 +271,7 @@ def test_work_on_shards_inside(wrapper: str, mesh: Mesh) -> None:
     def plain(x: Any, row: Any, k: Any) -> Any:
         return wrap(lambda v: v + v.sum(1, keepdims=True) - row[0], k)(x)
 
-    for n in counts(wrapper):
-        check(f, plain, mesh, X, ROW, n)
+    check(f, plain, mesh, X, ROW, counts=counts(wrapper))
 
 
 @each_wrapper
@@ -269,8 +285,7 @@ def test_only_a_split_inside(wrapper: str, mesh: Mesh) -> None:
         s = jm.full_to_shard(x, P("y"))
         return jm.shard_to_full(wrap(lambda v: v + jm.full_to_shard(x, P("y")), k)(s), P("y"))
 
-    for n in counts(wrapper):
-        check(f, lambda x, k: wrap(lambda v: v + x, k)(x), mesh, X, n)
+    check(f, lambda x, k: wrap(lambda v: v + x, k)(x), mesh, X, counts=counts(wrapper))
 
 
 @pytest.mark.parametrize("wrapper", [w for w in WRAPPERS if w not in {"while", "fori, dynamic"}])
@@ -293,11 +308,14 @@ def test_gradients_through(wrapper: str, side: str, mesh: Mesh) -> None:
     def want(x: Any, k: Any) -> Any:
         return jax.grad(lambda v: (wrap(plain_g, k)(v) * ROW).sum())(x)
 
+    if side == "inside":
+        check(jax.grad(f), want, mesh, X, counts=counts(wrapper))
+        return
+    if wrapper == "shard_map":
+        pytest.skip("JAX itself cannot take the residuals out of two nested maps")
+    outside = jax.jit(jax.grad(jm.jit(f, mesh=mesh)))
     for n in counts(wrapper):
-        if side == "inside":
-            check(jax.grad(f), want, mesh, X, n)
-        else:
-            assert same_bits(jax.grad(jm.jit(f, mesh=mesh))(X, n), want(X, n))
+        assert same_bits(outside(X, n), want(X, n))
 
 
 # --- custom rules with mesh_shards of their own ----------------------------------------------------------------------
@@ -414,7 +432,7 @@ def test_scan_over_full_rows_that_splits_each(mesh: Mesh) -> None:
             s = jm.full_to_shard(row, P("x"))
             return c + s, jm.shard_to_full(c * s, P("x"))
 
-        carry, ys = lax.scan(step, jm.full_to_shard(jnp.zeros(8), P("x")), x)
+        carry, ys = lax.scan(step, jm.full_to_shard(jnp.zeros(6), P("x")), x)
         return jm.shard_to_full(carry, P("x")), ys
 
     def plain(x: Any) -> Any:
@@ -494,8 +512,7 @@ def test_full_shape_control_flow_stays_on_the_host(wrapper: str, differentiated:
         plain_loss = jax.grad(lambda x, k: (plain(x, k) * ROW).sum())
     else:
         loss, plain_loss = f, plain
-    for n in counts(wrapper):
-        check(loss, plain_loss, mesh, X, n)
+    check(loss, plain_loss, mesh, X, counts=counts(wrapper))
 
 
 # --- nested shard_map ------------------------------------------------------------------------------------------------
@@ -535,15 +552,23 @@ def replicating(program: Any) -> list[Any]:
     ]
 
 
-def test_a_full_array_beside_shards_is_distributed_once(mesh: Mesh) -> None:
-    def f(x: Any, row: Any) -> Any:
-        s = jm.full_to_shard(x, P("y"))
-        return jm.shard_to_full((s + row) * row - jnp.flip(row), P("y"))
+def arguments(program: Any) -> list[Any]:
+    return list(getattr(program.jaxpr, "jaxpr", program.jaxpr).invars)
 
-    lowered = check(f, lambda x, row: (x + row) * row - jnp.flip(row), mesh, X, ROW)
+
+def test_a_full_array_beside_shards_is_distributed_once(mesh: Mesh) -> None:
+    def f(x: Any, half: Any) -> Any:
+        s = jm.full_to_shard(x, P("y"))
+        return jm.shard_to_full((s + half) * half - jnp.abs(s) * half, P("y"))
+
+    def plain(x: Any, half: Any) -> Any:
+        both = jnp.concatenate([half, half])
+        return (x + both) * both - jnp.abs(x) * both
+
+    lowered = check(f, plain, mesh, X, HALF)
     (eqn,) = replicating(lowered)
-    assert eqn.params["mapper_config"] == jm.MeshMapperConfig([jm.PlacementReplicate()] * 2, jm.MeshShape(2, 4))
-    assert eqn.outvars[0].aval.shape == (8,)
+    assert eqn.params["mapper_config"] == jm.MeshMapperConfig([jm.PlacementReplicate()] * 2, jm.MeshShape(2, 3))
+    assert eqn.outvars[0].aval.shape == (3, 6)
     assert transfers(lowered) == (2, 1)
 
 
@@ -553,21 +578,19 @@ def test_a_full_array_of_rank_0_is_distributed_too(mesh: Mesh) -> None:
 
     lowered = check(f, lambda x, a: x * a, mesh, X, jnp.float32(3))
     (eqn,) = replicating(lowered)
-    assert eqn.invars[0] is lowered.jaxpr.jaxpr.invars[1] if hasattr(lowered.jaxpr, "jaxpr") else True
+    assert eqn.invars[0] in arguments(lowered)
     assert eqn.outvars[0].aval.shape == ()
 
 
 def test_a_full_array_used_on_both_sides_stays_for_the_host(mesh: Mesh) -> None:
     def f(x: Any, row: Any) -> Any:
         s = jm.full_to_shard(x, P("y"))
-        return jm.shard_to_full(s * row, P("y")) + row, jnp.cumsum(row)
+        return jm.shard_to_full(s * row, P("y")) + row, jnp.sign(row)
 
-    lowered = check(f, lambda x, row: (x * row + row, jnp.cumsum(row)), mesh, X, ROW)
+    lowered = check(f, lambda x, row: (x * row + row, jnp.sign(row)), mesh, X, ROW)
     assert len(replicating(lowered)) == 1
-    (work_on_host,) = named(lowered, "cumsum")
-    assert work_on_host.invars[0] in list(lowered.jaxpr.invars if hasattr(lowered.jaxpr, "invars") else ()) + list(
-        getattr(lowered.jaxpr, "jaxpr", lowered.jaxpr).invars
-    )
+    (work_on_host,) = named(lowered, "sign")
+    assert work_on_host.invars[0] in arguments(lowered)
 
 
 def test_literals_and_scalar_constants_stay_what_they_are(mesh: Mesh) -> None:
@@ -575,14 +598,14 @@ def test_literals_and_scalar_constants_stay_what_they_are(mesh: Mesh) -> None:
 
     def f(x: Any) -> Any:
         s = jm.full_to_shard(x, P("y"))
-        return jm.shard_to_full((s * 2 + 1) * constant - jnp.zeros_like(s) + jnp.ones((4, 8)), P("y"))
+        return jm.shard_to_full((s * 2 + 1) * constant - jnp.zeros_like(s) + jnp.ones((3, 6)), P("y"))
 
     lowered = check(f, lambda x: (x * 2 + 1) * 5 + 1, mesh, X)
     assert transfers(lowered) == (1, 1)
 
 
 def test_a_constant_array_is_a_full_array(mesh: Mesh) -> None:
-    table = np.arange(8, dtype=np.float32)
+    table = np.arange(6, dtype=np.float32)
 
     def f(x: Any) -> Any:
         return jm.shard_to_full(jm.full_to_shard(x, P("y")) + table, P("y"))
@@ -591,24 +614,17 @@ def test_a_constant_array_is_a_full_array(mesh: Mesh) -> None:
     assert len(replicating(lowered)) == 1
 
 
-def test_a_full_array_used_in_a_loop_is_distributed_outside_it(mesh: Mesh) -> None:
-    def f(x: Any, row: Any) -> Any:
+@pytest.mark.parametrize("wrapper", [w for w in WRAPPERS if w not in {"custom_jvp", "custom_vjp", "shard_map"}])
+def test_a_full_array_used_inside_is_distributed_outside(wrapper: str, mesh: Mesh) -> None:
+    def f(x: Any, half: Any, k: Any) -> Any:
         s = jm.full_to_shard(x, P("y"))
-        return jm.shard_to_full(lax.fori_loop(0, 3, lambda _, c: c + row, s), P("y"))
+        return jm.shard_to_full(WRAPPERS[wrapper](lambda v: v + half, k)(s), P("y"))
 
-    lowered = check(f, lambda x, row: x + 3 * row, mesh, X, ROW)
+    lowered = jm.jit(f, mesh=mesh).lower(X, HALF, jnp.int32(1))
     assert top_level(lowered)["distribute_tensor"] == 2
     assert transfers(lowered) == (2, 1)
-
-
-def test_a_full_array_used_in_a_nested_jit_is_distributed_outside_it(mesh: Mesh) -> None:
-    def f(x: Any, row: Any) -> Any:
-        s = jm.full_to_shard(x, P("y"))
-        return jm.shard_to_full(jax.jit(lambda c: jax.jit(jnp.add)(c, row))(s), P("y"))
-
-    lowered = check(f, lambda x, row: x + row, mesh, X, ROW)
-    assert top_level(lowered)["distribute_tensor"] == 2
-    assert transfers(lowered) == (2, 1)
+    wanted = WRAPPERS[wrapper](lambda v: v + jnp.concatenate([HALF, HALF]), jnp.int32(1))(X)
+    assert same_bits(lowered.reference(X, HALF, jnp.int32(1)), wanted)
 
 
 # --- carries and branches unify to the device ------------------------------------------------------------------------
@@ -667,8 +683,7 @@ def test_branch_results_unify(on_device_first: bool, mesh: Mesh) -> None:
         out = x.sum(0) if (int(n) == 0) is on_device_first else row
         return out, out
 
-    for n in (0, 1):
-        check(f, plain, mesh, X, ROW, jnp.int32(n))
+    check(f, plain, mesh, X, ROW, counts=[jnp.int32(0), jnp.int32(1)])
     left = jm.jit(f, mesh=mesh)(X, ROW, jnp.int32(1))
     assert isinstance(left[0], jax.Array)
     assert isinstance(left[1], jm.MeshTensor)
@@ -679,8 +694,7 @@ def test_a_branch_of_literals_unifies(mesh: Mesh) -> None:
         s = jm.full_to_shard(x, P("y"))
         return jm.shard_to_full(lax.cond(n > 0, lambda: lax.psum(s.sum(), "y"), lambda: jnp.float32(4)), P())
 
-    for n in (0, 1):
-        check(f, lambda x, n: x.sum() if n > 0 else jnp.float32(4), mesh, X, jnp.int32(n))
+    check(f, lambda x, n: x.sum() if n > 0 else jnp.float32(4), mesh, X, counts=[jnp.int32(0), jnp.int32(1)])
 
 
 def test_a_device_value_that_is_split_comes_back_first(mesh: Mesh) -> None:
@@ -722,7 +736,7 @@ def test_source_locations_survive(wrapper: str, mesh: Mesh) -> None:
             assert f"{__file__}:{line}:" in jaxprs.source_line(eqn)
 
 
-def test_reshapes_of_the_lowering_stand_at_the_line_too(mesh: Mesh) -> None:
+def test_reshapes_of_the_lowering_stand_at_the_line_too() -> None:
     cube = jm.make_mesh((2, 2, 2))
     lines: list[int] = []
 
@@ -730,7 +744,7 @@ def test_reshapes_of_the_lowering_stand_at_the_line_too(mesh: Mesh) -> None:
         lines.append(here() + 1)
         return jm.full_to_shard(x, P(("z", "x")))
 
-    lowered = jm.jit(f, mesh=cube).lower(X)
+    lowered = jm.jit(f, mesh=cube).lower(X[:4])
     assert len(named(lowered, "reshape")) == 2
     for eqn in (*named(lowered, "reshape"), *named(lowered, "distribute_tensor")):
         assert f"{__file__}:{lines[0]}:" in jaxprs.source_line(eqn)
@@ -767,6 +781,7 @@ SPECS_2D = [P("y", "x"), P("x", "y"), P(("y", "x")), P(None, ("y", "x")), P(("x"
             P(None, "x"), P()]  # fmt: skip
 SPECS_3D = [P(("z", "x")), P(("z", "x"), "y"), P("y", ("z", "x")), P(("x", "z")), P(("z", "y")), P(("y", "x"), "z"),
             P(("x", "y", "z")), P(("z", "y", "x")), P("x")]  # fmt: skip
+SQUARE = jnp.asarray(np.random.default_rng(4).integers(-4, 5, (8, 8)), jnp.float32)
 MESHED = [((2, 4), s) for s in SPECS_2D] + [((2, 2, 2), s) for s in SPECS_3D]
 each_layout = pytest.mark.parametrize(("shape", "spec"), MESHED, ids=lambda v: str(v))
 
@@ -777,17 +792,17 @@ def test_an_aggregate_and_the_same_distribute_cancel(shape: tuple[int, ...], spe
         first = jm.shard_to_full(jm.full_to_shard(x, spec) * 2, spec)
         return jm.shard_to_full(jm.full_to_shard(first, spec) + 1, spec)
 
-    lowered = check(f, lambda x: 2 * x + 1, jm.make_mesh(shape), X)
+    lowered = check(f, lambda x: 2 * x + 1, jm.make_mesh(shape), SQUARE)
     assert transfers(lowered) == (1, 1)
 
 
-@each_layout
+@pytest.mark.parametrize(("shape", "spec"), MESHED[2::5], ids=lambda v: str(v))
 def test_an_aggregate_that_is_used_elsewhere_stays(shape: tuple[int, ...], spec: P) -> None:
     def f(x: Any) -> Any:
         first = jm.shard_to_full(jm.full_to_shard(x, spec) * 2, spec)
-        return jm.shard_to_full(jm.full_to_shard(first, spec) + 1, spec), jnp.cumsum(first, 0)
+        return jm.shard_to_full(jm.full_to_shard(first, spec) + 1, spec), jnp.sign(first)
 
-    lowered = check(f, lambda x: (2 * x + 1, jnp.cumsum(2 * x, 0)), jm.make_mesh(shape), X)
+    lowered = check(f, lambda x: (2 * x + 1, jnp.sign(2 * x)), jm.make_mesh(shape), SQUARE)
     assert transfers(lowered) == (1, 2)
 
 
@@ -835,13 +850,13 @@ def test_a_users_reshape_between_keeps_both(mesh: Mesh) -> None:
     """Rows become columns: the shape comes back, the split does not mean the same."""
 
     def f(x: Any) -> Any:
-        first = jm.shard_to_full(jm.full_to_shard(x, P("y")) * 2, P("y")).reshape(2, 32)
+        first = jm.shard_to_full(jm.full_to_shard(x, P("y")) * 2, P("y")).reshape(2, 18)
         return jm.shard_to_full(jm.full_to_shard(first, P("y")) + 1, P("y"))
 
-    check(f, lambda x: (2 * x).reshape(2, 32) + 1, mesh, X)
+    check(f, lambda x: (2 * x).reshape(2, 18) + 1, mesh, X)
 
 
-def test_unequal_copies_do_not_cancel(mesh: Mesh) -> None:
+def test_unequal_copies_do_not_cancel(mesh_2x4: Mesh) -> None:
     """Taken on trust, the copies differ along x: coordinate 0's data is the full tensor, then and afterwards."""
 
     def f(x: Any) -> Any:
@@ -850,27 +865,27 @@ def test_unequal_copies_do_not_cancel(mesh: Mesh) -> None:
         again = jm.full_to_shard(full, P("y"))
         return full, jm.shard_to_full(again * 1, P("y"))
 
-    lowered = check(f, lambda x: (x[:, :2], x[:, :2]), mesh, X)
+    lowered = check(f, lambda x: (x[:, :2], x[:, :2]), mesh_2x4, SQUARE)
     assert transfers(lowered) == (2, 2)
 
 
 @pytest.mark.parametrize("there", [P("y"), P("x"), P(), P(None, "x")], ids=str)
-def test_unequal_copies_yield_coordinate_0(there: P, mesh: Mesh) -> None:
+def test_unequal_copies_yield_coordinate_0(there: P, mesh_2x4: Mesh) -> None:
     """Every device reads back the data of coordinate 0 of the axes that were not aggregated, not its own."""
 
     def f(x: Any) -> Any:
         s = jm.full_to_shard(x, P(("y", "x")))
         return jm.full_to_shard(jm.shard_to_full(s, there, assume_replicated=True), there)
 
-    shards = {c: oracle_shard(np.asarray(X), [[0, 1], []], (2, 4), c) for c in coordinates((2, 4))}
+    shards = {c: oracle_shard(np.asarray(SQUARE), [[0, 1], []], (2, 4), c) for c in coordinates((2, 4))}
     named_axes = [a for e in there if e for a in (e if isinstance(e, tuple) else (e,))]
 
     def source(c: tuple[int, ...]) -> tuple[int, ...]:
         return tuple(i if n in named_axes else 0 for i, n in zip(c, ("y", "x"), strict=True))
 
-    lowered = jm.jit(f, mesh=mesh).lower(X)
+    lowered = jm.jit(f, mesh=mesh_2x4).lower(SQUARE)
     assert transfers(lowered) == (2, 1)
-    for out in (lowered.compile()(X), lowered.reference(X)):
+    for out in (lowered.compile()(SQUARE), lowered.reference(SQUARE)):
         got = {tuple(c): s for c, s in (out.shards() if isinstance(out, jm.MeshTensor) else out.items())}
         assert set(got) == set(shards)
         for c, shard in got.items():
@@ -925,7 +940,9 @@ def test_replicate_is_an_operation(mesh: Mesh) -> None:
 
 def test_folded_operations_differentiate(mesh: Mesh) -> None:
     def f(x: Any) -> Any:
-        same = jm.mesh_shard(x, shard_type="identity", shard_direction="full_to_shard", shard_shape=[1], shard_dims=[-1])
+        same = jm.mesh_shard(
+            x, shard_type="identity", shard_direction="full_to_shard", shard_shape=[1], shard_dims=[-1]
+        )
         return (work(P("y"))(same) * ROW).sum()
 
     want = 2 * jnp.ones_like(X) * ROW

@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ def command(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-W", "error", "-m", "jaxmesh", *arguments],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         env={**os.environ, "PYTHONPATH": path, **env},
     )
 
@@ -258,14 +259,20 @@ def test_two_axes_on_one_dim_are_placed_first_axis_first() -> None:
     assert placement.place_of((16, 3), P(("x", "y")), mesh, (1, 2)) == (slice(10, 12), slice(None))
 
 
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
-
-
 @pytest.fixture(scope="module")
 def outcome() -> Outcome:
     return run_tiny(1, 2)
+
+
+def test_files_hold_no_colour_codes(outcome: Outcome, tmp_path: Path) -> None:
+    report.write(replace(outcome, ttir="{ \x1b[34;1mlambda \x1b[39;22m; a }", ttnn="\x1b[35m:f32[2]\x1b[39m"), tmp_path)
+    assert (tmp_path / "ttir.txt").read_text() == "{ lambda ; a }\n"
+    assert (tmp_path / "ttnn.txt").read_text() == ":f32[2]\n"
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
 
 
 def test_a_terminal_gets_a_rich_table(outcome: Outcome) -> None:

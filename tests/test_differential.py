@@ -45,7 +45,7 @@ class Case:
     def array(self, seed: int) -> np.ndarray:
         raw = np.random.default_rng(seed).integers(0, 256, (*self.shape, 16), dtype=np.uint8)
         dtype = jnp.dtype(self.dtype)
-        if dtype == bool:
+        if dtype == np.dtype(bool):
             return raw[..., 0] > 127
         if self.dtype in ("int2", "uint2", "int4", "uint4", "float4_e2m1fn"):
             return (raw[..., 0].astype(np.int32) % 4 - (2 if self.dtype.startswith("int") else 0)).astype(dtype)

@@ -77,9 +77,7 @@ def test_forward(program: Program, mesh: Mesh) -> None:
 
 @each_program
 def test_forward_of_arguments_that_are_sharded_already(program: Program, mesh: Mesh) -> None:
-    args = [
-        jax.device_put(a, NamedSharding(mesh, s)) for a, s in zip(program.args(), program.in_specs, strict=True)
-    ]
+    args = [jax.device_put(a, NamedSharding(mesh, s)) for a, s in zip(program.args(), program.in_specs, strict=True)]
     ours = jax.jit(jm.jit(program.jaxmesh, mesh=mesh)).lower(*args).compile()
     theirs = jax.jit(program.mapped(mesh)).lower(*args).compile()
     assert_same_hlo(ours.as_text(), theirs.as_text())
@@ -298,7 +296,9 @@ def test_full_shape_work_has_its_full_shape(mesh: Mesh) -> None:
         return jnp.cos(jm.shard_to_full(jnp.exp(s), P("y", "x")))
 
     shapes = {
-        e.primitive.name: e.outvars[0].aval.shape for e, _ in placed(jax.make_jaxpr(jm.jit(f, mesh=mesh))(X)) if e.outvars
+        e.primitive.name: e.outvars[0].aval.shape
+        for e, _ in placed(jax.make_jaxpr(jm.jit(f, mesh=mesh))(X))
+        if e.outvars
     }
     assert shapes["sin"] == shapes["cos"] == (4, 8)
     assert shapes["exp"] == (2, 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,5 +130,6 @@ def write(outcome: Outcome, folder: Path) -> list[Path]:
         "report.txt": report_text(outcome),
     }
     for name, text in texts.items():
-        (folder / name).write_text(text, encoding="utf-8")
+        # JAX colours the text of a program when it runs in a terminal.
+        (folder / name).write_text(re.sub(r"\x1b\[[0-9;]*m", "", text), encoding="utf-8")
     return [folder / name for name in texts]

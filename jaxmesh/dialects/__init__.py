@@ -1,0 +1,1 @@
+"""The two dialects' sharding operations, as JAX primitives."""

@@ -24,7 +24,7 @@ from jaxmesh.errors import (
     UnsupportedShardTypeError,
     VerifyError,
 )
-from jaxmesh.sharding import ShardAttributes, attributes_from_spec, check_divisible, counts_per_dim
+from jaxmesh.sharding import ShardAttributes, attributes_from_spec, check_divisible, counts_per_dim, spec_axes
 
 Shape = tuple[int, ...]
 
@@ -46,6 +46,7 @@ class ShardDirection(Enum):
 
     @property
     def opposite(self) -> ShardDirection:
+        """The way back, which a transpose goes."""
         splits = self is ShardDirection.FULL_TO_SHARD
         return ShardDirection.SHARD_TO_FULL if splits else ShardDirection.FULL_TO_SHARD
 
@@ -90,9 +91,9 @@ def verify(attrs: MeshShardAttributes, shape: Shape, mesh: Mapping[str, int]) ->
     match attrs.shard_type:
         case ShardType.MAXIMAL:
             raise UnsupportedShardTypeError(
-                "mesh_shard: shard_type 'maximal' (one device holds all) has no TTNN form; use 'replicate', or 'devices' "
-                f"with shard_dims that name a tensor dim per mesh axis. Got shard_dims {list(attrs.shard_dims)} on the "
-                f"mesh {_show(mesh)}."
+                "mesh_shard: shard_type 'maximal' (one device holds all) has no TTNN form; use 'replicate', or "
+                f"'devices' with shard_dims that name a tensor dim per mesh axis. Got shard_dims "
+                f"{list(attrs.shard_dims)} on the mesh {_show(mesh)}."
             )
         case ShardType.IDENTITY:
             return shape
@@ -129,8 +130,8 @@ def _verify_devices(attrs: MeshShardAttributes, rank: int, mesh: Mapping[str, in
     shape, dims = attrs.shard_shape, attrs.shard_dims
     if len(dims) != len(mesh):
         raise VerifyError(
-            f"mesh_shard: shard_dims has one entry per mesh axis, but {list(dims)} has {len(dims)} entries and the mesh "
-            f"{_show(mesh)} has {len(mesh)} axes; write -1 for an axis that splits nothing."
+            f"mesh_shard: shard_dims has one entry per mesh axis, but {list(dims)} has {len(dims)} entries and the "
+            f"mesh {_show(mesh)} has {len(mesh)} axes; write -1 for an axis that splits nothing."
         )
     if len(shape) != rank:
         raise VerifyError(
@@ -313,9 +314,13 @@ def full_to_shard(x: ArrayLike, spec: PartitionSpec) -> jax.Array:
     said = attributes_from_spec(_spec(spec), x.ndim, mesh)
     local = check_divisible(x.shape, said.dims, mesh, f"full_to_shard of shape {list(x.shape)} with {spec}")
     attrs = _attrs(said, ShardDirection.FULL_TO_SHARD)
-    if not any(said.factors):
-        return _bind(x, attrs, False)
-    return jax.lax.reshape(_bind(jax.lax.reshape(x, said.factored(x.shape)), attrs, False), local)
+    if any(said.factors):
+        shard = jax.lax.reshape(_bind(jax.lax.reshape(x, said.factored(x.shape)), attrs, False), local)
+    else:
+        shard = _bind(x, attrs, False)
+    # An axis of size 1 splits nothing, but a psum over it wants a value that varies over it, as on any other mesh.
+    single = tuple(a for row in spec_axes(spec, x.ndim, mesh) for a in row if mesh[a] == 1)
+    return jax.lax.pcast(shard, single, to="varying") if single else shard
 
 
 def _attrs(said: ShardAttributes, direction: ShardDirection) -> MeshShardAttributes:

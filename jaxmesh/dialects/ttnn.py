@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -29,6 +30,8 @@ from jaxmesh.errors import ResidencyError, UnsupportedError
 from jaxmesh.sharding import plan_aggregate, plan_distribute
 
 Shape = tuple[int, ...]
+_jax: Any = jax
+"""For what JAX leaves without annotations."""
 
 distribute_tensor_p = jaxprs.unlowered_primitive("distribute_tensor")
 aggregate_tensor_p = jaxprs.unlowered_primitive("aggregate_tensor")
@@ -42,8 +45,9 @@ def _distribute_abstract_eval(x: Any, *, mapper_config: MeshMapperConfig) -> Any
     varying = {a for a in jaxprs.varying_axes(x) if mesh[a] > 1}
     if varying:
         raise ResidencyError(
-            f"distribute_tensor needs a host tensor, one value for all devices, but {jaxprs.describe(x)} is a shard that "
-            f"varies over mesh axis {', '.join(map(repr, sorted(varying)))}; aggregate_tensor brings it to the host."
+            f"distribute_tensor needs a host tensor, one value for all devices, but {jaxprs.describe(x)} is a shard "
+            f"that varies over mesh axis {', '.join(map(repr, sorted(varying)))}; aggregate_tensor brings it to the "
+            "host."
         )
     resolved = resolve_traced_mapper(mapper_config, mesh, x.shape)
     return jaxprs.retype(x, resolved.local, cut_axes(resolved, mesh))
@@ -110,7 +114,7 @@ def _distribute_transpose(ct: Any, x: Any, *, mapper_config: MeshMapperConfig) -
     resolved = resolve_traced_mapper(mapper_config, mesh, aval.shape)
     dims = mesh_axis_dims(resolved.landing, resolved.dims, drop_single=False)
     if dims is None:
-        return list(jax.linear_transpose(lambda v: _distribute(v, mapper_config=mapper_config), aval)(ct))
+        return list(_jax.linear_transpose(partial(_distribute, mapper_config=mapper_config), aval)(ct))
     plan = plan_aggregate(resolved.local, [-1 if d is None else d for d in dims], tuple(mesh.values()))
     joined = aggregate_tensor_p.bind(_reshape(ct, plan.before), composer_config=plan.config)
     return [_reshape(joined, plan.after)]
@@ -169,11 +173,11 @@ def _aggregate(x: Any, *, composer_config: MeshComposerConfig) -> Any:
 def _gather(x: Any, axis: str, dim: int, *, tiled: bool) -> Any:
     """An all_gather to a full value. It wants a value that varies; one that does not is spread first."""
     if axis not in jaxprs.varying_axes(jax.typeof(x)):
-        x = jax.lax.pcast(x, axis, to="varying")
+        x = _jax.lax.pcast(x, axis, to="varying")
     wide = _wide(x.dtype)
     if wide is None:
-        return jax.lax.all_gather(x, axis, axis=dim, tiled=tiled, to="invarying")
-    gathered = jax.lax.all_gather(x.astype(wide), axis, axis=dim, tiled=tiled, to="invarying")
+        return _jax.lax.all_gather(x, axis, axis=dim, tiled=tiled, to="invarying")
+    gathered = _jax.lax.all_gather(x.astype(wide), axis, axis=dim, tiled=tiled, to="invarying")
     return gathered.astype(x.dtype)
 
 
@@ -185,7 +189,7 @@ def _wide(dtype: Any) -> Any:
 
 
 def _gather_stacked(x: Any, mesh: Mapping[str, int]) -> Any:
-    for axis in reversed(mesh):
+    for axis in reversed(list(mesh)):
         x = _gather(x, axis, 0, tiled=False)
     return x
 
@@ -208,7 +212,7 @@ def _aggregate_transpose(ct: Any, x: Any, *, composer_config: MeshComposerConfig
     resolved = resolve_composer(composer_config, tuple(mesh.values()), aval.shape)
     dims = mesh_axis_dims(resolved.landing, resolved.dims, drop_single=True)
     if dims is None:
-        return list(jax.linear_transpose(lambda v: _aggregate(v, composer_config=composer_config), aval)(ct))
+        return list(_jax.linear_transpose(partial(_aggregate, composer_config=composer_config), aval)(ct))
     plan = plan_distribute(resolved.full, [-1 if d is None else d for d in dims], tuple(mesh.values()))
     out = _reshape(distribute_tensor_p.bind(_reshape(ct, plan.before), mapper_config=plan.config), plan.after)
     varying = jaxprs.varying_axes(aval)
@@ -216,7 +220,7 @@ def _aggregate_transpose(ct: Any, x: Any, *, composer_config: MeshComposerConfig
         # Only coordinate 0 of a dropped axis was read.
         out = jnp.where(jax.lax.axis_index(axis) == 0, out, jnp.zeros_like(out))
     missing = varying - jaxprs.varying_axes(jax.typeof(out))
-    return [jax.lax.pcast(out, tuple(missing), to="varying") if missing else out]
+    return [_jax.lax.pcast(out, tuple(missing), to="varying") if missing else out]
 
 
 def _aggregate_batch(args: tuple[Any], dims: tuple[int], *, composer_config: MeshComposerConfig) -> tuple[Any, int]:

@@ -1,0 +1,1 @@
+"""From Python functions to TTIR-level programs."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +13,7 @@ from jax.sharding import AbstractMesh
 
 from jaxmesh import jaxprs
 from jaxmesh.errors import ArgumentTypeError
+from jaxmesh.frontends.typed import trace_typed
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,9 @@ class Signature:
     argnames: frozenset[str] = field(default_factory=frozenset[str])
 
     @staticmethod
-    def of(fun: Callable[..., Any], argnums: int | Iterable[int] | None, argnames: str | Iterable[str] | None) -> Signature:
+    def of(
+        fun: Callable[..., Any], argnums: int | Iterable[int] | None, argnames: str | Iterable[str] | None
+    ) -> Signature:
         """As `jax.jit`: names and positions stand for each other where the function's signature tells."""
         numbers = set[int]() if argnums is None else {argnums} if isinstance(argnums, int) else set(argnums)
         names = set[str]() if argnames is None else {argnames} if isinstance(argnames, str) else set(argnames)
@@ -65,8 +68,8 @@ def abstract(leaf: Any, what: str) -> jax.ShapeDtypeStruct:
         aval = jax.typeof(leaf)
     except TypeError:
         raise ArgumentTypeError(
-            f"{what} is {leaf!r} of type {type(leaf).__name__}, which is no array; pass arrays, jax.ShapeDtypeStruct or "
-            "MeshTensors, and mark everything else with static_argnums or static_argnames."
+            f"{what} is {leaf!r} of type {type(leaf).__name__}, which is no array; pass arrays, jax.ShapeDtypeStruct "
+            "or MeshTensors, and mark everything else with static_argnums or static_argnames."
         ) from None
     return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=bool(getattr(aval, "weak_type", False)))
 
@@ -102,11 +105,11 @@ def trace(
 
     def flat(*leaves: Any) -> list[Any]:
         args, kwargs = jax.tree.unflatten(in_tree, leaves)
-        paths, tree = jax.tree.flatten_with_path(fun(*args, **kwargs))
+        paths, tree = cast("tuple[list[tuple[Any, Any]], Any]", jax.tree.flatten_with_path(fun(*args, **kwargs)))
         trees.append(tree)
         return [_result(value, jax.tree_util.keystr(path)) for path, value in paths]
 
-    jaxpr = jaxprs.trace_typed(flat, avals, varying, mesh)
+    jaxpr = trace_typed(flat, avals, varying, mesh)
     return TtirProgram(jaxpr, trees[-1])
 
 

@@ -1,0 +1,1 @@
+"""Program to program: the lowering from TTIR to TTNN, its clean-up and its proof."""

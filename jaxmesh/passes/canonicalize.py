@@ -1,13 +1,13 @@
 """Cancels transfers that undo each other.
 
-A `distribute_tensor` of what an `aggregate_tensor` has just put together is that aggregate's operand, if the two configs
-say the same and the operand is proven equal along every axis the aggregate dropped. Reshapes that the lowering put
-between them are looked through. A program that drops unequal copies keeps both.
+A `distribute_tensor` of what an `aggregate_tensor` has just put together is that aggregate's operand, if the two
+configs say the same and the operand is proven equal along every axis the aggregate dropped. Reshapes that the lowering
+put between them are looked through. A program that drops unequal copies keeps both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from jaxmesh import jaxprs
@@ -32,36 +32,37 @@ def _body(jaxpr: Jaxpr, mesh: Mapping[str, int], change: Callable[[Jaxpr], Jaxpr
     made_by: dict[Var, Eqn] = {}
     swap: dict[Var, Atom] = {}
     eqns: list[Eqn] = []
-    for eqn in jaxpr.eqns:
-        if swap:
-            eqn = eqn.replace(invars=jaxprs.substitute(eqn.invars, swap))
+    for old in jaxpr.eqns:
+        eqn = old.replace(invars=jaxprs.substitute(old.invars, swap)) if swap else old
         same = _cancelled(eqn, made_by, mesh)
-        if same is not None:
+        if same is None:
+            eqn = jaxprs.map_sub_jaxprs(eqn, change) if any(True for _ in jaxprs.sub_jaxprs(eqn)) else eqn
+        elif same.aval.shape == eqn.outvars[0].aval.shape:
             swap[eqn.outvars[0]] = same
             continue
-        eqn = jaxprs.map_sub_jaxprs(eqn, change) if any(True for _ in jaxprs.sub_jaxprs(eqn)) else eqn
+        else:
+            eqn = jaxprs.reshape_eqn(same, eqn.outvars[0].aval.shape, eqn)
+            swap[old.outvars[0]] = eqn.outvars[0]
         made_by.update((v, eqn) for v in eqn.outvars)
         eqns.append(eqn)
     if not swap and all(a is b for a, b in zip(eqns, jaxpr.eqns, strict=True)):
         return jaxpr
     outvars = jaxprs.substitute(jaxpr.outvars, swap)
-    return jaxprs.with_eqns(jaxpr, _drop_unused(eqns, outvars), outvars)
+    return jaxprs.with_eqns(jaxpr, _drop_unused(eqns, outvars) if swap else eqns, outvars)
 
 
 def _cancelled(eqn: Eqn, made_by: Mapping[Var, Eqn], mesh: Mapping[str, int]) -> Atom | None:
-    """The earlier value that an equation only makes again, or None."""
+    """The earlier value that an equation only makes again, up to a reshape, or None."""
     if _is_reshape(eqn):
         base = _through_reshapes(eqn.invars[0], made_by)
         return base if base.aval.shape == eqn.outvars[0].aval.shape and base is not eqn.invars[0] else None
     if eqn.primitive is not distribute_tensor_p:
         return None
-    (full,) = eqn.invars
-    base = _through_reshapes(full, made_by)
+    base = _through_reshapes(eqn.invars[0], made_by)
     source = made_by.get(base) if isinstance(base, Var) else None
-    if source is None or source.primitive is not aggregate_tensor_p or base.aval.shape != full.aval.shape:
+    if source is None or source.primitive is not aggregate_tensor_p:
         return None
-    (shard,) = source.invars
-    return shard if _inverse(source, eqn, mesh) else None
+    return source.invars[0] if _inverse(source, eqn, mesh) else None
 
 
 def _is_reshape(eqn: Eqn) -> bool:
@@ -79,13 +80,31 @@ def _inverse(aggregate: Eqn, distribute: Eqn, mesh: Mapping[str, int]) -> bool:
     sizes = tuple(mesh.values())
     shard = aggregate.invars[0].aval
     joined = resolve_composer(aggregate.params["composer_config"], sizes, shard.shape)
-    cut = resolve_mapper(distribute.params["mapper_config"], sizes, joined.full)
-    dims = mesh_axis_dims(joined.landing, joined.dims, drop_single=True)
-    if dims is None or dims != mesh_axis_dims(cut.landing, cut.dims, drop_single=False):
+    cut = resolve_mapper(distribute.params["mapper_config"], sizes, distribute.invars[0].aval.shape)
+    up = mesh_axis_dims(joined.landing, joined.dims, drop_single=True)
+    down = mesh_axis_dims(cut.landing, cut.dims, drop_single=False)
+    if up is None or down is None or _factors(up, joined.local) != _factors(down, cut.local):
         return False
-    dropped = {a for a, d in zip(mesh, dims, strict=True) if d is None and mesh[a] > 1}
+    dropped = {a for a, d in zip(mesh, up, strict=True) if d is None and mesh[a] > 1}
     same_type = jaxprs.varying_axes(shard) == jaxprs.varying_axes(distribute.outvars[0].aval)
     return same_type and not dropped & jaxprs.varying_axes(shard)
+
+
+def _factors(dims: Sequence[int | None], local: Sequence[int]) -> list[str | int]:
+    """The full tensor in row-major order as a product: mesh axes, and runs of elements that lie together on a device.
+
+    A reshape does not change it, so two transfers with the same factors undo each other across any reshapes.
+    """
+    out: list[str | int] = []
+    for dim, size in enumerate(local):
+        out += [f"axis {a}" for a, d in enumerate(dims) if d == dim]
+        if size == 1:
+            continue
+        if out and isinstance(out[-1], int):
+            out[-1] *= size
+        else:
+            out.append(size)
+    return out
 
 
 def _drop_unused(eqns: list[Eqn], outvars: list[Atom]) -> list[Eqn]:

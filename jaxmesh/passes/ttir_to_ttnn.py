@@ -111,9 +111,7 @@ def _lower_full_to_shard(operand: Atom, dims: Shape, mesh: Shape, emit: Emit) ->
     return shard if plan.after is None else emit(plan.after, shard, {})
 
 
-def _lower_shard_to_full(
-    operand: Atom, attrs: MeshShardAttributes, dims: Shape, mesh: Shape, emit: Emit
-) -> Atom:
+def _lower_shard_to_full(operand: Atom, attrs: MeshShardAttributes, dims: Shape, mesh: Shape, emit: Emit) -> Atom:
     if attrs.shard_type is ShardType.REPLICATE:
         return emit(aggregate_tensor_p, operand, {"composer_config": FIRST_DEVICE})
     plan = plan_aggregate(operand.aval.shape, dims, mesh)

@@ -1,0 +1,1 @@
+"""What runs a TTNN-level program, and the tensors it runs on."""

@@ -94,14 +94,14 @@ class _Machine:
         return x[coordinate] if isinstance(x, Shards) else x
 
     def spread(self, x: Value, active: list[Coordinate]) -> Shards:
-        return x if isinstance(x, Shards) else Shards({c: x for c in active})
+        return x if isinstance(x, Shards) else Shards(dict.fromkeys(active, x))
 
     def all_together(self, eqn: Eqn, active: list[Coordinate]) -> None:
         if len(active) != int(np.prod(self.sizes)):
             raise UnsupportedError(
                 f"{eqn.primitive.name} ({jaxprs.source_line(eqn)}) is reached by {len(active)} of "
-                f"{int(np.prod(self.sizes))} devices only, because a branch or a loop depends on the device; every device "
-                "must take part in a transfer or collective."
+                f"{int(np.prod(self.sizes))} devices only, because a branch or a loop depends on the device; every "
+                "device must take part in a transfer or collective."
             )
 
     # --- transfers ---
@@ -165,7 +165,10 @@ class _Machine:
 
     def cond(self, eqn: Eqn, operands: list[Value], active: list[Coordinate]) -> list[Value]:
         branches, index = eqn.params["branches"], operands[0]
-        clamp: Callable[[Any], int] = lambda i: min(max(int(i), 0), len(branches) - 1)
+
+        def clamp(i: Any) -> int:
+            return min(max(int(i), 0), len(branches) - 1)
+
         if not isinstance(index, Shards):
             return self.body(branches[clamp(index)], operands[1:], active)
         outs: list[Value] = [Shards() for _ in eqn.outvars]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, cast
 
 import numpy as np
 
@@ -18,7 +18,7 @@ Rule = Callable[[Shards, Axis, Sizes, Mapping[str, Any]], dict[Coordinate, Any]]
 
 
 def _names(value: Any) -> tuple[str, ...]:
-    return tuple(value) if isinstance(value, (tuple, list, frozenset)) else (value,)  # pyright: ignore[reportUnknownArgumentType]
+    return tuple(cast("Iterable[str]", value)) if isinstance(value, (tuple, list, frozenset)) else (value,)
 
 
 def _groups(names: Sequence[str], axis: Axis, sizes: Sizes, params: Mapping[str, Any]) -> Iterator[list[Coordinate]]:

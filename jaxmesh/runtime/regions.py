@@ -13,6 +13,7 @@ from enum import Enum
 
 from jaxmesh import jaxprs
 from jaxmesh.dialects.ttnn import aggregate_tensor_p, distribute_tensor_p
+from jaxmesh.inline import inline_calls
 from jaxmesh.jaxprs import Atom, Eqn, Jaxpr, Var
 from jaxmesh.residency import DEVICE, FREE, Analysis, Residency, of_atom
 
@@ -58,16 +59,16 @@ class _Kind(Enum):
 
 def plan_regions(program: Jaxpr, inputs: Sequence[Residency]) -> Plan:
     """Plans a closed, lowered jaxpr; plain calls are inlined so that transfers inside them can be hoisted too."""
-    jaxpr = jaxprs.inline_calls(program)
+    jaxpr = inline_calls(program)
     body = jaxprs.open_jaxpr(jaxpr)
     analysis = Analysis()
     places = analysis.environment(jaxpr, inputs)
     kinds = [_kind(e, places, analysis) for e in body.eqns]
     brought = {e.outvars[0]: e for e, k in zip(body.eqns, kinds, strict=True) if k is _Kind.BRING}
     free = {v: e for e, k in zip(body.eqns, kinds, strict=True) if k is _Kind.FREE for v in e.outvars}
-    regions = _phases(body, kinds, places)
+    regions, ready = _phases(body, kinds, places)
     results = [a for a in body.outvars if isinstance(a, Var)]
-    _pass_through(regions, [v for v in results if v in brought], brought)
+    _pass_through(regions, {v: ready[v] for v in results if v in brought})
     ordered = tuple(regions[p] for p in sorted(regions))
     _connect(ordered, results, brought, free)
     return Plan(jaxpr, ordered, places, brought, free)
@@ -86,7 +87,9 @@ def _kind(eqn: Eqn, places: Mapping[Var, Residency], analysis: Analysis) -> _Kin
     return _Kind.FREE if outs and all(p is FREE for p in outs) and not eqn.effects else _Kind.HOST
 
 
-def _phases(body: Jaxpr, kinds: Sequence[_Kind], places: Mapping[Var, Residency]) -> dict[int, Region]:
+def _phases(
+    body: Jaxpr, kinds: Sequence[_Kind], places: Mapping[Var, Residency]
+) -> tuple[dict[int, Region], dict[Var, int]]:
     """Puts every equation into the first phase of its kind in which all it reads is there."""
     phase: dict[Var, int] = dict.fromkeys([*body.invars, *body.constvars], 0)
     regions: dict[int, Region] = {}
@@ -101,15 +104,14 @@ def _phases(body: Jaxpr, kinds: Sequence[_Kind], places: Mapping[Var, Residency]
         (region.takes if kind is _Kind.TAKE else region.eqns).append(eqn)
         # What a mapped region gives to the host is there one phase later.
         phase.update((v, at + int(mapped and places[v] is not DEVICE)) for v in eqn.outvars)
-    return regions
+    return regions, phase
 
 
-def _pass_through(regions: dict[int, Region], results: Sequence[Var], brought: Mapping[Var, Eqn]) -> None:
-    """Distributed values that are results themselves: a last region performs the transfer."""
-    if results:
-        last = max(regions, default=0)
-        region = regions.setdefault(last if last % 2 else last + 1, Region(mapped=True))
-        region.writes = tuple(dict.fromkeys(results))
+def _pass_through(regions: dict[int, Region], results: Mapping[Var, int]) -> None:
+    """Distributed values that are results themselves: the region after they are ready performs the transfer."""
+    for var, ready in results.items():
+        region = regions.setdefault(ready if ready % 2 else ready + 1, Region(mapped=True))
+        region.writes = tuple(dict.fromkeys([*region.writes, var]))
 
 
 def _connect(
@@ -152,5 +154,3 @@ def with_free(eqns: Sequence[Eqn], results: Iterable[Atom], free: Mapping[Var, E
         done[id(eqn)] = eqn
     need(results)
     return list(done.values())
-
-

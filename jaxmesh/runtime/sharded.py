@@ -15,6 +15,7 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionS
 from jaxmesh import jaxprs
 from jaxmesh.distribution import mesh_axis_dims, resolve_composer, resolve_mapper
 from jaxmesh.jaxprs import Atom, Eqn, Var
+from jaxmesh.plain import plain_eqn
 from jaxmesh.residency import DEVICE
 from jaxmesh.runtime.regions import Plan, Region, with_free
 from jaxmesh.runtime.tensor import spec_of
@@ -34,21 +35,25 @@ def execute(plan: Plan, mesh: Mesh | AbstractMesh, args: Sequence[Any]) -> list[
       The results, in the same two forms.
     """
     body = jaxprs.open_jaxpr(plan.jaxpr)
-    env: dict[Var, Any] = dict(zip(body.constvars, plan.jaxpr.consts, strict=True))
+    env: dict[Var, Any] = dict(zip(body.constvars, map(jaxprs.untyped, plan.jaxpr.consts), strict=True))
     env.update(zip(body.invars, args, strict=True))
     host_reads = {v for r in plan.regions if not r.mapped for v in r.reads}
     for region in plan.regions:
         if region.mapped:
             _Mapped(plan, region, mesh, host_reads).run(env)
         else:
-            jaxprs.eval_eqns(region.eqns, env, context=False)
+            _eval_outside(region.eqns, env)
     return [outside(plan, env, a) for a in body.outvars]
+
+
+def _eval_outside(eqns: Sequence[Eqn], env: dict[Var, Any]) -> None:
+    jaxprs.eval_eqns([plain_eqn(e) for e in eqns], env, context=False)
 
 
 def outside(plan: Plan, env: dict[Var, Any], atom: Atom) -> Any:
     """A value on the host side; free ones are made on demand."""
     if isinstance(atom, Var) and atom not in env:
-        jaxprs.eval_eqns(with_free([], [atom], plan.free), env, context=False)
+        _eval_outside(with_free([], [atom], plan.free), env)
     return jaxprs.read(env, atom)
 
 
@@ -94,14 +99,16 @@ class _Mapped:
         for var, (_, _, after), result in zip(keys, exits, results, strict=True):
             value = after(result)
             full = self.plan.places[var] is not DEVICE
-            env[var] = self._reshard(value, PartitionSpec()) if self.explicit and full and var in self.host_reads else value
+            env[var] = (
+                self._reshard(value, PartitionSpec()) if self.explicit and full and var in self.host_reads else value
+            )
 
     def _reshard(self, x: Any, spec: PartitionSpec) -> Any:
         return jax.sharding.reshard(x, NamedSharding(self.mesh, spec))
 
     # --- how a value enters: what to pass, its spec, what to do with it inside ---
 
-    def _entry(self, var: Var) -> tuple[Atom, PartitionSpec, Inside]:
+    def _entry(self, var: Atom) -> tuple[Atom, PartitionSpec, Inside]:
         if var in self.plan.brought:
             return self._entry_brought(self.plan.brought[var])
         if self.plan.places[var] is not DEVICE:
@@ -124,7 +131,7 @@ class _Mapped:
 
     # --- how a value leaves: its spec, what to take from inside, what to do with it outside ---
 
-    def _exit(self, var: Var) -> tuple[PartitionSpec, Inside, Inside]:
+    def _exit(self, var: Atom) -> tuple[PartitionSpec, Inside, Inside]:
         if self.plan.places[var] is not DEVICE:
             return PartitionSpec(), lambda env: env[var], lambda x: x
         shape, varying = var.aval.shape, self._varying(var)

@@ -20,7 +20,7 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
 from jaxmesh.configs import MeshComposerConfig, MeshCoordinate, MeshMapperConfig, MeshShape, Placement
 from jaxmesh.distribution import Distribution, resolve_composer, resolve_mapper
-from jaxmesh.errors import ArgumentTypeError, MeshMismatchError, ResidencyError, VerifyError
+from jaxmesh.errors import ArgumentTypeError, MeshMismatchError, ResidencyError, UnsupportedError, VerifyError
 
 Shape = tuple[int, ...]
 PART = "part"
@@ -115,11 +115,9 @@ class MeshTensor:
           UnsupportedError: the tensor was computed, so no mapper says which dim an axis cut.
         """
         if self._topology is None:
-            from jaxmesh.errors import UnsupportedError
-
             raise UnsupportedError(
-                f"this tensor was computed by a program: it varies over {self._varying}, but no mapper says which tensor "
-                "dim each axis cut. Only tensors made by distribute_tensor or from_host_shards have a topology."
+                f"this tensor was computed by a program: it varies over {self._varying}, but no mapper says which "
+                "tensor dim each axis cut. Only tensors made by distribute_tensor or from_host_shards have a topology."
             )
         return self._topology
 
@@ -188,17 +186,19 @@ def host_array(tensor: Any, op: str) -> np.ndarray[Any, Any]:
     """
     if isinstance(tensor, MeshTensor):
         raise ResidencyError(
-            f"{op} needs a host tensor, got {tensor!r}, which is on the devices; aggregate_tensor brings it to the host."
+            f"{op} needs a host tensor, got {tensor!r}, which is on the devices; aggregate_tensor brings it to the "
+            "host."
         )
     if isinstance(tensor, jax.Array) and jax.dtypes.issubdtype(tensor.dtype, jax.dtypes.extended):
-        raise ArgumentTypeError(f"{op} takes numeric tensors, got dtype {tensor.dtype}; pass jax.random.key_data(keys).")
+        raise ArgumentTypeError(
+            f"{op} takes numeric tensors, got dtype {tensor.dtype}; pass jax.random.key_data(keys)."
+        )
     if not isinstance(tensor, (jax.Array, np.ndarray, np.generic, int, float, complex, bool)):
         raise ArgumentTypeError(f"{op} takes a NumPy or JAX array, got {type(tensor).__name__}.")
     array = np.asarray(tensor)
-    try:
-        return array.astype(jax.dtypes.canonicalize_dtype(array.dtype), copy=False)
-    except TypeError:
-        raise ArgumentTypeError(f"{op} takes numeric tensors, got dtype {array.dtype}.") from None
+    if array.dtype.kind in "OSUmM" or array.dtype.names is not None:
+        raise ArgumentTypeError(f"{op} takes numeric tensors, got dtype {array.dtype}.")
+    return array.astype(jax.dtypes.canonicalize_dtype(array.dtype), copy=False)
 
 
 def distribute(tensor: Any, config: MeshMapperConfig, mesh: Mesh) -> MeshTensor:
@@ -270,9 +270,10 @@ def aggregate(tensor: MeshTensor, config: MeshComposerConfig, mesh: Mesh) -> np.
       MeshMismatchError: the tensor is on another mesh.
     """
     if tensor.mesh != mesh:
+        wanted, got = dict(mesh.shape), dict(tensor.mesh.shape)
+        how = "the same shape, other devices or names" if wanted == got else "another shape"
         raise MeshMismatchError(
-            f"aggregate_tensor: the composer is for the mesh {dict(mesh.shape)}, the tensor is on {dict(tensor.mesh.shape)}"
-            f" ({'the same shape, other devices or names' if dict(mesh.shape) == dict(tensor.mesh.shape) else 'another shape'})."
+            f"aggregate_tensor: the composer is for the mesh {wanted}, the tensor is on {got} ({how})."
         )
     resolved = resolve_composer(config, mesh.devices.shape, tensor.shape)
     held = {s.device: s.data for s in tensor.data.addressable_shards}
@@ -282,8 +283,9 @@ def aggregate(tensor: MeshTensor, config: MeshComposerConfig, mesh: Mesh) -> np.
         device = mesh.devices[coordinate]
         if device not in held:
             raise VerifyError(
-                f"aggregate_tensor reads the shard at {list(coordinate)}, but that device holds nothing of this tensor; "
-                f"it is on {len(held)} of {mesh.devices.size} devices. Override the mesh shape to those that do."
+                f"aggregate_tensor reads the shard at {list(coordinate)}, but that device holds nothing of this "
+                f"tensor; it is on {len(held)} of {mesh.devices.size} devices. Override the mesh shape to those "
+                "that do."
             )
         index = [slice(None)] * len(resolved.local)
         for dim, at in zip(resolved.dims, place, strict=True):

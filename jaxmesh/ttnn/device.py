@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from jax.sharding import Mesh
 
@@ -105,10 +105,10 @@ def open_mesh_device(
 
     if offset is not None and any(offset):
         raise MeshError(f"the emulated system is the mesh itself, so its offset is the origin, got {list(offset)}.")
-    shape = MeshShape(len(jax.devices())) if mesh_shape is None else MeshShape(mesh_shape)
+    shape = MeshShape(len(cast("list[Any]", jax.devices()))) if mesh_shape is None else MeshShape(mesh_shape)
     if not physical_device_ids:
         return MeshDevice(make_mesh(tuple(shape)))
-    known = {d.id: d for d in jax.devices()}
+    known = {d.id: d for d in cast("list[Any]", jax.devices())}
     missing = [i for i in physical_device_ids if i not in known]
     if missing or len(physical_device_ids) != shape.mesh_size():
         raise MeshError(

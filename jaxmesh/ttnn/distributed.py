@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.core import Tracer
 from jax.sharding import Mesh
 
 from jaxmesh import jaxprs
@@ -177,14 +178,15 @@ def distribute_tensor(tensor: Any, mapper: TensorToMesh, mesh_device: MeshDevice
     """
     if not isinstance(mapper, TensorToMesh):
         raise ArgumentTypeError(
-            f"distribute_tensor takes a mapper as its second argument, got {mapper!r}; make one with create_mesh_mapper."
+            f"distribute_tensor takes a mapper as its second argument, got {mapper!r}; make one with "
+            "create_mesh_mapper."
         )
     if mesh_device is not None and mesh_of(mesh_device) != mapper.mesh:
         raise MeshMismatchError(
             f"distribute_tensor: the mapper is for the mesh {dict(mapper.mesh.shape)}, mesh_device is "
             f"{dict(mesh_of(mesh_device).shape)}; make the mapper for the device it is used on."
         )
-    if isinstance(tensor, jax.core.Tracer):
+    if isinstance(tensor, Tracer):
         _check_program("distribute_tensor", mapper.mesh)
         return distribute_tensor_p.bind(tensor, mapper_config=mapper.config)
     return distribute(tensor, mapper.config, mapper.mesh)
@@ -217,7 +219,7 @@ def aggregate_tensor(tensor: Any, composer: MeshToTensor) -> Any:
             f"aggregate_tensor takes a composer as its second argument, got {composer!r}; make one with "
             "create_mesh_composer."
         )
-    if isinstance(tensor, jax.core.Tracer):
+    if isinstance(tensor, Tracer):
         _check_program("aggregate_tensor", composer.mesh)
         return aggregate_tensor_p.bind(tensor, composer_config=composer.config)
     if not isinstance(tensor, MeshTensor):
@@ -231,7 +233,8 @@ def _check_program(op: str, mesh: Mesh) -> None:
     program = jaxprs.program_mesh(op)
     if program != dict(mesh.shape):
         raise MeshMismatchError(
-            f"{op}: the config is for the mesh {dict(mesh.shape)}, the program runs on {program}; one program has one mesh."
+            f"{op}: the config is for the mesh {dict(mesh.shape)}, the program runs on {program}; one program "
+            "has one mesh."
         )
 
 

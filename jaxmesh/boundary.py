@@ -1,0 +1,138 @@
+"""What crosses a program's boundary: argument types, trees, meshes; and the checks of a call against them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import jax
+from jax.sharding import AbstractMesh, Mesh
+
+from jaxmesh.errors import ArgumentTypeError, MeshError, MeshMismatchError, UnsupportedError
+from jaxmesh.frontends.trace import abstract
+from jaxmesh.residency import DEVICE, HOST
+from jaxmesh.runtime.tensor import MeshTensor
+
+AnyMesh = Mesh | AbstractMesh
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One argument of a program: its type and, of a tensor on the devices, the axes it varies over."""
+
+    aval: jax.ShapeDtypeStruct
+    varying: tuple[str, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """What crosses a program's boundary: trees, argument types, donated leaves."""
+
+    name: str
+    mesh: AnyMesh
+    in_tree: Any
+    arguments: tuple[Argument, ...]
+    donated: tuple[int, ...] = ()
+
+    @property
+    def places(self) -> tuple[Any, ...]:
+        """Where each argument lives."""
+        return tuple(HOST if a.varying is None else DEVICE for a in self.arguments)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The size of each mesh axis."""
+        return dict(self.mesh.shape)
+
+
+def is_tensor(x: Any) -> bool:
+    """A `MeshTensor` is one leaf of a tree of arguments, although it is a pytree itself."""
+    return isinstance(x, MeshTensor)
+
+
+def flatten(tree: Any) -> tuple[list[Any], Any, list[str]]:
+    """Leaves, tree and the path to each leaf as messages show it."""
+    paths, treedef = cast("tuple[list[tuple[Any, Any]], Any]", jax.tree.flatten_with_path(tree, is_leaf=is_tensor))
+    return [leaf for _, leaf in paths], treedef, [jax.tree_util.keystr(p) for p, _ in paths]
+
+
+def argument_of(leaf: Any, path: str, mesh: AnyMesh) -> Argument:
+    """The type of one leaf of a call, as an argument of a program over `mesh`.
+
+    Raises:
+      ArgumentTypeError: the leaf is no array.
+      UnsupportedError: some devices hold nothing of the tensor.
+      MeshMismatchError: the tensor is on another mesh.
+    """
+    if not isinstance(leaf, MeshTensor):
+        return Argument(abstract(leaf, f"argument{path}"), None)
+    if leaf.partial:
+        raise UnsupportedError(
+            f"argument{path} is {leaf!r}: some devices hold nothing of it, but every device runs the program. "
+            "Aggregate it and distribute it over the whole mesh."
+        )
+    if _identity(leaf.mesh) != _identity(mesh):
+        raise MeshMismatchError(
+            f"argument{path} is on the mesh {show_mesh(leaf.mesh)}, the program runs on {show_mesh(mesh)}; one program "
+            "has one mesh. Aggregate the tensor and distribute it over the program's mesh."
+        )
+    return Argument(abstract(jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), f"argument{path}"), leaf.varying)
+
+
+def _identity(mesh: AnyMesh) -> tuple[Any, ...]:
+    devices = tuple(mesh.devices.flat) if isinstance(mesh, Mesh) else None
+    return tuple(mesh.axis_names), tuple(mesh.shape.values()), devices
+
+
+def show_mesh(mesh: AnyMesh) -> str:
+    """A mesh as messages show it: axes, sizes and device ids."""
+    axes = ", ".join(f"{n}={s}" for n, s in mesh.shape.items())
+    if isinstance(mesh, AbstractMesh):
+        return f"({axes}) without devices"
+    return f"({axes}) of devices {[d.id for d in mesh.devices.flat]}"
+
+
+def check_call(boundary: Boundary, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
+    """The flat arguments of a call of a lowered or compiled program.
+
+    Raises:
+      ArgumentTypeError: another tree or other types than the program was traced for.
+    """
+    leaves, tree, paths = flatten((tuple(args), kwargs))
+    if tree != boundary.in_tree:
+        raise ArgumentTypeError(
+            f"{boundary.name} was traced for arguments of the tree {boundary.in_tree}, called with {tree}; call it "
+            "with the same structure (static arguments left out), or trace it again."
+        )
+    for leaf, path, want in zip(leaves, paths, boundary.arguments, strict=True):
+        got = argument_of(leaf, path, boundary.mesh)
+        if (got.aval.shape, got.aval.dtype, got.varying) != (want.aval.shape, want.aval.dtype, want.varying):
+            raise ArgumentTypeError(
+                f"argument{path} of {boundary.name} was traced as {_type(want)}, called with {_type(got)}; call it "
+                "with the same type, or trace it again."
+            )
+    return leaves
+
+
+def _type(a: Argument) -> str:
+    where = "" if a.varying is None else f" on the devices, varying over {a.varying}"
+    return f"{a.aval.dtype}{list(a.aval.shape)}{where}"
+
+
+def with_devices(mesh: AnyMesh) -> AnyMesh:
+    """The mesh to run on: the given one, or for an abstract one the context's of the same shape.
+
+    Raises:
+      MeshError: the mesh is abstract and no such context is set.
+    """
+    if isinstance(mesh, Mesh):
+        return mesh
+    context = jax.sharding.get_abstract_mesh()
+    if not context.empty and context.shape == mesh.shape:
+        return context
+    raise MeshError(
+        f"the mesh {show_mesh(mesh)} is abstract: a program over it can be traced and lowered, but not run. Give "
+        f"mesh=jaxmesh.make_mesh({tuple(mesh.shape.values())}, {tuple(mesh.axis_names)}), or set a mesh with "
+        "jax.set_mesh."
+    )

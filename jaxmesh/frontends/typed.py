@@ -1,0 +1,78 @@
+"""Typed tracing: JAX's varying-axes types for a function whose boundary has no specs yet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+from jax.sharding import AbstractMesh, PartitionSpec
+
+from jaxmesh.jaxprs import (
+    Atom,
+    Eqn,
+    Jaxpr,
+    Literal,
+    Var,
+    close,
+    open_jaxpr,
+    rebuild,
+    retype,
+    substitute,
+    unlowered_primitive,
+)
+
+_presharded_p = unlowered_primitive("jaxmesh_presharded")
+_result_p = unlowered_primitive("jaxmesh_result")
+
+
+@_presharded_p.def_abstract_eval
+@_result_p.def_abstract_eval
+def _marked(x: Any, *, axes: Sequence[str] = ()) -> Any:
+    return retype(x, x.shape, axes)
+
+
+def trace_typed(
+    fun: Callable[..., Sequence[Any]], avals: Sequence[Any], varying: Sequence[Sequence[str]], mesh: AbstractMesh
+) -> Jaxpr:
+    """Traces `fun` (flat arguments, flat results) with JAX's varying-axes types, all axes of `mesh` manual.
+
+    `shard_map` wants specs not known yet: two marker primitives make every boundary value full, and are peeled off.
+    """
+
+    def body(*args: Any) -> list[Any]:
+        typed = [_presharded_p.bind(x, axes=tuple(v)) if v else x for x, v in zip(args, varying, strict=True)]
+        return [_result_p.bind(y) for y in fun(*typed)]
+
+    specs = tuple(PartitionSpec() for _ in avals)
+    mapped = jax.shard_map(body, mesh=mesh, in_specs=specs, out_specs=PartitionSpec(), check_vma=True)
+    return _peel(jax.make_jaxpr(mapped)(*avals))
+
+
+def _peel(outer: Jaxpr) -> Jaxpr:
+    (call,) = [e for e in outer.eqns if e.primitive.name == "shard_map"]
+    inner = call.params["jaxpr"]
+    captured = dict(zip(open_jaxpr(outer).constvars, outer.consts, strict=True))
+    arguments = set(open_jaxpr(outer).invars)
+    consts: dict[Var, Any] = {}
+    swap: dict[Var, Atom] = {}
+    invars: list[Var] = []
+    for var, source in zip(inner.invars, call.invars, strict=True):
+        if isinstance(source, Literal):
+            swap[var] = source
+        elif source in arguments:
+            invars.append(var)
+        else:
+            consts[var] = captured[source]
+    eqns: list[Eqn] = []
+    results: dict[Var, Atom] = {}
+    for eqn in inner.eqns:
+        if eqn.primitive is _presharded_p and eqn.invars[0] in invars:
+            invars[invars.index(eqn.invars[0])] = eqn.outvars[0]
+        elif eqn.primitive is _result_p:
+            (operand,) = substitute(eqn.invars, swap)
+            results[eqn.outvars[0]] = operand
+        else:
+            eqns.append(eqn.replace(invars=substitute(eqn.invars, swap)) if swap else eqn)
+    outvars = [results.get(v, v) if isinstance(v, Var) else v for v in inner.outvars]
+    return close(rebuild(inner, list(consts), invars, eqns, outvars), list(consts.values()))

@@ -1,0 +1,201 @@
+"""`jaxmesh.jit`: a function that is traced, lowered and run over a mesh when called."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, overload
+
+import jax
+from jax.sharding import AbstractMesh, Mesh
+
+from jaxmesh.boundary import AnyMesh, Boundary, argument_of, flatten, is_tensor, show_mesh, with_devices
+from jaxmesh.errors import ArgumentTypeError, MeshMismatchError
+from jaxmesh.frontends.trace import Signature, trace
+from jaxmesh.mesh import as_mesh
+from jaxmesh.stages import Lowered, Traced
+
+
+class JitFunction:
+    """A function that is traced, lowered and run over a mesh when called; made by `jaxmesh.jit`."""
+
+    def __init__(
+        self,
+        fun: Callable[..., Any],
+        mesh: AnyMesh | None,
+        static: Signature,
+        donated: Signature,
+    ) -> None:
+        self._fun = fun
+        self._mesh = mesh
+        self._static = static
+        self._donated = donated
+
+        @functools.wraps(fun)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            return self._run(args, kwargs)
+
+        # JAX's own cache and dispatch serve every later call of the same types.
+        self._jitted: Any = jax.jit(
+            run,
+            static_argnums=tuple(sorted(static.argnums)),
+            static_argnames=tuple(sorted(static.argnames)),
+            donate_argnums=tuple(sorted(donated.argnums)),
+            donate_argnames=tuple(sorted(donated.argnames)),
+        )
+        functools.update_wrapper(self, fun)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Runs the function over its mesh, compiled once per tree, types and static arguments."""
+        return self._jitted(*args, **kwargs)
+
+    def trace(self, *args: Any, **kwargs: Any) -> Traced:
+        """Traces for arguments like these: arrays, `jax.ShapeDtypeStruct`s or `MeshTensor`s; no devices are needed.
+
+        Raises:
+          VerifyError: the program breaks a rule; see `jaxmesh.mesh_shard`.
+          ArgumentTypeError: an argument or a result is no array.
+        """
+        mesh = _program_mesh(self._mesh)
+        dynamic, dynamic_kw = self._static.split(args, kwargs)
+        leaves, tree, paths = flatten((tuple(dynamic), dynamic_kw))
+        arguments = tuple(argument_of(x, p, mesh) for x, p in zip(leaves, paths, strict=True))
+        donated = self._donated_leaves(args, kwargs)
+        boundary = Boundary(getattr(self._fun, "__name__", "function"), mesh, tree, arguments, donated)
+
+        def call(*dyn: Any, **dyn_kw: Any) -> Any:
+            full, full_kw = self._static.join(args, kwargs, dyn, dyn_kw)
+            return self._fun(*full, **full_kw)
+
+        abstract_mesh = mesh.abstract_mesh if isinstance(mesh, Mesh) else mesh
+        varying = [a.varying or () for a in arguments]
+        program = trace(call, tree, [a.aval for a in arguments], varying, abstract_mesh)
+        return Traced(boundary, program.jaxpr, program.out_tree)
+
+    def _donated_leaves(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[int, ...]:
+        marks = [
+            [i in self._donated.argnums] * len(jax.tree.leaves(a, is_leaf=is_tensor))
+            for i, a in enumerate(args)
+            if i not in self._static.argnums
+        ]
+        names = sorted(k for k in kwargs if k not in self._static.argnames)
+        marks += [[k in self._donated.argnames] * len(jax.tree.leaves(kwargs[k], is_leaf=is_tensor)) for k in names]
+        flat = [m for row in marks for m in row]
+        return tuple(i for i, m in enumerate(flat) if m)
+
+    def lower(self, *args: Any, **kwargs: Any) -> Lowered:
+        """`trace(...).lower()`."""
+        return self.trace(*args, **kwargs).lower()
+
+    def _run(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        context = jax.sharding.get_abstract_mesh()
+        if context.manual_axes:
+            return self._inline(context, args, kwargs)
+        lowered = self.lower(*args, **kwargs)
+        dynamic, dynamic_kw = self._static.split(args, kwargs)
+        leaves, _, _ = flatten((tuple(dynamic), dynamic_kw))
+        return lowered.run(leaves, with_devices(lowered.mesh))
+
+    def _inline(self, context: AbstractMesh, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """Inside another program over the same mesh the function is a part of that program."""
+        mesh = as_mesh(self._mesh) if self._mesh is not None else context
+        if dict(mesh.shape) != dict(context.shape):
+            raise MeshMismatchError(
+                f"a function for the mesh {show_mesh(mesh)} is called inside a program over {show_mesh(context)}; "
+                "one program has one mesh."
+            )
+        return self._fun(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"jaxmesh.jit({self._fun!r}, mesh={self._mesh!r})"
+
+
+def _program_mesh(given: AnyMesh | None) -> AnyMesh:
+    """The mesh to trace over: the given one, with the axis types of the context if one is set."""
+    mesh = as_mesh(given)
+    context = jax.sharding.get_abstract_mesh()
+    if context.empty:
+        return mesh
+    if dict(context.shape) != dict(mesh.shape) or context.axis_names != mesh.axis_names:
+        raise MeshMismatchError(
+            f"the program's mesh is {show_mesh(mesh)}, but jax.set_mesh has set {show_mesh(context)}; one program "
+            "has one mesh. Leave the context, or make the function for its mesh."
+        )
+    if mesh.axis_types == context.axis_types:
+        return mesh
+    if isinstance(mesh, AbstractMesh):
+        return context
+    return Mesh(mesh.devices, mesh.axis_names, axis_types=context.axis_types)
+
+
+@overload
+def jit(
+    fun: Callable[..., Any],
+    *,
+    mesh: AnyMesh | None = ...,
+    static_argnums: int | Iterable[int] | None = ...,
+    static_argnames: str | Iterable[str] | None = ...,
+    donate_argnums: int | Iterable[int] | None = ...,
+    donate_argnames: str | Iterable[str] | None = ...,
+) -> JitFunction: ...
+@overload
+def jit(
+    fun: None = ...,
+    *,
+    mesh: AnyMesh | None = ...,
+    static_argnums: int | Iterable[int] | None = ...,
+    static_argnames: str | Iterable[str] | None = ...,
+    donate_argnums: int | Iterable[int] | None = ...,
+    donate_argnames: str | Iterable[str] | None = ...,
+) -> Callable[[Callable[..., Any]], JitFunction]: ...
+def jit(
+    fun: Callable[..., Any] | None = None,
+    *,
+    mesh: AnyMesh | None = None,
+    static_argnums: int | Iterable[int] | None = None,
+    static_argnames: str | Iterable[str] | None = None,
+    donate_argnums: int | Iterable[int] | None = None,
+    donate_argnames: str | Iterable[str] | None = None,
+) -> JitFunction | Callable[[Callable[..., Any]], JitFunction]:
+    """Makes a function run over a mesh: traced with `mesh_shard`, lowered to TTNN's two operations, jit-compiled.
+
+    The result behaves like a `jax.jit` function: it is cached by shape and type, and works under `jax.jit`,
+    `jax.grad`, `jax.vmap` and `jax.make_jaxpr`. Arguments are full arrays, or `MeshTensor`s, which the function sees as
+    shards of their local shape. A result that no `shard_to_full` brings back is a `MeshTensor`.
+
+    Args:
+      fun: the function; left out, a decorator is returned.
+      mesh: a `jax.sharding.Mesh`, or an `AbstractMesh` to trace and lower without devices; by default the mesh of
+        `jax.set_mesh` when the function is called.
+      static_argnums: positions of arguments that are part of the program.
+      static_argnames: their names.
+      donate_argnums: positions of arguments whose memory may be reused.
+      donate_argnames: their names.
+
+    Raises:
+      ArgumentTypeError: `fun` is not callable, or `mesh` is no mesh.
+
+    >>> import jax.numpy as jnp, jaxmesh as jm
+    >>> from jax.sharding import PartitionSpec as P
+    >>> @jm.jit(mesh=jm.make_mesh((2, 4)))
+    ... def double(x):
+    ...     return jm.shard_to_full(2 * jm.full_to_shard(x, P("y", "x")), P("y", "x"))
+    >>> double(jnp.ones((4, 4))).sum()
+    Array(32., dtype=float32)
+    """
+    if fun is None:
+        return functools.partial(
+            jit,
+            mesh=mesh,
+            static_argnums=static_argnums,
+            static_argnames=static_argnames,
+            donate_argnums=donate_argnums,
+            donate_argnames=donate_argnames,
+        )
+    if not callable(fun):
+        raise ArgumentTypeError(f"jit takes a function, got {fun!r}.")
+    if mesh is not None:
+        mesh = as_mesh(mesh)
+    static = Signature.of(fun, static_argnums, static_argnames)
+    donated = Signature.of(fun, donate_argnums, donate_argnames)
+    return JitFunction(fun, mesh, static, donated)

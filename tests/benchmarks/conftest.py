@@ -1,0 +1,1 @@
+"""The devices are those that `tests/conftest.py` emulates."""

@@ -1,0 +1,81 @@
+"""Every notebook runs from top to bottom, and is stored without outputs."""
+
+from __future__ import annotations
+
+import os
+import sys
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
+from jupyter_client.manager import AsyncKernelManager
+from nbclient import NotebookClient
+
+ROOT = Path(__file__).parents[1]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+
+
+class ThisPython(KernelSpecManager):
+    """Gives the running interpreter as the kernel, whatever kernels are installed on the machine."""
+
+    def get_kernel_spec(self, kernel_name: str) -> KernelSpec:
+        argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+        return KernelSpec(argv=argv, display_name=kernel_name, language="python")
+
+
+# A cell and not PYTHONWARNINGS, and an exception for ipykernel: the kernel itself must start and shut down.
+STRICT = "import warnings\nwarnings.simplefilter('error')\nwarnings.filterwarnings('ignore', module='ipykernel')"
+
+
+def execute(notebook: Any) -> Any:
+    notebook.cells.insert(0, nbformat.v4.new_code_cell(STRICT))
+    manager = AsyncKernelManager(kernel_spec_manager=ThisPython())
+    client = NotebookClient(
+        notebook, km=manager, timeout=180, resources={"metadata": {"path": str(ROOT / "notebooks")}}
+    )
+    client.execute(cleanup_kc=True)
+    return notebook
+
+
+@pytest.fixture(autouse=True)
+def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep)
+    monkeypatch.setenv("PYTHONPATH", path)
+    # A notebook makes its own devices.
+    monkeypatch.delenv("XLA_FLAGS", raising=False)
+    monkeypatch.setenv("PYDEVD_DISABLE_FILE_VALIDATION", "1")
+
+
+def test_there_are_notebooks() -> None:
+    assert NOTEBOOKS
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_a_notebook_runs(path: Path) -> None:
+    done = execute(nbformat.read(path, as_version=4))
+    assert [c.id for c in done.cells if c.cell_type == "code" and c.execution_count is None and c.source] == []
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_a_notebook_is_stored_without_outputs(path: Path) -> None:
+    notebook = nbformat.read(path, as_version=4)
+    nbformat.validate(notebook)
+    code = [c for c in notebook.cells if c.cell_type == "code"]
+    assert [c.id for c in code if c.outputs or c.execution_count is not None] == []
+
+
+def test_the_kernel_is_this_python_and_its_warnings_are_errors() -> None:
+    source = """
+        import sys, warnings
+        print(sys.executable)
+        try:
+            warnings.warn("x")
+        except UserWarning:
+            print("raised")
+    """
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(textwrap.dedent(source))])
+    (output,) = execute(notebook).cells[1].outputs
+    assert output.text == f"{sys.executable}\nraised\n"
