@@ -318,9 +318,8 @@ def read(env: Mapping[Var, Any], atom: Atom) -> Any:
 
 def untyped(value: Any) -> Any:
     """A constant without the type it remembers: JAX's typed NumPy arrays keep the mesh they were first seen under."""
-    if isinstance(value, np.ndarray) and type(value) is not np.ndarray:  # pyright: ignore[reportUnknownArgumentType]
-        return value.view()  # pyright: ignore[reportUnknownVariableType]
-    return value
+    array: Any = value
+    return array.view() if isinstance(value, np.ndarray) and type(array) is not np.ndarray else array
 
 
 def eval_eqns(eqns: Iterable[Eqn], env: dict[Var, Any], context: bool = True) -> None:

@@ -33,6 +33,14 @@ def mesh() -> Mesh:
     return jm.make_mesh((2, 3))
 
 
+@pytest.fixture(scope="module", autouse=True)
+def quick_compilation() -> Iterator[None]:
+    """Nearly all the time of these tests is XLA's; what it optimizes is tested elsewhere."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
 @pytest.fixture(scope="module")
 def mesh_2x4() -> Mesh:
     return jm.make_mesh((2, 4))

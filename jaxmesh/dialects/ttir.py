@@ -314,13 +314,16 @@ def full_to_shard(x: ArrayLike, spec: PartitionSpec) -> jax.Array:
     said = attributes_from_spec(_spec(spec), x.ndim, mesh)
     local = check_divisible(x.shape, said.dims, mesh, f"full_to_shard of shape {list(x.shape)} with {spec}")
     attrs = _attrs(said, ShardDirection.FULL_TO_SHARD)
+    shard: Any
     if any(said.factors):
         shard = jax.lax.reshape(_bind(jax.lax.reshape(x, said.factored(x.shape)), attrs, False), local)
     else:
         shard = _bind(x, attrs, False)
     # An axis of size 1 splits nothing, but a psum over it wants a value that varies over it, as on any other mesh.
     single = tuple(a for row in spec_axes(spec, x.ndim, mesh) for a in row if mesh[a] == 1)
-    return jax.lax.pcast(shard, single, to="varying") if single else shard
+    if single:
+        shard = jax.lax.pcast(shard, single, to="varying")
+    return shard
 
 
 def _attrs(said: ShardAttributes, direction: ShardDirection) -> MeshShardAttributes:
