@@ -72,7 +72,7 @@ def argument_of(leaf: Any, path: str, mesh: AnyMesh) -> Argument:
             f"argument{path} is {leaf!r}: some devices hold nothing of it, but every device runs the program. "
             "Aggregate it and distribute it over the whole mesh."
         )
-    if _identity(leaf.mesh) != _identity(mesh):
+    if not same_mesh(leaf.mesh, mesh):
         raise MeshMismatchError(
             f"argument{path} is on the mesh {show_mesh(leaf.mesh)}, the program runs on {show_mesh(mesh)}; one program "
             "has one mesh. Aggregate the tensor and distribute it over the program's mesh."
@@ -80,9 +80,11 @@ def argument_of(leaf: Any, path: str, mesh: AnyMesh) -> Argument:
     return Argument(abstract(jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), f"argument{path}"), leaf.varying)
 
 
-def _identity(mesh: AnyMesh) -> tuple[Any, ...]:
-    devices = tuple(mesh.devices.flat) if isinstance(mesh, Mesh) else None
-    return tuple(mesh.axis_names), tuple(mesh.shape.values()), devices
+def same_mesh(a: AnyMesh, b: AnyMesh) -> bool:
+    """Whether two meshes have the same axes and, where both have devices, the same devices in the same order."""
+    if a.axis_names != b.axis_names or dict(a.shape) != dict(b.shape):
+        return False
+    return not isinstance(a, Mesh) or not isinstance(b, Mesh) or bool((a.devices == b.devices).all())
 
 
 def show_mesh(mesh: AnyMesh) -> str:

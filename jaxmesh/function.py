@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, overload
@@ -9,7 +10,8 @@ from typing import Any, overload
 import jax
 from jax.sharding import AbstractMesh, Mesh
 
-from jaxmesh.boundary import AnyMesh, Boundary, argument_of, flatten, is_tensor, show_mesh, with_devices
+from jaxmesh import jaxprs
+from jaxmesh.boundary import AnyMesh, Boundary, argument_of, flatten, is_tensor, same_mesh, show_mesh, with_devices
 from jaxmesh.errors import ArgumentTypeError, MeshMismatchError
 from jaxmesh.frontends.trace import Signature, trace
 from jaxmesh.mesh import as_mesh
@@ -47,6 +49,7 @@ class JitFunction:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the function over its mesh, compiled once per tree, types and static arguments."""
+        _check_surroundings(self._mesh)
         return self._jitted(*args, **kwargs)
 
     def trace(self, *args: Any, **kwargs: Any) -> Traced:
@@ -69,7 +72,11 @@ class JitFunction:
 
         abstract_mesh = mesh.abstract_mesh if isinstance(mesh, Mesh) else mesh
         varying = [a.varying or () for a in arguments]
-        program = trace(call, tree, [a.aval for a in arguments], varying, abstract_mesh)
+        token = _outer.set(mesh)
+        try:
+            program = trace(call, tree, [a.aval for a in arguments], varying, abstract_mesh)
+        finally:
+            _outer.reset(token)
         return Traced(boundary, program.jaxpr, program.out_tree)
 
     def _donated_leaves(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[int, ...]:
@@ -98,21 +105,47 @@ class JitFunction:
 
     def _inline(self, context: AbstractMesh, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Inside another program over the same mesh the function is a part of that program."""
-        mesh = as_mesh(self._mesh) if self._mesh is not None else context
-        if dict(mesh.shape) != dict(context.shape):
-            raise MeshMismatchError(
-                f"a function for the mesh {show_mesh(mesh)} is called inside a program over {show_mesh(context)}; "
-                "one program has one mesh."
-            )
+        if self._mesh is not None and not same_mesh(self._mesh, context):
+            raise _two_meshes(self._mesh, context)
         return self._fun(*args, **kwargs)
 
     def __repr__(self) -> str:
         return f"jaxmesh.jit({self._fun!r}, mesh={self._mesh!r})"
 
 
+_outer: contextvars.ContextVar[AnyMesh | None] = contextvars.ContextVar(
+    "mesh of the program being traced", default=None
+)
+
+
+def _check_surroundings(mesh: AnyMesh | None) -> None:
+    """Refuses other devices than those around, also when JAX has the program in its cache already.
+
+    Raises:
+      MeshMismatchError: `jax.set_mesh`, or the program this one is called in, has other devices or another order.
+    """
+    outer = _outer.get()
+    if mesh is not None and outer is not None and not same_mesh(mesh, outer):
+        raise _two_meshes(mesh, outer)
+    devices = jaxprs.context_devices()
+    if isinstance(mesh, Mesh) and devices is not None and devices != tuple(mesh.devices.flat):
+        raise MeshMismatchError(
+            f"the program's mesh is {show_mesh(mesh)}, but jax.set_mesh has set the devices {[d.id for d in devices]}; "
+            "one program has one mesh. Leave the context, or make the function for its mesh."
+        )
+
+
+def _two_meshes(inner: AnyMesh, outer: AnyMesh) -> MeshMismatchError:
+    return MeshMismatchError(
+        f"a function for the mesh {show_mesh(inner)} is called inside a program over {show_mesh(outer)}; one program has "
+        "one mesh."
+    )
+
+
 def _program_mesh(given: AnyMesh | None) -> AnyMesh:
     """The mesh to trace over: the given one, with the axis types of the context if one is set."""
     mesh = as_mesh(given)
+    _check_surroundings(mesh)
     context = jax.sharding.get_abstract_mesh()
     if context.empty:
         return mesh

@@ -12,10 +12,10 @@ from typing import Any, cast
 
 import jax
 import numpy as np
-from jax._src import xla_bridge
+from jax._src import mesh as mesh_lib, xla_bridge
 from jax.extend import core as jex, linear_util as lu, source_info_util
 from jax.interpreters import ad, mlir
-from jax.sharding import AbstractMesh, AxisType, PartitionSpec
+from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 
 from jaxmesh.errors import MissingRuleError, UnloweredError, UnsupportedError
 
@@ -45,15 +45,35 @@ def varying_axes(aval: Aval) -> Axes:
 def retype(aval: Aval, shape: Sequence[int], varying: Iterable[str]) -> Aval:
     """`aval` with another shape, varying over exactly the given axes."""
     kind = aval.manual_axis_type.update(varying=frozenset(varying))
-    if len(shape) == len(aval.shape):
-        return aval.update(shape=tuple(shape), manual_axis_type=kind)
-    sharding = aval.sharding.update(spec=PartitionSpec(*[None] * len(shape)))
+    sharding = aval.sharding
+    if sharding.mesh.empty:
+        # A constant made outside the program does not know its mesh yet.
+        sharding = NamedSharding(jax.sharding.get_abstract_mesh(), PartitionSpec())
+    sharding = sharding.update(spec=PartitionSpec(*[None] * len(shape)))
     return aval.update(shape=tuple(shape), sharding=sharding, manual_axis_type=kind)
 
 
 def describe(aval: Aval) -> str:
     """A type as messages show it, e.g. `float32[8,4]{V:x}`."""
     return aval.str_short() if hasattr(aval, "str_short") else str(aval)
+
+
+_lax: Any = jax.lax
+
+
+def vary(x: Any, axes: Iterable[str]) -> Any:
+    """The same value, typed as varying over the axes too."""
+    return _lax.pcast(x, tuple(axes), to="varying")
+
+
+def first_copy_only(x: Any, varying: Axes) -> Any:
+    """`x` at coordinate 0 of the axes it does not vary over yet, zero elsewhere: the transpose of reading one copy."""
+    mesh = jax.sharding.get_abstract_mesh()
+    for axis in [a for a in mesh.axis_names if a in varying - varying_axes(jax.typeof(x))]:
+        x = vary(x, (axis,))
+        if mesh.shape[axis] > 1:
+            x = _lax.select(_lax.axis_index(axis) == 0, x, _lax.full_like(x, 0))
+    return x
 
 
 # --- meshes ----------------------------------------------------------------------------------------------------------
@@ -89,6 +109,12 @@ def unlowered_message(op: str) -> str:
 def manual_mesh(mesh: AbstractMesh) -> AbstractMesh:
     """The mesh as a program's body sees it: every axis manual."""
     return mesh.update(axis_types=(AxisType.Manual,) * len(mesh.axis_names))
+
+
+def context_devices() -> tuple[Any, ...] | None:
+    """The devices of the mesh of `jax.set_mesh`, if one is set; also inside a trace."""
+    mesh = mesh_lib.get_concrete_mesh()
+    return None if mesh.empty else tuple(mesh.devices.flat)
 
 
 def backend_started() -> bool:

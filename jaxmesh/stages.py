@@ -143,6 +143,14 @@ class Lowered:
         return f"Lowered({self._boundary.name}, mesh={self._boundary.sizes})"
 
 
+def _placed(x: Any, sharding: Any) -> Any:
+    """A committed array where the program wants it; anything else JAX places itself."""
+    if not isinstance(x, jax.Array) or not x.committed or x.sharding.is_equivalent_to(sharding, x.ndim):
+        return x
+    placed: Any = jax.device_put(x, sharding)
+    return placed
+
+
 def stored(x: Any) -> Any:
     """An argument in the form that a runtime takes."""
     return x.data if isinstance(x, MeshTensor) else x
@@ -177,9 +185,11 @@ class Compiled:
         """Runs the program.
 
         Raises:
-          ArgumentTypeError: another tree or other types than the program was compiled for.
+          ArgumentTypeError: another tree or other types than the program was traced for.
         """
-        return self._compiled(*[stored(x) for x in check_call(self._boundary, args, kwargs)])
+        leaves = [stored(x) for x in check_call(self._boundary, args, kwargs)]
+        wanted, _ = self._compiled.input_shardings
+        return self._compiled(*[_placed(x, s) for x, s in zip(leaves, wanted, strict=True)])
 
     def as_text(self) -> str:
         """The optimized HLO."""

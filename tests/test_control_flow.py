@@ -229,8 +229,11 @@ def plain_work(x: Any) -> Any:
     return x * 2 - jnp.sign(x)
 
 
-@each_wrapper
-@pytest.mark.parametrize("spec", [P("y", "x"), P(("x", "y"))], ids=str)
+@pytest.mark.parametrize(
+    ("wrapper", "spec"),
+    [(w, P("y", "x")) for w in WRAPPERS] + [(w, P(("x", "y"))) for w in ("scan", "while", "switch", "custom_vjp")],
+    ids=str,
+)
 def test_split_and_join_inside(wrapper: str, spec: P, mesh: Mesh) -> None:
     wrap = WRAPPERS[wrapper]
     check(lambda x, k: wrap(work(spec), k)(x), lambda x, k: wrap(plain_work, k)(x), mesh, X, counts=counts(wrapper))
@@ -498,12 +501,13 @@ def test_a_branch_per_device(mesh: Mesh) -> None:
 # --- full-shape control flow beside regions --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("wrapper", [w for w in WRAPPERS if w != "shard_map"])
-@pytest.mark.parametrize("differentiated", [False, True])
+@pytest.mark.parametrize(
+    ("wrapper", "differentiated"),
+    [(w, True) for w in WRAPPERS if w not in {"while", "fori, dynamic", "shard_map"}]
+    + [(w, False) for w in ("scan", "while", "fori, dynamic", "switch", "custom_jvp", "custom_vjp")],
+)
 def test_full_shape_control_flow_stays_on_the_host(wrapper: str, differentiated: bool, mesh: Mesh) -> None:
     """No transfer inside the loop or call: it belongs to the host side, before a region and after it."""
-    if differentiated and wrapper in {"while", "fori, dynamic"}:
-        pytest.skip("JAX does not differentiate these in reverse")
     wrap = WRAPPERS[wrapper]
 
     def body(v: Any) -> Any:

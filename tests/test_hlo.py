@@ -124,8 +124,11 @@ def local_loss(program: Program) -> Callable[..., Any]:
     return run
 
 
-@each_program
-@pytest.mark.parametrize("where", ["inside", "outside"])
+@pytest.mark.parametrize(
+    ("program", "where"),
+    [(p, "inside") for p in PROGRAMS] + [(MLP, "outside"), (FSDP, "outside")],
+    ids=lambda v: getattr(v, "name", v),
+)
 def test_gradient_of_a_loss_on_the_devices(program: Program, where: str, mesh: Mesh) -> None:
     args, nums = program.args(), every_argument(program)
     local = local_loss(program)

@@ -283,20 +283,21 @@ def wanted(case: str, transform: str) -> Any:
     return WANTED[key]
 
 
-EVERY_CASE = ("grad", "hessian product", "vmap at the ends", "vmap of grad")
-SOME_CASES = ("matmul", "other order", "unequal copies", "split in scan")
-MATRIX = [(c, t) for c in CASES for t in TRANSFORMS if t in EVERY_CASE or c in SOME_CASES]
-each_pair = pytest.mark.parametrize(("case", "transform"), MATRIX, ids=lambda v: v)
+EVERY_CASE = ("grad", "hessian product", "vmap of grad")
+SOME_CASES = ("other order", "unequal copies", "split in scan")
+INSIDE = [(c, t) for c in CASES for t in TRANSFORMS if t in EVERY_CASE or c in SOME_CASES]
+# From outside JAX transforms what runs, not the operations: fewer will do.
+OUTSIDE = [(c, t) for c, t in INSIDE if t == "vmap of grad" or c == "unequal copies"]
 
 
-@each_pair
+@pytest.mark.parametrize(("case", "transform"), OUTSIDE, ids=lambda v: v)
 def test_from_outside(case: str, transform: str) -> None:
     """The transformation is of the callable that jm.jit made."""
     f = jm.jit(CASES[case].f, mesh=jm.make_mesh(CASES[case].mesh))
     close(jax.jit(TRANSFORMS[transform](f))(SMALL * X, SMALL * W), wanted(case, transform))
 
 
-@each_pair
+@pytest.mark.parametrize(("case", "transform"), INSIDE, ids=lambda v: v)
 def test_from_inside(case: str, transform: str) -> None:
     """The transformation is part of the program that jm.jit traces, so it acts on the mesh_shards themselves."""
     f = jm.jit(TRANSFORMS[transform](CASES[case].f), mesh=jm.make_mesh(CASES[case].mesh))
@@ -341,10 +342,13 @@ def test_shapes_without_running(case: str) -> None:
 # --- the primitive's own rules ---------------------------------------------------------------------------------------
 
 LAYOUTS = [
-    ((2, 4), P("y", "x")), ((2, 4), P("x", "y")), ((2, 4), P(None, "y")), ((2, 4), P(("y", "x"))),
-    ((2, 4), P(("x", "y"))), ((2, 4), P(None, ("x", "y"))), ((2, 4), P()), ((2, 2, 2), P(("z", "x"))), ((2, 2, 2), P(("x", "z"), "y")),
-    ((2, 2, 2), P("y", ("z", "x"))), ((8,), P("x")), ((8,), P(None, "x")), ((1, 4), P("y", "x")), ((4, 1), P("y")),
-]  # fmt: skip
+    *[
+        ((2, 4), s)
+        for s in (P("y", "x"), P("x", "y"), P(None, "y"), P(("y", "x")), P(("x", "y")), P(None, ("x", "y")), P())
+    ],
+    *[((2, 2, 2), s) for s in (P(("z", "x")), P(("x", "z"), "y"), P("y", ("z", "x")))],
+    *[((8,), P("x")), ((8,), P(None, "x")), ((1, 4), P("y", "x")), ((4, 1), P("y"))],
+]
 each_layout = pytest.mark.parametrize(("shape", "spec"), LAYOUTS, ids=str)
 INTEGERS = jnp.asarray(RNG.integers(-5, 6, (8, 16)), jnp.float32)
 OTHERS = jnp.asarray(RNG.integers(-5, 6, (8, 16)), jnp.float32)
@@ -455,7 +459,7 @@ def test_on_trust_the_tangent_reads_coordinate_0(mesh: Mesh) -> None:
 
 
 @pytest.mark.parametrize("axis", [0, 1, -1])
-@each_layout
+@pytest.mark.parametrize(("shape", "spec"), LAYOUTS[::2], ids=str)
 def test_batching_adds_a_dim_that_is_not_split(shape: tuple[int, ...], spec: P, axis: int) -> None:
     x = jnp.stack([INTEGERS, OTHERS, INTEGERS + OTHERS], axis)
 
@@ -881,12 +885,14 @@ def test_the_context_has_another_mesh_after_a_first_call(mesh: Mesh) -> None:
 
 # --- explicit axes ---------------------------------------------------------------------------------------------------
 
-EXPLICIT = (AxisType.Explicit,) * 2
-
 
 @pytest.fixture(scope="module", params=["auto", "explicit", "mixed"])
 def typed_mesh(request: pytest.FixtureRequest) -> Mesh:
-    types = {"auto": (AxisType.Auto,) * 2, "explicit": EXPLICIT, "mixed": (AxisType.Explicit, AxisType.Auto)}
+    types = {
+        "auto": (AxisType.Auto,) * 2,
+        "explicit": (AxisType.Explicit,) * 2,
+        "mixed": (AxisType.Explicit, AxisType.Auto),
+    }
     return jm.make_mesh((2, 4), axis_types=types[request.param])
 
 
@@ -944,9 +950,10 @@ def test_axis_types_under_transformations(place: str, typed_mesh: Mesh, context:
     f = jm.jit(work, mesh=typed_mesh)
     loss = lambda x, w: (f(x, w) ** 2).sum()  # noqa: E731
     plain_loss = lambda x, w: (work_plain(x, w) ** 2).sum()  # noqa: E731
-    close(jax.jit(jax.grad(loss, (0, 1)))(x, W), jax.grad(plain_loss, (0, 1))(X, W))
+    want = jax.jit(jax.grad(plain_loss, (0, 1)))(X, W)
+    close(jax.jit(jax.grad(loss, (0, 1)))(x, W), want)
     inside = jm.jit(jax.grad(lambda x, w: (work(x, w) ** 2).sum(), (0, 1)), mesh=typed_mesh)
-    close(inside(x, W), jax.grad(plain_loss, (0, 1))(X, W))
+    close(inside(x, W), want)
     if spec is None:
         close(
             jax.vmap(f, (0, None))(jnp.stack([x, 2 * x]), W), jax.vmap(work_plain, (0, None))(jnp.stack([X, 2 * X]), W)

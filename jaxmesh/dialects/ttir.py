@@ -200,13 +200,10 @@ def _transpose(
     ct: Any, x: Any, *, shard_direction: ShardDirection, assume_replicated: bool = False, **attributes: Any
 ) -> list[Any]:
     out = mesh_shard_p.bind(ct, shard_direction=shard_direction.opposite, **attributes)
-    if assume_replicated:
-        # The operation reads coordinate 0 of the axes it takes on trust, so only that coordinate has a cotangent.
-        mesh = jaxprs.program_mesh("mesh_shard")
-        missing = jaxprs.varying_axes(jaxprs.linear_operand_aval(x)) - jaxprs.varying_axes(jax.typeof(out))
-        for axis in [a for a in mesh if a in missing]:
-            out = jnp.where(jax.lax.axis_index(axis) == 0, out, jnp.zeros_like(out))
-    return [out]
+    if shard_direction is ShardDirection.FULL_TO_SHARD:
+        return [out]
+    # The operation reads coordinate 0 of the axes it takes on trust, so only that coordinate has a cotangent.
+    return [jaxprs.first_copy_only(out, jaxprs.varying_axes(jaxprs.linear_operand_aval(x)))]
 
 
 def _batch(args: tuple[Any], dims: tuple[int], *, shard_type: ShardType, **params: Any) -> tuple[Any, int]:
@@ -321,9 +318,7 @@ def full_to_shard(x: ArrayLike, spec: PartitionSpec) -> jax.Array:
         shard = _bind(x, attrs, False)
     # An axis of size 1 splits nothing, but a psum over it wants a value that varies over it, as on any other mesh.
     single = tuple(a for row in spec_axes(spec, x.ndim, mesh) for a in row if mesh[a] == 1)
-    if single:
-        shard = jax.lax.pcast(shard, single, to="varying")
-    return shard
+    return jaxprs.vary(shard, single) if single else shard
 
 
 def _attrs(said: ShardAttributes, direction: ShardDirection) -> MeshShardAttributes:

@@ -173,7 +173,7 @@ def _aggregate(x: Any, *, composer_config: MeshComposerConfig) -> Any:
 def _gather(x: Any, axis: str, dim: int, *, tiled: bool) -> Any:
     """An all_gather to a full value. It wants a value that varies; one that does not is spread first."""
     if axis not in jaxprs.varying_axes(jax.typeof(x)):
-        x = _jax.lax.pcast(x, axis, to="varying")
+        x = jaxprs.vary(x, (axis,))
     wide = _wide(x.dtype)
     if wide is None:
         return _jax.lax.all_gather(x, axis, axis=dim, tiled=tiled, to="invarying")
@@ -215,12 +215,8 @@ def _aggregate_transpose(ct: Any, x: Any, *, composer_config: MeshComposerConfig
         return list(_jax.linear_transpose(partial(_aggregate, composer_config=composer_config), aval)(ct))
     plan = plan_distribute(resolved.full, [-1 if d is None else d for d in dims], tuple(mesh.values()))
     out = _reshape(distribute_tensor_p.bind(_reshape(ct, plan.before), mapper_config=plan.config), plan.after)
-    varying = jaxprs.varying_axes(aval)
-    for axis in [a for a, d in zip(mesh, dims, strict=True) if d is None and a in varying]:
-        # Only coordinate 0 of a dropped axis was read.
-        out = jnp.where(jax.lax.axis_index(axis) == 0, out, jnp.zeros_like(out))
-    missing = varying - jaxprs.varying_axes(jax.typeof(out))
-    return [_jax.lax.pcast(out, tuple(missing), to="varying") if missing else out]
+    # Only coordinate 0 of a dropped axis was read.
+    return [jaxprs.first_copy_only(out, jaxprs.varying_axes(aval))]
 
 
 def _aggregate_batch(args: tuple[Any], dims: tuple[int], *, composer_config: MeshComposerConfig) -> tuple[Any, int]:

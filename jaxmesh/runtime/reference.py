@@ -47,7 +47,7 @@ def run_reference(
     everywhere = list(itertools.product(*map(range, mesh.values())))
     values = [Shards(a) if p is DEVICE else a for a, p in zip(args, inputs, strict=True)]
     outs = _Machine(mesh).body(program, values, everywhere)
-    return [dict(x) if isinstance(x, Shards) else np_or_keys(x) for x in outs]
+    return [dict(x) if isinstance(x, Shards) else np_or_keys(jnp.asarray(x)) for x in outs]
 
 
 def np_or_keys(x: Any) -> Any:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
 from jaxmesh import jaxprs
@@ -34,13 +35,57 @@ def execute(plan: Plan, mesh: Mesh | AbstractMesh, args: Sequence[Any]) -> list[
     Returns:
       The results, in the same two forms.
     """
+    explicit = [n for n, t in zip(mesh.axis_names, mesh.axis_types, strict=True) if t is AxisType.Explicit]
+    if not explicit:
+        return _execute(plan, mesh, args)
+    # Inside, sharding is the executor's business; the types of what enters and leaves are the caller's.
+    auto = _auto_mesh(mesh)
+    shardings = [NamedSharding(mesh, _only(spec, explicit)) for spec in _result_specs(plan, auto)]
+    run: Any = jax.sharding.auto_axes(
+        lambda *xs: _execute(plan, auto, xs), axes=tuple(explicit), out_sharding=shardings
+    )
+    return run(*[jnp.asarray(x) for x in args])
+
+
+def _auto_mesh(mesh: Mesh | AbstractMesh) -> Mesh | AbstractMesh:
+    types = (AxisType.Auto,) * len(mesh.axis_names)
+    if isinstance(mesh, AbstractMesh):
+        return mesh.update(axis_types=types)
+    return Mesh(mesh.devices, mesh.axis_names, axis_types=types)
+
+
+def _only(spec: PartitionSpec, axes: Sequence[str]) -> PartitionSpec:
+    """The spec without the axes that types do not speak of."""
+    rows: list[tuple[str, ...]] = [(e,) if isinstance(e, str) else tuple(e or ()) for e in spec]
+    return PartitionSpec(*[tuple(a for a in row if a in axes) or None for row in rows])
+
+
+def _result_specs(plan: Plan, mesh: Mesh | AbstractMesh) -> list[PartitionSpec]:
+    """How each result lies on the mesh when it leaves."""
+    names = tuple(mesh.axis_names)
+    body = jaxprs.open_jaxpr(plan.jaxpr)
+    takes = {e.outvars[0]: _Mapped(plan, r, mesh).taken_spec(e) for r in plan.regions for e in r.takes}
+
+    def spec(atom: Any) -> PartitionSpec:
+        if isinstance(atom, Var) and plan.places[atom] is DEVICE:
+            return spec_of(len(atom.aval.shape), _varying(atom, names))
+        return takes.get(atom, PartitionSpec()) if isinstance(atom, Var) else PartitionSpec()
+
+    return [spec(a) for a in body.outvars]
+
+
+def _varying(var: Any, names: Sequence[str]) -> list[str]:
+    varying = jaxprs.varying_axes(var.aval)
+    return [n for n in names if n in varying]
+
+
+def _execute(plan: Plan, mesh: Mesh | AbstractMesh, args: Sequence[Any]) -> list[Any]:
     body = jaxprs.open_jaxpr(plan.jaxpr)
     env: dict[Var, Any] = dict(zip(body.constvars, map(jaxprs.untyped, plan.jaxpr.consts), strict=True))
     env.update(zip(body.invars, args, strict=True))
-    host_reads = {v for r in plan.regions if not r.mapped for v in r.reads}
     for region in plan.regions:
         if region.mapped:
-            _Mapped(plan, region, mesh, host_reads).run(env)
+            _Mapped(plan, region, mesh).run(env)
         else:
             _eval_outside(region.eqns, env)
     return [outside(plan, env, a) for a in body.outvars]
@@ -69,11 +114,10 @@ def _entries(rank: int, dims: Sequence[int | None], names: Sequence[str]) -> lis
 class _Mapped:
     """One mapped region on its way to a `shard_map` call."""
 
-    def __init__(self, plan: Plan, region: Region, mesh: Mesh | AbstractMesh, host_reads: set[Var]) -> None:
-        self.plan, self.region, self.mesh, self.host_reads = plan, region, mesh, host_reads
+    def __init__(self, plan: Plan, region: Region, mesh: Mesh | AbstractMesh) -> None:
+        self.plan, self.region, self.mesh = plan, region, mesh
         self.names = tuple(mesh.axis_names)
         self.sizes = tuple(mesh.shape.values())
-        self.explicit = AxisType.Explicit in mesh.axis_types
 
     def run(self, env: dict[Var, Any]) -> None:
         region = self.region
@@ -87,24 +131,12 @@ class _Mapped:
             jaxprs.eval_eqns(region.eqns, local)
             return [leave(local) for _, leave, _ in exits]
 
-        args = [outside(self.plan, env, source) for source, _, _ in entries]
-        in_specs = tuple(spec for _, spec, _ in entries)
-        if self.explicit:
-            args = [self._reshard(x, s) for x, s in zip(args, in_specs, strict=True)]
-        mapped = jax.shard_map(
-            body, mesh=self.mesh, in_specs=in_specs, out_specs=[spec for spec, _, _ in exits], check_vma=True
-        )
-        results = mapped(*args)
+        in_specs, out_specs = tuple(spec for _, spec, _ in entries), [spec for spec, _, _ in exits]
+        mapped = jax.shard_map(body, mesh=self.mesh, in_specs=in_specs, out_specs=out_specs, check_vma=True)
+        results = mapped(*[outside(self.plan, env, source) for source, _, _ in entries])
         keys = [e.outvars[0] for e in region.takes] + list(region.writes)
         for var, (_, _, after), result in zip(keys, exits, results, strict=True):
-            value = after(result)
-            full = self.plan.places[var] is not DEVICE
-            env[var] = (
-                self._reshard(value, PartitionSpec()) if self.explicit and full and var in self.host_reads else value
-            )
-
-    def _reshard(self, x: Any, spec: PartitionSpec) -> Any:
-        return jax.sharding.reshard(x, NamedSharding(self.mesh, spec))
+            env[var] = after(result)
 
     # --- how a value enters: what to pass, its spec, what to do with it inside ---
 
@@ -114,7 +146,7 @@ class _Mapped:
         if self.plan.places[var] is not DEVICE:
             return var, PartitionSpec(), lambda x: x
         shape = var.aval.shape
-        return var, spec_of(len(shape), self._varying(var)), lambda x: jax.lax.reshape(x, shape)
+        return var, spec_of(len(shape), _varying(var, self.names)), lambda x: jax.lax.reshape(x, shape)
 
     def _entry_brought(self, eqn: Eqn) -> tuple[Atom, PartitionSpec, Inside]:
         (source,) = eqn.invars
@@ -125,18 +157,19 @@ class _Mapped:
             return source, PartitionSpec(), lambda x: _bind(eqn, x)
         return source, PartitionSpec(*_entries(len(shape), dims, self.names)), lambda x: x
 
-    def _varying(self, var: Var) -> list[str]:
-        varying = jaxprs.varying_axes(var.aval)
-        return [n for n in self.names if n in varying]
-
     # --- how a value leaves: its spec, what to take from inside, what to do with it outside ---
 
     def _exit(self, var: Atom) -> tuple[PartitionSpec, Inside, Inside]:
         if self.plan.places[var] is not DEVICE:
             return PartitionSpec(), lambda env: env[var], lambda x: x
-        shape, varying = var.aval.shape, self._varying(var)
+        shape, varying = var.aval.shape, _varying(var, self.names)
         stored = (*shape, *[1] * len(varying))
         return spec_of(len(shape), varying), lambda env: jax.lax.reshape(env[var], stored), lambda x: x
+
+    def taken_spec(self, eqn: Eqn) -> PartitionSpec:
+        """How the result of an aggregate lies on the mesh."""
+        spec, _, _ = self._exit_take(eqn)
+        return PartitionSpec(*spec[: len(eqn.outvars[0].aval.shape)])
 
     def _exit_take(self, eqn: Eqn) -> tuple[PartitionSpec, Inside, Inside]:
         (shard,) = eqn.invars
@@ -147,7 +180,7 @@ class _Mapped:
             return PartitionSpec(), lambda env: _bind(eqn, _read(env, shard)), lambda x: x
         joined = {n for n, d in zip(self.names, dims, strict=True) if d is not None}
         # Axes that are dropped although the shard varies over them: coordinate 0 is what an aggregate reads.
-        dropped = [n for n in self._varying(shard) if n not in joined] if isinstance(shard, Var) else []
+        dropped = [n for n in _varying(shard, self.names) if n not in joined] if isinstance(shard, Var) else []
         spec = PartitionSpec(*_entries(len(shape), dims, self.names), *dropped)
         stored = (*shape, *[1] * len(dropped))
         first = (..., *[0] * len(dropped))
