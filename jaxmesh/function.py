@@ -113,9 +113,7 @@ class JitFunction:
         return f"jaxmesh.jit({self._fun!r}, mesh={self._mesh!r})"
 
 
-_outer: contextvars.ContextVar[AnyMesh | None] = contextvars.ContextVar(
-    "mesh of the program being traced", default=None
-)
+_outer: contextvars.ContextVar[AnyMesh | None] = contextvars.ContextVar("mesh being traced over", default=None)
 
 
 def _check_surroundings(mesh: AnyMesh | None) -> None:
@@ -137,8 +135,8 @@ def _check_surroundings(mesh: AnyMesh | None) -> None:
 
 def _two_meshes(inner: AnyMesh, outer: AnyMesh) -> MeshMismatchError:
     return MeshMismatchError(
-        f"a function for the mesh {show_mesh(inner)} is called inside a program over {show_mesh(outer)}; one program has "
-        "one mesh."
+        f"a function for the mesh {show_mesh(inner)} is called inside a program over {show_mesh(outer)}; one program "
+        "has one mesh."
     )
 
 

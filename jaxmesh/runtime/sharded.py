@@ -41,9 +41,12 @@ def execute(plan: Plan, mesh: Mesh | AbstractMesh, args: Sequence[Any]) -> list[
     # Inside, sharding is the executor's business; the types of what enters and leaves are the caller's.
     auto = _auto_mesh(mesh)
     shardings = [NamedSharding(mesh, _only(spec, explicit)) for spec in _result_specs(plan, auto)]
-    run: Any = jax.sharding.auto_axes(
-        lambda *xs: _execute(plan, auto, xs), axes=tuple(explicit), out_sharding=shardings
-    )
+
+    def run(*xs: Any) -> list[Any]:
+        return _execute(plan, auto, xs)
+
+    api: Any = jax.sharding
+    run = api.auto_axes(run, axes=tuple(explicit), out_sharding=shardings)
     return run(*[jnp.asarray(x) for x in args])
 
 
@@ -67,9 +70,11 @@ def _result_specs(plan: Plan, mesh: Mesh | AbstractMesh) -> list[PartitionSpec]:
     takes = {e.outvars[0]: _Mapped(plan, r, mesh).taken_spec(e) for r in plan.regions for e in r.takes}
 
     def spec(atom: Any) -> PartitionSpec:
-        if isinstance(atom, Var) and plan.places[atom] is DEVICE:
+        if isinstance(atom, jaxprs.Literal):
+            return PartitionSpec()
+        if plan.places[atom] is DEVICE:
             return spec_of(len(atom.aval.shape), _varying(atom, names))
-        return takes.get(atom, PartitionSpec()) if isinstance(atom, Var) else PartitionSpec()
+        return takes.get(atom, PartitionSpec())
 
     return [spec(a) for a in body.outvars]
 
