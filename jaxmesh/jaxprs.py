@@ -302,12 +302,13 @@ def _changed_function(fun: Any, change: Callable[[Jaxpr], Jaxpr]) -> Any:
 
 CALLS: Mapping[str, str] = {
     "jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "core_call": "call_jaxpr", "call": "call_jaxpr",
+    "eval_jaxpr": "call_jaxpr",
     "remat2": "jaxpr", "checkpoint": "jaxpr", "remat": "jaxpr", "custom_jvp_call": "call_jaxpr",
     "custom_vjp_call": "call_jaxpr", "shard_map": "jaxpr",
 }  # fmt: skip
 """Primitives that call one jaxpr once, operands in order, and the parameter that holds it."""
 
-INLINE = frozenset({"jit", "pjit", "closed_call", "core_call", "call"})
+INLINE = frozenset({"jit", "pjit", "closed_call", "core_call", "call", "eval_jaxpr"})
 """Calls that mean nothing but their body."""
 
 

@@ -41,8 +41,10 @@ def _plain(jaxpr: Jaxpr) -> Jaxpr:
             swap[old] = jaxprs.fresh_var(_plain_type(old.aval))
         return swap[old]
 
-    def atom(old: Atom) -> Atom:
-        return old if isinstance(old, jaxprs.Literal) else var(old)
+    def atom(old: Any) -> Atom:
+        if isinstance(old, jaxprs.Literal):
+            return jaxprs.Literal(jaxprs.untyped(old.val), _plain_type(old.aval))
+        return var(old)
 
     constvars, invars = [var(v) for v in body.constvars], [var(v) for v in body.invars]
     eqns = [
@@ -50,7 +52,8 @@ def _plain(jaxpr: Jaxpr) -> Jaxpr:
         for e in body.eqns
     ]
     new = jaxprs.rebuild(body, constvars, invars, eqns, [atom(a) for a in body.outvars])
-    return jaxprs.close_like(jaxpr, new)
+    consts = getattr(jaxpr, "consts", ())
+    return jaxprs.close(new, [jaxprs.untyped(c) for c in consts]) if len(consts) else jaxprs.close_like(jaxpr, new)
 
 
 def _plain_type(aval: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -85,7 +86,7 @@ def test_forward_of_arguments_that_are_sharded_already(program: Program, mesh: M
     assert ours(*args).sharding.is_equivalent_to(theirs(*args).sharding, ours(*args).ndim)
 
 
-def losses(program: Program, f: Callable[..., Any]) -> Callable[..., Any]:
+def loss_of(f: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *args: jnp.sum(jnp.sin(f(*args)) ** 2)
 
 
@@ -93,25 +94,30 @@ def every_argument(program: Program) -> tuple[int, ...]:
     return tuple(range(len(program.in_specs)))
 
 
+@functools.cache
+def plain_gradients(program: Program) -> Any:
+    return jax.jit(jax.grad(loss_of(program.plain), every_argument(program)))(*program.args())
+
+
 @each_program
 def test_gradient_from_outside(program: Program, mesh: Mesh) -> None:
     args, nums = program.args(), every_argument(program)
-    ours = jax.jit(jax.grad(losses(program, jm.jit(program.jaxmesh, mesh=mesh)), nums)).lower(*args).compile()
-    theirs = jax.jit(jax.grad(losses(program, program.mapped(mesh)), nums)).lower(*args).compile()
+    ours = jax.jit(jax.grad(loss_of(jm.jit(program.jaxmesh, mesh=mesh)), nums)).lower(*args).compile()
+    theirs = jax.jit(jax.grad(loss_of(program.mapped(mesh)), nums)).lower(*args).compile()
     assert sum(ops(theirs.as_text(), COLLECTIVES).values()) > 1
     assert_same_hlo(ours.as_text(), theirs.as_text())
     assert all_same_bits(ours(*args), theirs(*args))
-    close(ours(*args), jax.grad(losses(program, program.plain), nums)(*args))
+    close(ours(*args), plain_gradients(program))
 
 
 @each_program
 def test_gradient_inside(program: Program, mesh: Mesh) -> None:
     args, nums = program.args(), every_argument(program)
-    ours = jm.jit(jax.grad(losses(program, program.jaxmesh), nums), mesh=mesh).lower(*args).compile()
-    theirs = jax.jit(jax.grad(losses(program, program.mapped(mesh)), nums)).lower(*args).compile()
+    ours = jm.jit(jax.grad(loss_of(program.jaxmesh), nums), mesh=mesh).lower(*args).compile()
+    theirs = jax.jit(jax.grad(loss_of(program.mapped(mesh)), nums)).lower(*args).compile()
     assert_same_hlo(ours.as_text(), theirs.as_text())
     close(ours(*args), theirs(*args))
-    close(ours(*args), jax.grad(losses(program, program.plain), nums)(*args))
+    close(ours(*args), plain_gradients(program))
 
 
 def local_loss(program: Program) -> Callable[..., Any]:
@@ -145,7 +151,7 @@ def test_gradient_of_a_loss_on_the_devices(program: Program, where: str, mesh: M
         ours = jax.jit(jax.grad(jm.jit(loss, mesh=mesh), nums)).lower(*args).compile()
     assert_same_hlo(ours.as_text(), theirs.as_text())
     close(ours(*args), theirs(*args))
-    close(ours(*args), jax.grad(losses(program, program.plain), nums)(*args))
+    close(ours(*args), plain_gradients(program))
 
 
 def test_a_training_step_that_scatters_its_gradients(mesh: Mesh) -> None:
@@ -335,8 +341,8 @@ def test_boundary_transfers_are_no_part_of_the_mapped_body(program: Program, mes
     ours = where(jm.jit(program.jaxmesh, mesh=mesh), *args)
     assert not TRANSFERS & set(ours)
     assert LOCAL_TRANSFERS & set(ours) == LOCAL_TRANSFERS & set(by_hand)
-    inside = where(jm.jit(jax.grad(losses(program, program.jaxmesh), nums), mesh=mesh), *args)
-    by_hand = where(jax.grad(losses(program, program.mapped(mesh)), nums), *args)
+    inside = where(jm.jit(jax.grad(loss_of(program.jaxmesh), nums), mesh=mesh), *args)
+    by_hand = where(jax.grad(loss_of(program.mapped(mesh)), nums), *args)
     assert not TRANSFERS & set(inside)
     assert LOCAL_TRANSFERS & set(inside) == LOCAL_TRANSFERS & set(by_hand)
 

@@ -125,7 +125,7 @@ class MeshTensor:
         """(mesh coordinate, this device's shard) of every device that holds one, row-major over the mesh."""
         held = {s.device: s.data for s in self._data.addressable_shards}
         devices = self._devices()
-        return [(c, held[d].reshape(self.shape)) for c, d in devices if d in held]
+        return [(c, _local_view(held[d], self.shape)) for c, d in devices if d in held]
 
     def _devices(self) -> list[tuple[MeshCoordinate, Any]]:
         mesh = self.mesh
@@ -152,6 +152,15 @@ class MeshTensor:
 
     def _repr_html_(self) -> str:
         return _html(self)
+
+
+def _local_view(stored: Any, shape: Shape) -> Any:
+    """One device's stored shard without its dims of size 1: the same memory, and no computation to compile."""
+    if stored.shape == shape:
+        return stored
+    (device,) = stored.devices()
+    view: Any = jax.device_put(np.asarray(stored).reshape(shape), device, may_alias=True)
+    return view
 
 
 def _count(mesh: Mesh | AbstractMesh) -> int:
