@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextvars
 import functools
+import types
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, overload
 
@@ -52,6 +53,10 @@ class JitFunction:
         _check_surroundings(self._mesh)
         return self._jitted(*args, **kwargs)
 
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        """A method binds its object, as functions do."""
+        return self if instance is None else types.MethodType(self, instance)
+
     def trace(self, *args: Any, **kwargs: Any) -> Traced:
         """Traces for arguments like these: arrays, `jax.ShapeDtypeStruct`s or `MeshTensor`s; no devices are needed.
 
@@ -80,11 +85,8 @@ class JitFunction:
         return Traced(boundary, program.jaxpr, program.out_tree)
 
     def _donated_leaves(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[int, ...]:
-        marks = [
-            [i in self._donated.argnums] * len(jax.tree.leaves(a, is_leaf=is_tensor))
-            for i, a in enumerate(args)
-            if i not in self._static.argnums
-        ]
+        rows = zip(args, self._donated.marks(len(args)), self._static.marks(len(args)), strict=True)
+        marks = [[d] * len(jax.tree.leaves(a, is_leaf=is_tensor)) for a, d, static in rows if not static]
         names = sorted(k for k in kwargs if k not in self._static.argnames)
         marks += [[k in self._donated.argnames] * len(jax.tree.leaves(kwargs[k], is_leaf=is_tensor)) for k in names]
         flat = [m for row in marks for m in row]
@@ -152,10 +154,10 @@ def _program_mesh(given: AnyMesh | None) -> AnyMesh:
             f"the program's mesh is {show_mesh(mesh)}, but jax.set_mesh has set {show_mesh(context)}; one program "
             "has one mesh. Leave the context, or make the function for its mesh."
         )
-    if mesh.axis_types == context.axis_types:
-        return mesh
     if isinstance(mesh, AbstractMesh):
         return context
+    if mesh.axis_types == context.axis_types:
+        return mesh
     return Mesh(mesh.devices, mesh.axis_names, axis_types=context.axis_types)
 
 

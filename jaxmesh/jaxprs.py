@@ -206,9 +206,15 @@ def new_eqn(prim: Any, invars: Sequence[Atom], params: Mapping[str, Any], like: 
     return jex.new_jaxpr_eqn(list(invars), [fresh_var(aval)], prim, dict(params), effects, like.source_info, like.ctx)
 
 
-def current_context() -> Any:
-    """The tracing context of an equation that would be made here and now."""
-    return jex.new_jaxpr_eqn([], [], jex.primitives.reshape_p, {}, jex.no_effects).ctx
+def context_on(eqn: Eqn, mesh: AbstractMesh) -> Any:
+    """The tracing context of an equation, with another mesh."""
+    with eqn.ctx.manager, jax.sharding.use_abstract_mesh(mesh):
+        return jex.new_jaxpr_eqn([], [], eqn.primitive, {}, jex.no_effects).ctx
+
+
+def copy_of(eqn: Eqn) -> Eqn:
+    """An equation that only copies what the given one reads; for those that say something of the mesh alone."""
+    return eqn.replace(primitive=jex.primitives.copy_p, params={})
 
 
 def reshape_eqn(operand: Atom, shape: Sequence[int], like: Eqn) -> Eqn:
@@ -324,11 +330,12 @@ def scan_arity(params: Mapping[str, Any]) -> tuple[int, int]:
 
 
 @contextlib.contextmanager
-def source_of(eqn: Eqn, context: bool = True) -> Generator[None]:
-    """Runs the body at the source location (and, with `context`, the tracing context) of an equation."""
+def source_of(eqn: Eqn) -> Generator[None]:
+    """Runs the body at the source location and in the tracing context of an equation, on the mesh of here and now."""
     stack = source_info_util.current_name_stack() + eqn.source_info.name_stack
     location = source_info_util.user_context(eqn.source_info.traceback, name_stack=stack)
-    with location, eqn.ctx.manager if context else contextlib.nullcontext():
+    mesh = jax.sharding.get_abstract_mesh()
+    with location, eqn.ctx.manager, jax.sharding.use_abstract_mesh(mesh):
         yield
 
 
@@ -349,10 +356,10 @@ def untyped(value: Any) -> Any:
     return array.view() if isinstance(value, np.ndarray) and type(array) is not np.ndarray else array
 
 
-def eval_eqns(eqns: Iterable[Eqn], env: dict[Var, Any], context: bool = True) -> None:
+def eval_eqns(eqns: Iterable[Eqn], env: dict[Var, Any]) -> None:
     """Evaluates equations in order, reading and writing `env`."""
     for eqn in eqns:
-        with source_of(eqn, context):
+        with source_of(eqn):
             results = bind(eqn, [read(env, a) for a in eqn.invars])
         env.update(zip(eqn.outvars, results, strict=True))
 

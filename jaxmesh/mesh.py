@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 import jax
@@ -101,12 +101,14 @@ def make_mesh(
     >>> dict(jm.make_mesh((2, 4)).shape)
     {'y': 2, 'x': 4}
     """
-    shape = tuple(axis_shapes)
+    shape = tuple(axis_shapes) if isinstance(axis_shapes, Iterable) else ()
     if not shape or any(isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1 for n in shape):
         raise MeshError(f"a mesh shape is a row of positive integers, got {axis_shapes!r}.")
     names = default_axis_names(len(shape)) if axis_names is None else tuple(axis_names)
     if len(names) != len(shape) or len(set(names)) != len(names):
         raise MeshError(f"a mesh of shape {shape} needs {len(shape)} different axis names, got {names}.")
+    if axis_types is not None and len(axis_types) != len(shape):
+        raise MeshError(f"a mesh of shape {shape} needs {len(shape)} axis types, got {len(axis_types)}: {axis_types}.")
     count = math.prod(shape)
     if devices is None:
         devices = _default_devices(count)

@@ -1,27 +1,43 @@
-"""Taking the mesh out of a program's types, for the full-shape work that runs outside every mapped region.
+"""Taking the mesh out of a program's types, or putting another into them.
 
-A traced jaxpr's types and contexts say that all mesh axes are manual. Outside a mapped region that is not so; plain
-equations do not mind, because binding them again types them again, but loops, branches and calls bring their bodies.
+A traced jaxpr's types and contexts say that all axes of its mesh are manual. Outside a mapped region that is not so,
+and on a mesh with devices they name those. Binding a plain equation types it again, so it does not mind; but loops,
+branches and calls bring their bodies with them.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import jax
 from jax.core import ShapedArray
-from jax.sharding import NamedSharding
+from jax.sharding import AbstractMesh, NamedSharding
 
 from jaxmesh import jaxprs
 from jaxmesh.jaxprs import Atom, Eqn, Jaxpr, Var
 
+MESH_ONLY = frozenset({"pvary", "pcast", "sharding_constraint"})
+"""Primitives that say something of the mesh and leave a full value as it is."""
+
 
 def plain_eqn(eqn: Eqn) -> Eqn:
     """The equation with the mesh taken out of its parameters and of every body it holds."""
+    return _eqn(eqn, None)
+
+
+def on_mesh(program: Jaxpr, mesh: AbstractMesh) -> Jaxpr:
+    """A program, typed over a mesh of the same axes, typed over `mesh`."""
+    return _body(program, jaxprs.manual_mesh(mesh))
+
+
+def _eqn(eqn: Eqn, mesh: AbstractMesh | None) -> Eqn:
+    if mesh is None and eqn.primitive.name in MESH_ONLY:
+        return jaxprs.copy_of(eqn)
     if any(_of_mesh(v) for v in eqn.params.values()):
-        eqn = eqn.replace(params={k: None if _of_mesh(v) else v for k, v in eqn.params.items()})
+        eqn = eqn.replace(params={k: _sharding(v, mesh) if _of_mesh(v) else v for k, v in eqn.params.items()})
     if not any(True for _ in jaxprs.sub_jaxprs(eqn)):
         return eqn
-    return jaxprs.map_sub_jaxprs(eqn, _plain)
+    return jaxprs.map_sub_jaxprs(eqn, lambda j: _body(j, mesh))
 
 
 def _of_mesh(value: Any) -> bool:
@@ -29,8 +45,12 @@ def _of_mesh(value: Any) -> bool:
     return isinstance(value, NamedSharding) and bool(value.mesh.abstract_mesh.manual_axes)
 
 
-def _plain(jaxpr: Jaxpr) -> Jaxpr:
-    context = jaxprs.current_context()
+def _sharding(value: NamedSharding, mesh: AbstractMesh | None) -> NamedSharding | None:
+    return None if mesh is None else NamedSharding(mesh, value.spec)
+
+
+def _body(jaxpr: Jaxpr, mesh: AbstractMesh | None) -> Jaxpr:
+    around = jax.sharding.get_abstract_mesh() if mesh is None else mesh
     body = jaxprs.open_jaxpr(jaxpr)
     swap: dict[Var, Var] = {}
 
@@ -38,17 +58,21 @@ def _plain(jaxpr: Jaxpr) -> Jaxpr:
         if isinstance(old, jaxprs.DropVar):
             return old
         if old not in swap:
-            swap[old] = jaxprs.fresh_var(_plain_type(old.aval))
+            swap[old] = jaxprs.fresh_var(_type(old.aval, mesh))
         return swap[old]
 
     def atom(old: Any) -> Atom:
         if isinstance(old, jaxprs.Literal):
-            return jaxprs.Literal(jaxprs.untyped(old.val), _plain_type(old.aval))
+            return jaxprs.Literal(jaxprs.untyped(old.val), _type(old.aval, mesh))
         return var(old)
 
     constvars, invars = [var(v) for v in body.constvars], [var(v) for v in body.invars]
     eqns = [
-        plain_eqn(e).replace(invars=[atom(a) for a in e.invars], outvars=[var(v) for v in e.outvars], ctx=context)
+        _eqn(e, mesh).replace(
+            invars=[atom(a) for a in e.invars],
+            outvars=[var(v) for v in e.outvars],
+            ctx=jaxprs.context_on(e, around),
+        )
         for e in body.eqns
     ]
     new = jaxprs.rebuild(body, constvars, invars, eqns, [atom(a) for a in body.outvars])
@@ -56,8 +80,11 @@ def _plain(jaxpr: Jaxpr) -> Jaxpr:
     return jaxprs.close(new, [jaxprs.untyped(c) for c in consts]) if len(consts) else jaxprs.close_like(jaxpr, new)
 
 
-def _plain_type(aval: Any) -> Any:
+def _type(aval: Any, mesh: AbstractMesh | None) -> Any:
     if not isinstance(aval, ShapedArray):
         return aval
-    plain: Any = ShapedArray(aval.shape, aval.dtype, weak_type=aval.weak_type)
-    return plain
+    if mesh is None:
+        plain: Any = ShapedArray(aval.shape, aval.dtype, weak_type=aval.weak_type)
+        return plain
+    known: Any = aval
+    return known if known.sharding.mesh.empty else known.update(sharding=known.sharding.update(mesh=mesh))

@@ -7,6 +7,7 @@ made where it is needed.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import Any
@@ -52,7 +53,18 @@ def of_result(eqn: Eqn, operands: Sequence[Residency]) -> Residency:
         return HOST
     if any(jaxprs.varying_axes(v.aval) for v in eqn.outvars):
         return DEVICE
-    return join(operands)
+    place = join(operands)
+    return HOST if place is FREE and not _made_anywhere(eqn) else place
+
+
+_FILLS = frozenset({"iota", "broadcast_in_dim", "convert_element_type", "reshape", "copy"})
+
+
+def _made_anywhere(eqn: Eqn) -> bool:
+    """Whether a value from no array is worth making where it is needed: single numbers and plain fills are."""
+    if eqn.effects or "callback" in eqn.primitive.name:
+        return False
+    return eqn.primitive.name in _FILLS or all(math.prod(v.aval.shape) <= 1 for v in eqn.outvars)
 
 
 def has_transfer(jaxpr: Jaxpr) -> bool:

@@ -228,7 +228,7 @@ batching.primitive_batchers[mesh_shard_p] = _batch
 def _bind(x: Any, attrs: MeshShardAttributes, assume_replicated: bool) -> jax.Array:
     # Unset optional attributes do not print, here as in MLIR.
     optional = {"assume_replicated": True} if assume_replicated else {}
-    return mesh_shard_p.bind(jnp.asarray(x), **attrs._asdict(), **optional)
+    return mesh_shard_p.bind(_array(x), **attrs._asdict(), **optional)
 
 
 def mesh_shard(
@@ -277,6 +277,13 @@ def mesh_shard(
     return _bind(x, attrs, assume_replicated)
 
 
+def _array(x: Any) -> jax.Array:
+    try:
+        return jnp.asarray(x)
+    except TypeError:
+        raise ArgumentTypeError(f"a tensor is a JAX or NumPy array or a number, got {x!r}.") from None
+
+
 def _spec(spec: Any) -> PartitionSpec:
     if not isinstance(spec, PartitionSpec):
         raise ArgumentTypeError(f"a sharding is given as jax.sharding.PartitionSpec, got {spec!r}; write P(...).")
@@ -307,7 +314,7 @@ def full_to_shard(x: ArrayLike, spec: PartitionSpec) -> jax.Array:
     (8, 2)
     """
     mesh = jaxprs.program_mesh("full_to_shard")
-    x = jnp.asarray(x)
+    x = _array(x)
     said = attributes_from_spec(_spec(spec), x.ndim, mesh)
     local = check_divisible(x.shape, said.dims, mesh, f"full_to_shard of shape {list(x.shape)} with {spec}")
     attrs = _attrs(said, ShardDirection.FULL_TO_SHARD)
@@ -352,7 +359,7 @@ def shard_to_full(x: ArrayLike, spec: PartitionSpec, *, assume_replicated: bool 
     (16, 8)
     """
     mesh = jaxprs.program_mesh("shard_to_full")
-    x = jnp.asarray(x)
+    x = _array(x)
     said = attributes_from_spec(_spec(spec), x.ndim, mesh)
     attrs = _attrs(said, ShardDirection.SHARD_TO_FULL)
     if not any(said.factors):

@@ -161,12 +161,16 @@ def _aggregate(x: Any, *, composer_config: MeshComposerConfig) -> Any:
     dims = mesh_axis_dims(resolved.landing, resolved.dims, drop_single=True)
     if dims is None:
         return _compose(_gather_stacked(x, mesh), resolved)
-    varying = jaxprs.varying_axes(jax.typeof(x))
     for axis, dim in reversed(list(zip(mesh, dims, strict=True))):
-        if dim is not None:
-            x = _gather(x, axis, dim, tiled=True)
-        elif axis in varying:
-            x = _gather(x, axis, 0, tiled=False)[0]
+        x = first_copy(x, [axis]) if dim is None else _gather(x, axis, dim, tiled=True)
+    return x
+
+
+def first_copy(x: Any, axes: Sequence[str]) -> Any:
+    """The copy at coordinate 0 of each axis, on every device; bit for bit, as a sum with zeros would not be."""
+    for axis in axes:
+        if axis in jaxprs.varying_axes(jax.typeof(x)):
+            x = jnp.zeros_like(x) if x.size == 0 else _gather(x, axis, 0, tiled=False)[0]
     return x
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -28,23 +29,29 @@ class Signature:
         fun: Callable[..., Any], argnums: int | Iterable[int] | None, argnames: str | Iterable[str] | None
     ) -> Signature:
         """As `jax.jit`: names and positions stand for each other where the function's signature tells."""
-        numbers = set[int]() if argnums is None else {argnums} if isinstance(argnums, int) else set(argnums)
         names = set[str]() if argnames is None else {argnames} if isinstance(argnames, str) else set(argnames)
+        given = () if argnums is None else argnums if isinstance(argnums, Iterable) else (argnums,)
+        numbers = {operator.index(n) for n in given}
         try:
             parameters = list(inspect.signature(fun).parameters.values())
         except (TypeError, ValueError):
             return Signature(frozenset(numbers), frozenset(names))
         kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
         positional = [p.name for p in parameters if p.kind in kinds]
-        numbers = {n + len(positional) if n < 0 else n for n in numbers}
-        given_numbers = frozenset(numbers)
+        if all(p.kind is not inspect.Parameter.VAR_POSITIONAL for p in parameters):
+            numbers = {n + len(positional) if n < 0 else n for n in numbers}
+        named = {positional[n] for n in numbers if 0 <= n < len(positional)}
         numbers |= {positional.index(n) for n in names if n in positional}
-        names |= {positional[n] for n in given_numbers if n < len(positional)}
-        return Signature(frozenset(numbers), frozenset(names))
+        return Signature(frozenset(numbers), frozenset(names | named))
+
+    def marks(self, count: int) -> list[bool]:
+        """Per positional argument of a call whether it is one of these; negative positions count from its end."""
+        at = {n + count if n < 0 else n for n in self.argnums}
+        return [i in at for i in range(count)]
 
     def split(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """The dynamic arguments alone."""
-        dynamic = [a for i, a in enumerate(args) if i not in self.argnums]
+        dynamic = [a for a, static in zip(args, self.marks(len(args)), strict=True) if not static]
         return dynamic, {k: v for k, v in kwargs.items() if k not in self.argnames}
 
     def join(
@@ -52,7 +59,7 @@ class Signature:
     ) -> tuple[list[Any], dict[str, Any]]:
         """The full arguments, with the dynamic ones replaced."""
         rest = iter(dynamic)
-        joined = [a if i in self.argnums else next(rest) for i, a in enumerate(args)]
+        joined = [a if static else next(rest) for a, static in zip(args, self.marks(len(args)), strict=True)]
         return joined, {k: dynamic_kw.get(k, v) for k, v in kwargs.items()}
 
 

@@ -115,7 +115,7 @@ class _Writer:
 
     def _bring(self, frame: _Frame, atom: Atom, like: Eqn, position: int) -> Atom:
         """A host value on the devices: one replicating distribute, used by all who need it."""
-        if atom in frame.on_device:
+        if isinstance(atom, Var) and atom in frame.on_device:
             return frame.on_device[atom]
         frame.found.append(Misplaced(like, position, frame.place(atom), DEVICE))
         frame.eqns.append(jaxprs.new_eqn(distribute_tensor_p, [atom], self.replicate, like))

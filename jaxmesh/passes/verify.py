@@ -8,10 +8,10 @@ from jaxmesh import jaxprs
 from jaxmesh.dialects.ttir import mesh_shard_p
 from jaxmesh.dialects.ttnn import aggregate_tensor_p, distribute_tensor_p, resolve_traced_mapper
 from jaxmesh.distribution import resolve_composer
-from jaxmesh.errors import ResidencyError, VerifyError
+from jaxmesh.errors import ResidencyError, UnsupportedError, VerifyError
 from jaxmesh.jaxprs import Eqn, Jaxpr
 from jaxmesh.passes.transfers import Misplaced, misplaced_operands
-from jaxmesh.residency import Residency
+from jaxmesh.residency import Residency, has_transfer
 
 
 def verify_no_ttir(program: Jaxpr) -> None:
@@ -29,12 +29,14 @@ def verify_ttnn(program: Jaxpr, inputs: Sequence[Residency], mesh: Mapping[str, 
 
     Raises:
       VerifyError: a `mesh_shard` is left, or a config breaks a rule of TTNN.
+      UnsupportedError: a transfer in a branch or loop that devices take differently.
       ResidencyError: a distribute of a device tensor, an aggregate of a host tensor, or a device operation with a host
         operand that no distribute brought over.
     """
     verify_no_ttir(program)
     for eqn in jaxprs.all_eqns(program):
         _verify_configs(eqn, mesh)
+        _verify_in_step(eqn)
     for wrong in misplaced_operands(program, inputs, tuple(mesh.values())):
         raise ResidencyError(_message(wrong))
 
@@ -51,6 +53,24 @@ def _verify_configs(eqn: Eqn, mesh: Mapping[str, int]) -> None:
         raise VerifyError(
             f"{eqn.primitive.name}: the config gives shape {list(local)}, the result type says "
             f"{list(eqn.outvars[0].aval.shape)}."
+        )
+
+
+def _verify_in_step(eqn: Eqn) -> None:
+    """A transfer needs every device, so none may stand where devices go different ways."""
+    name = eqn.primitive.name
+    if name == "cond":
+        decides, bodies = eqn.invars[0].aval, eqn.params["branches"]
+    elif name == "while":
+        decides, bodies = eqn.params["cond_jaxpr"].out_avals[0], (eqn.params["cond_jaxpr"], eqn.params["body_jaxpr"])
+    else:
+        return
+    varying = jaxprs.varying_axes(decides)
+    if varying and any(has_transfer(b) for b in bodies):
+        raise UnsupportedError(
+            f"{name} ({jaxprs.source_line(eqn)}) is decided by {jaxprs.describe(decides)}, which varies over mesh axis "
+            f"{', '.join(map(repr, sorted(varying)))}, but a body distributes or aggregates a tensor; every device "
+            "must take part in a transfer. Reduce the predicate over the axis, or move the transfer out."
         )
 
 

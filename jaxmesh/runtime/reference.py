@@ -18,6 +18,7 @@ from jaxmesh import jaxprs
 from jaxmesh.distribution import resolve_composer, resolve_mapper
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.jaxprs import Eqn, Jaxpr, Var
+from jaxmesh.plain import plain_eqn
 from jaxmesh.residency import DEVICE, Residency
 from jaxmesh.runtime.reference_collectives import COLLECTIVES
 
@@ -87,8 +88,8 @@ class _Machine:
         return [Shards({c: row[i] for c, row in rows.items()}) for i in range(len(eqn.outvars))]
 
     def bind(self, eqn: Eqn, operands: list[Any]) -> list[Any]:
-        with jaxprs.source_of(eqn, context=False):
-            return jaxprs.bind(eqn, operands)
+        with jaxprs.source_of(eqn):
+            return jaxprs.bind(plain_eqn(eqn), operands)
 
     def at(self, x: Value, coordinate: Coordinate) -> Any:
         return x[coordinate] if isinstance(x, Shards) else x

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
 from jaxmesh import jaxprs
+from jaxmesh.dialects.ttnn import first_copy
 from jaxmesh.distribution import mesh_axis_dims, resolve_composer, resolve_mapper
 from jaxmesh.jaxprs import Atom, Eqn, Var
 from jaxmesh.plain import plain_eqn
@@ -97,7 +98,7 @@ def _execute(plan: Plan, mesh: Mesh | AbstractMesh, args: Sequence[Any]) -> list
 
 
 def _eval_outside(eqns: Sequence[Eqn], env: dict[Var, Any]) -> None:
-    jaxprs.eval_eqns([plain_eqn(e) for e in eqns], env, context=False)
+    jaxprs.eval_eqns([plain_eqn(e) for e in eqns], env)
 
 
 def outside(plan: Plan, env: dict[Var, Any], atom: Atom) -> Any:
@@ -173,8 +174,7 @@ class _Mapped:
 
     def taken_spec(self, eqn: Eqn) -> PartitionSpec:
         """How the result of an aggregate lies on the mesh."""
-        spec, _, _ = self._exit_take(eqn)
-        return PartitionSpec(*spec[: len(eqn.outvars[0].aval.shape)])
+        return self._exit_take(eqn)[0]
 
     def _exit_take(self, eqn: Eqn) -> tuple[PartitionSpec, Inside, Inside]:
         (shard,) = eqn.invars
@@ -186,12 +186,8 @@ class _Mapped:
         joined = {n for n, d in zip(self.names, dims, strict=True) if d is not None}
         # Axes that are dropped although the shard varies over them: coordinate 0 is what an aggregate reads.
         dropped = [n for n in _varying(shard, self.names) if n not in joined] if isinstance(shard, Var) else []
-        spec = PartitionSpec(*_entries(len(shape), dims, self.names), *dropped)
-        stored = (*shape, *[1] * len(dropped))
-        first = (..., *[0] * len(dropped))
-        if not dropped:
-            return spec, lambda env: _read(env, shard), lambda x: x
-        return spec, lambda env: jax.lax.reshape(_read(env, shard), stored), lambda x: x[first]
+        spec = PartitionSpec(*_entries(len(shape), dims, self.names))
+        return spec, lambda env: first_copy(_read(env, shard), dropped), lambda x: x
 
 
 def _bind(eqn: Eqn, operand: Any) -> Any:

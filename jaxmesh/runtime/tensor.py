@@ -90,8 +90,19 @@ class MeshTensor:
 
     @property
     def shape(self) -> Shape:
-        """The local (per-device) shape."""
-        return tuple(self._data.shape[: self._data.ndim - len(self._varying)])
+        """The local (per-device) shape.
+
+        Raises:
+          UnsupportedError: a transformation has put a dim behind the dims of the mesh.
+        """
+        rank = self._data.ndim - len(self._varying)
+        stored = tuple(self._data.shape)
+        if not self.partial and stored[rank:] != (sizes := tuple(self._mesh.shape[a] for a in self._varying)):
+            raise UnsupportedError(
+                f"a MeshTensor is stored with its mesh dims {sizes} last, but the stored shape is {stored}: a negative "
+                "axis was given to jax.vmap. Count the axes of a MeshTensor from the front."
+            )
+        return stored[:rank]
 
     @property
     def dtype(self) -> Any:
@@ -144,6 +155,12 @@ class MeshTensor:
             "read it with jaxmesh.ttnn.aggregate_tensor(tensor, composer), or per device with get_device_tensors."
         )
 
+    def __jax_array__(self) -> NoReturn:
+        raise ResidencyError(
+            f"a MeshTensor of local shape {self.shape} is used as an array. Inside a program give it to the function as "
+            "an argument, which is then this device's shard; outside, read it with jaxmesh.ttnn.aggregate_tensor."
+        )
+
     def __repr__(self) -> str:
         sizes = dict(self.mesh.shape)
         held = "" if not self.partial else f", on {self._data.shape[-1]} of {_count(self.mesh)} devices"
@@ -158,6 +175,8 @@ def _local_view(stored: Any, shape: Shape) -> Any:
     """One device's stored shard without its dims of size 1: the same memory, and no computation to compile."""
     if stored.shape == shape:
         return stored
+    if jax.dtypes.issubdtype(stored.dtype, jax.dtypes.extended):
+        return stored.reshape(shape)
     (device,) = stored.devices()
     view: Any = jax.device_put(np.asarray(stored).reshape(shape), device, may_alias=True)
     return view
@@ -167,12 +186,26 @@ def _count(mesh: Mesh | AbstractMesh) -> int:
     return math.prod(mesh.shape.values())
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Note:
+    """What a tensor knows beyond its type: equal to any other, so that it makes no difference to trees and caches."""
+
+    topology: TensorTopology | None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Note)
+
+    def __hash__(self) -> int:
+        return 0
+
+
 def _flatten(t: MeshTensor) -> tuple[tuple[Any], tuple[Any, ...]]:
-    return (t._data,), (t._mesh, t._varying, t._topology)  # pyright: ignore[reportPrivateUsage]
+    return (t._data,), (t._mesh, t._varying, _Note(t._topology))  # pyright: ignore[reportPrivateUsage]
 
 
 def _unflatten(aux: tuple[Any, ...], children: Sequence[Any]) -> MeshTensor:
-    return MeshTensor(children[0], *aux)
+    mesh, varying, note = aux
+    return MeshTensor(children[0], mesh, varying, note.topology)
 
 
 jax.tree_util.register_pytree_node(MeshTensor, _flatten, _unflatten)

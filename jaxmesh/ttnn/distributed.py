@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
-from jax.core import Tracer
 from jax.sharding import Mesh
 
 from jaxmesh import jaxprs
@@ -186,9 +186,9 @@ def distribute_tensor(tensor: Any, mapper: TensorToMesh, mesh_device: MeshDevice
             f"distribute_tensor: the mapper is for the mesh {dict(mapper.mesh.shape)}, mesh_device is "
             f"{dict(mesh_of(mesh_device).shape)}; make the mapper for the device it is used on."
         )
-    if isinstance(tensor, Tracer):
+    if _in_program() and not isinstance(tensor, MeshTensor):
         _check_program("distribute_tensor", mapper.mesh)
-        return distribute_tensor_p.bind(tensor, mapper_config=mapper.config)
+        return distribute_tensor_p.bind(jnp.asarray(tensor), mapper_config=mapper.config)
     return distribute(tensor, mapper.config, mapper.mesh)
 
 
@@ -219,9 +219,9 @@ def aggregate_tensor(tensor: Any, composer: MeshToTensor) -> Any:
             f"aggregate_tensor takes a composer as its second argument, got {composer!r}; make one with "
             "create_mesh_composer."
         )
-    if isinstance(tensor, Tracer):
+    if _in_program() and not isinstance(tensor, MeshTensor):
         _check_program("aggregate_tensor", composer.mesh)
-        return aggregate_tensor_p.bind(tensor, composer_config=composer.config)
+        return aggregate_tensor_p.bind(jnp.asarray(tensor), composer_config=composer.config)
     if not isinstance(tensor, MeshTensor):
         raise ArgumentTypeError(
             f"aggregate_tensor takes a MeshTensor, got {type(tensor).__name__}; distribute_tensor makes one."
@@ -229,9 +229,13 @@ def aggregate_tensor(tensor: Any, composer: MeshToTensor) -> Any:
     return aggregate(tensor, composer.config, composer.mesh)
 
 
+def _in_program() -> bool:
+    return bool(jax.sharding.get_abstract_mesh().manual_axes)
+
+
 def _check_program(op: str, mesh: Mesh) -> None:
     program = jaxprs.program_mesh(op)
-    if program != dict(mesh.shape):
+    if list(program.items()) != list(mesh.shape.items()):
         raise MeshMismatchError(
             f"{op}: the config is for the mesh {dict(mesh.shape)}, the program runs on {program}; one program "
             "has one mesh."
