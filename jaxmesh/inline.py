@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from jaxmesh.jaxprs import (
     CALLS,
     INLINE,
@@ -18,15 +20,15 @@ from jaxmesh.jaxprs import (
 )
 
 
-def inline_calls(jaxpr: Jaxpr) -> Jaxpr:
-    """The closed jaxpr with every plain call replaced by its body."""
+def inline_calls(jaxpr: Jaxpr, wanted: Callable[[Jaxpr], bool] = lambda _: True) -> Jaxpr:
+    """The closed jaxpr with every plain call, or those whose body is `wanted`, replaced by its body."""
     constvars, consts = list(open_jaxpr(jaxpr).constvars), list(jaxpr.consts)
     eqns: list[Eqn] = []
 
     def walk(body: Jaxpr, swap: dict[Var, Atom]) -> list[Atom]:
         for eqn in body.eqns:
             name = eqn.primitive.name
-            if name not in INLINE:
+            if name not in INLINE or not wanted(eqn.params[CALLS[name]]):
                 outvars = [v if isinstance(v, DropVar) else swap.setdefault(v, fresh_var(v.aval)) for v in eqn.outvars]
                 eqns.append(eqn.replace(invars=substitute(eqn.invars, swap), outvars=outvars))
                 continue

@@ -212,6 +212,12 @@ def context_on(eqn: Eqn, mesh: AbstractMesh) -> Any:
         return jex.new_jaxpr_eqn([], [], eqn.primitive, {}, jex.no_effects).ctx
 
 
+def mesh_of(eqn: Eqn) -> AbstractMesh:
+    """The mesh in whose program an equation was traced."""
+    with eqn.ctx.manager:
+        return jax.sharding.get_abstract_mesh()
+
+
 def copy_of(eqn: Eqn) -> Eqn:
     """An equation that only copies what the given one reads; for those that say something of the mesh alone."""
     return eqn.replace(primitive=jex.primitives.copy_p, params={})

@@ -6,6 +6,7 @@ lowered one to a runtime.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Sequence
 from typing import Any
@@ -15,6 +16,7 @@ import jax
 from jaxmesh import jaxprs
 from jaxmesh.boundary import AnyMesh, Argument, Boundary, check_call, with_devices
 from jaxmesh.passes.ttir_to_ttnn import lower
+from jaxmesh.plain import on_mesh
 from jaxmesh.residency import DEVICE
 from jaxmesh.runtime.reference import run_reference
 from jaxmesh.runtime.regions import Plan, plan_regions
@@ -120,7 +122,13 @@ class Lowered:
         Raises:
           MeshError: the mesh is abstract.
         """
-        return Compiled(self, with_devices(self._boundary.mesh))
+        mesh = with_devices(self._boundary.mesh)
+        if mesh is self._boundary.mesh:
+            return Compiled(self, mesh)
+        # Traced without devices: the types name a mesh that is not quite the one to run on.
+        boundary = dataclasses.replace(self._boundary, mesh=mesh)
+        abstract: Any = mesh.abstract_mesh
+        return Compiled(Lowered(boundary, on_mesh(self._jaxpr, abstract), self._out_tree), mesh)
 
     def reference(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the program on the reference executor: NumPy, a plain loop over mesh coordinates; slow, the oracle.

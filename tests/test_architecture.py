@@ -18,7 +18,7 @@ LAYERS = [
     {"sharding"},
     {"mesh"},
     {"dialects"},
-    {"residency"},
+    {"residency", "rules"},
     {"frontends", "passes", "runtime", "emit"},
     {"ttnn"},
     {"boundary"},

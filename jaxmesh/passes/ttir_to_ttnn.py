@@ -14,11 +14,12 @@ from typing import Any
 from jaxmesh import jaxprs
 from jaxmesh.dialects.ttir import MeshShardAttributes, ShardDirection, ShardType, mesh_shard_p
 from jaxmesh.dialects.ttnn import aggregate_tensor_p, distribute_tensor_p
+from jaxmesh.inline import inline_calls
 from jaxmesh.jaxprs import Atom, Eqn, Jaxpr
 from jaxmesh.passes.canonicalize import canonicalize
 from jaxmesh.passes.transfers import write_transfers
 from jaxmesh.passes.verify import verify_ttnn
-from jaxmesh.residency import Residency
+from jaxmesh.residency import Residency, has_transfer
 from jaxmesh.sharding import FIRST_DEVICE, plan_aggregate, plan_distribute, replicate_mapper
 
 Shape = tuple[int, ...]
@@ -39,7 +40,8 @@ def lower(program: Jaxpr, inputs: Sequence[Residency], mesh: Mapping[str, int]) 
     sizes = tuple(mesh.values())
     lowered = lower_mesh_shards(program, sizes)
     explicit = write_transfers(lowered, inputs, sizes)
-    result = canonicalize(explicit, mesh)
+    # What one call puts together the next may take apart, so calls that move tensors are opened before cancelling.
+    result = canonicalize(inline_calls(explicit, has_transfer), mesh)
     verify_ttnn(result, inputs, mesh)
     return result
 

@@ -16,6 +16,7 @@ from jaxmesh.dialects.ttnn import aggregate_tensor_p, distribute_tensor_p
 from jaxmesh.inline import inline_calls
 from jaxmesh.jaxprs import Atom, Eqn, Jaxpr, Var
 from jaxmesh.residency import DEVICE, FREE, Analysis, Residency, of_atom
+from jaxmesh.rules import rules_move
 
 
 @dataclass(slots=True)
@@ -83,6 +84,8 @@ def _kind(eqn: Eqn, places: Mapping[Var, Residency], analysis: Analysis) -> _Kin
         return _Kind.MAPPED
     outs = [places[v] for v in eqn.outvars]
     if DEVICE in outs or any(of_atom(a, places) is DEVICE for a in eqn.invars):
+        return _Kind.MAPPED
+    if rules_move(eqn, frozenset({distribute_tensor_p, aggregate_tensor_p})):
         return _Kind.MAPPED
     return _Kind.FREE if outs and all(p is FREE for p in outs) and not eqn.effects else _Kind.HOST
 

@@ -157,8 +157,8 @@ class MeshTensor:
 
     def __jax_array__(self) -> NoReturn:
         raise ResidencyError(
-            f"a MeshTensor of local shape {self.shape} is used as an array. Inside a program give it to the function as "
-            "an argument, which is then this device's shard; outside, read it with jaxmesh.ttnn.aggregate_tensor."
+            f"a MeshTensor of local shape {self.shape} is used as an array. Inside a program give it to the function "
+            "as an argument, which is then this device's shard; outside, read it with jaxmesh.ttnn.aggregate_tensor."
         )
 
     def __repr__(self) -> str:

@@ -1,0 +1,52 @@
+"""Whether the derivative rules of a custom function move tensors, although its own body does not.
+
+Such a function must run inside a mapped region, or its rules would be traced where there is no mesh. The rules are
+Python functions, so the only way to know is to trace them once.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import AxisType, PartitionSpec
+
+from jaxmesh import jaxprs
+from jaxmesh.jaxprs import Eqn, Jaxpr
+
+CUSTOM = frozenset({"custom_jvp_call", "custom_vjp_call"})
+
+
+def rules_move(eqn: Eqn, moving: frozenset[Any]) -> bool:
+    """Whether an equation is, or holds at any depth, a custom function whose rules bind one of the primitives."""
+    held = [e for j in jaxprs.sub_jaxprs(eqn) for e in jaxprs.all_eqns(j)]
+    return any(_moves(e, moving) for e in [eqn, *held] if e.primitive.name in CUSTOM)
+
+
+def _moves(eqn: Eqn, moving: frozenset[Any]) -> bool:
+    try:
+        traced = _trace_rules(eqn)
+    except Exception:
+        # Rules that cannot be differentiated this way (integer results, say) are not for here to judge.
+        return False
+    return any(e.primitive in moving for e in jaxprs.all_eqns(traced))
+
+
+def _trace_rules(eqn: Eqn) -> Jaxpr:
+    """The equation with its derivative, in a mapped context like the one it was traced in."""
+    avals = [v.aval for v in eqn.invars]
+
+    def derivative() -> Any:
+        def primal(*xs: Any) -> list[Any]:
+            return jaxprs.bind(eqn, xs)
+
+        vjp: Any = jax.vjp
+        outs, pullback = vjp(primal, *[jnp.zeros(a.shape, a.dtype) for a in avals])
+        cotangents: Any = pullback([jnp.ones_like(y) for y in outs])
+        return [ct for ct in cotangents if jnp.issubdtype(ct.dtype, jnp.inexact)]
+
+    mesh = jaxprs.mesh_of(eqn)
+    mesh = mesh.update(axis_types=(AxisType.Auto,) * len(mesh.axis_names))
+    mapped: Any = jax.shard_map(derivative, mesh=mesh, in_specs=(), out_specs=PartitionSpec(), check_vma=True)
+    return jax.make_jaxpr(mapped)()
