@@ -57,14 +57,20 @@ def of_result(eqn: Eqn, operands: Sequence[Residency]) -> Residency:
     return HOST if place is FREE and not _made_anywhere(eqn) else place
 
 
-_FILLS = frozenset({"iota", "broadcast_in_dim", "convert_element_type", "reshape", "copy"})
+_TABLES = frozenset({
+    "iota", "broadcast_in_dim", "convert_element_type", "reshape", "copy", "squeeze", "expand_dims", "transpose",
+    "slice", "concatenate", "pad", "rev", "add", "sub", "mul", "div", "neg", "pow", "integer_pow", "square",
+    "sqrt", "rsqrt", "exp", "exp2", "log", "sin", "cos", "floor", "sign", "abs", "max", "min", "rem", "eq", "ne",
+    "lt", "le", "gt", "ge", "and", "or", "not", "xor", "select_n", "clamp",
+})  # fmt: skip
+"""What masks, position tables and fills are made of: cheap, element by element, the same on every device."""
 
 
 def _made_anywhere(eqn: Eqn) -> bool:
-    """Whether a value from no array is worth making where it is needed: single numbers and plain fills are."""
+    """Whether a value from no array is made where it is needed: numbers and tables are; random or heavy work is not."""
     if eqn.effects or "callback" in eqn.primitive.name:
         return False
-    return eqn.primitive.name in _FILLS or all(math.prod(v.aval.shape) <= 1 for v in eqn.outvars)
+    return eqn.primitive.name in _TABLES or all(math.prod(v.aval.shape) <= 1 for v in eqn.outvars)
 
 
 def has_transfer(jaxpr: Jaxpr) -> bool:

@@ -41,8 +41,8 @@ def _trace_rules(eqn: Eqn) -> Jaxpr:
         def primal(*xs: Any) -> list[Any]:
             return jaxprs.bind(eqn, xs)
 
-        vjp: Any = jax.vjp
-        outs, pullback = vjp(primal, *[jnp.zeros(a.shape, a.dtype) for a in avals])
+        api: Any = jax
+        outs, pullback = api.vjp(primal, *[jnp.zeros(a.shape, a.dtype) for a in avals])
         cotangents: Any = pullback([jnp.ones_like(y) for y in outs])
         return [ct for ct in cotangents if jnp.issubdtype(ct.dtype, jnp.inexact)]
 

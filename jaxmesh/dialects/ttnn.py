@@ -170,7 +170,7 @@ def first_copy(x: Any, axes: Sequence[str]) -> Any:
     """The copy at coordinate 0 of each axis, on every device; bit for bit, as a sum with zeros would not be."""
     for axis in axes:
         if axis in jaxprs.varying_axes(jax.typeof(x)):
-            x = jnp.zeros_like(x) if x.size == 0 else _gather(x, axis, 0, tiled=False)[0]
+            x = jnp.zeros(x.shape, x.dtype) if x.size == 0 else _gather(x, axis, 0, tiled=False)[0]
     return x
 
 
