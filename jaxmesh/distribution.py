@@ -38,11 +38,6 @@ class Landing:
         """The number of coordinates."""
         return math.prod(self.shape)
 
-    @property
-    def covers_mesh(self) -> bool:
-        """Whether every device stands at a coordinate."""
-        return self.size == math.prod(self.mesh)
-
     def coordinates(self) -> list[Shape]:
         """The mesh coordinate of each distribution coordinate, both row-major.
 
