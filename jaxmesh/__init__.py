@@ -27,6 +27,7 @@ from jaxmesh.errors import (
     MeshError as MeshError,
     MeshMismatchError as MeshMismatchError,
     MissingRuleError as MissingRuleError,
+    ParseError as ParseError,
     ReplicationError as ReplicationError,
     ResidencyError as ResidencyError,
     SpecError as SpecError,

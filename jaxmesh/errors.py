@@ -31,6 +31,10 @@ class VerifyError(JaxmeshError, ValueError):
     """An operation breaks a rule of its dialect."""
 
 
+class ParseError(JaxmeshError, ValueError):
+    """A text is no MLIR, or not of a form that is read here; the message names the line."""
+
+
 class SpecError(VerifyError):
     """A partition spec does not fit the mesh or the tensor."""
 

@@ -18,7 +18,7 @@ LAYERS = [
     {"sharding"},
     {"mesh"},
     {"dialects"},
-    {"residency", "rules"},
+    {"residency", "rules", "ops"},
     {"frontends", "passes", "runtime", "emit"},
     {"ttnn"},
     {"boundary"},
