@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import pathlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import jax
 import numpy as np
@@ -257,57 +257,14 @@ def all_eqns(jaxpr: Jaxpr) -> Iterator[Eqn]:
                 stack.extend(sub_jaxprs(eqn))
 
 
-def map_sub_jaxprs(eqn: Eqn, change: Callable[[Jaxpr], Jaxpr]) -> Eqn:
-    """The equation with `change` applied to every jaxpr it holds, those its custom rules make later included."""
-    params = {name: _change(value, change) for name, value in eqn.params.items()}
-    if eqn.primitive.name == "custom_jvp_call":
-        params["jvp_jaxpr_fun"] = _changed_thunk(params["jvp_jaxpr_fun"], change)
-    if eqn.primitive.name == "custom_vjp_call":
-        params["fwd_jaxpr_thunk"] = _changed_thunk(params["fwd_jaxpr_thunk"], change)
-        params["bwd"] = _changed_function(params["bwd"], change)
-    return eqn if all(params[k] is eqn.params[k] for k in params) else eqn.replace(params=params)
+def wrapped_like(fun: Callable[..., Any], like: Any) -> Any:
+    """`fun` in the form in which custom rules are kept in parameters, with the debug info of the one it replaces."""
+    return lu.wrap_init(fun, debug_info=like.debug_info)
 
 
-def _change(value: Any, change: Callable[[Jaxpr], Jaxpr]) -> Any:
-    if is_jaxpr(value):
-        return change(value)
-    if isinstance(value, _ROW):
-        items = [_change(v, change) for v in value]
-        if all(a is b for a, b in zip(items, value, strict=True)):
-            return value
-        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
-    return value
-
-
-def _changed_thunk(thunk: Any, change: Callable[[Jaxpr], Jaxpr]) -> Any:
-    """A thunk whose first result is an open jaxpr, made on demand by a custom rule."""
-
-    def changed(*args: Any) -> Any:
-        jaxpr, *rest = thunk.call_wrapped(*args)
-        return (change(jaxpr), *rest)
-
-    return lu.wrap_init(changed, debug_info=thunk.debug_info)
-
-
-def _changed_function(fun: Any, change: Callable[[Jaxpr], Jaxpr]) -> Any:
-    """A Python function (the backward rule of a custom_vjp) whose operations are traced, changed and evaluated."""
-
-    def changed(*args: Any) -> Any:
-        kept, where = list[Any](), list[Any]()
-
-        def run() -> list[Any]:
-            out = fun.call_wrapped(*args)
-            leaves, tree = cast("tuple[list[Any], Any]", jax.tree.flatten(out, is_leaf=lambda x: type(x) is ad.Zero))
-            is_array = [isinstance(leaf, jax.Array) for leaf in leaves]
-            kept[:] = [None if a else leaf for a, leaf in zip(is_array, leaves, strict=True)]
-            where[:] = [is_array, tree]
-            return [leaf for a, leaf in zip(is_array, leaves, strict=True) if a]
-
-        arrays = iter(eval_jaxpr(change(jax.make_jaxpr(run)())))
-        leaves = [next(arrays) if a else k for a, k in zip(where[0], kept, strict=True)]
-        return jax.tree.unflatten(where[1], leaves)
-
-    return lu.wrap_init(changed, debug_info=fun.debug_info)
+def is_zero(x: object) -> bool:
+    """A cotangent that is known to be zero and was never made."""
+    return type(x) is ad.Zero
 
 
 # --- calls and loops -------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from jax.sharding import AbstractMesh, NamedSharding
 
 from jaxmesh import jaxprs
 from jaxmesh.jaxprs import Atom, Eqn, Jaxpr, Var
+from jaxmesh.rewrite import map_sub_jaxprs
 
 MESH_ONLY = frozenset({"pvary", "pcast", "sharding_constraint"})
 """Primitives that say something of the mesh and leave a full value as it is."""
@@ -37,7 +38,7 @@ def _eqn(eqn: Eqn, mesh: AbstractMesh | None) -> Eqn:
         eqn = eqn.replace(params={k: _sharding(v, mesh) if _of_mesh(v) else v for k, v in eqn.params.items()})
     if not any(True for _ in jaxprs.sub_jaxprs(eqn)):
         return eqn
-    return jaxprs.map_sub_jaxprs(eqn, lambda j: _body(j, mesh))
+    return map_sub_jaxprs(eqn, lambda j: _body(j, mesh))
 
 
 def _of_mesh(value: Any) -> bool:

@@ -14,7 +14,8 @@ FILES = sorted(ROOT.rglob("*.py"))
 LAYERS = [
     {"errors"},
     {"configs", "jaxprs"},
-    {"distribution", "inline", "plain"},
+    {"distribution", "inline", "rewrite"},
+    {"plain"},
     {"sharding"},
     {"mesh"},
     {"dialects"},

@@ -14,6 +14,7 @@ from jaxmesh import jaxprs
 from jaxmesh.dialects.ttnn import aggregate_tensor_p, distribute_tensor_p
 from jaxmesh.distribution import mesh_axis_dims, resolve_composer, resolve_mapper
 from jaxmesh.jaxprs import Atom, Eqn, Jaxpr, Var
+from jaxmesh.rewrite import map_sub_jaxprs
 
 
 def canonicalize(program: Jaxpr, mesh: Mapping[str, int]) -> Jaxpr:
@@ -36,7 +37,7 @@ def _body(jaxpr: Jaxpr, mesh: Mapping[str, int], change: Callable[[Jaxpr], Jaxpr
         eqn = old.replace(invars=jaxprs.substitute(old.invars, swap)) if swap else old
         same = _cancelled(eqn, made_by, mesh)
         if same is None:
-            eqn = jaxprs.map_sub_jaxprs(eqn, change) if any(True for _ in jaxprs.sub_jaxprs(eqn)) else eqn
+            eqn = map_sub_jaxprs(eqn, change) if any(True for _ in jaxprs.sub_jaxprs(eqn)) else eqn
         elif same.aval.shape == eqn.outvars[0].aval.shape:
             swap[eqn.outvars[0]] = same
             continue

@@ -20,6 +20,7 @@ from jaxmesh.passes.canonicalize import canonicalize
 from jaxmesh.passes.transfers import write_transfers
 from jaxmesh.passes.verify import verify_ttnn
 from jaxmesh.residency import Residency, has_transfer
+from jaxmesh.rewrite import map_sub_jaxprs
 from jaxmesh.sharding import FIRST_DEVICE, plan_aggregate, plan_distribute, replicate_mapper
 
 Shape = tuple[int, ...]
@@ -68,7 +69,7 @@ def _lower_body(jaxpr: Jaxpr, mesh: Shape, change: Callable[[Jaxpr], Jaxpr]) -> 
         if eqn.primitive is mesh_shard_p:
             swap[eqn.outvars[0]] = _lower_mesh_shard(eqn, mesh, functools.partial(_emit, eqns, eqn))
         else:
-            eqns.append(jaxprs.map_sub_jaxprs(eqn, change))
+            eqns.append(map_sub_jaxprs(eqn, change))
     if not swap and all(a is b for a, b in zip(eqns, jaxpr.eqns, strict=True)):
         return jaxpr
     return jaxprs.with_eqns(jaxpr, eqns, jaxprs.substitute(jaxpr.outvars, swap))
