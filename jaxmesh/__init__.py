@@ -23,6 +23,7 @@ from jaxmesh.dialects.ttir import (
 from jaxmesh.errors import (
     ArgumentTypeError as ArgumentTypeError,
     DeviceCountError as DeviceCountError,
+    InexpressibleError as InexpressibleError,
     JaxmeshError as JaxmeshError,
     MeshError as MeshError,
     MeshMismatchError as MeshMismatchError,
@@ -37,6 +38,7 @@ from jaxmesh.errors import (
     VerifyError as VerifyError,
 )
 from jaxmesh.function import jit as jit
+from jaxmesh.mapped import shard_map as shard_map
 from jaxmesh.mesh import emulate as emulate, make_mesh as make_mesh
 from jaxmesh.runtime.tensor import MeshTensor as MeshTensor
 from jaxmesh.stages import (

@@ -258,3 +258,61 @@ def mesh_axis_dims(landing: Landing, dims: Sequence[int | None], drop_single: bo
         for axis in group:
             result[axis] = dim if landing.mesh[axis] > 1 else None
     return tuple(result)
+
+
+Factors = list[str | int]
+"""A full tensor in row-major order as a product: mesh axes, and runs of elements that lie together on a device."""
+
+
+def factors(axes: Sequence[Sequence[int]], local: Sequence[int]) -> Factors:
+    """The factors of a tensor with shards of shape `local`; `axes[d]` are the mesh axes on dim d, major first.
+
+    A reshape does not change them, so two transfers with the same factors undo each other across any reshapes.
+
+    >>> factors([(0,), (), (1,)], (3, 5, 1))
+    ['axis 0', 15, 'axis 1']
+    """
+    out: Factors = []
+    for row, size in zip(axes, local, strict=True):
+        out += [f"axis {a}" for a in row]
+        if size == 1:
+            continue
+        if out and isinstance(out[-1], int):
+            out[-1] *= size
+        else:
+            out.append(size)
+    return out
+
+
+def rows_of(dims: Sequence[int | None], rank: int) -> list[tuple[int, ...]]:
+    """Per tensor dim the mesh axes on it, in mesh order, from the tensor dim of each mesh axis."""
+    return [tuple(a for a, at in enumerate(dims) if at == d) for d in range(rank)]
+
+
+def unfactored(product: Factors, mesh: Sequence[int], full: Sequence[int]) -> list[tuple[int, ...]] | None:
+    """The mesh axes on each dim of a full tensor of that shape, major first, that give these factors; None if none do.
+
+    >>> unfactored(["axis 1", "axis 0", 2], (2, 4), (16,))
+    [(1, 0)]
+    >>> unfactored([4, "axis 0"], (2, 4), (8,)) is None
+    True
+    """
+    left: Factors = list(product)
+    rows: list[tuple[int, ...]] = []
+    for size in full:
+        row: list[int] = []
+        while size > 1 and left and isinstance(left[0], str):
+            axis = int(left.pop(0).removeprefix("axis "))  # pyright: ignore[reportAttributeAccessIssue]
+            if size % mesh[axis]:
+                return None
+            size //= mesh[axis]
+            row.append(axis)
+        if size > 1:
+            run = left[0] if left else 1
+            if not isinstance(run, int) or run % size:
+                return None
+            left[0] = run // size
+            if left[0] == 1:
+                left.pop(0)
+        rows.append(tuple(row))
+    return None if left else rows

@@ -59,5 +59,21 @@ class UnsupportedError(JaxmeshError, NotImplementedError):
     """Legal input that jaxmesh cannot express on the target."""
 
 
+class InexpressibleError(UnsupportedError):
+    """Legal in JAX, and run as JAX runs it, but neither TTIR nor TTNN can say it; raised when their text is asked for."""
+
+
 class MissingRuleError(JaxmeshError, NotImplementedError):
     """A primitive has no rule in one of the rooms; the message names the file to edit."""
+
+
+class MissingFileError(JaxmeshError, FileNotFoundError):
+    """A file to read does not exist, or cannot be read."""
+
+
+class ShardShapeWarning(UserWarning):
+    """A file's `shard_shape` disagrees with its `shard_dims` and mesh; nothing reads it, so the program goes on."""
+
+
+class BlockFloatWarning(UserWarning):
+    """A file's block-float tensors are held as bfloat16, which represents every value of theirs exactly."""

@@ -46,7 +46,7 @@ class JitFunction:
             donate_argnums=tuple(sorted(donated.argnums)),
             donate_argnames=tuple(sorted(donated.argnames)),
         )
-        functools.update_wrapper(self, fun)
+        functools.update_wrapper(self, fun, updated=())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the function over its mesh, compiled once per tree, types and static arguments."""

@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 from jax._src import mesh as mesh_lib, xla_bridge
+from jax.core import ShapedArray
 from jax.extend import core as jex, linear_util as lu, source_info_util
 from jax.interpreters import ad, mlir
 from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
@@ -42,6 +43,17 @@ def varying_axes(aval: Aval) -> Axes:
     return frozenset() if kind is None else frozenset(kind.varying)
 
 
+def unreduced_axes(aval: Aval) -> Axes:
+    """The mesh axes over which a value still waits to be summed, or has been declared to be."""
+    kind = getattr(aval, "manual_axis_type", None)
+    return frozenset() if kind is None else frozenset({*kind.unreduced, *kind.reduced})
+
+
+def is_array_type(aval: Aval) -> bool:
+    """Whether values of the type are arrays: no references, no tokens."""
+    return isinstance(aval, ShapedArray)
+
+
 def retype(aval: Aval, shape: Sequence[int], varying: Iterable[str]) -> Aval:
     """`aval` with another shape, varying over exactly the given axes."""
     kind = aval.manual_axis_type.update(varying=frozenset(varying))
@@ -51,6 +63,19 @@ def retype(aval: Aval, shape: Sequence[int], varying: Iterable[str]) -> Aval:
         sharding = NamedSharding(jax.sharding.get_abstract_mesh(), PartitionSpec())
     sharding = sharding.update(spec=PartitionSpec(*[None] * len(shape)))
     return aval.update(shape=tuple(shape), sharding=sharding, manual_axis_type=kind)
+
+
+def typed_struct(aval: Aval, varying: Iterable[str]) -> Any:
+    """An argument of `jax.make_jaxpr` like `aval`, typed in the mesh of here and now."""
+    mesh = jax.sharding.get_abstract_mesh()
+    kind = jax.typeof(np.zeros(())).manual_axis_type.update(varying=frozenset(varying))
+    return jax.ShapeDtypeStruct(
+        aval.shape,
+        aval.dtype,
+        weak_type=bool(getattr(aval, "weak_type", False)),
+        sharding=NamedSharding(mesh, PartitionSpec(*[None] * len(aval.shape))),
+        manual_axis_type=kind,
+    )
 
 
 def describe(aval: Aval) -> str:
@@ -187,6 +212,19 @@ def with_eqns(jaxpr: Jaxpr, eqns: Sequence[Eqn], outvars: Sequence[Atom]) -> Jax
 def close_like(jaxpr: Jaxpr, body: Jaxpr) -> Jaxpr:
     """An open jaxpr with the constants of another, where that is closed."""
     return close(body, jaxpr.consts) if isinstance(jaxpr, jex.ClosedJaxpr) else body
+
+
+def form_like(jaxpr: Jaxpr, typed: Jaxpr) -> Jaxpr:
+    """A closed jaxpr in the form, open or closed, of the one it stands for.
+
+    Raises:
+      UnsupportedError: the form is the open one, which has no place for constants, and there are some.
+    """
+    if isinstance(jaxpr, jex.ClosedJaxpr):
+        return typed
+    if len(typed.consts):
+        raise UnsupportedError(f"a body without a place for constants was given {len(typed.consts)} when traced again.")
+    return open_jaxpr(typed)
 
 
 def substitute(atoms: Sequence[Atom], swap: Mapping[Var, Atom]) -> list[Atom]:

@@ -25,6 +25,8 @@ LAYERS = [
     {"boundary"},
     {"stages"},
     {"function"},
+    {"import_mlir"},
+    {"mapped"},
     {"visualize"},
     {"__init__"},
     {"demo"},

@@ -10,11 +10,11 @@ from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import AbstractMesh
+from jax.sharding import AbstractMesh, Mesh
 
 from jaxmesh import jaxprs
 from jaxmesh.errors import ArgumentTypeError
-from jaxmesh.frontends.typed import trace_typed
+from jaxmesh.frontends.existing import trace_program
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +83,11 @@ def abstract(leaf: Any, what: str) -> jax.ShapeDtypeStruct:
 
 @dataclass(frozen=True, slots=True)
 class TtirProgram:
-    """A traced function: the typed jaxpr and the tree of its results."""
+    """A traced function: the typed jaxpr, the tree of its results, where replication is assumed."""
 
     jaxpr: jaxprs.Jaxpr
     out_tree: Any
+    assumptions: tuple[str, ...] = ()
 
 
 def trace(
@@ -94,7 +95,7 @@ def trace(
     in_tree: Any,
     avals: Sequence[jax.ShapeDtypeStruct],
     varying: Sequence[Sequence[str]],
-    mesh: AbstractMesh,
+    mesh: Mesh | AbstractMesh,
 ) -> TtirProgram:
     """Traces `fun(*args, **kwargs)`, its arguments flattened by `in_tree`.
 
@@ -107,6 +108,7 @@ def trace(
 
     Raises:
       ArgumentTypeError: a result is no array.
+      InexpressibleError: the function holds a `shard_map` that TTIR cannot say.
     """
     trees: list[Any] = []
 
@@ -116,8 +118,9 @@ def trace(
         trees.append(tree)
         return [_result(value, jax.tree_util.keystr(path)) for path, value in paths]
 
-    jaxpr = trace_typed(flat, avals, varying, mesh)
-    return TtirProgram(jaxpr, trees[-1])
+    assumptions: dict[str, None] = {}
+    jaxpr = trace_program(flat, avals, varying, mesh, assumptions)
+    return TtirProgram(jaxpr, trees[-1], tuple(assumptions))
 
 
 def _result(value: Any, path: str) -> Any:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import jax
+import numpy as np
 
-from jaxmesh.errors import VerifyError
+from jaxmesh.errors import JaxmeshError, VerifyError
 
 Shape = tuple[int, ...]
 
@@ -66,6 +67,9 @@ class Row:
     casts: bool
 
 
+SEGMENTS = (Attribute("operandSegmentSizes", "ints"), Attribute("resultSegmentSizes", "ints"))
+"""What MLIR writes on any op with optional operands, and older TTIR on every op."""
+
 ROWS: dict[str, Row] = {}
 """By TTIR name, without the dialect."""
 
@@ -113,14 +117,13 @@ def evaluate(
       mesh: axis names and sizes.
 
     Raises:
-      VerifyError: a wrong number of operands or results, an unknown, missing or ill-typed attribute, or a result whose
-        type is not the declared one; the message holds the rule and both values.
+      VerifyError: a wrong number of operands or results, an unknown, missing or ill-typed attribute, arguments that the
+        op does not take, or a result whose type is not the declared one; the message holds the rule and both values.
     """
     _check_count(row, "operands", len(operands), row.operands)
     _check_count(row, "results", len(results), row.results)
-    call = Call(row, tuple(operands), _attributes(row, attributes), tuple(results), mesh)
-    made = row.meaning(call)
-    outs = list(made) if isinstance(made, (list, tuple)) else [made]
+    call = Call(row, tuple(operands), _attributes(row, attributes, len(operands)), tuple(results), mesh)
+    outs = _performed(call)
     if len(outs) != len(results):
         raise VerifyError(f"ttir.{row.name} gives {len(outs)} results, but {len(results)} are declared.")
     return [_declared(row, out, want) for out, want in zip(outs, results, strict=True)]
@@ -133,11 +136,11 @@ def _check_count(row: Row, what: str, found: int, allowed: tuple[int, int | None
         raise VerifyError(f"ttir.{row.name} takes {wanted} {what}, got {found}.")
 
 
-def _attributes(row: Row, given: Mapping[str, Any]) -> dict[str, Any]:
-    known = {a.name: a for a in row.attributes}
+def _attributes(row: Row, given: Mapping[str, Any], operands: int) -> dict[str, Any]:
+    known = {a.name: a for a in (*row.attributes, *SEGMENTS)}
     for name in given:
         if name not in known and "." not in name:
-            allowed = ", ".join(known) or "none"
+            allowed = ", ".join(a.name for a in row.attributes) or "none"
             raise VerifyError(f"ttir.{row.name} has no attribute {name!r}; its attributes are: {allowed}.")
     values: dict[str, Any] = {}
     for name, attribute in known.items():
@@ -147,39 +150,66 @@ def _attributes(row: Row, given: Mapping[str, Any]) -> dict[str, Any]:
             raise VerifyError(f"ttir.{row.name} needs the attribute {name!r} ({attribute.kind}); it is missing.")
         else:
             values[name] = attribute.default
+    _check_segments(row, values["operandSegmentSizes"], operands)
     return values
 
 
+def _check_segments(row: Row, sizes: Shape | None, operands: int) -> None:
+    """The written sizes may still count a destination, which was the last operand of the older op and is no more."""
+    if sizes is None or (min(sizes, default=0) >= 0 and operands in (sum(sizes), sum(sizes[:-1]))):
+        return
+    raise VerifyError(f"ttir.{row.name}: operandSegmentSizes {list(sizes)} do not count its {operands} operands.")
+
+
+def _integer(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _number(value: Any) -> bool:
+    return _integer(value) or isinstance(value, float)
+
+
+_IS_KIND: Mapping[str, Callable[[Any], bool]] = {
+    "int": _integer,
+    "float": _number,
+    "number": _number,
+    "bool": lambda value: isinstance(value, bool),
+    "str": lambda value: isinstance(value, str),
+    "enum": lambda value: isinstance(value, str),
+    "ints": lambda value: isinstance(value, tuple) and all(map(_integer, cast("Shape", value))),
+    "bools": lambda value: isinstance(value, tuple) and all(type(v) is bool for v in cast("Shape", value)),
+    "array": lambda value: isinstance(value, np.ndarray),
+    "any": lambda value: True,
+}
+
+
 def _checked(row: Row, attribute: Attribute, value: Any) -> Any:
-    integer = isinstance(value, int) and not isinstance(value, bool)
-    number = integer or isinstance(value, float)
-    items: tuple[Any, ...] = tuple(value) if isinstance(value, (list, tuple)) else ()
-    match attribute.kind:
-        case "int":
-            good = integer
-        case "float" | "number":
-            good = number
-        case "bool":
-            good = isinstance(value, bool)
-        case "str" | "enum":
-            good = isinstance(value, str)
-        case "ints":
-            good = isinstance(value, (list, tuple)) and all(type(v) is int for v in items)
-            value = items
-        case "bools":
-            good = isinstance(value, (list, tuple)) and all(type(v) is bool for v in items)
-            value = items
-        case _:
-            good = True
-    if not good:
+    known: Any = tuple(cast("list[Any]", value)) if isinstance(value, list) else value
+    if not _IS_KIND[attribute.kind](known):
         raise VerifyError(f"ttir.{row.name}: attribute {attribute.name!r} is of kind {attribute.kind}, got {value!r}.")
-    return float(value) if attribute.kind == "float" else value
+    return float(known) if attribute.kind == "float" else known
+
+
+def _performed(call: Call) -> list[Any]:
+    """What the op gives; a complaint of JAX becomes one about the op."""
+    try:
+        made = call.row.meaning(call)
+    except JaxmeshError:
+        raise
+    except (TypeError, ValueError, OverflowError, IndexError) as error:
+        types = ", ".join(describe(x) for x in call.operands)
+        raise VerifyError(f"ttir.{call.row.name} of ({types}) is impossible: {str(error).strip()}") from error
+    return list(cast("Sequence[Any]", made)) if isinstance(made, (list, tuple)) else [made]
+
+
+def describe(x: Any) -> str:
+    """The type of an array as messages show it."""
+    return f"{x.dtype}{list(x.shape)}"
 
 
 def _declared(row: Row, out: Any, want: jax.ShapeDtypeStruct) -> Any:
-    if out.shape != want.shape or (out.dtype != want.dtype and not row.casts):
-        raise VerifyError(
-            f"ttir.{row.name}: the result is {out.dtype}{list(out.shape)}, but the declared type is "
-            f"{want.dtype}{list(want.shape)}."
-        )
-    return out if out.dtype == want.dtype else out.astype(want.dtype)
+    # Without JAX's x64 mode a declared i64 is held as i32.
+    dtype = jax.dtypes.canonicalize_dtype(want.dtype)
+    if out.shape != want.shape or (out.dtype != dtype and not row.casts):
+        raise VerifyError(f"ttir.{row.name}: the result is {describe(out)}, but the declared type is {describe(want)}.")
+    return out if out.dtype == dtype else out.astype(dtype)

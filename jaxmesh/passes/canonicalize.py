@@ -12,7 +12,7 @@ from typing import Any
 
 from jaxmesh import jaxprs
 from jaxmesh.dialects.ttnn import aggregate_tensor_p, distribute_tensor_p
-from jaxmesh.distribution import mesh_axis_dims, resolve_composer, resolve_mapper
+from jaxmesh.distribution import Factors, factors, mesh_axis_dims, resolve_composer, resolve_mapper, rows_of
 from jaxmesh.jaxprs import Atom, Eqn, Jaxpr, Var
 from jaxmesh.rewrite import map_sub_jaxprs
 
@@ -84,28 +84,15 @@ def _inverse(aggregate: Eqn, distribute: Eqn, mesh: Mapping[str, int]) -> bool:
     cut = resolve_mapper(distribute.params["mapper_config"], sizes, distribute.invars[0].aval.shape)
     up = mesh_axis_dims(joined.landing, joined.dims, drop_single=True)
     down = mesh_axis_dims(cut.landing, cut.dims, drop_single=False)
-    if up is None or down is None or _factors(up, joined.local) != _factors(down, cut.local):
+    if up is None or down is None or _product(up, joined.local) != _product(down, cut.local):
         return False
     dropped = {a for a, d in zip(mesh, up, strict=True) if d is None and mesh[a] > 1}
     same_type = jaxprs.varying_axes(shard) == jaxprs.varying_axes(distribute.outvars[0].aval)
     return same_type and not dropped & jaxprs.varying_axes(shard)
 
 
-def _factors(dims: Sequence[int | None], local: Sequence[int]) -> list[str | int]:
-    """The full tensor in row-major order as a product: mesh axes, and runs of elements that lie together on a device.
-
-    A reshape does not change it, so two transfers with the same factors undo each other across any reshapes.
-    """
-    out: list[str | int] = []
-    for dim, size in enumerate(local):
-        out += [f"axis {a}" for a, d in enumerate(dims) if d == dim]
-        if size == 1:
-            continue
-        if out and isinstance(out[-1], int):
-            out[-1] *= size
-        else:
-            out.append(size)
-    return out
+def _product(dims: Sequence[int | None], local: Sequence[int]) -> Factors:
+    return factors(rows_of(dims, len(local)), local)
 
 
 def _drop_unused(eqns: list[Eqn], outvars: list[Atom]) -> list[Eqn]:

@@ -1,0 +1,160 @@
+"""Tracing functions that may hold `shard_map`s: JAX's own, or `jaxmesh.shard_map`, which is JAX's inside a program.
+
+JAX's `shard_map` cannot be called inside a typed trace, where every mesh axis is manual already. So such a function is
+traced as JAX would trace it, differentiated and batched by JAX where it asks for that, and what comes out is raised.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import jax
+from jax.sharding import AbstractMesh, Mesh
+
+from jaxmesh import jaxprs
+from jaxmesh.errors import JaxmeshError, UnloweredError, UnsupportedError
+from jaxmesh.frontends.shard_map import raise_one, raise_shard_maps
+from jaxmesh.frontends.typed import trace_typed
+from jaxmesh.jaxprs import Jaxpr, Var
+
+AnyMesh = Mesh | AbstractMesh
+Assumptions = dict[str, None]
+
+
+@dataclass(frozen=True, slots=True)
+class Tracing:
+    """A program that is being traced; `inline` when its shard_maps become part of the typed trace at once."""
+
+    mesh: AnyMesh
+    assumptions: Assumptions
+    inline: bool
+
+
+_tracing: contextvars.ContextVar[Tracing | None] = contextvars.ContextVar("program being traced", default=None)
+
+
+def tracing() -> Tracing | None:
+    """The program that is being traced here."""
+    return _tracing.get()
+
+
+@contextlib.contextmanager
+def within(what: Tracing | None) -> Generator[None]:
+    """Runs the body as a part of a program's tracing, or of none."""
+    token = _tracing.set(what)
+    try:
+        yield
+    finally:
+        _tracing.reset(token)
+
+
+def trace_program(
+    flat: Callable[..., Sequence[Any]],
+    avals: Sequence[Any],
+    varying: Sequence[Sequence[str]],
+    mesh: AnyMesh,
+    assumptions: Assumptions,
+) -> Jaxpr:
+    """Traces a function of flat arguments to a typed, closed jaxpr without `shard_map`s.
+
+    Raises:
+      MeshMismatchError: a `shard_map` over another mesh than the program's.
+      InexpressibleError: a `shard_map` that TTIR cannot say.
+      UnsupportedError: JAX's `shard_map` beside `mesh_shard`s.
+    """
+    abstract = mesh.abstract_mesh if isinstance(mesh, Mesh) else mesh
+    tensors = any(varying)
+    try:
+        with within(Tracing(mesh, assumptions, inline=False)):
+            jaxpr = trace_typed(flat, avals, varying, abstract)
+        if not any(is_region(e) for e in jaxprs.all_eqns(jaxpr)):
+            return jaxpr
+    except JaxmeshError:
+        # Only a program that splits tensors itself gets so far; it has no other reading.
+        raise
+    except Exception as error:
+        if tensors:
+            return _trace_mixed(flat, avals, varying, mesh, assumptions, error)
+    try:
+        plain = trace_plain(flat, avals, mesh)
+    except (UnloweredError, NameError) as error:
+        # mesh_shard or a collective outside of any shard_map.
+        return _trace_mixed(flat, avals, varying, mesh, assumptions, error)
+    return trace_typed(lambda *xs: raise_shard_maps(plain, xs, mesh, assumptions), avals, varying, abstract)
+
+
+def is_region(eqn: jaxprs.Eqn) -> bool:
+    """Whether an equation is a `shard_map` that makes axes manual."""
+    return eqn.primitive.name == "shard_map" and bool(eqn.params["newly_manual_axes"])
+
+
+def trace_plain(flat: Callable[..., Sequence[Any]], avals: Sequence[Any], mesh: AnyMesh) -> Jaxpr:
+    """The function as JAX traces it; a `shard_map` without a mesh is over the program's."""
+    with within(Tracing(mesh, {}, inline=False)):
+        try:
+            return jax.make_jaxpr(flat)(*avals)
+        except ValueError:
+            if not jax.sharding.get_abstract_mesh().empty:
+                raise
+            abstract = mesh.abstract_mesh if isinstance(mesh, Mesh) else mesh
+            with contextlib.suppress(ValueError), jax.sharding.use_abstract_mesh(abstract):
+                return jax.make_jaxpr(flat)(*avals)
+            raise
+
+
+def _trace_mixed(
+    flat: Callable[..., Sequence[Any]],
+    avals: Sequence[Any],
+    varying: Sequence[Sequence[str]],
+    mesh: AnyMesh,
+    assumptions: Assumptions,
+    cause: Exception,
+) -> Jaxpr:
+    """A program that splits tensors itself and calls `jaxmesh.shard_map` too: both go into one typed trace."""
+    abstract = mesh.abstract_mesh if isinstance(mesh, Mesh) else mesh
+    try:
+        with within(Tracing(mesh, assumptions, inline=True)):
+            return trace_typed(flat, avals, varying, abstract)
+    except ValueError as error:
+        if isinstance(error, JaxmeshError) or "context mesh" not in str(error):
+            raise
+        raise UnsupportedError(
+            "a program that splits tensors with mesh_shard, or takes MeshTensors, also calls jax.shard_map "
+            f"({error}); call jaxmesh.shard_map instead, which takes the same arguments."
+        ) from cause
+
+
+def call_inline(mapped: Callable[..., Any], args: Sequence[Any], program: Tracing) -> Any:
+    """Calls a function made by `jax.shard_map` inside the typed trace of a program, as a part of it."""
+    with within(None), _outside_of_meshes():
+        closed, tree = call_to_jaxpr(mapped, args)
+    env: dict[Var, Any] = dict(zip(jaxprs.open_jaxpr(closed).constvars, closed.consts, strict=True))
+    for eqn in closed.eqns:
+        operands = [jaxprs.read(env, a) for a in eqn.invars]
+        with jaxprs.source_of(eqn):
+            if is_region(eqn):
+                results = raise_one(eqn, operands, program.mesh, program.assumptions)
+            else:
+                results = jaxprs.bind(eqn, operands)
+        env.update(zip(eqn.outvars, results, strict=True))
+    return jax.tree.unflatten(tree, [jaxprs.read(env, a) for a in jaxprs.open_jaxpr(closed).outvars])
+
+
+def _outside_of_meshes() -> Any:
+    return jax.sharding.use_abstract_mesh(AbstractMesh((), ()))
+
+
+def call_to_jaxpr(mapped: Callable[..., Any], args: Sequence[Any]) -> tuple[Jaxpr, Any]:
+    """The call as a closed jaxpr without arguments, arrays among `args` being its constants; and the result's tree."""
+    trees: list[Any] = []
+
+    def call() -> list[Any]:
+        leaves, tree = cast("tuple[list[Any], Any]", jax.tree.flatten(mapped(*args)))
+        trees.append(tree)
+        return leaves
+
+    return jax.make_jaxpr(call)(), trees[-1]

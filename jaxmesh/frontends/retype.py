@@ -1,0 +1,207 @@
+"""Typing programs that JAX traced without its varying-axes types: bodies with `check_vma=False`, whole programs.
+
+The jaxpr is evaluated inside a typed trace. Operands are brought to the axes that any of them varies over; collectives
+get their typed forms; loops, branches and calls are traced again, loops until the types of their carries are stable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import jax
+
+from jaxmesh import jaxprs
+from jaxmesh.jaxprs import CALLS, Axes, Eqn, Jaxpr, Var
+from jaxmesh.rewrite import map_sub_jaxprs
+
+Rule = Callable[[Eqn, list[Any]], list[Any]]
+_lax: Any = jax.lax
+_NOWHERE: Axes = frozenset()
+_HINTS = frozenset({"sharding_constraint", "reshard", "mesh_cast"})
+"""What a program says of a full value's sharding on JAX's side; the IR has the mesh_shards instead."""
+
+
+def varying(x: Any) -> Axes:
+    """The axes that a value varies over."""
+    return jaxprs.varying_axes(jax.typeof(x))
+
+
+def spread(x: Any, axes: Iterable[str]) -> Any:
+    """The value, typed as varying over at least the given axes."""
+    missing = [a for a in jax.sharding.get_abstract_mesh().axis_names if a in set(axes) - varying(x)]
+    return jaxprs.vary(x, missing) if missing else x
+
+
+def joined(values: Iterable[Any]) -> Axes:
+    """The axes that any of the values varies over."""
+    return _NOWHERE.union(*map(varying, values))
+
+
+class Retyper:
+    """Evaluates untyped jaxprs inside a typed trace; `rules` say what becomes of some primitives, by name."""
+
+    def __init__(self, rules: Mapping[str, Rule]) -> None:
+        self._rules: dict[str, Rule] = {
+            "psum": _reduce(_lax.psum),
+            "pmax": _reduce(_lax.pmax),
+            "pmin": _reduce(_lax.pmin),
+            "all_gather": _all_gather,
+            "jit": self._call,
+            "pjit": self._call,
+            "closed_call": self._call,
+            "eval_jaxpr": self._call,
+            "checkpoint": self._call,
+            "remat2": self._call,
+            "scan": self._scan,
+            "while": self._while,
+            "cond": self._cond,
+            **dict.fromkeys(_HINTS, lambda _, operands: operands),
+            **rules,
+        }
+
+    def evaluate(self, jaxpr: Jaxpr, args: Sequence[Any], consts: Sequence[Any] | None = None) -> list[Any]:
+        """The results of a jaxpr for typed arguments."""
+        body = jaxprs.open_jaxpr(jaxpr)
+        consts = getattr(jaxpr, "consts", ()) if consts is None else consts
+        env: dict[Var, Any] = dict(zip(body.constvars, map(jaxprs.untyped, consts), strict=True))
+        env.update(zip(body.invars, args, strict=True))
+        for eqn in body.eqns:
+            with jaxprs.source_of(eqn):
+                results = self._equation(eqn, [jaxprs.read(env, a) for a in eqn.invars])
+            env.update(zip(eqn.outvars, results, strict=True))
+        return [jaxprs.read(env, a) for a in body.outvars]
+
+    def _equation(self, eqn: Eqn, operands: list[Any]) -> list[Any]:
+        rule = self._rules.get(eqn.primitive.name)
+        if rule is not None:
+            return rule(eqn, operands)
+        axes = joined(operands) | _named(eqn)
+        if any(True for _ in jaxprs.sub_jaxprs(eqn)):
+            return self._uniform(eqn, operands, axes)
+        return jaxprs.bind(eqn, [spread(x, axes) for x in operands] if axes else operands)
+
+    def retrace(self, jaxpr: Jaxpr, inputs: Sequence[Axes], outputs: Sequence[Axes] | None = None) -> Jaxpr:
+        """The closed jaxpr typed for inputs that vary as given; its results spread over at least `outputs`."""
+
+        def run(*args: Any) -> list[Any]:
+            outs = self.evaluate(jaxpr, args)
+            return outs if outputs is None else [spread(y, a) for y, a in zip(outs, outputs, strict=True)]
+
+        avals = [v.aval for v in jaxprs.open_jaxpr(jaxpr).invars]
+        structs = [jaxprs.typed_struct(v, a) for v, a in zip(avals, inputs, strict=True)]
+        return jax.make_jaxpr(run)(*structs)
+
+    # --- calls, loops, branches -------------------------------------------------------------------------------------
+
+    def _call(self, eqn: Eqn, operands: list[Any]) -> list[Any]:
+        name = CALLS[eqn.primitive.name]
+        typed = self.retrace(eqn.params[name], [varying(x) for x in operands])
+        return _bind_call(eqn, name, eqn.params[name], typed, operands)
+
+    def _uniform(self, eqn: Eqn, operands: list[Any], axes: Axes) -> list[Any]:
+        """Any other equation with bodies: all that goes into or out of them varies over the same axes."""
+
+        def change(jaxpr: Jaxpr) -> Jaxpr:
+            body = jaxprs.open_jaxpr(jaxpr)
+            typed = self.retrace(jaxpr, [axes] * len(body.invars), [axes] * len(body.outvars))
+            return jaxprs.form_like(jaxpr, typed)
+
+        return jaxprs.bind(map_sub_jaxprs(eqn, change), [spread(x, axes) for x in operands])
+
+    def _scan(self, eqn: Eqn, operands: list[Any]) -> list[Any]:
+        consts, carry = jaxprs.scan_arity(eqn.params)
+        jaxpr = eqn.params["jaxpr"]
+        count = len(jaxprs.open_jaxpr(jaxpr).outvars)
+
+        def step(inputs: list[Axes], outputs: list[Axes]) -> list[Axes]:
+            typed = self.retrace(jaxpr, inputs, outputs)
+            return _results(typed)
+
+        inputs = [varying(x) for x in operands]
+        carried = slice(consts, consts + carry)
+        inputs[carried], outputs = _stable(step, inputs, carried, count)
+        typed = self.retrace(jaxpr, inputs, outputs)
+        operands = [spread(x, a) for x, a in zip(operands, inputs, strict=True)]
+        return jaxprs.bind(eqn.replace(params={**eqn.params, "jaxpr": jaxprs.form_like(jaxpr, typed)}), operands)
+
+    def _while(self, eqn: Eqn, operands: list[Any]) -> list[Any]:
+        params = eqn.params
+        tests, steps = params["cond_nconsts"], params["body_nconsts"]
+        kinds = [varying(x) for x in operands]
+        cond_consts, body_consts = kinds[:tests], kinds[tests : tests + steps]
+
+        def step(inputs: list[Axes], outputs: list[Axes]) -> list[Axes]:
+            decided = _results(self.retrace(params["cond_jaxpr"], [*cond_consts, *inputs]))[0]
+            # Devices may take different numbers of turns, so what they carry differs too.
+            return _results(
+                self.retrace(params["body_jaxpr"], [*body_consts, *inputs], [o | decided for o in outputs])
+            )
+
+        carry = kinds[tests + steps :]
+        carry, _ = _stable(step, carry, slice(0, len(carry)), len(carry))
+        cond = self.retrace(params["cond_jaxpr"], [*cond_consts, *carry])
+        body = self.retrace(params["body_jaxpr"], [*body_consts, *carry], carry)
+        inputs = [*cond_consts, *body_consts, *carry]
+        new = {**params, "cond_jaxpr": cond, "body_jaxpr": body}
+        return jaxprs.bind(eqn.replace(params=new), [spread(x, a) for x, a in zip(operands, inputs, strict=True)])
+
+    def _cond(self, eqn: Eqn, operands: list[Any]) -> list[Any]:
+        index, *rest = operands
+        kinds = [varying(x) for x in rest]
+        branches = eqn.params["branches"]
+        found = [_results(self.retrace(b, kinds)) for b in branches]
+        outputs = [varying(index).union(*row) for row in zip(*found, strict=True)]
+        typed = tuple(self.retrace(b, kinds, outputs) for b in branches)
+        return jaxprs.bind(eqn.replace(params={**eqn.params, "branches": typed}), operands)
+
+
+def _stable(
+    step: Callable[[list[Axes], list[Axes]], list[Axes]], inputs: list[Axes], carried: slice, count: int
+) -> tuple[list[Axes], list[Axes]]:
+    """Widens the carried inputs until a turn of the loop gives what it took; ends, as there are finitely many axes."""
+    inputs = list(inputs)
+    size = carried.stop - carried.start
+    while True:
+        carry = inputs[carried]
+        results = step(inputs, [*carry, *[_NOWHERE] * (count - size)])
+        wider = [a | b for a, b in zip(carry, results[:size], strict=True)]
+        if wider == carry:
+            return carry, [*carry, *results[size:]]
+        inputs[carried] = wider
+
+
+def _results(jaxpr: Jaxpr) -> list[Axes]:
+    return [jaxprs.varying_axes(a) for a in jaxpr.out_avals]
+
+
+def _bind_call(eqn: Eqn, name: str, jaxpr: Jaxpr, typed: Jaxpr, operands: list[Any]) -> list[Any]:
+    return jaxprs.bind(eqn.replace(params={**eqn.params, name: jaxprs.form_like(jaxpr, typed)}), operands)
+
+
+def _named(eqn: Eqn) -> Axes:
+    """The mesh axes that a collective speaks of."""
+    names: Any = eqn.params.get("axis_name", eqn.params.get("axes", ()))
+    row: tuple[Any, ...] = tuple(names) if isinstance(names, (tuple, list)) else (names,)
+    mesh = jax.sharding.get_abstract_mesh()
+    return frozenset(a for a in row if isinstance(a, str) and a in mesh.axis_names)
+
+
+def _reduce(reduce: Callable[..., Any]) -> Rule:
+    def rule(eqn: Eqn, operands: list[Any]) -> list[Any]:
+        axes = eqn.params["axes"]
+        groups = eqn.params["axis_index_groups"]
+        spread_operands = [spread(x, _named(eqn)) for x in operands]
+        return list(reduce(spread_operands, axes, axis_index_groups=groups))
+
+    return rule
+
+
+def _all_gather(eqn: Eqn, operands: list[Any]) -> list[Any]:
+    params = eqn.params
+    if params["axis_index_groups"] is not None:
+        return jaxprs.bind(eqn, [spread(x, _named(eqn)) for x in operands])
+    (x,) = operands
+    names, at = params["axis_name"], params["all_gather_dimension"]
+    # What has been gathered is the same everywhere; this form of the collective says so.
+    return [_lax.all_gather(spread(x, _named(eqn)), names, axis=at, tiled=params["tiled"], to="invarying")]

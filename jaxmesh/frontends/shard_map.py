@@ -1,0 +1,143 @@
+"""From `shard_map` equations to `mesh_shard`s with the body between them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+from jax.sharding import AbstractMesh, Mesh, PartitionSpec
+
+from jaxmesh import jaxprs
+from jaxmesh.dialects.ttir import full_to_shard, shard_to_full
+from jaxmesh.errors import InexpressibleError, MeshMismatchError
+from jaxmesh.frontends.retype import Retyper, spread, varying
+from jaxmesh.jaxprs import Axes, Eqn, Jaxpr
+from jaxmesh.plain import on_mesh
+from jaxmesh.sharding import spec_axes
+
+AnyMesh = Mesh | AbstractMesh
+
+
+def raise_shard_maps(program: Jaxpr, args: Sequence[Any], mesh: AnyMesh, assumptions: dict[str, None]) -> list[Any]:
+    """Evaluates a program that JAX traced, inside a typed trace over `mesh`, with every `shard_map` raised.
+
+    Args:
+      program: the closed jaxpr of full values.
+      args: its arguments, full.
+      mesh: the mesh of the program.
+      assumptions: takes, as keys, the places where replication is assumed and not proven.
+
+    Raises:
+      MeshMismatchError: a `shard_map` over another mesh.
+      InexpressibleError: a `shard_map` that TTIR cannot say.
+    """
+    raiser = Retyper({"shard_map": lambda eqn, operands: raise_one(eqn, operands, mesh, assumptions)})
+    return raiser.evaluate(program, args)
+
+
+def raise_one(eqn: Eqn, operands: Sequence[Any], mesh: AnyMesh, assumptions: dict[str, None]) -> list[Any]:
+    """One `shard_map`, of full operands, in the typed trace of here and now; see `raise_shard_maps`."""
+    check_mesh(eqn, mesh)
+    check_expressible(eqn)
+    params = eqn.params
+    inner = params["jaxpr"]
+    entries = zip(operands, params["in_specs"], inner.invars, strict=True)
+    typed: bool = params["check_vma"]
+    shards = [_enter(x, s, jaxprs.varying_axes(v.aval) if typed else frozenset()) for x, s, v in entries]
+    if typed:
+        # The context and the types of the body may differ from the program's in what a mesh says of its devices.
+        body = on_mesh(jaxprs.close(inner, ()), jax.sharding.get_abstract_mesh())
+        outs = jaxprs.eval_jaxpr(body, *shards)
+    else:
+        outs = Retyper({}).evaluate(inner, shards, ())
+    results = zip(outs, params["out_specs"], strict=True)
+    return [_leave(y, s, i, eqn, assumptions) for i, (y, s) in enumerate(results)]
+
+
+def _enter(x: Any, spec: PartitionSpec, wanted: Axes) -> Any:
+    if varying(x):
+        # A shard that the body closes over, in a program that also splits by hand; it is on the devices already.
+        return spread(x, wanted)
+    return spread(full_to_shard(x, spec), wanted)
+
+
+def _leave(y: Any, spec: PartitionSpec, index: int, eqn: Eqn, assumptions: dict[str, None]) -> Any:
+    sizes = dict(jax.sharding.get_abstract_mesh().shape)
+    said = {a for row in spec_axes(spec, y.ndim, sizes) for a in row}
+    unproven = sorted(a for a in varying(y) - said if sizes[a] > 1)
+    if unproven and not eqn.params["check_vma"]:
+        axes = ", ".join(map(repr, unproven))
+        place = f"{jaxprs.source_line(eqn)}: result {index} of shard_map(check_vma=False), out_spec {spec}"
+        assumptions[f"{place}, is taken to be the same over mesh axis {axes}"] = None
+    return shard_to_full(y, spec, assume_replicated=bool(unproven) and not eqn.params["check_vma"])
+
+
+# --- what cannot be raised -------------------------------------------------------------------------------------------
+
+
+def check_mesh(eqn: Eqn, mesh: AnyMesh) -> None:
+    """One program has one mesh.
+
+    Raises:
+      MeshMismatchError: the equation is over another mesh.
+    """
+    own: AnyMesh = eqn.params["mesh"]
+    same = own.axis_names == mesh.axis_names and dict(own.shape) == dict(mesh.shape)
+    if same and isinstance(own, Mesh) and isinstance(mesh, Mesh):
+        same = bool((own.devices == mesh.devices).all())
+    if not same:
+        raise MeshMismatchError(
+            f"shard_map ({jaxprs.source_line(eqn)}) is over the mesh {_show(own)}, the program over {_show(mesh)}; one "
+            "program has one mesh. Give jaxmesh.jit the shard_map's mesh, or the shard_map the program's."
+        )
+
+
+def _show(mesh: AnyMesh) -> str:
+    axes = ", ".join(f"{n}={s}" for n, s in mesh.shape.items())
+    return f"({axes})" if isinstance(mesh, AbstractMesh) else f"({axes}) of devices {[d.id for d in mesh.devices.flat]}"
+
+
+def check_expressible(eqn: Eqn) -> None:
+    """Whether TTIR has words for a `shard_map`.
+
+    Raises:
+      InexpressibleError: it does not; the message names what is missing.
+    """
+    missing = _obstacle(eqn)
+    if missing is not None:
+        raise InexpressibleError(
+            f"shard_map ({jaxprs.source_line(eqn)}) runs as JAX runs it, but has no TTIR or TTNN text: {missing}."
+        )
+
+
+def _obstacle(eqn: Eqn) -> str | None:
+    params = eqn.params
+    mesh: AnyMesh = params["mesh"]
+    left = set(mesh.axis_names) - set(params["newly_manual_axes"])
+    if left:
+        return (
+            f"it is manual over the axes {sorted(params['newly_manual_axes'])} alone, and mesh_shard speaks of all axes "
+            f"of the mesh; {sorted(left)} would need a partly manual region"
+        )
+    specs = [*params["in_specs"], *params["out_specs"]]
+    for spec in specs:
+        if not isinstance(spec, PartitionSpec):
+            return f"{spec!r} is no PartitionSpec"
+        waiting = {*spec.unreduced, *spec.reduced}
+        if waiting:
+            return f"the spec {spec} has unreduced or reduced axes {sorted(waiting)}, which mesh_shard has no attribute for"
+    effects = sorted(str(e) for e in eqn.effects)
+    if effects:
+        return f"its body has effects ({', '.join(effects)}), and a TTIR function has none"
+    return _body_obstacle(params["jaxpr"])
+
+
+def _body_obstacle(body: Jaxpr) -> str | None:
+    for var in [*body.invars, *body.outvars, *[v for e in jaxprs.all_eqns(body) for v in e.outvars]]:
+        if not jaxprs.is_array_type(var.aval):
+            return f"it holds a value of type {var.aval}, which is no tensor"
+        waiting = jaxprs.unreduced_axes(var.aval)
+        if waiting:
+            return f"it holds {jaxprs.describe(var.aval)}, unreduced over {sorted(waiting)}, which TTIR has no type for"
+    return None

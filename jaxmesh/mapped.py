@@ -1,0 +1,184 @@
+"""`jaxmesh.shard_map`: a drop-in for `jax.shard_map` that goes through the one pass."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+from collections.abc import Callable, Sequence, Set as AbstractSet
+from typing import Any, TypeVar, overload
+
+import jax
+from jax.sharding import AbstractMesh, Mesh
+
+from jaxmesh import jaxprs
+from jaxmesh.frontends.existing import call_inline, call_to_jaxpr, is_region, tracing
+from jaxmesh.frontends.shard_map import check_expressible, raise_one
+from jaxmesh.frontends.typed import trace_typed
+from jaxmesh.function import jit
+from jaxmesh.jaxprs import Eqn, Jaxpr, Var
+from jaxmesh.passes.ttir_to_ttnn import lower
+from jaxmesh.residency import HOST
+from jaxmesh.runtime.whole import Whole
+from jaxmesh.stages import Lowered, Traced
+
+F = TypeVar("F", bound=Callable[..., Any])
+_INFER: Any = inspect.signature(jax.shard_map).parameters["in_specs"].default
+
+
+@overload
+def shard_map(
+    f: F,
+    /,
+    *,
+    out_specs: Any,
+    in_specs: Any = ...,
+    mesh: Mesh | AbstractMesh | None = ...,
+    axis_names: AbstractSet[Any] = ...,
+    check_vma: bool = ...,
+) -> F: ...
+
+
+@overload
+def shard_map(
+    f: None = None,
+    /,
+    *,
+    out_specs: Any,
+    in_specs: Any = ...,
+    mesh: Mesh | AbstractMesh | None = ...,
+    axis_names: AbstractSet[Any] = ...,
+    check_vma: bool = ...,
+) -> Callable[[F], F]: ...
+
+
+def shard_map(
+    f: Any = None,
+    /,
+    *,
+    out_specs: Any,
+    in_specs: Any = _INFER,
+    mesh: Mesh | AbstractMesh | None = None,
+    axis_names: AbstractSet[Any] = frozenset(),
+    check_vma: bool = True,
+) -> Any:
+    """`jax.shard_map`, by way of `mesh_shard`, the pass and `distribute_tensor` / `aggregate_tensor`.
+
+    The function becomes full_to_shard of its arguments, its body, shard_to_full of its results; that is lowered, and
+    the lowered program runs under the same specs. Results, their shardings, gradients and errors are those of
+    `jax.shard_map`. The function that is returned also has `.trace(*args)` and `.lower(*args)`, as `jaxmesh.jit` of it.
+
+    What TTIR cannot say (axes that are not manual, unreduced specs, effects, references) runs as in JAX, and so does
+    `check_vma=False`, whose gradients follow rules of their own.
+
+    Args:
+      f: the function of the shards; left out, a decorator is returned.
+      out_specs: a `PartitionSpec` per result, or a prefix of the results' tree.
+      in_specs: a `PartitionSpec` per argument, or a prefix of the arguments' tree; inferred on Explicit meshes.
+      mesh: the mesh; by default that of `jax.set_mesh`.
+      axis_names: the mesh axes that are manual; by default all.
+      check_vma: whether replication is checked by types; where it is not, a program that is asked for its text records
+        what it assumes (`Traced.assumptions`).
+
+    Raises:
+      TypeError, ValueError: what `jax.shard_map` raises, when it does.
+
+    >>> import jax, jax.numpy as jnp, jaxmesh as jm
+    >>> from jax.sharding import PartitionSpec as P
+    >>> mesh = jm.make_mesh((2, 4))
+    >>> @jm.shard_map(mesh=mesh, in_specs=P("y", "x"), out_specs=P("y"))
+    ... def rows(block):
+    ...     return jax.lax.psum(block.sum(1), "x")
+    >>> rows(jnp.ones((4, 8)))
+    Array([8., 8., 8., 8.], dtype=float32)
+    >>> rows.trace(jnp.ones((4, 8))).jaxpr.eqns[0].params["shard_dims"]
+    (0, 1)
+    """
+    options: dict[str, Any] = {
+        "out_specs": out_specs,
+        "in_specs": in_specs,
+        "mesh": mesh,
+        "axis_names": axis_names,
+        "check_vma": check_vma,
+    }
+    if f is None:
+        return functools.partial(shard_map, **options)
+    mapped: Any = jax.shard_map(f, **options)
+
+    return ShardMapped(mapped, mesh, check_vma)
+
+
+class ShardMapped:
+    """A function made by `jaxmesh.shard_map`."""
+
+    # Outside of the instance's dictionary, which functools.wraps hands on to whatever wraps this function.
+    __slots__ = ("__dict__", "__weakref__", "_check_vma", "_mapped", "_mesh")
+
+    def __init__(self, mapped: Callable[..., Any], mesh: Mesh | AbstractMesh | None, check_vma: bool) -> None:
+        self._mapped, self._mesh, self._check_vma = mapped, mesh, check_vma
+        functools.update_wrapper(self, mapped)
+
+    def __call__(self, *args: Any) -> Any:
+        """Runs the function, or makes it a part of the program that is being traced."""
+        program = tracing()
+        if program is not None and program.inline and self._check_vma:
+            return call_inline(self._mapped, args, program)
+        if program is not None or not self._check_vma or jax.sharding.get_abstract_mesh().manual_axes:
+            return self._mapped(*args)
+        return _run(self._mapped, args)
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        """A method binds its object, as functions do."""
+        return self if instance is None else types.MethodType(self, instance)
+
+    def trace(self, *args: Any) -> Traced:
+        """The TTIR-level program for arguments like these; see `jaxmesh.jit`."""
+        return jit(self, mesh=self._mesh).trace(*args)
+
+    def lower(self, *args: Any) -> Lowered:
+        """The TTNN-level program for arguments like these."""
+        return self.trace(*args).lower()
+
+    def __repr__(self) -> str:
+        return f"jaxmesh.shard_map({self._mapped!r})"
+
+
+def _run(mapped: Callable[..., Any], args: Sequence[Any]) -> Any:
+    try:
+        closed, tree, regions = lowered_call(mapped, args)
+    except Exception:
+        # Wrong use, which JAX names itself; Python that looks at values, which JAX runs eagerly; or no words in TTIR.
+        return mapped(*args)
+    env: dict[Var, Any] = dict(zip(jaxprs.open_jaxpr(closed).constvars, closed.consts, strict=True))
+    for eqn in closed.eqns:
+        operands = [jaxprs.read(env, a) for a in eqn.invars]
+        with jaxprs.source_of(eqn):
+            if is_region(eqn):
+                results = regions.pop(0)(operands, eqn.params["mesh"])
+            else:
+                results = jaxprs.bind(eqn, operands)
+        env.update(zip(eqn.outvars, results, strict=True))
+    return jax.tree.unflatten(tree, [jaxprs.read(env, a) for a in jaxprs.open_jaxpr(closed).outvars])
+
+
+def lowered_call(mapped: Callable[..., Any], args: Sequence[Any]) -> tuple[Jaxpr, Any, list[Whole]]:
+    """A call of a function made by `jax.shard_map`: its jaxpr, the tree of its result, and its mapped regions, lowered.
+
+    Raises:
+      InexpressibleError: TTIR cannot say it.
+      Exception: what JAX raises when it traces the call.
+    """
+    closed, tree = call_to_jaxpr(mapped, args)
+    return closed, tree, [_lower_region(e) for e in closed.eqns if is_region(e)]
+
+
+def _lower_region(eqn: Eqn) -> Whole:
+    check_expressible(eqn)
+    mesh: Any = eqn.params["mesh"]
+    abstract: AbstractMesh = mesh.abstract_mesh
+    avals = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype, weak_type=v.aval.weak_type) for v in eqn.invars]
+    with jaxprs.source_of(eqn):
+        typed = trace_typed(lambda *xs: raise_one(eqn, xs, mesh, {}), avals, [()] * len(avals), abstract)
+    sizes = dict(mesh.shape)
+    program = lower(typed, [HOST] * len(avals), sizes)
+    return Whole(program, sizes, eqn.params["in_specs"], eqn.params["out_specs"])

@@ -1,0 +1,145 @@
+"""A lowered program that is one mapped region from end to end, run under the specs it came with.
+
+Those say more than the program: names of axes of size 1, the spelling of an entry. What the program's own transfers say
+is derived from their configs and must agree; a reshape between a transfer and the boundary does not matter, because
+factors are compared (`distribution.factors`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+from jax.sharding import AbstractMesh, Mesh, PartitionSpec
+
+from jaxmesh import jaxprs
+from jaxmesh.dialects.ttnn import aggregate_tensor_p, distribute_tensor_p
+from jaxmesh.distribution import (
+    Factors,
+    factors,
+    mesh_axis_dims,
+    resolve_composer,
+    resolve_mapper,
+    rows_of,
+)
+from jaxmesh.errors import VerifyError
+from jaxmesh.jaxprs import Atom, Eqn, Jaxpr, Var
+from jaxmesh.sharding import spec_axes
+
+Sizes = Mapping[str, int]
+
+
+class Whole:
+    """One mapped region: `program` is closed and lowered, its arguments and results full."""
+
+    def __init__(
+        self, program: Jaxpr, sizes: Sizes, in_specs: Sequence[PartitionSpec], out_specs: Sequence[PartitionSpec]
+    ) -> None:
+        self._program, self._sizes = program, sizes
+        self._in_specs = tuple(_without_singles(s, sizes) for s in in_specs)
+        self._out_specs = tuple(out_specs)
+        self._body = jaxprs.open_jaxpr(program)
+        self._full: dict[Var, Var] = {v: v for v in self._body.invars}
+        self._made_by: dict[Var, Eqn] = {v: e for e in self._body.eqns for v in e.outvars}
+        self._inside = [e for e in self._body.eqns if self._runs(e)]
+        self._leaving = [self._leave(a, s) for a, s in zip(self._body.outvars, self._out_specs, strict=True)]
+
+    def __call__(self, args: Sequence[Any], mesh: Mesh | AbstractMesh) -> list[Any]:
+        """Runs the program on full arguments."""
+        mapped = jax.shard_map(self._local, mesh=mesh, in_specs=self._in_specs, out_specs=self._out_specs)
+        return list(mapped(*args))
+
+    def _local(self, *args: Any) -> tuple[Any, ...]:
+        arguments = dict(zip(self._body.invars, args, strict=True))
+        consts = map(jaxprs.untyped, self._program.consts)
+        env: dict[Var, Any] = dict(zip(self._body.constvars, consts, strict=True))
+        for eqn in self._inside:
+            if eqn.primitive is distribute_tensor_p:
+                (out,) = eqn.outvars
+                source = self._full.get(eqn.invars[0]) if isinstance(eqn.invars[0], Var) else None
+                shard = jaxprs.read(env, eqn.invars[0]) if source is None else arguments[source]
+                env[out] = _reshaped(shard, out.aval.shape)
+            else:
+                jaxprs.eval_eqns([eqn], env)
+        return tuple(leave(env) for leave in self._leaving)
+
+    def _runs(self, eqn: Eqn) -> bool:
+        """Whether an equation runs inside; checks the transfers at the boundary, and follows reshapes of arguments."""
+        reads = [a for a in eqn.invars if isinstance(a, Var) and a in self._full]
+        if eqn.primitive is distribute_tensor_p:
+            self._check_entry(eqn)
+            return True
+        if reads and eqn.primitive.name == "reshape":
+            self._full[eqn.outvars[0]] = self._full[reads[0]]
+            return False
+        if reads:
+            raise VerifyError(f"{eqn.primitive.name} reads a full argument inside a mapped region.")
+        return eqn.primitive is not aggregate_tensor_p and not self._joined(eqn.invars)
+
+    def _joined(self, atoms: Sequence[Atom]) -> bool:
+        """Whether a value has been put together already, up to reshapes."""
+        return any(isinstance(a, Var) and self._aggregate_of(a) is not None for a in atoms)
+
+    def _aggregate_of(self, atom: Atom) -> Eqn | None:
+        while isinstance(atom, Var) and atom in self._made_by:
+            eqn = self._made_by[atom]
+            if eqn.primitive is aggregate_tensor_p:
+                return eqn
+            if eqn.primitive.name != "reshape":
+                return None
+            atom = eqn.invars[0]
+        return None
+
+    def _check_entry(self, eqn: Eqn) -> None:
+        (operand,) = eqn.invars
+        sizes = tuple(self._sizes.values())
+        cut = resolve_mapper(eqn.params["mapper_config"], sizes, operand.aval.shape)
+        dims = mesh_axis_dims(cut.landing, cut.dims, drop_single=False)
+        said = None if dims is None else factors(rows_of(dims, len(cut.local)), cut.local)
+        if isinstance(operand, Var) and operand in self._full:
+            source = self._full[operand]
+            spec = self._in_specs[self._body.invars.index(source)]
+            wanted = self._spec_factors(spec, source.aval.shape)
+        else:
+            # A value made inside, from no argument: the same on every device, and so it stays.
+            wanted = factors([()] * len(operand.aval.shape), operand.aval.shape)
+        if said != wanted:
+            raise VerifyError(f"the program distributes an argument as {said}, its spec says {wanted}.")
+
+    def _spec_factors(self, spec: PartitionSpec, full: Sequence[int]) -> Factors:
+        order = list(self._sizes)
+        rows = [[a for a in row if self._sizes[a] > 1] for row in spec_axes(spec, len(full), self._sizes)]
+        return factors([[order.index(a) for a in row] for row in rows], self._local_shape(spec, full))
+
+    def _local_shape(self, spec: PartitionSpec, full: Sequence[int]) -> tuple[int, ...]:
+        local = list(full)
+        for dim, row in enumerate(spec_axes(spec, len(full), self._sizes)):
+            for axis in row:
+                local[dim] //= self._sizes[axis]
+        return tuple(local)
+
+    def _leave(self, atom: Atom, spec: PartitionSpec) -> Callable[[dict[Var, Any]], Any]:
+        eqn = self._aggregate_of(atom)
+        if eqn is None:
+            raise VerifyError(f"a result of type {atom.aval} was not put together by an aggregate_tensor.")
+        (shard,) = eqn.invars
+        joined = resolve_composer(eqn.params["composer_config"], tuple(self._sizes.values()), shard.aval.shape)
+        dims = mesh_axis_dims(joined.landing, joined.dims, drop_single=True)
+        said = None if dims is None else factors(rows_of(dims, len(joined.local)), joined.local)
+        wanted = self._spec_factors(spec, atom.aval.shape)
+        if said != wanted:
+            raise VerifyError(f"the program aggregates a result as {said}, its spec says {wanted}.")
+        local = self._local_shape(spec, atom.aval.shape)
+        return lambda env: _reshaped(jaxprs.read(env, shard), local)
+
+
+def _reshaped(x: Any, shape: Sequence[int]) -> Any:
+    return x if x.shape == tuple(shape) else jax.lax.reshape(x, tuple(shape))
+
+
+def _without_singles(spec: PartitionSpec, sizes: Sizes) -> PartitionSpec:
+    """The spec without axes of size 1: the program itself types values as varying over them where it must."""
+    rows: list[tuple[str, ...]] = [(e,) if isinstance(e, str) else tuple(e or ()) for e in spec]
+    kept = [tuple(a for a in row if sizes[a] > 1) for row in rows]
+    return PartitionSpec(*[row[0] if len(row) == 1 else row or None for row in kept])
