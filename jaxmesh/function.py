@@ -14,9 +14,11 @@ from jax.sharding import AbstractMesh, Mesh
 from jaxmesh import jaxprs
 from jaxmesh.boundary import AnyMesh, Boundary, argument_of, flatten, is_tensor, same_mesh, show_mesh, with_devices
 from jaxmesh.errors import ArgumentTypeError, MeshMismatchError
+from jaxmesh.frontends.existing import mesh_of_calls
 from jaxmesh.frontends.trace import Signature, trace
-from jaxmesh.mesh import as_mesh
+from jaxmesh.mesh import as_mesh, context_mesh
 from jaxmesh.stages import Lowered, Traced
+from jaxmesh.unsaid import UnsaidTraced
 
 
 class JitFunction:
@@ -64,25 +66,29 @@ class JitFunction:
           VerifyError: the program breaks a rule; see `jaxmesh.mesh_shard`.
           ArgumentTypeError: an argument or a result is no array.
         """
-        mesh = _program_mesh(self._mesh)
         dynamic, dynamic_kw = self._static.split(args, kwargs)
-        leaves, tree, paths = flatten((tuple(dynamic), dynamic_kw))
-        arguments = tuple(argument_of(x, p, mesh) for x, p in zip(leaves, paths, strict=True))
-        donated = self._donated_leaves(args, kwargs)
-        boundary = Boundary(getattr(self._fun, "__name__", "function"), mesh, tree, arguments, donated)
 
         def call(*dyn: Any, **dyn_kw: Any) -> Any:
             full, full_kw = self._static.join(args, kwargs, dyn, dyn_kw)
             return self._fun(*full, **full_kw)
 
-        abstract_mesh = mesh.abstract_mesh if isinstance(mesh, Mesh) else mesh
+        given = self._mesh
+        if given is None and context_mesh() is None:
+            given = mesh_of_calls(call, dynamic, dynamic_kw)
+        mesh = _program_mesh(given)
+        leaves, tree, paths = flatten((tuple(dynamic), dynamic_kw))
+        arguments = tuple(argument_of(x, p, mesh) for x, p in zip(leaves, paths, strict=True))
+        donated = self._donated_leaves(args, kwargs)
+        boundary = Boundary(getattr(self._fun, "__name__", "function"), mesh, tree, arguments, donated)
         varying = [a.varying or () for a in arguments]
         token = _outer.set(mesh)
         try:
-            program = trace(call, tree, [a.aval for a in arguments], varying, abstract_mesh)
+            program = trace(call, tree, [a.aval for a in arguments], varying, mesh)
         finally:
             _outer.reset(token)
-        return Traced(boundary, program.jaxpr, program.out_tree)
+        if program.missing is not None:
+            return UnsaidTraced(boundary, program.jaxpr, program.out_tree, program.missing)
+        return Traced(boundary, program.jaxpr, program.out_tree, program.assumptions)
 
     def _donated_leaves(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[int, ...]:
         rows = zip(args, self._donated.marks(len(args)), self._static.marks(len(args)), strict=True)

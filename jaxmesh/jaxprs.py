@@ -214,13 +214,18 @@ def close_like(jaxpr: Jaxpr, body: Jaxpr) -> Jaxpr:
     return close(body, jaxpr.consts) if isinstance(jaxpr, jex.ClosedJaxpr) else body
 
 
+def keeps_consts(jaxpr: Jaxpr) -> bool:
+    """Whether a jaxpr is of the closed form."""
+    return isinstance(jaxpr, jex.ClosedJaxpr)
+
+
 def form_like(jaxpr: Jaxpr, typed: Jaxpr) -> Jaxpr:
     """A closed jaxpr in the form, open or closed, of the one it stands for.
 
     Raises:
       UnsupportedError: the form is the open one, which has no place for constants, and there are some.
     """
-    if isinstance(jaxpr, jex.ClosedJaxpr):
+    if keeps_consts(jaxpr):
         return typed
     if len(typed.consts):
         raise UnsupportedError(f"a body without a place for constants was given {len(typed.consts)} when traced again.")
@@ -375,7 +380,7 @@ def eval_jaxpr(jaxpr: Jaxpr, *args: Any) -> list[Any]:
 
 
 # A user's line is what a message or a program points to, not the line of this package that bound the primitive.
-for _part in ("dialects", "frontends", "ttnn", "boundary.py", "function.py", "jaxprs.py", "stages.py"):
+for _part in ("dialects", "frontends", "ttnn", "boundary.py", "function.py", "jaxprs.py", "mapped.py", "stages.py"):
     source_info_util.register_exclusion(str(pathlib.Path(__file__).parent / _part))
 
 

@@ -12,11 +12,11 @@ import jax
 from jax.sharding import AbstractMesh, Mesh
 
 from jaxmesh import jaxprs
-from jaxmesh.frontends.existing import call_inline, call_to_jaxpr, is_region, tracing
+from jaxmesh.frontends.existing import call_inline, call_to_jaxpr, eval_call, is_region, tracing
 from jaxmesh.frontends.shard_map import check_expressible, raise_one
 from jaxmesh.frontends.typed import trace_typed
 from jaxmesh.function import jit
-from jaxmesh.jaxprs import Eqn, Jaxpr, Var
+from jaxmesh.jaxprs import Eqn, Jaxpr
 from jaxmesh.passes.ttir_to_ttnn import lower
 from jaxmesh.residency import HOST
 from jaxmesh.runtime.whole import Whole
@@ -149,16 +149,8 @@ def _run(mapped: Callable[..., Any], args: Sequence[Any]) -> Any:
     except Exception:
         # Wrong use, which JAX names itself; Python that looks at values, which JAX runs eagerly; or no words in TTIR.
         return mapped(*args)
-    env: dict[Var, Any] = dict(zip(jaxprs.open_jaxpr(closed).constvars, closed.consts, strict=True))
-    for eqn in closed.eqns:
-        operands = [jaxprs.read(env, a) for a in eqn.invars]
-        with jaxprs.source_of(eqn):
-            if is_region(eqn):
-                results = regions.pop(0)(operands, eqn.params["mesh"])
-            else:
-                results = jaxprs.bind(eqn, operands)
-        env.update(zip(eqn.outvars, results, strict=True))
-    return jax.tree.unflatten(tree, [jaxprs.read(env, a) for a in jaxprs.open_jaxpr(closed).outvars])
+    ready = iter(regions)
+    return eval_call(closed, tree, lambda eqn, operands: next(ready)(operands, eqn.params["mesh"]))
 
 
 def lowered_call(mapped: Callable[..., Any], args: Sequence[Any]) -> tuple[Jaxpr, Any, list[Whole]]:

@@ -6,6 +6,7 @@ Python functions, so the only way to know is to trace them once.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -33,20 +34,29 @@ def _moves(eqn: Eqn, moving: frozenset[Any]) -> bool:
     return any(e.primitive in moving for e in jaxprs.all_eqns(traced))
 
 
+def rules_run_outside(eqn: Eqn) -> bool:
+    """Whether the rules of a custom function are plain JAX, which needs no mesh around it (it may call `shard_map`)."""
+    try:
+        jax.make_jaxpr(lambda: _derivative(eqn))()
+    except Exception:
+        return False
+    return True
+
+
 def _trace_rules(eqn: Eqn) -> Jaxpr:
     """The equation with its derivative, in a mapped context like the one it was traced in."""
-    avals = [v.aval for v in eqn.invars]
-
-    def derivative() -> Any:
-        def primal(*xs: Any) -> list[Any]:
-            return jaxprs.bind(eqn, xs)
-
-        api: Any = jax
-        outs, pullback = api.vjp(primal, *[jnp.zeros(a.shape, a.dtype) for a in avals])
-        cotangents: Any = pullback([jnp.ones_like(y) for y in outs])
-        return [ct for ct in cotangents if jnp.issubdtype(ct.dtype, jnp.inexact)]
-
     mesh = jaxprs.mesh_of(eqn)
     mesh = mesh.update(axis_types=(AxisType.Auto,) * len(mesh.axis_names))
+    derivative = partial(_derivative, eqn)
     mapped: Any = jax.shard_map(derivative, mesh=mesh, in_specs=(), out_specs=PartitionSpec(), check_vma=True)
     return jax.make_jaxpr(mapped)()
+
+
+def _derivative(eqn: Eqn) -> list[Any]:
+    def primal(*xs: Any) -> list[Any]:
+        return jaxprs.bind(eqn, xs)
+
+    api: Any = jax
+    outs, pullback = api.vjp(primal, *[jnp.zeros(v.aval.shape, v.aval.dtype) for v in eqn.invars])
+    cotangents: Any = pullback([jnp.ones_like(y) for y in outs])
+    return [ct for ct in cotangents if jnp.issubdtype(ct.dtype, jnp.inexact)]

@@ -24,8 +24,8 @@ from jaxmesh.runtime.sharded import execute
 from jaxmesh.runtime.tensor import MeshTensor, spec_of
 
 
-class Traced:
-    """A TTIR-level program: a jaxpr typed by varying axes, in which `mesh_shard` splits and joins."""
+class Stage:
+    """What the stages of a program have in common."""
 
     def __init__(self, boundary: Boundary, jaxpr: Any, out_tree: Any) -> None:
         self._boundary = boundary
@@ -56,6 +56,23 @@ class Traced:
     def out_tree(self) -> Any:
         """The tree of the results."""
         return self._out_tree
+
+    def as_text(self) -> str:
+        """The program as jaxpr text."""
+        return jaxprs.text(self._jaxpr)
+
+
+class Traced(Stage):
+    """A TTIR-level program: a jaxpr typed by varying axes, in which `mesh_shard` splits and joins."""
+
+    def __init__(self, boundary: Boundary, jaxpr: Any, out_tree: Any, assumptions: Sequence[str] = ()) -> None:
+        super().__init__(boundary, jaxpr, out_tree)
+        self._assumptions = tuple(assumptions)
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """The places where values are taken to be the same on several devices although no type proves it."""
+        return self._assumptions
 
     def lower(self) -> Lowered:
         """Runs the pass from TTIR to TTNN; needs no devices.
@@ -66,55 +83,17 @@ class Traced:
         lowered = lower(self._jaxpr, self._boundary.places, self._boundary.sizes)
         return Lowered(self._boundary, lowered, self._out_tree)
 
-    def as_text(self) -> str:
-        """The program as jaxpr text."""
-        return jaxprs.text(self._jaxpr)
-
     def __repr__(self) -> str:
         return f"Traced({self._boundary.name}, mesh={self._boundary.sizes})"
 
 
-class Lowered:
+class Lowered(Stage):
     """A TTNN-level program: `distribute_tensor` and `aggregate_tensor` say every transfer it makes."""
-
-    def __init__(self, boundary: Boundary, jaxpr: Any, out_tree: Any) -> None:
-        self._boundary = boundary
-        self._jaxpr = jaxpr
-        self._out_tree = out_tree
-
-    @property
-    def jaxpr(self) -> Any:
-        """The closed jaxpr."""
-        return self._jaxpr
-
-    @property
-    def mesh(self) -> AnyMesh:
-        """The mesh of the program."""
-        return self._boundary.mesh
-
-    @property
-    def in_avals(self) -> list[Any]:
-        """The types of the arguments, flattened; local types for tensors on the devices."""
-        return list(self._jaxpr.in_avals)
-
-    @property
-    def out_avals(self) -> list[Any]:
-        """The types of the results, flattened; local types for those that stay on the devices."""
-        return list(self._jaxpr.out_avals)
-
-    @property
-    def out_tree(self) -> Any:
-        """The tree of the results."""
-        return self._out_tree
 
     @functools.cached_property
     def plan(self) -> Plan:
         """The program cut into host work and mapped regions."""
         return plan_regions(self._jaxpr, self._boundary.places)
-
-    def as_text(self) -> str:
-        """The program as jaxpr text."""
-        return jaxprs.text(self._jaxpr)
 
     def compile(self) -> Compiled:
         """Compiles the program for the devices of its mesh.

@@ -29,7 +29,7 @@ Assumptions = dict[str, None]
 class Tracing:
     """A program that is being traced; `inline` when its shard_maps become part of the typed trace at once."""
 
-    mesh: AnyMesh
+    mesh: AnyMesh | None
     assumptions: Assumptions
     inline: bool
 
@@ -87,6 +87,17 @@ def trace_program(
     return trace_typed(lambda *xs: raise_shard_maps(plain, xs, mesh, assumptions), avals, varying, abstract)
 
 
+def mesh_of_calls(fun: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> AnyMesh | None:
+    """The mesh of the first `shard_map` that a function calls, if it can be traced as JAX would and calls one."""
+    try:
+        with within(Tracing(None, {}, inline=False)):
+            jaxpr = jax.make_jaxpr(fun)(*args, **kwargs)
+    except Exception:
+        # What is wrong with the function, or that it needs a mesh, is said when it is traced for good.
+        return None
+    return next((e.params["mesh"] for e in jaxprs.all_eqns(jaxpr) if is_region(e)), None)
+
+
 def is_region(eqn: jaxprs.Eqn) -> bool:
     """Whether an equation is a `shard_map` that makes axes manual."""
     return eqn.primitive.name == "shard_map" and bool(eqn.params["newly_manual_axes"])
@@ -132,14 +143,18 @@ def call_inline(mapped: Callable[..., Any], args: Sequence[Any], program: Tracin
     """Calls a function made by `jax.shard_map` inside the typed trace of a program, as a part of it."""
     with within(None), _outside_of_meshes():
         closed, tree = call_to_jaxpr(mapped, args)
+    mesh = program.mesh
+    assert mesh is not None
+    return eval_call(closed, tree, lambda eqn, operands: raise_one(eqn, operands, mesh, program.assumptions))
+
+
+def eval_call(closed: Jaxpr, tree: Any, region: Callable[[jaxprs.Eqn, list[Any]], list[Any]]) -> Any:
+    """The result of a call that `call_to_jaxpr` gave, its `shard_map`s performed by `region`."""
     env: dict[Var, Any] = dict(zip(jaxprs.open_jaxpr(closed).constvars, closed.consts, strict=True))
     for eqn in closed.eqns:
         operands = [jaxprs.read(env, a) for a in eqn.invars]
         with jaxprs.source_of(eqn):
-            if is_region(eqn):
-                results = raise_one(eqn, operands, program.mesh, program.assumptions)
-            else:
-                results = jaxprs.bind(eqn, operands)
+            results = region(eqn, operands) if is_region(eqn) else jaxprs.bind(eqn, operands)
         env.update(zip(eqn.outvars, results, strict=True))
     return jax.tree.unflatten(tree, [jaxprs.read(env, a) for a in jaxprs.open_jaxpr(closed).outvars])
 

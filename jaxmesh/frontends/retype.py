@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
+from jax.sharding import NamedSharding
 
 from jaxmesh import jaxprs
 from jaxmesh.jaxprs import CALLS, Axes, Eqn, Jaxpr, Var
@@ -53,6 +54,8 @@ class Retyper:
             "eval_jaxpr": self._call,
             "checkpoint": self._call,
             "remat2": self._call,
+            "custom_jvp_call": self._custom,
+            "custom_vjp_call": self._custom,
             "scan": self._scan,
             "while": self._while,
             "cond": self._cond,
@@ -76,6 +79,7 @@ class Retyper:
         rule = self._rules.get(eqn.primitive.name)
         if rule is not None:
             return rule(eqn, operands)
+        eqn = _without_shardings(eqn)
         axes = joined(operands) | _named(eqn)
         if any(True for _ in jaxprs.sub_jaxprs(eqn)):
             return self._uniform(eqn, operands, axes)
@@ -109,6 +113,11 @@ class Retyper:
 
         return jaxprs.bind(map_sub_jaxprs(eqn, change), [spread(x, axes) for x in operands])
 
+    def _custom(self, eqn: Eqn, operands: list[Any]) -> list[Any]:
+        axes = joined(operands)
+        # Of full values the rules stay as they are: plain JAX, which runs outside of any mapped region.
+        return self._uniform(eqn, operands, axes) if axes else self._call(eqn, operands)
+
     def _scan(self, eqn: Eqn, operands: list[Any]) -> list[Any]:
         consts, carry = jaxprs.scan_arity(eqn.params)
         jaxpr = eqn.params["jaxpr"]
@@ -134,9 +143,7 @@ class Retyper:
         def step(inputs: list[Axes], outputs: list[Axes]) -> list[Axes]:
             decided = _results(self.retrace(params["cond_jaxpr"], [*cond_consts, *inputs]))[0]
             # Devices may take different numbers of turns, so what they carry differs too.
-            return _results(
-                self.retrace(params["body_jaxpr"], [*body_consts, *inputs], [o | decided for o in outputs])
-            )
+            return _results(self.retrace(params["body_jaxpr"], [*body_consts, *inputs], [o | decided for o in outputs]))
 
         carry = kinds[tests + steps :]
         carry, _ = _stable(step, carry, slice(0, len(carry)), len(carry))
@@ -173,6 +180,13 @@ def _stable(
 
 def _results(jaxpr: Jaxpr) -> list[Axes]:
     return [jaxprs.varying_axes(a) for a in jaxpr.out_avals]
+
+
+def _without_shardings(eqn: Eqn) -> Eqn:
+    """JAX writes the mesh of here and now into some parameters; a full value has nothing to say there."""
+    if not any(isinstance(v, NamedSharding) for v in eqn.params.values()):
+        return eqn
+    return eqn.replace(params={k: None if isinstance(v, NamedSharding) else v for k, v in eqn.params.items()})
 
 
 def _bind_call(eqn: Eqn, name: str, jaxpr: Jaxpr, typed: Jaxpr, operands: list[Any]) -> list[Any]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import numpy as np
 from jax.sharding import AbstractMesh, Mesh, PartitionSpec
 
 from jaxmesh import jaxprs
@@ -64,11 +65,11 @@ def _enter(x: Any, spec: PartitionSpec, wanted: Axes) -> Any:
 
 def _leave(y: Any, spec: PartitionSpec, index: int, eqn: Eqn, assumptions: dict[str, None]) -> Any:
     sizes = dict(jax.sharding.get_abstract_mesh().shape)
-    said = {a for row in spec_axes(spec, y.ndim, sizes) for a in row}
+    said = {a for row in spec_axes(spec, np.ndim(y), sizes) for a in row}
     unproven = sorted(a for a in varying(y) - said if sizes[a] > 1)
     if unproven and not eqn.params["check_vma"]:
         axes = ", ".join(map(repr, unproven))
-        place = f"{jaxprs.source_line(eqn)}: result {index} of shard_map(check_vma=False), out_spec {spec}"
+        place = f"{_where(eqn)}, check_vma=False: result {index}, out_spec {spec}"
         assumptions[f"{place}, is taken to be the same over mesh axis {axes}"] = None
     return shard_to_full(y, spec, assume_replicated=bool(unproven) and not eqn.params["check_vma"])
 
@@ -88,9 +89,14 @@ def check_mesh(eqn: Eqn, mesh: AnyMesh) -> None:
         same = bool((own.devices == mesh.devices).all())
     if not same:
         raise MeshMismatchError(
-            f"shard_map ({jaxprs.source_line(eqn)}) is over the mesh {_show(own)}, the program over {_show(mesh)}; one "
+            f"{_where(eqn)} is over the mesh {_show(own)}, the program over {_show(mesh)}; one "
             "program has one mesh. Give jaxmesh.jit the shard_map's mesh, or the shard_map the program's."
         )
+
+
+def _where(eqn: Eqn) -> str:
+    line = jaxprs.source_line(eqn)
+    return f"shard_map ({line})" if line else "shard_map"
 
 
 def _show(mesh: AnyMesh) -> str:
@@ -106,9 +112,7 @@ def check_expressible(eqn: Eqn) -> None:
     """
     missing = _obstacle(eqn)
     if missing is not None:
-        raise InexpressibleError(
-            f"shard_map ({jaxprs.source_line(eqn)}) runs as JAX runs it, but has no TTIR or TTNN text: {missing}."
-        )
+        raise InexpressibleError(f"{_where(eqn)} runs as JAX runs it, but has no TTIR or TTNN text: {missing}.")
 
 
 def _obstacle(eqn: Eqn) -> str | None:

@@ -13,8 +13,8 @@ import jax.numpy as jnp
 from jax.sharding import AbstractMesh, Mesh
 
 from jaxmesh import jaxprs
-from jaxmesh.errors import ArgumentTypeError
-from jaxmesh.frontends.existing import trace_program
+from jaxmesh.errors import ArgumentTypeError, InexpressibleError
+from jaxmesh.frontends.existing import trace_plain, trace_program
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +83,15 @@ def abstract(leaf: Any, what: str) -> jax.ShapeDtypeStruct:
 
 @dataclass(frozen=True, slots=True)
 class TtirProgram:
-    """A traced function: the typed jaxpr, the tree of its results, where replication is assumed."""
+    """A traced function: the typed jaxpr, the tree of its results, where replication is assumed.
+
+    Where TTIR has no words for the program, `missing` says what for, and the jaxpr is as JAX traced it.
+    """
 
     jaxpr: jaxprs.Jaxpr
     out_tree: Any
     assumptions: tuple[str, ...] = ()
+    missing: InexpressibleError | None = None
 
 
 def trace(
@@ -108,7 +112,7 @@ def trace(
 
     Raises:
       ArgumentTypeError: a result is no array.
-      InexpressibleError: the function holds a `shard_map` that TTIR cannot say.
+      InexpressibleError: it holds a `shard_map` that TTIR cannot say, and takes tensors that JAX does not know.
     """
     trees: list[Any] = []
 
@@ -119,7 +123,12 @@ def trace(
         return [_result(value, jax.tree_util.keystr(path)) for path, value in paths]
 
     assumptions: dict[str, None] = {}
-    jaxpr = trace_program(flat, avals, varying, mesh, assumptions)
+    try:
+        jaxpr = trace_program(flat, avals, varying, mesh, assumptions)
+    except InexpressibleError as missing:
+        if any(varying):
+            raise
+        return TtirProgram(trace_plain(flat, avals, mesh), trees[-1], missing=missing)
     return TtirProgram(jaxpr, trees[-1], tuple(assumptions))
 
 

@@ -16,7 +16,7 @@ from jaxmesh.dialects.ttnn import aggregate_tensor_p, distribute_tensor_p
 from jaxmesh.inline import inline_calls
 from jaxmesh.jaxprs import Atom, Eqn, Jaxpr, Var
 from jaxmesh.residency import DEVICE, FREE, Analysis, Residency, of_atom
-from jaxmesh.rules import rules_move
+from jaxmesh.rules import CUSTOM, rules_move, rules_run_outside
 
 
 @dataclass(slots=True)
@@ -54,6 +54,12 @@ class Plan:
         return [of_atom(a, self.places) for a in jaxprs.open_jaxpr(self.jaxpr).outvars]
 
 
+HOSTED = frozenset({"scan", "while", "cond", "checkpoint", "remat2"})
+"""What can run on the host side although its bodies move tensors: the bodies are then cut into regions themselves.
+
+Custom functions too, unless their rules want a mesh around them."""
+
+
 class _Kind(Enum):
     BRING, TAKE, FREE, HOST, MAPPED = range(5)
 
@@ -80,14 +86,18 @@ def _kind(eqn: Eqn, places: Mapping[Var, Residency], analysis: Analysis) -> _Kin
         return _Kind.BRING
     if eqn.primitive is aggregate_tensor_p:
         return _Kind.TAKE
-    if any(analysis.moves(j) for j in jaxprs.sub_jaxprs(eqn)):
-        return _Kind.MAPPED
     outs = [places[v] for v in eqn.outvars]
     if DEVICE in outs or any(of_atom(a, places) is DEVICE for a in eqn.invars):
         return _Kind.MAPPED
+    if any(analysis.moves(j) for j in jaxprs.sub_jaxprs(eqn)):
+        return _Kind.HOST if _hosted(eqn) else _Kind.MAPPED
     if rules_move(eqn, frozenset({distribute_tensor_p, aggregate_tensor_p})):
         return _Kind.MAPPED
     return _Kind.FREE if outs and all(p is FREE for p in outs) and not eqn.effects else _Kind.HOST
+
+
+def _hosted(eqn: Eqn) -> bool:
+    return eqn.primitive.name in HOSTED or (eqn.primitive.name in CUSTOM and rules_run_outside(eqn))
 
 
 def _phases(

@@ -14,12 +14,13 @@ import jax.numpy as jnp
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
 from jaxmesh import jaxprs
-from jaxmesh.dialects.ttnn import first_copy
+from jaxmesh.dialects.ttnn import PRIMITIVES, first_copy
 from jaxmesh.distribution import mesh_axis_dims, resolve_composer, resolve_mapper
-from jaxmesh.jaxprs import Atom, Eqn, Var
-from jaxmesh.plain import plain_eqn
-from jaxmesh.residency import DEVICE
-from jaxmesh.runtime.regions import Plan, Region, with_free
+from jaxmesh.jaxprs import Atom, Eqn, Jaxpr, Var
+from jaxmesh.plain import plain_eqn, plain_jaxpr
+from jaxmesh.residency import DEVICE, HOST
+from jaxmesh.rewrite import map_sub_jaxprs
+from jaxmesh.runtime.regions import Plan, Region, plan_regions, with_free
 from jaxmesh.runtime.tensor import spec_of
 
 Inside = Callable[[Any], Any]
@@ -93,12 +94,32 @@ def _execute(plan: Plan, mesh: Mesh | AbstractMesh, args: Sequence[Any]) -> list
         if region.mapped:
             _Mapped(plan, region, mesh).run(env)
         else:
-            _eval_outside(region.eqns, env)
+            _eval_outside(region.eqns, env, mesh)
     return [outside(plan, env, a) for a in body.outvars]
 
 
-def _eval_outside(eqns: Sequence[Eqn], env: dict[Var, Any]) -> None:
-    jaxprs.eval_eqns([plain_eqn(e) for e in eqns], env)
+def _eval_outside(eqns: Sequence[Eqn], env: dict[Var, Any], mesh: Mesh | AbstractMesh | None = None) -> None:
+    for eqn in eqns:
+        moves = not PRIMITIVES.isdisjoint(_held(eqn))
+        jaxprs.eval_eqns([_hosted(eqn, mesh) if mesh is not None and moves else plain_eqn(eqn)], env)
+
+
+def _held(eqn: Eqn) -> set[Any]:
+    return {e.primitive for j in jaxprs.sub_jaxprs(eqn) for e in jaxprs.all_eqns(j)}
+
+
+def _hosted(eqn: Eqn, mesh: Mesh | AbstractMesh) -> Eqn:
+    """A loop, branch or call on the host side, each of its bodies executed in regions of its own."""
+
+    def change(jaxpr: Jaxpr) -> Jaxpr:
+        if all(e.primitive not in PRIMITIVES for e in jaxprs.all_eqns(jaxpr)):
+            return plain_jaxpr(jaxpr)
+        closed = jaxpr if jaxprs.keeps_consts(jaxpr) else jaxprs.close(jaxpr, ())
+        plan = plan_regions(closed, [HOST] * len(closed.in_avals))
+        structs = [jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type) for a in closed.in_avals]
+        return jaxprs.form_like(jaxpr, jax.make_jaxpr(lambda *xs: _execute(plan, mesh, xs))(*structs))
+
+    return map_sub_jaxprs(eqn, change)
 
 
 def outside(plan: Plan, env: dict[Var, Any], atom: Atom) -> Any:

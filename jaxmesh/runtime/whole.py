@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 from jax.sharding import AbstractMesh, Mesh, PartitionSpec
 
 from jaxmesh import jaxprs
@@ -28,6 +29,7 @@ from jaxmesh.jaxprs import Atom, Eqn, Jaxpr, Var
 from jaxmesh.sharding import spec_axes
 
 Sizes = Mapping[str, int]
+_SPREADS = frozenset({"pvary", "pcast"})
 
 
 class Whole:
@@ -37,8 +39,7 @@ class Whole:
         self, program: Jaxpr, sizes: Sizes, in_specs: Sequence[PartitionSpec], out_specs: Sequence[PartitionSpec]
     ) -> None:
         self._program, self._sizes = program, sizes
-        self._in_specs = tuple(_without_singles(s, sizes) for s in in_specs)
-        self._out_specs = tuple(out_specs)
+        self._in_specs, self._out_specs = tuple(in_specs), tuple(out_specs)
         self._body = jaxprs.open_jaxpr(program)
         self._full: dict[Var, Var] = {v: v for v in self._body.invars}
         self._made_by: dict[Var, Eqn] = {v: e for e in self._body.eqns for v in e.outvars}
@@ -60,6 +61,11 @@ class Whole:
                 source = self._full.get(eqn.invars[0]) if isinstance(eqn.invars[0], Var) else None
                 shard = jaxprs.read(env, eqn.invars[0]) if source is None else arguments[source]
                 env[out] = _reshaped(shard, out.aval.shape)
+            elif eqn.primitive.name in _SPREADS:
+                # An argument varies over axes of size 1 already when its spec names them.
+                (value,) = [jaxprs.read(env, a) for a in eqn.invars]
+                missing = jaxprs.varying_axes(eqn.outvars[0].aval) - jaxprs.varying_axes(jax.typeof(value))
+                env[eqn.outvars[0]] = jaxprs.vary(value, sorted(missing)) if missing else value
             else:
                 jaxprs.eval_eqns([eqn], env)
         return tuple(leave(env) for leave in self._leaving)
@@ -135,11 +141,4 @@ class Whole:
 
 
 def _reshaped(x: Any, shape: Sequence[int]) -> Any:
-    return x if x.shape == tuple(shape) else jax.lax.reshape(x, tuple(shape))
-
-
-def _without_singles(spec: PartitionSpec, sizes: Sizes) -> PartitionSpec:
-    """The spec without axes of size 1: the program itself types values as varying over them where it must."""
-    rows: list[tuple[str, ...]] = [(e,) if isinstance(e, str) else tuple(e or ()) for e in spec]
-    kept = [tuple(a for a in row if sizes[a] > 1) for row in rows]
-    return PartitionSpec(*[row[0] if len(row) == 1 else row or None for row in kept])
+    return x if np.shape(x) == tuple(shape) else jax.lax.reshape(x, tuple(shape))

@@ -1,0 +1,88 @@
+"""The stages of a program that TTIR and TTNN have no words for: it runs as JAX runs it, and has no text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+
+from jaxmesh import jaxprs
+from jaxmesh.boundary import AnyMesh, Boundary
+from jaxmesh.errors import InexpressibleError
+from jaxmesh.stages import Lowered, Traced
+
+
+class UnsaidTraced(Traced):
+    """A traced program without TTIR."""
+
+    def __init__(self, boundary: Boundary, jaxpr: Any, out_tree: Any, missing: InexpressibleError) -> None:
+        super().__init__(boundary, jaxpr, out_tree)
+        self._missing = missing
+
+    @property
+    def jaxpr(self) -> Any:
+        """There is none.
+
+        Raises:
+          InexpressibleError: what TTIR has no words for.
+        """
+        raise self._missing
+
+    def as_text(self) -> str:
+        """There is none.
+
+        Raises:
+          InexpressibleError: what TTIR has no words for.
+        """
+        raise self._missing
+
+    def lower(self) -> Lowered:
+        """A stage that compiles and runs, and has no text either."""
+        return UnsaidLowered(self._boundary, self._jaxpr, self._out_tree, self._missing)
+
+
+class UnsaidLowered(Lowered):
+    """A lowered program without TTNN."""
+
+    def __init__(self, boundary: Boundary, jaxpr: Any, out_tree: Any, missing: InexpressibleError) -> None:
+        super().__init__(boundary, jaxpr, out_tree)
+        self._missing = missing
+
+    @property
+    def jaxpr(self) -> Any:
+        """There is none.
+
+        Raises:
+          InexpressibleError: what TTNN has no words for.
+        """
+        raise self._missing
+
+    @property
+    def plan(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """There is none.
+
+        Raises:
+          InexpressibleError: what TTNN has no words for.
+        """
+        raise self._missing
+
+    def as_text(self) -> str:
+        """There is none.
+
+        Raises:
+          InexpressibleError: what TTNN has no words for.
+        """
+        raise self._missing
+
+    def reference(self, *args: Any, **kwargs: Any) -> Any:
+        """There is none: the reference executor runs TTNN.
+
+        Raises:
+          InexpressibleError: what TTNN has no words for.
+        """
+        raise self._missing
+
+    def run(self, args: Sequence[Any], mesh: AnyMesh) -> Any:
+        """Runs on flat arguments inside a trace, or eagerly, as JAX does."""
+        return jax.tree.unflatten(self._out_tree, jaxprs.eval_jaxpr(self._jaxpr, *args))
