@@ -22,15 +22,18 @@ from jaxmesh.dialects.ttir import (
 )
 from jaxmesh.errors import (
     ArgumentTypeError as ArgumentTypeError,
+    BlockFloatWarning as BlockFloatWarning,
     DeviceCountError as DeviceCountError,
     InexpressibleError as InexpressibleError,
     JaxmeshError as JaxmeshError,
     MeshError as MeshError,
     MeshMismatchError as MeshMismatchError,
+    MissingFileError as MissingFileError,
     MissingRuleError as MissingRuleError,
     ParseError as ParseError,
     ReplicationError as ReplicationError,
     ResidencyError as ResidencyError,
+    ShardShapeWarning as ShardShapeWarning,
     SpecError as SpecError,
     UnloweredError as UnloweredError,
     UnsupportedError as UnsupportedError,
@@ -38,6 +41,7 @@ from jaxmesh.errors import (
     VerifyError as VerifyError,
 )
 from jaxmesh.function import jit as jit
+from jaxmesh.import_mlir import from_mlir as from_mlir
 from jaxmesh.mapped import shard_map as shard_map
 from jaxmesh.mesh import emulate as emulate, make_mesh as make_mesh
 from jaxmesh.runtime.tensor import MeshTensor as MeshTensor

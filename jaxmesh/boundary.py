@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 import jax
-from jax.sharding import AbstractMesh, Mesh
+from jax.sharding import AbstractMesh, Mesh, NamedSharding
 
 from jaxmesh.errors import ArgumentTypeError, MeshError, MeshMismatchError, UnsupportedError
 from jaxmesh.frontends.trace import abstract
+from jaxmesh.mesh import make_mesh
 from jaxmesh.residency import DEVICE, HOST
-from jaxmesh.runtime.tensor import MeshTensor
+from jaxmesh.runtime.tensor import MeshTensor, spec_of
 
 AnyMesh = Mesh | AbstractMesh
 
@@ -27,13 +29,17 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Boundary:
-    """What crosses a program's boundary: trees, argument types, donated leaves."""
+    """What crosses a program's boundary: trees, argument types, donated leaves.
+
+    With `emulate` an abstract mesh is only one without devices yet: `with_devices` may make them.
+    """
 
     name: str
     mesh: AnyMesh
     in_tree: Any
     arguments: tuple[Argument, ...]
     donated: tuple[int, ...] = ()
+    emulate: bool = False
 
     @property
     def places(self) -> tuple[Any, ...]:
@@ -107,8 +113,11 @@ def check_call(boundary: Boundary, args: Sequence[Any], kwargs: dict[str, Any]) 
             f"{boundary.name} was traced for arguments of the tree {boundary.in_tree}, called with {tree}; call it "
             "with the same structure (static arguments left out), or trace it again."
         )
-    for leaf, path, want in zip(leaves, paths, boundary.arguments, strict=True):
+    for i, (leaf, path, want) in enumerate(zip(leaves, paths, boundary.arguments, strict=True)):
         got = argument_of(leaf, path, boundary.mesh)
+        if _fits(got, want, boundary.sizes):
+            leaves[i] = _spread(leaf, want.varying or ())
+            continue
         if (got.aval.shape, got.aval.dtype, got.varying) != (want.aval.shape, want.aval.dtype, want.varying):
             raise ArgumentTypeError(
                 f"argument{path} of {boundary.name} was traced as {_type(want)}, called with {_type(got)}; call it "
@@ -117,22 +126,62 @@ def check_call(boundary: Boundary, args: Sequence[Any], kwargs: dict[str, Any]) 
     return leaves
 
 
+def _fits(got: Argument, want: Argument, sizes: dict[str, int]) -> bool:
+    """Whether a tensor, typed over other axes, is one of the type that is wanted: equal shards may be told apart."""
+    if got.varying is None or want.varying is None or got.varying == want.varying:
+        return False
+    if (got.aval.shape, got.aval.dtype) != (want.aval.shape, want.aval.dtype):
+        return False
+    return {a for a in got.varying if sizes[a] > 1} <= set(want.varying)
+
+
+def _spread(tensor: MeshTensor, varying: tuple[str, ...]) -> MeshTensor:
+    """The tensor, stored as varying over more axes; every device keeps the shard it has."""
+    mesh, rank = tensor.mesh, tensor.ndim
+    if not isinstance(mesh, Mesh):
+        raise MeshError(f"{tensor!r} is on a mesh without devices, so it cannot be given to a program that runs.")
+    sharding = NamedSharding(mesh, spec_of(rank, varying))
+    return MeshTensor(_spreader(rank, tensor.varying, varying, sharding)(tensor.data), mesh, varying)
+
+
+@functools.lru_cache(maxsize=256)
+def _spreader(rank: int, held: tuple[str, ...], wanted: tuple[str, ...], sharding: NamedSharding) -> Any:
+    sizes = sharding.mesh.shape
+    gone = tuple(rank + i for i, a in enumerate(held) if a not in wanted)
+    kept = [a for a in held if a in wanted]
+    places = (*range(rank), *[rank + wanted.index(a) for a in kept])
+
+    def spread(data: Any) -> Any:
+        local = jax.lax.squeeze(data, gone)
+        shape = (*local.shape[:rank], *[sizes[a] for a in wanted])
+        return jax.lax.broadcast_in_dim(local, shape, places)
+
+    return jax.jit(spread, out_shardings=sharding)
+
+
 def _type(a: Argument) -> str:
     where = "" if a.varying is None else f" on the devices, varying over {a.varying}"
     return f"{a.aval.dtype}{list(a.aval.shape)}{where}"
 
 
-def with_devices(mesh: AnyMesh) -> AnyMesh:
+def with_devices(mesh: AnyMesh, *, emulate: bool = False) -> AnyMesh:
     """The mesh to run on: the given one, or for an abstract one the context's of the same shape.
+
+    Args:
+      mesh: the mesh of a program.
+      emulate: whether devices may be taken, or emulated, for an abstract one.
 
     Raises:
       MeshError: the mesh is abstract and no such context is set.
+      DeviceCountError: devices are to be emulated, and it is too late.
     """
     if isinstance(mesh, Mesh):
         return mesh
     context = jax.sharding.get_abstract_mesh()
     if not context.empty and context.shape == mesh.shape:
         return context
+    if emulate:
+        return make_mesh(tuple(mesh.shape.values()), mesh.axis_names)
     raise MeshError(
         f"the mesh {show_mesh(mesh)} is abstract: a program over it can be traced and lowered, but not run. Give "
         f"mesh=jaxmesh.make_mesh({tuple(mesh.shape.values())}, {tuple(mesh.axis_names)}), or set a mesh with "

@@ -1,4 +1,4 @@
-"""The command line: `jaxmesh demo`."""
+"""The command line: `jaxmesh demo`, `jaxmesh opt`, `jaxmesh run`."""
 
 from __future__ import annotations
 
@@ -6,22 +6,18 @@ import argparse
 import importlib.metadata
 import math
 import os
-import re
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-from jax.sharding import Mesh
-
 import jaxmesh as jm
+from jaxmesh import cli_mlir
+from jaxmesh.cli_mlir import emulated_mesh, parse_mesh
 from jaxmesh.demo import report
 from jaxmesh.demo.model import dims_for
 from jaxmesh.demo.run import run
-
-MAX_DEVICES = 64
-"""Emulated devices share this machine's cores; with more the demo takes minutes."""
 
 PASSED, FAILED, USAGE, INTERRUPTED, NO_READER = 0, 1, 2, 130, 141
 """Exit codes; the last two are the shell's for a program ended by SIGINT and by SIGPIPE."""
@@ -61,6 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     demo.add_argument("--mesh", default="2x4", metavar="AxB", help="sizes of the mesh axes, joined by x (default: 2x4)")
     demo.add_argument("--out", type=Path, metavar="DIR", help="also write the programs and the report into DIR")
+    cli_mlir.add_commands(commands)
     return parser
 
 
@@ -69,33 +66,6 @@ def _version() -> str:
         return importlib.metadata.version("jaxmesh")
     except importlib.metadata.PackageNotFoundError:
         return "(run from its source, not installed)"
-
-
-def parse_mesh(text: str) -> tuple[int, ...]:
-    """The sizes in `2x4`.
-
-    Raises:
-      MeshError: it is no mesh, or has more than `MAX_DEVICES` devices.
-
-    >>> parse_mesh("2x4")
-    (2, 4)
-    """
-    if not re.fullmatch(r"[0-9]+(x[0-9]+)*", text):
-        raise jm.MeshError(f"--mesh takes positive integers joined by 'x', got {text!r}; write for example --mesh 2x4.")
-    sizes = tuple(map(int, text.split("x")))
-    if min(sizes) < 1:
-        raise jm.MeshError(f"--mesh takes sizes of at least 1, got {text!r}; leave the axis out, or write 1 for it.")
-    if math.prod(sizes) > MAX_DEVICES:
-        raise jm.MeshError(
-            f"--mesh takes at most {MAX_DEVICES} devices, as all of them share this machine's cores, got {text!r} with "
-            f"{math.prod(sizes)}; write a smaller mesh, for example --mesh 2x4."
-        )
-    return sizes
-
-
-def _mesh(shape: tuple[int, ...]) -> Mesh:
-    # CPU devices even where there is an accelerator: its arithmetic would need another tolerance.
-    return jm.make_mesh(shape, devices=jm.emulate(math.prod(shape)))
 
 
 def _folder(path: Path) -> None:
@@ -118,7 +88,7 @@ def _demo(mesh_text: str, out: Path | None) -> int:
         # Before the work, so that a wrong folder is known at once.
         _folder(out)
     _say(f"emulate {math.prod(shape)} devices", start)
-    mesh = _mesh(shape)
+    mesh = emulated_mesh(shape)
     outcome = run(mesh, dims_for(mesh), lambda step: _say(step, start))
     written = [] if out is None else report.write(outcome, out)
     _say("done", start)
@@ -129,22 +99,34 @@ def _demo(mesh_text: str, out: Path | None) -> int:
 
 
 def _complain(error: Exception) -> int:
-    print(f"jaxmesh: error: {error}", file=sys.stderr)
+    text = str(error) or type(error).__name__
+    print(f"jaxmesh: error: {' '.join(text.split())}", file=sys.stderr)
     return USAGE
+
+
+def _command(arguments: argparse.Namespace) -> int:
+    match arguments.command:
+        case "opt":
+            cli_mlir.opt(arguments)
+            return PASSED
+        case "run":
+            return PASSED if cli_mlir.run(arguments) else FAILED
+        case _:
+            return _demo(arguments.mesh, arguments.out)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and gives the exit code; `--help` and wrong usage exit, as argparse does."""
     arguments = _parser().parse_args(argv)
     try:
-        return _demo(arguments.mesh, arguments.out)
+        return _command(arguments)
     except jm.JaxmeshError as error:
         return _complain(error)
     except BrokenPipeError:
         # A reader such as `head` went away; Python would complain when it flushes stdout at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return NO_READER
-    except OSError as error:
+    except (OSError, MemoryError) as error:
         return _complain(error)
     except KeyboardInterrupt:
         return INTERRUPTED

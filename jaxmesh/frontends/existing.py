@@ -71,7 +71,7 @@ def trace_program(
     try:
         with within(Tracing(mesh, assumptions, inline=False)):
             jaxpr = trace_typed(flat, avals, varying, abstract)
-        if not any(is_region(e) for e in jaxprs.all_eqns(jaxpr)):
+        if all(e.primitive.name != "shard_map" for e in jaxprs.all_eqns(jaxpr)):
             return jaxpr
     except JaxmeshError:
         # Only a program that splits tensors itself gets so far; it has no other reading.

@@ -138,6 +138,9 @@ def _obstacle(eqn: Eqn) -> str | None:
 
 
 def _body_obstacle(body: Jaxpr) -> str | None:
+    for eqn in jaxprs.all_eqns(body):
+        if eqn.primitive.name == "shard_map" and any(any(s) for s in (*eqn.params["in_specs"], *eqn.params["out_specs"])):
+            return "its body maps again over axes that are manual already"
     for var in [*body.invars, *body.outvars, *[v for e in jaxprs.all_eqns(body) for v in e.outvars]]:
         if not jaxprs.is_array_type(var.aval):
             return f"it holds a value of type {var.aval}, which is no tensor"
