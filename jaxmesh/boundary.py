@@ -12,7 +12,6 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding
 
 from jaxmesh.errors import ArgumentTypeError, MeshError, MeshMismatchError, UnsupportedError
 from jaxmesh.frontends.trace import abstract
-from jaxmesh.mesh import make_mesh
 from jaxmesh.residency import DEVICE, HOST
 from jaxmesh.runtime.tensor import MeshTensor, spec_of
 
@@ -29,17 +28,13 @@ class Argument:
 
 @dataclass(frozen=True, slots=True)
 class Boundary:
-    """What crosses a program's boundary: trees, argument types, donated leaves.
-
-    With `emulate` an abstract mesh is only one without devices yet: `with_devices` may make them.
-    """
+    """What crosses a program's boundary: trees, argument types, donated leaves."""
 
     name: str
     mesh: AnyMesh
     in_tree: Any
     arguments: tuple[Argument, ...]
     donated: tuple[int, ...] = ()
-    emulate: bool = False
 
     @property
     def places(self) -> tuple[Any, ...]:
@@ -164,24 +159,17 @@ def _type(a: Argument) -> str:
     return f"{a.aval.dtype}{list(a.aval.shape)}{where}"
 
 
-def with_devices(mesh: AnyMesh, *, emulate: bool = False) -> AnyMesh:
+def with_devices(mesh: AnyMesh) -> AnyMesh:
     """The mesh to run on: the given one, or for an abstract one the context's of the same shape.
-
-    Args:
-      mesh: the mesh of a program.
-      emulate: whether devices may be taken, or emulated, for an abstract one.
 
     Raises:
       MeshError: the mesh is abstract and no such context is set.
-      DeviceCountError: devices are to be emulated, and it is too late.
     """
     if isinstance(mesh, Mesh):
         return mesh
     context = jax.sharding.get_abstract_mesh()
     if not context.empty and context.shape == mesh.shape:
         return context
-    if emulate:
-        return make_mesh(tuple(mesh.shape.values()), mesh.axis_names)
     raise MeshError(
         f"the mesh {show_mesh(mesh)} is abstract: a program over it can be traced and lowered, but not run. Give "
         f"mesh=jaxmesh.make_mesh({tuple(mesh.shape.values())}, {tuple(mesh.axis_names)}), or set a mesh with "

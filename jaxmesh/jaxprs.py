@@ -32,6 +32,8 @@ Jaxpr = Any
 Axes = frozenset[str]
 _ROW: Any = (tuple, list)
 _fresh = jex.gensym()
+# Taken once, so that a program may put jaxmesh.shard_map in its place.
+shard_map: Any = jax.shard_map
 
 
 # --- types -----------------------------------------------------------------------------------------------------------
@@ -89,16 +91,6 @@ _lax: Any = jax.lax
 def vary(x: Any, axes: Iterable[str]) -> Any:
     """The same value, typed as varying over the axes too."""
     return _lax.pcast(x, tuple(axes), to="varying")
-
-
-def first_copy_only(x: Any, varying: Axes) -> Any:
-    """`x` at coordinate 0 of the axes it does not vary over yet, zero elsewhere: the transpose of reading one copy."""
-    mesh = jax.sharding.get_abstract_mesh()
-    for axis in [a for a in mesh.axis_names if a in varying - varying_axes(jax.typeof(x))]:
-        x = vary(x, (axis,))
-        if mesh.shape[axis] > 1:
-            x = _lax.select(_lax.axis_index(axis) == 0, x, _lax.full_like(x, 0))
-    return x
 
 
 # --- meshes ----------------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from jaxmesh.runtime.whole import Whole
 from jaxmesh.stages import Lowered, Traced
 
 F = TypeVar("F", bound=Callable[..., Any])
-_INFER: Any = inspect.signature(jax.shard_map).parameters["in_specs"].default
+_INFER: Any = inspect.signature(jaxprs.shard_map).parameters["in_specs"].default
 
 
 @overload
@@ -103,7 +103,7 @@ def shard_map(
     }
     if f is None:
         return functools.partial(shard_map, **options)
-    mapped: Any = jax.shard_map(f, **options)
+    mapped: Any = jaxprs.shard_map(f, **options)
 
     return ShardMapped(mapped, mesh, check_vma)
 

@@ -48,7 +48,7 @@ def _trace_rules(eqn: Eqn) -> Jaxpr:
     mesh = jaxprs.mesh_of(eqn)
     mesh = mesh.update(axis_types=(AxisType.Auto,) * len(mesh.axis_names))
     derivative = partial(_derivative, eqn)
-    mapped: Any = jax.shard_map(derivative, mesh=mesh, in_specs=(), out_specs=PartitionSpec(), check_vma=True)
+    mapped: Any = jaxprs.shard_map(derivative, mesh=mesh, in_specs=(), out_specs=PartitionSpec(), check_vma=True)
     return jax.make_jaxpr(mapped)()
 
 

@@ -18,6 +18,7 @@ from jax.typing import ArrayLike
 
 from jaxmesh import jaxprs
 from jaxmesh.configs import integers
+from jaxmesh.dialects.copies import first_copy_only
 from jaxmesh.errors import (
     ArgumentTypeError,
     ReplicationError,
@@ -203,7 +204,7 @@ def _transpose(
     if shard_direction is ShardDirection.FULL_TO_SHARD:
         return [out]
     # The operation reads coordinate 0 of the axes it takes on trust, so only that coordinate has a cotangent.
-    return [jaxprs.first_copy_only(out, jaxprs.varying_axes(jaxprs.linear_operand_aval(x)))]
+    return [first_copy_only(out, jaxprs.varying_axes(jaxprs.linear_operand_aval(x)))]
 
 
 def _batch(args: tuple[Any], dims: tuple[int], *, shard_type: ShardType, **params: Any) -> tuple[Any, int]:

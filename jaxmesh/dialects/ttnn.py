@@ -17,6 +17,7 @@ from jax.interpreters import batching, mlir
 
 from jaxmesh import jaxprs
 from jaxmesh.configs import MeshComposerConfig, MeshMapperConfig, Placement, PlacementReplicate, PlacementShard
+from jaxmesh.dialects.copies import first_copy_only
 from jaxmesh.distribution import (
     Composition,
     Distribution,
@@ -220,7 +221,7 @@ def _aggregate_transpose(ct: Any, x: Any, *, composer_config: MeshComposerConfig
     plan = plan_distribute(resolved.full, [-1 if d is None else d for d in dims], tuple(mesh.values()))
     out = _reshape(distribute_tensor_p.bind(_reshape(ct, plan.before), mapper_config=plan.config), plan.after)
     # Only coordinate 0 of a dropped axis was read.
-    return [jaxprs.first_copy_only(out, jaxprs.varying_axes(aval))]
+    return [first_copy_only(out, jaxprs.varying_axes(aval))]
 
 
 def _aggregate_batch(args: tuple[Any], dims: tuple[int], *, composer_config: MeshComposerConfig) -> tuple[Any, int]:

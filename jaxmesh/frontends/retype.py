@@ -63,11 +63,11 @@ class Retyper:
             **rules,
         }
 
-    def evaluate(self, jaxpr: Jaxpr, args: Sequence[Any], consts: Sequence[Any] | None = None) -> list[Any]:
-        """The results of a jaxpr for typed arguments."""
+    def evaluate(self, jaxpr: Jaxpr, args: Sequence[Any]) -> list[Any]:
+        """The results of a jaxpr, closed or without constants, for typed arguments."""
         body = jaxprs.open_jaxpr(jaxpr)
-        consts = getattr(jaxpr, "consts", ()) if consts is None else consts
-        env: dict[Var, Any] = dict(zip(body.constvars, map(jaxprs.untyped, consts), strict=True))
+        consts = [jaxprs.untyped(c) for c in getattr(jaxpr, "consts", ())]
+        env: dict[Var, Any] = dict(zip(body.constvars, consts, strict=True))
         env.update(zip(body.invars, args, strict=True))
         for eqn in body.eqns:
             with jaxprs.source_of(eqn):
@@ -196,7 +196,7 @@ def _bind_call(eqn: Eqn, name: str, jaxpr: Jaxpr, typed: Jaxpr, operands: list[A
 def _named(eqn: Eqn) -> Axes:
     """The mesh axes that a collective speaks of."""
     names: Any = eqn.params.get("axis_name", eqn.params.get("axes", ()))
-    row: tuple[Any, ...] = tuple(names) if isinstance(names, (tuple, list)) else (names,)
+    row: Sequence[Any] = (names,) if isinstance(names, str) else names
     mesh = jax.sharding.get_abstract_mesh()
     return frozenset(a for a in row if isinstance(a, str) and a in mesh.axis_names)
 

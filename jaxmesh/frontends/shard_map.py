@@ -51,7 +51,7 @@ def raise_one(eqn: Eqn, operands: Sequence[Any], mesh: AnyMesh, assumptions: dic
         body = on_mesh(jaxprs.close(inner, ()), jax.sharding.get_abstract_mesh())
         outs = jaxprs.eval_jaxpr(body, *shards)
     else:
-        outs = Retyper({}).evaluate(inner, shards, ())
+        outs = Retyper({}).evaluate(inner, shards)
     results = zip(outs, params["out_specs"], strict=True)
     return [_leave(y, s, i, eqn, assumptions) for i, (y, s) in enumerate(results)]
 
@@ -139,7 +139,9 @@ def _obstacle(eqn: Eqn) -> str | None:
 
 def _body_obstacle(body: Jaxpr) -> str | None:
     for eqn in jaxprs.all_eqns(body):
-        if eqn.primitive.name == "shard_map" and any(any(s) for s in (*eqn.params["in_specs"], *eqn.params["out_specs"])):
+        if eqn.primitive.name == "shard_map" and any(
+            any(s) for s in (*eqn.params["in_specs"], *eqn.params["out_specs"])
+        ):
             return "its body maps again over axes that are manual already"
     for var in [*body.invars, *body.outvars, *[v for e in jaxprs.all_eqns(body) for v in e.outvars]]:
         if not jaxprs.is_array_type(var.aval):

@@ -18,6 +18,7 @@ from jaxmesh.jaxprs import (
     open_jaxpr,
     rebuild,
     retype,
+    shard_map,
     substitute,
     unlowered_primitive,
 )
@@ -45,7 +46,7 @@ def trace_typed(
         return [_result_p.bind(y) for y in fun(*typed)]
 
     specs = tuple(PartitionSpec() for _ in avals)
-    mapped = jax.shard_map(body, mesh=mesh, in_specs=specs, out_specs=PartitionSpec(), check_vma=True)
+    mapped = shard_map(body, mesh=mesh, in_specs=specs, out_specs=PartitionSpec(), check_vma=True)
     return _peel(jax.make_jaxpr(mapped)(*avals))
 
 

@@ -117,7 +117,11 @@ def _hosted(eqn: Eqn, mesh: Mesh | AbstractMesh) -> Eqn:
         closed = jaxpr if jaxprs.keeps_consts(jaxpr) else jaxprs.close(jaxpr, ())
         plan = plan_regions(closed, [HOST] * len(closed.in_avals))
         structs = [jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type) for a in closed.in_avals]
-        return jaxprs.form_like(jaxpr, jax.make_jaxpr(lambda *xs: _execute(plan, mesh, xs))(*structs))
+
+        def run(*xs: Any) -> list[Any]:
+            return _execute(plan, mesh, xs)
+
+        return jaxprs.form_like(jaxpr, jax.make_jaxpr(run)(*structs))
 
     return map_sub_jaxprs(eqn, change)
 
@@ -159,7 +163,7 @@ class _Mapped:
             return [leave(local) for _, leave, _ in exits]
 
         in_specs, out_specs = tuple(spec for _, spec, _ in entries), [spec for spec, _, _ in exits]
-        mapped = jax.shard_map(body, mesh=self.mesh, in_specs=in_specs, out_specs=out_specs, check_vma=True)
+        mapped = jaxprs.shard_map(body, mesh=self.mesh, in_specs=in_specs, out_specs=out_specs, check_vma=True)
         results = mapped(*[outside(self.plan, env, source) for source, _, _ in entries])
         keys = [e.outvars[0] for e in region.takes] + list(region.writes)
         for var, (_, _, after), result in zip(keys, exits, results, strict=True):

@@ -40,7 +40,7 @@ class Whole:
     ) -> None:
         self._program, self._sizes = program, sizes
         self._in_specs, self._out_specs = tuple(in_specs), tuple(out_specs)
-        self._body = jaxprs.open_jaxpr(program)
+        self._body: Any = jaxprs.open_jaxpr(program)
         self._full: dict[Var, Var] = {v: v for v in self._body.invars}
         self._made_by: dict[Var, Eqn] = {v: e for e in self._body.eqns for v in e.outvars}
         self._inside = [e for e in self._body.eqns if self._runs(e)]
@@ -48,7 +48,7 @@ class Whole:
 
     def __call__(self, args: Sequence[Any], mesh: Mesh | AbstractMesh) -> list[Any]:
         """Runs the program on full arguments."""
-        mapped = jax.shard_map(self._local, mesh=mesh, in_specs=self._in_specs, out_specs=self._out_specs)
+        mapped = jaxprs.shard_map(self._local, mesh=mesh, in_specs=self._in_specs, out_specs=self._out_specs)
         return list(mapped(*args))
 
     def _local(self, *args: Any) -> tuple[Any, ...]:
@@ -98,18 +98,17 @@ class Whole:
         return None
 
     def _check_entry(self, eqn: Eqn) -> None:
-        (operand,) = eqn.invars
+        operand: Atom = eqn.invars[0]
         sizes = tuple(self._sizes.values())
         cut = resolve_mapper(eqn.params["mapper_config"], sizes, operand.aval.shape)
         dims = mesh_axis_dims(cut.landing, cut.dims, drop_single=False)
         said = None if dims is None else factors(rows_of(dims, len(cut.local)), cut.local)
-        if isinstance(operand, Var) and operand in self._full:
-            source = self._full[operand]
-            spec = self._in_specs[self._body.invars.index(source)]
-            wanted = self._spec_factors(spec, source.aval.shape)
-        else:
-            # A value made inside, from no argument: the same on every device, and so it stays.
-            wanted = factors([()] * len(operand.aval.shape), operand.aval.shape)
+        source: Any = self._full.get(operand) if isinstance(operand, Var) else None
+        # A value made inside, from no argument, is the same on every device and stays so.
+        wanted = factors([()] * len(cut.local), cut.local)
+        if source is not None:
+            index: int = self._body.invars.index(source)
+            wanted = self._spec_factors(self._in_specs[index], source.aval.shape)
         if said != wanted:
             raise VerifyError(f"the program distributes an argument as {said}, its spec says {wanted}.")
 
