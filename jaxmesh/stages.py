@@ -196,7 +196,7 @@ class Compiled:
 
 def _stored_aval(a: Argument, mesh: AnyMesh) -> Any:
     if a.varying is None:
-        return a.aval
+        return jax.ShapeDtypeStruct(a.aval.shape, a.aval.dtype, weak_type=a.aval.weak_type)
     shape = (*a.aval.shape, *[mesh.shape[n] for n in a.varying])
     sharding = jax.sharding.NamedSharding(mesh, spec_of(len(a.aval.shape), a.varying))
     return jax.ShapeDtypeStruct(shape, a.aval.dtype, sharding=sharding)

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import AbstractMesh, Mesh
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
 
 from jaxmesh import jaxprs
 from jaxmesh.errors import ArgumentTypeError, InexpressibleError
@@ -64,13 +64,13 @@ class Signature:
 
 
 def abstract(leaf: Any, what: str) -> jax.ShapeDtypeStruct:
-    """Shape, dtype and weak type of an argument.
+    """Shape, dtype, weak type and, on Explicit axes, sharding of an argument.
 
     Raises:
       ArgumentTypeError: the leaf is no array.
     """
     if isinstance(leaf, jax.ShapeDtypeStruct):
-        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, weak_type=leaf.weak_type)
+        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, weak_type=leaf.weak_type, sharding=_typed(leaf.sharding))
     try:
         aval = jax.typeof(leaf)
     except TypeError:
@@ -78,7 +78,14 @@ def abstract(leaf: Any, what: str) -> jax.ShapeDtypeStruct:
             f"{what} is {leaf!r} of type {type(leaf).__name__}, which is no array; pass arrays, jax.ShapeDtypeStruct "
             "or MeshTensors, and mark everything else with static_argnums or static_argnames."
         ) from None
-    return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=bool(getattr(aval, "weak_type", False)))
+    weak, sharding = bool(getattr(aval, "weak_type", False)), _typed(getattr(aval, "sharding", None))
+    return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=weak, sharding=sharding)
+
+
+def _typed(sharding: Any) -> NamedSharding | None:
+    """A sharding that is a part of an array's type, on a mesh with Explicit axes; a `shard_map` inside looks at it."""
+    explicit = isinstance(sharding, NamedSharding) and AxisType.Explicit in sharding.mesh.axis_types
+    return sharding if explicit else None
 
 
 @dataclass(frozen=True, slots=True)

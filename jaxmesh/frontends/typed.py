@@ -45,6 +45,8 @@ def trace_typed(
         typed = [_presharded_p.bind(x, axes=tuple(v)) if v else x for x, v in zip(args, varying, strict=True)]
         return [_result_p.bind(y) for y in fun(*typed)]
 
+    # Full values are unsharded here, whatever their types say of a mesh with Explicit axes.
+    avals = [jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type) for a in avals]
     specs = tuple(PartitionSpec() for _ in avals)
     mapped = shard_map(body, mesh=mesh, in_specs=specs, out_specs=PartitionSpec(), check_vma=True)
     return _peel(jax.make_jaxpr(mapped)(*avals))
