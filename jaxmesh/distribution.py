@@ -287,32 +287,3 @@ def factors(axes: Sequence[Sequence[int]], local: Sequence[int]) -> Factors:
 def rows_of(dims: Sequence[int | None], rank: int) -> list[tuple[int, ...]]:
     """Per tensor dim the mesh axes on it, in mesh order, from the tensor dim of each mesh axis."""
     return [tuple(a for a, at in enumerate(dims) if at == d) for d in range(rank)]
-
-
-def unfactored(product: Factors, mesh: Sequence[int], full: Sequence[int]) -> list[tuple[int, ...]] | None:
-    """The mesh axes on each dim of a full tensor of that shape, major first, that give these factors; None if none do.
-
-    >>> unfactored(["axis 1", "axis 0", 2], (2, 4), (16,))
-    [(1, 0)]
-    >>> unfactored([4, "axis 0"], (2, 4), (8,)) is None
-    True
-    """
-    left: Factors = list(product)
-    rows: list[tuple[int, ...]] = []
-    for size in full:
-        row: list[int] = []
-        while size > 1 and left and isinstance(left[0], str):
-            axis = int(left.pop(0).removeprefix("axis "))  # pyright: ignore[reportAttributeAccessIssue]
-            if size % mesh[axis]:
-                return None
-            size //= mesh[axis]
-            row.append(axis)
-        if size > 1:
-            run = left[0] if left else 1
-            if not isinstance(run, int) or run % size:
-                return None
-            left[0] = run // size
-            if left[0] == 1:
-                left.pop(0)
-        rows.append(tuple(row))
-    return None if left else rows

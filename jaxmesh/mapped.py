@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import types
@@ -118,8 +119,11 @@ class ShardMapped:
         self._mapped, self._mesh, self._check_vma = mapped, mesh, check_vma
         functools.update_wrapper(self, mapped)
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the function, or makes it a part of the program that is being traced."""
+        if kwargs:
+            # Not allowed; JAX says so in its own words.
+            return self._mapped(*args, **kwargs)
         program = tracing()
         if program is not None and program.inline and self._check_vma:
             return call_inline(self._mapped, args, program)
@@ -144,11 +148,13 @@ class ShardMapped:
 
 
 def _run(mapped: Callable[..., Any], args: Sequence[Any]) -> Any:
-    try:
-        closed, tree, regions = lowered_call(mapped, args)
-    except Exception:
-        # Wrong use, which JAX names itself; Python that looks at values, which JAX runs eagerly; or no words in TTIR.
+    found: tuple[Jaxpr, Any, list[Whole]] | None = None
+    # Wrong use, which JAX names itself; Python that looks at values, which JAX runs eagerly; or no words in TTIR.
+    with contextlib.suppress(Exception):
+        found = lowered_call(mapped, args)
+    if found is None:
         return mapped(*args)
+    closed, tree, regions = found
     ready = iter(regions)
     return eval_call(closed, tree, lambda eqn, operands: next(ready)(operands, eqn.params["mesh"]))
 
