@@ -57,6 +57,9 @@ def of_result(eqn: Eqn, operands: Sequence[Residency]) -> Residency:
     return HOST if place is FREE and not _made_anywhere(eqn) else place
 
 
+ON_HOST = frozenset({"custom_linear_solve"})
+"""Primitives that hold bodies and run on the host side if one of these moves tensors."""
+
 _TABLES = frozenset({
     "iota", "broadcast_in_dim", "convert_element_type", "reshape", "copy", "squeeze", "expand_dims", "transpose",
     "slice", "concatenate", "pad", "rev", "add", "sub", "mul", "div", "neg", "pow", "integer_pow", "square",

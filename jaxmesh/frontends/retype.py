@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax.sharding import NamedSharding
 
 from jaxmesh import jaxprs
@@ -44,9 +45,9 @@ class Retyper:
 
     def __init__(self, rules: Mapping[str, Rule]) -> None:
         self._rules: dict[str, Rule] = {
-            "psum": _reduce(_lax.psum),
-            "pmax": _reduce(_lax.pmax),
-            "pmin": _reduce(_lax.pmin),
+            "psum": _reduce(_lax.psum, _sum),
+            "pmax": _reduce(_lax.pmax, jnp.max),
+            "pmin": _reduce(_lax.pmin, jnp.min),
             "all_gather": _all_gather,
             "jit": self._call,
             "pjit": self._call,
@@ -201,12 +202,22 @@ def _named(eqn: Eqn) -> Axes:
     return frozenset(a for a in row if isinstance(a, str) and a in mesh.axis_names)
 
 
-def _reduce(reduce: Callable[..., Any]) -> Rule:
+def _sum(x: Any, axis: tuple[int, ...]) -> Any:
+    # jnp.sum widens small integers, a collective does not.
+    return jnp.sum(x, axis=axis, dtype=x.dtype)
+
+
+def _reduce(across: Callable[..., Any], along: Callable[..., Any]) -> Rule:
+    """A reduction over mesh axes; a named axis of a vmap outside has become a position by now."""
+
     def rule(eqn: Eqn, operands: list[Any]) -> list[Any]:
-        axes = eqn.params["axes"]
+        names = tuple(a for a in eqn.params["axes"] if not isinstance(a, int))
+        places = tuple(a for a in eqn.params["axes"] if isinstance(a, int))
+        values = [along(x, axis=places) if places else x for x in operands]
+        if not names:
+            return values
         groups = eqn.params["axis_index_groups"]
-        spread_operands = [spread(x, _named(eqn)) for x in operands]
-        return list(reduce(spread_operands, axes, axis_index_groups=groups))
+        return list(across([spread(x, _named(eqn)) for x in values], names, axis_index_groups=groups))
 
     return rule
 

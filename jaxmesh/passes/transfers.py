@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from jaxmesh import jaxprs
 from jaxmesh.dialects.ttnn import aggregate_tensor_p, distribute_tensor_p
 from jaxmesh.jaxprs import Atom, Eqn, Jaxpr, Var
-from jaxmesh.residency import DEVICE, HOST, Residency, has_transfer, join, of_atom, of_constant, of_result
+from jaxmesh.residency import DEVICE, HOST, ON_HOST, Residency, has_transfer, join, of_atom, of_constant, of_result
+from jaxmesh.rewrite import map_sub_jaxprs
 from jaxmesh.sharding import FIRST_DEVICE, replicate_mapper
 
 Places = tuple[Residency, ...]
@@ -148,7 +149,7 @@ class _Writer:
         elif name == "cond":
             self._cond(frame, eqn)
         elif any(has_transfer(j) for j in jaxprs.sub_jaxprs(eqn)):
-            raise jaxprs.missing_rule(eqn, "its body moves tensors between host and devices", FILE)
+            self._on_host(frame, eqn)
         else:
             self._plain(frame, eqn)
 
@@ -170,6 +171,23 @@ class _Writer:
                 else:
                     frame.keep(atom)
         self._append(frame, eqn, invars, {}, [out] * len(eqn.outvars))
+
+    def _on_host(self, frame: _Frame, eqn: Eqn) -> None:
+        """A solver and its like: what goes in and out, also of its bodies, is on the host."""
+        outs: list[Residency] = [frame.place(a) for a in eqn.invars]
+
+        def change(jaxpr: Jaxpr) -> Jaxpr:
+            body = self.body(jaxpr, (HOST,) * len(jaxprs.open_jaxpr(jaxpr).invars))
+            frame.found.extend(body.found)
+            outs.extend(body.outs)
+            return body.jaxpr
+
+        changed = map_sub_jaxprs(eqn, change)
+        if eqn.primitive.name not in ON_HOST or DEVICE in outs:
+            raise jaxprs.missing_rule(eqn, "its body moves tensors between host and devices", FILE)
+        for atom in eqn.invars:
+            frame.keep(atom)
+        self._append(frame, changed, list(changed.invars), {}, [HOST] * len(eqn.outvars))
 
     def _append(
         self, frame: _Frame, eqn: Eqn, invars: list[Atom], params: dict[str, object], outs: Sequence[Residency]

@@ -15,7 +15,7 @@ from jaxmesh import jaxprs
 from jaxmesh.dialects.ttnn import aggregate_tensor_p, distribute_tensor_p
 from jaxmesh.inline import inline_calls
 from jaxmesh.jaxprs import Atom, Eqn, Jaxpr, Var
-from jaxmesh.residency import DEVICE, FREE, Analysis, Residency, of_atom
+from jaxmesh.residency import DEVICE, FREE, ON_HOST, Analysis, Residency, of_atom
 from jaxmesh.rules import CUSTOM, rules_move, rules_run_outside
 
 
@@ -54,7 +54,7 @@ class Plan:
         return [of_atom(a, self.places) for a in jaxprs.open_jaxpr(self.jaxpr).outvars]
 
 
-HOSTED = frozenset({"scan", "while", "cond", "checkpoint", "remat2"})
+HOSTED = frozenset({"scan", "while", "cond", "checkpoint", "remat2"}) | ON_HOST
 """What can run on the host side although its bodies move tensors: the bodies are then cut into regions themselves.
 
 Custom functions too, unless their rules want a mesh around them."""
