@@ -11,6 +11,7 @@ import jax
 import pytest
 
 import jaxmesh as jm
+from jaxmesh.cli import main
 
 README = (Path(__file__).parents[1] / "README.md").read_text()
 
@@ -24,11 +25,11 @@ def test_the_examples_run_and_print_the_texts() -> None:
     with contextlib.redirect_stdout(out):
         exec("\n".join(blocks("python")), {"__name__": "readme"})
     printed = re.sub(r"\s+", " ", out.getvalue())
-    upper, lower = blocks("text")[:2]
+    upper, lower, _, existing = blocks("text")[:4]
     if jax.__version__.startswith("0.10."):
-        for part in [*upper.split("..."), lower]:
+        for part in [*upper.split("..."), lower, existing]:
             assert re.sub(r"\s+", " ", part).strip() in printed
-    for line in re.findall(r"mapper_config=.*|composer_config=.*", lower):
+    for line in re.findall(r"mapper_config=.*|composer_config=.*", lower + existing):
         assert line in printed
 
 
@@ -44,3 +45,24 @@ def test_quick_start_has_its_two_blocks() -> None:
     section = re.search(r"^## Quick start\s*$(.*?)(?=^## )", README, re.M | re.S)
     assert section is not None
     assert len(re.findall(r"^```bash\n", section[1], re.M)) == 2
+
+
+def run_file(text: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    path = tmp_path / "matmul.mlir"
+    path.write_text(text)
+    code = main(["run", str(path), "--check"])
+    captured = capfd.readouterr()
+    return code, re.sub(r"\s+", " ", captured.out + captured.err).strip()
+
+
+def test_the_file_runs_and_its_fault_is_found(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (text,) = blocks("mlir")
+    good, wrong = (re.sub(r"\s+", " ", b).strip() for b in blocks("text")[4:6])
+    code, printed = run_file(text, tmp_path, capfd)
+    assert code == 0
+    # Sums over devices may be taken in any order, so the digits are not the same each time.
+    digits = r"(?<==)[-+.0-9a-f]+|(?<=difference )[-+.0-9e]+"
+    assert re.sub(digits, "#", printed) == re.sub(digits, "#", good.removeprefix("$ jaxmesh run matmul.mlir --check "))
+    code, printed = run_file(text.replace("cluster_axis = 1", "cluster_axis = 0"), tmp_path, capfd)
+    assert code != 0
+    assert printed == wrong
