@@ -1,0 +1,260 @@
+"""Sharding and communication: mesh_shard and the collectives.
+
+A `cluster_axis` is the index of a mesh axis. What a gather or a reduction gives is equal along its axis, and typed so.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from jaxmesh.dialects.ttir import mesh_shard
+from jaxmesh.ops.common import (
+    attr,
+    broken,
+    convert,
+    dim_in,
+    is_bool,
+    is_integer,
+    jnp,
+    lax,
+    need,
+    require,
+    together,
+    truth,
+    vary,
+    varying,
+)
+from jaxmesh.ops.groups import (
+    Groups,
+    axis_of,
+    check_split,
+    check_unique,
+    groups_of,
+    id_rows,
+    row_major,
+    show_mesh,
+)
+from jaxmesh.ops.table import Call, Shape, row
+
+_CLUSTER = need("cluster_axis", "int")
+
+
+@row(
+    "mesh_shard",
+    1,
+    need("shard_type", "enum"),
+    need("shard_direction", "enum"),
+    need("shard_shape", "ints"),
+    need("shard_dims", "ints"),
+)
+def _mesh_shard(call: Call) -> Any:
+    (x,) = call.operands
+    names = ("shard_type", "shard_direction", "shard_shape", "shard_dims")
+    return mesh_shard(x, **{name: call[name] for name in names})
+
+
+# --- what every collective does --------------------------------------------------------------------------------------
+
+
+def _carried(x: Any, axes: tuple[str, ...], collective: Callable[[Any], Any]) -> Any:
+    """A collective over axes: it wants a value that varies over them.
+
+    Integers of less than a byte travel in one, because XLA's CPU collectives pack and garble them.
+    """
+    small = is_integer(x) and jnp.iinfo(x.dtype).bits < 8
+    wide = convert(x, jnp.int8 if jnp.iinfo(x.dtype).min < 0 else jnp.uint8) if small else x
+    return convert(collective(vary(wide, axes)), x.dtype)
+
+
+def _gathered(x: Any, axis: str, dim: int, *, tiled: bool) -> Any:
+    """The values along a mesh axis, joined along a dim or stacked into a new one; equal along the axis."""
+    if not x.size:
+        return _gathered_nothing(x, axis, dim, tiled)
+    return _carried(x, (axis,), lambda y: lax.all_gather(y, axis, axis=dim, tiled=tiled, to="invarying"))
+
+
+def _gathered_nothing(x: Any, axis: str, dim: int, tiled: bool) -> Any:
+    # StableHLO has no gather of nothing.
+    count = lax.axis_size(axis)
+    whole = (*x.shape[:dim], x.shape[dim] * count, *x.shape[dim + 1 :])
+    shape = whole if tiled else (*x.shape[:dim], count, *x.shape[dim:])
+    return vary(jnp.zeros(shape, x.dtype), varying(x) - {axis})
+
+
+def _stacked(x: Any, axes: tuple[str, ...]) -> Any:
+    """The values of all devices along some mesh axes, row-major along a new first dim."""
+    shape = x.shape
+    for axis in reversed(axes):
+        x = _gathered(x, axis, 0, tiled=False)
+    return lax.reshape(x, (math.prod(x.shape[: x.ndim - len(shape)]), *shape))
+
+
+# --- gather, reduce, partition ---------------------------------------------------------------------------------------
+
+
+@row("all_gather", 1, need("all_gather_dim", "int"), _CLUSTER)
+def _all_gather(call: Call) -> Any:
+    (x,) = call.operands
+    dim = dim_in(call, call["all_gather_dim"], x.ndim, "all_gather_dim")
+    return _gathered(x, axis_of(call, call["cluster_axis"]), dim, tiled=True)
+
+
+REDUCE_TYPES = ("sum", "mean", "max", "min", "prod")
+
+
+def _reduce_type(call: Call) -> str:
+    kind: str = call["reduce_type"]
+    if kind not in REDUCE_TYPES:
+        raise broken(call, f"reduce_type {kind!r} is not supported; allowed: {', '.join(REDUCE_TYPES)}")
+    return kind
+
+
+def summed(x: Any, axis: str) -> Any:
+    """The sum along a mesh axis, for ops that add up on their way."""
+    return _carried(x, (axis,), lambda y: lax.psum(y, axis))
+
+
+def _reduced(x: Any, axis: str, kind: str, size: int) -> Any:
+    """The reduction along a mesh axis; equal values are added as often as there are devices, never folded."""
+    if is_bool(x):
+        count = summed(convert(x, jnp.int32), axis)
+        return truth(count) if kind in ("sum", "max") else count == size
+    match kind:
+        case "sum":
+            return summed(x, axis)
+        case "mean":
+            return lax.div(_reduced(x, axis, "sum", size), jnp.asarray(size, x.dtype))
+        case "max":
+            return _carried(x, (axis,), lambda y: lax.pmax(y, axis))
+        case "min":
+            return _carried(x, (axis,), lambda y: lax.pmin(y, axis))
+        case _:
+            return jnp.prod(_gathered(x, axis, 0, tiled=False), 0, dtype=x.dtype)
+
+
+def _all_reduce(call: Call) -> Any:
+    (x,) = call.operands
+    axis = axis_of(call, call["cluster_axis"])
+    return _reduced(x, axis, _reduce_type(call), call.mesh[axis])
+
+
+for _name in ("all_reduce", "all_reduce_async"):
+    row(_name, 1, need("reduce_type", "enum"), _CLUSTER)(_all_reduce)
+
+
+@row("reduce_scatter", 1, need("reduce_type", "enum"), need("scatter_dim", "int"), _CLUSTER)
+def _reduce_scatter(call: Call) -> Any:
+    (x,) = call.operands
+    dim = dim_in(call, call["scatter_dim"], x.ndim, "scatter_dim")
+    axis, kind = axis_of(call, call["cluster_axis"]), _reduce_type(call)
+    size = call.mesh[axis]
+    check_split(call, x.shape, dim, size, f"the size of mesh axis {axis!r}")
+    if kind != "sum" or is_bool(x) or not x.size:
+        return _piece(_reduced(x, axis, kind, size), dim, (axis,), (size,))
+    return _carried(x, (axis,), lambda y: lax.psum_scatter(y, axis, scatter_dimension=dim, tiled=True))
+
+
+def _piece(x: Any, dim: int, axes: tuple[str, ...], sizes: Shape) -> Any:
+    """This device's piece of a dim that is split over mesh axes, row-major."""
+    length = x.shape[dim] // math.prod(sizes)
+    x, start = together(vary(x, axes), row_major(axes, sizes) * length)
+    return lax.dynamic_slice_in_dim(x, start, length, dim)
+
+
+@row("mesh_partition", 1, need("dim", "int"), attr("cluster_axis", "int"))
+def _mesh_partition(call: Call) -> Any:
+    (x,) = call.operands
+    dim = dim_in(call, call["dim"], x.ndim, "dim")
+    index = call["cluster_axis"]
+    # Without an axis the pieces go to all devices, row-major.
+    axes = tuple(call.mesh) if index is None else (axis_of(call, index),)
+    sizes = tuple(call.mesh[a] for a in axes)
+    over = f"the size of mesh axis {', '.join(map(repr, axes))}"
+    check_split(call, x.shape, dim, math.prod(sizes), over)
+    return _piece(x, dim, axes, sizes)
+
+
+# --- between single devices ------------------------------------------------------------------------------------------
+
+
+@row("collective_permute", 1, need("source_target_pairs", "any"))
+def _collective_permute(call: Call) -> Any:
+    # A device that is no target has zeros.
+    (x,) = call.operands
+    pairs = id_rows(call, "source_target_pairs", call["source_target_pairs"], 2)
+    check_unique(call, "source_target_pairs (sources)", [s for s, _ in pairs])
+    check_unique(call, "source_target_pairs (targets)", [t for _, t in pairs])
+    axes = tuple(call.mesh)
+    if not x.size or not pairs:
+        return vary(jnp.zeros_like(x), axes)
+    return _carried(x, axes, lambda y: lax.ppermute(y, axes, pairs))
+
+
+@row("collective_broadcast", 1, need("replica_groups", "any"))
+def _collective_broadcast(call: Call) -> Any:
+    # A device in no group has zeros: StableHLO's rule. Upstream's lowering keeps its input there.
+    (x,) = call.operands
+    groups = groups_of(call, "replica_groups")
+    everywhere = tuple(call.mesh)
+    sources = np.zeros(groups.count, np.int32)
+    members = np.zeros(groups.count, np.bool_)
+    for group in groups.rows:
+        sources[list(group)] = groups.place(group[0])
+        members[list(group)] = True
+    stacked = _stacked(x, groups.moving)
+    if groups.is_axis:
+        return stacked[0]
+    me = row_major(everywhere, tuple(call.mesh.values()))
+    stacked, source, member = together(vary(stacked, everywhere), jnp.asarray(sources)[me], jnp.asarray(members)[me])
+    received = lax.dynamic_index_in_dim(stacked, source, 0, keepdims=False)
+    return lax.select(member, received, lax.full_like(received, 0))
+
+
+@row(
+    "all_to_all",
+    1,
+    need("split_dim", "int"),
+    need("concat_dim", "int"),
+    need("split_count", "int"),
+    need("replica_groups", "any"),
+)
+def _all_to_all(call: Call) -> Any:
+    (x,) = call.operands
+    split, join = (dim_in(call, call[name], x.ndim, name) for name in ("split_dim", "concat_dim"))
+    groups = groups_of(call, "replica_groups")
+    _check_all_to_all(call, groups)
+    check_split(call, x.shape, split, call["split_count"], "the split_count")
+    if groups.is_axis and x.size:
+        (axis,) = groups.moving
+        return _carried(x, (axis,), lambda y: lax.all_to_all(y, axis, split, join, tiled=True))
+    return _exchanged(x, groups, split, join, tuple(call.mesh.values()))
+
+
+def _check_all_to_all(call: Call, groups: Groups) -> None:
+    named, size = sum(map(len, groups.rows)), len(groups.rows[0])
+    rule = f"replica_groups name {named} devices, but the mesh {show_mesh(call)} has {groups.count}; each is in a group"
+    require(call, named == groups.count, rule)
+    rule = f"split_count = {call['split_count']}, but the groups have {size} devices each"
+    require(call, call["split_count"] == size, rule)
+
+
+def _exchanged(x: Any, groups: Groups, split: int, join: int, sizes: Shape) -> Any:
+    """An all_to_all among any groups: everything is gathered, and each device picks its pieces."""
+    size = len(groups.rows[0])
+    members = np.zeros((groups.count, size), np.int32)
+    places = np.zeros(groups.count, np.int32)
+    for group in groups.rows:
+        for place, device in enumerate(group):
+            members[device] = [groups.place(d) for d in group]
+            places[device] = place
+    me = row_major(groups.names, sizes)
+    stacked, mine, place = together(
+        vary(_stacked(x, groups.moving), groups.names), jnp.asarray(members)[me], jnp.asarray(places)[me]
+    )
+    length = x.shape[split] // size
+    pieces = lax.dynamic_slice_in_dim(jnp.take(stacked, mine, axis=0), place * length, length, split + 1)
+    return lax.concatenate([pieces[i] for i in range(size)], join)

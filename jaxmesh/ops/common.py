@@ -1,0 +1,209 @@
+"""What the rows share: joint types of operands, checks of dims and shapes, optional operands."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import jax
+
+from jaxmesh import jaxprs
+from jaxmesh.errors import VerifyError
+from jaxmesh.ops.table import Attribute, Call, Shape, describe
+
+jnp: Any = jax.numpy
+lax: Any = jax.lax
+nn: Any = jax.nn
+"""JAX leaves much of these without annotations."""
+
+
+def attr(name: str, kind: str, default: Any = None) -> Attribute:
+    """An optional attribute."""
+    return Attribute(name, kind, default=default)
+
+
+def need(name: str, kind: str) -> Attribute:
+    """A required attribute."""
+    return Attribute(name, kind, required=True)
+
+
+def broken(call: Call, rule: str) -> VerifyError:
+    """The error that an op breaks a rule."""
+    return VerifyError(f"ttir.{call.row.name}: {rule}.")
+
+
+def require(call: Call, holds: bool, rule: str) -> None:
+    """Checks a rule.
+
+    Raises:
+      VerifyError: it does not hold.
+    """
+    if not holds:
+        raise broken(call, rule)
+
+
+# --- types -----------------------------------------------------------------------------------------------------------
+
+
+def varying(x: Any) -> frozenset[str]:
+    """The mesh axes over which a value may differ."""
+    return jaxprs.varying_axes(jax.typeof(x))
+
+
+def vary(x: Any, axes: Iterable[str]) -> Any:
+    """The value typed as varying over at least the given axes."""
+    missing = [a for a in axes if a not in varying(x)]
+    return jaxprs.vary(x, missing) if missing else x
+
+
+def together(*operands: Any) -> tuple[Any, ...]:
+    """The operands as arrays, all typed as varying over every axis over which one of them does.
+
+    Most of JAX does that by itself; some primitives insist on equal types, and a few (`sort`) give a wrong one.
+    """
+    arrays = [jnp.asarray(x) for x in operands]
+    axes = sorted(frozenset[str]().union(*(varying(x) for x in arrays)))
+    return tuple(vary(x, axes) for x in arrays)
+
+
+def is_integer(x: Any) -> bool:
+    """Whether an array holds integers; truth values are none."""
+    return bool(jnp.issubdtype(x.dtype, jnp.integer))
+
+
+def is_bool(x: Any) -> bool:
+    """Whether an array holds truth values."""
+    return bool(x.dtype == jnp.bool_)
+
+
+def convert(x: Any, dtype: Any) -> Any:
+    """The array in another element type, as far as JAX's x64 mode knows it."""
+    return lax.convert_element_type(x, jax.dtypes.canonicalize_dtype(dtype))
+
+
+def truth(x: Any) -> Any:
+    """Numbers as truth values: all but zero is true."""
+    return x if is_bool(x) else x != 0
+
+
+# --- checks ----------------------------------------------------------------------------------------------------------
+
+
+def dim_in(call: Call, dim: int, rank: int, name: str) -> int:
+    """A dim, counted from the front.
+
+    Raises:
+      VerifyError: it is out of range.
+    """
+    if not -rank <= dim < rank:
+        allowed = f"{-rank} to {rank - 1}" if rank else "none, a scalar has no dims"
+        raise broken(call, f"{name} = {dim} is out of range for rank {rank}; allowed: {allowed}")
+    return dim % rank
+
+
+def dims_in(call: Call, dims: Sequence[int], rank: int, name: str) -> Shape:
+    """Several dims, counted from the front.
+
+    Raises:
+      VerifyError: one is out of range, or one is named twice.
+    """
+    made = tuple(dim_in(call, d, rank, name) for d in dims)
+    require(call, len(set(made)) == len(made), f"{name} = {list(dims)} names a dim twice (rank {rank})")
+    return made
+
+
+def length_is(call: Call, name: str, values: Sequence[Any], count: int, what: str) -> None:
+    """Checks the length of a row of numbers.
+
+    Raises:
+      VerifyError: it is another one.
+    """
+    rule = f"{name} has {count} entries, {what}, but {list(values)} has {len(values)}"
+    require(call, len(values) == count, rule)
+
+
+def rank_is(call: Call, x: Any, rank: int, name: str) -> None:
+    """Checks the rank of an operand.
+
+    Raises:
+      VerifyError: it is another one.
+    """
+    require(call, x.ndim == rank, f"{name} has rank {rank}, but {describe(x)} has rank {x.ndim}")
+
+
+def shape_is(call: Call, x: Any, shape: Sequence[int], name: str) -> None:
+    """Checks the shape of an operand.
+
+    Raises:
+      VerifyError: it is another one.
+    """
+    require(call, x.shape == tuple(shape), f"{name} has the shape {list(shape)}, but got {describe(x)}")
+
+
+def broadcast_shape(call: Call, *shapes: Shape) -> Shape:
+    """The shape to which shapes broadcast by NumPy's rules.
+
+    Raises:
+      VerifyError: they do not.
+    """
+    rank = max(map(len, shapes))
+    padded = [(1,) * (rank - len(s)) + tuple(s) for s in shapes]
+    out: list[int] = []
+    for sizes in zip(*padded, strict=True):
+        wide = {n for n in sizes if n != 1}
+        if len(wide) > 1:
+            raise broken(call, f"the shapes {' and '.join(str(list(s)) for s in shapes)} do not broadcast")
+        out.append(wide.pop() if wide else 1)
+    return tuple(out)
+
+
+def one_number(call: Call, x: Any, name: str) -> Any:
+    """The only element of an operand.
+
+    Raises:
+      VerifyError: it has more elements, or none.
+    """
+    require(call, x.size == 1, f"{name} is one number, but got {describe(x)}")
+    return lax.reshape(x, ())
+
+
+def number_as(call: Call, name: str, value: float, dtype: Any) -> float:
+    """A number as an element type can hold it; a whole number for integers, cut towards zero.
+
+    Raises:
+      VerifyError: it does not fit.
+    """
+    if not jnp.issubdtype(dtype, jnp.integer):
+        return value
+    info = jnp.iinfo(dtype)
+    least, most = int(info.min), int(info.max)
+    # MLIR writes the upper half of an unsigned type as negative numbers.
+    lowest = -(most // 2) - 1 if least == 0 else least
+    fits = math.isfinite(value) and lowest <= int(value) <= most
+    require(call, fits, f"{name} = {value} does not fit {dtype}, which holds {least} to {most}")
+    return int(value) % (most + 1) if least == 0 else int(value)
+
+
+def optional_operands(call: Call, names: Sequence[str]) -> list[Any]:
+    """The operands by place, None where `operandSegmentSizes` says that one is left out.
+
+    Without that attribute they are taken in order.
+
+    Raises:
+      VerifyError: the segments do not fit the op.
+    """
+    sizes = call["operandSegmentSizes"]
+    if sizes is None:
+        return [*call.operands, *[None] * (len(names) - len(call.operands))]
+    mine = sizes[: len(names)]
+    good = len(sizes) in (len(names), len(names) + 1) and set(mine) <= {0, 1} and sum(mine) == len(call.operands)
+    wanted = f"0 or 1 for each of {', '.join(names)}, {len(call.operands)} in all"
+    require(call, good, f"operandSegmentSizes say {wanted}, got {list(sizes)}")
+    rest = iter(call.operands)
+    return [next(rest) if n else None for n in mine]
+
+
+def size_of(shape: Sequence[int]) -> int:
+    """How many elements a shape has."""
+    return math.prod(shape)

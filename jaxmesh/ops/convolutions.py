@@ -1,0 +1,193 @@
+"""Convolutions. The declared result type is the type in which they add up."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from jaxmesh.ops.common import (
+    attr,
+    broadcast_shape,
+    broken,
+    dims_in,
+    jax,
+    jnp,
+    lax,
+    length_is,
+    need,
+    optional_operands,
+    rank_is,
+    require,
+    together,
+)
+from jaxmesh.ops.table import Call, Shape, describe, row
+from jaxmesh.ops.windows import Pair, padding, pair
+
+_IMAGE = (
+    attr("batch_dim", "int", 0),
+    attr("height_dim", "int", 1),
+    attr("width_dim", "int", 2),
+    attr("channel_dim", "int", 3),
+)
+
+
+def _image_dims(call: Call) -> Shape:
+    """The dims of batch, channels, height and width."""
+    names = ("batch_dim", "channel_dim", "height_dim", "width_dim")
+    return dims_in(call, [call[n] for n in names], 4, ", ".join(names))
+
+
+def _check_groups(call: Call, x: Any, channels: int, per_group: int, outs: int) -> None:
+    groups = call["groups"]
+    rule = f"{channels} channels of {describe(x)} are not groups = {groups} times the weight's {per_group}"
+    require(call, groups > 0 and channels == groups * per_group, rule)
+    require(call, outs % groups == 0, f"{outs} output channels do not divide by groups = {groups}")
+
+
+def _biased(call: Call, out: Any, bias: Any) -> Any:
+    if bias is None:
+        return out
+    fits = broadcast_shape(call, out.shape, bias.shape) == out.shape
+    require(call, fits, f"the bias broadcasts to {list(out.shape)}, but got {describe(bias)}")
+    return jnp.add(*together(out, bias))
+
+
+def _convolve(call: Call, x: Any, weight: Any, strides: Sequence[int], pads: Sequence[Pair], **params: Any) -> Any:
+    x, weight = together(x, weight)
+    dtype = jax.dtypes.canonicalize_dtype(call.result.dtype)
+    return lax.conv_general_dilated(x, weight, strides, pads, preferred_element_type=dtype, **params)
+
+
+@row(
+    "conv2d",
+    (2, 3),
+    need("stride", "any"),
+    need("padding", "any"),
+    need("dilation", "any"),
+    attr("groups", "int", 1),
+    *_IMAGE,
+)
+def _conv2d(call: Call) -> Any:
+    """The weight is (outputs, inputs of a group, height, width), whatever the order of the input."""
+    x, weight, bias = optional_operands(call, ("input", "weight", "bias"))
+    rank_is(call, x, 4, "the input")
+    rank_is(call, weight, 4, "the weight (outputs, inputs of a group, height, width)")
+    dims = _image_dims(call)
+    _check_groups(call, x, x.shape[dims[1]], weight.shape[1], weight.shape[0])
+    out = _convolve(
+        call,
+        x,
+        weight,
+        pair(call, "stride"),
+        padding(call),
+        rhs_dilation=pair(call, "dilation"),
+        dimension_numbers=jax.lax.ConvDimensionNumbers(dims, (0, 1, 2, 3), dims),
+        feature_group_count=call["groups"],
+    )
+    return _biased(call, out, bias)
+
+
+@row(
+    "conv_transpose2d",
+    (2, 3),
+    need("stride", "any"),
+    need("padding", "any"),
+    attr("output_padding", "any", 0),
+    need("dilation", "any"),
+    attr("groups", "int", 1),
+    *_IMAGE,
+)
+def _conv_transpose2d(call: Call) -> Any:
+    """The weight is (inputs, outputs of a group, height, width)."""
+    x, weight, bias = optional_operands(call, ("input", "weight", "bias"))
+    rank_is(call, x, 4, "the input")
+    rank_is(call, weight, 4, "the weight (inputs, outputs of a group, height, width)")
+    dims, groups = _image_dims(call), call["groups"]
+    channels, outs, *kernel = weight.shape
+    _check_groups(call, x, x.shape[dims[1]], channels // max(groups, 1), outs * groups)
+    dilation, extra = pair(call, "dilation"), pair(call, "output_padding", 0)
+    reach = [d * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
+    pads = [(r - low, r - high + more) for r, (low, high), more in zip(reach, padding(call), extra, strict=True)]
+    # Outputs of a group by inputs of a group, and every kernel turned round.
+    grouped = lax.reshape(weight, (groups, channels // groups, outs, *kernel))
+    turned = lax.rev(lax.reshape(jnp.swapaxes(grouped, 1, 2), (groups * outs, channels // groups, *kernel)), (2, 3))
+    out = _convolve(
+        call,
+        x,
+        turned,
+        (1, 1),
+        pads,
+        lhs_dilation=pair(call, "stride"),
+        rhs_dilation=dilation,
+        dimension_numbers=jax.lax.ConvDimensionNumbers(dims, (0, 1, 2, 3), dims),
+        feature_group_count=groups,
+    )
+    return _biased(call, out, bias)
+
+
+# --- as StableHLO writes it ------------------------------------------------------------------------------------------
+
+
+@row(
+    "convolution",
+    (2, 3),
+    need("window_strides", "ints"),
+    need("padding", "ints"),
+    need("input_dilation", "ints"),
+    need("weight_dilation", "ints"),
+    need("window_reversal", "bools"),
+    need("convolution_layout", "any"),
+    attr("feature_group_count", "int", 1),
+    attr("batch_group_count", "int", 1),
+)
+def _convolution(call: Call) -> Any:
+    """`padding` holds low and high by turns; `convolution_layout` is the dialect's text, or a mapping of its names."""
+    x, weight, bias = optional_operands(call, ("input", "weight", "bias"))
+    space = x.ndim - 2
+    require(call, space >= 0, f"the input has a batch and a feature dim, but got {describe(x)}")
+    rank_is(call, weight, x.ndim, "the weight, like the input,")
+    for name in ("window_strides", "input_dilation", "weight_dilation", "window_reversal"):
+        length_is(call, name, call[name], space, "one per spatial dim")
+    length_is(call, "padding", call["padding"], 2 * space, "a low and a high one per spatial dim")
+    numbers = jax.lax.ConvDimensionNumbers(
+        _layout(call, x.ndim, "input", ("batch", "feature")),
+        _layout(call, x.ndim, "kernel", ("output_feature", "input_feature")),
+        _layout(call, x.ndim, "output", ("batch", "feature")),
+    )
+    reversed_dims = [d for d, turn in zip(numbers.rhs_spec[2:], call["window_reversal"], strict=True) if turn]
+    out = _convolve(
+        call,
+        x,
+        lax.rev(weight, reversed_dims),
+        call["window_strides"],
+        list(zip(call["padding"][::2], call["padding"][1::2], strict=True)),
+        lhs_dilation=call["input_dilation"],
+        rhs_dilation=call["weight_dilation"],
+        dimension_numbers=numbers,
+        feature_group_count=call["feature_group_count"],
+        batch_group_count=call["batch_group_count"],
+    )
+    return _biased(call, out, bias)
+
+
+def _read_layout(layout: Any) -> Any:
+    """Names and dims of `#ttir<convolution_layout input_batch = 0, .., input_spatial_dimensions = 2x3, ..>`."""
+    if not isinstance(layout, str):
+        return layout
+    found = re.findall(r"(\w+)\s*=\s*(\d+(?:\s*x\s*\d+)*|\[\s*\])", layout)
+    numbers = {name: [int(n) for n in re.findall(r"\d+", text)] for name, text in found}
+    return {name: row if name.endswith("_dimensions") else row[0] for name, row in numbers.items()}
+
+
+def _layout(call: Call, rank: int, side: str, first: tuple[str, str]) -> Shape:
+    layout: Any = _read_layout(call["convolution_layout"])
+    spatial = f"{side}_spatial_dimensions"
+    names = (*(f"{side}_{name}" for name in first), spatial)
+    missing = list(names) if not isinstance(layout, Mapping) else [n for n in names if n not in layout]
+    if missing:
+        raise broken(call, f"convolution_layout needs {', '.join(missing)}, got {call['convolution_layout']!r}")
+    known = cast("Mapping[str, Any]", layout)
+    dims = [*(known[n] for n in names[:2]), *known[spatial]]
+    length_is(call, f"the {side} layout", dims, rank, "one per dim")
+    return dims_in(call, dims, rank, f"the {side} layout")

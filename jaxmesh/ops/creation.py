@@ -1,0 +1,111 @@
+"""Ops that make tensors from attributes alone. Every device makes the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from jaxmesh.ops.common import attr, broken, convert, dim_in, jax, jnp, lax, need, number_as, require, size_of
+from jaxmesh.ops.table import Call, describe, row
+
+
+def _filled(call: Call, value: Any) -> Any:
+    # A number of the declared type, spread inside the trace: no array of that shape is made here.
+    dtype = jax.dtypes.canonicalize_dtype(call.result.dtype)
+    return lax.full(call.result.shape, value, dtype)
+
+
+def _check_shape(call: Call) -> None:
+    shape, declared = call["shape"], call.result.shape
+    rule = f"shape = {list(shape or ())}, but the declared type is {describe(call.result)}"
+    require(call, shape is None or shape == declared, rule)
+
+
+@row("zeros", 0, attr("shape", "ints"))
+def _zeros(call: Call) -> Any:
+    _check_shape(call)
+    return _filled(call, 0)
+
+
+@row("ones", 0, attr("shape", "ints"))
+def _ones(call: Call) -> Any:
+    _check_shape(call)
+    return _filled(call, 1)
+
+
+@row("full", 0, attr("shape", "ints"), need("fill_value", "number"))
+def _full(call: Call) -> Any:
+    _check_shape(call)
+    dtype = jax.dtypes.canonicalize_dtype(call.result.dtype)
+    return _filled(call, number_as(call, "fill_value", call["fill_value"], dtype))
+
+
+@row("empty", 0)
+def _empty(call: Call) -> Any:
+    # Nothing reads it: only a destination of older ops.
+    return _filled(call, 0)
+
+
+@row("constant", 0, need("value", "array"))
+def _constant(call: Call) -> Any:
+    value = _held(call, call["value"])
+    if value.size == 1:
+        return _filled(call, value.item())
+    declared = call.result.shape
+    rule = f"value has the shape {list(value.shape)}, but the declared type is {describe(call.result)}"
+    require(call, value.shape == declared, rule)
+    return jnp.asarray(value)
+
+
+def _held(call: Call, value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The values in the declared element type; none may change because JAX's x64 mode is off."""
+    dtype = jax.dtypes.canonicalize_dtype(call.result.dtype)
+    held = value.astype(dtype, copy=False)
+    whole = jnp.issubdtype(value.dtype, jnp.integer) and jnp.issubdtype(dtype, jnp.integer)
+    if whole and (held.astype(value.dtype) != value).any():
+        raise broken(call, f"value {value[held.astype(value.dtype) != value].item(0)} does not fit {dtype}")
+    return held
+
+
+@row("arange", 0, need("start", "int"), need("end", "int"), need("step", "int"), attr("arange_dimension", "int", 0))
+def _arange(call: Call) -> Any:
+    start, end, step = call["start"], call["end"], call["step"]
+    require(call, step != 0, f"a step of 0 from {start} to {end} never ends")
+    shape = call.result.shape
+    dim = dim_in(call, call["arange_dimension"], len(shape), "arange_dimension")
+    count = len(range(start, end, step))
+    rule = f"start {start}, end {end}, step {step} give {count} numbers, but dim {dim} of {describe(call.result)} has"
+    require(call, count == shape[dim], f"{rule} {shape[dim]}")
+    whole = lax.broadcasted_iota(jnp.int32, shape, dim) * step + start
+    return convert(whole, call.result.dtype)
+
+
+@row(
+    "rand",
+    0,
+    attr("size", "ints"),
+    attr("dtype", "any"),
+    attr("low", "float", 0.0),
+    attr("high", "float", 1.0),
+    attr("seed", "int", 0),
+)
+def _rand(call: Call) -> Any:
+    size, declared = call["size"], call.result
+    rule = f"size = {list(size or ())}, but the declared type is {describe(declared)}"
+    require(call, size is None or size == declared.shape, rule)
+    low, high = call["low"], call["high"]
+    if not low <= high:
+        raise broken(call, f"low = {low} is above high = {high}")
+    # The numbers are JAX's; a seed of 0, which asks the hardware for any, gives the same ones each time.
+    numbers = jax.random.uniform(jax.random.key(call["seed"]), declared.shape, jnp.float32, low, high)
+    return convert(numbers, declared.dtype)
+
+
+@row("get_dimension_size", 1, need("dimension", "int"))
+def _get_dimension_size(call: Call) -> Any:
+    (x,) = call.operands
+    dim = dim_in(call, call["dimension"], x.ndim, "dimension")
+    one = size_of(call.result.shape) == 1
+    require(call, one, f"the result is one number, but the declared type is {describe(call.result)}")
+    return _filled(call, x.shape[dim])

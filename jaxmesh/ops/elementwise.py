@@ -1,0 +1,242 @@
+"""Elementwise ops. Operands broadcast to each other by NumPy's rules."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from jaxmesh.ops.common import (
+    attr,
+    broadcast_shape,
+    broken,
+    convert,
+    is_bool,
+    is_integer,
+    jnp,
+    lax,
+    need,
+    nn,
+    require,
+    together,
+    truth,
+)
+from jaxmesh.ops.table import Call, describe, row
+
+Unary = Callable[[Any], Any]
+Binary = Callable[[Any, Any], Any]
+
+
+# --- one operand -----------------------------------------------------------------------------------------------------
+
+
+def _mish(x: Any) -> Any:
+    return x * jnp.tanh(nn.softplus(x))
+
+
+def _hardsigmoid(x: Any) -> Any:
+    return nn.relu6(x + 3) / 6
+
+
+def _cbrt(x: Any) -> Any:
+    # JAX's cbrt takes no 16-bit floats on every backend.
+    return convert(jnp.cbrt(convert(x, jnp.float32)), x.dtype)
+
+
+UNARY: Mapping[str, Unary] = {
+    "abs": jnp.abs,
+    "neg": lax.neg,
+    "sign": jnp.sign,
+    "exp": jnp.exp,
+    "exp2": jnp.exp2,
+    "expm1": jnp.expm1,
+    "log": jnp.log,
+    "log1p": jnp.log1p,
+    "sqrt": jnp.sqrt,
+    "rsqrt": lax.rsqrt,
+    "cbrt": _cbrt,
+    "reciprocal": jnp.reciprocal,
+    "sin": jnp.sin,
+    "cos": jnp.cos,
+    "tan": jnp.tan,
+    "asin": jnp.arcsin,
+    "acos": jnp.arccos,
+    "atan": jnp.arctan,
+    "sinh": jnp.sinh,
+    "cosh": jnp.cosh,
+    "tanh": jnp.tanh,
+    "asinh": jnp.arcsinh,
+    "acosh": jnp.arccosh,
+    "atanh": jnp.arctanh,
+    "erf": lax.erf,
+    "erfc": lax.erfc,
+    "floor": jnp.floor,
+    "ceil": jnp.ceil,
+    "trunc": jnp.trunc,
+    "round": jnp.round,  # half to even, as torch and ttnn do
+    "bitwise_not": lax.bitwise_not,
+    "relu": nn.relu,
+    "relu6": lambda x: jnp.minimum(nn.relu(x), 6),
+    "gelu": lambda x: nn.gelu(x, approximate=False),
+    "silu": nn.silu,
+    "sigmoid": nn.sigmoid,
+    "hardsigmoid": _hardsigmoid,
+    "hardswish": lambda x: x * _hardsigmoid(x),
+    "mish": _mish,
+    "softplus": nn.softplus,
+    "softsign": nn.soft_sign,
+    "selu": nn.selu,
+}
+"""By TTIR name; the result has the operand's element type."""
+
+_ROUNDINGS = frozenset({"floor", "ceil", "trunc", "round"})
+
+TESTS: Mapping[str, Unary] = {
+    "isfinite": jnp.isfinite,
+    "logical_not": lambda x: jnp.logical_not(truth(x)),
+}
+"""By TTIR name; the result is a truth value, in any element type."""
+
+
+def _enter_unary(name: str, fun: Unary, casts: bool = False) -> None:
+    @row(name, 1, casts=casts)
+    def _(call: Call) -> Any:
+        (x,) = call.operands
+        # JAX would make floats of whole numbers.
+        return x if name in _ROUNDINGS and is_integer(x) else fun(x)
+
+
+for _name, _fun in UNARY.items():
+    _enter_unary(_name, _fun)
+for _name, _fun in TESTS.items():
+    _enter_unary(_name, _fun, casts=True)
+
+
+@row("typecast", 1, attr("conservative_folding", "bool", False))
+def _typecast(call: Call) -> Any:
+    # Towards zero from floats to integers; the target is the declared type, there is no attribute for it.
+    (x,) = call.operands
+    return truth(x) if call.result.dtype == jnp.bool_ else convert(x, call.result.dtype)
+
+
+@row("leaky_relu", 1, attr("parameter", "float", 0.01))
+def _leaky_relu(call: Call) -> Any:
+    (x,) = call.operands
+    return nn.leaky_relu(x, call["parameter"])
+
+
+@row("elu", 1, attr("alpha", "float", 1.0))
+def _elu(call: Call) -> Any:
+    (x,) = call.operands
+    return nn.elu(x, call["alpha"])
+
+
+@row("clamp_scalar", 1, need("min", "number"), need("max", "number"))
+def _clamp_scalar(call: Call) -> Any:
+    (x,) = call.operands
+    low, high = _bound(x, call["min"], math.ceil), _bound(x, call["max"], math.floor)
+    return lax.min(lax.max(x, lax.full_like(x, low)), lax.full_like(x, high))
+
+
+def _bound(x: Any, value: float, whole: Callable[[float], int]) -> float:
+    """A bound as the element type can hold it."""
+    if not is_integer(x):
+        return value
+    info = jnp.iinfo(x.dtype)
+    least, most = int(info.min), int(info.max)
+    return min(max(whole(value), least), most) if math.isfinite(value) else (least if value < 0 else most)
+
+
+@row("clamp_tensor", 3)
+def _clamp_tensor(call: Call) -> Any:
+    x, low, high = _common(call, *call.operands)
+    return lax.min(lax.max(x, low), high)
+
+
+# --- two operands ----------------------------------------------------------------------------------------------------
+
+
+def _common(call: Call, *operands: Any) -> tuple[Any, ...]:
+    """Operands in one shape, one element type, and varying over the same axes."""
+    shape = broadcast_shape(call, *(x.shape for x in operands))
+    dtype = jnp.result_type(*operands)
+    return together(*(jnp.broadcast_to(x.astype(dtype), shape) for x in operands))
+
+
+def _power(a: Any, b: Any) -> Any:
+    return jnp.power(a, b) if is_integer(a) else lax.pow(a, b)
+
+
+def _gelu_slope(x: Any, approximate: bool) -> Any:
+    if not approximate:
+        return 0.5 * lax.erfc(-x * math.sqrt(0.5)) + x * jnp.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)
+    scale = math.sqrt(2 / math.pi)
+    t = jnp.tanh(scale * (x + 0.044715 * x**3))
+    return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * scale * (1 + 3 * 0.044715 * x * x)
+
+
+BINARY: Mapping[str, Binary] = {
+    "add": lax.add,
+    "subtract": lax.sub,
+    "multiply": lax.mul,
+    "div": lax.div,  # integers: towards zero
+    "divide": lax.div,
+    "remainder": lax.rem,  # the sign of the dividend
+    "maximum": lax.max,
+    "minimum": lax.min,
+    "pow": _power,
+    "atan2": lax.atan2,
+    "bitwise_and": lax.bitwise_and,
+    "bitwise_or": lax.bitwise_or,
+    "bitwise_xor": lax.bitwise_xor,
+    "logical_left_shift": lax.shift_left,
+    "logical_right_shift": lax.shift_right_logical,
+}
+"""By TTIR name; the result has the operands' joint element type."""
+
+COMPARISONS: Mapping[str, Binary] = {
+    "eq": lax.eq,
+    "ne": lax.ne,
+    "ge": lax.ge,
+    "gt": lax.gt,
+    "le": lax.le,
+    "lt": lax.lt,
+    "logical_and": lambda a, b: lax.bitwise_and(truth(a), truth(b)),
+    "logical_or": lambda a, b: lax.bitwise_or(truth(a), truth(b)),
+    "logical_xor": lambda a, b: lax.bitwise_xor(truth(a), truth(b)),
+}
+"""By TTIR name; the result is a truth value, in any element type."""
+
+_ON_BITS = frozenset({"bitwise_and", "bitwise_or", "bitwise_xor", "logical_left_shift", "logical_right_shift"})
+
+
+def _enter_binary(name: str, fun: Binary, casts: bool = False) -> None:
+    @row(name, 2, casts=casts)
+    def _(call: Call) -> Any:
+        a, b = _common(call, *call.operands)
+        bits = is_integer(a) or (is_bool(a) and name.startswith("bitwise"))
+        require(call, name not in _ON_BITS or bits, f"works on the bits of integers, but got {describe(a)}")
+        return fun(a, b)
+
+
+for _name, _fun in BINARY.items():
+    _enter_binary(_name, _fun)
+for _name, _fun in COMPARISONS.items():
+    _enter_binary(_name, _fun, casts=True)
+
+
+@row("gelu_backward", 2, attr("approximate", "enum", "none"))
+def _gelu_backward(call: Call) -> Any:
+    gradient, x = _common(call, *call.operands)
+    if call["approximate"] not in ("none", "tanh"):
+        raise broken(call, f"approximate is none or tanh, got {call['approximate']}")
+    slope = _gelu_slope(convert(x, jnp.float32), call["approximate"] == "tanh")
+    return convert(convert(gradient, jnp.float32) * slope, x.dtype)
+
+
+@row("where", 3)
+def _where(call: Call) -> Any:
+    condition, a, b = call.operands
+    shape = broadcast_shape(call, condition.shape, a.shape, b.shape)
+    a, b = _common(call, a, b)
+    return lax.select(*together(*(jnp.broadcast_to(x, shape) for x in (truth(condition), a, b))))

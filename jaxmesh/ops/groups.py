@@ -1,0 +1,156 @@
+"""Device ids, axes and groups of collectives; device ids are row-major over the mesh."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+
+from jaxmesh.ops.common import broken, jnp, lax, require
+from jaxmesh.ops.table import Call, Shape
+
+Table = np.ndarray[Any, np.dtype[np.int64]]
+
+
+def axis_of(call: Call, index: int) -> str:
+    """The name of a mesh axis.
+
+    Raises:
+      VerifyError: there is no such axis.
+    """
+    names = list(call.mesh)
+    if not 0 <= index < len(names):
+        mesh = show_mesh(call)
+        raise broken(call, f"cluster_axis = {index} is no axis of the mesh {mesh}; allowed: 0 to {len(names) - 1}")
+    return names[index]
+
+
+def show_mesh(call: Call) -> str:
+    """The mesh as messages show it."""
+    return ", ".join(f"{name}={size}" for name, size in call.mesh.items())
+
+
+def check_split(call: Call, shape: Shape, dim: int, count: int, over: str) -> int:
+    """The size of one of `count` pieces of a dim.
+
+    Raises:
+      VerifyError: they would not be equal.
+    """
+    rule = f"dim {dim} of size {shape[dim]} does not divide by {count}, {over}"
+    require(call, shape[dim] % count == 0, rule)
+    return shape[dim] // count
+
+
+def row_major(axes: Sequence[str], sizes: Sequence[int]) -> Any:
+    """This device's place in row-major order over some mesh axes."""
+    index: Any = jnp.int32(0)
+    for axis, size in zip(axes, sizes, strict=True):
+        if size > 1:
+            index = index * size + lax.axis_index(axis)
+    return index
+
+
+def id_rows(call: Call, name: str, value: Any, width: int | None = None) -> list[Shape]:
+    """Rows of device ids, from an array or from lists.
+
+    Raises:
+      VerifyError: the rows differ in length, or hold what is no device id.
+    """
+    given: Any = value
+    if isinstance(value, np.ndarray):
+        # All ids alike are written as one number; only one row of them names no device twice.
+        given = [[value.item()] * (width or 1)] if value.ndim == 0 else cast("Table", value).tolist()
+    good = isinstance(given, (list, tuple)) and all(isinstance(r, (list, tuple)) for r in _items(given))
+    require(call, good, f"{name} is a table of device ids, got {value!r}")
+    rows = [tuple(int(i) for i in _items(r)) for r in _items(given)]
+    lengths = sorted({len(r) for r in rows})
+    require(call, len(lengths) < 2, f"the rows of {name} have different lengths: {lengths}")
+    if width is not None and lengths:
+        require(call, lengths == [width], f"a row of {name} has {width} entries, got {lengths[0]}")
+    count = math.prod(call.mesh.values())
+    for i in (i for r in rows for i in r):
+        rule = f"{name} names device {i}, but the mesh {show_mesh(call)} has the devices 0 to {count - 1}"
+        require(call, 0 <= i < count, rule)
+    return rows
+
+
+def _items(value: Any) -> list[Any]:
+    return list(value)
+
+
+def check_unique(call: Call, name: str, ids: Sequence[int]) -> None:
+    """Checks that no device is named twice.
+
+    Raises:
+      VerifyError: one is.
+    """
+    twice = sorted({i for i in ids if list(ids).count(i) > 1})
+    require(call, not twice, f"{name} names device {', '.join(map(str, twice))} twice: {list(ids)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """Groups of devices that talk among themselves.
+
+    Attributes:
+      rows: the device ids of each group.
+      names: all mesh axes, and their sizes.
+      axes: positions of the mesh axes along which some group extends.
+    """
+
+    rows: tuple[Shape, ...]
+    names: tuple[str, ...]
+    sizes: Shape
+    axes: Shape
+
+    @property
+    def moving(self) -> tuple[str, ...]:
+        """The mesh axes along which data moves."""
+        return tuple(self.names[a] for a in self.axes)
+
+    @property
+    def moving_sizes(self) -> Shape:
+        """Their sizes."""
+        return tuple(self.sizes[a] for a in self.axes)
+
+    @property
+    def count(self) -> int:
+        """How many devices there are."""
+        return math.prod(self.sizes)
+
+    def place(self, device: int) -> int:
+        """A device's place in row-major order over the moving axes."""
+        place = 0
+        for axis in self.axes:
+            place = place * self.sizes[axis] + self.coordinates(device)[axis]
+        return place
+
+    def coordinates(self, device: int) -> Shape:
+        """A device's coordinates."""
+        return tuple(int(c) for c in np.unravel_index(device, self.sizes))
+
+    @property
+    def is_axis(self) -> bool:
+        """Whether the groups are the rows of one mesh axis, in its order, and cover the mesh."""
+        whole = sum(map(len, self.rows)) == self.count
+        in_order = all([self.place(d) for d in r] == list(range(math.prod(self.moving_sizes))) for r in self.rows)
+        return len(self.axes) == 1 and whole and in_order
+
+
+def groups_of(call: Call, name: str) -> Groups:
+    """The groups that an attribute names.
+
+    Raises:
+      VerifyError: no rectangle, an id out of range or named twice, or no group at all.
+    """
+    rows = id_rows(call, name, call[name])
+    ids = [i for r in rows for i in r]
+    require(call, bool(ids), f"{name} is empty: {rows}")
+    check_unique(call, name, ids)
+    names, sizes = tuple(call.mesh), tuple(call.mesh.values())
+    coordinates = [np.array([np.unravel_index(d, sizes) for d in r]) for r in rows]
+    axes = tuple(a for a in range(len(sizes)) if any(len(set(c[:, a].tolist())) > 1 for c in coordinates))
+    return Groups(tuple(rows), names, sizes, axes)

@@ -1,0 +1,178 @@
+"""Ops that pick or place elements by index: gather, scatter, embeddings, caches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jaxmesh.ops.common import (
+    attr,
+    broken,
+    dim_in,
+    dims_in,
+    is_integer,
+    jax,
+    jnp,
+    lax,
+    length_is,
+    need,
+    one_number,
+    rank_is,
+    require,
+    shape_is,
+    size_of,
+    together,
+)
+from jaxmesh.ops.table import Call, Shape, describe, row
+
+
+@row(
+    "gather",
+    2,
+    need("offset_dims", "ints"),
+    need("collapsed_slice_dims", "ints"),
+    attr("operand_batching_dims", "ints", ()),
+    attr("start_indices_batching_dims", "ints", ()),
+    need("start_index_map", "ints"),
+    need("index_vector_dim", "int"),
+    need("slice_sizes", "ints"),
+    attr("indices_are_sorted", "bool", False),
+)
+def _gather(call: Call) -> Any:
+    # A start out of range moves inside, as in StableHLO.
+    x, starts = together(*call.operands)
+    starts = _index_vectors_last(call, starts)
+    _check_gather(call, x, starts)
+    numbers = jax.lax.GatherDimensionNumbers(
+        offset_dims=tuple(sorted(call["offset_dims"])),
+        collapsed_slice_dims=tuple(sorted(call["collapsed_slice_dims"])),
+        start_index_map=call["start_index_map"],
+        operand_batching_dims=tuple(call["operand_batching_dims"]),
+        start_indices_batching_dims=tuple(call["start_indices_batching_dims"]),
+    )
+    return lax.gather(x, starts, numbers, call["slice_sizes"], mode="clip")
+
+
+def _index_vectors_last(call: Call, starts: Any) -> Any:
+    """JAX has the index vectors in the last dim."""
+    dim = call["index_vector_dim"]
+    in_range = 0 <= dim <= starts.ndim
+    require(call, in_range, f"index_vector_dim = {dim} is out of range for indices of rank {starts.ndim}")
+    batching = call["start_indices_batching_dims"]
+    moves = dim < starts.ndim - 1 and any(d > dim for d in batching)
+    require(call, not moves, f"index_vector_dim = {dim} before start_indices_batching_dims {list(batching)}")
+    return lax.expand_dims(starts, (dim,)) if dim == starts.ndim else jnp.moveaxis(starts, dim, -1)
+
+
+def _check_gather(call: Call, x: Any, starts: Any) -> None:
+    sizes, mapped = call["slice_sizes"], call["start_index_map"]
+    length_is(call, "slice_sizes", sizes, x.ndim, f"one per dim of {describe(x)}")
+    length_is(call, "start_index_map", mapped, starts.shape[-1], "one per number of an index vector")
+    dims_in(call, mapped, x.ndim, "start_index_map")
+    require(call, is_integer(starts), f"the indices are integers, but got {describe(starts)}")
+    dropped = [*call["collapsed_slice_dims"], *call["operand_batching_dims"]]
+    for dim in dims_in(call, dropped, x.ndim, "collapsed_slice_dims and operand_batching_dims"):
+        require(call, sizes[dim] in (0, 1), f"dim {dim} is collapsed or batched, but its slice has size {sizes[dim]}")
+    for dim, (piece, whole) in enumerate(zip(sizes, x.shape, strict=True)):
+        require(call, 0 <= piece <= whole, f"slice_sizes = {list(sizes)}: dim {dim} of {describe(x)} has {whole}")
+
+
+# --- scatter ---------------------------------------------------------------------------------------------------------
+
+
+@row("scatter", 3, need("dim", "int"), attr("scatter_reduce_type", "enum", "invalid"))
+def _scatter(call: Call) -> Any:
+    """`x[.., index[i, j], ..] = source[i, j]` along one dim; a reduce type combines with what is there."""
+    x, index, source = together(*call.operands)
+    dim = dim_in(call, call["dim"], x.ndim, "dim")
+    rank_is(call, index, x.ndim, "the index")
+    shape_is(call, source, index.shape, "the source")
+    require(call, is_integer(index), f"the index is of integers, but got {describe(index)}")
+    require(call, source.dtype == x.dtype, f"the input is {describe(x)}, but the source {describe(source)}")
+    for d in range(x.ndim):
+        rule = f"dim {d} of the index {describe(index)} is larger than that of the input {describe(x)}"
+        require(call, d == dim or index.shape[d] <= x.shape[d], rule)
+    where = [lax.broadcasted_iota(jnp.int32, index.shape, d) for d in range(x.ndim)]
+    where[dim] = index.astype(jnp.int32)
+    place = x.at[together(*where)]
+    match call["scatter_reduce_type"]:
+        case "invalid":
+            return place.set(source)
+        case "sum":
+            return place.add(source)
+        case "prod":
+            return place.multiply(source)
+        case "max":
+            return place.max(source)
+        case "min":
+            return place.min(source)
+        case other:
+            raise broken(call, f"scatter_reduce_type {other!r} is none of invalid, sum, prod, max, min")
+
+
+# --- embeddings ------------------------------------------------------------------------------------------------------
+
+
+def _rows(call: Call, weight: Any) -> Any:
+    """The weight as a matrix; leading dims are of size 1."""
+    good = weight.ndim >= 2 and size_of(weight.shape[:-2]) == 1
+    require(call, good, f"the weight is a matrix, up to leading dims of size 1, but got {describe(weight)}")
+    return lax.reshape(weight, weight.shape[-2:])
+
+
+@row("embedding", 2)
+def _embedding(call: Call) -> Any:
+    ids, weight = together(*call.operands)
+    table = _rows(call, weight)
+    require(call, table.shape[0] > 0, f"the weight {describe(weight)} has no row")
+    return jnp.take(table, ids.astype(jnp.int32), axis=0, mode="clip")
+
+
+@row("embedding_backward", 3)
+def _embedding_backward(call: Call) -> Any:
+    ids, weight, gradient = together(*call.operands)
+    table = _rows(call, weight)
+    width = table.shape[1]
+    rule = f"the gradient has one row of {width} per id of {describe(ids)}, but got {describe(gradient)}"
+    good = gradient.ndim > 0 and gradient.shape[-1] == width and gradient.size == ids.size * width
+    require(call, good, rule)
+    flat = lax.reshape(ids.astype(jnp.int32), (ids.size,))
+    rows = lax.reshape(gradient, (ids.size, width)).astype(weight.dtype)
+    return lax.reshape(lax.full_like(table, 0).at[flat].add(rows), weight.shape)
+
+
+# --- caches ----------------------------------------------------------------------------------------------------------
+
+
+def _check_cache(call: Call, cache: Any, new: Any) -> None:
+    for x, name in ((cache, "the cache"), (new, "the input")):
+        rank_is(call, x, 4, f"{name} (batch, heads, sequence, head size)")
+    heads, width = cache.shape[1], cache.shape[3]
+    rule = f"the cache {describe(cache)} and the input {describe(new)} differ in heads, head size or element type"
+    require(call, (new.shape[1], new.shape[3], new.dtype) == (heads, width, cache.dtype), rule)
+    last = call["batch_offset"] + new.shape[0]
+    fits = call["batch_offset"] >= 0 and last <= cache.shape[0]
+    require(call, fits, f"batch {call['batch_offset']} to {last} is outside the cache's {cache.shape[0]}")
+    fits = new.shape[2] <= cache.shape[2]
+    require(call, fits, f"an input of length {new.shape[2]} does not fit the cache's {cache.shape[2]}")
+
+
+def _placed(cache: Any, new: Any, at: Shape | list[Any]) -> Any:
+    cache, new = together(cache, new)
+    return lax.dynamic_update_slice(cache, new, at)
+
+
+@row("fill_cache", 2, attr("batch_offset", "int", 0))
+def _fill_cache(call: Call) -> Any:
+    cache, new = call.operands
+    _check_cache(call, cache, new)
+    return _placed(cache, new, (call["batch_offset"], 0, 0, 0))
+
+
+@row("update_cache", 3, attr("batch_offset", "int", 0))
+def _update_cache(call: Call) -> Any:
+    cache, new, index = together(*call.operands)
+    _check_cache(call, cache, new)
+    require(call, new.shape[2] == 1, f"the input has one position, but {describe(new)} has {new.shape[2]}")
+    at = one_number(call, index, "update_index").astype(jnp.int32)
+    zero = jnp.int32(0)
+    return _placed(cache, new, list(together(jnp.int32(call["batch_offset"]), zero, at, zero)))

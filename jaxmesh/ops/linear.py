@@ -1,0 +1,82 @@
+"""Products: matmul, linear, dot_general. The declared result type is the type in which they add up."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jaxmesh.ops.common import (
+    attr,
+    broadcast_shape,
+    dims_in,
+    jax,
+    jnp,
+    lax,
+    length_is,
+    need,
+    optional_operands,
+    require,
+    together,
+)
+from jaxmesh.ops.table import Call, describe, row
+
+_TRANSPOSES = (attr("transpose_a", "bool", False), attr("transpose_b", "bool", False))
+
+
+def _result_dtype(call: Call) -> Any:
+    return jax.dtypes.canonicalize_dtype(call.result.dtype)
+
+
+def _turned(x: Any, transpose: bool) -> Any:
+    return jnp.swapaxes(x, -1, -2) if transpose and x.ndim > 1 else x
+
+
+def _product(call: Call, a: Any, b: Any) -> Any:
+    require(call, min(a.ndim, b.ndim) > 0, f"a scalar has no dim to contract, got {describe(a)} and {describe(b)}")
+    a, b = together(_turned(a, call["transpose_a"]), _turned(b, call["transpose_b"]))
+    inner = b.shape[-2] if b.ndim > 1 else b.shape[0]
+    rule = f"the contracted dims differ: {a.shape[-1]} of {describe(a)} and {inner} of {describe(b)}"
+    require(call, a.shape[-1] == inner, rule)
+    broadcast_shape(call, a.shape[:-2], b.shape[:-2])
+    return jnp.matmul(a, b, preferred_element_type=_result_dtype(call))
+
+
+@row("matmul", 2, *_TRANSPOSES)
+def _matmul(call: Call) -> Any:
+    return _product(call, *call.operands)
+
+
+@row("linear", (2, 3), *_TRANSPOSES)
+def _linear(call: Call) -> Any:
+    a, b, bias = optional_operands(call, ("a", "b", "bias"))
+    out = _product(call, a, b)
+    if bias is None:
+        return out
+    broadcast_shape(call, out.shape, bias.shape)
+    return jnp.add(*together(out, bias))
+
+
+@row(
+    "dot_general",
+    2,
+    need("batch_dims_lhs", "ints"),
+    need("contract_dims_lhs", "ints"),
+    need("batch_dims_rhs", "ints"),
+    need("contract_dims_rhs", "ints"),
+)
+def _dot_general(call: Call) -> Any:
+    a, b = together(*call.operands)
+    dims = {
+        f"{kind}_dims_{side}": dims_in(call, call[f"{kind}_dims_{side}"], x.ndim, f"{kind}_dims_{side}")
+        for kind in ("contract", "batch")
+        for side, x in (("lhs", a), ("rhs", b))
+    }
+    for kind in ("contract", "batch"):
+        left, right = dims[f"{kind}_dims_lhs"], dims[f"{kind}_dims_rhs"]
+        length_is(call, f"{kind}_dims_rhs", right, len(left), f"as {kind}_dims_lhs = {list(left)}")
+        sizes = [a.shape[d] for d in left], [b.shape[d] for d in right]
+        require(call, sizes[0] == sizes[1], f"the {kind} dims differ in size: {sizes[0]} and {sizes[1]}")
+    for side in ("lhs", "rhs"):
+        both = set(dims[f"contract_dims_{side}"]) & set(dims[f"batch_dims_{side}"])
+        require(call, not both, f"dims {sorted(both)} of {side} are batch and contract dims at once")
+    numbers = tuple(tuple(dims[f"{kind}_dims_{side}"] for side in ("lhs", "rhs")) for kind in ("contract", "batch"))
+    return lax.dot_general(a, b, numbers, preferred_element_type=_result_dtype(call))

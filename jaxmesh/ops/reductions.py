@@ -1,0 +1,157 @@
+"""Reductions, scans and orders along dims."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from jaxmesh.ops.common import (
+    attr,
+    convert,
+    dim_in,
+    dims_in,
+    is_bool,
+    is_integer,
+    jnp,
+    lax,
+    need,
+    nn,
+    require,
+    together,
+    truth,
+)
+from jaxmesh.ops.table import Call, Shape, row
+
+Reduction = Callable[[Any, Shape, bool], Any]
+
+
+def _sum(x: Any, dims: Shape, keep: bool) -> Any:
+    return jnp.any(x, dims, keepdims=keep) if is_bool(x) else jnp.sum(x, dims, dtype=x.dtype, keepdims=keep)
+
+
+def _prod(x: Any, dims: Shape, keep: bool) -> Any:
+    return jnp.all(x, dims, keepdims=keep) if is_bool(x) else jnp.prod(x, dims, dtype=x.dtype, keepdims=keep)
+
+
+def _max(x: Any, dims: Shape, keep: bool) -> Any:
+    return jnp.max(x, dims, keepdims=keep)
+
+
+def _min(x: Any, dims: Shape, keep: bool) -> Any:
+    return jnp.min(x, dims, keepdims=keep)
+
+
+def _mean(x: Any, dims: Shape, keep: bool) -> Any:
+    # Of integers a float, as the declared type says or not.
+    return jnp.mean(x, dims, keepdims=keep)
+
+
+def _all(x: Any, dims: Shape, keep: bool) -> Any:
+    return jnp.all(truth(x), dims, keepdims=keep)
+
+
+def _any(x: Any, dims: Shape, keep: bool) -> Any:
+    return jnp.any(truth(x), dims, keepdims=keep)
+
+
+REDUCTIONS: Mapping[str, Reduction] = {
+    "sum": _sum, "mean": _mean, "max": _max, "min": _min, "prod": _prod, "reduce_and": _all, "reduce_or": _any,
+}  # fmt: skip
+"""By TTIR name."""
+
+_CASTS = frozenset({"reduce_and", "reduce_or"})
+
+
+def _enter(name: str, fun: Reduction) -> None:
+    @row(name, 1, attr("dim_arg", "ints"), need("keep_dim", "bool"), casts=name in _CASTS)
+    def _(call: Call) -> Any:
+        (x,) = call.operands
+        dims = _reduced(call, x)
+        out = fun(x, dims, call["keep_dim"])
+        mean_of_integers = name == "mean" and is_integer(x)
+        return convert(out, call.result.dtype) if mean_of_integers else out
+
+
+def _reduced(call: Call, x: Any) -> Shape:
+    """The dims that are reduced: all of them, where none are written."""
+    dims = call["dim_arg"]
+    return tuple(range(x.ndim)) if dims is None else dims_in(call, dims, x.ndim, "dim_arg")
+
+
+for _name, _fun in REDUCTIONS.items():
+    _enter(_name, _fun)
+
+
+@row("argmax", 1, attr("dim_arg", "ints"), attr("keep_dim", "bool", False), casts=True)
+def _argmax(call: Call) -> Any:
+    (x,) = call.operands
+    dims = _reduced(call, x)
+    require(call, len(dims) in (1, x.ndim), f"dim_arg is one dim or all {x.ndim}, got {list(dims)}")
+    out = jnp.argmax(x, dims[0]) if len(dims) == 1 else jnp.argmax(x)
+    return jnp.expand_dims(out, dims) if call["keep_dim"] else out
+
+
+@row("cumsum", 1, need("dim", "int"))
+def _cumsum(call: Call) -> Any:
+    (x,) = call.operands
+    return jnp.cumsum(x, dim_in(call, call["dim"], x.ndim, "dim"), dtype=x.dtype)
+
+
+@row("softmax", 1, need("dimension", "int"), attr("numericStable", "bool", False))
+def _softmax(call: Call) -> Any:
+    (x,) = call.operands
+    dim = dim_in(call, call["dimension"], x.ndim, "dimension")
+    if call["numericStable"]:
+        return nn.softmax(x, axis=dim)
+    powers = jnp.exp(x)
+    return powers / jnp.sum(powers, dim, keepdims=True)
+
+
+# --- orders ----------------------------------------------------------------------------------------------------------
+
+
+def _order(x: Any, dim: int, descending: bool) -> Any:
+    """The indices that sort a dim; equal elements keep their order."""
+    iota = lax.broadcasted_iota(jnp.int32, x.shape, dim)
+    # JAX types sorted indices like the unsorted ones: as equal everywhere, if nothing is said.
+    keys, iota = together(x, iota)
+    if descending:
+        # Sorted backwards and turned round, so that equal elements keep their order.
+        keys, iota = lax.rev(keys, (dim,)), lax.rev(iota, (dim,))
+    _, order = lax.sort((keys, iota), dimension=dim, is_stable=True, num_keys=1)
+    return lax.rev(order, (dim,)) if descending else order
+
+
+def _sorted(call: Call, x: Any, dim: int, descending: bool) -> tuple[Any, Any]:
+    order = _order(x, dim, descending)
+    return jnp.take_along_axis(*together(x, order), axis=dim), convert(order, call.results[1].dtype)
+
+
+@row(
+    "sort",
+    1,
+    attr("dim", "int", -1),
+    attr("descending", "bool", False),
+    attr("stable", "bool", False),
+    results=(2, 2),
+)
+def _sort(call: Call) -> Any:
+    (x,) = call.operands
+    return _sorted(call, x, dim_in(call, call["dim"], x.ndim, "dim"), call["descending"])
+
+
+@row(
+    "topk",
+    1,
+    need("k", "int"),
+    attr("dim", "int", -1),
+    attr("largest", "bool", True),
+    attr("sorted", "bool", False),
+    results=(2, 2),
+)
+def _topk(call: Call) -> Any:
+    (x,) = call.operands
+    dim, k = dim_in(call, call["dim"], x.ndim, "dim"), call["k"]
+    require(call, 0 < k <= x.shape[dim], f"k = {k} is not in 1 to {x.shape[dim]}, the size of dim {dim}")
+    values, order = _sorted(call, x, dim, call["largest"])
+    return lax.slice_in_dim(values, 0, k, axis=dim), lax.slice_in_dim(order, 0, k, axis=dim)

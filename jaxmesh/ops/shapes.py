@@ -1,0 +1,199 @@
+"""Ops that move elements without computing: shapes, orders, slices, joins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jaxmesh.ops.common import (
+    attr,
+    dim_in,
+    dims_in,
+    jnp,
+    lax,
+    length_is,
+    need,
+    number_as,
+    require,
+    size_of,
+    together,
+)
+from jaxmesh.ops.table import Call, Shape, describe, row
+
+
+@row("reshape", 1, need("shape", "ints"))
+def _reshape(call: Call) -> Any:
+    (x,) = call.operands
+    shape = call["shape"]
+    rule = f"shape = {list(shape)} holds {size_of(shape)} elements, but {describe(x)} holds {x.size}"
+    require(call, min(shape, default=0) >= 0 and size_of(shape) == x.size, rule)
+    return lax.reshape(x, shape)
+
+
+@row("permute", 1, need("permutation", "ints"))
+def _permute(call: Call) -> Any:
+    (x,) = call.operands
+    length_is(call, "permutation", call["permutation"], x.ndim, f"one per dim of {describe(x)}")
+    return lax.transpose(x, dims_in(call, call["permutation"], x.ndim, "permutation"))
+
+
+@row("transpose", 1, need("dim0", "int"), need("dim1", "int"))
+def _transpose(call: Call) -> Any:
+    (x,) = call.operands
+    first, second = (dim_in(call, call[name], x.ndim, name) for name in ("dim0", "dim1"))
+    return jnp.swapaxes(x, first, second)
+
+
+@row("squeeze", 1, need("dim", "int"))
+def _squeeze(call: Call) -> Any:
+    (x,) = call.operands
+    dim = dim_in(call, call["dim"], x.ndim, "dim")
+    require(call, x.shape[dim] == 1, f"dim {dim} of {describe(x)} has size {x.shape[dim]}, not 1")
+    return lax.squeeze(x, (dim,))
+
+
+@row("unsqueeze", 1, need("dim", "int"))
+def _unsqueeze(call: Call) -> Any:
+    (x,) = call.operands
+    return lax.expand_dims(x, (dim_in(call, call["dim"], x.ndim + 1, "dim"),))
+
+
+@row("broadcast", 1, need("broadcast_dimensions", "ints"))
+def _broadcast(call: Call) -> Any:
+    (x,) = call.operands
+    counts = _counts(call, x, "broadcast_dimensions")
+    for dim, (size, count) in enumerate(zip(x.shape, counts, strict=True)):
+        rule = f"dim {dim} has size {size} and cannot be broadcast {count} times (broadcast_dimensions {list(counts)})"
+        require(call, size == 1 or count == 1, rule)
+    return jnp.broadcast_to(x, tuple(n * c for n, c in zip(x.shape, counts, strict=True)))
+
+
+@row("repeat", 1, need("repeat_dimensions", "ints"))
+def _repeat(call: Call) -> Any:
+    (x,) = call.operands
+    return jnp.tile(x, _counts(call, x, "repeat_dimensions"))
+
+
+def _counts(call: Call, x: Any, name: str) -> Shape:
+    counts = call[name]
+    length_is(call, name, counts, x.ndim, f"one per dim of {describe(x)}")
+    require(call, min(counts, default=1) > 0, f"{name} = {list(counts)} holds a count below 1")
+    return counts
+
+
+@row("repeat_interleave", 1, need("repeats", "int"), need("dim", "int"))
+def _repeat_interleave(call: Call) -> Any:
+    (x,) = call.operands
+    require(call, call["repeats"] > 0, f"repeats = {call['repeats']} is below 1")
+    return jnp.repeat(x, call["repeats"], axis=dim_in(call, call["dim"], x.ndim, "dim"))
+
+
+@row("reverse", 1, need("dimensions", "ints"))
+def _reverse(call: Call) -> Any:
+    (x,) = call.operands
+    return lax.rev(x, dims_in(call, call["dimensions"], x.ndim, "dimensions"))
+
+
+@row("concat", (1, None), need("dim", "int"))
+def _concat(call: Call) -> Any:
+    first = call.operands[0]
+    dim = dim_in(call, call["dim"], first.ndim, "dim")
+    for i, x in enumerate(call.operands):
+        rule = f"operands 0 and {i} differ beside dim {dim}: {describe(first)} and {describe(x)}"
+        alike = x.ndim == first.ndim and _without(x.shape, dim) == _without(first.shape, dim)
+        require(call, alike and x.dtype == first.dtype, rule)
+    return lax.concatenate(together(*call.operands), dim)
+
+
+def _without(shape: Shape, dim: int) -> Shape:
+    return (*shape[:dim], *shape[dim + 1 :])
+
+
+# --- slices ----------------------------------------------------------------------------------------------------------
+
+
+def _strided(call: Call, x: Any, dim: int, begin: int, end: int, step: int) -> Any:
+    """One dim of a slice. Begin and end count from the end if negative; a step may be negative, too."""
+    size = x.shape[dim]
+    said = f"begin {begin}, end {end}, step {step} on dim {dim} of size {size}"
+    first, last = (n + size if n < 0 else n for n in (begin, end))
+    require(call, step != 0, f"a step of 0 ({said})")
+    require(call, 0 <= first <= size and 0 <= last <= size, f"out of range: {said}")
+    require(call, (last - first) * step >= 0, f"the end is before the begin: {said}")
+    if step > 0:
+        return lax.slice_in_dim(x, first, last, step, dim)
+    require(call, first < size, f"out of range: {said}")
+    count = -(-(first - last) // -step)
+    if not count:
+        return lax.slice_in_dim(x, 0, 0, 1, dim)
+    return lax.rev(lax.slice_in_dim(x, first + (count - 1) * step, first + 1, -step, dim), (dim,))
+
+
+def _slice_static(call: Call) -> Any:
+    (x,) = call.operands
+    for name in ("begins", "ends", "step"):
+        length_is(call, name, call[name], x.ndim, f"one per dim of {describe(x)}")
+    for dim, (begin, end, step) in enumerate(zip(call["begins"], call["ends"], call["step"], strict=True)):
+        x = _strided(call, x, dim, begin, end, step)
+    return x
+
+
+for _name in ("slice_static", "slice"):
+    row(_name, 1, need("begins", "ints"), need("ends", "ints"), need("step", "ints"))(_slice_static)
+
+
+@row("index", 1, need("dim", "int"), need("begin", "int"), need("end", "int"), need("step", "int"))
+def _index(call: Call) -> Any:
+    (x,) = call.operands
+    dim = dim_in(call, call["dim"], x.ndim, "dim")
+    return _strided(call, x, dim, call["begin"], call["end"], call["step"])
+
+
+def _index_select(call: Call) -> Any:
+    """The elements `begin` to `begin + length` of every block of `stride`; a stride of 0 is one block."""
+    (x,) = call.operands
+    dim = dim_in(call, call["dim"], x.ndim, "dim")
+    begin, length, size = call["begin"], call["length"], x.shape[dim]
+    stride = call["stride"] or size
+    said = f"begin {begin}, length {length}, stride {stride} on dim {dim} of size {size}"
+    require(call, 0 <= begin < size and 0 < length <= stride, f"out of range: {said}")
+    starts = range(begin, size, stride)
+    require(call, starts[-1] + length <= size, f"the last piece ends at {starts[-1] + length}: {said}")
+    return lax.concatenate([lax.slice_in_dim(x, s, s + length, axis=dim) for s in starts], dim)
+
+
+for _name in ("index_select", "select"):
+    row(_name, 1, need("dim", "int"), need("begin", "int"), need("length", "int"), attr("stride", "int", 0))(
+        _index_select
+    )
+
+
+@row("slice_dynamic", 3, attr("step", "ints"))
+def _slice_dynamic(call: Call) -> Any:
+    # The sizes are the declared ones: `ends` can say nothing else. A begin out of range moves inside, as in StableHLO.
+    x, begins, _ = call.operands
+    shape = call.result.shape
+    step = call["step"] or (1,) * x.ndim
+    length_is(call, "the declared shape", shape, x.ndim, f"one per dim of {describe(x)}")
+    length_is(call, "step", step, x.ndim, f"one per dim of {describe(x)}")
+    require(call, min(step, default=1) > 0, f"step = {list(step)} holds a step below 1")
+    for operand, name in zip(call.operands[1:], ("begins", "ends"), strict=True):
+        good = operand.shape == (x.ndim,)
+        require(call, good, f"{name} has {x.ndim} entries, one per dim of {describe(x)}, got {describe(operand)}")
+    span = tuple((n - 1) * s + 1 if n else 0 for n, s in zip(shape, step, strict=True))
+    fits = all(a <= b for a, b in zip(span, x.shape, strict=True))
+    require(call, fits, f"{list(shape)} elements in steps of {list(step)} span more than {describe(x)}")
+    x, begins = together(x, begins.astype(jnp.int32))
+    piece = lax.dynamic_slice(x, [begins[d] for d in range(x.ndim)], span)
+    return lax.slice(piece, (0,) * x.ndim, span, step)
+
+
+@row("pad", 1, need("padding", "ints"), need("value", "number"))
+def _pad(call: Call) -> Any:
+    (x,) = call.operands
+    padding = call["padding"]
+    length_is(call, "padding", padding, 2 * x.ndim, f"a low and a high one per dim of {describe(x)}")
+    amounts = [(low, high, 0) for low, high in zip(padding[::2], padding[1::2], strict=True)]
+    for dim, (low, high, _) in enumerate(amounts):
+        rule = f"padding {low} and {high} leaves dim {dim} of size {x.shape[dim]} less than nothing"
+        require(call, x.shape[dim] + low + high >= 0, rule)
+    return lax.pad(x, jnp.asarray(number_as(call, "value", call["value"], x.dtype), x.dtype), amounts)

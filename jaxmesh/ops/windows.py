@@ -1,0 +1,43 @@
+"""Windows over the height and width of an image: strides, dilations and paddings as TTIR writes them."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from jaxmesh.ops.common import broken, require
+from jaxmesh.ops.table import Call
+
+Pair = tuple[int, int]
+
+
+def _numbers(call: Call, name: str, lengths: tuple[int, ...]) -> tuple[int, ...]:
+    value: Any = call[name]
+    items: Any = (value,) if isinstance(value, int) else value
+    if not isinstance(items, (list, tuple)) or not all(type(v) is int for v in cast("tuple[Any, ...]", items)):
+        raise broken(call, f"{name} is an integer or a row of integers, got {value!r}")
+    row = tuple(cast("tuple[int, ...]", items))
+    require(call, len(row) in lengths, f"{name} has {' or '.join(map(str, lengths))} entries, got {list(row)}")
+    return row
+
+
+def pair(call: Call, name: str, least: int = 1) -> Pair:
+    """Height and width of an attribute; one number is both.
+
+    Raises:
+      VerifyError: another number of entries, or one below the least.
+    """
+    row = _numbers(call, name, (1, 2))
+    require(call, min(row) >= least, f"{name} is at least {least}, got {list(row)}")
+    return row[0], row[-1]
+
+
+def padding(call: Call, name: str = "padding") -> tuple[Pair, Pair]:
+    """Low and high padding of height and width; from one number, (height, width), or (top, left, bottom, right).
+
+    Raises:
+      VerifyError: another number of entries, or a negative one.
+    """
+    row = _numbers(call, name, (1, 2, 4))
+    require(call, min(row) >= 0, f"{name} is at least 0, got {list(row)}")
+    top, left, bottom, right = row if len(row) == 4 else (row[0], row[-1], row[0], row[-1])
+    return (top, bottom), (left, right)
