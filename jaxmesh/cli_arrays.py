@@ -1,0 +1,135 @@
+"""Arrays of the command line: random inputs, `.npz` files in and out, and what is said of a result.
+
+NumPy's files know neither bfloat16 nor the 8-bit floats. Such an array is stored as its raw bits: as `np.savez` writes
+it, in void elements of the same width; on the way in, unsigned integers of that width are taken too. To read one:
+`np.load("out.npz")["result0"].view(jnp.bfloat16)`.
+"""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxmesh.errors import ArgumentTypeError, MissingFileError
+
+Array = np.ndarray[Any, Any]
+_MAX_SHOWN = 64
+_numpy: Any = jnp
+
+
+def random_array(rng: np.random.Generator, kind: jax.ShapeDtypeStruct) -> Array:
+    """Random numbers that suit a dtype: normal floats, small non-negative integers (which index any table), coins."""
+    made: Array = _random(rng, kind.shape, kind.dtype).astype(kind.dtype)
+    return made
+
+
+def _random(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> Array:
+    if dtype == jnp.bool_:
+        return rng.integers(0, 2, shape)
+    if jnp.issubdtype(dtype, jnp.integer):
+        return rng.integers(0, min(10, int(jnp.iinfo(dtype).max) + 1), shape)
+    values: Any = rng.standard_normal(shape, np.float32)
+    if jnp.issubdtype(dtype, jnp.complexfloating):
+        return values + 1j * rng.standard_normal(shape, np.float32)
+    # The exponent-only dtype has no sign.
+    return np.abs(values) if dtype.name == "float8_e8m0fnu" else values
+
+
+def raw(array: Array) -> Array:
+    """The array as an `.npz` file holds it."""
+    return array if array.dtype.isbuiltin == 1 else array.view(np.dtype(f"V{array.dtype.itemsize}"))
+
+
+def read_inputs(path: Path, kinds: Sequence[jax.ShapeDtypeStruct]) -> list[Array]:
+    """The arguments from an `.npz` file: `arg0`, `arg1`, ... (or `0`, `1`, ..., or `arr_0`, ... as NumPy names them).
+
+    Raises:
+      MissingFileError: there is no such file, or it is no `.npz`.
+      ArgumentTypeError: an array is missing or unknown, or has another shape or dtype.
+    """
+    try:
+        # Opened here: NumPy would leave a file that is no archive open.
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+            found = {_index(name): (name, file[name]) for name in file.files}
+    except (OSError, ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile, zlib.error) as error:
+        raise MissingFileError(f"--inputs {str(path)!r} is no .npz file ({error}); write one with np.savez.") from None
+    for number, (name, _) in found.items():
+        if number is None or number >= len(kinds):
+            wanted = ", ".join(f"arg{i}" for i in range(len(kinds))) or "none"
+            raise ArgumentTypeError(f"--inputs has an array {name!r}, but the function's arguments are: {wanted}.")
+    missing = [f"arg{i}" for i in range(len(kinds)) if i not in found]
+    if missing:
+        raise ArgumentTypeError(f"--inputs has no array {', '.join(missing)}; it has: {_names(found)}.")
+    return [_checked(found[i][1], kind, f"--inputs: arg{i}") for i, kind in enumerate(kinds)]
+
+
+def _names(found: dict[int | None, tuple[str, Array]]) -> str:
+    return ", ".join(name for name, _ in found.values()) or "none"
+
+
+def _index(name: str) -> int | None:
+    digits = name.removeprefix("arg").removeprefix("arr_")
+    return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 6 else None
+
+
+def _checked(array: Array, kind: jax.ShapeDtypeStruct, what: str) -> Array:
+    bits = array.dtype.kind in "Vu" and array.dtype.names is None and array.dtype.itemsize == kind.dtype.itemsize
+    if array.dtype != kind.dtype and bits and kind.dtype.isbuiltin != 1:
+        array = array.view(kind.dtype)
+    if array.dtype != kind.dtype or array.shape != kind.shape:
+        raise ArgumentTypeError(
+            f"{what} is {array.dtype}{list(array.shape)}, but the function takes {kind.dtype}{list(kind.shape)} (of a "
+            "presharded argument the first dim counts the devices); convert it, or store raw bits of a dtype that "
+            "NumPy does not know."
+        )
+    return array
+
+
+def numbers(array: Array) -> Array:
+    """Values to compute with: wide floats for narrow ones, integers as they are."""
+    if jnp.issubdtype(array.dtype, jnp.complexfloating):
+        return array.astype(np.complex128)
+    return array.astype(np.float64) if jnp.issubdtype(array.dtype, jnp.floating) else array
+
+
+def summary(array: Array) -> str:
+    """A few numbers, and a checksum of the bytes."""
+    checksum = (
+        f"crc32={zlib.crc32(np.ascontiguousarray(array).view(np.uint8).tobytes()):08x}" if array.size else "empty"
+    )
+    if not array.size or jnp.issubdtype(array.dtype, jnp.complexfloating):
+        return checksum
+    values = array.astype(np.float64)
+    return f"min={values.min():.6g} max={values.max():.6g} mean={values.mean():.6g} {checksum}"
+
+
+def shown(array: Array, indent: str) -> str:
+    """The values, with the middle of large arrays left out."""
+    return np.array2string(numbers(array), threshold=_MAX_SHOWN, precision=6, prefix=indent)
+
+
+def tolerance(want: Array) -> float:
+    """How far a result may be from the reference: nothing for integers, half the digits of a float for rounding."""
+    if not jnp.issubdtype(want.dtype, jnp.inexact):
+        return 0.0
+    values: Any = np.abs(numbers(want))
+    largest = float(np.max(values, initial=1.0, where=np.isfinite(values)))
+    return float(_numpy.finfo(want.dtype).eps) ** 0.5 * largest
+
+
+def difference(got: Array, want: Array) -> float:
+    """The largest absolute difference; NaN equals NaN, infinity itself."""
+    if not jnp.issubdtype(want.dtype, jnp.inexact):
+        return float(np.max(np.abs(got.astype(object) - want.astype(object)), initial=0)) if want.size else 0.0
+    a, b = numbers(got), numbers(want)
+    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    with np.errstate(invalid="ignore"):
+        apart: Any = np.where(same, 0.0, np.abs(a - b))
+    return float(np.max(np.where(np.isnan(apart), np.inf, apart), initial=0.0))

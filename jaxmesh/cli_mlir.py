@@ -1,0 +1,285 @@
+"""The commands that read TTIR files: `jaxmesh opt` and `jaxmesh run`."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import math
+import re
+import sys
+import warnings
+from collections.abc import Generator, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import jax
+import numpy as np
+from jax.sharding import AbstractMesh, Mesh
+
+import jaxmesh as jm
+from jaxmesh import cli_arrays as arrays
+from jaxmesh.frontends.mlir import Function, Source, choose, load_text, public_functions
+from jaxmesh.frontends.mlir_program import Program, decode
+from jaxmesh.frontends.mlir_source import decode as decode_text, read
+from jaxmesh.import_mlir import import_program, mesh_sizes
+from jaxmesh.mesh import default_axis_names
+from jaxmesh.runtime.tensor import assemble
+
+MAX_DEVICES = 64
+"""Emulated devices share this machine's cores; with more a program takes minutes."""
+
+OPT = """\
+Verifies a TTIR file: every function (or --func NAME), every op, its types, and that no shard is used as a full tensor.
+Prints the program; with --ttir-to-ttnn the lowered one, in which distribute_tensor and aggregate_tensor say every
+transfer. FILE may be - for standard input."""
+
+OPT_NOTES = """\
+examples:
+  jaxmesh opt model.mlir                  verify, print
+  jaxmesh opt model.mlir --ttir-to-ttnn   lower, print
+  jaxmesh opt model.mlir --mesh 2x4       for a file that names no mesh
+  jaxmesh opt model.mlir --strict         a wrong shard_shape is an error, not a warning
+
+exit codes: 0 legal, 2 an error (one line on standard error), or wrong usage"""
+
+RUN = """\
+Runs one function of a TTIR file on emulated devices, and prints a line per result. Inputs come from an .npz file, or
+are random. FILE may be - for standard input."""
+
+RUN_NOTES = """\
+arrays in .npz files:
+  inputs are named arg0, arg1, ...; results result0, result1, ...
+  a presharded argument or result has a leading dim over all devices of the mesh, row-major
+  dtypes that NumPy does not know (bfloat16, 8-bit floats) are stored as raw bits of the same width, as np.savez does:
+  read them with array.view(jax.numpy.bfloat16); on the way in unsigned integers are taken as bits too
+
+examples:
+  jaxmesh run model.mlir                                random inputs, the same every time
+  jaxmesh run model.mlir --seed 3 --check               compare with the reference executor
+  jaxmesh run model.mlir --inputs in.npz --out out.npz
+  jaxmesh run model.mlir --mesh 2x4 --per-device        what each device holds
+
+exit codes: 0 done, 1 --check found a difference, 2 an error (one line on standard error), or wrong usage"""
+
+
+def add_commands(commands: Any) -> None:
+    """Adds `opt` and `run` to the parser of the command line."""
+    raw = argparse.RawDescriptionHelpFormatter
+    opt = commands.add_parser(
+        "opt", help="verify and lower a TTIR file", description=OPT, epilog=OPT_NOTES, formatter_class=raw
+    )
+    _common(opt)
+    opt.add_argument("--ttir-to-ttnn", action="store_true", help="lower to distribute_tensor and aggregate_tensor")
+    run = commands.add_parser(
+        "run", help="run a TTIR file on emulated devices", description=RUN, epilog=RUN_NOTES, formatter_class=raw
+    )
+    _common(run)
+    inputs = run.add_mutually_exclusive_group()
+    inputs.add_argument("--inputs", type=Path, metavar="NPZ", help="the arguments: arg0, arg1, ...")
+    inputs.add_argument("--seed", type=_seed, default=0, metavar="N", help="seed of the random inputs (default: 0)")
+    run.add_argument("--out", type=Path, metavar="NPZ", help="write the results: result0, result1, ...")
+    run.add_argument("--per-device", action="store_true", help="print what each device holds of each result")
+    run.add_argument("--check", action="store_true", help="also run the reference executor and compare")
+
+
+def _common(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", metavar="FILE", help="TTIR text, or - for standard input")
+    parser.add_argument("--mesh", metavar="AxB", help="sizes of the mesh axes, joined by x (default: the file's)")
+    parser.add_argument("--func", metavar="NAME", help="the function; NAME@LINE where a file has several of one name")
+    parser.add_argument("--strict", action="store_true", help="make errors of warnings")
+
+
+def _seed(text: str) -> int:
+    if not re.fullmatch(r"[0-9]{1,18}", text):
+        raise argparse.ArgumentTypeError(f"a seed is a non-negative integer, got {text!r}")
+    return int(text)
+
+
+def parse_mesh(text: str) -> tuple[int, ...]:
+    """The sizes in `2x4`.
+
+    Raises:
+      MeshError: it is no mesh, or has more than `MAX_DEVICES` devices.
+
+    >>> parse_mesh("2x4")
+    (2, 4)
+    """
+    if not re.fullmatch(r"[0-9]+(x[0-9]+)*", text):
+        raise jm.MeshError(f"--mesh takes positive integers joined by 'x', got {text!r}; write for example --mesh 2x4.")
+    sizes = tuple(map(int, text.split("x")))
+    if min(sizes) < 1:
+        raise jm.MeshError(f"--mesh takes sizes of at least 1, got {text!r}; leave the axis out, or write 1 for it.")
+    if math.prod(sizes) > MAX_DEVICES:
+        raise jm.MeshError(
+            f"--mesh takes at most {MAX_DEVICES} devices, as all of them share this machine's cores, got {text!r} with "
+            f"{math.prod(sizes)}; write a smaller mesh, for example --mesh 2x4."
+        )
+    return sizes
+
+
+def emulated_mesh(shape: tuple[int, ...]) -> Mesh:
+    """A mesh of CPU devices even where there is an accelerator: its arithmetic would need another tolerance."""
+    return jm.make_mesh(shape, devices=jm.emulate(math.prod(shape)))
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+_WIDE = re.compile(r"(?:\dx|tensor<)(?:[su]?i64|f64|index|complex<f64>)\b")
+
+
+def _text(name: str) -> str:
+    return decode_text(sys.stdin.buffer.read()) if name == "-" else read(Path(name))
+
+
+@contextlib.contextmanager
+def _reading(text: str) -> Generator[None]:
+    """64-bit types where the file has them; warnings as lines on standard error."""
+    wide = bool(_WIDE.search(text)) or bool(cast("Any", jax.config).jax_enable_x64)
+    with jax.enable_x64(wide), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            yield
+        finally:
+            for text in dict.fromkeys(str(w.message) for w in caught):
+                _say("warning", text)
+
+
+def _say(kind: str, text: str) -> None:
+    print(f"jaxmesh: {kind}: {' '.join(text.split())}", file=sys.stderr, flush=True)
+
+
+# --- opt -------------------------------------------------------------------------------------------------------------
+
+
+def opt(arguments: argparse.Namespace) -> None:
+    """Verifies, and lowers where it is asked for."""
+    mesh = None if arguments.mesh is None else _abstract(parse_mesh(arguments.mesh))
+    text = _text(arguments.file)
+    with _reading(text):
+        file = load_text(text)
+        functions = _chosen(file, arguments.func)
+        for function in functions:
+            traced = import_program(file, decode(function, file.functions), mesh, strict=arguments.strict)
+            _note(traced)
+            shown = traced.lower().as_text() if arguments.ttir_to_ttnn else traced.as_text()
+            heading = f"// @{function.name} (line {function.line})\n" if len(functions) > 1 else ""
+            print(f"{heading}{shown}", flush=True)
+
+
+def _abstract(sizes: tuple[int, ...]) -> AbstractMesh:
+    return AbstractMesh(sizes, default_axis_names(len(sizes)))
+
+
+def _chosen(file: Source, name: str | None) -> Sequence[Function]:
+    public = public_functions(file)
+    return public if name is None and public else [choose(file, name)]
+
+
+def _note(traced: jm.Traced) -> None:
+    for assumption in traced.assumptions:
+        _say("note", assumption)
+
+
+# --- run -------------------------------------------------------------------------------------------------------------
+
+
+def run(arguments: argparse.Namespace) -> bool:
+    """Runs one function; gives whether it agrees with the reference, where that is asked for."""
+    sizes = None if arguments.mesh is None else parse_mesh(arguments.mesh)
+    text = _text(arguments.file)
+    with _reading(text):
+        file = load_text(text)
+        program = decode(choose(file, arguments.func), file.functions)
+        mesh = _devices(sizes or mesh_sizes(file, program))
+        traced = import_program(file, program, mesh, strict=arguments.strict)
+        _note(traced)
+        args = _inputs(program, traced.mesh, arguments)
+        lowered = traced.lower()
+        results = _row(lowered.compile()(*args), len(program.results))
+        _report(results, arguments)
+        return not arguments.check or _check(results, _row(lowered.reference(*args), len(program.results)))
+
+
+def _devices(sizes: tuple[int, ...] | None) -> Mesh | None:
+    if sizes is None:
+        jm.emulate(1)
+        return None
+    if math.prod(sizes) > MAX_DEVICES:
+        raise jm.MeshError(
+            f"the file's mesh {'x'.join(map(str, sizes))} has {math.prod(sizes)} devices, but at most {MAX_DEVICES} "
+            "are emulated, as all of them share this machine's cores; use `jaxmesh opt` to verify it."
+        )
+    return emulated_mesh(sizes)
+
+
+def _row(results: Any, count: int) -> list[Any]:
+    return [results] if count == 1 else list(results)
+
+
+def _inputs(program: Program, mesh: Any, arguments: argparse.Namespace) -> list[Any]:
+    devices = math.prod(mesh.shape.values())
+    rows = list(zip(program.body.arguments, program.presharded, strict=True))
+    kinds = [jax.ShapeDtypeStruct((devices, *a.shape) if p else a.shape, a.dtype) for a, p in rows]
+    if arguments.inputs is not None:
+        found = arrays.read_inputs(arguments.inputs, kinds)
+    else:
+        rng = np.random.default_rng(arguments.seed)
+        found = [arrays.random_array(rng, kind) for kind in kinds]
+    return [_presharded(x, mesh) if p else x for x, (_, p) in zip(found, rows, strict=True)]
+
+
+def _presharded(stacked: arrays.Array, mesh: Mesh) -> jm.MeshTensor:
+    varying = tuple(a for a in mesh.axis_names if mesh.shape[a] > 1)
+    shards = dict(zip(np.ndindex(mesh.devices.shape), stacked, strict=True))
+    return assemble(shards, mesh, varying, None)
+
+
+def _report(results: Sequence[Any], arguments: argparse.Namespace) -> None:
+    stored: dict[str, arrays.Array] = {}
+    for number, result in enumerate(results):
+        array = _array(result)
+        where = f" on each of {array.shape[0]} devices" if isinstance(result, jm.MeshTensor) else ""
+        shape = array.shape[1:] if where else array.shape
+        print(f"result{number}: {array.dtype}{list(shape)}{where} {arrays.summary(array)}", flush=True)
+        if arguments.per_device:
+            _show(result)
+        stored[f"result{number}"] = arrays.raw(array)
+    if arguments.out is not None:
+        with arguments.out.open("wb") as file:
+            np.savez(file, allow_pickle=False, **stored)
+
+
+def _array(result: Any) -> arrays.Array:
+    """A result as one NumPy array, shards stacked."""
+    if isinstance(result, jm.MeshTensor):
+        return np.stack([np.asarray(shard) for _, shard in result.shards()])
+    return np.asarray(result)
+
+
+def _show(result: Any) -> None:
+    if not isinstance(result, jm.MeshTensor):
+        print(f"  host: {arrays.shown(np.asarray(result), '        ')}")
+        return
+    for coordinate, shard in result.shards():
+        heading = f"  device {tuple(coordinate)}: "
+        print(f"{heading}{arrays.shown(np.asarray(shard), ' ' * len(heading))}")
+
+
+def _stacked(want: Any) -> arrays.Array:
+    """A result of the reference executor; one on the devices is a dict from coordinate to shard."""
+    if not isinstance(want, dict):
+        return np.asarray(want)
+    shards = cast("dict[tuple[int, ...], Any]", want)
+    return np.stack([np.asarray(shards[c]) for c in sorted(shards)])
+
+
+def _check(results: Sequence[Any], wanted: Sequence[Any]) -> bool:
+    good = True
+    for number, (result, want) in enumerate(zip(results, wanted, strict=True)):
+        reference = _stacked(want)
+        apart, allowed = arrays.difference(_array(result), reference), arrays.tolerance(reference)
+        passed = apart <= allowed
+        good = good and passed
+        verdict = "passed" if passed else "FAILED"
+        print(f"check result{number}: largest difference {apart:.3g}, allowed {allowed:.3g}: {verdict}", flush=True)
+    return good

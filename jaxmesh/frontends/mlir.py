@@ -1,0 +1,267 @@
+"""The functions of a TTIR file: finding them, choosing one, and what the file says of their mesh and boundary."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jaxlib.mlir import ir
+
+from jaxmesh.errors import MeshError, ParseError, VerifyError
+from jaxmesh.frontends.mlir_source import Piece, RunLine, parse, read, run_lines
+from jaxmesh.frontends.mlir_values import entries
+
+MAX_DEVICES = 65536
+"""More devices than any system has: a size in a file that is no mesh."""
+
+_MESHES = ("ttcore.meshes", "tt.meshes")
+_MESH = re.compile(r'<\s*"?([^"<>=]*?)"?\s*=\s*([0-9]+(?:\s*x\s*[0-9]+)*)\s*[,>]')
+_LONGEST = 2000
+"""Characters of an attribute that are looked at; none of those read here is longer."""
+_PREFERRED = ("main", "forward")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Function:
+    """One function of a file that has a body or is called."""
+
+    name: str
+    line: int
+    operation: Any
+    piece: Piece
+    public: bool
+
+    @property
+    def has_body(self) -> bool:
+        """Whether it is more than a declaration."""
+        return len(self.operation.regions[0].blocks) > 0
+
+    def __repr__(self) -> str:
+        return f"@{self.name} (line {self.line})"
+
+
+@dataclass(frozen=True, slots=True)
+class SaidMesh:
+    """A mesh that a file names, and where."""
+
+    sizes: tuple[int, ...]
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A parsed file."""
+
+    functions: tuple[Function, ...]
+    run_lines: tuple[RunLine, ...]
+
+
+def load(source: str | os.PathLike[str]) -> Source:
+    """Parses text or a file.
+
+    Raises:
+      ParseError: it is no MLIR; the message has the line.
+      MissingFileError: there is no such file.
+    """
+    return load_text(read(source))
+
+
+def load_text(text: str) -> Source:
+    """Parses text.
+
+    Raises:
+      ParseError: it is no MLIR; the message has the line.
+    """
+    functions = [f for piece in parse(text) for f in _functions(piece)]
+    return Source(tuple(functions), tuple(run_lines(text)))
+
+
+def _functions(piece: Piece) -> list[Function]:
+    found: list[Any] = []
+
+    def visit(operation: Any) -> Any:
+        if operation.name != "func.func":
+            return ir.WalkResult.ADVANCE
+        found.append(operation)
+        return ir.WalkResult.SKIP
+
+    # A walk hands out plain operations; iterating over a block would look for a Python class of each.
+    piece.module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
+    return [_function(op, piece) for op in found]
+
+
+def _function(operation: Any, piece: Piece) -> Function:
+    attributes = operation.attributes
+    visibility = attributes["sym_visibility"].value if "sym_visibility" in attributes else "public"
+    name = attributes["sym_name"].value
+    return Function(name, line_of(operation, piece), operation, piece, visibility == "public")
+
+
+def line_of(operation: Any, piece: Piece) -> int:
+    """The line of the file an operation stands on; its own locations were taken out before parsing."""
+    return piece.offset + operation.location.start_line
+
+
+def choose(source: Source, name: str | None) -> Function:
+    """The function to import.
+
+    Args:
+      source: the file.
+      name: its name, or `name@line` where a file has several of one name; by default the only public function, else
+        `main`, else `forward`.
+
+    Raises:
+      ParseError: there is no such function, or it is not clear which is meant.
+    """
+    bodies = [f for f in source.functions if f.has_body]
+    if not bodies:
+        raise ParseError("line 1: the file has no function with a body; write func.func @main(...) { ... }.")
+    if name is not None:
+        named = [f for f in bodies if f.name == name or f"{f.name}@{f.line}" == name]
+        return _only(named, f"the file has {_several(named)} @{name}", bodies)
+    public = public_functions(source)
+    if len(public) == 1:
+        return public[0]
+    for preferred in _PREFERRED:
+        named = [f for f in public if f.name == preferred]
+        if len(named) == 1:
+            return named[0]
+    return _only(public, f"the file has {len(public)} public functions", bodies)
+
+
+def _several(named: Sequence[Function]) -> str:
+    return "no function" if not named else f"{len(named)} functions"
+
+
+def _only(found: Sequence[Function], why: str, bodies: Sequence[Function]) -> Function:
+    if len(found) == 1:
+        return found[0]
+    listed = ", ".join(map(repr, bodies[:20])) + (", ..." if len(bodies) > 20 else "")
+    line = found[0].line if found else bodies[0].line
+    raise ParseError(f"line {line}: {why}; give func= one of {listed}, or name@line for one of several.")
+
+
+def public_functions(source: Source) -> list[Function]:
+    """The functions that can be called from outside."""
+    return [f for f in source.functions if f.public and f.has_body]
+
+
+# --- the mesh --------------------------------------------------------------------------------------------------------
+
+
+def said_mesh(function: Function, runs: Sequence[RunLine]) -> SaidMesh | None:
+    """The mesh of a function's module, else of the RUN lines of its file.
+
+    Raises:
+      VerifyError: the module's meshes cannot be read, or one name stands twice, or a mesh has no or too many devices.
+      MeshError: the RUN lines name different meshes.
+    """
+    operation: Any = function.operation
+    while operation is not None:
+        for name in _MESHES:
+            if name in operation.attributes:
+                said = _module_mesh(str(operation.attributes[name])[:_LONGEST], line_of(operation, function.piece))
+                if said is not None:
+                    return said
+        operation = operation.parent
+        operation = operation.operation if operation is not None else None
+    return _run_mesh(runs)
+
+
+def _module_mesh(text: str, line: int) -> SaidMesh | None:
+    """The first mesh, as upstream does."""
+    found = _MESH.findall(text)
+    if not found:
+        if re.search(r"<\s*\[\s*\]\s*>", text):
+            return None
+        raise VerifyError(
+            f"line {line}: a module's meshes are written ttcore.meshes = "
+            f'#ttcore.meshes<[<"mesh" = 2x4>]>, got {text[:100]}.'
+        )
+    names = [name for name, _ in found]
+    if len(set(names)) != len(names):
+        raise VerifyError(f"line {line}: two meshes of a module have the same name: {', '.join(names)}.")
+    sizes = tuple(int(n[:20]) for n in re.split(r"\s*x\s*", found[0][1]))
+    check_sizes(sizes, f"line {line}: ttcore.meshes")
+    return SaidMesh(sizes, f"line {line}: ttcore.meshes")
+
+
+def check_sizes(sizes: Sequence[int], where: str) -> None:
+    """Checks that sizes are those of a mesh.
+
+    Raises:
+      VerifyError: an axis is empty, or there are more than `MAX_DEVICES`.
+    """
+    if not sizes or min(sizes) < 1 or math.prod(sizes) > MAX_DEVICES:
+        raise VerifyError(f"{where} names the mesh {'x'.join(map(str, sizes))}; a mesh has 1 to {MAX_DEVICES} devices.")
+
+
+def _run_mesh(runs: Sequence[RunLine]) -> SaidMesh | None:
+    different = {r.sizes: r for r in runs}
+    if len(different) > 1:
+        listed = ", ".join(f"{'x'.join(map(str, r.sizes))} (line {r.line})" for r in different.values())
+        raise MeshError(f"line {runs[0].line}: the RUN lines name different meshes: {listed}; give mesh= one of them.")
+    for run in different.values():
+        check_sizes(run.sizes, f"line {run.line}: mesh-shape")
+        return SaidMesh(run.sizes, f"line {run.line}: mesh-shape of a RUN line")
+    return None
+
+
+# --- the boundary ----------------------------------------------------------------------------------------------------
+
+_STATUS = re.compile(r"\b(presharded|unsharded)\b")
+_LOCAL = re.compile(r"local_shape\s*=\s*(tensor<[^<>]*(?:<[^<>]*>[^<>]*)?>)")
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What the attributes of one argument or result say: its status, and its local type if that is written apart."""
+
+    status: str | None
+    local: Any
+
+
+def boundary_attributes(function: Function, which: str, count: int) -> list[Said]:
+    """What a function says of its arguments (`arg_attrs`) or results (`res_attrs`).
+
+    Raises:
+      VerifyError: a status that is neither presharded nor unsharded.
+    """
+    attributes = function.operation.attributes
+    if which not in attributes:
+        return [Said(None, None)] * count
+    rows = attributes[which]
+    return [_said(rows[i], function) for i in range(len(rows))]
+
+
+def _said(row: Any, function: Function) -> Said:
+    status, local = None, None
+    for name, attribute in entries(row):
+        if not name.startswith(("ttcore.", "tt.")) or name.split(".")[1] not in _SHARDINGS:
+            continue
+        text = str(attribute)[:_LONGEST]
+        found = _STATUS.search(text)
+        if found is not None:
+            status = found.group(1)
+        elif name.endswith("shard_status"):
+            raise VerifyError(
+                f"line {function.line}: @{function.name}: {name} is presharded or unsharded, got {text[:60]}."
+            )
+        shape = _LOCAL.search(text)
+        if shape is not None:
+            local = _type(shape.group(1), function)
+    return Said(status, local)
+
+
+_SHARDINGS = frozenset({"shard_status", "runtime_tensor_sharding", "local_shape"})
+
+
+def _type(text: str, function: Function) -> Any:
+    try:
+        return ir.Type.parse(text, function.operation.context)
+    except ir.MLIRError:
+        raise VerifyError(f"line {function.line}: @{function.name}: local_shape {text[:60]} is no type.") from None

@@ -1,0 +1,300 @@
+"""From a function of a TTIR file to a list of steps: every op decoded once, with its line."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import jax
+from jaxlib.mlir import ir
+
+from jaxmesh.errors import JaxmeshError, MissingRuleError, UnsupportedError, VerifyError
+from jaxmesh.frontends.mlir import Function, Said, boundary_attributes, check_sizes, line_of
+from jaxmesh.frontends.mlir_scan import PROPERTIES
+from jaxmesh.frontends.mlir_types import Types
+from jaxmesh.frontends.mlir_values import Values
+from jaxmesh.ops import table
+
+MAX_CALLS = 100
+MAX_STEPS = 1_000_000
+"""Calls are inlined: a few functions that call each other twice stand for any number of ops."""
+
+_CALLS = frozenset({"func.call", "ttcore.load_cached", "tt.load_cached"})
+_OF_A_MESH = frozenset({
+    "mesh_shard", "all_gather", "all_reduce", "all_reduce_async", "reduce_scatter", "mesh_partition",
+    "collective_permute", "collective_broadcast", "all_to_all", "point_to_point", "distribute_tensor",
+    "aggregate_tensor",
+})  # fmt: skip
+"""Ops that mean nothing without a mesh."""
+
+UNTYPED = frozenset({"ttnn.get_device"})
+"""Ops whose results are no tensors."""
+
+TTNN = frozenset({
+    "ttnn.get_device", "ttnn.distribute_tensor", "ttnn.aggregate_tensor", "ttnn.to_device", "ttnn.from_device",
+    "ttnn.to_layout", "ttnn.to_memory_config", "ttnn.deallocate",
+})  # fmt: skip
+"""Ops of TTNN with a meaning of their own; the others share the rows of TTIR."""
+
+_NONE: dict[str, Any] = {}
+"""The attributes of every op that has none."""
+
+EMPTY = frozenset({"ttir.empty", "tensor.empty"})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Step:
+    """One op: its line, the numbers of the values it reads and makes, its attributes and declared types."""
+
+    line: int
+    op: str
+    operands: tuple[int, ...]
+    results: tuple[int, ...]
+    attributes: dict[str, Any]
+    types: tuple[jax.ShapeDtypeStruct, ...]
+    callee: Body | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Body:
+    """The steps of a function; its arguments are the values 0, 1, ..."""
+
+    function: Function
+    arguments: tuple[jax.ShapeDtypeStruct, ...]
+    steps: list[Step] = field(default_factory=list[Step])
+    results: tuple[int, ...] = ()
+    values: int = 0
+    end: int = 0
+    size: int = 0
+    depth: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Needs:
+    """The first op of a program that needs a mesh."""
+
+    line: int
+    op: str
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A function, decoded, and what its boundary says."""
+
+    body: Body
+    arguments: tuple[Said, ...]
+    results: tuple[Said, ...]
+    needs: Needs | None
+    device_mesh: tuple[int, ...] | None
+    notes: tuple[str, ...]
+
+    @property
+    def presharded(self) -> tuple[bool, ...]:
+        """Which arguments are on the devices already."""
+        return tuple(a.status == "presharded" for a in self.arguments)
+
+
+def located(line: int, op: str, error: Exception) -> JaxmeshError:
+    """The error with its line and op in front; another's exception becomes a VerifyError."""
+    text = " ".join(str(error).split()) if not isinstance(error, JaxmeshError) else str(error)
+    if len(text) > 2000:
+        text = text[:2000] + " ..."
+    name = "" if text.startswith(op) else f"{op[:80]}: "
+    if isinstance(error, JaxmeshError):
+        return type(error)(f"line {line}: {name}{text}")
+    return VerifyError(f"line {line}: {name}impossible ({type(error).__name__}: {text}).")
+
+
+@contextmanager
+def _at(line: int, op: str) -> Generator[None]:
+    try:
+        yield
+    except Exception as error:
+        raise located(line, op, error) from None
+
+
+def decode(function: Function, functions: Sequence[Function]) -> Program:
+    """Decodes a function and all it calls.
+
+    Args:
+      function: the function.
+      functions: all functions of its file.
+
+    Raises:
+      MissingRuleError: an op has no row.
+      UnsupportedError: a type that JAX does not hold, or control flow between blocks.
+      VerifyError: a function calls itself, or calls are too many.
+    """
+    decoder = _Decoder(functions)
+    body = decoder.body(function)
+    said = boundary_attributes(function, "arg_attrs", len(body.arguments))
+    with _at(function.line, f"@{function.name}"):
+        rows = zip(said, body.arguments, strict=True)
+        noops = [s for s in body.steps if s.attributes.get("shard_type") == "identity" and len(s.types) == 1]
+        body.arguments = tuple(_local(s, i, a, noops, decoder.types) for i, (s, a) in enumerate(rows))
+    results = boundary_attributes(function, "res_attrs", len(body.results))
+    return Program(body, tuple(said), tuple(results), decoder.needs, decoder.device_mesh, tuple(decoder.notes))
+
+
+def _local(
+    said: Said, number: int, written: jax.ShapeDtypeStruct, noops: list[Step], types: Types
+) -> jax.ShapeDtypeStruct:
+    """The type a presharded argument really has: older files write the full one, and a no-op to the local one."""
+    if said.status != "presharded":
+        return written
+    if said.local is not None:
+        return types(said.local)
+    for step in noops:
+        if number in step.operands:
+            return step.types[0]
+    return written
+
+
+class _Decoder:
+    def __init__(self, functions: Sequence[Function]) -> None:
+        self._named: dict[tuple[int, str], list[Function]] = {}
+        for f in functions:
+            self._named.setdefault((id(f.piece), f.name), []).append(f)
+        self.types = Types(self._note)
+        self.needs: Needs | None = None
+        self.device_mesh: tuple[int, ...] | None = None
+        self.notes: list[str] = []
+        self._line = 1
+        self._known: set[str] = set()
+        self._bodies: dict[Function, Body] = {}
+        self._open: list[Function] = []
+        self._values: dict[int, Values] = {}
+
+    def _note(self, text: str) -> None:
+        self.notes.append(f"line {self._line}: {text}")
+
+    def body(self, function: Function) -> Body:
+        """The steps of a function."""
+        self._open.append(function)
+        self._line = function.line
+        blocks = function.operation.regions[0].blocks
+        with _at(function.line, f"@{function.name}"):
+            if len(blocks) != 1:
+                raise UnsupportedError(f"{len(blocks)} blocks; TTIR functions have one, without branches.")
+            arguments = list(blocks[0].arguments)
+            body = Body(function, tuple(self.types(a.type) for a in arguments))
+        numbers: dict[Any, int] = {a: i for i, a in enumerate(arguments)}
+        for operation in _operations(function):
+            self._step(body, operation, numbers)
+        body.values = len(numbers)
+        body.size = sum(s.callee.size if s.callee else 1 for s in body.steps)
+        body.depth = 1 + max((s.callee.depth for s in body.steps if s.callee), default=0)
+        with _at(function.line, f"@{function.name}"):
+            _check_size(body)
+        self._open.pop()
+        return body
+
+    def _step(self, body: Body, operation: Any, numbers: dict[Any, int]) -> None:
+        op: str = operation.name
+        self._line = line = line_of(operation, body.function.piece)
+        operands = tuple(numbers[v] for v in operation.operands)
+        if op == "func.return":
+            body.results, body.end = operands, line
+            return
+        try:
+            if op not in self._known:
+                self._know(op, line)
+                self._known.add(op)
+            if len(operation.regions):
+                raise VerifyError("has a region; no op of a program has one.")
+            results = list(operation.results)
+            types = () if op in UNTYPED else tuple(self.types(r.type) for r in results)
+            attributes = self._attributes(operation, body.function)
+            callee = self._callee(attributes, body.function) if op in _CALLS else None
+        except JaxmeshError as error:
+            raise error if str(error).startswith("line ") else located(line, op, error) from None
+        except Exception as error:
+            raise located(line, op, error) from None
+        if op == "ttnn.get_device" and self.device_mesh is None:
+            self.device_mesh = _device_mesh(attributes.get("mesh_shape"), line)
+        first = len(numbers)
+        numbers.update((r, first + i) for i, r in enumerate(results))
+        made = tuple(range(first, first + len(results)))
+        body.steps.append(Step(line, op, operands, made, attributes, types, callee))
+
+    def _know(self, op: str, line: int) -> None:
+        """Raises a MissingRuleError for an op without meaning."""
+        dialect, _, name = op.partition(".")
+        if self.needs is None and dialect in ("ttir", "ttnn") and name in _OF_A_MESH:
+            self.needs = Needs(line, op)
+        if op in TTNN or op in EMPTY or op in _CALLS:
+            return
+        if dialect in ("ttir", "ttnn") and name in table.ROWS:
+            return
+        if dialect in ("ttir", "ttnn"):
+            raise MissingRuleError(f"{op[:80]} has no row; add one in jaxmesh/ops/ (see the files there for its like).")
+        raise MissingRuleError(
+            f"{op[:80]} is no op of TTIR; lower the file to TTIR first, or add a rule in "
+            "jaxmesh/frontends/mlir_program.py."
+        )
+
+    def _attributes(self, operation: Any, function: Function) -> dict[str, Any]:
+        piece = function.piece
+        values = self._values.get(id(piece))
+        if values is None:
+            values = self._values[id(piece)] = Values(Types(self._note, wide=True), piece.resources)
+        attributes = operation.attributes
+        found: dict[str, Any] = values(attributes[PROPERTIES]) if PROPERTIES in attributes else _NONE
+        if len(attributes):
+            rest = {k: v for k, v in values.dictionary(attributes).items() if k != PROPERTIES}
+            found = found | rest
+        return found
+
+    def _callee(self, attributes: dict[str, Any], caller: Function) -> Body:
+        name = str(attributes.get("callee", "")).removeprefix("@").strip('"')
+        named = self._named.get((id(caller.piece), name))
+        if named is None:
+            raise VerifyError(f"calls @{name[:80]}, which the file does not define.")
+        # A file may define a name once per module: one with a body comes first, then the caller's own.
+        callee = named[0] if len(named) == 1 else min(named, key=lambda f: _distance(f, caller))
+        if callee in self._open:
+            chain = " -> ".join(f"@{f.name}" for f in (*self._open, callee))
+            raise VerifyError(f"a function that calls itself ({chain}); calls are inlined, so none may recur.")
+        if not callee.has_body:
+            raise UnsupportedError(f"calls @{name[:80]}, which is declared without a body.")
+        if len(self._open) >= MAX_CALLS:
+            raise VerifyError(f"calls nest more than {MAX_CALLS} deep.")
+        if callee not in self._bodies:
+            line = self._line
+            self._bodies[callee] = self.body(callee)
+            self._line = line
+        return self._bodies[callee]
+
+
+def _distance(function: Function, caller: Function) -> tuple[bool, bool]:
+    return not function.has_body, function.operation.parent != caller.operation.parent
+
+
+def _device_mesh(said: Any, line: int) -> tuple[int, ...] | None:
+    if not isinstance(said, tuple):
+        return None
+    sizes = cast("tuple[int, ...]", said)
+    check_sizes(sizes, f"line {line}: ttnn.get_device")
+    return sizes
+
+
+def _operations(function: Function) -> list[Any]:
+    """The ops of a function's only block, in order."""
+    found: list[Any] = []
+    root = function.operation
+
+    def visit(operation: Any) -> Any:
+        if operation == root:
+            return ir.WalkResult.ADVANCE
+        found.append(operation)
+        return ir.WalkResult.SKIP
+
+    root.walk(visit, ir.WalkOrder.PRE_ORDER)
+    return found
+
+
+def _check_size(body: Body) -> None:
+    if body.size > MAX_STEPS:
+        raise VerifyError(f"its calls, inlined, make {body.size} ops; at most {MAX_STEPS} are read.")

@@ -1,0 +1,272 @@
+"""The steps of a decoded TTIR function, bound one by one inside a typed trace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import jax
+from jax.sharding import AbstractMesh
+
+from jaxmesh import jaxprs
+from jaxmesh.dialects.ttir import mesh_shard
+from jaxmesh.errors import ReplicationError, VerifyError
+from jaxmesh.frontends import mlir_ttnn as ttnn
+from jaxmesh.frontends.mlir_again import Again
+from jaxmesh.frontends.mlir_program import EMPTY, Body, Program, Step, located
+from jaxmesh.frontends.typed import trace_typed
+from jaxmesh.ops.table import ROWS, Row, evaluate
+from jaxmesh.sharding import counts_per_dim
+
+_LAYOUT_ONLY = frozenset({"ttnn.to_device", "ttnn.from_device", "ttnn.to_layout", "ttnn.to_memory_config"})
+_SHARD_ATTRIBUTES = ("shard_type", "shard_direction", "shard_shape", "shard_dims")
+_OF_TTNN_ALONE = frozenset({
+    "compute_config", "num_links", "topology", "memory_config", "layout", "dtype", "sub_device_id", "cq_id",
+    "matmul_program_config",
+})  # fmt: skip
+"""Attributes that say how TTNN computes, not what."""
+_lax: Any = jax.lax
+
+
+@dataclass(frozen=True, slots=True)
+class Empty:
+    """What `ttir.empty` gives: the destination of an op in the older style, which writes into its last operand."""
+
+    type: jax.ShapeDtypeStruct
+
+
+@dataclass(slots=True)
+class Outcome:
+    """A traced program, and what was said on the way."""
+
+    jaxpr: Any
+    assumptions: list[str] = field(default_factory=list[str])
+    shard_shapes: list[str] = field(default_factory=list[str])
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """How to trace: over which mesh, with presharded arguments as shards or as full values, how strictly."""
+
+    mesh: AbstractMesh
+    presharded_vary: bool = True
+    assume: bool = False
+    strict: bool = False
+
+
+def trace_program(program: Program, settings: Settings) -> Outcome:
+    """Traces a decoded function with JAX's varying-axes types.
+
+    Args:
+      program: the function.
+      settings: with `assume`, a `shard_to_full` of a value not proven to be replicated takes coordinate 0 and is
+        listed among the assumptions.
+
+    Raises:
+      VerifyError: an op breaks a rule; the message has the line of the file.
+      ReplicationError: as `jaxmesh.mesh_shard`, with the line.
+    """
+    mesh = settings.mesh
+    outcome = Outcome(None)
+    run = _Run(dict(zip(mesh.axis_names, mesh.axis_sizes, strict=True)), settings, outcome)
+    every = tuple(a for a in mesh.axis_names if mesh.shape[a] > 1)
+    varying = [every if p and settings.presharded_vary else () for p in program.presharded]
+
+    def flat(*arguments: Any) -> list[Any]:
+        # Traced again, it must not speak twice.
+        outcome.assumptions.clear()
+        outcome.shard_shapes.clear()
+        return run.body(program.body, arguments)
+
+    outcome.jaxpr = trace_typed(flat, program.body.arguments, varying, mesh)
+    return outcome
+
+
+@dataclass(slots=True)
+class _Run:
+    """One trace."""
+
+    mesh: dict[str, int]
+    settings: Settings
+    outcome: Outcome
+    again: Again = field(default_factory=Again)
+
+    def body(self, body: Body, arguments: Sequence[Any]) -> list[Any]:
+        """Binds the steps of a function."""
+        values: list[Any] = [*arguments, *[None] * (body.values - len(arguments))]
+        for step in body.steps:
+            operands = [values[i] for i in step.operands]
+            if step.callee is not None:
+                made = self.body(step.callee, [_tensor(x) for x in operands])
+            else:
+                try:
+                    made = self._perform(step, operands)
+                    _check_count(made, step)
+                except Exception as error:
+                    raise located(step.line, step.op, error) from None
+            for i, value in zip(step.results, made, strict=True):
+                values[i] = value
+        return [_tensor(values[i]) for i in body.results]
+
+    def _perform(self, step: Step, operands: list[Any]) -> list[Any]:
+        if step.op in EMPTY:
+            return [Empty(step.types[0])]
+        if step.op == "ttir.mesh_shard":
+            return [self._mesh_shard(step, operands)]
+        dialect, name = step.op.split(".", 1)
+        if dialect == "ttnn":
+            operands = [x for x in operands if not isinstance(x, ttnn.Device)]
+            special = _TTNN.get(step.op)
+            if special is not None:
+                return special(self, step, [_tensor(x) for x in operands])
+        row = ROWS[name]
+        attributes = step.attributes
+        if dialect == "ttnn":
+            attributes = {k: v for k, v in attributes.items() if k not in _OF_TTNN_ALONE}
+        if name == "constant":
+            _check_constant(step)
+        inputs = _inputs(row, step, operands)
+
+        def meaning(*values: Any) -> list[Any]:
+            return evaluate(row, values, attributes, step.types, self.mesh)
+
+        return self.again(step, inputs, meaning)
+
+    def _mesh_shard(self, step: Step, operands: list[Any]) -> Any:
+        said = step.attributes
+        for name in said:
+            if name not in _SHARD_ATTRIBUTES and name != "operandSegmentSizes" and "." not in name:
+                raise VerifyError(f"has no attribute {name!r}; its attributes are: {', '.join(_SHARD_ATTRIBUTES)}.")
+        for name in _SHARD_ATTRIBUTES:
+            if name not in said:
+                raise VerifyError(f"needs the attribute {name!r}; it is missing.")
+        operands = operands[:1] if len(operands) == 2 and isinstance(operands[1], Empty) else operands
+        if len(operands) != 1 or len(step.types) != 1:
+            raise VerifyError(f"takes 1 operand and gives 1 result, got {len(operands)} and {len(step.types)}.")
+        x = _tensor(operands[0])
+        if said["shard_type"] == "identity":
+            return _identity(x, step)
+        written = {name: said[name] for name in _SHARD_ATTRIBUTES}
+        written["shard_shape"] = self._shard_shape(step, x.ndim)
+        try:
+            out = mesh_shard(x, **written)
+        except ReplicationError:
+            if not self.settings.assume:
+                raise
+            out = mesh_shard(x, **written, assume_replicated=True)
+            self._assumed(step, x)
+        _check_declared(step, out)
+        return out
+
+    def _assumed(self, step: Step, x: Any) -> None:
+        axes = [a for a in self.mesh if a in jaxprs.varying_axes(jax.typeof(x))]
+        dims = step.attributes["shard_dims"]
+        if len(dims) == len(self.mesh):
+            axes = [a for a, d in zip(self.mesh, dims, strict=True) if a in axes and d < 0]
+        self.outcome.assumptions.append(
+            f"line {step.line}: {step.op} takes coordinate 0 of mesh axis {', '.join(map(repr, axes))}: the file does "
+            "not say over which axes its presharded arguments differ, so it is not proven that all copies are equal."
+        )
+
+    def _shard_shape(self, step: Step, rank: int) -> tuple[int, ...]:
+        """The right `shard_shape`; upstream never reads it, so a wrong one alone changes nothing."""
+        said, dims = step.attributes["shard_shape"], step.attributes["shard_dims"]
+        if not _integers(said) or not _integers(dims):
+            raise VerifyError(f"shard_shape and shard_dims are lists of integers, got {said!r:.100} and {dims!r:.100}.")
+        right: tuple[int, ...] = said
+        kind = step.attributes["shard_type"]
+        if kind == "replicate" and (len(said) not in (1, rank) or any(n != 1 for n in said)):
+            right = (1,)
+        if kind == "devices" and len(dims) == len(self.mesh) and all(-1 <= d < rank for d in dims):
+            right = counts_per_dim(dims, tuple(self.mesh.values()), rank)
+        if right != said:
+            text = (
+                f"shard_shape {list(said)} disagrees with shard_dims {list(dims)} on the mesh "
+                f"{list(self.mesh.values())}, which make {list(right)}"
+            )
+            if self.settings.strict:
+                raise VerifyError(f"{text}; write shard_shape = {list(right)}.")
+            self.outcome.shard_shapes.append(f"line {step.line}: {step.op}: {text}; nothing reads it, going on.")
+        return right
+
+
+def _check_count(made: list[Any], step: Step) -> None:
+    if len(made) != len(step.results):
+        raise VerifyError(f"gives {len(made)} results, but {len(step.results)} are declared.")
+
+
+def _integers(value: Any) -> bool:
+    return isinstance(value, tuple) and all(type(v) is int for v in cast("tuple[Any, ...]", value))
+
+
+def _tensor(x: Any) -> Any:
+    """A value as an array: what an `empty` holds is any number, here 0."""
+    return _lax.full(x.type.shape, 0, x.type.dtype) if isinstance(x, Empty) else x
+
+
+def _inputs(row: Row, step: Step, operands: list[Any]) -> list[Any]:
+    """The operands of an op, without the destinations of the older style."""
+    least, types = row.operands[0], list(step.types)
+    kept = list(operands)
+    while types and len(kept) > least and isinstance(kept[-1], Empty) and kept[-1].type == types[-1]:
+        kept.pop()
+        types.pop()
+    return [_tensor(x) for x in kept]
+
+
+def _check_constant(step: Step) -> None:
+    value = step.attributes.get("value")
+    shape, declared = getattr(value, "shape", None), step.types[0].shape if step.types else ()
+    if shape is not None and shape not in ((), declared):
+        raise VerifyError(f"its value has shape {list(shape)}, but the declared type has {list(declared)}.")
+
+
+def _check_declared(step: Step, out: Any) -> None:
+    (want,) = step.types
+    if out.shape != want.shape or out.dtype != want.dtype:
+        raise VerifyError(
+            f"the result is {out.dtype}{list(out.shape)}, but the declared type is {want.dtype}{list(want.shape)}."
+        )
+
+
+def _identity(x: Any, step: Step) -> Any:
+    """The older no-op: between a presharded value's full type, which nothing has, and its local one."""
+    (want,) = step.types
+    if x.dtype != want.dtype or x.ndim != len(want.shape):
+        _check_declared(step, x)
+    return x
+
+
+def _distribute(run: _Run, step: Step, operands: list[Any]) -> list[Any]:
+    out = ttnn.distribute(_one(step, operands), step.attributes)
+    _check_declared(step, out)
+    return [out]
+
+
+def _aggregate(run: _Run, step: Step, operands: list[Any]) -> list[Any]:
+    out = ttnn.aggregate(_one(step, operands), step.attributes)
+    _check_declared(step, out)
+    return [out]
+
+
+def _layout(run: _Run, step: Step, operands: list[Any]) -> list[Any]:
+    x = _one(step, operands)
+    out = x if x.dtype == step.types[0].dtype else x.astype(step.types[0].dtype)
+    _check_declared(step, out)
+    return [out]
+
+
+def _one(step: Step, operands: list[Any]) -> Any:
+    if len(operands) != 1 or len(step.types) != 1:
+        raise VerifyError(f"takes 1 tensor and gives 1, got {len(operands)} and {len(step.types)}.")
+    return operands[0]
+
+
+_TTNN: dict[str, Callable[[_Run, Step, list[Any]], list[Any]]] = {
+    "ttnn.get_device": lambda run, step, operands: [ttnn.device(step.attributes, run.mesh)] * len(step.results),
+    "ttnn.distribute_tensor": _distribute,
+    "ttnn.aggregate_tensor": _aggregate,
+    "ttnn.deallocate": lambda run, step, operands: [],
+    **dict.fromkeys(_LAYOUT_ONLY, _layout),
+}

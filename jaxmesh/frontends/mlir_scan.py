@@ -1,0 +1,288 @@
+"""One pass over TTIR text before MLIR's own parser sees it: guards it, and rewrites what it cannot read.
+
+MLIR parses any *generic* op of a dialect it does not know, but no custom assembly. The few custom forms that TTIR files
+hold are rewritten to generic ones, on the same lines, so that every line number stays that of the user's file.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from jaxmesh.errors import ParseError
+
+MAX_DEPTH = 128
+"""MLIR's parser and printer recurse per bracket and per alias; their stack ends at some thousands."""
+
+MAX_DIGITS = 400
+"""MLIR reads a number in quadratic time, and crashes on one of 200,000 digits."""
+
+MAX_AFFINE = 4096
+"""Characters of an affine map: `d0 + d1 + ...` nests without brackets, and MLIR recurses over it."""
+
+PROPERTIES = "jaxmesh.properties"
+"""Holds all properties of an op as one dictionary: bindings cannot list those of an unregistered op."""
+
+DIALECTS = ("ttir.", "ttnn.", "ttcore.", "tt.")
+
+_TOKEN = re.compile(
+    r"""
+    (?=["/\-<>=\#{}()\[\]!lat0-9?])(?:  # so that all else is passed over at once
+    (?P<plain>"(?:ttir|ttnn)\.\w+"\([%\w\#,\ ]{0,300}\)(?:\ <\{(?P<flat>(?:[^][(){}"\n]|\[[^][(){}"\n]*\]){0,300})\}>)?
+      \ :\ \([^(){}"\n]{0,900}\)\ ->\ [^(){}"\n]{0,300}(?P<place>\ loc\([\#\w]*\))?\n)
+  | (?P<string>"[^"\\\n]*(?:\\.[^"\\\n]*)*")
+  | (?P<endless>")
+  | (?P<comment>//[^\n]*)
+  | (?P<arrow>->|>=|<=|\#-\})
+  | (?P<metadata>\{-\#)
+  | (?P<properties>\)\s*<\s*\{)
+  | (?P<open>[\[({<])
+  | (?P<close>[\])}>])
+  | (?P<alias>(?<![\w$.\-%@"])[#!][A-Za-z_$][\w$.\-]*)
+  | (?P<location>(?<![\w$.\-%@\#!"])loc\s*\()
+  | (?P<affine>(?<![\w$.\-%@\#!"])affine_(?:map|set)\s*<)
+  | (?P<module>(?<![\w$.\-%@\#!"])(?:ttcore|tt)\.(?:device|cpu)_module\b\s*(?:attributes\s*\{[^{}]*\}\s*)?\{)
+  | (?P<device>(?<![\w$.\-%@\#!"])(?:ttcore|tt)\.device\s*@[\w$.\-]+\s*=\s*)
+  | (?P<empty>(?<![\w$.\-%@\#!"])(?:ttir|ttnn)\.empty\s*\(\s*\)\s*(?:\{[^{}"]*\}\s*)?:(?!\s*\())
+  | (?P<rank>(?<![\w.])(?:[0-9?]{1,20}x){129})
+  | (?P<digits>[0-9.]{401,}|0x[0-9A-Fa-f]{401,})
+    )
+    """,
+    re.VERBOSE,
+)
+_EQUALS = re.compile(r"\s*=")
+_ANGLES = re.compile(r'"[^"\\\n]*(?:\\.[^"\\\n]*)*"|->|[<>]')
+_ALIAS = re.compile(r"(?:#[\w$.\-]+)?")
+_METADATA = re.compile(r'\s*(\#-\}|"[^"\\\n]*(?:\\.[^"\\\n]*)*"|//[^\n]*|[\w$.\-]+|[{}:,])\s*')
+_BLOB = re.compile(r'([\w$.\-]+|"[^"\\\n]*(?:\\.[^"\\\n]*)*")\s*:\s*"0x([0-9A-Fa-f]*)"')
+_ESCAPE = re.compile(rb"\\(?:([0-9A-Fa-f]{2})|.)")
+_CLOSES = {")": "(", "]": "[", "}": "{", ">": "<"}
+_NO_LOCATION_BEFORE = "=,[(<{"
+
+
+@dataclass(slots=True)
+class _Bracket:
+    """An open bracket: its kind, where it began, and what its rewriting appends or erases at its end."""
+
+    kind: str
+    start: int
+    suffix: str = ""
+    erase: bool = False
+
+
+@dataclass(slots=True)
+class _Scan:
+    """The state of one pass."""
+
+    text: str
+    first_line: int
+    stack: list[_Bracket] = field(default_factory=list[_Bracket])
+    edits: list[tuple[int, int, str]] = field(default_factory=list[tuple[int, int, str]])
+    last_string: str = ""
+    skip_to: int = 0
+    resources: dict[str, str] = field(default_factory=dict[str, str])
+    defining: str | None = None
+    depths: dict[str, int] = field(default_factory=dict[str, int])
+
+    def line(self, at: int) -> int:
+        return self.first_line + self.text.count("\n", 0, at)
+
+    def refuse(self, at: int, why: str) -> ParseError:
+        return ParseError(f"line {self.line(at)}: {why}")
+
+    def push(self, kind: str, start: int, suffix: str = "", *, erase: bool = False) -> None:
+        if len(self.stack) >= MAX_DEPTH:
+            raise self.refuse(start, f"brackets nest more than {MAX_DEPTH} deep; no TTIR program does.")
+        self.stack.append(_Bracket(kind, start, suffix, erase))
+        if self.defining is not None:
+            self.deepen(start, 0)
+
+    def deepen(self, at: int, depth: int) -> None:
+        """Aliases nest without brackets, as in `#b = [#a]`; their depth is bounded like that of brackets."""
+        name, depth = self.defining, len(self.stack) + depth
+        assert name is not None
+        if depth > MAX_DEPTH:
+            raise self.refuse(at, f"alias {name} nests more than {MAX_DEPTH} deep; no TTIR program does.")
+        if depth > self.depths[name]:
+            self.depths[name] = depth
+
+    def blank(self, start: int, end: int) -> None:
+        """Erases a part, its line ends kept."""
+        self.edits.append((start, end, "\n" * self.text.count("\n", start, end) or " "))
+        self.skip_to = end
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """Text for MLIR's parser, and the hex digits of its resource blobs, which bindings cannot read."""
+
+    text: str
+    resources: dict[str, str]
+
+
+def rewrite(text: str, first_line: int) -> Rewritten:
+    """The text in a form that MLIR's parser reads without crashing, every op on its line.
+
+    Args:
+      text: one piece of a file.
+      first_line: the line of the file where it begins.
+
+    Raises:
+      ParseError: it is nested too deeply, or holds what no text may hold.
+
+    >>> rewrite("%0 = ttir.empty() : tensor<2xf32>", 1).text
+    '%0 = "ttir.empty"() : () -> tensor<2xf32>'
+    """
+    scan = _Scan(text, first_line)
+    nul = text.find("\0")
+    if nul >= 0:
+        raise scan.refuse(nul, "a NUL character; this is no MLIR text.")
+    for token in _TOKEN.finditer(text):
+        if token.start() >= scan.skip_to:
+            _take(scan, token)
+    return Rewritten(_edited(text, scan.edits), scan.resources)
+
+
+def _take(scan: _Scan, token: re.Match[str]) -> None:
+    start, end = token.span()
+    match token.lastgroup:
+        case "plain":
+            _plain(scan, token)
+        case "open":
+            scan.push(token.group(), start)
+        case "close":
+            _close(scan, token.group(), start)
+        case "string":
+            scan.last_string = token.group()
+            _check_escapes(scan, token)
+        case "properties":
+            _close(scan, ")", start)
+            scan.push("<", end - 2)
+            wrap = scan.last_string[1:].startswith(DIALECTS)
+            scan.push("{", end - 1, "}" if wrap else "")
+            if wrap:
+                scan.edits.append((end, end, f"{PROPERTIES} = {{"))
+        case "location":
+            before = scan.text[:start].rstrip()[-1:] if start < 64 else scan.text[start - 64 : start].rstrip()[-1:]
+            scan.push("(", start, erase=before not in _NO_LOCATION_BEFORE)
+        case "affine":
+            _check_affine(scan, start, end)
+            scan.push("<", start)
+        case "module":
+            name = token.group().split("attributes")[0].rstrip("{").strip()
+            lines = "\n" * token.group().count("\n")
+            scan.edits.append((start, end, f'"{name}"() ({{{lines}'))
+            scan.push("{", start, ") : () -> ()")
+        case "device":
+            scan.blank(start, _after_attribute(scan.text, end))
+        case "empty":
+            name = token.group().split("(")[0].strip()
+            lines = "\n" * token.group().count("\n")
+            scan.edits.append((start, end, f'"{name}"(){lines} : () ->'))
+        case "alias":
+            _alias(scan, token.group(), start, end)
+        case "metadata":
+            scan.blank(start, _metadata(scan, end))
+        case "endless":
+            raise scan.refuse(start, "a string that does not end on its line.")
+        case "rank":
+            # MLIR reads dims in quadratic time too: some seconds for 20,000.
+            raise scan.refuse(start, "a type of more than 128 dims; no tensor has more than a handful.")
+        case "digits":
+            raise scan.refuse(start, f"a number of more than {MAX_DIGITS} digits.")
+        case _:
+            pass
+
+
+def _plain(scan: _Scan, token: re.Match[str]) -> None:
+    """Most lines of a file: one op without nested brackets, taken in one step."""
+    start, end = token.span("flat")
+    if start >= 0:
+        scan.edits.append((start, start, f"{PROPERTIES} = {{"))
+        scan.edits.append((end, end, "}"))
+    start, end = token.span("place")
+    if start >= 0:
+        scan.edits.append((start, end, ""))
+
+
+def _check_escapes(scan: _Scan, token: re.Match[str]) -> None:
+    """The bindings end the process over a string that is no UTF-8."""
+    text = token.group()
+    if "\\" not in text:
+        return
+    try:
+        _ESCAPE.sub(lambda m: bytes([int(m.group(1) or b"20", 16)]), text.encode("utf-8", "surrogatepass")).decode()
+    except UnicodeDecodeError:
+        raise scan.refuse(token.start(), f"the string {text[:40]} is no UTF-8.") from None
+
+
+def _alias(scan: _Scan, name: str, start: int, end: int) -> None:
+    if not scan.stack and _EQUALS.match(scan.text, end):
+        scan.defining, scan.depths[name] = name, 1
+    elif scan.defining is not None and name != scan.defining:
+        scan.deepen(start, scan.depths.get(name, 0))
+
+
+def _close(scan: _Scan, bracket: str, at: int) -> None:
+    """Closes the innermost bracket of its kind; what is left open inside is a mistake that MLIR reports."""
+    kind = _CLOSES[bracket]
+    if kind == "<" and (not scan.stack or scan.stack[-1].kind != "<"):
+        return
+    while scan.stack:
+        opened = scan.stack.pop()
+        if opened.kind != kind:
+            continue
+        if opened.erase:
+            scan.blank(opened.start, at + 1)
+        elif opened.suffix:
+            # Inside the closing brace for properties, behind it for a module.
+            scan.edits.append((at + 1, at + 1, opened.suffix))
+        return
+
+
+def _check_affine(scan: _Scan, start: int, end: int) -> None:
+    close = scan.text.find(")>", end, end + MAX_AFFINE)
+    if close < 0 and len(scan.text) - end > MAX_AFFINE:
+        raise scan.refuse(start, f"an affine map or set of more than {MAX_AFFINE} characters.")
+
+
+def _after_attribute(text: str, at: int) -> int:
+    """The end of `#alias`, or of `#x.device<...>` or `<...>` with balanced angles."""
+    name = _ALIAS.match(text, at)
+    assert name is not None
+    at = name.end()
+    if text[at : at + 1] != "<":
+        return at
+    depth = 0
+    for token in _ANGLES.finditer(text, at):
+        depth += {"<": 1, ">": -1}.get(token.group(), 0)
+        if depth == 0:
+            return token.end()
+    return len(text)
+
+
+def _metadata(scan: _Scan, at: int) -> int:
+    """Reads the blobs of `{-# ... #-}` and gives its end; MLIR's parser crashes on a broken one."""
+    start = at
+    while True:
+        token = _METADATA.match(scan.text, at)
+        if token is None:
+            raise scan.refuse(at, "expected the end '#-}' of the file's metadata, a name, a string or a bracket.")
+        at = token.end()
+        if token.group(1) == "#-}":
+            break
+    scan.resources.update((m.group(1).strip('"'), m.group(2)) for m in _BLOB.finditer(scan.text, start, at))
+    return at
+
+
+def _edited(text: str, edits: list[tuple[int, int, str]]) -> str:
+    if not edits:
+        return text
+    parts: list[str] = []
+    at = 0
+    # A blanked part may hold earlier edits; it wins.
+    for start, end, new in sorted(edits, key=lambda e: e[:2]):
+        if start >= at:
+            parts += [text[at:start], new]
+            at = end
+    return "".join([*parts, text[at:]])

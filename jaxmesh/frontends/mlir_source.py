@@ -1,0 +1,160 @@
+"""TTIR text: where it comes from, the pieces of a file, and MLIR's parser with messages that name a line."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jax.interpreters import mlir
+from jaxlib.mlir import ir
+
+from jaxmesh.errors import ArgumentTypeError, MissingFileError, ParseError
+from jaxmesh.frontends.mlir_scan import rewrite
+
+_SPLIT = re.compile(r"^[ \t]*// ?-----[^\n]*$", re.MULTILINE)
+_RUN = re.compile(r"^[ \t]*//[ \t]*RUN:[^\n]*?mesh-shape=([0-9]+(?:,[0-9]+)*)", re.MULTILINE)
+_HINT = "print the file in generic form (mlir-opt --mlir-print-op-generic, ttmlir-opt takes it too)"
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """One module of a file: parsed, with the line it begins at, less one, and the hex of its resource blobs."""
+
+    module: Any
+    offset: int
+    resources: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class RunLine:
+    """The mesh that a RUN line of a test file gives to the compiler."""
+
+    sizes: tuple[int, ...]
+    line: int
+
+
+def read(source: str | os.PathLike[str]) -> str:
+    """The text of a program, from itself or from a file.
+
+    Args:
+      source: text, or a path; a str of one line that names a file, or ends in `.mlir`, is a path.
+
+    Raises:
+      MissingFileError: there is no such file, or it cannot be read.
+      ParseError: its bytes are no UTF-8.
+      ArgumentTypeError: neither text nor path.
+    """
+    if isinstance(source, os.PathLike):
+        return _file(os.fspath(source))
+    if not isinstance(source, str):
+        raise ArgumentTypeError(f"from_mlir takes TTIR text or a path, got {type(source).__name__}.")
+    one_line = "\n" not in source and "\0" not in source
+    if one_line and (source.endswith(".mlir") or _is_file(source)):
+        return _file(source)
+    return decode(source.encode("utf-8", "surrogatepass"))
+
+
+def _is_file(name: str) -> bool:
+    try:
+        return os.path.isfile(name)
+    except (OSError, ValueError):
+        return False
+
+
+def _file(name: str) -> str:
+    try:
+        return decode(Path(name).read_bytes())
+    except (OSError, ValueError) as error:
+        if isinstance(error, ParseError):
+            raise
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        raise MissingFileError(f"cannot read {name!r} ({why}); give the path of a .mlir file, or its text.") from None
+
+
+def decode(data: bytes) -> str:
+    """UTF-8 as text, without a byte order mark.
+
+    Raises:
+      ParseError: it is something else; the message says at which line.
+    """
+    if data.startswith(b"ML\xefR"):
+        raise ParseError("line 1: this is MLIR bytecode, not text; print it as text with ttmlir-opt.")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = 1 + data.count(b"\n", 0, error.start)
+        raise ParseError(f"line {line}: byte 0x{data[error.start]:02x} is no UTF-8; this is no MLIR text.") from None
+
+
+def run_lines(text: str) -> list[RunLine]:
+    """The meshes of a file's RUN lines.
+
+    >>> run_lines("// RUN: ttmlir-opt --ttcore-register-device='mesh-shape=2,4' %s")
+    [RunLine(sizes=(2, 4), line=1)]
+    """
+    found = _RUN.finditer(text)
+    return [RunLine(tuple(map(_int, m.group(1).split(","))), 1 + text.count("\n", 0, m.start())) for m in found]
+
+
+def _int(digits: str) -> int:
+    # Python refuses to read very long numbers; no mesh has one.
+    return int(digits[:20])
+
+
+def parse(text: str) -> list[Piece]:
+    """The pieces of a file, which stand between lines `// -----`.
+
+    Raises:
+      ParseError: a piece is no legal MLIR; the message has the line of the file and MLIR's own words.
+    """
+    shared = _context()
+    return [_parse(piece, line, shared) for piece, line in _split(text)]
+
+
+def _context() -> Any:
+    """A context that reads any dialect.
+
+    JAX may share one among its own lowerings on a thread. This one is changed, and holds a file's constants as long as
+    it lives; on a new thread there is none to share.
+    """
+    with ThreadPoolExecutor(max_workers=1) as fresh:
+        context = fresh.submit(mlir.make_ir_context).result()
+    context.allow_unregistered_dialects = True
+    return context
+
+
+def _split(text: str) -> Iterator[tuple[str, int]]:
+    start, line = 0, 1
+    for mark in _SPLIT.finditer(text):
+        piece = text[start : mark.start()]
+        yield piece, line
+        start, line = mark.end(), line + piece.count("\n")
+    yield text[start:], line
+
+
+def _parse(text: str, line: int, shared: Any) -> Piece:
+    ready = rewrite(text, line)
+    # In one context a second blob of one name would be renamed.
+    context = _context() if "dense_resource" in text else shared
+    try:
+        module = ir.Module.parse(ready.text, context)
+    except ir.MLIRError as error:
+        raise _refused(error, line - 1) from None
+    return Piece(module, line - 1, ready.resources)
+
+
+def _refused(error: Any, offset: int) -> ParseError:
+    found = list(error.error_diagnostics)
+    if not found:
+        return ParseError(f"line {offset + 1}: {error}")
+    first = found[0]
+    place = re.search(r":([0-9]+):[0-9]+\)$", str(first.location))
+    where = f"line {offset + (int(place.group(1)) if place else 1)}"
+    custom = first.message.startswith("Dialect `") or "is unknown (tried" in first.message
+    hint = f". Only generic op forms of this dialect are read; {_HINT}." if custom else ""
+    return ParseError(f"{where}: {' '.join(first.message.split())}{hint}")

@@ -1,0 +1,128 @@
+"""Ops of TTNN in a file: the two that move tensors, their configs in every spelling found, and changes of layout."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from jaxmesh.configs import MeshComposerConfig, MeshMapperConfig, Placement, PlacementReplicate, PlacementShard
+from jaxmesh.dialects.ttnn import aggregate_tensor_p, distribute_tensor_p
+from jaxmesh.errors import MeshMismatchError, VerifyError
+
+_LONGEST = 2000
+"""Characters of a config; a longer one has more axes than any mesh, and is of no known spelling when cut."""
+
+_OVERRIDE = r"(?:,\s*mesh_shape_override\s*=\s*(\[[^\[\]]*\]|(?:\#ttnn\.mesh_shape)?<[^<>]*>))?"
+_MAPPER = re.compile(rf"\#ttnn\.mesh_mapper_config<\s*placements\s*=\s*\[([^\[\]]*)\]\s*{_OVERRIDE}\s*>", re.VERBOSE)
+_COMPOSER = re.compile(rf"\#ttnn\.mesh_composer_config<\s*dims\s*=\s*\[([^\[\]]*)\]\s*{_OVERRIDE}\s*>", re.VERBOSE)
+_PLACEMENT = re.compile(
+    r"\s*(?:\#ttnn\.placement)?<\s*(?:(shard)\s*,\s*(-?[0-9]{1,9})|(replicate)(?:\s*,\s*-?[0-9]{1,9})?)\s*(?::\s*\w+)?\s*>\s*",
+    re.VERBOSE,
+)
+_INTEGER = re.compile(r"\s*(-?[0-9]{1,18})\s*(?::\s*\w+)?\s*$")
+
+
+class Device:
+    """What `ttnn.get_device` gives: the mesh of the program."""
+
+
+def distribute(x: Any, attributes: dict[str, Any]) -> Any:
+    """`ttnn.distribute_tensor`.
+
+    Raises:
+      VerifyError: its mapper config is missing, or of no known spelling, or breaks a rule of TTNN.
+    """
+    return distribute_tensor_p.bind(x, mapper_config=mapper_config(_config(attributes, "mapper_config")))
+
+
+def aggregate(x: Any, attributes: dict[str, Any]) -> Any:
+    """`ttnn.aggregate_tensor`.
+
+    Raises:
+      VerifyError: its composer config is missing, or of no known spelling, or breaks a rule of TTNN.
+    """
+    return aggregate_tensor_p.bind(x, composer_config=composer_config(_config(attributes, "composer_config")))
+
+
+def _config(attributes: dict[str, Any], name: str) -> str:
+    if name not in attributes:
+        raise VerifyError(f"needs the attribute {name!r}; it is missing.")
+    return str(attributes[name])[:_LONGEST]
+
+
+def mapper_config(text: str) -> MeshMapperConfig:
+    """A mapper config as the lowering, the tests or the documentation of tt-mlir write it.
+
+    Raises:
+      VerifyError: another spelling.
+
+    >>> mapper_config("#ttnn.mesh_mapper_config<placements = [<shard, 0 : i32>], mesh_shape_override = [8 : ui32]>")
+    MeshMapperConfig([PlacementShard(0)], MeshShape([8]))
+    """
+    found = _MAPPER.fullmatch(text)
+    if found is None:
+        raise _unknown("mapper_config", text, "placements = [<shard, 0 : i32>], mesh_shape_override = [2 : ui32]")
+    placements = [_placement(p, text) for p in _split(found.group(1))]
+    return MeshMapperConfig(placements, _override(found.group(2), text))
+
+
+def composer_config(text: str) -> MeshComposerConfig:
+    """A composer config, in the same spellings.
+
+    Raises:
+      VerifyError: another spelling.
+
+    >>> composer_config("#ttnn.mesh_composer_config<dims = [0, 1], mesh_shape_override = #ttnn.mesh_shape<2x2>>")
+    MeshComposerConfig([0, 1], MeshShape([2, 2]))
+    """
+    found = _COMPOSER.fullmatch(text)
+    if found is None:
+        raise _unknown("composer_config", text, "dims = [0 : i32], mesh_shape_override = [2 : ui32]")
+    dims = [_integer(d, text) for d in found.group(1).split(",") if d.strip()]
+    return MeshComposerConfig(dims, _override(found.group(2), text))
+
+
+def _unknown(name: str, text: str, form: str) -> VerifyError:
+    return VerifyError(f"{name} {text[:200]} has no known spelling; write #ttnn.mesh_{name}<{form}>.")
+
+
+def _split(text: str) -> list[str]:
+    """The placements of a list, between commas outside of angles."""
+    return [p for p in re.split(r",(?![^<]*>)", text) if p.strip()]
+
+
+def _placement(text: str, whole: str) -> Placement:
+    found = _PLACEMENT.fullmatch(text)
+    if found is None:
+        raise _unknown("mapper_config", whole, "placements = [<shard, 0 : i32>, <replicate, -1 : i32>]")
+    return PlacementReplicate() if found.group(3) else PlacementShard(int(found.group(2)))
+
+
+def _integer(text: str, whole: str) -> int:
+    found = _INTEGER.match(text)
+    if found is None:
+        raise VerifyError(f"{text.strip()[:40]!r} in {whole[:200]} is no integer.")
+    return int(found.group(1))
+
+
+def _override(text: str | None, whole: str) -> tuple[int, ...] | None:
+    if text is None:
+        return None
+    inside = text[text.index("<") + 1 : -1] if text.endswith(">") else text[1:-1]
+    separator = "x" if text.endswith(">") else ","
+    return tuple(_integer(n, whole) for n in inside.split(separator))
+
+
+def device(attributes: dict[str, Any], mesh: dict[str, int]) -> Device:
+    """`ttnn.get_device`.
+
+    Raises:
+      MeshMismatchError: it asks for another mesh than the program's.
+    """
+    shape = attributes.get("mesh_shape")
+    if isinstance(shape, tuple) and shape != tuple(mesh.values()):
+        raise MeshMismatchError(
+            f"asks for a device of mesh_shape {shape!s}, but the program's mesh is {tuple(mesh.values())}; one "
+            "program has one mesh."
+        )
+    return Device()

@@ -1,0 +1,124 @@
+"""MLIR's tensor types as JAX's: shapes and element types, each converted once."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxlib.mlir import ir
+
+from jaxmesh.errors import UnsupportedError
+
+_FLOATS = {
+    "f64": "float64", "f32": "float32", "f16": "float16", "bf16": "bfloat16",
+    "f8E3M4": "float8_e3m4", "f8E4M3": "float8_e4m3", "f8E4M3FN": "float8_e4m3fn", "f8E4M3FNUZ": "float8_e4m3fnuz",
+    "f8E4M3B11FNUZ": "float8_e4m3b11fnuz", "f8E5M2": "float8_e5m2", "f8E5M2FNUZ": "float8_e5m2fnuz",
+    "f8E8M0FNU": "float8_e8m0fnu", "f4E2M1FN": "float4_e2m1fn",
+    "complex<f32>": "complex64", "complex<f64>": "complex128",
+    "i1": "bool", "si1": "bool", "ui1": "bool", "index": "int64",
+}  # fmt: skip
+_TT = {
+    "f32": "float32", "f16": "float16", "bf16": "bfloat16",
+    "u32": "uint32", "u16": "uint16", "u8": "uint8", "si32": "int32", "i32": "int32",
+}  # fmt: skip
+"""What tt-mlir calls the element types of a tile."""
+
+_INTEGER = re.compile(r"(u|s)?i(2|4|8|16|32|64)$")
+_TILE = re.compile(r'!(?:ttcore|tt)\.tile<\s*([0-9]+)\s*x\s*([0-9]+)\s*,\s*"?(\w+)"?\s*>$')
+_BLOCK = re.compile(r"!(?:ttcore|tt)\.(?:data_?type)?<?\s*(bfp_\w+)>?$|^bfp_\w+$")
+_WIDE = frozenset({"float64", "int64", "uint64", "complex128"})
+
+MAX_RANK = 128
+"""JAX takes time quadratic in the rank; no tensor has more than a handful of dims."""
+
+Note = Callable[[str], None]
+
+
+def dtype_named(name: str, *, wide: bool) -> Any:
+    """The dtype of an element type's name; 64-bit ones where `wide` or where JAX holds them.
+
+    Raises:
+      UnsupportedError: JAX has no such type, or holds it only in its x64 mode.
+    """
+    known = _FLOATS.get(name)
+    integer = _INTEGER.match(name)
+    if integer is not None:
+        known = ("uint" if integer.group(1) == "u" else "int") + integer.group(2)
+    if known is None:
+        raise UnsupportedError(f"the element type {name[:60]} has no JAX type; cast it to one that has before export.")
+    if known in _WIDE and not (wide or _x64()):
+        raise UnsupportedError(
+            f"the element type {name} is 64 bits wide, and JAX holds it only in its x64 mode; switch it on with "
+            'jax.config.update("jax_enable_x64", True), or cast to 32 bits before export.'
+        )
+    return jnp.dtype(known)
+
+
+def _x64() -> bool:
+    config: Any = jax.config
+    return bool(config.jax_enable_x64)
+
+
+@dataclass(slots=True)
+class Types:
+    """Converts tensor types; MLIR keeps each type once, so its identity is the key.
+
+    With `wide`, 64-bit elements are always taken: those of attributes are NumPy's, not JAX's.
+    """
+
+    note: Note
+    wide: bool = False
+    known: dict[Any, jax.ShapeDtypeStruct] = field(default_factory=dict[Any, jax.ShapeDtypeStruct])
+
+    def __call__(self, written: Any) -> jax.ShapeDtypeStruct:
+        """The JAX type of a ranked tensor with a static shape; its encoding is left out.
+
+        Raises:
+          UnsupportedError: another type, or an element type that JAX does not hold.
+        """
+        found = self.known.get(written)
+        if found is None:
+            found = self.known[written] = self._convert(written)
+        return found
+
+    def _convert(self, written: Any) -> jax.ShapeDtypeStruct:
+        if not isinstance(written, ir.RankedTensorType):
+            raise UnsupportedError(f"the type {_short(written)} is no ranked tensor; a program takes and gives those.")
+        ranked: Any = written
+        if not ranked.has_static_shape:
+            raise UnsupportedError(f"the type {_short(written)} has dims of unknown size; give every dim its size.")
+        shape, element = tuple(ranked.shape), str(ranked.element_type)
+        if len(shape) > MAX_RANK:
+            raise UnsupportedError(f"the type {_short(written)} has rank {len(shape)}; at most {MAX_RANK} is read.")
+        tile = _TILE.match(element)
+        if tile is not None:
+            rows, columns, name = int(tile.group(1)), int(tile.group(2)), tile.group(3)
+            return jax.ShapeDtypeStruct(_untiled(shape, rows, columns, written), self._tile_dtype(name))
+        return jax.ShapeDtypeStruct(shape, self._block(element) or dtype_named(element, wide=self.wide))
+
+    def _tile_dtype(self, name: str) -> Any:
+        return self._block(name) or jnp.dtype(_TT[name] if name in _TT else dtype_named(name, wide=self.wide))
+
+    def _block(self, name: str) -> Any:
+        """Block floats have 7 bits of fraction or less, so bfloat16 holds every value of theirs."""
+        if not _BLOCK.match(name):
+            return None
+        self.note(
+            f"the block-float type {name} is held as bfloat16: same values, but results are not rounded to blocks"
+        )
+        return jnp.dtype("bfloat16")
+
+
+def _untiled(shape: tuple[int, ...], rows: int, columns: int, written: Any) -> tuple[int, ...]:
+    if len(shape) < 2:
+        raise UnsupportedError(f"the type {_short(written)} holds tiles, but has no two dims that they tile.")
+    return (*shape[:-2], shape[-2] * rows, shape[-1] * columns)
+
+
+def _short(written: Any) -> str:
+    text = str(written)
+    return text if len(text) <= 120 else text[:117] + "..."

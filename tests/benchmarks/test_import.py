@@ -1,0 +1,91 @@
+"""What reading a file costs: `pytest tests/benchmarks/test_import.py --benchmark-only -n0`.
+
+The measure is the time of `from_mlir` over that of MLIR's own parser plus tracing the same ops, written by hand, in
+JAX; each time is the least of several, in turns, because the machine is shared.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.interpreters import mlir
+from jax.sharding import AbstractMesh, PartitionSpec as P
+from jaxlib.mlir import ir
+
+import jaxmesh as jm
+
+MESH = AbstractMesh((2, 4), ("y", "x"))
+KIND = "tensor<32x32xf32>"
+OPS: list[tuple[str, int, str, Callable[..., Any]]] = [
+    ("add", 2, "", jnp.add),
+    ("multiply", 2, "", jnp.multiply),
+    ("tanh", 1, "", jnp.tanh),
+    ("maximum", 2, "", jnp.maximum),
+    ("matmul", 2, " <{transpose_a = false, transpose_b = false}>", jnp.matmul),
+]
+
+
+def text_of(count: int) -> str:
+    lines = []
+    for i in range(count):
+        name, arity, properties, _ = OPS[i % len(OPS)]
+        operands = ", ".join([f"%{i - 1}" if i else "%arg0", "%arg1"][:arity])
+        types = ", ".join([KIND] * arity)
+        lines.append(f'    %{i} = "ttir.{name}"({operands}){properties} : ({types}) -> {KIND}')
+    body = "\n".join(lines)
+    return (
+        'module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2x4>]>} {\n'
+        f"  func.func @main(%arg0: {KIND}, %arg1: {KIND}) -> {KIND} {{\n"
+        f"{body}\n    return %{count - 1} : {KIND}\n  }}\n}}\n"
+    )
+
+
+def parse(text: str) -> Any:
+    context = mlir.make_ir_context()
+    context.allow_unregistered_dialects = True
+    return ir.Module.parse(text, context)
+
+
+def by_hand(count: int) -> Any:
+    def program(x: Any, y: Any) -> Any:
+        for i in range(count):
+            _, arity, _, fun = OPS[i % len(OPS)]
+            x = fun(*(x, y)[:arity])
+        return x
+
+    aval = jax.ShapeDtypeStruct((32, 32), jnp.float32)
+    return jax.make_jaxpr(jax.shard_map(program, mesh=MESH, in_specs=(P(), P()), out_specs=P()))(aval, aval)
+
+
+def least(runs: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
+    times = dict.fromkeys(runs, float("inf"))
+    for _ in range(rounds):
+        for name, run in runs.items():
+            start = time.perf_counter()
+            run()
+            times[name] = min(times[name], time.perf_counter() - start)
+    return times
+
+
+@pytest.mark.parametrize(("count", "limit"), [(1000, 3.0), (10_000, 2.0)])
+def test_import(count: int, limit: float, benchmark: Any) -> None:
+    benchmark.group = f"import, {count} ops"
+    text = text_of(count)
+    runs = {"parse": lambda: parse(text), "by hand": lambda: by_hand(count), "import": lambda: jm.from_mlir(text, MESH)}
+    times = least(runs, 6)
+    ratio = times["import"] / (times["parse"] + times["by hand"])
+    benchmark.extra_info.update({name: round(seconds, 4) for name, seconds in times.items()}, ratio=round(ratio, 2))
+    benchmark.pedantic(runs["import"], rounds=1)
+    assert ratio < limit, times
+
+
+def test_import_is_linear() -> None:
+    few, many = text_of(2000), text_of(16_000)
+    times = least({"few": lambda: jm.from_mlir(few, MESH), "many": lambda: jm.from_mlir(many, MESH)}, 4)
+    small, large = times["few"], times["many"]
+    assert large < 8 * small * 1.6, (small, large)
