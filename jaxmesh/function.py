@@ -75,7 +75,7 @@ class JitFunction:
         given = self._mesh
         if given is None and context_mesh() is None:
             given = mesh_of_calls(call, dynamic, dynamic_kw)
-        mesh = _program_mesh(given)
+        mesh = program_mesh(given)
         leaves, tree, paths = flatten((tuple(dynamic), dynamic_kw))
         arguments = tuple(argument_of(x, p, mesh) for x, p in zip(leaves, paths, strict=True))
         donated = self._donated_leaves(args, kwargs)
@@ -148,7 +148,7 @@ def _two_meshes(inner: AnyMesh, outer: AnyMesh) -> MeshMismatchError:
     )
 
 
-def _program_mesh(given: AnyMesh | None) -> AnyMesh:
+def program_mesh(given: AnyMesh | None) -> AnyMesh:
     """The mesh to trace over: the given one, with the axis types of the context if one is set."""
     mesh = as_mesh(given)
     _check_surroundings(mesh)

@@ -27,7 +27,7 @@ from jaxmesh.errors import (
 from jaxmesh.frontends.mlir import Function, Source, choose, load, said_mesh
 from jaxmesh.frontends.mlir_program import Program, decode, located
 from jaxmesh.frontends.mlir_run import Outcome, Settings, trace_program
-from jaxmesh.function import _program_mesh as program_mesh  # pyright: ignore[reportPrivateUsage]
+from jaxmesh.function import program_mesh
 from jaxmesh.mesh import FLAG, as_mesh, context_mesh, default_axis_names, make_mesh
 from jaxmesh.passes.ttir_to_ttnn import lower_mesh_shards
 from jaxmesh.residency import DEVICE, Analysis

@@ -63,7 +63,10 @@ def together(*operands: Any) -> tuple[Any, ...]:
     Most of JAX does that by itself; some primitives insist on equal types, and a few (`sort`) give a wrong one.
     """
     arrays = [jnp.asarray(x) for x in operands]
-    axes = sorted(frozenset[str]().union(*(varying(x) for x in arrays)))
+    kinds = {varying(x) for x in arrays}
+    if len(kinds) < 2:
+        return tuple(arrays)
+    axes = sorted(frozenset[str]().union(*kinds))
     return tuple(vary(x, axes) for x in arrays)
 
 

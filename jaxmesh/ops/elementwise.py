@@ -158,6 +158,8 @@ def _clamp_tensor(call: Call) -> Any:
 
 def _common(call: Call, *operands: Any) -> tuple[Any, ...]:
     """Operands in one shape, one element type, and varying over the same axes."""
+    if len({(x.shape, x.dtype) for x in operands}) == 1:
+        return together(*operands)
     shape = broadcast_shape(call, *(x.shape for x in operands))
     dtype = jnp.result_type(*operands)
     return together(*(jnp.broadcast_to(x.astype(dtype), shape) for x in operands))
