@@ -19,7 +19,9 @@ def shard(
 ) -> str:
     """One `mesh_shard`; `types` is `A -> B`."""
     source, result = types.split(" -> ")
-    rows = f"shard_dims = array<i64: {', '.join(map(str, dims))}>, shard_shape = array<i64: {', '.join(map(str, pieces))}>"
+    rows = (
+        f"shard_dims = array<i64: {', '.join(map(str, dims))}>, shard_shape = array<i64: {', '.join(map(str, pieces))}>"
+    )
     kinds = f"shard_direction = #ttcore.shard_direction<{direction}>, shard_type = #ttcore.shard_type<{kind}>"
     return f'{out} = "ttir.mesh_shard"({x}) <{{{kinds}, {rows}}}> : ({source}) -> {result}'
 

@@ -121,8 +121,8 @@ def _obstacle(eqn: Eqn) -> str | None:
     left = set(mesh.axis_names) - set(params["newly_manual_axes"])
     if left:
         return (
-            f"it is manual over the axes {sorted(params['newly_manual_axes'])} alone, and mesh_shard speaks of all axes "
-            f"of the mesh; {sorted(left)} would need a partly manual region"
+            f"it is manual over the axes {sorted(params['newly_manual_axes'])} alone, and mesh_shard speaks of all "
+            f"axes of the mesh; {sorted(left)} would need a partly manual region"
         )
     specs = [*params["in_specs"], *params["out_specs"]]
     for spec in specs:
@@ -130,7 +130,8 @@ def _obstacle(eqn: Eqn) -> str | None:
             return f"{spec!r} is no PartitionSpec"
         waiting = {*spec.unreduced, *spec.reduced}
         if waiting:
-            return f"the spec {spec} has unreduced or reduced axes {sorted(waiting)}, which mesh_shard has no attribute for"
+            axes = sorted(waiting)
+            return f"the spec {spec} has unreduced or reduced axes {axes}, which mesh_shard has no attribute for"
     effects = sorted(str(e) for e in eqn.effects)
     if effects:
         return f"its body has effects ({', '.join(effects)}), and a TTIR function has none"
