@@ -372,18 +372,11 @@ def eval_jaxpr(jaxpr: Jaxpr, *args: Any) -> list[Any]:
 
 
 # A user's line is what a message or a program points to, not the line of this package that bound the primitive.
-for _part in (
-    "dialects",
-    "frontends",
-    "ops",
-    "ttnn",
-    "boundary.py",
-    "function.py",
-    "import_mlir.py",
-    "jaxprs.py",
-    "mapped.py",
-    "stages.py",
-):
+_PARTS = (
+    "dialects", "frontends", "ops", "ttnn", "boundary.py", "function.py", "import_mlir.py", "jaxprs.py", "mapped.py",
+    "rewrite.py", "stages.py", "unsaid.py",
+)  # fmt: skip
+for _part in _PARTS:
     source_info_util.register_exclusion(str(pathlib.Path(__file__).parent / _part))
 
 
