@@ -60,7 +60,7 @@ class UnsupportedError(JaxmeshError, NotImplementedError):
 
 
 class InexpressibleError(UnsupportedError):
-    """Legal in JAX and run as JAX runs it, but neither TTIR nor TTNN can say it; raised when their text is asked for."""
+    """Legal in JAX and run as JAX runs it, but neither TTIR nor TTNN can say it; raised when the text is asked for."""
 
 
 class MissingRuleError(JaxmeshError, NotImplementedError):

@@ -32,6 +32,7 @@ Jaxpr = Any
 Axes = frozenset[str]
 _ROW: Any = (tuple, list)
 _fresh = jex.gensym()
+_FRAMES = ("boundary", "function", "import_mlir", "jaxprs", "mapped", "rewrite", "stages", "unsaid")
 # Taken once, so that a program may put jaxmesh.shard_map in its place.
 shard_map: Any = jax.shard_map
 
@@ -302,6 +303,11 @@ def is_zero(x: object) -> bool:
     return type(x) is ad.Zero
 
 
+def has_order(eqn: Eqn) -> bool:
+    """Whether the place of an equation among others matters: it does more than speak of a mesh axis."""
+    return any(type(e).__name__ != "NamedAxisEffect" for e in eqn.effects)
+
+
 # --- calls and loops -------------------------------------------------------------------------------------------------
 
 CALLS: Mapping[str, str] = {
@@ -372,11 +378,7 @@ def eval_jaxpr(jaxpr: Jaxpr, *args: Any) -> list[Any]:
 
 
 # A user's line is what a message or a program points to, not the line of this package that bound the primitive.
-_PARTS = (
-    "dialects", "frontends", "ops", "ttnn", "boundary.py", "function.py", "import_mlir.py", "jaxprs.py", "mapped.py",
-    "rewrite.py", "stages.py", "unsaid.py",
-)  # fmt: skip
-for _part in _PARTS:
+for _part in ("dialects", "frontends", "ops", "ttnn", *(f"{f}.py" for f in _FRAMES)):
     source_info_util.register_exclusion(str(pathlib.Path(__file__).parent / _part))
 
 

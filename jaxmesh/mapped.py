@@ -148,15 +148,22 @@ class ShardMapped:
 
 
 def _run(mapped: Callable[..., Any], args: Sequence[Any]) -> Any:
-    found: tuple[Jaxpr, Any, list[Whole]] | None = None
-    # Wrong use, which JAX names itself; Python that looks at values, which JAX runs eagerly; or no words in TTIR.
+    call: tuple[Jaxpr, Any] | None = None
+    # Wrong use, which JAX names itself, or Python that looks at values, which JAX runs eagerly.
     with contextlib.suppress(Exception):
-        found = lowered_call(mapped, args)
-    if found is None:
+        call = call_to_jaxpr(mapped, args)
+    if call is None:
         return mapped(*args)
-    closed, tree, regions = found
+    regions: list[Any] = []
+    # No words in TTIR: the equation runs as it is.
+    with contextlib.suppress(Exception):
+        regions = [_lower_region(e) for e in call[0].eqns if is_region(e)]
     ready = iter(regions)
-    return eval_call(closed, tree, lambda eqn, operands: next(ready)(operands, eqn.params["mesh"]))
+
+    def region(eqn: Eqn, operands: list[Any]) -> list[Any]:
+        return next(ready)(operands, eqn.params["mesh"]) if regions else jaxprs.bind(eqn, operands)
+
+    return eval_call(*call, region)
 
 
 def lowered_call(mapped: Callable[..., Any], args: Sequence[Any]) -> tuple[Jaxpr, Any, list[Whole]]:

@@ -17,7 +17,7 @@ from jax.sharding import AbstractMesh, Mesh
 
 from jaxmesh import jaxprs
 from jaxmesh.errors import JaxmeshError, UnloweredError, UnsupportedError
-from jaxmesh.frontends.shard_map import raise_one, raise_shard_maps
+from jaxmesh.frontends.shard_map import check_values, raise_one, raise_shard_maps
 from jaxmesh.frontends.typed import trace_typed
 from jaxmesh.jaxprs import Jaxpr, Var
 
@@ -84,6 +84,7 @@ def trace_program(
     except (UnloweredError, NameError) as error:
         # mesh_shard or a collective outside of any shard_map.
         return _trace_mixed(flat, avals, varying, mesh, assumptions, error)
+    check_values(plain)
     return trace_typed(lambda *xs: raise_shard_maps(plain, xs, mesh, assumptions), avals, varying, abstract)
 
 

@@ -6,7 +6,8 @@ get their typed forms; loops, branches and calls are traced again, loops until t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -14,6 +15,7 @@ import jax.numpy as jnp
 from jax.sharding import NamedSharding
 
 from jaxmesh import jaxprs
+from jaxmesh.errors import InexpressibleError, JaxmeshError
 from jaxmesh.jaxprs import CALLS, Axes, Eqn, Jaxpr, Var
 from jaxmesh.rewrite import map_sub_jaxprs
 
@@ -71,7 +73,7 @@ class Retyper:
         env: dict[Var, Any] = dict(zip(body.constvars, consts, strict=True))
         env.update(zip(body.invars, args, strict=True))
         for eqn in body.eqns:
-            with jaxprs.source_of(eqn):
+            with jaxprs.source_of(eqn), _named_refusal(eqn):
                 results = self._equation(eqn, [jaxprs.read(env, a) for a in eqn.invars])
             env.update(zip(eqn.outvars, results, strict=True))
         return [jaxprs.read(env, a) for a in body.outvars]
@@ -156,12 +158,30 @@ class Retyper:
 
     def _cond(self, eqn: Eqn, operands: list[Any]) -> list[Any]:
         index, *rest = operands
+        # Devices may take different branches, and to spread a value is to sum its cotangents over devices, which they
+        # must then do together: so what goes in is spread before.
+        rest = [spread(x, varying(index)) for x in rest]
         kinds = [varying(x) for x in rest]
         branches = eqn.params["branches"]
         found = [_results(self.retrace(b, kinds)) for b in branches]
         outputs = [varying(index).union(*row) for row in zip(*found, strict=True)]
         typed = tuple(self.retrace(b, kinds, outputs) for b in branches)
-        return jaxprs.bind(eqn.replace(params={**eqn.params, "branches": typed}), operands)
+        return jaxprs.bind(eqn.replace(params={**eqn.params, "branches": typed}), [index, *rest])
+
+
+@contextlib.contextmanager
+def _named_refusal(eqn: Eqn) -> Generator[None]:
+    """What JAX itself has no typed form of is a program that cannot be said."""
+    try:
+        yield
+    except NotImplementedError as error:
+        if isinstance(error, JaxmeshError):
+            raise
+        said = f" ({error})" if str(error) else ""
+        raise InexpressibleError(
+            f"{eqn.primitive.name} ({jaxprs.source_line(eqn)}) runs as JAX runs it, but has no TTIR or TTNN text: JAX "
+            f"has no form of it that is typed by varying axes{said}."
+        ) from error
 
 
 def _stable(

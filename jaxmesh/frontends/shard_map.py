@@ -115,6 +115,20 @@ def check_expressible(eqn: Eqn) -> None:
         raise InexpressibleError(f"{_where(eqn)} runs as JAX runs it, but has no TTIR or TTNN text: {missing}.")
 
 
+def check_values(program: Jaxpr) -> None:
+    """Whether a program closes over tensors alone.
+
+    Raises:
+      InexpressibleError: over a reference, say.
+    """
+    for var in jaxprs.open_jaxpr(program).constvars:
+        if not jaxprs.is_array_type(var.aval):
+            raise InexpressibleError(
+                f"the program closes over a value of type {var.aval}, which is no tensor; it runs as JAX runs it, but "
+                "has no TTIR or TTNN text."
+            )
+
+
 def _obstacle(eqn: Eqn) -> str | None:
     params = eqn.params
     mesh: AnyMesh = params["mesh"]

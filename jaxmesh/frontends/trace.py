@@ -78,6 +78,11 @@ def abstract(leaf: Any, what: str) -> jax.ShapeDtypeStruct:
             f"{what} is {leaf!r} of type {type(leaf).__name__}, which is no array; pass arrays, jax.ShapeDtypeStruct "
             "or MeshTensors, and mark everything else with static_argnums or static_argnames."
         ) from None
+    if not jaxprs.is_array_type(aval):
+        raise ArgumentTypeError(
+            f"{what} is of type {aval}, which is no array; a reference can be closed over, not passed, or the function "
+            "called under jax.jit."
+        )
     weak, sharding = bool(getattr(aval, "weak_type", False)), _typed(getattr(aval, "sharding", None))
     return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=weak, sharding=sharding)
 

@@ -106,13 +106,18 @@ def _phases(
     """Puts every equation into the first phase of its kind in which all it reads is there."""
     phase: dict[Var, int] = dict.fromkeys([*body.invars, *body.constvars], 0)
     regions: dict[int, Region] = {}
+    done = 0
     for eqn, kind in zip(body.eqns, kinds, strict=True):
         ready = max((phase[a] for a in eqn.invars if isinstance(a, Var)), default=0)
+        in_order = jaxprs.has_order(eqn)
+        ready = max(ready, done) if in_order else ready
         if kind in (_Kind.BRING, _Kind.FREE):
             phase.update((v, ready) for v in eqn.outvars)
             continue
         mapped = kind is not _Kind.HOST
         at = ready if ready % 2 == int(mapped) else ready + 1
+        # Effects (callbacks, references) stay in the order of the program, whatever data they wait for.
+        done = at if in_order else done
         region = regions.setdefault(at, Region(mapped))
         (region.takes if kind is _Kind.TAKE else region.eqns).append(eqn)
         # What a mapped region gives to the host is there one phase later.
