@@ -79,8 +79,8 @@ class _Machine:
         if name in _CONTROL:
             return _CONTROL[name](self, eqn, operands, active)
         if name in COLLECTIVES:
-            shards = self.spread(operands[0], active)
-            self.all_together(eqn, active)
+            everywhere = self.spread(operands[0], active)
+            shards = Shards({c: everywhere[c] for c in active})
             return [Shards(COLLECTIVES[name](shards, self.axis, self.sizes, eqn.params))]
         if not any(isinstance(x, Shards) for x in operands):
             return self.bind(eqn, operands)
@@ -102,7 +102,7 @@ class _Machine:
             raise UnsupportedError(
                 f"{eqn.primitive.name} ({jaxprs.source_line(eqn)}) is reached by {len(active)} of "
                 f"{int(np.prod(self.sizes))} devices only, because a branch or a loop depends on the device; every "
-                "device must take part in a transfer or collective."
+                "device must take part in a transfer."
             )
 
     # --- transfers ---

@@ -21,8 +21,30 @@ def _names(value: Any) -> tuple[str, ...]:
     return tuple(cast("Iterable[str]", value)) if isinstance(value, (tuple, list, frozenset)) else (value,)
 
 
-def _groups(names: Sequence[str], axis: Axis, sizes: Sizes, params: Mapping[str, Any]) -> Iterator[list[Coordinate]]:
-    """The devices that take part together, in row-major order of the named axes (the first the most significant)."""
+def _groups(
+    shards: Shards, names: Sequence[str], axis: Axis, sizes: Sizes, params: Mapping[str, Any]
+) -> Iterator[list[Coordinate]]:
+    """The devices that take part together, in row-major order of the named axes (the first the most significant).
+
+    Where devices have parted ways, in a branch, the groups of those that are here.
+
+    Raises:
+      UnsupportedError: a part of a group is elsewhere.
+    """
+    for group in _all_groups(names, axis, sizes, params):
+        here = sum(c in shards for c in group)
+        if here == len(group):
+            yield group
+        elif here:
+            raise UnsupportedError(
+                f"a collective over {', '.join(names)} is reached by {here} of the {len(group)} devices {group} only; on a "
+                "mesh it would wait for the others for ever."
+            )
+
+
+def _all_groups(
+    names: Sequence[str], axis: Axis, sizes: Sizes, params: Mapping[str, Any]
+) -> Iterator[list[Coordinate]]:
     along = [axis[n] for n in names]
     rest = [i for i in range(len(sizes)) if i not in along]
     parts = params.get("axis_index_groups")
@@ -42,7 +64,7 @@ def _groups(names: Sequence[str], axis: Axis, sizes: Sizes, params: Mapping[str,
 def _reduction(combine: Callable[[Any, Any], Any]) -> Rule:
     def rule(shards: Shards, axis: Axis, sizes: Sizes, params: Mapping[str, Any]) -> dict[Coordinate, Any]:
         out: dict[Coordinate, Any] = {}
-        for group in _groups(_names(params["axes"]), axis, sizes, params):
+        for group in _groups(shards, _names(params["axes"]), axis, sizes, params):
             total = np.asarray(shards[group[0]])
             for c in group[1:]:
                 total = combine(total, np.asarray(shards[c])).astype(total.dtype)
@@ -54,7 +76,7 @@ def _reduction(combine: Callable[[Any, Any], Any]) -> Rule:
 
 def _all_gather(shards: Shards, axis: Axis, sizes: Sizes, params: Mapping[str, Any]) -> dict[Coordinate, Any]:
     out: dict[Coordinate, Any] = {}
-    for group in _groups(_names(params["axis_name"]), axis, sizes, params):
+    for group in _groups(shards, _names(params["axis_name"]), axis, sizes, params):
         rows = [np.asarray(shards[c]) for c in group]
         dim = params["all_gather_dimension"]
         joined = np.concatenate(rows, dim) if params["tiled"] else np.stack(rows, dim)
@@ -65,7 +87,7 @@ def _all_gather(shards: Shards, axis: Axis, sizes: Sizes, params: Mapping[str, A
 def _reduce_scatter(shards: Shards, axis: Axis, sizes: Sizes, params: Mapping[str, Any]) -> dict[Coordinate, Any]:
     out: dict[Coordinate, Any] = {}
     dim = params["scatter_dimension"]
-    for group in _groups(_names(params["axis_name"]), axis, sizes, params):
+    for group in _groups(shards, _names(params["axis_name"]), axis, sizes, params):
         rows = [np.asarray(shards[c]) for c in group]
         total = rows[0]
         for row in rows[1:]:
@@ -78,7 +100,7 @@ def _reduce_scatter(shards: Shards, axis: Axis, sizes: Sizes, params: Mapping[st
 def _all_to_all(shards: Shards, axis: Axis, sizes: Sizes, params: Mapping[str, Any]) -> dict[Coordinate, Any]:
     split, join, tiled = params["split_axis"], params["concat_axis"], params["tiled"]
     out: dict[Coordinate, Any] = {}
-    for group in _groups(_names(params["axis_name"]), axis, sizes, params):
+    for group in _groups(shards, _names(params["axis_name"]), axis, sizes, params):
         pieces = [np.split(np.asarray(shards[c]), len(group), split) for c in group]
         for k, c in enumerate(group):
             received = [row[k] if tiled else row[k].squeeze(split) for row in pieces]
@@ -88,7 +110,7 @@ def _all_to_all(shards: Shards, axis: Axis, sizes: Sizes, params: Mapping[str, A
 
 def _ppermute(shards: Shards, axis: Axis, sizes: Sizes, params: Mapping[str, Any]) -> dict[Coordinate, Any]:
     out: dict[Coordinate, Any] = {c: np.zeros_like(np.asarray(x)) for c, x in shards.items()}
-    for group in _groups(_names(params["axis_name"]), axis, sizes, params):
+    for group in _groups(shards, _names(params["axis_name"]), axis, sizes, params):
         for source, target in params["perm"]:
             out[group[target]] = np.asarray(shards[group[source]])
     return out
