@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import jax
-from jax.sharding import AbstractMesh, Mesh, NamedSharding
+from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
 from jaxmesh.errors import ArgumentTypeError, MeshError, MeshMismatchError, UnsupportedError
 from jaxmesh.frontends.trace import abstract
@@ -35,6 +35,7 @@ class Boundary:
     in_tree: Any
     arguments: tuple[Argument, ...]
     donated: tuple[int, ...] = ()
+    out_specs: tuple[PartitionSpec, ...] | None = None
 
     @property
     def places(self) -> tuple[Any, ...]:

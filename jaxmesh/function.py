@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import dataclasses
 import functools
 import types
 from collections.abc import Callable, Iterable, Sequence
@@ -88,6 +89,7 @@ class JitFunction:
             _outer.reset(token)
         if program.missing is not None:
             return UnsaidTraced(boundary, program.jaxpr, program.out_tree, program.missing)
+        boundary = dataclasses.replace(boundary, out_specs=program.out_specs)
         return Traced(boundary, program.jaxpr, program.out_tree, program.assumptions)
 
     def _donated_leaves(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[int, ...]:

@@ -122,7 +122,7 @@ class Lowered(Stage):
 
     def run(self, args: Sequence[Any], mesh: AnyMesh) -> Any:
         """Runs on flat arguments inside a trace, or eagerly."""
-        results = execute(self.plan, mesh, [stored(x) for x in args])
+        results = execute(self.plan, mesh, [stored(x) for x in args], self._boundary.out_specs)
         outs = zip(results, self._jaxpr.out_avals, self.plan.outs, strict=True)
         return jax.tree.unflatten(self._out_tree, [_wrap(x, a, p, mesh) for x, a, p in outs])
 

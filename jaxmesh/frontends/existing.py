@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import jax
-from jax.sharding import AbstractMesh, Mesh
+from jax.sharding import AbstractMesh, AxisType, Mesh, PartitionSpec
 
 from jaxmesh import jaxprs
 from jaxmesh.errors import JaxmeshError, UnloweredError, UnsupportedError
@@ -23,6 +23,7 @@ from jaxmesh.jaxprs import Jaxpr, Var
 
 AnyMesh = Mesh | AbstractMesh
 Assumptions = dict[str, None]
+OutSpecs = tuple[PartitionSpec, ...] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +59,10 @@ def trace_program(
     varying: Sequence[Sequence[str]],
     mesh: AnyMesh,
     assumptions: Assumptions,
-) -> Jaxpr:
+) -> tuple[Jaxpr, OutSpecs]:
     """Traces a function of flat arguments to a typed, closed jaxpr without `shard_map`s.
+
+    Also gives the specs of the results where JAX types them, which is on Explicit axes.
 
     Raises:
       MeshMismatchError: a `shard_map` over another mesh than the program's.
@@ -72,20 +75,22 @@ def trace_program(
         with within(Tracing(mesh, assumptions, inline=False)):
             jaxpr = trace_typed(flat, avals, varying, abstract)
         if all(e.primitive.name != "shard_map" for e in jaxprs.all_eqns(jaxpr)):
-            return jaxpr
+            return jaxpr, None
     except JaxmeshError:
         # Only a program that splits tensors itself gets so far; it has no other reading.
         raise
     except Exception as error:
         if tensors:
-            return _trace_mixed(flat, avals, varying, mesh, assumptions, error)
+            return _trace_mixed(flat, avals, varying, mesh, assumptions, error), None
     try:
         plain = trace_plain(flat, avals, mesh)
     except (UnloweredError, NameError) as error:
         # mesh_shard or a collective outside of any shard_map.
-        return _trace_mixed(flat, avals, varying, mesh, assumptions, error)
+        return _trace_mixed(flat, avals, varying, mesh, assumptions, error), None
     check_values(plain)
-    return trace_typed(lambda *xs: raise_shard_maps(plain, xs, mesh, assumptions), avals, varying, abstract)
+    typed = trace_typed(lambda *xs: raise_shard_maps(plain, xs, mesh, assumptions), avals, varying, abstract)
+    explicit = AxisType.Explicit in mesh.axis_types
+    return typed, tuple(a.sharding.spec for a in plain.out_avals) if explicit else None
 
 
 def mesh_of_calls(fun: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> AnyMesh | None:

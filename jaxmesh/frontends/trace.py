@@ -14,7 +14,7 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
 
 from jaxmesh import jaxprs
 from jaxmesh.errors import ArgumentTypeError, InexpressibleError
-from jaxmesh.frontends.existing import trace_plain, trace_program
+from jaxmesh.frontends.existing import OutSpecs, trace_plain, trace_program
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +98,14 @@ class TtirProgram:
     """A traced function: the typed jaxpr, the tree of its results, where replication is assumed.
 
     Where TTIR has no words for the program, `missing` says what for, and the jaxpr is as JAX traced it.
+    `out_specs` are the shardings in the types of the results on Explicit axes.
     """
 
     jaxpr: jaxprs.Jaxpr
     out_tree: Any
     assumptions: tuple[str, ...] = ()
     missing: InexpressibleError | None = None
+    out_specs: OutSpecs = None
 
 
 def trace(
@@ -136,12 +138,12 @@ def trace(
 
     assumptions: dict[str, None] = {}
     try:
-        jaxpr = trace_program(flat, avals, varying, mesh, assumptions)
+        jaxpr, out_specs = trace_program(flat, avals, varying, mesh, assumptions)
     except InexpressibleError as missing:
         if any(varying):
             raise
         return TtirProgram(trace_plain(flat, avals, mesh), trees[-1], missing=missing)
-    return TtirProgram(jaxpr, trees[-1], tuple(assumptions))
+    return TtirProgram(jaxpr, trees[-1], tuple(assumptions), out_specs=out_specs)
 
 
 def _result(value: Any, path: str) -> Any:

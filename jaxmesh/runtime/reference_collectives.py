@@ -37,8 +37,8 @@ def _groups(
             yield group
         elif here:
             raise UnsupportedError(
-                f"a collective over {', '.join(names)} is reached by {here} of the {len(group)} devices {group} only; on a "
-                "mesh it would wait for the others for ever."
+                f"a collective over {', '.join(names)} is reached by {here} of the {len(group)} devices {group} only; "
+                "on a mesh it would wait for the others for ever."
             )
 
 

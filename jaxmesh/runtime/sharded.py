@@ -26,13 +26,16 @@ from jaxmesh.runtime.tensor import spec_of
 Inside = Callable[[Any], Any]
 
 
-def execute(plan: Plan, mesh: Mesh | AbstractMesh, args: Sequence[Any]) -> list[Any]:
+def execute(
+    plan: Plan, mesh: Mesh | AbstractMesh, args: Sequence[Any], out_specs: Sequence[PartitionSpec] | None = None
+) -> list[Any]:
     """Runs a planned program.
 
     Args:
       plan: the program, cut into regions.
       mesh: the mesh to run on.
       args: full arrays, and for tensors on the devices their stored form (see `runtime/tensor.py`).
+      out_specs: on Explicit axes the specs in the types of full results; by default what the program's transfers say.
 
     Returns:
       The results, in the same two forms.
@@ -42,7 +45,10 @@ def execute(plan: Plan, mesh: Mesh | AbstractMesh, args: Sequence[Any]) -> list[
         return _execute(plan, mesh, args)
     # Inside, sharding is the executor's business; the types of what enters and leaves are the caller's.
     auto = _auto_mesh(mesh)
-    shardings = [NamedSharding(mesh, _only(spec, explicit)) for spec in _result_specs(plan, auto)]
+    specs = _result_specs(plan, auto)
+    if out_specs is not None:
+        specs = [s if p is DEVICE else w for s, w, p in zip(specs, out_specs, plan.outs, strict=True)]
+    shardings = [NamedSharding(mesh, _only(spec, explicit)) for spec in specs]
 
     def run(*xs: Any) -> list[Any]:
         return _execute(plan, auto, xs)
