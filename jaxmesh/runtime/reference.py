@@ -105,6 +105,13 @@ class _Machine:
                 "device must take part in a transfer."
             )
 
+    def linear_solve(self, eqn: Eqn, operands: list[Value], active: list[Coordinate]) -> list[Value]:
+        """The forward value: the solver's own body; the others are for derivatives."""
+        lengths = eqn.params["const_lengths"]
+        start = lengths.matvec + lengths.vecmat
+        consts, right = operands[start : start + lengths.solve], operands[sum(lengths) :]
+        return self.body(eqn.params["jaxprs"].solve, [*consts, *right], active)
+
     # --- transfers ---
 
     def distribute(self, eqn: Eqn, operands: list[Value], active: list[Coordinate]) -> list[Value]:
@@ -200,6 +207,7 @@ _CONTROL: Mapping[str, Callable[[_Machine, Eqn, list[Value], list[Coordinate]], 
     "distribute_tensor": _Machine.distribute,
     "aggregate_tensor": _Machine.aggregate,
     "axis_index": _Machine.axis_index,
+    "custom_linear_solve": _Machine.linear_solve,
     "pvary": _Machine.keep,
     "pcast": _Machine.keep,
 }
