@@ -99,8 +99,8 @@ class Retyper:
         strange = [a for a in avals if not jaxprs.is_array_type(a)]
         if strange:
             raise InexpressibleError(
-                f"a loop, branch or call takes a value of type {strange[0]}, which is no tensor; it runs as JAX runs it, "
-                "but has no TTIR or TTNN text."
+                f"a loop, branch or call takes a value of type {strange[0]}, which is no tensor; it runs as JAX runs "
+                "it, but has no TTIR or TTNN text."
             )
         structs = [jaxprs.typed_struct(v, a) for v, a in zip(avals, inputs, strict=True)]
         return jax.make_jaxpr(run)(*structs)
