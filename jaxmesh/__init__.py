@@ -22,6 +22,7 @@ from jaxmesh.dialects.ttir import (
 )
 from jaxmesh.errors import (
     ArgumentTypeError as ArgumentTypeError,
+    AssumptionWarning as AssumptionWarning,
     BlockFloatWarning as BlockFloatWarning,
     DeviceCountError as DeviceCountError,
     InexpressibleError as InexpressibleError,

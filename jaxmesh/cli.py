@@ -126,7 +126,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         # A reader such as `head` went away; Python would complain when it flushes stdout at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return NO_READER
-    except (OSError, MemoryError) as error:
+    except (OSError, MemoryError, RuntimeError, ValueError, OverflowError) as error:
+        # Beside the system's errors those of JAX and NumPy, for arrays that no machine holds.
         return _complain(error)
     except KeyboardInterrupt:
         return INTERRUPTED

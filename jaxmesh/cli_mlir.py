@@ -128,7 +128,12 @@ _WIDE = re.compile(r"(?:\dx|tensor<)(?:[su]?i64|f64|index|complex<f64>)\b")
 
 
 def _text(name: str) -> str:
-    return decode_text(sys.stdin.buffer.read()) if name == "-" else read(Path(name))
+    if name != "-":
+        return read(Path(name))
+    stdin: Any = sys.stdin
+    if stdin is None:
+        raise jm.ParseError("there is no standard input to read; it is closed. Name a file.")
+    return decode_text(stdin.buffer.read())
 
 
 @contextlib.contextmanager
@@ -160,7 +165,6 @@ def opt(arguments: argparse.Namespace) -> None:
         functions = _chosen(file, arguments.func)
         for function in functions:
             traced = import_program(file, decode(function, file.functions), mesh, strict=arguments.strict)
-            _note(traced)
             shown = traced.lower().as_text() if arguments.ttir_to_ttnn else traced.as_text()
             heading = f"// @{function.name} (line {function.line})\n" if len(functions) > 1 else ""
             print(f"{heading}{shown}", flush=True)
@@ -175,11 +179,6 @@ def _chosen(file: Source, name: str | None) -> Sequence[Function]:
     return public if name is None and public else [choose(file, name)]
 
 
-def _note(traced: jm.Traced) -> None:
-    for assumption in traced.assumptions:
-        _say("note", assumption)
-
-
 # --- run -------------------------------------------------------------------------------------------------------------
 
 
@@ -192,7 +191,6 @@ def run(arguments: argparse.Namespace) -> bool:
         program = decode(choose(file, arguments.func), file.functions)
         mesh = _devices(sizes or mesh_sizes(file, program))
         traced = import_program(file, program, mesh, strict=arguments.strict)
-        _note(traced)
         args = _inputs(program, traced.mesh, arguments)
         lowered = traced.lower()
         results = _row(lowered.compile()(*args), len(program.results))

@@ -71,6 +71,10 @@ class MissingFileError(JaxmeshError, FileNotFoundError):
     """A file to read does not exist, or cannot be read."""
 
 
+class AssumptionWarning(UserWarning):
+    """A presharded argument is taken to be the same on several devices, because nothing in the file says over which."""
+
+
 class ShardShapeWarning(UserWarning):
     """A file's `shard_shape` disagrees with its `shard_dims` and mesh; nothing reads it, so the program goes on."""
 

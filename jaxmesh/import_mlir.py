@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 import os
 import warnings
@@ -15,6 +16,7 @@ from jax.sharding import AbstractMesh, Mesh
 from jaxmesh import jaxprs, ops as ops
 from jaxmesh.boundary import AnyMesh, Argument, Boundary
 from jaxmesh.errors import (
+    AssumptionWarning,
     BlockFloatWarning,
     DeviceCountError,
     MeshError,
@@ -30,7 +32,7 @@ from jaxmesh.frontends.mlir_run import Outcome, Settings, trace_program
 from jaxmesh.function import program_mesh
 from jaxmesh.mesh import FLAG, as_mesh, context_mesh, default_axis_names, make_mesh
 from jaxmesh.passes.ttir_to_ttnn import lower_mesh_shards
-from jaxmesh.residency import DEVICE, Analysis
+from jaxmesh.residency import DEVICE, FREE, Analysis, Residency
 from jaxmesh.stages import Traced
 
 _tree: Any = jax.tree
@@ -94,9 +96,9 @@ def import_program(file: Source, program: Program, mesh: AnyMesh | None, *, stri
     if strict and program.notes:
         raise UnsupportedError(f"{program.notes[0]}; that is an error when strict.")
     used = program_mesh(_mesh(file, program, mesh))
-    outcome = _trace(program, used.abstract_mesh if isinstance(used, Mesh) else used, strict)
     boundary = _boundary(program, used)
-    _check_results(program, boundary, outcome)
+    outcome, places = _trace_results(program, boundary, strict)
+    _check_results(program, boundary, places)
     _warn(program, outcome)
     count = len(program.results)
     out_tree = _tree.structure(0 if count == 1 else (0,) * count)
@@ -119,8 +121,12 @@ def _mesh(file: Source, program: Program, given: AnyMesh | None) -> AnyMesh:
       MeshMismatchError: the given (or the context's) mesh and the file's have different shapes.
       MeshError: there is none, and the program needs one.
     """
-    said = said_mesh(program.body.function, file.run_lines)
     found = as_mesh(given) if given is not None else context_mesh()
+    runs = file.run_lines
+    if found is not None:
+        # Of several RUN lines the one with the given mesh is meant.
+        runs = [r for r in runs if r.sizes == tuple(found.shape.values())] or runs
+    said = said_mesh(program.body.function, runs)
     if found is not None:
         sizes = tuple(found.shape.values())
         if said is not None and sizes != said.sizes:
@@ -133,6 +139,11 @@ def _mesh(file: Source, program: Program, given: AnyMesh | None) -> AnyMesh:
     sizes = mesh_sizes(file, program)
     if sizes is not None:
         return _made(sizes)
+    if program.needs is None and any(program.presharded):
+        raise MeshError(
+            "a presharded argument needs a mesh, but the file names none; give mesh=jaxmesh.make_mesh((2, 4)) (or an "
+            "AbstractMesh), or set one with jax.set_mesh."
+        )
     if program.needs is not None:
         raise MeshError(
             f"line {program.needs.line}: {program.needs.op} needs a mesh, but the file names none; give "
@@ -165,20 +176,22 @@ def _made(sizes: tuple[int, ...]) -> AnyMesh:
 # --- tracing ---------------------------------------------------------------------------------------------------------
 
 
-def _trace(program: Program, mesh: AbstractMesh, strict: bool) -> Outcome:
+def _trace(program: Program, settings: Settings) -> Outcome:
     """Traces with presharded arguments that differ everywhere; what only their equality proves is listed as assumed."""
     try:
-        return _traced(program, Settings(mesh, strict=strict))
+        return _traced(program, settings)
     except ReplicationError as error:
         if not any(program.presharded):
             raise
         try:
-            _traced(program, Settings(mesh, presharded_vary=False, strict=strict))
+            _traced(program, dataclasses.replace(settings, presharded_vary=False))
         except ReplicationError:
             raise
         except VerifyError:
             raise error from None
-        return _traced(program, Settings(mesh, assume=True, strict=strict))
+        if settings.strict:
+            raise error from None
+        return _traced(program, dataclasses.replace(settings, assume=True))
 
 
 def _traced(program: Program, settings: Settings) -> Outcome:
@@ -198,7 +211,25 @@ def _boundary(program: Program, mesh: AnyMesh) -> Boundary:
     return Boundary(program.body.function.name, mesh, in_tree, arguments)
 
 
-def _check_results(program: Program, boundary: Boundary, outcome: Outcome) -> None:
+def _trace_results(program: Program, boundary: Boundary, strict: bool) -> tuple[Outcome, Sequence[Residency]]:
+    """The traced function and where its results live; constants that are declared presharded are replicated."""
+    abstract = boundary.mesh.abstract_mesh if isinstance(boundary.mesh, Mesh) else boundary.mesh
+    outcome = _trace(program, Settings(abstract, strict=strict))
+    places = _places(boundary, outcome)
+    rows = enumerate(zip(program.results, places, strict=True))
+    free = frozenset(i for i, (r, place) in rows if r.status == "presharded" and place is FREE)
+    if free:
+        outcome = _trace(program, Settings(abstract, strict=strict, replicated=free))
+        places = _places(boundary, outcome)
+    return outcome, places
+
+
+def _places(boundary: Boundary, outcome: Outcome) -> Sequence[Residency]:
+    lowered = lower_mesh_shards(outcome.jaxpr, tuple(boundary.sizes.values()), boundary.places)
+    return Analysis().body(lowered, boundary.places)
+
+
+def _check_results(program: Program, boundary: Boundary, places: Sequence[Residency]) -> None:
     """Checks that results live where the file says; one device is both places at once.
 
     Raises:
@@ -207,8 +238,6 @@ def _check_results(program: Program, boundary: Boundary, outcome: Outcome) -> No
     statuses = [r.status for r in program.results]
     if not any(statuses) or math.prod(boundary.sizes.values()) == 1:
         return
-    lowered = lower_mesh_shards(outcome.jaxpr, tuple(boundary.sizes.values()))
-    places = Analysis().body(lowered, boundary.places)
     function = program.body.function
     for number, (status, place) in enumerate(zip(statuses, places, strict=True)):
         found = "presharded" if place is DEVICE else "unsharded"
@@ -225,6 +254,8 @@ def _check_results(program: Program, boundary: Boundary, outcome: Outcome) -> No
 
 
 def _warn(program: Program, outcome: Outcome) -> None:
+    for text in outcome.assumptions:
+        warnings.warn(text, AssumptionWarning, stacklevel=5)
     for text in outcome.shard_shapes:
         warnings.warn(text, ShardShapeWarning, stacklevel=5)
     for text in program.notes:

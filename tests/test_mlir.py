@@ -396,7 +396,10 @@ def presharded_join(dims: list[int], pieces: list[int], full: str, kind: str = "
 
 
 def test_what_only_presharded_arguments_leave_open_is_assumed_and_listed() -> None:
-    traced = jm.from_mlir(presharded_join([0, -1], [2, 1], "8x2"))
+    with pytest.warns(jm.AssumptionWarning, match="line 4: ttir.mesh_shard takes coordinate 0"):
+        traced = jm.from_mlir(presharded_join([0, -1], [2, 1], "8x2"))
+    with pytest.raises(jm.ReplicationError, match="line 4: "):
+        jm.from_mlir(presharded_join([0, -1], [2, 1], "8x2"), strict=True)
     assert len(traced.assumptions) == 1
     assert traced.assumptions[0].startswith("line 4: ttir.mesh_shard takes coordinate 0 of mesh axis 'x'")
     shards = {c: normal(4, 2) for c in coordinates((2, 4))}

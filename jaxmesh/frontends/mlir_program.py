@@ -10,7 +10,7 @@ from typing import Any, cast
 import jax
 from jaxlib.mlir import ir
 
-from jaxmesh.errors import JaxmeshError, MissingRuleError, UnsupportedError, VerifyError
+from jaxmesh.errors import ArgumentTypeError, JaxmeshError, MissingRuleError, UnsupportedError, VerifyError
 from jaxmesh.frontends.mlir import Function, Said, boundary_attributes, check_sizes, line_of
 from jaxmesh.frontends.mlir_scan import PROPERTIES
 from jaxmesh.frontends.mlir_types import Types
@@ -25,7 +25,7 @@ _CALLS = frozenset({"func.call", "ttcore.load_cached", "tt.load_cached"})
 _OF_A_MESH = frozenset({
     "mesh_shard", "all_gather", "all_reduce", "all_reduce_async", "reduce_scatter", "mesh_partition",
     "collective_permute", "collective_broadcast", "all_to_all", "point_to_point", "distribute_tensor",
-    "aggregate_tensor",
+    "aggregate_tensor", "distributed_rms_norm", "distributed_layer_norm",
 })  # fmt: skip
 """Ops that mean nothing without a mesh."""
 
@@ -102,8 +102,11 @@ def located(line: int, op: str, error: Exception) -> JaxmeshError:
     if len(text) > 2000:
         text = text[:2000] + " ..."
     name = "" if text.startswith(op) else f"{op[:80]}: "
-    if isinstance(error, JaxmeshError):
+    if isinstance(error, JaxmeshError) and not isinstance(error, ArgumentTypeError):
         return type(error)(f"line {line}: {name}{text}")
+    if isinstance(error, ArgumentTypeError):
+        # An attribute's spelling, in a file.
+        return VerifyError(f"line {line}: {name}{text}")
     return VerifyError(f"line {line}: {name}impossible ({type(error).__name__}: {text}).")
 
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import jax
-from jax.sharding import AbstractMesh
+from jax.sharding import AbstractMesh, PartitionSpec
 
 from jaxmesh import jaxprs
-from jaxmesh.dialects.ttir import mesh_shard
+from jaxmesh.dialects.ttir import full_to_shard, mesh_shard
 from jaxmesh.errors import ReplicationError, VerifyError
 from jaxmesh.frontends import mlir_ttnn as ttnn
 from jaxmesh.frontends.mlir_again import Again
@@ -53,6 +53,8 @@ class Settings:
     presharded_vary: bool = True
     assume: bool = False
     strict: bool = False
+    replicated: frozenset[int] = frozenset()
+    """Results made of constants alone that are declared to live on the devices, by number."""
 
 
 def trace_program(program: Program, settings: Settings) -> Outcome:
@@ -77,7 +79,8 @@ def trace_program(program: Program, settings: Settings) -> Outcome:
         # Traced again, it must not speak twice.
         outcome.assumptions.clear()
         outcome.shard_shapes.clear()
-        return run.body(program.body, arguments)
+        results = run.body(program.body, arguments)
+        return [full_to_shard(x, PartitionSpec()) if i in settings.replicated else x for i, x in enumerate(results)]
 
     outcome.jaxpr = trace_typed(flat, program.body.arguments, varying, mesh)
     return outcome
@@ -220,6 +223,9 @@ def _check_constant(step: Step) -> None:
     shape, declared = getattr(value, "shape", None), step.types[0].shape if step.types else ()
     if shape is not None and shape not in ((), declared):
         raise VerifyError(f"its value has shape {list(shape)}, but the declared type has {list(declared)}.")
+    kind = getattr(value, "dtype", None)
+    if kind is not None and step.types and kind != step.types[0].dtype:
+        raise VerifyError(f"its value is of type {kind}, but the declared type is {step.types[0].dtype}.")
 
 
 def _check_declared(step: Step, out: Any) -> None:

@@ -54,7 +54,7 @@ _EQUALS = re.compile(r"\s*=")
 _ANGLES = re.compile(r'"[^"\\\n]*(?:\\.[^"\\\n]*)*"|->|[<>]')
 _ALIAS = re.compile(r"(?:#[\w$.\-]+)?")
 _METADATA = re.compile(r'\s*(\#-\}|"[^"\\\n]*(?:\\.[^"\\\n]*)*"|//[^\n]*|[\w$.\-]+|[{}:,])\s*')
-_BLOB = re.compile(r'([\w$.\-]+|"[^"\\\n]*(?:\\.[^"\\\n]*)*")\s*:\s*"0x([0-9A-Fa-f]*)"')
+_BLOB = re.compile(r'"0x([0-9A-Fa-f]*)"')
 _ESCAPE = re.compile(rb"\\(?:([0-9A-Fa-f]{2})|.)")
 _CLOSES = {")": "(", "]": "[", "}": "{", ">": "<"}
 _NO_LOCATION_BEFORE = "=,[(<{"
@@ -263,16 +263,19 @@ def _after_attribute(text: str, at: int) -> int:
 
 def _metadata(scan: _Scan, at: int) -> int:
     """Reads the blobs of `{-# ... #-}` and gives its end; MLIR's parser crashes on a broken one."""
-    start = at
+    before = ["", ""]
     while True:
         token = _METADATA.match(scan.text, at)
         if token is None:
             raise scan.refuse(at, "expected the end '#-}' of the file's metadata, a name, a string or a bracket.")
         at = token.end()
-        if token.group(1) == "#-}":
-            break
-    scan.resources.update((m.group(1).strip('"'), m.group(2)) for m in _BLOB.finditer(scan.text, start, at))
-    return at
+        word = token.group(1)
+        if word == "#-}":
+            return at
+        blob = _BLOB.fullmatch(word) if before[1] == ":" else None
+        if blob is not None:
+            scan.resources[before[0].strip('"')] = blob.group(1)
+        before = [before[1], word]
 
 
 def _edited(text: str, edits: list[tuple[int, int, str]]) -> str:

@@ -101,10 +101,8 @@ def _cumsum(call: Call) -> Any:
 def _softmax(call: Call) -> Any:
     (x,) = call.operands
     dim = dim_in(call, call["dimension"], x.ndim, "dimension")
-    if call["numericStable"]:
-        return nn.softmax(x, axis=dim)
-    powers = jnp.exp(x)
-    return powers / jnp.sum(powers, dim, keepdims=True)
+    # numericStable is a choice of kernel; what is meant is the same.
+    return nn.softmax(x, axis=dim)
 
 
 # --- orders ----------------------------------------------------------------------------------------------------------

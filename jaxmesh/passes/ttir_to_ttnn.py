@@ -19,7 +19,7 @@ from jaxmesh.jaxprs import Atom, Eqn, Jaxpr
 from jaxmesh.passes.canonicalize import canonicalize
 from jaxmesh.passes.transfers import write_transfers
 from jaxmesh.passes.verify import verify_ttnn
-from jaxmesh.residency import Residency, has_transfer
+from jaxmesh.residency import DEVICE, HOST, Residency, has_transfer, of_result
 from jaxmesh.rewrite import map_sub_jaxprs
 from jaxmesh.sharding import FIRST_DEVICE, plan_aggregate, plan_distribute, replicate_mapper
 
@@ -39,7 +39,7 @@ def lower(program: Jaxpr, inputs: Sequence[Residency], mesh: Mapping[str, int]) 
       MissingRuleError: a transfer inside a primitive that the analysis does not know.
     """
     sizes = tuple(mesh.values())
-    lowered = lower_mesh_shards(program, sizes)
+    lowered = lower_mesh_shards(program, sizes, inputs)
     explicit = write_transfers(lowered, inputs, sizes)
     # What one call puts together the next may take apart, so calls that move tensors are opened before cancelling.
     result = canonicalize(inline_calls(explicit, has_transfer), mesh)
@@ -47,32 +47,50 @@ def lower(program: Jaxpr, inputs: Sequence[Residency], mesh: Mapping[str, int]) 
     return result
 
 
-def lower_mesh_shards(jaxpr: Jaxpr, mesh: Shape) -> Jaxpr:
-    """Replaces every `mesh_shard` at every depth."""
+def lower_mesh_shards(jaxpr: Jaxpr, mesh: Shape, inputs: Sequence[Residency] = ()) -> Jaxpr:
+    """Replaces every `mesh_shard` at every depth; `inputs` are the places of the arguments, where they are known."""
     seen: dict[int, tuple[Jaxpr, Jaxpr]] = {}
 
     def change(inner: Jaxpr) -> Jaxpr:
         # Shared sub-jaxprs stay shared: JAX's own caches go by identity. The original is kept so its id stays taken.
         if id(inner) not in seen:
-            seen[id(inner)] = (inner, _lower_body(inner, mesh, change))
+            seen[id(inner)] = (inner, _lower_body(inner, mesh, change, {}))
         return seen[id(inner)][1]
 
-    return change(jaxpr)
+    known = zip(jaxprs.open_jaxpr(jaxpr).invars, inputs, strict=False)
+    return _lower_body(jaxpr, mesh, change, dict(known))
 
 
-def _lower_body(jaxpr: Jaxpr, mesh: Shape, change: Callable[[Jaxpr], Jaxpr]) -> Jaxpr:
+def _lower_body(
+    jaxpr: Jaxpr, mesh: Shape, change: Callable[[Jaxpr], Jaxpr], places: dict[jaxprs.Var, Residency]
+) -> Jaxpr:
     swap: dict[jaxprs.Var, Atom] = {}
     eqns: list[Eqn] = []
     for eqn in jaxpr.eqns:
         if swap:
             eqn = eqn.replace(invars=jaxprs.substitute(eqn.invars, swap))
         if eqn.primitive is mesh_shard_p:
-            swap[eqn.outvars[0]] = _lower_mesh_shard(eqn, mesh, functools.partial(_emit, eqns, eqn))
+            on_device = _known(eqn.invars[0], places) is DEVICE
+            start = len(eqns)
+            swap[eqn.outvars[0]] = _lower_mesh_shard(eqn, mesh, functools.partial(_emit, eqns, eqn), on_device)
+            for made in eqns[start:]:
+                places.update((v, _place(made, places)) for v in made.outvars)
         else:
+            places.update((v, _place(eqn, places)) for v in eqn.outvars)
             eqns.append(map_sub_jaxprs(eqn, change))
     if not swap and all(a is b for a, b in zip(eqns, jaxpr.eqns, strict=True)):
         return jaxpr
     return jaxprs.with_eqns(jaxpr, eqns, jaxprs.substitute(jaxpr.outvars, swap))
+
+
+def _known(atom: Atom, places: Mapping[jaxprs.Var, Residency]) -> Residency:
+    return places.get(atom, HOST) if isinstance(atom, jaxprs.Var) else HOST
+
+
+def _place(eqn: Eqn, places: Mapping[jaxprs.Var, Residency]) -> Residency:
+    """Where the results of an equation live, as far as its operands and its own kind tell."""
+    operands = [_known(a, places) for a in eqn.invars]
+    return of_result(eqn, operands)
 
 
 def _emit(eqns: list[Eqn], like: Eqn, op: jaxprs.Primitive | Shape, operand: Atom, params: Mapping[str, Any]) -> Atom:
@@ -83,12 +101,16 @@ def _emit(eqns: list[Eqn], like: Eqn, op: jaxprs.Primitive | Shape, operand: Ato
     return eqns[-1].outvars[0]
 
 
-def _lower_mesh_shard(eqn: Eqn, mesh: Shape, emit: Emit) -> Atom:
-    """The pattern for `mesh_shard`: fold, or dispatch on the direction."""
+def _lower_mesh_shard(eqn: Eqn, mesh: Shape, emit: Emit, on_device: bool) -> Atom:
+    """The pattern for `mesh_shard`: fold, or dispatch on the direction.
+
+    What puts nothing together still brings a tensor back from the devices, so there it is not folded.
+    """
     params = {k: v for k, v in eqn.params.items() if k != "assume_replicated"}
     attrs = MeshShardAttributes(**params)
     (operand,) = eqn.invars
-    if _folds(attrs, operand, mesh):
+    brings_back = on_device and attrs.shard_direction is ShardDirection.SHARD_TO_FULL
+    if _folds(attrs, operand, mesh) and (attrs.shard_type is ShardType.IDENTITY or not brings_back):
         return operand
     dims = attrs.dims_on(len(mesh))
     if attrs.shard_direction is ShardDirection.FULL_TO_SHARD:
