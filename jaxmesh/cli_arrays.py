@@ -57,9 +57,13 @@ def read_inputs(path: Path, kinds: Sequence[jax.ShapeDtypeStruct]) -> list[Array
     try:
         # Opened here: NumPy would leave a file that is no archive open.
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-            found = {_index(name): (name, file[name]) for name in file.files}
+            names, found = file.files, {_index(name): (name, file[name]) for name in file.files}
     except (OSError, ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile, zlib.error) as error:
         raise MissingFileError(f"--inputs {str(path)!r} is no .npz file ({error}); write one with np.savez.") from None
+    twice = [n for n in names if found[_index(n)][0] != n]
+    if twice:
+        other = found[_index(twice[0])][0]
+        raise ArgumentTypeError(f"--inputs has two arrays for one argument, {twice[0]!r} and {other!r}; leave one out.")
     for number, (name, _) in found.items():
         if number is None or number >= len(kinds):
             wanted = ", ".join(f"arg{i}" for i in range(len(kinds))) or "none"

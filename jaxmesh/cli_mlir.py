@@ -185,6 +185,9 @@ def _chosen(file: Source, name: str | None) -> Sequence[Function]:
 def run(arguments: argparse.Namespace) -> bool:
     """Runs one function; gives whether it agrees with the reference, where that is asked for."""
     sizes = None if arguments.mesh is None else parse_mesh(arguments.mesh)
+    if arguments.out is not None and (arguments.out.is_dir() or not arguments.out.parent.is_dir()):
+        # Before the work, so that a wrong path is known at once.
+        raise jm.JaxmeshError(f"--out takes a file in a folder that exists, got {str(arguments.out)!r}; name another.")
     text = _text(arguments.file)
     with _reading(text):
         file = load_text(text)

@@ -133,6 +133,24 @@ def test_arrays_that_no_machine_holds_end_in_one_line(tmp_path: Path, capsys: An
     assert capsys.readouterr().err.count("\n") == 1
 
 
+def test_two_arrays_for_one_argument(tmp_path: Path, capsys: Any) -> None:
+    file, inputs = tmp_path / "x.mlir", tmp_path / "in.npz"
+    file.write_text(module("1x1", "(%a: tensor<2xf32>) -> tensor<2xf32>", "return %a : tensor<2xf32>"))
+    np.savez(inputs, **{"arg0": np.zeros(2, np.float32), "0": np.ones(2, np.float32)})
+    assert cli.main(["run", str(file), "--inputs", str(inputs)]) == cli.USAGE
+    assert "two arrays for one argument" in capsys.readouterr().err
+
+
+def test_a_wrong_path_for_results_is_known_before_the_run(tmp_path: Path, capsys: Any) -> None:
+    file = tmp_path / "x.mlir"
+    file.write_text(module("1x1", "(%a: tensor<2xf32>) -> tensor<2xf32>", "return %a : tensor<2xf32>"))
+    for out in (tmp_path, tmp_path / "no" / "out.npz"):
+        assert cli.main(["run", str(file), "--out", str(out)]) == cli.USAGE
+        captured = capsys.readouterr()
+        assert "--out takes a file" in captured.err
+        assert captured.out == ""
+
+
 def test_no_standard_input(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     monkeypatch.setattr("sys.stdin", None)
     assert cli.main(["run", "-"]) == cli.USAGE
