@@ -10,11 +10,11 @@ import jax
 from jaxmesh import jaxprs
 from jaxmesh.boundary import AnyMesh, Boundary
 from jaxmesh.errors import InexpressibleError
-from jaxmesh.stages import Lowered, Traced
+from jaxmesh.stages import Lowered, Stage, Traced
 
 
-class UnsaidTraced(Traced):
-    """A traced program without TTIR."""
+class _Unsaid(Stage):
+    """What both stages have no answer to."""
 
     def __init__(self, boundary: Boundary, jaxpr: Any, out_tree: Any, missing: InexpressibleError) -> None:
         super().__init__(boundary, jaxpr, out_tree)
@@ -25,7 +25,7 @@ class UnsaidTraced(Traced):
         """There is none.
 
         Raises:
-          InexpressibleError: what TTIR has no words for.
+          InexpressibleError: what there are no words for.
         """
         raise self._missing
 
@@ -33,45 +33,28 @@ class UnsaidTraced(Traced):
         """There is none.
 
         Raises:
-          InexpressibleError: what TTIR has no words for.
+          InexpressibleError: what there are no words for.
         """
         raise self._missing
+
+
+class UnsaidTraced(_Unsaid, Traced):
+    """A traced program without TTIR."""
 
     def lower(self) -> Lowered:
         """A stage that compiles and runs, and has no text either."""
         return UnsaidLowered(self._boundary, self._jaxpr, self._out_tree, self._missing)
 
 
-class UnsaidLowered(Lowered):
+class UnsaidLowered(_Unsaid, Lowered):
     """A lowered program without TTNN."""
-
-    def __init__(self, boundary: Boundary, jaxpr: Any, out_tree: Any, missing: InexpressibleError) -> None:
-        super().__init__(boundary, jaxpr, out_tree)
-        self._missing = missing
-
-    @property
-    def jaxpr(self) -> Any:
-        """There is none.
-
-        Raises:
-          InexpressibleError: what TTNN has no words for.
-        """
-        raise self._missing
 
     @property
     def plan(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]
         """There is none.
 
         Raises:
-          InexpressibleError: what TTNN has no words for.
-        """
-        raise self._missing
-
-    def as_text(self) -> str:
-        """There is none.
-
-        Raises:
-          InexpressibleError: what TTNN has no words for.
+          InexpressibleError: what there are no words for.
         """
         raise self._missing
 
@@ -79,7 +62,7 @@ class UnsaidLowered(Lowered):
         """There is none: the reference executor runs TTNN.
 
         Raises:
-          InexpressibleError: what TTNN has no words for.
+          InexpressibleError: what there are no words for.
         """
         raise self._missing
 
