@@ -4,7 +4,11 @@
 jit-compiled, over a `jax.sharding.Mesh` of host devices that stand in for the hardware.
 """
 
-from jaxmesh import ttnn as ttnn
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from jaxmesh.configs import (
     MeshComposerConfig as MeshComposerConfig,
     MeshCoordinate as MeshCoordinate,
@@ -25,6 +29,7 @@ from jaxmesh.errors import (
     AssumptionWarning as AssumptionWarning,
     BlockFloatWarning as BlockFloatWarning,
     DeviceCountError as DeviceCountError,
+    FolderError as FolderError,
     InexpressibleError as InexpressibleError,
     JaxmeshError as JaxmeshError,
     MeshError as MeshError,
@@ -42,7 +47,6 @@ from jaxmesh.errors import (
     VerifyError as VerifyError,
 )
 from jaxmesh.function import jit as jit
-from jaxmesh.import_mlir import from_mlir as from_mlir
 from jaxmesh.mapped import shard_map as shard_map
 from jaxmesh.mesh import emulate as emulate, make_mesh as make_mesh
 from jaxmesh.runtime.tensor import MeshTensor as MeshTensor
@@ -52,4 +56,26 @@ from jaxmesh.stages import (
     Traced as Traced,
 )
 
+if TYPE_CHECKING:
+    from jaxmesh import ttnn as ttnn
+    from jaxmesh.codegen import codegen_cpp as codegen_cpp, codegen_py as codegen_py
+    from jaxmesh.import_mlir import from_mlir as from_mlir
+
 __version__ = "0.1.0"
+
+# What needs the table of ops is read when it is asked for: importing jaxmesh costs little beside importing JAX.
+_LATER = {"codegen_cpp": "codegen", "codegen_py": "codegen", "from_mlir": "import_mlir"}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "ttnn":
+        return importlib.import_module("jaxmesh.ttnn")
+    if name in _LATER:
+        found = getattr(importlib.import_module(f"jaxmesh.{_LATER[name]}"), name)
+        globals()[name] = found
+        return found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATER, "ttnn"})

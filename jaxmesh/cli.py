@@ -1,4 +1,4 @@
-"""The command line: `jaxmesh demo`, `jaxmesh opt`, `jaxmesh run`."""
+"""The command line: `jaxmesh demo`, `opt`, `run`, `translate`, `include-dir`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import jaxmesh as jm
-from jaxmesh import cli_mlir
+from jaxmesh import cli_mlir, cli_translate
 from jaxmesh.cli_mlir import emulated_mesh, parse_mesh
 from jaxmesh.demo import report
 from jaxmesh.demo.model import dims_for
@@ -32,7 +32,7 @@ examples:
   jaxmesh demo                       2 x 4 devices: batch over 2, heads over 4
   jaxmesh demo --mesh 8              tensor parallel alone
   jaxmesh demo --mesh 2x2x2          batch over the first two axes
-  jaxmesh demo --mesh 1x2 --out DIR  also writes ttir.txt, ttnn.txt, hlo.txt and report.txt
+  jaxmesh demo --mesh 1x2 --out DIR  also writes ttir.mlir, ttnn.mlir, hlo.txt and report.txt
 
 exit codes: 0 all comparisons pass, 1 one fails, 2 wrong usage"""
 
@@ -58,6 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument("--mesh", default="2x4", metavar="AxB", help="sizes of the mesh axes, joined by x (default: 2x4)")
     demo.add_argument("--out", type=Path, metavar="DIR", help="also write the programs and the report into DIR")
     cli_mlir.add_commands(commands)
+    cli_translate.add_commands(commands)
     return parser
 
 
@@ -110,7 +111,13 @@ def _command(arguments: argparse.Namespace) -> int:
             cli_mlir.opt(arguments)
             return PASSED
         case "run":
-            return PASSED if cli_mlir.run(arguments) else FAILED
+            return cli_mlir.run(arguments)
+        case "translate":
+            cli_translate.translate(arguments)
+            return PASSED
+        case "include-dir":
+            cli_translate.show_include_dir()
+            return PASSED
         case _:
             return _demo(arguments.mesh, arguments.out)
 

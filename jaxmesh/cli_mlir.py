@@ -17,12 +17,13 @@ import numpy as np
 from jax.sharding import AbstractMesh, Mesh
 
 import jaxmesh as jm
-from jaxmesh import cli_arrays as arrays
+from jaxmesh import arrays
 from jaxmesh.frontends.mlir import Function, Source, choose, load_text, public_functions
 from jaxmesh.frontends.mlir_program import Program, decode
 from jaxmesh.frontends.mlir_source import decode as decode_text, read
 from jaxmesh.import_mlir import import_program, mesh_sizes
 from jaxmesh.mesh import default_axis_names
+from jaxmesh.run_folder import run_folder
 from jaxmesh.runtime.tensor import assemble
 
 MAX_DEVICES = 64
@@ -44,7 +45,8 @@ exit codes: 0 legal, 2 an error (one line on standard error), or wrong usage"""
 
 RUN = """\
 Runs one function of a TTIR file on emulated devices, and prints a line per result. Inputs come from an .npz file, or
-are random. FILE may be - for standard input."""
+are random. FILE may be - for standard input, or a folder that an export wrote (jaxmesh translate --out, codegen_py):
+then its Python program is run, with its own inputs, and --check compares with its expected results."""
 
 RUN_NOTES = """\
 arrays in .npz files:
@@ -58,6 +60,7 @@ examples:
   jaxmesh run model.mlir --seed 3 --check               compare with the reference executor
   jaxmesh run model.mlir --inputs in.npz --out out.npz
   jaxmesh run model.mlir --mesh 2x4 --per-device        what each device holds
+  jaxmesh run DIR --check                               an exported folder
 
 exit codes: 0 done, 1 --check found a difference, 2 an error (one line on standard error), or wrong usage"""
 
@@ -68,28 +71,30 @@ def add_commands(commands: Any) -> None:
     opt = commands.add_parser(
         "opt", help="verify and lower a TTIR file", description=OPT, epilog=OPT_NOTES, formatter_class=raw
     )
-    _common(opt)
+    common_options(opt)
     opt.add_argument("--ttir-to-ttnn", action="store_true", help="lower to distribute_tensor and aggregate_tensor")
     run = commands.add_parser(
         "run", help="run a TTIR file on emulated devices", description=RUN, epilog=RUN_NOTES, formatter_class=raw
     )
-    _common(run)
+    common_options(run)
     inputs = run.add_mutually_exclusive_group()
     inputs.add_argument("--inputs", type=Path, metavar="NPZ", help="the arguments: arg0, arg1, ...")
-    inputs.add_argument("--seed", type=_seed, default=0, metavar="N", help="seed of the random inputs (default: 0)")
+    inputs.add_argument("--seed", type=seed_of, default=0, metavar="N", help="seed of the random inputs (default: 0)")
     run.add_argument("--out", type=Path, metavar="NPZ", help="write the results: result0, result1, ...")
     run.add_argument("--per-device", action="store_true", help="print what each device holds of each result")
     run.add_argument("--check", action="store_true", help="also run the reference executor and compare")
 
 
-def _common(parser: argparse.ArgumentParser) -> None:
+def common_options(parser: argparse.ArgumentParser) -> None:
+    """What every command takes that reads a TTIR file."""
     parser.add_argument("file", metavar="FILE", help="TTIR text, or - for standard input")
     parser.add_argument("--mesh", metavar="AxB", help="sizes of the mesh axes, joined by x (default: the file's)")
     parser.add_argument("--func", metavar="NAME", help="the function; NAME@LINE where a file has several of one name")
     parser.add_argument("--strict", action="store_true", help="make errors of warnings")
 
 
-def _seed(text: str) -> int:
+def seed_of(text: str) -> int:
+    """A seed, as the command line gives it."""
     if not re.fullmatch(r"[0-9]{1,18}", text):
         raise argparse.ArgumentTypeError(f"a seed is a non-negative integer, got {text!r}")
     return int(text)
@@ -127,7 +132,8 @@ def emulated_mesh(shape: tuple[int, ...]) -> Mesh:
 _WIDE = re.compile(r"(?:\dx|tensor<)(?:[su]?i64|f64|index|complex<f64>)\b")
 
 
-def _text(name: str) -> str:
+def read_text(name: str) -> str:
+    """The text of a file, or of standard input for `-`."""
     if name != "-":
         return read(Path(name))
     stdin: Any = sys.stdin
@@ -137,7 +143,7 @@ def _text(name: str) -> str:
 
 
 @contextlib.contextmanager
-def _reading(text: str) -> Generator[None]:
+def reading(text: str) -> Generator[None]:
     """64-bit types where the file has them; warnings as lines on standard error."""
     wide = bool(_WIDE.search(text)) or bool(cast("Any", jax.config).jax_enable_x64)
     with jax.enable_x64(wide), warnings.catch_warnings(record=True) as caught:
@@ -146,10 +152,11 @@ def _reading(text: str) -> Generator[None]:
             yield
         finally:
             for text in dict.fromkeys(str(w.message) for w in caught):
-                _say("warning", text)
+                say("warning", text)
 
 
-def _say(kind: str, text: str) -> None:
+def say(kind: str, text: str) -> None:
+    """One line on standard error."""
     print(f"jaxmesh: {kind}: {' '.join(text.split())}", file=sys.stderr, flush=True)
 
 
@@ -159,8 +166,8 @@ def _say(kind: str, text: str) -> None:
 def opt(arguments: argparse.Namespace) -> None:
     """Verifies, and lowers where it is asked for."""
     mesh = None if arguments.mesh is None else _abstract(parse_mesh(arguments.mesh))
-    text = _text(arguments.file)
-    with _reading(text):
+    text = read_text(arguments.file)
+    with reading(text):
         file = load_text(text)
         functions = _chosen(file, arguments.func)
         for function in functions:
@@ -182,26 +189,51 @@ def _chosen(file: Source, name: str | None) -> Sequence[Function]:
 # --- run -------------------------------------------------------------------------------------------------------------
 
 
-def run(arguments: argparse.Namespace) -> bool:
-    """Runs one function; gives whether it agrees with the reference, where that is asked for."""
+def run(arguments: argparse.Namespace) -> int:
+    """Runs one function, or an exported folder; gives the exit code: 1 where `--check` found a difference."""
+    if arguments.file != "-" and Path(arguments.file).is_dir():
+        return _run_folder(arguments)
+    return 0 if _run_file(arguments) else 1
+
+
+def _run_folder(arguments: argparse.Namespace) -> int:
+    """The Python program of an exported folder, on the emulated `ttnn`."""
+    unused = [o for o in ("mesh", "func", "inputs", "out") if getattr(arguments, o) is not None]
+    unused += [o for o in ("strict", "per_device") if getattr(arguments, o)]
+    if unused or arguments.seed:
+        names = ", ".join(f"--{o.replace('_', '-')}" for o in (*unused, *(["seed"] if arguments.seed else [])))
+        raise jm.ArgumentTypeError(
+            f"{arguments.file!r} is an exported folder, which has its mesh, inputs and results itself, so {names} says "
+            "nothing there; leave it out."
+        )
+    return run_folder(arguments.file, ["--check"] if arguments.check else [])
+
+
+def _run_file(arguments: argparse.Namespace) -> bool:
+    """Runs one function of a file; gives whether it agrees with the reference, where that is asked for."""
     sizes = None if arguments.mesh is None else parse_mesh(arguments.mesh)
     if arguments.out is not None and (arguments.out.is_dir() or not arguments.out.parent.is_dir()):
         # Before the work, so that a wrong path is known at once.
         raise jm.JaxmeshError(f"--out takes a file in a folder that exists, got {str(arguments.out)!r}; name another.")
-    text = _text(arguments.file)
-    with _reading(text):
+    text = read_text(arguments.file)
+    with reading(text):
         file = load_text(text)
         program = decode(choose(file, arguments.func), file.functions)
-        mesh = _devices(sizes or mesh_sizes(file, program))
+        mesh = devices_of(sizes or mesh_sizes(file, program))
         traced = import_program(file, program, mesh, strict=arguments.strict)
-        args = _inputs(program, traced.mesh, arguments)
+        args = inputs_of(program, traced.mesh, arguments)
         lowered = traced.lower()
         results = _row(lowered.compile()(*args), len(program.results))
         _report(results, arguments)
         return not arguments.check or _check(results, _row(lowered.reference(*args), len(program.results)))
 
 
-def _devices(sizes: tuple[int, ...] | None) -> Mesh | None:
+def devices_of(sizes: tuple[int, ...] | None) -> Mesh | None:
+    """Emulated devices for a mesh; for none, one device.
+
+    Raises:
+      MeshError: too many to emulate.
+    """
     if sizes is None:
         jm.emulate(1)
         return None
@@ -217,7 +249,8 @@ def _row(results: Any, count: int) -> list[Any]:
     return [results] if count == 1 else list(results)
 
 
-def _inputs(program: Program, mesh: Any, arguments: argparse.Namespace) -> list[Any]:
+def inputs_of(program: Program, mesh: Any, arguments: argparse.Namespace) -> list[Any]:
+    """The arguments of a program: of the file that `--inputs` names, else random ones."""
     devices = math.prod(mesh.shape.values())
     rows = list(zip(program.body.arguments, program.presharded, strict=True))
     kinds = [jax.ShapeDtypeStruct((devices, *a.shape) if p else a.shape, a.dtype) for a, p in rows]

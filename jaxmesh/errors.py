@@ -71,6 +71,10 @@ class MissingFileError(JaxmeshError, FileNotFoundError):
     """A file to read does not exist, or cannot be read."""
 
 
+class FolderError(JaxmeshError, FileExistsError):
+    """A program cannot be exported there: something else is there already."""
+
+
 class AssumptionWarning(UserWarning):
     """A presharded argument is taken to be the same on several devices, because nothing in the file says over which."""
 

@@ -104,6 +104,10 @@ class JitFunction:
         """`trace(...).lower()`."""
         return self.trace(*args, **kwargs).lower()
 
+    def dynamic(self, *args: Any) -> tuple[Any, ...]:
+        """The arguments of a call that a lowered or compiled program takes: those that are not static."""
+        return tuple(self._static.split(args, {})[0])
+
     def _run(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         context = jax.sharding.get_abstract_mesh()
         if context.manual_axes:

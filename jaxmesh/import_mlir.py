@@ -1,4 +1,4 @@
-"""`jaxmesh.from_mlir`: a TTIR file as a traced program. Hands what the frontend reads to the stages."""
+"""`jaxmesh.from_mlir`: a TTIR or TTNN file as a traced program. Hands what the frontend reads to the stages."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _tree: Any = jax.tree
 def from_mlir(
     source: str | os.PathLike[str], mesh: AnyMesh | None = None, *, func: str | None = None, strict: bool = False
 ) -> Traced:
-    """Reads TTIR text as a traced program, which lowers, compiles and runs like any other.
+    """Reads TTIR or TTNN text as a traced program, which lowers, compiles and runs like any other.
 
     Arguments are positional: full arrays, or `MeshTensor`s where the file says `presharded`, whose declared type is the
     local shape. The result is one value, or a tuple; a presharded result is a `MeshTensor`.
@@ -205,8 +205,8 @@ def _traced(program: Program, settings: Settings) -> Outcome:
 
 def _boundary(program: Program, mesh: AnyMesh) -> Boundary:
     every = tuple(a for a in mesh.axis_names if mesh.shape[a] > 1)
-    rows = zip(program.body.arguments, program.presharded, strict=True)
-    arguments = tuple(Argument(a, every if p else None) for a, p in rows)
+    rows = zip(program.body.arguments, program.varying(mesh.axis_names), strict=True)
+    arguments = tuple(Argument(a, None if v is None else tuple(n for n in every if n in v)) for a, v in rows)
     in_tree = _tree.structure((tuple(range(len(arguments))), {}))
     return Boundary(program.body.function.name, mesh, in_tree, arguments)
 

@@ -10,6 +10,7 @@ import jax
 from jaxmesh import jaxprs
 from jaxmesh.boundary import AnyMesh, Boundary
 from jaxmesh.errors import InexpressibleError
+from jaxmesh.program import UNROLL_LIMIT
 from jaxmesh.stages import Lowered, Stage, Traced
 
 
@@ -29,7 +30,14 @@ class _Unsaid(Stage):
         """
         raise self._missing
 
-    def as_text(self) -> str:
+    def as_text(
+        self,
+        dialect: str | None = None,
+        *,
+        debug_info: bool = False,
+        groups: bool = True,
+        unroll_limit: int = UNROLL_LIMIT,
+    ) -> str:
         """There is none.
 
         Raises:
@@ -48,6 +56,14 @@ class UnsaidTraced(_Unsaid, Traced):
 
 class UnsaidLowered(_Unsaid, Lowered):
     """A lowered program without TTNN."""
+
+    def export(self, directory: Any, *args: Any, **kwargs: Any) -> Any:
+        """There is nothing to export.
+
+        Raises:
+          InexpressibleError: what there are no words for.
+        """
+        raise self._missing
 
     @property
     def plan(self) -> Any:  # pyright: ignore[reportIncompatibleVariableOverride]

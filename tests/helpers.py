@@ -11,6 +11,9 @@ from typing import Any
 import hypothesis
 import numpy as np
 
+EVERY = "JAXMESH_EVERY" in os.environ
+"""Whether `--every` was given: all programs in all ways, all meshes, where the suite otherwise takes a part of them."""
+
 
 def cases(default: int) -> Any:
     """Settings for a random test of so many cases, or of as many as `--cases` asks for."""

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxmesh import cli, cli_arrays
+from jaxmesh import arrays, cli
 from tests.helpers import same_bits
 from tests.mlir_texts import FILES, join, program, split
 
@@ -154,7 +154,7 @@ def test_bfloat16_in_files_is_raw_bits(tmp_path: Path) -> None:
     file, given, made = tmp_path / "x.mlir", tmp_path / "in.npz", tmp_path / "out.npz"
     file.write_text(bfloat_program())
     x = np.arange(64).reshape(8, 8).astype(jnp.bfloat16)
-    for stored in (x, x.view(np.uint16), cli_arrays.raw(x)):
+    for stored in (x, x.view(np.uint16), arrays.raw(x)):
         np.savez(given, arg0=stored)
         assert cli.main(["run", str(file), "--inputs", str(given), "--out", str(made), "--check"]) == 0
         assert same_bits(np.load(made)["result0"].view(jnp.bfloat16), -x)
@@ -283,19 +283,19 @@ DTYPES = [
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_random_arrays_of_every_dtype(dtype: str) -> None:
     kind = jax.ShapeDtypeStruct((3, 50), jnp.dtype(dtype))
-    array = cli_arrays.random_array(np.random.default_rng(0), kind)
+    array = arrays.random_array(np.random.default_rng(0), kind)
     assert (array.shape, array.dtype) == (kind.shape, kind.dtype)
     assert len(np.unique(np.asarray(array.astype(np.complex64)))) > 1
-    assert "crc32=" in cli_arrays.summary(array)
-    assert cli_arrays.difference(array, array) == 0
+    assert "crc32=" in arrays.summary(array)
+    assert arrays.difference(array, array) == 0
 
 
 def test_differences() -> None:
     nan, inf = np.float32(np.nan), np.float32(np.inf)
-    assert cli_arrays.difference(np.array([nan, inf, 1]), np.array([nan, inf, 1])) == 0
-    assert cli_arrays.difference(np.array([nan]), np.array([1.0])) == np.inf
-    assert cli_arrays.difference(np.array([inf]), np.array([1.0])) == np.inf
-    assert cli_arrays.difference(np.uint8([0]), np.uint8([255])) == 255
-    assert cli_arrays.difference(np.array([True]), np.array([False])) == 1
-    assert cli_arrays.tolerance(np.int32([3])) == 0
-    assert cli_arrays.difference(np.zeros(0, np.float32), np.zeros(0, np.float32)) == 0
+    assert arrays.difference(np.array([nan, inf, 1]), np.array([nan, inf, 1])) == 0
+    assert arrays.difference(np.array([nan]), np.array([1.0])) == np.inf
+    assert arrays.difference(np.array([inf]), np.array([1.0])) == np.inf
+    assert arrays.difference(np.uint8([0]), np.uint8([255])) == 255
+    assert arrays.difference(np.array([True]), np.array([False])) == 1
+    assert arrays.tolerance(np.int32([3])) == 0
+    assert arrays.difference(np.zeros(0, np.float32), np.zeros(0, np.float32)) == 0

@@ -58,14 +58,14 @@ def test_the_command_prints_and_writes_programs_comparisons_and_table(tmp_path: 
     done = command("demo", "--mesh", "2x4", "--out", str(out))
     assert done.returncode == 0, done.stderr
     texts = {p.name: p.read_text() for p in out.iterdir()}
-    assert set(texts) == {"ttir.txt", "ttnn.txt", "hlo.txt", "report.txt"}
-    assert "mesh_shard" in texts["ttir.txt"]
-    assert "distribute_tensor" not in texts["ttir.txt"]
-    assert "mesh_shard" not in texts["ttnn.txt"]
-    assert texts["ttnn.txt"].count("distribute_tensor") == TENSORS
-    assert texts["ttnn.txt"].count("aggregate_tensor") == 1
+    assert set(texts) == {"ttir.mlir", "ttnn.mlir", "hlo.txt", "report.txt"}
+    assert "mesh_shard" in texts["ttir.mlir"]
+    assert "distribute_tensor" not in texts["ttir.mlir"]
+    assert "mesh_shard" not in texts["ttnn.mlir"]
+    assert texts["ttnn.mlir"].count("distribute_tensor") == TENSORS
+    assert texts["ttnn.mlir"].count("aggregate_tensor") == 1
     assert "all-reduce" in texts["hlo.txt"]
-    for name in ("ttir.txt", "ttnn.txt", "report.txt"):
+    for name in ("ttir.mlir", "ttnn.mlir", "report.txt"):
         assert texts[name].strip() in done.stdout
     assert f"PASS: {COMPARISONS} of {COMPARISONS} comparisons" in texts["report.txt"]
     assert f"{8 * TENSORS} of {8 * TENSORS} shards" in texts["report.txt"]
@@ -266,8 +266,8 @@ def outcome() -> Outcome:
 
 def test_files_hold_no_colour_codes(outcome: Outcome, tmp_path: Path) -> None:
     report.write(replace(outcome, ttir="{ \x1b[34;1mlambda \x1b[39;22m; a }", ttnn="\x1b[35m:f32[2]\x1b[39m"), tmp_path)
-    assert (tmp_path / "ttir.txt").read_text() == "{ lambda ; a }\n"
-    assert (tmp_path / "ttnn.txt").read_text() == ":f32[2]\n"
+    assert (tmp_path / "ttir.mlir").read_text() == "{ lambda ; a }\n"
+    assert (tmp_path / "ttnn.mlir").read_text() == ":f32[2]\n"
 
 
 class Terminal(io.StringIO):

@@ -124,8 +124,8 @@ def show(outcome: Outcome, out: TextIO) -> None:
 def write(outcome: Outcome, folder: Path) -> list[Path]:
     """Writes the programs and the report into a folder that exists."""
     texts = {
-        "ttir.txt": outcome.ttir + "\n",
-        "ttnn.txt": outcome.ttnn + "\n",
+        "ttir.mlir": outcome.ttir + "\n",
+        "ttnn.mlir": outcome.ttnn + "\n",
         "hlo.txt": outcome.hlo,
         "report.txt": report_text(outcome),
     }

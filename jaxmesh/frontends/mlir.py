@@ -223,6 +223,7 @@ class Said:
 
     status: str | None
     local: Any
+    varying: tuple[int, ...] | None = None
 
 
 def boundary_attributes(function: Function, which: str, count: int) -> list[Said]:
@@ -239,8 +240,11 @@ def boundary_attributes(function: Function, which: str, count: int) -> list[Said
 
 
 def _said(row: Any, function: Function) -> Said:
-    status, local = None, None
+    status, local, varying = None, None, None
     for name, attribute in entries(row):
+        if name == "jaxmesh.varying":
+            varying = _axes(str(attribute)[:_LONGEST], function)
+            continue
         if not name.startswith(("ttcore.", "tt.")) or name.split(".")[1] not in _SHARDINGS:
             continue
         text = str(attribute)[:_LONGEST]
@@ -254,10 +258,23 @@ def _said(row: Any, function: Function) -> Said:
         shape = _LOCAL.search(text)
         if shape is not None:
             local = _type(shape.group(1), function)
-    return Said(status, local)
+    return Said(status, local, varying)
 
 
 _SHARDINGS = frozenset({"shard_status", "runtime_tensor_sharding", "local_shape"})
+
+
+_AXES = re.compile(r"array<i64(?::\s*([0-9]{1,9}(?:,\s*[0-9]{1,9})*))?>")
+
+
+def _axes(text: str, function: Function) -> tuple[int, ...]:
+    found = _AXES.fullmatch(text)
+    if found is None:
+        raise VerifyError(
+            f"line {function.line}: @{function.name}: jaxmesh.varying lists mesh axes as array<i64: 0, 1>, got "
+            f"{text[:60]}."
+        )
+    return tuple(map(int, found.group(1).split(","))) if found.group(1) else ()
 
 
 def _type(text: str, function: Function) -> Any:

@@ -15,7 +15,7 @@ from jaxmesh.frontends.mlir import Function, Said, boundary_attributes, check_si
 from jaxmesh.frontends.mlir_scan import PROPERTIES
 from jaxmesh.frontends.mlir_types import Types
 from jaxmesh.frontends.mlir_values import Values
-from jaxmesh.ops import table
+from jaxmesh.ops import table, ttnn_rows as ttnn_rows, ttnn_table
 
 MAX_CALLS = 100
 MAX_STEPS = 1_000_000
@@ -32,11 +32,8 @@ _OF_A_MESH = frozenset({
 UNTYPED = frozenset({"ttnn.get_device"})
 """Ops whose results are no tensors."""
 
-TTNN = frozenset({
-    "ttnn.get_device", "ttnn.distribute_tensor", "ttnn.aggregate_tensor", "ttnn.to_device", "ttnn.from_device",
-    "ttnn.to_layout", "ttnn.to_memory_config", "ttnn.deallocate",
-})  # fmt: skip
-"""Ops of TTNN with a meaning of their own; the others share the rows of TTIR."""
+TTNN = frozenset({"ttnn.to_memory_config", *(f"ttnn.{name}" for name in ttnn_table.SPECIAL)})
+"""Ops of TTNN that have no row: transfers, layouts, memory."""
 
 _NONE: dict[str, Any] = {}
 """The attributes of every op that has none."""
@@ -94,6 +91,34 @@ class Program:
     def presharded(self) -> tuple[bool, ...]:
         """Which arguments are on the devices already."""
         return tuple(a.status == "presharded" for a in self.arguments)
+
+    def varying(self, axes: Sequence[str]) -> list[tuple[str, ...] | None]:
+        """Per argument the mesh axes over which it may differ, of those of the mesh; None of a full one.
+
+        Raises:
+          VerifyError: the file names an axis that the mesh has not.
+        """
+        return [self._axes(i, axes) if p else None for i, p in enumerate(self.presharded)]
+
+    def _axes(self, number: int, axes: Sequence[str]) -> tuple[str, ...]:
+        said = self.arguments[number].varying
+        if said is None:
+            return tuple(axes)
+        if any(i >= len(axes) for i in said):
+            line = self.body.function.line
+            raise VerifyError(
+                f"line {line}: argument {number} of @{self.body.function.name}: jaxmesh.varying = {list(said)}, but "
+                f"the mesh has {len(axes)} axes; allowed are 0 to {len(axes) - 1}."
+            )
+        return tuple(axes[i] for i in said)
+
+
+def row_of(op: str) -> table.Row | None:
+    """The row of an op, if it has one; older files give TTNN the ops of TTIR that it has no longer."""
+    dialect, _, name = op.partition(".")
+    if dialect == "ttnn" and name in ttnn_table.TTNN:
+        return ttnn_table.TTNN[name].row
+    return table.ROWS.get(name) if dialect in ("ttir", "ttnn") else None
 
 
 def located(line: int, op: str, error: Exception) -> JaxmeshError:
@@ -229,7 +254,7 @@ class _Decoder:
             self.needs = Needs(line, op)
         if op in TTNN or op in EMPTY or op in _CALLS:
             return
-        if dialect in ("ttir", "ttnn") and name in table.ROWS:
+        if row_of(op) is not None:
             return
         if dialect in ("ttir", "ttnn"):
             raise MissingRuleError(f"{op[:80]} has no row; add one in jaxmesh/ops/ (see the files there for its like).")

@@ -14,12 +14,14 @@ from jaxmesh.dialects.ttir import full_to_shard, mesh_shard
 from jaxmesh.errors import ReplicationError, VerifyError
 from jaxmesh.frontends import mlir_ttnn as ttnn
 from jaxmesh.frontends.mlir_again import Again
-from jaxmesh.frontends.mlir_program import EMPTY, Body, Program, Step, located
+from jaxmesh.frontends.mlir_program import EMPTY, Body, Program, Step, located, row_of
 from jaxmesh.frontends.typed import trace_typed
-from jaxmesh.ops.table import ROWS, Row, evaluate
+from jaxmesh.ops.table import Row, evaluate
 from jaxmesh.sharding import counts_per_dim
 
 _LAYOUT_ONLY = frozenset({"ttnn.to_device", "ttnn.from_device", "ttnn.to_layout", "ttnn.to_memory_config"})
+ASSUMED = "jaxmesh.assume_replicated"
+"""The caller's promise, which TTIR has no attribute for."""
 _SHARD_ATTRIBUTES = ("shard_type", "shard_direction", "shard_shape", "shard_dims")
 _OF_TTNN_ALONE = frozenset({
     "compute_config", "num_links", "topology", "memory_config", "layout", "dtype", "sub_device_id", "cq_id",
@@ -73,7 +75,8 @@ def trace_program(program: Program, settings: Settings) -> Outcome:
     outcome = Outcome(None)
     run = _Run(dict(zip(mesh.axis_names, mesh.axis_sizes, strict=True)), settings, outcome)
     every = tuple(a for a in mesh.axis_names if mesh.shape[a] > 1)
-    varying = [every if p and settings.presharded_vary else () for p in program.presharded]
+    said = program.varying(mesh.axis_names)
+    varying = [tuple(a for a in every if a in v) if v and settings.presharded_vary else () for v in said]
 
     def flat(*arguments: Any) -> list[Any]:
         # Traced again, it must not speak twice.
@@ -123,10 +126,12 @@ class _Run:
             special = _TTNN.get(step.op)
             if special is not None:
                 return special(self, step, [_tensor(x) for x in operands])
-        row = ROWS[name]
+        row = row_of(step.op)
+        assert row is not None, step.op
         attributes = step.attributes
         if dialect == "ttnn":
-            attributes = {k: v for k, v in attributes.items() if k not in _OF_TTNN_ALONE}
+            meant = {a.name for a in row.attributes}
+            attributes = {k: v for k, v in attributes.items() if k in meant or k not in _OF_TTNN_ALONE}
         if name == "constant":
             _check_constant(step)
         inputs = _inputs(row, step, operands)
@@ -152,6 +157,10 @@ class _Run:
             return _identity(x, step)
         written = {name: said[name] for name in _SHARD_ATTRIBUTES}
         written["shard_shape"] = self._shard_shape(step, x.ndim)
+        if said.get(ASSUMED, False) is not False:
+            out = mesh_shard(x, **written, assume_replicated=True)
+            _check_declared(step, out)
+            return out
         try:
             out = mesh_shard(x, **written)
         except ReplicationError:

@@ -21,6 +21,7 @@ MAX_ITEMS = 1_000_000
 
 _ENUM = re.compile(r'#[\w.]+<\s*"?([A-Za-z_]\w*)"?\s*>$')
 _SHAPE = re.compile(r"#[\w.]+<\s*(?:[A-Za-z_]\w*\s+)?([0-9]+(?:\s*x\s*[0-9]+)*)\s*>$")
+_SCALAR_SHAPE = "#ttnn.shape<>"
 _DENSE = re.compile(r"dense<(.*)>\s*:\s*tensor<", re.DOTALL)
 _RESOURCE = re.compile(r'dense_resource<("?)(.*?)\1>\s*:', re.DOTALL)
 _NUMBER = re.compile(r"[^\s,\[\]()]+")
@@ -147,6 +148,8 @@ def _word(text: str) -> Any:
     enum = _ENUM.match(text)
     if enum is not None:
         return enum.group(1)
+    if text == _SCALAR_SHAPE:
+        return ()
     shape = _SHAPE.match(text)
     return text if shape is None else tuple(int(n) for n in shape.group(1).split("x"))
 

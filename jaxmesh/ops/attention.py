@@ -67,8 +67,8 @@ def _concatenate_heads(call: Call) -> Any:
 @row(
     "split_query_key_value_and_split_heads",
     (1, 2),
-    need("num_heads", "int"),
-    attr("num_kv_heads", "int"),
+    need("num_heads", "int", form="ui32"),
+    attr("num_kv_heads", "int", form="ui32"),
     attr("transpose_key", "bool", False),
     results=(3, 3),
 )

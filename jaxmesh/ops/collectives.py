@@ -6,7 +6,8 @@ A `cluster_axis` is the index of a mesh axis. What a gather or a reduction gives
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -35,21 +36,22 @@ from jaxmesh.ops.groups import (
     check_unique,
     groups_of,
     id_rows,
+    place_of,
     row_major,
     show_mesh,
 )
 from jaxmesh.ops.table import Call, Shape, row
 
-_CLUSTER = need("cluster_axis", "int")
+_CLUSTER = need("cluster_axis", "int", form="ui32")
 
 
 @row(
     "mesh_shard",
     1,
-    need("shard_type", "enum"),
-    need("shard_direction", "enum"),
-    need("shard_shape", "ints"),
-    need("shard_dims", "ints"),
+    need("shard_type", "enum", form="#ttcore.shard_type"),
+    need("shard_direction", "enum", form="#ttcore.shard_direction"),
+    need("shard_shape", "ints", form="i64s"),
+    need("shard_dims", "ints", form="i64s"),
 )
 def _mesh_shard(call: Call) -> Any:
     (x,) = call.operands
@@ -143,10 +145,10 @@ def _all_reduce(call: Call) -> Any:
 
 
 for _name in ("all_reduce", "all_reduce_async"):
-    row(_name, 1, need("reduce_type", "enum"), _CLUSTER)(_all_reduce)
+    row(_name, 1, need("reduce_type", "enum", form="#ttcore.reduce_type"), _CLUSTER)(_all_reduce)
 
 
-@row("reduce_scatter", 1, need("reduce_type", "enum"), need("scatter_dim", "int"), _CLUSTER)
+@row("reduce_scatter", 1, need("reduce_type", "enum", form="#ttcore.reduce_type"), need("scatter_dim", "int"), _CLUSTER)
 def _reduce_scatter(call: Call) -> Any:
     (x,) = call.operands
     dim = dim_in(call, call["scatter_dim"], x.ndim, "scatter_dim")
@@ -165,7 +167,7 @@ def _piece(x: Any, dim: int, axes: tuple[str, ...], sizes: Shape) -> Any:
     return lax.dynamic_slice_in_dim(x, start, length, dim)
 
 
-@row("mesh_partition", 1, need("dim", "int"), attr("cluster_axis", "int"))
+@row("mesh_partition", 1, need("dim", "int"), attr("cluster_axis", "int", form="ui32"))
 def _mesh_partition(call: Call) -> Any:
     (x,) = call.operands
     dim = dim_in(call, call["dim"], x.ndim, "dim")
@@ -181,35 +183,49 @@ def _mesh_partition(call: Call) -> Any:
 # --- between single devices ------------------------------------------------------------------------------------------
 
 
-@row("collective_permute", 1, need("source_target_pairs", "any"))
+@row("collective_permute", 1, need("source_target_pairs", "any", form="dense_i64"))
 def _collective_permute(call: Call) -> Any:
     # A device that is no target has zeros.
     (x,) = call.operands
     pairs = id_rows(call, "source_target_pairs", call["source_target_pairs"], 2)
     check_unique(call, "source_target_pairs (sources)", [s for s, _ in pairs])
     check_unique(call, "source_target_pairs (targets)", [t for _, t in pairs])
-    axes = tuple(call.mesh)
+    axes, pattern = _moves(pairs, call.mesh)
     if not x.size or not pairs:
-        return vary(jnp.zeros_like(x), axes)
-    return _carried(x, axes, lambda y: lax.ppermute(y, axes, pairs))
+        # Zeros that come from what is on the devices, and so are there, too.
+        nothing = lax.select(*together(jnp.zeros(x.shape, jnp.bool_), x, jnp.zeros_like(x)))
+        return vary(nothing, axes if pairs else ())
+    return _carried(x, axes, lambda y: lax.ppermute(y, axes, pattern))
 
 
-@row("collective_broadcast", 1, need("replica_groups", "any"))
+def _moves(pairs: list[Shape], mesh: Mapping[str, int]) -> tuple[tuple[str, ...], list[Shape]]:
+    """The mesh axes along which data moves, and the moves along them; all axes, where other places move otherwise."""
+    sizes = tuple(mesh.values())
+    ends = np.array([np.unravel_index(d, sizes) for p in pairs for d in p], np.int64).reshape(-1, 2, len(sizes))
+    axes = [a for a in range(len(sizes)) if (ends[:, 0, a] != ends[:, 1, a]).any()]
+    moves = Counter((place_of(s, axes, sizes), place_of(t, axes, sizes)) for s, t in ends.tolist())
+    elsewhere = math.prod(n for a, n in enumerate(sizes) if a not in axes)
+    if axes and set(moves.values()) == {elsewhere}:
+        return tuple(n for a, n in enumerate(mesh) if a in axes), sorted(moves)
+    return tuple(mesh), pairs
+
+
+@row("collective_broadcast", 1, need("replica_groups", "any", form="dense_i64"))
 def _collective_broadcast(call: Call) -> Any:
     # A device in no group has zeros: StableHLO's rule. Upstream's lowering keeps its input there.
     (x,) = call.operands
     groups = groups_of(call, "replica_groups")
-    everywhere = tuple(call.mesh)
-    sources = np.zeros(groups.count, np.int32)
-    members = np.zeros(groups.count, np.bool_)
+    around = groups.around
+    sources = np.zeros(around.count, np.int32)
+    members = np.zeros(around.count, np.bool_)
     for group in groups.rows:
-        sources[list(group)] = groups.place(group[0])
-        members[list(group)] = True
+        here = [around.place(d) for d in group]
+        sources[here], members[here] = groups.place(group[0]), True
     stacked = _stacked(x, groups.moving)
     if groups.is_axis:
         return stacked[0]
-    me = row_major(everywhere, tuple(call.mesh.values()))
-    stacked, source, member = together(vary(stacked, everywhere), jnp.asarray(sources)[me], jnp.asarray(members)[me])
+    me = row_major(around.moving, around.moving_sizes)
+    stacked, source, member = together(vary(stacked, around.moving), jnp.asarray(sources)[me], jnp.asarray(members)[me])
     received = lax.dynamic_index_in_dim(stacked, source, 0, keepdims=False)
     return lax.select(member, received, lax.full_like(received, 0))
 
@@ -220,7 +236,7 @@ def _collective_broadcast(call: Call) -> Any:
     need("split_dim", "int"),
     need("concat_dim", "int"),
     need("split_count", "int"),
-    need("replica_groups", "any"),
+    need("replica_groups", "any", form="dense_i64"),
 )
 def _all_to_all(call: Call) -> Any:
     (x,) = call.operands
@@ -231,29 +247,30 @@ def _all_to_all(call: Call) -> Any:
     if groups.is_axis and x.size:
         (axis,) = groups.moving
         return _carried(x, (axis,), lambda y: lax.all_to_all(y, axis, split, join, tiled=True))
-    return _exchanged(x, groups, split, join, tuple(call.mesh.values()))
+    return _exchanged(x, groups, split, join)
 
 
 def _check_all_to_all(call: Call, groups: Groups) -> None:
     named, size = sum(map(len, groups.rows)), len(groups.rows[0])
-    rule = f"replica_groups name {named} devices, but the mesh {show_mesh(call)} has {groups.count}; each is in a group"
-    require(call, named == groups.count, rule)
+    devices = math.prod(groups.sizes)
+    rule = f"replica_groups name {named} devices, but the mesh {show_mesh(call)} has {devices}; each is in a group"
+    require(call, named == devices, rule)
     rule = f"split_count = {call['split_count']}, but the groups have {size} devices each"
     require(call, call["split_count"] == size, rule)
 
 
-def _exchanged(x: Any, groups: Groups, split: int, join: int, sizes: Shape) -> Any:
+def _exchanged(x: Any, groups: Groups, split: int, join: int) -> Any:
     """An all_to_all among any groups: everything is gathered, and each device picks its pieces."""
-    size = len(groups.rows[0])
-    members = np.zeros((groups.count, size), np.int32)
-    places = np.zeros(groups.count, np.int32)
+    size, around = len(groups.rows[0]), groups.around
+    members = np.zeros((around.count, size), np.int32)
+    places = np.zeros(around.count, np.int32)
     for group in groups.rows:
         for place, device in enumerate(group):
-            members[device] = [groups.place(d) for d in group]
-            places[device] = place
-    me = row_major(groups.names, sizes)
+            members[around.place(device)] = [groups.place(d) for d in group]
+            places[around.place(device)] = place
+    me = row_major(around.moving, around.moving_sizes)
     stacked, mine, place = together(
-        vary(_stacked(x, groups.moving), groups.names), jnp.asarray(members)[me], jnp.asarray(places)[me]
+        vary(_stacked(x, groups.moving), around.moving), jnp.asarray(members)[me], jnp.asarray(places)[me]
     )
     length = x.shape[split] // size
     pieces = lax.dynamic_slice_in_dim(jnp.take(stacked, mine, axis=0), place * length, length, split + 1)

@@ -18,14 +18,14 @@ nn: Any = jax.nn
 """JAX leaves much of these without annotations."""
 
 
-def attr(name: str, kind: str, default: Any = None) -> Attribute:
+def attr(name: str, kind: str, default: Any = None, form: str = "") -> Attribute:
     """An optional attribute."""
-    return Attribute(name, kind, default=default)
+    return Attribute(name, kind, default=default, form=form)
 
 
-def need(name: str, kind: str) -> Attribute:
+def need(name: str, kind: str, form: str = "") -> Attribute:
     """A required attribute."""
-    return Attribute(name, kind, required=True)
+    return Attribute(name, kind, required=True, form=form)
 
 
 def broken(call: Call, rule: str) -> VerifyError:

@@ -25,10 +25,10 @@ from jaxmesh.ops.table import Call, Shape, describe, row
 from jaxmesh.ops.windows import Pair, padding, pair
 
 _IMAGE = (
-    attr("batch_dim", "int", 0),
-    attr("height_dim", "int", 1),
-    attr("width_dim", "int", 2),
-    attr("channel_dim", "int", 3),
+    attr("batch_dim", "int", 0, form="i64"),
+    attr("height_dim", "int", 1, form="i64"),
+    attr("width_dim", "int", 2, form="i64"),
+    attr("channel_dim", "int", 3, form="i64"),
 )
 
 
@@ -62,10 +62,10 @@ def _convolve(call: Call, x: Any, weight: Any, strides: Sequence[int], pads: Seq
 @row(
     "conv2d",
     (2, 3),
-    need("stride", "any"),
-    need("padding", "any"),
-    need("dilation", "any"),
-    attr("groups", "int", 1),
+    need("stride", "any", form="i32"),
+    need("padding", "any", form="i32"),
+    need("dilation", "any", form="i32"),
+    attr("groups", "int", 1, form="i32"),
     *_IMAGE,
 )
 def _conv2d(call: Call) -> Any:
@@ -91,11 +91,11 @@ def _conv2d(call: Call) -> Any:
 @row(
     "conv_transpose2d",
     (2, 3),
-    need("stride", "any"),
-    need("padding", "any"),
-    attr("output_padding", "any", 0),
-    need("dilation", "any"),
-    attr("groups", "int", 1),
+    need("stride", "any", form="i32"),
+    need("padding", "any", form="i32"),
+    attr("output_padding", "any", 0, form="i32"),
+    need("dilation", "any", form="i32"),
+    attr("groups", "int", 1, form="i32"),
     *_IMAGE,
 )
 def _conv_transpose2d(call: Call) -> Any:
@@ -132,14 +132,14 @@ def _conv_transpose2d(call: Call) -> Any:
 @row(
     "convolution",
     (2, 3),
-    need("window_strides", "ints"),
-    need("padding", "ints"),
-    need("input_dilation", "ints"),
-    need("weight_dilation", "ints"),
+    need("window_strides", "ints", form="i64s"),
+    need("padding", "ints", form="i64s"),
+    need("input_dilation", "ints", form="i64s"),
+    need("weight_dilation", "ints", form="i64s"),
     need("window_reversal", "bools"),
-    need("convolution_layout", "any"),
-    attr("feature_group_count", "int", 1),
-    attr("batch_group_count", "int", 1),
+    need("convolution_layout", "any", form="convolution_layout"),
+    attr("feature_group_count", "int", 1, form="i64"),
+    attr("batch_group_count", "int", 1, form="i64"),
 )
 def _convolution(call: Call) -> Any:
     """`padding` holds low and high by turns; `convolution_layout` is the dialect's text, or a mapping of its names."""

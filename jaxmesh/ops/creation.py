@@ -22,19 +22,19 @@ def _check_shape(call: Call) -> None:
     require(call, shape is None or shape == declared, rule)
 
 
-@row("zeros", 0, attr("shape", "ints"))
+@row("zeros", 0, attr("shape", "ints", form="i32a"))
 def _zeros(call: Call) -> Any:
     _check_shape(call)
     return _filled(call, 0)
 
 
-@row("ones", 0, attr("shape", "ints"))
+@row("ones", 0, attr("shape", "ints", form="i32a"))
 def _ones(call: Call) -> Any:
     _check_shape(call)
     return _filled(call, 1)
 
 
-@row("full", 0, attr("shape", "ints"), need("fill_value", "number"))
+@row("full", 0, attr("shape", "ints", form="i32a"), need("fill_value", "number"))
 def _full(call: Call) -> Any:
     _check_shape(call)
     dtype = jax.dtypes.canonicalize_dtype(call.result.dtype)
@@ -68,7 +68,14 @@ def _held(call: Call, value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return held
 
 
-@row("arange", 0, need("start", "int"), need("end", "int"), need("step", "int"), attr("arange_dimension", "int", 0))
+@row(
+    "arange",
+    0,
+    need("start", "int", form="si64"),
+    need("end", "int", form="si64"),
+    need("step", "int", form="si64"),
+    attr("arange_dimension", "int", 0, form="i64"),
+)
 def _arange(call: Call) -> Any:
     start, end, step = call["start"], call["end"], call["step"]
     require(call, step != 0, f"a step of 0 from {start} to {end} never ends")
@@ -85,10 +92,10 @@ def _arange(call: Call) -> Any:
     "rand",
     0,
     attr("size", "ints"),
-    attr("dtype", "any"),
+    attr("dtype", "any", form="type"),
     attr("low", "float", 0.0),
     attr("high", "float", 1.0),
-    attr("seed", "int", 0),
+    attr("seed", "int", 0, form="ui32"),
 )
 def _rand(call: Call) -> Any:
     size, declared = call["size"], call.result
@@ -102,7 +109,7 @@ def _rand(call: Call) -> Any:
     return convert(numbers, declared.dtype)
 
 
-@row("get_dimension_size", 1, need("dimension", "int"))
+@row("get_dimension_size", 1, need("dimension", "int", form="ui32"))
 def _get_dimension_size(call: Call) -> Any:
     (x,) = call.operands
     dim = dim_in(call, call["dimension"], x.ndim, "dimension")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
@@ -51,6 +52,14 @@ def row_major(axes: Sequence[str], sizes: Sequence[int]) -> Any:
         if size > 1:
             index = index * size + lax.axis_index(axis)
     return index
+
+
+def place_of(coordinates: Sequence[int], axes: Sequence[int], sizes: Sequence[int]) -> int:
+    """A device's place in row-major order over some mesh axes, by position, from its coordinates on all."""
+    place = 0
+    for axis in axes:
+        place = place * sizes[axis] + coordinates[axis]
+    return place
 
 
 def id_rows(call: Call, name: str, value: Any, width: int | None = None) -> list[Shape]:
@@ -118,15 +127,23 @@ class Groups:
 
     @property
     def count(self) -> int:
-        """How many devices there are."""
-        return math.prod(self.sizes)
+        """How many devices, or how many places on the moving axes, there are."""
+        return math.prod(self.moving_sizes)
+
+    @property
+    def around(self) -> Groups:
+        """The same with the axes along which the groups are not alike: none beside the moving ones, or all.
+
+        What a device gets depends on its place along these alone.
+        """
+        patterns = Counter(tuple(self.place(d) for d in r) for r in self.rows)
+        elsewhere = math.prod(self.sizes) // self.count
+        alike = set(patterns.values()) == {elsewhere}
+        return self if alike else replace(self, axes=tuple(range(len(self.sizes))))
 
     def place(self, device: int) -> int:
         """A device's place in row-major order over the moving axes."""
-        place = 0
-        for axis in self.axes:
-            place = place * self.sizes[axis] + self.coordinates(device)[axis]
-        return place
+        return place_of(self.coordinates(device), self.axes, self.sizes)
 
     def coordinates(self, device: int) -> Shape:
         """A device's coordinates."""
@@ -135,7 +152,7 @@ class Groups:
     @property
     def is_axis(self) -> bool:
         """Whether the groups are the rows of one mesh axis, in its order, and cover the mesh."""
-        whole = sum(map(len, self.rows)) == self.count
+        whole = sum(map(len, self.rows)) == math.prod(self.sizes)
         in_order = all([self.place(d) for d in r] == list(range(math.prod(self.moving_sizes))) for r in self.rows)
         return len(self.axes) == 1 and whole and in_order
 

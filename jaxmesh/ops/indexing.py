@@ -28,13 +28,13 @@ from jaxmesh.ops.table import Call, Shape, describe, row
 @row(
     "gather",
     2,
-    need("offset_dims", "ints"),
-    need("collapsed_slice_dims", "ints"),
-    attr("operand_batching_dims", "ints", ()),
-    attr("start_indices_batching_dims", "ints", ()),
-    need("start_index_map", "ints"),
-    need("index_vector_dim", "int"),
-    need("slice_sizes", "ints"),
+    need("offset_dims", "ints", form="i64s"),
+    need("collapsed_slice_dims", "ints", form="i64s"),
+    attr("operand_batching_dims", "ints", (), form="i64s"),
+    attr("start_indices_batching_dims", "ints", (), form="i64s"),
+    need("start_index_map", "ints", form="i64s"),
+    need("index_vector_dim", "int", form="si64"),
+    need("slice_sizes", "ints", form="i64s"),
     attr("indices_are_sorted", "bool", False),
 )
 def _gather(call: Call) -> Any:
@@ -79,7 +79,12 @@ def _check_gather(call: Call, x: Any, starts: Any) -> None:
 # --- scatter ---------------------------------------------------------------------------------------------------------
 
 
-@row("scatter", 3, need("dim", "int"), attr("scatter_reduce_type", "enum", "invalid"))
+@row(
+    "scatter",
+    3,
+    need("dim", "int", form="i32"),
+    attr("scatter_reduce_type", "enum", "invalid", form="#ttcore.reduce_type"),
+)
 def _scatter(call: Call) -> Any:
     """`x[.., index[i, j], ..] = source[i, j]` along one dim; a reduce type combines with what is there."""
     x, index, source = together(*call.operands)
@@ -161,18 +166,19 @@ def _placed(cache: Any, new: Any, at: Shape | list[Any]) -> Any:
     return lax.dynamic_update_slice(cache, new, at)
 
 
-@row("fill_cache", 2, attr("batch_offset", "int", 0))
+@row("fill_cache", 2, attr("batch_offset", "int", 0, form="i32"))
 def _fill_cache(call: Call) -> Any:
     cache, new = call.operands
     _check_cache(call, cache, new)
     return _placed(cache, new, (call["batch_offset"], 0, 0, 0))
 
 
-@row("update_cache", 3, attr("batch_offset", "int", 0))
+@row("update_cache", 3, attr("batch_offset", "int", 0, form="i32"))
 def _update_cache(call: Call) -> Any:
     cache, new, index = together(*call.operands)
     _check_cache(call, cache, new)
     require(call, new.shape[2] == 1, f"the input has one position, but {describe(new)} has {new.shape[2]}")
-    at = one_number(call, index, "update_index").astype(jnp.int32)
+    # JAX's own function would count a negative index from the end.
+    at = jnp.maximum(one_number(call, index, "update_index").astype(jnp.int32), 0)
     zero = jnp.int32(0)
     return _placed(cache, new, list(together(jnp.int32(call["batch_offset"]), zero, at, zero)))

@@ -58,10 +58,10 @@ def _linear(call: Call) -> Any:
 @row(
     "dot_general",
     2,
-    need("batch_dims_lhs", "ints"),
-    need("contract_dims_lhs", "ints"),
-    need("batch_dims_rhs", "ints"),
-    need("contract_dims_rhs", "ints"),
+    need("batch_dims_lhs", "ints", form="i64s"),
+    need("contract_dims_lhs", "ints", form="i64s"),
+    need("batch_dims_rhs", "ints", form="i64s"),
+    need("contract_dims_rhs", "ints", form="i64s"),
 )
 def _dot_general(call: Call) -> Any:
     a, b = together(*call.operands)

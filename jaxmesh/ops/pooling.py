@@ -11,10 +11,10 @@ from jaxmesh.ops.table import Call, Shape, describe, row
 from jaxmesh.ops.windows import Pair, padding, pair
 
 _POOL = (
-    need("kernel", "any"),
-    need("stride", "any"),
-    attr("dilation", "any", 1),
-    need("padding", "any"),
+    need("kernel", "any", form="i32"),
+    need("stride", "any", form="i32"),
+    attr("dilation", "any", 1, form="i32"),
+    need("padding", "any", form="i32"),
     attr("ceil_mode", "bool", False),
 )
 
@@ -81,7 +81,7 @@ def _global_avg_pool2d(call: Call) -> Any:
     return jnp.mean(x, (1, 2), keepdims=True)
 
 
-@row("upsample2d", 1, need("scale_factor", "any"), attr("mode", "str", "nearest"))
+@row("upsample2d", 1, need("scale_factor", "any", form="si32"), attr("mode", "str", "nearest"))
 def _upsample2d(call: Call) -> Any:
     (x,) = call.operands
     rank_is(call, x, 4, "the input (batch, height, width, channels)")

@@ -91,7 +91,7 @@ def _argmax(call: Call) -> Any:
     return jnp.expand_dims(out, dims) if call["keep_dim"] else out
 
 
-@row("cumsum", 1, need("dim", "int"))
+@row("cumsum", 1, need("dim", "int", form="i64"))
 def _cumsum(call: Call) -> Any:
     (x,) = call.operands
     return jnp.cumsum(x, dim_in(call, call["dim"], x.ndim, "dim"), dtype=x.dtype)
@@ -141,8 +141,8 @@ def _sort(call: Call) -> Any:
 @row(
     "topk",
     1,
-    need("k", "int"),
-    attr("dim", "int", -1),
+    need("k", "int", form="i32"),
+    attr("dim", "int", -1, form="i32"),
     attr("largest", "bool", True),
     attr("sorted", "bool", False),
     results=(2, 2),

@@ -29,7 +29,7 @@ def _reshape(call: Call) -> Any:
     return lax.reshape(x, shape)
 
 
-@row("permute", 1, need("permutation", "ints"))
+@row("permute", 1, need("permutation", "ints", form="i64s"))
 def _permute(call: Call) -> Any:
     (x,) = call.operands
     length_is(call, "permutation", call["permutation"], x.ndim, f"one per dim of {describe(x)}")
@@ -57,7 +57,7 @@ def _unsqueeze(call: Call) -> Any:
     return lax.expand_dims(x, (dim_in(call, call["dim"], x.ndim + 1, "dim"),))
 
 
-@row("broadcast", 1, need("broadcast_dimensions", "ints"))
+@row("broadcast", 1, need("broadcast_dimensions", "ints", form="i64s"))
 def _broadcast(call: Call) -> Any:
     (x,) = call.operands
     counts = _counts(call, x, "broadcast_dimensions")
@@ -67,7 +67,7 @@ def _broadcast(call: Call) -> Any:
     return jnp.broadcast_to(x, tuple(n * c for n, c in zip(x.shape, counts, strict=True)))
 
 
-@row("repeat", 1, need("repeat_dimensions", "ints"))
+@row("repeat", 1, need("repeat_dimensions", "ints", form="i64s"))
 def _repeat(call: Call) -> Any:
     (x,) = call.operands
     return jnp.tile(x, _counts(call, x, "repeat_dimensions"))
@@ -80,14 +80,14 @@ def _counts(call: Call, x: Any, name: str) -> Shape:
     return counts
 
 
-@row("repeat_interleave", 1, need("repeats", "int"), need("dim", "int"))
+@row("repeat_interleave", 1, need("repeats", "int", form="ui32"), need("dim", "int"))
 def _repeat_interleave(call: Call) -> Any:
     (x,) = call.operands
     require(call, call["repeats"] > 0, f"repeats = {call['repeats']} is below 1")
     return jnp.repeat(x, call["repeats"], axis=dim_in(call, call["dim"], x.ndim, "dim"))
 
 
-@row("reverse", 1, need("dimensions", "ints"))
+@row("reverse", 1, need("dimensions", "ints", form="i64s"))
 def _reverse(call: Call) -> Any:
     (x,) = call.operands
     return lax.rev(x, dims_in(call, call["dimensions"], x.ndim, "dimensions"))
@@ -141,7 +141,14 @@ for _name in ("slice_static", "slice"):
     row(_name, 1, need("begins", "ints"), need("ends", "ints"), need("step", "ints"))(_slice_static)
 
 
-@row("index", 1, need("dim", "int"), need("begin", "int"), need("end", "int"), need("step", "int"))
+@row(
+    "index",
+    1,
+    need("dim", "int", form="i32"),
+    need("begin", "int", form="i32"),
+    need("end", "int", form="i32"),
+    need("step", "int", form="i32"),
+)
 def _index(call: Call) -> Any:
     (x,) = call.operands
     dim = dim_in(call, call["dim"], x.ndim, "dim")
@@ -182,12 +189,13 @@ def _slice_dynamic(call: Call) -> Any:
     span = tuple((n - 1) * s + 1 if n else 0 for n, s in zip(shape, step, strict=True))
     fits = all(a <= b for a, b in zip(span, x.shape, strict=True))
     require(call, fits, f"{list(shape)} elements in steps of {list(step)} span more than {describe(x)}")
-    x, begins = together(x, begins.astype(jnp.int32))
+    # JAX's own function would count a negative begin from the end.
+    x, begins = together(x, jnp.maximum(begins.astype(jnp.int32), 0))
     piece = lax.dynamic_slice(x, [begins[d] for d in range(x.ndim)], span)
     return lax.slice(piece, (0,) * x.ndim, span, step)
 
 
-@row("pad", 1, need("padding", "ints"), need("value", "number"))
+@row("pad", 1, need("padding", "ints", form="i32a"), need("value", "number", form="f32"))
 def _pad(call: Call) -> Any:
     (x,) = call.operands
     padding = call["padding"]

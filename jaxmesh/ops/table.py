@@ -24,12 +24,31 @@ class Attribute:
 
     Kinds: `int`, `float`, `number`, `bool`, `str`, `ints` (a row of integers), `bools`, `array` (a NumPy array),
     `enum` (a dialect's spelling such as `sum`), `any`.
+
+    `form` is how MLIR writes it; empty means by the kind (`FORMS`). Forms: `si32`, `ui32`, `i32`, `i64`, `si64`, `f32`,
+    `number` (`f32` or `i32`, as the value is), `bool`, `string`, `i32s` (`[1 : i32, 2 : i32]`), `i64s`
+    (`array<i64: 1, 2>`), `i32a` (`array<i32: 1, 2>`), `bools`, `dense`, `dense_i64` (a table of device ids), `shape`
+    (`#ttnn.shape<2x1>`), `type`, `convolution_layout`, and for an enum the attribute around it with its dialect, such
+    as `#ttcore.reduce_type`. A row of integers where the form is of one, as of kind `any`, is written as `i32a`.
     """
 
     name: str
     kind: str
     required: bool = False
     default: Any = None
+    form: str = ""
+
+    @property
+    def written(self) -> str:
+        """The form in which MLIR writes it."""
+        return self.form or FORMS[self.kind]
+
+
+FORMS: Mapping[str, str] = {
+    "int": "si32", "float": "f32", "number": "number", "bool": "bool", "str": "string", "ints": "i32s",
+    "bools": "bools", "array": "dense", "enum": "string", "any": "any",
+}  # fmt: skip
+"""The form of an attribute by its kind, where the attribute does not say another."""
 
 
 @dataclass(frozen=True, slots=True)

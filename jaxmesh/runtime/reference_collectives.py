@@ -98,19 +98,21 @@ def _reduce_scatter(shards: Shards, axis: Axis, sizes: Sizes, params: Mapping[st
 
 
 def _all_to_all(shards: Shards, axis: Axis, sizes: Sizes, params: Mapping[str, Any]) -> dict[Coordinate, Any]:
-    split, join, tiled = params["split_axis"], params["concat_axis"], params["tiled"]
+    # JAX makes the untiled form of this one, with a dim of its own for the pieces, before and after it.
+    split, join = params["split_axis"], params["concat_axis"]
     out: dict[Coordinate, Any] = {}
     for group in _groups(shards, _names(params["axis_name"]), axis, sizes, params):
         pieces = [np.split(np.asarray(shards[c]), len(group), split) for c in group]
         for k, c in enumerate(group):
-            received = [row[k] if tiled else row[k].squeeze(split) for row in pieces]
-            out[c] = np.concatenate(received, join) if tiled else np.stack(received, join)
+            out[c] = np.concatenate([row[k] for row in pieces], join)
     return out
 
 
 def _ppermute(shards: Shards, axis: Axis, sizes: Sizes, params: Mapping[str, Any]) -> dict[Coordinate, Any]:
     out: dict[Coordinate, Any] = {c: np.zeros_like(np.asarray(x)) for c, x in shards.items()}
-    for group in _groups(shards, _names(params["axis_name"]), axis, sizes, params):
+    # Devices are numbered in the mesh's order, whatever the order of the names (JAX 0.12 takes no other).
+    names = sorted(_names(params["axis_name"]), key=lambda n: axis[n])
+    for group in _groups(shards, names, axis, sizes, params):
         for source, target in params["perm"]:
             out[group[target]] = np.asarray(shards[group[source]])
     return out

@@ -1,4 +1,4 @@
-"""MeshTensor: a multi-device tensor, and moving it between the host and the devices.
+"""MeshTensor: a multi-device tensor.
 
 A tensor is stored as one `jax.Array` of the local shape followed by one dim per mesh axis it varies over, sharded on
 those. Every device then holds exactly its shard, equal shards need no axis, and `jax.vmap` may add dims in front.
@@ -6,53 +6,45 @@ those. Every device then holds exactly its shard, equal shards need no axis, and
 
 from __future__ import annotations
 
-import functools
-import html
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import jax
 import numpy as np
+from jax.core import Tracer
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
-from jaxmesh.configs import MeshComposerConfig, MeshCoordinate, MeshMapperConfig, MeshShape, Placement
-from jaxmesh.distribution import Distribution, resolve_composer, resolve_mapper
-from jaxmesh.errors import ArgumentTypeError, MeshMismatchError, ResidencyError, UnsupportedError, VerifyError
+from jaxmesh.configs import MeshCoordinate
+from jaxmesh.errors import ResidencyError, UnsupportedError
+from jaxmesh.runtime.eager_operators import Operators
+from jaxmesh.runtime.eager_picture import as_html
+from jaxmesh.runtime.eager_types import (
+    ON_DEVICE,
+    Layout,
+    MemoryConfig,
+    Place,
+    StorageType,
+    TensorTopology as TensorTopology,
+)
 
 Shape = tuple[int, ...]
+
 PART = "part"
 """The only axis of the storage mesh of a tensor that some devices hold nothing of."""
+_GONE = object()
+"""What a tensor holds that was deallocated."""
 
 
-@dataclass(frozen=True, slots=True)
-class TensorTopology:
-    """Where the shards of a tensor lie, as in `ttnn.TensorTopology`."""
-
-    _distribution_shape: MeshShape
-    _placements: tuple[Placement, ...]
-    _mesh_coords: tuple[MeshCoordinate, ...]
-
-    def distribution_shape(self) -> MeshShape:
-        """The shape of the distribution."""
-        return self._distribution_shape
-
-    def placements(self) -> list[Placement]:
-        """One placement per axis of the distribution."""
-        return list(self._placements)
-
-    def mesh_coords(self) -> list[MeshCoordinate]:
-        """The mesh coordinates that hold a shard, in row-major order of the distribution."""
-        return list(self._mesh_coords)
-
-
-class MeshTensor:
-    """A tensor on the devices of a mesh; `.shape` is the local shape, as in TTNN.
+class MeshTensor(Operators):
+    """A tensor of one shard per device of a mesh; `.shape` is the local shape, as in TTNN.
 
     Made by `jaxmesh.ttnn.distribute_tensor`, or by a program whose result stays on the devices. It is a pytree, may
     enter and leave functions under `jaxmesh.jit`, and goes back to the host through `jaxmesh.ttnn.aggregate_tensor`.
+    Whether it is in host memory or on the devices, its layout and its memory are kept and shown; they make no
+    difference to trees, types and caches.
 
     >>> import jax.numpy as jnp, jaxmesh as jm
     >>> from jaxmesh import ttnn
@@ -62,20 +54,77 @@ class MeshTensor:
     ((2,), 8)
     """
 
-    __slots__ = ("_data", "_mesh", "_topology", "_varying")
+    __slots__ = ("_data", "_mesh", "_place", "_topology", "_varying")
 
     def __init__(
-        self, data: Any, mesh: Mesh | AbstractMesh, varying: Sequence[str], topology: TensorTopology | None = None
+        self,
+        data: Any,
+        mesh: Mesh | AbstractMesh,
+        varying: Sequence[str],
+        topology: TensorTopology | None = None,
+        place: Place = ON_DEVICE,
     ) -> None:
         self._data = data
         self._mesh = mesh
         self._varying = tuple(varying)
         self._topology = topology
+        self._place = place
 
     @property
     def data(self) -> Any:
-        """The stored array: the local shape, then one dim per axis of `varying`."""
+        """The stored array: the local shape, then one dim per axis of `varying`.
+
+        Raises:
+          ResidencyError: the tensor was deallocated.
+        """
+        if self._data is _GONE:
+            raise ResidencyError(
+                "this tensor was deallocated with deallocate and holds nothing any more; use it before, or keep it."
+            )
         return self._data
+
+    @property
+    def place(self) -> Place:
+        """Where it is stored, in which layout and memory."""
+        return self._place
+
+    def storage_type(self) -> StorageType:
+        """Whether it is in host memory, one shard per device, or on the devices."""
+        return self._place.storage
+
+    @property
+    def layout(self) -> Layout:
+        """How it lies in memory."""
+        return self._place.layout
+
+    def memory_config(self) -> MemoryConfig | None:
+        """Where it lies on each device; None on the host."""
+        return self._place.memory
+
+    @property
+    def topology(self) -> TensorTopology | None:
+        """What `tensor_topology` gives; None of a tensor that was computed."""
+        return self._topology
+
+    def overwrite(self, other: MeshTensor) -> None:
+        """Takes over what another tensor of its shape holds, as ops do that write into an operand."""
+        self._data, self._varying, self._topology = other.data, other.varying, None
+
+    def placed(self, place: Place) -> MeshTensor:
+        """The same tensor, stored elsewhere or otherwise."""
+        return MeshTensor(self.data, self._mesh, self._varying, self._topology, place)
+
+    def is_allocated(self) -> bool:
+        """Whether it was not deallocated."""
+        return self._data is not _GONE
+
+    def deallocate(self, force: bool = False) -> None:
+        """Gives up what it holds; using it afterwards is an error. Tensors made from it keep what they hold.
+
+        Args:
+          force: whether the real `ttnn` also takes the memory from other tensors that share it; no tensor does here.
+        """
+        self._data = _GONE
 
     @property
     def varying(self) -> tuple[str, ...]:
@@ -85,7 +134,7 @@ class MeshTensor:
     @property
     def mesh(self) -> Mesh | AbstractMesh:
         """The mesh whose devices hold the tensor."""
-        sharding = getattr(self._data, "sharding", None) if isinstance(self._mesh, AbstractMesh) else None
+        sharding = getattr(self.data, "sharding", None) if isinstance(self._mesh, AbstractMesh) else None
         return sharding.mesh if isinstance(sharding, NamedSharding) else self._mesh
 
     @property
@@ -95,8 +144,8 @@ class MeshTensor:
         Raises:
           UnsupportedError: a transformation has put a dim behind the dims of the mesh.
         """
-        rank = self._data.ndim - len(self._varying)
-        stored = tuple(self._data.shape)
+        rank = self.data.ndim - len(self._varying)
+        stored = tuple(self.data.shape)
         if not self.partial and stored[rank:] != (sizes := tuple(self._mesh.shape[a] for a in self._varying)):
             raise UnsupportedError(
                 f"a MeshTensor is stored with its mesh dims {sizes} last, but the stored shape is {stored}: a negative "
@@ -107,12 +156,12 @@ class MeshTensor:
     @property
     def dtype(self) -> Any:
         """The element type."""
-        return self._data.dtype
+        return self.data.dtype
 
     @property
     def ndim(self) -> int:
         """The rank."""
-        return self._data.ndim - len(self._varying)
+        return self.data.ndim - len(self._varying)
 
     @property
     def partial(self) -> bool:
@@ -134,7 +183,7 @@ class MeshTensor:
 
     def shards(self) -> list[tuple[MeshCoordinate, jax.Array]]:
         """(mesh coordinate, this device's shard) of every device that holds one, row-major over the mesh."""
-        held = {s.device: s.data for s in self._data.addressable_shards}
+        held = {s.device: s.data for s in self.data.addressable_shards}
         devices = self._devices()
         return [(c, _local_view(held[d], self.shape)) for c, d in devices if d in held]
 
@@ -146,7 +195,7 @@ class MeshTensor:
 
     def block_until_ready(self) -> MeshTensor:
         """Waits for the computation that makes it."""
-        self._data.block_until_ready()
+        self.data.block_until_ready()
         return self
 
     def __array__(self, *_: Any, **__: Any) -> NoReturn:
@@ -161,14 +210,21 @@ class MeshTensor:
             "as an argument, which is then this device's shard; outside, read it with jaxmesh.ttnn.aggregate_tensor."
         )
 
+    def held(self) -> set[Shape] | None:
+        """The coordinates of the devices that hold a shard, if a mapper has said it."""
+        return None if self._topology is None else {tuple(c) for c in self._topology.mesh_coords()}
+
     def __repr__(self) -> str:
+        if self._data is _GONE:
+            return f"MeshTensor(deallocated, mesh={dict(self._mesh.shape)})"
         sizes = dict(self.mesh.shape)
-        held = "" if not self.partial else f", on {self._data.shape[-1]} of {_count(self.mesh)} devices"
+        held = "" if not self.partial else f", on {self.data.shape[-1]} of {_count(self.mesh)} devices"
         over = "" if self.partial else f", varying={self._varying}"
-        return f"MeshTensor(shape={self.shape}, dtype={self.dtype}, mesh={sizes}{over}{held})"
+        where = "" if self._place.storage is StorageType.DEVICE else ", host"
+        return f"MeshTensor(shape={self.shape}, dtype={self.dtype}, mesh={sizes}{over}{held}{where})"
 
     def _repr_html_(self) -> str:
-        return _html(self)
+        return as_html(self)
 
 
 def _local_view(stored: Any, shape: Shape) -> Any:
@@ -191,6 +247,7 @@ class _Note:
     """What a tensor knows beyond its type: equal to any other, so that it makes no difference to trees and caches."""
 
     topology: TensorTopology | None
+    place: Place
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Note)
@@ -199,13 +256,18 @@ class _Note:
         return 0
 
 
+_COMPUTED = _Note(None, ON_DEVICE)
+
+
 def _flatten(t: MeshTensor) -> tuple[tuple[Any], tuple[Any, ...]]:
-    return (t._data,), (t._mesh, t._varying, _Note(t._topology))  # pyright: ignore[reportPrivateUsage]
+    return (t.data,), (t._mesh, t._varying, _Note(t._topology, t._place))  # pyright: ignore[reportPrivateUsage]
 
 
 def _unflatten(aux: tuple[Any, ...], children: Sequence[Any]) -> MeshTensor:
     mesh, varying, note = aux
-    return MeshTensor(children[0], mesh, varying, note.topology)
+    # A compiled function is kept for every tensor of the type, so that its results know nothing of the first one.
+    known = _COMPUTED if isinstance(children[0], Tracer) else note
+    return MeshTensor(children[0], mesh, varying, known.topology, known.place)
 
 
 jax.tree_util.register_pytree_node(MeshTensor, _flatten, _unflatten)
@@ -216,75 +278,12 @@ def spec_of(rank: int, varying: Sequence[str]) -> PartitionSpec:
     return PartitionSpec(*[None] * rank, *varying)
 
 
-# --- host to devices -------------------------------------------------------------------------------------------------
-
-
-def host_array(tensor: Any, op: str) -> np.ndarray[Any, Any]:
-    """A host tensor as NumPy, in the dtype JAX gives it.
-
-    Raises:
-      ResidencyError: the tensor is on the devices already.
-      ArgumentTypeError: no tensor.
-    """
-    if isinstance(tensor, MeshTensor):
-        raise ResidencyError(
-            f"{op} needs a host tensor, got {tensor!r}, which is on the devices; aggregate_tensor brings it to the "
-            "host."
-        )
-    if isinstance(tensor, jax.Array) and jax.dtypes.issubdtype(tensor.dtype, jax.dtypes.extended):
-        raise ArgumentTypeError(
-            f"{op} takes numeric tensors, got dtype {tensor.dtype}; pass jax.random.key_data(keys)."
-        )
-    if not isinstance(tensor, (jax.Array, np.ndarray, np.generic, int, float, complex, bool)):
-        raise ArgumentTypeError(f"{op} takes a NumPy or JAX array, got {type(tensor).__name__}.")
-    array = np.asarray(tensor)
-    if array.dtype.kind in "OSUmM" or array.dtype.names is not None:
-        raise ArgumentTypeError(f"{op} takes numeric tensors, got dtype {array.dtype}.")
-    return array.astype(jax.dtypes.canonicalize_dtype(array.dtype), copy=False)
-
-
-def distribute(tensor: Any, config: MeshMapperConfig, mesh: Mesh) -> MeshTensor:
-    """`distribute_tensor`, eagerly: a host tensor onto the devices of a mesh.
-
-    Raises:
-      VerifyError: a rule of section 2 is broken.
-    """
-    host = host_array(tensor, "distribute_tensor")
-    resolved = resolve_mapper(config, mesh.devices.shape, host.shape)
-
-    @functools.cache
-    def piece(place: Shape) -> np.ndarray[Any, Any]:
-        # A private copy, so that neither a later write to the caller's array nor a shared buffer can be seen.
-        return np.array(host[resolved.index(place)], order="C", copy=True)
-
-    def cut_only(place: Shape) -> Shape:
-        return tuple(p if d is not None else 0 for p, d in zip(place, resolved.dims, strict=True))
-
-    shards = {c: piece(cut_only(p)) for c, p in resolved.placed()}
-    varying = None if len(shards) < mesh.devices.size else _varying_names(resolved, mesh, cut_only)
-    return assemble(shards, mesh, varying, _topology(config, resolved))
-
-
-def _varying_names(resolved: Distribution, mesh: Mesh, cut_only: Callable[[Shape], Shape]) -> tuple[str, ...]:
-    """The axes along which neighbouring devices hold different pieces."""
-    held = {c: cut_only(p) for c, p in resolved.placed()}
-
-    def differs(axis: int) -> bool:
-        return any(held[c] != held[(*c[:axis], 0, *c[axis + 1 :])] for c in held)
-
-    return tuple(n for axis, n in enumerate(mesh.axis_names) if differs(axis))
-
-
-def _topology(config: MeshMapperConfig, resolved: Distribution) -> TensorTopology:
-    shape = MeshShape(resolved.landing.shape)
-    return TensorTopology(shape, config.placements, tuple(MeshCoordinate(c) for c in resolved.holders))
-
-
 def assemble(
     shards: dict[Shape, np.ndarray[Any, Any]],
     mesh: Mesh,
     varying: tuple[str, ...] | None,
     topology: TensorTopology | None,
+    place: Place = ON_DEVICE,
 ) -> MeshTensor:
     """A tensor from the shard at each coordinate; `varying` None means that some devices hold nothing."""
     local = next(iter(shards.values())).shape
@@ -298,62 +297,4 @@ def assemble(
     arrays = [jax.device_put(a.reshape(single), mesh.devices[c], may_alias=True) for c, a in shards.items()]
     sharding = NamedSharding(storage, spec_of(len(local), varying))
     data = jax.make_array_from_single_device_arrays(shape, sharding, arrays)
-    return MeshTensor(data, mesh, varying, topology)
-
-
-# --- devices to host -------------------------------------------------------------------------------------------------
-
-
-def aggregate(tensor: MeshTensor, config: MeshComposerConfig, mesh: Mesh) -> np.ndarray[Any, Any]:
-    """`aggregate_tensor`, eagerly: the shards at the composer's coordinates, joined, on the host.
-
-    Raises:
-      VerifyError: a rule of section 2 is broken, or a coordinate holds nothing.
-      MeshMismatchError: the tensor is on another mesh.
-    """
-    if tensor.mesh != mesh:
-        wanted, got = dict(mesh.shape), dict(tensor.mesh.shape)
-        how = "the same shape, other devices or names" if wanted == got else "another shape"
-        raise MeshMismatchError(
-            f"aggregate_tensor: the composer is for the mesh {wanted}, the tensor is on {got} ({how})."
-        )
-    resolved = resolve_composer(config, mesh.devices.shape, tensor.shape)
-    held = {s.device: s.data for s in tensor.data.addressable_shards}
-    out = np.empty(resolved.full, tensor.dtype)
-    places = itertools.product(*map(range, resolved.landing.shape))
-    for coordinate, place in zip(resolved.landing.coordinates(), places, strict=True):
-        device = mesh.devices[coordinate]
-        if device not in held:
-            raise VerifyError(
-                f"aggregate_tensor reads the shard at {list(coordinate)}, but that device holds nothing of this "
-                f"tensor; it is on {len(held)} of {mesh.devices.size} devices. Override the mesh shape to those "
-                "that do."
-            )
-        index = [slice(None)] * len(resolved.local)
-        for dim, at in zip(resolved.dims, place, strict=True):
-            if dim is not None:
-                index[dim] = slice(at * resolved.local[dim], (at + 1) * resolved.local[dim])
-        out[tuple(index)] = np.asarray(held[device]).reshape(resolved.local)
-    return out
-
-
-# --- a picture -------------------------------------------------------------------------------------------------------
-
-
-def _html(t: MeshTensor) -> str:
-    """A table of the mesh: each cell a device, with the slice it holds or what it varies over."""
-    mesh = t.mesh
-    names, sizes = list(mesh.shape), tuple(mesh.shape.values())
-    held = None if t._topology is None else {tuple(c) for c in t._topology.mesh_coords()}  # pyright: ignore[reportPrivateUsage]
-    columns = sizes[-1]
-    rows: list[str] = []
-    for start in itertools.product(*map(range, sizes[:-1])):
-        cells: list[str] = []
-        for last in range(columns):
-            coordinate = (*start, last)
-            empty = held is not None and coordinate not in held
-            which = [f"{n}={c}" for n, c in zip(names, coordinate, strict=True) if n in t.varying or t.partial]
-            text = "empty" if empty else f"{list(t.shape)} " + (", ".join(which) if which else "copy")
-            cells.append(f"<td title='{coordinate}'>{html.escape(text)}</td>")
-        rows.append("<tr>" + "".join(cells) + "</tr>")
-    return f"<p>{html.escape(repr(t))}</p><table>{''.join(rows)}</table>"
+    return MeshTensor(data, mesh, varying, topology, place)

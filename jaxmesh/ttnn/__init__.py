@@ -1,4 +1,13 @@
-"""The TTNN Python API, emulated on host devices: the names, argument order, keywords and defaults of `ttnn`."""
+"""The TTNN Python API, emulated on host devices: the names, argument order, keywords and defaults of `ttnn`.
+
+Written out here is what speaks of meshes, transfers, memory and types. Every op in the table of TTNN
+(`jaxmesh/ops/ttnn_*.py`) is a function too, under the name its Python call has there, made from its row when it is
+first asked for: `ttnn.add`, `ttnn.matmul`, `ttnn.experimental.all_reduce_async`. They compute on multi-device tensors
+(`MeshTensor`) that are on the devices. A file that says `import ttnn` runs unchanged when `sys.modules["ttnn"]` is this
+module.
+"""
+
+from typing import Any
 
 from jaxmesh.configs import (
     MeshComposerConfig as MeshComposerConfig,
@@ -8,11 +17,36 @@ from jaxmesh.configs import (
     PlacementReplicate as PlacementReplicate,
     PlacementShard as PlacementShard,
 )
-from jaxmesh.runtime.tensor import MeshTensor as MeshTensor, TensorTopology as TensorTopology
+from jaxmesh.runtime.eager_types import (
+    DRAM_MEMORY_CONFIG as DRAM_MEMORY_CONFIG,
+    L1_MEMORY_CONFIG as L1_MEMORY_CONFIG,
+    BufferType as BufferType,
+    DataType as DataType,
+    Layout as Layout,
+    MemoryConfig as MemoryConfig,
+    Shape as Shape,
+    StorageType as StorageType,
+    TensorMemoryLayout as TensorMemoryLayout,
+    TensorTopology as TensorTopology,
+)
+from jaxmesh.runtime.tensor import MeshTensor as MeshTensor
+from jaxmesh.ttnn.calls import lookup as _lookup, members as _members
+from jaxmesh.ttnn.convert import (
+    from_numpy as from_numpy,
+    from_torch as from_torch,
+    get_dtype as get_dtype,
+    to_numpy as to_numpy,
+    to_torch as to_torch,
+)
 from jaxmesh.ttnn.device import (
     MeshDevice as MeshDevice,
+    close_device as close_device,
     close_mesh_device as close_mesh_device,
+    create_mesh_device as create_mesh_device,
+    get_num_devices as get_num_devices,
+    open_device as open_device,
     open_mesh_device as open_mesh_device,
+    synchronize_device as synchronize_device,
 )
 from jaxmesh.ttnn.distributed import (
     MeshToTensor as MeshToTensor,
@@ -28,5 +62,58 @@ from jaxmesh.ttnn.distributed import (
     replicate_tensor_to_mesh_mapper as replicate_tensor_to_mesh_mapper,
     shard_tensor_to_mesh_mapper as shard_tensor_to_mesh_mapper,
 )
+from jaxmesh.ttnn.files import dump_tensor as dump_tensor, load_tensor as load_tensor
+from jaxmesh.ttnn.host import Tensor as Tensor
+from jaxmesh.ttnn.mappers import (
+    ConcatMesh2dToTensor as ConcatMesh2dToTensor,
+    ConcatMeshToTensor as ConcatMeshToTensor,
+    ReplicateTensorToMesh as ReplicateTensorToMesh,
+    ShardTensor2dMesh as ShardTensor2dMesh,
+    ShardTensorToMesh as ShardTensorToMesh,
+)
+from jaxmesh.ttnn.moves import (
+    deallocate as deallocate,
+    from_device as from_device,
+    to_device as to_device,
+    to_dtype as to_dtype,
+    to_layout as to_layout,
+    to_memory_config as to_memory_config,
+)
+from jaxmesh.ttnn.settings import (
+    BlackholeComputeKernelConfig as BlackholeComputeKernelConfig,
+    FabricConfig as FabricConfig,
+    MathFidelity as MathFidelity,
+    ReduceType as ReduceType,
+    SigmoidMode as SigmoidMode,
+    Topology as Topology,
+    WormholeComputeKernelConfig as WormholeComputeKernelConfig,
+    get_fabric_config as get_fabric_config,
+    set_fabric_config as set_fabric_config,
+)
+from jaxmesh.ttnn.shorthands import (
+    ALIASES as _ALIASES,
+    clip as clip,
+    clone as clone,
+    squeeze as squeeze,
+    unsqueeze as unsqueeze,
+)
+from jaxmesh.ttnn.visual import visualize_mesh_device as visualize_mesh_device, visualize_tensor as visualize_tensor
 
-Tensor = MeshTensor
+bfloat16 = DataType.BFLOAT16
+float32 = DataType.FLOAT32
+uint32 = DataType.UINT32
+uint16 = DataType.UINT16
+uint8 = DataType.UINT8
+int32 = DataType.INT32
+bfloat8_b = DataType.BFLOAT8_B
+bfloat4_b = DataType.BFLOAT4_B
+TILE_LAYOUT = Layout.TILE
+ROW_MAJOR_LAYOUT = Layout.ROW_MAJOR
+
+
+def __getattr__(name: str) -> Any:
+    return _lookup(f"ttnn.{_ALIASES.get(name, name)}", "ttnn")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_ALIASES, *_members("ttnn")})

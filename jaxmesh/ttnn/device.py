@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import Any, cast
 
 from jax.sharding import Mesh
@@ -142,3 +143,49 @@ def mesh_of(mesh_device: MeshDevice | Mesh) -> Mesh:
     raise ArgumentTypeError(
         f"a mesh device is what open_mesh_device gives, or a jax.sharding.Mesh; got {type(mesh_device).__name__}."
     )
+
+
+@contextlib.contextmanager
+def create_mesh_device(mesh_shape: MeshShape | Sequence[int], **options: Any) -> Generator[MeshDevice]:
+    """A mesh device that is closed at the end of the `with`; options as of `open_mesh_device`."""
+    device = open_mesh_device(mesh_shape, **options)
+    try:
+        yield device
+    finally:
+        close_mesh_device(device)
+
+
+def open_device(device_id: int = 0, l1_small_size: int = 0, **options: Any) -> MeshDevice:
+    """Opens one device, a mesh of shape `[1, 1]`; options as of `open_mesh_device`."""
+    return open_mesh_device(MeshShape(1, 1), l1_small_size, physical_device_ids=[device_id], **options)
+
+
+def close_device(device: MeshDevice) -> None:
+    """Closes a device; see `close_mesh_device`."""
+    close_mesh_device(device)
+
+
+def get_num_devices() -> int:
+    """How many devices there are, emulated ones included."""
+    import jax
+
+    return len(cast("list[Any]", jax.devices()))
+
+
+def synchronize_device(device: MeshDevice | Mesh, *args: Any, **kwargs: Any) -> None:
+    """Waits until everything that was started on the devices of a mesh is done.
+
+    Args:
+      device: the mesh device.
+      *args: command queues; taken, and mean nothing here.
+      **kwargs: the same.
+
+    Raises:
+      ArgumentTypeError: no mesh device.
+    """
+    import jax
+
+    mine = set(mesh_of(device).devices.flat)
+    for array in cast("list[Any]", jax.live_arrays()):
+        if mine & array.devices():
+            array.block_until_ready()

@@ -27,17 +27,29 @@ from jaxmesh.dialects.ttnn import aggregate_tensor_p, distribute_tensor_p
 from jaxmesh.distribution import land
 from jaxmesh.errors import ArgumentTypeError, MeshMismatchError, VerifyError
 from jaxmesh.mesh import make_mesh
-from jaxmesh.runtime.tensor import MeshTensor, TensorTopology, aggregate, assemble, distribute, host_array
+from jaxmesh.runtime.eager_operators import owned
+from jaxmesh.runtime.eager_transfers import aggregate, distribute, host_array
+from jaxmesh.runtime.eager_types import (
+    DRAM_MEMORY_CONFIG,
+    ON_HOST,
+    Layout,
+    Place,
+    StorageType,
+    TensorTopology,
+)
+from jaxmesh.runtime.tensor import MeshTensor, assemble
 from jaxmesh.ttnn.device import MeshDevice, mesh_of
+from jaxmesh.ttnn.host import array_of, in_program, is_host_tensor
 
 
 class TensorToMesh:
     """A mapper: a mesh and a mapper config; made by `create_mesh_mapper`."""
 
-    __slots__ = ("config", "mesh")
+    __slots__ = ("config", "device", "mesh")
 
-    def __init__(self, mesh: Mesh, config: MeshMapperConfig) -> None:
+    def __init__(self, mesh: Mesh, config: MeshMapperConfig, device: MeshDevice | Mesh | None = None) -> None:
         self.mesh = mesh
+        self.device = mesh if device is None else device
         self.config = config
 
     def __repr__(self) -> str:
@@ -74,7 +86,7 @@ def create_mesh_mapper(mesh_device: MeshDevice | Mesh, config: MeshMapperConfig)
     if not isinstance(config, MeshMapperConfig):
         raise ArgumentTypeError(f"create_mesh_mapper takes a MeshMapperConfig, got {config!r}.")
     _check_count("placements", len(config.placements), config.mesh_shape_override, mesh)
-    return TensorToMesh(mesh, config)
+    return TensorToMesh(mesh, config, mesh_device)
 
 
 def _check_count(what: str, count: int, override: MeshShape | None, mesh: Mesh) -> None:
@@ -94,7 +106,7 @@ def shard_tensor_to_mesh_mapper(mesh_device: MeshDevice | Mesh, dim: int) -> Ten
     MeshMapperConfig([PlacementShard(0)], MeshShape([8]))
     """
     mesh = mesh_of(mesh_device)
-    return TensorToMesh(mesh, MeshMapperConfig([PlacementShard(dim)], MeshShape(mesh.devices.size)))
+    return TensorToMesh(mesh, MeshMapperConfig([PlacementShard(dim)], MeshShape(mesh.devices.size)), mesh_device)
 
 
 def replicate_tensor_to_mesh_mapper(mesh_device: MeshDevice | Mesh) -> TensorToMesh:
@@ -105,7 +117,7 @@ def replicate_tensor_to_mesh_mapper(mesh_device: MeshDevice | Mesh) -> TensorToM
     MeshMapperConfig([PlacementReplicate()], MeshShape([8]))
     """
     mesh = mesh_of(mesh_device)
-    return TensorToMesh(mesh, MeshMapperConfig([PlacementReplicate()], MeshShape(mesh.devices.size)))
+    return TensorToMesh(mesh, MeshMapperConfig([PlacementReplicate()], MeshShape(mesh.devices.size)), mesh_device)
 
 
 def create_mesh_composer(mesh_device: MeshDevice | Mesh, config: MeshComposerConfig) -> MeshToTensor:
@@ -157,17 +169,19 @@ def distribute_tensor(tensor: Any, mapper: TensorToMesh, mesh_device: MeshDevice
     """Spreads a host tensor over the devices of the mapper's mesh.
 
     Args:
-      tensor: a NumPy or JAX array of any dtype, on the host; inside `jaxmesh.jit` a traced one.
+      tensor: a NumPy or JAX array of any dtype, or a `Tensor`, on the host; inside `jaxmesh.jit` a traced array.
       mapper: from `create_mesh_mapper` or its two shorthands.
-      mesh_device: if given, the mapper's device.
+      mesh_device: if given, the mapper's device, to which the shards go.
 
     Returns:
-      A `MeshTensor`; inside `jaxmesh.jit` this device's shard.
+      A `MeshTensor`: without `mesh_device` a multi-device host tensor, which `to_device` brings to the devices to
+      compute with (a program under `jaxmesh.jit` takes both); inside `jaxmesh.jit` this device's shard.
 
     Raises:
       VerifyError: a dim out of range, cut twice, or unevenly; see semantics of `ttnn.distribute_tensor`.
       ResidencyError: the tensor is on the devices already.
       MeshMismatchError: `mesh_device` is not the mapper's.
+      MeshError: the mapper's device was closed.
 
     >>> import numpy as np
     >>> from jaxmesh import ttnn
@@ -181,15 +195,22 @@ def distribute_tensor(tensor: Any, mapper: TensorToMesh, mesh_device: MeshDevice
             f"distribute_tensor takes a mapper as its second argument, got {mapper!r}; make one with "
             "create_mesh_mapper."
         )
+    # Of a closed device there is no mesh any more.
+    _ = mesh_of(mapper.device)
     if mesh_device is not None and mesh_of(mesh_device) != mapper.mesh:
         raise MeshMismatchError(
             f"distribute_tensor: the mapper is for the mesh {dict(mapper.mesh.shape)}, mesh_device is "
             f"{dict(mesh_of(mesh_device).shape)}; make the mapper for the device it is used on."
         )
-    if _in_program() and not isinstance(tensor, MeshTensor):
+    if in_program() and not isinstance(tensor, MeshTensor):
         _check_program("distribute_tensor", mapper.mesh)
-        return distribute_tensor_p.bind(jnp.asarray(tensor), mapper_config=mapper.config)
-    return distribute(tensor, mapper.config, mapper.mesh)
+        return distribute_tensor_p.bind(jnp.asarray(array_of(tensor)), mapper_config=mapper.config)
+    layout = tensor.layout if is_host_tensor(tensor) else Layout.ROW_MAJOR
+    place = Place(StorageType.HOST, layout, None)
+    if mesh_device is not None:
+        place = Place(StorageType.DEVICE, layout, DRAM_MEMORY_CONFIG)
+    made = distribute(array_of(tensor), mapper.config, mapper.mesh, place)
+    return owned(made, mesh_device if isinstance(mesh_device, MeshDevice) else None)
 
 
 def aggregate_tensor(tensor: Any, composer: MeshToTensor) -> Any:
@@ -219,7 +240,7 @@ def aggregate_tensor(tensor: Any, composer: MeshToTensor) -> Any:
             f"aggregate_tensor takes a composer as its second argument, got {composer!r}; make one with "
             "create_mesh_composer."
         )
-    if _in_program() and not isinstance(tensor, MeshTensor):
+    if in_program() and not isinstance(tensor, MeshTensor):
         _check_program("aggregate_tensor", composer.mesh)
         return aggregate_tensor_p.bind(jnp.asarray(tensor), composer_config=composer.config)
     if not isinstance(tensor, MeshTensor):
@@ -227,10 +248,6 @@ def aggregate_tensor(tensor: Any, composer: MeshToTensor) -> Any:
             f"aggregate_tensor takes a MeshTensor, got {type(tensor).__name__}; distribute_tensor makes one."
         )
     return aggregate(tensor, composer.config, composer.mesh)
-
-
-def _in_program() -> bool:
-    return bool(jax.sharding.get_abstract_mesh().manual_axes)
 
 
 def _check_program(op: str, mesh: Mesh) -> None:
@@ -258,7 +275,7 @@ def get_device_tensors(tensor: MeshTensor) -> list[jax.Array]:
 
 
 def from_host_shards(tensors: Sequence[Any], mesh_shape: MeshShape | Sequence[int]) -> MeshTensor:
-    """A multi-device tensor from one host tensor per device, in row-major order of a mesh of this shape.
+    """A multi-device host tensor from one host tensor per device, in row-major order of a mesh of this shape.
 
     Raises:
       VerifyError: not one tensor per device, or their shapes or dtypes differ.
@@ -269,7 +286,7 @@ def from_host_shards(tensors: Sequence[Any], mesh_shape: MeshShape | Sequence[in
     (3,)
     """
     shape = MeshShape(mesh_shape)
-    rows = [host_array(t, "from_host_shards").copy() for t in tensors]
+    rows = [host_array(array_of(t), "from_host_shards").copy() for t in tensors]
     if len(rows) != shape.mesh_size():
         raise VerifyError(
             f"from_host_shards needs one tensor per device, got {len(rows)} for the mesh {list(shape)} of "
@@ -286,4 +303,4 @@ def from_host_shards(tensors: Sequence[Any], mesh_shape: MeshShape | Sequence[in
     # Every device has its own tensor, and nothing says that dims were cut: a row-major distribution of whole tensors.
     topology = TensorTopology(MeshShape(shape.mesh_size()), (PlacementShard(0),), tuple(coords))
     varying = tuple(n for n in mesh.axis_names if mesh.shape[n] > 1)
-    return assemble({tuple(c): r for c, r in zip(coords, rows, strict=True)}, mesh, varying, topology)
+    return assemble({tuple(c): r for c, r in zip(coords, rows, strict=True)}, mesh, varying, topology, ON_HOST)

@@ -1,4 +1,4 @@
-"""Arrays of the command line: random inputs, `.npz` files in and out, and what is said of a result.
+"""Arrays for programs: random inputs, `.npz` files in and out, and what is said of a result.
 
 NumPy's files know neither bfloat16 nor the 8-bit floats. Such an array is stored as its raw bits: as `np.savez` writes
 it, in void elements of the same width; on the way in, unsigned integers of that width are taken too. To read one:

@@ -1,0 +1,99 @@
+"""The command line's way to other languages: `jaxmesh translate`, `jaxmesh include-dir`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jaxmesh as jm
+from jaxmesh.cli_mlir import common_options, devices_of, inputs_of, parse_mesh, read_text, reading, seed_of
+from jaxmesh.emit.cpp import include_dir
+from jaxmesh.frontends.mlir import choose, load_text
+from jaxmesh.frontends.mlir_program import decode
+from jaxmesh.import_mlir import import_program, mesh_sizes
+
+TRANSLATE = """\
+Lowers one function of a TTIR file and prints it: as TTNN (MLIR), as Python or as C++, each as tt-mlir emits it. With
+--out DIR writes a folder instead that holds the program, its inputs and expected results, and runs. FILE may be - for
+standard input; a TTNN file is read too."""
+
+TRANSLATE_NOTES = """\
+examples:
+  jaxmesh translate model.mlir --to ttnn
+  jaxmesh translate model.mlir --to python --out DIR    then: jaxmesh run DIR --check
+  jaxmesh translate model.mlir --to cpp --out DIR       then, in DIR:
+      g++ -std=c++20 -I "$(jaxmesh include-dir)" main.cpp -o main && ./main --check
+
+exit codes: 0 done, 2 an error (one line on standard error), or wrong usage"""
+
+_LANGUAGES = ("ttir", "ttnn", "python", "cpp")
+
+
+def add_commands(commands: Any) -> None:
+    """Adds `translate` and `include-dir` to the parser of the command line."""
+    raw = argparse.RawDescriptionHelpFormatter
+    translate = commands.add_parser(
+        "translate",
+        help="print a TTIR file as TTNN, Python or C++",
+        description=TRANSLATE,
+        epilog=TRANSLATE_NOTES,
+        formatter_class=raw,
+    )
+    common_options(translate)
+    translate.add_argument("--to", required=True, choices=_LANGUAGES, help="the language")
+    translate.add_argument("--out", type=Path, metavar="DIR", help="write a folder that runs, instead of printing")
+    inputs = translate.add_mutually_exclusive_group()
+    inputs.add_argument("--inputs", type=Path, metavar="NPZ", help="with --out: the arguments: arg0, arg1, ...")
+    inputs.add_argument("--seed", type=seed_of, default=0, metavar="N", help="with --out: seed of random inputs")
+    translate.add_argument("--debug-info", action="store_true", help="print locations (ttir, ttnn)")
+    translate.add_argument("--no-groups", action="store_true", help="do not recognise softmax, linear and their like")
+    commands.add_parser(
+        "include-dir",
+        help="print the folder of ttnn-precompiled.hpp, for g++ -I",
+        description="Prints the folder of ttnn-precompiled.hpp, against which emitted C++ compiles.",
+    )
+
+
+def translate(arguments: argparse.Namespace) -> None:
+    """Prints the text, or writes the folder."""
+    if arguments.out is None and (arguments.inputs is not None or arguments.seed):
+        raise jm.ArgumentTypeError("--inputs and --seed are of the program that --out writes; give --out DIR, too.")
+    sizes = None if arguments.mesh is None else parse_mesh(arguments.mesh)
+    text = read_text(arguments.file)
+    with reading(text):
+        file = load_text(text)
+        program = decode(choose(file, arguments.func), file.functions)
+        mesh = devices_of(sizes or mesh_sizes(file, program))
+        traced = import_program(file, program, mesh, strict=arguments.strict)
+        if arguments.out is None:
+            print(_printed(traced, arguments), end="", flush=True)
+            return
+        args = inputs_of(program, traced.mesh, arguments)
+        for path in _written(traced, args, arguments):
+            print(path, flush=True)
+
+
+def _printed(traced: jm.Traced, arguments: argparse.Namespace) -> str:
+    options: dict[str, Any] = {"debug_info": arguments.debug_info, "groups": not arguments.no_groups}
+    stage = traced if arguments.to == "ttir" else traced.lower()
+    text = stage.as_text(arguments.to, **options)
+    return text if text.endswith("\n") else f"{text}\n"
+
+
+def _written(traced: jm.Traced, args: Sequence[Any], arguments: argparse.Namespace) -> list[Path]:
+    if arguments.to in ("python", "cpp"):
+        groups = not arguments.no_groups
+        return traced.lower().export(arguments.out, *args, languages=(arguments.to,), groups=groups)
+    path: Path = arguments.out / f"{arguments.to}.mlir"
+    if arguments.out.exists() and not arguments.out.is_dir():
+        raise jm.JaxmeshError(f"--out takes a folder, but {str(arguments.out)!r} is a file; name another.")
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    path.write_text(_printed(traced, arguments))
+    return [path]
+
+
+def show_include_dir() -> None:
+    """Prints the folder of the header."""
+    print(include_dir(), flush=True)

@@ -1,0 +1,132 @@
+"""`codegen_py` and `codegen_cpp`: a function straight to a folder with its Python or C++, named as in tt-xla."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from jaxmesh.boundary import AnyMesh
+from jaxmesh.errors import ArgumentTypeError
+from jaxmesh.function import JitFunction, jit
+from jaxmesh.mapped import ShardMapped
+from jaxmesh.stages import Lowered
+
+_OPTIONS: Mapping[str, str] = {
+    "static_argnums": "positions of arguments of `f` that are part of the program",
+    "static_argnames": "their names",
+    "groups": "whether groups of operations that TTNN has one op for are recognised (True)",
+    "unroll_limit": "how many operations loops may make, all in all, when they are unrolled",
+    "export_tensors": "whether inputs and expected results are written too (True is the only choice here)",
+    "optimization_level": "0: the level at which tt-mlir prints what is printed here",
+}
+
+
+def codegen_py(
+    f: Callable[..., Any],
+    *args: Any,
+    mesh: AnyMesh | None = None,
+    export_path: str | os.PathLike[str] = "model",
+    **options: Any,
+) -> list[Path]:
+    """Writes a function, for arguments like these, as a Python program on `ttnn`.
+
+    `python -m jaxmesh run model --check` runs the folder on emulated devices; on a machine with hardware
+    `python main.py --check` in it does.
+
+    Args:
+      f: a function as for `jaxmesh.jit`, or one that `jaxmesh.jit` or `jaxmesh.shard_map` made.
+      args: its arguments: arrays, trees of them, `MeshTensor`s. They become the inputs of the program.
+      mesh: the mesh, as of `jaxmesh.jit`.
+      export_path: the folder: new, or one that an earlier export wrote.
+      options: `static_argnums`, `static_argnames` as of `jaxmesh.jit`; `groups`, `unroll_limit` as of `as_text`;
+        `export_tensors=True` and `optimization_level=0`, which are what tt-xla's users may pass.
+
+    Returns:
+      The files written: `main.py`, `utils.py`, `ttir.mlir`, `ttnn.mlir`, and inputs and expected results in `tensors/`.
+
+    Raises:
+      ArgumentTypeError: an unknown option, or an argument that is no array.
+      MissingRuleError: a primitive that has no row; the function still runs.
+      JaxmeshError: the folder holds something else.
+
+    Source of the name and the calling convention: tt-xla.
+
+    >>> import tempfile, jax.numpy as jnp, jaxmesh as jm
+    >>> from jax.sharding import PartitionSpec as P
+    >>> def double(x):
+    ...     return jm.shard_to_full(2 * jm.full_to_shard(x, P("y", "x")), P("y", "x"))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     files = jm.codegen_py(double, jnp.ones((4, 8)), mesh=jm.make_mesh((2, 4)), export_path=folder + "/model")
+    ...     sorted(f.name for f in files)
+    ['arg0.npy', 'expected0.npy', 'main.py', 'ttir.mlir', 'ttnn.mlir', 'utils.py']
+    """
+    return _codegen("codegen_py", "python", f, args, mesh, export_path, options)
+
+
+def codegen_cpp(
+    f: Callable[..., Any],
+    *args: Any,
+    mesh: AnyMesh | None = None,
+    export_path: str | os.PathLike[str] = "model",
+    **options: Any,
+) -> list[Path]:
+    """Writes a function, for arguments like these, as a C++ program on `ttnn`.
+
+    In the folder, `g++ -std=c++20 -I "$(jaxmesh include-dir)" main.cpp -o main && ./main --check` builds and runs it on
+    an emulation on the host.
+
+    Args and errors are those of `codegen_py`; the files are `main.cpp`, `ttir.mlir`, `ttnn.mlir`, and in `tensors/` the
+    inputs and expected results.
+
+    Source of the name and the calling convention: tt-xla.
+
+    >>> import tempfile, jax.numpy as jnp, jaxmesh as jm
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     files = jm.codegen_cpp(jnp.tanh, jnp.ones((4, 8)), mesh=jm.make_mesh((2, 4)), export_path=folder + "/model")
+    ...     sorted(f.name for f in files)
+    ['arg0.npy', 'expected0.npy', 'main.cpp', 'ttir.mlir', 'ttnn.mlir']
+    """
+    return _codegen("codegen_cpp", "cpp", f, args, mesh, export_path, options)
+
+
+def _codegen(
+    name: str,
+    language: str,
+    f: Callable[..., Any],
+    args: tuple[Any, ...],
+    mesh: AnyMesh | None,
+    export_path: str | os.PathLike[str],
+    options: dict[str, Any],
+) -> list[Path]:
+    _check(name, options)
+    static = {k: options[k] for k in ("static_argnums", "static_argnames") if k in options}
+    lowered, dynamic = _lowered(name, f, args, mesh, static)
+    how = {k: options[k] for k in ("groups", "unroll_limit") if k in options}
+    return lowered.export(export_path, *dynamic, languages=(language,), **how)
+
+
+def _check(name: str, options: Mapping[str, Any]) -> None:
+    for key, value in options.items():
+        if key not in _OPTIONS:
+            known = "; ".join(f"{k}: {v}" for k, v in _OPTIONS.items())
+            raise ArgumentTypeError(f"{name} has no option {key!r}; its options are: {known}.")
+        wanted = {"export_tensors": True, "optimization_level": 0}.get(key, value)
+        if value != wanted:
+            raise ArgumentTypeError(f"{name}: {key} is {_OPTIONS[key]}, got {value!r}; write {wanted!r}.")
+
+
+def _lowered(
+    name: str, f: Callable[..., Any], args: tuple[Any, ...], mesh: AnyMesh | None, static: Mapping[str, Any]
+) -> tuple[Lowered, tuple[Any, ...]]:
+    """The lowered program and the arguments it takes, statics left out."""
+    if not isinstance(f, (JitFunction, ShardMapped)):
+        made = jit(f, mesh=mesh, **static)
+        return made.lower(*args), made.dynamic(*args)
+    if mesh is not None or static:
+        raise ArgumentTypeError(
+            f"{name} was given a function that has its mesh and statics already ({f!r}), and mesh= or static arguments "
+            "beside it; leave them out, or give the plain function."
+        )
+    return f.lower(*args), f.dynamic(*args) if isinstance(f, JitFunction) else args

@@ -1,0 +1,256 @@
+"""C++ text: a flat TTNN program as tt-mlir's EmitC prints it, one statement after the other.
+
+It compiles against the host emulation in `include/`; what EmitC loses (constants, the mesh, point to point) is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from jaxmesh.configs import MeshComposerConfig, MeshMapperConfig, MeshShape, PlacementShard
+from jaxmesh.emit import cpp_values as values
+from jaxmesh.emit.cpp_main import inputs_text, main_text
+from jaxmesh.emit.cpp_names import function_name
+from jaxmesh.emit.cpp_values import NOTHING, TENSOR, TENSORS
+from jaxmesh.errors import MissingRuleError
+from jaxmesh.ops.ttnn_table import TTNN, Param, TtnnRow, attributes_of
+from jaxmesh.program import Op, Program, Type, Value
+
+_DISTRIBUTED = "::ttnn::distributed"
+_INLINE = 16
+"""Up to this many elements a constant stands in its call; larger ones are tables of their own."""
+_PER_LINE = 12
+
+
+def include_dir() -> Path:
+    """The folder of the headers, for the compiler's `-I`."""
+    return Path(__file__).parent / "include"
+
+
+def cpp_text(program: Program, *, load: bool = False, exact: bool = False) -> str:
+    """A flat TTNN program as a C++ file.
+
+    Args:
+      program: the program, every op one of TTNN.
+      load: whether its inputs come from `tensors/arg0.npy` and so on, and `--check` compares the results with
+        `tensors/expected0.npy` and so on; else all inputs are ones.
+      exact: whether `--check` wants floats to be equal, too; else within rounding.
+
+    Raises:
+      MissingRuleError: an op has no C++ call.
+      UnsupportedError: an element type that the header does not hold.
+    """
+    name = function_name(program.name)
+    writer = _Writer(program)
+    body = writer.function(name)
+    inputs, main = inputs_text(program, name, load), main_text(program, name, load, exact)
+    return "\n".join(['#include "ttnn-precompiled.hpp"', body, inputs, main])
+
+
+@dataclass(slots=True)
+class _Writer:
+    """The text of one function while it is written."""
+
+    program: Program
+    lines: list[str] = field(default_factory=list[str])
+    names: dict[Value, str] = field(default_factory=dict[Value, str])
+    count: int = 0
+    devices: dict[str, str] = field(default_factory=dict[str, str])
+
+    def function(self, name: str) -> str:
+        arguments = self.program.arguments
+        given = f"{TENSORS} {self.fresh()}" if arguments else ""
+        for i, argument in enumerate(arguments):
+            self.names[argument.value] = self.variable(TENSOR, f"v1[{i}]")
+        for op in self.program.ops:
+            self.op(op)
+        results = ", ".join(self.names[r.value] for r in self.program.results)
+        made = self.variable(TENSORS, f"util_create_vec({results})")
+        return f"{TENSORS} {name}({given}) {{\n" + "\n".join(self.lines) + f"\n  return {made};\n}}\n"
+
+    def fresh(self) -> str:
+        self.count += 1
+        return f"v{self.count}"
+
+    def statement(self, text: str) -> None:
+        self.lines.append(f"  {text};")
+
+    def variable(self, kind: str, text: str) -> str:
+        name = self.fresh()
+        self.statement(f"{kind} {name} = {text}")
+        return name
+
+    def op(self, op: Op) -> None:
+        name = op.name.removeprefix("ttnn.")
+        if name in _SPECIAL:
+            _SPECIAL[name](self, op)
+        elif op.name.startswith("ttnn.") and name in TTNN:
+            self.call(op, TTNN[name])
+        else:
+            raise MissingRuleError(
+                f"no C++ call for {op.name} ({op.line or 'no line known'}); add a row to jaxmesh/ops/ttnn_*.py."
+            )
+
+    def call(self, op: Op, row: TtnnRow) -> None:
+        arguments = ", ".join([self.argument(op, row, p) for p in row.cpp.params])
+        text = f"{row.cpp.callee}({arguments})"
+        if len(op.results) == 1:
+            self.names[op.results[0]] = self.variable(TENSOR, text)
+            return
+        made = self.variable(TENSORS, text)
+        for i, result in enumerate(op.results):
+            self.names[result] = self.variable(TENSOR, f"{made}[{i}]")
+
+    def argument(self, op: Op, row: TtnnRow, param: Param) -> str:
+        """One argument of a call, printed."""
+        match param.source:
+            case "operand":
+                tensors = self.tensors(op)
+                place = int(param.key)
+                return (tensors[place] if place < len(tensors) else None) or NOTHING
+            case "operands":
+                return self.variable(TENSORS, f"util_create_vec({', '.join(t for t in self.tensors(op) if t)})")
+            case "attribute":
+                return self.attribute(op, row, param)
+            case "device":
+                return self.device_option(op)
+            case "text":
+                return str(param.key)
+            case _:
+                return _OF_RESULT[param.source](self.program.types[op.results[0]])
+
+    def tensors(self, op: Op) -> list[str | None]:
+        """The operands that are no device."""
+        types = self.program.types
+        return [None if v is None else self.names[v] for v in op.operands if v is None or types[v].kind == "tensor"]
+
+    def attribute(self, op: Op, row: TtnnRow, param: Param) -> str:
+        name = str(param.key)
+        said: Any = op.attributes.get(name, attributes_of(row.row)[name].default)
+        if param.form == "array":
+            return self.data(said)
+        if param.form == "span":
+            kind = "::ttsl::SmallVector<int32_t>"
+            return f"ttsl::make_const_span({self.variable(kind, values.attribute('int32s', said))})"
+        return values.attribute(param.form, said)
+
+    def data(self, array: Any) -> str:
+        """A row of elements; a long one as a table of its own."""
+        kind, elements = values.table(array)
+        if len(elements) <= _INLINE:
+            return f"::std::vector<{kind}>{{{', '.join(elements)}}}"
+        name = f"constant_{self.fresh()[1:]}"
+        rows = [", ".join(elements[i : i + _PER_LINE]) for i in range(0, len(elements), _PER_LINE)]
+        self.statement(f"static const {kind} {name}[] = {{\n    " + ",\n    ".join(rows) + "}")
+        return f"::std::vector<{kind}>(::std::begin({name}), ::std::end({name}))"
+
+    # --- the mesh, transfers, layouts, memory ---
+
+    def device(self, op: Op) -> str | None:
+        """The variable of the device that is the op's last operand."""
+        last = op.operands[-1] if op.operands else None
+        return self.names[last] if last is not None and self.program.types[last].kind == "device" else None
+
+    def device_option(self, op: Op) -> str:
+        device = self.device(op)
+        if device is None:
+            return NOTHING
+        if device not in self.devices:
+            kind = f"::std::optional<::std::reference_wrapper<{_DISTRIBUTED}::MeshDevice>>"
+            self.devices[device] = self.variable(kind, f"*{device}")
+        return self.devices[device]
+
+    def result(self, op: Op, text: str) -> None:
+        self.names[op.results[0]] = self.variable(TENSOR, text)
+
+    def operand(self, op: Op) -> str:
+        first = op.operands[0]
+        assert first is not None, op
+        return self.names[first]
+
+    def get_device(self, op: Op) -> None:
+        shape = mesh_shape(op.attributes["mesh_shape"])
+        made = self.variable(f"{_DISTRIBUTED}::MeshDevice*", f"ttnn::DeviceGetter::getInstance({shape})")
+        self.names[op.results[0]] = made
+
+    def distribute_tensor(self, op: Op) -> None:
+        self.transfer(
+            op, "MeshMapperConfig", "TensorToMesh", "create_mesh_mapper", mapper(op.attributes["mapper_config"])
+        )
+
+    def aggregate_tensor(self, op: Op) -> None:
+        config = composer(op.attributes["composer_config"])
+        self.transfer(op, "MeshComposerConfig", "MeshToTensor", "create_mesh_composer", config)
+
+    def transfer(self, op: Op, config: str, kind: str, create: str, text: str) -> None:
+        """The config, a reference to the mesh, the mapper or composer, and the call that takes it."""
+        made = self.variable(f"{_DISTRIBUTED}::{config}", f"{_DISTRIBUTED}::{config}{{{text}}}")
+        mesh = self.variable(f"{_DISTRIBUTED}::MeshDevice&", f"*{self.device(op)}")
+        owner = self.variable(f"::std::unique_ptr<{_DISTRIBUTED}::{kind}>", f"{_DISTRIBUTED}::{create}({mesh}, {made})")
+        reference = f"ref_{owner[1:]}"
+        self.statement(f"auto& {reference} = *{owner}")
+        callee = op.name.removeprefix("ttnn.")
+        self.result(op, f"{_DISTRIBUTED}::{callee}({self.operand(op)}, {reference})")
+
+    def to_device(self, op: Op) -> None:
+        memory = values.memory_config(self.program.types[op.results[0]])
+        self.result(op, f"ttnn::to_device({self.operand(op)}, {self.device(op)}, {memory})")
+
+    def from_device(self, op: Op) -> None:
+        self.result(op, f"ttnn::from_device({self.operand(op)})")
+
+    def to_layout(self, op: Op) -> None:
+        kind = self.program.types[op.results[0]]
+        layout = values.layout(op.attributes["layout"] == "tile")
+        memory = values.memory_config(kind)
+        self.result(op, f"ttnn::to_layout({self.operand(op)}, {layout}, {NOTHING}, {memory})")
+
+    def deallocate(self, op: Op) -> None:
+        self.statement(f"ttnn::deallocate({self.operand(op)}, {values.one(bool(op.attributes.get('force', False)))})")
+
+
+_SPECIAL: Mapping[str, Callable[[_Writer, Op], None]] = {
+    "get_device": _Writer.get_device,
+    "distribute_tensor": _Writer.distribute_tensor,
+    "aggregate_tensor": _Writer.aggregate_tensor,
+    "to_device": _Writer.to_device,
+    "from_device": _Writer.from_device,
+    "to_layout": _Writer.to_layout,
+    "deallocate": _Writer.deallocate,
+}
+"""The ops of `ttnn_table.SPECIAL`."""
+
+_OF_RESULT: Mapping[str, Callable[[Type], str]] = {
+    "none": lambda _: NOTHING,
+    "memory_config": values.memory_config,
+    "compute_config": lambda _: values.COMPUTE_CONFIG,
+    "dtype": lambda kind: values.data_type(kind.dtype),
+    "layout": lambda kind: values.layout(kind.tile),
+    "shape": lambda kind: values.attribute("shape", kind.shape),
+}
+"""Arguments that the type of the result says."""
+
+
+def mesh_shape(shape: Iterable[int]) -> str:
+    """A mesh shape."""
+    return f"{_DISTRIBUTED}::MeshShape({{{', '.join(map(str, shape))}}})"
+
+
+def _config(rows: Sequence[str], override: MeshShape | None) -> str:
+    tail = "" if override is None else f", {mesh_shape(override)}"
+    return f"{{{', '.join(rows)}}}{tail}"
+
+
+def mapper(config: MeshMapperConfig) -> str:
+    """What stands between the braces of a mapper config."""
+    owner = f"{_DISTRIBUTED}::MeshMapperConfig"
+    kinds = (f"Shard{{{p.dim}}}" if isinstance(p, PlacementShard) else "Replicate{}" for p in config.placements)
+    return _config([f"{owner}::Placement{{{owner}::{kind}}}" for kind in kinds], config.mesh_shape_override)
+
+
+def composer(config: MeshComposerConfig) -> str:
+    """What stands between the braces of a composer config."""
+    return _config([str(d) for d in config.dims], config.mesh_shape_override)

@@ -1,0 +1,81 @@
+"""The part of a C++ file around its program: where the inputs come from, and `main`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from jaxmesh.emit import cpp_values as values
+from jaxmesh.emit.cpp_names import remark
+from jaxmesh.emit.cpp_values import NOTHING, TENSOR, TENSORS
+from jaxmesh.program import Port, Program
+
+_DEVICE = "::std::optional<::std::reference_wrapper<::ttnn::distributed::MeshDevice>>"
+
+
+def _inputs_name(name: str, load: bool) -> str:
+    return f"{'load' if load else 'create'}_inputs_for_{name}"
+
+
+def inputs_text(program: Program, name: str, load: bool) -> str:
+    """The function that makes or loads the inputs."""
+    lines: list[str] = []
+    device = NOTHING
+    if any(a.presharded for a in program.arguments):
+        mesh = ", ".join(map(str, program.mesh.values()))
+        shape = f"::ttnn::distributed::MeshShape({{{mesh}}})"
+        lines.append(f"  ::ttnn::distributed::MeshDevice* v1 = ttnn::DeviceGetter::getInstance({shape});")
+        lines.append(f"  {_DEVICE} v2 = *v1;")
+        device = "v2"
+    names: list[str] = []
+    first = len(lines) + 1
+    for i, argument in enumerate(program.arguments):
+        made = _loaded(program, argument, i, device) if load else _ones(program, argument, device)
+        names.append(f"v{first + i}")
+        lines.append(f"  {TENSOR} {names[-1]} = {made};{remark(argument.path)}")
+    lines.append(f"  {TENSORS} v{first + len(names)} = util_create_vec({', '.join(names)});")
+    lines.append(f"  return v{first + len(names)};")
+    return f"{TENSORS} {_inputs_name(name, load)}() {{\n" + "\n".join(lines) + "\n}\n"
+
+
+def _held(program: Program, argument: Port, device: str) -> list[str]:
+    """Element type, layout, device and memory, as the calls that make tensors take them."""
+    kind = program.types[argument.value]
+    return [values.data_type(kind.dtype), values.layout(kind.tile), device if argument.presharded else NOTHING,
+            values.memory_config(kind)]  # fmt: skip
+
+
+def _ones(program: Program, argument: Port, device: str) -> str:
+    shape = values.attribute("shape", program.types[argument.value].shape)
+    return f"ttnn::ones({', '.join([shape, *_held(program, argument, device)])})"
+
+
+def _loaded(program: Program, argument: Port, number: int, device: str) -> str:
+    dtype, layout, where, memory = _held(program, argument, device)
+    shape = list(program.types[argument.value].shape)
+    if argument.presharded:
+        # One row of the file per device.
+        shape = [math.prod(program.mesh.values()), *shape]
+    text = values.attribute("shape", shape)
+    return f'ttnn::load_tensor("tensors/arg{number}.npy", {text}, {layout}, {dtype}, {where}, {memory})'
+
+
+def main_text(program: Program, name: str, load: bool, exact: bool) -> str:
+    """The function `main`."""
+    call = f"::{name}({'v1' if program.arguments else ''})"
+    inputs = f"{TENSORS} v1 = ::{_inputs_name(name, load)}();"
+    if not load:
+        lines = [inputs, f"{TENSORS} v2 = {call};", "int32_t v3 = 0;", "return v3;"]
+        return _function("int32_t main()", lines)
+    files = ", ".join(f'"tensors/expected{i}.npy"' for i in range(len(program.results)))
+    # Not its address: the C library may have functions of the name, too.
+    run = f"[](const {TENSORS}&{' v1' if program.arguments else ''}) {{ return {call}; }}"
+    lines = [
+        f"::std::vector<::std::string> v1 = {{{files}}};",
+        f"return ttnn::run_and_check(argc, argv, &::{_inputs_name(name, load)}, {run}, v1, {values.one(exact)});",
+    ]
+    return _function("int32_t main(int32_t argc, char** argv)", lines)
+
+
+def _function(head: str, lines: Sequence[str]) -> str:
+    return f"{head} {{\n" + "\n".join(f"  {line}" for line in lines) + "\n}\n"

@@ -1,0 +1,168 @@
+"""Values as C++ writes them: numbers, rows of numbers, element types, tables of constants."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxmesh.errors import UnsupportedError
+from jaxmesh.ops.ttnn_table import spelled
+from jaxmesh.program import Type
+
+NOTHING = "::std::nullopt"
+TENSOR = "::ttnn::Tensor"
+TENSORS = f"::std::vector<{TENSOR}>"
+
+_ELEMENTS = frozenset({
+    "float64", "float32", "bfloat16", "float16", "float8_e3m4", "float8_e4m3", "float8_e4m3fn", "float8_e4m3fnuz",
+    "float8_e4m3b11fnuz", "float8_e5m2", "float8_e5m2fnuz", "int64", "int32", "int16", "int8", "int4", "int2", "uint64",
+    "uint32", "uint16", "uint8", "uint4", "uint2", "bool",
+})  # fmt: skip
+"""The element types of the header."""
+
+
+def data_type(dtype: np.dtype[Any]) -> str:
+    """An element type: `::ttnn::DataType::FLOAT32`.
+
+    Raises:
+      UnsupportedError: C++ programs do not hold tensors of it.
+    """
+    if dtype.name not in _ELEMENTS:
+        raise UnsupportedError(
+            f"C++ programs hold no tensors of {dtype.name}; the element types are {', '.join(sorted(_ELEMENTS))}. "
+            "Convert to one of them (astype)."
+        )
+    return f"::ttnn::DataType::{dtype.name.upper()}"
+
+
+def layout(tile: bool) -> str:
+    """A page layout."""
+    return "::ttnn::Layout::TILE" if tile else "::ttnn::Layout::ROW_MAJOR"
+
+
+def memory_config(kind: Type) -> str:
+    """Where a tensor lies in memory."""
+    buffer = "SYSTEM_MEMORY" if kind.host else "DRAM"
+    return f"::ttnn::MemoryConfig{{::ttnn::TensorMemoryLayout::INTERLEAVED, ::ttnn::BufferType::{buffer}, {NOTHING}}}"
+
+
+COMPUTE_CONFIG = (
+    "::ttnn::WormholeComputeKernelConfig{.math_fidelity = ::tt::tt_metal::MathFidelity::HiFi4, "
+    ".fp32_dest_acc_en = true}"
+)
+
+
+def integer(value: int) -> str:
+    """An integer literal, whatever its size."""
+    if value == -(2**63):
+        return f"(-{2**63 - 1} - 1)"
+    return f"{value}u" if value >= 2**63 else str(value)
+
+
+def real(value: float) -> str:
+    """A floating-point literal that reads back as the same number: of type float where that holds it."""
+    if math.isnan(value):
+        return "::std::numeric_limits<float>::quiet_NaN()"
+    if math.isinf(value):
+        return f"{'-' if value < 0 else ''}::std::numeric_limits<float>::infinity()"
+    with np.errstate(over="ignore"):
+        single = np.float32(value)
+    return f"{_pointed(str(single))}f" if float(single) == value else _pointed(repr(float(value)))
+
+
+def _pointed(text: str) -> str:
+    return text if set(text) & set(".e") else f"{text}.0"
+
+
+def string(value: str) -> str:
+    """A string literal; every byte that is not a plain character is written in octal."""
+    plain = (chr(b) if 32 <= b < 127 and chr(b) not in '"\\?' else f"\\{b:03o}" for b in value.encode())
+    return f'"{"".join(plain)}"'
+
+
+def one(value: Any) -> str:
+    """A single value: a number, a truth value, a string, or nothing."""
+    match value:
+        case None:
+            return NOTHING
+        case bool():
+            return "true" if value else "false"
+        case int():
+            return integer(value)
+        case float():
+            return real(value)
+        case str():
+            return string(value)
+        case _:
+            raise UnsupportedError(f"C++ calls take numbers, truth values and strings, got {value!r}.")
+
+
+def _listed(values: Sequence[Any]) -> str:
+    return ", ".join(map(one, values))
+
+
+def _row(container: str) -> Callable[[Any], str]:
+    return lambda value: f"{container}{{{_listed(value)}}}"
+
+
+def value(given: Any) -> str:
+    """A value of any kind; several numbers are a `SmallVector`."""
+    return _row("::ttsl::SmallVector<int32_t>")(given) if isinstance(given, (tuple, list)) else one(given)
+
+
+def _pairs(given: Sequence[int]) -> str:
+    pairs = zip(given[::2], given[1::2], strict=True)
+    return f"::ttsl::SmallVector<::ttnn::PadSpecDim>{{{', '.join(f'{{{low}, {high}}}' for low, high in pairs)}}}"
+
+
+def _uint32s(given: Sequence[int]) -> str:
+    return f"::std::array<uint32_t, {len(given)}>{{{_listed(given)}}}"
+
+
+FORMS: Mapping[str, Callable[[Any], str]] = {
+    "value": value,
+    "float": lambda given: real(float(given)),
+    "shape": lambda given: f"::ttnn::Shape({{{_listed(given)}}})",
+    "coordinate": lambda given: f"::ttnn::MeshCoordinate(ttsl::Span<const uint32_t>{{{_listed(given)}}})",
+    "int32s": _row("::ttsl::SmallVector<int32_t>"),
+    "int64s": _row("::ttsl::SmallVector<int64_t>"),
+    "vector": _row("::std::vector<int32_t>"),
+    "uint32s": _uint32s,
+    "pairs": _pairs,
+}
+"""How an attribute is written, by the form of its parameter; `array` and `span` take statements of their own."""
+
+
+def attribute(form: str, given: Any) -> str:
+    """An attribute in the form that its parameter says; nothing where it is left out."""
+    if given is None:
+        return NOTHING
+    kind, _, owner = form.partition(":")
+    if kind == "enum":
+        return f"{owner.replace('.', '::')}::{spelled(owner, given)}"
+    if kind == "string":
+        return string(spelled(owner, given))
+    return FORMS[form](given)
+
+
+# --- constants -------------------------------------------------------------------------------------------------------
+
+
+def table(array: np.ndarray[Any, Any]) -> tuple[str, list[str]]:
+    """The element type of a C++ table that holds an array, and its elements, row-major."""
+    flat = array.reshape(-1)
+    if flat.dtype.name == "float64":
+        return "double", [_double(v) for v in flat.tolist()]
+    if flat.dtype.name == "bool":
+        return "int64_t", [str(int(v)) for v in flat.tolist()]
+    if flat.dtype.kind in "iu" or flat.dtype.name in ("int4", "int2", "uint4", "uint2"):
+        signed = flat.dtype.name != "uint64"
+        return "int64_t" if signed else "uint64_t", [integer(int(v)) for v in flat.tolist()]
+    return "float", [real(v) for v in flat.astype(np.float32).tolist()]
+
+
+def _double(number: float) -> str:
+    return real(number) if not math.isfinite(number) else _pointed(repr(number))

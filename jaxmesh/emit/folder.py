@@ -1,0 +1,192 @@
+"""The exported folder: the programs as text, the tensors they load, and what they should give."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxmesh.emit.python import python_text
+from jaxmesh.errors import ArgumentTypeError, FolderError
+from jaxmesh.program import Port, Program
+
+Array = np.ndarray[Any, Any]
+MARK = "# Exported by jaxmesh."
+"""The first line of `utils.py`: a folder that has it is one of ours."""
+
+
+def write_folder(
+    directory: str | os.PathLike[str],
+    program: Program,
+    *,
+    texts: Mapping[str, str],
+    inputs: Sequence[Array],
+    expected: Sequence[Array],
+    exact: bool,
+    python: bool = True,
+) -> list[Path]:
+    """Writes `main.py`, `utils.py`, `tensors/*.npy` and the given texts.
+
+    A folder that was exported before is written anew; other files in it stay. All is written apart first, so
+    that a failure leaves what was there.
+
+    Args:
+      directory: the folder; made if it is missing, with those above it.
+      program: a flat program of TTNN ops, which becomes `main.py`.
+      texts: other files by name, `main.cpp` for one.
+      inputs: one array per argument; of a presharded one the pieces of all devices, stacked row-major over the mesh.
+      expected: one array per result, likewise.
+      exact: whether results must be equal bit for bit, as those of a program that only moves data.
+      python: whether `main.py` and its `utils.py` are written.
+
+    Returns:
+      The paths of all that was written, sorted.
+
+    Raises:
+      FolderError: the path is a file, or a folder with other things in it; or a text's name is no file name.
+      ArgumentTypeError: an array is not of its argument's or result's type.
+    """
+    try:
+        return _written(Path(directory).absolute(), program, texts, inputs, expected, exact, python)
+    except FolderError:
+        raise
+    except OSError as error:
+        raise FolderError(f"{str(directory)!r} cannot be written ({error.strerror}); name another folder.") from error
+
+
+def _written(
+    target: Path,
+    program: Program,
+    texts: Mapping[str, str],
+    inputs: Sequence[Array],
+    expected: Sequence[Array],
+    exact: bool,
+    python: bool,
+) -> list[Path]:
+    _check_names(texts)
+    _check_target(target)
+    tensors = {
+        **_tensors("arg", "argument", program, program.arguments, inputs),
+        **_tensors("expected", "result", program, program.results, expected),
+    }
+    files = dict(texts)
+    if python:
+        files |= {"main.py": python_text(program, load=True, exact=exact), "utils.py": utils_text()}
+    target.parent.mkdir(parents=True, exist_ok=True)
+    # On the same file system as the folder, so that moving a file is one step.
+    beside = target if target.exists() else target.parent
+    with tempfile.TemporaryDirectory(dir=beside, prefix=".jaxmesh-") as stage:
+        made = Path(stage) / "folder"
+        names = _write(made, files, tensors)
+        _move(made, target, names)
+    return sorted(target / name for name in names)
+
+
+def utils_text() -> str:
+    """The text of `utils.py`, which emitted Python imports."""
+    return (resources.files("jaxmesh.emit") / "files" / "utils.py.txt").read_text(encoding="utf-8")
+
+
+def stored(array: Array) -> Array:
+    """An array as its file holds it: little-endian, row by row, types that NumPy does not know as raw bits."""
+    rows = np.asarray(array, order="C")
+    rows = rows.astype(rows.dtype.newbyteorder("="), copy=False)
+    if rows.dtype.isbuiltin != 1:
+        return rows.view(f"<u{rows.dtype.itemsize}")
+    return rows.astype(rows.dtype.newbyteorder("<"), copy=False)
+
+
+def _check_names(texts: Mapping[str, str]) -> None:
+    for name in texts:
+        if name in ("", "main.py", "utils.py", "tensors") or Path(name).name != name or name.startswith("."):
+            raise FolderError(f"an exported text has a file name of its own, such as main.cpp, got {name!r}.")
+
+
+def _check_target(target: Path) -> None:
+    if not target.exists() and not target.is_symlink():
+        return
+    if not target.is_dir():
+        raise FolderError(f"a program is exported into a folder, but {str(target)!r} is a file; name another path.")
+    if any(target.iterdir()) and not _ours(target):
+        raise FolderError(
+            f"the folder {str(target)!r} has files in it that no export wrote; name an empty or a new folder, or "
+            "remove them."
+        )
+
+
+OURS = ("main.py", "utils.py", "main.cpp", "ttir.mlir", "ttnn.mlir")
+"""What an export may write beside `tensors`; one that is not written anew would not fit the new tensors."""
+
+
+def _ours(target: Path) -> bool:
+    utils = target / "utils.py"
+    if (target / "main.cpp").is_file() and (target / "ttnn.mlir").is_file() and (target / "tensors").is_dir():
+        return True
+    if not utils.is_file():
+        return False
+    with utils.open("rb") as file:
+        return file.readline().rstrip() == MARK.encode()
+
+
+def _tensors(
+    name: str, what: str, program: Program, ports: Sequence[Port], arrays: Sequence[Array]
+) -> dict[str, Array]:
+    if len(ports) != len(arrays):
+        raise ArgumentTypeError(f"the program has {len(ports)} {what}s, got {len(arrays)} arrays for them.")
+    devices = int(np.prod(list(program.mesh.values()), dtype=int))
+    found: dict[str, Array] = {}
+    for number, (port, array) in enumerate(zip(ports, arrays, strict=True)):
+        kind = program.types[port.value]
+        shape = (devices, *kind.shape) if port.presharded else kind.shape
+        if array.shape != shape or array.dtype != kind.dtype:
+            raise ArgumentTypeError(
+                f"{what} {number} is {kind.dtype}{list(shape)}"
+                f"{' (the pieces of all devices, stacked)' if port.presharded else ''}, got an array "
+                f"{array.dtype}{list(array.shape)}."
+            )
+        found[f"{name}{number}.npy"] = array
+    return found
+
+
+def _write(made: Path, files: Mapping[str, str], tensors: Mapping[str, Array]) -> list[str]:
+    """Writes everything into a new folder; gives the names in it."""
+    (made / "tensors").mkdir(parents=True)
+    for name, text in files.items():
+        (made / name).write_text(text, encoding="utf-8", newline="\n")
+    for name, array in tensors.items():
+        np.save(made / "tensors" / name, stored(array), allow_pickle=False)
+    return [*files, *(f"tensors/{name}" for name in tensors)]
+
+
+_NUMBERED = re.compile(r"(arg|expected)[0-9]+\.npy")
+
+
+def _same(new: Path, old: Path) -> bool:
+    return old.is_file() and new.read_bytes() == old.read_bytes()
+
+
+def _move(made: Path, target: Path, names: Sequence[str]) -> None:
+    if not target.exists():
+        made.rename(target)
+        return
+    if (target / "tensors").is_file():
+        (target / "tensors").unlink()
+    (target / "tensors").mkdir(exist_ok=True)
+    # The program in the other language still fits if it is the same program with the same numbers.
+    same = all(_same(made / n, target / n) for n in names if n == "ttnn.mlir" or n.startswith("tensors/"))
+    for name in names:
+        os.replace(made / name, target / name)
+    for name in () if same else OURS:
+        if name not in names:
+            (target / name).unlink(missing_ok=True)
+    for old in (target / "tensors").iterdir():
+        if f"tensors/{old.name}" not in names and _NUMBERED.fullmatch(old.name):
+            old.unlink()
+    shutil.rmtree(target / "__pycache__", ignore_errors=True)

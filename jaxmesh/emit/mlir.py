@@ -1,0 +1,195 @@
+"""MLIR text of flat programs, of TTIR and of TTNN: as MLIR's own printer writes it, so that it reads back unchanged.
+
+An op is printed by its row. Those that move tensors or speak of the device have their attributes here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from jaxmesh import ops as ops
+from jaxmesh.emit.mlir_attributes import attribute, by
+from jaxmesh.emit.mlir_locations import Locations, NoLocations
+from jaxmesh.emit.mlir_spelling import Spelling, symbol
+from jaxmesh.errors import JaxmeshError, MissingRuleError, VerifyError
+from jaxmesh.ops import ttnn_rows as ttnn_rows
+from jaxmesh.ops.table import ROWS, Row
+from jaxmesh.ops.ttnn_table import SPECIAL, TTNN
+from jaxmesh.program import Op, Port, Program, Value
+
+_SPECIAL: Mapping[str, Mapping[str, str]] = {
+    "get_device": {"mesh_shape": "mesh_shape", "mesh_offset": "mesh_offset"},
+    "distribute_tensor": {"mapper_config": "mapper_config", "cq_id": "ui32"},
+    "aggregate_tensor": {"composer_config": "composer_config", "cq_id": "ui32"},
+    "to_layout": {"layout": "#ttnn.layout"},
+    "deallocate": {"force": "bool"},
+}
+"""The forms of the attributes of ops that have no row."""
+
+_SEGMENTS = "operandSegmentSizes"
+_ASSUMED = "assume_replicated"
+"""No attribute of TTIR's: a promise of the caller, printed as a discardable one."""
+
+
+def mlir_text(program: Program, *, locations: bool = False) -> str:
+    """A flat program as MLIR text: generic ops in a `func.func` in a module.
+
+    jaxlib parses it, with unregistered dialects allowed, and prints it back unchanged; `jaxmesh.from_mlir` reads it.
+
+    Args:
+      program: of either dialect.
+      locations: whether to write source lines, and the arguments' places in the caller's tree.
+
+    Raises:
+      MissingRuleError: an op has no row.
+      VerifyError: an attribute is not known, or cannot be written.
+      UnsupportedError: a type that TTIR does not hold.
+
+    >>> from jaxmesh.program import Port, Program, Type
+    >>> import numpy as np
+    >>> program = Program("f", {"x": 2}, [Type((4,), np.dtype("float32"))], [Port(0, True)], [], [Port(0, True)])
+    >>> print(mlir_text(program), end="")
+    module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2>]>} {
+      func.func @f(%arg0: tensor<4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) \
+-> (tensor<4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
+        return %arg0 : tensor<4xf32>
+      }
+    }
+    """
+    return _Printer(program, Locations() if locations else NoLocations()).text()
+
+
+class _Printer:
+    def __init__(self, program: Program, locations: Locations | NoLocations) -> None:
+        self.program = program
+        self.locations = locations
+        self.spelling = Spelling()
+        self.names: dict[Value, str] = {a.value: f"%arg{i}" for i, a in enumerate(program.arguments)}
+        self.count = 0
+
+    def text(self) -> str:
+        around = self.locations.op(""), self.locations.op("")
+        mesh = by(self.program.mesh.values()) or "1x1"
+        lines = [
+            f'module attributes {{ttcore.meshes = #ttcore.meshes<[<"mesh" = {mesh}>]>}} {{',
+            f"  func.func {symbol(self.program.name)}({self._arguments()}){self._results()} {{",
+            *map(self._op, self.program.ops),
+            self._return(),
+            f"  }}{around[1]}",
+            f"}}{around[0]}",
+        ]
+        before, after = self.locations.definitions()
+        return "\n".join([*before, *lines, *after, ""])
+
+    # --- the boundary ---
+
+    def _arguments(self) -> str:
+        return ", ".join(
+            f"{self.names[a.value]}: {self._port(a)}{self.locations.argument(a.path)}" for a in self.program.arguments
+        )
+
+    def _results(self) -> str:
+        listed = ", ".join(map(self._port, self.program.results))
+        return f" -> ({listed})" if listed else ""
+
+    def _port(self, port: Port) -> str:
+        status = "presharded" if port.presharded else "unsharded"
+        # MLIR sorts attributes by name; upstream has none for the axes.
+        axes = "" if port.varying is None else f"jaxmesh.varying = {_integers(port.varying)}, "
+        return f"{self._type(port.value)} {{{axes}ttcore.shard_status = #ttcore.shard_status<{status}>}}"
+
+    def _return(self) -> str:
+        values = [r.value for r in self.program.results]
+        body = f" {self._listed(values)} : {', '.join(map(self._type, values))}" if values else ""
+        return f"    return{body}{self.locations.op('')}"
+
+    def _type(self, value: Value) -> str:
+        return self.spelling.type(self.program.types[value])
+
+    def _listed(self, values: Sequence[Value]) -> str:
+        return ", ".join([self.names[v] for v in values])
+
+    # --- operations ---
+
+    def _op(self, op: Op) -> str:
+        operands = list(op.used)
+        properties = ", ".join(self._properties(op))
+        extra = " {jaxmesh.assume_replicated}" if op.attributes.get(_ASSUMED) else ""
+        written = f"{f' <{{{properties}}}>' if properties else ''}{extra}"
+        types = ", ".join(map(self._type, operands))
+        made = [self._type(v) for v in op.results]
+        after = made[0] if len(made) == 1 else f"({', '.join(made)})"
+        reads = self._listed(operands)
+        place = self.locations.op(op.line)
+        return f'    {self._defined(op)}"{op.name}"({reads}){written} : ({types}) -> {after}{place}'
+
+    def _defined(self, op: Op) -> str:
+        if not op.results:
+            return ""
+        name = f"%{self.count}"
+        self.count += 1
+        if len(op.results) == 1:
+            self.names[op.results[0]] = name
+            return f"{name} = "
+        self.names.update((v, f"{name}#{i}") for i, v in enumerate(op.results))
+        return f"{name}:{len(op.results)} = "
+
+    def _properties(self, op: Op) -> Iterator[str]:
+        forms, row = _forms(op)
+        given = {k: v for k, v in op.attributes.items() if v is not None and k != _ASSUMED}
+        if op.name == "ttnn.get_device":
+            given.setdefault("mesh_offset", (0,) * len(self.program.mesh))
+        segments = _segments(op, row, self.program) if row is not None else None
+        if segments is not None:
+            given.setdefault(_SEGMENTS, segments)
+        for name in sorted(given):
+            if name not in forms:
+                allowed = ", ".join(forms) or "none"
+                raise VerifyError(f"{op.name} has no attribute {name!r}; its attributes are: {allowed}.")
+            yield f"{name} = {self._written(op, name, forms[name], given[name])}"
+
+    def _written(self, op: Op, name: str, form: str, value: Any) -> str:
+        try:
+            return attribute(form, value, self.spelling, wide=self._wide(op) if form in ("f32", "number") else False)
+        except JaxmeshError as error:
+            raise type(error)(f"{op.name}: attribute {name!r}: {error}") from None
+
+    def _wide(self, op: Op) -> bool:
+        return any(self.program.types[v].dtype == "float64" for v in (*op.used, *op.results))
+
+
+_FORMS: dict[str, tuple[Mapping[str, str], Row | None]] = {}
+"""By an op's name: the forms of its attributes, and its row."""
+
+
+def _forms(op: Op) -> tuple[Mapping[str, str], Row | None]:
+    found = _FORMS.get(op.name)
+    if found is None:
+        dialect, _, name = op.name.partition(".")
+        if dialect == "ttnn" and name in SPECIAL:
+            return _SPECIAL.get(name, {}), None
+        row = ROWS.get(name) if dialect == "ttir" else TTNN[name].row if dialect == "ttnn" and name in TTNN else None
+        if row is None:
+            raise MissingRuleError(f"no text for {op.name!r}: it has no row; add one in jaxmesh/ops/.")
+        found = _FORMS[op.name] = ({a.name: a.written for a in row.attributes} | {_SEGMENTS: "i32a"}, row)
+    return found
+
+
+def _segments(op: Op, row: Row, program: Program) -> tuple[int, ...] | None:
+    """Which operands are there, where more than one may be left out.
+
+    Raises:
+      VerifyError: an operand that must be there is left out, or there are too many.
+    """
+    least, most = row.operands
+    places = [v for v in op.operands if v is None or program.types[v].kind != "device"]
+    if most is None or most - least < 2:
+        return None
+    if len(places) > most or None in places[:least]:
+        raise VerifyError(f"{op.name} takes {least} operands and up to {most - least} more, got {places}.")
+    return tuple(int(v is not None) for v in [*places, *[None] * (most - len(places))])
+
+
+def _integers(values: Sequence[int]) -> str:
+    return f"array<i64: {', '.join(map(str, values))}>" if values else "array<i64>"

@@ -1,0 +1,201 @@
+"""Attributes as MLIR writes them, by the form their row says."""
+
+from __future__ import annotations
+
+import enum
+import math
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from jaxmesh.configs import MeshComposerConfig, MeshMapperConfig, Placement, PlacementShard
+from jaxmesh.emit.mlir_spelling import Spelling, element_type, string
+from jaxmesh.errors import JaxmeshError, UnsupportedError, VerifyError
+
+_WORD = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_LAYOUT = re.compile(r"#ttir<convolution_layout [\w =,\[\]]*>", re.ASCII)
+_RANGES = {
+    f"{sign}i{bits}": (0, 2**bits - 1) if sign == "u" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+    for sign in ("", "s", "u")
+    for bits in (8, 16, 32, 64)
+}
+
+_EXACT = 2**24
+"""Up to it every integer is a 32-bit float."""
+
+
+def attribute(form: str, value: Any, spelling: Spelling, *, wide: bool = False) -> str:
+    """An attribute's value in a form; see `jaxmesh.ops.table.Attribute` for the forms.
+
+    Args:
+      form: how it is written.
+      value: a Python value, a NumPy array or a config.
+      spelling: of numbers and constants.
+      wide: whether its op computes in 64-bit floats; then a number that 32 bits cannot hold has 64.
+
+    Raises:
+      VerifyError: the value is none of that form.
+      UnsupportedError: the form is not known.
+    """
+    value = value.value if isinstance(value, enum.Enum) else value
+    try:
+        return _formed(form, value, spelling, wide)
+    except JaxmeshError:
+        raise
+    except (TypeError, ValueError, OverflowError) as error:
+        raise VerifyError(f"{value!r:.100} cannot be written as {form} ({error}).") from None
+
+
+def _formed(form: str, value: Any, spelling: Spelling, wide: bool) -> str:
+    if form in _RANGES:
+        return _integers_or_one(form, value)
+    if form.startswith("#"):
+        return f"{form}<{_word(value)}>"
+    if form in ("f32", "number"):
+        return _number(form, value, spelling, wide)
+    if form in ("dense", "dense_i64"):
+        return spelling.elements(np.asarray(value, None if form == "dense" else np.int64))
+    if form not in _FORMS:
+        raise UnsupportedError(f"form {form!r} is not known; add it in jaxmesh/emit/mlir_attributes.py.")
+    return _FORMS[form](value)
+
+
+# --- numbers ---------------------------------------------------------------------------------------------------------
+
+
+def _integers_or_one(form: str, value: Any) -> str:
+    """One integer; some attributes are one for all dims or a row of them."""
+    if isinstance(value, (tuple, list)):
+        return _array("i32", value)
+    return _integer(form, value)
+
+
+def _integer(form: str, value: Any) -> str:
+    return f"{_in_range(form, value)} : {form}"
+
+
+def _in_range(form: str, value: Any) -> int:
+    least, most = _RANGES[form]
+    number = int(value)
+    if number != value or not least <= number <= most:
+        raise VerifyError(f"{value!r} does not fit {form}, which holds {least} to {most}.")
+    return number
+
+
+def _number(form: str, value: Any, spelling: Spelling, wide: bool) -> str:
+    if isinstance(value, (bool, np.bool_)):
+        raise VerifyError(f"{value!r} is a truth value; a number is wanted.")
+    if isinstance(value, (int, np.integer)):
+        return _whole(form, int(value), spelling)  # pyright: ignore[reportUnknownArgumentType]
+    number = float(value)
+    with np.errstate(over="ignore", under="ignore"):
+        narrow = float(np.float32(number))
+    exact = narrow == number or math.isnan(number)
+    return spelling.float(number, "f64" if wide and not exact else "f32")
+
+
+def _whole(form: str, value: int, spelling: Spelling) -> str:
+    if form == "f32" and abs(value) <= _EXACT:
+        return spelling.float(float(value), "f32")
+    fits = (kind for kind in ("i32", "i64") if _RANGES[kind][0] <= value <= _RANGES[kind][1])
+    return _integer(next(fits, "ui64"), value)
+
+
+def _row(kind: str, values: Any) -> str:
+    return "[" + ", ".join(_integer(kind, v) for v in values) + "]"
+
+
+def _array(kind: str, values: Any) -> str:
+    body = ", ".join(str(_in_range(kind, v)) for v in values)
+    return f"array<{kind}: {body}>" if body else f"array<{kind}>"
+
+
+def _bool(value: Any) -> str:
+    if not isinstance(value, (bool, np.bool_)):
+        raise VerifyError(f"{value!r} is no truth value.")
+    return "true" if value else "false"
+
+
+def _bools(values: Any) -> str:
+    body = ", ".join(map(_bool, values))
+    return f"array<i1: {body}>" if body else "array<i1>"
+
+
+# --- words -----------------------------------------------------------------------------------------------------------
+
+
+def _word(value: Any) -> str:
+    if not isinstance(value, str) or not _WORD.fullmatch(value):
+        raise VerifyError(f"{value!r:.100} is no word of a dialect.")
+    return value
+
+
+def by(sizes: Any) -> str:
+    """Sizes as `2x4`."""
+    return "x".join(str(_in_range("i64", n)) for n in sizes)
+
+
+def _any(value: Any) -> str:
+    return _integers_or_one("i32", value)
+
+
+def _convolution_layout(value: Any) -> str:
+    if isinstance(value, Mapping):
+        entries = (f"{_word(k)} = {_dims(v)}" for k, v in value.items())  # pyright: ignore[reportUnknownVariableType]
+        return f"#ttir<convolution_layout {', '.join(entries)}>"
+    if not isinstance(value, str) or not _LAYOUT.fullmatch(value):
+        raise VerifyError(f"{value!r:.200} is no #ttir<convolution_layout ...>.")
+    return value
+
+
+def _dims(value: Any) -> str:
+    if isinstance(value, (tuple, list)):
+        return by(value) or "[]"
+    return by((value,))
+
+
+def _type(value: Any) -> str:
+    if isinstance(value, str) and _WORD.fullmatch(value):
+        return value
+    return element_type(np.dtype(value))
+
+
+# --- configs ---------------------------------------------------------------------------------------------------------
+
+
+def _placement(placement: Placement) -> str:
+    return f"<shard, {placement.dim} : i32>" if isinstance(placement, PlacementShard) else "<replicate, -1 : i32>"
+
+
+def _mapper(config: MeshMapperConfig) -> str:
+    placements = ", ".join(map(_placement, config.placements))
+    return f"#ttnn.mesh_mapper_config<placements = [{placements}]{_override(config)}>"
+
+
+def _composer(config: MeshComposerConfig) -> str:
+    return f"#ttnn.mesh_composer_config<dims = {_row('i32', config.dims)}{_override(config)}>"
+
+
+def _override(config: MeshMapperConfig | MeshComposerConfig) -> str:
+    shape = config.mesh_shape_override
+    return "" if shape is None else f", mesh_shape_override = {_row('ui32', shape)}"
+
+
+_FORMS: Mapping[str, Callable[[Any], str]] = {
+    "i32s": lambda value: _row("i32", value),
+    "i64s": lambda value: _array("i64", value),
+    "i32a": lambda value: _array("i32", value),
+    "bool": _bool,
+    "bools": _bools,
+    "string": lambda value: string(str(value)),
+    "shape": lambda value: f"#ttnn.shape<{by(value)}>",
+    "any": _any,
+    "type": _type,
+    "convolution_layout": _convolution_layout,
+    "mapper_config": _mapper,
+    "composer_config": _composer,
+    "mesh_shape": lambda value: f"#ttnn<mesh_shape {by(value)}>",
+    "mesh_offset": lambda value: f"#ttnn<mesh_offset {by(value)}>",
+}

@@ -1,0 +1,145 @@
+"""How MLIR spells strings, types, numbers and elements: byte for byte as its own printer does."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+from jaxlib.mlir import ir
+
+from jaxmesh.errors import UnsupportedError
+from jaxmesh.program import Shape, Type
+
+_SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_$.]*")
+_ESCAPED = re.compile(rb"[^ -!#-\[\]-~]")
+"""Bytes that a string does not hold as they are: all but printable ASCII, quotes and backslashes."""
+
+_FLOATS = {"float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16"}
+_SMALL_FLOAT = re.compile(r"float(\d)_(e\d+m\d+)(\w*)$")
+_INTEGER = re.compile(r"(u?)int(\d+)$")
+
+LISTED = 100
+"""MLIR prints elements as hex when they are more."""
+
+
+def string(text: str) -> str:
+    """Text as a quoted string; nothing in it can end the string.
+
+    >>> print(string('a"b' + chr(10) + 'é'))
+    "a\\22b\\0A\\C3\\A9"
+    """
+    data = text.encode("utf-8", "replace")
+    return '"' + _ESCAPED.sub(_escape, data).decode("ascii") + '"'
+
+
+def _escape(found: re.Match[bytes]) -> bytes:
+    byte = found.group()
+    return rb"\\" if byte == b"\\" else b"\\%02X" % byte[0]
+
+
+def symbol(name: str) -> str:
+    """A function's name as a symbol, quoted unless it is plain.
+
+    >>> print(symbol("main"), symbol("<lambda>"))
+    @main @"<lambda>"
+    """
+    name = name or "main"
+    return f"@{name}" if _SYMBOL.fullmatch(name) else f"@{string(name)}"
+
+
+def element_type(dtype: np.dtype[Any]) -> str:
+    """The element type of a dtype.
+
+    Raises:
+      UnsupportedError: it has none.
+
+    >>> import jax.numpy as jnp
+    >>> [element_type(jnp.dtype(t)) for t in ("bool", "int32", "uint8", "bfloat16", "float8_e4m3fn")]
+    ['i1', 'i32', 'ui8', 'bf16', 'f8E4M3FN']
+    """
+    name = dtype.name
+    if name == "bool":
+        return "i1"
+    if name in _FLOATS:
+        return _FLOATS[name]
+    integer = _INTEGER.match(name)
+    if integer is not None:
+        return f"{integer.group(1)}i{integer.group(2)}"
+    small = _SMALL_FLOAT.match(name)
+    if small is not None:
+        return f"f{small.group(1)}{small.group(2)}{small.group(3)}".upper().replace("F", "f", 1)
+    raise UnsupportedError(
+        f"a tensor of {name} has no text: TTIR and TTNN hold real numbers, integers and truth values; make those of it "
+        "first (complex numbers as real and imaginary parts)."
+    )
+
+
+class Spelling:
+    """Types and numbers, each spelled once; floats and elements by MLIR itself."""
+
+    def __init__(self) -> None:
+        self._context: Any = None
+        self._types: dict[tuple[Shape, Any], str] = {}
+        self._floats: dict[tuple[str, bytes], str] = {}
+
+    def type(self, kind: Type) -> str:
+        """The type of a value.
+
+        Raises:
+          UnsupportedError: its elements have no type in MLIR.
+        """
+        return "!ttnn.device" if kind.kind == "device" else self.tensor(kind.shape, kind.dtype)
+
+    def tensor(self, shape: Shape, dtype: np.dtype[Any]) -> str:
+        """A tensor type."""
+        key = (shape, dtype)
+        if key not in self._types:
+            self._types[key] = f"tensor<{''.join(f'{n}x' for n in shape)}{element_type(dtype)}>"
+        return self._types[key]
+
+    def float(self, value: float, kind: str) -> str:
+        """A number as a float attribute, such as `1.000000e+00 : f32`; rounded to that type."""
+        key = (kind, np.float64(value).tobytes())
+        if key not in self._floats:
+            context = self._mlir()
+            number = ir.F32Type.get(context) if kind == "f32" else ir.F64Type.get(context)
+            made = ir.FloatAttr.get(number, value, loc=ir.Location.unknown(context))
+            self._floats[key] = str(made)
+        return self._floats[key]
+
+    def elements(self, array: np.ndarray[Any, Any]) -> str:
+        """A constant: `dense<...> : tensor<...>`."""
+        held = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("<"), copy=False)).reshape(array.shape)
+        return f"dense<{self._inside(held)}> : {self.tensor(array.shape, array.dtype)}"
+
+    def _inside(self, held: np.ndarray[Any, Any]) -> str:
+        if not held.size:
+            return ""
+        rows = held.reshape(-1).view(np.uint8).reshape(held.size, held.dtype.itemsize)
+        if bool((rows == rows[0]).all()):
+            return self._list(held.reshape(-1)[:1].reshape(()))
+        if held.size > LISTED:
+            return f'"0x{_stored(held).hex().upper()}"'
+        return self._list(held)
+
+    def _list(self, held: np.ndarray[Any, Any]) -> str:
+        if held.dtype.kind == "b":
+            return str(held.tolist()).lower()
+        text = f'dense<"0x{_stored(held).hex()}"> : {self.tensor(held.shape, held.dtype)}'
+        spelled = str(ir.Attribute.parse(text, self._mlir()))
+        return spelled[len("dense<") : spelled.rindex(">", 0, spelled.rindex(" : "))]
+
+    def _mlir(self) -> Any:
+        # A context of its own: it keeps every constant as long as it lives.
+        if self._context is None:
+            self._context = ir.Context()
+        return self._context
+
+
+def _stored(held: np.ndarray[Any, Any]) -> bytes:
+    """Elements as MLIR stores them: those of less than a byte in one, without sign."""
+    integer = _INTEGER.match(held.dtype.name)
+    if integer is None or int(integer.group(2)) >= 8:
+        return held.tobytes()
+    return (held.astype(np.uint8) & (2 ** int(integer.group(2)) - 1)).astype(np.uint8).tobytes()

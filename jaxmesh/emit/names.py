@@ -1,0 +1,64 @@
+"""Making names from outside legal: function names, MLIR symbols and tree paths can say anything and inject nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Set as AbstractSet
+
+LONGEST = 60
+_ILLEGAL = re.compile(r"[^A-Za-z0-9]+")
+
+
+def identifier(text: str, taken: AbstractSet[str] = frozenset(), fallback: str = "f") -> str:
+    """A legal ASCII identifier like `text`, none of those taken: letters, digits and single underscores between.
+
+    >>> identifier("<lambda>"), identifier("a.b['c']"), identifier("1st"), identifier("for", {"for"})
+    ('lambda', 'a_b_c', 'f_1st', 'for_0')
+    """
+    # The start alone is read: a text may be of any length.
+    plain = _ILLEGAL.sub("_", text[: 8 * LONGEST]).strip("_")[:LONGEST].rstrip("_") or fallback
+    if plain[0].isdigit():
+        plain = f"{fallback}_{plain}"
+    name, number = plain, 0
+    while name in taken:
+        name, number = f"{plain}_{number}", number + 1
+    return name
+
+
+def comment(text: str) -> str:
+    """Text for one line of a comment: printable ASCII, no line breaks, no backslash at the end, no nested markers.
+
+    >>> comment("a\\nb */ c")
+    'a b * / c'
+    """
+    ascii_only = "".join(c if 32 <= ord(c) < 127 else " " for c in text)
+    return " ".join(ascii_only.replace("*/", "* /").replace("/*", "/ *").split()).rstrip("\\ ")
+
+
+class Variables:
+    """Names of variables: what made the value, with a counter of its own over the whole text.
+
+    >>> names = Variables({"ttnn_add_1"})
+    >>> [names.fresh("ttnn.add") for _ in range(3)]
+    ['ttnn_add_0', 'ttnn_add_1_0', 'ttnn_add_2']
+    """
+
+    __slots__ = ("_counts", "_taken")
+
+    def __init__(self, taken: Iterable[str] = ()) -> None:
+        self._taken = set(taken)
+        self._counts: dict[str, int] = {}
+
+    def fresh(self, callee: str) -> str:
+        """The next name for what `callee` gives."""
+        base = callee.replace(".", "_").replace("::", "_")
+        number = self._counts.get(base, 0)
+        self._counts[base] = number + 1
+        return self.take(f"{base}_{number}")
+
+    def take(self, name: str) -> str:
+        """This name, with a suffix where it is another's."""
+        while name in self._taken:
+            name += "_0"
+        self._taken.add(name)
+        return name

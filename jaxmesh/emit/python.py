@@ -1,0 +1,170 @@
+"""Python text, 1:1 from a flat TTNN program, in the form in which tt-mlir's EmitPy prints it."""
+
+from __future__ import annotations
+
+import builtins
+import keyword
+from collections.abc import Sequence
+
+from jaxmesh.emit import python_calls as calls, python_values as values
+from jaxmesh.emit.names import Variables, identifier
+from jaxmesh.program import Op, Port, Program, Value
+
+_RESERVED = frozenset({
+    *keyword.kwlist, *keyword.softkwlist, *dir(builtins), "arg", "consteval", "main", "torch", "ttir_cpu", "ttnn",
+    "utils",
+})  # fmt: skip
+
+
+def python_text(program: Program, *, load: bool = False, exact: bool = False) -> str:
+    """A Python file that runs the program with `ttnn`.
+
+    Args:
+      program: a flat program of TTNN ops.
+      load: whether `main` loads its inputs from `tensors/`, takes `--check`, and compares with what is expected there;
+        else its inputs are ones.
+      exact: whether results must be equal bit for bit, as those of a program that only moves data; else floats may
+        differ by rounding.
+
+    Raises:
+      MissingRuleError: an op that TTNN's table does not have.
+      VerifyError: an op that its row's call cannot write.
+    """
+    module = _Module(program)
+    parts = [["import ttnn", "import utils"], module.forward()]
+    if program.arguments:
+        parts[-1].append("")
+        parts.append(module.inputs(load))
+    parts[-1].append("")
+    parts += [[*module.main(load, exact), ""], _entry(load)]
+    return "\n".join(line for part in parts for line in part) + "\n"
+
+
+def function_name(text: str) -> str:
+    """The name of the emitted function: `main` is that of the file's own."""
+    return "_main" if identifier(text) == "main" else identifier(text, _RESERVED)
+
+
+def _entry(load: bool) -> list[str]:
+    return ["if __name__ == '__main__':", "  raise SystemExit(main())" if load else "  main()"]
+
+
+class _Module:
+    """One file: the functions share their counters of variables."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.name = function_name(program.name)
+        self.inputs_names = {load: f"{'load' if load else 'create'}_inputs_for_{self.name}" for load in (False, True)}
+        taken = (*_RESERVED, self.name, "_main", *self.inputs_names.values())
+        self.variables = Variables(taken)
+
+    def statement(self, body: list[str], callee: str, arguments: str) -> str:
+        """Adds `<name> = <callee>(<arguments>)`; gives the name."""
+        name = self.variables.fresh(callee)
+        body.append(f"  {name} = {callee}({arguments})")
+        return name
+
+    # --- the function itself ---
+
+    def forward(self) -> list[str]:
+        program = self.program
+        uses = _uses(program)
+        body = [f"def {self.name}({'arg' if program.arguments else ''}): "]
+        names: dict[Value, str] = {}
+        self.elements(body, names, uses, "arg", [a.value for a in program.arguments])
+        for op in program.ops:
+            self.op(body, names, uses, op)
+        body.append(f"  return [{', '.join(names[r.value] for r in program.results)}]")
+        return body
+
+    def elements(
+        self, body: list[str], names: dict[Value, str], uses: dict[Value, int], row: str, found: Sequence[Value]
+    ) -> None:
+        """Names the elements of a list: a variable each, or the subscript itself where it is used once."""
+        for number, value in enumerate(found):
+            names[value] = f"{row}[{number}]"
+            if uses.get(value, 0) > 1:
+                variable = self.variables.take(f"{row}_{number}")
+                body.append(f"  {variable} = {names[value]}")
+                names[value] = variable
+
+    def op(self, body: list[str], names: dict[Value, str], uses: dict[Value, int], op: Op) -> None:
+        """Adds the statements of an op."""
+        statements = calls.special(self.program, op, names)
+        if statements is None:
+            row, signature = calls.signature_of(op)
+            statements = [(signature.callee, calls.arguments(self.program, op, row, signature.params, names))]
+        if not op.results:
+            body += [f"  {callee}({arguments})" for callee, arguments in statements]
+            return
+        made = ""
+        for callee, arguments in statements:
+            made = self.statement(body, callee, arguments.replace("{}", made) if made else arguments)
+        if len(op.results) == 1:
+            names[op.results[0]] = made
+        else:
+            self.elements(body, names, uses, made, op.results)
+
+    # --- its inputs ---
+
+    def inputs(self, load: bool) -> list[str]:
+        body = [f"def {self.inputs_names[load]}(): "]
+        device = "None"
+        if any(self.on_mesh(a, load) for a in self.program.arguments):
+            device = self.statement(body, *calls.device_call(tuple(self.program.mesh.values())))
+        write = self.loaded if load else self.ones
+        made = [write(body, device, i, a) for i, a in enumerate(self.program.arguments)]
+        body.append(f"  return [{', '.join(made)}]")
+        return body
+
+    def on_mesh(self, port: Port, load: bool) -> bool:
+        """Whether making this input takes the mesh device."""
+        return not self.program.types[port.value].host or (load and port.presharded)
+
+    def ones(self, body: list[str], device: str, _: int, port: Port) -> str:
+        kind = self.program.types[port.value]
+        said = {
+            "shape": values.shape(kind.shape),
+            "dtype": values.data_type(kind.dtype),
+            "layout": values.layout(kind),
+            "device": "None" if kind.host else device,
+            "memory_config": values.memory_config(kind),
+        }
+        return self.statement(body, "ttnn.ones", ", ".join(f"{k}={v}" for k, v in said.items()))
+
+    def loaded(self, body: list[str], device: str, number: int, port: Port) -> str:
+        kind = self.program.types[port.value]
+        said = [f'"tensors/arg{number}.npy"', values.layout(kind), values.data_type(kind.dtype)]
+        said += [device if self.on_mesh(port, load=True) else "None", values.memory_config(kind)]
+        said.append(f"shape={values.shape(kind.shape)}")
+        return self.statement(body, f"utils.load_{'sharded_' if port.presharded else ''}tensor", ", ".join(said))
+
+    # --- main ---
+
+    def main(self, load: bool, exact: bool) -> list[str]:
+        body = ["def main(): "]
+        asked = self.statement(body, "utils.arguments", "") if load else ""
+        inputs = self.statement(body, self.inputs_names[load], "") if self.program.arguments else ""
+        results = self.statement(body, self.name, inputs)
+        if not load:
+            return [*body, "  return 0"]
+        wanted = [self.expected(body, i, r, exact) for i, r in enumerate(self.program.results)]
+        body.append(f"  return utils.report({results}, [{', '.join(wanted)}], {asked})")
+        return body
+
+    def expected(self, body: list[str], number: int, port: Port, exact: bool) -> str:
+        dtype = values.data_type(self.program.types[port.value].dtype)
+        said = f'"tensors/expected{number}.npy", {dtype}, sharded={port.presharded}, exact={exact}'
+        return self.statement(body, "utils.Expected", said)
+
+
+def _uses(program: Program) -> dict[Value, int]:
+    """How often each value is read, by ops and by the return."""
+    found: dict[Value, int] = {}
+    for op in program.ops:
+        for value in op.used:
+            found[value] = found.get(value, 0) + 1
+    for port in program.results:
+        found[port.value] = found.get(port.value, 0) + 1
+    return found

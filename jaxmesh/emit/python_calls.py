@@ -1,0 +1,199 @@
+"""Calls of emitted Python: the arguments of a row's call, and the few ops that are known by name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from jaxmesh.emit import python_values as values
+from jaxmesh.errors import MissingRuleError, VerifyError
+from jaxmesh.ops.ttnn_table import NEEDED, TTNN, Param, Signature, TtnnRow, attributes_of
+from jaxmesh.program import Op, Program, Type, Value
+
+Names = Mapping[Value, str]
+
+
+def signature_of(op: Op) -> tuple[TtnnRow, Signature]:
+    """The row of an op, and its Python call.
+
+    Raises:
+      MissingRuleError: TTNN's table has no such op.
+    """
+    row = TTNN.get(op.name.removeprefix("ttnn.")) if op.name.startswith("ttnn.") else None
+    if row is None:
+        place = f" (from {op.line})" if op.line else ""
+        raise MissingRuleError(
+            f"emitted Python: {op.name}{place} is no op of TTNN's table; add a `ttnn(...)` entry to one of the files "
+            "jaxmesh/ops/ttnn_*.py, and lower to it in jaxmesh/passes/to_ttnn.py."
+        )
+    return row, row.python
+
+
+def arguments(program: Program, op: Op, row: TtnnRow, params: Sequence[Param], names: Names) -> str:
+    """What stands between the parentheses of a row's call."""
+    kind = program.types[op.results[0]] if op.results else None
+    printed: list[str] = []
+    hosted = kind is not None and kind.host
+    for param in params:
+        if hosted and not param.on_host:
+            continue
+        value = _SOURCES[param.source](_Site(program, op, row, kind, names), param)
+        printed.append(f"{param.name}={value}" if param.keyword else value)
+    return ", ".join(printed)
+
+
+class _Site:
+    """One call: the op, its row, the type of its first result, and the names of values."""
+
+    __slots__ = ("kind", "names", "op", "program", "row")
+
+    def __init__(self, program: Program, op: Op, row: TtnnRow, kind: Type | None, names: Names) -> None:
+        self.program, self.op, self.row, self.kind, self.names = program, op, row, kind, names
+
+    @property
+    def result(self) -> Type:
+        if self.kind is None:
+            raise VerifyError(f"{self.op.name} has no result, but its call writes the type of one; correct its row.")
+        return self.kind
+
+    @property
+    def tensors(self) -> list[Value | None]:
+        """The operands without a device handle, which stands last."""
+        found = list(self.op.operands)
+        return found[:-1] if _device(self) is not None else found
+
+
+def _device(site: _Site) -> Value | None:
+    last = site.op.operands[-1] if site.op.operands else None
+    return last if last is not None and site.program.types[last].kind == "device" else None
+
+
+def _operand(site: _Site, param: Param) -> str:
+    tensors, number = site.tensors, int(param.key)
+    value = tensors[number] if number < len(tensors) else None
+    if value is None and param.default is NEEDED:
+        raise VerifyError(f"{site.op.name} needs operand {number} ({param.name}), got {len(tensors)} operands.")
+    return "None" if value is None else site.names[value]
+
+
+def _operands(site: _Site, _: Param) -> str:
+    return f"[{', '.join(site.names[v] for v in site.tensors if v is not None)}]"
+
+
+def _attribute(site: _Site, param: Param) -> str:
+    key = str(param.key)
+    if key in site.op.attributes:
+        return values.attribute(site.op.attributes[key], param.form)
+    known = attributes_of(site.row.row).get(key)
+    if known is not None and known.required:
+        raise VerifyError(f"{site.op.name} needs the attribute {key!r} ({known.kind}); it is missing.")
+    default = known.default if known is not None else None
+    if default is None and param.default is not NEEDED:
+        default = param.default
+    return values.attribute(default, param.form)
+
+
+def _device_name(site: _Site, _: Param) -> str:
+    device = _device(site)
+    return "None" if device is None else site.names[device]
+
+
+_SOURCES: Mapping[str, Callable[[_Site, Param], str]] = {
+    "operand": _operand,
+    "operands": _operands,
+    "attribute": _attribute,
+    "memory_config": lambda site, _: values.memory_config(site.result),
+    "dtype": lambda site, _: values.data_type(site.result.dtype),
+    "layout": lambda site, _: values.layout(site.result),
+    "shape": lambda site, param: values.attribute(site.result.shape, param.form),
+    "device": _device_name,
+    "compute_config": lambda site, _: values.COMPUTE_CONFIG,
+    "text": lambda site, param: str(param.key),
+    "none": lambda site, _: "None",
+}
+
+
+# --- the ops of `SPECIAL` --------------------------------------------------------------------------------------------
+
+Statements = list[tuple[str, str]]
+"""A callee and its arguments, in order; each statement may name the one before it as `{}`."""
+
+
+def special(program: Program, op: Op, names: Names) -> Statements | None:
+    """The statements of an op that speaks of the mesh, of transfers, layouts or memory; None for any other op."""
+    writer = _SPECIAL.get(op.name)
+    return None if writer is None else writer(program, op, names)
+
+
+def device_call(mesh_shape: Sequence[int]) -> tuple[str, str]:
+    """The call that gives the mesh device: one chip needs no fabric."""
+    sizes = tuple(map(int, mesh_shape))
+    fabric = "FABRIC_1D" if any(n > 1 for n in sizes) else "DISABLED"
+    return "utils.DeviceGetter.get_device", f"{sizes}, fabric_config=ttnn.FabricConfig.{fabric}"
+
+
+def _override(config: Any) -> str:
+    shape = config.mesh_shape_override
+    return "" if shape is None else f", ttnn.MeshShape({values.listed(shape)})"
+
+
+def _transfer(
+    program: Program, op: Op, names: Names, config: str, arguments: str, make: str, call: str, role: str
+) -> Statements:
+    tensor, device = op.used
+    return [
+        (f"ttnn.{config}", arguments),
+        (f"ttnn.{make}", f"{names[device]}, {{}}"),
+        (f"ttnn.{call}", f"{names[tensor]}, {role}={{}}"),
+    ]
+
+
+def _distribute(program: Program, op: Op, names: Names) -> Statements:
+    config: Any = op.attributes["mapper_config"]
+    said = f"[{', '.join(f'ttnn.{p!r}' for p in config.placements)}]{_override(config)}"
+    return _transfer(
+        program, op, names, "MeshMapperConfig", said, "create_mesh_mapper", "distribute_tensor", role="mapper"
+    )
+
+
+def _aggregate(program: Program, op: Op, names: Names) -> Statements:
+    config: Any = op.attributes["composer_config"]
+    said = f"{values.listed(config.dims)}{_override(config)}"
+    return _transfer(
+        program, op, names, "MeshComposerConfig", said, "create_mesh_composer", "aggregate_tensor", role="composer"
+    )
+
+
+def _to_device(program: Program, op: Op, names: Names) -> Statements:
+    tensor, device = op.used
+    memory = values.memory_config(program.types[op.results[0]])
+    return [("ttnn.to_device", f"{names[tensor]}, device={names[device]}, memory_config={memory}")]
+
+
+def _to_layout(program: Program, op: Op, names: Names) -> Statements:
+    (tensor,) = op.used
+    before, after = program.types[tensor], program.types[op.results[0]]
+    dtype = "None" if before.dtype == after.dtype else values.data_type(after.dtype)
+    said = f"{names[tensor]}, {values.layout(after)}, {dtype}, memory_config={values.memory_config(after)}"
+    return [("ttnn.to_layout", said)]
+
+
+def _from_device(program: Program, op: Op, names: Names) -> Statements:
+    (tensor,) = op.used
+    return [("ttnn.from_device", names[tensor])]
+
+
+def _deallocate(program: Program, op: Op, names: Names) -> Statements:
+    (tensor,) = op.used
+    return [("ttnn.deallocate", f"{names[tensor]}, {bool(op.attributes.get('force', False))}")]
+
+
+_SPECIAL: Mapping[str, Callable[[Program, Op, Names], Statements]] = {
+    "ttnn.get_device": lambda program, op, names: [device_call(op.attributes["mesh_shape"])],
+    "ttnn.distribute_tensor": _distribute,
+    "ttnn.aggregate_tensor": _aggregate,
+    "ttnn.to_device": _to_device,
+    "ttnn.to_layout": _to_layout,
+    "ttnn.from_device": _from_device,
+    "ttnn.deallocate": _deallocate,
+}

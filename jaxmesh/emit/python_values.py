@@ -1,0 +1,124 @@
+"""Values as Python writes them: numbers, shapes, element types, layouts, memory configs, attributes of calls."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, cast
+
+import numpy as np
+
+from jaxmesh.errors import VerifyError
+from jaxmesh.ops.ttnn_table import spelled
+from jaxmesh.program import Type
+
+DEVICE_MEMORY = "ttnn.MemoryConfig(ttnn.TensorMemoryLayout.INTERLEAVED, ttnn.BufferType.DRAM, None)"
+COMPUTE_CONFIG = "ttnn.WormholeComputeKernelConfig(math_fidelity=ttnn.MathFidelity.HiFi4, fp32_dest_acc_en=True)"
+
+
+def data_type(dtype: np.dtype[Any]) -> str:
+    """An element type, by its NumPy name: `ttnn.DataType.BFLOAT16`.
+
+    `ttnn` has no BOOL, FLOAT64, FLOAT16 or INT64. They are printed by these names all the same, so that the emulated
+    ttnn, which has them, computes exactly what the program says; the exported `utils.py` lets the nearest type of the
+    real one stand in.
+    """
+    return f"ttnn.DataType.{dtype.name.upper()}"
+
+
+def layout(kind: Type) -> str:
+    """The page layout of a tensor."""
+    return "ttnn.Layout.TILE" if kind.tile else "ttnn.Layout.ROW_MAJOR"
+
+
+def memory_config(kind: Type) -> str:
+    """Where a tensor lies; a host tensor has no memory config."""
+    return "None" if kind.host else DEVICE_MEMORY
+
+
+def shape(sizes: Iterable[int]) -> str:
+    """A tensor's shape: `ttnn.Shape([2, 1])`."""
+    return f"ttnn.Shape({listed(sizes)})"
+
+
+def listed(numbers: Iterable[int]) -> str:
+    """Integers: `[2, 1]`."""
+    return f"[{', '.join(map(str, numbers))}]"
+
+
+def floating(number: float) -> str:
+    """A float that reads back as the same one: `0.1`, `1e-05`, `float('inf')`.
+
+    >>> floating(1.0), floating(float("-inf"))
+    ('1.0', "float('-inf')")
+    """
+    return repr(number) if math.isfinite(number) else f"float('{number}')"
+
+
+def array(values: np.ndarray[Any, Any]) -> str:
+    """The elements of a constant, row by row."""
+    flat = values.reshape(-1)
+    if flat.dtype.kind in "biu":
+        return f"[{', '.join(map(str, flat.tolist()))}]"
+    if flat.dtype.kind == "c":
+        pairs: list[complex] = flat.astype(np.complex128).tolist()
+        return f"[{', '.join(f'complex({floating(z.real)}, {floating(z.imag)})' for z in pairs)}]"
+    # Floats, and the narrow types that NumPy does not know: all of them are exact in 64 bits.
+    numbers: list[float] = flat.astype(np.float64).tolist()
+    return f"[{', '.join(map(floating, numbers))}]"
+
+
+def attribute(value: Any, form: str) -> str:
+    """An attribute as `Param.form` says.
+
+    Raises:
+      VerifyError: a value that no form writes.
+    """
+    if value is None:
+        return "None"
+    if form in _FORMS:
+        return _FORMS[form](value)
+    kind, _, enum = form.partition(":")
+    if kind == "string":
+        return ascii(spelled(enum, str(value)))
+    return _member(enum, value) if kind == "enum" else plain(value)
+
+
+_FORMS: Mapping[str, Callable[[Any], str]] = {
+    "shape": shape,
+    "coordinate": lambda value: f"ttnn.MeshCoordinate({tuple(map(int, value))})",
+    "float": lambda value: floating(float(value)),
+    "array": lambda value: array(np.asarray(value)),
+    "pairs": lambda value: plain(list(zip(value[::2], value[1::2], strict=True))),
+}
+
+
+def _member(enum: str, value: Any) -> str:
+    """The member of an enum of ttnn that an attribute names."""
+    name = spelled(enum, str(value))
+    if not (name.isidentifier() and name.isascii()):
+        raise VerifyError(f"an enum attribute is one word, got {name!r}; correct the attribute.")
+    return f"{enum}.{name}"
+
+
+def plain(value: Any) -> str:
+    """A number, truth value, string, None, or a list of them.
+
+    Raises:
+      VerifyError: anything else.
+    """
+    if isinstance(value, np.ndarray):
+        return array(cast("np.ndarray[Any, Any]", value))
+    if isinstance(value, np.generic):
+        return array(np.asarray(cast("Any", value)))[1:-1]
+    if value is None or isinstance(value, (bool, int)):
+        return repr(value)
+    if isinstance(value, float):
+        return floating(value)
+    if isinstance(value, str):
+        return ascii(value)
+    if isinstance(value, (tuple, list)):
+        return f"[{', '.join(map(plain, cast('tuple[Any, ...]', value)))}]"
+    raise VerifyError(
+        f"emitted Python writes numbers, truth values, strings and lists of them, got {type(value).__name__} {value!r}."
+    )

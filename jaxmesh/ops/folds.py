@@ -1,0 +1,115 @@
+"""What primitives give of NumPy arrays: for predicates, trip counts and indices that are known at compile time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxmesh.jaxprs import Eqn
+from jaxmesh.ops.storage import Array
+
+Fold = Callable[[Eqn, Sequence[Array]], Any]
+FOLDS: dict[str, Fold] = {}
+"""By the name of the primitive."""
+
+
+def fold(*names: str) -> Callable[[Fold], Fold]:
+    """Enters a function as what a primitive gives of NumPy arrays of integers or truth values."""
+
+    def enter(function: Fold) -> Fold:
+        FOLDS.update(dict.fromkeys(names, function))
+        return function
+
+    return enter
+
+
+def _div(a: Array, b: Array) -> Array:
+    # Towards zero; by zero all bits are set, as XLA has it.
+    whole = np.where(b == 0, a.dtype.type(-1) if a.dtype.kind == "i" else np.iinfo(a.dtype).max, a // np.where(b, b, 1))
+    inexact = (b != 0) & (a % np.where(b, b, 1) != 0) & ((a < 0) != (b < 0))
+    return (whole + inexact).astype(a.dtype)
+
+
+def _rem(a: Array, b: Array) -> Array:
+    return np.where(b == 0, a, np.fmod(a, np.where(b, b, 1)))
+
+
+def _shift(op: Any) -> Callable[[Array, Array], Array]:
+    def shifted(a: Array, b: Array) -> Array:
+        bits = 8 * a.dtype.itemsize
+        unsigned = a.view(f"u{a.dtype.itemsize}")
+        out = np.where(b.view(f"u{b.dtype.itemsize}") < bits, op(unsigned, (b % bits).astype(unsigned.dtype)), 0)
+        return out.astype(unsigned.dtype).view(a.dtype)
+
+    return shifted
+
+
+def _shift_arithmetic(a: Array, b: Array) -> Array:
+    # Also unsigned numbers are taken for signed ones.
+    bits, signed = 8 * a.dtype.itemsize, a.view(f"i{a.dtype.itemsize}")
+    by = np.where(b.view(f"u{b.dtype.itemsize}") < bits, b, bits - 1).astype(signed.dtype)
+    return np.asarray(np.right_shift(signed, by)).view(a.dtype)
+
+
+def _clamp(low: Array, x: Array, high: Array) -> Array:
+    return np.minimum(np.maximum(x, low), high)
+
+
+_np: Any = np
+ELEMENTWISE: Mapping[str, Callable[..., Any]] = {
+    "add": _np.add, "sub": _np.subtract, "mul": _np.multiply, "div": _div, "rem": _rem, "max": _np.maximum,
+    "min": _np.minimum, "neg": _np.negative, "abs": _np.abs, "sign": _np.sign, "square": _np.square,
+    "eq": _np.equal, "ne": _np.not_equal, "lt": _np.less, "le": _np.less_equal, "gt": _np.greater,
+    "ge": _np.greater_equal,
+    "and": _np.bitwise_and, "or": _np.bitwise_or, "xor": _np.bitwise_xor, "not": _np.invert,
+    "shift_left": _shift(_np.left_shift), "shift_right_logical": _shift(_np.right_shift),
+    "shift_right_arithmetic": _shift_arithmetic,
+    "clamp": _clamp,
+}  # fmt: skip
+"""By the primitive's name."""
+
+
+def _enter(name: str, function: Callable[..., Any]) -> None:
+    @fold(name)
+    def _(eqn: Eqn, xs: Sequence[Array]) -> Any:
+        return function(*xs)
+
+
+for _name, _function in ELEMENTWISE.items():
+    _enter(_name, _function)
+
+
+@fold("convert_element_type", "copy", "copy_p", "stop_gradient")
+def _convert(eqn: Eqn, xs: Sequence[Array]) -> Array:
+    return xs[0].astype(eqn.outvars[0].aval.dtype)
+
+
+@fold("select_n")
+def _select_n(eqn: Eqn, xs: Sequence[Array]) -> Array:
+    which, *cases = xs
+    return np.choose(np.clip(which.astype(np.int64), 0, len(cases) - 1), cases)
+
+
+@fold("integer_pow")
+def _integer_pow(eqn: Eqn, xs: Sequence[Array]) -> Array:
+    return np.power(xs[0], np.asarray(abs(eqn.params["y"]), xs[0].dtype))
+
+
+REDUCTIONS: Mapping[str, Any] = {
+    "reduce_sum": np.add, "reduce_prod": np.multiply, "reduce_max": np.maximum, "reduce_min": np.minimum,
+    "reduce_and": np.bitwise_and, "reduce_or": np.bitwise_or, "reduce_xor": np.bitwise_xor,
+}  # fmt: skip
+"""By the primitive's name."""
+
+
+def _enter_reduction(name: str, function: Any) -> None:
+    @fold(name)
+    def _(eqn: Eqn, xs: Sequence[Array]) -> Any:
+        # An empty row has the largest or smallest number for its maximum; the rule knows.
+        return function.reduce(xs[0], axis=eqn.params["axes"], dtype=xs[0].dtype)
+
+
+for _name, _function in REDUCTIONS.items():
+    _enter_reduction(_name, _function)

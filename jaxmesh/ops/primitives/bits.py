@@ -1,0 +1,118 @@
+"""Numbers from their bits.
+
+TTIR has no cast that keeps the bits, so a float is put together from sign, exponent and mantissa, all steps exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxmesh.jaxprs import Eqn
+from jaxmesh.ops.build import Builder, missing, rule
+from jaxmesh.ops.primitives.floats import cut, word
+from jaxmesh.ops.primitives.numbers import INDEX, chosen, compared, is_float, is_integer
+from jaxmesh.program import Value
+
+_FLOAT = np.dtype(np.float32)
+_jnp: Any = jax.numpy
+
+
+@rule("bitcast_convert_type")
+def _bitcast(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
+    (x,), (_, kind) = xs, b.result(eqn)
+    old = b.dtype(x)
+    if old == kind:
+        return x
+    if is_integer(old) and is_integer(kind) and old.itemsize == kind.itemsize:
+        return b.cast(x, kind)
+    if is_float(old) and is_integer(kind) and old.itemsize == kind.itemsize and 8 * old.itemsize in (16, 32):
+        made = b.cast(b.cast(word(b, x), f"uint{8 * old.itemsize}"), kind)
+        b.floats[made] = x
+        return made
+    if not is_integer(old) or not is_float(kind) or old.itemsize != kind.itemsize or 8 * old.itemsize not in (16, 32):
+        raise missing(eqn, f"TTIR casts numbers, not bits, and {old} to {kind} cannot be put together from casts")
+    known = _known_float(b, x, kind)
+    return known if known is not None else _float(b, b.cast(x, f"uint{8 * old.itemsize}"), kind)
+
+
+def _known_float(b: Builder, x: Value, kind: np.dtype[np.generic]) -> Value | None:
+    """The float whose bits these are, or are but for the last ones, which are cleared."""
+    whole = b.floats.get(x)
+    if whole is not None and b.dtype(whole) == kind:
+        return whole
+    joint = b.maker(x, "bitwise_and")
+    if joint is None or kind != _FLOAT:
+        return None
+    for held, mask in (tuple(joint.used), tuple(joint.used)[::-1]):
+        part, number = b.floats.get(held), b.fill(mask)
+        if part is None or number is None:
+            continue
+        cleared = (~int(number) & 0xFFFFFFFF).bit_length()
+        if int(number) & 0xFFFFFFFF == 0xFFFFFFFF >> cleared << cleared and 0 < cleared < 23 and b.dtype(part) == kind:
+            return cut(b, part, cleared)
+    return None
+
+
+def _float(b: Builder, x: Value, kind: np.dtype[np.generic]) -> Value:
+    info = _jnp.finfo(kind)
+    width, mantissa, bias = int(info.bits), int(info.nmant), int(info.maxexp) - 1
+    fraction = _in_one_to_two(b, x, mantissa, bias)
+    if fraction is not None:
+        return b.cast(b.same("add", [fraction, b.full((), 1, _FLOAT)]), kind)
+    # What is shorter than a word is computed in one, where TTIR's ops on bits work.
+    word = b.cast(x, np.uint32)
+    fraction = _fraction(b, _masked(b, word, (1 << mantissa) - 1), mantissa)
+    exponents = (1 << (width - 1 - mantissa)) - 1
+    exponent = b.cast(_masked(b, _right(b, word, mantissa), exponents), INDEX)
+    normal = compared(b, "ne", exponent, b.full((), 0, INDEX))
+    one = chosen(b, normal, b.full(b.shape(x), 1, _FLOAT), b.full((), 0, _FLOAT))
+    made = b.same("multiply", [b.same("add", [one, fraction]), _power(b, exponent, exponents, bias)])
+    special = b.same("logical_and", [
+        compared(b, "eq", exponent, b.full((), exponents, INDEX)),
+        compared(b, "ne", fraction, b.full((), 0, _FLOAT)),
+    ])  # fmt: skip
+    made = chosen(b, special, b.full((), np.nan, _FLOAT), made)
+    negative = compared(b, "ne", _right(b, word, width - 1), b.full((), 0, np.uint32))
+    return b.cast(chosen(b, negative, b.same("neg", [made]), made), kind)
+
+
+def _in_one_to_two(b: Builder, x: Value, mantissa: int, bias: int) -> Value | None:
+    """The fraction of a float made of the exponent of 1 and random bits shifted down, as random numbers are."""
+    joint = b.maker(x, "bitwise_or")
+    if joint is None:
+        return None
+    first, second = joint.used
+    if b.fill(first) is not None:
+        first, second = second, first
+    shift = b.maker(first, "logical_right_shift")
+    if b.fill(second) != bias << mantissa or shift is None:
+        return None
+    _, by = shift.used
+    if b.fill(by) != 8 * b.dtype(x).itemsize - mantissa:
+        return None
+    return _fraction(b, first, mantissa)
+
+
+def _fraction(b: Builder, x: Value, mantissa: int) -> Value:
+    return b.same("multiply", [b.cast(x, _FLOAT), b.full((), 2.0**-mantissa, _FLOAT)])
+
+
+def _masked(b: Builder, x: Value, mask: int) -> Value:
+    return b.same("bitwise_and", [x, b.full((), mask, b.dtype(x))])
+
+
+def _right(b: Builder, x: Value, by: int) -> Value:
+    return b.same("logical_right_shift", [x, b.full((), by, b.dtype(x))])
+
+
+def _power(b: Builder, exponent: Value, last: int, bias: int) -> Value:
+    """Two to the power that an exponent field says, looked up: a computed power may be a little off."""
+    table = np.array([2.0 ** (max(e, 1) - bias) for e in range(last)] + [np.inf], _FLOAT)[:, None]
+    shape = b.shape(exponent)
+    flat = exponent if shape else b.reshape(exponent, (1,))
+    found = b.op("embedding", [flat, b.constant(table)], (*b.shape(flat), 1), _FLOAT)
+    return b.reshape(found, shape)

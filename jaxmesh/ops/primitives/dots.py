@@ -1,0 +1,160 @@
+"""`dot_general` of every form: permute, reshape, one matmul, reshape; only those that are needed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxmesh.jaxprs import Eqn
+from jaxmesh.ops.build import Builder, rule
+from jaxmesh.program import Shape, Value
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """An operand of a product and what its dims are for."""
+
+    value: Value
+    batch: Shape
+    contract: Shape
+    free: Shape
+
+
+@rule("dot_general")
+def _dot_general(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
+    (contract, batch), (shape, dtype) = eqn.params["dimension_numbers"], b.result(eqn)
+    return product(b, xs, contract, batch, shape, dtype)
+
+
+def product(
+    b: Builder,
+    xs: Sequence[Value],
+    contract: Sequence[Sequence[int]],
+    batch: Sequence[Sequence[int]],
+    shape: Shape,
+    dtype: np.dtype[Any],
+) -> Value:
+    """The product of two tensors.
+
+    Args:
+      b: the builder.
+      xs: the two.
+      contract: the dims of each that are summed over, in pairs.
+      batch: the dims of each that stay side by side, in pairs.
+      shape: of the result: batch dims, free dims of the first, of the second.
+      dtype: of the result, in which the products add up.
+    """
+    x, y = _alike(b, *xs)
+    if 0 in shape or any(b.shape(x)[d] == 0 for d in contract[0]):
+        return b.full(shape, 0, dtype)
+    sides = [_side(b, v, c, s) for v, c, s in zip((x, y), contract, batch, strict=True)]
+    if not contract[0]:
+        return _outer(b, sides[0], sides[1], shape, dtype)
+    if dtype.kind == "b":
+        # Whether any pair is true: a count of them is exact in float32 up to 2^24, and above zero beyond.
+        sides = [replace(s, value=b.cast(s.value, np.float32)) for s in sides]
+        return b.cast(_multiplied(b, sides[0], sides[1], shape, np.dtype(np.float32)), dtype)
+    return _multiplied(b, sides[0], sides[1], shape, dtype)
+
+
+def _side(b: Builder, value: Value, contract: Sequence[int], batch: Sequence[int]) -> Side:
+    free = [d for d in range(len(b.shape(value))) if d not in contract and d not in batch]
+    permuted = b.maker(value, "permute")
+    if permuted is None or permuted.operands[0] is None:
+        return Side(value, tuple(batch), tuple(contract), tuple(free))
+    # Of what was permuted, so that a transposition becomes one of matmul's own, or joins another.
+    order = permuted.attributes["permutation"]
+    dims = (tuple(order[d] for d in row) for row in (batch, contract, free))
+    return Side(permuted.operands[0], *dims)
+
+
+def _alike(b: Builder, x: Value, y: Value) -> tuple[Value, Value]:
+    """Two operands in one element type."""
+    if b.dtype(x) == b.dtype(y):
+        return x, y
+    joint: Any = jnp.promote_types(b.dtype(x), b.dtype(y))
+    return b.cast(x, joint), b.cast(y, joint)
+
+
+def _sizes(b: Builder, side: Side, dims: Sequence[int]) -> list[int]:
+    return [b.shape(side.value)[d] for d in dims]
+
+
+def _outer(b: Builder, x: Side, y: Side, shape: Shape, dtype: np.dtype[Any]) -> Value:
+    """Nothing is summed: a product element by element."""
+    values = [b.cast(b.permute(s.value, (*s.batch, *s.free)), dtype) for s in (x, y)]
+    batch = _sizes(b, x, x.batch)
+    left = b.reshape(values[0], (*batch, *_sizes(b, x, x.free), *[1] * len(y.free)))
+    right = values[1]
+    if batch and x.free:
+        right = b.reshape(right, (*batch, *[1] * len(x.free), *_sizes(b, y, y.free)))
+    return b.op("logical_and" if dtype.kind == "b" else "multiply", [left, right], shape, dtype)
+
+
+# --- one matmul ------------------------------------------------------------------------------------------------------
+
+
+def _multiplied(b: Builder, x: Side, y: Side, shape: Shape, dtype: np.dtype[Any]) -> Value:
+    x, y = _paired(x, y)
+    if not x.batch:
+        return _flat(b, x, y, shape, dtype)
+    batch = _sizes(b, x, x.batch)
+    left, turned_a = _matrix(b, x, free_first=True)
+    right, turned_b = _matrix(b, y, free_first=False)
+    rows, columns = math.prod(_sizes(b, x, x.free)), math.prod(_sizes(b, y, y.free))
+    out = _matmul(b, left, right, (*batch, rows, columns), dtype, turned_a, turned_b)
+    return b.reshape(out, shape)
+
+
+def _flat(b: Builder, x: Side, y: Side, shape: Shape, dtype: np.dtype[Any]) -> Value:
+    """Without batch dims: the first operand keeps its free dims, and a vector stays one."""
+    rows, columns = _sizes(b, x, x.free), _sizes(b, y, y.free)
+    inner = math.prod(_sizes(b, x, x.contract))
+    right, turned_b = (b.permute(y.value, y.contract), False) if not y.free else _matrix(b, y, free_first=False)
+    if not y.free:
+        right = b.reshape(right, (inner,))
+    if _in_order(x, free_first=True):
+        left, turned_a = b.reshape(x.value, (*rows, inner)), False
+    else:
+        left, turned_a = _matrix(b, x, free_first=True)
+        rows = [math.prod(rows)]
+    made = (*rows, *([math.prod(columns)] if y.free else []))
+    return b.reshape(_matmul(b, left, right, made, dtype, turned_a, turned_b), shape)
+
+
+def _matmul(
+    b: Builder, x: Value, y: Value, shape: Sequence[int], dtype: np.dtype[Any], turned_a: bool, turned_b: bool
+) -> Value:
+    return b.op("matmul", [x, y], shape, dtype, transpose_a=turned_a, transpose_b=turned_b)
+
+
+def _in_order(side: Side, free_first: bool) -> bool:
+    order = (*side.batch, *side.free, *side.contract) if free_first else (*side.batch, *side.contract, *side.free)
+    return order == tuple(range(len(order)))
+
+
+def _paired(x: Side, y: Side) -> tuple[Side, Side]:
+    """The batch dims and the contracted dims in an order that spares permutations where one does."""
+    if len(x.contract) == 1:
+        return x, y
+    options: list[tuple[Side, Side]] = []
+    for place in (0, 1):
+        pairs = sorted(zip(x.contract, y.contract, strict=True), key=lambda pair: pair[place])
+        left, right = zip(*pairs, strict=True)
+        options.append((replace(x, contract=left), replace(y, contract=right)))
+    return min(options, key=lambda pair: sum(not (_in_order(s, True) or _in_order(s, False)) for s in pair))
+
+
+def _matrix(b: Builder, side: Side, free_first: bool) -> tuple[Value, bool]:
+    """Batch dims and two more, and whether those two still have to be swapped: (free, contracted) if `free_first`."""
+    swapped = not _in_order(side, free_first) and _in_order(side, not free_first)
+    first = free_first != swapped
+    order = (*side.batch, *side.free, *side.contract) if first else (*side.batch, *side.contract, *side.free)
+    free, inner = math.prod(_sizes(b, side, side.free)), math.prod(_sizes(b, side, side.contract))
+    batch = _sizes(b, side, side.batch)
+    return b.reshape(b.permute(side.value, order), (*batch, *((free, inner) if first else (inner, free)))), swapped

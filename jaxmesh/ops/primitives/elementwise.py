@@ -1,0 +1,236 @@
+"""Elementwise primitives. Operands of rank 0 stay so: the rows broadcast by NumPy's rules."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxmesh.jaxprs import Eqn
+from jaxmesh.ops.build import Builder, missing, rule
+from jaxmesh.program import Value
+
+_jnp: Any = jax.numpy
+UNARY: Mapping[str, str] = {
+    "abs": "abs", "neg": "neg", "sign": "sign", "exp": "exp", "exp2": "exp2", "expm1": "expm1", "log": "log",
+    "log1p": "log1p", "sqrt": "sqrt", "rsqrt": "rsqrt", "cbrt": "cbrt", "sin": "sin", "cos": "cos", "tan": "tan",
+    "asin": "asin", "acos": "acos", "atan": "atan", "sinh": "sinh", "cosh": "cosh", "tanh": "tanh", "asinh": "asinh",
+    "acosh": "acosh", "atanh": "atanh", "erf": "erf", "erfc": "erfc", "floor": "floor", "ceil": "ceil",
+    "logistic": "sigmoid", "is_finite": "isfinite",
+}  # fmt: skip
+"""Primitives of one operand with a row of the same meaning."""
+
+BINARY: Mapping[str, str] = {
+    "add": "add", "add_any": "add", "sub": "subtract", "mul": "multiply", "rem": "remainder",
+    "max": "maximum", "min": "minimum", "pow": "pow", "atan2": "atan2", "shift_left": "logical_left_shift",
+    "shift_right_logical": "logical_right_shift", "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor",
+}  # fmt: skip
+"""Primitives of two operands with a row of the same meaning; the result has the operands' element type."""
+
+COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
+"""Primitives and rows of the same name."""
+
+_OF_BOOLS: Mapping[str, str] = {
+    "and": "logical_and", "or": "logical_or", "xor": "logical_xor", "max": "logical_or", "min": "logical_and",
+}  # fmt: skip
+
+IDENTITIES = (
+    "copy", "copy_p", "stop_gradient", "name", "sharding_constraint", "layout_constraint", "reshard",
+    "with_memory_space_constraint",
+)  # fmt: skip
+"""Primitives that say something of a value and give it back; with one operand."""
+
+
+def _enter_unary(primitive: str, name: str) -> None:
+    @rule(primitive)
+    def _(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
+        return b.op(name, xs, *b.result(eqn))
+
+
+def _enter_binary(primitive: str, name: str) -> None:
+    @rule(primitive)
+    def _(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
+        shape, dtype = b.result(eqn)
+        if dtype.kind == "b":
+            return b.op(_OF_BOOLS.get(primitive, name), xs, shape, dtype)
+        # Powers by integers, and products that widen.
+        return b.op(name, [b.cast(x, dtype) for x in xs], shape, dtype)
+
+
+def _enter_comparison(name: str) -> None:
+    @rule(name)
+    def _(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
+        return b.op(name, xs, *b.result(eqn))
+
+
+for _primitive, _name in UNARY.items():
+    _enter_unary(_primitive, _name)
+for _primitive, _name in BINARY.items():
+    _enter_binary(_primitive, _name)
+for _name in COMPARISONS:
+    _enter_comparison(_name)
+
+
+@rule(*IDENTITIES)
+def _identity(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
+    return xs[0]
+
+
+@rule("optimization_barrier", "device_put")
+def _identities(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
+    return xs
+
+
+@rule("tie")
+def _tie(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
+    return xs[1]
+
+
+@rule("not")
+def _not(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
+    shape, dtype = b.result(eqn)
+    return b.op("logical_not" if dtype.kind == "b" else "bitwise_not", xs, shape, dtype)
+
+
+# --- powers and polynomials ------------------------------------------------------------------------------------------
+
+
+@rule("square")
+def _square(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
+    (x,) = xs
+    return b.same("multiply", [x, x])
+
+
+@rule("integer_pow")
+def _integer_pow(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
+    (x,), power = xs, eqn.params["y"]
+    shape, dtype = b.result(eqn)
+    if power == 0:
+        return b.full(shape, 1, dtype)
+    out = _power(b, x, abs(power))
+    return out if power > 0 else b.same("reciprocal", [out])
+
+
+def _power(b: Builder, x: Value, power: int) -> Value:
+    """By squaring, as JAX does."""
+    out: Value | None = None
+    while True:
+        if power % 2:
+            out = x if out is None else b.same("multiply", [out, x])
+        power //= 2
+        if not power:
+            assert out is not None
+            return out
+        x = b.same("multiply", [x, x])
+
+
+@rule("one_minus_square")
+def _one_minus_square(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
+    (x,) = xs
+    one = b.full((), 1, b.dtype(x))
+    return b.same("multiply", [b.same("add", [x, one]), b.op("subtract", [one, x], *b.result(eqn))])
+
+
+@rule("polynomial")
+def _polynomial(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
+    x, *factors = xs
+    shape, dtype = b.result(eqn)
+    out = factors[-1]
+    for factor in reversed(factors[:-1]):
+        out = b.op("add", [b.op("multiply", [out, x], shape, dtype), factor], shape, dtype)
+    # Of degree 0 it has the factor's shape.
+    return out if b.shape(out) == shape else b.op("add", [out, b.full(shape, 0, dtype)], shape, dtype)
+
+
+@rule("log2")
+def _log2(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
+    (x,) = xs
+    return b.same("multiply", [b.same("log", [x]), b.full((), 1 / math.log(2), b.dtype(x))])
+
+
+# --- choices ---------------------------------------------------------------------------------------------------------
+
+
+@rule("select_n")
+def _select_n(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
+    which, *cases = xs
+    shape, dtype = b.result(eqn)
+    chosen = _chosen(b, which, len(cases))
+    if chosen is not None or len(cases) == 1:
+        return cases[chosen or 0]
+    if b.dtype(which).kind == "b":
+        return b.op("where", [which, cases[1], cases[0]], shape, dtype)
+    out = cases[-1]
+    for i in reversed(range(len(cases) - 1)):
+        below = b.op("lt", [which, b.full((), i + 1, b.dtype(which))], b.shape(which), np.bool_)
+        out = b.op("where", [below, cases[i], out], shape, dtype)
+    return out
+
+
+def _chosen(b: Builder, which: Value, count: int) -> int | None:
+    """The number of the case that every element takes, if it is known; one out of range moves inside."""
+    known = b.known.get(which)
+    if known is None:
+        return None
+    numbers = np.unique(np.clip(known.astype(np.int64), 0, count - 1))
+    return int(numbers[0]) if numbers.size == 1 else None
+
+
+@rule("clamp")
+def _clamp(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
+    low, x, high = xs
+    least, most = b.fill(low), b.fill(high)
+    if least is not None and most is not None and not (math.isnan(least) or math.isnan(most)):
+        return b.same("clamp_scalar", [x], min=least, max=most)
+    return b.same("clamp_tensor", [x, low, high])
+
+
+# --- rounding, types -------------------------------------------------------------------------------------------------
+
+
+@rule("round")
+def _round(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
+    (x,) = xs
+    if eqn.params["rounding_method"].name == "TO_NEAREST_EVEN":
+        return b.same("round", [x])
+    # Away from zero at halves. The part behind the point is exact, which x + 0.5 would not be.
+    whole = b.same("trunc", [x])
+    behind = b.same("abs", [b.same("subtract", [x, whole])])
+    up = b.op("ge", [behind, b.full((), 0.5, b.dtype(x))], b.shape(x), np.bool_)
+    return b.op("where", [up, b.same("add", [whole, b.same("sign", [x])]), whole], *b.result(eqn))
+
+
+@rule("convert_element_type")
+def _convert(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
+    return b.cast(xs[0], b.result(eqn)[1])
+
+
+@rule("reduce_precision")
+def _reduce_precision(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
+    (x,) = xs
+    exponent, mantissa = eqn.params["exponent_bits"], eqn.params["mantissa_bits"]
+    own = b.dtype(x)
+    info: Any = _jnp.finfo(own)
+    if exponent >= info.nexp and mantissa >= info.nmant:
+        return x
+    if mantissa == 7 and 8 >= exponent >= info.nexp:
+        return b.cast(b.cast(x, _jnp.bfloat16), own)
+    if (exponent, mantissa) == (5, 10) and info.nexp >= 8:
+        return _as_half(b, x)
+    raise missing(
+        eqn,
+        f"no element type rounds {own} to {exponent} bits of exponent and {mantissa} of mantissa; bfloat16's 8 and 7 "
+        "and float16's 5 and 10 are known",
+    )
+
+
+def _as_half(b: Builder, x: Value) -> Value:
+    """Rounded to float16's bits; unlike a cast this gives zeros for what only a subnormal number could hold."""
+    own = b.dtype(x)
+    rounded = b.cast(b.cast(x, np.float16), own)
+    small = b.op("lt", [b.same("abs", [rounded]), b.full((), 2.0**-14, own)], b.shape(x), np.bool_)
+    zero = b.same("multiply", [rounded, b.full((), 0, own)])
+    return b.op("where", [small, zero, rounded], b.shape(x), own)

@@ -1,0 +1,286 @@
+"""Slices at computed places, and gathers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxmesh.jaxprs import Eqn
+from jaxmesh.ops.build import Builder, rule
+from jaxmesh.ops.primitives.numbers import (
+    INDEX,
+    as_index,
+    chosen,
+    clamped,
+    compared,
+    is_float,
+    joined,
+    known,
+    limits,
+    positions,
+    reshaped,
+)
+from jaxmesh.program import Shape, Value
+
+_FEW = 16
+"""Up to so many known rows are picked by slices."""
+
+
+# --- dynamic_slice ---------------------------------------------------------------------------------------------------
+
+
+def start_of(b: Builder, start: Value, size: int, length: int) -> int | Value | None:
+    """Where a piece of a dim begins, moved inside: 0 for the whole dim, a known number, or None if it is not known."""
+    if length == size:
+        return 0
+    held = known(b, start)
+    return None if held is None else min(max(int(held.item()), 0), size - length)
+
+
+@rule("dynamic_slice")
+def _dynamic_slice(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
+    # The operands behind the starts say sizes that are not known when tracing; JAX has none here.
+    x, *starts = xs
+    return dynamic_slice(b, x, starts, tuple(map(int, eqn.params["slice_sizes"])))
+
+
+def dynamic_slice(b: Builder, x: Value, starts: Sequence[Value], sizes: Shape) -> Value:
+    """A piece of an array at places that may be computed; a start out of range moves inside."""
+    shape = b.shape(x)
+    places = [start_of(b, s, n, k) for s, n, k in zip(starts, shape, sizes, strict=True)]
+    begins = [0 if k is None else k for k in places]
+    ends = [n if k is None else k + size for k, n, size in zip(places, shape, sizes, strict=True)]
+    x = b.slice(x, begins, ends)
+    if 0 in sizes or None not in places:
+        return x if 0 not in sizes else b.full(sizes, 0, b.dtype(x))
+    at = b.concat(
+        [b.full((1,), 0, INDEX) if k is not None else b.reshape(as_index(b, s), (1,))
+         for k, s in zip(places, starts, strict=True)], 0,
+    )  # fmt: skip
+    end = b.same("add", [at, b.constant(np.array(sizes, INDEX))])
+    return b.op("slice_dynamic", [x, at, end], sizes, b.dtype(x))
+
+
+# --- dynamic_update_slice --------------------------------------------------------------------------------------------
+
+
+@rule("dynamic_update_slice")
+def _dynamic_update_slice(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
+    x, new, *starts = xs
+    if not math.prod(b.shape(new)):
+        return x
+    at = [start_of(b, s, n, k) for s, n, k in zip(starts, b.shape(x), b.shape(new), strict=True)]
+    cached = _cache(b, x, new, at, starts)
+    return update_slice(b, x, new, at, starts) if cached is None else cached
+
+
+def _cache(b: Builder, x: Value, new: Value, at: Sequence[Any], starts: Sequence[Value]) -> Value | None:
+    """A write to a cache (batch, heads, sequence, head size): one position, or all from the first on."""
+    whole, piece = b.shape(x), b.shape(new)
+    fits = len(whole) == 4 and (whole[1], whole[3]) == (piece[1], piece[3]) and is_float(b.dtype(x))
+    if not fits or at[0] is None or whole == piece:
+        return None
+    if at[2] == 0 and piece[2] < whole[2]:
+        return b.same("fill_cache", [x, new], batch_offset=at[0])
+    if at[2] is None and piece[2] == 1:
+        return b.same("update_cache", [x, new, b.reshape(as_index(b, starts[2]), (1,))], batch_offset=at[0])
+    return None
+
+
+def update_slice(b: Builder, x: Value, new: Value, at: Sequence[int | None], starts: Sequence[Value]) -> Value:
+    """`x` with a piece replaced; `at` are the starts, moved inside, or None where `starts` says them.
+
+    Dim by dim: the block of `x` that a dim leaves is updated along the other dims, then put back.
+    """
+    whole, piece = b.shape(x), b.shape(new)
+    dim = next((d for d, (n, k) in enumerate(zip(whole, piece, strict=True)) if n != k), None)
+    if dim is None:
+        return new
+    block = (*whole[:dim], piece[dim], *whole[dim + 1 :])
+    begin = at[dim]
+    if block != piece:
+        inner = [*starts]
+        inner[:dim] = [b.full((), 0, INDEX)] * dim
+        old = _block(b, x, dim, block, begin, starts[dim])
+        new = update_slice(b, old, new, [0 if d == dim else a for d, a in enumerate(at)], inner)
+    if begin is not None:
+        return _put_at(b, x, new, dim, begin)
+    return _put_computed(b, x, new, dim, clamped(b, as_index(b, starts[dim]), whole[dim] - piece[dim]))
+
+
+def _block(b: Builder, x: Value, dim: int, sizes: Shape, begin: int | None, start: Value) -> Value:
+    zero = b.full((), 0, INDEX)
+    if begin is not None:
+        start = b.full((), begin, INDEX)
+    return dynamic_slice(b, x, [start if d == dim else zero for d in range(len(sizes))], sizes)
+
+
+def _put_at(b: Builder, x: Value, new: Value, dim: int, begin: int) -> Value:
+    size, end = b.shape(x)[dim], begin + b.shape(new)[dim]
+    parts = [_along(b, x, dim, 0, begin), new, _along(b, x, dim, end, size)]
+    return b.concat([p for p in parts if b.shape(p)[dim]], dim)
+
+
+def _along(b: Builder, x: Value, dim: int, begin: int, end: int) -> Value:
+    shape = b.shape(x)
+    begins, ends = [0] * len(shape), [*shape]
+    begins[dim], ends[dim] = begin, end
+    return b.slice(x, begins, ends)
+
+
+def _put_computed(b: Builder, x: Value, new: Value, dim: int, start: Value) -> Value:
+    """Along a dim from a computed place on, which is in range."""
+    length = b.shape(new)[dim]
+    if length == 1:
+        here = compared(b, "eq", positions(b, b.shape(x), dim), start)
+        return chosen(b, here, new, x)
+    index = joined(b, "add", positions(b, b.shape(new), dim), start)
+    return b.same("scatter", [x, b.broadcast(index, b.shape(new)), new], dim=dim)
+
+
+# --- gather ----------------------------------------------------------------------------------------------------------
+
+
+@rule("gather")
+def _gather(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
+    x, indices = xs
+    params, out = eqn.params, eqn.outvars[0].aval
+    shape, sizes = tuple(out.shape), tuple(map(int, params["slice_sizes"]))
+    if not math.prod(shape):
+        return b.full(shape, 0, b.dtype(x))
+    numbers = Numbers(params["dimension_numbers"])
+    filled = params["mode"].name == "FILL_OR_DROP"
+    if filled and not math.prod(b.shape(x)):
+        return b.full(shape, _fill(eqn), b.dtype(x))
+    picked = _picked(b, x, indices, sizes, numbers)
+    if picked is not None:
+        return picked
+    made = _rows(b, x, indices, sizes, numbers)
+    if made is None:
+        made = _general(b, x, indices, sizes, numbers, shape)
+    if not filled:
+        return made
+    good = in_range(b, indices, numbers.mapped, b.shape(x), sizes)
+    batch = iter(b.shape(good))
+    good = b.reshape(good, [1 if d in numbers.offset else next(batch) for d in range(len(shape))])
+    return chosen(b, good, made, b.full((), _fill(eqn), b.dtype(x)))
+
+
+class Numbers:
+    """The dims of a gather, as plain integers."""
+
+    def __init__(self, given: Any) -> None:
+        self.offset = tuple(map(int, given.offset_dims))
+        self.collapsed = tuple(map(int, given.collapsed_slice_dims))
+        self.mapped = tuple(map(int, given.start_index_map))
+        self.batching = tuple(map(int, given.operand_batching_dims))
+        self.index_batching = tuple(map(int, given.start_indices_batching_dims))
+
+
+def _fill(eqn: Eqn) -> Any:
+    """What stands for an element out of range."""
+    value, dtype = eqn.params["fill_value"], np.dtype(eqn.outvars[0].aval.dtype)
+    if value is not None:
+        return value
+    if is_float(dtype):
+        return np.nan
+    least, most = limits(dtype)
+    return least if least else most
+
+
+def in_range(b: Builder, indices: Value, dims: Sequence[int], shape: Shape, sizes: Shape) -> Value:
+    """Per index vector, the last dim of `indices`, whether its whole window lies inside."""
+    at = as_index(b, indices)
+    most = np.array([shape[d] - sizes[d] for d in dims], INDEX)
+    low = compared(b, "ge", at, b.full((), 0, INDEX))
+    high = compared(b, "le", at, b.constant(most) if len(most) > 1 else b.full((), most[0], INDEX))
+    good = b.same("logical_and", [low, high])
+    rank = len(b.shape(good))
+    if len(dims) == 1:
+        return b.reshape(good, b.shape(good)[:-1])
+    return b.reduce("reduce_and", good, (rank - 1,))
+
+
+def _picked(b: Builder, x: Value, indices: Value, sizes: Shape, numbers: Numbers) -> Value | None:
+    """A few rows known in advance, by slices: those that follow one another by one."""
+    held, shape = known(b, indices), b.shape(x)
+    if held is None or held.size > _FEW or held.ndim > 2 or not _is_take(numbers, sizes, shape):
+        return None
+    (dim,) = numbers.mapped
+    rows = [int(i) for i in held.reshape(-1)]
+    if min(rows) < 0 or max(rows) >= shape[dim]:
+        return None
+    runs: list[list[int]] = []
+    for row in rows:
+        if runs and row == runs[-1][1]:
+            runs[-1][1] += 1
+        else:
+            runs.append([row, row + 1])
+    made = b.concat([_along(b, x, dim, begin, end) for begin, end in runs], dim)
+    return _placed(b, made, dim, (len(rows),) if held.ndim == 2 else (), numbers)
+
+
+def _is_take(numbers: Numbers, sizes: Shape, shape: Shape) -> bool:
+    """Whether whole rows along one dim are picked, each by one number."""
+    if len(numbers.mapped) != 1 or numbers.batching or numbers.collapsed not in ((), numbers.mapped):
+        return False
+    (dim,) = numbers.mapped
+    return all(n == (1 if d == dim else whole) for d, (n, whole) in enumerate(zip(sizes, shape, strict=True)))
+
+
+def _placed(b: Builder, x: Value, dim: int, batch: Shape, numbers: Numbers) -> Value:
+    """Rows picked along `dim`, with the dims in the order of the gather's result."""
+    shape = b.shape(x)
+    first = b.permute(x, [dim, *(d for d in range(len(shape)) if d != dim)])
+    rest = b.shape(first)[1:]
+    return _ordered(b, b.reshape(first, (*batch, *rest)), len(batch), dim, numbers)
+
+
+def _ordered(b: Builder, x: Value, batch: int, dim: int, numbers: Numbers) -> Value:
+    """From `(batch..., other dims...)` to the gather's order; a dim that is not collapsed comes back with size 1."""
+    if not numbers.collapsed:
+        at = batch + dim
+        x = b.reshape(x, (*b.shape(x)[:at], 1, *b.shape(x)[at:]))
+    rank = len(b.shape(x))
+    offsets, batches = iter(range(batch, rank)), iter(range(batch))
+    return b.permute(x, [next(offsets) if d in numbers.offset else next(batches) for d in range(rank)])
+
+
+def _rows(b: Builder, x: Value, indices: Value, sizes: Shape, numbers: Numbers) -> Value | None:
+    """A look-up of rows, as of embeddings: `w[ids]` along any one dim."""
+    shape = b.shape(x)
+    if not _is_take(numbers, sizes, shape) or not is_float(b.dtype(x)):
+        return None
+    (dim,) = numbers.mapped
+    first = b.permute(x, [dim, *(d for d in range(len(shape)) if d != dim)])
+    rest = b.shape(first)[1:]
+    table = b.reshape(first, (shape[dim], math.prod(rest)))
+    ids = as_index(b, reshaped(b, indices, b.shape(indices)[:-1]))
+    batch = b.shape(ids)
+    flat = b.reshape(ids, (1,)) if not batch else ids
+    made = b.op("embedding", [flat, table], (*b.shape(flat), math.prod(rest)), b.dtype(x))
+    return _ordered(b, b.reshape(made, (*batch, *rest)), len(batch), dim, numbers)
+
+
+def _general(b: Builder, x: Value, indices: Value, sizes: Shape, numbers: Numbers, out: Shape) -> Value:
+    return b.op(
+        "gather", [x, as_index(b, indices)], out, b.dtype(x),
+        offset_dims=numbers.offset, collapsed_slice_dims=numbers.collapsed,
+        operand_batching_dims=numbers.batching, start_indices_batching_dims=numbers.index_batching,
+        start_index_map=numbers.mapped, index_vector_dim=len(b.shape(indices)) - 1, slice_sizes=sizes,
+        indices_are_sorted=False,
+    )  # fmt: skip
+
+
+def along(b: Builder, x: Value, index: Value, dim: int) -> Value:
+    """The elements of `x` that an index in range names along a dim, one per entry of the index."""
+    rank = len(b.shape(x))
+    others = tuple(d for d in range(rank) if d != dim)
+    return b.op(
+        "gather", [x, b.reshape(index, (*b.shape(index), 1))], b.shape(index), b.dtype(x),
+        offset_dims=(), collapsed_slice_dims=(dim,), operand_batching_dims=others, start_indices_batching_dims=others,
+        start_index_map=(dim,), index_vector_dim=rank, slice_sizes=(1,) * rank, indices_are_sorted=False,
+    )  # fmt: skip

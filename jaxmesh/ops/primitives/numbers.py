@@ -1,0 +1,110 @@
+"""Integers as indices: casts that keep what is out of range out of range, positions along dims, masks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxmesh.errors import UnsupportedError
+from jaxmesh.ops.build import Builder
+from jaxmesh.program import Value
+
+INDEX = np.dtype(np.int32)
+MOST = int(np.iinfo(np.int32).max)
+_jnp: Any = jax.numpy
+
+
+def is_float(dtype: Any) -> bool:
+    """Whether an element type holds real numbers; those of `ml_dtypes` do not say so to NumPy."""
+    return bool(_jnp.issubdtype(dtype, np.floating))
+
+
+def is_integer(dtype: Any) -> bool:
+    """Whether an element type holds integers."""
+    return bool(_jnp.issubdtype(dtype, np.integer))
+
+
+def limits(dtype: Any) -> tuple[Any, Any]:
+    """The least and the most number of an element type, infinities included."""
+    if np.dtype(dtype) == np.bool_:
+        return False, True
+    if is_float(dtype):
+        return -np.inf, np.inf
+    info = _jnp.iinfo(dtype)
+    return int(info.min), int(info.max)
+
+
+def known(b: Builder, x: Value) -> np.ndarray[Any, Any] | None:
+    """What a value holds, if that is known at compile time; also put together from known parts."""
+    joint = b.maker(x, "concat")
+    if x in b.known or joint is None:
+        return b.known.get(x)
+    parts = [b.known.get(v) for v in joint.used]
+    held = [p for p in parts if p is not None]
+    return np.concatenate(held, joint.attributes["dim"]) if len(held) == len(parts) else None
+
+
+def reshaped(b: Builder, x: Value, shape: Sequence[int]) -> Value:
+    """`x` in another shape; what a reshape before it undid is done once."""
+    before = b.maker(x, "reshape")
+    return b.reshape(x if before is None else next(before.used), shape)
+
+
+def as_index(b: Builder, x: Value) -> Value:
+    """Integers as int32; those that it cannot hold become its largest or smallest, out of range of any dim."""
+    kind = b.dtype(x)
+    if kind == INDEX:
+        return x
+    least, most = limits(kind)
+    if most > MOST:
+        x = b.same("minimum", [x, b.full((), MOST, kind)])
+    if least < -MOST:
+        x = b.same("maximum", [x, b.full((), -MOST, kind)])
+    return b.cast(x, INDEX)
+
+
+def clamped(b: Builder, x: Value, most: int | Sequence[int]) -> Value:
+    """Indices moved into 0 to `most`, which is one number or one for each entry of the last dim."""
+    if isinstance(most, int):
+        return b.same("clamp_scalar", [x], min=0, max=most)
+    top = b.constant(np.asarray(most, INDEX))
+    return b.same("minimum", [b.same("maximum", [x, b.full((), 0, INDEX)]), top])
+
+
+def positions(b: Builder, shape: Sequence[int], dim: int, step: int = 1) -> Value:
+    """The numbers from 0 on, in steps, along a dim; in a shape of size 1 elsewhere."""
+    count = shape[dim]
+    if count * step > MOST:
+        raise UnsupportedError(
+            f"the places along dim {dim} of {list(shape)} in steps of {step} go up to {count * step}, but they are "
+            f"counted in 32 bits, up to {MOST}; index a smaller array."
+        )
+    made = b.op("arange", [], (count,), INDEX, start=0, end=count * step, step=step, arange_dimension=0)
+    return b.reshape(made, [count if d == dim else 1 for d in range(len(shape))])
+
+
+def compared(b: Builder, name: str, x: Value, y: Value) -> Value:
+    """A comparison of operands that broadcast to each other."""
+    return b.op(name, [x, y], np.broadcast_shapes(b.shape(x), b.shape(y)), np.bool_)
+
+
+def joined(b: Builder, name: str, x: Value, y: Value) -> Value:
+    """An elementwise op on operands that broadcast to each other."""
+    return b.op(name, [x, y], np.broadcast_shapes(b.shape(x), b.shape(y)), b.dtype(x))
+
+
+def chosen(b: Builder, condition: Value, x: Value, y: Value) -> Value:
+    """`where`; all three broadcast to each other."""
+    shape = np.broadcast_shapes(b.shape(condition), b.shape(x), b.shape(y))
+    return b.op("where", [condition, x, y], shape, b.dtype(x))
+
+
+def spread(b: Builder, x: Value, shape: Sequence[int], dims: Sequence[int]) -> Value:
+    """`x` in a larger shape, its dims at `dims` and repeated along the others."""
+    wide = [1] * len(shape)
+    for d, at in enumerate(dims):
+        wide[at] = b.shape(x)[d]
+    return b.broadcast(b.reshape(x, wide), shape)

@@ -1,0 +1,214 @@
+"""Orders and scans along a dim: sort, top_k, argmax, cumulative reductions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxmesh.jaxprs import Eqn
+from jaxmesh.ops.build import Builder, rule
+from jaxmesh.ops.primitives.indexing import along
+from jaxmesh.ops.primitives.numbers import INDEX, chosen, compared, is_float, joined
+from jaxmesh.program import Shape, Value
+
+_jax: Any = jax
+
+# --- sort ------------------------------------------------------------------------------------------------------------
+
+
+@rule("sort")
+def _sort(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
+    dim, keys = int(eqn.params["dimension"]), int(eqn.params["num_keys"])
+    shape = b.shape(xs[0])
+    if 0 in shape or shape[dim] == 1:
+        return xs
+    values, order = _sorted(b, xs[keys - 1], dim)
+    # From the last key to the first: what is equal keeps the order of the keys behind it.
+    for key in reversed(xs[: keys - 1]):
+        values, step = _sorted(b, along(b, key, order, dim), dim)
+        order = along(b, order, step, dim)
+    return [values if i == 0 else order if _counts(b, x, dim) else along(b, x, order, dim) for i, x in enumerate(xs)]
+
+
+def _sorted(b: Builder, x: Value, dim: int) -> tuple[Value, Value]:
+    shape = b.shape(x)
+    values, order = b.ops(
+        "ttir.sort", [x], [(shape, b.dtype(x)), (shape, INDEX)], dim=dim, descending=False, stable=True
+    )
+    return values, order
+
+
+def _counts(b: Builder, x: Value, dim: int) -> bool:
+    """Whether an array holds the int32 positions along a dim: sorted, these are the order itself."""
+    shape = b.shape(x)
+    if b.dtype(x) != INDEX:
+        return False
+    if x in b.known:
+        return bool((b.known[x] == np.arange(shape[dim]).reshape(_wide(shape, dim))).all())
+    wide = b.maker(x, "broadcast")
+    if wide is not None:
+        # The positions stand along the dim alone, as `arange` made them or as they were reshaped.
+        (x,) = wide.used
+        kept = b.maker(x, "reshape")
+        if kept is None or b.shape(x) != _wide(shape, dim):
+            return b.shape(x)[dim] == shape[dim] and _is_arange(b, x, dim)
+        (x,) = kept.used
+        return len(b.shape(x)) == 1 and _is_arange(b, x, 0)
+    return _is_arange(b, x, dim)
+
+
+def _wide(shape: Shape, dim: int) -> Shape:
+    return tuple(n if d == dim else 1 for d, n in enumerate(shape))
+
+
+def _is_arange(b: Builder, x: Value, dim: int) -> bool:
+    made = b.maker(x, "arange")
+    if made is None or b.dtype(x) != INDEX:
+        return False
+    said, rank = made.attributes, len(b.shape(x))
+    return (said["start"], said["step"], said.get("arange_dimension", 0) % rank) == (0, 1, dim)
+
+
+@rule("top_k")
+def _top_k(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
+    types = [(tuple(v.aval.shape), v.aval.dtype) for v in eqn.outvars]
+    if 0 in types[0][0]:
+        return [b.full(shape, 0, dtype) for shape, dtype in types]
+    k, dim = int(eqn.params["k"]), int(eqn.params.get("axis", len(types[0][0]) - 1))
+    return b.ops("ttir.topk", xs, types, k=k, dim=dim, largest=True, sorted=True)
+
+
+# --- argmax ----------------------------------------------------------------------------------------------------------
+
+
+def _argmax(b: Builder, eqn: Eqn, x: Value) -> Value:
+    out = eqn.outvars[0].aval
+    (dim,) = eqn.params["axes"]
+    return b.op("argmax", [x], out.shape, out.dtype, dim_arg=(int(dim),), keep_dim=False)
+
+
+@rule("argmax")
+def _(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
+    return _argmax(b, eqn, xs[0])
+
+
+@rule("argmin")
+def _(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
+    # The other way round without overflow: -1 - x of integers. A NaN stays one, and is the first of both orders.
+    (x,) = xs
+    kind = b.dtype(x)
+    name = "logical_not" if kind == np.bool_ else "neg" if is_float(kind) else "bitwise_not"
+    return _argmax(b, eqn, b.same(name, [x]))
+
+
+# --- total order -----------------------------------------------------------------------------------------------------
+
+
+def _less(b: Builder, x: Value, y: Value) -> Value:
+    """Below in the total order, in which -0 is below 0 and NaN above all; every NaN counts as the same."""
+    below = compared(b, "lt", x, y)
+    if not is_float(b.dtype(x)):
+        return below
+    number, nan = compared(b, "eq", x, x), compared(b, "ne", y, y)
+    one = b.full((), 1, b.dtype(x))
+    # What is below 0 by its sign alone has another reciprocal; infinities then stand for no other numbers.
+    zeros = joined(b, "logical_and", *(compared(b, "eq", v, b.full((), 0, b.dtype(x))) for v in (x, y)))
+    signs = compared(b, "lt", *(joined(b, "div", one, v) for v in (x, y)))
+    below = joined(b, "logical_or", below, joined(b, "logical_and", number, nan))
+    return joined(b, "logical_or", below, joined(b, "logical_and", zeros, signs))
+
+
+@rule("lt_to")
+def _lt_to(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
+    return _less(b, *xs)
+
+
+@rule("le_to")
+def _le_to(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
+    x, y = xs
+    return b.same("logical_not", [_less(b, y, x)])
+
+
+@rule("eq_to")
+def _eq_to(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
+    x, y = xs
+    return b.same("logical_not", [joined(b, "logical_or", _less(b, x, y), _less(b, y, x))])
+
+
+@rule("call_hi_primitive")
+def _expanded(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
+    # `searchsorted` and its like: primitives that say themselves what they are made of.
+    made: Any = eqn.params["_prim"]
+    types = [jax.ShapeDtypeStruct(b.shape(x), b.dtype(x)) for x in xs]
+
+    def expanded(*given: Any) -> Any:
+        return made.expand(*_jax.tree.unflatten(made.in_tree, given))
+
+    return b.jaxpr(_jax.make_jaxpr(expanded)(*types), xs)
+
+
+# --- cumulative ------------------------------------------------------------------------------------------------------
+
+Combine = Callable[[Builder, Value, Value], Value]
+
+
+def _reversed(b: Builder, x: Value, dim: int) -> Value:
+    return b.same("reverse", [x], dimensions=(dim,))
+
+
+@rule("cumsum")
+def _cumsum(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
+    (x,), dim = xs, int(eqn.params["axis"])
+    if not eqn.params["reverse"]:
+        return b.same("cumsum", [x], dim=dim)
+    return _reversed(b, b.same("cumsum", [_reversed(b, x, dim)], dim=dim), dim)
+
+
+def _log_add_exp(b: Builder, x: Value, y: Value) -> Value:
+    """`log(exp(x) + exp(y))`; of two equal infinities that infinity."""
+    apart = b.same("subtract", [x, y])
+    small = b.same("log1p", [b.same("exp", [b.same("neg", [b.same("abs", [apart])])])])
+    made = b.same("add", [b.same("maximum", [x, y]), small])
+    undefined = compared(b, "ne", apart, apart)
+    return chosen(b, undefined, b.same("add", [x, y]), made)
+
+
+def _joining(name: str) -> Combine:
+    return lambda b, x, y: b.same(name, [x, y])
+
+
+def _scan(b: Builder, x: Value, dim: int, backwards: bool, combine: Combine) -> Value:
+    """The reduction of everything up to each place, in as many steps as the length has binary digits."""
+    shape, distance = b.shape(x), 1
+    while distance < shape[dim]:
+        keep = _cut(b, x, dim, shape[dim] - distance, shape[dim]) if backwards else _cut(b, x, dim, 0, distance)
+        low = _cut(b, x, dim, 0, shape[dim] - distance)
+        high = _cut(b, x, dim, distance, shape[dim])
+        made = combine(b, high, low) if backwards else combine(b, low, high)
+        x = b.concat([made, keep] if backwards else [keep, made], dim)
+        distance *= 2
+    return x
+
+
+def _cut(b: Builder, x: Value, dim: int, begin: int, end: int) -> Value:
+    shape: Shape = b.shape(x)
+    begins = [begin if d == dim else 0 for d in range(len(shape))]
+    return b.slice(x, begins, [end if d == dim else n for d, n in enumerate(shape)])
+
+
+def _enter(primitive: str, combine: Combine) -> None:
+    @rule(primitive)
+    def _(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
+        return _scan(b, xs[0], int(eqn.params["axis"]), bool(eqn.params["reverse"]), combine)
+
+
+for _primitive, _combine in (
+    ("cumprod", _joining("multiply")),
+    ("cummax", _joining("maximum")),
+    ("cummin", _joining("minimum")),
+    ("cumlogsumexp", _log_add_exp),
+):
+    _enter(_primitive, _combine)

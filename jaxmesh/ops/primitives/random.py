@@ -1,0 +1,198 @@
+"""Random numbers: JAX's counter-based generator, written out in 32-bit words.
+
+A key is an array of words (`uint32[2]` of the default generator), as `jax.random.key_data` shows it; what JAX says of a
+key it says of these words.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxmesh.jaxprs import Eqn, Jaxpr
+from jaxmesh.ops.build import RULES, Builder, missing, rule, storage_type
+from jaxmesh.ops.primitives.numbers import MOST, joined
+from jaxmesh.program import Value
+
+_jax: Any = jax
+_WORD = np.dtype(np.uint32)
+
+
+# --- what JAX's generators do ----------------------------------------------------------------------------------------
+
+
+def generator(aval: Any) -> Any:
+    """The generator whose keys a type holds, or None if it holds plain numbers."""
+    return getattr(aval.dtype, "_impl", None)
+
+
+def _built(b: Builder, function: Callable[..., Any], xs: Sequence[Value], said: tuple[Any, ...]) -> list[Value]:
+    types = tuple((b.shape(x), b.dtype(x)) for x in xs)
+    return b.jaxpr(_traced(function, said, types, _jax.config.jax_threefry_partitionable), xs)
+
+
+@functools.lru_cache(maxsize=256)
+def _traced(function: Callable[..., Any], said: tuple[Any, ...], types: tuple[Any, ...], _: bool) -> Jaxpr:
+    """A generator's own code on words. It depends on a flag of JAX's, which is part of the key here."""
+    arguments = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in types]
+    return _jax.make_jaxpr(functools.partial(function, *said))(*arguments)
+
+
+def _over_keys(function: Callable[..., Any], count: int) -> Callable[..., Any]:
+    """A function of one key's words as one of an array of keys with so many dims."""
+    for _ in range(count):
+        function = _jax.vmap(function)
+    return function
+
+
+def _seed(impl: Any, seeds: Any) -> Any:
+    return _over_keys(impl.seed, seeds.ndim)(seeds)
+
+
+def _bits(impl: Any, width: int, shape: tuple[int, ...], keys: Any) -> Any:
+    def one(key: Any) -> Any:
+        return impl.random_bits(key, width, shape)
+
+    return _over_keys(one, keys.ndim - len(impl.key_shape))(keys)
+
+
+def _split(impl: Any, shape: tuple[int, ...], keys: Any) -> Any:
+    def one(key: Any) -> Any:
+        return impl.split(key, shape)
+
+    return _over_keys(one, keys.ndim - len(impl.key_shape))(keys)
+
+
+def _folded(impl: Any, keys: Any, numbers: Any) -> Any:
+    words = keys.ndim - len(impl.key_shape)
+    shape = np.broadcast_shapes(keys.shape[:words], numbers.shape)
+    keys = _jax.numpy.broadcast_to(keys, (*shape, *impl.key_shape))
+    return _over_keys(impl.fold_in, len(shape))(keys, _jax.numpy.broadcast_to(numbers, shape))
+
+
+@rule("random_seed")
+def _random_seed(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
+    (x,) = xs
+    if eqn.params["impl"].tag == "fry" and b.dtype(x).itemsize == 4:
+        # JAX shifts by all 32 bits to get at the upper half, which not every machine takes for zero.
+        low = b.cast(b.reshape(x, (*b.shape(x), 1)), _WORD)
+        return (b.concat([b.full(b.shape(low), 0, _WORD), low], len(b.shape(x))),)
+    return _built(b, _seed, xs, (eqn.params["impl"],))
+
+
+@rule("random_bits")
+def _random_bits(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
+    said = (generator(eqn.invars[0].aval), eqn.params["bit_width"], tuple(eqn.params["shape"]))
+    return _built(b, _bits, xs, said)
+
+
+@rule("random_split")
+def _random_split(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
+    return _built(b, _split, xs, (generator(eqn.invars[0].aval), tuple(eqn.params["shape"])))
+
+
+@rule("random_fold_in")
+def _random_fold_in(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
+    return _built(b, _folded, xs, (generator(eqn.invars[0].aval),))
+
+
+@rule("random_wrap", "random_unwrap")
+def _same_words(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
+    return xs
+
+
+@rule("random_clone")
+def _random_clone(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
+    return xs
+
+
+# --- threefry --------------------------------------------------------------------------------------------------------
+
+_ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
+
+
+def _shifted(b: Builder, name: str, x: Value, by: int) -> Value:
+    return b.same(name, [x, b.full((), by, _WORD)])
+
+
+def _rotated(b: Builder, x: Value, by: int) -> Value:
+    left = _shifted(b, "logical_left_shift", x, by)
+    return b.same("bitwise_or", [left, _shifted(b, "logical_right_shift", x, 32 - by)])
+
+
+@rule("threefry2x32")
+def _threefry(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
+    """Threefry-2x32, 20 rounds (Salmon et al., SC11): adds, rotations and exclusive ors."""
+    shape = np.broadcast_shapes(*(b.shape(x) for x in xs))
+    first, second, x, y = xs
+    parity = b.full((), 0x1BD11BDA, _WORD)
+    last = joined(b, "bitwise_xor", joined(b, "bitwise_xor", first, second), parity)
+    keys = (first, second, last)
+    x, y = joined(b, "add", x, first), joined(b, "add", y, second)
+    x, y = (b.broadcast(b.reshape(v, (*[1] * (len(shape) - len(b.shape(v))), *b.shape(v))), shape) for v in (x, y))
+    for group in range(5):
+        for by in _ROTATIONS[group % 2]:
+            x = b.same("add", [x, y])
+            y = b.same("bitwise_xor", [x, _rotated(b, y, by)])
+        x = joined(b, "add", x, keys[(group + 1) % 3])
+        count = b.full((), group + 1, _WORD)
+        y = joined(b, "add", joined(b, "add", y, keys[(group + 2) % 3]), count)
+    return x, y
+
+
+@rule("iota_2x32_shape")
+def _counters(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
+    """The upper and the lower half of each element's number."""
+    shape = tuple(eqn.params["shape"])
+    count = math.prod(shape)
+    if count > MOST:
+        raise missing(eqn, f"{list(shape)} has {count} elements, more than 32 bits count; draw fewer at once")
+    low = b.op("arange", [], (count,), _WORD, start=0, end=count, step=1, arange_dimension=0)
+    return b.full(shape, 0, _WORD), b.reshape(low, shape)
+
+
+# --- arrays of keys --------------------------------------------------------------------------------------------------
+
+
+MOVES = (
+    "broadcast_in_dim", "concatenate", "copy", "copy_p", "dynamic_slice", "dynamic_update_slice", "expand_dims",
+    "gather", "pad", "rev", "reshape", "scatter", "select_n", "slice", "split", "squeeze", "stack", "transpose",
+    "unstack",
+)  # fmt: skip
+"""Primitives that take keys as they take numbers, and only move them."""
+
+
+def takes_keys(name: str) -> None:
+    """Lets the rule for a primitive move keys, too: it sees an equation that moves their words."""
+    plain = RULES.get(name)
+    if plain is None:
+        return
+
+    def moved(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value] | Value:
+        body = on_words(eqn)
+        return plain(b, eqn, xs) if body is None else b.jaxpr(body, xs)
+
+    RULES[name] = moved
+
+
+def on_words(eqn: Eqn) -> Jaxpr | None:
+    """An equation that moves whole keys, as a body that moves their words; None if no key takes part."""
+    keys = [generator(v.aval) for v in eqn.invars]
+    impl = next((g for g in keys if g is not None), None)
+    if impl is None:
+        return None
+
+    def mapped(*xs: Any) -> Any:
+        params = eqn.primitive.get_bind_params(eqn.params)
+        function: Callable[..., Any] = functools.partial(eqn.primitive.bind, **params)
+        for _ in impl.key_shape:
+            function = _jax.vmap(function, in_axes=[None if g is None else -1 for g in keys], out_axes=-1)
+        return function(*xs)
+
+    types = [storage_type(v.aval) for v in eqn.invars]
+    return _jax.make_jaxpr(mapped)(*[jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in types])

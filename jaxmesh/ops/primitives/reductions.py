@@ -1,0 +1,123 @@
+"""Reductions over dims."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxmesh import jaxprs
+from jaxmesh.jaxprs import Eqn
+from jaxmesh.ops.build import Builder, missing, rule
+from jaxmesh.ops.primitives.shapes import part
+from jaxmesh.program import Value
+
+_jnp: Any = jax.numpy
+ROWS: Mapping[str, str] = {
+    "reduce_sum": "sum", "reduce_prod": "prod", "reduce_max": "max", "reduce_min": "min",
+    "reduce_and": "and", "reduce_or": "or", "reduce_xor": "xor",
+}  # fmt: skip
+"""What a primitive combines by."""
+
+_OF_BOOLS: Mapping[str, str] = {
+    "max": "reduce_or", "min": "reduce_and", "and": "reduce_and", "or": "reduce_or", "sum": "reduce_or",
+    "prod": "reduce_and",
+}  # fmt: skip
+COMBINES: Mapping[str, str] = {
+    "add": "sum", "mul": "prod", "max": "max", "min": "min", "and": "and", "or": "or", "xor": "xor",
+}  # fmt: skip
+"""What a primitive of two operands reduces by."""
+_PAIRS: Mapping[str, str] = {
+    "sum": "add", "prod": "multiply", "max": "maximum", "min": "minimum",
+    "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor",
+}  # fmt: skip
+_BOOL_PAIRS: Mapping[str, str] = {
+    "sum": "logical_or", "prod": "logical_and", "max": "logical_or", "min": "logical_and",
+    "and": "logical_and", "or": "logical_or", "xor": "logical_xor",
+}  # fmt: skip
+
+
+def identity(kind: str, dtype: np.dtype[Any]) -> float | int:
+    """The number that changes nothing it is combined with."""
+    if kind in ("sum", "or", "xor"):
+        return 0
+    if kind == "prod" or dtype.kind == "b":
+        return 0 if kind == "max" else 1
+    if kind == "and":
+        return -1 if dtype.kind == "i" else int(np.iinfo(dtype).max)
+    if dtype.kind in "iu":
+        info = np.iinfo(dtype)
+        return int(info.min) if kind == "max" else int(info.max)
+    info = _jnp.finfo(dtype)
+    # Types without infinities (some of 8 bits) end at their largest number.
+    largest = np.array(np.inf).astype(dtype)
+    infinite = bool(np.isinf(largest.astype(np.float32)))
+    most = math.inf if infinite else float(info.max)
+    return -most if kind == "max" else most
+
+
+def combined(b: Builder, kind: str, x: Value, y: Value) -> Value:
+    """Two tensors of one type, element by element."""
+    names = _BOOL_PAIRS if b.dtype(x).kind == "b" else _PAIRS
+    return b.same(names[kind], [x, y])
+
+
+def reduced(b: Builder, kind: str, x: Value, dims: Sequence[int]) -> Value:
+    """A tensor combined over dims, which it loses."""
+    shape, dtype = b.shape(x), b.dtype(x)
+    if not dims:
+        return x
+    kept = [n for d, n in enumerate(shape) if d not in dims]
+    if 0 in shape:
+        return b.full(kept, identity(kind, dtype), dtype)
+    if dtype.kind == "b" and kind in _OF_BOOLS:
+        return b.reduce(_OF_BOOLS[kind], x, dims)
+    if kind in ("and", "or", "xor"):
+        return _bit_by_bit(b, kind, x, dims)
+    return b.reduce(kind, x, dims)
+
+
+def _bit_by_bit(b: Builder, kind: str, x: Value, dims: Sequence[int]) -> Value:
+    """TTIR reduces no bits: halves are combined until one is left."""
+    shape = b.shape(x)
+    if b.dtype(x).kind == "b":
+        # An odd number of true ones.
+        count = b.reduce("sum", b.cast(x, np.int32), dims)
+        return b.cast(b.same("bitwise_and", [count, b.full((), 1, np.int32)]), np.bool_)
+    for dim in dims:
+        while (size := b.shape(x)[dim]) > 1:
+            half = size // 2
+            out = combined(b, kind, part(b, x, dim, 0, half), part(b, x, dim, half, 2 * half))
+            x = out if size % 2 == 0 else b.concat([out, part(b, x, dim, size - 1, size)], dim)
+    return b.reshape(x, [n for d, n in enumerate(shape) if d not in dims])
+
+
+def _enter(primitive: str, kind: str) -> None:
+    @rule(primitive)
+    def _(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
+        return reduced(b, kind, xs[0], eqn.params["axes"])
+
+
+for _primitive, _kind in ROWS.items():
+    _enter(_primitive, _kind)
+
+
+def combining(jaxpr: Any) -> str | None:
+    """By what a body of two arguments combines them; None if it is not one primitive that has a row."""
+    body = jaxprs.open_jaxpr(jaxpr)
+    if len(body.eqns) != 1 or set(body.eqns[0].invars) != set(body.invars) or body.outvars != body.eqns[0].outvars:
+        return None
+    return COMBINES.get(body.eqns[0].primitive.name)
+
+
+@rule("reduce")
+def _reduce(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
+    kind = combining(eqn.params["jaxpr"]) if len(xs) == 2 else None
+    if kind is None:
+        raise missing(eqn, f"it combines by more than one of {', '.join(COMBINES)}, and TTIR has no row for a body")
+    x, start = xs
+    out = reduced(b, kind, x, eqn.params["dimensions"])
+    return out if b.fill(start) == identity(kind, b.dtype(x)) else combined(b, kind, out, start)

@@ -1,0 +1,224 @@
+"""Scatters: `x.at[...].set`, `.add`, `.multiply`, `.min`, `.max`.
+
+TTIR scatters single elements along one dim, to places in range. Windows that are not wholly inside are dropped, as JAX
+says, by sending them to a place behind the end that is cut off again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from jaxmesh.errors import UnsupportedError
+from jaxmesh.jaxprs import Eqn, source_line
+from jaxmesh.ops.build import Builder, missing, rule
+from jaxmesh.ops.primitives.indexing import in_range, update_slice
+from jaxmesh.ops.primitives.numbers import (
+    INDEX,
+    MOST,
+    as_index,
+    chosen,
+    clamped,
+    compared,
+    joined,
+    known,
+    positions,
+    reshaped,
+    spread,
+)
+from jaxmesh.program import Shape, Value
+
+KINDS = {
+    "scatter": None, "scatter-add": "sum", "scatter-mul": "prod", "scatter-min": "min", "scatter-max": "max",
+    "scatter-sub": "sum",
+}  # fmt: skip
+"""The reduce type by primitive; None replaces."""
+_COMBINE = {"sum": "add", "prod": "multiply", "min": "minimum", "max": "maximum"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Scatter:
+    """One scatter: `x`, index vectors as int32 in the last dim, updates.
+
+    Attributes:
+      kind: a reduce type, or None to replace.
+      mapped: the dim of `x` that each number of an index vector counts along.
+      inserted: dims of `x` that windows do not have.
+      batching: dims of `x` that go along with the dims `index_batching` of the indices.
+      window: the dims of the updates that are dims of a window.
+      drops: whether windows may be out of range; else they are known to be inside.
+    """
+
+    x: Value
+    index: Value
+    new: Value
+    kind: str | None
+    mapped: Shape
+    inserted: Shape
+    batching: Shape
+    index_batching: Shape
+    window: Shape
+    drops: bool
+
+    def sizes(self, b: Builder) -> Shape:
+        """The size of a window along each dim of `x`."""
+        present = iter(b.shape(self.new)[d] for d in self.window)
+        left_out = {*self.inserted, *self.batching}
+        return tuple(1 if d in left_out else next(present) for d in range(len(b.shape(self.x))))
+
+
+@rule(*KINDS)
+def _scatter(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
+    x, index, new = xs
+    name, params = eqn.primitive.name, eqn.params
+    if name == "scatter" and params.get("update_jaxpr") is not None:
+        raise missing(eqn, "it applies a function in place; write x.at[i].set(f(x[i]))")
+    if not math.prod(b.shape(new)):
+        return x
+    if name == "scatter-sub":
+        new = b.same("neg", [new])
+    numbers = params["dimension_numbers"]
+    said = _Scatter(
+        x, as_index(b, index), new, KINDS[name],
+        *(tuple(map(int, dims)) for dims in (
+            numbers.scatter_dims_to_operand_dims, numbers.inserted_window_dims, numbers.operand_batching_dims,
+            numbers.scatter_indices_batching_dims, numbers.update_window_dims,
+        )),
+        drops=params["mode"] is None or params["mode"].name != "CLIP",
+    )  # fmt: skip
+    for form in (_one_window, _one_row):
+        made = form(b, said)
+        if made is not None:
+            return made
+    return _many(b, _inside(b, said), source_line(eqn))
+
+
+def _combined(b: Builder, kind: str | None, old: Value, new: Value) -> Value:
+    """What a place holds afterwards; operands broadcast to each other."""
+    return new if kind is None else joined(b, _COMBINE[kind], old, new)
+
+
+# --- one window ------------------------------------------------------------------------------------------------------
+
+
+def _one_window(b: Builder, s: _Scatter) -> Value | None:
+    """One window at a known place inside: a slice that is replaced."""
+    held, shape, sizes = known(b, s.index), b.shape(s.x), s.sizes(b)
+    if held is None or math.prod(b.shape(s.index)[:-1]) != 1 or s.batching:
+        return None
+    at = [0] * len(shape)
+    for dim, place in zip(s.mapped, held.reshape(-1), strict=True):
+        most = shape[dim] - sizes[dim]
+        at[dim] = int(place) if s.drops else min(max(int(place), 0), most)
+        if not 0 <= at[dim] <= most:
+            return s.x
+    new = b.reshape(s.new, sizes)
+    if s.kind is not None:
+        new = _combined(b, s.kind, b.slice(s.x, at, [i + n for i, n in zip(at, sizes, strict=True)]), new)
+    zero = b.full((), 0, INDEX)
+    return update_slice(b, s.x, new, at, [zero] * len(shape))
+
+
+def _one_row(b: Builder, s: _Scatter) -> Value | None:
+    """One row of full length at a computed place: a mask, which is empty for a place out of range."""
+    shape, sizes = b.shape(s.x), s.sizes(b)
+    if math.prod(b.shape(s.index)) != 1 or s.batching:
+        return None
+    (dim,) = s.mapped
+    if any(n != (1 if d == dim else whole) for d, (n, whole) in enumerate(zip(sizes, shape, strict=True))):
+        return None
+    index = reshaped(b, s.index, ())
+    index = index if s.drops else clamped(b, index, shape[dim] - 1)
+    here = compared(b, "eq", positions(b, shape, dim), index)
+    return chosen(b, here, _combined(b, s.kind, s.x, b.reshape(s.new, sizes)), s.x)
+
+
+# --- many windows ----------------------------------------------------------------------------------------------------
+
+
+def _inside(b: Builder, s: _Scatter) -> _Scatter:
+    """Indices moved inside, where that is what the mode says; known ones are looked at."""
+    shape, sizes = b.shape(s.x), s.sizes(b)
+    most = [shape[d] - sizes[d] for d in s.mapped]
+    held = known(b, s.index)
+    if held is not None and ((held >= 0) & (held <= np.array(most))).all():
+        return _with(s, s.index)
+    if s.drops:
+        return s
+    return _with(s, clamped(b, s.index, most[0] if len(most) == 1 else most))
+
+
+def _with(s: _Scatter, index: Value) -> _Scatter:
+    return _Scatter(s.x, index, s.new, s.kind, s.mapped, s.inserted, s.batching, s.index_batching, s.window, False)
+
+
+def _many(b: Builder, s: _Scatter, line: str) -> Value:
+    """Along the one dim that is scattered to, else along all dims as one."""
+    shape, sizes = b.shape(s.x), s.sizes(b)
+    batch = b.shape(s.index)[:-1]
+    order = [*(d for d in range(len(b.shape(s.new))) if d not in s.window), *s.window]
+    good = in_range(b, s.index, s.mapped, shape, sizes) if s.drops else None
+    if len(s.mapped) == 1 and not s.batching:
+        (dim,) = s.mapped
+        if all(n == (1 if d == dim else whole) for d, (n, whole) in enumerate(zip(sizes, shape, strict=True))):
+            return _along_one(b, s, dim, b.permute(s.new, order), good)
+    count = math.prod(shape)
+    if count >= MOST:
+        raise UnsupportedError(
+            f"{line}: a scatter over several dims counts its places in 32 bits, but {list(shape)} has {count} elements;"
+            " scatter along one dim, or to a smaller array."
+        )
+    places = _places(b, s, shape, sizes, batch)
+    if good is not None:
+        wide = b.reshape(good, (*b.shape(good), *[1] * len(shape)))
+        places = chosen(b, wide, places, b.full((), count, INDEX))
+    places = b.broadcast(places, (*batch, *sizes))
+    flat = (math.prod(b.shape(s.new)),)
+    new = b.reshape(b.permute(s.new, order), flat)
+    made = _scattered(b, s, b.reshape(s.x, (count,)), b.reshape(places, flat), new, 0)
+    return b.reshape(made, shape)
+
+
+def _along_one(b: Builder, s: _Scatter, dim: int, new: Value, good: Value | None) -> Value:
+    """Rows of full length: the index counts along one dim, and is the same along the others."""
+    shape = b.shape(s.x)
+    count = math.prod(b.shape(s.index))
+    index = reshaped(b, s.index, (count,))
+    if good is not None:
+        index = chosen(b, b.reshape(good, (count,)), index, b.full((), shape[dim], INDEX))
+    others = [d for d in range(len(shape)) if d != dim]
+    new = b.reshape(new, (count, *(shape[d] for d in others)))
+    new = b.permute(new, [0 if d == dim else 1 + others.index(d) for d in range(len(shape))])
+    return _scattered(b, s, s.x, spread(b, index, b.shape(new), (dim,)), new, dim)
+
+
+def _scattered(b: Builder, s: _Scatter, x: Value, index: Value, new: Value, dim: int) -> Value:
+    """Scatters along a dim; behind its end is a place for what is dropped."""
+    shape = b.shape(x)
+    if s.drops:
+        spare = tuple(1 if d == dim else n for d, n in enumerate(shape))
+        x = b.concat([x, b.full(spare, 0, b.dtype(x))], dim)
+    made = b.same("scatter", [x, index, new], dim=dim, scatter_reduce_type=s.kind)
+    return b.slice(made, [0] * len(shape), shape) if s.drops else made
+
+
+def _places(b: Builder, s: _Scatter, shape: Shape, sizes: Shape, batch: Shape) -> Value:
+    """The place of each element of each window in row-major order: `(batch..., sizes...)`, or 1 for some of these."""
+    strides = [math.prod(shape[d + 1 :]) for d in range(len(shape))]
+    rank = len(batch)
+    whole = (*batch, *sizes)
+    steps = [(rank + d, n) for d, n in enumerate(strides) if sizes[d] > 1]
+    steps += [(at, strides[dim]) for dim, at in zip(s.batching, s.index_batching, strict=True)]
+    total = b.full((1,) * len(whole), 0, INDEX)
+    for at, stride in steps:
+        total = joined(b, "add", total, positions(b, whole, at, stride))
+    for i, dim in enumerate(s.mapped):
+        column = b.slice(s.index, (*[0] * rank, i), (*batch, i + 1))
+        start = b.reshape(column, (*batch, *[1] * len(sizes)))
+        if strides[dim] != 1:
+            start = joined(b, "multiply", start, b.full((), strides[dim], INDEX))
+        total = joined(b, "add", total, start)
+    return total

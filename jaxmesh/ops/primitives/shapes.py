@@ -1,0 +1,142 @@
+"""Primitives that only move elements."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from jaxmesh.jaxprs import Eqn
+from jaxmesh.ops.build import Builder, rule
+from jaxmesh.program import Shape, Value
+
+
+@rule("reshape")
+def _reshape(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
+    (x,), order = xs, eqn.params.get("dimensions")
+    return b.reshape(x if order is None else b.permute(x, order), b.result(eqn)[0])
+
+
+@rule("squeeze", "expand_dims")
+def _squeeze(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
+    return b.reshape(xs[0], b.result(eqn)[0])
+
+
+@rule("broadcast_in_dim", "broadcast_to")
+def _broadcast_in_dim(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
+    x, shape = xs[0], b.result(eqn)[0]
+    last = range(len(shape) - len(b.shape(x)), len(shape))
+    sizes = dict(zip(eqn.params.get("broadcast_dimensions", last), b.shape(x), strict=True))
+    return b.broadcast(b.reshape(x, [sizes.get(d, 1) for d in range(len(shape))]), shape)
+
+
+@rule("transpose")
+def _transpose(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
+    return b.permute(xs[0], eqn.params["permutation"])
+
+
+@rule("concatenate")
+def _concatenate(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
+    return b.concat(xs, eqn.params["dimension"])
+
+
+@rule("stack")
+def _stack(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
+    return stacked(b, xs, eqn.params["axis"])
+
+
+def stacked(b: Builder, xs: Sequence[Value], axis: int) -> Value:
+    """Tensors of one shape, side by side along a new dim."""
+    shape = b.shape(xs[0])
+    return b.concat([b.reshape(x, (*shape[:axis], 1, *shape[axis:])) for x in xs], axis)
+
+
+@rule("unstack")
+def _unstack(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
+    (x,), axis = xs, int(eqn.params["axis"])
+    return [element(b, x, i, axis) for i in range(b.shape(x)[axis])]
+
+
+def element(b: Builder, x: Value, number: int, axis: int = 0) -> Value:
+    """One element along a dim, without the dim."""
+    shape = b.shape(x)
+    piece = part(b, x, axis, number, number + 1)
+    return b.reshape(piece, (*shape[:axis], *shape[axis + 1 :]))
+
+
+def part(b: Builder, x: Value, axis: int, begin: int, end: int, step: int = 1) -> Value:
+    """A slice along one dim."""
+    shape = b.shape(x)
+    begins, ends, steps = [0] * len(shape), list(shape), [1] * len(shape)
+    begins[axis], ends[axis], steps[axis] = begin, end, step
+    return b.slice(x, begins, ends, steps)
+
+
+@rule("split")
+def _split(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
+    (x,), axis, parts, begin = xs, eqn.params["axis"], list[Value](), 0
+    sizes: list[int] = [int(n) for n in eqn.params["sizes"]]
+    for size in sizes:
+        parts.append(part(b, x, axis, begin, begin + size))
+        begin += size
+    return parts
+
+
+@rule("slice")
+def _slice(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
+    return b.slice(xs[0], eqn.params["start_indices"], eqn.params["limit_indices"], eqn.params["strides"])
+
+
+@rule("tile")
+def _tile(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
+    (x,), shape = xs, b.result(eqn)[0]
+    if 0 in shape:
+        return b.full(shape, 0, b.dtype(x))
+    rank = len(b.shape(x))
+    x = b.reshape(x, (*[1] * (len(shape) - rank), *b.shape(x)))
+    counts = tuple(n // old for n, old in zip(shape, b.shape(x), strict=True))
+    if b.shape(x) == shape:
+        return x
+    return b.op("repeat", [x], shape, b.dtype(x), repeat_dimensions=counts)
+
+
+@rule("rev")
+def _rev(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
+    return reverse(b, xs[0], eqn.params["dimensions"])
+
+
+def reverse(b: Builder, x: Value, dims: Sequence[int]) -> Value:
+    """The elements along dims in the other order; nothing if there are no two."""
+    dims = tuple(d for d in dims if b.shape(x)[d] > 1)
+    if not dims or b.fill(x) is not None:
+        return x
+    if x in b.known:
+        return b.constant(np.flip(b.known[x], dims))
+    turned = b.maker(x, "reverse")
+    if turned is not None and turned.attributes["dimensions"] == dims and turned.operands[0] is not None:
+        return turned.operands[0]
+    return b.same("reverse", [x], dimensions=dims)
+
+
+@rule("iota")
+def _iota(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
+    shape, dtype = b.result(eqn)
+    return iota(b, shape, dtype, eqn.params["dimension"])
+
+
+def iota(b: Builder, shape: Shape, dtype: np.dtype[np.generic], dim: int) -> Value:
+    """The numbers from 0 along a dim, the same along the others."""
+    count = shape[dim]
+    if math.prod(shape) <= 1:
+        return b.full(shape, 0, dtype)
+    line = b.op("arange", (), (count,), dtype, start=0, end=count, step=1, arange_dimension=0)
+    b.remember(line, np.arange(count).astype(dtype))
+    placed = b.reshape(line, [count if d == dim else 1 for d in range(len(shape))])
+    return b.broadcast(placed, shape)
+
+
+@rule("empty", "empty2")
+def _empty(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
+    shape, dtype = b.result(eqn)
+    return b.full(shape, 0, dtype)

@@ -1,0 +1,205 @@
+"""Reductions over windows: pooling of images, or combinations of slices."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from jaxmesh.jaxprs import Eqn
+from jaxmesh.ops.build import Builder, missing, rule
+from jaxmesh.ops.primitives.numbers import is_float
+from jaxmesh.ops.primitives.pads import padded
+from jaxmesh.ops.primitives.reductions import COMBINES, combined, combining, identity, reduced
+from jaxmesh.ops.primitives.shapes import part
+from jaxmesh.program import Shape, Value
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A window over one dim."""
+
+    size: int
+    stride: int
+    low: int
+    high: int
+    dilation: int = 1
+    spread: int = 1
+
+    @property
+    def reach(self) -> int:
+        """How many elements it spans."""
+        return self.dilation * (self.size - 1) + 1
+
+    @property
+    def moves(self) -> bool:
+        """Whether it changes anything."""
+        return (self.size, self.stride, self.low, self.high) != (1, 1, 0, 0)
+
+    @property
+    def side_by_side(self) -> bool:
+        """Whether windows follow each other without gaps, and do not overlap."""
+        return self.size == self.stride and self.dilation == 1
+
+    def covers(self, length: int) -> bool:
+        """Whether there is one window, of all elements of a dim of this length."""
+        return (self.size, self.low, self.high, self.dilation) == (length, 0, 0, 1)
+
+    def count(self, length: int) -> int:
+        """How many windows there are on a dim that is padded already."""
+        return max((length - self.reach) // self.stride + 1, 0)
+
+
+def windows_of(params: Mapping[str, Any]) -> list[Window]:
+    """The window of each dim."""
+    sizes = params["window_dimensions"]
+    ones = (1,) * len(sizes)
+    rows = zip(
+        sizes, params["window_strides"], params["padding"], params.get("window_dilation") or ones,
+        params.get("base_dilation") or ones, strict=True,
+    )  # fmt: skip
+    return [Window(int(n), int(s), int(p[0]), int(p[1]), int(d), int(b)) for n, s, p, d, b in rows]
+
+
+def _enter(primitive: str, kind: str) -> None:
+    @rule(primitive)
+    def _(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
+        return _pooled(b, kind, xs[0], windows_of(eqn.params), b.result(eqn)[0])
+
+
+for _primitive, _kind in (("reduce_window_sum", "sum"), ("reduce_window_max", "max"), ("reduce_window_min", "min")):
+    _enter(_primitive, _kind)
+
+
+@rule("reduce_window")
+def _reduce_window(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
+    kind = combining(eqn.params["jaxpr"]) if len(xs) == 2 else None
+    if kind is None:
+        raise missing(eqn, f"it combines by more than one of {', '.join(COMBINES)}, and TTIR has no row for a body")
+    if b.fill(xs[1]) != identity(kind, b.dtype(xs[0])):
+        raise missing(eqn, f"its windows start from another number than {identity(kind, b.dtype(xs[0]))}")
+    return _pooled(b, kind, xs[0], windows_of(eqn.params), b.result(eqn)[0])
+
+
+def _pooled(b: Builder, kind: str, x: Value, windows: Sequence[Window], shape: Shape) -> Value:
+    """Dim by dim, or two at a time where a row pools images."""
+    dtype = b.dtype(x)
+    if 0 in (*shape, *b.shape(x)):
+        return b.full(shape, identity(kind, dtype), dtype)
+    x, windows = spread(b, identity(kind, dtype), x, windows)
+    images = is_float(dtype) and kind in ("sum", "max", "min")
+    left: list[int] = []
+    for dim, window in enumerate(windows):
+        if images and window.moves and not window.covers(b.shape(x)[dim]):
+            left.append(dim)
+        elif window.moves:
+            x = _along(b, kind, x, dim, window)
+    while left:
+        pair, left = left[:2], left[2:]
+        apart = len(pair) == 1 and windows[pair[0]].side_by_side
+        x = _along(b, kind, x, pair[0], windows[pair[0]]) if apart else _images(b, kind, x, pair, windows)
+    return x
+
+
+def spread(b: Builder, value: float, x: Value, windows: Sequence[Window]) -> tuple[Value, list[Window]]:
+    """The operand with what stands between its elements, and cut where the padding is less than nothing."""
+    done = [w.spread == 1 and min(w.low, w.high) >= 0 for w in windows]
+    amounts = [(0, 0, 0) if ok else (w.low, w.high, w.spread - 1) for ok, w in zip(done, windows, strict=True)]
+    rest = [w if ok else replace(w, low=0, high=0, spread=1) for ok, w in zip(done, windows, strict=True)]
+    return padded(b, x, value, amounts), rest
+
+
+# --- one dim ---------------------------------------------------------------------------------------------------------
+
+
+def _along(b: Builder, kind: str, x: Value, dim: int, window: Window) -> Value:
+    edges = [(window.low, window.high, 0) if d == dim else (0, 0, 0) for d in range(len(b.shape(x)))]
+    x = padded(b, x, identity(kind, b.dtype(x)), edges)
+    count = window.count(b.shape(x)[dim])
+    if window.side_by_side or window.covers(b.shape(x)[dim]):
+        x = part(b, x, dim, 0, count * window.size)
+        shape = b.shape(x)
+        return reduced(b, kind, b.reshape(x, (*shape[:dim], count, window.size, *shape[dim + 1 :])), (dim + 1,))
+    made = _spans(b, kind, x, dim, window.size, window.dilation)
+    return part(b, made, dim, 0, (count - 1) * window.stride + 1, window.stride)
+
+
+def _spans(b: Builder, kind: str, x: Value, dim: int, size: int, step: int) -> Value:
+    """From each element on `size` of them combined: two spans of half the size, and one element if it is odd."""
+    if size == 1:
+        return x
+    half = size // 2
+    spans = _spans(b, kind, x, dim, half, step)
+    length = b.shape(spans)[dim] - half * step
+    out = combined(b, kind, part(b, spans, dim, 0, length), part(b, spans, dim, half * step, half * step + length))
+    if size % 2 == 0:
+        return out
+    last = (size - 1) * step
+    length = b.shape(x)[dim] - last
+    return combined(b, kind, part(b, out, dim, 0, length), part(b, x, dim, last, last + length))
+
+
+# --- images ----------------------------------------------------------------------------------------------------------
+
+
+def _images(b: Builder, kind: str, x: Value, pair: Sequence[int], windows: Sequence[Window]) -> Value:
+    """One dim or two as height and width, those before as batch and those behind as channels."""
+    rank, dtype = len(b.shape(x)), b.dtype(x)
+    # Where the images come last, the dim before them holds the channels.
+    last = pair[-1] == rank - 1
+    before = list(range(min(pair[0], 1) if last else pair[0]))
+    behind = [d for d in range(rank) if d not in pair and d not in before]
+    order = [*before, *pair, *behind]
+    two = [windows[d] for d in pair] + [Window(1, 1, 0, 0)] * (2 - len(pair))
+    if any(max(w.low, w.high) > w.size // 2 for w in two):
+        # Rows pad by half a window at the most.
+        amounts = [(windows[d].low, windows[d].high, 0) if d in pair else (0, 0, 0) for d in range(rank)]
+        x = padded(b, x, identity(kind, dtype), amounts)
+        two = [replace(w, low=0, high=0) for w in two]
+    sizes = [b.shape(x)[d] for d in order]
+    space = [*sizes[len(before) : len(before) + len(pair)], *[1] * (2 - len(pair))]
+    batch, channels = math.prod(sizes[: len(before)]), math.prod(sizes[len(before) + len(pair) :])
+    image = b.reshape(b.permute(x, order), (batch, *space, channels))
+    counts = [w.count(n + w.low + w.high) for n, w in zip(space, two, strict=True)]
+    made = _pool(b, kind, image, two, (batch, *counts, channels))
+    sizes[len(before) : len(before) + len(pair)] = counts[: len(pair)]
+    made = b.permute(b.reshape(made, sizes), [order.index(d) for d in range(rank)])
+    number = math.prod(w.size for w in two)
+    return made if kind != "sum" else b.same("multiply", [made, b.full((), number, dtype)])
+
+
+def _pool(b: Builder, kind: str, x: Value, two: Sequence[Window], shape: Shape) -> Value:
+    first, second = two
+    said = {
+        "kernel": (first.size, second.size),
+        "stride": (first.stride, second.stride),
+        "dilation": (first.dilation, second.dilation),
+        "padding": (first.low, second.low, first.high, second.high),
+        "ceil_mode": False,
+    }
+    if kind == "sum":
+        return b.op("avg_pool2d", [x], shape, b.dtype(x), **said)
+    if kind == "max":
+        return b.op("max_pool2d", [x], shape, b.dtype(x), **said)
+    return b.same("neg", [b.op("max_pool2d", [b.same("neg", [x])], shape, b.dtype(x), **said)])
+
+
+@rule("div")
+def _div(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
+    """A sum of windows that is divided by their size is the mean that was pooled."""
+    x, y = xs
+    scaled = b.maker(x, "multiply")
+    if scaled is not None and b.fill(y) is not None and is_float(b.dtype(x)):
+        mean, factor = scaled.used
+        if b.fill(factor) == b.fill(y) and _is_pooled(b, mean):
+            return mean
+    return b.op("div", xs, *b.result(eqn))
+
+
+def _is_pooled(b: Builder, x: Value) -> bool:
+    for name in ("permute", "reshape"):
+        moved = b.maker(x, name)
+        if moved is not None:
+            (x,) = moved.used
+    return b.maker(x, "avg_pool2d") is not None

@@ -1,0 +1,119 @@
+"""Primitives on the bits of integers that TTIR has no op for, composed of those it has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from jaxmesh.jaxprs import Eqn
+from jaxmesh.ops.build import Builder, missing, rule
+from jaxmesh.program import Value
+
+_WORD = np.dtype(np.uint32)
+
+
+def _with(b: Builder, name: str, x: Value, number: int) -> Value:
+    """An op on integers and a number."""
+    return b.same(name, [x, b.full((), number, b.dtype(x))])
+
+
+def _bits(b: Builder, x: Value) -> int:
+    return 8 * b.dtype(x).itemsize
+
+
+@rule("shift_right_arithmetic")
+def _shift_right_arithmetic(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
+    x, by = xs
+    shape, dtype = b.result(eqn)
+    if dtype.kind == "u":
+        # What counts is the type of the bits, not of the numbers.
+        signed = np.dtype(f"i{dtype.itemsize}")
+        return b.cast(_shifted(b, b.cast(x, signed), b.cast(by, signed), shape), dtype)
+    return _shifted(b, x, by, shape)
+
+
+def _shifted(b: Builder, x: Value, by: Value, shape: tuple[int, ...]) -> Value:
+    """Ones come in from the left for a negative number: its complement is shifted, and turned back."""
+    dtype = b.dtype(x)
+    negative = b.op("lt", [x, b.full((), 0, dtype)], b.shape(x), np.bool_)
+    bits = b.op("where", [negative, b.same("bitwise_not", [x]), x], b.shape(x), dtype)
+    moved = b.op("logical_right_shift", [bits, by], shape, dtype)
+    return b.op("where", [negative, b.same("bitwise_not", [moved]), moved], shape, dtype)
+
+
+# --- counting bits ---------------------------------------------------------------------------------------------------
+
+
+def _as_word(b: Builder, eqn: Eqn, x: Value) -> Value:
+    """The bits in an unsigned word, zeros before them."""
+    dtype = b.dtype(x)
+    if dtype.itemsize > 4:
+        raise missing(eqn, f"TTIR's ops on bits are composed for words of up to 32 bits, not for {dtype}")
+    return b.cast(b.cast(x, f"u{dtype.itemsize}"), _WORD)
+
+
+def _ones(b: Builder, x: Value) -> Value:
+    """How many bits of each word are set: of pairs, of fours, of eights, and those added up by a product."""
+    odd = _with(b, "bitwise_and", _with(b, "logical_right_shift", x, 1), 0x55555555)
+    x = b.same("subtract", [x, odd])
+    low, high = (_with(b, "bitwise_and", v, 0x33333333) for v in (x, _with(b, "logical_right_shift", x, 2)))
+    x = b.same("add", [low, high])
+    x = _with(b, "bitwise_and", b.same("add", [x, _with(b, "logical_right_shift", x, 4)]), 0x0F0F0F0F)
+    return _with(b, "logical_right_shift", _with(b, "multiply", x, 0x01010101), 24)
+
+
+@rule("population_count")
+def _population_count(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
+    return b.cast(_ones(b, _as_word(b, eqn, xs[0])), b.result(eqn)[1])
+
+
+@rule("clz")
+def _clz(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
+    x, bits = _as_word(b, eqn, xs[0]), _bits(b, xs[0])
+    for by in (1, 2, 4, 8, 16):
+        if by < bits:
+            # Every bit below the highest one is set, too.
+            x = b.same("bitwise_or", [x, _with(b, "logical_right_shift", x, by)])
+    zeros = b.op("subtract", [b.full((), bits, _WORD), _ones(b, x)], b.shape(x), _WORD)
+    return b.cast(zeros, b.result(eqn)[1])
+
+
+# --- wide products ---------------------------------------------------------------------------------------------------
+
+
+@rule("mulhi")
+def _mulhi(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
+    shape, dtype = b.result(eqn)
+    x, y = (b.op("add", [v, b.full(shape, 0, dtype)], shape, dtype) if b.shape(v) != shape else v for v in xs)
+    if dtype.itemsize < 4:
+        wide = np.dtype(f"{dtype.kind}4")
+        joint = b.same("multiply", [b.cast(x, wide), b.cast(y, wide)])
+        return b.cast(_with(b, "logical_right_shift", b.cast(joint, _WORD), 8 * dtype.itemsize), dtype)
+    high = _upper(b, _as_word(b, eqn, x), _as_word(b, eqn, y))
+    if dtype.kind == "u":
+        return b.cast(high, dtype)
+    # A negative number is its bits less 2^32.
+    out = b.cast(high, dtype)
+    for one, other in ((x, y), (y, x)):
+        negative = b.op("lt", [one, b.full((), 0, dtype)], shape, np.bool_)
+        out = b.same("subtract", [out, b.op("where", [negative, other, b.full((), 0, dtype)], shape, dtype)])
+    return out
+
+
+def _upper(b: Builder, x: Value, y: Value) -> Value:
+    """The upper word of a product of words, by halves of 16 bits."""
+    (x_low, x_high), (y_low, y_high) = ((_low(b, v), _high(b, v)) for v in (x, y))
+    low = b.same("multiply", [x_low, y_low])
+    first = b.same("add", [b.same("multiply", [x_high, y_low]), _high(b, low)])
+    second = b.same("add", [b.same("multiply", [x_low, y_high]), _low(b, first)])
+    top = b.same("add", [b.same("multiply", [x_high, y_high]), _high(b, first)])
+    return b.same("add", [top, _high(b, second)])
+
+
+def _low(b: Builder, x: Value) -> Value:
+    return _with(b, "bitwise_and", x, 0xFFFF)
+
+
+def _high(b: Builder, x: Value) -> Value:
+    return _with(b, "logical_right_shift", x, 16)

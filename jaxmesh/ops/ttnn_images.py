@@ -1,0 +1,187 @@
+"""Convolutions, pooling and resizing of TTNN.
+
+Images are (batch, height, width, channels); but for resizing they come and go as (1, 1, batch * height * width,
+channels), and the sizes are attributes. Paddings are (height, width) or (top, bottom, left, right).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from jaxmesh.ops import convolutions as _convolutions, pooling as _pooling
+from jaxmesh.ops.common import attr, lax, length_is, need, optional_operands, require, shape_is
+from jaxmesh.ops.table import ROWS, Attribute, Call, Shape
+from jaxmesh.ops.ttnn_table import COMPUTE, DEVICE, DTYPE, MEMORY, Param, attribute, by_place, none, operand, ttnn
+
+_ = _convolutions, _pooling
+"""The rows these are like must be there first."""
+
+
+def _image(call: Call, x: Any, channels: int) -> Any:
+    shape = tuple(call[name] for name in ("batch_size", "input_height", "input_width"))
+    shape_is(call, x, (1, 1, shape[0] * shape[1] * shape[2], channels), "the input (1, 1, all pixels, channels)")
+    return lax.reshape(x, (*shape, channels))
+
+
+def _flat(out: Any) -> Any:
+    return lax.reshape(out, (1, 1, out.shape[0] * out.shape[1] * out.shape[2], out.shape[3]))
+
+
+def _window(call: Call) -> dict[str, Any]:
+    """The attributes as the rows of TTIR have them: their padding is (top, left, bottom, right)."""
+    padding = call["padding"]
+    require(call, len(padding) in (2, 4), f"padding has 2 or 4 entries, got {list(padding)}")
+    top, bottom, left, right = padding if len(padding) == 4 else (padding[0], padding[0], padding[1], padding[1])
+    return {**call.attributes, "padding": (top, left, bottom, right), "operandSegmentSizes": None}
+
+
+def _pair(name: str) -> Attribute:
+    return need(name, "ints", form="i32a")
+
+
+def _numbers(names: Sequence[str], form: str) -> list[Attribute]:
+    return [need(name, "int", form=form) for name in names]
+
+
+def _rows(*names: str) -> tuple[Param, ...]:
+    """Rows of integers in Python, arrays in C++ by way of `_cpp`."""
+    return tuple(attribute(name, keyword=True) for name in names)
+
+
+def _cpp(params: Sequence[Param]) -> tuple[Param, ...]:
+    rows = {"kernel_size", "stride", "padding", "output_padding", "dilation"}
+    return by_place(*(replace(p, form="uint32s") if p.key in rows else p for p in params))
+
+
+# --- convolutions ----------------------------------------------------------------------------------------------------
+
+_NHWC: Mapping[str, int] = {"batch_dim": 0, "height_dim": 1, "width_dim": 2, "channel_dim": 3}
+
+
+def _convolution(call: Call, kernel: Shape, outs: int) -> Any:
+    x, weight, bias = optional_operands(call, ("input", "weight", "bias"))
+    require(call, outs == call["out_channels"], f"out_channels = {call['out_channels']}, but the weight gives {outs}")
+    length_is(call, "kernel_size", kernel, len(call["kernel_size"]), "height and width")
+    rule = f"kernel_size = {list(call['kernel_size'])}, but the weight has {list(kernel)}"
+    require(call, kernel == call["kernel_size"], rule)
+    operands = (_image(call, x, call["in_channels"]), weight)
+    if bias is not None:
+        shape_is(call, bias, (1, 1, 1, outs), "the bias")
+        operands = (*operands, bias)
+    attributes = {**_window(call), **_NHWC}
+    return _flat(ROWS[call.row.name].meaning(replace(call, operands=operands, attributes=attributes)))
+
+
+def _conv2d(call: Call) -> Any:
+    weight = call.operands[1]
+    return _convolution(call, weight.shape[2:], weight.shape[0])
+
+
+def _conv_transpose2d(call: Call) -> Any:
+    weight = call.operands[1]
+    return _convolution(call, weight.shape[2:], weight.shape[1] * call["groups"])
+
+
+_SIZES = ("in_channels", "out_channels", "batch_size", "input_height", "input_width")
+_PRODUCT = (
+    operand("input_tensor", 0, keyword=True),
+    operand("weight_tensor", 1, keyword=True),
+    DEVICE,
+    *_rows(*_SIZES, "kernel_size", "stride", "padding"),
+)
+_AFTER = (
+    *_rows("dilation", "groups"),
+    operand("bias_tensor", 2, keyword=True, default=None),
+    DTYPE,
+    none("conv_config"),
+    replace(COMPUTE, name="compute_config"),
+    MEMORY,
+)
+_CONVOLVED = [
+    *_numbers(_SIZES, "i32"),
+    *map(_pair, ("kernel_size", "stride", "padding", "dilation")),
+    attr("groups", "int", 1, form="i32"),
+]
+ttnn(
+    "conv2d",
+    operands=(2, 3),
+    attributes=_CONVOLVED,
+    meaning=_conv2d,
+    python=[*_PRODUCT, *_AFTER],
+    cpp=_cpp([*_PRODUCT, *_AFTER]),
+    on_device=True,
+)
+_EXTRA = _rows("output_padding")
+ttnn(
+    "conv_transpose2d",
+    operands=(2, 3),
+    attributes=[*_CONVOLVED, _pair("output_padding")],
+    meaning=_conv_transpose2d,
+    python=[*_PRODUCT, *_EXTRA, *_AFTER],
+    cpp=_cpp([*_PRODUCT, *_EXTRA, *_AFTER]),
+    on_device=True,
+)
+
+
+# --- pooling ---------------------------------------------------------------------------------------------------------
+
+
+def _pool(call: Call) -> Any:
+    (x,) = call.operands
+    image = _image(call, x, call["channels"])
+    attributes = {"dilation": 1, **_window(call), "kernel": call["kernel_size"]}
+    return _flat(ROWS[call.row.name].meaning(replace(call, operands=(image,), attributes=attributes)))
+
+
+_POOLED = ("batch_size", "input_height", "input_width", "channels")
+_POOL_PARAMS = (
+    operand("input_tensor", keyword=True),
+    attribute("batch_size", keyword=True),
+    attribute("input_h", "input_height", keyword=True),
+    attribute("input_w", "input_width", keyword=True),
+    *_rows("channels", "kernel_size", "stride", "padding"),
+)
+_CEIL = attribute("ceil_mode", keyword=True, default=False)
+_POOL = [
+    *_numbers(_POOLED, "si32"),
+    *map(_pair, ("kernel_size", "stride", "padding")),
+    attr("ceil_mode", "bool", False),
+]
+ttnn(
+    "max_pool2d",
+    operands=1,
+    attributes=[*_POOL, _pair("dilation")],
+    meaning=_pool,
+    python=[*_POOL_PARAMS, *_rows("dilation"), _CEIL, MEMORY],
+    cpp=_cpp([*_POOL_PARAMS, *_rows("dilation"), _CEIL, MEMORY]),
+)
+_COUNTED = (_CEIL, attribute("count_include_pad", keyword=True, default=True), none("divisor_override"), MEMORY)
+ttnn(
+    "avg_pool2d",
+    operands=1,
+    attributes=[*_POOL, attr("count_include_pad", "bool", True)],
+    meaning=_pool,
+    python=[*_POOL_PARAMS, *_COUNTED],
+    cpp=_cpp([*_POOL_PARAMS, *_COUNTED]),
+)
+
+_X = operand("input_tensor")
+ttnn("global_avg_pool2d", python=[_X, MEMORY, DTYPE], cpp=by_place(_X, MEMORY, DTYPE))
+
+
+def _upsample(call: Call) -> Any:
+    return ROWS["upsample2d"].meaning(call)
+
+
+_SCALE = attribute("scale_factor", keyword=True)
+_MODE = attribute("mode", keyword=True, default="nearest")
+ttnn(
+    "upsample",
+    operands=1,
+    attributes=[_pair("scale_factor"), attr("mode", "str", "nearest")],
+    meaning=_upsample,
+    python=[_X, _SCALE, _MODE, MEMORY],
+    cpp=by_place(_X, replace(_SCALE, form="uint32s"), _MODE, MEMORY),
+)

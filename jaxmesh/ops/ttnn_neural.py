@@ -1,0 +1,117 @@
+"""Normalisations and attention of TTNN."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from jaxmesh.ops import attention as _attention, norms as _norms
+from jaxmesh.ops.common import attr, lax, rank_is, require, shape_is
+from jaxmesh.ops.table import ROWS, Call
+from jaxmesh.ops.ttnn_table import COMPUTE, MEMORY, attribute, by_place, none, operand, ttnn
+
+_ = _attention, _norms
+"""The rows these are like must be there first."""
+
+_X = operand("input_tensor")
+_EPSILON = attribute("epsilon", keyword=True, form="float", default=1e-12)
+_WEIGHT = operand("weight", 1, keyword=True, default=None)
+_BIAS = operand("bias", 2, keyword=True, default=None)
+_RESIDUAL = none("residual_input_tensor")
+
+
+def _over_last_dim(call: Call) -> Any:
+    """A normalisation of TTIR over the last dim, which is the only one that TTNN's know."""
+    x = call.operands[0]
+    require(call, x.ndim > 0, "a scalar has no dim to normalise")
+    shape = x.shape[-1:]
+    return ROWS[call.row.name].meaning(replace(call, attributes={**call.attributes, "normalized_shape": shape}))
+
+
+for _name in ("layer_norm", "rms_norm"):
+    ttnn(
+        _name,
+        operands=(1, 3),
+        attributes=[attr("epsilon", "float", 1e-5)],
+        meaning=_over_last_dim,
+        python=[_X, _EPSILON, _WEIGHT, _BIAS, _RESIDUAL, MEMORY, COMPUTE],
+        cpp=by_place(_X, _EPSILON, _WEIGHT, _BIAS, _RESIDUAL, MEMORY, COMPUTE),
+    )
+
+
+def _batch_norm(call: Call) -> Any:
+    x, mean, variance, scale, offset = call.operands
+    rank_is(call, x, 4, "the input (batch, channels, height, width)")
+    for per_channel in call.operands[1:]:
+        shape_is(call, per_channel, (1, x.shape[1], 1, 1), "mean, variance, weight or bias")
+    rows = [lax.reshape(p, (x.shape[1],)) for p in (scale, offset, mean, variance)]
+    named = {**call.attributes, "dimension": 1}
+    return ROWS["batch_norm_inference"].meaning(replace(call, operands=(x, *rows), attributes=named))
+
+
+_BATCH = (
+    _X,
+    operand("running_mean", 1, keyword=True, default=None),
+    operand("running_var", 2, keyword=True, default=None),
+    attribute("eps", "epsilon", keyword=True, form="float", default=1e-5),
+    operand("weight", 3, keyword=True, default=None),
+    operand("bias", 4, keyword=True, default=None),
+    MEMORY,
+    COMPUTE,
+)
+ttnn(
+    "batch_norm_inference",
+    operands=5,
+    attributes=[attr("epsilon", "float", 1e-5)],
+    callee="ttnn.batch_norm",
+    meaning=_batch_norm,
+    python=_BATCH,
+    cpp=by_place(*_BATCH),
+)
+
+
+# --- attention -------------------------------------------------------------------------------------------------------
+
+
+_Q, _K, _V = operand("input_tensor_q", 0), operand("input_tensor_k", 1), operand("input_tensor_v", 2)
+_SCORES = (
+    operand("attn_mask", 3, keyword=True, default=None),
+    attribute("is_causal", keyword=True, default=True),
+    attribute("scale", keyword=True, default=None),
+    MEMORY,
+)
+ttnn(
+    "scaled_dot_product_attention",
+    callee="ttnn.transformer.scaled_dot_product_attention",
+    python=[_Q, _K, _V, *_SCORES],
+    cpp=by_place(_Q, _K, _V, *_SCORES),
+)
+
+ttnn(
+    "concatenate_heads",
+    callee="ttnn.transformer.concatenate_heads",
+    python=[_X, MEMORY],
+    cpp=by_place(_X, MEMORY),
+)
+
+_HEADS = (
+    operand("kv_input_tensor", 1, default=None),
+    attribute("num_heads", keyword=True),
+    attribute("num_kv_heads", keyword=True, default=None),
+    attribute("transpose_key", keyword=True, default=True),
+    MEMORY,
+)
+ttnn(
+    "split_query_key_value_and_split_heads",
+    callee="ttnn.transformer.split_query_key_value_and_split_heads",
+    python=[_X, *_HEADS],
+    cpp=by_place(_X, *_HEADS),
+)
+
+_ROTATED = (_X, operand("cos_cache", 1), operand("sin_cache", 2), none("token_index"), MEMORY, COMPUTE)
+ttnn(
+    "rotary_embedding",
+    callee="ttnn.experimental.rotary_embedding",
+    python=_ROTATED,
+    cpp=by_place(*_ROTATED),
+)

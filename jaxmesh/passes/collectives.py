@@ -1,0 +1,239 @@
+"""Rules for the primitives that speak of the mesh: sharding, transfers, collectives.
+
+TTIR's collectives run along one mesh axis and reduce by a sum: what JAX says of several axes is one op per axis, and a
+maximum is gathered and taken on each device. `cluster_axis` is the place of the axis name in the mesh.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from enum import Enum
+from typing import Any
+
+import numpy as np
+
+from jaxmesh.jaxprs import Eqn
+from jaxmesh.ops.build import Builder, missing, rule
+from jaxmesh.program import Shape, Value
+from jaxmesh.sharding import counts_per_dim, plan_distribute
+
+Table = np.ndarray[Any, np.dtype[np.int64]]
+
+
+# --- sharding --------------------------------------------------------------------------------------------------------
+
+
+@rule("mesh_shard")
+def _mesh_shard(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
+    params = {k: v.value if isinstance(v, Enum) else v for k, v in eqn.params.items()}
+    if params["shard_type"] == "identity":
+        return xs[0]
+    if not params.get("assume_replicated"):
+        params.pop("assume_replicated", None)
+    x, shape = xs[0], tuple(eqn.outvars[0].aval.shape)
+    extra = len(b.shape(x)) - len(shape)
+    if extra and params["shard_type"] == "devices":
+        # A random key is an array of words, whose dims nothing splits.
+        params["shard_shape"] = (*params["shard_shape"], *[1] * extra)
+    shape = (*shape, *b.shape(x)[len(shape) :])
+    return b.op("mesh_shard", [x], shape, b.dtype(x), **params)
+
+
+@rule("distribute_tensor", "aggregate_tensor")
+def _transfer(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
+    x, shape = xs[0], tuple(eqn.outvars[0].aval.shape)
+    extra = b.shape(x)[len(shape) :]
+    if extra and any(d < 0 for d in _cut_dims(eqn)):
+        raise missing(eqn, f"its config counts dims from the end of an array of random keys: {dict(eqn.params)}")
+    return b.ops(f"ttnn.{eqn.primitive.name}", [x], [((*shape, *extra), b.dtype(x))], **eqn.params)[0]
+
+
+def _cut_dims(eqn: Eqn) -> list[int]:
+    if eqn.primitive.name == "aggregate_tensor":
+        return list(eqn.params["composer_config"].dims)
+    return [getattr(p, "dim", 0) for p in eqn.params["mapper_config"].placements]
+
+
+@rule("pvary", "pcast")
+def _typed_only(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
+    # It says something to JAX's types alone.
+    return xs
+
+
+# --- axes ------------------------------------------------------------------------------------------------------------
+
+
+def _names(eqn: Eqn, given: Any) -> tuple[str, ...]:
+    """The mesh axes of a collective, most significant first.
+
+    Raises:
+      MissingRuleError: the collective runs among some devices of an axis, or over a dim of its operand.
+    """
+    names: tuple[Any, ...] = (given,) if isinstance(given, str) else tuple(given)
+    groups = eqn.params.get("axis_index_groups")
+    if groups is not None:
+        why = f"TTIR's collectives run along whole mesh axes, not among axis_index_groups = {groups}"
+        raise missing(eqn, f"{why}; make the groups an axis of their own of the mesh")
+    for name in names:
+        if not isinstance(name, str):
+            raise missing(eqn, f"{name!r} is no mesh axis name; reduce over dims of the operand with jax.numpy")
+    return names
+
+
+def _several(b: Builder, names: Sequence[str]) -> tuple[str, ...]:
+    """Those axes along which there is more than one device."""
+    return tuple(a for a in names if b.mesh[a] > 1)
+
+
+def _cluster(b: Builder, name: str) -> int:
+    return list(b.mesh).index(name)
+
+
+@rule("axis_index")
+def _axis_index(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
+    (name,) = _names(eqn, eqn.params["axis_name"])
+    return axis_index(b, name)
+
+
+def axis_index(b: Builder, name: str) -> Value:
+    """This device's place along a mesh axis: the numbers from 0 on, split over the axis."""
+    size, sizes = b.mesh[name], tuple(b.mesh.values())
+    if size == 1:
+        return b.full((), 0, np.int32)
+    key = ("axis_index", name)
+    made = b._constants  # pyright: ignore[reportPrivateUsage]
+    if key not in made:
+        dims = tuple(0 if a == name else -1 for a in b.mesh)
+        made[key] = b.reshape(_split(b, b.constant(np.arange(size, dtype=np.int32)), dims, sizes), ())
+    return made[key]
+
+
+def _split(b: Builder, x: Value, dims: Shape, sizes: Shape) -> Value:
+    """A full tensor cut as `shard_dims` says, in the words of the level."""
+    full = b.shape(x)
+    counts = counts_per_dim(dims, sizes, len(full))
+    local = tuple(n // c for n, c in zip(full, counts, strict=True))
+    if b.level == "ttnn":
+        config = plan_distribute(full, dims, sizes).config
+        return b.ops("ttnn.distribute_tensor", [x], [(local, b.dtype(x))], mapper_config=config)[0]
+    return b.op(
+        "mesh_shard", [x], local, b.dtype(x),
+        shard_type="devices", shard_direction="full_to_shard", shard_shape=counts, shard_dims=dims,
+    )  # fmt: skip
+
+
+# --- reductions ------------------------------------------------------------------------------------------------------
+
+
+@rule("psum", "psum2", "psum_invariant")
+def _psum(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
+    # Never folded on what a value looks like: equal values are added, too.
+    for name in _several(b, _names(eqn, eqn.params["axes"])):
+        xs = [b.same("all_reduce", [x], reduce_type="sum", cluster_axis=_cluster(b, name)) for x in xs]
+    return xs
+
+
+def _enter_extreme(primitive: str, kind: str) -> None:
+    @rule(primitive)
+    def _(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
+        for name in _several(b, _names(eqn, eqn.params["axes"])):
+            xs = [b.reduce(kind, _stacked(b, x, name), (0,)) for x in xs]
+        return xs
+
+
+for _primitive, _kind in (("pmax", "max"), ("pmin", "min")):
+    _enter_extreme(_primitive, _kind)
+
+
+def _gather(b: Builder, x: Value, dim: int, name: str) -> Value:
+    shape = list(b.shape(x))
+    shape[dim] *= b.mesh[name]
+    return b.op("all_gather", [x], shape, b.dtype(x), all_gather_dim=dim, cluster_axis=_cluster(b, name))
+
+
+def _stacked(b: Builder, x: Value, name: str) -> Value:
+    """The values along an axis, along a new first dim."""
+    return _gather(b, b.reshape(x, (1, *b.shape(x))), 0, name)
+
+
+@rule("all_gather", "all_gather_invariant")
+def _all_gather(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
+    params = eqn.params
+    dim, names = int(params["all_gather_dimension"]), _names(eqn, params["axis_name"])
+    made: list[Value] = []
+    for x in xs:
+        shape = b.shape(x)
+        x = x if params["tiled"] else b.reshape(x, (*shape[:dim], 1, *shape[dim:]))
+        for name in reversed(_several(b, names)):
+            x = _gather(b, x, dim, name)
+        made.append(x)
+    return made
+
+
+@rule("reduce_scatter")
+def _reduce_scatter(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
+    params = eqn.params
+    dim, names = int(params["scatter_dimension"]), _names(eqn, params["axis_name"])
+    made: list[Value] = []
+    for x in xs:
+        for name in _several(b, names):
+            shape = list(b.shape(x))
+            shape[dim] //= b.mesh[name]
+            said = {"reduce_type": "sum", "scatter_dim": dim, "cluster_axis": _cluster(b, name)}
+            x = b.op("reduce_scatter", [x], shape, b.dtype(x), **said)
+        shape = b.shape(x)
+        made.append(x if params["tiled"] else b.reshape(x, (*shape[:dim], *shape[dim + 1 :])))
+    return made
+
+
+# --- between devices -------------------------------------------------------------------------------------------------
+
+
+def device_rows(b: Builder, names: Sequence[str]) -> Table:
+    """The device ids along some axes, the first axis the most significant; one row per place on the other axes."""
+    axes = [_cluster(b, n) for n in names]
+    sizes = tuple(b.mesh.values())
+    ids = np.arange(math.prod(sizes), dtype=np.int64).reshape(sizes)
+    rest = [a for a in range(len(sizes)) if a not in axes]
+    return np.transpose(ids, [*rest, *axes]).reshape(-1, math.prod(sizes[a] for a in axes))
+
+
+@rule("all_to_all")
+def _all_to_all(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
+    # JAX adds and drops dims around the primitive where the call was not `tiled`, so that here it always is.
+    names = _several(b, _names(eqn, eqn.params["axis_name"]))
+    if not names:
+        return xs
+    split, concat = int(eqn.params["split_axis"]), int(eqn.params["concat_axis"])
+    rows = device_rows(b, names)
+    said = {"split_dim": split, "concat_dim": concat, "split_count": rows.shape[1], "replica_groups": rows}
+    return [b.op("all_to_all", [x], out.aval.shape, b.dtype(x), **said) for x, out in zip(xs, eqn.outvars, strict=True)]
+
+
+def _pairs(b: Builder, names: Sequence[str], perm: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    for row, (source, target) in itertools.product(device_rows(b, names), perm):
+        yield int(row[source]), int(row[target])
+
+
+@rule("ppermute")
+def _ppermute(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
+    # JAX numbers the places on several axes in the order of the mesh here, whatever order they are named in.
+    names = sorted(_names(eqn, eqn.params["axis_name"]), key=list(b.mesh).index)
+    pairs = sorted(_pairs(b, names, eqn.params["perm"]))
+    if len(pairs) == math.prod(b.mesh.values()) and all(s == t for s, t in pairs):
+        return xs
+    table = np.array(pairs, np.int64).reshape(-1, 2)
+    return [b.same("collective_permute", [x], source_target_pairs=table) for x in xs]
+
+
+@rule("pbroadcast")
+def _pbroadcast(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
+    names, source = _names(eqn, eqn.params["axis_name"]), int(eqn.params["source"])
+    if not _several(b, names):
+        return xs
+    rows = device_rows(b, names)
+    # The first of a group is the one that sends.
+    order = [source, *(i for i in range(rows.shape[1]) if i != source)]
+    return [b.same("collective_broadcast", [x], replica_groups=rows[:, order]) for x in xs]

@@ -1,0 +1,390 @@
+"""The dataflow of a flat program as patterns look at it: backwards from a result, through moves and exact casts.
+
+Everything here is filled in while the program is walked once, so that looking costs the same anywhere.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from jaxmesh.program import Op, Program, Shape, Value
+
+F16, F32 = np.dtype("float16"), np.dtype("float32")
+BF16: np.dtype[Any] = np.dtype(jax.numpy.bfloat16)
+FLOATS: Mapping[np.dtype[Any], tuple[int, int]] = {
+    F16: (10, 5),
+    BF16: (7, 8),
+    F32: (23, 8),
+    np.dtype("float64"): (52, 11),
+}
+"""Bits of the fraction and of the exponent of the element types in which groups are looked for."""
+
+
+@functools.cache
+def holds(wide: np.dtype[Any], narrow: np.dtype[Any]) -> bool:
+    """Whether one float type has every number of another."""
+    if wide not in FLOATS or narrow not in FLOATS:
+        return False
+    return all(w >= n for w, n in zip(FLOATS[wide], FLOATS[narrow], strict=True))
+
+
+# --- constants -------------------------------------------------------------------------------------------------------
+
+_np: Any = np
+"""NumPy types its functions too finely to stand in one table."""
+
+
+def _itself(x: Any) -> Any:
+    return x
+
+
+def _over_one(x: Any) -> Any:
+    return _np.divide(_np.ones_like(x), x)
+
+
+_FOLDED: Mapping[str, Callable[..., Any]] = {
+    "add": _np.add, "subtract": _np.subtract, "multiply": _np.multiply, "div": _np.divide, "divide": _np.divide,
+    "neg": _np.negative, "sqrt": _np.sqrt, "reciprocal": _over_one, "gt": _np.greater, "ge": _np.greater_equal,
+    "lt": _np.less, "le": _np.less_equal, "eq": _np.equal, "ne": _np.not_equal, "typecast": _itself,
+    "reshape": _itself, "broadcast": _itself, "permute": _itself,
+}  # fmt: skip
+"""What keeps a tensor of one number such a tensor."""
+_DIVIDES = frozenset({"div", "divide", "reciprocal"})
+
+
+def _folded(name: str, dtype: np.dtype[Any], numbers: Sequence[Any]) -> Any:
+    """The number that a tensor is filled with, None if that is not known."""
+    function = _FOLDED.get(name)
+    if function is None or dtype.kind == "c" or any(n.dtype.kind == "c" for n in numbers):
+        return None
+    if dtype.kind in "iu" and (name in _DIVIDES or any(n.dtype.kind not in "iub" for n in numbers)):
+        return None
+    with np.errstate(all="ignore"):
+        return np.asarray(function(*numbers)).astype(dtype)[()]
+
+
+# --- views -----------------------------------------------------------------------------------------------------------
+
+
+class View(NamedTuple):
+    """A value as it stands in a frame, which is the shape of something computed from it.
+
+    Attributes:
+      value: its number.
+      dims: per dim of the frame the dim of the value that runs along it; None where the frame has size 1, or all that
+        stands along the dim is alike.
+    """
+
+    value: Value
+    dims: tuple[int | None, ...]
+
+    def of(self, inner: View) -> View:
+        """The view of what this value is itself a view of."""
+        dims = inner.dims
+        return View(inner.value, tuple([None if d is None else dims[d] for d in self.dims]))
+
+
+def _unit_dims_aside(old: Shape, new: Shape) -> tuple[int | None, ...] | None:
+    """The dims of `old` along those of `new`, where a reshape only adds or drops dims of size 1."""
+    sized = [d for d, n in enumerate(old) if n != 1]
+    if [old[d] for d in sized] != [n for n in new if n != 1]:
+        return None
+    rest = iter(sized)
+    return tuple(None if n == 1 else next(rest) for n in new)
+
+
+@dataclass(slots=True)
+class Flow:
+    """A program while it is walked: who made each value, of what it is a view, and the tensors of one number.
+
+    Attributes:
+      program: the new program.
+      uses: how often each value is read, or returned, in the program as it was.
+      makers: the operation that gives each value.
+      kinds: the name of that operation, without the dialect, where it is one of TTIR with one result.
+      numbers: the number that a tensor is filled with, by value.
+      moved: per value that only moves another one's elements, what it is a view of.
+      exact: the same, also through casts to a wider float type, which change no number.
+      shared: the values that something else reads, too, and those that are views of one of them.
+    """
+
+    program: Program
+    uses: Mapping[Value, int]
+    makers: dict[Value, Op] = field(default_factory=dict[Value, Op])
+    kinds: dict[Value, str] = field(default_factory=dict[Value, str])
+    numbers: dict[Value, Any] = field(default_factory=dict[Value, Any])
+    moved: dict[Value, View] = field(default_factory=dict[Value, View])
+    exact: dict[Value, View] = field(default_factory=dict[Value, View])
+    shared: set[Value] = field(default_factory=set[Value])
+    _dims: dict[Value, tuple[int | None, ...]] = field(default_factory=dict[Value, tuple[int | None, ...]])
+
+    def shape(self, value: Value) -> Shape:
+        """The shape of a value."""
+        return self.program.types[value].shape
+
+    def dtype(self, value: Value) -> np.dtype[Any]:
+        """The element type of a value."""
+        return self.program.types[value].dtype
+
+    def aligned(self, value: Value, frame: Shape) -> View:
+        """A value as NumPy's rules broadcast it to a shape."""
+        dims = self._dims.get(value)
+        if dims is None:
+            dims = self._dims[value] = tuple([None if n == 1 else d for d, n in enumerate(self.shape(value))])
+        missing = len(frame) - len(dims)
+        return View(value, (None,) * missing + dims if missing else dims)
+
+    def enter(self, op: Op) -> None:
+        """Takes note of an operation, or of another one that gives a value already known."""
+        for value in op.results:
+            self.makers[value] = op
+            for known in (self.kinds, self.numbers, self.moved, self.exact):
+                known.pop(value, None)
+            if self.uses.get(value, 1) > 1:
+                self.shared.add(value)
+        if len(op.results) != 1 or not op.name.startswith("ttir."):
+            return
+        (value,) = op.results
+        self.kinds[value] = name = op.name.removeprefix("ttir.")
+        number = self._number(name, op, value)
+        if number is not None:
+            self.numbers[value] = number
+        source = self._source(name, op, value)
+        if source is not None:
+            cast = self.dtype(source.value) != self.dtype(value)
+            if source.value in self.shared:
+                self.shared.add(value)
+            self.exact[value] = source.of(self.exact.get(source.value) or self._own(source.value))
+            if not cast:
+                self.moved[value] = source.of(self.moved.get(source.value) or self._own(source.value))
+
+    def _own(self, value: Value) -> View:
+        return self.aligned(value, self.shape(value))
+
+    def _number(self, name: str, op: Op, value: Value) -> Any:
+        dtype = self.dtype(value)
+        if name in ("full", "zeros", "ones"):
+            if dtype.kind == "c":
+                return None
+            return np.asarray(op.attributes.get("fill_value", int(name == "ones"))).astype(dtype)[()]
+        known = [self.numbers.get(v) for v in op.used]
+        return None if None in known or not known else _folded(name, dtype, known)
+
+    def _source(self, name: str, op: Op, value: Value) -> View | None:
+        """What the result of an operation is a view of, if it is one."""
+        match name:
+            case "reshape" | "squeeze" | "unsqueeze" | "broadcast" | "permute":
+                return self._of_move(name, op, value)
+            case "typecast":
+                (x,) = op.used
+                exact = self.dtype(x) == self.dtype(value) or holds(self.dtype(value), self.dtype(x))
+                return self.aligned(x, self.shape(value)) if exact else None
+            case "maximum" if self.dtype(value) in FLOATS:
+                # JAX writes the maximum of nothing, which changes no number and keeps NaN.
+                return self._beside(op, value, -np.inf)
+            case "where":
+                chosen = self.numbers.get(next(op.used))
+                return None if chosen is None else self._aligned_to(op.operands[1 if chosen else 2], value)
+            case _:
+                return None
+
+    def _of_move(self, name: str, op: Op, value: Value) -> View | None:
+        (x,) = op.used
+        if name == "broadcast":
+            return self.aligned(x, self.shape(value))
+        if name == "permute":
+            sizes = self.shape(value)
+            return View(
+                x, tuple(None if n == 1 else d for d, n in zip(op.attributes["permutation"], sizes, strict=True))
+            )
+        dims = _unit_dims_aside(self.shape(x), self.shape(value))
+        return None if dims is None else View(x, dims)
+
+    def _beside(self, op: Op, value: Value, number: float) -> View | None:
+        for x, other in (op.operands, op.operands[::-1]):
+            if other is not None and self.numbers.get(other) == number:
+                return self._aligned_to(x, value)
+        return None
+
+    def _aligned_to(self, x: Value | None, value: Value) -> View | None:
+        """An operand of an elementwise operation in the frame of its result; a cast must not hide in it."""
+        same = x is not None and self.dtype(x) == self.dtype(value)
+        return self.aligned(x, self.shape(value)) if x is not None and same else None
+
+    def walked(self, view: View, known: Mapping[Value, View]) -> View:
+        """A view as one of where its elements come from."""
+        inner = known.get(view.value)
+        return view if inner is None else view.of(inner)
+
+    def reduced(self, op: Op) -> tuple[int, ...]:
+        """The dims that a reduction is over, in order."""
+        rank = len(self.shape(next(op.used)))
+        dims = op.attributes.get("dim_arg")
+        return tuple(range(rank)) if dims is None else tuple(sorted(int(d) % rank for d in dims))
+
+
+Operand = tuple[Value, Shape]
+"""A value, and the shape in which a group takes it: its own but for dims of size 1."""
+
+
+@dataclass(slots=True)
+class Root:
+    """The last operation of what may be a group; the frame is its result's shape."""
+
+    op: Op
+    frame: Shape
+    dtype: np.dtype[Any]
+    steps: dict[View, tuple[Node, ...]] = field(default_factory=dict[View, "tuple[Node, ...]"])
+    """The operands found so far: several patterns ask for the same ones."""
+
+
+@dataclass(slots=True)
+class Node:
+    """A value inside what may be a group, in the frame of the group's result.
+
+    The operations that a node steps through are computed in a type that has every number of the result's type: a
+    group computed in the result's type is then as exact.
+    """
+
+    flow: Flow
+    root: Root
+    view: View
+
+    @staticmethod
+    def at(flow: Flow, op: Op) -> Node:
+        """The result of an operation."""
+        (value,) = op.results
+        frame = flow.shape(value)
+        return Node(flow, Root(op, frame, flow.dtype(value)), flow.aligned(value, frame))
+
+    @property
+    def frame(self) -> Shape:
+        """The shape of the group's result."""
+        return self.root.frame
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The element type of the group's result."""
+        return self.root.dtype
+
+    @property
+    def number(self) -> float | None:
+        """The number that it is filled with."""
+        found = self.flow.numbers.get(self.view.value)
+        return None if found is None else float(found)
+
+    @property
+    def sole(self) -> bool:
+        """Whether nothing but the operation in which it was found reads it. What it costs is not paid twice then."""
+        return self.view.value not in self.flow.shared
+
+    def same(self, other: Node) -> bool:
+        """Whether both are, element by element of the frame, the same numbers."""
+        flow = self.flow
+        return flow.walked(self.view, flow.exact) == flow.walked(other.view, flow.exact)
+
+    def _maker(self, names: Sequence[str]) -> tuple[Op, View] | None:
+        """The operation that gives it, if it is one of those named, and its result."""
+        flow, exact = self.flow, self.flow.exact.get(self.view.value)
+        value = self.view.value if exact is None else exact.value
+        if flow.kinds.get(value) not in names or not holds(flow.dtype(value), self.root.dtype):
+            return None
+        return flow.makers[value], self.view if exact is None else self.view.of(exact)
+
+    def inputs(self, *names: str) -> tuple[Node, ...]:
+        """The operands of the elementwise operation, one of those named, that gives it; else none."""
+        found = self._maker(names)
+        if found is None:
+            return ()
+        op, view = found
+        known = self.root.steps.get(view)
+        if known is None:
+            shape = self.flow.shape(view.value)
+            nodes = [Node(self.flow, self.root, view.of(self.flow.aligned(v, shape))) for v in op.used]
+            known = self.root.steps[view] = tuple(nodes)
+        return known
+
+    def pairs(self, *names: str) -> Iterator[tuple[Node, Node]]:
+        """Both orders of the operands of a commutative operation."""
+        found = self.inputs(*names)
+        if found:
+            a, b = found
+            yield a, b
+            yield b, a
+
+    def quotients(self) -> Iterator[tuple[Node, Node]]:
+        """What it is as a quotient, also as a product with a reciprocal."""
+        divided = self.inputs("div", "divide")
+        if divided:
+            yield divided[0], divided[1]
+        for a, b in self.pairs("multiply"):
+            below = b.inverse()
+            if below:
+                yield a, below
+
+    def inverse(self) -> Node | None:
+        """What it is one over."""
+        for below in self.inputs("reciprocal"):
+            return below
+        divided = self.inputs("div", "divide")
+        return divided[1] if divided and divided[0].number == 1 else None
+
+    def narrowed(self) -> Node:
+        """What it was before a cast to the result's type from a wider one; itself if there is none."""
+        found = self._maker(["typecast"])
+        if found is None:
+            return self
+        op, view = found
+        (x,) = op.used
+        wider = holds(self.flow.dtype(x), self.flow.dtype(view.value))
+        return Node(self.flow, self.root, view.of(self.flow.aligned(x, self.flow.shape(x)))) if wider else self
+
+    def reduction(self, kind: str) -> tuple[Node, tuple[int, ...]] | None:
+        """What it reduces, of the frame's shape, and over which dims of more than one element.
+
+        A sum in float16 is none: it overflows long before one in the wider type that a group may take.
+        """
+        found = self._maker([kind])
+        if found is None:
+            return None
+        op, view = found
+        (x,) = op.used
+        over = self.flow.reduced(op)
+        overflows = kind != "max" and self.flow.dtype(view.value) == F16
+        if self.flow.shape(x) != self.frame or overflows or view.dims != self._kept(over, op):
+            return None
+        dims = tuple(d for d in over if self.frame[d] > 1)
+        return Node(self.flow, self.root, self.flow.aligned(x, self.frame)), dims
+
+    def _kept(self, over: Sequence[int], op: Op) -> tuple[int | None, ...]:
+        """The dims of a reduction's result along those of what it reduces."""
+        kept = [d for d in range(len(self.frame)) if op.attributes.get("keep_dim", False) or d not in over]
+        return tuple(None if d in over or n == 1 else kept.index(d) for d, n in enumerate(self.frame))
+
+    def whole(self) -> Operand | None:
+        """It as an operand of the frame's shape and of the result's type; none if it is not of them."""
+        return self.last(len(self.frame))
+
+    def last(self, count: int) -> Operand | None:
+        """It as an operand of the last dims of the frame, if it runs along all of them and no others."""
+        flow, first = self.flow, len(self.frame) - count
+        base = flow.walked(self.view, flow.moved)
+        along = [d for d in base.dims if d is not None]
+        full = all(n == 1 or d is not None for d, n in zip(base.dims[first:], self.frame[first:], strict=True))
+        alone = all(d is None for d in base.dims[:first])
+        if not full or not alone or along != sorted(along) or flow.dtype(base.value) != self.dtype:
+            return None
+        # Where it is there in that shape already, no reshape is needed.
+        there = flow.shape(self.view.value) == self.frame[first:]
+        return self.view.value if there else base.value, self.frame[first:]
+
+
+def close(number: float, wanted: float, dtype: np.dtype[Any]) -> bool:
+    """Whether two numbers are the same up to rounding in a type."""
+    return abs(number - wanted) <= 2.0 ** -FLOATS[dtype][0] * abs(wanted)

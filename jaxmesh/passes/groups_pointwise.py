@@ -1,0 +1,115 @@
+"""Groups of elementwise operations: sigmoid, silu, gelu, relu."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from jaxmesh.passes.groups_flow import F16, Node, close
+from jaxmesh.passes.groups_made import Group
+
+_STEPS = 3
+"""How many factors by numbers are looked through, one inside the other."""
+
+
+def _unary(name: str, x: Node) -> Group | None:
+    operand = x.whole()
+    return None if operand is None else Group(name, (operand,))
+
+
+def _stripped(node: Node) -> Iterator[tuple[float, Node]]:
+    """A node as a number times another one, in all ways; by itself first."""
+    factor = 1.0
+    yield factor, node
+    for _ in range(_STEPS):
+        found = _without_number(node)
+        if found is None:
+            return
+        factor, node = factor * found[0], found[1]
+        yield factor, node
+
+
+def _without_number(node: Node) -> tuple[float, Node] | None:
+    for x in node.inputs("neg"):
+        return -1.0, x
+    for a, b in node.pairs("multiply"):
+        if b.number is not None:
+            return b.number, a
+    both = node.inputs("div", "divide")
+    if both and both[1].number:
+        return 1 / both[1].number, both[0]
+    both = node.inputs("subtract")
+    return (-1.0, both[1]) if both and both[0].number == 0 else None
+
+
+# --- sigmoid, silu, relu ---------------------------------------------------------------------------------------------
+
+
+def _under_sigmoid(node: Node) -> Node | None:
+    """The `x` of `1 + exp(-x)`; float16 would overflow in it where a sigmoid does not."""
+    if node.dtype == F16:
+        return None
+    for a, b in node.pairs("add"):
+        for y in b.inputs("exp") if a.number == 1 else ():
+            return next((x for factor, x in _stripped(y) if factor == -1), None)
+    return None
+
+
+def sigmoid(root: Node) -> Group | None:
+    """`1 / (1 + exp(-x))`."""
+    below = root.inverse()
+    x = _under_sigmoid(below) if below else None
+    return _unary("sigmoid", x) if x else None
+
+
+def silu(root: Node) -> Group | None:
+    """`x * sigmoid(x)`, `x / (1 + exp(-x))`."""
+    for x, gate in root.pairs("multiply"):
+        for y in gate.inputs("sigmoid"):
+            if y.same(x):
+                return _unary("silu", x)
+    divided = root.inputs("div", "divide")
+    y = _under_sigmoid(divided[1]) if divided else None
+    return _unary("silu", divided[0]) if y and y.same(divided[0]) else None
+
+
+def relu(root: Node) -> Group | None:
+    """`max(x, 0)`."""
+    for x, zero in root.pairs("maximum"):
+        if zero.number == 0 and x.number is None:
+            return _unary("relu", x)
+    return None
+
+
+# --- gelu ------------------------------------------------------------------------------------------------------------
+
+
+def gelu(root: Node) -> Group | None:
+    """`x / 2 * erfc(-x / sqrt 2)`, `x / 2 * (1 + erf(x / sqrt 2))`; the one with tanh is another function."""
+    for factor, product in _stripped(root):
+        for a, b in product.pairs("multiply"):
+            for weight, curve in _stripped(b):
+                for height, slope, y in _curves(curve):
+                    x = _argument(a, factor * weight * height, y, slope)
+                    if x:
+                        return _unary("gelu", x)
+    return None
+
+
+def _curves(node: Node) -> Iterator[tuple[float, float, Node]]:
+    """What is a number times `erfc(y)` or `1 + erf(y)`: that number, what `y / x` has to be, and `y`."""
+    for y in node.inputs("erfc"):
+        yield 1.0, -math.sqrt(0.5), y
+    for a, b in node.pairs("add"):
+        for height, curve in _stripped(b) if a.number else ():
+            for y in curve.inputs("erf") if height == a.number else ():
+                yield height, math.sqrt(0.5), y
+
+
+def _argument(a: Node, factor: float, y: Node, slope: float) -> Node | None:
+    """The `x` of which `factor * a` is the half and `y` is `slope` times it."""
+    for first, x in _stripped(a):
+        for second, z in _stripped(y) if close(first * factor, 0.5, x.dtype) else ():
+            if close(second, slope, x.dtype) and z.same(x):
+                return x
+    return None

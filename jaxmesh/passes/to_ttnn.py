@@ -1,0 +1,255 @@
+"""The pass from a flat program of TTIR's compute ops to a flat TTNN program.
+
+What comes in holds `ttir.*` ops and TTNN's two transfers; what goes out holds `ttnn.*` ops only, in the form that the
+emitters print one to one: every transfer, layout, copy and deallocation is an op of its own.
+
+A value of the program that comes in may stand in up to three places: as a full host tensor, as a host tensor of
+shards, and on the devices. It is brought to a place when something needs it there, once. Tensors made from nothing, and
+those in another shape only, are made where they are needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from jaxmesh.errors import MissingRuleError, ResidencyError
+from jaxmesh.ops import ttnn_rows as ttnn_rows
+from jaxmesh.ops.table import ROWS
+from jaxmesh.ops.ttnn_table import TTNN
+from jaxmesh.passes import (
+    to_ttnn_collectives as to_ttnn_collectives,
+    to_ttnn_images as to_ttnn_images,
+    to_ttnn_indexing as to_ttnn_indexing,
+    to_ttnn_norms as to_ttnn_norms,
+    to_ttnn_numbers as to_ttnn_numbers,
+)
+from jaxmesh.passes.to_ttnn_memory import manage_memory
+from jaxmesh.passes.to_ttnn_ops import RULES, Ops, Site
+from jaxmesh.passes.to_ttnn_shapes import RENAMED, carry_over, create, is_made
+from jaxmesh.program import Op, Port, Program, Type, Value, without_dead
+from jaxmesh.sharding import FIRST_DEVICE, replicate_mapper
+
+_RESHAPES = frozenset({"ttir.reshape", "ttir.squeeze", "ttir.unsqueeze"})
+
+
+def to_ttnn(program: Program) -> Program:
+    """The flat TTNN program of a flat program of TTIR's compute ops and TTNN's two transfers.
+
+    Raises:
+      MissingRuleError: an op that TTNN has no row and this pass no rule for.
+      ResidencyError: shards stand where a full host tensor is needed.
+    """
+    lowering = _Lowering(program)
+    for op in program.ops:
+        lowering.op(op)
+    return manage_memory(without_dead(lowering.finished()))
+
+
+@dataclass(slots=True)
+class _Places:
+    """Where a value stands.
+
+    Attributes:
+      shards: whether it is one of shards; else every device has all of it.
+      full: as a full host tensor.
+      host: as a host tensor of shards.
+      device: on the devices.
+      made: what makes it, where it comes from nothing.
+      reshaped: the value that it is in another shape, and the type that it has.
+    """
+
+    shards: bool
+    full: Value | None = None
+    host: Value | None = None
+    device: Value | None = None
+    made: Site | None = None
+    reshaped: tuple[Value, Type] | None = None
+    line: str = ""
+
+
+class _Lowering:
+    def __init__(self, program: Program) -> None:
+        self.source = program
+        self.ops = Ops(Program(program.name, dict(program.mesh)))
+        self.places: dict[Value, _Places] = {}
+        self.replicate = {"mapper_config": replicate_mapper(self.ops.mesh)}
+        for port in program.arguments:
+            kind = program.types[port.value]
+            value = self.ops.program.new(replace(kind, host=not port.presharded, tile=port.presharded))
+            self.ops.program.arguments.append(replace(port, value=value))
+            self.places[port.value] = _Places(True, device=value) if port.presharded else _Places(False, full=value)
+
+    def finished(self) -> Program:
+        """The program, with its results and the mesh device."""
+        self.ops.line = ""
+        made = self.ops.program
+        made.results = [Port(self.result(r), r.presharded, r.path) for r in self.source.results]
+        if any(made.types[v].kind == "device" for op in made.ops for v in op.used):
+            made.ops.insert(0, Op("ttnn.get_device", (), (self.ops.handle,), {"mesh_shape": self.ops.mesh}))
+        return made
+
+    def result(self, port: Port) -> Value:
+        """A result, in the place that its port says."""
+        if not port.presharded:
+            return self.full(port.value)
+        places = self.places[port.value]
+        base = places if places.reshaped is None else self.places[places.reshaped[0]]
+        # What was distributed and nothing else stays on the host.
+        stays = places.device is None and base.device is None and base.host is not None
+        return self.shards(port.value) if stays else self.device(port.value)
+
+    # --- one value in the place where it is needed; what it is in another shape is never so itself ---
+
+    def full(self, value: Value) -> Value:
+        """A value as a full host tensor."""
+        places = self.places[value]
+        if places.full is not None:
+            return places.full
+        if places.shards:
+            raise ResidencyError(
+                f"a full host tensor is needed where {self._show(value)} stands, which is one of shards; "
+                "ttnn.aggregate_tensor (shard_to_full in the program) brings it to the host."
+            )
+        line, self.ops.line = self.ops.line, places.line or self.ops.line
+        base = None if places.reshaped is None else self.places[places.reshaped[0]]
+        if places.made is not None:
+            places.full = create(self.ops, places.made, host=True)
+        elif places.reshaped is not None and base is not None and (base.full is not None or base.made is not None):
+            places.full = self._reshape(self.full(places.reshaped[0]), places.reshaped[1])
+        else:
+            found, config = self.shards(value), {"composer_config": FIRST_DEVICE}
+            places.full = self._transfer("aggregate_tensor", found, config, self._type(value))
+        self.ops.line = line
+        return places.full
+
+    def shards(self, value: Value) -> Value:
+        """A value as a host tensor of what each device has."""
+        places = self.places[value]
+        if places.host is not None:
+            return places.host
+        if places.reshaped is not None and self.places[places.reshaped[0]].host is not None:
+            places.host = self._reshape(self.shards(places.reshaped[0]), places.reshaped[1])
+            return places.host
+        held = self.device(value)
+        kind = replace(self.ops.program.types[held], tile=False)
+        (rows,) = self.ops.emit("to_layout", [held], [kind], {"layout": "row_major"})
+        (places.host,) = self.ops.emit("from_device", [rows], [replace(kind, host=True)], {})
+        return places.host
+
+    def device(self, value: Value) -> Value:
+        """A value on the devices; what is full is there on each of them."""
+        places = self.places[value]
+        if places.device is not None:
+            return places.device
+        line, self.ops.line = self.ops.line, places.line or self.ops.line
+        base = None if places.reshaped is None else self.places[places.reshaped[0]]
+        if places.made is not None:
+            places.device = create(self.ops, places.made, host=False)
+        elif places.reshaped is not None and base is not None and (base.device is not None or base.made is not None):
+            places.device = self._reshape(self.device(places.reshaped[0]), places.reshaped[1])
+        elif places.host is not None or (base is not None and base.host is not None):
+            places.device = self._moved(self.shards(value))
+        else:
+            full = self.full(value)
+            places.host = self._transfer("distribute_tensor", full, self.replicate, self._type(value))
+            places.device = self._moved(places.host)
+        self.ops.line = line
+        return places.device
+
+    def _moved(self, host: Value) -> Value:
+        kind = replace(self.ops.program.types[host], host=False, tile=False)
+        (there,) = self.ops.emit("to_device", [host, self.ops.handle], [kind], {})
+        return self.ops.emit("to_layout", [there], [replace(kind, tile=True)], {"layout": "tile"})[0]
+
+    def _transfer(self, name: str, operand: Value, config: Any, kind: Type) -> Value:
+        result = replace(kind, host=True, tile=False)
+        return self.ops.emit(name, [operand, self.ops.handle], [result], config)[0]
+
+    def _reshape(self, x: Value, kind: Type) -> Value:
+        """A tensor in another shape, in the place where it is."""
+        held = self.ops.program.types[x]
+        if held.shape == kind.shape:
+            return x
+        return self.ops.emit("reshape", [x], [replace(held, shape=kind.shape)], {"shape": kind.shape})[0]
+
+    def _type(self, value: Value) -> Type:
+        return self.source.types[value]
+
+    def _show(self, value: Value) -> str:
+        kind = self._type(value)
+        return f"{kind.dtype}{list(kind.shape)}" + (f" of {self.ops.line}" if self.ops.line else "")
+
+    # --- one op ---
+
+    def op(self, op: Op) -> None:
+        """Lowers one op."""
+        self.ops.line = op.line
+        if op.name == "ttnn.distribute_tensor":
+            made = self._transfer("distribute_tensor", self.full(_first(op)), op.attributes, self._type(op.results[0]))
+            self.places[op.results[0]] = _Places(True, host=made)
+        elif op.name == "ttnn.aggregate_tensor":
+            found = self.shards(_first(op))
+            made = self._transfer("aggregate_tensor", found, op.attributes, self._type(op.results[0]))
+            self.places[op.results[0]] = _Places(False, full=made)
+        elif op.name in _RESHAPES:
+            self._reshaped(op)
+        else:
+            self._compute(op)
+
+    def _reshaped(self, op: Op) -> None:
+        base, kind = _first(op), self._type(op.results[0])
+        above = self.places[base]
+        if above.reshaped is not None:
+            # One reshape is as good as two.
+            base = above.reshaped[0]
+        self.places[op.results[0]] = _Places(above.shards, reshaped=(base, kind), line=op.line)
+
+    def _compute(self, op: Op) -> None:
+        name = op.name.removeprefix("ttir.")
+        site = Site(op, (), tuple(self._type(v) for v in op.results))
+        if op.name.startswith("ttir.") and is_made(site):
+            self._made(op, site)
+            return
+        known = name in ROWS and (name in RULES or RENAMED.get(name, name) in TTNN)
+        if not op.name.startswith("ttir.") or not known or name == "mesh_shard":
+            raise MissingRuleError(
+                f"the pass to flat TTNN has no rule for {op.name} ({op.line or 'unknown line'}), and TTNN's table no "
+                "row; add a row in jaxmesh/ops/ttnn_*.py, or a rule in jaxmesh/passes/to_ttnn_*.py."
+            )
+        operands = tuple(None if v is None else self.device(v) for v in _placed(op))
+        made = RULES.get(name, carry_over)(self.ops, Site(op, operands, site.results))
+        values = (made,) if isinstance(made, int) else tuple(made)
+        shards = name in _DIFFERING or any(v is not None and self.places[v].shards for v in op.operands)
+        for result, value in zip(op.results, values, strict=True):
+            self.places[result] = _Places(shards, device=value)
+
+    def _made(self, op: Op, site: Site) -> None:
+        if site.name == "get_dimension_size":
+            dim: int = site["dimension"]
+            size = self._type(_first(op)).shape[dim]
+            full = Op("ttir.full", (), op.results, {"fill_value": size}, op.line)
+            site = Site(full, (), site.results)
+        self.places[op.results[0]] = _Places(False, made=site, line=op.line)
+
+
+_DIFFERING = frozenset({
+    "mesh_partition", "reduce_scatter", "collective_permute", "collective_broadcast", "all_to_all",
+})  # fmt: skip
+"""Ops whose results differ between devices even where their operands do not."""
+
+
+def _first(op: Op) -> Value:
+    value = op.operands[0]
+    assert value is not None
+    return value
+
+
+def _placed(op: Op) -> Sequence[Value | None]:
+    """The operands by place; `operandSegmentSizes` may say which are left out."""
+    sizes = op.attributes.get("operandSegmentSizes")
+    if sizes is None or None in op.operands or len(sizes) == len(op.operands) or max(sizes, default=0) > 1:
+        return op.operands
+    rest = iter(op.operands)
+    return [next(rest, None) if n else None for n in sizes]

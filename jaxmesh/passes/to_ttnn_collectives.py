@@ -1,0 +1,195 @@
+"""Rules of the pass to flat TTNN: communication.
+
+TTNN reduces by sums only, and sends from one device to another: every other exchange is a sequence of these.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxmesh.passes.to_ttnn_ops import BOOL, INDEX, Ops, Site, lowers
+from jaxmesh.program import Value
+
+# --- along an axis ---------------------------------------------------------------------------------------------------
+
+
+def _gather(o: Ops, x: Value, dim: int, axis: int) -> Value:
+    shape = list(o.shape(x))
+    shape[dim] *= o.mesh[axis]
+    return o.op("all_gather", [x], shape, o.dtype(x), all_gather_dim=dim, cluster_axis=axis)
+
+
+@lowers("all_gather")
+def _all_gather(o: Ops, site: Site) -> Value:
+    x, axis = site.x, site["cluster_axis"]
+    shape = o.shape(x)
+    if len(shape) == 1:
+        return o.reshape(_gather(o, o.reshape(x, (1, *shape)), 1, axis), site.result.shape)
+    return _gather(o, x, site["all_gather_dim"] % len(shape), axis)
+
+
+def all_reduce_sum(o: Ops, x: Value, axis: int, name: str = "all_reduce") -> Value:
+    """The sum along a mesh axis; tensors have at least four dims there."""
+    shape = o.shape(x)
+    wide = o.reshape(x, (1,) * (4 - len(shape)) + shape)
+    return o.reshape(o.same(name, [wide], reduce_type="sum", cluster_axis=axis), shape)
+
+
+def _reduced(o: Ops, x: Value, axis: int, kind: str, name: str = "all_reduce") -> Value:
+    """The reduction along a mesh axis; what is no sum is gathered and reduced on each device."""
+    if o.dtype(x) == BOOL:
+        return _reduced_truths(o, x, axis, kind, name)
+    if kind in ("sum", "mean"):
+        total = all_reduce_sum(o, x, axis, name)
+        return total if kind == "sum" else o.binary("divide", total, o.full((), o.mesh[axis], o.dtype(x)))
+    shape = o.shape(x)
+    size = math.prod(shape)
+    if not size:
+        return x
+    gathered = _gather(o, o.reshape(x, (1, size)), 0, axis)
+    dims: Any = 0 if kind == "prod" else (0,)
+    return o.reshape(o.op(kind, [gathered], (size,), o.dtype(x), dim_arg=dims, keep_dim=False), shape)
+
+
+def _reduced_truths(o: Ops, x: Value, axis: int, kind: str, name: str) -> Value:
+    """Truth values are counted: one is enough for a sum or a maximum, the others want all."""
+    count = all_reduce_sum(o, o.cast(x, INDEX), axis, name)
+    least = 1 if kind in ("sum", "max") else o.mesh[axis]
+    return o.binary("ge", count, o.full((), least, INDEX), BOOL)
+
+
+@lowers("all_reduce", "all_reduce_async")
+def _all_reduce(o: Ops, site: Site) -> Value:
+    return _reduced(o, site.x, site["cluster_axis"], site["reduce_type"], site.name)
+
+
+@lowers("reduce_scatter")
+def _reduce_scatter(o: Ops, site: Site) -> Value:
+    x, axis, kind = site.x, site["cluster_axis"], site["reduce_type"]
+    shape = o.shape(x)
+    dim = site["scatter_dim"] % len(shape)
+    if kind != "sum" or o.dtype(x) == BOOL:
+        return _partition(o, _reduced(o, x, axis, kind), dim, axis)
+    more = max(4 - len(shape), 0)
+    wide = o.reshape(x, (1,) * more + shape)
+    said = {"reduce_type": kind, "scatter_dim": dim + more, "cluster_axis": axis}
+    result = site.result
+    return o.reshape(o.op("reduce_scatter", [wide], (1,) * more + result.shape, result.dtype, **said), result.shape)
+
+
+def _partition(o: Ops, x: Value, dim: int, axis: int) -> Value:
+    shape = list(o.shape(x))
+    shape[dim] //= o.mesh[axis]
+    return o.op("mesh_partition", [x], shape, o.dtype(x), dim=dim, cluster_axis=axis)
+
+
+@lowers("mesh_partition")
+def _mesh_partition(o: Ops, site: Site) -> Value:
+    axis, x = site["cluster_axis"], site.x
+    dim = site["dim"] % len(o.shape(x))
+    # Without an axis the pieces go to all devices, row-major: along one axis after another.
+    for each in range(len(o.mesh)) if axis is None else (axis,):
+        x = _partition(o, x, dim, each)
+    return x
+
+
+# --- from one device to another --------------------------------------------------------------------------------------
+
+
+def _coordinate(o: Ops, device: int) -> tuple[int, ...]:
+    return tuple(int(c) for c in np.unravel_index(device, o.mesh))
+
+
+def _send(o: Ops, x: Value, out: Value, source: int, target: int) -> Value:
+    """What `out` holds, with one device's `x` on another device.
+
+    A transfer runs along one mesh axis; one that changes several coordinates goes through devices between, in tensors
+    of its own, so that nothing is spoilt on the way. The last axis is the first to change.
+    """
+    here, there = _coordinate(o, source), _coordinate(o, target)
+    for axis in reversed(range(len(here))):
+        if here[axis] == there[axis]:
+            continue
+        beyond = (*here[:axis], *there[axis:])
+        said = {"sender_coord": here, "receiver_coord": beyond}
+        last = beyond == there
+        x = o.same("point_to_point", [x, out] if last else [x], **said)
+        here = beyond
+    return x
+
+
+def _neighbour(o: Ops, device: int) -> int:
+    """A device one step away."""
+    coordinate = _coordinate(o, device)
+    axis = max(a for a, n in enumerate(o.mesh) if n > 1)
+    moved = list(coordinate)
+    moved[axis] = moved[axis] + 1 if moved[axis] == 0 else moved[axis] - 1
+    return int(np.ravel_multi_index(moved, o.mesh))
+
+
+def _send_zeros(o: Ops, out: Value, devices: Sequence[int]) -> Value:
+    """Zeros to some devices. A clamp to 0 would do but for what is no number."""
+    for device in devices:
+        out = _send(o, o.zeros(o.shape(out), o.dtype(out)), out, _neighbour(o, device), device)
+    return out
+
+
+def _rows(value: Any) -> list[list[int]]:
+    table = np.asarray(value)
+    if table.ndim == 0:
+        # All ids alike are written as one number.
+        return [[int(table)]]
+    return [[int(i) for i in row] for row in table]
+
+
+@lowers("collective_permute")
+def _collective_permute(o: Ops, site: Site) -> Value:
+    """Every target has what its source holds, every other device zeros."""
+    x = site.x
+    value = np.asarray(site["source_target_pairs"])
+    pairs = [[int(value)] * 2] if value.ndim == 0 else _rows(value)
+    rest = sorted(set(range(math.prod(o.mesh))) - {t for _, t in pairs})
+    if not pairs or not math.prod(o.shape(x)):
+        return o.zeros(o.shape(x), o.dtype(x))
+    stays = any(s == t for s, t in pairs)
+    # From zeros the devices that are no target have them already.
+    out = o.zeros(o.shape(x), o.dtype(x)) if rest and not stays else o.same("assign", [x])
+    for source, target in pairs:
+        if source != target:
+            out = _send(o, x, out, source, target)
+    return _send_zeros(o, out, rest) if stays else out
+
+
+@lowers("collective_broadcast")
+def _collective_broadcast(o: Ops, site: Site) -> Value:
+    """Every member of a group has what its first one holds; a device in no group has zeros."""
+    x, groups = site.x, _rows(site["replica_groups"])
+    out = o.same("assign", [x])
+    for first, *others in groups:
+        for other in others:
+            out = _send(o, x, out, first, other)
+    rest = sorted(set(range(math.prod(o.mesh))) - {d for group in groups for d in group})
+    return _send_zeros(o, out, rest)
+
+
+@lowers("all_to_all")
+def _all_to_all(o: Ops, site: Site) -> Value:
+    """A device's pieces go to the members of its group, one each, and it joins the ones it gets."""
+    x, groups = site.x, _rows(site["replica_groups"])
+    rank, count = len(o.shape(x)), len(groups[0])
+    split: int = site["split_dim"] % rank
+    join: int = site["concat_dim"] % rank
+    length: int = o.shape(x)[split] // count
+    pieces = [o.piece(x, split, i * length, (i + 1) * length) for i in range(count)]
+    # What comes from the member at each place; on that member itself it is there already.
+    received = [o.same("assign", [piece]) for piece in pieces]
+    for group in groups:
+        for place, source in enumerate(group):
+            for other, target in enumerate(group):
+                if target != source:
+                    received[place] = _send(o, pieces[other], received[place], source, target)
+    return o.concat(received, join)

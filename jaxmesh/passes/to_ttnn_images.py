@@ -1,0 +1,295 @@
+"""Rules of the pass to flat TTNN: convolutions and pooling.
+
+TTNN's take images as (1, 1, batch * height * width, channels). What they have no word for is written around them:
+paddings that cut, zeros between the elements of an input, dilated averages, fewer or more dims of space than two.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from jaxmesh.ops.convolutions import _read_layout as read_layout  # pyright: ignore[reportPrivateUsage]
+from jaxmesh.passes.to_ttnn_ops import Ops, Site, lowers
+from jaxmesh.passes.to_ttnn_shapes import reverse
+from jaxmesh.program import Shape, Value
+
+Pair = tuple[int, int]
+
+
+def _pair(value: Any) -> Pair:
+    return (value, value) if isinstance(value, int) else (value[0], value[-1])
+
+
+def _edges(value: Any) -> tuple[Pair, Pair]:
+    """Low and high padding of height and width, from TTIR's (top, left, bottom, right)."""
+    if isinstance(value, int) or len(value) < 4:
+        height, width = _pair(value)
+        return (height, height), (width, width)
+    top, left, bottom, right = value
+    return (top, bottom), (left, right)
+
+
+def _written(edges: Sequence[Pair]) -> Shape:
+    """A padding as TTNN has it: (height, width), or (top, bottom, left, right)."""
+    if all(low == high for low, high in edges):
+        return tuple(low for low, _ in edges)
+    return tuple(n for edge in edges for n in edge)
+
+
+def _flat(o: Ops, x: Value) -> Value:
+    """An image (batch, height, width, channels) as TTNN's windows take it."""
+    shape = o.shape(x)
+    return o.reshape(x, (1, 1, math.prod(shape[:3]), shape[3]))
+
+
+def _image(o: Ops, x: Value, batch: int, space: Sequence[int], channels: int) -> Value:
+    return o.reshape(x, (batch, *space, channels))
+
+
+# --- convolutions of two dims ----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Conv:
+    """A convolution: the input is (batch, space.., channels), the weight (outputs, inputs of a group, space..)."""
+
+    stride: Shape
+    edges: tuple[Pair, ...]
+    dilation: Shape
+    groups: int
+    dtype: np.dtype[Any]
+
+
+def _out_size(size: int, kernel: int, stride: int, edge: Pair, dilation: int) -> int:
+    return max((size + sum(edge) - dilation * (kernel - 1) - 1) // stride + 1, 0)
+
+
+def _sizes(o: Ops, x: Value, weight: Value, conv: _Conv, outs: int) -> dict[str, Any]:
+    batch, height, width, channels = o.shape(x)
+    return {
+        "in_channels": channels, "out_channels": outs, "batch_size": batch, "input_height": height,
+        "input_width": width, "kernel_size": o.shape(weight)[2:], "stride": conv.stride,
+        "padding": _written(conv.edges), "dilation": conv.dilation, "groups": conv.groups,
+    }  # fmt: skip
+
+
+def _conv2d(o: Ops, x: Value, weight: Value, bias: Value | None, conv: _Conv) -> Value:
+    batch, *space, _ = o.shape(x)
+    outs = o.shape(weight)[0]
+    kernel = o.shape(weight)[2:]
+    out = [_out_size(*row) for row in zip(space, kernel, conv.stride, conv.edges, conv.dilation, strict=True)]
+    operands = [_flat(o, x), weight, bias, o.handle]
+    shape = (1, 1, batch * math.prod(out), outs)
+    made = o.op("conv2d", operands, shape, conv.dtype, **_sizes(o, x, weight, conv, outs))
+    return _image(o, made, batch, out, outs)
+
+
+def _added(o: Ops, site: Site, out: Value, bias: Value | None) -> Value:
+    """The bias of a convolution whose dims are in their final order."""
+    return out if bias is None else o.binary("add", out, bias, site.result.dtype)
+
+
+def _as_nhwc(site: Site) -> list[int]:
+    return [site[name] % 4 for name in ("batch_dim", "height_dim", "width_dim", "channel_dim")]
+
+
+def _is_channel_row(shape: Shape, channel: int, rank: int, outs: int) -> bool:
+    """Whether a bias is one number per output channel, wherever the channels are."""
+    padded = (1,) * (rank - len(shape)) + shape
+    return padded[channel] == outs == math.prod(padded)
+
+
+@lowers("conv2d", "conv_transpose2d")
+def _convolution_2d(o: Ops, site: Site) -> Value:
+    x, weight, bias = site.xs[0], site.xs[1], site.optional(2)
+    order = _as_nhwc(site)
+    outs: int = site.result.shape[order[3]]
+    fused = bias is not None and _fuses(o, site, bias, order[3], outs)
+    row = o.reshape(bias, (1, 1, 1, outs)) if bias is not None and fused else None
+    conv = _Conv(
+        _pair(site["stride"]), _edges(site["padding"]), _pair(site["dilation"]), site["groups"], site.result.dtype
+    )
+    image = o.permute(x, order)
+    if site.name == "conv2d":
+        out = _conv2d(o, image, weight, row, conv)
+    else:
+        out = _transposed(o, image, weight, row, conv, _pair(site["output_padding"]))
+    out = o.permute(out, [order.index(d) for d in range(4)])
+    return out if fused else _added(o, site, out, bias)
+
+
+def _fuses(o: Ops, site: Site, bias: Value, channel: int, outs: int) -> bool:
+    return o.dtype(bias) == site.result.dtype and _is_channel_row(o.shape(bias), channel, 4, outs)
+
+
+def _transposed(o: Ops, x: Value, weight: Value, bias: Value | None, conv: _Conv, extra: Pair) -> Value:
+    batch, *space, _ = o.shape(x)
+    outs = o.shape(weight)[1] * conv.groups
+    kernel = o.shape(weight)[2:]
+    even = all(low == high for low, high in conv.edges)
+    # TTNN pads both sides alike; else nothing is cut there, but here.
+    inner = conv if even else replace(conv, edges=((0, 0), (0, 0)))
+    rows = zip(space, kernel, conv.stride, conv.dilation, inner.edges, extra, strict=True)
+    out = [(n - 1) * s + d * (k - 1) + 1 - sum(edge) + more for n, k, s, d, edge, more in rows]
+    said = {**_sizes(o, x, weight, inner, outs), "output_padding": extra}
+    shape = (1, 1, batch * math.prod(out), outs)
+    made = o.op("conv_transpose2d", [_flat(o, x), weight, bias, o.handle], shape, conv.dtype, **said)
+    image = _image(o, made, batch, out, outs)
+    if even:
+        return image
+    begins = [0, *(low for low, _ in conv.edges), 0]
+    ends = [batch, *(n - high for n, (_, high) in zip(out, conv.edges, strict=True)), outs]
+    return o.slice(image, begins, ends)
+
+
+# --- convolutions of any dims, as StableHLO writes them --------------------------------------------------------------
+
+
+@lowers("convolution")
+def _convolution(o: Ops, site: Site) -> Value:
+    x, weight, bias = site.xs[0], site.xs[1], site.optional(2)
+    layout: Any = read_layout(site["convolution_layout"])
+    space = len(o.shape(x)) - 2
+    x = o.permute(x, [layout["input_batch"], *layout["input_spatial_dimensions"], layout["input_feature"]])
+    kernel = [layout["kernel_output_feature"], layout["kernel_input_feature"], *layout["kernel_spatial_dimensions"]]
+    weight = o.permute(weight, kernel)
+    for d, turn in enumerate(site["window_reversal"]):
+        weight = reverse(o, weight, 2 + d) if turn else weight
+    x, groups = _batches_to_features(o, x, site)
+    flat = site["padding"]
+    edges = list(zip(flat[::2], flat[1::2], strict=True))
+    for d, gap in enumerate(site["input_dilation"]):
+        x = _spread(o, x, 1 + d, gap)
+    x = _cut(o, x, edges)
+    edges = tuple((max(low, 0), max(high, 0)) for low, high in edges)
+    dilation = tuple(site["weight_dilation"])
+    conv = _Conv(tuple(site["window_strides"]), edges, dilation, groups, site.result.dtype)
+    out = _any_space(o, x, weight, conv)
+    # (batch, space.., features), in the order that the layout says.
+    said = [layout["output_batch"], *layout["output_spatial_dimensions"], layout["output_feature"]]
+    out = o.permute(out, [said.index(d) for d in range(space + 2)])
+    return _added(o, site, out, bias)
+
+
+def _batches_to_features(o: Ops, x: Value, site: Site) -> tuple[Value, int]:
+    """Groups of the batch as groups of features, and how many groups of features there are."""
+    groups = site["batch_group_count"]
+    if groups == 1:
+        return x, site["feature_group_count"]
+    batch, *space, features = o.shape(x)
+    split = o.reshape(x, (groups, batch // groups, *space, features))
+    last = len(space) + 2
+    moved = o.permute(split, [*range(1, last), 0, last])
+    return o.reshape(moved, (batch // groups, *space, groups * features)), groups
+
+
+def _spread(o: Ops, x: Value, dim: int, gap: int) -> Value:
+    """Zeros between the elements of a dim."""
+    shape = o.shape(x)
+    size = shape[dim]
+    if gap == 1 or size < 2:
+        return x
+    stood = o.reshape(x, (*shape[: dim + 1], 1, *shape[dim + 1 :]))
+    padded = o.pad(stood, [(0, gap - 1 if d == dim + 1 else 0) for d in range(len(shape) + 1)])
+    return o.piece(o.reshape(padded, (*shape[:dim], size * gap, *shape[dim + 1 :])), dim, 0, (size - 1) * gap + 1)
+
+
+def _cut(o: Ops, x: Value, edges: Sequence[Pair]) -> Value:
+    """What negative paddings leave."""
+    shape = o.shape(x)
+    begins = [0, *(max(-low, 0) for low, _ in edges), 0]
+    ends = list(shape)
+    for d, (_, high) in enumerate(edges):
+        ends[d + 1] -= max(-high, 0)
+    return o.slice(x, begins, ends)
+
+
+def _any_space(o: Ops, x: Value, weight: Value, conv: _Conv) -> Value:
+    """A convolution over any number of dims: those beyond the last two are added up, one place of the kernel a time."""
+    batch, *space, channels = o.shape(x)
+    if len(space) < 2:
+        more = 2 - len(space)
+        ones = (1,) * more
+        kernel = o.shape(weight)
+        wide = replace(
+            conv, stride=ones + conv.stride, edges=((0, 0),) * more + conv.edges, dilation=ones + conv.dilation
+        )
+        image = o.reshape(x, (batch, *ones, *space, channels))
+        out = _conv2d(o, image, o.reshape(weight, (*kernel[:2], *ones, *kernel[2:])), None, wide)
+        shape = o.shape(out)
+        return o.reshape(out, (batch, *shape[1 + more : 3], shape[3]))
+    if len(space) == 2:
+        return _conv2d(o, x, weight, None, conv)
+    return _first_dim_by_hand(o, x, weight, conv)
+
+
+def _first_dim_by_hand(o: Ops, x: Value, weight: Value, conv: _Conv) -> Value:
+    x = o.pad(x, [(0, 0), conv.edges[0], *[(0, 0)] * (len(o.shape(x)) - 2)])
+    batch, depth, *space, channels = o.shape(x)
+    outs, inputs, places, *kernel = o.shape(weight)
+    stride, dilation = conv.stride[0], conv.dilation[0]
+    count = _out_size(depth, places, stride, (0, 0), dilation)
+    inner = replace(conv, stride=conv.stride[1:], edges=conv.edges[1:], dilation=conv.dilation[1:])
+    total: Value | None = None
+    for place in range(places):
+        begin = place * dilation
+        part = o.piece(x, 1, begin, begin + (count - 1) * stride + 1, stride)
+        part = o.reshape(part, (batch * count, *space, channels))
+        taps = o.reshape(o.piece(weight, 2, place, place + 1), (outs, inputs, *kernel))
+        out = _any_space(o, part, taps, inner)
+        total = out if total is None else o.binary("add", total, out)
+    assert total is not None
+    return o.reshape(total, (batch, count, *o.shape(total)[1:]))
+
+
+# --- pooling ---------------------------------------------------------------------------------------------------------
+
+
+@lowers("max_pool2d", "avg_pool2d")
+def _pool(o: Ops, site: Site) -> Value:
+    if site.name == "avg_pool2d" and _pair(site["dilation"]) != (1, 1):
+        return _dilated_average(o, site)
+    result = site.result
+    batch, height, width, channels = o.shape(site.x)
+    said = {
+        "batch_size": batch, "input_height": height, "input_width": width, "channels": channels,
+        "kernel_size": _pair(site["kernel"]), "stride": _pair(site["stride"]), "ceil_mode": site["ceil_mode"],
+        "padding": _written(_edges(site["padding"])),
+    }  # fmt: skip
+    own = ("count_include_pad", site["count_include_pad"]) if site.name == "avg_pool2d" else None
+    said |= dict([own]) if own else {"dilation": _pair(site["dilation"])}
+    flat = (1, 1, math.prod(result.shape[:3]), channels)
+    return o.reshape(o.op(site.name, [_flat(o, site.x)], flat, result.dtype, **said), result.shape)
+
+
+def _dilated_average(o: Ops, site: Site) -> Value:
+    """The mean of the elements of each window, one place of the window a time, in float32."""
+    kernel, stride, dilation = (_pair(site[name]) for name in ("kernel", "stride", "dilation"))
+    edges, out = _edges(site["padding"]), site.result.shape[1:3]
+    x = o.cast(site.x, np.float32)
+    counted = np.ones(o.shape(x)[1:3], np.float32)
+    counted = np.pad(counted, edges, constant_values=float(site["count_include_pad"]))
+    # What the last windows reach beyond the padding holds zeros, and never counts.
+    spans = zip(kernel, stride, dilation, out, strict=True)
+    reach = [(n - 1) * s + d * (k - 1) + 1 for k, s, d, n in spans]
+    beyond = [max(r - n, 0) for r, n in zip(reach, counted.shape, strict=True)]
+    counted = np.pad(counted, [(0, n) for n in beyond])
+    x = o.pad(x, [(0, 0), *((low, high + n) for (low, high), n in zip(edges, beyond, strict=True)), (0, 0)])
+    counts = np.zeros(out, np.float32)
+    total: Value | None = None
+    for place in np.ndindex(*kernel):
+        begins = [p * d for p, d in zip(place, dilation, strict=True)]
+        ends = [b + (n - 1) * s + 1 for b, n, s in zip(begins, out, stride, strict=True)]
+        rows, columns = (slice(b, e, s) for b, e, s in zip(begins, ends, stride, strict=True))
+        counts += counted[rows, columns]
+        batch, *_, channels = o.shape(x)
+        part = o.slice(x, [0, *begins, 0], [batch, *ends, channels], [1, *stride, 1])
+        total = part if total is None else o.binary("add", total, part)
+    assert total is not None
+    mean = o.binary("divide", total, o.constant(counts.reshape(1, *out, 1)))
+    return o.cast(mean, site.result.dtype)

@@ -1,0 +1,163 @@
+"""Rules of the pass to flat TTNN: elements picked and placed by index.
+
+TTNN looks up rows of a matrix (`embedding`) and places along one dim (`scatter`). Every other gather becomes a lookup:
+the operand as a matrix whose rows hold the dims that are taken whole, and the indices as one number per row.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from jaxmesh.errors import UnsupportedError
+from jaxmesh.passes.to_ttnn_ops import INDEX, Ops, Site, iinfo, lowers
+from jaxmesh.program import Shape, Value
+
+
+@lowers("embedding")
+def _embedding(o: Ops, site: Site) -> Value:
+    ids, weight = site.xs
+    table = o.reshape(weight, o.shape(weight)[-2:])
+    return o.reshape(o.embedding(ids, table), site.result.shape)
+
+
+@lowers("scatter")
+def _scatter(o: Ops, site: Site) -> Value:
+    kind, dim = site["scatter_reduce_type"], site["dim"] % len(site.result.shape)
+    said = {"dim": dim, "scatter_reduce_type": None if kind == "invalid" else kind}
+    return o.op("scatter", site.operands, site.result.shape, site.result.dtype, **said)
+
+
+# --- gather ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Lookup:
+    """Slices of a tensor, one per index vector.
+
+    Attributes:
+      x: the tensor.
+      starts: index vectors in the last dim; the dims before are those of the batch.
+      mapped: the dim of the tensor that each number of an index vector speaks of.
+      sizes: the size of a slice in each dim, in elements picked.
+      steps: from one element of a slice to the next.
+      batching: dims of the tensor that go along with a dim of the batch, and which.
+    """
+
+    x: Value
+    starts: Value
+    mapped: tuple[int, ...]
+    sizes: Shape
+    steps: Shape
+    batching: tuple[tuple[int, int], ...] = ()
+
+
+def _pick(o: Ops, lookup: _Lookup) -> tuple[Value, list[int]]:
+    """The slices: dims of the batch, then a dim for every dim of the tensor, in the order that is given back."""
+    x, shape = lookup.x, o.shape(lookup.x)
+    batched = {d for d, _ in lookup.batching}
+    # A slice that is all of a dim starts at 0, whatever the index says.
+    taken = [d for d in range(len(shape)) if d in batched or lookup.sizes[d] != shape[d]]
+    whole = [d for d in range(len(shape)) if d not in taken]
+    batch = o.shape(lookup.starts)[:-1]
+    rows, width = (math.prod(shape[d] for d in dims) for dims in (taken, whole))
+    table = o.reshape(o.permute(x, [*taken, *whole]), (rows, width))
+    places = _places(o, lookup, taken, shape)
+    picked = o.embedding(places, table)
+    final = (*batch, *(lookup.sizes[d] for d in taken), *(shape[d] for d in whole))
+    return o.reshape(picked, final), [*taken, *whole]
+
+
+def _places(o: Ops, lookup: _Lookup, taken: Sequence[int], shape: Shape) -> Value:
+    """The row of every element that is picked: (batch.., taken dims.., 1) as one dim."""
+    batch = o.shape(lookup.starts)[:-1]
+    strides = {d: math.prod(shape[e] for e in taken[i + 1 :]) for i, d in enumerate(taken)}
+    count = math.prod(batch)
+    fixed = np.zeros((count, *(lookup.sizes[d] for d in taken)), np.int64)
+    for i, d in enumerate(taken):
+        along = np.arange(lookup.sizes[d]) * lookup.steps[d] * strides[d]
+        fixed += along.reshape([-1 if j == i else 1 for j in range(len(taken))])
+    for dim, at in lookup.batching:
+        index = np.broadcast_to(np.arange(batch[at]).reshape([-1 if d == at else 1 for d in range(len(batch))]), batch)
+        fixed += index.reshape(count, *[1] * len(taken)) * strides[dim]
+    if math.prod(shape[d] for d in taken) > np.iinfo(np.int32).max:
+        raise UnsupportedError(
+            f"a gather from {list(shape)} counts more rows than int32 does; gather from pieces of it."
+        )
+    flat = o.constant(fixed.reshape(count, -1).astype(np.int32))
+    moving = [(i, d) for i, d in enumerate(lookup.mapped) if d in taken]
+    if moving:
+        flat = o.binary("add", _linear(o, lookup, moving, shape, strides), flat)
+    return o.reshape(flat, (math.prod(o.shape(flat)),))
+
+
+def _linear(o: Ops, lookup: _Lookup, moving: Sequence[tuple[int, int]], shape: Shape, strides: dict[int, int]) -> Value:
+    """The row at which each slice starts, as (batch, 1); a start out of range moves inside."""
+    kind = o.dtype(lookup.starts) if o.dtype(lookup.starts).kind in "iu" else INDEX
+    starts = o.cast(lookup.starts, kind)
+    numbers = [i for i, _ in moving]
+    if len(numbers) < len(lookup.mapped):
+        last = len(o.shape(starts)) - 1
+        starts = o.concat([o.piece(starts, last, i, i + 1) for i in numbers], last)
+    starts = o.reshape(starts, (math.prod(o.shape(starts)[:-1]), len(numbers)))
+    spans = [(lookup.sizes[d] - 1) * lookup.steps[d] + 1 for _, d in moving]
+    most = [min(shape[d] - n, int(iinfo(kind).max)) for (_, d), n in zip(moving, spans, strict=True)]
+    inside = o.same("maximum", [starts, o.full((), 0, kind)]) if kind.kind == "i" else starts
+    inside = o.cast(o.same("minimum", [inside, o.constant(np.array(most, kind))]), INDEX)
+    scale = np.array([strides[d] for _, d in moving], np.int32)
+    if (scale != 1).any():
+        inside = o.same("multiply", [inside, o.constant(scale)])
+    return inside if len(numbers) == 1 else o.reduce("sum", inside, [1], keep=True)
+
+
+@lowers("gather")
+def _gather(o: Ops, site: Site) -> Value:
+    (x, starts), result = site.xs, site.result
+    if not math.prod(result.shape):
+        return o.zeros(result.shape, result.dtype)
+    sizes: Shape = tuple(site["slice_sizes"])
+    if 0 in sizes:
+        raise UnsupportedError(f"a gather of slices {list(sizes)} picks nothing into {list(result.shape)}.")
+    starts = _vectors_last(o, starts, site["index_vector_dim"])
+    batching = tuple(zip(site["operand_batching_dims"], site["start_indices_batching_dims"], strict=True))
+    steps = (1,) * len(sizes)
+    picked, order = _pick(o, _Lookup(x, starts, tuple(site["start_index_map"]), sizes, steps, batching))
+    batch = len(o.shape(starts)) - 1
+    dropped = {*site["collapsed_slice_dims"], *site["operand_batching_dims"]}
+    kept = [d for d in order if d not in dropped]
+    picked = o.reshape(picked, (*o.shape(starts)[:-1], *(sizes[d] for d in kept)))
+    return o.permute(picked, _output_order(site["offset_dims"], batch, kept))
+
+
+def _vectors_last(o: Ops, starts: Value, dim: int) -> Value:
+    shape = o.shape(starts)
+    if dim == len(shape):
+        return o.reshape(starts, (*shape, 1))
+    return o.permute(starts, [*(d for d in range(len(shape)) if d != dim), dim])
+
+
+def _output_order(offsets: Sequence[int], batch: int, kept: Sequence[int]) -> list[int]:
+    """For each dim of the result the dim of what was picked: the batch first, then the kept dims."""
+    order: list[int] = []
+    of_batch = iter(range(batch))
+    of_slice = iter(batch + kept.index(d) for d in sorted(kept))
+    for dim in range(batch + len(kept)):
+        order.append(next(of_slice) if dim in offsets else next(of_batch))
+    return order
+
+
+@lowers("slice_dynamic")
+def _slice_dynamic(o: Ops, site: Site) -> Value:
+    x, begins, result = site.xs[0], site.xs[1], site.result
+    rank = len(result.shape)
+    if not math.prod(result.shape):
+        return o.zeros(result.shape, result.dtype)
+    steps = tuple(site["step"] or (1,) * rank)
+    if rank == 0 or (result.shape == o.shape(x) and max(steps) == 1):
+        return x
+    picked, order = _pick(o, _Lookup(x, o.reshape(begins, (1, rank)), tuple(range(rank)), result.shape, steps))
+    picked = o.reshape(picked, [result.shape[d] for d in order])
+    return o.permute(picked, [order.index(d) for d in range(rank)])

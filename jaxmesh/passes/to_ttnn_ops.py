@@ -1,0 +1,282 @@
+"""What the rules of the pass to flat TTNN write with: operations on device tensors, and the table of the rules.
+
+A rule is one `@lowers("gather")` function in one of the files `jaxmesh/passes/to_ttnn_*.py`. An op without a rule goes
+over as it is to the row of TTNN of the same name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxmesh.ops.table import ROWS
+from jaxmesh.ops.ttnn_table import TTNN
+from jaxmesh.program import Op, Program, Shape, Type, Value
+
+DEVICE = Type((), np.dtype(np.int32), kind="device")
+INDEX = np.dtype(np.int32)
+BOOL = np.dtype(np.bool_)
+
+
+iinfo: Any = jax.numpy.iinfo
+"""The limits of a type of whole numbers, also of those that NumPy does not know."""
+
+
+def is_whole(dtype: np.dtype[Any]) -> bool:
+    """Whether an element type holds whole numbers; those of `ml_dtypes` do not say so to NumPy."""
+    return dtype.kind in "iu" or "int" in dtype.name
+
+
+def number(value: Any, dtype: np.dtype[Any]) -> int | float:
+    """A number as an attribute of an op of an element type: whole for integers and truth values."""
+    if dtype.kind == "b":
+        return int(bool(value))
+    if not is_whole(dtype):
+        return float(value)
+    most = int(iinfo(dtype).max)
+    # MLIR writes the upper half of an unsigned type as negative numbers.
+    return int(value) % (most + 1) if int(iinfo(dtype).min) == 0 else int(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """One occurrence of a TTIR op: what its rule gets.
+
+    Attributes:
+      op: the op.
+      operands: its operands, on the devices; None for one that is left out.
+      results: the types of its results.
+    """
+
+    op: Op
+    operands: tuple[Value | None, ...]
+    results: tuple[Type, ...]
+
+    @property
+    def name(self) -> str:
+        """The op's name, without the dialect."""
+        return self.op.name.removeprefix("ttir.")
+
+    @property
+    def result(self) -> Type:
+        """The type of the only result."""
+        return self.results[0]
+
+    @property
+    def xs(self) -> list[Value]:
+        """The operands that are there."""
+        return [v for v in self.operands if v is not None]
+
+    @property
+    def x(self) -> Value:
+        """The first operand."""
+        return self.xs[0]
+
+    def optional(self, number: int) -> Value | None:
+        """An operand that may be left out."""
+        return self.operands[number] if number < len(self.operands) else None
+
+    def __getitem__(self, name: str) -> Any:
+        """The value of an attribute, its default where it is not written."""
+        if name in self.op.attributes:
+            return self.op.attributes[name]
+        return next(a.default for a in ROWS[self.name].attributes if a.name == name)
+
+
+Rule = Callable[["Ops", Site], "Value | Sequence[Value]"]
+RULES: dict[str, Rule] = {}
+"""By the TTIR name."""
+
+
+def lowers(*names: str) -> Callable[[Rule], Rule]:
+    """Enters a function as the rule for ops of TTIR, by name."""
+
+    def enter(function: Rule) -> Rule:
+        for name in names:
+            assert name in ROWS, name
+            assert name not in RULES, name
+            RULES[name] = function
+        return function
+
+    return enter
+
+
+_DEFAULTS: dict[str, dict[str, Any]] = {}
+
+
+def written(name: str, attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """The attributes of an op of TTNN with the defaults of those that are not said; None is one that is left out."""
+    if name not in _DEFAULTS:
+        known = TTNN[name].row.attributes if name in TTNN else ()
+        _DEFAULTS[name] = {a.name: a.default for a in known if a.default is not None}
+    made = _DEFAULTS[name].copy()
+    made.update((k, v) for k, v in attributes.items() if v is not None)
+    return made
+
+
+@dataclass(slots=True)
+class Ops:
+    """A flat TTNN program while it is made.
+
+    Attributes:
+      program: what is there so far.
+      line: the user's source line of what is being lowered.
+    """
+
+    program: Program
+    line: str = ""
+    _handle: Value | None = None
+    _made: dict[Any, Value] = field(default_factory=dict[Any, Value])
+    _types: dict[Any, Type] = field(default_factory=dict[Any, Type])
+
+    @property
+    def mesh(self) -> Shape:
+        """The sizes of the mesh axes."""
+        return tuple(self.program.mesh.values())
+
+    @property
+    def handle(self) -> Value:
+        """The mesh device; its op is written when the program is done, if something uses it."""
+        if self._handle is None:
+            self._handle = self.program.new(DEVICE)
+        return self._handle
+
+    def shape(self, value: Value) -> Shape:
+        """The shape of a value."""
+        return self.program.types[value].shape
+
+    def dtype(self, value: Value) -> np.dtype[Any]:
+        """The element type of a value."""
+        return self.program.types[value].dtype
+
+    def emit(
+        self, name: str, operands: Sequence[Value | None], results: Sequence[Type], attributes: Mapping[str, Any]
+    ) -> tuple[Value, ...]:
+        """Appends `ttnn.<name>` with results of any type."""
+        made = tuple(self.program.new(kind) for kind in results)
+        said = written(name, attributes)
+        self.program.ops.append(Op(f"ttnn.{name}", tuple(operands), made, said, self.line))
+        return made
+
+    def op(
+        self, name: str, operands: Sequence[Value | None], shape: Sequence[int], dtype: Any, /, **attrs: Any
+    ) -> Value:
+        """Appends an op with one result on the devices; attributes that are None are left out."""
+        return self.emit(name, operands, [self.tiled(tuple(shape), np.dtype(dtype))], attrs)[0]
+
+    def tiled(self, shape: Shape, dtype: np.dtype[Any]) -> Type:
+        """The type of a tensor on the devices; programs have few different ones."""
+        key = (shape, dtype)
+        if key not in self._types:
+            self._types[key] = Type(shape, dtype, tile=True)
+        return self._types[key]
+
+    def same(self, name: str, operands: Sequence[Value | None], /, **attrs: Any) -> Value:
+        """An op whose result has the type of its first operand."""
+        first = operands[0]
+        assert first is not None
+        return self.op(name, operands, self.shape(first), self.dtype(first), **attrs)
+
+    def binary(self, name: str, a: Value, b: Value, dtype: Any = None) -> Value:
+        """An elementwise op of two operands that broadcast to each other; of the first one's type, if none is said."""
+        shape = np.broadcast_shapes(self.shape(a), self.shape(b))
+        return self.op(name, [a, b], shape, self.dtype(a) if dtype is None else dtype)
+
+    # --- tensors from nothing: asked for twice, they are made once ---
+
+    def _creation(self, key: Any, name: str, shape: Sequence[int], dtype: Any, /, **attrs: Any) -> Value:
+        held = (name, key, tuple(shape), np.dtype(dtype))
+        if held not in self._made:
+            self._made[held] = self.op(name, [self.handle], shape, dtype, **attrs)
+        return self._made[held]
+
+    def zeros(self, shape: Sequence[int], dtype: Any) -> Value:
+        """A tensor of zeros."""
+        return self._creation(None, "zeros", shape, dtype, shape=tuple(shape))
+
+    def full(self, shape: Sequence[int], value: Any, dtype: Any) -> Value:
+        """A tensor of one number."""
+        kind = np.dtype(dtype)
+        held = np.asarray(value).astype(kind)
+        fill = number(held.item(), kind)
+        return self._creation(held.tobytes(), "full", shape, kind, shape=tuple(shape), fill_value=fill)
+
+    def constant(self, array: np.ndarray[Any, Any]) -> Value:
+        """A tensor of given numbers."""
+        if array.size and array.tobytes() == array.reshape(-1)[:1].tobytes() * array.size:
+            return self.full(array.shape, array.reshape(-1)[0], array.dtype)
+        return self._creation(array.tobytes(), "constant", array.shape, array.dtype, value=array)
+
+    # --- tensors from tensors: nothing is written where nothing would change ---
+
+    def reshape(self, x: Value, shape: Sequence[int]) -> Value:
+        """The same elements in another shape."""
+        shape = tuple(shape)
+        return x if self.shape(x) == shape else self.op("reshape", [x], shape, self.dtype(x), shape=shape)
+
+    def permute(self, x: Value, order: Sequence[int]) -> Value:
+        """The dims in another order."""
+        order = tuple(order)
+        if order == tuple(range(len(order))):
+            return x
+        shape = [self.shape(x)[d] for d in order]
+        return self.op("permute", [x], shape, self.dtype(x), permutation=order)
+
+    def cast(self, x: Value, dtype: Any) -> Value:
+        """The values in another element type."""
+        kind = np.dtype(dtype)
+        return x if self.dtype(x) == kind else self.op("typecast", [x], self.shape(x), kind)
+
+    def repeat(self, x: Value, counts: Sequence[int]) -> Value:
+        """Every dim repeated as a whole."""
+        counts = tuple(counts)
+        if all(c == 1 for c in counts):
+            return x
+        shape = [n * c for n, c in zip(self.shape(x), counts, strict=True)]
+        return self.op("repeat", [x], shape, self.dtype(x), repeat_dims=counts)
+
+    def slice(self, x: Value, begins: Sequence[int], ends: Sequence[int], steps: Sequence[int] | None = None) -> Value:
+        """A slice; begins and ends count from the front, steps are positive."""
+        step = (1,) * len(begins) if steps is None else tuple(steps)
+        shape = tuple(max(-(-(e - b) // s), 0) for b, e, s in zip(begins, ends, step, strict=True))
+        if shape == self.shape(x):
+            return x
+        said = {"begins": tuple(begins), "ends": tuple(ends), "step": step}
+        return self.op("slice_static", [x], shape, self.dtype(x), **said)
+
+    def piece(self, x: Value, dim: int, begin: int, end: int, step: int = 1) -> Value:
+        """A slice of one dim."""
+        shape = self.shape(x)
+        begins, ends, steps = [0] * len(shape), list(shape), [1] * len(shape)
+        begins[dim], ends[dim], steps[dim] = begin, end, step
+        return self.slice(x, begins, ends, steps)
+
+    def concat(self, parts: Sequence[Value], dim: int) -> Value:
+        """Tensors joined along a dim."""
+        if len(parts) == 1:
+            return parts[0]
+        shape = list(self.shape(parts[0]))
+        shape[dim] = sum(self.shape(p)[dim] for p in parts)
+        return self.op("concat", list(parts), shape, self.dtype(parts[0]), dim=dim)
+
+    def pad(self, x: Value, padding: Sequence[tuple[int, int]]) -> Value:
+        """Zeros before and after every dim."""
+        if not any(low or high for low, high in padding):
+            return x
+        shape = [low + n + high for n, (low, high) in zip(self.shape(x), padding, strict=True)]
+        flat = tuple(n for pair in padding for n in pair)
+        return self.op("pad", [x], shape, self.dtype(x), padding=flat, value=number(0, self.dtype(x)))
+
+    def reduce(self, name: str, x: Value, dims: Sequence[int], keep: bool = False) -> Value:
+        """`sum`, `max`, `min` or `mean` over dims."""
+        dims, old = tuple(dims), self.shape(x)
+        shape = [1 if d in dims else n for d, n in enumerate(old) if keep or d not in dims]
+        return self.op(name, [x], shape, self.dtype(x), dim_arg=dims, keep_dim=keep)
+
+    def embedding(self, ids: Value, table: Value) -> Value:
+        """Rows of a matrix."""
+        return self.op("embedding", [ids, table], (*self.shape(ids), self.shape(table)[1]), self.dtype(table))

@@ -1,0 +1,236 @@
+"""Rules of the pass to flat TTNN: shapes, orders, slices, tensors from nothing, and what has another name there."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from jaxmesh.ops.ttnn_table import TTNN, attributes_of
+from jaxmesh.passes.to_ttnn_ops import BOOL, Ops, Site, iinfo, is_whole, lowers, number
+from jaxmesh.program import Type, Value
+
+RENAMED: Mapping[str, str] = {
+    "div": "divide",
+    "pow": "pow_tensor",
+    "gelu_backward": "gelu_bw",
+    "embedding_backward": "embedding_bw",
+}
+"""What is the same op in TTNN under another name."""
+
+
+def carry_over(o: Ops, site: Site) -> Sequence[Value]:
+    """The op of TTNN that means the same, with the same operands and attributes."""
+    name = RENAMED.get(site.name, site.name)
+    said = site.op.attributes
+    if said:
+        known = attributes_of(TTNN[name].row)
+        said = {k: v for k, v in said.items() if k in known}
+    results = [o.tiled(t.shape, t.dtype) for t in site.results]
+    return o.emit(name, site.operands, results, said)
+
+
+@lowers("isfinite", "logical_not")
+def _truth(o: Ops, site: Site) -> Value:
+    # Their calls have no word for another element type of the result.
+    return o.cast(o.op(site.name, site.operands, site.result.shape, BOOL), site.result.dtype)
+
+
+@lowers("clamp_tensor")
+def _clamp_tensor(o: Ops, site: Site) -> Value:
+    x, low, high = (o.cast(v, site.result.dtype) for v in site.xs)
+    return o.binary("minimum", o.binary("maximum", x, low), high)
+
+
+@lowers("clamp_scalar")
+def _clamp_scalar(o: Ops, site: Site) -> Value:
+    low, high = site["min"], site["max"]
+    if is_whole(site.result.dtype):
+        info = iinfo(site.result.dtype)
+        low, high = _whole(low, math.ceil, info), _whole(high, math.floor, info)
+    else:
+        low, high = float(low), float(high)
+    return o.same("clamp_scalar", [site.x], min=low, max=high)
+
+
+def _whole(value: float, rounded: Callable[[float], int], info: Any) -> int:
+    """A bound as a whole number that the element type holds, and that cuts off the same."""
+    if not math.isfinite(value):
+        return int(info.min if value < 0 else info.max)
+    return min(max(rounded(value), int(info.min)), int(info.max))
+
+
+@lowers("upsample2d")
+def _upsample(o: Ops, site: Site) -> Value:
+    scale = site["scale_factor"]
+    pair = (scale, scale) if isinstance(scale, int) else (scale[0], scale[-1])
+    result = site.result
+    return o.op("upsample", [site.x], result.shape, result.dtype, scale_factor=pair, mode=site["mode"])
+
+
+# --- shapes and orders -----------------------------------------------------------------------------------------------
+
+
+@lowers("reshape", "squeeze", "unsqueeze")
+def _reshape(o: Ops, site: Site) -> Value:
+    return o.reshape(site.x, site.result.shape)
+
+
+@lowers("permute")
+def _permute(o: Ops, site: Site) -> Value:
+    rank = len(site.result.shape)
+    return o.permute(site.x, [d % rank for d in site["permutation"]])
+
+
+@lowers("transpose")
+def _transpose(o: Ops, site: Site) -> Value:
+    order = list(range(len(site.result.shape)))
+    first, second = site["dim0"], site["dim1"]
+    order[first], order[second] = order[second], order[first]
+    return o.permute(site.x, order)
+
+
+@lowers("broadcast")
+def _broadcast(o: Ops, site: Site) -> Value:
+    return o.repeat(site.x, site["broadcast_dimensions"])
+
+
+@lowers("repeat")
+def _repeat(o: Ops, site: Site) -> Value:
+    return o.repeat(site.x, site["repeat_dimensions"])
+
+
+@lowers("concat")
+def _concat(o: Ops, site: Site) -> Value:
+    dim = site["dim"] % len(site.result.shape)
+    return o.op("concat", site.operands, site.result.shape, site.result.dtype, dim=dim)
+
+
+def reverse(o: Ops, x: Value, dim: int) -> Value:
+    """A dim turned round: its rows looked up from the last to the first."""
+    shape = o.shape(x)
+    size = shape[dim]
+    if size < 2 or not math.prod(shape):
+        return x
+    order = [dim, *(d for d in range(len(shape)) if d != dim)]
+    moved = o.permute(x, order)
+    table = o.reshape(moved, (size, math.prod(shape) // size))
+    turned = o.embedding(o.constant(np.arange(size - 1, -1, -1, dtype=np.int32)), table)
+    return o.permute(o.reshape(turned, o.shape(moved)), [order.index(d) for d in range(len(shape))])
+
+
+@lowers("reverse")
+def _reverse(o: Ops, site: Site) -> Value:
+    x = site.x
+    for dim in site["dimensions"]:
+        x = reverse(o, x, dim % len(site.result.shape))
+    return x
+
+
+# --- slices ----------------------------------------------------------------------------------------------------------
+
+
+def _strided(o: Ops, x: Value, cuts: Mapping[int, tuple[int, int, int]]) -> Value:
+    """Slices of dims whose begins and ends may count from the end, and whose steps may be negative."""
+    shape = o.shape(x)
+    begins, ends, steps = [0] * len(shape), list(shape), [1] * len(shape)
+    turned: list[int] = []
+    for dim, (begin, end, step) in cuts.items():
+        size = shape[dim]
+        first, last = (n + size if n < 0 else n for n in (begin, end))
+        if step < 0:
+            count = -(-(first - last) // -step)
+            first, last, step = (first + (count - 1) * step, first + 1, -step) if count else (0, 0, 1)
+            turned.append(dim)
+        begins[dim], ends[dim], steps[dim] = first, last, step
+    x = o.slice(x, begins, ends, steps)
+    for dim in turned:
+        x = reverse(o, x, dim)
+    return x
+
+
+@lowers("slice_static", "slice")
+def _slice(o: Ops, site: Site) -> Value:
+    cuts = zip(site["begins"], site["ends"], site["step"], strict=True)
+    return _strided(o, site.x, dict(enumerate(cuts)))
+
+
+@lowers("index")
+def _index(o: Ops, site: Site) -> Value:
+    dim = site["dim"] % len(site.result.shape)
+    return _strided(o, site.x, {dim: (site["begin"], site["end"], site["step"])})
+
+
+@lowers("index_select", "select")
+def _select(o: Ops, site: Site) -> Value:
+    dim: int = site["dim"] % len(site.result.shape)
+    begin, length, stride = site["begin"], site["length"], site["stride"]
+    size = o.shape(site.x)[dim]
+    starts = range(begin, size, stride or size)
+    return o.concat([o.piece(site.x, dim, s, s + length) for s in starts], dim)
+
+
+@lowers("pad")
+def _pad(o: Ops, site: Site) -> Value:
+    flat = site["padding"]
+    pairs = list(zip(flat[::2], flat[1::2], strict=True))
+    x, shape = site.x, o.shape(site.x)
+    # TTNN adds only. What is cut may be more than is there, where the other side adds enough.
+    wide = [(max(low, 0), max(high, 0)) for low, high in pairs]
+    if any(low or high for low, high in wide):
+        padded = [low + n + high for n, (low, high) in zip(shape, wide, strict=True)]
+        padding = tuple(n for pair in wide for n in pair)
+        x = o.op("pad", [x], padded, o.dtype(x), padding=padding, value=number(site["value"], o.dtype(x)))
+    now = o.shape(x)
+    begins = [max(-low, 0) for low, _ in pairs]
+    ends = [n - max(-high, 0) for n, (_, high) in zip(now, pairs, strict=True)]
+    return o.slice(x, begins, ends)
+
+
+# --- tensors from nothing --------------------------------------------------------------------------------------------
+
+_MADE = frozenset({"zeros", "ones", "full", "empty", "constant", "arange", "get_dimension_size", "rand"})
+
+
+def is_made(site: Site) -> bool:
+    """Whether the result depends on no tensor, so that it is made on the host or on the devices, where it is needed."""
+    return site.name in _MADE and (site.name != "arange" or len(site.result.shape) == 1)
+
+
+def create(o: Ops, site: Site, host: bool) -> Value:
+    """A tensor from nothing, on the host (full) or on the devices (each has it all)."""
+    result = site.result
+    name, attributes = _creation(o, site, result)
+    kind = Type(result.shape, result.dtype, host=host, tile=not host)
+    return o.emit(name, [] if host else [o.handle], [kind], attributes)[0]
+
+
+def _creation(o: Ops, site: Site, result: Type) -> tuple[str, dict[str, Any]]:
+    name, shape = site.name, {"shape": result.shape}
+    match name:
+        case "full":
+            return name, {**shape, "fill_value": number(site["fill_value"], result.dtype)}
+        case "constant":
+            value = np.asarray(site["value"])
+            if value.size == 1:
+                return "full", {**shape, "fill_value": number(value.item(), result.dtype)}
+            return name, {"value": value.astype(result.dtype, copy=False)}
+        case "arange":
+            return name, {k: site[k] for k in ("start", "end", "step")}
+        case "rand":
+            return name, {"size": result.shape, **{k: site[k] for k in ("low", "high", "seed")}}
+        case _:
+            return name, shape
+
+
+@lowers("arange")
+def _arange(o: Ops, site: Site) -> Value:
+    """A row of numbers, repeated along the other dims; TTNN makes the row."""
+    shape = site.result.shape
+    dim = site["arange_dimension"] % len(shape)
+    said = {k: site[k] for k in ("start", "end", "step")}
+    row = o.op("arange", [o.handle], shape[dim : dim + 1], site.result.dtype, **said)
+    stood = o.reshape(row, [n if d == dim else 1 for d, n in enumerate(shape)])
+    return o.repeat(stood, [1 if d == dim else n for d, n in enumerate(shape)])

@@ -1,0 +1,199 @@
+"""What a flat TTNN program promises: rows for all ops, operands on the right side, memory given back once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from jaxmesh.distribution import resolve_composer, resolve_mapper
+from jaxmesh.errors import ResidencyError, VerifyError
+from jaxmesh.ops import ttnn_rows as ttnn_rows
+from jaxmesh.ops.ttnn_table import TTNN, TtnnRow, attributes_of
+from jaxmesh.program import Op, Program, Type, Value
+
+_ANYWHERE = frozenset({"reshape"})
+"""Compute ops that are also done on the host, next to a transfer."""
+
+
+def verify_flat(program: Program) -> None:
+    """Proves a flat TTNN program.
+
+    Raises:
+      VerifyError: an op that TTNN does not have, an attribute that its row does not know or misses, a value used before
+        it is there or after it is deallocated, a tensor deallocated twice or never, a wrong result type.
+      ResidencyError: an operand on the wrong side.
+    """
+    _Verifier(program).run()
+
+
+class _Verifier:
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.types = program.types
+        self.live: set[Value] = set()
+        self.gone: set[Value] = set()
+
+    def run(self) -> None:
+        program = self.program
+        for i, port in enumerate(program.arguments):
+            kind = self.types[port.value]
+            if (kind.host, kind.tile) != (not port.presharded, port.presharded):
+                raise ResidencyError(
+                    f"argument {i} ({_show(kind)}) is not where its port says (presharded={port.presharded})."
+                )
+            self.live.add(port.value)
+        for op in program.ops:
+            self._op(op)
+        self._end()
+
+    def _op(self, op: Op) -> None:
+        for value in op.used:
+            if value in self.gone:
+                raise VerifyError(
+                    f"{op.name} uses value {value} ({_show(self.types[value])}) after it was deallocated."
+                )
+            if value not in self.live:
+                raise VerifyError(f"{op.name} uses value {value}, which nothing before it gives.")
+        dialect, _, name = op.name.partition(".")
+        if dialect != "ttnn":
+            raise VerifyError(f"{op.name} is left in a flat TTNN program; lower it in passes/to_ttnn.py.")
+        if name in _SPECIAL:
+            _SPECIAL[name](self, op)
+        else:
+            self._row(op, name)
+        for value in op.results:
+            if value in self.live or value in self.gone:
+                raise VerifyError(f"{op.name} gives value {value}, which is given already.")
+            self.live.add(value)
+
+    def _row(self, op: Op, name: str) -> None:
+        row = TTNN.get(name)
+        if row is None:
+            raise VerifyError(f"{op.name} is no op of TTNN's table; add a row in jaxmesh/ops/ttnn_*.py.")
+        _check_attributes(op, row)
+        tensors = self._check_handle(op, row)
+        least, most = row.row.operands
+        if not least <= len(tensors) or (most is not None and len(tensors) > most):
+            raise VerifyError(f"{op.name} takes {least} to {most} operands, got {len(tensors)}.")
+        kinds = [self.types[v] for v in (*tensors, *op.results)]
+        places = {(k.host, k.tile) for k in kinds}
+        on_host = places == {(True, False)}
+        if places != {(False, True)} and not (on_host and (name in _ANYWHERE or row.on_device)):
+            raise ResidencyError(
+                f"{op.name} works on tiled tensors on the devices, got {', '.join(map(_show, kinds))}."
+            )
+
+    def _check_handle(self, op: Op, row: TtnnRow) -> list[Value]:
+        """The tensors among the operands; the device stands last where the row wants it."""
+        given = [v for v in op.operands if v is not None]
+        tensors = [v for v in given if self.types[v].kind == "tensor"]
+        has = len(tensors) < len(given)
+        wants = row.on_device and not self.types[op.results[0]].host
+        last = op.operands[-1] if op.operands else None
+        if has != wants or (has and (last is None or self.types[last].kind != "device")):
+            raise VerifyError(f"{op.name}: the device is {'' if wants else 'not '}its last operand, got {op.operands}.")
+        return tensors
+
+    def _end(self) -> None:
+        returned = {r.value for r in self.program.results}
+        if returned & self.gone or not returned <= self.live:
+            raise VerifyError(
+                f"results {sorted(returned & self.gone or returned - self.live)} are not there at the end."
+            )
+        for i, port in enumerate(self.program.results):
+            kind = self.types[port.value]
+            if not port.presharded and (not kind.host or kind.tile):
+                raise ResidencyError(f"result {i} ({_show(kind)}) is to be a full host tensor.")
+        used = {v for op in self.program.ops for v in (*op.used, *op.results)}
+        left = {v for v in used & self.live - returned if self.types[v].kind == "tensor"}
+        if left:
+            raise VerifyError(f"values {sorted(left)} are never deallocated.")
+
+    # --- what speaks of the mesh, of transfers, layouts, memory ---
+
+    def get_device(self, op: Op) -> None:
+        if self.types[op.results[0]].kind != "device" or op.attributes.get("mesh_shape") != self.mesh:
+            raise VerifyError(f"ttnn.get_device gives the device of the mesh {self.mesh}, got {dict(op.attributes)}.")
+
+    @property
+    def mesh(self) -> tuple[int, ...]:
+        return tuple(self.program.mesh.values())
+
+    def move(self, op: Op) -> None:
+        """`to_device`, `from_device` and `to_layout` change one thing about a tensor's place."""
+        layout = op.attributes.get("layout")
+        after = {
+            "ttnn.to_device": (("host", True), ("host", False)),
+            "ttnn.from_device": (("host", False), ("host", True)),
+            "ttnn.to_layout": (("tile", layout != "tile"), ("tile", layout == "tile")),
+        }
+        source, target = self.types[self._tensor(op)], self.types[op.results[0]]
+        (key, before), (_, now) = after[op.name]
+        kept = "tile" if key == "host" else "host"
+        good = (getattr(source, key), getattr(target, key)) == (before, now) and getattr(source, kept) == getattr(
+            target, kept
+        )
+        if not good or (source.shape, source.dtype) != (target.shape, target.dtype):
+            raise ResidencyError(f"{op.name} {dict(op.attributes)} makes {_show(target)} of {_show(source)}.")
+        if op.name == "ttnn.to_device":
+            self._handle(op)
+
+    def transfer(self, op: Op) -> None:
+        """The two transfers are between host tensors: a full one, and one of shards."""
+        source, target = self.types[self._tensor(op)], self.types[op.results[0]]
+        self._handle(op)
+        if not (source.host and target.host) or source.tile or target.tile:
+            raise ResidencyError(f"{op.name} is between host tensors, got {_show(source)} and {_show(target)}.")
+        if op.name == "ttnn.distribute_tensor":
+            shape = resolve_mapper(op.attributes["mapper_config"], self.mesh, source.shape).local
+        else:
+            shape = resolve_composer(op.attributes["composer_config"], self.mesh, source.shape).full
+        if shape != target.shape or source.dtype != target.dtype:
+            raise VerifyError(f"{op.name} gives {list(shape)}, but the result is {_show(target)}.")
+
+    def deallocate(self, op: Op) -> None:
+        value = self._tensor(op)
+        self.live.remove(value)
+        self.gone.add(value)
+
+    def _tensor(self, op: Op) -> Value:
+        value = op.operands[0]
+        if value is None or self.types[value].kind != "tensor":
+            raise VerifyError(f"{op.name} takes a tensor first, got {op.operands}.")
+        return value
+
+    def _handle(self, op: Op) -> None:
+        last = op.operands[-1]
+        if len(op.operands) != 2 or last is None or self.types[last].kind != "device":
+            raise VerifyError(f"{op.name} takes a tensor and the device, got {op.operands}.")
+
+
+_SPECIAL: Mapping[str, Callable[[_Verifier, Op], None]] = {
+    "get_device": _Verifier.get_device,
+    "distribute_tensor": _Verifier.transfer,
+    "aggregate_tensor": _Verifier.transfer,
+    "to_device": _Verifier.move,
+    "from_device": _Verifier.move,
+    "to_layout": _Verifier.move,
+    "deallocate": _Verifier.deallocate,
+}
+
+
+def _check_attributes(op: Op, row: TtnnRow) -> None:
+    if not op.attributes and not row.row.attributes:
+        return
+    known = attributes_of(row.row)
+    strange = sorted(set(op.attributes) - set(known))
+    if strange:
+        allowed = ", ".join(known) or "none"
+        raise VerifyError(f"{op.name} has no attribute {', '.join(strange)}; its attributes are: {allowed}.")
+    missing = [a.name for a in known.values() if a.required and a.name not in op.attributes]
+    if missing:
+        raise VerifyError(f"{op.name} needs the attribute {', '.join(missing)}.")
+
+
+def _show(kind: Type) -> str:
+    if kind.kind == "device":
+        return "the device"
+    where: Any = "host" if kind.host else "devices"
+    return f"{kind.dtype}{list(kind.shape)} ({where}, {'tiles' if kind.tile else 'rows'})"

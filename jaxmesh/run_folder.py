@@ -1,0 +1,100 @@
+"""Running an exported folder here: `import ttnn` there finds the emulated `jaxmesh.ttnn`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import runpy
+import sys
+from collections.abc import Generator, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import jax
+
+from jaxmesh import ttnn
+from jaxmesh.errors import MissingFileError
+
+_WIDE = re.compile(r"ttnn\.DataType\.(FLOAT64|U?INT64|COMPLEX128)\b")
+_enable_x64: Any = jax.enable_x64
+
+
+def run_folder(directory: str | os.PathLike[str], arguments: Sequence[str] = ()) -> int:
+    """Runs `main.py` of a folder with the emulated `ttnn`, as `python main.py ARGUMENTS` in that folder would.
+
+    Programs with 64-bit types run in JAX's 64-bit mode, whatever the mode is here.
+
+    Args:
+      directory: the folder, as `lowered.export` writes it.
+      arguments: the command line of `main.py`, such as `["--check"]`.
+
+    Returns:
+      The exit code of `main.py`: 0, or 1 where a result is not as expected, or 2 for a file that cannot be read.
+
+    Raises:
+      MissingFileError: the folder has no `main.py`.
+    """
+    folder = Path(directory).resolve()
+    script = folder / "main.py"
+    if not script.is_file():
+        only = " (it holds a C++ program: compile main.cpp)" if (folder / "main.cpp").is_file() else ""
+        raise MissingFileError(
+            f"{str(directory)!r} is no exported folder with a Python program: it has no main.py{only}; give a folder "
+            "that lowered.export wrote."
+        )
+    wide = bool(_WIDE.search(script.read_text(encoding="utf-8")))
+    with _x64(wide), _process(folder, script, arguments), _modules(folder):
+        try:
+            runpy.run_path(str(script), run_name="__main__")
+        except SystemExit as stop:
+            return _exit_code(stop)
+    return 0
+
+
+def _exit_code(stop: SystemExit) -> int:
+    """What Python's own exit would be: None is 0, and text goes to stderr."""
+    if stop.code is None or isinstance(stop.code, int):
+        return int(stop.code or 0)
+    print(stop.code, file=sys.stderr)
+    return 1
+
+
+@contextlib.contextmanager
+def _x64(wide: bool) -> Generator[None]:
+    with _enable_x64(True) if wide else contextlib.nullcontext():
+        yield
+
+
+@contextlib.contextmanager
+def _process(folder: Path, script: Path, arguments: Sequence[str]) -> Generator[None]:
+    """The working directory, the command line and the import path of a script; no bytecode is left in the folder."""
+    before = sys.argv, sys.path, sys.dont_write_bytecode
+    sys.argv, sys.path, sys.dont_write_bytecode = [str(script), *arguments], [str(folder), *sys.path], True
+    try:
+        with contextlib.chdir(folder):
+            yield
+    finally:
+        sys.argv, sys.path, sys.dont_write_bytecode = before
+
+
+@contextlib.contextmanager
+def _modules(folder: Path) -> Generator[None]:
+    """`ttnn` is the emulated one, and the folder's own modules are fresh and forgotten afterwards."""
+    own = {path.stem for path in folder.glob("*.py")} - {"main"}
+    before = {name: sys.modules.pop(name, None) for name in own}
+    before["ttnn"] = sys.modules.get("ttnn")
+    sys.modules["ttnn"] = ttnn
+    try:
+        yield
+    finally:
+        for name, module in before.items():
+            _restore(name, module)
+
+
+def _restore(name: str, module: ModuleType | None) -> None:
+    if module is None:
+        sys.modules.pop(name, None)
+    else:
+        sys.modules[name] = module

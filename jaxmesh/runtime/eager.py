@@ -1,0 +1,309 @@
+"""Compute ops on multi-device tensors: the meaning of a row of the table, on every device, compiled once per types.
+
+Nothing is known here of any op: what a row means is evaluated inside one `jit(shard_map)` over the mesh of its
+operands, and the result varies over the axes that its own type says.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import jax
+import numpy as np
+from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
+
+from jaxmesh import jaxprs
+from jaxmesh.errors import (
+    ArgumentTypeError,
+    JaxmeshError,
+    MeshMismatchError,
+    ResidencyError,
+    UnsupportedError,
+    VerifyError,
+)
+from jaxmesh.ops.table import Call, Row, evaluate
+from jaxmesh.runtime.eager_transfers import host_array
+from jaxmesh.runtime.eager_types import ON_DEVICE, Place, StorageType
+from jaxmesh.runtime.tensor import MeshTensor, spec_of
+
+_lax: Any = jax.lax
+_jnp: Any = jax.numpy
+Shape = tuple[int, ...]
+AnyMesh = Mesh | AbstractMesh
+NUMBER = (int, float, complex, bool, np.generic)
+ARRAY = (np.ndarray, jax.Array)
+Kind = tuple[tuple[str, ...], Shape, np.dtype[Any]]
+"""An operand as compiled for: the axes it varies over, its stored shape, its element type."""
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a call says besides its operands.
+
+    Attributes:
+      attributes: names and values.
+      dtype: the element type of the result; None for what the row gives.
+      shape: the shape of the result, of rows that make one of nothing.
+      hosted: whether host tensors are taken too.
+    """
+
+    attributes: tuple[tuple[str, Any], ...] = ()
+    dtype: np.dtype[Any] | None = None
+    shape: Shape | None = None
+    hosted: bool = False
+
+
+NOTHING = Said()
+
+
+def perform(
+    row: Row, title: str, operands: Sequence[Any], said: Said, mesh: AnyMesh | None = None, place: Place = ON_DEVICE
+) -> list[Any]:
+    """Performs one op, on the devices, as a part of the program that is being traced, or on the host.
+
+    Args:
+      row: the op.
+      title: its name for messages, such as `ttnn.add`.
+      operands: tensors, and numbers, which take the element type of the last tensor; a NumPy array of rank 0 keeps its
+        own.
+      said: what the call says besides.
+      mesh: the mesh, of ops that make a tensor of nothing; None for a host tensor.
+      place: where results on a mesh are stored; those of host tensors stay on the host.
+
+    Returns:
+      `MeshTensor`s; inside a program traced shards; NumPy arrays of host tensors.
+
+    Raises:
+      ResidencyError: an operand is in host memory, or deallocated.
+      MeshMismatchError: the operands are on different meshes.
+      VerifyError: the op does not take these.
+    """
+    tensors = [x for x in operands if isinstance(x, MeshTensor)]
+    if tensors:
+        mesh = _mesh_of(title, tensors)
+        if any(t.place.storage is StorageType.HOST for t in tensors):
+            place = _host_place(title, operands, said)
+        return _on_mesh(row, title, operands, said, mesh, place)
+    if jax.sharding.get_abstract_mesh().manual_axes:
+        sizes = jaxprs.program_mesh(title)
+        arrays = [x for x in operands if not isinstance(x, NUMBER)]
+        return _meant(row, title, [_number(title, x, arrays) for x in operands], said, sizes)
+    if mesh is not None:
+        return _on_mesh(row, title, operands, said, mesh, place)
+    if operands and not said.hosted:
+        raise _not_on_devices(title, operands, 0)
+    held = [_jnp.asarray(host_array(x, title)) for x in operands]
+    return [np.asarray(x) for x in _meant(row, title, held, said, {})]
+
+
+def _mesh_of(title: str, tensors: Sequence[MeshTensor]) -> AnyMesh:
+    mesh = tensors[0].mesh
+    for t in tensors[1:]:
+        other = t.mesh
+        if other is not mesh and other != mesh:
+            raise MeshMismatchError(
+                f"{title}: its operands are on two meshes, {dict(mesh.shape)} and {dict(other.shape)}, or on other "
+                "devices; aggregate one and distribute it over the mesh of the other."
+            )
+    return mesh
+
+
+def _is_host(x: Any) -> bool:
+    return isinstance(x, ARRAY) or (isinstance(x, MeshTensor) and x.place.storage is StorageType.HOST)
+
+
+def _host_place(title: str, operands: Sequence[Any], said: Said) -> Place:
+    held = [x for x in operands if not isinstance(x, NUMBER)]
+    if said.hosted and all(isinstance(x, MeshTensor) and _is_host(x) for x in held):
+        return held[0].place
+    raise _not_on_devices(title, operands, next(i for i, x in enumerate(operands) if _is_host(x)))
+
+
+def _not_on_devices(title: str, operands: Sequence[Any], number: int) -> JaxmeshError:
+    x = operands[number]
+    if isinstance(x, (MeshTensor, *ARRAY)):
+        how = "ttnn.to_device(x, device)" if isinstance(x, MeshTensor) else "ttnn.distribute_tensor or ttnn.to_device"
+        return ResidencyError(
+            f"{title} runs on the devices, but operand {number} is in host memory: {_show(x)}. Bring it there first, "
+            f"with {how}."
+        )
+    return ArgumentTypeError(f"{title} takes tensors, got {type(x).__name__} as operand {number}.")
+
+
+def _show(x: Any) -> str:
+    return repr(x) if isinstance(x, MeshTensor) else f"{type(x).__name__} {x.dtype}{list(x.shape)}"
+
+
+# --- numbers ---------------------------------------------------------------------------------------------------------
+
+
+def _number(title: str, x: Any, tensors: Sequence[Any]) -> Any:
+    """A number in the element type of the last tensor; anything else as it is.
+
+    Raises:
+      VerifyError: the type cannot hold it.
+    """
+    if not isinstance(x, NUMBER):
+        return x
+    if not tensors:
+        raise ArgumentTypeError(f"{title} takes tensors, got the number {x!r} alone.")
+    dtype = tensors[-1].dtype
+    held = _held(x, dtype)
+    if held is None:
+        raise VerifyError(
+            f"{title}: the number {x!r} takes the element type of the tensor beside it, {dtype}, which cannot hold it; "
+            "typecast the tensor first."
+        )
+    return held
+
+
+def _held(x: Any, dtype: Any) -> Any:
+    """A number in an element type. Floats round; integers and truth values hold a number, or do not."""
+    value: Any = np.asarray(x)
+    if value.dtype.kind == "c" and not _jnp.issubdtype(dtype, _jnp.complexfloating):
+        return None
+    try:
+        with np.errstate(all="ignore"):
+            held = value.astype(dtype)
+    except OverflowError:
+        return None
+    rounds = bool(_jnp.issubdtype(dtype, _jnp.inexact))
+    return held if rounds or (np.isfinite(value) and held.astype(value.dtype) == value) else None
+
+
+_scalars: dict[Any, Any] = {}
+
+
+def _on_all(value: Any, mesh: AnyMesh) -> Any:
+    """A number on every device; the same one is sent once."""
+    if isinstance(mesh, AbstractMesh):
+        return value
+    key = (value.tobytes(), value.dtype, mesh)
+    if key not in _scalars:
+        if len(_scalars) >= _LIMIT:
+            _scalars.clear()
+        _scalars[key] = jax.device_put(value, NamedSharding(mesh, PartitionSpec()))
+    return _scalars[key]
+
+
+# --- on the devices --------------------------------------------------------------------------------------------------
+
+_LIMIT = 8192
+_compiled: dict[Any, tuple[Callable[..., Any], list[tuple[str, ...]]]] = {}
+
+
+def _on_mesh(
+    row: Row, title: str, operands: Sequence[Any], said: Said, mesh: AnyMesh, place: Place
+) -> list[MeshTensor]:
+    data: list[Any] = []
+    kinds: list[Kind] = []
+    tensors: list[Any] | None = None
+    for i, x in enumerate(operands):
+        if isinstance(x, MeshTensor):
+            if not x.is_allocated():
+                raise ResidencyError(
+                    f"{title}: operand {i} was deallocated with ttnn.deallocate and holds nothing any more; use it "
+                    "before, or keep it."
+                )
+            stored, varying = x.data, x.varying
+        elif isinstance(x, NUMBER):
+            tensors = tensors or [t for t in operands if isinstance(t, MeshTensor)]
+            stored, varying = _on_all(_number(title, x, tensors), mesh), ()
+        elif isinstance(x, np.ndarray) and not x.ndim:
+            stored, varying = _on_all(x, mesh), ()
+        else:
+            raise _not_on_devices(title, operands, i)
+        data.append(stored)
+        kinds.append((varying, stored.shape, stored.dtype))
+    # Equal keys may mean different things (0.0 and -0.0, 1 and True), unlike what is written for them.
+    key = (row.name, mesh, said.dtype, said.shape, tuple(kinds), repr(said.attributes) if said.attributes else None)
+    found = _compiled.get(key)
+    if found is None:
+        if len(_compiled) >= _LIMIT:
+            _compiled.clear()
+        found = _compiled[key] = _build(row, title, said, kinds, mesh)
+    run, outs = found
+    return [MeshTensor(x, mesh, v, None, place) for x, v in zip(run(*data), outs, strict=True)]
+
+
+def _build(
+    row: Row, title: str, said: Said, kinds: Sequence[Kind], mesh: AnyMesh
+) -> tuple[Callable[..., Any], list[tuple[str, ...]]]:
+    """The compiled op for operands of these kinds, and the axes over which its results vary."""
+    for i, (varying, shape, dtype) in enumerate(kinds):
+        if any(a not in mesh.axis_names for a in varying):
+            raise UnsupportedError(
+                f"{title}: some devices hold nothing of operand {i}, {dtype}{list(shape[:-1])} on {shape[-1]} devices, "
+                "but every device computes. Aggregate it and distribute it over the whole mesh."
+            )
+    sizes = dict(mesh.shape)
+    specs = tuple(spec_of(len(shape) - len(varying), varying) for varying, shape, _ in kinds)
+
+    def local(stored: Sequence[Any]) -> list[Any]:
+        shards = [
+            # An array that remembers to be a Python number would give way to the other operand's type.
+            _lax.convert_element_type(_lax.reshape(x, shape[: len(shape) - len(varying)]), dtype)
+            for x, (varying, shape, dtype) in zip(stored, kinds, strict=True)
+        ]
+        return _meant(row, title, shards, said, sizes)
+
+    found: list[tuple[Shape, tuple[str, ...]]] = []
+
+    def types(*stored: Any) -> Any:
+        for x in local(stored):
+            axes = jaxprs.varying_axes(jax.typeof(x))
+            found.append((x.shape, tuple(a for a in mesh.axis_names if a in axes)))
+        return _jnp.zeros(())
+
+    def run(*stored: Any) -> list[Any]:
+        outs = zip(local(stored), found, strict=True)
+        return [_lax.reshape(x, (*shape, *[1] * len(axes))) for x, (shape, axes) in outs]
+
+    run.__name__ = run.__qualname__ = row.name
+    structs = [
+        jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, spec))
+        for spec, (_, shape, dtype) in zip(specs, kinds, strict=True)
+    ]
+    jax.eval_shape(jaxprs.shard_map(types, mesh=mesh, in_specs=specs, out_specs=PartitionSpec()), *structs)
+    out_specs = [spec_of(len(shape), axes) for shape, axes in found]
+    mapped = jaxprs.shard_map(run, mesh=mesh, in_specs=specs, out_specs=out_specs)
+    return jax.jit(mapped), [axes for _, axes in found]
+
+
+def _meant(row: Row, title: str, operands: Sequence[Any], said: Said, mesh: Mapping[str, int]) -> list[Any]:
+    """What an op means for operands inside a typed trace; the types of its results follow from it."""
+    like = said.dtype or (operands[0].dtype if operands else _jnp.bfloat16)
+    declared = [jax.ShapeDtypeStruct(said.shape or (), like)] * row.results[0]
+
+    def meaning(call: Call) -> Any:
+        made = row.meaning(call)
+        outs = list(cast("Sequence[Any]", made)) if isinstance(made, (list, tuple)) else [made]
+        declared[:] = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in outs]
+        return outs
+
+    try:
+        outs = evaluate(dataclasses.replace(row, meaning=meaning), operands, dict(said.attributes), declared, mesh)
+    except VerifyError as error:
+        text = str(error)
+        raise type(error)(text.replace(f"ttir.{row.name}", title, 1)) from error
+    if said.dtype is not None:
+        outs[0] = _lax.convert_element_type(outs[0], jax.dtypes.canonicalize_dtype(said.dtype))
+    return outs
+
+
+def operator(name: str, operands: Sequence[Any]) -> Any:
+    """A Python operator on tensors, by the row of TTNN of that name; `NotImplemented` for other operands."""
+    from jaxmesh.ops import ttnn_rows
+    from jaxmesh.ops.ttnn_table import TTNN
+
+    _ = ttnn_rows
+    known: Any = (MeshTensor, *NUMBER, *ARRAY)
+    # What NumPy makes an array of is in host memory, whatever it is.
+    held: list[Any] = [x if isinstance(x, known) or not hasattr(x, "__array__") else np.asarray(x) for x in operands]
+    if not all(isinstance(x, known) for x in held):
+        return NotImplemented
+    (out,) = perform(TTNN[name].row, f"ttnn.{name}", held, NOTHING)
+    return out

@@ -1,0 +1,232 @@
+"""What a tensor of TTNN knows beside its elements: element types, layouts, memory, where it is stored."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Self, SupportsIndex
+
+import jax
+import numpy as np
+
+from jaxmesh.configs import MeshCoordinate, MeshShape, Placement, integers
+from jaxmesh.errors import ArgumentTypeError, UnsupportedError
+
+_jnp: Any = jax.numpy
+
+
+class DataType(enum.Enum):
+    """An element type, `ttnn.DataType`; it stands wherever NumPy and JAX take a dtype, and equals that dtype.
+
+    The first eight are the ones of `ttnn`, in its order. The two block floats are refused, because a value of theirs is
+    no value of its own: use BFLOAT16, which holds each of them exactly. Those from INT8 on are additions of this
+    emulation, for programs of JAX that mean them; the real `ttnn` has none of them.
+
+    >>> DataType.BFLOAT16 == DataType.BFLOAT16.dtype, DataType.FLOAT32.dtype
+    (True, dtype('float32'))
+    """
+
+    BFLOAT16 = 0
+    FLOAT32 = 1
+    UINT32 = 2
+    BFLOAT8_B = 3
+    BFLOAT4_B = 4
+    UINT8 = 5
+    UINT16 = 6
+    INT32 = 7
+    INT8 = 100
+    INT16 = 101
+    INT64 = 102
+    UINT64 = 103
+    FLOAT16 = 104
+    FLOAT64 = 105
+    BOOL = 106
+    COMPLEX64 = 107
+    COMPLEX128 = 108
+    INT2 = 109
+    INT4 = 110
+    UINT2 = 111
+    UINT4 = 112
+    FLOAT4_E2M1FN = 113
+    FLOAT8_E3M4 = 114
+    FLOAT8_E4M3 = 115
+    FLOAT8_E4M3B11FNUZ = 116
+    FLOAT8_E4M3FN = 117
+    FLOAT8_E4M3FNUZ = 118
+    FLOAT8_E5M2 = 119
+    FLOAT8_E5M2FNUZ = 120
+    FLOAT8_E8M0FNU = 121
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The NumPy dtype.
+
+        Raises:
+          UnsupportedError: a block float.
+        """
+        return _dtype(self)
+
+    def __eq__(self, other: object) -> bool:
+        kind: Any = other
+        if self.name not in _BLOCKS and isinstance(kind, (np.dtype, type)):
+            return self.dtype == kind
+        return self is kind
+
+    def __hash__(self) -> int:
+        return hash(self.name) if self.name in _BLOCKS else hash(self.dtype)
+
+
+_BLOCKS = frozenset({"BFLOAT8_B", "BFLOAT4_B"})
+
+
+def _dtype(kind: DataType) -> np.dtype[Any]:
+    if kind.name in _BLOCKS:
+        raise UnsupportedError(
+            f"DataType.{kind.name} is a block float, whose elements share exponents; it is not emulated. Use "
+            "DataType.BFLOAT16, which holds every value of it exactly."
+        )
+    return _KNOWN[kind.name]
+
+
+_KNOWN: dict[str, np.dtype[Any]] = {
+    n: np.dtype(getattr(_jnp, "bool_" if n == "BOOL" else n.lower())) for n in DataType.__members__ if n not in _BLOCKS
+}
+_NAMES = {dtype: name for name, dtype in _KNOWN.items()}
+
+
+def data_type(dtype: Any) -> DataType:
+    """The `DataType` of a NumPy dtype.
+
+    Raises:
+      ArgumentTypeError: there is none.
+    """
+    name = _NAMES.get(np.dtype(dtype))
+    if name is None:
+        raise ArgumentTypeError(f"no ttnn.DataType is {dtype}; those there are: {', '.join(DataType.__members__)}.")
+    return DataType[name]
+
+
+def as_dtype(kind: Any, what: str) -> np.dtype[Any]:
+    """A `DataType`, or a NumPy dtype of one, as NumPy dtype.
+
+    Raises:
+      ArgumentTypeError: neither.
+      UnsupportedError: a block float.
+    """
+    if isinstance(kind, DataType):
+        return kind.dtype
+    # JAX's own names of types, such as jax.numpy.bfloat16, hold their dtype.
+    dtype = getattr(kind, "dtype", kind)
+    if not isinstance(dtype, (np.dtype, type)):
+        raise ArgumentTypeError(f"{what} takes a ttnn.DataType as dtype, got {kind!r}.")
+    return data_type(dtype).dtype
+
+
+class Layout(enum.Enum):
+    """How a tensor lies in memory. Nothing computes differently here; it is what `to_layout` says."""
+
+    ROW_MAJOR = 0
+    TILE = 1
+
+
+class StorageType(enum.Enum):
+    """Where a tensor is: in host memory, of one or of several devices, or on the devices."""
+
+    HOST = 0
+    DEVICE = 1
+
+
+class TensorMemoryLayout(enum.Enum):
+    """How a tensor is spread over the memory banks of one device."""
+
+    INTERLEAVED = 0
+    HEIGHT_SHARDED = 2
+    WIDTH_SHARDED = 3
+    BLOCK_SHARDED = 4
+
+
+class BufferType(enum.Enum):
+    """The kind of memory on one device."""
+
+    DRAM = 0
+    L1 = 1
+    SYSTEM_MEMORY = 2
+    L1_SMALL = 3
+    TRACE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryConfig:
+    """Where a tensor lies on each device; it is kept and shown, and makes no difference to values."""
+
+    memory_layout: TensorMemoryLayout = TensorMemoryLayout.INTERLEAVED
+    buffer_type: BufferType = BufferType.DRAM
+    shard_spec: Any = None
+
+    def is_sharded(self) -> bool:
+        """Whether it is spread over cores by a shard spec."""
+        return self.memory_layout is not TensorMemoryLayout.INTERLEAVED
+
+
+DRAM_MEMORY_CONFIG = MemoryConfig()
+L1_MEMORY_CONFIG = MemoryConfig(buffer_type=BufferType.L1)
+
+
+class Shape(tuple[int, ...]):
+    """The shape of a tensor: `Shape([2, 4])`; a tuple of integers.
+
+    Raises:
+      ArgumentTypeError: an entry is not an integer.
+
+    >>> Shape([2, 4]).rank, Shape([2, 4]) == (2, 4)
+    (2, True)
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, values: Iterable[SupportsIndex] = ()) -> Self:
+        """The entries as plain integers."""
+        return super().__new__(cls, integers("Shape", values))
+
+    @property
+    def rank(self) -> int:
+        """The number of dims."""
+        return len(self)
+
+    def __repr__(self) -> str:
+        return f"Shape({list(self)})"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a multi-device tensor is stored, and how."""
+
+    storage: StorageType = StorageType.DEVICE
+    layout: Layout = Layout.TILE
+    memory: MemoryConfig | None = DRAM_MEMORY_CONFIG
+
+
+ON_DEVICE = Place()
+ON_HOST = Place(StorageType.HOST, Layout.ROW_MAJOR, None)
+
+
+@dataclass(frozen=True, slots=True)
+class TensorTopology:
+    """Where the shards of a tensor lie, as in `ttnn.TensorTopology`."""
+
+    _distribution_shape: MeshShape
+    _placements: tuple[Placement, ...]
+    _mesh_coords: tuple[MeshCoordinate, ...]
+
+    def distribution_shape(self) -> MeshShape:
+        """The shape of the distribution."""
+        return self._distribution_shape
+
+    def placements(self) -> list[Placement]:
+        """One placement per axis of the distribution."""
+        return list(self._placements)
+
+    def mesh_coords(self) -> list[MeshCoordinate]:
+        """The mesh coordinates that hold a shard, in row-major order of the distribution."""
+        return list(self._mesh_coords)

@@ -1,0 +1,126 @@
+"""The texts of a program: hands its jaxpr to the builder, to the passes on flat programs, and to a printer.
+
+Nothing is decided here. What stands in a text is what the passes said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+import jax
+
+from jaxmesh import ops as ops
+from jaxmesh.boundary import Boundary
+from jaxmesh.dialects.ttnn import PRIMITIVES
+from jaxmesh.emit.cpp import cpp_text
+from jaxmesh.emit.mlir import mlir_text
+from jaxmesh.emit.python import python_text
+from jaxmesh.errors import ArgumentTypeError, InexpressibleError
+from jaxmesh.jaxprs import Jaxpr, all_eqns
+from jaxmesh.ops import primitives as primitives, ttnn_rows as ttnn_rows
+from jaxmesh.ops.build import Options, build
+from jaxmesh.passes import collectives as collectives
+from jaxmesh.passes.groups import recognise
+from jaxmesh.passes.partition import partitions
+from jaxmesh.passes.to_ttnn import to_ttnn
+from jaxmesh.passes.ttir_to_ttnn import lower_mesh_shards
+from jaxmesh.passes.verify_flat import verify_flat
+from jaxmesh.program import Program
+from jaxmesh.residency import DEVICE, Analysis
+
+
+def ttir_program(jaxpr: Jaxpr, boundary: Boundary, out_tree: Any, groups: bool, unroll_limit: int) -> Program:
+    """A traced program as a flat one.
+
+    Raises:
+      MissingRuleError: a primitive that TTIR has no row for.
+      UnsupportedError: a loop or a branch that is not static.
+    """
+    lowered = lower_mesh_shards(jaxpr, tuple(boundary.sizes.values()), boundary.places)
+    places = Analysis().body(lowered, boundary.places)
+    if any(e.primitive in PRIMITIVES for e in all_eqns(jaxpr)):
+        raise InexpressibleError(
+            f"{boundary.name} has no TTIR text: it was made with distribute_tensor and aggregate_tensor, which TTIR "
+            "does not have. Lower it; .lower().as_text() is its TTNN text."
+        )
+    return _flat(jaxpr, boundary, out_tree, "ttir", [p is DEVICE for p in places], groups, unroll_limit)
+
+
+def ttnn_program(jaxpr: Jaxpr, boundary: Boundary, out_tree: Any, groups: bool, unroll_limit: int) -> Program:
+    """A lowered program as a flat one of TTNN ops alone.
+
+    Raises:
+      MissingRuleError: a primitive that TTIR has no row for, or an op that TTNN has none for.
+      UnsupportedError: a loop or a branch that is not static.
+    """
+    places = Analysis().body(jaxpr, boundary.places)
+    flat = _flat(jaxpr, boundary, out_tree, "ttnn", [p is DEVICE for p in places], groups, unroll_limit)
+    program = to_ttnn(flat)
+    verify_flat(program)
+    return program
+
+
+def _flat(
+    jaxpr: Jaxpr, boundary: Boundary, out_tree: Any, level: str, presharded: Sequence[bool], groups: bool, limit: int
+) -> Program:
+    program = build(
+        jaxpr,
+        name=boundary.name,
+        mesh=boundary.sizes,
+        level=level,
+        arguments=[
+            (a.varying is not None, p) for a, p in zip(boundary.arguments, paths(boundary.in_tree), strict=True)
+        ],
+        results=list(zip(presharded, paths(out_tree), strict=True)),
+        options=Options(unroll_limit=limit),
+    )
+    program.arguments = [
+        replace(port, varying=_axes(a.varying, boundary.sizes))
+        for port, a in zip(program.arguments, boundary.arguments, strict=True)
+    ]
+    program = partitions(program)
+    return recognise(program) if groups else program
+
+
+def _axes(varying: Sequence[str] | None, sizes: Mapping[str, int]) -> tuple[int, ...] | None:
+    """The numbers of the axes over which an argument varies; None where that is all that can be."""
+    if varying is None or all(a in varying for a, n in sizes.items() if n > 1):
+        return None
+    return tuple(i for i, a in enumerate(sizes) if a in varying)
+
+
+def paths(tree: Any) -> list[str]:
+    """The path to each leaf of a tree, as `jax.tree_util.keystr` writes it."""
+    numbered = jax.tree.unflatten(tree, range(tree.num_leaves))
+    rows = cast("list[tuple[Any, Any]]", jax.tree_util.tree_flatten_with_path(numbered)[0])
+    return [jax.tree_util.keystr(path) for path, _ in rows]
+
+
+# --- by name ---------------------------------------------------------------------------------------------------------
+
+TTIR_TEXTS = ("ttir", "jaxpr")
+TTNN_TEXTS = ("ttnn", "python", "cpp", "jaxpr")
+"""The texts that a traced and a lowered program have; the first is the one meant when none is named."""
+
+
+def checked_name(dialect: str | None, known: Sequence[str], stage: str) -> str:
+    """The name of a text.
+
+    Raises:
+      ArgumentTypeError: there is none of that name.
+    """
+    if dialect is None:
+        return known[0]
+    if dialect not in known:
+        raise ArgumentTypeError(f"a {stage} program has the texts {', '.join(map(repr, known))}, got {dialect!r}.")
+    return dialect
+
+
+_PRINTERS: Mapping[str, Callable[[Program], str]] = {"python": python_text, "cpp": cpp_text}
+
+
+def printed(name: str, program: Program, *, debug_info: bool = False) -> str:
+    """A flat program as text: `ttir` or `ttnn` (MLIR), `python`, `cpp`."""
+    return _PRINTERS[name](program) if name in _PRINTERS else mlir_text(program, locations=debug_info)

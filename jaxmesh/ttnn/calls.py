@@ -1,0 +1,342 @@
+"""Functions made from rows: every op in the table of TTNN is callable under the name that its Python call has there."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
+
+import numpy as np
+
+from jaxmesh.errors import ArgumentTypeError, UnsupportedError
+from jaxmesh.ops.ttnn_table import NEEDED, TTNN, Param, TtnnRow, attributes_of
+from jaxmesh.runtime.eager import Said, perform
+from jaxmesh.runtime.eager_operators import owned, owner_of
+from jaxmesh.runtime.eager_types import (
+    DRAM_MEMORY_CONFIG,
+    ON_DEVICE,
+    Layout,
+    MemoryConfig,
+    Place,
+    StorageType,
+    as_dtype,
+)
+from jaxmesh.runtime.tensor import MeshTensor
+from jaxmesh.ttnn.defaults import COMPLETE
+from jaxmesh.ttnn.device import MeshDevice, mesh_of
+from jaxmesh.ttnn.host import Tensor, array_of, wrapped
+from jaxmesh.ttnn.values import converted, integers
+
+_HOSTED = frozenset({"reshape", "typecast"})
+"""Ops that the real `ttnn` also does in host memory."""
+
+_IMPLIED: Mapping[str, Any] = {"reduce_type": "sum"}
+"""Attributes that a Python call has no argument for, and what it then does."""
+
+_HOW = frozenset({"program_config", "conv_config", "num_links", "topology", "subdevice_id", "sub_core_grid"})
+"""Arguments that are printed as unset and say how something is computed, not what."""
+
+_P = inspect.Parameter
+_WORDS: Mapping[str, str] = {
+    "operand": "a tensor on the devices; or a number, where shapes broadcast",
+    "operands": "a list of tensors on the devices",
+    "memory_config": "where the result lies; a `MemoryConfig`, kept and shown",
+    "dtype": "the element type of the result; a `DataType`",
+    "layout": "the `Layout` of the result, kept and shown",
+    "shape": "the shape of the result",
+    "device": "the mesh device to make it on; None makes a host tensor",
+    "compute_config": "taken, and means nothing here",
+    "text": "taken, and means nothing here",
+    "none": "None; what it says otherwise is not emulated",
+}
+
+
+class Function:
+    """One op, callable as in `ttnn`; its signature, conversions and meaning are those of its row."""
+
+    def __init__(self, entry: TtnnRow) -> None:
+        self.entry = entry
+        self.callee = entry.python.callee
+        self.__name__ = self.callee.rsplit(".", 1)[-1]
+        self.__qualname__ = self.callee.removeprefix("ttnn.")
+        self.__module__ = "jaxmesh.ttnn"
+        # What makes a tensor takes all by place, though it is printed by name.
+        self.__signature__ = _signature(entry.python.params, by_place=entry.on_device and entry.row.operands == (0, 0))
+        self.__doc__ = _doc(entry, self.__signature__)
+        params = entry.python.params
+        self._defaults = [p.default for p in self.__signature__.parameters.values()]
+        self._slots = {p.name: i for i, p in enumerate(params)}
+        self._places = sum(p.kind is not _P.KEYWORD_ONLY for p in self.__signature__.parameters.values())
+        self._orders: dict[Any, list[int]] = {}
+        self._single = sorted((int(p.key), i) for i, p in enumerate(params) if p.source == "operand")
+        self._indices = {n for n, i in self._single if params[i].name.endswith("index")}
+        self._listed = [i for i, p in enumerate(params) if p.source == "operands"]
+        known = attributes_of(entry.row)
+        self._attributes = [(i, known[str(p.key)], p) for i, p in enumerate(params) if p.source == "attribute"]
+        given = {a.name for _, a, _ in self._attributes}
+        self._implied = tuple((k, v) for k, v in _IMPLIED.items() if k in known and k not in given)
+        self._by_source = {p.source: i for i, p in enumerate(params)}
+        unset = {p.name: i for i, p in enumerate(params) if p.source == "none" and p.name not in _HOW}
+        if "dtype" in unset:
+            self._by_source["dtype"] = unset.pop("dtype")
+        self._unset = tuple(unset.items())
+
+    def __repr__(self) -> str:
+        return f"<{self.callee}{self.__signature__}>"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Performs the op; see `help` of the function for its arguments."""
+        return self._perform(self._values(args, kwargs))
+
+    # --- arguments ---
+
+    def _values(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
+        form = (len(args), *kwargs)
+        order = self._orders.get(form)
+        if order is None:
+            order = self._orders[form] = self._order(len(args), kwargs)
+        values = self._defaults.copy()
+        for slot, value in zip(order, (*args, *kwargs.values()), strict=True):
+            values[slot] = value
+        return values
+
+    def _order(self, count: int, names: Mapping[str, Any]) -> list[int]:
+        """Which parameter each argument is for.
+
+        Raises:
+          ArgumentTypeError: one is unknown, given twice or missing.
+        """
+        if count > self._places:
+            raise self._wrong(f"takes {self._places} arguments by place, got {count}")
+        unknown = [n for n in names if n not in self._slots]
+        if unknown:
+            raise self._wrong(f"has no argument {unknown[0]!r}")
+        order = [*range(count), *[self._slots[n] for n in names]]
+        twice = [n for n in names if self._slots[n] < count]
+        if twice:
+            raise self._wrong(f"got the argument {twice[0]!r} by place and by name")
+        missing = [n for n, i in self._slots.items() if i not in order and self._defaults[i] is _P.empty]
+        if missing:
+            raise self._wrong(f"needs the argument {missing[0]!r}")
+        return order
+
+    def _wrong(self, what: str) -> ArgumentTypeError:
+        return ArgumentTypeError(f"{self.callee} {what}; it is called as {self.callee}{self.__signature__}.")
+
+    def fit(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int | None:
+        """How well the arguments are ones of this form of the op: fewer is better; None if they are not."""
+        try:
+            values = self._values(args, kwargs)
+        except ArgumentTypeError:
+            return None
+        if any(_is_tensor(values[i]) for i, _, _ in self._attributes):
+            return None
+        return sum(not _is_tensor(values[i]) for _, i in self._single)
+
+    # --- the op ---
+
+    def _perform(self, values: list[Any]) -> Any:
+        for name, slot in self._unset:
+            if values[slot] is not None:
+                raise UnsupportedError(
+                    f"{self.callee}: {name} is not emulated, got {values[slot]!r}; leave it out, and say what it does "
+                    "with other ops."
+                )
+        operands, segments = self._operands(values)
+        owner = owner_of(operands)
+        complete = COMPLETE.get(self.entry.row.name)
+        if complete is not None:
+            given = {name: values[slot] for name, slot in self._slots.items()}
+            for name, value in complete(self.callee, given, operands).items():
+                values[self._slots[name]] = value
+        attributes = [*self._implied, *segments]
+        for i, attribute, param in self._attributes:
+            if values[i] is not None:
+                attributes.append((attribute.name, converted(self.callee, param, attribute, values[i])))
+        row = self.entry.row
+        said = Said(tuple(attributes), self._dtype(values), self._shape(values, attributes), row.name in _HOSTED)
+        device = self._value(values, "device")
+        mesh = None if device is None else mesh_of(device)
+        place = self._place(values, operands)
+        outs = perform(row, self.callee, [array_of(x) for x in operands], said, mesh, place)
+        owner = device if isinstance(device, MeshDevice) else owner
+        outs = [owned(x, owner) for x in outs]
+        self._write(values, outs[0])
+        if any(isinstance(x, Tensor) for x in operands) or (not operands and mesh is None):
+            outs = [wrapped(x, place.layout) for x in outs]
+        return outs[0] if row.results == (1, 1) else outs
+
+    def _write(self, values: Sequence[Any], result: Any) -> None:
+        """What the real op writes into the memory of an operand is seen there."""
+        if self.entry.in_place is not None and isinstance(result, MeshTensor):
+            into = values[dict(self._single)[self.entry.in_place]]
+            if isinstance(into, MeshTensor):
+                into.overwrite(result)
+
+    def _value(self, values: Sequence[Any], source: str) -> Any:
+        slot = self._by_source.get(source)
+        return None if slot is None else values[slot]
+
+    def _operands(self, values: Sequence[Any]) -> tuple[list[Any], list[tuple[str, Any]]]:
+        if self._listed:
+            rows = values[self._listed[0]]
+            if not isinstance(rows, (list, tuple)):
+                raise self._wrong(f"takes a list of tensors, got {type(rows).__name__}")
+            return list(cast("Sequence[Any]", rows)), []
+        found = [values[i] for _, i in self._single]
+        for number, value in enumerate(found):
+            if number in self._indices and isinstance(value, int):
+                # An index is no element: a narrow float beside it could not hold it.
+                found[number] = np.asarray(value, np.int32)
+        # Not `None in found`: tensors compare element by element.
+        if all(x is not None for x in found):
+            return found, []
+        return [x for x in found if x is not None], [("operandSegmentSizes", tuple(int(x is not None) for x in found))]
+
+    def _dtype(self, values: Sequence[Any]) -> np.dtype[Any] | None:
+        kind = self._value(values, "dtype")
+        return None if kind is None else as_dtype(kind, self.callee)
+
+    def _shape(self, values: Sequence[Any], attributes: Sequence[tuple[str, Any]]) -> tuple[int, ...] | None:
+        """The shape of a result that is made of nothing."""
+        said = self._value(values, "shape")
+        if said is not None:
+            return integers(self.callee, "shape", said)
+        known = dict(attributes)
+        if "start" in known and "end" in known and known.get("step", 1) != 0:
+            return (len(range(known["start"], known["end"], known.get("step", 1))),)
+        return known.get("shape", known.get("size"))
+
+    def _place(self, values: Sequence[Any], operands: Sequence[Any]) -> Place:
+        memory, layout = self._value(values, "memory_config"), self._value(values, "layout")
+        if memory is not None and not isinstance(memory, MemoryConfig):
+            raise self._wrong(f"takes a MemoryConfig as memory_config, got {memory!r}")
+        if layout is not None and not isinstance(layout, Layout):
+            raise self._wrong(f"takes a Layout as layout, got {layout!r}")
+        if layout is None:
+            layout = next((x.layout for x in operands if isinstance(x, (MeshTensor, Tensor))), Layout.TILE)
+        if layout is Layout.TILE and (memory is None or memory == DRAM_MEMORY_CONFIG):
+            return ON_DEVICE
+        return Place(StorageType.DEVICE, layout, memory or DRAM_MEMORY_CONFIG)
+
+
+class Overloads:
+    """Ops of one Python name, such as `ttnn.clamp` of numbers and of tensors; the arguments say which is meant."""
+
+    def __init__(self, functions: Sequence[Function]) -> None:
+        self._functions = tuple(functions)
+        first = functions[0]
+        self.__name__, self.__qualname__, self.__module__ = first.__name__, first.__qualname__, first.__module__
+        self.__doc__ = "\n\nOr:\n\n".join(f.__doc__ or "" for f in functions)
+
+    def __repr__(self) -> str:
+        return f"<{' or '.join(map(repr, self._functions))}>"
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Performs the op that the arguments fit."""
+        fits = [(fit, i) for i, f in enumerate(self._functions) if (fit := f.fit(args, kwargs)) is not None]
+        # With no fit, the first one says what is wrong.
+        return self._functions[min(fits, default=(0, 0))[1]](*args, **kwargs)
+
+
+class Namespace:
+    """Ops with a name in two parts, such as `ttnn.experimental`."""
+
+    def __init__(self, name: str) -> None:
+        self.__name__ = name
+
+    def __getattr__(self, name: str) -> Any:
+        return lookup(f"{self.__name__}.{name}", self.__name__)
+
+    def __dir__(self) -> Iterator[str]:
+        return iter(members(self.__name__))
+
+    def __repr__(self) -> str:
+        return f"<namespace {self.__name__!r}: {', '.join(members(self.__name__))}>"
+
+
+@functools.cache
+def _callees() -> Mapping[str, list[TtnnRow]]:
+    # Not before someone asks for an op.
+    from jaxmesh.ops import ttnn_rows
+
+    _ = ttnn_rows
+    found: dict[str, list[TtnnRow]] = {}
+    for entry in TTNN.values():
+        found.setdefault(entry.python.callee, []).append(entry)
+    return found
+
+
+def members(prefix: str) -> list[str]:
+    """The names below a dotted one."""
+    inside = [c.removeprefix(f"{prefix}.") for c in _callees() if c.startswith(f"{prefix}.")]
+    return sorted({c.split(".")[0] for c in inside})
+
+
+@functools.cache
+def _found(callee: str) -> Any:
+    entries = _callees().get(callee)
+    if entries is None:
+        return Namespace(callee) if members(callee) else None
+    functions = [Function(e) for e in entries]
+    return functions[0] if len(functions) == 1 else Overloads(functions)
+
+
+def lookup(callee: str, owner: str) -> Any:
+    """The function or namespace of a dotted name.
+
+    Raises:
+      AttributeError: there is none.
+    """
+    found = None if callee.rsplit(".", 1)[-1].startswith("__") else _found(callee)
+    if found is None:
+        raise AttributeError(
+            f"{owner} has no {callee.rsplit('.', 1)[-1]!r}: neither a name of the emulated ttnn nor an op in the table "
+            "of TTNN (jaxmesh/ops/ttnn_*.py), where a new op is one entry."
+        )
+    return found
+
+
+# --- from a row ------------------------------------------------------------------------------------------------------
+
+
+def _signature(params: Sequence[Param], *, by_place: bool) -> inspect.Signature:
+    kind, found, optional = _P.POSITIONAL_OR_KEYWORD, list[inspect.Parameter](), False
+    for param in params:
+        default = _P.empty if param.default is NEEDED else param.default
+        optional = optional or default is not _P.empty
+        # What is printed by name may be given by name alone, once it may be left out.
+        if not by_place and param.keyword and optional and param.name != "cluster_axis":
+            kind = _P.KEYWORD_ONLY
+        if optional and kind is not _P.KEYWORD_ONLY and default is _P.empty:
+            default = None
+        found.append(_P(param.name, kind, default=default))
+    return inspect.Signature(found)
+
+
+def _doc(entry: TtnnRow, signature: inspect.Signature) -> str:
+    attributes = attributes_of(entry.row)
+
+    def line(param: Param) -> str:
+        if param.source == "none" and (param.name in _HOW or param.name == "dtype"):
+            return f"  {param.name}: {_WORDS['dtype' if param.name == 'dtype' else 'text']}."
+        if param.source == "attribute":
+            a = attributes[str(param.key)]
+            return f"  {param.name}: {a.kind}, the attribute `{a.name}` of the op."
+        return f"  {param.name}: {_WORDS[param.source]}."
+
+    args = "\n".join(map(line, entry.python.params))
+    count = "A tensor" if entry.row.results == (1, 1) else "A list of tensors"
+    return (
+        f"`ttnn.{entry.row.name}`, on every device.\n\nCalled as `{entry.python.callee}{signature}`.\n\n"
+        f"Args:\n{args}\n\nReturns:\n  {count}, of local (per-device) shape.\n\n"
+        "Raises:\n  ArgumentTypeError: wrong arguments.\n"
+        "  ResidencyError: a tensor is in host memory, or deallocated.\n"
+        "  MeshMismatchError: the tensors are on different meshes.\n  VerifyError: the op does not take these shapes, "
+        "element types or numbers."
+    )
+
+
+def _is_tensor(x: Any) -> bool:
+    return isinstance(x, (MeshTensor, Tensor)) or (hasattr(x, "ndim") and x.ndim > 0)

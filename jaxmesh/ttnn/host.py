@@ -1,0 +1,232 @@
+"""`ttnn.Tensor`: a tensor in host memory, of no device; a `MeshTensor` is one too, as far as `isinstance` goes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxmesh.configs import MeshMapperConfig, MeshShape, PlacementReplicate, integers
+from jaxmesh.errors import ArgumentTypeError, ResidencyError, VerifyError
+from jaxmesh.runtime.eager_operators import owned
+from jaxmesh.runtime.eager_transfers import distribute, host_array
+from jaxmesh.runtime.eager_types import (
+    DRAM_MEMORY_CONFIG,
+    DataType,
+    Layout,
+    MemoryConfig,
+    Place,
+    Shape,
+    StorageType,
+    as_dtype,
+    data_type,
+)
+from jaxmesh.runtime.tensor import MeshTensor
+from jaxmesh.ttnn.device import MeshDevice, mesh_of
+
+_jnp: Any = jax.numpy
+_ARRAY: Any = (np.ndarray, np.generic, jax.Array)
+
+
+class _AnyTensor(type):
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, MeshTensor) or super().__instancecheck__(instance)
+
+
+class Tensor(metaclass=_AnyTensor):
+    """A tensor of `ttnn`, from numbers: in host memory, or with a device on each of its devices.
+
+    What is in host memory has one value: `numpy.asarray(tensor)`, `.to_numpy()`, `.to_list()`. On several devices it is
+    a `MeshTensor`, which is also an instance of this class.
+
+    Args:
+      data: an array, or a list of numbers, row by row.
+      shape: its shape; of an array its own.
+      dtype: its `DataType`; of an array its own, else FLOAT32.
+      layout: a `Layout`, kept and shown.
+      device: a mesh device, whose devices all get a copy.
+      memory_config: where it lies there, kept and shown.
+
+    Raises:
+      ArgumentTypeError: wrong types.
+      VerifyError: the numbers do not fill the shape, or the element type cannot hold them.
+
+    >>> from jaxmesh import ttnn
+    >>> ttnn.Tensor([1.0, 2.0], [2], ttnn.DataType.FLOAT32, ttnn.Layout.TILE)
+    Tensor([1. 2.], shape=[2], dtype=DataType.FLOAT32, layout=Layout.TILE)
+    """
+
+    __slots__ = ("_array", "_layout")
+    __array_ufunc__ = None
+
+    def __new__(
+        cls,
+        data: Any,
+        shape: Sequence[int] | None = None,
+        dtype: DataType | None = None,
+        layout: Layout = Layout.ROW_MAJOR,
+        device: Any = None,
+        memory_config: MemoryConfig | None = None,
+    ) -> Any:
+        """A host tensor, or with a device a `MeshTensor`."""
+        array = _array(data, shape, dtype)
+        if not isinstance(layout, Layout):
+            raise ArgumentTypeError(f"Tensor takes a Layout as layout, got {layout!r}.")
+        if device is not None:
+            return _jnp.asarray(array) if in_program() else copies(array, device, layout, memory_config)
+        made = super().__new__(cls)
+        made._array, made._layout = array, layout
+        return made
+
+    @property
+    def array(self) -> np.ndarray[Any, Any]:
+        """Its elements.
+
+        Raises:
+          ResidencyError: it was deallocated.
+        """
+        held: Any = self._array
+        if held is None:
+            raise ResidencyError(
+                "this tensor was deallocated with deallocate and holds nothing any more; use it before, or keep it."
+            )
+        return held
+
+    @property
+    def shape(self) -> Shape:
+        """Its shape."""
+        return Shape(self.array.shape)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The element type, as a NumPy dtype; it equals the `DataType`."""
+        return self.array.dtype
+
+    @property
+    def ndim(self) -> int:
+        """The rank."""
+        return self.array.ndim
+
+    @property
+    def layout(self) -> Layout:
+        """How it lies in memory."""
+        return self._layout
+
+    def storage_type(self) -> StorageType:
+        """HOST."""
+        return StorageType.HOST
+
+    def memory_config(self) -> None:
+        """None: on no device."""
+        return
+
+    def is_allocated(self) -> bool:
+        """Whether it was not deallocated."""
+        return self._array is not None
+
+    def deallocate(self, force: bool = False) -> None:
+        """Gives up what it holds; using it afterwards is an error."""
+        self._array = None
+
+    def to_numpy(self) -> np.ndarray[Any, Any]:
+        """A copy as a NumPy array."""
+        return self.array.copy()
+
+    def to_list(self) -> Any:
+        """The numbers, nested."""
+        return self.array.tolist()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        return np.array(self.array, dtype=dtype, copy=copy)
+
+    def __repr__(self) -> str:
+        if not self.is_allocated():
+            return "Tensor(deallocated)"
+        values = np.array2string(self.array, threshold=20, edgeitems=2, separator=" ")
+        kind = data_type(self.dtype)
+        return f"Tensor({values}, shape={list(self.shape)}, dtype={kind}, layout={self._layout})"
+
+
+def _array(data: Any, shape: Sequence[int] | None, dtype: DataType | None) -> np.ndarray[Any, Any]:
+    kind = None if dtype is None else as_dtype(dtype, "Tensor")
+    if isinstance(data, MeshTensor):
+        raise ResidencyError(
+            f"Tensor takes numbers or an array, got {data!r}; read it with ttnn.to_numpy(tensor, mesh_composer=...)."
+        )
+    if is_host_tensor(data):
+        data = data.array
+    if isinstance(data, _ARRAY):
+        held: np.ndarray[Any, Any] = np.asarray(data)
+        if kind is not None:
+            _check_range(held, kind)
+        array = np.array(held, dtype=held.dtype if kind is None else kind)
+    else:
+        array = _numbers(data, np.dtype(np.float32) if kind is None else kind)
+    data_type(array.dtype)
+    wanted = array.shape if shape is None else integers("Tensor", shape)
+    if array.size != np.prod(wanted, dtype=np.int64) or min(wanted, default=0) < 0:
+        raise VerifyError(f"Tensor of shape {list(wanted)} was given {array.size} numbers.")
+    return array.reshape(wanted)
+
+
+def _check_range(array: np.ndarray[Any, Any], kind: np.dtype[Any]) -> None:
+    """An integer type holds the whole part of every number, and none goes round its end."""
+    if not _jnp.issubdtype(kind, _jnp.integer) or _jnp.issubdtype(array.dtype, _jnp.complexfloating):
+        return
+    limits: Any = _jnp.iinfo(kind)
+    least, most = int(limits.min), int(limits.max)
+    if _jnp.issubdtype(array.dtype, _jnp.inexact):
+        whole: Any = np.trunc(array.astype(np.float64))
+        good: Any = (whole >= float(least)) & (whole < float(most + 1))
+    else:
+        whole = array if array.dtype.kind in "biu" else array.astype(np.int64)
+        whole = whole.astype(np.uint8) if whole.dtype.kind == "b" else whole
+        good = (whole >= least) & (whole <= most)
+    if not np.all(good):
+        raise VerifyError(
+            f"a tensor of {kind} holds numbers from {least} to {most}, got {array[~good].flat[0]} in an array of "
+            f"{array.dtype}; clip the array first, or name a wider type."
+        )
+
+
+def _numbers(data: Any, kind: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    try:
+        array: Any = np.array(data, dtype=kind)
+        said: Any = np.asarray(data)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise VerifyError(f"Tensor takes a list of numbers that {kind} can hold: {error}.") from error
+    whole = not _jnp.issubdtype(kind, _jnp.inexact)
+    if said.dtype.kind not in "biufc" or (said.dtype.kind in "fc" and whole and (array != said).any()):
+        raise VerifyError(f"Tensor takes a list of numbers that {kind} can hold, got {str(data)[:80]}.")
+    return array
+
+
+def in_program() -> bool:
+    """Whether a program over a mesh is being traced, where every array is a shard, and no device is needed."""
+    return bool(jax.sharding.get_abstract_mesh().manual_axes)
+
+
+def copies(array: Any, device: Any, layout: Layout, memory: MemoryConfig | None) -> MeshTensor:
+    """A host tensor on every device of a mesh."""
+    mesh = mesh_of(device)
+    every = MeshMapperConfig([PlacementReplicate()], MeshShape(mesh.devices.size))
+    place = Place(StorageType.DEVICE, layout, memory or DRAM_MEMORY_CONFIG)
+    made = distribute(host_array(array, "to_device"), every, mesh, place)
+    return owned(made, device if isinstance(device, MeshDevice) else None)
+
+
+def is_host_tensor(x: Any) -> bool:
+    """Whether it is a tensor of this class, of no device."""
+    return type(x) is Tensor
+
+
+def array_of(x: Any) -> Any:
+    """The elements of a host tensor; anything else as it is."""
+    return x.array if is_host_tensor(x) else x
+
+
+def wrapped(x: Any, layout: Layout) -> Any:
+    """A NumPy array as a host tensor; anything else as it is."""
+    return Tensor(x, layout=layout) if isinstance(x, np.ndarray) else x

@@ -1,0 +1,81 @@
+"""Mappers and composers by the names that older programs of `ttnn` use; each is a config in other words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from jax.sharding import Mesh
+
+from jaxmesh.configs import (
+    MeshComposerConfig,
+    MeshMapperConfig,
+    MeshShape,
+    Placement,
+    PlacementReplicate,
+    PlacementShard,
+)
+from jaxmesh.errors import VerifyError
+from jaxmesh.ttnn.device import MeshDevice
+from jaxmesh.ttnn.distributed import (
+    MeshToTensor,
+    TensorToMesh,
+    concat_mesh_to_tensor_composer,
+    create_mesh_composer,
+    create_mesh_mapper,
+    replicate_tensor_to_mesh_mapper,
+    shard_tensor_to_mesh_mapper,
+)
+
+AnyDevice = MeshDevice | Mesh
+
+
+def ReplicateTensorToMesh(mesh_device: AnyDevice) -> TensorToMesh:
+    """`replicate_tensor_to_mesh_mapper` by its older name."""
+    return replicate_tensor_to_mesh_mapper(mesh_device)
+
+
+def ShardTensorToMesh(mesh_device: AnyDevice, dim: int) -> TensorToMesh:
+    """`shard_tensor_to_mesh_mapper` by its older name."""
+    return shard_tensor_to_mesh_mapper(mesh_device, dim)
+
+
+def ConcatMeshToTensor(mesh_device: AnyDevice, dim: int) -> MeshToTensor:
+    """`concat_mesh_to_tensor_composer` by its older name."""
+    return concat_mesh_to_tensor_composer(mesh_device, dim)
+
+
+def _pair(what: str, dims: Sequence[Any]) -> tuple[Any, Any]:
+    if len(dims) != 2:
+        raise VerifyError(f"{what} takes one dim per axis of a 2-dimensional mesh, got {list(dims)}.")
+    return dims[0], dims[1]
+
+
+def ShardTensor2dMesh(
+    mesh_device: AnyDevice, mesh_shape: MeshShape | Sequence[int], dims: Sequence[int | None]
+) -> TensorToMesh:
+    """Cuts one dim over the rows of a 2-dimensional mesh and one over its columns; None copies.
+
+    >>> from jaxmesh import ttnn
+    >>> device = ttnn.open_mesh_device(mesh_shape=ttnn.MeshShape(2, 4))
+    >>> ttnn.ShardTensor2dMesh(device, (2, 4), dims=(0, None)).config
+    MeshMapperConfig([PlacementShard(0), PlacementReplicate()], MeshShape([2, 4]))
+    """
+    rows: list[Placement] = [
+        PlacementReplicate() if d is None else PlacementShard(d) for d in _pair("ShardTensor2dMesh", dims)
+    ]
+    return create_mesh_mapper(mesh_device, MeshMapperConfig(rows, MeshShape(mesh_shape)))
+
+
+def ConcatMesh2dToTensor(
+    mesh_device: AnyDevice, mesh_shape: MeshShape | Sequence[int], dims: Sequence[int]
+) -> MeshToTensor:
+    """Joins shards along one dim over the rows of a 2-dimensional mesh and along one over its columns.
+
+    >>> from jaxmesh import ttnn
+    >>> device = ttnn.open_mesh_device(mesh_shape=ttnn.MeshShape(2, 4))
+    >>> ttnn.ConcatMesh2dToTensor(device, (2, 4), dims=(0, 1)).config
+    MeshComposerConfig([0, 1], MeshShape([2, 4]))
+    """
+    config = MeshComposerConfig(_pair("ConcatMesh2dToTensor", dims), MeshShape(mesh_shape))
+    return create_mesh_composer(mesh_device, config)

@@ -1,0 +1,167 @@
+"""Moving tensors between host and devices, changing layouts and element types, giving memory back."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import jax
+import numpy as np
+from jax.sharding import AbstractMesh, Mesh
+
+from jaxmesh.errors import ArgumentTypeError, MeshMismatchError, ResidencyError
+from jaxmesh.runtime.eager_operators import owned, owner_of
+from jaxmesh.runtime.eager_types import DRAM_MEMORY_CONFIG, DataType, Layout, MemoryConfig, Place, StorageType
+from jaxmesh.runtime.tensor import MeshTensor, assemble
+from jaxmesh.ttnn.calls import lookup
+from jaxmesh.ttnn.device import MeshDevice, mesh_of
+from jaxmesh.ttnn.host import Tensor, array_of, copies, in_program, is_host_tensor
+
+_ARRAY = (np.ndarray, jax.Array, np.generic)
+
+
+def _check(op: str, x: Any) -> None:
+    if not isinstance(x, (Tensor, *_ARRAY)):
+        raise ArgumentTypeError(f"{op} takes a tensor, got {type(x).__name__}.")
+
+
+def _layout(op: str, layout: Any) -> Layout:
+    if not isinstance(layout, Layout):
+        raise ArgumentTypeError(f"{op} takes ttnn.Layout.TILE or ttnn.Layout.ROW_MAJOR as layout, got {layout!r}.")
+    return layout
+
+
+def _memory(op: str, config: Any) -> MemoryConfig | None:
+    if config is not None and not isinstance(config, MemoryConfig):
+        raise ArgumentTypeError(f"{op} takes a MemoryConfig as memory_config, got {config!r}.")
+    return config
+
+
+def to_device(
+    tensor: Any, device: Any = None, memory_config: MemoryConfig | None = None, cq_id: int | None = None
+) -> Any:
+    """Moves a tensor to the devices of a mesh.
+
+    Args:
+      tensor: a multi-device host tensor, each of whose shards goes to its device; or a host tensor, or a NumPy or JAX
+        array, of which every device gets a copy.
+      device: the mesh device.
+      memory_config: where it lies there, kept and shown.
+      cq_id: taken, and means nothing here.
+
+    Raises:
+      MeshMismatchError: the tensor is distributed over a mesh of another shape.
+
+    >>> import numpy as np
+    >>> from jaxmesh import ttnn
+    >>> device = ttnn.open_mesh_device(mesh_shape=ttnn.MeshShape(2, 4))
+    >>> t = ttnn.distribute_tensor(np.ones((8, 2)), ttnn.shard_tensor_to_mesh_mapper(device, 0))
+    >>> t.storage_type(), ttnn.to_device(t, device).storage_type()
+    (<StorageType.HOST: 0>, <StorageType.DEVICE: 1>)
+    """
+    _check("to_device", tensor)
+    memory = _memory("to_device", memory_config) or DRAM_MEMORY_CONFIG
+    if in_program() and not isinstance(tensor, MeshTensor):
+        return array_of(tensor)
+    mesh = mesh_of(device)
+    if not isinstance(tensor, MeshTensor):
+        layout = tensor.layout if is_host_tensor(tensor) else Layout.ROW_MAJOR
+        return copies(array_of(tensor), device, layout, memory)
+    made = _onto(tensor, mesh).placed(Place(StorageType.DEVICE, tensor.layout, memory))
+    return owned(made, device if isinstance(device, MeshDevice) else owner_of([tensor]))
+
+
+def _onto(tensor: MeshTensor, mesh: Mesh) -> MeshTensor:
+    """The tensor on another mesh of the same shape: shards keep their coordinates."""
+    own: Any = tensor.mesh
+    if own == mesh or isinstance(own, AbstractMesh):
+        return tensor
+    if own.devices.shape != mesh.devices.shape:
+        raise MeshMismatchError(
+            f"to_device: the tensor is distributed over a mesh of shape {list(own.devices.shape)}, the device is "
+            f"{list(mesh.devices.shape)}; make the mapper for the device the tensor goes to."
+        )
+    names = dict(zip(own.axis_names, mesh.axis_names, strict=True))
+    shards = {tuple(c): np.asarray(s) for c, s in tensor.shards()}
+    varying = None if tensor.partial else tuple(names[a] for a in tensor.varying)
+    return assemble(shards, mesh, varying, tensor.topology)
+
+
+def from_device(tensor: Any, blocking: bool = True, cq_id: int | None = None) -> Any:
+    """Moves a tensor to host memory: a multi-device host tensor, whose shards `aggregate_tensor` joins.
+
+    Args:
+      tensor: a tensor on the devices; one on the host is given back.
+      blocking: taken, and means nothing here.
+      cq_id: taken, and means nothing here.
+    """
+    _check("from_device", tensor)
+    if isinstance(tensor, MeshTensor):
+        return tensor.placed(Place(StorageType.HOST, tensor.layout, None))
+    return Tensor(tensor, layout=tensor.layout) if is_host_tensor(tensor) else tensor
+
+
+def to_layout(
+    tensor: Any, layout: Layout, dtype: DataType | None = None, memory_config: MemoryConfig | None = None
+) -> Any:
+    """Changes the layout, and with `dtype` the element type; on the devices or in host memory.
+
+    Raises:
+      ArgumentTypeError: wrong types.
+    """
+    _check("to_layout", tensor)
+    layout, memory = _layout("to_layout", layout), _memory("to_layout", memory_config)
+    if dtype is not None:
+        tensor = lookup("ttnn.typecast", "ttnn")(tensor, dtype)
+    if isinstance(tensor, MeshTensor):
+        place = tensor.place
+        made = tensor.placed(Place(place.storage, layout, place.memory if memory is None else memory))
+        return owned(made, owner_of([tensor]))
+    if in_program() or (not is_host_tensor(tensor) and layout is Layout.ROW_MAJOR):
+        return array_of(tensor)
+    return Tensor(tensor, layout=layout)
+
+
+def to_memory_config(tensor: Any, memory_config: MemoryConfig, dtype: DataType | None = None) -> Any:
+    """Moves a tensor on the devices to other memory there; with `dtype` in another element type.
+
+    Raises:
+      ResidencyError: the tensor is in host memory.
+    """
+    _check("to_memory_config", tensor)
+    memory = _memory("to_memory_config", memory_config)
+    if memory is None:
+        raise ArgumentTypeError("to_memory_config takes a MemoryConfig, got None.")
+    if dtype is not None:
+        tensor = lookup("ttnn.typecast", "ttnn")(tensor, dtype)
+    if in_program() and not isinstance(tensor, MeshTensor):
+        return array_of(tensor)
+    if not isinstance(tensor, MeshTensor) or tensor.storage_type() is StorageType.HOST:
+        raise ResidencyError(
+            f"to_memory_config moves a tensor that is on the devices, got {tensor!r:.200} in host memory; bring it "
+            "there with ttnn.to_device(x, device, memory_config)."
+        )
+    return owned(tensor.placed(Place(StorageType.DEVICE, tensor.layout, memory)), owner_of([tensor]))
+
+
+def to_dtype(tensor: Any, dtype: DataType) -> Any:
+    """A host tensor in another element type; `typecast` does it on the devices.
+
+    Raises:
+      ResidencyError: the tensor is on the devices.
+    """
+    _check("to_dtype", tensor)
+    if isinstance(tensor, MeshTensor) and tensor.storage_type() is StorageType.DEVICE:
+        raise ResidencyError(f"to_dtype works in host memory, got {tensor!r}; use ttnn.typecast.")
+    return lookup("ttnn.typecast", "ttnn")(tensor, dtype)
+
+
+def deallocate(tensor: Any, force: bool = True) -> None:
+    """Gives back what a tensor holds; using it afterwards is an error, doing this again is none.
+
+    Args:
+      tensor: any tensor; a NumPy or JAX array, which is its owner's, is left alone.
+      force: whether other tensors that share the memory lose it too; no two tensors share any here.
+    """
+    _check("deallocate", tensor)
+    if isinstance(tensor, Tensor):
+        cast("Any", tensor).deallocate(force)

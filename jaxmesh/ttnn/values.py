@@ -1,0 +1,113 @@
+"""What a call gives for an attribute, as the attribute of the op."""
+
+from __future__ import annotations
+
+import enum
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+import numpy as np
+
+from jaxmesh.errors import ArgumentTypeError
+from jaxmesh.ops.table import Attribute
+from jaxmesh.ops.ttnn_table import SPELLINGS, Param
+
+_SCALAR: Any = np.generic
+_TRUTH: Any = (bool, np.bool_)
+
+
+def converted(callee: str, param: Param, attribute: Attribute, value: Any) -> Any:
+    """The value of an argument as the attribute it is for.
+
+    Raises:
+      ArgumentTypeError: it is of another type than the attribute's.
+    """
+    if param.form == "pairs":
+        value = _flat(callee, param.name, value)
+    if attribute.kind in ("enum", "str"):
+        return _word(callee, param, value)
+    convert = _CONVERT.get(attribute.kind)
+    return value if convert is None else convert(callee, param.name, value)
+
+
+def integers(callee: str, name: str, value: Any) -> tuple[int, ...]:
+    """A row of integers, or a single one as a row.
+
+    Raises:
+      ArgumentTypeError: something else.
+    """
+    try:
+        row: list[Any] = [value] if np.ndim(value) == 0 else list(value)
+        if any(isinstance(v, _TRUTH) for v in row):
+            raise TypeError
+        return tuple(map(operator.index, row))
+    except (TypeError, ValueError):
+        raise ArgumentTypeError(f"{callee} takes integers as {name}, got {value!r}.") from None
+
+
+def _flat(callee: str, name: str, value: Any) -> tuple[int, ...]:
+    """Pairs of a low and a high number, one after the other."""
+    if not isinstance(value, (list, tuple)):
+        raise ArgumentTypeError(f"{callee} takes a list of pairs of integers as {name}, got {value!r}.")
+    rows: list[tuple[int, ...]] = [integers(callee, name, v) for v in cast("Sequence[Any]", value)]
+    if any(len(r) != 2 for r in rows):
+        raise ArgumentTypeError(f"{callee} takes a list of pairs of integers as {name}, got {value!r}.")
+    return tuple(n for row in rows for n in row)
+
+
+def _integer(callee: str, name: str, value: Any) -> int:
+    try:
+        if isinstance(value, _TRUTH):
+            raise TypeError
+        return operator.index(value)
+    except TypeError:
+        raise ArgumentTypeError(f"{callee} takes an integer as {name}, got {value!r}.") from None
+
+
+def _number(callee: str, name: str, value: Any) -> float:
+    number = value.item() if isinstance(value, _SCALAR) else value
+    if isinstance(number, bool) or not isinstance(number, (int, float)):
+        raise ArgumentTypeError(f"{callee} takes a number as {name}, got {value!r}.")
+    return number
+
+
+def _float(callee: str, name: str, value: Any) -> float:
+    return float(_number(callee, name, value))
+
+
+def _truth(callee: str, name: str, value: Any) -> bool:
+    if not isinstance(value, _TRUTH):
+        raise ArgumentTypeError(f"{callee} takes True or False as {name}, got {value!r}.")
+    return bool(value)
+
+
+def _truths(callee: str, name: str, value: Any) -> tuple[bool, ...]:
+    if not isinstance(value, (list, tuple)):
+        raise ArgumentTypeError(f"{callee} takes a list of truth values as {name}, got {value!r}.")
+    return tuple(_truth(callee, name, v) for v in cast("Sequence[Any]", value))
+
+
+def _word(callee: str, param: Param, value: Any) -> str:
+    """A word of the dialect, from the word or the enum member of the API."""
+    if isinstance(value, enum.Enum):
+        word = value.name
+    elif isinstance(value, str):
+        word = value
+    else:
+        raise ArgumentTypeError(
+            f"{callee} takes a word, or a member of an enum of ttnn, as {param.name}, got {value!r}."
+        )
+    kind = param.form.partition(":")[2].rsplit(".", 1)[-1]
+    words = {there: here for here, there in SPELLINGS.get(kind, {}).items()}
+    return words.get(word, word)
+
+
+_CONVERT: Mapping[str, Callable[[str, str, Any], Any]] = {
+    "int": _integer,
+    "float": _float,
+    "number": _number,
+    "bool": _truth,
+    "ints": integers,
+    "bools": _truths,
+}

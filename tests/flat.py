@@ -1,0 +1,76 @@
+"""Running a flat program by the meanings of the table's rows: what its text would say, without the text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+
+import jaxmesh as jm
+from jaxmesh import jaxprs
+from jaxmesh.dialects.ttir import mesh_shard
+from jaxmesh.dialects.ttnn import aggregate_tensor_p, distribute_tensor_p
+from jaxmesh.ops import primitives as primitives, ttnn_rows as ttnn_rows
+from jaxmesh.ops.build import build
+from jaxmesh.ops.table import ROWS, evaluate
+from jaxmesh.ops.ttnn_table import TTNN
+from jaxmesh.passes import collectives as collectives
+from jaxmesh.program import Op, Program
+
+_UNCHANGED = ("ttnn.to_device", "ttnn.from_device", "ttnn.to_layout", "ttnn.to_memory_config")
+
+
+def flat_of(stage: Any, level: str) -> Program:
+    """The flat program of a `Traced` (level `ttir`) or a `Lowered` (level `ttnn`)."""
+    places = [a.varying is not None for a in stage._boundary.arguments]
+    kept = [level == "ttnn" and p.name == "DEVICE" for p in stage.plan.outs] if level == "ttnn" else None
+    outs = kept or [bool(jaxprs.varying_axes(a)) for a in stage.out_avals]
+    return build(
+        stage.jaxpr,
+        name=stage._boundary.name,
+        mesh=stage._boundary.sizes,
+        level=level,
+        arguments=[(p, f"[{i}]") for i, p in enumerate(places)],
+        results=[(p, f"[{i}]") for i, p in enumerate(outs)],
+    )
+
+
+def run_flat(program: Program, mesh: Any, *args: Any) -> list[Any]:
+    """The results of a flat program, of either level, by the meaning of each op; full arrays or MeshTensors."""
+
+    def function(*values: Any) -> list[Any]:
+        env: dict[int, Any] = {a.value: x for a, x in zip(program.arguments, values, strict=True)}
+        for op in program.ops:
+            env.update(
+                zip(
+                    op.results, _perform(program, op, [None if v is None else env[v] for v in op.operands]), strict=True
+                )
+            )
+        return [env[r.value] for r in program.results]
+
+    out: list[Any] = jm.jit(function, mesh=mesh)(*args)
+    return out
+
+
+def _perform(program: Program, op: Op, operands: list[Any]) -> list[Any]:
+    dialect, name = op.name.split(".", 1)
+    if op.name == "ttir.mesh_shard":
+        said = dict(op.attributes)
+        return [mesh_shard(operands[0], **said)]
+    if op.name == "ttnn.get_device":
+        return ["device"]
+    if op.name == "ttnn.deallocate":
+        return []
+    if op.name in _UNCHANGED:
+        return operands[:1]
+    if op.name == "ttnn.distribute_tensor":
+        return [distribute_tensor_p.bind(operands[0], mapper_config=op.attributes["mapper_config"])]
+    if op.name == "ttnn.aggregate_tensor":
+        return [aggregate_tensor_p.bind(operands[0], composer_config=op.attributes["composer_config"])]
+    row = ROWS[name] if dialect == "ttir" else TTNN[name].row
+    tensors = [x for x in operands if x is not None and not isinstance(x, str)]
+    attributes = dict(op.attributes)
+    if None in operands:
+        attributes["operandSegmentSizes"] = tuple(int(x is not None) for x in operands)
+    kinds = [jax.ShapeDtypeStruct(program.types[v].shape, program.types[v].dtype) for v in op.results]
+    return evaluate(row, tensors, attributes, kinds, program.mesh)

@@ -1,0 +1,225 @@
+"""`codegen_py`, `codegen_cpp`, `Lowered.export`, `jaxmesh translate`: right and wrong use."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from jax.sharding import PartitionSpec as P
+
+import jaxmesh as jm
+from jaxmesh.cli import main
+from jaxmesh.emit.cpp import include_dir
+from jaxmesh.run_folder import run_folder
+
+GXX = shutil.which("g++")
+MESH = jm.make_mesh((2, 4))
+X = np.arange(32, dtype=np.float32).reshape(4, 8)
+MLIR = """
+module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2x4>]>} {
+  func.func @main(%x: tensor<4x8xf32>) -> tensor<4x8xf32> {
+    %0 = "ttir.mesh_shard"(%x) <{shard_dims = array<i64: 0, 1>,
+      shard_direction = #ttcore.shard_direction<full_to_shard>,
+      shard_shape = array<i64: 2, 4>, shard_type = #ttcore.shard_type<devices>}>
+      : (tensor<4x8xf32>) -> tensor<2x2xf32>
+    %1 = "ttir.neg"(%0) : (tensor<2x2xf32>) -> tensor<2x2xf32>
+    %2 = "ttir.mesh_shard"(%1) <{shard_dims = array<i64: 0, 1>,
+      shard_direction = #ttcore.shard_direction<shard_to_full>,
+      shard_shape = array<i64: 2, 4>, shard_type = #ttcore.shard_type<devices>}> : (tensor<2x2xf32>) -> tensor<4x8xf32>
+    return %2 : tensor<4x8xf32>
+  }
+}
+"""
+
+
+def negated(x: Any) -> Any:
+    return jm.shard_to_full(-jm.full_to_shard(x, P("y", "x")), P("y", "x"))
+
+
+def compiled_and_run(folder: Path) -> subprocess.CompletedProcess[str]:
+    if GXX is None:
+        pytest.skip("g++ is not installed")
+    subprocess.run([GXX, "-std=c++20", "-I", include_dir(), folder / "main.cpp", "-o", folder / "main"], check=True)
+    return subprocess.run([folder / "main", "--check"], cwd=folder, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: (x, 3, 0.5, True),
+        lambda x: jnp.full((2,), 1.5),
+        lambda x: jnp.exp(jnp.full((2, 8), 1.5)) + x[:2],
+        lambda x: jm.shard_to_full(jm.full_to_shard(x, P("y")) @ jnp.full((8, 8), 1.5), P("y")),
+        lambda x: jm.shard_to_full(lax.psum(jnp.full((2, 8), 2), "x") + jm.full_to_shard(x, P("y")), P("y")),
+    ],
+)
+def test_python_numbers_have_the_types_that_jax_gives_them(function: Callable[..., Any], tmp_path: Path) -> None:
+    stage = jm.jit(function, mesh=MESH).trace(X)
+    for text in (stage.as_text(), stage.lower().as_text()):
+        assert "f64>" not in text
+        assert "i64>" not in text.replace("array<i64>", "")
+        jm.from_mlir(text, MESH)
+    stage.lower().export(tmp_path / "model", X, languages=("python",))
+    assert run_folder(tmp_path / "model", ["--check"]) == 0
+
+
+def test_a_function_named_like_one_of_the_c_library(tmp_path: Path) -> None:
+    jm.codegen_cpp(jnp.tanh, X, mesh=MESH, export_path=tmp_path / "model")
+    done = compiled_and_run(tmp_path / "model")
+    assert done.returncode == 0, done.stderr
+
+
+def test_both_languages_share_a_folder_as_long_as_the_program_is_one(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    jm.codegen_py(negated, X, mesh=MESH, export_path=folder)
+    (folder / "tensors" / "argmax_notes.npy").write_text("mine")
+    jm.codegen_cpp(negated, X, mesh=MESH, export_path=folder)
+    assert {p.name for p in folder.iterdir()} == {
+        "main.py", "utils.py", "main.cpp", "ttir.mlir", "ttnn.mlir", "tensors",
+    }  # fmt: skip
+    jm.codegen_cpp(negated, X + 1, mesh=MESH, export_path=folder)
+    assert not (folder / "main.py").exists()
+    assert (folder / "tensors" / "argmax_notes.npy").read_text() == "mine"
+
+
+def test_inputs_and_results_are_full_arrays_in_files(tmp_path: Path) -> None:
+    files = jm.codegen_py(negated, X, mesh=MESH, export_path=tmp_path / "model")
+    assert all(f.is_file() for f in files)
+    np.testing.assert_array_equal(np.load(tmp_path / "model" / "tensors" / "arg0.npy"), X)
+    np.testing.assert_array_equal(np.load(tmp_path / "model" / "tensors" / "expected0.npy"), -X)
+
+
+def test_a_changed_expectation_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    jm.jit(negated, mesh=MESH).lower(X).export(tmp_path / "model", X)
+    wrong = -X
+    wrong[1, 2] += 1
+    np.save(tmp_path / "model" / "tensors" / "expected0.npy", wrong)
+    assert run_folder(tmp_path / "model", ["--check"]) == 1
+    assert "FAILED" in capsys.readouterr().out
+    assert compiled_and_run(tmp_path / "model").returncode == 1
+
+
+def test_random_arguments_static_arguments_trees_and_keys(tmp_path: Path) -> None:
+    def f(tree: Any, times: int, key: Any) -> Any:
+        return {"out": tree["a"] * times + tree["b"], "bits": jax.random.bits(key, (4,))}
+
+    tree = {"a": X, "b": 2.0}
+    jm.codegen_py(f, tree, 3, jax.random.key(1), mesh=MESH, export_path=tmp_path / "a", static_argnums=1)
+    assert run_folder(tmp_path / "a", ["--check"]) == 0
+    jm.jit(f, mesh=MESH, static_argnums=1).lower(tree, 3, jax.random.key(1)).export(tmp_path / "b", seed=3)
+    assert run_folder(tmp_path / "b", ["--check"]) == 0
+
+
+def test_functions_that_are_made_already(tmp_path: Path) -> None:
+    rows = jm.shard_map(lambda b: lax.psum(b, "x"), mesh=MESH, in_specs=P("y", "x"), out_specs=P("y"))
+    jm.codegen_py(rows, X, export_path=tmp_path / "a")
+    jm.codegen_py(jm.jit(negated, mesh=MESH), X, export_path=tmp_path / "b")
+    assert run_folder(tmp_path / "a", ["--check"]) == run_folder(tmp_path / "b", ["--check"]) == 0
+    with pytest.raises(jm.ArgumentTypeError, match="has its mesh"):
+        jm.codegen_py(jm.jit(negated, mesh=MESH), X, mesh=MESH, export_path=tmp_path / "c")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "kind", "says"),
+    [
+        (lambda d: jm.codegen_py(negated, X, mesh=MESH, export_path=d, speed=3), jm.ArgumentTypeError, "no option"),
+        (lambda d: jm.codegen_py(negated, X, mesh=MESH, export_path=d, export_tensors=0), jm.ArgumentTypeError, "True"),
+        (lambda d: jm.codegen_py(negated, X, mesh=MESH, export_path=3), jm.ArgumentTypeError, "path"),
+        (lambda d: jm.codegen_py(negated, X, mesh=MESH, export_path="a\0b"), jm.ArgumentTypeError, "path"),
+        (lambda d: jm.codegen_py(negated, X, mesh=MESH, export_path=d / ("a" * 300)), jm.FolderError, "another"),
+        (lambda d: jm.codegen_py(negated, jax.ShapeDtypeStruct((4, 8), X.dtype), mesh=MESH, export_path=d),
+         jm.ArgumentTypeError, "no numbers"),
+        (lambda d: jm.codegen_py(negated, "x", mesh=MESH, export_path=d), jm.ArgumentTypeError, "no array"),
+        (lambda d: jm.jit(negated, mesh=MESH).lower(X).export(d, X, languages=("rust",)), jm.ArgumentTypeError, "rust"),
+        (lambda d: jm.jit(negated, mesh=MESH).lower(X).export(d, X[:2]), jm.ArgumentTypeError, "traced as"),
+        (lambda d: jm.jit(negated, mesh=MESH.abstract_mesh).lower(X).export(d), jm.MeshError, "abstract"),
+        (lambda d: jm.codegen_py(jnp.linalg.qr, X, mesh=MESH, export_path=d), jm.MissingRuleError, "primitives"),
+        (lambda d: jm.jit(negated, mesh=MESH).lower(X).as_text("rust"), jm.ArgumentTypeError, "'cpp'"),
+        (lambda d: jm.jit(negated, mesh=MESH).trace(X).as_text("ttnn"), jm.ArgumentTypeError, "'ttir'"),
+    ],
+)  # fmt: skip
+def test_wrong_use_is_a_named_error(wrong: Callable[[Path], Any], kind: type, says: str, tmp_path: Path) -> None:
+    with pytest.raises(kind, match=says) as caught:
+        wrong(tmp_path / "model")
+    assert isinstance(caught.value, jm.JaxmeshError)
+    assert not [p for p in tmp_path.rglob("*") if p.is_file()]
+
+
+def test_what_has_no_row_still_runs() -> None:
+    function = jm.jit(lambda x: jnp.linalg.cholesky(x), mesh=MESH)
+    np.testing.assert_array_equal(function(np.eye(3, dtype=np.float32)), np.eye(3))
+    for stage in (function.trace(np.eye(3, dtype=np.float32)), function.lower(np.eye(3, dtype=np.float32))):
+        with pytest.raises(
+            jm.MissingRuleError, match=r"'cholesky' \(.*test_codegen_api.py:\d+.*jaxmesh/ops/primitives/"
+        ):
+            stage.as_text()
+
+
+def test_loops_have_a_limit() -> None:
+    lowered = jm.jit(lambda x: lax.fori_loop(0, 1000, lambda i, v: jnp.sin(v), x), mesh=MESH).lower(X)
+    assert lowered.as_text().count("ttnn.sin") == 1000
+    with pytest.raises(jm.UnsupportedError, match=r"unroll_limit.*100"):
+        lowered.as_text(unroll_limit=100)
+
+
+def test_a_program_read_from_ttnn_has_no_ttir() -> None:
+    again = jm.from_mlir(jm.jit(negated, mesh=MESH).lower(X).as_text(), MESH)
+    with pytest.raises(jm.InexpressibleError, match="no TTIR text"):
+        again.as_text()
+    np.testing.assert_array_equal(again.lower().compile()(X), -X)
+
+
+# --- the command line ------------------------------------------------------------------------------------------------
+
+
+def test_translate_prints_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "neg.mlir"
+    file.write_text(MLIR)
+    for language, says in {"ttir": "ttir.neg", "ttnn": "ttnn.neg", "python": "ttnn.neg(", "cpp": "ttnn::neg("}.items():
+        assert main(["translate", str(file), "--to", language]) == 0
+        assert says in capsys.readouterr().out
+    folder = tmp_path / "model"
+    assert main(["translate", str(file), "--to", "python", "--out", str(folder), "--seed", "4"]) == 0
+    assert main(["run", str(folder), "--check"]) == 0
+    assert "ok" in capsys.readouterr().out
+    assert main(["translate", str(file), "--to", "ttnn", "--out", str(tmp_path / "text")]) == 0
+    assert "ttnn.neg" in (tmp_path / "text" / "ttnn.mlir").read_text()
+    assert main(["include-dir"]) == 0
+    assert (Path(capsys.readouterr().out.split()[-1]) / "ttnn-precompiled.hpp").is_file()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["translate", "missing.mlir", "--to", "ttnn"],
+        ["translate", "neg.mlir", "--to", "python", "--seed", "3"],
+        ["translate", "neg.mlir", "--to", "python", "--out", "neg.mlir"],
+        ["translate", "neg.mlir", "--to", "cpp", "--out", "."],
+        ["run", "empty", "--check"],
+        ["run", "empty", "--seed", "3"],
+    ],
+)
+def test_wrong_commands_say_one_line(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "neg.mlir").write_text(MLIR)
+    (tmp_path / "empty").mkdir()
+    assert main(arguments) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("jaxmesh: error: ")
+    assert said.count("\n") == 1
+
+
+def test_a_line_is_named_for_what_a_library_made() -> None:
+    lowered = jm.jit(lambda x: jnp.linalg.svd(x)[1], mesh=MESH).lower(X)
+    with pytest.raises(jm.MissingRuleError, match=r"'svd' \(.*test_codegen_api.py:\d+"):
+        lowered.as_text()
