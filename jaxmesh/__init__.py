@@ -26,17 +26,22 @@ from jaxmesh.dialects.ttir import (
 )
 from jaxmesh.errors import (
     ArgumentTypeError as ArgumentTypeError,
+    ArgumentValueError as ArgumentValueError,
     AssumptionWarning as AssumptionWarning,
     BlockFloatWarning as BlockFloatWarning,
+    DeletedError as DeletedError,
     DeviceCountError as DeviceCountError,
     FolderError as FolderError,
+    ForkError as ForkError,
     InexpressibleError as InexpressibleError,
     JaxmeshError as JaxmeshError,
     MeshError as MeshError,
     MeshMismatchError as MeshMismatchError,
     MissingFileError as MissingFileError,
     MissingRuleError as MissingRuleError,
+    NotAddressableError as NotAddressableError,
     ParseError as ParseError,
+    ProcessMismatchError as ProcessMismatchError,
     ReplicationError as ReplicationError,
     ResidencyError as ResidencyError,
     ShardShapeWarning as ShardShapeWarning,
@@ -49,6 +54,7 @@ from jaxmesh.errors import (
 from jaxmesh.function import jit as jit
 from jaxmesh.mapped import shard_map as shard_map
 from jaxmesh.mesh import emulate as emulate, make_mesh as make_mesh
+from jaxmesh.replication import check_replication as check_replication
 from jaxmesh.runtime.tensor import MeshTensor as MeshTensor
 from jaxmesh.stages import (
     Compiled as Compiled,
@@ -59,12 +65,27 @@ from jaxmesh.stages import (
 if TYPE_CHECKING:
     from jaxmesh import ttnn as ttnn
     from jaxmesh.codegen import codegen_cpp as codegen_cpp, codegen_py as codegen_py
+    from jaxmesh.everywhere import (
+        check_processes as check_processes,
+        from_process_shards as from_process_shards,
+        to_host as to_host,
+    )
     from jaxmesh.import_mlir import from_mlir as from_mlir
+    from jaxmesh.processes import initialize_processes as initialize_processes, run_processes as run_processes
 
 __version__ = "0.1.0"
 
 # What needs the table of ops is read when it is asked for: importing jaxmesh costs little beside importing JAX.
-_LATER = {"codegen_cpp": "codegen", "codegen_py": "codegen", "from_mlir": "import_mlir"}
+_LATER = {
+    "check_processes": "everywhere",
+    "codegen_cpp": "codegen",
+    "codegen_py": "codegen",
+    "from_mlir": "import_mlir",
+    "from_process_shards": "everywhere",
+    "initialize_processes": "processes",
+    "run_processes": "processes",
+    "to_host": "everywhere",
+}
 
 
 def __getattr__(name: str) -> Any:

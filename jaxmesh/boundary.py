@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 import jax
+from jax.core import Tracer
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
+from jaxmesh.checks import check_nesting, shown
 from jaxmesh.errors import ArgumentTypeError, MeshError, MeshMismatchError, UnsupportedError
 from jaxmesh.frontends.trace import abstract
+from jaxmesh.handover import check_leaf
+from jaxmesh.jaxprs_caches import kept
+from jaxmesh.launches import launched
 from jaxmesh.residency import DEVICE, HOST
 from jaxmesh.runtime.tensor import MeshTensor, spec_of
 
@@ -55,6 +59,7 @@ def is_tensor(x: Any) -> bool:
 
 def flatten(tree: Any) -> tuple[list[Any], Any, list[str]]:
     """Leaves, tree and the path to each leaf as messages show it."""
+    check_nesting((tree,), "an argument")
     paths, treedef = cast("tuple[list[tuple[Any, Any]], Any]", jax.tree.flatten_with_path(tree, is_leaf=is_tensor))
     return [leaf for _, leaf in paths], treedef, [jax.tree_util.keystr(p) for p, _ in paths]
 
@@ -102,6 +107,7 @@ def check_call(boundary: Boundary, args: Sequence[Any], kwargs: dict[str, Any]) 
 
     Raises:
       ArgumentTypeError: another tree or other types than the program was traced for.
+      DeletedError: an argument was donated to a program, or deleted.
     """
     leaves, tree, paths = flatten((tuple(args), kwargs))
     if tree != boundary.in_tree:
@@ -110,6 +116,14 @@ def check_call(boundary: Boundary, args: Sequence[Any], kwargs: dict[str, Any]) 
             "with the same structure (static arguments left out), or trace it again."
         )
     for i, (leaf, path, want) in enumerate(zip(leaves, paths, boundary.arguments, strict=True)):
+        check_leaf(leaf, f"argument{path}")
+        if isinstance(stored := leaf.data if isinstance(leaf, MeshTensor) else leaf, Tracer):
+            raise ArgumentTypeError(
+                f"argument{path} of {boundary.name} is a value of a trace, of type {jax.typeof(stored)}, but a "
+                "compiled program runs on arrays; call the function that jaxmesh.jit made, which takes part in the "
+                "trace."
+            )
+        check_holds(leaf, f"argument{path} of {boundary.name}")
         got = argument_of(leaf, path, boundary.mesh)
         if _fits(got, want, boundary.sizes):
             leaves[i] = _spread(leaf, want.varying or ())
@@ -120,6 +134,19 @@ def check_call(boundary: Boundary, args: Sequence[Any], kwargs: dict[str, Any]) 
                 "with the same type, or trace it again."
             )
     return leaves
+
+
+def check_holds(leaf: Any, what: str) -> None:
+    """Checks that an argument of a call is more than a type.
+
+    Raises:
+      ArgumentTypeError: it is a `jax.ShapeDtypeStruct`.
+    """
+    if isinstance(leaf, jax.ShapeDtypeStruct):
+        raise ArgumentTypeError(
+            f"{what} is {shown(leaf)}, a type that holds no numbers, but a program runs on arrays; give an array, or "
+            "only trace or lower the function."
+        )
 
 
 def _fits(got: Argument, want: Argument, sizes: dict[str, int]) -> bool:
@@ -137,10 +164,11 @@ def _spread(tensor: MeshTensor, varying: tuple[str, ...]) -> MeshTensor:
     if not isinstance(mesh, Mesh):
         raise MeshError(f"{tensor!r} is on a mesh without devices, so it cannot be given to a program that runs.")
     sharding = NamedSharding(mesh, spec_of(rank, varying))
-    return MeshTensor(_spreader(rank, tensor.varying, varying, sharding)(tensor.data), mesh, varying)
+    spread = _spreader(rank, tensor.varying, varying, sharding)
+    return MeshTensor(launched(spread, tensor.data), mesh, varying)
 
 
-@functools.lru_cache(maxsize=256)
+@kept(256)
 def _spreader(rank: int, held: tuple[str, ...], wanted: tuple[str, ...], sharding: NamedSharding) -> Any:
     sizes = sharding.mesh.shape
     gone = tuple(rank + i for i, a in enumerate(held) if a not in wanted)

@@ -1,4 +1,4 @@
-"""The command line: `jaxmesh demo`, `opt`, `run`, `translate`, `include-dir`."""
+"""The command line: `jaxmesh demo`, `selftest`, `opt`, `run`, `translate`, `include-dir`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import jaxmesh as jm
 from jaxmesh import cli_mlir, cli_translate
-from jaxmesh.cli_mlir import emulated_mesh, parse_mesh
+from jaxmesh.cli_mlir import emulated_mesh, parse_mesh, seed_of
 from jaxmesh.demo import report
 from jaxmesh.demo.model import dims_for
 from jaxmesh.demo.run import run
@@ -37,6 +37,23 @@ examples:
 exit codes: 0 all comparisons pass, 1 one fails, 2 wrong usage"""
 
 
+SELFTEST = """\
+Shows, with this machine's Python and JAX and emulated devices, that sharded programs mean what the unsharded ones do:
+every operation under every transformation of JAX, random programs in every form they have, and every assumption that
+copies are equal."""
+
+SELFTEST_NOTES = """\
+examples:
+  jaxmesh selftest                      the short form, in less than two minutes
+  jaxmesh selftest --programs 2000      more random programs
+  jaxmesh selftest --matrix             the whole matrix, as a Markdown table; some minutes
+
+exit codes: 0 everything holds, 1 something does not, 2 wrong usage"""
+
+PROGRAMS = 24
+"""Random programs in the short form."""
+
+
 class _Parser(argparse.ArgumentParser):
     """Says what is wrong in one line."""
 
@@ -57,9 +74,31 @@ def _parser() -> argparse.ArgumentParser:
     )
     demo.add_argument("--mesh", default="2x4", metavar="AxB", help="sizes of the mesh axes, joined by x (default: 2x4)")
     demo.add_argument("--out", type=Path, metavar="DIR", help="also write the programs and the report into DIR")
+    _add_selftest(commands)
     cli_mlir.add_commands(commands)
     cli_translate.add_commands(commands)
     return parser
+
+
+def _add_selftest(commands: Any) -> None:
+    selftest = commands.add_parser(
+        "selftest",
+        help="show on this machine that sharded programs mean what unsharded ones do",
+        description=SELFTEST,
+        epilog=SELFTEST_NOTES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    selftest.add_argument("--matrix", action="store_true", help="print the whole transformation matrix, and no more")
+    selftest.add_argument(
+        "--programs", type=_count, default=PROGRAMS, metavar="N", help=f"random programs (default: {PROGRAMS})"
+    )
+    selftest.add_argument("--seed", type=seed_of, default=0, metavar="S", help="of the random programs (default: 0)")
+
+
+def _count(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"--programs takes a positive number of programs, got {text!r}")
+    return int(text)
 
 
 def _version() -> str:
@@ -99,6 +138,27 @@ def _demo(mesh_text: str, out: Path | None) -> int:
     return PASSED if outcome.passed else FAILED
 
 
+def _selftest(arguments: argparse.Namespace) -> int:
+    # Only this command reads what it needs.
+    from jaxmesh.selftest import run as selftest
+
+    start = time.monotonic()
+
+    def say(step: str) -> None:
+        _say(step, start)
+
+    if arguments.matrix:
+        table, outcome = selftest.run_matrix(say)
+        print(table)
+        outcomes = [outcome]
+        # The table is what was asked for, alone, so that it can be written to a file.
+        print(selftest.report(outcomes, start), file=sys.stderr, flush=True)
+    else:
+        outcomes = selftest.run(arguments.programs, arguments.seed, say)
+        print(selftest.report(outcomes, start), flush=True)
+    return PASSED if all(o.passed for o in outcomes) else FAILED
+
+
 def _complain(error: Exception) -> int:
     text = str(error) or type(error).__name__
     print(f"jaxmesh: error: {' '.join(text.split())}", file=sys.stderr)
@@ -107,6 +167,8 @@ def _complain(error: Exception) -> int:
 
 def _command(arguments: argparse.Namespace) -> int:
     match arguments.command:
+        case "selftest":
+            return _selftest(arguments)
         case "opt":
             cli_mlir.opt(arguments)
             return PASSED

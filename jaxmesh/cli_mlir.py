@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 import math
 import re
 import sys
+import traceback
 import warnings
 from collections.abc import Generator, Sequence
 from pathlib import Path
@@ -46,7 +48,8 @@ exit codes: 0 legal, 2 an error (one line on standard error), or wrong usage"""
 RUN = """\
 Runs one function of a TTIR file on emulated devices, and prints a line per result. Inputs come from an .npz file, or
 are random. FILE may be - for standard input, or a folder that an export wrote (jaxmesh translate --out, codegen_py):
-then its Python program is run, with its own inputs, and --check compares with its expected results."""
+then its Python program is run, with its own inputs, and --check compares with its expected results. Both ways --check
+also compares, on the devices, all copies that are taken to be equal although no type proves it."""
 
 RUN_NOTES = """\
 arrays in .npz files:
@@ -62,7 +65,8 @@ examples:
   jaxmesh run model.mlir --mesh 2x4 --per-device        what each device holds
   jaxmesh run DIR --check                               an exported folder
 
-exit codes: 0 done, 1 --check found a difference, 2 an error (one line on standard error), or wrong usage"""
+exit codes: 0 done, 1 --check found a difference, also between copies, 2 an error (one line on standard error), or
+wrong usage"""
 
 
 def add_commands(commands: Any) -> None:
@@ -196,6 +200,39 @@ def run(arguments: argparse.Namespace) -> int:
     return 0 if _run_file(arguments) else 1
 
 
+_UNREADABLE = 2
+"""The exit code of an exported program that cannot read its files."""
+
+
+def _line(error: Exception, script: str) -> int:
+    """Where a program failed: its own last line that was running."""
+    if isinstance(error, SyntaxError):
+        return error.lineno or 1
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == script]
+    return (lines[-1] if lines else None) or 1
+
+
+def _program_of(folder: str, *options: str) -> int:
+    """Runs a program, which says in its own words on standard error why it stopped."""
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            code = run_folder(folder, options)
+    except jm.JaxmeshError:
+        raise
+    except Exception as error:
+        script = str(Path(folder).resolve() / "main.py")
+        raise jm.JaxmeshError(
+            f"{script!r}, line {_line(error, script)}: {type(error).__name__}: {_words(error)}; export the program "
+            "again, or correct the file."
+        ) from error
+    if code == _UNREADABLE:
+        say("error", said.getvalue())
+    else:
+        print(said.getvalue(), end="", file=sys.stderr, flush=True)
+    return code
+
+
 def _run_folder(arguments: argparse.Namespace) -> int:
     """The Python program of an exported folder, on the emulated `ttnn`."""
     unused = [o for o in ("mesh", "func", "inputs", "out") if getattr(arguments, o) is not None]
@@ -206,7 +243,14 @@ def _run_folder(arguments: argparse.Namespace) -> int:
             f"{arguments.file!r} is an exported folder, which has its mesh, inputs and results itself, so {names} says "
             "nothing there; leave it out."
         )
-    return run_folder(arguments.file, ["--check"] if arguments.check else [])
+    if not arguments.check:
+        return _program_of(arguments.file)
+    try:
+        with jm.check_replication():
+            return _program_of(arguments.file, "--check")
+    except jm.ReplicationError as error:
+        say("check", f"{error}: FAILED")
+        return 1
 
 
 def _run_file(arguments: argparse.Namespace) -> bool:
@@ -223,9 +267,16 @@ def _run_file(arguments: argparse.Namespace) -> bool:
         traced = import_program(file, program, mesh, strict=arguments.strict)
         args = inputs_of(program, traced.mesh, arguments)
         lowered = traced.lower()
-        results = _row(lowered.compile()(*args), len(program.results))
+        compiled, count = lowered.compile(check_replication=arguments.check or None), len(program.results)
+        try:
+            results = _row(compiled(*args), count)
+        except jm.ReplicationError as error:
+            say("check", f"{error}: FAILED")
+            return False
         _report(results, arguments)
-        return not arguments.check or _check(results, _row(lowered.reference(*args), len(program.results)))
+        if not arguments.check:
+            return True
+        return _check(results, _row(lowered.reference(*args, check_replication=True), count))
 
 
 def devices_of(sizes: tuple[int, ...] | None) -> Mesh | None:
@@ -317,3 +368,11 @@ def _check(results: Sequence[Any], wanted: Sequence[Any]) -> bool:
         verdict = "passed" if passed else "FAILED"
         print(f"check result{number}: largest difference {apart:.3g}, allowed {allowed:.3g}: {verdict}", flush=True)
     return good
+
+
+def _words(error: Exception) -> str:
+    """What an error of somebody's program says; it may fail at that too."""
+    try:
+        return str(error)
+    except Exception:
+        return "an error that cannot be shown"

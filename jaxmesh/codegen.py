@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxmesh.boundary import AnyMesh
+from jaxmesh.checks import shown
 from jaxmesh.errors import ArgumentTypeError
 from jaxmesh.function import JitFunction, jit
 from jaxmesh.mapped import ShardMapped
@@ -21,6 +22,9 @@ _OPTIONS: Mapping[str, str] = {
     "export_tensors": "whether inputs and expected results are written too (True is the only choice here)",
     "optimization_level": "0: the level at which tt-mlir prints what is printed here",
 }
+
+
+_FIXED: Mapping[str, Any] = {"export_tensors": True, "optimization_level": 0}
 
 
 def codegen_py(
@@ -101,6 +105,8 @@ def _codegen(
     options: dict[str, Any],
 ) -> list[Path]:
     _check(name, options)
+    if not callable(f):
+        raise ArgumentTypeError(f"{name} takes a function, got {shown(f)}.")
     static = {k: options[k] for k in ("static_argnums", "static_argnames") if k in options}
     lowered, dynamic = _lowered(name, f, args, mesh, static)
     how = {k: options[k] for k in ("groups", "unroll_limit") if k in options}
@@ -112,9 +118,8 @@ def _check(name: str, options: Mapping[str, Any]) -> None:
         if key not in _OPTIONS:
             known = "; ".join(f"{k}: {v}" for k, v in _OPTIONS.items())
             raise ArgumentTypeError(f"{name} has no option {key!r}; its options are: {known}.")
-        wanted = {"export_tensors": True, "optimization_level": 0}.get(key, value)
-        if value != wanted:
-            raise ArgumentTypeError(f"{name}: {key} is {_OPTIONS[key]}, got {value!r}; write {wanted!r}.")
+        if key in _FIXED and (type(value) is not type(wanted := _FIXED[key]) or value != wanted):
+            raise ArgumentTypeError(f"{name}: {key} is {_OPTIONS[key]}, got {shown(value)}; write {wanted!r}.")
 
 
 def _lowered(

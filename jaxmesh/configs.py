@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, SupportsIndex, overload
 
+from jaxmesh.checks import row, shown
 from jaxmesh.errors import ArgumentTypeError, VerifyError
 
 
@@ -23,13 +24,14 @@ def integers(what: str, values: Iterable[Any]) -> tuple[int, ...]:
     """
     if isinstance(values, (str, bytes)):
         raise ArgumentTypeError(f"{what} takes integers, got {values!r}.")
+    # Foreign code runs here: a deleted array, a value of a trace that is over.
     try:
         items = tuple(values)
         if any(isinstance(v, bool) for v in items):
             raise TypeError
         return tuple(operator.index(v) for v in items)
-    except TypeError:
-        raise ArgumentTypeError(f"{what} takes integers, got {values!r}.") from None
+    except Exception:
+        raise ArgumentTypeError(f"{what} takes integers, got {shown(values)}.") from None
 
 
 class _IntegerTuple(Sequence[int]):
@@ -154,11 +156,11 @@ class MeshMapperConfig:
     def __init__(
         self, placements: Iterable[Placement], mesh_shape_override: MeshShape | Sequence[int] | None = None
     ) -> None:
-        rows = tuple(placements)
+        rows = row("MeshMapperConfig", placements, "a list of PlacementShard and PlacementReplicate as placements")
         for p in rows:
             if not isinstance(p, (PlacementShard, PlacementReplicate)):
                 raise ArgumentTypeError(
-                    f"MeshMapperConfig takes PlacementShard or PlacementReplicate as placements, got {p!r}."
+                    f"MeshMapperConfig takes PlacementShard or PlacementReplicate as placements, got {shown(p)}."
                 )
         object.__setattr__(self, "placements", rows)
         object.__setattr__(self, "mesh_shape_override", _shape(mesh_shape_override))

@@ -45,8 +45,8 @@ class Landing:
         [(0, 0), (0, 1), (1, 0)]
         """
         if self.mode is Mode.ROW_MAJOR:
-            everywhere = itertools.product(*map(range, self.mesh))
-            return list(itertools.islice(everywhere, self.size))
+            # Counted, not listed: the mesh may be far larger than the distribution.
+            return [_place(number, self.mesh) for number in range(self.size)]
         return list(itertools.product(*map(range, self.shape)))
 
     def axis_groups(self) -> tuple[tuple[int, ...], ...] | None:
@@ -67,6 +67,15 @@ class Landing:
                 return None
             groups.append(tuple(group))
         return tuple(groups) if all(self.mesh[a] == 1 for a in rest) else None
+
+
+def _place(number: int, shape: Shape) -> Shape:
+    """The coordinate of the k-th place of a shape, row-major."""
+    place: list[int] = []
+    for size in reversed(shape):
+        number, at = divmod(number, size)
+        place.append(at)
+    return tuple(reversed(place))
 
 
 def land(distribution: Sequence[int], mesh: Sequence[int]) -> Landing:
@@ -235,6 +244,25 @@ def resolve_composer(config: MeshComposerConfig, mesh: Sequence[int], local: Seq
     for dim, count in zip(dims, landing.shape, strict=True):
         full[dim] *= count
     return Composition(landing, dims, local, tuple(full))
+
+
+def claimed_equal(joined: Composition) -> tuple[tuple[int, ...], tuple[tuple[int, int], ...]]:
+    """The mesh axes along which a composer reads coordinate 0 for all, and of how many coordinates of other axes.
+
+    Devices that a distribution leaves out in another way (some of an axis, a part of a row-major order) are not taken
+    for copies of anything.
+
+    >>> from jaxmesh.configs import MeshComposerConfig
+    >>> claimed_equal(resolve_composer(MeshComposerConfig([0, 1], [2, 1]), (2, 4), (3, 5)))
+    ((1,), ())
+    """
+    landing = joined.landing
+    if landing.size == 1:
+        return tuple(range(len(landing.mesh))), ()
+    if landing.mode is Mode.ROW_MAJOR:
+        return (), ()
+    sizes = list(enumerate(zip(landing.shape, landing.mesh, strict=True)))
+    return tuple(a for a, (n, m) in sizes if n == 1 < m), tuple((a, n) for a, (n, m) in sizes if 1 < n < m)
 
 
 def mesh_axis_dims(landing: Landing, dims: Sequence[int | None], drop_single: bool) -> tuple[int | None, ...] | None:

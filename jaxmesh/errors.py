@@ -6,6 +6,8 @@ the rule, both offending values and the remedy.
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class JaxmeshError(Exception):
     """Base of every error that jaxmesh raises for a user's mistake."""
@@ -15,12 +17,20 @@ class ArgumentTypeError(JaxmeshError, TypeError):
     """An argument has the wrong Python type or an unknown spelling."""
 
 
+class ArgumentValueError(JaxmeshError, ValueError):
+    """An argument has the right type, and a value that no such argument has: a position or a number out of range."""
+
+
 class MeshError(JaxmeshError, ValueError):
     """A mesh cannot be made, or is missing where one is needed."""
 
 
 class DeviceCountError(MeshError):
     """There are fewer devices than the mesh needs, and it is too late to emulate more."""
+
+
+class ForkError(MeshError, RuntimeError):
+    """A process was forked from one that had devices, and has none that work."""
 
 
 class MeshMismatchError(MeshError):
@@ -40,11 +50,28 @@ class SpecError(VerifyError):
 
 
 class ReplicationError(VerifyError):
-    """A value is used as full although it still differs between devices (or the other way round)."""
+    """A value is used as full although it still differs between devices (or the other way round).
+
+    Found at run time, `difference` says where, and what both copies hold.
+    """
+
+    difference: Any = None
 
 
 class ResidencyError(VerifyError):
     """A host tensor stands where TTNN needs a device tensor, or the other way round."""
+
+
+class DeletedError(ResidencyError, RuntimeError):
+    """An array or a tensor is used that was donated to a program, or deleted."""
+
+
+class NotAddressableError(ResidencyError):
+    """A shard is asked for that another process holds."""
+
+
+class ProcessMismatchError(VerifyError):
+    """The processes that share a mesh do not say the same where they must."""
 
 
 class UnsupportedShardTypeError(VerifyError, NotImplementedError):

@@ -15,6 +15,7 @@ from jax.sharding import Mesh, NamedSharding
 
 from jaxmesh.arrays import Array, random_array
 from jaxmesh.boundary import Argument
+from jaxmesh.checks import shown
 from jaxmesh.emit.cpp import cpp_text
 from jaxmesh.emit.folder import write_folder
 from jaxmesh.errors import ArgumentTypeError
@@ -93,7 +94,7 @@ def checked_languages(languages: Sequence[str]) -> tuple[str, ...]:
     said: Any = tuple(languages) if isinstance(languages, (tuple, list)) else None
     if not said or not all(x in LANGUAGES for x in said):
         raise ArgumentTypeError(
-            f"an export's languages are a tuple of {' and '.join(map(repr, LANGUAGES))}, got {languages!r}."
+            f"an export's languages are a tuple of {' and '.join(map(repr, LANGUAGES))}, got {shown(languages)}."
         )
     return said
 
@@ -106,10 +107,10 @@ def checked_folder(directory: str | os.PathLike[str]) -> Path:
     """
     try:
         text = os.fspath(directory)
-    except TypeError:
+    except Exception:
         text = None
     if not isinstance(text, str) or not text or "\0" in text:
-        raise ArgumentTypeError(f"a folder to export to is a path, as text or pathlib.Path, got {directory!r}.")
+        raise ArgumentTypeError(f"a folder to export to is a path, as text or pathlib.Path, got {shown(directory)}.")
     return Path(text)
 
 

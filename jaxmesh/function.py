@@ -10,14 +10,31 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, overload
 
 import jax
+from jax.core import Tracer
 from jax.sharding import AbstractMesh, Mesh
 
 from jaxmesh import jaxprs
-from jaxmesh.boundary import AnyMesh, Boundary, argument_of, flatten, is_tensor, same_mesh, show_mesh, with_devices
-from jaxmesh.errors import ArgumentTypeError, MeshMismatchError
-from jaxmesh.frontends.existing import mesh_of_calls
-from jaxmesh.frontends.trace import Signature, trace
+from jaxmesh.boundary import (
+    AnyMesh,
+    Boundary,
+    argument_of,
+    check_holds,
+    flatten,
+    is_tensor,
+    same_mesh,
+    show_mesh,
+    with_devices,
+)
+from jaxmesh.checked import CheckedCalls, Checks
+from jaxmesh.checks import check_nesting, hashable, shown
+from jaxmesh.errors import ArgumentTypeError, ArgumentValueError, JaxmeshError, MeshMismatchError
+from jaxmesh.frontends.existing import mesh_of_calls, tracing
+from jaxmesh.frontends.statics import Static
+from jaxmesh.frontends.trace import Signature, abstract, trace
+from jaxmesh.handover import check_donated, handed_tree
+from jaxmesh.launches import before_tracing, launched
 from jaxmesh.mesh import as_mesh, context_mesh
+from jaxmesh.replication import wanted
 from jaxmesh.stages import Lowered, Traced
 from jaxmesh.unsaid import UnsaidTraced
 
@@ -31,30 +48,84 @@ class JitFunction:
         mesh: AnyMesh | None,
         static: Signature,
         donated: Signature,
+        check_replication: bool | None = None,
     ) -> None:
         self._fun = fun
         self._mesh = mesh
         self._static = static
         self._donated = donated
 
-        @functools.wraps(fun)
+        self._check_replication = check_replication
+        self._jitted = self._make_jitted(None)
+        self._checked = CheckedCalls(self._make_jitted)
+        functools.update_wrapper(self, fun, updated=())
+
+    def _make_jitted(self, checks: Checks | None) -> Any:
+        @functools.wraps(self._fun)
         def run(*args: Any, **kwargs: Any) -> Any:
-            return self._run(args, kwargs)
+            return self._run([_plain(x) for x in args], {k: _plain(x) for k, x in kwargs.items()}, checks)
 
         # JAX's own cache and dispatch serve every later call of the same types.
-        self._jitted: Any = jax.jit(
+        return jax.jit(
             run,
-            static_argnums=tuple(sorted(static.argnums)),
-            static_argnames=tuple(sorted(static.argnames)),
-            donate_argnums=tuple(sorted(donated.argnums)),
-            donate_argnames=tuple(sorted(donated.argnames)),
+            static_argnums=tuple(sorted(self._static.argnums)) or None,
+            static_argnames=tuple(sorted(self._static.argnames)) or None,
+            donate_argnums=tuple(sorted(self._donated.argnums)) or None,
+            donate_argnames=tuple(sorted(self._donated.argnames)) or None,
         )
-        functools.update_wrapper(self, fun, updated=())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the function over its mesh, compiled once per tree, types and static arguments."""
         _check_surroundings(self._mesh)
-        return self._jitted(*args, **kwargs)
+        try:
+            given, given_kw = self._handed(args, kwargs)
+            # A part of a program that is being traced is checked by that one.
+            if tracing() is None and wanted(self._check_replication):
+                return self._checked(given, given_kw)
+            return launched(self._jitted, *given, **given_kw)
+        except JaxmeshError:
+            raise
+        except (TypeError, ValueError, OverflowError, RuntimeError, SystemError):
+            # JAX looked at the arguments first; what is wrong with them has a name of ours.
+            self._check_arguments(args, kwargs)
+            raise
+
+    def _check_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Checks what a call gave.
+
+        Raises:
+          ArgumentTypeError: an argument is no array, or a static one is not hashable.
+          ArgumentValueError: a number that no array holds.
+        """
+        marked = [*zip(args, self._static.marks(len(args)), map(str, range(len(args))), strict=True)]
+        marked += [(v, k in self._static.argnames, repr(k)) for k, v in kwargs.items()]
+        for value, static, name in marked:
+            if static and (not hashable(value) or is_tensor(value)):
+                raise ArgumentTypeError(
+                    f"the static argument {name} is {shown(value)}, which is not hashable, or a tensor; a static "
+                    "argument is part of the program and is looked up by its value: pass a tuple for a "
+                    "list, or do not make it static."
+                )
+        leaves, _, paths = flatten(self._static.split(args, kwargs))
+        for leaf, path in zip(leaves, paths, strict=True):
+            if not is_tensor(leaf):
+                abstract(leaf, f"argument{path}")
+                check_holds(leaf, f"argument{path}")
+                _check_devices(leaf, f"argument{path}", self._mesh)
+
+    def _handed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        if self._donated.argnums or self._donated.argnames:
+            check_nesting((args, kwargs), "an argument")
+            dynamic, dynamic_kw = self._static.split(args, kwargs)
+            leaves = jax.tree.leaves((dynamic, dynamic_kw), is_leaf=is_tensor)
+            check_donated(leaves, self._donated_leaves(args, kwargs))
+        if not self._static.argnums and not self._static.argnames:
+            return handed_tree((args, kwargs))
+        dynamic, dynamic_kw = handed_tree(self._static.split(args, kwargs))
+        full, full_kw = self._static.join(args, kwargs, dynamic, dynamic_kw)
+        marked = zip(full, self._static.marks(len(full)), strict=True)
+        keyed = tuple(Static(x) if static else x for x, static in marked)
+        return keyed, {k: Static(x) if k in self._static.argnames else x for k, x in full_kw.items()}
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """A method binds its object, as functions do."""
@@ -108,14 +179,17 @@ class JitFunction:
         """The arguments of a call that a lowered or compiled program takes: those that are not static."""
         return tuple(self._static.split(args, {})[0])
 
-    def _run(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    def _run(self, args: Sequence[Any], kwargs: dict[str, Any], checks: Checks | None) -> Any:
         context = jax.sharding.get_abstract_mesh()
         if context.manual_axes:
             return self._inline(context, args, kwargs)
-        lowered = self.lower(*args, **kwargs)
         dynamic, dynamic_kw = self._static.split(args, kwargs)
         leaves, _, _ = flatten((tuple(dynamic), dynamic_kw))
-        return lowered.run(leaves, with_devices(lowered.mesh))
+        if checks is not None:
+            checks.look_at(leaves)
+        before_tracing()
+        lowered = self.lower(*args, **kwargs)
+        return lowered.run(leaves, with_devices(lowered.mesh), checks)
 
     def _inline(self, context: AbstractMesh, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Inside another program over the same mesh the function is a part of that program."""
@@ -125,6 +199,10 @@ class JitFunction:
 
     def __repr__(self) -> str:
         return f"jaxmesh.jit({self._fun!r}, mesh={self._mesh!r})"
+
+
+def _plain(x: Any) -> Any:
+    return x.value if isinstance(x, Static) else x
 
 
 _outer: contextvars.ContextVar[AnyMesh | None] = contextvars.ContextVar("mesh being traced over", default=None)
@@ -144,6 +222,24 @@ def _check_surroundings(mesh: AnyMesh | None) -> None:
         raise MeshMismatchError(
             f"the program's mesh is {show_mesh(mesh)}, but jax.set_mesh has set the devices {[d.id for d in devices]}; "
             "one program has one mesh. Leave the context, or make the function for its mesh."
+        )
+
+
+def _check_devices(leaf: Any, what: str, mesh: AnyMesh | None) -> None:
+    """Checks that an array that was put on certain devices is on those of the mesh, all of them.
+
+    Raises:
+      MeshMismatchError: it is on others.
+    """
+    if not isinstance(leaf, jax.Array) or isinstance(leaf, Tracer) or not leaf.committed or not isinstance(mesh, Mesh):
+        return
+    lies: Any = leaf.sharding
+    given, wanted_ids = sorted(d.id for d in lies.device_set), sorted(d.id for d in mesh.devices.flat)
+    if given != wanted_ids:
+        raise MeshMismatchError(
+            f"{what} {leaf.dtype}{list(leaf.shape)} was put on the devices {given} (by jax.device_put, from_dlpack, or "
+            f"a program over them), but the program's mesh {show_mesh(mesh)} has the devices {wanted_ids}; pass "
+            "numpy.asarray(x), or put it on that mesh."
         )
 
 
@@ -182,6 +278,7 @@ def jit(
     static_argnames: str | Iterable[str] | None = ...,
     donate_argnums: int | Iterable[int] | None = ...,
     donate_argnames: str | Iterable[str] | None = ...,
+    check_replication: bool | None = ...,
 ) -> JitFunction: ...
 @overload
 def jit(
@@ -192,6 +289,7 @@ def jit(
     static_argnames: str | Iterable[str] | None = ...,
     donate_argnums: int | Iterable[int] | None = ...,
     donate_argnames: str | Iterable[str] | None = ...,
+    check_replication: bool | None = ...,
 ) -> Callable[[Callable[..., Any]], JitFunction]: ...
 def jit(
     fun: Callable[..., Any] | None = None,
@@ -201,12 +299,26 @@ def jit(
     static_argnames: str | Iterable[str] | None = None,
     donate_argnums: int | Iterable[int] | None = None,
     donate_argnames: str | Iterable[str] | None = None,
+    check_replication: bool | None = None,
 ) -> JitFunction | Callable[[Callable[..., Any]], JitFunction]:
     """Makes a function run over a mesh: traced with `mesh_shard`, lowered to TTNN's two operations, jit-compiled.
 
     The result behaves like a `jax.jit` function: it is cached by shape and type, and works under `jax.jit`,
     `jax.grad`, `jax.vmap` and `jax.make_jaxpr`. Arguments are full arrays, or `MeshTensor`s, which the function sees as
     shards of their local shape. A result that no `shard_to_full` brings back is a `MeshTensor`.
+
+    Threads may call it at once, with different arguments and different meshes of `jax.set_mesh`, and so all else that
+    jaxmesh has. What jaxmesh starts, it starts in order: a thread waits until the programs that other threads started
+    are done, because XLA's emulated devices would otherwise wait for each other for ever. One thread alone never waits.
+    What JAX starts by itself is not ordered (`jax.jit` or `jax.grad` around the function, operations on results that
+    lie on several devices): read a result with `numpy.asarray` first, or set the environment variable PJRT_NPROC to
+    more than 32 threads per device. A process that is forked when the devices have started can trace and print, and
+    not run: that is a ForkError.
+
+    A call is looked up by the types, trees and meshes of its arguments, by the mesh and JAX's settings around it, and
+    by its static arguments, told apart by type and bits: `1`, `True` and `1.0` are three programs, as are `(0.0,)` and
+    `(-0.0,)`. What a function is closed over, and globals that it reads, are looked at when it is traced. Every cache
+    is bounded, and `jax.clear_caches()` empties it; a function that nobody holds any more takes its programs with it.
 
     Args:
       fun: the function; left out, a decorator is returned.
@@ -216,9 +328,12 @@ def jit(
       static_argnames: their names.
       donate_argnums: positions of arguments whose memory may be reused.
       donate_argnames: their names.
+      check_replication: whether copies that no type proves equal are compared at run time; calls that have such copies
+        then wait for the devices, and raise a `ReplicationError`. See `jaxmesh.check_replication`, the default.
 
     Raises:
       ArgumentTypeError: `fun` is not callable, or `mesh` is no mesh.
+      ArgumentValueError: the function has no argument of such a position or name, or one is static and donated.
 
     >>> import jax.numpy as jnp, jaxmesh as jm
     >>> from jax.sharding import PartitionSpec as P
@@ -236,11 +351,20 @@ def jit(
             static_argnames=static_argnames,
             donate_argnums=donate_argnums,
             donate_argnames=donate_argnames,
+            check_replication=check_replication,
         )
     if not callable(fun):
-        raise ArgumentTypeError(f"jit takes a function, got {fun!r}.")
+        raise ArgumentTypeError(f"jit takes a function, got {shown(fun)}.")
     if mesh is not None:
         mesh = as_mesh(mesh)
     static = Signature.of(fun, static_argnums, static_argnames)
-    donated = Signature.of(fun, donate_argnums, donate_argnames)
-    return JitFunction(fun, mesh, static, donated)
+    donated = Signature.of(fun, donate_argnums, donate_argnames, "donate")
+    both = sorted(static.argnums & donated.argnums) or sorted(static.argnames & donated.argnames)
+    if both:
+        raise ArgumentValueError(
+            f"the argument {both[0]!r} is static, so it is no array, and donated; name it in static_argnums or in "
+            "donate_argnums, not in both."
+        )
+    if check_replication is not None:
+        wanted(check_replication)
+    return JitFunction(fun, mesh, static, donated, check_replication)

@@ -15,6 +15,7 @@ from jax.sharding import AbstractMesh, Mesh
 
 from jaxmesh import jaxprs, ops as ops
 from jaxmesh.boundary import AnyMesh, Argument, Boundary
+from jaxmesh.checks import check_size, one_of, truth
 from jaxmesh.errors import (
     AssumptionWarning,
     BlockFloatWarning,
@@ -82,6 +83,9 @@ def from_mlir(
     >>> traced.out_avals[0].shape
     (8, 2)
     """
+    strict = truth("from_mlir", "strict", strict)
+    if func is not None:
+        one_of(str, "from_mlir", "func", func)
     file = load(source)
     return import_function(file, choose(file, func), mesh, strict=strict)
 
@@ -205,6 +209,9 @@ def _traced(program: Program, settings: Settings) -> Outcome:
 
 def _boundary(program: Program, mesh: AnyMesh) -> Boundary:
     every = tuple(a for a in mesh.axis_names if mesh.shape[a] > 1)
+    function = program.body.function
+    for number, a in enumerate(program.body.arguments):
+        check_size(a.shape, a.dtype, f"line {function.line}: argument {number} of @{function.name}")
     rows = zip(program.body.arguments, program.varying(mesh.axis_names), strict=True)
     arguments = tuple(Argument(a, None if v is None else tuple(n for n in every if n in v)) for a, v in rows)
     in_tree = _tree.structure((tuple(range(len(arguments))), {}))
@@ -212,16 +219,26 @@ def _boundary(program: Program, mesh: AnyMesh) -> Boundary:
 
 
 def _trace_results(program: Program, boundary: Boundary, strict: bool) -> tuple[Outcome, Sequence[Residency]]:
-    """The traced function and where its results live; constants that are declared presharded are replicated."""
+    """The traced function and where its results live; presharded ones that hold no argument are replicated."""
     abstract = boundary.mesh.abstract_mesh if isinstance(boundary.mesh, Mesh) else boundary.mesh
     outcome = _trace(program, Settings(abstract, strict=strict))
     places = _places(boundary, outcome)
-    rows = enumerate(zip(program.results, places, strict=True))
-    free = frozenset(i for i, (r, place) in rows if r.status == "presharded" and place is FREE)
+    made = [p is FREE or (p is not DEVICE and c) for p, c in zip(places, _constant(outcome.jaxpr), strict=True)]
+    free = frozenset(i for i, r in enumerate(program.results) if r.status == "presharded" and made[i])
     if free:
         outcome = _trace(program, Settings(abstract, strict=strict, replicated=free))
         places = _places(boundary, outcome)
     return outcome, places
+
+
+def _constant(jaxpr: jaxprs.Jaxpr) -> list[bool]:
+    """Per result whether no argument is in it."""
+    body = jaxprs.open_jaxpr(jaxpr)
+    given: set[Any] = {*body.invars}
+    for eqn in body.eqns:
+        if any(isinstance(a, jaxprs.Var) and a in given for a in eqn.invars):
+            given.update(eqn.outvars)
+    return [not (isinstance(a, jaxprs.Var) and a in given) for a in body.outvars]
 
 
 def _places(boundary: Boundary, outcome: Outcome) -> Sequence[Residency]:

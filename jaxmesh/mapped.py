@@ -13,12 +13,20 @@ import jax
 from jax.sharding import AbstractMesh, Mesh
 
 from jaxmesh import jaxprs
+from jaxmesh.boundary import flatten, is_tensor
+from jaxmesh.checked import CheckedCalls, Checks
+from jaxmesh.checks import check_size, shown
+from jaxmesh.errors import ArgumentTypeError
 from jaxmesh.frontends.existing import call_inline, call_to_jaxpr, eval_call, is_region, tracing
 from jaxmesh.frontends.shard_map import check_expressible, raise_one
 from jaxmesh.frontends.typed import trace_typed
 from jaxmesh.function import jit
+from jaxmesh.handover import handed_tree
 from jaxmesh.jaxprs import Eqn, Jaxpr
+from jaxmesh.launches import launched
+from jaxmesh.mapped_claims import claiming
 from jaxmesh.passes.ttir_to_ttnn import lower
+from jaxmesh.replication import wanted
 from jaxmesh.residency import HOST
 from jaxmesh.runtime.whole import Whole
 from jaxmesh.stages import Lowered, Traced
@@ -79,10 +87,12 @@ def shard_map(
       mesh: the mesh; by default that of `jax.set_mesh`.
       axis_names: the mesh axes that are manual; by default all.
       check_vma: whether replication is checked by types; where it is not, a program that is asked for its text records
-        what it assumes (`Traced.assumptions`).
+        what it assumes (`Traced.assumptions`), and a call compares the copies of its results where that is switched on
+        (`jaxmesh.check_replication`).
 
     Raises:
       TypeError, ValueError: what `jax.shard_map` raises, when it does.
+      ReplicationError: in a call, copies of a result differ, where they are compared.
 
     >>> import jax, jax.numpy as jnp, jaxmesh as jm
     >>> from jax.sharding import PartitionSpec as P
@@ -102,21 +112,31 @@ def shard_map(
         "axis_names": axis_names,
         "check_vma": check_vma,
     }
+    try:
+        check_vma = bool(check_vma)
+    except Exception:
+        raise ArgumentTypeError(f"shard_map takes True or False as check_vma, got {shown(check_vma)}.") from None
     if f is None:
         return functools.partial(shard_map, **options)
     mapped: Any = jaxprs.shard_map(f, **options)
 
-    return ShardMapped(mapped, mesh, check_vma)
+    def checked(checks: Checks) -> Any:
+        return jaxprs.shard_map(claiming(f, out_specs, checks.collector), **options)
+
+    return ShardMapped(mapped, mesh, None if check_vma else CheckedCalls(checked, claims=True))
 
 
 class ShardMapped:
     """A function made by `jaxmesh.shard_map`."""
 
     # Outside of the instance's dictionary, which functools.wraps hands on to whatever wraps this function.
-    __slots__ = ("__dict__", "__weakref__", "_check_vma", "_mapped", "_mesh")
+    __slots__ = ("__dict__", "__weakref__", "_mapped", "_mesh", "_unproven")
 
-    def __init__(self, mapped: Callable[..., Any], mesh: Mesh | AbstractMesh | None, check_vma: bool) -> None:
-        self._mapped, self._mesh, self._check_vma = mapped, mesh, check_vma
+    def __init__(
+        self, mapped: Callable[..., Any], mesh: Mesh | AbstractMesh | None, unproven: CheckedCalls | None
+    ) -> None:
+        # Where no type proves what the specs claim, the calls in which it is checked.
+        self._mapped, self._mesh, self._unproven = mapped, mesh, unproven
         functools.update_wrapper(self, mapped)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -125,18 +145,30 @@ class ShardMapped:
             # Not allowed; JAX says so in its own words.
             return self._mapped(*args, **kwargs)
         program = tracing()
-        if program is not None and program.inline and self._check_vma:
+        if program is not None and program.inline and self._unproven is None:
             return call_inline(self._mapped, args, program)
-        if program is not None or not self._check_vma or jax.sharding.get_abstract_mesh().manual_axes:
+        if program is not None or jax.sharding.get_abstract_mesh().manual_axes:
             return self._mapped(*args)
-        return _run(self._mapped, args)
+        if self._unproven is not None:
+            return self._unproven(args, {}) if wanted() else self._mapped(*args)
+        return _run(self._mapped, handed_tree(args))
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """A method binds its object, as functions do."""
         return self if instance is None else types.MethodType(self, instance)
 
     def trace(self, *args: Any) -> Traced:
-        """The TTIR-level program for arguments like these; see `jaxmesh.jit`."""
+        """The TTIR-level program for arguments like these; see `jaxmesh.jit`.
+
+        Raises:
+          ArgumentTypeError: an argument is a `MeshTensor`, which is no full array.
+        """
+        for number, arg in enumerate(args):
+            if any(is_tensor(x) for x in flatten(arg)[0]):
+                raise ArgumentTypeError(
+                    f"argument {number} of a function made by shard_map holds a MeshTensor, but such a function splits "
+                    "full arrays; give the full array, or call the function's body under jaxmesh.jit."
+                )
         return jit(self, mesh=self._mesh).trace(*args)
 
     def lower(self, *args: Any) -> Lowered:
@@ -153,7 +185,10 @@ def _run(mapped: Callable[..., Any], args: Sequence[Any]) -> Any:
     with contextlib.suppress(Exception):
         call = call_to_jaxpr(mapped, args)
     if call is None:
-        return mapped(*args)
+        return launched(mapped, *args)
+    for held in call[0].consts:
+        if isinstance(held, jax.ShapeDtypeStruct):
+            check_size(held.shape, held.dtype, "an argument of a function made by shard_map")
     regions: list[Any] = []
     # No words in TTIR: the equation runs as it is.
     with contextlib.suppress(Exception):
@@ -163,7 +198,7 @@ def _run(mapped: Callable[..., Any], args: Sequence[Any]) -> Any:
     def region(eqn: Eqn, operands: list[Any]) -> list[Any]:
         return next(ready)(operands, eqn.params["mesh"]) if regions else jaxprs.bind(eqn, operands)
 
-    return eval_call(*call, region)
+    return launched(eval_call, *call, region)
 
 
 def lowered_call(mapped: Callable[..., Any], args: Sequence[Any]) -> tuple[Jaxpr, Any, list[Whole]]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Iterable, Sequence
+import threading
+from collections.abc import Sequence
 from typing import Any, cast
 
 import jax
@@ -13,10 +14,13 @@ import numpy as np
 from jax.sharding import AbstractMesh, AxisType, Mesh
 
 from jaxmesh import jaxprs
+from jaxmesh.checks import row, shown
 from jaxmesh.errors import ArgumentTypeError, DeviceCountError, MeshError
 
 FLAG = "--xla_force_host_platform_device_count"
 _config: Any = jax.config
+_starting = threading.RLock()
+"""Held while the number of devices is looked at and changed, which is too late once they are there."""
 
 
 def default_axis_names(rank: int) -> tuple[str, ...]:
@@ -35,22 +39,74 @@ def _flag_count() -> int | None:
 
 
 def _remedy(count: int) -> str:
+    processes = _processes()
+    each, where = -(-count // processes), "" if processes == 1 else "in every process "
     return (
-        f"Two ways out: call jaxmesh.emulate({count}) before anything runs on JAX (in a notebook: restart the kernel "
-        f"and call it first), or set XLA_FLAGS={FLAG}={count} in the environment before Python starts."
+        f"Two ways out: call jaxmesh.emulate({each}) {where}before anything runs on JAX (in a notebook: restart the "
+        f"kernel and call it first), or set XLA_FLAGS={FLAG}={each} in the environment before Python starts."
     )
 
 
-def emulate(count: int) -> list[Any]:
+def _processes() -> int:
+    return jax.process_count() if jaxprs.backend_started() else 1
+
+
+def _cpu_devices() -> list[Any]:
+    return cast("list[Any]", jax.local_devices(backend="cpu"))
+
+
+class _Emulated(Sequence[Any]):
+    """The first CPU devices of this process; looking at one starts JAX's backend."""
+
+    __slots__ = ("_count",)
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+
+    def _made(self) -> list[Any]:
+        devices = _cpu_devices()
+        if len(devices) < self._count:
+            raise _too_few(self._count, len(devices))
+        return devices[: self._count]
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._made()[index]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and self._made() == list(cast("Sequence[Any]", other))
+
+    __hash__ = None  # pyright: ignore[reportAssignmentType]
+
+    def __repr__(self) -> str:
+        return repr(self._made())
+
+
+def _too_few(count: int, exist: int) -> DeviceCountError:
+    flagged, processes = _flag_count(), _processes()
+    if flagged is not None and flagged < count:
+        why = f"XLA_FLAGS in the environment asks for {flagged}, and jaxmesh keeps a user's own flags"
+    else:
+        why = "JAX's backend had already started with that many, and cannot be given more"
+    where = "exist" if processes == 1 else f"exist in process {jax.process_index()} of {processes}"
+    # What is asked for is asked of this process alone.
+    remedy = _remedy(count * processes)
+    return DeviceCountError(f"{count} devices are wanted, but only {exist} {where}: {why}. {remedy}")
+
+
+def emulate(count: int) -> Sequence[Any]:
     """Makes this process have at least `count` CPU devices, which stand in for the devices of a mesh.
 
-    Works until JAX's backend starts. A device count in the user's own XLA_FLAGS is kept.
+    Works until JAX's backend starts. A device count in the user's own XLA_FLAGS is kept. Of several processes
+    (`jax.distributed`) each has its own; `make_mesh` spans those of all, and this may be called before they meet.
 
     Args:
-      count: how many devices are wanted.
+      count: how many devices are wanted in this process.
 
     Returns:
-      The first `count` CPU devices.
+      The first `count` CPU devices of this process. Looking at one starts JAX's backend.
 
     Raises:
       DeviceCountError: there are fewer and it is too late, or XLA_FLAGS asks for fewer; the message says how many
@@ -62,20 +118,18 @@ def emulate(count: int) -> list[Any]:
     8
     """
     if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or count < 1:
-        raise ArgumentTypeError(f"emulate takes a number of devices, a positive integer, got {count!r}.")
-    flagged = _flag_count()
-    if not jaxprs.backend_started():
-        asked = _config.jax_num_cpu_devices
-        if flagged is None and asked < count:
-            _config.update("jax_num_cpu_devices", int(count))
-    devices = cast("list[Any]", jax.devices("cpu"))
-    if len(devices) >= count:
-        return devices[:count]
-    if flagged is not None and flagged < count:
-        why = f"XLA_FLAGS in the environment asks for {flagged}, and jaxmesh keeps a user's own flags"
-    else:
-        why = "JAX's backend had already started with that many, and cannot be given more"
-    raise DeviceCountError(f"{count} devices are wanted, but only {len(devices)} exist: {why}. {_remedy(count)}")
+        raise ArgumentTypeError(f"emulate takes a number of devices, a positive integer, got {shown(count)}.")
+    with _starting:
+        if jaxprs.backend_started():
+            exist = len(_cpu_devices())
+        else:
+            flagged, asked = _flag_count(), _config.jax_num_cpu_devices
+            if flagged is None and asked < count:
+                _config.update("jax_num_cpu_devices", int(count))
+            exist = count if flagged is None else flagged
+    if exist < count:
+        raise _too_few(count, exist)
+    return _Emulated(int(count))
 
 
 def make_mesh(
@@ -91,38 +145,87 @@ def make_mesh(
       axis_shapes: the size of each axis.
       axis_names: their names; by default `("x",)`, `("y", "x")`, `("z", "y", "x")`, ...
       axis_types: `jax.sharding.AxisType` per axis; by default Auto.
-      devices: the devices to use, instead of the default backend's (or emulated ones).
+      devices: the devices to use, instead of the default backend's (or emulated ones), those of all processes.
 
     Raises:
-      MeshError: the shape or the names are no mesh.
+      MeshError: the shape or the names are no mesh; or it would have no device of some process.
       DeviceCountError: too few devices, and too late to emulate them.
 
     >>> import jaxmesh as jm
     >>> dict(jm.make_mesh((2, 4)).shape)
     {'y': 2, 'x': 4}
     """
-    shape = tuple(axis_shapes) if isinstance(axis_shapes, Iterable) else ()
+    shape = row("make_mesh", axis_shapes, "a row of positive integers as axis_shapes")
     if not shape or any(isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1 for n in shape):
-        raise MeshError(f"a mesh shape is a row of positive integers, got {axis_shapes!r}.")
-    names = default_axis_names(len(shape)) if axis_names is None else tuple(axis_names)
+        raise MeshError(f"a mesh shape is a row of positive integers, got {shown(axis_shapes)}.")
+    shape = tuple(map(int, shape))
+    names = default_axis_names(len(shape))
+    if axis_names is not None:
+        names = row("make_mesh", axis_names, "a row of names as axis_names")
+        if not all(isinstance(n, str) for n in names):
+            raise ArgumentTypeError(f"make_mesh takes a row of names as axis_names, got {shown(axis_names)}.")
     if len(names) != len(shape) or len(set(names)) != len(names):
         raise MeshError(f"a mesh of shape {shape} needs {len(shape)} different axis names, got {names}.")
-    if axis_types is not None and len(axis_types) != len(shape):
-        raise MeshError(f"a mesh of shape {shape} needs {len(shape)} axis types, got {len(axis_types)}: {axis_types}.")
+    if axis_types is not None:
+        axis_types = row("make_mesh", axis_types, "a row of jax.sharding.AxisType as axis_types")
+        if not all(isinstance(t, AxisType) for t in axis_types):
+            raise ArgumentTypeError(f"make_mesh takes a row of jax.sharding.AxisType, got {shown(axis_types)}.")
+        if len(axis_types) != len(shape):
+            raise MeshError(
+                f"a mesh of shape {shape} needs {len(shape)} axis types, got {len(axis_types)}: {axis_types}."
+            )
     count = math.prod(shape)
-    if devices is None:
-        devices = _default_devices(count)
+    devices = _default_devices(count) if devices is None else _given(devices)
     if len(devices) < count:
         raise DeviceCountError(f"a mesh of shape {shape} needs {count} devices, got {len(devices)}.")
     return Mesh(np.array(devices[:count]).reshape(shape), names, axis_types=axis_types)
 
 
+def _given(devices: Any) -> Sequence[Any]:
+    """Devices that a caller names; those of `emulate` are looked at only when the mesh is made."""
+    if isinstance(devices, _Emulated):
+        return devices
+    found = row("make_mesh", devices, "a row of jax.Device as devices")
+    wrong = [d for d in found if not isinstance(d, jax.Device)]
+    if wrong:
+        raise ArgumentTypeError(f"make_mesh takes a row of jax.Device as devices, got {shown(wrong[0])} in it.")
+    if len(set(found)) < len(found):
+        raise MeshError(f"a mesh has every device once, got the devices {[d.id for d in found]}.")
+    return found
+
+
 def _default_devices(count: int) -> Sequence[Any]:
-    if not jaxprs.backend_started() and _flag_count() is None and _config.jax_num_cpu_devices < count:
-        # Harmless where the default backend is an accelerator: only its CPU side gets more devices.
-        _config.update("jax_num_cpu_devices", count)
-    devices = cast("list[Any]", jax.devices())
+    # Of several processes nobody knows yet which share is this one's.
+    with _starting:
+        free = not jaxprs.backend_started() and not jax.distributed.is_initialized() and _flag_count() is None
+        if free and _config.jax_num_cpu_devices < count:
+            # Harmless where the default backend is an accelerator: only its CPU side gets more devices.
+            _config.update("jax_num_cpu_devices", count)
+        devices = cast("list[Any]", jax.devices())
+    if jax.process_count() > 1:
+        return _devices_of_all(count, devices)
     return devices if len(devices) >= count else emulate(count)
+
+
+def _devices_of_all(count: int, devices: list[Any]) -> Sequence[Any]:
+    """The devices of several processes: each must have a part in the mesh."""
+    if len(devices) < count:
+        devices = cast("list[Any]", jax.devices("cpu"))
+    if len(devices) < count:
+        local = jax.local_device_count()
+        raise DeviceCountError(
+            f"{count} devices are wanted, but only {len(devices)} exist in all {jax.process_count()} processes "
+            f"({local} of them in this one, process {jax.process_index()}), and none can be made once JAX's backend "
+            f"has started. {_remedy(count)}"
+        )
+    left = sorted(set(range(jax.process_count())) - {d.process_index for d in devices[:count]})
+    if left:
+        raise MeshError(
+            f"a mesh of the first {count} of {len(devices)} devices has none of process {left[0]}, which could not "
+            f"take part in its programs; make it over all {len(devices)}, or say devices=..., for instance "
+            "jax.local_devices() for a mesh of this process alone."
+        )
+    return devices
 
 
 def context_mesh() -> Mesh | AbstractMesh | None:
@@ -151,7 +254,7 @@ def as_mesh(mesh: Any) -> Mesh | AbstractMesh:
                 "no mesh: give mesh=jaxmesh.make_mesh((2, 4)) (or an AbstractMesh), or set one with jax.set_mesh."
             )
     if not isinstance(mesh, (Mesh, AbstractMesh)):
-        raise ArgumentTypeError(f"mesh is a jax.sharding.Mesh or AbstractMesh, got {mesh!r}.")
-    if mesh.empty:
+        raise ArgumentTypeError(f"mesh is a jax.sharding.Mesh or AbstractMesh, got {shown(mesh)}.")
+    if mesh.empty or not mesh.axis_names:
         raise MeshError("the mesh is empty; make one with jaxmesh.make_mesh((2, 4)).")
     return mesh

@@ -7,6 +7,7 @@ import os
 import re
 import runpy
 import sys
+import threading
 from collections.abc import Generator, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -19,6 +20,8 @@ from jaxmesh.errors import MissingFileError
 
 _WIDE = re.compile(r"ttnn\.DataType\.(FLOAT64|U?INT64|COMPLEX128)\b")
 _enable_x64: Any = jax.enable_x64
+_process_wide = threading.RLock()
+"""The working directory, `sys.argv` and `sys.modules` are those of all threads: one folder runs at a time."""
 
 
 def run_folder(directory: str | os.PathLike[str], arguments: Sequence[str] = ()) -> int:
@@ -34,7 +37,8 @@ def run_folder(directory: str | os.PathLike[str], arguments: Sequence[str] = ())
       The exit code of `main.py`: 0, or 1 where a result is not as expected, or 2 for a file that cannot be read.
 
     Raises:
-      MissingFileError: the folder has no `main.py`.
+      MissingFileError: the folder has no `main.py` that can be read.
+      MissingFileError: `--check` is asked for, and `main.py` ended without comparing anything.
     """
     folder = Path(directory).resolve()
     script = folder / "main.py"
@@ -44,13 +48,27 @@ def run_folder(directory: str | os.PathLike[str], arguments: Sequence[str] = ())
             f"{str(directory)!r} is no exported folder with a Python program: it has no main.py{only}; give a folder "
             "that lowered.export wrote."
         )
-    wide = bool(_WIDE.search(script.read_text(encoding="utf-8")))
-    with _x64(wide), _process(folder, script, arguments), _modules(folder):
+    wide = bool(_WIDE.search(_text(script)))
+    with _process_wide, _x64(wide), _process(folder, script, arguments), _modules(folder):
         try:
             runpy.run_path(str(script), run_name="__main__")
         except SystemExit as stop:
             return _exit_code(stop)
+    if "--check" in arguments:
+        raise MissingFileError(
+            f"{str(script)!r} ended without comparing anything, as --check asks; what lowered.export writes ends with "
+            "`raise SystemExit(main())`. Export the program again."
+        )
     return 0
+
+
+def _text(script: Path) -> str:
+    try:
+        return script.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise MissingFileError(
+            f"{str(script)!r} is no text that can be read ({error}); export the program again."
+        ) from None
 
 
 def _exit_code(stop: SystemExit) -> int:

@@ -71,6 +71,11 @@ def spec_axes(spec: PartitionSpec, rank: int, sizes: Mapping[str, int]) -> tuple
     Raises:
       SpecError: the spec is longer than the rank, names an unknown axis, or one axis twice.
     """
+    if spec.unreduced or spec.reduced:
+        raise SpecError(
+            f"the spec {spec} has unreduced or reduced axes, but mesh_shard only splits dims; leave them out, and "
+            "reduce with jax.lax.psum."
+        )
     entries: tuple[str | tuple[str, ...] | None, ...] = tuple(spec)
     if len(entries) > rank:
         raise SpecError(

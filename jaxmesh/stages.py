@@ -7,40 +7,41 @@ not pay for them.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
-import gc
+import itertools
 import os
 import pathlib
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 from jax.sharding import Mesh
 
 from jaxmesh import jaxprs
-from jaxmesh.boundary import AnyMesh, Argument, Boundary, check_call, flatten, with_devices
-from jaxmesh.passes.ttir_to_ttnn import lower
+from jaxmesh.boundary import AnyMesh, Boundary, check_call, flatten, with_devices
+from jaxmesh.checked import Checks, check_arguments
+from jaxmesh.checks import count, truth
+from jaxmesh.compiled import Compiled as Compiled
+from jaxmesh.dialects.ttir import mesh_shard_p
+from jaxmesh.dialects.ttir_reference import mesh_shard as mesh_shard_reference
+from jaxmesh.errors import UnsupportedError
+from jaxmesh.passes.claims import add_checks
+from jaxmesh.passes.ttir_to_ttnn import lower, lower_mesh_shards
 from jaxmesh.plain import on_mesh
 from jaxmesh.program import UNROLL_LIMIT, Program
-from jaxmesh.residency import DEVICE
+from jaxmesh.replication import Collector, wanted
+from jaxmesh.residency import DEVICE, Analysis
+from jaxmesh.runtime.copies import REFERENCE_RULES
+from jaxmesh.runtime.eager_transfers import every_shard
+from jaxmesh.runtime.processes import spans_processes, whole
 from jaxmesh.runtime.reference import run_reference
 from jaxmesh.runtime.regions import Plan, plan_regions
 from jaxmesh.runtime.sharded import execute
-from jaxmesh.runtime.tensor import MeshTensor, spec_of
+from jaxmesh.runtime.tensor import MeshTensor
 
-
-@contextlib.contextmanager
-def _uncollected() -> Generator[None]:
-    """Without cyclic garbage collection: a flat program is many small objects that all stay, and none is in a cycle."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
+_KEPT = 8
+"""How many forms of a stage's program are kept."""
 
 
 class Stage:
@@ -54,11 +55,15 @@ class Stage:
 
     def _program(self, groups: bool, unroll_limit: int) -> Program:
         """The flat program, which all texts of a stage share."""
-        key = groups, unroll_limit
-        if key not in self._programs:
-            with _uncollected():
-                self._programs[key] = self._flat(groups, unroll_limit)
-        return self._programs[key]
+        key = truth("as_text", "groups", groups), count("as_text", "unroll_limit", unroll_limit)
+        found = self._programs.get(key)
+        if found is None:
+            made = self._flat(groups, unroll_limit)
+            # Threads that come here at once may make it twice, and then share one; a full store is left behind.
+            held = self._programs if len(self._programs) < _KEPT else {}
+            found = held.setdefault(key, made)
+            self._programs = held
+        return found
 
     def _flat(self, groups: bool, unroll_limit: int) -> Program:
         raise NotImplementedError
@@ -133,6 +138,27 @@ class Traced(Stage):
         from jaxmesh import texts
 
         return texts.ttir_program(self._jaxpr, self._boundary, self._out_tree, groups, unroll_limit)
+
+    def reference(self, *args: Any, **kwargs: Any) -> Any:
+        """Runs the TTIR-level program, before any pass, on the reference executor; slow, an oracle of its own.
+
+        Takes and gives what `Lowered.reference` does. What `mesh_shard` does there is written from its meaning alone.
+        """
+        places = self._boundary.places
+        shards = [_reference_input(x) for x in check_call(self._boundary, args, kwargs)]
+        rules = {**REFERENCE_RULES, mesh_shard_p.name: mesh_shard_reference}
+        outs = run_reference(self._jaxpr, places, self._boundary.sizes, shards, rules)
+        # Whether a result is on the devices is a matter of types: a branch not taken says it too.
+        kept = self._on_devices()
+        coordinates = list(itertools.product(*map(range, self._boundary.sizes.values())))
+        for i, (x, device) in enumerate(zip(outs, kept, strict=True)):
+            outs[i] = dict.fromkeys(coordinates, x) if device and not isinstance(x, dict) else x
+        return jax.tree.unflatten(self._out_tree, outs)
+
+    def _on_devices(self) -> list[bool]:
+        """Per result whether it stays on the devices."""
+        moved = lower_mesh_shards(self._jaxpr, tuple(self._boundary.sizes.values()), self._boundary.places)
+        return [place is DEVICE for place in Analysis().body(moved, self._boundary.places)]
 
     def lower(self) -> Lowered:
         """Runs the pass from TTIR to TTNN; needs no devices.
@@ -215,12 +241,20 @@ class Lowered(Stage):
           MeshError: the mesh is abstract: there are no devices to compute what is expected.
           MissingRuleError: as of `as_text`.
           ArgumentTypeError: other arguments than the program was traced for.
+          UnsupportedError: the devices of the mesh belong to several processes.
         """
         from jaxmesh import export, texts
 
         said, folder = export.checked_languages(languages), export.checked_folder(directory)
+        seed = count("export", "seed", seed)
         program, mesh = self._program(groups, unroll_limit), with_devices(self._boundary.mesh)
         assert isinstance(mesh, Mesh)
+        if spans_processes(mesh):
+            raise UnsupportedError(
+                f"export runs the program once and writes one folder, but the devices of its mesh {dict(mesh.shape)} "
+                "belong to several processes; export it in one process alone, after jaxmesh.emulate"
+                f"({mesh.devices.size})."
+            )
         if args or kwargs or not self._boundary.arguments:
             leaves = check_call(self._boundary, args, kwargs)
             export.check_values(leaves)
@@ -242,47 +276,63 @@ class Lowered(Stage):
         """The program cut into host work and mapped regions."""
         return plan_regions(self._jaxpr, self._boundary.places)
 
-    def compile(self) -> Compiled:
+    def compile(self, *, check_replication: bool | None = None) -> Compiled:
         """Compiles the program for the devices of its mesh.
+
+        Args:
+          check_replication: whether copies that no type proves equal are compared when it runs, which then waits for
+            the devices; see `jaxmesh.check_replication`, which says the default. A program without such copies is the
+            same with it.
 
         Raises:
           MeshError: the mesh is abstract.
         """
-        mesh = with_devices(self._boundary.mesh)
+        checked, mesh = wanted(check_replication), with_devices(self._boundary.mesh)
         if mesh is self._boundary.mesh:
-            return Compiled(self, mesh)
+            return self._compiled(mesh, checked)
         # Traced without devices: the types name a mesh that is not quite the one to run on.
         boundary = dataclasses.replace(self._boundary, mesh=mesh)
         abstract: Any = mesh.abstract_mesh
-        return Compiled(Lowered(boundary, on_mesh(self._jaxpr, abstract), self._out_tree, self._traced), mesh)
+        there = Lowered(boundary, on_mesh(self._jaxpr, abstract), self._out_tree, self._traced)
+        return there._compiled(mesh, checked)
 
-    def reference(self, *args: Any, **kwargs: Any) -> Any:
+    def _compiled(self, mesh: AnyMesh, checked: bool) -> Compiled:
+        collector = Collector() if checked else None
+        claims = checked and add_checks(self._jaxpr, self._boundary.sizes) is not self._jaxpr
+        checks = Checks(collector) if checked else None
+
+        def run(*leaves: Any) -> Any:
+            return self.run(leaves, mesh, checks)
+
+        return Compiled(self._boundary, run, mesh, checked=checked, collector=collector if claims else None)
+
+    def reference(self, *args: Any, check_replication: bool | None = None, **kwargs: Any) -> Any:
         """Runs the program on the reference executor: NumPy, a plain loop over mesh coordinates; slow, the oracle.
 
         Takes and gives what the function does, statics left out; a result that stays on the devices is a dict from
-        mesh coordinate to array.
+        mesh coordinate to array. `check_replication` is that of `compile`.
+
+        Raises:
+          ReplicationError: replication is checked, and copies differ that are claimed to be equal.
         """
-        leaves = check_call(self._boundary, args, kwargs)
+        leaves, program = check_call(self._boundary, args, kwargs), self._jaxpr
+        if wanted(check_replication):
+            check_arguments((args, kwargs))
+            program = add_checks(program, self._boundary.sizes)
         shards = [_reference_input(x) for x in leaves]
-        outs = run_reference(self._jaxpr, self._boundary.places, self._boundary.sizes, shards)
+        outs = run_reference(program, self._boundary.places, self._boundary.sizes, shards, REFERENCE_RULES)
         return jax.tree.unflatten(self._out_tree, outs)
 
-    def run(self, args: Sequence[Any], mesh: AnyMesh) -> Any:
-        """Runs on flat arguments inside a trace, or eagerly."""
-        results = execute(self.plan, mesh, [stored(x) for x in args], self._boundary.out_specs)
-        outs = zip(results, self._jaxpr.out_avals, self.plan.outs, strict=True)
+    def run(self, args: Sequence[Any], mesh: AnyMesh, checks: Checks | None = None) -> Any:
+        """Runs on flat arguments inside a trace, or eagerly; `checks` says how its claims are checked."""
+        program = self._jaxpr if checks is None else checks.checked(self._jaxpr, self._boundary)
+        plan = self.plan if program is self._jaxpr else plan_regions(program, self._boundary.places)
+        results = execute(plan, mesh, [stored(x) for x in args], self._boundary.out_specs)
+        outs = zip(results, self._jaxpr.out_avals, plan.outs, strict=True)
         return jax.tree.unflatten(self._out_tree, [_wrap(x, a, p, mesh) for x, a, p in outs])
 
     def __repr__(self) -> str:
         return f"Lowered({self._boundary.name}, mesh={self._boundary.sizes})"
-
-
-def _placed(x: Any, sharding: Any) -> Any:
-    """A committed array where the program wants it; anything else JAX places itself."""
-    if not isinstance(x, jax.Array) or not x.committed or x.sharding.is_equivalent_to(sharding, x.ndim):
-        return x
-    placed: Any = jax.device_put(x, sharding)
-    return placed
 
 
 def stored(x: Any) -> Any:
@@ -298,52 +348,7 @@ def _wrap(x: Any, aval: Any, place: Any, mesh: AnyMesh) -> Any:
 
 
 def _reference_input(x: Any) -> Any:
-    return {tuple(c): s for c, s in x.shards()} if isinstance(x, MeshTensor) else x
-
-
-class Compiled:
-    """An executable program on the devices of a mesh; call it like the function, statics left out."""
-
-    def __init__(self, lowered: Lowered, mesh: AnyMesh) -> None:
-        boundary = lowered._boundary  # pyright: ignore[reportPrivateUsage]
-        self._boundary = boundary
-
-        def run(*leaves: Any) -> Any:
-            return lowered.run(leaves, mesh)
-
-        run.__name__ = run.__qualname__ = boundary.name
-        avals = [_stored_aval(a, mesh) for a in boundary.arguments]
-        self._compiled = jax.jit(run, donate_argnums=boundary.donated).lower(*avals).compile()
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Runs the program.
-
-        Raises:
-          ArgumentTypeError: another tree or other types than the program was traced for.
-        """
-        leaves = [stored(x) for x in check_call(self._boundary, args, kwargs)]
-        wanted, _ = self._compiled.input_shardings
-        return self._compiled(*[_placed(x, s) for x, s in zip(leaves, wanted, strict=True)])
-
-    def as_text(self) -> str:
-        """The optimized HLO."""
-        return self._compiled.as_text() or ""
-
-    def cost_analysis(self) -> Any:
-        """XLA's cost analysis."""
-        return self._compiled.cost_analysis()
-
-    def memory_analysis(self) -> Any:
-        """XLA's memory analysis."""
-        return self._compiled.memory_analysis()
-
-    def __repr__(self) -> str:
-        return f"Compiled({self._boundary.name}, mesh={self._boundary.sizes})"
-
-
-def _stored_aval(a: Argument, mesh: AnyMesh) -> Any:
-    if a.varying is None:
-        return jax.ShapeDtypeStruct(a.aval.shape, a.aval.dtype, weak_type=a.aval.weak_type)
-    shape = (*a.aval.shape, *[mesh.shape[n] for n in a.varying])
-    sharding = jax.sharding.NamedSharding(mesh, spec_of(len(a.aval.shape), a.varying))
-    return jax.ShapeDtypeStruct(shape, a.aval.dtype, sharding=sharding)
+    if isinstance(x, MeshTensor):
+        return every_shard(x)
+    # An array that lies in several processes is put together; all of them are here.
+    return whole(x) if isinstance(x, jax.Array) and not x.is_fully_addressable else x

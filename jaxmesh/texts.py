@@ -13,6 +13,7 @@ import jax
 
 from jaxmesh import ops as ops
 from jaxmesh.boundary import Boundary
+from jaxmesh.checks import shown, truth
 from jaxmesh.dialects.ttnn import PRIMITIVES
 from jaxmesh.emit.cpp import cpp_text
 from jaxmesh.emit.mlir import mlir_text
@@ -24,6 +25,7 @@ from jaxmesh.ops.build import Options, build
 from jaxmesh.passes import collectives as collectives
 from jaxmesh.passes.groups import recognise
 from jaxmesh.passes.partition import partitions
+from jaxmesh.passes.presharded import placed_results
 from jaxmesh.passes.to_ttnn import to_ttnn
 from jaxmesh.passes.ttir_to_ttnn import lower_mesh_shards
 from jaxmesh.passes.verify_flat import verify_flat
@@ -80,7 +82,7 @@ def _flat(
         replace(port, varying=_axes(a.varying, boundary.sizes))
         for port, a in zip(program.arguments, boundary.arguments, strict=True)
     ]
-    program = partitions(program)
+    program = placed_results(partitions(program), level)
     return recognise(program) if groups else program
 
 
@@ -113,9 +115,10 @@ def checked_name(dialect: str | None, known: Sequence[str], stage: str) -> str:
     """
     if dialect is None:
         return known[0]
-    if dialect not in known:
-        raise ArgumentTypeError(f"a {stage} program has the texts {', '.join(map(repr, known))}, got {dialect!r}.")
-    return dialect
+    if not isinstance(dialect, str) or dialect not in known:
+        said = ", ".join(map(repr, known))
+        raise ArgumentTypeError(f"a {stage} program has the texts {said}, got {shown(dialect)}.")
+    return str(dialect)
 
 
 _PRINTERS: Mapping[str, Callable[[Program], str]] = {"python": python_text, "cpp": cpp_text}
@@ -123,4 +126,5 @@ _PRINTERS: Mapping[str, Callable[[Program], str]] = {"python": python_text, "cpp
 
 def printed(name: str, program: Program, *, debug_info: bool = False) -> str:
     """A flat program as text: `ttir` or `ttnn` (MLIR), `python`, `cpp`."""
+    debug_info = truth("as_text", "debug_info", debug_info)
     return _PRINTERS[name](program) if name in _PRINTERS else mlir_text(program, locations=debug_info)

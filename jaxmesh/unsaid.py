@@ -9,6 +9,7 @@ import jax
 
 from jaxmesh import jaxprs
 from jaxmesh.boundary import AnyMesh, Boundary
+from jaxmesh.checked import Checks
 from jaxmesh.errors import InexpressibleError
 from jaxmesh.program import UNROLL_LIMIT
 from jaxmesh.stages import Lowered, Stage, Traced
@@ -49,6 +50,14 @@ class _Unsaid(Stage):
 class UnsaidTraced(_Unsaid, Traced):
     """A traced program without TTIR."""
 
+    def reference(self, *args: Any, **kwargs: Any) -> Any:
+        """There is none: the reference executor runs TTIR and TTNN.
+
+        Raises:
+          InexpressibleError: what there are no words for.
+        """
+        raise self._missing
+
     def lower(self) -> Lowered:
         """A stage that compiles and runs, and has no text either."""
         return UnsaidLowered(self._boundary, self._jaxpr, self._out_tree, self._missing)
@@ -82,6 +91,6 @@ class UnsaidLowered(_Unsaid, Lowered):
         """
         raise self._missing
 
-    def run(self, args: Sequence[Any], mesh: AnyMesh) -> Any:
+    def run(self, args: Sequence[Any], mesh: AnyMesh, checks: Checks | None = None) -> Any:
         """Runs on flat arguments inside a trace, or eagerly, as JAX does."""
         return jax.tree.unflatten(self._out_tree, jaxprs.eval_jaxpr(self._jaxpr, *args))

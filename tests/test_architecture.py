@@ -13,9 +13,10 @@ FILES = sorted(ROOT.rglob("*.py"))
 
 LAYERS = [
     {"errors"},
-    {"configs", "jaxprs", "program"},
-    {"distribution", "inline", "rewrite"},
-    {"plain"},
+    {"checks", "replication"},
+    {"configs", "jaxprs", "jaxprs_caches", "jaxprs_processes", "program"},
+    {"distribution", "inline", "launches", "rewrite"},
+    {"constants", "plain"},
     {"sharding"},
     {"mesh"},
     {"dialects"},
@@ -23,18 +24,22 @@ LAYERS = [
     {"frontends", "passes", "runtime", "emit"},
     {"ttnn"},
     {"arrays"},
+    {"handover"},
     {"boundary"},
+    {"checked"},
+    {"compiled"},
     {"texts"},
     {"export"},
     {"stages"},
-    {"unsaid"},
+    {"mapped_claims", "unsaid"},
     {"function"},
     {"import_mlir"},
     {"mapped"},
     {"codegen"},
+    {"everywhere", "processes"},
     {"visualize"},
     {"__init__"},
-    {"demo"},
+    {"demo", "selftest"},
     {"run_folder"},
     {"cli_mlir"},
     {"cli_translate"},
@@ -101,12 +106,16 @@ def test_no_direction_below_the_pass(path: Path) -> None:
 
 def test_only_the_pass_and_the_dialect_read_a_direction() -> None:
     readers = {str(p.relative_to(ROOT)) for p in FILES if "ShardDirection." in p.read_text()}
-    assert readers == {"dialects/ttir.py", "passes/ttir_to_ttnn.py"}
+    assert readers == {"dialects/ttir.py", "dialects/ttir_reference.py", "passes/ttir_to_ttnn.py"}
 
 
-def test_only_one_file_knows_jax_internals() -> None:
+def test_only_some_files_know_jax_internals() -> None:
     inside = re.compile(r"jax\._src|jax\.extend|from jax\.extend|jax\.__version__")
-    assert [p.name for p in FILES if inside.search(p.read_text())] == ["jaxprs.py"]
+    assert [p.name for p in FILES if inside.search(p.read_text())] == [
+        "jaxprs.py",
+        "jaxprs_caches.py",
+        "jaxprs_processes.py",
+    ]
 
 
 def test_core_needs_only_jax_jaxlib_numpy() -> None:

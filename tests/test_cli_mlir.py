@@ -209,6 +209,7 @@ def test_too_many_devices(tmp_path: Path, capsys: Any) -> None:
     fails(["run", str(file)], "128 devices, but at most 64", capsys)
 
 
+@pytest.mark.usefixtures("unequal_copies")
 def test_what_is_assumed_is_said(tmp_path: Path, capsys: Any) -> None:
     file = tmp_path / "x.mlir"
     status = "{ttcore.shard_status = #ttcore.shard_status<presharded>}"
@@ -222,10 +223,12 @@ def test_what_is_assumed_is_said(tmp_path: Path, capsys: Any) -> None:
             "return %0 : tensor<8x2xf32>",
         )
     )
-    assert cli.main(["run", str(file), "--check"]) == 0
+    assert cli.main(["run", str(file)]) == 0
     err = capsys.readouterr().err
     assert err.startswith("jaxmesh: warning: line 3: ttir.mesh_shard takes coordinate 0 of mesh axis 'x'")
     assert err.count("\n") == 1
+    assert cli.main(["run", str(file), "--check"]) == 1
+    assert "jaxmesh: check: line 3: ttir.mesh_shard: float32[4,2]{V:(y,x)} is taken" in capsys.readouterr().err
 
 
 def test_a_difference_is_seen(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:

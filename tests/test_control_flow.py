@@ -21,6 +21,8 @@ import jaxmesh as jm
 from jaxmesh import jaxprs
 from tests.helpers import coordinates, oracle_shard, same_bits
 
+pytestmark = pytest.mark.part(2)
+
 X = jnp.asarray(np.random.default_rng(3).integers(-4, 5, (6, 6)), jnp.float32)
 ROW = jnp.asarray(np.arange(6) - 2, jnp.float32)
 HALF = X[:3] + 1
@@ -868,6 +870,7 @@ def test_a_users_reshape_between_keeps_both(mesh: Mesh) -> None:
     check(f, lambda x: (2 * x).reshape(2, 18) + 1, mesh, X)
 
 
+@pytest.mark.usefixtures("unequal_copies")
 def test_unequal_copies_do_not_cancel(mesh_2x4: Mesh) -> None:
     """Taken on trust, the copies differ along x: coordinate 0's data is the full tensor, then and afterwards."""
 
@@ -882,6 +885,7 @@ def test_unequal_copies_do_not_cancel(mesh_2x4: Mesh) -> None:
 
 
 @pytest.mark.parametrize("there", [P("y"), P("x"), P(), P(None, "x")], ids=str)
+@pytest.mark.usefixtures("unequal_copies")
 def test_unequal_copies_yield_coordinate_0(there: P, mesh_2x4: Mesh) -> None:
     """Every device reads back the data of coordinate 0 of the axes that were not aggregated, not its own."""
 

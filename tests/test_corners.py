@@ -250,6 +250,7 @@ def test_work_from_no_array_is_done_once(mesh: Mesh) -> None:
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.int2])
+@pytest.mark.usefixtures("unequal_copies")
 def test_coordinate_0_is_read_bit_for_bit(dtype: Any, mesh: Mesh) -> None:
     x = np.array([[-0.0, 1], [0, -0.0]], np.float32).astype(dtype) if dtype is jnp.float32 else np.ones((2, 2), dtype)
     f = jm.jit(lambda v: jm.shard_to_full(there(v, "y"), P(), assume_replicated=True), mesh=mesh)

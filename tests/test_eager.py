@@ -115,6 +115,7 @@ def movements(draw: Any) -> Any:
 
 
 @pytest.mark.parametrize("part", range(2))
+@pytest.mark.usefixtures("unequal_copies")
 def test_every_mode_against_the_slow_oracle(part: int) -> None:
     seen = {"refused": 0, "partial": 0, "joined": 0}
 

@@ -8,7 +8,6 @@ import math
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -27,6 +26,7 @@ from jaxmesh.emit.python import function_name, python_text
 from jaxmesh.ops import ttnn_rows as ttnn_rows
 from jaxmesh.ops.ttnn_table import NEEDED, TTNN, Param
 from jaxmesh.program import Op, Port, Program, Type
+from tests.helpers import calls_made
 
 GOLDEN = Path(__file__).parent / "golden"
 F32 = np.dtype("float32")
@@ -614,15 +614,12 @@ def _chain(length: int) -> Program:
 
 
 def test_emission_is_linear() -> None:
-    def seconds(length: int) -> float:
+    def calls(length: int) -> int:
         program = _chain(length)
-        start = time.perf_counter()
         python_text(program)
-        return time.perf_counter() - start
+        return calls_made(lambda: python_text(program))
 
-    seconds(100)
-    short, long = min(seconds(2000) for _ in range(3)), min(seconds(20000) for _ in range(3))
-    assert long < 30 * short
+    assert calls(4_000) < 8 * 1.1 * calls(500)
 
 
 def test_special_ops_are_all_written() -> None:

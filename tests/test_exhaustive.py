@@ -13,6 +13,8 @@ from helpers import coordinates, oracle_shard, same_bits
 import jaxmesh as jm
 from jaxmesh.jaxprs import all_eqns
 
+pytestmark = pytest.mark.part(2)
+
 MESHES = [(2, 4), (1, 2), (8,), (2, 2, 2), (2, 1, 4)]
 TABLE = [(mesh, rank) for mesh in MESHES for rank in range(5)]
 

@@ -20,6 +20,8 @@ import jaxmesh as jm
 from jaxmesh import ttnn
 from jaxmesh.jaxprs import all_eqns
 
+pytestmark = pytest.mark.part(2)
+
 X = np.random.default_rng(11).normal(size=(8, 8)).astype(np.float32)
 W = np.random.default_rng(12).normal(size=(8, 8)).astype(np.float32) * 0.3
 ROWS, COLUMNS, BOTH, WHOLE = P("y"), P(None, "x"), P("y", "x"), P()
@@ -283,6 +285,7 @@ def both_axes(x: Any) -> Any:
         (both_axes, r"both_axes.*result 0, out_spec .* mesh axis 'x', 'y'$"),
     ],
 )
+@pytest.mark.usefixtures("unequal_copies")
 def test_what_types_cannot_prove_is_assumed_and_listed(f: Any, words: str) -> None:
     function = jm.jit(f, mesh=MESH)
     traced = function.trace(X)
@@ -299,6 +302,7 @@ def test_what_types_cannot_prove_is_assumed_and_listed(f: Any, words: str) -> No
         assert same_bits(c, np.asarray(b))
 
 
+@pytest.mark.usefixtures("unequal_copies")
 def test_each_place_is_listed_once() -> None:
     def f(x: Any) -> Any:
         return lax.fori_loop(0, 3, lambda i, c: jnp.tile(both_axes(c), (2, 4)), both_axes(x).repeat(2, 0).repeat(4, 1))

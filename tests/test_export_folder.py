@@ -652,3 +652,10 @@ def test_wide_types_are_kept(tmp_path: Path) -> None:
     import jax.numpy as jnp
 
     assert jnp.ones(2).dtype == "float32"
+
+
+def test_a_program_that_compares_nothing_does_not_pass(tmp_path: Path) -> None:
+    (tmp_path / "main.py").write_text("")
+    assert run_folder(tmp_path) == 0
+    with pytest.raises(jm.JaxmeshError, match=r"main.py' ended without comparing anything, as --check asks"):
+        run_folder(tmp_path, ["--check"])

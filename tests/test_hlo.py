@@ -18,6 +18,8 @@ import jaxmesh as jm
 from tests.helpers import same_bits
 from tests.programs import ATTENTION, FSDP, MESH, MLP, PROGRAMS, SEQUENCE, Program
 
+pytestmark = pytest.mark.part(2)
+
 COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
 each_program = pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.name)
 

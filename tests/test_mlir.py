@@ -395,6 +395,7 @@ def presharded_join(dims: list[int], pieces: list[int], full: str, kind: str = "
     )
 
 
+@pytest.mark.usefixtures("unequal_copies")
 def test_what_only_presharded_arguments_leave_open_is_assumed_and_listed() -> None:
     with pytest.warns(jm.AssumptionWarning, match="line 4: ttir.mesh_shard takes coordinate 0"):
         traced = jm.from_mlir(presharded_join([0, -1], [2, 1], "8x2"))

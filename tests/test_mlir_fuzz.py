@@ -151,7 +151,6 @@ def kind_of(dims: str) -> str:
 HUGE = "1000000000000000000x1000000000000000000"
 TAKEN = {
     "depth 100": op("[" * 100 + "]" * 100).replace("ttir.x", "ttir.zeros"),
-    "huge dims": kind_of(HUGE) + f"return %x : tensor<{HUGE}xf32> }}\n",
     "a long name": f'func.func @"{"n" * 100000}"(%x: tensor<f32>) -> tensor<f32> {{ return %x : tensor<f32> }}\n',
     "a hostile name": 'func.func @"\\00\\n{}<>// -----"(%x: tensor<f32>) -> tensor<f32> { return %x : tensor<f32> }\n',
     "escapes": r'func.func @"\C3\A9 \\FF \" \n"(%x: tensor<f32>) -> tensor<f32> { return %x : tensor<f32> }' + "\n",

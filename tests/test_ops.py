@@ -18,6 +18,8 @@ import jaxmesh as jm
 import jaxmesh.ops as ops
 from jaxmesh.ops.table import ROWS, evaluate
 
+pytestmark = pytest.mark.part(2)
+
 assert ops
 BF16 = jnp.bfloat16
 MESH = {"x": 2}

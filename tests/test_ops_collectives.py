@@ -18,6 +18,8 @@ import jaxmesh as jm
 import jaxmesh.ops as ops
 from jaxmesh.ops.table import ROWS, evaluate
 
+pytestmark = pytest.mark.part(3)
+
 assert ops
 MESHES = [(2,), (2, 4), (1, 2), (2, 2, 2)]
 AXES = [(m, a) for m in MESHES for a in range(len(m))]

@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 from test_ops import Case, F, H, N, Spec, check, check_types, of_each_form, soft
 
+pytestmark = pytest.mark.part(2)
+
 # --- indexing --------------------------------------------------------------------------------------------------------
 
 

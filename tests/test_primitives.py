@@ -23,6 +23,8 @@ from jaxmesh.ops.build import Options, build
 from jaxmesh.passes import collectives as collectives
 from jaxmesh.program import Program
 
+pytestmark = pytest.mark.part(2)
+
 P = jax.sharding.PartitionSpec
 Function = Callable[..., Any]
 RNG = np.random.RandomState(7)

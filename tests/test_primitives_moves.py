@@ -20,6 +20,8 @@ import jaxmesh.passes.collectives as collectives
 from jaxmesh.errors import MissingRuleError
 from jaxmesh.passes.partition import partitions
 
+pytestmark = pytest.mark.part(2)
+
 assert collectives
 ONE = (1,)
 R: Any = jax.random
@@ -208,6 +210,7 @@ def test_every_distribution() -> None:
     check(lambda x: f(x, more), x, mesh=(2, 2, 2))
 
 
+@pytest.mark.usefixtures("unequal_copies")
 def test_assumptions_are_written() -> None:
     def f(x: Any) -> Any:
         return jm.shard_to_full(jm.full_to_shard(x, P("y", "x")), P("y"), assume_replicated=True)

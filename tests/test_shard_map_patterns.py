@@ -22,6 +22,8 @@ from jax.sharding import PartitionSpec as P
 import jaxmesh as jm
 from jaxmesh.jaxprs import all_eqns
 
+pytestmark = pytest.mark.part(2)
+
 RNG = np.random.default_rng(5)
 
 

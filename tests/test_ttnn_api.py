@@ -27,6 +27,8 @@ from jaxmesh.ops.ttnn_table import NEEDED, TTNN, Param, TtnnRow, spelled
 from jaxmesh.program import Op, Port, Program, Type
 from jaxmesh.runtime import eager
 
+pytestmark = pytest.mark.part(2)
+
 S, R = ttnn.PlacementShard, ttnn.PlacementReplicate()
 MC = ttnn.MemoryConfig(ttnn.TensorMemoryLayout.INTERLEAVED, ttnn.BufferType.DRAM, None)
 F32, BF16, I32, BOOL = np.dtype("float32"), np.dtype(jnp.bfloat16), np.dtype("int32"), np.dtype("bool")

@@ -11,12 +11,12 @@ from enum import Enum
 from typing import Any, NamedTuple, TypeVar
 
 import jax
-import jax.numpy as jnp
 from jax.interpreters import batching
 from jax.sharding import PartitionSpec
 from jax.typing import ArrayLike
 
 from jaxmesh import jaxprs
+from jaxmesh.checks import as_array, shown, truth
 from jaxmesh.configs import integers
 from jaxmesh.dialects.copies import first_copy_only
 from jaxmesh.errors import (
@@ -58,9 +58,10 @@ _E = TypeVar("_E", bound=Enum)
 def _member(kind: type[_E], value: _E | str) -> _E:
     try:
         return kind(value)
-    except ValueError:
+    except Exception:
+        # A value that cannot even be compared, or has no hash, is no member either.
         allowed = ", ".join(repr(m.value) for m in kind)
-        raise ArgumentTypeError(f"{value!r} is no {kind.__name__}; allowed: {allowed}.") from None
+        raise ArgumentTypeError(f"{shown(value)} is no {kind.__name__}; allowed: {allowed}.") from None
 
 
 class MeshShardAttributes(NamedTuple):
@@ -274,20 +275,18 @@ def mesh_shard(
         integers("shard_shape", shard_shape),
         integers("shard_dims", shard_dims),
     )
+    assume_replicated = truth("mesh_shard", "assume_replicated", assume_replicated)
     jaxprs.program_mesh("mesh_shard")
     return _bind(x, attrs, assume_replicated)
 
 
 def _array(x: Any) -> jax.Array:
-    try:
-        return jnp.asarray(x)
-    except TypeError:
-        raise ArgumentTypeError(f"a tensor is a JAX or NumPy array or a number, got {x!r}.") from None
+    return as_array("a tensor", x)
 
 
 def _spec(spec: Any) -> PartitionSpec:
     if not isinstance(spec, PartitionSpec):
-        raise ArgumentTypeError(f"a sharding is given as jax.sharding.PartitionSpec, got {spec!r}; write P(...).")
+        raise ArgumentTypeError(f"a sharding is given as jax.sharding.PartitionSpec, got {shown(spec)}; write P(...).")
     return spec
 
 
@@ -359,6 +358,7 @@ def shard_to_full(x: ArrayLike, spec: PartitionSpec, *, assume_replicated: bool 
     >>> jm.jit(f, mesh=mesh).trace(jnp.zeros((16, 8))).out_avals[0].shape
     (16, 8)
     """
+    assume_replicated = truth("shard_to_full", "assume_replicated", assume_replicated)
     mesh = jaxprs.program_mesh("shard_to_full")
     x = _array(x)
     said = attributes_from_spec(_spec(spec), x.ndim, mesh)

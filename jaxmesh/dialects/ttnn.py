@@ -169,6 +169,9 @@ def _aggregate(x: Any, *, composer_config: MeshComposerConfig) -> Any:
 
 def first_copy(x: Any, axes: Sequence[str]) -> Any:
     """The copy at coordinate 0 of each axis, on every device; bit for bit, as a sum with zeros would not be."""
+    if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
+        words = first_copy(jax.random.key_data(x), axes)
+        return _jax.random.wrap_key_data(words, impl=_jax.random.key_impl(x))
     for axis in axes:
         if axis in jaxprs.varying_axes(jax.typeof(x)):
             x = jnp.zeros(x.shape, x.dtype) if x.size == 0 else _gather(x, axis, 0, tiled=False)[0]

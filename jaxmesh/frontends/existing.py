@@ -16,7 +16,7 @@ import jax
 from jax.sharding import AbstractMesh, AxisType, Mesh, PartitionSpec
 
 from jaxmesh import jaxprs
-from jaxmesh.errors import JaxmeshError, UnloweredError, UnsupportedError
+from jaxmesh.errors import ArgumentTypeError, InexpressibleError, JaxmeshError, UnloweredError, UnsupportedError
 from jaxmesh.frontends.shard_map import check_values, raise_one, raise_shard_maps
 from jaxmesh.frontends.typed import trace_typed
 from jaxmesh.jaxprs import Jaxpr, Var
@@ -71,11 +71,14 @@ def trace_program(
     """
     abstract = mesh.abstract_mesh if isinstance(mesh, Mesh) else mesh
     tensors = any(varying)
+    inner: Jaxpr | None = None
     try:
         with within(Tracing(mesh, assumptions, inline=False)):
             jaxpr = trace_typed(flat, avals, varying, abstract)
         if all(e.primitive.name != "shard_map" for e in jaxprs.all_eqns(jaxpr)):
             return jaxpr, None
+        # Maps over no axis that the program's region does not have already mean nothing but their bodies.
+        inner = None if any(map(is_region, jaxprs.all_eqns(jaxpr))) else jaxpr
     except JaxmeshError:
         # Only a program that splits tensors itself gets so far; it has no other reading.
         raise
@@ -84,11 +87,17 @@ def trace_program(
             return _trace_mixed(flat, avals, varying, mesh, assumptions, error), None
     try:
         plain = trace_plain(flat, avals, mesh)
-    except (UnloweredError, NameError) as error:
-        # mesh_shard or a collective outside of any shard_map.
+    except (UnloweredError, ArgumentTypeError, NameError) as error:
+        # mesh_shard, a call of ttnn, or a collective outside of any shard_map.
         return _trace_mixed(flat, avals, varying, mesh, assumptions, error), None
     check_values(plain)
-    typed = trace_typed(lambda *xs: raise_shard_maps(plain, xs, mesh, assumptions), avals, varying, abstract)
+    try:
+        typed = trace_typed(lambda *xs: raise_shard_maps(plain, xs, mesh, assumptions), avals, varying, abstract)
+    except InexpressibleError:
+        # The bodies split tensors themselves: their maps are inside of the one region that the program is.
+        if inner is None:
+            raise
+        return inner, None
     explicit = AxisType.Explicit in mesh.axis_types
     return typed, tuple(a.sharding.spec for a in plain.out_avals) if explicit else None
 

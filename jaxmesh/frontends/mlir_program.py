@@ -215,6 +215,8 @@ class _Decoder:
         body.size = sum(s.callee.size if s.callee else 1 for s in body.steps)
         body.depth = 1 + max((s.callee.depth for s in body.steps if s.callee), default=0)
         with _at(function.line, f"@{function.name}"):
+            if not body.end:
+                raise VerifyError("ends without a func.return; write one, of the values of its results.")
             _check_size(body)
         self._open.pop()
         return body

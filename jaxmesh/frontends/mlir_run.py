@@ -158,7 +158,7 @@ class _Run:
         written = {name: said[name] for name in _SHARD_ATTRIBUTES}
         written["shard_shape"] = self._shard_shape(step, x.ndim)
         if said.get(ASSUMED, False) is not False:
-            out = mesh_shard(x, **written, assume_replicated=True)
+            out = _assuming(step, x, written)
             _check_declared(step, out)
             return out
         try:
@@ -166,7 +166,7 @@ class _Run:
         except ReplicationError:
             if not self.settings.assume:
                 raise
-            out = mesh_shard(x, **written, assume_replicated=True)
+            out = _assuming(step, x, written)
             self._assumed(step, x)
         _check_declared(step, out)
         return out
@@ -201,6 +201,12 @@ class _Run:
                 raise VerifyError(f"{text}; write shard_shape = {list(right)}.")
             self.outcome.shard_shapes.append(f"line {step.line}: {step.op}: {text}; nothing reads it, going on.")
         return right
+
+
+def _assuming(step: Step, x: Any, attributes: dict[str, Any]) -> Any:
+    """A `mesh_shard` that takes coordinate 0; the line of the text stays with it, for who checks what it assumes."""
+    with jax.named_scope(f"line {step.line}: {step.op}"):
+        return mesh_shard(x, **attributes, assume_replicated=True)
 
 
 def _check_count(made: list[Any], step: Step) -> None:
@@ -260,7 +266,8 @@ def _distribute(run: _Run, step: Step, operands: list[Any]) -> list[Any]:
 
 
 def _aggregate(run: _Run, step: Step, operands: list[Any]) -> list[Any]:
-    out = ttnn.aggregate(_one(step, operands), step.attributes)
+    with jax.named_scope(f"line {step.line}: {step.op}"):
+        out = ttnn.aggregate(_one(step, operands), step.attributes)
     _check_declared(step, out)
     return [out]
 

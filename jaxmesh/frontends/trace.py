@@ -10,10 +10,14 @@ from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax import export
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
 
 from jaxmesh import jaxprs
-from jaxmesh.errors import ArgumentTypeError, InexpressibleError
+from jaxmesh.checks import check_nesting, check_size, row, shown
+from jaxmesh.constants import own_constants
+from jaxmesh.errors import ArgumentTypeError, ArgumentValueError, InexpressibleError, JaxmeshError
 from jaxmesh.frontends.existing import OutSpecs, trace_plain, trace_program
 
 
@@ -26,18 +30,31 @@ class Signature:
 
     @staticmethod
     def of(
-        fun: Callable[..., Any], argnums: int | Iterable[int] | None, argnames: str | Iterable[str] | None
+        fun: Callable[..., Any],
+        argnums: int | Iterable[int] | None,
+        argnames: str | Iterable[str] | None,
+        kind: str = "static",
     ) -> Signature:
-        """As `jax.jit`: names and positions stand for each other where the function's signature tells."""
-        names = set[str]() if argnames is None else {argnames} if isinstance(argnames, str) else set(argnames)
-        given = () if argnums is None else argnums if isinstance(argnums, Iterable) else (argnums,)
-        numbers = {operator.index(n) for n in given}
+        """As `jax.jit`: names and positions stand for each other where the function's signature tells.
+
+        Raises:
+          ArgumentTypeError: positions that are no integers, or names that are no text.
+          ArgumentValueError: the function has no such argument.
+        """
+        names, numbers = _names(f"{kind}_argnames", argnames), _numbers(f"{kind}_argnums", argnums)
         try:
-            parameters = list(inspect.signature(fun).parameters.values())
+            signature = inspect.signature(fun)
         except (TypeError, ValueError):
+            if names:
+                raise ArgumentValueError(
+                    f"{kind}_argnames {sorted(names)} are given for {shown(fun)}, which does not tell the names of its "
+                    f"arguments; give {kind}_argnums."
+                ) from None
             return Signature(frozenset(numbers), frozenset(names))
+        parameters = list(signature.parameters.values())
         kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
         positional = [p.name for p in parameters if p.kind in kinds]
+        _check_known(parameters, len(positional), names, numbers, kind, getattr(fun, "__name__", "the function"))
         if all(p.kind is not inspect.Parameter.VAR_POSITIONAL for p in parameters):
             numbers = {n + len(positional) if n < 0 else n for n in numbers}
         named = {positional[n] for n in numbers if 0 <= n < len(positional)}
@@ -63,6 +80,51 @@ class Signature:
         return joined, {k: dynamic_kw.get(k, v) for k, v in kwargs.items()}
 
 
+def _names(what: str, given: Any) -> set[str]:
+    if given is None or isinstance(given, str):
+        return set[str]() if given is None else {given}
+    names = row(what, given, "the name of an argument or a row of names")
+    wrong = [n for n in names if not isinstance(n, str)]
+    if wrong or isinstance(given, bytes):
+        raise ArgumentTypeError(f"{what} takes the name of an argument or a row of names, got {shown(given)}.")
+    return set(names)
+
+
+def _numbers(what: str, given: Any) -> set[int]:
+    try:
+        return set() if given is None else {operator.index(given)}
+    except Exception:
+        numbers = row(what, given, "the position of an argument or a row of positions")
+    try:
+        if isinstance(given, bytes):
+            raise TypeError
+        return {operator.index(n) for n in numbers}
+    except Exception:
+        raise ArgumentTypeError(
+            f"{what} takes the position of an argument or a row of positions, got {shown(given)}."
+        ) from None
+
+
+def _check_known(
+    parameters: Sequence[inspect.Parameter], count: int, names: set[str], numbers: set[int], kind: str, name: str
+) -> None:
+    """Checks that a function has the arguments that are named and numbered."""
+    kinds = {p.kind for p in parameters}
+    known = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    unknown = sorted(names - set(known))
+    if unknown and (inspect.Parameter.VAR_KEYWORD not in kinds or any(p.name in unknown for p in parameters)):
+        raise ArgumentValueError(
+            f"{kind}_argnames names the argument {unknown[0]!r}, but those of {name} that go by name are: "
+            f"{', '.join(map(repr, known)) or 'none'}."
+        )
+    beyond = sorted(n for n in numbers if not -count <= n < count)
+    if beyond and inspect.Parameter.VAR_POSITIONAL not in kinds:
+        raise ArgumentValueError(
+            f"{kind}_argnums names position {beyond[0]}, but {name} takes {count} arguments by position; allowed: "
+            + (f"{-count} to {count - 1}." if count else "none.")
+        )
+
+
 def abstract(leaf: Any, what: str) -> jax.ShapeDtypeStruct:
     """Shape, dtype, weak type and, on Explicit axes, sharding of an argument.
 
@@ -70,21 +132,41 @@ def abstract(leaf: Any, what: str) -> jax.ShapeDtypeStruct:
       ArgumentTypeError: the leaf is no array.
     """
     if isinstance(leaf, jax.ShapeDtypeStruct):
+        _check_type(leaf, what)
+        check_size(leaf.shape, leaf.dtype, what)
         return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, weak_type=leaf.weak_type, sharding=_typed(leaf.sharding))
     try:
         aval = jax.typeof(leaf)
-    except TypeError:
+    except JaxmeshError:
+        raise
+    except OverflowError:
+        raise ArgumentValueError(
+            f"{what} is the number {shown(leaf)}, which JAX's default type of an int, "
+            f"{jax.dtypes.canonicalize_dtype(np.int64)}, cannot hold; pass an array of a wider type."
+        ) from None
+    except (TypeError, ValueError):
         raise ArgumentTypeError(
-            f"{what} is {leaf!r} of type {type(leaf).__name__}, which is no array; pass arrays, jax.ShapeDtypeStruct "
-            "or MeshTensors, and mark everything else with static_argnums or static_argnames."
+            f"{what} is {shown(leaf)} of type {type(leaf).__name__}, which is no array; pass arrays, "
+            "jax.ShapeDtypeStruct or MeshTensors, and mark everything else with static_argnums or static_argnames."
         ) from None
     if not jaxprs.is_array_type(aval):
         raise ArgumentTypeError(
             f"{what} is of type {aval}, which is no array; a reference can be closed over, not passed, or the function "
             "called under jax.jit."
         )
+    check_size(aval.shape, aval.dtype, what)
     weak, sharding = bool(getattr(aval, "weak_type", False)), _typed(getattr(aval, "sharding", None))
     return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=weak, sharding=sharding)
+
+
+def _check_type(kind: jax.ShapeDtypeStruct, what: str) -> None:
+    """JAX takes anything as a shape and as a dtype, and fails where it is used."""
+    known: Any = (np.number, np.bool_, jax.dtypes.extended, jax.dtypes.float0)
+    if not any(jax.dtypes.issubdtype(kind.dtype, k) for k in known):
+        raise ArgumentTypeError(f"{what} is of the dtype {kind.dtype}, which no JAX array has; say one of numbers.")
+    odd = [n for n in cast("Sequence[Any]", kind.shape) if not isinstance(n, (int, np.integer))]
+    if odd and not all(map(export.is_symbolic_dim, odd)):
+        raise ArgumentTypeError(f"{what} is of the shape {shown(kind.shape)}; a shape is a row of integers.")
 
 
 def _typed(sharding: Any) -> NamedSharding | None:
@@ -132,7 +214,9 @@ def trace(
 
     def flat(*leaves: Any) -> list[Any]:
         args, kwargs = jax.tree.unflatten(in_tree, leaves)
-        paths, tree = cast("tuple[list[tuple[Any, Any]], Any]", jax.tree.flatten_with_path(fun(*args, **kwargs)))
+        results = fun(*args, **kwargs)
+        check_nesting((results,), "the function's result")
+        paths, tree = cast("tuple[list[tuple[Any, Any]], Any]", jax.tree.flatten_with_path(results))
         trees.append(tree)
         return [_result(value, jax.tree_util.keystr(path)) for path, value in paths]
 
@@ -142,14 +226,21 @@ def trace(
     except InexpressibleError as missing:
         if any(varying):
             raise
-        return TtirProgram(trace_plain(flat, avals, mesh), trees[-1], missing=missing)
-    return TtirProgram(jaxpr, trees[-1], tuple(assumptions), out_specs=out_specs)
+        return TtirProgram(own_constants(trace_plain(flat, avals, mesh)), trees[-1], missing=missing)
+    return TtirProgram(own_constants(jaxpr), trees[-1], tuple(assumptions), out_specs=out_specs)
 
 
 def _result(value: Any, path: str) -> Any:
     try:
         return jnp.asarray(value)
-    except TypeError:
-        raise ArgumentTypeError(
-            f"result{path} of the function is {value!r} of type {type(value).__name__}; a program returns arrays."
+    except JaxmeshError:
+        raise
+    except OverflowError:
+        raise ArgumentValueError(
+            f"result{path} of the function is the number {shown(value)}, which JAX's default type of an int, "
+            f"{jax.dtypes.canonicalize_dtype(np.int64)}, cannot hold; return an array of a wider type."
         ) from None
+    except Exception as error:
+        raise ArgumentTypeError(
+            f"result{path} of the function is {shown(value)} of type {type(value).__name__}; a program returns arrays."
+        ) from error

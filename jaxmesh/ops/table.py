@@ -13,6 +13,7 @@ from typing import Any, cast
 import jax
 import numpy as np
 
+from jaxmesh.checks import check_size
 from jaxmesh.errors import JaxmeshError, VerifyError
 
 Shape = tuple[int, ...]
@@ -141,6 +142,8 @@ def evaluate(
     """
     _check_count(row, "operands", len(operands), row.operands)
     _check_count(row, "results", len(results), row.results)
+    for result in results:
+        check_size(result.shape, result.dtype, f"ttir.{row.name}: its result")
     call = Call(row, tuple(operands), _attributes(row, attributes, len(operands)), tuple(results), mesh)
     outs = _performed(call)
     if len(outs) != len(results):

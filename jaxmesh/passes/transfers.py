@@ -245,11 +245,13 @@ class _Writer:
             places = new
         invars = self._operands(frame, eqn, places, body.kept)
         frame.found += body.found
-        self._append(frame, eqn, invars, {"jaxpr": body.jaxpr}, body.outs)
+        # What is made anywhere ends where the loop carries it.
+        outs = (*places[loop], *body.outs[carry:])
+        self._append(frame, eqn, invars, {"jaxpr": body.jaxpr}, outs)
 
     def _while(self, frame: _Frame, eqn: Eqn) -> None:
         nc, nb = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
-        places = [frame.place(a) for a in eqn.invars]
+        places = _before([frame.place(a) for a in eqn.invars], eqn.params["cond_jaxpr"].out_avals[0])
         while True:
             carry = tuple(places[nc + nb :])
             test = self.body(eqn.params["cond_jaxpr"], (*places[:nc], *carry))
@@ -264,11 +266,11 @@ class _Writer:
         kept = {i if i < nc else i + nb for i in test.kept} | {nc + i for i in step.kept}
         invars = self._operands(frame, eqn, places, kept)
         frame.found += [*test.found, *step.found]
-        self._append(frame, eqn, invars, {"cond_jaxpr": test.jaxpr, "body_jaxpr": step.jaxpr}, step.outs)
+        self._append(frame, eqn, invars, {"cond_jaxpr": test.jaxpr, "body_jaxpr": step.jaxpr}, carry)
 
     def _cond(self, frame: _Frame, eqn: Eqn) -> None:
         branches = eqn.params["branches"]
-        places = [frame.place(a) for a in eqn.invars]
+        places = _before([frame.place(a) for a in eqn.invars], eqn.invars[0].aval)
         wanted: Places | None = None
         while True:
             bodies = [self.body(b, tuple(places[1:]), wanted, eqn) for b in branches]
@@ -287,3 +289,9 @@ class _Writer:
         new_branches = tuple(b.jaxpr for b in bodies)
         same = all(a is b for a, b in zip(new_branches, branches, strict=True))
         self._append(frame, eqn, invars, {"branches": branches if same else new_branches}, outs)
+
+
+def _before(places: list[Residency], decides: jaxprs.Aval) -> list[Residency]:
+    """The places of the operands of a loop or branch; where devices go different ways, nothing may move inside."""
+    apart = jaxprs.varying_axes(decides)
+    return [DEVICE if apart and p is HOST else p for p in places]

@@ -21,7 +21,7 @@ from jaxmesh.passes.transfers import write_transfers
 from jaxmesh.passes.verify import verify_ttnn
 from jaxmesh.residency import DEVICE, HOST, Residency, has_transfer, of_result
 from jaxmesh.rewrite import map_sub_jaxprs
-from jaxmesh.sharding import FIRST_DEVICE, plan_aggregate, plan_distribute, replicate_mapper
+from jaxmesh.sharding import FIRST_DEVICE, plan_aggregate, plan_distribute
 
 Shape = tuple[int, ...]
 Emit = Callable[[jaxprs.Primitive | Shape, Atom, Mapping[str, Any]], Atom]
@@ -128,8 +128,6 @@ def _folds(attrs: MeshShardAttributes, operand: Atom, mesh: Shape) -> bool:
 
 
 def _lower_full_to_shard(operand: Atom, dims: Shape, mesh: Shape, emit: Emit) -> Atom:
-    if all(d < 0 for d in dims):
-        return emit(distribute_tensor_p, operand, {"mapper_config": replicate_mapper(mesh)})
     plan = plan_distribute(operand.aval.shape, dims, mesh)
     full = operand if plan.before is None else emit(plan.before, operand, {})
     shard = emit(distribute_tensor_p, full, {"mapper_config": plan.config})

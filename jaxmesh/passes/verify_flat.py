@@ -87,10 +87,9 @@ class _Verifier:
         """The tensors among the operands; the device stands last where the row wants it."""
         given = [v for v in op.operands if v is not None]
         tensors = [v for v in given if self.types[v].kind == "tensor"]
-        has = len(tensors) < len(given)
         wants = row.on_device and not self.types[op.results[0]].host
         last = op.operands[-1] if op.operands else None
-        if has != wants or (has and (last is None or self.types[last].kind != "device")):
+        if len(given) - len(tensors) != wants or (wants and (last is None or self.types[last].kind != "device")):
             raise VerifyError(f"{op.name}: the device is {'' if wants else 'not '}its last operand, got {op.operands}.")
         return tensors
 
@@ -145,9 +144,9 @@ class _Verifier:
         if not (source.host and target.host) or source.tile or target.tile:
             raise ResidencyError(f"{op.name} is between host tensors, got {_show(source)} and {_show(target)}.")
         if op.name == "ttnn.distribute_tensor":
-            shape = resolve_mapper(op.attributes["mapper_config"], self.mesh, source.shape).local
+            shape = resolve_mapper(_config(op, "mapper_config"), self.mesh, source.shape).local
         else:
-            shape = resolve_composer(op.attributes["composer_config"], self.mesh, source.shape).full
+            shape = resolve_composer(_config(op, "composer_config"), self.mesh, source.shape).full
         if shape != target.shape or source.dtype != target.dtype:
             raise VerifyError(f"{op.name} gives {list(shape)}, but the result is {_show(target)}.")
 
@@ -157,7 +156,7 @@ class _Verifier:
         self.gone.add(value)
 
     def _tensor(self, op: Op) -> Value:
-        value = op.operands[0]
+        value = op.operands[0] if op.operands else None
         if value is None or self.types[value].kind != "tensor":
             raise VerifyError(f"{op.name} takes a tensor first, got {op.operands}.")
         return value
@@ -190,6 +189,12 @@ def _check_attributes(op: Op, row: TtnnRow) -> None:
     missing = [a.name for a in known.values() if a.required and a.name not in op.attributes]
     if missing:
         raise VerifyError(f"{op.name} needs the attribute {', '.join(missing)}.")
+
+
+def _config(op: Op, name: str) -> Any:
+    if name not in op.attributes:
+        raise VerifyError(f"{op.name} needs the attribute {name}.")
+    return op.attributes[name]
 
 
 def _show(kind: Type) -> str:

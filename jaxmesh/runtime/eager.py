@@ -16,6 +16,7 @@ import numpy as np
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
 from jaxmesh import jaxprs
+from jaxmesh.checks import check_size
 from jaxmesh.errors import (
     ArgumentTypeError,
     JaxmeshError,
@@ -24,9 +25,12 @@ from jaxmesh.errors import (
     UnsupportedError,
     VerifyError,
 )
+from jaxmesh.jaxprs_caches import Cache
+from jaxmesh.launches import launched
 from jaxmesh.ops.table import Call, Row, evaluate
 from jaxmesh.runtime.eager_transfers import host_array
 from jaxmesh.runtime.eager_types import ON_DEVICE, Place, StorageType
+from jaxmesh.runtime.processes import on_every_device
 from jaxmesh.runtime.tensor import MeshTensor, spec_of
 
 _lax: Any = jax.lax
@@ -95,8 +99,9 @@ def perform(
         return _on_mesh(row, title, operands, said, mesh, place)
     if operands and not said.hosted:
         raise _not_on_devices(title, operands, 0)
-    held = [_jnp.asarray(host_array(x, title)) for x in operands]
-    return [np.asarray(x) for x in _meant(row, title, held, said, {})]
+    # Copies on the way in and out: what changes nothing would give back the caller's own memory.
+    held = [_jnp.array(host_array(x, title)) for x in operands]
+    return [np.array(x) for x in _meant(row, title, held, said, {})]
 
 
 def _mesh_of(title: str, tensors: Sequence[MeshTensor]) -> AnyMesh:
@@ -163,6 +168,8 @@ def _number(title: str, x: Any, tensors: Sequence[Any]) -> Any:
 def _held(x: Any, dtype: Any) -> Any:
     """A number in an element type. Floats round; integers and truth values hold a number, or do not."""
     value: Any = np.asarray(x)
+    if value.dtype.kind in "OSUTmM":
+        return None
     if value.dtype.kind == "c" and not _jnp.issubdtype(dtype, _jnp.complexfloating):
         return None
     try:
@@ -174,7 +181,7 @@ def _held(x: Any, dtype: Any) -> Any:
     return held if rounds or (np.isfinite(value) and held.astype(value.dtype) == value) else None
 
 
-_scalars: dict[Any, Any] = {}
+_scalars = Cache[jax.Array](4096, "numbers on the devices")
 
 
 def _on_all(value: Any, mesh: AnyMesh) -> Any:
@@ -182,17 +189,18 @@ def _on_all(value: Any, mesh: AnyMesh) -> Any:
     if isinstance(mesh, AbstractMesh):
         return value
     key = (value.tobytes(), value.dtype, mesh)
-    if key not in _scalars:
-        if len(_scalars) >= _LIMIT:
-            _scalars.clear()
-        _scalars[key] = jax.device_put(value, NamedSharding(mesh, PartitionSpec()))
-    return _scalars[key]
+    found = _scalars.get(key)
+    if found is None:
+        # Also inside a trace: what is kept must be no value of it.
+        with jax.ensure_compile_time_eval():
+            # A copy: JAX may hold on to the memory of what it is given, and this one is kept.
+            found = _scalars.put(key, on_every_device(value.copy(), mesh))
+    return found
 
 
 # --- on the devices --------------------------------------------------------------------------------------------------
 
-_LIMIT = 8192
-_compiled: dict[Any, tuple[Callable[..., Any], list[tuple[str, ...]]]] = {}
+_compiled = Cache[tuple[Callable[..., Any], list[tuple[str, ...]]]](2048, "ops on the devices")
 
 
 def _on_mesh(
@@ -203,12 +211,10 @@ def _on_mesh(
     tensors: list[Any] | None = None
     for i, x in enumerate(operands):
         if isinstance(x, MeshTensor):
-            if not x.is_allocated():
-                raise ResidencyError(
-                    f"{title}: operand {i} was deallocated with ttnn.deallocate and holds nothing any more; use it "
-                    "before, or keep it."
-                )
-            stored, varying = x.data, x.varying
+            try:
+                stored, varying = x.data, x.varying
+            except ResidencyError as error:
+                raise type(error)(f"{title}: operand {i}: {error}") from None
         elif isinstance(x, NUMBER):
             tensors = tensors or [t for t in operands if isinstance(t, MeshTensor)]
             stored, varying = _on_all(_number(title, x, tensors), mesh), ()
@@ -222,11 +228,9 @@ def _on_mesh(
     key = (row.name, mesh, said.dtype, said.shape, tuple(kinds), repr(said.attributes) if said.attributes else None)
     found = _compiled.get(key)
     if found is None:
-        if len(_compiled) >= _LIMIT:
-            _compiled.clear()
-        found = _compiled[key] = _build(row, title, said, kinds, mesh)
+        found = _compiled.put(key, _build(row, title, said, kinds, mesh))
     run, outs = found
-    return [MeshTensor(x, mesh, v, None, place) for x, v in zip(run(*data), outs, strict=True)]
+    return [MeshTensor(x, mesh, v, None, place) for x, v in zip(launched(run, *data), outs, strict=True)]
 
 
 def _build(
@@ -240,6 +244,13 @@ def _build(
                 "but every device computes. Aggregate it and distribute it over the whole mesh."
             )
     sizes = dict(mesh.shape)
+    for varying, shape, _ in kinds:
+        last, wanted = shape[len(shape) - len(varying) :], tuple(sizes[a] for a in varying)
+        if last != wanted:
+            raise UnsupportedError(
+                f"{title}: a MeshTensor is stored with its mesh dims {wanted} last, but the stored shape is {shape}: a "
+                "negative axis was given to jax.vmap. Count the axes of a MeshTensor from the front."
+            )
     specs = tuple(spec_of(len(shape) - len(varying), varying) for varying, shape, _ in kinds)
 
     def local(stored: Sequence[Any]) -> list[Any]:
@@ -275,12 +286,15 @@ def _build(
 
 def _meant(row: Row, title: str, operands: Sequence[Any], said: Said, mesh: Mapping[str, int]) -> list[Any]:
     """What an op means for operands inside a typed trace; the types of its results follow from it."""
-    like = said.dtype or (operands[0].dtype if operands else _jnp.bfloat16)
+    like: Any = said.dtype or (operands[0].dtype if operands else np.dtype(_jnp.bfloat16))
+    check_size(said.shape or (), like, f"{title}: its result")
     declared = [jax.ShapeDtypeStruct(said.shape or (), like)] * row.results[0]
 
     def meaning(call: Call) -> Any:
         made = row.meaning(call)
         outs = list(cast("Sequence[Any]", made)) if isinstance(made, (list, tuple)) else [made]
+        for x in outs:
+            check_size(x.shape, x.dtype, f"{title}: its result")
         declared[:] = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in outs]
         return outs
 

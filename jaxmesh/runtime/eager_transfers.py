@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import numpy as np
+from jax.core import Tracer
 from jax.sharding import Mesh
 
+from jaxmesh.checks import check_nesting, shown
 from jaxmesh.configs import MeshComposerConfig, MeshCoordinate, MeshMapperConfig, MeshShape
 from jaxmesh.distribution import Distribution, resolve_composer, resolve_mapper
-from jaxmesh.errors import ArgumentTypeError, MeshMismatchError, ResidencyError, VerifyError
+from jaxmesh.errors import ArgumentTypeError, JaxmeshError, MeshMismatchError, ResidencyError, VerifyError
+from jaxmesh.replication import wanted
+from jaxmesh.runtime.copies import check_read
 from jaxmesh.runtime.eager_types import ON_HOST, Place, StorageType, TensorTopology
+from jaxmesh.runtime.processes import agree, digest, gather, is_here, spans_processes
 from jaxmesh.runtime.tensor import MeshTensor, assemble
+from jaxmesh.runtime.views import check_alive
 
 Shape = tuple[int, ...]
 
@@ -27,7 +33,8 @@ def host_array(tensor: Any, op: str) -> np.ndarray[Any, Any]:
 
     Raises:
       ResidencyError: the tensor is on the devices already.
-      ArgumentTypeError: no tensor.
+      DeletedError: it is a JAX array that was donated or deleted.
+      ArgumentTypeError: no tensor, or of elements that JAX has no type for.
     """
     if isinstance(tensor, MeshTensor):
         where = "on the devices" if tensor.storage_type() is StorageType.DEVICE else "distributed"
@@ -41,32 +48,112 @@ def host_array(tensor: Any, op: str) -> np.ndarray[Any, Any]:
         )
     if not isinstance(tensor, (jax.Array, np.ndarray, np.generic, int, float, complex, bool)):
         raise ArgumentTypeError(f"{op} takes a NumPy or JAX array, got {type(tensor).__name__}.")
-    array = np.asarray(tensor)
-    if array.dtype.kind in "OSUmM" or array.dtype.names is not None:
-        raise ArgumentTypeError(f"{op} takes numeric tensors, got dtype {array.dtype}.")
-    return array.astype(jax.dtypes.canonicalize_dtype(array.dtype), copy=False)
+    if isinstance(tensor, Tracer):
+        raise ArgumentTypeError(
+            f"{op} takes an array that holds numbers, got {tensor!r:.120}, a value of a trace; inside jaxmesh.jit, not "
+            "jax.jit, it is a part of the program."
+        )
+    array = elements(tensor, op)
+    return array.astype(canonical(array.dtype, op), copy=False)
+
+
+def elements(x: Any, op: str) -> np.ndarray[Any, Any]:
+    """What NumPy makes of an array, all of it.
+
+    Raises:
+      DeletedError: a JAX array that was donated or deleted.
+      ArgumentTypeError: a masked array, whose mask would be lost.
+    """
+    check_alive(x, op)
+    if isinstance(x, np.ma.MaskedArray):
+        raise ArgumentTypeError(f"{op} takes arrays without a mask, got a masked array; pass array.filled(value).")
+    check_nesting((x,), op)
+    try:
+        return np.asarray(x)
+    except JaxmeshError:
+        raise
+    except (TypeError, ValueError, OverflowError):
+        what = "a value of a trace" if isinstance(x, Tracer) else shown(x)
+        raise ArgumentTypeError(f"{op} takes an array of numbers, got {what}.") from None
+
+
+def canonical(dtype: np.dtype[Any], op: str) -> np.dtype[Any]:
+    """The dtype that JAX gives elements.
+
+    Raises:
+      ArgumentTypeError: none.
+    """
+    if not dtype.isnative:
+        raise ArgumentTypeError(
+            f"{op} takes elements in this machine's byte order, got dtype {dtype}; pass "
+            "array.astype(array.dtype.newbyteorder('='))."
+        )
+    if not _known(dtype):
+        raise ArgumentTypeError(f"{op} takes numeric tensors, got dtype {dtype}, which JAX has no type for.")
+    return jax.dtypes.canonicalize_dtype(dtype)
+
+
+@functools.lru_cache(maxsize=256)
+def _known(dtype: np.dtype[Any]) -> bool:
+    if dtype.kind == "T":
+        return False
+    try:
+        # Some types JAX has and XLA has not.
+        with jax.ensure_compile_time_eval():
+            jax.device_put(np.zeros(1, dtype))
+    except (TypeError, RuntimeError):
+        return False
+    return True
+
+
+_ALIGNED = 64
+"""The alignment in bytes of memory that XLA uses as it is; what lies otherwise it copies, for every device again."""
+
+
+def _in_place(array: np.ndarray[Any, Any]) -> bool:
+    """Whether XLA can use the memory of an array."""
+    return array.flags.c_contiguous and array.__array_interface__["data"][0] % _ALIGNED == 0
+
+
+def _private(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """A copy that XLA can use as it is, and that nobody else knows."""
+    memory = np.empty(array.nbytes + _ALIGNED, np.uint8)
+    start = -memory.__array_interface__["data"][0] % _ALIGNED
+    made: np.ndarray[Any, Any] = memory[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    np.copyto(made, array)
+    return made
 
 
 def distribute(tensor: Any, config: MeshMapperConfig, mesh: Mesh, place: Place = ON_HOST) -> MeshTensor:
     """`distribute_tensor`, eagerly: a host tensor as one shard for each device of a mesh.
 
+    Pieces of a JAX array, which never changes, are used where they lie, by every device that holds them; of anything
+    else each piece is copied once.
+
     Raises:
       VerifyError: a rule of section 2 is broken.
+      ProcessMismatchError: replication is checked, and another process has another tensor.
     """
     host = host_array(tensor, "distribute_tensor")
     resolved = resolve_mapper(config, mesh.devices.shape, host.shape)
+    if wanted() and spans_processes(mesh):
+        agree("distribute_tensor: the tensor", f"{host.dtype}{list(host.shape)}", digest(host), list(mesh.devices.flat))
 
     @functools.cache
     def piece(place: Shape) -> np.ndarray[Any, Any]:
-        # A private copy, so that neither a later write to the caller's array nor a shared buffer can be seen.
-        return np.array(host[resolved.index(place)], order="C", copy=True)
+        part = host[resolved.index(place)]
+        return part if isinstance(tensor, jax.Array) and _in_place(part) else _private(part)
 
     def cut_only(place: Shape) -> Shape:
         return tuple(p if d is not None else 0 for p, d in zip(place, resolved.dims, strict=True))
 
-    shards = {c: piece(cut_only(p)) for c, p in resolved.placed()}
+    # What other processes put on their devices is only looked at.
+    shards = {
+        c: piece(cut_only(p)) if is_here(mesh.devices[c]) else host[resolved.index(cut_only(p))]
+        for c, p in resolved.placed()
+    }
     varying = None if len(shards) < mesh.devices.size else _varying_names(resolved, mesh, cut_only)
-    return assemble(shards, mesh, varying, _topology(config, resolved), place)
+    return assemble(shards, mesh, varying, _topology(config, resolved), place).as_proven()
 
 
 def _varying_names(resolved: Distribution, mesh: Mesh, cut_only: Callable[[Shape], Shape]) -> tuple[str, ...]:
@@ -87,34 +174,71 @@ def _topology(config: MeshMapperConfig, resolved: Distribution) -> TensorTopolog
 # --- devices to host -------------------------------------------------------------------------------------------------
 
 
-def aggregate(tensor: MeshTensor, config: MeshComposerConfig, mesh: Mesh) -> np.ndarray[Any, Any]:
+def everywhere(tensor: MeshTensor, process: int | None = None) -> dict[Shape, np.ndarray[Any, Any]] | None:
+    """The shard at every coordinate that holds one, in every process or in one of them; the others get None."""
+    mesh: Any = tensor.mesh
+    holders = [c for c in np.ndindex(*mesh.devices.shape) if mesh.devices[c] in tensor.data.sharding.device_set]
+    return _gathered(tensor, holders, mesh, process)
+
+
+def every_shard(tensor: MeshTensor) -> dict[Shape, Any]:
+    """The shard at every coordinate that holds one; over several processes all of them must ask."""
+    mesh = tensor.mesh
+    if not isinstance(mesh, Mesh) or not spans_processes(mesh):
+        return {tuple(c): s for c, s in tensor.shards()}
+    found = everywhere(tensor)
+    assert found is not None
+    return found
+
+
+def _gathered(
+    tensor: MeshTensor, coordinates: Sequence[Shape], mesh: Mesh, process: int | None
+) -> dict[Shape, np.ndarray[Any, Any]] | None:
+    owners = {c: mesh.devices[c].process_index for c in coordinates}
+    held = {s.device: s.data for s in tensor.data.addressable_shards}
+    mine = {c: np.asarray(held[d]).reshape(tensor.shape) for c in owners if (d := mesh.devices[c]) in held}
+    return gather(mine, owners, tensor.shape, tensor.dtype, list(mesh.devices.flat), process)
+
+
+def aggregate(
+    tensor: MeshTensor, config: MeshComposerConfig, mesh: Mesh, process: int | None = None
+) -> np.ndarray[Any, Any] | None:
     """`aggregate_tensor`, eagerly: the shards at the composer's coordinates, joined, on the host.
+
+    Of several processes all must take part; `process` says that only one of them gets the result, the others None.
 
     Raises:
       VerifyError: a rule of section 2 is broken, or a coordinate holds nothing.
       MeshMismatchError: the tensor is on another mesh.
+      ReplicationError: replication is checked, and an axis is dropped along which the shards differ.
     """
     if tensor.mesh != mesh:
-        wanted, got = dict(mesh.shape), dict(tensor.mesh.shape)
-        how = "the same shape, other devices or names" if wanted == got else "another shape"
+        asked, got = dict(mesh.shape), dict(tensor.mesh.shape)
+        how = "the same shape, other devices or names" if asked == got else "another shape"
         raise MeshMismatchError(
-            f"aggregate_tensor: the composer is for the mesh {wanted}, the tensor is on {got} ({how})."
+            f"aggregate_tensor: the composer is for the mesh {asked}, the tensor is on {got} ({how})."
         )
     resolved = resolve_composer(config, mesh.devices.shape, tensor.shape)
-    held = {s.device: s.data for s in tensor.data.addressable_shards}
-    out = np.empty(resolved.full, tensor.dtype)
-    places = itertools.product(*map(range, resolved.landing.shape))
-    for coordinate, place in zip(resolved.landing.coordinates(), places, strict=True):
-        device = mesh.devices[coordinate]
-        if device not in held:
+    if wanted():
+        check_read(tensor, resolved, mesh)
+    holders = tensor.data.sharding.device_set
+    places = list(itertools.product(*map(range, resolved.landing.shape)))
+    coordinates = list(resolved.landing.coordinates())
+    for coordinate in coordinates:
+        if mesh.devices[coordinate] not in holders:
             raise VerifyError(
                 f"aggregate_tensor reads the shard at {list(coordinate)}, but that device holds nothing of this "
-                f"tensor; it is on {len(held)} of {mesh.devices.size} devices. Override the mesh shape to those "
+                f"tensor; it is on {len(holders)} of {mesh.devices.size} devices. Override the mesh shape to those "
                 "that do."
             )
+    shards = _gathered(tensor, coordinates, mesh, process)
+    if shards is None:
+        return None
+    out = np.empty(resolved.full, tensor.dtype)
+    for coordinate, place in zip(coordinates, places, strict=True):
         index = [slice(None)] * len(resolved.local)
         for dim, at in zip(resolved.dims, place, strict=True):
             if dim is not None:
                 index[dim] = slice(at * resolved.local[dim], (at + 1) * resolved.local[dim])
-        out[tuple(index)] = np.asarray(held[device]).reshape(resolved.local)
+        out[tuple(index)] = shards[coordinate].reshape(resolved.local)
     return out

@@ -18,6 +18,7 @@ from jaxmesh import jaxprs
 from jaxmesh.distribution import resolve_composer, resolve_mapper
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.jaxprs import Eqn, Jaxpr, Var
+from jaxmesh.launches import check_process
 from jaxmesh.plain import plain_eqn
 from jaxmesh.residency import DEVICE, Residency
 from jaxmesh.runtime.reference_collectives import COLLECTIVES
@@ -31,24 +32,41 @@ class Shards(dict[Coordinate, Any]):
     """One array per device, by mesh coordinate."""
 
 
+Transfer = Callable[[Mapping[Coordinate, Any], Mapping[str, int], Mapping[str, Any]], Any]
+"""What a primitive of another dialect does with an operand per device: an array per device, or one full array."""
+
+
 def run_reference(
-    program: Jaxpr, inputs: Sequence[Residency], mesh: Mapping[str, int], args: Sequence[Any]
+    program: Jaxpr,
+    inputs: Sequence[Residency],
+    mesh: Mapping[str, int],
+    args: Sequence[Any],
+    rules: Mapping[str, Transfer] | None = None,
 ) -> list[Value]:
-    """Runs a closed TTNN-level jaxpr.
+    """Runs a closed jaxpr: a TTNN-level one, or one with primitives of another dialect that come with their rules.
 
     Args:
-      program: the lowered program.
+      program: the program.
       inputs: where each argument lives.
       mesh: axis names and sizes.
       args: arrays, and dicts from coordinate to array for tensors on the devices.
+      rules: by name, what the primitives do that move tensors and are not TTNN's.
 
     Returns:
       The results, in the same two forms.
     """
+    check_process()
     everywhere = list(itertools.product(*map(range, mesh.values())))
     values = [Shards(a) if p is DEVICE else a for a, p in zip(args, inputs, strict=True)]
-    outs = _Machine(mesh).body(program, values, everywhere)
-    return [dict(x) if isinstance(x, Shards) else np_or_keys(jnp.asarray(x)) for x in outs]
+    outs = _Machine(mesh, rules or {}).body(program, values, everywhere)
+    return [{c: _own(v) for c, v in x.items()} if isinstance(x, Shards) else _own(x) for x in outs]
+
+
+def _own(x: Any) -> Any:
+    """A result in memory of its own: what only moves would be the argument's, or another device's."""
+    value: Any = np_or_keys(jnp.asarray(x))
+    array: Any = value
+    return value.copy() if isinstance(array, np.ndarray) else value
 
 
 def np_or_keys(x: Any) -> Any:
@@ -57,8 +75,9 @@ def np_or_keys(x: Any) -> Any:
 
 
 class _Machine:
-    def __init__(self, mesh: Mapping[str, int]) -> None:
+    def __init__(self, mesh: Mapping[str, int], rules: Mapping[str, Transfer]) -> None:
         self.mesh = mesh
+        self.rules = rules
         self.sizes = tuple(mesh.values())
         self.axis = {name: i for i, name in enumerate(mesh)}
 
@@ -78,6 +97,8 @@ class _Machine:
             return self.body(eqn.params[jaxprs.CALLS[name]], operands, active)
         if name in _CONTROL:
             return _CONTROL[name](self, eqn, operands, active)
+        if name in self.rules:
+            return [self.moved(eqn, operands[0], active)]
         if name in COLLECTIVES:
             everywhere = self.spread(operands[0], active)
             shards = Shards({c: everywhere[c] for c in active})
@@ -113,6 +134,16 @@ class _Machine:
         return self.body(eqn.params["jaxprs"].solve, [*consts, *right], active)
 
     # --- transfers ---
+
+    def moved(self, eqn: Eqn, operand: Value, active: list[Coordinate]) -> Value:
+        self.all_together(eqn, active)
+        given = self.spread(operand, active)
+        made = self.rules[eqn.primitive.name](given, self.mesh, eqn.params)
+        # What does nothing leaves a host tensor on the host.
+        if made is given:
+            return operand
+        rows: Any = made
+        return Shards(rows) if isinstance(made, dict) else made
 
     def distribute(self, eqn: Eqn, operands: list[Value], active: list[Coordinate]) -> list[Value]:
         self.all_together(eqn, active)

@@ -70,7 +70,7 @@ def plan_regions(program: Jaxpr, inputs: Sequence[Residency]) -> Plan:
     body = jaxprs.open_jaxpr(jaxpr)
     analysis = Analysis()
     places = analysis.environment(jaxpr, inputs)
-    kinds = [_kind(e, places, analysis) for e in body.eqns]
+    kinds = _kinds(body, places, analysis)
     brought = {e.outvars[0]: e for e, k in zip(body.eqns, kinds, strict=True) if k is _Kind.BRING}
     free = {v: e for e, k in zip(body.eqns, kinds, strict=True) if k is _Kind.FREE for v in e.outvars}
     regions, ready = _phases(body, kinds, places)
@@ -79,6 +79,22 @@ def plan_regions(program: Jaxpr, inputs: Sequence[Residency]) -> Plan:
     ordered = tuple(regions[p] for p in sorted(regions))
     _connect(ordered, results, brought, free)
     return Plan(jaxpr, ordered, places, brought, free)
+
+
+def _kinds(body: Jaxpr, places: Mapping[Var, Residency], analysis: Analysis) -> list[_Kind]:
+    """What every equation is. One that depends on no array is made anew wherever it is read, unless it reads a result
+    that is not: a loop with shards in it may carry a table along, which leaves the loop where that ran."""
+    anywhere: set[Var] = {*body.constvars, *body.invars}
+    kinds: list[_Kind] = []
+    for eqn in body.eqns:
+        kind = _kind(eqn, places, analysis)
+        if kind is _Kind.FREE:
+            if all(a in anywhere for a in eqn.invars if isinstance(a, Var)):
+                anywhere.update(eqn.outvars)
+            else:
+                kind = _Kind.HOST
+        kinds.append(kind)
+    return kinds
 
 
 def _kind(eqn: Eqn, places: Mapping[Var, Residency], analysis: Analysis) -> _Kind:
@@ -92,6 +108,9 @@ def _kind(eqn: Eqn, places: Mapping[Var, Residency], analysis: Analysis) -> _Kin
     if any(analysis.moves(j) for j in jaxprs.sub_jaxprs(eqn)):
         return _Kind.HOST if _hosted(eqn) else _Kind.MAPPED
     if rules_move(eqn, frozenset({distribute_tensor_p, aggregate_tensor_p})):
+        return _Kind.MAPPED
+    if eqn.effects and not jaxprs.has_order(eqn):
+        # It speaks of a mesh axis, in a body whose results do not depend on it.
         return _Kind.MAPPED
     return _Kind.FREE if outs and all(p is FREE for p in outs) and not eqn.effects else _Kind.HOST
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
@@ -17,8 +18,10 @@ import numpy as np
 from jax.core import Tracer
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
+from jaxmesh.checks import one_of, row, shown
 from jaxmesh.configs import MeshCoordinate
-from jaxmesh.errors import ResidencyError, UnsupportedError
+from jaxmesh.errors import ArgumentTypeError, DeletedError, ResidencyError, UnsupportedError, VerifyError
+from jaxmesh.launches import check_process
 from jaxmesh.runtime.eager_operators import Operators
 from jaxmesh.runtime.eager_picture import as_html
 from jaxmesh.runtime.eager_types import (
@@ -29,11 +32,14 @@ from jaxmesh.runtime.eager_types import (
     StorageType,
     TensorTopology as TensorTopology,
 )
+from jaxmesh.runtime.processes import is_here, one_shard
+from jaxmesh.runtime.views import is_deleted, local_view, view
 
 Shape = tuple[int, ...]
 
 PART = "part"
 """The only axis of the storage mesh of a tensor that some devices hold nothing of."""
+_HELD: Any = (jax.Array, jax.ShapeDtypeStruct, np.ndarray)
 _GONE = object()
 """What a tensor holds that was deallocated."""
 
@@ -54,7 +60,7 @@ class MeshTensor(Operators):
     ((2,), 8)
     """
 
-    __slots__ = ("_data", "_mesh", "_place", "_topology", "_varying")
+    __slots__ = ("_data", "_mesh", "_place", "_proven", "_shared", "_topology", "_varying")
 
     def __init__(
         self,
@@ -64,11 +70,15 @@ class MeshTensor(Operators):
         topology: TensorTopology | None = None,
         place: Place = ON_DEVICE,
     ) -> None:
-        self._data = data
-        self._mesh = mesh
-        self._varying = tuple(varying)
+        self._data: Any = data
+        self._mesh = one_of((Mesh, AbstractMesh), "MeshTensor", "mesh", mesh)
+        self._varying = _axes(mesh, varying)
         self._topology = topology
         self._place = place
+        # Whether another tensor holds the same array, which a program that is given it may take the memory of.
+        self._shared = False
+        # The array whose copies are known to be equal; True of a value of a program that is being traced.
+        self._proven: Any = None
 
     @property
     def data(self) -> Any:
@@ -76,12 +86,53 @@ class MeshTensor(Operators):
 
         Raises:
           ResidencyError: the tensor was deallocated.
+          DeletedError: it was donated to a program.
         """
+        held: Any = self._held()
+        if is_deleted(held):
+            raise DeletedError(
+                f"{self!r} was donated to a program (donate_argnums), which has taken its memory, or was deleted; use "
+                "what the program gave back, or do not donate it."
+            )
+        return held
+
+    def _held(self) -> Any:
         if self._data is _GONE:
             raise ResidencyError(
                 "this tensor was deallocated with deallocate and holds nothing any more; use it before, or keep it."
             )
-        return self._data
+        # A transformation may have put anything in the place of the array.
+        held: Any = self._data
+        if not isinstance(held, _HELD):
+            raise ArgumentTypeError(f"a MeshTensor holds a JAX array, this one holds {shown(held)}.")
+        if held.ndim < len(self._varying):
+            raise VerifyError(
+                f"a MeshTensor is stored with one dim per mesh axis of {self._varying} last, but its array has the "
+                f"shape {list(held.shape)}."
+            )
+        return held
+
+    def handed(self) -> Any:
+        """The stored array as a program is given it: one that no other tensor holds, because it may be donated."""
+        held = self.data
+        array: Any = held
+        if self._shared and isinstance(array, jax.Array) and not isinstance(array, Tracer):
+            known = self.proven
+            held = self._data = view(held)
+            self._shared = False
+            if known:
+                self.as_proven()
+        return held
+
+    @property
+    def proven(self) -> bool:
+        """Whether equal copies are the work of a mapper, and not a claim: of the caller, or of a program's types."""
+        return self._proven is not None and self._proven() is self._data
+
+    def as_proven(self) -> MeshTensor:
+        """The same tensor; whoever made it knows that its copies are equal."""
+        self._proven = weakref.ref(self._data)
+        return self
 
     @property
     def place(self) -> Place:
@@ -109,14 +160,18 @@ class MeshTensor(Operators):
     def overwrite(self, other: MeshTensor) -> None:
         """Takes over what another tensor of its shape holds, as ops do that write into an operand."""
         self._data, self._varying, self._topology = other.data, other.varying, None
+        self._shared = other._shared = True
 
     def placed(self, place: Place) -> MeshTensor:
         """The same tensor, stored elsewhere or otherwise."""
-        return MeshTensor(self.data, self._mesh, self._varying, self._topology, place)
+        made = MeshTensor(self.data, self._mesh, self._varying, self._topology, place)
+        made._shared = self._shared = True
+        made._proven = self._proven
+        return made
 
     def is_allocated(self) -> bool:
-        """Whether it was not deallocated."""
-        return self._data is not _GONE
+        """Whether it was neither deallocated nor donated."""
+        return self._data is not _GONE and not is_deleted(self._data)
 
     def deallocate(self, force: bool = False) -> None:
         """Gives up what it holds; using it afterwards is an error. Tensors made from it keep what they hold.
@@ -134,7 +189,7 @@ class MeshTensor(Operators):
     @property
     def mesh(self) -> Mesh | AbstractMesh:
         """The mesh whose devices hold the tensor."""
-        sharding = getattr(self.data, "sharding", None) if isinstance(self._mesh, AbstractMesh) else None
+        sharding = getattr(self._held(), "sharding", None) if isinstance(self._mesh, AbstractMesh) else None
         return sharding.mesh if isinstance(sharding, NamedSharding) else self._mesh
 
     @property
@@ -144,8 +199,8 @@ class MeshTensor(Operators):
         Raises:
           UnsupportedError: a transformation has put a dim behind the dims of the mesh.
         """
-        rank = self.data.ndim - len(self._varying)
-        stored = tuple(self.data.shape)
+        rank = self._held().ndim - len(self._varying)
+        stored = tuple(self._held().shape)
         if not self.partial and stored[rank:] != (sizes := tuple(self._mesh.shape[a] for a in self._varying)):
             raise UnsupportedError(
                 f"a MeshTensor is stored with its mesh dims {sizes} last, but the stored shape is {stored}: a negative "
@@ -156,12 +211,12 @@ class MeshTensor(Operators):
     @property
     def dtype(self) -> Any:
         """The element type."""
-        return self.data.dtype
+        return self._held().dtype
 
     @property
     def ndim(self) -> int:
         """The rank."""
-        return self.data.ndim - len(self._varying)
+        return self._held().ndim - len(self._varying)
 
     @property
     def partial(self) -> bool:
@@ -182,10 +237,24 @@ class MeshTensor(Operators):
         return self._topology
 
     def shards(self) -> list[tuple[MeshCoordinate, jax.Array]]:
-        """(mesh coordinate, this device's shard) of every device that holds one, row-major over the mesh."""
+        """(mesh coordinate, this device's shard) of every device that holds one, row-major over the mesh.
+
+        Of several processes each gets those of its own devices.
+        """
         held = {s.device: s.data for s in self.data.addressable_shards}
         devices = self._devices()
-        return [(c, _local_view(held[d], self.shape)) for c, d in devices if d in held]
+        return [(c, local_view(held[d], self.shape)) for c, d in devices if d in held]
+
+    def shard(self, coordinate: Sequence[int]) -> jax.Array:
+        """The shard of the device at one coordinate.
+
+        Raises:
+          ArgumentTypeError: no row of integers.
+          MeshError: the coordinate is not on the mesh.
+          NotAddressableError: another process holds it; the message says which.
+          VerifyError: that device holds nothing of the tensor.
+        """
+        return one_shard(self, coordinate)
 
     def _devices(self) -> list[tuple[MeshCoordinate, Any]]:
         mesh = self.mesh
@@ -210,6 +279,22 @@ class MeshTensor(Operators):
             "as an argument, which is then this device's shard; outside, read it with jaxmesh.ttnn.aggregate_tensor."
         )
 
+    def __copy__(self) -> MeshTensor:
+        made = self.placed(self._place)
+        if hasattr(self, "_owner"):
+            made._owner = self._owner
+        return made
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> MeshTensor:
+        # What it holds never changes: a copy may hold the same.
+        return self.__copy__()
+
+    def __reduce__(self) -> NoReturn:
+        raise UnsupportedError(
+            f"{self!r} cannot be pickled: its devices are this process's own. Write it with "
+            "jaxmesh.ttnn.dump_tensor(path, tensor), or pickle what jaxmesh.ttnn.aggregate_tensor gives."
+        )
+
     def held(self) -> set[Shape] | None:
         """The coordinates of the devices that hold a shard, if a mapper has said it."""
         return None if self._topology is None else {tuple(c) for c in self._topology.mesh_coords()}
@@ -218,24 +303,21 @@ class MeshTensor(Operators):
         if self._data is _GONE:
             return f"MeshTensor(deallocated, mesh={dict(self._mesh.shape)})"
         sizes = dict(self.mesh.shape)
-        held = "" if not self.partial else f", on {self.data.shape[-1]} of {_count(self.mesh)} devices"
+        held = "" if not self.partial else f", on {self._data.shape[-1]} of {_count(self.mesh)} devices"
         over = "" if self.partial else f", varying={self._varying}"
         where = "" if self._place.storage is StorageType.DEVICE else ", host"
-        return f"MeshTensor(shape={self.shape}, dtype={self.dtype}, mesh={sizes}{over}{held}{where})"
+        gone = ", donated" if is_deleted(self._data) else ""
+        return f"MeshTensor(shape={self.shape}, dtype={self.dtype}, mesh={sizes}{over}{held}{where}{gone})"
 
     def _repr_html_(self) -> str:
         return as_html(self)
 
 
-def _local_view(stored: Any, shape: Shape) -> Any:
-    """One device's stored shard without its dims of size 1: the same memory, and no computation to compile."""
-    if stored.shape == shape:
-        return stored
-    if jax.dtypes.issubdtype(stored.dtype, jax.dtypes.extended):
-        return stored.reshape(shape)
-    (device,) = stored.devices()
-    view: Any = jax.device_put(np.asarray(stored).reshape(shape), device, may_alias=True)
-    return view
+def _axes(mesh: Mesh | AbstractMesh, varying: Any) -> tuple[str, ...]:
+    names = row("MeshTensor", varying, "a row of mesh axes as varying")
+    if not all(isinstance(n, str) and (n in mesh.axis_names or names == (PART,)) for n in names):
+        raise VerifyError(f"MeshTensor varies over {shown(names)}, but the mesh has the axes {tuple(mesh.axis_names)}.")
+    return names
 
 
 def _count(mesh: Mesh | AbstractMesh) -> int:
@@ -248,6 +330,7 @@ class _Note:
 
     topology: TensorTopology | None
     place: Place
+    proven: Any = None
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Note)
@@ -260,14 +343,18 @@ _COMPUTED = _Note(None, ON_DEVICE)
 
 
 def _flatten(t: MeshTensor) -> tuple[tuple[Any], tuple[Any, ...]]:
-    return (t.data,), (t._mesh, t._varying, _Note(t._topology, t._place))  # pyright: ignore[reportPrivateUsage]
+    data = t.handed()
+    note = _Note(t._topology, t._place, t._proven)  # pyright: ignore[reportPrivateUsage]
+    return (data,), (t._mesh, t._varying, note)  # pyright: ignore[reportPrivateUsage]
 
 
 def _unflatten(aux: tuple[Any, ...], children: Sequence[Any]) -> MeshTensor:
     mesh, varying, note = aux
     # A compiled function is kept for every tensor of the type, so that its results know nothing of the first one.
     known = _COMPUTED if isinstance(children[0], Tracer) else note
-    return MeshTensor(children[0], mesh, varying, known.topology, known.place)
+    made = MeshTensor(children[0], mesh, varying, known.topology, known.place)
+    made._proven = known.proven  # pyright: ignore[reportPrivateUsage]
+    return made
 
 
 jax.tree_util.register_pytree_node(MeshTensor, _flatten, _unflatten)
@@ -285,7 +372,11 @@ def assemble(
     topology: TensorTopology | None,
     place: Place = ON_DEVICE,
 ) -> MeshTensor:
-    """A tensor from the shard at each coordinate; `varying` None means that some devices hold nothing."""
+    """A tensor from the shard at each coordinate; `varying` None means that some devices hold nothing.
+
+    Of several processes each has all shards at hand, and puts those on its own devices.
+    """
+    check_process()
     local = next(iter(shards.values())).shape
     if varying is None:
         devices = [mesh.devices[c] for c in shards]
@@ -294,7 +385,9 @@ def assemble(
         storage = mesh
     shape = (*local, *[storage.shape[a] for a in varying])
     single = (*local, *[1] * len(varying))
-    arrays = [jax.device_put(a.reshape(single), mesh.devices[c], may_alias=True) for c, a in shards.items()]
+    here = [(a, mesh.devices[c]) for c, a in shards.items() if is_here(mesh.devices[c])]
+    arrays = [jax.device_put(a.reshape(single), device, may_alias=True) for a, device in here]
     sharding = NamedSharding(storage, spec_of(len(local), varying))
-    data = jax.make_array_from_single_device_arrays(shape, sharding, arrays)
+    dtype = next(iter(shards.values())).dtype
+    data = jax.make_array_from_single_device_arrays(shape, sharding, arrays, dtype=dtype)
     return MeshTensor(data, mesh, varying, topology, place)

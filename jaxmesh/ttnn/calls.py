@@ -9,7 +9,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from jaxmesh.errors import ArgumentTypeError, UnsupportedError
+from jaxmesh.checks import shown
+from jaxmesh.errors import ArgumentTypeError, UnsupportedError, VerifyError
 from jaxmesh.ops.ttnn_table import NEEDED, TTNN, Param, TtnnRow, attributes_of
 from jaxmesh.runtime.eager import Said, perform
 from jaxmesh.runtime.eager_operators import owned, owner_of
@@ -140,8 +141,8 @@ class Function:
         for name, slot in self._unset:
             if values[slot] is not None:
                 raise UnsupportedError(
-                    f"{self.callee}: {name} is not emulated, got {values[slot]!r}; leave it out, and say what it does "
-                    "with other ops."
+                    f"{self.callee}: {name} is not emulated, got {shown(values[slot])}; leave it out, and say what it "
+                    "does with other ops."
                 )
         operands, segments = self._operands(values)
         owner = owner_of(operands)
@@ -186,7 +187,13 @@ class Function:
             return list(cast("Sequence[Any]", rows)), []
         found = [values[i] for _, i in self._single]
         for number, value in enumerate(found):
+            if value is None and number < self.entry.row.operands[0]:
+                raise self._wrong(
+                    f"needs a tensor as {self.entry.python.params[self._single[number][1]].name!r}, got None"
+                )
             if number in self._indices and isinstance(value, int):
+                if not -(2**31) <= value < 2**31:
+                    raise VerifyError(f"{self.callee} takes an index from {-(2**31)} to {2**31 - 1}, got {value}.")
                 # An index is no element: a narrow float beside it could not hold it.
                 found[number] = np.asarray(value, np.int32)
         # Not `None in found`: tensors compare element by element.
@@ -204,16 +211,20 @@ class Function:
         if said is not None:
             return integers(self.callee, "shape", said)
         known = dict(attributes)
-        if "start" in known and "end" in known and known.get("step", 1) != 0:
-            return (len(range(known["start"], known["end"], known.get("step", 1))),)
-        return known.get("shape", known.get("size"))
+        if "start" in known and "end" in known and (step := known.get("step", 1)) != 0:
+            # As len(range(...)), which refuses numbers that no machine counts to; who makes the tensor says so.
+            return (max(0, -((known["start"] - known["end"]) // step)),)
+        size = known.get("size")
+        if size is not None and min(size, default=0) < 0:
+            raise VerifyError(f"{self.callee} makes a tensor of sizes from 0 on, got {list(size)}.")
+        return known.get("shape", size)
 
     def _place(self, values: Sequence[Any], operands: Sequence[Any]) -> Place:
         memory, layout = self._value(values, "memory_config"), self._value(values, "layout")
         if memory is not None and not isinstance(memory, MemoryConfig):
-            raise self._wrong(f"takes a MemoryConfig as memory_config, got {memory!r}")
+            raise self._wrong(f"takes a MemoryConfig as memory_config, got {shown(memory)}")
         if layout is not None and not isinstance(layout, Layout):
-            raise self._wrong(f"takes a Layout as layout, got {layout!r}")
+            raise self._wrong(f"takes a Layout as layout, got {shown(layout)}")
         if layout is None:
             layout = next((x.layout for x in operands if isinstance(x, (MeshTensor, Tensor))), Layout.TILE)
         if layout is Layout.TILE and (memory is None or memory == DRAM_MEMORY_CONFIG):
@@ -289,7 +300,9 @@ def lookup(callee: str, owner: str) -> Any:
     Raises:
       AttributeError: there is none.
     """
-    found = None if callee.rsplit(".", 1)[-1].startswith("__") else _found(callee)
+    # What is unknown is not kept: anybody may ask for any name.
+    hidden = callee.rsplit(".", 1)[-1].startswith("__")
+    found = _found(callee) if not hidden and (callee in _callees() or members(callee)) else None
     if found is None:
         raise AttributeError(
             f"{owner} has no {callee.rsplit('.', 1)[-1]!r}: neither a name of the emulated ttnn nor an op in the table "

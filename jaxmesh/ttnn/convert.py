@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from jaxmesh.errors import ArgumentTypeError, ResidencyError, UnsupportedError
+from jaxmesh.runtime.eager_transfers import elements
 from jaxmesh.runtime.eager_types import DataType, Layout, MemoryConfig, as_dtype, data_type
 from jaxmesh.runtime.tensor import MeshTensor
 from jaxmesh.ttnn.distributed import MeshToTensor, TensorToMesh, aggregate_tensor, distribute_tensor
@@ -51,7 +52,7 @@ def from_numpy(
     """
     if isinstance(array, MeshTensor):
         raise ResidencyError(f"from_numpy takes an array, got {array!r}, which is distributed already.")
-    host = Tensor(np.asarray(array), dtype=dtype, layout=layout)
+    host = Tensor(elements(array, "from_numpy"), dtype=dtype, layout=layout)
     moved = host if mesh_mapper is None else distribute_tensor(host, mesh_mapper)
     return moved if device is None else to_device(moved, device, memory_config)
 
@@ -80,13 +81,13 @@ def _read(op: str, tensor: Any, composer: MeshToTensor | None) -> np.ndarray[Any
                 f"{op}: a tensor distributed over {count} devices has no single value; give "
                 "mesh_composer=ttnn.create_mesh_composer(device, config), or read each of ttnn.get_device_tensors."
             )
-        return np.array(tensor.shards()[0][1])
+        return np.array(tensor.shard((0,) * len(tensor.mesh.shape)))
     if composer is not None:
         raise ArgumentTypeError(f"{op}: a composer joins a distributed tensor, got one of no device; leave it out.")
     if is_host_tensor(tensor):
         return tensor.to_numpy()
     if isinstance(tensor, _ARRAY):
-        return np.array(tensor)
+        return np.array(elements(tensor, op))
     raise ArgumentTypeError(f"{op} takes a tensor, got {type(tensor).__name__}.")
 
 
@@ -189,4 +190,7 @@ def get_dtype(tensor: Any) -> DataType:
     >>> ttnn.get_dtype(np.zeros(3, np.float32))
     <DataType.FLOAT32: 1>
     """
-    return data_type(as_dtype(tensor.dtype, "get_dtype"))
+    kind = getattr(tensor, "dtype", None)
+    if kind is None or isinstance(tensor, type):
+        raise ArgumentTypeError(f"get_dtype takes a tensor, got {type(tensor).__name__}.")
+    return data_type(as_dtype(kind, "get_dtype"))

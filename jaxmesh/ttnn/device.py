@@ -9,9 +9,9 @@ from typing import Any, cast
 
 from jax.sharding import Mesh
 
-from jaxmesh.configs import MeshCoordinate, MeshShape
+from jaxmesh.configs import MeshCoordinate, MeshShape, integers
 from jaxmesh.errors import ArgumentTypeError, MeshError
-from jaxmesh.mesh import make_mesh
+from jaxmesh.mesh import as_mesh, make_mesh
 
 
 class MeshDevice:
@@ -20,7 +20,7 @@ class MeshDevice:
     __slots__ = ("_mesh", "_open")
 
     def __init__(self, mesh: Mesh) -> None:
-        self._mesh = mesh
+        self._mesh = checked_mesh(mesh)
         self._open = True
 
     @property
@@ -55,7 +55,7 @@ class MeshDevice:
         Raises:
           MeshError: the coordinate is not on the mesh.
         """
-        shape, place = tuple(self.shape), tuple(coord)
+        shape, place = tuple(self.shape), integers("get_device_id", coord)
         if len(place) != len(shape) or any(not 0 <= c < n for c, n in zip(place, shape, strict=False)):
             raise MeshError(f"the coordinate {list(place)} is not on the mesh {list(shape)}.")
         return self.mesh.devices[place].id
@@ -104,19 +104,20 @@ def open_mesh_device(
     """
     import jax
 
-    if offset is not None and any(offset):
-        raise MeshError(f"the emulated system is the mesh itself, so its offset is the origin, got {list(offset)}.")
+    if offset is not None and any(origin := integers("open_mesh_device: offset", offset)):
+        raise MeshError(f"the emulated system is the mesh itself, so its offset is the origin, got {list(origin)}.")
     shape = MeshShape(len(cast("list[Any]", jax.devices()))) if mesh_shape is None else MeshShape(mesh_shape)
-    if not physical_device_ids:
+    ids = integers("open_mesh_device: physical_device_ids", physical_device_ids)
+    if not ids:
         return MeshDevice(make_mesh(tuple(shape)))
     known = {d.id: d for d in cast("list[Any]", jax.devices())}
-    missing = [i for i in physical_device_ids if i not in known]
-    if missing or len(physical_device_ids) != shape.mesh_size():
+    missing = [i for i in ids if i not in known]
+    if missing or len(ids) != shape.mesh_size() or len(set(ids)) < len(ids):
         raise MeshError(
-            f"physical_device_ids {list(physical_device_ids)} must name {shape.mesh_size()} of the devices "
+            f"physical_device_ids {list(ids)} must name {shape.mesh_size()} different ones of the devices "
             f"{sorted(known)} for a mesh of shape {list(shape)}."
         )
-    return MeshDevice(make_mesh(tuple(shape), devices=[known[i] for i in physical_device_ids]))
+    return MeshDevice(make_mesh(tuple(shape), devices=[known[i] for i in ids]))
 
 
 def close_mesh_device(mesh_device: MeshDevice) -> None:
@@ -138,8 +139,19 @@ def mesh_of(mesh_device: MeshDevice | Mesh) -> Mesh:
     """
     if isinstance(mesh_device, MeshDevice):
         return mesh_device.mesh
+    return checked_mesh(mesh_device)
+
+
+def checked_mesh(mesh_device: Any) -> Mesh:
+    """A JAX mesh of devices.
+
+    Raises:
+      ArgumentTypeError: something else.
+      MeshError: a mesh without axes.
+    """
     if isinstance(mesh_device, Mesh):
-        return mesh_device
+        found: Any = as_mesh(mesh_device)
+        return found
     raise ArgumentTypeError(
         f"a mesh device is what open_mesh_device gives, or a jax.sharding.Mesh; got {type(mesh_device).__name__}."
     )

@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
 from jaxmesh import jaxprs
+from jaxmesh.checks import as_array, one_of, row, shown
 from jaxmesh.configs import (
     MeshComposerConfig,
     MeshCoordinate,
@@ -48,9 +48,9 @@ class TensorToMesh:
     __slots__ = ("config", "device", "mesh")
 
     def __init__(self, mesh: Mesh, config: MeshMapperConfig, device: MeshDevice | Mesh | None = None) -> None:
-        self.mesh = mesh
+        self.mesh = mesh_of(mesh)
         self.device = mesh if device is None else device
-        self.config = config
+        self.config = one_of(MeshMapperConfig, "TensorToMesh", "config", config)
 
     def __repr__(self) -> str:
         return f"TensorToMesh({list(self.mesh.devices.shape)}, {self.config})"
@@ -62,8 +62,8 @@ class MeshToTensor:
     __slots__ = ("config", "mesh")
 
     def __init__(self, mesh: Mesh, config: MeshComposerConfig) -> None:
-        self.mesh = mesh
-        self.config = config
+        self.mesh = mesh_of(mesh)
+        self.config = one_of(MeshComposerConfig, "MeshToTensor", "config", config)
 
     def __repr__(self) -> str:
         return f"MeshToTensor({list(self.mesh.devices.shape)}, {self.config})"
@@ -84,7 +84,7 @@ def create_mesh_mapper(mesh_device: MeshDevice | Mesh, config: MeshMapperConfig)
     """
     mesh = mesh_of(mesh_device)
     if not isinstance(config, MeshMapperConfig):
-        raise ArgumentTypeError(f"create_mesh_mapper takes a MeshMapperConfig, got {config!r}.")
+        raise ArgumentTypeError(f"create_mesh_mapper takes a MeshMapperConfig, got {shown(config)}.")
     _check_count("placements", len(config.placements), config.mesh_shape_override, mesh)
     return TensorToMesh(mesh, config, mesh_device)
 
@@ -134,7 +134,7 @@ def create_mesh_composer(mesh_device: MeshDevice | Mesh, config: MeshComposerCon
     """
     mesh = mesh_of(mesh_device)
     if not isinstance(config, MeshComposerConfig):
-        raise ArgumentTypeError(f"create_mesh_composer takes a MeshComposerConfig, got {config!r}.")
+        raise ArgumentTypeError(f"create_mesh_composer takes a MeshComposerConfig, got {shown(config)}.")
     _check_count("dims", len(config.dims), config.mesh_shape_override, mesh)
     return MeshToTensor(mesh, config)
 
@@ -192,7 +192,7 @@ def distribute_tensor(tensor: Any, mapper: TensorToMesh, mesh_device: MeshDevice
     """
     if not isinstance(mapper, TensorToMesh):
         raise ArgumentTypeError(
-            f"distribute_tensor takes a mapper as its second argument, got {mapper!r}; make one with "
+            f"distribute_tensor takes a mapper as its second argument, got {shown(mapper)}; make one with "
             "create_mesh_mapper."
         )
     # Of a closed device there is no mesh any more.
@@ -204,7 +204,8 @@ def distribute_tensor(tensor: Any, mapper: TensorToMesh, mesh_device: MeshDevice
         )
     if in_program() and not isinstance(tensor, MeshTensor):
         _check_program("distribute_tensor", mapper.mesh)
-        return distribute_tensor_p.bind(jnp.asarray(array_of(tensor)), mapper_config=mapper.config)
+        full = as_array("distribute_tensor: the tensor", array_of(tensor))
+        return distribute_tensor_p.bind(full, mapper_config=mapper.config)
     layout = tensor.layout if is_host_tensor(tensor) else Layout.ROW_MAJOR
     place = Place(StorageType.HOST, layout, None)
     if mesh_device is not None:
@@ -217,7 +218,8 @@ def aggregate_tensor(tensor: Any, composer: MeshToTensor) -> Any:
     """Joins the shards of a multi-device tensor to one host tensor.
 
     Args:
-      tensor: a `MeshTensor`; inside `jaxmesh.jit` a shard.
+      tensor: a `MeshTensor`; inside `jaxmesh.jit` a shard. Of several processes all must call this, and get the full
+        tensor; `jaxmesh.to_host` can give it to one of them alone.
       composer: from `create_mesh_composer` or its shorthand.
 
     Returns:
@@ -237,12 +239,13 @@ def aggregate_tensor(tensor: Any, composer: MeshToTensor) -> Any:
     """
     if not isinstance(composer, MeshToTensor):
         raise ArgumentTypeError(
-            f"aggregate_tensor takes a composer as its second argument, got {composer!r}; make one with "
+            f"aggregate_tensor takes a composer as its second argument, got {shown(composer)}; make one with "
             "create_mesh_composer."
         )
     if in_program() and not isinstance(tensor, MeshTensor):
         _check_program("aggregate_tensor", composer.mesh)
-        return aggregate_tensor_p.bind(jnp.asarray(tensor), composer_config=composer.config)
+        shard = as_array("aggregate_tensor: the tensor", tensor)
+        return aggregate_tensor_p.bind(shard, composer_config=composer.config)
     if not isinstance(tensor, MeshTensor):
         raise ArgumentTypeError(
             f"aggregate_tensor takes a MeshTensor, got {type(tensor).__name__}; distribute_tensor makes one."
@@ -260,7 +263,7 @@ def _check_program(op: str, mesh: Mesh) -> None:
 
 
 def get_device_tensors(tensor: MeshTensor) -> list[jax.Array]:
-    """The shards that exist, each on its device, in row-major order of the mesh.
+    """The shards that exist, each on its device, in row-major order of the mesh; of several processes, its own ones.
 
     >>> import numpy as np
     >>> from jaxmesh import ttnn
@@ -286,7 +289,8 @@ def from_host_shards(tensors: Sequence[Any], mesh_shape: MeshShape | Sequence[in
     (3,)
     """
     shape = MeshShape(mesh_shape)
-    rows = [host_array(array_of(t), "from_host_shards").copy() for t in tensors]
+    given = row("from_host_shards", tensors, "a list of tensors")
+    rows = [host_array(array_of(t), "from_host_shards").copy() for t in given]
     if len(rows) != shape.mesh_size():
         raise VerifyError(
             f"from_host_shards needs one tensor per device, got {len(rows)} for the mesh {list(shape)} of "

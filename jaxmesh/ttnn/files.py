@@ -9,10 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from jaxmesh.checks import path
 from jaxmesh.configs import MeshCoordinate, MeshShape, Placement, PlacementReplicate, PlacementShard
 from jaxmesh.errors import ArgumentTypeError, JaxmeshError, MeshMismatchError, MissingFileError, ParseError
 from jaxmesh.mesh import make_mesh
+from jaxmesh.runtime.eager_transfers import elements, everywhere
 from jaxmesh.runtime.eager_types import DataType, Layout, Place, StorageType, TensorTopology
+from jaxmesh.runtime.processes import agree, leaders
 from jaxmesh.runtime.tensor import MeshTensor, assemble
 from jaxmesh.ttnn.convert import get_dtype
 from jaxmesh.ttnn.device import mesh_of
@@ -25,31 +28,47 @@ _FORMAT = "jaxmesh tensor 1"
 def dump_tensor(file_name: str | Path, tensor: Any) -> None:
     """Writes a tensor to a file: its elements, element type and layout, of a distributed one every shard.
 
-    The format is not the real `ttnn`'s; `load_tensor` reads it back.
+    The format is not the real `ttnn`'s; `load_tensor` reads it back. Of several processes all must take part; the first
+    one writes, and the others wait for it.
 
     Raises:
-      ArgumentTypeError: no tensor.
+      ArgumentTypeError: no tensor, or no path.
+      MissingFileError: the file cannot be written.
     """
+    target = path("dump_tensor", file_name)
     if isinstance(tensor, MeshTensor):
-        shards = tensor.shards()
-        data = np.stack([np.asarray(s) for _, s in shards])
+        mesh: Any = tensor.mesh
+        writer = leaders(mesh.devices.flat)[0].process_index
+        shards = everywhere(tensor, writer)
+        if shards is None:
+            agree("dump_tensor: the file written", "", b"", list(mesh.devices.flat))
+            return
+        data = np.stack(list(shards.values()))
         about: dict[str, Any] = {
             "mesh": list(tensor.mesh.shape.items()),
-            "coordinates": [list(c) for c, _ in shards],
+            "coordinates": [list(c) for c in shards],
             "varying": None if tensor.partial else list(tensor.varying),
             "topology": _topology_out(tensor.topology),
         }
         layout = tensor.layout
     elif is_host_tensor(tensor) or hasattr(tensor, "__array__"):
         held: Any = tensor
-        data, about = np.asarray(held), {}
+        data, about = elements(held, "dump_tensor"), {}
         layout = held.layout if is_host_tensor(held) else Layout.ROW_MAJOR
     else:
         raise ArgumentTypeError(f"dump_tensor takes a tensor, got {type(tensor).__name__}.")
     about |= {"format": _FORMAT, "dtype": get_dtype(data).name, "shape": list(data.shape), "layout": layout.name}
     raw = np.frombuffer(np.ascontiguousarray(data).tobytes(), np.uint8)
-    with Path(file_name).open("wb") as file:
-        np.savez(file, about=np.array(json.dumps(about)), data=raw)
+    try:
+        with target.open("wb") as file:
+            np.savez(file, about=np.array(json.dumps(about)), data=raw)
+    except OSError as error:
+        raise MissingFileError(
+            f"dump_tensor cannot write {str(target)!r} ({error.strerror}); name a file in a folder that exists."
+        ) from None
+    if isinstance(tensor, MeshTensor):
+        spread: Any = tensor.mesh
+        agree("dump_tensor: the file written", "", b"", list(spread.devices.flat))
 
 
 def load_tensor(file_name: str | Path, *, device: Any = None) -> Any:
@@ -67,11 +86,11 @@ def load_tensor(file_name: str | Path, *, device: Any = None) -> Any:
       ParseError: it is none of `dump_tensor`.
       MeshMismatchError: the tensor was distributed over a mesh of another shape.
     """
-    path = Path(file_name)
-    if not path.is_file():
-        raise MissingFileError(f"there is no file {str(path)!r} to load a tensor from.")
+    source = path("load_tensor", file_name)
+    if not source.is_file():
+        raise MissingFileError(f"there is no file {str(source)!r} to load a tensor from.")
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+        with source.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             about, raw = json.loads(str(archive["about"])), archive["data"]
         kind = DataType[about["dtype"]].dtype
         data = np.frombuffer(raw.tobytes(), kind).reshape(about["shape"])
@@ -85,7 +104,7 @@ def load_tensor(file_name: str | Path, *, device: Any = None) -> Any:
     except (MeshMismatchError, ParseError):
         raise
     except (ValueError, KeyError, TypeError, AttributeError, EOFError, OSError, zipfile.BadZipFile, JaxmeshError) as e:
-        raise ParseError(f"{str(path)!r} holds no tensor that dump_tensor wrote: {e}") from e
+        raise ParseError(f"{str(source)!r} holds no tensor that dump_tensor wrote: {e}") from e
 
 
 def _distributed(data: np.ndarray[Any, Any], about: dict[str, Any], layout: Layout, device: Any) -> MeshTensor:

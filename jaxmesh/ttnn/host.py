@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
+from jaxmesh.checks import one_of, shown
 from jaxmesh.configs import MeshMapperConfig, MeshShape, PlacementReplicate, integers
 from jaxmesh.errors import ArgumentTypeError, ResidencyError, VerifyError
 from jaxmesh.runtime.eager_operators import owned
-from jaxmesh.runtime.eager_transfers import distribute, host_array
+from jaxmesh.runtime.eager_transfers import distribute, elements, host_array
 from jaxmesh.runtime.eager_types import (
     DRAM_MEMORY_CONFIG,
     DataType,
@@ -38,8 +40,8 @@ class _AnyTensor(type):
 class Tensor(metaclass=_AnyTensor):
     """A tensor of `ttnn`, from numbers: in host memory, or with a device on each of its devices.
 
-    What is in host memory has one value: `numpy.asarray(tensor)`, `.to_numpy()`, `.to_list()`. On several devices it is
-    a `MeshTensor`, which is also an instance of this class.
+    What is in host memory has one value: `numpy.asarray(tensor)` (read-only), `.to_numpy()` (a copy), `.to_list()`. On
+    several devices it is a `MeshTensor`, which is also an instance of this class.
 
     Args:
       data: an array, or a list of numbers, row by row.
@@ -73,16 +75,18 @@ class Tensor(metaclass=_AnyTensor):
         """A host tensor, or with a device a `MeshTensor`."""
         array = _array(data, shape, dtype)
         if not isinstance(layout, Layout):
-            raise ArgumentTypeError(f"Tensor takes a Layout as layout, got {layout!r}.")
+            raise ArgumentTypeError(f"Tensor takes a Layout as layout, got {shown(layout)}.")
         if device is not None:
             return _jnp.asarray(array) if in_program() else copies(array, device, layout, memory_config)
         made = super().__new__(cls)
+        # numpy.asarray(tensor) is this memory.
+        array.flags.writeable = False
         made._array, made._layout = array, layout
         return made
 
     @property
     def array(self) -> np.ndarray[Any, Any]:
-        """Its elements.
+        """Its elements, read-only.
 
         Raises:
           ResidencyError: it was deallocated.
@@ -158,17 +162,25 @@ def _array(data: Any, shape: Sequence[int] | None, dtype: DataType | None) -> np
     if is_host_tensor(data):
         data = data.array
     if isinstance(data, _ARRAY):
-        held: np.ndarray[Any, Any] = np.asarray(data)
+        held: np.ndarray[Any, Any] = elements(data, "Tensor")
         if kind is not None:
             _check_range(held, kind)
-        array = np.array(held, dtype=held.dtype if kind is None else kind)
+        array = _converted(held, held.dtype if kind is None else kind)
     else:
         array = _numbers(data, np.dtype(np.float32) if kind is None else kind)
     data_type(array.dtype)
     wanted = array.shape if shape is None else integers("Tensor", shape)
-    if array.size != np.prod(wanted, dtype=np.int64) or min(wanted, default=0) < 0:
+    if array.size != math.prod(wanted) or min(wanted, default=0) < 0:
         raise VerifyError(f"Tensor of shape {list(wanted)} was given {array.size} numbers.")
     return array.reshape(wanted)
+
+
+def _converted(held: np.ndarray[Any, Any], kind: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    try:
+        with np.errstate(all="ignore"):
+            return np.array(held, dtype=kind)
+    except (TypeError, ValueError):
+        raise ArgumentTypeError(f"Tensor takes an array of numbers, got dtype {held.dtype}.") from None
 
 
 def _check_range(array: np.ndarray[Any, Any], kind: np.dtype[Any]) -> None:
@@ -196,7 +208,9 @@ def _numbers(data: Any, kind: np.dtype[Any]) -> np.ndarray[Any, Any]:
         array: Any = np.array(data, dtype=kind)
         said: Any = np.asarray(data)
     except (TypeError, ValueError, OverflowError) as error:
-        raise VerifyError(f"Tensor takes a list of numbers that {kind} can hold: {error}.") from error
+        raise VerifyError(
+            f"Tensor takes a list of numbers that {kind} can hold, got {shown(data)}: {error}."
+        ) from error
     whole = not _jnp.issubdtype(kind, _jnp.inexact)
     if said.dtype.kind not in "biufc" or (said.dtype.kind in "fc" and whole and (array != said).any()):
         raise VerifyError(f"Tensor takes a list of numbers that {kind} can hold, got {str(data)[:80]}.")
@@ -212,6 +226,8 @@ def copies(array: Any, device: Any, layout: Layout, memory: MemoryConfig | None)
     """A host tensor on every device of a mesh."""
     mesh = mesh_of(device)
     every = MeshMapperConfig([PlacementReplicate()], MeshShape(mesh.devices.size))
+    if memory is not None:
+        one_of(MemoryConfig, "a tensor on a device", "memory_config", memory)
     place = Place(StorageType.DEVICE, layout, memory or DRAM_MEMORY_CONFIG)
     made = distribute(host_array(array, "to_device"), every, mesh, place)
     return owned(made, device if isinstance(device, MeshDevice) else None)

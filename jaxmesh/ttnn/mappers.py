@@ -7,6 +7,7 @@ from typing import Any
 
 from jax.sharding import Mesh
 
+from jaxmesh.checks import row, shown
 from jaxmesh.configs import (
     MeshComposerConfig,
     MeshMapperConfig,
@@ -46,9 +47,10 @@ def ConcatMeshToTensor(mesh_device: AnyDevice, dim: int) -> MeshToTensor:
 
 
 def _pair(what: str, dims: Sequence[Any]) -> tuple[Any, Any]:
-    if len(dims) != 2:
-        raise VerifyError(f"{what} takes one dim per axis of a 2-dimensional mesh, got {list(dims)}.")
-    return dims[0], dims[1]
+    found = row(what, dims, "two dims, one per axis of a 2-dimensional mesh,")
+    if len(found) != 2:
+        raise VerifyError(f"{what} takes one dim per axis of a 2-dimensional mesh, got {shown(list(found))}.")
+    return found[0], found[1]
 
 
 def ShardTensor2dMesh(

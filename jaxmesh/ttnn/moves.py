@@ -8,8 +8,10 @@ import jax
 import numpy as np
 from jax.sharding import AbstractMesh, Mesh
 
+from jaxmesh.checks import shown
 from jaxmesh.errors import ArgumentTypeError, MeshMismatchError, ResidencyError
 from jaxmesh.runtime.eager_operators import owned, owner_of
+from jaxmesh.runtime.eager_transfers import everywhere
 from jaxmesh.runtime.eager_types import DRAM_MEMORY_CONFIG, DataType, Layout, MemoryConfig, Place, StorageType
 from jaxmesh.runtime.tensor import MeshTensor, assemble
 from jaxmesh.ttnn.calls import lookup
@@ -26,13 +28,13 @@ def _check(op: str, x: Any) -> None:
 
 def _layout(op: str, layout: Any) -> Layout:
     if not isinstance(layout, Layout):
-        raise ArgumentTypeError(f"{op} takes ttnn.Layout.TILE or ttnn.Layout.ROW_MAJOR as layout, got {layout!r}.")
+        raise ArgumentTypeError(f"{op} takes ttnn.Layout.TILE or ttnn.Layout.ROW_MAJOR as layout, got {shown(layout)}.")
     return layout
 
 
 def _memory(op: str, config: Any) -> MemoryConfig | None:
     if config is not None and not isinstance(config, MemoryConfig):
-        raise ArgumentTypeError(f"{op} takes a MemoryConfig as memory_config, got {config!r}.")
+        raise ArgumentTypeError(f"{op} takes a MemoryConfig as memory_config, got {shown(config)}.")
     return config
 
 
@@ -81,7 +83,8 @@ def _onto(tensor: MeshTensor, mesh: Mesh) -> MeshTensor:
             f"{list(mesh.devices.shape)}; make the mapper for the device the tensor goes to."
         )
     names = dict(zip(own.axis_names, mesh.axis_names, strict=True))
-    shards = {tuple(c): np.asarray(s) for c, s in tensor.shards()}
+    shards = everywhere(tensor)
+    assert shards is not None
     varying = None if tensor.partial else tuple(names[a] for a in tensor.varying)
     return assemble(shards, mesh, varying, tensor.topology)
 
@@ -97,7 +100,7 @@ def from_device(tensor: Any, blocking: bool = True, cq_id: int | None = None) ->
     _check("from_device", tensor)
     if isinstance(tensor, MeshTensor):
         return tensor.placed(Place(StorageType.HOST, tensor.layout, None))
-    return Tensor(tensor, layout=tensor.layout) if is_host_tensor(tensor) else tensor
+    return Tensor(tensor, layout=tensor.layout) if is_host_tensor(tensor) else _kept(tensor)
 
 
 def to_layout(
@@ -117,8 +120,14 @@ def to_layout(
         made = tensor.placed(Place(place.storage, layout, place.memory if memory is None else memory))
         return owned(made, owner_of([tensor]))
     if in_program() or (not is_host_tensor(tensor) and layout is Layout.ROW_MAJOR):
-        return array_of(tensor)
+        return array_of(_kept(tensor))
     return Tensor(tensor, layout=layout)
+
+
+def _kept(x: Any) -> Any:
+    """A copy of a NumPy array, which its owner may write to; anything else as it is."""
+    array: Any = x
+    return x.copy() if isinstance(array, np.ndarray) else x
 
 
 def to_memory_config(tensor: Any, memory_config: MemoryConfig, dtype: DataType | None = None) -> Any:
@@ -137,7 +146,7 @@ def to_memory_config(tensor: Any, memory_config: MemoryConfig, dtype: DataType |
         return array_of(tensor)
     if not isinstance(tensor, MeshTensor) or tensor.storage_type() is StorageType.HOST:
         raise ResidencyError(
-            f"to_memory_config moves a tensor that is on the devices, got {tensor!r:.200} in host memory; bring it "
+            f"to_memory_config moves a tensor that is on the devices, got {shown(tensor)} in host memory; bring it "
             "there with ttnn.to_device(x, device, memory_config)."
         )
     return owned(tensor.placed(Place(StorageType.DEVICE, tensor.layout, memory)), owner_of([tensor]))

@@ -6,6 +6,7 @@ import enum
 from dataclasses import dataclass
 from typing import Any
 
+from jaxmesh.checks import shown
 from jaxmesh.errors import ArgumentTypeError
 
 
@@ -89,7 +90,7 @@ def set_fabric_config(config: FabricConfig | None, *args: Any, **kwargs: Any) ->
       ArgumentTypeError: no `FabricConfig`.
     """
     if config is not None and not isinstance(config, FabricConfig):
-        raise ArgumentTypeError(f"set_fabric_config takes a FabricConfig, got {config!r}.")
+        raise ArgumentTypeError(f"set_fabric_config takes a FabricConfig, got {shown(config)}.")
     _fabric[0] = config or FabricConfig.DISABLED
 
 

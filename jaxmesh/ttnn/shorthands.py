@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import jax
+import numpy as np
 
 from jaxmesh.errors import ArgumentTypeError, VerifyError
 from jaxmesh.runtime.eager_types import DataType, MemoryConfig
 from jaxmesh.ttnn.calls import lookup
+from jaxmesh.ttnn.host import Tensor
 from jaxmesh.ttnn.values import integers
 
 _jnp: Any = jax.numpy
@@ -25,9 +27,10 @@ def _dim(op: str, dim: int, rank: int) -> int:
 
 
 def _shape(op: str, tensor: Any) -> tuple[int, ...]:
-    if not hasattr(tensor, "shape"):
+    shape = getattr(tensor, "shape", None)
+    if not isinstance(shape, tuple) or not isinstance(getattr(tensor, "dtype", None), np.dtype):
         raise ArgumentTypeError(f"ttnn.{op} takes a tensor, got {type(tensor).__name__}.")
-    return tuple(tensor.shape)
+    return cast("tuple[int, ...]", shape)
 
 
 def squeeze(input_tensor: Any, dim: int | Sequence[int] | None = None) -> Any:
@@ -103,6 +106,8 @@ def clip(
         raise ArgumentTypeError("ttnn.clip needs the argument 'min' or 'max'; both are None.")
     _ = _shape("clip", input_tensor)
     least, most = -float("inf"), float("inf")
+    if not isinstance(input_tensor, Tensor):
+        raise ArgumentTypeError(f"ttnn.clip takes a tensor, got {type(input_tensor).__name__}.")
     if not _jnp.issubdtype(input_tensor.dtype, _jnp.inexact):
         whole: Any = _jnp.iinfo(input_tensor.dtype)
         least, most = int(whole.min), int(whole.max)

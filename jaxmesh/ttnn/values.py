@@ -9,7 +9,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from jaxmesh.errors import ArgumentTypeError
+from jaxmesh.checks import shown
+from jaxmesh.errors import ArgumentTypeError, ArgumentValueError
 from jaxmesh.ops.table import Attribute
 from jaxmesh.ops.ttnn_table import SPELLINGS, Param
 
@@ -41,18 +42,27 @@ def integers(callee: str, name: str, value: Any) -> tuple[int, ...]:
         row: list[Any] = [value] if np.ndim(value) == 0 else list(value)
         if any(isinstance(v, _TRUTH) for v in row):
             raise TypeError
-        return tuple(map(operator.index, row))
-    except (TypeError, ValueError):
-        raise ArgumentTypeError(f"{callee} takes integers as {name}, got {value!r}.") from None
+        found = tuple(map(operator.index, row))
+    except Exception:
+        raise ArgumentTypeError(f"{callee} takes integers as {name}, got {shown(value)}.") from None
+    for number in found:
+        _check_wide(callee, name, number)
+    return found
+
+
+def _check_wide(callee: str, name: str, number: int) -> None:
+    """Attributes are integers of 64 bits; Python's own have no end."""
+    if not -(2**63) <= number < 2**63:
+        raise ArgumentValueError(f"{callee} takes integers from {-(2**63)} to {2**63 - 1} as {name}, got {number}.")
 
 
 def _flat(callee: str, name: str, value: Any) -> tuple[int, ...]:
     """Pairs of a low and a high number, one after the other."""
     if not isinstance(value, (list, tuple)):
-        raise ArgumentTypeError(f"{callee} takes a list of pairs of integers as {name}, got {value!r}.")
+        raise ArgumentTypeError(f"{callee} takes a list of pairs of integers as {name}, got {shown(value)}.")
     rows: list[tuple[int, ...]] = [integers(callee, name, v) for v in cast("Sequence[Any]", value)]
     if any(len(r) != 2 for r in rows):
-        raise ArgumentTypeError(f"{callee} takes a list of pairs of integers as {name}, got {value!r}.")
+        raise ArgumentTypeError(f"{callee} takes a list of pairs of integers as {name}, got {shown(value)}.")
     return tuple(n for row in rows for n in row)
 
 
@@ -60,15 +70,17 @@ def _integer(callee: str, name: str, value: Any) -> int:
     try:
         if isinstance(value, _TRUTH):
             raise TypeError
-        return operator.index(value)
-    except TypeError:
-        raise ArgumentTypeError(f"{callee} takes an integer as {name}, got {value!r}.") from None
+        number = operator.index(value)
+    except Exception:
+        raise ArgumentTypeError(f"{callee} takes an integer as {name}, got {shown(value)}.") from None
+    _check_wide(callee, name, number)
+    return number
 
 
 def _number(callee: str, name: str, value: Any) -> float:
     number = value.item() if isinstance(value, _SCALAR) else value
     if isinstance(number, bool) or not isinstance(number, (int, float)):
-        raise ArgumentTypeError(f"{callee} takes a number as {name}, got {value!r}.")
+        raise ArgumentTypeError(f"{callee} takes a number as {name}, got {shown(value)}.")
     return number
 
 
@@ -78,13 +90,13 @@ def _float(callee: str, name: str, value: Any) -> float:
 
 def _truth(callee: str, name: str, value: Any) -> bool:
     if not isinstance(value, _TRUTH):
-        raise ArgumentTypeError(f"{callee} takes True or False as {name}, got {value!r}.")
+        raise ArgumentTypeError(f"{callee} takes True or False as {name}, got {shown(value)}.")
     return bool(value)
 
 
 def _truths(callee: str, name: str, value: Any) -> tuple[bool, ...]:
     if not isinstance(value, (list, tuple)):
-        raise ArgumentTypeError(f"{callee} takes a list of truth values as {name}, got {value!r}.")
+        raise ArgumentTypeError(f"{callee} takes a list of truth values as {name}, got {shown(value)}.")
     return tuple(_truth(callee, name, v) for v in cast("Sequence[Any]", value))
 
 
@@ -96,7 +108,7 @@ def _word(callee: str, param: Param, value: Any) -> str:
         word = value
     else:
         raise ArgumentTypeError(
-            f"{callee} takes a word, or a member of an enum of ttnn, as {param.name}, got {value!r}."
+            f"{callee} takes a word, or a member of an enum of ttnn, as {param.name}, got {shown(value)}."
         )
     kind = param.form.partition(":")[2].rsplit(".", 1)[-1]
     words = {there: here for here, there in SPELLINGS.get(kind, {}).items()}

@@ -8,7 +8,7 @@ from typing import Any
 
 from jax.sharding import Mesh
 
-from jaxmesh.errors import ArgumentTypeError
+from jaxmesh.errors import ArgumentTypeError, MeshMismatchError
 from jaxmesh.runtime.eager_picture import cells
 from jaxmesh.runtime.tensor import MeshTensor
 from jaxmesh.ttnn.device import MeshDevice, mesh_of
@@ -55,6 +55,11 @@ def _table(title: str, mesh: Mesh, tensor: MeshTensor | None) -> None:
     ]
     if tensor is not None:
         _check(tensor)
+        if tensor.mesh != mesh:
+            raise MeshMismatchError(
+                f"the mesh device to draw has the shape {list(mesh.devices.shape)}, the tensor is on the mesh "
+                f"{dict(tensor.mesh.shape)}, or on other devices; draw the tensor's own mesh with visualize_tensor."
+            )
         texts = [[text for _, text in row] for row in cells(tensor)]
         rows = [[f"{a}\n{b}" for a, b in zip(r, t, strict=True)] for r, t in zip(rows, texts, strict=True)]
     try:

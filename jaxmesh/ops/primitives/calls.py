@@ -12,7 +12,7 @@ from jaxmesh.program import Value
 
 _BODIES = ("jaxpr", "call_jaxpr", "call", "fun_jaxpr")
 CALLS = (
-    *(name for name in jaxprs.CALLS if name != "shard_map"),
+    *jaxprs.CALLS,
     "composite",
     "custom_vjp_call_jaxpr",
     "custom_vmap_call",
@@ -21,6 +21,8 @@ CALLS = (
 
 @rule(*CALLS)
 def _call(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
+    if eqn.params.get("newly_manual_axes"):
+        raise missing(eqn, "it splits tensors over mesh axes, which mesh_shard says here")
     name = jaxprs.CALLS.get(eqn.primitive.name)
     names = _BODIES if name is None else (name,)
     body = next((eqn.params[n] for n in names if jaxprs.is_jaxpr(eqn.params.get(n))), None)

@@ -15,6 +15,7 @@ import jax
 import numpy as np
 
 from jaxmesh.jaxprs import Eqn, Jaxpr
+from jaxmesh.jaxprs_caches import kept_as_traced
 from jaxmesh.ops.build import RULES, Builder, missing, rule, storage_type
 from jaxmesh.ops.primitives.numbers import MOST, joined
 from jaxmesh.program import Value
@@ -33,12 +34,12 @@ def generator(aval: Any) -> Any:
 
 def _built(b: Builder, function: Callable[..., Any], xs: Sequence[Value], said: tuple[Any, ...]) -> list[Value]:
     types = tuple((b.shape(x), b.dtype(x)) for x in xs)
-    return b.jaxpr(_traced(function, said, types, _jax.config.jax_threefry_partitionable), xs)
+    return b.jaxpr(_traced(function, said, types), xs)
 
 
-@functools.lru_cache(maxsize=256)
-def _traced(function: Callable[..., Any], said: tuple[Any, ...], types: tuple[Any, ...], _: bool) -> Jaxpr:
-    """A generator's own code on words. It depends on a flag of JAX's, which is part of the key here."""
+@kept_as_traced(256)
+def _traced(function: Callable[..., Any], said: tuple[Any, ...], types: tuple[Any, ...]) -> Jaxpr:
+    """A generator's own code on words. It depends on flags of JAX's."""
     arguments = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in types]
     return _jax.make_jaxpr(functools.partial(function, *said))(*arguments)
 

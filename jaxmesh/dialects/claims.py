@@ -1,0 +1,170 @@
+"""Comparing the copies of a value on the devices: an identity that reports where they differ.
+
+Only the copy that is read travels, once along the axes of the claim, as bits; each device compares its own with it. One
+device, the first one that differs, tells the host; where all copies are equal nothing does.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.interpreters import ad, batching, mlir
+
+from jaxmesh import jaxprs
+from jaxmesh.replication import Claim, Difference, pend
+
+_lax: Any = jax.lax
+_ad: Any = ad
+_callback: Any = jax.debug.callback
+EFFECTS: frozenset[Any] = frozenset(jax.make_jaxpr(lambda: _callback(lambda: None))().effects)
+"""What a host callback does in a program's type: JAX waits for it in `jax.effects_barrier`."""
+
+check_copies_p: Any = jaxprs.unlowered_primitive("check_copies")
+
+
+@check_copies_p.def_effectful_abstract_eval
+def _abstract_eval(x: Any, *, claim: Claim, mapped: tuple[int, ...], tangent: bool) -> tuple[Any, Any]:
+    return x, EFFECTS
+
+
+def check_copies(x: Any, claim: Claim) -> Any:
+    """The value, its copies compared along the claim's axes wherever it is used."""
+    return check_copies_p.bind(x, claim=claim, mapped=(), tangent=False)
+
+
+# --- on the devices --------------------------------------------------------------------------------------------------
+
+
+def _check(x: Any, *, claim: Claim, mapped: tuple[int, ...], tangent: bool) -> Any:
+    if math.prod(x.shape) == 0:
+        return x
+    bits = _bits(x)
+    parts = bits.shape[len(x.shape) :]
+    rows = bits.reshape(math.prod(x.shape), math.prod(parts))
+    # A sum with zeros moves one copy, and integers add exactly.
+    read = _lax.psum(jnp.where(_at_zero(claim.axes), rows, jnp.zeros_like(rows)), claim.axes)
+    apart = (rows != read).any(1)
+    for axis, count in claim.limits:
+        apart &= _lax.axis_index(axis) < count
+    place, first = _place(claim), _first(apart.any(), claim)
+    at = jnp.argmax(apart)
+    row = jnp.stack([place.astype(jnp.uint32), at.astype(jnp.uint32), *_words(rows[at]), *_words(read[at])])
+
+    def tell(message: Any) -> None:
+        _callback(functools.partial(_tell, claim, tuple(x.shape), x.dtype, mapped, tangent), message)
+
+    def nothing(message: Any) -> None:
+        pass
+
+    jax.lax.cond(first, tell, nothing, row)
+    return x
+
+
+def _bits(x: Any) -> Any:
+    """The bits of each element as unsigned integers, the parts of one along further dims."""
+    dtype = x.dtype
+    if jax.dtypes.issubdtype(dtype, jax.dtypes.extended):
+        return jax.random.key_data(x)
+    if dtype == jnp.bool_:
+        return x.astype(jnp.uint8)
+    if jnp.issubdtype(dtype, jnp.complexfloating):
+        return jnp.stack([_bits(_lax.real(x)), _bits(_lax.imag(x))], x.ndim)
+    if jnp.issubdtype(dtype, jnp.integer):
+        narrow = jnp.iinfo(dtype).bits < 8
+        x = x.astype(jnp.int8) if narrow else x
+        return _lax.bitcast_convert_type(x, jnp.uint32 if x.dtype.itemsize > 4 else _unsigned(x.dtype.itemsize))
+    if jnp.finfo(dtype).bits < 8:
+        return _lax.bitcast_convert_type(x, jnp.uint4).astype(jnp.uint8)
+    # Eight bytes become two words along a new dim.
+    return _lax.bitcast_convert_type(x, jnp.uint32 if dtype.itemsize > 4 else _unsigned(dtype.itemsize))
+
+
+def _unsigned(size: int) -> Any:
+    return {1: jnp.uint8, 2: jnp.uint16, 4: jnp.uint32}[size]
+
+
+def _at_zero(axes: Sequence[str]) -> Any:
+    return functools.reduce(jnp.logical_and, [_lax.axis_index(a) == 0 for a in axes])
+
+
+def _words(row: Any) -> list[Any]:
+    return [row[i].astype(jnp.uint32) for i in range(row.shape[0])]
+
+
+def _place(claim: Claim) -> Any:
+    """This device's row-major number."""
+    place: Any = jnp.int32(0)
+    for axis, size in claim.mesh.items():
+        place = place * size + _lax.axis_index(axis)
+    return place
+
+
+def _first(differs: Any, claim: Claim) -> Any:
+    """Whether this device is the first of those that differ."""
+    mine = jnp.arange(math.prod(claim.mesh.values())) == _place(claim)
+    hits = _lax.psum(jnp.where(mine & differs, jnp.int32(1), jnp.int32(0)), tuple(claim.mesh))
+    return differs & (jnp.argmax(hits) == _place(claim))
+
+
+mlir.register_lowering(check_copies_p, mlir.lower_fun(_check, multiple_results=False))
+
+
+# --- on the host -----------------------------------------------------------------------------------------------------
+
+
+def _tell(
+    claim: Claim, shape: tuple[int, ...], dtype: Any, mapped: tuple[int, ...], tangent: bool, message: Any
+) -> None:
+    """What a device says: its number, the element's, and the words of both values."""
+    row = np.asarray(message)
+    count = (len(row) - 2) // 2
+    coordinate, other = claim.coordinates(int(row[0]))
+    place = [int(i) for i in np.unravel_index(int(row[1]), shape)]
+    index = tuple(i for d, i in enumerate(place) if d not in mapped)
+    value, expected = _value(row[2 : 2 + count], dtype), _value(row[2 + count :], dtype)
+    found = Difference(
+        claim, coordinate, other, index, value, expected, tuple(place[d] for d in sorted(mapped)), tangent
+    )
+    pend(found) if claim.collector is None else claim.collector.add(found)
+
+
+def _value(words: Any, dtype: Any) -> Any:
+    """An element from its words."""
+    if jax.dtypes.issubdtype(dtype, jax.dtypes.extended):
+        return words
+    kind: Any = np.dtype(dtype)
+    if jnp.issubdtype(kind, jnp.integer) and jnp.iinfo(kind).bits < 8:
+        return words.astype(np.uint8).view(np.int8).astype(kind)[0]
+    part = kind.itemsize // len(words)
+    return words.astype(_unsigned(part)).view(kind)[0]
+
+
+# --- transformations -------------------------------------------------------------------------------------------------
+
+
+def _jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
+    (x,), (t,) = primals, tangents
+    out = check_copies_p.bind(x, **params)
+    # What is the same everywhere has the same derivative everywhere.
+    return out, t if type(t) is _ad.Zero else check_copies_p.bind(t, **{**params, "tangent": True})
+
+
+def _batch(args: Sequence[Any], dims: Sequence[int], *, mapped: tuple[int, ...], **params: Any) -> tuple[Any, int]:
+    (x,), (at,) = args, dims
+    added = (at, *[d + (d >= at) for d in mapped])
+    return check_copies_p.bind(x, mapped=added, **params), at
+
+
+def _transpose(ct: Any, x: Any, **params: Any) -> list[Any]:
+    return [ct]
+
+
+_ad.primitive_jvps[check_copies_p] = _jvp
+_ad.primitive_transposes[check_copies_p] = _transpose
+batching.primitive_batchers[check_copies_p] = _batch

@@ -1,0 +1,255 @@
+"""Several processes over one mesh: process-local shards in, full arrays out, and the check that all say the same.
+
+Every function here is called in every process that has devices of the mesh, in the same order, as the programs are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import jax
+import numpy as np
+from jax.core import Tracer
+from jax.sharding import Mesh
+
+from jaxmesh.boundary import is_tensor
+from jaxmesh.checks import check_nesting, one_of, row, shown
+from jaxmesh.configs import MeshCoordinate, MeshShape, PlacementShard, integers
+from jaxmesh.errors import (
+    ArgumentTypeError,
+    MeshError,
+    NotAddressableError,
+    ProcessMismatchError,
+    ReplicationError,
+    ResidencyError,
+    SpecError,
+    VerifyError,
+)
+from jaxmesh.mesh import as_mesh
+from jaxmesh.runtime.eager_transfers import aggregate, host_array
+from jaxmesh.runtime.eager_types import TensorTopology
+from jaxmesh.runtime.processes import agree, checked_process, digest, exchange, is_here, leaders, process_at, whole
+from jaxmesh.runtime.tensor import MeshTensor, assemble
+from jaxmesh.ttnn.distributed import MeshToTensor
+
+Shape = tuple[int, ...]
+Array = np.ndarray[Any, Any]
+
+
+def to_host(x: Any, composer: MeshToTensor | None = None, *, process: int | None = None) -> Any:
+    """The values of a program's results in host memory: of every process, or of one.
+
+    A full result of a program over several processes lies on the devices of all of them, and `np.asarray` gives a
+    process only what it holds whole. This puts it together, bit for bit; with one process it is `np.asarray`.
+
+    Args:
+      x: an array, or a tree of them; or a `MeshTensor`, with a composer.
+      composer: of a `MeshTensor` how its shards are joined, as for `jaxmesh.ttnn.aggregate_tensor`.
+      process: the number of the process that gets the value; None for all. All of them must call this.
+
+    Returns:
+      NumPy arrays in the same tree; None in the processes that get nothing.
+
+    Raises:
+      ArgumentTypeError: no array, a composer for one, or no number of a process.
+      ResidencyError: a `MeshTensor` without a composer.
+      DeletedError: an array was donated to a program, or deleted.
+      MeshError: this process has no device of the mesh.
+
+    >>> import jax.numpy as jnp, jaxmesh as jm
+    >>> from jax.sharding import PartitionSpec as P
+    >>> @jm.jit(mesh=jm.make_mesh((2, 4)))
+    ... def double(x):
+    ...     return jm.shard_to_full(2 * jm.full_to_shard(x, P("y")), P("y"))
+    >>> jm.to_host(double(jnp.arange(4)))
+    array([0, 2, 4, 6], dtype=int32)
+    """
+    if isinstance(x, MeshTensor) and composer is not None:
+        if not isinstance(cast("Any", composer), MeshToTensor):
+            raise ArgumentTypeError(
+                f"to_host takes a composer, made by ttnn.create_mesh_composer, got {shown(composer)}."
+            )
+        return aggregate(x, composer.config, composer.mesh, checked_process(process, list(composer.mesh.devices.flat)))
+    check_nesting((x,), "to_host's argument")
+    leaves, tree = cast("tuple[list[Any], Any]", jax.tree.flatten(x, is_leaf=is_tensor))
+    if composer is not None:
+        raise ArgumentTypeError(f"to_host takes a composer with one MeshTensor, got {type(x).__name__}; leave it out.")
+    if not leaves:
+        checked_process(process, cast("list[Any]", jax.devices()))
+    values = [_value(leaf, process) for leaf in leaves]
+    return None if process is not None and process != jax.process_index() else jax.tree.unflatten(tree, values)
+
+
+def _value(x: Any, process: int | None) -> Array | None:
+    if isinstance(x, MeshTensor):
+        raise ResidencyError(
+            f"{x!r} is on the devices, and only a composer says how its shards are joined: to_host(tensor, composer), "
+            "with a composer of ttnn.create_mesh_composer(device, config)."
+        )
+    if not isinstance(x, jax.Array):
+        checked_process(process, cast("list[Any]", jax.devices()))
+        return host_array(x, "to_host")
+    if isinstance(x, Tracer):
+        raise ArgumentTypeError(f"to_host takes values, got {x!r}, which is being traced; call it outside of jit.")
+    # What a process has for itself, every process has.
+    devices = cast("Any", jax.devices() if x.is_fully_addressable else x.sharding.device_set)
+    return whole(x, checked_process(process, list(devices)))
+
+
+def from_process_shards(
+    shards: Mapping[Any, Any], mesh: Mesh | None = None, *, varying: Sequence[str] | None = None
+) -> MeshTensor:
+    """A tensor on the devices from the shards that this process has: those of its own devices, no more and no less.
+
+    Args:
+      shards: by mesh coordinate an array, one for each device of this process; all of one shape and dtype.
+      mesh: by default that of `jax.set_mesh`.
+      varying: the mesh axes over which shards differ; by default all. Along the others they must be equal.
+
+    Raises:
+      NotAddressableError: a shard is given that belongs to another process; the message says which.
+      VerifyError: a shard is missing, or has another shape or dtype than the rest.
+      ProcessMismatchError: another process gives another shape, dtype or `varying`.
+      ReplicationError: shards differ along an axis that is not in `varying`.
+      MeshError: no such coordinate, or this process has no device of the mesh.
+      ArgumentTypeError: no dict, a key that is no coordinate, a value that is no array, or `varying` no row of names.
+      SpecError: `varying` names no axis of the mesh, or one twice.
+
+    >>> import numpy as np, jaxmesh as jm
+    >>> jm.from_process_shards({(0, 0): np.zeros(3), (0, 1): np.ones(3)}, jm.make_mesh((1, 2)))
+    MeshTensor(shape=(3,), dtype=float32, mesh={'y': 1, 'x': 2}, varying=('x',))
+    """
+    over = as_mesh(mesh)
+    if not isinstance(over, Mesh):
+        raise MeshError(f"from_process_shards puts shards on devices, but the mesh {dict(over.shape)} has none.")
+    names = _varying(varying, over)
+    held = _checked(shards, over)
+    first = next(iter(held.values()))
+    kind = f"{first.dtype}{list(first.shape)}, varying over {names}"
+    agree("from_process_shards: the type of the shards", kind, b"", list(over.devices.flat))
+    _check_copies(held, names, over)
+    every = list(np.ndindex(*over.devices.shape))
+    # Every device has its own tensor, and nothing says that dims were cut: a row-major distribution of whole tensors.
+    topology = TensorTopology(MeshShape(len(every)), (PlacementShard(0),), tuple(MeshCoordinate(c) for c in every))
+    return assemble({c: held.get(c, first) for c in every}, over, names, topology)
+
+
+def _varying(said: Any, mesh: Mesh) -> tuple[str, ...]:
+    names: tuple[Any, ...] = tuple(mesh.axis_names) if said is None else (said,)
+    if said is not None and not isinstance(said, str):
+        names = row("from_process_shards", said, "a row of mesh axes as varying")
+    if not all(isinstance(n, str) for n in names):
+        raise ArgumentTypeError(f"from_process_shards takes a row of mesh axes as varying, got {shown(said)}.")
+    if len(set(names)) != len(names) or not set(names) <= set(mesh.axis_names):
+        raise SpecError(f"varying names axes of the mesh {tuple(mesh.axis_names)}, each once, got {names}.")
+    return tuple(n for n in mesh.axis_names if n in names and mesh.shape[n] > 1)
+
+
+def _checked(shards: Any, mesh: Mesh) -> dict[Shape, Array]:
+    if not isinstance(shards, Mapping):
+        raise ArgumentTypeError(f"from_process_shards takes a dict from coordinate to array, got {shown(shards)}.")
+    held: dict[Shape, Array] = {}
+    mine = [c for c in np.ndindex(*mesh.devices.shape) if is_here(mesh.devices[c])]
+    if not mine:
+        raise MeshError(f"process {jax.process_index()} has no device of the mesh {dict(mesh.shape)}.")
+    for key, value in cast("Mapping[Any, Any]", shards).items():
+        several = isinstance(key, (tuple, list, MeshCoordinate))
+        place = integers("a coordinate of from_process_shards", cast("Any", key if several else (key,)))
+        if place not in np.ndindex(*mesh.devices.shape):
+            raise MeshError(f"there is no coordinate {list(place)} on a mesh of shape {list(mesh.devices.shape)}.")
+        if place not in mine:
+            raise NotAddressableError(
+                f"the device at {list(place)} belongs to process {process_at(mesh, place)}; process "
+                f"{jax.process_index()} gives the shards at {[list(c) for c in mine]}."
+            )
+        held[place] = host_array(value, "from_process_shards").copy()
+    missing = [list(c) for c in mine if c not in held]
+    if missing:
+        raise VerifyError(
+            f"from_process_shards needs a shard for each device of process {jax.process_index()}, "
+            f"{[list(c) for c in mine]}; {missing} are missing."
+        )
+    kinds = list(dict.fromkeys((x.shape, x.dtype.name) for x in held.values()))
+    if len(kinds) > 1:
+        raise VerifyError(
+            f"from_process_shards: all shards must have one shape and dtype, got {kinds[0][1]}{list(kinds[0][0])} and "
+            f"{kinds[1][1]}{list(kinds[1][0])}."
+        )
+    return held
+
+
+def _check_copies(held: Mapping[Shape, Array], varying: tuple[str, ...], mesh: Mesh) -> None:
+    """Shards that differ only along axes that are not in `varying` must be equal, also those of other processes."""
+    if set(varying) == {a for a, n in mesh.shape.items() if n > 1}:
+        return
+    among = leaders(list(mesh.devices.flat))
+    counts = {d.process_index: [c for c in np.ndindex(*mesh.devices.shape)
+                                if process_at(mesh, c) == d.process_index] for d in among}  # fmt: skip
+    most = max(map(len, counts.values()))
+    said = b"".join(digest(held[c]) for c in counts[jax.process_index()])
+    size = len(digest(0))
+    rows = exchange(np.frombuffer(said.ljust(most * size, b"\0"), np.uint8), among)
+    digests = {
+        c: row.tobytes()[i * size : (i + 1) * size]
+        for row, places in zip(rows, counts.values(), strict=True)
+        for i, c in enumerate(places)
+    }
+    first: dict[Shape, Shape] = {}
+    for c in np.ndindex(*mesh.devices.shape):
+        key = tuple(x for x, a in zip(c, mesh.axis_names, strict=True) if a in varying)
+        other = first.setdefault(key, c)
+        if digests[c] != digests[other]:
+            raise ReplicationError(
+                f"from_process_shards: varying={varying} says that the shards at {list(other)} and {list(c)} are "
+                f"equal, but they differ (processes {process_at(mesh, other)} and "
+                f"{process_at(mesh, c)}); name the axis in varying, or give equal shards."
+            )
+
+
+def check_processes(tree: Any, what: str = "the value") -> None:
+    """Checks that every process has the same arrays, numbers and texts: arguments, weights, a program's text.
+
+    All processes must call it. A program over several processes is right only if each gives it the same full arrays.
+
+    Args:
+      tree: a tree of host arrays, numbers and texts.
+      what: a name for it in the message.
+
+    Raises:
+      ProcessMismatchError: a process has something else; the message names it, the leaf and both types.
+      ArgumentTypeError: a leaf is something else, or lies in several processes.
+
+    >>> import numpy as np, jaxmesh as jm
+    >>> jm.check_processes({"weights": np.ones((2, 2)), "program": "text"})
+    """
+    one_of(str, "check_processes", "what", what)
+    check_nesting((tree,), "check_processes' argument")
+    leaves, _ = cast(
+        "tuple[list[tuple[Any, Any]], Any]",
+        jax.tree.flatten_with_path(tree, is_leaf=is_tensor),
+    )
+    rows = [(f"{what}{jax.tree_util.keystr(path)}", *_said(leaf)) for path, leaf in leaves]
+    devices = cast("list[Any]", jax.devices())
+    # One exchange when all is well; which leaf it was is asked only then.
+    names = f"{len(rows)} leaves: " + ", ".join(f"{n[len(what) :]} {s}" for n, s, _ in rows)
+    kinds = [n + s for n, s, _ in rows]
+    agree(what, names if len(names) < 150 else f"{len(rows)} leaves", repr(kinds).encode(), devices)
+    try:
+        agree(what, "", b"".join(digest(np.frombuffer(v, np.uint8)) for _, _, v in rows), devices)
+    except ProcessMismatchError:
+        for name, said, value in rows:
+            agree(name, said, value, devices)
+        raise
+
+
+def _said(leaf: Any) -> tuple[str, bytes]:
+    if isinstance(leaf, str):
+        return "text", leaf.encode("utf-8", "surrogatepass")
+    if isinstance(leaf, jax.Array) and not isinstance(leaf, Tracer) and not leaf.is_fully_addressable:
+        raise ArgumentTypeError(
+            f"check_processes compares what each process has whole, got {leaf.dtype}{list(leaf.shape)} that lies in "
+            "several; read it with jaxmesh.to_host."
+        )
+    array = host_array(leaf, "check_processes")
+    return f"{array.dtype}{list(array.shape)}", np.ascontiguousarray(array).tobytes()

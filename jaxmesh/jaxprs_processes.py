@@ -1,0 +1,51 @@
+"""Words between processes, through the service by which `jax.distributed` has them meet; the JAX internals for it.
+
+Not through collectives: on the CPU, programs that are in flight at the same time and share a group of devices take each
+other's messages, and a program of jaxmesh's own, between those of a user, would be one more of them.
+"""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Sequence
+from typing import Any
+
+from jax._src import distributed
+
+from jaxmesh.errors import MeshError
+
+TIMEOUT_SECONDS = 600
+"""How long a process waits for the others to say something. One that has died is noticed earlier, by JAX."""
+_CHUNK = 1 << 20
+_said: collections.Counter[tuple[int, ...]] = collections.Counter()
+
+
+def say_and_hear(mine: bytes, me: int, members: Sequence[int]) -> list[bytes]:
+    """What each process says, as many bytes of each, in the order of their numbers.
+
+    Raises:
+      MeshError: a process has said nothing for too long.
+    """
+    state: Any = distributed.global_state
+    client: Any = state.client
+    key = tuple(members)
+    _said[key] += 1
+    talk = f"jaxmesh/{'-'.join(map(str, key))}/{_said[key]}"
+    starts = range(0, len(mine), _CHUNK)
+    for start in starts:
+        client.key_value_set_bytes(f"{talk}/{me}/{start}", mine[start : start + _CHUNK])
+    patience = TIMEOUT_SECONDS * 1000
+    heard: list[bytes] = []
+    for p in members:
+        try:
+            parts: list[bytes] = [client.blocking_key_value_get_bytes(f"{talk}/{p}/{s}", patience) for s in starts]
+        except Exception as error:
+            raise MeshError(
+                f"process {p} has said nothing to process {me} for {TIMEOUT_SECONDS} seconds ({error}); every process "
+                "must run the same programs in the same order."
+            ) from error
+        heard.append(b"".join(parts))
+    # Nothing is forgotten before all have heard it.
+    client.wait_at_barrier(talk, patience, list(members))
+    client.key_value_delete(f"{talk}/{me}/")
+    return heard

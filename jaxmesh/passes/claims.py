@@ -1,0 +1,102 @@
+"""Puts a check before every aggregate that takes copies to be equal which no type proves.
+
+It is applied to a lowered program when it is about to run; texts never show it. A program without such an aggregate
+stays the same object.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from jaxmesh import jaxprs
+from jaxmesh.dialects.claims import EFFECTS, check_copies_p
+from jaxmesh.dialects.ttnn import aggregate_tensor_p
+from jaxmesh.distribution import claimed_equal, resolve_composer
+from jaxmesh.jaxprs import Eqn, Jaxpr, Var
+from jaxmesh.replication import Claim, Collector
+from jaxmesh.rewrite import map_sub_jaxprs
+
+_TEXT_LINE = re.compile(r"line [0-9]+: [\w.]+")
+
+
+def add_checks(program: Jaxpr, mesh: Mapping[str, int], collector: Collector | None = None) -> Jaxpr:
+    """A closed TTNN-level jaxpr with its claims checked; the same object when it makes none.
+
+    Args:
+      program: the lowered program.
+      mesh: axis names and sizes.
+      collector: takes what is found; by default it is pending for all.
+    """
+    return _Adder(dict(mesh), collector).body(program)
+
+
+class _Adder:
+    def __init__(self, mesh: dict[str, int], collector: Collector | None) -> None:
+        self.mesh, self.collector = mesh, collector
+        self.count = 0
+        self.seen: dict[int, tuple[Jaxpr, Jaxpr]] = {}
+
+    def body(self, jaxpr: Jaxpr) -> Jaxpr:
+        # Shared bodies stay shared; the original is kept so that its id stays taken.
+        if id(jaxpr) not in self.seen:
+            self.seen[id(jaxpr)] = (jaxpr, self._body(jaxpr))
+        return self.seen[id(jaxpr)][1]
+
+    def _body(self, jaxpr: Jaxpr) -> Jaxpr:
+        eqns: list[Eqn] = []
+        made_by: dict[Var, Eqn] = {}
+        for eqn in jaxpr.eqns:
+            new = self._checked(eqn, eqns, made_by) if eqn.primitive is aggregate_tensor_p else None
+            eqns.append(_with_effects(map_sub_jaxprs(eqn, self.body)) if new is None else new)
+            made_by.update((v, eqn) for v in eqn.outvars)
+        if len(eqns) == len(jaxpr.eqns) and all(a is b for a, b in zip(eqns, jaxpr.eqns, strict=True)):
+            return jaxpr
+        effects = frozenset[object]().union(jaxpr.effects, *(e.effects for e in eqns))
+        opened = jaxprs.with_eqns(jaxprs.open_jaxpr(jaxpr), eqns, jaxpr.outvars).replace(effects=effects)
+        return jaxprs.close_like(jaxpr, opened)
+
+    def _checked(self, eqn: Eqn, eqns: list[Eqn], made_by: Mapping[Var, Eqn]) -> Eqn | None:
+        """The aggregate behind its check, which is appended; None where types prove all that it takes as equal."""
+        (operand,) = eqn.invars
+        joined = resolve_composer(eqn.params["composer_config"], tuple(self.mesh.values()), operand.aval.shape)
+        equal, limits = claimed_equal(joined)
+        names = list(self.mesh)
+        varying = jaxprs.varying_axes(operand.aval)
+        axes = tuple(names[a] for a in equal if names[a] in varying and self.mesh[names[a]] > 1)
+        if not axes:
+            return None
+        made = _made(made_by.get(operand)) if isinstance(operand, Var) else ""
+        claim = Claim(
+            self.count,
+            _line(eqn),
+            f"{jaxprs.describe(operand.aval)}{made}",
+            self.mesh,
+            axes,
+            tuple((names[a], n) for a, n in limits),
+            self.collector,
+        )
+        self.count += 1
+        params = {"claim": claim, "mapped": (), "tangent": False}
+        eqns.append(jaxprs.new_eqn(check_copies_p, [operand], params, eqn))
+        return eqn.replace(invars=[eqns[-1].outvars[0]])
+
+
+def _with_effects(eqn: Eqn) -> Eqn:
+    """The equation with the effects of the checks in its bodies: by them JAX knows what it has to wait for."""
+    inside = EFFECTS & frozenset[object]().union(*(j.effects for j in jaxprs.sub_jaxprs(eqn)))
+    return eqn if inside <= frozenset(eqn.effects) else eqn.replace(effects=frozenset({*eqn.effects, *inside}))
+
+
+def _made(maker: Eqn | None) -> str:
+    """What made a value."""
+    if maker is None:
+        return ""
+    line = jaxprs.source_line(maker)
+    return f", made by {maker.primitive.name}{f' ({line})' if line else ''},"
+
+
+def _line(eqn: Eqn) -> str:
+    """The line of the text of an imported program, else of the source."""
+    said = _TEXT_LINE.search(str(eqn.source_info.name_stack))
+    return said.group() if said else jaxprs.source_line(eqn) or f"{eqn.primitive.name} of unknown source"

@@ -1,0 +1,238 @@
+"""Claims of replication that no type proves, and the switch that has them checked at run time.
+
+A program claims that copies are equal where it reads one of several devices for all of them although the value's type
+says that it may differ: `assume_replicated`, a composer that drops an axis, a presharded argument declared equal. With
+the switch on, every such claim is checked whenever it is used: all copies are compared bit for bit. So NaNs with equal
+bits are equal, and 0.0 and -0.0 differ.
+
+The switch is the keyword `check_replication` where there is one; else what `with check_replication():` says here; else
+the environment variable `JAXMESH_CHECK_REPLICATION`, `1` or `0`. This module alone reads it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import logging
+import os
+import pathlib
+import sys
+import threading
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxmesh.errors import ArgumentTypeError, ReplicationError
+
+VARIABLE = "JAXMESH_CHECK_REPLICATION"
+_VALUES = {"": False, "0": False, "1": True}
+_INSIDE = tuple(str(pathlib.Path(f).parent) + os.sep for f in (__file__, str(jax.__file__), contextlib.__file__))
+_PROGRAMS = str(pathlib.Path(__file__).parent / "selftest") + os.sep
+_log = logging.getLogger("jaxmesh")
+_switch: contextvars.ContextVar[bool | None] = contextvars.ContextVar("whether replication is checked", default=None)
+Coordinate = tuple[int, ...]
+
+
+def wanted(choice: bool | None = None) -> bool:
+    """Whether claims are to be checked: the choice, or the default of here and now.
+
+    Raises:
+      ArgumentTypeError: the choice is no bool, or the environment variable has another value than 0 or 1.
+    """
+    if choice is not None:
+        if not isinstance(choice, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ArgumentTypeError(f"check_replication is True, False or None (the default), got {choice!r}.")
+        return choice
+    inner = _switch.get()
+    if inner is not None:
+        return inner
+    said = os.environ.get(VARIABLE, "")
+    if said not in _VALUES:
+        raise ArgumentTypeError(f"the environment variable {VARIABLE} is 1 or 0, got {said!r}.")
+    return _VALUES[said]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Two copies that differ: where, what both hold, and who claimed that they are equal.
+
+    `coordinate` is the first one, row-major over the mesh, that holds another value than `other`, the copy that is
+    read; `index` is the first such element inside the tensor, without the dims that vmap added, whose place is
+    `mapped`. Both values have the tensor's dtype; of random keys they are the key's words.
+    """
+
+    claim: Claim
+    coordinate: Coordinate
+    other: Coordinate
+    index: tuple[int, ...]
+    value: Any
+    expected: Any
+    mapped: tuple[int, ...] = ()
+    tangent: bool = False
+
+    def __str__(self) -> str:
+        mesh = ", ".join(f"{a}={n}" for a, n in self.claim.mesh.items())
+        axes = ", ".join(map(repr, self.claim.axes))
+        what = f"the derivative of {self.claim.what}" if self.tangent else self.claim.what
+        mapped = f" (element {list(self.mapped)} of jax.vmap)" if self.mapped else ""
+        return (
+            f"{self.claim.line}: {what} is taken to be the same along mesh axis {axes}, but its copies differ, first "
+            f"at mesh coordinate {list(self.coordinate)} ({mesh}), index {list(self.index)}{mapped}: "
+            f"{_shown(self.value)} there, {_shown(self.expected)} at {list(self.other)}, which is read. Reduce "
+            "or gather over the axis (was a psum forgotten?), or aggregate it."
+        )
+
+
+def _shown(value: Any) -> str:
+    """A value and, where values print alike, its bits."""
+    array = np.asarray(value)
+    if array.ndim or array.dtype.kind in "biu":
+        return str(array.tolist())
+    bits = array.tobytes()[::-1] if sys.byteorder == "little" else array.tobytes()
+    return f"{array} (bits 0x{bits.hex()})"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Claim:
+    """One place where a value is taken to be the same on several devices.
+
+    `what` names value and type, `line` the place in the source, `axes` the mesh axes along which it is claimed equal.
+    Of the axes in `limits` only so many coordinates are read at all.
+    """
+
+    number: int
+    line: str
+    what: str
+    mesh: Mapping[str, int]
+    axes: tuple[str, ...]
+    limits: tuple[tuple[str, int], ...] = ()
+    collector: Collector | None = None
+
+    def coordinates(self, place: int) -> tuple[Coordinate, Coordinate]:
+        """The coordinate of the device with this row-major number, and of the copy that is read for it."""
+        found = tuple(int(i) for i in np.unravel_index(place, tuple(self.mesh.values())))
+        return found, tuple(0 if a in self.axes else i for a, i in zip(self.mesh, found, strict=True))
+
+    def __repr__(self) -> str:
+        return f"Claim({self.what} over {self.axes})"
+
+
+def error(differences: Sequence[Difference]) -> ReplicationError:
+    """The error for differences found, of which the first is told in full."""
+    first = min(differences, key=lambda d: d.claim.number)
+    places = list(dict.fromkeys(d.claim.line for d in differences if d.claim.number != first.claim.number))
+    more = f" Copies also differ at: {'; '.join(places)}." if places else ""
+    found = ReplicationError(f"{first}{more}")
+    found.difference = first
+    return found
+
+
+@dataclass(slots=True)
+class Collector:
+    """Takes the differences of one function's runs; what comes when nobody listens is pending for all.
+
+    Per claim only the first one is kept: in a loop that of the first iteration that has one.
+    """
+
+    _found: dict[int, Difference] = field(default_factory=dict[int, Difference])
+    _listening: bool = False
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def add(self, difference: Difference) -> None:
+        """Takes a difference; called from the threads that run the devices."""
+        with self._lock:
+            if self._listening:
+                self._found.setdefault(difference.claim.number, difference)
+                return
+        pend(difference)
+
+    @contextlib.contextmanager
+    def listening(self) -> Generator[list[Difference]]:
+        """Waits until everything that was started inside has run; the list is filled when it is left."""
+        found: list[Difference] = []
+        with self._lock:
+            self._found.clear()
+            self._listening = True
+        try:
+            yield found
+            jax.effects_barrier()
+        finally:
+            with self._lock:
+                self._listening = False
+                found.extend(self._found.values())
+
+
+_pending: dict[tuple[int, int], Difference] = {}
+_pending_lock = threading.Lock()
+
+
+def pend(difference: Difference) -> None:
+    """Keeps a difference that no call waits for, and says so at once."""
+    key = id(difference.claim), difference.claim.number
+    with _pending_lock:
+        new = key not in _pending
+        _pending.setdefault(key, difference)
+    if new:
+        _log.error("%s", difference)
+
+
+def _take_pending() -> list[Difference]:
+    with _pending_lock:
+        found = list(_pending.values())
+        _pending.clear()
+    return found
+
+
+@contextlib.contextmanager
+def check_replication(enabled: bool = True) -> Generator[None]:
+    """Switches on (or off) that claims of replication are checked at run time, in this thread.
+
+    Calls of functions made by `jaxmesh.jit` and `jaxmesh.shard_map(check_vma=False)`, compiled programs and the eager
+    `jaxmesh.ttnn` raise at once. What runs later (inside an outer `jax.jit`, in a backward pass) cannot raise from a
+    device: it is logged as an error when it is found, and raised here when the block ends without another error.
+    Of several processes the one whose device holds the first wrong copy raises. XLA may round otherwise in a program
+    that is checked. What an outer `jax.jit` has traced stays as it was then. What TTIR cannot say, and so runs as JAX
+    runs it, is not checked inside `jaxmesh.jit`.
+
+    Args:
+      enabled: whether to check.
+
+    Raises:
+      ReplicationError: when the block ends, copies have differed that no call has waited for.
+
+    >>> import jax, jax.numpy as jnp, jaxmesh as jm
+    >>> from jax.sharding import PartitionSpec as P
+    >>> @jm.jit(mesh=jm.make_mesh((2, 4)))
+    ... def rows(x):
+    ...     return jm.shard_to_full(jm.full_to_shard(x, P("y", "x")), P("y"), assume_replicated=True)
+    >>> with jm.check_replication():
+    ...     rows(jnp.zeros((2, 4))).shape
+    (2, 1)
+    """
+    choice = wanted(enabled)
+    token = _switch.set(choice)
+    try:
+        yield
+    finally:
+        _switch.reset(token)
+    if choice:
+        jax.effects_barrier()
+        found = _take_pending()
+        if found:
+            raise error(found)
+
+
+def _is_inside(file: str) -> bool:
+    """Whether a file is of this package, of JAX or of Python; the self-test's programs are users' programs."""
+    return file.startswith(_INSIDE) and not file.startswith(_PROGRAMS)
+
+
+def users_line() -> str:
+    """`file:line (function)` of the nearest caller outside of this package, as JAX shows source lines."""
+    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+    while frame.f_back is not None and _is_inside(frame.f_code.co_filename):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno} ({frame.f_code.co_name})"

@@ -1,0 +1,194 @@
+"""Several processes over one mesh: each compares with NumPy, and none waits for a dead one."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers import EVERY
+
+import jaxmesh as jm
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent
+SCRIPT = HERE / "process_checks.py"
+NAMES = re.findall(r"^@check\ndef (\w+)", SCRIPT.read_text(), re.M)
+
+
+def around(folder: Path) -> dict[str, str]:
+    """Without the suite's own devices; where the package is not installed, the child finds it as this process does."""
+    kept = {k: v for k, v in os.environ.items() if k != "XLA_FLAGS"}
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    return {**kept, "PYTHONPATH": path, "PYTHONWARNINGS": "error", "JAXMESH_TEST_FOLDER": str(folder)}
+
+
+def run(count: int, folder: Path, *what: str, timeout: float = 240, grace: float = 45) -> list[jm.processes.Ended]:
+    command = [str(SCRIPT), *what]
+    return jm.run_processes(count, command, devices=8 // count, timeout=timeout, grace=grace, env=around(folder))
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_every_process_has_what_numpy_says(count: int, tmp_path: Path) -> None:
+    ended = run(count, tmp_path, "all")
+    for e in ended:
+        assert e.code == 0, e.output[-4000:]
+        assert [n for n in NAMES if f"passed {n}\n" not in e.output] == []
+
+
+ENDS = [("killed", 1), ("raises", 0), ("killed", 0), ("raises", 1), ("shape", 1)]
+
+
+@pytest.mark.parametrize(("kind", "victim"), ENDS if EVERY else ENDS[:2])
+def test_a_process_that_ends_ends_the_others(kind: str, victim: int, tmp_path: Path) -> None:
+    ended = run(2, tmp_path, "end", kind, str(victim))
+    for number, e in enumerate(ended):
+        assert "ran\n" in e.output, e.output[-4000:]
+        # An error of its own, and not the runner, which waits for longer than the processes may.
+        assert e.code != 0
+        assert not e.stopped, (number, e.output[-4000:])
+    if kind == "raises":
+        assert "a mistake of one process" in ended[victim].output
+        assert f"process {victim} ends after this error" in ended[victim].output
+    elif kind == "shape":
+        # The first that hears of it may end the others before they do.
+        told = "".join(e.output for e in ended)
+        assert "ProcessMismatchError: the argument" in told, told[-4000:]
+        assert "float32[8, 4]" in told
+        assert "float32[16, 4]" in told
+    elif kind == "killed":
+        assert ended[victim].code == -9
+        said = ended[1 - victim].output
+        assert re.search("Connection (closed|reset) by peer|task died|unhealthy", said), said[-4000:]
+
+
+def test_none_outlives_the_runner(tmp_path: Path) -> None:
+    text = (
+        "import os, time\nprint(os.getpid(), flush=True)\n"
+        "time.sleep(0 if os.environ['JAXMESH_PROCESS'] == '0' else 600)\nos._exit(3)\n"
+    )
+    ended = jm.run_processes(2, ["-c", text], timeout=60, grace=2, env=around(tmp_path))
+    assert [e.stopped for e in ended] == [False, True]
+    assert [e.code for e in ended] == [3, -9]
+    for e in ended:
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(e.output), 0)
+
+
+def test_the_command_line(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import sys\nimport jax\nimport jaxmesh as jm\njm.initialize_processes()\n"
+        "print(jm.make_mesh((2, 2)).devices.size, jax.process_index(), sys.argv[1:])\n"
+    )
+    command = [sys.executable, "-m", "jaxmesh.processes", "2", "--devices", "2", str(script), "--flag"]
+    done = subprocess.run(
+        command, env=around(tmp_path), cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    for k in range(2):
+        assert f"[{k}] 4 {k} ['--flag']\n" in done.stdout
+    script.write_text("import sys\nsys.exit(7)\n")
+    done = subprocess.run(command, env=around(tmp_path), capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 7
+
+
+def test_emulate_comes_before_the_processes_meet(tmp_path: Path) -> None:
+    text = (
+        "import jax, jaxmesh as jm\njm.emulate(3)\njm.initialize_processes()\n"
+        "assert jax.device_count() == 6 and len(jm.emulate(3)) == 3\n"
+    )
+    environment = around(tmp_path)
+    ended = jm.run_processes(2, ["-c", text], timeout=120, env=environment)
+    assert [e.code for e in ended] == [0, 0], ended
+
+
+WRONG = [
+    (lambda: jm.initialize_processes(num_processes=2, process_id=0), "coordinator_address"),
+    (lambda: jm.initialize_processes("nowhere", 2, 0), "nowhere"),
+    (lambda: jm.initialize_processes("h:1"), "JAXMESH_PROCESSES"),
+    (lambda: jm.initialize_processes("h:1", 0, 0), "at least 1, got 0"),
+    (lambda: jm.initialize_processes("h:1", 2, 2), "from 0 to 1, got 2"),
+    (lambda: jm.initialize_processes("h:1", 2, 1, death_timeout=3), "at least 10, got 3"),
+    (lambda: jm.initialize_processes("1234", 2, 0), "'1234'"),
+    (lambda: jm.initialize_processes(":1234", 2, 0), "':1234'"),
+    (lambda: jm.initialize_processes("h:\u00b2", 2, 0), "1 to 65535"),
+    (lambda: jm.initialize_processes("h:99999", 2, 0), "1 to 65535, got 'h:99999'"),
+    (lambda: jm.initialize_processes("h:1", 2, 0, exit_timeout=2**70), f"at most 1000000.*got {2**70}"),
+    (lambda: jm.initialize_processes("h:1", 2, 0, local_devices="x"), "local_devices.*'x'"),
+    (lambda: jm.run_processes(0, ["x.py"]), "count"),
+    (lambda: jm.run_processes(1, 3), "command, got 3"),
+    (lambda: jm.run_processes(1, ["a\0b"]), "command"),
+    (lambda: jm.run_processes(1, ["x.py"], timeout="x"), "timeout.*'x'"),
+    (lambda: jm.run_processes(1, ["x.py"], grace=float("nan")), "grace.*nan"),
+    (lambda: jm.run_processes(1, ["x.py"], env={"A": 1}), "env.*{'A': 1}"),
+    (lambda: jm.run_processes(1, ["x.py"], env={"A=": "b"}), "env.*A="),
+    (lambda: jm.run_processes(1, ["x.py"], env=3), "env.*got 3"),
+    (lambda: jm.run_processes(1, ["x.py"], say=3), "say.*got 3"),
+    (lambda: jm.to_host({1j: 1, 2j: 2}), "no order"),
+    (lambda: jm.check_processes(1, 3), "what, got 3"),
+    (lambda: jm.from_process_shards({"a": 1}, jm.make_mesh((1, 2))), "'a'"),
+    (lambda: jm.from_process_shards({}, jm.make_mesh((1, 2)), varying=3), "varying, got 3"),
+    (lambda: jm.run_processes(1, ["x.py"], devices=0), "devices"),
+    (lambda: jm.run_processes(1, "x.py"), "'x.py'"),
+    (lambda: jm.to_host([1, "a"]), "str"),
+    (lambda: jm.from_process_shards([1], jm.make_mesh((1, 2))), r"\[1\]"),
+]
+
+
+@pytest.mark.parametrize(("call", "part"), WRONG)
+def test_wrong_arguments_are_told(call: object, part: str) -> None:
+    with pytest.raises(jm.ArgumentTypeError, match=part):
+        call()
+
+
+def test_numbers_and_paths_of_other_kinds(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("print('here')\n")
+    ended = jm.run_processes(np.int64(1), [script], devices=np.int8(1), timeout=np.float32(60), env=around(tmp_path))
+    assert [e.output for e in ended] == ["here\n"]
+    assert jm.to_host(np.ones(2), process=np.int64(0)).sum() == 2
+
+
+def test_the_script_of_the_readme(tmp_path: Path) -> None:
+    (text,) = re.findall(r"^```py\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
+    script = tmp_path / "script.py"
+    script.write_text(text)
+    for e in jm.run_processes(2, [script], devices=4, timeout=120, env=around(tmp_path)):
+        assert e.code == 0, e.output
+        assert re.findall(r"[\d.]+(?=[ \]])", e.output.split("[[")[1]) == ["4."] * 8, e.output
+
+
+def test_who_ends_the_runner_ends_all(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(600)\n")
+    command = [sys.executable, "-u", "-m", "jaxmesh.processes", "2", str(script)]
+    with subprocess.Popen(command, env=around(tmp_path), stdout=subprocess.PIPE, text=True) as runner:
+        assert runner.stdout is not None
+        numbers = [int(runner.stdout.readline().split()[1]) for _ in range(2)]
+        runner.terminate()
+        assert runner.wait(60) == 128 + signal.SIGTERM
+    for number in numbers:
+        with pytest.raises(ProcessLookupError):
+            os.kill(number, 0)
+
+
+def test_nobody_at_the_address(tmp_path: Path) -> None:
+    with socket.socket() as kept:
+        kept.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{kept.getsockname()[1]}"
+        text = f"import jaxmesh as jm\njm.initialize_processes({address!r}, 2, 1, connect_timeout=1)\n"
+        (ended,) = jm.run_processes(1, ["-c", text], timeout=60, env=around(tmp_path))
+    assert ended.code == 1
+    assert f"MeshError: nobody answers at coordinator_address '{address}'" in ended.output, ended.output
+
+
+def test_too_late_to_meet_others() -> None:
+    with pytest.raises(jm.MeshError, match="started with 16 devices"):
+        jm.initialize_processes("127.0.0.1:1", 2, 0)

@@ -1,0 +1,133 @@
+"""Faults that random programs found, each with its smallest program."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from jax.sharding import PartitionSpec as P
+
+import jaxmesh as jm
+from jaxmesh.selftest.random_forms import FORMS, Stages, flat
+
+MESH = jm.make_mesh((4,), ("a",))
+X = np.arange(8.0, dtype=np.float32)
+EVERYWHERE = {(c,): X for c in range(4)}
+
+
+def runs(function: Callable[..., Any], *args: Any) -> dict[str, list[Any]]:
+    """The results of every way to run a function, flat."""
+    jitted = jm.jit(function, mesh=MESH)
+    traced = jitted.trace(*args)
+    program: Any = type("Mesh", (), {"world": type("Sizes", (), {"sizes": (4,)})})
+    stages = Stages(program, jitted, list(args), args, traced, traced.lower())
+    return {name: flat(form.run(stages)) for name, form in FORMS.items()}
+
+
+def same(found: Any, wanted: Any) -> None:
+    """One result: a full array, or one per coordinate."""
+    assert type(found) is type(wanted)
+    if isinstance(wanted, dict):
+        assert set(found) == set(wanted)
+        assert all(np.array_equal(found[c], x) and found[c].dtype == x.dtype for c, x in wanted.items())
+    else:
+        assert found.dtype == wanted.dtype
+        assert np.array_equal(found, wanted)
+
+
+def test_a_compiled_program_takes_a_tensor_that_it_does_not_read() -> None:
+    held = jm.jit(lambda x: jm.full_to_shard(x, P("a")), mesh=MESH)(X)
+    lowered = jm.jit(lambda x, unread: jm.full_to_shard(x, P()), mesh=MESH).lower(X, held)
+    (got,) = flat(lowered.compile()(X, held))
+    same(got, EVERYWHERE)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: lax.pcast(x, "a", to="varying"),
+        lambda x: lax.fori_loop(0, 0, lambda i, c: jm.full_to_shard(x, P()), x),
+        lambda x: lax.cond(True, lambda: x, lambda: jm.full_to_shard(x, P())),
+    ],
+    ids=["typed as varying", "a loop without steps", "a branch not taken"],
+)
+def test_the_text_of_a_result_that_only_types_put_on_the_devices(function: Callable[..., Any]) -> None:
+    for name, (got,) in runs(function, X).items():
+        assert name in FORMS
+        same(got, EVERYWHERE)
+
+
+def test_the_texts_of_a_result_that_is_a_constant_on_the_devices() -> None:
+    """Nothing is sent, so zeros are looked up: no argument is in the result, which is on the devices all the same."""
+    mesh = jm.make_mesh((1, 4), ("b", "a"))
+    held = jm.jit(lambda x: jm.full_to_shard(x, P(("a", "b"))), mesh=mesh)(X[:4])
+    traced = jm.jit(lambda x: lax.ppermute(x, "b", [])[np.array([0, 2]) % x.shape[0]], mesh=mesh).trace(held)
+    for text in (traced.as_text(), traced.lower().as_text()):
+        (got,) = flat(jm.from_mlir(text, mesh).lower().reference(held))
+        same(got, {(0, c): np.zeros(2, np.float32) for c in range(4)})
+
+
+def test_the_text_of_a_collective_of_what_only_types_put_on_the_devices() -> None:
+    def scattered(x: Any) -> Any:
+        return lax.psum_scatter(lax.pcast(x, "a", to="varying"), "a", tiled=True)
+
+    for name, (got,) in runs(scattered, X).items():
+        assert name in FORMS
+        same(got, {(c,): 4 * X[2 * c : 2 * c + 2] for c in range(4)})
+
+
+@pytest.mark.parametrize("steps", [0, 2])
+@pytest.mark.parametrize("loop", ["scan", "while"])
+def test_a_loop_on_the_devices_that_ends_a_step_with_a_number_made_anywhere(loop: str, steps: int) -> None:
+    """The carry starts on the devices, a step hands on its own number: the result is on the devices all the same."""
+
+    def numbered(x: Any) -> Any:
+        begin = jm.full_to_shard(x, P())
+        if loop == "scan":
+            end = lax.fori_loop(0, steps, lambda i, c: i, begin)
+        else:
+            end = lax.while_loop(lambda c: c[0] < steps, lambda c: (c[0] + 1, c[0]), (jnp.int32(0), begin))[1]
+        return jm.shard_to_full(end, P())
+
+    for name, (got,) in runs(numbered, np.int32(7)).items():
+        assert name in FORMS
+        same(got, np.asarray(7 if steps == 0 else 1, np.int32))
+
+
+def unread_index(x: Any) -> None:
+    lax.axis_index("a")
+
+
+def unread_sum(x: Any) -> None:
+    lax.psum(lax.pcast(x, "a", to="varying"), "a")
+
+
+@pytest.mark.parametrize("unread", [unread_index, unread_sum])
+@pytest.mark.parametrize(
+    "around",
+    [
+        lambda f: lambda x: lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, f(c[1])), (0, x))[1],
+        lambda f: lambda x: lax.scan(lambda c, _: (f(c), None), x, length=3)[0],
+        lambda f: lambda x: lax.cond(x.sum() > 0, f, lambda y: y, x),
+    ],
+    ids=["while", "scan", "cond"],
+)
+def test_a_loop_on_the_host_with_an_unread_value_of_the_devices(around: Any, unread: Callable[[Any], None]) -> None:
+    """Nothing it gives is on the devices, so it ran outside of the mapped region, where there are no axes."""
+
+    def step(x: Any) -> Any:
+        unread(x)
+        return x + 1
+
+    function, wanted = jm.jit(around(step), mesh=MESH), np.asarray(around(lambda x: x + 1)(jnp.asarray(X)))
+    for got in (
+        function(X),
+        function.lower(X).compile()(X),
+        function.lower(X).reference(X),
+        function.trace(X).reference(X),
+    ):
+        same(np.asarray(got), wanted)
