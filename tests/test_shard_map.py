@@ -24,7 +24,7 @@ import jaxmesh as jm
 from jaxmesh.mapped import ShardMapped, lowered_call
 from jaxmesh.runtime.whole import Whole
 
-pytestmark = pytest.mark.part(2)
+pytestmark = pytest.mark.part(3)
 
 X = np.random.default_rng(3).normal(size=(8, 8)).astype(np.float32)
 V = X[0]
