@@ -72,8 +72,8 @@ def least(runs: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
     return times
 
 
-@pytest.mark.parametrize(("count", "limit"), [(1000, 3.0), (10_000, 2.0)])
-def test_import(count: int, limit: float, benchmark: Any) -> None:
+@pytest.mark.parametrize("count", [1000, 10_000])
+def test_import(count: int, benchmark: Any) -> None:
     benchmark.group = f"import, {count} ops"
     text = text_of(count)
     runs = {"parse": lambda: parse(text), "by hand": lambda: by_hand(count), "import": lambda: jm.from_mlir(text, MESH)}
@@ -81,11 +81,13 @@ def test_import(count: int, limit: float, benchmark: Any) -> None:
     ratio = times["import"] / (times["parse"] + times["by hand"])
     benchmark.extra_info.update({name: round(seconds, 4) for name, seconds in times.items()}, ratio=round(ratio, 2))
     benchmark.pedantic(runs["import"], rounds=1)
-    assert ratio < limit, times
 
 
-def test_import_is_linear() -> None:
+def test_growth(benchmark: Any) -> None:
+    """Eight times as many ops: the ratio of the times is 8 where it is linear."""
+    benchmark.group = "import, growth"
     few, many = text_of(2000), text_of(16_000)
-    times = least({"few": lambda: jm.from_mlir(few, MESH), "many": lambda: jm.from_mlir(many, MESH)}, 4)
-    small, large = times["few"], times["many"]
-    assert large < 8 * small * 1.6, (small, large)
+    runs = {"few": lambda: jm.from_mlir(few, MESH), "many": lambda: jm.from_mlir(many, MESH)}
+    times = least(runs, 4)
+    benchmark.extra_info.update(ratio=round(times["many"] / times["few"], 2))
+    benchmark.pedantic(runs["few"], rounds=1)
