@@ -44,7 +44,7 @@ copies are equal."""
 
 SELFTEST_NOTES = """\
 examples:
-  jaxmesh selftest                      the short form, in less than two minutes
+  jaxmesh selftest                      the short form, about a minute and a half
   jaxmesh selftest --programs 2000      more random programs
   jaxmesh selftest --matrix             the whole matrix, as a Markdown table; some minutes
 
