@@ -21,7 +21,7 @@ import jaxmesh as jm
 from jaxmesh import cli, ttnn
 from tests import wrong_fuzz
 from tests.helpers import EVERY, cases
-from tests.wrong_calls import DROP_IN, ROWS
+from tests.wrong_calls import DROP_IN, ROWS, t
 from tests.wrong_calls_cli import MESHES, ROWS as COMMANDS, make_files
 
 CALLS = [pytest.param(*row[1:], id=f"{table}: {row[0]}") for table, rows in ROWS.items() for row in rows]
@@ -31,6 +31,12 @@ CALLS = [pytest.param(*row[1:], id=f"{table}: {row[0]}") for table, rows in ROWS
 def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a call writes by mistake goes nowhere."""
     monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _tensor() -> None:
+    """The tensor that the calls share; some of them first read it while a program is traced."""
+    t()
 
 
 @pytest.mark.parametrize(("call", "error", "builtin", "message"), CALLS)

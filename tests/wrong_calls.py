@@ -43,6 +43,7 @@ def spread(*dims: int | None, full: Any = FULL) -> Any:
 
 @functools.cache
 def t() -> Any:
+    """A tensor on the devices, made before any trace reads it: made in one, it would be a part of that program."""
     return spread(0, 1)
 
 
