@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import functools
-import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -13,12 +12,15 @@ from jax.core import Tracer
 from jax.sharding import Mesh
 
 from jaxmesh.checks import check_nesting, shown
-from jaxmesh.configs import MeshComposerConfig, MeshCoordinate, MeshMapperConfig, MeshShape
-from jaxmesh.distribution import Distribution, resolve_composer, resolve_mapper
+from jaxmesh.configs import MeshComposerConfig, MeshMapperConfig
 from jaxmesh.errors import ArgumentTypeError, JaxmeshError, MeshMismatchError, ResidencyError, VerifyError
+from jaxmesh.jaxprs_arrays import on_devices
+from jaxmesh.launches import check_process
 from jaxmesh.replication import wanted
+from jaxmesh.runtime.blocks import copy_all, in_place, memory
 from jaxmesh.runtime.copies import check_read
-from jaxmesh.runtime.eager_types import ON_HOST, Place, StorageType, TensorTopology
+from jaxmesh.runtime.eager_plans import Spreading, joining, spreading
+from jaxmesh.runtime.eager_types import ON_HOST, Place, StorageType
 from jaxmesh.runtime.processes import agree, digest, gather, is_here, spans_processes
 from jaxmesh.runtime.tensor import MeshTensor, assemble
 from jaxmesh.runtime.views import check_alive
@@ -106,22 +108,8 @@ def _known(dtype: np.dtype[Any]) -> bool:
     return True
 
 
-_ALIGNED = 64
-"""The alignment in bytes of memory that XLA uses as it is; what lies otherwise it copies, for every device again."""
-
-
-def _in_place(array: np.ndarray[Any, Any]) -> bool:
-    """Whether XLA can use the memory of an array."""
-    return array.flags.c_contiguous and array.__array_interface__["data"][0] % _ALIGNED == 0
-
-
-def _private(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """A copy that XLA can use as it is, and that nobody else knows."""
-    memory = np.empty(array.nbytes + _ALIGNED, np.uint8)
-    start = -memory.__array_interface__["data"][0] % _ALIGNED
-    made: np.ndarray[Any, Any] = memory[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
-    np.copyto(made, array)
-    return made
+_SMALL = 64 << 10
+"""The bytes up to which it costs less to let XLA copy the pieces, one for each device, than to lay them out for it."""
 
 
 def distribute(tensor: Any, config: MeshMapperConfig, mesh: Mesh, place: Place = ON_HOST) -> MeshTensor:
@@ -134,41 +122,48 @@ def distribute(tensor: Any, config: MeshMapperConfig, mesh: Mesh, place: Place =
       VerifyError: a rule of section 2 is broken.
       ProcessMismatchError: replication is checked, and another process has another tensor.
     """
+    check_process()
     host = host_array(tensor, "distribute_tensor")
-    resolved = resolve_mapper(config, mesh.devices.shape, host.shape)
-    if wanted() and spans_processes(mesh):
+    plan = spreading(config, mesh, host.shape, host.dtype)
+    # What has another type now was copied to get it.
+    frozen = isinstance(tensor, jax.Array) or host.dtype != getattr(tensor, "dtype", None)
+    if plan.apart:
+        return _over_processes(host, frozen, plan, mesh, place)
+    pieces = _pieces(host, plan.cuts, frozen, len(plan.cuts) == len(plan.held))
+    data = on_devices(plan.kind, plan.sharding, [pieces[i] for i in plan.held], plan.devices)
+    return MeshTensor(data, mesh, plan.varying, plan.topology, place).as_proven()
+
+
+def _pieces(host: np.ndarray[Any, Any], cuts: Sequence[Any], frozen: bool, alone: bool) -> list[np.ndarray[Any, Any]]:
+    """The pieces of an array, in memory that nobody writes to again; `alone` if each is of one device."""
+    if alone and host.nbytes <= _SMALL:
+        if not frozen:
+            own = memory(host.shape, host.dtype)
+            np.copyto(own, host)
+            host = own
+        return [host[index] for index in cuts]
+    pieces: list[np.ndarray[Any, Any]] = []
+    copied: list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]] = []
+    for index in cuts:
+        part = host[index]
+        if not (frozen and in_place(part)):
+            copied.append((memory(part.shape, part.dtype), part))
+            part = copied[-1][0]
+        pieces.append(part)
+    copy_all(copied)
+    return pieces
+
+
+def _over_processes(host: np.ndarray[Any, Any], frozen: bool, plan: Spreading, mesh: Mesh, place: Place) -> MeshTensor:
+    """The same over several processes: each puts its pieces on its own devices, and only looks at the others."""
+    if wanted():
         agree("distribute_tensor: the tensor", f"{host.dtype}{list(host.shape)}", digest(host), list(mesh.devices.flat))
-
-    @functools.cache
-    def piece(place: Shape) -> np.ndarray[Any, Any]:
-        part = host[resolved.index(place)]
-        return part if isinstance(tensor, jax.Array) and _in_place(part) else _private(part)
-
-    def cut_only(place: Shape) -> Shape:
-        return tuple(p if d is not None else 0 for p, d in zip(place, resolved.dims, strict=True))
-
-    # What other processes put on their devices is only looked at.
-    shards = {
-        c: piece(cut_only(p)) if is_here(mesh.devices[c]) else host[resolved.index(cut_only(p))]
-        for c, p in resolved.placed()
-    }
-    varying = None if len(shards) < mesh.devices.size else _varying_names(resolved, mesh, cut_only)
-    return assemble(shards, mesh, varying, _topology(config, resolved), place).as_proven()
-
-
-def _varying_names(resolved: Distribution, mesh: Mesh, cut_only: Callable[[Shape], Shape]) -> tuple[str, ...]:
-    """The axes along which neighbouring devices hold different pieces."""
-    held = {c: cut_only(p) for c, p in resolved.placed()}
-
-    def differs(axis: int) -> bool:
-        return any(held[c] != held[(*c[:axis], 0, *c[axis + 1 :])] for c in held)
-
-    return tuple(n for axis, n in enumerate(mesh.axis_names) if differs(axis))
-
-
-def _topology(config: MeshMapperConfig, resolved: Distribution) -> TensorTopology:
-    shape = MeshShape(resolved.landing.shape)
-    return TensorTopology(shape, config.placements, tuple(MeshCoordinate(c) for c in resolved.holders))
+    here = sorted({n for c, n in plan.places if is_here(mesh.devices[c])})
+    own = dict(zip(here, _pieces(host, [plan.cuts[n] for n in here], frozen, False), strict=True))
+    local = plan.resolved.local
+    shards = {c: (own[n] if n in own else host[plan.cuts[n]]).reshape(local) for c, n in plan.places}
+    varying = plan.varying if plan.everywhere else None
+    return assemble(shards, mesh, varying, plan.topology, place).as_proven()
 
 
 # --- devices to host -------------------------------------------------------------------------------------------------
@@ -218,27 +213,20 @@ def aggregate(
         raise MeshMismatchError(
             f"aggregate_tensor: the composer is for the mesh {asked}, the tensor is on {got} ({how})."
         )
-    resolved = resolve_composer(config, mesh.devices.shape, tensor.shape)
+    plan = joining(config, mesh, tensor.shape)
     if wanted():
-        check_read(tensor, resolved, mesh)
+        check_read(tensor, plan.resolved, mesh)
     holders = tensor.data.sharding.device_set
-    places = list(itertools.product(*map(range, resolved.landing.shape)))
-    coordinates = list(resolved.landing.coordinates())
-    for coordinate in coordinates:
+    for coordinate in plan.coordinates:
         if mesh.devices[coordinate] not in holders:
             raise VerifyError(
                 f"aggregate_tensor reads the shard at {list(coordinate)}, but that device holds nothing of this "
                 f"tensor; it is on {len(holders)} of {mesh.devices.size} devices. Override the mesh shape to those "
                 "that do."
             )
-    shards = _gathered(tensor, coordinates, mesh, process)
+    shards = _gathered(tensor, plan.coordinates, mesh, process)
     if shards is None:
         return None
-    out = np.empty(resolved.full, tensor.dtype)
-    for coordinate, place in zip(coordinates, places, strict=True):
-        index = [slice(None)] * len(resolved.local)
-        for dim, at in zip(resolved.dims, place, strict=True):
-            if dim is not None:
-                index[dim] = slice(at * resolved.local[dim], (at + 1) * resolved.local[dim])
-        out[tuple(index)] = shards[coordinate].reshape(resolved.local)
+    out = memory(plan.resolved.full, tensor.dtype)
+    copy_all([(out[index], shards[c]) for c, index in zip(plan.coordinates, plan.places, strict=True)])
     return out

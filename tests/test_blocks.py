@@ -1,0 +1,108 @@
+"""Copies by blocks give what one plain copy gives, whatever the memory on either side is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+from jaxmesh.runtime import blocks
+from tests.helpers import cases, same_bits
+
+DTYPES = [np.uint8, np.float16, np.float32, np.complex64, np.dtype(np.float64)]
+
+
+def small_is_large(patch: pytest.MonkeyPatch) -> None:
+    """Threads, blocks and pages as of large arrays, for small ones."""
+    patch.setattr(blocks, "_LARGE", 0)
+    patch.setattr(blocks, "_BLOCK", 64)
+    patch.setattr(blocks, "_LINE", 8)
+    patch.setattr(blocks, "_SHORT", 32)
+    patch.setattr(blocks, "cores", lambda: 3)
+
+
+@pytest.fixture
+def everything_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    small_is_large(monkeypatch)
+
+
+@st.composite
+def cut_up(draw: st.DrawFn) -> tuple[np.ndarray, list[tuple[Any, ...]]]:
+    """An array, possibly a view of another order, and the pieces of a grid over it."""
+    pieces = draw(st.lists(st.integers(1, 3), min_size=0, max_size=4))
+    local = [draw(st.sampled_from([0, 1, 2, 3, 4, 7])) for _ in pieces]
+    shape = [n * p for n, p in zip(local, pieces, strict=True)]
+    dtype = np.dtype(draw(st.sampled_from(DTYPES)))
+    full = np.random.default_rng(0).integers(0, 100, shape).astype(dtype)
+    way = draw(st.sampled_from(["C", "F", "reversed", "every second"]))
+    if way == "F":
+        full = np.asfortranarray(full)
+    elif way == "reversed":
+        full = full[tuple(slice(None, None, -1) for _ in shape)]
+    elif way == "every second" and shape:
+        full = np.repeat(full, 2, axis=-1)[..., ::2]
+    grid = np.ndindex(*pieces)
+    cuts = [(..., *[slice(i * n, (i + 1) * n) for i, n in zip(place, local, strict=True)]) for place in grid]
+    return full, cuts
+
+
+@given(case=cut_up())
+@cases(150)
+def test_pieces_and_their_join(case: tuple[np.ndarray, list[tuple[Any, ...]]]) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        small_is_large(patch)
+        full, cuts = case
+        pieces = [blocks.memory(full[index].shape, full.dtype) for index in cuts]
+        blocks.copy_all([(piece, full[index]) for piece, index in zip(pieces, cuts, strict=True)])
+        for piece, index in zip(pieces, cuts, strict=True):
+            assert same_bits(piece, full[index])
+        joined = np.empty_like(full)
+        blocks.copy_all([(joined[index], piece) for piece, index in zip(pieces, cuts, strict=True)])
+        assert same_bits(joined, full)
+
+
+@pytest.mark.parametrize("count", [1, 63, 64, 4 << 20])
+def test_memory_is_aligned_and_of_nobody(count: int) -> None:
+    made = blocks.memory((count,), np.dtype(np.uint8))
+    again = blocks.memory((count,), np.dtype(np.uint8))
+    assert made.shape == (count,)
+    assert made.flags.writeable
+    assert blocks.in_place(made)
+    assert not np.shares_memory(made, again)
+
+
+@pytest.mark.usefixtures("everything_is_large")
+def test_a_fault_in_a_thread_is_an_error_here() -> None:
+    frozen = np.zeros(9)
+    frozen.flags.writeable = False
+    to: Any = [np.zeros(9), np.zeros(9), frozen]
+    with pytest.raises(ValueError, match="read-only"):
+        blocks.copy_all([(t, np.ones(9)) for t in to])
+
+
+@pytest.mark.usefixtures("everything_is_large")
+def test_without_threads_everything_is_copied_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ended() -> None:
+        raise RuntimeError("cannot schedule new futures after shutdown")
+
+    monkeypatch.setattr(blocks, "_pool", ended)
+    to = [np.zeros(100) for _ in range(5)]
+    blocks.copy_all([(t, np.full(100, i)) for i, t in enumerate(to)])
+    assert [t.tolist() for t in to] == [[i] * 100 for i in range(5)]
+
+
+@pytest.mark.usefixtures("everything_is_large")
+def test_every_part_is_of_one_thread() -> None:
+    """Parts tile the arrays: nothing is copied twice, nothing is left out."""
+    to = np.zeros((6, 8, 5), np.uint8)
+    of = np.ones((6, 10, 5), np.uint8)[:, :8]
+    parts = blocks._in_order([blocks._as_runs((to[:, :, i:j], of[:, :, i:j])) for i, j in ((0, 2), (2, 4), (4, 5))])
+    shares = blocks._shares(parts, 3)
+    assert sum(len(s) for s in shares) == len(parts) > 3
+    assert all(shares)
+    for part, _ in parts:
+        counts = part.view(np.uint8) if part.dtype.kind != "V" else part[..., None].view(np.uint8)
+        counts += 1
+    assert to.min() == to.max() == 1
