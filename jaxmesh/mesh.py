@@ -96,6 +96,20 @@ def _too_few(count: int, exist: int) -> DeviceCountError:
     return DeviceCountError(f"{count} devices are wanted, but only {exist} {where}: {why}. {remedy}")
 
 
+_MOST = 2048
+"""How many devices XLA's CPU client counts as one process's: it takes a program over more for one of several processes,
+which it refuses to run (`cpu_topology.h`; jaxlib 0.10.2 and 0.12.0)."""
+
+
+def _check_most(count: int) -> None:
+    if count > _MOST:
+        raise DeviceCountError(
+            f"{count} devices are wanted, but XLA runs programs over at most {_MOST} CPU devices of a process; trace "
+            "and lower on a jax.sharding.AbstractMesh, which may have any number, or run several processes "
+            "(jaxmesh.run_processes)."
+        )
+
+
 def emulate(count: int) -> Sequence[Any]:
     """Makes this process have at least `count` CPU devices, which stand in for the devices of a mesh.
 
@@ -110,7 +124,7 @@ def emulate(count: int) -> Sequence[Any]:
 
     Raises:
       DeviceCountError: there are fewer and it is too late, or XLA_FLAGS asks for fewer; the message says how many
-        exist, why, and the ways out.
+        exist, why, and the ways out. Or more than the 2,048 that XLA can run a program over in one process.
       ArgumentTypeError: `count` is no positive integer.
 
     >>> import jaxmesh as jm
@@ -119,6 +133,7 @@ def emulate(count: int) -> Sequence[Any]:
     """
     if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or count < 1:
         raise ArgumentTypeError(f"emulate takes a number of devices, a positive integer, got {shown(count)}.")
+    _check_most(int(count))
     with _starting:
         if jaxprs.backend_started():
             exist = len(_cpu_devices())
@@ -196,6 +211,8 @@ def _given(devices: Any) -> Sequence[Any]:
 
 def _default_devices(count: int) -> Sequence[Any]:
     # Of several processes nobody knows yet which share is this one's.
+    if not jax.distributed.is_initialized():
+        _check_most(count)
     with _starting:
         free = not jaxprs.backend_started() and not jax.distributed.is_initialized() and _flag_count() is None
         if free and _config.jax_num_cpu_devices < count:

@@ -1,4 +1,4 @@
-"""The devices are those that `tests/conftest.py` emulates; what costs time in tests, the comparison of copies, is off."""
+"""The devices are those that `tests/conftest.py` emulates; the comparison of copies, which costs time, is off."""
 
 from __future__ import annotations
 
