@@ -17,7 +17,7 @@ from jaxmesh import ttnn
 
 def public(module: types.ModuleType) -> list[str]:
     """The names that a module offers; its submodules are how it is built."""
-    names = [n for n in dir(module) if not n.startswith("_")]
+    names = getattr(module, "__all__", None) or [n for n in dir(module) if not n.startswith("_")]
     inside = {"TYPE_CHECKING", "Any", "annotations"}
     return [n for n in names if not isinstance(getattr(module, n), types.ModuleType) and n not in inside]
 

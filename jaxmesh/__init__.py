@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from jaxmesh import launches as launches
 from jaxmesh.configs import (
     MeshComposerConfig as MeshComposerConfig,
     MeshCoordinate as MeshCoordinate,
@@ -16,13 +17,6 @@ from jaxmesh.configs import (
     MeshShape as MeshShape,
     PlacementReplicate as PlacementReplicate,
     PlacementShard as PlacementShard,
-)
-from jaxmesh.dialects.ttir import (
-    ShardDirection as ShardDirection,
-    ShardType as ShardType,
-    full_to_shard as full_to_shard,
-    mesh_shard as mesh_shard,
-    shard_to_full as shard_to_full,
 )
 from jaxmesh.errors import (
     ArgumentTypeError as ArgumentTypeError,
@@ -42,6 +36,8 @@ from jaxmesh.errors import (
     NotAddressableError as NotAddressableError,
     ParseError as ParseError,
     ProcessMismatchError as ProcessMismatchError,
+    RecordingError as RecordingError,
+    RecordingSizeError as RecordingSizeError,
     ReplicationError as ReplicationError,
     ResidencyError as ResidencyError,
     ShardShapeWarning as ShardShapeWarning,
@@ -51,40 +47,129 @@ from jaxmesh.errors import (
     UnsupportedShardTypeError as UnsupportedShardTypeError,
     VerifyError as VerifyError,
 )
-from jaxmesh.function import jit as jit
-from jaxmesh.mapped import shard_map as shard_map
-from jaxmesh.mesh import emulate as emulate, make_mesh as make_mesh
-from jaxmesh.replication import check_replication as check_replication
-from jaxmesh.runtime.tensor import MeshTensor as MeshTensor
-from jaxmesh.stages import (
-    Compiled as Compiled,
-    Lowered as Lowered,
-    Traced as Traced,
-)
 
 if TYPE_CHECKING:
     from jaxmesh import ttnn as ttnn
     from jaxmesh.codegen import codegen_cpp as codegen_cpp, codegen_py as codegen_py
+    from jaxmesh.dialects.ttir import (
+        ShardDirection as ShardDirection,
+        ShardType as ShardType,
+        full_to_shard as full_to_shard,
+        mesh_shard as mesh_shard,
+        shard_to_full as shard_to_full,
+    )
     from jaxmesh.everywhere import (
         check_processes as check_processes,
         from_process_shards as from_process_shards,
         to_host as to_host,
     )
+    from jaxmesh.function import jit as jit
+    from jaxmesh.goldens import Recording as Recording, compare as compare
     from jaxmesh.import_mlir import from_mlir as from_mlir
+    from jaxmesh.mapped import shard_map as shard_map
+    from jaxmesh.mesh import emulate as emulate, make_mesh as make_mesh
     from jaxmesh.processes import initialize_processes as initialize_processes, run_processes as run_processes
+    from jaxmesh.replication import check_replication as check_replication
+    from jaxmesh.runtime.tensor import MeshTensor as MeshTensor
+    from jaxmesh.stages import (
+        Compiled as Compiled,
+        Lowered as Lowered,
+        Traced as Traced,
+    )
+    from jaxmesh.visualizing import visualize as visualize
 
 __version__ = "0.1.0"
 
-# What needs the table of ops is read when it is asked for: importing jaxmesh costs little beside importing JAX.
+__all__ = [
+    "ArgumentTypeError",
+    "ArgumentValueError",
+    "AssumptionWarning",
+    "BlockFloatWarning",
+    "Compiled",
+    "DeletedError",
+    "DeviceCountError",
+    "FolderError",
+    "ForkError",
+    "InexpressibleError",
+    "JaxmeshError",
+    "Lowered",
+    "MeshComposerConfig",
+    "MeshCoordinate",
+    "MeshError",
+    "MeshMapperConfig",
+    "MeshMismatchError",
+    "MeshShape",
+    "MeshTensor",
+    "MissingFileError",
+    "MissingRuleError",
+    "NotAddressableError",
+    "ParseError",
+    "PlacementReplicate",
+    "PlacementShard",
+    "ProcessMismatchError",
+    "Recording",
+    "RecordingError",
+    "RecordingSizeError",
+    "ReplicationError",
+    "ResidencyError",
+    "ShardDirection",
+    "ShardShapeWarning",
+    "ShardType",
+    "SpecError",
+    "Traced",
+    "UnloweredError",
+    "UnsupportedError",
+    "UnsupportedShardTypeError",
+    "VerifyError",
+    "check_processes",
+    "check_replication",
+    "codegen_cpp",
+    "codegen_py",
+    "compare",
+    "emulate",
+    "from_mlir",
+    "from_process_shards",
+    "full_to_shard",
+    "initialize_processes",
+    "jit",
+    "make_mesh",
+    "mesh_shard",
+    "run_processes",
+    "shard_map",
+    "shard_to_full",
+    "to_host",
+    "ttnn",
+    "visualize",
+]
+
+# What is not needed to name a placement or an error, or to hear of a fork, is read when it is asked for: importing
+# jaxmesh costs little beside importing JAX.
 _LATER = {
+    "Compiled": "stages",
+    "Lowered": "stages",
+    "MeshTensor": "runtime.tensor",
+    "Recording": "goldens",
+    "ShardDirection": "dialects.ttir",
+    "ShardType": "dialects.ttir",
+    "Traced": "stages",
     "check_processes": "everywhere",
+    "check_replication": "replication",
     "codegen_cpp": "codegen",
     "codegen_py": "codegen",
+    "compare": "goldens",
+    "emulate": "mesh",
     "from_mlir": "import_mlir",
     "from_process_shards": "everywhere",
+    "full_to_shard": "dialects.ttir",
     "initialize_processes": "processes",
+    "jit": "function",
+    "make_mesh": "mesh",
+    "mesh_shard": "dialects.ttir",
     "run_processes": "processes",
+    "shard_map": "mapped",
+    "shard_to_full": "dialects.ttir",
     "to_host": "everywhere",
+    "visualize": "visualizing",
 }
 
 

@@ -1,4 +1,4 @@
-"""The command line: `jaxmesh demo`, `selftest`, `opt`, `run`, `translate`, `include-dir`."""
+"""The command line: `jaxmesh demo`, `selftest`, `opt`, `run`, `translate`, `explain`, `record`, `compare`..."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import jaxmesh as jm
-from jaxmesh import cli_mlir, cli_translate
+from jaxmesh import cli_explain, cli_goldens, cli_mlir, cli_translate
 from jaxmesh.cli_mlir import emulated_mesh, parse_mesh, seed_of
 from jaxmesh.demo import report
 from jaxmesh.demo.model import dims_for
@@ -77,6 +77,8 @@ def _parser() -> argparse.ArgumentParser:
     _add_selftest(commands)
     cli_mlir.add_commands(commands)
     cli_translate.add_commands(commands)
+    cli_explain.add_commands(commands)
+    cli_goldens.add_commands(commands)
     return parser
 
 
@@ -177,6 +179,14 @@ def _command(arguments: argparse.Namespace) -> int:
         case "translate":
             cli_translate.translate(arguments)
             return PASSED
+        case "explain":
+            cli_explain.explain(arguments)
+            return PASSED
+        case "record":
+            cli_goldens.record(arguments)
+            return PASSED
+        case "compare":
+            return PASSED if cli_goldens.compare(arguments) else FAILED
         case "include-dir":
             cli_translate.show_include_dir()
             return PASSED

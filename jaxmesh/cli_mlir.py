@@ -169,11 +169,11 @@ def say(kind: str, text: str) -> None:
 
 def opt(arguments: argparse.Namespace) -> None:
     """Verifies, and lowers where it is asked for."""
-    mesh = None if arguments.mesh is None else _abstract(parse_mesh(arguments.mesh))
+    mesh = None if arguments.mesh is None else abstract_mesh(parse_mesh(arguments.mesh))
     text = read_text(arguments.file)
     with reading(text):
         file = load_text(text)
-        functions = _chosen(file, arguments.func)
+        functions = chosen_functions(file, arguments.func)
         for function in functions:
             traced = import_program(file, decode(function, file.functions), mesh, strict=arguments.strict)
             shown = traced.lower().as_text() if arguments.ttir_to_ttnn else traced.as_text()
@@ -181,11 +181,13 @@ def opt(arguments: argparse.Namespace) -> None:
             print(f"{heading}{shown}", flush=True)
 
 
-def _abstract(sizes: tuple[int, ...]) -> AbstractMesh:
+def abstract_mesh(sizes: tuple[int, ...]) -> AbstractMesh:
+    """A mesh without devices, its axes named as ever."""
     return AbstractMesh(sizes, default_axis_names(len(sizes)))
 
 
-def _chosen(file: Source, name: str | None) -> Sequence[Function]:
+def chosen_functions(file: Source, name: str | None) -> Sequence[Function]:
+    """The function that `--func` names, else all public ones."""
     public = public_functions(file)
     return public if name is None and public else [choose(file, name)]
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from jaxmesh import jaxprs
-from jaxmesh.jaxprs import Eqn, Jaxpr
+from jaxmesh.jaxprs import Jaxpr
 from jaxmesh.rewrite import map_sub_jaxprs
 
 
@@ -18,6 +17,8 @@ def own_constants(jaxpr: Jaxpr) -> Jaxpr:
     JAX keeps such an array as it is until it compiles; a program that is kept as a jaxpr would show a later write.
     """
     copies: dict[int, Any] = {}
+    held: dict[int, tuple[Jaxpr, bool]] = {}
+    changed: dict[int, tuple[Jaxpr, Jaxpr]] = {}
 
     def own(value: Any, dtype: Any) -> Any:
         array: Any = value
@@ -27,25 +28,29 @@ def own_constants(jaxpr: Jaxpr) -> Jaxpr:
             copies[id(value)] = jaxprs.untyped(value).astype(dtype)
         return copies[id(value)]
 
+    def holds(j: Jaxpr) -> bool:
+        """Whether a NumPy array is a constant of it, at any depth."""
+        if id(j) not in held:
+            inside = any(holds(i) for e in j.eqns for i in jaxprs.sub_jaxprs(e))
+            held[id(j)] = (j, inside or any(isinstance(c, np.ndarray) for c in _consts(j)))
+        return held[id(j)][1]
+
     def change(j: Jaxpr) -> Jaxpr:
+        # A body that several calls share stays shared.
+        if id(j) not in changed:
+            changed[id(j)] = (j, with_own(j) if holds(j) else j)
+        return changed[id(j)][1]
+
+    def with_own(j: Jaxpr) -> Jaxpr:
         body = jaxprs.open_jaxpr(j)
-        made = jaxprs.with_eqns(j, [_changed(e, change) for e in body.eqns], body.outvars)
+        eqns = [map_sub_jaxprs(e, change) if any(map(holds, jaxprs.sub_jaxprs(e))) else e for e in body.eqns]
+        made = jaxprs.with_eqns(j, eqns, body.outvars)
         if not jaxprs.keeps_consts(j) or not len(j.consts):
             return made
         consts = [own(c, v.aval.dtype) for c, v in zip(j.consts, body.constvars, strict=True)]
         return jaxprs.close(jaxprs.open_jaxpr(made), consts)
 
-    return change(jaxpr) if _holds(jaxpr) else jaxpr
-
-
-def _changed(eqn: Eqn, change: Callable[[Jaxpr], Jaxpr]) -> Eqn:
-    return map_sub_jaxprs(eqn, change) if any(map(_holds, jaxprs.sub_jaxprs(eqn))) else eqn
-
-
-def _holds(jaxpr: Jaxpr) -> bool:
-    """Whether a NumPy array is a constant of it, at any depth."""
-    inside = (j for e in jaxprs.all_eqns(jaxpr) for j in jaxprs.sub_jaxprs(e))
-    return any(isinstance(c, np.ndarray) for j in (jaxpr, *inside) for c in _consts(j))
+    return change(jaxpr)
 
 
 def _consts(jaxpr: Jaxpr) -> list[Any]:

@@ -102,6 +102,14 @@ class FolderError(JaxmeshError, FileExistsError):
     """A program cannot be exported there: something else is there already."""
 
 
+class RecordingError(JaxmeshError, ValueError):
+    """A file is no recording, or two recordings cannot be compared."""
+
+
+class RecordingSizeError(RecordingError, MemoryError):
+    """A recording would hold more bytes than it may."""
+
+
 class AssumptionWarning(UserWarning):
     """A presharded argument is taken to be the same on several devices, because nothing in the file says over which."""
 

@@ -31,7 +31,7 @@ from jaxmesh.errors import ArgumentTypeError, ArgumentValueError, JaxmeshError, 
 from jaxmesh.frontends.existing import mesh_of_calls, tracing
 from jaxmesh.frontends.statics import Static
 from jaxmesh.frontends.trace import Signature, abstract, trace
-from jaxmesh.handover import check_donated, handed_tree
+from jaxmesh.handover import check_donated, handed_call, handed_tree
 from jaxmesh.launches import before_tracing, launched
 from jaxmesh.mesh import as_mesh, context_mesh
 from jaxmesh.replication import wanted
@@ -54,7 +54,8 @@ class JitFunction:
         self._mesh = mesh
         self._static = static
         self._donated = donated
-
+        # Arguments are neither told apart nor given up: there is little to do to them.
+        self._simple = not (static.argnums or static.argnames or donated.argnums or donated.argnames)
         self._check_replication = check_replication
         self._jitted = self._make_jitted(None)
         self._checked = CheckedCalls(self._make_jitted)
@@ -78,7 +79,7 @@ class JitFunction:
         """Runs the function over its mesh, compiled once per tree, types and static arguments."""
         _check_surroundings(self._mesh)
         try:
-            given, given_kw = self._handed(args, kwargs)
+            given, given_kw = handed_call(args, kwargs) if self._simple else self._handed(args, kwargs)
             # A part of a program that is being traced is checked by that one.
             if tracing() is None and wanted(self._check_replication):
                 return self._checked(given, given_kw)

@@ -16,6 +16,7 @@ from jax.core import Tracer
 
 from jaxmesh.checks import check_nesting
 from jaxmesh.errors import ArgumentTypeError, VerifyError
+from jaxmesh.jaxprs_caches import ARRAY
 from jaxmesh.runtime.eager_transfers import canonical
 from jaxmesh.runtime.tensor import MeshTensor
 from jaxmesh.runtime.views import check_alive
@@ -50,6 +51,16 @@ def handed(leaf: Any) -> Any:
     return leaf.copy() if isinstance(array, np.ndarray) else leaf
 
 
+def handed_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a call as a program is given them; see `handed_tree`."""
+    if kwargs:
+        return handed_tree((args, kwargs))
+    for x in args:
+        if type(x) is not ARRAY or x.is_deleted():
+            return handed_tree((args, kwargs))
+    return args, kwargs
+
+
 def handed_tree(tree: Any) -> Any:
     """A tree of arguments as a program is given it; the tree itself where there is nothing to copy.
 
@@ -64,7 +75,7 @@ def handed_tree(tree: Any) -> Any:
         raise
     for leaf in leaves:
         # Nearly every leaf of nearly every call is a JAX array, of which there is one thing to ask.
-        if isinstance(leaf, jax.Array) and not isinstance(leaf, Tracer) and not leaf.is_deleted():
+        if type(leaf) is ARRAY and not leaf.is_deleted():
             continue
         copies = copies or isinstance(leaf, np.ndarray)
         check_leaf(leaf, "an argument")

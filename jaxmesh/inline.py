@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from jaxmesh import notes
 from jaxmesh.jaxprs import (
     CALLS,
     INLINE,
@@ -18,21 +19,46 @@ from jaxmesh.jaxprs import (
     rebuild,
     substitute,
 )
+from jaxmesh.rewrite import with_operands
 
 
 def inline_calls(jaxpr: Jaxpr, wanted: Callable[[Jaxpr], bool] = lambda _: True) -> Jaxpr:
-    """The closed jaxpr with every plain call, or those whose body is `wanted`, replaced by its body."""
+    """The closed jaxpr with every plain call, or those whose body is `wanted`, replaced by its body.
+
+    What stands outside of calls keeps its variables; the same object where there is nothing to replace.
+    """
+    known: dict[int, bool] = {}
+
+    def opens(eqn: Eqn) -> bool:
+        if (name := eqn.primitive.name) not in INLINE:
+            return False
+        # Asked once of a body that is called often.
+        inner = eqn.params[CALLS[name]]
+        if id(inner) not in known:
+            known[id(inner)] = wanted(inner)
+        return known[id(inner)]
+
+    if not any(map(opens, jaxpr.eqns)):
+        return jaxpr
+    outside = open_jaxpr(jaxpr)
     constvars, consts = list(open_jaxpr(jaxpr).constvars), list(jaxpr.consts)
     eqns: list[Eqn] = []
+    log = notes.active()
 
     def walk(body: Jaxpr, swap: dict[Var, Atom]) -> list[Atom]:
         for eqn in body.eqns:
-            name = eqn.primitive.name
-            if name not in INLINE or not wanted(eqn.params[CALLS[name]]):
+            if not opens(eqn):
+                if body is outside:
+                    eqns.append(with_operands(eqn, swap))
+                    continue
                 outvars = [v if isinstance(v, DropVar) else swap.setdefault(v, fresh_var(v.aval)) for v in eqn.outvars]
                 eqns.append(eqn.replace(invars=substitute(eqn.invars, swap), outvars=outvars))
+                if log is not None:
+                    for new, old in zip(outvars, eqn.outvars, strict=True):
+                        if new is not old:
+                            log.rename(new, old)
                 continue
-            inner = eqn.params[CALLS[name]]
+            inner = eqn.params[CALLS[eqn.primitive.name]]
             inner_swap = dict(zip(inner.invars, substitute(eqn.invars, swap), strict=True))
             for var, const in zip(open_jaxpr(inner).constvars, getattr(inner, "consts", ()), strict=True):
                 inner_swap[var] = fresh_var(var.aval)
@@ -41,5 +67,5 @@ def inline_calls(jaxpr: Jaxpr, wanted: Callable[[Jaxpr], bool] = lambda _: True)
             swap.update(zip(eqn.outvars, walk(inner, inner_swap), strict=True))
         return substitute(body.outvars, swap)
 
-    outvars = walk(open_jaxpr(jaxpr), {})
-    return close(rebuild(jaxpr, constvars, open_jaxpr(jaxpr).invars, eqns, outvars), consts)
+    outvars = walk(outside, {})
+    return close(rebuild(jaxpr, constvars, outside.invars, eqns, outvars), consts)

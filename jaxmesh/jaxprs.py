@@ -12,13 +12,14 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax._src import mesh as mesh_lib, xla_bridge
+from jax._src import mesh as mesh_lib
 from jax.core import ShapedArray
 from jax.extend import core as jex, linear_util as lu, source_info_util
 from jax.interpreters import ad, mlir
 from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 
 from jaxmesh.errors import MissingRuleError, UnloweredError, UnsupportedError
+from jaxmesh.jaxprs_backend import backend_started as backend_started
 
 Primitive = jex.Primitive
 Var = jex.Var
@@ -31,10 +32,10 @@ Jaxpr = Any
 """A jaxpr, open or closed."""
 Axes = frozenset[str]
 _ROW: Any = (tuple, list)
+_bare: set[Any] = set()  # Classes of parameters seen to be neither jaxprs nor rows.
 _fresh = jex.gensym()
 _FRAMES = ("boundary", "function", "import_mlir", "jaxprs", "mapped", "rewrite", "stages", "unsaid")
-# Taken once, so that a program may put jaxmesh.shard_map in its place.
-shard_map: Any = jax.shard_map
+shard_map: Any = jax.shard_map  # Taken once, so that a program may put jaxmesh.shard_map in its place.
 
 
 # --- types -----------------------------------------------------------------------------------------------------------
@@ -133,11 +134,6 @@ def context_devices() -> tuple[Any, ...] | None:
     """The devices of the mesh of `jax.set_mesh`, if one is set; also inside a trace."""
     mesh = mesh_lib.get_concrete_mesh()
     return None if mesh.empty else tuple(mesh.devices.flat)
-
-
-def backend_started() -> bool:
-    """Whether JAX has already counted its devices."""
-    return bool(xla_bridge.backends_are_initialized())
 
 
 # --- primitives ------------------------------------------------------------------------------------------------------
@@ -267,17 +263,24 @@ def reshape_eqn(operand: Atom, shape: Sequence[int], like: Eqn) -> Eqn:
     return jex.new_jaxpr_eqn([operand], [out], prim, params, jex.no_effects, like.source_info, like.ctx)
 
 
-def sub_jaxprs(eqn: Eqn) -> Iterator[Jaxpr]:
+def sub_jaxprs(eqn: Eqn) -> list[Jaxpr]:
     """Every jaxpr among an equation's parameters, also inside tuples (`cond` keeps its branches in one)."""
+    return held(eqn.params.values())
 
-    def inside(value: Any) -> Iterator[Jaxpr]:
+
+def held(values: Iterable[Any]) -> list[Jaxpr]:
+    """Every jaxpr among values, also inside tuples and lists."""
+    found: list[Jaxpr] = []
+    for value in values:
+        if type(value) in _bare:
+            continue
         if is_jaxpr(value):
-            yield value
+            found.append(value)
         elif isinstance(value, _ROW):
-            for item in value:
-                yield from inside(item)
-
-    yield from inside(tuple(eqn.params.values()))
+            found += held(value)
+        else:
+            _bare.add(type(value))
+    return found
 
 
 def all_eqns(jaxpr: Jaxpr) -> Iterator[Eqn]:
@@ -305,16 +308,15 @@ def is_zero(x: object) -> bool:
 
 def has_order(eqn: Eqn) -> bool:
     """Whether the place of an equation among others matters: it does more than speak of a mesh axis."""
-    return any(type(e).__name__ != "NamedAxisEffect" for e in eqn.effects)
+    return bool(eqn.effects) and any(type(e).__name__ != "NamedAxisEffect" for e in eqn.effects)
 
 
 # --- calls and loops -------------------------------------------------------------------------------------------------
 
 CALLS: Mapping[str, str] = {
     "jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "core_call": "call_jaxpr", "call": "call_jaxpr",
-    "eval_jaxpr": "call_jaxpr",
-    "remat2": "jaxpr", "checkpoint": "jaxpr", "remat": "jaxpr", "custom_jvp_call": "call_jaxpr",
-    "custom_vjp_call": "call_jaxpr", "shard_map": "jaxpr",
+    "eval_jaxpr": "call_jaxpr", "custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr",
+    "remat2": "jaxpr", "checkpoint": "jaxpr", "remat": "jaxpr", "shard_map": "jaxpr",
 }  # fmt: skip
 """Primitives that call one jaxpr once, operands in order, and the parameter that holds it."""
 

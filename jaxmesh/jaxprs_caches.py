@@ -2,6 +2,7 @@
 
 JAX has no public way to hear of `clear_caches`, nor to name all settings that a trace depends on (x64, precision,
 dtype promotion, random numbers, the mesh of `jax.set_mesh`); so this file reaches into its internals, as `jaxprs.py`.
+What JAX's own dispatch asks of every call is here too.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import threading
 from collections.abc import Callable, Hashable
 from typing import Any, Generic, ParamSpec, TypeVar
 
-from jax._src import config, core, util
+from jax._src import array, config, core, util
 
 V = TypeVar("V")
 R = TypeVar("R")
@@ -20,6 +21,10 @@ P = ParamSpec("P")
 _config: Any = config
 _core: Any = core
 _util: Any = util
+
+ARRAY: type[Any] = array.ArrayImpl
+"""The class of arrays of numbers that are there: to ask for it is cheaper than for `jax.Array`, which traced values and
+random keys are too."""
 
 
 class Cache(Generic[V]):
@@ -78,6 +83,11 @@ def is_staged() -> bool:
             return not isinstance(trace, _core.EvalTrace)
         trace = below
     return True
+
+
+def settings() -> Hashable:
+    """JAX's settings of here and now, as far as what a function gives depends on them."""
+    return _config.trace_context()
 
 
 def forget_dispatch(function: Any) -> None:

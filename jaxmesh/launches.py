@@ -15,19 +15,25 @@ import collections
 import contextlib
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ParamSpec, TypeVar
 
 import jax
 from jax.core import Tracer
 
-from jaxmesh import jaxprs
 from jaxmesh.errors import ForkError
-from jaxmesh.jaxprs_caches import forget_dispatch, is_staged, on_clear_caches
+from jaxmesh.jaxprs_backend import backend_started
+from jaxmesh.jaxprs_caches import ARRAY, forget_dispatch, is_staged, on_clear_caches
 
 P = ParamSpec("P")
 R = TypeVar("R")
 _leaves: Any = jax.tree.leaves
+
+
+MOST_RUNNING = 24
+"""How many programs may be running. XLA takes 32 for each device; one more blocks the thread that starts it, and the
+threads blocked so may be all there are, while a program that runs waits in a collective for its part on another device
+to be started."""
 
 
 class _Untraced(Exception):
@@ -35,25 +41,24 @@ class _Untraced(Exception):
 
 
 class _Thread(threading.local):
-    """What is known of a thread. It is itself the name of the thread: the system uses its numbers again."""
-
-    depth = 0
-    """How many functions it is starting, one inside the other."""
-    traces = False
-    """Whether the innermost may be traced now."""
+    """The name of a thread: the system uses its numbers again."""
 
     def __init__(self) -> None:
         self.name = object()
 
 
 class _Started:
-    """What was started and may be running, all of it by one thread."""
+    """What was started and may be running, all of it by one thread; changed under the lock only."""
+
+    __slots__ = ("by", "depth", "forked", "lock", "results", "traces")
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.by: object = None
         self.results: collections.deque[Any] = collections.deque()
         self.forked = False
+        # How many functions are being started, one inside the other, and whether the innermost may be traced now.
+        self.depth, self.traces = 0, False
 
 
 _here = _Thread()
@@ -72,35 +77,43 @@ def launched(run: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     # wait for a thread that waits for those would be for ever.
     if is_staged():
         return run(*args, **kwargs)
-    check_process()
+    if _started.forked:
+        check_process()
     try:
-        return _started_now(run, False, *args, **kwargs)
+        return _started_now(run, False, args, kwargs)
     except _Untraced:
-        if _here.depth:
+        if _holds():
             raise
     function: Any = run
     function.trace(*args, **kwargs)
     forget_dispatch(function)
-    return _started_now(run, True, *args, **kwargs)
+    return _started_now(run, True, args, kwargs)
 
 
-def _started_now(run: Callable[P, R], traces: bool, *args: P.args, **kwargs: P.kwargs) -> R:
-    with _started.lock:
-        before, _here.traces = _here.traces, traces
-        _here.depth += 1
-        try:
+def _started_now(run: Callable[..., R], traces: bool, args: Sequence[Any], kwargs: Mapping[str, Any]) -> R:
+    started = _started
+    with started.lock:
+        if started.by is not _here.name:
             _wait_for_others()
+        depth, before = started.depth, started.traces
+        # After `by`: who reads both, without the lock, reads them the other way round.
+        started.depth, started.traces = depth + 1, traces
+        try:
             out = run(*args, **kwargs)
             _note(out)
             return out
         finally:
-            _here.depth -= 1
-            _here.traces = before
+            started.depth, started.traces = depth, before
+
+
+def _holds() -> bool:
+    """Whether this thread is starting a function."""
+    return _started.depth > 0 and _started.by is _here.name
 
 
 def before_tracing() -> None:
     """To be called where a user's function is about to be traced: never under the lock, if it can be avoided."""
-    if _here.depth and not _here.traces:
+    if _holds() and not _started.traces:
         raise _Untraced("a function is traced before it is started")
 
 
@@ -119,8 +132,6 @@ def check_process() -> None:
 
 
 def _wait_for_others() -> None:
-    if _started.by is _here.name:
-        return
     while _started.results:
         # An error is told to who reads the result.
         with contextlib.suppress(Exception):
@@ -130,11 +141,25 @@ def _wait_for_others() -> None:
 
 
 def _note(out: Any) -> None:
-    """Remembers one result, the smallest, while the program runs: it is there when that is done on every device."""
-    forget()
+    """Remembers one result, the smallest: it is there when the program is done on every device.
+
+    Whether that is so already is asked at the next start, when the devices are not busy: to ask them now takes longer
+    than all else that is done here.
+    """
+    results = _started.results
+    while results and _is_done(results[0]):
+        results.popleft()
+    smallest = out if type(out) is ARRAY else _smallest(out)
+    if smallest is not None:
+        results.append(smallest)
+    if len(results) > MOST_RUNNING:
+        with contextlib.suppress(Exception):
+            results.popleft().block_until_ready()
+
+
+def _smallest(out: Any) -> Any:
     arrays = [x for x in _leaves(out) if isinstance(x, jax.Array) and not isinstance(x, Tracer)]
-    if arrays and not _is_done(smallest := min(arrays, key=_size)):
-        _started.results.append(smallest)
+    return min(arrays, key=_size, default=None)
 
 
 def _size(x: Any) -> int:
@@ -158,7 +183,7 @@ def _is_done(x: Any) -> bool:
 def _after_fork() -> None:
     """In the new process; another thread may have held the lock."""
     global _started
-    forked = _started.forked or jaxprs.backend_started()
+    forked = _started.forked or backend_started()
     _started = _Started()
     _started.forked = forked
 

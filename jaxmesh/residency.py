@@ -51,8 +51,11 @@ def of_result(eqn: Eqn, operands: Sequence[Residency]) -> Residency:
         return DEVICE
     if eqn.primitive is aggregate_tensor_p:
         return HOST
-    if any(jaxprs.varying_axes(v.aval) for v in eqn.outvars):
+    if DEVICE in operands:
         return DEVICE
+    for v in eqn.outvars:
+        if jaxprs.varying_axes(v.aval):
+            return DEVICE
     place = join(operands)
     return HOST if place is FREE and not _made_anywhere(eqn) else place
 

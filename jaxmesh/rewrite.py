@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 import jax
 
 from jaxmesh import jaxprs
-from jaxmesh.jaxprs import Eqn, Jaxpr
+from jaxmesh.jaxprs import Atom, Eqn, Jaxpr, Var
 
 _ROW: Any = (tuple, list)
 
 
 def map_sub_jaxprs(eqn: Eqn, change: Callable[[Jaxpr], Jaxpr]) -> Eqn:
     """The equation with `change` applied to every jaxpr it holds, those its custom rules make later included."""
+    if not jaxprs.sub_jaxprs(eqn):
+        return eqn
     params = {name: _change(value, change) for name, value in eqn.params.items()}
     if eqn.primitive.name == "custom_jvp_call":
         params["jvp_jaxpr_fun"] = _changed_thunk(params["jvp_jaxpr_fun"], change)
@@ -24,7 +26,17 @@ def map_sub_jaxprs(eqn: Eqn, change: Callable[[Jaxpr], Jaxpr]) -> Eqn:
     return eqn if all(params[k] is eqn.params[k] for k in params) else eqn.replace(params=params)
 
 
+def with_operands(eqn: Eqn, swap: Mapping[Var, Atom]) -> Eqn:
+    """The equation with the variables in `swap` replaced; the same one if it reads none of them."""
+    for atom in eqn.invars:
+        if isinstance(atom, Var) and atom in swap:
+            return eqn.replace(invars=jaxprs.substitute(eqn.invars, swap))
+    return eqn
+
+
 def _change(value: Any, change: Callable[[Jaxpr], Jaxpr]) -> Any:
+    if not jaxprs.held((value,)):
+        return value
     if jaxprs.is_jaxpr(value):
         return change(value)
     if isinstance(value, _ROW):

@@ -13,7 +13,7 @@ import itertools
 import os
 import pathlib
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 from jax.sharding import Mesh
@@ -23,28 +23,30 @@ from jaxmesh.boundary import AnyMesh, Boundary, check_call, flatten, with_device
 from jaxmesh.checked import Checks, check_arguments
 from jaxmesh.checks import count, truth
 from jaxmesh.compiled import Compiled as Compiled
-from jaxmesh.dialects.ttir import mesh_shard_p
-from jaxmesh.dialects.ttir_reference import mesh_shard as mesh_shard_reference
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.passes.claims import add_checks
 from jaxmesh.passes.ttir_to_ttnn import lower, lower_mesh_shards
+from jaxmesh.pictured import Pictured
 from jaxmesh.plain import on_mesh
 from jaxmesh.program import UNROLL_LIMIT, Program
+from jaxmesh.recorded import TTIR_RULES, Recorded, reference_input
 from jaxmesh.replication import Collector, wanted
 from jaxmesh.residency import DEVICE, Analysis
 from jaxmesh.runtime.copies import REFERENCE_RULES
-from jaxmesh.runtime.eager_transfers import every_shard
-from jaxmesh.runtime.processes import spans_processes, whole
+from jaxmesh.runtime.processes import spans_processes
 from jaxmesh.runtime.reference import run_reference
 from jaxmesh.runtime.regions import Plan, plan_regions
 from jaxmesh.runtime.sharded import execute
 from jaxmesh.runtime.tensor import MeshTensor
 
+if TYPE_CHECKING:
+    from jaxmesh.explain import Explanation
+
 _KEPT = 8
 """How many forms of a stage's program are kept."""
 
 
-class Stage:
+class Stage(Recorded, Pictured):
     """What the stages of a program have in common."""
 
     def __init__(self, boundary: Boundary, jaxpr: Any, out_tree: Any) -> None:
@@ -97,6 +99,8 @@ class Stage:
 class Traced(Stage):
     """A TTIR-level program: a jaxpr typed by varying axes, in which `mesh_shard` splits and joins."""
 
+    _level = "ttir"
+
     def __init__(self, boundary: Boundary, jaxpr: Any, out_tree: Any, assumptions: Sequence[str] = ()) -> None:
         super().__init__(boundary, jaxpr, out_tree)
         self._assumptions = tuple(assumptions)
@@ -145,15 +149,18 @@ class Traced(Stage):
         Takes and gives what `Lowered.reference` does. What `mesh_shard` does there is written from its meaning alone.
         """
         places = self._boundary.places
-        shards = [_reference_input(x) for x in check_call(self._boundary, args, kwargs)]
-        rules = {**REFERENCE_RULES, mesh_shard_p.name: mesh_shard_reference}
-        outs = run_reference(self._jaxpr, places, self._boundary.sizes, shards, rules)
+        shards = [reference_input(x) for x in check_call(self._boundary, args, kwargs)]
+        outs = run_reference(self._jaxpr, places, self._boundary.sizes, shards, TTIR_RULES)
         # Whether a result is on the devices is a matter of types: a branch not taken says it too.
         kept = self._on_devices()
         coordinates = list(itertools.product(*map(range, self._boundary.sizes.values())))
         for i, (x, device) in enumerate(zip(outs, kept, strict=True)):
             outs[i] = dict.fromkeys(coordinates, x) if device and not isinstance(x, dict) else x
         return jax.tree.unflatten(self._out_tree, outs)
+
+    def explain(self) -> Explanation:
+        """Where every value lives, what every equation moves, what the pass did and why; see `Lowered.explain`."""
+        return self.lower().explain()
 
     def _on_devices(self) -> list[bool]:
         """Per result whether it stays on the devices."""
@@ -175,6 +182,8 @@ class Traced(Stage):
 
 class Lowered(Stage):
     """A TTNN-level program: `distribute_tensor` and `aggregate_tensor` say every transfer it makes."""
+
+    _level = "ttnn"
 
     def __init__(self, boundary: Boundary, jaxpr: Any, out_tree: Any, traced: Traced | None = None) -> None:
         super().__init__(boundary, jaxpr, out_tree)
@@ -271,6 +280,35 @@ class Lowered(Stage):
 
         return export.export_program(folder, program, mlir, said, leaves, results)
 
+    def explain(self) -> Explanation:
+        """Where every value lives, what every equation moves, what the passes did and why; needs no devices.
+
+        Returns:
+          A sequence of rows, one per argument, equation and result at every depth, that prints as a table; their names
+          are those of `as_text("jaxpr")`. Bytes are defined by `jaxmesh.explain.Move`.
+
+        >>> import jax, jax.numpy as jnp, jaxmesh as jm
+        >>> from jax.sharding import PartitionSpec as P
+        >>> mesh = jax.sharding.AbstractMesh((2, 4), ("y", "x"))
+        >>> @jm.jit(mesh=mesh)
+        ... def matmul(x, w):
+        ...     x, w = jm.full_to_shard(x, P("y", "x")), jm.full_to_shard(w, P("x"))
+        ...     return jm.shard_to_full(jax.lax.psum(x @ w, "x"), P("y"))
+        >>> for t in matmul.lower(jnp.zeros((4, 8)), jnp.zeros((8, 6))).explain().totals():
+        ...     print(t.kind, t.axes, t.bytes, t.sent)
+        distribute ('y', 'x') 16 128
+        distribute ('x',) 48 384
+        aggregate ('y',) 48 96
+        all_reduce ('x',) 48 576
+        """
+        from jaxmesh.explain import explained
+
+        traced = self._traced
+        assumptions = () if traced is None else traced.assumptions
+        return explained(
+            self._boundary, self._jaxpr, None if traced is None else traced.jaxpr, self._out_tree, assumptions
+        )
+
     @functools.cached_property
     def plan(self) -> Plan:
         """The program cut into host work and mapped regions."""
@@ -304,7 +342,16 @@ class Lowered(Stage):
         def run(*leaves: Any) -> Any:
             return self.run(leaves, mesh, checks)
 
-        return Compiled(self._boundary, run, mesh, checked=checked, collector=collector if claims else None)
+        collector = collector if claims else None
+        return Compiled(
+            self._boundary,
+            run,
+            mesh,
+            checked=checked,
+            collector=collector,
+            jaxpr=self._jaxpr,
+            explain=self.explain,
+        )
 
     def reference(self, *args: Any, check_replication: bool | None = None, **kwargs: Any) -> Any:
         """Runs the program on the reference executor: NumPy, a plain loop over mesh coordinates; slow, the oracle.
@@ -319,7 +366,7 @@ class Lowered(Stage):
         if wanted(check_replication):
             check_arguments((args, kwargs))
             program = add_checks(program, self._boundary.sizes)
-        shards = [_reference_input(x) for x in leaves]
+        shards = [reference_input(x) for x in leaves]
         outs = run_reference(program, self._boundary.places, self._boundary.sizes, shards, REFERENCE_RULES)
         return jax.tree.unflatten(self._out_tree, outs)
 
@@ -345,10 +392,3 @@ def _wrap(x: Any, aval: Any, place: Any, mesh: AnyMesh) -> Any:
         return x
     varying = jaxprs.varying_axes(aval)
     return MeshTensor(x, mesh, [a for a in mesh.axis_names if a in varying])
-
-
-def _reference_input(x: Any) -> Any:
-    if isinstance(x, MeshTensor):
-        return every_shard(x)
-    # An array that lies in several processes is put together; all of them are here.
-    return whole(x) if isinstance(x, jax.Array) and not x.is_fully_addressable else x

@@ -15,6 +15,7 @@ import numpy as np
 from jax.sharding import Mesh, PartitionSpec as P
 
 import jaxmesh as jm
+from jaxmesh.demo.block import block
 
 MESH = (2, 4)
 
@@ -133,6 +134,42 @@ FSDP = Program(
     in_specs=(P(("y", "x")), P("x"), P("x")),
     out_spec=P(("y", "x")),
     shapes=lambda s: ((8 * s, 8 * s), (8 * s, 16 * s), (16 * s, 8 * s)),
+)
+
+# --- a Llama block: batch over y, heads and hidden dim over x --------------------------------------------------------
+
+_WEIGHTS = {
+    "attention_norm": P(),
+    "wq": P(None, "x"),
+    "wk": P(None, "x"),
+    "wv": P(None, "x"),
+    "wo": P("x"),
+    "mlp_norm": P(),
+    "w_gate": P(None, "x"),
+    "w_up": P(None, "x"),
+    "w_down": P("x"),
+}
+
+
+def _llama(x: Any, weights: tuple[Any, ...], join: Callable[[Any], Any]) -> Any:
+    return block(dict(zip(_WEIGHTS, weights, strict=True)), x, x.shape[-1] // 4, join)
+
+
+def _llama_shapes(s: int) -> tuple[tuple[int, ...], ...]:
+    """Eight query heads of `2 * s`, two for each key head."""
+    width, keys, queries, hidden = 8 * s, 8 * s, 16 * s, 16 * s
+    norm, into = (width,), (width, hidden)
+    attention = (norm, (width, queries), (width, keys), (width, keys), (queries, width))
+    return ((2, 4 * s, width), *attention, norm, into, into, (hidden, width))
+
+
+LLAMA = Program(
+    name="llama block",
+    local=lambda x, *weights: _llama(x, weights, lambda part: jax.lax.psum(part, "x")),
+    plain=lambda x, *weights: _llama(x, weights, lambda part: part),
+    in_specs=(P("y"), *_WEIGHTS.values()),
+    out_spec=P("y"),
+    shapes=_llama_shapes,
 )
 
 PROGRAMS = (MLP, SEQUENCE, ATTENTION, FSDP)

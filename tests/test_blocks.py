@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
@@ -11,7 +12,8 @@ from hypothesis import given, strategies as st
 from jaxmesh.runtime import blocks
 from tests.helpers import cases, same_bits
 
-DTYPES = [np.uint8, np.float16, np.float32, np.complex64, np.dtype(np.float64)]
+DTYPES = [np.bool_, np.uint8, np.float16, np.float32, np.complex64, np.float64, np.complex128]
+DTYPES += [jnp.bfloat16, jnp.float8_e5m2, jnp.float8_e4m3fn, jnp.int4]
 
 
 def small_is_large(patch: pytest.MonkeyPatch) -> None:

@@ -184,7 +184,7 @@ def test_empty_devices_hold_nothing() -> None:
     assert [s.tolist() for s in ttnn.get_device_tensors(five)] == [[0], [1], [2], [3], [4]]
     assert five.partial
     assert "5 of 8 devices" in repr(five)
-    assert five._repr_html_().count("empty") == 3
+    assert five._repr_html_().count("holds nothing") == 3
     composer = ttnn.create_mesh_composer(device, jm.MeshComposerConfig([0], [5]))
     assert ttnn.aggregate_tensor(five, composer).tolist() == [0, 1, 2, 3, 4]
 

@@ -16,7 +16,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 import jaxmesh as jm
 from tests.helpers import same_bits
-from tests.programs import ATTENTION, FSDP, MESH, MLP, PROGRAMS, SEQUENCE, Program
+from tests.programs import ATTENTION, FSDP, LLAMA, MESH, MLP, PROGRAMS, SEQUENCE, Program
 
 pytestmark = pytest.mark.part(2)
 
@@ -68,7 +68,7 @@ def test_the_programs_have_the_collectives_they_are_written_for(mesh: Mesh) -> N
     assert set(counted(SEQUENCE)) == {"all-gather", "reduce-scatter"}
 
 
-@each_program
+@pytest.mark.parametrize("program", [*PROGRAMS, LLAMA], ids=lambda p: p.name)
 def test_forward(program: Program, mesh: Mesh) -> None:
     args = program.args()
     ours = jm.jit(program.jaxmesh, mesh=mesh).lower(*args).compile()
@@ -76,6 +76,23 @@ def test_forward(program: Program, mesh: Mesh) -> None:
     assert_same_hlo(ours.as_text(), theirs.as_text())
     assert same_bits(ours(*args), theirs(*args))
     close(ours(*args), program.plain(*args))
+
+
+@pytest.mark.parametrize("shape", [(1, 8), (8, 1), (1, 1)], ids=str)
+def test_axes_of_one_device_cost_nothing(shape: tuple[int, int]) -> None:
+    """A shard varies over them, and nothing says that it does not; but there is one copy to read."""
+    mesh, args = jm.make_mesh(shape), MLP.args(2)
+    local = local_loss(MLP)
+
+    def loss(*full: Any) -> Any:
+        shards = [jm.full_to_shard(x, s) for x, s in zip(full, MLP.in_specs, strict=True)]
+        return jm.shard_to_full(local(*shards), P())
+
+    by_hand = jax.shard_map(local, mesh=mesh, in_specs=MLP.in_specs, out_specs=P())
+    for ours, peer in ((MLP.jaxmesh, MLP.mapped(mesh)), (loss, by_hand)):
+        mine, theirs = jm.jit(ours, mesh=mesh).lower(*args).compile(), jax.jit(peer).lower(*args).compile()
+        assert_same_hlo(mine.as_text(), theirs.as_text())
+        close(mine(*args), theirs(*args))
 
 
 @each_program
@@ -101,7 +118,7 @@ def plain_gradients(program: Program) -> Any:
     return jax.jit(jax.grad(loss_of(program.plain), every_argument(program)))(*program.args())
 
 
-@each_program
+@pytest.mark.parametrize("program", [*PROGRAMS, LLAMA], ids=lambda p: p.name)
 def test_gradient_from_outside(program: Program, mesh: Mesh) -> None:
     args, nums = program.args(), every_argument(program)
     ours = jax.jit(jax.grad(loss_of(jm.jit(program.jaxmesh, mesh=mesh)), nums)).lower(*args).compile()

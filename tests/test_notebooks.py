@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import textwrap
 from pathlib import Path
@@ -34,7 +35,7 @@ def execute(notebook: Any) -> Any:
     notebook.cells.insert(0, nbformat.v4.new_code_cell(STRICT))
     manager = AsyncKernelManager(kernel_spec_manager=ThisPython())
     client = NotebookClient(
-        notebook, km=manager, timeout=180, resources={"metadata": {"path": str(ROOT / "notebooks")}}
+        notebook, km=manager, timeout=120, resources={"metadata": {"path": str(ROOT / "notebooks")}}
     )
     client.execute(cleanup_kc=True)
     return notebook
@@ -49,8 +50,19 @@ def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYDEVD_DISABLE_FILE_VALIDATION", "1")
 
 
-def test_there_are_notebooks() -> None:
-    assert NOTEBOOKS
+def test_the_notebooks_are_numbered() -> None:
+    assert [p.name[:3] for p in NOTEBOOKS] == [f"{n:02}_" for n in range(1, 8)]
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_a_notebook_says_what_you_will_see_and_ends_with_an_exercise(path: Path) -> None:
+    cells = nbformat.read(path, as_version=4).cells
+    first, texts = cells[0], [c.source for c in cells if c.cell_type == "markdown"]
+    assert first.cell_type == "markdown"
+    assert "You will see" in first.source
+    assert "## Exercise" in texts[-1]
+    code = [c.source for c in cells if c.cell_type == "code"]
+    assert re.match(r"import jaxmesh as jm\njm\.emulate\(\d+\)\n", code[0])
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)

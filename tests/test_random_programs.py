@@ -165,8 +165,8 @@ def test_without_a_fault_there_is_no_failure() -> None:
 
 
 def test_a_wrong_mapper_dim_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = ttir_to_ttnn.plan_distribute
-    monkeypatch.setattr(ttir_to_ttnn, "plan_distribute", lambda shape, dims, mesh: right(shape, dims[::-1], mesh))
+    right = ttir_to_ttnn._plan_distribute
+    monkeypatch.setattr(ttir_to_ttnn, "_plan_distribute", lambda shape, dims, mesh: right(shape, dims[::-1], mesh))
     found = failing(halves("a", "b"))
     # What does not go through the pass is right.
     assert set(found) == set(FORMS) - {"TTIR-level reference run"}
@@ -203,12 +203,12 @@ def test_a_failure_shows_the_smallest_program_and_both_values(monkeypatch: pytes
 
 
 def test_random_programs_find_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = ttir_to_ttnn.plan_distribute
+    right = ttir_to_ttnn._plan_distribute
 
     def wrong(shape: Any, dims: Any, mesh: Any) -> Any:
         return right(shape, dims[::-1], mesh)
 
-    monkeypatch.setattr(ttir_to_ttnn, "plan_distribute", wrong)
+    monkeypatch.setattr(ttir_to_ttnn, "_plan_distribute", wrong)
     with pytest.raises(AssertionError, match=r"def program\("):
         run_programs(0, 30, phases=[hypothesis.Phase.generate])
     jax.clear_caches()

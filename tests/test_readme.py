@@ -30,7 +30,7 @@ def test_the_examples_run_and_print_the_texts() -> None:
         exec("\n".join(blocks("python")), {"__name__": "readme"})
     printed = re.sub(r"\s+", " ", out.getvalue())
     texts = blocks("text")
-    for text in (*texts[:2], texts[3], texts[6]):
+    for text in (*texts[:2], texts[3], texts[6], *texts[8:11]):
         at = 0
         for part in text.split("..."):
             # In the order in which they stand.

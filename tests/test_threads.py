@@ -222,7 +222,7 @@ def test_an_error_while_tracing_leaves_nothing(kind: type[BaseException]) -> Non
         with pytest.raises(kind, match="now"):
             call(X)
         assert jax.sharding.get_abstract_mesh().empty
-        assert launches._here.depth == 0
+        assert launches._started.depth == 0
         with pytest.raises(jm.UnloweredError):
             jm.full_to_shard(X, P("y"))
     # Another mesh is no part of the program that was left.

@@ -353,6 +353,8 @@ PLAIN: dict[str, Target] = {
         "x": just(FULL), "spec": just(P("y"))}),
     "shard_to_full": Target(traced(lambda full, x, spec, assume: jm.shard_to_full(x, spec, assume_replicated=assume)), {
         "x": just(FULL), "spec": just(P("y")), "assume": just(True)}),
+    "visualize": Target(jm.visualize, {
+        "x": just((8, 4)), "spec": just(P("y")), "mesh": mesh, "dtype": just(np.float32)}),
     "from_mlir": Target(jm.from_mlir, {
         "source": just(TEXT), "mesh": just(None), "func": just("main"), "strict": just(False)}),
     "shard_map": Target(_mapped, {

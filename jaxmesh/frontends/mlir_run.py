@@ -107,7 +107,9 @@ class _Run:
                 made = self.body(step.callee, [_tensor(x) for x in operands])
             else:
                 try:
-                    made = self._perform(step, operands)
+                    # The line of the text stays with what is made of it, for who tells where that comes from.
+                    with jax.named_scope(f"line {step.line}: {step.op}"):
+                        made = self._perform(step, operands)
                     _check_count(made, step)
                 except Exception as error:
                     raise located(step.line, step.op, error) from None
@@ -158,7 +160,7 @@ class _Run:
         written = {name: said[name] for name in _SHARD_ATTRIBUTES}
         written["shard_shape"] = self._shard_shape(step, x.ndim)
         if said.get(ASSUMED, False) is not False:
-            out = _assuming(step, x, written)
+            out = _assuming(x, written)
             _check_declared(step, out)
             return out
         try:
@@ -166,7 +168,7 @@ class _Run:
         except ReplicationError:
             if not self.settings.assume:
                 raise
-            out = _assuming(step, x, written)
+            out = _assuming(x, written)
             self._assumed(step, x)
         _check_declared(step, out)
         return out
@@ -203,10 +205,9 @@ class _Run:
         return right
 
 
-def _assuming(step: Step, x: Any, attributes: dict[str, Any]) -> Any:
-    """A `mesh_shard` that takes coordinate 0; the line of the text stays with it, for who checks what it assumes."""
-    with jax.named_scope(f"line {step.line}: {step.op}"):
-        return mesh_shard(x, **attributes, assume_replicated=True)
+def _assuming(x: Any, attributes: dict[str, Any]) -> Any:
+    """A `mesh_shard` that takes coordinate 0."""
+    return mesh_shard(x, **attributes, assume_replicated=True)
 
 
 def _check_count(made: list[Any], step: Step) -> None:
@@ -266,8 +267,7 @@ def _distribute(run: _Run, step: Step, operands: list[Any]) -> list[Any]:
 
 
 def _aggregate(run: _Run, step: Step, operands: list[Any]) -> list[Any]:
-    with jax.named_scope(f"line {step.line}: {step.op}"):
-        out = ttnn.aggregate(_one(step, operands), step.attributes)
+    out = ttnn.aggregate(_one(step, operands), step.attributes)
     _check_declared(step, out)
     return [out]
 

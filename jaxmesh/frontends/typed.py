@@ -59,23 +59,23 @@ def _peel(outer: Jaxpr) -> Jaxpr:
     arguments = set(open_jaxpr(outer).invars)
     consts: dict[Var, Any] = {}
     swap: dict[Var, Atom] = {}
-    invars: list[Var] = []
+    invars: dict[Var, Var] = {}
     for var, source in zip(inner.invars, call.invars, strict=True):
         if isinstance(source, Literal):
             swap[var] = source
         elif source in arguments:
-            invars.append(var)
+            invars[var] = var
         else:
             consts[var] = captured[source]
     eqns: list[Eqn] = []
     results: dict[Var, Atom] = {}
     for eqn in inner.eqns:
         if eqn.primitive is _presharded_p and eqn.invars[0] in invars:
-            invars[invars.index(eqn.invars[0])] = eqn.outvars[0]
+            invars[eqn.invars[0]] = eqn.outvars[0]
         elif eqn.primitive is _result_p:
             (operand,) = substitute(eqn.invars, swap)
             results[eqn.outvars[0]] = operand
         else:
             eqns.append(eqn.replace(invars=substitute(eqn.invars, swap)) if swap else eqn)
     outvars = [results.get(v, v) if isinstance(v, Var) else v for v in inner.outvars]
-    return close(rebuild(inner, list(consts), invars, eqns, outvars), list(consts.values()))
+    return close(rebuild(inner, list(consts), list(invars.values()), eqns, outvars), list(consts.values()))

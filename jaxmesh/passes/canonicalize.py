@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from jaxmesh import jaxprs
+from jaxmesh import jaxprs, notes
 from jaxmesh.dialects.ttnn import aggregate_tensor_p, distribute_tensor_p
 from jaxmesh.distribution import Factors, factors, mesh_axis_dims, resolve_composer, resolve_mapper, rows_of
 from jaxmesh.jaxprs import Atom, Eqn, Jaxpr, Var
-from jaxmesh.rewrite import map_sub_jaxprs
+from jaxmesh.rewrite import map_sub_jaxprs, with_operands
 
 
 def canonicalize(program: Jaxpr, mesh: Mapping[str, int]) -> Jaxpr:
@@ -31,20 +31,26 @@ def canonicalize(program: Jaxpr, mesh: Mapping[str, int]) -> Jaxpr:
 
 def _body(jaxpr: Jaxpr, mesh: Mapping[str, int], change: Callable[[Jaxpr], Jaxpr]) -> Jaxpr:
     made_by: dict[Var, Eqn] = {}
+    bases: dict[Var, Atom] = {}
     swap: dict[Var, Atom] = {}
     eqns: list[Eqn] = []
     for old in jaxpr.eqns:
-        eqn = old.replace(invars=jaxprs.substitute(old.invars, swap)) if swap else old
-        same = _cancelled(eqn, made_by, mesh)
+        eqn = with_operands(old, swap) if swap else old
+        same = _cancelled(eqn, made_by, bases, mesh)
         if same is None:
-            eqn = map_sub_jaxprs(eqn, change) if any(True for _ in jaxprs.sub_jaxprs(eqn)) else eqn
+            eqn = map_sub_jaxprs(eqn, change)
         elif same.aval.shape == eqn.outvars[0].aval.shape:
+            _note(eqn, same)
             swap[eqn.outvars[0]] = same
             continue
         else:
+            _note(eqn, same)
             eqn = jaxprs.reshape_eqn(same, eqn.outvars[0].aval.shape, eqn)
             swap[old.outvars[0]] = eqn.outvars[0]
-        made_by.update((v, eqn) for v in eqn.outvars)
+        if eqn.primitive is aggregate_tensor_p:
+            made_by[eqn.outvars[0]] = eqn
+        elif _is_reshape(eqn):
+            bases[eqn.outvars[0]] = _base(eqn.invars[0], bases)
         eqns.append(eqn)
     if not swap and all(a is b for a, b in zip(eqns, jaxpr.eqns, strict=True)):
         return jaxpr
@@ -52,16 +58,34 @@ def _body(jaxpr: Jaxpr, mesh: Mapping[str, int], change: Callable[[Jaxpr], Jaxpr
     return jaxprs.with_eqns(jaxpr, _drop_unused(eqns, outvars) if swap else eqns, outvars)
 
 
-def _cancelled(eqn: Eqn, made_by: Mapping[Var, Eqn], mesh: Mapping[str, int]) -> Atom | None:
-    """The earlier value that an equation only makes again, up to a reshape, or None."""
+def _note(eqn: Eqn, same: Atom) -> None:
+    log = notes.active()
+    if log is not None and eqn.primitive is distribute_tensor_p:
+        text = "distribute_tensor of what aggregate_tensor put together: the shards before are the shards after"
+        rule = "a distribute undoes an aggregate of the same config whose dropped copies are proven equal"
+        log.remove(eqn, same, text, rule)
+
+
+def _note_unused(eqn: Eqn) -> None:
+    log = notes.active()
+    if log is not None and not _is_reshape(eqn):
+        text = f"nothing reads the result of this {eqn.primitive.name} any more"
+        log.remove(eqn, eqn.invars[0], text, "a transfer whose result is not read is not made")
+
+
+def _cancelled(eqn: Eqn, made_by: Mapping[Var, Eqn], bases: Mapping[Var, Atom], mesh: Mapping[str, int]) -> Atom | None:
+    """The earlier value that an equation only makes again, up to a reshape, or None.
+
+    `made_by` are the aggregates, by result; `bases` what the results of reshapes are reshapes of.
+    """
     if _is_reshape(eqn):
-        base = _through_reshapes(eqn.invars[0], made_by)
+        base = _base(eqn.invars[0], bases)
         return base if base.aval.shape == eqn.outvars[0].aval.shape and base is not eqn.invars[0] else None
     if eqn.primitive is not distribute_tensor_p:
         return None
-    base = _through_reshapes(eqn.invars[0], made_by)
+    base = _base(eqn.invars[0], bases)
     source = made_by.get(base) if isinstance(base, Var) else None
-    if source is None or source.primitive is not aggregate_tensor_p:
+    if source is None:
         return None
     return source.invars[0] if _inverse(source, eqn, mesh) else None
 
@@ -70,10 +94,9 @@ def _is_reshape(eqn: Eqn) -> bool:
     return eqn.primitive.name == "reshape" and eqn.params["dimensions"] is None and len(eqn.invars) == 1
 
 
-def _through_reshapes(atom: Atom, made_by: Mapping[Var, Eqn]) -> Any:
-    while isinstance(atom, Var) and atom in made_by and _is_reshape(made_by[atom]):
-        atom = made_by[atom].invars[0]
-    return atom
+def _base(atom: Atom, bases: Mapping[Var, Atom]) -> Any:
+    """What a value is a reshape of, looking through all of them."""
+    return bases.get(atom, atom) if isinstance(atom, Var) else atom
 
 
 def _inverse(aggregate: Eqn, distribute: Eqn, mesh: Mapping[str, int]) -> bool:
@@ -102,6 +125,7 @@ def _drop_unused(eqns: list[Eqn], outvars: list[Atom]) -> list[Eqn]:
     for eqn in reversed(eqns):
         movable = eqn.primitive in (aggregate_tensor_p, distribute_tensor_p) or _is_reshape(eqn)
         if movable and eqn.outvars[0] not in used:
+            _note_unused(eqn)
             continue
         used.update(v for v in eqn.invars if isinstance(v, Var))
         kept.append(eqn)

@@ -59,21 +59,17 @@ class _Adder:
     def _checked(self, eqn: Eqn, eqns: list[Eqn], made_by: Mapping[Var, Eqn]) -> Eqn | None:
         """The aggregate behind its check, which is appended; None where types prove all that it takes as equal."""
         (operand,) = eqn.invars
-        joined = resolve_composer(eqn.params["composer_config"], tuple(self.mesh.values()), operand.aval.shape)
-        equal, limits = claimed_equal(joined)
-        names = list(self.mesh)
-        varying = jaxprs.varying_axes(operand.aval)
-        axes = tuple(names[a] for a in equal if names[a] in varying and self.mesh[names[a]] > 1)
+        axes, limits = claimed_axes(eqn, self.mesh)
         if not axes:
             return None
         made = _made(made_by.get(operand)) if isinstance(operand, Var) else ""
         claim = Claim(
             self.count,
-            _line(eqn),
+            line_of(eqn) or f"{eqn.primitive.name} of unknown source",
             f"{jaxprs.describe(operand.aval)}{made}",
             self.mesh,
             axes,
-            tuple((names[a], n) for a, n in limits),
+            limits,
             self.collector,
         )
         self.count += 1
@@ -96,7 +92,18 @@ def _made(maker: Eqn | None) -> str:
     return f", made by {maker.primitive.name}{f' ({line})' if line else ''},"
 
 
-def _line(eqn: Eqn) -> str:
-    """The line of the text of an imported program, else of the source."""
+def claimed_axes(eqn: Eqn, mesh: Mapping[str, int]) -> tuple[tuple[str, ...], tuple[tuple[str, int], ...]]:
+    """The axes along which an aggregate takes copies to be equal that no type proves so, and of how many coordinates
+    of other axes."""
+    (operand,) = eqn.invars
+    joined = resolve_composer(eqn.params["composer_config"], tuple(mesh.values()), operand.aval.shape)
+    equal, limits = claimed_equal(joined)
+    names, varying = list(mesh), jaxprs.varying_axes(operand.aval)
+    axes = tuple(names[a] for a in equal if names[a] in varying and mesh[names[a]] > 1)
+    return axes, tuple((names[a], n) for a, n in limits)
+
+
+def line_of(eqn: Eqn) -> str:
+    """The line of the text of an imported program, else of the source; empty if neither is known."""
     said = _TEXT_LINE.search(str(eqn.source_info.name_stack))
-    return said.group() if said else jaxprs.source_line(eqn) or f"{eqn.primitive.name} of unknown source"
+    return said.group() if said else jaxprs.source_line(eqn)

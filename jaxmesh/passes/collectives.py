@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from jaxmesh import notes
 from jaxmesh.jaxprs import Eqn
 from jaxmesh.ops.build import Builder, missing, rule
 from jaxmesh.program import Shape, Value
@@ -102,6 +103,8 @@ def axis_index(b: Builder, name: str) -> Value:
     size, sizes = b.mesh[name], tuple(b.mesh.values())
     if size == 1:
         return b.full((), 0, np.int32)
+    rule = "TTNN has no op that tells a device its place"
+    notes.say("made legal", "the numbers from 0 on are distributed along the axis", rule)
     key = ("axis_index", name)
     made = b._constants  # pyright: ignore[reportPrivateUsage]
     if key not in made:
@@ -127,9 +130,16 @@ def _split(b: Builder, x: Value, dims: Shape, sizes: Shape) -> Value:
 # --- reductions ------------------------------------------------------------------------------------------------------
 
 
+def _note_axes(b: Builder, op: str, names: Sequence[str]) -> None:
+    if len(_several(b, names)) > 1:
+        said = ", then ".join(_several(b, names))
+        notes.say("made legal", f"one {op} per mesh axis: {said}", f"TTNN's {op} takes one cluster_axis")
+
+
 @rule("psum", "psum2", "psum_invariant")
 def _psum(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     # Never folded on what a value looks like: equal values are added, too.
+    _note_axes(b, "all_reduce", _names(eqn, eqn.params["axes"]))
     for name in _several(b, _names(eqn, eqn.params["axes"])):
         xs = [b.same("all_reduce", [x], reduce_type="sum", cluster_axis=_cluster(b, name)) for x in xs]
     return xs
@@ -138,6 +148,8 @@ def _psum(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
 def _enter_extreme(primitive: str, kind: str) -> None:
     @rule(primitive)
     def _(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
+        notes.say("made legal", f"all_gather, and a {kind} on each device", "TTNN's all_reduce gives sums only")
+        _note_axes(b, "all_gather", _names(eqn, eqn.params["axes"]))
         for name in _several(b, _names(eqn, eqn.params["axes"])):
             xs = [b.reduce(kind, _stacked(b, x, name), (0,)) for x in xs]
         return xs
@@ -166,6 +178,7 @@ def _all_gather(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     for x in xs:
         shape = b.shape(x)
         x = x if params["tiled"] else b.reshape(x, (*shape[:dim], 1, *shape[dim:]))
+        _note_axes(b, "all_gather", tuple(reversed(names)))
         for name in reversed(_several(b, names)):
             x = _gather(b, x, dim, name)
         made.append(x)
@@ -176,6 +189,7 @@ def _all_gather(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
 def _reduce_scatter(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     params = eqn.params
     dim, names = int(params["scatter_dimension"]), _names(eqn, params["axis_name"])
+    _note_axes(b, "reduce_scatter", names)
     made: list[Value] = []
     for x in xs:
         for name in _several(b, names):

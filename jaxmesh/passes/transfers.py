@@ -10,10 +10,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from jaxmesh import jaxprs
-from jaxmesh.dialects.ttnn import aggregate_tensor_p, distribute_tensor_p
+from jaxmesh import jaxprs, notes
+from jaxmesh.dialects.ttnn import PRIMITIVES, aggregate_tensor_p, distribute_tensor_p
 from jaxmesh.jaxprs import Atom, Eqn, Jaxpr, Var
-from jaxmesh.residency import DEVICE, HOST, ON_HOST, Residency, has_transfer, join, of_atom, of_constant, of_result
+from jaxmesh.residency import (
+    DEVICE,
+    FREE,
+    HOST,
+    ON_HOST,
+    Residency,
+    has_transfer,
+    join,
+    of_atom,
+    of_constant,
+    of_result,
+)
 from jaxmesh.rewrite import map_sub_jaxprs
 from jaxmesh.sharding import FIRST_DEVICE, replicate_mapper
 
@@ -102,7 +113,8 @@ class _Writer:
         outvars = list(opened.outvars)
         for i, atom in enumerate(outvars):
             if wanted is not None and wanted[i] is DEVICE and frame.place(atom) is HOST:
-                outvars[i] = self._bring(frame, atom, opened.eqns[-1] if opened.eqns else caller, i)
+                last = opened.eqns[-1] if opened.eqns else caller
+                outvars[i] = self._bring(frame, atom, last, i, f"the {caller.primitive.name} gives")
             else:
                 frame.keep(atom)
         outs = tuple(frame.place(a) for a in outvars)
@@ -114,7 +126,7 @@ class _Writer:
 
     # --- moving one value ---
 
-    def _bring(self, frame: _Frame, atom: Atom, like: Eqn, position: int) -> Atom:
+    def _bring(self, frame: _Frame, atom: Atom, like: Eqn, position: int, why: str = "") -> Atom:
         """A host value on the devices: one replicating distribute, used by all who need it."""
         if isinstance(atom, Var) and atom in frame.on_device:
             return frame.on_device[atom]
@@ -126,6 +138,8 @@ class _Writer:
             if atom in frame.inputs:
                 frame.brought.add(frame.inputs[atom])
         frame.env[out] = DEVICE
+        needed = why or f"{like.primitive.name} needs"
+        _note(out, f"the full host tensor that {needed} on the devices is copied to each of them", _NEEDS)
         return out
 
     def _take_back(self, frame: _Frame, atom: Atom, like: Eqn) -> Atom:
@@ -134,6 +148,7 @@ class _Writer:
         frame.eqns.append(jaxprs.new_eqn(aggregate_tensor_p, [atom], {"composer_config": FIRST_DEVICE}, like))
         (out,) = frame.eqns[-1].outvars
         frame.env[out] = HOST
+        _note(out, f"the device tensor that {like.primitive.name} needs on the host is read from device 0", _TAKES)
         return out
 
     # --- one equation ---
@@ -148,15 +163,22 @@ class _Writer:
             self._while(frame, eqn)
         elif name == "cond":
             self._cond(frame, eqn)
-        elif any(has_transfer(j) for j in jaxprs.sub_jaxprs(eqn)):
+        elif (bodies := jaxprs.sub_jaxprs(eqn)) and any(map(has_transfer, bodies)):
             self._on_host(frame, eqn)
         else:
             self._plain(frame, eqn)
 
     def _plain(self, frame: _Frame, eqn: Eqn) -> None:
-        invars = list(eqn.invars)
-        places = [frame.place(a) for a in invars]
+        env = frame.env
+        places = [env[a] if isinstance(a, Var) else FREE for a in eqn.invars]
         out = of_result(eqn, places)
+        if HOST not in places and eqn.primitive not in PRIMITIVES:
+            # Nearly every equation: nothing to bring over, and nothing that must stay.
+            frame.eqns.append(eqn)
+            for var in eqn.outvars:
+                env[var] = out
+            return
+        invars = list(eqn.invars)
         if eqn.primitive is distribute_tensor_p:
             if places[0] is DEVICE:
                 invars[0] = self._take_back(frame, invars[0], eqn)
@@ -206,6 +228,8 @@ class _Writer:
         for i, (atom, place) in enumerate(zip(eqn.invars, places, strict=True)):
             if place is DEVICE and frame.place(atom) is HOST:
                 invars[i] = self._bring(frame, atom, eqn, i)
+                text = f"brought over once, before the {eqn.primitive.name}, not in its body"
+                _note(invars[i], text, "a transfer that a body only makes of its input stands outside", "hoisted")
             elif i in kept:
                 frame.keep(atom)
         return invars
@@ -289,6 +313,16 @@ class _Writer:
         new_branches = tuple(b.jaxpr for b in bodies)
         same = all(a is b for a, b in zip(new_branches, branches, strict=True))
         self._append(frame, eqn, invars, {"branches": branches if same else new_branches}, outs)
+
+
+_NEEDS = "what runs on the devices takes device tensors; a full host operand gets a replicating distribute_tensor"
+_TAKES = "distribute_tensor takes a host tensor; only aggregate_tensor brings one back"
+
+
+def _note(value: Atom, text: str, rule: str, kind: str = "inserted") -> None:
+    log = notes.active()
+    if log is not None:
+        log.add(value, kind, text, rule)
 
 
 def _before(places: list[Residency], decides: jaxprs.Aval) -> list[Residency]:

@@ -11,20 +11,22 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from jaxmesh import jaxprs
+from jaxmesh import jaxprs, notes
 from jaxmesh.dialects.ttir import MeshShardAttributes, ShardDirection, ShardType, mesh_shard_p
 from jaxmesh.dialects.ttnn import aggregate_tensor_p, distribute_tensor_p
 from jaxmesh.inline import inline_calls
 from jaxmesh.jaxprs import Atom, Eqn, Jaxpr
+from jaxmesh.jaxprs_caches import kept
 from jaxmesh.passes.canonicalize import canonicalize
 from jaxmesh.passes.transfers import write_transfers
 from jaxmesh.passes.verify import verify_ttnn
 from jaxmesh.residency import DEVICE, HOST, Residency, has_transfer, of_result
-from jaxmesh.rewrite import map_sub_jaxprs
+from jaxmesh.rewrite import map_sub_jaxprs, with_operands
 from jaxmesh.sharding import FIRST_DEVICE, plan_aggregate, plan_distribute
 
 Shape = tuple[int, ...]
 Emit = Callable[[jaxprs.Primitive | Shape, Atom, Mapping[str, Any]], Atom]
+_plan_distribute, _plan_aggregate = kept(256)(plan_distribute), kept(256)(plan_aggregate)
 
 
 def lower(program: Jaxpr, inputs: Sequence[Residency], mesh: Mapping[str, int]) -> Jaxpr:
@@ -68,15 +70,16 @@ def _lower_body(
     eqns: list[Eqn] = []
     for eqn in jaxpr.eqns:
         if swap:
-            eqn = eqn.replace(invars=jaxprs.substitute(eqn.invars, swap))
+            eqn = with_operands(eqn, swap)
         if eqn.primitive is mesh_shard_p:
             on_device = _known(eqn.invars[0], places) is DEVICE
             start = len(eqns)
             swap[eqn.outvars[0]] = _lower_mesh_shard(eqn, mesh, functools.partial(_emit, eqns, eqn), on_device)
+            _note(eqn, eqns[start:])
             for made in eqns[start:]:
-                places.update((v, _place(made, places)) for v in made.outvars)
+                _settle(made, places)
         else:
-            places.update((v, _place(eqn, places)) for v in eqn.outvars)
+            _settle(eqn, places)
             eqns.append(map_sub_jaxprs(eqn, change))
     if not swap and all(a is b for a, b in zip(eqns, jaxpr.eqns, strict=True)):
         return jaxpr
@@ -87,10 +90,11 @@ def _known(atom: Atom, places: Mapping[jaxprs.Var, Residency]) -> Residency:
     return places.get(atom, HOST) if isinstance(atom, jaxprs.Var) else HOST
 
 
-def _place(eqn: Eqn, places: Mapping[jaxprs.Var, Residency]) -> Residency:
-    """Where the results of an equation live, as far as its operands and its own kind tell."""
-    operands = [_known(a, places) for a in eqn.invars]
-    return of_result(eqn, operands)
+def _settle(eqn: Eqn, places: dict[jaxprs.Var, Residency]) -> None:
+    """Adds where the results of an equation live, as far as its operands and its own kind tell."""
+    place = of_result(eqn, [places.get(a, HOST) if isinstance(a, jaxprs.Var) else HOST for a in eqn.invars])
+    for var in eqn.outvars:
+        places[var] = place
 
 
 def _emit(eqns: list[Eqn], like: Eqn, op: jaxprs.Primitive | Shape, operand: Atom, params: Mapping[str, Any]) -> Atom:
@@ -128,16 +132,57 @@ def _folds(attrs: MeshShardAttributes, operand: Atom, mesh: Shape) -> bool:
 
 
 def _lower_full_to_shard(operand: Atom, dims: Shape, mesh: Shape, emit: Emit) -> Atom:
-    plan = plan_distribute(operand.aval.shape, dims, mesh)
+    plan = _plan_distribute(operand.aval.shape, dims, mesh)
     full = operand if plan.before is None else emit(plan.before, operand, {})
     shard = emit(distribute_tensor_p, full, {"mapper_config": plan.config})
+    _note_legal(shard, plan.before is not None, False, plan.config.mesh_shape_override, mesh)
     return shard if plan.after is None else emit(plan.after, shard, {})
 
 
 def _lower_shard_to_full(operand: Atom, attrs: MeshShardAttributes, dims: Shape, mesh: Shape, emit: Emit) -> Atom:
     if attrs.shard_type is ShardType.REPLICATE:
         return emit(aggregate_tensor_p, operand, {"composer_config": FIRST_DEVICE})
-    plan = plan_aggregate(operand.aval.shape, dims, mesh)
+    plan = _plan_aggregate(operand.aval.shape, dims, mesh)
     shard = operand if plan.before is None else emit(plan.before, operand, {})
     full = emit(aggregate_tensor_p, shard, {"composer_config": plan.config})
+    joined = [d for d in dims if d >= 0]
+    factored = plan.before is not None and len(set(joined)) < len(joined)
+    override = plan.config.mesh_shape_override
+    _note_legal(full, factored, plan.before is not None and not factored, override, mesh)
     return full if plan.after is None else emit(plan.after, full, {})
+
+
+# --- what it says of its work ----------------------------------------------------------------------------------------
+
+
+def _note(eqn: Eqn, made: Sequence[Eqn]) -> None:
+    log = notes.active()
+    if log is None:
+        return
+    params = eqn.params
+    said = f"mesh_shard {params['shard_direction'].value} {params['shard_type'].value}"
+    for new in made:
+        if new.primitive in (distribute_tensor_p, aggregate_tensor_p):
+            text = f"{said}, shard_dims {list(params['shard_dims'])}, is {new.primitive.name}"
+            rule = "full_to_shard is a distribute_tensor, shard_to_full an aggregate_tensor"
+            log.add(new.outvars[0], "lowered", text, rule)
+    if not made:
+        rule = "a mesh_shard that splits nothing, or of type identity, is its input"
+        log.remove(eqn, eqn.invars[0], f"{said} is folded", rule)
+
+
+_UNIQUE = "TTNN's mapper and composer name each tensor dim once"
+
+
+def _note_legal(out: Atom, factored: bool, lead: bool, override: Any, mesh: Shape) -> None:
+    log = notes.active()
+    if log is None:
+        return
+    if factored:
+        log.add(out, "made legal", "a dim that several mesh axes split is reshaped into its factors", _UNIQUE)
+    elif lead:
+        rule = "TTNN's composer has a dim of its own for each axis, also for one that it drops"
+        log.add(out, "made legal", "dims of 1 are put before, and taken away after", rule)
+    elif override is not None and len(tuple(override)) != len(mesh):
+        text = f"adjacent mesh axes that split one dim are merged: mesh_shape_override {list(override)}"
+        log.add(out, "made legal", text, _UNIQUE)

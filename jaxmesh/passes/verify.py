@@ -6,12 +6,15 @@ from collections.abc import Mapping, Sequence
 
 from jaxmesh import jaxprs
 from jaxmesh.dialects.ttir import mesh_shard_p
-from jaxmesh.dialects.ttnn import aggregate_tensor_p, distribute_tensor_p, resolve_traced_mapper
+from jaxmesh.dialects.ttnn import PRIMITIVES, distribute_tensor_p, resolve_traced_mapper
 from jaxmesh.distribution import resolve_composer
 from jaxmesh.errors import ResidencyError, UnsupportedError, VerifyError
 from jaxmesh.jaxprs import Eqn, Jaxpr
 from jaxmesh.passes.transfers import Misplaced, misplaced_operands
 from jaxmesh.residency import Residency, has_transfer
+
+_TURNS = frozenset({"cond", "while"})
+"""Primitives that devices may go through in different ways."""
 
 
 def verify_no_ttir(program: Jaxpr) -> None:
@@ -35,8 +38,10 @@ def verify_ttnn(program: Jaxpr, inputs: Sequence[Residency], mesh: Mapping[str, 
     """
     verify_no_ttir(program)
     for eqn in jaxprs.all_eqns(program):
-        _verify_configs(eqn, mesh)
-        _verify_in_step(eqn)
+        if eqn.primitive in PRIMITIVES:
+            _verify_configs(eqn, mesh)
+        elif eqn.primitive.name in _TURNS:
+            _verify_in_step(eqn)
     for wrong in misplaced_operands(program, inputs, tuple(mesh.values())):
         raise ResidencyError(_message(wrong))
 
@@ -44,11 +49,9 @@ def verify_ttnn(program: Jaxpr, inputs: Sequence[Residency], mesh: Mapping[str, 
 def _verify_configs(eqn: Eqn, mesh: Mapping[str, int]) -> None:
     if eqn.primitive is distribute_tensor_p:
         local = resolve_traced_mapper(eqn.params["mapper_config"], mesh, eqn.invars[0].aval.shape).local
-    elif eqn.primitive is aggregate_tensor_p:
+    else:
         config = eqn.params["composer_config"]
         local = resolve_composer(config, tuple(mesh.values()), eqn.invars[0].aval.shape).full
-    else:
-        return
     if local != eqn.outvars[0].aval.shape:
         raise VerifyError(
             f"{eqn.primitive.name}: the config gives shape {list(local)}, the result type says "
@@ -61,10 +64,8 @@ def _verify_in_step(eqn: Eqn) -> None:
     name = eqn.primitive.name
     if name == "cond":
         decides, bodies = eqn.invars[0].aval, eqn.params["branches"]
-    elif name == "while":
-        decides, bodies = eqn.params["cond_jaxpr"].out_avals[0], (eqn.params["cond_jaxpr"], eqn.params["body_jaxpr"])
     else:
-        return
+        decides, bodies = eqn.params["cond_jaxpr"].out_avals[0], (eqn.params["cond_jaxpr"], eqn.params["body_jaxpr"])
     varying = jaxprs.varying_axes(decides)
     if varying and any(has_transfer(b) for b in bodies):
         raise UnsupportedError(

@@ -86,8 +86,10 @@ def _as_runs(pair: Pair) -> tuple[Array, Array, int]:
 
 def _wide(array: Array, rank: int, run: int) -> Array:
     """The first dims of an array whose last ones are one run of bytes, as an array of such runs."""
-    count = run // array.dtype.itemsize
-    rows = as_strided(array, (*array.shape[:rank], count), (*array.strides[:rank], array.dtype.itemsize))
+    item = array.dtype.itemsize
+    # As bytes without a meaning: NumPy cannot read the name that it gives some types of others, such as float8_e5m2.
+    raw = array.view(np.dtype((np.void, item)))
+    rows = as_strided(raw, (*array.shape[:rank], run // item), (*array.strides[:rank], item))
     return cast(Array, rows.view(np.dtype((np.void, run)))[..., 0])
 
 

@@ -7,7 +7,7 @@ operands, and the result varies over the axes that its own type says.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -25,9 +25,10 @@ from jaxmesh.errors import (
     UnsupportedError,
     VerifyError,
 )
-from jaxmesh.jaxprs_caches import Cache
+from jaxmesh.jaxprs_caches import ARRAY, Cache, is_staged, settings
 from jaxmesh.launches import launched
 from jaxmesh.ops.table import Call, Row, evaluate
+from jaxmesh.runtime.eager_later import VIEWS
 from jaxmesh.runtime.eager_transfers import host_array
 from jaxmesh.runtime.eager_types import ON_DEVICE, Place, StorageType
 from jaxmesh.runtime.processes import on_every_device
@@ -38,12 +39,12 @@ _jnp: Any = jax.numpy
 Shape = tuple[int, ...]
 AnyMesh = Mesh | AbstractMesh
 NUMBER = (int, float, complex, bool, np.generic)
-ARRAY = (np.ndarray, jax.Array)
-Kind = tuple[tuple[str, ...], Shape, np.dtype[Any]]
-"""An operand as compiled for: the axes it varies over, its stored shape, its element type."""
+_ARRAYS = (np.ndarray, jax.Array)
+Kind = tuple[tuple[str, ...], Shape, np.dtype[Any], Shape | None]
+"""An operand as compiled for: the axes it varies over, its stored shape, its element type, and the local shape that it
+is to have where that is another."""
 
 
-@dataclass(frozen=True, slots=True)
 class Said:
     """What a call says besides its operands.
 
@@ -52,12 +53,34 @@ class Said:
       dtype: the element type of the result; None for what the row gives.
       shape: the shape of the result, of rows that make one of nothing.
       hosted: whether host tensors are taken too.
+      key: what tells two of them apart. Equal values may mean different things (0.0 and -0.0, 1 and True), unlike what
+        is written for them.
     """
 
-    attributes: tuple[tuple[str, Any], ...] = ()
-    dtype: np.dtype[Any] | None = None
-    shape: Shape | None = None
-    hosted: bool = False
+    __slots__ = ("attributes", "dtype", "hosted", "key", "shape")
+
+    def __init__(
+        self,
+        attributes: tuple[tuple[str, Any], ...] = (),
+        dtype: np.dtype[Any] | None = None,
+        shape: Shape | None = None,
+        hosted: bool = False,
+    ) -> None:
+        self.attributes, self.dtype, self.shape, self.hosted = attributes, dtype, shape, hosted
+        self.key = (dtype, shape, repr(attributes) if attributes else None)
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """An op for operands of some kinds: what runs it, and of each result the local shape and the axes it varies over.
+
+    Attributes:
+      views: whether all it does is to give its operand another shape.
+    """
+
+    run: Callable[..., Any]
+    results: tuple[tuple[Shape, tuple[str, ...]], ...]
+    views: bool
 
 
 NOTHING = Said()
@@ -117,7 +140,7 @@ def _mesh_of(title: str, tensors: Sequence[MeshTensor]) -> AnyMesh:
 
 
 def _is_host(x: Any) -> bool:
-    return isinstance(x, ARRAY) or (isinstance(x, MeshTensor) and x.place.storage is StorageType.HOST)
+    return isinstance(x, _ARRAYS) or (isinstance(x, MeshTensor) and x.place.storage is StorageType.HOST)
 
 
 def _host_place(title: str, operands: Sequence[Any], said: Said) -> Place:
@@ -129,7 +152,7 @@ def _host_place(title: str, operands: Sequence[Any], said: Said) -> Place:
 
 def _not_on_devices(title: str, operands: Sequence[Any], number: int) -> JaxmeshError:
     x = operands[number]
-    if isinstance(x, (MeshTensor, *ARRAY)):
+    if isinstance(x, (MeshTensor, *_ARRAYS)):
         how = "ttnn.to_device(x, device)" if isinstance(x, MeshTensor) else "ttnn.distribute_tensor or ttnn.to_device"
         return ResidencyError(
             f"{title} runs on the devices, but operand {number} is in host memory: {_show(x)}. Bring it there first, "
@@ -200,7 +223,11 @@ def _on_all(value: Any, mesh: AnyMesh) -> Any:
 
 # --- on the devices --------------------------------------------------------------------------------------------------
 
-_compiled = Cache[tuple[Callable[..., Any], list[tuple[str, ...]]]](2048, "ops on the devices")
+_compiled = Cache[Compiled](2048, "ops on the devices")
+_made = Cache[list[Any]](64, "small tensors that ops make of nothing")
+_SMALL = 2**17
+"""Bytes on each device up to which what is made of nothing is kept: the masks and tables of a model, made anew in every
+call."""
 
 
 def _on_mesh(
@@ -208,56 +235,75 @@ def _on_mesh(
 ) -> list[MeshTensor]:
     data: list[Any] = []
     kinds: list[Kind] = []
-    tensors: list[Any] | None = None
     for i, x in enumerate(operands):
         if isinstance(x, MeshTensor):
             try:
-                stored, varying = x.data, x.varying
+                stored, local = x.taken()
             except ResidencyError as error:
                 raise type(error)(f"{title}: operand {i}: {error}") from None
-        elif isinstance(x, NUMBER):
-            tensors = tensors or [t for t in operands if isinstance(t, MeshTensor)]
-            stored, varying = _on_all(_number(title, x, tensors), mesh), ()
-        elif isinstance(x, np.ndarray) and not x.ndim:
-            stored, varying = _on_all(x, mesh), ()
+            kinds.append((x.varying, stored.shape, stored.dtype, local))
         else:
-            raise _not_on_devices(title, operands, i)
+            stored = _number_on(title, operands, i, mesh)
+            kinds.append(((), stored.shape, stored.dtype, None))
         data.append(stored)
-        kinds.append((varying, stored.shape, stored.dtype))
-    # Equal keys may mean different things (0.0 and -0.0, 1 and True), unlike what is written for them.
-    key = (row.name, mesh, said.dtype, said.shape, tuple(kinds), repr(said.attributes) if said.attributes else None)
+    key = (row.name, mesh, said.key, *kinds)
     found = _compiled.get(key)
     if found is None:
         found = _compiled.put(key, _build(row, title, said, kinds, mesh))
-    run, outs = found
-    return [MeshTensor(x, mesh, v, None, place) for x, v in zip(launched(run, *data), outs, strict=True)]
+    if found.views and isinstance(operands[0], MeshTensor) and type(data[0]) is ARRAY and not is_staged():
+        return [operands[0].viewed(found.results[0][0], place, found.run)]
+    if not data:
+        return _of_nothing(found, (settings(), key), mesh, place)
+    outs = launched(found.run, *data)
+    return [MeshTensor.computed(x, mesh, v, place) for x, (_, v) in zip(outs, found.results, strict=True)]
 
 
-def _build(
-    row: Row, title: str, said: Said, kinds: Sequence[Kind], mesh: AnyMesh
-) -> tuple[Callable[..., Any], list[tuple[str, ...]]]:
-    """The compiled op for operands of these kinds, and the axes over which its results vary."""
-    for i, (varying, shape, dtype) in enumerate(kinds):
+def _number_on(title: str, operands: Sequence[Any], i: int, mesh: AnyMesh) -> Any:
+    """An operand that is no tensor, on all devices."""
+    x = operands[i]
+    if isinstance(x, NUMBER):
+        return _on_all(_number(title, x, [t for t in operands if isinstance(t, MeshTensor)]), mesh)
+    if isinstance(x, np.ndarray) and not x.ndim:
+        return _on_all(x, mesh)
+    raise _not_on_devices(title, operands, i)
+
+
+def _of_nothing(op: Compiled, key: Hashable, mesh: AnyMesh, place: Place) -> list[MeshTensor]:
+    """What an op without operands gives, which is the same every time."""
+    outs = None if is_staged() else _made.get(key)
+    if outs is None:
+        outs = launched(op.run)
+        if not all(type(x) is ARRAY and x.nbytes <= _SMALL for x in outs):
+            return [MeshTensor.computed(x, mesh, v, place) for x, (_, v) in zip(outs, op.results, strict=True)]
+        outs = _made.put(key, outs)
+    return [MeshTensor.kept(x, mesh, v, place) for x, (_, v) in zip(outs, op.results, strict=True)]
+
+
+def _build(row: Row, title: str, said: Said, kinds: Sequence[Kind], mesh: AnyMesh) -> Compiled:
+    """The compiled op for operands of these kinds."""
+    for i, (varying, shape, dtype, _) in enumerate(kinds):
         if any(a not in mesh.axis_names for a in varying):
             raise UnsupportedError(
                 f"{title}: some devices hold nothing of operand {i}, {dtype}{list(shape[:-1])} on {shape[-1]} devices, "
                 "but every device computes. Aggregate it and distribute it over the whole mesh."
             )
     sizes = dict(mesh.shape)
-    for varying, shape, _ in kinds:
+    for varying, shape, _, _ in kinds:
         last, wanted = shape[len(shape) - len(varying) :], tuple(sizes[a] for a in varying)
         if last != wanted:
             raise UnsupportedError(
                 f"{title}: a MeshTensor is stored with its mesh dims {wanted} last, but the stored shape is {shape}: a "
                 "negative axis was given to jax.vmap. Count the axes of a MeshTensor from the front."
             )
-    specs = tuple(spec_of(len(shape) - len(varying), varying) for varying, shape, _ in kinds)
+    specs = tuple(spec_of(len(shape) - len(varying), varying) for varying, shape, _, _ in kinds)
 
     def local(stored: Sequence[Any]) -> list[Any]:
         shards = [
             # An array that remembers to be a Python number would give way to the other operand's type.
-            _lax.convert_element_type(_lax.reshape(x, shape[: len(shape) - len(varying)]), dtype)
-            for x, (varying, shape, dtype) in zip(stored, kinds, strict=True)
+            _lax.convert_element_type(
+                _lax.reshape(x, shape[: len(shape) - len(varying)] if own is None else own), dtype
+            )
+            for x, (varying, shape, dtype, own) in zip(stored, kinds, strict=True)
         ]
         return _meant(row, title, shards, said, sizes)
 
@@ -276,12 +322,13 @@ def _build(
     run.__name__ = run.__qualname__ = row.name
     structs = [
         jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, spec))
-        for spec, (_, shape, dtype) in zip(specs, kinds, strict=True)
+        for spec, (_, shape, dtype, _) in zip(specs, kinds, strict=True)
     ]
     jax.eval_shape(jaxprs.shard_map(types, mesh=mesh, in_specs=specs, out_specs=PartitionSpec()), *structs)
     out_specs = [spec_of(len(shape), axes) for shape, axes in found]
     mapped = jaxprs.shard_map(run, mesh=mesh, in_specs=specs, out_specs=out_specs)
-    return jax.jit(mapped), [axes for _, axes in found]
+    views = row.name in VIEWS and len(kinds) == 1 and [axes for _, axes in found] == [kinds[0][0]]
+    return Compiled(jax.jit(mapped), tuple(found), views)
 
 
 def _meant(row: Row, title: str, operands: Sequence[Any], said: Said, mesh: Mapping[str, int]) -> list[Any]:
@@ -314,7 +361,7 @@ def operator(name: str, operands: Sequence[Any]) -> Any:
     from jaxmesh.ops.ttnn_table import TTNN
 
     _ = ttnn_rows
-    known: Any = (MeshTensor, *NUMBER, *ARRAY)
+    known: Any = (MeshTensor, *NUMBER, *_ARRAYS)
     # What NumPy makes an array of is in host memory, whatever it is.
     held: list[Any] = [x if isinstance(x, known) or not hasattr(x, "__array__") else np.asarray(x) for x in operands]
     if not all(isinstance(x, known) for x in held):

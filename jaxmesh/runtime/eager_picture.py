@@ -1,32 +1,131 @@
-"""Pictures of tensors on a mesh: which device holds what."""
+"""What the devices hold of a multi-device tensor, for pictures of it."""
 
 from __future__ import annotations
 
-import html
 import itertools
+import math
 from typing import Any
 
+from jax.sharding import AbstractMesh
 
-def cells(tensor: Any) -> list[list[tuple[tuple[int, ...], str]]]:
-    """Rows of (coordinate, what that device holds); the last mesh axis goes from left to right."""
-    sizes = dict(tensor.mesh.shape)
-    held = tensor.held()
-    local = list(tensor.shape)
+from jaxmesh.configs import PlacementShard
+from jaxmesh.pictures.fitting import escaped
+from jaxmesh.pictures.holding import Box, Holding, Where, held
+from jaxmesh.pictures.picture import tensor_html
 
-    def text(place: tuple[int, ...]) -> str:
-        if held is not None and place not in held:
-            return "empty"
-        which = [f"{n}={c}" for n, c in zip(sizes, place, strict=True) if n in tensor.varying or tensor.partial]
-        return f"{local} " + (", ".join(which) or "copy")
+Shape = tuple[int, ...]
 
-    *front, last = map(range, sizes.values())
-    return [[((*start, end), text((*start, end))) for end in last] for start in itertools.product(*front)]
+
+def tensor_holding(tensor: Any) -> Holding:
+    """Who holds what of a `MeshTensor`: parts of the full tensor where a mapper has said it, else shards.
+
+    Raises:
+      ResidencyError: the tensor was deallocated.
+    """
+    mesh = tensor.mesh
+    axes, local = dict(mesh.shape), tuple(tensor.shape)
+    places = list(itertools.product(*map(range, axes.values())))
+    found = _of_topology(tensor, local)
+    notes: list[str] = []
+    if found is not None:
+        full, boxes, over = found
+        wheres = [_box(boxes[c]) if c in boxes else None for c in places]
+        how = str(list(tensor.topology.placements())).replace("Placement", "")
+        shape: Shape | None = full
+    else:
+        holders = _holders(tensor, places)
+        wheres = [_shard(tensor, axes, c, local) if holders is None or c in holders else None for c in places]
+        shape, over = (local, [()] * len(local)) if not tensor.varying else (None, None)
+        how = f"varies over {', '.join(tensor.varying)}" if tensor.varying and not tensor.partial else "a MeshTensor"
+        if not tensor.varying:
+            wheres, how = [_box(tuple((0, n) for n in local))] * len(places), "the same on every device"
+        else:
+            notes.append(
+                "it was computed by a program, which says over which mesh axes its shards differ, but not which part "
+                "of a full tensor each of them is."
+            )
+    if tensor.storage_type().name == "HOST":
+        notes.append("it is in host memory, one shard per device.")
+    devices = None if isinstance(mesh, AbstractMesh) else list(mesh.devices.flat)
+    return held(
+        axes, wheres, dtype=tensor.dtype, itemsize=tensor.dtype.itemsize, shape=shape, how=how, over=over, notes=notes,
+        ids=None if devices is None else [d.id for d in devices], device_notes=process_notes(devices),
+    )  # fmt: skip
 
 
 def as_html(tensor: Any) -> str:
-    """A table of the mesh: each cell a device, with what it holds and what it varies over."""
-    rows = [
-        "<tr>" + "".join(f"<td title='{place}'>{html.escape(text)}</td>" for place, text in row) + "</tr>"
-        for row in cells(tensor)
-    ]
-    return f"<p>{html.escape(repr(tensor))}</p><table>{''.join(rows)}</table>"
+    """The picture of a `MeshTensor` as a part of a page; of one that holds nothing any more what it was."""
+    if not tensor.is_allocated():
+        return f"<pre>{escaped(repr(tensor))}</pre>"
+    return tensor_html(tensor_holding(tensor))
+
+
+def process_notes(devices: list[Any] | None) -> list[str] | None:
+    """What is to be said of devices that belong to several processes."""
+    if devices is None or len({d.process_index for d in devices}) < 2:
+        return None
+    return [f"of process {d.process_index}" for d in devices]
+
+
+def _box(box: Box) -> Where:
+    return Where(box, "", tuple(b - a for a, b in box))
+
+
+def _shard(tensor: Any, axes: dict[str, int], place: Shape, local: Shape) -> Where:
+    named = zip(axes, place, strict=True)
+    kept = [(name, at) for name, at in named if tensor.partial or name in tensor.varying]
+    return Where(None, ", ".join(f"{n}={at}" for n, at in kept), local, tuple(at for _, at in kept))
+
+
+def _holders(tensor: Any, places: list[Shape]) -> set[Shape] | None:
+    """The coordinates that hold something, of a tensor that some devices hold nothing of."""
+    if not tensor.partial:
+        return None
+    said: set[Shape] | None = tensor.held()
+    if said is not None:
+        return said
+    have: set[Any] = tensor.data.sharding.device_set
+    return {c for c in places if tensor.mesh.devices[c] in have}
+
+
+def _of_topology(tensor: Any, local: Shape) -> tuple[Shape, dict[Shape, Box], list[list[str]] | None] | None:
+    """Full shape, box per coordinate, and axes per dim, as the mapper has put them; None where no mapper did."""
+    topology = tensor.topology
+    if topology is None:
+        return None
+    sizes, coordinates = tuple(topology.distribution_shape()), [tuple(c) for c in topology.mesh_coords()]
+    dims = [_dim(p, len(local)) for p in topology.placements()]
+    if -1 in dims or len({d for d in dims if d is not None}) < sum(d is not None for d in dims):
+        return None
+    if len(sizes) == 1 and dims[0] is not None:
+        # Fewer chunks than places: the others hold nothing.
+        sizes = (len(coordinates),)
+    full = list(local)
+    for dim, size in zip(dims, sizes, strict=True):
+        if dim is not None:
+            full[dim] = local[dim] * size
+    boxes: dict[Shape, Box] = {}
+    for coordinate, place in zip(coordinates, itertools.product(*map(range, sizes)), strict=False):
+        box = [(0, n) for n in local]
+        for dim, at in zip(dims, place, strict=True):
+            if dim is not None:
+                box[dim] = (at * local[dim], (at + 1) * local[dim])
+        boxes[coordinate] = tuple(box)
+    return tuple(full), boxes, _over(tensor, dims, sizes, len(local))
+
+
+def _dim(placement: Any, rank: int) -> int | None:
+    """The dim that a placement cuts; None for a copy, -1 for one that the tensor has not."""
+    if not isinstance(placement, PlacementShard):
+        return None
+    return placement.dim % rank if -rank <= placement.dim < rank else -1
+
+
+def _over(tensor: Any, dims: list[int | None], sizes: Shape, rank: int) -> list[list[str]] | None:
+    """The mesh axes on each dim, where the distribution goes along them."""
+    axes = dict(tensor.mesh.shape)
+    if sizes == tuple(axes.values()):
+        return [[a for a, at in zip(axes, dims, strict=True) if at == d] for d in range(rank)]
+    if len(sizes) == 1 and sizes[0] == math.prod(axes.values()):
+        return [list(axes) if dims[0] == d else [] for d in range(rank)]
+    return None

@@ -6,6 +6,7 @@ mesh coordinates; arithmetic is each primitive evaluated eagerly, one device aft
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -26,6 +27,7 @@ from jaxmesh.runtime.reference_collectives import COLLECTIVES
 Coordinate = tuple[int, ...]
 Value = Any
 """A host array, or a `Shards`."""
+_ARRAYS: Any = (jax.Array, np.ndarray, np.generic)
 
 
 class Shards(dict[Coordinate, Any]):
@@ -36,12 +38,24 @@ Transfer = Callable[[Mapping[Coordinate, Any], Mapping[str, int], Mapping[str, A
 """What a primitive of another dialect does with an operand per device: an array per device, or one full array."""
 
 
+class Watch:
+    """Is told what a run makes while it makes it; this one looks away."""
+
+    def made(self, eqn: Eqn, results: Sequence[Value], active: Sequence[Coordinate]) -> None:
+        """An equation has given its results, this time, on the active devices; what others hold means nothing."""
+
+    def inside(self, eqn: Eqn, part: str, index: int) -> contextlib.AbstractContextManager[None]:
+        """While a body of an equation runs: which part of it (`body`, `cond`, `branch`), in which turn or branch."""
+        return contextlib.nullcontext()
+
+
 def run_reference(
     program: Jaxpr,
     inputs: Sequence[Residency],
     mesh: Mapping[str, int],
     args: Sequence[Any],
     rules: Mapping[str, Transfer] | None = None,
+    watch: Watch | None = None,
 ) -> list[Value]:
     """Runs a closed jaxpr: a TTNN-level one, or one with primitives of another dialect that come with their rules.
 
@@ -51,6 +65,7 @@ def run_reference(
       mesh: axis names and sizes.
       args: arrays, and dicts from coordinate to array for tensors on the devices.
       rules: by name, what the primitives do that move tensors and are not TTNN's.
+      watch: is told every value as it is made.
 
     Returns:
       The results, in the same two forms.
@@ -58,7 +73,7 @@ def run_reference(
     check_process()
     everywhere = list(itertools.product(*map(range, mesh.values())))
     values = [Shards(a) if p is DEVICE else a for a, p in zip(args, inputs, strict=True)]
-    outs = _Machine(mesh, rules or {}).body(program, values, everywhere)
+    outs = _Machine(mesh, rules or {}, watch or Watch()).body(program, values, everywhere)
     return [{c: _own(v) for c, v in x.items()} if isinstance(x, Shards) else _own(x) for x in outs]
 
 
@@ -75,9 +90,10 @@ def np_or_keys(x: Any) -> Any:
 
 
 class _Machine:
-    def __init__(self, mesh: Mapping[str, int], rules: Mapping[str, Transfer]) -> None:
+    def __init__(self, mesh: Mapping[str, int], rules: Mapping[str, Transfer], watch: Watch) -> None:
         self.mesh = mesh
         self.rules = rules
+        self.watch = watch
         self.sizes = tuple(mesh.values())
         self.axis = {name: i for i, name in enumerate(mesh)}
 
@@ -87,14 +103,23 @@ class _Machine:
         env: dict[Var, Value] = dict(zip(opened.constvars, getattr(jaxpr, "consts", ()), strict=False))
         env.update(zip(opened.invars, args, strict=True))
         for eqn in opened.eqns:
-            operands = [jaxprs.read(env, a) for a in eqn.invars]
-            env.update(zip(eqn.outvars, self.equation(eqn, operands, active), strict=True))
-        return [jaxprs.read(env, a) for a in opened.outvars]
+            operands = [_read(env, a) for a in eqn.invars]
+            results = self.equation(eqn, operands, active)
+            self.watch.made(eqn, results, active)
+            env.update(zip(eqn.outvars, results, strict=True))
+        return [_read(env, a) for a in opened.outvars]
+
+    def within(
+        self, eqn: Eqn, part: str, index: int, jaxpr: Jaxpr, args: Sequence[Value], active: list[Coordinate]
+    ) -> list[Value]:
+        """Runs one body of an equation."""
+        with self.watch.inside(eqn, part, index):
+            return self.body(jaxpr, args, active)
 
     def equation(self, eqn: Eqn, operands: list[Value], active: list[Coordinate]) -> list[Value]:
         name = eqn.primitive.name
         if name in jaxprs.CALLS:
-            return self.body(eqn.params[jaxprs.CALLS[name]], operands, active)
+            return self.within(eqn, "body", 0, eqn.params[jaxprs.CALLS[name]], operands, active)
         if name in _CONTROL:
             return _CONTROL[name](self, eqn, operands, active)
         if name in self.rules:
@@ -131,7 +156,7 @@ class _Machine:
         lengths = eqn.params["const_lengths"]
         start = lengths.matvec + lengths.vecmat
         consts, right = operands[start : start + lengths.solve], operands[sum(lengths) :]
-        return self.body(eqn.params["jaxprs"].solve, [*consts, *right], active)
+        return self.within(eqn, "body", 0, eqn.params["jaxprs"].solve, [*consts, *right], active)
 
     # --- transfers ---
 
@@ -179,7 +204,7 @@ class _Machine:
         order = range(length)[:: -1 if eqn.params["reverse"] else 1]
         rows: dict[int, list[Value]] = {}
         for i in order:
-            outs = self.body(jaxpr, [*fixed, *carry, *[_slice(x, i) for x in xs]], active)
+            outs = self.within(eqn, "body", i, jaxpr, [*fixed, *carry, *[_slice(x, i) for x in xs]], active)
             carry, rows[i] = outs[:size], outs[size:]
         if not length:
             return [*carry, *[jnp.zeros(v.aval.shape, v.aval.dtype) for v in eqn.outvars[size:]]]
@@ -189,9 +214,9 @@ class _Machine:
     def while_loop(self, eqn: Eqn, operands: list[Value], active: list[Coordinate]) -> list[Value]:
         nc, nb = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
         test, step, carry = operands[:nc], operands[nc : nc + nb], list(operands[nc + nb :])
-        going = active
+        going, turn = active, 0
         while True:
-            (more,) = self.body(eqn.params["cond_jaxpr"], [*test, *carry], going)
+            (more,) = self.within(eqn, "cond", turn, eqn.params["cond_jaxpr"], [*test, *carry], going)
             if not isinstance(more, Shards):
                 if not bool(more):
                     return carry
@@ -199,8 +224,9 @@ class _Machine:
                 going = [c for c in going if bool(more[c])]
                 if not going:
                     return carry
-            new = self.body(eqn.params["body_jaxpr"], [*step, *carry], going)
+            new = self.within(eqn, "body", turn, eqn.params["body_jaxpr"], [*step, *carry], going)
             carry = [self.merge(a, b, going, active) for a, b in zip(carry, new, strict=True)]
+            turn += 1
 
     def cond(self, eqn: Eqn, operands: list[Value], active: list[Coordinate]) -> list[Value]:
         branches, index = eqn.params["branches"], operands[0]
@@ -209,12 +235,13 @@ class _Machine:
             return min(max(int(i), 0), len(branches) - 1)
 
         if not isinstance(index, Shards):
-            return self.body(branches[clamp(index)], operands[1:], active)
+            return self.within(eqn, "branch", clamp(index), branches[clamp(index)], operands[1:], active)
         outs: list[Value] = [Shards() for _ in eqn.outvars]
         for number, branch in enumerate(branches):
             group = [c for c in active if clamp(index[c]) == number]
             if group:
-                for out, new in zip(outs, self.body(branch, operands[1:], group), strict=True):
+                news = self.within(eqn, "branch", number, branch, operands[1:], group)
+                for out, new in zip(outs, news, strict=True):
                     out.update({c: self.at(new, c) for c in group})
         return outs
 
@@ -242,6 +269,15 @@ _CONTROL: Mapping[str, Callable[[_Machine, Eqn, list[Value], list[Coordinate]], 
     "pvary": _Machine.keep,
     "pcast": _Machine.keep,
 }
+
+
+def _read(env: Mapping[Var, Value], atom: Any) -> Value:
+    """An operand; a number that stands in the program has the type that stands there, not NumPy's for such numbers."""
+    value = jaxprs.read(env, atom)
+    if isinstance(atom, jaxprs.Literal) and not isinstance(value, _ARRAYS):
+        known: Any = atom.aval
+        return np.asarray(value, known.dtype)
+    return value
 
 
 def _slice(x: Value, i: int) -> Value:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from jaxmesh import jaxprs
+from jaxmesh import jaxprs, notes
 from jaxmesh.dialects.ttnn import aggregate_tensor_p, distribute_tensor_p
 from jaxmesh.inline import inline_calls
 from jaxmesh.jaxprs import Atom, Eqn, Jaxpr, Var
@@ -73,12 +73,23 @@ def plan_regions(program: Jaxpr, inputs: Sequence[Residency]) -> Plan:
     kinds = _kinds(body, places, analysis)
     brought = {e.outvars[0]: e for e, k in zip(body.eqns, kinds, strict=True) if k is _Kind.BRING}
     free = {v: e for e, k in zip(body.eqns, kinds, strict=True) if k is _Kind.FREE for v in e.outvars}
+    _note(body, kinds)
     regions, ready = _phases(body, kinds, places)
     results = [a for a in body.outvars if isinstance(a, Var)]
     _pass_through(regions, {v: ready[v] for v in results if v in brought})
     ordered = tuple(regions[p] for p in sorted(regions))
     _connect(ordered, results, brought, free)
     return Plan(jaxpr, ordered, places, brought, free)
+
+
+def _note(body: Jaxpr, kinds: Sequence[_Kind]) -> None:
+    log = notes.active()
+    rule = "a transfer between host work and device work is a spec of the region's shard_map, never a copy in it"
+    for eqn, kind in zip(body.eqns, kinds, strict=True):
+        if log is not None and kind is _Kind.BRING:
+            log.add(eqn.outvars[0], "hoisted", "to the start of the regions that read it", rule)
+        elif log is not None and kind is _Kind.TAKE:
+            log.add(eqn.outvars[0], "hoisted", "to the end of the region that makes its operand", rule)
 
 
 def _kinds(body: Jaxpr, places: Mapping[Var, Residency], analysis: Analysis) -> list[_Kind]:
@@ -146,9 +157,11 @@ def _phases(
 
 def _pass_through(regions: dict[int, Region], results: Mapping[Var, int]) -> None:
     """Distributed values that are results themselves: the region after they are ready performs the transfer."""
+    writes: dict[int, list[Var]] = {}
     for var, ready in results.items():
-        region = regions.setdefault(ready if ready % 2 else ready + 1, Region(mapped=True))
-        region.writes = tuple(dict.fromkeys([*region.writes, var]))
+        writes.setdefault(ready if ready % 2 else ready + 1, []).append(var)
+    for at, written in writes.items():
+        regions.setdefault(at, Region(mapped=True)).writes = tuple(written)
 
 
 def _connect(

@@ -205,20 +205,39 @@ class _Mapped:
 
     def taken_spec(self, eqn: Eqn) -> PartitionSpec:
         """How the result of an aggregate lies on the mesh."""
-        return self._exit_take(eqn)[0]
+        dims = self._taken_dims(eqn)
+        return PartitionSpec() if dims is None else PartitionSpec(*_entries(_rank(eqn), dims, self.names))
+
+    def _taken_dims(self, eqn: Eqn) -> tuple[int | None, ...] | None:
+        resolved = resolve_composer(eqn.params["composer_config"], self.sizes, eqn.invars[0].aval.shape)
+        return mesh_axis_dims(resolved.landing, resolved.dims, drop_single=True)
 
     def _exit_take(self, eqn: Eqn) -> tuple[PartitionSpec, Inside, Inside]:
         (shard,) = eqn.invars
-        shape = shard.aval.shape
-        resolved = resolve_composer(eqn.params["composer_config"], self.sizes, shape)
-        dims = mesh_axis_dims(resolved.landing, resolved.dims, drop_single=True)
+        dims = self._taken_dims(eqn)
         if dims is None:
             return PartitionSpec(), lambda env: _bind(eqn, _read(env, shard)), lambda x: x
         joined = {n for n, d in zip(self.names, dims, strict=True) if d is not None}
         # Axes that are dropped although the shard varies over them: coordinate 0 is what an aggregate reads.
         dropped = [n for n in _varying(shard, self.names) if n not in joined] if isinstance(shard, Var) else []
-        spec = PartitionSpec(*_entries(len(shape), dims, self.names))
+        # To join one shard takes a word in the spec; to read the copy of one device would take a collective.
+        single = [n for n in dropped if self.mesh.shape[n] == 1]
+        dropped = [n for n in dropped if n not in single]
+        rank = _rank(eqn)
+        if single and not rank:
+            spec = PartitionSpec(tuple(single))
+            return spec, lambda env: _row(first_copy(_read(env, shard), dropped)), lambda x: jax.lax.reshape(x, ())
+        dims = tuple(0 if n in single else d for n, d in zip(self.names, dims, strict=True))
+        spec = PartitionSpec(*_entries(rank, dims, self.names))
         return spec, lambda env: first_copy(_read(env, shard), dropped), lambda x: x
+
+
+def _rank(eqn: Eqn) -> int:
+    return len(eqn.invars[0].aval.shape)
+
+
+def _row(number: Any) -> Any:
+    return jax.lax.reshape(number, (1,))
 
 
 def _bind(eqn: Eqn, operand: Any) -> Any:

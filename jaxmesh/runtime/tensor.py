@@ -22,8 +22,8 @@ from jaxmesh.checks import one_of, row, shown
 from jaxmesh.configs import MeshCoordinate
 from jaxmesh.errors import ArgumentTypeError, DeletedError, ResidencyError, UnsupportedError, VerifyError
 from jaxmesh.launches import check_process
+from jaxmesh.runtime.eager_later import Computed, Later
 from jaxmesh.runtime.eager_operators import Operators
-from jaxmesh.runtime.eager_picture import as_html
 from jaxmesh.runtime.eager_types import (
     ON_DEVICE,
     Layout,
@@ -39,12 +39,12 @@ Shape = tuple[int, ...]
 
 PART = "part"
 """The only axis of the storage mesh of a tensor that some devices hold nothing of."""
-_HELD: Any = (jax.Array, jax.ShapeDtypeStruct, np.ndarray)
+_HELD: Any = (jax.Array, jax.ShapeDtypeStruct, np.ndarray, Later)
 _GONE = object()
 """What a tensor holds that was deallocated."""
 
 
-class MeshTensor(Operators):
+class MeshTensor(Operators, Computed):
     """A tensor of one shard per device of a mesh; `.shape` is the local shape, as in TTNN.
 
     Made by `jaxmesh.ttnn.distribute_tensor`, or by a program whose result stays on the devices. It is a pytree, may
@@ -89,6 +89,8 @@ class MeshTensor(Operators):
           DeletedError: it was donated to a program.
         """
         held: Any = self._held()
+        if type(held) is Later:
+            held = self.finished(held)
         if is_deleted(held):
             raise DeletedError(
                 f"{self!r} was donated to a program (donate_argnums), which has taken its memory, or was deleted; use "
@@ -310,6 +312,9 @@ class MeshTensor(Operators):
         return f"MeshTensor(shape={self.shape}, dtype={self.dtype}, mesh={sizes}{over}{held}{where}{gone})"
 
     def _repr_html_(self) -> str:
+        # Who only computes does not pay for pictures.
+        from jaxmesh.runtime.eager_picture import as_html
+
         return as_html(self)
 
 

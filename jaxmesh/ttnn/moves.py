@@ -22,7 +22,7 @@ _ARRAY = (np.ndarray, jax.Array, np.generic)
 
 
 def _check(op: str, x: Any) -> None:
-    if not isinstance(x, (Tensor, *_ARRAY)):
+    if type(x) is not MeshTensor and not isinstance(x, (Tensor, *_ARRAY)):
         raise ArgumentTypeError(f"{op} takes a tensor, got {type(x).__name__}.")
 
 
@@ -172,5 +172,5 @@ def deallocate(tensor: Any, force: bool = True) -> None:
       force: whether other tensors that share the memory lose it too; no two tensors share any here.
     """
     _check("deallocate", tensor)
-    if isinstance(tensor, Tensor):
+    if type(tensor) is MeshTensor or isinstance(tensor, Tensor):
         cast("Any", tensor).deallocate(force)

@@ -1,4 +1,8 @@
-"""What a call costs, beside the hand-written `jit(shard_map)`: `pytest tests/benchmarks --benchmark-only -n0`."""
+"""What a call costs, beside the hand-written `jit(shard_map)`: `pytest tests/benchmarks --benchmark-only -n0`.
+
+Arguments lie where the programs want them, as the weights and activations of a loop do: to move them there takes longer
+than a small program, and would hide what a call costs.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +11,17 @@ from typing import Any
 
 import jax
 import pytest
-from jax.sharding import Mesh
+from jax.sharding import Mesh, NamedSharding
 
 import jaxmesh as jm
-from tests.programs import ATTENTION, MESH, MLP, Program
+from tests.benchmarks.ratios import compare
+from tests.programs import ATTENTION, FSDP, LLAMA, MESH, MLP, Program
 
-SCALES = {"small": 1, "large": 16}
-each_program = pytest.mark.parametrize("program", [MLP, ATTENTION], ids=lambda p: p.name)
-each_way = pytest.mark.parametrize("way", ["jaxmesh", "shard_map"])
+LARGE = {"mlp": 192, "attention": 128, "fsdp": 128, "llama block": 96}
+"""Scales at which a program runs some ten milliseconds."""
+TARGETS = {"small": 1.1, "large": 1.02}
+each_program = pytest.mark.parametrize("program", [MLP, ATTENTION, FSDP, LLAMA], ids=lambda p: p.name)
+each_size = pytest.mark.parametrize("size", list(TARGETS))
 
 
 @pytest.fixture(scope="module")
@@ -22,32 +29,57 @@ def mesh() -> Mesh:
     return jm.make_mesh(MESH)
 
 
-def made(program: Program, way: str, mesh: Mesh) -> Callable[..., Any]:
-    if way == "jaxmesh":
-        return jm.jit(program.jaxmesh, mesh=mesh)
-    return jax.jit(program.mapped(mesh))
+def placed(program: Program, size: str, mesh: Mesh, small: bool) -> list[Any]:
+    """The arguments; small ones too where nothing is timed."""
+    args = program.args(1 if size == "small" or small else LARGE[program.name])
+    return [jax.device_put(a, NamedSharding(mesh, s)) for a, s in zip(args, program.in_specs, strict=True)]
+
+
+def compare_calls(
+    benchmark: Any, row: str, size: str, ours: Callable[..., Any], peer: Callable[..., Any], args: list[Any]
+) -> None:
+    rounds, repeat = (41, 40) if size == "small" else (9, 1)
+    compare(
+        benchmark,
+        f"{row}, {size}",
+        lambda: jax.block_until_ready(ours(*args)),
+        lambda: jax.block_until_ready(peer(*args)),
+        target=TARGETS[size],
+        peer_name="hand-written jit(shard_map)",
+        rounds=rounds,
+        repeat=repeat,
+    )
 
 
 @each_program
-@pytest.mark.parametrize("size", list(SCALES))
-@each_way
-def test_call(program: Program, size: str, way: str, mesh: Mesh, benchmark: Any) -> None:
-    benchmark.group = f"call, {program.name}, {size}"
-    args = program.args(SCALES[size])
-    f = made(program, way, mesh)
-    jax.block_until_ready(f(*args))
-    benchmark(lambda: jax.block_until_ready(f(*args)))
+@each_size
+def test_call(program: Program, size: str, mesh: Mesh, benchmark: Any) -> None:
+    args = placed(program, size, mesh, benchmark.disabled)
+    ours, peer = jm.jit(program.jaxmesh, mesh=mesh), jax.jit(program.mapped(mesh))
+    compare_calls(benchmark, f"call, {program.name}", size, ours, peer, args)
 
 
 @each_program
-@each_way
-def test_first_call(program: Program, way: str, mesh: Mesh, benchmark: Any) -> None:
-    """Trace, lower, compile."""
-    benchmark.group = f"first call, {program.name}"
+@each_size
+def test_call_of_a_compiled_program(program: Program, size: str, mesh: Mesh, benchmark: Any) -> None:
+    """Of `.lower(...).compile()` of either."""
+    args = placed(program, size, mesh, benchmark.disabled)
+    ours = jm.jit(program.jaxmesh, mesh=mesh).lower(*args).compile()
+    peer = jax.jit(program.mapped(mesh)).lower(*args).compile()
+    compare_calls(benchmark, f"compiled call, {program.name}", size, ours, peer, args)
+
+
+@each_program
+def test_first_call(program: Program, mesh: Mesh, benchmark: Any) -> None:
+    """Trace, lower, compile, by the function that a call of ours is served by."""
     args = program.args()
-
-    def fresh() -> tuple[tuple[Any, ...], dict[str, Any]]:
-        jax.clear_caches()
-        return (made(program, way, mesh),), {}
-
-    benchmark.pedantic(lambda f: f.lower(*args).compile(), setup=fresh, rounds=5)
+    compare(
+        benchmark,
+        f"first call, {program.name}",
+        lambda: jax.jit(jm.jit(program.jaxmesh, mesh=mesh)).lower(*args).compile(),
+        lambda: jax.jit(program.mapped(mesh)).lower(*args).compile(),
+        target=1.25,
+        peer_name="hand-written jit(shard_map)",
+        rounds=5,
+        setup=jax.clear_caches,
+    )

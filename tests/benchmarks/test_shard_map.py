@@ -10,12 +10,12 @@ import pytest
 from jax.sharding import Mesh
 
 import jaxmesh as jm
+from tests.benchmarks.ratios import compare
 from tests.programs import ATTENTION, FSDP, MESH, MLP, Program
 
-SCALES = {"small": 1, "large": 16}
-WAYS: dict[str, Any] = {"jaxmesh": jm.shard_map, "jax": jax.shard_map}
+SCALES = {"small": 1, "large": 64}
+PEER = "jax.shard_map"
 each_program = pytest.mark.parametrize("program", [MLP, ATTENTION, FSDP], ids=lambda p: p.name)
-each_way = pytest.mark.parametrize("way", list(WAYS))
 
 
 @pytest.fixture(scope="module")
@@ -23,51 +23,66 @@ def mesh() -> Mesh:
     return jm.make_mesh(MESH)
 
 
-def made(program: Program, way: str, mesh: Mesh) -> Callable[..., Any]:
-    return WAYS[way](program.local, mesh=mesh, in_specs=program.in_specs, out_specs=program.out_spec)
+def both(program: Program, mesh: Mesh) -> tuple[Callable[..., Any], Callable[..., Any]]:
+    specs: dict[str, Any] = {"mesh": mesh, "in_specs": program.in_specs, "out_specs": program.out_spec}
+    return jm.shard_map(program.local, **specs), jax.shard_map(program.local, **specs)
+
+
+def blocked(f: Callable[..., Any], args: tuple[Any, ...]) -> Callable[[], Any]:
+    return lambda: jax.block_until_ready(f(*args))
 
 
 @each_program
 @pytest.mark.parametrize("size", list(SCALES))
-@each_way
-def test_compiled_call(program: Program, size: str, way: str, mesh: Mesh, benchmark: Any) -> None:
+def test_compiled_call(program: Program, size: str, mesh: Mesh, benchmark: Any) -> None:
     """Of `jax.jit` of either; the ratio is that of the programs."""
-    benchmark.group = f"compiled call, {program.name}, {size}"
-    args = program.args(SCALES[size])
-    f = jax.jit(made(program, way, mesh)).lower(*args).compile()
-    jax.block_until_ready(f(*args))
-    benchmark(lambda: jax.block_until_ready(f(*args)))
+    args = program.args(1 if benchmark.disabled else SCALES[size])
+    ours, peer = (jax.jit(f).lower(*args).compile() for f in both(program, mesh))
+    rounds, repeat = (31, 20) if size == "small" else (9, 1)
+    row = f"jm.shard_map under jax.jit, {program.name}, {size}"
+    compare(
+        benchmark,
+        row,
+        blocked(ours, args),
+        blocked(peer, args),
+        target=1.02,
+        peer_name=PEER,
+        rounds=rounds,
+        repeat=repeat,
+    )
 
 
 @each_program
-@each_way
-def test_trace_and_lower(program: Program, way: str, mesh: Mesh, benchmark: Any) -> None:
+def test_trace_and_lower(program: Program, mesh: Mesh, benchmark: Any) -> None:
     """By `jax.jit`, without the compilation: what the detour costs, once per type."""
-    benchmark.group = f"trace and lower, {program.name}"
     args = program.args()
-
-    def fresh() -> tuple[tuple[Any, ...], dict[str, Any]]:
-        jax.clear_caches()
-        return (jax.jit(made(program, way, mesh)),), {}
-
-    benchmark.pedantic(lambda f: f.lower(*args), setup=fresh, rounds=5)
-
-
-@each_way
-def test_gradient(way: str, mesh: Mesh, benchmark: Any) -> None:
-    benchmark.group = "compiled gradient, mlp"
-    args = MLP.args(SCALES["large"])
-    f = made(MLP, way, mesh)
-    grad = jax.jit(jax.grad(lambda *a: f(*a).sum(), (0, 1, 2))).lower(*args).compile()
-    jax.block_until_ready(grad(*args))
-    benchmark(lambda: jax.block_until_ready(grad(*args)))
+    ours, peer = both(program, mesh)
+    compare(
+        benchmark,
+        f"jm.shard_map, trace and lower, {program.name}",
+        lambda: jax.jit(ours).lower(*args),
+        lambda: jax.jit(peer).lower(*args),
+        target=None,
+        peer_name=PEER,
+        rounds=9,
+        setup=jax.clear_caches,
+    )
 
 
-@each_way
-def test_eager_call(way: str, mesh: Mesh, benchmark: Any) -> None:
+def test_gradient(mesh: Mesh, benchmark: Any) -> None:
+    args = MLP.args(1 if benchmark.disabled else SCALES["large"])
+
+    def gradient(f: Callable[..., Any]) -> Callable[..., Any]:
+        return jax.jit(jax.grad(lambda *a: f(*a).sum(), (0, 1, 2))).lower(*args).compile()
+
+    ours, peer = map(gradient, both(MLP, mesh))
+    row = "gradient of jm.shard_map, mlp, large"
+    compare(benchmark, row, blocked(ours, args), blocked(peer, args), target=1.02, peer_name=PEER, rounds=9)
+
+
+def test_eager_call(mesh: Mesh, benchmark: Any) -> None:
     """Without `jax.jit` each call is traced; JAX compiles each operation by itself."""
-    benchmark.group = "eager call, mlp"
     args = MLP.args()
-    f = made(MLP, way, mesh)
-    jax.block_until_ready(f(*args))
-    benchmark.pedantic(lambda: jax.block_until_ready(f(*args)), rounds=3)
+    ours, peer = both(MLP, mesh)
+    row = "jm.shard_map, called eagerly, mlp"
+    compare(benchmark, row, blocked(ours, args), blocked(peer, args), target=None, peer_name=PEER, rounds=5)

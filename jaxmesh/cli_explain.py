@@ -1,0 +1,61 @@
+"""The command `jaxmesh explain`: what a TTIR file's functions move, and why."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import TYPE_CHECKING, Any
+
+from jaxmesh.cli_mlir import abstract_mesh, chosen_functions, common_options, parse_mesh, read_text, reading
+from jaxmesh.frontends.mlir import load_text
+from jaxmesh.frontends.mlir_program import decode
+from jaxmesh.import_mlir import import_program
+
+if TYPE_CHECKING:
+    from jaxmesh.explain import Explanation
+
+EXPLAIN = """\
+Lowers a TTIR file, every function or --func NAME, and prints a table of its values and equations: full or sharded, over
+which mesh axes, local and full shape, bytes; what moves, how many bytes, among how many devices; what the passes
+cancelled, hoisted or made legal, and by which rule; where copies are taken to be equal. Nothing runs. FILE may be - for
+standard input."""
+
+EXPLAIN_NOTES = """\
+examples:
+  jaxmesh explain model.mlir
+  jaxmesh explain model.mlir --moving      only what moves, or what a pass has changed
+  jaxmesh explain model.mlir --json        the rows as data, a list per function, by its name
+
+exit codes: 0 done, 2 an error (one line on standard error), or wrong usage"""
+
+
+def add_commands(commands: Any) -> None:
+    """Adds `explain` to the parser of the command line."""
+    parser = commands.add_parser(
+        "explain",
+        help="say what a TTIR file moves, and why",
+        description=EXPLAIN,
+        epilog=EXPLAIN_NOTES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    common_options(parser)
+    parser.add_argument("--moving", action="store_true", help="only rows that move data or that a pass has changed")
+    parser.add_argument("--json", action="store_true", help="print the rows as data")
+
+
+def explain(arguments: argparse.Namespace) -> None:
+    """Prints the explanations."""
+    mesh = None if arguments.mesh is None else abstract_mesh(parse_mesh(arguments.mesh))
+    text = read_text(arguments.file)
+    found: dict[str, Explanation] = {}
+    with reading(text):
+        file = load_text(text)
+        for function in chosen_functions(file, arguments.func):
+            program = decode(function, file.functions)
+            explanation = import_program(file, program, mesh, strict=arguments.strict).explain()
+            name = function.name if function.name not in found else f"{function.name}@{function.line}"
+            found[name] = explanation.moving if arguments.moving else explanation
+    if arguments.json:
+        print(json.dumps({name: e.to_dicts() for name, e in found.items()}, indent=1), flush=True)
+    else:
+        print("\n\n".join(map(str, found.values())), flush=True)

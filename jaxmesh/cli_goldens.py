@@ -1,0 +1,127 @@
+"""The command line's goldens: `jaxmesh record` and `jaxmesh compare`."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from pathlib import Path
+from typing import Any
+
+import jaxmesh as jm
+from jaxmesh.cli_mlir import common_options, devices_of, inputs_of, parse_mesh, read_text, reading, seed_of
+from jaxmesh.frontends.mlir import choose, load_text
+from jaxmesh.frontends.mlir_program import decode
+from jaxmesh.import_mlir import import_program, mesh_sizes
+
+RECORD = """\
+Runs one function of a TTIR file and writes every value it makes, on every device, keyed by its line in the file. The
+levels are the reference executor before the pass (ttir) and after it (ttnn), and the compiled program on emulated
+devices (devices, the default). FILE may be - for standard input."""
+
+RECORD_NOTES = """\
+examples:
+  jaxmesh record model.mlir --out a.npz
+  jaxmesh record model.mlir --level ttir --out b.npz     then: jaxmesh compare b.npz a.npz
+  jaxmesh record model.mlir --inputs in.npz --only 'dot*' --out a.npz
+
+exit codes: 0 done, 2 an error (one line on standard error), or wrong usage"""
+
+COMPARE = """\
+Compares two recordings, of which A is taken to be right: prints the first equation and device where they differ, with
+the correlation (PCC) and the largest differences, and a table of all that differ."""
+
+COMPARE_NOTES = """\
+examples:
+  jaxmesh compare a.npz b.npz                 integers and moved data to the bit, floats by PCC and tolerance
+  jaxmesh compare a.npz b.npz --pcc 0.999
+  jaxmesh compare a.npz b.npz --rtol inf      floats by PCC alone
+  jaxmesh compare a.npz b.npz --exact         all bits
+
+exit codes: 0 equal, 1 something differs, 2 an error (one line on standard error), or wrong usage"""
+
+
+def add_commands(commands: Any) -> None:
+    """Adds `record` and `compare` to the parser of the command line."""
+    raw = argparse.RawDescriptionHelpFormatter
+    record = commands.add_parser(
+        "record",
+        help="write every value that a TTIR file makes",
+        description=RECORD,
+        epilog=RECORD_NOTES,
+        formatter_class=raw,
+    )
+    common_options(record)
+    inputs = record.add_mutually_exclusive_group()
+    inputs.add_argument("--inputs", type=Path, metavar="NPZ", help="the arguments: arg0, arg1, ...")
+    inputs.add_argument("--seed", type=seed_of, default=0, metavar="N", help="seed of the random inputs (default: 0)")
+    record.add_argument("--level", choices=("ttir", "ttnn", "devices"), default="devices", help="what to run")
+    record.add_argument("--only", action="append", metavar="PATTERN", help="an op such as 'dot*'; may be repeated")
+    record.add_argument("--max-bytes", type=_bytes, metavar="N", help="how much to write at most (default: 1 GiB)")
+    record.add_argument("--out", type=Path, metavar="NPZ", required=True, help="the file to write")
+    compare = commands.add_parser(
+        "compare",
+        help="find where two recordings first differ",
+        description=COMPARE,
+        epilog=COMPARE_NOTES,
+        formatter_class=raw,
+    )
+    compare.add_argument("a", metavar="A", help="a recording, taken to be right")
+    compare.add_argument("b", metavar="B", help="another one")
+    compare.add_argument("--pcc", type=_number, default=0.99, help="the least correlation (default: 0.99)")
+    compare.add_argument(
+        "--rtol", type=_number, help="of the largest magnitude (default: sqrt of the unit of rounding)"
+    )
+    compare.add_argument("--atol", type=_number, default=0.0, help="a difference that is allowed (default: 0)")
+    compare.add_argument("--exact", action="store_true", help="all bits have to be equal")
+
+
+def _number(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if math.isnan(number):
+        raise argparse.ArgumentTypeError(f"a threshold is a number, got {text!r}")
+    return number
+
+
+def _bytes(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or len(text) > 18:
+        raise argparse.ArgumentTypeError(f"--max-bytes takes a non-negative number of bytes, got {text!r}")
+    return int(text)
+
+
+def record(arguments: argparse.Namespace) -> None:
+    """Runs one function, and writes what it makes."""
+    if arguments.out.is_dir() or not arguments.out.parent.is_dir():
+        # Before the work, so that a wrong path is known at once.
+        raise jm.RecordingError(
+            f"--out takes a file in a folder that exists, got {str(arguments.out)!r}; name another."
+        )
+    sizes = None if arguments.mesh is None else parse_mesh(arguments.mesh)
+    text = read_text(arguments.file)
+    with reading(text):
+        file = load_text(text)
+        program = decode(choose(file, arguments.func), file.functions)
+        mesh = devices_of(sizes or mesh_sizes(file, program))
+        traced = import_program(file, program, mesh, strict=arguments.strict)
+        args = inputs_of(program, traced.mesh, arguments)
+        made = _stage(traced, arguments.level).record(*args, only=arguments.only, max_bytes=arguments.max_bytes)
+    made.save(arguments.out)
+    print(f"wrote {arguments.out}: {made}", flush=True)
+
+
+def _stage(traced: jm.Traced, level: str) -> jm.Traced | jm.Lowered | jm.Compiled:
+    if level == "ttir":
+        return traced
+    lowered = traced.lower()
+    return lowered if level == "ttnn" else lowered.compile()
+
+
+def compare(arguments: argparse.Namespace) -> bool:
+    """Compares two files; gives whether they agree."""
+    a, b = (jm.Recording.load(path) for path in (arguments.a, arguments.b))
+    thresholds: dict[str, Any] = {"pcc": arguments.pcc, "rtol": arguments.rtol, "atol": arguments.atol}
+    found = jm.compare(a, b, **thresholds, exact=arguments.exact)
+    print(found, flush=True)
+    return bool(found)

@@ -1,0 +1,7 @@
+"""Explains a program: where every value lives, what every equation moves, and what the passes did and why."""
+
+from __future__ import annotations
+
+from jaxmesh.explain.program import explained as explained
+from jaxmesh.explain.rows import Explanation as Explanation, Move as Move, Row as Row, Total as Total, Value as Value
+from jaxmesh.notes import Note as Note

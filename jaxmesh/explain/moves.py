@@ -1,0 +1,140 @@
+"""What one equation moves, and how many bytes: arithmetic on types and configs.
+
+Payloads and bytes sent are defined by `jaxmesh.explain.rows.Move`. A collective over several axes is one exchange among
+all devices along them, as XLA runs it; an axis of one device moves nothing.
+
+These are the bytes of the collectives in XLA's optimized program, with what XLA is free to change left out: it joins
+equal collectives, drops more of what is dead, carries 16-bit floats as float32 between CPUs, and, having no host,
+reshards among the devices where a program goes through the host.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from jaxmesh import jaxprs
+from jaxmesh.distribution import mesh_axis_dims, resolve_composer, resolve_mapper
+from jaxmesh.explain.rows import Move
+from jaxmesh.jaxprs import Eqn
+
+Mesh = Mapping[str, int]
+UNKNOWN = "unknown"
+"""The kind of a primitive that names mesh axes and has no rule here."""
+
+
+def nbytes(avals: Iterable[Any]) -> int:
+    """The bytes of arrays; an element of less than a byte takes one, as it does when it travels."""
+    return sum(math.prod(a.shape) * int(a.dtype.itemsize) for a in avals if jaxprs.is_array_type(a))
+
+
+# --- among the devices -----------------------------------------------------------------------------------------------
+
+_KINDS = {
+    "psum": "all_reduce", "psum2": "all_reduce", "psum_invariant": "all_reduce", "pmax": "all_reduce",
+    "pmin": "all_reduce", "all_gather": "all_gather", "all_gather_invariant": "all_gather",
+    "all_gather_reduced": "all_gather", "reduce_scatter": "reduce_scatter",
+    "unreduced_reduce_scatter": "reduce_scatter", "unreduced_psum": "all_reduce", "all_to_all": "all_to_all",
+    "ppermute": "collective_permute", "pbroadcast": "collective_broadcast",
+}  # fmt: skip
+
+_STILL = frozenset({"axis_index", "pvary", "pcast", "check_copies", "shard_map"})
+"""Primitives that name mesh axes and move nothing."""
+
+
+def collective(eqn: Eqn, mesh: Mesh) -> list[Move]:
+    """The moves of an equation that stands on the devices."""
+    name, params = eqn.primitive.name, eqn.params
+    given: Any = params.get("axes", params.get("axis_name", ()))
+    named: set[Any] = {given} if isinstance(given, str) or given is None else set(given)
+    axes = tuple(a for a in mesh if a in named and mesh[a] > 1)
+    if not axes or name in _STILL:
+        return []
+    operand, result = nbytes(a.aval for a in eqn.invars), nbytes(v.aval for v in eqn.outvars)
+    parts = params.get("axis_index_groups")
+    size = math.prod(mesh[a] for a in axes) if parts is None else len(parts[0])
+    kind = _KINDS.get(name, UNKNOWN)
+    pairs = sum(s != t for s, t in params["perm"]) if kind == "collective_permute" else 0
+    return moved(kind, axes, size, math.prod(mesh.values()) // size, operand, result, pairs)
+
+
+def moved(
+    kind: str, axes: tuple[str, ...], size: int, groups: int, operand: int, result: int, pairs: int = 0
+) -> list[Move]:
+    """A collective among groups of `size` devices; nothing where there are no bytes or nobody to send them to."""
+    payload = result if kind == "all_gather" else operand
+    if not payload or size < 2 or (kind == "collective_permute" and not pairs):
+        return []
+    sent = {
+        "all_reduce": 2 * (size - 1) * operand,
+        "all_gather": size * (size - 1) * operand,
+        "reduce_scatter": (size - 1) * operand,
+        "all_to_all": (size - 1) * operand,
+        "collective_permute": pairs * operand,
+        "collective_broadcast": (size - 1) * operand,
+    }.get(kind, 0)
+    return [Move(kind, axes, size, groups, payload, groups * sent)]
+
+
+# --- between host and devices ----------------------------------------------------------------------------------------
+
+
+def distribute(eqn: Eqn, mesh: Mesh) -> list[Move]:
+    """A distribute at the start of a region: a shard for each device."""
+    (operand,), (out,) = eqn.invars, eqn.outvars
+    axes = tuple(a for a in mesh if a in jaxprs.varying_axes(out.aval) and mesh[a] > 1)
+    holders = len(resolve_mapper(eqn.params["mapper_config"], tuple(mesh.values()), operand.aval.shape).holders)
+    size, shard = math.prod(mesh[a] for a in axes), nbytes([out.aval])
+    return [Move("distribute", axes, size, holders // size, shard, holders * shard, nbytes([operand.aval]))]
+
+
+def aggregate(eqn: Eqn, mesh: Mesh) -> list[Move]:
+    """An aggregate at the end of a region: a shard from each device that is read.
+
+    Where copies are read that no type proves equal, the devices exchange them first, so that every device has the one
+    at coordinate 0.
+    """
+    (operand,), (out,) = eqn.invars, eqn.outvars
+    resolved = resolve_composer(eqn.params["composer_config"], tuple(mesh.values()), operand.aval.shape)
+    shard, full, count = nbytes([operand.aval]), nbytes([out.aval]), resolved.landing.size
+    dims = mesh_axis_dims(resolved.landing, resolved.dims, drop_single=True)
+    if dims is None:
+        return [*_stacked(mesh, shard), Move("aggregate", _several(mesh), count, 1, shard, full, full)]
+    joined = tuple(a for a, d in zip(mesh, dims, strict=True) if d is not None)
+    varying = jaxprs.varying_axes(operand.aval)
+    spread = [a for a in mesh if a in varying and a not in joined]
+    moves = [m for a in spread for m in _gathered(mesh, a, shard)]
+    return [*moves, Move("aggregate", joined, count, 1, shard, full, full)]
+
+
+def aggregate_inside(eqn: Eqn, mesh: Mesh) -> list[Move]:
+    """An aggregate in the midst of device work, as in a loop that runs there: gathers to every device."""
+    (operand,) = eqn.invars
+    resolved = resolve_composer(eqn.params["composer_config"], tuple(mesh.values()), operand.aval.shape)
+    dims, held = mesh_axis_dims(resolved.landing, resolved.dims, drop_single=True), nbytes([operand.aval])
+    if dims is None:
+        return _stacked(mesh, held)
+    varying, moves = jaxprs.varying_axes(operand.aval), list[Move]()
+    for axis, dim in reversed(list(zip(mesh, dims, strict=True))):
+        if dim is not None or axis in varying:
+            moves += _gathered(mesh, axis, held)
+        held *= 1 if dim is None else mesh[axis]
+    return moves
+
+
+def _several(mesh: Mesh) -> tuple[str, ...]:
+    return tuple(a for a, n in mesh.items() if n > 1)
+
+
+def _gathered(mesh: Mesh, axis: str, held: int) -> list[Move]:
+    size = mesh[axis]
+    return moved("all_gather", (axis,), size, math.prod(mesh.values()) // size, held, held * size)
+
+
+def _stacked(mesh: Mesh, held: int) -> list[Move]:
+    moves = list[Move]()
+    for axis in reversed(list(mesh)):
+        moves += _gathered(mesh, axis, held)
+        held *= mesh[axis]
+    return moves

@@ -1,0 +1,267 @@
+"""Walks a lowered program and says of every value and equation what there is to say.
+
+Where things live, what is hoisted and what was cancelled is not decided here: the passes are run again and asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from jaxmesh import jaxprs, notes
+from jaxmesh.boundary import Boundary
+from jaxmesh.dialects.ttnn import aggregate_tensor_p, distribute_tensor_p
+from jaxmesh.explain import moves as movement
+from jaxmesh.explain.bodies import Body, bodies
+from jaxmesh.explain.rows import Explanation, Move, Row, Value
+from jaxmesh.explain.ttnn import steps
+from jaxmesh.jaxprs import Atom, Eqn, Jaxpr, Literal, Var
+from jaxmesh.jaxprs_names import text_and_names
+from jaxmesh.notes import Note, Notes, Removed
+from jaxmesh.passes.claims import claimed_axes, line_of
+from jaxmesh.passes.ttir_to_ttnn import lower
+from jaxmesh.residency import DEVICE, FREE, Analysis, Residency, has_transfer, of_atom
+from jaxmesh.runtime.regions import plan_regions
+from jaxmesh.texts import paths
+
+Env = Mapping[Var, Residency]
+
+
+def explained(
+    boundary: Boundary, lowered: Jaxpr, traced: Jaxpr | None, out_tree: Any, assumptions: Sequence[str] = ()
+) -> Explanation:
+    """The explanation of a lowered program.
+
+    Args:
+      boundary: its arguments and mesh.
+      lowered: its closed jaxpr.
+      traced: that of the traced program which it was lowered from, to ask the pass what it did; None if there is none.
+      out_tree: the tree of its results.
+      assumptions: those of the traced program.
+    """
+    with notes.taken() as log:
+        program = lowered if traced is None else lower(traced, boundary.places, boundary.sizes)
+    walker = _Walker(boundary.sizes, text_and_names(program)[1], log)
+    walker.program(program, boundary, out_tree)
+    return Explanation(boundary.name, boundary.sizes, walker.rows, assumptions)
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """What the planner says of a body on the host side: what runs on the devices, and notes, by variable."""
+
+    mapped: frozenset[Var]
+    notes: Mapping[Var, Sequence[Note]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a body stands, and the line of what calls it; `facts` are None where all of it runs in one place."""
+
+    path: tuple[str, ...] = ()
+    executions: int | None = 1
+    conditional: bool = False
+    mapped: bool = False
+    facts: _Facts | None = None
+    line: str = ""
+
+    def runs_mapped(self, eqn: Eqn) -> bool:
+        return self.mapped or (self.facts is not None and not self.facts.mapped.isdisjoint(eqn.outvars))
+
+
+class _Walker:
+    def __init__(self, mesh: Mapping[str, int], names: Mapping[Var, str], log: Notes) -> None:
+        self.mesh, self.names, self.log = mesh, names, log
+        self.rows: list[Row] = []
+        self.analysis = Analysis()
+        self.steps: dict[int, tuple[Eqn, list[Move], list[Note]]] = {}
+        self.removed: dict[Any, list[Removed]] = {}
+        for gone in log.removed:
+            self.removed.setdefault(gone.beside if isinstance(gone.beside, Var) else None, []).append(gone)
+        self.shown: set[int] = set()
+
+    def program(self, program: Jaxpr, boundary: Boundary, out_tree: Any) -> None:
+        """All rows of a program."""
+        body = jaxprs.open_jaxpr(program)
+        env = self.analysis.environment(program, boundary.places)
+        full = _full_shapes(body)
+        for var, path in zip(body.invars, paths(boundary.in_tree), strict=True):
+            self.row(Row("argument", (), (path,), (self.value(var, env, full),)), [var])
+        place = _Place(facts=_facts(program, boundary.places))
+        self.body(program, env, place, list(body.outvars))
+        for atom, path in zip(body.outvars, paths(out_tree), strict=True):
+            self.row(Row("result", (), (path,), (self.value(atom, env, full),)), [])
+        # What stood beside nothing that is left.
+        for gone in self.log.removed:
+            self._removed(gone, ())
+
+    def row(self, row: Row, about: Sequence[Var]) -> None:
+        """Appends a row, and what was taken out beside its values."""
+        self.rows.append(row)
+        for var in about:
+            for old in self.log.origins(var):
+                for gone in self.removed.get(old, ()):
+                    self._removed(gone, row.path)
+
+    def _removed(self, gone: Removed, path: tuple[str, ...]) -> None:
+        if id(gone) not in self.shown:
+            self.shown.add(id(gone))
+            name = gone.eqn.primitive.name
+            self.rows.append(
+                Row(name, path, (), (), notes=(gone.note,), executions=0, cancelled=True, line=line_of(gone.eqn))
+            )
+
+    # --- bodies ---
+
+    def body(self, jaxpr: Jaxpr, env: Env, place: _Place, results: Sequence[Atom]) -> None:
+        """The rows of a body, of which only some results are read."""
+        body = jaxprs.open_jaxpr(jaxpr)
+        full, live = _full_shapes(body), _live(body, results)
+        for var in body.constvars:
+            self.row(Row("constant", place.path, (), (self.value(var, env, full),)), [var])
+        for eqn in body.eqns:
+            here = place if id(eqn) in live else replace(place, executions=0)
+            self.eqn(eqn, body, env, full, here)
+            self._bodies(eqn, env, here, [v for v in eqn.outvars if v in live[id(eqn)]] if id(eqn) in live else [])
+
+    def _bodies(self, eqn: Eqn, env: Env, place: _Place, read: Sequence[Var]) -> None:
+        operands = [of_atom(a, env) for a in eqn.invars]
+        mapped = place.runs_mapped(eqn)
+        for body in bodies(eqn, operands, [env[v] for v in eqn.outvars]):
+            inner = self._inside(body, eqn, place, mapped)
+            results = jaxprs.open_jaxpr(body.jaxpr).outvars
+            if body.inline:
+                results = [a for a, v in zip(results, eqn.outvars, strict=True) if v in read]
+            self.body(body.jaxpr, self.analysis.environment(body.jaxpr, body.places), inner, results)
+
+    def _inside(self, body: Body, eqn: Eqn, place: _Place, mapped: bool) -> _Place:
+        times = None if place.executions is None or body.times is None else place.executions * body.times
+        times = 0 if place.executions == 0 else times
+        branch, line = place.conditional or body.conditional, line_of(eqn) or place.line
+        inner = _Place((*place.path, body.label), times, branch, mapped, line=line)
+        if body.inline and not place.mapped:
+            # It is as if it stood outside: the planner has looked into it.
+            return replace(inner, mapped=False, facts=place.facts)
+        moves = not mapped and has_transfer(body.jaxpr)
+        return replace(inner, facts=_facts(body.jaxpr, body.places)) if moves else inner
+
+    # --- equations ---
+
+    def eqn(self, eqn: Eqn, body: Jaxpr, env: Env, full: Mapping[Var, tuple[int, ...]], place: _Place) -> None:
+        """The row of one equation."""
+        found, below, said = self._moves(eqn, place)
+        made = [n for v in eqn.outvars for n in self.log.about(v)]
+        if place.facts is not None:
+            made += [n for v in eqn.outvars for n in place.facts.notes.get(v, ())]
+        made += said
+        if eqn.primitive not in (distribute_tensor_p, aggregate_tensor_p) and (found or _asks_place(eqn, self.mesh)):
+            below, more = self._steps(eqn, body)
+            made += more
+        if found and place.executions == 0:
+            made.append(Note("dead", "nothing reads its result", "XLA and the texts leave it out"))
+        row = Row(
+            eqn.primitive.name,
+            place.path,
+            tuple(self.name(a) for a in eqn.invars),
+            tuple(self.value(v, env, full) for v in eqn.outvars),
+            tuple(found),
+            tuple(below) if below != found else (),
+            tuple(dict.fromkeys(made)),
+            place.executions,
+            place.conditional,
+            line=line_of(eqn) or place.line,
+        )
+        self.row(row, eqn.outvars)
+
+    def _moves(self, eqn: Eqn, place: _Place) -> tuple[list[Move], list[Move], list[Note]]:
+        """What an equation moves, what its transfer is in TTNN where that is something else, and notes."""
+        if eqn.primitive is distribute_tensor_p:
+            moves = movement.distribute(eqn, self.mesh)
+            if not place.mapped:
+                return moves, [], []
+            return [], moves, [Note("local", "each device cuts its shard out of the copy that it has", _INSIDE)]
+        if eqn.primitive is not aggregate_tensor_p:
+            return movement.collective(eqn, self.mesh), [], []
+        axes, _ = claimed_axes(eqn, self.mesh)
+        said: list[Note] = []
+        if axes:
+            text = f"the copies along {', '.join(axes)} are taken to be equal, and coordinate 0 is read"
+            said.append(Note("assumed", text, "assume_replicated: no type proves it, check_replication looks"))
+        moves = movement.aggregate(eqn, self.mesh)
+        if not place.mapped:
+            return moves, [], said
+        said.append(Note("local", "each device gathers the full tensor", _INSIDE))
+        return movement.aggregate_inside(eqn, self.mesh), [m for m in moves if m.kind == "aggregate"], said
+
+    def _steps(self, eqn: Eqn, body: Jaxpr) -> tuple[list[Move], list[Note]]:
+        if id(eqn) not in self.steps:
+            found, said = steps(eqn, body, self.mesh)
+            self.steps[id(eqn)] = eqn, found, said
+        return self.steps[id(eqn)][1:]
+
+    # --- values ---
+
+    def name(self, atom: Atom) -> str:
+        """A variable as the text names it, a literal as a number."""
+        if isinstance(atom, Literal):
+            literal: Any = atom
+            return str(np.asarray(literal.val).item()) if np.size(literal.val) == 1 else "[...]"
+        return "_" if isinstance(atom, jaxprs.DropVar) else self.names.get(atom, "?")
+
+    def value(self, atom: Atom, env: Env, full: Mapping[Var, tuple[int, ...]]) -> Value:
+        """All that is known of a value."""
+        aval: Any = atom.aval
+        place = _PLACES.get(of_atom(atom, env), "host")
+        if not jaxprs.is_array_type(aval):
+            return Value(self.name(atom), place, (), (), (), jaxprs.describe(aval), 0)
+        varying = tuple(a for a in self.mesh if a in jaxprs.varying_axes(aval) and self.mesh[a] > 1)
+        known = full.get(atom) if varying and isinstance(atom, Var) else tuple(aval.shape)
+        size = movement.nbytes([aval])
+        return Value(self.name(atom), place, varying, tuple(aval.shape), known, str(aval.dtype), size)
+
+
+_PLACES = {FREE: "anywhere", DEVICE: "devices"}
+_INSIDE = "in the midst of device work XLA has slices and gathers; the TTNN program goes through the host"
+
+
+def _asks_place(eqn: Eqn, mesh: Mapping[str, int]) -> bool:
+    return eqn.primitive.name == "axis_index" and mesh.get(eqn.params["axis_name"], 1) > 1
+
+
+def _facts(jaxpr: Jaxpr, places: Sequence[Residency]) -> _Facts:
+    """Asks the planner."""
+    closed = jaxpr if jaxprs.keeps_consts(jaxpr) else jaxprs.close(jaxpr, ())
+    with notes.taken() as log:
+        plan = plan_regions(closed, places)
+    made = [v for r in plan.regions if r.mapped for e in r.eqns for v in e.outvars]
+    return _Facts(frozenset(log.origins(v)[-1] for v in made), log.by_origin())
+
+
+def _full_shapes(body: Jaxpr) -> dict[Var, tuple[int, ...]]:
+    """The full shapes of shards that a distribute makes or an aggregate reads."""
+    found: dict[Var, tuple[int, ...]] = {}
+    for eqn in body.eqns:
+        if eqn.primitive is distribute_tensor_p:
+            found[eqn.outvars[0]] = tuple(eqn.invars[0].aval.shape)
+        elif eqn.primitive is aggregate_tensor_p and isinstance(eqn.invars[0], Var):
+            found.setdefault(eqn.invars[0], tuple(eqn.outvars[0].aval.shape))
+    return found
+
+
+def _live(body: Jaxpr, results: Sequence[Atom]) -> dict[int, frozenset[Var]]:
+    """The equations that something reads, by identity, and which of their results are read."""
+    read: set[Var] = {a for a in results if isinstance(a, Var)}
+    live: dict[int, frozenset[Var]] = {}
+    for eqn in reversed(body.eqns):
+        used = read.intersection(eqn.outvars)
+        if used or jaxprs.has_order(eqn):
+            live[id(eqn)] = frozenset(used)
+            read.update(_read(eqn))
+    return live
+
+
+def _read(eqn: Eqn) -> Iterator[Var]:
+    return (a for a in eqn.invars if isinstance(a, Var))

@@ -1,0 +1,177 @@
+"""An explanation as a table: what stands in its cells, and the table as plain text and for rich."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from jaxmesh.explain.rows import HOST_KINDS, Explanation, Move, Row, Total, Value
+
+HEADER = ("value", "lives", "local", "full", "bytes", "op", "moves", "times", "line")
+TOTALS = ("total of", "axes", "count", "bytes per device", "bytes sent by all", "remark")
+RIGHT = frozenset({"bytes", "count", "bytes per device", "bytes sent by all"})
+"""Columns of numbers."""
+_FILE = re.compile(r"^(.*?):(\d+)(?::\d+)?( \(.*\))?$")
+
+
+def lives(value: Value) -> str:
+    """Full or sharded, and over which axes."""
+    if value.varying:
+        return f"shards over {', '.join(value.varying)}"
+    return {"devices": "full on each device", "host": "full on the host"}.get(value.place, value.place)
+
+
+def _shape(shape: Sequence[int] | None) -> str:
+    return "?" if shape is None else f"[{','.join(map(str, shape))}]"
+
+
+def move_text(move: Move) -> str:
+    """One move in words."""
+    over = f" over {', '.join(move.axes)}" if move.axes else ""
+    if move.kind in HOST_KINDS:
+        end = "to each device" if move.kind == "distribute" else f"from each of {move.group_size}"
+        return f"{move.kind}{over}: {move.bytes} B {end}, {move.sent} B in all, {move.distinct} B distinct"
+    groups = "group" if move.groups == 1 else "groups"
+    return f"{move.kind}{over}: {move.bytes} B in {move.groups} {groups} of {move.group_size}, {move.sent} B sent"
+
+
+def times(row: Row) -> str:
+    """How often a row happens; nothing for once."""
+    if row.cancelled:
+        return "cancelled"
+    if row.executions is None:
+        return "unknown"
+    most = "at most " if row.conditional and row.executions else ""
+    return "" if row.executions == 1 and not most else f"{most}{row.executions}"
+
+
+def place_of(line: str) -> str:
+    """A source line without the folders of its file."""
+    found = _FILE.match(line)
+    return line if found is None else f"{os.path.basename(found[1])}:{found[2]}{found[3] or ''}"
+
+
+def cells(row: Row) -> list[tuple[str, ...]]:
+    """The lines of a row, one per value and one per move."""
+    op = " > ".join((*row.path, row.op)) + (f"({', '.join(row.operands)})" if row.operands else "")
+    values = [
+        (v.name, lives(v), f"{v.dtype}{_shape(v.shape)}", _shape(v.full_shape), str(v.bytes)) for v in row.values
+    ] or [("", "", "", "", "")]
+    moves = [move_text(m) for m in row.moves]
+    height = max(len(values), len(moves), 1)
+    empty = ("", "", "", "", "")
+    lines: list[tuple[str, ...]] = []
+    for i in range(height):
+        first = (op, times(row), place_of(row.line)) if i == 0 else ("", "", "")
+        move = moves[i] if i < len(moves) else ""
+        lines.append((*(values[i] if i < len(values) else empty), first[0], move, first[1], first[2]))
+    return lines
+
+
+def remarks(row: Row, rules: dict[str, int]) -> list[str]:
+    """The notes of a row, one line each, their rules as numbers; new rules are entered."""
+    said: list[str] = []
+    for note in row.notes:
+        number = rules.setdefault(note.rule, len(rules) + 1)
+        said.append(f"{note.kind}: {note.text} [{number}]")
+    said += [f"in TTNN: {move_text(m)}" for m in row.ttnn]
+    return said
+
+
+def total_cells(total: Total) -> tuple[str, ...]:
+    """One line of the table of totals."""
+    numbers = (str(total.count), str(total.bytes), str(total.sent))
+    doubt = "" if total.exact else "branches count as taken, loops of unknown length as one turn"
+    return (total.kind, ", ".join(total.axes), *numbers, doubt)
+
+
+def heading(explanation: Explanation) -> str:
+    """The first line."""
+    mesh = ", ".join(f"{a}={n}" for a, n in explanation.mesh.items())
+    return f"{explanation.name} on the mesh {mesh}"
+
+
+def closing(explanation: Explanation, rules: dict[str, int]) -> list[str]:
+    """The rules by number, and the assumptions."""
+    said = [f"[{number}] {rule}" for rule, number in rules.items()]
+    return said + [f"assumed: {text}" for text in explanation.assumptions]
+
+
+# --- plain text ------------------------------------------------------------------------------------------------------
+
+
+def as_text(explanation: Explanation) -> str:
+    """The table as plain text."""
+    rules: dict[str, int] = {}
+    lines: list[tuple[str, ...] | str] = []
+    for row in explanation.rows:
+        lines += cells(row)
+        lines += [f"    {text}" for text in remarks(row, rules)]
+    totals = [total_cells(t) for t in explanation.totals()]
+    parts = [heading(explanation), *_aligned(HEADER, lines)]
+    if totals:
+        parts += ["", *_aligned(TOTALS, totals)]
+    ends = closing(explanation, rules)
+    return "\n".join([*parts, *([""] if ends else []), *ends])
+
+
+def _aligned(header: tuple[str, ...], lines: Sequence[tuple[str, ...] | str]) -> list[str]:
+    rows = [header, *[line for line in lines if not isinstance(line, str)]]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+
+    def line(row: tuple[str, ...] | str) -> str:
+        if isinstance(row, str):
+            return row
+        said = [
+            c.rjust(w) if h in RIGHT else c.ljust(w) for c, w, h in zip(row, widths, header, strict=True)
+        ]  # fmt: skip
+        return "  ".join(said).rstrip()
+
+    return [line(header), "  ".join("-" * w for w in widths).rstrip(), *map(line, lines)]
+
+
+# --- rich ------------------------------------------------------------------------------------------------------------
+
+_STYLES = {"devices": "cyan", "anywhere": "dim"}
+
+
+def as_rich(explanation: Explanation) -> Any:
+    """The table for rich, which is asked for by rich alone; in four columns, so that it fits a terminal."""
+    console, table, text = (importlib.import_module(f"rich.{n}") for n in ("console", "table", "text"))
+    rules: dict[str, int] = {}
+    main = table.Table(title=text.Text(heading(explanation)), title_justify="left", show_lines=True, expand=True)
+    for name, ratio in (("value", 2), ("lives", None), ("op, moves, notes", 4), ("line", 2)):
+        main.add_column(name, overflow="fold", no_wrap=ratio is None, ratio=ratio)
+    for row in explanation.rows:
+        value, where = _values(row)
+        op, often = cells(row)[0][5], times(row)
+        said = [f"{op}, {often}" if often else op, *map(move_text, row.moves), *remarks(row, rules)]
+        main.add_row(*map(text.Text, (value, where, "\n".join(said), place_of(row.line))), style=_style(row))
+    totals = table.Table(title=text.Text("totals"), title_justify="left")
+    for name in TOTALS:
+        totals.add_column(name, justify="right" if name in RIGHT else "left", overflow="fold")
+    for total in explanation.totals():
+        totals.add_row(*map(text.Text, total_cells(total)))
+    return console.Group(main, totals, *map(text.Text, closing(explanation, rules)))
+
+
+def _values(row: Row) -> tuple[str, str]:
+    """What a row makes, and where that lives."""
+    said = [
+        f"{v.name} {v.dtype}{_shape(v.shape)}, {v.bytes} B"
+        + (f" of {_shape(v.full_shape)}" if v.full_shape is not None and v.full_shape != v.shape else "")
+        for v in row.values
+    ]
+    return "\n".join(said), "\n".join(dict.fromkeys(map(lives, row.values)))
+
+
+def _style(row: Row) -> str:
+    if row.cancelled:
+        return "dim strike"
+    if not row.values:
+        return ""
+    value = row.values[0]
+    return "magenta" if value.varying else _STYLES.get(value.place, "")

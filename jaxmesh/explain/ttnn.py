@@ -1,0 +1,77 @@
+"""What the flat TTNN program does for one collective: the pass is run on that equation alone."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from jaxmesh import jaxprs, notes, ops as ops
+from jaxmesh.errors import JaxmeshError
+from jaxmesh.explain.moves import moved
+from jaxmesh.explain.rows import Move
+from jaxmesh.jaxprs import Eqn, Jaxpr, Literal
+from jaxmesh.notes import Note
+from jaxmesh.ops import primitives as primitives, ttnn_rows as ttnn_rows
+from jaxmesh.ops.build import build
+from jaxmesh.passes import collectives as collectives
+from jaxmesh.passes.presharded import placed_results
+from jaxmesh.passes.to_ttnn import to_ttnn
+from jaxmesh.program import Op, Program
+
+_ALONG = {"all_reduce", "all_reduce_async", "all_gather", "reduce_scatter"}
+
+
+def steps(eqn: Eqn, body: Jaxpr, mesh: Mapping[str, int]) -> tuple[list[Move], list[Note]]:
+    """The moves of the TTNN ops that one equation becomes, and what the passes say of it.
+
+    Args:
+      eqn: a collective.
+      body: the jaxpr that it stands in.
+      mesh: axis names and sizes.
+    """
+    given = list(dict.fromkeys(a for a in eqn.invars if not isinstance(a, Literal)))
+    alone = jaxprs.close(jaxprs.rebuild(body, [], given, [eqn], list(eqn.outvars)), ())
+    ins, outs = [(True, "")] * len(given), [(True, "")] * len(eqn.outvars)
+    with notes.taken() as log:
+        try:
+            flat = build(alone, name="alone", mesh=mesh, level="ttnn", arguments=ins, results=outs)
+            program = to_ttnn(placed_results(flat, "ttnn"))
+        except JaxmeshError as error:
+            return [], [Note("no TTNN", str(error), "what has no rule is an error when the text is asked for")]
+    return _together(m for op in program.ops for m in _moves(op, program)), log.general
+
+
+def _together(moves: Iterable[Move]) -> list[Move]:
+    """The moves, those from one device to another that are alike as one."""
+    found: dict[object, Move] = {}
+    for number, move in enumerate(moves):
+        key = (move.axes, move.bytes) if move.kind == "point_to_point" else number
+        old = found.get(key)
+        alike = move if old is None else replace(old, groups=old.groups + 1, sent=old.sent + move.sent)
+        found[key] = alike
+    return list(found.values())
+
+
+def _moves(op: Op, program: Program) -> list[Move]:
+    name, mesh = op.name.removeprefix("ttnn."), program.mesh
+    names, devices = list(mesh), math.prod(mesh.values())
+    if name == "point_to_point":
+        pair = zip(names, op.attributes["sender_coord"], op.attributes["receiver_coord"], strict=True)
+        axes = tuple(a for a, s, t in pair if s != t)
+        sent = _bytes(program, next(op.used))
+        return [Move(name, axes, 2, 1, sent, sent)] if sent else []
+    if name not in _ALONG:
+        return []
+    number: int = op.attributes["cluster_axis"]
+    axis = names[number]
+    kind = "all_reduce" if name.startswith("all_reduce") else name
+    operand, result = _bytes(program, next(op.used)), _bytes(program, op.results[0])
+    return moved(kind, (axis,), mesh[axis], devices // mesh[axis], operand, result)
+
+
+def _bytes(program: Program, value: int) -> int:
+    kind = program.types[value]
+    return math.prod(kind.shape) * np.dtype(kind.dtype).itemsize

@@ -1,0 +1,223 @@
+"""The values of a program and where each lives, for `jaxmesh.visualize`: read off its types and its transfers."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from jaxmesh import jaxprs
+from jaxmesh.boundary import AnyMesh, Boundary, is_tensor
+from jaxmesh.dialects.ttir import MeshShardAttributes, mesh_shard_p
+from jaxmesh.dialects.ttnn import PRIMITIVES, distribute_tensor_p
+from jaxmesh.distribution import resolve_mapper, rows_of
+from jaxmesh.jaxprs import Atom, Eqn, Jaxpr, Var
+from jaxmesh.passes.ttir_to_ttnn import lower_mesh_shards
+from jaxmesh.pictures.flow import MOST_STEPS, Flow, Step, limited
+from jaxmesh.pictures.holding import Box, Holding, Where, cut_boxes, differing, held
+from jaxmesh.residency import DEVICE, FREE, Analysis, Residency
+from jaxmesh.runtime.reference_collectives import COLLECTIVES
+from jaxmesh.spreads import sharding_holding
+
+Shape = tuple[int, ...]
+_ONLY_TYPES = frozenset({"pvary", "pcast", "pbroadcast"})
+"""Equations that say how a value is typed, and move nothing."""
+_OWN_BODIES = frozenset({"reduce", "scatter", "scatter-add", "reduce_window", "sort"})
+"""Primitives whose bodies work on single numbers."""
+_MOVES = frozenset(COLLECTIVES) - _ONLY_TYPES - {"axis_index"}
+_WORDS: Mapping[Any, str] = {DEVICE: "the same on every device", FREE: "made where it is needed"}
+
+
+def stage_flow(title: str, jaxpr: Jaxpr, boundary: Boundary) -> Flow:
+    """The values of a traced or a lowered program."""
+    walk = _Walk(boundary.mesh)
+    # Where values live is told by the transfers, so a traced program is read with its mesh_shards written out.
+    lowered = lower_mesh_shards(jaxpr, tuple(boundary.sizes.values()), boundary.places)
+    known = Analysis().environment(lowered, boundary.places)
+    opened = jaxprs.open_jaxpr(jaxpr)
+    walk.places = {**known, **_results(opened, jaxprs.open_jaxpr(lowered), known)}
+    for var, path in zip(opened.invars, _paths(boundary.in_tree), strict=True):
+        walk.argument(var, f"argument{path}")
+    walk.body(jaxpr, 0)
+    for atom in opened.outvars:
+        walk.step(f"return {walk.name(atom)}", atom, "", 0, False)
+    return limited(title, walk.steps, walk.count, ())
+
+
+def compiled_flow(title: str, jaxpr: Jaxpr, boundary: Boundary, arguments: Sequence[Any], results: Any) -> Flow:
+    """The arguments and results of a compiled program, where XLA puts them.
+
+    Args:
+      title: what stands above.
+      jaxpr: the program.
+      boundary: its boundary.
+      arguments: the sharding of each argument, None of one that is not read.
+      results: the tree of the shardings of the results.
+    """
+    walk = _Walk(boundary.mesh)
+    avals = list(jaxpr.in_avals)
+    for aval, sharding, path in zip(avals, arguments, _paths(boundary.in_tree), strict=True):
+        walk.stored(f"argument{path}", aval, sharding)
+    leaves = cast("list[tuple[Any, Any]]", jax.tree_util.tree_flatten_with_path(results, is_leaf=is_tensor)[0])
+    for aval, (path, leaf) in zip(list(jaxpr.out_avals), leaves, strict=True):
+        walk.stored(f"result{jax.tree_util.keystr(path)}", aval, None if is_tensor(leaf) else leaf)
+    return limited(title, walk.steps, walk.count, ("what lies between is XLA's: see as_text().",))
+
+
+def _paths(tree: Any) -> list[str]:
+    numbered = jax.tree.unflatten(tree, range(tree.num_leaves))
+    rows = cast("list[tuple[Any, Any]]", jax.tree_util.tree_flatten_with_path(numbered)[0])
+    # The first part says that it is one of the arguments by position, or by name.
+    return [jax.tree_util.keystr(path[1:]) if len(path) > 1 else jax.tree_util.keystr(path) for path, _ in rows]
+
+
+def _results(opened: Jaxpr, lowered: Jaxpr, known: Mapping[Var, Residency]) -> dict[Var, Residency]:
+    """Where the results of the `mesh_shard`s of a program live, which are other variables when they are lowered."""
+    kept = {v for e in opened.eqns for v in e.outvars}
+    rest, found = list(lowered.eqns), dict[Var, Residency]()
+    stands: dict[Var, Atom] = {}
+    at = 0
+    for eqn in opened.eqns:
+        if eqn.primitive is not mesh_shard_p:
+            at += 1
+            continue
+        (operand,) = eqn.invars
+        last = stands.get(operand, operand) if isinstance(operand, Var) else operand
+        # One mesh_shard is a row of equations, each of which reads the one before; or nothing at all.
+        while at < len(rest) and rest[at].invars[:1] == [last] and not kept.intersection(rest[at].outvars):
+            (last,) = rest[at].outvars
+            at += 1
+        stands[eqn.outvars[0]] = last
+        found[eqn.outvars[0]] = known[last] if isinstance(last, Var) else FREE
+    return found
+
+
+@dataclass(slots=True)
+class _Walk:
+    """The values met so far."""
+
+    mesh: AnyMesh
+    steps: list[Step] = field(default_factory=list[Step])
+    count: int = 0
+    results: int = 0
+    names: dict[Var, str] = field(default_factory=dict[Var, str])
+    places: dict[Var, Residency] = field(default_factory=dict[Var, Residency])
+
+    def name(self, atom: Atom) -> str:
+        """A value as the list names it; a number as itself."""
+        if isinstance(atom, jaxprs.Literal):
+            return str(atom.val) if np.size(atom.val) == 1 else "a constant"
+        return self.names.get(atom, "a constant")
+
+    def argument(self, var: Var, name: str) -> None:
+        """One argument."""
+        self.names[var] = name
+        self.step(name, var, "", 0, False)
+
+    def body(self, jaxpr: Jaxpr, depth: int) -> None:
+        """The equations of a body, and those of the bodies in it."""
+        for eqn in jaxprs.open_jaxpr(jaxpr).eqns:
+            if eqn.primitive.name in _ONLY_TYPES:
+                self.names[eqn.outvars[0]] = self.name(eqn.invars[0])
+                continue
+            self.equation(eqn, depth)
+            if self.count > 20 * MOST_STEPS:
+                return
+            for inner in jaxprs.sub_jaxprs(eqn):
+                if eqn.primitive.name not in _OWN_BODIES:
+                    opened = jaxprs.open_jaxpr(inner)
+                    self.names.update((v, f"in{i}") for i, v in enumerate(opened.invars))
+                    self.body(inner, depth + 1)
+
+    def equation(self, eqn: Eqn, depth: int) -> None:
+        """The results of one equation."""
+        operands = ", ".join(self.name(a) for a in eqn.invars[:6]) + (", ..." if len(eqn.invars) > 6 else "")
+        line, holding = jaxprs.source_line(eqn), self.cut(eqn)
+        moves = eqn.primitive in (*PRIMITIVES, mesh_shard_p) or eqn.primitive.name in _MOVES
+        for var in eqn.outvars:
+            self.names[var] = f"%{self.results}"
+            self.results += 1
+            self.step(f"{self.names[var]} = {eqn.primitive.name}({operands})", var, line, depth, moves, holding)
+
+    def step(self, said: str, atom: Atom, line: str, depth: int, moves: bool, holding: Holding | None = None) -> None:
+        """Adds one value."""
+        self.count += 1
+        if self.count > MOST_STEPS or not jaxprs.is_array_type(atom.aval):
+            return
+        varying = [a for a in self.mesh.axis_names if a in jaxprs.varying_axes(atom.aval)]
+        place = self.places.get(atom, None) if isinstance(atom, Var) else FREE
+        if varying:
+            where, holding = f"shards over {', '.join(varying)}", holding or self.shards(atom.aval, varying)
+        else:
+            where = "on the host, full" if place is None else _WORDS.get(place, "on the host, full")
+            if place is None and depth:
+                where = "the same everywhere"
+            holding = self.shards(atom.aval, varying) if place is DEVICE else None
+        self.steps.append(Step(said, _type(atom.aval), where, holding, line, depth, moves))
+
+    def stored(self, said: str, aval: Any, sharding: Any) -> None:
+        """Adds an argument or a result of a compiled program."""
+        self.count += 1
+        varying = [a for a in self.mesh.axis_names if a in jaxprs.varying_axes(aval)]
+        if varying or sharding is None:
+            where = f"shards over {', '.join(varying)}" if varying else "not read, or on the devices as it is"
+            holding = self.shards(aval, varying) if varying else None
+        else:
+            mesh = self.mesh if isinstance(self.mesh, Mesh) else None
+            holding = sharding_holding(tuple(aval.shape), aval.dtype, sharding, mesh)
+            over = differing(holding)
+            where = f"cut over {', '.join(over)}" if over else "the same on every device"
+        self.steps.append(Step(said, _type(aval), where, holding))
+
+    # --- who holds what ---
+
+    def shards(self, aval: Any, varying: Sequence[str]) -> Holding:
+        """Shards that differ over some axes, whatever part of a full tensor they are."""
+        axes = dict(self.mesh.shape)
+        wheres: list[Where | None] = []
+        shape = tuple(aval.shape)
+        for place in itertools.product(*map(range, axes.values())):
+            kept = [(n, at) for n, at in zip(axes, place, strict=True) if n in varying]
+            box: Box | None = None if varying else tuple((0, n) for n in shape)
+            wheres.append(Where(box, ", ".join(f"{n}={at}" for n, at in kept), shape, tuple(at for _, at in kept)))
+        return self.held(wheres, aval, None if varying else shape, "", None)
+
+    def cut(self, eqn: Eqn) -> Holding | None:
+        """What an equation cuts that takes a full tensor apart; None of any other."""
+        if eqn.primitive not in (mesh_shard_p, distribute_tensor_p):
+            return None
+        full: Any = eqn.invars[0].aval
+        axes = dict(self.mesh.shape)
+        if eqn.primitive is mesh_shard_p and jaxprs.varying_axes(eqn.outvars[0].aval):
+            dims = MeshShardAttributes(**{k: v for k, v in eqn.params.items() if k != "assume_replicated"})
+            names = list(axes)
+            rows = [tuple(names[a] for a in row) for row in rows_of(dims.dims_on(len(axes)), len(full.shape))]
+            boxes = cut_boxes(tuple(full.shape), rows, axes)
+            wheres: list[Where | None] = [_where(b) for b in boxes]
+            return self.held(wheres, full, tuple(full.shape), "", rows)
+        if eqn.primitive is distribute_tensor_p:
+            resolved = resolve_mapper(eqn.params["mapper_config"], tuple(axes.values()), full.shape)
+            index = {c: tuple((s.start, s.stop) for s in resolved.index(p)) for c, p in resolved.placed()}
+            places = itertools.product(*map(range, axes.values()))
+            wheres = [_where(index[c]) if c in index else None for c in places]
+            return self.held(wheres, full, tuple(full.shape), "", None)
+        return None
+
+    def held(self, wheres: Sequence[Where | None], aval: Any, shape: Shape | None, how: str, over: Any) -> Holding:
+        """A holding on this mesh."""
+        ids = [d.id for d in self.mesh.devices.flat] if isinstance(self.mesh, Mesh) else None
+        return held(dict(self.mesh.shape), wheres, dtype=aval.dtype, itemsize=aval.dtype.itemsize, shape=shape, how=how,
+                    ids=ids, over=over)  # fmt: skip
+
+
+def _where(box: Box) -> Where:
+    return Where(box, "", tuple(b - a for a, b in box))
+
+
+def _type(aval: Any) -> str:
+    return f"{aval.dtype}{list(aval.shape)}"

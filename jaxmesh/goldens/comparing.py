@@ -1,0 +1,213 @@
+"""Comparing two recordings: the first equation and the first device where they differ."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+
+from jaxmesh.checks import one_of, shown, truth
+from jaxmesh.errors import ArgumentTypeError, ArgumentValueError, RecordingError
+from jaxmesh.goldens.align import TRANSFERS, aligned
+from jaxmesh.goldens.measures import Apart, Array, apart, eps_of
+from jaxmesh.goldens.recording import Coordinate, Entry, Recording
+from jaxmesh.goldens.report import Comparison, Row, Thresholds
+
+PCC = 0.99
+"""What Tenstorrent's tools ask of a correlation unless told otherwise (`comp_pcc` of tt-metal, ttrt of tt-mlir)."""
+
+_FINE, _COARSE = 16, 2
+"""So many units of rounding of the largest value are no difference: of float32 and wider, and of narrower floats."""
+
+_FLOAT32 = 1e-6
+_CARRIED = 4
+"""So many units of rounding of the narrowest float before it may be in a wider one."""
+
+MOVES = TRANSFERS | {
+    "all_gather", "all_gather_invariant", "all_to_all", "argument", "bitcast_convert_type", "broadcast_in_dim",
+    "collective_permute", "concatenate", "copy", "copy_p", "dynamic_slice", "dynamic_update_slice", "expand_dims",
+    "gather", "iota", "neg", "pad", "pbroadcast", "pcast", "pgather", "ppermute", "pvary", "rev", "reshape", "select_n",
+    "slice", "split", "squeeze", "stop_gradient", "transpose",
+}  # fmt: skip
+"""Ops that only move: what they are given alike they give alike, to the bit."""
+
+
+def compare(
+    a: Recording,
+    b: Recording,
+    *,
+    pcc: float = PCC,
+    rtol: float | None = None,
+    atol: float = 0.0,
+    exact: bool = False,
+) -> Comparison:
+    """Finds where two recordings first differ: the equation, in program order, and the device, row-major.
+
+    Values are matched by source location, op, and the way through loops and branches. A `mesh_shard` is matched with
+    the `distribute_tensor` or `aggregate_tensor` that it became. What only one recording has is listed, and is no
+    difference: the pass cancels, hoists and adds transfers. A full value is compared with the copy of every device.
+
+    Integers, booleans and random keys have to be equal; so has what only moves data, as long as all before it is equal
+    to the bit. Computed floats pass if they are within rounding (16 units of rounding of the largest value, 2 of floats
+    of less than 32 bits), or else within `rtol` and with a correlation of at least `pcc`. The correlation is that of
+    tt-metal's `comp_pcc`; alone it would miss a wrong factor.
+
+    Args:
+      a: the recording taken to be right.
+      b: the other.
+      pcc: the least correlation; -1 asks for none.
+      rtol: the largest difference, relative to the largest magnitude in the value; by default the square root of the
+        dtype's unit of rounding (float32: 3.5e-4, bfloat16: 0.088), or 4 units of a narrower float made before;
+        `math.inf` leaves it to `pcc` alone.
+      atol: a difference that is always allowed.
+      exact: whether all bits have to be equal.
+
+    Returns:
+      A comparison: true if nothing differs; `.first` is the first difference, `.rows` are all values.
+
+    Raises:
+      ArgumentTypeError: `a` or `b` is no recording, or a threshold no number.
+      ArgumentValueError: a threshold out of range.
+      RecordingError: the recordings are of different meshes, or have no value in common.
+
+    >>> import jax.numpy as jnp, jaxmesh as jm
+    >>> from jax.sharding import PartitionSpec as P
+    >>> @jm.jit(mesh=jm.make_mesh((2, 4)))
+    ... def scaled(x, k):
+    ...     return jm.shard_to_full(jm.full_to_shard(x, P("y")) * k, P("y"))
+    >>> traced = scaled.trace(jnp.ones(4), 2.0)
+    >>> first = jm.compare(traced.record(jnp.ones(4), 2.0), traced.record(jnp.ones(4), 3.0)).first
+    >>> first.op, first.status, first.value, first.other
+    ('argument', 'different', 2.0, 3.0)
+    """
+    for name, given in (("a", a), ("b", b)):
+        one_of(Recording, "compare", name, given)
+    thresholds = Thresholds(
+        _threshold("pcc", pcc, -1.0, 1.0),
+        None if rtol is None else _threshold("rtol", rtol, 0.0, math.inf),
+        _threshold("atol", atol, 0.0, math.inf),
+        truth("compare", "exact", exact),
+    )
+    if tuple(a.mesh.items()) != tuple(b.mesh.items()):
+        raise RecordingError(
+            f"compare was given recordings of two meshes, {dict(a.mesh)} and {dict(b.mesh)}; devices have partners "
+            "only on the same mesh. Record both on one."
+        )
+    pairs = aligned(a.entries, b.entries)
+    if not any(x is not None and y is not None and x.place.op != "argument" for x, y in pairs):
+        raise RecordingError(
+            f"compare found no value that both recordings have, of the {len(a)} of {a.name!r} and the {len(b)} of "
+            f"{b.name!r}: values are matched by source location, so record two runs of the same source."
+        )
+    judge = _Judge(thresholds, tuple(a.mesh.values()), clean=not (a.partial or b.partial))
+    return Comparison(a.name, a.level, b.level, dict(a.mesh), thresholds, tuple(judge.row(x, y) for x, y in pairs))
+
+
+def _threshold(name: str, value: Any, least: float, most: float) -> float:
+    try:
+        number = math.nan if isinstance(value, (bool, str)) else float(value)
+    except Exception:
+        number = math.nan
+    if math.isnan(number):
+        raise ArgumentTypeError(f"compare takes a number as {name}, got {shown(value)}.")
+    if not least <= number <= most:
+        raise ArgumentValueError(f"compare takes as {name} a number from {least:g} to {most:g}, got {shown(value)}.")
+    return number
+
+
+@dataclass(slots=True)
+class _Judge:
+    """Goes through the values in program order; `clean` as long as all were equal to the bit."""
+
+    thresholds: Thresholds
+    mesh: tuple[int, ...]
+    clean: bool
+    narrowest: float = 0.0
+    """The largest unit of rounding of a float so far: XLA may keep more bits of such values, or fewer of later ones."""
+
+    def row(self, a: Entry | None, b: Entry | None) -> Row:
+        if a is None or b is None:
+            return _alone(a, b)
+        self.narrowest = max(self.narrowest, eps_of(a.dtype))
+        why = _types_differ(a, b)
+        made: Row = Row.of(a, b, "different", why=why) if why else self._values(a, b)
+        self.clean = self.clean and made.status == "equal"
+        return made
+
+    def _values(self, a: Entry, b: Entry) -> Row:
+        common, missing = _coordinates(a, b)
+        found = [(c, *_at(a, b, c)) for c in common]
+        results = [(c, x, y, apart(x, y)) for c, x, y in found]
+        numbers = _worst([r for *_, r in results])
+        exact = a.place.op in MOVES and b.place.op in MOVES and self.clean
+        for coordinate, x, y, result in results:
+            why, at = self._verdict(result, x, exact)
+            if at is not None:
+                values: tuple[Any, Any] = x[at], y[at]
+                return Row.of(a, b, "different", coordinate or None, at, *values, numbers, why)
+        if missing is not None:
+            return Row.of(a, b, "different", missing, numbers=numbers, why="only one of them made it on this device")
+        return Row.of(a, b, "equal" if all(r.same for *_, r in results) else "close", numbers=numbers)
+
+    def _verdict(self, found: Apart, x: Array, exact: bool) -> tuple[str, tuple[int, ...] | None]:
+        """Why two arrays are different, and at which element; None where they are not."""
+        limits = self.thresholds
+        if found.same or (not limits.exact and found.largest == 0):
+            # Both zeros are equal, and all NaNs.
+            return "", None
+        if limits.exact or exact or not jnp.issubdtype(x.dtype, jnp.inexact):
+            rule = "exact=True" if limits.exact else "data only moves" if exact else "no float"
+            return f"bits differ ({rule})", found.index
+        eps = eps_of(x.dtype)
+        units = _FINE if eps < _FLOAT32 else _COARSE
+        if found.largest <= limits.atol + units * eps * found.scale:
+            return "", None
+        rtol = max(math.sqrt(eps), _CARRIED * self.narrowest) if limits.rtol is None else limits.rtol
+        allowed = math.inf if math.isinf(rtol) else limits.atol + rtol * found.scale
+        if found.largest > allowed or (math.isinf(found.largest) and not math.isinf(rtol)):
+            return f"largest difference {found.largest:.3g} > {allowed:.3g}", found.worst
+        # Of a constant there is no correlation, unless nothing else is asked for.
+        if (found.defined or math.isinf(rtol)) and found.pcc < limits.pcc:
+            return f"pcc {found.pcc:.6g} < {limits.pcc:g}", found.worst
+        return "", None
+
+
+def _alone(a: Entry | None, b: Entry | None) -> Row:
+    if a is not None:
+        return Row.of(a, a, "only in a")
+    assert b is not None
+    return Row.of(b, b, "only in b")
+
+
+def _types_differ(a: Entry, b: Entry) -> str:
+    if a.dtype != b.dtype or a.key != b.key:
+        return f"dtypes {a.key or a.dtype} and {b.key or b.dtype}"
+    moved = a.place.op in TRANSFERS and b.place.op in TRANSFERS and math.prod(a.shape) == math.prod(b.shape)
+    # The pass reshapes around a transfer, which changes nothing of the order of elements.
+    return "" if a.shape == b.shape or (moved and a.place.op != b.place.op) else f"shapes {a.shape} and {b.shape}"
+
+
+def _coordinates(a: Entry, b: Entry) -> tuple[Sequence[Coordinate], Coordinate | None]:
+    """The devices to compare, and the first one that only one of them has."""
+    if a.coordinates is None or b.coordinates is None:
+        return a.coordinates or b.coordinates or ((),), None
+    apart_at = sorted(set(a.coordinates) ^ set(b.coordinates))
+    return sorted(set(a.coordinates) & set(b.coordinates)), apart_at[0] if apart_at else None
+
+
+def _at(a: Entry, b: Entry, coordinate: Coordinate) -> tuple[Array, Array]:
+    x = a.at(coordinate)
+    return x, b.at(coordinate).reshape(x.shape)
+
+
+def _worst(found: Sequence[Apart]) -> tuple[float, float, float, int]:
+    """The smallest correlation and the largest differences of all devices."""
+    return (
+        min((f.pcc for f in found), default=1.0),
+        max((f.largest for f in found), default=0.0),
+        max((f.relative for f in found), default=0.0),
+        max((f.ulps for f in found), default=0),
+    )

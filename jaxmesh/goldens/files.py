@@ -1,0 +1,163 @@
+"""Recordings as `.npz` files: arrays of plain numbers, and one text in JSON that says what they are."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path as FilePath
+from typing import Any, NoReturn, cast
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxmesh.errors import MissingFileError, RecordingError
+from jaxmesh.goldens.places import Place, Step
+from jaxmesh.goldens.recording import LEVELS, Array, Entry, Recording
+from jaxmesh.jaxprs_sources import Source
+
+FORMAT, VERSION = "jaxmesh recording", 1
+_TEXT = "recording"
+_DAMAGED: Any = (
+    *(OSError, ValueError, EOFError, AttributeError, TypeError, KeyError, IndexError, OverflowError, MemoryError),
+    *(zipfile.BadZipFile, zlib.error, RecursionError, NotImplementedError, RuntimeError),
+)
+"""What NumPy, its archives and a text of the wrong form raise."""
+
+
+def write(recording: Recording, path: FilePath) -> None:
+    """Writes a file, under just this name.
+
+    Raises:
+      RecordingError: it cannot be written.
+    """
+    said = json.dumps(_described(recording), sort_keys=True).encode()
+    arrays = {_TEXT: np.frombuffer(said, np.uint8)}
+    arrays |= {f"v{i}": _plain(e.data) for i, e in enumerate(recording.entries)}
+    try:
+        with path.open("wb") as file:
+            np.savez(file, allow_pickle=False, **cast("Any", arrays))
+    except OSError as error:
+        raise RecordingError(
+            f"Recording.save cannot write {str(path)!r} ({error.strerror or error}); name a file in a folder."
+        ) from None
+
+
+def read(path: FilePath) -> Recording:
+    """Reads a file.
+
+    Raises:
+      MissingFileError: there is none.
+      RecordingError: it is no recording.
+    """
+    if not path.exists():
+        raise MissingFileError(f"there is no recording {str(path)!r}; record(...).save(path) writes one.")
+    try:
+        # Opened here: NumPy would leave a file that is no archive open.
+        if not zipfile.is_zipfile(path):
+            _refuse(path, "it is no .npz file")
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+            if _TEXT not in file.files:
+                _refuse(path, f"it has no array {_TEXT!r}")
+            said = json.loads(file[_TEXT].tobytes())
+            _check_head(path, said)
+            return _recording(said, file)
+    except RecordingError:
+        raise
+    except _DAMAGED as error:
+        _refuse(path, f"{type(error).__name__}: {error}")
+
+
+def _refuse(path: FilePath, why: str) -> NoReturn:
+    raise RecordingError(
+        f"{str(path)!r} is no recording, or damaged ({' '.join(why.split())}); record(...).save(path) writes one."
+    )
+
+
+def _check_head(path: FilePath, said: Any) -> None:
+    if not isinstance(said, dict) or cast("dict[str, Any]", said).get("format") != FORMAT:
+        _refuse(path, f"its text does not say {FORMAT!r}")
+    version = cast("dict[str, Any]", said).get("version")
+    if version != VERSION:
+        raise RecordingError(
+            f"{str(path)!r} is a recording of version {version!r}, but this jaxmesh reads version {VERSION}; record it "
+            "again."
+        )
+
+
+# --- what the arrays are ---------------------------------------------------------------------------------------------
+
+
+def _described(recording: Recording) -> dict[str, Any]:
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "name": recording.name,
+        "level": recording.level,
+        "partial": recording.partial,
+        "mesh": [[a, n] for a, n in recording.mesh.items()],
+        "entries": [
+            {
+                "place": _place(e.place),
+                "path": [[_place(s.place), s.part, s.index] for s in e.path],
+                "result": e.result,
+                "coordinates": None if e.coordinates is None else [list(c) for c in e.coordinates],
+                "dtype": e.dtype.name,
+                "shape": list(e.data.shape),
+                "key": e.key,
+            }
+            for e in recording.entries
+        ],
+    }
+
+
+def _place(place: Place) -> list[Any]:
+    at = place.source
+    return [at.file, at.line, at.column, at.function, place.op, place.occurrence]
+
+
+def _plain(data: Array) -> Array:
+    """The array, or its raw bits where NumPy's files have no word for its dtype."""
+    return data if data.dtype.isbuiltin == 1 else data.view(np.dtype(f"u{data.dtype.itemsize}"))
+
+
+def _recording(said: Mapping[str, Any], file: Any) -> Recording:
+    mesh = {_text(a): _number(n, 1) for a, n in said["mesh"]}
+    if said["level"] not in LEVELS or not isinstance(said["partial"], bool):
+        raise ValueError(f"level {said['level']!r}")
+    entries = [_entry(row, file[f"v{i}"], tuple(mesh.values())) for i, row in enumerate(said["entries"])]
+    return Recording(tuple(entries), mesh, said["level"], _text(said["name"]), said["partial"])
+
+
+def _entry(row: Mapping[str, Any], data: Any, mesh: tuple[int, ...]) -> Entry:
+    dtype = np.dtype(jnp.dtype(_text(row["dtype"])))
+    if dtype.isbuiltin != 1:
+        data = data.view(dtype)
+    if data.dtype != dtype or list(data.shape) != row["shape"]:
+        raise ValueError(f"an array is {data.dtype}{list(data.shape)}, not {dtype}{row['shape']} as its text says")
+    coordinates = None if row["coordinates"] is None else tuple(tuple(map(_number, c)) for c in row["coordinates"])
+    if coordinates is not None:
+        inside = all(len(c) == len(mesh) and all(i < n for i, n in zip(c, mesh, strict=True)) for c in coordinates)
+        if not inside or data.shape[:1] != (len(coordinates),) or len(set(coordinates)) != len(coordinates):
+            raise ValueError(f"coordinates {row['coordinates']} on a mesh {list(mesh)}")
+    steps = tuple(Step(_read_place(p), _text(part), _number(index)) for p, part, index in row["path"])
+    return Entry(_read_place(row["place"]), steps, _number(row["result"]), coordinates, data, _text(row["key"]))
+
+
+def _read_place(row: Any) -> Place:
+    file, line, column, function, op, occurrence = row
+    at = Source(_text(file), _number(line), _number(column), _text(function))
+    return Place(at, _text(op), _number(occurrence))
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is no text")
+    return value
+
+
+def _number(value: Any, least: int = 0) -> int:
+    if type(value) is not int or value < least:
+        raise TypeError(f"{value!r} is no number from {least} on")
+    return value

@@ -1,0 +1,160 @@
+"""How far two arrays are apart, in the numbers that Tenstorrent's tools report.
+
+The correlation is that of tt-metal's `comp_pcc` (`models/common/utility_functions.py`), case by case: all NaN in both
+is 1, in one 0; one that is all zero and one that is not is 0; NaNs and infinities count as zeros; equal arrays are 1;
+single elements and constant arrays that are not equal have none, for which it says 0.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxmesh.arrays import numbers
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Apart:
+    """How far two arrays of one shape and dtype are apart.
+
+    Attributes:
+      same: whether all bits are equal.
+      pcc: the correlation; 1 of what is empty.
+      defined: whether it is one: of a single element or a constant it is not.
+      largest: the largest absolute difference; NaN equals NaN, infinity itself, both are infinitely far from others.
+      relative: the largest of the differences, each relative to `a`'s element; infinite where that is 0.
+      ulps: the largest difference in steps between neighbouring floats; 0 of what is no real float.
+      scale: the largest finite magnitude in either.
+      index: the first element whose bits differ; None if there is none.
+      worst: the element that is furthest apart; None if all bits are equal.
+    """
+
+    same: bool
+    pcc: float
+    defined: bool
+    largest: float
+    relative: float
+    ulps: int
+    scale: float
+    index: tuple[int, ...] | None
+    worst: tuple[int, ...] | None
+
+
+def apart(a: Array, b: Array) -> Apart:
+    """Compares two arrays of one shape and dtype, of which `a` is the golden one.
+
+    >>> import numpy as np
+    >>> found = apart(np.float32([1, 2, 4]), np.float32([1, 2, 5]))
+    >>> found.index, found.largest, found.relative, round(found.pcc, 2)
+    ((2,), 1.0, 0.25, 1.0)
+    """
+    differs = (_bits(a) != _bits(b)).any(-1).reshape(a.shape)
+    if not differs.any():
+        return Apart(True, 1.0, True, 0.0, 0.0, 0, _scale(a, b), None, None)
+    index = tuple(int(i) for i in np.argwhere(differs)[0])
+    gap = _gap(a, b)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        # What is equal although its bits differ, as are 0.0 and -0.0, is not apart.
+        ratio = np.where(gap == 0, 0.0, gap / _magnitude(a))
+    relative = float(np.max(np.where(np.isnan(ratio), np.inf, ratio)))
+    value, defined = pcc(a, b)
+    # Where only signs of zero or the bits of NaNs differ, the first of them.
+    worst = tuple(int(i) for i in np.unravel_index(int(np.argmax(gap)), a.shape)) if gap.any() else index
+    return Apart(False, value, defined, float(np.max(gap)), relative, _ulps(a, b), _scale(a, b), index, worst)
+
+
+def pcc(golden: Array, calculated: Array) -> tuple[float, bool]:
+    """The correlation as `comp_pcc` has it, and whether it is one.
+
+    >>> import numpy as np
+    >>> pcc(np.float32([1, 2, 3]), np.float32([2, 4, 6]))
+    (1.0, True)
+    >>> pcc(np.float32([1, 1]), np.float32([1, 2]))
+    (0.0, False)
+    """
+    a, b = _flat(golden), _flat(calculated)
+    if not a.size:
+        return 1.0, True
+    nans = bool(np.isnan(a).all()), bool(np.isnan(b).all())
+    if any(nans):
+        return float(all(nans)), True
+    if bool(a.any()) != bool(b.any()):
+        return 0.0, True
+    a, b = (np.where(np.isfinite(x), x, 0.0) for x in (a, b))
+    if np.array_equal(a, b):
+        return 1.0, True
+    if a.size == 1 or np.ptp(a) == 0 or np.ptp(b) == 0:
+        return 0.0, False
+    # Scaled, so that no square overflows; a correlation does not depend on it.
+    a, b = (x / np.abs(x).max() for x in (a, b))
+    a, b = a - a.mean(), b - b.mean()
+    norm = math.sqrt(float(a @ a)) * math.sqrt(float(b @ b))
+    return (min(1.0, max(-1.0, float(a @ b) / norm)), True) if norm else (0.0, False)
+
+
+def eps_of(dtype: Any) -> float:
+    """The unit of rounding of a float; 0 of other dtypes."""
+    kind: Any = jnp
+    return float(kind.finfo(dtype).eps) if jnp.issubdtype(dtype, jnp.inexact) else 0.0
+
+
+def _flat(x: Array) -> Array:
+    """Real numbers, of complex ones both parts."""
+    wide = numbers(x).reshape(-1)
+    return wide.view(np.float64) if np.iscomplexobj(wide) else wide.astype(np.float64)
+
+
+def _bits(x: Array) -> Array:
+    """The bytes of each element along a last dim."""
+    return np.ascontiguousarray(x).reshape(-1).view(np.uint8).reshape(x.size, -1) if x.size else np.zeros((0, 1))
+
+
+def _gap(a: Array, b: Array) -> Array:
+    """The absolute differences."""
+    if a.dtype == np.bool_:
+        return (a != b).astype(np.float64)
+    if not jnp.issubdtype(a.dtype, jnp.inexact):
+        # Exact also where a difference of 64-bit integers has no room in their dtype.
+        x, y = (v.astype(np.uint64 if v.dtype == np.uint64 else np.int64) for v in (a, b))
+        return (np.maximum(x, y).astype(np.uint64) - np.minimum(x, y).astype(np.uint64)).astype(np.float64)
+    x, y = numbers(a), numbers(b)
+    with np.errstate(invalid="ignore", over="ignore"):
+        gap: Array = np.abs(x - y)
+    gap = np.where((x == y) | (np.isnan(x) & np.isnan(y)), 0.0, gap)
+    return np.where(np.isnan(gap), np.inf, gap)
+
+
+def _magnitude(x: Array) -> Array:
+    # The least integer has no positive one of its width.
+    wide = numbers(x)
+    return np.abs(wide if np.iscomplexobj(wide) else wide.astype(np.float64))
+
+
+def _scale(a: Array, b: Array) -> float:
+    rows = [np.abs(_flat(x)) for x in (a, b)]
+    return max((float(np.max(r, initial=0.0, where=np.isfinite(r))) for r in rows), default=0.0)
+
+
+def _ulps(a: Array, b: Array) -> int:
+    """Floats in order are unsigned integers in order, once those of negative ones are turned round."""
+    kind: Any = jnp
+    if not jnp.issubdtype(a.dtype, jnp.floating) or a.dtype.itemsize * 8 != kind.finfo(a.dtype).bits:
+        return 0
+    finite = np.isfinite(numbers(a)) & np.isfinite(numbers(b))
+    x, y = (_ordered(v)[finite] for v in (a, b))
+    return int(np.max(np.maximum(x, y) - np.minimum(x, y), initial=0))
+
+
+def _ordered(x: Array) -> Array:
+    wide = np.dtype(f"u{x.dtype.itemsize}")
+    raw = np.ascontiguousarray(x).view(wide).reshape(x.shape)
+    if x.dtype.name == "float8_e8m0fnu":
+        return raw
+    sign = wide.type(1 << (8 * wide.itemsize - 1))
+    return np.where(raw & sign, ~raw, raw | sign)

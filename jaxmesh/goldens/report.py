@@ -1,0 +1,255 @@
+"""What a comparison says: rows of data, a plain table, a rich one, and HTML."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from jaxmesh.goldens.align import TRANSFERS
+from jaxmesh.goldens.places import ARGUMENT, described
+from jaxmesh.goldens.recording import Coordinate, Entry
+
+SHOWN = 20
+"""Rows of a table; `.rows` has them all."""
+
+_PLUMBING = TRANSFERS | {"reshape", "pcast", "pvary"}
+"""What the pass adds and takes away."""
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """What two floats had to keep; `rtol` None is the square root of each dtype's unit of rounding."""
+
+    pcc: float
+    rtol: float | None
+    atol: float
+    exact: bool
+
+    def __str__(self) -> str:
+        if self.exact:
+            return "all bits equal"
+        rtol = "sqrt(eps)" if self.rtol is None else f"{self.rtol:g}"
+        return f"pcc >= {self.pcc:g}, rtol {rtol}, atol {self.atol:g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One value of the two recordings.
+
+    Attributes:
+      status: `"equal"` to the bit, `"close"` (floats that pass), `"different"`, `"only in a"`, `"only in b"`.
+      line: `file.py:12 (function)`.
+      op: the op in `a`, and `other_op` that in `b`.
+      occurrence: which of the values of this op made there, from 0 on; of an argument its number.
+      path: the way through loops and branches, e.g. `scan[2]`.
+      name: all of these.
+      dtype: of the value in `a`; of random keys that of their words.
+      shape: in `a`, on a device the local one.
+      coordinate: the first device where they differ; None of a value that is full in both.
+      index: an element there: the first that differs where bits have to be equal, else the one furthest apart.
+      value: what `a` has there, and `other` what `b` has.
+      pcc: the smallest correlation of all devices.
+      largest: the largest absolute difference on any device, and `relative` the largest relative one.
+      ulps: the largest difference in steps between neighbouring floats.
+      why: what was asked of them that they do not keep.
+    """
+
+    status: str
+    line: str
+    op: str
+    other_op: str
+    occurrence: int
+    path: str
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    coordinate: Coordinate | None = None
+    index: tuple[int, ...] | None = None
+    value: Any = None
+    other: Any = None
+    pcc: float = 1.0
+    largest: float = 0.0
+    relative: float = 0.0
+    ulps: int = 0
+    why: str = ""
+
+    @staticmethod
+    def of(
+        a: Entry,
+        b: Entry,
+        status: str,
+        coordinate: Coordinate | None = None,
+        index: tuple[int, ...] | None = None,
+        value: Any = None,
+        other: Any = None,
+        numbers: tuple[float, float, float, int] = (1.0, 0.0, 0.0, 0),
+        why: str = "",
+    ) -> Row:
+        """The row of two values."""
+        way, (pcc, largest, relative, ulps) = described(a.path), numbers
+        value, other = _number(value), _number(other)
+        where = (a.place.line, a.place.op, b.place.op, a.place.occurrence)
+        kind = (way, a.name, a.key or a.dtype.name, a.shape)
+        return Row(status, *where, *kind, coordinate, index, value, other, pcc, largest, relative, ulps, why)
+
+
+def _number(value: Any) -> Any:
+    """A plain Python number, of dtypes that have one."""
+    if value is None:
+        return None
+    array = np.asarray(value)
+    return array.item() if array.dtype.isbuiltin == 1 else array.astype(np.float64).item()
+
+
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Where two recordings differ; true if they do not.
+
+    Attributes:
+      name: of the program.
+      level: of `a`, and `other_level` of `b`.
+      mesh: the size of each mesh axis.
+      thresholds: what was asked.
+      rows: every value, in program order.
+    """
+
+    name: str
+    level: str
+    other_level: str
+    mesh: Mapping[str, int]
+    thresholds: Thresholds
+    rows: tuple[Row, ...]
+
+    def __bool__(self) -> bool:
+        return self.first is None
+
+    @cached_property
+    def first(self) -> Row | None:
+        """The first difference, in program order; None if there is none."""
+        return next(iter(self.different), None)
+
+    @cached_property
+    def different(self) -> tuple[Row, ...]:
+        """The values that differ."""
+        return tuple(r for r in self.rows if r.status == "different")
+
+    @cached_property
+    def unmatched(self) -> tuple[Row, ...]:
+        """The values that only one recording has."""
+        return tuple(r for r in self.rows if r.status.startswith("only"))
+
+    @cached_property
+    def before(self) -> tuple[Row, ...]:
+        """What only one recording computes, nearest before the first difference: an op that was left out, say."""
+        if self.first is None:
+            return ()
+        found: list[Row] = []
+        for row in reversed(self.rows[: self.rows.index(self.first)]):
+            if row.status.startswith("only") and row.op not in _PLUMBING:
+                found.append(row)
+            elif found:
+                break
+        return tuple(reversed(found))
+
+    def count(self, status: str) -> int:
+        """How many values have a status."""
+        return sum(r.status == status for r in self.rows)
+
+    # --- as text ---
+
+    def _summary(self) -> list[str]:
+        mesh = ", ".join(f"{a}={n}" for a, n in self.mesh.items())
+        counts = [f"{self.count(s)} {s}" for s in ("equal", "close", "different", "only in a", "only in b")]
+        lines = [
+            f"{self.name}: a ({self.level}) and b ({self.other_level}) on mesh {mesh}; {self.thresholds}",
+            ", ".join(counts),
+        ]
+        if self.first is None:
+            return [*lines, "no difference"]
+        return [
+            *lines,
+            f"first difference: {_sentence(self.first)}",
+            *[f"  before it, {_only(r)}" for r in self.before],
+        ]
+
+    def __str__(self) -> str:
+        lines = self._summary()
+        if self.different:
+            lines += ["", *_table([_HEAD, *[_cells(r) for r in self.different[:SHOWN]]])]
+            lines += [f"... and {len(self.different) - SHOWN} more"] if len(self.different) > SHOWN else []
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return f"Comparison({self.name}, {self.level}, {self.other_level}: {self._summary()[1]})"
+
+    def __rich__(self) -> Any:
+        from rich.console import Group
+        from rich.table import Table
+        from rich.text import Text
+
+        lines: list[Any] = [Text(line) for line in self._summary()]
+        if self.different:
+            table = Table(*_HEAD)
+            for row in self.different[:SHOWN]:
+                table.add_row(*map(Text, _cells(row)))
+            lines.append(table)
+        return Group(*lines)
+
+    def _repr_html_(self) -> str:
+        lines = "".join(f"<div>{html.escape(line)}</div>" for line in self._summary())
+        if not self.different:
+            return f"<div {_FRAME}>{lines}</div>"
+        rows = [_html_row("th", _HEAD), *[_html_row("td", _cells(r)) for r in self.different[:SHOWN]]]
+        return f"<div {_FRAME}>{lines}<table {_TABLE}>{''.join(rows)}</table></div>"
+
+
+_HEAD = ("where", "op", "device", "index", "a", "b", "pcc", "largest", "relative", "ulps", "why")
+# The colours of the page around it, so that it suits a light and a dark one.
+_FRAME = 'style="color: inherit; background: transparent; font-family: monospace; overflow-x: auto"'
+_TABLE = 'style="border-collapse: collapse; color: inherit; margin-top: 0.5em"'
+_CELL = 'style="border: 1px solid currentColor; padding: 0.2em 0.5em; text-align: left; white-space: nowrap"'
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    where = f"{row.line} in {row.path}" if row.path else row.line
+    op = row.op if row.op == row.other_op else f"{row.op} / {row.other_op}"
+    if row.op == ARGUMENT:
+        op = f"{op} {row.occurrence}"
+    elif row.occurrence:
+        op = f"{op} #{row.occurrence + 1}"
+    device = "" if row.coordinate is None else str(row.coordinate)
+    index = "" if row.index is None else str(list(row.index))
+    values = ("", "") if row.index is None else (_shown(row.value), _shown(row.other))
+    numbers = (f"{row.pcc:.6g}", f"{row.largest:.3g}", f"{row.relative:.3g}", str(row.ulps))
+    return (where, op, device, index, *values, *(numbers if row.index is not None else ("",) * 4), row.why)
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.9g}" if isinstance(value, (float, complex)) else str(value)
+
+
+def _sentence(row: Row) -> str:
+    at = f" on device {row.coordinate}" if row.coordinate is not None else ""
+    other = f" (in b {row.other_op})" if row.other_op != row.op else ""
+    if row.index is None:
+        return f"{row.name}{other}{at}: {row.why}"
+    values = f"index {list(row.index)}: {_shown(row.value)} in a, {_shown(row.other)} in b"
+    return f"{row.name}{other}{at}, {values}: {row.why}; pcc {row.pcc:.6g}, largest difference {row.largest:.3g}"
+
+
+def _only(row: Row) -> str:
+    return f"{row.status}: {row.name}"
+
+
+def _table(rows: Sequence[Sequence[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
+def _html_row(tag: str, cells: Sequence[str]) -> str:
+    return f"<tr>{''.join(f'<{tag} {_CELL}>{html.escape(c)}</{tag}>' for c in cells)}</tr>"

@@ -1,0 +1,65 @@
+"""Which values are recorded: `only=` and `max_bytes=` of `record`."""
+
+from __future__ import annotations
+
+import fnmatch
+import pathlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jaxmesh.checks import count, row, shown
+from jaxmesh.errors import ArgumentTypeError
+from jaxmesh.goldens.places import Place
+from jaxmesh.goldens.recording import MAX_BYTES
+
+Only = str | Sequence[str] | Callable[[Place], bool] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which places are recorded, and how many bytes at most."""
+
+    patterns: tuple[str, ...] | None
+    test: Callable[[Place], bool] | None
+    max_bytes: int
+
+    @staticmethod
+    def of(only: Only, max_bytes: Any) -> Wanted:
+        """From the arguments of `record`.
+
+        Raises:
+          ArgumentTypeError: they are none.
+        """
+        limit = MAX_BYTES if max_bytes is None else count("record", "max_bytes", max_bytes)
+        if only is None or (callable(only) and not isinstance(only, type)):
+            return Wanted(None, only, limit)
+        rule = "a pattern such as 'dot_general' or 'model.py:1*', a row of patterns, or a function of a Place"
+        patterns = (only,) if isinstance(only, str) else row("record", only, f"as only {rule}")
+        if not patterns or not all(isinstance(p, str) for p in patterns):
+            raise ArgumentTypeError(f"record takes as only {rule}; got {shown(only)}.")
+        return Wanted(patterns, None, limit)
+
+    @property
+    def partial(self) -> bool:
+        """Whether some values may be left out."""
+        return self.patterns is not None or self.test is not None
+
+    def __call__(self, place: Place) -> bool:
+        """Whether what is made at a place is recorded.
+
+        Raises:
+          ArgumentTypeError: the function that was given says neither True nor False.
+        """
+        if self.test is not None:
+            said: Any = self.test(place)
+            if not isinstance(said, bool):
+                raise ArgumentTypeError(
+                    f"the function given to record as only returns True or False, got {shown(said)}."
+                )
+            return said
+        if self.patterns is None:
+            return True
+        at = place.source
+        texts = (place.op, f"{pathlib.PurePath(at.file).name}:{at.line}", at.function, place.line)
+        return any(fnmatch.fnmatchcase(text, p) for p in self.patterns for text in texts)

@@ -1,0 +1,186 @@
+"""A whole picture as SVG: the tensor, the devices, and the words around them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+from jaxmesh.pictures.colors import piece_colors, text_on
+from jaxmesh.pictures.fitting import ADVANCE, LINE, cells, escaped, shortened, width, wrapped
+from jaxmesh.pictures.grid import grid
+from jaxmesh.pictures.holding import (
+    Holding,
+    content,
+    dim_lines,
+    holders_text,
+    mesh_text,
+    places,
+    size_text,
+    summary,
+)
+from jaxmesh.pictures.marks import Block, Label, Mark, fitting, flow
+from jaxmesh.pictures.tensor import tensor
+
+WIDEST = 940.0
+_MARGIN = 10.0
+_LEGEND = 16
+"""How many pieces are listed beneath the picture."""
+_LINKED = 64
+"""Up to so many pieces, all that holds a piece is outlined when a reader points at one."""
+FONT = "ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace"
+
+
+def svg(holding: Holding, *, alone: bool = True) -> str:
+    """The picture of a holding.
+
+    Args:
+      holding: what to draw.
+      alone: whether it stands on a page of its own, and so brings its background; else it takes the page's colours.
+    """
+    return _written(holding, _composed(holding), alone, _MARGIN)
+
+
+def thumbnail(holding: Holding) -> str:
+    """A small picture for a row of a table: the tensor's pieces and the devices, hardly any words."""
+    block, left = Block(), tensor(holding, 150, small=True)
+    block.place(left, 0, 0)
+    block.place(grid(holding, 240, small=True), left.w + 14 if left.w else 0, 0)
+    return _written(holding, block, False, 1.0)
+
+
+# --- the arrangement -------------------------------------------------------------------------------------------------
+
+
+def _composed(holding: Holding) -> Block:
+    made = Block()
+    _heading(made, holding)
+    top = made.h + 14
+    devices = grid(holding, WIDEST)
+    if holding.shape is None and not holding.pieces:
+        made.place(devices, 0, top)
+    else:
+        held, name = tensor(holding, WIDEST), "tensor" if holding.shape is not None else "shards"
+        beside = held.w + 48 + devices.w <= WIDEST
+        made.label(Label(0, top + 9, name, 11, strong=True))
+        made.place(held, 0, top + 18)
+        x, y = (max(held.w + 48, width(name, 11) + 48), top) if beside else (0.0, made.h + 18)
+        made.label(Label(x, y + 9, "devices", 11, strong=True))
+        made.place(devices, x, y + 18)
+    if 0 < len(holding.pieces) <= _LEGEND:
+        made.place(_legend(holding, max(made.w, 760) if len(holding.pieces) <= 8 else WIDEST), 0, made.h + 16)
+    elif holding.pieces:
+        first, last = holding.pieces[0].label, holding.pieces[-1].label
+        known = holding.shape is not None
+        text = f"{first} to {last}: numbered along the tensor, row-major" if known else f"{first} to {last}: all differ"
+        made.label(Label(0, made.h + 24, text, 10.5))
+    for note in holding.notes:
+        for i, line in enumerate(wrapped(f"note: {note}", int(max(made.w, 560) / (10.5 * ADVANCE)))):
+            made.label(Label(0, made.h + (17 if i else 22) - 3, line, 10.5))
+    return made
+
+
+def _heading(made: Block, holding: Holding) -> None:
+    most = int(WIDEST / (14 * ADVANCE))
+    title = holding.title if holding.pieces else "mesh"
+    for i, line in enumerate(wrapped(shortened(f"{title}  {holding.how}".strip(), 3 * most), most)):
+        made.label(Label(0, 13 + i * 14 * LINE, line, 14, strong=True))
+    for line in [f"{mesh_text(holding)}: {summary(holding)}", *dim_lines(holding)]:
+        for part in wrapped(shortened(line, 400), int(WIDEST / (11 * ADVANCE))):
+            made.label(Label(0, made.h + 13, part, 11))
+
+
+def _legend(holding: Holding, most: float) -> Block:
+    entries: list[Block] = []
+    # The line above the picture has said the size that all have.
+    alike = len({p.shape for p in holding.pieces}) == 1
+    for number, piece in enumerate(holding.pieces):
+        entry, where = Block(), places(holding, piece)
+        text = f"{shortened(content(piece), 60)}  on {holders_text(holding, piece)}"
+        if where and where not in text:
+            text += f" ({where})"
+        text = shortened(
+            text if alike else f"{text}, {size_text(holding.bytes_of(piece))}", int((WIDEST - 40) / (10.5 * ADVANCE))
+        )
+        entry.mark(Mark("swatch", 0, 0, 22, 15, number, [piece.label], 10.5))
+        entry.label(Label(29, 11.5, text, 10.5))
+        entries.append(entry)
+    return flow(entries, fitting(entries, 3, most, 22), 22, 5)
+
+
+# --- writing ---------------------------------------------------------------------------------------------------------
+
+
+def _written(holding: Holding, block: Block, alone: bool, margin: float) -> str:
+    fills = piece_colors(len(holding.pieces))
+    body = [_mark(m, fills) for m in block.marks] + [_label(t) for t in block.labels]
+    w, h = block.w + 2 * margin, block.h + 2 * margin
+    name = "jm-" + hashlib.sha256("".join([*body, str(alone)]).encode()).hexdigest()[:10]
+    back = f'<rect class="bg" x="0" y="0" width="{_n(w)}" height="{_n(h)}" fill="#ffffff"/>' if alone else ""
+    label = escaped(shortened(f"{holding.title} {holding.how} on {mesh_text(holding)}", 300))
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" class="{name}" role="img" aria-label="{label}" '
+        f'viewBox="0 0 {_n(w)} {_n(h)}" width="{_n(w)}" height="{_n(h)}" color="{"#1b1f24" if alone else "inherit"}" '
+        f'font-family="{FONT}"{"" if alone else " fill=" + chr(34) + "currentColor" + chr(34)}>'
+        f"<style>{_style(name, alone, len(holding.pieces))}</style>{back}"
+        f'<g transform="translate({_n(margin)} {_n(margin)})">{"".join(body)}</g></svg>'
+    )
+
+
+def _style(name: str, alone: bool, pieces: int) -> str:
+    s = f".{name}"
+    rules = [
+        f"{s}{{max-width:100%;height:auto;display:block}}",
+        f"{s} rect{{stroke:currentColor;stroke-opacity:.5;stroke-width:.8}}",
+        f"{s} .none rect{{stroke-dasharray:3 3}}" if pieces else "",
+        f"{s} g:hover>rect{{stroke-opacity:1;stroke-width:2.2}}",
+    ]
+    if pieces <= _LINKED:
+        linked = ",".join(f"{s}:has(.p{i}:hover) .p{i}>rect" for i in range(pieces))
+        rules += [f"{linked}{{stroke-opacity:1;stroke-width:2.2}}"] if linked else []
+    if alone:
+        rules += [
+            f"{s} .bg{{stroke:none}}",
+            f"@media (prefers-color-scheme:dark){{{s}{{color:#e6e8eb}}{s} .bg{{fill:#14171a}}}}",
+        ]
+    return "".join(rules)
+
+
+def _mark(m: Mark, fills: Sequence[str]) -> str:
+    fill = "none" if m.piece is None else fills[m.piece]
+    ink = "currentColor" if m.piece is None else text_on(fill)
+    hover = "".join(["<title>", "&#10;".join(map(escaped, m.hover)), "</title>"]) if m.hover else ""
+    held = "none" if m.piece is None else f"p{m.piece}"
+    rect = f'<rect x="{_n(m.x)}" y="{_n(m.y)}" width="{_n(m.w)}" height="{_n(m.h)}" fill="{fill}"/>'
+    middle = m.y + m.h / 2 - (len(m.lines) - 1) * m.size * LINE / 2
+    texts = [
+        _text(m.x + m.w / 2, middle + i * m.size * LINE + m.size * 0.35, line, m.size, "middle", ink, i == _named(m))
+        for i, line in enumerate(m.lines)
+    ]
+    return f'<g class="{m.kind} {held}">{hover}{rect}{"".join(texts)}</g>'
+
+
+def _named(m: Mark) -> int:
+    """Which line of a mark is its label, and so is bold."""
+    if m.kind != "device":
+        return 0
+    named = m.hover and m.hover[0].startswith("device")
+    return (1 if named and len(m.lines) > 1 else 0) if m.piece is not None else -1
+
+
+def _label(t: Label) -> str:
+    return _text(t.x, t.y, t.text, t.size, t.anchor, "currentColor", t.strong)
+
+
+def _text(x: float, y: float, text: str, size: float, anchor: str, ink: str, strong: bool) -> str:
+    if not cells(text):
+        return ""
+    bold = ' font-weight="bold"' if strong else ""
+    return (
+        f'<text x="{_n(x)}" y="{_n(y)}" font-size="{_n(size)}" text-anchor="{anchor}" fill="{ink}"{bold} '
+        f'xml:space="preserve">{escaped(text)}</text>'
+    )
+
+
+def _n(value: float) -> str:
+    """A number as short as it can be, to a hundredth."""
+    return f"{value:.2f}".rstrip("0").rstrip(".")

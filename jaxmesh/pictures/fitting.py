@@ -1,0 +1,115 @@
+"""Text that fits: its width in a monospaced font, shortened and made safe for XML."""
+
+from __future__ import annotations
+
+import html
+import unicodedata
+from collections.abc import Sequence
+
+ADVANCE = 0.61
+"""The width of a character in ems: the widest of the common monospaced fonts (DejaVu Sans Mono, Menlo)."""
+LINE = 1.25
+"""The height of a line in ems."""
+
+
+def cells(text: str) -> int:
+    """How many columns a text takes: East Asian wide characters take two, combining ones none.
+
+    >>> cells("ab"), cells("\u30e1")
+    (2, 2)
+    """
+    return sum(
+        0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" or ord(c) > 0xFFFF else 1
+        for c in text
+    )
+
+
+def width(text: str, size: float) -> float:
+    """The width of a text in a font of `size`."""
+    return cells(text) * ADVANCE * size
+
+
+def safe(text: str) -> str:
+    """A text that any page can hold: what is no character of XML, ends lines or turns their order is written out.
+
+    >>> safe("a\\x00b\\u202e")
+    'a\\\\x00b\\\\u202e'
+    """
+    return "".join(c if _plain(c) else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def _plain(c: str) -> bool:
+    return c == " " or unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
+
+
+def escaped(text: str) -> str:
+    """A text of one line as XML writes it, in an attribute too."""
+    return html.escape(safe(text), quote=True)
+
+
+def shortened(text: str, most: int) -> str:
+    """A text of at most so many columns, its middle left out.
+
+    >>> shortened("abcdefghij", 5)
+    'ab...'
+    """
+    text = safe(text)
+    if cells(text) <= most:
+        return text
+    kept, used = "", 0
+    for c in text:
+        used += cells(c)
+        if used > most - 3:
+            break
+        kept += c
+    return kept + "..."
+
+
+def fit(
+    choices: Sequence[Sequence[Sequence[str]]], wide: float, high: float, most: float = 12, least: float = 7
+) -> tuple[Sequence[Sequence[str]], float]:
+    """What stands in boxes of one size: a choice of lines for each that fits into all of them, and one font size.
+
+    Args:
+      choices: for each box what may stand in it, the fullest first.
+      wide: the width of a box.
+      high: its height.
+      most: the largest size.
+      least: the smallest; rather fewer lines than a size below 9.
+
+    >>> fit([[["a long line", "A"], ["A"]], [["b", "B"], ["B"]]], 30, 20)
+    ([['A'], ['B']], 12.0)
+    """
+    levels = max(map(len, choices), default=0)
+    for low in (max(least, min(most, 9.0)), least):
+        for level in range(levels):
+            found = [rows[min(level, len(rows) - 1)] for rows in choices]
+            longest = max((cells(line) for lines in found for line in lines), default=0)
+            lines = max(map(len, found))
+            if not longest:
+                continue
+            size = min(most, (wide - 6) / (longest * ADVANCE), (high - 2) / (lines * LINE))
+            if size >= low:
+                return found, int(size * 10) / 10
+    return [[] for _ in choices], least
+
+
+def wrapped(text: str, most: int) -> list[str]:
+    """A text in lines of at most so many columns, broken between words where that is possible."""
+    lines: list[str] = []
+    line = ""
+    for word in safe(text).split(" "):
+        while cells(word) > most:
+            # A word longer than a line is cut.
+            if line:
+                lines.append(line)
+                line = ""
+            cut = next(i for i in range(len(word), 0, -1) if cells(word[:i]) <= most)
+            lines.append(word[:cut])
+            word = word[cut:]
+        joined = f"{line} {word}" if line else word
+        if cells(joined) > most:
+            lines.append(line)
+            joined = word
+        line = joined
+    return [*lines, line] if line else lines

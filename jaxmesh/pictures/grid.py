@@ -1,0 +1,188 @@
+"""The device grid: meshes of any rank, the last two axes as rows and columns, those before as panels."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from jaxmesh.pictures.fitting import cells, fit, shortened, width
+from jaxmesh.pictures.holding import (
+    LONELY,
+    Device,
+    Holding,
+    content,
+    coordinate_text,
+    device_text,
+    holders_text,
+    places,
+    size_text,
+    slices,
+)
+from jaxmesh.pictures.marks import Block, Label, Mark, fitting, flow
+
+MOST_COLUMNS = 32
+"""Longer rows are folded."""
+_MOST_ROWS = 32
+"""More rows go on beside the first ones."""
+_GAP = 18.0
+_NAME = 18
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """The size of a cell, how far apart they stand, whether axes are named, and what stands in each cell."""
+
+    w: float
+    h: float
+    gap: float
+    named: bool
+    texts: dict[tuple[int, ...], Sequence[str]]
+    font: float
+
+
+def grid(holding: Holding, most: float, *, small: bool = False) -> Block:
+    """The devices, each in the colour of its piece; `small` is for a row of a table: no axes, little text."""
+    size = (14.0, 12.0, 1.5) if small else _cell_size(holding, most)
+    texts, font = fit([_texts(holding, d) for d in holding.devices], *size[:2], 9 if small else 11.5, 6.5)
+    said = {d.coordinate: lines for d, lines in zip(holding.devices, texts, strict=True)}
+    look = _Look(*size, not small, said, font)
+    panels = [_panel(holding, front, look) for front in _fronts(holding)]
+    front = [size for _, size in holding.axes[:-2]]
+    wanted = front[-1] if front else 1
+    split = [b for panel in panels for b in panel]
+    if len(split) > len(panels):
+        wanted = len(split)
+    gap = 5.0 if small else _GAP
+    return flow(split, fitting(split, wanted, most, gap, even=wanted <= 8), gap)
+
+
+def _fronts(holding: Holding) -> list[tuple[int, ...]]:
+    return list(itertools.product(*(range(size) for _, size in holding.axes[:-2])))
+
+
+def _cell_size(holding: Holding, most: float) -> tuple[float, float, float]:
+    """Width and height of a cell, and the gap between two."""
+    sizes = [size for _, size in holding.axes]
+    columns = min(sizes[-1], MOST_COLUMNS)
+    count = math.prod(sizes)
+    beside = sizes[-3] if len(sizes) > 2 else 1
+    # What the gaps and the names of the rows leave.
+    room = (most - (beside - 1) * _GAP - 40 * beside) / (columns * beside) - 3
+    longest = max((cells(line) for d in holding.devices for line in _texts(holding, d)[0]), default=6)
+    if count <= 16:
+        return max(52.0, min(longest * 6.2 + 10, 132.0, max(room, 62.0))), 52, 4
+    label = max((cells(p.label) for p in holding.pieces), default=2)
+    if count <= 64:
+        return max(label * 4.1 + 7, min(longest * 5.2 + 8, 84.0, room)), 34, 3
+    return max(label * 4.1 + 6.5, min(label * 5.2 + 5, 30.0, room)), 17, 1.5
+
+
+def _panel(holding: Holding, front: tuple[int, ...], look: _Look) -> list[Block]:
+    """The panel of one place on the axes before the last two; several blocks where it has many rows."""
+    sizes = [size for _, size in holding.axes]
+    columns, rows = sizes[-1], sizes[-2] if len(sizes) > 1 else 1
+    start = 0
+    for place, size in zip(front, sizes, strict=False):
+        start = start * size + place
+    devices = holding.devices[start * rows * columns : (start + 1) * rows * columns]
+    lines = [
+        _Row(row, first, devices[row * columns + first : row * columns + min(first + MOST_COLUMNS, columns)])
+        for row in range(rows)
+        for first in range(0, columns, MOST_COLUMNS)
+    ]
+    head = ", ".join(f"{shortened(n, _NAME)}={at}" for (n, _), at in zip(holding.axes, front, strict=False))
+    return [_block(holding, head, lines[i : i + _MOST_ROWS], look) for i in range(0, len(lines), _MOST_ROWS)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A row of cells: where it stands on the last two axes, and its devices."""
+
+    row: int
+    first: int
+    devices: Sequence[Device]
+
+
+def _block(holding: Holding, head: str, rows: Sequence[_Row], look: _Look) -> Block:
+    made = Block()
+    folded = len({r.first for r in rows}) > 1
+    columns = max(len(r.devices) for r in rows)
+    heads = [_row_head(holding, r, folded) for r in rows] if look.named else []
+    size = 10.0 if look.h > 20 else 8.5
+    left = max((width(t, size) for t in heads), default=0) + 6 if any(heads) else 0.0
+    top = 0.0
+    if look.named:
+        if head:
+            made.label(Label(left, 11, head, 11, strong=True))
+            top += 18
+        top += _column_heads(made, holding, columns, folded, left, top, look)
+    texts, font = look.texts, look.font
+    for i, row in enumerate(rows):
+        y = top + i * (look.h + look.gap)
+        if heads and heads[i]:
+            made.label(Label(left - 6, y + look.h / 2 + size * 0.35, heads[i], size, "end"))
+        for j, device in enumerate(row.devices):
+            at = left + j * (look.w + look.gap), y
+            lines = texts[device.coordinate]
+            made.mark(Mark("device", *at, look.w, look.h, device.piece, lines, font, hover(holding, device)))
+    return made
+
+
+def _row_head(holding: Holding, row: _Row, folded: bool) -> str:
+    names = [shortened(n, _NAME) for n, _ in holding.axes[-2:]]
+    name = f"{names[0]}={row.row}" if len(names) > 1 else ""
+    last = f"{names[-1]}={row.first}-{row.first + len(row.devices) - 1}" if folded else ""
+    return ", ".join(t for t in (name, last) if t)
+
+
+def _column_heads(
+    made: Block, holding: Holding, columns: int, folded: bool, left: float, top: float, look: _Look
+) -> float:
+    """Writes the coordinates of the last axis above the columns; how high they are."""
+    if folded or holding.axes == LONELY:
+        return 0.0
+    name = shortened(holding.axes[-1][0], _NAME)
+    texts = [f"{name}={j}" for j in range(columns)]
+    if max(width(t, 10) for t in texts) <= look.w:
+        size = 10.0
+    else:
+        # The name once, and then numbers alone.
+        made.label(Label(left, top + 9, f"{name}=", 10))
+        top, texts, size = top + 13, list(map(str, range(columns))), 8.5
+    every = next((n for n in (1, 2, 4, 8, 16) if max(width(t, size) for t in texts) <= look.w * n), 32)
+    for j in range(0, columns, every):
+        made.label(Label(left + j * (look.w + look.gap) + look.w / 2, top + 9, texts[j], size, "middle"))
+    return 14.0 + (13.0 if size < 10 else 0.0)
+
+
+def _texts(holding: Holding, device: Device) -> list[list[str]]:
+    """What may stand in a cell, the fullest first."""
+    name, number = device_text(device), "" if device.id is None else str(device.id)
+    if device.piece is None:
+        nothing = ["nothing"] if holding.pieces else []
+        return [[name, *nothing], [name], [number, "-"], [number or "-"], ["-"]]
+    piece = holding.pieces[device.piece]
+    what = shortened(slices(piece.box, holding.shape) if piece.box is not None else piece.which, 24)
+    choices = [[name, piece.label, what]] if what not in ("", "[]") else []
+    choices += [[name, piece.label], [number, piece.label], [piece.label]]
+    return [[line for line in lines if line] for lines in choices]
+
+
+def hover(holding: Holding, device: Device) -> list[str]:
+    """What a reader sees who points at a device."""
+    lines = [f"{device_text(device)} at {coordinate_text(holding, device)}".lstrip()]
+    if device.note:
+        lines.append(device.note)
+    if device.piece is None:
+        return [*lines, "holds nothing"] if holding.pieces else lines
+    piece = holding.pieces[device.piece]
+    lines += [
+        f"holds {piece.label}: {content(piece)}",
+        f"{holding.dtype}{list(piece.shape)}, {holding.bytes_of(piece)} B"
+        + (f" ({size_text(holding.bytes_of(piece))})" if holding.bytes_of(piece) >= 1024 else ""),
+    ]
+    if len(piece.holders) > 1:
+        lines.append(f"the same on {holders_text(holding, piece)} ({places(holding, piece)})".replace(" ()", ""))
+    return lines

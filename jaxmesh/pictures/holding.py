@@ -1,0 +1,357 @@
+"""What each device of a mesh holds of one tensor: the facts that every picture is made of."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+Shape = tuple[int, ...]
+Box = tuple[tuple[int, int], ...]
+"""Start and stop per dim."""
+LONELY = (("device", 1),)
+"""The axes of what is on one device, and on no mesh."""
+_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """One device of a mesh.
+
+    Attributes:
+      coordinate: its place on the mesh.
+      id: its number, None on a mesh without devices.
+      piece: the number of the piece it holds, None where it holds nothing.
+      note: what else is to be said of it, as the process it belongs to.
+    """
+
+    coordinate: Shape
+    id: int | None
+    piece: int | None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A part of a tensor that one or more devices hold.
+
+    Attributes:
+      label: its name in the picture, different for each piece.
+      box: where it lies in the full tensor; None where nothing says that.
+      which: what tells it from the others where there is no box, as `y=0`.
+      shape: its shape.
+      holders: its devices, as numbers in row-major order of the mesh.
+    """
+
+    label: str
+    box: Box | None
+    which: str
+    shape: Shape
+    holders: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """A tensor on a mesh.
+
+    Attributes:
+      title: the full type, as `float32[16, 8]`.
+      how: how it is spread, as `P('y', None)`.
+      axes: names and sizes of the mesh axes.
+      shape: the full shape, None where nothing says it.
+      dtype: the element type.
+      itemsize: bytes of an element.
+      devices: row-major.
+      pieces: in the order of the tensor, row-major.
+      over: per dim the mesh axes that cut it, None where that is not known.
+      notes: what a reader should know beside.
+    """
+
+    title: str
+    how: str
+    axes: tuple[tuple[str, int], ...]
+    shape: Shape | None
+    dtype: str
+    itemsize: int
+    devices: tuple[Device, ...]
+    pieces: tuple[Piece, ...]
+    over: tuple[tuple[str, ...], ...] | None = None
+    notes: tuple[str, ...] = ()
+
+    def bytes_of(self, piece: Piece) -> int:
+        """The bytes of a piece."""
+        return math.prod(piece.shape) * self.itemsize
+
+    def intervals(self, dim: int) -> list[tuple[int, int]]:
+        """The parts that the pieces cut a dim of the full tensor into."""
+        return sorted({p.box[dim] for p in self.pieces if p.box is not None and math.prod(p.shape)})
+
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """What one device holds: a box of the full tensor, or what tells its shard from others, and the shape of it."""
+
+    box: Box | None
+    which: str
+    shape: Shape
+    order: tuple[int, ...] = field(default=())
+
+    @property
+    def key(self) -> Hashable:
+        """Equal for devices that hold the same."""
+        return self.which if self.box is None else self.box
+
+
+def held(
+    axes: Mapping[str, int],
+    wheres: Sequence[Where | None],
+    *,
+    dtype: object,
+    itemsize: int,
+    shape: Shape | None,
+    how: str,
+    ids: Sequence[int] | None = None,
+    over: Sequence[Sequence[str]] | None = None,
+    notes: Sequence[str] = (),
+    device_notes: Sequence[str] | None = None,
+) -> Holding:
+    """A holding of what each device, row-major over the mesh, holds; None is nothing.
+
+    >>> where = [Where(((0, 2),), "", (2,)), Where(((2, 4),), "", (2,))]
+    >>> [p.label for p in held({"x": 2}, where, dtype="int8", itemsize=1, shape=(4,), how="P('x')").pieces]
+    ['A', 'B']
+    """
+    holders: dict[Hashable, list[int]] = {}
+    first: dict[Hashable, Where] = {}
+    for at, where in enumerate(wheres):
+        if where is not None:
+            holders.setdefault(where.key, []).append(at)
+            first.setdefault(where.key, where)
+    keys = sorted(first, key=lambda k: (first[k].box or (), first[k].order))
+    numbers = {key: i for i, key in enumerate(keys)}
+    pieces = tuple(
+        Piece(label(i, len(keys)), first[k].box, first[k].which, first[k].shape, tuple(holders[k]))
+        for i, k in enumerate(keys)
+    )
+    devices = tuple(
+        Device(
+            coordinate,
+            None if ids is None else ids[at],
+            None if where is None else numbers[where.key],
+            "" if device_notes is None else device_notes[at],
+        )
+        for at, (coordinate, where) in enumerate(
+            zip(itertools.product(*map(range, axes.values())), wheres, strict=True)
+        )
+    )
+    said = shape if shape is not None else (pieces[0].shape if pieces else ())
+    return Holding(
+        title=f"{dtype}{list(said)}" + ("" if shape is not None else " per device"),
+        how=how,
+        axes=tuple(axes.items()),
+        shape=shape,
+        dtype=str(dtype),
+        itemsize=itemsize,
+        devices=devices,
+        pieces=pieces,
+        over=None if over is None else tuple(map(tuple, over)),
+        notes=tuple(notes),
+    )
+
+
+def cut_boxes(shape: Shape, over: Sequence[Sequence[str]], axes: Mapping[str, int]) -> list[Box]:
+    """Per device the box that is cut for it, with the first axis of a dim the most significant.
+
+    A dim that does not divide is cut into chunks of `ceil(size / count)`; the last ones are shorter, or empty.
+
+    >>> cut_boxes((5,), [("x",)], {"x": 2})
+    [((0, 3),), ((3, 5),)]
+    """
+    names = list(axes)
+    found: list[Box] = []
+    for coordinate in itertools.product(*map(range, axes.values())):
+        box: list[tuple[int, int]] = []
+        for size, row in zip(shape, over, strict=True):
+            count, place = 1, 0
+            for name in row:
+                count, place = count * axes[name], place * axes[name] + coordinate[names.index(name)]
+            chunk = -(-size // count)
+            box.append((min(size, place * chunk), min(size, (place + 1) * chunk)))
+        found.append(tuple(box))
+    return found
+
+
+def label(number: int, count: int) -> str:
+    """The name of a piece: a letter while there are enough of them.
+
+    >>> label(1, 4), label(1, 400)
+    ('B', '#1')
+    """
+    return _LETTERS[number] if count <= len(_LETTERS) else f"#{number}"
+
+
+# --- words -----------------------------------------------------------------------------------------------------------
+
+
+def slices(box: Box, shape: Shape | None = None) -> str:
+    """A box as an index; dims that are whole are `:` if the shape is given.
+
+    >>> slices(((0, 2), (0, 8))), slices(((0, 2), (0, 8)), (4, 8))
+    ('[0:2, 0:8]', '[0:2, :]')
+    """
+    whole = [None] * len(box) if shape is None else shape
+    texts = [":" if size is not None and (a, b) == (0, size) else f"{a}:{b}" for (a, b), size in zip(box, whole)]  # noqa: B905
+    return f"[{', '.join(texts)}]"
+
+
+def content(piece: Piece) -> str:
+    """What a piece is, exactly."""
+    return slices(piece.box) if piece.box is not None else piece.which
+
+
+def size_text(count: int) -> str:
+    """A number of bytes for a reader.
+
+    >>> size_text(0), size_text(1536), size_text(10**9)
+    ('0 B', '1.5 KiB', '953.7 MiB')
+    """
+    value, unit = float(count), "B"
+    for larger in ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB"):
+        if value < 1024:
+            break
+        value, unit = value / 1024, larger
+    return f"{value:.1f}".rstrip("0").rstrip(".") + f" {unit}"
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """Numbers as ranges.
+
+    >>> ranges([0, 1, 2, 5])
+    '0-2, 5'
+    """
+    rows: list[list[int]] = []
+    for n in sorted(numbers):
+        if rows and n == rows[-1][1] + 1:
+            rows[-1][1] = n
+        else:
+            rows.append([n, n])
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in rows)
+
+
+def places(holding: Holding, piece: Piece) -> str:
+    """Where on the mesh a piece is held, as `y=0, x=0-3`; empty where no such row of ranges says it.
+
+    >>> where = [Where(((0, 2),), "", (2,)), Where(((2, 4),), "", (2,))]
+    >>> one = held({"x": 2}, where, dtype="int8", itemsize=1, shape=(4,), how="P('x')")
+    >>> places(one, one.pieces[1])
+    'x=1'
+    """
+    found = [holding.devices[at].coordinate for at in piece.holders]
+    sets = [sorted(set(column)) for column in zip(*found, strict=True)]
+    if math.prod(map(len, sets)) != len(found):
+        return ""
+    axes = zip(holding.axes, sets, strict=True)
+    said = [f"{name}={ranges(which)}" for (name, size), which in axes if len(which) < size]
+    return ", ".join(said) or "every device"
+
+
+def holders_text(holding: Holding, piece: Piece) -> str:
+    """The devices that hold a piece: their ids, or their coordinates on a mesh without devices."""
+    ids = [holding.devices[at].id for at in piece.holders]
+    known = [n for n in ids if n is not None]
+    if len(known) < len(ids):
+        return places(holding, piece) or f"{len(ids)} devices"
+    return f"device{'s' if len(known) > 1 else ''} {ranges(known)}"
+
+
+def coordinate_text(holding: Holding, device: Device) -> str:
+    """A device's coordinates by axis.
+
+    >>> where = [Where(((0, 2),), "", (2,)), Where(((2, 4),), "", (2,))]
+    >>> one = held({"x": 2}, where, dtype="int8", itemsize=1, shape=(4,), how="P('x')")
+    >>> coordinate_text(one, one.devices[1])
+    'x=1'
+    """
+    return ", ".join(f"{name}={at}" for (name, _), at in zip(holding.axes, device.coordinate, strict=True))
+
+
+def differing(holding: Holding) -> list[str]:
+    """The mesh axes along which devices hold different pieces.
+
+    >>> where = [Where(((0, 2),), "", (2,)), Where(((2, 4),), "", (2,))]
+    >>> differing(held({"x": 2}, where, dtype="int8", itemsize=1, shape=(4,), how="P('x')"))
+    ['x']
+    """
+    found: list[str] = []
+    step = len(holding.devices)
+    for name, size in holding.axes:
+        step //= size
+        ahead = zip(holding.devices, holding.devices[step:], strict=False)
+        if any(a.piece != b.piece for a, b in ahead if _neighbours(a, b)):
+            found.append(name)
+    return found
+
+
+def _neighbours(a: Device, b: Device) -> bool:
+    """Whether two devices differ in one coordinate alone."""
+    return sum(m != n for m, n in zip(a.coordinate, b.coordinate, strict=True)) == 1
+
+
+def device_text(device: Device) -> str:
+    """A device's name; on a mesh without devices its coordinate is all."""
+    return "" if device.id is None else f"device {device.id}"
+
+
+def summary(holding: Holding) -> str:
+    """One line on how much every device holds."""
+    if not holding.pieces:
+        return f"{len(holding.devices)} devices"
+    shapes = sorted({p.shape for p in holding.pieces}, reverse=True)
+    largest = max(holding.bytes_of(p) for p in holding.pieces)
+    parts: list[str] = []
+    if len(shapes) == 1:
+        of = "" if holding.shape is None else f" of {size_text(math.prod(holding.shape) * holding.itemsize)}"
+        whole = holding.shape is not None and shapes[0] == holding.shape
+        parts.append(f"each device holds {'all of it, ' if whole else f'{list(shapes[0])}, '}{size_text(largest)}"
+                     + ("" if whole else of))  # fmt: skip
+    else:
+        parts.append(f"a device holds up to {size_text(largest)}")
+    copies = sorted({len(p.holders) for p in holding.pieces})
+    count = len(holding.pieces)
+    pieces = f"{count} piece{'s' if count > 1 else ''}"
+    if copies == [1]:
+        parts.append(f"{pieces}, no copies" if count > 1 else pieces)
+    else:
+        each = " each" if count > 1 else ""
+        parts.append(f"{pieces} on {'-'.join(map(str, {copies[0]: 0, copies[-1]: 0}))} devices{each}")
+    empty = sum(d.piece is None for d in holding.devices)
+    return "; ".join([*parts, f"{empty} devices hold nothing"] if empty else parts)
+
+
+def dim_lines(holding: Holding) -> list[str]:
+    """One line per dim of the full tensor: what cuts it, and into what."""
+    if holding.shape is None:
+        return []
+    lines: list[str] = []
+    for dim, size in enumerate(holding.shape):
+        row = () if holding.over is None else holding.over[dim]
+        by = f" over {', '.join(row)}" if row else ""
+        parts = holding.intervals(dim)
+        count = math.prod(dict(holding.axes)[a] for a in row) if row else len(parts)
+        if count <= 1:
+            lines.append(f"dim {dim}: {size}, whole{by}")
+            continue
+        lengths = [b - a for a, b in parts]
+        each = f" of {lengths[0]}" if lengths else ""
+        rest = f", the last of {lengths[-1]}" if lengths and lengths[-1] != lengths[0] else ""
+        missing = f", {count - len(parts)} empty" if row and parts and len(parts) < count else ""
+        lines.append(f"dim {dim}: {size} in {len(parts) or count} pieces{each}{rest}{by}{missing}")
+    return lines
+
+
+def mesh_text(holding: Holding) -> str:
+    """The mesh, as `mesh y=2, x=4`; of an array on one device, that."""
+    if holding.axes == LONELY:
+        return "one device"
+    return "mesh " + ", ".join(f"{name}={size}" for name, size in holding.axes)

@@ -1,0 +1,98 @@
+"""Programs as text in HTML: one column, or two side by side, aligned by the source lines they come from."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from jaxmesh.pictures.draw import FONT
+from jaxmesh.pictures.fitting import escaped, safe, shortened
+from jaxmesh.pictures.flow import LIT
+from jaxmesh.pictures.page import fragment
+
+_LONGEST = 1500
+_OP = re.compile(r'(?P<results>[%\w:#, ]*= )?"(?P<name>[\w.]+)"(?P<rest>.*)', re.DOTALL)
+_ATTRIBUTES = re.compile(r"(?P<before>\([^)]*\))(?P<said> <\{.*\}>)?(?P<after>.*)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One operation as text; `state` is `kept`, `lit`, or `soft` for what only keeps memory in order."""
+
+    text: str
+    state: str = "kept"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Operations of one source line: `source` names it, `code` is what stands there."""
+
+    source: str
+    code: str
+    columns: tuple[Sequence[Line], ...]
+
+
+def listing(title: str, heads: Sequence[str], rows: Sequence[Row], notes: Sequence[str] = ()) -> str:
+    """A program, as a part of a page."""
+    body = f'<div class="title">{escaped(shortened(title, 300))}</div>'
+    body += "".join(f'<div class="end">{escaped(shortened(n, 2000))}</div>' for n in notes)
+    tops = "".join(f'<div class="head">{escaped(h)}</div>' for h in heads)
+    body += f'<div class="row tops">{tops}</div>' + "".join(_row(row, heads) for row in rows)
+    name = "jm-" + hashlib.sha256(body.encode()).hexdigest()[:10]
+    return fragment(name, _style(name, len(heads)), body)
+
+
+def plain_listing(title: str, text: str, notes: Sequence[str] = ()) -> str:
+    """A text as it is, as a part of a page."""
+    lines = "\n".join(escaped(line) for line in text.split("\n"))
+    body = f'<div class="title">{escaped(shortened(title, 300))}</div>'
+    body += "".join(f'<div class="end">{escaped(shortened(n, 2000))}</div>' for n in notes)
+    body += f"<pre>{lines}</pre>"
+    name = "jm-" + hashlib.sha256(body.encode()).hexdigest()[:10]
+    return fragment(name, _style(name, 1), body)
+
+
+def _style(name: str, columns: int) -> str:
+    s = f".{name}"
+    # Side by side where there is room for two columns, else one below the other.
+    wide = "minmax(min(100%,27rem),1fr)"
+    return (
+        f"{s}{{font:12px/1.45 {FONT};color:inherit;text-align:left}}"
+        f"{s} .title{{font-weight:bold;font-size:14px;margin:.3em 0 .6em}}"
+        f"{s} .row{{display:grid;grid-template-columns:repeat({'auto-fit' if columns > 1 else 1},{wide});"
+        "gap:0 14px;border-top:1px solid rgba(128,128,128,.35);padding:2px 0}"
+        f"{s} .head{{font-weight:bold;padding:2px 6px}}"
+        f"{s} .src{{grid-column:1/-1;padding:2px 6px;opacity:.78;overflow-wrap:anywhere}}"
+        f"{s} .src b{{font-weight:bold}}"
+        f"{s} .op{{padding:1px 6px 1px 2.2em;text-indent:-1.6em;overflow-wrap:anywhere;white-space:pre-wrap}}"
+        f"{s} .lit{{{LIT};box-shadow:inset 3px 0 0 #e69f00}}{s} .soft{{opacity:.74}}"
+        f"{s} .op b{{font-weight:bold}}{s} .op i{{font-style:normal;opacity:.75}}{s} .soft b{{font-weight:normal}}"
+        f"{s} .soft i{{opacity:1}}"
+        f"{s} .end{{padding:4px 6px;border-left:3px solid #d55e00;margin-bottom:6px}}"
+        f"{s} pre{{font:inherit;white-space:pre-wrap;overflow-wrap:anywhere;color:inherit;background:none;margin:0}}"
+    )
+
+
+def _row(row: Row, heads: Sequence[str]) -> str:
+    source = f'<div class="src"><b>{escaped(row.source)}</b> {escaped(shortened(row.code, 160))}</div>'
+    cells = "".join(f'<div class="col">{"".join(map(_line, lines))}</div>' for lines in row.columns)
+    return f'<div class="row">{source if row.source else ""}{cells}</div>'
+
+
+def _line(line: Line) -> str:
+    text = safe(line.text.strip())
+    if len(text) > _LONGEST:
+        text = f"{text[: _LONGEST * 2 // 3]} ... {text[-_LONGEST // 3 :]}"
+    found = _OP.fullmatch(text)
+    shown = escaped(text)
+    if found is not None:
+        rest = _ATTRIBUTES.fullmatch(found["rest"])
+        after = f"<i>{escaped(found['rest'])}</i>" if rest is None else _tail(rest)
+        shown = f"{escaped(found['results'] or '')}<b>{escaped(found['name'])}</b>{after}"
+    return f'<div class="op {line.state}">{shown}</div>'
+
+
+def _tail(found: re.Match[str]) -> str:
+    return f"{escaped(found['before'])}<i>{escaped(found['said'] or '')}{escaped(found['after'])}</i>"

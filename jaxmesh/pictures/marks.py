@@ -1,0 +1,98 @@
+"""Parts of a drawing, placed but not yet written: boxes with lines of text in them, and texts beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from jaxmesh.pictures.fitting import width
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A box of one piece, or of a device that holds nothing.
+
+    Attributes:
+      kind: `device`, `region`, or `swatch`.
+      piece: the number of the piece whose colour it has; None is no colour.
+      lines: texts in it, centred.
+      size: of their font.
+      hover: what a reader sees who points at it; lines.
+    """
+
+    kind: str
+    x: float
+    y: float
+    w: float
+    h: float
+    piece: int | None
+    lines: Sequence[str] = ()
+    size: float = 12
+    hover: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """A text beside the boxes; `y` is its baseline, `anchor` what of it stands at `x`."""
+
+    x: float
+    y: float
+    text: str
+    size: float = 11
+    anchor: str = "start"
+    strong: bool = False
+
+    @property
+    def left(self) -> float:
+        """Where it begins."""
+        share = {"start": 0.0, "middle": 0.5, "end": 1.0}[self.anchor]
+        return self.x - share * width(self.text, self.size)
+
+
+@dataclass(slots=True)
+class Block:
+    """A rectangle of marks and labels, from (0, 0) on."""
+
+    w: float = 0
+    h: float = 0
+    marks: list[Mark] = field(default_factory=list[Mark])
+    labels: list[Label] = field(default_factory=list[Label])
+
+    def mark(self, mark: Mark) -> None:
+        """Adds a box."""
+        self.marks.append(mark)
+        self.w, self.h = max(self.w, mark.x + mark.w), max(self.h, mark.y + mark.h)
+
+    def label(self, label: Label) -> None:
+        """Adds a text."""
+        self.labels.append(label)
+        self.w = max(self.w, label.left + width(label.text, label.size))
+        self.h = max(self.h, label.y + 0.3 * label.size)
+
+    def place(self, block: Block, x: float, y: float) -> None:
+        """Adds all of another block, moved."""
+        self.marks += [replace(m, x=m.x + x, y=m.y + y) for m in block.marks]
+        self.labels += [replace(t, x=t.x + x, y=t.y + y) for t in block.labels]
+        self.w, self.h = max(self.w, x + block.w), max(self.h, y + block.h)
+
+
+def flow(blocks: Sequence[Block], across: int, gap: float, below: float | None = None) -> Block:
+    """Blocks in rows of `across`, in columns of one width each, `gap` apart; rows `below` apart, if it is given."""
+    made, y = Block(), 0.0
+    wide = [max(b.w for b in blocks[i::across]) for i in range(min(across, len(blocks)))]
+    for start in range(0, len(blocks), across):
+        row, x = blocks[start : start + across], 0.0
+        for block, column in zip(row, wide, strict=False):
+            made.place(block, x, y)
+            x += column + gap
+        y += max(b.h for b in row) + (gap if below is None else below)
+    return made
+
+
+def fitting(blocks: Sequence[Block], wanted: int, most: float, gap: float, *, even: bool = False) -> int:
+    """How many blocks stand side by side: as many as wanted if there is room; `even`: else an even part of them."""
+    widest = max((b.w for b in blocks), default=1)
+    room = max(1, int((most + gap) // (widest + gap)))
+    if wanted <= room:
+        return wanted
+    return next(n for n in range(room, 0, -1) if wanted % n == 0) if even else room

@@ -1,0 +1,121 @@
+"""Pictures as objects: what a notebook, a terminal and a file show of them."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from pathlib import Path
+from typing import Any
+
+from jaxmesh.checks import path as checked_path, shown, truth
+from jaxmesh.errors import ArgumentValueError, FolderError, UnsupportedError
+from jaxmesh.pictures.draw import svg
+from jaxmesh.pictures.holding import Holding
+from jaxmesh.pictures.page import fragment, page
+from jaxmesh.pictures.words import plain, rich_group
+
+
+class Picture:
+    """Something to look at: HTML in a notebook, a table in colours or plain text in a terminal, or a file.
+
+    `print(picture)` and its `repr` are plain text; `rich.print(picture)` and `show()` in a terminal have colours.
+    """
+
+    _title = "jaxmesh"
+
+    def __str__(self) -> str:
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        raise NotImplementedError
+
+    def __rich__(self) -> Any:
+        raise NotImplementedError
+
+    def _files(self) -> dict[str, Any]:
+        """By the ending of a file, what makes its text."""
+        return {".html": lambda: page(self._title, self._repr_html_()), ".txt": lambda: f"{self}\n"}
+
+    def save(self, path: Any) -> Path:
+        """Writes the picture to a file; its ending says how: `.html`, `.txt`, and `.svg` where it is one picture.
+
+        Raises:
+          ArgumentTypeError: no path.
+          ArgumentValueError: another ending.
+          FolderError: the file cannot be written there.
+        """
+        where, files = checked_path("save", path), self._files()
+        make = files.get(where.suffix.lower())
+        if make is None:
+            raise ArgumentValueError(
+                f"this picture is saved as {', '.join(files)}, got {shown(str(where))}, which ends in "
+                f"{where.suffix or 'nothing'!r}; name a file that ends in one of them."
+            )
+        text = make()
+        try:
+            where.write_text(text, encoding="utf-8")
+        except OSError as error:
+            raise FolderError(
+                f"the picture cannot be written to {shown(str(where))}: {error.strerror}; name a file in a folder "
+                "that is there and can be written to."
+            ) from None
+        return where
+
+    def show(self, *, color: bool | None = None) -> None:
+        """Prints the picture: in colours where stdout is a terminal and `rich` is installed, else as plain text.
+
+        Args:
+          color: True or False to print it with or without colours anywhere.
+
+        Raises:
+          ArgumentTypeError: `color` is neither True, False nor None.
+          UnsupportedError: `color` is True, and `rich` is not installed.
+        """
+        wanted = sys.stdout.isatty() if color is None else truth("show", "color", color)
+        if wanted:
+            try:
+                from rich.console import Console
+
+                console = Console(force_terminal=True if color else None, color_system="truecolor" if color else "auto")
+                console.print(self.__rich__())
+                return
+            except ImportError:
+                if color:
+                    raise UnsupportedError(
+                        "show(color=True) needs rich, which is not installed; pip install 'jaxmesh[viz]', or print "
+                        "the picture, which is plain text."
+                    ) from None
+        print(self)
+
+
+class TensorPicture(Picture):
+    """The picture of one tensor on a mesh, or of a mesh alone."""
+
+    def __init__(self, holding: Holding) -> None:
+        self.holding = holding
+        self._title = f"{holding.title} {holding.how}"
+
+    def __str__(self) -> str:
+        return plain(self.holding)
+
+    def _repr_svg_(self) -> str:
+        return svg(self.holding)
+
+    def _repr_html_(self) -> str:
+        return tensor_html(self.holding)
+
+    def __rich__(self) -> Any:
+        return rich_group(self.holding)
+
+    def _files(self) -> dict[str, Any]:
+        return {".svg": lambda: f"{self._repr_svg_()}\n", **super()._files()}
+
+
+def tensor_html(holding: Holding) -> str:
+    """The picture of a holding as a part of a page."""
+    body = svg(holding, alone=False)
+    name = "jm-" + hashlib.sha256(body.encode()).hexdigest()[:10]
+    return fragment(name, f".{name}{{overflow-x:auto;color:inherit}}", body)

@@ -1,0 +1,267 @@
+"""The tensor, with the piece of every device drawn on it: two dims as rows and columns, those before as panels."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from jaxmesh.pictures.fitting import cells, fit, shortened, width
+from jaxmesh.pictures.holding import Holding, Piece, Shape, content, holders_text, places, size_text, slices
+from jaxmesh.pictures.marks import Block, Label, Mark, fitting, flow
+
+Interval = tuple[int, int]
+MOST_COLUMNS = 32
+_MOST_ROWS = 32
+_GAP = 16.0
+_SMALL_GAP = 5.0
+
+
+def tensor(holding: Holding, most: float, *, small: bool = False) -> Block:
+    """The full tensor in its pieces, to scale along each dim; the shards side by side where nothing says more."""
+    if holding.shape is None:
+        return _shards(holding, most, small)
+    rank = len(holding.shape)
+    parts = [holding.intervals(d) or [(0, n)] for d, n in enumerate(holding.shape)]
+    rows = parts[-2] if rank > 1 else [(0, 1)]
+    columns = parts[-1] if rank else [(0, 1)]
+    panels = [
+        _Panel(front, r, c)
+        for front in itertools.product(*parts[:-2])
+        for r in _blocks(rows, _MOST_ROWS)
+        for c in _blocks(columns, MOST_COLUMNS)
+    ]
+    scale = _scale(holding, panels, most, small)
+    if small and len(panels) > 16:
+        return Block()
+    found = _by_box(holding)
+    blocks = [_draw(holding, panel, len(panels) > 1 or rank > 2, scale, found) for panel in panels]
+    inner = math.prod(map(len, parts[1:-2]))
+    wanted = (inner if inner > 1 else len(parts[0]) if rank > 2 else 1) * len(_blocks(columns, MOST_COLUMNS))
+    if len(rows) > _MOST_ROWS:
+        wanted = len(blocks)
+    gap = _SMALL_GAP if small else _GAP
+    across = fitting(blocks, wanted, most, gap, even=rank > 2 and wanted <= 8)
+    made = flow(blocks, across, gap)
+    _written(made, {i: _choices(holding, p) for i, p in enumerate(holding.pieces)})
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class _Panel:
+    """What one panel shows: a part of each dim before the last two, and rows and columns of parts of those."""
+
+    front: tuple[Interval, ...]
+    rows: Sequence[Interval]
+    columns: Sequence[Interval]
+
+
+@dataclass(frozen=True, slots=True)
+class _Scale:
+    """The size of the largest panel, how many rows and columns of the tensor it has, and whether it is labelled."""
+
+    w: float
+    h: float
+    rows: int
+    columns: int
+    named: bool
+
+
+def _blocks(parts: list[Interval], most: int) -> list[list[Interval]]:
+    return [parts[i : i + most] for i in range(0, len(parts), most)]
+
+
+def _by_box(holding: Holding) -> dict[object, int]:
+    return {p.box: i for i, p in enumerate(holding.pieces)}
+
+
+def _scale(holding: Holding, panels: Sequence[_Panel], most: float, small: bool) -> _Scale:
+    shape = holding.shape or ()
+    rows, columns = max(len(p.rows) for p in panels), max(len(p.columns) for p in panels)
+    spans = max(_length(p.rows) for p in panels), max(_length(p.columns) for p in panels)
+    if small:
+        side = 44.0 if len(panels) == 1 else 26.0
+    else:
+        side = 200.0 if len(panels) == 1 else 150.0 if len(panels) <= 4 else 96.0 if len(panels) <= 16 else 40.0
+    if len(shape) < 2:
+        flat = 16.0 if small else 36.0 if len(panels) == 1 else 20.0
+        least = 2.2 * side if shape else 0.5 * side
+        w = min(max(least, columns * _least_width(holding, small)), most - 30)
+        return _Scale(w, max(flat, 44.0 if not shape and not small else 0), *spans, not small)
+    # True proportions, unless one side would be a line.
+    aspect = min(max((shape[-2] or 1) / (shape[-1] or 1), 0.4), 1.5)
+    w = max(side / math.sqrt(aspect), columns * _least_width(holding, small))
+    h = max(side * math.sqrt(aspect), rows * (15.0 if not small else 6.0))
+    return _Scale(min(w, most - 30), h, *spans, not small)
+
+
+def _least_width(holding: Holding, small: bool) -> float:
+    return max((cells(p.label) for p in holding.pieces), default=1) * 4.7 + 5 if not small else 6.0
+
+
+def _draw(holding: Holding, panel: _Panel, titled: bool, scale: _Scale, found: dict[object, int]) -> Block:
+    made = Block()
+    shape = holding.shape or ()
+    left, top = 0.0, 0.0
+    y0, x0 = panel.rows[0][0], panel.columns[0][0]
+    # One scale for all panels, also where the last has fewer rows.
+    across, down = scale.w / max(scale.columns, 1), scale.h / max(scale.rows, 1)
+    if scale.named:
+        extent = _length(panel.columns) * across or scale.w, _length(panel.rows) * down or scale.h
+        left, top = _frame(made, holding, panel, titled, extent)
+    for r, c in itertools.product(panel.rows, panel.columns):
+        box = (*panel.front, r, c)[-len(shape) or 99 :]
+        number = found.get(box)
+        if math.prod(b - a for a, b in box) == 0:
+            number = None
+        at = left + (c[0] - x0) * across, top + (r[0] - y0) * down
+        size = ((c[1] - c[0]) * across or scale.w), ((r[1] - r[0]) * down or scale.h)
+        made.mark(_region(holding, number, box, at, size))
+    return made
+
+
+def _written(block: Block, texts: dict[int, list[list[str]]]) -> None:
+    """Writes into the boxes what fits, the same in boxes of one size."""
+    sizes: dict[tuple[int, int], list[int]] = {}
+    for i, mark in enumerate(block.marks):
+        sizes.setdefault((round(mark.w), round(mark.h)), []).append(i)
+    for row in sizes.values():
+        wide, high = min(block.marks[i].w for i in row), min(block.marks[i].h for i in row)
+        lines, font = fit([_texts(block.marks[i], texts) for i in row], wide, high, 12, 6.5)
+        for i, said in zip(row, lines, strict=True):
+            block.marks[i] = replace(block.marks[i], lines=said, size=font)
+
+
+def _texts(mark: Mark, texts: dict[int, list[list[str]]]) -> list[list[str]]:
+    if mark.piece is None:
+        return [[mark.hover[0].rpartition(": ")[2]], ["-"]]
+    return texts[mark.piece]
+
+
+def _length(parts: Sequence[Interval]) -> int:
+    first, last = _span(parts)
+    return last - first
+
+
+def _span(parts: Sequence[Interval]) -> Interval:
+    return parts[0][0], parts[-1][1]
+
+
+def _region(
+    holding: Holding, number: int | None, box: Sequence[Interval], at: tuple[float, float], size: tuple[float, float]
+) -> Mark:
+    if number is None:
+        empty = math.prod(b - a for a, b in box) == 0
+        text = "no elements" if empty else "on no device"
+        return Mark("region", *at, *size, None, (), 0, [f"{slices(tuple(box))}: {text}"])
+    return Mark("region", *at, *size, number, (), 0, hover(holding, holding.pieces[number]))
+
+
+def _choices(holding: Holding, piece: Piece) -> list[list[str]]:
+    """What may stand in a piece, the fullest first."""
+    count = len(piece.holders)
+    copies = f"{count} copies" if count > 1 else holders_text(holding, piece)
+    what = slices(piece.box, holding.shape) if piece.box is not None else piece.which
+    full = [[piece.label, what, copies], [piece.label, what]] if what != "[]" else []
+    return [*full, [piece.label, copies], [piece.label]]
+
+
+def hover(holding: Holding, piece: Piece) -> list[str]:
+    """What a reader sees who points at a piece."""
+    where = places(holding, piece)
+    return [
+        f"{piece.label}: {content(piece)}",
+        f"{holding.dtype}{list(piece.shape)}, {holding.bytes_of(piece)} B"
+        + (f" ({size_text(holding.bytes_of(piece))})" if holding.bytes_of(piece) >= 1024 else ""),
+        f"on {holders_text(holding, piece)}" + (f" ({where})" if where else ""),
+    ]
+
+
+# --- titles and ticks ------------------------------------------------------------------------------------------------
+
+
+def _frame(
+    made: Block, holding: Holding, panel: _Panel, titled: bool, extent: tuple[float, float]
+) -> tuple[float, float]:
+    """Writes what stands above and beside a panel; where the panel begins."""
+    shape: Shape = holding.shape or ()
+    if not shape:
+        return 0.0, 0.0
+    size, top = 8.5, 0.0
+    edges = [0, *(b for _, b in panel.rows)] if len(shape) > 1 else []
+    if edges:
+        edges[0] = panel.rows[0][0]
+    rows = _ticks(edges, extent[1], size * 1.15, sideways=False)
+    left = max((width(str(n), size) for n, _ in rows), default=0) + 4 if rows else 0.0
+    # The first number above the columns stands half to the left of them.
+    left = max(left, width(str(panel.columns[0][0]), size) / 2)
+    if titled:
+        text = _title(holding, panel)
+        font = min(10.0, extent[0] / max(1.0, width(text, 1)))
+        if font < 6.5:
+            # A narrow panel says the part of its first dims alone.
+            text = shortened(",".join(f"{a}:{b}" for a, b in panel.front), 24)
+            font = min(10.0, extent[0] / max(1.0, width(text, 1)))
+        if text and font >= 5.5:
+            made.label(Label(left, 10, text, int(font * 10) / 10))
+        top += 15
+    top += 13
+    for n, y in rows:
+        made.label(Label(left - 4, top + y + size * 0.35, str(n), size, "end"))
+    edges = [panel.columns[0][0], *(b for _, b in panel.columns)]
+    for n, x in _ticks(edges, extent[0], size, sideways=True):
+        made.label(Label(left + x, top - 5, str(n), size, "middle"))
+    made.w = max(made.w, left + extent[0] + width(str(edges[-1]), size) / 2)
+    return left, top
+
+
+def _ticks(edges: Sequence[int], length: float, size: float, *, sideways: bool) -> list[tuple[int, float]]:
+    """Where the numbers of the edges stand: those that fit, the first and the last before all others."""
+    if not edges:
+        return []
+    span = max(edges[-1] - edges[0], 1)
+    found = [(n, (n - edges[0]) / span * length) for n in dict.fromkeys(edges)]
+
+    def room(n: int) -> float:
+        return width(str(n), size) + 4 if sideways else size
+
+    # Every edge, or every second, fourth, ...: the first of those that have room.
+    for stride in (1, 2, 4, 8, 16, 32):
+        kept = found[::stride]
+        steps = [(b[1] - a[1], (room(a[0]) + room(b[0])) / 2) for a, b in itertools.pairwise(kept)]
+        if all(free >= needed for free, needed in steps):
+            break
+    last = found[-1]
+    while len(kept) > 1 and kept[-1] != last and last[1] - kept[-1][1] < (room(last[0]) + room(kept[-1][0])) / 2:
+        kept.pop()
+    fits = last[1] - kept[-1][1] >= (room(last[0]) + room(kept[-1][0])) / 2
+    return [*kept, last] if kept[-1] != last and fits else kept
+
+
+def _title(holding: Holding, panel: _Panel) -> str:
+    shape: Shape = holding.shape or ()
+    spans = (*panel.front, _span(panel.rows), _span(panel.columns))[-len(shape) :]
+    return slices(spans, shape)
+
+
+# --- shards that nothing puts together -------------------------------------------------------------------------------
+
+
+def _shards(holding: Holding, most: float, small: bool) -> Block:
+    """The pieces side by side, because nothing says which part of a full tensor they are."""
+    w, h = (18.0, 14.0) if small else (96.0, 44.0) if len(holding.pieces) <= 32 else (34.0, 20.0)
+    blocks: list[Block] = []
+    for number, piece in enumerate(holding.pieces):
+        block = Block()
+        block.mark(Mark("region", 0, 0, w, h, number, (), 0, hover(holding, piece)))
+        blocks.append(block)
+    gap = 2.0 if small else 8.0
+    if not blocks:
+        return Block()
+    made = flow(blocks, fitting(blocks, 4 if len(blocks) <= 16 else 16, most, gap), gap)
+    said = {
+        i: [[p.label, p.which, str(list(p.shape))], [p.label, p.which], [p.label]] for i, p in enumerate(holding.pieces)
+    }
+    _written(made, said)
+    return made

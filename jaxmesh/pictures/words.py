@@ -1,0 +1,201 @@
+"""A holding as words: plain text for any terminal, and a table of `rich` with the colours of the picture."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jaxmesh.pictures.colors import piece_colors, text_on
+from jaxmesh.pictures.fitting import cells, shortened
+from jaxmesh.pictures.holding import (
+    LONELY,
+    Device,
+    Holding,
+    Piece,
+    content,
+    dim_lines,
+    holders_text,
+    mesh_text,
+    places,
+    size_text,
+    summary,
+)
+
+_WIDEST = 100
+_IN_FULL = 64
+"""On a mesh of more devices a cell says its piece alone."""
+_LISTED = 32
+"""Of more pieces only the first ones and the last are listed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """A table of devices: its place on the axes before the last two, heads of columns, and rows with their heads."""
+
+    head: str
+    columns: Sequence[str]
+    rows: Sequence[tuple[str, Sequence[Device]]]
+
+
+def panels(holding: Holding, across: int) -> list[Panel]:
+    """The mesh as tables of at most so many columns; longer rows are folded."""
+    names, sizes = [safe_name(n) for n, _ in holding.axes], [n for _, n in holding.axes]
+    columns, rows = sizes[-1], sizes[-2] if len(sizes) > 1 else 1
+    made: list[Panel] = []
+    for number, front in enumerate(itertools.product(*map(range, sizes[:-2]))):
+        held = holding.devices[number * rows * columns : (number + 1) * rows * columns]
+        lines: list[tuple[str, Sequence[Device]]] = []
+        for row, first in itertools.product(range(rows), range(0, columns, across)):
+            last = min(first + across, columns)
+            head = [f"{names[-2]}={row}"] if len(sizes) > 1 else []
+            head += [f"{names[-1]}={first}-{last - 1}"] if columns > across else []
+            lines.append((", ".join(head), held[row * columns + first : row * columns + last]))
+        heads = [f"{names[-1]}={j}" for j in range(columns)] if columns <= across and holding.axes != LONELY else []
+        made.append(Panel(", ".join(f"{n}={at}" for n, at in zip(names, front, strict=False)), heads, lines))
+    return made
+
+
+def safe_name(name: str) -> str:
+    """The name of an axis as a head shows it."""
+    return shortened(name, 16)
+
+
+def head_lines(holding: Holding) -> list[str]:
+    """What stands above the table."""
+    title = f"{holding.title}  {holding.how}".strip() if holding.pieces else ""
+    lines = [title] if title else []
+    return [shortened(t, 400) for t in [*lines, f"{mesh_text(holding)}: {summary(holding)}", *dim_lines(holding)]]
+
+
+def piece_rows(holding: Holding) -> list[tuple[int | None, Piece | None]]:
+    """The pieces to list, by number; None for those left out."""
+    rows: list[tuple[int | None, Piece | None]] = list(enumerate(holding.pieces))
+    return rows if len(rows) <= _LISTED else [*rows[:8], (None, None), rows[-1]]
+
+
+def piece_words(holding: Holding, piece: Piece) -> tuple[str, str, str]:
+    """What a piece is, who holds it, and its size."""
+    where, who = places(holding, piece), holders_text(holding, piece)
+    at = f" ({where})" if where and where != who else ""
+    return shortened(content(piece), 80), shortened(who + at, 120), size_text(holding.bytes_of(piece))
+
+
+def plain(holding: Holding) -> str:
+    """The holding as plain text."""
+    short = len(holding.devices) > _IN_FULL
+    wide = max(cells(_cell(holding, d, short)) for d in holding.devices)
+    found = panels(holding, max(1, (_WIDEST - 12) // (max(wide, 4) + 2)))
+    lines = head_lines(holding)
+    for panel in found:
+        lines += ["", *([panel.head] if panel.head else []), *_table(holding, panel, short)]
+    if holding.pieces:
+        words = [(p.label, *piece_words(holding, p)) if p is not None else None for _, p in piece_rows(holding)]
+        said = [w for w in words if w is not None]
+        width = [max(cells(w[i]) for w in said) for i in range(4)]
+        lines.append("")
+        for w in words:
+            if w is None:
+                lines.append(f"... {len(holding.pieces) - len(said)} more")
+            else:
+                padded = [t + " " * (n - cells(t)) for t, n in zip(w, width, strict=True)]
+                lines.append("  ".join(padded).rstrip())
+    lines += [f"note: {shortened(n, 1000)}" for n in holding.notes]
+    return "\n".join(lines)
+
+
+def _cell(holding: Holding, device: Device, short: bool) -> str:
+    name = "" if device.id is None else str(device.id)
+    if device.piece is None:
+        text = "-" if holding.pieces else name or "."
+        return text if short else f"{name} -".strip() if holding.pieces else text
+    said = holding.pieces[device.piece].label
+    return said if short else f"{name} {said}".strip()
+
+
+def _table(holding: Holding, panel: Panel, short: bool) -> list[str]:
+    rows = [[head, *(_cell(holding, d, short) for d in devices)] for head, devices in panel.rows]
+    rows = [["", *panel.columns], *rows] if panel.columns else rows
+    count = max(map(len, rows))
+    width = [max((cells(r[i]) for r in rows if i < len(r)), default=0) for i in range(count)]
+    # All columns of devices are as wide as the widest.
+    width = [width[0], *[max(width[1:])] * (count - 1)]
+    lines = ["  ".join(t + " " * (n - cells(t)) for t, n in zip(r, width, strict=False)).rstrip() for r in rows]
+    return lines if width[0] else [line[2:] for line in lines]
+
+
+# --- colours ---------------------------------------------------------------------------------------------------------
+
+
+def rich_group(holding: Holding) -> Any:
+    """The holding as something that `rich` prints: a table of the devices in colours, and a list of the pieces.
+
+    Raises:
+      ImportError: `rich` is not installed.
+    """
+    from rich.console import Group
+    from rich.text import Text
+
+    fills = piece_colors(len(holding.pieces))
+    first, *rest = head_lines(holding)
+    parts: list[Any] = [Text(first, "bold"), *map(Text, rest)]
+    short = len(holding.devices) > _IN_FULL
+    across = 16 if short else 8
+    parts += [_rich_panel(holding, panel, short, fills) for panel in panels(holding, across)]
+    if holding.pieces:
+        parts.append(_rich_pieces(holding, fills))
+    parts += [Text(f"note: {shortened(n, 1000)}", "italic") for n in holding.notes]
+    return Group(*parts)
+
+
+def _style(number: int | None, fills: Sequence[str]) -> str:
+    return "" if number is None else f"{text_on(fills[number])} on {fills[number]}"
+
+
+def _rich_panel(holding: Holding, panel: Panel, short: bool, fills: Sequence[str]) -> Any:
+    from rich.table import Table
+    from rich.text import Text
+
+    made: Any = Table(title=Text(panel.head) if panel.head else None, title_justify="left", show_lines=not short,
+                      show_header=bool(panel.columns), padding=(0, 0) if short else (0, 1))  # fmt: skip
+    headed = any(head for head, _ in panel.rows)
+    if headed:
+        made.add_column("", justify="right")
+    for j in range(max(len(devices) for _, devices in panel.rows)):
+        made.add_column(Text(panel.columns[j]) if panel.columns else "", justify="center", no_wrap=True)
+    for head, devices in panel.rows:
+        row: list[Any] = [Text(head)] if headed else []
+        for device in devices:
+            made_of = _rich_lines(holding, device, short)
+            row.append(Text("\n".join(f" {line} " if not short else line for line in made_of),
+                            _style(device.piece, fills), justify="center"))  # fmt: skip
+        made.add_row(*row)
+    return made
+
+
+def _rich_lines(holding: Holding, device: Device, short: bool) -> list[str]:
+    if short or device.id is None:
+        return [_cell(holding, device, short)]
+    name = f"device {device.id}"
+    if device.piece is None:
+        return [name, "-"] if holding.pieces else [name]
+    piece = holding.pieces[device.piece]
+    what = content(piece)
+    return [name, f"{piece.label} {what}" if len(what) <= 24 else piece.label]
+
+
+def _rich_pieces(holding: Holding, fills: Sequence[str]) -> Any:
+    from rich.table import Table
+    from rich.text import Text
+
+    made: Any = Table(show_header=True, box=None, pad_edge=False, header_style="dim")
+    for name in ("piece", "slice" if holding.shape is not None else "shard", "held by", "size"):
+        made.add_column(name)
+    for number, piece in piece_rows(holding):
+        if piece is None:
+            made.add_row("...", f"{len(holding.pieces) - 9} more", "", "")
+            continue
+        what, who, size = piece_words(holding, piece)
+        made.add_row(Text(f" {piece.label} ", _style(number, fills)), Text(what), Text(who), Text(size))
+    return made

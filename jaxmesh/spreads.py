@@ -1,0 +1,190 @@
+"""Who holds what of arrays, specs on shapes, and meshes: the facts that `jaxmesh.visualize` draws."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, cast
+
+import jax
+import numpy as np
+from jax.core import Tracer
+from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
+
+from jaxmesh.checks import check_size, shown
+from jaxmesh.configs import integers
+from jaxmesh.errors import ArgumentTypeError, ArgumentValueError, UnsupportedError
+from jaxmesh.pictures.holding import Holding, Where, cut_boxes, held
+from jaxmesh.runtime.eager_picture import process_notes
+from jaxmesh.runtime.views import check_alive
+from jaxmesh.sharding import spec_axes
+
+AnyMesh = Mesh | AbstractMesh
+Shape = tuple[int, ...]
+MOST_DEVICES = 4096
+"""Meshes of more devices are not drawn."""
+
+
+def mesh_holding(mesh: AnyMesh) -> Holding:
+    """A mesh alone."""
+    _check_count(math.prod(mesh.shape.values()))
+    axes, (ids, notes) = dict(mesh.shape), _ids(mesh)
+    return held(
+        axes, [None] * math.prod(axes.values()), dtype="", itemsize=0, shape=None, how="", ids=ids, device_notes=notes
+    )
+
+
+def spec_holding(shape: Shape, dtype: Any, spec: PartitionSpec, mesh: AnyMesh) -> Holding:
+    """A spec on a shape, which no device need hold.
+
+    Raises:
+      SpecError: the spec does not fit the mesh or the rank.
+    """
+    axes = dict(mesh.shape)
+    _check_count(math.prod(axes.values()))
+    over = spec_axes(spec, len(shape), axes)
+    wheres = [Where(b, "", tuple(n - m for m, n in b)) for b in cut_boxes(shape, over, axes)]
+    ids, device_notes = _ids(mesh)
+    return held(
+        axes, wheres, dtype=dtype, itemsize=dtype.itemsize, shape=shape, how=spec_text(spec), ids=ids, over=over,
+        notes=_uneven(shape, over, axes), device_notes=device_notes,
+    )  # fmt: skip
+
+
+def array_holding(x: Any) -> Holding:
+    """A `jax.Array`, or the type of one, where its own sharding puts it.
+
+    Raises:
+      DeletedError: it was donated or deleted.
+      ArgumentTypeError: a value of a trace; a type without a sharding.
+      UnsupportedError: more devices than are drawn.
+    """
+    if isinstance(x, Tracer):
+        raise ArgumentTypeError(
+            f"visualize draws arrays that hold numbers, got {shown(x)}, a value of a trace; draw the program instead: "
+            "jaxmesh.visualize(f.trace(...)) or f.lower(...)."
+        )
+    check_alive(x, "visualize")
+    if x.sharding is None:
+        raise ArgumentTypeError(
+            f"visualize got {shown(x)}, a type without a sharding; give it one, or say the spec and the mesh: "
+            "jaxmesh.visualize(x, P(...), mesh=mesh)."
+        )
+    return sharding_holding(tuple(x.shape), x.dtype, x.sharding)
+
+
+def sharding_holding(shape: Shape, dtype: Any, sharding: Any, on: Mesh | None = None) -> Holding:
+    """A type under a sharding of JAX's; one that names no mesh axes is drawn on the mesh `on`, if that is given.
+
+    Raises:
+      UnsupportedError: more devices than are drawn, or a sharding without an index per device.
+      ArgumentValueError: the sharding does not fit the shape.
+    """
+    named = sharding if isinstance(sharding, NamedSharding) else None
+    if named is not None and isinstance(named.mesh, AbstractMesh):
+        return spec_holding(shape, dtype, named.spec, named.mesh)
+    mesh = on if named is None else named.mesh
+    devices, axes = _arranged(sharding, mesh if isinstance(mesh, Mesh) else None)
+    _check_count(len(devices))
+    try:
+        indices = cast("dict[Any, Any]", sharding.devices_indices_map(shape))
+        boxes = [tuple(s.indices(n)[:2] for s, n in zip(indices[d], shape, strict=True)) for d in devices]
+    except (ValueError, TypeError, NotImplementedError) as error:
+        raise ArgumentValueError(
+            f"visualize: the sharding {shown(sharding)} does not fit the shape {list(shape)}: {error}"
+        ) from None
+    kind, usual = sharding.memory_kind, devices[0].default_memory().kind
+    notes = [f"it is in the memory {kind!r}."] if kind not in (None, "device", usual) else []
+    how, over = f"on {devices[0]}" if len(devices) == 1 else type(sharding).__name__, None
+    if named is not None:
+        how, over = spec_text(named.spec), _entries(named.spec, len(shape))
+        left = {"unreduced": named.spec.unreduced, "reduced": named.spec.reduced}
+        notes += [f"{word} over {sorted(map(str, axes))}." for word, axes in left.items() if axes]
+    return held(
+        axes, [Where(b, "", tuple(n - m for m, n in b)) for b in boxes], dtype=dtype, itemsize=dtype.itemsize,
+        shape=shape, how=how, ids=[d.id for d in devices], over=over, notes=notes, device_notes=process_notes(devices),
+    )  # fmt: skip
+
+
+def _arranged(sharding: Any, mesh: Mesh | None) -> tuple[list[Any], dict[str, int]]:
+    """The devices of a sharding in the order of a mesh of theirs, and its axes; without one in a row."""
+    own: list[Any] = sorted(sharding.device_set, key=lambda d: (d.process_index, d.id))
+    if mesh is None or set(mesh.devices.flat) != set(own):
+        return own, {"device": len(own)}
+    return list(mesh.devices.flat), dict(mesh.shape)
+
+
+def _entries(spec: PartitionSpec, rank: int) -> list[tuple[str, ...]]:
+    """The mesh axes on each dim."""
+    rows: list[Any] = [*spec, *[None] * (rank - len(spec))]
+    return [() if e is None else cast("tuple[str, ...]", e) if isinstance(e, tuple) else (e,) for e in rows]
+
+
+def spec_text(spec: PartitionSpec) -> str:
+    """A partition spec as users write it.
+
+    >>> spec_text(PartitionSpec(("y", "x"), None))
+    "P(('y', 'x'), None)"
+    """
+    return str(spec).replace("PartitionSpec", "P", 1)
+
+
+def shape_and_dtype(x: Any, dtype: Any) -> tuple[Shape, Any]:
+    """The shape to draw a spec on, and the element type: of an array or its type, or a row of sizes.
+
+    Raises:
+      ArgumentTypeError: something else.
+      ArgumentValueError: a negative size.
+      VerifyError: too many bytes.
+    """
+    shape = getattr(x, "shape", x)
+    sizes = integers("the shape that visualize draws", (shape,) if isinstance(shape, int) else shape)
+    if any(n < 0 for n in sizes):
+        raise ArgumentValueError(f"a shape has no negative sizes, got {list(sizes)}; say each size as 0 or more.")
+    given = dtype if dtype is not None else getattr(x, "dtype", np.float32)
+    try:
+        kind: Any = given if jax.dtypes.issubdtype(given, jax.dtypes.extended) else np.dtype(given)
+    except Exception:
+        raise ArgumentTypeError(f"visualize takes a dtype such as jnp.float32, got {shown(given)}.") from None
+    check_size(sizes, kind, "the tensor that visualize draws")
+    return sizes, kind
+
+
+def as_spec(spec: Any) -> PartitionSpec:
+    """A partition spec given to `visualize`.
+
+    Raises:
+      ArgumentTypeError: something else.
+    """
+    if not isinstance(spec, PartitionSpec):
+        raise ArgumentTypeError(
+            f"visualize takes a jax.sharding.PartitionSpec as spec, got {shown(spec)}; write P('y', None)."
+        )
+    return spec
+
+
+def _ids(mesh: AnyMesh) -> tuple[list[int] | None, list[str] | None]:
+    if isinstance(mesh, AbstractMesh):
+        return None, None
+    devices = list(mesh.devices.flat)
+    return [d.id for d in devices], process_notes(devices)
+
+
+def _check_count(count: int) -> None:
+    if count > MOST_DEVICES:
+        raise UnsupportedError(
+            f"visualize draws meshes of up to {MOST_DEVICES} devices, this one has {count}; draw a smaller mesh of the "
+            "same axes."
+        )
+
+
+def _uneven(shape: Shape, over: Sequence[Sequence[str]], axes: dict[str, int]) -> list[str]:
+    notes: list[str] = []
+    for dim, (size, row) in enumerate(zip(shape, over, strict=True)):
+        count = math.prod(axes[a] for a in row)
+        if size % count:
+            notes.append(
+                f"{count} places do not divide dim {dim} of size {size}: drawn in chunks of {-(-size // count)}, but "
+                f"no array or program has it so; pad the dim to {-(-size // count) * count}."
+            )
+    return notes

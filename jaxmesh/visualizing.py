@@ -1,0 +1,103 @@
+"""`jaxmesh.visualize`: which device holds what, of a tensor or of every value of a program."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import AbstractMesh, Mesh, PartitionSpec
+
+from jaxmesh.checks import shown
+from jaxmesh.compiled import Compiled
+from jaxmesh.errors import ArgumentTypeError, ResidencyError
+from jaxmesh.function import JitFunction
+from jaxmesh.mesh import as_mesh
+from jaxmesh.pictures.flow import ProgramPicture
+from jaxmesh.pictures.picture import Picture, TensorPicture
+from jaxmesh.runtime.eager_picture import tensor_holding
+from jaxmesh.runtime.tensor import MeshTensor
+from jaxmesh.spreads import array_holding, as_spec, mesh_holding, shape_and_dtype, spec_holding
+from jaxmesh.stages import Stage
+
+
+def visualize(
+    x: Any, spec: PartitionSpec | None = None, *, mesh: Mesh | AbstractMesh | None = None, dtype: Any = None
+) -> Picture:
+    """A picture of where data is: the tensor cut into pieces, and the grid of devices that hold them.
+
+    A piece has one colour and one label on the tensor and on every device that holds it. In Jupyter the result draws
+    itself; `print` it, or `.show()` it in a terminal; `.save("x.svg")`, `.html` and `.txt` write files.
+
+    Args:
+      x: a `jax.Array`, or a `jax.ShapeDtypeStruct` with a sharding; a `MeshTensor`; a shape, with `spec` (an array or
+        its type will do too); a mesh; or a program: what `.trace(...)`, `.lower(...)` and `.compile()` of a
+        `jaxmesh.jit` function give, drawn value by value.
+      spec: how the shape is cut, with `mesh`. A dim that does not divide is drawn in chunks of `ceil(size / count)`,
+        with a note that no program has it so.
+      mesh: a mesh with or without devices; by default the context's.
+      dtype: of the shape; by default `float32`. Sizes are in bytes.
+
+    Raises:
+      ArgumentTypeError: nothing of the above, or a value of a trace.
+      ArgumentValueError: a shape with a negative size, or a sharding that does not fit it.
+      SpecError: a spec that does not fit the mesh or the rank.
+      MeshError: a spec without a mesh.
+      ResidencyError: the tensor was deallocated (`DeletedError`: donated or deleted).
+      UnsupportedError: more than 4,096 devices.
+
+    >>> import jaxmesh as jm
+    >>> from jax.sharding import PartitionSpec as P
+    >>> print(jm.visualize((16, 8), P("y", None), mesh=jm.make_mesh((2, 4))))
+    float32[16, 8]  P('y', None)
+    mesh y=2, x=4: each device holds [8, 8], 256 B of 512 B; 2 pieces on 4 devices each
+    dim 0: 16 in 2 pieces of 8 over y
+    dim 1: 8, whole
+    <BLANKLINE>
+         x=0  x=1  x=2  x=3
+    y=0  0 A  1 A  2 A  3 A
+    y=1  4 B  5 B  6 B  7 B
+    <BLANKLINE>
+    A  [0:8, 0:8]   devices 0-3 (y=0)  256 B
+    B  [8:16, 0:8]  devices 4-7 (y=1)  256 B
+    """
+    if spec is not None:
+        wanted = as_spec(spec)
+        shape, kind = shape_and_dtype(x, dtype)
+        return TensorPicture(spec_holding(shape, kind, wanted, as_mesh(mesh)))
+    if mesh is not None or dtype is not None:
+        raise ArgumentTypeError(
+            f"visualize takes mesh and dtype with a spec, to draw it on a shape; got {shown(x)} and no spec. Write "
+            "jaxmesh.visualize(shape, P(...), mesh=mesh)."
+        )
+    if isinstance(x, (Stage, Compiled)):
+        return ProgramPicture(x.values())
+    if isinstance(x, MeshTensor):
+        return TensorPicture(tensor_holding(_held(x)))
+    if isinstance(x, (Mesh, AbstractMesh)):
+        return TensorPicture(mesh_holding(as_mesh(x)))
+    if isinstance(x, (jax.Array, jax.ShapeDtypeStruct)):
+        return TensorPicture(array_holding(x))
+    raise ArgumentTypeError(f"{_WHAT}, got {shown(x)}{_remedy(x)}.")
+
+
+_WHAT = (
+    "visualize draws a jax.Array, a MeshTensor, a shape with a spec, a mesh, or a program that was traced, lowered or "
+    "compiled"
+)
+
+
+def _remedy(x: Any) -> str:
+    if isinstance(x, JitFunction):
+        return "; trace it for arguments first: jaxmesh.visualize(f.lower(*args))"
+    if isinstance(x, (np.ndarray, np.generic, tuple, list)):
+        return "; it is on no device: say how it is cut with jaxmesh.visualize(x, P(...), mesh=mesh)"
+    return ""
+
+
+def _held(x: MeshTensor) -> MeshTensor:
+    if not x.is_allocated():
+        # What it was, and what took it, is said where its array is read.
+        _ = x.data
+        raise ResidencyError(f"{x!r} holds nothing any more; draw it before.")
+    return x

@@ -1,0 +1,141 @@
+"""What the pass costs, and that no cost grows with the mesh: `pytest tests/benchmarks --benchmark-only -n0`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.sharding import AbstractMesh, AxisType, PartitionSpec as P
+
+import jaxmesh as jm
+from tests.benchmarks.ratios import compare
+from tests.programs import ATTENTION, FSDP, LLAMA, MLP, Program
+
+MESH = AbstractMesh((2, 4), ("y", "x"), axis_types=(AxisType.Auto,) * 2)
+SPEC = P("y", "x")
+X = jax.ShapeDtypeStruct((4, 8), jnp.float32)
+
+
+def step(y: Any, v: Any) -> Any:
+    """Five equations."""
+    return jnp.tanh(y * 1.5 + v) - jnp.maximum(y, v)
+
+
+def straight(y: Any, v: Any, count: int) -> Any:
+    for _ in range(count // 5):
+        y = step(y, v)
+    return y
+
+
+def scanned(y: Any, v: Any, count: int) -> Any:
+    return jax.lax.scan(lambda c, _: (straight(c, v, count), None), y, None, length=2)[0]
+
+
+def branched(y: Any, v: Any, count: int) -> Any:
+    def half(c: Any, scale: float) -> Any:
+        return straight(c, v * scale, count // 2)
+
+    return jax.lax.cond(v.sum() > 0, lambda c: half(c, 1.5), lambda c: half(c, 2.5), y)
+
+
+def called(y: Any, v: Any, count: int) -> Any:
+    """So many equations in calls that share one body."""
+    part = jax.jit(lambda c: straight(c, v, 100))
+    for _ in range(count // 100):
+        y = part(y)
+    return y
+
+
+WAYS = [straight, scanned, branched, called]
+Local = Callable[[Any, Any, int], Any]
+
+
+def sharded(local: Local, count: int) -> jm.Traced:
+    def program(x: Any, w: Any) -> Any:
+        return jm.shard_to_full(local(jm.full_to_shard(x, SPEC), jm.full_to_shard(w, SPEC), count), SPEC)
+
+    return jm.jit(program, mesh=MESH).trace(X, X)
+
+
+def by_hand(local: Local, count: int) -> Any:
+    mapped = jax.shard_map(lambda x, w: local(x, w, count), mesh=MESH, in_specs=(SPEC, SPEC), out_specs=SPEC)
+    return jax.make_jaxpr(mapped)(X, X)
+
+
+def moved(count: int) -> jm.Traced:
+    """So many equations, half of which are transfers."""
+
+    def program(x: Any) -> Any:
+        for _ in range(count // 4):
+            x = jnp.sin(jm.shard_to_full(jnp.tanh(jm.full_to_shard(x, SPEC)), SPEC))
+        return x
+
+    return jm.jit(program, mesh=MESH).trace(X)
+
+
+@pytest.mark.parametrize("local", WAYS, ids=lambda w: w.__name__)
+def test_pass(local: Local, benchmark: Any) -> None:
+    count = 1_000 if benchmark.disabled else 10_000
+    traced = sharded(local, count)
+    compare(
+        benchmark,
+        f"the pass, 10,000 equations, {local.__name__}",
+        traced.lower,
+        lambda: by_hand(local, count),
+        # Calls are traced once for all.
+        target=None if local is called else 0.25,
+        peer_name="jax.make_jaxpr of the same program",
+        rounds=5,
+    )
+
+
+@pytest.mark.parametrize("what", ["straight", "transfers"])
+def test_growth(what: str, benchmark: Any) -> None:
+    count = 500 if benchmark.disabled else 10_000
+    make = moved if what == "transfers" else lambda n: sharded(straight, n)
+    few, many = make(count), make(10 * count)
+    compare(
+        benchmark,
+        f"the pass, 100,000 equations, {what}",
+        many.lower,
+        few.lower,
+        target=11,
+        peer_name="10,000 equations",
+        rounds=3,
+    )
+
+
+@pytest.mark.parametrize("program", [MLP, ATTENTION, FSDP, LLAMA], ids=lambda p: p.name)
+@pytest.mark.parametrize("side", [64, 256])
+def test_mesh(program: Program, side: int, benchmark: Any) -> None:
+    """Trace and lower, without devices."""
+    args = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes(program)]
+
+    def work(mesh: AbstractMesh) -> Callable[[], Any]:
+        f = jm.jit(program.jaxmesh, mesh=mesh)
+        return lambda: f.lower(*args)
+
+    compare(
+        benchmark,
+        f"trace and lower on {side}x{side} devices, {program.name}",
+        work(AbstractMesh((side, side), ("y", "x"), axis_types=MESH.axis_types)),
+        work(MESH),
+        target=1.1,
+        peer_name="the same on 2x4",
+        rounds=15,
+    )
+
+
+def shapes(program: Program) -> list[tuple[int, ...]]:
+    """Shapes that 65,536 devices divide, along whatever dim the program splits."""
+    if program is FSDP:
+        return [(256 * 256, 256), (256, 256), (256, 256)]
+    if program is ATTENTION:
+        return [(256, 4, 8), *[(8, 256, 2)] * 3, (256, 2, 8)]
+    if program is LLAMA:
+        norm, into = (8,), (8, 1024)
+        return [(256, 4, 8), norm, (8, 1024), (8, 512), (8, 512), (1024, 8), norm, into, into, (1024, 8)]
+    return [(256, 8), (8, 256), (256, 8)]
