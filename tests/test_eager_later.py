@@ -230,7 +230,7 @@ def test_equal_arguments_that_mean_other_things_have_other_keys() -> None:
 @pytest.mark.parametrize(
     "value",
     [[True], [1.0], [np.int64(1)], [[1, 2]], np.zeros(2), np.float32(1), object(), ttnn.MemoryConfig(shard_spec=1)],
-    ids=str,
+    ids=lambda v: type(v).__name__,
 )
 def test_what_has_no_exact_key_is_looked_at_each_time(value: Any) -> None:
     assert key(value) is None

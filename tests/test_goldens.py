@@ -46,8 +46,8 @@ def recordings(function: Callable[..., Any], *args: Any, mesh: Any = MESH, **opt
     return {level: stage.record(*args, **options) for level, stage in stages.items()}
 
 
-def record(function: Callable[..., Any], *args: Any, level: str = "ttir") -> jm.Recording:
-    traced = jm.jit(function, mesh=MESH).trace(*args)
+def record(function: Callable[..., Any], *args: Any, level: str = "ttir", mesh: Any = MESH) -> jm.Recording:
+    traced = jm.jit(function, mesh=mesh).trace(*args)
     if level == "ttir":
         return traced.record(*args)
     lowered = traced.lower()
@@ -244,8 +244,7 @@ def test_abstract_meshes_and_explicit_axes() -> None:
 
 def straight(x: Any, fault: str = "") -> Any:
     """A program on one line per equation; with a fault in one of them."""
-    rows = jm.full_to_shard(x, P("x", "y") if fault == "axes" else P("y", "x") if fault != "dims" else P("x"))
-    rows = rows.reshape(8) if fault == "dims" else rows.reshape(-1)
+    rows = jm.full_to_shard(x, P("x", "y") if fault == "axes" else P("y", "x")).reshape(-1)
     tripled = rows * (4.0 if fault == "constant" else 3.0)
     pairs = [(i, (i + (3 if fault == "permutation" else 1)) % 4) for i in range(4)]
     turned = lax.ppermute(tripled, "x", pairs)
@@ -276,6 +275,26 @@ def test_a_planted_fault_is_found_at_its_equation(fault: str, level: str) -> Non
         assert first.coordinate is not None
     # All before it, and nothing of it, is right.
     assert all(r.status == "equal" for r in jm.compare(good, bad).rows[: jm.compare(good, bad).rows.index(first)])
+
+
+@pytest.mark.parametrize("level", ["ttir", "ttnn", "devices"])
+def test_pieces_in_another_order_are_found_on_their_first_device(level: str) -> None:
+    """Swapped axes of a square mesh: shapes and types are the same, and two devices have each other's piece."""
+    square = jm.make_mesh((2, 2), ("y", "x"))
+
+    def doubled(x: Any, spec: Any) -> Any:
+        piece = jm.full_to_shard(x, spec)
+        return jm.shard_to_full(piece * 2, spec)
+
+    good = record(lambda x: doubled(x, P("y", "x")), X, mesh=square)
+    bad = record(lambda x: doubled(x, P("x", "y")), X, mesh=square, level=level)
+    first = jm.compare(good, bad).first
+    assert first is not None
+    assert first.line.startswith(line_of(doubled, "full_to_shard"))
+    assert first.coordinate == (0, 1)
+    right, wrong = X[:4, 4:], X[4:, :4]
+    assert (first.value, first.other) == (right[first.index], wrong[first.index])
+    assert first.largest == np.abs(right - wrong).max()
 
 
 def test_the_first_device_that_differs_is_named() -> None:
