@@ -12,7 +12,7 @@ import jax
 from jaxmesh.boundary import AnyMesh, Argument, Boundary, check_call, is_tensor
 from jaxmesh.checked import check_arguments, claims_of_arguments, listened
 from jaxmesh.handover import check_donated, handed
-from jaxmesh.jaxprs_caches import ARRAY
+from jaxmesh.jaxprs_caches import ARRAY, is_staged
 from jaxmesh.launches import launched
 from jaxmesh.recorded import Recorded
 from jaxmesh.replication import Collector
@@ -68,7 +68,7 @@ class Compiled(Recorded):
           VerifyError: an argument that is donated is given twice.
           ReplicationError: compiled with `check_replication`, and copies differ that are claimed to be equal.
         """
-        ready = self._ready(args, kwargs) if self._simple else None
+        ready = self._ready(args, kwargs) if self._simple and not is_staged() else None
         if ready is not None:
             return launched(self._compiled, *ready)
         if self._checks_arguments:
@@ -78,7 +78,9 @@ class Compiled(Recorded):
         leaves = [handed(x) for x in given]
 
         def start() -> Any:
-            return self._compiled(*[_placed(x, w.sharding) for x, w in zip(leaves, self._wanted, strict=True)])
+            # Also while a program is traced: an executable is no part of it.
+            with jax.ensure_compile_time_eval():
+                return self._compiled(*[_placed(x, w.sharding) for x, w in zip(leaves, self._wanted, strict=True)])
 
         if self._collector is None:
             return launched(start)

@@ -61,11 +61,11 @@ def compiled_flow(title: str, jaxpr: Jaxpr, boundary: Boundary, arguments: Seque
     """
     walk = _Walk(boundary.mesh)
     avals = list(jaxpr.in_avals)
-    for aval, sharding, path in zip(avals, arguments, _paths(boundary.in_tree), strict=True):
-        walk.stored(f"argument{path}", aval, sharding)
+    for aval, sharding, path, place in zip(avals, arguments, _paths(boundary.in_tree), boundary.places, strict=True):
+        walk.stored(f"argument{path}", aval, sharding, place is DEVICE and sharding is not None)
     leaves = cast("list[tuple[Any, Any]]", jax.tree_util.tree_flatten_with_path(results, is_leaf=is_tensor)[0])
     for aval, (path, leaf) in zip(list(jaxpr.out_avals), leaves, strict=True):
-        walk.stored(f"result{jax.tree_util.keystr(path)}", aval, None if is_tensor(leaf) else leaf)
+        walk.stored(f"result{jax.tree_util.keystr(path)}", aval, leaf, is_tensor(leaf))
     return limited(title, walk.steps, walk.count, ("what lies between is XLA's: see as_text().",))
 
 
@@ -160,13 +160,15 @@ class _Walk:
             holding = self.shards(atom.aval, varying) if place is DEVICE else None
         self.steps.append(Step(said, _type(atom.aval), where, holding, line, depth, moves))
 
-    def stored(self, said: str, aval: Any, sharding: Any) -> None:
-        """Adds an argument or a result of a compiled program."""
+    def stored(self, said: str, aval: Any, sharding: Any, stays: bool) -> None:
+        """Adds an argument or a result of a compiled program, which stays on the devices or is a full array."""
         self.count += 1
         varying = [a for a in self.mesh.axis_names if a in jaxprs.varying_axes(aval)]
-        if varying or sharding is None:
-            where = f"shards over {', '.join(varying)}" if varying else "not read, or on the devices as it is"
-            holding = self.shards(aval, varying) if varying else None
+        if varying or stays:
+            where = f"shards over {', '.join(varying)}" if varying else _WORDS[DEVICE]
+            holding = self.shards(aval, varying)
+        elif sharding is None:
+            where, holding = "not read", None
         else:
             mesh = self.mesh if isinstance(self.mesh, Mesh) else None
             holding = sharding_holding(tuple(aval.shape), aval.dtype, sharding, mesh)

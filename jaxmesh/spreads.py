@@ -144,8 +144,11 @@ def shape_and_dtype(x: Any, dtype: Any) -> tuple[Shape, Any]:
     given = dtype if dtype is not None else getattr(x, "dtype", np.float32)
     try:
         kind: Any = given if jax.dtypes.issubdtype(given, jax.dtypes.extended) else np.dtype(given)
+        known = any(jax.dtypes.issubdtype(kind, k) for k in (np.number, np.bool_, jax.dtypes.extended))
     except Exception:
-        raise ArgumentTypeError(f"visualize takes a dtype such as jnp.float32, got {shown(given)}.") from None
+        known, kind = False, None
+    if not known:
+        raise ArgumentTypeError(f"visualize takes a dtype such as jnp.float32, got {shown(given)}.")
     check_size(sizes, kind, "the tensor that visualize draws")
     return sizes, kind
 

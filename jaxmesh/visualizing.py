@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import AbstractMesh, Mesh, PartitionSpec
+from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
 from jaxmesh.checks import shown
 from jaxmesh.compiled import Compiled
@@ -31,8 +31,8 @@ def visualize(
 
     Args:
       x: a `jax.Array`, or a `jax.ShapeDtypeStruct` with a sharding; a `MeshTensor`; a shape, with `spec` (an array or
-        its type will do too); a mesh; or a program: what `.trace(...)`, `.lower(...)` and `.compile()` of a
-        `jaxmesh.jit` function give, drawn value by value.
+        its type will do too); a mesh, or an open `ttnn.MeshDevice`; or a program: what `.trace(...)`, `.lower(...)` and
+        `.compile()` of a `jaxmesh.jit` function give, drawn value by value.
       spec: how the shape is cut, with `mesh`. A dim that does not divide is drawn in chunks of `ceil(size / count)`,
         with a note that no program has it so.
       mesh: a mesh with or without devices; by default the context's.
@@ -78,6 +78,11 @@ def visualize(
         return TensorPicture(mesh_holding(as_mesh(x)))
     if isinstance(x, (jax.Array, jax.ShapeDtypeStruct)):
         return TensorPicture(array_holding(x))
+    # Only who opened a mesh device has one, so others need not load what opens it.
+    from jaxmesh.ttnn.device import MeshDevice
+
+    if isinstance(x, MeshDevice):
+        return TensorPicture(mesh_holding(x.mesh))
     raise ArgumentTypeError(f"{_WHAT}, got {shown(x)}{_remedy(x)}.")
 
 
@@ -90,6 +95,8 @@ _WHAT = (
 def _remedy(x: Any) -> str:
     if isinstance(x, JitFunction):
         return "; trace it for arguments first: jaxmesh.visualize(f.lower(*args))"
+    if isinstance(x, NamedSharding):
+        return "; say what it cuts with jaxmesh.visualize(shape, sharding.spec, mesh=sharding.mesh)"
     if isinstance(x, (np.ndarray, np.generic, tuple, list)):
         return "; it is on no device: say how it is cut with jaxmesh.visualize(x, P(...), mesh=mesh)"
     return ""

@@ -25,7 +25,7 @@ from helpers import cases, same_bits
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from jax import lax
-from jax.sharding import NamedSharding, PartitionSpec as P
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 import jaxmesh as jm
 from jaxmesh import ttnn
@@ -221,6 +221,24 @@ def test_small_and_narrow_arrays(shape: tuple[int, ...], dtype: str, device: Any
     x[...] = 0
     assert same_bits(y, np.ones(shape, kind))
     assert same_bits(r, np.ones(shape, kind))
+
+
+class _OfAnotherName(np.ndarray):
+    """What a subclass says of its elements is its own business, as that of arrays with units."""
+
+    @property
+    def dtype(self) -> Any:
+        return "metres"
+
+
+@pytest.mark.parametrize("rows", [8, 2048])
+def test_a_subclass_that_calls_its_type_otherwise_is_copied(rows: int, device: Any) -> None:
+    x = aligned(numbers(rows, 64))
+    for mapper in (ttnn.replicate_tensor_to_mesh_mapper(device), ttnn.shard_tensor_to_mesh_mapper(device, 0)):
+        tensor = ttnn.distribute_tensor(x.view(_OfAnotherName), mapper)
+        want = ttnn.distribute_tensor(x, mapper)
+        x += 1
+        assert all(same_bits(a, b) for (_, a), (_, b) in zip(tensor.shards(), want.shards(), strict=True))
 
 
 def test_numbers_beside_tensors_are_copied(device: Any) -> None:
@@ -826,3 +844,25 @@ def test_an_array_on_other_devices_is_named(mesh: Any) -> None:
     with pytest.raises(jm.MeshMismatchError, match=r"\[4, 8\] was put on the devices \[0\] .*pass numpy.asarray"):
         double(given)
     assert same_bits(np.asarray(double(np.asarray(given))), np.full((4, 8), 2, np.float32))
+
+
+def test_a_compiled_program_takes_an_array_that_lies_elsewhere(mesh: Any) -> None:
+    double = jm.jit(lambda x: jm.shard_to_full(2 * jm.full_to_shard(x, BOTH), BOTH), mesh=mesh)
+    x = numbers(4, 8)
+    compiled = double.lower(x).compile()
+    backwards = Mesh(mesh.devices[::-1, ::-1], mesh.axis_names)
+    for place in (*[NamedSharding(m, s) for m in (mesh, backwards) for s in (BOTH, P())], mesh.devices[1, 2]):
+        assert same_bits(np.asarray(compiled(jax.device_put(x, place))), 2 * x)
+
+
+def test_a_compiled_program_runs_at_once_while_another_is_traced(mesh: Any) -> None:
+    double = jm.jit(lambda x: jm.shard_to_full(2 * jm.full_to_shard(x, BOTH), BOTH), mesh=mesh)
+    x = jnp.asarray(numbers(4, 8))
+    compiled = double.lower(x).compile()
+
+    def outer(y: Any) -> Any:
+        made = compiled(x)
+        assert not isinstance(made, jax.core.Tracer)
+        return y + np.asarray(made)
+
+    assert same_bits(np.asarray(jax.jit(outer)(x)), 3 * np.asarray(x))

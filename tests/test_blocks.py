@@ -22,6 +22,8 @@ def small_is_large(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(blocks, "_BLOCK", 64)
     patch.setattr(blocks, "_LINE", 8)
     patch.setattr(blocks, "_SHORT", 32)
+    patch.setattr(blocks, "_ALIASED", 1)
+    patch.setattr(blocks, "_TILE", 2)
     patch.setattr(blocks, "cores", lambda: 3)
 
 
@@ -65,7 +67,45 @@ def test_pieces_and_their_join(case: tuple[np.ndarray, list[tuple[Any, ...]]]) -
         assert same_bits(joined, full)
 
 
-@pytest.mark.parametrize("count", [1, 63, 64, 4 << 20])
+@pytest.mark.usefixtures("everything_is_large")
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_short_runs_of_every_type(dtype: Any) -> None:
+    """Runs of four elements are copied as one element each, whose type NumPy must know by name."""
+    full = np.arange(6 * 8).reshape(6, 8).astype(dtype)
+    to = [blocks.memory((6, 4), full.dtype) for _ in range(2)]
+    blocks.copy_all([(to[0], full[:, :4]), (to[1], full[:, 4:])])
+    assert same_bits(np.concatenate(to, 1), full)
+
+
+@pytest.mark.usefixtures("everything_is_large")
+@pytest.mark.parametrize("dtype", [np.int8, np.float64])
+@pytest.mark.parametrize("order", [(0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0)])
+@pytest.mark.parametrize("step", [1, -1])
+def test_any_order_of_the_dims(dtype: Any, order: tuple[int, ...], step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tiles of four, sizes that they do not divide."""
+    monkeypatch.setattr(blocks, "_TILE", 4)
+    full = np.arange(6 * 7 * 11).reshape(6, 7, 11).astype(dtype)
+    lies = np.ascontiguousarray(full.transpose(order)).transpose(np.argsort(order))[::step, :, ::step]
+    # As pieces are stored, with the dims of the mesh.
+    to = [blocks.memory((6, 7, n, 1, 1), full.dtype) for n in (5, 6)]
+    blocks.copy_all([(to[0], lies[..., :5, None, None]), (to[1], lies[..., 5:, None, None])])
+    assert same_bits(np.concatenate(to, 2)[..., 0, 0], full[::step, :, ::step])
+
+
+@pytest.mark.usefixtures("everything_is_large")
+def test_the_other_order_is_turned_by_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    turned: list[int] = []
+    turn = blocks._turn
+    monkeypatch.setattr(blocks, "_turn", lambda to, of: (turned.append(to.size), turn(to, of)))
+    full = np.asfortranarray(np.arange(64.0).reshape(8, 8))
+    to = blocks.memory((8, 8, 1), full.dtype)
+    blocks.copy_all([(to, full[..., None])])
+    assert sum(turned) == 64
+    blocks.copy_all([(to, np.ascontiguousarray(full)[..., None])])
+    assert sum(turned) == 64
+
+
+@pytest.mark.parametrize("count", [1, 63, 64, 24 << 20])
 def test_memory_is_aligned_and_of_nobody(count: int) -> None:
     made = blocks.memory((count,), np.dtype(np.uint8))
     again = blocks.memory((count,), np.dtype(np.uint8))
@@ -100,7 +140,7 @@ def test_every_part_is_of_one_thread() -> None:
     """Parts tile the arrays: nothing is copied twice, nothing is left out."""
     to = np.zeros((6, 8, 5), np.uint8)
     of = np.ones((6, 10, 5), np.uint8)[:, :8]
-    parts = blocks._in_order([blocks._as_runs((to[:, :, i:j], of[:, :, i:j])) for i, j in ((0, 2), (2, 4), (4, 5))])
+    parts = blocks._in_order([blocks._as_runs((to[:, :, i:j], of[:, :, i:j])) for i, j in ((0, 2), (2, 4), (4, 5))], 3)
     shares = blocks._shares(parts, 3)
     assert sum(len(s) for s in shares) == len(parts) > 3
     assert all(shares)

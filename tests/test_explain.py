@@ -750,6 +750,9 @@ def test_html_is_whole_and_escaped() -> None:
     rules = [r.strip() for r in re.findall(r"([^{}]+)\{", style[1])]
     assert rules
     assert all(part.strip().startswith(".jaxmesh-explain") for r in rules for part in r.split(","))
+    # Jupyter aligns `.jp-RenderedHTMLCommon:not(.jp-RenderedMarkdown) td` to the right, which is two classes strong.
+    (aligned,) = [r for r in rules if re.search(r"\btd$", r) and "th," in r]
+    assert all(part.count(".") > 2 for part in aligned.split(","))
 
 
 # --- the command -----------------------------------------------------------------------------------------------------

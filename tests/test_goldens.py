@@ -330,6 +330,61 @@ def test_a_dropped_psum_is_named_before_the_first_difference(level: str) -> None
     assert "before it, only in a: test_goldens.py" in str(found)
 
 
+EDITED = """
+from jax import lax, numpy as jnp
+from jax.sharding import PartitionSpec as P
+import jaxmesh as jm
+def model(x):
+    x = jm.full_to_shard(x, P("y", "x"))
+    y = lax.psum(x, "x")
+    return jm.shard_to_full(jnp.tanh(y * 0.01) + 1, P("y"))
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "op"),
+    [
+        ("def model", "# a comment\ndef model", ""),
+        ("return jm", "z = 3; return jm", ""),
+        ("def model", "# a comment\n# and another\ndef model", "tanh"),
+        ("return jm", "z = 3; return jm", "tanh"),
+        ('y = lax.psum(x, "x")', '# a comment\n    y = lax.psum(-x, "x")', "psum_invariant"),
+    ],
+)
+def test_lines_that_an_edit_has_moved_keep_their_partners(old: str, new: str, op: str, tmp_path: Path) -> None:
+    def made(text: str, level: str) -> jm.Recording:
+        path = tmp_path / level / "model.py"
+        path.parent.mkdir()
+        path.write_text(text)
+        names: dict[str, Any] = {}
+        exec(compile(text, str(path), "exec"), names)
+        return record(names["model"], SQUARE, level=level)
+
+    text = EDITED.replace(old, new).replace("jnp.tanh", "jnp.cos" if op == "tanh" else "jnp.tanh")
+    found = jm.compare(made(EDITED, "ttir"), made(text, "devices"))
+    if not op:
+        assert found
+        assert found.unmatched == ()
+        return
+    assert found.first is not None
+    if op == "tanh":
+        # Another op has no partner; what comes after it has.
+        assert found.first.op == "add"
+        assert [r.op for r in found.before] == ["tanh", "cos"]
+    else:
+        assert found.first.op == op
+        assert [r.op for r in found.before] == ["neg"]
+
+
+def test_a_comparison_of_parts_says_so() -> None:
+    def entry(line: int, op: str) -> Entry:
+        return Entry(Place(Source("f.py", line, 1, "f"), op, 0), (), 0, None, X)
+
+    both, left, right = entry(1, "add"), entry(2, "mul"), entry(3, "cos")
+    a, b = (jm.Recording((both, e), {"x": 2}, "ttir", "f") for e in (left, right))
+    assert str(jm.compare(a, b)).endswith("no difference in the values that both have; others have no partner")
+
+
 def looped(x: Any, fault: str = "") -> Any:
     x = lax.pcast(jm.full_to_shard(x, P("y")), "x", to="varying")
 

@@ -529,6 +529,29 @@ def test_pictures_on_one_page_keep_their_styles() -> None:
     assert "prefers-color-scheme:dark" in jm.visualize((8,), P(), mesh=abstract([2]))._repr_svg_()
 
 
+def test_a_page_without_styles_shows_the_plain_text() -> None:
+    """Notebooks that are not trusted lose `<style>` and `<svg>`: what is left says the same in words."""
+    made = jm.visualize((8,), P("<y>"), mesh=AbstractMesh((2,), ("<y>",)))
+    for picture in (made, jm.visualize(program().lower(*ARGS))):
+        page = picture._repr_html_()
+        parse_html(page)
+        shown = re.search(r'</style><pre class="plain">(.*?)</pre><div class="drawn" style="display:none">', page, re.S)
+        assert shown is not None
+        assert html.unescape(shown[1]) == str(picture)
+        name = re.search(r'<div class="(jm-\w+)">', page)
+        assert name is not None
+        assert f"<style>.{name[1]}>.plain{{display:none}}.{name[1]}>.drawn{{display:block!important}}" in page
+
+
+def test_a_picture_on_a_narrow_page_is_scrolled_before_its_texts_are_too_small() -> None:
+    made = jm.visualize((512,), P("x"), mesh=abstract([512]))
+    (wide,) = re.findall(r'<svg [^>]*width="([\d.]+)"', made._repr_html_())
+    (least,) = re.findall(r"min-width:([\d.]+)px", made._repr_html_())
+    assert float(least) == pytest.approx(0.8 * float(wide), abs=0.01)
+    assert "overflow-x:auto" in made._repr_html_()
+    assert "min-width" not in made._repr_svg_()
+
+
 # --- colours ---------------------------------------------------------------------------------------------------------
 
 # Machado, Oliveira and Fernandes (2009), severity 1, on linear RGB.
@@ -685,6 +708,25 @@ def test_values_of_a_program() -> None:
     assert [p.box for p in cut.pieces] == [((0, 8), (i * 4, i * 4 + 4)) for i in range(4)]
 
 
+def test_a_compiled_program_says_what_stays_and_what_is_not_read() -> None:
+    mesh = jm.make_mesh((2, 4))
+    everywhere = jm.jit(lambda x: jm.full_to_shard(x, P()), mesh=mesh)(jnp.ones(8))
+
+    def f(x: Any, unread: Any, kept: Any) -> Any:
+        return jm.full_to_shard(x, P()), jm.full_to_shard(x, P("x")), x + 1, kept
+
+    steps = jm.visualize(jm.jit(f, mesh=mesh).lower(jnp.ones(8), jnp.ones(3), everywhere).compile()).flow.steps
+    assert [s.where for s in steps[1:]] == [
+        "not read", "the same on every device",
+        "the same on every device", "shards over x", steps[0].where, "the same on every device",
+    ]  # fmt: skip
+    assert [s.holding is None for s in steps[1:]] == [True, False, False, False, False, False]
+
+
+def test_a_mesh_device_is_drawn_as_its_mesh(device: ttnn.MeshDevice) -> None:
+    assert str(jm.visualize(device)) == str(jm.visualize(device.mesh))
+
+
 def test_bodies_and_long_programs() -> None:
     @jm.jit(mesh=jm.make_mesh((2, 4)))
     def f(x: Any) -> Any:
@@ -721,6 +763,15 @@ def wrong() -> Iterator[tuple[str, Callable[[], Any], type[Exception], str]]:
     yield "many", lambda: jm.visualize((8,), P(), mesh=abstract([65, 64])), jm.UnsupportedError, "4096 devices.*4160"
     yield "huge", lambda: jm.visualize((2**40, 2**40), P(), mesh=mesh), jm.VerifyError, "at most"
     yield "dtype", lambda: jm.visualize((8,), P(), mesh=mesh, dtype="no"), jm.ArgumentTypeError, "'no'"
+    for wrong_dtype in (object, "U8", "datetime64[s]"):
+        yield (
+            f"dtype {wrong_dtype}",
+            lambda d=wrong_dtype: jm.visualize((8,), P(), mesh=mesh, dtype=d),
+            jm.ArgumentTypeError,
+            "such as jnp.float32",
+        )
+    sharding = NamedSharding(mesh, P("y"))
+    yield "sharding", lambda: jm.visualize(sharding), jm.ArgumentTypeError, "sharding.spec, mesh=sharding.mesh"
     yield "color", lambda: jm.visualize(mesh).show(color=3), jm.ArgumentTypeError, "got 3"
     trace = jax.jit(lambda x: jm.visualize(x))
     yield "tracer", lambda: trace(jnp.ones(3)), jm.ArgumentTypeError, "value of a trace"

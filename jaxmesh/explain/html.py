@@ -27,7 +27,8 @@ _STYLE = """\
 .jaxmesh-explain tr.cancelled td { text-decoration: line-through; }
 .jaxmesh-explain td.note { padding-left: 28px; opacity: .85; font-style: italic; white-space: normal; }
 .jaxmesh-explain ol { margin: 4px 0; padding-left: 28px; }
-</style>"""
+</style>""".replace(".jaxmesh-explain ", ".jaxmesh-explain" * 3 + " ")
+# Thrice, so that it outweighs what Jupyter says of all tables: texts to the right.
 
 
 _WIDE = frozenset({"op", "moves", "line", "remark"})

@@ -131,7 +131,9 @@ class Explanation(Sequence[Row]):
       name: the function's.
       mesh: axis names and sizes.
       rows: all of them.
-      assumptions: where values are taken to be the same on several devices although no type proves it.
+      assumptions: what `Traced.assumptions` lists: where a specification without types, as `check_vma=False` or a
+        file, takes values to be the same on several devices. Every transfer that does, also because the program says
+        `assume_replicated`, has a note of the kind `assumed`.
     """
 
     def __init__(

@@ -19,6 +19,8 @@ from jaxmesh.goldens.recording import Entry
 from jaxmesh.jaxprs_sources import Source
 
 TRANSFERS = frozenset({"mesh_shard", "distribute_tensor", "aggregate_tensor"})
+PLUMBING = TRANSFERS | {"reshape", "pcast", "pvary"}
+"""What the pass adds and takes away."""
 _MOVED = frozenset({"reshape", "to devices", "to host"})
 Pair = tuple[Entry | None, Entry | None]
 
@@ -59,6 +61,7 @@ def _partners(a: Sequence[Entry], b: Sequence[Entry]) -> _Partners:
     for left, right in groups.values():
         _match_group(found, a, b, left, right)
     _match_unknown(found, a, b)
+    _match_edited(found, a, b)
     return found
 
 
@@ -68,6 +71,23 @@ def _match_unknown(found: _Partners, a: Sequence[Entry], b: Sequence[Entry]) -> 
     theirs = [j for j in range(len(b)) if j not in found.taken]
     if any(e.place.source == Source() for e in (*[a[i] for i in ours], *[b[j] for j in theirs])):
         _match_common(found, a, b, ours, theirs, _unknown)
+
+
+def _match_edited(found: _Partners, a: Sequence[Entry], b: Sequence[Entry]) -> None:
+    """What an edit of the source has moved to other lines or columns: in order, by function, way, op and type.
+
+    The passes take out and add transfers, and what goes with them, but move no computation to another line: only if
+    both have some of their own were they made by different texts.
+    """
+    ours = [i for i in range(len(a)) if i not in found]
+    theirs = [j for j in range(len(b)) if j not in found.taken]
+    if all(any(computed(r[n]) for n in rows) for r, rows in ((a, ours), (b, theirs))):
+        _match_common(found, a, b, ours, theirs, lambda e: (e.place.source.function, _unknown(e)))
+
+
+def computed(entry: Entry) -> bool:
+    """Whether a value is made by what users write, and not by passes and types alone."""
+    return entry.place.op not in PLUMBING and entry.place.op != ARGUMENT
 
 
 def _unknown(entry: Entry) -> Any:

@@ -46,7 +46,8 @@ def compare(
 ) -> Comparison:
     """Finds where two recordings first differ: the equation, in program order, and the device, row-major.
 
-    Values are matched by source location, op, and the way through loops and branches. A `mesh_shard` is matched with
+    Values are matched by source location, op, and the way through loops and branches; those that an edit has moved to
+    other lines or columns, in order, by function, way, op and type. A `mesh_shard` is matched with
     the `distribute_tensor` or `aggregate_tensor` that it became. What only one recording has is listed, and is no
     difference: the pass cancels, hoists and adds transfers. A full value is compared with the copy of every device.
 

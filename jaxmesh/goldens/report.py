@@ -10,15 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from jaxmesh.goldens.align import TRANSFERS
+from jaxmesh.goldens.align import PLUMBING
 from jaxmesh.goldens.places import ARGUMENT, described
 from jaxmesh.goldens.recording import Coordinate, Entry
 
 SHOWN = 20
 """Rows of a table; `.rows` has them all."""
-
-_PLUMBING = TRANSFERS | {"reshape", "pcast", "pvary"}
-"""What the pass adds and takes away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +147,7 @@ class Comparison:
             return ()
         found: list[Row] = []
         for row in reversed(self.rows[: self.rows.index(self.first)]):
-            if row.status.startswith("only") and row.op not in _PLUMBING:
+            if row.status.startswith("only") and row.op not in PLUMBING:
                 found.append(row)
             elif found:
                 break
@@ -170,7 +167,9 @@ class Comparison:
             ", ".join(counts),
         ]
         if self.first is None:
-            return [*lines, "no difference"]
+            apart = {r.status for r in self.unmatched if r.op not in PLUMBING}
+            some = " in the values that both have; others have no partner" if len(apart) > 1 else ""
+            return [*lines, f"no difference{some}"]
         return [
             *lines,
             f"first difference: {_sentence(self.first)}",

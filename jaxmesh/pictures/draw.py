@@ -25,6 +25,8 @@ WIDEST = 940.0
 _MARGIN = 10.0
 _LEGEND = 16
 """How many pieces are listed beneath the picture."""
+_SHRUNK = 0.8
+"""On a narrow page a picture shrinks to so much of its width, so that its texts stay legible, and is then scrolled."""
 _LINKED = 64
 """Up to so many pieces, all that holds a piece is outlined when a reader points at one."""
 FONT = "ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace"
@@ -37,7 +39,7 @@ def svg(holding: Holding, *, alone: bool = True) -> str:
       holding: what to draw.
       alone: whether it stands on a page of its own, and so brings its background; else it takes the page's colours.
     """
-    return _written(holding, _composed(holding), alone, _MARGIN)
+    return _written(holding, _composed(holding), alone, _MARGIN, 0.0 if alone else _SHRUNK)
 
 
 def thumbnail(holding: Holding) -> str:
@@ -110,7 +112,7 @@ def _legend(holding: Holding, most: float) -> Block:
 # --- writing ---------------------------------------------------------------------------------------------------------
 
 
-def _written(holding: Holding, block: Block, alone: bool, margin: float) -> str:
+def _written(holding: Holding, block: Block, alone: bool, margin: float, shrunk: float = 0.0) -> str:
     fills = piece_colors(len(holding.pieces))
     body = [_mark(m, fills) for m in block.marks] + [_label(t) for t in block.labels]
     w, h = block.w + 2 * margin, block.h + 2 * margin
@@ -121,15 +123,16 @@ def _written(holding: Holding, block: Block, alone: bool, margin: float) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" class="{name}" role="img" aria-label="{label}" '
         f'viewBox="0 0 {_n(w)} {_n(h)}" width="{_n(w)}" height="{_n(h)}" color="{"#1b1f24" if alone else "inherit"}" '
         f'font-family="{FONT}"{"" if alone else " fill=" + chr(34) + "currentColor" + chr(34)}>'
-        f"<style>{_style(name, alone, len(holding.pieces))}</style>{back}"
+        f"<style>{_style(name, alone, len(holding.pieces), shrunk * w)}</style>{back}"
         f'<g transform="translate({_n(margin)} {_n(margin)})">{"".join(body)}</g></svg>'
     )
 
 
-def _style(name: str, alone: bool, pieces: int) -> str:
+def _style(name: str, alone: bool, pieces: int, least: float) -> str:
     s = f".{name}"
+    bound = f"min-width:{_n(least)}px;" if least else ""
     rules = [
-        f"{s}{{max-width:100%;height:auto;display:block}}",
+        f"{s}{{max-width:100%;{bound}height:auto;display:block}}",
         f"{s} rect{{stroke:currentColor;stroke-opacity:.5;stroke-width:.8}}",
         f"{s} .none rect{{stroke-dasharray:3 3}}" if pieces else "",
         f"{s} g:hover>rect{{stroke-opacity:1;stroke-width:2.2}}",

@@ -132,7 +132,7 @@ def _html(flow: Flow) -> str:
     head = f'<div class="title">{escaped(shortened(flow.title, 300))}</div>'
     body = f'{head}<div class="rows" role="table" aria-label="values of the program">{rows}</div>{ends}'
     name = "jm-" + hashlib.sha256(body.encode()).hexdigest()[:10]
-    return fragment(name, _style(name), body)
+    return fragment(name, _style(name), body, _plain(flow))
 
 
 def _style(name: str) -> str:

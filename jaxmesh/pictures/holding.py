@@ -346,7 +346,8 @@ def dim_lines(holding: Holding) -> list[str]:
         each = f" of {lengths[0]}" if lengths else ""
         rest = f", the last of {lengths[-1]}" if lengths and lengths[-1] != lengths[0] else ""
         missing = f", {count - len(parts)} empty" if row and parts and len(parts) < count else ""
-        lines.append(f"dim {dim}: {size} in {len(parts) or count} pieces{each}{rest}{by}{missing}")
+        found = len(parts) or count
+        lines.append(f"dim {dim}: {size} in {found} piece{'s' if found > 1 else ''}{each}{rest}{by}{missing}")
     return lines
 
 

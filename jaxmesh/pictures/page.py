@@ -5,12 +5,20 @@ from __future__ import annotations
 from jaxmesh.pictures.fitting import escaped
 
 
-def fragment(name: str, style: str, body: str) -> str:
+def fragment(name: str, style: str, body: str, plain: str = "") -> str:
     """A part of a page whose styles touch nothing outside: `style` speaks of `.name`.
 
-    Colours are the page's own (`currentColor`, translucent fills), so it suits light and dark pages alike.
+    Colours are the page's own (`currentColor`, translucent fills), so it suits light and dark pages alike. Notebooks
+    that nobody trusts yet lose their styles and drawings: what is seen there is `plain`, if it is given.
     """
-    return f'<div class="{name}"><style>{style}</style>{body}</div>'
+    if not plain:
+        return f'<div class="{name}"><style>{style}</style>{body}</div>'
+    lines = "\n".join(map(escaped, plain.split("\n")))
+    style = f".{name}>.plain{{display:none}}.{name}>.drawn{{display:block!important}}{style}"
+    return (
+        f'<div class="{name}"><style>{style}</style><pre class="plain">{lines}</pre>'
+        f'<div class="drawn" style="display:none">{body}</div></div>'
+    )
 
 
 def page(title: str, body: str) -> str:

@@ -118,4 +118,4 @@ def tensor_html(holding: Holding) -> str:
     """The picture of a holding as a part of a page."""
     body = svg(holding, alone=False)
     name = "jm-" + hashlib.sha256(body.encode()).hexdigest()[:10]
-    return fragment(name, f".{name}{{overflow-x:auto;color:inherit}}", body)
+    return fragment(name, f".{name}{{overflow-x:auto;color:inherit}}", body, plain(holding))

@@ -2,8 +2,8 @@
 
 What a copy costs beyond the bytes is how it walks. Runs of a few bytes are copied as one element of that size, because
 NumPy's loop over them costs more than the bytes. Where several arrays share the lines of a cache they advance together,
-block by block. And each thread writes to a range of its own: two threads that touch a page for the first time wait for
-each other while the system clears it.
+block by block. Arrays in the other order are turned tile by tile. And each thread writes to a range of its own: two
+threads that touch a page for the first time wait for each other while the system clears it.
 """
 
 from __future__ import annotations
@@ -28,12 +28,17 @@ ALIGNED = 64
 """The alignment in bytes of memory that XLA uses as it is; what lies otherwise it copies, for every device again."""
 _PAGE = 2 << 20
 """A large page, in bytes: memory that begins with one is cleared by the system in as few steps as can be."""
-_LARGE = 4 << 20
-"""The bytes from which on large pages and several threads are worth their start."""
+_LARGE = 24 << 20
+"""The bytes from which on large pages and several threads are worth their start: of less, what was freed is used again,
+and needs no clearing by the system, which is what takes the time."""
 _LINE = 128
 """Bytes: shorter runs of neighbouring pieces share lines of the cache."""
 _SHORT = 1024
 """Bytes: shorter runs are copied as one element each."""
+_ALIASED = 1 << 11
+"""Bytes: what lies a multiple of them apart falls on the same few lines of the cache."""
+_TILE = 128
+"""Elements on a side of what is turned from one order to the other at a time."""
 _BLOCK = 1 << 20
 """Bytes that all arrays together advance by, so that the lines they share stay in a core's own cache."""
 
@@ -54,11 +59,13 @@ def in_place(array: Array) -> bool:
 
 def copy_all(pairs: Sequence[Pair]) -> None:
     """Copies all; no two pairs may write to the same place."""
-    if sum(to.nbytes for to, _ in pairs) < _LARGE or cores() == 1:
+    whole = sum(to.nbytes for to, _ in pairs)
+    if whole <= _BLOCK:
         for to, of in pairs:
             np.copyto(to, of)
         return
-    _run(_in_order([_as_runs(p) for p in pairs if p[0].size]))
+    threads = cores() if whole >= _LARGE else 1
+    _run(_in_order([_as_runs(p) for p in pairs if p[0].size], threads), threads)
 
 
 @functools.cache
@@ -73,10 +80,11 @@ def cores() -> int:
 
 def _as_runs(pair: Pair) -> tuple[Array, Array, int]:
     """The pair with short runs as one element each, and the length of its runs in bytes."""
-    to, of = pair
+    # Dims of size 1, such as those of the mesh, would hide the ones that are walked.
+    to, of = (x.squeeze() for x in pair)
     item, rank = to.dtype.itemsize, to.ndim
     run = item
-    while rank and (to.shape[rank - 1] == 1 or to.strides[rank - 1] == of.strides[rank - 1] == run):
+    while rank and to.strides[rank - 1] == of.strides[rank - 1] == run:
         run *= to.shape[rank - 1]
         rank -= 1
     if item < run <= _SHORT and rank:
@@ -93,9 +101,8 @@ def _wide(array: Array, rank: int, run: int) -> Array:
     return cast(Array, rows.view(np.dtype((np.void, run)))[..., 0])
 
 
-def _in_order(pairs: list[tuple[Array, Array, int]]) -> list[Pair]:
+def _in_order(pairs: list[tuple[Array, Array, int]], threads: int) -> list[Pair]:
     """Parts in the order in which they are copied; each thread gets a row of neighbours."""
-    threads = cores()
     apart = all(to.flags.c_contiguous and run >= _LINE for to, _, run in pairs)
     if apart:
         # Every array is written from its start to its end, so one at a time.
@@ -147,9 +154,9 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
-def _run(parts: list[Pair]) -> None:
+def _run(parts: list[Pair], threads: int) -> None:
     """Copies all parts, each thread a row of neighbours of about as many bytes."""
-    rows = _shares(parts, cores())
+    rows = _shares(parts, threads)
     others: list[Future[None]] = []
     try:
         for row in rows[1:]:
@@ -179,4 +186,29 @@ def _shares(parts: list[Pair], count: int) -> list[list[Pair]]:
 
 def _copy(parts: list[Pair]) -> None:
     for to, of in parts:
-        np.copyto(to, of)
+        axis = _along(to, of)
+        if axis is None:
+            np.copyto(to, of)
+        else:
+            _turn(np.moveaxis(to, axis, -2), np.moveaxis(of, axis, -2))
+
+
+def _along(to: Array, of: Array) -> int | None:
+    """The axis along which the source lies in one piece, where to read it across that hits few lines of the cache."""
+    if to.ndim < 2 or to.shape[-1] < _TILE or of.strides[-1] % _ALIASED:
+        return None
+    axis = next((i for i, n in enumerate(of.strides) if abs(n) == of.itemsize), None)
+    return None if axis is None or axis == to.ndim - 1 or to.shape[axis] < _TILE // 4 else axis
+
+
+def _turn(to: Array, of: Array) -> None:
+    """Copies a source whose dim before the last is in one piece: tile by tile, through memory that lies close."""
+    tile = np.empty((_TILE, _TILE), to.dtype).T
+    rows, columns = to.shape[-2:]
+    for place in np.ndindex(*to.shape[:-2]):
+        into, out_of = to[place], of[place]
+        for i, j in itertools.product(range(0, rows, _TILE), range(0, columns, _TILE)):
+            part = out_of[i : i + _TILE, j : j + _TILE]
+            held = tile[: part.shape[0], : part.shape[1]]
+            np.copyto(held, part)
+            np.copyto(into[i : i + _TILE, j : j + _TILE], held)

@@ -125,8 +125,9 @@ def distribute(tensor: Any, config: MeshMapperConfig, mesh: Mesh, place: Place =
     check_process()
     host = host_array(tensor, "distribute_tensor")
     plan = spreading(config, mesh, host.shape, host.dtype)
-    # What has another type now was copied to get it.
-    frozen = isinstance(tensor, jax.Array) or host.dtype != getattr(tensor, "dtype", None)
+    # What was converted was copied; what a subclass of NumPy's arrays says of its type does not tell.
+    kind: Any = np.ndarray
+    frozen = not isinstance(tensor, kind) or not np.may_share_memory(host, np.asarray(tensor))
     if plan.apart:
         return _over_processes(host, frozen, plan, mesh, place)
     pieces = _pieces(host, plan.cuts, frozen, len(plan.cuts) == len(plan.held))

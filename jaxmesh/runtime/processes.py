@@ -193,11 +193,20 @@ def put(value: Any, sharding: Any) -> jax.Array:
     Over several processes by way of each one's host: of what all of them have, nothing is sent. JAX's own `device_put`
     compares what they have, and takes only some shardings for what lies in several.
     """
-    if all(map(is_here, sharding.device_set)):
+    if all(map(is_here, sharding.device_set)) and not _in_another_order(value, sharding):
         return jax.device_put(value, sharding)
     host = whole(value) if isinstance(value, jax.Array) else np.asarray(value)
     assert host is not None
     return jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])
+
+
+def _in_another_order(value: Any, sharding: Any) -> bool:
+    """Whether it may lie on the devices of a sharding in another order, of which JAX takes only some shardings."""
+    if not isinstance(value, jax.Array) or jax.dtypes.issubdtype(value.dtype, jax.dtypes.extended):
+        return False
+    lies: Any = value.sharding
+    devices: set[Any] = lies.device_set
+    return len(devices) > 1 and devices == sharding.device_set and not isinstance(sharding, jax.sharding.NamedSharding)
 
 
 def whole(x: jax.Array, process: int | None = None) -> Array | None:
