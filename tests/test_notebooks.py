@@ -62,7 +62,7 @@ def test_a_notebook_says_what_you_will_see_and_ends_with_an_exercise(path: Path)
     assert "You will see" in first.source
     assert "## Exercise" in texts[-1]
     code = [c.source for c in cells if c.cell_type == "code"]
-    assert re.match(r"import jaxmesh as jm\njm\.emulate\(\d+\)\n", code[0])
+    assert re.match(r"import jaxmesh as jm\njm\.emulate\(8\)\n", code[0])
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
