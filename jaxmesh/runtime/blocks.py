@@ -109,9 +109,11 @@ def _in_order(pairs: list[tuple[Array, Array, int]], threads: int) -> list[Pair]
         parts = -(-threads // len(pairs)) if len(pairs) % threads else 1
         return [part for to, of, _ in pairs for part in _cut(to, of, parts)]
     whole = all(to.flags.c_contiguous for to, _, _ in pairs)
+    # Threads that write between each other's lines do it best in longer rows.
+    block = _BLOCK if whole or threads == 1 else 4 * _BLOCK
     order: list[Pair] = []
     for group in _neighbours([(to, of, of if whole else to) for to, of, _ in pairs]):
-        step = max(1, _BLOCK // len(group))
+        step = max(1, block // len(group))
         walks = [_cut(to, of, -(-to.nbytes // step)) for to, of in group]
         order += [part for row in itertools.zip_longest(*walks) for part in row if part is not None]
     return order
