@@ -14,7 +14,8 @@ from typing import Any, NoReturn
 
 import jaxmesh as jm
 from jaxmesh import cli_explain, cli_goldens, cli_mlir, cli_translate
-from jaxmesh.cli_mlir import emulated_mesh, parse_mesh, seed_of
+from jaxmesh.cli_mlir import emulated_mesh
+from jaxmesh.cli_options import parse_mesh, seed_of
 from jaxmesh.demo import report
 from jaxmesh.demo.model import dims_for
 from jaxmesh.demo.run import run

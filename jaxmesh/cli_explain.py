@@ -6,7 +6,8 @@ import argparse
 import json
 from typing import TYPE_CHECKING, Any
 
-from jaxmesh.cli_mlir import abstract_mesh, chosen_functions, common_options, parse_mesh, read_text, reading
+from jaxmesh.cli_mlir import abstract_mesh, chosen_functions, read_text, reading
+from jaxmesh.cli_options import common_options, parse_mesh
 from jaxmesh.frontends.mlir import load_text
 from jaxmesh.frontends.mlir_program import decode
 from jaxmesh.import_mlir import import_program

@@ -8,10 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import jaxmesh as jm
-from jaxmesh.cli_mlir import common_options, devices_of, inputs_of, parse_mesh, read_text, reading, seed_of
-from jaxmesh.frontends.mlir import choose, load_text
-from jaxmesh.frontends.mlir_program import decode
-from jaxmesh.import_mlir import import_program, mesh_sizes
+from jaxmesh.cli_mlir import imported, inputs_of, read_text, reading
+from jaxmesh.cli_options import check_out, common_options, input_options, parse_mesh
 
 RECORD = """\
 Runs one function of a TTIR file and writes every value it makes, on every device, keyed by its line in the file. The
@@ -51,9 +49,7 @@ def add_commands(commands: Any) -> None:
         formatter_class=raw,
     )
     common_options(record)
-    inputs = record.add_mutually_exclusive_group()
-    inputs.add_argument("--inputs", type=Path, metavar="NPZ", help="the arguments: arg0, arg1, ...")
-    inputs.add_argument("--seed", type=seed_of, default=0, metavar="N", help="seed of the random inputs (default: 0)")
+    input_options(record)
     record.add_argument("--level", choices=("ttir", "ttnn", "devices"), default="devices", help="what to run")
     record.add_argument("--only", action="append", metavar="PATTERN", help="an op such as 'dot*'; may be repeated")
     record.add_argument("--max-bytes", type=_bytes, metavar="N", help="how much to write at most (default: 1 GiB)")
@@ -93,18 +89,11 @@ def _bytes(text: str) -> int:
 
 def record(arguments: argparse.Namespace) -> None:
     """Runs one function, and writes what it makes."""
-    if arguments.out.is_dir() or not arguments.out.parent.is_dir():
-        # Before the work, so that a wrong path is known at once.
-        raise jm.RecordingError(
-            f"--out takes a file in a folder that exists, got {str(arguments.out)!r}; name another."
-        )
+    check_out(arguments.out)
     sizes = None if arguments.mesh is None else parse_mesh(arguments.mesh)
     text = read_text(arguments.file)
     with reading(text):
-        file = load_text(text)
-        program = decode(choose(file, arguments.func), file.functions)
-        mesh = devices_of(sizes or mesh_sizes(file, program))
-        traced = import_program(file, program, mesh, strict=arguments.strict)
+        program, traced = imported(text, sizes, arguments)
         args = inputs_of(program, traced.mesh, arguments)
         made = _stage(traced, arguments.level).record(*args, only=arguments.only, max_bytes=arguments.max_bytes)
     made.save(arguments.out)

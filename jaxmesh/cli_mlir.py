@@ -20,6 +20,7 @@ from jax.sharding import AbstractMesh, Mesh
 
 import jaxmesh as jm
 from jaxmesh import arrays
+from jaxmesh.cli_options import MAX_DEVICES, check_out, common_options, input_options, parse_mesh
 from jaxmesh.frontends.mlir import Function, Source, choose, load_text, public_functions
 from jaxmesh.frontends.mlir_program import Program, decode
 from jaxmesh.frontends.mlir_source import decode as decode_text, read
@@ -27,9 +28,6 @@ from jaxmesh.import_mlir import import_program, mesh_sizes
 from jaxmesh.mesh import default_axis_names
 from jaxmesh.run_folder import run_folder
 from jaxmesh.runtime.tensor import assemble
-
-MAX_DEVICES = 64
-"""Emulated devices share this machine's cores; with more a program takes minutes."""
 
 OPT = """\
 Verifies a TTIR file: every function (or --func NAME), every op, its types, and that no shard is used as a full tensor.
@@ -81,49 +79,10 @@ def add_commands(commands: Any) -> None:
         "run", help="run a TTIR file on emulated devices", description=RUN, epilog=RUN_NOTES, formatter_class=raw
     )
     common_options(run)
-    inputs = run.add_mutually_exclusive_group()
-    inputs.add_argument("--inputs", type=Path, metavar="NPZ", help="the arguments: arg0, arg1, ...")
-    inputs.add_argument("--seed", type=seed_of, default=0, metavar="N", help="seed of the random inputs (default: 0)")
+    input_options(run)
     run.add_argument("--out", type=Path, metavar="NPZ", help="write the results: result0, result1, ...")
     run.add_argument("--per-device", action="store_true", help="print what each device holds of each result")
     run.add_argument("--check", action="store_true", help="also run the reference executor and compare")
-
-
-def common_options(parser: argparse.ArgumentParser) -> None:
-    """What every command takes that reads a TTIR file."""
-    parser.add_argument("file", metavar="FILE", help="TTIR text, or - for standard input")
-    parser.add_argument("--mesh", metavar="AxB", help="sizes of the mesh axes, joined by x (default: the file's)")
-    parser.add_argument("--func", metavar="NAME", help="the function; NAME@LINE where a file has several of one name")
-    parser.add_argument("--strict", action="store_true", help="make errors of warnings")
-
-
-def seed_of(text: str) -> int:
-    """A seed, as the command line gives it."""
-    if not re.fullmatch(r"[0-9]{1,18}", text):
-        raise argparse.ArgumentTypeError(f"a seed is a non-negative integer, got {text!r}")
-    return int(text)
-
-
-def parse_mesh(text: str) -> tuple[int, ...]:
-    """The sizes in `2x4`.
-
-    Raises:
-      MeshError: it is no mesh, or has more than `MAX_DEVICES` devices.
-
-    >>> parse_mesh("2x4")
-    (2, 4)
-    """
-    if not re.fullmatch(r"[0-9]+(x[0-9]+)*", text):
-        raise jm.MeshError(f"--mesh takes positive integers joined by 'x', got {text!r}; write for example --mesh 2x4.")
-    sizes = tuple(map(int, text.split("x")))
-    if min(sizes) < 1:
-        raise jm.MeshError(f"--mesh takes sizes of at least 1, got {text!r}; leave the axis out, or write 1 for it.")
-    if math.prod(sizes) > MAX_DEVICES:
-        raise jm.MeshError(
-            f"--mesh takes at most {MAX_DEVICES} devices, as all of them share this machine's cores, got {text!r} with "
-            f"{math.prod(sizes)}; write a smaller mesh, for example --mesh 2x4."
-        )
-    return sizes
 
 
 def emulated_mesh(shape: tuple[int, ...]) -> Mesh:
@@ -258,15 +217,11 @@ def _run_folder(arguments: argparse.Namespace) -> int:
 def _run_file(arguments: argparse.Namespace) -> bool:
     """Runs one function of a file; gives whether it agrees with the reference, where that is asked for."""
     sizes = None if arguments.mesh is None else parse_mesh(arguments.mesh)
-    if arguments.out is not None and (arguments.out.is_dir() or not arguments.out.parent.is_dir()):
-        # Before the work, so that a wrong path is known at once.
-        raise jm.JaxmeshError(f"--out takes a file in a folder that exists, got {str(arguments.out)!r}; name another.")
+    if arguments.out is not None:
+        check_out(arguments.out)
     text = read_text(arguments.file)
     with reading(text):
-        file = load_text(text)
-        program = decode(choose(file, arguments.func), file.functions)
-        mesh = devices_of(sizes or mesh_sizes(file, program))
-        traced = import_program(file, program, mesh, strict=arguments.strict)
+        program, traced = imported(text, sizes, arguments)
         args = inputs_of(program, traced.mesh, arguments)
         lowered = traced.lower()
         compiled, count = lowered.compile(check_replication=arguments.check or None), len(program.results)
@@ -279,6 +234,14 @@ def _run_file(arguments: argparse.Namespace) -> bool:
         if not arguments.check:
             return True
         return _check(results, _row(lowered.reference(*args, check_replication=True), count))
+
+
+def imported(text: str, sizes: tuple[int, ...] | None, arguments: argparse.Namespace) -> tuple[Program, jm.Traced]:
+    """The function that the options name, as it stands in the file and traced on emulated devices."""
+    file = load_text(text)
+    program = decode(choose(file, arguments.func), file.functions)
+    mesh = devices_of(sizes or mesh_sizes(file, program))
+    return program, import_program(file, program, mesh, strict=arguments.strict)
 
 
 def devices_of(sizes: tuple[int, ...] | None) -> Mesh | None:

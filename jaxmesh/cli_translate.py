@@ -8,11 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import jaxmesh as jm
-from jaxmesh.cli_mlir import common_options, devices_of, inputs_of, parse_mesh, read_text, reading, seed_of
+from jaxmesh.cli_mlir import imported, inputs_of, read_text, reading
+from jaxmesh.cli_options import common_options, input_options, parse_mesh
 from jaxmesh.emit.cpp import include_dir
-from jaxmesh.frontends.mlir import choose, load_text
-from jaxmesh.frontends.mlir_program import decode
-from jaxmesh.import_mlir import import_program, mesh_sizes
 
 TRANSLATE = """\
 Lowers one function of a TTIR file and prints it: as TTNN (MLIR), as Python or as C++, each as tt-mlir emits it. With
@@ -44,9 +42,7 @@ def add_commands(commands: Any) -> None:
     common_options(translate)
     translate.add_argument("--to", required=True, choices=_LANGUAGES, help="the language")
     translate.add_argument("--out", type=Path, metavar="DIR", help="write a folder that runs, instead of printing")
-    inputs = translate.add_mutually_exclusive_group()
-    inputs.add_argument("--inputs", type=Path, metavar="NPZ", help="with --out: the arguments: arg0, arg1, ...")
-    inputs.add_argument("--seed", type=seed_of, default=0, metavar="N", help="with --out: seed of random inputs")
+    input_options(translate, "with --out: ")
     translate.add_argument("--debug-info", action="store_true", help="print locations (ttir, ttnn)")
     translate.add_argument("--no-groups", action="store_true", help="do not recognise softmax, linear and their like")
     commands.add_parser(
@@ -63,10 +59,7 @@ def translate(arguments: argparse.Namespace) -> None:
     sizes = None if arguments.mesh is None else parse_mesh(arguments.mesh)
     text = read_text(arguments.file)
     with reading(text):
-        file = load_text(text)
-        program = decode(choose(file, arguments.func), file.functions)
-        mesh = devices_of(sizes or mesh_sizes(file, program))
-        traced = import_program(file, program, mesh, strict=arguments.strict)
+        program, traced = imported(text, sizes, arguments)
         if arguments.out is None:
             print(_printed(traced, arguments), end="", flush=True)
             return

@@ -54,6 +54,7 @@ LAYERS = [
     {"__init__"},
     {"demo", "selftest"},
     {"run_folder"},
+    {"cli_options"},
     {"cli_mlir"},
     {"cli_translate"},
     {"cli_goldens"},

@@ -1,0 +1,69 @@
+"""Options that several commands take, and what they may be."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import re
+from pathlib import Path
+
+import jaxmesh as jm
+
+MAX_DEVICES = 64
+"""Emulated devices share this machine's cores; with more a program takes minutes."""
+
+
+def input_options(parser: argparse.ArgumentParser, when: str = "") -> None:
+    """The options that say what the arguments of the program are."""
+    inputs = parser.add_mutually_exclusive_group()
+    inputs.add_argument("--inputs", type=Path, metavar="NPZ", help=f"{when}the arguments: arg0, arg1, ...")
+    inputs.add_argument(
+        "--seed", type=seed_of, default=0, metavar="N", help=f"{when}seed of random inputs (default: 0)"
+    )
+
+
+def common_options(parser: argparse.ArgumentParser) -> None:
+    """What every command takes that reads a TTIR file."""
+    parser.add_argument("file", metavar="FILE", help="TTIR text, or - for standard input")
+    parser.add_argument("--mesh", metavar="AxB", help="sizes of the mesh axes, joined by x (default: the file's)")
+    parser.add_argument("--func", metavar="NAME", help="the function; NAME@LINE where a file has several of one name")
+    parser.add_argument("--strict", action="store_true", help="make errors of warnings")
+
+
+def seed_of(text: str) -> int:
+    """A seed, as the command line gives it."""
+    if not re.fullmatch(r"[0-9]{1,18}", text):
+        raise argparse.ArgumentTypeError(f"a seed is a non-negative integer, got {text!r}")
+    return int(text)
+
+
+def parse_mesh(text: str) -> tuple[int, ...]:
+    """The sizes in `2x4`.
+
+    Raises:
+      MeshError: it is no mesh, or has more than `MAX_DEVICES` devices.
+
+    >>> parse_mesh("2x4")
+    (2, 4)
+    """
+    if not re.fullmatch(r"[0-9]+(x[0-9]+)*", text):
+        raise jm.MeshError(f"--mesh takes positive integers joined by 'x', got {text!r}; write for example --mesh 2x4.")
+    sizes = tuple(map(int, text.split("x")))
+    if min(sizes) < 1:
+        raise jm.MeshError(f"--mesh takes sizes of at least 1, got {text!r}; leave the axis out, or write 1 for it.")
+    if math.prod(sizes) > MAX_DEVICES:
+        raise jm.MeshError(
+            f"--mesh takes at most {MAX_DEVICES} devices, as all of them share this machine's cores, got {text!r} with "
+            f"{math.prod(sizes)}; write a smaller mesh, for example --mesh 2x4."
+        )
+    return sizes
+
+
+def check_out(path: Path) -> None:
+    """Checks where a file is to be written, before the work, so that a wrong path is known at once.
+
+    Raises:
+      JaxmeshError: it is a folder, or in none.
+    """
+    if path.is_dir() or not path.parent.is_dir():
+        raise jm.JaxmeshError(f"--out takes a file in a folder that exists, got {str(path)!r}; name another.")
