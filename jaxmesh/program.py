@@ -6,9 +6,9 @@ with the two transfers of TTNN from a lowered one; `passes/to_ttnn.py` makes eve
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -58,9 +58,11 @@ class Op:
     line: str = ""
 
     @property
-    def used(self) -> Iterator[Value]:
+    def used(self) -> tuple[Value, ...]:
         """The operands that are there."""
-        return (v for v in self.operands if v is not None)
+        given = self.operands
+        # A row of plain numbers, as most are, is given as it is.
+        return tuple([v for v in given if v is not None]) if None in given else cast("tuple[Value, ...]", given)
 
 
 @dataclass(frozen=True, slots=True)

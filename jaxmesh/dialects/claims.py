@@ -1,7 +1,8 @@
 """Comparing the copies of a value on the devices: an identity that reports where they differ.
 
 Only the copy that is read travels, once along the axes of the claim, as bits; each device compares its own with it. One
-device, the first one that differs, tells the host; where all copies are equal nothing does.
+device, the first one that differs, tells the host; where all copies are equal nothing does. Of several processes all
+are told the same, so that none waits for one that has raised.
 """
 
 from __future__ import annotations
@@ -52,9 +53,9 @@ def _check(x: Any, *, claim: Claim, mapped: tuple[int, ...], tangent: bool) -> A
     apart = (rows != read).any(1)
     for axis, count in claim.limits:
         apart &= _lax.axis_index(axis) < count
-    place, first = _place(claim), _first(apart.any(), claim)
     at = jnp.argmax(apart)
-    row = jnp.stack([place.astype(jnp.uint32), at.astype(jnp.uint32), *_words(rows[at]), *_words(read[at])])
+    row = jnp.stack([_place(claim).astype(jnp.uint32), at.astype(jnp.uint32), *_words(rows[at]), *_words(read[at])])
+    tells, row = _first(apart.any(), row, claim)
 
     def tell(message: Any) -> None:
         _callback(functools.partial(_tell, claim, tuple(x.shape), x.dtype, mapped, tangent), message)
@@ -62,7 +63,7 @@ def _check(x: Any, *, claim: Claim, mapped: tuple[int, ...], tangent: bool) -> A
     def nothing(message: Any) -> None:
         pass
 
-    jax.lax.cond(first, tell, nothing, row)
+    jax.lax.cond(tells, tell, nothing, row)
     return x
 
 
@@ -105,11 +106,15 @@ def _place(claim: Claim) -> Any:
     return place
 
 
-def _first(differs: Any, claim: Claim) -> Any:
-    """Whether this device is the first of those that differ."""
+def _first(differs: Any, row: Any, claim: Claim) -> tuple[Any, Any]:
+    """Whether this device tells its host, and what: the row of the first of those that differ."""
     mine = jnp.arange(math.prod(claim.mesh.values())) == _place(claim)
     hits = _lax.psum(jnp.where(mine & differs, jnp.int32(1), jnp.int32(0)), tuple(claim.mesh))
-    return differs & (jnp.argmax(hits) == _place(claim))
+    first = differs & (jnp.argmax(hits) == _place(claim))
+    if jax.process_count() == 1:
+        return first, row
+    # Which of the devices are one process's is not known here: all tell, and the host keeps one word per claim.
+    return hits.any(), _lax.psum(jnp.where(first, row, jnp.zeros_like(row)), tuple(claim.mesh))
 
 
 mlir.register_lowering(check_copies_p, mlir.lower_fun(_check, multiple_results=False))

@@ -113,7 +113,7 @@ class _Printer:
     # --- operations ---
 
     def _op(self, op: Op) -> str:
-        operands = list(op.used)
+        operands = op.used
         properties = ", ".join(self._properties(op))
         extra = " {jaxmesh.assume_replicated}" if op.attributes.get(_ASSUMED) else ""
         written = f"{f' <{{{properties}}}>' if properties else ''}{extra}"

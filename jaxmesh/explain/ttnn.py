@@ -61,14 +61,14 @@ def _moves(op: Op, program: Program) -> list[Move]:
     if name == "point_to_point":
         pair = zip(names, op.attributes["sender_coord"], op.attributes["receiver_coord"], strict=True)
         axes = tuple(a for a, s, t in pair if s != t)
-        sent = _bytes(program, next(op.used))
+        sent = _bytes(program, op.used[0])
         return [Move(name, axes, 2, 1, sent, sent)] if sent else []
     if name not in _ALONG:
         return []
     number: int = op.attributes["cluster_axis"]
     axis = names[number]
     kind = "all_reduce" if name.startswith("all_reduce") else name
-    operand, result = _bytes(program, next(op.used)), _bytes(program, op.results[0])
+    operand, result = _bytes(program, op.used[0]), _bytes(program, op.results[0])
     return moved(kind, (axis,), mesh[axis], devices // mesh[axis], operand, result)
 
 

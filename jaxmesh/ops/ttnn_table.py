@@ -198,6 +198,14 @@ def ttnn(
     TTNN[name] = TtnnRow(row, *calls, on_device, in_place)
 
 
+_BY_NAME: dict[int, tuple[tuple[Attribute, ...], Mapping[str, Attribute]]] = {}
+"""By the identity of a row's attributes, which are kept beside so that they stay alive."""
+
+
 def attributes_of(row: Row) -> Mapping[str, Attribute]:
     """The attributes of a row by name."""
-    return {a.name: a for a in row.attributes}
+    key = id(row.attributes)
+    found = _BY_NAME.get(key)
+    if found is None:
+        found = _BY_NAME[key] = row.attributes, {a.name: a for a in row.attributes}
+    return found[1]

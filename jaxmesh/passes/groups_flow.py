@@ -189,7 +189,7 @@ class Flow:
                 # JAX writes the maximum of nothing, which changes no number and keeps NaN.
                 return self._beside(op, value, -np.inf)
             case "where":
-                chosen = self.numbers.get(next(op.used))
+                chosen = self.numbers.get(op.used[0])
                 return None if chosen is None else self._aligned_to(op.operands[1 if chosen else 2], value)
             case _:
                 return None
@@ -224,7 +224,7 @@ class Flow:
 
     def reduced(self, op: Op) -> tuple[int, ...]:
         """The dims that a reduction is over, in order."""
-        rank = len(self.shape(next(op.used)))
+        rank = len(self.shape(op.used[0]))
         dims = op.attributes.get("dim_arg")
         return tuple(range(rank)) if dims is None else tuple(sorted(int(d) % rank for d in dims))
 

@@ -231,5 +231,5 @@ def _before_cast(root: Node, value: int) -> Operand | None:
     flow = root.flow
     base = flow.walked(flow.aligned(value, flow.shape(value)), flow.moved)
     op = flow.makers.get(base.value)
-    source = next(op.used) if op is not None and op.name == "ttir.typecast" else None
+    source = op.used[0] if op is not None and op.name == "ttir.typecast" else None
     return (source, flow.shape(value)) if source is not None and flow.dtype(source) == root.dtype else None

@@ -23,6 +23,8 @@ _TOGETHER = frozenset({
 
 def placed_results(program: Program, level: str) -> Program:
     """A program, its ops not yet TTNN's, in which every result that is declared presharded is on the devices."""
+    if not any(port.presharded for port in program.results):
+        return program
     held = _on_devices(program)
     if all(port.value in held for port in program.results if port.presharded):
         return program

@@ -208,7 +208,7 @@ class _Lowering:
 
     def _compute(self, op: Op) -> None:
         name = op.name.removeprefix("ttir.")
-        site = Site(op, (), tuple(self._type(v) for v in op.results))
+        site = Site(op, (), tuple([self._type(v) for v in op.results]))
         if op.name.startswith("ttir.") and is_made(site):
             self._made(op, site)
             return
@@ -218,10 +218,10 @@ class _Lowering:
                 f"the pass to flat TTNN has no rule for {op.name} ({op.line or 'unknown line'}), and TTNN's table no "
                 "row; add a row in jaxmesh/ops/ttnn_*.py, or a rule in jaxmesh/passes/to_ttnn_*.py."
             )
-        operands = tuple(None if v is None else self.device(v) for v in _placed(op))
+        operands = tuple([None if v is None else self.device(v) for v in _placed(op)])
         made = RULES.get(name, carry_over)(self.ops, Site(op, operands, site.results))
         values = (made,) if isinstance(made, int) else tuple(made)
-        shards = name in _DIFFERING or any(v is not None and self.places[v].shards for v in op.operands)
+        shards = name in _DIFFERING or any(self.places[v].shards for v in op.used)
         for result, value in zip(op.results, values, strict=True):
             self.places[result] = _Places(shards, device=value)
 

@@ -157,7 +157,7 @@ class Ops:
         self, name: str, operands: Sequence[Value | None], results: Sequence[Type], attributes: Mapping[str, Any]
     ) -> tuple[Value, ...]:
         """Appends `ttnn.<name>` with results of any type."""
-        made = tuple(self.program.new(kind) for kind in results)
+        made = tuple([self.program.new(kind) for kind in results])
         said = written(name, attributes)
         self.program.ops.append(Op(f"ttnn.{name}", tuple(operands), made, said, self.line))
         return made

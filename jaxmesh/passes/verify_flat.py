@@ -48,12 +48,14 @@ class _Verifier:
 
     def _op(self, op: Op) -> None:
         for value in op.used:
+            # What is deallocated is not live any more.
+            if value in self.live:
+                continue
             if value in self.gone:
                 raise VerifyError(
                     f"{op.name} uses value {value} ({_show(self.types[value])}) after it was deallocated."
                 )
-            if value not in self.live:
-                raise VerifyError(f"{op.name} uses value {value}, which nothing before it gives.")
+            raise VerifyError(f"{op.name} uses value {value}, which nothing before it gives.")
         dialect, _, name = op.name.partition(".")
         if dialect != "ttnn":
             raise VerifyError(f"{op.name} is left in a flat TTNN program; lower it in passes/to_ttnn.py.")
@@ -76,16 +78,17 @@ class _Verifier:
         if not least <= len(tensors) or (most is not None and len(tensors) > most):
             raise VerifyError(f"{op.name} takes {least} to {most} operands, got {len(tensors)}.")
         kinds = [self.types[v] for v in (*tensors, *op.results)]
-        places = {(k.host, k.tile) for k in kinds}
-        on_host = places == {(True, False)}
-        if places != {(False, True)} and not (on_host and (name in _ANYWHERE or row.on_device)):
+        if all(k.tile and not k.host for k in kinds):
+            return
+        on_host = all(k.host and not k.tile for k in kinds)
+        if not (on_host and (name in _ANYWHERE or row.on_device)):
             raise ResidencyError(
                 f"{op.name} works on tiled tensors on the devices, got {', '.join(map(_show, kinds))}."
             )
 
     def _check_handle(self, op: Op, row: TtnnRow) -> list[Value]:
         """The tensors among the operands; the device stands last where the row wants it."""
-        given = [v for v in op.operands if v is not None]
+        given = op.used
         tensors = [v for v in given if self.types[v].kind == "tensor"]
         wants = row.on_device and not self.types[op.results[0]].host
         last = op.operands[-1] if op.operands else None
@@ -103,8 +106,12 @@ class _Verifier:
             kind = self.types[port.value]
             if not port.presharded and (not kind.host or kind.tile):
                 raise ResidencyError(f"result {i} ({_show(kind)}) is to be a full host tensor.")
-        used = {v for op in self.program.ops for v in (*op.used, *op.results)}
-        left = {v for v in used & self.live - returned if self.types[v].kind == "tensor"}
+        # Arguments that nothing reads are the caller's, as are those that are returned.
+        unread = {a.value for a in self.program.arguments}
+        left = {v for v in self.live - returned if self.types[v].kind == "tensor"}
+        if left & unread:
+            unread.difference_update(v for op in self.program.ops for v in op.used)
+            left -= unread
         if left:
             raise VerifyError(f"values {sorted(left)} are never deallocated.")
 
@@ -182,7 +189,7 @@ def _check_attributes(op: Op, row: TtnnRow) -> None:
     if not op.attributes and not row.row.attributes:
         return
     known = attributes_of(row.row)
-    strange = sorted(set(op.attributes) - set(known))
+    strange = sorted(op.attributes.keys() - known.keys())
     if strange:
         allowed = ", ".join(known) or "none"
         raise VerifyError(f"{op.name} has no attribute {', '.join(strange)}; its attributes are: {allowed}.")

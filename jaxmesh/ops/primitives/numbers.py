@@ -50,7 +50,7 @@ def known(b: Builder, x: Value) -> np.ndarray[Any, Any] | None:
 def reshaped(b: Builder, x: Value, shape: Sequence[int]) -> Value:
     """`x` in another shape; what a reshape before it undid is done once."""
     before = b.maker(x, "reshape")
-    return b.reshape(x if before is None else next(before.used), shape)
+    return b.reshape(x if before is None else before.used[0], shape)
 
 
 def as_index(b: Builder, x: Value) -> Value:
