@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
@@ -60,9 +60,9 @@ class Op:
     @property
     def used(self) -> tuple[Value, ...]:
         """The operands that are there."""
-        given = self.operands
+        given: Any = self.operands
         # A row of plain numbers, as most are, is given as it is.
-        return tuple([v for v in given if v is not None]) if None in given else cast("tuple[Value, ...]", given)
+        return tuple([v for v in given if v is not None]) if None in given else given
 
 
 @dataclass(frozen=True, slots=True)

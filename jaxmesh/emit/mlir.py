@@ -28,6 +28,8 @@ _SPECIAL: Mapping[str, Mapping[str, str]] = {
 """The forms of the attributes of ops that have no row."""
 
 _SEGMENTS = "operandSegmentSizes"
+_BY_TYPE: frozenset[str | None] = frozenset({"f32", "number"})
+"""Forms of attributes that are written by the types of the operands."""
 _ASSUMED = "assume_replicated"
 """No attribute of TTIR's: a promise of the caller, printed as a discardable one."""
 
@@ -67,6 +69,7 @@ class _Printer:
         self.spelling = Spelling()
         self.names: dict[Value, str] = {a.value: f"%arg{i}" for i, a in enumerate(program.arguments)}
         self.count = 0
+        self.said: dict[tuple[str, int], str] = {}
 
     def text(self) -> str:
         around = self.locations.op(""), self.locations.op("")
@@ -114,7 +117,7 @@ class _Printer:
 
     def _op(self, op: Op) -> str:
         operands = op.used
-        properties = ", ".join(self._properties(op))
+        properties = self._said(op)
         extra = " {jaxmesh.assume_replicated}" if op.attributes.get(_ASSUMED) else ""
         written = f"{f' <{{{properties}}}>' if properties else ''}{extra}"
         types = ", ".join(map(self._type, operands))
@@ -135,6 +138,17 @@ class _Printer:
         self.names.update((v, f"{name}#{i}") for i, v in enumerate(op.results))
         return f"{name}:{len(op.results)} = "
 
+    def _said(self, op: Op) -> str:
+        """The properties; where they do not depend on the operands, ops that share a mapping are spelled once."""
+        key = op.name, id(op.attributes)
+        found = self.said.get(key)
+        if found is None:
+            found = ", ".join(self._properties(op))
+            forms, row = _forms(op)
+            if (row is None or not _optional(row)) and not _BY_TYPE.intersection(map(forms.get, op.attributes)):
+                self.said[key] = found
+        return found
+
     def _properties(self, op: Op) -> Iterator[str]:
         forms, row = _forms(op)
         given = {k: v for k, v in op.attributes.items() if v is not None and k != _ASSUMED}
@@ -151,7 +165,7 @@ class _Printer:
 
     def _written(self, op: Op, name: str, form: str, value: Any) -> str:
         try:
-            return attribute(form, value, self.spelling, wide=self._wide(op) if form in ("f32", "number") else False)
+            return attribute(form, value, self.spelling, wide=form in _BY_TYPE and self._wide(op))
         except JaxmeshError as error:
             raise type(error)(f"{op.name}: attribute {name!r}: {error}") from None
 
@@ -176,6 +190,12 @@ def _forms(op: Op) -> tuple[Mapping[str, str], Row | None]:
     return found
 
 
+def _optional(row: Row) -> bool:
+    """Whether more than one operand may be left out."""
+    least, most = row.operands
+    return most is not None and most - least >= 2
+
+
 def _segments(op: Op, row: Row, program: Program) -> tuple[int, ...] | None:
     """Which operands are there, where more than one may be left out.
 
@@ -183,9 +203,9 @@ def _segments(op: Op, row: Row, program: Program) -> tuple[int, ...] | None:
       VerifyError: an operand that must be there is left out, or there are too many.
     """
     least, most = row.operands
-    places = [v for v in op.operands if v is None or program.types[v].kind != "device"]
-    if most is None or most - least < 2:
+    if most is None or not _optional(row):
         return None
+    places = [v for v in op.operands if v is None or program.types[v].kind != "device"]
     if len(places) > most or None in places[:least]:
         raise VerifyError(f"{op.name} takes {least} operands and up to {most - least} more, got {places}.")
     return tuple(int(v is not None) for v in [*places, *[None] * (most - len(places))])

@@ -26,7 +26,7 @@ from jaxmesh.passes import (
     to_ttnn_numbers as to_ttnn_numbers,
 )
 from jaxmesh.passes.to_ttnn_memory import manage_memory
-from jaxmesh.passes.to_ttnn_ops import RULES, Ops, Site
+from jaxmesh.passes.to_ttnn_ops import RULES, Ops, Rule, Site
 from jaxmesh.passes.to_ttnn_shapes import RENAMED, carry_over, create, is_made
 from jaxmesh.program import Op, Port, Program, Type, Value, without_dead
 from jaxmesh.sharding import FIRST_DEVICE, replicate_mapper
@@ -207,21 +207,21 @@ class _Lowering:
         self.places[op.results[0]] = _Places(above.shards, reshaped=(base, kind), line=op.line)
 
     def _compute(self, op: Op) -> None:
-        name = op.name.removeprefix("ttir.")
-        site = Site(op, (), tuple([self._type(v) for v in op.results]))
-        if op.name.startswith("ttir.") and is_made(site):
+        types = self.source.types
+        site = Site(op, (), tuple([types[v] for v in op.results]))
+        if is_made(site):
             self._made(op, site)
             return
-        known = name in ROWS and (name in RULES or RENAMED.get(name, name) in TTNN)
-        if not op.name.startswith("ttir.") or not known or name == "mesh_shard":
+        rule = _rule(op)
+        if rule is None:
             raise MissingRuleError(
                 f"the pass to flat TTNN has no rule for {op.name} ({op.line or 'unknown line'}), and TTNN's table no "
                 "row; add a row in jaxmesh/ops/ttnn_*.py, or a rule in jaxmesh/passes/to_ttnn_*.py."
             )
         operands = tuple([None if v is None else self.device(v) for v in _placed(op)])
-        made = RULES.get(name, carry_over)(self.ops, Site(op, operands, site.results))
+        made = rule(self.ops, Site(op, operands, site.results))
         values = (made,) if isinstance(made, int) else tuple(made)
-        shards = name in _DIFFERING or any(self.places[v].shards for v in op.used)
+        shards = op.name in _DIFFERING or any(self.places[v].shards for v in op.used)
         for result, value in zip(op.results, values, strict=True):
             self.places[result] = _Places(shards, device=value)
 
@@ -235,9 +235,18 @@ class _Lowering:
 
 
 _DIFFERING = frozenset({
-    "mesh_partition", "reduce_scatter", "collective_permute", "collective_broadcast", "all_to_all",
+    "ttir.mesh_partition", "ttir.reduce_scatter", "ttir.collective_permute", "ttir.collective_broadcast",
+    "ttir.all_to_all",
 })  # fmt: skip
 """Ops whose results differ between devices even where their operands do not."""
+
+
+def _rule(op: Op) -> Rule | None:
+    """The rule of an op of TTIR's, or that which carries it over; none for what TTNN does not have."""
+    dialect, _, name = op.name.partition(".")
+    if dialect != "ttir" or name not in ROWS or name == "mesh_shard":
+        return None
+    return RULES.get(name) or (carry_over if RENAMED.get(name, name) in TTNN else None)
 
 
 def _first(op: Op) -> Value:

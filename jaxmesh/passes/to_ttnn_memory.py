@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from jaxmesh.ops.ttnn_table import TTNN
 from jaxmesh.passes.to_ttnn_ops import written
-from jaxmesh.program import Op, Program
+from jaxmesh.program import Op, Program, Value
 
 
 def manage_memory(program: Program) -> Program:
@@ -22,25 +22,71 @@ def _in_place(program: Program) -> bool:
 _IN_PLACE = frozenset({f"ttnn.{name}" for name, row in TTNN.items() if row.in_place is not None})
 
 
+_SAME = frozenset({
+    "ttnn.concat", "ttnn.pad", "ttnn.permute", "ttnn.repeat", "ttnn.slice_static", "ttnn.to_device", "ttnn.to_layout",
+    "ttnn.to_memory_config", "ttnn.typecast",
+})  # fmt: skip
+"""Ops whose real function gives its operand itself where there is nothing to do."""
+
+
+class _Memory:
+    """Which values may share memory: a reshape may be a view, and an op that works in place gives what it wrote to."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.last = program.last_uses()
+        self.kept = {p.value for p in (*program.arguments, *program.results)}
+        self._first: dict[Value, Value] = {}
+        self._until: dict[Value, int] = {}
+        """By the first value in a memory: when one of those in it, so far, is read last."""
+
+    def first(self, value: Value) -> Value:
+        """The first value in this one's memory."""
+        return self._first.get(value, value)
+
+    def free(self, value: Value, op: Op, number: int) -> bool:
+        """Whether an op, of this number, may overwrite an operand: nobody else reads its memory then or later."""
+        first = self.first(value)
+        shared = sum(self.first(v) == first for v in op.used)
+        return shared == 1 and self._until.get(first, self._read(value)) <= number
+
+    def add(self, op: Op, into: Value | None) -> None:
+        """Takes note of an op, which wrote to `into` if it works in place."""
+        own = into if into is not None else op.operands[0] if self._views(op) else None
+        for value in op.results if own is not None else ():
+            assert own is not None
+            first = self._first[value] = self.first(own)
+            self._until[first] = max(self._until.get(first, self._read(first)), self._read(value))
+
+    def _views(self, op: Op) -> bool:
+        types = self.program.types
+        x = op.operands[0] if op.operands and op.results else None
+        return x is not None and (op.name == "ttnn.reshape" or (op.name in _SAME and types[x] == types[op.results[0]]))
+
+    def _read(self, value: Value) -> int:
+        return len(self.program.ops) if value in self.kept else self.last.get(value, -1)
+
+
 def _copied(program: Program) -> Iterator[Op]:
     """An op that works in place gets a copy of what is not its own: arguments, results, and what is used again."""
-    last = program.last_uses()
-    kept = {p.value for p in (*program.arguments, *program.results)}
+    memory = _Memory(program)
     for i, op in enumerate(program.ops):
         row = TTNN.get(op.name.removeprefix("ttnn."))
         number = None if row is None else row.in_place
         value = None if number is None or number >= len(op.operands) else op.operands[number]
-        if (
-            value is None
-            or number is None
-            or (value not in kept and last[value] == i and op.operands.count(value) == 1)
-        ):
+        if value is None or number is None or memory.free(value, op, i):
+            memory.add(op, value)
             yield op
             continue
         copy = program.new(program.types[value])
         yield Op("ttnn.assign", (value,), (copy,), written("assign", {}), op.line)
         operands = (*op.operands[:number], copy, *op.operands[number + 1 :])
+        memory.add(op, copy)
         yield Op(op.name, operands, op.results, op.attributes, op.line)
+
+
+_KEPT_WHERE_SHARED = {"force": False}
+"""Memory that another tensor shares is not given back."""
 
 
 def _deallocated(program: Program) -> Iterator[Op]:
@@ -53,4 +99,4 @@ def _deallocated(program: Program) -> Iterator[Op]:
         done += [v for v in op.results if v not in last]
         for value in done if len(done) < 2 else dict.fromkeys(done):
             if value not in returned and program.types[value].kind == "tensor":
-                yield Op("ttnn.deallocate", (value,), (), {"force": False}, op.line)
+                yield Op("ttnn.deallocate", (value,), (), _KEPT_WHERE_SHARED, op.line)

@@ -108,14 +108,17 @@ def lowers(*names: str) -> Callable[[Rule], Rule]:
 _DEFAULTS: dict[str, dict[str, Any]] = {}
 
 
-def written(name: str, attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """The attributes of an op of TTNN with the defaults of those that are not said; None is one that is left out."""
+def written(name: str, attributes: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The attributes of an op of TTNN with the defaults of those that are not said; None is one that is left out.
+
+    Ops of which nothing is said share one mapping.
+    """
     if name not in _DEFAULTS:
         known = TTNN[name].row.attributes if name in TTNN else ()
         _DEFAULTS[name] = {a.name: a.default for a in known if a.default is not None}
-    made = _DEFAULTS[name].copy()
-    made.update((k, v) for k, v in attributes.items() if v is not None)
-    return made
+    if not attributes:
+        return _DEFAULTS[name]
+    return _DEFAULTS[name] | {k: v for k, v in attributes.items() if v is not None}
 
 
 @dataclass(slots=True)

@@ -191,12 +191,15 @@ def _pad(o: Ops, site: Site) -> Value:
 
 # --- tensors from nothing --------------------------------------------------------------------------------------------
 
-_MADE = frozenset({"zeros", "ones", "full", "empty", "constant", "arange", "get_dimension_size", "rand"})
+_MADE = frozenset({
+    "ttir.zeros", "ttir.ones", "ttir.full", "ttir.empty", "ttir.constant", "ttir.arange", "ttir.get_dimension_size",
+    "ttir.rand",
+})  # fmt: skip
 
 
 def is_made(site: Site) -> bool:
     """Whether the result depends on no tensor, so that it is made on the host or on the devices, where it is needed."""
-    return site.name in _MADE and (site.name != "arange" or len(site.result.shape) == 1)
+    return site.op.name in _MADE and (site.name != "arange" or len(site.result.shape) == 1)
 
 
 def create(o: Ops, site: Site, host: bool) -> Value:
