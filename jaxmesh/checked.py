@@ -6,7 +6,7 @@ A function that claims nothing is never touched: it is found out when it is trac
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -15,6 +15,7 @@ from jax.core import Tracer
 
 from jaxmesh.boundary import AnyMesh, Boundary, is_tensor
 from jaxmesh.jaxprs import Jaxpr
+from jaxmesh.jaxprs_caches import unkeyed
 from jaxmesh.launches import launched
 from jaxmesh.passes.claims import add_checks
 from jaxmesh.replication import Collector, error
@@ -82,7 +83,7 @@ class CheckedCalls:
         self._make = make
         self._claims, self._argument_claims = claims, False
         self._collector = Collector()
-        self._ways: dict[str, Callable[..., Any]] = {}
+        self._ways: dict[Hashable, Callable[..., Any]] = {}
         self._lock, self._here = threading.RLock(), _Call()
 
     def meet(self, program: bool = False, arguments: bool = False) -> None:
@@ -117,10 +118,11 @@ class CheckedCalls:
             return listened(self._collector, lambda: launched(self._way("now"), *args, **kwargs))
 
     def _way(self, name: str) -> Callable[..., Any]:
-        if name not in self._ways:
+        key = name, unkeyed()
+        if key not in self._ways:
             collector = self._collector if name == "now" else None
-            return self._ways.setdefault(name, self._make(Checks(collector, self, proven=name == "proven")))
-        return self._ways[name]
+            return self._ways.setdefault(key, self._make(Checks(collector, self, proven=name == "proven")))
+        return self._ways[key]
 
 
 def listened(collector: Collector, run: Callable[[], Any]) -> Any:

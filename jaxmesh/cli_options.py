@@ -9,8 +9,10 @@ from pathlib import Path
 
 import jaxmesh as jm
 
-MAX_DEVICES = 64
-"""Emulated devices share this machine's cores; with more a program takes minutes."""
+MAX_DEVICES = 256
+"""Emulated devices share this machine's cores, and every one has its threads and buffers. On two busy cores
+`run --check` of a matmul takes 4 seconds on 64 devices (0.4 GB) and on 1024 (0.7 GB), the `demo` 26 seconds on 64 and
+38 seconds on 256 (0.9 GB)."""
 
 
 def input_options(parser: argparse.ArgumentParser, when: str = "") -> None:

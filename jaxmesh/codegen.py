@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+
+import jax
+from jax.sharding import Mesh
 
 from jaxmesh.boundary import AnyMesh
 from jaxmesh.checks import shown
 from jaxmesh.errors import ArgumentTypeError
 from jaxmesh.function import JitFunction, jit
 from jaxmesh.mapped import ShardMapped
+from jaxmesh.mesh import as_mesh
 from jaxmesh.stages import Lowered
 
 _OPTIONS: Mapping[str, str] = {
@@ -42,7 +47,7 @@ def codegen_py(
     Args:
       f: a function as for `jaxmesh.jit`, or one that `jaxmesh.jit` or `jaxmesh.shard_map` made.
       args: its arguments: arrays, trees of them, `MeshTensor`s. They become the inputs of the program.
-      mesh: the mesh, as of `jaxmesh.jit`.
+      mesh: the mesh, as of `jaxmesh.jit`; of a function that has one already, none or the same.
       export_path: the folder: new, or one that an earlier export wrote.
       options: `static_argnums`, `static_argnames` as of `jaxmesh.jit`; `groups`, `unroll_limit` as of `as_text`;
         `export_tensors=True` and `optimization_level=0`, which are what tt-xla's users may pass.
@@ -52,6 +57,7 @@ def codegen_py(
 
     Raises:
       ArgumentTypeError: an unknown option, or an argument that is no array.
+      MeshMismatchError: the function has another mesh already.
       MissingRuleError: a primitive that has no row; the function still runs.
       JaxmeshError: the folder holds something else.
 
@@ -129,9 +135,12 @@ def _lowered(
     if not isinstance(f, (JitFunction, ShardMapped)):
         made = jit(f, mesh=mesh, **static)
         return made.lower(*args), made.dynamic(*args)
-    if mesh is not None or static:
+    if static:
         raise ArgumentTypeError(
-            f"{name} was given a function that has its mesh and statics already ({f!r}), and mesh= or static arguments "
-            "beside it; leave them out, or give the plain function."
+            f"{name} was given a function that has its statics already ({f!r}), and {next(iter(static))}= beside it; "
+            "leave that out, or give the plain function."
         )
-    return f.lower(*args), f.dynamic(*args) if isinstance(f, JitFunction) else args
+    # Tracing refuses a function that has another mesh than the one that is set.
+    own = None if mesh is None else as_mesh(mesh)
+    with jax.set_mesh(own) if isinstance(own, Mesh) else contextlib.nullcontext():
+        return f.lower(*args), f.dynamic(*args) if isinstance(f, JitFunction) else args

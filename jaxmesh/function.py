@@ -6,7 +6,7 @@ import contextvars
 import dataclasses
 import functools
 import types
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, overload
 
 import jax
@@ -32,6 +32,7 @@ from jaxmesh.frontends.existing import mesh_of_calls, tracing
 from jaxmesh.frontends.statics import Static
 from jaxmesh.frontends.trace import Signature, abstract, trace
 from jaxmesh.handover import check_donated, handed_call, handed_tree
+from jaxmesh.jaxprs_caches import unkeyed
 from jaxmesh.launches import before_tracing, launched
 from jaxmesh.mesh import as_mesh, context_mesh
 from jaxmesh.replication import wanted
@@ -57,7 +58,8 @@ class JitFunction:
         # Arguments are neither told apart nor given up: there is little to do to them.
         self._simple = not (static.argnums or static.argnames or donated.argnums or donated.argnames)
         self._check_replication = check_replication
-        self._jitted = self._make_jitted(None)
+        # One for each kind of random keys, which JAX's cache does not tell apart.
+        self._jitted: dict[Hashable, Any] = {}
         self._checked = CheckedCalls(self._make_jitted)
         functools.update_wrapper(self, fun, updated=())
 
@@ -83,7 +85,9 @@ class JitFunction:
             # A part of a program that is being traced is checked by that one.
             if tracing() is None and wanted(self._check_replication):
                 return self._checked(given, given_kw)
-            return launched(self._jitted, *given, **given_kw)
+            kind = unkeyed()
+            jitted = self._jitted.get(kind) or self._jitted.setdefault(kind, self._make_jitted(None))
+            return launched(jitted, *given, **given_kw)
         except JaxmeshError:
             raise
         except (TypeError, ValueError, OverflowError, RuntimeError, SystemError):
@@ -354,6 +358,9 @@ def jit(
             donate_argnames=donate_argnames,
             check_replication=check_replication,
         )
+    if isinstance(fun, Mesh):
+        # As a context manager a mesh can be called, too.
+        raise ArgumentTypeError(f"jit takes a function, got {shown(fun)}; name the mesh: jit(fun, mesh=mesh).")
     if not callable(fun):
         raise ArgumentTypeError(f"jit takes a function, got {shown(fun)}.")
     if mesh is not None:

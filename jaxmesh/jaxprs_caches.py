@@ -85,9 +85,14 @@ def is_staged() -> bool:
     return True
 
 
+def unkeyed() -> Hashable:
+    """Those of JAX's settings that a trace depends on and `jax.jit` does not look up by: the kind of random keys."""
+    return _config.default_prng_impl.value, _config.enable_custom_prng.value
+
+
 def settings() -> Hashable:
     """JAX's settings of here and now, as far as what a function gives depends on them."""
-    return _config.trace_context()
+    return _config.trace_context(), unkeyed()
 
 
 def forget_dispatch(function: Any) -> None:
@@ -143,7 +148,7 @@ def kept_as_traced(limit: int) -> Callable[[Callable[P, R]], Callable[P, R]]:
 
         @functools.wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            return held(_config.trace_context(), *args, **kwargs)
+            return held(settings(), *args, **kwargs)
 
         return call
 

@@ -17,11 +17,12 @@ from jaxmesh.errors import MeshError
 TIMEOUT_SECONDS = 600
 """How long a process waits for the others to say something. One that has died is noticed earlier, by JAX."""
 _CHUNK = 1 << 20
+_LENGTH = 8
 _said: collections.Counter[tuple[int, ...]] = collections.Counter()
 
 
 def say_and_hear(mine: bytes, me: int, members: Sequence[int]) -> list[bytes]:
-    """What each process says, as many bytes of each, in the order of their numbers.
+    """What each process says, in the order of their numbers.
 
     Raises:
       MeshError: a process has said nothing for too long.
@@ -31,20 +32,24 @@ def say_and_hear(mine: bytes, me: int, members: Sequence[int]) -> list[bytes]:
     key = tuple(members)
     _said[key] += 1
     talk = f"jaxmesh/{'-'.join(map(str, key))}/{_said[key]}"
-    starts = range(0, len(mine), _CHUNK)
-    for start in starts:
-        client.key_value_set_bytes(f"{talk}/{me}/{start}", mine[start : start + _CHUNK])
+    # The length comes first: who says less or more is heard, and not waited for.
+    words = len(mine).to_bytes(_LENGTH, "little") + mine
+    for start in range(0, len(words), _CHUNK):
+        client.key_value_set_bytes(f"{talk}/{me}/{start}", words[start : start + _CHUNK])
     patience = TIMEOUT_SECONDS * 1000
     heard: list[bytes] = []
     for p in members:
         try:
-            parts: list[bytes] = [client.blocking_key_value_get_bytes(f"{talk}/{p}/{s}", patience) for s in starts]
+            row: bytes = client.blocking_key_value_get_bytes(f"{talk}/{p}/0", patience)
+            length = int.from_bytes(row[:_LENGTH], "little") + _LENGTH
+            more = range(_CHUNK, length, _CHUNK)
+            rest: list[bytes] = [client.blocking_key_value_get_bytes(f"{talk}/{p}/{s}", patience) for s in more]
         except Exception as error:
             raise MeshError(
                 f"process {p} has said nothing to process {me} for {TIMEOUT_SECONDS} seconds ({error}); every process "
                 "must run the same programs in the same order."
             ) from error
-        heard.append(b"".join(parts))
+        heard.append(b"".join([row, *rest])[_LENGTH:])
     # Nothing is forgotten before all have heard it.
     client.wait_at_barrier(talk, patience, list(members))
     client.key_value_delete(f"{talk}/{me}/")

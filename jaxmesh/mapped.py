@@ -16,7 +16,7 @@ from jaxmesh import jaxprs
 from jaxmesh.boundary import flatten, is_tensor
 from jaxmesh.checked import CheckedCalls, Checks
 from jaxmesh.checks import check_size, shown
-from jaxmesh.errors import ArgumentTypeError
+from jaxmesh.errors import ArgumentTypeError, InexpressibleError, SpecError
 from jaxmesh.frontends.existing import call_inline, call_to_jaxpr, eval_call, is_region, tracing
 from jaxmesh.frontends.shard_map import check_expressible, raise_one
 from jaxmesh.frontends.typed import trace_typed
@@ -190,8 +190,8 @@ def _run(mapped: Callable[..., Any], args: Sequence[Any]) -> Any:
         if isinstance(held, jax.ShapeDtypeStruct):
             check_size(held.shape, held.dtype, "an argument of a function made by shard_map")
     regions: list[Any] = []
-    # No words in TTIR: the equation runs as it is.
-    with contextlib.suppress(Exception):
+    # No words in TTIR, or a spec that is wrong, which JAX says in its own words: the equation runs as it is.
+    with contextlib.suppress(InexpressibleError, SpecError):
         regions = [_lower_region(e) for e in call[0].eqns if is_region(e)]
     ready = iter(regions)
 

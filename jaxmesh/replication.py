@@ -100,7 +100,8 @@ class Claim:
     """One place where a value is taken to be the same on several devices.
 
     `what` names value and type, `line` the place in the source, `axes` the mesh axes along which it is claimed equal.
-    Of the axes in `limits` only so many coordinates are read at all.
+    Of the axes in `limits` only so many coordinates are read at all. `shape` is what `what` has, where what is compared
+    has been reshaped.
     """
 
     number: int
@@ -109,12 +110,19 @@ class Claim:
     mesh: Mapping[str, int]
     axes: tuple[str, ...]
     limits: tuple[tuple[str, int], ...] = ()
+    shape: tuple[int, ...] | None = None
     collector: Collector | None = None
 
     def coordinates(self, place: int) -> tuple[Coordinate, Coordinate]:
         """The coordinate of the device with this row-major number, and of the copy that is read for it."""
         found = tuple(int(i) for i in np.unravel_index(place, tuple(self.mesh.values())))
         return found, tuple(0 if a in self.axes else i for a, i in zip(self.mesh, found, strict=True))
+
+    def told(self, index: Coordinate, shape: tuple[int, ...]) -> Coordinate:
+        """The index, in what the claim names, of an element of what is compared."""
+        if self.shape is None or self.shape == shape:
+            return index
+        return tuple(int(i) for i in np.unravel_index(int(np.ravel_multi_index(index, shape)), self.shape))
 
     def __repr__(self) -> str:
         return f"Claim({self.what} over {self.axes})"
@@ -193,9 +201,9 @@ def check_replication(enabled: bool = True) -> Generator[None]:
     Calls of functions made by `jaxmesh.jit` and `jaxmesh.shard_map(check_vma=False)`, compiled programs and the eager
     `jaxmesh.ttnn` raise at once. What runs later (inside an outer `jax.jit`, in a backward pass) cannot raise from a
     device: it is logged as an error when it is found, and raised here when the block ends without another error.
-    Of several processes the one whose device holds the first wrong copy raises. XLA may round otherwise in a program
-    that is checked. What an outer `jax.jit` has traced stays as it was then. What TTIR cannot say, and so runs as JAX
-    runs it, is not checked inside `jaxmesh.jit`.
+    Of several processes all raise the same. XLA may round otherwise in a program that is checked. What an outer
+    `jax.jit` has traced stays as it was then. What TTIR cannot say, and so runs as JAX runs it, is not checked inside
+    `jaxmesh.jit`.
 
     Args:
       enabled: whether to check.

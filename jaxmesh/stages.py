@@ -273,7 +273,9 @@ class Lowered(Stage):
         mlir = {"ttnn.mlir": texts.printed("ttnn", program)}
         if self._traced is not None:
             mlir = {"ttir.mlir": self._traced.as_text(groups=groups, unroll_limit=unroll_limit), **mlir}
-        compiled = self.compile()
+        # The arguments stay the caller's.
+        kept = dataclasses.replace(self._boundary, donated=())
+        compiled = Lowered(kept, self._jaxpr, self._out_tree, self._traced).compile()
 
         def results() -> list[Any]:
             return flatten(compiled(*args, **kwargs))[0]

@@ -13,6 +13,7 @@ import os
 import signal
 import sys
 import tempfile
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -407,6 +408,97 @@ def differing_processes_are_told() -> None:
     raised(jm.ArgumentTypeError, lambda: jm.check_processes(spread), "to_host")
     keys = jax.random.split(jax.random.key(0), 2)
     raised(jm.ArgumentTypeError, lambda: jm.to_host(keys), "key_data")
+    # Nobody waits for words of a program that another does not run: also where it says more than fits in one piece.
+    copy = jm.jit(lambda x: jm.shard_to_full(jm.full_to_shard(x, P("y", "x")), P("y", "x")), mesh=mesh)
+    for rows in (8, 1 << 12):
+        mine = copy(np.zeros((rows * (1 + (me() == last)), 64), np.float32))
+        raised(jm.ProcessMismatchError, lambda: jm.to_host(mine), f"processes 0 and {last} have", "bytes")
+    assert same_bits(jm.to_host(copy(np.ones((8, 64), np.float32))), np.ones((8, 64), np.float32))
+
+
+# --- what is claimed and what is recorded ----------------------------------------------------------------------------
+
+
+def at_coordinates(mesh: Mesh, value: Callable[[tuple[int, ...]], np.ndarray], varying: Any) -> Any:
+    """A tensor of which nobody has compared the copies."""
+    placed = {c: value(c) for c in coordinates(mesh.devices.shape)}
+    sizes = [mesh.shape[a] for a in varying]
+    first = next(iter(placed.values()))
+    sharding = jax.sharding.NamedSharding(mesh, P(*[None] * first.ndim, *varying))
+    held = [
+        jax.device_put(placed[c].reshape(*first.shape, *[1] * len(sizes)), mesh.devices[c])
+        for c in placed
+        if mesh.devices[c].process_index == me()
+    ]
+    data = jax.make_array_from_single_device_arrays((*first.shape, *sizes), sharding, held)
+    return jm.MeshTensor(data, mesh, varying)
+
+
+@check
+def every_process_is_told_of_copies_that_differ() -> None:
+    full = whole_numbers(8, 8)
+    for mesh in flat_meshes() if EVERY or jax.process_count() == 2 else []:
+        cut = tuple(mesh.shape[a] for a in "yx")
+
+        def claim(x: Any) -> Any:
+            return jm.shard_to_full(jm.full_to_shard(x, P("y", "x")), P("y"), assume_replicated=True)
+
+        run, wide = jm.jit(claim, mesh=mesh), 8 // cut[1]
+        equal = np.tile(full[:, :wide], (1, cut[1]))
+        there = f"{full[0, wide]} (bits", "mesh coordinate [0, 1]", f"{full[0, 0]} (bits"
+        compiled = run.lower(full).compile(check_replication=True)
+        mapped: Any = {"mesh": mesh, "in_specs": P("y", "x"), "out_specs": P("y"), "check_vma": False}
+        with jm.check_replication():
+            assert same_bits(jm.to_host(run(equal)), equal[:, :wide])
+            raised(jm.ReplicationError, lambda: run(full), *there)
+            raised(jm.ReplicationError, lambda: jax.vmap(run)(np.stack([equal, full])), *there, "element [1]")
+            raised(jm.ReplicationError, lambda: jm.shard_map(lambda x: x, **mapped)(full), *there)
+        raised(jm.ReplicationError, lambda: compiled(full), *there)
+
+        def later() -> None:
+            with jm.check_replication():
+                jax.jit(lambda x: run(x) * 2)(full)
+
+        raised(jm.ReplicationError, later, *there)
+        # Copies that differ between two processes, and in none of them.
+        places = coordinates(mesh.devices.shape)
+        numbers = [mesh.devices[c].process_index for c in places]
+        odd = next(c for c in places if c[0] and mesh.devices[c].process_index != mesh.devices[0, c[1]].process_index)
+        assert len(set(numbers)) == jax.process_count()
+        lying = at_coordinates(mesh, lambda c: np.full(2, c == odd, np.int8), ("x",))
+        first = ttnn.create_mesh_composer(mesh, ttnn.MeshComposerConfig([0, 1], ttnn.MeshShape(1, cut[1])))
+        use = jm.jit(lambda t: jm.shard_to_full(t, P("x")), mesh=mesh)
+        said = f"mesh coordinate {list(odd)}", f"1 there, 0 at {[0, odd[1]]}"
+        with jm.check_replication():
+            raised(jm.ReplicationError, lambda: use(lying), *said)
+            two = at_coordinates(mesh, lambda c: np.full((2, 1), c == odd, np.int8), ("x",))
+            raised(jm.ReplicationError, lambda: ttnn.aggregate_tensor(two, first), *said)
+            true = at_coordinates(mesh, lambda c: np.full(2, c[1], np.int8), ("x",))
+            assert same_bits(jm.to_host(use(true)), np.repeat(np.arange(cut[1], dtype=np.int8), 2))
+
+
+@check
+def every_process_records_the_whole_run() -> None:
+    x = small(8, 8)
+    for mesh in flat_meshes() if EVERY or jax.process_count() == 2 else []:
+
+        @jm.jit(mesh=mesh)
+        def steps(x: Any, t: Any) -> Any:
+            part = jm.full_to_shard(x, P("y", "x"))
+            part, sums = lax.scan(lambda c, _: (2 * c - 1, lax.psum(c, "x").sum()), part, None, length=3)
+            return jm.shard_to_full(lax.psum(part, "x"), P("y")), lax.psum(sums, "y"), t * 2
+
+        t = ttnn.distribute_tensor(x, ttnn.shard_tensor_to_mesh_mapper(mesh, 0), mesh)
+        spread = jax.jit(lambda x: x, out_shardings=jax.sharding.NamedSharding(mesh, P(None, "x")))(x)
+        traced = steps.trace(x, t)
+        recordings = [s.record(a, t) for a in (x, spread) for s in (traced, traced.lower(), traced.lower().compile())]
+        for other in recordings[1:]:
+            assert jm.compare(recordings[0], other, exact=True)
+        (doubled,) = [e for e in recordings[2].entries if e.place.op == "mul" and e.data.shape == (8, 1, 8)]
+        assert same_bits(doubled.data[:, 0], 2 * x)
+        path = Path(os.environ["JAXMESH_TEST_FOLDER"]) / f"run{me()}.npz"
+        recordings[2].save(path)
+        assert jm.compare(jm.Recording.load(path), recordings[0], exact=True)
 
 
 # --- ends ------------------------------------------------------------------------------------------------------------
@@ -438,11 +530,45 @@ def end(kind: str, victim: int) -> None:
         jm.to_host(run(x, factor % 3))
 
 
+def end_at(phase: str, victim: int) -> None:
+    """Process `victim` is killed when it has come to a phase; the others go on, and come to what needs it."""
+
+    def come_to(here: str) -> None:
+        if here == phase and me() == victim:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    come_to("joined")
+    mesh = jm.make_mesh((2, 4))
+    x = whole_numbers(8, 8)
+
+    def total(x: Any) -> Any:
+        part = jm.full_to_shard(x, P("y", "x"))
+        for _ in range(40):
+            part = jnp.sin(lax.psum(part, "x")) + jm.full_to_shard(x, P("y", "x"))
+        return jm.shard_to_full(lax.psum(part, ("y", "x")), P())
+
+    lowered = jm.jit(total, mesh=mesh).lower(x)
+    if phase == "compiling":
+        threading.Timer(0.1, come_to, [phase]).start()
+    compiled = lowered.compile()
+    come_to("compiled")
+    compiled(x)
+    tensor = ttnn.distribute_tensor(x, ttnn.shard_tensor_to_mesh_mapper(mesh, 0), mesh)
+    come_to("aggregating")
+    while True:
+        ttnn.aggregate_tensor(tensor, ttnn.concat_mesh_to_tensor_composer(mesh, 0))
+        compiled(x)
+        if phase == "running":
+            threading.Timer(0.2, come_to, [phase]).start()
+
+
 def main(group: str, *more: str) -> None:
     tempfile.tempdir = os.environ["JAXMESH_TEST_FOLDER"]
     jm.initialize_processes(connect_timeout=60, death_timeout=10, exit_timeout=60)
     if group == "end":
         return end(more[0], int(more[1]))
+    if group == "end_at":
+        return end_at(more[0], int(more[1]))
     for run in CHECKS:
         if group in ("all", run.__name__):
             run()

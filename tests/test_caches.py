@@ -227,6 +227,30 @@ def test_settings_do_not_share(name: str) -> None:
     assert len(seen) == 2 or name == "no jit"
 
 
+@pytest.mark.parametrize("checked", [False, True], ids=["", "checked"])
+def test_kinds_of_random_keys_do_not_share(checked: bool) -> None:
+    # JAX's own cache does not tell them apart.
+    traced = Traces()
+
+    @jm.jit(mesh=MESH, check_replication=checked)
+    def bits(x: Any) -> Any:
+        traced()
+        whole = jm.shard_to_full(jm.full_to_shard(x, P("y")), P("y"), assume_replicated=True)
+        return whole, jax.random.bits(jax.random.key(0)), jax.random.bits(jax.random.PRNGKey(0))
+
+    found: dict[str, Any] = {}
+    for impl in ("threefry2x32", "rbg") * 2:
+        with jax.default_prng_impl(impl):
+            want = jax.random.bits(jax.random.key(0))
+            assert [int(x) for x in bits(X)[1:]] == [int(want)] * 2
+            found[impl] = int(want)
+    assert len({*found.values()}) == 2
+    assert traced.count == 2
+    with jax.enable_custom_prng(True):
+        assert int(bits(X)[2]) == found["threefry2x32"]
+    assert traced.count == 3
+
+
 def test_weak_types_do_not_share() -> None:
     f = jm.jit(lambda x, y: jm.shard_to_full(jm.full_to_shard(x, P("y", "x")), P("y", "x")) * y, mesh=MESH)
     x = X.astype(np.float16)

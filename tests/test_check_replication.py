@@ -515,6 +515,22 @@ def test_a_function_inside_another_program_is_checked_by_that_one() -> None:
     assert np.array_equal(outer(blocks(True)), 2 * inner(blocks(True)))
 
 
+def test_the_index_is_that_of_the_programs_value() -> None:
+    # With three axes and two dims the pass reshapes what it aggregates.
+    mesh = jm.make_mesh((2, 2, 2), ("a", "b", "c"))
+
+    @jm.jit(mesh=mesh, check_replication=True)
+    def planted(x: Any) -> Any:
+        shard = jm.full_to_shard(x, P("b"))
+        wrong = (lax.axis_index("a") == 1) & (lax.axis_index("b") == 1) & (lax.axis_index("c") == 0)
+        return jm.shard_to_full(shard.at[1, 3].add(jnp.where(wrong, 5.0, 0.0)), P("b"), assume_replicated=True)
+
+    with pytest.raises(jm.ReplicationError, match=r"float32\[2,8\].*coordinate \[1, 1, 0\].*index \[1, 3\]: 5.0"):
+        planted(np.zeros((4, 8), np.float32))
+    with pytest.raises(jm.ReplicationError, match=r"index \[1, 3\] \(element \[0\] of jax.vmap\): 5.0"):
+        jax.vmap(planted)(np.zeros((3, 4, 8), np.float32))
+
+
 # --- the self-test ---------------------------------------------------------------------------------------------------
 
 
@@ -528,7 +544,7 @@ def test_the_selftest_passes() -> None:
 @pytest.mark.parametrize("broken", ["deaf", "alarmed"])
 def test_the_selftest_can_fail(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
     first = claims._first  # pyright: ignore[reportPrivateUsage]
-    wrong = {"deaf": lambda d, c: first(d, c) & False, "alarmed": lambda d, c: first(d | True, c)}
+    wrong = {"deaf": lambda d, r, c: (first(d, r, c)[0] & False, r), "alarmed": lambda d, r, c: first(d | True, r, c)}
     monkeypatch.setattr(claims, "_first", wrong[broken])
     monkeypatch.setattr(selftest, "PROGRAMS", selftest.PROGRAMS[:1])
     state = selftest._Run(MESH)  # pyright: ignore[reportPrivateUsage]

@@ -205,8 +205,8 @@ def test_files_that_are_no_npz(tmp_path: Path, capsys: Any) -> None:
 
 def test_too_many_devices(tmp_path: Path, capsys: Any) -> None:
     file = tmp_path / "x.mlir"
-    file.write_text(bfloat_program().replace('"mesh" = 2x4', '"mesh" = 2x64'))
-    fails(["run", str(file)], "128 devices, but at most 64", capsys)
+    file.write_text(bfloat_program().replace('"mesh" = 2x4', '"mesh" = 2x256'))
+    fails(["run", str(file)], "512 devices, but at most 256", capsys)
 
 
 @pytest.mark.usefixtures("unequal_copies")

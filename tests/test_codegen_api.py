@@ -123,8 +123,23 @@ def test_functions_that_are_made_already(tmp_path: Path) -> None:
     jm.codegen_py(rows, X, export_path=tmp_path / "a")
     jm.codegen_py(jm.jit(negated, mesh=MESH), X, export_path=tmp_path / "b")
     assert run_folder(tmp_path / "a", ["--check"]) == run_folder(tmp_path / "b", ["--check"]) == 0
-    with pytest.raises(jm.ArgumentTypeError, match="has its mesh"):
-        jm.codegen_py(jm.jit(negated, mesh=MESH), X, mesh=MESH, export_path=tmp_path / "c")
+    # The mesh may be said again, or be said here first; another one or other statics are refused.
+    for i, made in enumerate((rows, jm.jit(negated, mesh=MESH), jm.jit(negated))):
+        jm.codegen_py(made, X, mesh=MESH, export_path=tmp_path / f"c{i}")
+        assert run_folder(tmp_path / f"c{i}", ["--check"]) == 0
+    for made in (rows, jm.jit(negated, mesh=MESH)):
+        with pytest.raises(jm.MeshMismatchError, match="one program"):
+            jm.codegen_py(made, X, mesh=jm.make_mesh((4, 2)), export_path=tmp_path / "d")
+    with pytest.raises(jm.ArgumentTypeError, match="static_argnums= beside it"):
+        jm.codegen_py(jm.jit(negated, mesh=MESH), X, static_argnums=0, export_path=tmp_path / "d")
+    assert not (tmp_path / "d").exists()
+
+
+def test_an_export_leaves_donated_arguments_to_their_owner(tmp_path: Path) -> None:
+    x = jm.jit(lambda x: jm.full_to_shard(x, P("y", "x")), mesh=MESH)(X)
+    jm.jit(lambda x: 2 * x, mesh=MESH, donate_argnums=0).lower(x).export(tmp_path / "a", x, languages=("python",))
+    assert run_folder(tmp_path / "a", ["--check"]) == 0
+    np.testing.assert_array_equal(x.shard((1, 2)), X[2:, 4:6])
 
 
 @pytest.mark.parametrize(

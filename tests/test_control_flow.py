@@ -6,6 +6,7 @@ Numbers are small integers in float32, so that every order of summation gives th
 from __future__ import annotations
 
 import inspect
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -711,15 +712,24 @@ def test_a_branch_of_literals_unifies(mesh: Mesh) -> None:
     check(f, lambda x, n: x.sum() if n > 0 else jnp.float32(4), mesh, X, counts=[jnp.int32(0), jnp.int32(1)])
 
 
-def test_a_device_value_that_is_split_comes_back_first(mesh: Mesh) -> None:
-    """A sum over the devices is full, but lives there; splitting it needs an aggregate that nobody wrote."""
+@pytest.mark.parametrize("spec", [P("x"), P("y"), P(("y", "x")), P(("x", "y"))], ids=str)
+@pytest.mark.parametrize("inside", [False, True], ids=["outside", "in a loop"])
+def test_what_every_device_holds_is_split_there(spec: P, inside: bool, mesh: Mesh) -> None:
+    """A sum over the devices is full, but lives there: splitting it again is a mesh_partition per axis."""
 
     def f(x: Any) -> Any:
-        total = lax.psum(jm.full_to_shard(x, P("y")).sum(0), "y")
-        return jm.shard_to_full(jm.full_to_shard(total, P("x")) * 2, P("x"))
+        def split(total: Any) -> Any:
+            return jm.shard_to_full(jm.full_to_shard(total, spec) * 2, spec)
 
-    lowered = check(f, lambda x: 2 * x.sum(0), mesh, X)
-    assert transfers(lowered) == (2, 2)
+        total = lax.psum(jm.full_to_shard(x, P("y")).sum(0), "y")
+        return lax.fori_loop(0, 3, lambda _, s: s + split(total), jnp.zeros(total.shape)) if inside else split(total)
+
+    big = jnp.tile(X, (1, 2))
+    lowered = check(f, lambda x: (6 if inside else 2) * x.sum(0), mesh, big)
+    assert transfers(lowered) == (1, 1)
+    text, (axes,) = lowered.as_text(), spec
+    partitions = re.findall(r"mesh_partition.*cluster_axis = ([0-9])", text)
+    assert set(partitions) == {str(mesh.axis_names.index(a)) for a in ([axes] if isinstance(axes, str) else axes)}
 
 
 # --- source locations ------------------------------------------------------------------------------------------------

@@ -103,7 +103,7 @@ def test_a_reader_that_goes_away_leaves_no_traceback() -> None:
         ("2x", "--mesh takes positive integers joined by 'x', got '2x'; write for example --mesh 2x4."),
         ("2x٣", "--mesh takes positive integers joined by 'x', got '2x٣'; write for example --mesh 2x4."),
         ("0x2", "--mesh takes sizes of at least 1, got '0x2'; leave the axis out, or write 1 for it."),
-        ("64x2", "--mesh takes at most 64 devices, .* got '64x2' with 128; write a smaller mesh, .*"),
+        ("256x2", "--mesh takes at most 256 devices, .* got '256x2' with 512; write a smaller mesh, .*"),
     ],
 )
 def test_a_bad_mesh_is_one_line_and_exit_code_2(mesh: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:

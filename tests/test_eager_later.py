@@ -149,7 +149,7 @@ def test_a_trace_leaves_nothing_in_a_reshaped_tensor(tensor: Any, device: ttnn.M
         return ttnn.add(inside[0], inside[0])
 
     assert equal(traced(tensor), pieces(lambda p: p.reshape(4, 4) * 2))
-    assert not isinstance(inside[0]._data, Later)
+    assert not isinstance(inside[0]._stored, Later)
     assert equal(jax.vmap(lambda t: ttnn.reshape(t, [16]), axis_size=1, in_axes=None)(tensor), pieces_of_vmap())
 
 

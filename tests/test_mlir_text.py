@@ -22,7 +22,9 @@ import test_ops_neural
 from flat import flat_of, run_flat
 from helpers import calls_made, cases, same_bits
 from hypothesis import given, strategies as st
+from jax import lax
 from jax.interpreters import mlir
+from jax.sharding import PartitionSpec as P
 from jaxlib.mlir import ir
 from mlir_programs import BOOL, F32, GOLDENS, HANDLE, I32, add, long_program, program, shard, tensor, ttnn_program
 from mlir_texts import on_devices, shards_of
@@ -623,6 +625,35 @@ def test_programs_of_the_suite_read_back(entry: Any, level: str) -> None:
     if level == "ttir":
         assert [(a.shape, a.dtype) for a in again.out_avals] == [(a.shape, a.dtype) for a in traced.out_avals]
         assert mesh_shards(ttir_of(again)) == mesh_shards(made)
+
+
+REWRITTEN: dict[str, tuple[Any, ...]] = {
+    "a number": (lambda x: 2 * x - 1, (4, 8)),
+    "a row": (lambda x, b: x + b, (4, 8), (8,)),
+    "rows and columns": (lambda x, y: jnp.maximum(x[:, None], y), (4,), (1, 8)),
+    "a batch of products": (lambda x, y: jnp.einsum("bhqd,bhkd->bhqk", x, y), (1, 3, 4, 5), (1, 3, 6, 5)),
+    "a product and its turn": (lambda x, w: jnp.tanh(x @ w) @ w.T, (4, 8), (8, 6)),
+    "gelu": (jax.nn.gelu, (4, 8)),
+    "layer_norm": (lambda x: jax.nn.standardize(x, axis=-1), (4, 8)),
+    "positions": (lambda x: x * jnp.arange(8.0), (4, 8)),
+    "many positions": (lambda x: x + jnp.arange(8), (4, 8)),
+    "top_k": (lambda x: lax.top_k(x, 3), (4, 8)),
+    "sort": (lambda x: jnp.sort(x, 0), (4, 8)),
+}
+
+
+@pytest.mark.parametrize("name", REWRITTEN)
+def test_what_is_read_is_written_again(name: str) -> None:
+    """The text of a program that was read is the text that was read, op by op."""
+    f, *shapes = REWRITTEN[name]
+
+    def everywhere(*xs: Any) -> Any:
+        made = f(*[jm.full_to_shard(x, P()) for x in xs])
+        return jax.tree.map(lambda y: jm.shard_to_full(y, P()), made)
+
+    mesh = jax.sharding.AbstractMesh((2, 4), ("y", "x"))
+    text = jm.jit(everywhere, mesh=mesh).trace(*(jnp.ones(s) for s in shapes)).as_text()
+    assert jm.from_mlir(text).as_text() == text
 
 
 @pytest.mark.parametrize("name", GOLDENS)

@@ -445,6 +445,18 @@ def test_orders(kind: str) -> None:
     check(f, ARRAYS[kind])
 
 
+def test_top_k_tells_zeros_apart() -> None:
+    """0 is above -0, and a NaN with its sign below all, also in a text that is read."""
+    rows = [[-0.0, 0.0, 1.0, np.nan], [0.0, -0.0, -1.0, -0.0], [-np.nan, 2.0, 0.0, -0.0], [-0.0, -0.0, 0.0, 0.0]]
+    x = np.array(rows, np.float32)
+    program = jm.jit(lambda x: lax.top_k(x, 4), mesh=jm.make_mesh(ONE, names(ONE)))
+    order = [[3, 2, 1, 0], [0, 1, 3, 2], [1, 2, 3, 0], [2, 3, 0, 1]]
+    for run in (program, jm.from_mlir(program.trace(x).as_text()).lower().compile()):
+        values, found = map(np.asarray, run(x))
+        assert found.tolist() == order
+        assert values.tobytes() == np.take_along_axis(x, found, 1).tobytes()
+
+
 @pytest.mark.parametrize("kind", ["float32", "odd", "bfloat16", "int32", "uint8"])
 def test_running_reductions(kind: str) -> None:
     x = ARRAYS[kind]

@@ -68,6 +68,19 @@ def test_a_process_that_ends_ends_the_others(kind: str, victim: int, tmp_path: P
         assert re.search("Connection (closed|reset) by peer|task died|unhealthy", said), said[-4000:]
 
 
+PHASES = [("aggregating", 2), ("joined", 2), ("compiling", 2), ("compiled", 2), ("running", 2), ("compiled", 4)]
+
+
+@pytest.mark.parametrize(("phase", "count"), PHASES if EVERY else [])
+def test_a_process_is_killed_at_every_phase(phase: str, count: int, tmp_path: Path) -> None:
+    ended = run(count, tmp_path, "end_at", phase, str(count - 1))
+    assert ended[-1].code == -9
+    for e in ended[:-1]:
+        assert e.code != 0
+        assert not e.stopped, e.output[-4000:]
+        assert re.search("Connection (closed|reset) by peer|task died|unhealthy", e.output), e.output[-4000:]
+
+
 def test_none_outlives_the_runner(tmp_path: Path) -> None:
     text = (
         "import os, time\nprint(os.getpid(), flush=True)\n"

@@ -131,3 +131,19 @@ def test_a_loop_on_the_host_with_an_unread_value_of_the_devices(around: Any, unr
         function.trace(X).reference(X),
     ):
         same(np.asarray(got), wanted)
+
+
+@pytest.mark.parametrize("pairs", [[(1, 1)], [(0, 0), (1, 1)], [(0, 1)]], ids=str)
+def test_the_text_of_a_permute_along_one_axis_says_nothing_of_others(pairs: list[tuple[int, int]]) -> None:
+    # Data that moves from a device to itself was read as moving along every axis.
+    mesh = jm.make_mesh((2, 2, 1), ("a", "b", "c"))
+    mapped = jm.shard_map(lambda x: lax.ppermute(-x, "b", pairs), mesh=mesh, in_specs=P("b"), out_specs=P("b"))
+    wanted = np.zeros(4, np.float32)
+    for source, target in pairs:
+        wanted[2 * target : 2 * target + 2] = -X[2 * source : 2 * source + 2]
+    texts = [mapped.trace(X[:4]).as_text(), mapped.lower(X[:4]).as_text()]
+    for text in texts:
+        read = jm.from_mlir(text, mesh)
+        same(np.asarray(read.lower().reference(X[:4])), wanted)
+        same(np.asarray(read.lower().compile()(X[:4])), wanted)
+    same(np.asarray(mapped(X[:4])), wanted)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import math
@@ -21,6 +22,7 @@ from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec as P
 
 import jaxmesh as jm
+from jaxmesh import mapped as mapped_module
 from jaxmesh.mapped import ShardMapped, lowered_call
 from jaxmesh.runtime.whole import Whole
 
@@ -487,6 +489,35 @@ def test_the_context_of_the_first_call_is_kept() -> None:
         want = outcome(lambda: theirs(X))
         assert outcome(lambda: mine(X)) == want
         assert "should match the mesh passed to shard_map" in want[1]
+
+
+@pytest.mark.parametrize("way", [jm.shard_map, jax.shard_map], ids=["ours", "jax"])
+def test_a_function_without_a_mesh_is_of_use_again(way: Any) -> None:
+    # The first trace of a program, with all axes manual, was the context that such a function kept.
+    mesh = jm.make_mesh((2, 4))
+    want = (X.reshape(8, 4, 2).astype(np.int32)).sum(1).astype(np.float32)
+    whole = X.astype(np.int32).astype(np.float32)
+
+    def mapped() -> Any:
+        return way(lambda x: lax.psum(x, "x"), in_specs=BOTH, out_specs=ROWS)
+
+    for setting in (lambda: jax.set_mesh(mesh), contextlib.nullcontext):
+        f = mapped()
+        with setting():
+            assert np.array_equal(jm.jit(f, mesh=mesh)(whole), want)
+            assert "ttir.all_reduce" in jm.jit(lambda x, f=f: f(x) + 1, mesh=mesh).trace(whole).as_text()
+        with jax.set_mesh(mesh):
+            assert np.array_equal(f(whole), want)
+            assert np.array_equal(jm.jit(f)(whole), want)
+
+
+def test_a_fault_of_the_lowering_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> Any:
+        raise jm.VerifyError("planted")
+
+    monkeypatch.setattr(mapped_module, "lower", broken)
+    with pytest.raises(jm.VerifyError, match="planted"):
+        jm.shard_map(lambda x: x, mesh=jm.make_mesh((2, 4)), in_specs=BOTH, out_specs=BOTH)(X)
 
 
 INFER: Any = inspect.signature(jax.shard_map).parameters["in_specs"].default

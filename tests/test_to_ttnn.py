@@ -499,6 +499,27 @@ def test_what_works_in_place_gets_a_copy_of_what_is_not_its_own() -> None:
     assert names_of(lowered(program)) == ["assign", "update_cache", "assign", "fill_cache"]
 
 
+@pytest.mark.parametrize(
+    ("again", "want"), [(False, ["reshape", "fill_cache"]), (True, ["reshape", "assign", "fill_cache"])]
+)
+def test_what_works_in_place_leaves_the_memory_of_a_view_alone(again: bool, want: list[str]) -> None:
+    kinds = [Type((2, 4, 8), np.dtype(np.float32)), Type((1, 2, 1, 8), np.dtype(np.float32))]
+    program = Program("f", {"y": 1, "x": 2})
+    cache, new = (program.new(k) for k in kinds)
+    program.arguments = [Port(v, True) for v in (cache, new)]
+    own, view, made = (program.new(replace(kinds[0], shape=s)) for s in ((2, 4, 8), (1, 2, 4, 8), (1, 2, 4, 8)))
+    program.ops = [
+        Op("ttir.exp", (cache,), (own,), {}),
+        Op("ttir.reshape", (own,), (view,), {"shape": (1, 2, 4, 8)}),
+        Op("ttir.fill_cache", (view, new), (made,), {"batch_offset": 0}),
+    ]
+    program.results = [Port(made, True), *([Port(own, True)] if again else [])]
+    assert names_of(lowered(program)) == ["exp", *want]
+    # A view of an argument has the caller's memory.
+    program.ops[0] = Op("ttir.reshape", (cache,), (own,), {"shape": (2, 4, 8)})
+    assert names_of(lowered(program))[-3:] == ["reshape", "assign", "fill_cache"]
+
+
 def test_arguments_and_results_may_be_the_same() -> None:
     x = np.ones((4, 8), np.float32)
     made = flat(lambda x, y: (x, x, y), x, x)

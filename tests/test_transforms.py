@@ -1099,6 +1099,59 @@ def test_the_gradient_of_a_full_array_beside_shards_is_a_tensor(mesh: Mesh) -> N
     assert same_bits(outside, INTEGERS.sum(0))
 
 
+def _free_levels() -> int:
+    """How many calls the recursion limit has left."""
+
+    def deeper(n: int) -> int:
+        try:
+            return deeper(n + 1)
+        except RecursionError:
+            return n
+
+    return deeper(0)
+
+
+ROUNDS = np.arange(8, dtype=np.float32).reshape(2, 4)
+
+
+def _scaled(mesh: Mesh, by: float) -> Any:
+    return jm.jit(lambda d: {"a": [jm.shard_to_full(d["t"] * by, P("y", "x"))]}, mesh=mesh)
+
+
+TENSOR_TREES: dict[str, Callable[[Any, Any], Any]] = {
+    "call": lambda f, d: f(d)["a"][0],
+    "ahead of time": lambda f, d: jax.jit(f).lower(d).compile()(d)["a"][0],
+    "export": lambda f, d: jax.export.export(jax.jit(f))(d).call(d)["a"][0],
+    "our stages": lambda f, d: f.lower(d).compile()(d)["a"][0],
+    "jacfwd": lambda f, d: jax.jacfwd(lambda d: f(d)["a"][0].sum())(d)["t"].data.shape,
+    "jacrev": lambda f, d: jax.jacrev(lambda d: f(d)["a"][0].sum())(d)["t"].data.shape,
+    "hessian": lambda f, d: jax.tree.leaves(jax.hessian(lambda d: (f(d)["a"][0] ** 2).sum())(d))[0].shape,
+    "custom_vjp": lambda f, d: _with_rule(f)(d)["a"][0],
+}
+
+
+def _with_rule(f: Any) -> Any:
+    made = jax.custom_vjp(lambda d: f(d))
+    made.defvjp(lambda d: (f(d), d), lambda d, _: (d,))
+    gradient = jax.grad(lambda d: made(d)["a"][0].sum())
+    return lambda d: [gradient(d), made(d)][1]
+
+
+@pytest.mark.parametrize("name", TENSOR_TREES)
+def test_tensors_in_trees(mesh: Mesh, name: str) -> None:
+    # JAX puts types, specs and whole trees in the place of a tensor's array; where that was an error and JAX caught it,
+    # each compilation took a level of the recursion limit, until nothing ran any more.
+    tensor = jm.jit(lambda x: jm.full_to_shard(x, P("y", "x")), mesh=mesh)(ROUNDS)
+    before = _free_levels()
+    for by in (2.0, 3.0):
+        out = TENSOR_TREES[name](_scaled(mesh, by), {"t": tensor})
+        if isinstance(out, tuple):
+            assert out[: len(tensor.data.shape)] == tensor.data.shape
+        else:
+            assert same_bits(out, ROUNDS * np.float32(by))
+    assert _free_levels() == before
+
+
 def test_a_tensor_of_another_mesh(mesh: Mesh) -> None:
     f = jm.jit(join, mesh=mesh)
     for other in (jm.make_mesh((4, 2)), jm.make_mesh((2, 4), devices=jax.devices()[8:])):

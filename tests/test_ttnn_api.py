@@ -758,6 +758,9 @@ def test_a_tensor_of_numbers(device: ttnn.MeshDevice) -> None:
     assert all(same_bits(s, np.asarray([1, 2], np.int32)) for s in shards_of(there))
     assert same_bits(ttnn.Tensor([float("inf"), float("nan")]).to_numpy(), np.asarray([np.inf, np.nan], np.float32))
     assert ttnn.Tensor([True, False], [2], ttnn.DataType.BOOL).to_list() == [True, False]
+    assert ttnn.Tensor(np.ones(3), ttnn.bfloat16).dtype == ttnn.bfloat16
+    with pytest.raises(jm.ArgumentTypeError, match="one DataType"):
+        ttnn.Tensor(np.ones(3), ttnn.bfloat16, ttnn.float32)
     assert ttnn.Tensor([2**64 - 1], [1], ttnn.DataType.UINT64).to_list() == [2**64 - 1]
     assert ttnn.Tensor([], [0, 3], ttnn.float32).shape == (0, 3)
     assert ttnn.Tensor([1.5], [], ttnn.float32).shape == ()
@@ -807,6 +810,10 @@ def test_creation_on_the_devices(device: ttnn.MeshDevice) -> None:
     assert all(same_bits(s, np.arange(32, dtype=np.float32)) for s in shards_of(made))
     assert ttnn.empty(ttnn.Shape([4]), ttnn.bfloat16, ttnn.Layout.TILE, device, MC).dtype == ttnn.bfloat16
     assert ttnn.zeros([4], device=device.mesh).dtype == ttnn.bfloat16
+    # Layouts that nobody says.
+    assert ttnn.zeros([4], device=device).layout == ttnn.full([4], 1.0).layout == ttnn.arange(4).layout
+    assert ttnn.zeros([4]).layout == ttnn.empty([4], ttnn.int32, None, device).layout == ttnn.ROW_MAJOR_LAYOUT
+    assert ttnn.rand([4], device).layout == ttnn.TILE_LAYOUT
     with pytest.raises(jm.VerifyError, match="does not fit int32"):
         ttnn.full([2], 1e30, dtype=ttnn.int32, device=device)
     closed = ttnn.open_mesh_device(mesh_shape=ttnn.MeshShape(1, 2))

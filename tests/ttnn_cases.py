@@ -201,6 +201,8 @@ def reductions(m: Maker) -> Iterator[Case]:
         yield Case("sort", (keys,), {"dim": 1, "descending": descending, "stable": True}, types)
         types = (((3, 4, 2), F32), ((3, 4, 2), I32))
         yield Case("topk", (keys,), {"k": 4, "dim": 1, "largest": descending, "sorted": True}, types)
+    types = (((9,), F32), ((9,), I32))
+    yield Case("topk", (m.odd(),), {"k": 9, "dim": 0, "largest": True, "sorted": True}, types)
 
 
 def products(m: Maker) -> Iterator[Case]:

@@ -155,6 +155,13 @@ MESHES: list[Row] = [
 
 CALLS: list[Row] = [
     ("no function", lambda: jm.jit(3), *ARG, r"takes a function, got 3"),
+    ("a mesh for a function", lambda: jm.jit(mesh()), *ARG, r"takes a function, got Mesh.*jit\(fun, mesh=mesh\)"),
+    ("a type for a number", lambda: t() == jnp.bfloat16, *ARG, r"ttnn\.eq takes numeric tensors, got dtype object"),
+    ("a text of rank 0 for a number", lambda: ttnn.add(t(), np.array("a")), *ARG, r"ttnn\.add takes.*got dtype <U1"),
+    ("a masked array beside a tensor", lambda: np.ma.masked_array([1.0, 2.0], [True, False]) == t(),
+     jm.ResidencyError, ValueError, r"\(8, 2\) on 8 devices has no single value.*aggregate_tensor"),
+    ("a masked array as long as the mesh", lambda: np.ma.masked_array(np.ones(4), [True] * 4) < t(),
+     jm.ResidencyError, ValueError, r"\(8, 2\) on 8 devices has no single value.*aggregate_tensor"),
     ("static position beyond", jit(static_argnums=2), *VALUE, r"position 2.*two takes 2.*-2 to 1"),
     ("static position below", jit(static_argnums=-3), *VALUE, r"position -3.*two takes 2.*-2 to 1"),
     ("donated position beyond", jit(donate_argnums=(0, 7)), *VALUE, r"donate_argnums names position 7.*-2 to 1"),

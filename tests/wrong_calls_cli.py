@@ -84,7 +84,7 @@ MESHES = [
     " ",
     "2 x 4",
     "٢x٤",
-    "65",
+    "257",
     "9" * 30,
     "0x" * 50 + "1",
 ]
@@ -107,7 +107,7 @@ ROWS: list[tuple[str, str]] = [
     ("opt {}/good.mlir --mesh 8", "2x4"),
     ("opt {}/good.mlir --strict=1", "ignored explicit argument '1'"),
     ("run", "required: FILE"),
-    ("run {}/huge.mlir", "20x40 has 800 devices, but at most 64"),
+    ("run {}/huge.mlir", "20x40 has 800 devices, but at most 256"),
     ("run {}/none", "No such file"),
     ("run {}/good.mlir --mesh 4x2", "4x2"),
     ("run {}/good.mlir --seed -1", "a seed is a non-negative integer, got '-1'"),

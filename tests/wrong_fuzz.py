@@ -367,7 +367,7 @@ PLAIN: dict[str, Target] = {
     "codegen_py": Target(_codegen, {
         "f": just(double), "x": just(FULL), "mesh": mesh, "export_path": just(MODEL), "static_argnums": just(()),
         "static_argnames": just(()), "groups": just(True), "unroll_limit": just(1000), "export_tensors": just(True),
-        "optimization_level": just(0)}),
+        "optimization_level": just(0)}, without={"class": "runs, and raises what int raises"}),
     "MeshTensor": Target(lambda **k: repr(jm.MeshTensor(**k)), {
         "data": lambda: tensor().data, "mesh": mesh, "varying": just(("y", "x"))}),
     "MeshTensor.deallocate": Target(lambda force: spread(FULL, 0, 1).deallocate(force), {"force": just(True)}),
@@ -527,6 +527,10 @@ def targets() -> dict[str, Target]:
 # --- judgement -------------------------------------------------------------------------------------------------------
 
 
+_OPERATORS = r"unsupported operand type|'\S+' not supported between|can('t| only) (concat|multiply sequence)"
+"""Python's own words for an operator between types that have none; of sequences it speaks otherwise."""
+
+
 def strike(target: Target, argument: str, value: str) -> str | None:
     """What is wrong with the error of a call with a pool value in the place of one argument; None if nothing is."""
     if value in target.without:
@@ -541,8 +545,7 @@ def strike(target: Target, argument: str, value: str) -> str | None:
         return None
     if isinstance(error, jm.JaxmeshError):
         return None if str(error).strip() else f"{type(error).__name__} without a word"
-    if isinstance(error, TypeError) and re.match(r"unsupported operand type|'\S+' not supported between", str(error)):
-        # Python's own words for an operator between such types.
+    if isinstance(error, TypeError) and re.match(_OPERATORS, str(error)):
         return None
     if target.foreign is not None:
         theirs = raised(lambda: target.foreign(**arguments()))

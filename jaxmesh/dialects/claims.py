@@ -131,7 +131,10 @@ def _tell(
     count = (len(row) - 2) // 2
     coordinate, other = claim.coordinates(int(row[0]))
     place = [int(i) for i in np.unravel_index(int(row[1]), shape)]
-    index = tuple(i for d, i in enumerate(place) if d not in mapped)
+    index = claim.told(
+        tuple(i for d, i in enumerate(place) if d not in mapped),
+        tuple(n for d, n in enumerate(shape) if d not in mapped),
+    )
     value, expected = _value(row[2 : 2 + count], dtype), _value(row[2 + count :], dtype)
     found = Difference(
         claim, coordinate, other, index, value, expected, tuple(place[d] for d in sorted(mapped)), tangent

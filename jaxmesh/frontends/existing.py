@@ -20,6 +20,7 @@ from jaxmesh.errors import ArgumentTypeError, InexpressibleError, JaxmeshError, 
 from jaxmesh.frontends.shard_map import check_values, raise_one, raise_shard_maps
 from jaxmesh.frontends.typed import trace_typed
 from jaxmesh.jaxprs import Jaxpr, Var
+from jaxmesh.jaxprs_maps import NoMeshYet, meshless_stopped
 
 AnyMesh = Mesh | AbstractMesh
 Assumptions = dict[str, None]
@@ -71,14 +72,18 @@ def trace_program(
     """
     abstract = mesh.abstract_mesh if isinstance(mesh, Mesh) else mesh
     tensors = any(varying)
-    inner: Jaxpr | None = None
+    inner, stopped = cast("Jaxpr | None", None), False
     try:
-        with within(Tracing(mesh, assumptions, inline=False)):
-            jaxpr = trace_typed(flat, avals, varying, abstract)
+        jaxpr = _trace_whole(flat, avals, varying, mesh, assumptions)
         if all(e.primitive.name != "shard_map" for e in jaxprs.all_eqns(jaxpr)):
             return jaxpr, None
         # Maps over no axis that the program's region does not have already mean nothing but their bodies.
-        inner = None if any(map(is_region, jaxprs.all_eqns(jaxpr))) else jaxpr
+        inner = _without_regions(jaxpr)
+    except NoMeshYet as error:
+        stopped = True
+        if tensors:
+            inner = _trace_inner(flat, avals, varying, mesh, assumptions)
+            return inner or _trace_mixed(flat, avals, varying, mesh, assumptions, error), None
     except JaxmeshError:
         # Only a program that splits tensors itself gets so far; it has no other reading.
         raise
@@ -88,18 +93,46 @@ def trace_program(
     try:
         plain = trace_plain(flat, avals, mesh)
     except (UnloweredError, ArgumentTypeError, NameError) as error:
-        # mesh_shard, a call of ttnn, or a collective outside of any shard_map.
+        # mesh_shard, a call of ttnn, or a collective outside of any shard_map, or in one without a mesh.
+        if stopped and (inner := _trace_inner(flat, avals, varying, mesh, assumptions)) is not None:
+            return inner, None
         return _trace_mixed(flat, avals, varying, mesh, assumptions, error), None
     check_values(plain)
     try:
         typed = trace_typed(lambda *xs: raise_shard_maps(plain, xs, mesh, assumptions), avals, varying, abstract)
     except InexpressibleError:
         # The bodies split tensors themselves: their maps are inside of the one region that the program is.
+        inner = inner or (_trace_inner(flat, avals, varying, mesh, assumptions) if stopped else None)
         if inner is None:
             raise
         return inner, None
     explicit = AxisType.Explicit in mesh.axis_types
     return typed, tuple(a.sharding.spec for a in plain.out_avals) if explicit else None
+
+
+def _trace_whole(
+    flat: Callable[..., Sequence[Any]],
+    avals: Sequence[Any],
+    varying: Sequence[Sequence[str]],
+    mesh: AnyMesh,
+    assumptions: Assumptions,
+    stops: bool = True,
+) -> Jaxpr:
+    """Traces a program that splits tensors itself, all of it in one region."""
+    abstract = mesh.abstract_mesh if isinstance(mesh, Mesh) else mesh
+    with within(Tracing(mesh, assumptions, inline=False)), meshless_stopped(stops):
+        return trace_typed(flat, avals, varying, abstract)
+
+
+def _without_regions(jaxpr: Jaxpr) -> Jaxpr | None:
+    return None if any(map(is_region, jaxprs.all_eqns(jaxpr))) else jaxpr
+
+
+def _trace_inner(*whole: Any) -> Jaxpr | None:
+    """A program whose `shard_map`s, which have no mesh, are inside of the one region that it is; None if it is none."""
+    with contextlib.suppress(Exception):
+        return _without_regions(_trace_whole(*whole, stops=False))
+    return None
 
 
 def mesh_of_calls(fun: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> AnyMesh | None:
@@ -120,7 +153,7 @@ def is_region(eqn: jaxprs.Eqn) -> bool:
 
 def trace_plain(flat: Callable[..., Sequence[Any]], avals: Sequence[Any], mesh: AnyMesh) -> Jaxpr:
     """The function as JAX traces it; a `shard_map` without a mesh is over the program's."""
-    with within(Tracing(mesh, {}, inline=False)):
+    with within(Tracing(mesh, {}, inline=False)), meshless_stopped(False):
         try:
             return jax.make_jaxpr(flat)(*avals)
         except ValueError:
@@ -156,7 +189,7 @@ def _trace_mixed(
 
 def call_inline(mapped: Callable[..., Any], args: Sequence[Any], program: Tracing) -> Any:
     """Calls a function made by `jax.shard_map` inside the typed trace of a program, as a part of it."""
-    with within(None), _outside_of_meshes():
+    with within(None), _outside_of_meshes(), meshless_stopped(False):
         closed, tree = call_to_jaxpr(mapped, args)
     mesh = program.mesh
     assert mesh is not None

@@ -191,6 +191,12 @@ def _collective_permute(call: Call) -> Any:
     check_unique(call, "source_target_pairs (sources)", [s for s, _ in pairs])
     check_unique(call, "source_target_pairs (targets)", [t for _, t in pairs])
     axes, pattern = _moves(pairs, call.mesh)
+    if pairs and not axes:
+        # Every device keeps what it has: said along the axes over which that differs, if any.
+        axes = tuple(a for a in call.mesh if a in varying(x))
+        pattern = [(i, i) for i in range(math.prod(call.mesh[a] for a in axes))]
+        if not axes:
+            return x
     if not x.size or not pairs:
         # Zeros that come from what is on the devices, and so are there, too.
         nothing = lax.select(*together(jnp.zeros(x.shape, jnp.bool_), x, jnp.zeros_like(x)))
@@ -199,15 +205,20 @@ def _collective_permute(call: Call) -> Any:
 
 
 def _moves(pairs: list[Shape], mesh: Mapping[str, int]) -> tuple[tuple[str, ...], list[Shape]]:
-    """The mesh axes along which data moves, and the moves along them; all axes, where other places move otherwise."""
+    """The mesh axes along which places differ in what they are sent, and the moves along them."""
     sizes = tuple(mesh.values())
     ends = np.array([np.unravel_index(d, sizes) for p in pairs for d in p], np.int64).reshape(-1, 2, len(sizes))
-    axes = [a for a in range(len(sizes)) if (ends[:, 0, a] != ends[:, 1, a]).any()]
-    moves = Counter((place_of(s, axes, sizes), place_of(t, axes, sizes)) for s, t in ends.tolist())
-    elsewhere = math.prod(n for a, n in enumerate(sizes) if a not in axes)
-    if axes and set(moves.values()) == {elsewhere}:
-        return tuple(n for a, n in enumerate(mesh) if a in axes), sorted(moves)
-    return tuple(mesh), pairs
+    axes = [a for a in range(len(sizes)) if not _is_alike(ends, a, sizes[a])]
+    moves = {(place_of(s, axes, sizes), place_of(t, axes, sizes)) for s, t in ends.tolist()}
+    return tuple(n for a, n in enumerate(mesh) if a in axes), sorted(moves)
+
+
+def _is_alike(ends: Any, axis: int, size: int) -> bool:
+    """Whether nothing moves along an axis, and what moves elsewhere does so at each of its coordinates."""
+    if (ends[:, 0, axis] != ends[:, 1, axis]).any():
+        return False
+    others = Counter(map(str, np.delete(ends, axis, 2).tolist()))
+    return set(others.values()) == {size}
 
 
 @row("collective_broadcast", 1, need("replica_groups", "any", form="dense_i64"))

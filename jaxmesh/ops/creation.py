@@ -84,8 +84,11 @@ def _arange(call: Call) -> Any:
     count = len(range(start, end, step))
     rule = f"start {start}, end {end}, step {step} give {count} numbers, but dim {dim} of {describe(call.result)} has"
     require(call, count == shape[dim], f"{rule} {shape[dim]}")
+    dtype = jax.dtypes.canonicalize_dtype(call.result.dtype)
+    if (start, step) == (0, 1) and jnp.issubdtype(dtype, jnp.number):
+        return lax.broadcasted_iota(dtype, shape, dim)
     whole = lax.broadcasted_iota(jnp.int32, shape, dim) * step + start
-    return convert(whole, call.result.dtype)
+    return convert(whole, dtype)
 
 
 @row(

@@ -157,12 +157,16 @@ def _clamp_tensor(call: Call) -> Any:
 
 
 def _common(call: Call, *operands: Any) -> tuple[Any, ...]:
-    """Operands in one shape, one element type, and varying over the same axes."""
+    """Operands of one element type, varying over the same axes, of one rank or none.
+
+    Dims of size 1 stay so: JAX's own operations broadcast them, and what is written again is what was read.
+    """
     if len({(x.shape, x.dtype) for x in operands}) == 1:
         return together(*operands)
-    shape = broadcast_shape(call, *(x.shape for x in operands))
+    rank = len(broadcast_shape(call, *(x.shape for x in operands)))
     dtype = jnp.result_type(*operands)
-    return together(*(jnp.broadcast_to(x.astype(dtype), shape) for x in operands))
+    alike = (x.astype(dtype) for x in operands)
+    return together(*(x if x.ndim in (0, rank) else jnp.expand_dims(x, range(rank - x.ndim)) for x in alike))
 
 
 def _power(a: Any, b: Any) -> Any:

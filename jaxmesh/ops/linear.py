@@ -37,6 +37,11 @@ def _product(call: Call, a: Any, b: Any) -> Any:
     rule = f"the contracted dims differ: {a.shape[-1]} of {describe(a)} and {inner} of {describe(b)}"
     require(call, a.shape[-1] == inner, rule)
     broadcast_shape(call, a.shape[:-2], b.shape[:-2])
+    if a.ndim == b.ndim > 1 and a.shape[:-2] == b.shape[:-2]:
+        # As it stands: jnp.matmul takes batch dims of size 1 away, and puts them back.
+        batch = tuple(range(a.ndim - 2))
+        numbers = ((a.ndim - 1,), (b.ndim - 2,)), (batch, batch)
+        return lax.dot_general(a, b, numbers, preferred_element_type=_result_dtype(call))
     return jnp.matmul(a, b, preferred_element_type=_result_dtype(call))
 
 

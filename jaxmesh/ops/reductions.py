@@ -108,21 +108,18 @@ def _softmax(call: Call) -> Any:
 # --- orders ----------------------------------------------------------------------------------------------------------
 
 
-def _order(x: Any, dim: int, descending: bool) -> Any:
-    """The indices that sort a dim; equal elements keep their order."""
+def _sorted(call: Call, x: Any, dim: int, descending: bool) -> tuple[Any, Any]:
+    """A dim sorted, and the indices that sort it; equal elements keep their order."""
     iota = lax.broadcasted_iota(jnp.int32, x.shape, dim)
     # JAX types sorted indices like the unsorted ones: as equal everywhere, if nothing is said.
-    keys, iota = together(x, iota)
+    both = together(x, iota)
     if descending:
         # Sorted backwards and turned round, so that equal elements keep their order.
-        keys, iota = lax.rev(keys, (dim,)), lax.rev(iota, (dim,))
-    _, order = lax.sort((keys, iota), dimension=dim, is_stable=True, num_keys=1)
-    return lax.rev(order, (dim,)) if descending else order
-
-
-def _sorted(call: Call, x: Any, dim: int, descending: bool) -> tuple[Any, Any]:
-    order = _order(x, dim, descending)
-    return jnp.take_along_axis(*together(x, order), axis=dim), convert(order, call.results[1].dtype)
+        both = tuple(lax.rev(y, (dim,)) for y in both)
+    values, order = lax.sort(both, dimension=dim, is_stable=True, num_keys=1)
+    if descending:
+        values, order = lax.rev(values, (dim,)), lax.rev(order, (dim,))
+    return values, convert(order, call.results[1].dtype)
 
 
 @row(
@@ -151,5 +148,9 @@ def _topk(call: Call) -> Any:
     (x,) = call.operands
     dim, k = dim_in(call, call["dim"], x.ndim, "dim"), call["k"]
     require(call, 0 < k <= x.shape[dim], f"k = {k} is not in 1 to {x.shape[dim]}, the size of dim {dim}")
+    if call["largest"] and not is_bool(x):
+        # As JAX's own, which has 0 above -0, and a NaN with its sign below all.
+        values, order = (jnp.moveaxis(y, -1, dim) for y in lax.top_k(jnp.moveaxis(x, dim, -1), k))
+        return values, convert(order, call.results[1].dtype)
     values, order = _sorted(call, x, dim, call["largest"])
     return lax.slice_in_dim(values, 0, k, axis=dim), lax.slice_in_dim(order, 0, k, axis=dim)

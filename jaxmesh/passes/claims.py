@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import Any
 
 from jaxmesh import jaxprs
 from jaxmesh.dialects.claims import EFFECTS, check_copies_p
 from jaxmesh.dialects.ttnn import aggregate_tensor_p
 from jaxmesh.distribution import claimed_equal, resolve_composer
-from jaxmesh.jaxprs import Eqn, Jaxpr, Var
+from jaxmesh.jaxprs import Atom, Eqn, Jaxpr, Var
 from jaxmesh.replication import Claim, Collector
 from jaxmesh.rewrite import map_sub_jaxprs
 
@@ -62,14 +63,17 @@ class _Adder:
         axes, limits = claimed_axes(eqn, self.mesh)
         if not axes:
             return None
-        made = _made(made_by.get(operand)) if isinstance(operand, Var) else ""
+        told = _told(eqn, made_by)
+        aval: Any = told.aval
+        made = _made(made_by.get(told)) if isinstance(told, Var) else ""
         claim = Claim(
             self.count,
             line_of(eqn) or f"{eqn.primitive.name} of unknown source",
-            f"{jaxprs.describe(operand.aval)}{made}",
+            f"{jaxprs.describe(aval)}{made}",
             self.mesh,
             axes,
             limits,
+            aval.shape,
             self.collector,
         )
         self.count += 1
@@ -82,6 +86,16 @@ def _with_effects(eqn: Eqn) -> Eqn:
     """The equation with the effects of the checks in its bodies: by them JAX knows what it has to wait for."""
     inside = EFFECTS & frozenset[object]().union(*(j.effects for j in jaxprs.sub_jaxprs(eqn)))
     return eqn if inside <= frozenset(eqn.effects) else eqn.replace(effects=frozenset({*eqn.effects, *inside}))
+
+
+def _told(eqn: Eqn, made_by: Mapping[Var, Eqn]) -> Atom:
+    """The value that an aggregate's operand is in the program, before the pass gave it a shape that can be said."""
+    (operand,) = eqn.invars
+    maker = made_by.get(operand) if isinstance(operand, Var) else None
+    line = line_of(eqn)
+    if maker is None or maker.primitive.name != "reshape" or not line or line_of(maker) != line:
+        return operand
+    return maker.invars[0]
 
 
 def _made(maker: Eqn | None) -> str:

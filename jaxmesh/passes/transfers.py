@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from jaxmesh import jaxprs, notes
 from jaxmesh.dialects.ttnn import PRIMITIVES, aggregate_tensor_p, distribute_tensor_p
 from jaxmesh.jaxprs import Atom, Eqn, Jaxpr, Var
+from jaxmesh.passes.resplit import own_pieces
 from jaxmesh.residency import (
     DEVICE,
     FREE,
@@ -151,6 +152,19 @@ class _Writer:
         _note(out, f"the device tensor that {like.primitive.name} needs on the host is read from device 0", _TAKES)
         return out
 
+    def _split_again(self, frame: _Frame, eqn: Eqn) -> bool:
+        """Whether a distribute of what the devices hold whole was replaced by each device's own piece of it."""
+        pieces = own_pieces(eqn)
+        if not pieces:
+            return False
+        frame.found.append(Misplaced(eqn, 0, DEVICE, HOST))
+        for made in pieces:
+            frame.eqns.append(made)
+            frame.env.update(dict.fromkeys(made.outvars, DEVICE))
+        text = "each device keeps its own piece of the tensor that it holds whole"
+        _note(eqn.outvars[0], text, _SPLITS, "made legal")
+        return True
+
     # --- one equation ---
 
     def _eqn(self, frame: _Frame, eqn: Eqn) -> None:
@@ -181,6 +195,8 @@ class _Writer:
         invars = list(eqn.invars)
         if eqn.primitive is distribute_tensor_p:
             if places[0] is DEVICE:
+                if self._split_again(frame, eqn):
+                    return
                 invars[0] = self._take_back(frame, invars[0], eqn)
             frame.keep(invars[0])
         elif eqn.primitive is aggregate_tensor_p:
@@ -316,6 +332,7 @@ class _Writer:
 
 
 _NEEDS = "what runs on the devices takes device tensors; a full host operand gets a replicating distribute_tensor"
+_SPLITS = "distribute_tensor takes a host tensor; what is on every device is split there, which is a mesh_partition"
 _TAKES = "distribute_tensor takes a host tensor; only aggregate_tensor brings one back"
 
 

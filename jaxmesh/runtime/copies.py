@@ -14,6 +14,7 @@ from jax.sharding import Mesh
 
 from jaxmesh.distribution import Composition, claimed_equal
 from jaxmesh.replication import Claim, Difference, error, users_line
+from jaxmesh.runtime.processes import digest, gather, spans_processes
 from jaxmesh.runtime.tensor import MeshTensor
 
 Coordinate = tuple[int, ...]
@@ -94,14 +95,33 @@ def check_read(tensor: MeshTensor, joined: Composition, mesh: Mesh) -> None:
 
 
 def _check_shards(tensor: MeshTensor, mesh: Mesh, claim: Claim) -> None:
-    """Compares the shards that the devices of this process hold."""
+    """Compares the shards; of several processes every one finds the same, and all must take part."""
     data, local = tensor.data, tensor.shape
     held = {s.device: s.data for s in data.addressable_shards}
-    places = itertools.product(*map(range, mesh.devices.shape))
-    shards = {c: held[mesh.devices[c]] for c in places if mesh.devices[c] in held}
-    found = first_difference({c: _local(s, local) for c, s in shards.items()}, claim)
+    devices = {c: mesh.devices[c] for c in itertools.product(*map(range, mesh.devices.shape))}
+    shards = {c: _local(held[d], local) for c, d in devices.items() if d in held}
+    if spans_processes(mesh):
+        owners = {c: d.process_index for c, d in devices.items() if d in data.sharding.device_set}
+        shards = _from_all(shards, owners, tensor, mesh, claim)
+    found = first_difference(shards, claim)
     if found is not None:
         raise error([found])
+
+
+def _from_all(
+    mine: Mapping[Coordinate, Any], owners: Mapping[Coordinate, int], tensor: MeshTensor, mesh: Mesh, claim: Claim
+) -> Mapping[Coordinate, Any]:
+    """The shards of all processes if some differ that must not; their digests tell, so that equal ones stay."""
+    devices: list[Any] = list(mesh.devices.flat)
+    plain = {c: _plain(x) for c, x in mine.items()}
+    said = {c: np.frombuffer(digest(x), np.uint8) for c, x in plain.items()}
+    digests = gather(said, owners, (len(digest(0)),), np.uint8, devices)
+    if digests is None or first_difference(digests, claim) is None:
+        return {}
+    kind: Any = jax.ShapeDtypeStruct(tensor.shape, tensor.dtype)
+    if jax.dtypes.issubdtype(kind.dtype, jax.dtypes.extended):
+        kind = jax.eval_shape(jax.random.key_data, kind)
+    return gather(plain, owners, kind.shape, kind.dtype, devices) or {}
 
 
 def _local(shard: Any, shape: tuple[int, ...]) -> Any:

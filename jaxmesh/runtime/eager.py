@@ -264,7 +264,7 @@ def _number_on(title: str, operands: Sequence[Any], i: int, mesh: AnyMesh) -> An
     if isinstance(x, NUMBER):
         return _on_all(_number(title, x, [t for t in operands if isinstance(t, MeshTensor)]), mesh)
     if isinstance(x, np.ndarray) and not x.ndim:
-        return _on_all(x, mesh)
+        return _on_all(host_array(x, title), mesh)
     raise _not_on_devices(title, operands, i)
 
 

@@ -75,7 +75,7 @@ class Computed:
     def computed(cls, data: Any, mesh: Any, varying: tuple[str, ...], place: Any) -> Self:
         """A tensor of what an op gave, which needs no check."""
         made: Any = cls.__new__(cls)
-        made._data, made._mesh, made._varying, made._place = data, mesh, varying, place
+        made._stored, made._mesh, made._varying, made._place = data, mesh, varying, place
         made._topology = made._proven = None
         made._shared = False
         return made
@@ -88,7 +88,7 @@ class Computed:
     def taken(self) -> tuple[Any, Shape | None]:
         """A stored array for an op to compute with, and the local shape to give it first, if it has another."""
         tensor: Any = self
-        held = tensor._data
+        held = tensor._stored
         if type(held) is ARRAY and not held.is_deleted():
             return held, None
         if type(held) is Later and not held.stored.is_deleted():
@@ -99,7 +99,7 @@ class Computed:
         """The same elements in another local shape, which `run` gives the array of `taken`."""
         tensor: Any = self
         stored, _ = self.taken()
-        if type(tensor._data) is not Later:
+        if type(tensor._stored) is not Later:
             self._hold(Later(stored, None, stored.shape, _own))
         whole = (*local, *stored.shape[stored.ndim - len(tensor.varying) :])
         return self.computed(Later(stored, local, whole, run), tensor.mesh, tensor.varying, place)
@@ -112,7 +112,7 @@ class Computed:
         """Holds the same values otherwise."""
         tensor: Any = self
         known = tensor.proven
-        tensor._data = data
+        tensor._stored = data
         if known:
             tensor.as_proven()
         return data

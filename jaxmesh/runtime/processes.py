@@ -92,13 +92,21 @@ def exchange(mine: Array, among: Sequence[Any]) -> Array:
 
     Raises:
       MeshError: this process is none of them.
+      ProcessMismatchError: a process says less or more.
     """
     members = [d.process_index for d in among]
     if jax.process_index() not in members:
         _refuse(among)
-    if len(members) == 1 or not mine.size:
+    if len(members) == 1:
         return np.broadcast_to(mine, (len(members), mine.size))
     heard = say_and_hear(mine.tobytes(), jax.process_index(), members)
+    other = next((i for i, row in enumerate(heard) if len(row) != len(heard[0])), None)
+    if other is not None:
+        raise ProcessMismatchError(
+            f"every process must have as much of an array as the others, but the processes {members[0]} and "
+            f"{members[other]} have {len(heard[0])} and {len(heard[other])} bytes: they have run other programs, or "
+            "the same on arguments of other shapes or dtypes. jaxmesh.check_processes finds where they part."
+        )
     return np.stack([np.frombuffer(row, np.uint8) for row in heard])
 
 

@@ -60,7 +60,7 @@ class MeshTensor(Operators, Computed):
     ((2,), 8)
     """
 
-    __slots__ = ("_data", "_mesh", "_place", "_proven", "_shared", "_topology", "_varying")
+    __slots__ = ("_mesh", "_place", "_proven", "_shared", "_stored", "_topology", "_varying")
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class MeshTensor(Operators, Computed):
         topology: TensorTopology | None = None,
         place: Place = ON_DEVICE,
     ) -> None:
-        self._data: Any = data
+        self._stored: Any = data
         self._mesh = one_of((Mesh, AbstractMesh), "MeshTensor", "mesh", mesh)
         self._varying = _axes(mesh, varying)
         self._topology = topology
@@ -99,12 +99,12 @@ class MeshTensor(Operators, Computed):
         return held
 
     def _held(self) -> Any:
-        if self._data is _GONE:
+        if self._stored is _GONE:
             raise ResidencyError(
                 "this tensor was deallocated with deallocate and holds nothing any more; use it before, or keep it."
             )
         # A transformation may have put anything in the place of the array.
-        held: Any = self._data
+        held: Any = self._stored
         if not isinstance(held, _HELD):
             raise ArgumentTypeError(f"a MeshTensor holds a JAX array, this one holds {shown(held)}.")
         if held.ndim < len(self._varying):
@@ -120,7 +120,7 @@ class MeshTensor(Operators, Computed):
         array: Any = held
         if self._shared and isinstance(array, jax.Array) and not isinstance(array, Tracer):
             known = self.proven
-            held = self._data = view(held)
+            held = self._stored = view(held)
             self._shared = False
             if known:
                 self.as_proven()
@@ -129,11 +129,11 @@ class MeshTensor(Operators, Computed):
     @property
     def proven(self) -> bool:
         """Whether equal copies are the work of a mapper, and not a claim: of the caller, or of a program's types."""
-        return self._proven is not None and self._proven() is self._data
+        return self._proven is not None and self._proven() is self._stored
 
     def as_proven(self) -> MeshTensor:
         """The same tensor; whoever made it knows that its copies are equal."""
-        self._proven = weakref.ref(self._data)
+        self._proven = weakref.ref(self._stored)
         return self
 
     @property
@@ -161,7 +161,7 @@ class MeshTensor(Operators, Computed):
 
     def overwrite(self, other: MeshTensor) -> None:
         """Takes over what another tensor of its shape holds, as ops do that write into an operand."""
-        self._data, self._varying, self._topology = other.data, other.varying, None
+        self._stored, self._varying, self._topology = other.data, other.varying, None
         self._shared = other._shared = True
 
     def placed(self, place: Place) -> MeshTensor:
@@ -173,7 +173,7 @@ class MeshTensor(Operators, Computed):
 
     def is_allocated(self) -> bool:
         """Whether it was neither deallocated nor donated."""
-        return self._data is not _GONE and not is_deleted(self._data)
+        return self._stored is not _GONE and not is_deleted(self._stored)
 
     def deallocate(self, force: bool = False) -> None:
         """Gives up what it holds; using it afterwards is an error. Tensors made from it keep what they hold.
@@ -181,7 +181,7 @@ class MeshTensor(Operators, Computed):
         Args:
           force: whether the real `ttnn` also takes the memory from other tensors that share it; no tensor does here.
         """
-        self._data = _GONE
+        self._stored = _GONE
 
     @property
     def varying(self) -> tuple[str, ...]:
@@ -302,13 +302,13 @@ class MeshTensor(Operators, Computed):
         return None if self._topology is None else {tuple(c) for c in self._topology.mesh_coords()}
 
     def __repr__(self) -> str:
-        if self._data is _GONE:
+        if self._stored is _GONE:
             return f"MeshTensor(deallocated, mesh={dict(self._mesh.shape)})"
         sizes = dict(self.mesh.shape)
-        held = "" if not self.partial else f", on {self._data.shape[-1]} of {_count(self.mesh)} devices"
+        held = "" if not self.partial else f", on {self._stored.shape[-1]} of {_count(self.mesh)} devices"
         over = "" if self.partial else f", varying={self._varying}"
         where = "" if self._place.storage is StorageType.DEVICE else ", host"
-        gone = ", donated" if is_deleted(self._data) else ""
+        gone = ", donated" if is_deleted(self._stored) else ""
         return f"MeshTensor(shape={self.shape}, dtype={self.dtype}, mesh={sizes}{over}{held}{where}{gone})"
 
     def _repr_html_(self) -> str:
@@ -348,7 +348,9 @@ _COMPUTED = _Note(None, ON_DEVICE)
 
 
 def _flatten(t: MeshTensor) -> tuple[tuple[Any], tuple[Any, ...]]:
-    data = t.handed()
+    stored: Any = t._stored  # pyright: ignore[reportPrivateUsage]
+    # JAX also flattens trees of types, specs and trees; an error here costs recursion levels for ever (jaxlib 0.10).
+    data = t.handed() if stored is _GONE or isinstance(stored, _HELD) else stored
     note = _Note(t._topology, t._place, t._proven)  # pyright: ignore[reportPrivateUsage]
     return (data,), (t._mesh, t._varying, note)  # pyright: ignore[reportPrivateUsage]
 

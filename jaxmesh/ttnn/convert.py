@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxmesh.checks import shown
 from jaxmesh.errors import ArgumentTypeError, ResidencyError, UnsupportedError
 from jaxmesh.runtime.eager_transfers import elements
 from jaxmesh.runtime.eager_types import DataType, Layout, MemoryConfig, as_dtype, data_type
@@ -124,12 +125,18 @@ def from_torch(
     """A tensor from a torch tensor; see `from_numpy`. `spec`, `tile`, `pad_value`, `cq_id` mean nothing here.
 
     Raises:
-      UnsupportedError: torch is not installed.
+      UnsupportedError: torch is not installed; or the tensor is sparse, quantized, complex or without data.
       ArgumentTypeError: no torch tensor.
     """
     torch = _torch()
     if not isinstance(tensor, torch.Tensor):
         raise ArgumentTypeError(f"from_torch takes a torch tensor, got {type(tensor).__name__}.")
+    if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_complex() or tensor.is_meta:
+        raise UnsupportedError(
+            "from_torch takes a dense tensor of real numbers, integers or truth values with data, got "
+            f"{tensor.dtype} of {tensor.layout} on {tensor.device}; use to_dense(), dequantize(), real and imag, or a "
+            "tensor with data."
+        )
     plain, name = tensor.detach().cpu().contiguous(), str(tensor.dtype).removeprefix("torch.")
     if _narrow(name):
         bits = torch.uint8 if plain.element_size() == 1 else torch.int16
@@ -162,10 +169,15 @@ def to_torch(
     Raises:
       UnsupportedError: torch is not installed, or has no such element type.
       ResidencyError: a tensor on several devices, and no composer.
-      ArgumentTypeError: a leading dim to drop is not of size 1.
+      ArgumentTypeError: a leading dim to drop is not of size 1; a `dtype` that is not torch's; a rank that is no
+        number.
     """
-    array = _read("to_torch", tensor, mesh_composer)
     torch = _torch()
+    if dtype is not None and not isinstance(dtype, torch.dtype):
+        raise ArgumentTypeError(f"to_torch takes an element type of torch's, as torch.float32, got {shown(dtype)}.")
+    if torch_rank is not None and (not isinstance(torch_rank, int) or isinstance(torch_rank, bool)):
+        raise ArgumentTypeError(f"to_torch takes a whole number as torch_rank, got {shown(torch_rank)}.")
+    array = _read("to_torch", tensor, mesh_composer)
     while torch_rank is not None and array.ndim > torch_rank:
         if array.shape[0] != 1:
             raise ArgumentTypeError(f"to_torch: shape {list(array.shape)} has no rank {torch_rank}: dim 0 is not 1.")

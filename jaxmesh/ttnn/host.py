@@ -45,7 +45,7 @@ class Tensor(metaclass=_AnyTensor):
 
     Args:
       data: an array, or a list of numbers, row by row.
-      shape: its shape; of an array its own.
+      shape: its shape; of an array its own, and its `DataType` may stand here.
       dtype: its `DataType`; of an array its own, else FLOAT32.
       layout: a `Layout`, kept and shown.
       device: a mesh device, whose devices all get a copy.
@@ -66,13 +66,20 @@ class Tensor(metaclass=_AnyTensor):
     def __new__(
         cls,
         data: Any,
-        shape: Sequence[int] | None = None,
+        shape: Sequence[int] | DataType | None = None,
         dtype: DataType | None = None,
         layout: Layout = Layout.ROW_MAJOR,
         device: Any = None,
         memory_config: MemoryConfig | None = None,
     ) -> Any:
         """A host tensor, or with a device a `MeshTensor`."""
+        if isinstance(shape, DataType):
+            # The real class has a form of an array and its element type, too.
+            if dtype is not None:
+                raise ArgumentTypeError(
+                    f"Tensor takes one DataType, got {shape} in the place of the shape and {dtype}."
+                )
+            shape, dtype = None, shape
         array = _array(data, shape, dtype)
         if not isinstance(layout, Layout):
             raise ArgumentTypeError(f"Tensor takes a Layout as layout, got {shown(layout)}.")

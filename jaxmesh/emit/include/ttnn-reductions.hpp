@@ -162,8 +162,22 @@ inline Tensor softmax(const Tensor& x, int64_t dim, const Memory& = std::nullopt
   return on_each("softmax", {x}, [&](const Arrays& held) { return softened(held[0], at); });
 }
 
-// Places along a dim in the order of their elements; NaN is above all, equal ones keep their order.
-inline Array order_of(const Array& x, std::size_t dim, bool descending) {
+// Whether a number comes before another: NaN is above all. With `signs`, which topk looks at as XLA's does, 0 is above
+// -0, and a NaN with its sign below all.
+template <class C>
+bool comes_before(C u, C v, bool signs) {
+  if constexpr (scalar::real<C>) {
+    if (signs && (scalar::is_nan(u) || scalar::is_nan(v) || (u == 0 && v == 0))) {
+      // Only NaNs are told from all others here, and the two zeros from each other.
+      const auto place = [](C x) { return scalar::is_nan(x) ? (std::signbit(x) ? -2 : 2) : x == 0 && !std::signbit(x); };
+      return static_cast<int>(place(u)) < static_cast<int>(place(v));
+    }
+  }
+  return scalar::is_nan(v) ? !scalar::is_nan(u) : u < v;
+}
+
+// Places along a dim in the order of their elements; equal ones keep their order.
+inline Array order_of(const Array& x, std::size_t dim, bool descending, bool signs = false) {
   Array out(DataType::INT32, x.shape);
   by_kind(x.dtype, [&](auto zero) {
     using C = decltype(zero);
@@ -171,10 +185,7 @@ inline Array order_of(const Array& x, std::size_t dim, bool descending) {
       const C* in = x.data<C>() + begin;
       std::vector<int64_t> order(static_cast<std::size_t>(length));
       std::iota(order.begin(), order.end(), 0);
-      const auto below = [&](int64_t a, int64_t b) {
-        const C u = in[a * step], v = in[b * step];
-        return scalar::is_nan(v) ? !scalar::is_nan(u) : u < v;
-      };
+      const auto below = [&](int64_t a, int64_t b) { return comes_before<C>(in[a * step], in[b * step], signs); };
       std::stable_sort(order.begin(), order.end(),
                        [&](int64_t a, int64_t b) { return descending ? below(b, a) : below(a, b); });
       for (int64_t i = 0; i < length; ++i) out.data<int64_t>()[begin + i * step] = order[static_cast<std::size_t>(i)];
@@ -237,10 +248,10 @@ inline Tensor cumsum(const Tensor& x, int64_t dim, const std::optional<DataType>
 
 // The first `count` elements of a dim in order, and their places.
 inline std::vector<Tensor> ordered(const char* who, const Tensor& x, int64_t dim, bool descending,
-                                   std::optional<int64_t> count) {
+                                   std::optional<int64_t> count, bool signs = false) {
   const auto at = static_cast<std::size_t>(dim_in(dim, x.rank(), who));
   return on_each(who, {x}, 2, [&](const Arrays& held) {
-    const Array order = order_of(held[0], at, descending);
+    const Array order = order_of(held[0], at, descending, signs);
     const Array first = count ? piece(order, at, 0, *count) : order;
     return Arrays{taken_along(held[0], first, at), first};
   });
@@ -256,7 +267,7 @@ inline std::vector<Tensor> topk(const Tensor& x, int64_t k, int64_t dim, bool la
   const int64_t size = x.shape()[static_cast<std::size_t>(dim_in(dim, x.rank(), "topk"))];
   require(0 < k && k <= size,
           [&] { return "topk: k = " + std::to_string(k) + " is not in 1 to " + std::to_string(size); });
-  return ordered("topk", x, dim, largest, k);
+  return ordered("topk", x, dim, largest, k, largest);
 }
 
 }  // namespace ttnn

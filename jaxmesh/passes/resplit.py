@@ -1,0 +1,62 @@
+"""Splitting again what every device holds whole.
+
+TTNN's `distribute_tensor` takes a host tensor, so upstream has no way to distribute a tensor that is on the devices
+already. Every device holds all of it: each keeps its own piece, which texts print as one `mesh_partition` per axis.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+from jax.sharding import AxisType, PartitionSpec
+
+from jaxmesh import jaxprs
+from jaxmesh.distribution import mesh_axis_dims, resolve_mapper
+from jaxmesh.jaxprs import Atom, Eqn, Var
+
+_lax: Any = jax.lax
+
+
+def own_pieces(distribute: Eqn) -> list[Eqn]:
+    """The equations that cut out of a tensor on the devices what a distribute of it would give each device.
+
+    The last one makes the distribute's own result. None where that splits nothing, or not by whole mesh axes.
+    """
+    mesh = jaxprs.mesh_of(distribute)
+    sizes, operand = dict(zip(mesh.axis_names, mesh.axis_sizes, strict=True)), distribute.invars[0]
+    cut = resolve_mapper(distribute.params["mapper_config"], tuple(sizes.values()), operand.aval.shape)
+    dims = mesh_axis_dims(cut.landing, cut.dims, drop_single=False)
+    if dims is None or all(d is None for d in dims):
+        return []
+    split = [(axis, d) for axis, d in zip(sizes, dims, strict=True) if d is not None]
+
+    def piece(x: Any) -> Any:
+        # The lower mesh axis is the more significant, so it is cut first.
+        for axis, dim in split:
+            shape, starts = list(x.shape), [0] * x.ndim
+            shape[dim] //= sizes[axis]
+            starts[dim] = _lax.axis_index(axis) * shape[dim]
+            x = _lax.dynamic_slice(x, starts, shape, allow_negative_indices=False)
+        return x
+
+    auto = mesh.update(axis_types=(AxisType.Auto,) * len(sizes))
+    spec = PartitionSpec(*(tuple(a for a, at in split if at == d) for d in range(len(cut.local))))
+    mapped: Any = jaxprs.shard_map(piece, mesh=auto, in_specs=PartitionSpec(), out_specs=spec, check_vma=True)
+    traced = jax.make_jaxpr(mapped)(jax.ShapeDtypeStruct(operand.aval.shape, operand.aval.dtype))
+    (call,) = traced.eqns
+    inner = call.params["jaxpr"]
+    made = _inlined(inner.eqns, {inner.invars[0]: operand}, distribute)
+    made[-1] = made[-1].replace(outvars=distribute.outvars)
+    return made
+
+
+def _inlined(eqns: Sequence[Eqn], swap: dict[Var, Atom], like: Eqn) -> list[Eqn]:
+    made: list[Eqn] = []
+    for eqn in eqns:
+        outvars = [jaxprs.fresh_var(v.aval) for v in eqn.outvars]
+        invars = jaxprs.substitute(eqn.invars, swap)
+        made.append(eqn.replace(invars=invars, outvars=outvars, source_info=like.source_info, ctx=like.ctx))
+        swap.update(zip(eqn.outvars, outvars, strict=True))
+    return made
