@@ -11,7 +11,7 @@ from typing import Any
 import jax
 from jax.sharding import Mesh
 
-from jaxmesh.boundary import AnyMesh
+from jaxmesh.boundary import AnyMesh, with_devices
 from jaxmesh.checks import shown
 from jaxmesh.errors import ArgumentTypeError
 from jaxmesh.function import JitFunction, jit
@@ -114,9 +114,10 @@ def _codegen(
     if not callable(f):
         raise ArgumentTypeError(f"{name} takes a function, got {shown(f)}.")
     static = {k: options[k] for k in ("static_argnums", "static_argnames") if k in options}
-    lowered, dynamic = _lowered(name, f, args, mesh, static)
     how = {k: options[k] for k in ("groups", "unroll_limit") if k in options}
-    return lowered.export(export_path, *dynamic, languages=(language,), **how)
+    with _own_mesh(f, mesh):
+        lowered, dynamic = _lowered(name, f, args, mesh, static)
+        return lowered.export(export_path, *dynamic, languages=(language,), **how)
 
 
 def _check(name: str, options: Mapping[str, Any]) -> None:
@@ -140,7 +141,13 @@ def _lowered(
             f"{name} was given a function that has its statics already ({f!r}), and {next(iter(static))}= beside it; "
             "leave that out, or give the plain function."
         )
-    # Tracing refuses a function that has another mesh than the one that is set.
-    own = None if mesh is None else as_mesh(mesh)
-    with jax.set_mesh(own) if isinstance(own, Mesh) else contextlib.nullcontext():
-        return f.lower(*args), f.dynamic(*args) if isinstance(f, JitFunction) else args
+    return f.lower(*args), f.dynamic(*args) if isinstance(f, JitFunction) else args
+
+
+def _own_mesh(f: Callable[..., Any], mesh: AnyMesh | None) -> contextlib.AbstractContextManager[Any]:
+    """The mesh that is given beside a function that may have one: tracing refuses another than the one that is set."""
+    if mesh is None or not isinstance(f, (JitFunction, ShardMapped)):
+        return contextlib.nullcontext()
+    own = with_devices(as_mesh(mesh))
+    # An abstract one stands for the mesh that is set already.
+    return jax.set_mesh(own) if isinstance(own, Mesh) else contextlib.nullcontext()
