@@ -429,7 +429,9 @@ def test_programs_of_the_suite(entry: Entry) -> None:
     args = entry.args()
     program = flat_of(jm.jit(entry.function, mesh=entry.mesh).trace(*args).lower(), "ttnn")
     leaves = jax.tree.leaves(args, is_leaf=lambda x: isinstance(x, jm.MeshTensor))
-    entry.check(run_flat(lowered(program), entry.mesh, *leaves))
+    made = lowered(program)
+    entry.check(run_flat(made, entry.mesh, *leaves))
+    freed(made)
 
 
 def names_of(program: Program) -> list[str]:
@@ -450,6 +452,74 @@ def test_form_of_a_sharded_program() -> None:
     ]  # fmt: skip
     assert made.ops[0].attributes == {"mesh_shape": (2, 4)}
     assert sum(op.name == "ttnn.deallocate" for op in made.ops) == 7
+
+
+def freed(made: Program) -> list[tuple[str, bool]]:
+    """The ops whose results are deallocated, and whether by force; walks the buffers one by one.
+
+    A buffer is a list of the values in it. Each is given back once, behind its last reader, by force where it has more
+    than one value; what is returned, and arguments that nothing reads, are not given back.
+    """
+    maker = {v: op.name.removeprefix("ttnn.") for op in made.ops for v in op.results}
+    buffers = [[a.value] for a in made.arguments]
+    gone: list[list[int]] = []
+    seen: list[tuple[str, bool]] = []
+
+    def buffer(value: int) -> list[int]:
+        (found,) = [b for b in buffers if value in b]
+        assert not any(found is g for g in gone), value
+        return found
+
+    for op in made.ops:
+        held = [buffer(v) for v in op.operands if v is not None]
+        if op.name == "ttnn.deallocate":
+            gone.append(held[0])
+            seen.append((maker.get(op.operands[0], "argument"), op.attributes["force"]))
+            continue
+        shared = None
+        if op.name == "ttnn.reshape":
+            before, after = ((1, 1, *made.types[v].shape) for v in (op.operands[0], op.results[0]))
+            tiles = made.types[op.operands[0]].tile
+            whole = before[-2] == after[-2] or before[-2] % 32 == after[-2] % 32 == 0
+            shared = held[0] if before[-1] == after[-1] and (whole or not tiles) else None
+        elif op.name in ("ttnn.fill_cache", "ttnn.update_cache"):
+            shared = held[0]
+        elif op.name == "ttnn.point_to_point" and len(held) > 1:
+            shared = held[1]
+        for value in op.results:
+            shared.append(value) if shared is not None else buffers.append([value])
+    returned = [buffer(r.value) for r in made.results]
+    read = {v for op in made.ops for v in op.operands}
+    for b in buffers:
+        tensor = made.types[b[0]].kind == "tensor"
+        kept = any(b is r for r in returned) or (maker.get(b[0]) is None and not read & {*b})
+        assert any(b is g for g in gone) == (tensor and not kept), b
+    sizes = {(maker.get(v, "argument"), len(b) > 1) for b in buffers for v in b}
+    assert {*seen} <= sizes
+    return seen
+
+
+def test_views_of_one_buffer_are_deallocated_once_by_force() -> None:
+    x = np.ones((64, 128), np.float32)
+
+    def reduced(x: Any) -> Any:
+        y = jax.lax.psum(jax.numpy.exp(jm.full_to_shard(x, P("y", "x"))), "x")
+        tiles = y.reshape(1, 32, 32)  # A view: the tiles stay whole.
+        moved = y.reshape(16, 64)  # None: elements move.
+        return jm.shard_to_full(tiles[0] * 2, P("y")), jm.shard_to_full(moved, P("y"))
+
+    seen = freed(flat(reduced, x))
+    assert ("reshape", True) in seen
+    assert ("argument", False) in seen
+    assert sum(force for _, force in seen) >= 2
+
+
+def test_a_view_that_is_returned_keeps_its_buffer() -> None:
+    x = np.ones((64, 128), np.float32)
+    made = flat(lambda x: jax.numpy.exp(jm.full_to_shard(x, P("y", "x"))).reshape(1, 32, 32), x)
+    assert names_of(made)[-2:] == ["exp", "reshape"]
+    assert ("exp", True) not in freed(made)
+    assert ("exp", False) not in freed(made)
 
 
 def test_a_shard_that_is_only_returned_stays_on_the_host() -> None:
@@ -602,6 +672,11 @@ def drop(name: str) -> Any:
         (swap("ttnn.get_device", attributes={"mesh_shape": (4, 2)}), VerifyError, "the mesh \\(2, 4\\)"),
         (swap("ttnn.from_device", name="ttnn.to_device"), ResidencyError, "makes"),
         (drop("ttnn.deallocate"), VerifyError, "never deallocated"),
+        (
+            swap("ttnn.deallocate", attributes={"force": True}),
+            VerifyError,
+            "force = True, but other values do not share",
+        ),
         (drop("ttnn.to_device"), VerifyError, "nothing before it gives"),
         (lambda made: made.ops.append(made.ops[-1]), VerifyError, "after it was deallocated"),
         (lambda made: made.results.append(Port(0, False)), VerifyError, "not there at the end"),

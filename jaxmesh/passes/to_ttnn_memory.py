@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from jaxmesh.ops.ttnn_table import TTNN
+from jaxmesh.passes.aliases import aliases
 from jaxmesh.passes.to_ttnn_ops import written
 from jaxmesh.program import Op, Program, Value
 
@@ -85,18 +86,23 @@ def _copied(program: Program) -> Iterator[Op]:
         yield Op(op.name, operands, op.results, op.attributes, op.line)
 
 
-_KEPT_WHERE_SHARED = {"force": False}
-"""Memory that another tensor shares is not given back."""
+_ALONE, _SHARED = {"force": False}, {"force": True}
+"""What a deallocation says of the memory of one value, and of several, which the last of them gives back for all."""
 
 
 def _deallocated(program: Program) -> Iterator[Op]:
-    last = program.last_uses()
-    returned = {r.value for r in program.results}
+    first = aliases(program.ops, program.types)
+    shared = {*first.values()}
+    returned = {first.get(r.value, r.value) for r in program.results}
+    last = _last_uses(program, first)
     for i, op in enumerate(program.ops):
         yield op
-        done = [v for v in op.operands if v is not None and last[v] == i]
         # Of several results some may be of no use to anyone.
-        done += [v for v in op.results if v not in last]
-        for value in done if len(done) < 2 else dict.fromkeys(done):
-            if value not in returned and program.types[value].kind == "tensor":
-                yield Op("ttnn.deallocate", (value,), (), _KEPT_WHERE_SHARED, op.line)
+        for memory, value in {first.get(v, v): v for v in (*op.used, *op.results)}.items():
+            if last[memory] == i and memory not in returned and program.types[value].kind == "tensor":
+                yield Op("ttnn.deallocate", (value,), (), _SHARED if memory in shared else _ALONE, op.line)
+
+
+def _last_uses(program: Program, first: Mapping[Value, Value]) -> dict[Value, int]:
+    """The number of the last op that reads or makes a value of a memory, by the first value there."""
+    return {first.get(v, v): i for i, op in enumerate(program.ops) for v in (*op.results, *op.used)}

@@ -9,6 +9,7 @@ from jaxmesh.distribution import resolve_composer, resolve_mapper
 from jaxmesh.errors import ResidencyError, VerifyError
 from jaxmesh.ops import ttnn_rows as ttnn_rows
 from jaxmesh.ops.ttnn_table import TTNN, TtnnRow, attributes_of
+from jaxmesh.passes.aliases import aliases
 from jaxmesh.program import Op, Program, Type, Value
 
 _ANYWHERE = frozenset({"reshape"})
@@ -31,6 +32,11 @@ class _Verifier:
         self.program = program
         self.types = program.types
         self.live: set[Value] = set()
+        self.first = aliases(program.ops, program.types)
+        self.shared: dict[Value, set[Value]] = {}
+        """By the first value in a memory that several share: the values that are there so far."""
+        for value, memory in self.first.items():
+            self.shared.setdefault(memory, {memory}).add(value)
         self.gone: set[Value] = set()
 
     def run(self) -> None:
@@ -108,7 +114,8 @@ class _Verifier:
                 raise ResidencyError(f"result {i} ({_show(kind)}) is to be a full host tensor.")
         # Arguments that nothing reads are the caller's, as are those that are returned.
         unread = {a.value for a in self.program.arguments}
-        left = {v for v in self.live - returned if self.types[v].kind == "tensor"}
+        kept = {self.first.get(v, v) for v in returned}
+        left = {v for v in self.live if self.types[v].kind == "tensor" and self.first.get(v, v) not in kept}
         if left & unread:
             unread.difference_update(v for op in self.program.ops for v in op.used)
             left -= unread
@@ -159,8 +166,15 @@ class _Verifier:
 
     def deallocate(self, op: Op) -> None:
         value = self._tensor(op)
-        self.live.remove(value)
-        self.gone.add(value)
+        memory = self.shared.get(self.first.get(value, value))
+        force = op.attributes.get("force")
+        if force is not (memory is not None):
+            raise VerifyError(
+                f"ttnn.deallocate of value {value} ({_show(self.types[value])}) has force = {force}, but other values "
+                f"{'share' if memory else 'do not share'} its memory."
+            )
+        self.live.difference_update(memory or (value,))
+        self.gone.update(memory or (value,))
 
     def _tensor(self, op: Op) -> Value:
         value = op.operands[0] if op.operands else None

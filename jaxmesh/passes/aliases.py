@@ -1,0 +1,48 @@
+"""Which values of a flat TTNN program are one buffer: views, and what an op gives that works in place.
+
+A reshape is a view where no element has to move: the last dim stays, and rows lie one after the other or the tiles of
+the last two dims stay whole. The rule is tt-metal's own (`ttnn.reshape`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from jaxmesh.ops.ttnn_table import TTNN
+from jaxmesh.program import Op, Type, Value
+
+_TILE = 32
+_RESHAPE = "ttnn.reshape"
+_SHARES = {f"ttnn.{name}": row.in_place for name, row in TTNN.items() if row.in_place is not None} | {_RESHAPE: 0}
+"""By op: the operand whose memory its results may be."""
+
+
+def is_view(before: Type, after: Type) -> bool:
+    """Whether a reshape from one type to another moves nothing.
+
+    >>> import numpy as np
+    >>> def tiles(*shape): return Type(shape, np.dtype("float32"), tile=True)
+    >>> is_view(tiles(64, 32), tiles(2, 32, 32)), is_view(tiles(4, 32), tiles(2, 2, 32))
+    (True, False)
+    """
+    (rows, last), (rows_after, last_after) = _last_two(before), _last_two(after)
+    if last != last_after:
+        return False
+    return not before.tile or rows == rows_after or (rows % _TILE == 0 and rows_after % _TILE == 0)
+
+
+def _last_two(kind: Type) -> tuple[int, int]:
+    rows, last = (1, 1, *kind.shape)[-2:]
+    return rows, last
+
+
+def aliases(ops: Iterable[Op], types: Sequence[Type]) -> dict[Value, Value]:
+    """Of every value that is in the memory of an earlier one, the first value there."""
+    first: dict[Value, Value] = {}
+    for op in ops:
+        number = _SHARES.get(op.name)
+        source = None if number is None or number >= len(op.operands) else op.operands[number]
+        if source is None or (op.name == _RESHAPE and not is_view(types[source], types[op.results[0]])):
+            continue
+        first.update((v, first.get(source, source)) for v in op.results)
+    return first
