@@ -47,6 +47,7 @@ from jaxmesh.errors import (
     UnsupportedShardTypeError as UnsupportedShardTypeError,
     VerifyError as VerifyError,
 )
+from jaxmesh.jaxprs_exports import readable as _readable
 
 if TYPE_CHECKING:
     from jaxmesh import ttnn as ttnn
@@ -171,6 +172,18 @@ _LATER = {
     "to_host": "everywhere",
     "visualize": "visualizing",
 }
+
+
+def _read(data: bytes) -> Any:
+    return importlib.import_module("jaxmesh.runtime.tensor_export").read(data)
+
+
+def _build(said: Any, children: Any) -> Any:
+    mesh, varying, place = said
+    return __getattr__("MeshTensor")(children[0], mesh, varying, None, place)
+
+
+_readable("jaxmesh.MeshTensor", _read, _build)
 
 
 def __getattr__(name: str) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Set as AbstractSet
 
 from jaxmesh import notes
 from jaxmesh.jaxprs import (
@@ -22,15 +22,18 @@ from jaxmesh.jaxprs import (
 from jaxmesh.rewrite import with_operands
 
 
-def inline_calls(jaxpr: Jaxpr, wanted: Callable[[Jaxpr], bool] = lambda _: True) -> Jaxpr:
-    """The closed jaxpr with every plain call, or those whose body is `wanted`, replaced by its body.
+def inline_calls(
+    jaxpr: Jaxpr, wanted: Callable[[Jaxpr], bool] = lambda _: True, names: AbstractSet[str] = INLINE
+) -> Jaxpr:
+    """The closed jaxpr with every plain call of these names, or those whose body is `wanted`, replaced by its body.
 
-    What stands outside of calls keeps its variables; the same object where there is nothing to replace.
+    What stands outside of calls keeps its variables; the same object where there is nothing to replace. The body of an
+    operation that was read from a text is made where the text has that operation.
     """
     known: dict[int, bool] = {}
 
     def opens(eqn: Eqn) -> bool:
-        if (name := eqn.primitive.name) not in INLINE:
+        if (name := eqn.primitive.name) not in names:
             return False
         # Asked once of a body that is called often.
         inner = eqn.params[CALLS[name]]
@@ -45,14 +48,15 @@ def inline_calls(jaxpr: Jaxpr, wanted: Callable[[Jaxpr], bool] = lambda _: True)
     eqns: list[Eqn] = []
     log = notes.active()
 
-    def walk(body: Jaxpr, swap: dict[Var, Atom]) -> list[Atom]:
+    def walk(body: Jaxpr, swap: dict[Var, Atom], place: Eqn | None = None) -> list[Atom]:
         for eqn in body.eqns:
             if not opens(eqn):
                 if body is outside:
                     eqns.append(with_operands(eqn, swap))
                     continue
                 outvars = [v if isinstance(v, DropVar) else swap.setdefault(v, fresh_var(v.aval)) for v in eqn.outvars]
-                eqns.append(eqn.replace(invars=substitute(eqn.invars, swap), outvars=outvars))
+                where = eqn.source_info if place is None else place.source_info
+                eqns.append(eqn.replace(invars=substitute(eqn.invars, swap), outvars=outvars, source_info=where))
                 if log is not None:
                     for new, old in zip(outvars, eqn.outvars, strict=True):
                         if new is not old:
@@ -64,7 +68,8 @@ def inline_calls(jaxpr: Jaxpr, wanted: Callable[[Jaxpr], bool] = lambda _: True)
                 inner_swap[var] = fresh_var(var.aval)
                 constvars.append(inner_swap[var])
                 consts.append(const)
-            swap.update(zip(eqn.outvars, walk(inner, inner_swap), strict=True))
+            at = eqn if eqn.primitive.name == "ttir_op" else place
+            swap.update(zip(eqn.outvars, walk(inner, inner_swap, at), strict=True))
         return substitute(body.outvars, swap)
 
     outvars = walk(outside, {})

@@ -316,11 +316,11 @@ def has_order(eqn: Eqn) -> bool:
 CALLS: Mapping[str, str] = {
     "jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "core_call": "call_jaxpr", "call": "call_jaxpr",
     "eval_jaxpr": "call_jaxpr", "custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr",
-    "remat2": "jaxpr", "checkpoint": "jaxpr", "remat": "jaxpr", "shard_map": "jaxpr",
+    "remat2": "jaxpr", "checkpoint": "jaxpr", "remat": "jaxpr", "shard_map": "jaxpr", "ttir_op": "jaxpr",
 }  # fmt: skip
 """Primitives that call one jaxpr once, operands in order, and the parameter that holds it."""
 
-INLINE = frozenset({"jit", "pjit", "closed_call", "core_call", "call", "eval_jaxpr"})
+INLINE = frozenset({"jit", "pjit", "closed_call", "core_call", "call", "eval_jaxpr", "ttir_op"})
 """Calls that mean nothing but their body."""
 
 

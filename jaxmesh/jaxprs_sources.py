@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import dis
+import os
 import re
 from dataclasses import dataclass
 from typing import Any
 
+import jax
 from jax._src import source_info_util
 
 from jaxmesh.jaxprs import Eqn
 
 _util: Any = source_info_util
+_JAX = os.path.dirname(jax.__file__) + os.sep
+_OURS = os.path.dirname(__file__) + os.sep
 _TEXT_LINE = re.compile(r"line ([0-9]+): [\w.]+")
 
 
@@ -43,3 +48,23 @@ def source(eqn: Eqn) -> Source:
     if frame is None:
         return Source()
     return Source(frame.file_name, int(frame.start_line), int(frame.start_column), frame.function_name)
+
+
+def jax_assertion(error: AssertionError) -> str | None:
+    """Where a user's code called what failed in an assertion of JAX's own; None if it is the user's assertion.
+
+    JAX takes its frames out of a traceback, unless it is told not to. The user's assertion is then told by the last
+    instruction of the last frame that is left, which raises.
+    """
+    place: str | None = None
+    last: tuple[str, str] | None = None
+    tb = error.__traceback__
+    while tb is not None:
+        code = tb.tb_frame.f_code
+        last = code.co_filename, dis.opname[code.co_code[tb.tb_lasti]]
+        if not code.co_filename.startswith((_JAX, _OURS)):
+            place = f"{code.co_filename}:{tb.tb_lineno}"
+        tb = tb.tb_next
+    if error.args or last is None or (last[1] == "RAISE_VARARGS" and not last[0].startswith(_JAX)):
+        return None
+    return place or "in JAX"

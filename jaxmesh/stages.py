@@ -1,8 +1,7 @@
 """The stages of a program, as in JAX's ahead-of-time API: Traced, Lowered, Compiled.
 
 With `function.py` and `boundary.py` the only modules that see two rooms: a traced program is handed to the pass, a
-lowered one to a runtime. Texts and exports are imported when they are asked for: who only runs programs does
-not pay for them.
+lowered one to a runtime. Texts and exports are imported when they are asked for: runs alone do not pay for them.
 """
 
 from __future__ import annotations
@@ -42,8 +41,7 @@ from jaxmesh.runtime.tensor import MeshTensor
 if TYPE_CHECKING:
     from jaxmesh.explain import Explanation
 
-_KEPT = 8
-"""How many forms of a stage's program are kept."""
+_KEPT = 8  # How many forms of a stage's program are kept.
 
 
 class Stage(Recorded, Pictured):
@@ -101,9 +99,12 @@ class Traced(Stage):
 
     _level = "ttir"
 
-    def __init__(self, boundary: Boundary, jaxpr: Any, out_tree: Any, assumptions: Sequence[str] = ()) -> None:
+    def __init__(
+        self, boundary: Boundary, jaxpr: Any, out_tree: Any, assumptions: Sequence[str] = (), said: Any = None
+    ) -> None:
         super().__init__(boundary, jaxpr, out_tree)
         self._assumptions = tuple(assumptions)
+        self._said = said  # The same, each op that was read from a text one equation: what its own texts are made of.
 
     @property
     def assumptions(self) -> tuple[str, ...]:
@@ -141,7 +142,8 @@ class Traced(Stage):
     def _flat(self, groups: bool, unroll_limit: int) -> Program:
         from jaxmesh import texts
 
-        return texts.ttir_program(self._jaxpr, self._boundary, self._out_tree, groups, unroll_limit)
+        jaxpr = self._jaxpr if self._said is None else self._said
+        return texts.ttir_program(jaxpr, self._boundary, self._out_tree, groups, unroll_limit)
 
     def reference(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the TTIR-level program, before any pass, on the reference executor; slow, an oracle of its own.
@@ -220,7 +222,9 @@ class Lowered(Stage):
     def _flat(self, groups: bool, unroll_limit: int) -> Program:
         from jaxmesh import texts
 
-        return texts.ttnn_program(self._jaxpr, self._boundary, self._out_tree, groups, unroll_limit)
+        said = None if self._traced is None else self._traced._said
+        jaxpr = self._jaxpr if said is None else lower(said, self._boundary.places, self._boundary.sizes)
+        return texts.ttnn_program(jaxpr, self._boundary, self._out_tree, groups, unroll_limit)
 
     def export(
         self,

@@ -19,6 +19,7 @@ LAYERS = [
         "jaxprs",
         "jaxprs_arrays",
         "jaxprs_caches",
+        "jaxprs_exports",
         "jaxprs_maps",
         "jaxprs_processes",
         "program",

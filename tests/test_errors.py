@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import lax
 from jax.sharding import AbstractMesh, PartitionSpec as P
 
 import jaxmesh as jm
@@ -296,3 +297,46 @@ def test_devices_are_emulated_on_demand() -> None:
     out = python(code, XLA_FLAGS="")
     assert "'z'" in out
     assert out.strip().endswith("4")
+
+
+# --- collectives along the axis of a vmap ----------------------------------------------------------------------------
+
+ALONG_A_BATCH: dict[str, Callable[[Any], Any]] = {
+    "psum": lambda v: lax.psum(v, "batch"),
+    "pmax": lambda v: lax.pmax(v, "batch"),
+    "all_gather": lambda v: lax.all_gather(v, "batch"),
+    "ppermute": lambda v: lax.ppermute(v, "batch", [(0, 1), (1, 0)]),
+}
+
+
+@pytest.mark.parametrize("filtering", ["off", "remove_frames"])
+@pytest.mark.parametrize("name", ALONG_A_BATCH)
+def test_a_collective_along_the_axis_of_a_vmap_is_a_named_error(name: str, filtering: str) -> None:
+    mesh, x = jm.make_mesh((2, 2), ("a", "b")), np.ones((2, 4, 4), np.float32)
+    along = jax.vmap(ALONG_A_BATCH[name], axis_name="batch")
+    spec = P(None, "a", "b")
+    inside = jm.jit(lambda v: along(jm.full_to_shard(v, spec)), mesh=mesh)
+    outside = jm.jit(lambda v: ALONG_A_BATCH[name](jm.full_to_shard(v, P("a", "b"))), mesh=mesh)
+    before = jax.config.jax_traceback_filtering
+    jax.config.update("jax_traceback_filtering", filtering)
+    try:
+        for call in (inside, inside.trace, jax.vmap(outside, axis_name="batch")):
+            with pytest.raises(jm.UnsupportedError, match=r"test_errors\.py:\d+: .*axis_name.*check_vma=False"):
+                call(x)
+    finally:
+        jax.config.update("jax_traceback_filtering", before)
+    # What the message advises, and what JAX does without the check.
+    plain = jm.shard_map(along, mesh=mesh, in_specs=spec, out_specs=P(None, "a", "b"), check_vma=False)
+    if name in ("psum", "pmax"):
+        assert np.array_equal(plain(x), np.asarray(jax.vmap(ALONG_A_BATCH[name], axis_name="batch")(x)))
+
+
+def test_an_assertion_of_a_users_own_function_is_the_users() -> None:
+    def wrong(x: Any) -> Any:
+        if x.ndim != 3:
+            raise AssertionError
+        return x
+
+    with pytest.raises(AssertionError) as raised:
+        jm.jit(wrong, mesh=jm.make_mesh((2,)))(np.ones(2))
+    assert not isinstance(raised.value, jm.JaxmeshError)

@@ -30,9 +30,10 @@ from jaxmesh.configs import (
     PlacementReplicate,
     PlacementShard,
 )
+from jaxmesh.dialects.ttir import MeshShardAttributes, ShardDirection, ShardType, verify
 from jaxmesh.dialects.ttnn import aggregate_tensor_p, distribute_tensor_p
-from jaxmesh.distribution import land, mesh_axis_dims, resolve_composer, resolve_mapper, rows_of
-from jaxmesh.errors import ResidencyError, UnsupportedError, VerifyError
+from jaxmesh.distribution import claimed_equal, land, mesh_axis_dims, resolve_composer, resolve_mapper, rows_of
+from jaxmesh.errors import MissingRuleError, ResidencyError, UnsupportedError, VerifyError
 from jaxmesh.passes.canonicalize import canonicalize
 from jaxmesh.passes.to_ttnn import to_ttnn
 from jaxmesh.passes.ttir_to_ttnn import lower, lower_mesh_shards
@@ -40,7 +41,7 @@ from jaxmesh.passes.verify import verify_no_ttir, verify_ttnn
 from jaxmesh.passes.verify_flat import verify_flat
 from jaxmesh.program import Op, Port, Program
 from jaxmesh.residency import DEVICE, HOST
-from jaxmesh.sharding import FIRST_DEVICE, attributes_from_spec
+from jaxmesh.sharding import FIRST_DEVICE, attributes_from_spec, plan_aggregate
 
 SIZES = {"y": 2, "x": 4}
 MESH = AbstractMesh((2, 4), ("y", "x"))
@@ -448,6 +449,13 @@ def test_where_a_result_may_be() -> None:
         verify_flat(tiles)
 
 
+def test_a_program_may_return_all_that_there_is() -> None:
+    """Nothing runs on the devices, so there is no handle either."""
+    made = to_ttnn(flat_of(jm.jit(lambda x: x, mesh=MESH).trace(X).lower(), "ttnn"))
+    assert [op.name for op in made.ops] == []
+    verify_flat(made)
+
+
 def on_host_first(x: Any) -> Any:
     """An order of axes that only a reshape says: on the host beside the transfers."""
     return jm.shard_to_full(jnp.exp(jm.full_to_shard(x, P(("x", "y")))), P(("x", "y")))
@@ -541,6 +549,338 @@ def test_a_body_that_is_called_twice_stays_one(change: Any, body: Any) -> None:
     assert bodies[0] is not traced(lambda x: half(x)).eqns[0].params["jaxpr"]
 
 
+# --- what is cancelled, and what is not ------------------------------------------------------------------------------
+
+
+def there_and_there(spec: P) -> Callable[[Any], Any]:
+    def body(x: Any) -> Any:
+        s = jm.full_to_shard(jm.shard_to_full(jnp.sin(jm.full_to_shard(x, spec)), spec), spec)
+        return jm.shard_to_full(jnp.cos(s), spec)
+
+    return body
+
+
+def names_of(program: Any) -> list[str]:
+    return [e.primitive.name for e in jaxprs.all_eqns(program)]
+
+
+@pytest.mark.parametrize(
+    ("spec", "shape", "names"),
+    [
+        (P("y", "x"), (16, 8), ["distribute_tensor", "sin", "cos", "aggregate_tensor"]),
+        # One dim and two mesh axes: the composer needs a dim of 1 before, which goes with the transfers.
+        (P("x"), (8,), ["distribute_tensor", "sin", "cos", "reshape", "aggregate_tensor", "reshape"]),
+        # An order of axes that only reshapes say: those between the transfers go with them.
+        (P(("x", "y")), (16, 8), ["reshape", "distribute_tensor", "reshape", "sin", "cos", "reshape",
+                                  "aggregate_tensor", "reshape"]),
+    ],
+)  # fmt: skip
+def test_inverse_transfers_leave_nothing(spec: P, shape: tuple[int, ...], names: list[str]) -> None:
+    x = jax.ShapeDtypeStruct(shape, jnp.float32)
+    assert names_of(jm.jit(there_and_there(spec), mesh=MESH).trace(x).lower().jaxpr) == names
+
+
+def test_an_inverse_in_another_shape_is_one_reshape() -> None:
+    """The full tensor is reshaped between, rows with the split dim; so the shards are, and nothing moves."""
+
+    def body(x: Any) -> Any:
+        full = jm.shard_to_full(jnp.sin(jm.full_to_shard(x, P("x"))), P("x"))
+        return jm.shard_to_full(jnp.cos(jm.full_to_shard(full.reshape(8, 4, 4), P("x"))), P("x"))
+
+    program = lowered(body)
+    assert names_of(program) == ["distribute_tensor", "sin", "reshape", "cos", "aggregate_tensor"]
+    assert [e.outvars[0].aval.shape for e in program.eqns][1:4] == [(4, 8), (2, 4, 4), (2, 4, 4)]
+
+
+def test_only_a_reshape_back_is_taken_away() -> None:
+    """The others are the user's, each with its line."""
+    assert names_of(lowered(lambda x: there_and_back(x.reshape(8, 16).reshape(4, 32)))).count("reshape") == 2
+    assert names_of(lowered(lambda x: there_and_back(x.reshape(8, 16).reshape(16, 8)))).count("reshape") == 0
+
+
+def test_a_reshape_that_cuts_other_pieces_is_no_inverse() -> None:
+    """The same axis on a dim in the same place, but other elements on each device."""
+    x = np.arange(128, dtype=np.float32).reshape(16, 8)
+
+    def body(x: Any) -> Any:
+        full = jm.shard_to_full(2 * jm.full_to_shard(x, P(None, "x")), P(None, "x")).reshape(32, 4)
+        return jm.shard_to_full(by_place(jm.full_to_shard(full, P(None, "x")), "x"), P(None, "x"))
+
+    assert names_of(lowered(body)).count("distribute_tensor") == 2
+    weights = 1 + 10 * np.arange(4, dtype=np.float32)
+    got = jm.jit(body, mesh=jm.make_mesh((2, 4), ("y", "x")))(x)
+    np.testing.assert_array_equal(np.asarray(got), (2 * x).reshape(32, 4) * weights)
+
+
+def test_an_axis_of_size_1_over_which_a_value_varies_keeps_its_transfers() -> None:
+    """The shard varies over it and the distribute's result does not, so one cannot stand for the other."""
+    mesh, spec = jm.make_mesh((1, 4), ("y", "x")), P("x", "y")
+
+    def body(x: Any) -> Any:
+        s = jm.full_to_shard(jm.shard_to_full(2 * jm.full_to_shard(x, spec), spec), spec)
+        return jm.shard_to_full(lax.psum(3 * s, "y"), spec)
+
+    x = np.arange(32, dtype=np.float32).reshape(8, 4)
+    program = jm.jit(body, mesh=mesh)
+    np.testing.assert_array_equal(np.asarray(program(x)), 6 * x)
+    for eqn in jaxprs.all_eqns(program.trace(x).lower().jaxpr):
+        if eqn.primitive.name == "pvary":
+            assert not jaxprs.varying_axes(getattr(eqn.invars[0], "aval", X)) & set(eqn.params["axes"])
+
+
+# --- where transfers are written -------------------------------------------------------------------------------------
+
+
+def test_a_branch_that_does_nothing_brings_its_input() -> None:
+    """Its other branch gives a device value; this one has no equation of its own to speak for it."""
+
+    def body(x: Any, w: Any) -> Any:
+        return jm.shard_to_full(lax.cond(w[0, 0] > 0, lambda: jm.full_to_shard(x, P()), lambda: x), P())
+
+    program = jm.jit(body, mesh=MESH).trace(X, X).lower()
+    (turn,) = [e for e in jaxprs.all_eqns(program.jaxpr) if e.primitive.name == "cond"]
+    assert [names_of(b) for b in turn.params["branches"]] == [["distribute_tensor"]] * 2
+    notes = [str(n) for row in program.explain() for n in row.notes]
+    assert any("the full host tensor that the cond gives on the devices is copied to each" in n for n in notes), notes
+
+
+def twice(s: Any, b: Any) -> Any:
+    return (s + b) * b
+
+
+READS = {
+    "straight": twice,
+    "call": jax.jit(twice),
+    "scan": lambda s, b: lax.scan(lambda c, _: (twice(c, b), None), s, None, length=3)[0],
+    "scan over it": lambda s, b: lax.scan(lambda c, b: (twice(c, b), None), s, jnp.stack([b, b]))[0],
+    "while": lambda s, b: lax.fori_loop(0, 3, lambda _, c: twice(c, b), s),
+    "cond": lambda s, b: lax.cond(b[0, 0] > 0, lambda: twice(s, b), lambda: s - b),
+    "cond with others": lambda s, b: lax.cond(b[0, 0] > 0, lambda o, s, b: s - b, lambda o, s, b: s + o, 1.0, s, b),
+}
+
+
+@pytest.mark.parametrize("name", READS)
+def test_a_full_tensor_is_brought_once_and_outside(name: str) -> None:
+    """Read twice on the devices, in a body or not: one replicating distribute, before the body."""
+
+    def body(x: Any, b: Any) -> Any:
+        return jm.shard_to_full(READS[name](jm.full_to_shard(x, P("y")), b), P("y"))
+
+    program = jm.jit(body, mesh=MESH).trace(X, jax.ShapeDtypeStruct((8, 8), jnp.float32)).lower().jaxpr
+    assert [e.primitive.name for e in program.eqns].count("distribute_tensor") == 2
+    assert names_of(program).count("distribute_tensor") == 2
+    assert [e.params.get("mapper_config") for e in program.eqns].count(COPY) == 1
+
+
+def test_what_a_branch_needs_on_the_host_stays_there() -> None:
+    """Also where its surroundings read it on the devices: it is brought for those, and distributed in the branch."""
+
+    def inner(x: Any, w: Any) -> Any:
+        turned = lax.cond(w[0, 0] > 0, lambda: there_and_back(x), lambda: x)
+        return turned, x * jm.full_to_shard(w, P())
+
+    def body(x: Any, w: Any) -> Any:
+        turned, product = jax.jit(inner)(x, w)
+        return turned, jm.shard_to_full(product, P())
+
+    names = names_of(jm.jit(body, mesh=MESH).trace(X, X).lower().jaxpr)
+    assert names.count("distribute_tensor") == 3
+    assert names.count("aggregate_tensor") == 2
+    assert not {"dynamic_slice", "axis_index"} & set(names)
+
+
+def test_what_a_loop_reads_on_the_host_stays_there() -> None:
+    """What decides, and where a carry starts that its body does not read; both are read on the devices elsewhere."""
+
+    def deciding(x: Any, w: Any, k: Any) -> Any:
+        return lax.while_loop(lambda c: c.sum() < w.sum(), lambda c: c + k, k)
+
+    def starting(x: Any, w: Any, k: Any) -> Any:
+        return lax.while_loop(lambda c: c.sum() < 9, lambda c: k + 1, w)
+
+    for loops in (deciding, starting):
+
+        def inner(x: Any, w: Any, k: Any, loops: Any = loops) -> Any:
+            return loops(x, w, k), w * jm.full_to_shard(x, P())
+
+        def body(x: Any, w: Any, k: Any, inner: Any = inner) -> Any:
+            looped, product = jax.jit(inner)(x, w, k)
+            return looped, jm.shard_to_full(product, P())
+
+        program = jm.jit(body, mesh=MESH).trace(X, X, X).lower().jaxpr
+        (loop,) = [e for e in program.eqns if e.primitive.name == "while"]
+        assert jaxprs.open_jaxpr(program).invars[1] in loop.invars
+        assert names_of(program).count("aggregate_tensor") == 1
+
+
+def test_a_solver_is_lowered_with_its_bodies() -> None:
+    def solved(x: Any, give: Callable[[Any], Any] = lambda v: v) -> Any:
+        def scaled(by: float) -> Callable[..., Any]:
+            return lambda *v: give(jm.shard_to_full(by * jm.full_to_shard(v[-1], P("y")), P("y")))
+
+        return lax.custom_linear_solve(scaled(2.0), x, scaled(0.5))
+
+    names = names_of(lowered(solved))
+    assert names[0] == "custom_linear_solve"
+    assert names.count("distribute_tensor") == names.count("aggregate_tensor") == 2
+    x = np.arange(32, dtype=np.float32).reshape(8, 4)
+    np.testing.assert_array_equal(np.asarray(jm.jit(solved, mesh=jm.make_mesh((2, 4), ("y", "x")))(x)), x / 2)
+    words = r"custom_linear_solve.*its body moves tensors between host and devices"
+    with pytest.raises(MissingRuleError, match=words):
+        lowered(lambda x: solved(x, lambda v: jm.full_to_shard(v, P())))
+
+
+def test_a_device_value_is_split_where_it_is() -> None:
+    """One local slice per mesh axis that cuts; what mesh axes do not cut apart goes through the host."""
+
+    def whole(x: Any) -> Any:
+        return lax.psum(jm.full_to_shard(x, P("y")), "y")
+
+    def split(config: MeshMapperConfig) -> Any:
+        return lower(traced(lambda x: distribute(whole(x), config)), [HOST], SIZES)
+
+    def cut(config: MeshMapperConfig) -> list[str]:
+        names = names_of(split(config))
+        return [n for n in names if n in ("dynamic_slice", "axis_index", "aggregate_tensor", "distribute_tensor")]
+
+    columns = split(COLUMNS)
+    assert cut(COLUMNS) == ["distribute_tensor", "axis_index", "dynamic_slice"]
+    both = MeshMapperConfig([PlacementShard(0), PlacementShard(1)], (2, 4))
+    assert cut(both) == ["distribute_tensor"] + ["axis_index", "dynamic_slice"] * 2
+    assert cut(CROSSED) == ["distribute_tensor", "aggregate_tensor", "distribute_tensor"]
+    assert cut(COPY) == ["distribute_tensor"]
+    # Its own piece starts at the device's coordinate times 4 in the dim that is cut, and at 0 in the other.
+    numbers = [a.val for e in columns.eqns for a in e.invars if isinstance(a, jaxprs.Literal)]
+    assert sorted(int(n) for n in numbers) == [0, 4]
+    assert {e.outvars[0].aval.shape for e in columns.eqns if e.primitive.name == "dynamic_slice"} == {(8, 4)}
+    x = np.arange(128, dtype=np.float32).reshape(16, 8)
+    joined = MeshComposerConfig([1, 0], (2, 1))
+    f = jm.jit(lambda x: aggregate(distribute(whole(x), COLUMNS), joined), mesh=jm.make_mesh((2, 4), ("y", "x")))
+    np.testing.assert_array_equal(np.asarray(f(x)), x[:8] + x[8:])
+
+
+# --- the attributes of a mesh_shard ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("kind", "pieces", "dims", "words"),
+    [
+        ("replicate", (2,), (-1,), "shard_shape = [1] (or 2 ones for this tensor of rank 2), got [2]"),
+        ("replicate", (1, 2), (-1,), "got [1, 2]"),
+        ("replicate", (1, 1, 1), (-1,), "got [1, 1, 1]"),
+        ("replicate", (1,), (0,), "shard_dims = [-1] (or one -1 per axis of the mesh y=2, x=4), got [0]"),
+        ("replicate", (1,), (-1, 1), "got [-1, 1]"),
+        ("replicate", (1,), (-1, -1, -1), "got [-1, -1, -1]"),
+        ("devices", (2, 1), (0,), "[0] has 1 entries and the mesh y=2, x=4 has 2 axes; write -1"),
+        ("devices", (2,), (0, -1), "[2] has 1 entries and the tensor has rank 2"),
+        ("devices", (2, 1), (0, 2), "names dim 2 for mesh axis 'x' of size 4, but the tensor has rank 2; allowed are "
+         "-1 (no dim) to 1"),
+        ("devices", (2, 1), (-2, -1), "names dim -2 for mesh axis 'y' of size 2"),
+        ("devices", (2, 1), (0, 1), "split the dims into [2, 4] pieces; write shard_shape = [2, 4]"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("direction", ShardDirection)
+def test_attributes_that_contradict_each_other(
+    kind: str, pieces: tuple[int, ...], dims: tuple[int, ...], words: str, direction: ShardDirection
+) -> None:
+    with pytest.raises(VerifyError, match=re.escape(words)):
+        verify(MeshShardAttributes(ShardType(kind), direction, pieces, dims), (16, 8), SIZES)
+
+
+@pytest.mark.parametrize("pieces", [(1,), (1, 1)])
+@pytest.mark.parametrize("dims", [(-1,), (-1, -1)])
+@pytest.mark.parametrize("direction", ShardDirection)
+def test_replicate_is_written_short_or_long(
+    pieces: tuple[int, ...], dims: tuple[int, ...], direction: ShardDirection
+) -> None:
+    assert verify(MeshShardAttributes(ShardType.REPLICATE, direction, pieces, dims), (3, 5), SIZES) == (3, 5)
+
+
+@pytest.mark.parametrize(
+    "back",
+    [
+        lambda s, **assumed: jm.shard_to_full(s, P("y"), **assumed),
+        lambda s, **assumed: jm.mesh_shard(
+            s, shard_type="devices", shard_direction="shard_to_full", shard_shape=[2, 1], shard_dims=[0, -1], **assumed
+        ),
+    ],
+)
+def test_copies_are_taken_for_equal_only_when_that_is_said(back: Callable[..., Any]) -> None:
+    words = r"with shard_dims \[0, -1\] does not aggregate mesh axis 'x', but .* still varies over it.*psum"
+    for said in ({}, {"assume_replicated": False}):
+        with pytest.raises(jm.ReplicationError, match=words):
+            traced(lambda x, said=said: back(jm.full_to_shard(x, P("y", "x")), **said))
+    assert traced(lambda x: back(jm.full_to_shard(x, P("y", "x")), assume_replicated=True)).out_avals[0].shape == (
+        16,
+        2,
+    )
+
+
+@pytest.mark.parametrize("axes", [("x",), ("y", "x")])
+def test_a_shard_is_not_split_again(axes: tuple[str, ...]) -> None:
+    said = ", ".join(map(repr, sorted(axes)))
+    words = rf"mesh_shard full_to_shard needs a full tensor.*varies over mesh axis {said}; it is a shard already"
+    with pytest.raises(jm.ReplicationError, match=words):
+        traced(lambda x: jm.full_to_shard(jm.full_to_shard(x, P(*axes)), P()))
+
+
+def test_a_refused_split_names_its_own_axes() -> None:
+    words = "dim 1 has size 6, which 4 devices ('x' of size 4) do not divide; pad the dim to 8 or leave it whole."
+    with pytest.raises(VerifyError, match=re.escape(words)):
+        traced(lambda x: jm.full_to_shard(x, P("y", "x")), jnp.ones((4, 6)))
+    words = "which 8 devices ('y' of size 2 and 'x' of size 4) do not divide; pad the dim to 16"
+    with pytest.raises(VerifyError, match=re.escape(words)):
+        traced(lambda x: jm.full_to_shard(x, P(("x", "y"))), jnp.ones((9,)))
+
+
+# --- transfers inside of a program -----------------------------------------------------------------------------------
+
+
+def test_transfers_inside_of_a_loop() -> None:
+    """A loop that carries a device value: its transfers compile to slices and gathers, and the oracle is by hand."""
+    x = np.arange(64, dtype=np.float32).reshape(8, 8)
+    numbers = {
+        "large": np.arange(8, dtype=np.int32) + (1 << 24),
+        "two bits": np.array([-2, -1, 0, 1] * 2).astype(jnp.int2),
+        "unsigned": np.array([3, 1, 0, 2] * 2).astype(jnp.uint2),
+        "four": np.array([-8, -1, 0, 7] * 2).astype(jnp.int4),
+    }
+
+    def apart(v: Any) -> Any:
+        full = jm.shard_to_full(by_place(jm.full_to_shard(v, P("x")), "y"), P("x"), assume_replicated=True)
+        # Every device reads the copy at coordinate 0, not its own.
+        return jm.shard_to_full(2 * jm.full_to_shard(full, P("y")), P("y"))
+
+    def drawn(keys: Any) -> Any:
+        own = jax.vmap(lambda k: jax.random.fold_in(k, lax.axis_index("x")))(jm.full_to_shard(keys, P()))
+        return jax.random.key_data(jm.shard_to_full(own, P(), assume_replicated=True))
+
+    def body(x: Any, numbers: Any, keys: Any) -> Any:
+        def step(c: Any, _: Any) -> Any:
+            joined = {k: jm.shard_to_full(jm.full_to_shard(n, P("x")), P("x")) for k, n in numbers.items()}
+            return c, (crossed(x), apart(x), drawn(keys), joined)
+
+        _, out = lax.scan(step, distribute(x, COPY), None, length=1)
+        return jax.tree.map(lambda v: v[0], out)
+
+    keys = jax.random.split(jax.random.key(3), 2)
+    across, one, words, joined = jm.jit(body, mesh=jm.make_mesh((2, 4), ("y", "x")), check_replication=False)(
+        x, numbers, keys
+    )
+    want = x.copy()
+    for place in range(8):
+        row, column = divmod(place, 2)
+        want[2 * row : 2 * row + 2, 4 * column : 4 * column + 4] *= (1 + 10 * (place // 4)) * (1 + place % 4)
+    np.testing.assert_array_equal(np.asarray(across), want)
+    np.testing.assert_array_equal(np.asarray(one), 2 * x)
+    np.testing.assert_array_equal(
+        np.asarray(words), jax.random.key_data(jax.vmap(lambda k: jax.random.fold_in(k, 0))(keys))
+    )
+    for name, n in numbers.items():
+        assert joined[name].dtype == n.dtype
+        np.testing.assert_array_equal(np.asarray(joined[name]).astype(np.int64), n.astype(np.int64))
+
+
 # --- values ----------------------------------------------------------------------------------------------------------
 
 
@@ -590,6 +930,61 @@ def test_values_do_not_change_and_are_keys(value: Any, field: str) -> None:
     assert len({value, copy.copy(value)}) == 1
     with pytest.raises(dataclasses.FrozenInstanceError):
         setattr(value, field, None)
+
+
+def test_an_axis_of_size_1_has_no_factor() -> None:
+    """Neither in an order of axes that a reshape says, nor in one that TTIR can say."""
+    sizes = {"y": 2, "w": 1, "x": 4}
+    said = attributes_from_spec(P(("x", "w", "y")), 1, sizes)
+    assert (said.shard_shape, said.shard_dims) == ((4, 2, 1), (1, -1, 0))
+    assert (said.factors, said.dims) == (((4, 2, -1),), (0, -1, 0))
+    assert said.factored((16,)) == (4, 2, 2)
+    assert said.factored_local((2,)) == (1, 1, 2)
+    said = attributes_from_spec(P(("y", "w", "x")), 1, sizes)
+    assert (said.shard_shape, said.shard_dims, said.factors) == ((8,), (0, -1, 0), (None,))
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        (P("z"), "names mesh axis 'z', but the mesh has the axes ('y', 'x')"),
+        (P("y", ("x", "y")), "names mesh axis 'y' 2 times; an axis may split one dim once"),
+        (P("y", unreduced={"x"}), "has unreduced or reduced axes, but mesh_shard only splits dims"),
+        (P("y", P.UNCONSTRAINED), "has an UNCONSTRAINED entry; mesh_shard needs an axis, a tuple or None"),
+        (P("y", None, None), "has 3 entries, but the tensor has rank 2"),
+    ],
+)
+def test_a_spec_that_says_no_split_is_refused(spec: P, words: str) -> None:
+    with pytest.raises(jm.SpecError, match=re.escape(words)):
+        attributes_from_spec(spec, 2, SIZES)
+
+
+def test_fewer_chunks_than_places_leave_the_last_ones_empty() -> None:
+    held = resolve_mapper(MeshMapperConfig(SHARD, [8]), (2, 4), (6,))
+    assert held.chunks == (6,)
+    assert held.holders == [(0, 0), (0, 1), (0, 2), (0, 3), (1, 0), (1, 1)]
+    assert [held.index(place) for _, place in held.placed()] == [(slice(n, n + 1),) for n in range(6)]
+
+
+def test_two_dropped_axes_need_no_reshape() -> None:
+    plan = plan_aggregate((2, 3, 4), (-1, 0, -1), (2, 2, 2))
+    assert (plan.before, plan.after) == (None, None)
+    assert plan.config == MeshComposerConfig([2, 0, 1], (1, 2, 1))
+
+
+@pytest.mark.parametrize(
+    ("config", "claimed"),
+    [
+        (JOIN, ((1,), ())),
+        (MeshComposerConfig([0, 1], (2, 2)), ((), ((1, 2),))),
+        (MeshComposerConfig([0, 1], (1, 2)), ((0,), ((1, 2),))),
+        (MeshComposerConfig([0, 1], (2, 4)), ((), ())),
+        (MeshComposerConfig([0], (8,)), ((), ())),
+        (FIRST_DEVICE, ((0, 1), ())),
+    ],
+)
+def test_which_copies_a_composer_takes_for_equal(config: MeshComposerConfig, claimed: Any) -> None:
+    assert claimed_equal(resolve_composer(config, (2, 4), (8, 8))) == claimed
 
 
 def test_the_axes_on_each_dim_are_in_mesh_order() -> None:

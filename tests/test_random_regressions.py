@@ -19,11 +19,11 @@ X = np.arange(8.0, dtype=np.float32)
 EVERYWHERE = {(c,): X for c in range(4)}
 
 
-def runs(function: Callable[..., Any], *args: Any) -> dict[str, list[Any]]:
+def runs(function: Callable[..., Any], *args: Any, mesh: Any = MESH) -> dict[str, list[Any]]:
     """The results of every way to run a function, flat."""
-    jitted = jm.jit(function, mesh=MESH)
+    jitted = jm.jit(function, mesh=mesh)
     traced = jitted.trace(*args)
-    program: Any = type("Mesh", (), {"world": type("Sizes", (), {"sizes": (4,)})})
+    program: Any = type("Mesh", (), {"world": type("Sizes", (), {"sizes": tuple(mesh.shape.values())})})
     stages = Stages(program, jitted, list(args), args, traced, traced.lower())
     return {name: flat(form.run(stages)) for name, form in FORMS.items()}
 
@@ -147,3 +147,49 @@ def test_the_text_of_a_permute_along_one_axis_says_nothing_of_others(pairs: list
         same(np.asarray(read.lower().reference(X[:4])), wanted)
         same(np.asarray(read.lower().compile()(X[:4])), wanted)
     same(np.asarray(mapped(X[:4])), wanted)
+
+
+@pytest.mark.parametrize("dims", [[-1, -1], [0, -1]], ids=str)
+def test_the_text_of_a_split_into_one_piece_that_only_types_put_on_the_devices(dims: list[int]) -> None:
+    # The mesh_shard is its input, by the fold of TTIR, but was taken for one that puts it on the devices.
+    mesh = jm.make_mesh((1, 2), ("b", "a"))
+
+    def never(x: Any) -> Any:
+        one = jm.mesh_shard(x, shard_type="devices", shard_direction="full_to_shard", shard_shape=[1], shard_dims=dims)
+        begin = (jnp.int32(0), lax.pcast(one, "a", to="varying"))
+        return lax.while_loop(lambda c: c[0] < 0, lambda c: (c[0] + 1, c[1]), begin)[1]
+
+    wanted = dict.fromkeys(np.ndindex(*mesh.shape.values()), X)
+    for name, (got,) in runs(never, X, mesh=mesh).items():
+        assert name in FORMS
+        same(got, wanted)
+
+
+@pytest.mark.parametrize("first", ["host", "devices"])
+def test_a_scan_stacks_values_of_the_host_and_of_the_devices(first: str) -> None:
+    # One carry is on the devices and one is not, and each step exchanges them.
+    def exchanging(x: Any, y: Any) -> Any:
+        shard = jm.full_to_shard(y, P())
+        begin = (x, shard) if first == "host" else (shard, x)
+        return lax.scan(lambda c, _: (c[::-1], c[0]), begin, length=3)[1]
+
+    x, y = np.asarray([7, 8, 9, 10], np.int32), np.asarray([1, 2, 3, 4], np.int32)
+    rows = [x, y, x] if first == "host" else [y, x, y]
+    for name, (got,) in runs(exchanging, x, y).items():
+        assert name in FORMS
+        same(got, {(c,): np.stack(rows) for c in range(4)})
+
+
+@pytest.mark.parametrize("dtype", ["int32", "bool", "bfloat16", "int4"])
+@pytest.mark.parametrize("spec", [P("b"), P(("a", "b")), P(("b", "a"))], ids=str)
+def test_a_second_split_of_what_varies_over_an_axis_of_one_device(spec: P, dtype: str) -> None:
+    # Types say that it varies, though it is whole on every device; the cut was typed as if they did not.
+    mesh = jm.make_mesh((1, 2), ("a", "b"))
+    x = np.asarray([0, 1, 1, 0]).astype(jnp.dtype(dtype))
+
+    def twice(x: Any) -> Any:
+        return jm.full_to_shard(jm.full_to_shard(x, P("a")), spec)
+
+    for name, (got,) in runs(twice, x, mesh=mesh).items():
+        assert name in FORMS
+        same(got, {(0, 0): x[:2], (0, 1): x[2:]})

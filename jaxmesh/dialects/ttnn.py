@@ -182,18 +182,15 @@ def _gather(x: Any, axis: str, dim: int, *, tiled: bool) -> Any:
     """An all_gather to a full value. It wants a value that varies; one that does not is spread first."""
     if axis not in jaxprs.varying_axes(jax.typeof(x)):
         x = jaxprs.vary(x, (axis,))
-    wide = _wide(x.dtype)
-    if wide is None:
+    if not _packed(x.dtype):
         return _jax.lax.all_gather(x, axis, axis=dim, tiled=tiled, to="invarying")
-    gathered = _jax.lax.all_gather(x.astype(wide), axis, axis=dim, tiled=tiled, to="invarying")
+    gathered = _jax.lax.all_gather(x.astype(jnp.int8), axis, axis=dim, tiled=tiled, to="invarying")
     return gathered.astype(x.dtype)
 
 
-def _wide(dtype: Any) -> Any:
-    """A byte-wide type for the integers that XLA's CPU collectives pack and garble (seen for int2 and uint2)."""
-    if not jnp.issubdtype(dtype, jnp.integer) or jnp.iinfo(dtype).bits >= 8:
-        return None
-    return jnp.int8 if jnp.iinfo(dtype).min < 0 else jnp.uint8
+def _packed(dtype: Any) -> bool:
+    """Integers of less than a byte, which XLA's CPU collectives pack and garble (seen for int2 and uint2)."""
+    return jnp.issubdtype(dtype, jnp.integer) and jnp.iinfo(dtype).bits < 8
 
 
 def _gather_stacked(x: Any, mesh: Mapping[str, int]) -> Any:

@@ -13,6 +13,7 @@ import jax
 
 from jaxmesh import jaxprs
 from jaxmesh.frontends.mlir_program import Step
+from jaxmesh.ops.said import Said, said_p
 
 
 class Again:
@@ -21,8 +22,15 @@ class Again:
     def __init__(self) -> None:
         self._known: dict[Any, Any] = {}
 
-    def __call__(self, step: Step, operands: Sequence[Any], meaning: Callable[..., list[Any]]) -> list[Any]:
-        """What `meaning` gives of the operands; of equal steps and types it may be asked only once or twice."""
+    def __call__(
+        self, step: Step, operands: Sequence[Any], meaning: Callable[..., list[Any]], said: Said | None = None
+    ) -> list[Any]:
+        """What `meaning` gives of the operands; of equal steps and types it may be asked only once or twice.
+
+        With what the text says of the op, one equation that holds both.
+        """
+        if said is not None:
+            return self._said(step, operands, meaning, said)
         if not operands:
             return meaning()
         # A file's equal attributes are one object, which the step keeps alive.
@@ -34,6 +42,13 @@ class Again:
         if jaxpr is None:
             jaxpr = self._known[key] = jax.make_jaxpr(meaning)(*operands)
         return _bound(jaxpr, operands)
+
+    def _said(self, step: Step, operands: Sequence[Any], meaning: Callable[..., list[Any]], said: Said) -> list[Any]:
+        key = (step.op, id(step.attributes), step.types, *[jax.typeof(x) for x in operands])
+        if key not in self._known:
+            self._known[key] = jax.make_jaxpr(meaning)(*operands), said
+        jaxpr, said = self._known[key]
+        return said_p.bind(*operands, jaxpr=jaxpr, said=said)
 
 
 def _bound(jaxpr: Any, operands: Sequence[Any]) -> list[Any]:

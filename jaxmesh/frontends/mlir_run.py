@@ -16,6 +16,7 @@ from jaxmesh.frontends import mlir_ttnn as ttnn
 from jaxmesh.frontends.mlir_again import Again
 from jaxmesh.frontends.mlir_program import EMPTY, Body, Program, Step, located, row_of
 from jaxmesh.frontends.typed import trace_typed
+from jaxmesh.ops.said import said_of
 from jaxmesh.ops.table import Row, evaluate
 from jaxmesh.sharding import counts_per_dim
 
@@ -141,7 +142,7 @@ class _Run:
         def meaning(*values: Any) -> list[Any]:
             return evaluate(row, values, attributes, step.types, self.mesh)
 
-        return self.again(step, inputs, meaning)
+        return self.again(step, inputs, meaning, said_of(dialect, name, attributes))
 
     def _mesh_shard(self, step: Step, operands: list[Any]) -> Any:
         said = step.attributes

@@ -17,8 +17,15 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
 from jaxmesh import jaxprs
 from jaxmesh.checks import check_nesting, check_size, row, shown
 from jaxmesh.constants import own_constants
-from jaxmesh.errors import ArgumentTypeError, ArgumentValueError, InexpressibleError, JaxmeshError
+from jaxmesh.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    InexpressibleError,
+    JaxmeshError,
+    UnsupportedError,
+)
 from jaxmesh.frontends.existing import OutSpecs, trace_plain, trace_program
+from jaxmesh.jaxprs_sources import jax_assertion
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +215,7 @@ def trace(
 
     Raises:
       ArgumentTypeError: a result is no array.
+      UnsupportedError: a collective along an axis that `jax.vmap` names.
       InexpressibleError: it holds a `shard_map` that TTIR cannot say, and takes tensors that JAX does not know.
     """
     trees: list[Any] = []
@@ -227,6 +235,16 @@ def trace(
         if any(varying):
             raise
         return TtirProgram(own_constants(trace_plain(flat, avals, mesh)), trees[-1], missing=missing)
+    except AssertionError as error:
+        place = jax_assertion(error)
+        if place is None:
+            raise
+        raise UnsupportedError(
+            f"{place}: an assertion failed inside JAX, without a message. It does at a collective along an axis that "
+            "jax.vmap(..., axis_name=...) names, because JAX has no types for such axes where replication is checked, "
+            "in jax.shard_map too. Reduce over that dim outside of the vmap, or give the work to "
+            "jaxmesh.shard_map(..., check_vma=False)."
+        ) from error
     return TtirProgram(own_constants(jaxpr), trees[-1], tuple(assumptions), out_specs=out_specs)
 
 

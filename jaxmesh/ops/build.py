@@ -47,9 +47,11 @@ class Options:
 
     Attributes:
       unroll_limit: how many operations loops may make, all in all, when they are unrolled.
+      said: whether operations that were read from a text stay what they were, where they would be several.
     """
 
     unroll_limit: int = UNROLL_LIMIT
+    said: bool = True
 
 
 @dataclass(slots=True)
@@ -119,6 +121,20 @@ class Builder:
         for result in results:
             self._makers[result] = made
         return results
+
+    def kept(
+        self, name: str, operands: Sequence[Value | None], types: Sequence[tuple[Shape, Any]], said: Mapping[str, Any]
+    ) -> tuple[Value, ...]:
+        """Appends an operation as it was written; no rule looks through it, because it may be written in any form."""
+        results = tuple([self.program.new(self._type(shape, dtype)) for shape, dtype in types])
+        self.program.ops.append(Op(name, tuple(operands), results, said, self.line))
+        return results
+
+    def alike(self, value: Value, other: Value) -> None:
+        """Says that a value holds what another one does."""
+        for known in (self.known, self._large):
+            if other in known:
+                known[value] = known[other]
 
     def _type(self, shape: Shape, dtype: Any) -> Type:
         """A type; programs have few different ones."""

@@ -87,7 +87,10 @@ def _cancelled(eqn: Eqn, made_by: Mapping[Var, Eqn], bases: Mapping[Var, Atom], 
     source = made_by.get(base) if isinstance(base, Var) else None
     if source is None:
         return None
-    return source.invars[0] if _inverse(source, eqn, mesh) else None
+    if not _inverse(source, eqn, mesh):
+        return None
+    base = _base(source.invars[0], bases)
+    return base if base.aval.shape == eqn.outvars[0].aval.shape else source.invars[0]
 
 
 def _is_reshape(eqn: Eqn) -> bool:
@@ -109,9 +112,9 @@ def _inverse(aggregate: Eqn, distribute: Eqn, mesh: Mapping[str, int]) -> bool:
     down = mesh_axis_dims(cut.landing, cut.dims, drop_single=False)
     if up is None or down is None or _product(up, joined.local) != _product(down, cut.local):
         return False
-    dropped = {a for a, d in zip(mesh, up, strict=True) if d is None and mesh[a] > 1}
-    same_type = jaxprs.varying_axes(shard) == jaxprs.varying_axes(distribute.outvars[0].aval)
-    return same_type and not dropped & jaxprs.varying_axes(shard)
+    # A distribute's result varies over the axes it cuts alone. Those are the axes joined, so with equal types the
+    # operand does not vary over the dropped ones.
+    return jaxprs.varying_axes(shard) == jaxprs.varying_axes(distribute.outvars[0].aval)
 
 
 def _product(dims: Sequence[int | None], local: Sequence[int]) -> Factors:

@@ -173,6 +173,8 @@ class Flow:
             if dtype.kind == "c":
                 return None
             return np.asarray(op.attributes.get("fill_value", int(name == "ones"))).astype(dtype)[()]
+        if name == "constant" and np.size(op.attributes["value"]) == 1:
+            return np.asarray(op.attributes["value"]).reshape(()).astype(dtype)[()]
         known = [self.numbers.get(v) for v in op.used]
         return None if None in known or not known else _folded(name, dtype, known)
 

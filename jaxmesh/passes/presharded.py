@@ -3,11 +3,12 @@
 Types say where a value of a traced program lives, and a loop or a branch may say "on the devices" of a value that the
 steps it takes leave on the host: no step at all, or the branch that returns an argument. So may a collective of one
 device that gives a constant. In flat form only what is done is there, so a result that is declared presharded has to be
-put on the devices by an operation.
+put on the devices by an operation; a mesh_shard into one piece, other than the replicating one, is none.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -47,9 +48,15 @@ def _puts_there(op: Op, held: set[Value]) -> bool:
         return True
     if op.name == "ttnn.aggregate_tensor":
         return False
-    if op.name == "ttir.mesh_shard" and op.attributes["shard_type"] != "identity":
+    if op.name == "ttir.mesh_shard" and not _is_folded(op):
         return op.attributes["shard_direction"] == "full_to_shard"
     return any(v in held for v in op.used)
+
+
+def _is_folded(op: Op) -> bool:
+    """Whether a mesh_shard is its input, by the fold of TTIR."""
+    kind = op.attributes["shard_type"]
+    return kind == "identity" or (kind != "replicate" and math.prod(op.attributes["shard_shape"]) == 1)
 
 
 def _placed(

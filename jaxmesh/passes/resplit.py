@@ -13,6 +13,7 @@ import jax
 from jax.sharding import AxisType, PartitionSpec
 
 from jaxmesh import jaxprs
+from jaxmesh.dialects.ttnn import first_copy
 from jaxmesh.distribution import mesh_axis_dims, resolve_mapper
 from jaxmesh.jaxprs import Atom, Eqn, Var
 
@@ -32,7 +33,11 @@ def own_pieces(distribute: Eqn) -> list[Eqn]:
         return []
     split = [(axis, d) for axis, d in zip(sizes, dims, strict=True) if d is not None]
 
+    # Types may say that it varies over axes of one device.
+    alone = tuple(a for a in mesh.axis_names if a in jaxprs.varying_axes(operand.aval))
+
     def piece(x: Any) -> Any:
+        x = first_copy(x, alone)
         # The lower mesh axis is the more significant, so it is cut first.
         for axis, dim in split:
             shape, starts = list(x.shape), [0] * x.ndim
@@ -42,8 +47,10 @@ def own_pieces(distribute: Eqn) -> list[Eqn]:
         return x
 
     auto = mesh.update(axis_types=(AxisType.Auto,) * len(sizes))
-    spec = PartitionSpec(*(tuple(a for a, at in split if at == d) for d in range(len(cut.local))))
-    mapped: Any = jaxprs.shard_map(piece, mesh=auto, in_specs=PartitionSpec(), out_specs=spec, check_vma=True)
+    # The trace must name the axes over which the pieces differ; on which dim is not looked at.
+    spec = PartitionSpec(tuple(axis for axis, _ in split))
+    whole = PartitionSpec(alone) if alone else PartitionSpec()
+    mapped: Any = jaxprs.shard_map(piece, mesh=auto, in_specs=whole, out_specs=spec, check_vma=True)
     traced = jax.make_jaxpr(mapped)(jax.ShapeDtypeStruct(operand.aval.shape, operand.aval.dtype))
     (call,) = traced.eqns
     inner = call.params["jaxpr"]

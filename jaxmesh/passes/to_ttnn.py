@@ -195,6 +195,8 @@ class _Lowering:
             self.places[op.results[0]] = _Places(False, full=made)
         elif op.name in _RESHAPES:
             self._reshaped(op)
+        elif op.name.startswith("ttnn.") and op.name[5:] in TTNN:
+            self._carried(op)
         else:
             self._compute(op)
 
@@ -223,6 +225,17 @@ class _Lowering:
         values = (made,) if isinstance(made, int) else tuple(made)
         shards = op.name in _DIFFERING or any(self.places[v].shards for v in op.used)
         for result, value in zip(op.results, values, strict=True):
+            self.places[result] = _Places(shards, device=value)
+
+    def _carried(self, op: Op) -> None:
+        """An op that is TTNN's already."""
+        operands = [None if v is None else self.device(v) for v in _placed(op)]
+        if TTNN[op.name[5:]].on_device:
+            missing = (TTNN[op.name[5:]].row.operands[1] or 0) - len(operands)
+            operands += [*[None] * missing, self.ops.handle]
+        kinds = [self.ops.tiled(k.shape, k.dtype) for k in map(self._type, op.results)]
+        shards = any(self.places[v].shards for v in op.used)
+        for result, value in zip(op.results, self.ops.emit(op.name[5:], operands, kinds, op.attributes), strict=True):
             self.places[result] = _Places(shards, device=value)
 
     def _made(self, op: Op, site: Site) -> None:

@@ -19,6 +19,7 @@ from jaxmesh.residency import (
     FREE,
     HOST,
     ON_HOST,
+    Analysis,
     Residency,
     has_transfer,
     join,
@@ -169,7 +170,9 @@ class _Writer:
 
     def _eqn(self, frame: _Frame, eqn: Eqn) -> None:
         name = eqn.primitive.name
-        if name in jaxprs.CALLS:
+        if name == "ttir_op" and self._is_whole(frame, eqn):
+            self._plain(frame, eqn)
+        elif name in jaxprs.CALLS:
             self._call(frame, eqn, jaxprs.CALLS[name])
         elif name == "scan":
             self._scan(frame, eqn)
@@ -181,6 +184,12 @@ class _Writer:
             self._on_host(frame, eqn)
         else:
             self._plain(frame, eqn)
+
+    def _is_whole(self, frame: _Frame, eqn: Eqn) -> bool:
+        """Whether an operation that was read from a text runs on the devices, and nothing of it elsewhere; one that
+        makes a tensor from nothing runs wherever that is needed."""
+        places = tuple(frame.place(a) for a in eqn.invars)
+        return not places or all(p is DEVICE for p in Analysis().body(eqn.params[jaxprs.CALLS["ttir_op"]], places))
 
     def _plain(self, frame: _Frame, eqn: Eqn) -> None:
         env = frame.env

@@ -183,6 +183,6 @@ def _note_legal(out: Atom, factored: bool, lead: bool, override: Any, mesh: Shap
     elif lead:
         rule = "TTNN's composer has a dim of its own for each axis, also for one that it drops"
         log.add(out, "made legal", "dims of 1 are put before, and taken away after", rule)
-    elif override is not None and len(tuple(override)) != len(mesh):
+    elif len(tuple(override)) != len(mesh):
         text = f"adjacent mesh axes that split one dim are merged: mesh_shape_override {list(override)}"
         log.add(out, "made legal", text, _UNIQUE)

@@ -285,9 +285,11 @@ def _slice(x: Value, i: int) -> Value:
 
 
 def _stack(rows: list[Value]) -> Value:
-    if not isinstance(rows[0], Shards):
+    # Steps may differ in where their value is: a carry that starts on the host may go on as another that does not.
+    held = next((r for r in rows if isinstance(r, Shards)), None)
+    if held is None:
         return jnp.stack([jnp.asarray(r) for r in rows])
-    return Shards({c: jnp.stack([jnp.asarray(r[c]) for r in rows]) for c in rows[0]})
+    return Shards({c: jnp.stack([jnp.asarray(r[c] if isinstance(r, Shards) else r) for r in rows]) for c in held})
 
 
 def _concatenate(row: list[Any], dim: int) -> Any:

@@ -21,6 +21,7 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 from jaxmesh.checks import one_of, row, shown
 from jaxmesh.configs import MeshCoordinate
 from jaxmesh.errors import ArgumentTypeError, DeletedError, ResidencyError, UnsupportedError, VerifyError
+from jaxmesh.jaxprs_exports import writable
 from jaxmesh.launches import check_process
 from jaxmesh.runtime.eager_later import Computed, Later
 from jaxmesh.runtime.eager_operators import Operators
@@ -33,6 +34,7 @@ from jaxmesh.runtime.eager_types import (
     TensorTopology as TensorTopology,
 )
 from jaxmesh.runtime.processes import is_here, one_shard
+from jaxmesh.runtime.tensor_export import write
 from jaxmesh.runtime.views import is_deleted, local_view, view
 
 Shape = tuple[int, ...]
@@ -88,8 +90,7 @@ class MeshTensor(Operators, Computed):
           ResidencyError: the tensor was deallocated.
           DeletedError: it was donated to a program.
         """
-        held: Any = self._held()
-        if type(held) is Later:
+        if type(held := self._held()) is Later:
             held = self.finished(held)
         if is_deleted(held):
             raise DeletedError(
@@ -201,8 +202,7 @@ class MeshTensor(Operators, Computed):
         Raises:
           UnsupportedError: a transformation has put a dim behind the dims of the mesh.
         """
-        rank = self._held().ndim - len(self._varying)
-        stored = tuple(self._held().shape)
+        rank, stored = self._held().ndim - len(self._varying), tuple(self._held().shape)
         if not self.partial and stored[rank:] != (sizes := tuple(self._mesh.shape[a] for a in self._varying)):
             raise UnsupportedError(
                 f"a MeshTensor is stored with its mesh dims {sizes} last, but the stored shape is {stored}: a negative "
@@ -261,8 +261,7 @@ class MeshTensor(Operators, Computed):
     def _devices(self) -> list[tuple[MeshCoordinate, Any]]:
         mesh = self.mesh
         assert isinstance(mesh, Mesh)
-        every = ((MeshCoordinate(c), mesh.devices[c]) for c in itertools.product(*map(range, mesh.devices.shape)))
-        return list(every)
+        return [(MeshCoordinate(c), mesh.devices[c]) for c in itertools.product(*map(range, mesh.devices.shape))]
 
     def block_until_ready(self) -> MeshTensor:
         """Waits for the computation that makes it."""
@@ -365,6 +364,7 @@ def _unflatten(aux: tuple[Any, ...], children: Sequence[Any]) -> MeshTensor:
 
 
 jax.tree_util.register_pytree_node(MeshTensor, _flatten, _unflatten)
+writable(MeshTensor, "jaxmesh.MeshTensor", lambda aux: write(aux[0], aux[1], aux[2].place))
 
 
 def spec_of(rank: int, varying: Sequence[str]) -> PartitionSpec:

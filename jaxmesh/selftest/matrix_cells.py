@@ -6,6 +6,7 @@ that cannot have a value has a reason, and is shown to raise the error that the 
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -163,7 +164,7 @@ class Matrix:
             f, linear = operation.unsharded(square), operation.unsharded(triple)
             ready = [p for p in self._needed(operation) if not p.reverse_of_while]
             jobs = [_Job(p.column, p.name, p.apply(linear if p.linear else f), p.name) for p in ready]
-            self._known[key] = jax.device_get(jax.jit(_together(jobs))(x))
+            self._known[key] = jax.device_get(_quick_jit(_together(jobs))(x))
         return self._known[key]
 
     def _needed(self, operation: Operation) -> list[Part]:
@@ -176,12 +177,14 @@ class Matrix:
         mesh = operation.mesh
 
         def lowered(f: Fun) -> Fun:
-            return jit(f, mesh=mesh)
+            program = jit(f, mesh=mesh)
+            # What a call alone does is shown by `_alone`.
+            return _quick_jit(program) if self._short else program
 
         f, linear = operation.sharded(square), operation.sharded(triple)
         yield "inside", lowered, [*self._jobs(operation, "inside", f, linear), *self._nested(operation)]
-        f, linear = lowered(f), lowered(linear)
-        yield "outside", _jax.jit, [*self._jobs(operation, "outside", f, linear), *self._mapped(operation)]
+        f, linear = jit(f, mesh=mesh), jit(linear, mesh=mesh)
+        yield "outside", _quick_jit, [*self._jobs(operation, "outside", f, linear), *self._mapped(operation)]
         if operation.specs is not None:
             yield "on a shard", lowered, self._pieces(operation)
 
@@ -268,6 +271,21 @@ class Matrix:
             if part in self._chosen("outside", operation):
                 outside = part.apply(outer_linear if part.linear else outer)
                 yield _refused(operation, part, "outside", reason, lambda o=outside: jax.eval_shape(o, x))
+
+
+@functools.cache
+def _quick_options() -> Mapping[str, Any]:
+    """Options for XLA that halve the time it takes, which is nearly all that there is; none where it does not know."""
+    options = {"xla_cpu_use_fusion_emitters": False}
+    try:
+        _jax.jit(lambda: 0, compiler_options=options).lower().compile()
+    except Exception:
+        return {}
+    return options
+
+
+def _quick_jit(f: Fun) -> Fun:
+    return _jax.jit(f, compiler_options=_quick_options())
 
 
 def _is_long(part: Part) -> bool:

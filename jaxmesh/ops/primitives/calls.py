@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
 
 from jaxmesh import jaxprs
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.jaxprs import Eqn
 from jaxmesh.ops.build import Builder, missing, rule
-from jaxmesh.program import Value
+from jaxmesh.ops.said import NAME, Said
+from jaxmesh.ops.storage import storage_type
+from jaxmesh.program import Shape, Value
 
 _BODIES = ("jaxpr", "call_jaxpr", "call", "fun_jaxpr")
 CALLS = (
-    *jaxprs.CALLS,
+    *(name for name in jaxprs.CALLS if name != NAME),
     "composite",
     "custom_vjp_call_jaxpr",
     "custom_vmap_call",
@@ -29,6 +34,51 @@ def _call(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     if body is None:
         raise missing(eqn, "its body is kept in a form that is not known here")
     return b.jaxpr(body, xs)
+
+
+_FEW = 8
+"""Equations of a body that is looked into for numbers that are known."""
+_TAKEN_APART = frozenset({"gather", "dot_general", "convolution", "slice_dynamic"})
+"""Ops that TTNN does not have: what their meaning traces to is less than what any of their forms needs."""
+
+
+@rule(NAME)
+def _said(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
+    """An operation that was read from a text."""
+    said, body = eqn.params["said"], eqn.params["jaxpr"]
+    assert isinstance(said, Said)
+    name = _name(b, said)
+    if name is None:
+        return b.jaxpr(body, xs)
+    types = [storage_type(v.aval) for v in eqn.outvars]
+    results = b.kept(name, said.placed(xs), types, _attributes(said, types[0]))
+    if len(body.eqns) <= _FEW and all(x in b.known for x in xs):
+        # What nothing reads is not printed.
+        for result, number in zip(results, b.jaxpr(body, xs), strict=True):
+            b.alike(result, number)
+    return results
+
+
+def _name(b: Builder, said: Said) -> str | None:
+    """The operation that stands for what was read; None where that is taken apart."""
+    if not b.options.said:
+        return None
+    if b.level == "ttnn" and said.ttnn is not None:
+        return f"ttnn.{said.ttnn}"
+    splat = said.name == "constant" and said.attributes["value"].size == 1
+    apart = b.level == "ttnn" and (splat or said.name in _TAKEN_APART)
+    return None if said.name is None or apart else f"ttir.{said.name}"
+
+
+def _attributes(said: Said, kind: tuple[Shape, Any]) -> Mapping[str, Any]:
+    """What a text says of an operation, in the one form that other passes know where it may be said in several."""
+    shape, dtype = kind
+    if said.name == "permute":
+        return said.attributes | {"permutation": tuple(d % len(shape) for d in said.attributes["permutation"])}
+    if said.name == "constant":
+        value = said.attributes["value"].astype(dtype, copy=False)
+        return said.attributes | {"value": np.broadcast_to(value.reshape(()), shape) if value.size == 1 else value}
+    return said.attributes
 
 
 @rule("platform_index")

@@ -1,0 +1,88 @@
+"""Operations that were read from a text: one equation each, which holds what the text says beside what it means.
+
+Printed again they are the operations that they were. Everything else takes such an equation for a call of its body.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jaxmesh import jaxprs
+from jaxmesh.jaxprs import Jaxpr
+from jaxmesh.ops.table import ROWS
+from jaxmesh.ops.ttnn_table import TTNN
+
+NAME = "ttir_op"
+_SEGMENTS = ("operandSegmentSizes", "resultSegmentSizes")
+_ELSEWHERE = frozenset({
+    "mesh_shard", "all_gather", "all_reduce", "all_reduce_async", "reduce_scatter", "mesh_partition",
+    "collective_permute", "collective_broadcast", "all_to_all", "distributed_rms_norm", "distributed_layer_norm",
+    "point_to_point", "assign", "empty", "get_dimension_size",
+})  # fmt: skip
+"""Ops that a pass looks for in the equations of their meaning, or writes itself; memory that nothing has written; a
+number that the types say."""
+
+_IMAGES = frozenset({"conv2d", "conv_transpose2d"})
+"""Ops of TTNN that take the device beside tensors."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Said:
+    """What a text says of one operation, or of several alike.
+
+    Attributes:
+      name: of the row of TTIR; None where TTIR has none that means the same.
+      ttnn: of the row of TTNN, of an operation of TTNN.
+      attributes: as they were written, as Python values.
+      segments: how many operands stand in each of its places, where the text says so.
+    """
+
+    name: str | None
+    ttnn: str | None
+    attributes: dict[str, Any]
+    segments: Sequence[int] | None = None
+
+    def placed(self, operands: Sequence[int]) -> list[int | None]:
+        """The operands by place, None for one that is left out."""
+        sizes = self.segments
+        # They may still count the destination of the older style.
+        if sizes is not None and sum(sizes) == len(operands) + 1:
+            sizes = sizes[:-1]
+        if sizes is None or sum(sizes) != len(operands) or max(sizes, default=0) > 1:
+            return list(operands)
+        rest = iter(operands)
+        return [next(rest) if n else None for n in sizes]
+
+
+said_p = jaxprs.unlowered_primitive(NAME)
+said_p.multiple_results = True
+
+
+@said_p.def_abstract_eval
+def _typed(*operands: Any, jaxpr: Jaxpr, said: Said) -> list[Any]:
+    return list(jaxpr.out_avals)
+
+
+def said_of(dialect: str, name: str, attributes: Mapping[str, Any]) -> Said | None:
+    """What a text says of an op; None where nothing but its meaning is kept.
+
+    Args:
+      dialect: `ttir` or `ttnn`.
+      name: of the op, without the dialect.
+      attributes: its own, as Python values.
+    """
+    row, given = ROWS.get(name), dict(attributes)
+    own = TTNN.get(name) if dialect == "ttnn" else None
+    if own is not None:
+        row = ROWS[name] if name == "arange" else next((r for r in ROWS.values() if r.meaning is own.row.meaning), None)
+        # What is left unsaid is what TTNN takes for it.
+        given = {a.name: a.default for a in own.row.attributes if a.default is not None} | given
+    kept = {k: v for k, v in given.items() if k not in _SEGMENTS and "." not in k}
+    upper = None if row is None or not {a.name for a in row.attributes}.issuperset(kept) else row.name
+    # What TTIR can say is made, and put into another shape, where it is needed.
+    lower = None if own is None or (own.on_device and name not in _IMAGES) or name == "reshape" else name
+    if not _ELSEWHERE.isdisjoint((name, upper)) or (upper is None and lower is None):
+        return None
+    return Said(upper, lower, kept, attributes.get("operandSegmentSizes"))
