@@ -31,10 +31,9 @@ from jaxmesh.frontends.mlir import Function, Source, choose, load, said_mesh
 from jaxmesh.frontends.mlir_program import Program, decode, located
 from jaxmesh.frontends.mlir_run import Outcome, Settings, trace_program
 from jaxmesh.function import program_mesh
-from jaxmesh.inline import inline_calls
 from jaxmesh.mesh import FLAG, as_mesh, context_mesh, default_axis_names, make_mesh
-from jaxmesh.ops.said import NAME
 from jaxmesh.passes.ttir_to_ttnn import lower_mesh_shards
+from jaxmesh.read import Read
 from jaxmesh.residency import DEVICE, FREE, Analysis, Residency
 from jaxmesh.stages import Traced
 
@@ -108,10 +107,7 @@ def import_program(file: Source, program: Program, mesh: AnyMesh | None, *, stri
     _warn(program, outcome)
     count = len(program.results)
     out_tree = _tree.structure(0 if count == 1 else (0,) * count)
-    # The program is what its ops mean; what they were is for its texts.
-    jaxpr = inline_calls(outcome.jaxpr, names={NAME})
-    said = None if jaxpr is outcome.jaxpr else outcome.jaxpr
-    return Traced(boundary, jaxpr, out_tree, tuple(outcome.assumptions), said)
+    return Read(boundary, outcome.jaxpr, out_tree, outcome.assumptions)
 
 
 # --- the mesh --------------------------------------------------------------------------------------------------------

@@ -99,12 +99,11 @@ class Traced(Stage):
 
     _level = "ttir"
 
-    def __init__(
-        self, boundary: Boundary, jaxpr: Any, out_tree: Any, assumptions: Sequence[str] = (), said: Any = None
-    ) -> None:
+    _said: Any = None  # The same, each op that was read from a text one equation: what its own texts are made of.
+
+    def __init__(self, boundary: Boundary, jaxpr: Any, out_tree: Any, assumptions: Sequence[str] = ()) -> None:
         super().__init__(boundary, jaxpr, out_tree)
         self._assumptions = tuple(assumptions)
-        self._said = said  # The same, each op that was read from a text one equation: what its own texts are made of.
 
     @property
     def assumptions(self) -> tuple[str, ...]:

@@ -102,7 +102,7 @@ def test_a_loop_of_calls_holds_memory_flat(kind: str, device: Any) -> None:
     assert same_bits(ttnn.aggregate_tensor(tensor, composer), x)
 
 
-CUTS = {"blocks": BOTH, "rows": P(("y", "x")), "copies": P()}
+CUTS = {"blocks": BOTH, "rows": P(("y", "x"))} | ({"copies": P()} if EVERY else {})
 
 
 def trimmed() -> int:

@@ -16,7 +16,7 @@ from jaxmesh.frontends import mlir_ttnn as ttnn
 from jaxmesh.frontends.mlir_again import Again
 from jaxmesh.frontends.mlir_program import EMPTY, Body, Program, Step, located, row_of
 from jaxmesh.frontends.typed import trace_typed
-from jaxmesh.ops.said import said_of
+from jaxmesh.ops.said import Said, said_of
 from jaxmesh.ops.table import Row, evaluate
 from jaxmesh.sharding import counts_per_dim
 
@@ -98,6 +98,7 @@ class _Run:
     settings: Settings
     outcome: Outcome
     again: Again = field(default_factory=Again)
+    said: dict[tuple[str, int], Said | None] = field(default_factory=dict[tuple[str, int], "Said | None"])
 
     def body(self, body: Body, arguments: Sequence[Any]) -> list[Any]:
         """Binds the steps of a function."""
@@ -142,7 +143,11 @@ class _Run:
         def meaning(*values: Any) -> list[Any]:
             return evaluate(row, values, attributes, step.types, self.mesh)
 
-        return self.again(step, inputs, meaning, said_of(dialect, name, attributes))
+        # A file's equal attributes are one object, which the step keeps alive.
+        key = step.op, id(step.attributes)
+        if key not in self.said:
+            self.said[key] = said_of(dialect, name, attributes)
+        return self.again(step, inputs, meaning, self.said[key])
 
     def _mesh_shard(self, step: Step, operands: list[Any]) -> Any:
         said = step.attributes

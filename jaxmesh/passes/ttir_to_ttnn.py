@@ -80,7 +80,8 @@ def _lower_body(
                 _settle(made, places)
         else:
             _settle(eqn, places)
-            eqns.append(map_sub_jaxprs(eqn, change))
+            # An op that was read from a text holds no other.
+            eqns.append(eqn if eqn.primitive.name == "ttir_op" else map_sub_jaxprs(eqn, change))
     if not swap and all(a is b for a, b in zip(eqns, jaxpr.eqns, strict=True)):
         return jaxpr
     return jaxprs.with_eqns(jaxpr, eqns, jaxprs.substitute(jaxpr.outvars, swap))
