@@ -7,6 +7,7 @@ dies, and a runner for local processes: `python -m jaxmesh.processes 2 --devices
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import re
 import signal
@@ -16,7 +17,7 @@ import sys
 import threading
 import time
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 from typing import IO, Any, cast
@@ -284,9 +285,10 @@ def run_processes(
         kept.bind(("127.0.0.1", 0))
         around |= {COORDINATOR: f"127.0.0.1:{kept.getsockname()[1]}", COUNT: str(count), DEVICES: str(devices)}
         try:
-            for k in range(count):
-                said = {**around, NUMBER: str(k)}
-                running.append(_Running(k, [sys.executable, "-u", *words], said, say))
+            with _LEAVE.later():
+                for k in range(count):
+                    said = {**around, NUMBER: str(k)}
+                    running.append(_Running(k, [sys.executable, "-u", *words], said, say))
             _wait(running, time.monotonic() + timeout, grace)
         finally:
             for r in running:
@@ -354,7 +356,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     # Ended from outside, it ends what it has started.
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _leave)
+        signal.signal(number, _LEAVE)
     try:
         command = [said.script, *said.arguments]
         ended = run_processes(said.count, command, devices=said.devices, timeout=said.timeout, say=say)
@@ -368,8 +370,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0 if not codes else codes[0] if codes[0] > 0 else 128 - codes[0]
 
 
-def _leave(number: int, _: Any) -> None:
-    sys.exit(128 + number)
+class _Leave:
+    """What the command does when a signal ends it: not while it starts a process, which nobody would know of then."""
+
+    held = False
+    asked: int | None = None
+
+    def __call__(self, number: int, _: Any) -> None:
+        self.asked = 128 + number
+        if not self.held:
+            sys.exit(self.asked)
+
+    @contextlib.contextmanager
+    def later(self) -> Generator[None]:
+        """Puts off what is asked until the end of the block."""
+        self.held = True
+        try:
+            yield
+        finally:
+            self.held = False
+        if self.asked is not None:
+            sys.exit(self.asked)
+
+
+_LEAVE = _Leave()
 
 
 if __name__ == "__main__":

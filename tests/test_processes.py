@@ -15,6 +15,7 @@ import pytest
 from helpers import EVERY
 
 import jaxmesh as jm
+from jaxmesh import processes
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
@@ -190,6 +191,22 @@ def test_who_ends_the_runner_ends_all(tmp_path: Path) -> None:
     for number in numbers:
         with pytest.raises(ProcessLookupError):
             os.kill(number, 0)
+
+
+def test_who_ends_the_runner_while_it_starts_one_ends_that_too() -> None:
+    leave, started = processes._Leave(), []
+
+    def start() -> None:
+        with leave.later():
+            leave(signal.SIGTERM, None)
+            started.append("known")
+
+    with pytest.raises(SystemExit) as ended:
+        start()
+    assert ended.value.code == 128 + signal.SIGTERM
+    assert started == ["known"]
+    with pytest.raises(SystemExit):
+        leave(signal.SIGHUP, None)
 
 
 def test_nobody_at_the_address(tmp_path: Path) -> None:
