@@ -42,4 +42,7 @@ def _stopping(checks: Callable[..., Any]) -> Callable[..., Any]:
     return checked
 
 
-_module._shmap_checks = _stopping(_module._shmap_checks)
+# JAX has no public place where a map learns that it has no mesh. Outside of `meshless_stopped` nothing is changed, and
+# in a JAX without this function nothing is stopped.
+if hasattr(_module, "_shmap_checks"):
+    _module._shmap_checks = _stopping(_module._shmap_checks)
