@@ -141,13 +141,24 @@ class Comparison:
         return tuple(r for r in self.rows if r.status.startswith("only"))
 
     @cached_property
+    def strange(self) -> tuple[Row, ...]:
+        """Those of them that no pass adds or takes away.
+
+        For a `mesh_shard` of what is on the devices already, each device cuts out its own piece: what the other
+        recording has on the line of one.
+        """
+        split = {(r.line, r.status) for r in self.unmatched if r.op == "mesh_shard"}
+        other = {"only in a": "only in b", "only in b": "only in a"}
+        return tuple(r for r in self.unmatched if r.op not in PLUMBING and (r.line, other[r.status]) not in split)
+
+    @cached_property
     def before(self) -> tuple[Row, ...]:
         """What only one recording computes, nearest before the first difference: an op that was left out, say."""
         if self.first is None:
             return ()
-        found: list[Row] = []
+        found, strange = list[Row](), {*map(id, self.strange)}
         for row in reversed(self.rows[: self.rows.index(self.first)]):
-            if row.status.startswith("only") and row.op not in PLUMBING:
+            if id(row) in strange:
                 found.append(row)
             elif found:
                 break
@@ -167,7 +178,7 @@ class Comparison:
             ", ".join(counts),
         ]
         if self.first is None:
-            apart = {r.status for r in self.unmatched if r.op not in PLUMBING}
+            apart = {r.status for r in self.strange}
             some = " in the values that both have; others have no partner" if len(apart) > 1 else ""
             return [*lines, f"no difference{some}"]
         return [
