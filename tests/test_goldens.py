@@ -75,7 +75,12 @@ def agree(found: dict[str, jm.Recording]) -> None:
     assert jm.compare(ttir, devices), jm.compare(ttir, devices)
     # The same program: every value has its partner, in the same order.
     assert [e.name for e in ttnn.entries] == [e.name for e in devices.entries]
-    assert not jm.compare(ttir, ttnn).strange
+    compared = jm.compare(ttir, ttnn)
+    assert not compared.strange
+    plumbing = {"mesh_shard", "distribute_tensor", "aggregate_tensor", "reshape"}
+    pieces = {"axis_index", "mul", "pvary", "dynamic_slice"}
+    split = {r.line for r in compared.unmatched if r.op == "mesh_shard"}
+    assert all(r.op in plumbing or (r.op in pieces and r.line in split) for r in compared.unmatched)
 
 
 @pytest.mark.part(8)
