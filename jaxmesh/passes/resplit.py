@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import numpy as np
 from jax.sharding import AxisType, PartitionSpec
 
 from jaxmesh import jaxprs
@@ -42,7 +43,7 @@ def own_pieces(distribute: Eqn) -> list[Eqn]:
         for axis, dim in split:
             shape, starts = list(x.shape), [0] * x.ndim
             shape[dim] //= sizes[axis]
-            starts[dim] = _lax.axis_index(axis) * shape[dim]
+            starts[dim] = _lax.axis_index(axis) * np.int32(shape[dim])
             x = _lax.dynamic_slice(x, starts, shape, allow_negative_indices=False)
         return x
 
