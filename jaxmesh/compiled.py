@@ -13,10 +13,12 @@ from jaxmesh.boundary import AnyMesh, Argument, Boundary, check_call, is_tensor
 from jaxmesh.checked import check_arguments, claims_of_arguments, listened
 from jaxmesh.handover import check_donated, handed
 from jaxmesh.jaxprs_caches import ARRAY, is_staged
+from jaxmesh.jaxprs_processes import joined
 from jaxmesh.launches import launched
 from jaxmesh.recorded import Recorded
 from jaxmesh.replication import Collector
 from jaxmesh.runtime.processes import put
+from jaxmesh.runtime.same_programs import compare_program, compared_arguments, started_together
 from jaxmesh.runtime.tensor import MeshTensor, spec_of
 
 if TYPE_CHECKING:
@@ -43,6 +45,7 @@ class Compiled(Recorded):
         explain: Callable[[], Explanation],
     ) -> None:
         self._boundary, self._jaxpr, self._explain = boundary, jaxpr, explain
+        self._checked, self._told = checked, False
         self._checks_arguments = checked and claims_of_arguments(boundary)
         # Of a program whose claims are checked; runs are told apart by running one after the other.
         self._collector, self._lock = collector, threading.RLock()
@@ -67,7 +70,20 @@ class Compiled(Recorded):
           DeletedError: an argument was donated to a program, or deleted.
           VerifyError: an argument that is donated is given twice.
           ReplicationError: compiled with `check_replication`, and copies differ that are claimed to be equal.
+          ProcessMismatchError: another process starts another program, or compiled with `check_replication` gives
+            other arguments.
         """
+        if not joined():
+            return self._start(args, kwargs)
+        with started_together(self._boundary.mesh):
+            if not self._told:
+                compare_program(self._boundary.name, self._jaxpr, self._boundary.sizes)
+                self._told = True
+            if self._checked:
+                compared_arguments((args, kwargs))
+            return self._start(args, kwargs)
+
+    def _start(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         ready = self._ready(args, kwargs) if self._simple and not is_staged() else None
         if ready is not None:
             return launched(self._compiled, *ready)

@@ -19,7 +19,7 @@ from jaxmesh.checks import shown
 from jaxmesh.emit.cpp import cpp_text
 from jaxmesh.emit.folder import write_folder
 from jaxmesh.errors import ArgumentTypeError
-from jaxmesh.program import Program
+from jaxmesh.program import Program, Value
 from jaxmesh.runtime.tensor import MeshTensor, spec_of
 
 LANGUAGES = ("python", "cpp")
@@ -31,9 +31,13 @@ MOVES = frozenset({
 """Ops of TTNN that move or make data without computing with it: what they give is the same bit for bit."""
 
 
-def moves_only(program: Program) -> bool:
-    """Whether a TTNN program only moves data, so that every way to run it gives the same bits."""
-    return all(op.name.removeprefix("ttnn.") in MOVES for op in program.ops)
+def exact_results(program: Program) -> tuple[bool, ...]:
+    """Of each result of a TTNN program whether data only moved on the way to it: every way to run it gives its bits."""
+    rounded: set[Value] = set()
+    for op in program.ops:
+        if op.name.removeprefix("ttnn.") not in MOVES or not rounded.isdisjoint(op.used):
+            rounded.update(op.results)
+    return tuple(port.value not in rounded for port in program.results)
 
 
 def sample(arguments: Sequence[Argument], mesh: Mesh, seed: int) -> list[Any]:
@@ -142,7 +146,7 @@ def export_program(
     Raises:
       JaxmeshError: the folder holds something else.
     """
-    exact = moves_only(program)
+    exact = exact_results(program)
     texts = dict(mlir)
     if "cpp" in languages:
         texts["main.cpp"] = cpp_text(program, load=True, exact=exact)

@@ -33,9 +33,11 @@ from jaxmesh.frontends.statics import Static
 from jaxmesh.frontends.trace import Signature, abstract, trace
 from jaxmesh.handover import check_donated, handed_call, handed_tree
 from jaxmesh.jaxprs_caches import unkeyed
+from jaxmesh.jaxprs_processes import joined
 from jaxmesh.launches import before_tracing, launched
 from jaxmesh.mesh import as_mesh, context_mesh
 from jaxmesh.replication import wanted
+from jaxmesh.runtime.same_programs import compared_arguments, started_together
 from jaxmesh.stages import Lowered, Traced
 from jaxmesh.unsaid import UnsaidTraced
 
@@ -82,18 +84,25 @@ class JitFunction:
         _check_surroundings(self._mesh)
         try:
             given, given_kw = handed_call(args, kwargs) if self._simple else self._handed(args, kwargs)
-            # A part of a program that is being traced is checked by that one.
-            if tracing() is None and wanted(self._check_replication):
-                return self._checked(given, given_kw)
-            kind = unkeyed()
-            jitted = self._jitted.get(kind) or self._jitted.setdefault(kind, self._make_jitted(None))
-            return launched(jitted, *given, **given_kw)
+            if not joined():
+                return self._start(given, given_kw)
+            with started_together(self._mesh):
+                return self._start(given, given_kw)
         except JaxmeshError:
             raise
         except (TypeError, ValueError, OverflowError, RuntimeError, SystemError):
             # JAX looked at the arguments first; what is wrong with them has a name of ours.
             self._check_arguments(args, kwargs)
             raise
+
+    def _start(self, args: Any, kwargs: Any) -> Any:
+        # A part of a program that is being traced is checked by that one.
+        if tracing() is None and wanted(self._check_replication):
+            compared_arguments((args, kwargs))
+            return self._checked(args, kwargs)
+        kind = unkeyed()
+        jitted = self._jitted.get(kind) or self._jitted.setdefault(kind, self._make_jitted(None))
+        return launched(jitted, *args, **kwargs)
 
     def _check_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Checks what a call gave.

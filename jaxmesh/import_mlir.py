@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import math
 import os
 import warnings
@@ -13,7 +14,7 @@ from typing import Any
 import jax
 from jax.sharding import AbstractMesh, Mesh
 
-from jaxmesh import jaxprs, ops as ops
+from jaxmesh import jaxprs, ops as ops, program as flat
 from jaxmesh.boundary import AnyMesh, Argument, Boundary
 from jaxmesh.checks import check_size, one_of, truth
 from jaxmesh.errors import (
@@ -28,6 +29,7 @@ from jaxmesh.errors import (
     VerifyError,
 )
 from jaxmesh.frontends.mlir import Function, Source, choose, load, said_mesh
+from jaxmesh.frontends.mlir_flat import detached, flat_program, levels_of
 from jaxmesh.frontends.mlir_program import Program, decode, located
 from jaxmesh.frontends.mlir_run import Outcome, Settings, trace_program
 from jaxmesh.function import program_mesh
@@ -107,7 +109,17 @@ def import_program(file: Source, program: Program, mesh: AnyMesh | None, *, stri
     _warn(program, outcome)
     count = len(program.results)
     out_tree = _tree.structure(0 if count == 1 else (0,) * count)
-    return Read(boundary, outcome.jaxpr, out_tree, outcome.assumptions)
+    # What is assumed, or set right, stands in no text.
+    changed = outcome.assumptions or outcome.shard_shapes or program.notes
+    levels = frozenset[str]() if changed else levels_of(program)
+    written = functools.partial(_written, detached(program), boundary, [p is DEVICE for p in places])
+    return Read(boundary, outcome.jaxpr, out_tree, outcome.assumptions, levels, written)
+
+
+def _written(program: Program, boundary: Boundary, kept: Sequence[bool], level: str) -> flat.Program | None:
+    from jaxmesh.texts import paths
+
+    return flat_program(program, level, boundary.sizes, paths(boundary.in_tree), kept)
 
 
 # --- the mesh --------------------------------------------------------------------------------------------------------

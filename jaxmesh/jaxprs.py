@@ -34,7 +34,7 @@ Axes = frozenset[str]
 _ROW: Any = (tuple, list)
 _bare: set[Any] = set()  # Classes of parameters seen to be neither jaxprs nor rows.
 _fresh = jex.gensym()
-_FRAMES = ("boundary", "function", "import_mlir", "jaxprs", "mapped", "rewrite", "stages", "unsaid")
+_FRAMES = ("boundary", "function", "import_mlir", "jaxprs", "mapped", "read", "rewrite", "stages", "unsaid")
 shard_map: Any = jax.shard_map  # Taken once, so that a program may put jaxmesh.shard_map in its place.
 
 

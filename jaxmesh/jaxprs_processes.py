@@ -54,3 +54,25 @@ def say_and_hear(mine: bytes, me: int, members: Sequence[int]) -> list[bytes]:
     client.wait_at_barrier(talk, patience, list(members))
     client.key_value_delete(f"{talk}/{me}/")
     return heard
+
+
+def joined() -> bool:
+    """Whether this process is one of several."""
+    state: Any = distributed.global_state
+    return state.client is not None and state.num_processes > 1
+
+
+def say_and_look(mine: bytes, place: str, me: int, members: Sequence[int]) -> dict[int, bytes]:
+    """What the processes have said so far in a place of their own, this one first of all; waits for nobody.
+
+    Of two that speak at the same time at least one hears the other. Who hears all of them wipes the place.
+    """
+    state: Any = distributed.global_state
+    client: Any = state.client
+    folder = f"jaxmesh/{'-'.join(map(str, members))}/{place}"
+    client.key_value_set_bytes(f"{folder}/{me}", mine)
+    rows: list[tuple[str, bytes]] = client.key_value_dir_get_bytes(folder)
+    heard = {int(key.rpartition("/")[2]): value for key, value in rows}
+    if len(heard) == len(members):
+        client.key_value_delete(f"{folder}/")
+    return heard

@@ -138,6 +138,8 @@ class ShardMapped:
         # Where no type proves what the specs claim, the calls in which it is checked.
         self._mapped, self._mesh, self._unproven = mapped, mesh, unproven
         functools.update_wrapper(self, mapped)
+        # What JAX's own function wraps; without it, one that wraps nothing.
+        self.__wrapped__ = getattr(mapped, "__wrapped__", mapped)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the function, or makes it a part of the program that is being traced."""

@@ -35,6 +35,7 @@ from jaxmesh.runtime.copies import REFERENCE_RULES
 from jaxmesh.runtime.processes import spans_processes
 from jaxmesh.runtime.reference import run_reference
 from jaxmesh.runtime.regions import Plan, plan_regions
+from jaxmesh.runtime.same_programs import compare_program
 from jaxmesh.runtime.sharded import execute
 from jaxmesh.runtime.tensor import MeshTensor
 
@@ -67,6 +68,13 @@ class Stage(Recorded, Pictured):
 
     def _flat(self, groups: bool, unroll_limit: int) -> Program:
         raise NotImplementedError
+
+    def _claims_checked(self, args: Any, kwargs: Any, check_replication: bool | None) -> Any:
+        """The program as the reference executor is to run it; what the arguments claim is compared here."""
+        if not wanted(check_replication):
+            return self._jaxpr
+        check_arguments((args, kwargs))
+        return add_checks(self._jaxpr, self._boundary.sizes)
 
     @property
     def jaxpr(self) -> Any:
@@ -144,14 +152,16 @@ class Traced(Stage):
         jaxpr = self._jaxpr if self._said is None else self._said
         return texts.ttir_program(jaxpr, self._boundary, self._out_tree, groups, unroll_limit)
 
-    def reference(self, *args: Any, **kwargs: Any) -> Any:
+    def reference(self, *args: Any, check_replication: bool | None = None, **kwargs: Any) -> Any:
         """Runs the TTIR-level program, before any pass, on the reference executor; slow, an oracle of its own.
 
-        Takes and gives what `Lowered.reference` does. What `mesh_shard` does there is written from its meaning alone.
+        Takes, gives and raises what `Lowered.reference` does. What `mesh_shard` does there is written from its meaning
+        alone.
         """
         places = self._boundary.places
         shards = [reference_input(x) for x in check_call(self._boundary, args, kwargs)]
-        outs = run_reference(self._jaxpr, places, self._boundary.sizes, shards, TTIR_RULES)
+        program = self._claims_checked(args, kwargs, check_replication)
+        outs = run_reference(program, places, self._boundary.sizes, shards, TTIR_RULES)
         # Whether a result is on the devices is a matter of types: a branch not taken says it too.
         kept = self._on_devices()
         coordinates = list(itertools.product(*map(range, self._boundary.sizes.values())))
@@ -247,7 +257,8 @@ class Lowered(Stage):
           kwargs: further arguments, as of a call.
 
         Returns:
-          The files written: the programs, `ttir.mlir`, `ttnn.mlir`, and in `tensors/` the inputs and expected results.
+          The files written: the programs, `ttir.mlir` (unless the program was made of TTNN's own transfers, which TTIR
+          does not have), `ttnn.mlir`, and in `tensors/` the inputs and expected results.
 
         Raises:
           MeshError: the mesh is abstract: there are no devices to compute what is expected.
@@ -273,9 +284,7 @@ class Lowered(Stage):
         else:
             leaves = export.sample(self._boundary.arguments, mesh, seed)
             args, kwargs = jax.tree.unflatten(self._boundary.in_tree, leaves)
-        mlir = {"ttnn.mlir": texts.printed("ttnn", program)}
-        if self._traced is not None:
-            mlir = {"ttir.mlir": self._traced.as_text(groups=groups, unroll_limit=unroll_limit), **mlir}
+        mlir = texts.files(program, self._traced, groups=groups, unroll_limit=unroll_limit)
         # The arguments stay the caller's.
         kept = dataclasses.replace(self._boundary, donated=())
         compiled = Lowered(kept, self._jaxpr, self._out_tree, self._traced).compile()
@@ -349,13 +358,7 @@ class Lowered(Stage):
 
         collector = collector if claims else None
         return Compiled(
-            self._boundary,
-            run,
-            mesh,
-            checked=checked,
-            collector=collector,
-            jaxpr=self._jaxpr,
-            explain=self.explain,
+            self._boundary, run, mesh, checked=checked, collector=collector, jaxpr=self._jaxpr, explain=self.explain
         )
 
     def reference(self, *args: Any, check_replication: bool | None = None, **kwargs: Any) -> Any:
@@ -367,16 +370,14 @@ class Lowered(Stage):
         Raises:
           ReplicationError: replication is checked, and copies differ that are claimed to be equal.
         """
-        leaves, program = check_call(self._boundary, args, kwargs), self._jaxpr
-        if wanted(check_replication):
-            check_arguments((args, kwargs))
-            program = add_checks(program, self._boundary.sizes)
-        shards = [reference_input(x) for x in leaves]
+        shards = [reference_input(x) for x in check_call(self._boundary, args, kwargs)]
+        program = self._claims_checked(args, kwargs, check_replication)
         outs = run_reference(program, self._boundary.places, self._boundary.sizes, shards, REFERENCE_RULES)
         return jax.tree.unflatten(self._out_tree, outs)
 
     def run(self, args: Sequence[Any], mesh: AnyMesh, checks: Checks | None = None) -> Any:
         """Runs on flat arguments inside a trace, or eagerly; `checks` says how its claims are checked."""
+        compare_program(self._boundary.name, self._jaxpr, self._boundary.sizes)
         program = self._jaxpr if checks is None else checks.checked(self._jaxpr, self._boundary)
         plan = self.plan if program is self._jaxpr else plan_regions(program, self._boundary.places)
         results = execute(plan, mesh, [stored(x) for x in args], self._boundary.out_specs)

@@ -5,6 +5,7 @@ Nothing is decided here. What stands in a text is what the passes said.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
@@ -90,7 +91,7 @@ def _axes(varying: Sequence[str] | None, sizes: Mapping[str, int]) -> tuple[int,
     """The numbers of the axes over which an argument varies; None where that is all that can be."""
     if varying is None or all(a in varying for a, n in sizes.items() if n > 1):
         return None
-    return tuple(i for i, a in enumerate(sizes) if a in varying)
+    return tuple(i for i, (a, n) in enumerate(sizes.items()) if a in varying and n > 1)
 
 
 def paths(tree: Any) -> list[str]:
@@ -128,3 +129,12 @@ def printed(name: str, program: Program, *, debug_info: bool = False) -> str:
     """A flat program as text: `ttir` or `ttnn` (MLIR), `python`, `cpp`."""
     debug_info = truth("as_text", "debug_info", debug_info)
     return _PRINTERS[name](program) if name in _PRINTERS else mlir_text(program, locations=debug_info)
+
+
+def files(program: Program, traced: Any, **options: Any) -> dict[str, str]:
+    """The texts of a lowered program's folder, by file name; none of TTIR where that cannot say the program."""
+    found: dict[str, str] = {}
+    if traced is not None:
+        with contextlib.suppress(InexpressibleError):
+            found["ttir.mlir"] = traced.as_text(**options)
+    return {**found, "ttnn.mlir": printed("ttnn", program)}

@@ -12,6 +12,7 @@ from jaxmesh.boundary import AnyMesh, Boundary
 from jaxmesh.checked import Checks
 from jaxmesh.errors import InexpressibleError
 from jaxmesh.program import UNROLL_LIMIT
+from jaxmesh.runtime.same_programs import compare_program
 from jaxmesh.stages import Lowered, Stage, Traced
 
 
@@ -93,4 +94,5 @@ class UnsaidLowered(_Unsaid, Lowered):
 
     def run(self, args: Sequence[Any], mesh: AnyMesh, checks: Checks | None = None) -> Any:
         """Runs on flat arguments inside a trace, or eagerly, as JAX does."""
+        compare_program(self._boundary.name, self._jaxpr, self._boundary.sizes)
         return jax.tree.unflatten(self._out_tree, jaxprs.eval_jaxpr(self._jaxpr, *args))

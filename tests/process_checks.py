@@ -29,6 +29,7 @@ from jax.sharding import Mesh, PartitionSpec as P
 
 import jaxmesh as jm
 from jaxmesh import ttnn
+from jaxmesh.runtime.processes import exchange, leaders
 
 CHECKS: list[Callable[[], None]] = []
 
@@ -409,7 +410,7 @@ def differing_processes_are_told() -> None:
     keys = jax.random.split(jax.random.key(0), 2)
     raised(jm.ArgumentTypeError, lambda: jm.to_host(keys), "key_data")
     # Nobody waits for words of a program that another does not run: also where it says more than fits in one piece.
-    copy = jm.jit(lambda x: jm.shard_to_full(jm.full_to_shard(x, P("y", "x")), P("y", "x")), mesh=mesh)
+    copy = jax.jit(lambda x: x, out_shardings=jax.sharding.NamedSharding(mesh, P("y", "x")))
     for rows in (8, 1 << 12):
         mine = copy(np.zeros((rows * (1 + (me() == last)), 64), np.float32))
         raised(jm.ProcessMismatchError, lambda: jm.to_host(mine), f"processes 0 and {last} have", "bytes")
@@ -417,6 +418,65 @@ def differing_processes_are_told() -> None:
 
 
 # --- what is claimed and what is recorded ----------------------------------------------------------------------------
+
+
+def told_by_some(run: Callable[[], Any], *parts: str) -> None:
+    """Some process, the one that comes last, is told; those that came before have waited for nobody."""
+    try:
+        run()
+        said = ""
+    except jm.ProcessMismatchError as error:
+        said = str(error)
+        assert [p for p in parts if p not in said] == [], said
+    rows = exchange(np.frombuffer(bytes([bool(said)]), np.uint8), leaders(jax.devices()))
+    assert rows.any()
+
+
+def negated(x: Any) -> Any:
+    return jm.shard_to_full(-jm.full_to_shard(x, P("y", "x")), P("y", "x"))
+
+
+def unchecked_programs() -> None:
+    # Without collectives, in which those that come first would wait.
+    mesh, x = jm.make_mesh((2, 4)), whole_numbers(8, 8)
+
+    def scaled(x: Any, factor: Any) -> Any:
+        return jm.shard_to_full(jm.full_to_shard(x, P("y")) * factor, P("y"))
+
+    # One alone may look at a program, fail with one, run one for itself and lose its caches.
+    run, other = jm.jit(scaled, mesh=mesh, static_argnums=1), jm.jit(negated, mesh=mesh)
+    run(x, 3)
+    if me() == 0:
+        run.lower(x, 4).compile()
+        jax.make_jaxpr(other)(x)
+        raised(jm.VerifyError, lambda: other(x[:7]), "7")
+        jm.jit(scaled, mesh=jm.make_mesh((1, 1), devices=jax.local_devices()[:1]), static_argnums=1)(x, 5)
+        jax.clear_caches()
+    run(x, 3)
+    other(x)
+    told_by_some(lambda: run(x, 10 + me()), "scaled(float32[8,8]) has other equations or constants")
+    held = np.arange(8, dtype=np.float32) + me()
+    told_by_some(lambda: jm.jit(lambda v: scaled(v, held), mesh=mesh)(x), "other equations or constants")
+    told_by_some(lambda: run(whole_numbers(8 * (1 + me()), 8), 4), "starts scaled(float32[", "and process")
+    specs = [P("y"), P("x")][me() % 2]
+    turned = jm.jit(lambda v: jm.shard_to_full(jm.full_to_shard(v, specs) * 2, specs), mesh=mesh)
+    told_by_some(lambda: turned(x), "distribute_tensor of float32[8,8] to float32[", "process_checks.py")
+    compiled = [run.lower(x, 20 + me()).compile(), other.lower(x).compile()]
+    told_by_some(lambda: compiled[0](x), "other equations")
+    assert same_bits(jm.to_host(compiled[1](x)), -x)
+
+
+@check
+def other_programs_are_told() -> None:
+    with jm.check_replication(False):
+        unchecked_programs()
+    mesh, x = jm.make_mesh((2, 4)), whole_numbers(8, 8)
+    negate = jm.jit(negated, mesh=mesh)
+    # Where replication is checked, so are the arguments of every call; all are told.
+    for call in (jm.jit(negated, mesh=mesh, check_replication=True), negate.lower(x).compile(check_replication=True)):
+        assert same_bits(jm.to_host(call(x)), -x)
+        raised(jm.ProcessMismatchError, lambda: call(x + me()), "argument[0][0]", "with other values")
+        assert same_bits(jm.to_host(call(x + 1)), -(x + 1))
 
 
 def at_coordinates(mesh: Mesh, value: Callable[[tuple[int, ...]], np.ndarray], varying: Any) -> Any:

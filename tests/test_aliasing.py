@@ -106,7 +106,10 @@ def test_a_numpy_array_is_copied_once(device: Any) -> None:
 def test_shards_are_read_where_they_lie(device: Any) -> None:
     for mapper in (ttnn.replicate_tensor_to_mesh_mapper(device), ttnn.shard_tensor_to_mesh_mapper(device, 0)):
         tensor = ttnn.distribute_tensor(jnp.asarray(numbers(64, 64)), mapper)
-        assert [s.unsafe_buffer_pointer() for s in ttnn.get_device_tensors(tensor)] == addresses(tensor)
+        assert [s.unsafe_buffer_pointer() for _, s in tensor.shards()] == addresses(tensor)
+        assert [np.asarray(s).ctypes.data for s in ttnn.get_device_tensors(tensor)] == addresses(tensor)
+        on = ttnn.to_device(tensor, device)
+        assert [s.data.unsafe_buffer_pointer() for s in ttnn.get_device_tensors(on)] == addresses(on)
 
 
 def test_pieces_that_xla_cannot_use_are_copied_once_for_all_devices(device: Any) -> None:
@@ -387,7 +390,8 @@ def test_outputs_are_read_only_or_their_owners_alone(device: Any) -> None:
     out[...] = -1
     assert same_bits(joined(rows, 0, device), x)
     for t in (tensor, rows):
-        for shard in ttnn.get_device_tensors(t):
+        assert not any(np.asarray(s).flags.writeable for s in ttnn.get_device_tensors(t))
+        for _, shard in t.shards():
             assert not np.asarray(shard).flags.writeable
             assert not np.from_dlpack(shard).flags.writeable
     assert not np.asarray(jm.jit(by_rows, mesh=device.mesh)(x)).flags.writeable
@@ -612,10 +616,13 @@ def test_shards_are_their_owners_to_donate_and_delete(device: Any) -> None:
     for mapper in (ttnn.replicate_tensor_to_mesh_mapper(device), ttnn.shard_tensor_to_mesh_mapper(device, 0)):
         tensor = ttnn.distribute_tensor(x, mapper)
         want = [np.array(s) for s in ttnn.get_device_tensors(tensor)]
-        for shard in ttnn.get_device_tensors(tensor)[::2]:
+        for _, shard in tensor.shards()[::2]:
             take(shard)
-        for shard in ttnn.get_device_tensors(tensor):
+        for _, shard in tensor.shards():
             shard.delete()
+        for piece in ttnn.get_device_tensors(ttnn.to_device(tensor, device)):
+            take(piece)
+            piece.deallocate()
         assert all(same_bits(s, w) for s, w in zip(ttnn.get_device_tensors(tensor), want, strict=True))
 
 
@@ -753,7 +760,7 @@ class Sharing(RuleBasedStateMachine):
     @precondition(lambda self: self.tensors)
     @rule(pick=st.integers(0, 99), which=st.integers(0, 7))
     def take_a_shard(self, pick: int, which: int) -> None:
-        shard = ttnn.get_device_tensors(self.tensors[pick % len(self.tensors)][0])[which]
+        shard = self.tensors[pick % len(self.tensors)][0].shards()[which][1]
         self.arrays.append((shard, np.array(shard)))
         del self.arrays[:-6]
 

@@ -91,8 +91,8 @@ def compiled(sizes: tuple[int, ...], kept: tuple[int, ...], dtype: Any, local: t
         # The dims of the mesh stay, as dims of size 1: joined or dropped.
         spec = P(*[n if a in kept else None for a, n in enumerate(names)])
         f = jm.jit(lambda v: taken(jm.full_to_shard(v, P(*names)), spec), mesh=mesh, check_replication=True)
-        lowered = f.lower(jax.ShapeDtypeStruct((*sizes, *local), dtype))
-        _compiled[key] = f, lowered
+        traced = f.trace(jax.ShapeDtypeStruct((*sizes, *local), dtype))
+        _compiled[key] = f, traced, traced.lower()
     return _compiled[key]
 
 
@@ -123,8 +123,9 @@ def test_random_plants_are_found_where_a_plain_search_finds_them(plant: tuple[An
         for index in np.ndindex(*local):
             if want is None and copies[coordinate][index].tobytes() != copies[read][index].tobytes():
                 want = coordinate, index, copies[coordinate][index], copies[read][index]
-    f, lowered = compiled(sizes, kept, dtype, local)
-    for run in (f, lambda v: lowered.reference(v, check_replication=True)):
+    f, traced, lowered = compiled(sizes, kept, dtype, local)
+    references = [lambda v, stage=stage: stage.reference(v, check_replication=True) for stage in (traced, lowered)]
+    for run in (f, *references):
         if want is None:
             shown = copies[tuple(slice(None) if a in kept else slice(1) for a in range(len(sizes)))]
             assert np.asarray(run(jnp.asarray(copies))).tobytes() == np.ascontiguousarray(shown).tobytes()
@@ -197,6 +198,19 @@ def test_found_under(name: str) -> None:
     assert told.mapped == ((1,) if "vmap" in name else ())
     assert Path(__file__).name in told.claim.line
     run(blocks(True))
+
+
+@pytest.mark.parametrize("name", ["jit", "inner grad", "while", "switch", "scan of a shard", "nested jit"])
+def test_both_references_find_the_same(name: str) -> None:
+    traced = jm.jit(WAYS[name][0], mesh=MESH).trace(blocks(True))
+    said: list[str] = []
+    for stage in (traced, traced.lower()):
+        stage.reference(blocks(True))
+        told = raises(lambda stage=stage: stage.reference(blocks(False)), (1, 2), (1, 0))
+        stage.reference(blocks(False), check_replication=False)
+        assert Path(__file__).name in told.claim.line
+        said.append(str(told).replace("distribute_tensor", "mesh_shard"))
+    assert said[0] == said[1]
 
 
 def test_a_tangent_is_compared_too() -> None:
@@ -286,7 +300,7 @@ def lying(at: int = 5) -> jm.MeshTensor:
 def test_a_presharded_argument_declared_equal() -> None:
     f = jm.jit(lambda v: jm.shard_to_full(v * 2, P()), mesh=MESH)
     lowered = f.lower(lying())
-    for run in (f, lowered.compile(), lowered.reference):
+    for run in (f, lowered.compile(), lowered.reference, f.trace(lying()).reference):
         raises(lambda run=run: run(lying()), (1, 1), (0,), "argument")
         run(lying(at=-1))
     with jm.check_replication(False):

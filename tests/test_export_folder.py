@@ -15,6 +15,7 @@ import jax
 import ml_dtypes
 import numpy as np
 import pytest
+from jax.sharding import PartitionSpec as P
 from suite_programs import BY_NAME
 
 import jaxmesh as jm
@@ -659,3 +660,23 @@ def test_a_program_that_compares_nothing_does_not_pass(tmp_path: Path) -> None:
     assert run_folder(tmp_path) == 0
     with pytest.raises(jm.JaxmeshError, match=r"main.py' ended without comparing anything, as --check asks"):
         run_folder(tmp_path, ["--check"])
+
+
+def test_results_that_data_only_moves_to_are_checked_bit_for_bit(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def both(x: Any) -> Any:
+        shard = jm.full_to_shard(x, P("y", "x"))
+        return jm.shard_to_full(shard, P("y", "x")), jm.shard_to_full(jax.numpy.sin(shard), P("y", "x"))
+
+    x = np.arange(1, 33, dtype=np.float32).reshape(4, 8)
+    folder = tmp_path / "a"
+    jm.jit(both, mesh=jm.make_mesh((2, 4))).lower(x).export(folder)
+    assert "v1, {true, false});" in (folder / "main.cpp").read_text()
+    for number, wrong in ((0, 1), (1, 0)):
+        file = folder / "tensors" / f"expected{number}.npy"
+        kept = file.read_bytes()
+        np.save(file, np.nextafter(np.load(file), np.float32(np.inf)))
+        assert outcome(folder, capsys, "--check")[0] == wrong
+        file.write_bytes(kept)
+    assert outcome(folder, capsys, "--check")[0] == 0

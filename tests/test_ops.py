@@ -441,7 +441,7 @@ def shapes() -> Iterator[Case]:
     for make in (F, H, N):
         x = (make(2, 3, 4),)
         yield Case("reshape", x, lambda x: x.reshape(4, 6), {"shape": [4, 6]})
-        yield Case("permute", x, lambda x: x.transpose(2, 0, 1), {"permutation": [2, 0, -2]})
+        yield Case("permute", x, lambda x: x.transpose(2, 0, 1), {"permutation": [2, 0, 1]})
         yield Case("transpose", x, lambda x: x.swapaxes(0, 2), {"dim0": 0, "dim1": -1})
         yield Case("reverse", x, lambda x: x[::-1, :, ::-1], {"dimensions": [0, 2]})
         yield Case("repeat", x, lambda x: np.tile(x, (2, 1, 3)), {"repeat_dimensions": [2, 1, 3]})

@@ -115,6 +115,7 @@ ERRORS: list[tuple[str, list[str], dict[str, Any], str, list[str]]] = [
     ("reshape", [X], {"shape": [-2, -3]}, X, ["[-2, -3]", "float32[2, 3]"]),
     ("permute", [X], {"permutation": [0]}, X, ["permutation has 2 entries", "[0] has 1"]),
     ("permute", [X], {"permutation": [0, 0]}, X, ["[0, 0] names a dim twice", "rank 2"]),
+    ("permute", [X], {"permutation": [0, -1]}, X, ["[0, -1] names dim -1", "allowed: 0 to 1"]),
     ("transpose", [X], {"dim0": 0, "dim1": 5}, X, ["dim1 = 5", "-2 to 1"]),
     ("squeeze", [X], {"dim": 1}, X, ["dim 1 of float32[2, 3] has size 3, not 1"]),
     ("unsqueeze", [X], {"dim": 3}, X, ["dim = 3", "-3 to 2"]),

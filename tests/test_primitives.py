@@ -105,7 +105,7 @@ def _unary() -> list[Case]:
     functions = [
         "abs", "neg", "sign", "exp", "exp2", "expm1", "log", "log1p", "sqrt", "rsqrt", "cbrt", "sin", "cos", "tan",
         "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "erf", "erfc", "erf_inv", "floor",
-        "ceil", "logistic", "is_finite", "square", "stop_gradient",
+        "ceil", "logistic", "is_finite", "square", "stop_gradient", "lgamma",
     ]  # fmt: skip
     made: list[Case] = [
         (f"{n}-{t}", getattr(lax, n), (SPECIAL.astype(d),)) for n in functions for t, d in FLOAT.items()
@@ -126,6 +126,7 @@ def _unary() -> list[Case]:
         made.append((f"reduce_precision{bits}", lambda x, n=bits: lax.reduce_precision(x, *n), (floats(9) * 1e-4,)))
     made.append(("nextafter", lax.nextafter, (SPECIAL, SPECIAL[::-1].copy())))
     made.append(("nextafter-bf16", lax.nextafter, (floats(9, dtype=jnp.bfloat16), floats(9, dtype=jnp.bfloat16))))
+    made += [(f"digamma-{t}", lax.digamma, (SPECIAL[2:].astype(d),)) for t, d in FLOAT.items()]
     made.append(("log2", jnp.log2, (np.abs(floats(9)),)))
     normal = np.concatenate([SPECIAL[:11], SPECIAL[12:], 2.0 ** np.arange(-14, 16), floats(20) * 9, [-60000.0, 6e-5]])
     for d, w in ((np.float32, 32), (jnp.bfloat16, 16), (np.float16, 16)):
@@ -424,6 +425,71 @@ def _products() -> list[Case]:
     return made
 
 
+RAGGED = {
+    "rows": (((1,), (1,)), ((), ()), (0,), (0,), (6, 4), (3, 4, 5), (3,)),
+    "rows of batches": (((2,), (2,)), ((0,), (0,)), (1,), (1,), (2, 6, 4), (2, 3, 4, 5), (2, 3)),
+    "one row of sizes": (((2,), (2,)), ((0,), (0,)), (1,), (1,), (2, 6, 4), (2, 3, 4, 5), (3,)),
+    "behind a free dim": (((2,), (0,)), ((), ()), (1,), (2,), (3, 6, 4), (4, 5, 3), (3, 3)),
+    "batches in another order": (((2,), (0,)), ((3, 0), (1, 2)), (1,), (4,), (2, 6, 4, 3), (4, 3, 2, 5, 2), (3, 2, 2)),
+    "sums": (((0,), (0,)), ((), ()), (0,), (), (6, 4), (6, 5), (3,)),
+    "sums of batches": (((1,), (1,)), ((0,), (0,)), (1,), (), (2, 6, 4), (2, 6, 5), (2, 3)),
+    "behind another sum": (((0, 2), (2, 0)), ((), ()), (2,), (), (3, 4, 6), (6, 5, 3), (3, 2)),
+    "batch": (((2,), (1,)), ((0,), (0,)), (0,), (), (6, 2, 4), (6, 4, 5), (3,)),
+    "no groups": (((1,), (1,)), ((), ()), (0,), (0,), (6, 4), (0, 4, 5), (0,)),
+    "no rows": (((0,), (0,)), ((), ()), (0,), (), (0, 4), (0, 5), (3,)),
+}
+"""Contracted dims, batch dims, the ragged dim, the dim of the groups, and the shapes of the three operands."""
+
+
+def _ragged() -> list[Case]:
+    made: list[Case] = []
+    for name, (contract, batch, ragged, group, *shapes) in RAGGED.items():
+        numbers = lax.RaggedDotDimensionNumbers((contract, batch), ragged, group)
+        x, y, sizes = ints(*shapes[0]), ints(*shapes[1]), ints(*shapes[2], low=0, high=4)
+        product = functools.partial(lax.ragged_dot_general, ragged_dot_dimension_numbers=numbers)
+        floating = x.astype(np.float32), y.astype(np.float32), sizes
+        made.append((name, product, floating))
+        if group and math.prod(shapes[1]):
+            slope = jax.grad(lambda x, y, n, f=product: (f(x, y, n) ** 2).sum(), (0, 1))
+            made.append((f"grad {name}", slope, floating))
+    made.append(("experts", lax.ragged_dot, (ints(6, 4), ints(3, 4, 5), np.array([2, 9, 1], np.uint8))))
+    half = ints(6, 4).astype(jnp.bfloat16), ints(3, 4, 5).astype(jnp.bfloat16), np.array([2, 0, 3], np.int32)
+    made.append(("wide sums", functools.partial(lax.ragged_dot, preferred_element_type=np.float32), half))
+    return made
+
+
+def _first_places() -> list[Case]:
+    """What is indexed by no numbers at all; and the largest of a dim, of which no two are alike."""
+    x, y = floats(3, 4), floats(3, 4)
+    apart = RNG.permutation(600).reshape(2, 300).astype(np.float32)
+    made: list[Case] = [
+        (f"at all, {n}{m}", lambda x, y, n=n, m=m: getattr(x.at[:], n)(y, mode=m), (x, y))
+        for n in ("set", "add", "max") for m in (None, "clip", "drop")
+    ]  # fmt: skip
+    made += [
+        ("at all of a number", lambda x, y: x[0, 0].at[...].add(y[0, 0]), (x, y)),
+        ("a row at all", lambda x, y: x.at[:].multiply(y[0]), (x, y)),
+        ("polyadd", jnp.polyadd, (floats(4), floats(4))),
+        ("windows at all", lambda x, y: [
+            op(x, np.zeros((2, 0), np.int32), jnp.stack([y[:2, :3]] * 2),
+               lax.ScatterDimensionNumbers((1, 2), (), ()), mode="fill") for op in (lax.scatter_add, lax.scatter_max)
+        ], (x, y)),
+        ("gathered at all", lambda x: [
+            lax.gather(x, np.zeros((*n, 0), np.int32), lax.GatherDimensionNumbers((0, 1 + len(n)), (), ()), (2, 3),
+                       mode=mode) for n in ((), (2,)) for mode in ("clip", "fill")
+        ], (x,)),
+    ]  # fmt: skip
+    for n in ("approx_max_k", "approx_min_k"):
+        pick = getattr(lax, n)
+        made += [
+            (n, lambda x, f=pick: f(x, 3), (apart,)),
+            (f"{n} of rows", lambda x, f=pick: f(x, 1, reduction_dimension=0, recall_target=0.5), (apart,)),
+            (f"{n} candidates", lambda x, f=pick: f(x, 2, aggregate_to_topk=False), (apart,)),
+            (f"grad {n}", jax.grad(lambda x, f=pick: (f(x, 3)[0] ** 2).sum()), (apart,)),
+        ]
+    return made
+
+
 def _conv(**params: Any) -> Function:
     def function(x: Any, w: Any) -> Any:
         return lax.conv_general_dilated(x, w, **{"window_strides": (1,) * (w.ndim - 2), "padding": "SAME", **params})
@@ -603,8 +669,10 @@ GROUPS: Mapping[str, list[Case]] = {
     "products": _products(),
     "images": _images(),
     "calls": _calls(),
+    "ragged": _ragged(),
+    "first places": _first_places(),
 }
-EXACT = frozenset({"shapes", "whole"})
+EXACT = frozenset({"shapes", "whole", "ragged", "first places"})
 
 
 def fast(function: Function) -> Function:
@@ -940,8 +1008,8 @@ def test_unrolling_has_a_limit() -> None:
         (lambda x: lax.platform_dependent(x, cpu=lambda x: x, tpu=lambda x: x + 1), UnsupportedError,
          "branches for cpu, tpu and no default"),
         (lambda x: jnp.real(x + 1j), InexpressibleError, r"complex64\[4\].*test_primitives.*real numbers only"),
-        (lambda x: lax.digamma(x), MissingRuleError,
-         r"'digamma' \(.*test_primitives.*add a rule in jaxmesh/ops/primitives"),
+        (lambda x: lax.bessel_i0e(x), MissingRuleError,
+         r"'bessel_i0e' \(.*test_primitives.*add a rule in jaxmesh/ops/primitives"),
         (lambda x: lax.reduce_precision(x, 6, 9), MissingRuleError, "6 bits of exponent and 9 of mantissa"),
         (lambda x: lax.reduce(x, np.float32(0), lambda a, b: a + b * 2, (0,)), MissingRuleError,
          "combines by more than"),
@@ -956,7 +1024,7 @@ def test_what_cannot_be_said_is_named(function: Function, error: type[Exception]
 
 def test_what_nothing_reads_needs_no_rule() -> None:
     def function(x: Any) -> Any:
-        lax.digamma(x)
+        lax.bessel_i0e(x)
         return x + 1
 
     assert names(built(function, _struct(4))) == ["full", "add"]

@@ -102,7 +102,7 @@ CASES: dict[str, list[tuple[list[Any], dict[str, Any]]]] = {
     "mesh_partition": [([X], {"dim": 0, "cluster_axis": 0})],
     "ones": [([], {"shape": (2, 3)})],
     "pad": [([X], {"padding": (1, 0, 2, 3), "value": -1.5})],
-    "permute": [([(2, 3, 4)], {"permutation": (2, 0, 1)})],
+    "permute": [([(2, 3, 4)], {"permutation": (2, 0, 1)}), ([(2, 3, 4)], {"permutation": (2, -3, -2)})],
     "point_to_point": [
         ([X], {"sender_coord": (0, 1), "receiver_coord": (1, 2)}),
         ([X, Y], {"sender_coord": (0, 0), "receiver_coord": (0, 3)}),
@@ -505,6 +505,7 @@ REFUSED: list[tuple[str, Any, type[Exception], str]] = [
     ("many", lambda t: ttnn.add(t, t, None), jm.ArgumentTypeError, "takes 2 arguments by place, got 3"),
     ("twice", lambda t: ttnn.add(t, t, input_tensor_a=t), jm.ArgumentTypeError, "by place and by name"),
     ("dtype", lambda t: ttnn.add(t, t, dtype="bf16"), jm.ArgumentTypeError, "takes a ttnn.DataType"),
+    ("preprocess", lambda t: ttnn.as_tensor(np.ones(3), preprocess=3), jm.ArgumentTypeError, "preprocess, got 3"),
     ("block", lambda t: ttnn.add(t, t, dtype=ttnn.bfloat8_b), jm.UnsupportedError, "BFLOAT8_B is a block float"),
     ("memory", lambda t: ttnn.add(t, t, memory_config="L1"), jm.ArgumentTypeError, "takes a MemoryConfig"),
     ("operand", lambda t: ttnn.add(t, "x"), jm.ArgumentTypeError, "takes tensors, got str as operand 1"),
@@ -868,7 +869,7 @@ def test_torch_is_optional(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_types_that_numpy_does_not_know_go_through_bits() -> None:
-    from jaxmesh.ttnn.convert import _narrow
+    from jaxmesh.runtime.torches import _narrow
 
     known = ("float32", "float16", "int64", "uint8", "complex64", "bool")
     assert not any(map(_narrow, known))

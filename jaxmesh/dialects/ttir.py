@@ -194,6 +194,15 @@ def _abstract_eval(
     return jaxprs.retype(x, shape, ())
 
 
+def assumed_axes(x: Any, mesh: Mapping[str, int], params: Mapping[str, Any]) -> tuple[str, ...]:
+    """The mesh axes along which a `mesh_shard` takes an operand of this type to be the same; the type does not."""
+    if not params.get("assume_replicated") or params["shard_type"] is ShardType.IDENTITY:
+        return ()
+    dims = MeshShardAttributes(**{k: v for k, v in params.items() if k != "assume_replicated"}).dims_on(len(mesh))
+    varying = jaxprs.varying_axes(x)
+    return tuple(a for a, d in zip(mesh, dims, strict=True) if d < 0 and a in varying and mesh[a] > 1)
+
+
 def _axes(names: set[str]) -> str:
     return ", ".join(repr(n) for n in sorted(names))
 

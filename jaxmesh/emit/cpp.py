@@ -30,14 +30,14 @@ def include_dir() -> Path:
     return Path(__file__).parent / "include"
 
 
-def cpp_text(program: Program, *, load: bool = False, exact: bool = False) -> str:
+def cpp_text(program: Program, *, load: bool = False, exact: bool | Sequence[bool] = False) -> str:
     """A flat TTNN program as a C++ file.
 
     Args:
       program: the program, every op one of TTNN.
       load: whether its inputs come from `tensors/arg0.npy` and so on, and `--check` compares the results with
         `tensors/expected0.npy` and so on; else all inputs are ones.
-      exact: whether `--check` wants floats to be equal, too; else within rounding.
+      exact: whether `--check` wants floats to be equal, too, else within rounding; one for each result, or for all.
 
     Raises:
       MissingRuleError: an op has no C++ call.

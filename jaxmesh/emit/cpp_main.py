@@ -60,7 +60,7 @@ def _loaded(program: Program, argument: Port, number: int, device: str) -> str:
     return f'ttnn::load_tensor("tensors/arg{number}.npy", {text}, {layout}, {dtype}, {where}, {memory})'
 
 
-def main_text(program: Program, name: str, load: bool, exact: bool) -> str:
+def main_text(program: Program, name: str, load: bool, exact: bool | Sequence[bool]) -> str:
     """The function `main`."""
     call = f"::{name}({'v1' if program.arguments else ''})"
     inputs = f"{TENSORS} v1 = ::{_inputs_name(name, load)}();"
@@ -70,9 +70,11 @@ def main_text(program: Program, name: str, load: bool, exact: bool) -> str:
     files = ", ".join(f'"tensors/expected{i}.npy"' for i in range(len(program.results)))
     # Not its address: the C library may have functions of the name, too.
     run = f"[](const {TENSORS}&{' v1' if program.arguments else ''}) {{ return {call}; }}"
+    each = [exact] * len(program.results) if isinstance(exact, bool) else list(exact)
+    wanted = values.one(all(each)) if len(set(each)) < 2 else f"{{{', '.join(map(values.one, each))}}}"
     lines = [
         f"::std::vector<::std::string> v1 = {{{files}}};",
-        f"return ttnn::run_and_check(argc, argv, &::{_inputs_name(name, load)}, {run}, v1, {values.one(exact)});",
+        f"return ttnn::run_and_check(argc, argv, &::{_inputs_name(name, load)}, {run}, v1, {wanted});",
     ]
     return _function("int32_t main(int32_t argc, char** argv)", lines)
 

@@ -29,7 +29,7 @@ def write_folder(
     texts: Mapping[str, str],
     inputs: Sequence[Array],
     expected: Sequence[Array],
-    exact: bool,
+    exact: bool | Sequence[bool],
     python: bool = True,
 ) -> list[Path]:
     """Writes `main.py`, `utils.py`, `tensors/*.npy` and the given texts.
@@ -43,7 +43,8 @@ def write_folder(
       texts: other files by name, `main.cpp` for one.
       inputs: one array per argument; of a presharded one the pieces of all devices, stacked row-major over the mesh.
       expected: one array per result, likewise.
-      exact: whether results must be equal bit for bit, as those of a program that only moves data.
+      exact: whether results must be equal bit for bit, as those that data only moves to; one for
+        each, or for all.
       python: whether `main.py` and its `utils.py` are written.
 
     Returns:
@@ -67,7 +68,7 @@ def _written(
     texts: Mapping[str, str],
     inputs: Sequence[Array],
     expected: Sequence[Array],
-    exact: bool,
+    exact: bool | Sequence[bool],
     python: bool,
 ) -> list[Path]:
     _check_names(texts)

@@ -16,7 +16,7 @@ _RESERVED = frozenset({
 })  # fmt: skip
 
 
-def python_text(program: Program, *, load: bool = False, exact: bool = False) -> str:
+def python_text(program: Program, *, load: bool = False, exact: bool | Sequence[bool] = False) -> str:
     """A Python file that runs the program with `ttnn`.
 
     Args:
@@ -142,14 +142,15 @@ class _Module:
 
     # --- main ---
 
-    def main(self, load: bool, exact: bool) -> list[str]:
+    def main(self, load: bool, exact: bool | Sequence[bool]) -> list[str]:
         body = ["def main(): "]
         asked = self.statement(body, "utils.arguments", "") if load else ""
         inputs = self.statement(body, self.inputs_names[load], "") if self.program.arguments else ""
         results = self.statement(body, self.name, inputs)
         if not load:
             return [*body, "  return 0"]
-        wanted = [self.expected(body, i, r, exact) for i, r in enumerate(self.program.results)]
+        each = [exact] * len(self.program.results) if isinstance(exact, bool) else exact
+        wanted = [self.expected(body, i, r, each[i]) for i, r in enumerate(self.program.results)]
         body.append(f"  return utils.report({results}, [{', '.join(wanted)}], {asked})")
         return body
 

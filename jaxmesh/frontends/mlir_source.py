@@ -23,11 +23,12 @@ _HINT = "print the file in generic form (mlir-opt --mlir-print-op-generic, ttmli
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One module of a file: parsed, with the line it begins at, less one, and the hex of its resource blobs."""
+    """One module of a file: parsed, the line it begins at, less one, the hex of its resource blobs, and its text."""
 
     module: Any
     offset: int
     resources: dict[str, str]
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +146,7 @@ def _parse(text: str, line: int, shared: Any) -> Piece:
         module = ir.Module.parse(ready.text, context)
     except ir.MLIRError as error:
         raise _refused(error, line - 1) from None
-    return Piece(module, line - 1, ready.resources)
+    return Piece(module, line - 1, ready.resources, text)
 
 
 def _refused(error: Any, offset: int) -> ParseError:

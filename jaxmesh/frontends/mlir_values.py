@@ -30,6 +30,8 @@ _BUFFERED = frozenset({"float64", "float32", "float16", "bool", "int8", "int16",
 _ARRAYS: Any = tuple(getattr(ir, f"Dense{k}ArrayAttr") for k in ("Bool", "I8", "I16", "I32", "I64", "F32", "F64"))
 
 Array = np.ndarray[Any, Any]
+_SPLAT = "value"
+"""The attribute of a constant, whose elements may be more than memory holds when they are equal."""
 
 
 @dataclass(slots=True)
@@ -55,7 +57,15 @@ class Values:
 
     def dictionary(self, written: Any) -> dict[str, Any]:
         """The entries of a dictionary attribute, or of an op's attributes."""
-        return {name: self(entry) for name, entry in entries(written)}
+        return {name: self._table(name, entry, self(entry)) for name, entry in entries(written)}
+
+    def _table(self, name: str, written: Any, value: Any) -> Any:
+        """A table of device ids, or the like, in its own shape also where all its entries are equal."""
+        table: Any = value
+        if name == _SPLAT or not isinstance(value, np.ndarray) or table.ndim:
+            return table
+        shape = self.types(written.type).shape
+        return table if math.prod(shape) > MAX_ITEMS else np.broadcast_to(table, shape)
 
     def _sized(self, written: Any) -> tuple[Any, int]:
         found = self.known.get(written)
@@ -70,8 +80,8 @@ class Values:
             items = [self._sized(x) for x in _items(written)]
             return tuple(v for v, _ in items), 1 + sum(n for _, n in items)
         if isinstance(written, ir.DictAttr):
-            pairs = [(k, self._sized(x)) for k, x in entries(written)]
-            return {k: v for k, (v, _) in pairs}, 1 + sum(n for _, (_, n) in pairs)
+            pairs = [(k, x, self._sized(x)) for k, x in entries(written)]
+            return {k: self._table(k, x, v) for k, x, (v, _) in pairs}, 1 + sum(n for _, _, (_, n) in pairs)
         if isinstance(written, _ARRAYS):
             return tuple(np.array(written).tolist()), 1
         return self._scalar(written), 1

@@ -18,7 +18,7 @@ NAME = "ttir_op"
 _SEGMENTS = ("operandSegmentSizes", "resultSegmentSizes")
 _ELSEWHERE = frozenset({
     "mesh_shard", "all_gather", "all_reduce", "all_reduce_async", "reduce_scatter", "mesh_partition",
-    "collective_permute", "collective_broadcast", "all_to_all", "distributed_rms_norm", "distributed_layer_norm",
+    "collective_permute", "all_to_all", "distributed_rms_norm", "distributed_layer_norm",
     "point_to_point", "assign", "empty", "get_dimension_size",
 })  # fmt: skip
 """Ops that a pass looks for in the equations of their meaning, or writes itself; memory that nothing has written; a
@@ -46,14 +46,26 @@ class Said:
 
     def placed(self, operands: Sequence[int]) -> list[int | None]:
         """The operands by place, None for one that is left out."""
-        sizes = self.segments
-        # They may still count the destination of the older style.
-        if sizes is not None and sum(sizes) == len(operands) + 1:
-            sizes = sizes[:-1]
-        if sizes is None or sum(sizes) != len(operands) or max(sizes, default=0) > 1:
-            return list(operands)
-        rest = iter(operands)
-        return [next(rest) if n else None for n in sizes]
+        return placed(self.segments, operands)
+
+
+def placed(sizes: Sequence[int] | None, operands: Sequence[int]) -> list[int | None]:
+    """Operands by place, None for one that is left out.
+
+    Args:
+      sizes: how many operands stand in each place, where the text says so.
+      operands: those that are there.
+
+    >>> placed((1, 0, 1), [7, 8])
+    [7, None, 8]
+    """
+    # They may still count the destination of the older style.
+    if sizes is not None and sum(sizes) == len(operands) + 1:
+        sizes = sizes[:-1]
+    if sizes is None or sum(sizes) != len(operands) or max(sizes, default=0) > 1:
+        return list(operands)
+    rest = iter(operands)
+    return [next(rest) if n else None for n in sizes]
 
 
 said_p = jaxprs.unlowered_primitive(NAME)

@@ -31,9 +31,14 @@ def _reshape(call: Call) -> Any:
 
 @row("permute", 1, need("permutation", "ints", form="i64s"))
 def _permute(call: Call) -> Any:
+    # As upstream's verifier has it: the numbers 0 to rank - 1, in some order; none counts from the end.
     (x,) = call.operands
-    length_is(call, "permutation", call["permutation"], x.ndim, f"one per dim of {describe(x)}")
-    return lax.transpose(x, dims_in(call, call["permutation"], x.ndim, "permutation"))
+    order: Shape = call["permutation"]
+    length_is(call, "permutation", order, x.ndim, f"one per dim of {describe(x)}")
+    wrong = [d for d in order if not 0 <= d < x.ndim]
+    named = f"permutation = {list(order)} names dim {', '.join(map(str, wrong))}"
+    require(call, not wrong, f"{named} of {describe(x)}; allowed: 0 to {x.ndim - 1}")
+    return lax.transpose(x, dims_in(call, order, x.ndim, "permutation"))
 
 
 @row("transpose", 1, need("dim0", "int"), need("dim1", "int"))

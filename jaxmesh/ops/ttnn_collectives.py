@@ -16,7 +16,7 @@ _ = _collectives
 """The rows these are like must be there first."""
 
 _X = operand("input_tensor", keyword=True)
-_AXIS = attribute("cluster_axis", keyword=True)
+_AXIS = attribute("cluster_axis", keyword=True, default=None)
 _SUBDEVICE, _LINKS, _TOPOLOGY = none("subdevice_id"), none("num_links"), none("topology")
 
 _GATHERED = attribute("dim", "all_gather_dim")
@@ -25,7 +25,7 @@ ttnn(
     python=[
         _X,
         replace(_GATHERED, keyword=True),
-        replace(_AXIS, default=None),
+        _AXIS,
         MEMORY,
         _SUBDEVICE,
         _LINKS,

@@ -59,12 +59,12 @@ ttnn(
 )
 
 _CACHE, _NEW = operand("cache", 0), operand("input", 1)
-_OFFSET = attribute("batch_offset")
+_OFFSET, _BATCH = attribute("batch_offset", default=0), attribute("batch_idx", "batch_offset")
 ttnn(
     "fill_cache",
     attributes=[attr("batch_offset", "int", 0, form="i32")],
-    python=[_CACHE, _NEW, replace(_OFFSET, name="batch_idx")],
-    cpp=[_CACHE, _NEW, replace(_OFFSET, name="batch_idx")],
+    python=[_CACHE, _NEW, _BATCH],
+    cpp=[_CACHE, _NEW, _BATCH],
     in_place=0,
 )
 ttnn(

@@ -88,7 +88,7 @@ def _with_indices(call: Call) -> Any:
     return ROWS[call.row.name].meaning(replace(call, results=(indices, indices)))
 
 
-_ORDER = (attribute("dim"), attribute("descending"), attribute("stable"))
+_ORDER = (attribute("dim", default=-1), attribute("descending", default=False), attribute("stable", default=False))
 ttnn(
     "sort",
     operands=1,

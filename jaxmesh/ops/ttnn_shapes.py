@@ -34,8 +34,19 @@ def _moved(name: str, python: Param, cpp: Param) -> None:
 _moved("reshape", attribute("shape"), attribute("shape", form="vector"))
 
 _PAD_VALUE = text("pad_value", "0.0", keyword=True, default=0.0)
+
+
+def _permute(call: Call) -> Any:
+    # The API counts dims from the end, too; TTIR does not.
+    rank, order = call.operands[0].ndim, call["permutation"]
+    front = tuple(d + rank if -rank <= d < 0 else d for d in order)
+    return ROWS["permute"].meaning(replace(call, attributes={**call.attributes, "permutation": front}))
+
+
 ttnn(
     "permute",
+    operands=1,
+    meaning=_permute,
     attributes=[need("permutation", "ints", form="i64s")],
     python=[_X, attribute("dims", "permutation"), MEMORY, _PAD_VALUE],
     cpp=[_X, attribute("dims", "permutation", form="int64s"), placed(MEMORY), text("pad_value", "0.0f")],

@@ -1,7 +1,7 @@
-"""Puts a check before every aggregate that takes copies to be equal which no type proves.
+"""Puts a check before everything that takes copies to be equal which no type proves.
 
-It is applied to a lowered program when it is about to run; texts never show it. A program without such an aggregate
-stays the same object.
+That is an aggregate of a lowered program, or a `mesh_shard` of a traced one. It is applied to a program when it is
+about to run; texts never show it. A program that claims nothing stays the same object.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 
 from jaxmesh import jaxprs
 from jaxmesh.dialects.claims import EFFECTS, check_copies_p
+from jaxmesh.dialects.ttir import assumed_axes, mesh_shard_p
 from jaxmesh.dialects.ttnn import aggregate_tensor_p
 from jaxmesh.distribution import claimed_equal, resolve_composer
 from jaxmesh.jaxprs import Atom, Eqn, Jaxpr, Var
@@ -22,10 +23,10 @@ _TEXT_LINE = re.compile(r"line [0-9]+: [\w.]+")
 
 
 def add_checks(program: Jaxpr, mesh: Mapping[str, int], collector: Collector | None = None) -> Jaxpr:
-    """A closed TTNN-level jaxpr with its claims checked; the same object when it makes none.
+    """A closed jaxpr of either level with its claims checked; the same object when it makes none.
 
     Args:
-      program: the lowered program.
+      program: the program.
       mesh: axis names and sizes.
       collector: takes what is found; by default it is pending for all.
     """
@@ -48,7 +49,7 @@ class _Adder:
         eqns: list[Eqn] = []
         made_by: dict[Var, Eqn] = {}
         for eqn in jaxpr.eqns:
-            new = self._checked(eqn, eqns, made_by) if eqn.primitive is aggregate_tensor_p else None
+            new = self._checked(eqn, eqns, made_by) if eqn.primitive in (aggregate_tensor_p, mesh_shard_p) else None
             eqns.append(_with_effects(map_sub_jaxprs(eqn, self.body)) if new is None else new)
             made_by.update((v, eqn) for v in eqn.outvars)
         if len(eqns) == len(jaxpr.eqns) and all(a is b for a, b in zip(eqns, jaxpr.eqns, strict=True)):
@@ -58,7 +59,7 @@ class _Adder:
         return jaxprs.close_like(jaxpr, opened)
 
     def _checked(self, eqn: Eqn, eqns: list[Eqn], made_by: Mapping[Var, Eqn]) -> Eqn | None:
-        """The aggregate behind its check, which is appended; None where types prove all that it takes as equal."""
+        """The equation behind its check, which is appended; None where types prove all that it takes as equal."""
         (operand,) = eqn.invars
         axes, limits = claimed_axes(eqn, self.mesh)
         if not axes:
@@ -107,9 +108,11 @@ def _made(maker: Eqn | None) -> str:
 
 
 def claimed_axes(eqn: Eqn, mesh: Mapping[str, int]) -> tuple[tuple[str, ...], tuple[tuple[str, int], ...]]:
-    """The axes along which an aggregate takes copies to be equal that no type proves so, and of how many coordinates
+    """The axes along which an equation takes copies to be equal that no type proves so, and of how many coordinates
     of other axes."""
     (operand,) = eqn.invars
+    if eqn.primitive is mesh_shard_p:
+        return assumed_axes(operand.aval, mesh, eqn.params), ()
     joined = resolve_composer(eqn.params["composer_config"], tuple(mesh.values()), operand.aval.shape)
     equal, limits = claimed_equal(joined)
     names, varying = list(mesh), jaxprs.varying_axes(operand.aval)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from jaxmesh.distribution import resolve_composer, resolve_mapper
@@ -21,7 +21,8 @@ def verify_flat(program: Program) -> None:
 
     Raises:
       VerifyError: an op that TTNN does not have, an attribute that its row does not know or misses, a value used before
-        it is there or after it is deallocated, a tensor deallocated twice or never, a wrong result type.
+        it is there, after it is deallocated, or after an op that works in place wrote over it, a tensor deallocated
+        twice or never, a wrong result type.
       ResidencyError: an operand on the wrong side.
     """
     _Verifier(program).run()
@@ -38,6 +39,8 @@ class _Verifier:
         for value, memory in self.first.items():
             self.shared.setdefault(memory, {memory}).add(value)
         self.gone: set[Value] = set()
+        self.spent: dict[Value, str] = {}
+        """By a value that was written over: the op that did it."""
 
     def run(self) -> None:
         program = self.program
@@ -63,6 +66,8 @@ class _Verifier:
                 )
             raise VerifyError(f"{op.name} uses value {value}, which nothing before it gives.")
         dialect, _, name = op.name.partition(".")
+        if self.spent and name != "deallocate":
+            self._check_unspent(op.name, op.used)
         if dialect != "ttnn":
             raise VerifyError(f"{op.name} is left in a flat TTNN program; lower it in passes/to_ttnn.py.")
         if name in _SPECIAL:
@@ -83,6 +88,8 @@ class _Verifier:
         least, most = row.row.operands
         if not least <= len(tensors) or (most is not None and len(tensors) > most):
             raise VerifyError(f"{op.name} takes {least} to {most} operands, got {len(tensors)}.")
+        if row.in_place is not None:
+            self._write(op, row.in_place)
         kinds = [self.types[v] for v in (*tensors, *op.results)]
         if all(k.tile and not k.host for k in kinds):
             return
@@ -91,6 +98,29 @@ class _Verifier:
             raise ResidencyError(
                 f"{op.name} works on tiled tensors on the devices, got {', '.join(map(_show, kinds))}."
             )
+
+    def _write(self, op: Op, number: int) -> None:
+        """An op that works in place leaves nothing of what its operand's memory held; an argument's is the caller's."""
+        value = op.operands[number] if number < len(op.operands) else None
+        if value is None:
+            return
+        memory = self.first.get(value, value)
+        if memory in {a.value for a in self.program.arguments}:
+            raise VerifyError(
+                f"{op.name} works in place on value {value}, which is in the memory of an argument; copy it first with "
+                "ttnn.assign."
+            )
+        if sum(self.first.get(v, v) == memory for v in op.used) > 1:
+            raise VerifyError(f"{op.name} writes over value {value} while it reads it; copy it first with ttnn.assign.")
+        self.spent.update((v, op.name) for v in self.shared.get(memory, {value}) if v in self.live)
+
+    def _check_unspent(self, name: str, values: Iterable[Value]) -> None:
+        for value in values:
+            if value in self.spent:
+                raise VerifyError(
+                    f"{name} uses value {value} ({_show(self.types[value])}) after {self.spent[value]} wrote over it; "
+                    "copy it first with ttnn.assign."
+                )
 
     def _check_handle(self, op: Op, row: TtnnRow) -> list[Value]:
         """The tensors among the operands; the device stands last where the row wants it."""
@@ -112,6 +142,7 @@ class _Verifier:
             kind = self.types[port.value]
             if not port.presharded and (not kind.host or kind.tile):
                 raise ResidencyError(f"result {i} ({_show(kind)}) is to be a full host tensor.")
+        self._check_unspent("the return", returned)
         # Arguments that nothing reads are the caller's, as are those that are returned.
         unread = {a.value for a in self.program.arguments}
         kept = {self.first.get(v, v) for v in returned}

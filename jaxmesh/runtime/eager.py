@@ -357,14 +357,26 @@ def _meant(row: Row, title: str, operands: Sequence[Any], said: Said, mesh: Mapp
 
 def operator(name: str, operands: Sequence[Any]) -> Any:
     """A Python operator on tensors, by the row of TTNN of that name; `NotImplemented` for other operands."""
-    from jaxmesh.ops import ttnn_rows
-    from jaxmesh.ops.ttnn_table import TTNN
-
-    _ = ttnn_rows
     known: Any = (MeshTensor, *NUMBER, *_ARRAYS)
     # What NumPy makes an array of is in host memory, whatever it is.
     held: list[Any] = [x if isinstance(x, known) or not hasattr(x, "__array__") else np.asarray(x) for x in operands]
     if not all(isinstance(x, known) for x in held):
         return NotImplemented
-    (out,) = perform(TTNN[name].row, f"ttnn.{name}", held, NOTHING)
+    return by_row(name, held)
+
+
+def by_row(
+    name: str,
+    operands: Sequence[Any],
+    attributes: tuple[tuple[str, Any], ...] = (),
+    dtype: np.dtype[Any] | None = None,
+    place: Place | None = None,
+) -> Any:
+    """One op by its name, of one result; with a place, tensors in host memory are taken, too."""
+    from jaxmesh.ops import ttnn_rows
+    from jaxmesh.ops.ttnn_table import TTNN
+
+    _ = ttnn_rows
+    said = NOTHING if place is None else Said(attributes, dtype, None, True)
+    (out,) = perform(TTNN[name].row, f"ttnn.{name}", operands, said, None, place or ON_DEVICE)
     return out

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 from jax.core import Tracer
-from jax.sharding import Mesh
+from jax.sharding import AbstractMesh, Mesh
 
 from jaxmesh.checks import check_nesting, shown
 from jaxmesh.configs import MeshComposerConfig, MeshMapperConfig
@@ -19,8 +19,10 @@ from jaxmesh.launches import check_process
 from jaxmesh.replication import wanted
 from jaxmesh.runtime.blocks import copy_all, in_place, memory
 from jaxmesh.runtime.copies import check_read
+from jaxmesh.runtime.eager_operators import owned, owner_of
 from jaxmesh.runtime.eager_plans import Spreading, joining, spreading
-from jaxmesh.runtime.eager_types import ON_HOST, Place, StorageType
+from jaxmesh.runtime.eager_types import ON_HOST, MemoryConfig, Place, StorageType
+from jaxmesh.runtime.mesh_device import MeshDevice, mesh_of
 from jaxmesh.runtime.processes import agree, digest, gather, is_here, spans_processes
 from jaxmesh.runtime.tensor import MeshTensor, assemble
 from jaxmesh.runtime.views import check_alive
@@ -165,6 +167,39 @@ def _over_processes(host: np.ndarray[Any, Any], frozen: bool, plan: Spreading, m
     shards = {c: (own[n] if n in own else host[plan.cuts[n]]).reshape(local) for c, n in plan.places}
     varying = plan.varying if plan.everywhere else None
     return assemble(shards, mesh, varying, plan.topology, place).as_proven()
+
+
+# --- devices to devices ----------------------------------------------------------------------------------------------
+
+
+def to_mesh(tensor: MeshTensor, device: MeshDevice | Mesh, memory: MemoryConfig) -> MeshTensor:
+    """The tensor on the devices of a mesh of its shape; shards keep their coordinates.
+
+    Raises:
+      MeshMismatchError: it is distributed over a mesh of another shape.
+      ArgumentTypeError: no mesh device.
+    """
+    mesh = mesh_of(device)
+    place = Place(StorageType.DEVICE, tensor.layout, memory)
+    owner = device if isinstance(device, MeshDevice) else owner_of([tensor])
+    return owned(_onto(tensor, mesh).placed(place), owner)
+
+
+def _onto(tensor: MeshTensor, mesh: Mesh) -> MeshTensor:
+    """The tensor on another mesh of the same shape: shards keep their coordinates."""
+    own: Any = tensor.mesh
+    if own == mesh or isinstance(own, AbstractMesh):
+        return tensor
+    if own.devices.shape != mesh.devices.shape:
+        raise MeshMismatchError(
+            f"to_device: the tensor is distributed over a mesh of shape {list(own.devices.shape)}, the device is "
+            f"{list(mesh.devices.shape)}; make the mapper for the device the tensor goes to."
+        )
+    names = dict(zip(own.axis_names, mesh.axis_names, strict=True))
+    shards = everywhere(tensor)
+    assert shards is not None
+    varying = None if tensor.partial else tuple(names[a] for a in tensor.varying)
+    return assemble(shards, mesh, varying, tensor.topology)
 
 
 # --- devices to host -------------------------------------------------------------------------------------------------

@@ -5,11 +5,12 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Self, SupportsIndex
+from typing import Any, Self, SupportsIndex, cast
 
 import jax
 import numpy as np
 
+from jaxmesh.checks import shown
 from jaxmesh.configs import MeshCoordinate, MeshShape, Placement, integers
 from jaxmesh.errors import ArgumentTypeError, UnsupportedError
 
@@ -119,7 +120,7 @@ def as_dtype(kind: Any, what: str) -> np.dtype[Any]:
     # JAX's own names of types, such as jax.numpy.bfloat16, hold their dtype.
     dtype = getattr(kind, "dtype", kind)
     if not isinstance(dtype, (np.dtype, type)):
-        raise ArgumentTypeError(f"{what} takes a ttnn.DataType as dtype, got {kind!r}.")
+        raise ArgumentTypeError(f"{what} takes a ttnn.DataType as dtype, got {shown(kind)}.")
     return data_type(dtype).dtype
 
 
@@ -194,8 +195,22 @@ class Shape(tuple[int, ...]):
         """The number of dims."""
         return len(self)
 
+    def __eq__(self, other: object) -> bool:
+        # The real one is compared with a list as with a shape.
+        row = tuple(cast("list[Any]", other)) if isinstance(other, list) else other
+        return tuple.__eq__(self, row)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return tuple.__hash__(self)
+
     def __repr__(self) -> str:
         return f"Shape({list(self)})"
+
+    def __format__(self, spec: str) -> str:
+        return format(str(tuple(self)), spec)
 
 
 @dataclass(frozen=True, slots=True)

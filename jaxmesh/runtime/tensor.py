@@ -24,12 +24,13 @@ from jaxmesh.errors import ArgumentTypeError, DeletedError, ResidencyError, Unsu
 from jaxmesh.jaxprs_exports import writable
 from jaxmesh.launches import check_process
 from jaxmesh.runtime.eager_later import Computed, Later
-from jaxmesh.runtime.eager_operators import Operators
+from jaxmesh.runtime.eager_methods import MeshMethods
 from jaxmesh.runtime.eager_types import (
     ON_DEVICE,
     Layout,
     MemoryConfig,
     Place,
+    Shape as LocalShape,
     StorageType,
     TensorTopology as TensorTopology,
 )
@@ -46,7 +47,7 @@ _GONE = object()
 """What a tensor holds that was deallocated."""
 
 
-class MeshTensor(Operators, Computed):
+class MeshTensor(MeshMethods, Computed):
     """A tensor of one shard per device of a mesh; `.shape` is the local shape, as in TTNN.
 
     Made by `jaxmesh.ttnn.distribute_tensor`, or by a program whose result stays on the devices. It is a pytree, may
@@ -59,7 +60,7 @@ class MeshTensor(Operators, Computed):
     >>> device = ttnn.open_mesh_device(mesh_shape=ttnn.MeshShape(2, 4))
     >>> t = ttnn.distribute_tensor(jnp.arange(16), ttnn.shard_tensor_to_mesh_mapper(device, 0))
     >>> t.shape, len(ttnn.get_device_tensors(t))
-    ((2,), 8)
+    (Shape([2]), 8)
     """
 
     __slots__ = ("_mesh", "_place", "_proven", "_shared", "_stored", "_topology", "_varying")
@@ -196,8 +197,8 @@ class MeshTensor(Operators, Computed):
         return sharding.mesh if isinstance(sharding, NamedSharding) else self._mesh
 
     @property
-    def shape(self) -> Shape:
-        """The local (per-device) shape.
+    def shape(self) -> LocalShape:
+        """The local (per-device) shape; a tuple.
 
         Raises:
           UnsupportedError: a transformation has put a dim behind the dims of the mesh.
@@ -208,7 +209,7 @@ class MeshTensor(Operators, Computed):
                 f"a MeshTensor is stored with its mesh dims {sizes} last, but the stored shape is {stored}: a negative "
                 "axis was given to jax.vmap. Count the axes of a MeshTensor from the front."
             )
-        return stored[:rank]
+        return tuple.__new__(LocalShape, stored[:rank])
 
     @property
     def dtype(self) -> Any:
@@ -268,18 +269,6 @@ class MeshTensor(Operators, Computed):
         self.data.block_until_ready()
         return self
 
-    def __array__(self, *_: Any, **__: Any) -> NoReturn:
-        raise ResidencyError(
-            f"a MeshTensor of local shape {self.shape} on {_count(self.mesh)} devices has no single value on the host; "
-            "read it with jaxmesh.ttnn.aggregate_tensor(tensor, composer), or per device with get_device_tensors."
-        )
-
-    def __jax_array__(self) -> NoReturn:
-        raise ResidencyError(
-            f"a MeshTensor of local shape {self.shape} is used as an array. Inside a program give it to the function "
-            "as an argument, which is then this device's shard; outside, read it with jaxmesh.ttnn.aggregate_tensor."
-        )
-
     def __copy__(self) -> MeshTensor:
         made = self.placed(self._place)
         if hasattr(self, "_owner"):
@@ -308,7 +297,7 @@ class MeshTensor(Operators, Computed):
         over = "" if self.partial else f", varying={self._varying}"
         where = "" if self._place.storage is StorageType.DEVICE else ", host"
         gone = ", donated" if is_deleted(self._stored) else ""
-        return f"MeshTensor(shape={self.shape}, dtype={self.dtype}, mesh={sizes}{over}{held}{where}{gone})"
+        return f"MeshTensor(shape={tuple(self.shape)}, dtype={self.dtype}, mesh={sizes}{over}{held}{where}{gone})"
 
     def _repr_html_(self) -> str:
         # Who only computes does not pay for pictures.

@@ -17,6 +17,16 @@ from jaxmesh.configs import (
     PlacementReplicate as PlacementReplicate,
     PlacementShard as PlacementShard,
 )
+from jaxmesh.runtime.cores import (
+    CoreCoord as CoreCoord,
+    CoreGrid as CoreGrid,
+    CoreRange as CoreRange,
+    CoreRangeSet as CoreRangeSet,
+    ShardOrientation as ShardOrientation,
+    ShardSpec as ShardSpec,
+    ShardStrategy as ShardStrategy,
+    create_sharded_memory_config as create_sharded_memory_config,
+)
 from jaxmesh.runtime.eager_types import (
     DRAM_MEMORY_CONFIG as DRAM_MEMORY_CONFIG,
     L1_MEMORY_CONFIG as L1_MEMORY_CONFIG,
@@ -31,6 +41,36 @@ from jaxmesh.runtime.eager_types import (
 )
 from jaxmesh.runtime.tensor import MeshTensor as MeshTensor
 from jaxmesh.ttnn.calls import lookup as _lookup, members as _members
+from jaxmesh.ttnn.composed import (
+    add_ as add_,
+    as_tensor as as_tensor,
+    chunk as chunk,
+    divide_ as divide_,
+    empty_like as empty_like,
+    eqz as eqz,
+    full_like as full_like,
+    get_memory_config as get_memory_config,
+    gez as gez,
+    gtz as gtz,
+    has_storage_type_of as has_storage_type_of,
+    init_device_compute_kernel_config as init_device_compute_kernel_config,
+    is_tensor_storage_on_device as is_tensor_storage_on_device,
+    isinf as isinf,
+    isnan as isnan,
+    lez as lez,
+    ltz as ltz,
+    multiply_ as multiply_,
+    nez as nez,
+    ones_like as ones_like,
+    rsub as rsub,
+    split as split,
+    square as square,
+    squared_difference as squared_difference,
+    stack as stack,
+    subtract_ as subtract_,
+    unsqueeze_to_4D as unsqueeze_to_4D,
+    zeros_like as zeros_like,
+)
 from jaxmesh.ttnn.convert import (
     from_numpy as from_numpy,
     from_torch as from_torch,
@@ -43,7 +83,9 @@ from jaxmesh.ttnn.device import (
     close_device as close_device,
     close_mesh_device as close_mesh_device,
     create_mesh_device as create_mesh_device,
+    get_device_ids as get_device_ids,
     get_num_devices as get_num_devices,
+    manage_device as manage_device,
     open_device as open_device,
     open_mesh_device as open_mesh_device,
     synchronize_device as synchronize_device,
@@ -52,6 +94,7 @@ from jaxmesh.ttnn.distributed import (
     MeshToTensor as MeshToTensor,
     TensorToMesh as TensorToMesh,
     aggregate_tensor as aggregate_tensor,
+    combine_device_tensors as combine_device_tensors,
     compute_distribution_to_mesh_mapping as compute_distribution_to_mesh_mapping,
     concat_mesh_to_tensor_composer as concat_mesh_to_tensor_composer,
     create_mesh_composer as create_mesh_composer,
@@ -108,7 +151,12 @@ int32 = DataType.INT32
 bfloat8_b = DataType.BFLOAT8_B
 bfloat4_b = DataType.BFLOAT4_B
 TILE_LAYOUT = Layout.TILE
+TILE_SIZE = 32
 ROW_MAJOR_LAYOUT = Layout.ROW_MAJOR
+
+
+identity = move = reallocate = clone
+sub_, mul_, div_ = subtract_, multiply_, divide_
 
 
 def __getattr__(name: str) -> Any:

@@ -11,7 +11,7 @@ import numpy as np
 
 from jaxmesh.checks import shown
 from jaxmesh.errors import ArgumentTypeError, UnsupportedError, VerifyError
-from jaxmesh.ops.ttnn_table import NEEDED, TTNN, Param, TtnnRow, attributes_of
+from jaxmesh.ops.ttnn_table import TTNN, TtnnRow, attributes_of
 from jaxmesh.runtime.eager import Said, perform
 from jaxmesh.runtime.eager_operators import owned, owner_of
 from jaxmesh.runtime.eager_types import (
@@ -27,8 +27,9 @@ from jaxmesh.runtime.tensor import MeshTensor
 from jaxmesh.ttnn.defaults import COMPLETE
 from jaxmesh.ttnn.device import MeshDevice, mesh_of
 from jaxmesh.ttnn.host import Tensor, array_of, wrapped
+from jaxmesh.ttnn.signatures import ACTIVATIONS, HOW, OUTPUTS, TAKEN, TAKEN_ALONG, doc_of, signature_of
 from jaxmesh.ttnn.tokens import tokens
-from jaxmesh.ttnn.values import converted, integers
+from jaxmesh.ttnn.values import converted, integers, written
 
 _HOSTED = frozenset({"reshape", "typecast"})
 """Ops that the real `ttnn` also does in host memory."""
@@ -36,25 +37,8 @@ _HOSTED = frozenset({"reshape", "typecast"})
 _IMPLIED: Mapping[str, Any] = {"reduce_type": "sum"}
 """Attributes that a Python call has no argument for, and what it then does."""
 
-_HOW = frozenset({"program_config", "conv_config", "num_links", "topology", "subdevice_id", "sub_core_grid"})
-"""Arguments that are printed as unset and say how something is computed, not what."""
-
 _KNOWN = 1024
 """How many ways to call an op are kept."""
-
-_P = inspect.Parameter
-_WORDS: Mapping[str, str] = {
-    "operand": "a tensor on the devices; or a number, where shapes broadcast",
-    "operands": "a list of tensors on the devices",
-    "memory_config": "where the result lies; a `MemoryConfig`, kept and shown",
-    "dtype": "the element type of the result; a `DataType`",
-    "layout": "the `Layout` of the result, kept and shown",
-    "shape": "the shape of the result",
-    "device": "the mesh device to make it on; None makes a host tensor",
-    "compute_config": "taken, and means nothing here",
-    "text": "taken, and means nothing here",
-    "none": "None; what it says otherwise is not emulated",
-}
 
 
 class Function:
@@ -67,12 +51,15 @@ class Function:
         self.__qualname__ = self.callee.removeprefix("ttnn.")
         self.__module__ = "jaxmesh.ttnn"
         # What makes a tensor takes all by place, though it is printed by name.
-        self.__signature__ = _signature(entry.python.params, by_place=entry.on_device and entry.row.operands == (0, 0))
-        self.__doc__ = _doc(entry, self.__signature__)
+        self.__signature__ = signature_of(
+            entry.python.params, by_place=entry.on_device and entry.row.operands == (0, 0)
+        )
+        self.__doc__ = doc_of(entry, self.__signature__)
         params = entry.python.params
         self._defaults = [p.default for p in self.__signature__.parameters.values()]
         self._slots = {p.name: i for i, p in enumerate(params)}
-        self._places = sum(p.kind is not _P.KEYWORD_ONLY for p in self.__signature__.parameters.values())
+        kinds = [p.kind for p in self.__signature__.parameters.values()]
+        self._places = sum(kind is not inspect.Parameter.KEYWORD_ONLY for kind in kinds)
         self._orders: dict[Any, list[int]] = {}
         self._single = sorted((int(p.key), i) for i, p in enumerate(params) if p.source == "operand")
         self._indices = {n for n, i in self._single if params[i].name.endswith("index")}
@@ -82,7 +69,7 @@ class Function:
         given = {a.name for _, a, _ in self._attributes}
         self._implied = tuple((k, v) for k, v in _IMPLIED.items() if k in known and k not in given)
         self._by_source = {p.source: i for i, p in enumerate(params)}
-        unset = {p.name: i for i, p in enumerate(params) if p.source == "none" and p.name not in _HOW}
+        unset = {p.name: i for i, p in enumerate(params) if p.source == "none" and p.name not in HOW}
         if "dtype" in unset:
             self._by_source["dtype"] = unset.pop("dtype")
         self._unset = tuple(unset.items())
@@ -93,6 +80,12 @@ class Function:
         self._layout = Layout.ROW_MAJOR if entry.on_device and entry.row.name != "rand" else Layout.TILE
         self._in_place = None if entry.in_place is None else dict(self._single)[entry.in_place]
         self._known: dict[Any, tuple[Said, Place]] = {}
+        # Two more slots, for what is taken and means nothing, and for a tensor to write the result to.
+        taken = TAKEN | TAKEN_ALONG if "cluster_axis" in self._slots else TAKEN
+        into = OUTPUTS if entry.row.results == (1, 1) and (entry.on_device or entry.row.operands != (0, 0)) else ()
+        more = {**dict.fromkeys(taken, len(params)), **dict.fromkeys(into, len(params) + 1)}
+        self._more = {name: slot for name, slot in more.items() if name not in self._slots}
+        self._defaults += [None, None]
 
     def __repr__(self) -> str:
         return f"<{self.callee}{self.__signature__}>"
@@ -109,8 +102,7 @@ class Function:
         outs = perform(self.entry.row, self.callee, operands, known[0], None, known[1])
         if owner is not None:
             outs = [owned(x, owner) for x in outs]
-        self._write(values, outs[0])
-        return outs[0] if self.entry.row.results == (1, 1) else outs
+        return self._given(values, outs)
 
     # --- a call as one before ---
 
@@ -150,14 +142,15 @@ class Function:
         """
         if count > self._places:
             raise self._wrong(f"takes {self._places} arguments by place, got {count}")
-        unknown = [n for n in names if n not in self._slots]
+        slots = {**self._more, **self._slots}
+        unknown = [n for n in names if n not in slots]
         if unknown:
             raise self._wrong(f"has no argument {unknown[0]!r}")
-        order = [*range(count), *[self._slots[n] for n in names]]
-        twice = [n for n in names if self._slots[n] < count]
+        order = [*range(count), *[slots[n] for n in names]]
+        twice = [n for n in names if slots[n] < count]
         if twice:
             raise self._wrong(f"got the argument {twice[0]!r} by place and by name")
-        missing = [n for n, i in self._slots.items() if i not in order and self._defaults[i] is _P.empty]
+        missing = [n for n, i in self._slots.items() if i not in order and self._defaults[i] is inspect.Parameter.empty]
         if missing:
             raise self._wrong(f"needs the argument {missing[0]!r}")
         return order
@@ -178,8 +171,12 @@ class Function:
     # --- the op ---
 
     def _perform(self, values: list[Any], key: Any = None) -> Any:
+        activation: str | None = None
         for name, slot in self._unset:
-            if values[slot] is not None:
+            if name == "activation" and isinstance(values[slot], str) and values[slot] in ACTIVATIONS:
+                # Another op, which the next call of this kind must not forget.
+                activation, key = values[slot], None
+            elif values[slot] is not None:
                 raise UnsupportedError(
                     f"{self.callee}: {name} is not emulated, got {shown(values[slot])}; leave it out, and say what it "
                     "does with other ops."
@@ -209,16 +206,20 @@ class Function:
                 self._known.clear()
             self._known[key] = said, place
         outs = [owned(x, device if isinstance(device, MeshDevice) else owner) for x in outs]
-        self._write(values, outs[0])
         if any(isinstance(x, Tensor) for x in operands) or (not operands and mesh is None):
             outs = [wrapped(x, place.layout) for x in outs]
-        return outs[0] if row.results == (1, 1) else outs
+        if activation is not None:
+            outs = [lookup(f"ttnn.{activation}", "ttnn")(outs[0])]
+        return self._given(values, outs)
 
-    def _write(self, values: Sequence[Any], result: Any) -> None:
-        """What the real op writes into the memory of an operand is seen there."""
+    def _given(self, values: Sequence[Any], outs: list[Any]) -> Any:
+        """What the call gives. What the real op writes into the memory of a tensor is seen there."""
         into = None if self._in_place is None else values[self._in_place]
-        if isinstance(into, MeshTensor) and isinstance(result, MeshTensor):
-            into.overwrite(result)
+        if isinstance(into, MeshTensor) and isinstance(outs[0], MeshTensor):
+            into.overwrite(outs[0])
+        if values[-1] is not None:
+            return written(self.callee, values[-1], outs[0])
+        return outs[0] if self.entry.row.results == (1, 1) else outs
 
     def _value(self, values: Sequence[Any], source: str) -> Any:
         slot = self._by_source.get(source)
@@ -354,46 +355,6 @@ def lookup(callee: str, owner: str) -> Any:
             "of TTNN (jaxmesh/ops/ttnn_*.py), where a new op is one entry."
         )
     return found
-
-
-# --- from a row ------------------------------------------------------------------------------------------------------
-
-
-def _signature(params: Sequence[Param], *, by_place: bool) -> inspect.Signature:
-    kind, found, optional = _P.POSITIONAL_OR_KEYWORD, list[inspect.Parameter](), False
-    for param in params:
-        default = _P.empty if param.default is NEEDED else param.default
-        optional = optional or default is not _P.empty
-        # What is printed by name may be given by name alone, once it may be left out.
-        if not by_place and param.keyword and optional and param.name != "cluster_axis":
-            kind = _P.KEYWORD_ONLY
-        if optional and kind is not _P.KEYWORD_ONLY and default is _P.empty:
-            default = None
-        found.append(_P(param.name, kind, default=default))
-    return inspect.Signature(found)
-
-
-def _doc(entry: TtnnRow, signature: inspect.Signature) -> str:
-    attributes = attributes_of(entry.row)
-
-    def line(param: Param) -> str:
-        if param.source == "none" and (param.name in _HOW or param.name == "dtype"):
-            return f"  {param.name}: {_WORDS['dtype' if param.name == 'dtype' else 'text']}."
-        if param.source == "attribute":
-            a = attributes[str(param.key)]
-            return f"  {param.name}: {a.kind}, the attribute `{a.name}` of the op."
-        return f"  {param.name}: {_WORDS[param.source]}."
-
-    args = "\n".join(map(line, entry.python.params))
-    count = "A tensor" if entry.row.results == (1, 1) else "A list of tensors"
-    return (
-        f"`ttnn.{entry.row.name}`, on every device.\n\nCalled as `{entry.python.callee}{signature}`.\n\n"
-        f"Args:\n{args}\n\nReturns:\n  {count}, of local (per-device) shape.\n\n"
-        "Raises:\n  ArgumentTypeError: wrong arguments.\n"
-        "  ResidencyError: a tensor is in host memory, or deallocated.\n"
-        "  MeshMismatchError: the tensors are on different meshes.\n  VerifyError: the op does not take these shapes, "
-        "element types or numbers."
-    )
 
 
 def _is_tensor(x: Any) -> bool:

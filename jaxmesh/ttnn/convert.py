@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import importlib
-import math
 from typing import Any
 
 import jax
 import numpy as np
 
-from jaxmesh.checks import shown
-from jaxmesh.errors import ArgumentTypeError, ResidencyError, UnsupportedError
+from jaxmesh.errors import ArgumentTypeError, ResidencyError
 from jaxmesh.runtime.eager_transfers import elements
 from jaxmesh.runtime.eager_types import DataType, Layout, MemoryConfig, as_dtype, data_type
 from jaxmesh.runtime.tensor import MeshTensor
-from jaxmesh.ttnn.distributed import MeshToTensor, TensorToMesh, aggregate_tensor, distribute_tensor
+from jaxmesh.runtime.torches import array_from_torch, check_asked, torch_from_array
+from jaxmesh.ttnn.distributed import MeshToTensor, TensorToMesh, distribute_tensor
 from jaxmesh.ttnn.host import Tensor, is_host_tensor
 from jaxmesh.ttnn.moves import to_device
 
-_jnp: Any = jax.numpy
 _ARRAY: Any = (np.ndarray, np.generic, jax.Array)
 
 
@@ -69,44 +66,22 @@ def to_numpy(tensor: Any, *, mesh_composer: MeshToTensor | None = None) -> np.nd
       ResidencyError: a tensor on several devices, and no composer.
       ArgumentTypeError: no tensor, or a composer for one that is not distributed.
     """
-    return _read("to_numpy", tensor, mesh_composer)
+    return np.array(_read("to_numpy", tensor, mesh_composer))
 
 
 def _read(op: str, tensor: Any, composer: MeshToTensor | None) -> np.ndarray[Any, Any]:
     if isinstance(tensor, MeshTensor):
-        if composer is not None:
-            return aggregate_tensor(tensor, composer)
-        count = math.prod(tensor.mesh.shape.values())
-        if count > 1:
-            raise ResidencyError(
-                f"{op}: a tensor distributed over {count} devices has no single value; give "
-                "mesh_composer=ttnn.create_mesh_composer(device, config), or read each of ttnn.get_device_tensors."
-            )
-        return np.array(tensor.shard((0,) * len(tensor.mesh.shape)))
+        return tensor.value(op, composer)
     if composer is not None:
         raise ArgumentTypeError(f"{op}: a composer joins a distributed tensor, got one of no device; leave it out.")
     if is_host_tensor(tensor):
-        return tensor.to_numpy()
+        return tensor.array
     if isinstance(tensor, _ARRAY):
-        return np.array(elements(tensor, op))
+        return elements(tensor, op)
     raise ArgumentTypeError(f"{op} takes a tensor, got {type(tensor).__name__}.")
 
 
 # --- torch, where it is installed ------------------------------------------------------------------------------------
-
-
-def _torch() -> Any:
-    try:
-        return importlib.import_module("torch")
-    except ImportError:
-        raise UnsupportedError(
-            "from_torch and to_torch need torch, which is not installed; use ttnn.from_numpy and ttnn.to_numpy."
-        ) from None
-
-
-def _narrow(name: str) -> bool:
-    """Whether NumPy itself does not know the element type, so that torch gives and takes none as an array."""
-    return hasattr(_jnp, name) and np.dtype(getattr(_jnp, name)).isbuiltin != 1
 
 
 def from_torch(
@@ -128,21 +103,7 @@ def from_torch(
       UnsupportedError: torch is not installed; or the tensor is sparse, quantized, complex or without data.
       ArgumentTypeError: no torch tensor.
     """
-    torch = _torch()
-    if not isinstance(tensor, torch.Tensor):
-        raise ArgumentTypeError(f"from_torch takes a torch tensor, got {type(tensor).__name__}.")
-    if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_complex() or tensor.is_meta:
-        raise UnsupportedError(
-            "from_torch takes a dense tensor of real numbers, integers or truth values with data, got "
-            f"{tensor.dtype} of {tensor.layout} on {tensor.device}; use to_dense(), dequantize(), real and imag, or a "
-            "tensor with data."
-        )
-    plain, name = tensor.detach().cpu().contiguous(), str(tensor.dtype).removeprefix("torch.")
-    if _narrow(name):
-        bits = torch.uint8 if plain.element_size() == 1 else torch.int16
-        array = plain.view(bits).numpy().view(getattr(_jnp, name))
-    else:
-        array = plain.numpy()
+    array = array_from_torch(tensor)
     options: dict[str, Any] = {"layout": layout, "device": device, "memory_config": memory_config}
     return from_numpy(array, dtype, mesh_mapper=mesh_mapper, **options)
 
@@ -172,26 +133,8 @@ def to_torch(
       ArgumentTypeError: a leading dim to drop is not of size 1; a `dtype` that is not torch's; a rank that is no
         number.
     """
-    torch = _torch()
-    if dtype is not None and not isinstance(dtype, torch.dtype):
-        raise ArgumentTypeError(f"to_torch takes an element type of torch's, as torch.float32, got {shown(dtype)}.")
-    if torch_rank is not None and (not isinstance(torch_rank, int) or isinstance(torch_rank, bool)):
-        raise ArgumentTypeError(f"to_torch takes a whole number as torch_rank, got {shown(torch_rank)}.")
-    array = _read("to_torch", tensor, mesh_composer)
-    while torch_rank is not None and array.ndim > torch_rank:
-        if array.shape[0] != 1:
-            raise ArgumentTypeError(f"to_torch: shape {list(array.shape)} has no rank {torch_rank}: dim 0 is not 1.")
-        array = array[0]
-    kind = getattr(torch, array.dtype.name, None)
-    if kind is None:
-        raise UnsupportedError(f"torch has no element type {array.dtype}; typecast the tensor first.")
-    array = np.array(array, order="C")
-    if _narrow(array.dtype.name):
-        bits = np.uint8 if array.dtype.itemsize == 1 else np.int16
-        made = torch.from_numpy(array.view(bits)).view(kind)
-    else:
-        made = torch.from_numpy(array)
-    return made if dtype is None else made.to(dtype)
+    check_asked(dtype, torch_rank)
+    return torch_from_array(_read("to_torch", tensor, mesh_composer), dtype, torch_rank)
 
 
 def get_dtype(tensor: Any) -> DataType:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from jaxmesh import jaxprs
 from jaxmesh.errors import ArgumentTypeError, VerifyError
+from jaxmesh.runtime.eager_methods import whole_shape
 from jaxmesh.runtime.tensor import MeshTensor
 from jaxmesh.ttnn.host import in_program
 from jaxmesh.ttnn.values import integers
@@ -16,7 +16,7 @@ Arguments = Mapping[str, Any]
 """What was given, by the parameter's name."""
 
 
-def _all_gather(callee: str, given: Arguments, operands: Sequence[Any]) -> Arguments:
+def _axis(callee: str, given: Arguments, operands: Sequence[Any]) -> Arguments:
     if given["cluster_axis"] is not None:
         return {}
     sizes: list[int] = []
@@ -27,7 +27,7 @@ def _all_gather(callee: str, given: Arguments, operands: Sequence[Any]) -> Argum
     wide = [axis for axis, size in enumerate(sizes) if size > 1]
     if len(wide) > 1:
         raise VerifyError(
-            f"{callee} without a cluster_axis gathers along the only mesh axis of several devices, but the mesh "
+            f"{callee} without a cluster_axis runs along the only mesh axis of several devices, but the mesh "
             f"{sizes} has {len(wide)} of them: give cluster_axis, one of {wide}."
         )
     return {"cluster_axis": wide[0] if wide else 0}
@@ -37,14 +37,7 @@ def _reshape(callee: str, given: Arguments, operands: Sequence[Any]) -> Argument
     shape = integers(callee, "shape", given["shape"])
     if -1 not in shape or not hasattr(operands[0], "shape"):
         return {}
-    own = tuple(operands[0].shape)
-    size, known = math.prod(own), math.prod(n for n in shape if n != -1)
-    if shape.count(-1) > 1 or known <= 0 or size % known:
-        raise VerifyError(
-            f"{callee}: one dim of the shape may be -1, where the others divide the number of elements; got "
-            f"{list(shape)} for a tensor of shape {list(own)}, {size} elements."
-        )
-    return {"shape": tuple(size // known if n == -1 else n for n in shape)}
+    return {"shape": whole_shape(callee, shape, tuple(operands[0].shape))}
 
 
 def _slice(callee: str, given: Arguments, operands: Sequence[Any]) -> Arguments:
@@ -63,7 +56,11 @@ def _arange(callee: str, given: Arguments, operands: Sequence[Any]) -> Arguments
 
 
 COMPLETE: Mapping[str, Callable[[str, Arguments, Sequence[Any]], Arguments]] = {
-    "all_gather": _all_gather,
+    "all_gather": _axis,
+    "all_reduce": _axis,
+    "all_reduce_async": _axis,
+    "reduce_scatter": _axis,
+    "mesh_partition": _axis,
     "reshape": _reshape,
     "slice_static": _slice,
     "arange": _arange,

@@ -1,9 +1,8 @@
-"""`ttnn.MeshDevice`, emulated: a mesh of host devices."""
+"""Opening and closing mesh devices."""
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 from collections.abc import Generator, Sequence
 from typing import Any, cast
 
@@ -11,65 +10,8 @@ from jax.sharding import Mesh
 
 from jaxmesh.configs import MeshCoordinate, MeshShape, integers
 from jaxmesh.errors import ArgumentTypeError, MeshError
-from jaxmesh.mesh import as_mesh, make_mesh
-
-
-class MeshDevice:
-    """A mesh of devices, as `ttnn.open_mesh_device` gives it; `.mesh` is the `jax.sharding.Mesh` behind it."""
-
-    __slots__ = ("_mesh", "_open")
-
-    def __init__(self, mesh: Mesh) -> None:
-        self._mesh = checked_mesh(mesh)
-        self._open = True
-
-    @property
-    def mesh(self) -> Mesh:
-        """The JAX mesh.
-
-        Raises:
-          MeshError: the device was closed.
-        """
-        if not self._open:
-            raise MeshError(
-                f"the mesh device {list(self._mesh.devices.shape)} was closed with close_mesh_device; open one again."
-            )
-        return self._mesh
-
-    @property
-    def shape(self) -> MeshShape:
-        """The mesh shape."""
-        return MeshShape(self.mesh.devices.shape)
-
-    def get_num_devices(self) -> int:
-        """How many devices there are."""
-        return self.mesh.devices.size
-
-    def get_device_ids(self) -> list[int]:
-        """The ids of the devices, row-major."""
-        return [d.id for d in self.mesh.devices.flat]
-
-    def get_device_id(self, coord: MeshCoordinate | Sequence[int]) -> int:
-        """The id of the device at a coordinate.
-
-        Raises:
-          MeshError: the coordinate is not on the mesh.
-        """
-        shape, place = tuple(self.shape), integers("get_device_id", coord)
-        if len(place) != len(shape) or any(not 0 <= c < n for c, n in zip(place, shape, strict=False)):
-            raise MeshError(f"the coordinate {list(place)} is not on the mesh {list(shape)}.")
-        return self.mesh.devices[place].id
-
-    def coordinates(self) -> list[MeshCoordinate]:
-        """Every coordinate, row-major."""
-        return [MeshCoordinate(c) for c in itertools.product(*map(range, self.shape))]
-
-    def close(self) -> None:
-        """Closes the device; using it afterwards is an error."""
-        self._open = False
-
-    def __repr__(self) -> str:
-        return f"MeshDevice({list(self._mesh.devices.shape)}{'' if self._open else ', closed'})"
+from jaxmesh.mesh import make_mesh
+from jaxmesh.runtime.mesh_device import MeshDevice as MeshDevice, mesh_of as mesh_of
 
 
 def open_mesh_device(
@@ -131,32 +73,6 @@ def close_mesh_device(mesh_device: MeshDevice) -> None:
     mesh_device.close()
 
 
-def mesh_of(mesh_device: MeshDevice | Mesh) -> Mesh:
-    """The JAX mesh of a mesh device, or the mesh itself.
-
-    Raises:
-      ArgumentTypeError: neither.
-    """
-    if isinstance(mesh_device, MeshDevice):
-        return mesh_device.mesh
-    return checked_mesh(mesh_device)
-
-
-def checked_mesh(mesh_device: Any) -> Mesh:
-    """A JAX mesh of devices.
-
-    Raises:
-      ArgumentTypeError: something else.
-      MeshError: a mesh without axes.
-    """
-    if isinstance(mesh_device, Mesh):
-        found: Any = as_mesh(mesh_device)
-        return found
-    raise ArgumentTypeError(
-        f"a mesh device is what open_mesh_device gives, or a jax.sharding.Mesh; got {type(mesh_device).__name__}."
-    )
-
-
 @contextlib.contextmanager
 def create_mesh_device(mesh_shape: MeshShape | Sequence[int], **options: Any) -> Generator[MeshDevice]:
     """A mesh device that is closed at the end of the `with`; options as of `open_mesh_device`."""
@@ -175,6 +91,23 @@ def open_device(device_id: int = 0, l1_small_size: int = 0, **options: Any) -> M
 def close_device(device: MeshDevice) -> None:
     """Closes a device; see `close_mesh_device`."""
     close_mesh_device(device)
+
+
+@contextlib.contextmanager
+def manage_device(device_id: int = 0) -> Generator[MeshDevice]:
+    """One device that is closed at the end of the `with`; see `open_device`."""
+    device = open_device(device_id)
+    try:
+        yield device
+    finally:
+        close_mesh_device(device)
+
+
+def get_device_ids() -> list[int]:
+    """The ids of all devices, emulated ones included."""
+    import jax
+
+    return [d.id for d in cast("list[Any]", jax.devices())]
 
 
 def get_num_devices() -> int:

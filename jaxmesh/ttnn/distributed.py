@@ -11,10 +11,10 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import Mesh
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxmesh import jaxprs
-from jaxmesh.checks import as_array, one_of, row, shown
+from jaxmesh.checks import as_array, row, shown
 from jaxmesh.configs import (
     MeshComposerConfig,
     MeshCoordinate,
@@ -27,7 +27,7 @@ from jaxmesh.dialects.ttnn import aggregate_tensor_p, distribute_tensor_p
 from jaxmesh.distribution import land
 from jaxmesh.errors import ArgumentTypeError, MeshMismatchError, VerifyError
 from jaxmesh.mesh import make_mesh
-from jaxmesh.runtime.eager_operators import owned
+from jaxmesh.runtime.eager_operators import owned, owner_of
 from jaxmesh.runtime.eager_transfers import aggregate, distribute, host_array
 from jaxmesh.runtime.eager_types import (
     DRAM_MEMORY_CONFIG,
@@ -37,36 +37,14 @@ from jaxmesh.runtime.eager_types import (
     StorageType,
     TensorTopology,
 )
+from jaxmesh.runtime.mesh_device import (
+    MeshDevice,
+    MeshToTensor as MeshToTensor,
+    TensorToMesh as TensorToMesh,
+    mesh_of,
+)
 from jaxmesh.runtime.tensor import MeshTensor, assemble
-from jaxmesh.ttnn.device import MeshDevice, mesh_of
-from jaxmesh.ttnn.host import array_of, in_program, is_host_tensor
-
-
-class TensorToMesh:
-    """A mapper: a mesh and a mapper config; made by `create_mesh_mapper`."""
-
-    __slots__ = ("config", "device", "mesh")
-
-    def __init__(self, mesh: Mesh, config: MeshMapperConfig, device: MeshDevice | Mesh | None = None) -> None:
-        self.mesh = mesh_of(mesh)
-        self.device = mesh if device is None else device
-        self.config = one_of(MeshMapperConfig, "TensorToMesh", "config", config)
-
-    def __repr__(self) -> str:
-        return f"TensorToMesh({list(self.mesh.devices.shape)}, {self.config})"
-
-
-class MeshToTensor:
-    """A composer: a mesh and a composer config; made by `create_mesh_composer`."""
-
-    __slots__ = ("config", "mesh")
-
-    def __init__(self, mesh: Mesh, config: MeshComposerConfig) -> None:
-        self.mesh = mesh_of(mesh)
-        self.config = one_of(MeshComposerConfig, "MeshToTensor", "config", config)
-
-    def __repr__(self) -> str:
-        return f"MeshToTensor({list(self.mesh.devices.shape)}, {self.config})"
+from jaxmesh.ttnn.host import Tensor, array_of, in_program, is_host_tensor
 
 
 def create_mesh_mapper(mesh_device: MeshDevice | Mesh, config: MeshMapperConfig) -> TensorToMesh:
@@ -188,7 +166,7 @@ def distribute_tensor(tensor: Any, mapper: TensorToMesh, mesh_device: MeshDevice
     >>> device = ttnn.open_mesh_device(mesh_shape=ttnn.MeshShape(2, 4))
     >>> t = ttnn.distribute_tensor(np.zeros((16, 4), np.float32), ttnn.shard_tensor_to_mesh_mapper(device, 0))
     >>> t.shape
-    (2, 4)
+    Shape([2, 4])
     """
     if not isinstance(mapper, TensorToMesh):
         raise ArgumentTypeError(
@@ -262,19 +240,110 @@ def _check_program(op: str, mesh: Mesh) -> None:
         )
 
 
-def get_device_tensors(tensor: MeshTensor) -> list[jax.Array]:
-    """The shards that exist, each on its device, in row-major order of the mesh; of several processes, its own ones.
+def get_device_tensors(tensor: MeshTensor) -> list[Any]:
+    """The shards that exist, each a tensor of its device, in row-major order of the mesh.
+
+    One of a tensor on the devices is a `MeshTensor` on the mesh of one device, for ops with others of that device; one
+    of a tensor in host memory is a host `Tensor`. Each has a value without a composer: `ttnn.to_torch(t)`,
+    `numpy.asarray(t)`, `t.to_list()`. None is a copy. Of several processes each gets those of its own devices. Keys of
+    random numbers, which are no tensors of `ttnn`, are `jax.Array`s.
+
+    Raises:
+      ArgumentTypeError: no multi-device tensor.
+      ResidencyError: it was deallocated, or donated.
 
     >>> import numpy as np
     >>> from jaxmesh import ttnn
     >>> device = ttnn.open_mesh_device(mesh_shape=ttnn.MeshShape(1, 2))
     >>> t = ttnn.distribute_tensor(np.arange(4), ttnn.shard_tensor_to_mesh_mapper(device, 0))
-    >>> [shard.tolist() for shard in ttnn.get_device_tensors(t)]
+    >>> [shard.to_list() for shard in ttnn.get_device_tensors(t)]
     [[0, 1], [2, 3]]
     """
     if not isinstance(tensor, MeshTensor):
         raise ArgumentTypeError(f"get_device_tensors takes a MeshTensor, got {type(tensor).__name__}.")
-    return [shard for _, shard in tensor.shards()]
+    if jax.dtypes.issubdtype(tensor.dtype, jax.dtypes.extended):
+        return [shard for _, shard in tensor.shards()]
+    if tensor.storage_type() is StorageType.HOST:
+        return [Tensor.around(np.asarray(shard), tensor.layout) for _, shard in tensor.shards()]
+    mesh: Any = tensor.mesh
+    # As in the real `ttnn`, a piece is on the device of the whole, not on one of its own.
+    owner = owner_of([tensor]) or MeshDevice(mesh)
+    pieces: list[Any] = []
+    for coordinate, shard in tensor.shards():
+        alone = Mesh(mesh.devices[tuple(slice(c, c + 1) for c in coordinate)], mesh.axis_names, mesh.axis_types)
+        data: Any = jax.make_array_from_single_device_arrays(
+            shard.shape, NamedSharding(alone, PartitionSpec()), [shard], dtype=shard.dtype
+        )
+        pieces.append(owned(MeshTensor(data, alone, (), None, tensor.place).as_proven(), owner))
+    return pieces
+
+
+def combine_device_tensors(tensors: Sequence[MeshTensor]) -> MeshTensor:
+    """One tensor from pieces that are on different devices of one mesh device, as `get_device_tensors` gives them.
+
+    Args:
+      tensors: tensors of one device each, in any order; ones that were computed from such pieces, too.
+
+    Returns:
+      A `MeshTensor` on the devices; where not every device has a piece, the others hold nothing.
+
+    Raises:
+      ArgumentTypeError: no list of tensors on the devices, of one device each.
+      MeshMismatchError: they are of different mesh devices.
+      VerifyError: none, two on one device, or of different shapes or dtypes.
+
+    >>> import numpy as np
+    >>> from jaxmesh import ttnn
+    >>> device = ttnn.open_mesh_device(mesh_shape=ttnn.MeshShape(1, 2))
+    >>> t = ttnn.distribute_tensor(np.arange(4), ttnn.shard_tensor_to_mesh_mapper(device, 0), device)
+    >>> doubled = ttnn.combine_device_tensors([piece * 2 for piece in ttnn.get_device_tensors(t)])
+    >>> ttnn.to_numpy(doubled, mesh_composer=ttnn.concat_mesh_to_tensor_composer(device, 0))
+    array([0, 2, 4, 6], dtype=int32)
+    """
+    given = row("combine_device_tensors", tensors, "a list of tensors")
+    if not given:
+        raise VerifyError("combine_device_tensors needs one tensor at least, got an empty list.")
+    found: dict[Any, np.ndarray[Any, Any]] = {}
+    parents: list[Mesh] = []
+    for t in given:
+        if type(t) is not MeshTensor or t.storage_type() is StorageType.HOST or len(t.data.devices()) != 1:
+            raise ArgumentTypeError(
+                f"combine_device_tensors takes tensors on one device each, got {shown(t)}; get_device_tensors gives "
+                "such ones, and from_host_shards joins host tensors."
+            )
+        on: Any = t.mesh
+        parents.append(getattr(owner_of([t]), "mesh", on))
+        (holder,) = t.data.devices()
+        if holder in found:
+            raise VerifyError(f"combine_device_tensors takes one tensor per device, got two on device {holder.id}.")
+        found[holder] = np.array(t.data)
+    if any(parent != parents[0] for parent in parents):
+        raise MeshMismatchError(
+            "combine_device_tensors takes tensors of one mesh device, got some of "
+            f"{list(dict.fromkeys(str(list(p.devices.shape)) for p in parents))}, or of other devices."
+        )
+    _check_alike("combine_device_tensors", list(found.values()))
+    mesh = parents[0]
+    shards = {c: found[d] for c in np.ndindex(*mesh.devices.shape) if (d := mesh.devices[c]) in found}
+    made = assemble(shards, mesh, *_apart(mesh, list(shards)), given[0].place)
+    return owned(made, owner_of(given))
+
+
+def _apart(mesh: Mesh, coords: Sequence[Sequence[int]]) -> tuple[tuple[str, ...] | None, TensorTopology]:
+    """Axes and topology of tensors that have nothing to do with each other: nothing says that dims were cut."""
+    topology = TensorTopology(MeshShape(len(coords)), (PlacementShard(0),), tuple(map(MeshCoordinate, coords)))
+    if len(coords) < mesh.devices.size:
+        return None, topology
+    return tuple(n for n in mesh.axis_names if mesh.shape[n] > 1), topology
+
+
+def _check_alike(op: str, rows: Sequence[np.ndarray[Any, Any]]) -> None:
+    kinds = list(dict.fromkeys((r.shape, r.dtype.name) for r in rows))
+    if len(kinds) > 1:
+        raise VerifyError(
+            f"{op}: all shards must have one shape and dtype, got {kinds[0][1]}{list(kinds[0][0])} and "
+            f"{kinds[1][1]}{list(kinds[1][0])}."
+        )
 
 
 def from_host_shards(tensors: Sequence[Any], mesh_shape: MeshShape | Sequence[int]) -> MeshTensor:
@@ -286,7 +355,7 @@ def from_host_shards(tensors: Sequence[Any], mesh_shape: MeshShape | Sequence[in
     >>> import numpy as np
     >>> from jaxmesh import ttnn
     >>> ttnn.from_host_shards([np.zeros(3), np.ones(3)], ttnn.MeshShape(1, 2)).shape
-    (3,)
+    Shape([3])
     """
     shape = MeshShape(mesh_shape)
     given = row("from_host_shards", tensors, "a list of tensors")
@@ -296,15 +365,7 @@ def from_host_shards(tensors: Sequence[Any], mesh_shape: MeshShape | Sequence[in
             f"from_host_shards needs one tensor per device, got {len(rows)} for the mesh {list(shape)} of "
             f"{shape.mesh_size()} devices."
         )
-    kinds = list(dict.fromkeys((r.shape, r.dtype.name) for r in rows))
-    if len(kinds) > 1:
-        raise VerifyError(
-            f"from_host_shards: all shards must have one shape and dtype, got {kinds[0][1]}{list(kinds[0][0])} and "
-            f"{kinds[1][1]}{list(kinds[1][0])}."
-        )
+    _check_alike("from_host_shards", rows)
     mesh = make_mesh(tuple(shape))
-    coords = [MeshCoordinate(c) for c in np.ndindex(*shape)]
-    # Every device has its own tensor, and nothing says that dims were cut: a row-major distribution of whole tensors.
-    topology = TensorTopology(MeshShape(shape.mesh_size()), (PlacementShard(0),), tuple(coords))
-    varying = tuple(n for n in mesh.axis_names if mesh.shape[n] > 1)
-    return assemble({tuple(c): r for c, r in zip(coords, rows, strict=True)}, mesh, varying, topology, ON_HOST)
+    coords = list(np.ndindex(*shape))
+    return assemble(dict(zip(coords, rows, strict=True)), mesh, *_apart(mesh, coords), ON_HOST)

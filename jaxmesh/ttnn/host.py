@@ -12,10 +12,13 @@ import numpy as np
 from jaxmesh.checks import one_of, shown
 from jaxmesh.configs import MeshMapperConfig, MeshShape, PlacementReplicate, integers
 from jaxmesh.errors import ArgumentTypeError, ResidencyError, VerifyError
+from jaxmesh.runtime.eager import by_row
+from jaxmesh.runtime.eager_methods import Methods
 from jaxmesh.runtime.eager_operators import owned
 from jaxmesh.runtime.eager_transfers import distribute, elements, host_array
 from jaxmesh.runtime.eager_types import (
     DRAM_MEMORY_CONFIG,
+    ON_HOST,
     DataType,
     Layout,
     MemoryConfig,
@@ -25,8 +28,9 @@ from jaxmesh.runtime.eager_types import (
     as_dtype,
     data_type,
 )
+from jaxmesh.runtime.mesh_device import MeshDevice, MeshToTensor, mesh_of
 from jaxmesh.runtime.tensor import MeshTensor
-from jaxmesh.ttnn.device import MeshDevice, mesh_of
+from jaxmesh.runtime.torches import array_from_torch
 
 _jnp: Any = jax.numpy
 _ARRAY: Any = (np.ndarray, np.generic, jax.Array)
@@ -37,14 +41,15 @@ class _AnyTensor(type):
         return isinstance(instance, MeshTensor) or super().__instancecheck__(instance)
 
 
-class Tensor(metaclass=_AnyTensor):
+class Tensor(Methods, metaclass=_AnyTensor):
     """A tensor of `ttnn`, from numbers: in host memory, or with a device on each of its devices.
 
-    What is in host memory has one value: `numpy.asarray(tensor)` (read-only), `.to_numpy()` (a copy), `.to_list()`. On
+    What is in host memory has one value: `numpy.asarray(tensor)` (read-only), `.to_numpy()` (a copy), `.to_torch()`,
+    `.to_list()`. On
     several devices it is a `MeshTensor`, which is also an instance of this class.
 
     Args:
-      data: an array, or a list of numbers, row by row.
+      data: an array, a tensor of torch, or a list of numbers, row by row.
       shape: its shape; of an array its own, and its `DataType` may stand here.
       dtype: its `DataType`; of an array its own, else FLOAT32.
       layout: a `Layout`, kept and shown.
@@ -61,7 +66,6 @@ class Tensor(metaclass=_AnyTensor):
     """
 
     __slots__ = ("_array", "_layout")
-    __array_ufunc__ = None
 
     def __new__(
         cls,
@@ -85,6 +89,11 @@ class Tensor(metaclass=_AnyTensor):
             raise ArgumentTypeError(f"Tensor takes a Layout as layout, got {shown(layout)}.")
         if device is not None:
             return _jnp.asarray(array) if in_program() else copies(array, device, layout, memory_config)
+        return cls.around(array, layout)
+
+    @classmethod
+    def around(cls, array: np.ndarray[Any, Any], layout: Layout) -> Any:
+        """A host tensor that has this memory, which nobody may write to any more."""
         made = super().__new__(cls)
         # numpy.asarray(tensor) is this memory.
         array.flags.writeable = False
@@ -141,13 +150,28 @@ class Tensor(metaclass=_AnyTensor):
         """Gives up what it holds; using it afterwards is an error."""
         self._array = None
 
-    def to_numpy(self) -> np.ndarray[Any, Any]:
-        """A copy as a NumPy array."""
-        return self.array.copy()
+    def device(self) -> None:
+        """None: on no device."""
+        return
 
-    def to_list(self) -> Any:
-        """The numbers, nested."""
-        return self.array.tolist()
+    def value(self, op: str, composer: MeshToTensor | None) -> np.ndarray[Any, Any]:
+        """Its elements, read-only."""
+        if composer is not None:
+            raise ArgumentTypeError(f"{op}: a composer joins a distributed tensor, got one of no device; leave it out.")
+        return self.array
+
+    def _home(self) -> Any:
+        return Tensor.around(self.array.view(), self._layout)
+
+    def _moved(self, device: Any, memory: MemoryConfig) -> Any:
+        return copies(self.array, device, self._layout, memory)
+
+    def _laid(self, layout: Layout) -> Any:
+        _ = one_of(Layout, "Tensor.to", "layout", layout)
+        return Tensor.around(self.array.view(), layout)
+
+    def _by_row(self, op: str, attributes: tuple[tuple[str, Any], ...], dtype: Any = None) -> Any:
+        return Tensor.around(by_row(op, [self.array], attributes, dtype, ON_HOST), self._layout)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         return np.array(self.array, dtype=dtype, copy=copy)
@@ -168,6 +192,8 @@ def _array(data: Any, shape: Sequence[int] | None, dtype: DataType | None) -> np
         )
     if is_host_tensor(data):
         data = data.array
+    elif type(data).__module__ == "torch":
+        data = array_from_torch(data)
     if isinstance(data, _ARRAY):
         held: np.ndarray[Any, Any] = elements(data, "Tensor")
         if kind is not None:

@@ -6,16 +6,14 @@ from typing import Any, cast
 
 import jax
 import numpy as np
-from jax.sharding import AbstractMesh, Mesh
 
 from jaxmesh.checks import shown
-from jaxmesh.errors import ArgumentTypeError, MeshMismatchError, ResidencyError
+from jaxmesh.errors import ArgumentTypeError, ResidencyError
 from jaxmesh.runtime.eager_operators import owned, owner_of
-from jaxmesh.runtime.eager_transfers import everywhere
+from jaxmesh.runtime.eager_transfers import to_mesh
 from jaxmesh.runtime.eager_types import DRAM_MEMORY_CONFIG, DataType, Layout, MemoryConfig, Place, StorageType
-from jaxmesh.runtime.tensor import MeshTensor, assemble
+from jaxmesh.runtime.tensor import MeshTensor
 from jaxmesh.ttnn.calls import lookup
-from jaxmesh.ttnn.device import MeshDevice, mesh_of
 from jaxmesh.ttnn.host import Tensor, array_of, copies, in_program, is_host_tensor
 
 _ARRAY = (np.ndarray, jax.Array, np.generic)
@@ -64,29 +62,10 @@ def to_device(
     memory = _memory("to_device", memory_config) or DRAM_MEMORY_CONFIG
     if in_program() and not isinstance(tensor, MeshTensor):
         return array_of(tensor)
-    mesh = mesh_of(device)
     if not isinstance(tensor, MeshTensor):
         layout = tensor.layout if is_host_tensor(tensor) else Layout.ROW_MAJOR
         return copies(array_of(tensor), device, layout, memory)
-    made = _onto(tensor, mesh).placed(Place(StorageType.DEVICE, tensor.layout, memory))
-    return owned(made, device if isinstance(device, MeshDevice) else owner_of([tensor]))
-
-
-def _onto(tensor: MeshTensor, mesh: Mesh) -> MeshTensor:
-    """The tensor on another mesh of the same shape: shards keep their coordinates."""
-    own: Any = tensor.mesh
-    if own == mesh or isinstance(own, AbstractMesh):
-        return tensor
-    if own.devices.shape != mesh.devices.shape:
-        raise MeshMismatchError(
-            f"to_device: the tensor is distributed over a mesh of shape {list(own.devices.shape)}, the device is "
-            f"{list(mesh.devices.shape)}; make the mapper for the device the tensor goes to."
-        )
-    names = dict(zip(own.axis_names, mesh.axis_names, strict=True))
-    shards = everywhere(tensor)
-    assert shards is not None
-    varying = None if tensor.partial else tuple(names[a] for a in tensor.varying)
-    return assemble(shards, mesh, varying, tensor.topology)
+    return to_mesh(tensor, device, memory)
 
 
 def from_device(tensor: Any, blocking: bool = True, cq_id: int | None = None) -> Any:

@@ -16,17 +16,27 @@ from jaxmesh.ttnn.values import integers
 
 _jnp: Any = jax.numpy
 
-ALIASES: Mapping[str, str] = {"mul": "multiply", "sub": "subtract", "div": "divide"}
+ALIASES: Mapping[str, str] = {"mul": "multiply", "sub": "subtract", "div": "divide", "swish": "silu"}
 """Other names of ops."""
 
 
-def _dim(op: str, dim: int, rank: int) -> int:
+def dim_of(op: str, dim: int, rank: int) -> int:
+    """A dim counted from the front.
+
+    Raises:
+      VerifyError: out of range.
+    """
     if not -rank <= dim < rank:
         raise VerifyError(f"ttnn.{op}: dim = {dim} is out of range for {rank} dims.")
     return dim % rank
 
 
-def _shape(op: str, tensor: Any) -> tuple[int, ...]:
+def shape_of(op: str, tensor: Any) -> tuple[int, ...]:
+    """The shape of a tensor.
+
+    Raises:
+      ArgumentTypeError: none.
+    """
     shape = getattr(tensor, "shape", None)
     if not isinstance(shape, tuple) or not isinstance(getattr(tensor, "dtype", None), np.dtype):
         raise ArgumentTypeError(f"ttnn.{op} takes a tensor, got {type(tensor).__name__}.")
@@ -43,9 +53,9 @@ def squeeze(input_tensor: Any, dim: int | Sequence[int] | None = None) -> Any:
     Raises:
       VerifyError: a dim is out of range.
     """
-    shape = _shape("squeeze", input_tensor)
+    shape = shape_of("squeeze", input_tensor)
     dims = range(len(shape)) if dim is None else integers("ttnn.squeeze", "dim", dim)
-    dropped = {_dim("squeeze", d, len(shape)) for d in dims}
+    dropped = {dim_of("squeeze", d, len(shape)) for d in dims}
     return lookup("ttnn.reshape", "ttnn")(input_tensor, [n for i, n in enumerate(shape) if n != 1 or i not in dropped])
 
 
@@ -59,10 +69,10 @@ def unsqueeze(input_tensor: Any, dim: int) -> Any:
     Raises:
       VerifyError: the dim is out of range.
     """
-    shape = list(_shape("unsqueeze", input_tensor))
+    shape = list(shape_of("unsqueeze", input_tensor))
     if len(places := integers("ttnn.unsqueeze", "dim", dim)) != 1:
         raise ArgumentTypeError(f"ttnn.unsqueeze takes an integer as dim, got {dim!r}.")
-    shape.insert(_dim("unsqueeze", places[0], len(shape) + 1), 1)
+    shape.insert(dim_of("unsqueeze", places[0], len(shape) + 1), 1)
     return lookup("ttnn.reshape", "ttnn")(input_tensor, shape)
 
 
@@ -104,7 +114,7 @@ def clip(
     """
     if min is None and max is None:
         raise ArgumentTypeError("ttnn.clip needs the argument 'min' or 'max'; both are None.")
-    _ = _shape("clip", input_tensor)
+    _ = shape_of("clip", input_tensor)
     least, most = -float("inf"), float("inf")
     if not isinstance(input_tensor, Tensor):
         raise ArgumentTypeError(f"ttnn.clip takes a tensor, got {type(input_tensor).__name__}.")

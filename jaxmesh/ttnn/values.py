@@ -10,9 +10,11 @@ from typing import Any, cast
 import numpy as np
 
 from jaxmesh.checks import shown
-from jaxmesh.errors import ArgumentTypeError, ArgumentValueError
+from jaxmesh.errors import ArgumentTypeError, ArgumentValueError, VerifyError
 from jaxmesh.ops.table import Attribute
 from jaxmesh.ops.ttnn_table import SPELLINGS, Param
+from jaxmesh.runtime.eager_types import StorageType
+from jaxmesh.runtime.tensor import MeshTensor
 
 _SCALAR: Any = np.generic
 _TRUTH: Any = (bool, np.bool_)
@@ -113,6 +115,21 @@ def _word(callee: str, param: Param, value: Any) -> str:
     kind = param.form.partition(":")[2].rsplit(".", 1)[-1]
     words = {there: here for here, there in SPELLINGS.get(kind, {}).items()}
     return words.get(word, word)
+
+
+def written(callee: str, into: Any, result: Any) -> MeshTensor:
+    """A tensor that holds a result from now on, as an op is asked for with `output_tensor`.
+
+    Raises:
+      ArgumentTypeError: no tensor on the devices.
+      VerifyError: of another shape, element type or mesh than the result.
+    """
+    if type(into) is not MeshTensor or not isinstance(result, MeshTensor) or into.place.storage is StorageType.HOST:
+        raise ArgumentTypeError(f"{callee} writes its result to a tensor on the devices, got {shown(into)}.")
+    if (into.shape, into.dtype, into.mesh) != (result.shape, result.dtype, result.mesh):
+        raise VerifyError(f"{callee} gives {result!r}, which is not what the output tensor can hold, {into!r}.")
+    into.overwrite(result)
+    return into
 
 
 _CONVERT: Mapping[str, Callable[[str, str, Any], Any]] = {

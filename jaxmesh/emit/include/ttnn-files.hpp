@@ -204,10 +204,11 @@ inline bool check(const Tensor& result, std::size_t number, const std::string& p
   return found.good;
 }
 
-// Runs a program; with --check compares its results. The exit code: 0, 1 for a wrong result, 2 for an error.
+// Runs a program; with --check compares its results, those that are exact bit for bit. The exit code: 0, 1 for a wrong
+// result, 2 for an error.
 template <class Inputs, class Program>
 int run_and_check(int argc, char** argv, Inputs inputs, Program program, const std::vector<std::string>& expected,
-                  bool exact) {
+                  const std::vector<bool>& exact) {
   const bool checking = argc == 2 && std::string(argv[1]) == "--check";
   if (argc > 1 && !checking) {
     std::fprintf(stderr, "usage: %s [--check]\n", argv[0]);
@@ -218,7 +219,7 @@ int run_and_check(int argc, char** argv, Inputs inputs, Program program, const s
     bool good = true;
     for (std::size_t i = 0; i < results.size(); ++i) {
       if (checking) {
-        good = check(results[i], i, expected.at(i), exact) && good;
+        good = check(results[i], i, expected.at(i), exact.at(i)) && good;
       } else {
         std::printf("result %zu: %s%s\n", i, traits(results[i].dtype()).name,
                     show(as_stored(results[i]).shape).c_str());
@@ -229,6 +230,13 @@ int run_and_check(int argc, char** argv, Inputs inputs, Program program, const s
     std::fprintf(stderr, "error: %s\n", error.what());
     return 2;
   }
+}
+
+// The same where all results are exact, or none.
+template <class Inputs, class Program>
+int run_and_check(int argc, char** argv, Inputs inputs, Program program, const std::vector<std::string>& expected,
+                  bool exact) {
+  return run_and_check(argc, argv, inputs, program, expected, std::vector<bool>(expected.size(), exact));
 }
 
 }  // namespace ttnn

@@ -73,8 +73,6 @@ def _name(b: Builder, said: Said) -> str | None:
 def _attributes(said: Said, kind: tuple[Shape, Any]) -> Mapping[str, Any]:
     """What a text says of an operation, in the one form that other passes know where it may be said in several."""
     shape, dtype = kind
-    if said.name == "permute":
-        return said.attributes | {"permutation": tuple(d % len(shape) for d in said.attributes["permutation"])}
     if said.name == "constant":
         value = said.attributes["value"].astype(dtype, copy=False)
         return said.attributes | {"value": np.broadcast_to(value.reshape(()), shape) if value.size == 1 else value}

@@ -22,6 +22,7 @@ from jaxmesh.ops.primitives.numbers import (
     limits,
     positions,
     reshaped,
+    spread,
 )
 from jaxmesh.program import Shape, Value
 
@@ -155,13 +156,13 @@ def _gather(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     filled = params["mode"].name == "FILL_OR_DROP"
     if filled and not math.prod(b.shape(x)):
         return b.full(shape, _fill(eqn), b.dtype(x))
-    picked = _picked(b, x, indices, sizes, numbers)
+    picked = _picked(b, x, indices, sizes, numbers) if numbers.mapped else _first(b, x, sizes, numbers, shape)
     if picked is not None:
         return picked
     made = _rows(b, x, indices, sizes, numbers)
     if made is None:
         made = _general(b, x, indices, sizes, numbers, shape)
-    if not filled:
+    if not filled or not numbers.mapped:
         return made
     good = in_range(b, indices, numbers.mapped, b.shape(x), sizes)
     batch = iter(b.shape(good))
@@ -221,6 +222,15 @@ def _picked(b: Builder, x: Value, indices: Value, sizes: Shape, numbers: Numbers
             runs.append([row, row + 1])
     made = b.concat([_along(b, x, dim, begin, end) for begin, end in runs], dim)
     return _placed(b, made, dim, (len(rows),) if held.ndim == 2 else (), numbers)
+
+
+def _first(b: Builder, x: Value, sizes: Shape, numbers: Numbers, out: Shape) -> Value | None:
+    """The window at the first place, for each index vector: these hold no numbers, as of `x[:]`."""
+    if numbers.batching or 0 in sizes:
+        return None
+    window = b.slice(x, [0] * len(sizes), sizes)
+    kept = [n for d, n in enumerate(sizes) if d not in numbers.collapsed]
+    return spread(b, b.reshape(window, kept), out, numbers.offset)
 
 
 def _is_take(numbers: Numbers, sizes: Shape, shape: Shape) -> bool:

@@ -81,6 +81,17 @@ def _top_k(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     return b.ops("ttir.topk", xs, types, k=k, dim=dim, largest=True, sorted=True)
 
 
+@rule("approx_top_k")
+def _approx_top_k(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
+    # As off TPUs, where it is exact. Without aggregation it gives more candidates than k: as many of the first.
+    types = [(tuple(v.aval.shape), v.aval.dtype) for v in eqn.outvars]
+    if 0 in types[0][0]:
+        return [b.full(shape, 0, dtype) for shape, dtype in types]
+    dim = int(eqn.params["reduction_dimension"]) % len(types[0][0])
+    largest = bool(eqn.params["is_max_k"])
+    return b.ops("ttir.topk", xs, types, k=types[0][0][dim], dim=dim, largest=largest, sorted=True)
+
+
 # --- argmax ----------------------------------------------------------------------------------------------------------
 
 

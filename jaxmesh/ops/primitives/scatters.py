@@ -106,7 +106,9 @@ def _combined(b: Builder, kind: str | None, old: Value, new: Value) -> Value:
 
 def _one_window(b: Builder, s: _Scatter) -> Value | None:
     """One window at a known place inside: a slice that is replaced."""
-    held, shape, sizes = known(b, s.index), b.shape(s.x), s.sizes(b)
+    # An index of no numbers, as of `x.at[:]`, says the first place.
+    held = known(b, s.index) if s.mapped else np.zeros(0, INDEX)
+    shape, sizes = b.shape(s.x), s.sizes(b)
     if held is None or math.prod(b.shape(s.index)[:-1]) != 1 or s.batching:
         return None
     at = [0] * len(shape)
@@ -141,6 +143,8 @@ def _one_row(b: Builder, s: _Scatter) -> Value | None:
 
 def _inside(b: Builder, s: _Scatter) -> _Scatter:
     """Indices moved inside, where that is what the mode says; known ones are looked at."""
+    if not s.mapped:
+        return _with(s, s.index)
     shape, sizes = b.shape(s.x), s.sizes(b)
     most = [shape[d] - sizes[d] for d in s.mapped]
     held = known(b, s.index)

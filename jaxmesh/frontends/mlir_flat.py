@@ -1,0 +1,221 @@
+"""A decoded text as the flat program that it is, op for op, which is printed again as it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from jaxmesh.errors import VerifyError
+from jaxmesh.frontends import mlir_program as decoded
+from jaxmesh.frontends.mlir_places import Written, written
+from jaxmesh.frontends.mlir_ttnn import composer_config, mapper_config
+from jaxmesh.ops.said import placed
+from jaxmesh.ops.table import ROWS
+from jaxmesh.ops.ttnn_table import TTNN
+from jaxmesh.program import Op, Port, Program, Type, Value
+
+_SEGMENTS = ("operandSegmentSizes", "resultSegmentSizes")
+_CONFIGS: Mapping[str, Callable[[str], Any]] = {"mapper_config": mapper_config, "composer_config": composer_config}
+_DEVICE = Type((), np.dtype(np.int32), kind="device")
+_SHARD = ("shard_type", "shard_direction", "shard_shape", "shard_dims")
+_PROMISE = "assume_replicated"
+_SPECIAL: Mapping[str, frozenset[str]] = {
+    "get_device": frozenset({"mesh_shape", "mesh_offset"}),
+    "distribute_tensor": frozenset({"mapper_config", "cq_id"}),
+    "aggregate_tensor": frozenset({"composer_config", "cq_id"}),
+    "to_device": frozenset(),
+    "from_device": frozenset(),
+    "to_layout": frozenset({"layout"}),
+    "deallocate": frozenset({"force"}),
+}
+"""The attributes of the ops of TTNN that have no row."""
+
+
+LEVELS = frozenset({"ttir", "ttnn"})
+
+
+def levels_of(program: decoded.Program) -> frozenset[str]:
+    """Of `ttir` and `ttnn` the dialects of which all ops of a text are: one, none, or both where it has no op."""
+    dialects = _dialects(program.body, {})
+    return LEVELS if not dialects else frozenset(dialects) if len(dialects) == 1 and dialects <= LEVELS else frozenset()
+
+
+def _dialects(body: decoded.Body, known: dict[int, set[str]]) -> set[str]:
+    found = known.get(id(body))
+    if found is None:
+        found = known[id(body)] = set()
+        for step in body.steps:
+            found |= {step.op.partition(".")[0]} if step.callee is None else _dialects(step.callee, known)
+    return found
+
+
+def detached(program: decoded.Program) -> decoded.Program:
+    """The same without MLIR's own module, which holds every constant of the file as long as it lives."""
+    return replace(program, body=_detached(program.body, {}))
+
+
+def _detached(body: decoded.Body, known: dict[int, decoded.Body]) -> decoded.Body:
+    if id(body) not in known:
+        piece = body.function.piece
+        text = piece.text if "loc(" in piece.text else ""
+        function = replace(body.function, operation=None, piece=replace(piece, module=None, resources={}, text=text))
+        steps = [s if s.callee is None else replace(s, callee=_detached(s.callee, known)) for s in body.steps]
+        known[id(body)] = replace(body, function=function, steps=steps)
+    return known[id(body)]
+
+
+def flat_program(
+    program: decoded.Program, level: str, mesh: Mapping[str, int], paths: Sequence[str], kept: Sequence[bool]
+) -> Program | None:
+    """The program that a text is, calls inlined; None where the text can only be printed again in other words.
+
+    Args:
+      program: the decoded function.
+      level: the dialect of all its ops.
+      mesh: axis names and sizes.
+      paths: of the arguments, for those that the text does not name.
+      kept: per result whether it stays on the devices, for those of which the text does not say it.
+
+    Raises:
+      VerifyError: a config of TTNN of no known spelling.
+    """
+    body = program.body
+    made = Program(body.function.name, dict(mesh))
+    places = written(body)
+    for said, kind, path in zip(program.arguments, body.arguments, places.arguments(paths), strict=True):
+        shards = said.status == "presharded"
+        here = Type(tuple(kind.shape), np.dtype(kind.dtype), host=not shards, tile=shards)
+        made.arguments.append(Port(made.new(here), shards, path, said.varying if shards else None))
+    flat = _Flat(made, level)
+    try:
+        results = flat.body(body, [port.value for port in made.arguments])
+    except _OtherWords:
+        return None
+    rows = zip(results, program.results, kept, strict=True)
+    made.results = [Port(v, k if said.status is None else said.status == "presharded") for v, said, k in rows]
+    return made
+
+
+class _OtherWords(Exception):
+    """The text has a form that is not written: a no-op, a destination, an attribute that means nothing here."""
+
+
+@dataclass(slots=True)
+class _Flat:
+    program: Program
+    level: str
+    attributes: dict[Any, tuple[decoded.Step, Mapping[str, Any]]] = field(
+        default_factory=dict[Any, "tuple[decoded.Step, Mapping[str, Any]]"]
+    )
+    """By an op's name and the identity of its attributes, which the step keeps alive."""
+    places: dict[int, Written] = field(default_factory=dict[int, Written])
+    """By a function's identity: where the text says that its ops come from."""
+    unwritten: set[Value] = field(default_factory=set[Value])
+    """Memory that nothing has written: as last operand it may be a destination of the older style."""
+
+    def body(self, body: decoded.Body, arguments: Sequence[Value]) -> list[Value]:
+        """Appends the steps of a function, which the program keeps alive."""
+        if id(body) not in self.places:
+            self.places[id(body)] = written(body)
+        places = self.places[id(body)]
+        values: list[Value] = [*arguments, *[-1] * (body.values - len(arguments))]
+        for step in body.steps:
+            operands = [values[i] for i in step.operands]
+            if step.callee is not None:
+                results = self.body(step.callee, operands)
+            else:
+                results = self._step(step, operands, places.line(step.line))
+            for i, value in zip(step.results, results, strict=True):
+                values[i] = value
+        return [values[i] for i in body.results]
+
+    def _step(self, step: decoded.Step, given: list[Value], line: str) -> Sequence[Value]:
+        operands, attributes = self._placed(step, given), self._said(step)
+        results = tuple(map(self.program.new, self._types(step, [v for v in operands if v is not None])))
+        if given and given[-1] in self.unwritten:
+            raise _OtherWords
+        if step.op in decoded.EMPTY:
+            self.unwritten.update(results)
+        self.program.ops.append(Op(step.op, tuple(operands), results, attributes, line))
+        return results
+
+    def _placed(self, step: decoded.Step, given: list[Value]) -> list[Value | None]:
+        """The operands by place; the device, which no count is of, stands last."""
+        tensors = [v for v in given if self.program.types[v].kind == "tensor"]
+        if given[: len(tensors)] != tensors:
+            raise _OtherWords
+        return [*placed(step.attributes.get(_SEGMENTS[0]), tensors), *given[len(tensors) :]]
+
+    def _types(self, step: decoded.Step, operands: Sequence[Value]) -> list[Type]:
+        """The types of the results; of what stands on the host and what in tiles the ops speak, not the types."""
+        if step.op in decoded.UNTYPED:
+            return [_DEVICE] * len(step.results)
+        kinds = [Type(tuple(t.shape), np.dtype(t.dtype)) for t in step.types]
+        if self.level == "ttir":
+            return kinds
+        place = self._place(step, [self.program.types[v] for v in operands])
+        return [replace(kind, host=place.host, tile=place.tile) for kind in kinds]
+
+    def _place(self, step: decoded.Step, operands: Sequence[Type]) -> Type:
+        """A type that lives where the results do."""
+        before = operands[0] if operands else _DEVICE
+        match step.op:
+            case "ttnn.distribute_tensor" | "ttnn.aggregate_tensor":
+                return replace(before, host=True, tile=False)
+            case "ttnn.to_device" | "ttnn.from_device":
+                return replace(before, host=step.op == "ttnn.from_device")
+            case "ttnn.to_layout":
+                return replace(before, tile=step.attributes.get("layout") == "tile")
+            case _:
+                # Made from nothing, it is on the host where no device is named; a reshape leaves it where it is.
+                host = all(k.kind == "tensor" and k.host for k in operands)
+                return replace(_DEVICE, host=host, tile=not host)
+
+    def _said(self, step: decoded.Step) -> Mapping[str, Any]:
+        key = (
+            step.op,
+            id(step.attributes),
+            step.types if step.op.endswith((".constant", ".pad")) else len(step.operands),
+        )
+        if key not in self.attributes:
+            self.attributes[key] = step, _attributes(step)
+        return self.attributes[key][1]
+
+
+def _attributes(step: decoded.Step) -> Mapping[str, Any]:
+    """What a text says of an op, as a flat program says it."""
+    dialect, _, name = step.op.partition(".")
+    said = {k: v for k, v in step.attributes.items() if k not in _SEGMENTS and "." not in k}
+    if dialect == "ttir" and name == "mesh_shard":
+        if said["shard_type"] == "identity" or not said.keys() <= {*_SHARD}:
+            raise _OtherWords
+        promised = step.attributes.get(f"jaxmesh.{_PROMISE}", False) is not False
+        return said | ({_PROMISE: True} if promised else {})
+    if dialect == "ttnn" and name in _SPECIAL:
+        if not said.keys() <= _SPECIAL[name]:
+            raise _OtherWords
+        return {k: _CONFIGS[k](str(v)) if k in _CONFIGS else v for k, v in said.items()}
+    row = ROWS.get(name) if dialect == "ttir" else TTNN[name].row if name in TTNN else None
+    if row is None or not said.keys() <= {a.name for a in row.attributes}:
+        raise _OtherWords
+    sizes = step.attributes.get(_SEGMENTS[0])
+    if dialect == "ttir" and sizes is not None and sum(sizes) == len(step.operands):
+        said[_SEGMENTS[0]] = sizes
+    if name == "constant":
+        said["value"] = _elements(said["value"], step)
+    if name == "pad" and step.types[0].dtype.kind in "biu" and float(said.get("value", 0.5)).is_integer():
+        # MLIR writes the number of every element type as a float.
+        said["value"] = int(said["value"])
+    return said
+
+
+def _elements(value: Any, step: decoded.Step) -> Any:
+    """The elements of a constant; those of a splat are kept as one."""
+    (kind,) = step.types
+    held = np.asarray(value)
+    if held.dtype != kind.dtype:
+        raise VerifyError(f"{step.op}: its value is of type {held.dtype}, but the declared type is {kind.dtype}.")
+    return np.broadcast_to(held.reshape(()), kind.shape) if held.size == 1 else held

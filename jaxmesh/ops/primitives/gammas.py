@@ -1,0 +1,120 @@
+"""The logarithm of the gamma function and its derivative, composed of ops that TTIR has."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from jaxmesh.jaxprs import Eqn
+from jaxmesh.ops.build import Builder, missing, rule
+from jaxmesh.ops.primitives.numbers import chosen, compared, joined
+from jaxmesh.program import Value
+
+_FLOAT = np.dtype(np.float32)
+
+# C. Lanczos, "A precision approximation of the gamma function", 1964, for g = 7 and nine terms, as XLA has it.
+_G = 7.0
+_FIRST = 0.99999999999980993
+_TERMS = (
+    676.5203681218851, -1259.1392167224028, 771.32342877765313, -176.61502916214059, 12.507343278686905,
+    -0.13857109526572012, 9.9843695780195716e-6, 1.5056327351493116e-7,
+)  # fmt: skip
+
+
+@dataclass(slots=True)
+class _Parts:
+    """What both functions are made of.
+
+    Attributes:
+      b: the builder.
+      x: where the function is taken, in float32.
+      reflects: whether x is below a half, where Euler's reflection leads to -x.
+      z: x - 1, or -x.
+      total: the first term and the quotients of `terms`.
+      terms: each factor divided by its own number, and that number.
+      t: z + g + 1/2.
+      log_t: its logarithm.
+    """
+
+    b: Builder
+    x: Value
+    reflects: Value
+    z: Value
+    total: Value
+    terms: Sequence[tuple[Value, Value]]
+    t: Value
+    log_t: Value
+
+    def number(self, value: float) -> Value:
+        """A number, of no dims."""
+        return self.b.full((), value, _FLOAT)
+
+    def with_number(self, name: str, x: Value, value: float) -> Value:
+        """An op of a tensor and a number."""
+        return self.b.same(name, [x, self.number(value)])
+
+
+def _parts(b: Builder, eqn: Eqn, given: Value) -> _Parts:
+    dtype = b.result(eqn)[1]
+    if dtype.itemsize > 4:
+        raise missing(eqn, f"it is composed to the precision of float32, not of {dtype}")
+
+    def number(value: float) -> Value:
+        return b.full((), value, _FLOAT)
+
+    x = b.cast(given, _FLOAT)
+    reflects = compared(b, "lt", x, number(0.5))
+    z = chosen(b, reflects, b.same("neg", [x]), b.same("subtract", [x, number(1)]))
+    total, terms = number(_FIRST), list[tuple[Value, Value]]()
+    for i, factor in enumerate(_TERMS):
+        below = b.same("add", [z, number(i + 1)])
+        terms.append((joined(b, "div", number(factor), below), below))
+        total = joined(b, "add", total, terms[-1][0])
+    near = b.same("log1p", [b.same("div", [z, number(_G + 0.5)])])
+    log_t = b.same("add", [near, number(math.log(_G + 0.5))])
+    return _Parts(b, x, reflects, z, total, terms, b.same("add", [z, number(_G + 0.5)]), log_t)
+
+
+@rule("lgamma")
+def _lgamma(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
+    p = _parts(b, eqn, xs[0])
+    by = b.same("subtract", [p.with_number("add", p.z, 0.5), b.same("div", [p.t, p.log_t])])
+    made = p.with_number("add", b.same("multiply", [by, p.log_t]), math.log(2 * math.pi) / 2)
+    made = b.same("add", [made, b.same("log", [p.total])])
+    # log |sin(pi x)|, of the part behind the point, mirrored at a half: then it is exact at whole numbers.
+    size = b.same("abs", [p.x])
+    part = b.same("subtract", [size, b.same("floor", [size])])
+    beyond = compared(b, "gt", part, p.number(0.5))
+    part = chosen(b, beyond, joined(b, "subtract", p.number(1), part), part)
+    sine = b.same("log", [b.same("sin", [p.with_number("multiply", part, math.pi)])])
+    mirrored = b.same("subtract", [joined(b, "subtract", p.number(math.log(math.pi)), sine), made])
+    # At zero and below it the whole numbers are poles: their sine is 0, whatever the rest is.
+    mirrored = chosen(b, compared(b, "eq", part, p.number(0)), p.number(math.inf), mirrored)
+    made = chosen(b, p.reflects, mirrored, made)
+    infinite = compared(b, "eq", size, p.number(math.inf))
+    return b.cast(chosen(b, infinite, p.number(math.inf), made), b.result(eqn)[1])
+
+
+@rule("digamma")
+def _digamma(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
+    p = _parts(b, eqn, xs[0])
+    slope = b.full((), 0, _FLOAT)
+    for term, below in p.terms:
+        slope = joined(b, "subtract", slope, b.same("div", [term, below]))
+    made = b.same("add", [p.log_t, b.same("div", [slope, p.total])])
+    made = b.same("subtract", [made, joined(b, "div", p.number(_G), p.t)])
+    # The cotangent of pi x, whose argument is brought near 0 first.
+    whole = b.same("abs", [b.same("floor", [p.with_number("add", p.x, 0.5)])])
+    angle = p.with_number("multiply", b.same("add", [p.x, whole]), math.pi)
+    cotangent = b.same("div", [b.same("cos", [angle]), b.same("sin", [angle])])
+    mirrored = b.same("subtract", [made, p.with_number("multiply", cotangent, math.pi)])
+    pole = b.same("logical_and", [
+        compared(b, "le", p.x, p.number(0)), compared(b, "eq", p.x, b.same("floor", [p.x])),
+    ])  # fmt: skip
+    made = chosen(b, pole, p.number(math.nan), chosen(b, p.reflects, mirrored, made))
+    # At zero older JAX gives no number, as at the other poles.
+    zero = compared(b, "eq", p.x, p.number(0))
+    return b.cast(chosen(b, zero, p.number(-math.inf), made), b.result(eqn)[1])

@@ -1,0 +1,66 @@
+"""`ragged_dot_general`, the product of a mixture of experts: masks by group, and one product over all groups."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from jaxmesh.jaxprs import Eqn
+from jaxmesh.ops.build import Builder, missing, rule
+from jaxmesh.ops.primitives.dots import product
+from jaxmesh.ops.primitives.numbers import as_index, chosen, compared, joined, positions
+from jaxmesh.program import Shape, Value
+
+
+@rule("ragged_dot_general")
+def _ragged_dot_general(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
+    # Composed as JAX does it where a platform has no such product: what is outside of a group is zero in its copy.
+    if eqn.params["group_offset"] is not None:
+        raise missing(eqn, "JAX itself gives no meaning to a group_offset")
+    said, (shape, dtype) = eqn.params["ragged_dot_dimension_numbers"], b.result(eqn)
+    (contract, batch), (ragged,) = said.dot_dimension_numbers, said.lhs_ragged_dimensions
+    x, y, sizes = xs
+    groups = b.shape(sizes)[-1]
+    if ragged in batch[0]:
+        # Every group is a part of the batch, whatever its size.
+        return product(b, (x, y), contract, batch, shape, dtype)
+    if 0 in shape or groups == 0 or 0 in b.shape(x):
+        return b.full(shape, 0, dtype)
+    if ragged in contract[0]:
+        place = list(contract[0]).index(ragged)
+        before = [(*side, *inner[:place]) for side, inner in zip(batch, contract, strict=True)]
+        parts = _grouped(b, x, sizes, ragged, before[0]), _grouped(b, y, sizes, contract[1][place], before[1])
+        apart = [(0, *_next(dims)) for dims in batch]
+        return product(b, parts, [_next(dims) for dims in contract], apart, shape, dtype)
+    free = [d for d in range(len(b.shape(x))) if d not in contract[0] and d not in batch[0]]
+    split = _grouped(b, x, sizes, ragged, (*batch[0], *free[: free.index(ragged)]))
+    inner = (*_next(contract[0]), 0), (*contract[1], *said.rhs_group_dimensions)
+    return product(b, (split, y), inner, (_next(batch[0]), batch[1]), shape, dtype)
+
+
+def _next(dims: Sequence[int]) -> Shape:
+    """Dims behind the new one of the groups."""
+    return tuple(d + 1 for d in dims)
+
+
+def _grouped(b: Builder, x: Value, sizes: Value, ragged: int, before: Sequence[int]) -> Value:
+    """A copy of `x` for each group, in a new first dim, with zeros where the ragged dim is of another group.
+
+    Args:
+      b: the builder.
+      x: the tensor.
+      sizes: of the groups along the last dim: one row for all, or one for each place of the dims `before`.
+      ragged: the dim of `x` that the groups share among them.
+      before: the dims of `x` that the other dims of `sizes` are.
+    """
+    shape = b.shape(x)
+    sizes = as_index(b, sizes)
+    rank = len(b.shape(sizes))
+    ends = b.same("cumsum", [sizes], dim=rank - 1)
+    begins = b.same("subtract", [ends, sizes])
+    places = () if rank == 1 else tuple(before)
+    wide = [b.shape(sizes)[-1], *(n if d in places else 1 for d, n in enumerate(shape))]
+    order = (rank - 1, *sorted(range(rank - 1), key=lambda d: places[d]))
+    least, most = (b.reshape(b.permute(v, order), wide) for v in (begins, ends))
+    at = positions(b, (1, *shape), ragged + 1)
+    inside = joined(b, "logical_and", compared(b, "le", least, at), compared(b, "lt", at, most))
+    return chosen(b, inside, b.reshape(x, (1, *shape)), b.full((), 0, b.dtype(x)))

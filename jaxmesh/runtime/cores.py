@@ -1,0 +1,107 @@
+"""Names of `ttnn` for the cores of one device and for tensors that are spread over them. They change no value."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jaxmesh.checks import one_of
+from jaxmesh.configs import integers
+from jaxmesh.runtime.eager_types import BufferType, MemoryConfig, TensorMemoryLayout
+
+
+@dataclass(frozen=True, slots=True)
+class CoreGrid:
+    """Rows and columns of cores; kept, and without a meaning here."""
+
+    y: int
+    x: int
+
+    @property
+    def num_cores(self) -> int:
+        """How many cores these are."""
+        return self.y * self.x
+
+
+@dataclass(frozen=True, slots=True)
+class CoreCoord:
+    """One core of a device."""
+
+    x: int
+    y: int
+
+
+@dataclass(frozen=True, slots=True)
+class CoreRange:
+    """The cores between two corners, both included."""
+
+    start: CoreCoord
+    end: CoreCoord
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class CoreRangeSet:
+    """Several ranges of cores."""
+
+    ranges: tuple[CoreRange, ...]
+
+    def __init__(self, ranges: Any) -> None:
+        object.__setattr__(self, "ranges", (ranges,) if isinstance(ranges, CoreRange) else tuple(ranges))
+
+
+class ShardOrientation(enum.Enum):
+    """In which order cores take the pieces."""
+
+    ROW_MAJOR = 0
+    COL_MAJOR = 1
+
+
+class ShardStrategy(enum.Enum):
+    """Which dims of a tensor are cut over the cores of a device."""
+
+    HEIGHT = 1
+    WIDTH = 2
+    BLOCK = 3
+
+
+@dataclass(frozen=True, slots=True)
+class ShardSpec:
+    """How a tensor is spread over the cores of a device; kept, and without a meaning here."""
+
+    grid: Any
+    shape: Any
+    orientation: ShardOrientation = ShardOrientation.ROW_MAJOR
+
+
+def create_sharded_memory_config(
+    shape: Sequence[int],
+    core_grid: CoreGrid | CoreRangeSet,
+    strategy: ShardStrategy,
+    orientation: ShardOrientation | None = None,
+    use_height_and_width_as_shard_shape: bool = False,
+) -> MemoryConfig:
+    """A memory config of a tensor that is spread over the cores of a device; kept and shown, as every one.
+
+    Args:
+      shape: of the tensor, or of its piece on one core.
+      core_grid: the cores.
+      strategy: which dims are cut.
+      orientation: in which order cores take the pieces.
+      use_height_and_width_as_shard_shape: whether `shape` is that of a piece.
+
+    Raises:
+      ArgumentTypeError: wrong types.
+
+    >>> from jaxmesh import ttnn
+    >>> config = ttnn.create_sharded_memory_config([64, 32], ttnn.CoreGrid(y=2, x=1), ttnn.ShardStrategy.HEIGHT)
+    >>> config.memory_layout, config.is_sharded()
+    (<TensorMemoryLayout.HEIGHT_SHARDED: 2>, True)
+    """
+    what = "create_sharded_memory_config"
+    grid = one_of((CoreGrid, CoreRangeSet), what, "core_grid", core_grid)
+    name = one_of(ShardStrategy, what, "strategy", strategy).name
+    order = one_of(ShardOrientation, what, "orientation", orientation or ShardOrientation.ROW_MAJOR)
+    spec = ShardSpec(grid, integers(what, shape), order)
+    return MemoryConfig(TensorMemoryLayout[f"{name}_SHARDED"], BufferType.L1, spec)

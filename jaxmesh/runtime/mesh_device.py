@@ -1,0 +1,192 @@
+"""`ttnn.MeshDevice`, emulated: a mesh of host devices; and what maps tensors to one and back."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+from jax.sharding import Mesh
+
+from jaxmesh.checks import one_of
+from jaxmesh.configs import MeshComposerConfig, MeshCoordinate, MeshMapperConfig, MeshShape, integers
+from jaxmesh.errors import ArgumentTypeError, MeshError
+from jaxmesh.mesh import as_mesh, make_mesh
+from jaxmesh.runtime.cores import CoreGrid
+
+
+class MeshDevice:
+    """A mesh of devices, as `ttnn.open_mesh_device` gives it; `.mesh` is the `jax.sharding.Mesh` behind it."""
+
+    __slots__ = ("_mesh", "_open")
+
+    def __init__(self, mesh: Mesh) -> None:
+        self._mesh = checked_mesh(mesh)
+        self._open = True
+
+    @property
+    def mesh(self) -> Mesh:
+        """The JAX mesh.
+
+        Raises:
+          MeshError: the device was closed.
+        """
+        if not self._open:
+            raise MeshError(
+                f"the mesh device {list(self._mesh.devices.shape)} was closed with close_mesh_device; open one again."
+            )
+        return self._mesh
+
+    @property
+    def shape(self) -> MeshShape:
+        """The mesh shape."""
+        return MeshShape(self.mesh.devices.shape)
+
+    def get_num_devices(self) -> int:
+        """How many devices there are."""
+        return self.mesh.devices.size
+
+    def get_device_ids(self) -> list[int]:
+        """The ids of the devices, row-major."""
+        return [d.id for d in self.mesh.devices.flat]
+
+    def get_device_id(self, coord: MeshCoordinate | Sequence[int]) -> int:
+        """The id of the device at a coordinate.
+
+        Raises:
+          MeshError: the coordinate is not on the mesh.
+        """
+        shape, place = tuple(self.shape), integers("get_device_id", coord)
+        if len(place) != len(shape) or any(not 0 <= c < n for c, n in zip(place, shape, strict=False)):
+            raise MeshError(f"the coordinate {list(place)} is not on the mesh {list(shape)}.")
+        return self.mesh.devices[place].id
+
+    def coordinates(self) -> list[MeshCoordinate]:
+        """Every coordinate, row-major."""
+        return [MeshCoordinate(c) for c in itertools.product(*map(range, self.shape))]
+
+    def id(self) -> int:
+        """The id of the first device."""
+        return self.get_device_ids()[0]
+
+    def create_submesh(
+        self, submesh_shape: MeshShape | Sequence[int], offset: MeshCoordinate | Sequence[int] | None = None
+    ) -> MeshDevice:
+        """A block of the mesh as a mesh device of its own.
+
+        Args:
+          submesh_shape: its shape.
+          offset: its first coordinate, by default the origin.
+
+        Raises:
+          MeshError: it does not lie in the mesh.
+        """
+        whole = self.mesh.devices.shape
+        shape = tuple(MeshShape(submesh_shape))
+        start = (0,) * len(shape) if offset is None else integers("create_submesh: offset", offset)
+        if (
+            len(shape) != len(whole)
+            or len(start) != len(whole)
+            or any(not 0 <= s <= n - k for s, k, n in zip(start, shape, whole, strict=True))
+        ):
+            raise MeshError(
+                f"a submesh of shape {list(shape)} at {list(start)} does not lie in the mesh {list(whole)}."
+            )
+        block = self.mesh.devices[tuple(slice(s, s + k) for s, k in zip(start, shape, strict=True))]
+        return MeshDevice(Mesh(block, self.mesh.axis_names, self.mesh.axis_types))
+
+    def create_submeshes(self, submesh_shape: MeshShape | Sequence[int]) -> list[MeshDevice]:
+        """The blocks of one shape that the mesh consists of, row-major.
+
+        Raises:
+          MeshError: the mesh does not consist of such blocks.
+        """
+        whole, shape = self.mesh.devices.shape, tuple(MeshShape(submesh_shape))
+        if len(shape) != len(whole) or any(n % k for n, k in zip(whole, shape, strict=True)):
+            raise MeshError(f"a mesh {list(whole)} does not consist of blocks of shape {list(shape)}.")
+        starts = itertools.product(*(range(0, n, k) for n, k in zip(whole, shape, strict=True)))
+        return [self.create_submesh(shape, start) for start in starts]
+
+    def reshape(self, new_shape: MeshShape | Sequence[int]) -> None:
+        """Gives the mesh another shape, of the same devices in row-major order; tensors keep the one they were made on.
+
+        Raises:
+          MeshError: of another number of devices.
+        """
+        shape = MeshShape(new_shape)
+        if shape.mesh_size() != self.mesh.devices.size:
+            raise MeshError(
+                f"a mesh of {self.mesh.devices.size} devices has no shape {list(shape)}, of {shape.mesh_size()}."
+            )
+        self._mesh = make_mesh(tuple(shape), devices=list(self.mesh.devices.flat))
+
+    @property
+    def core_grid(self) -> CoreGrid:
+        """The cores of a device, of which this emulation has none: those of a Wormhole."""
+        return CoreGrid(y=8, x=8)
+
+    def enable_program_cache(self) -> None:
+        """Nothing: compiled ops are always kept here."""
+
+    def disable_and_clear_program_cache(self) -> None:
+        """Nothing; `jax.clear_caches` clears what is kept."""
+
+    def close(self) -> None:
+        """Closes the device; using it afterwards is an error."""
+        self._open = False
+
+    def __repr__(self) -> str:
+        return f"MeshDevice({list(self._mesh.devices.shape)}{'' if self._open else ', closed'})"
+
+
+def mesh_of(mesh_device: MeshDevice | Mesh) -> Mesh:
+    """The JAX mesh of a mesh device, or the mesh itself.
+
+    Raises:
+      ArgumentTypeError: neither.
+    """
+    if isinstance(mesh_device, MeshDevice):
+        return mesh_device.mesh
+    return checked_mesh(mesh_device)
+
+
+def checked_mesh(mesh_device: Any) -> Mesh:
+    """A JAX mesh of devices.
+
+    Raises:
+      ArgumentTypeError: something else.
+      MeshError: a mesh without axes.
+    """
+    if isinstance(mesh_device, Mesh):
+        found: Any = as_mesh(mesh_device)
+        return found
+    raise ArgumentTypeError(
+        f"a mesh device is what open_mesh_device gives, or a jax.sharding.Mesh; got {type(mesh_device).__name__}."
+    )
+
+
+class TensorToMesh:
+    """A mapper: a mesh and a mapper config; made by `create_mesh_mapper`."""
+
+    __slots__ = ("config", "device", "mesh")
+
+    def __init__(self, mesh: Mesh, config: MeshMapperConfig, device: MeshDevice | Mesh | None = None) -> None:
+        self.mesh = mesh_of(mesh)
+        self.device = mesh if device is None else device
+        self.config = one_of(MeshMapperConfig, "TensorToMesh", "config", config)
+
+    def __repr__(self) -> str:
+        return f"TensorToMesh({list(self.mesh.devices.shape)}, {self.config})"
+
+
+class MeshToTensor:
+    """A composer: a mesh and a composer config; made by `create_mesh_composer`."""
+
+    __slots__ = ("config", "mesh")
+
+    def __init__(self, mesh: Mesh, config: MeshComposerConfig) -> None:
+        self.mesh = mesh_of(mesh)
+        self.config = one_of(MeshComposerConfig, "MeshToTensor", "config", config)
+
+    def __repr__(self) -> str:
+        return f"MeshToTensor({list(self.mesh.devices.shape)}, {self.config})"

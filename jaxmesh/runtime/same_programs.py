@@ -1,0 +1,274 @@
+"""Several processes: that all of them start the same programs, in the same order, and on the same arguments.
+
+Programs that differ wait for each other in their collectives for ever, or give each process other data. When a program
+is started for the first time, each process says what it is made of and looks at what the others have said of theirs.
+None waits for that, so the one that comes last finds the difference; its error ends the others too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import dataclasses
+import enum
+import functools
+import hashlib
+import threading
+from collections import Counter
+from collections.abc import Generator, Mapping, Sequence
+from typing import Any, cast
+
+import jax
+import numpy as np
+from jax.core import Tracer
+from jax.sharding import Mesh
+
+from jaxmesh import jaxprs
+from jaxmesh.errors import ProcessMismatchError
+from jaxmesh.jaxprs import Eqn, Jaxpr
+from jaxmesh.jaxprs_caches import is_staged
+from jaxmesh.jaxprs_processes import joined, say_and_look
+from jaxmesh.runtime.processes import agree, digest
+from jaxmesh.runtime.reference_collectives import COLLECTIVES
+
+_MOVES = frozenset(COLLECTIVES) | {"distribute_tensor", "aggregate_tensor", "mesh_partition"}
+_WORDS = 1 << 13
+_AT = ", at "
+_DIGEST = 16
+_WHOLE = 1 << 24
+"""Of a constant of more bytes only so many, evenly spread, are compared."""
+
+
+@dataclasses.dataclass
+class _Start:
+    """A program that is being started: by which processes, as their how-manieth."""
+
+    devices: tuple[Any, ...]
+    members: tuple[int, ...]
+    number: int
+    told: bool = False
+
+
+_starts: Counter[tuple[int, ...]] = Counter()
+_start: contextvars.ContextVar[_Start | None] = contextvars.ContextVar("the program being started", default=None)
+
+
+@contextlib.contextmanager
+def started_together(mesh: Any) -> Generator[bool]:
+    """While a program is started; whether its devices belong to several processes, which are to start the same.
+
+    What runs later, as a part of an outer program, is not counted, nor what other threads than the first one start,
+    whose order is nobody's.
+
+    Args:
+      mesh: of the program; None for that of `jax.set_mesh`.
+    """
+    start = _starting(mesh) if joined() else None
+    if start is None:
+        yield False
+        return
+    token = _start.set(start)
+    try:
+        yield True
+        _starts[start.members] += 1
+    except ProcessMismatchError:
+        _starts[start.members] += 1
+        raise
+    finally:
+        # What failed otherwise does not count: a mistake that one process makes and survives shifts nothing.
+        _start.reset(token)
+
+
+def _starting(mesh: Any) -> _Start | None:
+    devices = jaxprs.context_devices() if mesh is None else None
+    if isinstance(mesh, Mesh):
+        every: Any = mesh.devices.flat
+        devices = tuple(every)
+    if not devices or is_staged() or threading.current_thread() is not threading.main_thread():
+        return None
+    members = _members(devices)
+    if len(members) == 1 or jax.process_index() not in members:
+        return None
+    return _Start(devices, members, _starts[members])
+
+
+@functools.lru_cache(maxsize=64)
+def _members(devices: tuple[Any, ...]) -> tuple[int, ...]:
+    return tuple(sorted({d.process_index for d in devices}))
+
+
+def compare_program(name: str, program: Jaxpr, sizes: Mapping[str, int]) -> None:
+    """Compares a lowered program that is being started with what the other processes start.
+
+    Args:
+      name: of the function.
+      program: the TTNN-level program.
+      sizes: of its mesh.
+
+    Raises:
+      ProcessMismatchError: a process has started another one; the message names the first movement that differs.
+    """
+    start = _start.get()
+    if start is None or start.told:
+        return
+    start.told = True
+    whole = repr((list(sizes.items()), [d.id for d in start.devices])).encode() + _Read().jaxpr(program)
+    moves = [_move(e) for e in jaxprs.all_eqns(program) if e.primitive.name in _MOVES]
+    types = ", ".join(map(jaxprs.describe, program.in_avals))
+    words = "\n".join([f"{name}({types})", *moves]).encode()[:_WORDS]
+    me = jax.process_index()
+    said = hashlib.blake2b(whole, digest_size=_DIGEST).digest() + words
+    heard = say_and_look(said, f"program {start.number}", me, start.members)
+    other = next((p for p in sorted(heard) if heard[p][:_DIGEST] != said[:_DIGEST]), None)
+    if other is None:
+        return
+    theirs = heard[other][_DIGEST:].decode(errors="replace").split("\n")
+    raise ProcessMismatchError(
+        f"program {start.number} of the processes {list(start.members)} must be the same in each, but "
+        f"{_parted(me, words.decode(errors='replace').split(chr(10)), other, theirs)}; every process must run the same "
+        "programs, with the same numbers in them, in the same order. Make what they depend on from what all of them "
+        "know, and pass data as arguments."
+    )
+
+
+def _parted(me: int, mine: Sequence[str], other: int, theirs: Sequence[str]) -> str:
+    """Where two programs part, in words."""
+    if mine[0] != theirs[0]:
+        return f"process {me} starts {mine[0]}, and process {other} {theirs[0]}"
+    for a, b in zip([*mine[1:], "no more movements"], [*theirs[1:], "no more movements"], strict=False):
+        if a.partition(_AT)[0] != b.partition(_AT)[0]:
+            return f"in {mine[0]} process {me} has {a}, where process {other} has {b}"
+    return f"{mine[0]} has other equations or constants in process {me} than in process {other}"
+
+
+def _move(eqn: Eqn) -> str:
+    axes = eqn.params.get("axes", eqn.params.get("axis_name"))
+    over = "" if axes is None else f" over {axes}"
+    taken, given = jaxprs.describe(eqn.invars[0].aval), jaxprs.describe(eqn.outvars[0].aval)
+    return f"{eqn.primitive.name}{over} of {taken} to {given}{_AT}{jaxprs.source_line(eqn)}"
+
+
+def compare_arguments(tree: Any, devices: Sequence[Any]) -> None:
+    """Compares the host arrays of a call with those of the other processes; all of them must come here.
+
+    What lies in several processes is not compared: each has its part.
+
+    Raises:
+      ProcessMismatchError: a process gives other values.
+    """
+    leaves = cast("list[tuple[Any, Any]]", jax.tree_util.tree_flatten_with_path(tree)[0])
+    held = [(jax.tree_util.keystr(path), leaf) for path, leaf in leaves if _is_here(leaf)]
+    said = [(name, _type(leaf), _bytes(leaf)) for name, leaf in held]
+    every = hashlib.blake2b(repr(said).encode(), digest_size=_DIGEST).digest()
+    found: list[ProcessMismatchError] = []
+    try:
+        agree("a call's arguments", f"{len(said)} host arrays", every, devices)
+    except ProcessMismatchError as error:
+        found.append(error)
+    # One exchange when all is well; which it was is asked only then.
+    if found:
+        agree("the number of host arrays in a call", str(len(said)), b"", devices)
+        for name, kind, value in said:
+            agree(f"the argument{name}", kind, value, devices)
+        raise found[0]
+
+
+def compared_arguments(tree: Any) -> None:
+    """`compare_arguments` of a program that several processes start; of any other nothing."""
+    start = _start.get()
+    if start is not None:
+        compare_arguments(tree, start.devices)
+
+
+def _is_here(leaf: Any) -> bool:
+    if isinstance(leaf, Tracer):
+        return False
+    return not isinstance(leaf, jax.Array) or (leaf.is_fully_addressable and not leaf.is_deleted())
+
+
+def _type(leaf: Any) -> str:
+    array: Any = leaf
+    return f"{array.dtype}{list(array.shape)}" if isinstance(leaf, (jax.Array, np.ndarray)) else type(leaf).__name__
+
+
+def _bytes(leaf: Any) -> bytes:
+    if isinstance(leaf, jax.Array) and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.extended):
+        leaf = jax.random.key_data(leaf)
+    return digest(leaf) if isinstance(leaf, (jax.Array, np.ndarray, np.generic)) else repr(_plain(leaf)).encode()
+
+
+# --- what a program is made of ---------------------------------------------------------------------------------------
+
+
+class _Read:
+    """Bytes that stand for a jaxpr: the same in every process, whatever the names and addresses of its objects."""
+
+    def __init__(self) -> None:
+        self.seen: dict[int, bytes] = {}
+
+    def jaxpr(self, jaxpr: Jaxpr) -> bytes:
+        if id(jaxpr) not in self.seen:
+            self.seen[id(jaxpr)] = self._jaxpr(jaxpr)
+        return self.seen[id(jaxpr)]
+
+    def _jaxpr(self, jaxpr: Jaxpr) -> bytes:
+        found = hashlib.blake2b(digest_size=_DIGEST)
+        opened = jaxprs.open_jaxpr(jaxpr)
+        numbers = {v: i for i, v in enumerate([*opened.constvars, *opened.invars])}
+
+        def atom(x: Any) -> Any:
+            return ["literal", _plain(x.val), jaxprs.describe(x.aval)] if isinstance(x, jaxprs.Literal) else numbers[x]
+
+        found.update(repr([jaxprs.describe(v.aval) for v in numbers]).encode())
+        found.update(repr([_plain(c) for c in getattr(jaxpr, "consts", ())]).encode())
+        for eqn in opened.eqns:
+            for v in eqn.outvars:
+                numbers[v] = len(numbers)
+            params = sorted((k, self.plain(v)) for k, v in eqn.params.items())
+            results = [jaxprs.describe(v.aval) for v in eqn.outvars]
+            found.update(repr((eqn.primitive.name, [atom(x) for x in eqn.invars], params, results)).encode())
+        found.update(repr([atom(x) for x in opened.outvars]).encode())
+        return found.digest()
+
+    def plain(self, value: Any) -> str:
+        if jaxprs.is_jaxpr(value):
+            return self.jaxpr(value).hex()
+        if isinstance(value, (tuple, list)):
+            return f"({', '.join(map(self.plain, cast('Sequence[Any]', value)))})"
+        return str(_plain(value))
+
+
+def _plain(value: Any) -> Any:
+    """A value as text where equal ones are written alike in every process; of others only the type."""
+    if isinstance(value, Tracer):
+        return "traced"
+    if isinstance(value, (jax.Array, np.ndarray)):
+        return _array(cast("Any", value))
+    if isinstance(value, np.generic):
+        return f"{value.dtype}:{value.item()!r}"
+    if isinstance(value, enum.Enum):
+        return str(value)
+    if value is None or isinstance(value, (bool, int, float, complex, str, bytes, np.dtype)):
+        return repr(cast("Any", value))
+    if isinstance(value, (tuple, list)):
+        return [_plain(v) for v in cast("Sequence[Any]", value)]
+    if isinstance(value, (set, frozenset)):
+        return sorted(str(_plain(v)) for v in cast("set[Any]", value))
+    if isinstance(value, dict):
+        return sorted((str(_plain(k)), str(_plain(v))) for k, v in cast("dict[Any, Any]", value).items())
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return [type(value).__name__, *[str(_plain(getattr(value, f.name))) for f in dataclasses.fields(value)]]
+    return type(value).__name__
+
+
+def _array(array: Any) -> str:
+    said = f"{array.dtype}{list(array.shape)}"
+    if isinstance(array, jax.Array):
+        if not array.is_fully_addressable or array.is_deleted():
+            return said
+        if jax.dtypes.issubdtype(array.dtype, jax.dtypes.extended):
+            array = jax.random.key_data(array)
+    held = np.asarray(array)
+    if held.nbytes > _WHOLE:
+        held = held.reshape(-1)[:: max(held.nbytes // _WHOLE, 1)]
+    return f"{said} {digest(held).hex()}"

@@ -1,0 +1,94 @@
+"""Between NumPy arrays and torch's tensors, where torch is installed."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxmesh.checks import shown
+from jaxmesh.errors import ArgumentTypeError, UnsupportedError
+
+_jnp: Any = jax.numpy
+Array = np.ndarray[Any, Any]
+
+
+def torch_module() -> Any:
+    """Torch itself.
+
+    Raises:
+      UnsupportedError: it is not installed.
+    """
+    try:
+        return importlib.import_module("torch")
+    except ImportError:
+        raise UnsupportedError(
+            "from_torch and to_torch need torch, which is not installed; use ttnn.from_numpy and ttnn.to_numpy."
+        ) from None
+
+
+def _narrow(name: str) -> bool:
+    """Whether NumPy itself does not know the element type, so that torch gives and takes none as an array."""
+    return hasattr(_jnp, name) and np.dtype(getattr(_jnp, name)).isbuiltin != 1
+
+
+def array_from_torch(tensor: Any) -> Array:
+    """The elements of a torch tensor, which may be its own memory.
+
+    Raises:
+      UnsupportedError: torch is not installed; or the tensor is sparse, quantized, complex or without data.
+      ArgumentTypeError: no torch tensor.
+    """
+    torch = torch_module()
+    if not isinstance(tensor, torch.Tensor):
+        raise ArgumentTypeError(f"from_torch takes a torch tensor, got {type(tensor).__name__}.")
+    if tensor.layout != torch.strided or tensor.is_quantized or tensor.is_complex() or tensor.is_meta:
+        raise UnsupportedError(
+            "from_torch takes a dense tensor of real numbers, integers or truth values with data, got "
+            f"{tensor.dtype} of {tensor.layout} on {tensor.device}; use to_dense(), dequantize(), real and imag, or a "
+            "tensor with data."
+        )
+    plain, name = tensor.detach().cpu().contiguous(), str(tensor.dtype).removeprefix("torch.")
+    if not _narrow(name):
+        return plain.numpy()
+    bits = torch.uint8 if plain.element_size() == 1 else torch.int16
+    return plain.view(bits).numpy().view(getattr(_jnp, name))
+
+
+def check_asked(dtype: Any, torch_rank: Any) -> None:
+    """What `to_torch` is asked for, before anything is read.
+
+    Raises:
+      UnsupportedError: torch is not installed.
+      ArgumentTypeError: a `dtype` that is not torch's; a rank that is no number.
+    """
+    torch = torch_module()
+    if dtype is not None and not isinstance(dtype, torch.dtype):
+        raise ArgumentTypeError(f"to_torch takes an element type of torch's, as torch.float32, got {shown(dtype)}.")
+    if torch_rank is not None and (not isinstance(torch_rank, int) or isinstance(torch_rank, bool)):
+        raise ArgumentTypeError(f"to_torch takes a whole number as torch_rank, got {shown(torch_rank)}.")
+
+
+def torch_from_array(array: Array, dtype: Any = None, torch_rank: int | None = None) -> Any:
+    """A torch tensor of its own memory, by default in the element type of the array.
+
+    Raises:
+      UnsupportedError: torch has no such element type.
+      ArgumentTypeError: a leading dim to drop is not of size 1.
+    """
+    torch = torch_module()
+    while torch_rank is not None and array.ndim > torch_rank:
+        if array.shape[0] != 1:
+            raise ArgumentTypeError(f"to_torch: shape {list(array.shape)} has no rank {torch_rank}: dim 0 is not 1.")
+        array = array[0]
+    kind = getattr(torch, array.dtype.name, None)
+    if kind is None:
+        raise UnsupportedError(f"torch has no element type {array.dtype}; typecast the tensor first.")
+    array = np.array(array, order="C")
+    if _narrow(array.dtype.name):
+        made = torch.from_numpy(array.view(np.uint8 if array.dtype.itemsize == 1 else np.int16)).view(kind)
+    else:
+        made = torch.from_numpy(array)
+    return made if dtype is None else made.to(dtype)

@@ -1,0 +1,82 @@
+"""What the functions of the rows take, and what is said of them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+
+from jaxmesh.ops.ttnn_table import NEEDED, Param, TtnnRow, attributes_of
+
+HOW = frozenset({"program_config", "conv_config", "num_links", "topology", "subdevice_id", "sub_core_grid"})
+"""Arguments that are printed as unset and say how something is computed, not what."""
+
+TAKEN = frozenset({
+    "queue_id", "cq_id", "core_grid", "program_config", "compute_kernel_config", "sub_core_grids", "use_multicore",
+    "use_legacy", "fast_and_approximate_mode",
+})  # fmt: skip
+"""Arguments that every op takes, too, and that mean nothing here: how and where on a device it is computed."""
+
+TAKEN_ALONG = frozenset({
+    "mesh_device", "num_links", "topology", "subdevice_id", "num_workers_per_link", "num_buffers_per_channel",
+    "chunks_per_sync", "barrier_semaphore", "multi_device_global_semaphore",
+})  # fmt: skip
+"""The same of ops along a mesh axis: how the devices talk."""
+
+ACTIVATIONS = frozenset({"relu", "relu6", "gelu", "silu", "sigmoid", "tanh", "exp", "mish", "sqrt", "neg"})
+"""What matmul and linear do to their result, by the name of the op, if they are asked for it with `activation`."""
+
+OUTPUTS = ("output_tensor", "optional_output_tensor")
+"""Arguments that every op of one result takes, too: a tensor on the devices that the result is written to."""
+
+_P = inspect.Parameter
+_WORDS: Mapping[str, str] = {
+    "operand": "a tensor on the devices; or a number, where shapes broadcast",
+    "operands": "a list of tensors on the devices",
+    "memory_config": "where the result lies; a `MemoryConfig`, kept and shown",
+    "dtype": "the element type of the result; a `DataType`",
+    "layout": "the `Layout` of the result, kept and shown",
+    "shape": "the shape of the result",
+    "device": "the mesh device to make it on; None makes a host tensor",
+    "compute_config": "taken, and means nothing here",
+    "text": "taken, and means nothing here",
+    "none": "None; what it says otherwise is not emulated",
+}
+
+
+def signature_of(params: Sequence[Param], *, by_place: bool) -> inspect.Signature:
+    """The signature of the function of a row; `by_place` if every argument may be given by place."""
+    kind, found, optional = _P.POSITIONAL_OR_KEYWORD, list[inspect.Parameter](), False
+    for param in params:
+        default = _P.empty if param.default is NEEDED else param.default
+        optional = optional or default is not _P.empty
+        # What is printed by name may be given by name alone, once it may be left out.
+        if not by_place and param.keyword and optional and param.name != "cluster_axis":
+            kind = _P.KEYWORD_ONLY
+        if optional and kind is not _P.KEYWORD_ONLY and default is _P.empty:
+            default = None
+        found.append(_P(param.name, kind, default=default))
+    return inspect.Signature(found)
+
+
+def doc_of(entry: TtnnRow, signature: inspect.Signature) -> str:
+    """The docstring of the function of a row."""
+    attributes = attributes_of(entry.row)
+
+    def line(param: Param) -> str:
+        if param.source == "none" and (param.name in HOW or param.name == "dtype"):
+            return f"  {param.name}: {_WORDS['dtype' if param.name == 'dtype' else 'text']}."
+        if param.source == "attribute":
+            a = attributes[str(param.key)]
+            return f"  {param.name}: {a.kind}, the attribute `{a.name}` of the op."
+        return f"  {param.name}: {_WORDS[param.source]}."
+
+    args = "\n".join(map(line, entry.python.params))
+    count = "A tensor" if entry.row.results == (1, 1) else "A list of tensors"
+    return (
+        f"`ttnn.{entry.row.name}`, on every device.\n\nCalled as `{entry.python.callee}{signature}`.\n\n"
+        f"Args:\n{args}\n\nReturns:\n  {count}, of local (per-device) shape.\n\n"
+        "Raises:\n  ArgumentTypeError: wrong arguments.\n"
+        "  ResidencyError: a tensor is in host memory, or deallocated.\n"
+        "  MeshMismatchError: the tensors are on different meshes.\n  VerifyError: the op does not take these shapes, "
+        "element types or numbers."
+    )

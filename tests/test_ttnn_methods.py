@@ -1,0 +1,284 @@
+"""The methods of `ttnn.Tensor`, pieces of tensors, and what is composed of other calls; scripts as written by hand."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from helpers import same_bits
+
+import jaxmesh as jm
+from jaxmesh import ttnn
+
+S, R = ttnn.PlacementShard, ttnn.PlacementReplicate
+X = np.arange(64, dtype=np.float32).reshape(8, 8)
+
+
+@pytest.fixture(scope="module")
+def device() -> ttnn.MeshDevice:
+    return ttnn.open_mesh_device(mesh_shape=ttnn.MeshShape(2, 4))
+
+
+def blocks(device: ttnn.MeshDevice, x: Any = X) -> Any:
+    mapper = ttnn.ShardTensor2dMesh(device, (2, 4), (0, 1))
+    return ttnn.from_numpy(x, device=device, layout=ttnn.TILE_LAYOUT, mesh_mapper=mapper)
+
+
+def whole(tensor: Any, device: ttnn.MeshDevice) -> Any:
+    return ttnn.to_numpy(tensor, mesh_composer=ttnn.ConcatMesh2dToTensor(device, (2, 4), (0, 1)))
+
+
+# --- pieces ---
+
+
+def test_pieces_are_tensors_of_one_device(device: ttnn.MeshDevice) -> None:
+    on = blocks(device)
+    for tensor in (on, on.cpu()):
+        pieces = ttnn.get_device_tensors(tensor)
+        for (y, x), piece in zip(itertools.product(range(2), range(4)), pieces, strict=True):
+            want = X[y * 4 : y * 4 + 4, x * 2 : x * 2 + 2]
+            assert isinstance(piece, ttnn.Tensor)
+            assert (piece.shape, piece.dtype, piece.layout) == ([4, 2], ttnn.float32, ttnn.TILE_LAYOUT)
+            assert piece.storage_type() is tensor.storage_type()
+            assert same_bits(np.asarray(piece), want)
+            assert same_bits(ttnn.to_numpy(piece), want)
+            assert same_bits(ttnn.from_device(piece).to_numpy(), want)
+            assert piece.to_list() == want.tolist()
+    assert [p.device() for p in ttnn.get_device_tensors(on)] == [device] * 8
+    assert [p.device() for p in ttnn.get_device_tensors(on.cpu())] == [None] * 8
+
+
+def test_ops_take_pieces_of_one_device(device: ttnn.MeshDevice) -> None:
+    a, b = ttnn.get_device_tensors(blocks(device))[:2]
+    assert same_bits((a * 2 + a).to_numpy(), X[:4, :2] * 3)
+    assert float(a[2, 1]) == X[2, 1]
+    assert same_bits(ttnn.matmul(a, ttnn.transpose(a, 0, 1)).to_numpy(), X[:4, :2] @ X[:4, :2].T)
+    assert same_bits(jnp.sum(a, 0), X[:4, :2].sum(0))
+    assert same_bits(jax.jit(lambda t: t * 2)(a).to_numpy(), X[:4, :2] * 2)
+    assert same_bits(ttnn.zeros_like(a).to_numpy(), np.zeros((4, 2), np.float32))
+    with pytest.raises(jm.MeshMismatchError, match="on other devices"):
+        ttnn.add(a, b)
+    with pytest.raises(jm.ResidencyError, match="needs a host tensor"):
+        ttnn.distribute_tensor(a, ttnn.ReplicateTensorToMesh(device))
+
+
+def test_pieces_are_combined(device: ttnn.MeshDevice) -> None:
+    pieces = ttnn.get_device_tensors(blocks(device))
+    made = ttnn.combine_device_tensors([p + i for i, p in reversed(list(enumerate(pieces)))])
+    assert made.device() is device
+    assert made.storage_type() is ttnn.StorageType.DEVICE
+    assert same_bits(whole(made, device), X + np.kron(np.arange(8.0).reshape(2, 4), np.ones((4, 2))).astype(X.dtype))
+    few = ttnn.combine_device_tensors(pieces[5:2:-1])
+    assert [tuple(c) for c, _ in few.shards()] == [(0, 3), (1, 0), (1, 1)]
+    back = ttnn.from_host_shards(ttnn.get_device_tensors(blocks(device).cpu()), device.shape)
+    assert same_bits(whole(ttnn.to_device(back, device), device), X)
+    other = ttnn.open_mesh_device((1, 8))
+    stranger = ttnn.get_device_tensors(ttnn.from_numpy(X[:4, :2], device=other))[1]
+    wrong: list[tuple[Any, type[Exception], str]] = [
+        ([], jm.VerifyError, "one tensor at least"),
+        ([pieces[0], pieces[0]], jm.VerifyError, "two on device 0"),
+        ([pieces[0], pieces[1][:2]], jm.VerifyError, "one shape and dtype"),
+        ([pieces[0], stranger], jm.MeshMismatchError, "of one mesh device"),
+        ([blocks(device)], jm.errors.ArgumentTypeError, "on one device each"),
+        ([pieces[0].cpu()], jm.errors.ArgumentTypeError, "from_host_shards joins host tensors"),
+        (3, jm.errors.ArgumentTypeError, "a list of tensors"),
+    ]
+    for given, kind, match in wrong:
+        with pytest.raises(kind, match=match):
+            ttnn.combine_device_tensors(given)
+
+
+# --- methods ---
+
+
+def test_where_a_tensor_is_and_in_what_form(device: ttnn.MeshDevice) -> None:
+    t = blocks(device)
+    assert t.device() is device
+    assert t.shape == (4, 2)
+    assert t.shape.rank == 2
+    assert (t.padded_shape, t.to(ttnn.ROW_MAJOR_LAYOUT).padded_shape) == ([32, 32], [4, 2])
+    assert ttnn.from_numpy(X[0], layout=ttnn.TILE_LAYOUT).padded_shape == [32, 32]
+    assert (t.logical_volume(), t.volume(), t.element_size(), t.is_sharded()) == (8, 1024, 4, False)
+    assert (t.get_dtype(), t.get_layout()) == (ttnn.float32, ttnn.TILE_LAYOUT)
+    host = t.cpu()
+    assert (host.storage_type(), host.device(), host.memory_config()) == (ttnn.StorageType.HOST, None, None)
+    assert same_bits(whole(host.to(device), device), X)
+    moved = host.to(device, mem_config=ttnn.L1_MEMORY_CONFIG)
+    assert moved.memory_config() == ttnn.L1_MEMORY_CONFIG
+    assert moved.device() is device
+    for made in (t.to(ttnn.bfloat16), host.to(dtype=ttnn.bfloat16), t.to(np.dtype(jnp.bfloat16))):
+        assert made.dtype == ttnn.bfloat16
+    assert host.to(ttnn.bfloat16).storage_type() is ttnn.StorageType.HOST
+    alone = ttnn.from_numpy(X).to(ttnn.TILE_LAYOUT).to(ttnn.int32)
+    assert (alone.layout, alone.dtype, alone.device()) == (ttnn.TILE_LAYOUT, ttnn.int32, None)
+    assert same_bits(ttnn.get_device_tensors(alone.to(device))[7].to_numpy(), X.astype(np.int32))
+    assert same_bits(t.to_numpy(mesh_composer=ttnn.ConcatMesh2dToTensor(device, (2, 4), (0, 1))), X)
+    assert ttnn.from_numpy(X[:1, :1]).item() == 0
+
+
+def test_parts_and_shapes(device: ttnn.MeshDevice) -> None:
+    x = np.arange(2 * 3 * 4, dtype=np.int32).reshape(2, 3, 4)
+    on = ttnn.from_numpy(x, device=ttnn.open_device(0))
+    keys: list[Any] = [0, -1, slice(1, None), slice(None, None, 2), (..., 1), (slice(None), 2), (1, ..., slice(0, 3)),
+                       (slice(-2, None), slice(5, 9)), (), ..., (0, 1, 2), (slice(None), slice(2, 1))]  # fmt: skip
+    for tensor in (ttnn.from_numpy(x), on):
+        for key in keys:
+            if x[key].size:
+                assert same_bits(tensor[key].to_numpy(), x[key]), key
+        assert same_bits(tensor.reshape(4, -1).to_numpy(), x.reshape(4, -1))
+        assert same_bits(tensor.reshape([24]).to_numpy(), x.reshape(24))
+        wrong: list[tuple[Any, type[Exception]]] = [
+            (5, jm.VerifyError), ((0, 0, 0, 0), jm.VerifyError), ((..., ...), jm.VerifyError),
+            (None, jm.UnsupportedError), (True, jm.UnsupportedError), (slice(None, None, -1), jm.UnsupportedError),
+            (slice("a", 2), jm.errors.ArgumentTypeError), (np.array([0, 1]), jm.UnsupportedError),
+        ]  # fmt: skip
+        for key, kind in wrong:
+            with pytest.raises(kind):
+                tensor[key]
+        for shape, kind in [((5,), jm.VerifyError), ((-1, -1), jm.VerifyError), (("a",), jm.errors.ArgumentTypeError)]:
+            with pytest.raises(kind):
+                tensor.reshape(*shape)
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "match"),
+    [
+        (lambda t, d: t.to(3), jm.errors.ArgumentTypeError, "mesh device"),
+        (lambda t, d: t.to(), jm.errors.ArgumentTypeError, "got None"),
+        (lambda t, d: t.to(d, 5), jm.errors.ArgumentTypeError, "mem_config"),
+        (lambda t, d: t.to(ttnn.bfloat16, d), jm.errors.ArgumentTypeError, "is called as"),
+        (lambda t, d: t.to(ttnn.TILE_LAYOUT, memory_config=None), jm.errors.ArgumentTypeError, "is called as"),
+        (lambda t, d: t.to(ttnn.bfloat8_b), jm.UnsupportedError, "block float"),
+        (lambda t, d: t.cpu().to(ttnn.open_mesh_device((1, 8))), jm.MeshMismatchError, "of shape"),
+        (lambda t, d: t.item(), jm.ResidencyError, "no single value"),
+        (lambda t, d: float(t), jm.ResidencyError, "no single value"),
+        (lambda t, d: t.to_list(), jm.ResidencyError, "no single value"),
+        (lambda t, d: np.asarray(t), jm.ResidencyError, "no single value"),
+        (lambda t, d: jnp.sin(t), jm.ResidencyError, "used as an array"),
+        (lambda t, d: t.to_numpy(mesh_composer=3), jm.errors.ArgumentTypeError, "composer"),
+        (lambda t, d: ttnn.from_numpy(X).item(), jm.VerifyError, "only element"),
+        (lambda t, d: ttnn.from_numpy(X) + 1, jm.ResidencyError, "in host memory"),
+        (lambda t, d: ttnn.from_numpy(X) == ttnn.from_numpy(X), jm.ResidencyError, "in host memory"),
+        (lambda t, d: t + ttnn.from_numpy(X), jm.ResidencyError, "in host memory"),
+        (lambda t, d: ttnn.add(t, t, output_tensor=t[:1]), jm.VerifyError, "output tensor can hold"),
+        (lambda t, d: ttnn.add(t, t, output_tensor=X), jm.errors.ArgumentTypeError, "on the devices"),
+        (lambda t, d: ttnn.add_(t, ttnn.zeros((3, 4, 2), device=d)), jm.VerifyError, "can hold"),
+        (lambda t, d: ttnn.split(t, 0), jm.VerifyError, "do not fill"),
+        (lambda t, d: ttnn.split(t, [1, 1]), jm.VerifyError, "do not fill"),
+        (lambda t, d: ttnn.chunk(t, 0), jm.VerifyError, "one part at least"),
+        (lambda t, d: ttnn.stack([], 0), jm.VerifyError, "one shape"),
+        (lambda t, d: ttnn.all_reduce(t), jm.VerifyError, "give cluster_axis"),
+        (lambda t, d: d.create_submesh((3, 1)), jm.MeshError, "does not lie"),
+        (lambda t, d: d.create_submeshes((2, 3)), jm.MeshError, "does not consist"),
+        (lambda t, d: d.reshape((3, 3)), jm.MeshError, "no shape"),
+        (lambda t, d: ttnn.MeshMapperConfig(row_dim=0), jm.errors.ArgumentTypeError, "row_dim and col_dim"),
+        (lambda t, d: ttnn.MeshComposerConfig([0], row_dim=0, col_dim=1), jm.errors.ArgumentTypeError, "and a list"),
+        (lambda t, d: ttnn.create_sharded_memory_config([1], 3, ttnn.ShardStrategy.WIDTH),
+         jm.errors.ArgumentTypeError, "core_grid"),
+        (lambda t, d: ttnn.init_device_compute_kernel_config(None, speed=3), jm.errors.ArgumentTypeError, "speed"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_a_named_error(call: Any, kind: type[Exception], match: str, device: Any) -> None:
+    with pytest.raises(kind, match=match):
+        call(blocks(device), device)
+
+
+# --- functions ---
+
+
+def test_composed_functions_mean_what_numpy_says(device: ttnn.MeshDevice) -> None:
+    one = ttnn.open_device(0)
+    x = np.array([[0.0, -2.0, np.inf, 3.0], [np.nan, -np.inf, 1.5, -0.0]], np.float32)
+    t = ttnn.from_numpy(x, device=one)
+    pairs: list[tuple[Any, Any]] = [
+        (ttnn.square(t), x * x), (ttnn.rsub(t, 2.0), 2 - x), (ttnn.isnan(t), np.isnan(x)),
+        (ttnn.rsub(ttnn.abs(t) + 1, ttnn.ones_like(t)), -np.abs(x)),
+        (ttnn.isinf(t), np.isinf(x)), (ttnn.eqz(t), x == 0), (ttnn.nez(t), x != 0), (ttnn.gtz(t), x > 0),
+        (ttnn.gez(t), x >= 0), (ttnn.ltz(t), x < 0), (ttnn.lez(t), x <= 0),
+        (ttnn.squared_difference(t, 1.0), (x - 1) ** 2), (ttnn.zeros_like(t), np.zeros(x.shape)),
+        (ttnn.ones_like(t), np.ones(x.shape)),
+        (ttnn.full_like(t, 2.5), np.full_like(x, 2.5)), (ttnn.stack([t, t], 1), np.stack([x, x], 1)),
+        (ttnn.stack([t, t], -1), np.stack([x, x], -1)), (ttnn.unsqueeze_to_4D(t), x[None, None]),
+        (ttnn.identity(t), x), (ttnn.split(t, 3, dim=1)[1], x[:, 3:]), (ttnn.split(t, [1, 3], -1)[1], x[:, 1:]),
+        (ttnn.chunk(t, 3, dim=1)[1], x[:, 2:]),
+    ]  # fmt: skip
+    for i, (got, want) in enumerate(pairs):
+        assert np.array_equal(got.to_numpy().astype(np.float32), want.astype(np.float32), equal_nan=True), i
+    assert [p.shape for p in ttnn.chunk(t, 3, dim=1)] == [(2, 2), (2, 2)]
+    like = ttnn.zeros_like(blocks(device), dtype=ttnn.int32)
+    assert (like.shape, like.dtype, like.layout, like.device()) == ((4, 2), ttnn.int32, ttnn.TILE_LAYOUT, device)
+    assert same_bits(ttnn.full_like(ttnn.from_numpy(x), 1).to_numpy(), np.ones_like(x))
+
+
+def test_results_are_written_where_they_are_asked_for(device: ttnn.MeshDevice) -> None:
+    t, out = blocks(device), blocks(device, X * 0)
+    twin = ttnn.identity(out)
+    assert ttnn.add(t, 1.0, output_tensor=out) is out
+    assert same_bits(whole(out, device), X + 1)
+    assert ttnn.exp(t * 0, optional_output_tensor=out, queue_id=0) is out
+    assert same_bits(whole(out, device), np.ones_like(X))
+    assert same_bits(whole(twin, device), X * 0)
+    assert ttnn.add_(t, 1.0) is t
+    assert ttnn.mul_(t, t) is t
+    assert same_bits(whole(t, device), (X + 1) ** 2)
+
+
+def test_activations_of_products_are_never_forgotten(device: ttnn.MeshDevice) -> None:
+    t = blocks(device, X - 30)
+    for _ in range(3):
+        plain = ttnn.matmul(t, t, transpose_b=True)
+        for name in ("relu", "neg"):
+            got = ttnn.matmul(t, t, transpose_b=True, activation=name, core_grid=device.core_grid)
+            assert same_bits(whole(got, device), whole(getattr(ttnn, name)(plain), device))
+    with pytest.raises(jm.UnsupportedError, match="activation is not emulated, got 'unheard'"):
+        ttnn.linear(t, t, transpose_b=True, activation="unheard")
+
+
+def test_collectives_find_the_only_axis_of_several_devices() -> None:
+    row = ttnn.open_mesh_device((1, 8))
+    x = np.arange(64, dtype=np.float32).reshape(8, 8)
+    t = ttnn.from_numpy(x, device=row, mesh_mapper=ttnn.ShardTensorToMesh(row, 0))
+    for piece in ttnn.get_device_tensors(ttnn.all_reduce(t, num_links=1, topology=ttnn.Topology.Linear)):
+        assert same_bits(piece.to_numpy(), x.sum(0, keepdims=True))
+    scattered = ttnn.reduce_scatter(t, dim=1)
+    assert same_bits(ttnn.to_numpy(scattered, mesh_composer=ttnn.ConcatMeshToTensor(row, 1)), x.sum(0, keepdims=True))
+
+
+def test_parts_of_a_mesh(device: ttnn.MeshDevice) -> None:
+    rows = device.create_submeshes(ttnn.MeshShape(1, 4))
+    assert [r.get_device_ids() for r in rows] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert device.create_submesh((2, 2), (0, 1)).get_device_ids() == [1, 2, 5, 6]
+    t = ttnn.from_numpy(X, device=rows[1], mesh_mapper=ttnn.ShardTensorToMesh(rows[1], 1))
+    assert same_bits(ttnn.to_numpy(t * 2, mesh_composer=ttnn.ConcatMeshToTensor(rows[1], 1)), X * 2)
+    again = ttnn.open_mesh_device((2, 4))
+    again.reshape(ttnn.MeshShape(4, 2))
+    assert again.shape == ttnn.MeshShape(4, 2)
+    assert ttnn.MeshMapperConfig(row_dim=None, col_dim=1) == ttnn.MeshMapperConfig([R(), S(1)])
+    assert ttnn.MeshComposerConfig(row_dim=0, col_dim=1) == ttnn.MeshComposerConfig([0, 1])
+
+
+def test_tensors_kept_in_files(tmp_path: Path, device: ttnn.MeshDevice) -> None:
+    rows = ttnn.ShardTensorToMesh(device, 0)
+    name = tmp_path / "cache" / "weights"
+    options: dict[str, Any] = {"dtype": ttnn.bfloat16, "layout": ttnn.TILE_LAYOUT, "mesh_mapper": rows}
+    made = ttnn.as_tensor(X, device=device, cache_file_name=name, preprocess=lambda v: v.T, **options)
+    read = ttnn.as_tensor(None, device=device, cache_file_name=name, **options)
+    for t in (made, read):
+        got = ttnn.to_numpy(t, mesh_composer=ttnn.ConcatMeshToTensor(device, 0))
+        assert same_bits(got, X.T.astype(jnp.bfloat16))
+        assert t.storage_type() is ttnn.StorageType.DEVICE
+
+
+def test_torch_by_method(device: ttnn.MeshDevice) -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    x = torch.arange(64, dtype=torch.bfloat16).reshape(8, 8)
+    assert torch.equal(ttnn.Tensor(x).to_torch(), x)
+    assert ttnn.Tensor(x, ttnn.float32).to(ttnn.TILE_LAYOUT).to(device).dtype == ttnn.float32
+    t = ttnn.from_torch(x, device=device, mesh_mapper=ttnn.ShardTensorToMesh(device, 0))
+    assert torch.equal(t.to_torch(mesh_composer=ttnn.ConcatMeshToTensor(device, 0)), x)
+    assert torch.equal(ttnn.get_device_tensors(t)[3].cpu().to_torch(torch.float32), x[3:4].float())
