@@ -538,36 +538,6 @@ def test_full_tensors_are_computed_on_the_devices_and_reshaped_on_the_host() -> 
     assert made.types[reshape.results[0]].host
 
 
-def test_what_was_computed_on_every_device_is_not_copied_there_again() -> None:
-    def f(x: Any, rows: Any, bias: Any) -> Any:
-        def body(x: Any, row: Any) -> Any:
-            return x * row + jax.numpy.tanh(row) * x - row, None
-
-        x, _ = jax.lax.scan(body, jm.full_to_shard(x, P("y")), rows)
-        return jm.shard_to_full(x * bias + bias, P("y")), jm.full_to_shard(bias * 2, P()), bias * 2
-
-    rng = np.random.default_rng(0)
-    args = [rng.integers(-3, 4, n).astype(np.float32) for n in ((4, 8), (3, 8), (8,))]
-    made = flat(f, *args)
-    names = names_of(made)
-    # One copy of each argument, whatever is computed from it; the bias is also computed with as it is.
-    assert names.count("distribute_tensor") == 4
-    assert names.count("aggregate_tensor") == 2
-    mesh = jm.make_mesh((2, 4), ("y", "x"))
-    got, want = run_flat(made, mesh, *args), jm.jit(f, mesh=mesh)(*args)
-    for a, b in zip(got, want, strict=True):
-        shards = [np.asarray(s) for v in (a, b) if isinstance(v, jm.MeshTensor) for _, s in v.shards()]
-        assert len(shards) in (0, 16)
-        assert all((s == args[2] * 2).all() for s in shards)
-        if not shards:
-            np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
-
-
-def test_a_full_tensor_is_copied_as_often_as_the_program_says() -> None:
-    made = flat(lambda x: [jm.full_to_shard(x, P()) for _ in range(2)], np.ones((4, 8), np.float32))
-    assert names_of(made).count("distribute_tensor") == 2
-
-
 def test_a_constant_is_made_where_it_is_needed() -> None:
     table = np.arange(8, dtype=np.float32)
 

@@ -28,7 +28,7 @@ from jaxmesh.passes import (
 from jaxmesh.passes.to_ttnn_memory import manage_memory
 from jaxmesh.passes.to_ttnn_ops import RULES, Ops, Rule, Site
 from jaxmesh.passes.to_ttnn_shapes import RENAMED, carry_over, create, is_made
-from jaxmesh.program import Op, Port, Program, Shape, Type, Value, without_dead
+from jaxmesh.program import Op, Port, Program, Type, Value, without_dead
 from jaxmesh.sharding import FIRST_DEVICE, replicate_mapper
 
 _RESHAPES = frozenset({"ttir.reshape", "ttir.squeeze", "ttir.unsqueeze"})
@@ -74,7 +74,6 @@ class _Lowering:
         self.source = program
         self.ops = Ops(Program(program.name, dict(program.mesh)))
         self.places: dict[Value, _Places] = {}
-        self.copies: dict[tuple[Value, Shape], Value] = {}
         self.replicate = {"mapper_config": replicate_mapper(self.ops.mesh)}
         for port in program.arguments:
             kind = program.types[port.value]
@@ -188,8 +187,6 @@ class _Lowering:
         """Lowers one op."""
         self.ops.line = op.line
         if op.name == "ttnn.distribute_tensor":
-            if self._is_there(op):
-                return
             made = self._transfer("distribute_tensor", self.full(_first(op)), op.attributes, self._type(op.results[0]))
             self.places[op.results[0]] = _Places(True, host=made)
         elif op.name == "ttnn.aggregate_tensor":
@@ -202,26 +199,6 @@ class _Lowering:
             self._carried(op)
         else:
             self._compute(op)
-
-    def _is_there(self, op: Op) -> bool:
-        """Whether every device has all of what a replicating distribute copies: what was computed there, or what was
-        copied before and is in another shape here."""
-        value, kind = _first(op), self._type(op.results[0])
-        places = self.places[value]
-        base = value if places.reshaped is None else places.reshaped[0]
-        above = self.places[base]
-        if places.shards or above.made is not None or op.attributes != self.replicate:
-            return False
-        if above.device is None and above.host is None:
-            copy = op.results[0] if base == value else self.copies.setdefault((base, kind.shape), op.results[0])
-            if copy == op.results[0]:
-                return False
-            self.places[op.results[0]] = self.places[copy]
-        elif base != value:
-            self.places[op.results[0]] = _Places(False, reshaped=(base, kind), line=op.line)
-        elif above.full is None:
-            self.places[op.results[0]] = places
-        return op.results[0] in self.places
 
     def _reshaped(self, op: Op) -> None:
         base, kind = _first(op), self._type(op.results[0])
