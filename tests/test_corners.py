@@ -220,6 +220,23 @@ def test_a_linear_solve_of_shards_on_the_reference(mesh: Mesh) -> None:
     np.testing.assert_allclose(lowered.compile()(X), X / 3, rtol=1e-6)
 
 
+def test_sums_that_overflow_do_so_in_silence(mesh: Mesh) -> None:
+    """As on devices: gradients that overflow under loss scaling are no warning of the reference runs."""
+
+    def sums(x: Any) -> Any:
+        x = there(x, "y", "x")
+        part = lax.psum_scatter(x, "x", scatter_dimension=1, tiled=True)
+        return back(lax.psum(x, ("y", "x"))), back(part, "y", "x")
+
+    x = np.full((2, 16), 3e38, np.float32)
+    x[1] = np.repeat([np.inf, -np.inf], 8)
+    traced = jm.jit(sums, mesh=mesh).trace(x)
+    for stage in (traced, traced.lower()):
+        total, part = stage.reference(x)
+        assert np.isnan(total).all()
+        np.testing.assert_array_equal(part, np.full((2, 4), [[np.inf], [np.nan]], np.float32))
+
+
 def test_constants_are_distributed_in_programs(mesh: Mesh) -> None:
     mapper = ttnn.shard_tensor_to_mesh_mapper(mesh, 0)
     t = jm.jit(lambda: ttnn.distribute_tensor(np.arange(8.0), mapper), mesh=mesh)()

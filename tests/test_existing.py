@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -368,6 +369,27 @@ def test_the_mesh_of_the_context() -> None:
         want = jax.jit(f)(X)
     # Without a context a shard_map without a mesh is over the program's.
     assert same_bits(jm.jit(f, mesh=MESH)(X), want)
+
+
+def test_a_map_within_try_is_not_given_up() -> None:
+    # A program is first traced where no map can be called: that error is not one of the program's own.
+    twice = {"in_specs": BOTH, "out_specs": BOTH}
+    good = (jax.shard_map(lambda v: v * 2, **twice), jax.shard_map(lambda v: v * 2, mesh=MESH, **twice))
+    bad = jax.shard_map(lambda v: v * 2, mesh=MESH, in_specs=P("z"), out_specs=P("y"))
+    mine = jm.shard_map(lambda v: v * 2, mesh=MESH, **twice)
+
+    def tried(f: Any, x: Any) -> Any:
+        try:
+            return f(x)
+        except ValueError:
+            return x * 5
+
+    for f in good:
+        assert same_bits(jm.jit(functools.partial(tried, f), mesh=MESH)(X), X * 2)
+    assert same_bits(jm.jit(functools.partial(tried, bad), mesh=MESH)(X), X * 5)
+    for f, factor in ((mine, 2), (bad, 5)):
+        beside = jm.jit(lambda x: jm.shard_to_full(jm.full_to_shard(tried(f, x), ROWS), ROWS), mesh=MESH)  # noqa: B023
+        assert same_bits(beside(X), X * factor)
 
 
 def test_explicit_axes() -> None:

@@ -129,8 +129,8 @@ def test_a_loop_of_calls_with_large_numpy_arrays_leaves_nothing(cut: str, device
         f(x).block_until_ready()
     end = trimmed() - start
     print(f"{count} x {size // MIB} MiB {cut}: +{end / MIB:.1f} MiB")
-    # That of the last call may be held until the next; a leak would hold all.
-    assert end < 2 * size + 24 * MIB < count * size // 4
+    # What the last calls gave may be held for a while, longer on a busy machine; a leak would hold all.
+    assert end < 3 * size < count * size // 4
 
 
 def _dies(make: Callable[[], Any], give: Callable[[Any], Any]) -> bool:

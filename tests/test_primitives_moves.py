@@ -590,6 +590,20 @@ def test_other_generators_are_a_named_error() -> None:
         check(lambda i: R.bits(R.key(i, impl="rbg"), (3,)), np.int32(1))
 
 
+@pytest.mark.parametrize(
+    ("kind", "to"),
+    [("int8", "int4"), ("uint32", "int4"), ("int4", "int8"), ("uint8", "int32"), ("int16", "uint8"), ("int4", "uint4")],
+)
+def test_integers_packed_in_others(kind: str, to: str) -> None:
+    """As quantised weights are: the last dim is that of the pieces, lowest bits first."""
+    x = jnp.asarray(rng.integers(-(2**31), 2**31, (3, 4)), jnp.int32).astype(kind)
+    check(lambda x: lax.bitcast_convert_type(x if to != "int8" else x.reshape(6, 2), to), x)
+
+
+def test_leading_zeros_of_half_bytes() -> None:
+    check(lax.clz, jnp.arange(-8, 8).astype("int4"))
+
+
 @pytest.mark.parametrize("kind", [np.float32, np.float16, jnp.bfloat16])
 def test_floats_from_bits(kind: Any) -> None:
     """Every bit pattern of 16 bits, and many of 32, but for those too small to be held normally."""

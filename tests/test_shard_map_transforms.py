@@ -316,6 +316,10 @@ wrong("a collective over an axis of vmap", lambda v: jax.vmap(lambda u: lax.psum
 ERRORS["vmap over an axis in use"] = lambda way: jax.vmap(
     way(lambda v: v, mesh=GRID, in_specs=P("x"), out_specs=P("x")), spmd_axis_name="x"
 )(X)
+# The types inside of a checkpoint do not know of the axis.
+ERRORS["vmap over an axis of the result alone"] = lambda way: jax.jit(
+    jax.vmap(way(jax.checkpoint(jnp.sin), mesh=GRID, in_specs=P(), out_specs=P("x")), spmd_axis_name="x")
+)(X)
 ERRORS["vmap over more than there is"] = lambda way: jax.vmap(
     way(lambda v: v, mesh=FOUR, in_specs=P(), out_specs=P()), spmd_axis_name="x"
 )(X[:3])

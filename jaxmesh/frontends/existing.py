@@ -118,10 +118,17 @@ def _trace_whole(
     assumptions: Assumptions,
     stops: bool = True,
 ) -> Jaxpr:
-    """Traces a program that splits tensors itself, all of it in one region."""
+    """Traces a program that splits tensors itself, all of it in one region.
+
+    Raises:
+      NoMeshYet: it called a `shard_map`, which cannot be called there, and may have gone on without it.
+    """
     abstract = mesh.abstract_mesh if isinstance(mesh, Mesh) else mesh
-    with within(Tracing(mesh, assumptions, inline=False)), meshless_stopped(stops):
-        return trace_typed(flat, avals, varying, abstract)
+    with within(Tracing(mesh, assumptions, inline=False)), meshless_stopped(stops) as refused:
+        jaxpr = trace_typed(flat, avals, varying, abstract)
+    if refused:
+        raise refused[0]
+    return jaxpr
 
 
 def _without_regions(jaxpr: Jaxpr) -> Jaxpr | None:
@@ -153,16 +160,21 @@ def is_region(eqn: jaxprs.Eqn) -> bool:
 
 def trace_plain(flat: Callable[..., Sequence[Any]], avals: Sequence[Any], mesh: AnyMesh) -> Jaxpr:
     """The function as JAX traces it; a `shard_map` without a mesh is over the program's."""
-    with within(Tracing(mesh, {}, inline=False)), meshless_stopped(False):
+    abstract = mesh.abstract_mesh if isinstance(mesh, Mesh) else mesh
+    with within(Tracing(mesh, {}, inline=False)), meshless_stopped(False) as refused:
         try:
-            return jax.make_jaxpr(flat)(*avals)
+            plain = jax.make_jaxpr(flat)(*avals)
         except ValueError:
             if not jax.sharding.get_abstract_mesh().empty:
                 raise
-            abstract = mesh.abstract_mesh if isinstance(mesh, Mesh) else mesh
             with contextlib.suppress(ValueError), jax.sharding.use_abstract_mesh(abstract):
                 return jax.make_jaxpr(flat)(*avals)
             raise
+        # The function has caught what a map without a mesh raises.
+        if refused and jax.sharding.get_abstract_mesh().empty:
+            with contextlib.suppress(ValueError), jax.sharding.use_abstract_mesh(abstract):
+                return jax.make_jaxpr(flat)(*avals)
+        return plain
 
 
 def _trace_mixed(

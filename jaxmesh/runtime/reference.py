@@ -127,7 +127,9 @@ class _Machine:
         if name in COLLECTIVES:
             everywhere = self.spread(operands[0], active)
             shards = Shards({c: everywhere[c] for c in active})
-            return [Shards(COLLECTIVES[name](shards, self.axis, self.sizes, eqn.params))]
+            # Devices overflow in silence.
+            with np.errstate(all="ignore"):
+                return [Shards(COLLECTIVES[name](shards, self.axis, self.sizes, eqn.params))]
         if not any(isinstance(x, Shards) for x in operands):
             return self.bind(eqn, operands)
         rows = {c: self.bind(eqn, [self.at(x, c) for x in operands]) for c in active}

@@ -7,6 +7,7 @@ factors are compared (`distribution.factors`).
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -44,6 +45,7 @@ class Whole:
         self._full: dict[Var, Var] = {v: v for v in self._body.invars}
         self._made_by: dict[Var, Eqn] = {v: e for e in self._body.eqns for v in e.outvars}
         self._inside = [e for e in self._body.eqns if self._runs(e)]
+        self._implied = self._spread_to_leave()
         self._leaving = [self._leave(a, s) for a, s in zip(self._body.outvars, self._out_specs, strict=True)]
 
     def __call__(self, args: Sequence[Any], mesh: Mesh | AbstractMesh) -> list[Any]:
@@ -62,13 +64,31 @@ class Whole:
                 shard = jaxprs.read(env, eqn.invars[0]) if source is None else arguments[source]
                 env[out] = _reshaped(shard, out.aval.shape)
             elif eqn.primitive.name in _SPREADS:
-                # An argument varies over axes of size 1 already when its spec names them.
                 (value,) = [jaxprs.read(env, a) for a in eqn.invars]
+                if eqn.outvars[0] in self._implied:
+                    env[eqn.outvars[0]] = value
+                    continue
+                # An argument varies over axes of size 1 already when its spec names them.
                 missing = jaxprs.varying_axes(eqn.outvars[0].aval) - jaxprs.varying_axes(jax.typeof(value))
                 env[eqn.outvars[0]] = jaxprs.vary(value, sorted(missing)) if missing else value
             else:
                 jaxprs.eval_eqns([eqn], env)
         return tuple(leave(env) for leave in self._leaving)
+
+    def _spread_to_leave(self) -> set[Var]:
+        """Values that are spread only to leave: JAX does that to what leaves, after its own checks of the specs."""
+        reads = collections.Counter(a for e in self._body.eqns for a in e.invars if isinstance(a, Var))
+        found: set[Var] = set()
+        for eqn in [e for e in self._body.eqns if e.primitive is aggregate_tensor_p]:
+            atom: Atom = eqn.invars[0]
+            while isinstance(atom, Var) and reads[atom] == 1 and atom in self._made_by:
+                made = self._made_by[atom]
+                if made.primitive.name in _SPREADS:
+                    found.add(atom)
+                if made.primitive.name != "reshape":
+                    break
+                atom = made.invars[0]
+        return found
 
     def _runs(self, eqn: Eqn) -> bool:
         """Whether an equation runs inside; checks the transfers at the boundary, and follows reshapes of arguments."""

@@ -5,6 +5,7 @@ TTIR has no cast that keeps the bits, so a float is put together from sign, expo
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ import numpy as np
 from jaxmesh.jaxprs import Eqn
 from jaxmesh.ops.build import Builder, missing, rule
 from jaxmesh.ops.primitives.floats import cut, word
-from jaxmesh.ops.primitives.numbers import INDEX, chosen, compared, is_float, is_integer
+from jaxmesh.ops.primitives.numbers import INDEX, chosen, compared, is_float, is_integer, width
 from jaxmesh.program import Value
 
 _FLOAT = np.dtype(np.float32)
@@ -23,12 +24,15 @@ _jnp: Any = jax.numpy
 
 @rule("bitcast_convert_type")
 def _bitcast(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
-    (x,), (_, kind) = xs, b.result(eqn)
+    (x,), (shape, kind) = xs, b.result(eqn)
     old = b.dtype(x)
     if old == kind:
         return x
-    if is_integer(old) and is_integer(kind) and old.itemsize == kind.itemsize:
-        return b.cast(x, kind)
+    if is_integer(old) and is_integer(kind):
+        if width(old) == width(kind):
+            return b.cast(x, kind)
+        if max(width(old), width(kind)) <= 32:
+            return (_split if width(old) > width(kind) else _joined)(b, x, shape, kind)
     if is_float(old) and is_integer(kind) and old.itemsize == kind.itemsize and 8 * old.itemsize in (16, 32):
         made = b.cast(b.cast(word(b, x), f"uint{8 * old.itemsize}"), kind)
         b.floats[made] = x
@@ -37,6 +41,26 @@ def _bitcast(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
         raise missing(eqn, f"TTIR casts numbers, not bits, and {old} to {kind} cannot be put together from casts")
     known = _known_float(b, x, kind)
     return known if known is not None else _float(b, b.cast(x, f"uint{8 * old.itemsize}"), kind)
+
+
+def _split(b: Builder, x: Value, shape: Sequence[int], kind: np.dtype[np.generic]) -> Value:
+    """The integers packed in each one, lowest bits first, along a new last dim."""
+    bits = width(kind)
+    words = b.cast(b.cast(x, f"uint{width(b.dtype(x))}"), np.uint32)
+    parts = [_masked(b, _right(b, words, bits * i) if i else words, (1 << bits) - 1) for i in range(shape[-1])]
+    rows = [b.reshape(b.cast(b.cast(p, f"uint{bits}"), kind), (*shape[:-1], 1)) for p in parts]
+    return b.concat(rows, len(shape) - 1)
+
+
+def _joined(b: Builder, x: Value, shape: Sequence[int], kind: np.dtype[np.generic]) -> Value:
+    """The integers along the last dim packed in one, lowest bits first."""
+    bits, whole = width(b.dtype(x)), b.shape(x)
+    words = b.cast(b.cast(x, f"uint{bits}"), np.uint32)
+    begins = [0] * len(shape)
+    parts = [b.reshape(b.slice(words, [*begins, i], [*shape, i + 1]), shape) for i in range(whole[-1])]
+    moved = [b.same("logical_left_shift", [p, b.full((), bits * i, np.uint32)]) for i, p in enumerate(parts) if i]
+    made = functools.reduce(lambda low, high: b.same("bitwise_or", [low, high]), moved, parts[0])
+    return b.cast(b.cast(made, f"uint{width(kind)}"), kind)
 
 
 def _known_float(b: Builder, x: Value, kind: np.dtype[np.generic]) -> Value | None:

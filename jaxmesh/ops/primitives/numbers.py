@@ -27,6 +27,11 @@ def is_integer(dtype: Any) -> bool:
     return bool(_jnp.issubdtype(dtype, np.integer))
 
 
+def width(dtype: Any) -> int:
+    """The bits of an integer type; NumPy holds those of 4 and 2 in a byte."""
+    return int(_jnp.iinfo(dtype).bits)
+
+
 def limits(dtype: Any) -> tuple[Any, Any]:
     """The least and the most number of an element type, infinities included."""
     if np.dtype(dtype) == np.bool_:

@@ -8,6 +8,7 @@ import numpy as np
 
 from jaxmesh.jaxprs import Eqn
 from jaxmesh.ops.build import Builder, missing, rule
+from jaxmesh.ops.primitives.numbers import width
 from jaxmesh.program import Value
 
 _WORD = np.dtype(np.uint32)
@@ -16,10 +17,6 @@ _WORD = np.dtype(np.uint32)
 def _with(b: Builder, name: str, x: Value, number: int) -> Value:
     """An op on integers and a number."""
     return b.same(name, [x, b.full((), number, b.dtype(x))])
-
-
-def _bits(b: Builder, x: Value) -> int:
-    return 8 * b.dtype(x).itemsize
 
 
 @rule("shift_right_arithmetic")
@@ -45,12 +42,12 @@ def _shifted(b: Builder, x: Value, by: Value, shape: tuple[int, ...]) -> Value:
 # --- counting bits ---------------------------------------------------------------------------------------------------
 
 
-def _as_word(b: Builder, eqn: Eqn, x: Value) -> Value:
-    """The bits in an unsigned word, zeros before them."""
+def _as_word(b: Builder, eqn: Eqn, x: Value, bits: int = 0) -> Value:
+    """The bits, or those of whole bytes, in an unsigned word, zeros before them."""
     dtype = b.dtype(x)
     if dtype.itemsize > 4:
         raise missing(eqn, f"TTIR's ops on bits are composed for words of up to 32 bits, not for {dtype}")
-    return b.cast(b.cast(x, f"u{dtype.itemsize}"), _WORD)
+    return b.cast(b.cast(x, f"uint{bits or 8 * dtype.itemsize}"), _WORD)
 
 
 def _ones(b: Builder, x: Value) -> Value:
@@ -65,12 +62,14 @@ def _ones(b: Builder, x: Value) -> Value:
 
 @rule("population_count")
 def _population_count(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
+    # XLA counts those of the byte that holds a number of 4 bits.
     return b.cast(_ones(b, _as_word(b, eqn, xs[0])), b.result(eqn)[1])
 
 
 @rule("clz")
 def _clz(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
-    x, bits = _as_word(b, eqn, xs[0]), _bits(b, xs[0])
+    bits = width(b.dtype(xs[0]))
+    x = _as_word(b, eqn, xs[0], bits)
     for by in (1, 2, 4, 8, 16):
         if by < bits:
             # Every bit below the highest one is set, too.
