@@ -22,6 +22,8 @@ from jaxmesh.errors import ArgumentTypeError
 from jaxmesh.program import Program, Value
 from jaxmesh.runtime.tensor import MeshTensor, spec_of
 
+_jnp: Any = jax.numpy
+
 LANGUAGES = ("python", "cpp")
 MOVES = frozenset({
     "get_device", "distribute_tensor", "aggregate_tensor", "to_device", "from_device", "to_layout", "deallocate",
@@ -38,6 +40,27 @@ def exact_results(program: Program) -> tuple[bool, ...]:
         if op.name.removeprefix("ttnn.") not in MOVES or not rounded.isdisjoint(op.used):
             rounded.update(op.results)
     return tuple(port.value not in rounded for port in program.results)
+
+
+def narrow_results(program: Program) -> tuple[int, ...]:
+    """Of each result the bits of the narrowest floats computed on the way to it; 0 where its own type has no more.
+
+    A compiler keeps more digits of such values than op by op are kept: a wide result of them is only as good as they.
+    """
+    through: dict[Value, int] = {}
+    for op in program.ops:
+        known = [through[v] for v in op.used if v in through]
+        if op.name.removeprefix("ttnn.") not in MOVES:
+            known += filter(None, [_bits(program.types[v].dtype) for v in op.results])
+        if known:
+            through.update(dict.fromkeys(op.results, min(known)))
+    found = [(through.get(p.value, 0), _bits(program.types[p.value].dtype)) for p in program.results]
+    return tuple(bits if bits < own else 0 for bits, own in found)
+
+
+def _bits(kind: Any) -> int:
+    """Those of a float; 0 for other types."""
+    return int(_jnp.finfo(kind).bits) if jax.dtypes.issubdtype(kind, np.floating) else 0
 
 
 def sample(arguments: Sequence[Argument], mesh: Mesh, seed: int) -> list[Any]:
@@ -146,10 +169,10 @@ def export_program(
     Raises:
       JaxmeshError: the folder holds something else.
     """
-    exact = exact_results(program)
+    exact, bits = exact_results(program), narrow_results(program)
     texts = dict(mlir)
     if "cpp" in languages:
-        texts["main.cpp"] = cpp_text(program, load=True, exact=exact)
+        texts["main.cpp"] = cpp_text(program, load=True, exact=exact, bits=bits)
     return write_folder(
         directory,
         program,
@@ -157,5 +180,6 @@ def export_program(
         inputs=[stacked(x) for x in inputs],
         expected=[stacked(x) for x in results()],
         exact=exact,
+        bits=bits,
         python="python" in languages,
     )

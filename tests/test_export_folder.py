@@ -680,3 +680,32 @@ def test_results_that_data_only_moves_to_are_checked_bit_for_bit(
         assert outcome(folder, capsys, "--check")[0] == wrong
         file.write_bytes(kept)
     assert outcome(folder, capsys, "--check")[0] == 0
+
+
+def test_wide_results_of_narrow_floats_are_within_the_rounding_of_those(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A quantised product whose scale is computed as bfloat16: compiled, it keeps more digits than op by op."""
+    numpy: Any = jax.numpy
+
+    def product(x: Any, w: Any, v: Any) -> Any:
+        x, w = jm.full_to_shard(x, P("y")), jm.full_to_shard(w, P(None, "x"))
+        scale = numpy.max(numpy.abs(x)) / 127.0
+        rows = jax.lax.dot(numpy.round(x / scale).astype("int8"), w, preferred_element_type=np.int32)
+        v = numpy.sin(jm.full_to_shard(v, P("y")))
+        return jm.shard_to_full(rows * scale.astype("float32"), P("y", "x")), jm.shard_to_full(v, P("y"))
+
+    rng = np.random.default_rng(0)
+    x = numpy.asarray(rng.normal(size=(4, 64)), "bfloat16")
+    args = x, rng.integers(-100, 100, (64, 8)).astype(np.int8), np.ones((4, 8), np.float32)
+    folder = tmp_path / "a"
+    jm.jit(product, mesh=jm.make_mesh((2, 4))).lower(*args).export(folder, *args)
+    assert "v1, false, {16, 0});" in (folder / "main.cpp").read_text()
+    assert (folder / "main.py").read_text().count("exact=False, bits=16)") == 1
+    assert outcome(folder, capsys, "--check")[0] == 0
+    for number, more, wrong in ((0, 0.01, 0), (0, 0.05, 1), (1, 0.01, 1)):
+        file = folder / "tensors" / f"expected{number}.npy"
+        kept = np.load(file)
+        np.save(file, kept + np.float32(more * np.abs(kept).max()))
+        assert outcome(folder, capsys, "--check")[0] == wrong, (number, more)
+        np.save(file, kept)

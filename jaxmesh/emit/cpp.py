@@ -30,7 +30,13 @@ def include_dir() -> Path:
     return Path(__file__).parent / "include"
 
 
-def cpp_text(program: Program, *, load: bool = False, exact: bool | Sequence[bool] = False) -> str:
+def cpp_text(
+    program: Program,
+    *,
+    load: bool = False,
+    exact: bool | Sequence[bool] = False,
+    bits: Sequence[int] = (),
+) -> str:
     """A flat TTNN program as a C++ file.
 
     Args:
@@ -38,6 +44,7 @@ def cpp_text(program: Program, *, load: bool = False, exact: bool | Sequence[boo
       load: whether its inputs come from `tensors/arg0.npy` and so on, and `--check` compares the results with
         `tensors/expected0.npy` and so on; else all inputs are ones.
       exact: whether `--check` wants floats to be equal, too, else within rounding; one for each result, or for all.
+      bits: for each result those of the floats by whose rounding it may differ; 0 for its own type.
 
     Raises:
       MissingRuleError: an op has no C++ call.
@@ -46,7 +53,7 @@ def cpp_text(program: Program, *, load: bool = False, exact: bool | Sequence[boo
     name = function_name(program.name)
     writer = _Writer(program)
     body = writer.function(name)
-    inputs, main = inputs_text(program, name, load), main_text(program, name, load, exact)
+    inputs, main = inputs_text(program, name, load), main_text(program, name, load, exact, bits)
     return "\n".join(['#include "ttnn-precompiled.hpp"', body, inputs, main])
 
 

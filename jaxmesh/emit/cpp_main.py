@@ -60,7 +60,13 @@ def _loaded(program: Program, argument: Port, number: int, device: str) -> str:
     return f'ttnn::load_tensor("tensors/arg{number}.npy", {text}, {layout}, {dtype}, {where}, {memory})'
 
 
-def main_text(program: Program, name: str, load: bool, exact: bool | Sequence[bool]) -> str:
+def main_text(
+    program: Program,
+    name: str,
+    load: bool,
+    exact: bool | Sequence[bool],
+    bits: Sequence[int],
+) -> str:
     """The function `main`."""
     call = f"::{name}({'v1' if program.arguments else ''})"
     inputs = f"{TENSORS} v1 = ::{_inputs_name(name, load)}();"
@@ -72,6 +78,8 @@ def main_text(program: Program, name: str, load: bool, exact: bool | Sequence[bo
     run = f"[](const {TENSORS}&{' v1' if program.arguments else ''}) {{ return {call}; }}"
     each = [exact] * len(program.results) if isinstance(exact, bool) else list(exact)
     wanted = values.one(all(each)) if len(set(each)) < 2 else f"{{{', '.join(map(values.one, each))}}}"
+    if any(bits):
+        wanted += f", {{{', '.join(map(str, bits))}}}"
     lines = [
         f"::std::vector<::std::string> v1 = {{{files}}};",
         f"return ttnn::run_and_check(argc, argv, &::{_inputs_name(name, load)}, {run}, v1, {wanted});",

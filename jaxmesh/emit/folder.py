@@ -30,6 +30,7 @@ def write_folder(
     inputs: Sequence[Array],
     expected: Sequence[Array],
     exact: bool | Sequence[bool],
+    bits: Sequence[int] = (),
     python: bool = True,
 ) -> list[Path]:
     """Writes `main.py`, `utils.py`, `tensors/*.npy` and the given texts.
@@ -45,6 +46,7 @@ def write_folder(
       expected: one array per result, likewise.
       exact: whether results must be equal bit for bit, as those that data only moves to; one for
         each, or for all.
+      bits: for each result those of the floats by whose rounding it may differ; 0 for its own type.
       python: whether `main.py` and its `utils.py` are written.
 
     Returns:
@@ -55,7 +57,7 @@ def write_folder(
       ArgumentTypeError: an array is not of its argument's or result's type.
     """
     try:
-        return _written(Path(directory).absolute(), program, texts, inputs, expected, exact, python)
+        return _written(Path(directory).absolute(), program, texts, inputs, expected, (exact, bits), python)
     except FolderError:
         raise
     except OSError as error:
@@ -68,7 +70,7 @@ def _written(
     texts: Mapping[str, str],
     inputs: Sequence[Array],
     expected: Sequence[Array],
-    exact: bool | Sequence[bool],
+    judged: tuple[bool | Sequence[bool], Sequence[int]],
     python: bool,
 ) -> list[Path]:
     _check_names(texts)
@@ -79,7 +81,9 @@ def _written(
     }
     files = dict(texts)
     if python:
-        files |= {"main.py": python_text(program, load=True, exact=exact), "utils.py": utils_text()}
+        exact, bits = judged
+        main = python_text(program, load=True, exact=exact, bits=bits)
+        files |= {"main.py": main, "utils.py": utils_text()}
     target.parent.mkdir(parents=True, exist_ok=True)
     # On the same file system as the folder, so that moving a file is one step.
     beside = target if target.exists() else target.parent

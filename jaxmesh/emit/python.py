@@ -16,7 +16,13 @@ _RESERVED = frozenset({
 })  # fmt: skip
 
 
-def python_text(program: Program, *, load: bool = False, exact: bool | Sequence[bool] = False) -> str:
+def python_text(
+    program: Program,
+    *,
+    load: bool = False,
+    exact: bool | Sequence[bool] = False,
+    bits: Sequence[int] = (),
+) -> str:
     """A Python file that runs the program with `ttnn`.
 
     Args:
@@ -25,6 +31,7 @@ def python_text(program: Program, *, load: bool = False, exact: bool | Sequence[
         else its inputs are ones.
       exact: whether results must be equal bit for bit, as those of a program that only moves data; else floats may
         differ by rounding.
+      bits: for each result those of the floats by whose rounding it may differ; 0 for its own type.
 
     Raises:
       MissingRuleError: an op that TTNN's table does not have.
@@ -36,7 +43,7 @@ def python_text(program: Program, *, load: bool = False, exact: bool | Sequence[
         parts[-1].append("")
         parts.append(module.inputs(load))
     parts[-1].append("")
-    parts += [[*module.main(load, exact), ""], _entry(load)]
+    parts += [[*module.main(load, exact, bits), ""], _entry(load)]
     return "\n".join(line for part in parts for line in part) + "\n"
 
 
@@ -142,7 +149,7 @@ class _Module:
 
     # --- main ---
 
-    def main(self, load: bool, exact: bool | Sequence[bool]) -> list[str]:
+    def main(self, load: bool, exact: bool | Sequence[bool], bits: Sequence[int]) -> list[str]:
         body = ["def main(): "]
         asked = self.statement(body, "utils.arguments", "") if load else ""
         inputs = self.statement(body, self.inputs_names[load], "") if self.program.arguments else ""
@@ -150,13 +157,16 @@ class _Module:
         if not load:
             return [*body, "  return 0"]
         each = [exact] * len(self.program.results) if isinstance(exact, bool) else exact
-        wanted = [self.expected(body, i, r, each[i]) for i, r in enumerate(self.program.results)]
+        bits = bits or [0] * len(each)
+        wanted = [self.expected(body, i, r, each[i], bits[i]) for i, r in enumerate(self.program.results)]
         body.append(f"  return utils.report({results}, [{', '.join(wanted)}], {asked})")
         return body
 
-    def expected(self, body: list[str], number: int, port: Port, exact: bool) -> str:
+    def expected(self, body: list[str], number: int, port: Port, exact: bool, bits: int) -> str:
         dtype = values.data_type(self.program.types[port.value].dtype)
         said = f'"tensors/expected{number}.npy", {dtype}, sharded={port.presharded}, exact={exact}'
+        if bits:
+            said += f", bits={bits}"
         return self.statement(body, "utils.Expected", said)
 
 
