@@ -139,6 +139,13 @@ def test_an_op_of_a_mesh_stays_itself(row: str) -> None:
     assert jm.from_mlir(lower).lower().as_text() == lower
 
 
+def test_a_broadcast_of_a_text_is_sent_from_the_first_of_its_group() -> None:
+    text = of_a_mesh("collective_broadcast").replace("2x4", "1x4").replace("[[5, 2, 7]]", "[[1, 0, 2, 3]]")
+    lower = jm.from_mlir(text.replace("tensor<1x3xi64>", "tensor<1x4xi64>")).lower().as_text()
+    made = [op for op in ops_of(lower) if op.split(".")[1] not in ("get_device", "to_layout")]
+    assert made == ["ttnn.assign", *["ttnn.point_to_point"] * 3]
+
+
 @pytest.mark.skipif(not EVERY, reason="every row, compiled twice")
 @pytest.mark.parametrize("first", range(0, len(CASES), 40))
 def test_what_is_kept_gives_the_same_values(first: int) -> None:
