@@ -9,15 +9,6 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from jaxmesh import launches as launches
-from jaxmesh.configs import (
-    MeshComposerConfig as MeshComposerConfig,
-    MeshCoordinate as MeshCoordinate,
-    MeshMapperConfig as MeshMapperConfig,
-    MeshShape as MeshShape,
-    PlacementReplicate as PlacementReplicate,
-    PlacementShard as PlacementShard,
-)
 from jaxmesh.errors import (
     ArgumentTypeError as ArgumentTypeError,
     ArgumentValueError as ArgumentValueError,
@@ -47,37 +38,45 @@ from jaxmesh.errors import (
     UnsupportedShardTypeError as UnsupportedShardTypeError,
     VerifyError as VerifyError,
 )
-from jaxmesh.jaxprs_exports import readable as _readable
+from jaxmesh.jaxprs.export_registry import readable as _readable
+from jaxmesh.runtime import launch as launch
+from jaxmesh.sharding.configs import (
+    MeshComposerConfig as MeshComposerConfig,
+    MeshCoordinate as MeshCoordinate,
+    MeshMapperConfig as MeshMapperConfig,
+    MeshShape as MeshShape,
+    PlacementReplicate as PlacementReplicate,
+    PlacementShard as PlacementShard,
+)
 
 if TYPE_CHECKING:
     from jaxmesh import ttnn as ttnn
-    from jaxmesh.codegen import codegen_cpp as codegen_cpp, codegen_py as codegen_py
-    from jaxmesh.dialects.ttir import (
+    from jaxmesh.analysis.record import Recording as Recording, compare as compare
+    from jaxmesh.dialects.replication import check_replication as check_replication
+    from jaxmesh.dialects.ttir.mesh_shard import (
         ShardDirection as ShardDirection,
         ShardType as ShardType,
         full_to_shard as full_to_shard,
         mesh_shard as mesh_shard,
         shard_to_full as shard_to_full,
     )
-    from jaxmesh.everywhere import (
+    from jaxmesh.runtime.distributed.launcher import (
+        initialize_processes as initialize_processes,
+        run_processes as run_processes,
+    )
+    from jaxmesh.sharding.mesh import emulate as emulate, make_mesh as make_mesh
+    from jaxmesh.stages.codegen import codegen_cpp as codegen_cpp, codegen_py as codegen_py
+    from jaxmesh.stages.from_mlir import from_mlir as from_mlir
+    from jaxmesh.stages.host_transfers import (
         check_processes as check_processes,
         from_process_shards as from_process_shards,
         to_host as to_host,
     )
-    from jaxmesh.function import jit as jit
-    from jaxmesh.goldens import Recording as Recording, compare as compare
-    from jaxmesh.import_mlir import from_mlir as from_mlir
-    from jaxmesh.mapped import shard_map as shard_map
-    from jaxmesh.mesh import emulate as emulate, make_mesh as make_mesh
-    from jaxmesh.processes import initialize_processes as initialize_processes, run_processes as run_processes
-    from jaxmesh.replication import check_replication as check_replication
-    from jaxmesh.runtime.tensor import MeshTensor as MeshTensor
-    from jaxmesh.stages import (
-        Compiled as Compiled,
-        Lowered as Lowered,
-        Traced as Traced,
-    )
-    from jaxmesh.visualizing import visualize as visualize
+    from jaxmesh.stages.jit import jit as jit
+    from jaxmesh.stages.shard_map import shard_map as shard_map
+    from jaxmesh.stages.stages import Compiled as Compiled, Lowered as Lowered, Traced as Traced
+    from jaxmesh.stages.visualize import visualize as visualize
+    from jaxmesh.ttnn.mesh_tensor import MeshTensor as MeshTensor
 
 __version__ = "0.1.0"
 
@@ -146,36 +145,36 @@ __all__ = [
 # What is not needed to name a placement or an error, or to hear of a fork, is read when it is asked for: importing
 # jaxmesh costs little beside importing JAX.
 _LATER = {
-    "Compiled": "stages",
-    "Lowered": "stages",
-    "MeshTensor": "runtime.tensor",
-    "Recording": "goldens",
-    "ShardDirection": "dialects.ttir",
-    "ShardType": "dialects.ttir",
-    "Traced": "stages",
-    "check_processes": "everywhere",
-    "check_replication": "replication",
-    "codegen_cpp": "codegen",
-    "codegen_py": "codegen",
-    "compare": "goldens",
-    "emulate": "mesh",
-    "from_mlir": "import_mlir",
-    "from_process_shards": "everywhere",
-    "full_to_shard": "dialects.ttir",
-    "initialize_processes": "processes",
-    "jit": "function",
-    "make_mesh": "mesh",
-    "mesh_shard": "dialects.ttir",
-    "run_processes": "processes",
-    "shard_map": "mapped",
-    "shard_to_full": "dialects.ttir",
-    "to_host": "everywhere",
-    "visualize": "visualizing",
+    "Compiled": "stages.compiled",
+    "Lowered": "stages.stages",
+    "MeshTensor": "ttnn.mesh_tensor",
+    "Recording": "analysis.record",
+    "ShardDirection": "dialects.ttir.mesh_shard",
+    "ShardType": "dialects.ttir.mesh_shard",
+    "Traced": "stages.stages",
+    "check_processes": "stages.host_transfers",
+    "check_replication": "dialects.replication",
+    "codegen_cpp": "stages.codegen",
+    "codegen_py": "stages.codegen",
+    "compare": "analysis.record",
+    "emulate": "sharding.mesh",
+    "from_mlir": "stages.from_mlir",
+    "from_process_shards": "stages.host_transfers",
+    "full_to_shard": "dialects.ttir.mesh_shard",
+    "initialize_processes": "runtime.distributed.launcher",
+    "jit": "stages.jit",
+    "make_mesh": "sharding.mesh",
+    "mesh_shard": "dialects.ttir.mesh_shard",
+    "run_processes": "runtime.distributed.launcher",
+    "shard_map": "stages.shard_map",
+    "shard_to_full": "dialects.ttir.mesh_shard",
+    "to_host": "stages.host_transfers",
+    "visualize": "stages.visualize",
 }
 
 
 def _read(data: bytes) -> Any:
-    return importlib.import_module("jaxmesh.runtime.tensor_export").read(data)
+    return importlib.import_module("jaxmesh.ttnn.serialization").read(data)
 
 
 def _build(said: Any, children: Any) -> Any:

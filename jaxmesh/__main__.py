@@ -2,7 +2,7 @@
 
 import sys
 
-from jaxmesh.cli import main
+from jaxmesh.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -11,18 +11,18 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from jaxmesh import jaxprs
-from jaxmesh.boundary import AnyMesh, Boundary, is_tensor
-from jaxmesh.dialects.ttir import MeshShardAttributes, mesh_shard_p
-from jaxmesh.dialects.ttnn import PRIMITIVES, distribute_tensor_p
-from jaxmesh.distribution import resolve_mapper, rows_of
-from jaxmesh.jaxprs import Atom, Eqn, Jaxpr, Var
-from jaxmesh.passes.ttir_to_ttnn import lower_mesh_shards
-from jaxmesh.pictures.flow import MOST_STEPS, Flow, Step, limited
-from jaxmesh.pictures.holding import Box, Holding, Where, cut_boxes, differing, held
-from jaxmesh.residency import DEVICE, FREE, Analysis, Residency
+from jaxmesh.dialects.residency import DEVICE, FREE, Analysis, Residency
+from jaxmesh.dialects.ttir.mesh_shard import MeshShardAttributes, mesh_shard_p
+from jaxmesh.dialects.ttnn.transfers import PRIMITIVES, distribute_tensor_p
+from jaxmesh.drawing.placement import Box, Holding, Where, cut_boxes, differing, held
+from jaxmesh.drawing.placements import sharding_holding
+from jaxmesh.drawing.program_drawing import MOST_STEPS, Flow, Step, limited
+from jaxmesh.jaxprs import core as jaxprs
+from jaxmesh.jaxprs.core import Atom, Eqn, Jaxpr, Var
+from jaxmesh.passes.mesh_shard.lower_mesh_shard import lower_mesh_shards
 from jaxmesh.runtime.reference_collectives import COLLECTIVES
-from jaxmesh.spreads import sharding_holding
+from jaxmesh.sharding.distribution import resolve_mapper, rows_of
+from jaxmesh.stages.signature import AnyMesh, Boundary, is_tensor
 
 Shape = tuple[int, ...]
 _ONLY_TYPES = frozenset({"pvary", "pcast", "pbroadcast"})

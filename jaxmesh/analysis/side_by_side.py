@@ -13,13 +13,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
+from jaxmesh.dialects.program import Op, Program
+from jaxmesh.dialects.ttnn.op import SPECIAL
+from jaxmesh.drawing.listing_html import Line, Row, listing, plain_listing
+from jaxmesh.drawing.text_layout import shortened
 from jaxmesh.errors import JaxmeshError
-from jaxmesh.ops.ttnn_table import SPECIAL
-from jaxmesh.passes.to_ttnn_shapes import RENAMED
-from jaxmesh.pictures.fitting import shortened
-from jaxmesh.pictures.listing import Line, Row, listing, plain_listing
-from jaxmesh.program import Op, Program
-from jaxmesh.texts import printed
+from jaxmesh.passes.ttir_to_ttnn.shapes import RENAMED
+from jaxmesh.stages.texts import printed
 
 Make = Callable[[], Program]
 MOST_OPS = 400

@@ -6,14 +6,14 @@ import argparse
 import json
 from typing import TYPE_CHECKING, Any
 
-from jaxmesh.cli_mlir import abstract_mesh, chosen_functions, read_text, reading
-from jaxmesh.cli_options import common_options, parse_mesh
-from jaxmesh.frontends.mlir import load_text
-from jaxmesh.frontends.mlir_program import decode
-from jaxmesh.import_mlir import import_program
+from jaxmesh.cli.mlir import abstract_mesh, chosen_functions, read_text, reading
+from jaxmesh.cli.options import common_options, parse_mesh
+from jaxmesh.frontends.mlir.decode import decode
+from jaxmesh.frontends.mlir.module import load_text
+from jaxmesh.stages.from_mlir import import_program
 
 if TYPE_CHECKING:
-    from jaxmesh.explain import Explanation
+    from jaxmesh.analysis.explain import Explanation
 
 EXPLAIN = """\
 Lowers a TTIR file, every function or --func NAME, and prints a table of its values and equations: full or sharded, over

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import jaxmesh as jm
-from jaxmesh import cli_explain, cli_goldens, cli_mlir, cli_translate
-from jaxmesh.cli_mlir import emulated_mesh
-from jaxmesh.cli_options import parse_mesh, seed_of
-from jaxmesh.demo import report
-from jaxmesh.demo.model import dims_for
-from jaxmesh.demo.run import run
+from jaxmesh.cli import explain, mlir, record, translate
+from jaxmesh.cli.demo import report
+from jaxmesh.cli.demo.model import dims_for
+from jaxmesh.cli.demo.run import run
+from jaxmesh.cli.mlir import emulated_mesh
+from jaxmesh.cli.options import parse_mesh, seed_of
 
 PASSED, FAILED, USAGE, INTERRUPTED, NO_READER = 0, 1, 2, 130, 141
 """Exit codes; the last two are the shell's for a program ended by SIGINT and by SIGPIPE."""
@@ -76,10 +76,10 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument("--mesh", default="2x4", metavar="AxB", help="sizes of the mesh axes, joined by x (default: 2x4)")
     demo.add_argument("--out", type=Path, metavar="DIR", help="also write the programs and the report into DIR")
     _add_selftest(commands)
-    cli_mlir.add_commands(commands)
-    cli_translate.add_commands(commands)
-    cli_explain.add_commands(commands)
-    cli_goldens.add_commands(commands)
+    mlir.add_commands(commands)
+    translate.add_commands(commands)
+    explain.add_commands(commands)
+    record.add_commands(commands)
     return parser
 
 
@@ -143,7 +143,7 @@ def _demo(mesh_text: str, out: Path | None) -> int:
 
 def _selftest(arguments: argparse.Namespace) -> int:
     # Only this command reads what it needs.
-    from jaxmesh.selftest import run as selftest
+    from jaxmesh.cli import selftest as selftest
 
     start = time.monotonic()
 
@@ -173,23 +173,23 @@ def _command(arguments: argparse.Namespace) -> int:
         case "selftest":
             return _selftest(arguments)
         case "opt":
-            cli_mlir.opt(arguments)
+            mlir.opt(arguments)
             return PASSED
         case "run":
-            return cli_mlir.run(arguments)
+            return mlir.run(arguments)
         case "translate":
-            cli_translate.translate(arguments)
+            translate.translate(arguments)
             return PASSED
         case "explain":
-            cli_explain.explain(arguments)
+            explain.explain(arguments)
             return PASSED
         case "record":
-            cli_goldens.record(arguments)
+            record.record(arguments)
             return PASSED
         case "compare":
-            return PASSED if cli_goldens.compare(arguments) else FAILED
+            return PASSED if record.compare(arguments) else FAILED
         case "include-dir":
-            cli_translate.show_include_dir()
+            translate.show_include_dir()
             return PASSED
         case _:
             return _demo(arguments.mesh, arguments.out)

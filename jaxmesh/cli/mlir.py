@@ -19,15 +19,15 @@ import numpy as np
 from jax.sharding import AbstractMesh, Mesh
 
 import jaxmesh as jm
-from jaxmesh import arrays
-from jaxmesh.cli_options import MAX_DEVICES, check_out, common_options, input_options, parse_mesh
-from jaxmesh.frontends.mlir import Function, Source, choose, load_text, public_functions
-from jaxmesh.frontends.mlir_program import Program, decode
-from jaxmesh.frontends.mlir_source import decode as decode_text, read
-from jaxmesh.import_mlir import import_program, mesh_sizes
-from jaxmesh.mesh import default_axis_names
-from jaxmesh.run_folder import run_folder
-from jaxmesh.runtime.tensor import assemble
+from jaxmesh.cli.options import MAX_DEVICES, check_out, common_options, input_options, parse_mesh
+from jaxmesh.cli.run_folder import run_folder
+from jaxmesh.frontends.mlir.decode import Program, decode
+from jaxmesh.frontends.mlir.module import Function, Source, choose, load_text, public_functions
+from jaxmesh.frontends.mlir.source import decode as decode_text, read
+from jaxmesh.runtime import npz
+from jaxmesh.sharding.mesh import default_axis_names
+from jaxmesh.stages.from_mlir import import_program, mesh_sizes
+from jaxmesh.ttnn.mesh_tensor import assemble
 
 OPT = """\
 Verifies a TTIR file: every function (or --func NAME), every op, its types, and that no shard is used as a full tensor.
@@ -271,35 +271,35 @@ def inputs_of(program: Program, mesh: Any, arguments: argparse.Namespace) -> lis
     rows = list(zip(program.body.arguments, program.presharded, strict=True))
     kinds = [jax.ShapeDtypeStruct((devices, *a.shape) if p else a.shape, a.dtype) for a, p in rows]
     if arguments.inputs is not None:
-        found = arrays.read_inputs(arguments.inputs, kinds)
+        found = npz.read_inputs(arguments.inputs, kinds)
     else:
         rng = np.random.default_rng(arguments.seed)
-        found = [arrays.random_array(rng, kind) for kind in kinds]
+        found = [npz.random_array(rng, kind) for kind in kinds]
     return [_presharded(x, mesh) if p else x for x, (_, p) in zip(found, rows, strict=True)]
 
 
-def _presharded(stacked: arrays.Array, mesh: Mesh) -> jm.MeshTensor:
+def _presharded(stacked: npz.Array, mesh: Mesh) -> jm.MeshTensor:
     varying = tuple(a for a in mesh.axis_names if mesh.shape[a] > 1)
     shards = dict(zip(np.ndindex(mesh.devices.shape), stacked, strict=True))
     return assemble(shards, mesh, varying, None)
 
 
 def _report(results: Sequence[Any], arguments: argparse.Namespace) -> None:
-    stored: dict[str, arrays.Array] = {}
+    stored: dict[str, npz.Array] = {}
     for number, result in enumerate(results):
         array = _array(result)
         where = f" on each of {array.shape[0]} devices" if isinstance(result, jm.MeshTensor) else ""
         shape = array.shape[1:] if where else array.shape
-        print(f"result{number}: {array.dtype}{list(shape)}{where} {arrays.summary(array)}", flush=True)
+        print(f"result{number}: {array.dtype}{list(shape)}{where} {npz.summary(array)}", flush=True)
         if arguments.per_device:
             _show(result)
-        stored[f"result{number}"] = arrays.raw(array)
+        stored[f"result{number}"] = npz.raw(array)
     if arguments.out is not None:
         with arguments.out.open("wb") as file:
             np.savez(file, allow_pickle=False, **stored)
 
 
-def _array(result: Any) -> arrays.Array:
+def _array(result: Any) -> npz.Array:
     """A result as one NumPy array, shards stacked."""
     if isinstance(result, jm.MeshTensor):
         return np.stack([np.asarray(shard) for _, shard in result.shards()])
@@ -308,14 +308,14 @@ def _array(result: Any) -> arrays.Array:
 
 def _show(result: Any) -> None:
     if not isinstance(result, jm.MeshTensor):
-        print(f"  host: {arrays.shown(np.asarray(result), '        ')}")
+        print(f"  host: {npz.shown(np.asarray(result), '        ')}")
         return
     for coordinate, shard in result.shards():
         heading = f"  device {tuple(coordinate)}: "
-        print(f"{heading}{arrays.shown(np.asarray(shard), ' ' * len(heading))}")
+        print(f"{heading}{npz.shown(np.asarray(shard), ' ' * len(heading))}")
 
 
-def _stacked(want: Any) -> arrays.Array:
+def _stacked(want: Any) -> npz.Array:
     """A result of the reference executor; one on the devices is a dict from coordinate to shard."""
     if not isinstance(want, dict):
         return np.asarray(want)
@@ -327,7 +327,7 @@ def _check(results: Sequence[Any], wanted: Sequence[Any]) -> bool:
     good = True
     for number, (result, want) in enumerate(zip(results, wanted, strict=True)):
         reference = _stacked(want)
-        apart, allowed = arrays.difference(_array(result), reference), arrays.tolerance(reference)
+        apart, allowed = npz.difference(_array(result), reference), npz.tolerance(reference)
         passed = apart <= allowed
         good = good and passed
         verdict = "passed" if passed else "FAILED"

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import jaxmesh as jm
-from jaxmesh.cli_mlir import imported, inputs_of, read_text, reading
-from jaxmesh.cli_options import check_out, common_options, input_options, parse_mesh
+from jaxmesh.cli.mlir import imported, inputs_of, read_text, reading
+from jaxmesh.cli.options import check_out, common_options, input_options, parse_mesh
 
 RECORD = """\
 Runs one function of a TTIR file and writes every value it makes, on every device, keyed by its line in the file. The

@@ -8,9 +8,11 @@ from importlib.metadata import version
 
 import jax
 
-from jaxmesh.mesh import emulate
-from jaxmesh.selftest import matrix, random_programs, replication
-from jaxmesh.selftest.outcome import Outcome, Say
+from jaxmesh.sharding.mesh import emulate
+from tests.generators.faults import wrong_copies
+from tests.generators.matrix import table
+from tests.generators.outcome import Outcome, Say
+from tests.generators.programs import run as random_programs
 
 DEVICES = 16
 """What the meshes of the self-test need."""
@@ -30,7 +32,7 @@ def run(count: int, seed: int, say: Say) -> list[Outcome]:
       DeviceCountError: fewer devices than the meshes need, and too late to emulate them.
     """
     emulate(DEVICES)
-    return [matrix.run(say), random_programs.run(count, seed, say), replication.run(say)]
+    return [table.run(say), random_programs.run(count, seed, say), wrong_copies.run(say)]
 
 
 def run_matrix(say: Say) -> tuple[str, Outcome]:
@@ -40,7 +42,7 @@ def run_matrix(say: Say) -> tuple[str, Outcome]:
       DeviceCountError: as of `run`.
     """
     emulate(DEVICES)
-    return matrix.run_whole(say)
+    return table.run_whole(say)
 
 
 def versions() -> str:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import jaxmesh as jm
-from jaxmesh.cli_mlir import imported, inputs_of, read_text, reading
-from jaxmesh.cli_options import common_options, input_options, parse_mesh
-from jaxmesh.emit.cpp import include_dir
+from jaxmesh.cli.mlir import imported, inputs_of, read_text, reading
+from jaxmesh.cli.options import common_options, input_options, parse_mesh
+from jaxmesh.emit.cpp.printer import include_dir
 
 TRANSLATE = """\
 Lowers one function of a TTIR file and prints it: as TTNN (MLIR), as Python or as C++, each as tt-mlir emits it. With

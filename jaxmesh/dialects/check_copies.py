@@ -17,8 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.interpreters import ad, batching, mlir
 
-from jaxmesh import jaxprs
-from jaxmesh.replication import Claim, Difference, pend
+from jaxmesh.dialects.replication import Claim, Difference, pend
+from jaxmesh.jaxprs import core as jaxprs
 
 _lax: Any = jax.lax
 _ad: Any = ad

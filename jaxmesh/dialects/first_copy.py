@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 
-from jaxmesh import jaxprs
+from jaxmesh.jaxprs import core as jaxprs
 
 _lax: Any = jax.lax
 

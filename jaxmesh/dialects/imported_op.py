@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jaxmesh import jaxprs
-from jaxmesh.jaxprs import Jaxpr
-from jaxmesh.ops.table import ROWS
-from jaxmesh.ops.ttnn_table import TTNN
+from jaxmesh.dialects.op import ROWS
+from jaxmesh.dialects.ttnn.op import TTNN
+from jaxmesh.jaxprs import core as jaxprs
+from jaxmesh.jaxprs.core import Jaxpr
 
 NAME = "ttir_op"
 _SEGMENTS = ("operandSegmentSizes", "resultSegmentSizes")

@@ -13,8 +13,8 @@ from typing import Any, cast
 import jax
 import numpy as np
 
-from jaxmesh.checks import check_size
 from jaxmesh.errors import JaxmeshError, VerifyError
+from jaxmesh.validate import check_size
 
 Shape = tuple[int, ...]
 

@@ -29,8 +29,9 @@ from jaxmesh.errors import ArgumentTypeError, ReplicationError
 
 VARIABLE = "JAXMESH_CHECK_REPLICATION"
 _VALUES = {"": False, "0": False, "1": True}
-_INSIDE = tuple(str(pathlib.Path(f).parent) + os.sep for f in (__file__, str(jax.__file__), contextlib.__file__))
-_PROGRAMS = str(pathlib.Path(__file__).parent / "selftest") + os.sep
+_PACKAGE = pathlib.Path(__file__).parents[1]
+_INSIDE = tuple(str(p) + os.sep for p in (_PACKAGE, *(pathlib.Path(m.__file__).parent for m in (jax, contextlib))))
+_PROGRAMS = str(_PACKAGE / "cli" / "demo") + os.sep
 _log = logging.getLogger("jaxmesh")
 _switch: contextvars.ContextVar[bool | None] = contextvars.ContextVar("whether replication is checked", default=None)
 Coordinate = tuple[int, ...]

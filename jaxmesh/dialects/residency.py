@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from jaxmesh import jaxprs
-from jaxmesh.dialects.ttnn import aggregate_tensor_p, distribute_tensor_p
-from jaxmesh.jaxprs import Atom, Eqn, Jaxpr
+from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tensor_p
+from jaxmesh.jaxprs import core as jaxprs
+from jaxmesh.jaxprs.core import Atom, Eqn, Jaxpr
 
 
 class Residency(IntEnum):

@@ -7,8 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from jaxmesh.pictures.fitting import cells, fit, shortened, width
-from jaxmesh.pictures.holding import (
+from jaxmesh.drawing.placement import (
     LONELY,
     Device,
     Holding,
@@ -20,7 +19,8 @@ from jaxmesh.pictures.holding import (
     size_text,
     slices,
 )
-from jaxmesh.pictures.marks import Block, Label, Mark, fitting, flow
+from jaxmesh.drawing.shapes import Block, Label, Mark, fitting, flow
+from jaxmesh.drawing.text_layout import cells, fit, shortened, width
 
 MOST_COLUMNS = 32
 """Longer rows are folded."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from jaxmesh.pictures.fitting import escaped
+from jaxmesh.drawing.text_layout import escaped
 
 
 def fragment(name: str, style: str, body: str, plain: str = "") -> str:

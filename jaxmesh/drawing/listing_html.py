@@ -7,10 +7,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from jaxmesh.pictures.draw import FONT
-from jaxmesh.pictures.fitting import escaped, safe, shortened
-from jaxmesh.pictures.flow import LIT
-from jaxmesh.pictures.page import fragment
+from jaxmesh.drawing.html import fragment
+from jaxmesh.drawing.program_drawing import LIT
+from jaxmesh.drawing.svg import FONT
+from jaxmesh.drawing.text_layout import escaped, safe, shortened
 
 _LONGEST = 1500
 _OP = re.compile(r'(?P<results>[%\w:#, ]*= )?"(?P<name>[\w.]+)"(?P<rest>.*)', re.DOTALL)

@@ -8,10 +8,10 @@ from typing import Any
 
 from jax.sharding import AbstractMesh
 
-from jaxmesh.configs import PlacementShard
-from jaxmesh.pictures.fitting import escaped
-from jaxmesh.pictures.holding import Box, Holding, Where, held
-from jaxmesh.pictures.picture import tensor_html
+from jaxmesh.drawing.picture import tensor_html
+from jaxmesh.drawing.placement import Box, Holding, Where, held
+from jaxmesh.drawing.text_layout import escaped
+from jaxmesh.sharding.configs import PlacementShard
 
 Shape = tuple[int, ...]
 

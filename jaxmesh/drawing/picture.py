@@ -7,12 +7,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from jaxmesh.checks import path as checked_path, shown, truth
+from jaxmesh.drawing.html import fragment, page
+from jaxmesh.drawing.placement import Holding
+from jaxmesh.drawing.svg import svg
+from jaxmesh.drawing.text import plain, rich_group
 from jaxmesh.errors import ArgumentValueError, FolderError, UnsupportedError
-from jaxmesh.pictures.draw import svg
-from jaxmesh.pictures.holding import Holding
-from jaxmesh.pictures.page import fragment, page
-from jaxmesh.pictures.words import plain, rich_group
+from jaxmesh.validate import path as checked_path, shown, truth
 
 
 class Picture:

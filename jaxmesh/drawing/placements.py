@@ -11,13 +11,13 @@ import numpy as np
 from jax.core import Tracer
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
-from jaxmesh.checks import check_size, shown
-from jaxmesh.configs import integers
+from jaxmesh.drawing.mesh_tensor import process_notes
+from jaxmesh.drawing.placement import Holding, Where, cut_boxes, held
 from jaxmesh.errors import ArgumentTypeError, ArgumentValueError, UnsupportedError
-from jaxmesh.pictures.holding import Holding, Where, cut_boxes, held
-from jaxmesh.runtime.eager_picture import process_notes
-from jaxmesh.runtime.views import check_alive
-from jaxmesh.sharding import spec_axes
+from jaxmesh.runtime.array_views import check_alive
+from jaxmesh.sharding.configs import integers
+from jaxmesh.sharding.shard_attributes import spec_axes
+from jaxmesh.validate import check_size, shown
 
 AnyMesh = Mesh | AbstractMesh
 Shape = tuple[int, ...]

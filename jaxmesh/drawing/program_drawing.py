@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jaxmesh.pictures.draw import FONT, thumbnail
-from jaxmesh.pictures.fitting import cells, escaped, shortened
-from jaxmesh.pictures.holding import Holding
-from jaxmesh.pictures.page import fragment
-from jaxmesh.pictures.picture import Picture
+from jaxmesh.drawing.html import fragment
+from jaxmesh.drawing.picture import Picture
+from jaxmesh.drawing.placement import Holding
+from jaxmesh.drawing.svg import FONT, thumbnail
+from jaxmesh.drawing.text_layout import cells, escaped, shortened
 
 MOST_STEPS = 400
 """Of longer programs the first values are shown, and how many are left out is said."""

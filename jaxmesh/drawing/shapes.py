@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from jaxmesh.pictures.fitting import width
+from jaxmesh.drawing.text_layout import width
 
 
 @dataclass(frozen=True, slots=True)

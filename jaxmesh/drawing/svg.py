@@ -5,21 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 
-from jaxmesh.pictures.colors import piece_colors, text_on
-from jaxmesh.pictures.fitting import ADVANCE, LINE, cells, escaped, shortened, width, wrapped
-from jaxmesh.pictures.grid import grid
-from jaxmesh.pictures.holding import (
-    Holding,
-    content,
-    dim_lines,
-    holders_text,
-    mesh_text,
-    places,
-    size_text,
-    summary,
-)
-from jaxmesh.pictures.marks import Block, Label, Mark, fitting, flow
-from jaxmesh.pictures.tensor import tensor
+from jaxmesh.drawing.colors import piece_colors, text_on
+from jaxmesh.drawing.device_grid import grid
+from jaxmesh.drawing.placement import Holding, content, dim_lines, holders_text, mesh_text, places, size_text, summary
+from jaxmesh.drawing.shapes import Block, Label, Mark, fitting, flow
+from jaxmesh.drawing.tensor_drawing import tensor
+from jaxmesh.drawing.text_layout import ADVANCE, LINE, cells, escaped, shortened, width, wrapped
 
 WIDEST = 940.0
 _MARGIN = 10.0

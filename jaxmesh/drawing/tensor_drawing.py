@@ -7,9 +7,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from jaxmesh.pictures.fitting import cells, fit, shortened, width
-from jaxmesh.pictures.holding import Holding, Piece, Shape, content, holders_text, places, size_text, slices
-from jaxmesh.pictures.marks import Block, Label, Mark, fitting, flow
+from jaxmesh.drawing.placement import Holding, Piece, Shape, content, holders_text, places, size_text, slices
+from jaxmesh.drawing.shapes import Block, Label, Mark, fitting, flow
+from jaxmesh.drawing.text_layout import cells, fit, shortened, width
 
 Interval = tuple[int, int]
 MOST_COLUMNS = 32

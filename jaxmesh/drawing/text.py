@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jaxmesh.pictures.colors import piece_colors, text_on
-from jaxmesh.pictures.fitting import cells, shortened
-from jaxmesh.pictures.holding import (
+from jaxmesh.drawing.colors import piece_colors, text_on
+from jaxmesh.drawing.placement import (
     LONELY,
     Device,
     Holding,
@@ -22,6 +21,7 @@ from jaxmesh.pictures.holding import (
     size_text,
     summary,
 )
+from jaxmesh.drawing.text_layout import cells, shortened
 
 _WIDEST = 100
 _IN_FULL = 64

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from jaxmesh.emit.python import python_text
+from jaxmesh.dialects.program import Port, Program
+from jaxmesh.emit.python.printer import python_text
 from jaxmesh.errors import ArgumentTypeError, FolderError
-from jaxmesh.program import Port, Program
 
 Array = np.ndarray[Any, Any]
 MARK = "# Exported by jaxmesh."
@@ -96,7 +96,7 @@ def _written(
 
 def utils_text() -> str:
     """The text of `utils.py`, which emitted Python imports."""
-    return (resources.files("jaxmesh.emit") / "files" / "utils.py.txt").read_text(encoding="utf-8")
+    return (resources.files("jaxmesh.emit") / "python" / "utils.py.txt").read_text(encoding="utf-8")
 
 
 def stored(array: Array) -> Array:

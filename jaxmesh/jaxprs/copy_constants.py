@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from jaxmesh import jaxprs
-from jaxmesh.jaxprs import Jaxpr
-from jaxmesh.rewrite import map_sub_jaxprs
+from jaxmesh.jaxprs import core as jaxprs
+from jaxmesh.jaxprs.core import Jaxpr
+from jaxmesh.jaxprs.rewrite import map_sub_jaxprs
 
 
 def own_constants(jaxpr: Jaxpr) -> Jaxpr:

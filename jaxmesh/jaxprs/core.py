@@ -19,7 +19,7 @@ from jax.interpreters import ad, mlir
 from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 
 from jaxmesh.errors import MissingRuleError, UnloweredError, UnsupportedError
-from jaxmesh.jaxprs_backend import backend_started as backend_started
+from jaxmesh.jaxprs.backend import backend_started as backend_started
 
 Primitive = jex.Primitive
 Var = jex.Var
@@ -34,7 +34,6 @@ Axes = frozenset[str]
 _ROW: Any = (tuple, list)
 _bare: set[Any] = set()  # Classes of parameters seen to be neither jaxprs nor rows.
 _fresh = jex.gensym()
-_FRAMES = ("boundary", "function", "import_mlir", "jaxprs", "mapped", "read", "rewrite", "stages", "unsaid")
 shard_map: Any = jax.shard_map  # Taken once, so that a program may put jaxmesh.shard_map in its place.
 
 
@@ -380,8 +379,10 @@ def eval_jaxpr(jaxpr: Jaxpr, *args: Any) -> list[Any]:
 
 
 # A user's line is what a message or a program points to, not the line of this package that bound the primitive.
-for _part in ("dialects", "frontends", "ops", "ttnn", *(f"{f}.py" for f in _FRAMES)):
-    source_info_util.register_exclusion(str(pathlib.Path(__file__).parent / _part))
+# The programs of the demo, in `cli/`, are user code.
+for _room in sorted(pathlib.Path(__file__).parents[1].iterdir()):
+    if _room.name not in ("cli", "__pycache__"):
+        source_info_util.register_exclusion(str(_room))
 
 
 def text(jaxpr: Jaxpr) -> str:

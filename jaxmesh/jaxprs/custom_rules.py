@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import AxisType, PartitionSpec
 
-from jaxmesh import jaxprs
-from jaxmesh.jaxprs import Eqn, Jaxpr
+from jaxmesh.jaxprs import core as jaxprs
+from jaxmesh.jaxprs.core import Eqn, Jaxpr
 
 CUSTOM = frozenset({"custom_jvp_call", "custom_vjp_call"})
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Set as AbstractSet
 
-from jaxmesh import notes
-from jaxmesh.jaxprs import (
+from jaxmesh.jaxprs import remarks
+from jaxmesh.jaxprs.core import (
     CALLS,
     INLINE,
     Atom,
@@ -19,7 +19,7 @@ from jaxmesh.jaxprs import (
     rebuild,
     substitute,
 )
-from jaxmesh.rewrite import with_operands
+from jaxmesh.jaxprs.rewrite import with_operands
 
 
 def inline_calls(
@@ -46,7 +46,7 @@ def inline_calls(
     outside = open_jaxpr(jaxpr)
     constvars, consts = list(open_jaxpr(jaxpr).constvars), list(jaxpr.consts)
     eqns: list[Eqn] = []
-    log = notes.active()
+    log = remarks.active()
 
     def walk(body: Jaxpr, swap: dict[Var, Atom], place: Eqn | None = None) -> list[Atom]:
         for eqn in body.eqns:

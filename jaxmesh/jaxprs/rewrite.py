@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import jax
 
-from jaxmesh import jaxprs
-from jaxmesh.jaxprs import Atom, Eqn, Jaxpr, Var
+from jaxmesh.jaxprs import core as jaxprs
+from jaxmesh.jaxprs.core import Atom, Eqn, Jaxpr, Var
 
 _ROW: Any = (tuple, list)
 

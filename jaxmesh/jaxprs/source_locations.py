@@ -11,11 +11,11 @@ from typing import Any
 import jax
 from jax._src import source_info_util
 
-from jaxmesh.jaxprs import Eqn
+from jaxmesh.jaxprs.core import Eqn
 
 _util: Any = source_info_util
 _JAX = os.path.dirname(jax.__file__) + os.sep
-_OURS = os.path.dirname(__file__) + os.sep
+_OURS = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _TEXT_LINE = re.compile(r"line ([0-9]+): [\w.]+")
 
 

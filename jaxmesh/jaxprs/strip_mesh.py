@@ -13,9 +13,9 @@ import jax
 from jax.core import ShapedArray
 from jax.sharding import AbstractMesh, NamedSharding
 
-from jaxmesh import jaxprs
-from jaxmesh.jaxprs import Atom, Eqn, Jaxpr, Var
-from jaxmesh.rewrite import map_sub_jaxprs
+from jaxmesh.jaxprs import core as jaxprs
+from jaxmesh.jaxprs.core import Atom, Eqn, Jaxpr, Var
+from jaxmesh.jaxprs.rewrite import map_sub_jaxprs
 
 MESH_ONLY = frozenset({"pvary", "pcast", "sharding_constraint"})
 """Primitives that say something of the mesh and leave a full value as it is."""

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 from jax.sharding import AbstractMesh, PartitionSpec
 
-from jaxmesh.jaxprs import (
+from jaxmesh.jaxprs.core import (
     Atom,
     Eqn,
     Jaxpr,

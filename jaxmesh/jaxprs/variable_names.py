@@ -8,13 +8,13 @@ from typing import Any
 
 from jax._src import core
 
-from jaxmesh.jaxprs import Jaxpr, Var, open_jaxpr
+from jaxmesh.jaxprs.core import Jaxpr, Var, open_jaxpr
 
 _core: Any = core
 
 
 def text_and_names(jaxpr: Jaxpr) -> tuple[str, Mapping[Var, str]]:
-    """The text of a jaxpr, as `jaxmesh.jaxprs.text` gives it, and the name of each variable in it.
+    """The text of a jaxpr, as `jaxmesh.jaxprs.core.text` gives it, and the name of each variable in it.
 
     >>> import jax, jax.numpy as jnp
     >>> text, names = text_and_names(jax.make_jaxpr(jnp.sin)(1.0))

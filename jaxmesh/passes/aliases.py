@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from jaxmesh.ops.ttnn_table import TTNN
-from jaxmesh.program import Op, Type, Value
+from jaxmesh.dialects.program import Op, Type, Value
+from jaxmesh.dialects.ttnn.op import TTNN
 
 _TILE = 32
 _RESHAPE = "ttnn.reshape"

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from jaxmesh.distribution import resolve_composer, resolve_mapper
+from jaxmesh.dialects.program import Op, Program, Type, Value
+from jaxmesh.dialects.ttnn.op import TTNN, TtnnRow, attributes_of
 from jaxmesh.errors import ResidencyError, VerifyError
-from jaxmesh.ops import ttnn_rows as ttnn_rows
-from jaxmesh.ops.ttnn_table import TTNN, TtnnRow, attributes_of
 from jaxmesh.passes.aliases import aliases
-from jaxmesh.program import Op, Program, Type, Value
+from jaxmesh.sharding.distribution import resolve_composer, resolve_mapper
 
 _ANYWHERE = frozenset({"reshape"})
 """Compute ops that are also done on the host, next to a transfer."""
@@ -82,7 +81,7 @@ class _Verifier:
     def _row(self, op: Op, name: str) -> None:
         row = TTNN.get(name)
         if row is None:
-            raise VerifyError(f"{op.name} is no op of TTNN's table; add a row in jaxmesh/ops/ttnn_*.py.")
+            raise VerifyError(f"{op.name} is no op of TTNN's table; add a row in jaxmesh/dialects/ttnn/*.py.")
         _check_attributes(op, row)
         tensors = self._check_handle(op, row)
         least, most = row.row.operands

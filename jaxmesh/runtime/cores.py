@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jaxmesh.checks import one_of
-from jaxmesh.configs import integers
-from jaxmesh.runtime.eager_types import BufferType, MemoryConfig, TensorMemoryLayout
+from jaxmesh.sharding.configs import integers
+from jaxmesh.ttnn.types import BufferType, MemoryConfig, TensorMemoryLayout
+from jaxmesh.validate import one_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,8 @@ import jax
 from jax.core import Tracer
 
 from jaxmesh.errors import ForkError
-from jaxmesh.jaxprs_backend import backend_started
-from jaxmesh.jaxprs_caches import ARRAY, forget_dispatch, is_staged, on_clear_caches
+from jaxmesh.jaxprs.backend import backend_started
+from jaxmesh.jaxprs.caches import ARRAY, forget_dispatch, is_staged, on_clear_caches
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -15,14 +15,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxmesh import jaxprs
-from jaxmesh.distribution import resolve_composer, resolve_mapper
+from jaxmesh.dialects.residency import DEVICE, Residency
 from jaxmesh.errors import UnsupportedError
-from jaxmesh.jaxprs import Eqn, Jaxpr, Var
-from jaxmesh.launches import check_process
-from jaxmesh.plain import plain_eqn
-from jaxmesh.residency import DEVICE, Residency
+from jaxmesh.jaxprs import core as jaxprs
+from jaxmesh.jaxprs.core import Eqn, Jaxpr, Var
+from jaxmesh.jaxprs.strip_mesh import plain_eqn
+from jaxmesh.runtime.launch import check_process
 from jaxmesh.runtime.reference_collectives import COLLECTIVES
+from jaxmesh.sharding.distribution import resolve_composer, resolve_mapper
 
 Coordinate = tuple[int, ...]
 Value = Any

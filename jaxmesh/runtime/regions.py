@@ -11,12 +11,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from jaxmesh import jaxprs, notes
-from jaxmesh.dialects.ttnn import aggregate_tensor_p, distribute_tensor_p
-from jaxmesh.inline import inline_calls
-from jaxmesh.jaxprs import Atom, Eqn, Jaxpr, Var
-from jaxmesh.residency import DEVICE, FREE, ON_HOST, Analysis, Residency, of_atom
-from jaxmesh.rules import CUSTOM, rules_move, rules_run_outside
+from jaxmesh.dialects.residency import DEVICE, FREE, ON_HOST, Analysis, Residency, of_atom
+from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tensor_p
+from jaxmesh.jaxprs import core as jaxprs, remarks
+from jaxmesh.jaxprs.core import Atom, Eqn, Jaxpr, Var
+from jaxmesh.jaxprs.custom_rules import CUSTOM, rules_move, rules_run_outside
+from jaxmesh.jaxprs.inline import inline_calls
 
 
 @dataclass(slots=True)
@@ -83,7 +83,7 @@ def plan_regions(program: Jaxpr, inputs: Sequence[Residency]) -> Plan:
 
 
 def _note(body: Jaxpr, kinds: Sequence[_Kind]) -> None:
-    log = notes.active()
+    log = remarks.active()
     rule = "a transfer between host work and device work is a spec of the region's shard_map, never a copy in it"
     for eqn, kind in zip(body.eqns, kinds, strict=True):
         if log is not None and kind is _Kind.BRING:

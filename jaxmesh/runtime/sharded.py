@@ -13,15 +13,15 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
-from jaxmesh import jaxprs
-from jaxmesh.dialects.ttnn import PRIMITIVES, first_copy
-from jaxmesh.distribution import mesh_axis_dims, resolve_composer, resolve_mapper
-from jaxmesh.jaxprs import Atom, Eqn, Jaxpr, Var
-from jaxmesh.plain import plain_eqn, plain_jaxpr
-from jaxmesh.residency import DEVICE, HOST
-from jaxmesh.rewrite import map_sub_jaxprs
+from jaxmesh.dialects.residency import DEVICE, HOST
+from jaxmesh.dialects.ttnn.transfers import PRIMITIVES, first_copy
+from jaxmesh.jaxprs import core as jaxprs
+from jaxmesh.jaxprs.core import Atom, Eqn, Jaxpr, Var
+from jaxmesh.jaxprs.rewrite import map_sub_jaxprs
+from jaxmesh.jaxprs.strip_mesh import plain_eqn, plain_jaxpr
 from jaxmesh.runtime.regions import Plan, Region, plan_regions, with_free
-from jaxmesh.runtime.tensor import spec_of
+from jaxmesh.sharding.distribution import mesh_axis_dims, resolve_composer, resolve_mapper
+from jaxmesh.ttnn.mesh_tensor import spec_of
 
 Inside = Callable[[Any], Any]
 

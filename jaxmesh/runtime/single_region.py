@@ -15,19 +15,12 @@ import jax
 import numpy as np
 from jax.sharding import AbstractMesh, Mesh, PartitionSpec
 
-from jaxmesh import jaxprs
-from jaxmesh.dialects.ttnn import aggregate_tensor_p, distribute_tensor_p
-from jaxmesh.distribution import (
-    Factors,
-    factors,
-    mesh_axis_dims,
-    resolve_composer,
-    resolve_mapper,
-    rows_of,
-)
+from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tensor_p
 from jaxmesh.errors import VerifyError
-from jaxmesh.jaxprs import Atom, Eqn, Jaxpr, Var
-from jaxmesh.sharding import spec_axes
+from jaxmesh.jaxprs import core as jaxprs
+from jaxmesh.jaxprs.core import Atom, Eqn, Jaxpr, Var
+from jaxmesh.sharding.distribution import Factors, factors, mesh_axis_dims, resolve_composer, resolve_mapper, rows_of
+from jaxmesh.sharding.shard_attributes import spec_axes
 
 Sizes = Mapping[str, int]
 _SPREADS = frozenset({"pvary", "pcast"})

@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, SupportsIndex, overload
 
-from jaxmesh.checks import row, shown
 from jaxmesh.errors import ArgumentTypeError, VerifyError
+from jaxmesh.validate import row, shown
 
 
 def integers(what: str, values: Iterable[Any]) -> tuple[int, ...]:

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from jaxmesh.configs import MeshComposerConfig, MeshMapperConfig, PlacementShard
 from jaxmesh.errors import VerifyError
+from jaxmesh.sharding.configs import MeshComposerConfig, MeshMapperConfig, PlacementShard
 
 Shape = tuple[int, ...]
 
@@ -163,7 +163,7 @@ def resolve_mapper(config: MeshMapperConfig, mesh: Sequence[int], full: Sequence
     Raises:
       VerifyError: a rule of TTNN is broken; the message holds the rule and both values.
 
-    >>> from jaxmesh.configs import *
+    >>> from jaxmesh.sharding.configs import *
     >>> resolve_mapper(MeshMapperConfig([PlacementShard(0)], [8]), (2, 4), (16, 3)).local
     (2, 3)
     """
@@ -252,7 +252,7 @@ def claimed_equal(joined: Composition) -> tuple[tuple[int, ...], tuple[tuple[int
     Devices that a distribution leaves out in another way (some of an axis, a part of a row-major order) are not taken
     for copies of anything.
 
-    >>> from jaxmesh.configs import MeshComposerConfig
+    >>> from jaxmesh.sharding.configs import MeshComposerConfig
     >>> claimed_equal(resolve_composer(MeshComposerConfig([0, 1], [2, 1]), (2, 4), (3, 5)))
     ((1,), ())
     """

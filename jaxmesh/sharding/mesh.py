@@ -13,9 +13,9 @@ import jax
 import numpy as np
 from jax.sharding import AbstractMesh, AxisType, Mesh
 
-from jaxmesh import jaxprs
-from jaxmesh.checks import row, shown
 from jaxmesh.errors import ArgumentTypeError, DeviceCountError, MeshError
+from jaxmesh.jaxprs import core as jaxprs
+from jaxmesh.validate import row, shown
 
 FLAG = "--xla_force_host_platform_device_count"
 _config: Any = jax.config

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from jax.sharding import PartitionSpec
 
-from jaxmesh.configs import (
+from jaxmesh.errors import SpecError, VerifyError
+from jaxmesh.sharding.configs import (
     MeshComposerConfig,
     MeshMapperConfig,
     MeshShape,
@@ -20,7 +21,6 @@ from jaxmesh.configs import (
     PlacementReplicate,
     PlacementShard,
 )
-from jaxmesh.errors import SpecError, VerifyError
 
 Shape = tuple[int, ...]
 

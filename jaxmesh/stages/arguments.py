@@ -14,12 +14,12 @@ import jax
 import numpy as np
 from jax.core import Tracer
 
-from jaxmesh.checks import check_nesting
 from jaxmesh.errors import ArgumentTypeError, VerifyError
-from jaxmesh.jaxprs_caches import ARRAY
-from jaxmesh.runtime.eager_transfers import canonical
-from jaxmesh.runtime.tensor import MeshTensor
-from jaxmesh.runtime.views import check_alive
+from jaxmesh.jaxprs.caches import ARRAY
+from jaxmesh.runtime.array_views import check_alive
+from jaxmesh.ttnn.mesh_tensor import MeshTensor
+from jaxmesh.ttnn.transfers import canonical
+from jaxmesh.validate import check_nesting
 
 _tree: Any = jax.tree
 

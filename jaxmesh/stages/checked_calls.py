@@ -13,14 +13,14 @@ import jax
 import numpy as np
 from jax.core import Tracer
 
-from jaxmesh.boundary import AnyMesh, Boundary, is_tensor
-from jaxmesh.jaxprs import Jaxpr
-from jaxmesh.jaxprs_caches import unkeyed
-from jaxmesh.launches import launched
-from jaxmesh.passes.claims import add_checks
-from jaxmesh.replication import Collector, error
-from jaxmesh.runtime.copies import check_tensor
-from jaxmesh.runtime.tensor import MeshTensor
+from jaxmesh.dialects.replication import Collector, error
+from jaxmesh.jaxprs.caches import unkeyed
+from jaxmesh.jaxprs.core import Jaxpr
+from jaxmesh.passes.mesh_shard.replication_checks import add_checks
+from jaxmesh.runtime.launch import launched
+from jaxmesh.stages.signature import AnyMesh, Boundary, is_tensor
+from jaxmesh.ttnn.compare_copies import check_tensor
+from jaxmesh.ttnn.mesh_tensor import MeshTensor
 
 _jax: Any = jax
 

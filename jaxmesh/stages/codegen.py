@@ -11,13 +11,13 @@ from typing import Any
 import jax
 from jax.sharding import Mesh
 
-from jaxmesh.boundary import AnyMesh, with_devices
-from jaxmesh.checks import shown
 from jaxmesh.errors import ArgumentTypeError
-from jaxmesh.function import JitFunction, jit
-from jaxmesh.mapped import ShardMapped
-from jaxmesh.mesh import as_mesh
-from jaxmesh.stages import Lowered
+from jaxmesh.sharding.mesh import as_mesh
+from jaxmesh.stages.jit import JitFunction, jit
+from jaxmesh.stages.shard_map import ShardMapped
+from jaxmesh.stages.signature import AnyMesh, with_devices
+from jaxmesh.stages.stages import Lowered
+from jaxmesh.validate import shown
 
 _OPTIONS: Mapping[str, str] = {
     "static_argnums": "positions of arguments of `f` that are part of the program",

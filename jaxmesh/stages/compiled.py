@@ -9,21 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
-from jaxmesh.boundary import AnyMesh, Argument, Boundary, check_call, is_tensor
-from jaxmesh.checked import check_arguments, claims_of_arguments, listened
-from jaxmesh.handover import check_donated, handed
-from jaxmesh.jaxprs_caches import ARRAY, is_staged
-from jaxmesh.jaxprs_processes import joined
-from jaxmesh.launches import launched
-from jaxmesh.recorded import Recorded
-from jaxmesh.replication import Collector
-from jaxmesh.runtime.processes import put
-from jaxmesh.runtime.same_programs import compare_program, compared_arguments, started_together
-from jaxmesh.runtime.tensor import MeshTensor, spec_of
+from jaxmesh.dialects.replication import Collector
+from jaxmesh.jaxprs.caches import ARRAY, is_staged
+from jaxmesh.jaxprs.coordination import joined
+from jaxmesh.runtime.distributed.agreement import compare_program, compared_arguments, started_together
+from jaxmesh.runtime.distributed.collectives import put
+from jaxmesh.runtime.launch import launched
+from jaxmesh.stages.arguments import check_donated, handed
+from jaxmesh.stages.checked_calls import check_arguments, claims_of_arguments, listened
+from jaxmesh.stages.record_mixin import Recorded
+from jaxmesh.stages.signature import AnyMesh, Argument, Boundary, check_call, is_tensor
+from jaxmesh.ttnn.mesh_tensor import MeshTensor, spec_of
 
 if TYPE_CHECKING:
-    from jaxmesh.explain import Explanation
-    from jaxmesh.pictures.flow import Flow
+    from jaxmesh.analysis.explain import Explanation
+    from jaxmesh.drawing.program_drawing import Flow
 
 _tree: Any = jax.tree
 
@@ -131,7 +131,7 @@ class Compiled(Recorded):
 
     def values(self) -> Flow:
         """Where XLA puts the arguments and the results; `jaxmesh.visualize` draws them."""
-        from jaxmesh.flows import compiled_flow
+        from jaxmesh.analysis.program_flow import compiled_flow
 
         arguments, results = self._compiled.input_shardings[0], self._compiled.output_shardings
         return compiled_flow(repr(self), self._jaxpr, self._boundary, arguments, results)

@@ -13,14 +13,14 @@ import numpy as np
 from jax.core import Tracer
 from jax.sharding import Mesh, NamedSharding
 
-from jaxmesh.arrays import Array, random_array
-from jaxmesh.boundary import Argument
-from jaxmesh.checks import shown
-from jaxmesh.emit.cpp import cpp_text
-from jaxmesh.emit.folder import write_folder
+from jaxmesh.dialects.program import Program, Value
+from jaxmesh.emit.cpp.printer import cpp_text
+from jaxmesh.emit.export_folder import write_folder
 from jaxmesh.errors import ArgumentTypeError
-from jaxmesh.program import Program, Value
-from jaxmesh.runtime.tensor import MeshTensor, spec_of
+from jaxmesh.runtime.npz import Array, random_array
+from jaxmesh.stages.signature import Argument
+from jaxmesh.ttnn.mesh_tensor import MeshTensor, spec_of
+from jaxmesh.validate import shown
 
 _jnp: Any = jax.numpy
 

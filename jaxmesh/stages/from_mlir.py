@@ -14,9 +14,8 @@ from typing import Any
 import jax
 from jax.sharding import AbstractMesh, Mesh
 
-from jaxmesh import jaxprs, ops as ops, program as flat
-from jaxmesh.boundary import AnyMesh, Argument, Boundary
-from jaxmesh.checks import check_size, one_of, truth
+from jaxmesh.dialects import program as flat
+from jaxmesh.dialects.residency import DEVICE, FREE, Analysis, Residency
 from jaxmesh.errors import (
     AssumptionWarning,
     BlockFloatWarning,
@@ -28,16 +27,18 @@ from jaxmesh.errors import (
     UnsupportedError,
     VerifyError,
 )
-from jaxmesh.frontends.mlir import Function, Source, choose, load, said_mesh
-from jaxmesh.frontends.mlir_flat import detached, flat_program, levels_of
-from jaxmesh.frontends.mlir_program import Program, decode, located
-from jaxmesh.frontends.mlir_run import Outcome, Settings, trace_program
-from jaxmesh.function import program_mesh
-from jaxmesh.mesh import FLAG, as_mesh, context_mesh, default_axis_names, make_mesh
-from jaxmesh.passes.ttir_to_ttnn import lower_mesh_shards
-from jaxmesh.read import Read
-from jaxmesh.residency import DEVICE, FREE, Analysis, Residency
-from jaxmesh.stages import Traced
+from jaxmesh.frontends.mlir.decode import Program, decode, located
+from jaxmesh.frontends.mlir.module import Function, Source, choose, load, said_mesh
+from jaxmesh.frontends.mlir.to_program import detached, flat_program, levels_of
+from jaxmesh.frontends.mlir.trace import Outcome, Settings, trace_program
+from jaxmesh.jaxprs import core as jaxprs
+from jaxmesh.passes.mesh_shard.lower_mesh_shard import lower_mesh_shards
+from jaxmesh.sharding.mesh import FLAG, as_mesh, context_mesh, default_axis_names, make_mesh
+from jaxmesh.stages.imported import Read
+from jaxmesh.stages.jit import program_mesh
+from jaxmesh.stages.signature import AnyMesh, Argument, Boundary
+from jaxmesh.stages.stages import Traced
+from jaxmesh.validate import check_size, one_of, truth
 
 _tree: Any = jax.tree
 """For what JAX leaves without annotations."""
@@ -117,7 +118,7 @@ def import_program(file: Source, program: Program, mesh: AnyMesh | None, *, stri
 
 
 def _written(program: Program, boundary: Boundary, kept: Sequence[bool], level: str) -> flat.Program | None:
-    from jaxmesh.texts import paths
+    from jaxmesh.stages.texts import paths
 
     return flat_program(program, level, boundary.sizes, paths(boundary.in_tree), kept)
 

@@ -13,9 +13,6 @@ import numpy as np
 from jax.core import Tracer
 from jax.sharding import Mesh
 
-from jaxmesh.boundary import is_tensor
-from jaxmesh.checks import check_nesting, one_of, row, shown
-from jaxmesh.configs import MeshCoordinate, MeshShape, PlacementShard, integers
 from jaxmesh.errors import (
     ArgumentTypeError,
     MeshError,
@@ -26,12 +23,24 @@ from jaxmesh.errors import (
     SpecError,
     VerifyError,
 )
-from jaxmesh.mesh import as_mesh
-from jaxmesh.runtime.eager_transfers import aggregate, host_array
-from jaxmesh.runtime.eager_types import TensorTopology
-from jaxmesh.runtime.processes import agree, checked_process, digest, exchange, is_here, leaders, process_at, whole
-from jaxmesh.runtime.tensor import MeshTensor, assemble
+from jaxmesh.runtime.distributed.collectives import (
+    agree,
+    checked_process,
+    digest,
+    exchange,
+    is_here,
+    leaders,
+    process_at,
+    whole,
+)
+from jaxmesh.sharding.configs import MeshCoordinate, MeshShape, PlacementShard, integers
+from jaxmesh.sharding.mesh import as_mesh
+from jaxmesh.stages.signature import is_tensor
 from jaxmesh.ttnn.distributed import MeshToTensor
+from jaxmesh.ttnn.mesh_tensor import MeshTensor, assemble
+from jaxmesh.ttnn.transfers import aggregate, host_array
+from jaxmesh.ttnn.types import TensorTopology
+from jaxmesh.validate import check_nesting, one_of, row, shown
 
 Shape = tuple[int, ...]
 Array = np.ndarray[Any, Any]

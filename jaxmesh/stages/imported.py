@@ -6,12 +6,12 @@ import functools
 from collections.abc import Callable, Sequence, Set as AbstractSet
 from typing import Any
 
-from jaxmesh.boundary import Boundary
+from jaxmesh.dialects.imported_op import NAME
+from jaxmesh.dialects.program import Program
 from jaxmesh.errors import JaxmeshError
-from jaxmesh.inline import inline_calls
-from jaxmesh.ops.said import NAME
-from jaxmesh.program import Program
-from jaxmesh.stages import Lowered, Traced
+from jaxmesh.jaxprs.inline import inline_calls
+from jaxmesh.stages.signature import Boundary
+from jaxmesh.stages.stages import Lowered, Traced
 
 
 class Read(Traced):
@@ -51,7 +51,7 @@ class Read(Traced):
         return self._kept[level]
 
     def _made(self, level: str) -> Program | None:
-        from jaxmesh.passes.verify_flat import verify_flat
+        from jaxmesh.passes.verify_program import verify_flat
 
         try:
             made = self._written(level)

@@ -13,8 +13,21 @@ import jax
 from jax.core import Tracer
 from jax.sharding import AbstractMesh, Mesh
 
-from jaxmesh import jaxprs
-from jaxmesh.boundary import (
+from jaxmesh.dialects.replication import wanted
+from jaxmesh.errors import ArgumentTypeError, ArgumentValueError, JaxmeshError, MeshMismatchError
+from jaxmesh.frontends.jax.static_arguments import Static
+from jaxmesh.frontends.jax.trace import Signature, abstract, trace
+from jaxmesh.frontends.jax.trace_shard_maps import mesh_of_calls, tracing
+from jaxmesh.jaxprs import core as jaxprs
+from jaxmesh.jaxprs.caches import unkeyed
+from jaxmesh.jaxprs.coordination import joined
+from jaxmesh.runtime.distributed.agreement import compared_arguments, started_together
+from jaxmesh.runtime.launch import before_tracing, launched
+from jaxmesh.sharding.mesh import as_mesh, context_mesh
+from jaxmesh.stages.arguments import check_donated, handed_call, handed_tree
+from jaxmesh.stages.checked_calls import CheckedCalls, Checks
+from jaxmesh.stages.opaque import UnsaidTraced
+from jaxmesh.stages.signature import (
     AnyMesh,
     Boundary,
     argument_of,
@@ -25,21 +38,8 @@ from jaxmesh.boundary import (
     show_mesh,
     with_devices,
 )
-from jaxmesh.checked import CheckedCalls, Checks
-from jaxmesh.checks import check_nesting, hashable, shown
-from jaxmesh.errors import ArgumentTypeError, ArgumentValueError, JaxmeshError, MeshMismatchError
-from jaxmesh.frontends.existing import mesh_of_calls, tracing
-from jaxmesh.frontends.statics import Static
-from jaxmesh.frontends.trace import Signature, abstract, trace
-from jaxmesh.handover import check_donated, handed_call, handed_tree
-from jaxmesh.jaxprs_caches import unkeyed
-from jaxmesh.jaxprs_processes import joined
-from jaxmesh.launches import before_tracing, launched
-from jaxmesh.mesh import as_mesh, context_mesh
-from jaxmesh.replication import wanted
-from jaxmesh.runtime.same_programs import compared_arguments, started_together
-from jaxmesh.stages import Lowered, Traced
-from jaxmesh.unsaid import UnsaidTraced
+from jaxmesh.stages.stages import Lowered, Traced
+from jaxmesh.validate import check_nesting, hashable, shown
 
 
 class JitFunction:

@@ -7,13 +7,13 @@ from typing import Any
 
 import jax
 
-from jaxmesh import jaxprs
-from jaxmesh.boundary import AnyMesh, Boundary
-from jaxmesh.checked import Checks
+from jaxmesh.dialects.program import UNROLL_LIMIT
 from jaxmesh.errors import InexpressibleError
-from jaxmesh.program import UNROLL_LIMIT
-from jaxmesh.runtime.same_programs import compare_program
-from jaxmesh.stages import Lowered, Stage, Traced
+from jaxmesh.jaxprs import core as jaxprs
+from jaxmesh.runtime.distributed.agreement import compare_program
+from jaxmesh.stages.checked_calls import Checks
+from jaxmesh.stages.signature import AnyMesh, Boundary
+from jaxmesh.stages.stages import Lowered, Stage, Traced
 
 
 class _Unsaid(Stage):

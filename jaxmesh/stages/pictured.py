@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from jaxmesh import jaxprs
-from jaxmesh.boundary import Boundary
-from jaxmesh.program import UNROLL_LIMIT, Program
+from jaxmesh.dialects.program import UNROLL_LIMIT, Program
+from jaxmesh.jaxprs import core as jaxprs
+from jaxmesh.stages.signature import Boundary
 
 if TYPE_CHECKING:
-    from jaxmesh.pictures.flow import Flow
+    from jaxmesh.drawing.program_drawing import Flow
 
 
 class Pictured:
@@ -34,7 +34,7 @@ class Pictured:
         Raises:
           InexpressibleError: there are no words for the program.
         """
-        from jaxmesh.flows import stage_flow
+        from jaxmesh.analysis.program_flow import stage_flow
 
         return stage_flow(repr(self), self.jaxpr, self._boundary)
 
@@ -43,7 +43,7 @@ class Pictured:
 
         A program that cannot be printed in them is shown as its jaxpr, with the reason.
         """
-        from jaxmesh import listings
+        from jaxmesh.analysis import side_by_side
 
         def mine() -> Program:
             # Of a program without words reading it is the error that says what is missing.
@@ -55,5 +55,5 @@ class Pictured:
 
         above = self._traced
         if above is None:
-            return listings.one(repr(self), mine, jaxpr)
-        return listings.two(repr(self), lambda: above._program(True, UNROLL_LIMIT), mine, jaxpr)
+            return side_by_side.one(repr(self), mine, jaxpr)
+        return side_by_side.two(repr(self), lambda: above._program(True, UNROLL_LIMIT), mine, jaxpr)

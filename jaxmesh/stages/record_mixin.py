@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
-from jaxmesh.boundary import Boundary, check_call
-from jaxmesh.dialects.ttir import mesh_shard_p
-from jaxmesh.dialects.ttir_reference import mesh_shard as mesh_shard_reference
-from jaxmesh.runtime.copies import REFERENCE_RULES
-from jaxmesh.runtime.eager_transfers import every_shard
-from jaxmesh.runtime.processes import whole
-from jaxmesh.runtime.tensor import MeshTensor
+from jaxmesh.dialects.ttir.mesh_shard import mesh_shard_p
+from jaxmesh.dialects.ttir.mesh_shard_reference import mesh_shard as mesh_shard_reference
+from jaxmesh.runtime.distributed.collectives import whole
+from jaxmesh.stages.signature import Boundary, check_call
+from jaxmesh.ttnn.compare_copies import REFERENCE_RULES
+from jaxmesh.ttnn.mesh_tensor import MeshTensor
+from jaxmesh.ttnn.transfers import every_shard
 
 if TYPE_CHECKING:
-    from jaxmesh.goldens.recording import Recording
-    from jaxmesh.goldens.wanted import Only
+    from jaxmesh.analysis.record.filter import Only
+    from jaxmesh.analysis.record.recording import Recording
 
 TTIR_RULES = {**REFERENCE_RULES, mesh_shard_p.name: mesh_shard_reference}
 """What the reference executor is told of a program before the pass."""
@@ -43,8 +43,8 @@ class Recorded:
         Args:
           args: the arguments, as of a call; nothing is donated.
           only: what to record: a pattern such as `"dot_general"`, `"model.py:1*"` or `"attention"` (an op, a file and
-            line, a function), a row of patterns of which one fits, or a function from a `jaxmesh.goldens.Place` to
-            a bool.
+            line, a function), a row of patterns of which one fits, or a function from a `jaxmesh.analysis.record.Place`
+            to a bool.
           max_bytes: how many bytes a recording may hold, by default 1 GiB.
           kwargs: further arguments, as of a call.
 
@@ -61,17 +61,17 @@ class Recorded:
         >>> bool(jm.compare(lowered.record(jnp.arange(4.0)), lowered.compile().record(jnp.arange(4.0))))
         True
         """
-        from jaxmesh.goldens.wanted import Wanted
+        from jaxmesh.analysis.record.filter import Wanted
 
         wanted, boundary = Wanted.of(only, max_bytes), self._boundary
         leaves = check_call(boundary, args, kwargs)
         if self._level == "devices":
-            from jaxmesh.goldens.devices import record_devices
+            from jaxmesh.analysis.record.run_devices import record_devices
 
             return record_devices(
                 self._jaxpr, boundary, boundary.mesh, wanted, lambda run: self._again(run)(*args, **kwargs)
             )
-        from jaxmesh.goldens.watching import record_reference
+        from jaxmesh.analysis.record.run_reference import record_reference
 
         rules = TTIR_RULES if self._level == "ttir" else REFERENCE_RULES
         shards = [reference_input(x) for x in leaves]

@@ -12,24 +12,24 @@ from typing import Any, TypeVar, overload
 import jax
 from jax.sharding import AbstractMesh, Mesh
 
-from jaxmesh import jaxprs
-from jaxmesh.boundary import flatten, is_tensor
-from jaxmesh.checked import CheckedCalls, Checks
-from jaxmesh.checks import check_size, shown
+from jaxmesh.dialects.replication import wanted
+from jaxmesh.dialects.residency import HOST
 from jaxmesh.errors import ArgumentTypeError, InexpressibleError, SpecError
-from jaxmesh.frontends.existing import call_inline, call_to_jaxpr, eval_call, is_region, tracing
-from jaxmesh.frontends.shard_map import check_expressible, raise_one
-from jaxmesh.frontends.typed import trace_typed
-from jaxmesh.function import jit
-from jaxmesh.handover import handed_tree
-from jaxmesh.jaxprs import Eqn, Jaxpr
-from jaxmesh.launches import launched
-from jaxmesh.mapped_claims import claiming
-from jaxmesh.passes.ttir_to_ttnn import lower
-from jaxmesh.replication import wanted
-from jaxmesh.residency import HOST
-from jaxmesh.runtime.whole import Whole
-from jaxmesh.stages import Lowered, Traced
+from jaxmesh.frontends.jax.shard_map import check_expressible, raise_one
+from jaxmesh.frontends.jax.trace_shard_maps import call_inline, call_to_jaxpr, eval_call, is_region, tracing
+from jaxmesh.jaxprs import core as jaxprs
+from jaxmesh.jaxprs.core import Eqn, Jaxpr
+from jaxmesh.jaxprs.typed_trace import trace_typed
+from jaxmesh.passes.mesh_shard.lower_mesh_shard import lower
+from jaxmesh.runtime.launch import launched
+from jaxmesh.runtime.single_region import Whole
+from jaxmesh.stages.arguments import handed_tree
+from jaxmesh.stages.checked_calls import CheckedCalls, Checks
+from jaxmesh.stages.jit import jit
+from jaxmesh.stages.shard_map_checks import claiming
+from jaxmesh.stages.signature import flatten, is_tensor
+from jaxmesh.stages.stages import Lowered, Traced
+from jaxmesh.validate import check_size, shown
 
 F = TypeVar("F", bound=Callable[..., Any])
 _INFER: Any = inspect.signature(jaxprs.shard_map).parameters["in_specs"].default

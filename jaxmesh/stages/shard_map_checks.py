@@ -9,9 +9,9 @@ from typing import Any
 import jax
 from jax.sharding import PartitionSpec
 
-from jaxmesh import jaxprs
-from jaxmesh.dialects.claims import check_copies
-from jaxmesh.replication import Claim, Collector, users_line
+from jaxmesh.dialects.check_copies import check_copies
+from jaxmesh.dialects.replication import Claim, Collector, users_line
+from jaxmesh.jaxprs import core as jaxprs
 
 _jax: Any = jax
 

@@ -10,14 +10,14 @@ import jax
 from jax.core import Tracer
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
-from jaxmesh.checks import check_nesting, shown
+from jaxmesh.dialects.residency import DEVICE, HOST
 from jaxmesh.errors import ArgumentTypeError, MeshError, MeshMismatchError, UnsupportedError
-from jaxmesh.frontends.trace import abstract
-from jaxmesh.handover import check_leaf
-from jaxmesh.jaxprs_caches import kept
-from jaxmesh.launches import launched
-from jaxmesh.residency import DEVICE, HOST
-from jaxmesh.runtime.tensor import MeshTensor, spec_of
+from jaxmesh.frontends.jax.trace import abstract
+from jaxmesh.jaxprs.caches import kept
+from jaxmesh.runtime.launch import launched
+from jaxmesh.stages.arguments import check_leaf
+from jaxmesh.ttnn.mesh_tensor import MeshTensor, spec_of
+from jaxmesh.validate import check_nesting, shown
 
 AnyMesh = Mesh | AbstractMesh
 

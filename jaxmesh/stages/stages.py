@@ -17,30 +17,30 @@ from typing import TYPE_CHECKING, Any
 import jax
 from jax.sharding import Mesh
 
-from jaxmesh import jaxprs
-from jaxmesh.boundary import AnyMesh, Boundary, check_call, flatten, with_devices
-from jaxmesh.checked import Checks, check_arguments
-from jaxmesh.checks import count, truth
-from jaxmesh.compiled import Compiled as Compiled
+from jaxmesh.dialects.program import UNROLL_LIMIT, Program
+from jaxmesh.dialects.replication import Collector, wanted
+from jaxmesh.dialects.residency import DEVICE, Analysis
 from jaxmesh.errors import UnsupportedError
-from jaxmesh.passes.claims import add_checks
-from jaxmesh.passes.ttir_to_ttnn import lower, lower_mesh_shards
-from jaxmesh.pictured import Pictured
-from jaxmesh.plain import on_mesh
-from jaxmesh.program import UNROLL_LIMIT, Program
-from jaxmesh.recorded import TTIR_RULES, Recorded, reference_input
-from jaxmesh.replication import Collector, wanted
-from jaxmesh.residency import DEVICE, Analysis
-from jaxmesh.runtime.copies import REFERENCE_RULES
-from jaxmesh.runtime.processes import spans_processes
+from jaxmesh.jaxprs import core as jaxprs
+from jaxmesh.jaxprs.strip_mesh import on_mesh
+from jaxmesh.passes.mesh_shard.lower_mesh_shard import lower, lower_mesh_shards
+from jaxmesh.passes.mesh_shard.replication_checks import add_checks
+from jaxmesh.runtime.distributed.agreement import compare_program
+from jaxmesh.runtime.distributed.collectives import spans_processes
 from jaxmesh.runtime.reference import run_reference
 from jaxmesh.runtime.regions import Plan, plan_regions
-from jaxmesh.runtime.same_programs import compare_program
 from jaxmesh.runtime.sharded import execute
-from jaxmesh.runtime.tensor import MeshTensor
+from jaxmesh.stages.checked_calls import Checks, check_arguments
+from jaxmesh.stages.compiled import Compiled as Compiled
+from jaxmesh.stages.pictured import Pictured
+from jaxmesh.stages.record_mixin import TTIR_RULES, Recorded, reference_input
+from jaxmesh.stages.signature import AnyMesh, Boundary, check_call, flatten, with_devices
+from jaxmesh.ttnn.compare_copies import REFERENCE_RULES
+from jaxmesh.ttnn.mesh_tensor import MeshTensor
+from jaxmesh.validate import count, truth
 
 if TYPE_CHECKING:
-    from jaxmesh.explain import Explanation
+    from jaxmesh.analysis.explain import Explanation
 
 _KEPT = 8  # How many forms of a stage's program are kept.
 
@@ -139,7 +139,7 @@ class Traced(Stage):
           MissingRuleError: a primitive that TTIR has no row for; the program still runs.
           UnsupportedError: a loop or a branch that is not static.
         """
-        from jaxmesh import texts
+        from jaxmesh.stages import texts
 
         name = texts.checked_name(dialect, texts.TTIR_TEXTS, "traced")
         if name == "jaxpr":
@@ -147,7 +147,7 @@ class Traced(Stage):
         return texts.printed(name, self._program(groups, unroll_limit), debug_info=debug_info)
 
     def _flat(self, groups: bool, unroll_limit: int) -> Program:
-        from jaxmesh import texts
+        from jaxmesh.stages import texts
 
         jaxpr = self._jaxpr if self._said is None else self._said
         return texts.ttir_program(jaxpr, self._boundary, self._out_tree, groups, unroll_limit)
@@ -221,7 +221,7 @@ class Lowered(Stage):
           MissingRuleError: a primitive that TTIR, or an op that TTNN has no row for; the program still runs.
           UnsupportedError: a loop or a branch that is not static.
         """
-        from jaxmesh import texts
+        from jaxmesh.stages import texts
 
         name = texts.checked_name(dialect, texts.TTNN_TEXTS, "lowered")
         if name == "jaxpr":
@@ -229,7 +229,7 @@ class Lowered(Stage):
         return texts.printed(name, self._program(groups, unroll_limit), debug_info=debug_info)
 
     def _flat(self, groups: bool, unroll_limit: int) -> Program:
-        from jaxmesh import texts
+        from jaxmesh.stages import texts
 
         said = None if self._traced is None else self._traced._said
         jaxpr = self._jaxpr if said is None else lower(said, self._boundary.places, self._boundary.sizes)
@@ -266,7 +266,7 @@ class Lowered(Stage):
           ArgumentTypeError: other arguments than the program was traced for.
           UnsupportedError: the devices of the mesh belong to several processes.
         """
-        from jaxmesh import export, texts
+        from jaxmesh.stages import export, texts
 
         said, folder = export.checked_languages(languages), export.checked_folder(directory)
         seed = count("export", "seed", seed)
@@ -299,7 +299,7 @@ class Lowered(Stage):
 
         Returns:
           A sequence of rows, one per argument, equation and result at every depth, that prints as a table; their names
-          are those of `as_text("jaxpr")`. Bytes are defined by `jaxmesh.explain.Move`.
+          are those of `as_text("jaxpr")`. Bytes are defined by `jaxmesh.analysis.explain.Move`.
 
         >>> import jax, jax.numpy as jnp, jaxmesh as jm
         >>> from jax.sharding import PartitionSpec as P
@@ -315,7 +315,7 @@ class Lowered(Stage):
         aggregate ('y',) 48 96
         all_reduce ('x',) 48 576
         """
-        from jaxmesh.explain import explained
+        from jaxmesh.analysis.explain import explained
 
         traced = self._traced
         assumptions = () if traced is None else traced.assumptions

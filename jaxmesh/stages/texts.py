@@ -12,26 +12,24 @@ from typing import Any, cast
 
 import jax
 
-from jaxmesh import ops as ops
-from jaxmesh.boundary import Boundary
-from jaxmesh.checks import shown, truth
-from jaxmesh.dialects.ttnn import PRIMITIVES
-from jaxmesh.emit.cpp import cpp_text
-from jaxmesh.emit.mlir import mlir_text
-from jaxmesh.emit.python import python_text
+from jaxmesh.dialects.program import Program
+from jaxmesh.dialects.residency import DEVICE, Analysis
+from jaxmesh.dialects.ttnn.transfers import PRIMITIVES
+from jaxmesh.emit.cpp.printer import cpp_text
+from jaxmesh.emit.mlir.printer import mlir_text
+from jaxmesh.emit.python.printer import python_text
 from jaxmesh.errors import ArgumentTypeError, InexpressibleError
-from jaxmesh.jaxprs import Jaxpr, all_eqns
-from jaxmesh.ops import primitives as primitives, ttnn_rows as ttnn_rows
-from jaxmesh.ops.build import Options, build
-from jaxmesh.passes import collectives as collectives
-from jaxmesh.passes.groups import recognise
-from jaxmesh.passes.partition import partitions
-from jaxmesh.passes.presharded import placed_results
-from jaxmesh.passes.to_ttnn import to_ttnn
-from jaxmesh.passes.ttir_to_ttnn import lower_mesh_shards
-from jaxmesh.passes.verify_flat import verify_flat
-from jaxmesh.program import Program
-from jaxmesh.residency import DEVICE, Analysis
+from jaxmesh.jaxprs.core import Jaxpr, all_eqns
+from jaxmesh.passes.flatten import collectives as collectives
+from jaxmesh.passes.flatten.builder import Options, build
+from jaxmesh.passes.flatten.mesh_partition import partitions
+from jaxmesh.passes.flatten.place_results import placed_results
+from jaxmesh.passes.fusion.driver import recognise
+from jaxmesh.passes.mesh_shard.lower_mesh_shard import lower_mesh_shards
+from jaxmesh.passes.ttir_to_ttnn.driver import to_ttnn
+from jaxmesh.passes.verify_program import verify_flat
+from jaxmesh.stages.signature import Boundary
+from jaxmesh.validate import shown, truth
 
 
 def ttir_program(jaxpr: Jaxpr, boundary: Boundary, out_tree: Any, groups: bool, unroll_limit: int) -> Program:

@@ -8,17 +8,17 @@ import jax
 import numpy as np
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
-from jaxmesh.checks import shown
-from jaxmesh.compiled import Compiled
+from jaxmesh.drawing.mesh_tensor import tensor_holding
+from jaxmesh.drawing.picture import Picture, TensorPicture
+from jaxmesh.drawing.placements import array_holding, as_spec, mesh_holding, shape_and_dtype, spec_holding
+from jaxmesh.drawing.program_drawing import ProgramPicture
 from jaxmesh.errors import ArgumentTypeError, ResidencyError
-from jaxmesh.function import JitFunction
-from jaxmesh.mesh import as_mesh
-from jaxmesh.pictures.flow import ProgramPicture
-from jaxmesh.pictures.picture import Picture, TensorPicture
-from jaxmesh.runtime.eager_picture import tensor_holding
-from jaxmesh.runtime.tensor import MeshTensor
-from jaxmesh.spreads import array_holding, as_spec, mesh_holding, shape_and_dtype, spec_holding
-from jaxmesh.stages import Stage
+from jaxmesh.sharding.mesh import as_mesh
+from jaxmesh.stages.compiled import Compiled
+from jaxmesh.stages.jit import JitFunction
+from jaxmesh.stages.stages import Stage
+from jaxmesh.ttnn.mesh_tensor import MeshTensor
+from jaxmesh.validate import shown
 
 
 def visualize(

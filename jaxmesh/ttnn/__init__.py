@@ -1,7 +1,7 @@
 """The TTNN Python API, emulated on host devices: the names, argument order, keywords and defaults of `ttnn`.
 
 Written out here is what speaks of meshes, transfers, memory and types. Every op in the table of TTNN
-(`jaxmesh/ops/ttnn_*.py`) is a function too, under the name its Python call has there, made from its row when it is
+(`jaxmesh/dialects/ttnn/*.py`) is a function too, under the name its Python call has there, made from its row when it is
 first asked for: `ttnn.add`, `ttnn.matmul`, `ttnn.experimental.all_reduce_async`. They compute on multi-device tensors
 (`MeshTensor`) that are on the devices. A file that says `import ttnn` runs unchanged when `sys.modules["ttnn"]` is this
 module.
@@ -9,14 +9,6 @@ module.
 
 from typing import Any
 
-from jaxmesh.configs import (
-    MeshComposerConfig as MeshComposerConfig,
-    MeshCoordinate as MeshCoordinate,
-    MeshMapperConfig as MeshMapperConfig,
-    MeshShape as MeshShape,
-    PlacementReplicate as PlacementReplicate,
-    PlacementShard as PlacementShard,
-)
 from jaxmesh.runtime.cores import (
     CoreCoord as CoreCoord,
     CoreGrid as CoreGrid,
@@ -27,21 +19,15 @@ from jaxmesh.runtime.cores import (
     ShardStrategy as ShardStrategy,
     create_sharded_memory_config as create_sharded_memory_config,
 )
-from jaxmesh.runtime.eager_types import (
-    DRAM_MEMORY_CONFIG as DRAM_MEMORY_CONFIG,
-    L1_MEMORY_CONFIG as L1_MEMORY_CONFIG,
-    BufferType as BufferType,
-    DataType as DataType,
-    Layout as Layout,
-    MemoryConfig as MemoryConfig,
-    Shape as Shape,
-    StorageType as StorageType,
-    TensorMemoryLayout as TensorMemoryLayout,
-    TensorTopology as TensorTopology,
+from jaxmesh.sharding.configs import (
+    MeshComposerConfig as MeshComposerConfig,
+    MeshCoordinate as MeshCoordinate,
+    MeshMapperConfig as MeshMapperConfig,
+    MeshShape as MeshShape,
+    PlacementReplicate as PlacementReplicate,
+    PlacementShard as PlacementShard,
 )
-from jaxmesh.runtime.tensor import MeshTensor as MeshTensor
-from jaxmesh.ttnn.calls import lookup as _lookup, members as _members
-from jaxmesh.ttnn.composed import (
+from jaxmesh.ttnn.composite import (
     add_ as add_,
     as_tensor as as_tensor,
     chunk as chunk,
@@ -105,16 +91,9 @@ from jaxmesh.ttnn.distributed import (
     replicate_tensor_to_mesh_mapper as replicate_tensor_to_mesh_mapper,
     shard_tensor_to_mesh_mapper as shard_tensor_to_mesh_mapper,
 )
-from jaxmesh.ttnn.files import dump_tensor as dump_tensor, load_tensor as load_tensor
-from jaxmesh.ttnn.host import Tensor as Tensor
-from jaxmesh.ttnn.mappers import (
-    ConcatMesh2dToTensor as ConcatMesh2dToTensor,
-    ConcatMeshToTensor as ConcatMeshToTensor,
-    ReplicateTensorToMesh as ReplicateTensorToMesh,
-    ShardTensor2dMesh as ShardTensor2dMesh,
-    ShardTensorToMesh as ShardTensorToMesh,
-)
-from jaxmesh.ttnn.moves import (
+from jaxmesh.ttnn.functions import lookup as _lookup, members as _members
+from jaxmesh.ttnn.host_tensor import Tensor as Tensor
+from jaxmesh.ttnn.layout_ops import (
     deallocate as deallocate,
     from_device as from_device,
     to_device as to_device,
@@ -122,6 +101,14 @@ from jaxmesh.ttnn.moves import (
     to_layout as to_layout,
     to_memory_config as to_memory_config,
 )
+from jaxmesh.ttnn.legacy_mappers import (
+    ConcatMesh2dToTensor as ConcatMesh2dToTensor,
+    ConcatMeshToTensor as ConcatMeshToTensor,
+    ReplicateTensorToMesh as ReplicateTensorToMesh,
+    ShardTensor2dMesh as ShardTensor2dMesh,
+    ShardTensorToMesh as ShardTensorToMesh,
+)
+from jaxmesh.ttnn.mesh_tensor import MeshTensor as MeshTensor
 from jaxmesh.ttnn.settings import (
     BlackholeComputeKernelConfig as BlackholeComputeKernelConfig,
     FabricConfig as FabricConfig,
@@ -140,7 +127,23 @@ from jaxmesh.ttnn.shorthands import (
     squeeze as squeeze,
     unsqueeze as unsqueeze,
 )
-from jaxmesh.ttnn.visual import visualize_mesh_device as visualize_mesh_device, visualize_tensor as visualize_tensor
+from jaxmesh.ttnn.tensor_files import dump_tensor as dump_tensor, load_tensor as load_tensor
+from jaxmesh.ttnn.types import (
+    DRAM_MEMORY_CONFIG as DRAM_MEMORY_CONFIG,
+    L1_MEMORY_CONFIG as L1_MEMORY_CONFIG,
+    BufferType as BufferType,
+    DataType as DataType,
+    Layout as Layout,
+    MemoryConfig as MemoryConfig,
+    Shape as Shape,
+    StorageType as StorageType,
+    TensorMemoryLayout as TensorMemoryLayout,
+    TensorTopology as TensorTopology,
+)
+from jaxmesh.ttnn.visualization import (
+    visualize_mesh_device as visualize_mesh_device,
+    visualize_tensor as visualize_tensor,
+)
 
 bfloat16 = DataType.BFLOAT16
 float32 = DataType.FLOAT32

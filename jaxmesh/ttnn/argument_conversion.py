@@ -9,12 +9,12 @@ from typing import Any, cast
 
 import numpy as np
 
-from jaxmesh.checks import shown
+from jaxmesh.dialects.op import Attribute
+from jaxmesh.dialects.ttnn.op import SPELLINGS, Param
 from jaxmesh.errors import ArgumentTypeError, ArgumentValueError, VerifyError
-from jaxmesh.ops.table import Attribute
-from jaxmesh.ops.ttnn_table import SPELLINGS, Param
-from jaxmesh.runtime.eager_types import StorageType
-from jaxmesh.runtime.tensor import MeshTensor
+from jaxmesh.ttnn.mesh_tensor import MeshTensor
+from jaxmesh.ttnn.types import StorageType
+from jaxmesh.validate import shown
 
 _SCALAR: Any = np.generic
 _TRUTH: Any = (bool, np.bool_)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Any, cast
 
-from jaxmesh.runtime.eager_types import BufferType, DataType, Layout, MemoryConfig, Shape, TensorMemoryLayout
+from jaxmesh.ttnn.types import BufferType, DataType, Layout, MemoryConfig, Shape, TensorMemoryLayout
 
 _PLAIN = frozenset({int, bool, str})
 _ROWS = frozenset({list, tuple, Shape})

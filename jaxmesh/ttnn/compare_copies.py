@@ -12,10 +12,10 @@ import numpy as np
 from jax.core import Tracer
 from jax.sharding import Mesh
 
-from jaxmesh.distribution import Composition, claimed_equal
-from jaxmesh.replication import Claim, Difference, error, users_line
-from jaxmesh.runtime.processes import digest, gather, spans_processes
-from jaxmesh.runtime.tensor import MeshTensor
+from jaxmesh.dialects.replication import Claim, Difference, error, users_line
+from jaxmesh.runtime.distributed.collectives import digest, gather, spans_processes
+from jaxmesh.sharding.distribution import Composition, claimed_equal
+from jaxmesh.ttnn.mesh_tensor import MeshTensor
 
 Coordinate = tuple[int, ...]
 

@@ -9,19 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from jaxmesh.checks import one_of, path, row, shown
 from jaxmesh.errors import ArgumentTypeError, VerifyError
-from jaxmesh.runtime.eager_operators import owned, owner_of
-from jaxmesh.runtime.eager_types import DataType, Layout, MemoryConfig, StorageType, as_dtype, data_type
-from jaxmesh.runtime.tensor import MeshTensor
-from jaxmesh.ttnn.calls import lookup
+from jaxmesh.ttnn.argument_conversion import integers, written
 from jaxmesh.ttnn.convert import from_numpy, from_torch
 from jaxmesh.ttnn.distributed import TensorToMesh
-from jaxmesh.ttnn.files import dump_tensor, load_tensor
-from jaxmesh.ttnn.host import Tensor
-from jaxmesh.ttnn.moves import to_device
+from jaxmesh.ttnn.functions import lookup
+from jaxmesh.ttnn.host_tensor import Tensor
+from jaxmesh.ttnn.layout_ops import to_device
+from jaxmesh.ttnn.mesh_tensor import MeshTensor
 from jaxmesh.ttnn.shorthands import dim_of, shape_of
-from jaxmesh.ttnn.values import integers, written
+from jaxmesh.ttnn.tensor_files import dump_tensor, load_tensor
+from jaxmesh.ttnn.tensor_operators import owned, owner_of
+from jaxmesh.ttnn.types import DataType, Layout, MemoryConfig, StorageType, as_dtype, data_type
+from jaxmesh.validate import one_of, path, row, shown
 
 
 def _op(name: str, *args: Any, **kwargs: Any) -> Any:

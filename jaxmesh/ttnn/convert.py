@@ -8,13 +8,13 @@ import jax
 import numpy as np
 
 from jaxmesh.errors import ArgumentTypeError, ResidencyError
-from jaxmesh.runtime.eager_transfers import elements
-from jaxmesh.runtime.eager_types import DataType, Layout, MemoryConfig, as_dtype, data_type
-from jaxmesh.runtime.tensor import MeshTensor
-from jaxmesh.runtime.torches import array_from_torch, check_asked, torch_from_array
 from jaxmesh.ttnn.distributed import MeshToTensor, TensorToMesh, distribute_tensor
-from jaxmesh.ttnn.host import Tensor, is_host_tensor
-from jaxmesh.ttnn.moves import to_device
+from jaxmesh.ttnn.host_tensor import Tensor, is_host_tensor
+from jaxmesh.ttnn.layout_ops import to_device
+from jaxmesh.ttnn.mesh_tensor import MeshTensor
+from jaxmesh.ttnn.torch_interop import array_from_torch, check_asked, torch_from_array
+from jaxmesh.ttnn.transfers import elements
+from jaxmesh.ttnn.types import DataType, Layout, MemoryConfig, as_dtype, data_type
 
 _ARRAY: Any = (np.ndarray, np.generic, jax.Array)
 

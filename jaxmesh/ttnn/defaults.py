@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from jaxmesh import jaxprs
 from jaxmesh.errors import ArgumentTypeError, VerifyError
-from jaxmesh.runtime.eager_methods import whole_shape
-from jaxmesh.runtime.tensor import MeshTensor
-from jaxmesh.ttnn.host import in_program
-from jaxmesh.ttnn.values import integers
+from jaxmesh.jaxprs import core as jaxprs
+from jaxmesh.ttnn.argument_conversion import integers
+from jaxmesh.ttnn.host_tensor import in_program
+from jaxmesh.ttnn.mesh_tensor import MeshTensor
+from jaxmesh.ttnn.tensor_methods import whole_shape
 
 Arguments = Mapping[str, Any]
 """What was given, by the parameter's name."""

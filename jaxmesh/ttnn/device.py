@@ -8,10 +8,10 @@ from typing import Any, cast
 
 from jax.sharding import Mesh
 
-from jaxmesh.configs import MeshCoordinate, MeshShape, integers
 from jaxmesh.errors import ArgumentTypeError, MeshError
-from jaxmesh.mesh import make_mesh
-from jaxmesh.runtime.mesh_device import MeshDevice as MeshDevice, mesh_of as mesh_of
+from jaxmesh.sharding.configs import MeshCoordinate, MeshShape, integers
+from jaxmesh.sharding.mesh import make_mesh
+from jaxmesh.ttnn.mesh_device import MeshDevice as MeshDevice, mesh_of as mesh_of
 
 
 def open_mesh_device(

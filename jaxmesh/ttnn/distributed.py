@@ -13,9 +13,10 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from jaxmesh import jaxprs
-from jaxmesh.checks import as_array, row, shown
-from jaxmesh.configs import (
+from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tensor_p
+from jaxmesh.errors import ArgumentTypeError, MeshMismatchError, VerifyError
+from jaxmesh.jaxprs import core as jaxprs
+from jaxmesh.sharding.configs import (
     MeshComposerConfig,
     MeshCoordinate,
     MeshMapperConfig,
@@ -23,28 +24,15 @@ from jaxmesh.configs import (
     PlacementReplicate,
     PlacementShard,
 )
-from jaxmesh.dialects.ttnn import aggregate_tensor_p, distribute_tensor_p
-from jaxmesh.distribution import land
-from jaxmesh.errors import ArgumentTypeError, MeshMismatchError, VerifyError
-from jaxmesh.mesh import make_mesh
-from jaxmesh.runtime.eager_operators import owned, owner_of
-from jaxmesh.runtime.eager_transfers import aggregate, distribute, host_array
-from jaxmesh.runtime.eager_types import (
-    DRAM_MEMORY_CONFIG,
-    ON_HOST,
-    Layout,
-    Place,
-    StorageType,
-    TensorTopology,
-)
-from jaxmesh.runtime.mesh_device import (
-    MeshDevice,
-    MeshToTensor as MeshToTensor,
-    TensorToMesh as TensorToMesh,
-    mesh_of,
-)
-from jaxmesh.runtime.tensor import MeshTensor, assemble
-from jaxmesh.ttnn.host import Tensor, array_of, in_program, is_host_tensor
+from jaxmesh.sharding.distribution import land
+from jaxmesh.sharding.mesh import make_mesh
+from jaxmesh.ttnn.host_tensor import Tensor, array_of, in_program, is_host_tensor
+from jaxmesh.ttnn.mesh_device import MeshDevice, MeshToTensor as MeshToTensor, TensorToMesh as TensorToMesh, mesh_of
+from jaxmesh.ttnn.mesh_tensor import MeshTensor, assemble
+from jaxmesh.ttnn.tensor_operators import owned, owner_of
+from jaxmesh.ttnn.transfers import aggregate, distribute, host_array
+from jaxmesh.ttnn.types import DRAM_MEMORY_CONFIG, ON_HOST, Layout, Place, StorageType, TensorTopology
+from jaxmesh.validate import as_array, row, shown
 
 
 def create_mesh_mapper(mesh_device: MeshDevice | Mesh, config: MeshMapperConfig) -> TensorToMesh:

@@ -15,8 +15,7 @@ import jax
 import numpy as np
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
-from jaxmesh import jaxprs
-from jaxmesh.checks import check_size
+from jaxmesh.dialects.op import Call, Row, evaluate
 from jaxmesh.errors import (
     ArgumentTypeError,
     JaxmeshError,
@@ -25,14 +24,15 @@ from jaxmesh.errors import (
     UnsupportedError,
     VerifyError,
 )
-from jaxmesh.jaxprs_caches import ARRAY, Cache, is_staged, settings
-from jaxmesh.launches import launched
-from jaxmesh.ops.table import Call, Row, evaluate
-from jaxmesh.runtime.eager_later import VIEWS
-from jaxmesh.runtime.eager_transfers import host_array
-from jaxmesh.runtime.eager_types import ON_DEVICE, Place, StorageType
-from jaxmesh.runtime.processes import on_every_device
-from jaxmesh.runtime.tensor import MeshTensor, spec_of
+from jaxmesh.jaxprs import core as jaxprs
+from jaxmesh.jaxprs.caches import ARRAY, Cache, is_staged, settings
+from jaxmesh.runtime.distributed.collectives import on_every_device
+from jaxmesh.runtime.launch import launched
+from jaxmesh.ttnn.lazy_reshape import VIEWS
+from jaxmesh.ttnn.mesh_tensor import MeshTensor, spec_of
+from jaxmesh.ttnn.transfers import host_array
+from jaxmesh.ttnn.types import ON_DEVICE, Place, StorageType
+from jaxmesh.validate import check_size
 
 _lax: Any = jax.lax
 _jnp: Any = jax.numpy
@@ -373,10 +373,10 @@ def by_row(
     place: Place | None = None,
 ) -> Any:
     """One op by its name, of one result; with a place, tensors in host memory are taken, too."""
-    from jaxmesh.ops import ttnn_rows
-    from jaxmesh.ops.ttnn_table import TTNN
+    from jaxmesh.dialects import ttnn
+    from jaxmesh.dialects.ttnn.op import TTNN
 
-    _ = ttnn_rows
+    _ = ttnn
     said = NOTHING if place is None else Said(attributes, dtype, None, True)
     (out,) = perform(TTNN[name].row, f"ttnn.{name}", operands, said, None, place or ON_DEVICE)
     return out

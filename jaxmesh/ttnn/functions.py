@@ -9,27 +9,19 @@ from typing import Any, cast
 
 import numpy as np
 
-from jaxmesh.checks import shown
+from jaxmesh.dialects.ttnn.op import TTNN, TtnnRow, attributes_of
 from jaxmesh.errors import ArgumentTypeError, UnsupportedError, VerifyError
-from jaxmesh.ops.ttnn_table import TTNN, TtnnRow, attributes_of
-from jaxmesh.runtime.eager import Said, perform
-from jaxmesh.runtime.eager_operators import owned, owner_of
-from jaxmesh.runtime.eager_types import (
-    DRAM_MEMORY_CONFIG,
-    ON_DEVICE,
-    Layout,
-    MemoryConfig,
-    Place,
-    StorageType,
-    as_dtype,
-)
-from jaxmesh.runtime.tensor import MeshTensor
+from jaxmesh.ttnn.argument_conversion import converted, integers, written
+from jaxmesh.ttnn.call_keys import tokens
 from jaxmesh.ttnn.defaults import COMPLETE
 from jaxmesh.ttnn.device import MeshDevice, mesh_of
-from jaxmesh.ttnn.host import Tensor, array_of, wrapped
+from jaxmesh.ttnn.execute import Said, perform
+from jaxmesh.ttnn.host_tensor import Tensor, array_of, wrapped
+from jaxmesh.ttnn.mesh_tensor import MeshTensor
 from jaxmesh.ttnn.signatures import ACTIVATIONS, HOW, OUTPUTS, TAKEN, TAKEN_ALONG, doc_of, signature_of
-from jaxmesh.ttnn.tokens import tokens
-from jaxmesh.ttnn.values import converted, integers, written
+from jaxmesh.ttnn.tensor_operators import owned, owner_of
+from jaxmesh.ttnn.types import DRAM_MEMORY_CONFIG, ON_DEVICE, Layout, MemoryConfig, Place, StorageType, as_dtype
+from jaxmesh.validate import shown
 
 _HOSTED = frozenset({"reshape", "typecast"})
 """Ops that the real `ttnn` also does in host memory."""
@@ -316,9 +308,9 @@ class Namespace:
 @functools.cache
 def _callees() -> Mapping[str, list[TtnnRow]]:
     # Not before someone asks for an op.
-    from jaxmesh.ops import ttnn_rows
+    from jaxmesh.dialects import ttnn
 
-    _ = ttnn_rows
+    _ = ttnn
     found: dict[str, list[TtnnRow]] = {}
     for entry in TTNN.values():
         found.setdefault(entry.python.callee, []).append(entry)
@@ -352,7 +344,7 @@ def lookup(callee: str, owner: str) -> Any:
     if found is None:
         raise AttributeError(
             f"{owner} has no {callee.rsplit('.', 1)[-1]!r}: neither a name of the emulated ttnn nor an op in the table "
-            "of TTNN (jaxmesh/ops/ttnn_*.py), where a new op is one entry."
+            "of TTNN (jaxmesh/dialects/ttnn/*.py), where a new op is one entry."
         )
     return found
 

@@ -9,14 +9,16 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxmesh.checks import one_of, shown
-from jaxmesh.configs import MeshMapperConfig, MeshShape, PlacementReplicate, integers
 from jaxmesh.errors import ArgumentTypeError, ResidencyError, VerifyError
-from jaxmesh.runtime.eager import by_row
-from jaxmesh.runtime.eager_methods import Methods
-from jaxmesh.runtime.eager_operators import owned
-from jaxmesh.runtime.eager_transfers import distribute, elements, host_array
-from jaxmesh.runtime.eager_types import (
+from jaxmesh.sharding.configs import MeshMapperConfig, MeshShape, PlacementReplicate, integers
+from jaxmesh.ttnn.execute import by_row
+from jaxmesh.ttnn.mesh_device import MeshDevice, MeshToTensor, mesh_of
+from jaxmesh.ttnn.mesh_tensor import MeshTensor
+from jaxmesh.ttnn.tensor_methods import Methods
+from jaxmesh.ttnn.tensor_operators import owned
+from jaxmesh.ttnn.torch_interop import array_from_torch
+from jaxmesh.ttnn.transfers import distribute, elements, host_array
+from jaxmesh.ttnn.types import (
     DRAM_MEMORY_CONFIG,
     ON_HOST,
     DataType,
@@ -28,9 +30,7 @@ from jaxmesh.runtime.eager_types import (
     as_dtype,
     data_type,
 )
-from jaxmesh.runtime.mesh_device import MeshDevice, MeshToTensor, mesh_of
-from jaxmesh.runtime.tensor import MeshTensor
-from jaxmesh.runtime.torches import array_from_torch
+from jaxmesh.validate import one_of, shown
 
 _jnp: Any = jax.numpy
 _ARRAY: Any = (np.ndarray, np.generic, jax.Array)

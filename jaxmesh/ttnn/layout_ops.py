@@ -7,14 +7,14 @@ from typing import Any, cast
 import jax
 import numpy as np
 
-from jaxmesh.checks import shown
 from jaxmesh.errors import ArgumentTypeError, ResidencyError
-from jaxmesh.runtime.eager_operators import owned, owner_of
-from jaxmesh.runtime.eager_transfers import to_mesh
-from jaxmesh.runtime.eager_types import DRAM_MEMORY_CONFIG, DataType, Layout, MemoryConfig, Place, StorageType
-from jaxmesh.runtime.tensor import MeshTensor
-from jaxmesh.ttnn.calls import lookup
-from jaxmesh.ttnn.host import Tensor, array_of, copies, in_program, is_host_tensor
+from jaxmesh.ttnn.functions import lookup
+from jaxmesh.ttnn.host_tensor import Tensor, array_of, copies, in_program, is_host_tensor
+from jaxmesh.ttnn.mesh_tensor import MeshTensor
+from jaxmesh.ttnn.tensor_operators import owned, owner_of
+from jaxmesh.ttnn.transfers import to_mesh
+from jaxmesh.ttnn.types import DRAM_MEMORY_CONFIG, DataType, Layout, MemoryConfig, Place, StorageType
+from jaxmesh.validate import shown
 
 _ARRAY = (np.ndarray, jax.Array, np.generic)
 

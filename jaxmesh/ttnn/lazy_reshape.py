@@ -12,9 +12,9 @@ from typing import Any, Self
 import jax
 import numpy as np
 
-from jaxmesh.jaxprs_caches import ARRAY, is_staged
-from jaxmesh.launches import launched
-from jaxmesh.runtime.views import check_alive, view
+from jaxmesh.jaxprs.caches import ARRAY, is_staged
+from jaxmesh.runtime.array_views import check_alive, view
+from jaxmesh.runtime.launch import launched
 
 Shape = tuple[int, ...]
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from jax.sharding import Mesh
 
-from jaxmesh.checks import row, shown
-from jaxmesh.configs import (
+from jaxmesh.errors import VerifyError
+from jaxmesh.sharding.configs import (
     MeshComposerConfig,
     MeshMapperConfig,
     MeshShape,
@@ -16,7 +16,6 @@ from jaxmesh.configs import (
     PlacementReplicate,
     PlacementShard,
 )
-from jaxmesh.errors import VerifyError
 from jaxmesh.ttnn.device import MeshDevice
 from jaxmesh.ttnn.distributed import (
     MeshToTensor,
@@ -27,6 +26,7 @@ from jaxmesh.ttnn.distributed import (
     replicate_tensor_to_mesh_mapper,
     shard_tensor_to_mesh_mapper,
 )
+from jaxmesh.validate import row, shown
 
 AnyDevice = MeshDevice | Mesh
 

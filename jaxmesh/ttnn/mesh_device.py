@@ -8,11 +8,11 @@ from typing import Any
 
 from jax.sharding import Mesh
 
-from jaxmesh.checks import one_of
-from jaxmesh.configs import MeshComposerConfig, MeshCoordinate, MeshMapperConfig, MeshShape, integers
 from jaxmesh.errors import ArgumentTypeError, MeshError
-from jaxmesh.mesh import as_mesh, make_mesh
 from jaxmesh.runtime.cores import CoreGrid
+from jaxmesh.sharding.configs import MeshComposerConfig, MeshCoordinate, MeshMapperConfig, MeshShape, integers
+from jaxmesh.sharding.mesh import as_mesh, make_mesh
+from jaxmesh.validate import one_of
 
 
 class MeshDevice:

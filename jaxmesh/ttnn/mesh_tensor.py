@@ -18,14 +18,16 @@ import numpy as np
 from jax.core import Tracer
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
-from jaxmesh.checks import one_of, row, shown
-from jaxmesh.configs import MeshCoordinate
 from jaxmesh.errors import ArgumentTypeError, DeletedError, ResidencyError, UnsupportedError, VerifyError
-from jaxmesh.jaxprs_exports import writable
-from jaxmesh.launches import check_process
-from jaxmesh.runtime.eager_later import Computed, Later
-from jaxmesh.runtime.eager_methods import MeshMethods
-from jaxmesh.runtime.eager_types import (
+from jaxmesh.jaxprs.export_registry import writable
+from jaxmesh.runtime.array_views import is_deleted, local_view, view
+from jaxmesh.runtime.distributed.collectives import is_here, one_shard
+from jaxmesh.runtime.launch import check_process
+from jaxmesh.sharding.configs import MeshCoordinate
+from jaxmesh.ttnn.lazy_reshape import Computed, Later
+from jaxmesh.ttnn.serialization import write
+from jaxmesh.ttnn.tensor_methods import MeshMethods
+from jaxmesh.ttnn.types import (
     ON_DEVICE,
     Layout,
     MemoryConfig,
@@ -34,9 +36,7 @@ from jaxmesh.runtime.eager_types import (
     StorageType,
     TensorTopology as TensorTopology,
 )
-from jaxmesh.runtime.processes import is_here, one_shard
-from jaxmesh.runtime.tensor_export import write
-from jaxmesh.runtime.views import is_deleted, local_view, view
+from jaxmesh.validate import one_of, row, shown
 
 Shape = tuple[int, ...]
 
@@ -301,7 +301,7 @@ class MeshTensor(MeshMethods, Computed):
 
     def _repr_html_(self) -> str:
         # Who only computes does not pay for pictures.
-        from jaxmesh.runtime.eager_picture import as_html
+        from jaxmesh.drawing.mesh_tensor import as_html
 
         return as_html(self)
 

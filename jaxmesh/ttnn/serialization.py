@@ -14,8 +14,8 @@ import jax
 from jax.sharding import AbstractMesh, AxisType, Mesh
 
 from jaxmesh.errors import DeviceCountError, ParseError
-from jaxmesh.mesh import context_mesh, emulate, make_mesh
-from jaxmesh.runtime.eager_types import BufferType, Layout, MemoryConfig, Place, StorageType, TensorMemoryLayout
+from jaxmesh.sharding.mesh import context_mesh, emulate, make_mesh
+from jaxmesh.ttnn.types import BufferType, Layout, MemoryConfig, Place, StorageType, TensorMemoryLayout
 
 AnyMesh = Mesh | AbstractMesh
 Read = tuple[AnyMesh, tuple[str, ...], Place]
@@ -25,7 +25,7 @@ def write(mesh: AnyMesh, varying: Sequence[str], place: Place) -> bytes:
     """What a tree says of a tensor, as bytes; a shard spec of its memory is left out.
 
     >>> from jaxmesh import make_mesh
-    >>> from jaxmesh.runtime.eager_types import ON_DEVICE
+    >>> from jaxmesh.ttnn.types import ON_DEVICE
     >>> made, varying, place = read(write(make_mesh((2, 4)), ("x",), ON_DEVICE))
     >>> made == make_mesh((2, 4)), varying, place == ON_DEVICE
     (True, ('x',), True)

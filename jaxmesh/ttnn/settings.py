@@ -6,8 +6,8 @@ import enum
 from dataclasses import dataclass
 from typing import Any
 
-from jaxmesh.checks import shown
 from jaxmesh.errors import ArgumentTypeError
+from jaxmesh.validate import shown
 
 
 class MathFidelity(enum.Enum):

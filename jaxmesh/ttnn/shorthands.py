@@ -9,10 +9,10 @@ import jax
 import numpy as np
 
 from jaxmesh.errors import ArgumentTypeError, VerifyError
-from jaxmesh.runtime.eager_types import DataType, MemoryConfig
-from jaxmesh.ttnn.calls import lookup
-from jaxmesh.ttnn.host import Tensor
-from jaxmesh.ttnn.values import integers
+from jaxmesh.ttnn.argument_conversion import integers
+from jaxmesh.ttnn.functions import lookup
+from jaxmesh.ttnn.host_tensor import Tensor
+from jaxmesh.ttnn.types import DataType, MemoryConfig
 
 _jnp: Any = jax.numpy
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 
-from jaxmesh.ops.ttnn_table import NEEDED, Param, TtnnRow, attributes_of
+from jaxmesh.dialects.ttnn.op import NEEDED, Param, TtnnRow, attributes_of
 
 HOW = frozenset({"program_config", "conv_config", "num_links", "topology", "subdevice_id", "sub_core_grid"})
 """Arguments that are printed as unset and say how something is computed, not what."""

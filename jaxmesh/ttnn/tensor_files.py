@@ -9,18 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from jaxmesh.checks import path
-from jaxmesh.configs import MeshCoordinate, MeshShape, Placement, PlacementReplicate, PlacementShard
 from jaxmesh.errors import ArgumentTypeError, JaxmeshError, MeshMismatchError, MissingFileError, ParseError
-from jaxmesh.mesh import make_mesh
-from jaxmesh.runtime.eager_transfers import elements, everywhere
-from jaxmesh.runtime.eager_types import DataType, Layout, Place, StorageType, TensorTopology
-from jaxmesh.runtime.processes import agree, leaders
-from jaxmesh.runtime.tensor import MeshTensor, assemble
+from jaxmesh.runtime.distributed.collectives import agree, leaders
+from jaxmesh.sharding.configs import MeshCoordinate, MeshShape, Placement, PlacementReplicate, PlacementShard
+from jaxmesh.sharding.mesh import make_mesh
 from jaxmesh.ttnn.convert import get_dtype
 from jaxmesh.ttnn.device import mesh_of
-from jaxmesh.ttnn.host import Tensor, is_host_tensor
-from jaxmesh.ttnn.moves import to_device
+from jaxmesh.ttnn.host_tensor import Tensor, is_host_tensor
+from jaxmesh.ttnn.layout_ops import to_device
+from jaxmesh.ttnn.mesh_tensor import MeshTensor, assemble
+from jaxmesh.ttnn.transfers import elements, everywhere
+from jaxmesh.ttnn.types import DataType, Layout, Place, StorageType, TensorTopology
+from jaxmesh.validate import path
 
 _FORMAT = "jaxmesh tensor 1"
 

@@ -10,11 +10,12 @@ from typing import Any, cast
 import jax
 import numpy as np
 
-from jaxmesh.checks import one_of, shown
-from jaxmesh.configs import integers
 from jaxmesh.errors import ArgumentTypeError, ResidencyError, UnsupportedError, VerifyError
-from jaxmesh.runtime.eager_operators import Operators, owned, owner_of
-from jaxmesh.runtime.eager_types import (
+from jaxmesh.sharding.configs import integers
+from jaxmesh.ttnn.mesh_device import MeshDevice, MeshToTensor
+from jaxmesh.ttnn.tensor_operators import Operators, owned, owner_of
+from jaxmesh.ttnn.torch_interop import check_asked, torch_from_array
+from jaxmesh.ttnn.types import (
     DRAM_MEMORY_CONFIG,
     DataType,
     Layout,
@@ -25,8 +26,7 @@ from jaxmesh.runtime.eager_types import (
     as_dtype,
     data_type,
 )
-from jaxmesh.runtime.mesh_device import MeshDevice, MeshToTensor
-from jaxmesh.runtime.torches import check_asked, torch_from_array
+from jaxmesh.validate import one_of, shown
 
 _TILE = 32
 """Rows and columns of a tile."""
@@ -241,7 +241,7 @@ class MeshMethods(Methods):
         """Its one value: of several devices what a composer makes of it."""
         me = cast("Any", self)
         if composer is not None:
-            from jaxmesh.runtime.eager_transfers import aggregate
+            from jaxmesh.ttnn.transfers import aggregate
 
             if not isinstance(composer, MeshToTensor):
                 raise ArgumentTypeError(
@@ -262,7 +262,7 @@ class MeshMethods(Methods):
         return me.placed(Place(StorageType.HOST, me.layout, None))
 
     def _moved(self, device: Any, memory: MemoryConfig) -> Any:
-        from jaxmesh.runtime.eager_transfers import to_mesh
+        from jaxmesh.ttnn.transfers import to_mesh
 
         return to_mesh(cast("Any", self), device, memory)
 
@@ -271,7 +271,7 @@ class MeshMethods(Methods):
         return owned(me.placed(Place(me.place.storage, layout, me.place.memory)), owner_of([self]))
 
     def _by_row(self, op: str, attributes: tuple[tuple[str, Any], ...], dtype: Any = None) -> Any:
-        from jaxmesh.runtime.eager import by_row
+        from jaxmesh.ttnn.execute import by_row
 
         return owned(by_row(op, [self], attributes, dtype, cast("Any", self).place), owner_of([self]))
 

@@ -10,7 +10,7 @@ from jaxmesh.errors import ResidencyError
 
 def _apply(name: str, *operands: Any) -> Any:
     # What computes knows what a tensor is, and comes after this.
-    from jaxmesh.runtime.eager import operator
+    from jaxmesh.ttnn.execute import operator
 
     made = operator(name, operands)
     return made if made is NotImplemented else owned(made, owner_of(operands))

@@ -8,8 +8,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxmesh.checks import shown
 from jaxmesh.errors import ArgumentTypeError, UnsupportedError
+from jaxmesh.validate import shown
 
 _jnp: Any = jax.numpy
 Array = np.ndarray[Any, Any]

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from jaxmesh.configs import MeshComposerConfig, MeshCoordinate, MeshMapperConfig, MeshShape
-from jaxmesh.distribution import Composition, Distribution, resolve_composer, resolve_mapper
-from jaxmesh.jaxprs_arrays import array_type
-from jaxmesh.jaxprs_caches import Cache
-from jaxmesh.runtime.eager_types import TensorTopology
-from jaxmesh.runtime.processes import spans_processes
-from jaxmesh.runtime.tensor import PART, spec_of
+from jaxmesh.jaxprs.caches import Cache
+from jaxmesh.jaxprs.device_arrays import array_type
+from jaxmesh.runtime.distributed.collectives import spans_processes
+from jaxmesh.sharding.configs import MeshComposerConfig, MeshCoordinate, MeshMapperConfig, MeshShape
+from jaxmesh.sharding.distribution import Composition, Distribution, resolve_composer, resolve_mapper
+from jaxmesh.ttnn.mesh_tensor import PART, spec_of
+from jaxmesh.ttnn.types import TensorTopology
 
 Shape = tuple[int, ...]
 Index = tuple[Any, ...]

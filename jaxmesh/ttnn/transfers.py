@@ -11,21 +11,21 @@ import numpy as np
 from jax.core import Tracer
 from jax.sharding import AbstractMesh, Mesh
 
-from jaxmesh.checks import check_nesting, shown
-from jaxmesh.configs import MeshComposerConfig, MeshMapperConfig
+from jaxmesh.dialects.replication import wanted
 from jaxmesh.errors import ArgumentTypeError, JaxmeshError, MeshMismatchError, ResidencyError, VerifyError
-from jaxmesh.jaxprs_arrays import on_devices
-from jaxmesh.launches import check_process
-from jaxmesh.replication import wanted
-from jaxmesh.runtime.blocks import copy_all, in_place, memory
-from jaxmesh.runtime.copies import check_read
-from jaxmesh.runtime.eager_operators import owned, owner_of
-from jaxmesh.runtime.eager_plans import Spreading, joining, spreading
-from jaxmesh.runtime.eager_types import ON_HOST, MemoryConfig, Place, StorageType
-from jaxmesh.runtime.mesh_device import MeshDevice, mesh_of
-from jaxmesh.runtime.processes import agree, digest, gather, is_here, spans_processes
-from jaxmesh.runtime.tensor import MeshTensor, assemble
-from jaxmesh.runtime.views import check_alive
+from jaxmesh.jaxprs.device_arrays import on_devices
+from jaxmesh.runtime.array_views import check_alive
+from jaxmesh.runtime.distributed.collectives import agree, digest, gather, is_here, spans_processes
+from jaxmesh.runtime.host_memory import copy_all, in_place, memory
+from jaxmesh.runtime.launch import check_process
+from jaxmesh.sharding.configs import MeshComposerConfig, MeshMapperConfig
+from jaxmesh.ttnn.compare_copies import check_read
+from jaxmesh.ttnn.mesh_device import MeshDevice, mesh_of
+from jaxmesh.ttnn.mesh_tensor import MeshTensor, assemble
+from jaxmesh.ttnn.tensor_operators import owned, owner_of
+from jaxmesh.ttnn.transfer_plans import Spreading, joining, spreading
+from jaxmesh.ttnn.types import ON_HOST, MemoryConfig, Place, StorageType
+from jaxmesh.validate import check_nesting, shown
 
 Shape = tuple[int, ...]
 

@@ -10,9 +10,9 @@ from typing import Any, Self, SupportsIndex, cast
 import jax
 import numpy as np
 
-from jaxmesh.checks import shown
-from jaxmesh.configs import MeshCoordinate, MeshShape, Placement, integers
 from jaxmesh.errors import ArgumentTypeError, UnsupportedError
+from jaxmesh.sharding.configs import MeshCoordinate, MeshShape, Placement, integers
+from jaxmesh.validate import shown
 
 _jnp: Any = jax.numpy
 

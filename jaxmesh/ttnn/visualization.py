@@ -6,12 +6,12 @@ from typing import Any
 
 from jax.sharding import Mesh
 
+from jaxmesh.drawing.mesh_tensor import tensor_holding
+from jaxmesh.drawing.picture import TensorPicture
+from jaxmesh.drawing.placements import mesh_holding
 from jaxmesh.errors import ArgumentTypeError, MeshMismatchError
-from jaxmesh.pictures.picture import TensorPicture
-from jaxmesh.runtime.eager_picture import tensor_holding
-from jaxmesh.runtime.tensor import MeshTensor
-from jaxmesh.spreads import mesh_holding
 from jaxmesh.ttnn.device import MeshDevice, mesh_of
+from jaxmesh.ttnn.mesh_tensor import MeshTensor
 
 
 def visualize_mesh_device(mesh_device: MeshDevice | Mesh, tensor: MeshTensor | None = None) -> None:

@@ -13,15 +13,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxmesh import arrays, cli
-from tests.helpers import same_bits
-from tests.mlir_texts import FILES, join, program, split
+from jaxmesh.cli import main
+from jaxmesh.runtime import npz
+from tests.generators.mlir_texts import FILES, join, program, split
+from tests.generators.oracles import same_bits
 
 MATMUL, PRESHARDED, SEVERAL = (str(FILES / f"{n}.mlir") for n in ("matmul_2x4", "presharded", "several"))
 
 
 def fails(arguments: list[str], words: str, capsys: Any) -> None:
-    assert cli.main(arguments) == cli.USAGE
+    assert main.main(arguments) == main.USAGE
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith("jaxmesh: error: ")
@@ -46,14 +47,14 @@ def bfloat_program() -> str:
 
 
 def test_opt_prints_the_program(capsys: Any) -> None:
-    assert cli.main(["opt", MATMUL]) == 0
+    assert main.main(["opt", MATMUL]) == 0
     out, err = capsys.readouterr()
     assert "mesh_shard" in out
     assert err == ""
 
 
 def test_opt_lowers(capsys: Any) -> None:
-    assert cli.main(["opt", MATMUL, "--ttir-to-ttnn"]) == 0
+    assert main.main(["opt", MATMUL, "--ttir-to-ttnn"]) == 0
     out = capsys.readouterr().out
     assert "mesh_shard" not in out
     assert "distribute_tensor" in out
@@ -61,13 +62,13 @@ def test_opt_lowers(capsys: Any) -> None:
 
 
 def test_opt_takes_every_public_function_or_one(capsys: Any) -> None:
-    assert cli.main(["opt", SEVERAL]) == 0
+    assert main.main(["opt", SEVERAL]) == 0
     out = capsys.readouterr().out
     assert [line for line in out.splitlines() if line.startswith("//")] == [
         "// @first (line 3)",
         "// @second (line 16)",
     ]
-    assert cli.main(["opt", SEVERAL, "--func", "first"]) == 0
+    assert main.main(["opt", SEVERAL, "--func", "first"]) == 0
     assert "//" not in capsys.readouterr().out
 
 
@@ -86,7 +87,7 @@ def test_opt_warns_or_is_strict(tmp_path: Path, capsys: Any) -> None:
     file.write_text(
         Path(MATMUL).read_text().replace("shard_shape = array<i64: 2, 4>", "shard_shape = array<i64: 1, 1>")
     )
-    assert cli.main(["opt", str(file)]) == 0
+    assert main.main(["opt", str(file)]) == 0
     out, err = capsys.readouterr()
     assert err.startswith("jaxmesh: warning: line 9: ttir.mesh_shard: shard_shape [1, 1]")
     assert err.count("\n") == 1
@@ -99,14 +100,14 @@ def test_standard_input(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
         buffer = io.BytesIO(Path(MATMUL).read_bytes())
 
     monkeypatch.setattr(sys, "stdin", Stdin)
-    assert cli.main(["run", "-"]) == 0
+    assert main.main(["run", "-"]) == 0
     assert "result0: float32[16, 12]" in capsys.readouterr().out
 
 
 def test_help_has_examples(capsys: Any) -> None:
     for command in ("opt", "run"):
         with pytest.raises(SystemExit) as left:
-            cli.main([command, "--help"])
+            main.main([command, "--help"])
         assert left.value.code == 0
         assert f"jaxmesh {command} model.mlir" in capsys.readouterr().out
 
@@ -120,7 +121,7 @@ def test_run_takes_inputs_and_writes_results(tmp_path: Path, capsys: Any) -> Non
     given, made = tmp_path / "in.npz", tmp_path / "out.npz"
     for names in ({"arg0": x, "arg1": w}, {"0": x, "1": w}, {"arr_0": x, "arr_1": w}):
         np.savez(given, allow_pickle=False, **names)
-        assert cli.main(["run", MATMUL, "--inputs", str(given), "--out", str(made), "--check"]) == 0
+        assert main.main(["run", MATMUL, "--inputs", str(given), "--out", str(made), "--check"]) == 0
         np.testing.assert_allclose(np.load(made)["result0"], x @ w, rtol=1e-4, atol=1e-4)
     out = capsys.readouterr().out
     assert "result0: float32[16, 12] min=" in out
@@ -130,10 +131,10 @@ def test_run_takes_inputs_and_writes_results(tmp_path: Path, capsys: Any) -> Non
 def test_run_with_random_inputs_is_the_same_every_time(capsys: Any) -> None:
     seen = []
     for seed in ("0", "0", "1"):
-        assert cli.main(["run", MATMUL, "--seed", seed]) == 0
+        assert main.main(["run", MATMUL, "--seed", seed]) == 0
         seen.append(capsys.readouterr().out)
     assert seen[0] == seen[1] != seen[2]
-    assert cli.main(["run", MATMUL]) == 0
+    assert main.main(["run", MATMUL]) == 0
     assert capsys.readouterr().out == seen[0]
 
 
@@ -142,7 +143,7 @@ def test_presharded_arrays_have_a_dim_of_devices(tmp_path: Path, capsys: Any) ->
     x, w = np.ones((4, 8), np.float32), np.arange(48, dtype=np.float32).reshape(2, 8, 3)
     np.savez(given, arg0=x, arg1=w)
     arguments = ["run", PRESHARDED, "--inputs", str(given), "--out", str(made), "--per-device", "--check"]
-    assert cli.main(arguments) == 0
+    assert main.main(arguments) == 0
     np.testing.assert_allclose(np.load(made)["result0"], np.stack([x @ w[0], x @ w[1]]))
     out = capsys.readouterr().out
     assert "result0: float32[4, 3] on each of 2 devices" in out
@@ -154,20 +155,20 @@ def test_bfloat16_in_files_is_raw_bits(tmp_path: Path) -> None:
     file, given, made = tmp_path / "x.mlir", tmp_path / "in.npz", tmp_path / "out.npz"
     file.write_text(bfloat_program())
     x = np.arange(64).reshape(8, 8).astype(jnp.bfloat16)
-    for stored in (x, x.view(np.uint16), arrays.raw(x)):
+    for stored in (x, x.view(np.uint16), npz.raw(x)):
         np.savez(given, arg0=stored)
-        assert cli.main(["run", str(file), "--inputs", str(given), "--out", str(made), "--check"]) == 0
+        assert main.main(["run", str(file), "--inputs", str(given), "--out", str(made), "--check"]) == 0
         assert same_bits(np.load(made)["result0"].view(jnp.bfloat16), -x)
     # What one run writes another reads.
     np.savez(given, arg0=np.load(made)["result0"])
-    assert cli.main(["run", str(file), "--inputs", str(given), "--out", str(made)]) == 0
+    assert main.main(["run", str(file), "--inputs", str(given), "--out", str(made)]) == 0
     assert same_bits(np.load(made)["result0"].view(jnp.bfloat16), x)
 
 
 def test_wide_types_need_no_flag(tmp_path: Path, capsys: Any) -> None:
     file = tmp_path / "x.mlir"
     file.write_text(bfloat_program().replace("bf16", "f64"))
-    assert cli.main(["run", str(file), "--check"]) == 0
+    assert main.main(["run", str(file), "--check"]) == 0
     assert "result0: float64[8, 8]" in capsys.readouterr().out
     assert not jax.config.jax_enable_x64
 
@@ -186,7 +187,7 @@ def test_wide_types_need_no_flag(tmp_path: Path, capsys: Any) -> None:
 )
 def test_wrong_inputs(arrays: dict[str, np.ndarray], words: str, tmp_path: Path, capsys: Any) -> None:
     given = tmp_path / "in.npz"
-    named: Any = arrays
+    named: Any = npz
     np.savez(given, **named)
     fails(["run", MATMUL, "--inputs", str(given)], words, capsys)
 
@@ -199,7 +200,7 @@ def test_files_that_are_no_npz(tmp_path: Path, capsys: Any) -> None:
         fails(["run", MATMUL, "--inputs", str(given)], "no .npz file", capsys)
     np.save(tmp_path / "one.npy", np.ones(3))
     fails(["run", MATMUL, "--inputs", str(tmp_path / "one.npy")], "no .npz file", capsys)
-    assert cli.main(["run", MATMUL, "--out", str(tmp_path / "no" / "folder.npz")]) == cli.USAGE
+    assert main.main(["run", MATMUL, "--out", str(tmp_path / "no" / "folder.npz")]) == main.USAGE
     assert "jaxmesh: error:" in capsys.readouterr().err
 
 
@@ -223,19 +224,19 @@ def test_what_is_assumed_is_said(tmp_path: Path, capsys: Any) -> None:
             "return %0 : tensor<8x2xf32>",
         )
     )
-    assert cli.main(["run", str(file)]) == 0
+    assert main.main(["run", str(file)]) == 0
     err = capsys.readouterr().err
     assert err.startswith("jaxmesh: warning: line 3: ttir.mesh_shard takes coordinate 0 of mesh axis 'x'")
     assert err.count("\n") == 1
-    assert cli.main(["run", str(file), "--check"]) == 1
+    assert main.main(["run", str(file), "--check"]) == 1
     assert "jaxmesh: check: line 3: ttir.mesh_shard: float32[4,2]{V:(y,x)} is taken" in capsys.readouterr().err
 
 
 def test_a_difference_is_seen(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    from jaxmesh import cli_mlir
+    from jaxmesh.cli import mlir
 
-    monkeypatch.setattr(cli_mlir, "_stacked", lambda want: np.asarray(want) + np.float32(1))
-    assert cli.main(["run", MATMUL, "--check"]) == cli.FAILED
+    monkeypatch.setattr(mlir, "_stacked", lambda want: np.asarray(want) + np.float32(1))
+    assert main.main(["run", MATMUL, "--check"]) == main.FAILED
     assert "largest difference 1, allowed " in capsys.readouterr().out
 
 
@@ -244,8 +245,8 @@ def test_a_difference_is_seen(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> N
 )
 def test_wrong_usage(arguments: list[str], capsys: Any) -> None:
     with pytest.raises(SystemExit) as left:
-        cli.main(arguments)
-    assert left.value.code == cli.USAGE
+        main.main(arguments)
+    assert left.value.code == main.USAGE
     assert capsys.readouterr().err.count("\n") == 1
 
 
@@ -286,19 +287,19 @@ DTYPES = [
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_random_arrays_of_every_dtype(dtype: str) -> None:
     kind = jax.ShapeDtypeStruct((3, 50), jnp.dtype(dtype))
-    array = arrays.random_array(np.random.default_rng(0), kind)
+    array = npz.random_array(np.random.default_rng(0), kind)
     assert (array.shape, array.dtype) == (kind.shape, kind.dtype)
     assert len(np.unique(np.asarray(array.astype(np.complex64)))) > 1
-    assert "crc32=" in arrays.summary(array)
-    assert arrays.difference(array, array) == 0
+    assert "crc32=" in npz.summary(array)
+    assert npz.difference(array, array) == 0
 
 
 def test_differences() -> None:
     nan, inf = np.float32(np.nan), np.float32(np.inf)
-    assert arrays.difference(np.array([nan, inf, 1]), np.array([nan, inf, 1])) == 0
-    assert arrays.difference(np.array([nan]), np.array([1.0])) == np.inf
-    assert arrays.difference(np.array([inf]), np.array([1.0])) == np.inf
-    assert arrays.difference(np.uint8([0]), np.uint8([255])) == 255
-    assert arrays.difference(np.array([True]), np.array([False])) == 1
-    assert arrays.tolerance(np.int32([3])) == 0
-    assert arrays.difference(np.zeros(0, np.float32), np.zeros(0, np.float32)) == 0
+    assert npz.difference(np.array([nan, inf, 1]), np.array([nan, inf, 1])) == 0
+    assert npz.difference(np.array([nan]), np.array([1.0])) == np.inf
+    assert npz.difference(np.array([inf]), np.array([1.0])) == np.inf
+    assert npz.difference(np.uint8([0]), np.uint8([255])) == 255
+    assert npz.difference(np.array([True]), np.array([False])) == 1
+    assert npz.tolerance(np.int32([3])) == 0
+    assert npz.difference(np.zeros(0, np.float32), np.zeros(0, np.float32)) == 0

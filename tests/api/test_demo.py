@@ -16,16 +16,16 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from helpers import EVERY
 from jax.sharding import PartitionSpec as P
 
 import jaxmesh as jm
-from jaxmesh import cli
-from jaxmesh.demo import model, placement, report
-from jaxmesh.demo.checks import compare
-from jaxmesh.demo.run import Outcome, run
+from jaxmesh.cli import main
+from jaxmesh.cli.demo import model, placement, report
+from jaxmesh.cli.demo.checks import compare
+from jaxmesh.cli.demo.run import Outcome, run
+from tests.generators.oracles import EVERY
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 TINY = model.Dims(batch=1, sequence=4, width=8, kv_heads=1, queries_per_kv=2, head=4, hidden=4)
 COMPARISONS = 2 + 3 * 11
 TENSORS = 10
@@ -92,7 +92,7 @@ def test_a_reader_that_goes_away_leaves_no_traceback() -> None:
         "sys.exit(cli.main(['demo']))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=60)
-    assert (done.returncode, done.stderr) == (cli.NO_READER, "")
+    assert (done.returncode, done.stderr) == (main.NO_READER, "")
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ def test_a_reader_that_goes_away_leaves_no_traceback() -> None:
     ],
 )
 def test_a_bad_mesh_is_one_line_and_exit_code_2(mesh: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["demo", f"--mesh={mesh}"]) == 2
+    assert main.main(["demo", f"--mesh={mesh}"]) == 2
     said = capsys.readouterr()
     assert re.fullmatch(f"jaxmesh: error: {message}\n", said.err)
     assert said.out == ""
@@ -116,7 +116,7 @@ def test_a_bad_mesh_is_one_line_and_exit_code_2(mesh: str, message: str, capsys:
 def test_an_impossible_folder_is_known_before_the_work(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     taken = tmp_path / "file"
     taken.touch()
-    assert cli.main(["demo", "--out", str(taken)]) == 2
+    assert main.main(["demo", "--out", str(taken)]) == 2
     assert capsys.readouterr().err == (
         f"jaxmesh: error: --out takes a folder that exists or can be made, got '{taken}' (File exists); name another.\n"
     )
@@ -125,7 +125,7 @@ def test_an_impossible_folder_is_known_before_the_work(tmp_path: Path, capsys: p
 @pytest.mark.parametrize("arguments", [[], ["demo", "--bogus"], ["nothing"], ["demo", "--mesh"]])
 def test_wrong_usage_is_one_line_and_exit_code_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
-        cli.main(arguments)
+        main.main(arguments)
     assert end.value.code == 2
     assert re.fullmatch(r"jaxmesh: error: .*--help\)\n", capsys.readouterr().err)
 
@@ -133,7 +133,7 @@ def test_wrong_usage_is_one_line_and_exit_code_2(arguments: list[str], capsys: p
 @pytest.mark.parametrize("arguments", [["--help"], ["demo", "--help"], ["--version"]])
 def test_help_and_version(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
-        cli.main(arguments)
+        main.main(arguments)
     assert end.value.code == 0
     assert "jaxmesh" in capsys.readouterr().out
 
@@ -155,8 +155,8 @@ def test_a_wrong_all_reduce_fails_and_the_exit_code_says_so(
 ) -> None:
     right = model.all_reduce
     monkeypatch.setattr(model, "all_reduce", lambda x, mesh, axes: right(x, mesh, axes) * 1.001)
-    monkeypatch.setattr(cli, "dims_for", tiny)
-    assert cli.main(["demo", "--mesh", "1x2"]) == 1
+    monkeypatch.setattr(main, "dims_for", tiny)
+    assert main.main(["demo", "--mesh", "1x2"]) == 1
     printed = capsys.readouterr().out
     assert re.search(r"forward, compiled on the mesh: output +\d\.\de-0[34] +1e-05  FAIL", printed)
     assert re.search(r"^FAIL: \d+ of 35 comparisons within tolerance", printed, re.M)

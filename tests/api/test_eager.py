@@ -12,11 +12,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import cases, coordinates, same_bits
 from jax.sharding import PartitionSpec as P
 
 import jaxmesh as jm
 from jaxmesh import ttnn
+from tests.generators.oracles import cases, coordinates, same_bits
 
 S, R = jm.PlacementShard, jm.PlacementReplicate()
 

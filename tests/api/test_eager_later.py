@@ -12,14 +12,15 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-from helpers import same_bits
 
 import jaxmesh as jm
-from jaxmesh import launches, ttnn
+from jaxmesh import ttnn
 from jaxmesh.errors import DeletedError
-from jaxmesh.runtime import eager
-from jaxmesh.runtime.eager_later import Later
-from jaxmesh.ttnn.tokens import tokens
+from jaxmesh.runtime import launch
+from jaxmesh.ttnn import execute
+from jaxmesh.ttnn.call_keys import tokens
+from jaxmesh.ttnn.lazy_reshape import Later
+from tests.generators.oracles import same_bits
 
 X = np.arange(128, dtype=np.float32).reshape(16, 8)
 WHOLE = ttnn.MeshComposerConfig([0, 1])
@@ -44,10 +45,10 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
     def launched(run: Any, *args: Any) -> Any:
         seen.append(run)
-        return launches.launched(run, *args)
+        return launch.launched(run, *args)
 
-    monkeypatch.setattr(eager, "launched", launched)
-    monkeypatch.setattr("jaxmesh.runtime.eager_later.launched", launched)
+    monkeypatch.setattr(execute, "launched", launched)
+    monkeypatch.setattr("jaxmesh.ttnn.lazy_reshape.launched", launched)
     return seen
 
 
@@ -204,9 +205,9 @@ def test_a_small_table_is_made_once(device: ttnn.MeshDevice, started: list[Any])
 
 
 def test_a_large_table_is_not_kept(device: ttnn.MeshDevice) -> None:
-    before = len(eager._made)
+    before = len(execute._made)
     ttnn.full(shape=[2**16], fill_value=0.5, dtype=ttnn.float32, device=device)
-    assert len(eager._made) == before
+    assert len(execute._made) == before
 
 
 # --- arguments -------------------------------------------------------------------------------------------------------
@@ -274,8 +275,8 @@ def test_no_more_programs_are_running_than_xla_takes(tensor: Any) -> None:
     most = 0
     for _ in range(200):
         made = ttnn.all_reduce(tensor, 1)
-        most = max(most, len(launches._started.results))
-    assert most <= launches.MOST_RUNNING < 32
+        most = max(most, len(launch._started.results))
+    assert most <= launch.MOST_RUNNING < 32
     assert equal(made, [np.add.reduce(pieces()[i : i + 4]) for i in (0, 4) for _ in range(4)])
 
 
@@ -297,7 +298,7 @@ assert not missing, missing
 from jaxmesh import MeshTensor, jit, shard_map
 assert jit is jaxmesh.jit and isinstance(jaxmesh.Traced, type)
 """
-    root = Path(__file__).parents[1]
+    root = Path(__file__).parents[2]
     done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 

@@ -14,18 +14,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hlo_moves import Moved, groups_of, moved, nbytes
 from jax import lax
 from jax.sharding import AbstractMesh, PartitionSpec as P
-from mlir_texts import FILES
-from programs import PROGRAMS as WRITTEN, Program
-from suite_programs import BY_NAME, PROGRAMS, Entry
 
 import jaxmesh as jm
-from jaxmesh import cli, notes
-from jaxmesh.explain import Explanation, Move, Row
-from jaxmesh.passes.ttir_to_ttnn import lower
-from jaxmesh.program import UNROLL_LIMIT
+from jaxmesh.analysis.explain import Explanation, Move, Row
+from jaxmesh.cli import main
+from jaxmesh.dialects.program import UNROLL_LIMIT
+from jaxmesh.jaxprs import remarks
+from jaxmesh.passes.mesh_shard.lower_mesh_shard import lower
+from tests.generators.hlo_traffic import Moved, groups_of, moved, nbytes
+from tests.generators.mlir_texts import FILES
+from tests.generators.programs.hand_written import PROGRAMS as WRITTEN, Program
+from tests.generators.suite.all_programs import BY_NAME, PROGRAMS, Entry
 
 HOST = ("distribute", "aggregate")
 F32 = 4
@@ -656,10 +657,10 @@ def test_taking_notes_changes_nothing(name: str) -> None:
     traced = _lowered(BY_NAME[name])._traced
     assert traced is not None
     plain = traced.lower().as_text("jaxpr")
-    with notes.taken() as log:
+    with remarks.taken() as log:
         noted = lower(traced.jaxpr, traced._boundary.places, traced._boundary.sizes)
     assert log.by_origin()
-    assert notes.active() is None
+    assert remarks.active() is None
     assert jm.Lowered(traced._boundary, noted, traced.out_tree).as_text("jaxpr") == plain
 
 
@@ -761,25 +762,25 @@ MATMUL, SEVERAL = str(FILES / "matmul_2x4.mlir"), str(FILES / "several.mlir")
 
 
 def test_command(capsys: Any) -> None:
-    assert cli.main(["explain", MATMUL]) == 0
+    assert main.main(["explain", MATMUL]) == 0
     out, err = capsys.readouterr()
     assert err == ""
     assert "all_reduce over x: 384 B in 2 groups of 4" in out
     assert "line 9: ttir.mesh_shard" in out
     assert "argument([0][0])" in out
-    assert cli.main(["explain", MATMUL, "--moving"]) == 0
+    assert main.main(["explain", MATMUL, "--moving"]) == 0
     assert "argument" not in capsys.readouterr().out
 
 
 def test_command_gives_data(capsys: Any) -> None:
-    assert cli.main(["explain", SEVERAL, "--json", "--moving"]) == 0
+    assert main.main(["explain", SEVERAL, "--json", "--moving"]) == 0
     held = json.loads(capsys.readouterr().out)
     assert len(held) > 1
     assert all(row["moves"] or row["notes"] for rows in held.values() for row in rows)
 
 
 def test_command_complains_in_one_line(capsys: Any) -> None:
-    assert cli.main(["explain", MATMUL, "--func", "nothing"]) == cli.USAGE
+    assert main.main(["explain", MATMUL, "--func", "nothing"]) == main.USAGE
     out, err = capsys.readouterr()
     assert out == ""
     assert err.count("\n") == 1

@@ -16,22 +16,23 @@ import ml_dtypes
 import numpy as np
 import pytest
 from jax.sharding import PartitionSpec as P
-from suite_programs import BY_NAME
 
 import jaxmesh as jm
-from jaxmesh import run_folder as running, ttnn
-from jaxmesh.emit import folder
-from jaxmesh.emit.folder import write_folder
-from jaxmesh.emit.python import python_text
+from jaxmesh import ttnn
+from jaxmesh.cli import run_folder as running
+from jaxmesh.cli.run_folder import run_folder
+from jaxmesh.dialects.program import Op, Program, Type
+from jaxmesh.emit import export_folder
+from jaxmesh.emit.export_folder import write_folder
+from jaxmesh.emit.python.printer import python_text
 from jaxmesh.errors import FolderError
-from jaxmesh.passes import collectives as collectives
-from jaxmesh.passes.groups import recognise
-from jaxmesh.passes.to_ttnn import to_ttnn
-from jaxmesh.program import Op, Program, Type
-from jaxmesh.run_folder import run_folder
-from tests.flat import flat_of, run_flat
-from tests.strict_ttnn import fake_torch, strict_ttnn
-from tests.test_emit_python import Make, mixed, products, shard_1x2
+from jaxmesh.passes.flatten import collectives as collectives
+from jaxmesh.passes.fusion.driver import recognise
+from jaxmesh.passes.ttir_to_ttnn.driver import to_ttnn
+from tests.generators.flat_programs import flat_of, run_flat
+from tests.generators.strict_ttnn import fake_torch, strict_ttnn
+from tests.generators.suite.all_programs import BY_NAME
+from tests.unit.test_emit_python import Make, mixed, products, shard_1x2
 
 Array = np.ndarray[Any, Any]
 BF16 = np.dtype(ml_dtypes.bfloat16)
@@ -100,11 +101,14 @@ def test_the_files_of_a_folder(tmp_path: Path) -> None:
 def test_arrays_are_stored_bit_for_bit(dtype: str, shape: tuple[int, ...]) -> None:
     kind = np.dtype(getattr(ml_dtypes, dtype, dtype))
     array = np.asarray(np.arange(np.prod(shape, dtype=int)).reshape(shape) % 2).astype(kind)
-    stored = folder.stored(array.T)
+    stored = export_folder.stored(array.T)
     assert stored.shape == array.T.shape
     assert stored.dtype.isbuiltin == 1
     assert np.ascontiguousarray(array.T).tobytes() == stored.tobytes()
-    assert folder.stored(array.astype(array.dtype.newbyteorder(">"))).tobytes() == folder.stored(array).tobytes()
+    assert (
+        export_folder.stored(array.astype(array.dtype.newbyteorder(">"))).tobytes()
+        == export_folder.stored(array).tobytes()
+    )
 
 
 def test_the_same_folder_twice_is_the_same_bytes(tmp_path: Path) -> None:
@@ -217,7 +221,7 @@ def test_checks_pass_on_a_narrow_ttnn(
 
 
 def test_the_text_without_files_runs_too(tmp_path: Path, strict: Any) -> None:
-    (tmp_path / "utils.py").write_text(folder.utils_text())
+    (tmp_path / "utils.py").write_text(export_folder.utils_text())
     (tmp_path / "main.py").write_text(python_text(mixed()))
     assert run_folder(tmp_path) == 0
     assert strict.log == [("fabric", "FABRIC_1D"), ("open", (2, 4))]
@@ -350,8 +354,8 @@ def test_a_spoilt_file_is_an_error_and_no_difference(
 def test_a_process_ends_with_the_code_of_an_error(tmp_path: Path) -> None:
     export(tmp_path / "a", products_case())
     (tmp_path / "a" / "tensors" / "expected0.npy").write_bytes(b"")
-    code = "import sys; from jaxmesh.run_folder import run_folder; sys.exit(run_folder(sys.argv[1], ['--check']))"
-    env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
+    code = "import sys; from jaxmesh.cli.run_folder import run_folder; sys.exit(run_folder(sys.argv[1], ['--check']))"
+    env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
     command = [sys.executable, "-c", code, str(tmp_path / "a")]
     done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
@@ -390,7 +394,7 @@ def test_element_types_as_they_are_stored(
 
 def test_a_shape_that_was_said_is_wanted(tmp_path: Path) -> None:
     """Whole and in pieces; a file that has not one piece per device is refused in any case."""
-    (tmp_path / "utils.py").write_text(folder.utils_text())
+    (tmp_path / "utils.py").write_text(export_folder.utils_text())
     np.save(tmp_path / "x.npy", np.zeros((2, 3), np.float32))
     head = (
         "import ttnn, utils\ndevice = ttnn.open_mesh_device(mesh_shape=ttnn.MeshShape(1, 2))\n"
@@ -461,9 +465,9 @@ def test_a_product_over_the_mesh(tmp_path: Path, capsys: pytest.CaptureFixture[s
 
 def test_a_fresh_process_emulates_the_devices(tmp_path: Path) -> None:
     export(tmp_path / "a", products_case(), exact=True)
-    code = "import sys; from jaxmesh.run_folder import run_folder; sys.exit(run_folder(sys.argv[1], ['--check']))"
+    code = "import sys; from jaxmesh.cli.run_folder import run_folder; sys.exit(run_folder(sys.argv[1], ['--check']))"
     env = {k: v for k, v in os.environ.items() if k not in ("XLA_FLAGS", "JAX_NUM_CPU_DEVICES")}
-    env["PYTHONPATH"] = str(Path(__file__).parents[1])
+    env["PYTHONPATH"] = str(Path(__file__).parents[2])
     command = [sys.executable, "-W", "error", "-c", code, str(tmp_path / "a")]
     done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "result 0: float32[8, 8]: ok, equal\n"), done.stderr
@@ -489,7 +493,7 @@ def test_an_element_type_that_changed_is_found(tmp_path: Path, capsys: pytest.Ca
 
 
 def test_the_text_without_files_runs_on_the_emulated_ttnn(tmp_path: Path) -> None:
-    (tmp_path / "utils.py").write_text(folder.utils_text())
+    (tmp_path / "utils.py").write_text(export_folder.utils_text())
     (tmp_path / "main.py").write_text(python_text(mixed()))
     assert run_folder(tmp_path) == 0
 
@@ -670,16 +674,16 @@ def test_results_that_data_only_moves_to_are_checked_bit_for_bit(
         return jm.shard_to_full(shard, P("y", "x")), jm.shard_to_full(jax.numpy.sin(shard), P("y", "x"))
 
     x = np.arange(1, 33, dtype=np.float32).reshape(4, 8)
-    folder = tmp_path / "a"
-    jm.jit(both, mesh=jm.make_mesh((2, 4))).lower(x).export(folder)
-    assert "v1, {true, false});" in (folder / "main.cpp").read_text()
+    export_folder = tmp_path / "a"
+    jm.jit(both, mesh=jm.make_mesh((2, 4))).lower(x).export(export_folder)
+    assert "v1, {true, false});" in (export_folder / "main.cpp").read_text()
     for number, wrong in ((0, 1), (1, 0)):
-        file = folder / "tensors" / f"expected{number}.npy"
+        file = export_folder / "tensors" / f"expected{number}.npy"
         kept = file.read_bytes()
         np.save(file, np.nextafter(np.load(file), np.float32(np.inf)))
-        assert outcome(folder, capsys, "--check")[0] == wrong
+        assert outcome(export_folder, capsys, "--check")[0] == wrong
         file.write_bytes(kept)
-    assert outcome(folder, capsys, "--check")[0] == 0
+    assert outcome(export_folder, capsys, "--check")[0] == 0
 
 
 def test_wide_results_of_narrow_floats_are_within_the_rounding_of_those(
@@ -698,14 +702,14 @@ def test_wide_results_of_narrow_floats_are_within_the_rounding_of_those(
     rng = np.random.default_rng(0)
     x = numpy.asarray(rng.normal(size=(4, 64)), "bfloat16")
     args = x, rng.integers(-100, 100, (64, 8)).astype(np.int8), np.ones((4, 8), np.float32)
-    folder = tmp_path / "a"
-    jm.jit(product, mesh=jm.make_mesh((2, 4))).lower(*args).export(folder, *args)
-    assert "v1, false, {16, 0});" in (folder / "main.cpp").read_text()
-    assert (folder / "main.py").read_text().count("exact=False, bits=16)") == 1
-    assert outcome(folder, capsys, "--check")[0] == 0
+    export_folder = tmp_path / "a"
+    jm.jit(product, mesh=jm.make_mesh((2, 4))).lower(*args).export(export_folder, *args)
+    assert "v1, false, {16, 0});" in (export_folder / "main.cpp").read_text()
+    assert (export_folder / "main.py").read_text().count("exact=False, bits=16)") == 1
+    assert outcome(export_folder, capsys, "--check")[0] == 0
     for number, more, wrong in ((0, 0.01, 0), (0, 0.05, 1), (1, 0.01, 1)):
-        file = folder / "tensors" / f"expected{number}.npy"
+        file = export_folder / "tensors" / f"expected{number}.npy"
         kept = np.load(file)
         np.save(file, kept + np.float32(more * np.abs(kept).max()))
-        assert outcome(folder, capsys, "--check")[0] == wrong, (number, more)
+        assert outcome(export_folder, capsys, "--check")[0] == wrong, (number, more)
         np.save(file, kept)

@@ -20,18 +20,19 @@ from jax import lax
 from jax.sharding import PartitionSpec as P
 
 import jaxmesh as jm
-from jaxmesh import cli, jaxprs
-from jaxmesh.goldens import Entry, Place, Step
-from jaxmesh.goldens.align import aligned
-from jaxmesh.goldens.measures import apart, pcc
-from jaxmesh.jaxprs_sources import Source
-from jaxmesh.rewrite import map_sub_jaxprs
-from jaxmesh.selftest.random_forms import Stages
-from jaxmesh.selftest.random_program import draw_program
-from jaxmesh.selftest.random_values import Seeded
-from tests.helpers import EVERY, cases, coordinates, same_bits
-from tests.mlir_texts import FILES
-from tests.suite_programs import PROGRAMS, Entry as Suite
+from jaxmesh.analysis.record import Entry, Place, Step
+from jaxmesh.analysis.record.align import aligned
+from jaxmesh.analysis.record.metrics import apart, pcc
+from jaxmesh.cli import main
+from jaxmesh.jaxprs import core as jaxprs
+from jaxmesh.jaxprs.rewrite import map_sub_jaxprs
+from jaxmesh.jaxprs.source_locations import Source
+from tests.generators.mlir_texts import FILES
+from tests.generators.oracles import EVERY, cases, coordinates, same_bits
+from tests.generators.programs.execution_paths import Stages
+from tests.generators.programs.program import draw_program
+from tests.generators.programs.values import Seeded
+from tests.generators.suite.all_programs import PROGRAMS, Entry as Suite
 
 MESH = jm.make_mesh((2, 4), ("y", "x"))
 X = np.arange(64, dtype=np.float32).reshape(8, 8)
@@ -847,16 +848,16 @@ def test_wrong_calls(number: int) -> None:
 def test_command_line(tmp_path: Path, capsys: Any) -> None:
     text, paths = str(FILES / "matmul_2x4.mlir"), [str(tmp_path / f"{n}.npz") for n in (*LEVELS, "seed", "only")]
     for level, path in zip(LEVELS, paths, strict=False):
-        assert cli.main(["record", text, "--level", level, "--out", path]) == 0
+        assert main.main(["record", text, "--level", level, "--out", path]) == 0
     assert "wrote" in capsys.readouterr().out
-    assert cli.main(["compare", paths[0], paths[1], "--exact"]) == 0
-    assert cli.main(["compare", paths[0], paths[2]]) == 0
+    assert main.main(["compare", paths[0], paths[1], "--exact"]) == 0
+    assert main.main(["compare", paths[0], paths[2]]) == 0
     assert capsys.readouterr().out.count("no difference") == 2
-    assert cli.main(["record", text, "--seed", "7", "--out", paths[3]]) == 0
-    assert cli.main(["compare", paths[0], paths[3]]) == 1
+    assert main.main(["record", text, "--seed", "7", "--out", paths[3]]) == 0
+    assert main.main(["compare", paths[0], paths[3]]) == 1
     assert "line 12  dot_general" in capsys.readouterr().out
-    assert cli.main(["compare", paths[0], paths[3], "--pcc", "-1", "--rtol", "inf", "--atol", "0"]) == 1
-    assert cli.main(["record", text, "--only", "dot*", "--max-bytes", "4096", "--out", paths[4]]) == 0
+    assert main.main(["compare", paths[0], paths[3], "--pcc", "-1", "--rtol", "inf", "--atol", "0"]) == 1
+    assert main.main(["record", text, "--only", "dot*", "--max-bytes", "4096", "--out", paths[4]]) == 0
     assert [e.place.op for e in jm.Recording.load(paths[4]).entries] == ["dot_general"]
     capsys.readouterr()
     for arguments, words in [
@@ -867,7 +868,7 @@ def test_command_line(tmp_path: Path, capsys: Any) -> None:
         (["compare", paths[0], text], "no .npz file"),
         (["compare", paths[0], paths[1], "--pcc", "3"], "from -1 to 1, got 3"),
     ]:
-        assert cli.main(arguments) == cli.USAGE
+        assert main.main(arguments) == main.USAGE
         out, err = capsys.readouterr()
         assert (out, err.count("\n")) == ("", 1)
         assert err.startswith("jaxmesh: error: ")
@@ -877,5 +878,5 @@ def test_command_line(tmp_path: Path, capsys: Any) -> None:
         ["record", text, "--max-bytes", "x", "--out", "a"],
     ):
         with pytest.raises(SystemExit):
-            cli.main(arguments)
+            main.main(arguments)
         assert capsys.readouterr().err.startswith("jaxmesh: error: argument")

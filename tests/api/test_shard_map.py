@@ -16,15 +16,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import cases, same_bits
 from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec as P
 
 import jaxmesh as jm
-from jaxmesh import mapped as mapped_module
-from jaxmesh.mapped import ShardMapped, lowered_call
-from jaxmesh.runtime.whole import Whole
+from jaxmesh.runtime.single_region import Whole
+from jaxmesh.stages import shard_map as mapped_module
+from jaxmesh.stages.shard_map import ShardMapped, lowered_call
+from tests.generators.oracles import cases, same_bits
 
 pytestmark = pytest.mark.part(3)
 

@@ -15,12 +15,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import same_bits
 from jax import lax
 from jax.sharding import PartitionSpec as P
 
 import jaxmesh as jm
-from jaxmesh.jaxprs import all_eqns
+from jaxmesh.jaxprs.core import all_eqns
+from tests.generators.oracles import same_bits
 
 pytestmark = pytest.mark.part(2)
 

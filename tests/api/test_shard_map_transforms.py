@@ -13,12 +13,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import EVERY
 from jax import lax
 from jax.sharding import AxisType, PartitionSpec as P
-from test_shard_map import assert_alike, outcome
 
 import jaxmesh as jm
+from tests.api.test_shard_map import assert_alike, outcome
+from tests.generators.oracles import EVERY
 
 X = np.arange(64, dtype=np.float32).reshape(8, 8) % 11 - 4
 FOUR, GRID, CUBE = (

@@ -15,8 +15,8 @@ from jax.sharding import PartitionSpec as P
 
 import jaxmesh as jm
 from jaxmesh.errors import ParseError
-from jaxmesh.runtime.eager_types import ON_HOST
-from jaxmesh.runtime.tensor_export import read, write
+from jaxmesh.ttnn.serialization import read, write
+from jaxmesh.ttnn.types import ON_HOST
 
 pytestmark = pytest.mark.part(3)
 

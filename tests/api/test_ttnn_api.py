@@ -16,16 +16,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flat import run_flat
-from helpers import cases, coordinates, same_bits
 
 import jaxmesh as jm
 from jaxmesh import ttnn
-from jaxmesh.ops import ttnn_rows as ttnn_rows
-from jaxmesh.ops.table import evaluate
-from jaxmesh.ops.ttnn_table import NEEDED, TTNN, Param, TtnnRow, spelled
-from jaxmesh.program import Op, Port, Program, Type
-from jaxmesh.runtime import eager
+from jaxmesh.dialects.op import evaluate
+from jaxmesh.dialects.program import Op, Port, Program, Type
+from jaxmesh.dialects.ttnn.op import NEEDED, TTNN, Param, TtnnRow, spelled
+from jaxmesh.ttnn import execute
+from tests.generators.flat_programs import run_flat
+from tests.generators.oracles import cases, coordinates, same_bits
 
 pytestmark = pytest.mark.part(2)
 
@@ -869,7 +868,7 @@ def test_torch_is_optional(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_types_that_numpy_does_not_know_go_through_bits() -> None:
-    from jaxmesh.runtime.torches import _narrow
+    from jaxmesh.ttnn.torch_interop import _narrow
 
     known = ("float32", "float16", "int64", "uint8", "complex64", "bool")
     assert not any(map(_narrow, known))
@@ -1191,7 +1190,7 @@ def test_no_function_is_made_before_it_is_asked_for() -> None:
         "import jaxmesh, sys; from jaxmesh.ttnn import calls; assert calls._found.cache_info().currsize == 0; "
         "assert 'torch' not in sys.modules and 'rich' not in sys.modules"
     )
-    root = Path(__file__).parents[1]
+    root = Path(__file__).parents[2]
     done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
@@ -1199,7 +1198,7 @@ def test_no_function_is_made_before_it_is_asked_for() -> None:
 def test_types_that_were_seen_are_not_compiled_again(device: ttnn.MeshDevice, monkeypatch: pytest.MonkeyPatch) -> None:
     t = random_tensor(device, (2, 3))
     want = ttnn.add(t, t, dtype=ttnn.float32, memory_config=MC)
-    monkeypatch.setattr(eager, "_build", None)
+    monkeypatch.setattr(execute, "_build", None)
     again = ttnn.add(t, t, dtype=ttnn.float32, memory_config=ttnn.L1_MEMORY_CONFIG)
     assert again.memory_config() == ttnn.L1_MEMORY_CONFIG
     assert same_tensors(again, want)

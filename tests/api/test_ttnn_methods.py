@@ -10,10 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import same_bits
 
 import jaxmesh as jm
 from jaxmesh import ttnn
+from tests.generators.oracles import same_bits
 
 S, R = ttnn.PlacementShard, ttnn.PlacementReplicate
 X = np.arange(64, dtype=np.float32).reshape(8, 8)

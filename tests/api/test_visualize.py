@@ -24,9 +24,9 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec as P
 
 import jaxmesh as jm
 from jaxmesh import ttnn
-from jaxmesh.pictures.colors import PALETTE, contrast, piece_colors, rgb, text_on
-from jaxmesh.pictures.fitting import cells, fit, safe, shortened, width, wrapped
-from tests.helpers import EVERY, cases, coordinates, oracle_shard
+from jaxmesh.drawing.colors import PALETTE, contrast, piece_colors, rgb, text_on
+from jaxmesh.drawing.text_layout import cells, fit, safe, shortened, width, wrapped
+from tests.generators.oracles import EVERY, cases, coordinates, oracle_shard
 
 SVG = "{http://www.w3.org/2000/svg}"
 NAMES = ("w", "z", "y", "x")

@@ -18,11 +18,12 @@ from hypothesis import given, strategies as st
 from jax.sharding import AbstractMesh, PartitionSpec as P
 
 import jaxmesh as jm
-from jaxmesh import cli, ttnn
-from tests import wrong_fuzz
-from tests.helpers import EVERY, cases
-from tests.wrong_calls import DROP_IN, ROWS, t
-from tests.wrong_calls_cli import MESHES, ROWS as COMMANDS, make_files
+from jaxmesh import ttnn
+from jaxmesh.cli import main
+from tests.generators.faults import wrong_fuzz
+from tests.generators.faults.wrong_calls import DROP_IN, ROWS, t
+from tests.generators.faults.wrong_calls_cli import MESHES, ROWS as COMMANDS, make_files
+from tests.generators.oracles import EVERY, cases
 
 CALLS = [pytest.param(*row[1:], id=f"{table}: {row[0]}") for table, rows in ROWS.items() for row in rows]
 
@@ -75,11 +76,11 @@ def odd_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     """The one line that a wrong command line leaves on standard error."""
     try:
-        code: Any = cli.main(arguments)
+        code: Any = main.main(arguments)
     except SystemExit as stop:
         code = stop.code
     out, err = capsys.readouterr()
-    assert (code, out) == (cli.USAGE, ""), (code, out, err)
+    assert (code, out) == (main.USAGE, ""), (code, out, err)
     assert err.startswith("jaxmesh: error: ")
     assert err.endswith("\n")
     assert err.count("\n") == 1, err
@@ -105,7 +106,7 @@ def test_a_full_disk(odd_files: Path) -> None:
             [sys.executable, "-m", "jaxmesh", "opt", model],
             stdout=full, stderr=subprocess.PIPE, text=True, check=False, cwd=Path(jm.__file__).parents[1],
         )  # fmt: skip
-    assert done.returncode == cli.USAGE
+    assert done.returncode == main.USAGE
     assert done.stderr.startswith("jaxmesh: error: [Errno 28] No space left on device")
     assert done.stderr.count("\n") == 1
 

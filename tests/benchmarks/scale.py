@@ -20,7 +20,7 @@ import numpy as np
 from jax.sharding import AbstractMesh
 
 import jaxmesh as jm
-from jaxmesh.demo import model
+from jaxmesh.cli.demo import model
 from tests.benchmarks.peak import resident
 
 RUN = (8, 64, 256, 512)

@@ -15,7 +15,7 @@ from jax.sharding import Mesh, NamedSharding
 
 import jaxmesh as jm
 from tests.benchmarks.ratios import compare
-from tests.programs import ATTENTION, FSDP, LLAMA, MESH, MLP, Program
+from tests.generators.programs.hand_written import ATTENTION, FSDP, LLAMA, MESH, MLP, Program
 
 LARGE = {"mlp": 192, "attention": 128, "fsdp": 128, "llama block": 96}
 """Scales at which a program runs some ten milliseconds."""

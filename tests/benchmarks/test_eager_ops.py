@@ -17,8 +17,8 @@ import pytest
 from jax import lax
 
 from jaxmesh import ttnn
-from jaxmesh.demo.block import NEVER, NORM_EPSILON, ROTARY_BASE
-from jaxmesh.demo.model import Dims, input_spec, make_inputs, unsharded_model, weight_specs
+from jaxmesh.cli.demo.block import NEVER, NORM_EPSILON, ROTARY_BASE
+from jaxmesh.cli.demo.model import Dims, input_spec, make_inputs, unsharded_model, weight_specs
 from tests.benchmarks.ratios import compare
 
 SIZES = {

@@ -12,7 +12,7 @@ from jax.sharding import AbstractMesh, AxisType, PartitionSpec as P
 
 import jaxmesh as jm
 from tests.benchmarks.ratios import compare
-from tests.programs import ATTENTION, FSDP, LLAMA, MLP, Program
+from tests.generators.programs.hand_written import ATTENTION, FSDP, LLAMA, MLP, Program
 
 MESH = AbstractMesh((2, 4), ("y", "x"), axis_types=(AxisType.Auto,) * 2)
 SPEC = P("y", "x")

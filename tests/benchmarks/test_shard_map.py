@@ -11,7 +11,7 @@ from jax.sharding import Mesh
 
 import jaxmesh as jm
 from tests.benchmarks.ratios import compare
-from tests.programs import ATTENTION, FSDP, MESH, MLP, Program
+from tests.generators.programs.hand_written import ATTENTION, FSDP, MESH, MLP, Program
 
 SCALES = {"small": 1, "large": 64}
 PEER = "jax.shard_map"

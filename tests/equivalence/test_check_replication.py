@@ -21,11 +21,11 @@ from jax.sharding import NamedSharding, PartitionSpec as P
 import jaxmesh as jm
 from jaxmesh import ttnn
 from jaxmesh.__main__ import main
-from jaxmesh.dialects import claims
-from jaxmesh.passes.claims import add_checks
-from jaxmesh.replication import VARIABLE, wanted
-from jaxmesh.selftest import replication as selftest
-from tests.helpers import EVERY, cases
+from jaxmesh.dialects import check_copies
+from jaxmesh.dialects.replication import VARIABLE, wanted
+from jaxmesh.passes.mesh_shard.replication_checks import add_checks
+from tests.generators.faults import wrong_copies as selftest
+from tests.generators.oracles import EVERY, cases
 
 MESH = jm.make_mesh((2, 4), ("y", "x"))
 COPIES = jax.ShapeDtypeStruct((4, 8), np.float32)
@@ -232,7 +232,7 @@ def test_the_first_round_that_differs_is_told() -> None:
 def test_a_call_always_waits_for_a_check_inside_a_loop() -> None:
     f = jm.jit(inside, mesh=MESH)
     effects = jax.make_jaxpr(f)(blocks(True)).effects
-    assert effects >= claims.EFFECTS
+    assert effects >= check_copies.EFFECTS
     for _ in range(12):
         raises(lambda: f(blocks(False)), (1, 2), (1, 0))
 
@@ -311,7 +311,7 @@ def test_what_a_mapper_made_is_not_compared(monkeypatch: pytest.MonkeyPatch) -> 
     device = ttnn.open_mesh_device(mesh_shape=ttnn.MeshShape(2, 4))
     copied = ttnn.distribute_tensor(jnp.ones(4), ttnn.replicate_tensor_to_mesh_mapper(device))
     composer = ttnn.create_mesh_composer(device, ttnn.MeshComposerConfig([0], ttnn.MeshShape(1)))
-    monkeypatch.setattr("jaxmesh.runtime.copies._check_shards", lambda *_: pytest.fail("compared"))
+    monkeypatch.setattr("jaxmesh.ttnn.compare_copies._check_shards", lambda *_: pytest.fail("compared"))
     assert copied.proven
     assert np.asarray(ttnn.aggregate_tensor(copied, composer)).tolist() == [1.0] * 4
     # Another array in the same tree is not known to be anything.
@@ -557,9 +557,9 @@ def test_the_selftest_passes() -> None:
 
 @pytest.mark.parametrize("broken", ["deaf", "alarmed"])
 def test_the_selftest_can_fail(broken: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = claims._first  # pyright: ignore[reportPrivateUsage]
+    first = check_copies._first  # pyright: ignore[reportPrivateUsage]
     wrong = {"deaf": lambda d, r, c: (first(d, r, c)[0] & False, r), "alarmed": lambda d, r, c: first(d | True, r, c)}
-    monkeypatch.setattr(claims, "_first", wrong[broken])
+    monkeypatch.setattr(check_copies, "_first", wrong[broken])
     monkeypatch.setattr(selftest, "PROGRAMS", selftest.PROGRAMS[:1])
     state = selftest._Run(MESH)  # pyright: ignore[reportPrivateUsage]
     selftest._check_programs(state)  # pyright: ignore[reportPrivateUsage]

@@ -11,14 +11,14 @@ from typing import Any
 
 import jax
 import pytest
-from helpers import EVERY
 from jax.interpreters import mlir
 from jaxlib.mlir import ir
-from suite_programs import PROGRAMS, Entry
 
 import jaxmesh as jm
-from jaxmesh.emit.cpp import include_dir
-from jaxmesh.run_folder import run_folder
+from jaxmesh.cli.run_folder import run_folder
+from jaxmesh.emit.cpp.printer import include_dir
+from tests.generators.oracles import EVERY
+from tests.generators.suite.all_programs import PROGRAMS, Entry
 
 GXX = shutil.which("g++")
 COMPILED = PROGRAMS if EVERY else PROGRAMS[::6]

@@ -19,8 +19,8 @@ from jax import lax
 from jax.sharding import Mesh, PartitionSpec as P
 
 import jaxmesh as jm
-from jaxmesh import jaxprs
-from tests.helpers import coordinates, oracle_shard, same_bits
+from jaxmesh.jaxprs import core as jaxprs
+from tests.generators.oracles import coordinates, oracle_shard, same_bits
 
 pytestmark = pytest.mark.part(2)
 

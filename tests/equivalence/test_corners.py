@@ -9,12 +9,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import same_bits
 from jax import lax
 from jax.sharding import AbstractMesh, Mesh, PartitionSpec as P
 
 import jaxmesh as jm
 from jaxmesh import ttnn
+from tests.generators.oracles import same_bits
 
 X = jnp.arange(16.0).reshape(4, 4)
 

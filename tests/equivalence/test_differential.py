@@ -14,12 +14,12 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
-from helpers import cases, coordinates, oracle_shard, same_bits
 from jax.sharding import PartitionSpec as P
 
 import jaxmesh as jm
 from jaxmesh import ttnn
-from jaxmesh.jaxprs import all_eqns
+from jaxmesh.jaxprs.core import all_eqns
+from tests.generators.oracles import cases, coordinates, oracle_shard, same_bits
 
 pytestmark = pytest.mark.part(2)
 

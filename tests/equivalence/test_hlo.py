@@ -15,8 +15,8 @@ import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 
 import jaxmesh as jm
-from tests.helpers import same_bits
-from tests.programs import ATTENTION, FSDP, LLAMA, MESH, MLP, PROGRAMS, SEQUENCE, Program
+from tests.generators.oracles import same_bits
+from tests.generators.programs.hand_written import ATTENTION, FSDP, LLAMA, MESH, MLP, PROGRAMS, SEQUENCE, Program
 
 pytestmark = pytest.mark.part(2)
 

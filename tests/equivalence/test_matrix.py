@@ -13,25 +13,28 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import EVERY
 from jax import lax
 from jax.experimental import checkify  # noqa: TID251
 from jax.interpreters import ad
 from jax.sharding import PartitionSpec as P
 
 import jaxmesh as jm
-from jaxmesh import cli, jaxprs, ttnn
-from jaxmesh.dialects import ttir, ttnn as ttnn_dialect
-from jaxmesh.selftest import matrix, matrix_cells, run as selftest
-from jaxmesh.selftest.matrix_cells import COLUMNS, Matrix, difference, faults, reason_of
-from jaxmesh.selftest.matrix_operations import operations
-from jaxmesh.selftest.matrix_row import Operation
-from jaxmesh.selftest.matrix_transformations import Part, parts, policies, vjp
-from jaxmesh.selftest.outcome import Outcome
+from jaxmesh import ttnn
+from jaxmesh.cli import main, selftest as selftest
+from jaxmesh.dialects.ttir import mesh_shard
+from jaxmesh.dialects.ttnn import transfers as ttnn_dialect
+from jaxmesh.jaxprs import core as jaxprs
+from tests.generators.matrix import cells as matrix_cells, table as matrix
+from tests.generators.matrix.cells import COLUMNS, Matrix, difference, faults, reason_of
+from tests.generators.matrix.operation import Operation
+from tests.generators.matrix.operations import operations
+from tests.generators.matrix.transformations import Part, parts, policies, vjp
+from tests.generators.oracles import EVERY
+from tests.generators.outcome import Outcome
 
 pytestmark = pytest.mark.part(6)
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 Fun = Callable[[Any], Any]
 
 
@@ -247,14 +250,14 @@ def test_the_command_says_what_it_proved(monkeypatch: pytest.MonkeyPatch, capsys
         selftest.random_programs, "run", lambda count, seed, say: asked.append((count, seed)) or part("programs")
     )
     monkeypatch.setattr(selftest.replication, "run", lambda say: part("replication"))
-    assert cli.main(["selftest", "--programs", "5", "--seed", "3"]) == 0
+    assert main.main(["selftest", "--programs", "5", "--seed", "3"]) == 0
     assert asked == [(5, 3)]
     said = capsys.readouterr().out
     assert f"JAX {jax.__version__}" in said
     assert f"{jax.device_count()} cpu devices" in said
     assert all(f"{n}: ok: {n} is proved [3 checks" in said for n in ("matrix", "programs", "replication"))
     monkeypatch.setattr(selftest.replication, "run", lambda say: part("replication", "copies differ"))
-    assert cli.main(["selftest"]) == 1
+    assert main.main(["selftest"]) == 1
     assert "copies differ" in capsys.readouterr().out
 
 
@@ -265,7 +268,7 @@ def test_an_outcome_without_a_check_fails(capsys: pytest.CaptureFixture[str]) ->
 @pytest.mark.parametrize("count", ["0", "-1", "many"])
 def test_wrong_counts(count: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
-        cli.main(["selftest", f"--programs={count}"])
+        main.main(["selftest", f"--programs={count}"])
     assert caught.value.code == 2
     assert repr(count) in capsys.readouterr().err
 
@@ -282,11 +285,11 @@ def test_a_planted_fault_ends_the_command_with_1(
     monkeypatch.setattr(matrix, "operations", some_rows)
     monkeypatch.setattr(selftest.random_programs, "run", lambda count, seed, say: part("programs"))
     monkeypatch.setattr(selftest.replication, "run", lambda say: part("replication"))
-    assert cli.main(["selftest"]) == 0
+    assert main.main(["selftest"]) == 0
     assert "matrix: ok: 2 operations under 6 transformations" in capsys.readouterr().out
-    broken = lambda ct, x, **attributes: [2 * v for v in ttir._transpose(ct, x, **attributes)]  # noqa: E731
-    monkeypatch.setitem(ad.primitive_transposes, ttir.mesh_shard_p, broken)
-    assert cli.main(["selftest"]) == 1
+    broken = lambda ct, x, **attributes: [2 * v for v in mesh_shard._transpose(ct, x, **attributes)]  # noqa: E731
+    monkeypatch.setitem(ad.primitive_transposes, mesh_shard.mesh_shard_p, broken)
+    assert main.main(["selftest"]) == 1
     said = capsys.readouterr().out
     assert "matrix: FAILED" in said
     assert re.search(r"mesh_shard devices, grad \(inside\): result 0 at \[\d, \d\] is \S+ where \S+ is expected", said)
@@ -302,5 +305,5 @@ def test_the_table_of_the_readme_is_the_one_that_the_command_prints() -> None:
 
 @pytest.mark.skipif(not EVERY, reason="the long form, by --every")
 def test_the_command_prints_that_table(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["selftest", "--matrix"]) == 0
+    assert main.main(["selftest", "--matrix"]) == 0
     assert capsys.readouterr().out.strip() == matrix.expected_table(jm.make_mesh(matrix.SIZES))

@@ -13,19 +13,19 @@ import hypothesis
 import hypothesis.strategies as st
 import jax
 import pytest
-from helpers import EVERY
 
 import jaxmesh as jm
 from jaxmesh import ttnn
-from jaxmesh.passes import ttir_to_ttnn
+from jaxmesh.passes.mesh_shard import lower_mesh_shard
 from jaxmesh.runtime import reference_collectives
-from jaxmesh.selftest import random_programs
-from jaxmesh.selftest.random_build import Argument
-from jaxmesh.selftest.random_compute import TABLE
-from jaxmesh.selftest.random_forms import FORMS, check
-from jaxmesh.selftest.random_moves import MOVES
-from jaxmesh.selftest.random_program import Program, draw_program
-from jaxmesh.selftest.random_values import Seeded, Statement, World
+from tests.generators.oracles import EVERY
+from tests.generators.programs import run as random_programs
+from tests.generators.programs.collectives import MOVES
+from tests.generators.programs.draw import Argument
+from tests.generators.programs.elementwise import TABLE
+from tests.generators.programs.execution_paths import FORMS, check
+from tests.generators.programs.program import Program, draw_program
+from tests.generators.programs.values import Seeded, Statement, World
 
 PARTS = 5
 PROGRAMS = int(os.environ.get("JAXMESH_CASES", 300 if EVERY else 120))
@@ -165,8 +165,8 @@ def test_without_a_fault_there_is_no_failure() -> None:
 
 
 def test_a_wrong_mapper_dim_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = ttir_to_ttnn._plan_distribute
-    monkeypatch.setattr(ttir_to_ttnn, "_plan_distribute", lambda shape, dims, mesh: right(shape, dims[::-1], mesh))
+    right = lower_mesh_shard._plan_distribute
+    monkeypatch.setattr(lower_mesh_shard, "_plan_distribute", lambda shape, dims, mesh: right(shape, dims[::-1], mesh))
     found = failing(halves("a", "b"))
     # What does not go through the pass is right.
     assert set(found) == set(FORMS) - {"TTIR-level reference run"}
@@ -203,12 +203,12 @@ def test_a_failure_shows_the_smallest_program_and_both_values(monkeypatch: pytes
 
 
 def test_random_programs_find_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
-    right = ttir_to_ttnn._plan_distribute
+    right = lower_mesh_shard._plan_distribute
 
     def wrong(shape: Any, dims: Any, mesh: Any) -> Any:
         return right(shape, dims[::-1], mesh)
 
-    monkeypatch.setattr(ttir_to_ttnn, "_plan_distribute", wrong)
+    monkeypatch.setattr(lower_mesh_shard, "_plan_distribute", wrong)
     with pytest.raises(AssertionError, match=r"def program\("):
         run_programs(0, 30, phases=[hypothesis.Phase.generate])
     jax.clear_caches()

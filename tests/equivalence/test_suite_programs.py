@@ -8,10 +8,10 @@ import re
 import jax
 import numpy as np
 import pytest
-from helpers import EVERY, same_bits
-from suite_programs import BY_NAME, PROGRAMS, Entry
 
 import jaxmesh as jm
+from tests.generators.oracles import EVERY, same_bits
+from tests.generators.suite.all_programs import BY_NAME, PROGRAMS, Entry
 
 
 @pytest.mark.parametrize("entry", PROGRAMS if EVERY else PROGRAMS[::3], ids=lambda e: e.name)

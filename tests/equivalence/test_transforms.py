@@ -17,7 +17,7 @@ from jax import lax
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec as P
 
 import jaxmesh as jm
-from tests.helpers import coordinates, oracle_shard, same_bits
+from tests.generators.oracles import coordinates, oracle_shard, same_bits
 
 pytestmark = pytest.mark.part(3)
 

@@ -7,15 +7,14 @@ from typing import Any
 import jax
 
 import jaxmesh as jm
-from jaxmesh import jaxprs
-from jaxmesh.dialects.ttir import mesh_shard
-from jaxmesh.dialects.ttnn import aggregate_tensor_p, distribute_tensor_p
-from jaxmesh.ops import primitives as primitives, ttnn_rows as ttnn_rows
-from jaxmesh.ops.build import build
-from jaxmesh.ops.table import ROWS, evaluate
-from jaxmesh.ops.ttnn_table import TTNN
-from jaxmesh.passes import collectives as collectives
-from jaxmesh.program import Op, Program
+from jaxmesh.dialects.op import ROWS, evaluate
+from jaxmesh.dialects.program import Op, Program
+from jaxmesh.dialects.ttir.mesh_shard import mesh_shard
+from jaxmesh.dialects.ttnn.op import TTNN
+from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tensor_p
+from jaxmesh.jaxprs import core as jaxprs
+from jaxmesh.passes.flatten import collectives as collectives
+from jaxmesh.passes.flatten.builder import build
 
 _UNCHANGED = ("ttnn.to_device", "ttnn.from_device", "ttnn.to_layout", "ttnn.to_memory_config")
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from jaxmesh.configs import MeshComposerConfig, MeshMapperConfig, PlacementReplicate, PlacementShard
-from jaxmesh.emit.mlir import mlir_text
-from jaxmesh.program import Op, Port, Program, Type
+from jaxmesh.dialects.program import Op, Port, Program, Type
+from jaxmesh.emit.mlir.printer import mlir_text
+from jaxmesh.sharding.configs import MeshComposerConfig, MeshMapperConfig, PlacementReplicate, PlacementShard
 
 F32, I32, BOOL = np.dtype("float32"), np.dtype("int32"), np.dtype("bool")
 MESH = {"y": 2, "x": 4}

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 import jaxmesh as jm
-from jaxmesh.runtime.tensor import assemble
+from jaxmesh.ttnn.mesh_tensor import assemble
 
-FILES = Path(__file__).parent / "mlir"
+FILES = Path(__file__).parents[1] / "mlir"
 
 
 def shard(

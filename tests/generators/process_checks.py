@@ -23,13 +23,13 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
-from helpers import EVERY, coordinates, oracle_shard, same_bits
 from jax import lax
 from jax.sharding import Mesh, PartitionSpec as P
 
 import jaxmesh as jm
 from jaxmesh import ttnn
-from jaxmesh.runtime.processes import exchange, leaders
+from jaxmesh.runtime.distributed.collectives import exchange, leaders
+from tests.generators.oracles import EVERY, coordinates, oracle_shard, same_bits
 
 CHECKS: list[Callable[[], None]] = []
 

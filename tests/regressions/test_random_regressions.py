@@ -8,12 +8,12 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import EVERY
 from jax import lax
 from jax.sharding import PartitionSpec as P
 
 import jaxmesh as jm
-from jaxmesh.selftest.random_forms import FORMS, Stages, flat
+from tests.generators.oracles import EVERY
+from tests.generators.programs.execution_paths import FORMS, Stages, flat
 
 MESH = jm.make_mesh((4,), ("a",))
 X = np.arange(8.0, dtype=np.float32)

@@ -13,17 +13,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import coordinates, oracle_shard, same_bits
 from jax import lax
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec as P
 
 import jaxmesh as jm
 from jaxmesh import ttnn
-from jaxmesh.jaxprs import all_eqns
-from jaxmesh.run_folder import run_folder
+from jaxmesh.cli.run_folder import run_folder
+from jaxmesh.jaxprs.core import all_eqns
+from tests.generators.oracles import coordinates, oracle_shard, same_bits
 
 S, R = jm.PlacementShard, jm.PlacementReplicate
-HERE = pathlib.Path(__file__).parent
+UNIT = pathlib.Path(__file__).parents[1] / "unit"
 
 ELSEWHERE = {
     "D10": "spellings of #ttnn.placement in files: test_mlir.py",
@@ -683,7 +683,7 @@ def test_every_case_is_covered_once() -> None:
 
 
 def test_what_the_table_says_is_true() -> None:
-    files = {p.name: p.read_text() for p in HERE.glob("test_mlir*.py")}
+    files = {p.name: p.read_text() for p in UNIT.glob("test_mlir*.py")}
     for case, why in ELSEWHERE.items():
         for name in re.findall(r"test_mlir\w*\.py", why):
             assert re.search(rf"def test_(\w+_)?{case.lower()}_", files[name], re.IGNORECASE), (case, name)

@@ -21,7 +21,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import cases, same_bits
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from jax import lax
@@ -30,6 +29,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 import jaxmesh as jm
 from jaxmesh import ttnn
 from jaxmesh.errors import DeletedError
+from tests.generators.oracles import cases, same_bits
 
 SIZES = (2, 4)
 BOTH = P("y", "x")

@@ -15,13 +15,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import EVERY, same_bits
 from jax.sharding import AbstractMesh, AxisType, Mesh, PartitionSpec as P
 
 import jaxmesh as jm
-from jaxmesh import jaxprs_caches, ttnn
-from jaxmesh.frontends.statics import Static, key_of
-from jaxmesh.runtime import eager
+from jaxmesh import ttnn
+from jaxmesh.frontends.jax.static_arguments import Static, key_of
+from jaxmesh.jaxprs import caches
+from jaxmesh.ttnn import execute
+from tests.generators.oracles import EVERY, same_bits
 
 MESH = jm.make_mesh((2, 4))
 X = np.arange(32, dtype=np.float32).reshape(4, 8)
@@ -326,12 +327,12 @@ def test_numbers_of_a_trace_are_not_kept() -> None:
 
 
 def test_unknown_names_are_not_kept() -> None:
-    from jaxmesh.ttnn import calls
+    from jaxmesh.ttnn import functions
 
-    before = calls._found.cache_info().currsize
+    before = functions._found.cache_info().currsize
     for i in range(300):
         assert not hasattr(ttnn, f"no_such_op_{i}")
-    assert calls._found.cache_info().currsize == before
+    assert functions._found.cache_info().currsize == before
     assert ttnn.add is ttnn.add
 
 
@@ -362,7 +363,7 @@ def test_later_calls_are_dispatched_by_jax_itself() -> None:
 
 
 def test_a_cache_is_bounded_and_cleared() -> None:
-    cache = jaxprs_caches.Cache[int](3, "a test")
+    cache = caches.Cache[int](3, "a test")
     for n in range(10):
         assert cache.put(n, n) == n
         cache.get(7)
@@ -377,11 +378,11 @@ def test_clear_caches_reaches_all() -> None:
     tensor = ttnn.to_device(ttnn.distribute_tensor(X, ttnn.create_mesh_mapper(
         MESH, ttnn.MeshMapperConfig([ttnn.PlacementShard(0), ttnn.PlacementShard(1)]))), MESH)  # fmt: skip
     ttnn.add(tensor, 2.0)
-    assert len(eager._compiled)
-    assert len(eager._scalars)
+    assert len(execute._compiled)
+    assert len(execute._scalars)
     jax.clear_caches()
-    assert not len(eager._compiled)
-    assert not len(eager._scalars)
+    assert not len(execute._compiled)
+    assert not len(execute._scalars)
     assert same_pieces(held(ttnn.add(tensor, 2.0)), pieces(MESH, X + 2))
 
 

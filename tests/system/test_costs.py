@@ -9,11 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import calls_made, same_bits
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec as P
 
 import jaxmesh as jm
-from tests.programs import LLAMA, MLP, Program
+from tests.generators.oracles import calls_made, same_bits
+from tests.generators.programs.hand_written import LLAMA, MLP, Program
 
 MESH = AbstractMesh((2, 4), ("y", "x"))
 SPEC = P("y", "x")

@@ -18,11 +18,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import EVERY, same_bits
 from jax.sharding import PartitionSpec as P
 
 import jaxmesh as jm
 from jaxmesh import ttnn
+from tests.generators.oracles import EVERY, same_bits
 
 pytestmark = pytest.mark.part(3)
 

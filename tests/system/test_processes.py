@@ -12,14 +12,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers import EVERY
 
 import jaxmesh as jm
-from jaxmesh import processes
+from jaxmesh.runtime.distributed import launcher
+from tests.generators.oracles import EVERY
 
 HERE = Path(__file__).parent
-ROOT = HERE.parent
-SCRIPT = HERE / "process_checks.py"
+ROOT = HERE.parents[1]
+SCRIPT = ROOT / "tests" / "generators" / "process_checks.py"
 NAMES = re.findall(r"^@check\ndef (\w+)", SCRIPT.read_text(), re.M)
 
 
@@ -101,7 +101,16 @@ def test_the_command_line(tmp_path: Path) -> None:
         "import sys\nimport jax\nimport jaxmesh as jm\njm.initialize_processes()\n"
         "print(jm.make_mesh((2, 2)).devices.size, jax.process_index(), sys.argv[1:])\n"
     )
-    command = [sys.executable, "-m", "jaxmesh.processes", "2", "--devices", "2", str(script), "--flag"]
+    command = [
+        sys.executable,
+        "-m",
+        "jaxmesh.runtime.distributed.launcher",
+        "2",
+        "--devices",
+        "2",
+        str(script),
+        "--flag",
+    ]
     done = subprocess.run(
         command, env=around(tmp_path), cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
     )
@@ -182,7 +191,7 @@ def test_the_script_of_the_readme(tmp_path: Path) -> None:
 def test_who_ends_the_runner_ends_all(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text("import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(600)\n")
-    command = [sys.executable, "-u", "-m", "jaxmesh.processes", "2", str(script)]
+    command = [sys.executable, "-u", "-m", "jaxmesh.runtime.distributed.launcher", "2", str(script)]
     with subprocess.Popen(command, env=around(tmp_path), stdout=subprocess.PIPE, text=True) as runner:
         assert runner.stdout is not None
         numbers = [int(runner.stdout.readline().split()[1]) for _ in range(2)]
@@ -194,7 +203,7 @@ def test_who_ends_the_runner_ends_all(tmp_path: Path) -> None:
 
 
 def test_who_ends_the_runner_while_it_starts_one_ends_that_too() -> None:
-    leave, started = processes._Leave(), []
+    leave, started = launcher._Leave(), []
 
     def start() -> None:
         with leave.later():

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 import jaxmesh as jm
-from jaxmesh.cli import main
+from jaxmesh.cli.main import main
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 
 

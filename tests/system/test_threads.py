@@ -19,11 +19,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import EVERY, same_bits
 from jax.sharding import PartitionSpec as P
 
 import jaxmesh as jm
-from jaxmesh import launches
+from jaxmesh.runtime import launch
+from tests.generators.oracles import EVERY, same_bits
 
 TIMES = 20 if EVERY else 1
 BEFORE = """
@@ -222,7 +222,7 @@ def test_an_error_while_tracing_leaves_nothing(kind: type[BaseException]) -> Non
         with pytest.raises(kind, match="now"):
             call(X)
         assert jax.sharding.get_abstract_mesh().empty
-        assert launches._started.depth == 0
+        assert launch._started.depth == 0
         with pytest.raises(jm.UnloweredError):
             jm.full_to_shard(X, P("y"))
     # Another mesh is no part of the program that was left.
@@ -289,24 +289,24 @@ def test_a_program_waits_for_those_of_other_threads() -> None:
             if self.waited:
                 raise ValueError("what another thread's program ended with")
 
-    launches.launched(lambda: None)
+    launch.launched(lambda: None)
     mine = Result()
-    launches._started.results.append(mine)
-    launches.launched(lambda: None)
+    launch._started.results.append(mine)
+    launch.launched(lambda: None)
     assert not mine.waited
-    launches._started.results.append(mine)
+    launch._started.results.append(mine)
     with ThreadPoolExecutor(1) as pool:
-        assert pool.submit(launches.launched, lambda: 7).result(60) == 7
+        assert pool.submit(launch.launched, lambda: 7).result(60) == 7
     assert mine.waited
-    launches.launched(lambda: None)
+    launch.launched(lambda: None)
 
 
 def test_a_result_is_let_go() -> None:
     f = jm.jit(doubled, mesh=MESH)
     out = f(X)
     out.block_until_ready()
-    launches.forget()
-    assert not launches._started.results
+    launch.forget()
+    assert not launch._started.results
     jax.clear_caches()
 
 
@@ -326,7 +326,7 @@ def test_coroutines() -> None:
 
 
 def test_folders_run_one_at_a_time(tmp_path: Path) -> None:
-    from jaxmesh.run_folder import run_folder
+    from jaxmesh.cli.run_folder import run_folder
 
     for i in range(4):
         jm.codegen_py(doubled, jnp.asarray(X + i), mesh=MESH, export_path=tmp_path / str(i))
@@ -347,7 +347,7 @@ mapper = ttnn.shard_tensor_to_mesh_mapper(ttnn.open_mesh_device(mesh_shape=ttnn.
 assert (np.asarray(f(x)) == x).all()
 # The lock is held when the process is forked.
 holding, go = threading.Event(), threading.Event()
-from jaxmesh.launches import launched
+from jaxmesh.runtime.launch import launched
 thread = threading.Thread(target=launched, args=[lambda: (holding.set(), go.wait())])
 thread.start()
 holding.wait()
@@ -376,6 +376,6 @@ def test_a_forked_process_says_that_it_cannot_run() -> None:
 
 
 def test_locks_are_free_again() -> None:
-    assert launches._started.lock.acquire(timeout=10)
-    launches._started.lock.release()
+    assert launch._started.lock.acquire(timeout=10)
+    launch._started.lock.release()
     assert threading.current_thread() is threading.main_thread()

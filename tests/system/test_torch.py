@@ -9,11 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import same_bits
 
 import jaxmesh as jm
 from jaxmesh import ttnn
 from jaxmesh.errors import ArgumentTypeError, ResidencyError
+from tests.generators.oracles import same_bits
 
 torch: Any = pytest.importorskip("torch")
 
@@ -107,7 +107,7 @@ def test_options_of_another_kind_are_named_errors(options: dict[str, Any]) -> No
 
 
 def test_an_export_runs_with_torch_installed(tmp_path: Path) -> None:
-    from jaxmesh.cli import main
+    from jaxmesh.cli.main import main
 
     mesh = jm.make_mesh((2, 4), ("y", "x"))
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from jaxmesh.runtime import blocks
-from tests.helpers import cases, same_bits
+from jaxmesh.runtime import host_memory
+from tests.generators.oracles import cases, same_bits
 
 DTYPES = [np.bool_, np.uint8, np.float16, np.float32, np.complex64, np.float64, np.complex128]
 DTYPES += [jnp.bfloat16, jnp.float8_e5m2, jnp.float8_e4m3fn, jnp.int4]
@@ -18,13 +18,13 @@ DTYPES += [jnp.bfloat16, jnp.float8_e5m2, jnp.float8_e4m3fn, jnp.int4]
 
 def small_is_large(patch: pytest.MonkeyPatch) -> None:
     """Threads, blocks and pages as of large arrays, for small ones."""
-    patch.setattr(blocks, "_LARGE", 0)
-    patch.setattr(blocks, "_BLOCK", 64)
-    patch.setattr(blocks, "_LINE", 8)
-    patch.setattr(blocks, "_SHORT", 32)
-    patch.setattr(blocks, "_ALIASED", 1)
-    patch.setattr(blocks, "_TILE", 2)
-    patch.setattr(blocks, "cores", lambda: 3)
+    patch.setattr(host_memory, "_LARGE", 0)
+    patch.setattr(host_memory, "_BLOCK", 64)
+    patch.setattr(host_memory, "_LINE", 8)
+    patch.setattr(host_memory, "_SHORT", 32)
+    patch.setattr(host_memory, "_ALIASED", 1)
+    patch.setattr(host_memory, "_TILE", 2)
+    patch.setattr(host_memory, "cores", lambda: 3)
 
 
 @pytest.fixture
@@ -58,12 +58,12 @@ def test_pieces_and_their_join(case: tuple[np.ndarray, list[tuple[Any, ...]]]) -
     with pytest.MonkeyPatch.context() as patch:
         small_is_large(patch)
         full, cuts = case
-        pieces = [blocks.memory(full[index].shape, full.dtype) for index in cuts]
-        blocks.copy_all([(piece, full[index]) for piece, index in zip(pieces, cuts, strict=True)])
+        pieces = [host_memory.memory(full[index].shape, full.dtype) for index in cuts]
+        host_memory.copy_all([(piece, full[index]) for piece, index in zip(pieces, cuts, strict=True)])
         for piece, index in zip(pieces, cuts, strict=True):
             assert same_bits(piece, full[index])
         joined = np.empty_like(full)
-        blocks.copy_all([(joined[index], piece) for piece, index in zip(pieces, cuts, strict=True)])
+        host_memory.copy_all([(joined[index], piece) for piece, index in zip(pieces, cuts, strict=True)])
         assert same_bits(joined, full)
 
 
@@ -72,8 +72,8 @@ def test_pieces_and_their_join(case: tuple[np.ndarray, list[tuple[Any, ...]]]) -
 def test_short_runs_of_every_type(dtype: Any) -> None:
     """Runs of four elements are copied as one element each, whose type NumPy must know by name."""
     full = np.arange(6 * 8).reshape(6, 8).astype(dtype)
-    to = [blocks.memory((6, 4), full.dtype) for _ in range(2)]
-    blocks.copy_all([(to[0], full[:, :4]), (to[1], full[:, 4:])])
+    to = [host_memory.memory((6, 4), full.dtype) for _ in range(2)]
+    host_memory.copy_all([(to[0], full[:, :4]), (to[1], full[:, 4:])])
     assert same_bits(np.concatenate(to, 1), full)
 
 
@@ -83,35 +83,35 @@ def test_short_runs_of_every_type(dtype: Any) -> None:
 @pytest.mark.parametrize("step", [1, -1])
 def test_any_order_of_the_dims(dtype: Any, order: tuple[int, ...], step: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tiles of four, sizes that they do not divide."""
-    monkeypatch.setattr(blocks, "_TILE", 4)
+    monkeypatch.setattr(host_memory, "_TILE", 4)
     full = np.arange(6 * 7 * 11).reshape(6, 7, 11).astype(dtype)
     lies = np.ascontiguousarray(full.transpose(order)).transpose(np.argsort(order))[::step, :, ::step]
     # As pieces are stored, with the dims of the mesh.
-    to = [blocks.memory((6, 7, n, 1, 1), full.dtype) for n in (5, 6)]
-    blocks.copy_all([(to[0], lies[..., :5, None, None]), (to[1], lies[..., 5:, None, None])])
+    to = [host_memory.memory((6, 7, n, 1, 1), full.dtype) for n in (5, 6)]
+    host_memory.copy_all([(to[0], lies[..., :5, None, None]), (to[1], lies[..., 5:, None, None])])
     assert same_bits(np.concatenate(to, 2)[..., 0, 0], full[::step, :, ::step])
 
 
 @pytest.mark.usefixtures("everything_is_large")
 def test_the_other_order_is_turned_by_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     turned: list[int] = []
-    turn = blocks._turn
-    monkeypatch.setattr(blocks, "_turn", lambda to, of: (turned.append(to.size), turn(to, of)))
+    turn = host_memory._turn
+    monkeypatch.setattr(host_memory, "_turn", lambda to, of: (turned.append(to.size), turn(to, of)))
     full = np.asfortranarray(np.arange(64.0).reshape(8, 8))
-    to = blocks.memory((8, 8, 1), full.dtype)
-    blocks.copy_all([(to, full[..., None])])
+    to = host_memory.memory((8, 8, 1), full.dtype)
+    host_memory.copy_all([(to, full[..., None])])
     assert sum(turned) == 64
-    blocks.copy_all([(to, np.ascontiguousarray(full)[..., None])])
+    host_memory.copy_all([(to, np.ascontiguousarray(full)[..., None])])
     assert sum(turned) == 64
 
 
 @pytest.mark.parametrize("count", [1, 63, 64, 24 << 20])
 def test_memory_is_aligned_and_of_nobody(count: int) -> None:
-    made = blocks.memory((count,), np.dtype(np.uint8))
-    again = blocks.memory((count,), np.dtype(np.uint8))
+    made = host_memory.memory((count,), np.dtype(np.uint8))
+    again = host_memory.memory((count,), np.dtype(np.uint8))
     assert made.shape == (count,)
     assert made.flags.writeable
-    assert blocks.in_place(made)
+    assert host_memory.in_place(made)
     assert not np.shares_memory(made, again)
 
 
@@ -121,7 +121,7 @@ def test_a_fault_in_a_thread_is_an_error_here() -> None:
     frozen.flags.writeable = False
     to: Any = [np.zeros(9), np.zeros(9), frozen]
     with pytest.raises(ValueError, match="read-only"):
-        blocks.copy_all([(t, np.ones(9)) for t in to])
+        host_memory.copy_all([(t, np.ones(9)) for t in to])
 
 
 @pytest.mark.usefixtures("everything_is_large")
@@ -129,9 +129,9 @@ def test_without_threads_everything_is_copied_here(monkeypatch: pytest.MonkeyPat
     def ended() -> None:
         raise RuntimeError("cannot schedule new futures after shutdown")
 
-    monkeypatch.setattr(blocks, "_pool", ended)
+    monkeypatch.setattr(host_memory, "_pool", ended)
     to = [np.zeros(100) for _ in range(5)]
-    blocks.copy_all([(t, np.full(100, i)) for i, t in enumerate(to)])
+    host_memory.copy_all([(t, np.full(100, i)) for i, t in enumerate(to)])
     assert [t.tolist() for t in to] == [[i] * 100 for i in range(5)]
 
 
@@ -140,8 +140,10 @@ def test_every_part_is_of_one_thread() -> None:
     """Parts tile the arrays: nothing is copied twice, nothing is left out."""
     to = np.zeros((6, 8, 5), np.uint8)
     of = np.ones((6, 10, 5), np.uint8)[:, :8]
-    parts = blocks._in_order([blocks._as_runs((to[:, :, i:j], of[:, :, i:j])) for i, j in ((0, 2), (2, 4), (4, 5))], 3)
-    shares = blocks._shares(parts, 3)
+    parts = host_memory._in_order(
+        [host_memory._as_runs((to[:, :, i:j], of[:, :, i:j])) for i, j in ((0, 2), (2, 4), (4, 5))], 3
+    )
+    shares = host_memory._shares(parts, 3)
     assert sum(len(s) for s in shares) == len(parts) > 3
     assert all(shares)
     for part, _ in parts:

@@ -17,26 +17,25 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from flat import run_flat
-from helpers import calls_made
-from ttnn_cases import Case, cases
 
 import jaxmesh as jm
 from jaxmesh import ttnn
-from jaxmesh.configs import MeshComposerConfig, MeshMapperConfig, PlacementReplicate, PlacementShard
-from jaxmesh.distribution import resolve_composer, resolve_mapper
-from jaxmesh.emit.cpp import cpp_text, include_dir
-from jaxmesh.emit.cpp_names import function_name
+from jaxmesh.dialects.program import Op, Port, Program, Type
+from jaxmesh.dialects.ttnn.op import TTNN
+from jaxmesh.emit.cpp.names import function_name
+from jaxmesh.emit.cpp.printer import cpp_text, include_dir
 from jaxmesh.errors import MissingRuleError, UnsupportedError, VerifyError
-from jaxmesh.ops import ttnn_rows as ttnn_rows
-from jaxmesh.ops.ttnn_table import TTNN
-from jaxmesh.passes.to_ttnn import to_ttnn
-from jaxmesh.program import Op, Port, Program, Type
+from jaxmesh.passes.ttir_to_ttnn.driver import to_ttnn
+from jaxmesh.sharding.configs import MeshComposerConfig, MeshMapperConfig, PlacementReplicate, PlacementShard
+from jaxmesh.sharding.distribution import resolve_composer, resolve_mapper
+from tests.generators.flat_programs import run_flat
+from tests.generators.oracles import calls_made
+from tests.generators.ttnn_cases import Case, cases
 
 GCC = shutil.which("g++")
 needs_gcc = pytest.mark.skipif(GCC is None, reason="g++ is not installed; CI has it")
 FLAGS = ["-std=c++20", "-Wall", "-Wextra", "-Werror"]
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = Path(__file__).parents[1] / "golden"
 MESH = (2, 2)
 AXES = {"y": 2, "x": 2}
 

@@ -19,16 +19,15 @@ import pytest
 
 import jaxmesh as jm
 from jaxmesh import ttnn
-from jaxmesh.configs import MeshComposerConfig, MeshMapperConfig, MeshShape, PlacementReplicate, PlacementShard
-from jaxmesh.emit import python_calls, python_values
+from jaxmesh.dialects.program import Op, Port, Program, Type
+from jaxmesh.dialects.ttnn.op import NEEDED, TTNN, Param
 from jaxmesh.emit.names import Variables, comment, identifier
-from jaxmesh.emit.python import function_name, python_text
-from jaxmesh.ops import ttnn_rows as ttnn_rows
-from jaxmesh.ops.ttnn_table import NEEDED, TTNN, Param
-from jaxmesh.program import Op, Port, Program, Type
-from tests.helpers import calls_made
+from jaxmesh.emit.python import calls as python_calls, values as python_values
+from jaxmesh.emit.python.printer import function_name, python_text
+from jaxmesh.sharding.configs import MeshComposerConfig, MeshMapperConfig, MeshShape, PlacementReplicate, PlacementShard
+from tests.generators.oracles import calls_made
 
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = Path(__file__).parents[1] / "golden"
 F32 = np.dtype("float32")
 
 
@@ -274,7 +273,9 @@ def test_an_op_without_a_row_is_named() -> None:
     make = Make.on("f")
     x = make.argument(8)
     make.program.ops.append(Op("ttnn.frobnicate", (x,), (make.program.new(make.type(x)),), line="model.py:7 (f)"))
-    with pytest.raises(jm.MissingRuleError, match=r"ttnn\.frobnicate \(from model\.py:7 \(f\)\).*jaxmesh/ops/ttnn_"):
+    with pytest.raises(
+        jm.MissingRuleError, match=r"ttnn\.frobnicate \(from model\.py:7 \(f\)\).*jaxmesh/dialects/ttnn/"
+    ):
         python_text(make.returns(1))
 
 
@@ -594,7 +595,7 @@ def test_variables_never_meet() -> None:
 
 def test_same_bytes_in_every_process() -> None:
     code = "import tests.test_emit_python as t; print(t.python_text(t.mixed(), load=True), end='')"
-    root = Path(__file__).parents[1]
+    root = Path(__file__).parents[2]
     for seed in ("1", "2"):
         env = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(root)}
         done = subprocess.run(
@@ -623,6 +624,6 @@ def test_emission_is_linear() -> None:
 
 
 def test_special_ops_are_all_written() -> None:
-    from jaxmesh.ops.ttnn_table import SPECIAL
+    from jaxmesh.dialects.ttnn.op import SPECIAL
 
     assert {f"ttnn.{n}" for n in SPECIAL} == set(python_calls._SPECIAL)

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers import coordinates, oracle_shard, same_bits
 
 import jaxmesh as jm
-from jaxmesh.jaxprs import all_eqns
+from jaxmesh.jaxprs.core import all_eqns
+from tests.generators.oracles import coordinates, oracle_shard, same_bits
 
 pytestmark = pytest.mark.part(2)
 

@@ -15,16 +15,16 @@ import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
-from flat import _perform, flat_of, run_flat
-from helpers import calls_made, cases
 from jax import lax
-from suite_programs import BY_NAME
 
 import jaxmesh as jm
-from jaxmesh.ops.build import Builder
-from jaxmesh.passes import collectives as collectives
-from jaxmesh.passes.groups import PATTERNS, recognise
-from jaxmesh.program import Port, Program, Type
+from jaxmesh.dialects.program import Port, Program, Type
+from jaxmesh.passes.flatten import collectives as collectives
+from jaxmesh.passes.flatten.builder import Builder
+from jaxmesh.passes.fusion.driver import PATTERNS, recognise
+from tests.generators.flat_programs import _perform, flat_of, run_flat
+from tests.generators.oracles import calls_made, cases
+from tests.generators.suite.all_programs import BY_NAME
 
 pytestmark = pytest.mark.part(2)
 

@@ -15,9 +15,9 @@ from jax.sharding import AbstractMesh
 
 import jaxmesh as jm
 from jaxmesh import ttnn
-from jaxmesh.frontends.mlir_again import Again
-from tests.helpers import coordinates, oracle_shard, same_bits
-from tests.mlir_texts import FILES, join, on_devices, program, row, run, shards_of, split
+from jaxmesh.frontends.mlir.op_cache import Again
+from tests.generators.mlir_texts import FILES, join, on_devices, program, row, run, shards_of, split
+from tests.generators.oracles import coordinates, oracle_shard, same_bits
 
 RNG = np.random.default_rng(0)
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 import jaxmesh as jm
-from tests.mlir_texts import FILES, join, program, shard, split
+from tests.generators.mlir_texts import FILES, join, program, shard, split
 
 GOOD = (FILES / "matmul_2x4.mlir").read_text()
 
 MUTATIONS: list[tuple[str, str, type[Exception], int, str]] = [
-    ('"ttir.matmul"', '"ttir.mat_mul"', jm.MissingRuleError, 12, r"ttir\.mat_mul .*jaxmesh/ops/"),
+    ('"ttir.matmul"', '"ttir.mat_mul"', jm.MissingRuleError, 12, r"ttir\.mat_mul .*jaxmesh/dialects/ttir/"),
     ('"ttir.matmul"', '"stablehlo.tan"', jm.ParseError, 12, ""),
     ('"ttir.matmul"', '"other.matmul"', jm.MissingRuleError, 12, r"other\.matmul is no op of TTIR"),
     ("cluster_axis = 1 : ui32", "cluster = 1 : ui32", jm.VerifyError, 13, "no attribute 'cluster'"),

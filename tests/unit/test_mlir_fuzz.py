@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 
 import jaxmesh as jm
-from tests.helpers import cases
-from tests.mlir_texts import FILES
+from tests.generators.mlir_texts import FILES
+from tests.generators.oracles import cases
 
 CORPUS = [path.read_text() for path in sorted(FILES.glob("*.mlir"))]
 TOKENS = [

@@ -11,25 +11,24 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-import test_ops
-import test_ops_neural
-from flat import run_flat
-from helpers import EVERY
-from mlir_programs import add, program, tensor
-from mlir_texts import on_devices, program as module
-from suite_programs import BY_NAME, PROGRAMS, Entry
-from test_mlir_text import cases_program
 
 import jaxmesh as jm
-from jaxmesh.emit.mlir import mlir_text
+from jaxmesh.dialects.op import ROWS
+from jaxmesh.dialects.program import Op, Port, Program
+from jaxmesh.emit.mlir.printer import mlir_text
 from jaxmesh.errors import UnsupportedError, VerifyError
-from jaxmesh.ops.table import ROWS
-from jaxmesh.passes.to_ttnn import to_ttnn
-from jaxmesh.passes.verify_flat import verify_flat
-from jaxmesh.program import Op, Port, Program
-from jaxmesh.selftest.random_forms import Stages
-from jaxmesh.selftest.random_program import draw_program
-from jaxmesh.selftest.random_values import Seeded
+from jaxmesh.passes.ttir_to_ttnn.driver import to_ttnn
+from jaxmesh.passes.verify_program import verify_flat
+from tests.generators.flat_programs import run_flat
+from tests.generators.mlir_programs import add, program, tensor
+from tests.generators.mlir_texts import on_devices, program as module
+from tests.generators.oracles import EVERY
+from tests.generators.programs.execution_paths import Stages
+from tests.generators.programs.program import draw_program
+from tests.generators.programs.values import Seeded
+from tests.generators.suite.all_programs import BY_NAME, PROGRAMS, Entry
+from tests.unit import test_ops, test_ops_neural
+from tests.unit.test_mlir_text import cases_program
 
 CASES: dict[str, list[Any]] = {}
 for _case in [*test_ops.CASES, *test_ops_neural.CASES]:

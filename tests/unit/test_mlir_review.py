@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import jaxmesh as jm
-from jaxmesh import cli
+from jaxmesh.cli import main
 
 PRESHARDED = "{ttcore.shard_status = #ttcore.shard_status<presharded>}"
 UNSHARDED = "{ttcore.shard_status = #ttcore.shard_status<unsharded>}"
@@ -122,7 +122,7 @@ def test_arrays_that_no_machine_holds_end_in_one_line(tmp_path: Path, capsys: An
     file = tmp_path / "x.mlir"
     kind = "tensor<9223372036854775807xf32>"
     file.write_text(module("1x1", f"(%a: {kind}) -> {kind}", f"return %a : {kind}"))
-    assert cli.main(["run", str(file)]) == cli.USAGE
+    assert main.main(["run", str(file)]) == main.USAGE
     assert capsys.readouterr().err.count("\n") == 1
 
 
@@ -130,7 +130,7 @@ def test_two_arrays_for_one_argument(tmp_path: Path, capsys: Any) -> None:
     file, inputs = tmp_path / "x.mlir", tmp_path / "in.npz"
     file.write_text(module("1x1", "(%a: tensor<2xf32>) -> tensor<2xf32>", "return %a : tensor<2xf32>"))
     np.savez(inputs, **{"arg0": np.zeros(2, np.float32), "0": np.ones(2, np.float32)})
-    assert cli.main(["run", str(file), "--inputs", str(inputs)]) == cli.USAGE
+    assert main.main(["run", str(file), "--inputs", str(inputs)]) == main.USAGE
     assert "two arrays for one argument" in capsys.readouterr().err
 
 
@@ -138,7 +138,7 @@ def test_a_wrong_path_for_results_is_known_before_the_run(tmp_path: Path, capsys
     file = tmp_path / "x.mlir"
     file.write_text(module("1x1", "(%a: tensor<2xf32>) -> tensor<2xf32>", "return %a : tensor<2xf32>"))
     for out in (tmp_path, tmp_path / "no" / "out.npz"):
-        assert cli.main(["run", str(file), "--out", str(out)]) == cli.USAGE
+        assert main.main(["run", str(file), "--out", str(out)]) == main.USAGE
         captured = capsys.readouterr()
         assert "--out takes a file" in captured.err
         assert captured.out == ""
@@ -146,5 +146,5 @@ def test_a_wrong_path_for_results_is_known_before_the_run(tmp_path: Path, capsys
 
 def test_no_standard_input(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     monkeypatch.setattr("sys.stdin", None)
-    assert cli.main(["run", "-"]) == cli.USAGE
+    assert main.main(["run", "-"]) == main.USAGE
     assert "standard input" in capsys.readouterr().err

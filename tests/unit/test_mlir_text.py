@@ -16,35 +16,46 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import suite_programs
-import test_ops
-import test_ops_neural
-from flat import flat_of, run_flat
-from helpers import calls_made, cases, same_bits
 from hypothesis import given, strategies as st
 from jax import lax
 from jax.interpreters import mlir
 from jax.sharding import PartitionSpec as P
 from jaxlib.mlir import ir
-from mlir_programs import BOOL, F32, GOLDENS, HANDLE, I32, add, long_program, program, shard, tensor, ttnn_program
-from mlir_texts import on_devices, shards_of
 
 import jaxmesh as jm
-from jaxmesh.configs import MeshComposerConfig, MeshMapperConfig, PlacementReplicate, PlacementShard
-from jaxmesh.emit.mlir import mlir_text
+from jaxmesh.dialects.op import ROWS, Attribute, Row
+from jaxmesh.dialects.program import Op, Port, Program, Type
+from jaxmesh.dialects.residency import DEVICE
+from jaxmesh.dialects.ttnn.op import TTNN
+from jaxmesh.emit.mlir.printer import mlir_text
 from jaxmesh.errors import MissingRuleError, UnsupportedError, VerifyError
-from jaxmesh.frontends.mlir import choose, load_text
-from jaxmesh.frontends.mlir_program import Program as Decoded, decode
-from jaxmesh.frontends.mlir_ttnn import composer_config, mapper_config
-from jaxmesh.ops.table import ROWS, Attribute, Row
-from jaxmesh.ops.ttnn_table import TTNN
-from jaxmesh.passes.to_ttnn import to_ttnn
-from jaxmesh.program import Op, Port, Program, Type
-from jaxmesh.residency import DEVICE
+from jaxmesh.frontends.mlir.decode import Program as Decoded, decode
+from jaxmesh.frontends.mlir.module import choose, load_text
+from jaxmesh.frontends.mlir.ttnn_configs import composer_config, mapper_config
+from jaxmesh.passes.ttir_to_ttnn.driver import to_ttnn
+from jaxmesh.sharding.configs import MeshComposerConfig, MeshMapperConfig, PlacementReplicate, PlacementShard
+from tests.generators.flat_programs import flat_of, run_flat
+from tests.generators.mlir_programs import (
+    BOOL,
+    F32,
+    GOLDENS,
+    HANDLE,
+    I32,
+    add,
+    long_program,
+    program,
+    shard,
+    tensor,
+    ttnn_program,
+)
+from tests.generators.mlir_texts import on_devices, shards_of
+from tests.generators.oracles import calls_made, cases, same_bits
+from tests.generators.suite import all_programs as suite_programs
+from tests.unit import test_ops, test_ops_neural
 
 pytestmark = pytest.mark.part(2)
 
-GOLDEN = Path(__file__).parent / "golden"
+GOLDEN = Path(__file__).parents[1] / "golden"
 
 
 def printed(text: str, *, locations: bool = False) -> str:
@@ -584,7 +595,7 @@ def filechecked(checks: Path, text: str) -> str:
 
 
 def test_lowering_of_mesh_shard_matches_the_lines_of_upstream() -> None:
-    checks = Path(__file__).parent / "filecheck" / "mesh_shard.mlir"
+    checks = Path(__file__).parents[1] / "filecheck" / "mesh_shard.mlir"
     names = [f.name for f in load_text(checks.read_text()).functions]
     text = "".join(ttnn_text(jm.from_mlir(checks, func=name)) for name in names)
     assert filechecked(checks, text) == ""

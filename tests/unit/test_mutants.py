@@ -16,13 +16,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flat import flat_of
 from jax import lax
 from jax.sharding import AbstractMesh, PartitionSpec as P
 
 import jaxmesh as jm
-from jaxmesh import jaxprs, ttnn
-from jaxmesh.configs import (
+from jaxmesh import ttnn
+from jaxmesh.dialects.program import Op, Port, Program
+from jaxmesh.dialects.residency import DEVICE, HOST
+from jaxmesh.dialects.ttir.mesh_shard import MeshShardAttributes, ShardDirection, ShardType, verify
+from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tensor_p
+from jaxmesh.errors import MissingRuleError, ResidencyError, UnsupportedError, VerifyError
+from jaxmesh.jaxprs import core as jaxprs
+from jaxmesh.passes.mesh_shard.cancel_transfers import canonicalize
+from jaxmesh.passes.mesh_shard.lower_mesh_shard import lower, lower_mesh_shards
+from jaxmesh.passes.mesh_shard.verify import verify_no_ttir, verify_ttnn
+from jaxmesh.passes.ttir_to_ttnn.driver import to_ttnn
+from jaxmesh.passes.verify_program import verify_flat
+from jaxmesh.sharding.configs import (
     MeshComposerConfig,
     MeshCoordinate,
     MeshMapperConfig,
@@ -30,18 +40,9 @@ from jaxmesh.configs import (
     PlacementReplicate,
     PlacementShard,
 )
-from jaxmesh.dialects.ttir import MeshShardAttributes, ShardDirection, ShardType, verify
-from jaxmesh.dialects.ttnn import aggregate_tensor_p, distribute_tensor_p
-from jaxmesh.distribution import claimed_equal, land, mesh_axis_dims, resolve_composer, resolve_mapper, rows_of
-from jaxmesh.errors import MissingRuleError, ResidencyError, UnsupportedError, VerifyError
-from jaxmesh.passes.canonicalize import canonicalize
-from jaxmesh.passes.to_ttnn import to_ttnn
-from jaxmesh.passes.ttir_to_ttnn import lower, lower_mesh_shards
-from jaxmesh.passes.verify import verify_no_ttir, verify_ttnn
-from jaxmesh.passes.verify_flat import verify_flat
-from jaxmesh.program import Op, Port, Program
-from jaxmesh.residency import DEVICE, HOST
-from jaxmesh.sharding import FIRST_DEVICE, attributes_from_spec, plan_aggregate
+from jaxmesh.sharding.distribution import claimed_equal, land, mesh_axis_dims, resolve_composer, resolve_mapper, rows_of
+from jaxmesh.sharding.shard_attributes import FIRST_DEVICE, attributes_from_spec, plan_aggregate
+from tests.generators.flat_programs import flat_of
 
 SIZES = {"y": 2, "x": 4}
 MESH = AbstractMesh((2, 4), ("y", "x"))

@@ -15,8 +15,8 @@ import pytest
 from jax.sharding import AbstractMesh, PartitionSpec as P
 
 import jaxmesh as jm
-import jaxmesh.ops as ops
-from jaxmesh.ops.table import ROWS, evaluate
+from jaxmesh.dialects import ttir as ops
+from jaxmesh.dialects.op import ROWS, evaluate
 
 pytestmark = pytest.mark.part(2)
 
@@ -552,8 +552,8 @@ def test_a_splat_is_no_array() -> None:
 
 
 def test_every_row_is_tested() -> None:
-    from test_ops_collectives import TESTED
-    from test_ops_neural import CASES as NEURAL
+    from tests.unit.test_ops_collectives import TESTED
+    from tests.unit.test_ops_neural import CASES as NEURAL
 
     tested = {c.row for c in (*CASES, *NEURAL)} | TESTED | {"rand"}
     assert tested == set(ROWS)

@@ -15,8 +15,8 @@ from hypothesis import given, settings, strategies as st
 from jax.sharding import PartitionSpec as P
 
 import jaxmesh as jm
-import jaxmesh.ops as ops
-from jaxmesh.ops.table import ROWS, evaluate
+from jaxmesh.dialects import ttir as ops
+from jaxmesh.dialects.op import ROWS, evaluate
 
 pytestmark = pytest.mark.part(3)
 

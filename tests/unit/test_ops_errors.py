@@ -12,8 +12,8 @@ import pytest
 from jax.sharding import AbstractMesh, PartitionSpec as P
 
 import jaxmesh as jm
-import jaxmesh.ops as ops
-from jaxmesh.ops.table import ROWS, evaluate
+from jaxmesh.dialects import ttir as ops
+from jaxmesh.dialects.op import ROWS, evaluate
 
 assert ops
 MESH = {"y": 2, "x": 4}

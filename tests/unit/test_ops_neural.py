@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_ops import Case, F, H, N, Spec, check, check_types, of_each_form, soft
+
+from tests.unit.test_ops import Case, F, H, N, Spec, check, check_types, of_each_form, soft
 
 pytestmark = pytest.mark.part(2)
 

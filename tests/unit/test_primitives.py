@@ -12,16 +12,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flat import flat_of, run_flat
 from hypothesis import given, settings
 from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 
 import jaxmesh as jm
+from jaxmesh.dialects.program import Program
 from jaxmesh.errors import InexpressibleError, MissingRuleError, UnsupportedError
-from jaxmesh.ops.build import Options, build
-from jaxmesh.passes import collectives as collectives
-from jaxmesh.program import Program
+from jaxmesh.passes.flatten import collectives as collectives
+from jaxmesh.passes.flatten.builder import Options, build
+from tests.generators.flat_programs import flat_of, run_flat
 
 pytestmark = pytest.mark.part(2)
 
@@ -1009,7 +1009,7 @@ def test_unrolling_has_a_limit() -> None:
          "branches for cpu, tpu and no default"),
         (lambda x: jnp.real(x + 1j), InexpressibleError, r"complex64\[4\].*test_primitives.*real numbers only"),
         (lambda x: lax.bessel_i0e(x), MissingRuleError,
-         r"'bessel_i0e' \(.*test_primitives.*add a rule in jaxmesh/ops/primitives"),
+         r"'bessel_i0e' \(.*test_primitives.*add a rule in jaxmesh/passes/flatten/"),
         (lambda x: lax.reduce_precision(x, 6, 9), MissingRuleError, "6 bits of exponent and 9 of mantissa"),
         (lambda x: lax.reduce(x, np.float32(0), lambda a, b: a + b * 2, (0,)), MissingRuleError,
          "combines by more than"),

@@ -10,15 +10,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flat import flat_of, run_flat
-from helpers import EVERY
 from jax import lax
 from jax.sharding import PartitionSpec as P
 
 import jaxmesh as jm
-import jaxmesh.passes.collectives as collectives
 from jaxmesh.errors import MissingRuleError
-from jaxmesh.passes.partition import partitions
+from jaxmesh.passes.flatten import collectives
+from jaxmesh.passes.flatten.mesh_partition import partitions
+from tests.generators.flat_programs import flat_of, run_flat
+from tests.generators.oracles import EVERY
 
 pytestmark = pytest.mark.part(2)
 

@@ -10,12 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from helpers import same_bits
 from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec as P
 
 import jaxmesh as jm
-from jaxmesh.jaxprs import all_eqns
-from jaxmesh.sharding import attributes_from_spec
+from jaxmesh.jaxprs.core import all_eqns
+from jaxmesh.sharding.shard_attributes import attributes_from_spec
+from tests.generators.oracles import same_bits
 
 MESHES = [(1, 2), (2, 4), (8, 4), (1, 8), (2, 2, 2)]
 NAMES = ("z", "y", "x")

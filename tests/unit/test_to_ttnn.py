@@ -12,22 +12,21 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-import test_ops
-import test_ops_neural
-from flat import flat_of, run_flat
-from helpers import calls_made
 from jax.sharding import PartitionSpec as P
-from suite_programs import PROGRAMS, Entry
-from test_ops import close, expected
 
 import jaxmesh as jm
-from jaxmesh.configs import MeshComposerConfig, MeshMapperConfig, PlacementShard
+from jaxmesh.dialects.op import ROWS, Call
+from jaxmesh.dialects.program import Op, Port, Program, Type, Value
 from jaxmesh.errors import MissingRuleError, ResidencyError, VerifyError
-from jaxmesh.ops.table import ROWS, Call
-from jaxmesh.passes import collectives as collectives
-from jaxmesh.passes.to_ttnn import to_ttnn
-from jaxmesh.passes.verify_flat import verify_flat
-from jaxmesh.program import Op, Port, Program, Type, Value
+from jaxmesh.passes.flatten import collectives as collectives
+from jaxmesh.passes.ttir_to_ttnn.driver import to_ttnn
+from jaxmesh.passes.verify_program import verify_flat
+from jaxmesh.sharding.configs import MeshComposerConfig, MeshMapperConfig, PlacementShard
+from tests.generators.flat_programs import flat_of, run_flat
+from tests.generators.oracles import calls_made
+from tests.generators.suite.all_programs import PROGRAMS, Entry
+from tests.unit import test_ops, test_ops_neural
+from tests.unit.test_ops import close, expected
 
 pytestmark = pytest.mark.part(2)
 

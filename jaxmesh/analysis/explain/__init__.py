@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
-from jaxmesh.explain.program import explained as explained
-from jaxmesh.explain.rows import Explanation as Explanation, Move as Move, Row as Row, Total as Total, Value as Value
-from jaxmesh.notes import Note as Note
+from jaxmesh.analysis.explain.explain_program import explained as explained
+from jaxmesh.analysis.explain.explanation import (
+    Explanation as Explanation,
+    Move as Move,
+    Row as Row,
+    Total as Total,
+    Value as Value,
+)
+from jaxmesh.jaxprs.remarks import Note as Note

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from jaxmesh import jaxprs
-from jaxmesh.jaxprs import Eqn, Jaxpr
-from jaxmesh.residency import HOST, Residency
+from jaxmesh.dialects.residency import HOST, Residency
+from jaxmesh.jaxprs import core as jaxprs
+from jaxmesh.jaxprs.core import Eqn, Jaxpr
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,21 +11,21 @@ from typing import Any
 
 import numpy as np
 
-from jaxmesh import jaxprs, notes
-from jaxmesh.boundary import Boundary
-from jaxmesh.dialects.ttnn import aggregate_tensor_p, distribute_tensor_p
-from jaxmesh.explain import moves as movement
-from jaxmesh.explain.bodies import Body, bodies
-from jaxmesh.explain.rows import Explanation, Move, Row, Value
-from jaxmesh.explain.ttnn import steps
-from jaxmesh.jaxprs import Atom, Eqn, Jaxpr, Literal, Var
-from jaxmesh.jaxprs_names import text_and_names
-from jaxmesh.notes import Note, Notes, Removed
-from jaxmesh.passes.claims import claimed_axes, line_of
-from jaxmesh.passes.ttir_to_ttnn import lower
-from jaxmesh.residency import DEVICE, FREE, Analysis, Residency, has_transfer, of_atom
+from jaxmesh.analysis.explain import traffic as movement
+from jaxmesh.analysis.explain.bodies import Body, bodies
+from jaxmesh.analysis.explain.explanation import Explanation, Move, Row, Value
+from jaxmesh.analysis.explain.ttnn_traffic import steps
+from jaxmesh.dialects.residency import DEVICE, FREE, Analysis, Residency, has_transfer, of_atom
+from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tensor_p
+from jaxmesh.jaxprs import core as jaxprs, remarks
+from jaxmesh.jaxprs.core import Atom, Eqn, Jaxpr, Literal, Var
+from jaxmesh.jaxprs.remarks import Note, Notes, Removed
+from jaxmesh.jaxprs.variable_names import text_and_names
+from jaxmesh.passes.mesh_shard.lower_mesh_shard import lower
+from jaxmesh.passes.mesh_shard.replication_checks import claimed_axes, line_of
 from jaxmesh.runtime.regions import plan_regions
-from jaxmesh.texts import paths
+from jaxmesh.stages.signature import Boundary
+from jaxmesh.stages.texts import paths
 
 Env = Mapping[Var, Residency]
 
@@ -42,7 +42,7 @@ def explained(
       out_tree: the tree of its results.
       assumptions: those of the traced program.
     """
-    with notes.taken() as log:
+    with remarks.taken() as log:
         program = lowered if traced is None else lower(traced, boundary.places, boundary.sizes)
     walker = _Walker(boundary.sizes, text_and_names(program)[1], log)
     walker.program(program, boundary, out_tree)
@@ -54,7 +54,7 @@ class _Facts:
     """What the planner says of a body on the host side: what runs on the devices, and notes, by variable."""
 
     mapped: frozenset[Var]
-    notes: Mapping[Var, Sequence[Note]]
+    remarks: Mapping[Var, Sequence[Note]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +234,7 @@ def _asks_place(eqn: Eqn, mesh: Mapping[str, int]) -> bool:
 def _facts(jaxpr: Jaxpr, places: Sequence[Residency]) -> _Facts:
     """Asks the planner."""
     closed = jaxpr if jaxprs.keeps_consts(jaxpr) else jaxprs.close(jaxpr, ())
-    with notes.taken() as log:
+    with remarks.taken() as log:
         plan = plan_regions(closed, places)
     made = [v for r in plan.regions if r.mapped for e in r.eqns for v in e.outvars]
     return _Facts(frozenset(log.origins(v)[-1] for v in made), log.by_origin())

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
 
-from jaxmesh.notes import Note
+from jaxmesh.jaxprs.remarks import Note
 
 HOST_KINDS = ("distribute", "aggregate")
 """Moves between the host and the devices; all others are among the devices."""
@@ -181,7 +181,7 @@ class Explanation(Sequence[Row]):
         return [dataclasses.asdict(row) for row in self.rows]
 
     def __str__(self) -> str:
-        from jaxmesh.explain.table import as_text
+        from jaxmesh.analysis.explain.table import as_text
 
         return as_text(self)
 
@@ -189,11 +189,11 @@ class Explanation(Sequence[Row]):
         return f"Explanation({self.name}, mesh={self.mesh}, {len(self.rows)} rows)"
 
     def __rich__(self) -> Any:
-        from jaxmesh.explain.table import as_rich
+        from jaxmesh.analysis.explain.table import as_rich
 
         return as_rich(self)
 
     def _repr_html_(self) -> str:
-        from jaxmesh.explain.html import as_html
+        from jaxmesh.analysis.explain.html import as_html
 
         return as_html(self)

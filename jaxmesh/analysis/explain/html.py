@@ -5,8 +5,8 @@ from __future__ import annotations
 import html
 from collections.abc import Sequence
 
-from jaxmesh.explain.rows import Explanation, Row
-from jaxmesh.explain.table import HEADER, RIGHT, TOTALS, cells, closing, heading, remarks, total_cells
+from jaxmesh.analysis.explain.explanation import Explanation, Row
+from jaxmesh.analysis.explain.table import HEADER, RIGHT, TOTALS, cells, closing, heading, remarks, total_cells
 
 # Colours of Okabe and Ito, which colour-blind readers tell apart; text and ground are the page's own.
 _STYLE = """\

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from jaxmesh.explain.rows import HOST_KINDS, Explanation, Move, Row, Total, Value
+from jaxmesh.analysis.explain.explanation import HOST_KINDS, Explanation, Move, Row, Total, Value
 
 HEADER = ("value", "lives", "local", "full", "bytes", "op", "moves", "times", "line")
 TOTALS = ("total of", "axes", "count", "bytes per device", "bytes sent by all", "remark")

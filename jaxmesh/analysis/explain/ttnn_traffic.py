@@ -8,18 +8,17 @@ from dataclasses import replace
 
 import numpy as np
 
-from jaxmesh import jaxprs, notes, ops as ops
+from jaxmesh.analysis.explain.explanation import Move
+from jaxmesh.analysis.explain.traffic import moved
+from jaxmesh.dialects.program import Op, Program
 from jaxmesh.errors import JaxmeshError
-from jaxmesh.explain.moves import moved
-from jaxmesh.explain.rows import Move
-from jaxmesh.jaxprs import Eqn, Jaxpr, Literal
-from jaxmesh.notes import Note
-from jaxmesh.ops import primitives as primitives, ttnn_rows as ttnn_rows
-from jaxmesh.ops.build import build
-from jaxmesh.passes import collectives as collectives
-from jaxmesh.passes.presharded import placed_results
-from jaxmesh.passes.to_ttnn import to_ttnn
-from jaxmesh.program import Op, Program
+from jaxmesh.jaxprs import core as jaxprs, remarks
+from jaxmesh.jaxprs.core import Eqn, Jaxpr, Literal
+from jaxmesh.jaxprs.remarks import Note
+from jaxmesh.passes.flatten import collectives as collectives
+from jaxmesh.passes.flatten.builder import build
+from jaxmesh.passes.flatten.place_results import placed_results
+from jaxmesh.passes.ttir_to_ttnn.driver import to_ttnn
 
 _ALONG = {"all_reduce", "all_reduce_async", "all_gather", "reduce_scatter"}
 
@@ -35,7 +34,7 @@ def steps(eqn: Eqn, body: Jaxpr, mesh: Mapping[str, int]) -> tuple[list[Move], l
     given = list(dict.fromkeys(a for a in eqn.invars if not isinstance(a, Literal)))
     alone = jaxprs.close(jaxprs.rebuild(body, [], given, [eqn], list(eqn.outvars)), ())
     ins, outs = [(True, "")] * len(given), [(True, "")] * len(eqn.outvars)
-    with notes.taken() as log:
+    with remarks.taken() as log:
         try:
             flat = build(alone, name="alone", mesh=mesh, level="ttnn", arguments=ins, results=outs)
             program = to_ttnn(placed_results(flat, "ttnn"))

@@ -14,9 +14,9 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from jaxmesh.goldens.places import ARGUMENT, Path, Place
-from jaxmesh.goldens.recording import Entry
-from jaxmesh.jaxprs_sources import Source
+from jaxmesh.analysis.record.recording import Entry
+from jaxmesh.analysis.record.source_path import ARGUMENT, Path, Place
+from jaxmesh.jaxprs.source_locations import Source
 
 TRANSFERS = frozenset({"mesh_shard", "distribute_tensor", "aggregate_tensor"})
 PLUMBING = TRANSFERS | {"reshape", "pcast", "pvary"}

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from jaxmesh.goldens.places import Place, Walk
-from jaxmesh.goldens.recording import Array, Coordinate, Entry
+from jaxmesh.analysis.record.recording import Array, Coordinate, Entry
+from jaxmesh.analysis.record.source_path import Place, Walk
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,12 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from jaxmesh.checks import one_of, shown, truth
+from jaxmesh.analysis.record.align import TRANSFERS, aligned
+from jaxmesh.analysis.record.comparison import Comparison, Row, Thresholds
+from jaxmesh.analysis.record.metrics import Apart, Array, apart, eps_of
+from jaxmesh.analysis.record.recording import Coordinate, Entry, Recording
 from jaxmesh.errors import ArgumentTypeError, ArgumentValueError, RecordingError
-from jaxmesh.goldens.align import TRANSFERS, aligned
-from jaxmesh.goldens.measures import Apart, Array, apart, eps_of
-from jaxmesh.goldens.recording import Coordinate, Entry, Recording
-from jaxmesh.goldens.report import Comparison, Row, Thresholds
+from jaxmesh.validate import one_of, shown, truth
 
 PCC = 0.99
 """What Tenstorrent's tools ask of a correlation unless told otherwise (`comp_pcc` of tt-metal, ttrt of tt-mlir)."""

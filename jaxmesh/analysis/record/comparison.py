@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from jaxmesh.goldens.align import PLUMBING
-from jaxmesh.goldens.places import ARGUMENT, described
-from jaxmesh.goldens.recording import Coordinate, Entry
+from jaxmesh.analysis.record.align import PLUMBING
+from jaxmesh.analysis.record.recording import Coordinate, Entry
+from jaxmesh.analysis.record.source_path import ARGUMENT, described
 
 SHOWN = 20
 """Rows of a table; `.rows` has them all."""

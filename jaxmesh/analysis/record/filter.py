@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jaxmesh.checks import count, row, shown
+from jaxmesh.analysis.record.recording import MAX_BYTES
+from jaxmesh.analysis.record.source_path import Place
 from jaxmesh.errors import ArgumentTypeError
-from jaxmesh.goldens.places import Place
-from jaxmesh.goldens.recording import MAX_BYTES
+from jaxmesh.validate import count, row, shown
 
 Only = str | Sequence[str] | Callable[[Place], bool] | None
 

@@ -16,17 +16,17 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import AbstractMesh
 
-from jaxmesh import jaxprs
-from jaxmesh.configs import MeshComposerConfig
-from jaxmesh.dialects.ttnn import aggregate_tensor_p
-from jaxmesh.frontends.typed import trace_typed
-from jaxmesh.goldens.layout import CondNode, Leaf, Node, Nodes, Saved, ScanNode, WhileNode, shifted
-from jaxmesh.goldens.places import ARGUMENT, INLINED, Place, Walk
-from jaxmesh.goldens.recording import is_recorded, key_kind, words
-from jaxmesh.goldens.wanted import Wanted
-from jaxmesh.jaxprs import Eqn, Jaxpr
-from jaxmesh.jaxprs_sources import Source
-from jaxmesh.residency import DEVICE, Analysis, Residency, of_atom
+from jaxmesh.analysis.record.buffer_layout import CondNode, Leaf, Node, Nodes, Saved, ScanNode, WhileNode, shifted
+from jaxmesh.analysis.record.filter import Wanted
+from jaxmesh.analysis.record.recording import is_recorded, key_kind, words
+from jaxmesh.analysis.record.source_path import ARGUMENT, INLINED, Place, Walk
+from jaxmesh.dialects.residency import DEVICE, Analysis, Residency, of_atom
+from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p
+from jaxmesh.jaxprs import core as jaxprs
+from jaxmesh.jaxprs.core import Eqn, Jaxpr
+from jaxmesh.jaxprs.source_locations import Source
+from jaxmesh.jaxprs.typed_trace import trace_typed
+from jaxmesh.sharding.configs import MeshComposerConfig
 
 _lax: Any = jax.lax
 Places = Sequence[Residency]

@@ -14,7 +14,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from jaxmesh.arrays import numbers
+from jaxmesh.runtime.npz import numbers
 
 Array = np.ndarray[Any, Any]
 

@@ -12,10 +12,10 @@ from typing import Any, NoReturn, cast
 import jax.numpy as jnp
 import numpy as np
 
+from jaxmesh.analysis.record.recording import LEVELS, Array, Entry, Recording
+from jaxmesh.analysis.record.source_path import Place, Step
 from jaxmesh.errors import MissingFileError, RecordingError
-from jaxmesh.goldens.places import Place, Step
-from jaxmesh.goldens.recording import LEVELS, Array, Entry, Recording
-from jaxmesh.jaxprs_sources import Source
+from jaxmesh.jaxprs.source_locations import Source
 
 FORMAT, VERSION = "jaxmesh recording", 1
 _TEXT = "recording"

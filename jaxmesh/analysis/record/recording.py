@@ -10,10 +10,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxmesh import jaxprs
-from jaxmesh.checks import path as checked_path
+from jaxmesh.analysis.record.source_path import Path, Place, Step as Step, described
 from jaxmesh.errors import ArgumentValueError, RecordingSizeError
-from jaxmesh.goldens.places import Path, Place, Step as Step, described
+from jaxmesh.jaxprs import core as jaxprs
+from jaxmesh.validate import path as checked_path
 
 Array = np.ndarray[Any, Any]
 Coordinate = tuple[int, ...]
@@ -130,9 +130,9 @@ class Recording:
           ArgumentTypeError: `path` is no path.
           RecordingError: the file cannot be written.
         """
-        from jaxmesh.goldens import files
+        from jaxmesh.analysis.record import npz
 
-        files.write(self, checked_path("Recording.save", path))
+        npz.write(self, checked_path("Recording.save", path))
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> Recording:
@@ -143,9 +143,9 @@ class Recording:
           MissingFileError: there is no such file.
           RecordingError: it is no recording, of another version, or damaged.
         """
-        from jaxmesh.goldens import files
+        from jaxmesh.analysis.record import npz
 
-        return files.read(checked_path("Recording.load", path))
+        return npz.read(checked_path("Recording.load", path))
 
     def __len__(self) -> int:
         return len(self.entries)

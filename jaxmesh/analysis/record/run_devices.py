@@ -13,17 +13,17 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxmesh.boundary import AnyMesh, Boundary
-from jaxmesh.goldens.instrument import instrument
-from jaxmesh.goldens.layout import Reader, longest
-from jaxmesh.goldens.places import Place
-from jaxmesh.goldens.recording import Array, Budget, Recording
-from jaxmesh.goldens.wanted import Wanted
-from jaxmesh.jaxprs import Jaxpr
-from jaxmesh.runtime.processes import whole
+from jaxmesh.analysis.record.buffer_layout import Reader, longest
+from jaxmesh.analysis.record.filter import Wanted
+from jaxmesh.analysis.record.instrument import instrument
+from jaxmesh.analysis.record.recording import Array, Budget, Recording
+from jaxmesh.analysis.record.source_path import Place
+from jaxmesh.jaxprs.core import Jaxpr
+from jaxmesh.runtime.distributed.collectives import whole
 from jaxmesh.runtime.regions import plan_regions
 from jaxmesh.runtime.sharded import execute
-from jaxmesh.runtime.tensor import MeshTensor
+from jaxmesh.stages.signature import AnyMesh, Boundary
+from jaxmesh.ttnn.mesh_tensor import MeshTensor
 
 Call = Callable[[Callable[..., Any]], Any]
 

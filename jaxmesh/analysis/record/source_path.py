@@ -13,9 +13,9 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from jaxmesh import jaxprs
-from jaxmesh.jaxprs import Eqn
-from jaxmesh.jaxprs_sources import Source, source
+from jaxmesh.jaxprs import core as jaxprs
+from jaxmesh.jaxprs.core import Eqn
+from jaxmesh.jaxprs.source_locations import Source, source
 
 LOOPS = frozenset({"scan", "while", "cond"})
 """What has a part of its own on the way to the values inside."""

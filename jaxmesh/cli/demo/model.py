@@ -17,7 +17,7 @@ import numpy as np
 from jax.sharding import AbstractMesh, Mesh, PartitionSpec as P
 
 import jaxmesh as jm
-from jaxmesh.demo.block import block
+from jaxmesh.cli.demo.block import block
 
 Weights = dict[str, jax.Array]
 

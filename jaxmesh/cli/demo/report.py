@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
 
-from jaxmesh.demo.checks import Check
-from jaxmesh.demo.placement import Holding, show_place
-from jaxmesh.demo.run import Outcome
+from jaxmesh.cli.demo.checks import Check
+from jaxmesh.cli.demo.placement import Holding, show_place
+from jaxmesh.cli.demo.run import Outcome
 
 
 @dataclass(frozen=True, slots=True)

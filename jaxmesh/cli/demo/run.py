@@ -10,9 +10,9 @@ import jax
 from jax.sharding import Mesh
 
 import jaxmesh as jm
-from jaxmesh.demo import model
-from jaxmesh.demo.checks import Check, compare, compare_gradients
-from jaxmesh.demo.placement import Holding, held
+from jaxmesh.cli.demo import model
+from jaxmesh.cli.demo.checks import Check, compare, compare_gradients
+from jaxmesh.cli.demo.placement import Holding, held
 
 Say = Callable[[str], None]
 BOTH = (0, 1)

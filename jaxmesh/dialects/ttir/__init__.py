@@ -1,6 +1,6 @@
 """What the compute and communication operations of TTIR mean, one row an op."""
 
-from jaxmesh.ops import (
+from jaxmesh.dialects.ttir import (
     attention as attention,
     collectives as collectives,
     convolutions as convolutions,

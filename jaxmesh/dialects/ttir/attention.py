@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from jaxmesh.ops.common import (
+from jaxmesh.dialects.op import Call, describe, row
+from jaxmesh.dialects.ttir.helpers import (
     attr,
     broadcast_shape,
     jnp,
@@ -18,7 +19,6 @@ from jaxmesh.ops.common import (
     shape_is,
     together,
 )
-from jaxmesh.ops.table import Call, describe, row
 
 
 @row("scaled_dot_product_attention", (3, 4), attr("is_causal", "bool", True), attr("scale", "float"))

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from jaxmesh.dialects.ttir import mesh_shard
-from jaxmesh.ops.common import (
+from jaxmesh.dialects.op import Call, Shape, row
+from jaxmesh.dialects.ttir.helpers import (
     attr,
     broken,
     convert,
@@ -29,7 +29,8 @@ from jaxmesh.ops.common import (
     vary,
     varying,
 )
-from jaxmesh.ops.groups import (
+from jaxmesh.dialects.ttir.mesh_shard import mesh_shard
+from jaxmesh.dialects.ttir.replica_groups import (
     Groups,
     axis_of,
     check_split,
@@ -40,7 +41,6 @@ from jaxmesh.ops.groups import (
     row_major,
     show_mesh,
 )
-from jaxmesh.ops.table import Call, Shape, row
 
 _CLUSTER = need("cluster_axis", "int", form="ui32")
 

@@ -6,7 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from jaxmesh.ops.common import (
+from jaxmesh.dialects.op import Call, Shape, describe, row
+from jaxmesh.dialects.ttir.helpers import (
     attr,
     broadcast_shape,
     broken,
@@ -21,8 +22,7 @@ from jaxmesh.ops.common import (
     require,
     together,
 )
-from jaxmesh.ops.table import Call, Shape, describe, row
-from jaxmesh.ops.windows import Pair, padding, pair
+from jaxmesh.dialects.ttir.windows import Pair, padding, pair
 
 _IMAGE = (
     attr("batch_dim", "int", 0, form="i64"),

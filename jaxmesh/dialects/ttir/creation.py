@@ -6,8 +6,20 @@ from typing import Any
 
 import numpy as np
 
-from jaxmesh.ops.common import attr, broken, convert, dim_in, jax, jnp, lax, need, number_as, require, size_of
-from jaxmesh.ops.table import Call, describe, row
+from jaxmesh.dialects.op import Call, describe, row
+from jaxmesh.dialects.ttir.helpers import (
+    attr,
+    broken,
+    convert,
+    dim_in,
+    jax,
+    jnp,
+    lax,
+    need,
+    number_as,
+    require,
+    size_of,
+)
 
 
 def _filled(call: Call, value: Any) -> Any:

@@ -6,7 +6,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from jaxmesh.ops.common import (
+from jaxmesh.dialects.op import Call, describe, row
+from jaxmesh.dialects.ttir.helpers import (
     attr,
     broadcast_shape,
     broken,
@@ -21,7 +22,6 @@ from jaxmesh.ops.common import (
     together,
     truth,
 )
-from jaxmesh.ops.table import Call, describe, row
 
 Unary = Callable[[Any], Any]
 Binary = Callable[[Any, Any], Any]

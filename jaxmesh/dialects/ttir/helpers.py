@@ -8,9 +8,9 @@ from typing import Any
 
 import jax
 
-from jaxmesh import jaxprs
+from jaxmesh.dialects.op import Attribute, Call, Shape, describe
 from jaxmesh.errors import VerifyError
-from jaxmesh.ops.table import Attribute, Call, Shape, describe
+from jaxmesh.jaxprs import core as jaxprs
 
 jnp: Any = jax.numpy
 lax: Any = jax.lax

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from jaxmesh.ops.common import (
+from jaxmesh.dialects.op import Call, Shape, describe, row
+from jaxmesh.dialects.ttir.helpers import (
     attr,
     broken,
     dim_in,
@@ -22,7 +23,6 @@ from jaxmesh.ops.common import (
     size_of,
     together,
 )
-from jaxmesh.ops.table import Call, Shape, describe, row
 
 
 @row(

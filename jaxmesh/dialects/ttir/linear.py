@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from jaxmesh.ops.common import (
+from jaxmesh.dialects.op import Call, describe, row
+from jaxmesh.dialects.ttir.helpers import (
     attr,
     broadcast_shape,
     dims_in,
@@ -17,7 +18,6 @@ from jaxmesh.ops.common import (
     require,
     together,
 )
-from jaxmesh.ops.table import Call, describe, row
 
 _TRANSPOSES = (attr("transpose_a", "bool", False), attr("transpose_b", "bool", False))
 

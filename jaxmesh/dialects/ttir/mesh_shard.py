@@ -15,17 +15,18 @@ from jax.interpreters import batching
 from jax.sharding import PartitionSpec
 from jax.typing import ArrayLike
 
-from jaxmesh import jaxprs
-from jaxmesh.checks import as_array, shown, truth
-from jaxmesh.configs import integers
-from jaxmesh.dialects.copies import first_copy_only
-from jaxmesh.errors import (
-    ArgumentTypeError,
-    ReplicationError,
-    UnsupportedShardTypeError,
-    VerifyError,
+from jaxmesh.dialects.first_copy import first_copy_only
+from jaxmesh.errors import ArgumentTypeError, ReplicationError, UnsupportedShardTypeError, VerifyError
+from jaxmesh.jaxprs import core as jaxprs
+from jaxmesh.sharding.configs import integers
+from jaxmesh.sharding.shard_attributes import (
+    ShardAttributes,
+    attributes_from_spec,
+    check_divisible,
+    counts_per_dim,
+    spec_axes,
 )
-from jaxmesh.sharding import ShardAttributes, attributes_from_spec, check_divisible, counts_per_dim, spec_axes
+from jaxmesh.validate import as_array, shown, truth
 
 Shape = tuple[int, ...]
 

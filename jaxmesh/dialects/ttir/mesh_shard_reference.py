@@ -13,7 +13,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxmesh.dialects.ttir import MeshShardAttributes, ShardDirection, ShardType
+from jaxmesh.dialects.ttir.mesh_shard import MeshShardAttributes, ShardDirection, ShardType
 
 Coordinate = tuple[int, ...]
 Array = Any

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from jaxmesh.ops.collectives import summed
-from jaxmesh.ops.common import (
+from jaxmesh.dialects.op import Call, Shape, describe, row
+from jaxmesh.dialects.ttir.collectives import summed
+from jaxmesh.dialects.ttir.helpers import (
     attr,
     convert,
     dim_in,
@@ -17,8 +18,7 @@ from jaxmesh.ops.common import (
     shape_is,
     together,
 )
-from jaxmesh.ops.groups import axis_of
-from jaxmesh.ops.table import Call, Shape, describe, row
+from jaxmesh.dialects.ttir.replica_groups import axis_of
 
 _EPSILON = attr("epsilon", "float", 1e-5)
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from jaxmesh.ops.common import attr, convert, is_integer, jnp, lax, need, rank_is, require
-from jaxmesh.ops.table import Call, Shape, describe, row
-from jaxmesh.ops.windows import Pair, padding, pair
+from jaxmesh.dialects.op import Call, Shape, describe, row
+from jaxmesh.dialects.ttir.helpers import attr, convert, is_integer, jnp, lax, need, rank_is, require
+from jaxmesh.dialects.ttir.windows import Pair, padding, pair
 
 _POOL = (
     need("kernel", "any", form="i32"),

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from jaxmesh.ops.common import (
+from jaxmesh.dialects.op import Call, Shape, row
+from jaxmesh.dialects.ttir.helpers import (
     attr,
     convert,
     dim_in,
@@ -20,7 +21,6 @@ from jaxmesh.ops.common import (
     together,
     truth,
 )
-from jaxmesh.ops.table import Call, Shape, row
 
 Reduction = Callable[[Any, Shape, bool], Any]
 

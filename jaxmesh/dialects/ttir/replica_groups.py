@@ -10,8 +10,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from jaxmesh.ops.common import broken, jnp, lax, require
-from jaxmesh.ops.table import Call, Shape
+from jaxmesh.dialects.op import Call, Shape
+from jaxmesh.dialects.ttir.helpers import broken, jnp, lax, require
 
 Table = np.ndarray[Any, np.dtype[np.int64]]
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from jaxmesh.ops.common import (
+from jaxmesh.dialects.op import Call, Shape, describe, row
+from jaxmesh.dialects.ttir.helpers import (
     attr,
     dim_in,
     dims_in,
@@ -17,7 +18,6 @@ from jaxmesh.ops.common import (
     size_of,
     together,
 )
-from jaxmesh.ops.table import Call, Shape, describe, row
 
 
 @row("reshape", 1, need("shape", "ints"))

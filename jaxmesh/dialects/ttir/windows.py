@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from jaxmesh.ops.common import broken, require
-from jaxmesh.ops.table import Call
+from jaxmesh.dialects.op import Call
+from jaxmesh.dialects.ttir.helpers import broken, require
 
 Pair = tuple[int, int]
 

@@ -6,11 +6,11 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from jaxmesh.ops import collectives as _collectives
-from jaxmesh.ops.common import jnp, lax, need, optional_operands, require, together, vary
-from jaxmesh.ops.groups import row_major, show_mesh
-from jaxmesh.ops.table import Call, Shape, describe
-from jaxmesh.ops.ttnn_table import MEMORY, attribute, by_place, none, operand, placed, text, ttnn
+from jaxmesh.dialects.op import Call, Shape, describe
+from jaxmesh.dialects.ttir import collectives as _collectives
+from jaxmesh.dialects.ttir.helpers import jnp, lax, need, optional_operands, require, together, vary
+from jaxmesh.dialects.ttir.replica_groups import row_major, show_mesh
+from jaxmesh.dialects.ttnn.op import MEMORY, attribute, by_place, none, operand, placed, text, ttnn
 
 _ = _collectives
 """The rows these are like must be there first."""

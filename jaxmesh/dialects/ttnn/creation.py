@@ -6,20 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from jaxmesh.ops import creation as _creation
-from jaxmesh.ops.common import attr, need
-from jaxmesh.ops.table import ROWS, Attribute, Call
-from jaxmesh.ops.ttnn_table import (
-    DEVICE,
-    DTYPE,
-    LAYOUT,
-    MEMORY,
-    Param,
-    attribute,
-    by_place,
-    placed,
-    ttnn,
-)
+from jaxmesh.dialects.op import ROWS, Attribute, Call
+from jaxmesh.dialects.ttir import creation as _creation
+from jaxmesh.dialects.ttir.helpers import attr, need
+from jaxmesh.dialects.ttnn.op import DEVICE, DTYPE, LAYOUT, MEMORY, Param, attribute, by_place, placed, ttnn
 
 _ = _creation
 """The rows these are like must be there first."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from jaxmesh.ops import elementwise as _elementwise
-from jaxmesh.ops.table import Attribute
-from jaxmesh.ops.ttnn_table import DTYPE, MEMORY, Param, attribute, none, operand, placed, text, ttnn
+from jaxmesh.dialects.op import Attribute
+from jaxmesh.dialects.ttir import elementwise as _elementwise
+from jaxmesh.dialects.ttnn.op import DTYPE, MEMORY, Param, attribute, none, operand, placed, text, ttnn
 
 _ = _elementwise
 """The rows these are like must be there first."""

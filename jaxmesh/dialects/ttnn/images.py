@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from jaxmesh.ops import convolutions as _convolutions, pooling as _pooling
-from jaxmesh.ops.common import attr, lax, length_is, need, optional_operands, require, shape_is
-from jaxmesh.ops.table import ROWS, Attribute, Call, Shape
-from jaxmesh.ops.ttnn_table import COMPUTE, DEVICE, DTYPE, MEMORY, Param, attribute, by_place, none, operand, ttnn
+from jaxmesh.dialects.op import ROWS, Attribute, Call, Shape
+from jaxmesh.dialects.ttir import convolutions as _convolutions, pooling as _pooling
+from jaxmesh.dialects.ttir.helpers import attr, lax, length_is, need, optional_operands, require, shape_is
+from jaxmesh.dialects.ttnn.op import COMPUTE, DEVICE, DTYPE, MEMORY, Param, attribute, by_place, none, operand, ttnn
 
 _ = _convolutions, _pooling
 """The rows these are like must be there first."""

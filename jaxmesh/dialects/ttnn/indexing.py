@@ -5,21 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from jaxmesh.ops import indexing as _indexing
-from jaxmesh.ops.common import attr, need
-from jaxmesh.ops.table import ROWS, Call
-from jaxmesh.ops.ttnn_table import (
-    DTYPE,
-    LAYOUT,
-    MEMORY,
-    attribute,
-    by_place,
-    none,
-    operand,
-    placed,
-    text,
-    ttnn,
-)
+from jaxmesh.dialects.op import ROWS, Call
+from jaxmesh.dialects.ttir import indexing as _indexing
+from jaxmesh.dialects.ttir.helpers import attr, need
+from jaxmesh.dialects.ttnn.op import DTYPE, LAYOUT, MEMORY, attribute, by_place, none, operand, placed, text, ttnn
 
 _ = _indexing
 """The rows these are like must be there first."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from jaxmesh.ops import linear as _linear
-from jaxmesh.ops.ttnn_table import COMPUTE, DTYPE, MEMORY, attribute, by_place, none, operand, ttnn
+from jaxmesh.dialects.ttir import linear as _linear
+from jaxmesh.dialects.ttnn.op import COMPUTE, DTYPE, MEMORY, attribute, by_place, none, operand, ttnn
 
 _ = _linear
 """The rows these are like must be there first."""

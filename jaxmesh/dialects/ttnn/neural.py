@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from jaxmesh.ops import attention as _attention, norms as _norms
-from jaxmesh.ops.common import attr, lax, rank_is, require, shape_is
-from jaxmesh.ops.table import ROWS, Call
-from jaxmesh.ops.ttnn_table import COMPUTE, MEMORY, attribute, by_place, none, operand, ttnn
+from jaxmesh.dialects.op import ROWS, Call
+from jaxmesh.dialects.ttir import attention as _attention, norms as _norms
+from jaxmesh.dialects.ttir.helpers import attr, lax, rank_is, require, shape_is
+from jaxmesh.dialects.ttnn.op import COMPUTE, MEMORY, attribute, by_place, none, operand, ttnn
 
 _ = _attention, _norms
 """The rows these are like must be there first."""

@@ -1,7 +1,7 @@
 """The table's columns for TTNN: an op's name and attributes there, its Python call and its C++ call.
 
-A new op of TTNN is one `ttnn(...)` entry in one of the files `jaxmesh/ops/ttnn_*.py`. The emitters print calls from it,
-`jaxmesh.ttnn` takes calls by it, the importer reads ops by it: none of them knows an op by name.
+A new op of TTNN is one `ttnn(...)` entry in one of the files `dialects/ttnn/*.py`. The emitters print calls from
+it, `jaxmesh.ttnn` takes calls by it, the importer reads ops by it: none of them knows an op by name.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from jaxmesh.ops.table import ROWS, Attribute, Meaning, Row
+from jaxmesh.dialects.op import ROWS, Attribute, Meaning, Row
 
 NEEDED: Any = inspect.Parameter.empty
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from jaxmesh.ops import reductions as _reductions
-from jaxmesh.ops.common import attr, jax, jnp, need
-from jaxmesh.ops.table import ROWS, Call
-from jaxmesh.ops.ttnn_table import COMPUTE, DTYPE, MEMORY, Param, attribute, by_place, operand, placed, text, ttnn
+from jaxmesh.dialects.op import ROWS, Call
+from jaxmesh.dialects.ttir import reductions as _reductions
+from jaxmesh.dialects.ttir.helpers import attr, jax, jnp, need
+from jaxmesh.dialects.ttnn.op import COMPUTE, DTYPE, MEMORY, Param, attribute, by_place, operand, placed, text, ttnn
 
 _ = _reductions
 """The rows these are like must be there first."""

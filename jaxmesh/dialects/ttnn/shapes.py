@@ -5,21 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from jaxmesh.ops import shapes as _shapes
-from jaxmesh.ops.common import need
-from jaxmesh.ops.table import ROWS, Attribute, Call
-from jaxmesh.ops.ttnn_table import (
-    DTYPE,
-    MEMORY,
-    Param,
-    attribute,
-    by_place,
-    operand,
-    operands,
-    placed,
-    text,
-    ttnn,
-)
+from jaxmesh.dialects.op import ROWS, Attribute, Call
+from jaxmesh.dialects.ttir import shapes as _shapes
+from jaxmesh.dialects.ttir.helpers import need
+from jaxmesh.dialects.ttnn.op import DTYPE, MEMORY, Param, attribute, by_place, operand, operands, placed, text, ttnn
 
 _ = _shapes
 """The rows these are like must be there first."""

@@ -1,6 +1,6 @@
 """The TTNN dialect's two sharding operations, `distribute_tensor` and `aggregate_tensor`.
 
-What they mean is section 2 of the semantics, checked by `jaxmesh.distribution`. Inside a mapped program they compile to
+What they mean is section 2 of the semantics, checked by `sharding/distribution.py`. Inside a mapped program they compile to
 a local slice and to a gather; at a program's boundary the runtime turns them into specs, which cost nothing.
 """
 
@@ -15,10 +15,11 @@ import jax
 import jax.numpy as jnp
 from jax.interpreters import batching, mlir
 
-from jaxmesh import jaxprs
-from jaxmesh.configs import MeshComposerConfig, MeshMapperConfig, Placement, PlacementReplicate, PlacementShard
-from jaxmesh.dialects.copies import first_copy_only
-from jaxmesh.distribution import (
+from jaxmesh.dialects.first_copy import first_copy_only
+from jaxmesh.errors import ResidencyError, UnsupportedError
+from jaxmesh.jaxprs import core as jaxprs
+from jaxmesh.sharding.configs import MeshComposerConfig, MeshMapperConfig, Placement, PlacementReplicate, PlacementShard
+from jaxmesh.sharding.distribution import (
     Composition,
     Distribution,
     Landing,
@@ -27,8 +28,7 @@ from jaxmesh.distribution import (
     resolve_composer,
     resolve_mapper,
 )
-from jaxmesh.errors import ResidencyError, UnsupportedError
-from jaxmesh.sharding import plan_aggregate, plan_distribute
+from jaxmesh.sharding.shard_attributes import plan_aggregate, plan_distribute
 
 Shape = tuple[int, ...]
 _jax: Any = jax

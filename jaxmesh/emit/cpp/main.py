@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from jaxmesh.emit import cpp_values as values
-from jaxmesh.emit.cpp_names import remark
-from jaxmesh.emit.cpp_values import NOTHING, TENSOR, TENSORS
-from jaxmesh.program import Port, Program
+from jaxmesh.dialects.program import Port, Program
+from jaxmesh.emit.cpp import values as values
+from jaxmesh.emit.cpp.names import remark
+from jaxmesh.emit.cpp.values import NOTHING, TENSOR, TENSORS
 
 _DEVICE = "::std::optional<::std::reference_wrapper<::ttnn::distributed::MeshDevice>>"
 

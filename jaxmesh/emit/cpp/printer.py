@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from jaxmesh.configs import MeshComposerConfig, MeshMapperConfig, MeshShape, PlacementShard
-from jaxmesh.emit import cpp_values as values
-from jaxmesh.emit.cpp_main import inputs_text, main_text
-from jaxmesh.emit.cpp_names import function_name
-from jaxmesh.emit.cpp_values import NOTHING, TENSOR, TENSORS
+from jaxmesh.dialects.program import Op, Program, Type, Value
+from jaxmesh.dialects.ttnn.op import TTNN, Param, TtnnRow, attributes_of
+from jaxmesh.emit.cpp import values as values
+from jaxmesh.emit.cpp.main import inputs_text, main_text
+from jaxmesh.emit.cpp.names import function_name
+from jaxmesh.emit.cpp.values import NOTHING, TENSOR, TENSORS
 from jaxmesh.errors import MissingRuleError
-from jaxmesh.ops.ttnn_table import TTNN, Param, TtnnRow, attributes_of
-from jaxmesh.program import Op, Program, Type, Value
+from jaxmesh.sharding.configs import MeshComposerConfig, MeshMapperConfig, MeshShape, PlacementShard
 
 _DISTRIBUTED = "::ttnn::distributed"
 _INLINE = 16
@@ -98,7 +98,7 @@ class _Writer:
             self.call(op, TTNN[name])
         else:
             raise MissingRuleError(
-                f"no C++ call for {op.name} ({op.line or 'no line known'}); add a row to jaxmesh/ops/ttnn_*.py."
+                f"no C++ call for {op.name} ({op.line or 'no line known'}); add a row to jaxmesh/dialects/ttnn/*.py."
             )
 
     def call(self, op: Op, row: TtnnRow) -> None:

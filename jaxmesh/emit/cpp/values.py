@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from jaxmesh.dialects.program import Type
+from jaxmesh.dialects.ttnn.op import spelled
 from jaxmesh.errors import UnsupportedError
-from jaxmesh.ops.ttnn_table import spelled
-from jaxmesh.program import Type
 
 NOTHING = "::std::nullopt"
 TENSOR = "::ttnn::Tensor"

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from jaxmesh.configs import MeshComposerConfig, MeshMapperConfig, Placement, PlacementShard
-from jaxmesh.emit.mlir_spelling import Spelling, element_type, string
+from jaxmesh.emit.mlir.spelling import Spelling, element_type, string
 from jaxmesh.errors import JaxmeshError, UnsupportedError, VerifyError
+from jaxmesh.sharding.configs import MeshComposerConfig, MeshMapperConfig, Placement, PlacementShard
 
 _WORD = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _LAYOUT = re.compile(r"#ttir<convolution_layout [\w =,\[\]]*>", re.ASCII)
@@ -27,7 +27,7 @@ _EXACT = 2**24
 
 
 def attribute(form: str, value: Any, spelling: Spelling, *, wide: bool = False) -> str:
-    """An attribute's value in a form; see `jaxmesh.ops.table.Attribute` for the forms.
+    """An attribute's value in a form; see `jaxmesh.dialects.op.Attribute` for the forms.
 
     Args:
       form: how it is written.
@@ -58,7 +58,7 @@ def _formed(form: str, value: Any, spelling: Spelling, wide: bool) -> str:
     if form in ("dense", "dense_i64"):
         return spelling.elements(np.asarray(value, None if form == "dense" else np.int64))
     if form not in _FORMS:
-        raise UnsupportedError(f"form {form!r} is not known; add it in jaxmesh/emit/mlir_attributes.py.")
+        raise UnsupportedError(f"form {form!r} is not known; add it in jaxmesh/emit/mlir/attributes.py.")
     return _FORMS[form](value)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from jaxmesh.emit.mlir_spelling import string
+from jaxmesh.emit.mlir.spelling import string
 
 _LINE = re.compile(r"(.+?):([0-9]{1,9})(?::([0-9]{1,9}))?(?: \((.*)\))?", re.DOTALL)
 UNKNOWN = "loc(unknown)"

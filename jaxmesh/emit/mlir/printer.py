@@ -8,15 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from jaxmesh import ops as ops
-from jaxmesh.emit.mlir_attributes import attribute, by
-from jaxmesh.emit.mlir_locations import Locations, NoLocations
-from jaxmesh.emit.mlir_spelling import Spelling, symbol
+from jaxmesh.dialects.op import ROWS, Row
+from jaxmesh.dialects.program import Op, Port, Program, Value
+from jaxmesh.dialects.ttnn.op import SPECIAL, TTNN
+from jaxmesh.emit.mlir.attributes import attribute, by
+from jaxmesh.emit.mlir.locations import Locations, NoLocations
+from jaxmesh.emit.mlir.spelling import Spelling, symbol
 from jaxmesh.errors import JaxmeshError, MissingRuleError, VerifyError
-from jaxmesh.ops import ttnn_rows as ttnn_rows
-from jaxmesh.ops.table import ROWS, Row
-from jaxmesh.ops.ttnn_table import SPECIAL, TTNN
-from jaxmesh.program import Op, Port, Program, Value
 
 _SPECIAL: Mapping[str, Mapping[str, str]] = {
     "get_device": {"mesh_shape": "mesh_shape", "mesh_offset": "mesh_offset"},
@@ -48,7 +46,7 @@ def mlir_text(program: Program, *, locations: bool = False) -> str:
       VerifyError: an attribute is not known, or cannot be written.
       UnsupportedError: a type that TTIR does not hold.
 
-    >>> from jaxmesh.program import Port, Program, Type
+    >>> from jaxmesh.dialects.program import Port, Program, Type
     >>> import numpy as np
     >>> program = Program("f", {"x": 2}, [Type((4,), np.dtype("float32"))], [Port(0, True)], [], [Port(0, True)])
     >>> print(mlir_text(program), end="")
@@ -185,7 +183,7 @@ def _forms(op: Op) -> tuple[Mapping[str, str], Row | None]:
             return _SPECIAL.get(name, {}), None
         row = ROWS.get(name) if dialect == "ttir" else TTNN[name].row if dialect == "ttnn" and name in TTNN else None
         if row is None:
-            raise MissingRuleError(f"no text for {op.name!r}: it has no row; add one in jaxmesh/ops/.")
+            raise MissingRuleError(f"no text for {op.name!r}: it has no row; add one in jaxmesh/dialects/ttir/.")
         found = _FORMS[op.name] = ({a.name: a.written for a in row.attributes} | {_SEGMENTS: "i32a"}, row)
     return found
 

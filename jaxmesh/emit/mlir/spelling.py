@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from jaxlib.mlir import ir
 
+from jaxmesh.dialects.program import Shape, Type
 from jaxmesh.errors import UnsupportedError
-from jaxmesh.program import Shape, Type
 
 _SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_$.]*")
 _ESCAPED = re.compile(rb"[^ -!#-\[\]-~]")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from jaxmesh.emit import python_values as values
+from jaxmesh.dialects.program import Op, Program, Type, Value
+from jaxmesh.dialects.ttnn.op import NEEDED, TTNN, Param, Signature, TtnnRow, attributes_of
+from jaxmesh.emit.python import values as values
 from jaxmesh.errors import MissingRuleError, VerifyError
-from jaxmesh.ops.ttnn_table import NEEDED, TTNN, Param, Signature, TtnnRow, attributes_of
-from jaxmesh.program import Op, Program, Type, Value
 
 Names = Mapping[Value, str]
 
@@ -24,7 +24,7 @@ def signature_of(op: Op) -> tuple[TtnnRow, Signature]:
         place = f" (from {op.line})" if op.line else ""
         raise MissingRuleError(
             f"emitted Python: {op.name}{place} is no op of TTNN's table; add a `ttnn(...)` entry to one of the files "
-            "jaxmesh/ops/ttnn_*.py, and lower to it in jaxmesh/passes/to_ttnn.py."
+            "jaxmesh/dialects/ttnn/*.py, and lower to it in jaxmesh/passes/ttir_to_ttnn/driver.py."
         )
     return row, row.python
 

@@ -6,9 +6,9 @@ import builtins
 import keyword
 from collections.abc import Sequence
 
-from jaxmesh.emit import python_calls as calls, python_values as values
+from jaxmesh.dialects.program import Op, Port, Program, Value
 from jaxmesh.emit.names import Variables, identifier
-from jaxmesh.program import Op, Port, Program, Value
+from jaxmesh.emit.python import calls as calls, values as values
 
 _RESERVED = frozenset({
     *keyword.kwlist, *keyword.softkwlist, *dir(builtins), "arg", "consteval", "main", "torch", "ttir_cpu", "ttnn",

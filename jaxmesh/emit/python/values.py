@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import numpy as np
 
+from jaxmesh.dialects.program import Type
+from jaxmesh.dialects.ttnn.op import spelled
 from jaxmesh.errors import VerifyError
-from jaxmesh.ops.ttnn_table import spelled
-from jaxmesh.program import Type
 
 DEVICE_MEMORY = "ttnn.MemoryConfig(ttnn.TensorMemoryLayout.INTERLEAVED, ttnn.BufferType.DRAM, None)"
 COMPUTE_CONFIG = "ttnn.WormholeComputeKernelConfig(math_fidelity=ttnn.MathFidelity.HiFi4, fp32_dest_acc_en=True)"

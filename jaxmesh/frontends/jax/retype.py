@@ -14,10 +14,10 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import NamedSharding
 
-from jaxmesh import jaxprs
 from jaxmesh.errors import InexpressibleError, JaxmeshError
-from jaxmesh.jaxprs import CALLS, Axes, Eqn, Jaxpr, Var
-from jaxmesh.rewrite import map_sub_jaxprs
+from jaxmesh.jaxprs import core as jaxprs
+from jaxmesh.jaxprs.core import CALLS, Axes, Eqn, Jaxpr, Var
+from jaxmesh.jaxprs.rewrite import map_sub_jaxprs
 
 Rule = Callable[[Eqn, list[Any]], list[Any]]
 _lax: Any = jax.lax

@@ -9,13 +9,13 @@ import jax
 import numpy as np
 from jax.sharding import AbstractMesh, Mesh, PartitionSpec
 
-from jaxmesh import jaxprs
-from jaxmesh.dialects.ttir import full_to_shard, shard_to_full
+from jaxmesh.dialects.ttir.mesh_shard import full_to_shard, shard_to_full
 from jaxmesh.errors import InexpressibleError, MeshMismatchError
-from jaxmesh.frontends.retype import Retyper, spread, varying
-from jaxmesh.jaxprs import Axes, Eqn, Jaxpr
-from jaxmesh.plain import on_mesh
-from jaxmesh.sharding import spec_axes
+from jaxmesh.frontends.jax.retype import Retyper, spread, varying
+from jaxmesh.jaxprs import core as jaxprs
+from jaxmesh.jaxprs.core import Axes, Eqn, Jaxpr
+from jaxmesh.jaxprs.strip_mesh import on_mesh
+from jaxmesh.sharding.shard_attributes import spec_axes
 
 AnyMesh = Mesh | AbstractMesh
 

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from jaxmesh.checks import hashable
+from jaxmesh.validate import hashable
 
 _NUMBERS = (float, complex, np.inexact)
 

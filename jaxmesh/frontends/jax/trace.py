@@ -14,18 +14,12 @@ import numpy as np
 from jax import export
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
 
-from jaxmesh import jaxprs
-from jaxmesh.checks import check_nesting, check_size, row, shown
-from jaxmesh.constants import own_constants
-from jaxmesh.errors import (
-    ArgumentTypeError,
-    ArgumentValueError,
-    InexpressibleError,
-    JaxmeshError,
-    UnsupportedError,
-)
-from jaxmesh.frontends.existing import OutSpecs, trace_plain, trace_program
-from jaxmesh.jaxprs_sources import jax_assertion
+from jaxmesh.errors import ArgumentTypeError, ArgumentValueError, InexpressibleError, JaxmeshError, UnsupportedError
+from jaxmesh.frontends.jax.trace_shard_maps import OutSpecs, trace_plain, trace_program
+from jaxmesh.jaxprs import core as jaxprs
+from jaxmesh.jaxprs.copy_constants import own_constants
+from jaxmesh.jaxprs.source_locations import jax_assertion
+from jaxmesh.validate import check_nesting, check_size, row, shown
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,12 +15,12 @@ from typing import Any, cast
 import jax
 from jax.sharding import AbstractMesh, AxisType, Mesh, PartitionSpec
 
-from jaxmesh import jaxprs
 from jaxmesh.errors import ArgumentTypeError, InexpressibleError, JaxmeshError, UnloweredError, UnsupportedError
-from jaxmesh.frontends.shard_map import check_values, raise_one, raise_shard_maps
-from jaxmesh.frontends.typed import trace_typed
-from jaxmesh.jaxprs import Jaxpr, Var
-from jaxmesh.jaxprs_maps import NoMeshYet, meshless_stopped
+from jaxmesh.frontends.jax.shard_map import check_values, raise_one, raise_shard_maps
+from jaxmesh.jaxprs import core as jaxprs
+from jaxmesh.jaxprs.core import Jaxpr, Var
+from jaxmesh.jaxprs.shard_map_hook import NoMeshYet, meshless_stopped
+from jaxmesh.jaxprs.typed_trace import trace_typed
 
 AnyMesh = Mesh | AbstractMesh
 Assumptions = dict[str, None]

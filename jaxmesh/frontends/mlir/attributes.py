@@ -14,7 +14,7 @@ import numpy as np
 from jaxlib.mlir import ir
 
 from jaxmesh.errors import ParseError, UnsupportedError
-from jaxmesh.frontends.mlir_types import Types
+from jaxmesh.frontends.mlir.types import Types
 
 MAX_ITEMS = 1_000_000
 """Aliases can repeat each other: a few lines of `#b = [#a, #a]` stand for more than any memory holds."""

@@ -10,12 +10,13 @@ from typing import Any, cast
 import jax
 from jaxlib.mlir import ir
 
+from jaxmesh.dialects import op as table
+from jaxmesh.dialects.ttnn import op as ttnn_table
 from jaxmesh.errors import ArgumentTypeError, JaxmeshError, MissingRuleError, UnsupportedError, VerifyError
-from jaxmesh.frontends.mlir import Function, Said, boundary_attributes, check_sizes, line_of
-from jaxmesh.frontends.mlir_scan import PROPERTIES
-from jaxmesh.frontends.mlir_types import Types
-from jaxmesh.frontends.mlir_values import Values
-from jaxmesh.ops import table, ttnn_rows as ttnn_rows, ttnn_table
+from jaxmesh.frontends.mlir.attributes import Values
+from jaxmesh.frontends.mlir.module import Function, Said, boundary_attributes, check_sizes, line_of
+from jaxmesh.frontends.mlir.preprocess import PROPERTIES
+from jaxmesh.frontends.mlir.types import Types
 
 MAX_CALLS = 100
 MAX_STEPS = 1_000_000
@@ -259,10 +260,12 @@ class _Decoder:
         if row_of(op) is not None:
             return
         if dialect in ("ttir", "ttnn"):
-            raise MissingRuleError(f"{op[:80]} has no row; add one in jaxmesh/ops/ (see the files there for its like).")
+            raise MissingRuleError(
+                f"{op[:80]} has no row; add one in jaxmesh/dialects/ttir/ (see the files there for its like)."
+            )
         raise MissingRuleError(
             f"{op[:80]} is no op of TTIR; lower the file to TTIR first, or add a rule in "
-            "jaxmesh/frontends/mlir_program.py."
+            "jaxmesh/frontends/mlir/decode.py."
         )
 
     def _attributes(self, operation: Any, function: Function) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from jaxmesh.frontends.mlir_program import Body
+from jaxmesh.frontends.mlir.decode import Body
 
 _STRING = r'"(?:[^"\\\n]|\\.)*"'
 _DEFINED = re.compile(r"^(\#loc\w*)\s*=\s*loc\((.*)\)\s*$", re.MULTILINE)

@@ -12,8 +12,8 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from jaxmesh.errors import MeshError, ParseError, VerifyError
-from jaxmesh.frontends.mlir_source import Piece, RunLine, parse, read, run_lines
-from jaxmesh.frontends.mlir_values import entries
+from jaxmesh.frontends.mlir.attributes import entries
+from jaxmesh.frontends.mlir.source import Piece, RunLine, parse, read, run_lines
 
 MAX_DEVICES = 65536
 """More devices than any system has: a size in a file that is no mesh."""

@@ -11,9 +11,9 @@ from typing import Any
 
 import jax
 
-from jaxmesh import jaxprs
-from jaxmesh.frontends.mlir_program import Step
-from jaxmesh.ops.said import Said, said_p
+from jaxmesh.dialects.imported_op import Said, said_p
+from jaxmesh.frontends.mlir.decode import Step
+from jaxmesh.jaxprs import core as jaxprs
 
 
 class Again:

@@ -14,7 +14,7 @@ from jax.interpreters import mlir
 from jaxlib.mlir import ir
 
 from jaxmesh.errors import ArgumentTypeError, MissingFileError, ParseError
-from jaxmesh.frontends.mlir_scan import rewrite
+from jaxmesh.frontends.mlir.preprocess import rewrite
 
 _SPLIT = re.compile(r"^[ \t]*// ?-----[^\n]*$", re.MULTILINE)
 _RUN = re.compile(r"^[ \t]*//[ \t]*RUN:[^\n]*?mesh-shape=([0-9]+(?:,[0-9]+)*)", re.MULTILINE)

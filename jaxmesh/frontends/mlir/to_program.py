@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from jaxmesh.dialects.imported_op import placed
+from jaxmesh.dialects.op import ROWS
+from jaxmesh.dialects.program import Op, Port, Program, Type, Value
+from jaxmesh.dialects.ttnn.op import TTNN
 from jaxmesh.errors import VerifyError
-from jaxmesh.frontends import mlir_program as decoded
-from jaxmesh.frontends.mlir_places import Written, written
-from jaxmesh.frontends.mlir_ttnn import composer_config, mapper_config
-from jaxmesh.ops.said import placed
-from jaxmesh.ops.table import ROWS
-from jaxmesh.ops.ttnn_table import TTNN
-from jaxmesh.program import Op, Port, Program, Type, Value
+from jaxmesh.frontends.mlir import decode as decoded
+from jaxmesh.frontends.mlir.locations import Written, written
+from jaxmesh.frontends.mlir.ttnn_configs import composer_config, mapper_config
 
 _SEGMENTS = ("operandSegmentSizes", "resultSegmentSizes")
 _CONFIGS: Mapping[str, Callable[[str], Any]] = {"mapper_config": mapper_config, "composer_config": composer_config}

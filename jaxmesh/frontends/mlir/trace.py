@@ -9,16 +9,16 @@ from typing import Any, cast
 import jax
 from jax.sharding import AbstractMesh, PartitionSpec
 
-from jaxmesh import jaxprs
-from jaxmesh.dialects.ttir import full_to_shard, mesh_shard
+from jaxmesh.dialects.imported_op import Said, said_of
+from jaxmesh.dialects.op import Row, evaluate
+from jaxmesh.dialects.ttir.mesh_shard import full_to_shard, mesh_shard
 from jaxmesh.errors import ReplicationError, VerifyError
-from jaxmesh.frontends import mlir_ttnn as ttnn
-from jaxmesh.frontends.mlir_again import Again
-from jaxmesh.frontends.mlir_program import EMPTY, Body, Program, Step, located, row_of
-from jaxmesh.frontends.typed import trace_typed
-from jaxmesh.ops.said import Said, said_of
-from jaxmesh.ops.table import Row, evaluate
-from jaxmesh.sharding import counts_per_dim
+from jaxmesh.frontends.mlir import ttnn_configs as ttnn
+from jaxmesh.frontends.mlir.decode import EMPTY, Body, Program, Step, located, row_of
+from jaxmesh.frontends.mlir.op_cache import Again
+from jaxmesh.jaxprs import core as jaxprs
+from jaxmesh.jaxprs.typed_trace import trace_typed
+from jaxmesh.sharding.shard_attributes import counts_per_dim
 
 _LAYOUT_ONLY = frozenset({"ttnn.to_device", "ttnn.from_device", "ttnn.to_layout", "ttnn.to_memory_config"})
 ASSUMED = "jaxmesh.assume_replicated"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from jaxmesh.configs import MeshComposerConfig, MeshMapperConfig, Placement, PlacementReplicate, PlacementShard
-from jaxmesh.dialects.ttnn import aggregate_tensor_p, distribute_tensor_p
+from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tensor_p
 from jaxmesh.errors import MeshMismatchError, VerifyError
+from jaxmesh.sharding.configs import MeshComposerConfig, MeshMapperConfig, Placement, PlacementReplicate, PlacementShard
 
 _LONGEST = 2000
 """Characters of a config; a longer one has more axes than any mesh, and is of no known spelling when cut."""

@@ -12,11 +12,11 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxmesh.jaxprs import Eqn
-from jaxmesh.ops.build import Builder, missing, rule
-from jaxmesh.ops.primitives.floats import cut, word
-from jaxmesh.ops.primitives.numbers import INDEX, chosen, compared, is_float, is_integer, width
-from jaxmesh.program import Value
+from jaxmesh.dialects.program import Value
+from jaxmesh.jaxprs.core import Eqn
+from jaxmesh.passes.flatten.builder import Builder, missing, rule
+from jaxmesh.passes.flatten.float_bits import cut, word
+from jaxmesh.passes.flatten.index_arithmetic import INDEX, chosen, compared, is_float, is_integer, width
 
 _FLOAT = np.dtype(np.float32)
 _jnp: Any = jax.numpy

@@ -1,6 +1,6 @@
 """From a jaxpr to a flat program: the rules that turn JAX's primitives into rows of the table, and who applies them.
 
-A rule is one `@rule("primitive", ...)` function in one of the files of `jaxmesh/ops/primitives/`.
+A rule is one `@rule("primitive", ...)` function in one of the files of `jaxmesh/passes/flatten/`.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from jaxmesh import jaxprs
+from jaxmesh.dialects.program import UNROLL_LIMIT, Op, Port, Program, Shape, Type, Value, without_dead
 from jaxmesh.errors import MissingRuleError
-from jaxmesh.jaxprs import Atom, Eqn, Jaxpr, Var
-from jaxmesh.ops.folds import FOLDS
-from jaxmesh.ops.storage import SMALL, Array, held_array, is_key, is_uniform, plain, storage_type
-from jaxmesh.program import UNROLL_LIMIT, Op, Port, Program, Shape, Type, Value, without_dead
+from jaxmesh.jaxprs import core as jaxprs
+from jaxmesh.jaxprs.core import Atom, Eqn, Jaxpr, Var
+from jaxmesh.passes.flatten.constant_folding import FOLDS
+from jaxmesh.passes.flatten.storage import SMALL, Array, held_array, is_key, is_uniform, plain, storage_type
 
 Rule = Callable[["Builder", Eqn, Sequence[Value]], "Sequence[Value] | Value"]
 RULES: dict[str, Rule] = {}
 """By the name of the primitive."""
-FOLDER = "jaxmesh/ops/primitives/"
+FOLDER = "jaxmesh/passes/flatten/"
 
 
 def rule(*names: str) -> Callable[[Rule], Rule]:

@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from jaxmesh import jaxprs
+from jaxmesh.dialects.imported_op import NAME, Said
+from jaxmesh.dialects.program import Shape, Value
 from jaxmesh.errors import UnsupportedError
-from jaxmesh.jaxprs import Eqn
-from jaxmesh.ops.build import Builder, missing, rule
-from jaxmesh.ops.said import NAME, Said
-from jaxmesh.ops.storage import storage_type
-from jaxmesh.program import Shape, Value
+from jaxmesh.jaxprs import core as jaxprs
+from jaxmesh.jaxprs.core import Eqn
+from jaxmesh.passes.flatten.builder import Builder, missing, rule
+from jaxmesh.passes.flatten.storage import storage_type
 
 _BODIES = ("jaxpr", "call_jaxpr", "call", "fun_jaxpr")
 CALLS = (

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from jaxmesh.jaxprs import Eqn
-from jaxmesh.ops.storage import Array
+from jaxmesh.jaxprs.core import Eqn
+from jaxmesh.passes.flatten.storage import Array
 
 Fold = Callable[[Eqn, Sequence[Array]], Any]
 FOLDS: dict[str, Fold] = {}

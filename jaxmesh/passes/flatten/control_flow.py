@@ -7,12 +7,12 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from jaxmesh import jaxprs
+from jaxmesh.dialects.program import Value
 from jaxmesh.errors import UnsupportedError
-from jaxmesh.jaxprs import Eqn
-from jaxmesh.ops.build import Builder, rule, storage_type
-from jaxmesh.ops.primitives.shapes import element, stacked
-from jaxmesh.program import Value
+from jaxmesh.jaxprs import core as jaxprs
+from jaxmesh.jaxprs.core import Eqn
+from jaxmesh.passes.flatten.builder import Builder, rule, storage_type
+from jaxmesh.passes.flatten.shapes import element, stacked
 
 
 @contextmanager

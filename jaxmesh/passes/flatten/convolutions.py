@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from jaxmesh.jaxprs import Eqn
-from jaxmesh.ops.build import Builder, rule
-from jaxmesh.ops.primitives.pads import padded
-from jaxmesh.ops.primitives.shapes import part, reverse
-from jaxmesh.program import Shape, Value
+from jaxmesh.dialects.program import Shape, Value
+from jaxmesh.jaxprs.core import Eqn
+from jaxmesh.passes.flatten.builder import Builder, rule
+from jaxmesh.passes.flatten.pad import padded
+from jaxmesh.passes.flatten.shapes import part, reverse
 
 
 @dataclass(frozen=True, slots=True)

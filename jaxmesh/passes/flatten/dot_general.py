@@ -10,9 +10,9 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from jaxmesh.jaxprs import Eqn
-from jaxmesh.ops.build import Builder, rule
-from jaxmesh.program import Shape, Value
+from jaxmesh.dialects.program import Shape, Value
+from jaxmesh.jaxprs.core import Eqn
+from jaxmesh.passes.flatten.builder import Builder, rule
 
 
 @dataclass(frozen=True, slots=True)

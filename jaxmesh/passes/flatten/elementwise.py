@@ -9,9 +9,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxmesh.jaxprs import Eqn
-from jaxmesh.ops.build import Builder, missing, rule
-from jaxmesh.program import Value
+from jaxmesh.dialects.program import Value
+from jaxmesh.jaxprs.core import Eqn
+from jaxmesh.passes.flatten.builder import Builder, missing, rule
 
 _jnp: Any = jax.numpy
 UNARY: Mapping[str, str] = {

@@ -8,8 +8,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxmesh.ops.build import Builder
-from jaxmesh.program import Value
+from jaxmesh.dialects.program import Value
+from jaxmesh.passes.flatten.builder import Builder
 
 _jnp: Any = jax.numpy
 _FLOAT = np.dtype(np.float32)

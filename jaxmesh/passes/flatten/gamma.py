@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jaxmesh.jaxprs import Eqn
-from jaxmesh.ops.build import Builder, missing, rule
-from jaxmesh.ops.primitives.numbers import chosen, compared, joined
-from jaxmesh.program import Value
+from jaxmesh.dialects.program import Value
+from jaxmesh.jaxprs.core import Eqn
+from jaxmesh.passes.flatten.builder import Builder, missing, rule
+from jaxmesh.passes.flatten.index_arithmetic import chosen, compared, joined
 
 _FLOAT = np.dtype(np.float32)
 

@@ -8,9 +8,9 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxmesh.dialects.program import Value
 from jaxmesh.errors import UnsupportedError
-from jaxmesh.ops.build import Builder
-from jaxmesh.program import Value
+from jaxmesh.passes.flatten.builder import Builder
 
 INDEX = np.dtype(np.int32)
 MOST = int(np.iinfo(np.int32).max)

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from jaxmesh.jaxprs import Eqn
-from jaxmesh.ops.build import Builder, missing, rule
-from jaxmesh.ops.primitives.numbers import width
-from jaxmesh.program import Value
+from jaxmesh.dialects.program import Value
+from jaxmesh.jaxprs.core import Eqn
+from jaxmesh.passes.flatten.builder import Builder, missing, rule
+from jaxmesh.passes.flatten.index_arithmetic import width
 
 _WORD = np.dtype(np.uint32)
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from jaxmesh.configs import MeshMapperConfig, PlacementShard
-from jaxmesh.program import Op, Program, Type, Value, without_dead
+from jaxmesh.dialects.program import Op, Program, Type, Value, without_dead
+from jaxmesh.sharding.configs import MeshMapperConfig, PlacementShard
 
 _MOST = int(np.iinfo(np.int32).max)
 

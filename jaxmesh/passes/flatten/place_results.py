@@ -12,8 +12,8 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from jaxmesh.program import Op, Port, Program, Value
-from jaxmesh.sharding import replicate_mapper
+from jaxmesh.dialects.program import Op, Port, Program, Value
+from jaxmesh.sharding.shard_attributes import replicate_mapper
 
 _TOGETHER = frozenset({
     "ttir.all_reduce", "ttir.all_gather", "ttir.reduce_scatter", "ttir.mesh_partition", "ttir.collective_permute",

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from jaxmesh.jaxprs import Eqn
-from jaxmesh.ops.build import Builder, missing, rule
-from jaxmesh.ops.primitives.pads import padded
-from jaxmesh.ops.primitives.reductions import identity
-from jaxmesh.ops.primitives.windows import Window, windows_of
-from jaxmesh.program import Shape, Value
+from jaxmesh.dialects.program import Shape, Value
+from jaxmesh.jaxprs.core import Eqn
+from jaxmesh.passes.flatten.builder import Builder, missing, rule
+from jaxmesh.passes.flatten.pad import padded
+from jaxmesh.passes.flatten.reduce_window import Window, windows_of
+from jaxmesh.passes.flatten.reductions import identity
 
 _LIMIT = 256
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jaxmesh.jaxprs import Eqn
-from jaxmesh.ops.build import Builder, missing, rule
-from jaxmesh.ops.primitives.dots import product
-from jaxmesh.ops.primitives.numbers import as_index, chosen, compared, joined, positions
-from jaxmesh.program import Shape, Value
+from jaxmesh.dialects.program import Shape, Value
+from jaxmesh.jaxprs.core import Eqn
+from jaxmesh.passes.flatten.builder import Builder, missing, rule
+from jaxmesh.passes.flatten.dot_general import product
+from jaxmesh.passes.flatten.index_arithmetic import as_index, chosen, compared, joined, positions
 
 
 @rule("ragged_dot_general")

@@ -14,11 +14,11 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxmesh.jaxprs import Eqn, Jaxpr
-from jaxmesh.jaxprs_caches import kept_as_traced
-from jaxmesh.ops.build import RULES, Builder, missing, rule, storage_type
-from jaxmesh.ops.primitives.numbers import MOST, joined
-from jaxmesh.program import Value
+from jaxmesh.dialects.program import Value
+from jaxmesh.jaxprs.caches import kept_as_traced
+from jaxmesh.jaxprs.core import Eqn, Jaxpr
+from jaxmesh.passes.flatten.builder import RULES, Builder, missing, rule, storage_type
+from jaxmesh.passes.flatten.index_arithmetic import MOST, joined
 
 _jax: Any = jax
 _WORD = np.dtype(np.uint32)

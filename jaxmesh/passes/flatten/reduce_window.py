@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from jaxmesh.jaxprs import Eqn
-from jaxmesh.ops.build import Builder, missing, rule
-from jaxmesh.ops.primitives.numbers import is_float
-from jaxmesh.ops.primitives.pads import padded
-from jaxmesh.ops.primitives.reductions import COMBINES, combined, combining, identity, reduced
-from jaxmesh.ops.primitives.shapes import part
-from jaxmesh.program import Shape, Value
+from jaxmesh.dialects.program import Shape, Value
+from jaxmesh.jaxprs.core import Eqn
+from jaxmesh.passes.flatten.builder import Builder, missing, rule
+from jaxmesh.passes.flatten.index_arithmetic import is_float
+from jaxmesh.passes.flatten.pad import padded
+from jaxmesh.passes.flatten.reductions import COMBINES, combined, combining, identity, reduced
+from jaxmesh.passes.flatten.shapes import part
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,11 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxmesh import jaxprs
-from jaxmesh.jaxprs import Eqn
-from jaxmesh.ops.build import Builder, missing, rule
-from jaxmesh.ops.primitives.shapes import part
-from jaxmesh.program import Value
+from jaxmesh.dialects.program import Value
+from jaxmesh.jaxprs import core as jaxprs
+from jaxmesh.jaxprs.core import Eqn
+from jaxmesh.passes.flatten.builder import Builder, missing, rule
+from jaxmesh.passes.flatten.shapes import part
 
 _jnp: Any = jax.numpy
 ROWS: Mapping[str, str] = {

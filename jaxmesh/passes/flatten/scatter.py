@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from jaxmesh.dialects.program import Shape, Value
 from jaxmesh.errors import UnsupportedError
-from jaxmesh.jaxprs import Eqn, source_line
-from jaxmesh.ops.build import Builder, missing, rule
-from jaxmesh.ops.primitives.indexing import in_range, update_slice
-from jaxmesh.ops.primitives.numbers import (
+from jaxmesh.jaxprs.core import Eqn, source_line
+from jaxmesh.passes.flatten.builder import Builder, missing, rule
+from jaxmesh.passes.flatten.index_arithmetic import (
     INDEX,
     MOST,
     as_index,
@@ -29,7 +29,7 @@ from jaxmesh.ops.primitives.numbers import (
     reshaped,
     spread,
 )
-from jaxmesh.program import Shape, Value
+from jaxmesh.passes.flatten.slicing_and_gather import in_range, update_slice
 
 KINDS = {
     "scatter": None, "scatter-add": "sum", "scatter-mul": "prod", "scatter-min": "min", "scatter-max": "max",

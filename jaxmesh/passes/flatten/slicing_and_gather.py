@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from jaxmesh.jaxprs import Eqn
-from jaxmesh.ops.build import Builder, rule
-from jaxmesh.ops.primitives.numbers import (
+from jaxmesh.dialects.program import Shape, Value
+from jaxmesh.jaxprs.core import Eqn
+from jaxmesh.passes.flatten.builder import Builder, rule
+from jaxmesh.passes.flatten.index_arithmetic import (
     INDEX,
     as_index,
     chosen,
@@ -24,7 +25,6 @@ from jaxmesh.ops.primitives.numbers import (
     reshaped,
     spread,
 )
-from jaxmesh.program import Shape, Value
 
 _FEW = 16
 """Up to so many known rows are picked by slices."""

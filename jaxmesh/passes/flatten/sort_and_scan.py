@@ -8,11 +8,11 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxmesh.jaxprs import Eqn
-from jaxmesh.ops.build import Builder, rule
-from jaxmesh.ops.primitives.indexing import along
-from jaxmesh.ops.primitives.numbers import INDEX, chosen, compared, is_float, joined
-from jaxmesh.program import Shape, Value
+from jaxmesh.dialects.program import Shape, Value
+from jaxmesh.jaxprs.core import Eqn
+from jaxmesh.passes.flatten.builder import Builder, rule
+from jaxmesh.passes.flatten.index_arithmetic import INDEX, chosen, compared, is_float, joined
+from jaxmesh.passes.flatten.slicing_and_gather import along
 
 _jax: Any = jax
 

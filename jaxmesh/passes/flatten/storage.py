@@ -7,9 +7,9 @@ from typing import Any, cast
 import jax
 import numpy as np
 
-from jaxmesh import jaxprs
+from jaxmesh.dialects.program import Shape
 from jaxmesh.errors import InexpressibleError
-from jaxmesh.program import Shape
+from jaxmesh.jaxprs import core as jaxprs
 
 Array = np.ndarray[Any, Any]
 SMALL = 64

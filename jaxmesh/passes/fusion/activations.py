@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from jaxmesh.passes.groups_flow import F16, Node, close
-from jaxmesh.passes.groups_made import Group
+from jaxmesh.passes.fusion.dataflow import F16, Node, close
+from jaxmesh.passes.fusion.pattern import Group
 
 _STEPS = 3
 """How many factors by numbers are looked through, one inside the other."""

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from jaxmesh.program import Op, Program, Shape, Value
+from jaxmesh.dialects.program import Op, Program, Shape, Value
 
 F16, F32 = np.dtype("float16"), np.dtype("float32")
 BF16: np.dtype[Any] = np.dtype(jax.numpy.bfloat16)

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Set as AbstractSet
 
-from jaxmesh.passes import groups_norms as norms, groups_pointwise as pointwise
-from jaxmesh.passes.groups_flow import Flow, Node, Operand
-from jaxmesh.passes.groups_made import Group, Pattern
-from jaxmesh.passes.groups_products import linear
-from jaxmesh.program import Op, Program, Type, Value, without_dead
+from jaxmesh.dialects.program import Op, Program, Type, Value, without_dead
+from jaxmesh.passes.fusion import activations as pointwise, norms as norms
+from jaxmesh.passes.fusion.dataflow import Flow, Node, Operand
+from jaxmesh.passes.fusion.linear import linear
+from jaxmesh.passes.fusion.pattern import Group, Pattern
 
 _DIVISION: tuple[Pattern, ...] = (
     norms.softmax, norms.mean, norms.norm, pointwise.sigmoid, pointwise.silu, pointwise.gelu,

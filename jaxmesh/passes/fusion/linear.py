@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from jaxmesh.passes.groups_flow import FLOATS, Flow, Node
-from jaxmesh.passes.groups_made import Group
-from jaxmesh.program import Op, Value
+from jaxmesh.dialects.program import Op, Value
+from jaxmesh.passes.fusion.dataflow import FLOATS, Flow, Node
+from jaxmesh.passes.fusion.pattern import Group
 
 _RESHAPES = 3
 """How many reshapes between a matmul and its bias are looked through."""

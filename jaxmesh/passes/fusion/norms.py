@@ -11,9 +11,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from jaxmesh.passes.groups_flow import BF16, F16, F32, Node, Operand, close
-from jaxmesh.passes.groups_made import Group
-from jaxmesh.program import Shape
+from jaxmesh.dialects.program import Shape
+from jaxmesh.passes.fusion.dataflow import BF16, F16, F32, Node, Operand, close
+from jaxmesh.passes.fusion.pattern import Group
 
 Dims = tuple[int, ...]
 _IN_FLOAT32 = ("ttir.mean", "ttir.rms_norm", "ttir.layer_norm")

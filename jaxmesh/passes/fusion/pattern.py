@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from jaxmesh.passes.groups_flow import Node, Operand
-from jaxmesh.program import Shape
+from jaxmesh.dialects.program import Shape
+from jaxmesh.passes.fusion.dataflow import Node, Operand
 
 
 @dataclass(frozen=True, slots=True)

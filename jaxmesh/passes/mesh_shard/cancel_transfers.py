@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from jaxmesh import jaxprs, notes
-from jaxmesh.dialects.ttnn import aggregate_tensor_p, distribute_tensor_p
-from jaxmesh.distribution import Factors, factors, mesh_axis_dims, resolve_composer, resolve_mapper, rows_of
-from jaxmesh.jaxprs import Atom, Eqn, Jaxpr, Var
-from jaxmesh.rewrite import map_sub_jaxprs, with_operands
+from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tensor_p
+from jaxmesh.jaxprs import core as jaxprs, remarks
+from jaxmesh.jaxprs.core import Atom, Eqn, Jaxpr, Var
+from jaxmesh.jaxprs.rewrite import map_sub_jaxprs, with_operands
+from jaxmesh.sharding.distribution import Factors, factors, mesh_axis_dims, resolve_composer, resolve_mapper, rows_of
 
 
 def canonicalize(program: Jaxpr, mesh: Mapping[str, int]) -> Jaxpr:
@@ -59,7 +59,7 @@ def _body(jaxpr: Jaxpr, mesh: Mapping[str, int], change: Callable[[Jaxpr], Jaxpr
 
 
 def _note(eqn: Eqn, same: Atom) -> None:
-    log = notes.active()
+    log = remarks.active()
     if log is not None and eqn.primitive is distribute_tensor_p:
         text = "distribute_tensor of what aggregate_tensor put together: the shards before are the shards after"
         rule = "a distribute undoes an aggregate of the same config whose dropped copies are proven equal"
@@ -67,7 +67,7 @@ def _note(eqn: Eqn, same: Atom) -> None:
 
 
 def _note_unused(eqn: Eqn) -> None:
-    log = notes.active()
+    log = remarks.active()
     if log is not None and not _is_reshape(eqn):
         text = f"nothing reads the result of this {eqn.primitive.name} any more"
         log.remove(eqn, eqn.invars[0], text, "a transfer whose result is not read is not made")

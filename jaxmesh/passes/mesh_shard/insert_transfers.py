@@ -10,11 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from jaxmesh import jaxprs, notes
-from jaxmesh.dialects.ttnn import PRIMITIVES, aggregate_tensor_p, distribute_tensor_p
-from jaxmesh.jaxprs import Atom, Eqn, Jaxpr, Var
-from jaxmesh.passes.resplit import own_pieces
-from jaxmesh.residency import (
+from jaxmesh.dialects.residency import (
     DEVICE,
     FREE,
     HOST,
@@ -27,11 +23,15 @@ from jaxmesh.residency import (
     of_constant,
     of_result,
 )
-from jaxmesh.rewrite import map_sub_jaxprs
-from jaxmesh.sharding import FIRST_DEVICE, replicate_mapper
+from jaxmesh.dialects.ttnn.transfers import PRIMITIVES, aggregate_tensor_p, distribute_tensor_p
+from jaxmesh.jaxprs import core as jaxprs, remarks
+from jaxmesh.jaxprs.core import Atom, Eqn, Jaxpr, Var
+from jaxmesh.jaxprs.rewrite import map_sub_jaxprs
+from jaxmesh.passes.mesh_shard.reshard import own_pieces
+from jaxmesh.sharding.shard_attributes import FIRST_DEVICE, replicate_mapper
 
 Places = tuple[Residency, ...]
-FILE = "jaxmesh/passes/transfers.py"
+FILE = "jaxmesh/passes/mesh_shard/insert_transfers.py"
 
 
 @dataclass(frozen=True, slots=True)
@@ -346,7 +346,7 @@ _TAKES = "distribute_tensor takes a host tensor; only aggregate_tensor brings on
 
 
 def _note(value: Atom, text: str, rule: str, kind: str = "inserted") -> None:
-    log = notes.active()
+    log = remarks.active()
     if log is not None:
         log.add(value, kind, text, rule)
 

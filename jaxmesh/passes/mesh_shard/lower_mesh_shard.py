@@ -11,18 +11,18 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from jaxmesh import jaxprs, notes
-from jaxmesh.dialects.ttir import MeshShardAttributes, ShardDirection, ShardType, mesh_shard_p
-from jaxmesh.dialects.ttnn import aggregate_tensor_p, distribute_tensor_p
-from jaxmesh.inline import inline_calls
-from jaxmesh.jaxprs import Atom, Eqn, Jaxpr
-from jaxmesh.jaxprs_caches import kept
-from jaxmesh.passes.canonicalize import canonicalize
-from jaxmesh.passes.transfers import write_transfers
-from jaxmesh.passes.verify import verify_ttnn
-from jaxmesh.residency import DEVICE, HOST, Residency, has_transfer, of_result
-from jaxmesh.rewrite import map_sub_jaxprs, with_operands
-from jaxmesh.sharding import FIRST_DEVICE, plan_aggregate, plan_distribute
+from jaxmesh.dialects.residency import DEVICE, HOST, Residency, has_transfer, of_result
+from jaxmesh.dialects.ttir.mesh_shard import MeshShardAttributes, ShardDirection, ShardType, mesh_shard_p
+from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tensor_p
+from jaxmesh.jaxprs import core as jaxprs, remarks
+from jaxmesh.jaxprs.caches import kept
+from jaxmesh.jaxprs.core import Atom, Eqn, Jaxpr
+from jaxmesh.jaxprs.inline import inline_calls
+from jaxmesh.jaxprs.rewrite import map_sub_jaxprs, with_operands
+from jaxmesh.passes.mesh_shard.cancel_transfers import canonicalize
+from jaxmesh.passes.mesh_shard.insert_transfers import write_transfers
+from jaxmesh.passes.mesh_shard.verify import verify_ttnn
+from jaxmesh.sharding.shard_attributes import FIRST_DEVICE, plan_aggregate, plan_distribute
 
 Shape = tuple[int, ...]
 Emit = Callable[[jaxprs.Primitive | Shape, Atom, Mapping[str, Any]], Atom]
@@ -157,7 +157,7 @@ def _lower_shard_to_full(operand: Atom, attrs: MeshShardAttributes, dims: Shape,
 
 
 def _note(eqn: Eqn, made: Sequence[Eqn]) -> None:
-    log = notes.active()
+    log = remarks.active()
     if log is None:
         return
     params = eqn.params
@@ -176,7 +176,7 @@ _UNIQUE = "TTNN's mapper and composer name each tensor dim once"
 
 
 def _note_legal(out: Atom, factored: bool, lead: bool, override: Any, mesh: Shape) -> None:
-    log = notes.active()
+    log = remarks.active()
     if log is None:
         return
     if factored:

@@ -10,14 +10,14 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from jaxmesh import jaxprs
-from jaxmesh.dialects.claims import EFFECTS, check_copies_p
-from jaxmesh.dialects.ttir import assumed_axes, mesh_shard_p
-from jaxmesh.dialects.ttnn import aggregate_tensor_p
-from jaxmesh.distribution import claimed_equal, resolve_composer
-from jaxmesh.jaxprs import Atom, Eqn, Jaxpr, Var
-from jaxmesh.replication import Claim, Collector
-from jaxmesh.rewrite import map_sub_jaxprs
+from jaxmesh.dialects.check_copies import EFFECTS, check_copies_p
+from jaxmesh.dialects.replication import Claim, Collector
+from jaxmesh.dialects.ttir.mesh_shard import assumed_axes, mesh_shard_p
+from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p
+from jaxmesh.jaxprs import core as jaxprs
+from jaxmesh.jaxprs.core import Atom, Eqn, Jaxpr, Var
+from jaxmesh.jaxprs.rewrite import map_sub_jaxprs
+from jaxmesh.sharding.distribution import claimed_equal, resolve_composer
 
 _TEXT_LINE = re.compile(r"line [0-9]+: [\w.]+")
 

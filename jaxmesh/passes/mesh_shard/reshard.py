@@ -13,10 +13,10 @@ import jax
 import numpy as np
 from jax.sharding import AxisType, PartitionSpec
 
-from jaxmesh import jaxprs
-from jaxmesh.dialects.ttnn import first_copy
-from jaxmesh.distribution import mesh_axis_dims, resolve_mapper
-from jaxmesh.jaxprs import Atom, Eqn, Var
+from jaxmesh.dialects.ttnn.transfers import first_copy
+from jaxmesh.jaxprs import core as jaxprs
+from jaxmesh.jaxprs.core import Atom, Eqn, Var
+from jaxmesh.sharding.distribution import mesh_axis_dims, resolve_mapper
 
 _lax: Any = jax.lax
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from jaxmesh import jaxprs
-from jaxmesh.dialects.ttir import mesh_shard_p
-from jaxmesh.dialects.ttnn import PRIMITIVES, distribute_tensor_p, resolve_traced_mapper
-from jaxmesh.distribution import resolve_composer
+from jaxmesh.dialects.residency import Residency, has_transfer
+from jaxmesh.dialects.ttir.mesh_shard import mesh_shard_p
+from jaxmesh.dialects.ttnn.transfers import PRIMITIVES, distribute_tensor_p, resolve_traced_mapper
 from jaxmesh.errors import ResidencyError, UnsupportedError, VerifyError
-from jaxmesh.jaxprs import Eqn, Jaxpr
-from jaxmesh.passes.transfers import Misplaced, misplaced_operands
-from jaxmesh.residency import Residency, has_transfer
+from jaxmesh.jaxprs import core as jaxprs
+from jaxmesh.jaxprs.core import Eqn, Jaxpr
+from jaxmesh.passes.mesh_shard.insert_transfers import Misplaced, misplaced_operands
+from jaxmesh.sharding.distribution import resolve_composer
 
 _TURNS = frozenset({"cond", "while"})
 """Primitives that devices may go through in different ways."""

@@ -1,6 +1,6 @@
 """What the rules of the pass to flat TTNN write with: operations on device tensors, and the table of the rules.
 
-A rule is one `@lowers("gather")` function in one of the files `jaxmesh/passes/to_ttnn_*.py`. An op without a rule goes
+A rule is one `@lowers("gather")` function in one of the files `passes/ttir_to_ttnn/*.py`. An op without a rule goes
 over as it is to the row of TTNN of the same name.
 """
 
@@ -13,9 +13,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxmesh.ops.table import ROWS
-from jaxmesh.ops.ttnn_table import TTNN
-from jaxmesh.program import Op, Program, Shape, Type, Value
+from jaxmesh.dialects.op import ROWS
+from jaxmesh.dialects.program import Op, Program, Shape, Type, Value
+from jaxmesh.dialects.ttnn.op import TTNN
 
 DEVICE = Type((), np.dtype(np.int32), kind="device")
 INDEX = np.dtype(np.int32)

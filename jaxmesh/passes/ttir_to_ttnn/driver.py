@@ -14,22 +14,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from jaxmesh.dialects.op import ROWS
+from jaxmesh.dialects.program import Op, Port, Program, Type, Value, without_dead
+from jaxmesh.dialects.ttnn.op import TTNN
 from jaxmesh.errors import MissingRuleError, ResidencyError
-from jaxmesh.ops import ttnn_rows as ttnn_rows
-from jaxmesh.ops.table import ROWS
-from jaxmesh.ops.ttnn_table import TTNN
-from jaxmesh.passes import (
-    to_ttnn_collectives as to_ttnn_collectives,
-    to_ttnn_images as to_ttnn_images,
-    to_ttnn_indexing as to_ttnn_indexing,
-    to_ttnn_norms as to_ttnn_norms,
-    to_ttnn_numbers as to_ttnn_numbers,
-)
-from jaxmesh.passes.to_ttnn_memory import manage_memory
-from jaxmesh.passes.to_ttnn_ops import RULES, Ops, Rule, Site
-from jaxmesh.passes.to_ttnn_shapes import RENAMED, carry_over, create, is_made
-from jaxmesh.program import Op, Port, Program, Type, Value, without_dead
-from jaxmesh.sharding import FIRST_DEVICE, replicate_mapper
+from jaxmesh.passes.ttir_to_ttnn.builder import RULES, Ops, Rule, Site
+from jaxmesh.passes.ttir_to_ttnn.memory import manage_memory
+from jaxmesh.passes.ttir_to_ttnn.shapes import RENAMED, carry_over, create, is_made
+from jaxmesh.sharding.shard_attributes import FIRST_DEVICE, replicate_mapper
 
 _RESHAPES = frozenset({"ttir.reshape", "ttir.squeeze", "ttir.unsqueeze"})
 
@@ -218,7 +210,7 @@ class _Lowering:
         if rule is None:
             raise MissingRuleError(
                 f"the pass to flat TTNN has no rule for {op.name} ({op.line or 'unknown line'}), and TTNN's table no "
-                "row; add a row in jaxmesh/ops/ttnn_*.py, or a rule in jaxmesh/passes/to_ttnn_*.py."
+                "row; add a row in jaxmesh/dialects/ttnn/*.py, or a rule in jaxmesh/passes/ttir_to_ttnn/*.py."
             )
         operands = tuple([None if v is None else self.device(v) for v in _placed(op)])
         made = rule(self.ops, Site(op, operands, site.results))

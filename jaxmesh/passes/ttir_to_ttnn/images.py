@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from jaxmesh.ops.convolutions import _read_layout as read_layout  # pyright: ignore[reportPrivateUsage]
-from jaxmesh.passes.to_ttnn_ops import Ops, Site, lowers
-from jaxmesh.passes.to_ttnn_shapes import reverse
-from jaxmesh.program import Shape, Value
+from jaxmesh.dialects.program import Shape, Value
+from jaxmesh.dialects.ttir.convolutions import _read_layout as read_layout  # pyright: ignore[reportPrivateUsage]
+from jaxmesh.passes.ttir_to_ttnn.builder import Ops, Site, lowers
+from jaxmesh.passes.ttir_to_ttnn.shapes import reverse
 
 Pair = tuple[int, int]
 

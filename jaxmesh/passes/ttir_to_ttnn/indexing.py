@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from jaxmesh.dialects.program import Shape, Value
 from jaxmesh.errors import UnsupportedError
-from jaxmesh.passes.to_ttnn_ops import INDEX, Ops, Site, iinfo, lowers
-from jaxmesh.program import Shape, Value
+from jaxmesh.passes.ttir_to_ttnn.builder import INDEX, Ops, Site, iinfo, lowers
 
 
 @lowers("embedding")

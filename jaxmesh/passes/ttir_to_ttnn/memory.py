@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from jaxmesh.ops.ttnn_table import TTNN
+from jaxmesh.dialects.program import Op, Program, Value
+from jaxmesh.dialects.ttnn.op import TTNN
 from jaxmesh.passes.aliases import aliases
-from jaxmesh.passes.to_ttnn_ops import written
-from jaxmesh.program import Op, Program, Value
+from jaxmesh.passes.ttir_to_ttnn.builder import written
 
 
 def manage_memory(program: Program) -> Program:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from jaxmesh.passes.to_ttnn_collectives import all_reduce_sum
-from jaxmesh.passes.to_ttnn_ops import Ops, Site, lowers
-from jaxmesh.program import Value
+from jaxmesh.dialects.program import Value
+from jaxmesh.passes.ttir_to_ttnn.builder import Ops, Site, lowers
+from jaxmesh.passes.ttir_to_ttnn.collectives import all_reduce_sum
 
 
 @lowers("layer_norm", "rms_norm")

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from jaxmesh.passes.to_ttnn_ops import BOOL, INDEX, Ops, Site, is_whole, lowers
-from jaxmesh.passes.to_ttnn_shapes import carry_over
-from jaxmesh.program import Shape, Value
+from jaxmesh.dialects.program import Shape, Value
+from jaxmesh.passes.ttir_to_ttnn.builder import BOOL, INDEX, Ops, Site, is_whole, lowers
+from jaxmesh.passes.ttir_to_ttnn.shapes import carry_over
 
 # --- products --------------------------------------------------------------------------------------------------------
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from jaxmesh.ops.ttnn_table import TTNN, attributes_of
-from jaxmesh.passes.to_ttnn_ops import BOOL, Ops, Site, iinfo, is_whole, lowers, number
-from jaxmesh.program import Type, Value
+from jaxmesh.dialects.program import Type, Value
+from jaxmesh.dialects.ttnn.op import TTNN, attributes_of
+from jaxmesh.passes.ttir_to_ttnn.builder import BOOL, Ops, Site, iinfo, is_whole, lowers, number
 
 RENAMED: Mapping[str, str] = {
     "div": "divide",

@@ -23,12 +23,12 @@ import numpy as np
 from jax.core import Tracer
 from jax.sharding import Mesh
 
-from jaxmesh import jaxprs
 from jaxmesh.errors import ProcessMismatchError
-from jaxmesh.jaxprs import Eqn, Jaxpr
-from jaxmesh.jaxprs_caches import is_staged
-from jaxmesh.jaxprs_processes import joined, say_and_look
-from jaxmesh.runtime.processes import agree, digest
+from jaxmesh.jaxprs import core as jaxprs
+from jaxmesh.jaxprs.caches import is_staged
+from jaxmesh.jaxprs.coordination import joined, say_and_look
+from jaxmesh.jaxprs.core import Eqn, Jaxpr
+from jaxmesh.runtime.distributed.collectives import agree, digest
 from jaxmesh.runtime.reference_collectives import COLLECTIVES
 
 _MOVES = frozenset(COLLECTIVES) | {"distribute_tensor", "aggregate_tensor", "mesh_partition"}

@@ -14,11 +14,11 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from jaxmesh.checks import shown
-from jaxmesh.configs import integers
 from jaxmesh.errors import ArgumentTypeError, MeshError, NotAddressableError, ProcessMismatchError, VerifyError
-from jaxmesh.jaxprs_processes import say_and_hear
-from jaxmesh.runtime.views import check_alive
+from jaxmesh.jaxprs.coordination import say_and_hear
+from jaxmesh.runtime.array_views import check_alive
+from jaxmesh.sharding.configs import integers
+from jaxmesh.validate import shown
 
 Array = np.ndarray[Any, Any]
 Key = TypeVar("Key", bound=Hashable)

@@ -1,7 +1,7 @@
 """Several processes: to start them, and to make one system of their devices.
 
 `jax.distributed` does the work. What is added are settings under which nothing waits without bound when a process
-dies, and a runner for local processes: `python -m jaxmesh.processes 2 --devices 4 script.py`.
+dies, and a runner for local processes: `python -m jaxmesh.runtime.distributed.launcher 2 --devices 4 script.py`.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from typing import IO, Any, cast
 import jax
 import numpy as np
 
-from jaxmesh import jaxprs
-from jaxmesh.checks import row, shown
 from jaxmesh.errors import ArgumentTypeError, MeshError
-from jaxmesh.mesh import emulate
+from jaxmesh.jaxprs import core as jaxprs
+from jaxmesh.sharding.mesh import emulate
+from jaxmesh.validate import row, shown
 
 COORDINATOR, COUNT, NUMBER, DEVICES = (
     f"JAXMESH_{name}" for name in ("COORDINATOR", "PROCESSES", "PROCESS", "PROCESS_DEVICES")
@@ -55,7 +55,7 @@ def initialize_processes(
     This is `jax.distributed.initialize` with emulated devices and with bounds: a process that is killed ends the
     others within `death_timeout`, and an exception that nobody catches ends its process at once, where JAX would have
     it wait for the others at the exit, while they wait for it. Call it before anything runs on JAX. In a process that
-    was started by `run_processes` or `python -m jaxmesh.processes` no argument is needed.
+    was started by `run_processes` or `python -m jaxmesh.runtime.distributed.launcher` no argument is needed.
 
     Args:
       coordinator_address: `"host:port"` of process 0; the same in every process.
@@ -146,7 +146,7 @@ def _number(name: str, given: Any, variable: str) -> int:
     if found is None:
         raise ArgumentTypeError(
             f"{name} is a number, got {shown(given)}; without it the process is one that jaxmesh.run_processes or "
-            f"python -m jaxmesh.processes has started, which sets {variable} (it is {text!r})."
+            f"python -m jaxmesh.runtime.distributed.launcher has started, which sets {variable} (it is {text!r})."
         )
     return found
 
@@ -340,7 +340,8 @@ def _wait(running: Sequence[_Running], end: float, grace: float) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line: the exit code of the first process that failed, or 0."""
     parser = argparse.ArgumentParser(
-        prog="python -m jaxmesh.processes", description="Runs a script in several processes of this machine."
+        prog="python -m jaxmesh.runtime.distributed.launcher",
+        description="Runs a script in several processes of this machine.",
     )
     parser.add_argument("count", type=int, help="how many processes")
     parser.add_argument("--devices", type=int, default=1, help="how many devices each emulates (default: 1)")

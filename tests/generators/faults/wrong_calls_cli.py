@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import jaxmesh as jm
-from tests.wrong_calls import TEXT, double, mesh
+from tests.generators.faults.wrong_calls import TEXT, double, mesh
 
 FULL = np.arange(64, dtype=np.float32).reshape(8, 8)
 

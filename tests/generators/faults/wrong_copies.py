@@ -23,8 +23,8 @@ from jax.sharding import PartitionSpec as P
 
 import jaxmesh as jm
 from jaxmesh import ttnn
-from jaxmesh.replication import Difference
-from jaxmesh.selftest.outcome import Outcome, Say
+from jaxmesh.dialects.replication import Difference
+from tests.generators.outcome import Outcome, Say
 
 Array = np.ndarray[Any, Any]
 SHAPE = (2, 4)

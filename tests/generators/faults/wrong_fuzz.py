@@ -25,7 +25,7 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec as P
 
 import jaxmesh as jm
 from jaxmesh import ttnn
-from jaxmesh.ops.ttnn_table import TTNN
+from jaxmesh.dialects.ttnn.op import TTNN
 
 ABSTRACT = AbstractMesh((2, 4), ("y", "x"))
 KIND = jax.ShapeDtypeStruct((16, 8), jnp.float32)
@@ -473,7 +473,7 @@ PLAIN: dict[str, Target] = {
 
 def _of_table() -> Iterator[tuple[str, Target]]:
     """The calls that are made from rows, with the arguments that their own test gives them."""
-    from tests.test_ttnn_api import CASES, arguments, cases_of, function_of, random_tensor
+    from tests.api.test_ttnn_api import CASES, arguments, cases_of, function_of, random_tensor
 
     assert CASES
     for name, entry in TTNN.items():

@@ -17,12 +17,12 @@ import jax
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec as P
 
-from jaxmesh import jaxprs
-from jaxmesh.function import jit
-from jaxmesh.mapped import shard_map
-from jaxmesh.runtime.tensor import MeshTensor
-from jaxmesh.selftest.matrix_row import Fun, Operation, square, triple
-from jaxmesh.selftest.matrix_transformations import WHILES, Part, parts, vjp
+from jaxmesh.jaxprs import core as jaxprs
+from jaxmesh.stages.jit import jit
+from jaxmesh.stages.shard_map import shard_map
+from jaxmesh.ttnn.mesh_tensor import MeshTensor
+from tests.generators.matrix.operation import Fun, Operation, square, triple
+from tests.generators.matrix.transformations import WHILES, Part, parts, vjp
 
 _jax: Any = jax
 

@@ -12,10 +12,10 @@ from jax import lax
 from jax.sharding import Mesh, PartitionSpec as P
 
 from jaxmesh import ttnn
-from jaxmesh.configs import MeshComposerConfig, MeshMapperConfig, MeshShape, PlacementReplicate, PlacementShard
-from jaxmesh.dialects.ttir import full_to_shard, mesh_shard, shard_to_full
-from jaxmesh.mesh import make_mesh
-from jaxmesh.selftest.matrix_row import Fun, Operation, same
+from jaxmesh.dialects.ttir.mesh_shard import full_to_shard, mesh_shard, shard_to_full
+from jaxmesh.sharding.configs import MeshComposerConfig, MeshMapperConfig, MeshShape, PlacementReplicate, PlacementShard
+from jaxmesh.sharding.mesh import make_mesh
+from tests.generators.matrix.operation import Fun, Operation, same
 
 _lax: Any = lax
 

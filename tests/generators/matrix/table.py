@@ -10,11 +10,11 @@ from typing import Any
 import jax
 from jax.sharding import Mesh
 
-from jaxmesh.mesh import make_mesh
-from jaxmesh.selftest.matrix_cells import COLUMNS, REASONS, Matrix, Result, faults, reason_of
-from jaxmesh.selftest.matrix_operations import operations
-from jaxmesh.selftest.matrix_transformations import parts
-from jaxmesh.selftest.outcome import Outcome, Say
+from jaxmesh.sharding.mesh import make_mesh
+from tests.generators.matrix.cells import COLUMNS, REASONS, Matrix, Result, faults, reason_of
+from tests.generators.matrix.operations import operations
+from tests.generators.matrix.transformations import parts
+from tests.generators.outcome import Outcome, Say
 
 SIZES = (2, 4)
 """The mesh of the table."""

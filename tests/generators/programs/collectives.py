@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from jaxmesh.selftest.random_compute import MOST, Params
-from jaxmesh.selftest.random_values import (
+from tests.generators.programs.elementwise import MOST, Params
+from tests.generators.programs.values import (
     LIMITS,
     Array,
     Axes,

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from jaxmesh.selftest.random_compute import TABLE
-from jaxmesh.selftest.random_meaning import Oracle, Typing, first_of
-from jaxmesh.selftest.random_moves import MOVES, drawn_rows
-from jaxmesh.selftest.random_values import Array, Axes, Body, Copies, Draw, Misfit, Rows, Statement, World, whole
+from tests.generators.programs.collectives import MOVES, drawn_rows
+from tests.generators.programs.elementwise import TABLE
+from tests.generators.programs.oracle import Oracle, Typing, first_of
+from tests.generators.programs.values import Array, Axes, Body, Copies, Draw, Misfit, Rows, Statement, World, whole
 
 MESHES = [
     (2, 4), (2,), (4,), (2, 2), (1, 2), (2, 1), (4, 2), (8,), (2, 3), (2, 2, 2), (2, 1, 4), (1, 2, 2, 2), (2, 2, 2, 2),

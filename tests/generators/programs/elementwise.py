@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxmesh.selftest.random_values import (
+from tests.generators.programs.values import (
     FLOATS,
     INTEGERS,
     LIMITS,

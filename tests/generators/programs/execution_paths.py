@@ -14,9 +14,9 @@ import numpy as np
 import jaxmesh as jm
 from jaxmesh import ttnn
 from jaxmesh.errors import AssumptionWarning, UnsupportedError
-from jaxmesh.selftest.random_meaning import stays
-from jaxmesh.selftest.random_program import Program
-from jaxmesh.selftest.random_values import FLOATS, Array, Copies
+from tests.generators.programs.oracle import stays
+from tests.generators.programs.program import Program
+from tests.generators.programs.values import FLOATS, Array, Copies
 
 Results = list[Any]
 """Flat: full arrays, and dicts from coordinate to array."""

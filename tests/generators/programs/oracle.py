@@ -10,10 +10,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from jaxmesh.selftest import random_shapes as random_shapes
-from jaxmesh.selftest.random_compute import TABLE
-from jaxmesh.selftest.random_moves import MOVES, several
-from jaxmesh.selftest.random_values import Array, Axes, Body, Coordinate, Copies, Misfit, Statement, World, on_each
+from tests.generators.programs.collectives import MOVES, several
+from tests.generators.programs.elementwise import TABLE
+from tests.generators.programs.values import Array, Axes, Body, Coordinate, Copies, Misfit, Statement, World, on_each
 
 Values = Mapping[str, Copies]
 Types = Mapping[str, Axes]

@@ -12,12 +12,12 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 
 import jaxmesh as jm
-from jaxmesh.runtime.tensor import spec_of
-from jaxmesh.selftest.random_build import DTYPES, MESHES, STYLES, Argument, Builder, Scope
-from jaxmesh.selftest.random_meaning import Oracle, Typing
-from jaxmesh.selftest.random_moves import drawn_rows
-from jaxmesh.selftest.random_text import INDENT, Writer, map_specs, row, unpacked
-from jaxmesh.selftest.random_values import Axes, Copies, Draw, Statement, World, spec_text
+from jaxmesh.ttnn.mesh_tensor import spec_of
+from tests.generators.programs.collectives import drawn_rows
+from tests.generators.programs.draw import DTYPES, MESHES, STYLES, Argument, Builder, Scope
+from tests.generators.programs.oracle import Oracle, Typing
+from tests.generators.programs.source import INDENT, Writer, map_specs, row, unpacked
+from tests.generators.programs.values import Axes, Copies, Draw, Statement, World, spec_text
 
 IMPORTS = """\
 import jax

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from jaxmesh.selftest.outcome import Outcome, Say
-from jaxmesh.selftest.random_forms import FORMS, check
-from jaxmesh.selftest.random_program import Program, draw_program
-from jaxmesh.selftest.random_values import Seeded
+from tests.generators.outcome import Outcome, Say
+from tests.generators.programs.execution_paths import FORMS, check
+from tests.generators.programs.program import Program, draw_program
+from tests.generators.programs.values import Seeded
 
 Check = Callable[[Program], Sequence[str]]
 """The failures of a program."""

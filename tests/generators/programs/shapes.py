@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from jaxmesh.selftest.random_compute import (
+from tests.generators.programs.elementwise import (
     MOST,
     TABLE,
     Compute,
@@ -18,7 +18,7 @@ from jaxmesh.selftest.random_compute import (
     of_two,
     plain_text as _plain,
 )
-from jaxmesh.selftest.random_values import Array, Draw, dtype_of, narrow, wide
+from tests.generators.programs.values import Array, Draw, dtype_of, narrow, wide
 
 
 def _ranked(draw: Draw, xs: Sequence[Array]) -> Params | None:

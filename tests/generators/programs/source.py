@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from jaxmesh.selftest.random_compute import TABLE
-from jaxmesh.selftest.random_meaning import Types, Typing
-from jaxmesh.selftest.random_moves import MOVES
-from jaxmesh.selftest.random_values import Axes, Body, Statement, World, spec_text
+from tests.generators.programs.collectives import MOVES
+from tests.generators.programs.elementwise import TABLE
+from tests.generators.programs.oracle import Types, Typing
+from tests.generators.programs.values import Axes, Body, Statement, World, spec_text
 
 INDENT = "    "
 

@@ -5,9 +5,8 @@
 
 from __future__ import annotations
 
-import suite_models
-import suite_moves
-from suite_entry import Entry as Entry
+from tests.generators.suite import models as suite_models, moves as suite_moves
+from tests.generators.suite.entry import Entry as Entry
 
 PROGRAMS: list[Entry] = [*suite_moves.PROGRAMS, *suite_models.PROGRAMS]
 BY_NAME = {e.name: e for e in PROGRAMS}

@@ -9,10 +9,10 @@ from typing import Any
 
 import jax
 import numpy as np
-from helpers import coordinates, oracle_shard, same_bits
 from jax.sharding import Mesh, PartitionSpec as P
 
 import jaxmesh as jm
+from tests.generators.oracles import coordinates, oracle_shard, same_bits
 
 Make = Callable[[np.random.Generator], tuple[Any, ...]]
 

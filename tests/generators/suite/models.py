@@ -10,13 +10,13 @@ import jax
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
-import programs
 from jax import lax
 from jax.sharding import PartitionSpec as P
-from suite_entry import Entry, Make
 
 import jaxmesh as jm
-from jaxmesh.demo.model import Dims, make_inputs, sharded_model, unsharded_model
+from jaxmesh.cli.demo.model import Dims, make_inputs, sharded_model, unsharded_model
+from tests.generators.programs import hand_written as programs
+from tests.generators.suite.entry import Entry, Make
 
 ROUNDING = 1e-5
 MESH = jm.make_mesh((2, 4), ("y", "x"))

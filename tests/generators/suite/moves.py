@@ -11,9 +11,9 @@ import ml_dtypes
 import numpy as np
 from jax import lax
 from jax.sharding import PartitionSpec as P
-from suite_entry import Entry, Make, by_device, join, split
 
 import jaxmesh as jm
+from tests.generators.suite.entry import Entry, Make, by_device, join, split
 
 Shards = dict[tuple[int, ...], np.ndarray]
 NAMES = {1: ("x",), 2: ("y", "x"), 3: ("z", "y", "x"), 4: ("w", "z", "y", "x")}

@@ -1,0 +1,1 @@
+"""passes/ttir_to_ttnn"""
