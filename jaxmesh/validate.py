@@ -25,7 +25,7 @@ _SHOWN = 200
 _TRUTH: Any = (bool, np.bool_)
 
 
-def shown(value: Any) -> str:
+def quote(value: Any) -> str:
     """A value as a message shows it, also where it has no `repr`: a deleted array, a value of a trace that is over.
 
     >>> shown([1, "a"])
@@ -40,7 +40,7 @@ def shown(value: Any) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
-def row(what: str, value: Any, of: str) -> tuple[Any, ...]:
+def as_tuple(what: str, value: Any, of: str) -> tuple[Any, ...]:
     """The entries of a sequence; `what` and `of` say in the message who takes a row of what.
 
     Raises:
@@ -49,21 +49,21 @@ def row(what: str, value: Any, of: str) -> tuple[Any, ...]:
     try:
         return tuple(value)
     except Exception:
-        raise ArgumentTypeError(f"{what} takes {of}, got {shown(value)}.") from None
+        raise ArgumentTypeError(f"{what} takes {of}, got {quote(value)}.") from None
 
 
-def truth(what: str, name: str, value: Any) -> bool:
+def as_bool(what: str, name: str, value: Any) -> bool:
     """True or False.
 
     Raises:
       ArgumentTypeError: something else.
     """
     if not isinstance(value, _TRUTH):
-        raise ArgumentTypeError(f"{what} takes True or False as {name}, got {shown(value)}.")
+        raise ArgumentTypeError(f"{what} takes True or False as {name}, got {quote(value)}.")
     return bool(value)
 
 
-def count(what: str, name: str, value: Any, least: int = 0) -> int:
+def as_index(what: str, name: str, value: Any, least: int = 0) -> int:
     """An integer, not below `least`.
 
     Raises:
@@ -74,11 +74,11 @@ def count(what: str, name: str, value: Any, least: int = 0) -> int:
     except Exception:
         number = None
     if number is None or number < least:
-        raise ArgumentTypeError(f"{what} takes an integer from {least} on as {name}, got {shown(value)}.")
+        raise ArgumentTypeError(f"{what} takes an integer from {least} on as {name}, got {quote(value)}.")
     return number
 
 
-def path(what: str, value: Any) -> Path:
+def as_path(what: str, value: Any) -> Path:
     """The path of a file.
 
     Raises:
@@ -90,11 +90,11 @@ def path(what: str, value: Any) -> Path:
     except Exception:
         text = ""
     if not text:
-        raise ArgumentTypeError(f"{what} takes the path of a file, as text or pathlib.Path, got {shown(value)}.")
+        raise ArgumentTypeError(f"{what} takes the path of a file, as text or pathlib.Path, got {quote(value)}.")
     return Path(text)
 
 
-def one_of(kind: type[T] | tuple[type[Any], ...], what: str, name: str, value: Any) -> Any:
+def as_instance(kind: type[T] | tuple[type[Any], ...], what: str, name: str, value: Any) -> Any:
     """A value of a class.
 
     Raises:
@@ -103,11 +103,11 @@ def one_of(kind: type[T] | tuple[type[Any], ...], what: str, name: str, value: A
     if not isinstance(value, kind):
         kinds = kind if isinstance(kind, tuple) else (kind,)
         words = " or ".join(k.__name__ for k in kinds)
-        raise ArgumentTypeError(f"{what} takes a {words} as {name}, got {shown(value)}.")
+        raise ArgumentTypeError(f"{what} takes a {words} as {name}, got {quote(value)}.")
     return value
 
 
-def hashable(value: Any) -> bool:
+def check_hashable(value: Any) -> bool:
     """Whether a value has a hash; a tuple that holds a list has none."""
     try:
         hash(value)
@@ -146,7 +146,7 @@ def _check_order(named: dict[Any, Any], what: str) -> None:
         sorted(named)
     except Exception:
         raise ArgumentTypeError(
-            f"{what} is a dict with the keys {shown(list(named))}, which have no order; use keys of one type, text or "
+            f"{what} is a dict with the keys {quote(list(named))}, which have no order; use keys of one type, text or "
             "numbers."
         ) from None
 
@@ -165,12 +165,12 @@ def as_array(what: str, value: Any) -> jax.Array:
         raise
     except OverflowError:
         raise ArgumentValueError(
-            f"{what} is made of the number {shown(value)}, which JAX's default type of an int, "
+            f"{what} is made of the number {quote(value)}, which JAX's default type of an int, "
             f"{jax.dtypes.canonicalize_dtype(np.int64)}, cannot hold; pass an array of a wider type."
         ) from None
     except Exception as error:
         # Foreign code runs here, such as a class's own `__array__`.
-        raise ArgumentTypeError(f"{what} is a JAX or NumPy array or a number, got {shown(value)}.") from error
+        raise ArgumentTypeError(f"{what} is a JAX or NumPy array or a number, got {quote(value)}.") from error
 
 
 def check_size(shape: Sequence[int], dtype: Any, what: str) -> None:

@@ -17,8 +17,8 @@ from jaxmesh.dialects.ttnn.transfers import PRIMITIVES, distribute_tensor_p
 from jaxmesh.drawing.placement import Box, Holding, Where, cut_boxes, differing, held
 from jaxmesh.drawing.placements import sharding_holding
 from jaxmesh.drawing.program_drawing import MOST_STEPS, Flow, Step, limited
-from jaxmesh.jaxprs import core as jaxprs
-from jaxmesh.jaxprs.core import Atom, Eqn, Jaxpr, Var
+from jaxmesh.jaxprs import compat, source_locations, walk as walk_
+from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Var
 from jaxmesh.passes.mesh_shard.lower_mesh_shard import lower_mesh_shards
 from jaxmesh.runtime.reference_collectives import COLLECTIVES
 from jaxmesh.sharding.distribution import resolve_mapper, rows_of
@@ -39,8 +39,8 @@ def stage_flow(title: str, jaxpr: Jaxpr, boundary: Boundary) -> Flow:
     # Where values live is told by the transfers, so a traced program is read with its mesh_shards written out.
     lowered = lower_mesh_shards(jaxpr, tuple(boundary.sizes.values()), boundary.places)
     known = Analysis().environment(lowered, boundary.places)
-    opened = jaxprs.open_jaxpr(jaxpr)
-    walk.places = {**known, **_results(opened, jaxprs.open_jaxpr(lowered), known)}
+    opened = walk_.open_jaxpr(jaxpr)
+    walk.places = {**known, **_results(opened, walk_.open_jaxpr(lowered), known)}
     for var, path in zip(opened.invars, _paths(boundary.in_tree), strict=True):
         walk.argument(var, f"argument{path}")
     walk.body(jaxpr, 0)
@@ -110,7 +110,7 @@ class _Walk:
 
     def name(self, atom: Atom) -> str:
         """A value as the list names it; a number as itself."""
-        if isinstance(atom, jaxprs.Literal):
+        if isinstance(atom, compat.Literal):
             return str(atom.val) if np.size(atom.val) == 1 else "a constant"
         return self.names.get(atom, "a constant")
 
@@ -121,23 +121,23 @@ class _Walk:
 
     def body(self, jaxpr: Jaxpr, depth: int) -> None:
         """The equations of a body, and those of the bodies in it."""
-        for eqn in jaxprs.open_jaxpr(jaxpr).eqns:
+        for eqn in walk_.open_jaxpr(jaxpr).eqns:
             if eqn.primitive.name in _ONLY_TYPES:
                 self.names[eqn.outvars[0]] = self.name(eqn.invars[0])
                 continue
             self.equation(eqn, depth)
             if self.count > 20 * MOST_STEPS:
                 return
-            for inner in jaxprs.sub_jaxprs(eqn):
+            for inner in walk_.sub_jaxprs(eqn):
                 if eqn.primitive.name not in _OWN_BODIES:
-                    opened = jaxprs.open_jaxpr(inner)
+                    opened = walk_.open_jaxpr(inner)
                     self.names.update((v, f"in{i}") for i, v in enumerate(opened.invars))
                     self.body(inner, depth + 1)
 
     def equation(self, eqn: Eqn, depth: int) -> None:
         """The results of one equation."""
         operands = ", ".join(self.name(a) for a in eqn.invars[:6]) + (", ..." if len(eqn.invars) > 6 else "")
-        line, holding = jaxprs.source_line(eqn), self.cut(eqn)
+        line, holding = source_locations.source_line(eqn), self.cut(eqn)
         moves = eqn.primitive in (*PRIMITIVES, mesh_shard_p) or eqn.primitive.name in _MOVES
         for var in eqn.outvars:
             self.names[var] = f"%{self.results}"
@@ -147,9 +147,9 @@ class _Walk:
     def step(self, said: str, atom: Atom, line: str, depth: int, moves: bool, holding: Holding | None = None) -> None:
         """Adds one value."""
         self.count += 1
-        if self.count > MOST_STEPS or not jaxprs.is_array_type(atom.aval):
+        if self.count > MOST_STEPS or not compat.is_array_type(atom.aval):
             return
-        varying = [a for a in self.mesh.axis_names if a in jaxprs.varying_axes(atom.aval)]
+        varying = [a for a in self.mesh.axis_names if a in compat.varying_axes(atom.aval)]
         place = self.places.get(atom, None) if isinstance(atom, Var) else FREE
         if varying:
             where, holding = f"shards over {', '.join(varying)}", holding or self.shards(atom.aval, varying)
@@ -163,7 +163,7 @@ class _Walk:
     def stored(self, said: str, aval: Any, sharding: Any, stays: bool) -> None:
         """Adds an argument or a result of a compiled program, which stays on the devices or is a full array."""
         self.count += 1
-        varying = [a for a in self.mesh.axis_names if a in jaxprs.varying_axes(aval)]
+        varying = [a for a in self.mesh.axis_names if a in compat.varying_axes(aval)]
         if varying or stays:
             where = f"shards over {', '.join(varying)}" if varying else _WORDS[DEVICE]
             holding = self.shards(aval, varying)
@@ -195,7 +195,7 @@ class _Walk:
             return None
         full: Any = eqn.invars[0].aval
         axes = dict(self.mesh.shape)
-        if eqn.primitive is mesh_shard_p and jaxprs.varying_axes(eqn.outvars[0].aval):
+        if eqn.primitive is mesh_shard_p and compat.varying_axes(eqn.outvars[0].aval):
             dims = MeshShardAttributes(**{k: v for k, v in eqn.params.items() if k != "assume_replicated"})
             names = list(axes)
             rows = [tuple(names[a] for a in row) for row in rows_of(dims.dims_on(len(axes)), len(full.shape))]

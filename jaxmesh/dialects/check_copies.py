@@ -18,7 +18,7 @@ import numpy as np
 from jax.interpreters import ad, batching, mlir
 
 from jaxmesh.dialects.replication import Claim, Difference, pend
-from jaxmesh.jaxprs import core as jaxprs
+from jaxmesh.jaxprs import compat
 
 _lax: Any = jax.lax
 _ad: Any = ad
@@ -26,7 +26,7 @@ _callback: Any = jax.debug.callback
 EFFECTS: frozenset[Any] = frozenset(jax.make_jaxpr(lambda: _callback(lambda: None))().effects)
 """What a host callback does in a program's type: JAX waits for it in `jax.effects_barrier`."""
 
-check_copies_p: Any = jaxprs.unlowered_primitive("check_copies")
+check_copies_p: Any = compat.unlowered_primitive("check_copies")
 
 
 @check_copies_p.def_effectful_abstract_eval

@@ -11,8 +11,8 @@ from typing import Any
 
 from jaxmesh.dialects.op import ROWS
 from jaxmesh.dialects.ttnn.op import TTNN
-from jaxmesh.jaxprs import core as jaxprs
-from jaxmesh.jaxprs.core import Jaxpr
+from jaxmesh.jaxprs import compat
+from jaxmesh.jaxprs.compat import Jaxpr
 
 NAME = "ttir_op"
 _SEGMENTS = ("operandSegmentSizes", "resultSegmentSizes")
@@ -68,7 +68,7 @@ def placed(sizes: Sequence[int] | None, operands: Sequence[int]) -> list[int | N
     return [next(rest) if n else None for n in sizes]
 
 
-said_p = jaxprs.unlowered_primitive(NAME)
+said_p = compat.unlowered_primitive(NAME)
 said_p.multiple_results = True
 
 

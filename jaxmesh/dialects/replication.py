@@ -37,7 +37,7 @@ _switch: contextvars.ContextVar[bool | None] = contextvars.ContextVar("whether r
 Coordinate = tuple[int, ...]
 
 
-def wanted(choice: bool | None = None) -> bool:
+def is_enabled(choice: bool | None = None) -> bool:
     """Whether claims are to be checked: the choice, or the default of here and now.
 
     Raises:
@@ -221,7 +221,7 @@ def check_replication(enabled: bool = True) -> Generator[None]:
     ...     rows(jnp.zeros((2, 4))).shape
     (2, 1)
     """
-    choice = wanted(enabled)
+    choice = is_enabled(enabled)
     token = _switch.set(choice)
     try:
         yield

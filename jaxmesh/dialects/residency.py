@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tensor_p
-from jaxmesh.jaxprs import core as jaxprs
-from jaxmesh.jaxprs.core import Atom, Eqn, Jaxpr
+from jaxmesh.jaxprs import compat, control_flow, walk
+from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr
 
 
 class Residency(IntEnum):
@@ -35,9 +35,9 @@ def of_constant(value: Any) -> Residency:
     return FREE if np.size(value) <= 1 else HOST
 
 
-def of_atom(atom: Atom, env: Mapping[jaxprs.Var, Residency]) -> Residency:
+def of_atom(atom: Atom, env: Mapping[compat.Var, Residency]) -> Residency:
     """Where an operand lives; a literal is free."""
-    return FREE if isinstance(atom, jaxprs.Literal) else env[atom]
+    return FREE if isinstance(atom, compat.Literal) else env[atom]
 
 
 def join(places: Sequence[Residency]) -> Residency:
@@ -54,7 +54,7 @@ def of_result(eqn: Eqn, operands: Sequence[Residency]) -> Residency:
     if DEVICE in operands:
         return DEVICE
     for v in eqn.outvars:
-        if jaxprs.varying_axes(v.aval):
+        if compat.varying_axes(v.aval):
             return DEVICE
     place = join(operands)
     return HOST if place is FREE and not _made_anywhere(eqn) else place
@@ -83,7 +83,7 @@ def _made_anywhere(eqn: Eqn) -> bool:
 
 def has_transfer(jaxpr: Jaxpr) -> bool:
     """Whether a distribute or an aggregate stands at any depth."""
-    return any(e.primitive in (distribute_tensor_p, aggregate_tensor_p) for e in jaxprs.all_eqns(jaxpr))
+    return any(e.primitive in (distribute_tensor_p, aggregate_tensor_p) for e in walk.all_eqns(jaxpr))
 
 
 # --- whole programs --------------------------------------------------------------------------------------------------
@@ -103,13 +103,13 @@ class Analysis:
         key = (id(jaxpr), places)
         if key not in self._memo:
             env = self.environment(jaxpr, places)
-            outs = tuple(of_atom(a, env) for a in jaxprs.open_jaxpr(jaxpr).outvars)
+            outs = tuple(of_atom(a, env) for a in walk.open_jaxpr(jaxpr).outvars)
             self._memo[key] = (jaxpr, outs)
         return self._memo[key][1]
 
-    def environment(self, jaxpr: Jaxpr, places: Sequence[Residency]) -> dict[jaxprs.Var, Residency]:
+    def environment(self, jaxpr: Jaxpr, places: Sequence[Residency]) -> dict[compat.Var, Residency]:
         """Where every value of a body lives."""
-        opened = jaxprs.open_jaxpr(jaxpr)
+        opened = walk.open_jaxpr(jaxpr)
         env = dict(zip(opened.invars, places, strict=True))
         env |= {v: of_constant(c) for v, c in zip(opened.constvars, getattr(jaxpr, "consts", ()), strict=False)}
         for eqn in opened.eqns:
@@ -128,10 +128,10 @@ class Analysis:
         if name == "ttir_op" and not operands:
             # A constant of a text is made where it is needed.
             return (FREE,) * len(eqn.outvars)
-        if name in jaxprs.CALLS:
-            return self.body(params[jaxprs.CALLS[name]], tuple(operands))
+        if name in control_flow.CALLS:
+            return self.body(params[control_flow.CALLS[name]], tuple(operands))
         if name == "scan":
-            consts, carry = jaxprs.scan_arity(params)
+            consts, carry = control_flow.scan_arity(params)
             return self._loop(params["jaxpr"], operands, slice(consts, consts + carry))
         if name == "while":
             start = params["body_nconsts"]

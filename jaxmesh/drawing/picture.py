@@ -12,7 +12,7 @@ from jaxmesh.drawing.placement import Holding
 from jaxmesh.drawing.svg import svg
 from jaxmesh.drawing.text import plain, rich_group
 from jaxmesh.errors import ArgumentValueError, FolderError, UnsupportedError
-from jaxmesh.validate import path as checked_path, shown, truth
+from jaxmesh.validate import as_bool, as_path as checked_path, quote
 
 
 class Picture:
@@ -51,7 +51,7 @@ class Picture:
         make = files.get(where.suffix.lower())
         if make is None:
             raise ArgumentValueError(
-                f"this picture is saved as {', '.join(files)}, got {shown(str(where))}, which ends in "
+                f"this picture is saved as {', '.join(files)}, got {quote(str(where))}, which ends in "
                 f"{where.suffix or 'nothing'!r}; name a file that ends in one of them."
             )
         text = make()
@@ -59,7 +59,7 @@ class Picture:
             where.write_text(text, encoding="utf-8")
         except OSError as error:
             raise FolderError(
-                f"the picture cannot be written to {shown(str(where))}: {error.strerror}; name a file in a folder "
+                f"the picture cannot be written to {quote(str(where))}: {error.strerror}; name a file in a folder "
                 "that is there and can be written to."
             ) from None
         return where
@@ -74,7 +74,7 @@ class Picture:
           ArgumentTypeError: `color` is neither True, False nor None.
           UnsupportedError: `color` is True, and `rich` is not installed.
         """
-        wanted = sys.stdout.isatty() if color is None else truth("show", "color", color)
+        wanted = sys.stdout.isatty() if color is None else as_bool("show", "color", color)
         if wanted:
             try:
                 from rich.console import Console

@@ -17,7 +17,7 @@ from jaxmesh.errors import ArgumentTypeError, ArgumentValueError, UnsupportedErr
 from jaxmesh.runtime.array_views import check_alive
 from jaxmesh.sharding.configs import integers
 from jaxmesh.sharding.shard_attributes import spec_axes
-from jaxmesh.validate import check_size, shown
+from jaxmesh.validate import check_size, quote
 
 AnyMesh = Mesh | AbstractMesh
 Shape = tuple[int, ...]
@@ -61,13 +61,13 @@ def array_holding(x: Any) -> Holding:
     """
     if isinstance(x, Tracer):
         raise ArgumentTypeError(
-            f"visualize draws arrays that hold numbers, got {shown(x)}, a value of a trace; draw the program instead: "
+            f"visualize draws arrays that hold numbers, got {quote(x)}, a value of a trace; draw the program instead: "
             "jaxmesh.visualize(f.trace(...)) or f.lower(...)."
         )
     check_alive(x, "visualize")
     if x.sharding is None:
         raise ArgumentTypeError(
-            f"visualize got {shown(x)}, a type without a sharding; give it one, or say the spec and the mesh: "
+            f"visualize got {quote(x)}, a type without a sharding; give it one, or say the spec and the mesh: "
             "jaxmesh.visualize(x, P(...), mesh=mesh)."
         )
     return sharding_holding(tuple(x.shape), x.dtype, x.sharding)
@@ -91,7 +91,7 @@ def sharding_holding(shape: Shape, dtype: Any, sharding: Any, on: Mesh | None = 
         boxes = [tuple(s.indices(n)[:2] for s, n in zip(indices[d], shape, strict=True)) for d in devices]
     except (ValueError, TypeError, NotImplementedError) as error:
         raise ArgumentValueError(
-            f"visualize: the sharding {shown(sharding)} does not fit the shape {list(shape)}: {error}"
+            f"visualize: the sharding {quote(sharding)} does not fit the shape {list(shape)}: {error}"
         ) from None
     kind, usual = sharding.memory_kind, devices[0].default_memory().kind
     notes = [f"it is in the memory {kind!r}."] if kind not in (None, "device", usual) else []
@@ -148,7 +148,7 @@ def shape_and_dtype(x: Any, dtype: Any) -> tuple[Shape, Any]:
     except Exception:
         known, kind = False, None
     if not known:
-        raise ArgumentTypeError(f"visualize takes a dtype such as jnp.float32, got {shown(given)}.")
+        raise ArgumentTypeError(f"visualize takes a dtype such as jnp.float32, got {quote(given)}.")
     check_size(sizes, kind, "the tensor that visualize draws")
     return sizes, kind
 
@@ -161,7 +161,7 @@ def as_spec(spec: Any) -> PartitionSpec:
     """
     if not isinstance(spec, PartitionSpec):
         raise ArgumentTypeError(
-            f"visualize takes a jax.sharding.PartitionSpec as spec, got {shown(spec)}; write P('y', None)."
+            f"visualize takes a jax.sharding.PartitionSpec as spec, got {quote(spec)}; write P('y', None)."
         )
     return spec
 

@@ -125,7 +125,7 @@ def on_clear_caches(clear: Callable[[], None], what: str) -> None:
     _util.register_cache(_hooks[-1], f"jaxmesh: {what}")
 
 
-def kept(limit: int) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def lru_cached(limit: int) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Keeps what a function of hashable arguments gives for the last `limit` of them, told apart by value and type."""
 
     def wrap(function: Callable[P, R]) -> Callable[P, R]:
@@ -136,7 +136,7 @@ def kept(limit: int) -> Callable[[Callable[P, R]], Callable[P, R]]:
     return wrap
 
 
-def kept_as_traced(limit: int) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def lru_cached_by_config(limit: int) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """As `kept`, for functions that trace: what they give also depends on JAX's settings of here and now."""
 
     def wrap(function: Callable[P, R]) -> Callable[P, R]:

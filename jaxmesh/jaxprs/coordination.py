@@ -21,7 +21,7 @@ _LENGTH = 8
 _said: collections.Counter[tuple[int, ...]] = collections.Counter()
 
 
-def say_and_hear(mine: bytes, me: int, members: Sequence[int]) -> list[bytes]:
+def exchange(mine: bytes, me: int, members: Sequence[int]) -> list[bytes]:
     """What each process says, in the order of their numbers.
 
     Raises:
@@ -56,13 +56,13 @@ def say_and_hear(mine: bytes, me: int, members: Sequence[int]) -> list[bytes]:
     return heard
 
 
-def joined() -> bool:
+def is_multi_process() -> bool:
     """Whether this process is one of several."""
     state: Any = distributed.global_state
     return state.client is not None and state.num_processes > 1
 
 
-def say_and_look(mine: bytes, place: str, me: int, members: Sequence[int]) -> dict[int, bytes]:
+def publish_and_read(mine: bytes, place: str, me: int, members: Sequence[int]) -> dict[int, bytes]:
     """What the processes have said so far in a place of their own, this one first of all; waits for nobody.
 
     Of two that speak at the same time at least one hears the other. Who hears all of them wipes the place.

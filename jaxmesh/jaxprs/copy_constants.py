@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from jaxmesh.jaxprs import core as jaxprs
-from jaxmesh.jaxprs.core import Jaxpr
+from jaxmesh.jaxprs import evaluate, walk
+from jaxmesh.jaxprs.compat import Jaxpr
 from jaxmesh.jaxprs.rewrite import map_sub_jaxprs
 
 
@@ -25,13 +25,13 @@ def own_constants(jaxpr: Jaxpr) -> Jaxpr:
         if not isinstance(array, np.ndarray):
             return value
         if id(value) not in copies:
-            copies[id(value)] = jaxprs.untyped(value).astype(dtype)
+            copies[id(value)] = evaluate.untyped(value).astype(dtype)
         return copies[id(value)]
 
     def holds(j: Jaxpr) -> bool:
         """Whether a NumPy array is a constant of it, at any depth."""
         if id(j) not in held:
-            inside = any(holds(i) for e in j.eqns for i in jaxprs.sub_jaxprs(e))
+            inside = any(holds(i) for e in j.eqns for i in walk.sub_jaxprs(e))
             held[id(j)] = (j, inside or any(isinstance(c, np.ndarray) for c in _consts(j)))
         return held[id(j)][1]
 
@@ -42,16 +42,16 @@ def own_constants(jaxpr: Jaxpr) -> Jaxpr:
         return changed[id(j)][1]
 
     def with_own(j: Jaxpr) -> Jaxpr:
-        body = jaxprs.open_jaxpr(j)
-        eqns = [map_sub_jaxprs(e, change) if any(map(holds, jaxprs.sub_jaxprs(e))) else e for e in body.eqns]
-        made = jaxprs.with_eqns(j, eqns, body.outvars)
-        if not jaxprs.keeps_consts(j) or not len(j.consts):
+        body = walk.open_jaxpr(j)
+        eqns = [map_sub_jaxprs(e, change) if any(map(holds, walk.sub_jaxprs(e))) else e for e in body.eqns]
+        made = walk.with_eqns(j, eqns, body.outvars)
+        if not walk.is_closed(j) or not len(j.consts):
             return made
         consts = [own(c, v.aval.dtype) for c, v in zip(j.consts, body.constvars, strict=True)]
-        return jaxprs.close(jaxprs.open_jaxpr(made), consts)
+        return walk.close(walk.open_jaxpr(made), consts)
 
     return change(jaxpr)
 
 
 def _consts(jaxpr: Jaxpr) -> list[Any]:
-    return list(jaxpr.consts) if jaxprs.keeps_consts(jaxpr) else []
+    return list(jaxpr.consts) if walk.is_closed(jaxpr) else []

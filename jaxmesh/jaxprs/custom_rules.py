@@ -13,15 +13,15 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import AxisType, PartitionSpec
 
-from jaxmesh.jaxprs import core as jaxprs
-from jaxmesh.jaxprs.core import Eqn, Jaxpr
+from jaxmesh.jaxprs import compat, evaluate, walk
+from jaxmesh.jaxprs.compat import Eqn, Jaxpr
 
 CUSTOM = frozenset({"custom_jvp_call", "custom_vjp_call"})
 
 
 def rules_move(eqn: Eqn, moving: frozenset[Any]) -> bool:
     """Whether an equation is, or holds at any depth, a custom function whose rules bind one of the primitives."""
-    held = [e for j in jaxprs.sub_jaxprs(eqn) for e in jaxprs.all_eqns(j)]
+    held = [e for j in walk.sub_jaxprs(eqn) for e in walk.all_eqns(j)]
     return any(_moves(e, moving) for e in [eqn, *held] if e.primitive.name in CUSTOM)
 
 
@@ -31,7 +31,7 @@ def _moves(eqn: Eqn, moving: frozenset[Any]) -> bool:
     except Exception:
         # Rules that cannot be differentiated this way (integer results, say) are not for here to judge.
         return False
-    return any(e.primitive in moving for e in jaxprs.all_eqns(traced))
+    return any(e.primitive in moving for e in walk.all_eqns(traced))
 
 
 def rules_run_outside(eqn: Eqn) -> bool:
@@ -45,16 +45,16 @@ def rules_run_outside(eqn: Eqn) -> bool:
 
 def _trace_rules(eqn: Eqn) -> Jaxpr:
     """The equation with its derivative, in a mapped context like the one it was traced in."""
-    mesh = jaxprs.mesh_of(eqn)
+    mesh = walk.mesh_of(eqn)
     mesh = mesh.update(axis_types=(AxisType.Auto,) * len(mesh.axis_names))
     derivative = partial(_derivative, eqn)
-    mapped: Any = jaxprs.shard_map(derivative, mesh=mesh, in_specs=(), out_specs=PartitionSpec(), check_vma=True)
+    mapped: Any = compat.shard_map(derivative, mesh=mesh, in_specs=(), out_specs=PartitionSpec(), check_vma=True)
     return jax.make_jaxpr(mapped)()
 
 
 def _derivative(eqn: Eqn) -> list[Any]:
     def primal(*xs: Any) -> list[Any]:
-        return jaxprs.bind(eqn, xs)
+        return evaluate.bind(eqn, xs)
 
     api: Any = jax
     outs, pullback = api.vjp(primal, *[jnp.zeros(v.aval.shape, v.aval.dtype) for v in eqn.invars])

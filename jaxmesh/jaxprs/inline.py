@@ -5,21 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Set as AbstractSet
 
 from jaxmesh.jaxprs import remarks
-from jaxmesh.jaxprs.core import (
-    CALLS,
-    INLINE,
-    Atom,
-    DropVar,
-    Eqn,
-    Jaxpr,
-    Var,
-    close,
-    fresh_var,
-    open_jaxpr,
-    rebuild,
-    substitute,
-)
+from jaxmesh.jaxprs.compat import Atom, DropVar, Eqn, Jaxpr, Var
+from jaxmesh.jaxprs.control_flow import CALLS, INLINE
 from jaxmesh.jaxprs.rewrite import with_operands
+from jaxmesh.jaxprs.walk import close, fresh_var, open_jaxpr, rebuild, substitute
 
 
 def inline_calls(

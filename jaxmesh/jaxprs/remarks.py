@@ -17,7 +17,7 @@ KINDS = ("lowered", "made legal", "inserted", "hoisted", "local", "cancelled", "
 
 
 @dataclass(frozen=True, slots=True)
-class Note:
+class Remark:
     """What happened to one value or equation.
 
     Attributes:
@@ -40,29 +40,29 @@ class Removed:
 
     eqn: Any
     beside: Any
-    note: Note
+    note: Remark
 
 
-class Notes:
+class Remarks:
     """The notes of the passes that run while they are taken."""
 
     def __init__(self) -> None:
         self.removed: list[Removed] = []
-        self.general: list[Note] = []
-        self._about: dict[Any, list[Note]] = {}
+        self.general: list[Remark] = []
+        self._about: dict[Any, list[Remark]] = {}
         self._origin: dict[Any, Any] = {}
 
     def add(self, value: Any, kind: str, text: str, rule: str) -> None:
         """Notes something of a value; said twice it is kept once."""
-        _once(self._about.setdefault(value, []), Note(kind, text, rule))
+        _once(self._about.setdefault(value, []), Remark(kind, text, rule))
 
     def say(self, kind: str, text: str, rule: str) -> None:
         """Notes something of all that is looked at."""
-        _once(self.general, Note(kind, text, rule))
+        _once(self.general, Remark(kind, text, rule))
 
     def remove(self, eqn: Any, beside: Any, text: str, rule: str) -> None:
         """Notes that an equation was taken out as needless."""
-        self.removed.append(Removed(eqn, beside, Note("cancelled", text, rule)))
+        self.removed.append(Removed(eqn, beside, Remark("cancelled", text, rule)))
 
     def rename(self, new: Any, old: Any) -> None:
         """Notes that a value now has another variable."""
@@ -75,33 +75,33 @@ class Notes:
             found.append(self._origin[found[-1]])
         return found
 
-    def about(self, value: Any) -> list[Note]:
+    def about(self, value: Any) -> list[Remark]:
         """The notes of a value, under any variable that it has had; the first one first."""
         return [n for v in reversed(self.origins(value)) for n in self._about.get(v, ())]
 
-    def by_origin(self) -> dict[Any, list[Note]]:
+    def by_origin(self) -> dict[Any, list[Remark]]:
         """All notes of values, by the first variable of each."""
-        found: dict[Any, list[Note]] = {}
+        found: dict[Any, list[Remark]] = {}
         for value, notes in self._about.items():
             for note in notes:
                 _once(found.setdefault(self.origins(value)[-1], []), note)
         return found
 
 
-def _once(notes: list[Note], note: Note) -> None:
+def _once(notes: list[Remark], note: Remark) -> None:
     if note not in notes:
         notes.append(note)
 
 
-_active: ContextVar[Notes | None] = ContextVar("jaxmesh_notes", default=None)
+_active: ContextVar[Remarks | None] = ContextVar("jaxmesh_notes", default=None)
 
 
-def active() -> Notes | None:
+def active() -> Remarks | None:
     """Where notes go; None if nobody takes them."""
     return _active.get()
 
 
-def say(kind: str, text: str, rule: str) -> None:
+def remark(kind: str, text: str, rule: str) -> None:
     """Notes something of all that is looked at, if somebody takes notes."""
     log = _active.get()
     if log is not None:
@@ -109,7 +109,7 @@ def say(kind: str, text: str, rule: str) -> None:
 
 
 @contextmanager
-def taken() -> Generator[Notes]:
+def collect() -> Generator[Remarks]:
     """Takes the notes of the passes that run inside.
 
     >>> with taken() as notes:
@@ -117,7 +117,7 @@ def taken() -> Generator[Notes]:
     >>> [str(note) for note in notes.about("x")]
     ['inserted: brought over (a rule)']
     """
-    notes = Notes()
+    notes = Remarks()
     token = _active.set(notes)
     try:
         yield notes

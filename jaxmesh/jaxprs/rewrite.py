@@ -7,15 +7,15 @@ from typing import Any, cast
 
 import jax
 
-from jaxmesh.jaxprs import core as jaxprs
-from jaxmesh.jaxprs.core import Atom, Eqn, Jaxpr, Var
+from jaxmesh.jaxprs import evaluate, walk
+from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Var
 
 _ROW: Any = (tuple, list)
 
 
 def map_sub_jaxprs(eqn: Eqn, change: Callable[[Jaxpr], Jaxpr]) -> Eqn:
     """The equation with `change` applied to every jaxpr it holds, those its custom rules make later included."""
-    if not jaxprs.sub_jaxprs(eqn):
+    if not walk.sub_jaxprs(eqn):
         return eqn
     params = {name: _change(value, change) for name, value in eqn.params.items()}
     if eqn.primitive.name == "custom_jvp_call":
@@ -30,14 +30,14 @@ def with_operands(eqn: Eqn, swap: Mapping[Var, Atom]) -> Eqn:
     """The equation with the variables in `swap` replaced; the same one if it reads none of them."""
     for atom in eqn.invars:
         if isinstance(atom, Var) and atom in swap:
-            return eqn.replace(invars=jaxprs.substitute(eqn.invars, swap))
+            return eqn.replace(invars=walk.substitute(eqn.invars, swap))
     return eqn
 
 
 def _change(value: Any, change: Callable[[Jaxpr], Jaxpr]) -> Any:
-    if not jaxprs.held((value,)):
+    if not walk.jaxprs_in((value,)):
         return value
-    if jaxprs.is_jaxpr(value):
+    if walk.is_jaxpr(value):
         return change(value)
     if isinstance(value, _ROW):
         items = [_change(v, change) for v in value]
@@ -54,7 +54,7 @@ def _changed_thunk(thunk: Any, change: Callable[[Jaxpr], Jaxpr]) -> Any:
         jaxpr, *rest = thunk.call_wrapped(*args)
         return (change(jaxpr), *rest)
 
-    return jaxprs.wrapped_like(changed, thunk)
+    return walk.wrap_like(changed, thunk)
 
 
 def _changed_function(fun: Any, change: Callable[[Jaxpr], Jaxpr]) -> Any:
@@ -65,14 +65,14 @@ def _changed_function(fun: Any, change: Callable[[Jaxpr], Jaxpr]) -> Any:
 
         def run() -> list[Any]:
             out = fun.call_wrapped(*args)
-            leaves, tree = cast("tuple[list[Any], Any]", jax.tree.flatten(out, is_leaf=jaxprs.is_zero))
+            leaves, tree = cast("tuple[list[Any], Any]", jax.tree.flatten(out, is_leaf=walk.is_zero))
             is_array = [isinstance(leaf, jax.Array) for leaf in leaves]
             kept[:] = [None if a else leaf for a, leaf in zip(is_array, leaves, strict=True)]
             where[:] = [is_array, tree]
             return [leaf for a, leaf in zip(is_array, leaves, strict=True) if a]
 
-        arrays = iter(jaxprs.eval_jaxpr(change(jax.make_jaxpr(run)())))
+        arrays = iter(evaluate.eval_jaxpr(change(jax.make_jaxpr(run)())))
         leaves = [next(arrays) if a else k for a, k in zip(where[0], kept, strict=True)]
         return jax.tree.unflatten(where[1], leaves)
 
-    return jaxprs.wrapped_like(changed, fun)
+    return walk.wrap_like(changed, fun)

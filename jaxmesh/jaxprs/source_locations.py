@@ -11,7 +11,8 @@ from typing import Any
 import jax
 from jax._src import source_info_util
 
-from jaxmesh.jaxprs.core import Eqn
+from jaxmesh.errors import MissingRuleError
+from jaxmesh.jaxprs.compat import Eqn
 
 _util: Any = source_info_util
 _JAX = os.path.dirname(jax.__file__) + os.sep
@@ -68,3 +69,14 @@ def jax_assertion(error: AssertionError) -> str | None:
     if error.args or last is None or (last[1] == "RAISE_VARARGS" and not last[0].startswith(_JAX)):
         return None
     return place or "in JAX"
+
+
+def source_line(eqn: Eqn) -> str:
+    """`file:line (function)` of the user's code that made an equation."""
+    return _util.summarize(eqn.source_info)
+
+
+def missing_rule(eqn: Eqn, what: str, file: str) -> MissingRuleError:
+    """The error for an equation that a pass cannot go through; `file` is where its rule belongs."""
+    name, line = eqn.primitive.name, source_line(eqn)
+    return MissingRuleError(f"no rule for primitive {name!r} ({line}): {what}. Add one in {file}.")

@@ -13,8 +13,8 @@ import jax
 from jax.core import ShapedArray
 from jax.sharding import AbstractMesh, NamedSharding
 
-from jaxmesh.jaxprs import core as jaxprs
-from jaxmesh.jaxprs.core import Atom, Eqn, Jaxpr, Var
+from jaxmesh.jaxprs import compat, evaluate, walk
+from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Var
 from jaxmesh.jaxprs.rewrite import map_sub_jaxprs
 
 MESH_ONLY = frozenset({"pvary", "pcast", "sharding_constraint"})
@@ -33,18 +33,18 @@ def plain_jaxpr(jaxpr: Jaxpr) -> Jaxpr:
 
 def on_mesh(program: Jaxpr, mesh: AbstractMesh) -> Jaxpr:
     """A program, typed over a mesh of the same axes, typed over `mesh`."""
-    return _body(program, jaxprs.manual_mesh(mesh))
+    return _body(program, compat.manual_mesh(mesh))
 
 
 def _eqn(eqn: Eqn, mesh: AbstractMesh | None) -> Eqn:
     if mesh is None and eqn.primitive.name in MESH_ONLY:
-        return jaxprs.copy_of(eqn)
+        return walk.copy_of(eqn)
     if mesh is None and eqn.primitive.name == "shard_map":
         # JAX's own, in the plain rule of a custom function: it brings its mesh with it.
         return eqn
     if any(_of_mesh(v) for v in eqn.params.values()):
         eqn = eqn.replace(params={k: _sharding(v, mesh) if _of_mesh(v) else v for k, v in eqn.params.items()})
-    if not any(True for _ in jaxprs.sub_jaxprs(eqn)):
+    if not any(True for _ in walk.sub_jaxprs(eqn)):
         return eqn
     return map_sub_jaxprs(eqn, lambda j: _body(j, mesh))
 
@@ -60,19 +60,19 @@ def _sharding(value: NamedSharding, mesh: AbstractMesh | None) -> NamedSharding 
 
 def _body(jaxpr: Jaxpr, mesh: AbstractMesh | None) -> Jaxpr:
     around = jax.sharding.get_abstract_mesh() if mesh is None else mesh
-    body = jaxprs.open_jaxpr(jaxpr)
+    body = walk.open_jaxpr(jaxpr)
     swap: dict[Var, Var] = {}
 
     def var(old: Any) -> Any:
-        if isinstance(old, jaxprs.DropVar):
+        if isinstance(old, compat.DropVar):
             return old
         if old not in swap:
-            swap[old] = jaxprs.fresh_var(_type(old.aval, mesh))
+            swap[old] = walk.fresh_var(_type(old.aval, mesh))
         return swap[old]
 
     def atom(old: Any) -> Atom:
-        if isinstance(old, jaxprs.Literal):
-            return jaxprs.Literal(jaxprs.untyped(old.val), _type(old.aval, mesh))
+        if isinstance(old, compat.Literal):
+            return compat.Literal(evaluate.untyped(old.val), _type(old.aval, mesh))
         return var(old)
 
     constvars, invars = [var(v) for v in body.constvars], [var(v) for v in body.invars]
@@ -80,13 +80,13 @@ def _body(jaxpr: Jaxpr, mesh: AbstractMesh | None) -> Jaxpr:
         _eqn(e, mesh).replace(
             invars=[atom(a) for a in e.invars],
             outvars=[var(v) for v in e.outvars],
-            ctx=jaxprs.context_on(e, around),
+            ctx=walk.context_on(e, around),
         )
         for e in body.eqns
     ]
-    new = jaxprs.rebuild(body, constvars, invars, eqns, [atom(a) for a in body.outvars])
+    new = walk.rebuild(body, constvars, invars, eqns, [atom(a) for a in body.outvars])
     consts = getattr(jaxpr, "consts", ())
-    return jaxprs.close(new, [jaxprs.untyped(c) for c in consts]) if len(consts) else jaxprs.close_like(jaxpr, new)
+    return walk.close(new, [evaluate.untyped(c) for c in consts]) if len(consts) else walk.closed_as(jaxpr, new)
 
 
 def _type(aval: Any, mesh: AbstractMesh | None) -> Any:

@@ -8,20 +8,8 @@ from typing import Any
 import jax
 from jax.sharding import AbstractMesh, PartitionSpec
 
-from jaxmesh.jaxprs.core import (
-    Atom,
-    Eqn,
-    Jaxpr,
-    Literal,
-    Var,
-    close,
-    open_jaxpr,
-    rebuild,
-    retype,
-    shard_map,
-    substitute,
-    unlowered_primitive,
-)
+from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Literal, Var, retype, shard_map, unlowered_primitive
+from jaxmesh.jaxprs.walk import close, open_jaxpr, rebuild, substitute
 
 _presharded_p = unlowered_primitive("jaxmesh_presharded")
 _result_p = unlowered_primitive("jaxmesh_result")

@@ -8,7 +8,8 @@ from typing import Any
 
 from jax._src import core
 
-from jaxmesh.jaxprs.core import Jaxpr, Var, open_jaxpr
+from jaxmesh.jaxprs.compat import Jaxpr, Var
+from jaxmesh.jaxprs.walk import open_jaxpr
 
 _core: Any = core
 

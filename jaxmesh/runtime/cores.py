@@ -9,7 +9,7 @@ from typing import Any
 
 from jaxmesh.sharding.configs import integers
 from jaxmesh.ttnn.types import BufferType, MemoryConfig, TensorMemoryLayout
-from jaxmesh.validate import one_of
+from jaxmesh.validate import as_instance
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +100,8 @@ def create_sharded_memory_config(
     (<TensorMemoryLayout.HEIGHT_SHARDED: 2>, True)
     """
     what = "create_sharded_memory_config"
-    grid = one_of((CoreGrid, CoreRangeSet), what, "core_grid", core_grid)
-    name = one_of(ShardStrategy, what, "strategy", strategy).name
-    order = one_of(ShardOrientation, what, "orientation", orientation or ShardOrientation.ROW_MAJOR)
+    grid = as_instance((CoreGrid, CoreRangeSet), what, "core_grid", core_grid)
+    name = as_instance(ShardStrategy, what, "strategy", strategy).name
+    order = as_instance(ShardOrientation, what, "orientation", orientation or ShardOrientation.ROW_MAJOR)
     spec = ShardSpec(grid, integers(what, shape), order)
     return MemoryConfig(TensorMemoryLayout[f"{name}_SHARDED"], BufferType.L1, spec)

@@ -22,8 +22,8 @@ import jax
 from jax.core import Tracer
 
 from jaxmesh.errors import ForkError
-from jaxmesh.jaxprs.backend import backend_started
 from jaxmesh.jaxprs.caches import ARRAY, forget_dispatch, is_staged, on_clear_caches
+from jaxmesh.jaxprs.compat import backend_started
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -65,7 +65,7 @@ _here = _Thread()
 _started = _Started()
 
 
-def launched(run: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+def launch(run: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     """What `run` gives: a function that starts compiled programs. Other threads start theirs before or after.
 
     A function made by `jax.jit` is traced outside of the lock: the user's Python may wait for other threads.

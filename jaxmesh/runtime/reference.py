@@ -17,8 +17,8 @@ import numpy as np
 
 from jaxmesh.dialects.residency import DEVICE, Residency
 from jaxmesh.errors import UnsupportedError
-from jaxmesh.jaxprs import core as jaxprs
-from jaxmesh.jaxprs.core import Eqn, Jaxpr, Var
+from jaxmesh.jaxprs import compat, control_flow, evaluate, source_locations, walk
+from jaxmesh.jaxprs.compat import Eqn, Jaxpr, Var
 from jaxmesh.jaxprs.strip_mesh import plain_eqn
 from jaxmesh.runtime.launch import check_process
 from jaxmesh.runtime.reference_collectives import COLLECTIVES
@@ -99,7 +99,7 @@ class _Machine:
 
     def body(self, jaxpr: Jaxpr, args: Sequence[Value], active: list[Coordinate]) -> list[Value]:
         """Runs one body on the active devices, in lock step."""
-        opened = jaxprs.open_jaxpr(jaxpr)
+        opened = walk.open_jaxpr(jaxpr)
         env: dict[Var, Value] = dict(zip(opened.constvars, getattr(jaxpr, "consts", ()), strict=False))
         env.update(zip(opened.invars, args, strict=True))
         for eqn in opened.eqns:
@@ -118,8 +118,8 @@ class _Machine:
 
     def equation(self, eqn: Eqn, operands: list[Value], active: list[Coordinate]) -> list[Value]:
         name = eqn.primitive.name
-        if name in jaxprs.CALLS:
-            return self.within(eqn, "body", 0, eqn.params[jaxprs.CALLS[name]], operands, active)
+        if name in control_flow.CALLS:
+            return self.within(eqn, "body", 0, eqn.params[control_flow.CALLS[name]], operands, active)
         if name in _CONTROL:
             return _CONTROL[name](self, eqn, operands, active)
         if name in self.rules:
@@ -136,8 +136,8 @@ class _Machine:
         return [Shards({c: row[i] for c, row in rows.items()}) for i in range(len(eqn.outvars))]
 
     def bind(self, eqn: Eqn, operands: list[Any]) -> list[Any]:
-        with jaxprs.source_of(eqn):
-            return jaxprs.bind(plain_eqn(eqn), operands)
+        with evaluate.at_source_of(eqn):
+            return evaluate.bind(plain_eqn(eqn), operands)
 
     def at(self, x: Value, coordinate: Coordinate) -> Any:
         return x[coordinate] if isinstance(x, Shards) else x
@@ -148,7 +148,7 @@ class _Machine:
     def all_together(self, eqn: Eqn, active: list[Coordinate]) -> None:
         if len(active) != int(np.prod(self.sizes)):
             raise UnsupportedError(
-                f"{eqn.primitive.name} ({jaxprs.source_line(eqn)}) is reached by {len(active)} of "
+                f"{eqn.primitive.name} ({source_locations.source_line(eqn)}) is reached by {len(active)} of "
                 f"{int(np.prod(self.sizes))} devices only, because a branch or a loop depends on the device; every "
                 "device must take part in a transfer."
             )
@@ -201,7 +201,7 @@ class _Machine:
 
     def scan(self, eqn: Eqn, operands: list[Value], active: list[Coordinate]) -> list[Value]:
         jaxpr, length = eqn.params["jaxpr"], eqn.params["length"]
-        consts, size = jaxprs.scan_arity(eqn.params)
+        consts, size = control_flow.scan_arity(eqn.params)
         fixed, carry, xs = operands[:consts], operands[consts : consts + size], operands[consts + size :]
         order = range(length)[:: -1 if eqn.params["reverse"] else 1]
         rows: dict[int, list[Value]] = {}
@@ -275,8 +275,8 @@ _CONTROL: Mapping[str, Callable[[_Machine, Eqn, list[Value], list[Coordinate]], 
 
 def _read(env: Mapping[Var, Value], atom: Any) -> Value:
     """An operand; a number that stands in the program has the type that stands there, not NumPy's for such numbers."""
-    value = jaxprs.read(env, atom)
-    if isinstance(atom, jaxprs.Literal) and not isinstance(value, _ARRAYS):
+    value = evaluate.read(env, atom)
+    if isinstance(atom, compat.Literal) and not isinstance(value, _ARRAYS):
         known: Any = atom.aval
         return np.asarray(value, known.dtype)
     return value

@@ -13,8 +13,8 @@ from enum import Enum
 
 from jaxmesh.dialects.residency import DEVICE, FREE, ON_HOST, Analysis, Residency, of_atom
 from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tensor_p
-from jaxmesh.jaxprs import core as jaxprs, remarks
-from jaxmesh.jaxprs.core import Atom, Eqn, Jaxpr, Var
+from jaxmesh.jaxprs import remarks, walk
+from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Var
 from jaxmesh.jaxprs.custom_rules import CUSTOM, rules_move, rules_run_outside
 from jaxmesh.jaxprs.inline import inline_calls
 
@@ -51,7 +51,7 @@ class Plan:
     @property
     def outs(self) -> list[Residency]:
         """Where each result lives."""
-        return [of_atom(a, self.places) for a in jaxprs.open_jaxpr(self.jaxpr).outvars]
+        return [of_atom(a, self.places) for a in walk.open_jaxpr(self.jaxpr).outvars]
 
 
 HOSTED = frozenset({"scan", "while", "cond", "checkpoint", "remat2"}) | ON_HOST
@@ -67,7 +67,7 @@ class _Kind(Enum):
 def plan_regions(program: Jaxpr, inputs: Sequence[Residency]) -> Plan:
     """Plans a closed, lowered jaxpr; plain calls are inlined so that transfers inside them can be hoisted too."""
     jaxpr = inline_calls(program)
-    body = jaxprs.open_jaxpr(jaxpr)
+    body = walk.open_jaxpr(jaxpr)
     analysis = Analysis()
     places = analysis.environment(jaxpr, inputs)
     kinds = _kinds(body, places, analysis)
@@ -116,11 +116,11 @@ def _kind(eqn: Eqn, places: Mapping[Var, Residency], analysis: Analysis) -> _Kin
     outs = [places[v] for v in eqn.outvars]
     if DEVICE in outs or any(of_atom(a, places) is DEVICE for a in eqn.invars):
         return _Kind.MAPPED
-    if any(analysis.moves(j) for j in jaxprs.sub_jaxprs(eqn)):
+    if any(analysis.moves(j) for j in walk.sub_jaxprs(eqn)):
         return _Kind.HOST if _hosted(eqn) else _Kind.MAPPED
     if rules_move(eqn, frozenset({distribute_tensor_p, aggregate_tensor_p})):
         return _Kind.MAPPED
-    if eqn.effects and not jaxprs.has_order(eqn):
+    if eqn.effects and not walk.is_ordered(eqn):
         # It speaks of a mesh axis, in a body whose results do not depend on it.
         return _Kind.MAPPED
     return _Kind.FREE if outs and all(p is FREE for p in outs) and not eqn.effects else _Kind.HOST
@@ -139,7 +139,7 @@ def _phases(
     done = 0
     for eqn, kind in zip(body.eqns, kinds, strict=True):
         ready = max((phase[a] for a in eqn.invars if isinstance(a, Var)), default=0)
-        in_order = jaxprs.has_order(eqn)
+        in_order = walk.is_ordered(eqn)
         ready = max(ready, done) if in_order else ready
         if kind in (_Kind.BRING, _Kind.FREE):
             phase.update((v, ready) for v in eqn.outvars)

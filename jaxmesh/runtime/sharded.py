@@ -15,8 +15,8 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionS
 
 from jaxmesh.dialects.residency import DEVICE, HOST
 from jaxmesh.dialects.ttnn.transfers import PRIMITIVES, first_copy
-from jaxmesh.jaxprs import core as jaxprs
-from jaxmesh.jaxprs.core import Atom, Eqn, Jaxpr, Var
+from jaxmesh.jaxprs import compat, evaluate, walk
+from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Var
 from jaxmesh.jaxprs.rewrite import map_sub_jaxprs
 from jaxmesh.jaxprs.strip_mesh import plain_eqn, plain_jaxpr
 from jaxmesh.runtime.regions import Plan, Region, plan_regions, with_free
@@ -74,11 +74,11 @@ def _only(spec: PartitionSpec, axes: Sequence[str]) -> PartitionSpec:
 def _result_specs(plan: Plan, mesh: Mesh | AbstractMesh) -> list[PartitionSpec]:
     """How each result lies on the mesh when it leaves."""
     names = tuple(mesh.axis_names)
-    body = jaxprs.open_jaxpr(plan.jaxpr)
+    body = walk.open_jaxpr(plan.jaxpr)
     takes = {e.outvars[0]: _Mapped(plan, r, mesh).taken_spec(e) for r in plan.regions for e in r.takes}
 
     def spec(atom: Any) -> PartitionSpec:
-        if isinstance(atom, jaxprs.Literal):
+        if isinstance(atom, compat.Literal):
             return PartitionSpec()
         if plan.places[atom] is DEVICE:
             return spec_of(len(atom.aval.shape), _varying(atom, names))
@@ -88,13 +88,13 @@ def _result_specs(plan: Plan, mesh: Mesh | AbstractMesh) -> list[PartitionSpec]:
 
 
 def _varying(var: Any, names: Sequence[str]) -> list[str]:
-    varying = jaxprs.varying_axes(var.aval)
+    varying = compat.varying_axes(var.aval)
     return [n for n in names if n in varying]
 
 
 def _execute(plan: Plan, mesh: Mesh | AbstractMesh, args: Sequence[Any]) -> list[Any]:
-    body = jaxprs.open_jaxpr(plan.jaxpr)
-    env: dict[Var, Any] = dict(zip(body.constvars, map(jaxprs.untyped, plan.jaxpr.consts), strict=True))
+    body = walk.open_jaxpr(plan.jaxpr)
+    env: dict[Var, Any] = dict(zip(body.constvars, map(evaluate.untyped, plan.jaxpr.consts), strict=True))
     env.update(zip(body.invars, args, strict=True))
     for region in plan.regions:
         if region.mapped:
@@ -107,27 +107,27 @@ def _execute(plan: Plan, mesh: Mesh | AbstractMesh, args: Sequence[Any]) -> list
 def _eval_outside(eqns: Sequence[Eqn], env: dict[Var, Any], mesh: Mesh | AbstractMesh | None = None) -> None:
     for eqn in eqns:
         moves = not PRIMITIVES.isdisjoint(_held(eqn))
-        jaxprs.eval_eqns([_hosted(eqn, mesh) if mesh is not None and moves else plain_eqn(eqn)], env)
+        evaluate.eval_eqns([_hosted(eqn, mesh) if mesh is not None and moves else plain_eqn(eqn)], env)
 
 
 def _held(eqn: Eqn) -> set[Any]:
-    return {e.primitive for j in jaxprs.sub_jaxprs(eqn) for e in jaxprs.all_eqns(j)}
+    return {e.primitive for j in walk.sub_jaxprs(eqn) for e in walk.all_eqns(j)}
 
 
 def _hosted(eqn: Eqn, mesh: Mesh | AbstractMesh) -> Eqn:
     """A loop, branch or call on the host side, each of its bodies executed in regions of its own."""
 
     def change(jaxpr: Jaxpr) -> Jaxpr:
-        if all(e.primitive not in PRIMITIVES for e in jaxprs.all_eqns(jaxpr)):
+        if all(e.primitive not in PRIMITIVES for e in walk.all_eqns(jaxpr)):
             return plain_jaxpr(jaxpr)
-        closed = jaxpr if jaxprs.keeps_consts(jaxpr) else jaxprs.close(jaxpr, ())
+        closed = jaxpr if walk.is_closed(jaxpr) else walk.close(jaxpr, ())
         plan = plan_regions(closed, [HOST] * len(closed.in_avals))
         structs = [jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type) for a in closed.in_avals]
 
         def run(*xs: Any) -> list[Any]:
             return _execute(plan, mesh, xs)
 
-        return jaxprs.form_like(jaxpr, jax.make_jaxpr(run)(*structs))
+        return walk.in_form_of(jaxpr, jax.make_jaxpr(run)(*structs))
 
     return map_sub_jaxprs(eqn, change)
 
@@ -136,7 +136,7 @@ def outside(plan: Plan, env: dict[Var, Any], atom: Atom) -> Any:
     """A value on the host side; free ones are made on demand."""
     if isinstance(atom, Var) and atom not in env:
         _eval_outside(with_free([], [atom], plan.free), env)
-    return jaxprs.read(env, atom)
+    return evaluate.read(env, atom)
 
 
 def _entries(rank: int, dims: Sequence[int | None], names: Sequence[str]) -> list[Any]:
@@ -165,11 +165,11 @@ class _Mapped:
             local: dict[Var, Any] = {}
             for var, (_, _, enter), arg in zip(region.reads, entries, args, strict=True):
                 local[var] = enter(arg)
-            jaxprs.eval_eqns(region.eqns, local)
+            evaluate.eval_eqns(region.eqns, local)
             return [leave(local) for _, leave, _ in exits]
 
         in_specs, out_specs = tuple(spec for _, spec, _ in entries), [spec for spec, _, _ in exits]
-        mapped = jaxprs.shard_map(body, mesh=self.mesh, in_specs=in_specs, out_specs=out_specs, check_vma=True)
+        mapped = compat.shard_map(body, mesh=self.mesh, in_specs=in_specs, out_specs=out_specs, check_vma=True)
         results = mapped(*[outside(self.plan, env, source) for source, _, _ in entries])
         keys = [e.outvars[0] for e in region.takes] + list(region.writes)
         for var, (_, _, after), result in zip(keys, exits, results, strict=True):
@@ -241,9 +241,9 @@ def _row(number: Any) -> Any:
 
 
 def _bind(eqn: Eqn, operand: Any) -> Any:
-    with jaxprs.source_of(eqn):
-        return jaxprs.bind(eqn, [operand])[0]
+    with evaluate.at_source_of(eqn):
+        return evaluate.bind(eqn, [operand])[0]
 
 
 def _read(env: Mapping[Var, Any], atom: Atom) -> Any:
-    return jaxprs.read(env, atom)
+    return evaluate.read(env, atom)

@@ -17,8 +17,8 @@ from jax.sharding import AbstractMesh, Mesh, PartitionSpec
 
 from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tensor_p
 from jaxmesh.errors import VerifyError
-from jaxmesh.jaxprs import core as jaxprs
-from jaxmesh.jaxprs.core import Atom, Eqn, Jaxpr, Var
+from jaxmesh.jaxprs import compat, evaluate, walk
+from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Var
 from jaxmesh.sharding.distribution import Factors, factors, mesh_axis_dims, resolve_composer, resolve_mapper, rows_of
 from jaxmesh.sharding.shard_attributes import spec_axes
 
@@ -34,7 +34,7 @@ class Whole:
     ) -> None:
         self._program, self._sizes = program, sizes
         self._in_specs, self._out_specs = tuple(in_specs), tuple(out_specs)
-        self._body: Any = jaxprs.open_jaxpr(program)
+        self._body: Any = walk.open_jaxpr(program)
         self._full: dict[Var, Var] = {v: v for v in self._body.invars}
         self._made_by: dict[Var, Eqn] = {v: e for e in self._body.eqns for v in e.outvars}
         self._inside = [e for e in self._body.eqns if self._runs(e)]
@@ -43,29 +43,29 @@ class Whole:
 
     def __call__(self, args: Sequence[Any], mesh: Mesh | AbstractMesh) -> list[Any]:
         """Runs the program on full arguments."""
-        mapped = jaxprs.shard_map(self._local, mesh=mesh, in_specs=self._in_specs, out_specs=self._out_specs)
+        mapped = compat.shard_map(self._local, mesh=mesh, in_specs=self._in_specs, out_specs=self._out_specs)
         return list(mapped(*args))
 
     def _local(self, *args: Any) -> tuple[Any, ...]:
         arguments = dict(zip(self._body.invars, args, strict=True))
-        consts = map(jaxprs.untyped, self._program.consts)
+        consts = map(evaluate.untyped, self._program.consts)
         env: dict[Var, Any] = dict(zip(self._body.constvars, consts, strict=True))
         for eqn in self._inside:
             if eqn.primitive is distribute_tensor_p:
                 (out,) = eqn.outvars
                 source = self._full.get(eqn.invars[0]) if isinstance(eqn.invars[0], Var) else None
-                shard = jaxprs.read(env, eqn.invars[0]) if source is None else arguments[source]
+                shard = evaluate.read(env, eqn.invars[0]) if source is None else arguments[source]
                 env[out] = _reshaped(shard, out.aval.shape)
             elif eqn.primitive.name in _SPREADS:
-                (value,) = [jaxprs.read(env, a) for a in eqn.invars]
+                (value,) = [evaluate.read(env, a) for a in eqn.invars]
                 if eqn.outvars[0] in self._implied:
                     env[eqn.outvars[0]] = value
                     continue
                 # An argument varies over axes of size 1 already when its spec names them.
-                missing = jaxprs.varying_axes(eqn.outvars[0].aval) - jaxprs.varying_axes(jax.typeof(value))
-                env[eqn.outvars[0]] = jaxprs.vary(value, sorted(missing)) if missing else value
+                missing = compat.varying_axes(eqn.outvars[0].aval) - compat.varying_axes(jax.typeof(value))
+                env[eqn.outvars[0]] = compat.vary(value, sorted(missing)) if missing else value
             else:
-                jaxprs.eval_eqns([eqn], env)
+                evaluate.eval_eqns([eqn], env)
         return tuple(leave(env) for leave in self._leaving)
 
     def _spread_to_leave(self) -> set[Var]:
@@ -149,7 +149,7 @@ class Whole:
         if said != wanted:
             raise VerifyError(f"the program aggregates a result as {said}, its spec says {wanted}.")
         local = self._local_shape(spec, atom.aval.shape)
-        return lambda env: _reshaped(jaxprs.read(env, shard), local)
+        return lambda env: _reshaped(evaluate.read(env, shard), local)
 
 
 def _reshaped(x: Any, shape: Sequence[int]) -> Any:

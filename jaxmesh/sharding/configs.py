@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, SupportsIndex, overload
 
 from jaxmesh.errors import ArgumentTypeError, VerifyError
-from jaxmesh.validate import row, shown
+from jaxmesh.validate import as_tuple, quote
 
 
 def integers(what: str, values: Iterable[Any]) -> tuple[int, ...]:
@@ -31,7 +31,7 @@ def integers(what: str, values: Iterable[Any]) -> tuple[int, ...]:
             raise TypeError
         return tuple(operator.index(v) for v in items)
     except Exception:
-        raise ArgumentTypeError(f"{what} takes integers, got {shown(values)}.") from None
+        raise ArgumentTypeError(f"{what} takes integers, got {quote(values)}.") from None
 
 
 class _IntegerTuple(Sequence[int]):
@@ -178,11 +178,11 @@ class MeshMapperConfig:
         given: Any = placements
         if (two := _row_and_column("MeshMapperConfig", placements, dims)) is not None:
             given = [PlacementReplicate() if d is None else PlacementShard(d) for d in two]
-        rows = row("MeshMapperConfig", given, "a list of PlacementShard and PlacementReplicate as placements")
+        rows = as_tuple("MeshMapperConfig", given, "a list of PlacementShard and PlacementReplicate as placements")
         for p in rows:
             if not isinstance(p, (PlacementShard, PlacementReplicate)):
                 raise ArgumentTypeError(
-                    f"MeshMapperConfig takes PlacementShard or PlacementReplicate as placements, got {shown(p)}."
+                    f"MeshMapperConfig takes PlacementShard or PlacementReplicate as placements, got {quote(p)}."
                 )
         object.__setattr__(self, "placements", rows)
         object.__setattr__(self, "mesh_shape_override", _shape(mesh_shape_override))

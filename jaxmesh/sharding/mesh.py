@@ -14,8 +14,8 @@ import numpy as np
 from jax.sharding import AbstractMesh, AxisType, Mesh
 
 from jaxmesh.errors import ArgumentTypeError, DeviceCountError, MeshError
-from jaxmesh.jaxprs import core as jaxprs
-from jaxmesh.validate import row, shown
+from jaxmesh.jaxprs import compat
+from jaxmesh.validate import as_tuple, quote
 
 FLAG = "--xla_force_host_platform_device_count"
 _config: Any = jax.config
@@ -48,7 +48,7 @@ def _remedy(count: int) -> str:
 
 
 def _processes() -> int:
-    return jax.process_count() if jaxprs.backend_started() else 1
+    return jax.process_count() if compat.backend_started() else 1
 
 
 def _cpu_devices() -> list[Any]:
@@ -132,10 +132,10 @@ def emulate(count: int) -> Sequence[Any]:
     8
     """
     if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or count < 1:
-        raise ArgumentTypeError(f"emulate takes a number of devices, a positive integer, got {shown(count)}.")
+        raise ArgumentTypeError(f"emulate takes a number of devices, a positive integer, got {quote(count)}.")
     _check_most(int(count))
     with _starting:
-        if jaxprs.backend_started():
+        if compat.backend_started():
             exist = len(_cpu_devices())
         else:
             flagged, asked = _flag_count(), _config.jax_num_cpu_devices
@@ -170,21 +170,21 @@ def make_mesh(
     >>> dict(jm.make_mesh((2, 4)).shape)
     {'y': 2, 'x': 4}
     """
-    shape = row("make_mesh", axis_shapes, "a row of positive integers as axis_shapes")
+    shape = as_tuple("make_mesh", axis_shapes, "a row of positive integers as axis_shapes")
     if not shape or any(isinstance(n, bool) or not isinstance(n, (int, np.integer)) or n < 1 for n in shape):
-        raise MeshError(f"a mesh shape is a row of positive integers, got {shown(axis_shapes)}.")
+        raise MeshError(f"a mesh shape is a row of positive integers, got {quote(axis_shapes)}.")
     shape = tuple(map(int, shape))
     names = default_axis_names(len(shape))
     if axis_names is not None:
-        names = row("make_mesh", axis_names, "a row of names as axis_names")
+        names = as_tuple("make_mesh", axis_names, "a row of names as axis_names")
         if not all(isinstance(n, str) for n in names):
-            raise ArgumentTypeError(f"make_mesh takes a row of names as axis_names, got {shown(axis_names)}.")
+            raise ArgumentTypeError(f"make_mesh takes a row of names as axis_names, got {quote(axis_names)}.")
     if len(names) != len(shape) or len(set(names)) != len(names):
         raise MeshError(f"a mesh of shape {shape} needs {len(shape)} different axis names, got {names}.")
     if axis_types is not None:
-        axis_types = row("make_mesh", axis_types, "a row of jax.sharding.AxisType as axis_types")
+        axis_types = as_tuple("make_mesh", axis_types, "a row of jax.sharding.AxisType as axis_types")
         if not all(isinstance(t, AxisType) for t in axis_types):
-            raise ArgumentTypeError(f"make_mesh takes a row of jax.sharding.AxisType, got {shown(axis_types)}.")
+            raise ArgumentTypeError(f"make_mesh takes a row of jax.sharding.AxisType, got {quote(axis_types)}.")
         if len(axis_types) != len(shape):
             raise MeshError(
                 f"a mesh of shape {shape} needs {len(shape)} axis types, got {len(axis_types)}: {axis_types}."
@@ -200,10 +200,10 @@ def _given(devices: Any) -> Sequence[Any]:
     """Devices that a caller names; those of `emulate` are looked at only when the mesh is made."""
     if isinstance(devices, _Emulated):
         return devices
-    found = row("make_mesh", devices, "a row of jax.Device as devices")
+    found = as_tuple("make_mesh", devices, "a row of jax.Device as devices")
     wrong = [d for d in found if not isinstance(d, jax.Device)]
     if wrong:
-        raise ArgumentTypeError(f"make_mesh takes a row of jax.Device as devices, got {shown(wrong[0])} in it.")
+        raise ArgumentTypeError(f"make_mesh takes a row of jax.Device as devices, got {quote(wrong[0])} in it.")
     if len(set(found)) < len(found):
         raise MeshError(f"a mesh has every device once, got the devices {[d.id for d in found]}.")
     return found
@@ -214,7 +214,7 @@ def _default_devices(count: int) -> Sequence[Any]:
     if not jax.distributed.is_initialized():
         _check_most(count)
     with _starting:
-        free = not jaxprs.backend_started() and not jax.distributed.is_initialized() and _flag_count() is None
+        free = not compat.backend_started() and not jax.distributed.is_initialized() and _flag_count() is None
         if free and _config.jax_num_cpu_devices < count:
             # Harmless where the default backend is an accelerator: only its CPU side gets more devices.
             _config.update("jax_num_cpu_devices", count)
@@ -271,7 +271,7 @@ def as_mesh(mesh: Any) -> Mesh | AbstractMesh:
                 "no mesh: give mesh=jaxmesh.make_mesh((2, 4)) (or an AbstractMesh), or set one with jax.set_mesh."
             )
     if not isinstance(mesh, (Mesh, AbstractMesh)):
-        raise ArgumentTypeError(f"mesh is a jax.sharding.Mesh or AbstractMesh, got {shown(mesh)}.")
+        raise ArgumentTypeError(f"mesh is a jax.sharding.Mesh or AbstractMesh, got {quote(mesh)}.")
     if mesh.empty or not mesh.axis_names:
         raise MeshError("the mesh is empty; make one with jaxmesh.make_mesh((2, 4)).")
     return mesh

@@ -15,9 +15,9 @@ from jax.core import Tracer
 
 from jaxmesh.dialects.replication import Collector, error
 from jaxmesh.jaxprs.caches import unkeyed
-from jaxmesh.jaxprs.core import Jaxpr
+from jaxmesh.jaxprs.compat import Jaxpr
 from jaxmesh.passes.mesh_shard.replication_checks import add_checks
-from jaxmesh.runtime.launch import launched
+from jaxmesh.runtime.launch import launch
 from jaxmesh.stages.signature import AnyMesh, Boundary, is_tensor
 from jaxmesh.ttnn.compare_copies import check_tensor
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
@@ -111,11 +111,11 @@ class CheckedCalls:
 
     def _call(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         if not self._claims:
-            return launched(self._way("proven"), *args, **kwargs)
+            return launch(self._way("proven"), *args, **kwargs)
         if _staged():
-            return launched(self._way("later"), *args, **kwargs)
+            return launch(self._way("later"), *args, **kwargs)
         with self._lock:
-            return listened(self._collector, lambda: launched(self._way("now"), *args, **kwargs))
+            return listened(self._collector, lambda: launch(self._way("now"), *args, **kwargs))
 
     def _way(self, name: str) -> Callable[..., Any]:
         key = name, unkeyed()

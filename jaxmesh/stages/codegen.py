@@ -17,7 +17,7 @@ from jaxmesh.stages.jit import JitFunction, jit
 from jaxmesh.stages.shard_map import ShardMapped
 from jaxmesh.stages.signature import AnyMesh, with_devices
 from jaxmesh.stages.stages import Lowered
-from jaxmesh.validate import shown
+from jaxmesh.validate import quote
 
 _OPTIONS: Mapping[str, str] = {
     "static_argnums": "positions of arguments of `f` that are part of the program",
@@ -112,7 +112,7 @@ def _codegen(
 ) -> list[Path]:
     _check(name, options)
     if not callable(f):
-        raise ArgumentTypeError(f"{name} takes a function, got {shown(f)}.")
+        raise ArgumentTypeError(f"{name} takes a function, got {quote(f)}.")
     static = {k: options[k] for k in ("static_argnums", "static_argnames") if k in options}
     how = {k: options[k] for k in ("groups", "unroll_limit") if k in options}
     with _own_mesh(f, mesh):
@@ -126,7 +126,7 @@ def _check(name: str, options: Mapping[str, Any]) -> None:
             known = "; ".join(f"{k}: {v}" for k, v in _OPTIONS.items())
             raise ArgumentTypeError(f"{name} has no option {key!r}; its options are: {known}.")
         if key in _FIXED and (type(value) is not type(wanted := _FIXED[key]) or value != wanted):
-            raise ArgumentTypeError(f"{name}: {key} is {_OPTIONS[key]}, got {shown(value)}; write {wanted!r}.")
+            raise ArgumentTypeError(f"{name}: {key} is {_OPTIONS[key]}, got {quote(value)}; write {wanted!r}.")
 
 
 def _lowered(

@@ -11,10 +11,10 @@ import jax
 
 from jaxmesh.dialects.replication import Collector
 from jaxmesh.jaxprs.caches import ARRAY, is_staged
-from jaxmesh.jaxprs.coordination import joined
-from jaxmesh.runtime.distributed.agreement import compare_program, compared_arguments, started_together
+from jaxmesh.jaxprs.coordination import is_multi_process
+from jaxmesh.runtime.distributed.agreement import compare_program, compared_arguments, synchronised_launch
 from jaxmesh.runtime.distributed.collectives import put
-from jaxmesh.runtime.launch import launched
+from jaxmesh.runtime.launch import launch
 from jaxmesh.stages.arguments import check_donated, handed
 from jaxmesh.stages.checked_calls import check_arguments, claims_of_arguments, listened
 from jaxmesh.stages.record_mixin import Recorded
@@ -73,9 +73,9 @@ class Compiled(Recorded):
           ProcessMismatchError: another process starts another program, or compiled with `check_replication` gives
             other arguments.
         """
-        if not joined():
+        if not is_multi_process():
             return self._start(args, kwargs)
-        with started_together(self._boundary.mesh):
+        with synchronised_launch(self._boundary.mesh):
             if not self._told:
                 compare_program(self._boundary.name, self._jaxpr, self._boundary.sizes)
                 self._told = True
@@ -86,7 +86,7 @@ class Compiled(Recorded):
     def _start(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         ready = self._ready(args, kwargs) if self._simple and not is_staged() else None
         if ready is not None:
-            return launched(self._compiled, *ready)
+            return launch(self._compiled, *ready)
         if self._checks_arguments:
             check_arguments((args, kwargs))
         given = check_call(self._boundary, args, kwargs)
@@ -99,9 +99,9 @@ class Compiled(Recorded):
                 return self._compiled(*[_placed(x, w.sharding) for x, w in zip(leaves, self._wanted, strict=True)])
 
         if self._collector is None:
-            return launched(start)
+            return launch(start)
         with self._lock:
-            return listened(self._collector, lambda: launched(start))
+            return listened(self._collector, lambda: launch(start))
 
     def _ready(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Sequence[Any] | None:
         """The leaves of a call if they are arrays of the right types and places, as nearly always; else None."""

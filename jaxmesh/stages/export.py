@@ -20,7 +20,7 @@ from jaxmesh.errors import ArgumentTypeError
 from jaxmesh.runtime.npz import Array, random_array
 from jaxmesh.stages.signature import Argument
 from jaxmesh.ttnn.mesh_tensor import MeshTensor, spec_of
-from jaxmesh.validate import shown
+from jaxmesh.validate import quote
 
 _jnp: Any = jax.numpy
 
@@ -121,7 +121,7 @@ def checked_languages(languages: Sequence[str]) -> tuple[str, ...]:
     said: Any = tuple(languages) if isinstance(languages, (tuple, list)) else None
     if not said or not all(x in LANGUAGES for x in said):
         raise ArgumentTypeError(
-            f"an export's languages are a tuple of {' and '.join(map(repr, LANGUAGES))}, got {shown(languages)}."
+            f"an export's languages are a tuple of {' and '.join(map(repr, LANGUAGES))}, got {quote(languages)}."
         )
     return said
 
@@ -137,7 +137,7 @@ def checked_folder(directory: str | os.PathLike[str]) -> Path:
     except Exception:
         text = None
     if not isinstance(text, str) or not text or "\0" in text:
-        raise ArgumentTypeError(f"a folder to export to is a path, as text or pathlib.Path, got {shown(directory)}.")
+        raise ArgumentTypeError(f"a folder to export to is a path, as text or pathlib.Path, got {quote(directory)}.")
     return Path(text)
 
 

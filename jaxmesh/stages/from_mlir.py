@@ -31,14 +31,14 @@ from jaxmesh.frontends.mlir.decode import Program, decode, located
 from jaxmesh.frontends.mlir.module import Function, Source, choose, load, said_mesh
 from jaxmesh.frontends.mlir.to_program import detached, flat_program, levels_of
 from jaxmesh.frontends.mlir.trace import Outcome, Settings, trace_program
-from jaxmesh.jaxprs import core as jaxprs
+from jaxmesh.jaxprs import compat, walk
 from jaxmesh.passes.mesh_shard.lower_mesh_shard import lower_mesh_shards
 from jaxmesh.sharding.mesh import FLAG, as_mesh, context_mesh, default_axis_names, make_mesh
 from jaxmesh.stages.imported import Read
 from jaxmesh.stages.jit import program_mesh
 from jaxmesh.stages.signature import AnyMesh, Argument, Boundary
 from jaxmesh.stages.stages import Traced
-from jaxmesh.validate import check_size, one_of, truth
+from jaxmesh.validate import as_bool, as_instance, check_size
 
 _tree: Any = jax.tree
 """For what JAX leaves without annotations."""
@@ -87,9 +87,9 @@ def from_mlir(
     >>> traced.out_avals[0].shape
     (8, 2)
     """
-    strict = truth("from_mlir", "strict", strict)
+    strict = as_bool("from_mlir", "strict", strict)
     if func is not None:
-        one_of(str, "from_mlir", "func", func)
+        as_instance(str, "from_mlir", "func", func)
     file = load(source)
     return import_function(file, choose(file, func), mesh, strict=strict)
 
@@ -184,7 +184,7 @@ def _made(sizes: tuple[int, ...]) -> AnyMesh:
     count = math.prod(sizes)
     if count <= MOST:
         config: Any = jax.config
-        if not jaxprs.backend_started() and FLAG not in os.environ.get("XLA_FLAGS", ""):
+        if not compat.backend_started() and FLAG not in os.environ.get("XLA_FLAGS", ""):
             config.update("jax_num_cpu_devices", max(config.jax_num_cpu_devices, count, EMULATED))
         with contextlib.suppress(DeviceCountError):
             return make_mesh(sizes)
@@ -245,14 +245,14 @@ def _trace_results(program: Program, boundary: Boundary, strict: bool) -> tuple[
     return outcome, places
 
 
-def _constant(jaxpr: jaxprs.Jaxpr) -> list[bool]:
+def _constant(jaxpr: compat.Jaxpr) -> list[bool]:
     """Per result whether no argument is in it."""
-    body = jaxprs.open_jaxpr(jaxpr)
+    body = walk.open_jaxpr(jaxpr)
     given: set[Any] = {*body.invars}
     for eqn in body.eqns:
-        if any(isinstance(a, jaxprs.Var) and a in given for a in eqn.invars):
+        if any(isinstance(a, compat.Var) and a in given for a in eqn.invars):
             given.update(eqn.outvars)
-    return [not (isinstance(a, jaxprs.Var) and a in given) for a in body.outvars]
+    return [not (isinstance(a, compat.Var) and a in given) for a in body.outvars]
 
 
 def _places(boundary: Boundary, outcome: Outcome) -> Sequence[Residency]:

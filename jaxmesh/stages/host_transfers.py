@@ -40,7 +40,7 @@ from jaxmesh.ttnn.distributed import MeshToTensor
 from jaxmesh.ttnn.mesh_tensor import MeshTensor, assemble
 from jaxmesh.ttnn.transfers import aggregate, host_array
 from jaxmesh.ttnn.types import TensorTopology
-from jaxmesh.validate import check_nesting, one_of, row, shown
+from jaxmesh.validate import as_instance, as_tuple, check_nesting, quote
 
 Shape = tuple[int, ...]
 Array = np.ndarray[Any, Any]
@@ -77,7 +77,7 @@ def to_host(x: Any, composer: MeshToTensor | None = None, *, process: int | None
     if isinstance(x, MeshTensor) and composer is not None:
         if not isinstance(cast("Any", composer), MeshToTensor):
             raise ArgumentTypeError(
-                f"to_host takes a composer, made by ttnn.create_mesh_composer, got {shown(composer)}."
+                f"to_host takes a composer, made by ttnn.create_mesh_composer, got {quote(composer)}."
             )
         return aggregate(x, composer.config, composer.mesh, checked_process(process, list(composer.mesh.devices.flat)))
     check_nesting((x,), "to_host's argument")
@@ -147,9 +147,9 @@ def from_process_shards(
 def _varying(said: Any, mesh: Mesh) -> tuple[str, ...]:
     names: tuple[Any, ...] = tuple(mesh.axis_names) if said is None else (said,)
     if said is not None and not isinstance(said, str):
-        names = row("from_process_shards", said, "a row of mesh axes as varying")
+        names = as_tuple("from_process_shards", said, "a row of mesh axes as varying")
     if not all(isinstance(n, str) for n in names):
-        raise ArgumentTypeError(f"from_process_shards takes a row of mesh axes as varying, got {shown(said)}.")
+        raise ArgumentTypeError(f"from_process_shards takes a row of mesh axes as varying, got {quote(said)}.")
     if len(set(names)) != len(names) or not set(names) <= set(mesh.axis_names):
         raise SpecError(f"varying names axes of the mesh {tuple(mesh.axis_names)}, each once, got {names}.")
     return tuple(n for n in mesh.axis_names if n in names and mesh.shape[n] > 1)
@@ -157,7 +157,7 @@ def _varying(said: Any, mesh: Mesh) -> tuple[str, ...]:
 
 def _checked(shards: Any, mesh: Mesh) -> dict[Shape, Array]:
     if not isinstance(shards, Mapping):
-        raise ArgumentTypeError(f"from_process_shards takes a dict from coordinate to array, got {shown(shards)}.")
+        raise ArgumentTypeError(f"from_process_shards takes a dict from coordinate to array, got {quote(shards)}.")
     held: dict[Shape, Array] = {}
     mine = [c for c in np.ndindex(*mesh.devices.shape) if is_here(mesh.devices[c])]
     if not mine:
@@ -200,8 +200,8 @@ def _check_copies(held: Mapping[Shape, Array], varying: tuple[str, ...], mesh: M
     size = len(digest(0))
     rows = exchange(np.frombuffer(said.ljust(most * size, b"\0"), np.uint8), among)
     digests = {
-        c: row.tobytes()[i * size : (i + 1) * size]
-        for row, places in zip(rows, counts.values(), strict=True)
+        c: as_tuple.tobytes()[i * size : (i + 1) * size]
+        for as_tuple, places in zip(rows, counts.values(), strict=True)
         for i, c in enumerate(places)
     }
     first: dict[Shape, Shape] = {}
@@ -232,7 +232,7 @@ def check_processes(tree: Any, what: str = "the value") -> None:
     >>> import numpy as np, jaxmesh as jm
     >>> jm.check_processes({"weights": np.ones((2, 2)), "program": "text"})
     """
-    one_of(str, "check_processes", "what", what)
+    as_instance(str, "check_processes", "what", what)
     check_nesting((tree,), "check_processes' argument")
     leaves, _ = cast(
         "tuple[list[tuple[Any, Any]], Any]",

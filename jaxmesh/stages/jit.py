@@ -13,16 +13,16 @@ import jax
 from jax.core import Tracer
 from jax.sharding import AbstractMesh, Mesh
 
-from jaxmesh.dialects.replication import wanted
+from jaxmesh.dialects.replication import is_enabled
 from jaxmesh.errors import ArgumentTypeError, ArgumentValueError, JaxmeshError, MeshMismatchError
 from jaxmesh.frontends.jax.static_arguments import Static
 from jaxmesh.frontends.jax.trace import Signature, abstract, trace
 from jaxmesh.frontends.jax.trace_shard_maps import mesh_of_calls, tracing
-from jaxmesh.jaxprs import core as jaxprs
+from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.caches import unkeyed
-from jaxmesh.jaxprs.coordination import joined
-from jaxmesh.runtime.distributed.agreement import compared_arguments, started_together
-from jaxmesh.runtime.launch import before_tracing, launched
+from jaxmesh.jaxprs.coordination import is_multi_process
+from jaxmesh.runtime.distributed.agreement import compared_arguments, synchronised_launch
+from jaxmesh.runtime.launch import before_tracing, launch
 from jaxmesh.sharding.mesh import as_mesh, context_mesh
 from jaxmesh.stages.arguments import check_donated, handed_call, handed_tree
 from jaxmesh.stages.checked_calls import CheckedCalls, Checks
@@ -39,7 +39,7 @@ from jaxmesh.stages.signature import (
     with_devices,
 )
 from jaxmesh.stages.stages import Lowered, Traced
-from jaxmesh.validate import check_nesting, hashable, shown
+from jaxmesh.validate import check_hashable, check_nesting, quote
 
 
 class JitFunction:
@@ -84,9 +84,9 @@ class JitFunction:
         _check_surroundings(self._mesh)
         try:
             given, given_kw = handed_call(args, kwargs) if self._simple else self._handed(args, kwargs)
-            if not joined():
+            if not is_multi_process():
                 return self._start(given, given_kw)
-            with started_together(self._mesh):
+            with synchronised_launch(self._mesh):
                 return self._start(given, given_kw)
         except JaxmeshError:
             raise
@@ -97,12 +97,12 @@ class JitFunction:
 
     def _start(self, args: Any, kwargs: Any) -> Any:
         # A part of a program that is being traced is checked by that one.
-        if tracing() is None and wanted(self._check_replication):
+        if tracing() is None and is_enabled(self._check_replication):
             compared_arguments((args, kwargs))
             return self._checked(args, kwargs)
         kind = unkeyed()
         jitted = self._jitted.get(kind) or self._jitted.setdefault(kind, self._make_jitted(None))
-        return launched(jitted, *args, **kwargs)
+        return launch(jitted, *args, **kwargs)
 
     def _check_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Checks what a call gave.
@@ -114,9 +114,9 @@ class JitFunction:
         marked = [*zip(args, self._static.marks(len(args)), map(str, range(len(args))), strict=True)]
         marked += [(v, k in self._static.argnames, repr(k)) for k, v in kwargs.items()]
         for value, static, name in marked:
-            if static and (not hashable(value) or is_tensor(value)):
+            if static and (not check_hashable(value) or is_tensor(value)):
                 raise ArgumentTypeError(
-                    f"the static argument {name} is {shown(value)}, which is not hashable, or a tensor; a static "
+                    f"the static argument {name} is {quote(value)}, which is not hashable, or a tensor; a static "
                     "argument is part of the program and is looked up by its value: pass a tuple for a "
                     "list, or do not make it static."
                 )
@@ -231,7 +231,7 @@ def _check_surroundings(mesh: AnyMesh | None) -> None:
     outer = _outer.get()
     if mesh is not None and outer is not None and not same_mesh(mesh, outer):
         raise _two_meshes(mesh, outer)
-    devices = jaxprs.context_devices()
+    devices = compat.context_devices()
     if isinstance(mesh, Mesh) and devices is not None and devices != tuple(mesh.devices.flat):
         raise MeshMismatchError(
             f"the program's mesh is {show_mesh(mesh)}, but jax.set_mesh has set the devices {[d.id for d in devices]}; "
@@ -369,9 +369,9 @@ def jit(
         )
     if isinstance(fun, Mesh):
         # As a context manager a mesh can be called, too.
-        raise ArgumentTypeError(f"jit takes a function, got {shown(fun)}; name the mesh: jit(fun, mesh=mesh).")
+        raise ArgumentTypeError(f"jit takes a function, got {quote(fun)}; name the mesh: jit(fun, mesh=mesh).")
     if not callable(fun):
-        raise ArgumentTypeError(f"jit takes a function, got {shown(fun)}.")
+        raise ArgumentTypeError(f"jit takes a function, got {quote(fun)}.")
     if mesh is not None:
         mesh = as_mesh(mesh)
     static = Signature.of(fun, static_argnums, static_argnames)
@@ -383,5 +383,5 @@ def jit(
             "donate_argnums, not in both."
         )
     if check_replication is not None:
-        wanted(check_replication)
+        is_enabled(check_replication)
     return JitFunction(fun, mesh, static, donated, check_replication)

@@ -9,7 +9,7 @@ import jax
 
 from jaxmesh.dialects.program import UNROLL_LIMIT
 from jaxmesh.errors import InexpressibleError
-from jaxmesh.jaxprs import core as jaxprs
+from jaxmesh.jaxprs import evaluate
 from jaxmesh.runtime.distributed.agreement import compare_program
 from jaxmesh.stages.checked_calls import Checks
 from jaxmesh.stages.signature import AnyMesh, Boundary
@@ -95,4 +95,4 @@ class UnsaidLowered(_Unsaid, Lowered):
     def run(self, args: Sequence[Any], mesh: AnyMesh, checks: Checks | None = None) -> Any:
         """Runs on flat arguments inside a trace, or eagerly, as JAX does."""
         compare_program(self._boundary.name, self._jaxpr, self._boundary.sizes)
-        return jax.tree.unflatten(self._out_tree, jaxprs.eval_jaxpr(self._jaxpr, *args))
+        return jax.tree.unflatten(self._out_tree, evaluate.eval_jaxpr(self._jaxpr, *args))

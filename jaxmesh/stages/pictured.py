@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from jaxmesh.dialects.program import UNROLL_LIMIT, Program
-from jaxmesh.jaxprs import core as jaxprs
+from jaxmesh.jaxprs import walk
 from jaxmesh.stages.signature import Boundary
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Pictured:
             return self._program(True, UNROLL_LIMIT)
 
         def jaxpr() -> str:
-            return jaxprs.text(self._jaxpr)
+            return walk.text(self._jaxpr)
 
         above = self._traced
         if above is None:

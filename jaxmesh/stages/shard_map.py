@@ -12,16 +12,16 @@ from typing import Any, TypeVar, overload
 import jax
 from jax.sharding import AbstractMesh, Mesh
 
-from jaxmesh.dialects.replication import wanted
+from jaxmesh.dialects.replication import is_enabled
 from jaxmesh.dialects.residency import HOST
 from jaxmesh.errors import ArgumentTypeError, InexpressibleError, SpecError
 from jaxmesh.frontends.jax.shard_map import check_expressible, raise_one
 from jaxmesh.frontends.jax.trace_shard_maps import call_inline, call_to_jaxpr, eval_call, is_region, tracing
-from jaxmesh.jaxprs import core as jaxprs
-from jaxmesh.jaxprs.core import Eqn, Jaxpr
+from jaxmesh.jaxprs import compat, evaluate
+from jaxmesh.jaxprs.compat import Eqn, Jaxpr
 from jaxmesh.jaxprs.typed_trace import trace_typed
 from jaxmesh.passes.mesh_shard.lower_mesh_shard import lower
-from jaxmesh.runtime.launch import launched
+from jaxmesh.runtime.launch import launch
 from jaxmesh.runtime.single_region import Whole
 from jaxmesh.stages.arguments import handed_tree
 from jaxmesh.stages.checked_calls import CheckedCalls, Checks
@@ -29,10 +29,10 @@ from jaxmesh.stages.jit import jit
 from jaxmesh.stages.shard_map_checks import claiming
 from jaxmesh.stages.signature import flatten, is_tensor
 from jaxmesh.stages.stages import Lowered, Traced
-from jaxmesh.validate import check_size, shown
+from jaxmesh.validate import check_size, quote
 
 F = TypeVar("F", bound=Callable[..., Any])
-_INFER: Any = inspect.signature(jaxprs.shard_map).parameters["in_specs"].default
+_INFER: Any = inspect.signature(compat.shard_map).parameters["in_specs"].default
 
 
 @overload
@@ -115,13 +115,13 @@ def shard_map(
     try:
         check_vma = bool(check_vma)
     except Exception:
-        raise ArgumentTypeError(f"shard_map takes True or False as check_vma, got {shown(check_vma)}.") from None
+        raise ArgumentTypeError(f"shard_map takes True or False as check_vma, got {quote(check_vma)}.") from None
     if f is None:
         return functools.partial(shard_map, **options)
-    mapped: Any = jaxprs.shard_map(f, **options)
+    mapped: Any = compat.shard_map(f, **options)
 
     def checked(checks: Checks) -> Any:
-        return jaxprs.shard_map(claiming(f, out_specs, checks.collector), **options)
+        return compat.shard_map(claiming(f, out_specs, checks.collector), **options)
 
     return ShardMapped(mapped, mesh, None if check_vma else CheckedCalls(checked, claims=True))
 
@@ -152,7 +152,7 @@ class ShardMapped:
         if program is not None or jax.sharding.get_abstract_mesh().manual_axes:
             return self._mapped(*args)
         if self._unproven is not None:
-            return self._unproven(args, {}) if wanted() else self._mapped(*args)
+            return self._unproven(args, {}) if is_enabled() else self._mapped(*args)
         return _run(self._mapped, handed_tree(args))
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
@@ -187,7 +187,7 @@ def _run(mapped: Callable[..., Any], args: Sequence[Any]) -> Any:
     with contextlib.suppress(Exception):
         call = call_to_jaxpr(mapped, args)
     if call is None:
-        return launched(mapped, *args)
+        return launch(mapped, *args)
     for held in call[0].consts:
         if isinstance(held, jax.ShapeDtypeStruct):
             check_size(held.shape, held.dtype, "an argument of a function made by shard_map")
@@ -198,9 +198,9 @@ def _run(mapped: Callable[..., Any], args: Sequence[Any]) -> Any:
     ready = iter(regions)
 
     def region(eqn: Eqn, operands: list[Any]) -> list[Any]:
-        return next(ready)(operands, eqn.params["mesh"]) if regions else jaxprs.bind(eqn, operands)
+        return next(ready)(operands, eqn.params["mesh"]) if regions else evaluate.bind(eqn, operands)
 
-    return launched(eval_call, *call, region)
+    return launch(eval_call, *call, region)
 
 
 def lowered_call(mapped: Callable[..., Any], args: Sequence[Any]) -> tuple[Jaxpr, Any, list[Whole]]:
@@ -219,7 +219,7 @@ def _lower_region(eqn: Eqn) -> Whole:
     mesh: Any = eqn.params["mesh"]
     abstract: AbstractMesh = mesh.abstract_mesh
     avals = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype, weak_type=v.aval.weak_type) for v in eqn.invars]
-    with jaxprs.source_of(eqn):
+    with evaluate.at_source_of(eqn):
         typed = trace_typed(lambda *xs: raise_one(eqn, xs, mesh, {}), avals, [()] * len(avals), abstract)
     sizes = dict(mesh.shape)
     program = lower(typed, [HOST] * len(avals), sizes)

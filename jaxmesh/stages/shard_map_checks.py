@@ -11,7 +11,7 @@ from jax.sharding import PartitionSpec
 
 from jaxmesh.dialects.check_copies import check_copies
 from jaxmesh.dialects.replication import Claim, Collector, users_line
-from jaxmesh.jaxprs import core as jaxprs
+from jaxmesh.jaxprs import compat
 
 _jax: Any = jax
 
@@ -53,5 +53,5 @@ def _checked(leaf: Any, spec: Any, number: int, what: str, line: str, collector:
     axes = tuple(a for a, n in manual.items() if a not in said and n > 1)
     if not axes:
         return leaf
-    what = f"{what}, {jaxprs.describe(jax.typeof(leaf))},"
+    what = f"{what}, {compat.describe(jax.typeof(leaf))},"
     return check_copies(leaf, Claim(number, line, what, manual, axes, collector=collector))

@@ -13,11 +13,11 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 from jaxmesh.dialects.residency import DEVICE, HOST
 from jaxmesh.errors import ArgumentTypeError, MeshError, MeshMismatchError, UnsupportedError
 from jaxmesh.frontends.jax.trace import abstract
-from jaxmesh.jaxprs.caches import kept
-from jaxmesh.runtime.launch import launched
+from jaxmesh.jaxprs.caches import lru_cached
+from jaxmesh.runtime.launch import launch
 from jaxmesh.stages.arguments import check_leaf
 from jaxmesh.ttnn.mesh_tensor import MeshTensor, spec_of
-from jaxmesh.validate import check_nesting, shown
+from jaxmesh.validate import check_nesting, quote
 
 AnyMesh = Mesh | AbstractMesh
 
@@ -144,7 +144,7 @@ def check_holds(leaf: Any, what: str) -> None:
     """
     if isinstance(leaf, jax.ShapeDtypeStruct):
         raise ArgumentTypeError(
-            f"{what} is {shown(leaf)}, a type that holds no numbers, but a program runs on arrays; give an array, or "
+            f"{what} is {quote(leaf)}, a type that holds no numbers, but a program runs on arrays; give an array, or "
             "only trace or lower the function."
         )
 
@@ -165,15 +165,15 @@ def _spread(tensor: MeshTensor, varying: tuple[str, ...]) -> MeshTensor:
         raise MeshError(f"{tensor!r} is on a mesh without devices, so it cannot be given to a program that runs.")
     sharding = NamedSharding(mesh, spec_of(rank, varying))
     spread = _spreader(rank, tensor.varying, varying, sharding)
-    return MeshTensor(launched(spread, tensor.data), mesh, varying)
+    return MeshTensor(launch(spread, tensor.data), mesh, varying)
 
 
-@kept(256)
+@lru_cached(256)
 def _spreader(rank: int, held: tuple[str, ...], wanted: tuple[str, ...], sharding: NamedSharding) -> Any:
     sizes = sharding.mesh.shape
     gone = tuple(rank + i for i, a in enumerate(held) if a not in wanted)
-    kept = [a for a in held if a in wanted]
-    places = (*range(rank), *[rank + wanted.index(a) for a in kept])
+    lru_cached = [a for a in held if a in wanted]
+    places = (*range(rank), *[rank + wanted.index(a) for a in lru_cached])
 
     def spread(data: Any) -> Any:
         local = jax.lax.squeeze(data, gone)

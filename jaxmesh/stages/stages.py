@@ -18,10 +18,10 @@ import jax
 from jax.sharding import Mesh
 
 from jaxmesh.dialects.program import UNROLL_LIMIT, Program
-from jaxmesh.dialects.replication import Collector, wanted
+from jaxmesh.dialects.replication import Collector, is_enabled
 from jaxmesh.dialects.residency import DEVICE, Analysis
 from jaxmesh.errors import UnsupportedError
-from jaxmesh.jaxprs import core as jaxprs
+from jaxmesh.jaxprs import compat, walk
 from jaxmesh.jaxprs.strip_mesh import on_mesh
 from jaxmesh.passes.mesh_shard.lower_mesh_shard import lower, lower_mesh_shards
 from jaxmesh.passes.mesh_shard.replication_checks import add_checks
@@ -37,7 +37,7 @@ from jaxmesh.stages.record_mixin import TTIR_RULES, Recorded, reference_input
 from jaxmesh.stages.signature import AnyMesh, Boundary, check_call, flatten, with_devices
 from jaxmesh.ttnn.compare_copies import REFERENCE_RULES
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
-from jaxmesh.validate import count, truth
+from jaxmesh.validate import as_bool, as_index
 
 if TYPE_CHECKING:
     from jaxmesh.analysis.explain import Explanation
@@ -56,7 +56,7 @@ class Stage(Recorded, Pictured):
 
     def _program(self, groups: bool, unroll_limit: int) -> Program:
         """The flat program, which all texts of a stage share."""
-        key = truth("as_text", "groups", groups), count("as_text", "unroll_limit", unroll_limit)
+        key = as_bool("as_text", "groups", groups), as_index("as_text", "unroll_limit", unroll_limit)
         found = self._programs.get(key)
         if found is None:
             made = self._flat(groups, unroll_limit)
@@ -71,7 +71,7 @@ class Stage(Recorded, Pictured):
 
     def _claims_checked(self, args: Any, kwargs: Any, check_replication: bool | None) -> Any:
         """The program as the reference executor is to run it; what the arguments claim is compared here."""
-        if not wanted(check_replication):
+        if not is_enabled(check_replication):
             return self._jaxpr
         check_arguments((args, kwargs))
         return add_checks(self._jaxpr, self._boundary.sizes)
@@ -143,7 +143,7 @@ class Traced(Stage):
 
         name = texts.checked_name(dialect, texts.TTIR_TEXTS, "traced")
         if name == "jaxpr":
-            return jaxprs.text(self._jaxpr)
+            return walk.text(self._jaxpr)
         return texts.printed(name, self._program(groups, unroll_limit), debug_info=debug_info)
 
     def _flat(self, groups: bool, unroll_limit: int) -> Program:
@@ -225,7 +225,7 @@ class Lowered(Stage):
 
         name = texts.checked_name(dialect, texts.TTNN_TEXTS, "lowered")
         if name == "jaxpr":
-            return jaxprs.text(self._jaxpr)
+            return walk.text(self._jaxpr)
         return texts.printed(name, self._program(groups, unroll_limit), debug_info=debug_info)
 
     def _flat(self, groups: bool, unroll_limit: int) -> Program:
@@ -269,7 +269,7 @@ class Lowered(Stage):
         from jaxmesh.stages import export, texts
 
         said, folder = export.checked_languages(languages), export.checked_folder(directory)
-        seed = count("export", "seed", seed)
+        seed = as_index("export", "seed", seed)
         program, mesh = self._program(groups, unroll_limit), with_devices(self._boundary.mesh)
         assert isinstance(mesh, Mesh)
         if spans_processes(mesh):
@@ -339,7 +339,7 @@ class Lowered(Stage):
         Raises:
           MeshError: the mesh is abstract.
         """
-        checked, mesh = wanted(check_replication), with_devices(self._boundary.mesh)
+        checked, mesh = is_enabled(check_replication), with_devices(self._boundary.mesh)
         if mesh is self._boundary.mesh:
             return self._compiled(mesh, checked)
         # Traced without devices: the types name a mesh that is not quite the one to run on.
@@ -396,5 +396,5 @@ def stored(x: Any) -> Any:
 def _wrap(x: Any, aval: Any, place: Any, mesh: AnyMesh) -> Any:
     if place is not DEVICE:
         return x
-    varying = jaxprs.varying_axes(aval)
+    varying = compat.varying_axes(aval)
     return MeshTensor(x, mesh, [a for a in mesh.axis_names if a in varying])

@@ -19,7 +19,8 @@ from jaxmesh.emit.cpp.printer import cpp_text
 from jaxmesh.emit.mlir.printer import mlir_text
 from jaxmesh.emit.python.printer import python_text
 from jaxmesh.errors import ArgumentTypeError, InexpressibleError
-from jaxmesh.jaxprs.core import Jaxpr, all_eqns
+from jaxmesh.jaxprs.compat import Jaxpr
+from jaxmesh.jaxprs.walk import all_eqns
 from jaxmesh.passes.flatten import collectives as collectives
 from jaxmesh.passes.flatten.builder import Options, build
 from jaxmesh.passes.flatten.mesh_partition import partitions
@@ -29,7 +30,7 @@ from jaxmesh.passes.mesh_shard.lower_mesh_shard import lower_mesh_shards
 from jaxmesh.passes.ttir_to_ttnn.driver import to_ttnn
 from jaxmesh.passes.verify_program import verify_flat
 from jaxmesh.stages.signature import Boundary
-from jaxmesh.validate import shown, truth
+from jaxmesh.validate import as_bool, quote
 
 
 def ttir_program(jaxpr: Jaxpr, boundary: Boundary, out_tree: Any, groups: bool, unroll_limit: int) -> Program:
@@ -116,7 +117,7 @@ def checked_name(dialect: str | None, known: Sequence[str], stage: str) -> str:
         return known[0]
     if not isinstance(dialect, str) or dialect not in known:
         said = ", ".join(map(repr, known))
-        raise ArgumentTypeError(f"a {stage} program has the texts {said}, got {shown(dialect)}.")
+        raise ArgumentTypeError(f"a {stage} program has the texts {said}, got {quote(dialect)}.")
     return str(dialect)
 
 
@@ -125,7 +126,7 @@ _PRINTERS: Mapping[str, Callable[[Program], str]] = {"python": python_text, "cpp
 
 def printed(name: str, program: Program, *, debug_info: bool = False) -> str:
     """A flat program as text: `ttir` or `ttnn` (MLIR), `python`, `cpp`."""
-    debug_info = truth("as_text", "debug_info", debug_info)
+    debug_info = as_bool("as_text", "debug_info", debug_info)
     return _PRINTERS[name](program) if name in _PRINTERS else mlir_text(program, locations=debug_info)
 
 

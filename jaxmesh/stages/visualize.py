@@ -18,7 +18,7 @@ from jaxmesh.stages.compiled import Compiled
 from jaxmesh.stages.jit import JitFunction
 from jaxmesh.stages.stages import Stage
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
-from jaxmesh.validate import shown
+from jaxmesh.validate import quote
 
 
 def visualize(
@@ -67,7 +67,7 @@ def visualize(
         return TensorPicture(spec_holding(shape, kind, wanted, as_mesh(mesh)))
     if mesh is not None or dtype is not None:
         raise ArgumentTypeError(
-            f"visualize takes mesh and dtype with a spec, to draw it on a shape; got {shown(x)} and no spec. Write "
+            f"visualize takes mesh and dtype with a spec, to draw it on a shape; got {quote(x)} and no spec. Write "
             "jaxmesh.visualize(shape, P(...), mesh=mesh)."
         )
     if isinstance(x, (Stage, Compiled)):
@@ -83,7 +83,7 @@ def visualize(
 
     if isinstance(x, MeshDevice):
         return TensorPicture(mesh_holding(x.mesh))
-    raise ArgumentTypeError(f"{_WHAT}, got {shown(x)}{_remedy(x)}.")
+    raise ArgumentTypeError(f"{_WHAT}, got {quote(x)}{_remedy(x)}.")
 
 
 _WHAT = (

@@ -14,7 +14,7 @@ from jaxmesh.dialects.ttnn.op import SPELLINGS, Param
 from jaxmesh.errors import ArgumentTypeError, ArgumentValueError, VerifyError
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
 from jaxmesh.ttnn.types import StorageType
-from jaxmesh.validate import shown
+from jaxmesh.validate import quote
 
 _SCALAR: Any = np.generic
 _TRUTH: Any = (bool, np.bool_)
@@ -46,7 +46,7 @@ def integers(callee: str, name: str, value: Any) -> tuple[int, ...]:
             raise TypeError
         found = tuple(map(operator.index, row))
     except Exception:
-        raise ArgumentTypeError(f"{callee} takes integers as {name}, got {shown(value)}.") from None
+        raise ArgumentTypeError(f"{callee} takes integers as {name}, got {quote(value)}.") from None
     for number in found:
         _check_wide(callee, name, number)
     return found
@@ -61,10 +61,10 @@ def _check_wide(callee: str, name: str, number: int) -> None:
 def _flat(callee: str, name: str, value: Any) -> tuple[int, ...]:
     """Pairs of a low and a high number, one after the other."""
     if not isinstance(value, (list, tuple)):
-        raise ArgumentTypeError(f"{callee} takes a list of pairs of integers as {name}, got {shown(value)}.")
+        raise ArgumentTypeError(f"{callee} takes a list of pairs of integers as {name}, got {quote(value)}.")
     rows: list[tuple[int, ...]] = [integers(callee, name, v) for v in cast("Sequence[Any]", value)]
     if any(len(r) != 2 for r in rows):
-        raise ArgumentTypeError(f"{callee} takes a list of pairs of integers as {name}, got {shown(value)}.")
+        raise ArgumentTypeError(f"{callee} takes a list of pairs of integers as {name}, got {quote(value)}.")
     return tuple(n for row in rows for n in row)
 
 
@@ -74,7 +74,7 @@ def _integer(callee: str, name: str, value: Any) -> int:
             raise TypeError
         number = operator.index(value)
     except Exception:
-        raise ArgumentTypeError(f"{callee} takes an integer as {name}, got {shown(value)}.") from None
+        raise ArgumentTypeError(f"{callee} takes an integer as {name}, got {quote(value)}.") from None
     _check_wide(callee, name, number)
     return number
 
@@ -82,7 +82,7 @@ def _integer(callee: str, name: str, value: Any) -> int:
 def _number(callee: str, name: str, value: Any) -> float:
     number = value.item() if isinstance(value, _SCALAR) else value
     if isinstance(number, bool) or not isinstance(number, (int, float)):
-        raise ArgumentTypeError(f"{callee} takes a number as {name}, got {shown(value)}.")
+        raise ArgumentTypeError(f"{callee} takes a number as {name}, got {quote(value)}.")
     return number
 
 
@@ -92,13 +92,13 @@ def _float(callee: str, name: str, value: Any) -> float:
 
 def _truth(callee: str, name: str, value: Any) -> bool:
     if not isinstance(value, _TRUTH):
-        raise ArgumentTypeError(f"{callee} takes True or False as {name}, got {shown(value)}.")
+        raise ArgumentTypeError(f"{callee} takes True or False as {name}, got {quote(value)}.")
     return bool(value)
 
 
 def _truths(callee: str, name: str, value: Any) -> tuple[bool, ...]:
     if not isinstance(value, (list, tuple)):
-        raise ArgumentTypeError(f"{callee} takes a list of truth values as {name}, got {shown(value)}.")
+        raise ArgumentTypeError(f"{callee} takes a list of truth values as {name}, got {quote(value)}.")
     return tuple(_truth(callee, name, v) for v in cast("Sequence[Any]", value))
 
 
@@ -110,7 +110,7 @@ def _word(callee: str, param: Param, value: Any) -> str:
         word = value
     else:
         raise ArgumentTypeError(
-            f"{callee} takes a word, or a member of an enum of ttnn, as {param.name}, got {shown(value)}."
+            f"{callee} takes a word, or a member of an enum of ttnn, as {param.name}, got {quote(value)}."
         )
     kind = param.form.partition(":")[2].rsplit(".", 1)[-1]
     words = {there: here for here, there in SPELLINGS.get(kind, {}).items()}
@@ -125,7 +125,7 @@ def written(callee: str, into: Any, result: Any) -> MeshTensor:
       VerifyError: of another shape, element type or mesh than the result.
     """
     if type(into) is not MeshTensor or not isinstance(result, MeshTensor) or into.place.storage is StorageType.HOST:
-        raise ArgumentTypeError(f"{callee} writes its result to a tensor on the devices, got {shown(into)}.")
+        raise ArgumentTypeError(f"{callee} writes its result to a tensor on the devices, got {quote(into)}.")
     if (into.shape, into.dtype, into.mesh) != (result.shape, result.dtype, result.mesh):
         raise VerifyError(f"{callee} gives {result!r}, which is not what the output tensor can hold, {into!r}.")
     into.overwrite(result)

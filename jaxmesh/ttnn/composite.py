@@ -21,7 +21,7 @@ from jaxmesh.ttnn.shorthands import dim_of, shape_of
 from jaxmesh.ttnn.tensor_files import dump_tensor, load_tensor
 from jaxmesh.ttnn.tensor_operators import owned, owner_of
 from jaxmesh.ttnn.types import DataType, Layout, MemoryConfig, StorageType, as_dtype, data_type
-from jaxmesh.validate import one_of, path, row, shown
+from jaxmesh.validate import as_instance, as_path, as_tuple, quote
 
 
 def _op(name: str, *args: Any, **kwargs: Any) -> Any:
@@ -145,7 +145,7 @@ def stack(tensors: Sequence[Any], dim: int) -> Any:
     Raises:
       VerifyError: no tensor, shapes that differ, or the dim is out of range.
     """
-    given = row("ttnn.stack", tensors, "a list of tensors")
+    given = as_tuple("ttnn.stack", tensors, "a list of tensors")
     shapes = [shape_of("stack", t) for t in given]
     if len(set(shapes)) != 1:
         raise VerifyError(f"ttnn.stack takes tensors of one shape, got {[list(s) for s in dict.fromkeys(shapes)]}.")
@@ -240,13 +240,13 @@ def has_storage_type_of(tensor: Any, storage_type: StorageType) -> bool:
     Raises:
       ArgumentTypeError: no tensor, or no `StorageType`.
     """
-    kind = one_of(StorageType, "has_storage_type_of", "storage_type", storage_type)
-    return one_of((Tensor, MeshTensor), "has_storage_type_of", "tensor", tensor).storage_type() is kind
+    kind = as_instance(StorageType, "has_storage_type_of", "storage_type", storage_type)
+    return as_instance((Tensor, MeshTensor), "has_storage_type_of", "tensor", tensor).storage_type() is kind
 
 
 def get_memory_config(tensor: Any) -> MemoryConfig | None:
     """Where a tensor lies on each device; None in host memory."""
-    return one_of((Tensor, MeshTensor), "get_memory_config", "tensor", tensor).memory_config()
+    return as_instance((Tensor, MeshTensor), "get_memory_config", "tensor", tensor).memory_config()
 
 
 # --- with a cache of files -------------------------------------------------------------------------------------------
@@ -278,7 +278,7 @@ def as_tensor(
     """
 
     if preprocess is not None and not callable(preprocess):
-        raise ArgumentTypeError(f"as_tensor takes a function of the tensor as preprocess, got {shown(preprocess)}.")
+        raise ArgumentTypeError(f"as_tensor takes a function of the tensor as preprocess, got {quote(preprocess)}.")
 
     def made() -> Any:
         given = tensor if preprocess is None else preprocess(tensor)
@@ -289,7 +289,7 @@ def as_tensor(
         host = made()
     else:
         kind = "None" if dtype is None else data_type(as_dtype(dtype, "as_tensor")).name
-        name = path("as_tensor", cache_file_name)
+        name = as_path("as_tensor", cache_file_name)
         file = name.with_name(f"{name.name}_dtype_{kind}_layout_{(layout or Layout.ROW_MAJOR).name}.tensorbin")
         if file.is_file():
             host = load_tensor(file)
@@ -317,5 +317,5 @@ def init_device_compute_kernel_config(arch: Any = None, *args: Any, **settings: 
     except TypeError:
         raise ArgumentTypeError(
             f"init_device_compute_kernel_config takes the settings {list(WormholeComputeKernelConfig.__slots__)}, got "
-            f"{shown(list(settings))}."
+            f"{quote(list(settings))}."
         ) from None

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from jaxmesh.errors import ArgumentTypeError, VerifyError
-from jaxmesh.jaxprs import core as jaxprs
+from jaxmesh.jaxprs import compat
 from jaxmesh.ttnn.argument_conversion import integers
 from jaxmesh.ttnn.host_tensor import in_program
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
@@ -23,7 +23,7 @@ def _axis(callee: str, given: Arguments, operands: Sequence[Any]) -> Arguments:
     if isinstance(operands[0], MeshTensor):
         sizes = list(operands[0].mesh.shape.values())
     elif in_program():
-        sizes = list(jaxprs.program_mesh(callee).values())
+        sizes = list(compat.program_mesh(callee).values())
     wide = [axis for axis, size in enumerate(sizes) if size > 1]
     if len(wide) > 1:
         raise VerifyError(

@@ -15,7 +15,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tensor_p
 from jaxmesh.errors import ArgumentTypeError, MeshMismatchError, VerifyError
-from jaxmesh.jaxprs import core as jaxprs
+from jaxmesh.jaxprs import compat
 from jaxmesh.sharding.configs import (
     MeshComposerConfig,
     MeshCoordinate,
@@ -32,7 +32,7 @@ from jaxmesh.ttnn.mesh_tensor import MeshTensor, assemble
 from jaxmesh.ttnn.tensor_operators import owned, owner_of
 from jaxmesh.ttnn.transfers import aggregate, distribute, host_array
 from jaxmesh.ttnn.types import DRAM_MEMORY_CONFIG, ON_HOST, Layout, Place, StorageType, TensorTopology
-from jaxmesh.validate import as_array, row, shown
+from jaxmesh.validate import as_array, as_tuple, quote
 
 
 def create_mesh_mapper(mesh_device: MeshDevice | Mesh, config: MeshMapperConfig) -> TensorToMesh:
@@ -50,7 +50,7 @@ def create_mesh_mapper(mesh_device: MeshDevice | Mesh, config: MeshMapperConfig)
     """
     mesh = mesh_of(mesh_device)
     if not isinstance(config, MeshMapperConfig):
-        raise ArgumentTypeError(f"create_mesh_mapper takes a MeshMapperConfig, got {shown(config)}.")
+        raise ArgumentTypeError(f"create_mesh_mapper takes a MeshMapperConfig, got {quote(config)}.")
     _check_count("placements", len(config.placements), config.mesh_shape_override, mesh)
     return TensorToMesh(mesh, config, mesh_device)
 
@@ -100,7 +100,7 @@ def create_mesh_composer(mesh_device: MeshDevice | Mesh, config: MeshComposerCon
     """
     mesh = mesh_of(mesh_device)
     if not isinstance(config, MeshComposerConfig):
-        raise ArgumentTypeError(f"create_mesh_composer takes a MeshComposerConfig, got {shown(config)}.")
+        raise ArgumentTypeError(f"create_mesh_composer takes a MeshComposerConfig, got {quote(config)}.")
     _check_count("dims", len(config.dims), config.mesh_shape_override, mesh)
     return MeshToTensor(mesh, config)
 
@@ -158,7 +158,7 @@ def distribute_tensor(tensor: Any, mapper: TensorToMesh, mesh_device: MeshDevice
     """
     if not isinstance(mapper, TensorToMesh):
         raise ArgumentTypeError(
-            f"distribute_tensor takes a mapper as its second argument, got {shown(mapper)}; make one with "
+            f"distribute_tensor takes a mapper as its second argument, got {quote(mapper)}; make one with "
             "create_mesh_mapper."
         )
     # Of a closed device there is no mesh any more.
@@ -205,7 +205,7 @@ def aggregate_tensor(tensor: Any, composer: MeshToTensor) -> Any:
     """
     if not isinstance(composer, MeshToTensor):
         raise ArgumentTypeError(
-            f"aggregate_tensor takes a composer as its second argument, got {shown(composer)}; make one with "
+            f"aggregate_tensor takes a composer as its second argument, got {quote(composer)}; make one with "
             "create_mesh_composer."
         )
     if in_program() and not isinstance(tensor, MeshTensor):
@@ -220,7 +220,7 @@ def aggregate_tensor(tensor: Any, composer: MeshToTensor) -> Any:
 
 
 def _check_program(op: str, mesh: Mesh) -> None:
-    program = jaxprs.program_mesh(op)
+    program = compat.program_mesh(op)
     if list(program.items()) != list(mesh.shape.items()):
         raise MeshMismatchError(
             f"{op}: the config is for the mesh {dict(mesh.shape)}, the program runs on {program}; one program "
@@ -288,7 +288,7 @@ def combine_device_tensors(tensors: Sequence[MeshTensor]) -> MeshTensor:
     >>> ttnn.to_numpy(doubled, mesh_composer=ttnn.concat_mesh_to_tensor_composer(device, 0))
     array([0, 2, 4, 6], dtype=int32)
     """
-    given = row("combine_device_tensors", tensors, "a list of tensors")
+    given = as_tuple("combine_device_tensors", tensors, "a list of tensors")
     if not given:
         raise VerifyError("combine_device_tensors needs one tensor at least, got an empty list.")
     found: dict[Any, np.ndarray[Any, Any]] = {}
@@ -296,7 +296,7 @@ def combine_device_tensors(tensors: Sequence[MeshTensor]) -> MeshTensor:
     for t in given:
         if type(t) is not MeshTensor or t.storage_type() is StorageType.HOST or len(t.data.devices()) != 1:
             raise ArgumentTypeError(
-                f"combine_device_tensors takes tensors on one device each, got {shown(t)}; get_device_tensors gives "
+                f"combine_device_tensors takes tensors on one device each, got {quote(t)}; get_device_tensors gives "
                 "such ones, and from_host_shards joins host tensors."
             )
         on: Any = t.mesh
@@ -346,7 +346,7 @@ def from_host_shards(tensors: Sequence[Any], mesh_shape: MeshShape | Sequence[in
     Shape([3])
     """
     shape = MeshShape(mesh_shape)
-    given = row("from_host_shards", tensors, "a list of tensors")
+    given = as_tuple("from_host_shards", tensors, "a list of tensors")
     rows = [host_array(array_of(t), "from_host_shards").copy() for t in given]
     if len(rows) != shape.mesh_size():
         raise VerifyError(

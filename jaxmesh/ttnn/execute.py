@@ -24,10 +24,10 @@ from jaxmesh.errors import (
     UnsupportedError,
     VerifyError,
 )
-from jaxmesh.jaxprs import core as jaxprs
+from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.caches import ARRAY, Cache, is_staged, settings
 from jaxmesh.runtime.distributed.collectives import on_every_device
-from jaxmesh.runtime.launch import launched
+from jaxmesh.runtime.launch import launch
 from jaxmesh.ttnn.lazy_reshape import VIEWS
 from jaxmesh.ttnn.mesh_tensor import MeshTensor, spec_of
 from jaxmesh.ttnn.transfers import host_array
@@ -115,7 +115,7 @@ def perform(
             place = _host_place(title, operands, said)
         return _on_mesh(row, title, operands, said, mesh, place)
     if jax.sharding.get_abstract_mesh().manual_axes:
-        sizes = jaxprs.program_mesh(title)
+        sizes = compat.program_mesh(title)
         arrays = [x for x in operands if not isinstance(x, NUMBER)]
         return _meant(row, title, [_number(title, x, arrays) for x in operands], said, sizes)
     if mesh is not None:
@@ -254,7 +254,7 @@ def _on_mesh(
         return [operands[0].viewed(found.results[0][0], place, found.run)]
     if not data:
         return _of_nothing(found, (settings(), key), mesh, place)
-    outs = launched(found.run, *data)
+    outs = launch(found.run, *data)
     return [MeshTensor.computed(x, mesh, v, place) for x, (_, v) in zip(outs, found.results, strict=True)]
 
 
@@ -272,7 +272,7 @@ def _of_nothing(op: Compiled, key: Hashable, mesh: AnyMesh, place: Place) -> lis
     """What an op without operands gives, which is the same every time."""
     outs = None if is_staged() else _made.get(key)
     if outs is None:
-        outs = launched(op.run)
+        outs = launch(op.run)
         if not all(type(x) is ARRAY and x.nbytes <= _SMALL for x in outs):
             return [MeshTensor.computed(x, mesh, v, place) for x, (_, v) in zip(outs, op.results, strict=True)]
         outs = _made.put(key, outs)
@@ -311,7 +311,7 @@ def _build(row: Row, title: str, said: Said, kinds: Sequence[Kind], mesh: AnyMes
 
     def types(*stored: Any) -> Any:
         for x in local(stored):
-            axes = jaxprs.varying_axes(jax.typeof(x))
+            axes = compat.varying_axes(jax.typeof(x))
             found.append((x.shape, tuple(a for a in mesh.axis_names if a in axes)))
         return _jnp.zeros(())
 
@@ -324,9 +324,9 @@ def _build(row: Row, title: str, said: Said, kinds: Sequence[Kind], mesh: AnyMes
         jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, spec))
         for spec, (_, shape, dtype, _) in zip(specs, kinds, strict=True)
     ]
-    jax.eval_shape(jaxprs.shard_map(types, mesh=mesh, in_specs=specs, out_specs=PartitionSpec()), *structs)
+    jax.eval_shape(compat.shard_map(types, mesh=mesh, in_specs=specs, out_specs=PartitionSpec()), *structs)
     out_specs = [spec_of(len(shape), axes) for shape, axes in found]
-    mapped = jaxprs.shard_map(run, mesh=mesh, in_specs=specs, out_specs=out_specs)
+    mapped = compat.shard_map(run, mesh=mesh, in_specs=specs, out_specs=out_specs)
     views = row.name in VIEWS and len(kinds) == 1 and [axes for _, axes in found] == [kinds[0][0]]
     return Compiled(jax.jit(mapped), tuple(found), views)
 

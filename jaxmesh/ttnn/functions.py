@@ -21,7 +21,7 @@ from jaxmesh.ttnn.mesh_tensor import MeshTensor
 from jaxmesh.ttnn.signatures import ACTIVATIONS, HOW, OUTPUTS, TAKEN, TAKEN_ALONG, doc_of, signature_of
 from jaxmesh.ttnn.tensor_operators import owned, owner_of
 from jaxmesh.ttnn.types import DRAM_MEMORY_CONFIG, ON_DEVICE, Layout, MemoryConfig, Place, StorageType, as_dtype
-from jaxmesh.validate import shown
+from jaxmesh.validate import quote
 
 _HOSTED = frozenset({"reshape", "typecast"})
 """Ops that the real `ttnn` also does in host memory."""
@@ -170,7 +170,7 @@ class Function:
                 activation, key = values[slot], None
             elif values[slot] is not None:
                 raise UnsupportedError(
-                    f"{self.callee}: {name} is not emulated, got {shown(values[slot])}; leave it out, and say what it "
+                    f"{self.callee}: {name} is not emulated, got {quote(values[slot])}; leave it out, and say what it "
                     "does with other ops."
                 )
         operands, segments = self._operands(values)
@@ -260,9 +260,9 @@ class Function:
     def _place(self, values: Sequence[Any], operands: Sequence[Any]) -> Place:
         memory, layout = self._value(values, "memory_config"), self._value(values, "layout")
         if memory is not None and not isinstance(memory, MemoryConfig):
-            raise self._wrong(f"takes a MemoryConfig as memory_config, got {shown(memory)}")
+            raise self._wrong(f"takes a MemoryConfig as memory_config, got {quote(memory)}")
         if layout is not None and not isinstance(layout, Layout):
-            raise self._wrong(f"takes a Layout as layout, got {shown(layout)}")
+            raise self._wrong(f"takes a Layout as layout, got {quote(layout)}")
         if layout is None:
             layout = next((x.layout for x in operands if isinstance(x, (MeshTensor, Tensor))), self._layout)
         if layout is Layout.TILE and (memory is None or memory == DRAM_MEMORY_CONFIG):

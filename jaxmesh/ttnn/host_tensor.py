@@ -30,7 +30,7 @@ from jaxmesh.ttnn.types import (
     as_dtype,
     data_type,
 )
-from jaxmesh.validate import one_of, shown
+from jaxmesh.validate import as_instance, quote
 
 _jnp: Any = jax.numpy
 _ARRAY: Any = (np.ndarray, np.generic, jax.Array)
@@ -86,7 +86,7 @@ class Tensor(Methods, metaclass=_AnyTensor):
             shape, dtype = None, shape
         array = _array(data, shape, dtype)
         if not isinstance(layout, Layout):
-            raise ArgumentTypeError(f"Tensor takes a Layout as layout, got {shown(layout)}.")
+            raise ArgumentTypeError(f"Tensor takes a Layout as layout, got {quote(layout)}.")
         if device is not None:
             return _jnp.asarray(array) if in_program() else copies(array, device, layout, memory_config)
         return cls.around(array, layout)
@@ -167,7 +167,7 @@ class Tensor(Methods, metaclass=_AnyTensor):
         return copies(self.array, device, self._layout, memory)
 
     def _laid(self, layout: Layout) -> Any:
-        _ = one_of(Layout, "Tensor.to", "layout", layout)
+        _ = as_instance(Layout, "Tensor.to", "layout", layout)
         return Tensor.around(self.array.view(), layout)
 
     def _by_row(self, op: str, attributes: tuple[tuple[str, Any], ...], dtype: Any = None) -> Any:
@@ -242,7 +242,7 @@ def _numbers(data: Any, kind: np.dtype[Any]) -> np.ndarray[Any, Any]:
         said: Any = np.asarray(data)
     except (TypeError, ValueError, OverflowError) as error:
         raise VerifyError(
-            f"Tensor takes a list of numbers that {kind} can hold, got {shown(data)}: {error}."
+            f"Tensor takes a list of numbers that {kind} can hold, got {quote(data)}: {error}."
         ) from error
     whole = not _jnp.issubdtype(kind, _jnp.inexact)
     if said.dtype.kind not in "biufc" or (said.dtype.kind in "fc" and whole and (array != said).any()):
@@ -260,7 +260,7 @@ def copies(array: Any, device: Any, layout: Layout, memory: MemoryConfig | None)
     mesh = mesh_of(device)
     every = MeshMapperConfig([PlacementReplicate()], MeshShape(mesh.devices.size))
     if memory is not None:
-        one_of(MemoryConfig, "a tensor on a device", "memory_config", memory)
+        as_instance(MemoryConfig, "a tensor on a device", "memory_config", memory)
     place = Place(StorageType.DEVICE, layout, memory or DRAM_MEMORY_CONFIG)
     made = distribute(host_array(array, "to_device"), every, mesh, place)
     return owned(made, device if isinstance(device, MeshDevice) else None)

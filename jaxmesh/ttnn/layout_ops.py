@@ -14,7 +14,7 @@ from jaxmesh.ttnn.mesh_tensor import MeshTensor
 from jaxmesh.ttnn.tensor_operators import owned, owner_of
 from jaxmesh.ttnn.transfers import to_mesh
 from jaxmesh.ttnn.types import DRAM_MEMORY_CONFIG, DataType, Layout, MemoryConfig, Place, StorageType
-from jaxmesh.validate import shown
+from jaxmesh.validate import quote
 
 _ARRAY = (np.ndarray, jax.Array, np.generic)
 
@@ -26,13 +26,13 @@ def _check(op: str, x: Any) -> None:
 
 def _layout(op: str, layout: Any) -> Layout:
     if not isinstance(layout, Layout):
-        raise ArgumentTypeError(f"{op} takes ttnn.Layout.TILE or ttnn.Layout.ROW_MAJOR as layout, got {shown(layout)}.")
+        raise ArgumentTypeError(f"{op} takes ttnn.Layout.TILE or ttnn.Layout.ROW_MAJOR as layout, got {quote(layout)}.")
     return layout
 
 
 def _memory(op: str, config: Any) -> MemoryConfig | None:
     if config is not None and not isinstance(config, MemoryConfig):
-        raise ArgumentTypeError(f"{op} takes a MemoryConfig as memory_config, got {shown(config)}.")
+        raise ArgumentTypeError(f"{op} takes a MemoryConfig as memory_config, got {quote(config)}.")
     return config
 
 
@@ -125,7 +125,7 @@ def to_memory_config(tensor: Any, memory_config: MemoryConfig, dtype: DataType |
         return array_of(tensor)
     if not isinstance(tensor, MeshTensor) or tensor.storage_type() is StorageType.HOST:
         raise ResidencyError(
-            f"to_memory_config moves a tensor that is on the devices, got {shown(tensor)} in host memory; bring it "
+            f"to_memory_config moves a tensor that is on the devices, got {quote(tensor)} in host memory; bring it "
             "there with ttnn.to_device(x, device, memory_config)."
         )
     return owned(tensor.placed(Place(StorageType.DEVICE, tensor.layout, memory)), owner_of([tensor]))

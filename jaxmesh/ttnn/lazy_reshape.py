@@ -14,7 +14,7 @@ import numpy as np
 
 from jaxmesh.jaxprs.caches import ARRAY, is_staged
 from jaxmesh.runtime.array_views import check_alive, view
-from jaxmesh.runtime.launch import launched
+from jaxmesh.runtime.launch import launch
 
 Shape = tuple[int, ...]
 
@@ -55,7 +55,7 @@ class Later:
         """
         check_alive(self.stored, "reshape")
         if self.local is not None and not is_staged():
-            return launched(self._run, self.stored)[0]
+            return launch(self._run, self.stored)[0]
         # What is kept must be no value of a trace. No device waits for another in this program, so that it may be
         # started beside those of other threads; JAX may hold locks of its own here.
         with jax.ensure_compile_time_eval():

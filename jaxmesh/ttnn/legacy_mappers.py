@@ -26,7 +26,7 @@ from jaxmesh.ttnn.distributed import (
     replicate_tensor_to_mesh_mapper,
     shard_tensor_to_mesh_mapper,
 )
-from jaxmesh.validate import row, shown
+from jaxmesh.validate import as_tuple, quote
 
 AnyDevice = MeshDevice | Mesh
 
@@ -47,9 +47,9 @@ def ConcatMeshToTensor(mesh_device: AnyDevice, dim: int) -> MeshToTensor:
 
 
 def _pair(what: str, dims: Sequence[Any]) -> tuple[Any, Any]:
-    found = row(what, dims, "two dims, one per axis of a 2-dimensional mesh,")
+    found = as_tuple(what, dims, "two dims, one per axis of a 2-dimensional mesh,")
     if len(found) != 2:
-        raise VerifyError(f"{what} takes one dim per axis of a 2-dimensional mesh, got {shown(list(found))}.")
+        raise VerifyError(f"{what} takes one dim per axis of a 2-dimensional mesh, got {quote(list(found))}.")
     return found[0], found[1]
 
 

@@ -12,7 +12,7 @@ from jaxmesh.errors import ArgumentTypeError, MeshError
 from jaxmesh.runtime.cores import CoreGrid
 from jaxmesh.sharding.configs import MeshComposerConfig, MeshCoordinate, MeshMapperConfig, MeshShape, integers
 from jaxmesh.sharding.mesh import as_mesh, make_mesh
-from jaxmesh.validate import one_of
+from jaxmesh.validate import as_instance
 
 
 class MeshDevice:
@@ -173,7 +173,7 @@ class TensorToMesh:
     def __init__(self, mesh: Mesh, config: MeshMapperConfig, device: MeshDevice | Mesh | None = None) -> None:
         self.mesh = mesh_of(mesh)
         self.device = mesh if device is None else device
-        self.config = one_of(MeshMapperConfig, "TensorToMesh", "config", config)
+        self.config = as_instance(MeshMapperConfig, "TensorToMesh", "config", config)
 
     def __repr__(self) -> str:
         return f"TensorToMesh({list(self.mesh.devices.shape)}, {self.config})"
@@ -186,7 +186,7 @@ class MeshToTensor:
 
     def __init__(self, mesh: Mesh, config: MeshComposerConfig) -> None:
         self.mesh = mesh_of(mesh)
-        self.config = one_of(MeshComposerConfig, "MeshToTensor", "config", config)
+        self.config = as_instance(MeshComposerConfig, "MeshToTensor", "config", config)
 
     def __repr__(self) -> str:
         return f"MeshToTensor({list(self.mesh.devices.shape)}, {self.config})"

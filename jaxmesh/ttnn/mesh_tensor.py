@@ -36,7 +36,7 @@ from jaxmesh.ttnn.types import (
     StorageType,
     TensorTopology as TensorTopology,
 )
-from jaxmesh.validate import one_of, row, shown
+from jaxmesh.validate import as_instance, as_tuple, quote
 
 Shape = tuple[int, ...]
 
@@ -74,7 +74,7 @@ class MeshTensor(MeshMethods, Computed):
         place: Place = ON_DEVICE,
     ) -> None:
         self._stored: Any = data
-        self._mesh = one_of((Mesh, AbstractMesh), "MeshTensor", "mesh", mesh)
+        self._mesh = as_instance((Mesh, AbstractMesh), "MeshTensor", "mesh", mesh)
         self._varying = _axes(mesh, varying)
         self._topology = topology
         self._place = place
@@ -108,7 +108,7 @@ class MeshTensor(MeshMethods, Computed):
         # A transformation may have put anything in the place of the array.
         held: Any = self._stored
         if not isinstance(held, _HELD):
-            raise ArgumentTypeError(f"a MeshTensor holds a JAX array, this one holds {shown(held)}.")
+            raise ArgumentTypeError(f"a MeshTensor holds a JAX array, this one holds {quote(held)}.")
         if held.ndim < len(self._varying):
             raise VerifyError(
                 f"a MeshTensor is stored with one dim per mesh axis of {self._varying} last, but its array has the "
@@ -307,9 +307,9 @@ class MeshTensor(MeshMethods, Computed):
 
 
 def _axes(mesh: Mesh | AbstractMesh, varying: Any) -> tuple[str, ...]:
-    names = row("MeshTensor", varying, "a row of mesh axes as varying")
+    names = as_tuple("MeshTensor", varying, "a row of mesh axes as varying")
     if not all(isinstance(n, str) and (n in mesh.axis_names or names == (PART,)) for n in names):
-        raise VerifyError(f"MeshTensor varies over {shown(names)}, but the mesh has the axes {tuple(mesh.axis_names)}.")
+        raise VerifyError(f"MeshTensor varies over {quote(names)}, but the mesh has the axes {tuple(mesh.axis_names)}.")
     return names
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jaxmesh.errors import ArgumentTypeError
-from jaxmesh.validate import shown
+from jaxmesh.validate import quote
 
 
 class MathFidelity(enum.Enum):
@@ -90,7 +90,7 @@ def set_fabric_config(config: FabricConfig | None, *args: Any, **kwargs: Any) ->
       ArgumentTypeError: no `FabricConfig`.
     """
     if config is not None and not isinstance(config, FabricConfig):
-        raise ArgumentTypeError(f"set_fabric_config takes a FabricConfig, got {shown(config)}.")
+        raise ArgumentTypeError(f"set_fabric_config takes a FabricConfig, got {quote(config)}.")
     _fabric[0] = config or FabricConfig.DISABLED
 
 

@@ -20,7 +20,7 @@ from jaxmesh.ttnn.layout_ops import to_device
 from jaxmesh.ttnn.mesh_tensor import MeshTensor, assemble
 from jaxmesh.ttnn.transfers import elements, everywhere
 from jaxmesh.ttnn.types import DataType, Layout, Place, StorageType, TensorTopology
-from jaxmesh.validate import path
+from jaxmesh.validate import as_path
 
 _FORMAT = "jaxmesh tensor 1"
 
@@ -35,7 +35,7 @@ def dump_tensor(file_name: str | Path, tensor: Any) -> None:
       ArgumentTypeError: no tensor, or no path.
       MissingFileError: the file cannot be written.
     """
-    target = path("dump_tensor", file_name)
+    target = as_path("dump_tensor", file_name)
     if isinstance(tensor, MeshTensor):
         mesh: Any = tensor.mesh
         writer = leaders(mesh.devices.flat)[0].process_index
@@ -86,7 +86,7 @@ def load_tensor(file_name: str | Path, *, device: Any = None) -> Any:
       ParseError: it is none of `dump_tensor`.
       MeshMismatchError: the tensor was distributed over a mesh of another shape.
     """
-    source = path("load_tensor", file_name)
+    source = as_path("load_tensor", file_name)
     if not source.is_file():
         raise MissingFileError(f"there is no file {str(source)!r} to load a tensor from.")
     try:

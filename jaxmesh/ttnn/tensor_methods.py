@@ -26,7 +26,7 @@ from jaxmesh.ttnn.types import (
     as_dtype,
     data_type,
 )
-from jaxmesh.validate import one_of, shown
+from jaxmesh.validate import as_instance, quote
 
 _TILE = 32
 """Rows and columns of a tile."""
@@ -103,7 +103,7 @@ class Methods(Operators):
         if target is None:
             raise ArgumentTypeError("Tensor.to takes a mesh device, a Layout or a DataType, got None.")
         memory = args[1] if len(args) > 1 else given.get("mem_config")
-        memory = DRAM_MEMORY_CONFIG if memory is None else one_of(MemoryConfig, "Tensor.to", "mem_config", memory)
+        memory = DRAM_MEMORY_CONFIG if memory is None else as_instance(MemoryConfig, "Tensor.to", "mem_config", memory)
         return self._moved(target, memory)
 
     def reshape(self, *shape: Any) -> Any:
@@ -245,7 +245,7 @@ class MeshMethods(Methods):
 
             if not isinstance(composer, MeshToTensor):
                 raise ArgumentTypeError(
-                    f"{op} takes a composer as mesh_composer, got {shown(composer)}; make one with "
+                    f"{op} takes a composer as mesh_composer, got {quote(composer)}; make one with "
                     "create_mesh_composer."
                 )
             found: Any = aggregate(me, composer.config, composer.mesh)
@@ -323,7 +323,7 @@ def _cuts(key: Any, shape: Sequence[int]) -> tuple[list[tuple[int, int, int]], s
     dots = [i for i, k in enumerate(keys) if k is Ellipsis]
     if len(dots) > 1 or len(keys) - len(dots) > len(shape):
         raise VerifyError(
-            f"a tensor of {len(shape)} dims takes as many indices at most, and one '...'; got {shown(key)}."
+            f"a tensor of {len(shape)} dims takes as many indices at most, and one '...'; got {quote(key)}."
         )
     at = dots[0] if dots else len(keys)
     keys[at : at + len(dots)] = [slice(None)] * (len(shape) - len(keys) + len(dots))
@@ -334,7 +334,7 @@ def _cuts(key: Any, shape: Sequence[int]) -> tuple[list[tuple[int, int, int]], s
             kept.add(dim)
             continue
         if isinstance(one, _TRUTH) or not hasattr(one, "__index__") or getattr(one, "ndim", 0):
-            raise UnsupportedError(f"a tensor is indexed by integers, slices and '...', got {shown(one)}.")
+            raise UnsupportedError(f"a tensor is indexed by integers, slices and '...', got {quote(one)}.")
         place = operator.index(one)
         if not -size <= place < size:
             raise VerifyError(f"the index {place} is out of range for dim {dim} of size {size}.")
@@ -346,7 +346,7 @@ def _cut(key: slice, size: int) -> tuple[int, int, int]:
     try:
         begin, end, step = key.indices(size)
     except (TypeError, ValueError):
-        raise ArgumentTypeError(f"a slice of a tensor has integers, got {shown(key)}.") from None
+        raise ArgumentTypeError(f"a slice of a tensor has integers, got {quote(key)}.") from None
     if step < 1:
         raise UnsupportedError(f"a slice of a tensor has a step from 1 on, as ttnn.slice has, got {step}.")
     return begin, max(begin, end), step

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from jaxmesh.errors import ArgumentTypeError, UnsupportedError
-from jaxmesh.validate import shown
+from jaxmesh.validate import quote
 
 _jnp: Any = jax.numpy
 Array = np.ndarray[Any, Any]
@@ -66,9 +66,9 @@ def check_asked(dtype: Any, torch_rank: Any) -> None:
     """
     torch = torch_module()
     if dtype is not None and not isinstance(dtype, torch.dtype):
-        raise ArgumentTypeError(f"to_torch takes an element type of torch's, as torch.float32, got {shown(dtype)}.")
+        raise ArgumentTypeError(f"to_torch takes an element type of torch's, as torch.float32, got {quote(dtype)}.")
     if torch_rank is not None and (not isinstance(torch_rank, int) or isinstance(torch_rank, bool)):
-        raise ArgumentTypeError(f"to_torch takes a whole number as torch_rank, got {shown(torch_rank)}.")
+        raise ArgumentTypeError(f"to_torch takes a whole number as torch_rank, got {quote(torch_rank)}.")
 
 
 def torch_from_array(array: Array, dtype: Any = None, torch_rank: int | None = None) -> Any:

@@ -10,7 +10,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxmesh.jaxprs.caches import Cache
-from jaxmesh.jaxprs.device_arrays import array_type
+from jaxmesh.jaxprs.compat import array_type
 from jaxmesh.runtime.distributed.collectives import spans_processes
 from jaxmesh.sharding.configs import MeshComposerConfig, MeshCoordinate, MeshMapperConfig, MeshShape
 from jaxmesh.sharding.distribution import Composition, Distribution, resolve_composer, resolve_mapper

@@ -11,9 +11,9 @@ import numpy as np
 from jax.core import Tracer
 from jax.sharding import AbstractMesh, Mesh
 
-from jaxmesh.dialects.replication import wanted
+from jaxmesh.dialects.replication import is_enabled
 from jaxmesh.errors import ArgumentTypeError, JaxmeshError, MeshMismatchError, ResidencyError, VerifyError
-from jaxmesh.jaxprs.device_arrays import on_devices
+from jaxmesh.jaxprs.compat import on_devices
 from jaxmesh.runtime.array_views import check_alive
 from jaxmesh.runtime.distributed.collectives import agree, digest, gather, is_here, spans_processes
 from jaxmesh.runtime.host_memory import copy_all, in_place, memory
@@ -25,7 +25,7 @@ from jaxmesh.ttnn.mesh_tensor import MeshTensor, assemble
 from jaxmesh.ttnn.tensor_operators import owned, owner_of
 from jaxmesh.ttnn.transfer_plans import Spreading, joining, spreading
 from jaxmesh.ttnn.types import ON_HOST, MemoryConfig, Place, StorageType
-from jaxmesh.validate import check_nesting, shown
+from jaxmesh.validate import check_nesting, quote
 
 Shape = tuple[int, ...]
 
@@ -77,7 +77,7 @@ def elements(x: Any, op: str) -> np.ndarray[Any, Any]:
     except JaxmeshError:
         raise
     except (TypeError, ValueError, OverflowError):
-        what = "a value of a trace" if isinstance(x, Tracer) else shown(x)
+        what = "a value of a trace" if isinstance(x, Tracer) else quote(x)
         raise ArgumentTypeError(f"{op} takes an array of numbers, got {what}.") from None
 
 
@@ -159,7 +159,7 @@ def _pieces(host: np.ndarray[Any, Any], cuts: Sequence[Any], frozen: bool, alone
 
 def _over_processes(host: np.ndarray[Any, Any], frozen: bool, plan: Spreading, mesh: Mesh, place: Place) -> MeshTensor:
     """The same over several processes: each puts its pieces on its own devices, and only looks at the others."""
-    if wanted():
+    if is_enabled():
         agree("distribute_tensor: the tensor", f"{host.dtype}{list(host.shape)}", digest(host), list(mesh.devices.flat))
     here = sorted({n for c, n in plan.places if is_here(mesh.devices[c])})
     own = dict(zip(here, _pieces(host, [plan.cuts[n] for n in here], frozen, False), strict=True))
@@ -250,7 +250,7 @@ def aggregate(
             f"aggregate_tensor: the composer is for the mesh {asked}, the tensor is on {got} ({how})."
         )
     plan = joining(config, mesh, tensor.shape)
-    if wanted():
+    if is_enabled():
         check_read(tensor, plan.resolved, mesh)
     holders = tensor.data.sharding.device_set
     for coordinate in plan.coordinates:

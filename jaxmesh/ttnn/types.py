@@ -12,7 +12,7 @@ import numpy as np
 
 from jaxmesh.errors import ArgumentTypeError, UnsupportedError
 from jaxmesh.sharding.configs import MeshCoordinate, MeshShape, Placement, integers
-from jaxmesh.validate import shown
+from jaxmesh.validate import quote
 
 _jnp: Any = jax.numpy
 
@@ -120,7 +120,7 @@ def as_dtype(kind: Any, what: str) -> np.dtype[Any]:
     # JAX's own names of types, such as jax.numpy.bfloat16, hold their dtype.
     dtype = getattr(kind, "dtype", kind)
     if not isinstance(dtype, (np.dtype, type)):
-        raise ArgumentTypeError(f"{what} takes a ttnn.DataType as dtype, got {shown(kind)}.")
+        raise ArgumentTypeError(f"{what} takes a ttnn.DataType as dtype, got {quote(kind)}.")
     return data_type(dtype).dtype
 
 

@@ -45,7 +45,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
     def launched(run: Any, *args: Any) -> Any:
         seen.append(run)
-        return launch.launched(run, *args)
+        return launch.launch(run, *args)
 
     monkeypatch.setattr(execute, "launched", launched)
     monkeypatch.setattr("jaxmesh.ttnn.lazy_reshape.launched", launched)

@@ -18,7 +18,7 @@ from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec as
 
 import jaxmesh as jm
 from jaxmesh import ttnn
-from jaxmesh.jaxprs.core import all_eqns
+from jaxmesh.jaxprs.walk import all_eqns
 from tests.generators.oracles import same_bits
 
 pytestmark = pytest.mark.part(2)

@@ -657,7 +657,7 @@ def test_taking_notes_changes_nothing(name: str) -> None:
     traced = _lowered(BY_NAME[name])._traced
     assert traced is not None
     plain = traced.lower().as_text("jaxpr")
-    with remarks.taken() as log:
+    with remarks.collect() as log:
         noted = lower(traced.jaxpr, traced._boundary.places, traced._boundary.sizes)
     assert log.by_origin()
     assert remarks.active() is None

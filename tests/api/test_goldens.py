@@ -24,7 +24,7 @@ from jaxmesh.analysis.record import Entry, Place, Step
 from jaxmesh.analysis.record.align import aligned
 from jaxmesh.analysis.record.metrics import apart, pcc
 from jaxmesh.cli import main
-from jaxmesh.jaxprs import core as jaxprs
+from jaxmesh.jaxprs import source_locations, walk
 from jaxmesh.jaxprs.rewrite import map_sub_jaxprs
 from jaxmesh.jaxprs.source_locations import Source
 from tests.generators.mlir_texts import FILES
@@ -450,10 +450,10 @@ SWAPS: dict[str, Callable[[Any], Any]] = {
     "min": lambda e: e.replace(primitive=lax.max_p),
     "sin": lambda e: e.replace(primitive=lax.cos_p),
     "neg": lambda e: e.replace(primitive=lax.abs_p, params={}),
-    "rev": lambda e: jaxprs.copy_of(e),
+    "rev": lambda e: walk.copy_of(e),
     "cumsum": lambda e: e.replace(params={**e.params, "reverse": not e.params["reverse"]}),
     "ppermute": lambda e: e.replace(params={**e.params, "perm": tuple((a, b) for b, a in e.params["perm"])}),
-    "psum_invariant": lambda e: jaxprs.copy_of(e),
+    "psum_invariant": lambda e: walk.copy_of(e),
     "argmax": lambda e: e.replace(primitive=lax.argmin_p),
     "slice": lambda e: e.replace(
         params={**e.params, **{k: tuple(i + 1 for i in e.params[k]) for k in ("start_indices", "limit_indices")}}
@@ -514,7 +514,7 @@ def changed(jaxpr: Any, number: int) -> tuple[Any, Any]:
                     eqn = SWAPS[eqn.primitive.name](eqn)
                 count += 1
             eqns.append(eqn)
-        return jaxprs.with_eqns(inner, eqns, jaxprs.open_jaxpr(inner).outvars)
+        return walk.with_eqns(inner, eqns, walk.open_jaxpr(inner).outvars)
 
     made = change(jaxpr)
     return made, found[0] if found else count
@@ -539,7 +539,9 @@ def test_a_random_fault_is_found_at_exactly_its_line(number: int, seed: int, low
         return
     first = found.first
     where = {r.line for r in (first, *found.before)}
-    assert first.line.startswith(f"{Path(__file__).name}:{jaxprs.source_line(eqn).split(':')[1].split()[0]} "), where
+    assert first.line.startswith(
+        f"{Path(__file__).name}:{source_locations.source_line(eqn).split(':')[1].split()[0]} "
+    ), where
 
 
 def test_there_is_something_to_swap() -> None:

@@ -19,7 +19,7 @@ from jax import lax
 from jax.sharding import PartitionSpec as P
 
 import jaxmesh as jm
-from jaxmesh.jaxprs.core import all_eqns
+from jaxmesh.jaxprs.walk import all_eqns
 from tests.generators.oracles import same_bits
 
 pytestmark = pytest.mark.part(2)

@@ -22,7 +22,7 @@ import jaxmesh as jm
 from jaxmesh import ttnn
 from jaxmesh.__main__ import main
 from jaxmesh.dialects import check_copies
-from jaxmesh.dialects.replication import VARIABLE, wanted
+from jaxmesh.dialects.replication import VARIABLE, is_enabled
 from jaxmesh.passes.mesh_shard.replication_checks import add_checks
 from tests.generators.faults import wrong_copies as selftest
 from tests.generators.oracles import EVERY, cases
@@ -476,8 +476,8 @@ def test_threads_hear_of_their_own_runs_only() -> None:
 def test_the_switch(monkeypatch: pytest.MonkeyPatch) -> None:
     f = jm.jit(direct, mesh=MESH)
     with jm.check_replication(False):
-        assert not wanted()
-        assert wanted(True)
+        assert not is_enabled()
+        assert is_enabled(True)
         f(blocks(False))
         with pytest.raises(jm.ReplicationError):
             jm.jit(direct, mesh=MESH, check_replication=True)(blocks(False))
@@ -491,10 +491,10 @@ def test_the_switch(monkeypatch: pytest.MonkeyPatch) -> None:
     def elsewhere() -> None:
         for value, on in (("1", True), ("0", False), ("", False)):
             monkeypatch.setenv(VARIABLE, value)
-            results.append(wanted() is on)
+            results.append(is_enabled() is on)
         monkeypatch.setenv(VARIABLE, "on")
         try:
-            wanted()
+            is_enabled()
         except jm.ArgumentTypeError as error:
             results.append("is 1 or 0, got 'on'" in str(error))
 

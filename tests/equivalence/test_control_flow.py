@@ -19,7 +19,7 @@ from jax import lax
 from jax.sharding import Mesh, PartitionSpec as P
 
 import jaxmesh as jm
-from jaxmesh.jaxprs import core as jaxprs
+from jaxmesh.jaxprs import source_locations
 from tests.generators.oracles import coordinates, oracle_shard, same_bits
 
 pytestmark = pytest.mark.part(2)
@@ -757,7 +757,7 @@ def test_source_locations_survive(wrapper: str, mesh: Mesh) -> None:
         found = named(lowered, name)
         assert found
         for eqn in found:
-            assert f"{__file__}:{line}:" in jaxprs.source_line(eqn)
+            assert f"{__file__}:{line}:" in source_locations.source_line(eqn)
 
 
 def test_reshapes_of_the_lowering_stand_at_the_line_too() -> None:
@@ -771,7 +771,7 @@ def test_reshapes_of_the_lowering_stand_at_the_line_too() -> None:
     lowered = jm.jit(f, mesh=cube).lower(X[:4])
     assert len(named(lowered, "reshape")) == 2
     for eqn in (*named(lowered, "reshape"), *named(lowered, "distribute_tensor")):
-        assert f"{__file__}:{lines[0]}:" in jaxprs.source_line(eqn)
+        assert f"{__file__}:{lines[0]}:" in source_locations.source_line(eqn)
 
 
 def test_an_implicit_distribute_stands_where_it_is_needed(mesh: Mesh) -> None:
@@ -783,7 +783,7 @@ def test_an_implicit_distribute_stands_where_it_is_needed(mesh: Mesh) -> None:
         return jm.shard_to_full(s + row, P("y"))
 
     (eqn,) = replicating(jm.jit(f, mesh=mesh).lower(X, ROW))
-    assert f"{__file__}:{lines[0]}:" in jaxprs.source_line(eqn)
+    assert f"{__file__}:{lines[0]}:" in source_locations.source_line(eqn)
 
 
 def test_locations_reach_the_compiled_program(mesh: Mesh) -> None:

@@ -18,7 +18,7 @@ from jax.sharding import PartitionSpec as P
 
 import jaxmesh as jm
 from jaxmesh import ttnn
-from jaxmesh.jaxprs.core import all_eqns
+from jaxmesh.jaxprs.walk import all_eqns
 from tests.generators.oracles import cases, coordinates, oracle_shard, same_bits
 
 pytestmark = pytest.mark.part(2)

@@ -23,7 +23,7 @@ from jaxmesh import ttnn
 from jaxmesh.cli import main, selftest as selftest
 from jaxmesh.dialects.ttir import mesh_shard
 from jaxmesh.dialects.ttnn import transfers as ttnn_dialect
-from jaxmesh.jaxprs import core as jaxprs
+from jaxmesh.jaxprs import compat
 from tests.generators.matrix import cells as matrix_cells, table as matrix
 from tests.generators.matrix.cells import COLUMNS, Matrix, difference, faults, reason_of
 from tests.generators.matrix.operation import Operation
@@ -174,7 +174,7 @@ def test_a_reason_that_does_not_hold_is_found() -> None:
 
 @pytest.mark.usefixtures("few_parts")
 def test_a_cotangent_of_copies_that_are_not_read_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ttnn_dialect, "first_copy_only", lambda x, varying: jaxprs.vary(x, tuple(varying)))
+    monkeypatch.setattr(ttnn_dialect, "first_copy_only", lambda x, varying: compat.vary(x, tuple(varying)))
     found = faults(Matrix(short=True).results(rows((2, 4))["both, replicated"]))
     assert any(re.search(r"is \S+ where \S+ is expected", f) for f in found)
 

@@ -12,7 +12,7 @@ from jaxmesh.dialects.program import Op, Program
 from jaxmesh.dialects.ttir.mesh_shard import mesh_shard
 from jaxmesh.dialects.ttnn.op import TTNN
 from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tensor_p
-from jaxmesh.jaxprs import core as jaxprs
+from jaxmesh.jaxprs import compat
 from jaxmesh.passes.flatten import collectives as collectives
 from jaxmesh.passes.flatten.builder import build
 
@@ -23,7 +23,7 @@ def flat_of(stage: Any, level: str) -> Program:
     """The flat program of a `Traced` (level `ttir`) or a `Lowered` (level `ttnn`)."""
     places = [a.varying is not None for a in stage._boundary.arguments]
     kept = [level == "ttnn" and p.name == "DEVICE" for p in stage.plan.outs] if level == "ttnn" else None
-    outs = kept or [bool(jaxprs.varying_axes(a)) for a in stage.out_avals]
+    outs = kept or [bool(compat.varying_axes(a)) for a in stage.out_avals]
     return build(
         stage.jaxpr,
         name=stage._boundary.name,

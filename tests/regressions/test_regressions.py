@@ -19,7 +19,7 @@ from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec as P
 import jaxmesh as jm
 from jaxmesh import ttnn
 from jaxmesh.cli.run_folder import run_folder
-from jaxmesh.jaxprs.core import all_eqns
+from jaxmesh.jaxprs.walk import all_eqns
 from tests.generators.oracles import coordinates, oracle_shard, same_bits
 
 S, R = jm.PlacementShard, jm.PlacementReplicate

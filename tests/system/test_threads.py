@@ -289,16 +289,16 @@ def test_a_program_waits_for_those_of_other_threads() -> None:
             if self.waited:
                 raise ValueError("what another thread's program ended with")
 
-    launch.launched(lambda: None)
+    launch.launch(lambda: None)
     mine = Result()
     launch._started.results.append(mine)
-    launch.launched(lambda: None)
+    launch.launch(lambda: None)
     assert not mine.waited
     launch._started.results.append(mine)
     with ThreadPoolExecutor(1) as pool:
-        assert pool.submit(launch.launched, lambda: 7).result(60) == 7
+        assert pool.submit(launch.launch, lambda: 7).result(60) == 7
     assert mine.waited
-    launch.launched(lambda: None)
+    launch.launch(lambda: None)
 
 
 def test_a_result_is_let_go() -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import jaxmesh as jm
-from jaxmesh.jaxprs.core import all_eqns
+from jaxmesh.jaxprs.walk import all_eqns
 from tests.generators.oracles import coordinates, oracle_shard, same_bits
 
 pytestmark = pytest.mark.part(2)

@@ -26,7 +26,7 @@ from jaxmesh.dialects.residency import DEVICE, HOST
 from jaxmesh.dialects.ttir.mesh_shard import MeshShardAttributes, ShardDirection, ShardType, verify
 from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tensor_p
 from jaxmesh.errors import MissingRuleError, ResidencyError, UnsupportedError, VerifyError
-from jaxmesh.jaxprs import core as jaxprs
+from jaxmesh.jaxprs import compat, walk
 from jaxmesh.passes.mesh_shard.cancel_transfers import canonicalize
 from jaxmesh.passes.mesh_shard.lower_mesh_shard import lower, lower_mesh_shards
 from jaxmesh.passes.mesh_shard.verify import verify_no_ttir, verify_ttnn
@@ -99,7 +99,7 @@ def test_a_mesh_shard_that_is_left_is_found_at_any_depth(body: Any) -> None:
 
 def with_params(program: Any, primitive: Any, **params: Any) -> Any:
     eqns = [e.replace(params={**e.params, **params}) if e.primitive is primitive else e for e in program.eqns]
-    return jaxprs.with_eqns(program, eqns, jaxprs.open_jaxpr(program).outvars)
+    return walk.with_eqns(program, eqns, walk.open_jaxpr(program).outvars)
 
 
 TWICE = MeshMapperConfig([PlacementShard(0), PlacementShard(0)], (2, 4))
@@ -496,10 +496,10 @@ def test_what_joins_nothing_brings_a_device_value_back() -> None:
         out = jm.jit(body, mesh=mesh)(x)
         assert isinstance(out, jax.Array)
         np.testing.assert_array_equal(out, times * want)
-        names = [e.primitive.name for e in jaxprs.all_eqns(jm.jit(body, mesh=mesh).trace(x).lower().jaxpr)]
+        names = [e.primitive.name for e in walk.all_eqns(jm.jit(body, mesh=mesh).trace(x).lower().jaxpr)]
         assert names.count("aggregate_tensor") == 1
     folded = jm.jit(lambda x: back(x * 2), mesh=mesh).trace(x).lower().jaxpr
-    assert [e.primitive.name for e in jaxprs.all_eqns(folded)] == ["mul"]
+    assert [e.primitive.name for e in walk.all_eqns(folded)] == ["mul"]
 
 
 @pytest.mark.parametrize("direction", ["full_to_shard", "shard_to_full"])
@@ -562,7 +562,7 @@ def there_and_there(spec: P) -> Callable[[Any], Any]:
 
 
 def names_of(program: Any) -> list[str]:
-    return [e.primitive.name for e in jaxprs.all_eqns(program)]
+    return [e.primitive.name for e in walk.all_eqns(program)]
 
 
 @pytest.mark.parametrize(
@@ -624,9 +624,9 @@ def test_an_axis_of_size_1_over_which_a_value_varies_keeps_its_transfers() -> No
     x = np.arange(32, dtype=np.float32).reshape(8, 4)
     program = jm.jit(body, mesh=mesh)
     np.testing.assert_array_equal(np.asarray(program(x)), 6 * x)
-    for eqn in jaxprs.all_eqns(program.trace(x).lower().jaxpr):
+    for eqn in walk.all_eqns(program.trace(x).lower().jaxpr):
         if eqn.primitive.name == "pvary":
-            assert not jaxprs.varying_axes(getattr(eqn.invars[0], "aval", X)) & set(eqn.params["axes"])
+            assert not compat.varying_axes(getattr(eqn.invars[0], "aval", X)) & set(eqn.params["axes"])
 
 
 # --- where transfers are written -------------------------------------------------------------------------------------
@@ -639,7 +639,7 @@ def test_a_branch_that_does_nothing_brings_its_input() -> None:
         return jm.shard_to_full(lax.cond(w[0, 0] > 0, lambda: jm.full_to_shard(x, P()), lambda: x), P())
 
     program = jm.jit(body, mesh=MESH).trace(X, X).lower()
-    (turn,) = [e for e in jaxprs.all_eqns(program.jaxpr) if e.primitive.name == "cond"]
+    (turn,) = [e for e in walk.all_eqns(program.jaxpr) if e.primitive.name == "cond"]
     assert [names_of(b) for b in turn.params["branches"]] == [["distribute_tensor"]] * 2
     notes = [str(n) for row in program.explain() for n in row.notes]
     assert any("the full host tensor that the cond gives on the devices is copied to each" in n for n in notes), notes
@@ -710,7 +710,7 @@ def test_what_a_loop_reads_on_the_host_stays_there() -> None:
 
         program = jm.jit(body, mesh=MESH).trace(X, X, X).lower().jaxpr
         (loop,) = [e for e in program.eqns if e.primitive.name == "while"]
-        assert jaxprs.open_jaxpr(program).invars[1] in loop.invars
+        assert walk.open_jaxpr(program).invars[1] in loop.invars
         assert names_of(program).count("aggregate_tensor") == 1
 
 
@@ -751,7 +751,7 @@ def test_a_device_value_is_split_where_it_is() -> None:
     assert cut(CROSSED) == ["distribute_tensor", "aggregate_tensor", "distribute_tensor"]
     assert cut(COPY) == ["distribute_tensor"]
     # Its own piece starts at the device's coordinate times 4 in the dim that is cut, and at 0 in the other.
-    numbers = [a.val for e in columns.eqns for a in e.invars if isinstance(a, jaxprs.Literal)]
+    numbers = [a.val for e in columns.eqns for a in e.invars if isinstance(a, compat.Literal)]
     assert sorted(int(n) for n in numbers) == [0, 4]
     assert {e.outvars[0].aval.shape for e in columns.eqns if e.primitive.name == "dynamic_slice"} == {(8, 4)}
     x = np.arange(128, dtype=np.float32).reshape(16, 8)

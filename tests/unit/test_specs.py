@@ -13,7 +13,7 @@ import pytest
 from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec as P
 
 import jaxmesh as jm
-from jaxmesh.jaxprs.core import all_eqns
+from jaxmesh.jaxprs.walk import all_eqns
 from jaxmesh.sharding.shard_attributes import attributes_from_spec
 from tests.generators.oracles import same_bits
 

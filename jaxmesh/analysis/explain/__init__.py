@@ -10,4 +10,4 @@ from jaxmesh.analysis.explain.explanation import (
     Total as Total,
     Value as Value,
 )
-from jaxmesh.jaxprs.remarks import Note as Note
+from jaxmesh.jaxprs.remarks import Remark as Remark

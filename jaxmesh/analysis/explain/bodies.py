@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from jaxmesh.dialects.residency import HOST, Residency
-from jaxmesh.jaxprs import core as jaxprs
-from jaxmesh.jaxprs.core import Eqn, Jaxpr
+from jaxmesh.jaxprs import control_flow, walk
+from jaxmesh.jaxprs.compat import Eqn, Jaxpr
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +38,12 @@ _LABELS = {"remat2": "remat", "checkpoint": "remat", "pjit": "jit"}
 def bodies(eqn: Eqn, operands: Sequence[Residency], results: Sequence[Residency]) -> Iterator[Body]:
     """The bodies of an equation, from where its operands and its results live."""
     name, params = eqn.primitive.name, eqn.params
-    if name in jaxprs.CALLS:
+    if name in control_flow.CALLS:
         said = _LABELS[name] if name in _LABELS else str(name)
         said = f"{said} {params['name']}" if isinstance(params.get("name"), str) else said
-        yield Body(said, params[jaxprs.CALLS[name]], tuple(operands), inline=name in jaxprs.INLINE)
+        yield Body(said, params[control_flow.CALLS[name]], tuple(operands), inline=name in control_flow.INLINE)
     elif name == "scan":
-        consts, carry = jaxprs.scan_arity(params)
+        consts, carry = control_flow.scan_arity(params)
         # What a loop carries lives where it leaves the loop.
         places = (*operands[:consts], *results[:carry], *operands[consts + carry :])
         yield Body(f"scan of {params['length']}", params["jaxpr"], places, int(params["length"]))
@@ -55,5 +55,5 @@ def bodies(eqn: Eqn, operands: Sequence[Residency], results: Sequence[Residency]
         for i, branch in enumerate(params["branches"]):
             yield Body(f"branch {i} of {len(params['branches'])}", branch, tuple(operands[1:]), conditional=True)
     else:
-        for inner in jaxprs.sub_jaxprs(eqn):
-            yield Body(name, inner, (HOST,) * len(jaxprs.open_jaxpr(inner).invars), None)
+        for inner in walk.sub_jaxprs(eqn):
+            yield Body(name, inner, (HOST,) * len(walk.open_jaxpr(inner).invars), None)

@@ -17,9 +17,9 @@ from jaxmesh.analysis.explain.explanation import Explanation, Move, Row, Value
 from jaxmesh.analysis.explain.ttnn_traffic import steps
 from jaxmesh.dialects.residency import DEVICE, FREE, Analysis, Residency, has_transfer, of_atom
 from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tensor_p
-from jaxmesh.jaxprs import core as jaxprs, remarks
-from jaxmesh.jaxprs.core import Atom, Eqn, Jaxpr, Literal, Var
-from jaxmesh.jaxprs.remarks import Note, Notes, Removed
+from jaxmesh.jaxprs import compat, remarks, walk
+from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Literal, Var
+from jaxmesh.jaxprs.remarks import Remark, Remarks, Removed
 from jaxmesh.jaxprs.variable_names import text_and_names
 from jaxmesh.passes.mesh_shard.lower_mesh_shard import lower
 from jaxmesh.passes.mesh_shard.replication_checks import claimed_axes, line_of
@@ -42,7 +42,7 @@ def explained(
       out_tree: the tree of its results.
       assumptions: those of the traced program.
     """
-    with remarks.taken() as log:
+    with remarks.collect() as log:
         program = lowered if traced is None else lower(traced, boundary.places, boundary.sizes)
     walker = _Walker(boundary.sizes, text_and_names(program)[1], log)
     walker.program(program, boundary, out_tree)
@@ -54,7 +54,7 @@ class _Facts:
     """What the planner says of a body on the host side: what runs on the devices, and notes, by variable."""
 
     mapped: frozenset[Var]
-    remarks: Mapping[Var, Sequence[Note]]
+    remarks: Mapping[Var, Sequence[Remark]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,11 +73,11 @@ class _Place:
 
 
 class _Walker:
-    def __init__(self, mesh: Mapping[str, int], names: Mapping[Var, str], log: Notes) -> None:
+    def __init__(self, mesh: Mapping[str, int], names: Mapping[Var, str], log: Remarks) -> None:
         self.mesh, self.names, self.log = mesh, names, log
         self.rows: list[Row] = []
         self.analysis = Analysis()
-        self.steps: dict[int, tuple[Eqn, list[Move], list[Note]]] = {}
+        self.steps: dict[int, tuple[Eqn, list[Move], list[Remark]]] = {}
         self.removed: dict[Any, list[Removed]] = {}
         for gone in log.removed:
             self.removed.setdefault(gone.beside if isinstance(gone.beside, Var) else None, []).append(gone)
@@ -85,7 +85,7 @@ class _Walker:
 
     def program(self, program: Jaxpr, boundary: Boundary, out_tree: Any) -> None:
         """All rows of a program."""
-        body = jaxprs.open_jaxpr(program)
+        body = walk.open_jaxpr(program)
         env = self.analysis.environment(program, boundary.places)
         full = _full_shapes(body)
         for var, path in zip(body.invars, paths(boundary.in_tree), strict=True):
@@ -118,7 +118,7 @@ class _Walker:
 
     def body(self, jaxpr: Jaxpr, env: Env, place: _Place, results: Sequence[Atom]) -> None:
         """The rows of a body, of which only some results are read."""
-        body = jaxprs.open_jaxpr(jaxpr)
+        body = walk.open_jaxpr(jaxpr)
         full, live = _full_shapes(body), _live(body, results)
         for var in body.constvars:
             self.row(Row("constant", place.path, (), (self.value(var, env, full),)), [var])
@@ -132,7 +132,7 @@ class _Walker:
         mapped = place.runs_mapped(eqn)
         for body in bodies(eqn, operands, [env[v] for v in eqn.outvars]):
             inner = self._inside(body, eqn, place, mapped)
-            results = jaxprs.open_jaxpr(body.jaxpr).outvars
+            results = walk.open_jaxpr(body.jaxpr).outvars
             if body.inline:
                 results = [a for a, v in zip(results, eqn.outvars, strict=True) if v in read]
             self.body(body.jaxpr, self.analysis.environment(body.jaxpr, body.places), inner, results)
@@ -161,7 +161,7 @@ class _Walker:
             below, more = self._steps(eqn, body)
             made += more
         if found and place.executions == 0:
-            made.append(Note("dead", "nothing reads its result", "XLA and the texts leave it out"))
+            made.append(Remark("dead", "nothing reads its result", "XLA and the texts leave it out"))
         row = Row(
             eqn.primitive.name,
             place.path,
@@ -176,27 +176,27 @@ class _Walker:
         )
         self.row(row, eqn.outvars)
 
-    def _moves(self, eqn: Eqn, place: _Place) -> tuple[list[Move], list[Move], list[Note]]:
+    def _moves(self, eqn: Eqn, place: _Place) -> tuple[list[Move], list[Move], list[Remark]]:
         """What an equation moves, what its transfer is in TTNN where that is something else, and notes."""
         if eqn.primitive is distribute_tensor_p:
             moves = movement.distribute(eqn, self.mesh)
             if not place.mapped:
                 return moves, [], []
-            return [], moves, [Note("local", "each device cuts its shard out of the copy that it has", _INSIDE)]
+            return [], moves, [Remark("local", "each device cuts its shard out of the copy that it has", _INSIDE)]
         if eqn.primitive is not aggregate_tensor_p:
             return movement.collective(eqn, self.mesh), [], []
         axes, _ = claimed_axes(eqn, self.mesh)
-        said: list[Note] = []
+        said: list[Remark] = []
         if axes:
             text = f"the copies along {', '.join(axes)} are taken to be equal, and coordinate 0 is read"
-            said.append(Note("assumed", text, "assume_replicated: no type proves it, check_replication looks"))
+            said.append(Remark("assumed", text, "assume_replicated: no type proves it, check_replication looks"))
         moves = movement.aggregate(eqn, self.mesh)
         if not place.mapped:
             return moves, [], said
-        said.append(Note("local", "each device gathers the full tensor", _INSIDE))
+        said.append(Remark("local", "each device gathers the full tensor", _INSIDE))
         return movement.aggregate_inside(eqn, self.mesh), [m for m in moves if m.kind == "aggregate"], said
 
-    def _steps(self, eqn: Eqn, body: Jaxpr) -> tuple[list[Move], list[Note]]:
+    def _steps(self, eqn: Eqn, body: Jaxpr) -> tuple[list[Move], list[Remark]]:
         if id(eqn) not in self.steps:
             found, said = steps(eqn, body, self.mesh)
             self.steps[id(eqn)] = eqn, found, said
@@ -209,15 +209,15 @@ class _Walker:
         if isinstance(atom, Literal):
             literal: Any = atom
             return str(np.asarray(literal.val).item()) if np.size(literal.val) == 1 else "[...]"
-        return "_" if isinstance(atom, jaxprs.DropVar) else self.names.get(atom, "?")
+        return "_" if isinstance(atom, compat.DropVar) else self.names.get(atom, "?")
 
     def value(self, atom: Atom, env: Env, full: Mapping[Var, tuple[int, ...]]) -> Value:
         """All that is known of a value."""
         aval: Any = atom.aval
         place = _PLACES.get(of_atom(atom, env), "host")
-        if not jaxprs.is_array_type(aval):
-            return Value(self.name(atom), place, (), (), (), jaxprs.describe(aval), 0)
-        varying = tuple(a for a in self.mesh if a in jaxprs.varying_axes(aval) and self.mesh[a] > 1)
+        if not compat.is_array_type(aval):
+            return Value(self.name(atom), place, (), (), (), compat.describe(aval), 0)
+        varying = tuple(a for a in self.mesh if a in compat.varying_axes(aval) and self.mesh[a] > 1)
         known = full.get(atom) if varying and isinstance(atom, Var) else tuple(aval.shape)
         size = movement.nbytes([aval])
         return Value(self.name(atom), place, varying, tuple(aval.shape), known, str(aval.dtype), size)
@@ -233,8 +233,8 @@ def _asks_place(eqn: Eqn, mesh: Mapping[str, int]) -> bool:
 
 def _facts(jaxpr: Jaxpr, places: Sequence[Residency]) -> _Facts:
     """Asks the planner."""
-    closed = jaxpr if jaxprs.keeps_consts(jaxpr) else jaxprs.close(jaxpr, ())
-    with remarks.taken() as log:
+    closed = jaxpr if walk.is_closed(jaxpr) else walk.close(jaxpr, ())
+    with remarks.collect() as log:
         plan = plan_regions(closed, places)
     made = [v for r in plan.regions if r.mapped for e in r.eqns for v in e.outvars]
     return _Facts(frozenset(log.origins(v)[-1] for v in made), log.by_origin())
@@ -257,7 +257,7 @@ def _live(body: Jaxpr, results: Sequence[Atom]) -> dict[int, frozenset[Var]]:
     live: dict[int, frozenset[Var]] = {}
     for eqn in reversed(body.eqns):
         used = read.intersection(eqn.outvars)
-        if used or jaxprs.has_order(eqn):
+        if used or walk.is_ordered(eqn):
             live[id(eqn)] = frozenset(used)
             read.update(_read(eqn))
     return live

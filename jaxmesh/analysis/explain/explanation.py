@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
 
-from jaxmesh.jaxprs.remarks import Note
+from jaxmesh.jaxprs.remarks import Remark
 
 HOST_KINDS = ("distribute", "aggregate")
 """Moves between the host and the devices; all others are among the devices."""
@@ -93,7 +93,7 @@ class Row:
     values: tuple[Value, ...]
     moves: tuple[Move, ...] = ()
     ttnn: tuple[Move, ...] = ()
-    notes: tuple[Note, ...] = ()
+    notes: tuple[Remark, ...] = ()
     executions: int | None = 1
     conditional: bool = False
     cancelled: bool = False

@@ -1,7 +1,7 @@
 """What one equation moves, and how many bytes: arithmetic on types and configs.
 
-Payloads and bytes sent are defined by `jaxmesh.analysis.explain.Move`. A collective over several axes is one exchange among all
-devices along them, as XLA runs it; an axis of one device moves nothing.
+Payloads and bytes sent are defined by `jaxmesh.analysis.explain.Move`. A collective over several axes is one exchange among
+all devices along them, as XLA runs it; an axis of one device moves nothing.
 
 These are the bytes of the collectives in XLA's optimized program, with what XLA is free to change left out: it joins
 equal collectives, drops more of what is dead, carries 16-bit floats as float32 between CPUs, and, having no host,
@@ -15,8 +15,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from jaxmesh.analysis.explain.explanation import Move
-from jaxmesh.jaxprs import core as jaxprs
-from jaxmesh.jaxprs.core import Eqn
+from jaxmesh.jaxprs import compat
+from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.sharding.distribution import mesh_axis_dims, resolve_composer, resolve_mapper
 
 Mesh = Mapping[str, int]
@@ -26,7 +26,7 @@ UNKNOWN = "unknown"
 
 def nbytes(avals: Iterable[Any]) -> int:
     """The bytes of arrays; an element of less than a byte takes one, as it does when it travels."""
-    return sum(math.prod(a.shape) * int(a.dtype.itemsize) for a in avals if jaxprs.is_array_type(a))
+    return sum(math.prod(a.shape) * int(a.dtype.itemsize) for a in avals if compat.is_array_type(a))
 
 
 # --- among the devices -----------------------------------------------------------------------------------------------
@@ -83,7 +83,7 @@ def moved(
 def distribute(eqn: Eqn, mesh: Mesh) -> list[Move]:
     """A distribute at the start of a region: a shard for each device."""
     (operand,), (out,) = eqn.invars, eqn.outvars
-    axes = tuple(a for a in mesh if a in jaxprs.varying_axes(out.aval) and mesh[a] > 1)
+    axes = tuple(a for a in mesh if a in compat.varying_axes(out.aval) and mesh[a] > 1)
     holders = len(resolve_mapper(eqn.params["mapper_config"], tuple(mesh.values()), operand.aval.shape).holders)
     size, shard = math.prod(mesh[a] for a in axes), nbytes([out.aval])
     return [Move("distribute", axes, size, holders // size, shard, holders * shard, nbytes([operand.aval]))]
@@ -102,7 +102,7 @@ def aggregate(eqn: Eqn, mesh: Mesh) -> list[Move]:
     if dims is None:
         return [*_stacked(mesh, shard), Move("aggregate", _several(mesh), count, 1, shard, full, full)]
     joined = tuple(a for a, d in zip(mesh, dims, strict=True) if d is not None)
-    varying = jaxprs.varying_axes(operand.aval)
+    varying = compat.varying_axes(operand.aval)
     spread = [a for a in mesh if a in varying and a not in joined]
     moves = [m for a in spread for m in _gathered(mesh, a, shard)]
     return [*moves, Move("aggregate", joined, count, 1, shard, full, full)]
@@ -115,7 +115,7 @@ def aggregate_inside(eqn: Eqn, mesh: Mesh) -> list[Move]:
     dims, held = mesh_axis_dims(resolved.landing, resolved.dims, drop_single=True), nbytes([operand.aval])
     if dims is None:
         return _stacked(mesh, held)
-    varying, moves = jaxprs.varying_axes(operand.aval), list[Move]()
+    varying, moves = compat.varying_axes(operand.aval), list[Move]()
     for axis, dim in reversed(list(zip(mesh, dims, strict=True))):
         if dim is not None or axis in varying:
             moves += _gathered(mesh, axis, held)

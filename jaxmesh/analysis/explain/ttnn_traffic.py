@@ -12,9 +12,9 @@ from jaxmesh.analysis.explain.explanation import Move
 from jaxmesh.analysis.explain.traffic import moved
 from jaxmesh.dialects.program import Op, Program
 from jaxmesh.errors import JaxmeshError
-from jaxmesh.jaxprs import core as jaxprs, remarks
-from jaxmesh.jaxprs.core import Eqn, Jaxpr, Literal
-from jaxmesh.jaxprs.remarks import Note
+from jaxmesh.jaxprs import remarks, walk
+from jaxmesh.jaxprs.compat import Eqn, Jaxpr, Literal
+from jaxmesh.jaxprs.remarks import Remark
 from jaxmesh.passes.flatten import collectives as collectives
 from jaxmesh.passes.flatten.builder import build
 from jaxmesh.passes.flatten.place_results import placed_results
@@ -23,7 +23,7 @@ from jaxmesh.passes.ttir_to_ttnn.driver import to_ttnn
 _ALONG = {"all_reduce", "all_reduce_async", "all_gather", "reduce_scatter"}
 
 
-def steps(eqn: Eqn, body: Jaxpr, mesh: Mapping[str, int]) -> tuple[list[Move], list[Note]]:
+def steps(eqn: Eqn, body: Jaxpr, mesh: Mapping[str, int]) -> tuple[list[Move], list[Remark]]:
     """The moves of the TTNN ops that one equation becomes, and what the passes say of it.
 
     Args:
@@ -32,14 +32,14 @@ def steps(eqn: Eqn, body: Jaxpr, mesh: Mapping[str, int]) -> tuple[list[Move], l
       mesh: axis names and sizes.
     """
     given = list(dict.fromkeys(a for a in eqn.invars if not isinstance(a, Literal)))
-    alone = jaxprs.close(jaxprs.rebuild(body, [], given, [eqn], list(eqn.outvars)), ())
+    alone = walk.close(walk.rebuild(body, [], given, [eqn], list(eqn.outvars)), ())
     ins, outs = [(True, "")] * len(given), [(True, "")] * len(eqn.outvars)
-    with remarks.taken() as log:
+    with remarks.collect() as log:
         try:
             flat = build(alone, name="alone", mesh=mesh, level="ttnn", arguments=ins, results=outs)
             program = to_ttnn(placed_results(flat, "ttnn"))
         except JaxmeshError as error:
-            return [], [Note("no TTNN", str(error), "what has no rule is an error when the text is asked for")]
+            return [], [Remark("no TTNN", str(error), "what has no rule is an error when the text is asked for")]
     return _together(m for op in program.ops for m in _moves(op, program)), log.general
 
 

@@ -14,7 +14,7 @@ from jaxmesh.analysis.record.comparison import Comparison, Row, Thresholds
 from jaxmesh.analysis.record.metrics import Apart, Array, apart, eps_of
 from jaxmesh.analysis.record.recording import Coordinate, Entry, Recording
 from jaxmesh.errors import ArgumentTypeError, ArgumentValueError, RecordingError
-from jaxmesh.validate import one_of, shown, truth
+from jaxmesh.validate import as_bool, as_instance, quote
 
 PCC = 0.99
 """What Tenstorrent's tools ask of a correlation unless told otherwise (`comp_pcc` of tt-metal, ttrt of tt-mlir)."""
@@ -85,12 +85,12 @@ def compare(
     ('argument', 'different', 2.0, 3.0)
     """
     for name, given in (("a", a), ("b", b)):
-        one_of(Recording, "compare", name, given)
+        as_instance(Recording, "compare", name, given)
     thresholds = Thresholds(
         _threshold("pcc", pcc, -1.0, 1.0),
         None if rtol is None else _threshold("rtol", rtol, 0.0, math.inf),
         _threshold("atol", atol, 0.0, math.inf),
-        truth("compare", "exact", exact),
+        as_bool("compare", "exact", exact),
     )
     if tuple(a.mesh.items()) != tuple(b.mesh.items()):
         raise RecordingError(
@@ -113,9 +113,9 @@ def _threshold(name: str, value: Any, least: float, most: float) -> float:
     except Exception:
         number = math.nan
     if math.isnan(number):
-        raise ArgumentTypeError(f"compare takes a number as {name}, got {shown(value)}.")
+        raise ArgumentTypeError(f"compare takes a number as {name}, got {quote(value)}.")
     if not least <= number <= most:
-        raise ArgumentValueError(f"compare takes as {name} a number from {least:g} to {most:g}, got {shown(value)}.")
+        raise ArgumentValueError(f"compare takes as {name} a number from {least:g} to {most:g}, got {quote(value)}.")
     return number
 
 

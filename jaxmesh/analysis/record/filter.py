@@ -11,7 +11,7 @@ from typing import Any
 from jaxmesh.analysis.record.recording import MAX_BYTES
 from jaxmesh.analysis.record.source_path import Place
 from jaxmesh.errors import ArgumentTypeError
-from jaxmesh.validate import count, row, shown
+from jaxmesh.validate import as_index, as_tuple, quote
 
 Only = str | Sequence[str] | Callable[[Place], bool] | None
 
@@ -31,13 +31,13 @@ class Wanted:
         Raises:
           ArgumentTypeError: they are none.
         """
-        limit = MAX_BYTES if max_bytes is None else count("record", "max_bytes", max_bytes)
+        limit = MAX_BYTES if max_bytes is None else as_index("record", "max_bytes", max_bytes)
         if only is None or (callable(only) and not isinstance(only, type)):
             return Wanted(None, only, limit)
         rule = "a pattern such as 'dot_general' or 'model.py:1*', a row of patterns, or a function of a Place"
-        patterns = (only,) if isinstance(only, str) else row("record", only, f"as only {rule}")
+        patterns = (only,) if isinstance(only, str) else as_tuple("record", only, f"as only {rule}")
         if not patterns or not all(isinstance(p, str) for p in patterns):
-            raise ArgumentTypeError(f"record takes as only {rule}; got {shown(only)}.")
+            raise ArgumentTypeError(f"record takes as only {rule}; got {quote(only)}.")
         return Wanted(patterns, None, limit)
 
     @property
@@ -55,7 +55,7 @@ class Wanted:
             said: Any = self.test(place)
             if not isinstance(said, bool):
                 raise ArgumentTypeError(
-                    f"the function given to record as only returns True or False, got {shown(said)}."
+                    f"the function given to record as only returns True or False, got {quote(said)}."
                 )
             return said
         if self.patterns is None:

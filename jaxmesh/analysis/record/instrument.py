@@ -22,8 +22,8 @@ from jaxmesh.analysis.record.recording import is_recorded, key_kind, words
 from jaxmesh.analysis.record.source_path import ARGUMENT, INLINED, Place, Walk
 from jaxmesh.dialects.residency import DEVICE, Analysis, Residency, of_atom
 from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p
-from jaxmesh.jaxprs import core as jaxprs
-from jaxmesh.jaxprs.core import Eqn, Jaxpr
+from jaxmesh.jaxprs import compat, control_flow, evaluate, walk as walk_
+from jaxmesh.jaxprs.compat import Eqn, Jaxpr
 from jaxmesh.jaxprs.source_locations import Source
 from jaxmesh.jaxprs.typed_trace import trace_typed
 from jaxmesh.sharding.configs import MeshComposerConfig
@@ -128,9 +128,9 @@ class _Tracer:
 
     def spread(self, value: Any) -> Any:
         """Typed as different on every device: so every copy is read, also of what is the same by its type."""
-        known = jaxprs.varying_axes(jax.typeof(value))
+        known = compat.varying_axes(jax.typeof(value))
         missing = [a for a in self.names if a not in known]
-        return jaxprs.vary(value, missing) if missing else value
+        return compat.vary(value, missing) if missing else value
 
     def gathered(self, value: Any, start: int) -> Any:
         """All copies in one full array; from dim `start` on it has one dim per mesh axis."""
@@ -154,29 +154,29 @@ class _Tracer:
 
     def body(self, scope: _Scope, jaxpr: Jaxpr, args: Sequence[Any], places: Places) -> list[Any]:
         """Traces a body, whose values become those of the scope."""
-        opened = jaxprs.open_jaxpr(jaxpr)
-        consts = map(jaxprs.untyped, getattr(jaxpr, "consts", ()))
-        env: dict[jaxprs.Var, Any] = dict(zip(opened.constvars, consts, strict=False))
+        opened = walk_.open_jaxpr(jaxpr)
+        consts = map(evaluate.untyped, getattr(jaxpr, "consts", ()))
+        env: dict[compat.Var, Any] = dict(zip(opened.constvars, consts, strict=False))
         env.update(zip(opened.invars, args, strict=True))
         where = self.analysis.environment(jaxpr, tuple(places))
         for eqn in opened.eqns:
-            operands = [jaxprs.read(env, a) for a in eqn.invars]
+            operands = [evaluate.read(env, a) for a in eqn.invars]
             kinds = [of_atom(a, where) for a in eqn.invars]
-            with jaxprs.source_of(eqn):
+            with evaluate.at_source_of(eqn):
                 outs = self.equation(scope, eqn, operands, kinds, [where[v] for v in eqn.outvars])
             env.update(zip(eqn.outvars, outs, strict=True))
-        return [jaxprs.read(env, a) for a in opened.outvars]
+        return [evaluate.read(env, a) for a in opened.outvars]
 
     def equation(self, scope: _Scope, eqn: Eqn, operands: list[Any], kinds: Places, outs: Places) -> list[Any]:
         name = eqn.primitive.name
         if name in INLINED:
             with scope.walk.call(eqn):
-                return self.body(scope, eqn.params[jaxprs.CALLS[name]], operands, kinds)
+                return self.body(scope, eqn.params[control_flow.CALLS[name]], operands, kinds)
         place = scope.walk.place(eqn)
         if name in _LOOPS:
             results = _LOOPS[name](self, scope, _Loop(place, eqn, operands, kinds, outs))
         else:
-            results = jaxprs.bind(eqn, operands)
+            results = evaluate.bind(eqn, operands)
         scope.walk.made(place)
         for number, (value, var, kind) in enumerate(zip(results, eqn.outvars, outs, strict=True)):
             self.keep(scope, place, number, value, kind, var.aval)
@@ -191,7 +191,7 @@ class _Tracer:
 
     def scan(self, scope: _Scope, loop: _Loop) -> list[Any]:
         params = loop.eqn.params
-        consts, size = jaxprs.scan_arity(params)
+        consts, size = control_flow.scan_arity(params)
         fixed, carry, xs = loop.operands[:consts], loop.operands[consts : consts + size], loop.operands[consts + size :]
         places = [*loop.kinds[:consts], *loop.outs[:size], *loop.kinds[consts + size :]]
         scopes: list[_Scope] = []

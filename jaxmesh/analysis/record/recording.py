@@ -12,8 +12,8 @@ import numpy as np
 
 from jaxmesh.analysis.record.source_path import Path, Place, Step as Step, described
 from jaxmesh.errors import ArgumentValueError, RecordingSizeError
-from jaxmesh.jaxprs import core as jaxprs
-from jaxmesh.validate import path as checked_path
+from jaxmesh.jaxprs import compat
+from jaxmesh.validate import as_path as checked_path
 
 Array = np.ndarray[Any, Any]
 Coordinate = tuple[int, ...]
@@ -160,7 +160,7 @@ class Recording:
 
 def is_recorded(aval: Any) -> bool:
     """Whether values of a type are recorded: arrays are, references, tokens and the zeros of integers are not."""
-    return jaxprs.is_array_type(aval) and aval.dtype != jax.dtypes.float0
+    return compat.is_array_type(aval) and aval.dtype != jax.dtypes.float0
 
 
 def key_kind(dtype: Any) -> str:

@@ -18,7 +18,7 @@ from jaxmesh.analysis.record.filter import Wanted
 from jaxmesh.analysis.record.instrument import instrument
 from jaxmesh.analysis.record.recording import Array, Budget, Recording
 from jaxmesh.analysis.record.source_path import Place
-from jaxmesh.jaxprs.core import Jaxpr
+from jaxmesh.jaxprs.compat import Jaxpr
 from jaxmesh.runtime.distributed.collectives import whole
 from jaxmesh.runtime.regions import plan_regions
 from jaxmesh.runtime.sharded import execute

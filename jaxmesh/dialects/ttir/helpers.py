@@ -10,7 +10,7 @@ import jax
 
 from jaxmesh.dialects.op import Attribute, Call, Shape, describe
 from jaxmesh.errors import VerifyError
-from jaxmesh.jaxprs import core as jaxprs
+from jaxmesh.jaxprs import compat
 
 jnp: Any = jax.numpy
 lax: Any = jax.lax
@@ -48,13 +48,13 @@ def require(call: Call, holds: bool, rule: str) -> None:
 
 def varying(x: Any) -> frozenset[str]:
     """The mesh axes over which a value may differ."""
-    return jaxprs.varying_axes(jax.typeof(x))
+    return compat.varying_axes(jax.typeof(x))
 
 
 def vary(x: Any, axes: Iterable[str]) -> Any:
     """The value typed as varying over at least the given axes."""
     missing = [a for a in axes if a not in varying(x)]
-    return jaxprs.vary(x, missing) if missing else x
+    return compat.vary(x, missing) if missing else x
 
 
 def together(*operands: Any) -> tuple[Any, ...]:

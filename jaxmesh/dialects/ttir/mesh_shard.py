@@ -17,7 +17,7 @@ from jax.typing import ArrayLike
 
 from jaxmesh.dialects.first_copy import first_copy_only
 from jaxmesh.errors import ArgumentTypeError, ReplicationError, UnsupportedShardTypeError, VerifyError
-from jaxmesh.jaxprs import core as jaxprs
+from jaxmesh.jaxprs import compat
 from jaxmesh.sharding.configs import integers
 from jaxmesh.sharding.shard_attributes import (
     ShardAttributes,
@@ -26,7 +26,7 @@ from jaxmesh.sharding.shard_attributes import (
     counts_per_dim,
     spec_axes,
 )
-from jaxmesh.validate import as_array, shown, truth
+from jaxmesh.validate import as_array, as_bool, quote
 
 Shape = tuple[int, ...]
 
@@ -62,7 +62,7 @@ def _member(kind: type[_E], value: _E | str) -> _E:
     except Exception:
         # A value that cannot even be compared, or has no hash, is no member either.
         allowed = ", ".join(repr(m.value) for m in kind)
-        raise ArgumentTypeError(f"{shown(value)} is no {kind.__name__}; allowed: {allowed}.") from None
+        raise ArgumentTypeError(f"{quote(value)} is no {kind.__name__}; allowed: {allowed}.") from None
 
 
 class MeshShardAttributes(NamedTuple):
@@ -157,7 +157,7 @@ def _verify_devices(attrs: MeshShardAttributes, rank: int, mesh: Mapping[str, in
 
 # --- the primitive ---------------------------------------------------------------------------------------------------
 
-mesh_shard_p = jaxprs.unlowered_primitive("mesh_shard")
+mesh_shard_p = compat.unlowered_primitive("mesh_shard")
 
 
 def _abstract_eval(
@@ -169,30 +169,30 @@ def _abstract_eval(
     shard_dims: Shape,
     assume_replicated: bool = False,
 ) -> Any:
-    mesh = jaxprs.program_mesh("mesh_shard")
+    mesh = compat.program_mesh("mesh_shard")
     attrs = MeshShardAttributes(shard_type, shard_direction, shard_shape, shard_dims)
     shape = verify(attrs, x.shape, mesh)
     if shard_type is ShardType.IDENTITY:
         return x
-    varying = {a for a in jaxprs.varying_axes(x) if mesh[a] > 1}
+    varying = {a for a in compat.varying_axes(x) if mesh[a] > 1}
     split = {a for a, d in zip(mesh, attrs.dims_on(len(mesh)), strict=True) if d >= 0 and mesh[a] > 1}
     if shard_direction is ShardDirection.FULL_TO_SHARD:
         if varying:
             raise ReplicationError(
-                f"mesh_shard full_to_shard needs a full tensor, one value on all devices, but {jaxprs.describe(x)} "
+                f"mesh_shard full_to_shard needs a full tensor, one value on all devices, but {compat.describe(x)} "
                 f"varies over mesh axis {_axes(varying)}; it is a shard already. Aggregate it first "
                 "(shard_to_full, or a psum over that axis)."
             )
-        return jaxprs.retype(x, shape, split)
+        return compat.retype(x, shape, split)
     unproven = varying - split
     if unproven and not assume_replicated:
         raise ReplicationError(
             f"mesh_shard shard_to_full with shard_dims {list(shard_dims)} does not aggregate mesh axis "
-            f"{_axes(unproven)}, but {jaxprs.describe(x)} still varies over it, so one device's data would be returned "
+            f"{_axes(unproven)}, but {compat.describe(x)} still varies over it, so one device's data would be returned "
             "for all. Was a psum (all_reduce) over that axis forgotten? Reduce or gather over it, name it in the spec, "
             "or pass assume_replicated=True to take coordinate 0."
         )
-    return jaxprs.retype(x, shape, ())
+    return compat.retype(x, shape, ())
 
 
 def assumed_axes(x: Any, mesh: Mapping[str, int], params: Mapping[str, Any]) -> tuple[str, ...]:
@@ -200,7 +200,7 @@ def assumed_axes(x: Any, mesh: Mapping[str, int], params: Mapping[str, Any]) -> 
     if not params.get("assume_replicated") or params["shard_type"] is ShardType.IDENTITY:
         return ()
     dims = MeshShardAttributes(**{k: v for k, v in params.items() if k != "assume_replicated"}).dims_on(len(mesh))
-    varying = jaxprs.varying_axes(x)
+    varying = compat.varying_axes(x)
     return tuple(a for a, d in zip(mesh, dims, strict=True) if d < 0 and a in varying and mesh[a] > 1)
 
 
@@ -215,7 +215,7 @@ def _transpose(
     if shard_direction is ShardDirection.FULL_TO_SHARD:
         return [out]
     # The operation reads coordinate 0 of the axes it takes on trust, so only that coordinate has a cotangent.
-    return [first_copy_only(out, jaxprs.varying_axes(jaxprs.linear_operand_aval(x)))]
+    return [first_copy_only(out, compat.varying_axes(compat.linear_operand_aval(x)))]
 
 
 def _batch(args: tuple[Any], dims: tuple[int], *, shard_type: ShardType, **params: Any) -> tuple[Any, int]:
@@ -230,7 +230,7 @@ def _batch(args: tuple[Any], dims: tuple[int], *, shard_type: ShardType, **param
 
 
 mesh_shard_p.def_abstract_eval(_abstract_eval)
-jaxprs.define_linear(mesh_shard_p, _transpose)
+compat.define_linear(mesh_shard_p, _transpose)
 batching.primitive_batchers[mesh_shard_p] = _batch
 
 
@@ -285,8 +285,8 @@ def mesh_shard(
         integers("shard_shape", shard_shape),
         integers("shard_dims", shard_dims),
     )
-    assume_replicated = truth("mesh_shard", "assume_replicated", assume_replicated)
-    jaxprs.program_mesh("mesh_shard")
+    assume_replicated = as_bool("mesh_shard", "assume_replicated", assume_replicated)
+    compat.program_mesh("mesh_shard")
     return _bind(x, attrs, assume_replicated)
 
 
@@ -296,7 +296,7 @@ def _array(x: Any) -> jax.Array:
 
 def _spec(spec: Any) -> PartitionSpec:
     if not isinstance(spec, PartitionSpec):
-        raise ArgumentTypeError(f"a sharding is given as jax.sharding.PartitionSpec, got {shown(spec)}; write P(...).")
+        raise ArgumentTypeError(f"a sharding is given as jax.sharding.PartitionSpec, got {quote(spec)}; write P(...).")
     return spec
 
 
@@ -323,7 +323,7 @@ def full_to_shard(x: ArrayLike, spec: PartitionSpec) -> jax.Array:
     >>> traced.out_avals[0].shape
     (8, 2)
     """
-    mesh = jaxprs.program_mesh("full_to_shard")
+    mesh = compat.program_mesh("full_to_shard")
     x = _array(x)
     said = attributes_from_spec(_spec(spec), x.ndim, mesh)
     local = check_divisible(x.shape, said.dims, mesh, f"full_to_shard of shape {list(x.shape)} with {spec}")
@@ -335,7 +335,7 @@ def full_to_shard(x: ArrayLike, spec: PartitionSpec) -> jax.Array:
         shard = _bind(x, attrs, False)
     # An axis of size 1 splits nothing, but a psum over it wants a value that varies over it, as on any other mesh.
     single = tuple(a for row in spec_axes(spec, x.ndim, mesh) for a in row if mesh[a] == 1)
-    return jaxprs.vary(shard, single) if single else shard
+    return compat.vary(shard, single) if single else shard
 
 
 def _attrs(said: ShardAttributes, direction: ShardDirection) -> MeshShardAttributes:
@@ -368,8 +368,8 @@ def shard_to_full(x: ArrayLike, spec: PartitionSpec, *, assume_replicated: bool 
     >>> jm.jit(f, mesh=mesh).trace(jnp.zeros((16, 8))).out_avals[0].shape
     (16, 8)
     """
-    assume_replicated = truth("shard_to_full", "assume_replicated", assume_replicated)
-    mesh = jaxprs.program_mesh("shard_to_full")
+    assume_replicated = as_bool("shard_to_full", "assume_replicated", assume_replicated)
+    mesh = compat.program_mesh("shard_to_full")
     x = _array(x)
     said = attributes_from_spec(_spec(spec), x.ndim, mesh)
     attrs = _attrs(said, ShardDirection.SHARD_TO_FULL)

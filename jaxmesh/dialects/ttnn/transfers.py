@@ -1,7 +1,7 @@
 """The TTNN dialect's two sharding operations, `distribute_tensor` and `aggregate_tensor`.
 
-What they mean is section 2 of the semantics, checked by `sharding/distribution.py`. Inside a mapped program they compile to
-a local slice and to a gather; at a program's boundary the runtime turns them into specs, which cost nothing.
+What they mean is section 2 of the semantics, checked by `sharding/distribution.py`. Inside a mapped program they compile
+to a local slice and to a gather; at a program's boundary the runtime turns them into specs, which cost nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from jax.interpreters import batching, mlir
 
 from jaxmesh.dialects.first_copy import first_copy_only
 from jaxmesh.errors import ResidencyError, UnsupportedError
-from jaxmesh.jaxprs import core as jaxprs
+from jaxmesh.jaxprs import compat
 from jaxmesh.sharding.configs import MeshComposerConfig, MeshMapperConfig, Placement, PlacementReplicate, PlacementShard
 from jaxmesh.sharding.distribution import (
     Composition,
@@ -34,24 +34,24 @@ Shape = tuple[int, ...]
 _jax: Any = jax
 """For what JAX leaves without annotations."""
 
-distribute_tensor_p = jaxprs.unlowered_primitive("distribute_tensor")
-aggregate_tensor_p = jaxprs.unlowered_primitive("aggregate_tensor")
+distribute_tensor_p = compat.unlowered_primitive("distribute_tensor")
+aggregate_tensor_p = compat.unlowered_primitive("aggregate_tensor")
 
 
 # --- distribute_tensor -----------------------------------------------------------------------------------------------
 
 
 def _distribute_abstract_eval(x: Any, *, mapper_config: MeshMapperConfig) -> Any:
-    mesh = jaxprs.program_mesh("distribute_tensor")
-    varying = {a for a in jaxprs.varying_axes(x) if mesh[a] > 1}
+    mesh = compat.program_mesh("distribute_tensor")
+    varying = {a for a in compat.varying_axes(x) if mesh[a] > 1}
     if varying:
         raise ResidencyError(
-            f"distribute_tensor needs a host tensor, one value for all devices, but {jaxprs.describe(x)} is a shard "
+            f"distribute_tensor needs a host tensor, one value for all devices, but {compat.describe(x)} is a shard "
             f"that varies over mesh axis {', '.join(map(repr, sorted(varying)))}; aggregate_tensor brings it to the "
             "host."
         )
     resolved = resolve_traced_mapper(mapper_config, mesh, x.shape)
-    return jaxprs.retype(x, resolved.local, cut_axes(resolved, mesh))
+    return compat.retype(x, resolved.local, cut_axes(resolved, mesh))
 
 
 def resolve_traced_mapper(config: MeshMapperConfig, mesh: Mapping[str, int], full: Shape) -> Distribution:
@@ -100,7 +100,7 @@ def _row_major(names: Sequence[str], mesh: Mapping[str, int]) -> Any:
 
 
 def _distribute(x: Any, *, mapper_config: MeshMapperConfig) -> Any:
-    mesh = jaxprs.program_mesh("distribute_tensor")
+    mesh = compat.program_mesh("distribute_tensor")
     resolved = resolve_traced_mapper(mapper_config, mesh, x.shape)
     starts: list[Any] = [jnp.int32(0)] * x.ndim
     for axis, dim in enumerate(resolved.dims):
@@ -110,8 +110,8 @@ def _distribute(x: Any, *, mapper_config: MeshMapperConfig) -> Any:
 
 
 def _distribute_transpose(ct: Any, x: Any, *, mapper_config: MeshMapperConfig) -> list[Any]:
-    mesh = jaxprs.program_mesh("distribute_tensor")
-    aval = jaxprs.linear_operand_aval(x)
+    mesh = compat.program_mesh("distribute_tensor")
+    aval = compat.linear_operand_aval(x)
     resolved = resolve_traced_mapper(mapper_config, mesh, aval.shape)
     dims = mesh_axis_dims(resolved.landing, resolved.dims, drop_single=False)
     if dims is None:
@@ -141,7 +141,7 @@ def _distribute_batch(args: tuple[Any], dims: tuple[int], *, mapper_config: Mesh
 
 distribute_tensor_p.def_abstract_eval(_distribute_abstract_eval)
 mlir.register_lowering(distribute_tensor_p, mlir.lower_fun(_distribute, multiple_results=False))
-jaxprs.define_linear(distribute_tensor_p, _distribute_transpose)
+compat.define_linear(distribute_tensor_p, _distribute_transpose)
 batching.primitive_batchers[distribute_tensor_p] = _distribute_batch
 
 
@@ -149,12 +149,12 @@ batching.primitive_batchers[distribute_tensor_p] = _distribute_batch
 
 
 def _aggregate_abstract_eval(x: Any, *, composer_config: MeshComposerConfig) -> Any:
-    mesh = jaxprs.program_mesh("aggregate_tensor")
-    return jaxprs.retype(x, resolve_composer(composer_config, tuple(mesh.values()), x.shape).full, ())
+    mesh = compat.program_mesh("aggregate_tensor")
+    return compat.retype(x, resolve_composer(composer_config, tuple(mesh.values()), x.shape).full, ())
 
 
 def _aggregate(x: Any, *, composer_config: MeshComposerConfig) -> Any:
-    mesh = jaxprs.program_mesh("aggregate_tensor")
+    mesh = compat.program_mesh("aggregate_tensor")
     resolved = resolve_composer(composer_config, tuple(mesh.values()), x.shape)
     if x.size == 0:
         # StableHLO has no gather of nothing.
@@ -173,15 +173,15 @@ def first_copy(x: Any, axes: Sequence[str]) -> Any:
         words = first_copy(jax.random.key_data(x), axes)
         return _jax.random.wrap_key_data(words, impl=_jax.random.key_impl(x))
     for axis in axes:
-        if axis in jaxprs.varying_axes(jax.typeof(x)):
+        if axis in compat.varying_axes(jax.typeof(x)):
             x = jnp.zeros(x.shape, x.dtype) if x.size == 0 else _gather(x, axis, 0, tiled=False)[0]
     return x
 
 
 def _gather(x: Any, axis: str, dim: int, *, tiled: bool) -> Any:
     """An all_gather to a full value. It wants a value that varies; one that does not is spread first."""
-    if axis not in jaxprs.varying_axes(jax.typeof(x)):
-        x = jaxprs.vary(x, (axis,))
+    if axis not in compat.varying_axes(jax.typeof(x)):
+        x = compat.vary(x, (axis,))
     if not _packed(x.dtype):
         return _jax.lax.all_gather(x, axis, axis=dim, tiled=tiled, to="invarying")
     gathered = _jax.lax.all_gather(x.astype(jnp.int8), axis, axis=dim, tiled=tiled, to="invarying")
@@ -212,8 +212,8 @@ def _compose(stacked: Any, resolved: Composition) -> Any:
 
 
 def _aggregate_transpose(ct: Any, x: Any, *, composer_config: MeshComposerConfig) -> list[Any]:
-    mesh = jaxprs.program_mesh("aggregate_tensor")
-    aval = jaxprs.linear_operand_aval(x)
+    mesh = compat.program_mesh("aggregate_tensor")
+    aval = compat.linear_operand_aval(x)
     resolved = resolve_composer(composer_config, tuple(mesh.values()), aval.shape)
     dims = mesh_axis_dims(resolved.landing, resolved.dims, drop_single=True)
     if dims is None:
@@ -221,12 +221,12 @@ def _aggregate_transpose(ct: Any, x: Any, *, composer_config: MeshComposerConfig
     plan = plan_distribute(resolved.full, [-1 if d is None else d for d in dims], tuple(mesh.values()))
     out = _reshape(distribute_tensor_p.bind(_reshape(ct, plan.before), mapper_config=plan.config), plan.after)
     # Only coordinate 0 of a dropped axis was read.
-    return [first_copy_only(out, jaxprs.varying_axes(aval))]
+    return [first_copy_only(out, compat.varying_axes(aval))]
 
 
 def _aggregate_batch(args: tuple[Any], dims: tuple[int], *, composer_config: MeshComposerConfig) -> tuple[Any, int]:
     (x,), (at,) = args, dims
-    mesh = jaxprs.program_mesh("aggregate_tensor")
+    mesh = compat.program_mesh("aggregate_tensor")
     rank = x.ndim - 1
     resolved = resolve_composer(composer_config, tuple(mesh.values()), (1,) * rank)
     if resolved.landing.size == 1:
@@ -238,7 +238,7 @@ def _aggregate_batch(args: tuple[Any], dims: tuple[int], *, composer_config: Mes
 
 aggregate_tensor_p.def_abstract_eval(_aggregate_abstract_eval)
 mlir.register_lowering(aggregate_tensor_p, mlir.lower_fun(_aggregate, multiple_results=False))
-jaxprs.define_linear(aggregate_tensor_p, _aggregate_transpose)
+compat.define_linear(aggregate_tensor_p, _aggregate_transpose)
 batching.primitive_batchers[aggregate_tensor_p] = _aggregate_batch
 
 PRIMITIVES = frozenset({distribute_tensor_p, aggregate_tensor_p})

@@ -15,8 +15,9 @@ import jax.numpy as jnp
 from jax.sharding import NamedSharding
 
 from jaxmesh.errors import InexpressibleError, JaxmeshError
-from jaxmesh.jaxprs import core as jaxprs
-from jaxmesh.jaxprs.core import CALLS, Axes, Eqn, Jaxpr, Var
+from jaxmesh.jaxprs import compat, control_flow, evaluate as evaluate_, source_locations, walk
+from jaxmesh.jaxprs.compat import Axes, Eqn, Jaxpr, Var
+from jaxmesh.jaxprs.control_flow import CALLS
 from jaxmesh.jaxprs.rewrite import map_sub_jaxprs
 
 Rule = Callable[[Eqn, list[Any]], list[Any]]
@@ -28,13 +29,13 @@ _HINTS = frozenset({"sharding_constraint", "reshard", "mesh_cast"})
 
 def varying(x: Any) -> Axes:
     """The axes that a value varies over."""
-    return jaxprs.varying_axes(jax.typeof(x))
+    return compat.varying_axes(jax.typeof(x))
 
 
 def spread(x: Any, axes: Iterable[str]) -> Any:
     """The value, typed as varying over at least the given axes."""
     missing = [a for a in jax.sharding.get_abstract_mesh().axis_names if a in set(axes) - varying(x)]
-    return jaxprs.vary(x, missing) if missing else x
+    return compat.vary(x, missing) if missing else x
 
 
 def joined(values: Iterable[Any]) -> Axes:
@@ -68,15 +69,15 @@ class Retyper:
 
     def evaluate(self, jaxpr: Jaxpr, args: Sequence[Any]) -> list[Any]:
         """The results of a jaxpr, closed or without constants, for typed arguments."""
-        body = jaxprs.open_jaxpr(jaxpr)
-        consts = [jaxprs.untyped(c) for c in getattr(jaxpr, "consts", ())]
+        body = walk.open_jaxpr(jaxpr)
+        consts = [evaluate_.untyped(c) for c in getattr(jaxpr, "consts", ())]
         env: dict[Var, Any] = dict(zip(body.constvars, consts, strict=True))
         env.update(zip(body.invars, args, strict=True))
         for eqn in body.eqns:
-            with jaxprs.source_of(eqn), _named_refusal(eqn):
-                results = self._equation(eqn, [jaxprs.read(env, a) for a in eqn.invars])
+            with evaluate_.at_source_of(eqn), _named_refusal(eqn):
+                results = self._equation(eqn, [evaluate_.read(env, a) for a in eqn.invars])
             env.update(zip(eqn.outvars, results, strict=True))
-        return [jaxprs.read(env, a) for a in body.outvars]
+        return [evaluate_.read(env, a) for a in body.outvars]
 
     def _equation(self, eqn: Eqn, operands: list[Any]) -> list[Any]:
         rule = self._rules.get(eqn.primitive.name)
@@ -84,9 +85,9 @@ class Retyper:
             return rule(eqn, operands)
         eqn = _without_shardings(eqn)
         axes = joined(operands) | _named(eqn)
-        if any(True for _ in jaxprs.sub_jaxprs(eqn)):
+        if any(True for _ in walk.sub_jaxprs(eqn)):
             return self._uniform(eqn, operands, axes)
-        return jaxprs.bind(eqn, [spread(x, axes) for x in operands] if axes else operands)
+        return evaluate_.bind(eqn, [spread(x, axes) for x in operands] if axes else operands)
 
     def retrace(self, jaxpr: Jaxpr, inputs: Sequence[Axes], outputs: Sequence[Axes] | None = None) -> Jaxpr:
         """The closed jaxpr typed for inputs that vary as given; its results spread over at least `outputs`."""
@@ -95,14 +96,14 @@ class Retyper:
             outs = self.evaluate(jaxpr, args)
             return outs if outputs is None else [spread(y, a) for y, a in zip(outs, outputs, strict=True)]
 
-        avals = [v.aval for v in jaxprs.open_jaxpr(jaxpr).invars]
-        strange = [a for a in avals if not jaxprs.is_array_type(a)]
+        avals = [v.aval for v in walk.open_jaxpr(jaxpr).invars]
+        strange = [a for a in avals if not compat.is_array_type(a)]
         if strange:
             raise InexpressibleError(
                 f"a loop, branch or call takes a value of type {strange[0]}, which is no tensor; it runs as JAX runs "
                 "it, but has no TTIR or TTNN text."
             )
-        structs = [jaxprs.typed_struct(v, a) for v, a in zip(avals, inputs, strict=True)]
+        structs = [compat.typed_struct(v, a) for v, a in zip(avals, inputs, strict=True)]
         return jax.make_jaxpr(run)(*structs)
 
     # --- calls, loops, branches -------------------------------------------------------------------------------------
@@ -116,11 +117,11 @@ class Retyper:
         """Any other equation with bodies: all that goes into or out of them varies over the same axes."""
 
         def change(jaxpr: Jaxpr) -> Jaxpr:
-            body = jaxprs.open_jaxpr(jaxpr)
+            body = walk.open_jaxpr(jaxpr)
             typed = self.retrace(jaxpr, [axes] * len(body.invars), [axes] * len(body.outvars))
-            return jaxprs.form_like(jaxpr, typed)
+            return walk.in_form_of(jaxpr, typed)
 
-        return jaxprs.bind(map_sub_jaxprs(eqn, change), [spread(x, axes) for x in operands])
+        return evaluate_.bind(map_sub_jaxprs(eqn, change), [spread(x, axes) for x in operands])
 
     def _custom(self, eqn: Eqn, operands: list[Any]) -> list[Any]:
         axes = joined(operands)
@@ -128,9 +129,9 @@ class Retyper:
         return self._uniform(eqn, operands, axes) if axes else self._call(eqn, operands)
 
     def _scan(self, eqn: Eqn, operands: list[Any]) -> list[Any]:
-        consts, carry = jaxprs.scan_arity(eqn.params)
+        consts, carry = control_flow.scan_arity(eqn.params)
         jaxpr = eqn.params["jaxpr"]
-        count = len(jaxprs.open_jaxpr(jaxpr).outvars)
+        count = len(walk.open_jaxpr(jaxpr).outvars)
 
         def step(inputs: list[Axes], outputs: list[Axes]) -> list[Axes]:
             typed = self.retrace(jaxpr, inputs, outputs)
@@ -141,7 +142,7 @@ class Retyper:
         inputs[carried], outputs = _stable(step, inputs, carried, count)
         typed = self.retrace(jaxpr, inputs, outputs)
         operands = [spread(x, a) for x, a in zip(operands, inputs, strict=True)]
-        return jaxprs.bind(eqn.replace(params={**eqn.params, "jaxpr": jaxprs.form_like(jaxpr, typed)}), operands)
+        return evaluate_.bind(eqn.replace(params={**eqn.params, "jaxpr": walk.in_form_of(jaxpr, typed)}), operands)
 
     def _while(self, eqn: Eqn, operands: list[Any]) -> list[Any]:
         params = eqn.params
@@ -160,7 +161,7 @@ class Retyper:
         body = self.retrace(params["body_jaxpr"], [*body_consts, *carry], carry)
         inputs = [*cond_consts, *body_consts, *carry]
         new = {**params, "cond_jaxpr": cond, "body_jaxpr": body}
-        return jaxprs.bind(eqn.replace(params=new), [spread(x, a) for x, a in zip(operands, inputs, strict=True)])
+        return evaluate_.bind(eqn.replace(params=new), [spread(x, a) for x, a in zip(operands, inputs, strict=True)])
 
     def _cond(self, eqn: Eqn, operands: list[Any]) -> list[Any]:
         index, *rest = operands
@@ -172,7 +173,7 @@ class Retyper:
         found = [_results(self.retrace(b, kinds)) for b in branches]
         outputs = [varying(index).union(*row) for row in zip(*found, strict=True)]
         typed = tuple(self.retrace(b, kinds, outputs) for b in branches)
-        return jaxprs.bind(eqn.replace(params={**eqn.params, "branches": typed}), [index, *rest])
+        return evaluate_.bind(eqn.replace(params={**eqn.params, "branches": typed}), [index, *rest])
 
 
 @contextlib.contextmanager
@@ -185,8 +186,8 @@ def _named_refusal(eqn: Eqn) -> Generator[None]:
             raise
         said = f" ({error})" if str(error) else ""
         raise InexpressibleError(
-            f"{eqn.primitive.name} ({jaxprs.source_line(eqn)}) runs as JAX runs it, but has no TTIR or TTNN text: JAX "
-            f"has no form of it that is typed by varying axes{said}."
+            f"{eqn.primitive.name} ({source_locations.source_line(eqn)}) runs as JAX runs it, but has no TTIR or TTNN text: "
+            f"JAX has no form of it that is typed by varying axes{said}."
         ) from error
 
 
@@ -206,7 +207,7 @@ def _stable(
 
 
 def _results(jaxpr: Jaxpr) -> list[Axes]:
-    return [jaxprs.varying_axes(a) for a in jaxpr.out_avals]
+    return [compat.varying_axes(a) for a in jaxpr.out_avals]
 
 
 def _without_shardings(eqn: Eqn) -> Eqn:
@@ -217,7 +218,7 @@ def _without_shardings(eqn: Eqn) -> Eqn:
 
 
 def _bind_call(eqn: Eqn, name: str, jaxpr: Jaxpr, typed: Jaxpr, operands: list[Any]) -> list[Any]:
-    return jaxprs.bind(eqn.replace(params={**eqn.params, name: jaxprs.form_like(jaxpr, typed)}), operands)
+    return evaluate_.bind(eqn.replace(params={**eqn.params, name: walk.in_form_of(jaxpr, typed)}), operands)
 
 
 def _named(eqn: Eqn) -> Axes:
@@ -251,7 +252,7 @@ def _reduce(across: Callable[..., Any], along: Callable[..., Any]) -> Rule:
 def _all_gather(eqn: Eqn, operands: list[Any]) -> list[Any]:
     params = eqn.params
     if params["axis_index_groups"] is not None:
-        return jaxprs.bind(eqn, [spread(x, _named(eqn)) for x in operands])
+        return evaluate_.bind(eqn, [spread(x, _named(eqn)) for x in operands])
     (x,) = operands
     names, at = params["axis_name"], params["all_gather_dimension"]
     # What has been gathered is the same everywhere; this form of the collective says so.

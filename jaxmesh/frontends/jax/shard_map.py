@@ -12,8 +12,8 @@ from jax.sharding import AbstractMesh, Mesh, PartitionSpec
 from jaxmesh.dialects.ttir.mesh_shard import full_to_shard, shard_to_full
 from jaxmesh.errors import InexpressibleError, MeshMismatchError
 from jaxmesh.frontends.jax.retype import Retyper, spread, varying
-from jaxmesh.jaxprs import core as jaxprs
-from jaxmesh.jaxprs.core import Axes, Eqn, Jaxpr
+from jaxmesh.jaxprs import compat, evaluate, source_locations, walk
+from jaxmesh.jaxprs.compat import Axes, Eqn, Jaxpr
 from jaxmesh.jaxprs.strip_mesh import on_mesh
 from jaxmesh.sharding.shard_attributes import spec_axes
 
@@ -45,11 +45,11 @@ def raise_one(eqn: Eqn, operands: Sequence[Any], mesh: AnyMesh, assumptions: dic
     inner = params["jaxpr"]
     entries = zip(operands, params["in_specs"], inner.invars, strict=True)
     typed: bool = params["check_vma"]
-    shards = [_enter(x, s, jaxprs.varying_axes(v.aval) if typed else frozenset()) for x, s, v in entries]
+    shards = [_enter(x, s, compat.varying_axes(v.aval) if typed else frozenset()) for x, s, v in entries]
     if typed:
         # The context and the types of the body may differ from the program's in what a mesh says of its devices.
-        body = on_mesh(jaxprs.close(inner, ()), jax.sharding.get_abstract_mesh())
-        outs = jaxprs.eval_jaxpr(body, *shards)
+        body = on_mesh(walk.close(inner, ()), jax.sharding.get_abstract_mesh())
+        outs = evaluate.eval_jaxpr(body, *shards)
     else:
         outs = Retyper({}).evaluate(inner, shards)
     results = zip(outs, params["out_specs"], strict=True)
@@ -95,7 +95,7 @@ def check_mesh(eqn: Eqn, mesh: AnyMesh) -> None:
 
 
 def _where(eqn: Eqn) -> str:
-    line = jaxprs.source_line(eqn)
+    line = source_locations.source_line(eqn)
     return f"shard_map ({line})" if line else "shard_map"
 
 
@@ -121,8 +121,8 @@ def check_values(program: Jaxpr) -> None:
     Raises:
       InexpressibleError: over a reference, say.
     """
-    for var in jaxprs.open_jaxpr(program).constvars:
-        if not jaxprs.is_array_type(var.aval):
+    for var in walk.open_jaxpr(program).constvars:
+        if not compat.is_array_type(var.aval):
             raise InexpressibleError(
                 f"the program closes over a value of type {var.aval}, which is no tensor; it runs as JAX runs it, but "
                 "has no TTIR or TTNN text."
@@ -153,15 +153,15 @@ def _obstacle(eqn: Eqn) -> str | None:
 
 
 def _body_obstacle(body: Jaxpr) -> str | None:
-    for eqn in jaxprs.all_eqns(body):
+    for eqn in walk.all_eqns(body):
         if eqn.primitive.name == "shard_map" and any(
             any(s) for s in (*eqn.params["in_specs"], *eqn.params["out_specs"])
         ):
             return "its body maps again over axes that are manual already"
-    for var in [*body.invars, *body.outvars, *[v for e in jaxprs.all_eqns(body) for v in e.outvars]]:
-        if not jaxprs.is_array_type(var.aval):
+    for var in [*body.invars, *body.outvars, *[v for e in walk.all_eqns(body) for v in e.outvars]]:
+        if not compat.is_array_type(var.aval):
             return f"it holds a value of type {var.aval}, which is no tensor"
-        waiting = jaxprs.unreduced_axes(var.aval)
+        waiting = compat.unreduced_axes(var.aval)
         if waiting:
-            return f"it holds {jaxprs.describe(var.aval)}, unreduced over {sorted(waiting)}, which TTIR has no type for"
+            return f"it holds {compat.describe(var.aval)}, unreduced over {sorted(waiting)}, which TTIR has no type for"
     return None

@@ -16,10 +16,10 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
 
 from jaxmesh.errors import ArgumentTypeError, ArgumentValueError, InexpressibleError, JaxmeshError, UnsupportedError
 from jaxmesh.frontends.jax.trace_shard_maps import OutSpecs, trace_plain, trace_program
-from jaxmesh.jaxprs import core as jaxprs
+from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.copy_constants import own_constants
 from jaxmesh.jaxprs.source_locations import jax_assertion
-from jaxmesh.validate import check_nesting, check_size, row, shown
+from jaxmesh.validate import as_tuple, check_nesting, check_size, quote
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Signature:
         except (TypeError, ValueError):
             if names:
                 raise ArgumentValueError(
-                    f"{kind}_argnames {sorted(names)} are given for {shown(fun)}, which does not tell the names of its "
+                    f"{kind}_argnames {sorted(names)} are given for {quote(fun)}, which does not tell the names of its "
                     f"arguments; give {kind}_argnums."
                 ) from None
             return Signature(frozenset(numbers), frozenset(names))
@@ -84,10 +84,10 @@ class Signature:
 def _names(what: str, given: Any) -> set[str]:
     if given is None or isinstance(given, str):
         return set[str]() if given is None else {given}
-    names = row(what, given, "the name of an argument or a row of names")
+    names = as_tuple(what, given, "the name of an argument or a row of names")
     wrong = [n for n in names if not isinstance(n, str)]
     if wrong or isinstance(given, bytes):
-        raise ArgumentTypeError(f"{what} takes the name of an argument or a row of names, got {shown(given)}.")
+        raise ArgumentTypeError(f"{what} takes the name of an argument or a row of names, got {quote(given)}.")
     return set(names)
 
 
@@ -95,14 +95,14 @@ def _numbers(what: str, given: Any) -> set[int]:
     try:
         return set() if given is None else {operator.index(given)}
     except Exception:
-        numbers = row(what, given, "the position of an argument or a row of positions")
+        numbers = as_tuple(what, given, "the position of an argument or a row of positions")
     try:
         if isinstance(given, bytes):
             raise TypeError
         return {operator.index(n) for n in numbers}
     except Exception:
         raise ArgumentTypeError(
-            f"{what} takes the position of an argument or a row of positions, got {shown(given)}."
+            f"{what} takes the position of an argument or a row of positions, got {quote(given)}."
         ) from None
 
 
@@ -142,15 +142,15 @@ def abstract(leaf: Any, what: str) -> jax.ShapeDtypeStruct:
         raise
     except OverflowError:
         raise ArgumentValueError(
-            f"{what} is the number {shown(leaf)}, which JAX's default type of an int, "
+            f"{what} is the number {quote(leaf)}, which JAX's default type of an int, "
             f"{jax.dtypes.canonicalize_dtype(np.int64)}, cannot hold; pass an array of a wider type."
         ) from None
     except (TypeError, ValueError):
         raise ArgumentTypeError(
-            f"{what} is {shown(leaf)} of type {type(leaf).__name__}, which is no array; pass arrays, "
+            f"{what} is {quote(leaf)} of type {type(leaf).__name__}, which is no array; pass arrays, "
             "jax.ShapeDtypeStruct or MeshTensors, and mark everything else with static_argnums or static_argnames."
         ) from None
-    if not jaxprs.is_array_type(aval):
+    if not compat.is_array_type(aval):
         raise ArgumentTypeError(
             f"{what} is of type {aval}, which is no array; a reference can be closed over, not passed, or the function "
             "called under jax.jit."
@@ -167,7 +167,7 @@ def _check_type(kind: jax.ShapeDtypeStruct, what: str) -> None:
         raise ArgumentTypeError(f"{what} is of the dtype {kind.dtype}, which no JAX array has; say one of numbers.")
     odd = [n for n in cast("Sequence[Any]", kind.shape) if not isinstance(n, (int, np.integer))]
     if odd and not all(map(export.is_symbolic_dim, odd)):
-        raise ArgumentTypeError(f"{what} is of the shape {shown(kind.shape)}; a shape is a row of integers.")
+        raise ArgumentTypeError(f"{what} is of the shape {quote(kind.shape)}; a shape is a row of integers.")
 
 
 def _typed(sharding: Any) -> NamedSharding | None:
@@ -184,7 +184,7 @@ class TtirProgram:
     `out_specs` are the shardings in the types of the results on Explicit axes.
     """
 
-    jaxpr: jaxprs.Jaxpr
+    jaxpr: compat.Jaxpr
     out_tree: Any
     assumptions: tuple[str, ...] = ()
     missing: InexpressibleError | None = None
@@ -249,10 +249,10 @@ def _result(value: Any, path: str) -> Any:
         raise
     except OverflowError:
         raise ArgumentValueError(
-            f"result{path} of the function is the number {shown(value)}, which JAX's default type of an int, "
+            f"result{path} of the function is the number {quote(value)}, which JAX's default type of an int, "
             f"{jax.dtypes.canonicalize_dtype(np.int64)}, cannot hold; return an array of a wider type."
         ) from None
     except Exception as error:
         raise ArgumentTypeError(
-            f"result{path} of the function is {shown(value)} of type {type(value).__name__}; a program returns arrays."
+            f"result{path} of the function is {quote(value)} of type {type(value).__name__}; a program returns arrays."
         ) from error

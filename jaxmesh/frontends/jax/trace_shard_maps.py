@@ -17,8 +17,8 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, PartitionSpec
 
 from jaxmesh.errors import ArgumentTypeError, InexpressibleError, JaxmeshError, UnloweredError, UnsupportedError
 from jaxmesh.frontends.jax.shard_map import check_values, raise_one, raise_shard_maps
-from jaxmesh.jaxprs import core as jaxprs
-from jaxmesh.jaxprs.core import Jaxpr, Var
+from jaxmesh.jaxprs import compat, evaluate, walk
+from jaxmesh.jaxprs.compat import Jaxpr, Var
 from jaxmesh.jaxprs.shard_map_hook import NoMeshYet, meshless_stopped
 from jaxmesh.jaxprs.typed_trace import trace_typed
 
@@ -75,7 +75,7 @@ def trace_program(
     inner, stopped = cast("Jaxpr | None", None), False
     try:
         jaxpr = _trace_whole(flat, avals, varying, mesh, assumptions)
-        if all(e.primitive.name != "shard_map" for e in jaxprs.all_eqns(jaxpr)):
+        if all(e.primitive.name != "shard_map" for e in walk.all_eqns(jaxpr)):
             return jaxpr, None
         # Maps over no axis that the program's region does not have already mean nothing but their bodies.
         inner = _without_regions(jaxpr)
@@ -132,7 +132,7 @@ def _trace_whole(
 
 
 def _without_regions(jaxpr: Jaxpr) -> Jaxpr | None:
-    return None if any(map(is_region, jaxprs.all_eqns(jaxpr))) else jaxpr
+    return None if any(map(is_region, walk.all_eqns(jaxpr))) else jaxpr
 
 
 def _trace_inner(*whole: Any) -> Jaxpr | None:
@@ -150,10 +150,10 @@ def mesh_of_calls(fun: Callable[..., Any], args: Sequence[Any], kwargs: dict[str
     except Exception:
         # What is wrong with the function, or that it needs a mesh, is said when it is traced for good.
         return None
-    return next((e.params["mesh"] for e in jaxprs.all_eqns(jaxpr) if is_region(e)), None)
+    return next((e.params["mesh"] for e in walk.all_eqns(jaxpr) if is_region(e)), None)
 
 
-def is_region(eqn: jaxprs.Eqn) -> bool:
+def is_region(eqn: compat.Eqn) -> bool:
     """Whether an equation is a `shard_map` that makes axes manual."""
     return eqn.primitive.name == "shard_map" and bool(eqn.params["newly_manual_axes"])
 
@@ -208,15 +208,15 @@ def call_inline(mapped: Callable[..., Any], args: Sequence[Any], program: Tracin
     return eval_call(closed, tree, lambda eqn, operands: raise_one(eqn, operands, mesh, program.assumptions))
 
 
-def eval_call(closed: Jaxpr, tree: Any, region: Callable[[jaxprs.Eqn, list[Any]], list[Any]]) -> Any:
+def eval_call(closed: Jaxpr, tree: Any, region: Callable[[compat.Eqn, list[Any]], list[Any]]) -> Any:
     """The result of a call that `call_to_jaxpr` gave, its `shard_map`s performed by `region`."""
-    env: dict[Var, Any] = dict(zip(jaxprs.open_jaxpr(closed).constvars, closed.consts, strict=True))
+    env: dict[Var, Any] = dict(zip(walk.open_jaxpr(closed).constvars, closed.consts, strict=True))
     for eqn in closed.eqns:
-        operands = [jaxprs.read(env, a) for a in eqn.invars]
-        with jaxprs.source_of(eqn):
-            results = region(eqn, operands) if is_region(eqn) else jaxprs.bind(eqn, operands)
+        operands = [evaluate.read(env, a) for a in eqn.invars]
+        with evaluate.at_source_of(eqn):
+            results = region(eqn, operands) if is_region(eqn) else evaluate.bind(eqn, operands)
         env.update(zip(eqn.outvars, results, strict=True))
-    return jax.tree.unflatten(tree, [jaxprs.read(env, a) for a in jaxprs.open_jaxpr(closed).outvars])
+    return jax.tree.unflatten(tree, [evaluate.read(env, a) for a in walk.open_jaxpr(closed).outvars])
 
 
 def _outside_of_meshes() -> Any:

@@ -13,7 +13,7 @@ import jax
 
 from jaxmesh.dialects.imported_op import Said, said_p
 from jaxmesh.frontends.mlir.decode import Step
-from jaxmesh.jaxprs import core as jaxprs
+from jaxmesh.jaxprs import evaluate, walk
 
 
 class Again:
@@ -53,10 +53,10 @@ class Again:
 
 def _bound(jaxpr: Any, operands: Sequence[Any]) -> list[Any]:
     """Binds the equations; the tracing context is the one they were made in."""
-    body = jaxprs.open_jaxpr(jaxpr)
+    body = walk.open_jaxpr(jaxpr)
     env: dict[Any, Any] = dict(zip(body.invars, operands, strict=True))
-    env.update(zip(body.constvars, map(jaxprs.untyped, jaxpr.consts), strict=True))
+    env.update(zip(body.constvars, map(evaluate.untyped, jaxpr.consts), strict=True))
     for eqn in body.eqns:
-        outs = jaxprs.bind(eqn, [jaxprs.read(env, a) for a in eqn.invars])
+        outs = evaluate.bind(eqn, [evaluate.read(env, a) for a in eqn.invars])
         env.update(zip(eqn.outvars, outs, strict=True))
-    return [jaxprs.read(env, a) for a in body.outvars]
+    return [evaluate.read(env, a) for a in body.outvars]

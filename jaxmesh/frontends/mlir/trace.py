@@ -16,7 +16,7 @@ from jaxmesh.errors import ReplicationError, VerifyError
 from jaxmesh.frontends.mlir import ttnn_configs as ttnn
 from jaxmesh.frontends.mlir.decode import EMPTY, Body, Program, Step, located, row_of
 from jaxmesh.frontends.mlir.op_cache import Again
-from jaxmesh.jaxprs import core as jaxprs
+from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.typed_trace import trace_typed
 from jaxmesh.sharding.shard_attributes import counts_per_dim
 
@@ -180,7 +180,7 @@ class _Run:
         return out
 
     def _assumed(self, step: Step, x: Any) -> None:
-        axes = [a for a in self.mesh if a in jaxprs.varying_axes(jax.typeof(x))]
+        axes = [a for a in self.mesh if a in compat.varying_axes(jax.typeof(x))]
         dims = step.attributes["shard_dims"]
         if len(dims) == len(self.mesh):
             axes = [a for a, d in zip(self.mesh, dims, strict=True) if a in axes and d < 0]

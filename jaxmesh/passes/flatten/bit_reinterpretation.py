@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from jaxmesh.dialects.program import Value
-from jaxmesh.jaxprs.core import Eqn
+from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.passes.flatten.builder import Builder, missing, rule
 from jaxmesh.passes.flatten.float_bits import cut, word
 from jaxmesh.passes.flatten.index_arithmetic import INDEX, chosen, compared, is_float, is_integer, width

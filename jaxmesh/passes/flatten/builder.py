@@ -14,8 +14,8 @@ import numpy as np
 
 from jaxmesh.dialects.program import UNROLL_LIMIT, Op, Port, Program, Shape, Type, Value, without_dead
 from jaxmesh.errors import MissingRuleError
-from jaxmesh.jaxprs import core as jaxprs
-from jaxmesh.jaxprs.core import Atom, Eqn, Jaxpr, Var
+from jaxmesh.jaxprs import compat, source_locations, walk
+from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Var
 from jaxmesh.passes.flatten.constant_folding import FOLDS
 from jaxmesh.passes.flatten.storage import SMALL, Array, held_array, is_key, is_uniform, plain, storage_type
 
@@ -92,7 +92,7 @@ class Builder:
 
     def place(self, eqn: Eqn) -> str:
         """The user's line of an equation; of one that a library made, the line that called it."""
-        return jaxprs.source_line(eqn) or self.line
+        return source_locations.source_line(eqn) or self.line
 
     def shape(self, value: Value) -> Shape:
         """The shape of a value."""
@@ -274,7 +274,7 @@ class Builder:
 
     def jaxpr(self, jaxpr: Jaxpr, operands: Sequence[Value]) -> list[Value]:
         """Builds a body in place: its results."""
-        body = jaxprs.open_jaxpr(jaxpr)
+        body = walk.open_jaxpr(jaxpr)
         env: dict[Var, Value] = dict(zip(body.invars, operands, strict=True))
         consts = getattr(jaxpr, "consts", ())
         env.update((v, self.held(c)) for v, c in zip(body.constvars, consts, strict=True))
@@ -291,7 +291,7 @@ class Builder:
         return self.constant(held_array(constant))
 
     def _read(self, env: Mapping[Var, Value], atom: Atom) -> Value:
-        if not isinstance(atom, jaxprs.Literal):
+        if not isinstance(atom, compat.Literal):
             return env[atom]
         # The value may be Python's own number, which NumPy would take to have 64 bits.
         literal: Any = atom
@@ -302,11 +302,11 @@ class Builder:
         """The equations whose results something reads; a body is looked at once, however often it is built."""
         found = self._live.get(id(body))
         if found is None:
-            live = {a for a in body.outvars if not isinstance(a, jaxprs.Literal)}
+            live = {a for a in body.outvars if not isinstance(a, compat.Literal)}
             kept: list[Eqn] = []
             for eqn in reversed(body.eqns):
-                if not live.isdisjoint(eqn.outvars) or jaxprs.has_order(eqn):
-                    live.update(a for a in eqn.invars if not isinstance(a, jaxprs.Literal))
+                if not live.isdisjoint(eqn.outvars) or walk.is_ordered(eqn):
+                    live.update(a for a in eqn.invars if not isinstance(a, compat.Literal))
                     kept.append(eqn)
             found = self._live[id(body)] = body, kept[::-1]
         return found[1]
@@ -344,7 +344,7 @@ class Builder:
         """The source line; found once for equations that were traced at one place."""
         place = eqn.source_info.traceback
         if place not in self._lines:
-            self._lines[place] = jaxprs.source_line(eqn)
+            self._lines[place] = source_locations.source_line(eqn)
         return self._lines[place]
 
     def result(self, eqn: Eqn) -> tuple[Shape, np.dtype[Any]]:
@@ -355,8 +355,8 @@ class Builder:
 def missing(eqn: Eqn, why: str, outer: str = "") -> MissingRuleError:
     """The error that a primitive, or this form of it, has no rule; the program still runs."""
     return MissingRuleError(
-        f"no text for primitive {eqn.primitive.name!r} ({jaxprs.source_line(eqn) or outer}): {why}. The program still "
-        f"runs; to print it add a rule in {FOLDER}special.py, or in the file of its kind beside it."
+        f"no text for primitive {eqn.primitive.name!r} ({source_locations.source_line(eqn) or outer}): {why}. The program "
+        f"still runs; to print it add a rule in {FOLDER}special.py, or in the file of its kind beside it."
     )
 
 

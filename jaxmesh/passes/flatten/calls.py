@@ -10,14 +10,14 @@ import numpy as np
 from jaxmesh.dialects.imported_op import NAME, Said
 from jaxmesh.dialects.program import Shape, Value
 from jaxmesh.errors import UnsupportedError
-from jaxmesh.jaxprs import core as jaxprs
-from jaxmesh.jaxprs.core import Eqn
+from jaxmesh.jaxprs import control_flow, walk
+from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.passes.flatten.builder import Builder, missing, rule
 from jaxmesh.passes.flatten.storage import storage_type
 
 _BODIES = ("jaxpr", "call_jaxpr", "call", "fun_jaxpr")
 CALLS = (
-    *(name for name in jaxprs.CALLS if name != NAME),
+    *(name for name in control_flow.CALLS if name != NAME),
     "composite",
     "custom_vjp_call_jaxpr",
     "custom_vmap_call",
@@ -28,9 +28,9 @@ CALLS = (
 def _call(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     if eqn.params.get("newly_manual_axes"):
         raise missing(eqn, "it splits tensors over mesh axes, which mesh_shard says here")
-    name = jaxprs.CALLS.get(eqn.primitive.name)
+    name = control_flow.CALLS.get(eqn.primitive.name)
     names = _BODIES if name is None else (name,)
-    body = next((eqn.params[n] for n in names if jaxprs.is_jaxpr(eqn.params.get(n))), None)
+    body = next((eqn.params[n] for n in names if walk.is_jaxpr(eqn.params.get(n))), None)
     if body is None:
         raise missing(eqn, "its body is kept in a form that is not known here")
     return b.jaxpr(body, xs)

@@ -16,7 +16,7 @@ import numpy as np
 
 from jaxmesh.dialects.program import Shape, Value
 from jaxmesh.jaxprs import remarks
-from jaxmesh.jaxprs.core import Eqn
+from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.passes.flatten.builder import Builder, missing, rule
 from jaxmesh.sharding.shard_attributes import counts_per_dim, plan_distribute
 
@@ -104,7 +104,7 @@ def axis_index(b: Builder, name: str) -> Value:
     if size == 1:
         return b.full((), 0, np.int32)
     rule = "TTNN has no op that tells a device its place"
-    remarks.say("made legal", "the numbers from 0 on are distributed along the axis", rule)
+    remarks.remark("made legal", "the numbers from 0 on are distributed along the axis", rule)
     key = ("axis_index", name)
     made = b._constants  # pyright: ignore[reportPrivateUsage]
     if key not in made:
@@ -133,7 +133,7 @@ def _split(b: Builder, x: Value, dims: Shape, sizes: Shape) -> Value:
 def _note_axes(b: Builder, op: str, names: Sequence[str]) -> None:
     if len(_several(b, names)) > 1:
         said = ", then ".join(_several(b, names))
-        remarks.say("made legal", f"one {op} per mesh axis: {said}", f"TTNN's {op} takes one cluster_axis")
+        remarks.remark("made legal", f"one {op} per mesh axis: {said}", f"TTNN's {op} takes one cluster_axis")
 
 
 @rule("psum", "psum2", "psum_invariant")
@@ -148,7 +148,7 @@ def _psum(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
 def _enter_extreme(primitive: str, kind: str) -> None:
     @rule(primitive)
     def _(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
-        remarks.say("made legal", f"all_gather, and a {kind} on each device", "TTNN's all_reduce gives sums only")
+        remarks.remark("made legal", f"all_gather, and a {kind} on each device", "TTNN's all_reduce gives sums only")
         _note_axes(b, "all_gather", _names(eqn, eqn.params["axes"]))
         for name in _several(b, _names(eqn, eqn.params["axes"])):
             xs = [b.reduce(kind, _stacked(b, x, name), (0,)) for x in xs]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxmesh.jaxprs.core import Eqn
+from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.passes.flatten.storage import Array
 
 Fold = Callable[[Eqn, Sequence[Array]], Any]

@@ -9,8 +9,8 @@ import numpy as np
 
 from jaxmesh.dialects.program import Value
 from jaxmesh.errors import UnsupportedError
-from jaxmesh.jaxprs import core as jaxprs
-from jaxmesh.jaxprs.core import Eqn
+from jaxmesh.jaxprs import control_flow
+from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.passes.flatten.builder import Builder, rule, storage_type
 from jaxmesh.passes.flatten.shapes import element, stacked
 
@@ -40,7 +40,7 @@ def _check_limit(b: Builder, eqn: Eqn, done: int, trips: str) -> None:
 
 @rule("scan")
 def _scan(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
-    constants, carried = jaxprs.scan_arity(eqn.params)
+    constants, carried = control_flow.scan_arity(eqn.params)
     length, body = int(eqn.params["length"]), eqn.params["jaxpr"]
     consts, carry, rows = xs[:constants], list(xs[constants : constants + carried]), xs[constants + carried :]
     made: list[list[Value]] = []

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from jaxmesh.dialects.program import Shape, Value
-from jaxmesh.jaxprs.core import Eqn
+from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.passes.flatten.builder import Builder, rule
 from jaxmesh.passes.flatten.pad import padded
 from jaxmesh.passes.flatten.shapes import part, reverse

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmesh.dialects.program import Shape, Value
-from jaxmesh.jaxprs.core import Eqn
+from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.passes.flatten.builder import Builder, rule
 
 

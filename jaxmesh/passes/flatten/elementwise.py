@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from jaxmesh.dialects.program import Value
-from jaxmesh.jaxprs.core import Eqn
+from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.passes.flatten.builder import Builder, missing, rule
 
 _jnp: Any = jax.numpy

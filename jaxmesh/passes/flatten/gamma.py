@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from jaxmesh.dialects.program import Value
-from jaxmesh.jaxprs.core import Eqn
+from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.passes.flatten.builder import Builder, missing, rule
 from jaxmesh.passes.flatten.index_arithmetic import chosen, compared, joined
 

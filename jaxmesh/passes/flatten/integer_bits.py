@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from jaxmesh.dialects.program import Value
-from jaxmesh.jaxprs.core import Eqn
+from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.passes.flatten.builder import Builder, missing, rule
 from jaxmesh.passes.flatten.index_arithmetic import width
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jaxmesh.dialects.program import Shape, Value
-from jaxmesh.jaxprs.core import Eqn
+from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.passes.flatten.builder import Builder, missing, rule
 from jaxmesh.passes.flatten.dot_general import product
 from jaxmesh.passes.flatten.index_arithmetic import as_index, chosen, compared, joined, positions

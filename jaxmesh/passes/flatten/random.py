@@ -15,8 +15,8 @@ import jax
 import numpy as np
 
 from jaxmesh.dialects.program import Value
-from jaxmesh.jaxprs.caches import kept_as_traced
-from jaxmesh.jaxprs.core import Eqn, Jaxpr
+from jaxmesh.jaxprs.caches import lru_cached_by_config
+from jaxmesh.jaxprs.compat import Eqn, Jaxpr
 from jaxmesh.passes.flatten.builder import RULES, Builder, missing, rule, storage_type
 from jaxmesh.passes.flatten.index_arithmetic import MOST, joined
 
@@ -37,7 +37,7 @@ def _built(b: Builder, function: Callable[..., Any], xs: Sequence[Value], said: 
     return b.jaxpr(_traced(function, said, types), xs)
 
 
-@kept_as_traced(256)
+@lru_cached_by_config(256)
 def _traced(function: Callable[..., Any], said: tuple[Any, ...], types: tuple[Any, ...]) -> Jaxpr:
     """A generator's own code on words. It depends on flags of JAX's."""
     arguments = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in types]

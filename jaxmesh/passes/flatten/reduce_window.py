@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from jaxmesh.dialects.program import Shape, Value
-from jaxmesh.jaxprs.core import Eqn
+from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.passes.flatten.builder import Builder, missing, rule
 from jaxmesh.passes.flatten.index_arithmetic import is_float
 from jaxmesh.passes.flatten.pad import padded

@@ -10,8 +10,8 @@ import jax
 import numpy as np
 
 from jaxmesh.dialects.program import Value
-from jaxmesh.jaxprs import core as jaxprs
-from jaxmesh.jaxprs.core import Eqn
+from jaxmesh.jaxprs import walk
+from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.passes.flatten.builder import Builder, missing, rule
 from jaxmesh.passes.flatten.shapes import part
 
@@ -107,7 +107,7 @@ for _primitive, _kind in ROWS.items():
 
 def combining(jaxpr: Any) -> str | None:
     """By what a body of two arguments combines them; None if it is not one primitive that has a row."""
-    body = jaxprs.open_jaxpr(jaxpr)
+    body = walk.open_jaxpr(jaxpr)
     if len(body.eqns) != 1 or set(body.eqns[0].invars) != set(body.invars) or body.outvars != body.eqns[0].outvars:
         return None
     return COMBINES.get(body.eqns[0].primitive.name)

@@ -14,7 +14,8 @@ import numpy as np
 
 from jaxmesh.dialects.program import Shape, Value
 from jaxmesh.errors import UnsupportedError
-from jaxmesh.jaxprs.core import Eqn, source_line
+from jaxmesh.jaxprs.compat import Eqn
+from jaxmesh.jaxprs.source_locations import source_line
 from jaxmesh.passes.flatten.builder import Builder, missing, rule
 from jaxmesh.passes.flatten.index_arithmetic import (
     INDEX,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from jaxmesh.dialects.program import Shape, Value
-from jaxmesh.jaxprs.core import Eqn
+from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.passes.flatten.builder import Builder, rule
 
 

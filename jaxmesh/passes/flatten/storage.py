@@ -9,7 +9,7 @@ import numpy as np
 
 from jaxmesh.dialects.program import Shape
 from jaxmesh.errors import InexpressibleError
-from jaxmesh.jaxprs import core as jaxprs
+from jaxmesh.jaxprs import evaluate
 
 Array = np.ndarray[Any, Any]
 SMALL = 64
@@ -51,7 +51,7 @@ def _no_type(aval: Any, line: str, why: str) -> InexpressibleError:
 def held_array(constant: Any) -> Any:
     """A constant of a jaxpr; of keys, their numbers."""
     dtype = getattr(constant, "dtype", None)
-    return _key_data(constant) if dtype is not None and is_key(dtype) else jaxprs.untyped(constant)
+    return _key_data(constant) if dtype is not None and is_key(dtype) else evaluate.untyped(constant)
 
 
 def plain(value: Any) -> Any:

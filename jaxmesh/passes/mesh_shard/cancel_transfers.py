@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tensor_p
-from jaxmesh.jaxprs import core as jaxprs, remarks
-from jaxmesh.jaxprs.core import Atom, Eqn, Jaxpr, Var
+from jaxmesh.jaxprs import compat, remarks, walk
+from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Var
 from jaxmesh.jaxprs.rewrite import map_sub_jaxprs, with_operands
 from jaxmesh.sharding.distribution import Factors, factors, mesh_axis_dims, resolve_composer, resolve_mapper, rows_of
 
@@ -45,7 +45,7 @@ def _body(jaxpr: Jaxpr, mesh: Mapping[str, int], change: Callable[[Jaxpr], Jaxpr
             continue
         else:
             _note(eqn, same)
-            eqn = jaxprs.reshape_eqn(same, eqn.outvars[0].aval.shape, eqn)
+            eqn = walk.reshape_eqn(same, eqn.outvars[0].aval.shape, eqn)
             swap[old.outvars[0]] = eqn.outvars[0]
         if eqn.primitive is aggregate_tensor_p:
             made_by[eqn.outvars[0]] = eqn
@@ -54,8 +54,8 @@ def _body(jaxpr: Jaxpr, mesh: Mapping[str, int], change: Callable[[Jaxpr], Jaxpr
         eqns.append(eqn)
     if not swap and all(a is b for a, b in zip(eqns, jaxpr.eqns, strict=True)):
         return jaxpr
-    outvars = jaxprs.substitute(jaxpr.outvars, swap)
-    return jaxprs.with_eqns(jaxpr, _drop_unused(eqns, outvars) if swap else eqns, outvars)
+    outvars = walk.substitute(jaxpr.outvars, swap)
+    return walk.with_eqns(jaxpr, _drop_unused(eqns, outvars) if swap else eqns, outvars)
 
 
 def _note(eqn: Eqn, same: Atom) -> None:
@@ -114,7 +114,7 @@ def _inverse(aggregate: Eqn, distribute: Eqn, mesh: Mapping[str, int]) -> bool:
         return False
     # A distribute's result varies over the axes it cuts alone. Those are the axes joined, so with equal types the
     # operand does not vary over the dropped ones.
-    return jaxprs.varying_axes(shard) == jaxprs.varying_axes(distribute.outvars[0].aval)
+    return compat.varying_axes(shard) == compat.varying_axes(distribute.outvars[0].aval)
 
 
 def _product(dims: Sequence[int | None], local: Sequence[int]) -> Factors:

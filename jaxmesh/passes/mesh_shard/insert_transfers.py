@@ -24,8 +24,8 @@ from jaxmesh.dialects.residency import (
     of_result,
 )
 from jaxmesh.dialects.ttnn.transfers import PRIMITIVES, aggregate_tensor_p, distribute_tensor_p
-from jaxmesh.jaxprs import core as jaxprs, remarks
-from jaxmesh.jaxprs.core import Atom, Eqn, Jaxpr, Var
+from jaxmesh.jaxprs import compat, control_flow, remarks, source_locations, walk
+from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Var
 from jaxmesh.jaxprs.rewrite import map_sub_jaxprs
 from jaxmesh.passes.mesh_shard.reshard import own_pieces
 from jaxmesh.sharding.shard_attributes import FIRST_DEVICE, replicate_mapper
@@ -106,7 +106,7 @@ class _Writer:
         return self.memo[key][1]
 
     def _body(self, jaxpr: Jaxpr, places: Places, wanted: Places | None, caller: Eqn) -> _Body:
-        opened = jaxprs.open_jaxpr(jaxpr)
+        opened = walk.open_jaxpr(jaxpr)
         env = dict(zip(opened.invars, places, strict=True))
         env |= {v: of_constant(c) for v, c in zip(opened.constvars, getattr(jaxpr, "consts", ()), strict=False)}
         frame = _Frame({v: i for i, v in enumerate(opened.invars)}, env)
@@ -123,7 +123,7 @@ class _Writer:
         unchanged = len(frame.eqns) == len(opened.eqns) and all(
             a is b for a, b in zip(frame.eqns, opened.eqns, strict=True)
         )
-        new = jaxpr if unchanged else jaxprs.with_eqns(jaxpr, frame.eqns, outvars)
+        new = jaxpr if unchanged else walk.with_eqns(jaxpr, frame.eqns, outvars)
         return _Body(new, outs, frozenset(frame.brought), frozenset(frame.kept), tuple(frame.found))
 
     # --- moving one value ---
@@ -133,7 +133,7 @@ class _Writer:
         if isinstance(atom, Var) and atom in frame.on_device:
             return frame.on_device[atom]
         frame.found.append(Misplaced(like, position, frame.place(atom), DEVICE))
-        frame.eqns.append(jaxprs.new_eqn(distribute_tensor_p, [atom], self.replicate, like))
+        frame.eqns.append(walk.new_eqn(distribute_tensor_p, [atom], self.replicate, like))
         (out,) = frame.eqns[-1].outvars
         if isinstance(atom, Var):
             frame.on_device[atom] = out
@@ -147,7 +147,7 @@ class _Writer:
     def _take_back(self, frame: _Frame, atom: Atom, like: Eqn) -> Atom:
         """A full device value on the host: the copy of device 0."""
         frame.found.append(Misplaced(like, 0, DEVICE, HOST))
-        frame.eqns.append(jaxprs.new_eqn(aggregate_tensor_p, [atom], {"composer_config": FIRST_DEVICE}, like))
+        frame.eqns.append(walk.new_eqn(aggregate_tensor_p, [atom], {"composer_config": FIRST_DEVICE}, like))
         (out,) = frame.eqns[-1].outvars
         frame.env[out] = HOST
         _note(out, f"the device tensor that {like.primitive.name} needs on the host is read from device 0", _TAKES)
@@ -172,15 +172,15 @@ class _Writer:
         name = eqn.primitive.name
         if name == "ttir_op" and self._is_whole(frame, eqn):
             self._plain(frame, eqn)
-        elif name in jaxprs.CALLS:
-            self._call(frame, eqn, jaxprs.CALLS[name])
+        elif name in control_flow.CALLS:
+            self._call(frame, eqn, control_flow.CALLS[name])
         elif name == "scan":
             self._scan(frame, eqn)
         elif name == "while":
             self._while(frame, eqn)
         elif name == "cond":
             self._cond(frame, eqn)
-        elif (bodies := jaxprs.sub_jaxprs(eqn)) and any(map(has_transfer, bodies)):
+        elif (bodies := walk.sub_jaxprs(eqn)) and any(map(has_transfer, bodies)):
             self._on_host(frame, eqn)
         else:
             self._plain(frame, eqn)
@@ -189,7 +189,9 @@ class _Writer:
         """Whether an operation that was read from a text runs on the devices, and nothing of it elsewhere; one that
         makes a tensor from nothing runs wherever that is needed."""
         places = tuple(frame.place(a) for a in eqn.invars)
-        return not places or all(p is DEVICE for p in Analysis().body(eqn.params[jaxprs.CALLS["ttir_op"]], places))
+        return not places or all(
+            p is DEVICE for p in Analysis().body(eqn.params[control_flow.CALLS["ttir_op"]], places)
+        )
 
     def _plain(self, frame: _Frame, eqn: Eqn) -> None:
         env = frame.env
@@ -224,14 +226,14 @@ class _Writer:
         outs: list[Residency] = [frame.place(a) for a in eqn.invars]
 
         def change(jaxpr: Jaxpr) -> Jaxpr:
-            body = self.body(jaxpr, (HOST,) * len(jaxprs.open_jaxpr(jaxpr).invars))
+            body = self.body(jaxpr, (HOST,) * len(walk.open_jaxpr(jaxpr).invars))
             frame.found.extend(body.found)
             outs.extend(body.outs)
             return body.jaxpr
 
         changed = map_sub_jaxprs(eqn, change)
         if eqn.primitive.name not in ON_HOST or DEVICE in outs:
-            raise jaxprs.missing_rule(eqn, "its body moves tensors between host and devices", FILE)
+            raise source_locations.missing_rule(eqn, "its body moves tensors between host and devices", FILE)
         for atom in eqn.invars:
             frame.keep(atom)
         self._append(frame, changed, list(changed.invars), {}, [HOST] * len(eqn.outvars))
@@ -277,7 +279,7 @@ class _Writer:
                 places[i] = DEVICE
 
     def _scan(self, frame: _Frame, eqn: Eqn) -> None:
-        consts, carry = jaxprs.scan_arity(eqn.params)
+        consts, carry = control_flow.scan_arity(eqn.params)
         loop = slice(consts, consts + carry)
         places = [frame.place(a) for a in eqn.invars]
         jaxpr = eqn.params["jaxpr"]
@@ -351,7 +353,7 @@ def _note(value: Atom, text: str, rule: str, kind: str = "inserted") -> None:
         log.add(value, kind, text, rule)
 
 
-def _before(places: list[Residency], decides: jaxprs.Aval) -> list[Residency]:
+def _before(places: list[Residency], decides: compat.Aval) -> list[Residency]:
     """The places of the operands of a loop or branch; where devices go different ways, nothing may move inside."""
-    apart = jaxprs.varying_axes(decides)
+    apart = compat.varying_axes(decides)
     return [DEVICE if apart and p is HOST else p for p in places]

@@ -14,9 +14,9 @@ from typing import Any
 from jaxmesh.dialects.residency import DEVICE, HOST, Residency, has_transfer, of_result
 from jaxmesh.dialects.ttir.mesh_shard import MeshShardAttributes, ShardDirection, ShardType, mesh_shard_p
 from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tensor_p
-from jaxmesh.jaxprs import core as jaxprs, remarks
-from jaxmesh.jaxprs.caches import kept
-from jaxmesh.jaxprs.core import Atom, Eqn, Jaxpr
+from jaxmesh.jaxprs import compat, remarks, walk
+from jaxmesh.jaxprs.caches import lru_cached
+from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr
 from jaxmesh.jaxprs.inline import inline_calls
 from jaxmesh.jaxprs.rewrite import map_sub_jaxprs, with_operands
 from jaxmesh.passes.mesh_shard.cancel_transfers import canonicalize
@@ -25,8 +25,8 @@ from jaxmesh.passes.mesh_shard.verify import verify_ttnn
 from jaxmesh.sharding.shard_attributes import FIRST_DEVICE, plan_aggregate, plan_distribute
 
 Shape = tuple[int, ...]
-Emit = Callable[[jaxprs.Primitive | Shape, Atom, Mapping[str, Any]], Atom]
-_plan_distribute, _plan_aggregate = kept(256)(plan_distribute), kept(256)(plan_aggregate)
+Emit = Callable[[compat.Primitive | Shape, Atom, Mapping[str, Any]], Atom]
+_plan_distribute, _plan_aggregate = lru_cached(256)(plan_distribute), lru_cached(256)(plan_aggregate)
 
 
 def lower(program: Jaxpr, inputs: Sequence[Residency], mesh: Mapping[str, int]) -> Jaxpr:
@@ -59,14 +59,14 @@ def lower_mesh_shards(jaxpr: Jaxpr, mesh: Shape, inputs: Sequence[Residency] = (
             seen[id(inner)] = (inner, _lower_body(inner, mesh, change, {}))
         return seen[id(inner)][1]
 
-    known = zip(jaxprs.open_jaxpr(jaxpr).invars, inputs, strict=False)
+    known = zip(walk.open_jaxpr(jaxpr).invars, inputs, strict=False)
     return _lower_body(jaxpr, mesh, change, dict(known))
 
 
 def _lower_body(
-    jaxpr: Jaxpr, mesh: Shape, change: Callable[[Jaxpr], Jaxpr], places: dict[jaxprs.Var, Residency]
+    jaxpr: Jaxpr, mesh: Shape, change: Callable[[Jaxpr], Jaxpr], places: dict[compat.Var, Residency]
 ) -> Jaxpr:
-    swap: dict[jaxprs.Var, Atom] = {}
+    swap: dict[compat.Var, Atom] = {}
     eqns: list[Eqn] = []
     for eqn in jaxpr.eqns:
         if swap:
@@ -84,25 +84,25 @@ def _lower_body(
             eqns.append(eqn if eqn.primitive.name == "ttir_op" else map_sub_jaxprs(eqn, change))
     if not swap and all(a is b for a, b in zip(eqns, jaxpr.eqns, strict=True)):
         return jaxpr
-    return jaxprs.with_eqns(jaxpr, eqns, jaxprs.substitute(jaxpr.outvars, swap))
+    return walk.with_eqns(jaxpr, eqns, walk.substitute(jaxpr.outvars, swap))
 
 
-def _known(atom: Atom, places: Mapping[jaxprs.Var, Residency]) -> Residency:
-    return places.get(atom, HOST) if isinstance(atom, jaxprs.Var) else HOST
+def _known(atom: Atom, places: Mapping[compat.Var, Residency]) -> Residency:
+    return places.get(atom, HOST) if isinstance(atom, compat.Var) else HOST
 
 
-def _settle(eqn: Eqn, places: dict[jaxprs.Var, Residency]) -> None:
+def _settle(eqn: Eqn, places: dict[compat.Var, Residency]) -> None:
     """Adds where the results of an equation live, as far as its operands and its own kind tell."""
-    place = of_result(eqn, [places.get(a, HOST) if isinstance(a, jaxprs.Var) else HOST for a in eqn.invars])
+    place = of_result(eqn, [places.get(a, HOST) if isinstance(a, compat.Var) else HOST for a in eqn.invars])
     for var in eqn.outvars:
         places[var] = place
 
 
-def _emit(eqns: list[Eqn], like: Eqn, op: jaxprs.Primitive | Shape, operand: Atom, params: Mapping[str, Any]) -> Atom:
+def _emit(eqns: list[Eqn], like: Eqn, op: compat.Primitive | Shape, operand: Atom, params: Mapping[str, Any]) -> Atom:
     if isinstance(op, tuple):
-        eqns.append(jaxprs.reshape_eqn(operand, op, like))
+        eqns.append(walk.reshape_eqn(operand, op, like))
     else:
-        eqns.append(jaxprs.new_eqn(op, [operand], params, like))
+        eqns.append(walk.new_eqn(op, [operand], params, like))
     return eqns[-1].outvars[0]
 
 
@@ -127,7 +127,7 @@ def _folds(attrs: MeshShardAttributes, operand: Atom, mesh: Shape) -> bool:
     """tt-mlir's fold: nothing is split. A value that differs between devices is no full value, so it stays."""
     if attrs.shard_type is ShardType.IDENTITY:
         return True
-    if attrs.shard_type is ShardType.REPLICATE or jaxprs.varying_axes(operand.aval):
+    if attrs.shard_type is ShardType.REPLICATE or compat.varying_axes(operand.aval):
         return False
     return all(d < 0 or n == 1 for d, n in zip(attrs.shard_dims, mesh, strict=True))
 

@@ -14,8 +14,8 @@ from jaxmesh.dialects.check_copies import EFFECTS, check_copies_p
 from jaxmesh.dialects.replication import Claim, Collector
 from jaxmesh.dialects.ttir.mesh_shard import assumed_axes, mesh_shard_p
 from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p
-from jaxmesh.jaxprs import core as jaxprs
-from jaxmesh.jaxprs.core import Atom, Eqn, Jaxpr, Var
+from jaxmesh.jaxprs import compat, source_locations, walk
+from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Var
 from jaxmesh.jaxprs.rewrite import map_sub_jaxprs
 from jaxmesh.sharding.distribution import claimed_equal, resolve_composer
 
@@ -55,8 +55,8 @@ class _Adder:
         if len(eqns) == len(jaxpr.eqns) and all(a is b for a, b in zip(eqns, jaxpr.eqns, strict=True)):
             return jaxpr
         effects = frozenset[object]().union(jaxpr.effects, *(e.effects for e in eqns))
-        opened = jaxprs.with_eqns(jaxprs.open_jaxpr(jaxpr), eqns, jaxpr.outvars).replace(effects=effects)
-        return jaxprs.close_like(jaxpr, opened)
+        opened = walk.with_eqns(walk.open_jaxpr(jaxpr), eqns, jaxpr.outvars).replace(effects=effects)
+        return walk.closed_as(jaxpr, opened)
 
     def _checked(self, eqn: Eqn, eqns: list[Eqn], made_by: Mapping[Var, Eqn]) -> Eqn | None:
         """The equation behind its check, which is appended; None where types prove all that it takes as equal."""
@@ -70,7 +70,7 @@ class _Adder:
         claim = Claim(
             self.count,
             line_of(eqn) or f"{eqn.primitive.name} of unknown source",
-            f"{jaxprs.describe(aval)}{made}",
+            f"{compat.describe(aval)}{made}",
             self.mesh,
             axes,
             limits,
@@ -79,13 +79,13 @@ class _Adder:
         )
         self.count += 1
         params = {"claim": claim, "mapped": (), "tangent": False}
-        eqns.append(jaxprs.new_eqn(check_copies_p, [operand], params, eqn))
+        eqns.append(walk.new_eqn(check_copies_p, [operand], params, eqn))
         return eqn.replace(invars=[eqns[-1].outvars[0]])
 
 
 def _with_effects(eqn: Eqn) -> Eqn:
     """The equation with the effects of the checks in its bodies: by them JAX knows what it has to wait for."""
-    inside = EFFECTS & frozenset[object]().union(*(j.effects for j in jaxprs.sub_jaxprs(eqn)))
+    inside = EFFECTS & frozenset[object]().union(*(j.effects for j in walk.sub_jaxprs(eqn)))
     return eqn if inside <= frozenset(eqn.effects) else eqn.replace(effects=frozenset({*eqn.effects, *inside}))
 
 
@@ -103,7 +103,7 @@ def _made(maker: Eqn | None) -> str:
     """What made a value."""
     if maker is None:
         return ""
-    line = jaxprs.source_line(maker)
+    line = source_locations.source_line(maker)
     return f", made by {maker.primitive.name}{f' ({line})' if line else ''},"
 
 
@@ -115,7 +115,7 @@ def claimed_axes(eqn: Eqn, mesh: Mapping[str, int]) -> tuple[tuple[str, ...], tu
         return assumed_axes(operand.aval, mesh, eqn.params), ()
     joined = resolve_composer(eqn.params["composer_config"], tuple(mesh.values()), operand.aval.shape)
     equal, limits = claimed_equal(joined)
-    names, varying = list(mesh), jaxprs.varying_axes(operand.aval)
+    names, varying = list(mesh), compat.varying_axes(operand.aval)
     axes = tuple(names[a] for a in equal if names[a] in varying and mesh[names[a]] > 1)
     return axes, tuple((names[a], n) for a, n in limits)
 
@@ -123,4 +123,4 @@ def claimed_axes(eqn: Eqn, mesh: Mapping[str, int]) -> tuple[tuple[str, ...], tu
 def line_of(eqn: Eqn) -> str:
     """The line of the text of an imported program, else of the source; empty if neither is known."""
     said = _TEXT_LINE.search(str(eqn.source_info.name_stack))
-    return said.group() if said else jaxprs.source_line(eqn)
+    return said.group() if said else source_locations.source_line(eqn)

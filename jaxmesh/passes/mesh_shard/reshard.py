@@ -14,8 +14,8 @@ import numpy as np
 from jax.sharding import AxisType, PartitionSpec
 
 from jaxmesh.dialects.ttnn.transfers import first_copy
-from jaxmesh.jaxprs import core as jaxprs
-from jaxmesh.jaxprs.core import Atom, Eqn, Var
+from jaxmesh.jaxprs import compat, walk
+from jaxmesh.jaxprs.compat import Atom, Eqn, Var
 from jaxmesh.sharding.distribution import mesh_axis_dims, resolve_mapper
 
 _lax: Any = jax.lax
@@ -26,7 +26,7 @@ def own_pieces(distribute: Eqn) -> list[Eqn]:
 
     The last one makes the distribute's own result. None where that splits nothing, or not by whole mesh axes.
     """
-    mesh = jaxprs.mesh_of(distribute)
+    mesh = walk.mesh_of(distribute)
     sizes, operand = dict(zip(mesh.axis_names, mesh.axis_sizes, strict=True)), distribute.invars[0]
     cut = resolve_mapper(distribute.params["mapper_config"], tuple(sizes.values()), operand.aval.shape)
     dims = mesh_axis_dims(cut.landing, cut.dims, drop_single=False)
@@ -35,7 +35,7 @@ def own_pieces(distribute: Eqn) -> list[Eqn]:
     split = [(axis, d) for axis, d in zip(sizes, dims, strict=True) if d is not None]
 
     # Types may say that it varies over axes of one device.
-    alone = tuple(a for a in mesh.axis_names if a in jaxprs.varying_axes(operand.aval))
+    alone = tuple(a for a in mesh.axis_names if a in compat.varying_axes(operand.aval))
 
     def piece(x: Any) -> Any:
         x = first_copy(x, alone)
@@ -51,7 +51,7 @@ def own_pieces(distribute: Eqn) -> list[Eqn]:
     # The trace must name the axes over which the pieces differ; on which dim is not looked at.
     spec = PartitionSpec(tuple(axis for axis, _ in split))
     whole = PartitionSpec(alone) if alone else PartitionSpec()
-    mapped: Any = jaxprs.shard_map(piece, mesh=auto, in_specs=whole, out_specs=spec, check_vma=True)
+    mapped: Any = compat.shard_map(piece, mesh=auto, in_specs=whole, out_specs=spec, check_vma=True)
     traced = jax.make_jaxpr(mapped)(jax.ShapeDtypeStruct(operand.aval.shape, operand.aval.dtype))
     (call,) = traced.eqns
     inner = call.params["jaxpr"]
@@ -63,8 +63,8 @@ def own_pieces(distribute: Eqn) -> list[Eqn]:
 def _inlined(eqns: Sequence[Eqn], swap: dict[Var, Atom], like: Eqn) -> list[Eqn]:
     made: list[Eqn] = []
     for eqn in eqns:
-        outvars = [jaxprs.fresh_var(v.aval) for v in eqn.outvars]
-        invars = jaxprs.substitute(eqn.invars, swap)
+        outvars = [walk.fresh_var(v.aval) for v in eqn.outvars]
+        invars = walk.substitute(eqn.invars, swap)
         made.append(eqn.replace(invars=invars, outvars=outvars, source_info=like.source_info, ctx=like.ctx))
         swap.update(zip(eqn.outvars, outvars, strict=True))
     return made

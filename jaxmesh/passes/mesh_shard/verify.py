@@ -8,8 +8,8 @@ from jaxmesh.dialects.residency import Residency, has_transfer
 from jaxmesh.dialects.ttir.mesh_shard import mesh_shard_p
 from jaxmesh.dialects.ttnn.transfers import PRIMITIVES, distribute_tensor_p, resolve_traced_mapper
 from jaxmesh.errors import ResidencyError, UnsupportedError, VerifyError
-from jaxmesh.jaxprs import core as jaxprs
-from jaxmesh.jaxprs.core import Eqn, Jaxpr
+from jaxmesh.jaxprs import compat, source_locations, walk
+from jaxmesh.jaxprs.compat import Eqn, Jaxpr
 from jaxmesh.passes.mesh_shard.insert_transfers import Misplaced, misplaced_operands
 from jaxmesh.sharding.distribution import resolve_composer
 
@@ -19,11 +19,11 @@ _TURNS = frozenset({"cond", "while"})
 
 def verify_no_ttir(program: Jaxpr) -> None:
     """Raises a VerifyError when a `mesh_shard` is left at any depth."""
-    for eqn in jaxprs.all_eqns(program):
+    for eqn in walk.all_eqns(program):
         if eqn.primitive is mesh_shard_p:
             raise VerifyError(
-                f"the program still holds a mesh_shard ({jaxprs.source_line(eqn)}); a TTNN-level program holds none at "
-                "any depth. Lower it with passes/ttir_to_ttnn.py."
+                f"the program still holds a mesh_shard ({source_locations.source_line(eqn)}); a TTNN-level program holds "
+                "none at any depth. Lower it with passes/mesh_shard."
             )
 
 
@@ -37,7 +37,7 @@ def verify_ttnn(program: Jaxpr, inputs: Sequence[Residency], mesh: Mapping[str, 
         operand that no distribute brought over.
     """
     verify_no_ttir(program)
-    for eqn in jaxprs.all_eqns(program):
+    for eqn in walk.all_eqns(program):
         if eqn.primitive in PRIMITIVES:
             _verify_configs(eqn, mesh)
         elif eqn.primitive.name in _TURNS:
@@ -66,18 +66,18 @@ def _verify_in_step(eqn: Eqn) -> None:
         decides, bodies = eqn.invars[0].aval, eqn.params["branches"]
     else:
         decides, bodies = eqn.params["cond_jaxpr"].out_avals[0], (eqn.params["cond_jaxpr"], eqn.params["body_jaxpr"])
-    varying = jaxprs.varying_axes(decides)
+    varying = compat.varying_axes(decides)
     if varying and any(has_transfer(b) for b in bodies):
         raise UnsupportedError(
-            f"{name} ({jaxprs.source_line(eqn)}) is decided by {jaxprs.describe(decides)}, which varies over mesh axis "
-            f"{', '.join(map(repr, sorted(varying)))}, but a body distributes or aggregates a tensor; every device "
+            f"{name} ({source_locations.source_line(eqn)}) is decided by {compat.describe(decides)}, which varies over mesh "
+            f"axis {', '.join(map(repr, sorted(varying)))}, but a body distributes or aggregates a tensor; every device "
             "must take part in a transfer. Reduce the predicate over the axis, or move the transfer out."
         )
 
 
 def _message(wrong: Misplaced) -> str:
     return (
-        f"{wrong.eqn.primitive.name} ({jaxprs.source_line(wrong.eqn)}) needs operand {wrong.operand} on the "
+        f"{wrong.eqn.primitive.name} ({source_locations.source_line(wrong.eqn)}) needs operand {wrong.operand} on the "
         f"{wrong.needed.name.lower()}, but it is on the {wrong.found.name.lower()}; a distribute_tensor or "
         "aggregate_tensor must stand between."
     )

@@ -33,7 +33,7 @@ def _all_gather(o: Ops, site: Site) -> Value:
     x, axis = site.x, site["cluster_axis"]
     shape = o.shape(x)
     if len(shape) == 1:
-        remarks.say(
+        remarks.remark(
             "made legal", "the vector is gathered as a row of rank 2", "TTNN's all_gather takes rank 2 and more"
         )
         return o.reshape(_gather(o, o.reshape(x, (1, *shape)), 1, axis), site.result.shape)
@@ -54,7 +54,7 @@ def _reduced(o: Ops, x: Value, axis: int, kind: str, name: str = "all_reduce") -
     if kind in ("sum", "mean"):
         total = all_reduce_sum(o, x, axis, name)
         return total if kind == "sum" else o.binary("divide", total, o.full((), o.mesh[axis], o.dtype(x)))
-    remarks.say("made legal", f"all_gather, and a {kind} on each device", _SUMS)
+    remarks.remark("made legal", f"all_gather, and a {kind} on each device", _SUMS)
     shape = o.shape(x)
     size = math.prod(shape)
     if not size:
@@ -66,7 +66,7 @@ def _reduced(o: Ops, x: Value, axis: int, kind: str, name: str = "all_reduce") -
 
 def _reduced_truths(o: Ops, x: Value, axis: int, kind: str, name: str) -> Value:
     """Truth values are counted: one is enough for a sum or a maximum, the others want all."""
-    remarks.say("made legal", "truth values are counted as int32 and compared", _SUMS)
+    remarks.remark("made legal", "truth values are counted as int32 and compared", _SUMS)
     count = all_reduce_sum(o, o.cast(x, INDEX), axis, name)
     least = 1 if kind in ("sum", "max") else o.mesh[axis]
     return o.binary("ge", count, o.full((), least, INDEX), BOOL)
@@ -83,7 +83,7 @@ def _reduce_scatter(o: Ops, site: Site) -> Value:
     shape = o.shape(x)
     dim = site["scatter_dim"] % len(shape)
     if kind != "sum" or o.dtype(x) == BOOL:
-        remarks.say("made legal", "reduced along the axis, then each device keeps its piece", _SUMS)
+        remarks.remark("made legal", "reduced along the axis, then each device keeps its piece", _SUMS)
         return _partition(o, _reduced(o, x, axis, kind), dim, axis)
     more = max(4 - len(shape), 0)
     wide = o.reshape(x, (1,) * more + shape)
@@ -163,7 +163,7 @@ def _collective_permute(o: Ops, site: Site) -> Value:
     x = site.x
     value = np.asarray(site["source_target_pairs"])
     pairs = [[int(value)] * 2] if value.ndim == 0 else _rows(value)
-    remarks.say("made legal", "one point_to_point per pair, and per axis that a pair crosses", _SENDS)
+    remarks.remark("made legal", "one point_to_point per pair, and per axis that a pair crosses", _SENDS)
     rest = sorted(set(range(math.prod(o.mesh))) - {t for _, t in pairs})
     if not pairs or not math.prod(o.shape(x)):
         return o.zeros(o.shape(x), o.dtype(x))
@@ -180,7 +180,7 @@ def _collective_permute(o: Ops, site: Site) -> Value:
 def _collective_broadcast(o: Ops, site: Site) -> Value:
     """Every member of a group has what its first one holds; a device in no group has zeros."""
     x, groups = site.x, _rows(site["replica_groups"])
-    remarks.say("made legal", "one point_to_point from the first member of a group to each other one", _SENDS)
+    remarks.remark("made legal", "one point_to_point from the first member of a group to each other one", _SENDS)
     out = o.same("assign", [x])
     for first, *others in groups:
         for other in others:
@@ -193,7 +193,7 @@ def _collective_broadcast(o: Ops, site: Site) -> Value:
 def _all_to_all(o: Ops, site: Site) -> Value:
     """A device's pieces go to the members of its group, one each, and it joins the ones it gets."""
     x, groups = site.x, _rows(site["replica_groups"])
-    remarks.say("made legal", "one point_to_point per piece and pair of members, then a concat", _SENDS)
+    remarks.remark("made legal", "one point_to_point per piece and pair of members, then a concat", _SENDS)
     rank, count = len(o.shape(x)), len(groups[0])
     split: int = site["split_dim"] % rank
     join: int = site["concat_dim"] % rank

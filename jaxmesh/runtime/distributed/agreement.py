@@ -24,10 +24,10 @@ from jax.core import Tracer
 from jax.sharding import Mesh
 
 from jaxmesh.errors import ProcessMismatchError
-from jaxmesh.jaxprs import core as jaxprs
+from jaxmesh.jaxprs import compat, source_locations, walk
 from jaxmesh.jaxprs.caches import is_staged
-from jaxmesh.jaxprs.coordination import joined, say_and_look
-from jaxmesh.jaxprs.core import Eqn, Jaxpr
+from jaxmesh.jaxprs.compat import Eqn, Jaxpr
+from jaxmesh.jaxprs.coordination import is_multi_process, publish_and_read
 from jaxmesh.runtime.distributed.collectives import agree, digest
 from jaxmesh.runtime.reference_collectives import COLLECTIVES
 
@@ -54,7 +54,7 @@ _start: contextvars.ContextVar[_Start | None] = contextvars.ContextVar("the prog
 
 
 @contextlib.contextmanager
-def started_together(mesh: Any) -> Generator[bool]:
+def synchronised_launch(mesh: Any) -> Generator[bool]:
     """While a program is started; whether its devices belong to several processes, which are to start the same.
 
     What runs later, as a part of an outer program, is not counted, nor what other threads than the first one start,
@@ -63,7 +63,7 @@ def started_together(mesh: Any) -> Generator[bool]:
     Args:
       mesh: of the program; None for that of `jax.set_mesh`.
     """
-    start = _starting(mesh) if joined() else None
+    start = _starting(mesh) if is_multi_process() else None
     if start is None:
         yield False
         return
@@ -80,7 +80,7 @@ def started_together(mesh: Any) -> Generator[bool]:
 
 
 def _starting(mesh: Any) -> _Start | None:
-    devices = jaxprs.context_devices() if mesh is None else None
+    devices = compat.context_devices() if mesh is None else None
     if isinstance(mesh, Mesh):
         every: Any = mesh.devices.flat
         devices = tuple(every)
@@ -113,12 +113,12 @@ def compare_program(name: str, program: Jaxpr, sizes: Mapping[str, int]) -> None
         return
     start.told = True
     whole = repr((list(sizes.items()), [d.id for d in start.devices])).encode() + _Read().jaxpr(program)
-    moves = [_move(e) for e in jaxprs.all_eqns(program) if e.primitive.name in _MOVES]
-    types = ", ".join(map(jaxprs.describe, program.in_avals))
+    moves = [_move(e) for e in walk.all_eqns(program) if e.primitive.name in _MOVES]
+    types = ", ".join(map(compat.describe, program.in_avals))
     words = "\n".join([f"{name}({types})", *moves]).encode()[:_WORDS]
     me = jax.process_index()
     said = hashlib.blake2b(whole, digest_size=_DIGEST).digest() + words
-    heard = say_and_look(said, f"program {start.number}", me, start.members)
+    heard = publish_and_read(said, f"program {start.number}", me, start.members)
     other = next((p for p in sorted(heard) if heard[p][:_DIGEST] != said[:_DIGEST]), None)
     if other is None:
         return
@@ -144,8 +144,8 @@ def _parted(me: int, mine: Sequence[str], other: int, theirs: Sequence[str]) -> 
 def _move(eqn: Eqn) -> str:
     axes = eqn.params.get("axes", eqn.params.get("axis_name"))
     over = "" if axes is None else f" over {axes}"
-    taken, given = jaxprs.describe(eqn.invars[0].aval), jaxprs.describe(eqn.outvars[0].aval)
-    return f"{eqn.primitive.name}{over} of {taken} to {given}{_AT}{jaxprs.source_line(eqn)}"
+    taken, given = compat.describe(eqn.invars[0].aval), compat.describe(eqn.outvars[0].aval)
+    return f"{eqn.primitive.name}{over} of {taken} to {given}{_AT}{source_locations.source_line(eqn)}"
 
 
 def compare_arguments(tree: Any, devices: Sequence[Any]) -> None:
@@ -213,25 +213,25 @@ class _Read:
 
     def _jaxpr(self, jaxpr: Jaxpr) -> bytes:
         found = hashlib.blake2b(digest_size=_DIGEST)
-        opened = jaxprs.open_jaxpr(jaxpr)
+        opened = walk.open_jaxpr(jaxpr)
         numbers = {v: i for i, v in enumerate([*opened.constvars, *opened.invars])}
 
         def atom(x: Any) -> Any:
-            return ["literal", _plain(x.val), jaxprs.describe(x.aval)] if isinstance(x, jaxprs.Literal) else numbers[x]
+            return ["literal", _plain(x.val), compat.describe(x.aval)] if isinstance(x, compat.Literal) else numbers[x]
 
-        found.update(repr([jaxprs.describe(v.aval) for v in numbers]).encode())
+        found.update(repr([compat.describe(v.aval) for v in numbers]).encode())
         found.update(repr([_plain(c) for c in getattr(jaxpr, "consts", ())]).encode())
         for eqn in opened.eqns:
             for v in eqn.outvars:
                 numbers[v] = len(numbers)
             params = sorted((k, self.plain(v)) for k, v in eqn.params.items())
-            results = [jaxprs.describe(v.aval) for v in eqn.outvars]
+            results = [compat.describe(v.aval) for v in eqn.outvars]
             found.update(repr((eqn.primitive.name, [atom(x) for x in eqn.invars], params, results)).encode())
         found.update(repr([atom(x) for x in opened.outvars]).encode())
         return found.digest()
 
     def plain(self, value: Any) -> str:
-        if jaxprs.is_jaxpr(value):
+        if walk.is_jaxpr(value):
             return self.jaxpr(value).hex()
         if isinstance(value, (tuple, list)):
             return f"({', '.join(map(self.plain, cast('Sequence[Any]', value)))})"

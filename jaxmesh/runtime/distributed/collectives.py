@@ -15,10 +15,10 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxmesh.errors import ArgumentTypeError, MeshError, NotAddressableError, ProcessMismatchError, VerifyError
-from jaxmesh.jaxprs.coordination import say_and_hear
+from jaxmesh.jaxprs.coordination import exchange as say_and_hear
 from jaxmesh.runtime.array_views import check_alive
 from jaxmesh.sharding.configs import integers
-from jaxmesh.validate import shown
+from jaxmesh.validate import quote
 
 Array = np.ndarray[Any, Any]
 Key = TypeVar("Key", bound=Hashable)
@@ -79,7 +79,7 @@ def checked_process(process: Any, devices: Sequence[Any]) -> int | None:
     if process is None:
         return None
     if isinstance(process, bool) or not isinstance(process, (int, np.integer)) or process not in known:
-        raise ArgumentTypeError(f"process is None, for all, or the number of one of {known}, got {shown(process)}.")
+        raise ArgumentTypeError(f"process is None, for all, or the number of one of {known}, got {quote(process)}.")
     return int(cast("Any", process))
 
 

@@ -26,9 +26,9 @@ import jax
 import numpy as np
 
 from jaxmesh.errors import ArgumentTypeError, MeshError
-from jaxmesh.jaxprs import core as jaxprs
+from jaxmesh.jaxprs import compat
 from jaxmesh.sharding.mesh import emulate
-from jaxmesh.validate import row, shown
+from jaxmesh.validate import as_tuple, quote
 
 COORDINATOR, COUNT, NUMBER, DEVICES = (
     f"JAXMESH_{name}" for name in ("COORDINATOR", "PROCESSES", "PROCESS", "PROCESS_DEVICES")
@@ -82,7 +82,7 @@ def initialize_processes(
     number = _number("process_id", process_id, NUMBER)
     if not isinstance(address, str) or not _is_address(address):
         raise ArgumentTypeError(
-            f'coordinator_address is the "host:port" of process 0, with a port from 1 to 65535, got {shown(address)}.'
+            f'coordinator_address is the "host:port" of process 0, with a port from 1 to 65535, got {quote(address)}.'
         )
     if count < 1:
         raise ArgumentTypeError(f"num_processes is how many processes there are, at least 1, got {count}.")
@@ -96,15 +96,15 @@ def initialize_processes(
         whole = _integer(seconds)
         if whole is None or not least <= whole <= _MOST_SECONDS:
             raise ArgumentTypeError(
-                f"{name} is a number of seconds, at most {_MOST_SECONDS} and at least {least}, got {shown(seconds)}."
+                f"{name} is a number of seconds, at most {_MOST_SECONDS} and at least {least}, got {quote(seconds)}."
             )
     if local_devices is None and DEVICES in around:
         local_devices = _number("local_devices", None, DEVICES)
     if local_devices is not None and (_integer(local_devices) or 0) < 1:
-        raise ArgumentTypeError(f"local_devices is a positive number of devices, got {shown(local_devices)}.")
+        raise ArgumentTypeError(f"local_devices is a positive number of devices, got {quote(local_devices)}.")
     if jax.distributed.is_initialized():
         raise MeshError("this process is joined with others already; call initialize_processes once.")
-    if jaxprs.backend_started():
+    if compat.backend_started():
         raise MeshError(
             f"JAX's backend has started with {jax.device_count()} devices, and cannot be joined with other processes "
             "any more; call initialize_processes before anything runs on JAX."
@@ -145,7 +145,7 @@ def _number(name: str, given: Any, variable: str) -> int:
     found = _integer(given) if given is not None else int(text) if text.isdecimal() else None
     if found is None:
         raise ArgumentTypeError(
-            f"{name} is a number, got {shown(given)}; without it the process is one that jaxmesh.run_processes or "
+            f"{name} is a number, got {quote(given)}; without it the process is one that jaxmesh.run_processes or "
             f"python -m jaxmesh.runtime.distributed.launcher has started, which sets {variable} (it is {text!r})."
         )
     return found
@@ -271,12 +271,12 @@ def run_processes(
     """
     for name, value in (("count", count), ("devices", devices)):
         if (_integer(value) or 0) < 1:
-            raise ArgumentTypeError(f"{name} is a positive number, got {shown(value)}.")
+            raise ArgumentTypeError(f"{name} is a positive number, got {quote(value)}.")
     for name, seconds in (("timeout", timeout), ("grace", grace)):
         if isinstance(seconds, bool) or not isinstance(seconds, (int, float, np.number)) or not seconds > 0:
-            raise ArgumentTypeError(f"{name} is a positive number of seconds, got {shown(seconds)}.")
+            raise ArgumentTypeError(f"{name} is a positive number of seconds, got {quote(seconds)}.")
     if say is not None and not callable(say):
-        raise ArgumentTypeError(f"say is a function of a number and a line, got {shown(say)}.")
+        raise ArgumentTypeError(f"say is a function of a number and a line, got {quote(say)}.")
     around, words = _environment(env), _arguments(command)
     running: list[_Running] = []
     # Bound and never listened on: nobody else is given the port, and the coordinator, which reuses ports, can take it.
@@ -300,12 +300,12 @@ def _environment(env: Any) -> dict[str, str]:
     """A process's variables; the system takes no others than these."""
     given: Any = os.environ if env is None else env
     if not isinstance(given, Mapping):
-        raise ArgumentTypeError(f"env is a dict of the environment's variables, all of them text, got {shown(given)}.")
+        raise ArgumentTypeError(f"env is a dict of the environment's variables, all of them text, got {quote(given)}.")
     items = dict(cast("Mapping[Any, Any]", given))
     for name, value in items.items():
         if not _is_word(name) or not name or "=" in name or not _is_word(value):
             raise ArgumentTypeError(
-                f"env is a dict of the environment's variables, all of them text, got {shown({name: value})} in it."
+                f"env is a dict of the environment's variables, all of them text, got {quote({name: value})} in it."
             )
     return items
 
@@ -314,10 +314,10 @@ def _arguments(command: Any) -> list[str]:
     """The interpreter's arguments; paths are text too."""
     given: tuple[Any, ...] = ()
     if not isinstance(command, (str, bytes)):
-        given = row("run_processes", command, "a list of the interpreter's arguments as command")
+        given = as_tuple("run_processes", command, "a list of the interpreter's arguments as command")
     words = [os.fspath(x) if isinstance(x, PurePath) else x for x in given]
     if not words or not all(map(_is_word, words)):
-        raise ArgumentTypeError(f"command is a list of the interpreter's arguments, got {shown(command)}.")
+        raise ArgumentTypeError(f"command is a list of the interpreter's arguments, got {quote(command)}.")
     return words
 
 

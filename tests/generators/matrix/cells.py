@@ -17,7 +17,7 @@ import jax
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec as P
 
-from jaxmesh.jaxprs import core as jaxprs
+from jaxmesh.jaxprs import compat
 from jaxmesh.stages.jit import jit
 from jaxmesh.stages.shard_map import shard_map
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
@@ -207,7 +207,7 @@ class Matrix:
         """Maps in the body of a program, which is one region of all axes already, and maps that are the program."""
         column, f = "nested shard_map", operation.sharded(square)
         anywhere: Any = {"in_specs": P(), "out_specs": P()}
-        jobs = self._both(operation, column, "jax.shard_map", jaxprs.shard_map(f, **anywhere))
+        jobs = self._both(operation, column, "jax.shard_map", compat.shard_map(f, **anywhere))
         jobs += self._both(operation, column, "jaxmesh.shard_map", shard_map(f, **anywhere))
         return jobs
 
@@ -218,7 +218,7 @@ class Matrix:
         ins, outs = operation.specs
         said: Any = {"mesh": operation.mesh, "in_specs": ins, "out_specs": outs}
         piece = operation.piece(square)
-        raised = jit(jaxprs.shard_map(piece, **said), mesh=operation.mesh)
+        raised = jit(compat.shard_map(piece, **said), mesh=operation.mesh)
         jobs = self._both(operation, "nested shard_map", "jaxmesh.shard_map alone", shard_map(piece, **said))
         return jobs + self._both(operation, "nested shard_map", "jaxmesh.jit of jax.shard_map", raised)
 

@@ -1,0 +1,186 @@
+"""What differs between JAX versions or is internal to JAX: types, meshes, primitives. JAX 0.10.2 to 0.12.
+
+`ClosedJaxpr` and `Jaxpr` are one class from 0.12 on.
+"""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jax._src import core as core_lib, mesh as mesh_lib, xla_bridge
+from jax._src.lib import xla_client
+from jax.core import ShapedArray
+from jax.extend import core as jex, source_info_util
+from jax.interpreters import ad, mlir
+from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
+
+from jaxmesh.errors import UnloweredError, UnsupportedError
+
+Primitive = jex.Primitive
+Var = jex.Var
+Literal = jex.Literal
+DropVar = jex.DropVar
+Atom = Any
+Aval = Any
+Eqn = Any
+Jaxpr = Any
+"""A jaxpr, open or closed."""
+Axes = frozenset[str]
+shard_map: Any = jax.shard_map  # Taken once, so that a program may put jaxmesh.shard_map in its place.
+
+# The programs of the demo, in `cli/`, are user code.
+for _room in sorted(pathlib.Path(__file__).parents[1].iterdir()):
+    if _room.name not in ("cli", "__pycache__"):
+        source_info_util.register_exclusion(str(_room))
+
+
+# --- types -----------------------------------------------------------------------------------------------------------
+
+
+def varying_axes(aval: Aval) -> Axes:
+    """The mesh axes over which a value may differ between devices; empty for a full value."""
+    kind = getattr(aval, "manual_axis_type", None)
+    return frozenset() if kind is None else frozenset(kind.varying)
+
+
+def unreduced_axes(aval: Aval) -> Axes:
+    """The mesh axes over which a value still waits to be summed, or has been declared to be."""
+    kind = getattr(aval, "manual_axis_type", None)
+    return frozenset() if kind is None else frozenset({*kind.unreduced, *kind.reduced})
+
+
+def is_array_type(aval: Aval) -> bool:
+    """Whether values of the type are arrays: no references, no tokens."""
+    return isinstance(aval, ShapedArray)
+
+
+def retype(aval: Aval, shape: Sequence[int], varying: Iterable[str]) -> Aval:
+    """`aval` with another shape, varying over exactly the given axes."""
+    kind = aval.manual_axis_type.update(varying=frozenset(varying))
+    sharding = aval.sharding
+    if sharding.mesh.empty:
+        # A constant made outside the program does not know its mesh yet.
+        sharding = NamedSharding(jax.sharding.get_abstract_mesh(), PartitionSpec())
+    sharding = sharding.update(spec=PartitionSpec(*[None] * len(shape)))
+    return aval.update(shape=tuple(shape), sharding=sharding, manual_axis_type=kind)
+
+
+def typed_struct(aval: Aval, varying: Iterable[str]) -> Any:
+    """An argument of `jax.make_jaxpr` like `aval`, typed in the mesh of here and now."""
+    mesh = jax.sharding.get_abstract_mesh()
+    kind = jax.typeof(np.zeros(())).manual_axis_type.update(varying=frozenset(varying))
+    return jax.ShapeDtypeStruct(
+        aval.shape,
+        aval.dtype,
+        weak_type=bool(getattr(aval, "weak_type", False)),
+        sharding=NamedSharding(mesh, PartitionSpec(*[None] * len(aval.shape))),
+        manual_axis_type=kind,
+    )
+
+
+def describe(aval: Aval) -> str:
+    """A type as messages show it, e.g. `float32[8,4]{V:x}`."""
+    return aval.str_short() if hasattr(aval, "str_short") else str(aval)
+
+
+_lax: Any = jax.lax
+
+
+def vary(x: Any, axes: Iterable[str]) -> Any:
+    """The same value, typed as varying over the axes too."""
+    return _lax.pcast(x, tuple(axes), to="varying")
+
+
+# --- meshes ----------------------------------------------------------------------------------------------------------
+
+
+def program_mesh(op: str) -> dict[str, int]:
+    """Axis names and sizes of the mesh whose program is being traced.
+
+    Raises:
+      UnloweredError: no program is being traced.
+      UnsupportedError: only some axes of the context mesh are manual.
+    """
+    mesh = jax.sharding.get_abstract_mesh()
+    manual = set(mesh.manual_axes)
+    if mesh.empty or not manual:
+        raise UnloweredError(unlowered_message(op))
+    if manual != set(mesh.axis_names):
+        raise UnsupportedError(
+            f"{op} needs all axes of the mesh {tuple(mesh.axis_names)} to be manual, but only {tuple(sorted(manual))} "
+            "are; TTIR knows no partly manual regions. Map over all axes."
+        )
+    return dict(zip(mesh.axis_names, mesh.axis_sizes, strict=True))
+
+
+def unlowered_message(op: str) -> str:
+    """What to do about an operation that runs outside a program."""
+    return (
+        f"{op} has no execution rule: it is meant for a program that is traced over a mesh and lowered. "
+        "Call it inside a function given to jaxmesh.jit(f, mesh=mesh), which traces, lowers and runs it."
+    )
+
+
+def manual_mesh(mesh: AbstractMesh) -> AbstractMesh:
+    """The mesh as a program's body sees it: every axis manual."""
+    return mesh.update(axis_types=(AxisType.Manual,) * len(mesh.axis_names))
+
+
+def context_devices() -> tuple[Any, ...] | None:
+    """The devices of the mesh of `jax.set_mesh`, if one is set; also inside a trace."""
+    mesh = mesh_lib.get_concrete_mesh()
+    return None if mesh.empty else tuple(mesh.devices.flat)
+
+
+# --- primitives ------------------------------------------------------------------------------------------------------
+
+
+def unlowered_primitive(name: str) -> Any:
+    """A primitive that can be traced and transformed, but neither evaluated nor compiled."""
+
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise UnloweredError(unlowered_message(name))
+
+    prim = Primitive(name)
+    prim.def_impl(refuse)
+    mlir.register_lowering(prim, refuse)
+    return prim
+
+
+def define_linear(prim: Primitive, transpose: Callable[..., Any]) -> None:
+    """JVP and transpose of a linear, unary primitive; `transpose(ct, operand, **params)` gives the cotangent."""
+    ad.deflinear2(prim, transpose)
+
+
+def linear_operand_aval(operand: Any) -> Aval:
+    """The type of an operand inside a transpose rule, whether it is known there or not."""
+    return operand.aval if ad.is_undefined_primal(operand) else jax.typeof(operand)
+
+
+# --- devices ---------------------------------------------------------------------------------------------------------
+
+_core: Any = core_lib
+_client: Any = xla_client
+
+
+def backend_started() -> bool:
+    """Returns True if JAX has already counted its devices."""
+    return bool(xla_bridge.backends_are_initialized())
+
+
+def array_type(shape: tuple[int, ...], dtype: np.dtype[Any], sharding: NamedSharding) -> Any:
+    """The type of an array over the devices of a sharding."""
+    return _core.update_aval_with_sharding(_core.ShapedArray(shape, dtype), sharding)
+
+
+def on_devices(kind: Any, sharding: NamedSharding, pieces: Sequence[Any], devices: list[Any]) -> jax.Array:
+    """An array of a type from the piece of each device, in the order of the devices, in one call.
+
+    JAX has no public way to make such an array of host memory without a call per device, which takes most of the time
+    for small tensors. A piece that is aligned as XLA wants it is aliased: nobody may write to it again.
+    """
+    return _client.batched_device_put(kind, sharding, pieces, devices, True)

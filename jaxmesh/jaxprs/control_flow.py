@@ -1,0 +1,145 @@
+"""Calls, loops and branches taken apart: the one place that knows how JAX keeps bodies and operands in an equation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from jaxmesh.jaxprs.compat import Eqn, Jaxpr
+
+T = TypeVar("T")
+
+CALLS: Mapping[str, str] = {
+    "jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "core_call": "call_jaxpr", "call": "call_jaxpr",
+    "eval_jaxpr": "call_jaxpr", "custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr",
+    "remat2": "jaxpr", "checkpoint": "jaxpr", "remat": "jaxpr", "shard_map": "jaxpr", "ttir_op": "jaxpr",
+}  # fmt: skip
+"""Primitives that call one jaxpr once, operands in order, and the parameter that holds it."""
+
+INLINE = frozenset({"jit", "pjit", "closed_call", "core_call", "call", "eval_jaxpr", "ttir_op"})
+"""Calls that mean nothing but their body."""
+
+REMAT = frozenset({"remat2", "checkpoint", "remat"})
+"""The names of `jax.checkpoint`'s call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One body, run once, whose inputs are the operands and whose outputs are the results."""
+
+    body: Jaxpr
+    param: str
+
+    @property
+    def bodies(self) -> tuple[Jaxpr, ...]:
+        """The body alone."""
+        return (self.body,)
+
+    def with_bodies(self, eqn: Eqn, bodies: Sequence[Jaxpr]) -> Eqn:
+        """The equation with another body."""
+        return eqn.replace(params={**eqn.params, self.param: bodies[0]})
+
+
+@dataclass(frozen=True, slots=True)
+class Scan:
+    """`scan`: operands are (constants, carry, stacked inputs), results are (carry, stacked outputs)."""
+
+    body: Jaxpr
+    num_consts: int
+    num_carry: int
+    length: int
+    reverse: bool
+
+    @property
+    def bodies(self) -> tuple[Jaxpr, ...]:
+        """The body alone."""
+        return (self.body,)
+
+    def split(self, operands: Sequence[T]) -> tuple[list[T], list[T], list[T]]:
+        """Constants, carry, stacked inputs; the body takes them in this order, one slice of each stacked input."""
+        start = self.num_consts + self.num_carry
+        return list(operands[: self.num_consts]), list(operands[self.num_consts : start]), list(operands[start:])
+
+    def split_results(self, results: Sequence[T]) -> tuple[list[T], list[T]]:
+        """Carry and stacked outputs, of the body's results or of the equation's."""
+        return list(results[: self.num_carry]), list(results[self.num_carry :])
+
+    def with_bodies(self, eqn: Eqn, bodies: Sequence[Jaxpr]) -> Eqn:
+        """The equation with another body."""
+        return eqn.replace(params={**eqn.params, "jaxpr": bodies[0]})
+
+
+@dataclass(frozen=True, slots=True)
+class While:
+    """`while`: operands are (the condition's constants, the body's constants, carry), results are the carry."""
+
+    cond: Jaxpr
+    body: Jaxpr
+    cond_consts: int
+    body_consts: int
+
+    @property
+    def bodies(self) -> tuple[Jaxpr, ...]:
+        """The condition and the body."""
+        return (self.cond, self.body)
+
+    def split(self, operands: Sequence[T]) -> tuple[list[T], list[T], list[T]]:
+        """The condition's constants, the body's constants, carry; each jaxpr takes its constants, then the carry."""
+        start = self.cond_consts + self.body_consts
+        return list(operands[: self.cond_consts]), list(operands[self.cond_consts : start]), list(operands[start:])
+
+    def with_bodies(self, eqn: Eqn, bodies: Sequence[Jaxpr]) -> Eqn:
+        """The equation with another condition and another body."""
+        return eqn.replace(params={**eqn.params, "cond_jaxpr": bodies[0], "body_jaxpr": bodies[1]})
+
+
+@dataclass(frozen=True, slots=True)
+class Cond:
+    """`cond`: operands are (index of the branch, inputs), each branch takes the inputs and gives the results."""
+
+    branches: tuple[Jaxpr, ...]
+
+    @property
+    def bodies(self) -> tuple[Jaxpr, ...]:
+        """The branches."""
+        return self.branches
+
+    def split(self, operands: Sequence[T]) -> tuple[T, list[T]]:
+        """The index of the branch, and the inputs of the branches."""
+        return operands[0], list(operands[1:])
+
+    def with_bodies(self, eqn: Eqn, bodies: Sequence[Jaxpr]) -> Eqn:
+        """The equation with other branches."""
+        return eqn.replace(params={**eqn.params, "branches": tuple(bodies)})
+
+
+def control_flow(eqn: Eqn) -> Call | Scan | While | Cond | None:
+    """An equation's bodies and the roles of its operands; None if it is neither a call, a loop nor a branch.
+
+    >>> import jax
+    >>> (eqn,) = jax.make_jaxpr(lambda x: jax.lax.fori_loop(0, 3, lambda _, y: y + 1, x))(1).eqns
+    >>> flow = control_flow(eqn)
+    >>> type(flow).__name__, flow.num_carry
+    ('Scan', 2)
+    """
+    name, params = eqn.primitive.name, eqn.params
+    if name in CALLS:
+        return Call(params[CALLS[name]], CALLS[name])
+    match name:
+        case "scan":
+            return Scan(params["jaxpr"], *scan_arity(params), params["length"], params["reverse"])
+        case "while":
+            return While(params["cond_jaxpr"], params["body_jaxpr"], params["cond_nconsts"], params["body_nconsts"])
+        case "cond":
+            return Cond(tuple(params["branches"]))
+        case _:
+            return None
+
+
+def scan_arity(params: Mapping[str, Any]) -> tuple[int, int]:
+    """How many constants and carries a `scan` equation has; JAX 0.12 keeps them in `ft_in`."""
+    if "num_consts" in params:
+        return params["num_consts"], params["num_carry"]
+    consts, carry, _ = params["ft_in"].unpack()
+    return len(list(consts)), len(list(carry))

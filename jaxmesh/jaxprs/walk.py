@@ -1,0 +1,170 @@
+"""Taking jaxprs apart and putting them together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import jax
+from jax.extend import core as jex, linear_util as lu
+from jax.interpreters import ad
+from jax.sharding import AbstractMesh
+
+from jaxmesh.errors import UnsupportedError
+from jaxmesh.jaxprs.compat import Atom, Aval, Eqn, Jaxpr, Var, retype, varying_axes
+
+_ROW: Any = (tuple, list)
+_bare: set[Any] = set()  # Classes of parameters seen to be neither jaxprs nor rows.
+_fresh = jex.gensym()
+
+
+def open_jaxpr(jaxpr: Jaxpr) -> Jaxpr:
+    """The jaxpr without its constants."""
+    return jaxpr.jaxpr if isinstance(jaxpr, jex.ClosedJaxpr) else jaxpr
+
+
+def close(jaxpr: Jaxpr, consts: Sequence[Any]) -> Jaxpr:
+    """The jaxpr with values for its constants."""
+    return jex.ClosedJaxpr(jaxpr, list(consts))
+
+
+def is_jaxpr(value: object) -> bool:
+    """True of both classes, open and closed."""
+    return isinstance(value, (jex.Jaxpr, jex.ClosedJaxpr))
+
+
+def rebuild(
+    jaxpr: Jaxpr, constvars: Sequence[Var], invars: Sequence[Var], eqns: Sequence[Eqn], outvars: Sequence[Atom]
+) -> Jaxpr:
+    """An open jaxpr with other contents; names in its debug info are kept where the counts agree."""
+    body = open_jaxpr(jaxpr)
+    info = body.debug_info
+    if len(body.invars) != len(invars) or len(body.outvars) != len(outvars):
+        info = info.with_unknown_names()
+    return body.replace(
+        constvars=list(constvars), invars=list(invars), eqns=list(eqns), outvars=list(outvars), debug_info=info
+    )
+
+
+def with_eqns(jaxpr: Jaxpr, eqns: Sequence[Eqn], outvars: Sequence[Atom]) -> Jaxpr:
+    """The same jaxpr, open or closed as it was, with other equations."""
+    body = open_jaxpr(jaxpr)
+    return closed_as(jaxpr, rebuild(body, body.constvars, body.invars, eqns, outvars))
+
+
+def closed_as(jaxpr: Jaxpr, body: Jaxpr) -> Jaxpr:
+    """An open jaxpr with the constants of another, where that is closed."""
+    return close(body, jaxpr.consts) if isinstance(jaxpr, jex.ClosedJaxpr) else body
+
+
+def is_closed(jaxpr: Jaxpr) -> bool:
+    """Whether a jaxpr is of the closed form."""
+    return isinstance(jaxpr, jex.ClosedJaxpr)
+
+
+def in_form_of(jaxpr: Jaxpr, typed: Jaxpr) -> Jaxpr:
+    """A closed jaxpr in the form, open or closed, of the one it stands for.
+
+    Raises:
+      UnsupportedError: the form is the open one, which has no place for constants, and there are some.
+    """
+    if is_closed(jaxpr):
+        return typed
+    if len(typed.consts):
+        raise UnsupportedError(f"a body without a place for constants was given {len(typed.consts)} when traced again.")
+    return open_jaxpr(typed)
+
+
+def substitute(atoms: Sequence[Atom], swap: Mapping[Var, Atom]) -> list[Atom]:
+    """The atoms, with the variables in `swap` replaced."""
+    return [swap.get(a, a) if isinstance(a, Var) else a for a in atoms]
+
+
+def fresh_var(aval: Aval) -> Var:
+    """A variable that no jaxpr holds yet."""
+    return _fresh(aval)
+
+
+def new_eqn(prim: Any, invars: Sequence[Atom], params: Mapping[str, Any], like: Eqn) -> Eqn:
+    """A single-result equation, typed by the primitive's own rule, at the source location and context of `like`."""
+    with like.ctx.manager:
+        aval, effects = prim.abstract_eval(*[v.aval for v in invars], **params)
+    return jex.new_jaxpr_eqn(list(invars), [fresh_var(aval)], prim, dict(params), effects, like.source_info, like.ctx)
+
+
+def context_on(eqn: Eqn, mesh: AbstractMesh) -> Any:
+    """The tracing context of an equation, with another mesh."""
+    with eqn.ctx.manager, jax.sharding.use_abstract_mesh(mesh):
+        return jex.new_jaxpr_eqn([], [], eqn.primitive, {}, jex.no_effects).ctx
+
+
+def mesh_of(eqn: Eqn) -> AbstractMesh:
+    """The mesh in whose program an equation was traced."""
+    with eqn.ctx.manager:
+        return jax.sharding.get_abstract_mesh()
+
+
+def copy_of(eqn: Eqn) -> Eqn:
+    """An equation that only copies what the given one reads; for those that say something of the mesh alone."""
+    return eqn.replace(primitive=jex.primitives.copy_p, params={})
+
+
+def reshape_eqn(operand: Atom, shape: Sequence[int], like: Eqn) -> Eqn:
+    """A `reshape` equation; typed here, because JAX's own rule looks at a tracing context that is gone by now."""
+    out = fresh_var(retype(operand.aval, shape, varying_axes(operand.aval)))
+    params = {"new_sizes": tuple(shape), "dimensions": None, "sharding": None}
+    prim = jex.primitives.reshape_p
+    return jex.new_jaxpr_eqn([operand], [out], prim, params, jex.no_effects, like.source_info, like.ctx)
+
+
+def sub_jaxprs(eqn: Eqn) -> list[Jaxpr]:
+    """Every jaxpr among an equation's parameters, also inside tuples (`cond` keeps its branches in one)."""
+    return jaxprs_in(eqn.params.values())
+
+
+def jaxprs_in(values: Iterable[Any]) -> list[Jaxpr]:
+    """Every jaxpr among values, also inside tuples and lists."""
+    found: list[Jaxpr] = []
+    for value in values:
+        if type(value) in _bare:
+            continue
+        if is_jaxpr(value):
+            found.append(value)
+        elif isinstance(value, _ROW):
+            found += jaxprs_in(value)
+        else:
+            _bare.add(type(value))
+    return found
+
+
+def all_eqns(jaxpr: Jaxpr) -> Iterator[Eqn]:
+    """Every equation at every depth, each shared sub-jaxpr once."""
+    seen: set[int] = set()
+    stack = [jaxpr]
+    while stack:
+        current = stack.pop()
+        if id(current) not in seen:
+            seen.add(id(current))
+            for eqn in current.eqns:
+                yield eqn
+                stack.extend(sub_jaxprs(eqn))
+
+
+def wrap_like(fun: Callable[..., Any], like: Any) -> Any:
+    """`fun` in the form in which custom rules are kept in parameters, with the debug info of the one it replaces."""
+    return lu.wrap_init(fun, debug_info=like.debug_info)
+
+
+def is_zero(x: object) -> bool:
+    """A cotangent that is known to be zero and was never made."""
+    return type(x) is ad.Zero
+
+
+def is_ordered(eqn: Eqn) -> bool:
+    """Whether the place of an equation among others matters: it does more than speak of a mesh axis."""
+    return bool(eqn.effects) and any(type(e).__name__ != "NamedAxisEffect" for e in eqn.effects)
+
+
+def text(jaxpr: Jaxpr) -> str:
+    """The jaxpr as text, without colours wherever it is shown."""
+    return jaxpr.pretty_print(use_color=False)
