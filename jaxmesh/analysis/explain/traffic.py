@@ -1,7 +1,7 @@
 """What one equation moves, and how many bytes: arithmetic on types and configs.
 
-Payloads and bytes sent are defined by `jaxmesh.analysis.explain.Move`. A collective over several axes is one exchange among
-all devices along them, as XLA runs it; an axis of one device moves nothing.
+Payloads and bytes sent are defined by `jaxmesh.analysis.explain.Move`. A collective over several axes is one exchange
+among all devices along them, as XLA runs it; an axis of one device moves nothing.
 
 These are the bytes of the collectives in XLA's optimized program, with what XLA is free to change left out: it joins
 equal collectives, drops more of what is dead, carries 16-bit floats as float32 between CPUs, and, having no host,

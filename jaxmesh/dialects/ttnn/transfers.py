@@ -1,7 +1,7 @@
 """The TTNN dialect's two sharding operations, `distribute_tensor` and `aggregate_tensor`.
 
-What they mean is section 2 of the semantics, checked by `sharding/distribution.py`. Inside a mapped program they compile
-to a local slice and to a gather; at a program's boundary the runtime turns them into specs, which cost nothing.
+What they mean is section 2 of the semantics, checked by `sharding/distribution.py`. Inside a mapped program they
+compile to a local slice and to a gather; at a program's boundary the runtime turns them into specs, which cost nothing.
 """
 
 from __future__ import annotations

@@ -186,8 +186,8 @@ def _named_refusal(eqn: Eqn) -> Generator[None]:
             raise
         said = f" ({error})" if str(error) else ""
         raise InexpressibleError(
-            f"{eqn.primitive.name} ({source_locations.source_line(eqn)}) runs as JAX runs it, but has no TTIR or TTNN text: "
-            f"JAX has no form of it that is typed by varying axes{said}."
+            f"{eqn.primitive.name} ({source_locations.source_line(eqn)}) runs as JAX runs it, but has no TTIR or TTNN "
+            f"text: JAX has no form of it that is typed by varying axes{said}."
         ) from error
 
 

@@ -355,8 +355,8 @@ class Builder:
 def missing(eqn: Eqn, why: str, outer: str = "") -> MissingRuleError:
     """The error that a primitive, or this form of it, has no rule; the program still runs."""
     return MissingRuleError(
-        f"no text for primitive {eqn.primitive.name!r} ({source_locations.source_line(eqn) or outer}): {why}. The program "
-        f"still runs; to print it add a rule in {FOLDER}special.py, or in the file of its kind beside it."
+        f"no text for primitive {eqn.primitive.name!r} ({source_locations.source_line(eqn) or outer}): {why}. The "
+        f"program still runs; to print it add a rule in {FOLDER}special.py, or in the file of its kind beside it."
     )
 
 

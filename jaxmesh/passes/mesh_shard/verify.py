@@ -22,8 +22,8 @@ def verify_no_ttir(program: Jaxpr) -> None:
     for eqn in walk.all_eqns(program):
         if eqn.primitive is mesh_shard_p:
             raise VerifyError(
-                f"the program still holds a mesh_shard ({source_locations.source_line(eqn)}); a TTNN-level program holds "
-                "none at any depth. Lower it with passes/mesh_shard."
+                f"the program still holds a mesh_shard ({source_locations.source_line(eqn)}); a TTNN-level program "
+                "holds none at any depth. Lower it with passes/mesh_shard."
             )
 
 
@@ -69,9 +69,9 @@ def _verify_in_step(eqn: Eqn) -> None:
     varying = compat.varying_axes(decides)
     if varying and any(has_transfer(b) for b in bodies):
         raise UnsupportedError(
-            f"{name} ({source_locations.source_line(eqn)}) is decided by {compat.describe(decides)}, which varies over mesh "
-            f"axis {', '.join(map(repr, sorted(varying)))}, but a body distributes or aggregates a tensor; every device "
-            "must take part in a transfer. Reduce the predicate over the axis, or move the transfer out."
+            f"{name} ({source_locations.source_line(eqn)}) is decided by {compat.describe(decides)}, which varies "
+            f"over mesh axis {', '.join(map(repr, sorted(varying)))}, but a body distributes or aggregates a tensor; "
+            "every device must take part in a transfer. Reduce the predicate over the axis, or move the transfer out."
         )
 
 
