@@ -28,7 +28,7 @@ _TRUTH: Any = (bool, np.bool_)
 def quote(value: Any) -> str:
     """A value as a message shows it, also where it has no `repr`: a deleted array, a value of a trace that is over.
 
-    >>> shown([1, "a"])
+    >>> quote([1, "a"])
     "[1, 'a']"
     """
     try:

@@ -112,7 +112,7 @@ def remark(kind: str, text: str, rule: str) -> None:
 def collect() -> Generator[Remarks]:
     """Takes the notes of the passes that run inside.
 
-    >>> with taken() as notes:
+    >>> with collect() as notes:
     ...     notes.add("x", "inserted", "brought over", "a rule")
     >>> [str(note) for note in notes.about("x")]
     ['inserted: brought over (a rule)']

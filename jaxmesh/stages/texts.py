@@ -12,6 +12,10 @@ from typing import Any, cast
 
 import jax
 
+from jaxmesh.dialects import (
+    ttir as ttir_ops,  # noqa: F401
+    ttnn as ttnn_ops,  # noqa: F401
+)
 from jaxmesh.dialects.program import Program
 from jaxmesh.dialects.residency import DEVICE, Analysis
 from jaxmesh.dialects.ttnn.transfers import PRIMITIVES
@@ -21,6 +25,7 @@ from jaxmesh.emit.python.printer import python_text
 from jaxmesh.errors import ArgumentTypeError, InexpressibleError
 from jaxmesh.jaxprs.compat import Jaxpr
 from jaxmesh.jaxprs.walk import all_eqns
+from jaxmesh.passes import flatten as flatten_rules  # noqa: F401
 from jaxmesh.passes.flatten import collectives as collectives
 from jaxmesh.passes.flatten.builder import Options, build
 from jaxmesh.passes.flatten.mesh_partition import partitions

@@ -187,7 +187,7 @@ def test_wide_types_need_no_flag(tmp_path: Path, capsys: Any) -> None:
 )
 def test_wrong_inputs(arrays: dict[str, np.ndarray], words: str, tmp_path: Path, capsys: Any) -> None:
     given = tmp_path / "in.npz"
-    named: Any = npz
+    named: Any = arrays
     np.savez(given, **named)
     fails(["run", MATMUL, "--inputs", str(given)], words, capsys)
 

@@ -86,7 +86,7 @@ def test_the_command_writes_one_line_when_there_are_too_few_devices() -> None:
 
 def test_a_reader_that_goes_away_leaves_no_traceback() -> None:
     code = (
-        "import sys; from jaxmesh import cli\n"
+        "import sys; from jaxmesh.cli import main as cli\n"
         "def broken(*_): raise BrokenPipeError\n"
         "cli._demo = broken\n"
         "sys.exit(cli.main(['demo']))"

@@ -48,7 +48,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         return launch.launch(run, *args)
 
     monkeypatch.setattr(execute, "launched", launched)
-    monkeypatch.setattr("jaxmesh.ttnn.lazy_reshape.launched", launched)
+    monkeypatch.setattr("jaxmesh.ttnn.lazy_reshape.launch", launched)
     return seen
 
 

@@ -7,12 +7,14 @@ from typing import Any
 import jax
 
 import jaxmesh as jm
+from jaxmesh.dialects import ttnn as ttnn_ops  # noqa: F401
 from jaxmesh.dialects.op import ROWS, evaluate
 from jaxmesh.dialects.program import Op, Program
 from jaxmesh.dialects.ttir.mesh_shard import mesh_shard
 from jaxmesh.dialects.ttnn.op import TTNN
 from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tensor_p
 from jaxmesh.jaxprs import compat
+from jaxmesh.passes import flatten as flatten_rules  # noqa: F401
 from jaxmesh.passes.flatten import collectives as collectives
 from jaxmesh.passes.flatten.builder import build
 

@@ -419,7 +419,7 @@ import numpy as np, jax
 from jax.sharding import PartitionSpec as P
 import jaxmesh as jm
 from jaxmesh import ttnn
-from jaxmesh.runtime import eager
+from jaxmesh.ttnn import execute
 jm.emulate(4)
 count = int(sys.argv[1])
 mesh = jm.make_mesh((2, 2))

@@ -20,6 +20,7 @@ import pytest
 
 import jaxmesh as jm
 from jaxmesh import ttnn
+from jaxmesh.dialects import ttnn as ttnn_ops  # noqa: F401
 from jaxmesh.dialects.program import Op, Port, Program, Type
 from jaxmesh.dialects.ttnn.op import TTNN
 from jaxmesh.emit.cpp.names import function_name
@@ -604,8 +605,11 @@ def test_golden(name: str) -> None:
 
 
 def test_the_same_bytes_in_every_process() -> None:
-    script = "from test_emit_cpp import *; print(cpp_text(perceptron(), load=True) + cpp_text(constants()), end='')"
-    folders = os.pathsep.join([str(Path(__file__).parent), str(Path(jm.__file__).parents[1])])
+    script = (
+        "from tests.unit.test_emit_cpp import *; "
+        "print(cpp_text(perceptron(), load=True) + cpp_text(constants()), end='')"
+    )
+    folders = str(Path(jm.__file__).parents[1])
     texts = {
         subprocess.run(
             [sys.executable, "-c", script],

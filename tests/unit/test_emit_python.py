@@ -19,6 +19,7 @@ import pytest
 
 import jaxmesh as jm
 from jaxmesh import ttnn
+from jaxmesh.dialects import ttnn as ttnn_ops  # noqa: F401
 from jaxmesh.dialects.program import Op, Port, Program, Type
 from jaxmesh.dialects.ttnn.op import NEEDED, TTNN, Param
 from jaxmesh.emit.names import Variables, comment, identifier
@@ -594,7 +595,7 @@ def test_variables_never_meet() -> None:
 
 
 def test_same_bytes_in_every_process() -> None:
-    code = "import tests.test_emit_python as t; print(t.python_text(t.mixed(), load=True), end='')"
+    code = "import tests.unit.test_emit_python as t; print(t.python_text(t.mixed(), load=True), end='')"
     root = Path(__file__).parents[2]
     for seed in ("1", "2"):
         env = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(root)}

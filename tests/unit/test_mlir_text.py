@@ -679,7 +679,7 @@ def test_golden_texts(name: str) -> None:
 
 
 def test_texts_are_the_same_in_every_process() -> None:
-    code = "import mlir_programs as p; print(*[make() for make in p.GOLDENS.values()], sep='', end='')"
+    code = "import tests.generators.mlir_programs as p; print(*[make() for make in p.GOLDENS.values()], sep='', end='')"
     texts = []
     for seed in ("0", "1234"):
         paths = {"PYTHONPATH": str(Path(jm.__file__).parents[1])}

@@ -54,7 +54,7 @@ class _Facts:
     """What the planner says of a body on the host side: what runs on the devices, and notes, by variable."""
 
     mapped: frozenset[Var]
-    remarks: Mapping[Var, Sequence[Remark]]
+    notes: Mapping[Var, Sequence[Remark]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,16 @@ import numpy as np
 
 from jaxmesh.analysis.explain.explanation import Move
 from jaxmesh.analysis.explain.traffic import moved
+from jaxmesh.dialects import (
+    ttir as ttir_ops,  # noqa: F401
+    ttnn as ttnn_ops,  # noqa: F401
+)
 from jaxmesh.dialects.program import Op, Program
 from jaxmesh.errors import JaxmeshError
 from jaxmesh.jaxprs import remarks, walk
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr, Literal
 from jaxmesh.jaxprs.remarks import Remark
+from jaxmesh.passes import flatten as flatten_rules  # noqa: F401
 from jaxmesh.passes.flatten import collectives as collectives
 from jaxmesh.passes.flatten.builder import build
 from jaxmesh.passes.flatten.place_results import placed_results

@@ -8,6 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from jaxmesh.dialects import (
+    ttir as ttir_ops,  # noqa: F401
+    ttnn as ttnn_ops,  # noqa: F401
+)
 from jaxmesh.dialects.op import ROWS, Row
 from jaxmesh.dialects.program import Op, Port, Program, Value
 from jaxmesh.dialects.ttnn.op import SPECIAL, TTNN

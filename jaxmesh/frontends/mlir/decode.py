@@ -10,7 +10,10 @@ from typing import Any, cast
 import jax
 from jaxlib.mlir import ir
 
-from jaxmesh.dialects import op as table
+from jaxmesh.dialects import (
+    op as table,
+    ttnn as ttnn_ops,  # noqa: F401
+)
 from jaxmesh.dialects.ttnn import op as ttnn_table
 from jaxmesh.errors import ArgumentTypeError, JaxmeshError, MissingRuleError, UnsupportedError, VerifyError
 from jaxmesh.frontends.mlir.attributes import Values

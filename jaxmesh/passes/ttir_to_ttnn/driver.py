@@ -14,10 +14,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from jaxmesh.dialects import ttnn as ttnn_ops  # noqa: F401
 from jaxmesh.dialects.op import ROWS
 from jaxmesh.dialects.program import Op, Port, Program, Type, Value, without_dead
 from jaxmesh.dialects.ttnn.op import TTNN
 from jaxmesh.errors import MissingRuleError, ResidencyError
+from jaxmesh.passes.ttir_to_ttnn import (
+    collectives as collectives_rules,  # noqa: F401
+    images as images_rules,  # noqa: F401
+    indexing as indexing_rules,  # noqa: F401
+    norms as norms_rules,  # noqa: F401
+    reductions as reductions_rules,  # noqa: F401
+)
 from jaxmesh.passes.ttir_to_ttnn.builder import RULES, Ops, Rule, Site
 from jaxmesh.passes.ttir_to_ttnn.memory import manage_memory
 from jaxmesh.passes.ttir_to_ttnn.shapes import RENAMED, carry_over, create, is_made

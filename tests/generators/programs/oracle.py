@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from tests.generators.programs import shapes as shapes_rules  # noqa: F401
 from tests.generators.programs.collectives import MOVES, several
 from tests.generators.programs.elementwise import TABLE
 from tests.generators.programs.values import Array, Axes, Body, Coordinate, Copies, Misfit, Statement, World, on_each
