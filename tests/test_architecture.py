@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2] / "jaxmesh"
+ROOT = Path(__file__).parents[1] / "jaxmesh"
 FILES = sorted(ROOT.rglob("*.py"))
 
 LAYERS = [

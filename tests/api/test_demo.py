@@ -23,9 +23,9 @@ from jaxmesh.cli import main
 from jaxmesh.cli.demo import model, placement, report
 from jaxmesh.cli.demo.checks import compare
 from jaxmesh.cli.demo.run import Outcome, run
+from tests import ROOT
 from tests.generators.oracles import EVERY
 
-ROOT = Path(__file__).parents[2]
 TINY = model.Dims(batch=1, sequence=4, width=8, kv_heads=1, queries_per_kv=2, head=4, hidden=4)
 COMPARISONS = 2 + 3 * 11
 TENSORS = 10

@@ -29,10 +29,11 @@ from jaxmesh.errors import FolderError
 from jaxmesh.passes.flatten import collectives as collectives
 from jaxmesh.passes.fusion.driver import recognise
 from jaxmesh.passes.ttir_to_ttnn.driver import to_ttnn
+from tests import ROOT
 from tests.generators.flat_programs import flat_of, run_flat
+from tests.generators.python_programs import Make, mixed, products, shard_1x2
 from tests.generators.strict_ttnn import fake_torch, strict_ttnn
 from tests.generators.suite.all_programs import BY_NAME
-from tests.unit.test_emit_python import Make, mixed, products, shard_1x2
 
 Array = np.ndarray[Any, Any]
 BF16 = np.dtype(ml_dtypes.bfloat16)
@@ -355,7 +356,7 @@ def test_a_process_ends_with_the_code_of_an_error(tmp_path: Path) -> None:
     export(tmp_path / "a", products_case())
     (tmp_path / "a" / "tensors" / "expected0.npy").write_bytes(b"")
     code = "import sys; from jaxmesh.cli.run_folder import run_folder; sys.exit(run_folder(sys.argv[1], ['--check']))"
-    env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    env = os.environ | {"PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", code, str(tmp_path / "a")]
     done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
@@ -467,7 +468,7 @@ def test_a_fresh_process_emulates_the_devices(tmp_path: Path) -> None:
     export(tmp_path / "a", products_case(), exact=True)
     code = "import sys; from jaxmesh.cli.run_folder import run_folder; sys.exit(run_folder(sys.argv[1], ['--check']))"
     env = {k: v for k, v in os.environ.items() if k not in ("XLA_FLAGS", "JAX_NUM_CPU_DEVICES")}
-    env["PYTHONPATH"] = str(Path(__file__).parents[2])
+    env["PYTHONPATH"] = str(ROOT)
     command = [sys.executable, "-W", "error", "-c", code, str(tmp_path / "a")]
     done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "result 0: float32[8, 8]: ok, equal\n"), done.stderr

@@ -24,6 +24,7 @@ import jaxmesh as jm
 from jaxmesh.runtime.single_region import Whole
 from jaxmesh.stages import shard_map as mapped_module
 from jaxmesh.stages.shard_map import ShardMapped, lowered_call
+from tests.generators.alike import assert_alike, outcome
 from tests.generators.oracles import cases, same_bits
 
 pytestmark = pytest.mark.part(3)
@@ -32,35 +33,6 @@ X = np.random.default_rng(3).normal(size=(8, 8)).astype(np.float32)
 V = X[0]
 ROWS, COLUMNS, BOTH, WHOLE = P("y"), P(None, "x"), P("y", "x"), P()
 N = np.arange(64, dtype=np.int32).reshape(8, 8) * 7 % 23
-
-
-def array(x: Any) -> np.ndarray:
-    if isinstance(x, jax.Array) and jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
-        return np.asarray(jax.random.key_data(x))
-    # JAX cannot read a split array without elements.
-    return np.zeros(x.shape, x.dtype) if isinstance(x, jax.Array) and not x.size else np.asarray(x)
-
-
-def assert_alike(got: Any, want: Any) -> None:
-    """The same tree of the same values: type, weak type, sharding, bits."""
-    leaves, tree = jax.tree.flatten(got)
-    wanted, wanted_tree = jax.tree.flatten(want)
-    assert tree == wanted_tree
-    for a, b in zip(leaves, wanted, strict=True):
-        assert type(a) is type(b)
-        if isinstance(b, jax.Array):
-            assert jax.typeof(a) == jax.typeof(b)
-            assert a.sharding == b.sharding
-            assert a.committed == b.committed
-        assert same_bits(array(a), array(b))
-
-
-def outcome(run: Callable[[], Any]) -> Any:
-    """The result of a call, or its exception's type and message."""
-    try:
-        return run()
-    except Exception as error:
-        return type(error), str(error)
 
 
 def both_ways(f: Any, **options: Any) -> tuple[Any, Any]:

@@ -17,7 +17,7 @@ from jax import lax
 from jax.sharding import AxisType, PartitionSpec as P
 
 import jaxmesh as jm
-from tests.api.test_shard_map import assert_alike, outcome
+from tests.generators.alike import assert_alike, outcome
 from tests.generators.oracles import EVERY
 
 X = np.arange(64, dtype=np.float32).reshape(8, 8) % 11 - 4

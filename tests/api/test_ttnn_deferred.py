@@ -6,7 +6,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -20,6 +19,7 @@ from jaxmesh.runtime import launch
 from jaxmesh.ttnn import execute
 from jaxmesh.ttnn.call_keys import tokens
 from jaxmesh.ttnn.lazy_reshape import Later
+from tests import ROOT
 from tests.generators.oracles import same_bits
 
 X = np.arange(128, dtype=np.float32).reshape(16, 8)
@@ -298,7 +298,7 @@ assert not missing, missing
 from jaxmesh import MeshTensor, jit, shard_map
 assert jit is jaxmesh.jit and isinstance(jaxmesh.Traced, type)
 """
-    root = Path(__file__).parents[2]
+    root = ROOT
     done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 

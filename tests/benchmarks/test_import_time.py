@@ -16,7 +16,8 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests import ROOT
+
 BASE = "import jax"
 ROUNDS = 21
 WAYS = {

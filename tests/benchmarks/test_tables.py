@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from pathlib import Path
 
+from tests import ROOT
 from tests.benchmarks import scale
-
-ROOT = Path(__file__).parents[2]
 
 
 def test_the_table_of_devices() -> None:

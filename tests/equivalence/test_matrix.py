@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import re
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -24,6 +23,7 @@ from jaxmesh.cli import main, selftest as selftest
 from jaxmesh.dialects.ttir import mesh_shard
 from jaxmesh.dialects.ttnn import transfers as ttnn_dialect
 from jaxmesh.jaxprs import compat
+from tests import ROOT
 from tests.generators.matrix import cells as matrix_cells, table as matrix
 from tests.generators.matrix.cells import COLUMNS, Matrix, difference, faults, reason_of
 from tests.generators.matrix.operation import Operation
@@ -34,7 +34,6 @@ from tests.generators.outcome import Outcome
 
 pytestmark = pytest.mark.part(6)
 
-ROOT = Path(__file__).parents[2]
 Fun = Callable[[Any], Any]
 
 

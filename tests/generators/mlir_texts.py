@@ -12,6 +12,9 @@ import jaxmesh as jm
 from jaxmesh.ttnn.mesh_tensor import assemble
 
 FILES = Path(__file__).parents[1] / "mlir"
+UNSHARDED = "{ttcore.shard_status = #ttcore.shard_status<unsharded>}"
+PRESHARDED = "{ttcore.shard_status = #ttcore.shard_status<presharded>}"
+RNG = np.random.default_rng(0)
 
 
 def shard(
@@ -71,3 +74,7 @@ def on_devices(mesh: Any, shards: dict[tuple[int, ...], np.ndarray], varying: Se
 
 def shards_of(tensor: Any) -> dict[tuple[int, ...], np.ndarray]:
     return {tuple(c): np.asarray(s) for c, s in tensor.shards()}
+
+
+def normal(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape, np.float32)

@@ -15,10 +15,10 @@ import pytest
 
 import jaxmesh as jm
 from jaxmesh.runtime.distributed import launcher
+from tests import ROOT
 from tests.generators.oracles import EVERY
 
 HERE = Path(__file__).parent
-ROOT = HERE.parents[1]
 SCRIPT = ROOT / "tests" / "generators" / "process_checks.py"
 NAMES = re.findall(r"^@check\ndef (\w+)", SCRIPT.read_text(), re.M)
 

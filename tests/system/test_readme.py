@@ -15,8 +15,8 @@ import pytest
 
 import jaxmesh as jm
 from jaxmesh.cli.main import main
+from tests import ROOT
 
-ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 
 

@@ -26,6 +26,7 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec as P
 import jaxmesh as jm
 from jaxmesh import ttnn
 from jaxmesh.dialects.ttnn.op import TTNN
+from tests.generators.ttnn_calls import arguments, cases_of, function_of, random_tensor
 
 ABSTRACT = AbstractMesh((2, 4), ("y", "x"))
 KIND = jax.ShapeDtypeStruct((16, 8), jnp.float32)
@@ -473,9 +474,7 @@ PLAIN: dict[str, Target] = {
 
 def _of_table() -> Iterator[tuple[str, Target]]:
     """The calls that are made from rows, with the arguments that their own test gives them."""
-    from tests.api.test_ttnn_api import CASES, arguments, cases_of, function_of, random_tensor
 
-    assert CASES
     for name, entry in TTNN.items():
         if name == "constant":
             continue

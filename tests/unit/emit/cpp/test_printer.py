@@ -29,6 +29,7 @@ from jaxmesh.errors import MissingRuleError, UnsupportedError, VerifyError
 from jaxmesh.passes.ttir_to_ttnn.driver import to_ttnn
 from jaxmesh.sharding.configs import MeshComposerConfig, MeshMapperConfig, PlacementReplicate, PlacementShard
 from jaxmesh.sharding.distribution import resolve_composer, resolve_mapper
+from tests import GOLDEN
 from tests.generators.flat_programs import run_flat
 from tests.generators.oracles import calls_made
 from tests.generators.ttnn_cases import Case, cases
@@ -36,7 +37,6 @@ from tests.generators.ttnn_cases import Case, cases
 GCC = shutil.which("g++")
 needs_gcc = pytest.mark.skipif(GCC is None, reason="g++ is not installed; CI has it")
 FLAGS = ["-std=c++20", "-Wall", "-Wextra", "-Werror"]
-GOLDEN = Path(__file__).parents[1] / "golden"
 MESH = (2, 2)
 AXES = {"y": 2, "x": 2}
 
@@ -606,7 +606,7 @@ def test_golden(name: str) -> None:
 
 def test_the_same_bytes_in_every_process() -> None:
     script = (
-        "from tests.unit.test_emit_cpp import *; "
+        "from tests.unit.emit.cpp.test_printer import *; "
         "print(cpp_text(perceptron(), load=True) + cpp_text(constants()), end='')"
     )
     folders = str(Path(jm.__file__).parents[1])

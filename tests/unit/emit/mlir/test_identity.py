@@ -27,11 +27,12 @@ from tests.generators.programs.execution_paths import Stages
 from tests.generators.programs.program import draw_program
 from tests.generators.programs.values import Seeded
 from tests.generators.suite.all_programs import BY_NAME, PROGRAMS, Entry
-from tests.unit import test_ops, test_ops_neural
-from tests.unit.test_mlir_text import cases_program
+from tests.generators.ttir_cases import CASES as TTIR_CASES
+from tests.generators.ttir_cases.case import assert_close
+from tests.generators.ttir_cases.program import cases_program
 
 CASES: dict[str, list[Any]] = {}
-for _case in [*test_ops.CASES, *test_ops_neural.CASES]:
+for _case in TTIR_CASES:
     # TTIR declares some dims without sign.
     if _case.attributes.get("dimension") != -1:
         CASES.setdefault(_case.row, []).append(_case)
@@ -156,7 +157,7 @@ def test_what_is_kept_gives_the_same_values(first: int) -> None:
     got = run_flat(lowered._program(True, 1000), jm.make_mesh((2,), ("x",)), *arguments)
     assert len(got) == len(want)
     for number, (one, other) in enumerate(zip(got, want, strict=True)):
-        test_ops.close(f"result {number}", np.asarray(one), np.asarray(other))
+        assert_close(f"result {number}", np.asarray(one), np.asarray(other))
 
 
 def test_without_groups_an_op_is_what_it_means() -> None:

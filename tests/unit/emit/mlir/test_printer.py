@@ -24,7 +24,7 @@ from jaxlib.mlir import ir
 
 import jaxmesh as jm
 from jaxmesh.dialects.op import ROWS, Attribute, Row
-from jaxmesh.dialects.program import Op, Port, Program, Type
+from jaxmesh.dialects.program import Port, Program, Type
 from jaxmesh.dialects.residency import DEVICE
 from jaxmesh.dialects.ttnn.op import TTNN
 from jaxmesh.emit.mlir.printer import mlir_text
@@ -34,6 +34,7 @@ from jaxmesh.frontends.mlir.module import choose, load_text
 from jaxmesh.frontends.mlir.ttnn_configs import composer_config, mapper_config
 from jaxmesh.passes.ttir_to_ttnn.driver import to_ttnn
 from jaxmesh.sharding.configs import MeshComposerConfig, MeshMapperConfig, PlacementReplicate, PlacementShard
+from tests import FILECHECK, GOLDEN
 from tests.generators.flat_programs import flat_of, run_flat
 from tests.generators.mlir_programs import (
     BOOL,
@@ -51,11 +52,10 @@ from tests.generators.mlir_programs import (
 from tests.generators.mlir_texts import on_devices, shards_of
 from tests.generators.oracles import calls_made, cases, same_bits
 from tests.generators.suite import all_programs as suite_programs
-from tests.unit import test_ops, test_ops_neural
+from tests.generators.ttir_cases import CASES as TTIR_CASES
+from tests.generators.ttir_cases.program import cases_program
 
 pytestmark = pytest.mark.part(2)
-
-GOLDEN = Path(__file__).parents[1] / "golden"
 
 
 def printed(text: str, *, locations: bool = False) -> str:
@@ -466,23 +466,8 @@ def few(chosen: Sequence[Any]) -> list[Any]:
     return [c for found in rows.values() for c in (found if len(found) == 1 else [found[0], found[-1]])]
 
 
-EACH = few([*test_ops.CASES, *test_ops_neural.CASES])
+EACH = few(TTIR_CASES)
 CHUNK = 60
-
-
-def cases_program(chosen: Sequence[Any]) -> tuple[Program, list[np.ndarray]]:
-    """One program of many ops, one of each case, on arguments of their own."""
-    rng = np.random.default_rng(3)
-    operands = [[s.make(rng) for s in c.operands] for c in chosen]
-    made = program(*[Type(x.shape, x.dtype) for row in operands for x in row], mesh={"x": 2})
-    made.results, at = [], 0
-    for case, row in zip(chosen, operands, strict=True):
-        kinds = [Type(y.shape, y.dtype) for y in test_ops.expected(case, row)]
-        outs = tuple(made.new(k) for k in kinds)
-        made.ops.append(Op(f"ttir.{case.row}", tuple(range(at, at + len(row))), outs, case.attributes))
-        made.results += [Port(v, False) for v in outs]
-        at += len(row)
-    return made, [x for row in operands for x in row]
 
 
 @pytest.mark.parametrize("first", range(0, len(EACH), CHUNK))
@@ -595,7 +580,7 @@ def filechecked(checks: Path, text: str) -> str:
 
 
 def test_lowering_of_mesh_shard_matches_the_lines_of_upstream() -> None:
-    checks = Path(__file__).parents[1] / "filecheck" / "mesh_shard.mlir"
+    checks = FILECHECK / "passes" / "mesh_shard.mlir"
     names = [f.name for f in load_text(checks.read_text()).functions]
     text = "".join(ttnn_text(jm.from_mlir(checks, func=name)) for name in names)
     assert filechecked(checks, text) == ""

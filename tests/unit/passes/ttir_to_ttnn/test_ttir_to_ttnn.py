@@ -25,12 +25,11 @@ from jaxmesh.sharding.configs import MeshComposerConfig, MeshMapperConfig, Place
 from tests.generators.flat_programs import flat_of, run_flat
 from tests.generators.oracles import calls_made
 from tests.generators.suite.all_programs import PROGRAMS, Entry
-from tests.unit import test_ops, test_ops_neural
-from tests.unit.test_ops import close, expected
+from tests.generators.ttir_cases import CASES
+from tests.generators.ttir_cases.case import assert_close, expected
 
 pytestmark = pytest.mark.part(2)
 
-CASES = [*test_ops.CASES, *test_ops_neural.CASES]
 LOCAL = sorted({c.row for c in CASES})
 
 
@@ -111,7 +110,7 @@ def test_every_local_row(rows: list[str]) -> None:
         wanted += [(case.name, np.stack(pair)) for pair in zip(*results, strict=True)]
     got = draft.run(lowered(draft.program))
     for (name, want), a in zip(wanted, got, strict=True):
-        close(name, a, want)
+        assert_close(name, a, want)
 
 
 # --- between devices -------------------------------------------------------------------------------------------------

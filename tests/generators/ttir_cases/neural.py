@@ -1,4 +1,4 @@
-"""The ops with a longer meaning against loops in NumPy: gathers, caches, norms over one device, windows, attention."""
+"""Cases of the ops with a longer meaning, as loops in NumPy: gathers, caches, norms, windows, attention."""
 
 from __future__ import annotations
 
@@ -8,11 +8,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-import pytest
 
-from tests.unit.test_ops import Case, F, H, N, Spec, check, check_types, of_each_form, soft
-
-pytestmark = pytest.mark.part(2)
+from tests.generators.ttir_cases.basic import soft
+from tests.generators.ttir_cases.case import Case, F, H, N, Spec
 
 # --- indexing --------------------------------------------------------------------------------------------------------
 
@@ -346,14 +344,4 @@ def heads() -> Iterator[Case]:
         yield Case("rotary_embedding", (make(2, 3, 4, 6), make(1, 1, 4, 6), make(1, 1, 4, 6)), rotary)
 
 
-CASES = [*indexing(), *norms(), *windows(), *heads()]
-
-
-@pytest.mark.parametrize("row", sorted({c.row for c in CASES}))
-def test_row_against_numpy(row: str) -> None:
-    check([c for c in CASES if c.row == row])
-
-
-@pytest.mark.parametrize("case", of_each_form(CASES), ids=lambda c: c.name)
-def test_results_vary_as_operands_do(case: Case) -> None:
-    check_types(case)
+NEURAL = [*indexing(), *norms(), *windows(), *heads()]

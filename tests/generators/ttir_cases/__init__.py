@@ -1,0 +1,6 @@
+"""Cases for every TTIR op but the collectives, with their meaning in NumPy."""
+
+from tests.generators.ttir_cases.basic import BASIC
+from tests.generators.ttir_cases.neural import NEURAL
+
+CASES = [*BASIC, *NEURAL]
