@@ -291,7 +291,7 @@ def test_what_types_cannot_prove_is_assumed_and_listed(f: Any, words: str) -> No
     function = jm.jit(f, mesh=MESH)
     traced = function.trace(X)
     (assumption,) = traced.assumptions
-    assert re.search(r"test_existing\.py:\d+" + ".*" + words, assumption), assumption
+    assert re.search(r"test_jit_of_shard_map\.py:\d+" + ".*" + words, assumption), assumption
     marks = [e.params.get("assume_replicated") for e in all_eqns(traced.jaxpr) if e.primitive.name == "mesh_shard"]
     assert marks.count(True) == 1
     lowered = traced.lower()

@@ -344,7 +344,7 @@ def test_a_dropped_psum_is_named_before_the_first_difference(level: str) -> None
     (missing,) = found.before
     assert (missing.status, missing.op) == ("only in a", "psum_invariant")
     assert missing.line.startswith(line_of(straight, "lax.psum"))
-    assert "before it, only in a: test_goldens.py" in str(found)
+    assert "before it, only in a: test_record.py" in str(found)
 
 
 EDITED = """
@@ -795,7 +795,7 @@ def test_only_some_values() -> None:
         assert [e.place.op for e in stage.record(X, only="mu*").entries] == ["mul"]
         assert [e.place.op for e in stage.record(X, only=["sin", "mul"]).entries] == ["sin", "mul"]
         assert [e.place.op for e in stage.record(X, only=lambda p: p.op == "sin").entries] == ["sin"]
-        assert len(stage.record(X, only="test_goldens.py:*")) == len(stage.record(X)) - 1
+        assert len(stage.record(X, only="test_record.py:*")) == len(stage.record(X)) - 1
         assert stage.record(X, only="mul").partial
     assert jm.compare(stages[0].record(X, only="mul"), stages[2].record(X))
 

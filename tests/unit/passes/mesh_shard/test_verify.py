@@ -51,7 +51,7 @@ def in_cond(x: Any) -> Any:
 
 @pytest.mark.parametrize("body", [there_and_back, in_scan, in_cond, jax.jit(there_and_back)])
 def test_a_mesh_shard_that_is_left_is_found_at_any_depth(body: Any) -> None:
-    with pytest.raises(VerifyError, match=r"still holds a mesh_shard \(.*test_mutants\.py:\d+.*there_and_back"):
+    with pytest.raises(VerifyError, match=r"still holds a mesh_shard \(.*transfers\.py:\d+.*there_and_back"):
         verify_no_ttir(traced(body))
     with pytest.raises(VerifyError, match="still holds a mesh_shard"):
         verify_ttnn(traced(body), [HOST], SIZES)
@@ -114,7 +114,7 @@ def test_no_transfer_where_devices_go_different_ways(name: str, make: Any) -> No
     def together(x: Any) -> Any:
         return jnp.sum(x) > 0
 
-    words = rf"{name} \(.*test_mutants.*decided by \w+\[\].*over mesh axis 'x', 'y'.*every device must take part"
+    words = rf"{name} \(.*test_verify.*decided by \w+\[\].*over mesh axis 'x', 'y'.*every device must take part"
     with pytest.raises(UnsupportedError, match=words):
         verify_ttnn(traced(make(apart, moves)), [HOST], SIZES)
     # The second: what decides may differ between devices, where nothing moves.
