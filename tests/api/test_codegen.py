@@ -172,9 +172,7 @@ def test_what_has_no_row_still_runs() -> None:
     function = jm.jit(lambda x: jnp.linalg.cholesky(x), mesh=MESH)
     np.testing.assert_array_equal(function(np.eye(3, dtype=np.float32)), np.eye(3))
     for stage in (function.trace(np.eye(3, dtype=np.float32)), function.lower(np.eye(3, dtype=np.float32))):
-        with pytest.raises(
-            jm.MissingRuleError, match=r"'cholesky' \(.*test_codegen.py:\d+.*jaxmesh/passes/flatten/"
-        ):
+        with pytest.raises(jm.MissingRuleError, match=r"'cholesky' \(.*test_codegen.py:\d+.*jaxmesh/passes/flatten/"):
             stage.as_text()
 
 

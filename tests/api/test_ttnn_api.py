@@ -46,11 +46,6 @@ pytestmark = pytest.mark.part(2)
 S, R = ttnn.PlacementShard, ttnn.PlacementReplicate()
 
 
-@pytest.fixture(scope="module")
-def device() -> ttnn.MeshDevice:
-    return ttnn.open_mesh_device(mesh_shape=ttnn.MeshShape((2, 4)), l1_small_size=65536)
-
-
 def same_tensors(a: Any, b: Any) -> bool:
     return all(same_bits(x, y) for (_, x), (_, y) in zip(a.shards(), b.shards(), strict=True))
 

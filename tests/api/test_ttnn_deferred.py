@@ -26,11 +26,6 @@ X = np.arange(128, dtype=np.float32).reshape(16, 8)
 WHOLE = ttnn.MeshComposerConfig([0, 1])
 
 
-@pytest.fixture(scope="module")
-def device() -> ttnn.MeshDevice:
-    return ttnn.open_mesh_device(mesh_shape=ttnn.MeshShape(2, 4))
-
-
 @pytest.fixture
 def tensor(device: ttnn.MeshDevice) -> Any:
     """Eight shards of shape (8, 2)."""

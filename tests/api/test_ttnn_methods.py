@@ -19,11 +19,6 @@ S, R = ttnn.PlacementShard, ttnn.PlacementReplicate
 X = np.arange(64, dtype=np.float32).reshape(8, 8)
 
 
-@pytest.fixture(scope="module")
-def device() -> ttnn.MeshDevice:
-    return ttnn.open_mesh_device(mesh_shape=ttnn.MeshShape(2, 4))
-
-
 def blocks(device: ttnn.MeshDevice, x: Any = X) -> Any:
     mapper = ttnn.ShardTensor2dMesh(device, (2, 4), (0, 1))
     return ttnn.from_numpy(x, device=device, layout=ttnn.TILE_LAYOUT, mesh_mapper=mapper)

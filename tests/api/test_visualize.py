@@ -327,11 +327,6 @@ def test_names_from_outside_inject_nothing() -> None:
 # --- multi-device tensors --------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def device() -> ttnn.MeshDevice:
-    return ttnn.open_mesh_device(mesh_shape=ttnn.MeshShape(2, 4))
-
-
 S, R = ttnn.PlacementShard, ttnn.PlacementReplicate()
 
 

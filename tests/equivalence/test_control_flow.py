@@ -22,7 +22,7 @@ import jaxmesh as jm
 from jaxmesh.jaxprs import source_locations
 from tests.generators.oracles import coordinates, oracle_shard, same_bits
 
-pytestmark = pytest.mark.part(2)
+pytestmark = [pytest.mark.part(2), pytest.mark.usefixtures("quickly_compiled")]
 
 X = jnp.asarray(np.random.default_rng(3).integers(-4, 5, (6, 6)), jnp.float32)
 ROW = jnp.asarray(np.arange(6) - 2, jnp.float32)
@@ -34,14 +34,6 @@ HALF = X[:3] + 1
 def mesh() -> Mesh:
     """Few devices, for speed; the two axes differ in size."""
     return jm.make_mesh((2, 3))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def quick_compilation() -> Iterator[None]:
-    """Nearly all the time of these tests is XLA's; what it optimizes is tested elsewhere."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 @pytest.fixture(scope="module")

@@ -19,11 +19,6 @@ from tests.generators.oracles import same_bits
 X = jnp.arange(16.0).reshape(4, 4)
 
 
-@pytest.fixture
-def mesh() -> Mesh:
-    return jm.make_mesh((2, 4))
-
-
 def there(x: Any, *entries: Any) -> Any:
     return jm.full_to_shard(x, P(*entries))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -32,15 +32,9 @@ from tests.generators.matrix.transformations import Part, parts, policies, vjp
 from tests.generators.oracles import EVERY
 from tests.generators.outcome import Outcome
 
-pytestmark = pytest.mark.part(6)
+pytestmark = [pytest.mark.part(6), pytest.mark.usefixtures("quickly_compiled")]
 
 Fun = Callable[[Any], Any]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def quick() -> Iterator[None]:
-    with matrix.quick_compilation():
-        yield
 
 
 # --- the cells -------------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionS
 import jaxmesh as jm
 from tests.generators.oracles import coordinates, oracle_shard, same_bits
 
-pytestmark = pytest.mark.part(3)
+pytestmark = [pytest.mark.part(3), pytest.mark.usefixtures("quickly_compiled")]
 
 
 @pytest.fixture(autouse=True)
@@ -36,19 +36,6 @@ def random(*shape: int) -> Any:
 
 
 X, W, ROW = random(4, 8), random(8, 8), random(8)
-
-
-@pytest.fixture(scope="module")
-def mesh() -> Mesh:
-    return jm.make_mesh((2, 4))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def quick_compilation() -> Iterator[None]:
-    """Nearly all the time of these tests is XLA's; what it optimizes is tested elsewhere."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 def full(x: Any) -> Any:

@@ -36,11 +36,6 @@ BOTH = P("y", "x")
 
 
 @pytest.fixture(scope="module")
-def device() -> Any:
-    return ttnn.open_mesh_device(mesh_shape=ttnn.MeshShape(*SIZES))
-
-
-@pytest.fixture(scope="module")
 def mesh(device: Any) -> Any:
     return device.mesh
 

@@ -32,11 +32,6 @@ BOTH = P("y", "x")
 needs_statm = pytest.mark.skipif(not STATM.exists(), reason="the kernel does not say how much memory a process holds")
 
 
-@pytest.fixture(scope="module")
-def device() -> Any:
-    return ttnn.open_mesh_device(mesh_shape=ttnn.MeshShape(2, 4))
-
-
 def resident() -> int:
     return int(STATM.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 

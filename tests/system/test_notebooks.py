@@ -9,8 +9,11 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-import nbformat
 import pytest
+
+pytest.importorskip("nbclient", reason="the tests of notebooks need jaxmesh[dev]")
+
+import nbformat
 from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
 from jupyter_client.manager import AsyncKernelManager
 from nbclient import NotebookClient

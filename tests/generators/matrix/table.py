@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-import jax
 from jax.sharding import Mesh
 
 from jaxmesh.sharding.mesh import make_mesh
@@ -15,24 +13,11 @@ from tests.generators.matrix.cells import COLUMNS, REASONS, Matrix, Result, faul
 from tests.generators.matrix.operations import operations
 from tests.generators.matrix.transformations import parts
 from tests.generators.outcome import Outcome, Say
+from tests.generators.quick_compilation import quick_compilation
 
 SIZES = (2, 4)
 """The mesh of the table."""
 FAULT = "FAILED"
-
-_config: Any = jax.config
-
-
-@contextlib.contextmanager
-def quick_compilation() -> Generator[None]:
-    """Nearly all the time of the matrix is XLA's; its optimizations are not what is proved here."""
-    name = "jax_disable_most_optimizations"
-    before = _config.read(name)
-    _config.update(name, True)
-    try:
-        yield
-    finally:
-        _config.update(name, before)
 
 
 def collect(say: Say, *, short: bool, sizes: Sequence[int] = SIZES) -> list[Result]:
