@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import atexit
 import functools
-import os
 import re
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,20 +23,16 @@ from jaxmesh.dialects.program import Op, Port, Program, Type
 from jaxmesh.dialects.ttnn.op import TTNN
 from jaxmesh.emit.cpp.names import function_name
 from jaxmesh.emit.cpp.printer import cpp_text, include_dir
-from jaxmesh.errors import MissingRuleError, UnsupportedError, VerifyError
-from jaxmesh.passes.ttir_to_ttnn.driver import to_ttnn
+from jaxmesh.errors import VerifyError
 from jaxmesh.sharding.configs import MeshComposerConfig, MeshMapperConfig, PlacementReplicate, PlacementShard
 from jaxmesh.sharding.distribution import resolve_composer, resolve_mapper
-from tests import GOLDEN
+from tests.generators.cpp_programs import AXES, MESH, Made, constants, perceptron
 from tests.generators.flat_programs import run_flat
-from tests.generators.oracles import calls_made
 from tests.generators.ttnn_cases import Case, cases
 
 GCC = shutil.which("g++")
 needs_gcc = pytest.mark.skipif(GCC is None, reason="g++ is not installed; CI has it")
 FLAGS = ["-std=c++20", "-Wall", "-Wextra", "-Werror"]
-MESH = (2, 2)
-AXES = {"y": 2, "x": 2}
 
 MOVES = frozenset({
     "reshape", "permute", "transpose", "repeat", "repeat_interleave", "concat", "slice_static", "pad", "assign",
@@ -142,73 +136,6 @@ def test_every_row_gives_its_own_result(tmp_path: Path, exact: bool) -> None:
     names = [c.op for c in chosen for _ in c.types]
     wrong = [f"{name}: {line}" for name, line in zip(names, done.stdout.splitlines(), strict=True) if "WRONG" in line]
     assert (wrong, done.returncode) == ([], 0)
-
-
-def test_no_row_is_left_out() -> None:
-    assert {c.op for c in cases(MESH)} == set(TTNN)
-
-
-# --- whole programs --------------------------------------------------------------------------------------------------
-
-
-class Made:
-    """A program by hand, at the level where transfers are TTNN's and the rest is TTIR's; `ttnn` lowers it."""
-
-    def __init__(self, name: str = "forward", **mesh: int) -> None:
-        self.program = Program(name, mesh or {"y": 2, "x": 4})
-        self.sizes = tuple(self.program.mesh.values())
-
-    def argument(self, *shape: int, dtype: Any = np.float32, presharded: bool = False, path: str = "") -> int:
-        value = self.program.new(Type(shape, np.dtype(dtype)))
-        self.program.arguments.append(Port(value, presharded, path))
-        return value
-
-    def op(self, name: str, operands: Sequence[int], *shape: int, dtype: Any = None, **attributes: Any) -> int:
-        kind = self.program.types[operands[0]].dtype if dtype is None else np.dtype(dtype)
-        result = self.program.new(Type(shape, kind))
-        self.program.ops.append(Op(name, tuple(operands), (result,), attributes))
-        return result
-
-    def split(self, x: int, *dims: int | None) -> int:
-        shape = list(self.program.types[x].shape)
-        for size, dim in zip(self.sizes, dims, strict=True):
-            if dim is not None:
-                shape[dim] //= size
-        placements = [PlacementReplicate() if d is None else PlacementShard(d) for d in dims]
-        return self.op("ttnn.distribute_tensor", [x], *shape, mapper_config=MeshMapperConfig(placements, self.sizes))
-
-    def join(self, x: int, dims: Sequence[int], override: Sequence[int]) -> int:
-        shape = list(self.program.types[x].shape)
-        for size, dim in zip(override, dims, strict=True):
-            shape[dim] *= size
-        return self.op("ttnn.aggregate_tensor", [x], *shape, composer_config=MeshComposerConfig(dims, override))
-
-    def ttnn(self, *results: tuple[int, bool]) -> Program:
-        self.program.results = [Port(v, presharded) for v, presharded in results]
-        return to_ttnn(self.program)
-
-
-def perceptron(name: str = "forward") -> Program:
-    """tanh(x @ w + b), the contracted dim over the second mesh axis."""
-    m = Made(name)
-    x, w, b = m.argument(8, 16, path="['x']"), m.argument(16, 4, path="['w']"), m.argument(4, path="['b']")
-    product = m.op("ttir.matmul", [m.split(x, 0, 1), m.split(w, None, 0)], 4, 4)
-    whole = m.op("ttir.all_reduce", [product], 4, 4, reduce_type="sum", cluster_axis=1)
-    moved = m.op("ttir.add", [whole, m.split(b, None, None)], 4, 4)
-    out = m.join(m.op("ttir.tanh", [moved], 4, 4), [0, 1], [2, 1])
-    return m.ttnn((out, False), (moved, True))
-
-
-def constants(name: str = "constants") -> Program:
-    """What EmitC loses: constants, the mesh, a transfer between two devices."""
-    m = Made(name, x=4)
-    x = m.split(m.argument(8, 5, dtype=np.int32), 0)
-    table = np.arange(10, dtype=np.int32).reshape(2, 5) ** 3
-    held = m.program.new(Type((2, 5), np.dtype(np.int32)))
-    m.program.ops.append(Op("ttir.constant", (), (held,), {"value": table}))
-    moved = m.op("ttir.collective_permute", [m.op("ttir.add", [x, held], 2, 5)], 2, 5,
-                 source_target_pairs=((0, 1), (1, 2), (3, 0)))  # fmt: skip
-    return m.ttnn((m.join(moved, [0], [4]), False))
 
 
 @needs_gcc
@@ -346,14 +273,6 @@ def test_64_bits(tmp_path: Path) -> None:
 def toward_zero(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     exact = [abs(int(x)) // abs(int(y)) * (1 if (x < 0) == (y < 0) else -1) for x, y in zip(a[0], b[0], strict=True)]
     return np.array([exact], a.dtype)
-
-
-def test_types_that_no_header_holds() -> None:
-    for dtype in (np.complex64, ml_dtypes.float4_e2m1fn):
-        program = Program("f", {"x": 1})
-        program.arguments.append(Port(program.new(Type((2,), np.dtype(dtype), host=True)), False))
-        with pytest.raises(UnsupportedError, match=f"no tensors of {np.dtype(dtype).name}"):
-            cpp_text(program)
 
 
 # --- the rules of the mesh -------------------------------------------------------------------------------------------
@@ -589,53 +508,6 @@ def test_files_that_are_not_what_was_exported(tmp_path: Path) -> None:
         assert outcome("expected0.npy", changed)[0] == 1
 
 
-# --- texts -----------------------------------------------------------------------------------------------------------
-
-TEXTS = {"perceptron": (perceptron, False), "perceptron_exported": (perceptron, True), "constants": (constants, False)}
-
-
-@pytest.mark.parametrize("name", TEXTS)
-def test_golden(name: str) -> None:
-    make, load = TEXTS[name]
-    text = cpp_text(make(), load=load)
-    path = GOLDEN / f"{name}.cpp.txt"
-    if os.environ.get("JAXMESH_WRITE_GOLDEN"):
-        path.write_text(text)
-    assert text == path.read_text()
-
-
-def test_the_same_bytes_in_every_process() -> None:
-    script = (
-        "from tests.unit.emit.cpp.test_printer import *; "
-        "print(cpp_text(perceptron(), load=True) + cpp_text(constants()), end='')"
-    )
-    folders = str(Path(jm.__file__).parents[1])
-    texts = {
-        subprocess.run(
-            [sys.executable, "-c", script],
-            env={**os.environ, "PYTHONPATH": folders, "PYTHONHASHSEED": seed},
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        for seed in ("1", "2")
-    }
-    assert texts == {cpp_text(perceptron(), load=True) + cpp_text(constants())}
-
-
-def test_long_programs_take_linear_time() -> None:
-    def calls(count: int) -> int:
-        m = Made("long", x=2)
-        x = m.split(m.argument(8), 0)
-        for _ in range(count):
-            x = m.op("ttir.add", [x, x], 4)
-        program = m.ttnn((x, True))
-        assert cpp_text(program).count("ttnn::add(") == count
-        return calls_made(lambda: cpp_text(program))
-
-    assert calls(4_000) < 8 * 1.1 * calls(500)
-
-
 HOSTILE = [
     "main", "", "add", "ttnn", "std", "NULL", "EOF", "assert", "int", "co_await", "_Reserved", "__x", "a__b",
     "size_t", "1st", "v1", "f\n#error", "x*/ y", "/*", "// \\", "??/", 'R"(', "<lambda>", "na\xefve", "\x00",
@@ -691,20 +563,3 @@ def test_no_word_of_the_headers_is_a_name(tmp_path: Path) -> None:
             [GCC, standard, "-fsyntax-only", "-x", "c++", "-"], input=text, capture_output=True, text=True
         )
         assert done.returncode == 0, done.stderr[:3000]
-
-
-def test_ops_without_a_call() -> None:
-    program = Program("f", {"x": 1})
-    value = program.new(Type((1,), np.dtype(np.float32)))
-    program.arguments = [Port(value, True)]
-    for name in ("ttnn.unheard_of", "ttir.add"):
-        program.ops = [Op(name, (value,), (program.new(Type((1,), np.dtype(np.float32))),), {}, "model.py:7 (f)")]
-        with pytest.raises(MissingRuleError, match=rf"{re.escape(name)}.*model\.py:7"):
-            cpp_text(program)
-
-
-def test_the_headers_are_package_files() -> None:
-    folder = include_dir()
-    assert (folder / "ttnn-precompiled.hpp").is_file()
-    included = {n for f in folder.glob("*.hpp") for n in re.findall(r'#include "(.+)"', f.read_text())}
-    assert included | {"ttnn-precompiled.hpp"} == {f.name for f in folder.iterdir()}

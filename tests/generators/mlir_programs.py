@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
+from jax.interpreters import mlir
+from jaxlib.mlir import ir
 
 from jaxmesh.dialects.program import Op, Port, Program, Type
 from jaxmesh.emit.mlir.printer import mlir_text
+from jaxmesh.frontends.mlir.decode import Program as Decoded, decode
+from jaxmesh.frontends.mlir.module import choose, load_text
 from jaxmesh.sharding.configs import MeshComposerConfig, MeshMapperConfig, PlacementReplicate, PlacementShard
 
 F32, I32, BOOL = np.dtype("float32"), np.dtype("int32"), np.dtype("bool")
@@ -104,3 +109,26 @@ GOLDENS = {
     "ttir_locations.mlir": lambda: mlir_text(golden_ttir(), locations=True),
     "ttnn.mlir": lambda: mlir_text(ttnn_program((8, 8), {"y": 2, "x": 4}, (-1, 0))),
 }
+
+
+def printed(text: str, *, locations: bool = False) -> str:
+    """The text as jaxlib prints it after parsing."""
+    with ThreadPoolExecutor(1) as fresh:
+        # JAX may share one context among its lowerings on a thread.
+        context = fresh.submit(mlir.make_ir_context).result()
+    context.allow_unregistered_dialects = True
+    module = ir.Module.parse(text, context)
+    return module.operation.get_asm(enable_debug_info=True) if locations else str(module)
+
+
+def is_stable(program: Program) -> str:
+    """The text without locations, after both forms were seen to print back unchanged."""
+    for locations in (True, False):
+        text = mlir_text(program, locations=locations)
+        assert printed(text, locations=locations) == text
+    return text
+
+
+def read(text: str, name: str | None = None) -> Decoded:
+    file = load_text(text)
+    return decode(choose(file, name), file.functions)
