@@ -106,12 +106,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left_out: set[pytest.Item] = set()
     named = named_paths(config)
     for group in groups.values():
-        mark_slow(group)
+        part = group[0].get_closest_marker("part")
+        if part is not None and len(group) >= FEW and not config.getoption("--every"):
+            left_out |= set(group) - set(group[:: part.args[0]])
+        mark_slow([item for item in group if item not in left_out])
         if config.getoption("--every"):
             continue
-        part = group[0].get_closest_marker("part")
-        if part is not None and len(group) >= FEW:
-            left_out |= set(group) - set(group[:: part.args[0]])
         if "slow" not in config.getoption("-m") and not is_named(group[0].path, named):
             left_out |= {item for item in group if item.get_closest_marker("slow")}
     config.hook.pytest_deselected(items=[i for i in items if i in left_out])
@@ -120,7 +120,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def mark_slow(group: list[pytest.Item]) -> None:
-    """Marks the slow ones among the cases of one test."""
+    """Marks the slow ones among the cases of one test that `part` leaves in."""
     quick = group[0].get_closest_marker("quick")
     if quick is not None:
         slow = set(group) - set(group[:: quick.args[0]])

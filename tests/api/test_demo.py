@@ -54,6 +54,7 @@ def command(*arguments: str, **env: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 def test_the_command_prints_and_writes_programs_comparisons_and_table(tmp_path: Path) -> None:
     out = tmp_path / "new" / "folder"
     done = command("demo", "--mesh", "2x4", "--out", str(out))
@@ -141,6 +142,7 @@ def test_help_and_version(arguments: list[str], capsys: pytest.CaptureFixture[st
 # --- the comparisons --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(1, 2), (8,), (2, 2, 2), (1, 2, 2, 2)] if EVERY else [(8,), (1, 2, 2, 2)], ids=str)
 def test_output_and_gradients_equal_the_unsharded_ones(shape: tuple[int, ...]) -> None:
     outcome = run_tiny(*shape)
@@ -162,6 +164,7 @@ def test_a_wrong_all_reduce_fails_and_the_exit_code_says_so(
     assert re.search(r"^FAIL: \d+ of 35 comparisons within tolerance", printed, re.M)
 
 
+@pytest.mark.slow
 def test_a_wrong_gradient_alone_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     right = model.all_reduce
 
@@ -265,6 +268,7 @@ def outcome() -> Outcome:
     return run_tiny(1, 2)
 
 
+@pytest.mark.slow
 def test_files_hold_no_colour_codes(outcome: Outcome, tmp_path: Path) -> None:
     report.write(replace(outcome, ttir="{ \x1b[34;1mlambda \x1b[39;22m; a }", ttnn="\x1b[35m:f32[2]\x1b[39m"), tmp_path)
     assert (tmp_path / "ttir.mlir").read_text() == "{ lambda ; a }\n"

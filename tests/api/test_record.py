@@ -84,6 +84,7 @@ def agree(found: dict[str, jm.Recording]) -> None:
     assert all(r.op in plumbing or (r.op in pieces and r.line in split) for r in compared.unmatched)
 
 
+@pytest.mark.quick(4)
 @pytest.mark.part(8)
 @pytest.mark.parametrize("entry", PROGRAMS, ids=lambda e: e.name)
 def test_reference_and_devices_agree(entry: Suite) -> None:
@@ -94,6 +95,7 @@ def test_reference_and_devices_agree(entry: Suite) -> None:
         assert len(set(names)) == len(names)
 
 
+@pytest.mark.quick(4)
 @pytest.mark.part(10)
 @pytest.mark.parametrize("seed", range(60))
 def test_random_programs_agree_at_every_level(seed: int) -> None:
@@ -137,6 +139,7 @@ def everything(x: Any, w: Any) -> Any:
     return jm.shard_to_full(z, P("y")), h
 
 
+@pytest.mark.slow
 def test_loops_and_branches() -> None:
     found = recordings(everything, SQUARE, SQUARE)
     agree(found)
@@ -525,6 +528,7 @@ TRACED = jm.jit(swappable, mesh=jm.make_mesh((2, 3), ("y", "x"))).trace(SIX)
 SWAPPED = changed(TRACED.jaxpr, -1)[1]
 
 
+@pytest.mark.slow
 @cases(40)
 @hypothesis.given(number=st.integers(0, SWAPPED - 1), seed=st.integers(0, 3), lowers=st.booleans())
 def test_a_random_fault_is_found_at_exactly_its_line(number: int, seed: int, lowers: bool) -> None:
@@ -577,6 +581,7 @@ def recording_of(values: list[np.ndarray], **more: Any) -> jm.Recording:
     return jm.Recording((*entries, spread, keys), **options)
 
 
+@pytest.mark.slow
 def test_files_keep_every_bit(tmp_path: Path) -> None:
     made = recording_of(odd_values(), partial=True)
     made.save(tmp_path / "a.npz")

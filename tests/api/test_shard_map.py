@@ -27,7 +27,7 @@ from jaxmesh.stages.shard_map import ShardMapped, lowered_call
 from tests.generators.alike import assert_alike, outcome
 from tests.generators.oracles import cases, same_bits
 
-pytestmark = pytest.mark.part(3)
+pytestmark = [pytest.mark.part(3), pytest.mark.quick(2)]
 
 X = np.random.default_rng(3).normal(size=(8, 8)).astype(np.float32)
 V = X[0]
@@ -289,6 +289,7 @@ def test_random_numbers(case: Case) -> None:
     run_eagerly(case)
 
 
+@pytest.mark.slow
 def test_random_numbers_jitted() -> None:
     run_jitted(RANDOM)
 
@@ -321,10 +322,12 @@ def test_dtypes(case: Case) -> None:
     run_eagerly(case)
 
 
+@pytest.mark.slow
 def test_dtypes_jitted() -> None:
     run_jitted(DTYPE_CASES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float64", "int64", "complex128"])
 def test_wide_dtypes(dtype: str) -> None:
     with jax.enable_x64(True):
@@ -386,6 +389,7 @@ def test_trees_and_specs_jitted() -> None:
     run_jitted(TREES)
 
 
+@pytest.mark.slow
 def test_static_arguments_have_no_spec() -> None:
     mesh = jm.make_mesh((2, 4))
     for static in ("twice", None, len, 3):

@@ -23,7 +23,7 @@ from tests.generators.fusion_cases import EPS, POSITIVE, ROOT2, Case, eager, fou
 from tests.generators.oracles import cases
 from tests.generators.suite.all_programs import BY_NAME
 
-pytestmark = pytest.mark.part(2)
+pytestmark = [pytest.mark.part(2), pytest.mark.quick(6)]
 
 
 # --- patterns with one thing changed ---------------------------------------------------------------------------------
@@ -74,6 +74,7 @@ def changed(draw: Any, program: Program) -> Program:
     return program.like([*program.ops[:at], new, *program.ops[at + 1 :]], program.results)
 
 
+@pytest.mark.slow
 @cases(100)
 @hypothesis.given(st.data())
 def test_one_thing_changed(data: Any) -> None:

@@ -32,7 +32,7 @@ from tests.generators.matrix.transformations import Part, parts, policies, vjp
 from tests.generators.oracles import EVERY
 from tests.generators.outcome import Outcome
 
-pytestmark = [pytest.mark.part(6), pytest.mark.usefixtures("quickly_compiled")]
+pytestmark = [pytest.mark.part(6), pytest.mark.usefixtures("quickly_compiled"), pytest.mark.quick(10)]
 
 Fun = Callable[[Any], Any]
 

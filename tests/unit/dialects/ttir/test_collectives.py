@@ -18,7 +18,7 @@ import jaxmesh as jm
 from jaxmesh.dialects import ttir as ops
 from jaxmesh.dialects.op import ROWS, evaluate
 
-pytestmark = pytest.mark.part(3)
+pytestmark = [pytest.mark.part(3), pytest.mark.quick(2)]
 
 assert ops
 MESHES = [(2,), (2, 4), (1, 2), (2, 2, 2)]

@@ -100,6 +100,7 @@ def chosen(row: str) -> list[Any]:
     return found if EVERY else found[-1:]
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("row", sorted(CASES))
 def test_an_op_of_a_text_stays_itself(row: str) -> None:
     kept: set[tuple[bool, bool]] = set()
