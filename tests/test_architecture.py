@@ -1,91 +1,177 @@
-"""The folder list is the architecture: imports run one way, and only the pass knows a direction."""
+"""The folder list is the architecture: rooms in their order, no cycles, and the rules that hold in each room."""
 
 from __future__ import annotations
 
 import ast
+import functools
 import re
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1] / "jaxmesh"
-FILES = sorted(ROOT.rglob("*.py"))
+from jaxmesh.dialects.op import ROWS
+from jaxmesh.dialects.ttnn.op import TTNN
 
-LAYERS = [
-    {"errors"},
-    {"validate"},
-    {"jaxprs"},
-    {"sharding"},
-    {"dialects"},
-    {"frontends", "passes", "runtime", "emit"},
-    {"drawing"},
-    {"ttnn"},
-    {"analysis"},
-    {"stages"},
-    {"__init__"},
-    {"cli"},
-    {"__main__"},
+# Each room imports only the rooms above it; rooms on one line do not know each other.
+ROOMS = """
+errors validate
+jaxprs
+sharding
+dialects
+frontends passes runtime emit
+drawing
+ttnn
+analysis
+stages
+__init__
+cli
+__main__
+"""
+LEVEL = {room: level for level, line in enumerate(ROOMS.split("\n")) for room in line.split()}
+LARGEST = 400
+"""Lines of a module."""
+
+PACKAGE = Path(__file__).parents[1] / "jaxmesh"
+FILES = {
+    ".".join(("jaxmesh", *path.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__"): path
+    for path in sorted(PACKAGE.rglob("*.py"))
+}
+
+
+@functools.cache
+def tree_of(module: str) -> ast.Module:
+    return ast.parse(FILES[module].read_text())
+
+
+def room_of(module: str) -> str:
+    return module.split(".")[1] if "." in module else "__init__"
+
+
+@functools.cache
+def imports_of(module: str) -> frozenset[str]:
+    """The modules of the package that a module imports, at its top or in a function."""
+    found: set[str] = set()
+    for node in ast.walk(tree_of(module)):
+        if isinstance(node, ast.ImportFrom) and node.module is not None:
+            found |= {full if (full := f"{node.module}.{a.name}") in FILES else node.module for a in node.names}
+        elif isinstance(node, ast.Import):
+            found |= {a.name for a in node.names}
+    return frozenset(found & FILES.keys()) - {module}
+
+
+def places(pattern: str, outside: str = "") -> list[str]:
+    """Lines of the package's files that match a pattern, in all rooms but one."""
+    return [
+        f"{module}:{number}: {line.strip()}"
+        for module, path in FILES.items()
+        if room_of(module) != outside
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if re.search(pattern, line)
+    ]
+
+
+def test_the_root_has_no_other_module() -> None:
+    assert {p.stem for p in PACKAGE.glob("*.py")} == {"errors", "validate", "__init__", "__main__"}
+    assert {room_of(m) for m in FILES} == set(LEVEL)
+
+
+def test_imports_run_one_way() -> None:
+    wrong = {
+        (module, other)
+        for module in FILES
+        for other in imports_of(module)
+        if room_of(module) != room_of(other) and LEVEL[room_of(other)] >= LEVEL[room_of(module)]
+    }
+    assert not wrong
+
+
+def cycles() -> Iterator[list[str]]:
+    """The strongly connected components of more than one module, as Tarjan finds them."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+
+    def visit(module: str) -> Iterator[list[str]]:
+        index[module] = low[module] = len(index)
+        stack.append(module)
+        for other in sorted(imports_of(module)):
+            if other not in index:
+                yield from visit(other)
+                low[module] = min(low[module], low[other])
+            elif other in stack:
+                low[module] = min(low[module], index[other])
+        if low[module] == index[module]:
+            component = stack[stack.index(module) :]
+            del stack[stack.index(module) :]
+            if len(component) > 1:
+                yield sorted(component)
+
+    for module in FILES:
+        if module not in index:
+            yield from visit(module)
+
+
+def test_no_cycle_between_files() -> None:
+    assert not list(cycles())
+
+
+@pytest.mark.parametrize("module", FILES)
+def test_modules_stay_small(module: str) -> None:
+    assert len(FILES[module].read_text().splitlines()) <= LARGEST
+
+
+def test_only_one_room_knows_jax_internals_and_versions() -> None:
+    assert not places(r"jax\._src|jax\.extend|jax import extend|jax\.__version__|jaxlib\.__version__", outside="jaxprs")
+
+
+def test_nothing_asks_whether_an_attribute_exists() -> None:
+    assert not places(r"\bhasattr\(")
+
+
+def names_in(node: ast.expr) -> set[str] | None:
+    """Returns the strings of a literal set, list or tuple; None for any other expression."""
+    if isinstance(node, ast.Set | ast.Tuple | ast.List) and node.elts:
+        values = [e.value if isinstance(e, ast.Constant) else None for e in node.elts]
+        return {v for v in values if isinstance(v, str)} if all(isinstance(v, str) for v in values) else None
+    return None
+
+
+def op_names() -> set[str]:
+    plain = {*ROWS, *TTNN}
+    return {*plain, *(f"ttir.{n}" for n in ROWS), *(f"ttnn.{n}" for n in TTNN)}
+
+
+def test_facts_about_ops_stand_at_their_definitions() -> None:
+    """No set of op names outside of the dialects: such a fact is a trait of the op."""
+    known = op_names()
+    wrong = [
+        f"{module}:{node.lineno}: {sorted(names)}"
+        for module in FILES
+        if room_of(module) != "dialects"
+        for node in ast.walk(tree_of(module))
+        if isinstance(node, ast.expr) and (names := names_in(node)) is not None and len(names) >= 3 and names <= known
+    ]
+    assert not wrong
+
+
+# --- what an op's direction is ---------------------------------------------------------------------------------------
+
+BELOW_THE_PASS = [
+    *(path for module, path in FILES.items() if room_of(module) in {"runtime", "ttnn", "emit"}),
+    *sorted((PACKAGE / "emit").rglob("*.hpp")),
+    *sorted((PACKAGE / "emit").rglob("*.txt")),
 ]
-LEVEL = {room: i for i, layer in enumerate(LAYERS) for room in layer}
 
 
-def room_of(path: Path) -> str:
-    part = path.relative_to(ROOT).parts[0]
-    return part.removesuffix(".py")
-
-
-def imported_rooms(path: Path) -> set[str]:
-    rooms: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
-        names = []
-        if isinstance(node, ast.Import):
-            names = [a.name for a in node.names]
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            inside = node.module == "jaxmesh"
-            names = (
-                [
-                    f"jaxmesh.{a.name}"
-                    if (inside and (ROOT / a.name).exists()) or (ROOT / f"{a.name}.py").exists()
-                    else node.module
-                    for a in node.names
-                ]
-                if inside
-                else [node.module]
-            )
-        for name in names:
-            if name == "jaxmesh":
-                rooms.add("__init__")
-            elif name.startswith("jaxmesh."):
-                rooms.add(name.split(".")[1])
-    return rooms
-
-
-def test_every_room_has_a_layer() -> None:
-    assert {room_of(f) for f in FILES} <= set(LEVEL)
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_imports_run_one_way(path: Path) -> None:
-    room = room_of(path)
-    for other in imported_rooms(path) - {room}:
-        assert LEVEL[other] < LEVEL[room], f"{path.name} ({room}) imports {other}"
-
-
-def words_below_the_pass() -> list[Path]:
-    code = [p for p in FILES if room_of(p) in {"runtime", "ttnn", "emit"}]
-    return [*code, *sorted((ROOT / "emit").rglob("*.hpp")), *sorted((ROOT / "emit").rglob("*.txt"))]
-
-
-DIRECTION = re.compile(r"full_to_shard|shard_to_full|direction", re.IGNORECASE)
-
-
-@pytest.mark.parametrize("path", words_below_the_pass(), ids=lambda p: str(p.relative_to(ROOT)))
+@pytest.mark.parametrize("path", BELOW_THE_PASS, ids=lambda p: str(p.relative_to(PACKAGE)))
 def test_no_direction_below_the_pass(path: Path) -> None:
-    assert not DIRECTION.findall(path.read_text())
+    assert not re.findall(r"full_to_shard|shard_to_full|direction", path.read_text(), re.IGNORECASE)
 
 
 def test_only_the_pass_and_the_dialect_read_a_direction() -> None:
-    readers = {str(p.relative_to(ROOT)) for p in FILES if "ShardDirection." in p.read_text()}
+    readers = {str(p.relative_to(PACKAGE)) for p in FILES.values() if "ShardDirection." in p.read_text()}
     assert readers == {
         "dialects/ttir/mesh_shard.py",
         "dialects/ttir/mesh_shard_reference.py",
@@ -93,28 +179,18 @@ def test_only_the_pass_and_the_dialect_read_a_direction() -> None:
     }
 
 
-def test_only_some_files_know_jax_internals() -> None:
-    inside = re.compile(r"jax\._src|jax\.extend|from jax\.extend|jax\.__version__")
-    knowing = {p for p in FILES if inside.search(p.read_text())}
-    assert {room_of(p) for p in knowing} == {"jaxprs"}
+# --- dependencies ----------------------------------------------------------------------------------------------------
 
 
 def test_core_needs_only_jax_jaxlib_numpy() -> None:
-    allowed = {"jax", "jaxlib", "numpy", "jaxmesh", "rich", "matplotlib"}
-    standard = __import__("sys").stdlib_module_names
-    for path in FILES:
-        for node in ast.walk(ast.parse(path.read_text())):
-            modules = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+    allowed = {"jax", "jaxlib", "numpy", "jaxmesh", "rich", "matplotlib", *sys.stdlib_module_names}
+    for module in FILES:
+        for node in ast.walk(tree_of(module)):
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom) and node.module:
-                modules = [node.module]
-            for module in modules:
-                top = module.split(".")[0]
-                assert top in standard or top in allowed, f"{path.name} imports {module}"
-    import_time = (ROOT / "__init__.py").read_text()
-    assert "rich" not in import_time
-    assert "matplotlib" not in import_time
-
-
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_modules_stay_small(path: Path) -> None:
-    assert len(path.read_text().splitlines()) <= 400
+                names = [node.module]
+            for name in names:
+                assert name.split(".")[0] in allowed, f"{module} imports {name}"
+    at_import = (PACKAGE / "__init__.py").read_text()
+    assert "rich" not in at_import
+    assert "matplotlib" not in at_import
