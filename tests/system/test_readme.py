@@ -1,4 +1,4 @@
-"""The README's Python runs, and the texts it shows are what the programs print."""
+"""The README's Python and commands run and print the texts shown after them; its picture is what `jm.visualize` draws."""
 
 from __future__ import annotations
 
@@ -10,77 +10,97 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from jax.sharding import PartitionSpec as P
 
 import jaxmesh as jm
-from jaxmesh.cli.main import main
-from tests import ROOT
 
+ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
+BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", README, re.M | re.S)
+MOST_BYTES = 18_000
 
 
 def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", README, re.M | re.S)
+    return [text for kind, text in BLOCKS if kind == language]
 
 
-def test_the_examples_run_and_print_the_texts() -> None:
-    out = io.StringIO()
-    with contextlib.redirect_stdout(out):
-        exec("\n".join(blocks("python")), {"__name__": "readme"})
-    printed = re.sub(r"\s+", " ", out.getvalue())
-    texts = blocks("text")
-    for text in (*texts[:2], texts[3], texts[6], *texts[8:11]):
-        at = 0
-        for part in text.split("..."):
-            # In the order in which they stand.
-            at = printed.index(re.sub(r"\s+", " ", part).strip(), at)
+def one_line(text: str) -> str:
+    return re.sub(r"\s+", " ", text).strip()
+
+
+def without_digits(text: str) -> str:
+    """Sums over devices may be taken in any order, so the last digits are not the same each time."""
+    return re.sub(r"(?<==)[-+.0-9a-f]+|(?<=difference )[-+.0-9e]+", "#", one_line(text))
+
+
+def test_the_readme_is_short() -> None:
+    assert len(README.encode()) <= MOST_BYTES
+
+
+def test_quick_start_has_two_blocks_of_one_line() -> None:
+    section = re.search(r"^## Quick start\s*$(.*?)(?=^## )", README, re.M | re.S)
+    assert section is not None
+    commands = re.findall(r"^```bash\n(.*?)^```", section[1], re.M | re.S)
+    assert [c.count("\n") for c in commands] == [1, 1]
+
+
+def test_links_lead_to_files() -> None:
+    links = re.findall(r"\]\(([^)#:]+)\)", README)
+    assert links
+    assert [link for link in links if not (ROOT / link).exists()] == []
+
+
+def test_python_blocks_print_the_texts_after_them() -> None:
+    """A text block shows what the python block before it prints, in order; `...` stands for what is left out."""
+    names: dict[str, Any] = {"__name__": "readme"}
+    printed, at, shown = "", 0, 0
+    for kind, text in BLOCKS:
+        if kind == "python":
+            out = io.StringIO()
+            with contextlib.redirect_stdout(out):
+                exec(text, names)
+            printed, at = one_line(out.getvalue()), 0
+        elif kind == "text" and printed:
+            for part in text.split("..."):
+                at = printed.index(one_line(part), at)
+                shown += 1
+    assert shown > 10
 
 
 def test_the_error_is_the_one_shown() -> None:
     source = blocks("python")[0].replace('lax.psum(jnp.tanh(x @ w1) @ w2, "x")', "jnp.tanh(x @ w1) @ w2")
     with pytest.raises(jm.ReplicationError) as caught:
         exec(source, {"__name__": "readme"})
-    shown = re.sub(r"\s+", " ", blocks("text")[2]).strip().removeprefix("jaxmesh.errors.ReplicationError: ")
-    assert str(caught.value) == shown
-
-
-def test_quick_start_has_its_two_blocks() -> None:
-    section = re.search(r"^## Quick start\s*$(.*?)(?=^## )", README, re.M | re.S)
-    assert section is not None
-    assert len(re.findall(r"^```bash\n", section[1], re.M)) == 2
-
-
-def run_file(text: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> tuple[int, str]:
-    path = tmp_path / "matmul.mlir"
-    path.write_text(text)
-    code = main(["run", str(path), "--check"])
-    captured = capfd.readouterr()
-    return code, re.sub(r"\s+", " ", captured.out + captured.err).strip()
-
-
-def test_the_file_runs_and_its_fault_is_found(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    (text,) = blocks("mlir")
-    good, wrong = (re.sub(r"\s+", " ", b).strip() for b in blocks("text")[4:6])
-    code, printed = run_file(text, tmp_path, capfd)
-    assert code == 0
-    # Sums over devices may be taken in any order, so the digits are not the same each time.
-    digits = r"(?<==)[-+.0-9a-f]+|(?<=difference )[-+.0-9e]+"
-    assert re.sub(digits, "#", printed) == re.sub(digits, "#", good.removeprefix("$ jaxmesh run matmul.mlir --check "))
-    code, printed = run_file(text.replace("cluster_axis = 1", "cluster_axis = 0"), tmp_path, capfd)
-    assert code != 0
-    assert printed == wrong
+    (shown,) = blocks("pytb")
+    assert str(caught.value) == one_line(shown).removeprefix("jaxmesh.errors.ReplicationError: ")
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
-def test_the_commands_for_cpp_work(tmp_path: Path) -> None:
+def test_the_commands_print_what_is_shown(tmp_path: Path) -> None:
     (tmp_path / "matmul.mlir").write_text(blocks("mlir")[0])
-    lines = [line.removeprefix("$ ") for line in blocks("text")[7].splitlines()]
-    script = "\n".join(lines).replace("jaxmesh ", f"{sys.executable} -m jaxmesh ")
+    jaxmesh = f'jaxmesh() {{ "{sys.executable}" -m jaxmesh "$@"; }}'
     # Where the package is not installed, the child finds it as this process does.
-    around = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
-    done = subprocess.run(
-        ["bash", "-euc", script], cwd=tmp_path, env=around, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
+    for block in blocks("console"):
+        commands = [line.removeprefix("$ ") for line in block.splitlines() if line.startswith("$ ")]
+        shown = "\n".join(line for line in block.splitlines() if not line.startswith("$ "))
+        script = "\n".join([jaxmesh, *commands])
+        done = subprocess.run(
+            ["bash", "-uc", script], cwd=tmp_path, env=env, capture_output=True, text=True, check=False
+        )
+        assert (done.returncode == 0) is ("error" not in shown), done.stderr
+        if shown:
+            assert without_digits(done.stdout + done.stderr) == without_digits(shown)
     assert done.stdout.splitlines()[-1].endswith(": ok")
+
+
+def test_the_picture_is_what_is_drawn() -> None:
+    """Set JAXMESH_GOLDEN=write to write it anew."""
+    mesh = jm.make_mesh((2, 4), ("y", "x"))
+    drawn = jm.visualize((8, 16), P(None, "x"), mesh=mesh)._repr_svg_()
+    if os.environ.get("JAXMESH_GOLDEN") == "write":
+        (ROOT / ".github" / "w1.svg").write_text(drawn)
+    assert (ROOT / ".github" / "w1.svg").read_text() == drawn
