@@ -86,7 +86,7 @@ def typed_struct(aval: Aval, varying: Iterable[str]) -> Any:
 
 def describe(aval: Aval) -> str:
     """A type as messages show it, e.g. `float32[8,4]{V:x}`."""
-    return aval.str_short() if hasattr(aval, "str_short") else str(aval)
+    return str(aval.str_short())
 
 
 _lax: Any = jax.lax
