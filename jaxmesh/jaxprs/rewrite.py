@@ -41,7 +41,8 @@ def _change(value: Any, change: Callable[[Jaxpr], Jaxpr]) -> Any:
     items = [_change(v, change) for v in value]
     if all(a is b for a, b in zip(items, value, strict=True)):
         return value
-    return jax.tree.unflatten(jax.tree.structure(value, is_leaf=lambda x: x is not value), items)
+    row: Any = jax.tree.structure(value, is_leaf=lambda x: x is not value)
+    return jax.tree.unflatten(row, items)
 
 
 def _changed_thunk(thunk: Any, change: Callable[[Jaxpr], Jaxpr]) -> Any:

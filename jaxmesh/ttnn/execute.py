@@ -360,7 +360,7 @@ def operator(name: str, operands: Sequence[Any]) -> Any:
     known: Any = (MeshTensor, *NUMBER, *_ARRAYS)
     # What NumPy makes an array of is in host memory, whatever it is.
     held: list[Any] = [
-        np.asarray(x) if isinstance(x, SupportsArray) and not isinstance(x, known) else x for x in operands
+        x if isinstance(x, known) or not isinstance(x, SupportsArray) else np.asarray(x) for x in operands
     ]
     if not all(isinstance(x, known) for x in held):
         return NotImplemented
