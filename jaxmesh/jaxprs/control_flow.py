@@ -1,4 +1,4 @@
-"""Calls, loops and branches taken apart: the one place that knows how JAX keeps bodies and operands in an equation."""
+"""The accessor of calls, loops and branches: no other module reads how JAX stores their bodies and operands."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CALLS: Mapping[str, str] = {
 """Primitives that call one jaxpr once, operands in order, and the parameter that holds it."""
 
 INLINE = frozenset({"jit", "pjit", "closed_call", "core_call", "call", "eval_jaxpr", "ttir_op"})
-"""Calls that mean nothing but their body."""
+"""Calls whose meaning is their body's."""
 
 REMAT = frozenset({"remat2", "checkpoint", "remat"})
 """The names of `jax.checkpoint`'s call in different versions of JAX."""
@@ -140,7 +140,7 @@ class Cond:
 
 
 def control_flow(eqn: Eqn) -> Call | Scan | While | Cond | None:
-    """An equation's bodies and the roles of its operands; None if it is neither a call, a loop nor a branch.
+    """Returns an equation's bodies and the roles of its operands; None if it is no call, loop or branch.
 
     >>> import jax
     >>> (eqn,) = jax.make_jaxpr(lambda x: jax.lax.fori_loop(0, 3, lambda _, y: y + 1, x))(1).eqns
@@ -167,7 +167,7 @@ _KINDS: Mapping[str, str] = {"pjit": "jit", **dict.fromkeys(REMAT, "remat")}
 
 
 def _scan_arity(params: Mapping[str, Any]) -> tuple[int, int]:
-    """How many constants and carries a `scan` equation has; JAX 0.12 keeps them in `ft_in`."""
+    """Returns the numbers of constants and carries of a `scan` equation; JAX 0.12 stores them in `ft_in`."""
     if "num_consts" in params:
         return params["num_consts"], params["num_carry"]
     consts, carry, _ = params["ft_in"].unpack()

@@ -1,4 +1,4 @@
-"""The constants of a program: copies of the NumPy arrays it was closed over, which their owner may write to."""
+"""Copies of the NumPy arrays that a program closes over, because their owner may write to them."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from jaxmesh.jaxprs.compat import Jaxpr
 from jaxmesh.jaxprs.rewrite import map_sub_jaxprs
 
 
-def own_constants(jaxpr: Jaxpr) -> Jaxpr:
-    """The jaxpr with its own copies of the NumPy arrays among its constants, at any depth.
+def copy_constants(jaxpr: Jaxpr) -> Jaxpr:
+    """Copies the NumPy arrays among a jaxpr's constants, at any depth.
 
-    JAX keeps such an array as it is until it compiles; a program that is kept as a jaxpr would show a later write.
+    JAX reads such an array when it compiles, so a jaxpr that is kept would show a later write.
     """
     copies: dict[int, Any] = {}
     holding, copied = walk.Memo[bool](), walk.Memo[Jaxpr]()
@@ -28,7 +28,7 @@ def own_constants(jaxpr: Jaxpr) -> Jaxpr:
         return copies[id(value)]
 
     def holds(j: Jaxpr) -> bool:
-        """Whether a NumPy array is a constant of it, at any depth."""
+        """Returns True if a constant is a NumPy array, at any depth."""
 
         def search() -> bool:
             inside = any(holds(i) for e in j.eqns for i in walk.sub_jaxprs(e))

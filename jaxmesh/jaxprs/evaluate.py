@@ -1,4 +1,4 @@
-"""Evaluating jaxprs equation by equation, at the source locations of the equations."""
+"""Interpreters of jaxprs, equation by equation, at the source locations of the equations."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 @contextlib.contextmanager
 def at_source_of(eqn: Eqn) -> Generator[None]:
-    """Runs the body at the source location and in the tracing context of an equation, on the mesh of here and now."""
+    """Runs its body at the source location and in the tracing context of an equation, over the current mesh."""
     stack = source_info_util.current_name_stack() + eqn.source_info.name_stack
     location = source_info_util.user_context(eqn.source_info.traceback, name_stack=stack)
     mesh = jax.sharding.get_abstract_mesh()
@@ -27,7 +27,7 @@ def at_source_of(eqn: Eqn) -> Generator[None]:
 
 
 def bind(eqn: Eqn, operands: Sequence[Any]) -> list[Any]:
-    """Binds an equation's primitive to operands; always a list of results."""
+    """Binds an equation's primitive to operands; returns a list of results, also for a single one."""
     out = eqn.primitive.bind(*operands, **eqn.primitive.get_bind_params(eqn.params))
     return list(out) if eqn.primitive.multiple_results else [out]
 
@@ -39,12 +39,12 @@ def bind_at_source(eqn: Eqn, operands: Sequence[Any]) -> list[Any]:
 
 
 def read(env: Mapping[Var, Any], atom: Atom) -> Any:
-    """The value of an operand."""
+    """Returns the value of an operand."""
     return untyped(atom.val) if isinstance(atom, Literal) else env[atom]
 
 
 def untyped(value: Any) -> Any:
-    """A constant without the type it remembers: JAX's typed NumPy arrays keep the mesh they were first seen under."""
+    """Returns a constant without the type that JAX's typed NumPy arrays remember, which names the mesh of its trace."""
     array: Any = value
     return array.view() if isinstance(value, np.ndarray) and type(array) is not np.ndarray else array
 
@@ -68,7 +68,7 @@ Rule = Callable[[Eqn, list[T]], Sequence[T]]
 
 
 def literal_value(literal: Any) -> Any:
-    """The value of a literal."""
+    """Returns the value of a literal."""
     return untyped(literal.val)
 
 

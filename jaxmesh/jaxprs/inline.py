@@ -1,4 +1,4 @@
-"""Replacing plain calls by their bodies, so that what stands at a call's boundary can be seen from outside."""
+"""Inlines plain calls, so that transfers at a call's boundary are visible outside of it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from jaxmesh.jaxprs.walk import Memo, close, constants, fresh_var, open_jaxpr, r
 def inline_calls(
     jaxpr: Jaxpr, wanted: Callable[[Jaxpr], bool] = lambda _: True, names: AbstractSet[str] = INLINE
 ) -> Jaxpr:
-    """The closed jaxpr with every plain call of these names, or those whose body is `wanted`, replaced by its body.
+    """Replaces, in a closed jaxpr, every plain call of these names whose body is `wanted` by its body.
 
-    What stands outside of calls keeps its variables; the same object where there is nothing to replace. The body of an
-    operation that was read from a text is made where the text has that operation.
+    Equations outside of calls keep their variables. Returns the same object if there is nothing to inline. The body of
+    an imported operation takes the source location of the operation.
     """
     memo = Memo[bool]()
 

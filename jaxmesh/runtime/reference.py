@@ -1,7 +1,7 @@
-"""The reference executor: the oracle that every faster way is compared with.
+"""The reference executor: the oracle that every faster executor is compared with.
 
-A value is a host array or a dict from mesh coordinate to that device's array. Movement is NumPy, in plain loops over
-mesh coordinates; arithmetic is each primitive evaluated eagerly, one device after the other. No JAX sharding anywhere.
+A value is a host array or a dict from mesh coordinate to that device's array. Transfers are NumPy, in plain loops over
+mesh coordinates. Arithmetic evaluates each primitive eagerly, one device after the other. It uses no JAX sharding.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from jaxmesh.errors import UnsupportedError
 from jaxmesh.jaxprs import evaluate, source_locations
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr
 from jaxmesh.jaxprs.control_flow import Call, Cond, Scan, While, control_flow
-from jaxmesh.jaxprs.strip_mesh import plain_eqn
+from jaxmesh.jaxprs.strip_mesh import strip_eqn
 from jaxmesh.runtime.launch import check_process
 from jaxmesh.runtime.reference_collectives import COLLECTIVES
 from jaxmesh.sharding.distribution import resolve_composer, resolve_mapper
@@ -36,17 +36,17 @@ class Shards(dict[Coordinate, Any]):
 
 
 Transfer = Callable[[Mapping[Coordinate, Any], Mapping[str, int], Mapping[str, Any]], Any]
-"""What a primitive of another dialect does with an operand per device: an array per device, or one full array."""
+"""Evaluates a primitive of another dialect on one array per device; returns an array per device, or one full array."""
 
 
-class Watch:
-    """Is told what a run makes while it makes it; this one looks away."""
+class Observer:
+    """An observer of a run that does nothing; a subclass records values."""
 
-    def made(self, eqn: Eqn, results: Sequence[Value], active: Sequence[Coordinate]) -> None:
-        """An equation has given its results, this time, on the active devices; what others hold means nothing."""
+    def observe(self, eqn: Eqn, results: Sequence[Value], active: Sequence[Coordinate]) -> None:
+        """Receives the results of an equation; only those of the active devices are meaningful."""
 
-    def inside(self, eqn: Eqn, part: str, index: int) -> contextlib.AbstractContextManager[None]:
-        """While a body of an equation runs: which part of it (`body`, `cond`, `branch`), in which turn or branch."""
+    def enter_body(self, eqn: Eqn, part: str, index: int) -> contextlib.AbstractContextManager[None]:
+        """Surrounds a body of an equation: its part (`body`, `cond`, `branch`) and the iteration or branch number."""
         return contextlib.nullcontext()
 
 
@@ -56,17 +56,17 @@ def run_reference(
     mesh: Mapping[str, int],
     args: Sequence[Any],
     rules: Mapping[str, Transfer] | None = None,
-    watch: Watch | None = None,
+    observer: Observer | None = None,
 ) -> list[Value]:
     """Runs a closed jaxpr: a TTNN-level one, or one with primitives of another dialect that come with their rules.
 
     Args:
       program: the program.
-      inputs: where each argument lives.
+      inputs: the residency of each argument.
       mesh: axis names and sizes.
       args: arrays, and dicts from coordinate to array for tensors on the devices.
-      rules: by name, what the primitives do that move tensors and are not TTNN's.
-      watch: is told every value as it is made.
+      rules: evaluates primitives of other dialects that move tensors, by name.
+      observer: receives every value.
 
     Returns:
       The results, in the same two forms.
@@ -74,27 +74,27 @@ def run_reference(
     check_process()
     everywhere = list(itertools.product(*map(range, mesh.values())))
     values = [Shards(a) if p is DEVICE else a for a, p in zip(args, inputs, strict=True)]
-    outs = _Machine(mesh, rules or {}, watch or Watch()).body(program, values, everywhere)
+    outs = _Machine(mesh, rules or {}, observer or Observer()).body(program, values, everywhere)
     return [{c: _own(v) for c, v in x.items()} if isinstance(x, Shards) else _own(x) for x in outs]
 
 
 def _own(x: Any) -> Any:
-    """A result in memory of its own: what only moves would be the argument's, or another device's."""
+    """Copies a result: one that was only moved may share the memory of an argument, or of another device."""
     value: Any = np_or_keys(jnp.asarray(x))
     array: Any = value
     return value.copy() if isinstance(array, np.ndarray) else value
 
 
 def np_or_keys(x: Any) -> Any:
-    """NumPy where NumPy can hold it; random keys stay JAX arrays."""
+    """Converts an array to NumPy; random keys, which NumPy has no type for, stay JAX arrays."""
     return x if jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended) else np.asarray(x)
 
 
 class _Machine:
-    def __init__(self, mesh: Mapping[str, int], rules: Mapping[str, Transfer], watch: Watch) -> None:
+    def __init__(self, mesh: Mapping[str, int], rules: Mapping[str, Transfer], observer: Observer) -> None:
         self.mesh = mesh
         self.rules = rules
-        self.watch = watch
+        self.observer = observer
         self.sizes = tuple(mesh.values())
         self.axis = {name: i for i, name in enumerate(mesh)}
 
@@ -103,7 +103,7 @@ class _Machine:
 
         def run(eqn: Eqn, operands: list[Value]) -> list[Value]:
             results = self.equation(eqn, operands, active)
-            self.watch.made(eqn, results, active)
+            self.observer.observe(eqn, results, active)
             return results
 
         return evaluate.interpret(jaxpr, args, run, lambda c: c, _literal)
@@ -112,7 +112,7 @@ class _Machine:
         self, eqn: Eqn, part: str, index: int, jaxpr: Jaxpr, args: Sequence[Value], active: list[Coordinate]
     ) -> list[Value]:
         """Runs one body of an equation."""
-        with self.watch.inside(eqn, part, index):
+        with self.observer.enter_body(eqn, part, index):
             return self.body(jaxpr, args, active)
 
     def equation(self, eqn: Eqn, operands: list[Value], active: list[Coordinate]) -> list[Value]:
@@ -133,7 +133,7 @@ class _Machine:
         if name in _RULES:
             return _RULES[name](self, eqn, operands, active)
         if name in self.rules:
-            return [self.moved(eqn, operands[0], active)]
+            return [self.transfer(eqn, operands[0], active)]
         if name in COLLECTIVES:
             everywhere = self.spread(operands[0], active)
             shards = Shards({c: everywhere[c] for c in active})
@@ -147,7 +147,7 @@ class _Machine:
 
     def bind(self, eqn: Eqn, operands: list[Any]) -> list[Any]:
         with evaluate.at_source_of(eqn):
-            return evaluate.bind(plain_eqn(eqn), operands)
+            return evaluate.bind(strip_eqn(eqn), operands)
 
     def at(self, x: Value, coordinate: Coordinate) -> Any:
         return x[coordinate] if isinstance(x, Shards) else x
@@ -155,7 +155,7 @@ class _Machine:
     def spread(self, x: Value, active: list[Coordinate]) -> Shards:
         return x if isinstance(x, Shards) else Shards(dict.fromkeys(active, x))
 
-    def all_together(self, eqn: Eqn, active: list[Coordinate]) -> None:
+    def check_all_active(self, eqn: Eqn, active: list[Coordinate]) -> None:
         if len(active) != int(np.prod(self.sizes)):
             raise UnsupportedError(
                 f"{eqn.primitive.name} ({source_locations.source_line(eqn)}) is reached by {len(active)} of "
@@ -164,7 +164,7 @@ class _Machine:
             )
 
     def linear_solve(self, eqn: Eqn, operands: list[Value], active: list[Coordinate]) -> list[Value]:
-        """The forward value: the solver's own body; the others are for derivatives."""
+        """Runs the solver's body; the other bodies are for derivatives."""
         lengths = eqn.params["const_lengths"]
         start = lengths.matvec + lengths.vecmat
         consts, right = operands[start : start + lengths.solve], operands[sum(lengths) :]
@@ -172,18 +172,18 @@ class _Machine:
 
     # --- transfers ---
 
-    def moved(self, eqn: Eqn, operand: Value, active: list[Coordinate]) -> Value:
-        self.all_together(eqn, active)
-        given = self.spread(operand, active)
-        made = self.rules[eqn.primitive.name](given, self.mesh, eqn.params)
-        # What does nothing leaves a host tensor on the host.
-        if made is given:
+    def transfer(self, eqn: Eqn, operand: Value, active: list[Coordinate]) -> Value:
+        self.check_all_active(eqn, active)
+        shards = self.spread(operand, active)
+        result = self.rules[eqn.primitive.name](shards, self.mesh, eqn.params)
+        # A transfer that does nothing leaves a host tensor on the host.
+        if result is shards:
             return operand
-        rows: Any = made
-        return Shards(rows) if isinstance(made, dict) else made
+        rows: Any = result
+        return Shards(rows) if isinstance(result, dict) else result
 
     def distribute(self, eqn: Eqn, operands: list[Value], active: list[Coordinate]) -> list[Value]:
-        self.all_together(eqn, active)
+        self.check_all_active(eqn, active)
         full = operands[0]
         if isinstance(full, Shards):
             full = next(iter(full.values()))
@@ -192,7 +192,7 @@ class _Machine:
         return [Shards({c: array[resolved.index(p)] for c, p in resolved.placed()})]
 
     def aggregate(self, eqn: Eqn, operands: list[Value], active: list[Coordinate]) -> list[Value]:
-        self.all_together(eqn, active)
+        self.check_all_active(eqn, active)
         shards = self.spread(operands[0], active)
         first = next(iter(shards.values()))
         resolved = resolve_composer(eqn.params["composer_config"], self.sizes, np.shape(first))
@@ -285,11 +285,11 @@ def _slice(x: Value, i: int) -> Value:
 
 
 def _stack(rows: list[Value]) -> Value:
-    # Steps may differ in where their value is: a carry that starts on the host may go on as another that does not.
-    held = next((r for r in rows if isinstance(r, Shards)), None)
-    if held is None:
+    # Iterations may differ in residency: a carry may start on the host and continue on the devices.
+    sharded = next((r for r in rows if isinstance(r, Shards)), None)
+    if sharded is None:
         return jnp.stack([jnp.asarray(r) for r in rows])
-    return Shards({c: jnp.stack([jnp.asarray(r[c] if isinstance(r, Shards) else r) for r in rows]) for c in held})
+    return Shards({c: jnp.stack([jnp.asarray(r[c] if isinstance(r, Shards) else r) for r in rows]) for c in sharded})
 
 
 def _concatenate(row: list[Any], dim: int) -> Any:

@@ -25,7 +25,7 @@ from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p
 from jaxmesh.jaxprs import compat, evaluate
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr
 from jaxmesh.jaxprs.control_flow import Call, Cond, Scan, While, control_flow
-from jaxmesh.jaxprs.source_locations import Source
+from jaxmesh.jaxprs.source_locations import SourceLocation
 from jaxmesh.jaxprs.typed_trace import trace_typed
 from jaxmesh.sharding.configs import MeshComposerConfig
 
@@ -75,7 +75,7 @@ def instrument(
         tracer = _Tracer(mesh, wanted, turns)
         scope = _Scope(Walk())
         for number, (x, place, aval) in enumerate(zip(args, inputs, program.in_avals, strict=True)):
-            tracer.keep(scope, Place(Source(function=name), ARGUMENT, number), 0, x, place, aval)
+            tracer.keep(scope, Place(SourceLocation(function=name), ARGUMENT, number), 0, x, place, aval)
         tracer.body(scope, program, args, inputs)
         nodes.append(tuple(scope.nodes))
         return scope.values

@@ -39,7 +39,7 @@ def spread(x: Any, axes: Iterable[str]) -> Any:
     return compat.vary(x, missing) if missing else x
 
 
-def joined(values: Iterable[Any]) -> Axes:
+def join_axes(values: Iterable[Any]) -> Axes:
     """The axes that any of the values varies over."""
     return _NOWHERE.union(*map(varying, values))
 
@@ -62,7 +62,7 @@ class Retyper:
         return interpret(jaxpr, args, self._typed)
 
     def _typed(self, eqn: Eqn, operands: list[Any]) -> list[Any]:
-        with at_source_of(eqn), _named_refusal(eqn):
+        with at_source_of(eqn), _translate_errors(eqn):
             rule = self._rules.get(eqn.primitive.name)
             return self._equation(eqn, operands) if rule is None else rule(eqn, operands)
 
@@ -83,7 +83,7 @@ class Retyper:
 
     def _plain(self, eqn: Eqn, operands: list[Any]) -> list[Any]:
         eqn = _without_shardings(eqn)
-        axes = joined(operands) | _named(eqn)
+        axes = join_axes(operands) | _collective_axes(eqn)
         if walk.sub_jaxprs(eqn):
             return self._uniform(eqn, operands, axes)
         return bind(eqn, [spread(x, axes) for x in operands] if axes else operands)
@@ -122,7 +122,7 @@ class Retyper:
         return bind(map_sub_jaxprs(eqn, change), [spread(x, axes) for x in operands])
 
     def _custom(self, eqn: Eqn, call: Call, operands: list[Any]) -> list[Any]:
-        axes = joined(operands)
+        axes = join_axes(operands)
         # Of full values the rules stay as they are: plain JAX, which runs outside of any mapped region.
         return self._uniform(eqn, operands, axes) if axes else self._call(eqn, call, operands)
 
@@ -132,7 +132,7 @@ class Retyper:
         def step(carry: list[Axes], outputs: list[Axes]) -> list[Axes]:
             return _results(self.retrace(loop.body, [*consts, *carry, *xs], outputs))
 
-        carry, outputs = _stable(step, carry, len(eqn.outvars))
+        carry, outputs = _widen_carry(step, carry, len(eqn.outvars))
         inputs = [*consts, *carry, *xs]
         typed = walk.in_form_of(loop.body, self.retrace(loop.body, inputs, outputs))
         return bind(loop.with_bodies(eqn, [typed]), _spread_all(operands, inputs))
@@ -145,7 +145,7 @@ class Retyper:
             # Devices may run different numbers of iterations, so their carries differ too.
             return _results(self.retrace(loop.body, [*body_consts, *carry], [o | predicate for o in outputs]))
 
-        carry, _ = _stable(step, carry, len(carry))
+        carry, _ = _widen_carry(step, carry, len(carry))
         cond = self.retrace(loop.cond, [*cond_consts, *carry])
         body = self.retrace(loop.body, [*body_consts, *carry], carry)
         return bind(loop.with_bodies(eqn, [cond, body]), _spread_all(operands, [*cond_consts, *body_consts, *carry]))
@@ -163,7 +163,7 @@ class Retyper:
 
 
 @contextlib.contextmanager
-def _named_refusal(eqn: Eqn) -> Generator[None]:
+def _translate_errors(eqn: Eqn) -> Generator[None]:
     """What JAX itself has no typed form of is a program that cannot be said."""
     try:
         yield
@@ -177,7 +177,7 @@ def _named_refusal(eqn: Eqn) -> Generator[None]:
         ) from error
 
 
-def _stable(
+def _widen_carry(
     step: Callable[[list[Axes], list[Axes]], list[Axes]], carry: list[Axes], count: int
 ) -> tuple[list[Axes], list[Axes]]:
     """Widens a loop's carry until an iteration returns the axes that it takes.
@@ -209,7 +209,7 @@ def _without_shardings(eqn: Eqn) -> Eqn:
     return eqn.replace(params={k: None if isinstance(v, NamedSharding) else v for k, v in eqn.params.items()})
 
 
-def _named(eqn: Eqn) -> Axes:
+def _collective_axes(eqn: Eqn) -> Axes:
     """The mesh axes that a collective speaks of."""
     names: Any = eqn.params.get("axis_name", eqn.params.get("axes", ()))
     row: Sequence[Any] = (names,) if isinstance(names, str) else names
@@ -232,7 +232,7 @@ def _reduce(across: Callable[..., Any], along: Callable[..., Any]) -> Rule:
         if not names:
             return values
         groups = eqn.params["axis_index_groups"]
-        return list(across([spread(x, _named(eqn)) for x in values], names, axis_index_groups=groups))
+        return list(across([spread(x, _collective_axes(eqn)) for x in values], names, axis_index_groups=groups))
 
     return rule
 
@@ -240,8 +240,8 @@ def _reduce(across: Callable[..., Any], along: Callable[..., Any]) -> Rule:
 def _all_gather(eqn: Eqn, operands: list[Any]) -> list[Any]:
     params = eqn.params
     if params["axis_index_groups"] is not None:
-        return bind(eqn, [spread(x, _named(eqn)) for x in operands])
+        return bind(eqn, [spread(x, _collective_axes(eqn)) for x in operands])
     (x,) = operands
     names, at = params["axis_name"], params["all_gather_dimension"]
     # What has been gathered is the same everywhere; this form of the collective says so.
-    return [_lax.all_gather(spread(x, _named(eqn)), names, axis=at, tiled=params["tiled"], to="invarying")]
+    return [_lax.all_gather(spread(x, _collective_axes(eqn)), names, axis=at, tiled=params["tiled"], to="invarying")]
