@@ -38,7 +38,7 @@ from jaxmesh.errors import (
     UnsupportedShardTypeError as UnsupportedShardTypeError,
     VerifyError as VerifyError,
 )
-from jaxmesh.jaxprs.export_registry import readable as _readable
+from jaxmesh.jaxprs.export_registry import register_reader as _readable
 from jaxmesh.runtime import launch as launch
 from jaxmesh.sharding.configs import (
     MeshComposerConfig as MeshComposerConfig,

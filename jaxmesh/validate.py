@@ -8,7 +8,7 @@ import os
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -23,6 +23,13 @@ MOST_BYTES = 2**63 - 1
 """The size of the largest tensor that XLA can count; for a shape whose size overflows it ends the process."""
 _SHOWN = 200
 _TRUTH: Any = (bool, np.bool_)
+
+
+@runtime_checkable
+class SupportsArray(Protocol):
+    """Anything that NumPy makes an array of by its own method."""
+
+    def __array__(self) -> Any: ...
 
 
 def quote(value: Any) -> str:

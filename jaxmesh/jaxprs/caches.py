@@ -1,8 +1,7 @@
-"""Caches that are bounded, safe to share between threads, and emptied by `jax.clear_caches()`.
+"""Caches that are bounded, thread-safe, and emptied by `jax.clear_caches()`.
 
-JAX has no public way to hear of `clear_caches`, nor to name all settings that a trace depends on (x64, precision,
-dtype promotion, random numbers, the mesh of `jax.set_mesh`); so this file reaches into its internals, as `jaxprs.py`.
-What JAX's own dispatch asks of every call is here too.
+JAX has no public hook for `clear_caches`, and none that names all settings that a trace depends on: x64, precision,
+dtype promotion, random numbers, the mesh of `jax.set_mesh`. So this file uses JAX's internals.
 """
 
 from __future__ import annotations
@@ -23,60 +22,60 @@ _core: Any = core
 _util: Any = util
 
 ARRAY: type[Any] = array.ArrayImpl
-"""The class of arrays of numbers that are there: to ask for it is cheaper than for `jax.Array`, which traced values and
-random keys are too."""
+"""The class of concrete arrays of numbers. An `isinstance` test of it is cheaper than of `jax.Array`, which includes
+traced values and random keys."""
 
 
 class Cache(Generic[V]):
-    """At most `limit` values by key; the one that was not used for longest goes first.
+    """A cache of at most `limit` values by key, which evicts the least recently used.
 
-    >>> held = Cache[int](2, "squares")
-    >>> [held.put(n, n * n) for n in (1, 2, 3)], held.get(1), len(held)
+    >>> cache = Cache[int](2, "squares")
+    >>> [cache.put(n, n * n) for n in (1, 2, 3)], cache.get(1), len(cache)
     ([1, 4, 9], None, 2)
     """
 
     def __init__(self, limit: int, what: str) -> None:
         self.limit = limit
-        self._held: collections.OrderedDict[Hashable, V] = collections.OrderedDict()
-        # What is compared or freed inside may be Python code, which may come back here on the same thread.
+        self._values: collections.OrderedDict[Hashable, V] = collections.OrderedDict()
+        # Comparing keys or freeing values may run Python code that uses this cache on the same thread.
         self._lock = threading.RLock()
         _util.register_cache(self, f"jaxmesh: {what}")
 
     def get(self, key: Hashable) -> V | None:
-        """The value of a key, or None."""
+        """Returns the value of a key, or None."""
         with self._lock:
-            found = self._held.get(key)
-            if found is not None:
-                self._held.move_to_end(key)
-            return found
+            value = self._values.get(key)
+            if value is not None:
+                self._values.move_to_end(key)
+            return value
 
     def put(self, key: Hashable, value: V) -> V:
-        """Keeps a value; where another thread was first, its value is kept and given."""
+        """Stores a value and returns it; if another thread has stored one before, returns that one."""
         with self._lock:
-            value = self._held.setdefault(key, value)
-            self._held.move_to_end(key)
-            while len(self._held) > self.limit:
-                self._held.popitem(last=False)
+            value = self._values.setdefault(key, value)
+            self._values.move_to_end(key)
+            while len(self._values) > self.limit:
+                self._values.popitem(last=False)
             return value
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._values)
 
     def cache_clear(self) -> None:
-        """Forgets everything; `jax.clear_caches()` calls it."""
+        """Removes all values; `jax.clear_caches()` calls it."""
         with self._lock:
-            self._held.clear()
+            self._values.clear()
 
     def cache_info(self) -> str:
-        """How full it is."""
+        """Returns how many values are stored."""
         return f"{len(self)} of {self.limit}"
 
 
 def is_staged() -> bool:
-    """Whether what is called here runs later, as a part of an outer program; eager transformations run it at once."""
+    """Returns True if operations are staged into an outer program; eager transformations run them at once."""
     if _config.eager_constant_folding.value:
         return False
-    # Looked up, and not found out by an operation, which would be an equation of the program.
+    # Testing with an operation would add an equation to the program.
     trace: Any = _core.trace_ctx.trace
     while type(trace).__name__ != "DynamicJaxprTrace":
         if (below := getattr(trace, "parent_trace", None)) is None:
@@ -86,19 +85,19 @@ def is_staged() -> bool:
 
 
 def unkeyed() -> Hashable:
-    """Those of JAX's settings that a trace depends on and `jax.jit` does not look up by: the kind of random keys."""
+    """Returns the settings that a trace depends on and that `jax.jit`'s cache key lacks: the kind of random keys."""
     return _config.default_prng_impl.value, _config.enable_custom_prng.value
 
 
 def settings() -> Hashable:
-    """JAX's settings of here and now, as far as what a function gives depends on them."""
+    """Returns the current settings of JAX that the results of a function may depend on."""
     return _config.trace_context(), unkeyed()
 
 
 def forget_dispatch(function: Any) -> None:
-    """Has a function made by `jax.jit` look up its programs again, which stay traced and compiled.
+    """Clears the dispatch cache of a function made by `jax.jit`; its programs stay traced and compiled.
 
-    JAX remembers of a call that raised an error to go through Python ever after, twice as slow as its own dispatch.
+    After a call that raised an error, JAX dispatches later calls through Python, which is twice as slow.
     """
     clear = getattr(function, "_clear_cache", None)
     if clear is not None:
@@ -106,7 +105,7 @@ def forget_dispatch(function: Any) -> None:
 
 
 class _OnClear:
-    """Something that looks like a cache to JAX."""
+    """A function in the form of a cache that JAX can clear."""
 
     def __init__(self, clear: Callable[[], None]) -> None:
         self.cache_clear = clear
@@ -119,36 +118,36 @@ _hooks: list[_OnClear] = []
 
 
 def on_clear_caches(clear: Callable[[], None], what: str) -> None:
-    """Has `jax.clear_caches()` call a function, as long as the process lives."""
-    # JAX holds what is registered weakly.
+    """Registers a function that `jax.clear_caches()` calls, for the lifetime of the process."""
+    # JAX keeps only a weak reference.
     _hooks.append(_OnClear(clear))
     _util.register_cache(_hooks[-1], f"jaxmesh: {what}")
 
 
 def lru_cached(limit: int) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Keeps what a function of hashable arguments gives for the last `limit` of them, told apart by value and type."""
+    """Caches the results of a function for its last `limit` hashable arguments, compared by value and type."""
 
     def wrap(function: Callable[P, R]) -> Callable[P, R]:
-        held: Any = functools.lru_cache(limit, typed=True)(function)
-        _util.register_cache(held, f"jaxmesh: {function.__name__}")
-        return held
+        cached: Any = functools.lru_cache(limit, typed=True)(function)
+        _util.register_cache(cached, f"jaxmesh: {function.__name__}")
+        return cached
 
     return wrap
 
 
 def lru_cached_by_config(limit: int) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """As `kept`, for functions that trace: what they give also depends on JAX's settings of here and now."""
+    """Caches as `lru_cached` does, for functions that trace, whose results also depend on JAX's settings."""
 
     def wrap(function: Callable[P, R]) -> Callable[P, R]:
         @functools.lru_cache(limit, typed=True)
-        def held(_: Hashable, *args: Any, **kwargs: Any) -> R:
+        def cached(_: Hashable, *args: Any, **kwargs: Any) -> R:
             return function(*args, **kwargs)
 
-        _util.register_cache(held, f"jaxmesh: {function.__name__}")
+        _util.register_cache(cached, f"jaxmesh: {function.__name__}")
 
         @functools.wraps(function)
         def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            return held(settings(), *args, **kwargs)
+            return cached(settings(), *args, **kwargs)
 
         return call
 

@@ -1,12 +1,14 @@
-"""What differs between JAX versions or is internal to JAX: types, meshes, primitives. JAX 0.10.2 to 0.12.
+"""Types, meshes and primitives whose interface differs between JAX 0.10.2 and 0.12, or is internal to JAX.
 
 `ClosedJaxpr` and `Jaxpr` are one class from 0.12 on.
 """
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import pathlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any
 
 import jax
@@ -42,35 +44,35 @@ for _room in sorted(pathlib.Path(__file__).parents[1].iterdir()):
 
 
 def varying_axes(aval: Aval) -> Axes:
-    """The mesh axes over which a value may differ between devices; empty for a full value."""
+    """Returns the mesh axes over which a value may differ between devices; none for a full value."""
     kind = getattr(aval, "manual_axis_type", None)
     return frozenset() if kind is None else frozenset(kind.varying)
 
 
 def unreduced_axes(aval: Aval) -> Axes:
-    """The mesh axes over which a value still waits to be summed, or has been declared to be."""
+    """Returns the mesh axes over which a value is unreduced or reduced, in the terms of JAX's types."""
     kind = getattr(aval, "manual_axis_type", None)
     return frozenset() if kind is None else frozenset({*kind.unreduced, *kind.reduced})
 
 
 def is_array_type(aval: Aval) -> bool:
-    """Whether values of the type are arrays: no references, no tokens."""
+    """Returns True if values of the type are arrays, not references or tokens."""
     return isinstance(aval, ShapedArray)
 
 
 def retype(aval: Aval, shape: Sequence[int], varying: Iterable[str]) -> Aval:
-    """`aval` with another shape, varying over exactly the given axes."""
+    """Returns `aval` with another shape, varying over exactly the given axes."""
     kind = aval.manual_axis_type.update(varying=frozenset(varying))
     sharding = aval.sharding
     if sharding.mesh.empty:
-        # A constant made outside the program does not know its mesh yet.
+        # The type of a constant from outside the program names no mesh yet.
         sharding = NamedSharding(jax.sharding.get_abstract_mesh(), PartitionSpec())
     sharding = sharding.update(spec=PartitionSpec(*[None] * len(shape)))
     return aval.update(shape=tuple(shape), sharding=sharding, manual_axis_type=kind)
 
 
 def typed_struct(aval: Aval, varying: Iterable[str]) -> Any:
-    """An argument of `jax.make_jaxpr` like `aval`, typed in the mesh of here and now."""
+    """Returns an argument for `jax.make_jaxpr` of the type `aval`, typed over the current mesh."""
     mesh = jax.sharding.get_abstract_mesh()
     kind = jax.typeof(np.zeros(())).manual_axis_type.update(varying=frozenset(varying))
     return jax.ShapeDtypeStruct(
@@ -83,15 +85,15 @@ def typed_struct(aval: Aval, varying: Iterable[str]) -> Any:
 
 
 def describe(aval: Aval) -> str:
-    """A type as messages show it, e.g. `float32[8,4]{V:x}`."""
-    return aval.str_short() if hasattr(aval, "str_short") else str(aval)
+    """Returns a type as messages show it, e.g. `float32[8,4]{V:x}`."""
+    return str(aval.str_short())
 
 
 _lax: Any = jax.lax
 
 
 def vary(x: Any, axes: Iterable[str]) -> Any:
-    """The same value, typed as varying over the axes too."""
+    """Types a value as varying over further axes."""
     return _lax.pcast(x, tuple(axes), to="varying")
 
 
@@ -99,7 +101,7 @@ def vary(x: Any, axes: Iterable[str]) -> Any:
 
 
 def program_mesh(op: str) -> dict[str, int]:
-    """Axis names and sizes of the mesh whose program is being traced.
+    """Returns axis names and sizes of the mesh whose program is being traced.
 
     Raises:
       UnloweredError: no program is being traced.
@@ -108,6 +110,7 @@ def program_mesh(op: str) -> dict[str, int]:
     mesh = jax.sharding.get_abstract_mesh()
     manual = set(mesh.manual_axes)
     if mesh.empty or not manual:
+        require_region()
         raise UnloweredError(unlowered_message(op))
     if manual != set(mesh.axis_names):
         raise UnsupportedError(
@@ -117,8 +120,31 @@ def program_mesh(op: str) -> dict[str, int]:
     return dict(zip(mesh.axis_names, mesh.axis_sizes, strict=True))
 
 
+class RegionRequired(BaseException):
+    """Ends a trace outside of all mapped regions; no error, so a program's own `except` does not catch it."""
+
+
+_ends: contextvars.ContextVar[bool] = contextvars.ContextVar("traces outside of regions end early", default=False)
+
+
+@contextlib.contextmanager
+def end_outside_regions(ends: bool = True) -> Generator[None]:
+    """Inside, what works in a mapped region alone raises `RegionRequired` outside of one, if `ends` is True."""
+    token = _ends.set(ends)
+    try:
+        yield
+    finally:
+        _ends.reset(token)
+
+
+def require_region() -> None:
+    """Marks an operation that works in a mapped region alone; see `end_outside_regions`."""
+    if _ends.get() and not jax.sharding.get_abstract_mesh().manual_axes:
+        raise RegionRequired
+
+
 def unlowered_message(op: str) -> str:
-    """What to do about an operation that runs outside a program."""
+    """Returns the message for an operation that runs outside a program."""
     return (
         f"{op} has no execution rule: it is meant for a program that is traced over a mesh and lowered. "
         "Call it inside a function given to jaxmesh.jit(f, mesh=mesh), which traces, lowers and runs it."
@@ -126,12 +152,12 @@ def unlowered_message(op: str) -> str:
 
 
 def manual_mesh(mesh: AbstractMesh) -> AbstractMesh:
-    """The mesh as a program's body sees it: every axis manual."""
+    """Returns the mesh with every axis manual, as inside a program's region."""
     return mesh.update(axis_types=(AxisType.Manual,) * len(mesh.axis_names))
 
 
 def context_devices() -> tuple[Any, ...] | None:
-    """The devices of the mesh of `jax.set_mesh`, if one is set; also inside a trace."""
+    """Returns the devices of the mesh that `jax.set_mesh` has set, also inside a trace; None if it has set none."""
     mesh = mesh_lib.get_concrete_mesh()
     return None if mesh.empty else tuple(mesh.devices.flat)
 
@@ -140,7 +166,7 @@ def context_devices() -> tuple[Any, ...] | None:
 
 
 def unlowered_primitive(name: str) -> Any:
-    """A primitive that can be traced and transformed, but neither evaluated nor compiled."""
+    """Returns a primitive that can be traced and transformed, but neither evaluated nor compiled."""
 
     def refuse(*_: Any, **__: Any) -> Any:
         raise UnloweredError(unlowered_message(name))
@@ -152,12 +178,12 @@ def unlowered_primitive(name: str) -> Any:
 
 
 def define_linear(prim: Primitive, transpose: Callable[..., Any]) -> None:
-    """JVP and transpose of a linear, unary primitive; `transpose(ct, operand, **params)` gives the cotangent."""
+    """Defines JVP and transpose of a linear, unary primitive; `transpose(ct, operand, **params)` is the cotangent."""
     ad.deflinear2(prim, transpose)
 
 
 def linear_operand_aval(operand: Any) -> Aval:
-    """The type of an operand inside a transpose rule, whether it is known there or not."""
+    """Returns the type of an operand inside a transpose rule, where it may be an undefined primal."""
     return operand.aval if ad.is_undefined_primal(operand) else jax.typeof(operand)
 
 
@@ -168,19 +194,19 @@ _client: Any = xla_client
 
 
 def backend_started() -> bool:
-    """Returns True if JAX has already counted its devices."""
+    """Returns True if JAX has already initialised its backends."""
     return bool(xla_bridge.backends_are_initialized())
 
 
 def array_type(shape: tuple[int, ...], dtype: np.dtype[Any], sharding: NamedSharding) -> Any:
-    """The type of an array over the devices of a sharding."""
+    """Returns the type of an array over the devices of a sharding."""
     return _core.update_aval_with_sharding(_core.ShapedArray(shape, dtype), sharding)
 
 
-def on_devices(kind: Any, sharding: NamedSharding, pieces: Sequence[Any], devices: list[Any]) -> jax.Array:
-    """An array of a type from the piece of each device, in the order of the devices, in one call.
+def on_devices(kind: Any, sharding: NamedSharding, shards: Sequence[Any], devices: list[Any]) -> jax.Array:
+    """Returns an array of a type from one shard per device, in the order of the devices, in one call.
 
-    JAX has no public way to make such an array of host memory without a call per device, which takes most of the time
-    for small tensors. A piece that is aligned as XLA wants it is aliased: nobody may write to it again.
+    JAX's public functions make a call per device, which takes most of the time for small tensors. XLA aliases host
+    memory that is suitably aligned, so no caller may write to a shard afterwards.
     """
-    return _client.batched_device_put(kind, sharding, pieces, devices, True)
+    return _client.batched_device_put(kind, sharding, shards, devices, True)

@@ -1,7 +1,7 @@
-"""Whether the derivative rules of a custom function move tensors, although its own body does not.
+"""Tests of derivative rules: do the rules of a custom function move tensors, although its body does not?
 
-Such a function must run inside a mapped region, or its rules would be traced where there is no mesh. The rules are
-Python functions, so the only way to know is to trace them once.
+Such a function must run inside a mapped region; otherwise its rules would be traced without a mesh. The rules are
+Python functions, so they are traced once to find out.
 """
 
 from __future__ import annotations
@@ -15,27 +15,26 @@ from jax.sharding import AxisType, PartitionSpec
 
 from jaxmesh.jaxprs import compat, evaluate, walk
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr
-
-CUSTOM = frozenset({"custom_jvp_call", "custom_vjp_call"})
+from jaxmesh.jaxprs.control_flow import CUSTOM
 
 
 def rules_move(eqn: Eqn, moving: frozenset[Any]) -> bool:
-    """Whether an equation is, or holds at any depth, a custom function whose rules bind one of the primitives."""
-    held = [e for j in walk.sub_jaxprs(eqn) for e in walk.all_eqns(j)]
-    return any(_moves(e, moving) for e in [eqn, *held] if e.primitive.name in CUSTOM)
+    """Returns True if an equation is, or contains, a custom function whose rules bind one of the primitives."""
+    inner = [e for j in walk.sub_jaxprs(eqn) for e in walk.all_eqns(j)]
+    return any(_moves(e, moving) for e in [eqn, *inner] if e.primitive.name in CUSTOM)
 
 
 def _moves(eqn: Eqn, moving: frozenset[Any]) -> bool:
     try:
         traced = _trace_rules(eqn)
     except Exception:
-        # Rules that cannot be differentiated this way (integer results, say) are not for here to judge.
+        # Rules that cannot be differentiated this way, e.g. for integer results, are judged elsewhere.
         return False
     return any(e.primitive in moving for e in walk.all_eqns(traced))
 
 
 def rules_run_outside(eqn: Eqn) -> bool:
-    """Whether the rules of a custom function are plain JAX, which needs no mesh around it (it may call `shard_map`)."""
+    """Returns True if the rules of a custom function can be traced without a mesh; they may call `shard_map`."""
     try:
         jax.make_jaxpr(lambda: _derivative(eqn))()
     except Exception:
@@ -44,7 +43,7 @@ def rules_run_outside(eqn: Eqn) -> bool:
 
 
 def _trace_rules(eqn: Eqn) -> Jaxpr:
-    """The equation with its derivative, in a mapped context like the one it was traced in."""
+    """Traces the derivative of an equation in a region over the mesh of the equation."""
     mesh = walk.mesh_of(eqn)
     mesh = mesh.update(axis_types=(AxisType.Auto,) * len(mesh.axis_names))
     derivative = partial(_derivative, eqn)

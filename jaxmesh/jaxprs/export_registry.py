@@ -1,6 +1,6 @@
-"""Nodes of trees that `jax.export` writes: registered for reading before their type is read.
+"""Pytree nodes in exports of `jax.export`, registered for reading apart from their type.
 
-JAX registers both at once, with the type; but a process that reads an export may have no other need of it.
+JAX registers reading and writing together, with the type; a process that only reads an export need not import the type.
 """
 
 from __future__ import annotations
@@ -15,13 +15,19 @@ _registries: Any = _export
 _register: Any = export.register_pytree_node_serialization
 
 
-def readable(name: str, read: Callable[[bytes], Any], build: Callable[[Any, Sequence[Any]], Any]) -> None:
-    """Lets exports be read that hold nodes written as `name`: `build` makes a node of what `read` gives."""
-    # Stands for the type, which `build` knows; there are none to write.
+def register_reader(name: str, read: Callable[[bytes], Any], build: Callable[[Any, Sequence[Any]], Any]) -> None:
+    """Registers the reader of nodes with the serialised name `name`.
+
+    Args:
+      name: the serialised name.
+      read: decodes the auxiliary data.
+      build: builds a node from the auxiliary data and the children.
+    """
+    # A placeholder for the type, of which no instance is written.
     stand_in = type(name, (), {})
     _register(stand_in, serialized_name=name, serialize_auxdata=bytes, deserialize_auxdata=read, from_children=build)
 
 
-def writable(kind: type, name: str, write: Callable[[Any], bytes]) -> None:
-    """Lets exports be written that hold nodes of a type, for which `name` is readable."""
+def register_writer(kind: type, name: str, write: Callable[[Any], bytes]) -> None:
+    """Registers the writer of nodes of a type under a name that `register_reader` has registered."""
     _registries.serialization_registry[kind] = (name, write)

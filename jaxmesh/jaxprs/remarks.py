@@ -1,7 +1,7 @@
-"""What passes say of their work: notes, taken only while somebody asks for them.
+"""Remarks of passes about their work, collected only on request.
 
-A pass asks for `active()` once, and says nothing where that is None. Notes are about values, by the variable that holds
-them; a pass that renames variables says so, and what it takes out stands beside a value that is left.
+A pass reads `active()` once and adds no remarks if it is None. A remark is about a value, identified by its variable. A
+pass that renames variables reports it; an equation that it removes is listed beside a value that remains.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from dataclasses import dataclass
 from typing import Any
 
 KINDS = ("lowered", "made legal", "inserted", "hoisted", "local", "cancelled", "assumed", "dead", "no TTNN")
-"""What a note tells of."""
+"""The kinds of remarks."""
 
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """What happened to one value or equation.
+    """A remark about one value or equation.
 
     Attributes:
       kind: one of `KINDS`.
       text: what happened.
-      rule: the rule by which it did.
+      rule: the rule that was applied.
     """
 
     kind: str
@@ -36,7 +36,7 @@ class Remark:
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """An equation that a pass took out, and the value beside which it stood, if there is one."""
+    """An equation that a pass removed, and the value beside which it is listed, if there is one."""
 
     eqn: Any
     beside: Any
@@ -44,7 +44,7 @@ class Removed:
 
 
 class Remarks:
-    """The notes of the passes that run while they are taken."""
+    """The remarks of the passes that run while they are collected."""
 
     def __init__(self) -> None:
         self.removed: list[Removed] = []
@@ -53,39 +53,39 @@ class Remarks:
         self._origin: dict[Any, Any] = {}
 
     def add(self, value: Any, kind: str, text: str, rule: str) -> None:
-        """Notes something of a value; said twice it is kept once."""
+        """Adds a remark about a value; equal remarks are kept once."""
         _once(self._about.setdefault(value, []), Remark(kind, text, rule))
 
-    def say(self, kind: str, text: str, rule: str) -> None:
-        """Notes something of all that is looked at."""
+    def add_general(self, kind: str, text: str, rule: str) -> None:
+        """Adds a remark about the whole program."""
         _once(self.general, Remark(kind, text, rule))
 
     def remove(self, eqn: Any, beside: Any, text: str, rule: str) -> None:
-        """Notes that an equation was taken out as needless."""
+        """Records that an equation was removed as redundant."""
         self.removed.append(Removed(eqn, beside, Remark("cancelled", text, rule)))
 
     def rename(self, new: Any, old: Any) -> None:
-        """Notes that a value now has another variable."""
+        """Records that a value now has another variable."""
         self._origin[new] = old
 
     def origins(self, value: Any) -> list[Any]:
-        """The variables that a value has had, the newest first."""
-        found = [value]
-        while found[-1] in self._origin:
-            found.append(self._origin[found[-1]])
-        return found
+        """Returns the variables that a value has had, the newest first."""
+        variables = [value]
+        while variables[-1] in self._origin:
+            variables.append(self._origin[variables[-1]])
+        return variables
 
     def about(self, value: Any) -> list[Remark]:
-        """The notes of a value, under any variable that it has had; the first one first."""
+        """Returns the remarks about a value, under any variable that it has had, the oldest first."""
         return [n for v in reversed(self.origins(value)) for n in self._about.get(v, ())]
 
     def by_origin(self) -> dict[Any, list[Remark]]:
-        """All notes of values, by the first variable of each."""
-        found: dict[Any, list[Remark]] = {}
+        """Returns all remarks about values, by the first variable of each."""
+        remarks: dict[Any, list[Remark]] = {}
         for value, notes in self._about.items():
             for note in notes:
-                _once(found.setdefault(self.origins(value)[-1], []), note)
-        return found
+                _once(remarks.setdefault(self.origins(value)[-1], []), note)
+        return remarks
 
 
 def _once(notes: list[Remark], note: Remark) -> None:
@@ -93,24 +93,24 @@ def _once(notes: list[Remark], note: Remark) -> None:
         notes.append(note)
 
 
-_active: ContextVar[Remarks | None] = ContextVar("jaxmesh_notes", default=None)
+_active: ContextVar[Remarks | None] = ContextVar("jaxmesh remarks", default=None)
 
 
 def active() -> Remarks | None:
-    """Where notes go; None if nobody takes them."""
+    """Returns the collector of remarks; None if none are requested."""
     return _active.get()
 
 
 def remark(kind: str, text: str, rule: str) -> None:
-    """Notes something of all that is looked at, if somebody takes notes."""
+    """Adds a remark about the whole program, if remarks are collected."""
     log = _active.get()
     if log is not None:
-        log.say(kind, text, rule)
+        log.add_general(kind, text, rule)
 
 
 @contextmanager
 def collect() -> Generator[Remarks]:
-    """Takes the notes of the passes that run inside.
+    """Collects the remarks of the passes that run inside.
 
     >>> with collect() as notes:
     ...     notes.add("x", "inserted", "brought over", "a rule")

@@ -1,4 +1,4 @@
-"""Where in the user's source an equation was made, to the column: JAX shows only the line."""
+"""Source locations of equations in the user's code, with the column, which JAX does not show."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _TEXT_LINE = re.compile(r"line ([0-9]+): [\w.]+")
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """A place in a source: `file` with its folders, `line` and `column` from 1 on; of no known place all are empty.
+class SourceLocation:
+    """A source location: `file` with its folders, `line` and `column` from 1 on; all empty if it is unknown.
 
-    Of an imported program `line` is that of its text, and `file` is empty.
+    For an imported program, `line` is the line of its text, and `file` is empty.
     """
 
     file: str = ""
@@ -33,8 +33,8 @@ class Source:
     function: str = ""
 
 
-def source(eqn: Eqn) -> Source:
-    """The nearest place outside of JAX and jaxmesh; of an imported program its line in the text.
+def source_location(eqn: Eqn) -> SourceLocation:
+    """Returns the innermost location outside of JAX and jaxmesh; for an imported program its line in the text.
 
     >>> import jax
     >>> (eqn,) = jax.make_jaxpr(lambda x: jax.lax.neg(x))(1.0).eqns
@@ -42,41 +42,47 @@ def source(eqn: Eqn) -> Source:
     '<lambda>'
     """
     info = eqn.source_info
-    said = _TEXT_LINE.search(str(info.name_stack))
-    if said:
-        return Source(line=int(said[1]))
+    text = _TEXT_LINE.search(str(info.name_stack))
+    if text:
+        return SourceLocation(line=int(text[1]))
     frame = _util.user_frame(info.traceback)
     if frame is None:
-        return Source()
-    return Source(frame.file_name, int(frame.start_line), int(frame.start_column), frame.function_name)
+        return SourceLocation()
+    return SourceLocation(frame.file_name, int(frame.start_line), int(frame.start_column), frame.function_name)
 
 
 def jax_assertion(error: AssertionError) -> str | None:
-    """Where a user's code called what failed in an assertion of JAX's own; None if it is the user's assertion.
+    """Returns the line of the user's code whose call failed in an assertion inside JAX; None for a user's assertion.
 
-    JAX takes its frames out of a traceback, unless it is told not to. The user's assertion is then told by the last
-    instruction of the last frame that is left, which raises.
+    JAX removes its frames from a traceback by default. A user's assertion is then recognised by the last instruction of
+    the last remaining frame, which raises.
     """
-    place: str | None = None
+    line: str | None = None
     last: tuple[str, str] | None = None
     tb = error.__traceback__
     while tb is not None:
         code = tb.tb_frame.f_code
         last = code.co_filename, dis.opname[code.co_code[tb.tb_lasti]]
         if not code.co_filename.startswith((_JAX, _OURS)):
-            place = f"{code.co_filename}:{tb.tb_lineno}"
+            line = f"{code.co_filename}:{tb.tb_lineno}"
         tb = tb.tb_next
     if error.args or last is None or (last[1] == "RAISE_VARARGS" and not last[0].startswith(_JAX)):
         return None
-    return place or "in JAX"
+    return line or "in JAX"
 
 
 def source_line(eqn: Eqn) -> str:
-    """`file:line (function)` of the user's code that made an equation."""
+    """Returns `file:line (function)` of the user's code that bound an equation."""
     return _util.summarize(eqn.source_info)
 
 
+def line_of(eqn: Eqn) -> str:
+    """Returns the line of the text of an imported program, else that of the source; empty if neither is known."""
+    text = _TEXT_LINE.search(str(eqn.source_info.name_stack))
+    return text.group() if text else source_line(eqn)
+
+
 def missing_rule(eqn: Eqn, what: str, file: str) -> MissingRuleError:
-    """The error for an equation that a pass cannot go through; `file` is where its rule belongs."""
+    """Returns the error for an equation without a rule; `file` is where the rule belongs."""
     name, line = eqn.primitive.name, source_line(eqn)
     return MissingRuleError(f"no rule for primitive {name!r} ({line}): {what}. Add one in {file}.")

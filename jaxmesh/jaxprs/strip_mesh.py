@@ -1,8 +1,8 @@
-"""Taking the mesh out of a program's types, or putting another into them.
+"""Removes the mesh from a program's types, or replaces it.
 
-A traced jaxpr's types and contexts say that all axes of its mesh are manual. Outside a mapped region that is not so,
-and on a mesh with devices they name those. Binding a plain equation types it again, so it does not mind; but loops,
-branches and calls bring their bodies with them.
+The types and contexts of a traced jaxpr state that all axes of its mesh are manual, which does not hold outside a
+mapped region, and name the devices of the mesh. Binding a plain equation infers its types anew; the bodies of loops,
+branches and calls keep theirs, so they are rewritten here.
 """
 
 from __future__ import annotations
@@ -18,29 +18,29 @@ from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Var
 from jaxmesh.jaxprs.rewrite import map_sub_jaxprs
 
 MESH_ONLY = frozenset({"pvary", "pcast", "sharding_constraint"})
-"""Primitives that say something of the mesh and leave a full value as it is."""
+"""Primitives that change the type of a value over the mesh, and do nothing to a full value."""
 
 
-def plain_eqn(eqn: Eqn) -> Eqn:
-    """The equation with the mesh taken out of its parameters and of every body it holds."""
+def strip_eqn(eqn: Eqn) -> Eqn:
+    """Removes the mesh from an equation's parameters and bodies."""
     return _eqn(eqn, None)
 
 
-def plain_jaxpr(jaxpr: Jaxpr) -> Jaxpr:
-    """The jaxpr with the mesh taken out of every type and parameter."""
+def strip_jaxpr(jaxpr: Jaxpr) -> Jaxpr:
+    """Removes the mesh from every type and parameter of a jaxpr."""
     return _body(jaxpr, None)
 
 
-def on_mesh(program: Jaxpr, mesh: AbstractMesh) -> Jaxpr:
-    """A program, typed over a mesh of the same axes, typed over `mesh`."""
+def move_to_mesh(program: Jaxpr, mesh: AbstractMesh) -> Jaxpr:
+    """Types a program over `mesh`, which has the same axes as the mesh that it is typed over."""
     return _body(program, compat.manual_mesh(mesh))
 
 
 def _eqn(eqn: Eqn, mesh: AbstractMesh | None) -> Eqn:
     if mesh is None and eqn.primitive.name in MESH_ONLY:
-        return walk.copy_of(eqn)
+        return walk.copy_eqn(eqn)
     if mesh is None and eqn.primitive.name == "shard_map":
-        # JAX's own, in the plain rule of a custom function: it brings its mesh with it.
+        # JAX's shard_map, in the rule of a custom function, has its own mesh.
         return eqn
     if any(_of_mesh(v) for v in eqn.params.values()):
         eqn = eqn.replace(params={k: _sharding(v, mesh) if _of_mesh(v) else v for k, v in eqn.params.items()})
@@ -50,7 +50,7 @@ def _eqn(eqn: Eqn, mesh: AbstractMesh | None) -> Eqn:
 
 
 def _of_mesh(value: Any) -> bool:
-    """A sharding over the manual mesh; a full value has nothing to say there."""
+    """Returns True for a sharding over the manual mesh, which is meaningless for a full value."""
     return isinstance(value, NamedSharding) and bool(value.mesh.abstract_mesh.manual_axes)
 
 
@@ -59,7 +59,7 @@ def _sharding(value: NamedSharding, mesh: AbstractMesh | None) -> NamedSharding 
 
 
 def _body(jaxpr: Jaxpr, mesh: AbstractMesh | None) -> Jaxpr:
-    around = jax.sharding.get_abstract_mesh() if mesh is None else mesh
+    context = jax.sharding.get_abstract_mesh() if mesh is None else mesh
     body = walk.open_jaxpr(jaxpr)
     swap: dict[Var, Var] = {}
 
@@ -80,13 +80,13 @@ def _body(jaxpr: Jaxpr, mesh: AbstractMesh | None) -> Jaxpr:
         _eqn(e, mesh).replace(
             invars=[atom(a) for a in e.invars],
             outvars=[var(v) for v in e.outvars],
-            ctx=walk.context_on(e, around),
+            ctx=walk.context_on(e, context),
         )
         for e in body.eqns
     ]
     new = walk.rebuild(body, constvars, invars, eqns, [atom(a) for a in body.outvars])
-    consts = getattr(jaxpr, "consts", ())
-    return walk.close(new, [evaluate.untyped(c) for c in consts]) if len(consts) else walk.closed_as(jaxpr, new)
+    consts = [evaluate.untyped(c) for c in walk.constants(jaxpr).values()]
+    return walk.close(new, consts) if consts else walk.closed_as(jaxpr, new)
 
 
 def _type(aval: Any, mesh: AbstractMesh | None) -> Any:

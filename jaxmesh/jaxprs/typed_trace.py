@@ -1,4 +1,4 @@
-"""Typed tracing: JAX's varying-axes types for a function whose boundary has no specs yet."""
+"""Traces with JAX's varying-axes types a function whose boundary has no specs yet."""
 
 from __future__ import annotations
 
@@ -26,14 +26,15 @@ def trace_typed(
 ) -> Jaxpr:
     """Traces `fun` (flat arguments, flat results) with JAX's varying-axes types, all axes of `mesh` manual.
 
-    `shard_map` wants specs not known yet: two marker primitives make every boundary value full, and are peeled off.
+    `shard_map` requires specs, which are not known yet. Two marker primitives make every boundary value full; they are
+    removed from the jaxpr afterwards.
     """
 
     def body(*args: Any) -> list[Any]:
         typed = [_presharded_p.bind(x, axes=tuple(v)) if v else x for x, v in zip(args, varying, strict=True)]
         return [_result_p.bind(y) for y in fun(*typed)]
 
-    # Full values are unsharded here, whatever their types say of a mesh with Explicit axes.
+    # Full values are unsharded here, also those typed over a mesh with Explicit axes.
     avals = [jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type) for a in avals]
     specs = tuple(PartitionSpec() for _ in avals)
     mapped = shard_map(body, mesh=mesh, in_specs=specs, out_specs=PartitionSpec(), check_vma=True)

@@ -1,9 +1,9 @@
-"""Taking jaxprs apart and putting them together."""
+"""Functions that take jaxprs apart and build them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Generic, TypeVar
 
 import jax
 from jax.extend import core as jex, linear_util as lu
@@ -13,30 +13,62 @@ from jax.sharding import AbstractMesh
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.jaxprs.compat import Atom, Aval, Eqn, Jaxpr, Var, retype, varying_axes
 
+R = TypeVar("R")
 _ROW: Any = (tuple, list)
-_bare: set[Any] = set()  # Classes of parameters seen to be neither jaxprs nor rows.
+_bare: set[Any] = set()  # Classes of parameters known to contain no jaxprs.
 _fresh = jex.gensym()
 
 
 def open_jaxpr(jaxpr: Jaxpr) -> Jaxpr:
-    """The jaxpr without its constants."""
+    """Returns the jaxpr without the values of its constants."""
     return jaxpr.jaxpr if isinstance(jaxpr, jex.ClosedJaxpr) else jaxpr
 
 
 def close(jaxpr: Jaxpr, consts: Sequence[Any]) -> Jaxpr:
-    """The jaxpr with values for its constants."""
+    """Returns the jaxpr with values for its constants."""
     return jex.ClosedJaxpr(jaxpr, list(consts))
 
 
 def is_jaxpr(value: object) -> bool:
-    """True of both classes, open and closed."""
+    """Returns True for an open and for a closed jaxpr."""
     return isinstance(value, (jex.Jaxpr, jex.ClosedJaxpr))
+
+
+def constants(jaxpr: Jaxpr) -> dict[Any, Any]:
+    """Returns the values of a jaxpr's constants, by variable; none for an open jaxpr."""
+    if not isinstance(jaxpr, jex.ClosedJaxpr):
+        return {}
+    return dict(zip(jaxpr.jaxpr.constvars, jaxpr.consts, strict=True))
+
+
+class Memo(Generic[R]):
+    """Results that are computed once per jaxpr, by its identity, and per further key.
+
+    JAX's own caches go by the identity of jaxprs, so a body that several equations share must stay shared when it is
+    rewritten.
+
+    >>> memo, jaxpr = Memo[int](), jax.make_jaxpr(lambda x: x + 1)(1)
+    >>> memo.get(jaxpr, lambda: len(jaxpr.eqns)), memo.get(jaxpr, lambda: 0), memo.get(jaxpr, lambda: 0, "key")
+    (1, 1, 0)
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Hashable, ...], tuple[Jaxpr, R]] = {}
+
+    def get(self, jaxpr: Jaxpr, compute: Callable[[], R], *key: Hashable) -> R:
+        """Returns the result for a jaxpr and a key; computes it on the first call."""
+        at = (id(jaxpr), *key)
+        known = self._known.get(at)
+        if known is None:
+            # The jaxpr is kept beside its result, so that its id is not used again.
+            known = self._known[at] = (jaxpr, compute())
+        return known[1]
 
 
 def rebuild(
     jaxpr: Jaxpr, constvars: Sequence[Var], invars: Sequence[Var], eqns: Sequence[Eqn], outvars: Sequence[Atom]
 ) -> Jaxpr:
-    """An open jaxpr with other contents; names in its debug info are kept where the counts agree."""
+    """Returns an open jaxpr with other contents; debug info keeps its names where the counts agree."""
     body = open_jaxpr(jaxpr)
     info = body.debug_info
     if len(body.invars) != len(invars) or len(body.outvars) != len(outvars):
@@ -47,26 +79,26 @@ def rebuild(
 
 
 def with_eqns(jaxpr: Jaxpr, eqns: Sequence[Eqn], outvars: Sequence[Atom]) -> Jaxpr:
-    """The same jaxpr, open or closed as it was, with other equations."""
+    """Returns the jaxpr, open or closed as before, with other equations."""
     body = open_jaxpr(jaxpr)
     return closed_as(jaxpr, rebuild(body, body.constvars, body.invars, eqns, outvars))
 
 
 def closed_as(jaxpr: Jaxpr, body: Jaxpr) -> Jaxpr:
-    """An open jaxpr with the constants of another, where that is closed."""
+    """Closes `body` with the constants of `jaxpr`, if `jaxpr` is closed."""
     return close(body, jaxpr.consts) if isinstance(jaxpr, jex.ClosedJaxpr) else body
 
 
 def is_closed(jaxpr: Jaxpr) -> bool:
-    """Whether a jaxpr is of the closed form."""
+    """Returns True for a closed jaxpr."""
     return isinstance(jaxpr, jex.ClosedJaxpr)
 
 
 def in_form_of(jaxpr: Jaxpr, typed: Jaxpr) -> Jaxpr:
-    """A closed jaxpr in the form, open or closed, of the one it stands for.
+    """Returns the closed jaxpr `typed` in the form, open or closed, of `jaxpr`.
 
     Raises:
-      UnsupportedError: the form is the open one, which has no place for constants, and there are some.
+      UnsupportedError: `jaxpr` is open, and `typed` has constants.
     """
     if is_closed(jaxpr):
         return typed
@@ -76,41 +108,41 @@ def in_form_of(jaxpr: Jaxpr, typed: Jaxpr) -> Jaxpr:
 
 
 def substitute(atoms: Sequence[Atom], swap: Mapping[Var, Atom]) -> list[Atom]:
-    """The atoms, with the variables in `swap` replaced."""
+    """Returns the atoms, with the variables in `swap` replaced."""
     return [swap.get(a, a) if isinstance(a, Var) else a for a in atoms]
 
 
 def fresh_var(aval: Aval) -> Var:
-    """A variable that no jaxpr holds yet."""
+    """Returns a new variable."""
     return _fresh(aval)
 
 
 def new_eqn(prim: Any, invars: Sequence[Atom], params: Mapping[str, Any], like: Eqn) -> Eqn:
-    """A single-result equation, typed by the primitive's own rule, at the source location and context of `like`."""
+    """Returns a single-result equation, typed by the primitive's rule, with source location and context of `like`."""
     with like.ctx.manager:
         aval, effects = prim.abstract_eval(*[v.aval for v in invars], **params)
     return jex.new_jaxpr_eqn(list(invars), [fresh_var(aval)], prim, dict(params), effects, like.source_info, like.ctx)
 
 
 def context_on(eqn: Eqn, mesh: AbstractMesh) -> Any:
-    """The tracing context of an equation, with another mesh."""
+    """Returns the tracing context of an equation, with another mesh."""
     with eqn.ctx.manager, jax.sharding.use_abstract_mesh(mesh):
         return jex.new_jaxpr_eqn([], [], eqn.primitive, {}, jex.no_effects).ctx
 
 
 def mesh_of(eqn: Eqn) -> AbstractMesh:
-    """The mesh in whose program an equation was traced."""
+    """Returns the mesh over which an equation was traced."""
     with eqn.ctx.manager:
         return jax.sharding.get_abstract_mesh()
 
 
-def copy_of(eqn: Eqn) -> Eqn:
-    """An equation that only copies what the given one reads; for those that say something of the mesh alone."""
+def copy_eqn(eqn: Eqn) -> Eqn:
+    """Replaces an equation that changes only types by a copy of its operand."""
     return eqn.replace(primitive=jex.primitives.copy_p, params={})
 
 
 def reshape_eqn(operand: Atom, shape: Sequence[int], like: Eqn) -> Eqn:
-    """A `reshape` equation; typed here, because JAX's own rule looks at a tracing context that is gone by now."""
+    """Returns a `reshape` equation, typed here, because JAX's rule reads a tracing context that has ended."""
     out = fresh_var(retype(operand.aval, shape, varying_axes(operand.aval)))
     params = {"new_sizes": tuple(shape), "dimensions": None, "sharding": None}
     prim = jex.primitives.reshape_p
@@ -118,27 +150,27 @@ def reshape_eqn(operand: Atom, shape: Sequence[int], like: Eqn) -> Eqn:
 
 
 def sub_jaxprs(eqn: Eqn) -> list[Jaxpr]:
-    """Every jaxpr among an equation's parameters, also inside tuples (`cond` keeps its branches in one)."""
+    """Returns every jaxpr among an equation's parameters, also inside tuples, such as the branches of `cond`."""
     return jaxprs_in(eqn.params.values())
 
 
 def jaxprs_in(values: Iterable[Any]) -> list[Jaxpr]:
-    """Every jaxpr among values, also inside tuples and lists."""
-    found: list[Jaxpr] = []
+    """Returns every jaxpr among values, also inside tuples and lists."""
+    jaxprs: list[Jaxpr] = []
     for value in values:
         if type(value) in _bare:
             continue
         if is_jaxpr(value):
-            found.append(value)
+            jaxprs.append(value)
         elif isinstance(value, _ROW):
-            found += jaxprs_in(value)
+            jaxprs += jaxprs_in(value)
         else:
             _bare.add(type(value))
-    return found
+    return jaxprs
 
 
 def all_eqns(jaxpr: Jaxpr) -> Iterator[Eqn]:
-    """Every equation at every depth, each shared sub-jaxpr once."""
+    """Yields every equation at every depth; each shared sub-jaxpr is visited once."""
     seen: set[int] = set()
     stack = [jaxpr]
     while stack:
@@ -150,21 +182,21 @@ def all_eqns(jaxpr: Jaxpr) -> Iterator[Eqn]:
                 stack.extend(sub_jaxprs(eqn))
 
 
-def wrap_like(fun: Callable[..., Any], like: Any) -> Any:
-    """`fun` in the form in which custom rules are kept in parameters, with the debug info of the one it replaces."""
+def wrap_rule(fun: Callable[..., Any], like: Any) -> Any:
+    """Wraps a custom rule in the form of JAX's parameters, with the debug info of `like`, the rule it replaces."""
     return lu.wrap_init(fun, debug_info=like.debug_info)
 
 
 def is_zero(x: object) -> bool:
-    """A cotangent that is known to be zero and was never made."""
+    """Returns True for a symbolic zero cotangent."""
     return type(x) is ad.Zero
 
 
 def is_ordered(eqn: Eqn) -> bool:
-    """Whether the place of an equation among others matters: it does more than speak of a mesh axis."""
+    """Returns True if an equation must keep its order: it has effects other than naming a mesh axis."""
     return bool(eqn.effects) and any(type(e).__name__ != "NamedAxisEffect" for e in eqn.effects)
 
 
 def text(jaxpr: Jaxpr) -> str:
-    """The jaxpr as text, without colours wherever it is shown."""
+    """Returns the jaxpr as text, without colours."""
     return jaxpr.pretty_print(use_color=False)

@@ -1,7 +1,7 @@
-"""The reference executor: the oracle that every faster way is compared with.
+"""The reference executor: the oracle that every faster executor is compared with.
 
-A value is a host array or a dict from mesh coordinate to that device's array. Movement is NumPy, in plain loops over
-mesh coordinates; arithmetic is each primitive evaluated eagerly, one device after the other. No JAX sharding anywhere.
+A value is a host array or a dict from mesh coordinate to that device's array. Transfers are NumPy, in plain loops over
+mesh coordinates. Arithmetic evaluates each primitive eagerly, one device after the other. It uses no JAX sharding.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ import numpy as np
 
 from jaxmesh.dialects.residency import DEVICE, Residency
 from jaxmesh.errors import UnsupportedError
-from jaxmesh.jaxprs import compat, control_flow, evaluate, source_locations, walk
-from jaxmesh.jaxprs.compat import Eqn, Jaxpr, Var
-from jaxmesh.jaxprs.strip_mesh import plain_eqn
+from jaxmesh.jaxprs import evaluate, source_locations
+from jaxmesh.jaxprs.compat import Eqn, Jaxpr
+from jaxmesh.jaxprs.control_flow import Call, Cond, Scan, While, control_flow
+from jaxmesh.jaxprs.strip_mesh import strip_eqn
 from jaxmesh.runtime.launch import check_process
 from jaxmesh.runtime.reference_collectives import COLLECTIVES
 from jaxmesh.sharding.distribution import resolve_composer, resolve_mapper
@@ -35,17 +36,17 @@ class Shards(dict[Coordinate, Any]):
 
 
 Transfer = Callable[[Mapping[Coordinate, Any], Mapping[str, int], Mapping[str, Any]], Any]
-"""What a primitive of another dialect does with an operand per device: an array per device, or one full array."""
+"""Evaluates a primitive of another dialect on one array per device; returns an array per device, or one full array."""
 
 
-class Watch:
-    """Is told what a run makes while it makes it; this one looks away."""
+class Observer:
+    """An observer of a run that does nothing; a subclass records values."""
 
-    def made(self, eqn: Eqn, results: Sequence[Value], active: Sequence[Coordinate]) -> None:
-        """An equation has given its results, this time, on the active devices; what others hold means nothing."""
+    def observe(self, eqn: Eqn, results: Sequence[Value], active: Sequence[Coordinate]) -> None:
+        """Receives the results of an equation; only those of the active devices are meaningful."""
 
-    def inside(self, eqn: Eqn, part: str, index: int) -> contextlib.AbstractContextManager[None]:
-        """While a body of an equation runs: which part of it (`body`, `cond`, `branch`), in which turn or branch."""
+    def enter_body(self, eqn: Eqn, part: str, index: int) -> contextlib.AbstractContextManager[None]:
+        """Surrounds a body of an equation: its part (`body`, `cond`, `branch`) and the iteration or branch number."""
         return contextlib.nullcontext()
 
 
@@ -55,17 +56,17 @@ def run_reference(
     mesh: Mapping[str, int],
     args: Sequence[Any],
     rules: Mapping[str, Transfer] | None = None,
-    watch: Watch | None = None,
+    observer: Observer | None = None,
 ) -> list[Value]:
     """Runs a closed jaxpr: a TTNN-level one, or one with primitives of another dialect that come with their rules.
 
     Args:
       program: the program.
-      inputs: where each argument lives.
+      inputs: the residency of each argument.
       mesh: axis names and sizes.
       args: arrays, and dicts from coordinate to array for tensors on the devices.
-      rules: by name, what the primitives do that move tensors and are not TTNN's.
-      watch: is told every value as it is made.
+      rules: evaluates primitives of other dialects that move tensors, by name.
+      observer: receives every value.
 
     Returns:
       The results, in the same two forms.
@@ -73,57 +74,66 @@ def run_reference(
     check_process()
     everywhere = list(itertools.product(*map(range, mesh.values())))
     values = [Shards(a) if p is DEVICE else a for a, p in zip(args, inputs, strict=True)]
-    outs = _Machine(mesh, rules or {}, watch or Watch()).body(program, values, everywhere)
+    outs = _Machine(mesh, rules or {}, observer or Observer()).body(program, values, everywhere)
     return [{c: _own(v) for c, v in x.items()} if isinstance(x, Shards) else _own(x) for x in outs]
 
 
 def _own(x: Any) -> Any:
-    """A result in memory of its own: what only moves would be the argument's, or another device's."""
+    """Copies a result: one that was only moved may share the memory of an argument, or of another device."""
     value: Any = np_or_keys(jnp.asarray(x))
     array: Any = value
     return value.copy() if isinstance(array, np.ndarray) else value
 
 
 def np_or_keys(x: Any) -> Any:
-    """NumPy where NumPy can hold it; random keys stay JAX arrays."""
+    """Converts an array to NumPy; random keys, which NumPy has no type for, stay JAX arrays."""
     return x if jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended) else np.asarray(x)
 
 
 class _Machine:
-    def __init__(self, mesh: Mapping[str, int], rules: Mapping[str, Transfer], watch: Watch) -> None:
+    def __init__(self, mesh: Mapping[str, int], rules: Mapping[str, Transfer], observer: Observer) -> None:
         self.mesh = mesh
         self.rules = rules
-        self.watch = watch
+        self.observer = observer
         self.sizes = tuple(mesh.values())
         self.axis = {name: i for i, name in enumerate(mesh)}
 
     def body(self, jaxpr: Jaxpr, args: Sequence[Value], active: list[Coordinate]) -> list[Value]:
         """Runs one body on the active devices, in lock step."""
-        opened = walk.open_jaxpr(jaxpr)
-        env: dict[Var, Value] = dict(zip(opened.constvars, getattr(jaxpr, "consts", ()), strict=False))
-        env.update(zip(opened.invars, args, strict=True))
-        for eqn in opened.eqns:
-            operands = [_read(env, a) for a in eqn.invars]
+
+        def run(eqn: Eqn, operands: list[Value]) -> list[Value]:
             results = self.equation(eqn, operands, active)
-            self.watch.made(eqn, results, active)
-            env.update(zip(eqn.outvars, results, strict=True))
-        return [_read(env, a) for a in opened.outvars]
+            self.observer.observe(eqn, results, active)
+            return results
+
+        return evaluate.interpret(jaxpr, args, run, lambda c: c, _literal)
 
     def within(
         self, eqn: Eqn, part: str, index: int, jaxpr: Jaxpr, args: Sequence[Value], active: list[Coordinate]
     ) -> list[Value]:
         """Runs one body of an equation."""
-        with self.watch.inside(eqn, part, index):
+        with self.observer.enter_body(eqn, part, index):
             return self.body(jaxpr, args, active)
 
     def equation(self, eqn: Eqn, operands: list[Value], active: list[Coordinate]) -> list[Value]:
+        match control_flow(eqn):
+            case Call() as call:
+                return self.within(eqn, "body", 0, call.body, operands, active)
+            case Scan() as loop:
+                return self.scan(eqn, loop, operands, active)
+            case While() as loop:
+                return self.while_loop(eqn, loop, operands, active)
+            case Cond() as choice:
+                return self.cond(eqn, choice, operands, active)
+            case None:
+                return self.primitive(eqn, operands, active)
+
+    def primitive(self, eqn: Eqn, operands: list[Value], active: list[Coordinate]) -> list[Value]:
         name = eqn.primitive.name
-        if name in control_flow.CALLS:
-            return self.within(eqn, "body", 0, eqn.params[control_flow.CALLS[name]], operands, active)
-        if name in _CONTROL:
-            return _CONTROL[name](self, eqn, operands, active)
+        if name in _RULES:
+            return _RULES[name](self, eqn, operands, active)
         if name in self.rules:
-            return [self.moved(eqn, operands[0], active)]
+            return [self.transfer(eqn, operands[0], active)]
         if name in COLLECTIVES:
             everywhere = self.spread(operands[0], active)
             shards = Shards({c: everywhere[c] for c in active})
@@ -137,7 +147,7 @@ class _Machine:
 
     def bind(self, eqn: Eqn, operands: list[Any]) -> list[Any]:
         with evaluate.at_source_of(eqn):
-            return evaluate.bind(plain_eqn(eqn), operands)
+            return evaluate.bind(strip_eqn(eqn), operands)
 
     def at(self, x: Value, coordinate: Coordinate) -> Any:
         return x[coordinate] if isinstance(x, Shards) else x
@@ -145,7 +155,7 @@ class _Machine:
     def spread(self, x: Value, active: list[Coordinate]) -> Shards:
         return x if isinstance(x, Shards) else Shards(dict.fromkeys(active, x))
 
-    def all_together(self, eqn: Eqn, active: list[Coordinate]) -> None:
+    def check_all_active(self, eqn: Eqn, active: list[Coordinate]) -> None:
         if len(active) != int(np.prod(self.sizes)):
             raise UnsupportedError(
                 f"{eqn.primitive.name} ({source_locations.source_line(eqn)}) is reached by {len(active)} of "
@@ -154,7 +164,7 @@ class _Machine:
             )
 
     def linear_solve(self, eqn: Eqn, operands: list[Value], active: list[Coordinate]) -> list[Value]:
-        """The forward value: the solver's own body; the others are for derivatives."""
+        """Runs the solver's body; the other bodies are for derivatives."""
         lengths = eqn.params["const_lengths"]
         start = lengths.matvec + lengths.vecmat
         consts, right = operands[start : start + lengths.solve], operands[sum(lengths) :]
@@ -162,18 +172,18 @@ class _Machine:
 
     # --- transfers ---
 
-    def moved(self, eqn: Eqn, operand: Value, active: list[Coordinate]) -> Value:
-        self.all_together(eqn, active)
-        given = self.spread(operand, active)
-        made = self.rules[eqn.primitive.name](given, self.mesh, eqn.params)
-        # What does nothing leaves a host tensor on the host.
-        if made is given:
+    def transfer(self, eqn: Eqn, operand: Value, active: list[Coordinate]) -> Value:
+        self.check_all_active(eqn, active)
+        shards = self.spread(operand, active)
+        result = self.rules[eqn.primitive.name](shards, self.mesh, eqn.params)
+        # A transfer that does nothing leaves a host tensor on the host.
+        if result is shards:
             return operand
-        rows: Any = made
-        return Shards(rows) if isinstance(made, dict) else made
+        rows: Any = result
+        return Shards(rows) if isinstance(result, dict) else result
 
     def distribute(self, eqn: Eqn, operands: list[Value], active: list[Coordinate]) -> list[Value]:
-        self.all_together(eqn, active)
+        self.check_all_active(eqn, active)
         full = operands[0]
         if isinstance(full, Shards):
             full = next(iter(full.values()))
@@ -182,7 +192,7 @@ class _Machine:
         return [Shards({c: array[resolved.index(p)] for c, p in resolved.placed()})]
 
     def aggregate(self, eqn: Eqn, operands: list[Value], active: list[Coordinate]) -> list[Value]:
-        self.all_together(eqn, active)
+        self.check_all_active(eqn, active)
         shards = self.spread(operands[0], active)
         first = next(iter(shards.values()))
         resolved = resolve_composer(eqn.params["composer_config"], self.sizes, np.shape(first))
@@ -199,26 +209,23 @@ class _Machine:
 
     # --- control ---
 
-    def scan(self, eqn: Eqn, operands: list[Value], active: list[Coordinate]) -> list[Value]:
-        jaxpr, length = eqn.params["jaxpr"], eqn.params["length"]
-        consts, size = control_flow.scan_arity(eqn.params)
-        fixed, carry, xs = operands[:consts], operands[consts : consts + size], operands[consts + size :]
-        order = range(length)[:: -1 if eqn.params["reverse"] else 1]
+    def scan(self, eqn: Eqn, loop: Scan, operands: list[Value], active: list[Coordinate]) -> list[Value]:
+        consts, carry, xs = loop.split(operands)
+        length = loop.length
         rows: dict[int, list[Value]] = {}
-        for i in order:
-            outs = self.within(eqn, "body", i, jaxpr, [*fixed, *carry, *[_slice(x, i) for x in xs]], active)
-            carry, rows[i] = outs[:size], outs[size:]
+        for i in range(length)[:: -1 if loop.reverse else 1]:
+            inputs = [*consts, *carry, *[_slice(x, i) for x in xs]]
+            carry, rows[i] = loop.split_results(self.within(eqn, "body", i, loop.body, inputs, active))
         if not length:
-            return [*carry, *[jnp.zeros(v.aval.shape, v.aval.dtype) for v in eqn.outvars[size:]]]
+            return [*carry, *[jnp.zeros(v.aval.shape, v.aval.dtype) for v in eqn.outvars[len(carry) :]]]
         stacked = [_stack([rows[i][j] for i in range(length)]) for j in range(len(rows[0]))]
         return [*carry, *stacked]
 
-    def while_loop(self, eqn: Eqn, operands: list[Value], active: list[Coordinate]) -> list[Value]:
-        nc, nb = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
-        test, step, carry = operands[:nc], operands[nc : nc + nb], list(operands[nc + nb :])
-        going, turn = active, 0
+    def while_loop(self, eqn: Eqn, loop: While, operands: list[Value], active: list[Coordinate]) -> list[Value]:
+        test, step, carry = loop.split(operands)
+        going, iteration = active, 0
         while True:
-            (more,) = self.within(eqn, "cond", turn, eqn.params["cond_jaxpr"], [*test, *carry], going)
+            (more,) = self.within(eqn, "cond", iteration, loop.cond, [*test, *carry], going)
             if not isinstance(more, Shards):
                 if not bool(more):
                     return carry
@@ -226,23 +233,20 @@ class _Machine:
                 going = [c for c in going if bool(more[c])]
                 if not going:
                     return carry
-            new = self.within(eqn, "body", turn, eqn.params["body_jaxpr"], [*step, *carry], going)
+            new = self.within(eqn, "body", iteration, loop.body, [*step, *carry], going)
             carry = [self.merge(a, b, going, active) for a, b in zip(carry, new, strict=True)]
-            turn += 1
+            iteration += 1
 
-    def cond(self, eqn: Eqn, operands: list[Value], active: list[Coordinate]) -> list[Value]:
-        branches, index = eqn.params["branches"], operands[0]
-
-        def clamp(i: Any) -> int:
-            return min(max(int(i), 0), len(branches) - 1)
-
+    def cond(self, eqn: Eqn, choice: Cond, operands: list[Value], active: list[Coordinate]) -> list[Value]:
+        index, inputs = choice.split(operands)
         if not isinstance(index, Shards):
-            return self.within(eqn, "branch", clamp(index), branches[clamp(index)], operands[1:], active)
+            number = choice.clamp(index)
+            return self.within(eqn, "branch", number, choice.branches[number], inputs, active)
         outs: list[Value] = [Shards() for _ in eqn.outvars]
-        for number, branch in enumerate(branches):
-            group = [c for c in active if clamp(index[c]) == number]
+        for number, branch in enumerate(choice.branches):
+            group = [c for c in active if choice.clamp(index[c]) == number]
             if group:
-                news = self.within(eqn, "branch", number, branch, operands[1:], group)
+                news = self.within(eqn, "branch", number, branch, inputs, group)
                 for out, new in zip(outs, news, strict=True):
                     out.update({c: self.at(new, c) for c in group})
         return outs
@@ -260,10 +264,7 @@ class _Machine:
         return [self.spread(operands[0], active)]
 
 
-_CONTROL: Mapping[str, Callable[[_Machine, Eqn, list[Value], list[Coordinate]], list[Value]]] = {
-    "scan": _Machine.scan,
-    "while": _Machine.while_loop,
-    "cond": _Machine.cond,
+_RULES: Mapping[str, Callable[[_Machine, Eqn, list[Value], list[Coordinate]], list[Value]]] = {
     "distribute_tensor": _Machine.distribute,
     "aggregate_tensor": _Machine.aggregate,
     "axis_index": _Machine.axis_index,
@@ -273,13 +274,10 @@ _CONTROL: Mapping[str, Callable[[_Machine, Eqn, list[Value], list[Coordinate]], 
 }
 
 
-def _read(env: Mapping[Var, Value], atom: Any) -> Value:
-    """An operand; a number that stands in the program has the type that stands there, not NumPy's for such numbers."""
-    value = evaluate.read(env, atom)
-    if isinstance(atom, compat.Literal) and not isinstance(value, _ARRAYS):
-        known: Any = atom.aval
-        return np.asarray(value, known.dtype)
-    return value
+def _literal(literal: Any) -> Value:
+    """Returns the value of a literal, a Python number with the literal's dtype instead of NumPy's default."""
+    value = evaluate.literal_value(literal)
+    return value if isinstance(value, _ARRAYS) else np.asarray(value, literal.aval.dtype)
 
 
 def _slice(x: Value, i: int) -> Value:
@@ -287,11 +285,11 @@ def _slice(x: Value, i: int) -> Value:
 
 
 def _stack(rows: list[Value]) -> Value:
-    # Steps may differ in where their value is: a carry that starts on the host may go on as another that does not.
-    held = next((r for r in rows if isinstance(r, Shards)), None)
-    if held is None:
+    # Iterations may differ in residency: a carry may start on the host and continue on the devices.
+    sharded = next((r for r in rows if isinstance(r, Shards)), None)
+    if sharded is None:
         return jnp.stack([jnp.asarray(r) for r in rows])
-    return Shards({c: jnp.stack([jnp.asarray(r[c] if isinstance(r, Shards) else r) for r in rows]) for c in held})
+    return Shards({c: jnp.stack([jnp.asarray(r[c] if isinstance(r, Shards) else r) for r in rows]) for c in sharded})
 
 
 def _concatenate(row: list[Any], dim: int) -> Any:

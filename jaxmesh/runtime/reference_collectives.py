@@ -1,4 +1,4 @@
-"""Collectives of the reference executor: NumPy over groups of mesh coordinates, one function per primitive."""
+"""Collectives of the reference executor, in NumPy over groups of mesh coordinates: one function per primitive."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def _names(value: Any) -> tuple[str, ...]:
 def _groups(
     shards: Shards, names: Sequence[str], axis: Axis, sizes: Sizes, params: Mapping[str, Any]
 ) -> Iterator[list[Coordinate]]:
-    """The devices that take part together, in row-major order of the named axes (the first the most significant).
+    """Yields the groups of a collective, each in row-major order of the named axes.
 
-    Where devices have parted ways, in a branch, the groups of those that are here.
+    In a branch that not all devices take, yields the groups of the active devices.
 
     Raises:
-      UnsupportedError: a part of a group is elsewhere.
+      UnsupportedError: only a part of a group is active.
     """
     for group in _all_groups(names, axis, sizes, params):
         here = sum(c in shards for c in group)
@@ -51,10 +51,10 @@ def _all_groups(
     for fixed in itertools.product(*[range(sizes[i]) for i in rest]):
         members: list[Coordinate] = []
         for moving in itertools.product(*[range(sizes[i]) for i in along]):
-            place = [0] * len(sizes)
+            coordinate = [0] * len(sizes)
             for i, v in (*zip(rest, fixed, strict=True), *zip(along, moving, strict=True)):
-                place[i] = v
-            members.append(tuple(place))
+                coordinate[i] = v
+            members.append(tuple(coordinate))
         if parts is None:
             yield members
         else:
@@ -79,8 +79,8 @@ def _all_gather(shards: Shards, axis: Axis, sizes: Sizes, params: Mapping[str, A
     for group in _groups(shards, _names(params["axis_name"]), axis, sizes, params):
         rows = [np.asarray(shards[c]) for c in group]
         dim = params["all_gather_dimension"]
-        joined = np.concatenate(rows, dim) if params["tiled"] else np.stack(rows, dim)
-        out.update(dict.fromkeys(group, joined))
+        full = np.concatenate(rows, dim) if params["tiled"] else np.stack(rows, dim)
+        out.update(dict.fromkeys(group, full))
     return out
 
 
@@ -98,7 +98,7 @@ def _reduce_scatter(shards: Shards, axis: Axis, sizes: Sizes, params: Mapping[st
 
 
 def _all_to_all(shards: Shards, axis: Axis, sizes: Sizes, params: Mapping[str, Any]) -> dict[Coordinate, Any]:
-    # JAX makes the untiled form of this one, with a dim of its own for the pieces, before and after it.
+    # JAX expresses the untiled form by this one and reshapes around it.
     split, join = params["split_axis"], params["concat_axis"]
     out: dict[Coordinate, Any] = {}
     for group in _groups(shards, _names(params["axis_name"]), axis, sizes, params):
@@ -110,7 +110,7 @@ def _all_to_all(shards: Shards, axis: Axis, sizes: Sizes, params: Mapping[str, A
 
 def _ppermute(shards: Shards, axis: Axis, sizes: Sizes, params: Mapping[str, Any]) -> dict[Coordinate, Any]:
     out: dict[Coordinate, Any] = {c: np.zeros_like(np.asarray(x)) for c, x in shards.items()}
-    # Devices are numbered in the mesh's order, whatever the order of the names (JAX 0.12 takes no other).
+    # Devices are numbered in mesh order, whatever the order of the names (JAX 0.12 accepts no other order).
     names = sorted(_names(params["axis_name"]), key=lambda n: axis[n])
     for group in _groups(shards, names, axis, sizes, params):
         for source, target in params["perm"]:

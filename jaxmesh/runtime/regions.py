@@ -1,8 +1,8 @@
-"""Cuts a TTNN-level program into host work and mapped regions.
+"""Divides a TTNN-level program into host work and mapped regions.
 
-Equations get a phase: even phases are full-shape work on the host side, odd ones run on the devices. A transfer at the
-top level never runs as such: it lies between two phases, where it is only a spec. So every such distribute and
-aggregate is hoisted to the boundary of its region, and full-shape work stays outside.
+Each equation gets a phase: even phases are full-shape work on the host, odd phases run on the devices. A transfer at
+the top level lies between two phases, where it is only a spec. So every such distribute and aggregate is hoisted to the
+boundary of its region, and full-shape work stays outside.
 """
 
 from __future__ import annotations
@@ -15,53 +15,62 @@ from jaxmesh.dialects.residency import DEVICE, FREE, ON_HOST, Analysis, Residenc
 from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tensor_p
 from jaxmesh.jaxprs import remarks, walk
 from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Var
-from jaxmesh.jaxprs.custom_rules import CUSTOM, rules_move, rules_run_outside
+from jaxmesh.jaxprs.control_flow import CUSTOM, LOOPS, REMAT
+from jaxmesh.jaxprs.custom_rules import rules_move, rules_run_outside
 from jaxmesh.jaxprs.inline import inline_calls
 
 
 @dataclass(slots=True)
 class Region:
-    """One phase.
+    """One phase of a program.
 
-    `reads` are the values that come from outside, `writes` those that are read outside; of a mapped region also
-    `takes`, the aggregates performed where it ends.
+    Attributes:
+      mapped: True if it runs on the devices.
+      eqns: its equations.
+      exits: the aggregates that are performed where a mapped region ends.
+      reads: the values that it reads from outside.
+      writes: the values that are read outside of it.
     """
 
     mapped: bool
     eqns: list[Eqn] = field(default_factory=list[Eqn])
-    takes: list[Eqn] = field(default_factory=list[Eqn])
+    exits: list[Eqn] = field(default_factory=list[Eqn])
     reads: tuple[Var, ...] = ()
     writes: tuple[Var, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A program cut into regions.
+    """A program divided into regions.
 
-    `brought` are the distributes, by result; whoever reads such a result performs it where his region begins. `free`
-    are the equations that depend on no array, by result; every region makes them for itself.
+    Attributes:
+      jaxpr: the program, its plain calls inlined.
+      regions: the regions, in order.
+      places: the residency of every value.
+      entries: the distributes, by result; each region that reads such a result performs it where the region begins.
+      free: the equations that depend on no array, by result; every region repeats those that it reads.
     """
 
     jaxpr: Jaxpr
     regions: tuple[Region, ...]
     places: Mapping[Var, Residency]
-    brought: Mapping[Var, Eqn]
+    entries: Mapping[Var, Eqn]
     free: Mapping[Var, Eqn]
 
     @property
     def outs(self) -> list[Residency]:
-        """Where each result lives."""
+        """The residency of each result."""
         return [of_atom(a, self.places) for a in walk.open_jaxpr(self.jaxpr).outvars]
 
 
-HOSTED = frozenset({"scan", "while", "cond", "checkpoint", "remat2"}) | ON_HOST
-"""What can run on the host side although its bodies move tensors: the bodies are then cut into regions themselves.
+HOSTED = LOOPS | REMAT | ON_HOST
+"""Primitives that can run on the host although their bodies move tensors; the bodies are then divided into regions.
 
-Custom functions too, unless their rules want a mesh around them."""
+So can custom functions, unless their derivative rules need a mesh around them."""
 
 
 class _Kind(Enum):
-    BRING, TAKE, FREE, HOST, MAPPED = range(5)
+    ENTRY, EXIT, FREE, HOST, MAPPED = range(5)
 
 
 def plan_regions(program: Jaxpr, inputs: Sequence[Residency]) -> Plan:
@@ -71,30 +80,33 @@ def plan_regions(program: Jaxpr, inputs: Sequence[Residency]) -> Plan:
     analysis = Analysis()
     places = analysis.environment(jaxpr, inputs)
     kinds = _kinds(body, places, analysis)
-    brought = {e.outvars[0]: e for e, k in zip(body.eqns, kinds, strict=True) if k is _Kind.BRING}
+    entries = {e.outvars[0]: e for e, k in zip(body.eqns, kinds, strict=True) if k is _Kind.ENTRY}
     free = {v: e for e, k in zip(body.eqns, kinds, strict=True) if k is _Kind.FREE for v in e.outvars}
     _note(body, kinds)
     regions, ready = _phases(body, kinds, places)
     results = [a for a in body.outvars if isinstance(a, Var)]
-    _pass_through(regions, {v: ready[v] for v in results if v in brought})
+    _pass_through(regions, {v: ready[v] for v in results if v in entries})
     ordered = tuple(regions[p] for p in sorted(regions))
-    _connect(ordered, results, brought, free)
-    return Plan(jaxpr, ordered, places, brought, free)
+    _connect(ordered, results, entries, free)
+    return Plan(jaxpr, ordered, places, entries, free)
 
 
 def _note(body: Jaxpr, kinds: Sequence[_Kind]) -> None:
     log = remarks.active()
     rule = "a transfer between host work and device work is a spec of the region's shard_map, never a copy in it"
     for eqn, kind in zip(body.eqns, kinds, strict=True):
-        if log is not None and kind is _Kind.BRING:
+        if log is not None and kind is _Kind.ENTRY:
             log.add(eqn.outvars[0], "hoisted", "to the start of the regions that read it", rule)
-        elif log is not None and kind is _Kind.TAKE:
+        elif log is not None and kind is _Kind.EXIT:
             log.add(eqn.outvars[0], "hoisted", "to the end of the region that makes its operand", rule)
 
 
 def _kinds(body: Jaxpr, places: Mapping[Var, Residency], analysis: Analysis) -> list[_Kind]:
-    """What every equation is. One that depends on no array is made anew wherever it is read, unless it reads a result
-    that is not: a loop with shards in it may carry a table along, which leaves the loop where that ran."""
+    """Classifies every equation.
+
+    An equation that depends on no array is free, i.e. repeated wherever it is read, unless it reads a result that is
+    not free: a loop over shards may also carry a table, which leaves the loop where the loop ran.
+    """
     anywhere: set[Var] = {*body.constvars, *body.invars}
     kinds: list[_Kind] = []
     for eqn in body.eqns:
@@ -110,9 +122,9 @@ def _kinds(body: Jaxpr, places: Mapping[Var, Residency], analysis: Analysis) -> 
 
 def _kind(eqn: Eqn, places: Mapping[Var, Residency], analysis: Analysis) -> _Kind:
     if eqn.primitive is distribute_tensor_p:
-        return _Kind.BRING
+        return _Kind.ENTRY
     if eqn.primitive is aggregate_tensor_p:
-        return _Kind.TAKE
+        return _Kind.EXIT
     outs = [places[v] for v in eqn.outvars]
     if DEVICE in outs or any(of_atom(a, places) is DEVICE for a in eqn.invars):
         return _Kind.MAPPED
@@ -121,7 +133,7 @@ def _kind(eqn: Eqn, places: Mapping[Var, Residency], analysis: Analysis) -> _Kin
     if rules_move(eqn, frozenset({distribute_tensor_p, aggregate_tensor_p})):
         return _Kind.MAPPED
     if eqn.effects and not walk.is_ordered(eqn):
-        # It speaks of a mesh axis, in a body whose results do not depend on it.
+        # It names a mesh axis, in a body whose results do not depend on it.
         return _Kind.MAPPED
     return _Kind.FREE if outs and all(p is FREE for p in outs) and not eqn.effects else _Kind.HOST
 
@@ -133,7 +145,7 @@ def _hosted(eqn: Eqn) -> bool:
 def _phases(
     body: Jaxpr, kinds: Sequence[_Kind], places: Mapping[Var, Residency]
 ) -> tuple[dict[int, Region], dict[Var, int]]:
-    """Puts every equation into the first phase of its kind in which all it reads is there."""
+    """Assigns every equation to the first phase of its kind in which all its operands are available."""
     phase: dict[Var, int] = dict.fromkeys([*body.invars, *body.constvars], 0)
     regions: dict[int, Region] = {}
     done = 0
@@ -141,22 +153,22 @@ def _phases(
         ready = max((phase[a] for a in eqn.invars if isinstance(a, Var)), default=0)
         in_order = walk.is_ordered(eqn)
         ready = max(ready, done) if in_order else ready
-        if kind in (_Kind.BRING, _Kind.FREE):
+        if kind in (_Kind.ENTRY, _Kind.FREE):
             phase.update((v, ready) for v in eqn.outvars)
             continue
         mapped = kind is not _Kind.HOST
         at = ready if ready % 2 == int(mapped) else ready + 1
-        # Effects (callbacks, references) stay in the order of the program, whatever data they wait for.
+        # Effects (callbacks, references) stay in program order.
         done = at if in_order else done
         region = regions.setdefault(at, Region(mapped))
-        (region.takes if kind is _Kind.TAKE else region.eqns).append(eqn)
-        # What a mapped region gives to the host is there one phase later.
+        (region.exits if kind is _Kind.EXIT else region.eqns).append(eqn)
+        # The host can read the results of a mapped region one phase later.
         phase.update((v, at + int(mapped and places[v] is not DEVICE)) for v in eqn.outvars)
     return regions, phase
 
 
 def _pass_through(regions: dict[int, Region], results: Mapping[Var, int]) -> None:
-    """Distributed values that are results themselves: the region after they are ready performs the transfer."""
+    """Assigns distributed values that are results of the program to the next mapped region, which transfers them."""
     writes: dict[int, list[Var]] = {}
     for var, ready in results.items():
         writes.setdefault(ready if ready % 2 else ready + 1, []).append(var)
@@ -165,18 +177,18 @@ def _pass_through(regions: dict[int, Region], results: Mapping[Var, int]) -> Non
 
 
 def _connect(
-    regions: Sequence[Region], results: Iterable[Var], brought: Mapping[Var, Eqn], free: Mapping[Var, Eqn]
+    regions: Sequence[Region], results: Iterable[Var], entries: Mapping[Var, Eqn], free: Mapping[Var, Eqn]
 ) -> None:
-    """Fills in what each region reads and writes."""
+    """Sets what each region reads and writes."""
     wanted: set[Var] = set(results)
     for region in regions:
-        region.eqns = with_free(region.eqns, [e.invars[0] for e in region.takes], free)
+        region.eqns = with_free(region.eqns, [e.invars[0] for e in region.exits], free)
         made = {v for e in region.eqns for v in e.outvars}
-        atoms = [a for e in (*region.eqns, *region.takes) for a in e.invars]
+        atoms = [a for e in (*region.eqns, *region.exits) for a in e.invars]
         reads = dict.fromkeys(a for a in (*atoms, *region.writes) if isinstance(a, Var) and a not in made)
         region.reads = tuple(reads)
         for var in reads:
-            source = brought[var].invars[0] if var in brought else var
+            source = entries[var].invars[0] if var in entries else var
             wanted |= {source} if isinstance(source, Var) else set()
     for region in regions:
         made = [v for e in region.eqns for v in e.outvars if v in wanted and v not in free]
@@ -184,7 +196,7 @@ def _connect(
 
 
 def with_free(eqns: Sequence[Eqn], results: Iterable[Atom], free: Mapping[Var, Eqn]) -> list[Eqn]:
-    """The equations, each preceded by the free ones whose results it reads and that are not there yet."""
+    """Inserts, before each equation, the free equations whose results it reads and that do not precede it yet."""
     done: dict[int, Eqn] = {}
 
     def need(atoms: Iterable[Atom]) -> None:

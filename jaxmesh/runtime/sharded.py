@@ -1,7 +1,7 @@
 """The sharded executor: a TTNN-level program as `shard_map` regions over a `jax.sharding.Mesh`.
 
-It never asks which way a tensor goes: a distribute that begins a region is an entry of `in_specs`, an aggregate that
-ends one an entry of `out_specs`. Transfers inside loops run as a local slice and a gather.
+It never reads a direction: a distribute at the start of a region is an entry of `in_specs`, an aggregate at its end an
+entry of `out_specs`. Transfers inside loops run as a local slice and a gather.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from jaxmesh.dialects.ttnn.transfers import PRIMITIVES, first_copy
 from jaxmesh.jaxprs import compat, evaluate, walk
 from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Var
 from jaxmesh.jaxprs.rewrite import map_sub_jaxprs
-from jaxmesh.jaxprs.strip_mesh import plain_eqn, plain_jaxpr
+from jaxmesh.jaxprs.strip_mesh import strip_eqn, strip_jaxpr
 from jaxmesh.runtime.regions import Plan, Region, plan_regions, with_free
 from jaxmesh.sharding.distribution import mesh_axis_dims, resolve_composer, resolve_mapper
 from jaxmesh.ttnn.mesh_tensor import spec_of
@@ -32,10 +32,10 @@ def execute(
     """Runs a planned program.
 
     Args:
-      plan: the program, cut into regions.
+      plan: the program, divided into regions.
       mesh: the mesh to run on.
-      args: full arrays, and for tensors on the devices their stored form (see `runtime/tensor.py`).
-      out_specs: on Explicit axes the specs in the types of full results; by default what the program's transfers say.
+      args: full arrays, and the stored form of tensors on the devices (see `ttnn/mesh_tensor.py`).
+      out_specs: the specs in the types of full results, on Explicit axes; by default those of the program's transfers.
 
     Returns:
       The results, in the same two forms.
@@ -43,7 +43,7 @@ def execute(
     explicit = [n for n, t in zip(mesh.axis_names, mesh.axis_types, strict=True) if t is AxisType.Explicit]
     if not explicit:
         return _execute(plan, mesh, args)
-    # Inside, sharding is the executor's business; the types of what enters and leaves are the caller's.
+    # Inside, the executor decides on shardings; the types of arguments and results are the caller's.
     auto = _auto_mesh(mesh)
     specs = _result_specs(plan, auto)
     if out_specs is not None:
@@ -66,23 +66,23 @@ def _auto_mesh(mesh: Mesh | AbstractMesh) -> Mesh | AbstractMesh:
 
 
 def _only(spec: PartitionSpec, axes: Sequence[str]) -> PartitionSpec:
-    """The spec without the axes that types do not speak of."""
+    """Removes from a spec the axes that types do not name."""
     rows: list[tuple[str, ...]] = [(e,) if isinstance(e, str) else tuple(e or ()) for e in spec]
     return PartitionSpec(*[tuple(a for a in row if a in axes) or None for row in rows])
 
 
 def _result_specs(plan: Plan, mesh: Mesh | AbstractMesh) -> list[PartitionSpec]:
-    """How each result lies on the mesh when it leaves."""
+    """Returns the spec of each result."""
     names = tuple(mesh.axis_names)
     body = walk.open_jaxpr(plan.jaxpr)
-    takes = {e.outvars[0]: _Mapped(plan, r, mesh).taken_spec(e) for r in plan.regions for e in r.takes}
+    exits = {e.outvars[0]: _Mapped(plan, r, mesh).aggregate_spec(e) for r in plan.regions for e in r.exits}
 
     def spec(atom: Any) -> PartitionSpec:
         if isinstance(atom, compat.Literal):
             return PartitionSpec()
         if plan.places[atom] is DEVICE:
             return spec_of(len(atom.aval.shape), _varying(atom, names))
-        return takes.get(atom, PartitionSpec())
+        return exits.get(atom, PartitionSpec())
 
     return [spec(a) for a in body.outvars]
 
@@ -107,7 +107,7 @@ def _execute(plan: Plan, mesh: Mesh | AbstractMesh, args: Sequence[Any]) -> list
 def _eval_outside(eqns: Sequence[Eqn], env: dict[Var, Any], mesh: Mesh | AbstractMesh | None = None) -> None:
     for eqn in eqns:
         moves = not PRIMITIVES.isdisjoint(_held(eqn))
-        evaluate.eval_eqns([_hosted(eqn, mesh) if mesh is not None and moves else plain_eqn(eqn)], env)
+        evaluate.eval_eqns([_hosted(eqn, mesh) if mesh is not None and moves else strip_eqn(eqn)], env)
 
 
 def _held(eqn: Eqn) -> set[Any]:
@@ -115,11 +115,11 @@ def _held(eqn: Eqn) -> set[Any]:
 
 
 def _hosted(eqn: Eqn, mesh: Mesh | AbstractMesh) -> Eqn:
-    """A loop, branch or call on the host side, each of its bodies executed in regions of its own."""
+    """Rewrites a loop, branch or call on the host so that each of its bodies is executed in its own regions."""
 
     def change(jaxpr: Jaxpr) -> Jaxpr:
         if all(e.primitive not in PRIMITIVES for e in walk.all_eqns(jaxpr)):
-            return plain_jaxpr(jaxpr)
+            return strip_jaxpr(jaxpr)
         closed = jaxpr if walk.is_closed(jaxpr) else walk.close(jaxpr, ())
         plan = plan_regions(closed, [HOST] * len(closed.in_avals))
         structs = [jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type) for a in closed.in_avals]
@@ -133,14 +133,14 @@ def _hosted(eqn: Eqn, mesh: Mesh | AbstractMesh) -> Eqn:
 
 
 def outside(plan: Plan, env: dict[Var, Any], atom: Atom) -> Any:
-    """A value on the host side; free ones are made on demand."""
+    """Returns a value on the host; free values are computed on demand."""
     if isinstance(atom, Var) and atom not in env:
         _eval_outside(with_free([], [atom], plan.free), env)
     return evaluate.read(env, atom)
 
 
 def _entries(rank: int, dims: Sequence[int | None], names: Sequence[str]) -> list[Any]:
-    """A partition spec from the tensor dim of each mesh axis, axes of one dim in mesh order."""
+    """Returns the entries of a spec from the tensor dim of each mesh axis; axes of one dim are in mesh order."""
     rows: list[list[str]] = [[] for _ in range(rank)]
     for name, dim in zip(names, dims, strict=True):
         if dim is not None:
@@ -149,7 +149,7 @@ def _entries(rank: int, dims: Sequence[int | None], names: Sequence[str]) -> lis
 
 
 class _Mapped:
-    """One mapped region on its way to a `shard_map` call."""
+    """A mapped region, run as one call of `shard_map`."""
 
     def __init__(self, plan: Plan, region: Region, mesh: Mesh | AbstractMesh) -> None:
         self.plan, self.region, self.mesh = plan, region, mesh
@@ -159,7 +159,7 @@ class _Mapped:
     def run(self, env: dict[Var, Any]) -> None:
         region = self.region
         entries = [self._entry(v) for v in region.reads]
-        exits = [self._exit_take(e) for e in region.takes] + [self._exit(v) for v in region.writes]
+        exits = [self._exit_aggregate(e) for e in region.exits] + [self._exit(v) for v in region.writes]
 
         def body(*args: Any) -> list[Any]:
             local: dict[Var, Any] = {}
@@ -171,21 +171,21 @@ class _Mapped:
         in_specs, out_specs = tuple(spec for _, spec, _ in entries), [spec for spec, _, _ in exits]
         mapped = compat.shard_map(body, mesh=self.mesh, in_specs=in_specs, out_specs=out_specs, check_vma=True)
         results = mapped(*[outside(self.plan, env, source) for source, _, _ in entries])
-        keys = [e.outvars[0] for e in region.takes] + list(region.writes)
-        for var, (_, _, after), result in zip(keys, exits, results, strict=True):
-            env[var] = after(result)
+        keys = [e.outvars[0] for e in region.exits] + list(region.writes)
+        for var, (_, _, finish), result in zip(keys, exits, results, strict=True):
+            env[var] = finish(result)
 
-    # --- how a value enters: what to pass, its spec, what to do with it inside ---
+    # --- how a value enters: the argument, its spec, the function that is applied to it inside ---
 
     def _entry(self, var: Atom) -> tuple[Atom, PartitionSpec, Inside]:
-        if var in self.plan.brought:
-            return self._entry_brought(self.plan.brought[var])
+        if var in self.plan.entries:
+            return self._entry_distribute(self.plan.entries[var])
         if self.plan.places[var] is not DEVICE:
             return var, PartitionSpec(), lambda x: x
         shape = var.aval.shape
         return var, spec_of(len(shape), _varying(var, self.names)), lambda x: jax.lax.reshape(x, shape)
 
-    def _entry_brought(self, eqn: Eqn) -> tuple[Atom, PartitionSpec, Inside]:
+    def _entry_distribute(self, eqn: Eqn) -> tuple[Atom, PartitionSpec, Inside]:
         (source,) = eqn.invars
         shape = source.aval.shape
         resolved = resolve_mapper(eqn.params["mapper_config"], self.sizes, shape)
@@ -194,7 +194,7 @@ class _Mapped:
             return source, PartitionSpec(), lambda x: _bind(eqn, x)
         return source, PartitionSpec(*_entries(len(shape), dims, self.names)), lambda x: x
 
-    # --- how a value leaves: its spec, what to take from inside, what to do with it outside ---
+    # --- how a value leaves: its spec, the function that reads it inside, the function applied to it outside ---
 
     def _exit(self, var: Atom) -> tuple[PartitionSpec, Inside, Inside]:
         if self.plan.places[var] is not DEVICE:
@@ -203,24 +203,24 @@ class _Mapped:
         stored = (*shape, *[1] * len(varying))
         return spec_of(len(shape), varying), lambda env: jax.lax.reshape(env[var], stored), lambda x: x
 
-    def taken_spec(self, eqn: Eqn) -> PartitionSpec:
-        """How the result of an aggregate lies on the mesh."""
-        dims = self._taken_dims(eqn)
+    def aggregate_spec(self, eqn: Eqn) -> PartitionSpec:
+        """Returns the spec of the result of an aggregate."""
+        dims = self._aggregate_dims(eqn)
         return PartitionSpec() if dims is None else PartitionSpec(*_entries(_rank(eqn), dims, self.names))
 
-    def _taken_dims(self, eqn: Eqn) -> tuple[int | None, ...] | None:
+    def _aggregate_dims(self, eqn: Eqn) -> tuple[int | None, ...] | None:
         resolved = resolve_composer(eqn.params["composer_config"], self.sizes, eqn.invars[0].aval.shape)
         return mesh_axis_dims(resolved.landing, resolved.dims, drop_single=True)
 
-    def _exit_take(self, eqn: Eqn) -> tuple[PartitionSpec, Inside, Inside]:
+    def _exit_aggregate(self, eqn: Eqn) -> tuple[PartitionSpec, Inside, Inside]:
         (shard,) = eqn.invars
-        dims = self._taken_dims(eqn)
+        dims = self._aggregate_dims(eqn)
         if dims is None:
             return PartitionSpec(), lambda env: _bind(eqn, _read(env, shard)), lambda x: x
         joined = {n for n, d in zip(self.names, dims, strict=True) if d is not None}
-        # Axes that are dropped although the shard varies over them: coordinate 0 is what an aggregate reads.
+        # Of axes that are dropped although the shard varies over them, an aggregate reads coordinate 0.
         dropped = [n for n in _varying(shard, self.names) if n not in joined] if isinstance(shard, Var) else []
-        # To join one shard takes a word in the spec; to read the copy of one device would take a collective.
+        # An axis of size 1 is joined by naming it in the spec; reading the copy of one device would take a collective.
         single = [n for n in dropped if self.mesh.shape[n] == 1]
         dropped = [n for n in dropped if n not in single]
         rank = _rank(eqn)

@@ -26,7 +26,7 @@ Sizes = Mapping[str, int]
 _SPREADS = frozenset({"pvary", "pcast"})
 
 
-class Whole:
+class SingleRegion:
     """One mapped region: `program` is closed and lowered, its arguments and results full."""
 
     def __init__(

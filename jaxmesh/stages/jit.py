@@ -96,6 +96,7 @@ class JitFunction:
             raise
 
     def _start(self, args: Any, kwargs: Any) -> Any:
+        compat.require_region()
         # A part of a program that is being traced is checked by that one.
         if tracing() is None and is_enabled(self._check_replication):
             compared_arguments((args, kwargs))

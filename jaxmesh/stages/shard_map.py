@@ -22,7 +22,7 @@ from jaxmesh.jaxprs.compat import Eqn, Jaxpr
 from jaxmesh.jaxprs.typed_trace import trace_typed
 from jaxmesh.passes.mesh_shard.lower_mesh_shard import lower
 from jaxmesh.runtime.launch import launch
-from jaxmesh.runtime.single_region import Whole
+from jaxmesh.runtime.single_region import SingleRegion
 from jaxmesh.stages.arguments import handed_tree
 from jaxmesh.stages.checked_calls import CheckedCalls, Checks
 from jaxmesh.stages.jit import jit
@@ -147,7 +147,7 @@ class ShardMapped:
             # Not allowed; JAX says so in its own words.
             return self._mapped(*args, **kwargs)
         program = tracing()
-        if program is not None and program.inline and self._unproven is None:
+        if program is not None and program.inline and self._unproven is None and self._mesh is not None:
             return call_inline(self._mapped, args, program)
         if program is not None or jax.sharding.get_abstract_mesh().manual_axes:
             return self._mapped(*args)
@@ -203,7 +203,7 @@ def _run(mapped: Callable[..., Any], args: Sequence[Any]) -> Any:
     return launch(eval_call, *call, region)
 
 
-def lowered_call(mapped: Callable[..., Any], args: Sequence[Any]) -> tuple[Jaxpr, Any, list[Whole]]:
+def lowered_call(mapped: Callable[..., Any], args: Sequence[Any]) -> tuple[Jaxpr, Any, list[SingleRegion]]:
     """A call of a function made by `jax.shard_map`: its jaxpr, the tree of its result, and its mapped regions, lowered.
 
     Raises:
@@ -214,7 +214,7 @@ def lowered_call(mapped: Callable[..., Any], args: Sequence[Any]) -> tuple[Jaxpr
     return closed, tree, [_lower_region(e) for e in closed.eqns if is_region(e)]
 
 
-def _lower_region(eqn: Eqn) -> Whole:
+def _lower_region(eqn: Eqn) -> SingleRegion:
     check_expressible(eqn)
     mesh: Any = eqn.params["mesh"]
     abstract: AbstractMesh = mesh.abstract_mesh
@@ -223,4 +223,4 @@ def _lower_region(eqn: Eqn) -> Whole:
         typed = trace_typed(lambda *xs: raise_one(eqn, xs, mesh, {}), avals, [()] * len(avals), abstract)
     sizes = dict(mesh.shape)
     program = lower(typed, [HOST] * len(avals), sizes)
-    return Whole(program, sizes, eqn.params["in_specs"], eqn.params["out_specs"])
+    return SingleRegion(program, sizes, eqn.params["in_specs"], eqn.params["out_specs"])

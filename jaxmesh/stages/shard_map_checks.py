@@ -44,7 +44,7 @@ def _is_spec(x: Any) -> bool:
 
 
 def _checked(leaf: Any, spec: Any, number: int, what: str, line: str, collector: Collector | None) -> Any:
-    if not hasattr(leaf, "dtype") or not isinstance(spec, PartitionSpec):
+    if getattr(leaf, "dtype", None) is None or not isinstance(spec, PartitionSpec):
         return leaf
     mesh = jax.sharding.get_abstract_mesh()
     manual = {a: n for a, n in mesh.shape.items() if a in mesh.manual_axes}

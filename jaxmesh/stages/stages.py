@@ -22,7 +22,7 @@ from jaxmesh.dialects.replication import Collector, is_enabled
 from jaxmesh.dialects.residency import DEVICE, Analysis
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.jaxprs import compat, walk
-from jaxmesh.jaxprs.strip_mesh import on_mesh
+from jaxmesh.jaxprs.strip_mesh import move_to_mesh
 from jaxmesh.passes.mesh_shard.lower_mesh_shard import lower, lower_mesh_shards
 from jaxmesh.passes.mesh_shard.replication_checks import add_checks
 from jaxmesh.runtime.distributed.agreement import compare_program
@@ -345,7 +345,7 @@ class Lowered(Stage):
         # Traced without devices: the types name a mesh that is not quite the one to run on.
         boundary = dataclasses.replace(self._boundary, mesh=mesh)
         abstract: Any = mesh.abstract_mesh
-        there = Lowered(boundary, on_mesh(self._jaxpr, abstract), self._out_tree, self._traced)
+        there = Lowered(boundary, move_to_mesh(self._jaxpr, abstract), self._out_tree, self._traced)
         return there._compiled(mesh, checked)
 
     def _compiled(self, mesh: AnyMesh, checked: bool) -> Compiled:

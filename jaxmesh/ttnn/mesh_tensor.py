@@ -19,7 +19,7 @@ from jax.core import Tracer
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
 from jaxmesh.errors import ArgumentTypeError, DeletedError, ResidencyError, UnsupportedError, VerifyError
-from jaxmesh.jaxprs.export_registry import writable
+from jaxmesh.jaxprs.export_registry import register_writer
 from jaxmesh.runtime.array_views import is_deleted, local_view, view
 from jaxmesh.runtime.distributed.collectives import is_here, one_shard
 from jaxmesh.runtime.launch import check_process
@@ -271,8 +271,9 @@ class MeshTensor(MeshMethods, Computed):
 
     def __copy__(self) -> MeshTensor:
         made = self.placed(self._place)
-        if hasattr(self, "_owner"):
-            made._owner = self._owner
+        owner = getattr(self, "_owner", None)
+        if owner is not None:
+            made._owner = owner
         return made
 
     def __deepcopy__(self, memo: dict[int, Any]) -> MeshTensor:
@@ -353,7 +354,7 @@ def _unflatten(aux: tuple[Any, ...], children: Sequence[Any]) -> MeshTensor:
 
 
 jax.tree_util.register_pytree_node(MeshTensor, _flatten, _unflatten)
-writable(MeshTensor, "jaxmesh.MeshTensor", lambda aux: write(aux[0], aux[1], aux[2].place))
+register_writer(MeshTensor, "jaxmesh.MeshTensor", lambda aux: write(aux[0], aux[1], aux[2].place))
 
 
 def spec_of(rank: int, varying: Sequence[str]) -> PartitionSpec:

@@ -26,7 +26,7 @@ from jaxmesh.analysis.record.metrics import apart, pcc
 from jaxmesh.cli import main
 from jaxmesh.jaxprs import source_locations, walk
 from jaxmesh.jaxprs.rewrite import map_sub_jaxprs
-from jaxmesh.jaxprs.source_locations import Source
+from jaxmesh.jaxprs.source_locations import SourceLocation
 from tests.generators.mlir_texts import FILES
 from tests.generators.oracles import EVERY, cases, coordinates, same_bits
 from tests.generators.programs.execution_paths import Stages
@@ -398,7 +398,7 @@ def test_lines_that_an_edit_has_moved_keep_their_partners(old: str, new: str, op
 
 def test_a_comparison_of_parts_says_so() -> None:
     def entry(line: int, op: str) -> Entry:
-        return Entry(Place(Source("f.py", line, 1, "f"), op, 0), (), 0, None, X)
+        return Entry(Place(SourceLocation("f.py", line, 1, "f"), op, 0), (), 0, None, X)
 
     both, left, right = entry(1, "add"), entry(2, "mul"), entry(3, "cos")
     a, b = (jm.Recording((both, e), {"x": 2}, "ttir", "f") for e in (left, right))
@@ -453,10 +453,10 @@ SWAPS: dict[str, Callable[[Any], Any]] = {
     "min": lambda e: e.replace(primitive=lax.max_p),
     "sin": lambda e: e.replace(primitive=lax.cos_p),
     "neg": lambda e: e.replace(primitive=lax.abs_p, params={}),
-    "rev": lambda e: walk.copy_of(e),
+    "rev": lambda e: walk.copy_eqn(e),
     "cumsum": lambda e: e.replace(params={**e.params, "reverse": not e.params["reverse"]}),
     "ppermute": lambda e: e.replace(params={**e.params, "perm": tuple((a, b) for b, a in e.params["perm"])}),
-    "psum_invariant": lambda e: walk.copy_of(e),
+    "psum_invariant": lambda e: walk.copy_eqn(e),
     "argmax": lambda e: e.replace(primitive=lax.argmin_p),
     "slice": lambda e: e.replace(
         params={**e.params, **{k: tuple(i + 1 for i in e.params[k]) for k in ("start_indices", "limit_indices")}}
@@ -572,7 +572,7 @@ def odd_values() -> list[np.ndarray]:
 
 
 def recording_of(values: list[np.ndarray], **more: Any) -> jm.Recording:
-    places = [Place(Source(f"/a dir/ü{i}.py", i, 2, "f<'\"&>"), "op", i) for i in range(len(values))]
+    places = [Place(SourceLocation(f"/a dir/ü{i}.py", i, 2, "f<'\"&>"), "op", i) for i in range(len(values))]
     steps = (Step(places[0], "body", 3), Step(places[0], "branch", 0))
     entries = [Entry(p, steps[: i % 3], i % 2, None, v) for i, (p, v) in enumerate(zip(places, values, strict=True))]
     spread = Entry(places[0], (), 7, ((0, 1), (1, 3)), np.stack([values[0]] * 2))
@@ -700,7 +700,7 @@ def test_differences_are_counted() -> None:
 
 def pair(a: Any, b: Any, op: str = "mul", **options: Any) -> Any:
     """The comparison of two values of one equation."""
-    place = Place(Source("f.py", 1, 1, "f"), op, 0)
+    place = Place(SourceLocation("f.py", 1, 1, "f"), op, 0)
     rows = [jm.Recording((Entry(place, (), 0, None, np.asarray(x)),), {"x": 1}, "ttir", "f") for x in (a, b)]
     return jm.compare(*rows, **options)
 
@@ -731,7 +731,7 @@ def test_what_floats_have_to_keep() -> None:
 
 
 def test_full_values_are_compared_with_every_device() -> None:
-    place = Place(Source("f.py", 1, 1, "f"), "add", 0)
+    place = Place(SourceLocation("f.py", 1, 1, "f"), "add", 0)
     full = jm.Recording((Entry(place, (), 0, None, X),), {"x": 2}, "ttir", "f")
     copies = np.stack([X, X])
     spread = jm.Recording((Entry(place, (), 0, ((0,), (1,)), copies),), {"x": 2}, "devices", "f")
@@ -751,7 +751,7 @@ def test_full_values_are_compared_with_every_device() -> None:
 
 def test_order_and_values_of_one_alone() -> None:
     def entry(line: int, op: str, value: float = 0.0) -> Entry:
-        return Entry(Place(Source("f.py", line, 1, "f"), op, 0), (), 0, None, np.float32(value))
+        return Entry(Place(SourceLocation("f.py", line, 1, "f"), op, 0), (), 0, None, np.float32(value))
 
     a = [entry(1, "add"), entry(2, "mul"), entry(4, "sin"), entry(5, "tanh")]
     b = [entry(1, "add"), entry(3, "cos"), entry(4, "sin"), entry(5, "exp"), entry(6, "neg")]
@@ -763,7 +763,7 @@ def test_order_and_values_of_one_alone() -> None:
 
 
 def test_reports(monkeypatch: Any) -> None:
-    place = Place(Source("<b>f.py", 3, 1, "f"), "add", 0)
+    place = Place(SourceLocation("<b>f.py", 3, 1, "f"), "add", 0)
     rows = [jm.Recording((Entry(place, (), 0, None, np.float32([1, v])),), {"x": 1}, "ttir", "f&g") for v in (2, 3)]
     bad, good = jm.compare(*rows), jm.compare(rows[0], rows[0])
     assert (bool(bad), bool(good)) == (False, True)

@@ -21,7 +21,7 @@ from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec as P
 
 import jaxmesh as jm
-from jaxmesh.runtime.single_region import Whole
+from jaxmesh.runtime.single_region import SingleRegion
 from jaxmesh.stages import shard_map as mapped_module
 from jaxmesh.stages.shard_map import ShardMapped, lowered_call
 from tests.generators.alike import assert_alike, outcome
@@ -678,13 +678,13 @@ def test_jaxs_own_stages() -> None:
 def test_the_lowered_program_is_what_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Under every transformation; where it is JAX's own turn, nothing of it runs."""
     runs: list[Any] = []
-    call = Whole.__call__
+    call = SingleRegion.__call__
 
-    def counted(self: Whole, args: Any, mesh: Any) -> Any:
+    def counted(self: SingleRegion, args: Any, mesh: Any) -> Any:
         runs.append(self)
         return call(self, args, mesh)
 
-    monkeypatch.setattr(Whole, "__call__", counted)
+    monkeypatch.setattr(SingleRegion, "__call__", counted)
     f = jm.shard_map(lambda x: lax.psum(jnp.sin(x), "x"), mesh=jm.make_mesh((2, 4)), in_specs=BOTH, out_specs=ROWS)
     calls: list[Callable[[], Any]] = [
         lambda: f(X),

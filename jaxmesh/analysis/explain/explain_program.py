@@ -20,9 +20,10 @@ from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tenso
 from jaxmesh.jaxprs import compat, remarks, walk
 from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Literal, Var
 from jaxmesh.jaxprs.remarks import Remark, Remarks, Removed
-from jaxmesh.jaxprs.variable_names import text_and_names
+from jaxmesh.jaxprs.source_locations import line_of
+from jaxmesh.jaxprs.variable_names import variable_names
 from jaxmesh.passes.mesh_shard.lower_mesh_shard import lower
-from jaxmesh.passes.mesh_shard.replication_checks import claimed_axes, line_of
+from jaxmesh.passes.mesh_shard.replication_checks import claimed_axes
 from jaxmesh.runtime.regions import plan_regions
 from jaxmesh.stages.signature import Boundary
 from jaxmesh.stages.texts import paths
@@ -44,7 +45,7 @@ def explained(
     """
     with remarks.collect() as log:
         program = lowered if traced is None else lower(traced, boundary.places, boundary.sizes)
-    walker = _Walker(boundary.sizes, text_and_names(program)[1], log)
+    walker = _Walker(boundary.sizes, variable_names(program), log)
     walker.program(program, boundary, out_tree)
     return Explanation(boundary.name, boundary.sizes, walker.rows, assumptions)
 

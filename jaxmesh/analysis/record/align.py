@@ -16,7 +16,7 @@ from typing import Any
 
 from jaxmesh.analysis.record.recording import Entry
 from jaxmesh.analysis.record.source_path import ARGUMENT, Path, Place
-from jaxmesh.jaxprs.source_locations import Source
+from jaxmesh.jaxprs.source_locations import SourceLocation
 
 TRANSFERS = frozenset({"mesh_shard", "distribute_tensor", "aggregate_tensor"})
 PLUMBING = TRANSFERS | {"reshape", "pcast", "pvary"}
@@ -69,7 +69,7 @@ def _match_unknown(found: _Partners, a: Sequence[Entry], b: Sequence[Entry]) -> 
     """What has no line in one of them, as calls that the pass has opened, by the way there, op and type."""
     ours = [i for i in range(len(a)) if i not in found]
     theirs = [j for j in range(len(b)) if j not in found.taken]
-    if any(e.place.source == Source() for e in (*[a[i] for i in ours], *[b[j] for j in theirs])):
+    if any(e.place.source == SourceLocation() for e in (*[a[i] for i in ours], *[b[j] for j in theirs])):
         _match_common(found, a, b, ours, theirs, _unknown)
 
 
@@ -164,7 +164,7 @@ def _way(path: Path) -> Any:
     return tuple((_source(s.place.source), s.place.op, s.place.occurrence, s.part, s.index) for s in path)
 
 
-def _source(source: Source) -> Any:
+def _source(source: SourceLocation) -> Any:
     # Without folders: the same program may have been recorded elsewhere.
     return pathlib.PurePath(source.file).name, source.line, source.column, source.function
 

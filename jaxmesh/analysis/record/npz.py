@@ -15,7 +15,7 @@ import numpy as np
 from jaxmesh.analysis.record.recording import LEVELS, Array, Entry, Recording
 from jaxmesh.analysis.record.source_path import Place, Step
 from jaxmesh.errors import MissingFileError, RecordingError
-from jaxmesh.jaxprs.source_locations import Source
+from jaxmesh.jaxprs.source_locations import SourceLocation
 
 FORMAT, VERSION = "jaxmesh recording", 1
 _TEXT = "recording"
@@ -147,7 +147,7 @@ def _entry(row: Mapping[str, Any], data: Any, mesh: tuple[int, ...]) -> Entry:
 
 def _read_place(row: Any) -> Place:
     file, line, column, function, op, occurrence = row
-    at = Source(_text(file), _number(line), _number(column), _text(function))
+    at = SourceLocation(_text(file), _number(line), _number(column), _text(function))
     return Place(at, _text(op), _number(occurrence))
 
 

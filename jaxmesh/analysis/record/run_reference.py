@@ -12,11 +12,12 @@ import numpy as np
 
 from jaxmesh.analysis.record.filter import Wanted
 from jaxmesh.analysis.record.recording import Budget, Coordinate, Entry, Recording, is_recorded, key_kind, words
-from jaxmesh.analysis.record.source_path import ARGUMENT, INLINED, LOOPS, Place, Walk
+from jaxmesh.analysis.record.source_path import ARGUMENT, INLINED, Place, Walk
 from jaxmesh.dialects.residency import DEVICE, Residency
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr
-from jaxmesh.jaxprs.source_locations import Source
-from jaxmesh.runtime.reference import Shards, Transfer, Watch, run_reference
+from jaxmesh.jaxprs.control_flow import LOOPS
+from jaxmesh.jaxprs.source_locations import SourceLocation
+from jaxmesh.runtime.reference import Observer, Shards, Transfer, run_reference
 
 
 def record_reference(
@@ -37,20 +38,19 @@ def record_reference(
     recorder = _Recorder(wanted)
     for number, (x, place, aval) in enumerate(zip(args, inputs, program.in_avals, strict=True)):
         value: Any = Shards(x) if place is DEVICE else jnp.asarray(x)
-        recorder.keep(
-            Place(Source(function=name), ARGUMENT, number), 0, value, aval, tuple(value) if place is DEVICE else ()
-        )
+        argument = Place(SourceLocation(function=name), ARGUMENT, number)
+        recorder.keep(argument, 0, value, aval, tuple(value) if place is DEVICE else ())
     run_reference(program, inputs, mesh, args, rules, recorder)
     return Recording(tuple(recorder.entries), dict(mesh), level, name, wanted.partial)
 
 
-class _Recorder(Watch):
+class _Recorder(Observer):
     def __init__(self, wanted: Wanted) -> None:
         self._wanted, self._budget = wanted, Budget(wanted.max_bytes)
         self._walk, self._hidden = Walk(), 0
         self.entries: list[Entry] = []
 
-    def made(self, eqn: Eqn, results: Sequence[Any], active: Sequence[Coordinate]) -> None:
+    def observe(self, eqn: Eqn, results: Sequence[Any], active: Sequence[Coordinate]) -> None:
         if self._hidden or eqn.primitive.name in INLINED:
             return
         place = self._walk.place(eqn)
@@ -71,7 +71,7 @@ class _Recorder(Watch):
         self.entries.append(Entry(place, self._walk.path, number, coordinates, data, key_kind(aval.dtype)))
 
     @contextlib.contextmanager
-    def inside(self, eqn: Eqn, part: str, index: int) -> Generator[None]:
+    def enter_body(self, eqn: Eqn, part: str, index: int) -> Generator[None]:
         name, outer = eqn.primitive.name, self._walk
         hidden = name not in LOOPS and name not in INLINED
         if name in LOOPS:

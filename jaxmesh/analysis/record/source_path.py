@@ -13,14 +13,11 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from jaxmesh.jaxprs import control_flow
 from jaxmesh.jaxprs.compat import Eqn
-from jaxmesh.jaxprs.source_locations import Source, source
+from jaxmesh.jaxprs.control_flow import CALLS
+from jaxmesh.jaxprs.source_locations import SourceLocation, source_location
 
-LOOPS = frozenset({"scan", "while", "cond"})
-"""What has a part of its own on the way to the values inside."""
-
-INLINED = frozenset(control_flow.CALLS) - {"shard_map"}
+INLINED = frozenset(CALLS) - {"shard_map"}
 """What means its body, where it stands."""
 
 ARGUMENT = "argument"
@@ -31,7 +28,7 @@ ARGUMENT = "argument"
 class Place:
     """One equation: where it was made, by which op, and as which of those of this op on this line."""
 
-    source: Source
+    source: SourceLocation
     op: str
     occurrence: int
 
@@ -83,7 +80,7 @@ class Walk:
     """
 
     path: Path = ()
-    around: Source = field(default_factory=Source)
+    around: SourceLocation = field(default_factory=SourceLocation)
     _made: collections.Counter[tuple[Any, ...]] = field(
         default_factory=collections.Counter[tuple[Any, ...]], repr=False
     )
@@ -93,10 +90,10 @@ class Walk:
         at, op = self.source(eqn), str(eqn.primitive.name)
         return Place(at, op, self._made[_line(at, op)])
 
-    def source(self, eqn: Eqn) -> Source:
+    def source(self, eqn: Eqn) -> SourceLocation:
         """Where an equation was made, or the call around it."""
-        at = source(eqn)
-        return self.around if at == Source() else at
+        at = source_location(eqn)
+        return self.around if at == SourceLocation() else at
 
     def made(self, place: Place) -> None:
         """It is made: the next of its kind has the next number."""
@@ -116,5 +113,5 @@ class Walk:
         return Walk((*self.path, Step(place, part, index)), place.source)
 
 
-def _line(at: Source, op: str) -> tuple[Any, ...]:
+def _line(at: SourceLocation, op: str) -> tuple[Any, ...]:
     return at.file, at.line, at.function, op

@@ -14,7 +14,7 @@ from jaxmesh.errors import InexpressibleError, MeshMismatchError
 from jaxmesh.frontends.jax.retype import Retyper, spread, varying
 from jaxmesh.jaxprs import compat, evaluate, source_locations, walk
 from jaxmesh.jaxprs.compat import Axes, Eqn, Jaxpr
-from jaxmesh.jaxprs.strip_mesh import on_mesh
+from jaxmesh.jaxprs.strip_mesh import move_to_mesh
 from jaxmesh.sharding.shard_attributes import spec_axes
 
 AnyMesh = Mesh | AbstractMesh
@@ -48,7 +48,7 @@ def raise_one(eqn: Eqn, operands: Sequence[Any], mesh: AnyMesh, assumptions: dic
     shards = [_enter(x, s, compat.varying_axes(v.aval) if typed else frozenset()) for x, s, v in entries]
     if typed:
         # The context and the types of the body may differ from the program's in what a mesh says of its devices.
-        body = on_mesh(walk.close(inner, ()), jax.sharding.get_abstract_mesh())
+        body = move_to_mesh(walk.close(inner, ()), jax.sharding.get_abstract_mesh())
         outs = evaluate.eval_jaxpr(body, *shards)
     else:
         outs = Retyper({}).evaluate(inner, shards)

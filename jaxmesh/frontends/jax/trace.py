@@ -17,7 +17,7 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
 from jaxmesh.errors import ArgumentTypeError, ArgumentValueError, InexpressibleError, JaxmeshError, UnsupportedError
 from jaxmesh.frontends.jax.trace_shard_maps import OutSpecs, trace_plain, trace_program
 from jaxmesh.jaxprs import compat
-from jaxmesh.jaxprs.copy_constants import own_constants
+from jaxmesh.jaxprs.copy_constants import copy_constants
 from jaxmesh.jaxprs.source_locations import jax_assertion
 from jaxmesh.validate import as_tuple, check_nesting, check_size, quote
 
@@ -228,7 +228,7 @@ def trace(
     except InexpressibleError as missing:
         if any(varying):
             raise
-        return TtirProgram(own_constants(trace_plain(flat, avals, mesh)), trees[-1], missing=missing)
+        return TtirProgram(copy_constants(trace_plain(flat, avals, mesh)), trees[-1], missing=missing)
     except AssertionError as error:
         place = jax_assertion(error)
         if place is None:
@@ -239,7 +239,7 @@ def trace(
             "in jax.shard_map too. Reduce over that dim outside of the vmap, or give the work to "
             "jaxmesh.shard_map(..., check_vma=False)."
         ) from error
-    return TtirProgram(own_constants(jaxpr), trees[-1], tuple(assumptions), out_specs=out_specs)
+    return TtirProgram(copy_constants(jaxpr), trees[-1], tuple(assumptions), out_specs=out_specs)
 
 
 def _result(value: Any, path: str) -> Any:

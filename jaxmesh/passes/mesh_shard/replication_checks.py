@@ -6,7 +6,6 @@ about to run; texts never show it. A program that claims nothing stays the same 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,9 +16,8 @@ from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p
 from jaxmesh.jaxprs import compat, source_locations, walk
 from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Var
 from jaxmesh.jaxprs.rewrite import map_sub_jaxprs
+from jaxmesh.jaxprs.source_locations import line_of
 from jaxmesh.sharding.distribution import claimed_equal, resolve_composer
-
-_TEXT_LINE = re.compile(r"line [0-9]+: [\w.]+")
 
 
 def add_checks(program: Jaxpr, mesh: Mapping[str, int], collector: Collector | None = None) -> Jaxpr:
@@ -37,13 +35,10 @@ class _Adder:
     def __init__(self, mesh: dict[str, int], collector: Collector | None) -> None:
         self.mesh, self.collector = mesh, collector
         self.count = 0
-        self.seen: dict[int, tuple[Jaxpr, Jaxpr]] = {}
+        self.memo = walk.Memo[Jaxpr]()
 
     def body(self, jaxpr: Jaxpr) -> Jaxpr:
-        # Shared bodies stay shared; the original is kept so that its id stays taken.
-        if id(jaxpr) not in self.seen:
-            self.seen[id(jaxpr)] = (jaxpr, self._body(jaxpr))
-        return self.seen[id(jaxpr)][1]
+        return self.memo.get(jaxpr, lambda: self._body(jaxpr))
 
     def _body(self, jaxpr: Jaxpr) -> Jaxpr:
         eqns: list[Eqn] = []
@@ -118,9 +113,3 @@ def claimed_axes(eqn: Eqn, mesh: Mapping[str, int]) -> tuple[tuple[str, ...], tu
     names, varying = list(mesh), compat.varying_axes(operand.aval)
     axes = tuple(names[a] for a in equal if names[a] in varying and mesh[names[a]] > 1)
     return axes, tuple((names[a], n) for a, n in limits)
-
-
-def line_of(eqn: Eqn) -> str:
-    """The line of the text of an imported program, else of the source; empty if neither is known."""
-    said = _TEXT_LINE.search(str(eqn.source_info.name_stack))
-    return said.group() if said else source_locations.source_line(eqn)
