@@ -18,7 +18,7 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, PartitionSpec
 from jaxmesh.errors import ArgumentTypeError, InexpressibleError, JaxmeshError, UnloweredError, UnsupportedError
 from jaxmesh.frontends.jax.shard_map import check_values, raise_one, raise_shard_maps
 from jaxmesh.jaxprs import compat, evaluate, walk
-from jaxmesh.jaxprs.compat import Jaxpr, Var
+from jaxmesh.jaxprs.compat import Jaxpr
 from jaxmesh.jaxprs.shard_map_hook import NoMeshYet, meshless_stopped
 from jaxmesh.jaxprs.typed_trace import trace_typed
 
@@ -210,13 +210,12 @@ def call_inline(mapped: Callable[..., Any], args: Sequence[Any], program: Tracin
 
 def eval_call(closed: Jaxpr, tree: Any, region: Callable[[compat.Eqn, list[Any]], list[Any]]) -> Any:
     """The result of a call that `call_to_jaxpr` gave, its `shard_map`s performed by `region`."""
-    env: dict[Var, Any] = dict(zip(walk.open_jaxpr(closed).constvars, closed.consts, strict=True))
-    for eqn in closed.eqns:
-        operands = [evaluate.read(env, a) for a in eqn.invars]
+
+    def run(eqn: compat.Eqn, operands: list[Any]) -> list[Any]:
         with evaluate.at_source_of(eqn):
-            results = region(eqn, operands) if is_region(eqn) else evaluate.bind(eqn, operands)
-        env.update(zip(eqn.outvars, results, strict=True))
-    return jax.tree.unflatten(tree, [evaluate.read(env, a) for a in walk.open_jaxpr(closed).outvars])
+            return region(eqn, operands) if is_region(eqn) else evaluate.bind(eqn, operands)
+
+    return jax.tree.unflatten(tree, evaluate.interpret(closed, (), run, lambda c: c))
 
 
 def _outside_of_meshes() -> Any:
