@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxmesh.analysis.record.recording import Array, Coordinate, Entry
+from jaxmesh.analysis.record.entry import Array, Coordinate, Entry
 from jaxmesh.analysis.record.source_path import Place, Walk
 
 

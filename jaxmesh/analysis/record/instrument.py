@@ -17,8 +17,8 @@ import jax.numpy as jnp
 from jax.sharding import AbstractMesh
 
 from jaxmesh.analysis.record.buffer_layout import CondNode, Leaf, Node, Nodes, Saved, ScanNode, WhileNode, shifted
+from jaxmesh.analysis.record.entry import is_recorded, key_kind
 from jaxmesh.analysis.record.filter import Wanted
-from jaxmesh.analysis.record.recording import is_recorded, key_kind, words
 from jaxmesh.analysis.record.source_path import ARGUMENT, INLINED, Place, Walk
 from jaxmesh.dialects.residency import DEVICE, Analysis, Residency, of_atom
 from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p
@@ -26,6 +26,7 @@ from jaxmesh.jaxprs import compat, control_flow, evaluate, walk as walk_
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr
 from jaxmesh.jaxprs.source_locations import Source
 from jaxmesh.jaxprs.typed_trace import trace_typed
+from jaxmesh.runtime.npz import key_words
 from jaxmesh.sharding.configs import MeshComposerConfig
 
 _lax: Any = jax.lax
@@ -120,7 +121,7 @@ class _Tracer:
 
     def save(self, scope: _Scope, value: Any, on_devices: bool) -> Saved:
         """Makes a value a result of the body."""
-        value = words(jnp.asarray(value))
+        value = key_words(jnp.asarray(value))
         if not scope.mapped and not on_devices:
             return Saved(scope.hold(value, 0), False)
         copies = self.spread(_lax.reshape(value, (*[1] * len(self.sizes), *value.shape)))

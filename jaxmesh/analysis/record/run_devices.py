@@ -7,40 +7,45 @@ it. What every device holds is read from that device, also where types say that 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
 from jaxmesh.analysis.record.buffer_layout import Reader, longest
+from jaxmesh.analysis.record.entry import Array, Budget
 from jaxmesh.analysis.record.filter import Wanted
 from jaxmesh.analysis.record.instrument import instrument
-from jaxmesh.analysis.record.recording import Array, Budget, Recording
+from jaxmesh.analysis.record.recording import Recording
 from jaxmesh.analysis.record.source_path import Place
 from jaxmesh.jaxprs.compat import Jaxpr
 from jaxmesh.runtime.distributed.collectives import whole
 from jaxmesh.runtime.regions import plan_regions
 from jaxmesh.runtime.sharded import execute
-from jaxmesh.stages.signature import AnyMesh, Boundary
+from jaxmesh.stages.signature import Boundary
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
 
-Call = Callable[[Callable[..., Any]], Any]
+Run = Callable[..., list[Any]]
+"""A function of the flat arguments of a program."""
 
 
-def record_devices(program: Jaxpr, boundary: Boundary, mesh: AnyMesh, wanted: Wanted, call: Call) -> Recording:
-    """Runs a closed, lowered jaxpr on the devices, and gives everything it made.
+def record_devices(
+    program: Jaxpr, boundary: Boundary, wanted: Wanted, compile_and_call: Callable[[Run], Sequence[Any]]
+) -> Recording:
+    """Runs a closed, lowered jaxpr on the devices and returns every value that it computes.
 
     Args:
-      program: the program.
-      boundary: its arguments.
-      mesh: the mesh to run on.
-      wanted: what is recorded.
-      call: compiles a function of the flat arguments and gives what it gives for those of the run.
+      program: the jaxpr.
+      boundary: its signature, and the mesh to run on.
+      wanted: the values to record.
+      compile_and_call: compiles a function of the flat arguments, calls it with those of the run, and returns its
+        results.
 
     Raises:
-      RecordingSizeError: more bytes than `wanted` allows; found before anything is compiled.
+      RecordingSizeError: more bytes than `wanted` allows; raised before anything is compiled.
     """
+    mesh = boundary.mesh
     abstract: Any = getattr(mesh, "abstract_mesh", mesh)
     varying = [a.varying or () for a in boundary.arguments]
     turns: dict[Place, int] = {}
@@ -53,7 +58,7 @@ def record_devices(program: Jaxpr, boundary: Boundary, mesh: AnyMesh, wanted: Wa
             stored = [x.data if isinstance(x, MeshTensor) else x for x in leaves]
             return execute(plan, mesh, stored)
 
-        arrays = [_array(x) for x in call(run)]
+        arrays = [_array(x) for x in compile_and_call(run)]
         more = longest(made.nodes, arrays)
         if not more:
             entries = Reader(arrays, tuple(boundary.sizes.values())).read(made.nodes)
