@@ -13,7 +13,8 @@ import numpy as np
 
 from jaxmesh.analysis.explain import traffic as movement
 from jaxmesh.analysis.explain.bodies import Body, bodies
-from jaxmesh.analysis.explain.explanation import Explanation, Move, Row, Value
+from jaxmesh.analysis.explain.explanation import Explanation
+from jaxmesh.analysis.explain.records import Move, Row, Value
 from jaxmesh.analysis.explain.ttnn_traffic import steps
 from jaxmesh.dialects.residency import DEVICE, FREE, Analysis, Residency, has_transfer, of_atom
 from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tensor_p

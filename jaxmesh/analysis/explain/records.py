@@ -1,11 +1,9 @@
-"""What an explanation holds: rows of values, moves and notes; data, and how often all of it happens."""
+"""The data of an explanation: values, moves, rows and totals."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, overload
 
 from jaxmesh.jaxprs.remarks import Remark
 
@@ -122,78 +120,15 @@ class Total:
     exact: bool
 
 
-class Explanation(Sequence[Row]):
-    """What a program does to its data: rows, in the order of the program.
-
-    Shown as a table by `print`, by rich and in Jupyter.
-
-    Attributes:
-      name: the function's.
-      mesh: axis names and sizes.
-      rows: all of them.
-      assumptions: what `Traced.assumptions` lists: where a specification without types, as `check_vma=False` or a
-        file, takes values to be the same on several devices. Every transfer that does, also because the program says
-        `assume_replicated`, has a note of the kind `assumed`.
-    """
-
-    def __init__(
-        self, name: str, mesh: Mapping[str, int], rows: Sequence[Row], assumptions: Sequence[str] = ()
-    ) -> None:
-        self.name = name
-        self.mesh = dict(mesh)
-        self.rows = list(rows)
-        self.assumptions = tuple(assumptions)
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    @overload
-    def __getitem__(self, index: int) -> Row: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Row]: ...
-    def __getitem__(self, index: int | slice) -> Row | list[Row]:
-        return self.rows[index]
-
-    def __iter__(self) -> Iterator[Row]:
-        return iter(self.rows)
-
-    @property
-    def moving(self) -> Explanation:
-        """The rows that move data or that a pass has said something of, alone."""
-        kept = [r for r in self.rows if r.moves or r.notes]
-        return Explanation(self.name, self.mesh, kept, self.assumptions)
-
-    def totals(self) -> list[Total]:
-        """The moves of all rows added up by kind and axes: first between host and devices, then among the devices."""
-        found: dict[tuple[str, tuple[str, ...]], Total] = {}
-        for row in self.rows:
-            times = 1 if row.executions is None else row.executions
-            exact = row.executions is not None and not row.conditional
-            for move in row.moves if times else ():
-                key = (move.kind, move.axes)
-                old = found.get(key, Total(*key, 0, 0, 0, True))
-                count, held, sent = old.count + times, old.bytes + times * move.bytes, old.sent + times * move.sent
-                found[key] = Total(*key, count, held, sent, old.exact and exact)
-        return sorted(found.values(), key=lambda t: t.kind not in HOST_KINDS)
-
-    def to_dicts(self) -> list[dict[str, Any]]:
-        """The rows as dicts of plain data, for JSON or a data frame."""
-        return [dataclasses.asdict(row) for row in self.rows]
-
-    def __str__(self) -> str:
-        from jaxmesh.analysis.explain.table import as_text
-
-        return as_text(self)
-
-    def __repr__(self) -> str:
-        return f"Explanation({self.name}, mesh={self.mesh}, {len(self.rows)} rows)"
-
-    def __rich__(self) -> Any:
-        from jaxmesh.analysis.explain.table import as_rich
-
-        return as_rich(self)
-
-    def _repr_html_(self) -> str:
-        from jaxmesh.analysis.explain.html import as_html
-
-        return as_html(self)
+def totals(rows: Iterable[Row]) -> list[Total]:
+    """Adds up the moves of rows by kind and axes: first those between host and devices, then those among devices."""
+    added: dict[tuple[str, tuple[str, ...]], Total] = {}
+    for row in rows:
+        times = 1 if row.executions is None else row.executions
+        exact = row.executions is not None and not row.conditional
+        for move in row.moves if times else ():
+            key = (move.kind, move.axes)
+            old = added.get(key, Total(*key, 0, 0, 0, True))
+            count, size, sent = old.count + times, old.bytes + times * move.bytes, old.sent + times * move.sent
+            added[key] = Total(*key, count, size, sent, old.exact and exact)
+    return sorted(added.values(), key=lambda t: t.kind not in HOST_KINDS)

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from jaxmesh.analysis.explain.explanation import Move
+from jaxmesh.analysis.explain.records import Move
 from jaxmesh.analysis.explain.traffic import moved
 from jaxmesh.dialects import (
     ttir as ttir_ops,  # noqa: F401

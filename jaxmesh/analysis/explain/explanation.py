@@ -1,0 +1,76 @@
+"""The explanation of a program, shown as a table."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, overload
+
+from jaxmesh.analysis.explain.html import as_html
+from jaxmesh.analysis.explain.records import Row, Total, totals
+from jaxmesh.analysis.explain.table import Table, as_rich, as_text
+
+
+class Explanation(Sequence[Row]):
+    """What a program does to its data: rows, in the order of the program.
+
+    Shown as a table by `print`, by rich and in Jupyter.
+
+    Attributes:
+      name: the function's.
+      mesh: axis names and sizes.
+      rows: all of them.
+      assumptions: what `Traced.assumptions` lists: where a specification without types, as `check_vma=False` or a
+        file, takes values to be the same on several devices. Every transfer that does, also because the program says
+        `assume_replicated`, has a note of the kind `assumed`.
+    """
+
+    def __init__(
+        self, name: str, mesh: Mapping[str, int], rows: Sequence[Row], assumptions: Sequence[str] = ()
+    ) -> None:
+        self.name = name
+        self.mesh = dict(mesh)
+        self.rows = list(rows)
+        self.assumptions = tuple(assumptions)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @overload
+    def __getitem__(self, index: int) -> Row: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Row]: ...
+    def __getitem__(self, index: int | slice) -> Row | list[Row]:
+        return self.rows[index]
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self.rows)
+
+    @property
+    def moving(self) -> Explanation:
+        """The rows that move data or that a pass has said something of, alone."""
+        kept = [r for r in self.rows if r.moves or r.notes]
+        return Explanation(self.name, self.mesh, kept, self.assumptions)
+
+    def totals(self) -> list[Total]:
+        """The moves of all rows added up by kind and axes: first between host and devices, then among the devices."""
+        return totals(self.rows)
+
+    def to_dicts(self) -> list[dict[str, Any]]:
+        """The rows as dicts of plain data, for JSON or a data frame."""
+        return [dataclasses.asdict(row) for row in self.rows]
+
+    def _table(self) -> Table:
+        return Table(self.name, self.mesh, self.rows, self.totals(), self.assumptions)
+
+    def __str__(self) -> str:
+        return as_text(self._table())
+
+    def __repr__(self) -> str:
+        return f"Explanation({self.name}, mesh={self.mesh}, {len(self.rows)} rows)"
+
+    def __rich__(self) -> Any:
+        return as_rich(self._table())
+
+    def _repr_html_(self) -> str:
+        return as_html(self._table())
