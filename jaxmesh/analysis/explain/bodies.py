@@ -1,4 +1,4 @@
-"""The bodies that an equation runs: where their inputs live, and how often they run."""
+"""The bodies that an equation runs: the residencies of their inputs, and how often they run."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from jaxmesh.dialects.residency import HOST, Residency
 from jaxmesh.jaxprs import control_flow, walk
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr
+from jaxmesh.jaxprs.control_flow import Call, Cond, Scan, While
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,45 +16,46 @@ class Body:
     """One body.
 
     Attributes:
-      label: what a path calls it.
-      jaxpr: it.
-      places: where its inputs live.
-      times: how often it runs each time the equation does; None if that is not known before.
-      conditional: whether it may not run at all.
-      inline: whether it means nothing but itself.
+      label: its name in a path.
+      jaxpr: its jaxpr.
+      inputs: the residencies of its inputs.
+      times: how often it runs each time the equation does; None if that is not known statically.
+      conditional: True if it may not run at all.
+      inline: True if the equation means nothing but this body.
     """
 
     label: str
     jaxpr: Jaxpr
-    places: tuple[Residency, ...]
+    inputs: tuple[Residency, ...]
     times: int | None = 1
     conditional: bool = False
     inline: bool = False
 
 
-_LABELS = {"remat2": "remat", "checkpoint": "remat", "pjit": "jit"}
-"""Of primitives whose names tell versions of JAX apart."""
+_LABELS = {**dict.fromkeys(control_flow.REMAT, "remat"), "pjit": "jit"}
+"""The labels of primitives whose names differ between versions of JAX."""
 
 
 def bodies(eqn: Eqn, operands: Sequence[Residency], results: Sequence[Residency]) -> Iterator[Body]:
-    """The bodies of an equation, from where its operands and its results live."""
-    name, params = eqn.primitive.name, eqn.params
-    if name in control_flow.CALLS:
-        said = _LABELS[name] if name in _LABELS else str(name)
-        said = f"{said} {params['name']}" if isinstance(params.get("name"), str) else said
-        yield Body(said, params[control_flow.CALLS[name]], tuple(operands), inline=name in control_flow.INLINE)
-    elif name == "scan":
-        consts, carry = control_flow.scan_arity(params)
-        # What a loop carries lives where it leaves the loop.
-        places = (*operands[:consts], *results[:carry], *operands[consts + carry :])
-        yield Body(f"scan of {params['length']}", params["jaxpr"], places, int(params["length"]))
-    elif name == "while":
-        test, step = params["cond_nconsts"], params["body_nconsts"]
-        yield Body("test of while", params["cond_jaxpr"], (*operands[:test], *results), None)
-        yield Body("while", params["body_jaxpr"], (*operands[test : test + step], *results), None)
-    elif name == "cond":
-        for i, branch in enumerate(params["branches"]):
-            yield Body(f"branch {i} of {len(params['branches'])}", branch, tuple(operands[1:]), conditional=True)
-    else:
-        for inner in walk.sub_jaxprs(eqn):
-            yield Body(name, inner, (HOST,) * len(walk.open_jaxpr(inner).invars), None)
+    """Yields the bodies of an equation, from the residencies of its operands and its results."""
+    name = str(eqn.primitive.name)
+    match control_flow.control_flow(eqn):
+        case Call(body):
+            label, called = _LABELS.get(name, name), eqn.params.get("name")
+            label = f"{label} {called}" if isinstance(called, str) else label
+            yield Body(label, body, tuple(operands), inline=name in control_flow.INLINE)
+        case Scan() as scan:
+            consts, _, xs = scan.split(operands)
+            # The carry lives where it leaves the loop.
+            inputs = (*consts, *scan.split_results(results)[0], *xs)
+            yield Body(f"scan of {scan.length}", scan.body, inputs, int(scan.length))
+        case While() as loop:
+            cond_consts, body_consts, _ = loop.split(operands)
+            yield Body("test of while", loop.cond, (*cond_consts, *results), None)
+            yield Body("while", loop.body, (*body_consts, *results), None)
+        case Cond(branches):
+            for i, branch in enumerate(branches):
+                yield Body(f"branch {i} of {len(branches)}", branch, tuple(operands[1:]), conditional=True)
+        case None:
+            for inner in walk.sub_jaxprs(eqn):
+                yield Body(name, inner, (HOST,) * len(walk.open_jaxpr(inner).invars), None)
