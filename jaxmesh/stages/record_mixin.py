@@ -5,23 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-import jax
-
 from jaxmesh.dialects.signature import Boundary
-from jaxmesh.dialects.ttir.mesh_shard import mesh_shard_p
-from jaxmesh.dialects.ttir.mesh_shard_reference import mesh_shard as mesh_shard_reference
-from jaxmesh.runtime.distributed.collectives import whole
 from jaxmesh.stages.signature import check_call
-from jaxmesh.ttnn.compare_copies import REFERENCE_RULES
-from jaxmesh.ttnn.mesh_tensor import MeshTensor
-from jaxmesh.ttnn.transfers import every_shard
 
 if TYPE_CHECKING:
     from jaxmesh.analysis.record.filter import Only
     from jaxmesh.analysis.record.recording import Recording
-
-TTIR_RULES = {**REFERENCE_RULES, mesh_shard_p.name: mesh_shard_reference}
-"""What the reference executor is told of a program before the pass."""
 
 
 class Recorded:
@@ -62,32 +51,15 @@ class Recorded:
         >>> bool(jm.compare(lowered.record(jnp.arange(4.0)), lowered.compile().record(jnp.arange(4.0))))
         True
         """
-        from jaxmesh.analysis.record.filter import Wanted
+        from jaxmesh.analysis.record.api import record
 
-        wanted, boundary = Wanted.of(only, max_bytes), self._boundary
-        leaves = check_call(boundary, args, kwargs)
-        if self._level == "devices":
-            from jaxmesh.analysis.record.run_devices import record_devices
+        leaves = check_call(self._boundary, args, kwargs)
 
-            return record_devices(
-                self._jaxpr, boundary, boundary.mesh, wanted, lambda run: self._again(run)(*args, **kwargs)
-            )
-        from jaxmesh.analysis.record.run_reference import record_reference
+        def again(run: Callable[..., Any]) -> Any:
+            return self._again(run)(*args, **kwargs)
 
-        rules = TTIR_RULES if self._level == "ttir" else REFERENCE_RULES
-        shards = [reference_input(x) for x in leaves]
-        return record_reference(
-            self._jaxpr, boundary.residencies, boundary.sizes, shards, rules, wanted, boundary.name, self._level
-        )
+        return record(self._jaxpr, self._boundary, self._level, leaves, again, only=only, max_bytes=max_bytes)
 
     def _again(self, run: Callable[..., Any]) -> Callable[..., Any]:
         """Another function of the same arguments, compiled for the same devices."""
         raise NotImplementedError
-
-
-def reference_input(x: Any) -> Any:
-    """An argument as the reference executor takes it."""
-    if isinstance(x, MeshTensor):
-        return every_shard(x)
-    # An array that lies in several processes is put together; all of them are here.
-    return whole(x) if isinstance(x, jax.Array) and not x.is_fully_addressable else x

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import jax
 from jax.sharding import Mesh
 
+from jaxmesh.analysis.reference_rules import RULES, reference_input
 from jaxmesh.dialects.program import UNROLL_LIMIT, Program
 from jaxmesh.dialects.replication import Collector, is_enabled
 from jaxmesh.dialects.residency import DEVICE, Analysis, Residency
@@ -36,9 +37,8 @@ from jaxmesh.sharding.mesh import AnyMesh
 from jaxmesh.stages.checked_calls import Checks, check_arguments
 from jaxmesh.stages.compiled import Compiled as Compiled
 from jaxmesh.stages.pictured import Pictured
-from jaxmesh.stages.record_mixin import TTIR_RULES, Recorded, reference_input
+from jaxmesh.stages.record_mixin import Recorded
 from jaxmesh.stages.signature import check_call, flatten, with_devices
-from jaxmesh.ttnn.compare_copies import REFERENCE_RULES
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
 from jaxmesh.validate import as_bool, as_index, quote
 
@@ -170,7 +170,7 @@ class Traced(Stage):
         places = self._boundary.residencies
         shards = [reference_input(x) for x in check_call(self._boundary, args, kwargs)]
         program = self._claims_checked(args, kwargs, check_replication)
-        outs = run_reference(program, places, self._boundary.sizes, shards, TTIR_RULES)
+        outs = run_reference(program, places, self._boundary.sizes, shards, RULES["ttir"])
         # Whether a result is on the devices is a matter of types: a branch not taken says it too.
         kept = [r is DEVICE for r in self._results()]
         coordinates = list(itertools.product(*map(range, self._boundary.sizes.values())))
@@ -383,7 +383,7 @@ class Lowered(Stage):
         """
         shards = [reference_input(x) for x in check_call(self._boundary, args, kwargs)]
         program = self._claims_checked(args, kwargs, check_replication)
-        outs = run_reference(program, self._boundary.residencies, self._boundary.sizes, shards, REFERENCE_RULES)
+        outs = run_reference(program, self._boundary.residencies, self._boundary.sizes, shards, RULES["ttnn"])
         return jax.tree.unflatten(self._out_tree, outs)
 
     def run(self, args: Sequence[Any], mesh: AnyMesh, checks: Checks | None = None) -> Any:

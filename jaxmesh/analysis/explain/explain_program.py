@@ -13,7 +13,8 @@ import numpy as np
 
 from jaxmesh.analysis.explain import traffic as movement
 from jaxmesh.analysis.explain.bodies import Body, bodies
-from jaxmesh.analysis.explain.explanation import Explanation, Move, Row, Value
+from jaxmesh.analysis.explain.explanation import Explanation
+from jaxmesh.analysis.explain.records import Move, Row, Value
 from jaxmesh.analysis.explain.ttnn_traffic import steps
 from jaxmesh.dialects.residency import DEVICE, FREE, Analysis, Residency, has_transfer, of_atom
 from jaxmesh.dialects.signature import Boundary
@@ -135,7 +136,7 @@ class _Walker:
             results = walk.open_jaxpr(body.jaxpr).outvars
             if body.inline:
                 results = [a for a, v in zip(results, eqn.outvars, strict=True) if v in read]
-            self.body(body.jaxpr, self.analysis.environment(body.jaxpr, body.places), inner, results)
+            self.body(body.jaxpr, self.analysis.environment(body.jaxpr, body.inputs), inner, results)
 
     def _inside(self, body: Body, eqn: Eqn, place: _Place, mapped: bool) -> _Place:
         times = None if place.executions is None or body.times is None else place.executions * body.times
@@ -146,7 +147,7 @@ class _Walker:
             # It is as if it stood outside: the planner has looked into it.
             return replace(inner, mapped=False, facts=place.facts)
         moves = not mapped and has_transfer(body.jaxpr)
-        return replace(inner, facts=_facts(body.jaxpr, body.places)) if moves else inner
+        return replace(inner, facts=_facts(body.jaxpr, body.inputs)) if moves else inner
 
     # --- equations ---
 

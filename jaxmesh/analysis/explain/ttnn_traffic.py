@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from jaxmesh.analysis.explain.explanation import Move
+from jaxmesh.analysis.explain.records import Move
 from jaxmesh.analysis.explain.traffic import moved
 from jaxmesh.dialects.program import Op, Program
 from jaxmesh.errors import JaxmeshError
