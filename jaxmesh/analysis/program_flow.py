@@ -11,7 +11,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from jaxmesh.dialects.residency import DEVICE, FREE, Analysis, Residency
+from jaxmesh.dialects.residency import DEVICE, FREE, Residency, ResidencyMap
 from jaxmesh.dialects.signature import Boundary
 from jaxmesh.dialects.ttir.mesh_shard import MeshShardAttributes, mesh_shard_p
 from jaxmesh.dialects.ttnn.transfers import PRIMITIVES, distribute_tensor_p
@@ -21,7 +21,6 @@ from jaxmesh.drawing.program_drawing import MOST_STEPS, Flow, Step, limited
 from jaxmesh.jaxprs import compat, source_locations, walk as walk_
 from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Var
 from jaxmesh.jaxprs.trees import leaf_paths
-from jaxmesh.passes.mesh_shard.lower_mesh_shard import lower_mesh_shards
 from jaxmesh.runtime.reference_collectives import COLLECTIVES
 from jaxmesh.sharding.distribution import resolve_mapper, rows_of
 from jaxmesh.sharding.mesh import AnyMesh
@@ -36,14 +35,19 @@ _MOVES = frozenset(COLLECTIVES) - _ONLY_TYPES - {"axis_index"}
 _WORDS: Mapping[Any, str] = {DEVICE: "the same on every device", FREE: "made where it is needed"}
 
 
-def stage_flow(title: str, jaxpr: Jaxpr, boundary: Boundary) -> Flow:
-    """The values of a traced or a lowered program."""
+def stage_flow(title: str, jaxpr: Jaxpr, boundary: Boundary, residency: ResidencyMap) -> Flow:
+    """Returns the values of a traced or a lowered program.
+
+    Args:
+      title: the title of the drawing.
+      jaxpr: the program.
+      boundary: its signature.
+      residency: of a lowered program its residencies; of a traced one those of the program whose `mesh_shard`s are
+        replaced by transfers.
+    """
     walk = _Walk(boundary.mesh)
-    # Where values live is told by the transfers, so a traced program is read with its mesh_shards written out.
-    lowered = lower_mesh_shards(jaxpr, tuple(boundary.sizes.values()), boundary.residencies)
-    known = Analysis().environment(lowered, boundary.residencies)
-    opened = walk_.open_jaxpr(jaxpr)
-    walk.places = {**known, **_results(opened, walk_.open_jaxpr(lowered), known)}
+    opened, known = walk_.open_jaxpr(jaxpr), residency.values
+    walk.places = {**known, **_results(opened, walk_.open_jaxpr(residency.program), known)}
     for var, path in zip(opened.invars, _paths(boundary.in_tree), strict=True):
         walk.argument(var, f"argument{path}")
     walk.body(jaxpr, 0)

@@ -16,7 +16,7 @@ from jaxmesh.dialects import (
     ttnn as ttnn_ops,  # noqa: F401
 )
 from jaxmesh.dialects.program import Program
-from jaxmesh.dialects.residency import DEVICE, Residency
+from jaxmesh.dialects.residency import DEVICE, Residency, ResidencyMap
 from jaxmesh.dialects.signature import Boundary
 from jaxmesh.dialects.ttnn.transfers import PRIMITIVES
 from jaxmesh.errors import InexpressibleError
@@ -89,18 +89,21 @@ def ttir_program(
     return run_passes(TTIR_PIPELINE, program, () if fuse else (FUSE,))
 
 
-def ttnn_program(
-    jaxpr: Jaxpr, boundary: Boundary, out_tree: Any, results: Sequence[Residency], fuse: bool, unroll_limit: int
-) -> Program:
+def ttnn_program(lowered: ResidencyMap, boundary: Boundary, out_tree: Any, fuse: bool, unroll_limit: int) -> Program:
     """Returns the flat TTNN program of a lowered one.
 
-    Args are those of `ttir_program`.
+    Args:
+      lowered: the residencies of the lowered program.
+      boundary: its signature.
+      out_tree: the tree of its results.
+      fuse: whether groups of operations become one, where TTNN has one.
+      unroll_limit: how many operations loops may become, all in all.
 
     Raises:
       MissingRuleError: a primitive that TTIR has no row for, or an op that TTNN has none for.
       UnsupportedError: a loop or a branch that is not static.
     """
-    program = _flatten(jaxpr, boundary, out_tree, "ttnn", results, fuse, unroll_limit)
+    program = _flatten(lowered.program, boundary, out_tree, "ttnn", lowered.results, fuse, unroll_limit)
     program = run_passes(TTNN_PIPELINE, program, () if fuse else (FUSE,))
     verify_program(program)
     return program

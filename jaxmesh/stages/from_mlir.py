@@ -18,7 +18,7 @@ from jaxmesh.dialects import (
     program as flat,
     ttir as ttir_ops,  # noqa: F401
 )
-from jaxmesh.dialects.residency import DEVICE, FREE, Analysis, Residency
+from jaxmesh.dialects.residency import DEVICE, FREE, Residency, ResidencyMap
 from jaxmesh.dialects.signature import Argument, Boundary
 from jaxmesh.errors import (
     AssumptionWarning,
@@ -259,8 +259,8 @@ def _constant(jaxpr: compat.Jaxpr) -> list[bool]:
 
 
 def _places(boundary: Boundary, outcome: Outcome) -> Sequence[Residency]:
-    lowered = lower_mesh_shards(outcome.jaxpr, tuple(boundary.sizes.values()), boundary.residencies)
-    return Analysis().body(lowered, boundary.residencies)
+    lowered = lower_mesh_shards(outcome.jaxpr, boundary.residencies, boundary.sizes)
+    return ResidencyMap(lowered, boundary.residencies).results
 
 
 def _check_results(program: Program, boundary: Boundary, places: Sequence[Residency]) -> None:

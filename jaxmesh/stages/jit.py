@@ -27,7 +27,6 @@ from jaxmesh.runtime.launch import before_tracing, launch
 from jaxmesh.sharding.mesh import AnyMesh, as_mesh, context_mesh
 from jaxmesh.stages.arguments import check_donated, handed_call, handed_tree
 from jaxmesh.stages.checked_calls import CheckedCalls, Checks
-from jaxmesh.stages.opaque import UnsaidTraced
 from jaxmesh.stages.signature import argument_of, check_holds, flatten, same_mesh, show_mesh, with_devices
 from jaxmesh.stages.stages import Lowered, Traced
 from jaxmesh.ttnn.mesh_tensor import is_tensor
@@ -164,10 +163,8 @@ class JitFunction:
             program = trace(call, tree, [a.aval for a in arguments], varying, mesh)
         finally:
             _outer.reset(token)
-        if program.missing is not None:
-            return UnsaidTraced(boundary, program.jaxpr, program.out_tree, program.missing)
         boundary = dataclasses.replace(boundary, out_specs=program.out_specs)
-        return Traced(boundary, program.jaxpr, program.out_tree, program.assumptions)
+        return Traced(boundary, program.jaxpr, program.out_tree, program.assumptions, program.missing)
 
     def _donated_leaves(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[int, ...]:
         rows = zip(args, self._donated.marks(len(args)), self._static.marks(len(args)), strict=True)

@@ -20,7 +20,7 @@ from jaxmesh.frontends.jax.trace_shard_maps import call_inline, call_to_jaxpr, e
 from jaxmesh.jaxprs import compat, evaluate
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr
 from jaxmesh.jaxprs.typed_trace import trace_typed
-from jaxmesh.passes.mesh_shard.lower_mesh_shard import lower
+from jaxmesh.passes.lowering import lower
 from jaxmesh.runtime.launch import launch
 from jaxmesh.runtime.single_region import Whole
 from jaxmesh.stages.arguments import handed_tree
@@ -223,5 +223,5 @@ def _lower_region(eqn: Eqn) -> Whole:
     with evaluate.at_source_of(eqn):
         typed = trace_typed(lambda *xs: raise_one(eqn, xs, mesh, {}), avals, [()] * len(avals), abstract)
     sizes = dict(mesh.shape)
-    program = lower(typed, [HOST] * len(avals), sizes)
+    program = lower(typed, [HOST] * len(avals), sizes).program
     return Whole(program, sizes, eqn.params["in_specs"], eqn.params["out_specs"])

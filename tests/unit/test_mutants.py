@@ -27,8 +27,9 @@ from jaxmesh.dialects.ttir.mesh_shard import MeshShardAttributes, ShardDirection
 from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tensor_p
 from jaxmesh.errors import MissingRuleError, ResidencyError, UnsupportedError, VerifyError
 from jaxmesh.jaxprs import compat, walk
-from jaxmesh.passes.mesh_shard.cancel_transfers import canonicalize
-from jaxmesh.passes.mesh_shard.lower_mesh_shard import lower, lower_mesh_shards
+from jaxmesh.passes.lowering import lower
+from jaxmesh.passes.mesh_shard.cancel_transfers import cancel_transfers
+from jaxmesh.passes.mesh_shard.lower_mesh_shard import lower_mesh_shards
 from jaxmesh.passes.mesh_shard.verify import verify_no_ttir, verify_ttnn
 from jaxmesh.passes.ttir_to_ttnn.driver import to_ttnn
 from jaxmesh.passes.verify_program import verify_program
@@ -161,7 +162,7 @@ def test_no_transfer_where_devices_go_different_ways(name: str, make: Any) -> No
         verify_ttnn(traced(make(apart, moves)), [HOST], SIZES)
     # The second: what decides may differ between devices, where nothing moves.
     for allowed in (make(together, moves), make(apart, jnp.tanh)):
-        verify_ttnn(lower(traced(allowed), [HOST], SIZES), [HOST], SIZES)
+        verify_ttnn(lower(traced(allowed), [HOST], SIZES).program, [HOST], SIZES)
 
 
 def shares(x: Any) -> Any:
@@ -226,7 +227,7 @@ def test_an_operand_on_the_wrong_side_is_refused(body: Any, inputs: Any, words: 
     with pytest.raises(ResidencyError, match=words):
         verify_ttnn(traced(two, X, X), inputs, SIZES)
     # The pass writes the missing transfers out, and then nothing is refused.
-    verify_ttnn(lower(traced(two, X, X), inputs, SIZES), inputs, SIZES)
+    verify_ttnn(lower(traced(two, X, X), inputs, SIZES).program, inputs, SIZES)
 
 
 # --- flat programs ---------------------------------------------------------------------------------------------------
@@ -536,8 +537,8 @@ def moves_twice(x: Any) -> Any:
 @pytest.mark.parametrize(
     ("change", "body"),
     [
-        (lambda program: lower_mesh_shards(program, (2, 4)), there_and_back),
-        (lambda program: canonicalize(program, SIZES), moves_twice),
+        (lambda program: lower_mesh_shards(program, [HOST], SIZES), there_and_back),
+        (lambda program: cancel_transfers(program, [HOST], SIZES), moves_twice),
     ],
 )
 def test_a_body_that_is_called_twice_stays_one(change: Any, body: Any) -> None:

@@ -9,6 +9,7 @@ from jaxmesh.analysis.record.filter import Only, Wanted
 from jaxmesh.analysis.record.recording import Recording
 from jaxmesh.analysis.record.run_devices import Run, record_devices
 from jaxmesh.analysis.record.run_reference import record_reference
+from jaxmesh.dialects.residency import ResidencyMap
 from jaxmesh.dialects.signature import Boundary
 from jaxmesh.jaxprs.compat import Jaxpr
 
@@ -20,6 +21,7 @@ def record(
     leaves: Sequence[Any],
     compile_and_call: Callable[[Run], Sequence[Any]] | None = None,
     *,
+    residency: ResidencyMap | None = None,
     only: Only = None,
     max_bytes: int | None = None,
 ) -> Recording:
@@ -32,6 +34,7 @@ def record(
       leaves: the flat arguments of the run, already checked.
       compile_and_call: for `"devices"`: compiles a function of the flat arguments, calls it with those of the run, and
         returns its results.
+      residency: for `"devices"`: the residencies of the program.
       only: the values to record, as of `Compiled.record`.
       max_bytes: the largest size of a recording.
 
@@ -42,5 +45,6 @@ def record(
     wanted = Wanted.of(only, max_bytes)
     if level == "devices":
         assert compile_and_call is not None
-        return record_devices(program, boundary, wanted, compile_and_call)
+        assert residency is not None
+        return record_devices(residency, boundary, wanted, compile_and_call)
     return record_reference(program, boundary, leaves, wanted, level)

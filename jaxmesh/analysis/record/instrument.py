@@ -23,9 +23,9 @@ from jaxmesh.analysis.record.buffer_layout import Buffer, CondNode, Node, ScanNo
 from jaxmesh.analysis.record.entry import is_recorded, key_kind
 from jaxmesh.analysis.record.filter import Wanted
 from jaxmesh.analysis.record.source_path import ARGUMENT, INLINED, Place, Walk
-from jaxmesh.dialects.residency import DEVICE, Analysis, Residency, of_atom
+from jaxmesh.dialects.residency import DEVICE, Residency, ResidencyMap
 from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p
-from jaxmesh.jaxprs import compat, evaluate, walk as walk_
+from jaxmesh.jaxprs import compat, evaluate
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr
 from jaxmesh.jaxprs.control_flow import Call, Cond, Scan, While, control_flow
 from jaxmesh.jaxprs.source_locations import Source
@@ -54,8 +54,7 @@ class Instrumented:
 
 
 def instrument(
-    program: Jaxpr,
-    inputs: Residencies,
+    residency: ResidencyMap,
     varying: Sequence[Sequence[str]],
     mesh: AbstractMesh,
     wanted: Wanted,
@@ -65,8 +64,7 @@ def instrument(
     """Traces a closed, lowered jaxpr whose results are the wanted values, each a full array.
 
     Args:
-      program: the program.
-      inputs: the residency of each argument.
+      residency: the residencies of the program.
       varying: per argument the mesh axes it varies over.
       mesh: the mesh of the program.
       wanted: the values to record.
@@ -74,12 +72,13 @@ def instrument(
       capacities: how many iterations of each while loop the buffers hold; by default `INITIAL_CAPACITY`.
     """
     scopes: list[_Scope] = []
+    program, inputs = residency.program, residency.inputs
 
     def run(*args: Any) -> list[Any]:
-        tracer = _Tracer(mesh, wanted, capacities)
+        tracer = _Tracer(mesh, wanted, capacities, residency)
         scope = _Scope(Walk())
-        for number, (x, residency, aval) in enumerate(zip(args, inputs, program.in_avals, strict=True)):
-            tracer.record(scope, Place(Source(function=name), ARGUMENT, number), 0, x, residency, aval)
+        for number, (x, each, aval) in enumerate(zip(args, inputs, program.in_avals, strict=True)):
+            tracer.record(scope, Place(Source(function=name), ARGUMENT, number), 0, x, each, aval)
         tracer.body(scope, program, args, inputs)
         scopes.append(scope)
         return scope.values
@@ -122,10 +121,11 @@ class _Site:
 
 
 class _Tracer:
-    def __init__(self, mesh: AbstractMesh, wanted: Wanted, capacities: Mapping[Place, int]) -> None:
+    def __init__(
+        self, mesh: AbstractMesh, wanted: Wanted, capacities: Mapping[Place, int], residency: ResidencyMap
+    ) -> None:
         self.names, self.sizes = tuple(mesh.axis_names), tuple(mesh.axis_sizes)
-        self.wanted, self.capacities = wanted, capacities
-        self.analysis = Analysis()
+        self.wanted, self.capacities, self.residency = wanted, capacities, residency
 
     # --- one value ---
 
@@ -171,18 +171,14 @@ class _Tracer:
 
     def body(self, scope: _Scope, jaxpr: Jaxpr, args: Sequence[Any], inputs: Residencies) -> list[Any]:
         """Traces a body, whose values become those of the scope."""
-        opened = walk_.open_jaxpr(jaxpr)
-        consts = map(evaluate.untyped, getattr(jaxpr, "consts", ()))
-        env: dict[compat.Var, Any] = dict(zip(opened.constvars, consts, strict=False))
-        env.update(zip(opened.invars, args, strict=True))
-        known = self.analysis.environment(jaxpr, tuple(inputs))
-        for eqn in opened.eqns:
-            operands = [evaluate.read(env, a) for a in eqn.invars]
-            residencies = [of_atom(a, known) for a in eqn.invars]
+        known = self.residency.body(jaxpr, inputs)
+
+        def trace(eqn: Eqn, operands: list[Any]) -> list[Any]:
+            residencies = [known.of(a) for a in eqn.invars]
             with evaluate.at_source_of(eqn):
-                outs = self.equation(scope, eqn, operands, residencies, [known[v] for v in eqn.outvars])
-            env.update(zip(eqn.outvars, outs, strict=True))
-        return [evaluate.read(env, a) for a in opened.outvars]
+                return self.equation(scope, eqn, operands, residencies, [known.of(v) for v in eqn.outvars])
+
+        return evaluate.interpret(jaxpr, args, trace)
 
     def equation(
         self, scope: _Scope, eqn: Eqn, operands: list[Any], inputs: Residencies, outputs: Residencies

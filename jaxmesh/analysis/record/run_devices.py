@@ -19,8 +19,8 @@ from jaxmesh.analysis.record.filter import Wanted
 from jaxmesh.analysis.record.instrument import instrument
 from jaxmesh.analysis.record.recording import Recording
 from jaxmesh.analysis.record.source_path import Place
+from jaxmesh.dialects.residency import ResidencyMap
 from jaxmesh.dialects.signature import Boundary
-from jaxmesh.jaxprs.compat import Jaxpr
 from jaxmesh.runtime.distributed.collectives import whole
 from jaxmesh.runtime.regions import Plan, plan_regions
 from jaxmesh.runtime.sharded import execute
@@ -31,12 +31,12 @@ Run = Callable[..., list[Any]]
 
 
 def record_devices(
-    program: Jaxpr, boundary: Boundary, wanted: Wanted, compile_and_call: Callable[[Run], Sequence[Any]]
+    residency: ResidencyMap, boundary: Boundary, wanted: Wanted, compile_and_call: Callable[[Run], Sequence[Any]]
 ) -> Recording:
     """Runs a closed, lowered jaxpr on the devices and returns every value that it computes.
 
     Args:
-      program: the jaxpr.
+      residency: the residencies of the program.
       boundary: its signature, and the mesh to run on.
       wanted: the values to record.
       compile_and_call: compiles a function of the flat arguments, calls it with those of the run, and returns its
@@ -50,9 +50,9 @@ def record_devices(
     varying = [a.varying or () for a in boundary.arguments]
     capacities: dict[Place, int] = {}
     while True:
-        instrumented = instrument(program, boundary.residencies, varying, abstract, wanted, boundary.name, capacities)
+        instrumented = instrument(residency, varying, abstract, wanted, boundary.name, capacities)
         Budget(wanted.max_bytes).take(instrumented.nbytes, "all values on all devices")
-        plan = plan_regions(instrumented.jaxpr, boundary.residencies)
+        plan = plan_regions(ResidencyMap(instrumented.jaxpr, residency.inputs))
 
         def run(*leaves: Any, plan: Plan = plan) -> list[Any]:
             return execute(plan, mesh, [x.data if isinstance(x, MeshTensor) else x for x in leaves])
