@@ -57,7 +57,8 @@ class Stage(abc.ABC):
         """Returns the residencies of a lowered program, or of a traced one with transfers in place of `mesh_shard`s."""
 
     @functools.cached_property
-    def _residency(self) -> ResidencyMap:
+    def residency(self) -> ResidencyMap:
+        """The residency of every value; of a traced program, with its `mesh_shard`s replaced by transfers."""
         return self._analyse()
 
     def _check_expressible(self) -> None:
@@ -142,7 +143,7 @@ class Stage(abc.ABC):
         """
         from jaxmesh.analysis.program_flow import stage_flow
 
-        return stage_flow(repr(self), self.jaxpr, self._boundary, self._residency)
+        return stage_flow(repr(self), self.jaxpr, self._boundary, self.residency)
 
     def record(self, *args: Any, only: Only = None, max_bytes: int | None = None, **kwargs: Any) -> Recording:
         """Runs the program, and gives every equation's value on every device, keyed by source location.

@@ -96,7 +96,7 @@ class Traced(Stage):
         from jaxmesh.passes.pipeline import ttir_program
 
         jaxpr = self._jaxpr if self._said is None else self._said
-        return ttir_program(jaxpr, self._boundary, self._out_tree, self._residency.results, groups, unroll_limit)
+        return ttir_program(jaxpr, self._boundary, self._out_tree, self.residency.results, groups, unroll_limit)
 
     def reference(self, *args: Any, check_replication: bool | None = None, **kwargs: Any) -> Any:
         """Runs the TTIR-level program, before any pass, on the reference executor; slow, an oracle of its own.
@@ -110,7 +110,7 @@ class Traced(Stage):
         outs = run_reference(program, self._boundary.residencies, self._boundary.sizes, shards, RULES["ttir"])
         # The residency of a result is static: a branch that is not taken counts too.
         coordinates = list(itertools.product(*map(range, self._boundary.sizes.values())))
-        for i, (x, residency) in enumerate(zip(outs, self._residency.results, strict=True)):
+        for i, (x, residency) in enumerate(zip(outs, self.residency.results, strict=True)):
             outs[i] = dict.fromkeys(coordinates, x) if residency is DEVICE and not isinstance(x, dict) else x
         return jax.tree.unflatten(self._out_tree, outs)
 
@@ -193,7 +193,7 @@ class Lowered(Stage):
         from jaxmesh.passes.pipeline import ttnn_program
 
         said = None if self._traced is None else self._traced._said
-        lowered = self._residency
+        lowered = self.residency
         if said is not None:
             lowered = lower(said, self._boundary.residencies, self._boundary.sizes)
         return ttnn_program(lowered, self._boundary, self._out_tree, groups, unroll_limit)
@@ -255,7 +255,7 @@ class Lowered(Stage):
         mlir["ttnn.mlir"] = emit("ttnn", program)
         # The arguments stay the caller's.
         kept = dataclasses.replace(self._boundary, donated=())
-        compiled = Lowered(kept, self._jaxpr, self._out_tree, self._traced, self._residency).compile()
+        compiled = Lowered(kept, self._jaxpr, self._out_tree, self._traced, self.residency).compile()
 
         def results() -> list[Any]:
             return flatten(compiled(*args, **kwargs))[0]
@@ -288,7 +288,7 @@ class Lowered(Stage):
         traced = self._traced
         assumptions = () if traced is None else traced.assumptions
         return explained(
-            self._boundary, self._residency, None if traced is None else traced.jaxpr, self._out_tree, assumptions
+            self._boundary, self.residency, None if traced is None else traced.jaxpr, self._out_tree, assumptions
         )
 
     @functools.cached_property
@@ -299,7 +299,7 @@ class Lowered(Stage):
           InexpressibleError: TTIR cannot express the program.
         """
         self._check_expressible()
-        return plan_regions(self._residency)
+        return plan_regions(self.residency)
 
     def compile(self, *, check_replication: bool | None = None) -> Compiled:
         """Compiles the program for the devices of its mesh.
@@ -337,7 +337,7 @@ class Lowered(Stage):
             mesh,
             checked=checked,
             collector=collector,
-            residency=self._residency,
+            residency=self.residency,
             explain=self.explain,
         )
 

@@ -605,7 +605,7 @@ def test_lowering_of_mesh_shard_matches_the_lines_of_upstream() -> None:
 def ttir_of(traced: Any) -> Program:
     """The flat program of a traced one; results that stay on the devices are declared so."""
     made = flat_of(traced, "ttir")
-    rows = zip(made.results, traced.lower().plan.outs, strict=True)
+    rows = zip(made.results, traced.lower().residency.results, strict=True)
     made.results = [Port(r.value, place is DEVICE, r.path) for r, place in rows]
     return made
 
