@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from jaxmesh.dialects import (
@@ -27,7 +26,7 @@ from jaxmesh.passes import flatten as flatten_rules  # noqa: F401
 from jaxmesh.passes.flatten import collectives as collectives
 from jaxmesh.passes.flatten.builder import Options, build
 from jaxmesh.passes.flatten.mesh_partition import recognise_mesh_partitions
-from jaxmesh.passes.flatten.place_results import placed_results
+from jaxmesh.passes.flatten.place_results import place_results
 from jaxmesh.passes.fusion.driver import recognise
 from jaxmesh.passes.ttir_to_ttnn.driver import to_ttnn
 from jaxmesh.passes.verify_program import verify_program
@@ -47,11 +46,12 @@ class Pass:
 
 
 MESH_PARTITION = Pass("recognise-mesh-partition", recognise_mesh_partitions)
+PLACE_RESULTS = Pass("place-results", place_results)
 FUSE = Pass("fuse", recognise)
 TTIR_TO_TTNN = Pass("convert-ttir-to-ttnn", to_ttnn)
 
-TTIR_PIPELINE = (MESH_PARTITION, Pass("place-results", partial(placed_results, level="ttir")), FUSE)
-TTNN_PIPELINE = (MESH_PARTITION, Pass("place-results", partial(placed_results, level="ttnn")), FUSE, TTIR_TO_TTNN)
+TTIR_PIPELINE = (MESH_PARTITION, PLACE_RESULTS, FUSE)
+TTNN_PIPELINE = (MESH_PARTITION, FUSE, TTIR_TO_TTNN)
 
 
 def run_passes(pipeline: Sequence[Pass], program: Program, without: Sequence[Pass] = ()) -> Program:
