@@ -89,58 +89,88 @@ def has_transfer(jaxpr: Jaxpr) -> bool:
 
 # --- whole programs --------------------------------------------------------------------------------------------------
 
-Places = tuple[Residency, ...]
 
+class ResidencyMap:
+    """The residency of every value of a program whose transfers are explicit.
 
-class Analysis:
-    """Residencies of a program whose transfers are written out; bodies are analysed once per residency of inputs."""
+    The bodies of the program are analysed on request, once per residency of their inputs.
 
-    def __init__(self) -> None:
-        self._results, self._moving = walk.Memo[Places](), walk.Memo[bool]()
+    Attributes:
+      program: the jaxpr.
+      inputs: the residency of each of its inputs.
+      values: the residency of each of its variables at the top level.
 
-    def body(self, jaxpr: Jaxpr, places: Places) -> Places:
-        """Where the results of a body live."""
+    >>> import jax
+    >>> program = jax.make_jaxpr(lambda x: x + 1)(1.0)
+    >>> ResidencyMap(program, [HOST]).results
+    (<Residency.HOST: 1>,)
+    """
 
-        def analyse() -> Places:
-            env = self.environment(jaxpr, places)
-            return tuple(of_atom(a, env) for a in walk.open_jaxpr(jaxpr).outvars)
+    def __init__(
+        self, program: Jaxpr, inputs: Sequence[Residency], known: walk.Memo[ResidencyMap] | None = None
+    ) -> None:
+        self.program, self.inputs = program, tuple(inputs)
+        self._known = walk.Memo[ResidencyMap]() if known is None else known
+        self.values = evaluate.environment(program, self.inputs, self._equation, of_constant, lambda _: FREE)
 
-        return self._results.get(jaxpr, analyse, places)
+    @property
+    def results(self) -> tuple[Residency, ...]:
+        """The residency of each result."""
+        return tuple(self.of(a) for a in walk.open_jaxpr(self.program).outvars)
 
-    def environment(self, jaxpr: Jaxpr, places: Sequence[Residency]) -> dict[compat.Var, Residency]:
-        """Where every value of a body lives."""
-        return evaluate.environment(jaxpr, places, self.equation, of_constant, lambda _: FREE)
+    def of(self, atom: Atom) -> Residency:
+        """The residency of an operand or a result at the top level."""
+        return of_atom(atom, self.values)
 
-    def moves(self, jaxpr: Jaxpr) -> bool:
-        """Whether a transfer stands in a body, at any depth."""
-        return self._moving.get(jaxpr, lambda: has_transfer(jaxpr))
+    def body(self, jaxpr: Jaxpr, inputs: Sequence[Residency]) -> ResidencyMap:
+        """The residencies of a body, or of another form of the program, for a residency of each input."""
+        inputs = tuple(inputs)
+        return self._known.get(jaxpr, lambda: ResidencyMap(jaxpr, inputs, self._known), inputs)
 
-    def equation(self, eqn: Eqn, operands: Sequence[Residency]) -> Places:
-        """Where the results of an equation live, calls and loops included."""
-        if eqn.primitive.name == "ttir_op" and not operands:
-            # A constant of a text is made where it is needed.
-            return (FREE,) * len(eqn.outvars)
+    def bodies(self, eqn: Eqn) -> list[ResidencyMap]:
+        """The residencies of the bodies of a call, loop or branch at the top level, in the order of `control_flow`."""
+        return self._bodies(eqn, [self.of(a) for a in eqn.invars])
+
+    def _bodies(self, eqn: Eqn, operands: Sequence[Residency]) -> list[ResidencyMap]:
         match control_flow(eqn):
             case Call() as call:
-                return self.body(call.body, tuple(operands))
+                return [self.body(call.body, operands)]
             case Scan() as loop:
-                consts, carry, xs = loop.split(operands)
-                return self._loop(loop.body, consts, carry, xs)
+                return [self._settle(loop.body, *loop.split(operands))]
             case While() as loop:
-                _, consts, carry = loop.split(operands)
-                return self._loop(loop.body, consts, carry, ())
+                test, consts, carry = loop.split(operands)
+                step = self._settle(loop.body, consts, carry, ())
+                return [self.body(loop.cond, (*test, *step.inputs[len(consts) :])), step]
             case Cond() as branch:
-                outs = [self.body(b, tuple(operands[1:])) for b in branch.branches]
-                return tuple(join(row) for row in zip(*outs, strict=True))
+                return [self.body(b, operands[1:]) for b in branch.branches]
+            case None:
+                return []
+
+    def _equation(self, eqn: Eqn, operands: Sequence[Residency]) -> Sequence[Residency]:
+        if eqn.primitive.name == "ttir_op" and not operands:
+            # A constant of a text is rematerialised by each use.
+            return (FREE,) * len(eqn.outvars)
+        bodies = self._bodies(eqn, operands)
+        match control_flow(eqn):
+            case Call():
+                return bodies[0].results
+            case Scan() as loop:
+                _, carry, _ = loop.split(bodies[0].inputs)
+                return (*carry, *bodies[0].results[len(carry) :])
+            case While() as loop:
+                return bodies[1].inputs[loop.body_consts :]
+            case Cond():
+                return tuple(join(row) for row in zip(*(b.results for b in bodies), strict=True))
             case None:
                 return (of_result(eqn, operands),) * len(eqn.outvars)
 
-    def _loop(
+    def _settle(
         self, jaxpr: Jaxpr, consts: Sequence[Residency], carry: list[Residency], xs: Sequence[Residency]
-    ) -> Places:
+    ) -> ResidencyMap:
+        """The body of a loop, its carry where all iterations agree."""
         while True:
-            outs = self.body(jaxpr, (*consts, *carry, *xs))
-            joined = [max(a, b) for a, b in zip(carry, outs[: len(carry)], strict=True)]
+            body = self.body(jaxpr, (*consts, *carry, *xs))
+            joined = [max(a, b) for a, b in zip(carry, body.results[: len(carry)], strict=True)]
             if joined == carry:
-                return (*joined, *outs[len(carry) :])
+                return body
             carry = joined

@@ -1,4 +1,4 @@
-"""Arrays for programs: random inputs, `.npz` files in and out, and what is said of a result.
+"""Arrays for programs: random inputs, `.npz` files in and out, and a summary of a result.
 
 NumPy's files know neither bfloat16 nor the 8-bit floats. Such an array is stored as its raw bits: as `np.savez` writes
 it, in void elements of the same width; on the way in, unsigned integers of that width are taken too. To read one:
@@ -21,7 +21,6 @@ from jaxmesh.errors import ArgumentTypeError, MissingFileError
 
 Array = np.ndarray[Any, Any]
 _MAX_SHOWN = 64
-_numpy: Any = jnp
 
 
 def random_array(rng: np.random.Generator, kind: jax.ShapeDtypeStruct) -> Array:
@@ -45,6 +44,12 @@ def _random(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> Arr
 def raw(array: Array) -> Array:
     """The array as an `.npz` file holds it."""
     return array if array.dtype.isbuiltin == 1 else array.view(np.dtype(f"V{array.dtype.itemsize}"))
+
+
+def key_words(x: Any) -> Any:
+    """Random keys as the numbers they consist of, anything else unchanged; also inside a trace."""
+    is_key = jax.dtypes.issubdtype(getattr(x, "dtype", None), jax.dtypes.prng_key)
+    return jax.random.key_data(x) if is_key else x
 
 
 def read_inputs(path: Path, kinds: Sequence[jax.ShapeDtypeStruct]) -> list[Array]:
@@ -117,25 +122,3 @@ def summary(array: Array) -> str:
 def shown(array: Array, indent: str) -> str:
     """The values, with the middle of large arrays left out."""
     return np.array2string(numbers(array), threshold=_MAX_SHOWN, precision=6, prefix=indent)
-
-
-def tolerance(want: Array) -> float:
-    """How far a result may be from the reference: nothing for integers, some units of rounding of the largest value."""
-    if not jnp.issubdtype(want.dtype, jnp.inexact):
-        return 0.0
-    values: Any = np.abs(numbers(want))
-    largest = float(np.max(values, initial=1.0, where=np.isfinite(values)))
-    eps = float(_numpy.finfo(want.dtype).eps)
-    # Both run the same equations; only sums over devices and fused steps round differently.
-    return (4 if eps > 1e-4 else 64) * eps * largest
-
-
-def difference(got: Array, want: Array) -> float:
-    """The largest absolute difference; NaN equals NaN, infinity itself."""
-    if not jnp.issubdtype(want.dtype, jnp.inexact):
-        return float(np.max(np.abs(got.astype(object) - want.astype(object)), initial=0)) if want.size else 0.0
-    a, b = numbers(got), numbers(want)
-    same = (a == b) | (np.isnan(a) & np.isnan(b))
-    with np.errstate(invalid="ignore"):
-        apart: Any = np.where(same, 0.0, np.abs(a - b))
-    return float(np.max(np.where(np.isnan(apart), np.inf, apart), initial=0.0))

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from jaxmesh.dialects.residency import DEVICE, FREE, ON_HOST, Analysis, Residency, of_atom
+from jaxmesh.dialects.residency import DEVICE, FREE, ON_HOST, Residency, ResidencyMap, has_transfer, of_atom
 from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tensor_p
 from jaxmesh.jaxprs import remarks, walk
 from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Var
@@ -51,16 +51,20 @@ class Plan:
       free: the equations that depend on no array, by result; every region repeats those that it reads.
     """
 
-    jaxpr: Jaxpr
+    residency: ResidencyMap
     regions: tuple[Region, ...]
-    places: Mapping[Var, Residency]
     entries: Mapping[Var, Eqn]
     free: Mapping[Var, Eqn]
 
     @property
-    def outs(self) -> list[Residency]:
-        """The residency of each result."""
-        return [of_atom(a, self.places) for a in walk.open_jaxpr(self.jaxpr).outvars]
+    def jaxpr(self) -> Jaxpr:
+        """The program, its calls inlined."""
+        return self.residency.program
+
+    @property
+    def places(self) -> Mapping[Var, Residency]:
+        """The residency of each value."""
+        return self.residency.values
 
 
 HOSTED = LOOPS | REMAT | ON_HOST
@@ -73,13 +77,14 @@ class _Kind(Enum):
     ENTRY, EXIT, FREE, HOST, MAPPED = range(5)
 
 
-def plan_regions(program: Jaxpr, inputs: Sequence[Residency]) -> Plan:
-    """Plans a closed, lowered jaxpr; plain calls are inlined so that transfers inside them can be hoisted too."""
-    jaxpr = inline_calls(program)
-    body = walk.open_jaxpr(jaxpr)
-    analysis = Analysis()
-    places = analysis.environment(jaxpr, inputs)
-    kinds = _kinds(body, places, analysis)
+def plan_regions(residency: ResidencyMap) -> Plan:
+    """Plans a lowered program; plain calls are inlined so that transfers inside them can be hoisted too."""
+    program = residency.program if walk.is_closed(residency.program) else walk.close(residency.program, ())
+    inlined = inline_calls(program)
+    if inlined is not residency.program:
+        residency = ResidencyMap(inlined, residency.inputs)
+    body, places = walk.open_jaxpr(residency.program), residency.values
+    kinds = _kinds(body, places)
     entries = {e.outvars[0]: e for e, k in zip(body.eqns, kinds, strict=True) if k is _Kind.ENTRY}
     free = {v: e for e, k in zip(body.eqns, kinds, strict=True) if k is _Kind.FREE for v in e.outvars}
     _note(body, kinds)
@@ -88,7 +93,7 @@ def plan_regions(program: Jaxpr, inputs: Sequence[Residency]) -> Plan:
     _pass_through(regions, {v: ready[v] for v in results if v in entries})
     ordered = tuple(regions[p] for p in sorted(regions))
     _connect(ordered, results, entries, free)
-    return Plan(jaxpr, ordered, places, entries, free)
+    return Plan(residency, ordered, entries, free)
 
 
 def _note(body: Jaxpr, kinds: Sequence[_Kind]) -> None:
@@ -101,16 +106,14 @@ def _note(body: Jaxpr, kinds: Sequence[_Kind]) -> None:
             log.add(eqn.outvars[0], "hoisted", "to the end of the region that makes its operand", rule)
 
 
-def _kinds(body: Jaxpr, places: Mapping[Var, Residency], analysis: Analysis) -> list[_Kind]:
-    """Classifies every equation.
-
-    An equation that depends on no array is free, i.e. repeated wherever it is read, unless it reads a result that is
-    not free: a loop over shards may also carry a table, which leaves the loop where the loop ran.
-    """
+def _kinds(body: Jaxpr, places: Mapping[Var, Residency]) -> list[_Kind]:
+    """What every equation is. One that depends on no array is made anew wherever it is read, unless it reads a result
+    that is not: a loop with shards in it may carry a table along, which leaves the loop where that ran."""
     anywhere: set[Var] = {*body.constvars, *body.invars}
     kinds: list[_Kind] = []
+    moving = walk.Memo[bool]()
     for eqn in body.eqns:
-        kind = _kind(eqn, places, analysis)
+        kind = _kind(eqn, places, moving)
         if kind is _Kind.FREE:
             if all(a in anywhere for a in eqn.invars if isinstance(a, Var)):
                 anywhere.update(eqn.outvars)
@@ -120,7 +123,7 @@ def _kinds(body: Jaxpr, places: Mapping[Var, Residency], analysis: Analysis) -> 
     return kinds
 
 
-def _kind(eqn: Eqn, places: Mapping[Var, Residency], analysis: Analysis) -> _Kind:
+def _kind(eqn: Eqn, places: Mapping[Var, Residency], moving: walk.Memo[bool]) -> _Kind:
     if eqn.primitive is distribute_tensor_p:
         return _Kind.ENTRY
     if eqn.primitive is aggregate_tensor_p:
@@ -128,7 +131,7 @@ def _kind(eqn: Eqn, places: Mapping[Var, Residency], analysis: Analysis) -> _Kin
     outs = [places[v] for v in eqn.outvars]
     if DEVICE in outs or any(of_atom(a, places) is DEVICE for a in eqn.invars):
         return _Kind.MAPPED
-    if any(analysis.moves(j) for j in walk.sub_jaxprs(eqn)):
+    if any(moving.get(j, lambda j=j: has_transfer(j)) for j in walk.sub_jaxprs(eqn)):
         return _Kind.HOST if _hosted(eqn) else _Kind.MAPPED
     if rules_move(eqn, frozenset({distribute_tensor_p, aggregate_tensor_p})):
         return _Kind.MAPPED

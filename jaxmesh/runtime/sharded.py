@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, PartitionSpec
 
-from jaxmesh.dialects.residency import DEVICE, HOST
+from jaxmesh.dialects.residency import DEVICE, HOST, ResidencyMap
 from jaxmesh.dialects.ttnn.transfers import PRIMITIVES, first_copy
 from jaxmesh.jaxprs import compat, evaluate, walk
 from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Var
@@ -47,7 +47,7 @@ def execute(
     auto = _auto_mesh(mesh)
     specs = _result_specs(plan, auto)
     if out_specs is not None:
-        specs = [s if p is DEVICE else w for s, w, p in zip(specs, out_specs, plan.outs, strict=True)]
+        specs = [s if p is DEVICE else w for s, w, p in zip(specs, out_specs, plan.residency.results, strict=True)]
     shardings = [NamedSharding(mesh, _only(spec, explicit)) for spec in specs]
 
     def run(*xs: Any) -> list[Any]:
@@ -100,28 +100,30 @@ def _execute(plan: Plan, mesh: Mesh | AbstractMesh, args: Sequence[Any]) -> list
         if region.mapped:
             _Mapped(plan, region, mesh).run(env)
         else:
-            _eval_outside(region.eqns, env, mesh)
+            _eval_outside(region.eqns, env, plan.residency, mesh)
     return [outside(plan, env, a) for a in body.outvars]
 
 
-def _eval_outside(eqns: Sequence[Eqn], env: dict[Var, Any], mesh: Mesh | AbstractMesh | None = None) -> None:
+def _eval_outside(
+    eqns: Sequence[Eqn], env: dict[Var, Any], residency: ResidencyMap, mesh: Mesh | AbstractMesh | None = None
+) -> None:
     for eqn in eqns:
         moves = not PRIMITIVES.isdisjoint(_held(eqn))
-        evaluate.eval_eqns([_hosted(eqn, mesh) if mesh is not None and moves else strip_eqn(eqn)], env)
+        evaluate.eval_eqns([_hosted(eqn, residency, mesh) if mesh is not None and moves else strip_eqn(eqn)], env)
 
 
 def _held(eqn: Eqn) -> set[Any]:
     return {e.primitive for j in walk.sub_jaxprs(eqn) for e in walk.all_eqns(j)}
 
 
-def _hosted(eqn: Eqn, mesh: Mesh | AbstractMesh) -> Eqn:
-    """Rewrites a loop, branch or call on the host so that each of its bodies is executed in its own regions."""
+def _hosted(eqn: Eqn, residency: ResidencyMap, mesh: Mesh | AbstractMesh) -> Eqn:
+    """A loop, branch or call on the host side, each of its bodies executed in regions of its own."""
 
     def change(jaxpr: Jaxpr) -> Jaxpr:
         if all(e.primitive not in PRIMITIVES for e in walk.all_eqns(jaxpr)):
             return strip_jaxpr(jaxpr)
         closed = jaxpr if walk.is_closed(jaxpr) else walk.close(jaxpr, ())
-        plan = plan_regions(closed, [HOST] * len(closed.in_avals))
+        plan = plan_regions(residency.body(jaxpr, (HOST,) * len(closed.in_avals)))
         structs = [jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type) for a in closed.in_avals]
 
         def run(*xs: Any) -> list[Any]:
@@ -135,7 +137,7 @@ def _hosted(eqn: Eqn, mesh: Mesh | AbstractMesh) -> Eqn:
 def outside(plan: Plan, env: dict[Var, Any], atom: Atom) -> Any:
     """Returns a value on the host; free values are computed on demand."""
     if isinstance(atom, Var) and atom not in env:
-        _eval_outside(with_free([], [atom], plan.free), env)
+        _eval_outside(with_free([], [atom], plan.free), env, plan.residency)
     return evaluate.read(env, atom)
 
 

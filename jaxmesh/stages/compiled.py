@@ -10,28 +10,30 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from jaxmesh.dialects.replication import Collector
+from jaxmesh.dialects.residency import ResidencyMap
+from jaxmesh.dialects.signature import Argument, Boundary
 from jaxmesh.jaxprs.caches import ARRAY, is_staged
 from jaxmesh.jaxprs.coordination import is_multi_process
 from jaxmesh.runtime.distributed.agreement import compare_program, compared_arguments, synchronised_launch
 from jaxmesh.runtime.distributed.collectives import put
 from jaxmesh.runtime.launch import launch
+from jaxmesh.sharding.mesh import AnyMesh
 from jaxmesh.stages.arguments import check_donated, handed
 from jaxmesh.stages.checked_calls import check_arguments, claims_of_arguments, listened
-from jaxmesh.stages.record_mixin import Recorded
-from jaxmesh.stages.signature import AnyMesh, Argument, Boundary, check_call, is_tensor
-from jaxmesh.ttnn.mesh_tensor import MeshTensor, spec_of
+from jaxmesh.stages.signature import check_call
+from jaxmesh.ttnn.mesh_tensor import MeshTensor, is_tensor, spec_of
 
 if TYPE_CHECKING:
     from jaxmesh.analysis.explain import Explanation
+    from jaxmesh.analysis.record.filter import Only
+    from jaxmesh.analysis.record.recording import Recording
     from jaxmesh.drawing.program_drawing import Flow
 
 _tree: Any = jax.tree
 
 
-class Compiled(Recorded):
+class Compiled:
     """An executable program on the devices of a mesh; call it like the function, statics left out."""
-
-    _level = "devices"
 
     def __init__(
         self,
@@ -41,10 +43,11 @@ class Compiled(Recorded):
         *,
         checked: bool,
         collector: Collector | None,
-        jaxpr: Any,
+        residency: ResidencyMap,
         explain: Callable[[], Explanation],
     ) -> None:
-        self._boundary, self._jaxpr, self._explain = boundary, jaxpr, explain
+        self._boundary, self._residency, self._explain = boundary, residency, explain
+        self._jaxpr = residency.program
         self._checked, self._told = checked, False
         self._checks_arguments = checked and claims_of_arguments(boundary)
         # Of a program whose claims are checked; runs are told apart by running one after the other.
@@ -148,10 +151,25 @@ class Compiled(Recorded):
         """XLA's memory analysis."""
         return self._compiled.memory_analysis()
 
+    def record(self, *args: Any, only: Only = None, max_bytes: int | None = None, **kwargs: Any) -> Recording:
+        """Runs the program on the devices of its mesh, and returns every equation's value; see `Lowered.record`."""
+        from jaxmesh.analysis.record.api import record
+
+        def compile_and_call(run: Callable[..., Any]) -> Any:
+            return self._again(run)(*args, **kwargs)
+
+        leaves, residency = check_call(self._boundary, args, kwargs), self._residency
+        return record(
+            residency.program, self._boundary, "devices", leaves, compile_and_call, residency=residency, only=only,
+            max_bytes=max_bytes,
+        )  # fmt: skip
+
     def _again(self, run: Callable[..., Any]) -> Callable[..., Any]:
         boundary = dataclasses.replace(self._boundary, donated=())
-        explain = self._explain
-        return Compiled(boundary, run, boundary.mesh, checked=False, collector=None, jaxpr=self._jaxpr, explain=explain)
+        return Compiled(
+            boundary, run, boundary.mesh, checked=False, collector=None, residency=self._residency,
+            explain=self._explain,
+        )  # fmt: skip
 
     def __repr__(self) -> str:
         return f"Compiled({self._boundary.name}, mesh={self._boundary.sizes})"

@@ -14,11 +14,11 @@ from jax.core import Tracer
 from jax.sharding import Mesh, NamedSharding
 
 from jaxmesh.dialects.program import Program, Value
+from jaxmesh.dialects.signature import Argument
 from jaxmesh.emit.cpp.printer import cpp_text
 from jaxmesh.emit.export_folder import write_folder
 from jaxmesh.errors import ArgumentTypeError
-from jaxmesh.runtime.npz import Array, random_array
-from jaxmesh.stages.signature import Argument
+from jaxmesh.runtime.npz import Array, key_words, random_array
 from jaxmesh.ttnn.mesh_tensor import MeshTensor, spec_of
 from jaxmesh.validate import quote
 
@@ -99,17 +99,11 @@ def stacked(x: Any) -> Array:
     Numbers and 64-bit arrays are taken as JAX takes them: in 32 bits, unless its 64-bit mode is on.
     """
     if not isinstance(x, MeshTensor):
-        host = np.asarray(words(x))
+        host = np.asarray(key_words(x))
         return host.astype(jax.dtypes.canonicalize_dtype(host.dtype), copy=False)
     held = {tuple(c): np.asarray(s) for c, s in x.shards()}
     sizes = tuple(x.mesh.shape.values())
     return np.stack([held[c] for c in itertools.product(*map(range, sizes))])
-
-
-def words(x: Any) -> Any:
-    """Random keys as the numbers they are; anything else as it is."""
-    keys = isinstance(x, jax.Array) and jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)
-    return jax.random.key_data(x) if keys else x
 
 
 def checked_languages(languages: Sequence[str]) -> tuple[str, ...]:

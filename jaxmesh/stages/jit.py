@@ -14,6 +14,7 @@ from jax.core import Tracer
 from jax.sharding import AbstractMesh, Mesh
 
 from jaxmesh.dialects.replication import is_enabled
+from jaxmesh.dialects.signature import Boundary
 from jaxmesh.errors import ArgumentTypeError, ArgumentValueError, JaxmeshError, MeshMismatchError
 from jaxmesh.frontends.jax.static_arguments import Static
 from jaxmesh.frontends.jax.trace import Signature, abstract, trace
@@ -23,22 +24,12 @@ from jaxmesh.jaxprs.caches import unkeyed
 from jaxmesh.jaxprs.coordination import is_multi_process
 from jaxmesh.runtime.distributed.agreement import compared_arguments, synchronised_launch
 from jaxmesh.runtime.launch import before_tracing, launch
-from jaxmesh.sharding.mesh import as_mesh, context_mesh
+from jaxmesh.sharding.mesh import AnyMesh, as_mesh, context_mesh
 from jaxmesh.stages.arguments import check_donated, handed_call, handed_tree
 from jaxmesh.stages.checked_calls import CheckedCalls, Checks
-from jaxmesh.stages.opaque import UnsaidTraced
-from jaxmesh.stages.signature import (
-    AnyMesh,
-    Boundary,
-    argument_of,
-    check_holds,
-    flatten,
-    is_tensor,
-    same_mesh,
-    show_mesh,
-    with_devices,
-)
+from jaxmesh.stages.signature import argument_of, check_holds, flatten, same_mesh, show_mesh, with_devices
 from jaxmesh.stages.stages import Lowered, Traced
+from jaxmesh.ttnn.mesh_tensor import is_tensor
 from jaxmesh.validate import check_hashable, check_nesting, quote
 
 
@@ -173,10 +164,8 @@ class JitFunction:
             program = trace(call, tree, [a.aval for a in arguments], varying, mesh)
         finally:
             _outer.reset(token)
-        if program.missing is not None:
-            return UnsaidTraced(boundary, program.jaxpr, program.out_tree, program.missing)
         boundary = dataclasses.replace(boundary, out_specs=program.out_specs)
-        return Traced(boundary, program.jaxpr, program.out_tree, program.assumptions)
+        return Traced(boundary, program.jaxpr, program.out_tree, program.assumptions, program.missing)
 
     def _donated_leaves(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[int, ...]:
         rows = zip(args, self._donated.marks(len(args)), self._static.marks(len(args)), strict=True)

@@ -20,15 +20,16 @@ from jaxmesh.frontends.jax.trace_shard_maps import call_inline, call_to_jaxpr, e
 from jaxmesh.jaxprs import compat, evaluate
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr
 from jaxmesh.jaxprs.typed_trace import trace_typed
-from jaxmesh.passes.mesh_shard.lower_mesh_shard import lower
+from jaxmesh.passes.lowering import lower
 from jaxmesh.runtime.launch import launch
 from jaxmesh.runtime.single_region import SingleRegion
 from jaxmesh.stages.arguments import handed_tree
 from jaxmesh.stages.checked_calls import CheckedCalls, Checks
 from jaxmesh.stages.jit import jit
 from jaxmesh.stages.shard_map_checks import claiming
-from jaxmesh.stages.signature import flatten, is_tensor
+from jaxmesh.stages.signature import flatten
 from jaxmesh.stages.stages import Lowered, Traced
+from jaxmesh.ttnn.mesh_tensor import is_tensor
 from jaxmesh.validate import check_size, quote
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -222,5 +223,5 @@ def _lower_region(eqn: Eqn) -> SingleRegion:
     with evaluate.at_source_of(eqn):
         typed = trace_typed(lambda *xs: raise_one(eqn, xs, mesh, {}), avals, [()] * len(avals), abstract)
     sizes = dict(mesh.shape)
-    program = lower(typed, [HOST] * len(avals), sizes)
+    program = lower(typed, [HOST] * len(avals), sizes).program
     return SingleRegion(program, sizes, eqn.params["in_specs"], eqn.params["out_specs"])

@@ -1,11 +1,11 @@
 """The stages of a program, as in JAX's ahead-of-time API: Traced, Lowered, Compiled.
 
-With `function.py` and `boundary.py` the only modules that see two rooms: a traced program is handed to the pass, a
-lowered one to a runtime. Texts and exports are imported when they are asked for: runs alone do not pay for them.
+Modules for texts, exports, recordings and drawings are imported by the methods that need them: runs do without.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -17,100 +17,51 @@ from typing import TYPE_CHECKING, Any
 import jax
 from jax.sharding import Mesh
 
+from jaxmesh.analysis.reference_rules import RULES, reference_input
 from jaxmesh.dialects.program import UNROLL_LIMIT, Program
 from jaxmesh.dialects.replication import Collector, is_enabled
-from jaxmesh.dialects.residency import DEVICE, Analysis
-from jaxmesh.errors import UnsupportedError
-from jaxmesh.jaxprs import compat, walk
+from jaxmesh.dialects.residency import DEVICE, ResidencyMap
+from jaxmesh.dialects.signature import Boundary
+from jaxmesh.errors import InexpressibleError, UnsupportedError
+from jaxmesh.jaxprs import compat, evaluate
 from jaxmesh.jaxprs.strip_mesh import move_to_mesh
-from jaxmesh.passes.mesh_shard.lower_mesh_shard import lower, lower_mesh_shards
+from jaxmesh.passes.lowering import lower
+from jaxmesh.passes.mesh_shard.lower_mesh_shard import lower_mesh_shards
 from jaxmesh.passes.mesh_shard.replication_checks import add_checks
 from jaxmesh.runtime.distributed.agreement import compare_program
 from jaxmesh.runtime.distributed.collectives import spans_processes
 from jaxmesh.runtime.reference import run_reference
 from jaxmesh.runtime.regions import Plan, plan_regions
 from jaxmesh.runtime.sharded import execute
-from jaxmesh.stages.checked_calls import Checks, check_arguments
+from jaxmesh.sharding.mesh import AnyMesh
+from jaxmesh.stages.checked_calls import Checks
 from jaxmesh.stages.compiled import Compiled as Compiled
-from jaxmesh.stages.pictured import Pictured
-from jaxmesh.stages.record_mixin import TTIR_RULES, Recorded, reference_input
-from jaxmesh.stages.signature import AnyMesh, Boundary, check_call, flatten, with_devices
-from jaxmesh.ttnn.compare_copies import REFERENCE_RULES
+from jaxmesh.stages.signature import check_call, flatten, with_devices
+from jaxmesh.stages.stage import Stage
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
-from jaxmesh.validate import as_bool, as_index
+from jaxmesh.validate import as_index
 
 if TYPE_CHECKING:
     from jaxmesh.analysis.explain import Explanation
-
-_KEPT = 8  # How many forms of a stage's program are kept.
-
-
-class Stage(Recorded, Pictured):
-    """What the stages of a program have in common."""
-
-    def __init__(self, boundary: Boundary, jaxpr: Any, out_tree: Any) -> None:
-        self._boundary = boundary
-        self._jaxpr = jaxpr
-        self._out_tree = out_tree
-        self._programs: dict[tuple[bool, int], Program] = {}
-
-    def _program(self, groups: bool, unroll_limit: int) -> Program:
-        """The flat program, which all texts of a stage share."""
-        key = as_bool("as_text", "groups", groups), as_index("as_text", "unroll_limit", unroll_limit)
-        found = self._programs.get(key)
-        if found is None:
-            made = self._flat(groups, unroll_limit)
-            # Threads that come here at once may make it twice, and then share one; a full store is left behind.
-            held = self._programs if len(self._programs) < _KEPT else {}
-            found = held.setdefault(key, made)
-            self._programs = held
-        return found
-
-    def _flat(self, groups: bool, unroll_limit: int) -> Program:
-        raise NotImplementedError
-
-    def _claims_checked(self, args: Any, kwargs: Any, check_replication: bool | None) -> Any:
-        """The program as the reference executor is to run it; what the arguments claim is compared here."""
-        if not is_enabled(check_replication):
-            return self._jaxpr
-        check_arguments((args, kwargs))
-        return add_checks(self._jaxpr, self._boundary.sizes)
-
-    @property
-    def jaxpr(self) -> Any:
-        """The closed jaxpr."""
-        return self._jaxpr
-
-    @property
-    def mesh(self) -> AnyMesh:
-        """The mesh of the program."""
-        return self._boundary.mesh
-
-    @property
-    def in_avals(self) -> list[Any]:
-        """The types of the arguments, flattened; local types for tensors on the devices."""
-        return list(self._jaxpr.in_avals)
-
-    @property
-    def out_avals(self) -> list[Any]:
-        """The types of the results, flattened; local types for those that stay on the devices."""
-        return list(self._jaxpr.out_avals)
-
-    @property
-    def out_tree(self) -> Any:
-        """The tree of the results."""
-        return self._out_tree
 
 
 class Traced(Stage):
     """A TTIR-level program: a jaxpr typed by varying axes, in which `mesh_shard` splits and joins."""
 
     _level = "ttir"
+    _texts = ("ttir", "jaxpr")
 
     _said: Any = None  # The same, each op that was read from a text one equation: what its own texts are made of.
 
-    def __init__(self, boundary: Boundary, jaxpr: Any, out_tree: Any, assumptions: Sequence[str] = ()) -> None:
-        super().__init__(boundary, jaxpr, out_tree)
+    def __init__(
+        self,
+        boundary: Boundary,
+        jaxpr: Any,
+        out_tree: Any,
+        assumptions: Sequence[str] = (),
+        inexpressible: InexpressibleError | None = None,
+    ) -> None:
+        super().__init__(boundary, jaxpr, out_tree, inexpressible)
         self._assumptions = tuple(assumptions)
 
     @property
@@ -139,18 +90,13 @@ class Traced(Stage):
           MissingRuleError: a primitive that TTIR has no row for; the program still runs.
           UnsupportedError: a loop or a branch that is not static.
         """
-        from jaxmesh.stages import texts
-
-        name = texts.checked_name(dialect, texts.TTIR_TEXTS, "traced")
-        if name == "jaxpr":
-            return walk.text(self._jaxpr)
-        return texts.printed(name, self._program(groups, unroll_limit), debug_info=debug_info)
+        return self._text(dialect, debug_info, groups, unroll_limit)
 
     def _flat(self, groups: bool, unroll_limit: int) -> Program:
-        from jaxmesh.stages import texts
+        from jaxmesh.passes.pipeline import ttir_program
 
         jaxpr = self._jaxpr if self._said is None else self._said
-        return texts.ttir_program(jaxpr, self._boundary, self._out_tree, groups, unroll_limit)
+        return ttir_program(jaxpr, self._boundary, self._out_tree, self.residency.results, groups, unroll_limit)
 
     def reference(self, *args: Any, check_replication: bool | None = None, **kwargs: Any) -> Any:
         """Runs the TTIR-level program, before any pass, on the reference executor; slow, an oracle of its own.
@@ -158,25 +104,23 @@ class Traced(Stage):
         Takes, gives and raises what `Lowered.reference` does. What `mesh_shard` does there is written from its meaning
         alone.
         """
-        places = self._boundary.places
+        self._check_expressible()
         shards = [reference_input(x) for x in check_call(self._boundary, args, kwargs)]
-        program = self._claims_checked(args, kwargs, check_replication)
-        outs = run_reference(program, places, self._boundary.sizes, shards, TTIR_RULES)
-        # Whether a result is on the devices is a matter of types: a branch not taken says it too.
-        kept = self._on_devices()
+        program = self._with_checks(args, kwargs, check_replication)
+        outs = run_reference(program, self._boundary.residencies, self._boundary.sizes, shards, RULES["ttir"])
+        # The residency of a result is static: a branch that is not taken counts too.
         coordinates = list(itertools.product(*map(range, self._boundary.sizes.values())))
-        for i, (x, device) in enumerate(zip(outs, kept, strict=True)):
-            outs[i] = dict.fromkeys(coordinates, x) if device and not isinstance(x, dict) else x
+        for i, (x, residency) in enumerate(zip(outs, self.residency.results, strict=True)):
+            outs[i] = dict.fromkeys(coordinates, x) if residency is DEVICE and not isinstance(x, dict) else x
         return jax.tree.unflatten(self._out_tree, outs)
 
     def explain(self) -> Explanation:
         """Where every value lives, what every equation moves, what the pass did and why; see `Lowered.explain`."""
         return self.lower().explain()
 
-    def _on_devices(self) -> list[bool]:
-        """Per result whether it stays on the devices."""
-        moved = lower_mesh_shards(self._jaxpr, tuple(self._boundary.sizes.values()), self._boundary.places)
-        return [place is DEVICE for place in Analysis().body(moved, self._boundary.places)]
+    def _analyse(self) -> ResidencyMap:
+        inputs = self._boundary.residencies
+        return ResidencyMap(lower_mesh_shards(self._jaxpr, inputs, self._boundary.sizes), inputs)
 
     def lower(self) -> Lowered:
         """Runs the pass from TTIR to TTNN; needs no devices.
@@ -184,8 +128,16 @@ class Traced(Stage):
         Raises:
           MissingRuleError: a transfer inside a primitive that has no rule.
         """
-        lowered = lower(self._jaxpr, self._boundary.places, self._boundary.sizes)
-        return Lowered(self._boundary, lowered, self._out_tree, self)
+        if self.inexpressible is not None:
+            return Lowered(self._boundary, self._jaxpr, self._out_tree, inexpressible=self.inexpressible)
+        residency = lower(self._jaxpr, self._boundary.residencies, self._boundary.sizes)
+        return Lowered(self._boundary, residency.program, self._out_tree, self, residency)
+
+    def _repr_html_(self) -> str:
+        """TTIR with its `mesh_shard`s highlighted; the jaxpr and the reason if TTIR cannot express the program."""
+        from jaxmesh.analysis import side_by_side
+
+        return side_by_side.one(repr(self), self.default_program, self.jaxpr_text)
 
     def __repr__(self) -> str:
         return f"Traced({self._boundary.name}, mesh={self._boundary.sizes})"
@@ -195,10 +147,24 @@ class Lowered(Stage):
     """A TTNN-level program: `distribute_tensor` and `aggregate_tensor` say every transfer it makes."""
 
     _level = "ttnn"
+    _texts = ("ttnn", "python", "cpp", "jaxpr")
 
-    def __init__(self, boundary: Boundary, jaxpr: Any, out_tree: Any, traced: Traced | None = None) -> None:
-        super().__init__(boundary, jaxpr, out_tree)
+    def __init__(
+        self,
+        boundary: Boundary,
+        jaxpr: Any,
+        out_tree: Any,
+        traced: Traced | None = None,
+        residency: ResidencyMap | None = None,
+        inexpressible: InexpressibleError | None = None,
+    ) -> None:
+        super().__init__(boundary, jaxpr, out_tree, inexpressible)
         self._traced = traced
+        self._lowered_residency = residency
+
+    def _analyse(self) -> ResidencyMap:
+        # A program over another mesh has other types, and so other variables.
+        return self._lowered_residency or ResidencyMap(self._jaxpr, self._boundary.residencies)
 
     def as_text(
         self,
@@ -221,19 +187,16 @@ class Lowered(Stage):
           MissingRuleError: a primitive that TTIR, or an op that TTNN has no row for; the program still runs.
           UnsupportedError: a loop or a branch that is not static.
         """
-        from jaxmesh.stages import texts
-
-        name = texts.checked_name(dialect, texts.TTNN_TEXTS, "lowered")
-        if name == "jaxpr":
-            return walk.text(self._jaxpr)
-        return texts.printed(name, self._program(groups, unroll_limit), debug_info=debug_info)
+        return self._text(dialect, debug_info, groups, unroll_limit)
 
     def _flat(self, groups: bool, unroll_limit: int) -> Program:
-        from jaxmesh.stages import texts
+        from jaxmesh.passes.pipeline import ttnn_program
 
         said = None if self._traced is None else self._traced._said
-        jaxpr = self._jaxpr if said is None else lower(said, self._boundary.places, self._boundary.sizes)
-        return texts.ttnn_program(jaxpr, self._boundary, self._out_tree, groups, unroll_limit)
+        lowered = self.residency
+        if said is not None:
+            lowered = lower(said, self._boundary.residencies, self._boundary.sizes)
+        return ttnn_program(lowered, self._boundary, self._out_tree, groups, unroll_limit)
 
     def export(
         self,
@@ -266,7 +229,8 @@ class Lowered(Stage):
           ArgumentTypeError: other arguments than the program was traced for.
           UnsupportedError: the devices of the mesh belong to several processes.
         """
-        from jaxmesh.stages import export, texts
+        from jaxmesh.emit.targets import emit
+        from jaxmesh.stages import export
 
         said, folder = export.checked_languages(languages), export.checked_folder(directory)
         seed = as_index("export", "seed", seed)
@@ -284,10 +248,14 @@ class Lowered(Stage):
         else:
             leaves = export.sample(self._boundary.arguments, mesh, seed)
             args, kwargs = jax.tree.unflatten(self._boundary.in_tree, leaves)
-        mlir = texts.files(program, self._traced, groups=groups, unroll_limit=unroll_limit)
+        mlir: dict[str, str] = {}
+        if self._traced is not None:
+            with contextlib.suppress(InexpressibleError):
+                mlir["ttir.mlir"] = self._traced.as_text(groups=groups, unroll_limit=unroll_limit)
+        mlir["ttnn.mlir"] = emit("ttnn", program)
         # The arguments stay the caller's.
         kept = dataclasses.replace(self._boundary, donated=())
-        compiled = Lowered(kept, self._jaxpr, self._out_tree, self._traced).compile()
+        compiled = Lowered(kept, self._jaxpr, self._out_tree, self._traced, self.residency).compile()
 
         def results() -> list[Any]:
             return flatten(compiled(*args, **kwargs))[0]
@@ -320,13 +288,18 @@ class Lowered(Stage):
         traced = self._traced
         assumptions = () if traced is None else traced.assumptions
         return explained(
-            self._boundary, self._jaxpr, None if traced is None else traced.jaxpr, self._out_tree, assumptions
+            self._boundary, self.residency, None if traced is None else traced.jaxpr, self._out_tree, assumptions
         )
 
     @functools.cached_property
     def plan(self) -> Plan:
-        """The program cut into host work and mapped regions."""
-        return plan_regions(self._jaxpr, self._boundary.places)
+        """The program cut into host work and mapped regions.
+
+        Raises:
+          InexpressibleError: TTIR cannot express the program.
+        """
+        self._check_expressible()
+        return plan_regions(self.residency)
 
     def compile(self, *, check_replication: bool | None = None) -> Compiled:
         """Compiles the program for the devices of its mesh.
@@ -345,7 +318,8 @@ class Lowered(Stage):
         # Traced without devices: the types name a mesh that is not quite the one to run on.
         boundary = dataclasses.replace(self._boundary, mesh=mesh)
         abstract: Any = mesh.abstract_mesh
-        there = Lowered(boundary, move_to_mesh(self._jaxpr, abstract), self._out_tree, self._traced)
+        jaxpr = move_to_mesh(self._jaxpr, abstract)
+        there = Lowered(boundary, jaxpr, self._out_tree, self._traced, inexpressible=self.inexpressible)
         return there._compiled(mesh, checked)
 
     def _compiled(self, mesh: AnyMesh, checked: bool) -> Compiled:
@@ -358,7 +332,13 @@ class Lowered(Stage):
 
         collector = collector if claims else None
         return Compiled(
-            self._boundary, run, mesh, checked=checked, collector=collector, jaxpr=self._jaxpr, explain=self.explain
+            self._boundary,
+            run,
+            mesh,
+            checked=checked,
+            collector=collector,
+            residency=self.residency,
+            explain=self.explain,
         )
 
     def reference(self, *args: Any, check_replication: bool | None = None, **kwargs: Any) -> Any:
@@ -370,19 +350,33 @@ class Lowered(Stage):
         Raises:
           ReplicationError: replication is checked, and copies differ that are claimed to be equal.
         """
+        self._check_expressible()
         shards = [reference_input(x) for x in check_call(self._boundary, args, kwargs)]
-        program = self._claims_checked(args, kwargs, check_replication)
-        outs = run_reference(program, self._boundary.places, self._boundary.sizes, shards, REFERENCE_RULES)
+        program = self._with_checks(args, kwargs, check_replication)
+        outs = run_reference(program, self._boundary.residencies, self._boundary.sizes, shards, RULES["ttnn"])
         return jax.tree.unflatten(self._out_tree, outs)
 
     def run(self, args: Sequence[Any], mesh: AnyMesh, checks: Checks | None = None) -> Any:
         """Runs on flat arguments inside a trace, or eagerly; `checks` says how its claims are checked."""
         compare_program(self._boundary.name, self._jaxpr, self._boundary.sizes)
+        if self.inexpressible is not None:
+            return jax.tree.unflatten(self._out_tree, evaluate.eval_jaxpr(self._jaxpr, *args))
         program = self._jaxpr if checks is None else checks.checked(self._jaxpr, self._boundary)
-        plan = self.plan if program is self._jaxpr else plan_regions(program, self._boundary.places)
+        inputs = self._boundary.residencies
+        plan = self.plan if program is self._jaxpr else plan_regions(ResidencyMap(program, inputs))
         results = execute(plan, mesh, [stored(x) for x in args], self._boundary.out_specs)
-        outs = zip(results, self._jaxpr.out_avals, plan.outs, strict=True)
+        outs = zip(results, self._jaxpr.out_avals, plan.residency.results, strict=True)
         return jax.tree.unflatten(self._out_tree, [_wrap(x, a, p, mesh) for x, a, p in outs])
+
+    def _repr_html_(self) -> str:
+        """TTIR and TTNN side by side with changed ops highlighted; see `Traced`."""
+        from jaxmesh.analysis import side_by_side
+
+        above = self._traced
+
+        if above is None:
+            return side_by_side.one(repr(self), self.default_program, self.jaxpr_text)
+        return side_by_side.two(repr(self), above.default_program, self.default_program, self.jaxpr_text)
 
     def __repr__(self) -> str:
         return f"Lowered({self._boundary.name}, mesh={self._boundary.sizes})"

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from jaxmesh.analysis.record import metrics
 from jaxmesh.cli import main
 from jaxmesh.runtime import npz
 from tests.generators.mlir_texts import FILES, join, program, split
@@ -291,15 +292,15 @@ def test_random_arrays_of_every_dtype(dtype: str) -> None:
     assert (array.shape, array.dtype) == (kind.shape, kind.dtype)
     assert len(np.unique(np.asarray(array.astype(np.complex64)))) > 1
     assert "crc32=" in npz.summary(array)
-    assert npz.difference(array, array) == 0
+    assert metrics.largest_difference(array, array) == 0
 
 
 def test_differences() -> None:
     nan, inf = np.float32(np.nan), np.float32(np.inf)
-    assert npz.difference(np.array([nan, inf, 1]), np.array([nan, inf, 1])) == 0
-    assert npz.difference(np.array([nan]), np.array([1.0])) == np.inf
-    assert npz.difference(np.array([inf]), np.array([1.0])) == np.inf
-    assert npz.difference(np.uint8([0]), np.uint8([255])) == 255
-    assert npz.difference(np.array([True]), np.array([False])) == 1
-    assert npz.tolerance(np.int32([3])) == 0
-    assert npz.difference(np.zeros(0, np.float32), np.zeros(0, np.float32)) == 0
+    assert metrics.largest_difference(np.array([nan, inf, 1]), np.array([nan, inf, 1])) == 0
+    assert metrics.largest_difference(np.array([nan]), np.array([1.0])) == np.inf
+    assert metrics.largest_difference(np.array([inf]), np.array([1.0])) == np.inf
+    assert metrics.largest_difference(np.uint8([0]), np.uint8([255])) == 255
+    assert metrics.largest_difference(np.array([True]), np.array([False])) == 1
+    assert metrics.tolerance(np.int32([3])) == 0
+    assert metrics.largest_difference(np.zeros(0, np.float32), np.zeros(0, np.float32)) == 0

@@ -22,7 +22,7 @@ from jaxmesh.analysis.explain import Explanation, Move, Row
 from jaxmesh.cli import main
 from jaxmesh.dialects.program import UNROLL_LIMIT
 from jaxmesh.jaxprs import remarks
-from jaxmesh.passes.mesh_shard.lower_mesh_shard import lower
+from jaxmesh.passes.lowering import lower
 from tests.generators.hlo_traffic import Moved, groups_of, moved, nbytes
 from tests.generators.mlir_texts import FILES
 from tests.generators.programs.hand_written import PROGRAMS as WRITTEN, Program
@@ -658,10 +658,10 @@ def test_taking_notes_changes_nothing(name: str) -> None:
     assert traced is not None
     plain = traced.lower().as_text("jaxpr")
     with remarks.collect() as log:
-        noted = lower(traced.jaxpr, traced._boundary.places, traced._boundary.sizes)
+        noted = lower(traced.jaxpr, traced._boundary.residencies, traced._boundary.sizes)
     assert log.by_origin()
     assert remarks.active() is None
-    assert jm.Lowered(traced._boundary, noted, traced.out_tree).as_text("jaxpr") == plain
+    assert jm.Lowered(traced._boundary, noted.program, traced.out_tree).as_text("jaxpr") == plain
 
 
 def test_every_stage_explains() -> None:

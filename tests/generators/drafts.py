@@ -12,7 +12,7 @@ import jaxmesh as jm
 from jaxmesh.dialects.program import Op, Port, Program, Type, Value
 from jaxmesh.passes.flatten import collectives as collectives
 from jaxmesh.passes.ttir_to_ttnn.driver import to_ttnn
-from jaxmesh.passes.verify_program import verify_flat
+from jaxmesh.passes.verify_program import verify_program
 from jaxmesh.sharding.configs import MeshComposerConfig, MeshMapperConfig, PlacementShard
 from tests.generators.flat_programs import run_flat
 
@@ -20,7 +20,7 @@ from tests.generators.flat_programs import run_flat
 def lowered(program: Program) -> Program:
     """The flat TTNN program, proved to keep its promises."""
     made = to_ttnn(program)
-    verify_flat(made)
+    verify_program(made)
     return made
 
 

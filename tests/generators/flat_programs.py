@@ -24,7 +24,7 @@ _UNCHANGED = ("ttnn.to_device", "ttnn.from_device", "ttnn.to_layout", "ttnn.to_m
 def flat_of(stage: Any, level: str) -> Program:
     """The flat program of a `Traced` (level `ttir`) or a `Lowered` (level `ttnn`)."""
     places = [a.varying is not None for a in stage._boundary.arguments]
-    kept = [level == "ttnn" and p.name == "DEVICE" for p in stage.plan.outs] if level == "ttnn" else None
+    kept = [level == "ttnn" and p.name == "DEVICE" for p in stage.residency.results] if level == "ttnn" else None
     outs = kept or [bool(compat.varying_axes(a)) for a in stage.out_avals]
     return build(
         stage.jaxpr,

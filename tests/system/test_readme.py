@@ -1,4 +1,4 @@
-"""The README's Python and commands run and print the texts shown after them; its picture is what `jm.visualize` draws."""
+"""The README's Python and commands run and print what is shown; its picture is what `jm.visualize` draws."""
 
 from __future__ import annotations
 

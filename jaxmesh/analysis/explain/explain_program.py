@@ -13,40 +13,41 @@ import numpy as np
 
 from jaxmesh.analysis.explain import traffic as movement
 from jaxmesh.analysis.explain.bodies import Body, bodies
-from jaxmesh.analysis.explain.explanation import Explanation, Move, Row, Value
+from jaxmesh.analysis.explain.explanation import Explanation
+from jaxmesh.analysis.explain.records import Move, Row, Value
 from jaxmesh.analysis.explain.ttnn_traffic import steps
-from jaxmesh.dialects.residency import DEVICE, FREE, Analysis, Residency, has_transfer, of_atom
+from jaxmesh.dialects.residency import DEVICE, FREE, Residency, ResidencyMap, has_transfer, of_atom
+from jaxmesh.dialects.signature import Boundary
 from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tensor_p
 from jaxmesh.jaxprs import compat, remarks, walk
 from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Literal, Var
 from jaxmesh.jaxprs.remarks import Remark, Remarks, Removed
 from jaxmesh.jaxprs.source_locations import line_of
+from jaxmesh.jaxprs.trees import show_paths
 from jaxmesh.jaxprs.variable_names import variable_names
-from jaxmesh.passes.mesh_shard.lower_mesh_shard import lower
+from jaxmesh.passes.lowering import lower
 from jaxmesh.passes.mesh_shard.replication_checks import claimed_axes
 from jaxmesh.runtime.regions import plan_regions
-from jaxmesh.stages.signature import Boundary
-from jaxmesh.stages.texts import paths
 
 Env = Mapping[Var, Residency]
 
 
 def explained(
-    boundary: Boundary, lowered: Jaxpr, traced: Jaxpr | None, out_tree: Any, assumptions: Sequence[str] = ()
+    boundary: Boundary, lowered: ResidencyMap, traced: Jaxpr | None, out_tree: Any, assumptions: Sequence[str] = ()
 ) -> Explanation:
     """The explanation of a lowered program.
 
     Args:
       boundary: its arguments and mesh.
-      lowered: its closed jaxpr.
+      lowered: its residencies.
       traced: that of the traced program which it was lowered from, to ask the pass what it did; None if there is none.
       out_tree: the tree of its results.
       assumptions: those of the traced program.
     """
     with remarks.collect() as log:
-        program = lowered if traced is None else lower(traced, boundary.places, boundary.sizes)
-    walker = _Walker(boundary.sizes, variable_names(program), log)
-    walker.program(program, boundary, out_tree)
+        residency = lowered if traced is None else lower(traced, boundary.residencies, boundary.sizes)
+    walker = _Walker(boundary.sizes, variable_names(residency.program), log, residency)
+    walker.program(boundary, out_tree)
     return Explanation(boundary.name, boundary.sizes, walker.rows, assumptions)
 
 
@@ -74,26 +75,27 @@ class _Place:
 
 
 class _Walker:
-    def __init__(self, mesh: Mapping[str, int], names: Mapping[Var, str], log: Remarks) -> None:
-        self.mesh, self.names, self.log = mesh, names, log
+    def __init__(
+        self, mesh: Mapping[str, int], names: Mapping[Var, str], log: Remarks, residency: ResidencyMap
+    ) -> None:
+        self.mesh, self.names, self.log, self.residency = mesh, names, log, residency
         self.rows: list[Row] = []
-        self.analysis = Analysis()
         self.steps: dict[int, tuple[Eqn, list[Move], list[Remark]]] = {}
         self.removed: dict[Any, list[Removed]] = {}
         for gone in log.removed:
             self.removed.setdefault(gone.beside if isinstance(gone.beside, Var) else None, []).append(gone)
         self.shown: set[int] = set()
 
-    def program(self, program: Jaxpr, boundary: Boundary, out_tree: Any) -> None:
+    def program(self, boundary: Boundary, out_tree: Any) -> None:
         """All rows of a program."""
+        program, env = self.residency.program, self.residency.values
         body = walk.open_jaxpr(program)
-        env = self.analysis.environment(program, boundary.places)
         full = _full_shapes(body)
-        for var, path in zip(body.invars, paths(boundary.in_tree), strict=True):
+        for var, path in zip(body.invars, show_paths(boundary.in_tree), strict=True):
             self.row(Row("argument", (), (path,), (self.value(var, env, full),)), [var])
-        place = _Place(facts=_facts(program, boundary.places))
+        place = _Place(facts=_facts(self.residency))
         self.body(program, env, place, list(body.outvars))
-        for atom, path in zip(body.outvars, paths(out_tree), strict=True):
+        for atom, path in zip(body.outvars, show_paths(out_tree), strict=True):
             self.row(Row("result", (), (path,), (self.value(atom, env, full),)), [])
         # What stood beside nothing that is left.
         for gone in self.log.removed:
@@ -136,7 +138,7 @@ class _Walker:
             results = walk.open_jaxpr(body.jaxpr).outvars
             if body.inline:
                 results = [a for a, v in zip(results, eqn.outvars, strict=True) if v in read]
-            self.body(body.jaxpr, self.analysis.environment(body.jaxpr, body.places), inner, results)
+            self.body(body.jaxpr, self.residency.body(body.jaxpr, body.inputs).values, inner, results)
 
     def _inside(self, body: Body, eqn: Eqn, place: _Place, mapped: bool) -> _Place:
         times = None if place.executions is None or body.times is None else place.executions * body.times
@@ -147,7 +149,7 @@ class _Walker:
             # It is as if it stood outside: the planner has looked into it.
             return replace(inner, mapped=False, facts=place.facts)
         moves = not mapped and has_transfer(body.jaxpr)
-        return replace(inner, facts=_facts(body.jaxpr, body.places)) if moves else inner
+        return replace(inner, facts=_facts(self.residency.body(body.jaxpr, body.inputs))) if moves else inner
 
     # --- equations ---
 
@@ -232,11 +234,10 @@ def _asks_place(eqn: Eqn, mesh: Mapping[str, int]) -> bool:
     return eqn.primitive.name == "axis_index" and mesh.get(eqn.params["axis_name"], 1) > 1
 
 
-def _facts(jaxpr: Jaxpr, places: Sequence[Residency]) -> _Facts:
+def _facts(residency: ResidencyMap) -> _Facts:
     """Asks the planner."""
-    closed = jaxpr if walk.is_closed(jaxpr) else walk.close(jaxpr, ())
     with remarks.collect() as log:
-        plan = plan_regions(closed, places)
+        plan = plan_regions(residency)
     made = [v for r in plan.regions if r.mapped for e in r.eqns for v in e.outvars]
     return _Facts(frozenset(log.origins(v)[-1] for v in made), log.by_origin())
 

@@ -1,125 +1,14 @@
-"""What an explanation holds: rows of values, moves and notes; data, and how often all of it happens."""
+"""The explanation of a program, shown as a table."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, overload
 
-from jaxmesh.jaxprs.remarks import Remark
-
-HOST_KINDS = ("distribute", "aggregate")
-"""Moves between the host and the devices; all others are among the devices."""
-
-
-@dataclass(frozen=True, slots=True)
-class Value:
-    """One value.
-
-    Attributes:
-      name: as the jaxpr's text has it (`program.as_text("jaxpr")` of the lowered program); `_` for one that is dropped.
-      place: `host` (one full tensor), `devices`, or `anywhere` (made from nothing, where it is needed).
-      varying: the mesh axes over which its shards differ; empty for a full value, which on the devices is replicated.
-      shape: of what one device (or the host) has.
-      full_shape: of the whole tensor; None for shards that no distribute and no aggregate says it of.
-      dtype: the element type.
-      bytes: of what one device (or the host) has.
-    """
-
-    name: str
-    place: str
-    varying: tuple[str, ...]
-    shape: tuple[int, ...]
-    full_shape: tuple[int, ...] | None
-    dtype: str
-    bytes: int
-
-    @property
-    def sharded(self) -> bool:
-        """Whether devices hold different data."""
-        return bool(self.varying)
-
-
-@dataclass(frozen=True, slots=True)
-class Move:
-    """One exchange of data, once.
-
-    Attributes:
-      kind: `distribute`, `aggregate`; `all_reduce`, `all_gather`, `reduce_scatter`, `all_to_all`, `collective_permute`,
-        `collective_broadcast`; in TTNN also `point_to_point`.
-      axes: the mesh axes along which it runs; of a distribute those that it cuts, of an aggregate those that it joins.
-      group_size: how many devices exchange data with each other.
-      groups: how many such groups there are.
-      bytes: the payload on one device: of its result for an all_gather, of its operand for all others, which is the
-        larger side of every collective; of a distribute or aggregate the shard.
-      sent: what all devices send together if no byte is sent twice (a ring, for groups of n devices that each hold S
-        bytes): all_reduce 2(n-1)S, all_gather n(n-1)S, reduce_scatter and all_to_all (n-1)S per group,
-        collective_permute S for each pair of different devices. For a distribute what the host sends, a copy for each
-        device; for an aggregate what it receives.
-      distinct: of a distribute or aggregate the bytes of the whole tensor, copies not counted; else None.
-    """
-
-    kind: str
-    axes: tuple[str, ...]
-    group_size: int
-    groups: int
-    bytes: int
-    sent: int
-    distinct: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One argument, equation or result, or an equation that a pass took out.
-
-    Attributes:
-      op: the primitive; `argument`, `constant`, `result`.
-      path: the bodies in which it stands, outermost first, as `scan of 3`.
-      operands: the names of what it reads; literals as numbers.
-      values: what it makes.
-      moves: what it moves, each time.
-      ttnn: what the flat TTNN program does for it, where that is another sequence of moves.
-      notes: what passes did, and by which rule.
-      executions: how often it happens in one run of the program; None inside a loop whose length is not known before.
-      conditional: whether it stands in a branch, so that it happens at most so often.
-      cancelled: whether a pass took it out.
-      line: the user's source line.
-    """
-
-    op: str
-    path: tuple[str, ...]
-    operands: tuple[str, ...]
-    values: tuple[Value, ...]
-    moves: tuple[Move, ...] = ()
-    ttnn: tuple[Move, ...] = ()
-    notes: tuple[Remark, ...] = ()
-    executions: int | None = 1
-    conditional: bool = False
-    cancelled: bool = False
-    line: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Total:
-    """All moves of one kind along the same axes.
-
-    Attributes:
-      kind: of `Move`.
-      axes: of `Move`.
-      count: how many are executed.
-      bytes: the payloads on one device, all executions together.
-      sent: what all devices send, all executions together.
-      exact: False where some stand in a branch, which may not be taken, or in a loop of unknown length, which is
-        counted as one turn.
-    """
-
-    kind: str
-    axes: tuple[str, ...]
-    count: int
-    bytes: int
-    sent: int
-    exact: bool
+from jaxmesh.analysis.explain.html import as_html
+from jaxmesh.analysis.explain.records import Row, Total, totals
+from jaxmesh.analysis.explain.table import Table, as_rich, as_text
 
 
 class Explanation(Sequence[Row]):
@@ -165,35 +54,23 @@ class Explanation(Sequence[Row]):
 
     def totals(self) -> list[Total]:
         """The moves of all rows added up by kind and axes: first between host and devices, then among the devices."""
-        found: dict[tuple[str, tuple[str, ...]], Total] = {}
-        for row in self.rows:
-            times = 1 if row.executions is None else row.executions
-            exact = row.executions is not None and not row.conditional
-            for move in row.moves if times else ():
-                key = (move.kind, move.axes)
-                old = found.get(key, Total(*key, 0, 0, 0, True))
-                count, held, sent = old.count + times, old.bytes + times * move.bytes, old.sent + times * move.sent
-                found[key] = Total(*key, count, held, sent, old.exact and exact)
-        return sorted(found.values(), key=lambda t: t.kind not in HOST_KINDS)
+        return totals(self.rows)
 
     def to_dicts(self) -> list[dict[str, Any]]:
         """The rows as dicts of plain data, for JSON or a data frame."""
         return [dataclasses.asdict(row) for row in self.rows]
 
-    def __str__(self) -> str:
-        from jaxmesh.analysis.explain.table import as_text
+    def _table(self) -> Table:
+        return Table(self.name, self.mesh, self.rows, self.totals(), self.assumptions)
 
-        return as_text(self)
+    def __str__(self) -> str:
+        return as_text(self._table())
 
     def __repr__(self) -> str:
         return f"Explanation({self.name}, mesh={self.mesh}, {len(self.rows)} rows)"
 
     def __rich__(self) -> Any:
-        from jaxmesh.analysis.explain.table import as_rich
-
-        return as_rich(self)
+        return as_rich(self._table())
 
     def _repr_html_(self) -> str:
-        from jaxmesh.analysis.explain.html import as_html
-
-        return as_html(self)
+        return as_html(self._table())

@@ -5,8 +5,8 @@ from __future__ import annotations
 import html
 from collections.abc import Sequence
 
-from jaxmesh.analysis.explain.explanation import Explanation, Row
-from jaxmesh.analysis.explain.table import HEADER, RIGHT, TOTALS, cells, closing, heading, remarks, total_cells
+from jaxmesh.analysis.explain.records import Row
+from jaxmesh.analysis.explain.table import HEADER, RIGHT, TOTALS, Table, cells, closing, heading, remarks, total_cells
 
 # Colours of Okabe and Ito, which colour-blind readers tell apart; text and ground are the page's own.
 _STYLE = """\
@@ -35,14 +35,14 @@ _WIDE = frozenset({"op", "moves", "line", "remark"})
 """Columns whose texts may take several lines."""
 
 
-def as_html(explanation: Explanation) -> str:
+def as_html(table: Table) -> str:
     """The table, its texts escaped and its style its own."""
     rules: dict[str, int] = {}
-    body = "".join(_row(row, rules) for row in explanation.rows)
-    totals = "".join(f"<tr>{_cells(total_cells(t), TOTALS)}</tr>" for t in explanation.totals())
-    ends = "".join(f"<div>{html.escape(text)}</div>" for text in closing(explanation, rules))
+    body = "".join(_row(row, rules) for row in table.rows)
+    totals = "".join(f"<tr>{_cells(total_cells(t), TOTALS)}</tr>" for t in table.totals)
+    ends = "".join(f"<div>{html.escape(text)}</div>" for text in closing(table, rules))
     return (
-        f'<div class="jaxmesh-explain">{_STYLE}<div><b>{html.escape(heading(explanation))}</b></div>'
+        f'<div class="jaxmesh-explain">{_STYLE}<div><b>{html.escape(heading(table))}</b></div>'
         f"<table>{_head(HEADER)}<tbody>{body}</tbody></table>"
         f"<table>{_head(TOTALS)}<tbody>{totals}</tbody></table>{ends}</div>"
     )

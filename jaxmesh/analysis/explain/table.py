@@ -5,16 +5,36 @@ from __future__ import annotations
 import importlib
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from jaxmesh.analysis.explain.explanation import HOST_KINDS, Explanation, Move, Row, Total, Value
+from jaxmesh.analysis.explain.records import HOST_KINDS, Move, Row, Total, Value
 
 HEADER = ("value", "lives", "local", "full", "bytes", "op", "moves", "times", "line")
 TOTALS = ("total of", "axes", "count", "bytes per device", "bytes sent by all", "remark")
 RIGHT = frozenset({"bytes", "count", "bytes per device", "bytes sent by all"})
 """Columns of numbers."""
 _FILE = re.compile(r"^(.*?):(\d+)(?::\d+)?( \(.*\))?$")
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """The content of an explanation's table.
+
+    Attributes:
+      name: the name of the function.
+      mesh: axis names and sizes.
+      rows: the rows of the first table.
+      totals: the rows of the second table.
+      assumptions: the lines below.
+    """
+
+    name: str
+    mesh: Mapping[str, int]
+    rows: Sequence[Row]
+    totals: Sequence[Total]
+    assumptions: Sequence[str]
 
 
 def lives(value: Value) -> str:
@@ -88,33 +108,33 @@ def total_cells(total: Total) -> tuple[str, ...]:
     return (total.kind, ", ".join(total.axes), *numbers, doubt)
 
 
-def heading(explanation: Explanation) -> str:
+def heading(table: Table) -> str:
     """The first line."""
-    mesh = ", ".join(f"{a}={n}" for a, n in explanation.mesh.items())
-    return f"{explanation.name} on the mesh {mesh}"
+    mesh = ", ".join(f"{a}={n}" for a, n in table.mesh.items())
+    return f"{table.name} on the mesh {mesh}"
 
 
-def closing(explanation: Explanation, rules: dict[str, int]) -> list[str]:
+def closing(table: Table, rules: dict[str, int]) -> list[str]:
     """The rules by number, and the assumptions."""
     said = [f"[{number}] {rule}" for rule, number in rules.items()]
-    return said + [f"assumed: {text}" for text in explanation.assumptions]
+    return said + [f"assumed: {text}" for text in table.assumptions]
 
 
 # --- plain text ------------------------------------------------------------------------------------------------------
 
 
-def as_text(explanation: Explanation) -> str:
+def as_text(table: Table) -> str:
     """The table as plain text."""
     rules: dict[str, int] = {}
     lines: list[tuple[str, ...] | str] = []
-    for row in explanation.rows:
+    for row in table.rows:
         lines += cells(row)
         lines += [f"    {text}" for text in remarks(row, rules)]
-    totals = [total_cells(t) for t in explanation.totals()]
-    parts = [heading(explanation), *_aligned(HEADER, lines)]
+    totals = [total_cells(t) for t in table.totals]
+    parts = [heading(table), *_aligned(HEADER, lines)]
     if totals:
         parts += ["", *_aligned(TOTALS, totals)]
-    ends = closing(explanation, rules)
+    ends = closing(table, rules)
     return "\n".join([*parts, *([""] if ends else []), *ends])
 
 
@@ -138,24 +158,24 @@ def _aligned(header: tuple[str, ...], lines: Sequence[tuple[str, ...] | str]) ->
 _STYLES = {"devices": "cyan", "anywhere": "dim"}
 
 
-def as_rich(explanation: Explanation) -> Any:
+def as_rich(table: Table) -> Any:
     """The table for rich, which is asked for by rich alone; in four columns, so that it fits a terminal."""
-    console, table, text = (importlib.import_module(f"rich.{n}") for n in ("console", "table", "text"))
+    console, tables, text = (importlib.import_module(f"rich.{n}") for n in ("console", "table", "text"))
     rules: dict[str, int] = {}
-    main = table.Table(title=text.Text(heading(explanation)), title_justify="left", show_lines=True, expand=True)
+    main = tables.Table(title=text.Text(heading(table)), title_justify="left", show_lines=True, expand=True)
     for name, ratio in (("value", 2), ("lives", None), ("op, moves, notes", 4), ("line", 2)):
         main.add_column(name, overflow="fold", no_wrap=ratio is None, ratio=ratio)
-    for row in explanation.rows:
+    for row in table.rows:
         value, where = _values(row)
         op, often = cells(row)[0][5], times(row)
         said = [f"{op}, {often}" if often else op, *map(move_text, row.moves), *remarks(row, rules)]
         main.add_row(*map(text.Text, (value, where, "\n".join(said), place_of(row.line))), style=_style(row))
-    totals = table.Table(title=text.Text("totals"), title_justify="left")
+    totals = tables.Table(title=text.Text("totals"), title_justify="left")
     for name in TOTALS:
         totals.add_column(name, justify="right" if name in RIGHT else "left", overflow="fold")
-    for total in explanation.totals():
+    for total in table.totals:
         totals.add_row(*map(text.Text, total_cells(total)))
-    return console.Group(main, totals, *map(text.Text, closing(explanation, rules)))
+    return console.Group(main, totals, *map(text.Text, closing(table, rules)))
 
 
 def _values(row: Row) -> tuple[str, str]:

@@ -14,7 +14,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from jaxmesh.analysis.explain.explanation import Move
+from jaxmesh.analysis.explain.records import Move
 from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.sharding.distribution import mesh_axis_dims, resolve_composer, resolve_mapper

@@ -2,4 +2,6 @@
 
 from jaxmesh.analysis.record.compare import compare as compare
 from jaxmesh.analysis.record.comparison import Comparison as Comparison, Row as Row
-from jaxmesh.analysis.record.recording import Entry as Entry, Place as Place, Recording as Recording, Step as Step
+from jaxmesh.analysis.record.entry import Entry as Entry
+from jaxmesh.analysis.record.recording import Recording as Recording
+from jaxmesh.analysis.record.source_path import Place as Place, Step as Step

@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from jaxmesh.analysis.record.recording import Entry
+from jaxmesh.analysis.record.entry import Entry
 from jaxmesh.analysis.record.source_path import ARGUMENT, Path, Place
 from jaxmesh.jaxprs.source_locations import SourceLocation
 

@@ -1,8 +1,7 @@
-"""What a recorded program gives back: which array holds which values, loop by loop, and the entries made of them."""
+"""The buffers that an instrumented program returns: which values each holds, and the entries read from them."""
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -10,23 +9,31 @@ from typing import Any
 
 import numpy as np
 
-from jaxmesh.analysis.record.recording import Array, Coordinate, Entry
+from jaxmesh.analysis.record.entry import Array, Coordinate, Entry
 from jaxmesh.analysis.record.source_path import Place, Walk
 
 
+@dataclass(slots=True, eq=False)
+class Buffer:
+    """One array that the program returns.
+
+    Attributes:
+      on_devices: True if the value lives on the devices.
+      number: its index among the results of the body that is being traced, at the end among those of the program.
+      loops: the number of loops around the value. The dims are one per loop, then one per mesh axis if `on_devices`,
+        then those of the value.
+    """
+
+    on_devices: bool
+    number: int = 0
+    loops: int = 0
+
+
 @dataclass(frozen=True, slots=True)
-class Saved:
-    """One array that the program gives: a dim per loop around it, one per mesh axis if `devices`, then the value's."""
+class ValueNode:
+    """One result of an equation."""
 
-    number: int
-    devices: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Leaf:
-    """One value of an equation."""
-
-    saved: Saved
+    buffer: Buffer
     place: Place
     result: int
     key: str
@@ -34,128 +41,96 @@ class Leaf:
 
 @dataclass(frozen=True, slots=True)
 class ScanNode:
-    """The values of a scan's body; `order` are the turns as they are taken, each by the index of the slice it reads."""
+    """The values of a scan's body; `order` lists the indices of the slices in the order in which they are read."""
 
     place: Place
     order: tuple[int, ...]
-    body: Nodes
+    body: list[Node]
 
 
 @dataclass(frozen=True, slots=True)
 class WhileNode:
-    """The values of a while loop; `turns` counts how often its body ran, for which `limit` places were kept."""
+    """The values of a while loop; `iterations` counts how often its body ran, `capacity` is what its buffers hold."""
 
     place: Place
-    turns: Saved
-    limit: int
-    cond: Nodes
-    body: Nodes
+    iterations: Buffer
+    capacity: int
+    cond: list[Node]
+    body: list[Node]
 
 
 @dataclass(frozen=True, slots=True)
 class CondNode:
-    """The values of the branches, of which `index` says which was taken."""
+    """The values of the branches of a conditional; `index` is the number of the branch that ran."""
 
     place: Place
-    index: Saved
-    branches: tuple[Nodes, ...]
+    index: Buffer
+    branches: tuple[list[Node], ...]
 
 
-Node = Leaf | ScanNode | WhileNode | CondNode
-Nodes = tuple[Node, ...]
-
-
-def shifted(node: Node, by: int) -> Node:
-    """The node, its arrays behind so many others."""
-
-    def move(saved: Saved) -> Saved:
-        return Saved(saved.number + by, saved.devices)
-
-    def each(nodes: Nodes) -> Nodes:
-        return tuple(shifted(n, by) for n in nodes)
-
-    match node:
-        case Leaf():
-            return dataclasses.replace(node, saved=move(node.saved))
-        case ScanNode():
-            return dataclasses.replace(node, body=each(node.body))
-        case WhileNode():
-            return dataclasses.replace(node, turns=move(node.turns), cond=each(node.cond), body=each(node.body))
-        case CondNode():
-            return dataclasses.replace(node, index=move(node.index), branches=tuple(map(each, node.branches)))
-
-
-def longest(nodes: Sequence[Node], arrays: Sequence[Array]) -> dict[Place, int]:
-    """Per while loop that had too few places the turns that it needs."""
-    found: dict[Place, int] = {}
-    for node in nodes:
-        bodies: tuple[Nodes, ...] = ()
-        if isinstance(node, WhileNode):
-            turns = int(arrays[node.turns.number].max(initial=0))
-            if turns > node.limit:
-                found[node.place] = max(turns, found.get(node.place, 0))
-            bodies = (node.cond, node.body)
-        elif isinstance(node, ScanNode):
-            bodies = (node.body,)
-        elif isinstance(node, CondNode):
-            bodies = node.branches
-        for body in bodies:
-            for place, turns in longest(body, arrays).items():
-                found[place] = max(turns, found.get(place, 0))
-    return found
-
-
+Node = ValueNode | ScanNode | WhileNode | CondNode
 Active = tuple[Coordinate, ...]
-Turns = tuple[int, ...]
+Iteration = tuple[int, ...]
+"""The index in each loop around a value, outermost first."""
 
 
 @dataclass(slots=True)
 class Reader:
-    """Makes entries, in the order in which the reference executor makes them."""
+    """Reads entries from buffers, in the order in which the reference executor records them.
+
+    Attributes:
+      arrays: the buffers.
+      mesh: the sizes of the mesh axes.
+      entries: the entries read so far.
+      missing: the iterations of each while loop whose buffers were too small; the entries are then incomplete.
+    """
 
     arrays: Sequence[Array]
     mesh: tuple[int, ...]
     entries: list[Entry] = field(default_factory=list[Entry])
+    missing: dict[Place, int] = field(default_factory=dict[Place, int])
 
-    def read(self, nodes: Nodes) -> list[Entry]:
-        """The entries of a program."""
-        everywhere: Active = tuple(itertools.product(*map(range, self.mesh)))
-        self._body(nodes, Walk(), (), everywhere)
-        return self.entries
+    def read(self, nodes: Sequence[Node]) -> None:
+        """Reads the entries of a program."""
+        self._body(nodes, Walk(), (), tuple(itertools.product(*map(range, self.mesh))))
 
-    def _body(self, nodes: Nodes, walk: Walk, turns: Turns, active: Active) -> None:
+    def _body(self, nodes: Sequence[Node], walk: Walk, at: Iteration, active: Active) -> None:
         for node in nodes:
             match node:
-                case Leaf():
-                    self._leaf(node, walk, turns, active)
+                case ValueNode():
+                    self._value(node, walk, at, active)
                 case ScanNode():
                     for index in node.order:
-                        self._body(node.body, walk.inside(node.place, "body", index), (*turns, index), active)
+                        self._body(node.body, walk.inside(node.place, "body", index), (*at, index), active)
                 case WhileNode():
-                    self._while(node, walk, turns, active)
+                    self._while(node, walk, at, active)
                 case CondNode():
-                    taken = self._each(node.index, turns, active)
+                    index = self._numbers(node.index, at, active)
                     for number, branch in enumerate(node.branches):
-                        group = tuple(c for c in active if min(max(taken[c], 0), len(node.branches) - 1) == number)
+                        group = tuple(c for c in active if min(max(index[c], 0), len(node.branches) - 1) == number)
                         if group:
-                            self._body(branch, walk.inside(node.place, "branch", number), turns, group)
+                            self._body(branch, walk.inside(node.place, "branch", number), at, group)
 
-    def _while(self, node: WhileNode, walk: Walk, turns: Turns, active: Active) -> None:
-        counts = self._each(node.turns, turns, active)
-        for turn in range(max(counts.values()) + 1):
-            asked = tuple(c for c in active if counts[c] >= turn)
-            self._body(node.cond, walk.inside(node.place, "cond", turn), (*turns, turn), asked)
-            going = tuple(c for c in active if counts[c] > turn)
-            if going:
-                self._body(node.body, walk.inside(node.place, "body", turn), (*turns, turn), going)
+    def _while(self, node: WhileNode, walk: Walk, at: Iteration, active: Active) -> None:
+        counts = self._numbers(node.iterations, at, active)
+        last = max(counts.values())
+        if last > node.capacity:
+            self.missing[node.place] = max(last, self.missing.get(node.place, 0))
+            return
+        for i in range(last + 1):
+            tested = tuple(c for c in active if counts[c] >= i)
+            self._body(node.cond, walk.inside(node.place, "cond", i), (*at, i), tested)
+            running = tuple(c for c in active if counts[c] > i)
+            if running:
+                self._body(node.body, walk.inside(node.place, "body", i), (*at, i), running)
 
-    def _each(self, saved: Saved, turns: Turns, active: Active) -> dict[Coordinate, int]:
-        """A number per device."""
-        found = self.arrays[saved.number][turns]
-        return {c: int(found[c] if saved.devices else found) for c in active}
+    def _numbers(self, buffer: Buffer, at: Iteration, active: Active) -> dict[Coordinate, int]:
+        """One integer per device."""
+        array = self.arrays[buffer.number][at]
+        return {c: int(array[c] if buffer.on_devices else array) for c in active}
 
-    def _leaf(self, leaf: Leaf, walk: Walk, turns: Turns, active: Active) -> None:
-        found: Any = self.arrays[leaf.saved.number][turns]
-        coordinates = active if leaf.saved.devices else None
-        data = np.array(found) if coordinates is None else np.stack([found[c] for c in coordinates])
-        self.entries.append(Entry(leaf.place, walk.path, leaf.result, coordinates, data, leaf.key))
+    def _value(self, node: ValueNode, walk: Walk, at: Iteration, active: Active) -> None:
+        array: Any = self.arrays[node.buffer.number][at]
+        coordinates = active if node.buffer.on_devices else None
+        data = np.array(array) if coordinates is None else np.stack([array[c] for c in coordinates])
+        self.entries.append(Entry(node.place, walk.path, node.result, coordinates, data, node.key))

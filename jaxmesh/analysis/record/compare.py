@@ -11,8 +11,9 @@ import jax.numpy as jnp
 
 from jaxmesh.analysis.record.align import TRANSFERS, aligned
 from jaxmesh.analysis.record.comparison import Comparison, Row, Thresholds
+from jaxmesh.analysis.record.entry import Coordinate, Entry
 from jaxmesh.analysis.record.metrics import Apart, Array, apart, eps_of
-from jaxmesh.analysis.record.recording import Coordinate, Entry, Recording
+from jaxmesh.analysis.record.recording import Recording
 from jaxmesh.errors import ArgumentTypeError, ArgumentValueError, RecordingError
 from jaxmesh.validate import as_bool, as_instance, quote
 

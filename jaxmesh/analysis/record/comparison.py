@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from jaxmesh.analysis.record.align import PLUMBING
-from jaxmesh.analysis.record.recording import Coordinate, Entry
+from jaxmesh.analysis.record.entry import Coordinate, Entry
 from jaxmesh.analysis.record.source_path import ARGUMENT, described
 
 SHOWN = 20

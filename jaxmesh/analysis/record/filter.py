@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jaxmesh.analysis.record.recording import MAX_BYTES
+from jaxmesh.analysis.record.entry import MAX_BYTES
 from jaxmesh.analysis.record.source_path import Place
 from jaxmesh.errors import ArgumentTypeError
 from jaxmesh.validate import as_index, as_tuple, quote

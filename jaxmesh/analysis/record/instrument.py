@@ -1,14 +1,17 @@
-"""A lowered program that also gives back every value it makes.
+"""Instruments a lowered program so that it also returns every value it computes.
 
-The program is traced again, equation by equation, and every value becomes a result: one on the devices through an
-`aggregate_tensor` that joins all copies, one dim per mesh axis. So the planner and the executor see an ordinary
-program, and the copies leave a mapped region by its `out_specs`. In a loop inside a mapped region the copies of all
-turns are stacked first, and leave with it.
+The program is traced again, equation by equation, and every value becomes a result. A value on the devices leaves
+through an `aggregate_tensor` that joins all copies, one dim per mesh axis. So the planner and the executor see an
+ordinary program, and the copies leave a mapped region by its `out_specs`. In a loop inside a mapped region the copies
+of all iterations are stacked first.
+
+Callbacks on the devices would be shorter, but they hang: with 1 MB shards a callback between two collectives waits for
+the thread that waits for the collective.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,279 +19,283 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import AbstractMesh
 
-from jaxmesh.analysis.record.buffer_layout import CondNode, Leaf, Node, Nodes, Saved, ScanNode, WhileNode, shifted
+from jaxmesh.analysis.record.buffer_layout import Buffer, CondNode, Node, ScanNode, ValueNode, WhileNode
+from jaxmesh.analysis.record.entry import is_recorded, key_kind
 from jaxmesh.analysis.record.filter import Wanted
-from jaxmesh.analysis.record.recording import is_recorded, key_kind, words
 from jaxmesh.analysis.record.source_path import ARGUMENT, INLINED, Place, Walk
-from jaxmesh.dialects.residency import DEVICE, Analysis, Residency, of_atom
+from jaxmesh.dialects.residency import DEVICE, Residency, ResidencyMap
 from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p
 from jaxmesh.jaxprs import compat, evaluate
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr
 from jaxmesh.jaxprs.control_flow import Call, Cond, Scan, While, control_flow
 from jaxmesh.jaxprs.source_locations import SourceLocation
 from jaxmesh.jaxprs.typed_trace import trace_typed
+from jaxmesh.runtime.npz import key_words
 from jaxmesh.sharding.configs import MeshComposerConfig
 
 _lax: Any = jax.lax
-Places = Sequence[Residency]
+Residencies = Sequence[Residency]
 
-FIRST_TURNS = 16
-"""For how many turns of a while loop places are kept at first."""
+INITIAL_CAPACITY = 16
+"""Initial capacity, in iterations, of the buffers of a while loop."""
 
 
 @dataclass(frozen=True, slots=True)
 class Instrumented:
-    """A program that gives every value it makes, and what its results are."""
+    """A program that returns every value it computes, and the meaning of its results."""
 
     jaxpr: Jaxpr
-    nodes: Nodes
+    nodes: Sequence[Node]
 
     @property
     def nbytes(self) -> int:
-        """How many bytes it gives."""
+        """The bytes of all results."""
         return sum(a.size * a.dtype.itemsize for a in self.jaxpr.out_avals)
 
 
 def instrument(
-    program: Jaxpr,
-    inputs: Sequence[Residency],
+    residency: ResidencyMap,
     varying: Sequence[Sequence[str]],
     mesh: AbstractMesh,
     wanted: Wanted,
     name: str,
-    turns: Mapping[Place, int],
+    capacities: Mapping[Place, int],
 ) -> Instrumented:
-    """A closed, lowered jaxpr whose results are the values that are wanted, each a full array.
+    """Traces a closed, lowered jaxpr whose results are the wanted values, each a full array.
 
     Args:
-      program: the program.
-      inputs: where each argument lives.
+      residency: the residencies of the program.
       varying: per argument the mesh axes it varies over.
       mesh: the mesh of the program.
-      wanted: what is recorded.
-      name: of the program.
-      turns: how many turns a while loop may take; by default `FIRST_TURNS`.
+      wanted: the values to record.
+      name: the name of the program.
+      capacities: how many iterations of each while loop the buffers hold; by default `INITIAL_CAPACITY`.
     """
-    nodes: list[Nodes] = []
+    scopes: list[_Scope] = []
+    program, inputs = residency.program, residency.inputs
 
     def run(*args: Any) -> list[Any]:
-        tracer = _Tracer(mesh, wanted, turns)
+        tracer = _Tracer(mesh, wanted, capacities, residency)
         scope = _Scope(Walk())
-        for number, (x, place, aval) in enumerate(zip(args, inputs, program.in_avals, strict=True)):
-            tracer.keep(scope, Place(SourceLocation(function=name), ARGUMENT, number), 0, x, place, aval)
+        for number, (x, each, aval) in enumerate(zip(args, inputs, program.in_avals, strict=True)):
+            tracer.record(scope, Place(SourceLocation(function=name), ARGUMENT, number), 0, x, each, aval)
         tracer.body(scope, program, args, inputs)
-        nodes.append(tuple(scope.nodes))
+        scopes.append(scope)
         return scope.values
 
     avals = [jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type) for a in program.in_avals]
-    return Instrumented(trace_typed(run, avals, varying, mesh), nodes[-1])
+    return Instrumented(trace_typed(run, avals, varying, mesh), scopes[-1].nodes)
 
 
 @dataclass(slots=True)
 class _Scope:
-    """One body while it is traced: what its values are, and the arrays that hold them.
+    """One body while it is traced: its nodes, and its buffers with the arrays that fill them.
 
     `mapped` is a body that runs on the devices as a whole; there every array is one per device, with dims of size 1
-    for the axes of the mesh. Elsewhere every array is a full one. `dims` counts the dims of turns in front.
+    for the axes of the mesh. Elsewhere every array is a full one.
     """
 
     walk: Walk
     mapped: bool = False
     nodes: list[Node] = field(default_factory=list[Node])
+    buffers: list[Buffer] = field(default_factory=list[Buffer])
     values: list[Any] = field(default_factory=list[Any])
-    dims: list[int] = field(default_factory=list[int])
 
-    def hold(self, value: Any, dims: int) -> int:
-        """Takes an array; gives its number."""
+    def add(self, buffer: Buffer, value: Any) -> Buffer:
+        """Makes an array a result of the body."""
+        buffer.number = len(self.values)
+        self.buffers.append(buffer)
         self.values.append(value)
-        self.dims.append(dims)
-        return len(self.values) - 1
-
-
-class _Tracer:
-    def __init__(self, mesh: AbstractMesh, wanted: Wanted, turns: Mapping[Place, int]) -> None:
-        self.names, self.sizes = tuple(mesh.axis_names), tuple(mesh.axis_sizes)
-        self.wanted, self.turns = wanted, turns
-        self.analysis = Analysis()
-
-    # --- one value ---
-
-    def keep(self, scope: _Scope, place: Place, result: int, value: Any, residency: Residency, aval: Any) -> None:
-        """Records a value that is wanted."""
-        if is_recorded(aval) and self.wanted(place):
-            saved = self.save(scope, value, residency is DEVICE)
-            scope.nodes.append(Leaf(saved, place, result, key_kind(aval.dtype)))
-
-    def save(self, scope: _Scope, value: Any, on_devices: bool) -> Saved:
-        """Makes a value a result of the body."""
-        value = words(jnp.asarray(value))
-        if not scope.mapped and not on_devices:
-            return Saved(scope.hold(value, 0), False)
-        copies = self.spread(_lax.reshape(value, (*[1] * len(self.sizes), *value.shape)))
-        return Saved(scope.hold(copies if scope.mapped else self.gathered(copies, 0), 0), True)
-
-    def spread(self, value: Any) -> Any:
-        """Typed as different on every device: so every copy is read, also of what is the same by its type."""
-        known = compat.varying_axes(jax.typeof(value))
-        missing = [a for a in self.names if a not in known]
-        return compat.vary(value, missing) if missing else value
-
-    def gathered(self, value: Any, start: int) -> Any:
-        """All copies in one full array; from dim `start` on it has one dim per mesh axis."""
-        config = MeshComposerConfig(list(range(start, start + len(self.sizes))), self.sizes)
-        return aggregate_tensor_p.bind(value, composer_config=config)
-
-    def room(self, inner: _Scope, struct: Any, *lead: int) -> Any:
-        """Zeros for an array of a body, with dims in front."""
-        zeros = jnp.zeros((*lead, *struct.shape), struct.dtype)
-        return self.spread(zeros) if inner.mapped else zeros
-
-    def adopt(self, scope: _Scope, inner: _Scope, values: Sequence[Any], turns: int) -> Nodes:
-        """Makes the arrays of a body, with so many more dims of turns, arrays of the body around it."""
-        start = len(scope.values)
-        for value, dims in zip(values, inner.dims, strict=True):
-            leaves = inner.mapped and not scope.mapped
-            scope.hold(self.gathered(value, dims + turns) if leaves else value, dims + turns)
-        return tuple(shifted(n, start) for n in inner.nodes)
-
-    # --- bodies ---
-
-    def body(self, scope: _Scope, jaxpr: Jaxpr, args: Sequence[Any], places: Places) -> list[Any]:
-        """Traces a body, whose values become those of the scope."""
-        where = self.analysis.environment(jaxpr, tuple(places))
-
-        def trace(eqn: Eqn, operands: list[Any]) -> list[Any]:
-            kinds = [of_atom(a, where) for a in eqn.invars]
-            with evaluate.at_source_of(eqn):
-                return self.equation(scope, eqn, operands, kinds, [where[v] for v in eqn.outvars])
-
-        return evaluate.interpret(jaxpr, args, trace)
-
-    def equation(self, scope: _Scope, eqn: Eqn, operands: list[Any], kinds: Places, outs: Places) -> list[Any]:
-        flow = control_flow(eqn)
-        if isinstance(flow, Call) and eqn.primitive.name in INLINED:
-            with scope.walk.call(eqn):
-                return self.body(scope, flow.body, operands, kinds)
-        place = scope.walk.place(eqn)
-        loop = _Loop(place, eqn, operands, kinds, outs)
-        match flow:
-            case Scan():
-                results = self.scan(scope, loop, flow)
-            case While():
-                results = self.while_loop(scope, loop, flow)
-            case Cond():
-                results = self.cond(scope, loop, flow)
-            case Call() | None:
-                results = evaluate.bind(eqn, operands)
-        scope.walk.made(place)
-        for number, (value, var, kind) in enumerate(zip(results, eqn.outvars, outs, strict=True)):
-            self.keep(scope, place, number, value, kind, var.aval)
-        return results
-
-    def inner(self, scope: _Scope, loop: _Loop, part: str, index: int = 0) -> _Scope:
-        """The scope of a body of a loop. One that holds tensors on the devices runs there as a whole."""
-        mapped = scope.mapped or DEVICE in (*loop.kinds, *loop.outs)
-        return _Scope(scope.walk.inside(loop.place, part, index), mapped)
-
-    # --- loops and branches ---
-
-    def scan(self, scope: _Scope, loop: _Loop, flow: Scan) -> list[Any]:
-        fixed, carry, xs = flow.split(loop.operands)
-        fixed_kinds, _, xs_kinds = flow.split(loop.kinds)
-        places = [*fixed_kinds, *flow.split_results(loop.outs)[0], *xs_kinds]
-        scopes: list[_Scope] = []
-
-        def step(carried: list[Any], sliced: list[Any]) -> tuple[list[Any], Any]:
-            inner = self.inner(scope, loop, "body")
-            results, rows = flow.split_results(self.body(inner, flow.body, [*fixed, *carried, *sliced], places))
-            # JAX may trace a body twice; the last time is the one that counts.
-            scopes.append(inner)
-            return results, (rows, inner.values)
-
-        length, reverse = flow.length, flow.reverse
-        last, (ys, stacked) = _lax.scan(step, list(carry), list(xs), length=length, reverse=reverse)
-        body = self.adopt(scope, scopes[-1], stacked, 1)
-        indices = tuple(range(length))
-        scope.nodes.append(ScanNode(loop.place, indices[::-1] if reverse else indices, body))
-        return [*last, *ys]
-
-    def while_loop(self, scope: _Scope, loop: _Loop, flow: While) -> list[Any]:
-        limit = self.turns.get(loop.place, FIRST_TURNS)
-        tests, fixed, carry = flow.split(loop.operands)
-        test_kinds, fixed_kinds, _ = flow.split(loop.kinds)
-
-        def ask(carried: Sequence[Any]) -> tuple[Any, _Scope]:
-            inner = self.inner(scope, loop, "cond")
-            (more,) = self.body(inner, flow.cond, [*tests, *carried], [*test_kinds, *loop.outs])
-            return more, inner
-
-        def turn(carried: Sequence[Any]) -> tuple[list[Any], _Scope]:
-            inner = self.inner(scope, loop, "body")
-            return self.body(inner, flow.body, [*fixed, *carried], [*fixed_kinds, *loop.outs]), inner
-
-        def go_on(state: Any) -> Any:
-            count, _, carried, asked, made = state
-            carried, inner = turn(carried)
-            more, condition = ask(carried)
-            made = _put(made, inner.values, count)
-            return count + 1, more, carried, _put(asked, condition.values, count + 1), made
-
-        # The condition is asked once before the first turn and then at the end of each, where its values can be kept.
-        more, condition = ask(carry)
-        body, structs = _shapes(lambda: turn(carry))
-        count: Any = jnp.int32(0)
-        count = self.spread(count) if body.mapped else count
-        asked = [self.room(condition, x, limit + 1) for x in condition.values]
-        made = [self.room(body, x, limit) for x in structs]
-        state = count, more, list(carry), _put(asked, condition.values, count), made
-        count, _, last, asked, made = _lax.while_loop(_goes_on, go_on, state)
-        nodes = self.adopt(scope, condition, asked, 1), self.adopt(scope, body, made, 1)
-        scope.nodes.append(WhileNode(loop.place, self.save(scope, count, body.mapped), limit, *nodes))
-        return list(last)
-
-    def cond(self, scope: _Scope, loop: _Loop, flow: Cond) -> list[Any]:
-        index, rest = flow.split(loop.operands)
-
-        def run(number: int) -> tuple[list[Any], _Scope]:
-            inner = self.inner(scope, loop, "branch", number)
-            return self.body(inner, flow.branches[number], rest, loop.kinds[1:]), inner
-
-        count = len(flow.branches)
-        shapes = [_shapes(lambda n=n: run(n)) for n in range(count)]
-
-        def branch(number: int) -> tuple[list[Any], list[list[Any]]]:
-            results, inner = run(number)
-            empty = [[self.room(s, x) for x in structs] for s, structs in shapes]
-            return results, [inner.values if n == number else row for n, row in enumerate(empty)]
-
-        index = _lax.convert_element_type(index, jnp.int32)
-        results, rows = _lax.switch(index, [lambda n=n: branch(n) for n in range(count)])
-        nodes = tuple(self.adopt(scope, s, row, 0) for (s, _), row in zip(shapes, rows, strict=True))
-        scope.nodes.append(CondNode(loop.place, self.save(scope, index, shapes[0][0].mapped), nodes))
-        return list(results)
+        return buffer
 
 
 @dataclass(frozen=True, slots=True)
-class _Loop:
-    """A loop or a branch: the equation, its operands, and where operands and results live."""
+class _Site:
+    """A loop or a conditional: its equation, its operands, and the residencies of operands and results."""
 
     place: Place
     eqn: Eqn
     operands: list[Any]
-    kinds: Places
-    outs: Places
+    inputs: Residencies
+    outputs: Residencies
 
 
-def _goes_on(state: Any) -> Any:
+class _Tracer:
+    def __init__(
+        self, mesh: AbstractMesh, wanted: Wanted, capacities: Mapping[Place, int], residency: ResidencyMap
+    ) -> None:
+        self.names, self.sizes = tuple(mesh.axis_names), tuple(mesh.axis_sizes)
+        self.wanted, self.capacities, self.residency = wanted, capacities, residency
+
+    # --- one value ---
+
+    def record(self, scope: _Scope, place: Place, result: int, value: Any, residency: Residency, aval: Any) -> None:
+        """Makes a value a result of the body if it is wanted."""
+        if is_recorded(aval) and self.wanted(place):
+            buffer = self.save(scope, value, residency is DEVICE)
+            scope.nodes.append(ValueNode(buffer, place, result, key_kind(aval.dtype)))
+
+    def save(self, scope: _Scope, value: Any, on_devices: bool) -> Buffer:
+        """Makes a value a result of the body."""
+        value = key_words(jnp.asarray(value))
+        if not scope.mapped and not on_devices:
+            return scope.add(Buffer(False), value)
+        copies = self.vary(_lax.reshape(value, (*[1] * len(self.sizes), *value.shape)))
+        return scope.add(Buffer(True), copies if scope.mapped else self.gather(copies, 0))
+
+    def vary(self, value: Any) -> Any:
+        """Types a value as varying over every axis, so that every copy is read, also where types say they are equal."""
+        known = compat.varying_axes(jax.typeof(value))
+        missing = [a for a in self.names if a not in known]
+        return compat.vary(value, missing) if missing else value
+
+    def gather(self, value: Any, start: int) -> Any:
+        """Joins all copies into one full array; one dim per mesh axis, from dim `start` on."""
+        config = MeshComposerConfig(list(range(start, start + len(self.sizes))), self.sizes)
+        return aggregate_tensor_p.bind(value, composer_config=config)
+
+    def zeros(self, inner: _Scope, struct: Any, *lead: int) -> Any:
+        """Zeros for an array of a body, with dims in front."""
+        zeros = jnp.zeros((*lead, *struct.shape), struct.dtype)
+        return self.vary(zeros) if inner.mapped else zeros
+
+    def adopt(self, scope: _Scope, inner: _Scope, values: Sequence[Any], loops: int) -> list[Node]:
+        """Makes the buffers of a body those of the body around it, with `loops` more dims in front."""
+        for buffer, value in zip(inner.buffers, values, strict=True):
+            buffer.loops += loops
+            leaves = inner.mapped and not scope.mapped
+            scope.add(buffer, self.gather(value, buffer.loops) if leaves else value)
+        return inner.nodes
+
+    # --- bodies ---
+
+    def body(self, scope: _Scope, jaxpr: Jaxpr, args: Sequence[Any], inputs: Residencies) -> list[Any]:
+        """Traces a body, whose values become those of the scope."""
+        known = self.residency.body(jaxpr, inputs)
+
+        def trace(eqn: Eqn, operands: list[Any]) -> list[Any]:
+            residencies = [known.of(a) for a in eqn.invars]
+            with evaluate.at_source_of(eqn):
+                return self.equation(scope, eqn, operands, residencies, [known.of(v) for v in eqn.outvars])
+
+        return evaluate.interpret(jaxpr, args, trace)
+
+    def equation(
+        self, scope: _Scope, eqn: Eqn, operands: list[Any], inputs: Residencies, outputs: Residencies
+    ) -> list[Any]:
+        flow = control_flow(eqn)
+        if isinstance(flow, Call) and eqn.primitive.name in INLINED:
+            with scope.walk.call(eqn):
+                return self.body(scope, flow.body, operands, inputs)
+        place = scope.walk.place(eqn)
+        site = _Site(place, eqn, operands, inputs, outputs)
+        match flow:
+            case Scan():
+                results = self.scan(scope, site, flow)
+            case While():
+                results = self.while_loop(scope, site, flow)
+            case Cond():
+                results = self.cond(scope, site, flow)
+            case _:
+                results = evaluate.bind(eqn, operands)
+        scope.walk.made(place)
+        for number, (value, var, residency) in enumerate(zip(results, eqn.outvars, outputs, strict=True)):
+            self.record(scope, place, number, value, residency, var.aval)
+        return results
+
+    def inner(self, scope: _Scope, site: _Site, part: str, index: int = 0) -> _Scope:
+        """The scope of a body. A loop or a conditional with a tensor on the devices runs there as a whole."""
+        mapped = scope.mapped or DEVICE in (*site.inputs, *site.outputs)
+        return _Scope(scope.walk.inside(site.place, part, index), mapped)
+
+    # --- loops and branches ---
+
+    def scan(self, scope: _Scope, site: _Site, flow: Scan) -> list[Any]:
+        consts, carry, xs = flow.split(site.operands)
+        const_inputs, _, x_inputs = flow.split(site.inputs)
+        # The carry lives where it leaves the loop.
+        inputs = [*const_inputs, *flow.split_results(site.outputs)[0], *x_inputs]
+        scopes: list[_Scope] = []
+
+        def step(carry: list[Any], x: list[Any]) -> tuple[list[Any], Any]:
+            inner = self.inner(scope, site, "body")
+            carry, y = flow.split_results(self.body(inner, flow.body, [*consts, *carry, *x], inputs))
+            # JAX may trace a body twice; the last trace is the one that counts.
+            scopes.append(inner)
+            return carry, (y, inner.values)
+
+        last, (ys, stacked) = _lax.scan(step, carry, xs, length=flow.length, reverse=flow.reverse)
+        order = tuple(range(flow.length))
+        body = self.adopt(scope, scopes[-1], stacked, 1)
+        scope.nodes.append(ScanNode(site.place, order[::-1] if flow.reverse else order, body))
+        return [*last, *ys]
+
+    def while_loop(self, scope: _Scope, site: _Site, flow: While) -> list[Any]:
+        capacity = self.capacities.get(site.place, INITIAL_CAPACITY)
+        cond_consts, body_consts, carry = flow.split(site.operands)
+        cond_inputs, body_inputs, _ = flow.split(site.inputs)
+
+        def test(carry: Sequence[Any]) -> tuple[Any, _Scope]:
+            inner = self.inner(scope, site, "cond")
+            (more,) = self.body(inner, flow.cond, [*cond_consts, *carry], [*cond_inputs, *site.outputs])
+            return more, inner
+
+        def iterate(carry: Sequence[Any]) -> tuple[list[Any], _Scope]:
+            inner = self.inner(scope, site, "body")
+            return self.body(inner, flow.body, [*body_consts, *carry], [*body_inputs, *site.outputs]), inner
+
+        def step(state: Any) -> Any:
+            count, _, carry, tested, computed = state
+            carry, inner = iterate(carry)
+            more, condition = test(carry)
+            computed = _write(computed, inner.values, count)
+            return count + 1, more, carry, _write(tested, condition.values, count + 1), computed
+
+        # The condition is tested once before the first iteration and then at the end of each, where it can be recorded.
+        more, condition = test(carry)
+        body, structs = _shapes(lambda: iterate(carry))
+        count: Any = jnp.int32(0)
+        count = self.vary(count) if body.mapped else count
+        tested = [self.zeros(condition, x, capacity + 1) for x in condition.values]
+        computed = [self.zeros(body, x, capacity) for x in structs]
+        state = count, more, carry, _write(tested, condition.values, count), computed
+        count, _, last, tested, computed = _lax.while_loop(_is_running, step, state)
+        nodes = self.adopt(scope, condition, tested, 1), self.adopt(scope, body, computed, 1)
+        scope.nodes.append(WhileNode(site.place, self.save(scope, count, body.mapped), capacity, *nodes))
+        return list(last)
+
+    def cond(self, scope: _Scope, site: _Site, flow: Cond) -> list[Any]:
+        index, operands = flow.split(site.operands)
+
+        def run(number: int) -> tuple[list[Any], _Scope]:
+            inner = self.inner(scope, site, "branch", number)
+            return self.body(inner, flow.branches[number], operands, site.inputs[1:]), inner
+
+        numbers = range(len(flow.branches))
+        shapes = [_shapes(lambda n=n: run(n)) for n in numbers]
+
+        def branch(number: int) -> tuple[list[Any], list[list[Any]]]:
+            results, inner = run(number)
+            empty = [[self.zeros(s, x) for x in structs] for s, structs in shapes]
+            return results, [inner.values if n == number else row for n, row in enumerate(empty)]
+
+        index = _lax.convert_element_type(index, jnp.int32)
+        results, rows = _lax.switch(index, [lambda n=n: branch(n) for n in numbers])
+        nodes = tuple(self.adopt(scope, s, row, 0) for (s, _), row in zip(shapes, rows, strict=True))
+        scope.nodes.append(CondNode(site.place, self.save(scope, index, shapes[0][0].mapped), nodes))
+        return list(results)
+
+
+def _is_running(state: Any) -> Any:
     return state[1]
 
 
-def _put(rooms: Sequence[Any], values: Sequence[Any], turn: Any) -> list[Any]:
-    """Writes the values of one turn; those of a turn too many go where nobody looks, and the program is run again."""
-    return [_lax.dynamic_update_index_in_dim(r, v, turn, 0) for r, v in zip(rooms, values, strict=True)]
+def _write(buffers: Sequence[Any], values: Sequence[Any], iteration: Any) -> list[Any]:
+    """Writes the values of one iteration; one beyond the capacity overwrites the last, and the program is run again."""
+    return [_lax.dynamic_update_index_in_dim(b, v, iteration, 0) for b, v in zip(buffers, values, strict=True)]
 
 
-def _shapes(run: Callable[[], tuple[list[Any], _Scope]]) -> tuple[_Scope, list[Any]]:
+def _shapes(run: Any) -> tuple[_Scope, list[Any]]:
     """The scope of a body, and the types of its arrays."""
     scopes: list[_Scope] = []
 

@@ -98,6 +98,31 @@ def pcc(golden: Array, calculated: Array) -> tuple[float, bool]:
     return (min(1.0, max(-1.0, float(a @ b) / norm)), True) if norm else (0.0, False)
 
 
+def tolerance(golden: Array) -> float:
+    """The largest difference allowed from a reference: 0 for integers, a few rounding units of the largest value.
+
+    Both runs execute the same equations; only sums over devices and fused operations round differently.
+
+    >>> import numpy as np
+    >>> tolerance(np.int32([5])), tolerance(np.float32([0.5, 2])) == 128 * np.finfo(np.float32).eps
+    (0.0, True)
+    """
+    if not jnp.issubdtype(golden.dtype, jnp.inexact):
+        return 0.0
+    values, eps = _magnitude(golden), eps_of(golden.dtype)
+    return (4 if eps > 1e-4 else 64) * eps * float(np.max(values, initial=1.0, where=np.isfinite(values)))
+
+
+def largest_difference(golden: Array, other: Array) -> float:
+    """The largest absolute difference; NaN equals NaN, an infinity equals itself.
+
+    >>> import numpy as np
+    >>> largest_difference(np.float32([1, np.nan]), np.float32([1.5, np.nan]))
+    0.5
+    """
+    return float(np.max(_gap(golden, other), initial=0.0))
+
+
 def eps_of(dtype: Any) -> float:
     """The unit of rounding of a float; 0 of other dtypes."""
     kind: Any = jnp

@@ -12,7 +12,7 @@ from typing import Any, NoReturn, cast
 import jax.numpy as jnp
 import numpy as np
 
-from jaxmesh.analysis.record.recording import LEVELS, Array, Entry, Recording
+from jaxmesh.analysis.record.entry import LEVELS, Array, Entry
 from jaxmesh.analysis.record.source_path import Place, Step
 from jaxmesh.errors import MissingFileError, RecordingError
 from jaxmesh.jaxprs.source_locations import SourceLocation
@@ -26,15 +26,19 @@ _DAMAGED: Any = (
 """What NumPy, its archives and a text of the wrong form raise."""
 
 
-def write(recording: Recording, path: FilePath) -> None:
-    """Writes a file, under just this name.
+Fields = tuple[tuple[Entry, ...], Mapping[str, int], str, str, bool]
+"""The fields of a `Recording`, in order: entries, mesh, level, name, partial."""
+
+
+def write(fields: Fields, path: FilePath) -> None:
+    """Writes the fields of a recording to a file of exactly this name.
 
     Raises:
       RecordingError: it cannot be written.
     """
-    said = json.dumps(_described(recording), sort_keys=True).encode()
-    arrays = {_TEXT: np.frombuffer(said, np.uint8)}
-    arrays |= {f"v{i}": _plain(e.data) for i, e in enumerate(recording.entries)}
+    header = json.dumps(_header(fields), sort_keys=True).encode()
+    arrays = {_TEXT: np.frombuffer(header, np.uint8)}
+    arrays |= {f"v{i}": _plain(e.data) for i, e in enumerate(fields[0])}
     try:
         with path.open("wb") as file:
             np.savez(file, allow_pickle=False, **cast("Any", arrays))
@@ -44,8 +48,8 @@ def write(recording: Recording, path: FilePath) -> None:
         ) from None
 
 
-def read(path: FilePath) -> Recording:
-    """Reads a file.
+def read(path: FilePath) -> Fields:
+    """Reads the fields of a recording.
 
     Raises:
       MissingFileError: there is none.
@@ -60,9 +64,9 @@ def read(path: FilePath) -> Recording:
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             if _TEXT not in file.files:
                 _refuse(path, f"it has no array {_TEXT!r}")
-            said = json.loads(file[_TEXT].tobytes())
-            _check_head(path, said)
-            return _recording(said, file)
+            header = json.loads(file[_TEXT].tobytes())
+            _check_header(path, header)
+            return _fields(header, file)
     except RecordingError:
         raise
     except _DAMAGED as error:
@@ -75,10 +79,10 @@ def _refuse(path: FilePath, why: str) -> NoReturn:
     )
 
 
-def _check_head(path: FilePath, said: Any) -> None:
-    if not isinstance(said, dict) or cast("dict[str, Any]", said).get("format") != FORMAT:
+def _check_header(path: FilePath, header: Any) -> None:
+    if not isinstance(header, dict) or cast("dict[str, Any]", header).get("format") != FORMAT:
         _refuse(path, f"its text does not say {FORMAT!r}")
-    version = cast("dict[str, Any]", said).get("version")
+    version = cast("dict[str, Any]", header).get("version")
     if version != VERSION:
         raise RecordingError(
             f"{str(path)!r} is a recording of version {version!r}, but this jaxmesh reads version {VERSION}; record it "
@@ -86,17 +90,18 @@ def _check_head(path: FilePath, said: Any) -> None:
         )
 
 
-# --- what the arrays are ---------------------------------------------------------------------------------------------
+# --- the header ------------------------------------------------------------------------------------------------------
 
 
-def _described(recording: Recording) -> dict[str, Any]:
+def _header(fields: Fields) -> dict[str, Any]:
+    entries, mesh, level, name, partial = fields
     return {
         "format": FORMAT,
         "version": VERSION,
-        "name": recording.name,
-        "level": recording.level,
-        "partial": recording.partial,
-        "mesh": [[a, n] for a, n in recording.mesh.items()],
+        "name": name,
+        "level": level,
+        "partial": partial,
+        "mesh": [[a, n] for a, n in mesh.items()],
         "entries": [
             {
                 "place": _place(e.place),
@@ -107,7 +112,7 @@ def _described(recording: Recording) -> dict[str, Any]:
                 "shape": list(e.data.shape),
                 "key": e.key,
             }
-            for e in recording.entries
+            for e in entries
         ],
     }
 
@@ -122,12 +127,12 @@ def _plain(data: Array) -> Array:
     return data if data.dtype.isbuiltin == 1 else data.view(np.dtype(f"u{data.dtype.itemsize}"))
 
 
-def _recording(said: Mapping[str, Any], file: Any) -> Recording:
-    mesh = {_text(a): _number(n, 1) for a, n in said["mesh"]}
-    if said["level"] not in LEVELS or not isinstance(said["partial"], bool):
-        raise ValueError(f"level {said['level']!r}")
-    entries = [_entry(row, file[f"v{i}"], tuple(mesh.values())) for i, row in enumerate(said["entries"])]
-    return Recording(tuple(entries), mesh, said["level"], _text(said["name"]), said["partial"])
+def _fields(header: Mapping[str, Any], file: Any) -> Fields:
+    mesh = {_text(a): _number(n, 1) for a, n in header["mesh"]}
+    if header["level"] not in LEVELS or not isinstance(header["partial"], bool):
+        raise ValueError(f"level {header['level']!r}")
+    entries = [_entry(row, file[f"v{i}"], tuple(mesh.values())) for i, row in enumerate(header["entries"])]
+    return tuple(entries), mesh, header["level"], _text(header["name"]), header["partial"]
 
 
 def _entry(row: Mapping[str, Any], data: Any, mesh: tuple[int, ...]) -> Entry:

@@ -1,64 +1,68 @@
-"""Recording a run on the devices: the lowered program, which also gives every value back, compiled as one program.
+"""Records a run on the devices: the instrumented program, compiled as one program.
 
-XLA compiles it together with what is recorded, so it may fuse and round otherwise than the program that is not. A while
-loop keeps places for so many turns; one that takes more is compiled and run again with enough, as are the callbacks in
-it. What every device holds is read from that device, also where types say that all hold the same.
+XLA compiles the program together with its recording, so it may fuse and round differently from the plain program. The
+buffers of a while loop hold a fixed number of iterations; if one runs longer, the program is compiled and run again
+with larger buffers, including its callbacks. Every copy is read from its device, also where types say they are equal.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import numpy as np
 
-from jaxmesh.analysis.record.buffer_layout import Reader, longest
+from jaxmesh.analysis.record.buffer_layout import Reader
+from jaxmesh.analysis.record.entry import Array, Budget
 from jaxmesh.analysis.record.filter import Wanted
 from jaxmesh.analysis.record.instrument import instrument
-from jaxmesh.analysis.record.recording import Array, Budget, Recording
+from jaxmesh.analysis.record.recording import Recording
 from jaxmesh.analysis.record.source_path import Place
-from jaxmesh.jaxprs.compat import Jaxpr
+from jaxmesh.dialects.residency import ResidencyMap
+from jaxmesh.dialects.signature import Boundary
 from jaxmesh.runtime.distributed.collectives import whole
-from jaxmesh.runtime.regions import plan_regions
+from jaxmesh.runtime.regions import Plan, plan_regions
 from jaxmesh.runtime.sharded import execute
-from jaxmesh.stages.signature import AnyMesh, Boundary
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
 
-Call = Callable[[Callable[..., Any]], Any]
+Run = Callable[..., list[Any]]
+"""A function of the flat arguments of a program."""
 
 
-def record_devices(program: Jaxpr, boundary: Boundary, mesh: AnyMesh, wanted: Wanted, call: Call) -> Recording:
-    """Runs a closed, lowered jaxpr on the devices, and gives everything it made.
+def record_devices(
+    residency: ResidencyMap, boundary: Boundary, wanted: Wanted, compile_and_call: Callable[[Run], Sequence[Any]]
+) -> Recording:
+    """Runs a closed, lowered jaxpr on the devices and returns every value that it computes.
 
     Args:
-      program: the program.
-      boundary: its arguments.
-      mesh: the mesh to run on.
-      wanted: what is recorded.
-      call: compiles a function of the flat arguments and gives what it gives for those of the run.
+      residency: the residencies of the program.
+      boundary: its signature, and the mesh to run on.
+      wanted: the values to record.
+      compile_and_call: compiles a function of the flat arguments, calls it with those of the run, and returns its
+        results.
 
     Raises:
-      RecordingSizeError: more bytes than `wanted` allows; found before anything is compiled.
+      RecordingSizeError: more bytes than `wanted` allows; raised before anything is compiled.
     """
+    mesh = boundary.mesh
     abstract: Any = getattr(mesh, "abstract_mesh", mesh)
     varying = [a.varying or () for a in boundary.arguments]
-    turns: dict[Place, int] = {}
+    capacities: dict[Place, int] = {}
     while True:
-        made = instrument(program, boundary.places, varying, abstract, wanted, boundary.name, turns)
-        Budget(wanted.max_bytes).take(made.nbytes, "all values on all devices")
-        plan = plan_regions(made.jaxpr, boundary.places)
+        instrumented = instrument(residency, varying, abstract, wanted, boundary.name, capacities)
+        Budget(wanted.max_bytes).take(instrumented.nbytes, "all values on all devices")
+        plan = plan_regions(ResidencyMap(instrumented.jaxpr, residency.inputs))
 
-        def run(*leaves: Any, plan: Any = plan) -> list[Any]:
-            stored = [x.data if isinstance(x, MeshTensor) else x for x in leaves]
-            return execute(plan, mesh, stored)
+        def run(*leaves: Any, plan: Plan = plan) -> list[Any]:
+            return execute(plan, mesh, [x.data if isinstance(x, MeshTensor) else x for x in leaves])
 
-        arrays = [_array(x) for x in call(run)]
-        more = longest(made.nodes, arrays)
-        if not more:
-            entries = Reader(arrays, tuple(boundary.sizes.values())).read(made.nodes)
-            return Recording(tuple(entries), boundary.sizes, "devices", boundary.name, wanted.partial)
-        turns |= {place: 1 << (count - 1).bit_length() for place, count in more.items()}
+        reader = Reader([_array(x) for x in compile_and_call(run)], tuple(boundary.sizes.values()))
+        reader.read(instrumented.nodes)
+        if not reader.missing:
+            return Recording(tuple(reader.entries), boundary.sizes, "devices", boundary.name, wanted.partial)
+        # The next power of two.
+        capacities |= {place: 1 << (count - 1).bit_length() for place, count in reader.missing.items()}
 
 
 def _array(x: Any) -> Array:

@@ -3,45 +3,49 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxmesh.analysis.record.entry import Budget, Coordinate, Entry, is_recorded, key_kind
 from jaxmesh.analysis.record.filter import Wanted
-from jaxmesh.analysis.record.recording import Budget, Coordinate, Entry, Recording, is_recorded, key_kind, words
+from jaxmesh.analysis.record.recording import Recording
 from jaxmesh.analysis.record.source_path import ARGUMENT, INLINED, Place, Walk
-from jaxmesh.dialects.residency import DEVICE, Residency
+from jaxmesh.analysis.reference_rules import RULES, reference_input
+from jaxmesh.dialects.residency import DEVICE
+from jaxmesh.dialects.signature import Boundary
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr
 from jaxmesh.jaxprs.control_flow import LOOPS
 from jaxmesh.jaxprs.source_locations import SourceLocation
-from jaxmesh.runtime.reference import Observer, Shards, Transfer, run_reference
+from jaxmesh.runtime.npz import key_words
+from jaxmesh.runtime.reference import Observer, Shards, run_reference
 
 
 def record_reference(
-    program: Jaxpr,
-    inputs: Sequence[Residency],
-    mesh: Mapping[str, int],
-    args: Sequence[Any],
-    rules: Mapping[str, Transfer],
-    wanted: Wanted,
-    name: str,
-    level: str,
+    program: Jaxpr, boundary: Boundary, leaves: Sequence[Any], wanted: Wanted, level: str
 ) -> Recording:
-    """Runs a closed jaxpr as `run_reference` does, and gives everything it made.
+    """Runs a closed jaxpr on the reference executor and returns every value that it computes.
+
+    Args:
+      program: the jaxpr.
+      boundary: its signature and its mesh.
+      leaves: the flat arguments of the run.
+      wanted: the values to record.
+      level: `"ttir"` or `"ttnn"`, the dialect of the program.
 
     Raises:
       RecordingSizeError: more bytes than `wanted` allows.
     """
-    recorder = _Recorder(wanted)
-    for number, (x, place, aval) in enumerate(zip(args, inputs, program.in_avals, strict=True)):
-        value: Any = Shards(x) if place is DEVICE else jnp.asarray(x)
-        argument = Place(SourceLocation(function=name), ARGUMENT, number)
-        recorder.keep(argument, 0, value, aval, tuple(value) if place is DEVICE else ())
-    run_reference(program, inputs, mesh, args, rules, recorder)
-    return Recording(tuple(recorder.entries), dict(mesh), level, name, wanted.partial)
+    recorder, args = _Recorder(wanted), [reference_input(x) for x in leaves]
+    for number, (x, residency, aval) in enumerate(zip(args, boundary.residencies, program.in_avals, strict=True)):
+        place = Place(SourceLocation(function=boundary.name), ARGUMENT, number)
+        value: Any = Shards(x) if residency is DEVICE else jnp.asarray(x)
+        recorder.keep(place, 0, value, aval, tuple(value) if residency is DEVICE else ())
+    run_reference(program, boundary.residencies, boundary.sizes, args, RULES[level], recorder)
+    return Recording(tuple(recorder.entries), dict(boundary.sizes), level, boundary.name, wanted.partial)
 
 
 class _Recorder(Observer):
@@ -66,7 +70,7 @@ class _Recorder(Observer):
         size = max(1, len(coordinates or ())) * aval.size * _width(aval.dtype)
         self._budget.take(size, f"{place}")
         rows = [value[c] for c in coordinates] if coordinates is not None else [value]
-        copies = [np.array(words(x)) for x in rows]
+        copies = [np.array(key_words(x)) for x in rows]
         data = copies[0] if coordinates is None else np.stack(copies)
         self.entries.append(Entry(place, self._walk.path, number, coordinates, data, key_kind(aval.dtype)))
 

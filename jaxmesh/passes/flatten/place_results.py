@@ -1,19 +1,16 @@
-"""Results that stay on the devices, in flat form: a value that no operation put there is given the one that does.
+"""Distributes results of a flat TTIR program that are declared presharded and that no operation distributes.
 
-Types say where a value of a traced program lives, and a loop or a branch may say "on the devices" of a value that the
-steps it takes leave on the host: no step at all, or the branch that returns an argument. So may a collective of one
-device that gives a constant. In flat form only what is done is there, so a result that is declared presharded has to be
-put on the devices by an operation; a mesh_shard into one piece, other than the replicating one, is none.
+The residency of a result of a traced program is static. A loop without iterations, or a branch that returns an
+argument, may leave such a result on the host, and a flat program holds neither loop nor branch. In a lowered program
+the transfer is explicit in the loop or the branch.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any
 
 from jaxmesh.dialects.program import Op, Port, Program, Value
-from jaxmesh.sharding.shard_attributes import replicate_mapper
 
 _TOGETHER = frozenset({
     "ttir.all_reduce", "ttir.all_gather", "ttir.reduce_scatter", "ttir.mesh_partition", "ttir.collective_permute",
@@ -22,15 +19,15 @@ _TOGETHER = frozenset({
 """Ops that run on the devices whatever they are given."""
 
 
-def placed_results(program: Program, level: str) -> Program:
-    """A program, its ops not yet TTNN's, in which every result that is declared presharded is on the devices."""
+def place_results(program: Program) -> Program:
+    """Returns a TTIR program in which every result that is declared presharded is on the devices."""
     if not any(port.presharded for port in program.results):
         return program
     held = _on_devices(program)
     if all(port.value in held for port in program.results if port.presharded):
         return program
     ops, moved = list(program.ops), dict[Value, Value]()
-    results = [_placed(program, port, held, ops, moved, level) for port in program.results]
+    results = [_placed(program, port, held, ops, moved) for port in program.results]
     return program.like(ops, results)
 
 
@@ -44,10 +41,8 @@ def _on_devices(program: Program) -> set[Value]:
 
 
 def _puts_there(op: Op, held: set[Value]) -> bool:
-    if op.name == "ttnn.distribute_tensor" or op.name in _TOGETHER:
+    if op.name in _TOGETHER:
         return True
-    if op.name == "ttnn.aggregate_tensor":
-        return False
     if op.name == "ttir.mesh_shard" and not _is_folded(op):
         return op.attributes["shard_direction"] == "full_to_shard"
     return any(v in held for v in op.used)
@@ -59,20 +54,17 @@ def _is_folded(op: Op) -> bool:
     return kind == "identity" or (kind != "replicate" and math.prod(op.attributes["shard_shape"]) == 1)
 
 
-def _placed(
-    program: Program, port: Port, held: set[Value], ops: list[Op], moved: dict[Value, Value], level: str
-) -> Port:
+def _placed(program: Program, port: Port, held: set[Value], ops: list[Op], moved: dict[Value, Value]) -> Port:
     if not port.presharded or port.value in held:
         return port
     if port.value not in moved:
         moved[port.value] = program.new(program.types[port.value])
-        ops.append(_replicates(program, port.value, moved[port.value], level))
+        ops.append(_replicate(port.value, moved[port.value]))
     return replace(port, value=moved[port.value])
 
 
-def _replicates(program: Program, value: Value, out: Value, level: str) -> Op:
-    if level == "ttnn":
-        said: dict[str, Any] = {"mapper_config": replicate_mapper(tuple(program.mesh.values()))}
-        return Op("ttnn.distribute_tensor", (value,), (out,), said)
-    said = {"shard_dims": (-1,), "shard_direction": "full_to_shard", "shard_shape": (1,), "shard_type": "replicate"}
-    return Op("ttir.mesh_shard", (value,), (out,), said)
+def _replicate(value: Value, out: Value) -> Op:
+    attributes = {
+        "shard_dims": (-1,), "shard_direction": "full_to_shard", "shard_shape": (1,), "shard_type": "replicate",
+    }  # fmt: skip
+    return Op("ttir.mesh_shard", (value,), (out,), attributes)

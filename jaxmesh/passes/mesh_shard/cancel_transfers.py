@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from jaxmesh.dialects.residency import Residency
 from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tensor_p
 from jaxmesh.jaxprs import compat, remarks, walk
 from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Var
@@ -17,7 +18,7 @@ from jaxmesh.jaxprs.rewrite import map_sub_jaxprs, with_operands
 from jaxmesh.sharding.distribution import Factors, factors, mesh_axis_dims, resolve_composer, resolve_mapper, rows_of
 
 
-def canonicalize(program: Jaxpr, mesh: Mapping[str, int]) -> Jaxpr:
+def cancel_transfers(program: Jaxpr, inputs: Sequence[Residency], mesh: Mapping[str, int]) -> Jaxpr:
     """The program with inverse transfers cancelled at every depth."""
     memo = walk.Memo[Jaxpr]()
 

@@ -7,7 +7,7 @@ aggregate there, at every depth, once per value and outside loops and calls wher
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from jaxmesh.dialects.residency import (
@@ -15,8 +15,8 @@ from jaxmesh.dialects.residency import (
     FREE,
     HOST,
     ON_HOST,
-    Analysis,
     Residency,
+    ResidencyMap,
     has_transfer,
     join,
     of_atom,
@@ -36,16 +36,6 @@ FILE = "jaxmesh/passes/mesh_shard/insert_transfers.py"
 
 
 @dataclass(frozen=True, slots=True)
-class Misplaced:
-    """An operand that was not where its equation needs it."""
-
-    eqn: Eqn
-    operand: int
-    found: Residency
-    needed: Residency
-
-
-@dataclass(frozen=True, slots=True)
 class _Body:
     """A body with its transfers written out.
 
@@ -56,25 +46,19 @@ class _Body:
     outs: Places
     brought: frozenset[int]
     kept: frozenset[int]
-    found: tuple[Misplaced, ...]
 
     @property
     def promotable(self) -> frozenset[int]:
         return self.brought - self.kept
 
 
-def write_transfers(program: Jaxpr, inputs: Sequence[Residency], mesh: tuple[int, ...]) -> Jaxpr:
+def insert_transfers(program: Jaxpr, inputs: Sequence[Residency], mesh: Mapping[str, int]) -> Jaxpr:
     """The program with every transfer explicit; the same object when it was already."""
-    return _Writer(mesh).body(program, tuple(inputs)).jaxpr
-
-
-def misplaced_operands(program: Jaxpr, inputs: Sequence[Residency], mesh: tuple[int, ...]) -> tuple[Misplaced, ...]:
-    """What `write_transfers` would still have to mend; empty for a program that says every transfer."""
-    return _Writer(mesh).body(program, tuple(inputs)).found
+    return _Writer(tuple(mesh.values())).body(program, tuple(inputs)).jaxpr
 
 
 @dataclass(slots=True)
-class _Frame:
+class _Scope:
     """One body while it is rewritten."""
 
     inputs: dict[Var, int]
@@ -83,7 +67,6 @@ class _Frame:
     eqns: list[Eqn] = field(default_factory=list[Eqn])
     brought: set[int] = field(default_factory=set[int])
     kept: set[int] = field(default_factory=set[int])
-    found: list[Misplaced] = field(default_factory=list[Misplaced])
 
     def place(self, atom: Atom) -> Residency:
         return of_atom(atom, self.env)
@@ -106,123 +89,119 @@ class _Writer:
         opened = walk.open_jaxpr(jaxpr)
         env = dict(zip(opened.invars, places, strict=True))
         env |= {v: of_constant(c) for v, c in walk.constants(jaxpr).items()}
-        frame = _Frame({v: i for i, v in enumerate(opened.invars)}, env)
+        scope = _Scope({v: i for i, v in enumerate(opened.invars)}, env)
         for eqn in opened.eqns:
-            self._eqn(frame, eqn)
+            self._eqn(scope, eqn)
         outvars = list(opened.outvars)
         for i, atom in enumerate(outvars):
-            if wanted is not None and wanted[i] is DEVICE and frame.place(atom) is HOST:
+            if wanted is not None and wanted[i] is DEVICE and scope.place(atom) is HOST:
                 last = opened.eqns[-1] if opened.eqns else caller
-                outvars[i] = self._bring(frame, atom, last, i, f"the {caller.primitive.name} gives")
+                outvars[i] = self._bring(scope, atom, last, f"the {caller.primitive.name} gives")
             else:
-                frame.keep(atom)
-        outs = tuple(frame.place(a) for a in outvars)
-        unchanged = len(frame.eqns) == len(opened.eqns) and all(
-            a is b for a, b in zip(frame.eqns, opened.eqns, strict=True)
+                scope.keep(atom)
+        outs = tuple(scope.place(a) for a in outvars)
+        unchanged = len(scope.eqns) == len(opened.eqns) and all(
+            a is b for a, b in zip(scope.eqns, opened.eqns, strict=True)
         )
-        new = jaxpr if unchanged else walk.with_eqns(jaxpr, frame.eqns, outvars)
-        return _Body(new, outs, frozenset(frame.brought), frozenset(frame.kept), tuple(frame.found))
+        new = jaxpr if unchanged else walk.with_eqns(jaxpr, scope.eqns, outvars)
+        return _Body(new, outs, frozenset(scope.brought), frozenset(scope.kept))
 
     # --- moving one value ---
 
-    def _bring(self, frame: _Frame, atom: Atom, like: Eqn, position: int, why: str = "") -> Atom:
+    def _bring(self, scope: _Scope, atom: Atom, like: Eqn, why: str = "") -> Atom:
         """A host value on the devices: one replicating distribute, used by all who need it."""
-        if isinstance(atom, Var) and atom in frame.on_device:
-            return frame.on_device[atom]
-        frame.found.append(Misplaced(like, position, frame.place(atom), DEVICE))
-        frame.eqns.append(walk.new_eqn(distribute_tensor_p, [atom], self.replicate, like))
-        (out,) = frame.eqns[-1].outvars
+        if isinstance(atom, Var) and atom in scope.on_device:
+            return scope.on_device[atom]
+        scope.eqns.append(walk.new_eqn(distribute_tensor_p, [atom], self.replicate, like))
+        (out,) = scope.eqns[-1].outvars
         if isinstance(atom, Var):
-            frame.on_device[atom] = out
-            if atom in frame.inputs:
-                frame.brought.add(frame.inputs[atom])
-        frame.env[out] = DEVICE
+            scope.on_device[atom] = out
+            if atom in scope.inputs:
+                scope.brought.add(scope.inputs[atom])
+        scope.env[out] = DEVICE
         needed = why or f"{like.primitive.name} needs"
         _note(out, f"the full host tensor that {needed} on the devices is copied to each of them", _NEEDS)
         return out
 
-    def _take_back(self, frame: _Frame, atom: Atom, like: Eqn) -> Atom:
+    def _take_back(self, scope: _Scope, atom: Atom, like: Eqn) -> Atom:
         """A full device value on the host: the copy of device 0."""
-        frame.found.append(Misplaced(like, 0, DEVICE, HOST))
-        frame.eqns.append(walk.new_eqn(aggregate_tensor_p, [atom], {"composer_config": FIRST_DEVICE}, like))
-        (out,) = frame.eqns[-1].outvars
-        frame.env[out] = HOST
+        scope.eqns.append(walk.new_eqn(aggregate_tensor_p, [atom], {"composer_config": FIRST_DEVICE}, like))
+        (out,) = scope.eqns[-1].outvars
+        scope.env[out] = HOST
         _note(out, f"the device tensor that {like.primitive.name} needs on the host is read from device 0", _TAKES)
         return out
 
-    def _split_again(self, frame: _Frame, eqn: Eqn) -> bool:
+    def _split_again(self, scope: _Scope, eqn: Eqn) -> bool:
         """Whether a distribute of what the devices hold whole was replaced by each device's own piece of it."""
         pieces = own_pieces(eqn)
         if not pieces:
             return False
-        frame.found.append(Misplaced(eqn, 0, DEVICE, HOST))
         for made in pieces:
-            frame.eqns.append(made)
-            frame.env.update(dict.fromkeys(made.outvars, DEVICE))
+            scope.eqns.append(made)
+            scope.env.update(dict.fromkeys(made.outvars, DEVICE))
         text = "each device keeps its own piece of the tensor that it holds whole"
         _note(eqn.outvars[0], text, _SPLITS, "made legal")
         return True
 
     # --- one equation ---
 
-    def _eqn(self, frame: _Frame, eqn: Eqn) -> None:
+    def _eqn(self, scope: _Scope, eqn: Eqn) -> None:
         flow = control_flow(eqn)
         match flow:
-            case Call() if eqn.primitive.name == "ttir_op" and self._is_whole(frame, eqn, flow):
-                self._plain(frame, eqn)
+            case Call() if eqn.primitive.name == "ttir_op" and self._is_whole(scope, eqn, flow):
+                self._plain(scope, eqn)
             case Call():
-                self._call(frame, eqn, flow)
+                self._call(scope, eqn, flow)
             case Scan():
-                self._scan(frame, eqn, flow)
+                self._scan(scope, eqn, flow)
             case While():
-                self._while(frame, eqn, flow)
+                self._while(scope, eqn, flow)
             case Cond():
-                self._cond(frame, eqn, flow)
+                self._cond(scope, eqn, flow)
             case None:
                 moves = any(map(has_transfer, walk.sub_jaxprs(eqn)))
-                (self._on_host if moves else self._plain)(frame, eqn)
+                (self._on_host if moves else self._plain)(scope, eqn)
 
-    def _is_whole(self, frame: _Frame, eqn: Eqn, call: Call) -> bool:
+    def _is_whole(self, scope: _Scope, eqn: Eqn, call: Call) -> bool:
         """Whether an operation that was read from a text runs on the devices, and nothing of it elsewhere; one that
         makes a tensor from nothing runs wherever that is needed."""
-        places = tuple(frame.place(a) for a in eqn.invars)
-        return not places or all(p is DEVICE for p in Analysis().body(call.body, places))
+        places = tuple(scope.place(a) for a in eqn.invars)
+        return not places or all(p is DEVICE for p in ResidencyMap(call.body, places).results)
 
-    def _plain(self, frame: _Frame, eqn: Eqn) -> None:
-        env = frame.env
+    def _plain(self, scope: _Scope, eqn: Eqn) -> None:
+        env = scope.env
         places = [env[a] if isinstance(a, Var) else FREE for a in eqn.invars]
         out = of_result(eqn, places)
         if HOST not in places and eqn.primitive not in PRIMITIVES:
             # Nearly every equation: nothing to bring over, and nothing that must stay.
-            frame.eqns.append(eqn)
+            scope.eqns.append(eqn)
             for var in eqn.outvars:
                 env[var] = out
             return
         invars = list(eqn.invars)
         if eqn.primitive is distribute_tensor_p:
             if places[0] is DEVICE:
-                if self._split_again(frame, eqn):
+                if self._split_again(scope, eqn):
                     return
-                invars[0] = self._take_back(frame, invars[0], eqn)
-            frame.keep(invars[0])
+                invars[0] = self._take_back(scope, invars[0], eqn)
+            scope.keep(invars[0])
         elif eqn.primitive is aggregate_tensor_p:
             if places[0] is not DEVICE:
-                invars[0] = self._bring(frame, invars[0], eqn, 0)
+                invars[0] = self._bring(scope, invars[0], eqn)
         else:
             for i, (atom, place) in enumerate(zip(eqn.invars, places, strict=True)):
                 if out is DEVICE and place is HOST:
-                    invars[i] = self._bring(frame, atom, eqn, i)
+                    invars[i] = self._bring(scope, atom, eqn)
                 else:
-                    frame.keep(atom)
-        self._append(frame, eqn, invars, [out] * len(eqn.outvars))
+                    scope.keep(atom)
+        self._append(scope, eqn, invars, [out] * len(eqn.outvars))
 
-    def _on_host(self, frame: _Frame, eqn: Eqn) -> None:
+    def _on_host(self, scope: _Scope, eqn: Eqn) -> None:
         """A solver and its like: what goes in and out, also of its bodies, is on the host."""
-        outs: list[Residency] = [frame.place(a) for a in eqn.invars]
+        outs: list[Residency] = [scope.place(a) for a in eqn.invars]
 
         def change(jaxpr: Jaxpr) -> Jaxpr:
             body = self.body(jaxpr, (HOST,) * len(walk.open_jaxpr(jaxpr).invars))
-            frame.found.extend(body.found)
             outs.extend(body.outs)
             return body.jaxpr
 
@@ -230,40 +209,39 @@ class _Writer:
         if eqn.primitive.name not in ON_HOST or DEVICE in outs:
             raise source_locations.missing_rule(eqn, "its body moves tensors between host and devices", FILE)
         for atom in eqn.invars:
-            frame.keep(atom)
-        self._append(frame, changed, list(changed.invars), [HOST] * len(eqn.outvars))
+            scope.keep(atom)
+        self._append(scope, changed, list(changed.invars), [HOST] * len(eqn.outvars))
 
     def _append(
-        self, frame: _Frame, eqn: Eqn, invars: list[Atom], outs: Sequence[Residency], bodies: Sequence[Jaxpr] = ()
+        self, scope: _Scope, eqn: Eqn, invars: list[Atom], outs: Sequence[Residency], bodies: Sequence[Jaxpr] = ()
     ) -> None:
         flow = control_flow(eqn) if bodies else None
         if flow is not None and any(a is not b for a, b in zip(bodies, flow.bodies, strict=True)):
             eqn = flow.with_bodies(eqn, bodies)
         if any(a is not b for a, b in zip(invars, eqn.invars, strict=True)):
             eqn = eqn.replace(invars=invars)
-        frame.eqns.append(eqn)
-        frame.env.update(zip(eqn.outvars, outs, strict=True))
+        scope.eqns.append(eqn)
+        scope.env.update(zip(eqn.outvars, outs, strict=True))
 
     def _operands(
-        self, frame: _Frame, eqn: Eqn, places: Sequence[Residency], kept: frozenset[int] | set[int]
+        self, scope: _Scope, eqn: Eqn, places: Sequence[Residency], kept: frozenset[int] | set[int]
     ) -> list[Atom]:
         """The operands of a call, those brought over that the analysis wants on the devices."""
         invars = list(eqn.invars)
         for i, (atom, place) in enumerate(zip(eqn.invars, places, strict=True)):
-            if place is DEVICE and frame.place(atom) is HOST:
-                invars[i] = self._bring(frame, atom, eqn, i)
+            if place is DEVICE and scope.place(atom) is HOST:
+                invars[i] = self._bring(scope, atom, eqn)
                 text = f"brought over once, before the {eqn.primitive.name}, not in its body"
                 _note(invars[i], text, "a transfer that a body only makes of its input stands outside", "hoisted")
             elif i in kept:
-                frame.keep(atom)
+                scope.keep(atom)
         return invars
 
-    def _call(self, frame: _Frame, eqn: Eqn, call: Call) -> None:
-        places = [frame.place(a) for a in eqn.invars]
+    def _call(self, scope: _Scope, eqn: Eqn, call: Call) -> None:
+        places = [scope.place(a) for a in eqn.invars]
         body = self._settle(call.body, places)
-        invars = self._operands(frame, eqn, places, body.kept)
-        frame.found += body.found
-        self._append(frame, eqn, invars, body.outs, [body.jaxpr])
+        invars = self._operands(scope, eqn, places, body.kept)
+        self._append(scope, eqn, invars, body.outs, [body.jaxpr])
 
     def _settle(self, jaxpr: Jaxpr, places: list[Residency]) -> _Body:
         """Moves the transfers that a body makes of its own inputs out to the caller; changes `places`."""
@@ -275,10 +253,10 @@ class _Writer:
             for i in moved:
                 places[i] = DEVICE
 
-    def _scan(self, frame: _Frame, eqn: Eqn, scan: Scan) -> None:
+    def _scan(self, scope: _Scope, eqn: Eqn, scan: Scan) -> None:
         consts, carry = scan.num_consts, scan.num_carry
         loop = slice(consts, consts + carry)
-        places = [frame.place(a) for a in eqn.invars]
+        places = [scope.place(a) for a in eqn.invars]
         while True:
             rest = (HOST,) * (len(eqn.outvars) - carry)
             body = self.body(scan.body, tuple(places), (*places[loop], *rest), eqn)
@@ -290,15 +268,14 @@ class _Writer:
             if new == places:
                 break
             places = new
-        invars = self._operands(frame, eqn, places, body.kept)
-        frame.found += body.found
+        invars = self._operands(scope, eqn, places, body.kept)
         # What is made anywhere ends where the loop carries it.
         outs = (*places[loop], *body.outs[carry:])
-        self._append(frame, eqn, invars, outs, [body.jaxpr])
+        self._append(scope, eqn, invars, outs, [body.jaxpr])
 
-    def _while(self, frame: _Frame, eqn: Eqn, loop: While) -> None:
+    def _while(self, scope: _Scope, eqn: Eqn, loop: While) -> None:
         nc, nb = loop.cond_consts, loop.body_consts
-        places = _before([frame.place(a) for a in eqn.invars], loop.predicate(eqn))
+        places = _before([scope.place(a) for a in eqn.invars], loop.predicate(eqn))
         while True:
             carry = tuple(places[nc + nb :])
             test = self.body(loop.cond, (*places[:nc], *carry))
@@ -311,12 +288,11 @@ class _Writer:
                 break
             places = new
         kept = {i if i < nc else i + nb for i in test.kept} | {nc + i for i in step.kept}
-        invars = self._operands(frame, eqn, places, kept)
-        frame.found += [*test.found, *step.found]
-        self._append(frame, eqn, invars, carry, [test.jaxpr, step.jaxpr])
+        invars = self._operands(scope, eqn, places, kept)
+        self._append(scope, eqn, invars, carry, [test.jaxpr, step.jaxpr])
 
-    def _cond(self, frame: _Frame, eqn: Eqn, cond: Cond) -> None:
-        places = _before([frame.place(a) for a in eqn.invars], cond.predicate(eqn))
+    def _cond(self, scope: _Scope, eqn: Eqn, cond: Cond) -> None:
+        places = _before([scope.place(a) for a in eqn.invars], cond.predicate(eqn))
         wanted: Places | None = None
         while True:
             bodies = [self.body(b, tuple(places[1:]), wanted, eqn) for b in cond.branches]
@@ -328,11 +304,9 @@ class _Writer:
             if new == places and outs == wanted:
                 break
             places, wanted = new, outs
-        frame.keep(eqn.invars[0])
-        invars = self._operands(frame, eqn, places, {i + 1 for i in kept})
-        for b in bodies:
-            frame.found += b.found
-        self._append(frame, eqn, invars, outs, [b.jaxpr for b in bodies])
+        scope.keep(eqn.invars[0])
+        invars = self._operands(scope, eqn, places, {i + 1 for i in kept})
+        self._append(scope, eqn, invars, outs, [b.jaxpr for b in bodies])
 
 
 _NEEDS = "what runs on the devices takes device tensors; a full host operand gets a replicating distribute_tensor"

@@ -1,8 +1,7 @@
-"""The pass from TTIR to TTNN: the only place that reads a direction.
+"""Replaces every `mesh_shard` by a transfer of TTNN: the only pass that reads a direction.
 
-`lower` takes a traced program and gives one without `mesh_shard` at any depth: each becomes a `distribute_tensor` or an
-`aggregate_tensor`, with reshapes where upstream's configs would be illegal (section 3 of the semantics), every transfer
-between host and devices written out (section 4), and inverse pairs cancelled.
+Each becomes a `distribute_tensor` or an `aggregate_tensor`, with reshapes where upstream's configs would be illegal
+(section 3 of the semantics).
 """
 
 from __future__ import annotations
@@ -11,17 +10,13 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from jaxmesh.dialects.residency import DEVICE, HOST, Residency, has_transfer, of_result
+from jaxmesh.dialects.residency import DEVICE, HOST, Residency, of_result
 from jaxmesh.dialects.ttir.mesh_shard import MeshShardAttributes, ShardDirection, ShardType, mesh_shard_p
 from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tensor_p
 from jaxmesh.jaxprs import compat, remarks, walk
 from jaxmesh.jaxprs.caches import lru_cached
 from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr
-from jaxmesh.jaxprs.inline import inline_calls
 from jaxmesh.jaxprs.rewrite import map_sub_jaxprs, with_operands
-from jaxmesh.passes.mesh_shard.cancel_transfers import canonicalize
-from jaxmesh.passes.mesh_shard.insert_transfers import write_transfers
-from jaxmesh.passes.mesh_shard.verify import verify_ttnn
 from jaxmesh.sharding.shard_attributes import FIRST_DEVICE, plan_aggregate, plan_distribute
 
 Shape = tuple[int, ...]
@@ -29,35 +24,22 @@ Emit = Callable[[compat.Primitive | Shape, Atom, Mapping[str, Any]], Atom]
 _plan_distribute, _plan_aggregate = lru_cached(256)(plan_distribute), lru_cached(256)(plan_aggregate)
 
 
-def lower(program: Jaxpr, inputs: Sequence[Residency], mesh: Mapping[str, int]) -> Jaxpr:
-    """Lowers a closed TTIR-level jaxpr to a closed TTNN-level one of the same type.
+def lower_mesh_shards(program: Jaxpr, inputs: Sequence[Residency], mesh: Mapping[str, int]) -> Jaxpr:
+    """Replaces every `mesh_shard` at every depth.
 
     Args:
       program: the traced program, typed by varying axes.
-      inputs: where each argument lives.
+      inputs: the residency of each argument.
       mesh: axis names and sizes.
-
-    Raises:
-      MissingRuleError: a transfer inside a primitive that the analysis does not know.
     """
     sizes = tuple(mesh.values())
-    lowered = lower_mesh_shards(program, sizes, inputs)
-    explicit = write_transfers(lowered, inputs, sizes)
-    # What one call puts together the next may take apart, so calls that move tensors are opened before cancelling.
-    result = canonicalize(inline_calls(explicit, has_transfer), mesh)
-    verify_ttnn(result, inputs, mesh)
-    return result
-
-
-def lower_mesh_shards(jaxpr: Jaxpr, mesh: Shape, inputs: Sequence[Residency] = ()) -> Jaxpr:
-    """Replaces every `mesh_shard` at every depth; `inputs` are the places of the arguments, where they are known."""
     memo = walk.Memo[Jaxpr]()
 
     def change(inner: Jaxpr) -> Jaxpr:
-        return memo.get(inner, lambda: _lower_body(inner, mesh, change, {}))
+        return memo.get(inner, lambda: _lower_body(inner, sizes, change, {}))
 
-    known = zip(walk.open_jaxpr(jaxpr).invars, inputs, strict=False)
-    return _lower_body(jaxpr, mesh, change, dict(known))
+    known = zip(walk.open_jaxpr(program).invars, inputs, strict=True)
+    return _lower_body(program, sizes, change, dict(known))
 
 
 def _lower_body(

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from jaxmesh.dialects.residency import Residency, has_transfer
+from jaxmesh.dialects.residency import DEVICE, HOST, Residency, ResidencyMap, has_transfer, of_result
 from jaxmesh.dialects.ttir.mesh_shard import mesh_shard_p
-from jaxmesh.dialects.ttnn.transfers import PRIMITIVES, distribute_tensor_p, resolve_traced_mapper
+from jaxmesh.dialects.ttnn.transfers import PRIMITIVES, aggregate_tensor_p, distribute_tensor_p, resolve_traced_mapper
 from jaxmesh.errors import ResidencyError, UnsupportedError, VerifyError
 from jaxmesh.jaxprs import compat, source_locations, walk
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr
-from jaxmesh.jaxprs.control_flow import Cond, While, control_flow
-from jaxmesh.passes.mesh_shard.insert_transfers import Misplaced, misplaced_operands
+from jaxmesh.jaxprs.control_flow import Cond, Scan, While, control_flow
 from jaxmesh.sharding.distribution import resolve_composer
 
 
@@ -25,8 +24,11 @@ def verify_no_ttir(program: Jaxpr) -> None:
             )
 
 
-def verify_ttnn(program: Jaxpr, inputs: Sequence[Residency], mesh: Mapping[str, int]) -> None:
+def verify_ttnn(program: Jaxpr, inputs: Sequence[Residency], mesh: Mapping[str, int]) -> ResidencyMap:
     """Proves a lowered program.
+
+    Returns:
+      The residencies of the program.
 
     Raises:
       VerifyError: a `mesh_shard` is left, or a config breaks a rule of TTNN.
@@ -40,8 +42,9 @@ def verify_ttnn(program: Jaxpr, inputs: Sequence[Residency], mesh: Mapping[str, 
             _verify_configs(eqn, mesh)
         else:
             _verify_in_step(eqn)
-    for wrong in misplaced_operands(program, inputs, tuple(mesh.values())):
-        raise ResidencyError(_message(wrong))
+    residencies = ResidencyMap(program, inputs)
+    _ResidencyVerifier().body(residencies, residencies.results, None)
+    return residencies
 
 
 def _verify_configs(eqn: Eqn, mesh: Mapping[str, int]) -> None:
@@ -73,9 +76,75 @@ def _verify_in_step(eqn: Eqn) -> None:
         )
 
 
-def _message(wrong: Misplaced) -> str:
-    return (
-        f"{wrong.eqn.primitive.name} ({source_locations.source_line(wrong.eqn)}) needs operand {wrong.operand} on the "
-        f"{wrong.needed.name.lower()}, but it is on the {wrong.found.name.lower()}; a distribute_tensor or "
-        "aggregate_tensor must stand between."
-    )
+class _ResidencyVerifier:
+    """Checks that every operand is in the memory that its equation needs, at every depth."""
+
+    def __init__(self) -> None:
+        self._verified = walk.Memo[None]()
+
+    def body(self, body: ResidencyMap, needed: Sequence[Residency], caller: Eqn) -> None:
+        """Checks a body whose `caller` needs its results in these memories."""
+        self._verified.get(body.program, lambda: self._body(body, needed, caller), body.inputs, tuple(needed))
+
+    def _body(self, body: ResidencyMap, needed: Sequence[Residency], caller: Eqn) -> None:
+        opened = walk.open_jaxpr(body.program)
+        for eqn in opened.eqns:
+            self._eqn(body, eqn)
+        for number, (found, need) in enumerate(zip(body.results, needed, strict=True)):
+            _check(opened.eqns[-1] if opened.eqns else caller, number, found, need)
+
+    def _eqn(self, body: ResidencyMap, eqn: Eqn) -> None:
+        operands, bodies = [body.of(a) for a in eqn.invars], body.bodies(eqn)
+        if not bodies:
+            moving = [j for j in walk.sub_jaxprs(eqn) if has_transfer(j)]
+            bodies = [body.body(j, (HOST,) * len(walk.open_jaxpr(j).invars)) for j in moving]
+        if eqn.primitive is aggregate_tensor_p:
+            # Only a distribute puts a rematerialised value on the devices for a transfer to read.
+            operands = [max(HOST, r) for r in operands]
+        for number, (found, need) in enumerate(zip(operands, _needed(eqn, operands, bodies), strict=True)):
+            _check(eqn, number, found, need)
+        outs = [body.values[v] for v in eqn.outvars]
+        match control_flow(eqn):
+            case Scan() as loop:
+                carry, _ = loop.split_results(outs)
+                self.body(bodies[0], (*carry, *bodies[0].results[len(carry) :]), eqn)
+            case While():
+                test, step = bodies
+                self.body(test, test.results, eqn)
+                self.body(step, outs, eqn)
+            case Cond():
+                for branch in bodies:
+                    self.body(branch, outs, eqn)
+            case _:
+                for inner in bodies:
+                    self.body(inner, inner.results, eqn)
+
+
+def _needed(eqn: Eqn, operands: Sequence[Residency], bodies: Sequence[ResidencyMap]) -> Sequence[Residency]:
+    """The memory in which an equation needs each operand; the present one where either will do."""
+    if eqn.primitive is distribute_tensor_p:
+        return (HOST,)
+    if eqn.primitive is aggregate_tensor_p:
+        return (DEVICE,)
+    flow = control_flow(eqn)
+    match flow:
+        case Scan():
+            return bodies[0].inputs
+        case While() | Cond() if compat.varying_axes(flow.predicate(eqn)):
+            return (DEVICE,) * len(operands)
+        case While():
+            test, step = bodies
+            return (*test.inputs[: flow.cond_consts], *step.inputs)
+        case None if of_result(eqn, operands) is DEVICE:
+            return (DEVICE,) * len(operands)
+        case _:
+            return operands
+
+
+def _check(eqn: Eqn, number: int, found: Residency, need: Residency) -> None:
+    if {found, need} == {HOST, DEVICE}:
+        raise ResidencyError(
+            f"{eqn.primitive.name} ({source_locations.source_line(eqn)}) needs operand {number} on the "
+            f"{need.name.lower()}, but it is on the {found.name.lower()}; a distribute_tensor or aggregate_tensor must "
+            "stand between."
+        )

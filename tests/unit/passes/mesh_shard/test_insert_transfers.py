@@ -16,7 +16,7 @@ import jaxmesh as jm
 from jaxmesh.dialects.residency import HOST
 from jaxmesh.errors import MissingRuleError
 from jaxmesh.jaxprs import compat, walk
-from jaxmesh.passes.mesh_shard.lower_mesh_shard import lower
+from jaxmesh.passes.lowering import lower
 from jaxmesh.sharding.configs import (
     MeshComposerConfig,
     MeshMapperConfig,
@@ -144,7 +144,7 @@ def test_a_device_value_is_split_where_it_is() -> None:
         return lax.psum(jm.full_to_shard(x, P("y")), "y")
 
     def split(config: MeshMapperConfig) -> Any:
-        return lower(traced(lambda x: distribute(whole(x), config)), [HOST], SIZES)
+        return lower(traced(lambda x: distribute(whole(x), config)), [HOST], SIZES).program
 
     def cut(config: MeshMapperConfig) -> list[str]:
         names = names_of(split(config))

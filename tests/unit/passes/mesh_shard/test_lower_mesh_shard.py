@@ -12,7 +12,7 @@ from jax.sharding import PartitionSpec as P
 
 import jaxmesh as jm
 from jaxmesh.jaxprs import walk
-from jaxmesh.passes.mesh_shard.cancel_transfers import canonicalize
+from jaxmesh.passes.mesh_shard.cancel_transfers import cancel_transfers
 from jaxmesh.passes.mesh_shard.lower_mesh_shard import lower_mesh_shards
 from tests.generators.transfers import COPY, SIZES, in_a_loop, lowered, moves, there_and_back, traced
 
@@ -73,7 +73,7 @@ def moves_twice(x: Any) -> Any:
     ("change", "body"),
     [
         (lambda program: lower_mesh_shards(program, (2, 4)), there_and_back),
-        (lambda program: canonicalize(program, SIZES), moves_twice),
+        (lambda program: cancel_transfers(program, SIZES), moves_twice),
     ],
 )
 def test_a_body_that_is_called_twice_stays_one(change: Any, body: Any) -> None:

@@ -17,7 +17,7 @@ from jaxmesh.dialects.residency import DEVICE, HOST
 from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tensor_p
 from jaxmesh.errors import ResidencyError, UnsupportedError, VerifyError
 from jaxmesh.jaxprs import walk
-from jaxmesh.passes.mesh_shard.lower_mesh_shard import lower
+from jaxmesh.passes.lowering import lower
 from jaxmesh.passes.mesh_shard.verify import verify_no_ttir, verify_ttnn
 from jaxmesh.sharding.configs import (
     MeshComposerConfig,
@@ -119,7 +119,7 @@ def test_no_transfer_where_devices_go_different_ways(name: str, make: Any) -> No
         verify_ttnn(traced(make(apart, moves)), [HOST], SIZES)
     # The second: what decides may differ between devices, where nothing moves.
     for allowed in (make(together, moves), make(apart, jnp.tanh)):
-        verify_ttnn(lower(traced(allowed), [HOST], SIZES), [HOST], SIZES)
+        verify_ttnn(lower(traced(allowed), [HOST], SIZES).program, [HOST], SIZES)
 
 
 def shares(x: Any) -> Any:
@@ -178,4 +178,4 @@ def test_an_operand_on_the_wrong_side_is_refused(body: Any, inputs: Any, words: 
     with pytest.raises(ResidencyError, match=words):
         verify_ttnn(traced(two, X, X), inputs, SIZES)
     # The pass writes the missing transfers out, and then nothing is refused.
-    verify_ttnn(lower(traced(two, X, X), inputs, SIZES), inputs, SIZES)
+    verify_ttnn(lower(traced(two, X, X), inputs, SIZES).program, inputs, SIZES)

@@ -16,7 +16,7 @@ from jaxmesh.dialects.program import Op, Port, Program, Type
 from jaxmesh.errors import MissingRuleError, ResidencyError, VerifyError
 from jaxmesh.passes.flatten import collectives as collectives
 from jaxmesh.passes.ttir_to_ttnn.driver import to_ttnn
-from jaxmesh.passes.verify_program import verify_flat
+from jaxmesh.passes.verify_program import verify_program
 from tests.generators.drafts import freed, lowered
 from tests.generators.flat_programs import flat_of
 from tests.generators.oracles import calls_made
@@ -227,4 +227,4 @@ def drop(name: str) -> Any:
 )
 def test_the_verifier_refuses(change: Any, error: Any, words: str) -> None:
     with pytest.raises(error, match=words):
-        verify_flat(broken(change))
+        verify_program(broken(change))

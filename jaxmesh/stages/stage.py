@@ -1,0 +1,182 @@
+"""What traced and lowered programs share: their signature, their flat program and its texts, recordings, drawings."""
+
+from __future__ import annotations
+
+import abc
+import functools
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from jaxmesh.dialects.program import UNROLL_LIMIT, Program
+from jaxmesh.dialects.replication import is_enabled
+from jaxmesh.dialects.residency import ResidencyMap
+from jaxmesh.dialects.signature import Boundary
+from jaxmesh.errors import ArgumentTypeError, InexpressibleError
+from jaxmesh.jaxprs import walk
+from jaxmesh.passes.mesh_shard.replication_checks import add_checks
+from jaxmesh.sharding.mesh import AnyMesh
+from jaxmesh.stages.checked_calls import check_arguments
+from jaxmesh.stages.signature import check_call
+from jaxmesh.validate import as_bool, as_index, quote
+
+if TYPE_CHECKING:
+    from jaxmesh.analysis.record.filter import Only
+    from jaxmesh.analysis.record.recording import Recording
+    from jaxmesh.drawing.program_drawing import Flow
+
+_CACHED_PROGRAMS = 8
+"""How many flat programs a stage caches, one per set of options."""
+
+
+class Stage(abc.ABC):
+    """A traced or a lowered program.
+
+    `inexpressible` is the error of a program that TTIR and TTNN cannot express. Such a program runs through JAX, and
+    raises the error when its texts are requested.
+    """
+
+    _level: str
+    _texts: Sequence[str]
+    """The names of its texts; the first is the default."""
+
+    def __init__(
+        self, boundary: Boundary, jaxpr: Any, out_tree: Any, inexpressible: InexpressibleError | None = None
+    ) -> None:
+        self._boundary = boundary
+        self._jaxpr = jaxpr
+        self._out_tree = out_tree
+        self._programs: dict[tuple[bool, int], Program] = {}
+        self.inexpressible = inexpressible
+
+    @abc.abstractmethod
+    def _flat(self, groups: bool, unroll_limit: int) -> Program:
+        """Returns a new flat program."""
+
+    @abc.abstractmethod
+    def _analyse(self) -> ResidencyMap:
+        """Returns the residencies of a lowered program, or of a traced one with transfers in place of `mesh_shard`s."""
+
+    @functools.cached_property
+    def residency(self) -> ResidencyMap:
+        """The residency of every value; of a traced program, with its `mesh_shard`s replaced by transfers."""
+        return self._analyse()
+
+    def _check_expressible(self) -> None:
+        if self.inexpressible is not None:
+            raise self.inexpressible
+
+    def _program(self, groups: bool, unroll_limit: int) -> Program:
+        """The flat program, which all texts of a stage share."""
+        self._check_expressible()
+        key = as_bool("as_text", "groups", groups), as_index("as_text", "unroll_limit", unroll_limit)
+        program = self._programs.get(key)
+        if program is None:
+            program = self._flat(groups, unroll_limit)
+            # Racing threads may build it twice; the first result wins. A full cache is replaced.
+            cache = self._programs if len(self._programs) < _CACHED_PROGRAMS else {}
+            program = cache.setdefault(key, program)
+            self._programs = cache
+        return program
+
+    def _text(self, dialect: str | None, debug_info: bool, groups: bool, unroll_limit: int) -> str:
+        from jaxmesh.emit.targets import emit
+
+        self._check_expressible()
+        name = self._texts[0] if dialect is None else dialect
+        if not isinstance(name, str) or name not in self._texts:
+            stage, names = type(self).__name__.lower(), ", ".join(map(repr, self._texts))
+            raise ArgumentTypeError(f"a {stage} program has the texts {names}, got {quote(dialect)}.")
+        if name == "jaxpr":
+            return self.jaxpr_text()
+        return emit(name, self._program(groups, unroll_limit), debug_info=debug_info)
+
+    def default_program(self) -> Program:
+        """The flat program that `as_text` prints by default."""
+        return self._program(True, UNROLL_LIMIT)
+
+    def jaxpr_text(self) -> str:
+        """The jaxpr as text; a program that TTIR cannot express has this one alone."""
+        return walk.text(self._jaxpr)
+
+    def _with_checks(self, args: Any, kwargs: Any, check_replication: bool | None) -> Any:
+        """The jaxpr for the reference executor. Checks the copies that the arguments claim to be equal."""
+        if not is_enabled(check_replication):
+            return self._jaxpr
+        check_arguments((args, kwargs))
+        return add_checks(self._jaxpr, self._boundary.sizes)
+
+    @property
+    def jaxpr(self) -> Any:
+        """The closed jaxpr.
+
+        Raises:
+          InexpressibleError: TTIR cannot express the program.
+        """
+        self._check_expressible()
+        return self._jaxpr
+
+    @property
+    def mesh(self) -> AnyMesh:
+        """The mesh of the program."""
+        return self._boundary.mesh
+
+    @property
+    def in_avals(self) -> list[Any]:
+        """The types of the arguments, flattened; local types for tensors on the devices."""
+        return list(self._jaxpr.in_avals)
+
+    @property
+    def out_avals(self) -> list[Any]:
+        """The types of the results, flattened; local types for those that stay on the devices."""
+        return list(self._jaxpr.out_avals)
+
+    @property
+    def out_tree(self) -> Any:
+        """The tree of the results."""
+        return self._out_tree
+
+    def values(self) -> Flow:
+        """Returns every value and its residency; `jaxmesh.visualize` draws them.
+
+        Raises:
+          InexpressibleError: TTIR cannot express the program.
+        """
+        from jaxmesh.analysis.program_flow import stage_flow
+
+        return stage_flow(repr(self), self.jaxpr, self._boundary, self.residency)
+
+    def record(self, *args: Any, only: Only = None, max_bytes: int | None = None, **kwargs: Any) -> Recording:
+        """Runs the program, and gives every equation's value on every device, keyed by source location.
+
+        A traced program runs on the reference executor before any pass, a lowered one after the pass, a compiled one on
+        the devices of its mesh. `jaxmesh.compare` says where two recordings first differ. In loops and branches every
+        turn is recorded, and only the branch that was taken; calls, `jax.checkpoint` and custom functions count as
+        their bodies. On the devices the program is compiled once more together with what it records, which XLA may
+        round otherwise; a while loop that takes many turns, and callbacks in it, may be run twice. Claims of
+        replication are not checked: a recording shows what differs.
+
+        Args:
+          args: the arguments, as of a call; nothing is donated.
+          only: what to record: a pattern such as `"dot_general"`, `"model.py:1*"` or `"attention"` (an op, a file and
+            line, a function), a row of patterns of which one fits, or a function from a `jaxmesh.analysis.record.Place`
+            to a bool.
+          max_bytes: how many bytes a recording may hold, by default 1 GiB.
+          kwargs: further arguments, as of a call.
+
+        Raises:
+          ArgumentTypeError: other arguments than the program was traced for.
+          RecordingSizeError: the recording would hold more than `max_bytes` bytes.
+
+        >>> import jax.numpy as jnp, jaxmesh as jm
+        >>> from jax.sharding import PartitionSpec as P
+        >>> @jm.jit(mesh=jm.make_mesh((2, 4)))
+        ... def double(x):
+        ...     return jm.shard_to_full(jm.full_to_shard(x, P("y")) * 2, P("y"))
+        >>> lowered = double.lower(jnp.arange(4.0))
+        >>> bool(jm.compare(lowered.record(jnp.arange(4.0)), lowered.compile().record(jnp.arange(4.0))))
+        True
+        """
+        from jaxmesh.analysis.record.api import record
+
+        leaves = check_call(self._boundary, args, kwargs)
+        return record(self._jaxpr, self._boundary, self._level, leaves, only=only, max_bytes=max_bytes)
