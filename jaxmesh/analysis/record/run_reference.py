@@ -13,11 +13,12 @@ import numpy as np
 from jaxmesh.analysis.record.entry import Budget, Coordinate, Entry, is_recorded, key_kind
 from jaxmesh.analysis.record.filter import Wanted
 from jaxmesh.analysis.record.recording import Recording
-from jaxmesh.analysis.record.source_path import ARGUMENT, INLINED, LOOPS, Place, Walk
+from jaxmesh.analysis.record.source_path import ARGUMENT, INLINED, Place, Walk
 from jaxmesh.analysis.reference_rules import RULES, reference_input
 from jaxmesh.dialects.residency import DEVICE
 from jaxmesh.dialects.signature import Boundary
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr
+from jaxmesh.jaxprs.control_flow import LOOPS
 from jaxmesh.jaxprs.source_locations import Source
 from jaxmesh.runtime.npz import key_words
 from jaxmesh.runtime.reference import Shards, Watch, run_reference
