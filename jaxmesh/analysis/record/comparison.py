@@ -13,6 +13,7 @@ import numpy as np
 from jaxmesh.analysis.record.align import PLUMBING
 from jaxmesh.analysis.record.entry import Coordinate, Entry
 from jaxmesh.analysis.record.source_path import ARGUMENT, described
+from jaxmesh.drawing.text_layout import aligned
 
 SHOWN = 20
 """Rows of a table; `.rows` has them all."""
@@ -190,7 +191,7 @@ class Comparison:
     def __str__(self) -> str:
         lines = self._summary()
         if self.different:
-            lines += ["", *_table([_HEAD, *[_cells(r) for r in self.different[:SHOWN]]])]
+            lines += ["", *aligned([_HEAD, *[_cells(r) for r in self.different[:SHOWN]]])]
             lines += [f"... and {len(self.different) - SHOWN} more"] if len(self.different) > SHOWN else []
         return "\n".join(lines)
 
@@ -254,11 +255,6 @@ def _sentence(row: Row) -> str:
 
 def _only(row: Row) -> str:
     return f"{row.status}: {row.name}"
-
-
-def _table(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def _html_row(tag: str, cells: Sequence[str]) -> str:
