@@ -104,7 +104,7 @@ def tolerance(golden: Array) -> float:
     Both runs execute the same equations; only sums over devices and fused operations round differently.
 
     >>> import numpy as np
-    >>> tolerance(np.int32([5])), tolerance(np.float32([0.5, 2])) == 128 * np.finfo(np.float32).eps
+    >>> tolerance(np.int32([5])), tolerance(np.float32([0.5, 2])) == 128 * float(np.finfo(np.float32).eps)
     (0.0, True)
     """
     if not jnp.issubdtype(golden.dtype, jnp.inexact):
