@@ -207,13 +207,13 @@ class _Walk:
             names = list(axes)
             rows = [tuple(names[a] for a in row) for row in rows_of(dims.dims_on(len(axes)), len(full.shape))]
             boxes = cut_boxes(tuple(full.shape), rows, axes)
-            wheres: list[Where | None] = [_where(b) for b in boxes]
+            wheres: list[Where | None] = [Where.of_box(b) for b in boxes]
             return self.held(wheres, full, tuple(full.shape), "", rows)
         if eqn.primitive is distribute_tensor_p:
             resolved = resolve_mapper(eqn.params["mapper_config"], tuple(axes.values()), full.shape)
             index = {c: tuple((s.start, s.stop) for s in resolved.index(p)) for c, p in resolved.placed()}
             places = itertools.product(*map(range, axes.values()))
-            wheres = [_where(index[c]) if c in index else None for c in places]
+            wheres = [Where.of_box(index[c]) if c in index else None for c in places]
             return self.held(wheres, full, tuple(full.shape), "", None)
         return None
 
@@ -222,10 +222,6 @@ class _Walk:
         ids = [d.id for d in self.mesh.devices.flat] if isinstance(self.mesh, Mesh) else None
         return held(dict(self.mesh.shape), wheres, dtype=aval.dtype, itemsize=aval.dtype.itemsize, shape=shape, how=how,
                     ids=ids, over=over)  # fmt: skip
-
-
-def _where(box: Box) -> Where:
-    return Where(box, "", tuple(b - a for a, b in box))
 
 
 def _type(aval: Any) -> str:

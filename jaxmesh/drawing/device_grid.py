@@ -15,8 +15,8 @@ from jaxmesh.drawing.placement import (
     coordinate_text,
     device_text,
     holders_text,
+    piece_type,
     places,
-    size_text,
     slices,
 )
 from jaxmesh.drawing.shapes import Block, Label, Mark, fitting, flow
@@ -178,11 +178,7 @@ def hover(holding: Holding, device: Device) -> list[str]:
     if device.piece is None:
         return [*lines, "holds nothing"] if holding.pieces else lines
     piece = holding.pieces[device.piece]
-    lines += [
-        f"holds {piece.label}: {content(piece)}",
-        f"{holding.dtype}{list(piece.shape)}, {holding.bytes_of(piece)} B"
-        + (f" ({size_text(holding.bytes_of(piece))})" if holding.bytes_of(piece) >= 1024 else ""),
-    ]
+    lines += [f"holds {piece.label}: {content(piece)}", piece_type(holding, piece)]
     if len(piece.holders) > 1:
         lines.append(f"the same on {holders_text(holding, piece)} ({places(holding, piece)})".replace(" ()", ""))
     return lines

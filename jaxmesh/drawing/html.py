@@ -1,16 +1,25 @@
-"""HTML around pictures: what a notebook shows, and pages of their own."""
+"""HTML around pictures: fragments for notebooks, and whole pages."""
 
 from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
 
 from jaxmesh.drawing.text_layout import escaped
 
 
-def fragment(name: str, style: str, body: str, plain: str = "") -> str:
-    """A part of a page whose styles touch nothing outside: `style` speaks of `.name`.
+def fragment(style_of: Callable[[str], str], body: str, plain: str = "") -> str:
+    """Returns a part of a page whose styles affect nothing outside it.
 
-    Colours are the page's own (`currentColor`, translucent fills), so it suits light and dark pages alike. Notebooks
-    that nobody trusts yet lose their styles and drawings: what is seen there is `plain`, if it is given.
+    Colours are the page's own (`currentColor`, translucent fills), so it suits light and dark pages.
+
+    Args:
+      style_of: returns the style sheet for a class name, which is derived from `body`.
+      body: the content.
+      plain: the text to show where a notebook is not trusted, and so loses its styles and drawings.
     """
+    name = unique_name(body)
+    style = style_of(name)
     if not plain:
         return f'<div class="{name}"><style>{style}</style>{body}</div>'
     lines = "\n".join(map(escaped, plain.split("\n")))
@@ -21,8 +30,13 @@ def fragment(name: str, style: str, body: str, plain: str = "") -> str:
     )
 
 
+def unique_name(*content: str) -> str:
+    """Returns a class name that depends on the content alone."""
+    return "jm-" + hashlib.sha256("".join(content).encode()).hexdigest()[:10]
+
+
 def page(title: str, body: str) -> str:
-    """A page that follows the reader's light or dark theme."""
+    """Returns a page that follows the reader's light or dark theme."""
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" '
         f'content="width=device-width, initial-scale=1"><title>{escaped(title)}</title><style>:root{{color-scheme:'

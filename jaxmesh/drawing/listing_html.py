@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -36,22 +35,22 @@ class Row:
 
 def listing(title: str, heads: Sequence[str], rows: Sequence[Row], notes: Sequence[str] = ()) -> str:
     """A program, as a part of a page."""
-    body = f'<div class="title">{escaped(shortened(title, 300))}</div>'
-    body += "".join(f'<div class="end">{escaped(shortened(n, 2000))}</div>' for n in notes)
+    body = _heading(title, notes)
     tops = "".join(f'<div class="head">{escaped(h)}</div>' for h in heads)
     body += f'<div class="row tops">{tops}</div>' + "".join(_row(row, heads) for row in rows)
-    name = "jm-" + hashlib.sha256(body.encode()).hexdigest()[:10]
-    return fragment(name, _style(name, len(heads)), body)
+    return fragment(lambda name: _style(name, len(heads)), body)
 
 
 def plain_listing(title: str, text: str, notes: Sequence[str] = ()) -> str:
     """A text as it is, as a part of a page."""
     lines = "\n".join(escaped(line) for line in text.split("\n"))
+    body = f"{_heading(title, notes)}<pre>{lines}</pre>"
+    return fragment(lambda name: _style(name, 1), body)
+
+
+def _heading(title: str, notes: Sequence[str]) -> str:
     body = f'<div class="title">{escaped(shortened(title, 300))}</div>'
-    body += "".join(f'<div class="end">{escaped(shortened(n, 2000))}</div>' for n in notes)
-    body += f"<pre>{lines}</pre>"
-    name = "jm-" + hashlib.sha256(body.encode()).hexdigest()[:10]
-    return fragment(name, _style(name, 1), body)
+    return body + "".join(f'<div class="end">{escaped(shortened(n, 2000))}</div>' for n in notes)
 
 
 def _style(name: str, columns: int) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import sys
 from pathlib import Path
 from typing import Any
@@ -117,5 +116,4 @@ class TensorPicture(Picture):
 def tensor_html(holding: Holding) -> str:
     """The picture of a holding as a part of a page."""
     body = svg(holding, alone=False)
-    name = "jm-" + hashlib.sha256(body.encode()).hexdigest()[:10]
-    return fragment(name, f".{name}{{overflow-x:auto;color:inherit}}", body, plain(holding))
+    return fragment(lambda name: f".{name}{{overflow-x:auto;color:inherit}}", body, plain(holding))

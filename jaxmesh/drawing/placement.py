@@ -97,6 +97,11 @@ class Where:
     shape: Shape
     order: tuple[int, ...] = field(default=())
 
+    @staticmethod
+    def of_box(box: Box) -> Where:
+        """A box of the full tensor."""
+        return Where(box, "", tuple(stop - start for start, stop in box))
+
     @property
     def key(self) -> Hashable:
         """Equal for devices that hold the same."""
@@ -203,6 +208,12 @@ def slices(box: Box, shape: Shape | None = None) -> str:
     whole = [None] * len(box) if shape is None else shape
     texts = [":" if size is not None and (a, b) == (0, size) else f"{a}:{b}" for (a, b), size in zip(box, whole)]  # noqa: B905
     return f"[{', '.join(texts)}]"
+
+
+def piece_type(holding: Holding, piece: Piece) -> str:
+    """The local type of a piece and its bytes, e.g. `float32[8, 8], 256 B`."""
+    size = holding.bytes_of(piece)
+    return f"{holding.dtype}{list(piece.shape)}, {size} B" + (f" ({size_text(size)})" if size >= 1024 else "")
 
 
 def content(piece: Piece) -> str:

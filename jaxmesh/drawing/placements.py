@@ -43,7 +43,7 @@ def spec_holding(shape: Shape, dtype: Any, spec: PartitionSpec, mesh: AnyMesh) -
     axes = dict(mesh.shape)
     _check_count(math.prod(axes.values()))
     over = spec_axes(spec, len(shape), axes)
-    wheres = [Where(b, "", tuple(n - m for m, n in b)) for b in cut_boxes(shape, over, axes)]
+    wheres = list(map(Where.of_box, cut_boxes(shape, over, axes)))
     ids, device_notes = _ids(mesh)
     return held(
         axes, wheres, dtype=dtype, itemsize=dtype.itemsize, shape=shape, how=spec_text(spec), ids=ids, over=over,
@@ -101,7 +101,7 @@ def sharding_holding(shape: Shape, dtype: Any, sharding: Any, on: Mesh | None = 
         left = {"unreduced": named.spec.unreduced, "reduced": named.spec.reduced}
         notes += [f"{word} over {sorted(map(str, axes))}." for word, axes in left.items() if axes]
     return held(
-        axes, [Where(b, "", tuple(n - m for m, n in b)) for b in boxes], dtype=dtype, itemsize=dtype.itemsize,
+        axes, list(map(Where.of_box, boxes)), dtype=dtype, itemsize=dtype.itemsize,
         shape=shape, how=how, ids=[d.id for d in devices], over=over, notes=notes, device_notes=process_notes(devices),
     )  # fmt: skip
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +10,7 @@ from jaxmesh.drawing.html import fragment
 from jaxmesh.drawing.picture import Picture
 from jaxmesh.drawing.placement import Holding
 from jaxmesh.drawing.svg import FONT, thumbnail
-from jaxmesh.drawing.text_layout import cells, escaped, shortened
+from jaxmesh.drawing.text_layout import aligned, escaped, shortened
 
 MOST_STEPS = 400
 """Of longer programs the first values are shown, and how many are left out is said."""
@@ -94,11 +93,8 @@ def _columns(step: Step) -> tuple[str, str, str, str]:
 
 def _plain(flow: Flow) -> str:
     rows = [_columns(s) for s in flow.steps]
-    wide = [max((cells(r[i]) for r in rows), default=0) for i in range(3)]
     lines = [shortened(flow.title, 300)]
-    for step, row in zip(flow.steps, rows, strict=True):
-        padded = [t + " " * (n - cells(t)) for t, n in zip(row, wide, strict=False)]
-        lines.append(("> " if step.moves else "  ") + "  ".join([*padded, row[3]]).rstrip())
+    lines += [("> " if s.moves else "  ") + row for s, row in zip(flow.steps, aligned(rows), strict=True)]
     return "\n".join([*lines, *(shortened(t, 1000) for t in _endings(flow))])
 
 
@@ -131,8 +127,7 @@ def _html(flow: Flow) -> str:
     ends = "".join(f'<div class="end">{escaped(shortened(t, 1000))}</div>' for t in _endings(flow))
     head = f'<div class="title">{escaped(shortened(flow.title, 300))}</div>'
     body = f'{head}<div class="rows" role="table" aria-label="values of the program">{rows}</div>{ends}'
-    name = "jm-" + hashlib.sha256(body.encode()).hexdigest()[:10]
-    return fragment(name, _style(name), body, _plain(flow))
+    return fragment(_style, body, _plain(flow))
 
 
 def _style(name: str) -> str:

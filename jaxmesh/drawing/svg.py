@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 
 from jaxmesh.drawing.colors import piece_colors, text_on
 from jaxmesh.drawing.device_grid import grid
+from jaxmesh.drawing.html import unique_name
 from jaxmesh.drawing.placement import Holding, content, dim_lines, holders_text, mesh_text, places, size_text, summary
 from jaxmesh.drawing.shapes import Block, Label, Mark, fitting, flow
 from jaxmesh.drawing.tensor_drawing import tensor
@@ -107,7 +107,7 @@ def _written(holding: Holding, block: Block, alone: bool, margin: float, shrunk:
     fills = piece_colors(len(holding.pieces))
     body = [_mark(m, fills) for m in block.marks] + [_label(t) for t in block.labels]
     w, h = block.w + 2 * margin, block.h + 2 * margin
-    name = "jm-" + hashlib.sha256("".join([*body, str(alone)]).encode()).hexdigest()[:10]
+    name = unique_name(*body, str(alone))
     back = f'<rect class="bg" x="0" y="0" width="{_n(w)}" height="{_n(h)}" fill="#ffffff"/>' if alone else ""
     label = escaped(shortened(f"{holding.title} {holding.how} on {mesh_text(holding)}", 300))
     return (

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from jaxmesh.drawing.placement import Holding, Piece, Shape, content, holders_text, places, size_text, slices
+from jaxmesh.drawing.placement import Holding, Piece, Shape, content, holders_text, piece_type, places, slices
 from jaxmesh.drawing.shapes import Block, Label, Mark, fitting, flow
 from jaxmesh.drawing.text_layout import cells, fit, shortened, width
 
@@ -172,8 +172,7 @@ def hover(holding: Holding, piece: Piece) -> list[str]:
     where = places(holding, piece)
     return [
         f"{piece.label}: {content(piece)}",
-        f"{holding.dtype}{list(piece.shape)}, {holding.bytes_of(piece)} B"
-        + (f" ({size_text(holding.bytes_of(piece))})" if holding.bytes_of(piece) >= 1024 else ""),
+        piece_type(holding, piece),
         f"on {holders_text(holding, piece)}" + (f" ({where})" if where else ""),
     ]
 

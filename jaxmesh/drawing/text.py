@@ -21,7 +21,7 @@ from jaxmesh.drawing.placement import (
     size_text,
     summary,
 )
-from jaxmesh.drawing.text_layout import cells, shortened
+from jaxmesh.drawing.text_layout import aligned, cells, shortened
 
 _WIDEST = 100
 _IN_FULL = 64
@@ -91,16 +91,11 @@ def plain(holding: Holding) -> str:
     for panel in found:
         lines += ["", *([panel.head] if panel.head else []), *_table(holding, panel, short)]
     if holding.pieces:
-        words = [(p.label, *piece_words(holding, p)) if p is not None else None for _, p in piece_rows(holding)]
-        said = [w for w in words if w is not None]
-        width = [max(cells(w[i]) for w in said) for i in range(4)]
-        lines.append("")
-        for w in words:
-            if w is None:
-                lines.append(f"... {len(holding.pieces) - len(said)} more")
-            else:
-                padded = [t + " " * (n - cells(t)) for t, n in zip(w, width, strict=True)]
-                lines.append("  ".join(padded).rstrip())
+        listed = [p for _, p in piece_rows(holding)]
+        texts = aligned([(p.label, *piece_words(holding, p)) for p in listed if p is not None])
+        if None in listed:
+            texts.insert(listed.index(None), f"... {len(holding.pieces) - len(texts)} more")
+        lines += ["", *texts]
     lines += [f"note: {shortened(n, 1000)}" for n in holding.notes]
     return "\n".join(lines)
 

@@ -65,6 +65,17 @@ def shortened(text: str, most: int) -> str:
     return kept + "..."
 
 
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows of texts as lines in which the columns are aligned, two spaces apart.
+
+    >>> aligned([("a", "b"), ("long", "c")])
+    ['a     b', 'long  c']
+    """
+    widths = [max(map(cells, column)) for column in zip(*rows, strict=True)]
+    padded = ([t + " " * (n - cells(t)) for t, n in zip(row, widths, strict=True)] for row in rows)
+    return ["  ".join(row).rstrip() for row in padded]
+
+
 def fit(
     choices: Sequence[Sequence[Sequence[str]]], wide: float, high: float, most: float = 12, least: float = 7
 ) -> tuple[Sequence[Sequence[str]], float]:

@@ -283,11 +283,11 @@ class Lowered(Stage):
         aggregate ('y',) 48 96
         all_reduce ('x',) 48 576
         """
-        from jaxmesh.analysis.explain import explained
+        from jaxmesh.analysis.explain import explain
 
         traced = self._traced
         assumptions = () if traced is None else traced.assumptions
-        return explained(
+        return explain(
             self._boundary, self.residency, None if traced is None else traced.jaxpr, self._out_tree, assumptions
         )
 

@@ -21,7 +21,7 @@ from jax.sharding import PartitionSpec as P
 
 import jaxmesh as jm
 from jaxmesh.analysis.record import Entry, Place, Step
-from jaxmesh.analysis.record.align import aligned
+from jaxmesh.analysis.record.align import align
 from jaxmesh.analysis.record.metrics import apart, pcc
 from jaxmesh.cli import main
 from jaxmesh.jaxprs import source_locations, walk
@@ -755,7 +755,7 @@ def test_order_and_values_of_one_alone() -> None:
 
     a = [entry(1, "add"), entry(2, "mul"), entry(4, "sin"), entry(5, "tanh")]
     b = [entry(1, "add"), entry(3, "cos"), entry(4, "sin"), entry(5, "exp"), entry(6, "neg")]
-    names = [tuple(None if e is None else e.place.op for e in row) for row in aligned(a, b)]
+    names = [tuple(None if e is None else e.place.op for e in row) for row in align(a, b)]
     assert names == [("add", "add"), ("mul", None), (None, "cos"), ("sin", "sin"), ("tanh", "exp"), (None, "neg")]
 
 

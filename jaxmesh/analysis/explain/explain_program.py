@@ -1,6 +1,6 @@
-"""Walks a lowered program and says of every value and equation what there is to say.
+"""Explains a lowered program: walks it and writes a row for every value and equation.
 
-Where things live, what is hoisted and what was cancelled is not decided here: the passes are run again and asked.
+Nothing is decided here: the passes run again, and their remarks are collected.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from jaxmesh.analysis.explain import traffic as movement
 from jaxmesh.analysis.explain.bodies import Body, bodies
 from jaxmesh.analysis.explain.explanation import Explanation
 from jaxmesh.analysis.explain.records import Move, Row, Value
-from jaxmesh.analysis.explain.ttnn_traffic import steps
+from jaxmesh.analysis.explain.ttnn_traffic import ttnn_moves
 from jaxmesh.dialects.residency import DEVICE, FREE, Residency, ResidencyMap, has_transfer, of_atom
 from jaxmesh.dialects.signature import Boundary
 from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tensor_p
@@ -32,17 +32,17 @@ from jaxmesh.runtime.regions import plan_regions
 Env = Mapping[Var, Residency]
 
 
-def explained(
+def explain(
     boundary: Boundary, lowered: ResidencyMap, traced: Jaxpr | None, out_tree: Any, assumptions: Sequence[str] = ()
 ) -> Explanation:
-    """The explanation of a lowered program.
+    """Explains a lowered program.
 
     Args:
-      boundary: its arguments and mesh.
+      boundary: its signature and mesh.
       lowered: its residencies.
-      traced: that of the traced program which it was lowered from, to ask the pass what it did; None if there is none.
+      traced: the jaxpr of the traced program, to run the pass again and collect its remarks; None if there is none.
       out_tree: the tree of its results.
-      assumptions: those of the traced program.
+      assumptions: the assumptions of the traced program.
     """
     with remarks.collect() as log:
         residency = lowered if traced is None else lower(traced, boundary.residencies, boundary.sizes)
@@ -53,7 +53,7 @@ def explained(
 
 @dataclass(frozen=True, slots=True)
 class _Facts:
-    """What the planner says of a body on the host side: what runs on the devices, and notes, by variable."""
+    """The plan of a body on the host: the results that are computed on the devices, and notes by variable."""
 
     mapped: frozenset[Var]
     notes: Mapping[Var, Sequence[Remark]]
@@ -61,7 +61,7 @@ class _Facts:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where a body stands, and the line of what calls it; `facts` are None where all of it runs in one place."""
+    """The context of a body, with the line of its caller; `facts` is None if all of it runs on one side."""
 
     path: tuple[str, ...] = ()
     executions: int | None = 1
@@ -87,7 +87,7 @@ class _Walker:
         self.shown: set[int] = set()
 
     def program(self, boundary: Boundary, out_tree: Any) -> None:
-        """All rows of a program."""
+        """Appends all rows of a program."""
         program, env = self.residency.program, self.residency.values
         body = walk.open_jaxpr(program)
         full = _full_shapes(body)
@@ -97,12 +97,12 @@ class _Walker:
         self.body(program, env, place, list(body.outvars))
         for atom, path in zip(body.outvars, show_paths(out_tree), strict=True):
             self.row(Row("result", (), (path,), (self.value(atom, env, full),)), [])
-        # What stood beside nothing that is left.
+        # Equations that were removed beside values that were removed, too.
         for gone in self.log.removed:
             self._removed(gone, ())
 
     def row(self, row: Row, about: Sequence[Var]) -> None:
-        """Appends a row, and what was taken out beside its values."""
+        """Appends a row, and the equations that were removed beside its values."""
         self.rows.append(row)
         for var in about:
             for old in self.log.origins(var):
@@ -120,7 +120,7 @@ class _Walker:
     # --- bodies ---
 
     def body(self, jaxpr: Jaxpr, env: Env, place: _Place, results: Sequence[Atom]) -> None:
-        """The rows of a body, of which only some results are read."""
+        """Appends the rows of a body, of which only some results are read."""
         body = walk.open_jaxpr(jaxpr)
         full, live = _full_shapes(body), _live(body, results)
         for var in body.constvars:
@@ -146,7 +146,7 @@ class _Walker:
         branch, line = place.conditional or body.conditional, line_of(eqn) or place.line
         inner = _Place((*place.path, body.label), times, branch, mapped, line=line)
         if body.inline and not place.mapped:
-            # It is as if it stood outside: the planner has looked into it.
+            # The planner has inlined it.
             return replace(inner, mapped=False, facts=place.facts)
         moves = not mapped and has_transfer(body.jaxpr)
         return replace(inner, facts=_facts(self.residency.body(body.jaxpr, body.inputs))) if moves else inner
@@ -154,25 +154,27 @@ class _Walker:
     # --- equations ---
 
     def eqn(self, eqn: Eqn, body: Jaxpr, env: Env, full: Mapping[Var, tuple[int, ...]], place: _Place) -> None:
-        """The row of one equation."""
-        found, below, said = self._moves(eqn, place)
-        made = [n for v in eqn.outvars for n in self.log.about(v)]
+        """Appends the row of one equation."""
+        moves, below, own = self._moves(eqn, place)
+        notes = [n for v in eqn.outvars for n in self.log.about(v)]
         if place.facts is not None:
-            made += [n for v in eqn.outvars for n in place.facts.notes.get(v, ())]
-        made += said
-        if eqn.primitive not in (distribute_tensor_p, aggregate_tensor_p) and (found or _asks_place(eqn, self.mesh)):
+            notes += [n for v in eqn.outvars for n in place.facts.notes.get(v, ())]
+        notes += own
+        if eqn.primitive not in (distribute_tensor_p, aggregate_tensor_p) and (
+            moves or _reads_coordinate(eqn, self.mesh)
+        ):
             below, more = self._steps(eqn, body)
-            made += more
-        if found and place.executions == 0:
-            made.append(Remark("dead", "nothing reads its result", "XLA and the texts leave it out"))
+            notes += more
+        if moves and place.executions == 0:
+            notes.append(Remark("dead", "nothing reads its result", "XLA and the texts leave it out"))
         row = Row(
             eqn.primitive.name,
             place.path,
             tuple(self.name(a) for a in eqn.invars),
             tuple(self.value(v, env, full) for v in eqn.outvars),
-            tuple(found),
-            tuple(below) if below != found else (),
-            tuple(dict.fromkeys(made)),
+            tuple(moves),
+            tuple(below) if below != moves else (),
+            tuple(dict.fromkeys(notes)),
             place.executions,
             place.conditional,
             line=line_of(eqn) or place.line,
@@ -180,7 +182,7 @@ class _Walker:
         self.row(row, eqn.outvars)
 
     def _moves(self, eqn: Eqn, place: _Place) -> tuple[list[Move], list[Move], list[Remark]]:
-        """What an equation moves, what its transfer is in TTNN where that is something else, and notes."""
+        """Returns the moves of an equation, those of its transfer in TTNN where they differ, and notes."""
         if eqn.primitive is distribute_tensor_p:
             moves = movement.distribute(eqn, self.mesh)
             if not place.mapped:
@@ -189,33 +191,33 @@ class _Walker:
         if eqn.primitive is not aggregate_tensor_p:
             return movement.collective(eqn, self.mesh), [], []
         axes, _ = claimed_axes(eqn, self.mesh)
-        said: list[Remark] = []
+        notes: list[Remark] = []
         if axes:
             text = f"the copies along {', '.join(axes)} are taken to be equal, and coordinate 0 is read"
-            said.append(Remark("assumed", text, "assume_replicated: no type proves it, check_replication looks"))
+            notes.append(Remark("assumed", text, "assume_replicated: no type proves it, check_replication looks"))
         moves = movement.aggregate(eqn, self.mesh)
         if not place.mapped:
-            return moves, [], said
-        said.append(Remark("local", "each device gathers the full tensor", _INSIDE))
-        return movement.aggregate_inside(eqn, self.mesh), [m for m in moves if m.kind == "aggregate"], said
+            return moves, [], notes
+        notes.append(Remark("local", "each device gathers the full tensor", _INSIDE))
+        return movement.aggregate_inside(eqn, self.mesh), [m for m in moves if m.kind == "aggregate"], notes
 
     def _steps(self, eqn: Eqn, body: Jaxpr) -> tuple[list[Move], list[Remark]]:
         if id(eqn) not in self.steps:
-            found, said = steps(eqn, body, self.mesh)
-            self.steps[id(eqn)] = eqn, found, said
+            moves, notes = ttnn_moves(eqn, body, self.mesh)
+            self.steps[id(eqn)] = eqn, moves, notes
         return self.steps[id(eqn)][1:]
 
     # --- values ---
 
     def name(self, atom: Atom) -> str:
-        """A variable as the text names it, a literal as a number."""
+        """Returns the name of a variable in the text, or the number of a literal."""
         if isinstance(atom, Literal):
             literal: Any = atom
             return str(np.asarray(literal.val).item()) if np.size(literal.val) == 1 else "[...]"
         return "_" if isinstance(atom, compat.DropVar) else self.names.get(atom, "?")
 
     def value(self, atom: Atom, env: Env, full: Mapping[Var, tuple[int, ...]]) -> Value:
-        """All that is known of a value."""
+        """Describes a value."""
         aval: Any = atom.aval
         place = _PLACES.get(of_atom(atom, env), "host")
         if not compat.is_array_type(aval):
@@ -230,31 +232,31 @@ _PLACES = {FREE: "anywhere", DEVICE: "devices"}
 _INSIDE = "in the midst of device work XLA has slices and gathers; the TTNN program goes through the host"
 
 
-def _asks_place(eqn: Eqn, mesh: Mapping[str, int]) -> bool:
+def _reads_coordinate(eqn: Eqn, mesh: Mapping[str, int]) -> bool:
     return eqn.primitive.name == "axis_index" and mesh.get(eqn.params["axis_name"], 1) > 1
 
 
 def _facts(residency: ResidencyMap) -> _Facts:
-    """Asks the planner."""
+    """Plans a body."""
     with remarks.collect() as log:
         plan = plan_regions(residency)
-    made = [v for r in plan.regions if r.mapped for e in r.eqns for v in e.outvars]
-    return _Facts(frozenset(log.origins(v)[-1] for v in made), log.by_origin())
+    computed = [v for r in plan.regions if r.mapped for e in r.eqns for v in e.outvars]
+    return _Facts(frozenset(log.origins(v)[-1] for v in computed), log.by_origin())
 
 
 def _full_shapes(body: Jaxpr) -> dict[Var, tuple[int, ...]]:
-    """The full shapes of shards that a distribute makes or an aggregate reads."""
-    found: dict[Var, tuple[int, ...]] = {}
+    """Returns the global shapes of shards that a distribute produces or an aggregate reads."""
+    shapes: dict[Var, tuple[int, ...]] = {}
     for eqn in body.eqns:
         if eqn.primitive is distribute_tensor_p:
-            found[eqn.outvars[0]] = tuple(eqn.invars[0].aval.shape)
+            shapes[eqn.outvars[0]] = tuple(eqn.invars[0].aval.shape)
         elif eqn.primitive is aggregate_tensor_p and isinstance(eqn.invars[0], Var):
-            found.setdefault(eqn.invars[0], tuple(eqn.outvars[0].aval.shape))
-    return found
+            shapes.setdefault(eqn.invars[0], tuple(eqn.outvars[0].aval.shape))
+    return shapes
 
 
 def _live(body: Jaxpr, results: Sequence[Atom]) -> dict[int, frozenset[Var]]:
-    """The equations that something reads, by identity, and which of their results are read."""
+    """Returns the equations whose results are read, by identity, with the results that are read."""
     read: set[Var] = {a for a in results if isinstance(a, Var)}
     live: dict[int, frozenset[Var]] = {}
     for eqn in reversed(body.eqns):

@@ -12,17 +12,17 @@ from jaxmesh.analysis.explain.table import Table, as_rich, as_text
 
 
 class Explanation(Sequence[Row]):
-    """What a program does to its data: rows, in the order of the program.
+    """The movements of a program's data: rows, in the order of the program.
 
     Shown as a table by `print`, by rich and in Jupyter.
 
     Attributes:
-      name: the function's.
+      name: the name of the function.
       mesh: axis names and sizes.
-      rows: all of them.
-      assumptions: what `Traced.assumptions` lists: where a specification without types, as `check_vma=False` or a
-        file, takes values to be the same on several devices. Every transfer that does, also because the program says
-        `assume_replicated`, has a note of the kind `assumed`.
+      rows: all rows.
+      assumptions: those of `Traced.assumptions`: values that a specification without types, such as `check_vma=False`
+        or a file, takes to be equal on several devices. Every transfer that relies on one, or on `assume_replicated`,
+        has a note of the kind `assumed`.
     """
 
     def __init__(
@@ -48,9 +48,9 @@ class Explanation(Sequence[Row]):
 
     @property
     def moving(self) -> Explanation:
-        """The rows that move data or that a pass has said something of, alone."""
-        kept = [r for r in self.rows if r.moves or r.notes]
-        return Explanation(self.name, self.mesh, kept, self.assumptions)
+        """An explanation of only the rows that move data or have a note of a pass."""
+        rows = [r for r in self.rows if r.moves or r.notes]
+        return Explanation(self.name, self.mesh, rows, self.assumptions)
 
     def totals(self) -> list[Total]:
         """The moves of all rows added up by kind and axes: first between host and devices, then among the devices."""

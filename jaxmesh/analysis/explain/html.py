@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from jaxmesh.analysis.explain.records import Row
 from jaxmesh.analysis.explain.table import HEADER, RIGHT, TOTALS, Table, cells, closing, heading, remarks, total_cells
 
-# Colours of Okabe and Ito, which colour-blind readers tell apart; text and ground are the page's own.
+# Colours of Okabe and Ito, which colour-blind readers can distinguish; text and background are the page's own.
 _STYLE = """\
 <style>
 .jaxmesh-explain { color: inherit; overflow-x: auto; font-size: 12px; }
@@ -28,15 +28,15 @@ _STYLE = """\
 .jaxmesh-explain td.note { padding-left: 28px; opacity: .85; font-style: italic; white-space: normal; }
 .jaxmesh-explain ol { margin: 4px 0; padding-left: 28px; }
 </style>""".replace(".jaxmesh-explain ", ".jaxmesh-explain" * 3 + " ")
-# Thrice, so that it outweighs what Jupyter says of all tables: texts to the right.
+# Three times, so that the rule outweighs Jupyter's own rule for tables, which aligns texts to the right.
 
 
 _WIDE = frozenset({"op", "moves", "line", "remark"})
-"""Columns whose texts may take several lines."""
+"""Columns whose texts may wrap."""
 
 
 def as_html(table: Table) -> str:
-    """The table, its texts escaped and its style its own."""
+    """Returns the table, with its texts escaped and with its style."""
     rules: dict[str, int] = {}
     body = "".join(_row(row, rules) for row in table.rows)
     totals = "".join(f"<tr>{_cells(total_cells(t), TOTALS)}</tr>" for t in table.totals)
@@ -59,8 +59,8 @@ def _number(name: str) -> str:
 
 def _cells(line: Sequence[str], header: Sequence[str]) -> str:
     first, *rest = line
-    said = "".join(f"<td{_number(h)}>{html.escape(c)}</td>" for c, h in zip(rest, header[1:], strict=True))
-    return f'<td class="first">{html.escape(first)}</td>{said}'
+    others = "".join(f"<td{_number(h)}>{html.escape(c)}</td>" for c, h in zip(rest, header[1:], strict=True))
+    return f'<td class="first">{html.escape(first)}</td>{others}'
 
 
 def _row(row: Row, rules: dict[str, int]) -> str:

@@ -16,13 +16,13 @@ class Value:
     """One value.
 
     Attributes:
-      name: as the jaxpr's text has it (`program.as_text("jaxpr")` of the lowered program); `_` for one that is dropped.
-      place: `host` (one full tensor), `devices`, or `anywhere` (made from nothing, where it is needed).
+      name: its name in the jaxpr's text (`as_text("jaxpr")` of the lowered program); `_` for a result that is dropped.
+      place: `host` (one full tensor), `devices`, or `anywhere` (depends on no input; each use recomputes it).
       varying: the mesh axes over which its shards differ; empty for a full value, which on the devices is replicated.
-      shape: of what one device (or the host) has.
-      full_shape: of the whole tensor; None for shards that no distribute and no aggregate says it of.
+      shape: the shape on one device, or on the host.
+      full_shape: the global shape; None for shards of which no distribute or aggregate states it.
       dtype: the element type.
-      bytes: of what one device (or the host) has.
+      bytes: the bytes on one device, or on the host.
     """
 
     name: str
@@ -35,7 +35,7 @@ class Value:
 
     @property
     def sharded(self) -> bool:
-        """Whether devices hold different data."""
+        """True if the devices hold different data."""
         return bool(self.varying)
 
 
@@ -46,7 +46,7 @@ class Move:
     Attributes:
       kind: `distribute`, `aggregate`; `all_reduce`, `all_gather`, `reduce_scatter`, `all_to_all`, `collective_permute`,
         `collective_broadcast`; in TTNN also `point_to_point`.
-      axes: the mesh axes along which it runs; of a distribute those that it cuts, of an aggregate those that it joins.
+      axes: the mesh axes along which it runs; of a distribute those it splits over, of an aggregate those it joins.
       group_size: how many devices exchange data with each other.
       groups: how many such groups there are.
       bytes: the payload on one device: of its result for an all_gather, of its operand for all others, which is the
@@ -69,19 +69,19 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One argument, equation or result, or an equation that a pass took out.
+    """One argument, equation or result, or an equation that a pass removed.
 
     Attributes:
       op: the primitive; `argument`, `constant`, `result`.
-      path: the bodies in which it stands, outermost first, as `scan of 3`.
+      path: the bodies around it, outermost first, such as `scan of 3`.
       operands: the names of what it reads; literals as numbers.
-      values: what it makes.
-      moves: what it moves, each time.
-      ttnn: what the flat TTNN program does for it, where that is another sequence of moves.
-      notes: what passes did, and by which rule.
-      executions: how often it happens in one run of the program; None inside a loop whose length is not known before.
-      conditional: whether it stands in a branch, so that it happens at most so often.
-      cancelled: whether a pass took it out.
+      values: its results.
+      moves: its moves, each time it runs.
+      ttnn: the moves of the flat TTNN program for it, where they differ.
+      notes: the remarks of passes, with their rules.
+      executions: how often it runs in one run of the program; None inside a loop of unknown length.
+      conditional: True inside a branch; `executions` is then an upper bound.
+      cancelled: True if a pass removed it.
       line: the user's source line.
     """
 
@@ -105,11 +105,11 @@ class Total:
     Attributes:
       kind: of `Move`.
       axes: of `Move`.
-      count: how many are executed.
+      count: the number of executions.
       bytes: the payloads on one device, all executions together.
       sent: what all devices send, all executions together.
       exact: False where some stand in a branch, which may not be taken, or in a loop of unknown length, which is
-        counted as one turn.
+        counted as one iteration.
     """
 
     kind: str

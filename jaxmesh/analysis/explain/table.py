@@ -1,4 +1,4 @@
-"""An explanation as a table: what stands in its cells, and the table as plain text and for rich."""
+"""The table of an explanation: its cells, as plain text and for rich."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Table:
 
 
 def lives(value: Value) -> str:
-    """Full or sharded, and over which axes."""
+    """Returns whether a value is full or sharded, and over which axes."""
     if value.varying:
         return f"shards over {', '.join(value.varying)}"
     return {"devices": "full on each device", "host": "full on the host"}.get(value.place, value.place)
@@ -49,7 +49,7 @@ def _shape(shape: Sequence[int] | None) -> str:
 
 
 def move_text(move: Move) -> str:
-    """One move in words."""
+    """Describes a move."""
     over = f" over {', '.join(move.axes)}" if move.axes else ""
     if move.kind in HOST_KINDS:
         end = "to each device" if move.kind == "distribute" else f"from each of {move.group_size}"
@@ -59,7 +59,7 @@ def move_text(move: Move) -> str:
 
 
 def times(row: Row) -> str:
-    """How often a row happens; nothing for once."""
+    """Describes how often a row runs; empty for once."""
     if row.cancelled:
         return "cancelled"
     if row.executions is None:
@@ -68,10 +68,10 @@ def times(row: Row) -> str:
     return "" if row.executions == 1 and not most else f"{most}{row.executions}"
 
 
-def place_of(line: str) -> str:
-    """A source line without the folders of its file."""
-    found = _FILE.match(line)
-    return line if found is None else f"{os.path.basename(found[1])}:{found[2]}{found[3] or ''}"
+def short_location(line: str) -> str:
+    """Returns a source location without the folders of its file and without its column."""
+    match = _FILE.match(line)
+    return line if match is None else f"{os.path.basename(match[1])}:{match[2]}{match[3] or ''}"
 
 
 def cells(row: Row) -> list[tuple[str, ...]]:
@@ -85,20 +85,20 @@ def cells(row: Row) -> list[tuple[str, ...]]:
     empty = ("", "", "", "", "")
     lines: list[tuple[str, ...]] = []
     for i in range(height):
-        first = (op, times(row), place_of(row.line)) if i == 0 else ("", "", "")
+        first = (op, times(row), short_location(row.line)) if i == 0 else ("", "", "")
         move = moves[i] if i < len(moves) else ""
         lines.append((*(values[i] if i < len(values) else empty), first[0], move, first[1], first[2]))
     return lines
 
 
 def remarks(row: Row, rules: dict[str, int]) -> list[str]:
-    """The notes of a row, one line each, their rules as numbers; new rules are entered."""
-    said: list[str] = []
+    """Returns the notes of a row, one line each, with the numbers of their rules; adds new rules to `rules`."""
+    lines: list[str] = []
     for note in row.notes:
         number = rules.setdefault(note.rule, len(rules) + 1)
-        said.append(f"{note.kind}: {note.text} [{number}]")
-    said += [f"in TTNN: {move_text(m)}" for m in row.ttnn]
-    return said
+        lines.append(f"{note.kind}: {note.text} [{number}]")
+    lines += [f"in TTNN: {move_text(m)}" for m in row.ttnn]
+    return lines
 
 
 def total_cells(total: Total) -> tuple[str, ...]:
@@ -115,9 +115,9 @@ def heading(table: Table) -> str:
 
 
 def closing(table: Table, rules: dict[str, int]) -> list[str]:
-    """The rules by number, and the assumptions."""
-    said = [f"[{number}] {rule}" for rule, number in rules.items()]
-    return said + [f"assumed: {text}" for text in table.assumptions]
+    """Returns the rules by number, and the assumptions."""
+    lines = [f"[{number}] {rule}" for rule, number in rules.items()]
+    return lines + [f"assumed: {text}" for text in table.assumptions]
 
 
 # --- plain text ------------------------------------------------------------------------------------------------------
@@ -145,10 +145,10 @@ def _aligned(header: tuple[str, ...], lines: Sequence[tuple[str, ...] | str]) ->
     def line(row: tuple[str, ...] | str) -> str:
         if isinstance(row, str):
             return row
-        said = [
+        padded = [
             c.rjust(w) if h in RIGHT else c.ljust(w) for c, w, h in zip(row, widths, header, strict=True)
         ]  # fmt: skip
-        return "  ".join(said).rstrip()
+        return "  ".join(padded).rstrip()
 
     return [line(header), "  ".join("-" * w for w in widths).rstrip(), *map(line, lines)]
 
@@ -159,7 +159,7 @@ _STYLES = {"devices": "cyan", "anywhere": "dim"}
 
 
 def as_rich(table: Table) -> Any:
-    """The table for rich, which is asked for by rich alone; in four columns, so that it fits a terminal."""
+    """Returns the table for rich, which is installed where this is called; four columns fit a terminal."""
     console, tables, text = (importlib.import_module(f"rich.{n}") for n in ("console", "table", "text"))
     rules: dict[str, int] = {}
     main = tables.Table(title=text.Text(heading(table)), title_justify="left", show_lines=True, expand=True)
@@ -168,8 +168,8 @@ def as_rich(table: Table) -> Any:
     for row in table.rows:
         value, where = _values(row)
         op, often = cells(row)[0][5], times(row)
-        said = [f"{op}, {often}" if often else op, *map(move_text, row.moves), *remarks(row, rules)]
-        main.add_row(*map(text.Text, (value, where, "\n".join(said), place_of(row.line))), style=_style(row))
+        lines = [f"{op}, {often}" if often else op, *map(move_text, row.moves), *remarks(row, rules)]
+        main.add_row(*map(text.Text, (value, where, "\n".join(lines), short_location(row.line))), style=_style(row))
     totals = tables.Table(title=text.Text("totals"), title_justify="left")
     for name in TOTALS:
         totals.add_column(name, justify="right" if name in RIGHT else "left", overflow="fold")
@@ -179,13 +179,13 @@ def as_rich(table: Table) -> Any:
 
 
 def _values(row: Row) -> tuple[str, str]:
-    """What a row makes, and where that lives."""
-    said = [
+    """Returns the values of a row, and where they live."""
+    texts = [
         f"{v.name} {v.dtype}{_shape(v.shape)}, {v.bytes} B"
         + (f" of {_shape(v.full_shape)}" if v.full_shape is not None and v.full_shape != v.shape else "")
         for v in row.values
     ]
-    return "\n".join(said), "\n".join(dict.fromkeys(map(lives, row.values)))
+    return "\n".join(texts), "\n".join(dict.fromkeys(map(lives, row.values)))
 
 
 def _style(row: Row) -> str:

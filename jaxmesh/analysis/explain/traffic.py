@@ -1,4 +1,4 @@
-"""What one equation moves, and how many bytes: arithmetic on types and configs.
+"""The moves of one equation and their bytes: arithmetic on types and configs.
 
 Payloads and bytes sent are defined by `jaxmesh.analysis.explain.Move`. A collective over several axes is one exchange
 among all devices along them, as XLA runs it; an axis of one device moves nothing.
@@ -46,8 +46,8 @@ _STILL = frozenset({"axis_index", "pvary", "pcast", "check_copies", "shard_map"}
 def collective(eqn: Eqn, mesh: Mesh) -> list[Move]:
     """The moves of an equation that stands on the devices."""
     name, params = eqn.primitive.name, eqn.params
-    given: Any = params.get("axes", params.get("axis_name", ()))
-    named: set[Any] = {given} if isinstance(given, str) or given is None else set(given)
+    names: Any = params.get("axes", params.get("axis_name", ()))
+    named: set[Any] = {names} if isinstance(names, str) or names is None else set(names)
     axes = tuple(a for a in mesh if a in named and mesh[a] > 1)
     if not axes or name in _STILL:
         return []
@@ -56,10 +56,10 @@ def collective(eqn: Eqn, mesh: Mesh) -> list[Move]:
     size = math.prod(mesh[a] for a in axes) if parts is None else len(parts[0])
     kind = _KINDS.get(name, UNKNOWN)
     pairs = sum(s != t for s, t in params["perm"]) if kind == "collective_permute" else 0
-    return moved(kind, axes, size, math.prod(mesh.values()) // size, operand, result, pairs)
+    return exchange(kind, axes, size, math.prod(mesh.values()) // size, operand, result, pairs)
 
 
-def moved(
+def exchange(
     kind: str, axes: tuple[str, ...], size: int, groups: int, operand: int, result: int, pairs: int = 0
 ) -> list[Move]:
     """A collective among groups of `size` devices; nothing where there are no bytes or nobody to send them to."""
@@ -100,11 +100,11 @@ def aggregate(eqn: Eqn, mesh: Mesh) -> list[Move]:
     shard, full, count = nbytes([operand.aval]), nbytes([out.aval]), resolved.landing.size
     dims = mesh_axis_dims(resolved.landing, resolved.dims, drop_single=True)
     if dims is None:
-        return [*_stacked(mesh, shard), Move("aggregate", _several(mesh), count, 1, shard, full, full)]
+        return [*_stack(mesh, shard), Move("aggregate", _several(mesh), count, 1, shard, full, full)]
     joined = tuple(a for a, d in zip(mesh, dims, strict=True) if d is not None)
     varying = compat.varying_axes(operand.aval)
     spread = [a for a in mesh if a in varying and a not in joined]
-    moves = [m for a in spread for m in _gathered(mesh, a, shard)]
+    moves = [m for a in spread for m in _gather(mesh, a, shard)]
     return [*moves, Move("aggregate", joined, count, 1, shard, full, full)]
 
 
@@ -112,14 +112,14 @@ def aggregate_inside(eqn: Eqn, mesh: Mesh) -> list[Move]:
     """An aggregate in the midst of device work, as in a loop that runs there: gathers to every device."""
     (operand,) = eqn.invars
     resolved = resolve_composer(eqn.params["composer_config"], tuple(mesh.values()), operand.aval.shape)
-    dims, held = mesh_axis_dims(resolved.landing, resolved.dims, drop_single=True), nbytes([operand.aval])
+    dims, payload = mesh_axis_dims(resolved.landing, resolved.dims, drop_single=True), nbytes([operand.aval])
     if dims is None:
-        return _stacked(mesh, held)
+        return _stack(mesh, payload)
     varying, moves = compat.varying_axes(operand.aval), list[Move]()
     for axis, dim in reversed(list(zip(mesh, dims, strict=True))):
         if dim is not None or axis in varying:
-            moves += _gathered(mesh, axis, held)
-        held *= 1 if dim is None else mesh[axis]
+            moves += _gather(mesh, axis, payload)
+        payload *= 1 if dim is None else mesh[axis]
     return moves
 
 
@@ -127,14 +127,14 @@ def _several(mesh: Mesh) -> tuple[str, ...]:
     return tuple(a for a, n in mesh.items() if n > 1)
 
 
-def _gathered(mesh: Mesh, axis: str, held: int) -> list[Move]:
+def _gather(mesh: Mesh, axis: str, payload: int) -> list[Move]:
     size = mesh[axis]
-    return moved("all_gather", (axis,), size, math.prod(mesh.values()) // size, held, held * size)
+    return exchange("all_gather", (axis,), size, math.prod(mesh.values()) // size, payload, payload * size)
 
 
-def _stacked(mesh: Mesh, held: int) -> list[Move]:
+def _stack(mesh: Mesh, payload: int) -> list[Move]:
     moves = list[Move]()
     for axis in reversed(list(mesh)):
-        moves += _gathered(mesh, axis, held)
-        held *= mesh[axis]
+        moves += _gather(mesh, axis, payload)
+        payload *= mesh[axis]
     return moves

@@ -1,4 +1,4 @@
-"""What the flat TTNN program does for one collective: the pass is run on that equation alone."""
+"""The moves of the flat TTNN program for one collective: the pipeline runs on that equation alone."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from jaxmesh.analysis.explain.records import Move
-from jaxmesh.analysis.explain.traffic import moved
+from jaxmesh.analysis.explain.traffic import exchange
 from jaxmesh.dialects.program import Op, Program
 from jaxmesh.errors import JaxmeshError
 from jaxmesh.jaxprs import remarks, walk
@@ -21,35 +21,35 @@ from jaxmesh.passes.pipeline import FUSE, TTNN_PIPELINE, run_passes
 _ALONG = {"all_reduce", "all_reduce_async", "all_gather", "reduce_scatter"}
 
 
-def steps(eqn: Eqn, body: Jaxpr, mesh: Mapping[str, int]) -> tuple[list[Move], list[Remark]]:
-    """The moves of the TTNN ops that one equation becomes, and what the passes say of it.
+def ttnn_moves(eqn: Eqn, body: Jaxpr, mesh: Mapping[str, int]) -> tuple[list[Move], list[Remark]]:
+    """Returns the moves of the TTNN ops that one equation becomes, and the remarks of the passes.
 
     Args:
       eqn: a collective.
-      body: the jaxpr that it stands in.
+      body: the jaxpr around it.
       mesh: axis names and sizes.
     """
-    given = list(dict.fromkeys(a for a in eqn.invars if not isinstance(a, Literal)))
-    alone = walk.close(walk.rebuild(body, [], given, [eqn], list(eqn.outvars)), ())
-    ins, outs = [(True, "")] * len(given), [(True, "")] * len(eqn.outvars)
+    operands = list(dict.fromkeys(a for a in eqn.invars if not isinstance(a, Literal)))
+    alone = walk.close(walk.rebuild(body, [], operands, [eqn], list(eqn.outvars)), ())
+    ins, outs = [(True, "")] * len(operands), [(True, "")] * len(eqn.outvars)
     with remarks.collect() as log:
         try:
             flat = build(alone, name="alone", mesh=mesh, level="ttnn", arguments=ins, results=outs)
             program = run_passes(TTNN_PIPELINE, flat, without=(FUSE,))
         except JaxmeshError as error:
             return [], [Remark("no TTNN", str(error), "what has no rule is an error when the text is asked for")]
-    return _together(m for op in program.ops for m in _moves(op, program)), log.general
+    return _merge(m for op in program.ops for m in _moves(op, program)), log.general
 
 
-def _together(moves: Iterable[Move]) -> list[Move]:
-    """The moves, those from one device to another that are alike as one."""
-    found: dict[object, Move] = {}
+def _merge(moves: Iterable[Move]) -> list[Move]:
+    """Merges equal moves from one device to another."""
+    merged: dict[object, Move] = {}
     for number, move in enumerate(moves):
         key = (move.axes, move.bytes) if move.kind == "point_to_point" else number
-        old = found.get(key)
+        old = merged.get(key)
         alike = move if old is None else replace(old, groups=old.groups + 1, sent=old.sent + move.sent)
-        found[key] = alike
-    return list(found.values())
+        merged[key] = alike
+    return list(merged.values())
 
 
 def _moves(op: Op, program: Program) -> list[Move]:
@@ -66,7 +66,7 @@ def _moves(op: Op, program: Program) -> list[Move]:
     axis = names[number]
     kind = "all_reduce" if name.startswith("all_reduce") else name
     operand, result = _bytes(program, op.used[0]), _bytes(program, op.results[0])
-    return moved(kind, (axis,), mesh[axis], devices // mesh[axis], operand, result)
+    return exchange(kind, (axis,), mesh[axis], devices // mesh[axis], operand, result)
 
 
 def _bytes(program: Program, value: int) -> int:

@@ -1,8 +1,8 @@
-"""Which value of one recording is which of another.
+"""Aligns two recordings: finds for each value of one its partner in the other.
 
-Values are the same if they have the same source place, way through loops and branches, and op. The two operations of
-TTNN stand for `mesh_shard`, by where their results are. What one program alone has (cancelled, hoisted or written out
-by the pass) stays alone.
+Partners have the same source location, path through loops and branches, and op. The two operations of
+TTNN stand for `mesh_shard`, by where their results are. Values that only one program computes (transfers
+that the pass cancelled, hoisted or wrote out) have no partner.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from jaxmesh.jaxprs.source_locations import SourceLocation
 
 TRANSFERS = frozenset({"mesh_shard", "distribute_tensor", "aggregate_tensor"})
 PLUMBING = TRANSFERS | {"reshape", "pcast", "pvary"}
-"""What the pass adds and takes away."""
+"""The ops that the pass adds and removes."""
 _MOVED = frozenset({"reshape", "to devices", "to host"})
 Pair = tuple[Entry | None, Entry | None]
 
 
-def aligned(a: Sequence[Entry], b: Sequence[Entry]) -> list[Pair]:
-    """Every value of both, in the order of `a`; those of `b` alone stand where `b` made them."""
+def align(a: Sequence[Entry], b: Sequence[Entry]) -> list[Pair]:
+    """Returns the values of both in pairs, in the order of `a`; values of `b` alone keep their position in `b`."""
     partner = _partners(a, b)
     alone = [j for j in range(len(b)) if j not in partner.taken]
     pairs: list[Pair] = []
@@ -41,7 +41,7 @@ def aligned(a: Sequence[Entry], b: Sequence[Entry]) -> list[Pair]:
 
 
 class _Partners(dict[int, int]):
-    """Numbers in `b` by those in `a`."""
+    """The index in `b` of each partner, by its index in `a`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,40 +53,40 @@ class _Partners(dict[int, int]):
 
 
 def _partners(a: Sequence[Entry], b: Sequence[Entry]) -> _Partners:
-    found = _Partners()
+    partners = _Partners()
     groups: dict[Any, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
     for side, entries in enumerate((a, b)):
         for number, entry in enumerate(entries):
             groups[_where(entry)][side].append(number)
     for left, right in groups.values():
-        _match_group(found, a, b, left, right)
-    _match_unknown(found, a, b)
-    _match_edited(found, a, b)
-    return found
+        _match_group(partners, a, b, left, right)
+    _match_without_line(partners, a, b)
+    _match_edited(partners, a, b)
+    return partners
 
 
-def _match_unknown(found: _Partners, a: Sequence[Entry], b: Sequence[Entry]) -> None:
-    """What has no line in one of them, as calls that the pass has opened, by the way there, op and type."""
-    ours = [i for i in range(len(a)) if i not in found]
-    theirs = [j for j in range(len(b)) if j not in found.taken]
+def _match_without_line(partners: _Partners, a: Sequence[Entry], b: Sequence[Entry]) -> None:
+    """Matches values without a line in one recording (of calls that the pass inlined) by path, op and type."""
+    ours = [i for i in range(len(a)) if i not in partners]
+    theirs = [j for j in range(len(b)) if j not in partners.taken]
     if any(e.place.source == SourceLocation() for e in (*[a[i] for i in ours], *[b[j] for j in theirs])):
-        _match_common(found, a, b, ours, theirs, _unknown)
+        _match_common(partners, a, b, ours, theirs, _unknown)
 
 
-def _match_edited(found: _Partners, a: Sequence[Entry], b: Sequence[Entry]) -> None:
-    """What an edit of the source has moved to other lines or columns: in order, by function, way, op and type.
+def _match_edited(partners: _Partners, a: Sequence[Entry], b: Sequence[Entry]) -> None:
+    """Matches values that an edit of the source moved to other lines or columns: by function, path, op and type.
 
-    The passes take out and add transfers, and what goes with them, but move no computation to another line: only if
-    both have some of their own were they made by different texts.
+    The passes add and remove transfers, but move no computation to another line. So this applies only if each
+    recording has computed values without a partner: then the sources differ.
     """
-    ours = [i for i in range(len(a)) if i not in found]
-    theirs = [j for j in range(len(b)) if j not in found.taken]
-    if all(any(computed(r[n]) for n in rows) for r, rows in ((a, ours), (b, theirs))):
-        _match_common(found, a, b, ours, theirs, lambda e: (e.place.source.function, _unknown(e)))
+    ours = [i for i in range(len(a)) if i not in partners]
+    theirs = [j for j in range(len(b)) if j not in partners.taken]
+    if all(any(is_computed(r[n]) for n in rows) for r, rows in ((a, ours), (b, theirs))):
+        _match_common(partners, a, b, ours, theirs, lambda e: (e.place.source.function, _unknown(e)))
 
 
-def computed(entry: Entry) -> bool:
-    """Whether a value is made by what users write, and not by passes and types alone."""
+def is_computed(entry: Entry) -> bool:
+    """Returns True if the user's program computes the value, not a pass or a change of type alone."""
     return entry.place.op not in PLUMBING and entry.place.op != ARGUMENT
 
 
@@ -95,8 +95,10 @@ def _unknown(entry: Entry) -> Any:
     return way, _kind(entry), entry.shape, entry.dtype.name
 
 
-def _match_group(found: _Partners, a: Sequence[Entry], b: Sequence[Entry], left: list[int], right: list[int]) -> None:
-    """Values made at one place of the source, in one turn."""
+def _match_group(
+    partners: _Partners, a: Sequence[Entry], b: Sequence[Entry], left: list[int], right: list[int]
+) -> None:
+    """Matches the values of one source location in one iteration."""
     moves = any(e.place.op in TRANSFERS for e in (*[a[i] for i in left], *[b[j] for j in right]))
     kinds: dict[Any, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
     for side, (entries, rows) in enumerate(((a, left), (b, right))):
@@ -104,42 +106,42 @@ def _match_group(found: _Partners, a: Sequence[Entry], b: Sequence[Entry], left:
             kinds[_kind(entries[number])][side].append(number)
     rest: tuple[list[int], list[int]] = ([], [])
     for (op, _), (ours, theirs) in kinds.items():
-        # Reshapes beside a transfer may be the pass's own.
+        # The pass may have added reshapes beside a transfer.
         if len(ours) == len(theirs) and not (moves and op == "reshape"):
-            _match_in_order(found, ours, theirs)
+            _match_in_order(partners, ours, theirs)
             continue
-        # Which of them the pass took away is told by what is equal, and then by types.
-        _match_common(found, a, b, ours, theirs, _contents)
-        ours, theirs = ([n for n in ours if n not in found], [n for n in theirs if n not in found.taken])
+        # The pass removed some of them: match equal contents first, then equal types.
+        _match_common(partners, a, b, ours, theirs, _contents)
+        ours, theirs = ([n for n in ours if n not in partners], [n for n in theirs if n not in partners.taken])
         if op in _MOVED and len(ours) == len(theirs):
-            _match_common(found, a, b, ours, theirs, _type)
+            _match_common(partners, a, b, ours, theirs, _type)
         elif op not in _MOVED:
-            _match_common(found, a, b, ours, theirs, _type)
-            rest[0].extend(n for n in ours if n not in found)
-            rest[1].extend(n for n in theirs if n not in found.taken)
-    # Another op in the place of one: the k-th of both, if they are as many.
+            _match_common(partners, a, b, ours, theirs, _type)
+            rest[0].extend(n for n in ours if n not in partners)
+            rest[1].extend(n for n in theirs if n not in partners.taken)
+    # One op replaced by another: match the k-th of both if the counts are equal.
     if len(rest[0]) == len(rest[1]):
-        _match_in_order(found, sorted(rest[0]), sorted(rest[1]))
+        _match_in_order(partners, sorted(rest[0]), sorted(rest[1]))
 
 
-def _match_in_order(found: _Partners, ours: Sequence[int], theirs: Sequence[int]) -> None:
+def _match_in_order(partners: _Partners, ours: Sequence[int], theirs: Sequence[int]) -> None:
     for i, j in zip(ours, theirs, strict=True):
-        found.match(i, j)
+        partners.match(i, j)
 
 
 def _match_common(
-    found: _Partners,
+    partners: _Partners,
     a: Sequence[Entry],
     b: Sequence[Entry],
     ours: list[int],
     theirs: list[int],
-    look: Callable[[Entry], Any],
+    key: Callable[[Entry], Any],
 ) -> None:
-    """Matches the longest common row of what values look like."""
-    rows = [look(a[i]) for i in ours], [look(b[j]) for j in theirs]
+    """Matches the longest common subsequences of the keys of values."""
+    rows = [key(a[i]) for i in ours], [key(b[j]) for j in theirs]
     for block in difflib.SequenceMatcher(None, *rows, autojunk=False).get_matching_blocks():
         for k in range(block.size):
-            found.match(ours[block.a + k], theirs[block.b + k])
+            partners.match(ours[block.a + k], theirs[block.b + k])
 
 
 def _type(entry: Entry) -> Any:
@@ -147,7 +149,7 @@ def _type(entry: Entry) -> Any:
 
 
 def _contents(entry: Entry) -> Any:
-    """The bytes of the first copy, and of a transfer, around which the pass may reshape, the number of elements."""
+    """The contents of the first copy; the shape counts only for reshapes, since the pass may reshape transfers."""
     first = entry.data if entry.coordinates is None else entry.data[0]
     form = first.shape if entry.place.op == "reshape" else first.size
     return form, entry.dtype.name, zlib.crc32(first.tobytes())
@@ -155,7 +157,7 @@ def _contents(entry: Entry) -> Any:
 
 def _where(entry: Entry) -> Any:
     if entry.place.op == ARGUMENT:
-        # Whatever the program is called.
+        # The name of the program does not count.
         return ARGUMENT, entry.place.occurrence
     return _source(entry.place.source), _way(entry.path)
 
@@ -174,7 +176,7 @@ def _kind(entry: Entry) -> tuple[str, int]:
 
 
 def kind(place: Place, on_devices: bool) -> str:
-    """The op, of all transfers the way they go; what TTNN's put together may be read on every device."""
+    """The op, or for a transfer its direction; the result of an `aggregate_tensor` may be read on every device."""
     if place.op not in TRANSFERS:
         return place.op
     to_devices = on_devices if place.op == "mesh_shard" else place.op == "distribute_tensor"

@@ -9,7 +9,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from jaxmesh.analysis.record.align import TRANSFERS, aligned
+from jaxmesh.analysis.record.align import TRANSFERS, align
 from jaxmesh.analysis.record.comparison import Comparison, Row, Thresholds
 from jaxmesh.analysis.record.entry import Coordinate, Entry
 from jaxmesh.analysis.record.metrics import Apart, Array, apart, eps_of
@@ -18,14 +18,14 @@ from jaxmesh.errors import ArgumentTypeError, ArgumentValueError, RecordingError
 from jaxmesh.validate import as_bool, as_instance, quote
 
 PCC = 0.99
-"""What Tenstorrent's tools ask of a correlation unless told otherwise (`comp_pcc` of tt-metal, ttrt of tt-mlir)."""
+"""The default minimum correlation of Tenstorrent's tools (`comp_pcc` of tt-metal, ttrt of tt-mlir)."""
 
 _FINE, _COARSE = 16, 2
-"""So many units of rounding of the largest value are no difference: of float32 and wider, and of narrower floats."""
+"""How many rounding units of the largest value are no difference: for float32 and wider, and for narrower floats."""
 
 _FLOAT32 = 1e-6
 _CARRIED = 4
-"""So many units of rounding of the narrowest float before it may be in a wider one."""
+"""How many rounding units of the narrowest earlier float a wider float may differ by."""
 
 MOVES = TRANSFERS | {
     "all_gather", "all_gather_invariant", "all_to_all", "argument", "bitcast_convert_type", "broadcast_in_dim",
@@ -85,8 +85,8 @@ def compare(
     >>> first.op, first.status, first.value, first.other
     ('argument', 'different', 2.0, 3.0)
     """
-    for name, given in (("a", a), ("b", b)):
-        as_instance(Recording, "compare", name, given)
+    for name, recording in (("a", a), ("b", b)):
+        as_instance(Recording, "compare", name, recording)
     thresholds = Thresholds(
         _threshold("pcc", pcc, -1.0, 1.0),
         None if rtol is None else _threshold("rtol", rtol, 0.0, math.inf),
@@ -98,7 +98,7 @@ def compare(
             f"compare was given recordings of two meshes, {dict(a.mesh)} and {dict(b.mesh)}; devices have partners "
             "only on the same mesh. Record both on one."
         )
-    pairs = aligned(a.entries, b.entries)
+    pairs = align(a.entries, b.entries)
     if not any(x is not None and y is not None and x.place.op != "argument" for x, y in pairs):
         raise RecordingError(
             f"compare found no value that both recordings have, of the {len(a)} of {a.name!r} and the {len(b)} of "
@@ -122,7 +122,7 @@ def _threshold(name: str, value: Any, least: float, most: float) -> float:
 
 @dataclass(slots=True)
 class _Judge:
-    """Goes through the values in program order; `clean` as long as all were equal to the bit."""
+    """Judges values in program order; `clean` is True as long as all were equal to the bit."""
 
     thresholds: Thresholds
     mesh: tuple[int, ...]
@@ -135,45 +135,45 @@ class _Judge:
             return _alone(a, b)
         self.narrowest = max(self.narrowest, eps_of(a.dtype))
         why = _types_differ(a, b)
-        made: Row = Row.of(a, b, "different", why=why) if why else self._values(a, b)
-        self.clean = self.clean and made.status == "equal"
-        return made
+        result: Row = Row.of(a, b, "different", why=why) if why else self._values(a, b)
+        self.clean = self.clean and result.status == "equal"
+        return result
 
     def _values(self, a: Entry, b: Entry) -> Row:
         common, missing = _coordinates(a, b)
-        found = [(c, *_at(a, b, c)) for c in common]
-        results = [(c, x, y, apart(x, y)) for c, x, y in found]
-        numbers = _worst([r for *_, r in results])
+        copies = [(c, *_at(a, b, c)) for c in common]
+        metrics = [(c, x, y, apart(x, y)) for c, x, y in copies]
+        numbers = _worst([r for *_, r in metrics])
         exact = a.place.op in MOVES and b.place.op in MOVES and self.clean
-        for coordinate, x, y, result in results:
+        for coordinate, x, y, result in metrics:
             why, at = self._verdict(result, x, exact)
             if at is not None:
                 values: tuple[Any, Any] = x[at], y[at]
                 return Row.of(a, b, "different", coordinate or None, at, *values, numbers, why)
         if missing is not None:
             return Row.of(a, b, "different", missing, numbers=numbers, why="only one of them made it on this device")
-        return Row.of(a, b, "equal" if all(r.same for *_, r in results) else "close", numbers=numbers)
+        return Row.of(a, b, "equal" if all(r.same for *_, r in metrics) else "close", numbers=numbers)
 
-    def _verdict(self, found: Apart, x: Array, exact: bool) -> tuple[str, tuple[int, ...] | None]:
-        """Why two arrays are different, and at which element; None where they are not."""
+    def _verdict(self, metrics: Apart, x: Array, exact: bool) -> tuple[str, tuple[int, ...] | None]:
+        """Returns why two arrays differ and at which element; the element is None if they do not."""
         limits = self.thresholds
-        if found.same or (not limits.exact and found.largest == 0):
-            # Both zeros are equal, and all NaNs.
+        if metrics.same or (not limits.exact and metrics.largest == 0):
+            # 0.0 equals -0.0, and every NaN every other.
             return "", None
         if limits.exact or exact or not jnp.issubdtype(x.dtype, jnp.inexact):
             rule = "exact=True" if limits.exact else "data only moves" if exact else "no float"
-            return f"bits differ ({rule})", found.index
+            return f"bits differ ({rule})", metrics.index
         eps = eps_of(x.dtype)
         units = _FINE if eps < _FLOAT32 else _COARSE
-        if found.largest <= limits.atol + units * eps * found.scale:
+        if metrics.largest <= limits.atol + units * eps * metrics.scale:
             return "", None
         rtol = max(math.sqrt(eps), _CARRIED * self.narrowest) if limits.rtol is None else limits.rtol
-        allowed = math.inf if math.isinf(rtol) else limits.atol + rtol * found.scale
-        if found.largest > allowed or (math.isinf(found.largest) and not math.isinf(rtol)):
-            return f"largest difference {found.largest:.3g} > {allowed:.3g}", found.worst
-        # Of a constant there is no correlation, unless nothing else is asked for.
-        if (found.defined or math.isinf(rtol)) and found.pcc < limits.pcc:
-            return f"pcc {found.pcc:.6g} < {limits.pcc:g}", found.worst
+        allowed = math.inf if math.isinf(rtol) else limits.atol + rtol * metrics.scale
+        if metrics.largest > allowed or (math.isinf(metrics.largest) and not math.isinf(rtol)):
+            return f"largest difference {metrics.largest:.3g} > {allowed:.3g}", metrics.worst
+        # The correlation of a constant is undefined, so it counts only if nothing else is checked.
+        if (metrics.defined or math.isinf(rtol)) and metrics.pcc < limits.pcc:
+            return f"pcc {metrics.pcc:.6g} < {limits.pcc:g}", metrics.worst
         return "", None
 
 
@@ -188,12 +188,12 @@ def _types_differ(a: Entry, b: Entry) -> str:
     if a.dtype != b.dtype or a.key != b.key:
         return f"dtypes {a.key or a.dtype} and {b.key or b.dtype}"
     moved = a.place.op in TRANSFERS and b.place.op in TRANSFERS and math.prod(a.shape) == math.prod(b.shape)
-    # The pass reshapes around a transfer, which changes nothing of the order of elements.
+    # The pass reshapes around a transfer, which keeps the order of elements.
     return "" if a.shape == b.shape or (moved and a.place.op != b.place.op) else f"shapes {a.shape} and {b.shape}"
 
 
 def _coordinates(a: Entry, b: Entry) -> tuple[Sequence[Coordinate], Coordinate | None]:
-    """The devices to compare, and the first one that only one of them has."""
+    """Returns the devices to compare, and the first device that only one of the two has."""
     if a.coordinates is None or b.coordinates is None:
         return a.coordinates or b.coordinates or ((),), None
     apart_at = sorted(set(a.coordinates) ^ set(b.coordinates))
@@ -205,11 +205,11 @@ def _at(a: Entry, b: Entry, coordinate: Coordinate) -> tuple[Array, Array]:
     return x, b.at(coordinate).reshape(x.shape)
 
 
-def _worst(found: Sequence[Apart]) -> tuple[float, float, float, int]:
-    """The smallest correlation and the largest differences of all devices."""
+def _worst(metrics: Sequence[Apart]) -> tuple[float, float, float, int]:
+    """Returns the smallest correlation and the largest differences of all devices."""
     return (
-        min((f.pcc for f in found), default=1.0),
-        max((f.largest for f in found), default=0.0),
-        max((f.relative for f in found), default=0.0),
-        max((f.ulps for f in found), default=0),
+        min((f.pcc for f in metrics), default=1.0),
+        max((f.largest for f in metrics), default=0.0),
+        max((f.relative for f in metrics), default=0.0),
+        max((f.ulps for f in metrics), default=0),
     )

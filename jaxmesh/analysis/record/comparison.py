@@ -1,4 +1,4 @@
-"""What a comparison says: rows of data, a plain table, a rich one, and HTML."""
+"""The result of a comparison: rows of data, shown as plain text, with rich and as HTML."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ import numpy as np
 from jaxmesh.analysis.record.align import PLUMBING
 from jaxmesh.analysis.record.entry import Coordinate, Entry
 from jaxmesh.analysis.record.source_path import ARGUMENT, described
+from jaxmesh.drawing.text_layout import aligned
 
 SHOWN = 20
-"""Rows of a table; `.rows` has them all."""
+"""The number of rows that a table shows; `.rows` has them all."""
 
 
 @dataclass(frozen=True, slots=True)
 class Thresholds:
-    """What two floats had to keep; `rtol` None is the square root of each dtype's unit of rounding."""
+    """The limits for two floats; `rtol=None` is the square root of each dtype's rounding unit."""
 
     pcc: float
     rtol: float | None
@@ -42,8 +43,8 @@ class Row:
       status: `"equal"` to the bit, `"close"` (floats that pass), `"different"`, `"only in a"`, `"only in b"`.
       line: `file.py:12 (function)`.
       op: the op in `a`, and `other_op` that in `b`.
-      occurrence: which of the values of this op made there, from 0 on; of an argument its number.
-      path: the way through loops and branches, e.g. `scan[2]`.
+      occurrence: the index among the values of this op on this line; of an argument its index.
+      path: the path through loops and branches, e.g. `scan[2]`.
       name: all of these.
       dtype: of the value in `a`; of random keys that of their words.
       shape: in `a`, on a device the local one.
@@ -53,7 +54,7 @@ class Row:
       pcc: the smallest correlation of all devices.
       largest: the largest absolute difference on any device, and `relative` the largest relative one.
       ulps: the largest difference in steps between neighbouring floats.
-      why: what was asked of them that they do not keep.
+      why: the limit that they exceed.
     """
 
     status: str
@@ -105,13 +106,13 @@ def _number(value: Any) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Where two recordings differ; true if they do not.
+    """The differences between two recordings; true if there are none.
 
     Attributes:
       name: of the program.
       level: of `a`, and `other_level` of `b`.
       mesh: the size of each mesh axis.
-      thresholds: what was asked.
+      thresholds: the limits.
       rows: every value, in program order.
     """
 
@@ -142,10 +143,9 @@ class Comparison:
 
     @cached_property
     def strange(self) -> tuple[Row, ...]:
-        """Those of them that no pass adds or takes away.
+        """The unmatched values that no pass adds or removes.
 
-        For a `mesh_shard` of what is on the devices already, each device cuts out its own piece: what the other
-        recording has on the line of one.
+        A `mesh_shard` of a tensor that is already on the devices becomes slices on its line: these are no exception.
         """
         split = {(r.line, r.status) for r in self.unmatched if r.op == "mesh_shard"}
         other = {"only in a": "only in b", "only in b": "only in a"}
@@ -153,19 +153,19 @@ class Comparison:
 
     @cached_property
     def before(self) -> tuple[Row, ...]:
-        """What only one recording computes, nearest before the first difference: an op that was left out, say."""
+        """Values that only one recording computes, nearest before the first difference: for example a missing op."""
         if self.first is None:
             return ()
-        found, strange = list[Row](), {*map(id, self.strange)}
+        only_one, strange = list[Row](), {*map(id, self.strange)}
         for row in reversed(self.rows[: self.rows.index(self.first)]):
             if id(row) in strange:
-                found.append(row)
-            elif found:
+                only_one.append(row)
+            elif only_one:
                 break
-        return tuple(reversed(found))
+        return tuple(reversed(only_one))
 
     def count(self, status: str) -> int:
-        """How many values have a status."""
+        """Returns the number of values with a status."""
         return sum(r.status == status for r in self.rows)
 
     # --- as text ---
@@ -190,7 +190,7 @@ class Comparison:
     def __str__(self) -> str:
         lines = self._summary()
         if self.different:
-            lines += ["", *_table([_HEAD, *[_cells(r) for r in self.different[:SHOWN]]])]
+            lines += ["", *aligned([_HEAD, *[_cells(r) for r in self.different[:SHOWN]]])]
             lines += [f"... and {len(self.different) - SHOWN} more"] if len(self.different) > SHOWN else []
         return "\n".join(lines)
 
@@ -254,11 +254,6 @@ def _sentence(row: Row) -> str:
 
 def _only(row: Row) -> str:
     return f"{row.status}: {row.name}"
-
-
-def _table(rows: Sequence[Sequence[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def _html_row(tag: str, cells: Sequence[str]) -> str:

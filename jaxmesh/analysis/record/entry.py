@@ -17,22 +17,23 @@ Array = np.ndarray[Any, Any]
 Coordinate = tuple[int, ...]
 
 LEVELS = ("ttir", "ttnn", "devices")
-"""What was run: the reference executor on the program before or after the pass, or the compiled program."""
+"""What ran: the reference executor on the program before or after the pass, or the compiled program."""
 
 MAX_BYTES = 2**30
-"""How much a recording holds unless another limit is given."""
+"""The default limit of a recording, in bytes."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Entry:
-    """One value: what one equation gave, once.
+    """One value: one result of one equation, once.
 
     Attributes:
       place: the equation.
       path: the loops and branches around it, outermost first, with the iteration.
-      result: which of the equation's results.
-      coordinates: the devices that have a copy, row-major; None for a full value, which has no device.
-      data: the value; of one on the devices a leading dim counts `coordinates`. Of random keys the words, last.
+      result: the index among the equation's results.
+      coordinates: the mesh coordinates of the devices with a copy, row-major; None for a full value on the host.
+      data: the value; on the devices the copies are stacked along a leading dim, in the order of `coordinates`. The
+        words of random keys are the last dim.
       key: the implementation of random keys, e.g. `"fry"`; empty for numbers.
     """
 
@@ -55,7 +56,7 @@ class Entry:
 
     @property
     def name(self) -> str:
-        """The place and the way there, e.g. `model.py:12 (mlp): dot_general in scan[2]`; unique in a recording."""
+        """The place and the path to it, e.g. `model.py:12 (mlp): dot_general in scan[2]`; unique in a recording."""
         result = f", result {self.result}" if self.result else ""
         way = f" in {described(self.path)}" if self.path else ""
         return f"{self.place}{result}{way}"
@@ -64,7 +65,7 @@ class Entry:
         """The value on one device; a full value is the same for all.
 
         Raises:
-          ArgumentValueError: that device has not made it.
+          ArgumentValueError: that device did not compute it.
         """
         if self.coordinates is None:
             return self.data
@@ -82,7 +83,7 @@ class Entry:
 
 
 def is_recorded(aval: Any) -> bool:
-    """Whether values of a type are recorded: arrays are, references, tokens and the zeros of integers are not."""
+    """Returns True for types whose values are recorded: arrays, but no references, tokens or `float0`."""
     return compat.is_array_type(aval) and aval.dtype != jax.dtypes.float0
 
 
@@ -93,7 +94,7 @@ def key_kind(dtype: Any) -> str:
 
 @dataclass(slots=True)
 class Budget:
-    """How many bytes may still be recorded."""
+    """Counts the bytes of a recording against a limit."""
 
     limit: int
     used: int = field(default=0)
@@ -102,7 +103,7 @@ class Budget:
         """Counts bytes.
 
         Raises:
-          RecordingSizeError: there are too many.
+          RecordingSizeError: the limit is exceeded.
         """
         self.used += count
         if self.used > self.limit:

@@ -1,4 +1,4 @@
-"""Which values are recorded: `only=` and `max_bytes=` of `record`."""
+"""Selects the values to record: `only=` and `max_bytes=` of `record`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Only = str | Sequence[str] | Callable[[Place], bool] | None
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which places are recorded, and how many bytes at most."""
+    """A filter of places, and the largest size of the recording in bytes."""
 
     patterns: tuple[str, ...] | None
     test: Callable[[Place], bool] | None
@@ -26,10 +26,10 @@ class Wanted:
 
     @staticmethod
     def of(only: Only, max_bytes: Any) -> Wanted:
-        """From the arguments of `record`.
+        """Reads the arguments of `record`.
 
         Raises:
-          ArgumentTypeError: they are none.
+          ArgumentTypeError: they are of another type.
         """
         limit = MAX_BYTES if max_bytes is None else as_index("record", "max_bytes", max_bytes)
         if only is None or (callable(only) and not isinstance(only, type)):
@@ -42,22 +42,22 @@ class Wanted:
 
     @property
     def partial(self) -> bool:
-        """Whether some values may be left out."""
+        """True if some values may be left out."""
         return self.patterns is not None or self.test is not None
 
     def __call__(self, place: Place) -> bool:
-        """Whether what is made at a place is recorded.
+        """Returns True if the values of a place are recorded.
 
         Raises:
-          ArgumentTypeError: the function that was given says neither True nor False.
+          ArgumentTypeError: the user's function returns neither True nor False.
         """
         if self.test is not None:
-            said: Any = self.test(place)
-            if not isinstance(said, bool):
+            answer: Any = self.test(place)
+            if not isinstance(answer, bool):
                 raise ArgumentTypeError(
-                    f"the function given to record as only returns True or False, got {quote(said)}."
+                    f"the function given to record as only returns True or False, got {quote(answer)}."
                 )
-            return said
+            return answer
         if self.patterns is None:
             return True
         at = place.source

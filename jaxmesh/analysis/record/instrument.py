@@ -198,7 +198,7 @@ class _Tracer:
                 results = self.cond(scope, site, flow)
             case _:
                 results = evaluate.bind(eqn, operands)
-        scope.walk.made(place)
+        scope.walk.advance(place)
         for number, (value, var, residency) in enumerate(zip(results, eqn.outvars, outputs, strict=True)):
             self.record(scope, place, number, value, residency, var.aval)
         return results

@@ -1,4 +1,4 @@
-"""How far two arrays are apart, in the numbers that Tenstorrent's tools report.
+"""Metrics of the difference between two arrays, as Tenstorrent's tools report them.
 
 The correlation is that of tt-metal's `comp_pcc` (`models/common/utility_functions.py`), case by case: all NaN in both
 is 1, in one 0; one that is all zero and one that is not is 0; NaNs and infinities count as zeros; equal arrays are 1;
@@ -21,15 +21,15 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class Apart:
-    """How far two arrays of one shape and dtype are apart.
+    """The difference between two arrays of one shape and dtype.
 
     Attributes:
-      same: whether all bits are equal.
-      pcc: the correlation; 1 of what is empty.
-      defined: whether it is one: of a single element or a constant it is not.
+      same: True if all bits are equal.
+      pcc: the correlation; 1 for empty arrays.
+      defined: False where the correlation is undefined: for a single element or a constant.
       largest: the largest absolute difference; NaN equals NaN, infinity itself, both are infinitely far from others.
       relative: the largest of the differences, each relative to `a`'s element; infinite where that is 0.
-      ulps: the largest difference in steps between neighbouring floats; 0 of what is no real float.
+      ulps: the largest difference in steps between neighbouring floats; 0 for dtypes other than real floats.
       scale: the largest finite magnitude in either.
       index: the first element whose bits differ; None if there is none.
       worst: the element that is furthest apart; None if all bits are equal.
@@ -50,8 +50,8 @@ def apart(a: Array, b: Array) -> Apart:
     """Compares two arrays of one shape and dtype, of which `a` is the golden one.
 
     >>> import numpy as np
-    >>> found = apart(np.float32([1, 2, 4]), np.float32([1, 2, 5]))
-    >>> found.index, found.largest, found.relative, round(found.pcc, 2)
+    >>> metrics = apart(np.float32([1, 2, 4]), np.float32([1, 2, 5]))
+    >>> metrics.index, metrics.largest, metrics.relative, round(metrics.pcc, 2)
     ((2,), 1.0, 0.25, 1.0)
     """
     differs = (_bits(a) != _bits(b)).any(-1).reshape(a.shape)
@@ -104,7 +104,7 @@ def tolerance(golden: Array) -> float:
     Both runs execute the same equations; only sums over devices and fused operations round differently.
 
     >>> import numpy as np
-    >>> tolerance(np.int32([5])), tolerance(np.float32([0.5, 2])) == 128 * np.finfo(np.float32).eps
+    >>> tolerance(np.int32([5])), tolerance(np.float32([0.5, 2])) == 128 * float(np.finfo(np.float32).eps)
     (0.0, True)
     """
     if not jnp.issubdtype(golden.dtype, jnp.inexact):

@@ -1,4 +1,4 @@
-"""Recordings as `.npz` files: arrays of plain numbers, and one text in JSON that says what they are."""
+"""Recordings as `.npz` files: arrays of plain numbers, and a header in JSON that describes them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _DAMAGED: Any = (
     *(OSError, ValueError, EOFError, AttributeError, TypeError, KeyError, IndexError, OverflowError, MemoryError),
     *(zipfile.BadZipFile, zlib.error, RecursionError, NotImplementedError, RuntimeError),
 )
-"""What NumPy, its archives and a text of the wrong form raise."""
+"""The errors that NumPy, its archives and a malformed header raise."""
 
 
 Fields = tuple[tuple[Entry, ...], Mapping[str, int], str, str, bool]

@@ -1,4 +1,4 @@
-"""Recordings: every value of one run of a program, in the order in which the run made them."""
+"""Recordings: every value of one run of a program, in the order of the run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jaxmesh.validate import as_path
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Recording:
-    """Every value that one run of a program made, in the order in which it made them.
+    """Every value of one run of a program, in the order of the run.
 
     Made by `record` of `Traced` (the reference executor before the pass), `Lowered` (after it) and `Compiled` (the
     devices). `jaxmesh.compare` finds where two of them first differ.
@@ -23,7 +23,7 @@ class Recording:
       mesh: the size of each mesh axis.
       level: `"ttir"`, `"ttnn"` or `"devices"`.
       name: of the program.
-      partial: whether only some values were asked for.
+      partial: True if only some values were recorded.
 
     >>> import jax.numpy as jnp, jaxmesh as jm
     >>> from jax.sharding import PartitionSpec as P
@@ -50,7 +50,7 @@ class Recording:
         return sum(e.data.nbytes for e in self.entries)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes an `.npz` file: values `v0`, `v1`, ..., and `recording`, which says in JSON what they are.
+        """Writes an `.npz` file: values `v0`, `v1`, ..., and `recording`, their description in JSON.
 
         Values of dtypes that NumPy does not know are written as raw bits. The same recording gives the same bytes.
 
@@ -63,7 +63,7 @@ class Recording:
 
     @staticmethod
     def load(path: str | os.PathLike[str]) -> Recording:
-        """Reads what `save` has written; no pickle, so a file can do no harm.
+        """Reads a file that `save` wrote. It contains no pickle, so an untrusted file can do no harm.
 
         Raises:
           ArgumentTypeError: `path` is no path.

@@ -1,4 +1,4 @@
-"""Recording a run of the reference executor: it tells what it makes, and this keeps a copy."""
+"""Records a run of the reference executor: a watch that copies every value."""
 
 from __future__ import annotations
 
@@ -58,12 +58,12 @@ class _Recorder(Observer):
         if self._hidden or eqn.primitive.name in INLINED:
             return
         place = self._walk.place(eqn)
-        self._walk.made(place)
+        self._walk.advance(place)
         for number, (value, var) in enumerate(zip(results, eqn.outvars, strict=True)):
             self.keep(place, number, value, var.aval, active)
 
     def keep(self, place: Place, number: int, value: Any, aval: Any, active: Sequence[Coordinate]) -> None:
-        """Copies a value that is wanted."""
+        """Copies a value if it is wanted."""
         if not is_recorded(aval) or not self._wanted(place):
             return
         coordinates = tuple(sorted(set(value) & set(active))) if isinstance(value, Shards) else None
@@ -90,7 +90,7 @@ class _Recorder(Observer):
 
 
 def _width(dtype: Any) -> int:
-    """Bytes per element, of random keys those of their words."""
+    """Returns the bytes per element; for random keys those of their words."""
     if not key_kind(dtype):
         return int(dtype.itemsize)
     return jax.eval_shape(jax.random.key_data, jax.ShapeDtypeStruct((), dtype)).size * 4

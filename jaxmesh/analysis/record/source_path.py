@@ -1,7 +1,7 @@
-"""Names for what a program makes: the place in the source, and the way there through loops and branches.
+"""Names of the values of a program: the source location, and the path through loops and branches.
 
-The same walk gives the same names at every level of a program. Calls (`jit`, `checkpoint`, custom functions) mean their
-bodies and are no part of the way; a loop or a branch is.
+The same walk gives the same names at every level of a program. Calls (`jit`, `checkpoint`, custom functions) are
+inlined and are not part of the path; loops and branches are.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from jaxmesh.jaxprs.control_flow import CALLS
 from jaxmesh.jaxprs.source_locations import SourceLocation, source_location
 
 INLINED = frozenset(CALLS) - {"shard_map"}
-"""What means its body, where it stands."""
+"""Calls that are replaced by their body."""
 
 ARGUMENT = "argument"
-"""The op of what a program is given."""
+"""The op of the arguments of a program."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One equation: where it was made, by which op, and as which of those of this op on this line."""
+    """One equation: its source location, its op, and its index among the equations of this op on this line."""
 
     source: SourceLocation
     op: str
@@ -68,15 +68,15 @@ Path = tuple[Step, ...]
 
 
 def described(path: Sequence[Step]) -> str:
-    """The way into loops and branches, e.g. `scan[2] / cond branch[1]`; empty at the top."""
+    """The path into loops and branches, e.g. `scan[2] / cond branch[1]`; empty at the top."""
     return " / ".join(map(str, path))
 
 
 @dataclass(slots=True)
 class Walk:
-    """One body on the walk: it numbers the equations of one op that were made on one line.
+    """The walk through one body. It numbers the equations of one op on one line.
 
-    `around` is where the call stands whose body is walked; inside of JAX's own functions no equation has a line.
+    `around` is the source location of the call whose body is walked: equations inside JAX's own functions have none.
     """
 
     path: Path = ()
@@ -86,22 +86,22 @@ class Walk:
     )
 
     def place(self, eqn: Eqn) -> Place:
-        """The place of an equation that is about to be made."""
+        """Returns the place of the next equation."""
         at, op = self.source(eqn), str(eqn.primitive.name)
         return Place(at, op, self._made[_line(at, op)])
 
     def source(self, eqn: Eqn) -> SourceLocation:
-        """Where an equation was made, or the call around it."""
+        """Returns the source location of an equation, or else that of the call around it."""
         at = source_location(eqn)
         return self.around if at == SourceLocation() else at
 
-    def made(self, place: Place) -> None:
-        """It is made: the next of its kind has the next number."""
+    def advance(self, place: Place) -> None:
+        """Counts an equation, so that the next of its op on its line gets the next index."""
         self._made[_line(place.source, place.op)] += 1
 
     @contextlib.contextmanager
     def call(self, eqn: Eqn) -> Generator[None]:
-        """While the body of a call is walked."""
+        """Context in which the body of a call is walked."""
         before, self.around = self.around, self.source(eqn)
         try:
             yield
@@ -109,7 +109,7 @@ class Walk:
             self.around = before
 
     def inside(self, place: Place, part: str, index: int) -> Walk:
-        """The walk through one of its bodies."""
+        """Returns the walk through a body of a loop or a branch."""
         return Walk((*self.path, Step(place, part, index)), place.source)
 
 
