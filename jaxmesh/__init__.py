@@ -36,10 +36,11 @@ from jaxmesh.errors import (
     UnloweredError as UnloweredError,
     UnsupportedError as UnsupportedError,
     UnsupportedShardTypeError as UnsupportedShardTypeError,
+    UntestedJaxWarning as UntestedJaxWarning,
     VerifyError as VerifyError,
 )
+from jaxmesh.jaxprs import backend as _backend
 from jaxmesh.jaxprs.export_registry import readable as _readable
-from jaxmesh.runtime import launch as launch
 from jaxmesh.sharding.configs import (
     MeshComposerConfig as MeshComposerConfig,
     MeshCoordinate as MeshCoordinate,
@@ -120,6 +121,7 @@ __all__ = [
     "UnloweredError",
     "UnsupportedError",
     "UnsupportedShardTypeError",
+    "UntestedJaxWarning",
     "VerifyError",
     "check_processes",
     "check_replication",
@@ -142,8 +144,7 @@ __all__ = [
     "visualize",
 ]
 
-# What is not needed to name a placement or an error, or to hear of a fork, is read when it is asked for: importing
-# jaxmesh costs little beside importing JAX.
+# Modules of names that are imported on first use: `import jaxmesh` costs little beside `import jax`.
 _LATER = {
     "Compiled": "stages.compiled",
     "Lowered": "stages.stages",
@@ -182,6 +183,8 @@ def _build(said: Any, children: Any) -> Any:
     return __getattr__("MeshTensor")(children[0], mesh, varying, None, place)
 
 
+_backend.warn_if_untested()
+_backend.watch_forks()
 _readable("jaxmesh.MeshTensor", _read, _build)
 
 

@@ -22,8 +22,8 @@ import jax
 from jax.core import Tracer
 
 from jaxmesh.errors import ForkError
+from jaxmesh.jaxprs.backend import has_lost_devices
 from jaxmesh.jaxprs.caches import ARRAY, forget_dispatch, is_staged, on_clear_caches
-from jaxmesh.jaxprs.compat import backend_started
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -56,7 +56,7 @@ class _Started:
         self.lock = threading.RLock()
         self.by: object = None
         self.results: collections.deque[Any] = collections.deque()
-        self.forked = False
+        self.forked = has_lost_devices()
         # How many functions are being started, one inside the other, and whether the innermost may be traced now.
         self.depth, self.traces = 0, False
 
@@ -181,11 +181,9 @@ def _is_done(x: Any) -> bool:
 
 
 def _after_fork() -> None:
-    """In the new process; another thread may have held the lock."""
+    """Replaces, in the new process, a lock that another thread may have held."""
     global _started
-    forked = _started.forked or backend_started()
     _started = _Started()
-    _started.forked = forked
 
 
 os.register_at_fork(after_in_child=_after_fork)

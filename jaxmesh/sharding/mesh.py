@@ -14,7 +14,7 @@ import numpy as np
 from jax.sharding import AbstractMesh, AxisType, Mesh
 
 from jaxmesh.errors import ArgumentTypeError, DeviceCountError, MeshError
-from jaxmesh.jaxprs import compat
+from jaxmesh.jaxprs.backend import backend_started
 from jaxmesh.validate import as_tuple, quote
 
 FLAG = "--xla_force_host_platform_device_count"
@@ -48,7 +48,7 @@ def _remedy(count: int) -> str:
 
 
 def _processes() -> int:
-    return jax.process_count() if compat.backend_started() else 1
+    return jax.process_count() if backend_started() else 1
 
 
 def _cpu_devices() -> list[Any]:
@@ -135,7 +135,7 @@ def emulate(count: int) -> Sequence[Any]:
         raise ArgumentTypeError(f"emulate takes a number of devices, a positive integer, got {quote(count)}.")
     _check_most(int(count))
     with _starting:
-        if compat.backend_started():
+        if backend_started():
             exist = len(_cpu_devices())
         else:
             flagged, asked = _flag_count(), _config.jax_num_cpu_devices
@@ -214,7 +214,7 @@ def _default_devices(count: int) -> Sequence[Any]:
     if not jax.distributed.is_initialized():
         _check_most(count)
     with _starting:
-        free = not compat.backend_started() and not jax.distributed.is_initialized() and _flag_count() is None
+        free = not backend_started() and not jax.distributed.is_initialized() and _flag_count() is None
         if free and _config.jax_num_cpu_devices < count:
             # Harmless where the default backend is an accelerator: only its CPU side gets more devices.
             _config.update("jax_num_cpu_devices", count)

@@ -26,7 +26,7 @@ import jax
 import numpy as np
 
 from jaxmesh.errors import ArgumentTypeError, MeshError
-from jaxmesh.jaxprs import compat
+from jaxmesh.jaxprs.backend import backend_started
 from jaxmesh.sharding.mesh import emulate
 from jaxmesh.validate import as_tuple, quote
 
@@ -104,7 +104,7 @@ def initialize_processes(
         raise ArgumentTypeError(f"local_devices is a positive number of devices, got {quote(local_devices)}.")
     if jax.distributed.is_initialized():
         raise MeshError("this process is joined with others already; call initialize_processes once.")
-    if compat.backend_started():
+    if backend_started():
         raise MeshError(
             f"JAX's backend has started with {jax.device_count()} devices, and cannot be joined with other processes "
             "any more; call initialize_processes before anything runs on JAX."
