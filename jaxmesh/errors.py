@@ -7,7 +7,7 @@ both offending values and the remedy.
 |---|---|---|
 | `ArgumentTypeError` | TypeError | an argument has the wrong type, or an option an unknown spelling |
 | `ArgumentValueError` | ValueError | a position or a number is out of range |
-| `VerifyError` | ValueError | attributes contradict each other, the mesh or the tensor; a mapper or composer is illegal |
+| `VerifyError` | ValueError | attributes contradict each other, the mesh or the tensor; or an illegal mapper config |
 | `SpecError` | VerifyError | a partition spec names an unknown axis, an axis twice, or too many dims |
 | `ReplicationError` | VerifyError | a value is read as equal on devices that may differ, or were found to differ |
 | `ResidencyError` | VerifyError | an operation gets a device tensor and needs a host tensor, or the reverse |

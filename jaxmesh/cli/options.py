@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import math
 import re
+import sys
+import time
 from pathlib import Path
 
 import jaxmesh as jm
@@ -69,3 +71,8 @@ def check_out(path: Path) -> None:
     """
     if path.is_dir() or not path.parent.is_dir():
         raise jm.JaxmeshError(f"--out takes a file in a folder that exists, got {str(path)!r}; name another.")
+
+
+def say_step(text: str, start: float) -> None:
+    """Prints a step on standard error, with the seconds since `start`."""
+    print(f"[{time.monotonic() - start:6.2f} s] {text}", file=sys.stderr, flush=True)

@@ -88,7 +88,7 @@ def test_a_reader_that_goes_away_leaves_no_traceback() -> None:
     code = (
         "import sys; from jaxmesh.cli import main as cli\n"
         "def broken(*_): raise BrokenPipeError\n"
-        "cli._demo = broken\n"
+        "cli.COMMANDS['demo'] = broken\n"
         "sys.exit(cli.main(['demo']))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=60)
