@@ -40,7 +40,7 @@ from jaxmesh.ttnn.distributed import MeshToTensor
 from jaxmesh.ttnn.mesh_tensor import MeshTensor, assemble
 from jaxmesh.ttnn.transfers import aggregate, host_array
 from jaxmesh.ttnn.types import TensorTopology
-from jaxmesh.validate import as_instance, as_tuple, check_nesting, quote
+from jaxmesh.validate import as_instance, as_tuple, quote
 
 Shape = tuple[int, ...]
 Array = np.ndarray[Any, Any]
@@ -80,7 +80,6 @@ def to_host(x: Any, composer: MeshToTensor | None = None, *, process: int | None
                 f"to_host takes a composer, made by ttnn.create_mesh_composer, got {quote(composer)}."
             )
         return aggregate(x, composer.config, composer.mesh, checked_process(process, list(composer.mesh.devices.flat)))
-    check_nesting((x,), "to_host's argument")
     leaves, tree = cast("tuple[list[Any], Any]", jax.tree.flatten(x, is_leaf=is_tensor))
     if composer is not None:
         raise ArgumentTypeError(f"to_host takes a composer with one MeshTensor, got {type(x).__name__}; leave it out.")
@@ -233,7 +232,6 @@ def check_processes(tree: Any, what: str = "the value") -> None:
     >>> jm.check_processes({"weights": np.ones((2, 2)), "program": "text"})
     """
     as_instance(str, "check_processes", "what", what)
-    check_nesting((tree,), "check_processes' argument")
     leaves, _ = cast(
         "tuple[list[tuple[Any, Any]], Any]",
         jax.tree.flatten_with_path(tree, is_leaf=is_tensor),

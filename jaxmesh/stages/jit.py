@@ -39,7 +39,7 @@ from jaxmesh.stages.signature import (
     with_devices,
 )
 from jaxmesh.stages.stages import Lowered, Traced
-from jaxmesh.validate import check_hashable, check_nesting, quote
+from jaxmesh.validate import is_hashable, check_nesting, quote
 
 
 class JitFunction:
@@ -114,7 +114,7 @@ class JitFunction:
         marked = [*zip(args, self._static.marks(len(args)), map(str, range(len(args))), strict=True)]
         marked += [(v, k in self._static.argnames, repr(k)) for k, v in kwargs.items()]
         for value, static, name in marked:
-            if static and (not check_hashable(value) or is_tensor(value)):
+            if static and (not is_hashable(value) or is_tensor(value)):
                 raise ArgumentTypeError(
                     f"the static argument {name} is {quote(value)}, which is not hashable, or a tensor; a static "
                     "argument is part of the program and is looked up by its value: pass a tuple for a "

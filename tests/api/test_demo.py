@@ -20,7 +20,7 @@ from jax.sharding import PartitionSpec as P
 
 import jaxmesh as jm
 from jaxmesh.cli import main
-from jaxmesh.cli.demo import model, placement, report
+from jaxmesh.cli.demo import command as demo_command, model, placement, report
 from jaxmesh.cli.demo.checks import compare
 from jaxmesh.cli.demo.run import Outcome, run
 from tests.generators.oracles import EVERY
@@ -155,7 +155,7 @@ def test_a_wrong_all_reduce_fails_and_the_exit_code_says_so(
 ) -> None:
     right = model.all_reduce
     monkeypatch.setattr(model, "all_reduce", lambda x, mesh, axes: right(x, mesh, axes) * 1.001)
-    monkeypatch.setattr(main, "dims_for", tiny)
+    monkeypatch.setattr(demo_command, "dims_for", tiny)
     assert main.main(["demo", "--mesh", "1x2"]) == 1
     printed = capsys.readouterr().out
     assert re.search(r"forward, compiled on the mesh: output +\d\.\de-0[34] +1e-05  FAIL", printed)

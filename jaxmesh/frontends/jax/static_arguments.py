@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from jaxmesh.validate import check_hashable
+from jaxmesh.validate import is_hashable
 
 _NUMBERS = (float, complex, np.inexact)
 
@@ -52,5 +52,5 @@ def key_of(value: Any) -> Hashable:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = tuple(key_of(getattr(value, f.name)) for f in dataclasses.fields(value) if f.compare)
         # A class with a hash of its own may hold what has none.
-        return (kind, value, fields) if check_hashable(fields) else (kind, value)
+        return (kind, value, fields) if is_hashable(fields) else (kind, value)
     return kind, value

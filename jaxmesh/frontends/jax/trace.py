@@ -19,7 +19,7 @@ from jaxmesh.frontends.jax.trace_shard_maps import OutSpecs, trace_plain, trace_
 from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.copy_constants import own_constants
 from jaxmesh.jaxprs.source_locations import jax_assertion
-from jaxmesh.validate import as_tuple, check_nesting, check_size, quote
+from jaxmesh.validate import as_tuple, check_size, quote
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +217,6 @@ def trace(
     def flat(*leaves: Any) -> list[Any]:
         args, kwargs = jax.tree.unflatten(in_tree, leaves)
         results = fun(*args, **kwargs)
-        check_nesting((results,), "the function's result")
         paths, tree = cast("tuple[list[tuple[Any, Any]], Any]", jax.tree.flatten_with_path(results))
         trees.append(tree)
         return [_result(value, jax.tree_util.keystr(path)) for path, value in paths]
@@ -252,7 +251,7 @@ def _result(value: Any, path: str) -> Any:
             f"result{path} of the function is the number {quote(value)}, which JAX's default type of an int, "
             f"{jax.dtypes.canonicalize_dtype(np.int64)}, cannot hold; return an array of a wider type."
         ) from None
-    except Exception as error:
+    except (TypeError, ValueError, RuntimeError) as error:
         raise ArgumentTypeError(
             f"result{path} of the function is {quote(value)} of type {type(value).__name__}; a program returns arrays."
         ) from error
