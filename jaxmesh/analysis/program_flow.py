@@ -12,6 +12,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from jaxmesh.dialects.residency import DEVICE, FREE, Analysis, Residency
+from jaxmesh.dialects.signature import Boundary
 from jaxmesh.dialects.ttir.mesh_shard import MeshShardAttributes, mesh_shard_p
 from jaxmesh.dialects.ttnn.transfers import PRIMITIVES, distribute_tensor_p
 from jaxmesh.drawing.placement import Box, Holding, Where, cut_boxes, differing, held
@@ -19,10 +20,12 @@ from jaxmesh.drawing.placements import sharding_holding
 from jaxmesh.drawing.program_drawing import MOST_STEPS, Flow, Step, limited
 from jaxmesh.jaxprs import compat, source_locations, walk as walk_
 from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Var
+from jaxmesh.jaxprs.trees import leaf_paths
 from jaxmesh.passes.mesh_shard.lower_mesh_shard import lower_mesh_shards
 from jaxmesh.runtime.reference_collectives import COLLECTIVES
 from jaxmesh.sharding.distribution import resolve_mapper, rows_of
-from jaxmesh.stages.signature import AnyMesh, Boundary, is_tensor
+from jaxmesh.sharding.mesh import AnyMesh
+from jaxmesh.ttnn.mesh_tensor import is_tensor
 
 Shape = tuple[int, ...]
 _ONLY_TYPES = frozenset({"pvary", "pcast", "pbroadcast"})
@@ -37,8 +40,8 @@ def stage_flow(title: str, jaxpr: Jaxpr, boundary: Boundary) -> Flow:
     """The values of a traced or a lowered program."""
     walk = _Walk(boundary.mesh)
     # Where values live is told by the transfers, so a traced program is read with its mesh_shards written out.
-    lowered = lower_mesh_shards(jaxpr, tuple(boundary.sizes.values()), boundary.places)
-    known = Analysis().environment(lowered, boundary.places)
+    lowered = lower_mesh_shards(jaxpr, tuple(boundary.sizes.values()), boundary.residencies)
+    known = Analysis().environment(lowered, boundary.residencies)
     opened = walk_.open_jaxpr(jaxpr)
     walk.places = {**known, **_results(opened, walk_.open_jaxpr(lowered), known)}
     for var, path in zip(opened.invars, _paths(boundary.in_tree), strict=True):
@@ -61,7 +64,9 @@ def compiled_flow(title: str, jaxpr: Jaxpr, boundary: Boundary, arguments: Seque
     """
     walk = _Walk(boundary.mesh)
     avals = list(jaxpr.in_avals)
-    for aval, sharding, path, place in zip(avals, arguments, _paths(boundary.in_tree), boundary.places, strict=True):
+    for aval, sharding, path, place in zip(
+        avals, arguments, _paths(boundary.in_tree), boundary.residencies, strict=True
+    ):
         walk.stored(f"argument{path}", aval, sharding, place is DEVICE and sharding is not None)
     leaves = cast("list[tuple[Any, Any]]", jax.tree_util.tree_flatten_with_path(results, is_leaf=is_tensor)[0])
     for aval, (path, leaf) in zip(list(jaxpr.out_avals), leaves, strict=True):
@@ -70,10 +75,8 @@ def compiled_flow(title: str, jaxpr: Jaxpr, boundary: Boundary, arguments: Seque
 
 
 def _paths(tree: Any) -> list[str]:
-    numbered = jax.tree.unflatten(tree, range(tree.num_leaves))
-    rows = cast("list[tuple[Any, Any]]", jax.tree_util.tree_flatten_with_path(numbered)[0])
-    # The first part says that it is one of the arguments by position, or by name.
-    return [jax.tree_util.keystr(path[1:]) if len(path) > 1 else jax.tree_util.keystr(path) for path, _ in rows]
+    # The first part tells arguments by position from those by name.
+    return [jax.tree_util.keystr(path[1:] if len(path) > 1 else path) for path in leaf_paths(tree)]
 
 
 def _results(opened: Jaxpr, lowered: Jaxpr, known: Mapping[Var, Residency]) -> dict[Var, Residency]:

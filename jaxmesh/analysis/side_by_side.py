@@ -17,9 +17,9 @@ from jaxmesh.dialects.program import Op, Program
 from jaxmesh.dialects.ttnn.op import SPECIAL
 from jaxmesh.drawing.listing_html import Line, Row, listing, plain_listing
 from jaxmesh.drawing.text_layout import shortened
+from jaxmesh.emit.targets import emit
 from jaxmesh.errors import JaxmeshError
 from jaxmesh.passes.ttir_to_ttnn.shapes import RENAMED
-from jaxmesh.stages.texts import printed
 
 Make = Callable[[], Program]
 MOST_OPS = 400
@@ -79,7 +79,7 @@ class _Side:
     """A program's text, line by line."""
 
     def __init__(self, program: Program, name: str) -> None:
-        lines = printed(name, program).rstrip("\n").split("\n")
+        lines = emit(name, program).rstrip("\n").split("\n")
         # The module, the function, one line per operation, what is returned, and two closing brackets.
         self._head, self._end = lines[:2], lines[len(lines) - 3 : -2]
         texts = lines[2:-3]

@@ -16,7 +16,7 @@ _ANYWHERE = frozenset({"reshape"})
 """Compute ops that are also done on the host, next to a transfer."""
 
 
-def verify_flat(program: Program) -> None:
+def verify_program(program: Program) -> None:
     """Proves a flat TTNN program.
 
     Raises:

@@ -17,6 +17,7 @@ from jaxmesh.errors import ArgumentTypeError, DeviceCountError, MeshError
 from jaxmesh.jaxprs.backend import backend_started
 from jaxmesh.validate import as_tuple, quote
 
+AnyMesh = Mesh | AbstractMesh
 FLAG = "--xla_force_host_platform_device_count"
 _config: Any = jax.config
 _starting = threading.RLock()

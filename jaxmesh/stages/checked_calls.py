@@ -14,13 +14,14 @@ import numpy as np
 from jax.core import Tracer
 
 from jaxmesh.dialects.replication import Collector, error
+from jaxmesh.dialects.signature import Boundary
 from jaxmesh.jaxprs.caches import unkeyed
 from jaxmesh.jaxprs.compat import Jaxpr
 from jaxmesh.passes.mesh_shard.replication_checks import add_checks
 from jaxmesh.runtime.launch import launch
-from jaxmesh.stages.signature import AnyMesh, Boundary, is_tensor
+from jaxmesh.sharding.mesh import AnyMesh
 from jaxmesh.ttnn.compare_copies import check_tensor
-from jaxmesh.ttnn.mesh_tensor import MeshTensor
+from jaxmesh.ttnn.mesh_tensor import MeshTensor, is_tensor
 
 _jax: Any = jax
 

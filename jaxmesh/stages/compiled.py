@@ -10,16 +10,18 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from jaxmesh.dialects.replication import Collector
+from jaxmesh.dialects.signature import Argument, Boundary
 from jaxmesh.jaxprs.caches import ARRAY, is_staged
 from jaxmesh.jaxprs.coordination import is_multi_process
 from jaxmesh.runtime.distributed.agreement import compare_program, compared_arguments, synchronised_launch
 from jaxmesh.runtime.distributed.collectives import put
 from jaxmesh.runtime.launch import launch
+from jaxmesh.sharding.mesh import AnyMesh
 from jaxmesh.stages.arguments import check_donated, handed
 from jaxmesh.stages.checked_calls import check_arguments, claims_of_arguments, listened
 from jaxmesh.stages.record_mixin import Recorded
-from jaxmesh.stages.signature import AnyMesh, Argument, Boundary, check_call, is_tensor
-from jaxmesh.ttnn.mesh_tensor import MeshTensor, spec_of
+from jaxmesh.stages.signature import check_call
+from jaxmesh.ttnn.mesh_tensor import MeshTensor, is_tensor, spec_of
 
 if TYPE_CHECKING:
     from jaxmesh.analysis.explain import Explanation

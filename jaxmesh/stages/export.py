@@ -14,11 +14,11 @@ from jax.core import Tracer
 from jax.sharding import Mesh, NamedSharding
 
 from jaxmesh.dialects.program import Program, Value
+from jaxmesh.dialects.signature import Argument
 from jaxmesh.emit.cpp.printer import cpp_text
 from jaxmesh.emit.export_folder import write_folder
 from jaxmesh.errors import ArgumentTypeError
 from jaxmesh.runtime.npz import Array, random_array
-from jaxmesh.stages.signature import Argument
 from jaxmesh.ttnn.mesh_tensor import MeshTensor, spec_of
 from jaxmesh.validate import quote
 

@@ -19,6 +19,7 @@ from jaxmesh.dialects import (
     ttir as ttir_ops,  # noqa: F401
 )
 from jaxmesh.dialects.residency import DEVICE, FREE, Analysis, Residency
+from jaxmesh.dialects.signature import Argument, Boundary
 from jaxmesh.errors import (
     AssumptionWarning,
     BlockFloatWarning,
@@ -37,10 +38,9 @@ from jaxmesh.frontends.mlir.trace import Outcome, Settings, trace_program
 from jaxmesh.jaxprs import compat, walk
 from jaxmesh.jaxprs.backend import backend_started
 from jaxmesh.passes.mesh_shard.lower_mesh_shard import lower_mesh_shards
-from jaxmesh.sharding.mesh import FLAG, as_mesh, context_mesh, default_axis_names, make_mesh
+from jaxmesh.sharding.mesh import FLAG, AnyMesh, as_mesh, context_mesh, default_axis_names, make_mesh
 from jaxmesh.stages.imported import Read
 from jaxmesh.stages.jit import program_mesh
-from jaxmesh.stages.signature import AnyMesh, Argument, Boundary
 from jaxmesh.stages.stages import Traced
 from jaxmesh.validate import as_bool, as_instance, check_size
 
@@ -122,9 +122,9 @@ def import_program(file: Source, program: Program, mesh: AnyMesh | None, *, stri
 
 
 def _written(program: Program, boundary: Boundary, kept: Sequence[bool], level: str) -> flat.Program | None:
-    from jaxmesh.stages.texts import paths
+    from jaxmesh.jaxprs.trees import show_paths
 
-    return flat_program(program, level, boundary.sizes, paths(boundary.in_tree), kept)
+    return flat_program(program, level, boundary.sizes, show_paths(boundary.in_tree), kept)
 
 
 # --- the mesh --------------------------------------------------------------------------------------------------------
@@ -260,8 +260,8 @@ def _constant(jaxpr: compat.Jaxpr) -> list[bool]:
 
 
 def _places(boundary: Boundary, outcome: Outcome) -> Sequence[Residency]:
-    lowered = lower_mesh_shards(outcome.jaxpr, tuple(boundary.sizes.values()), boundary.places)
-    return Analysis().body(lowered, boundary.places)
+    lowered = lower_mesh_shards(outcome.jaxpr, tuple(boundary.sizes.values()), boundary.residencies)
+    return Analysis().body(lowered, boundary.residencies)
 
 
 def _check_results(program: Program, boundary: Boundary, places: Sequence[Residency]) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 
 from jaxmesh.dialects.imported_op import NAME
 from jaxmesh.dialects.program import Program
+from jaxmesh.dialects.signature import Boundary
 from jaxmesh.errors import JaxmeshError
 from jaxmesh.jaxprs.inline import inline_calls
-from jaxmesh.stages.signature import Boundary
 from jaxmesh.stages.stages import Lowered, Traced
 
 
@@ -51,12 +51,12 @@ class Read(Traced):
         return self._kept[level]
 
     def _made(self, level: str) -> Program | None:
-        from jaxmesh.passes.verify_program import verify_flat
+        from jaxmesh.passes.verify_program import verify_program
 
         try:
             made = self._written(level)
             if made is not None and level == "ttnn":
-                verify_flat(made)
+                verify_program(made)
         except JaxmeshError:
             # Texts of other origin leave out what a flat program has to say.
             return None

@@ -14,6 +14,7 @@ from jax.core import Tracer
 from jax.sharding import AbstractMesh, Mesh
 
 from jaxmesh.dialects.replication import is_enabled
+from jaxmesh.dialects.signature import Boundary
 from jaxmesh.errors import ArgumentTypeError, ArgumentValueError, JaxmeshError, MeshMismatchError
 from jaxmesh.frontends.jax.static_arguments import Static
 from jaxmesh.frontends.jax.trace import Signature, abstract, trace
@@ -23,23 +24,14 @@ from jaxmesh.jaxprs.caches import unkeyed
 from jaxmesh.jaxprs.coordination import is_multi_process
 from jaxmesh.runtime.distributed.agreement import compared_arguments, synchronised_launch
 from jaxmesh.runtime.launch import before_tracing, launch
-from jaxmesh.sharding.mesh import as_mesh, context_mesh
+from jaxmesh.sharding.mesh import AnyMesh, as_mesh, context_mesh
 from jaxmesh.stages.arguments import check_donated, handed_call, handed_tree
 from jaxmesh.stages.checked_calls import CheckedCalls, Checks
 from jaxmesh.stages.opaque import UnsaidTraced
-from jaxmesh.stages.signature import (
-    AnyMesh,
-    Boundary,
-    argument_of,
-    check_holds,
-    flatten,
-    is_tensor,
-    same_mesh,
-    show_mesh,
-    with_devices,
-)
+from jaxmesh.stages.signature import argument_of, check_holds, flatten, same_mesh, show_mesh, with_devices
 from jaxmesh.stages.stages import Lowered, Traced
-from jaxmesh.validate import is_hashable, check_nesting, quote
+from jaxmesh.ttnn.mesh_tensor import is_tensor
+from jaxmesh.validate import is_hashable, quote
 
 
 class JitFunction:
@@ -129,7 +121,6 @@ class JitFunction:
 
     def _handed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         if self._donated.argnums or self._donated.argnames:
-            check_nesting((args, kwargs), "an argument")
             dynamic, dynamic_kw = self._static.split(args, kwargs)
             leaves = jax.tree.leaves((dynamic, dynamic_kw), is_leaf=is_tensor)
             check_donated(leaves, self._donated_leaves(args, kwargs))

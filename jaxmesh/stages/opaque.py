@@ -8,11 +8,12 @@ from typing import Any
 import jax
 
 from jaxmesh.dialects.program import UNROLL_LIMIT
+from jaxmesh.dialects.signature import Boundary
 from jaxmesh.errors import InexpressibleError
 from jaxmesh.jaxprs import evaluate
 from jaxmesh.runtime.distributed.agreement import compare_program
+from jaxmesh.sharding.mesh import AnyMesh
 from jaxmesh.stages.checked_calls import Checks
-from jaxmesh.stages.signature import AnyMesh, Boundary
 from jaxmesh.stages.stages import Lowered, Stage, Traced
 
 

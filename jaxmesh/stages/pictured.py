@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from jaxmesh.dialects.program import UNROLL_LIMIT, Program
+from jaxmesh.dialects.signature import Boundary
 from jaxmesh.jaxprs import walk
-from jaxmesh.stages.signature import Boundary
 
 if TYPE_CHECKING:
     from jaxmesh.drawing.program_drawing import Flow

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
+from jaxmesh.dialects.signature import Boundary
 from jaxmesh.dialects.ttir.mesh_shard import mesh_shard_p
 from jaxmesh.dialects.ttir.mesh_shard_reference import mesh_shard as mesh_shard_reference
 from jaxmesh.runtime.distributed.collectives import whole
-from jaxmesh.stages.signature import Boundary, check_call
+from jaxmesh.stages.signature import check_call
 from jaxmesh.ttnn.compare_copies import REFERENCE_RULES
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
 from jaxmesh.ttnn.transfers import every_shard
@@ -76,7 +77,7 @@ class Recorded:
         rules = TTIR_RULES if self._level == "ttir" else REFERENCE_RULES
         shards = [reference_input(x) for x in leaves]
         return record_reference(
-            self._jaxpr, boundary.places, boundary.sizes, shards, rules, wanted, boundary.name, self._level
+            self._jaxpr, boundary.residencies, boundary.sizes, shards, rules, wanted, boundary.name, self._level
         )
 
     def _again(self, run: Callable[..., Any]) -> Callable[..., Any]:

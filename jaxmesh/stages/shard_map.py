@@ -27,8 +27,9 @@ from jaxmesh.stages.arguments import handed_tree
 from jaxmesh.stages.checked_calls import CheckedCalls, Checks
 from jaxmesh.stages.jit import jit
 from jaxmesh.stages.shard_map_checks import claiming
-from jaxmesh.stages.signature import flatten, is_tensor
+from jaxmesh.stages.signature import flatten
 from jaxmesh.stages.stages import Lowered, Traced
+from jaxmesh.ttnn.mesh_tensor import is_tensor
 from jaxmesh.validate import check_size, quote
 
 F = TypeVar("F", bound=Callable[..., Any])

@@ -1,65 +1,27 @@
-"""What crosses a program's boundary: argument types, trees, meshes; and the checks of a call against them."""
+"""Checks of the arguments of a call against the signature of a program."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 import jax
 from jax.core import Tracer
-from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, Mesh, NamedSharding
 
-from jaxmesh.dialects.residency import DEVICE, HOST
+from jaxmesh.dialects.signature import Argument, Boundary
 from jaxmesh.errors import ArgumentTypeError, MeshError, MeshMismatchError, UnsupportedError
 from jaxmesh.frontends.jax.trace import abstract
 from jaxmesh.jaxprs.caches import lru_cached
 from jaxmesh.runtime.launch import launch
+from jaxmesh.sharding.mesh import AnyMesh
 from jaxmesh.stages.arguments import check_leaf
-from jaxmesh.ttnn.mesh_tensor import MeshTensor, spec_of
-from jaxmesh.validate import check_nesting, quote
-
-AnyMesh = Mesh | AbstractMesh
-
-
-@dataclass(frozen=True, slots=True)
-class Argument:
-    """One argument of a program: its type and, of a tensor on the devices, the axes it varies over."""
-
-    aval: jax.ShapeDtypeStruct
-    varying: tuple[str, ...] | None
-
-
-@dataclass(frozen=True, slots=True)
-class Boundary:
-    """What crosses a program's boundary: trees, argument types, donated leaves."""
-
-    name: str
-    mesh: AnyMesh
-    in_tree: Any
-    arguments: tuple[Argument, ...]
-    donated: tuple[int, ...] = ()
-    out_specs: tuple[PartitionSpec, ...] | None = None
-
-    @property
-    def places(self) -> tuple[Any, ...]:
-        """Where each argument lives."""
-        return tuple(HOST if a.varying is None else DEVICE for a in self.arguments)
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """The size of each mesh axis."""
-        return dict(self.mesh.shape)
-
-
-def is_tensor(x: Any) -> bool:
-    """A `MeshTensor` is one leaf of a tree of arguments, although it is a pytree itself."""
-    return isinstance(x, MeshTensor)
+from jaxmesh.ttnn.mesh_tensor import MeshTensor, is_tensor, spec_of
+from jaxmesh.validate import quote
 
 
 def flatten(tree: Any) -> tuple[list[Any], Any, list[str]]:
     """Leaves, tree and the path to each leaf as messages show it."""
-    check_nesting((tree,), "an argument")
     paths, treedef = cast("tuple[list[tuple[Any, Any]], Any]", jax.tree.flatten_with_path(tree, is_leaf=is_tensor))
     return [leaf for _, leaf in paths], treedef, [jax.tree_util.keystr(p) for p, _ in paths]
 

@@ -6,6 +6,7 @@ lowered one to a runtime. Texts and exports are imported when they are asked for
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -19,8 +20,9 @@ from jax.sharding import Mesh
 
 from jaxmesh.dialects.program import UNROLL_LIMIT, Program
 from jaxmesh.dialects.replication import Collector, is_enabled
-from jaxmesh.dialects.residency import DEVICE, Analysis
-from jaxmesh.errors import UnsupportedError
+from jaxmesh.dialects.residency import DEVICE, Analysis, Residency
+from jaxmesh.dialects.signature import Boundary
+from jaxmesh.errors import ArgumentTypeError, InexpressibleError, UnsupportedError
 from jaxmesh.jaxprs import compat, walk
 from jaxmesh.jaxprs.strip_mesh import on_mesh
 from jaxmesh.passes.mesh_shard.lower_mesh_shard import lower, lower_mesh_shards
@@ -30,19 +32,23 @@ from jaxmesh.runtime.distributed.collectives import spans_processes
 from jaxmesh.runtime.reference import run_reference
 from jaxmesh.runtime.regions import Plan, plan_regions
 from jaxmesh.runtime.sharded import execute
+from jaxmesh.sharding.mesh import AnyMesh
 from jaxmesh.stages.checked_calls import Checks, check_arguments
 from jaxmesh.stages.compiled import Compiled as Compiled
 from jaxmesh.stages.pictured import Pictured
 from jaxmesh.stages.record_mixin import TTIR_RULES, Recorded, reference_input
-from jaxmesh.stages.signature import AnyMesh, Boundary, check_call, flatten, with_devices
+from jaxmesh.stages.signature import check_call, flatten, with_devices
 from jaxmesh.ttnn.compare_copies import REFERENCE_RULES
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
-from jaxmesh.validate import as_bool, as_index
+from jaxmesh.validate import as_bool, as_index, quote
 
 if TYPE_CHECKING:
     from jaxmesh.analysis.explain import Explanation
 
 _KEPT = 8  # How many forms of a stage's program are kept.
+TTIR_TEXTS = ("ttir", "jaxpr")
+TTNN_TEXTS = ("ttnn", "python", "cpp", "jaxpr")
+"""The texts of a traced and of a lowered program; the first is the default."""
 
 
 class Stage(Recorded, Pictured):
@@ -68,6 +74,13 @@ class Stage(Recorded, Pictured):
 
     def _flat(self, groups: bool, unroll_limit: int) -> Program:
         raise NotImplementedError
+
+    def _text(self, name: str, debug_info: bool, groups: bool, unroll_limit: int) -> str:
+        from jaxmesh.emit.targets import emit
+
+        if name == "jaxpr":
+            return walk.text(self._jaxpr)
+        return emit(name, self._program(groups, unroll_limit), debug_info=debug_info)
 
     def _claims_checked(self, args: Any, kwargs: Any, check_replication: bool | None) -> Any:
         """The program as the reference executor is to run it; what the arguments claim is compared here."""
@@ -139,18 +152,14 @@ class Traced(Stage):
           MissingRuleError: a primitive that TTIR has no row for; the program still runs.
           UnsupportedError: a loop or a branch that is not static.
         """
-        from jaxmesh.stages import texts
-
-        name = texts.checked_name(dialect, texts.TTIR_TEXTS, "traced")
-        if name == "jaxpr":
-            return walk.text(self._jaxpr)
-        return texts.printed(name, self._program(groups, unroll_limit), debug_info=debug_info)
+        name = _check_text_name(dialect, TTIR_TEXTS, "traced")
+        return self._text(name, debug_info, groups, unroll_limit)
 
     def _flat(self, groups: bool, unroll_limit: int) -> Program:
-        from jaxmesh.stages import texts
+        from jaxmesh.passes.pipeline import ttir_program
 
         jaxpr = self._jaxpr if self._said is None else self._said
-        return texts.ttir_program(jaxpr, self._boundary, self._out_tree, groups, unroll_limit)
+        return ttir_program(jaxpr, self._boundary, self._out_tree, self._results(), groups, unroll_limit)
 
     def reference(self, *args: Any, check_replication: bool | None = None, **kwargs: Any) -> Any:
         """Runs the TTIR-level program, before any pass, on the reference executor; slow, an oracle of its own.
@@ -158,12 +167,12 @@ class Traced(Stage):
         Takes, gives and raises what `Lowered.reference` does. What `mesh_shard` does there is written from its meaning
         alone.
         """
-        places = self._boundary.places
+        places = self._boundary.residencies
         shards = [reference_input(x) for x in check_call(self._boundary, args, kwargs)]
         program = self._claims_checked(args, kwargs, check_replication)
         outs = run_reference(program, places, self._boundary.sizes, shards, TTIR_RULES)
         # Whether a result is on the devices is a matter of types: a branch not taken says it too.
-        kept = self._on_devices()
+        kept = [r is DEVICE for r in self._results()]
         coordinates = list(itertools.product(*map(range, self._boundary.sizes.values())))
         for i, (x, device) in enumerate(zip(outs, kept, strict=True)):
             outs[i] = dict.fromkeys(coordinates, x) if device and not isinstance(x, dict) else x
@@ -173,10 +182,10 @@ class Traced(Stage):
         """Where every value lives, what every equation moves, what the pass did and why; see `Lowered.explain`."""
         return self.lower().explain()
 
-    def _on_devices(self) -> list[bool]:
-        """Per result whether it stays on the devices."""
-        moved = lower_mesh_shards(self._jaxpr, tuple(self._boundary.sizes.values()), self._boundary.places)
-        return [place is DEVICE for place in Analysis().body(moved, self._boundary.places)]
+    def _results(self) -> Sequence[Residency]:
+        """The residency of each result."""
+        moved = lower_mesh_shards(self._jaxpr, tuple(self._boundary.sizes.values()), self._boundary.residencies)
+        return Analysis().body(moved, self._boundary.residencies)
 
     def lower(self) -> Lowered:
         """Runs the pass from TTIR to TTNN; needs no devices.
@@ -184,7 +193,7 @@ class Traced(Stage):
         Raises:
           MissingRuleError: a transfer inside a primitive that has no rule.
         """
-        lowered = lower(self._jaxpr, self._boundary.places, self._boundary.sizes)
+        lowered = lower(self._jaxpr, self._boundary.residencies, self._boundary.sizes)
         return Lowered(self._boundary, lowered, self._out_tree, self)
 
     def __repr__(self) -> str:
@@ -221,19 +230,16 @@ class Lowered(Stage):
           MissingRuleError: a primitive that TTIR, or an op that TTNN has no row for; the program still runs.
           UnsupportedError: a loop or a branch that is not static.
         """
-        from jaxmesh.stages import texts
-
-        name = texts.checked_name(dialect, texts.TTNN_TEXTS, "lowered")
-        if name == "jaxpr":
-            return walk.text(self._jaxpr)
-        return texts.printed(name, self._program(groups, unroll_limit), debug_info=debug_info)
+        name = _check_text_name(dialect, TTNN_TEXTS, "lowered")
+        return self._text(name, debug_info, groups, unroll_limit)
 
     def _flat(self, groups: bool, unroll_limit: int) -> Program:
-        from jaxmesh.stages import texts
+        from jaxmesh.passes.pipeline import ttnn_program
 
         said = None if self._traced is None else self._traced._said
-        jaxpr = self._jaxpr if said is None else lower(said, self._boundary.places, self._boundary.sizes)
-        return texts.ttnn_program(jaxpr, self._boundary, self._out_tree, groups, unroll_limit)
+        jaxpr = self._jaxpr if said is None else lower(said, self._boundary.residencies, self._boundary.sizes)
+        results = Analysis().body(jaxpr, self._boundary.residencies)
+        return ttnn_program(jaxpr, self._boundary, self._out_tree, results, groups, unroll_limit)
 
     def export(
         self,
@@ -266,7 +272,8 @@ class Lowered(Stage):
           ArgumentTypeError: other arguments than the program was traced for.
           UnsupportedError: the devices of the mesh belong to several processes.
         """
-        from jaxmesh.stages import export, texts
+        from jaxmesh.emit.targets import emit
+        from jaxmesh.stages import export
 
         said, folder = export.checked_languages(languages), export.checked_folder(directory)
         seed = as_index("export", "seed", seed)
@@ -284,7 +291,11 @@ class Lowered(Stage):
         else:
             leaves = export.sample(self._boundary.arguments, mesh, seed)
             args, kwargs = jax.tree.unflatten(self._boundary.in_tree, leaves)
-        mlir = texts.files(program, self._traced, groups=groups, unroll_limit=unroll_limit)
+        mlir: dict[str, str] = {}
+        if self._traced is not None:
+            with contextlib.suppress(InexpressibleError):
+                mlir["ttir.mlir"] = self._traced.as_text(groups=groups, unroll_limit=unroll_limit)
+        mlir["ttnn.mlir"] = emit("ttnn", program)
         # The arguments stay the caller's.
         kept = dataclasses.replace(self._boundary, donated=())
         compiled = Lowered(kept, self._jaxpr, self._out_tree, self._traced).compile()
@@ -326,7 +337,7 @@ class Lowered(Stage):
     @functools.cached_property
     def plan(self) -> Plan:
         """The program cut into host work and mapped regions."""
-        return plan_regions(self._jaxpr, self._boundary.places)
+        return plan_regions(self._jaxpr, self._boundary.residencies)
 
     def compile(self, *, check_replication: bool | None = None) -> Compiled:
         """Compiles the program for the devices of its mesh.
@@ -372,20 +383,29 @@ class Lowered(Stage):
         """
         shards = [reference_input(x) for x in check_call(self._boundary, args, kwargs)]
         program = self._claims_checked(args, kwargs, check_replication)
-        outs = run_reference(program, self._boundary.places, self._boundary.sizes, shards, REFERENCE_RULES)
+        outs = run_reference(program, self._boundary.residencies, self._boundary.sizes, shards, REFERENCE_RULES)
         return jax.tree.unflatten(self._out_tree, outs)
 
     def run(self, args: Sequence[Any], mesh: AnyMesh, checks: Checks | None = None) -> Any:
         """Runs on flat arguments inside a trace, or eagerly; `checks` says how its claims are checked."""
         compare_program(self._boundary.name, self._jaxpr, self._boundary.sizes)
         program = self._jaxpr if checks is None else checks.checked(self._jaxpr, self._boundary)
-        plan = self.plan if program is self._jaxpr else plan_regions(program, self._boundary.places)
+        plan = self.plan if program is self._jaxpr else plan_regions(program, self._boundary.residencies)
         results = execute(plan, mesh, [stored(x) for x in args], self._boundary.out_specs)
         outs = zip(results, self._jaxpr.out_avals, plan.outs, strict=True)
         return jax.tree.unflatten(self._out_tree, [_wrap(x, a, p, mesh) for x, a, p in outs])
 
     def __repr__(self) -> str:
         return f"Lowered({self._boundary.name}, mesh={self._boundary.sizes})"
+
+
+def _check_text_name(name: str | None, known: Sequence[str], stage: str) -> str:
+    if name is None:
+        return known[0]
+    if not isinstance(name, str) or name not in known:
+        names = ", ".join(map(repr, known))
+        raise ArgumentTypeError(f"a {stage} program has the texts {names}, got {quote(name)}.")
+    return str(name)
 
 
 def stored(x: Any) -> Any:

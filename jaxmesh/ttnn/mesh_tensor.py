@@ -356,6 +356,11 @@ jax.tree_util.register_pytree_node(MeshTensor, _flatten, _unflatten)
 writable(MeshTensor, "jaxmesh.MeshTensor", lambda aux: write(aux[0], aux[1], aux[2].place))
 
 
+def is_tensor(x: Any) -> bool:
+    """Returns True for a `MeshTensor`: one leaf of a tree of arguments, although it is a pytree itself."""
+    return isinstance(x, MeshTensor)
+
+
 def spec_of(rank: int, varying: Sequence[str]) -> PartitionSpec:
     """The spec of a stored tensor of local rank `rank`."""
     return PartitionSpec(*[None] * rank, *varying)

@@ -658,7 +658,7 @@ def test_taking_notes_changes_nothing(name: str) -> None:
     assert traced is not None
     plain = traced.lower().as_text("jaxpr")
     with remarks.collect() as log:
-        noted = lower(traced.jaxpr, traced._boundary.places, traced._boundary.sizes)
+        noted = lower(traced.jaxpr, traced._boundary.residencies, traced._boundary.sizes)
     assert log.by_origin()
     assert remarks.active() is None
     assert jm.Lowered(traced._boundary, noted, traced.out_tree).as_text("jaxpr") == plain

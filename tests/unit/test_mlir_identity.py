@@ -18,7 +18,7 @@ from jaxmesh.dialects.program import Op, Port, Program
 from jaxmesh.emit.mlir.printer import mlir_text
 from jaxmesh.errors import UnsupportedError, VerifyError
 from jaxmesh.passes.ttir_to_ttnn.driver import to_ttnn
-from jaxmesh.passes.verify_program import verify_flat
+from jaxmesh.passes.verify_program import verify_program
 from tests.generators.flat_programs import run_flat
 from tests.generators.mlir_programs import add, program, tensor
 from tests.generators.mlir_texts import on_devices, program as module
@@ -310,21 +310,21 @@ def overwriting(out: int, results: Sequence[int]) -> Program:
 
 
 def test_the_verifier_knows_what_is_written_over() -> None:
-    verify_flat(overwriting(1, [2]))
+    verify_program(overwriting(1, [2]))
     for out, results, why in (
         (1, [1, 2], "the return uses value 1 .* after ttnn.point_to_point wrote over it"),
         (0, [1, 2], "works in place on value 0, which is in the memory of an argument"),
     ):
         with pytest.raises(VerifyError, match=why):
-            verify_flat(overwriting(out, results))
+            verify_program(overwriting(out, results))
     again = overwriting(1, [2])
     add(again, "ttnn.neg", [1], again.types[1])
     with pytest.raises(VerifyError, match=r"ttnn\.neg uses value 1 .* after ttnn.point_to_point wrote over it"):
-        verify_flat(again)
+        verify_program(again)
     itself = overwriting(1, [2])
     itself.ops[1] = replace_operands(itself.ops[1], (1, 1))
     with pytest.raises(VerifyError, match="writes over value 1 while it reads it"):
-        verify_flat(itself)
+        verify_program(itself)
 
 
 def replace_operands(op: Op, operands: tuple[int, ...]) -> Op:

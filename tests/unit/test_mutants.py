@@ -31,7 +31,7 @@ from jaxmesh.passes.mesh_shard.cancel_transfers import canonicalize
 from jaxmesh.passes.mesh_shard.lower_mesh_shard import lower, lower_mesh_shards
 from jaxmesh.passes.mesh_shard.verify import verify_no_ttir, verify_ttnn
 from jaxmesh.passes.ttir_to_ttnn.driver import to_ttnn
-from jaxmesh.passes.verify_program import verify_flat
+from jaxmesh.passes.verify_program import verify_program
 from jaxmesh.sharding.configs import (
     MeshComposerConfig,
     MeshCoordinate,
@@ -239,7 +239,7 @@ def flat_program() -> Program:
         return jm.shard_to_full(jnp.tanh(jm.full_to_shard(x, P("y"))) + 1.0, P("y"))
 
     made = to_ttnn(flat_of(jm.jit(body, mesh=MESH).trace(X).lower(), "ttnn"))
-    verify_flat(made)
+    verify_program(made)
     return made
 
 
@@ -418,7 +418,7 @@ def test_a_broken_flat_program_is_refused(rule: str) -> None:
     made = flat_program()
     change(made)
     with pytest.raises(error, match=words):
-        verify_flat(made)
+        verify_program(made)
 
 
 def up_to(name: str, *results: Port) -> Program:
@@ -430,31 +430,31 @@ def up_to(name: str, *results: Port) -> Program:
 
 
 def test_where_a_result_may_be() -> None:
-    verify_flat(up_to("from_device", Port(9, True)))
+    verify_program(up_to("from_device", Port(9, True)))
     rows = flat_program()
     last = rows.ops.index(op_of(rows, "from_device"))
     del rows.ops[last:]
     rows.results[:] = [Port(8, True)]
-    verify_flat(rows)
+    verify_program(rows)
     rows.results[:] = [Port(8, False)]
     with pytest.raises(ResidencyError, match=r"result 0 \(float32\[8, 8\] \(devices, rows\)\) is to be a full host"):
-        verify_flat(rows)
+        verify_program(rows)
     tiles = up_to("from_device")
     value = tiles.new(replace(tiles.types[9], tile=True))
     moved = replace(op_of(tiles, "to_layout"), operands=(9,), results=(value,))
     tiles.ops += [moved, replace(op_of(tiles, "deallocate"), operands=(9,))]
     tiles.results[:] = [Port(value, True)]
-    verify_flat(tiles)
+    verify_program(tiles)
     tiles.results[:] = [Port(value, False)]
     with pytest.raises(ResidencyError, match=r"result 0 \(float32\[8, 8\] \(host, tiles\)\) is to be a full host"):
-        verify_flat(tiles)
+        verify_program(tiles)
 
 
 def test_a_program_may_return_all_that_there_is() -> None:
     """Nothing runs on the devices, so there is no handle either."""
     made = to_ttnn(flat_of(jm.jit(lambda x: x, mesh=MESH).trace(X).lower(), "ttnn"))
     assert [op.name for op in made.ops] == []
-    verify_flat(made)
+    verify_program(made)
 
 
 def on_host_first(x: Any) -> Any:
@@ -464,13 +464,13 @@ def on_host_first(x: Any) -> Any:
 
 def test_a_reshape_is_also_done_on_the_host() -> None:
     made = to_ttnn(flat_of(jm.jit(on_host_first, mesh=MESH).trace(X).lower(), "ttnn"))
-    verify_flat(made)
+    verify_program(made)
     first = op_of(made, "reshape").results[0]
     assert made.types[first].host
     assert not made.types[first].tile
     made.types[first] = replace(made.types[first], host=False)
     with pytest.raises(ResidencyError, match=r"reshape works on tiled .*host.*devices, rows"):
-        verify_flat(made)
+        verify_program(made)
 
 
 # --- the pass --------------------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from jax.sharding import PartitionSpec as P
 import jaxmesh as jm
 from jaxmesh.errors import MissingRuleError
 from jaxmesh.passes.flatten import collectives
-from jaxmesh.passes.flatten.mesh_partition import partitions
+from jaxmesh.passes.flatten.mesh_partition import recognise_mesh_partitions
 from tests.generators.flat_programs import flat_of, run_flat
 from tests.generators.oracles import EVERY
 
@@ -263,7 +263,7 @@ def test_own_pieces_are_partitions(case: int) -> None:
     program = jm.jit(f, mesh=mesh)
     traced = program.trace(x)
     for stage, level in ((traced, "ttir"), (traced.lower(), "ttnn")):
-        flat = partitions(flat_of(stage, level))
+        flat = recognise_mesh_partitions(flat_of(stage, level))
         made = [o.attributes for o in flat.ops if o.name == "ttir.mesh_partition"]
         assert [(m["dim"], m["cluster_axis"]) for m in made] == wanted
         assert any(o.name == "ttir.slice_dynamic" for o in flat.ops) == (not wanted)

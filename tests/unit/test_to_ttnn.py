@@ -20,7 +20,7 @@ from jaxmesh.dialects.program import Op, Port, Program, Type, Value
 from jaxmesh.errors import MissingRuleError, ResidencyError, VerifyError
 from jaxmesh.passes.flatten import collectives as collectives
 from jaxmesh.passes.ttir_to_ttnn.driver import to_ttnn
-from jaxmesh.passes.verify_program import verify_flat
+from jaxmesh.passes.verify_program import verify_program
 from jaxmesh.sharding.configs import MeshComposerConfig, MeshMapperConfig, PlacementShard
 from tests.generators.flat_programs import flat_of, run_flat
 from tests.generators.oracles import calls_made
@@ -37,7 +37,7 @@ LOCAL = sorted({c.row for c in CASES})
 def lowered(program: Program) -> Program:
     """The flat TTNN program, proved to keep its promises."""
     made = to_ttnn(program)
-    verify_flat(made)
+    verify_program(made)
     return made
 
 
@@ -683,4 +683,4 @@ def drop(name: str) -> Any:
 )
 def test_the_verifier_refuses(change: Any, error: Any, words: str) -> None:
     with pytest.raises(error, match=words):
-        verify_flat(broken(change))
+        verify_program(broken(change))

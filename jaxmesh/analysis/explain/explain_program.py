@@ -16,16 +16,16 @@ from jaxmesh.analysis.explain.bodies import Body, bodies
 from jaxmesh.analysis.explain.explanation import Explanation, Move, Row, Value
 from jaxmesh.analysis.explain.ttnn_traffic import steps
 from jaxmesh.dialects.residency import DEVICE, FREE, Analysis, Residency, has_transfer, of_atom
+from jaxmesh.dialects.signature import Boundary
 from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tensor_p
 from jaxmesh.jaxprs import compat, remarks, walk
 from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Literal, Var
 from jaxmesh.jaxprs.remarks import Remark, Remarks, Removed
+from jaxmesh.jaxprs.trees import show_paths
 from jaxmesh.jaxprs.variable_names import text_and_names
 from jaxmesh.passes.mesh_shard.lower_mesh_shard import lower
 from jaxmesh.passes.mesh_shard.replication_checks import claimed_axes, line_of
 from jaxmesh.runtime.regions import plan_regions
-from jaxmesh.stages.signature import Boundary
-from jaxmesh.stages.texts import paths
 
 Env = Mapping[Var, Residency]
 
@@ -43,7 +43,7 @@ def explained(
       assumptions: those of the traced program.
     """
     with remarks.collect() as log:
-        program = lowered if traced is None else lower(traced, boundary.places, boundary.sizes)
+        program = lowered if traced is None else lower(traced, boundary.residencies, boundary.sizes)
     walker = _Walker(boundary.sizes, text_and_names(program)[1], log)
     walker.program(program, boundary, out_tree)
     return Explanation(boundary.name, boundary.sizes, walker.rows, assumptions)
@@ -86,13 +86,13 @@ class _Walker:
     def program(self, program: Jaxpr, boundary: Boundary, out_tree: Any) -> None:
         """All rows of a program."""
         body = walk.open_jaxpr(program)
-        env = self.analysis.environment(program, boundary.places)
+        env = self.analysis.environment(program, boundary.residencies)
         full = _full_shapes(body)
-        for var, path in zip(body.invars, paths(boundary.in_tree), strict=True):
+        for var, path in zip(body.invars, show_paths(boundary.in_tree), strict=True):
             self.row(Row("argument", (), (path,), (self.value(var, env, full),)), [var])
-        place = _Place(facts=_facts(program, boundary.places))
+        place = _Place(facts=_facts(program, boundary.residencies))
         self.body(program, env, place, list(body.outvars))
-        for atom, path in zip(body.outvars, paths(out_tree), strict=True):
+        for atom, path in zip(body.outvars, show_paths(out_tree), strict=True):
             self.row(Row("result", (), (path,), (self.value(atom, env, full),)), [])
         # What stood beside nothing that is left.
         for gone in self.log.removed:

@@ -10,20 +10,13 @@ import numpy as np
 
 from jaxmesh.analysis.explain.explanation import Move
 from jaxmesh.analysis.explain.traffic import moved
-from jaxmesh.dialects import (
-    ttir as ttir_ops,  # noqa: F401
-    ttnn as ttnn_ops,  # noqa: F401
-)
 from jaxmesh.dialects.program import Op, Program
 from jaxmesh.errors import JaxmeshError
 from jaxmesh.jaxprs import remarks, walk
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr, Literal
 from jaxmesh.jaxprs.remarks import Remark
-from jaxmesh.passes import flatten as flatten_rules  # noqa: F401
-from jaxmesh.passes.flatten import collectives as collectives
 from jaxmesh.passes.flatten.builder import build
-from jaxmesh.passes.flatten.place_results import placed_results
-from jaxmesh.passes.ttir_to_ttnn.driver import to_ttnn
+from jaxmesh.passes.pipeline import FUSE, TTNN_PIPELINE, run_passes
 
 _ALONG = {"all_reduce", "all_reduce_async", "all_gather", "reduce_scatter"}
 
@@ -42,7 +35,7 @@ def steps(eqn: Eqn, body: Jaxpr, mesh: Mapping[str, int]) -> tuple[list[Move], l
     with remarks.collect() as log:
         try:
             flat = build(alone, name="alone", mesh=mesh, level="ttnn", arguments=ins, results=outs)
-            program = to_ttnn(placed_results(flat, "ttnn"))
+            program = run_passes(TTNN_PIPELINE, flat, without=(FUSE,))
         except JaxmeshError as error:
             return [], [Remark("no TTNN", str(error), "what has no rule is an error when the text is asked for")]
     return _together(m for op in program.ops for m in _moves(op, program)), log.general

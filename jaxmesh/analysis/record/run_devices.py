@@ -18,11 +18,12 @@ from jaxmesh.analysis.record.filter import Wanted
 from jaxmesh.analysis.record.instrument import instrument
 from jaxmesh.analysis.record.recording import Array, Budget, Recording
 from jaxmesh.analysis.record.source_path import Place
+from jaxmesh.dialects.signature import Boundary
 from jaxmesh.jaxprs.compat import Jaxpr
 from jaxmesh.runtime.distributed.collectives import whole
 from jaxmesh.runtime.regions import plan_regions
 from jaxmesh.runtime.sharded import execute
-from jaxmesh.stages.signature import AnyMesh, Boundary
+from jaxmesh.sharding.mesh import AnyMesh
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
 
 Call = Callable[[Callable[..., Any]], Any]
@@ -45,9 +46,9 @@ def record_devices(program: Jaxpr, boundary: Boundary, mesh: AnyMesh, wanted: Wa
     varying = [a.varying or () for a in boundary.arguments]
     turns: dict[Place, int] = {}
     while True:
-        made = instrument(program, boundary.places, varying, abstract, wanted, boundary.name, turns)
+        made = instrument(program, boundary.residencies, varying, abstract, wanted, boundary.name, turns)
         Budget(wanted.max_bytes).take(made.nbytes, "all values on all devices")
-        plan = plan_regions(made.jaxpr, boundary.places)
+        plan = plan_regions(made.jaxpr, boundary.residencies)
 
         def run(*leaves: Any, plan: Any = plan) -> list[Any]:
             stored = [x.data if isinstance(x, MeshTensor) else x for x in leaves]

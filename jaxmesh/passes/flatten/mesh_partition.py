@@ -210,7 +210,7 @@ _RULES: Mapping[str, _Rule] = {
 # --- the pass --------------------------------------------------------------------------------------------------------
 
 
-def partitions(program: Program) -> Program:
+def recognise_mesh_partitions(program: Program) -> Program:
     """The program with every slice that is a device's own piece as `mesh_partition`s, one per axis."""
     starts = _Starts(program)
     ops: list[Op] = []

@@ -1,0 +1,56 @@
+"""The signature of a program: the types of its arguments, its trees, its mesh."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+from jax.sharding import PartitionSpec
+
+from jaxmesh.dialects.residency import DEVICE, HOST, Residency
+from jaxmesh.sharding.mesh import AnyMesh
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """The type of one argument of a program.
+
+    Attributes:
+      aval: its type; the local shape of a tensor on the devices.
+      varying: of a tensor on the devices the mesh axes over which its shards may differ; None of a full host tensor.
+    """
+
+    aval: jax.ShapeDtypeStruct
+    varying: tuple[str, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """The signature of a program.
+
+    Attributes:
+      name: of the function.
+      mesh: the mesh of the program, with or without devices.
+      in_tree: the tree of the arguments: `(args, kwargs)`.
+      arguments: the types of its leaves.
+      donated: the numbers of the arguments whose buffers a run may reuse.
+      out_specs: on Explicit axes the specs in the types of full results.
+    """
+
+    name: str
+    mesh: AnyMesh
+    in_tree: Any
+    arguments: tuple[Argument, ...]
+    donated: tuple[int, ...] = ()
+    out_specs: tuple[PartitionSpec, ...] | None = None
+
+    @property
+    def residencies(self) -> tuple[Residency, ...]:
+        """The residency of each argument."""
+        return tuple(HOST if a.varying is None else DEVICE for a in self.arguments)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The size of each mesh axis."""
+        return dict(self.mesh.shape)

@@ -1,0 +1,138 @@
+"""The pass pipelines of flat programs, and the way from a jaxpr through them.
+
+`TTIR_PIPELINE` makes the program that a traced stage prints, `TTNN_PIPELINE` the one that a lowered stage prints and
+exports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from jaxmesh.dialects import (
+    ttir as ttir_ops,  # noqa: F401
+    ttnn as ttnn_ops,  # noqa: F401
+)
+from jaxmesh.dialects.program import Program
+from jaxmesh.dialects.residency import DEVICE, Residency
+from jaxmesh.dialects.signature import Boundary
+from jaxmesh.dialects.ttnn.transfers import PRIMITIVES
+from jaxmesh.errors import InexpressibleError
+from jaxmesh.jaxprs.compat import Jaxpr
+from jaxmesh.jaxprs.trees import show_paths
+from jaxmesh.jaxprs.walk import all_eqns
+from jaxmesh.passes import flatten as flatten_rules  # noqa: F401
+from jaxmesh.passes.flatten import collectives as collectives
+from jaxmesh.passes.flatten.builder import Options, build
+from jaxmesh.passes.flatten.mesh_partition import recognise_mesh_partitions
+from jaxmesh.passes.flatten.place_results import placed_results
+from jaxmesh.passes.fusion.driver import recognise
+from jaxmesh.passes.ttir_to_ttnn.driver import to_ttnn
+from jaxmesh.passes.verify_program import verify_program
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """A pass over flat programs.
+
+    Attributes:
+      name: as MLIR's pipelines write it.
+      run: gives the changed program.
+    """
+
+    name: str
+    run: Callable[[Program], Program]
+
+
+MESH_PARTITION = Pass("recognise-mesh-partition", recognise_mesh_partitions)
+FUSE = Pass("fuse", recognise)
+TTIR_TO_TTNN = Pass("convert-ttir-to-ttnn", to_ttnn)
+
+TTIR_PIPELINE = (MESH_PARTITION, Pass("place-results", partial(placed_results, level="ttir")), FUSE)
+TTNN_PIPELINE = (MESH_PARTITION, Pass("place-results", partial(placed_results, level="ttnn")), FUSE, TTIR_TO_TTNN)
+
+
+def run_passes(pipeline: Sequence[Pass], program: Program, without: Sequence[Pass] = ()) -> Program:
+    """Runs the passes of a pipeline in order, leaving some out."""
+    for each in pipeline:
+        if each not in without:
+            program = each.run(program)
+    return program
+
+
+def ttir_program(
+    jaxpr: Jaxpr, boundary: Boundary, out_tree: Any, results: Sequence[Residency], fuse: bool, unroll_limit: int
+) -> Program:
+    """Returns the flat TTIR program of a traced one.
+
+    Args:
+      jaxpr: of the traced program.
+      boundary: its signature.
+      out_tree: the tree of its results.
+      results: the residency of each result.
+      fuse: whether groups of operations become one, where TTIR has one.
+      unroll_limit: how many operations loops may become, all in all.
+
+    Raises:
+      MissingRuleError: a primitive that TTIR has no row for.
+      UnsupportedError: a loop or a branch that is not static.
+      InexpressibleError: the program holds transfers of TTNN.
+    """
+    if any(e.primitive in PRIMITIVES for e in all_eqns(jaxpr)):
+        raise InexpressibleError(
+            f"{boundary.name} has no TTIR text: it was made with distribute_tensor and aggregate_tensor, which TTIR "
+            "does not have. Lower it; .lower().as_text() is its TTNN text."
+        )
+    program = _flatten(jaxpr, boundary, out_tree, "ttir", results, fuse, unroll_limit)
+    return run_passes(TTIR_PIPELINE, program, () if fuse else (FUSE,))
+
+
+def ttnn_program(
+    jaxpr: Jaxpr, boundary: Boundary, out_tree: Any, results: Sequence[Residency], fuse: bool, unroll_limit: int
+) -> Program:
+    """Returns the flat TTNN program of a lowered one.
+
+    Args are those of `ttir_program`.
+
+    Raises:
+      MissingRuleError: a primitive that TTIR has no row for, or an op that TTNN has none for.
+      UnsupportedError: a loop or a branch that is not static.
+    """
+    program = _flatten(jaxpr, boundary, out_tree, "ttnn", results, fuse, unroll_limit)
+    program = run_passes(TTNN_PIPELINE, program, () if fuse else (FUSE,))
+    verify_program(program)
+    return program
+
+
+def _flatten(
+    jaxpr: Jaxpr,
+    boundary: Boundary,
+    out_tree: Any,
+    level: str,
+    results: Sequence[Residency],
+    fuse: bool,
+    unroll_limit: int,
+) -> Program:
+    program = build(
+        jaxpr,
+        name=boundary.name,
+        mesh=boundary.sizes,
+        level=level,
+        arguments=list(zip([r is DEVICE for r in boundary.residencies], show_paths(boundary.in_tree), strict=True)),
+        results=list(zip([r is DEVICE for r in results], show_paths(out_tree), strict=True)),
+        options=Options(unroll_limit=unroll_limit, said=fuse),
+    )
+    program.arguments = [
+        replace(port, varying=_axis_numbers(a.varying, boundary.sizes))
+        for port, a in zip(program.arguments, boundary.arguments, strict=True)
+    ]
+    return program
+
+
+def _axis_numbers(varying: Sequence[str] | None, sizes: Mapping[str, int]) -> tuple[int, ...] | None:
+    """The numbers of the axes over which an argument varies; None if it is a full tensor or varies over all of them."""
+    if varying is None or all(a in varying for a, n in sizes.items() if n > 1):
+        return None
+    return tuple(i for i, (a, n) in enumerate(sizes.items()) if a in varying and n > 1)
