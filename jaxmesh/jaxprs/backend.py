@@ -1,4 +1,4 @@
-"""JAX's backend and version: devices that have started, forks of a process that has them, versions that were tested.
+"""JAX's backend and version: started devices, joined processes, forks of a process with devices, tested versions.
 
 `import jaxmesh` reads this module, so it imports nothing that `import jax` has not read.
 """
@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import os
 import warnings
+from typing import Any
 
 import jax
-from jax._src import xla_bridge
+from jax._src import distributed, xla_bridge
 
 from jaxmesh.errors import UntestedJaxWarning
 
@@ -22,6 +23,12 @@ _forked = False
 def backend_started() -> bool:
     """Returns True if JAX has already counted its devices."""
     return bool(xla_bridge.backends_are_initialized())
+
+
+def is_multi_process() -> bool:
+    """Returns True if this process is one of several that are joined."""
+    state: Any = distributed.global_state
+    return state.client is not None and state.num_processes > 1
 
 
 def watch_forks() -> None:

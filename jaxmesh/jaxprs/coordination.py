@@ -56,12 +56,6 @@ def exchange(mine: bytes, me: int, members: Sequence[int]) -> list[bytes]:
     return heard
 
 
-def is_multi_process() -> bool:
-    """Whether this process is one of several."""
-    state: Any = distributed.global_state
-    return state.client is not None and state.num_processes > 1
-
-
 def publish_and_read(mine: bytes, place: str, me: int, members: Sequence[int]) -> dict[int, bytes]:
     """What the processes have said so far in a place of their own, this one first of all; waits for nobody.
 

@@ -11,16 +11,15 @@ import jax
 
 from jaxmesh.dialects.replication import Collector
 from jaxmesh.dialects.signature import Argument, Boundary
+from jaxmesh.jaxprs.backend import is_multi_process
 from jaxmesh.jaxprs.caches import ARRAY, is_staged
-from jaxmesh.jaxprs.coordination import is_multi_process
 from jaxmesh.runtime.distributed.agreement import compare_program, compared_arguments, synchronised_launch
 from jaxmesh.runtime.distributed.collectives import put
 from jaxmesh.runtime.launch import launch
 from jaxmesh.sharding.mesh import AnyMesh
-from jaxmesh.stages.arguments import check_donated, handed
-from jaxmesh.stages.checked_calls import check_arguments, claims_of_arguments, listened
+from jaxmesh.stages.arguments import check_call, check_donated, prepare_leaf
+from jaxmesh.stages.checked_calls import check_arguments, has_argument_claims, raise_differences
 from jaxmesh.stages.record_mixin import Recorded
-from jaxmesh.stages.signature import check_call
 from jaxmesh.ttnn.mesh_tensor import MeshTensor, is_tensor, spec_of
 
 if TYPE_CHECKING:
@@ -48,7 +47,7 @@ class Compiled(Recorded):
     ) -> None:
         self._boundary, self._jaxpr, self._explain = boundary, jaxpr, explain
         self._checked, self._told = checked, False
-        self._checks_arguments = checked and claims_of_arguments(boundary)
+        self._checks_arguments = checked and has_argument_claims(boundary)
         # Of a program whose claims are checked; runs are told apart by running one after the other.
         self._collector, self._lock = collector, threading.RLock()
         run.__name__ = run.__qualname__ = boundary.name
@@ -93,7 +92,7 @@ class Compiled(Recorded):
             check_arguments((args, kwargs))
         given = check_call(self._boundary, args, kwargs)
         check_donated(given, self._boundary.donated)
-        leaves = [handed(x) for x in given]
+        leaves = [prepare_leaf(x) for x in given]
 
         def start() -> Any:
             # Also while a program is traced: an executable is no part of it.
@@ -103,7 +102,7 @@ class Compiled(Recorded):
         if self._collector is None:
             return launch(start)
         with self._lock:
-            return listened(self._collector, lambda: launch(start))
+            return raise_differences(self._collector, lambda: launch(start))
 
     def _ready(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Sequence[Any] | None:
         """The leaves of a call if they are arrays of the right types and places, as nearly always; else None."""
@@ -123,7 +122,7 @@ class Compiled(Recorded):
                 return None
             if x.dtype is not w.dtype and x.dtype != w.dtype:
                 return None
-            if x.sharding is not w.known and x.committed and not w.lies_well(x):
+            if x.sharding is not w.known and x.committed and not w.accepts_sharding(x):
                 return None
         return leaves
 
@@ -170,7 +169,7 @@ class _Wanted:
         self.shape, self.dtype, self.sharding, self.varying, self.mesh = shape, dtype, sharding, varying, mesh
         self.known: Any = None
 
-    def lies_well(self, x: Any) -> bool:
+    def accepts_sharding(self, x: Any) -> bool:
         """Whether a committed array is where the program wants it (nowhere, if it is not read)."""
         lies = x.sharding
         if self.sharding is None or lies.is_equivalent_to(self.sharding, x.ndim):

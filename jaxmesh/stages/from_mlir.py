@@ -38,9 +38,8 @@ from jaxmesh.frontends.mlir.trace import Outcome, Settings, trace_program
 from jaxmesh.jaxprs import compat, walk
 from jaxmesh.jaxprs.backend import backend_started
 from jaxmesh.passes.mesh_shard.lower_mesh_shard import lower_mesh_shards
-from jaxmesh.sharding.mesh import FLAG, AnyMesh, as_mesh, context_mesh, default_axis_names, make_mesh
+from jaxmesh.sharding.mesh import FLAG, AnyMesh, as_mesh, context_mesh, default_axis_names, make_mesh, program_mesh
 from jaxmesh.stages.imported import Read
-from jaxmesh.stages.jit import program_mesh
 from jaxmesh.stages.stages import Traced
 from jaxmesh.validate import as_bool, as_instance, check_size
 

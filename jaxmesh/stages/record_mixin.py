@@ -11,7 +11,7 @@ from jaxmesh.dialects.signature import Boundary
 from jaxmesh.dialects.ttir.mesh_shard import mesh_shard_p
 from jaxmesh.dialects.ttir.mesh_shard_reference import mesh_shard as mesh_shard_reference
 from jaxmesh.runtime.distributed.collectives import whole
-from jaxmesh.stages.signature import check_call
+from jaxmesh.stages.arguments import check_call
 from jaxmesh.ttnn.compare_copies import REFERENCE_RULES
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
 from jaxmesh.ttnn.transfers import every_shard

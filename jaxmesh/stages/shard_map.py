@@ -23,11 +23,9 @@ from jaxmesh.jaxprs.typed_trace import trace_typed
 from jaxmesh.passes.mesh_shard.lower_mesh_shard import lower
 from jaxmesh.runtime.launch import launch
 from jaxmesh.runtime.single_region import Whole
-from jaxmesh.stages.arguments import handed_tree
-from jaxmesh.stages.checked_calls import CheckedCalls, Checks
+from jaxmesh.stages.arguments import flatten, prepare_tree
+from jaxmesh.stages.checked_calls import CheckedCalls, Checks, check_results
 from jaxmesh.stages.jit import jit
-from jaxmesh.stages.shard_map_checks import claiming
-from jaxmesh.stages.signature import flatten
 from jaxmesh.stages.stages import Lowered, Traced
 from jaxmesh.ttnn.mesh_tensor import is_tensor
 from jaxmesh.validate import check_size, quote
@@ -122,7 +120,7 @@ def shard_map(
     mapped: Any = compat.shard_map(f, **options)
 
     def checked(checks: Checks) -> Any:
-        return compat.shard_map(claiming(f, out_specs, checks.collector), **options)
+        return compat.shard_map(check_results(f, out_specs, checks.collector), **options)
 
     return ShardMapped(mapped, mesh, None if check_vma else CheckedCalls(checked, claims=True))
 
@@ -154,7 +152,7 @@ class ShardMapped:
             return self._mapped(*args)
         if self._unproven is not None:
             return self._unproven(args, {}) if is_enabled() else self._mapped(*args)
-        return _run(self._mapped, handed_tree(args))
+        return _run(self._mapped, prepare_tree(args))
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """A method binds its object, as functions do."""

@@ -32,12 +32,12 @@ from jaxmesh.runtime.distributed.collectives import spans_processes
 from jaxmesh.runtime.reference import run_reference
 from jaxmesh.runtime.regions import Plan, plan_regions
 from jaxmesh.runtime.sharded import execute
-from jaxmesh.sharding.mesh import AnyMesh
+from jaxmesh.sharding.mesh import AnyMesh, with_devices
+from jaxmesh.stages.arguments import check_call, flatten
 from jaxmesh.stages.checked_calls import Checks, check_arguments
 from jaxmesh.stages.compiled import Compiled as Compiled
 from jaxmesh.stages.pictured import Pictured
 from jaxmesh.stages.record_mixin import TTIR_RULES, Recorded, reference_input
-from jaxmesh.stages.signature import check_call, flatten, with_devices
 from jaxmesh.ttnn.compare_copies import REFERENCE_RULES
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
 from jaxmesh.validate import as_bool, as_index, quote

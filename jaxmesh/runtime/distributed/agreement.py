@@ -25,9 +25,10 @@ from jax.sharding import Mesh
 
 from jaxmesh.errors import ProcessMismatchError
 from jaxmesh.jaxprs import compat, source_locations, walk
+from jaxmesh.jaxprs.backend import is_multi_process
 from jaxmesh.jaxprs.caches import is_staged
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr
-from jaxmesh.jaxprs.coordination import is_multi_process, publish_and_read
+from jaxmesh.jaxprs.coordination import publish_and_read
 from jaxmesh.runtime.distributed.collectives import agree, digest
 from jaxmesh.runtime.reference_collectives import COLLECTIVES
 
