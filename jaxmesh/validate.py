@@ -85,15 +85,18 @@ def as_path(what: str, value: Any, kind: str = "file") -> Path:
     Raises:
       ArgumentTypeError: it is not a path.
     """
-    try:
-        # The system takes no null byte, and only text that it can encode.
-        good = isinstance(value, (str, os.PathLike)) and b"\0" not in os.fsencode(cast("Any", value))
-    except UnicodeEncodeError:
-        good = False
-    text: Any = os.fspath(value) if good else None
-    if not text or not isinstance(text, str):
+    text: Any = os.fspath(cast("Any", value)) if isinstance(value, (str, os.PathLike)) else None
+    if not isinstance(text, str) or not text or not is_system_text(text):
         raise ArgumentTypeError(f"{what} takes the path of a {kind}, as text or pathlib.Path, got {quote(value)}.")
     return Path(text)
+
+
+def is_system_text(text: str) -> bool:
+    """Returns True if the system takes a text as a path or an argument: one without null bytes that it can encode."""
+    try:
+        return b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
 
 
 def as_instance(kind: type[T] | tuple[type[Any], ...], what: str, name: str, value: Any) -> Any:

@@ -140,7 +140,7 @@ def _show_type(a: Argument) -> str:
 
 
 def _can_spread(got: Argument, want: Argument, sizes: dict[str, int]) -> bool:
-    """Returns True if a tensor that varies over fewer axes can be passed where one that varies over more is expected."""
+    """Returns True if a tensor that varies over fewer axes can be passed where more are expected."""
     if got.varying is None or want.varying is None or got.varying == want.varying:
         return False
     if (got.aval.shape, got.aval.dtype) != (want.aval.shape, want.aval.dtype):

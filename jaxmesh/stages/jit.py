@@ -99,7 +99,7 @@ class JitFunction:
     def _make_jitted(self, checks: Checks | None) -> Any:
         @functools.wraps(self._fun)
         def run(*args: Any, **kwargs: Any) -> Any:
-            return _trace_lower_run(self, args, kwargs, checks)
+            return self._trace_lower_run(args, kwargs, checks)
 
         return jax.jit(
             run,
@@ -108,6 +108,26 @@ class JitFunction:
             donate_argnums=tuple(sorted(self._donated.argnums)) or None,
             donate_argnames=tuple(sorted(self._donated.argnames)) or None,
         )
+
+    # The cache of programs is JAX's own. `jax.jit` runs this body when it has no program for the types, static arguments
+    # and settings of a call, and compiles what the body does to traced arguments. Every later call of the same types
+    # runs that program without coming here.
+    def _trace_lower_run(self, args: Sequence[Any], kwargs: dict[str, Any], checks: Checks | None) -> Any:
+        if not self._simple:
+            args = [x.value if isinstance(x, Static) else x for x in args]
+            kwargs = {k: x.value if isinstance(x, Static) else x for k, x in kwargs.items()}
+        context = jax.sharding.get_abstract_mesh()
+        if context.manual_axes:
+            # Inside another program over the same mesh, the function is a part of that program.
+            if self._mesh is not None:
+                check_inner_mesh(self._mesh, context)
+            return self._fun(*args, **kwargs)
+        before_tracing()
+        call = self._flatten(args, kwargs)
+        if checks is not None:
+            checks.note_arguments(call.leaves)
+        lowered = self._trace(call).lower()
+        return lowered.run(call.leaves, with_devices(lowered.mesh), checks)
 
     def _prepare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Prepares a call with static or donated arguments: static ones are wrapped, to be looked up by type too."""
@@ -159,10 +179,11 @@ class JitFunction:
 
         leaves, tree, paths = flatten((tuple(dynamic), dynamic_kw))
         marks = zip(self._donated.marks(len(args)), self._static.marks(len(args)), strict=True)
-        by_position = [donated for donated, static in marks if not static]
+        by_position: list[bool] = [donated for donated, static in marks if not static]
 
         def is_donated(path: Any) -> bool:
-            return path[1].key in self._donated.argnames if path[0].idx else by_position[path[1].idx]
+            by_name = path[0].idx == 1
+            return path[1].key in self._donated.argnames if by_name else by_position[path[1].idx]
 
         return _Call(fun, leaves, tree, paths, tuple(i for i, path in enumerate(paths) if is_donated(path)))
 
@@ -217,28 +238,6 @@ class _Call:
     tree: Any
     paths: list[Any]
     donated: tuple[int, ...]
-
-
-# The cache of programs is JAX's own. `jax.jit` runs this body when it has no program for the types, static arguments
-# and settings of a call, and compiles what the body does to traced arguments. Every later call of the same types runs
-# that program without coming here.
-def _trace_lower_run(f: JitFunction, args: Sequence[Any], kwargs: dict[str, Any], checks: Checks | None) -> Any:
-    """Traces, lowers and runs a function on traced arguments."""
-    if f._static:
-        args = [x.value if isinstance(x, Static) else x for x in args]
-        kwargs = {k: x.value if isinstance(x, Static) else x for k, x in kwargs.items()}
-    context = jax.sharding.get_abstract_mesh()
-    if context.manual_axes:
-        # Inside another program over the same mesh, the function is a part of that program.
-        if f._mesh is not None:
-            check_inner_mesh(f._mesh, context)
-        return f._fun(*args, **kwargs)
-    before_tracing()
-    call = f._flatten(args, kwargs)
-    if checks is not None:
-        checks.note_arguments(call.leaves)
-    lowered = f._trace(call).lower()
-    return lowered.run(call.leaves, with_devices(lowered.mesh), checks)
 
 
 @overload
@@ -325,15 +324,12 @@ def jit(
             donate_argnames=donate_argnames,
             check_replication=check_replication,
         )
-    if isinstance(fun, Mesh):
-        # As a context manager a mesh can be called, too.
-        raise ArgumentTypeError(f"jit takes a function, got {quote(fun)}; name the mesh: jit(fun, mesh=mesh).")
     if not callable(fun):
         raise ArgumentTypeError(f"jit takes a function, got {quote(fun)}.")
     if mesh is not None:
         mesh = as_mesh(mesh)
-    static = Signature.of(fun, static_argnums, static_argnames)
-    donated = Signature.of(fun, donate_argnums, donate_argnames, "donate")
+    static = ArgumentSet.of(fun, static_argnums, static_argnames)
+    donated = ArgumentSet.of(fun, donate_argnums, donate_argnames, "donate")
     both = sorted(static.argnums & donated.argnums) or sorted(static.argnames & donated.argnames)
     if both:
         raise ArgumentValueError(

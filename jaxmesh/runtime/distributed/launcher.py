@@ -28,7 +28,7 @@ import numpy as np
 from jaxmesh.errors import ArgumentTypeError, MeshError
 from jaxmesh.jaxprs.backend import backend_started
 from jaxmesh.sharding.mesh import emulate
-from jaxmesh.validate import as_tuple, quote
+from jaxmesh.validate import as_tuple, is_system_text, quote
 
 COORDINATOR, COUNT, NUMBER, DEVICES = (
     f"JAXMESH_{name}" for name in ("COORDINATOR", "PROCESSES", "PROCESS", "PROCESS_DEVICES")
@@ -322,11 +322,7 @@ def _arguments(command: Any) -> list[str]:
 
 
 def _is_word(text: Any) -> bool:
-    """Whether the system can hand a text to a process."""
-    try:
-        return isinstance(text, str) and b"\0" not in os.fsencode(text)
-    except UnicodeEncodeError:
-        return False
+    return isinstance(text, str) and is_system_text(text)
 
 
 def _wait(running: Sequence[_Running], end: float, grace: float) -> None:
