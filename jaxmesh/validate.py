@@ -85,14 +85,14 @@ def as_path(what: str, value: Any, kind: str = "file") -> Path:
     Raises:
       ArgumentTypeError: it is not a path.
     """
-    text: Any = os.fspath(cast("Any", value)) if isinstance(value, (str, os.PathLike)) else None
-    if not isinstance(text, str) or not text or not is_system_text(text):
+    text = cast("Any", os.fspath(value)) if isinstance(value, (str, os.PathLike)) else None
+    if not isinstance(text, str) or not text or not _is_system_text(text):
         raise ArgumentTypeError(f"{what} takes the path of a {kind}, as text or pathlib.Path, got {quote(value)}.")
     return Path(text)
 
 
-def is_system_text(text: str) -> bool:
-    """Returns True if the system takes a text as a path or an argument: one without null bytes that it can encode."""
+def _is_system_text(text: str) -> bool:
+    """Returns True if the system takes a text as a path: one without null bytes that it can encode."""
     try:
         return b"\0" not in os.fsencode(text)
     except UnicodeEncodeError:

@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 import jaxmesh as jm
-from jaxmesh.cli import explain, opt, record, run, selftest, translate
+from jaxmesh.cli import explain, opt, processes, record, run, selftest, translate
 from jaxmesh.cli.demo import command as demo
 
 PASSED, FAILED, USAGE, INTERRUPTED, NO_READER = 0, 1, 2, 130, 141
 """Exit codes; the last two are the shell's for a program ended by SIGINT and by SIGPIPE."""
 
-MODULES = (demo, selftest, opt, run, translate, explain, record)
+MODULES = (demo, selftest, opt, run, translate, explain, record, processes)
 """One module a command, in the order of `jaxmesh --help`."""
 
 COMMANDS: dict[str, Callable[[argparse.Namespace], int | None]] = {
@@ -28,6 +28,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int | None]] = {
     "include-dir": translate.show_include_dir,
     "explain": explain.explain,
     "record": record.record,
+    "processes": processes.processes,
     "compare": lambda arguments: PASSED if record.compare(arguments) else FAILED,
 }
 """The function of each command; it returns the exit code, or None for success."""

@@ -109,7 +109,7 @@ class JitFunction:
             donate_argnames=tuple(sorted(self._donated.argnames)) or None,
         )
 
-    # The cache of programs is JAX's own. `jax.jit` runs this body when it has no program for the types, static arguments
+    # The cache of programs is JAX's own. `jax.jit` runs this body if it has no program for the types, static arguments
     # and settings of a call, and compiles what the body does to traced arguments. Every later call of the same types
     # runs that program without coming here.
     def _trace_lower_run(self, args: Sequence[Any], kwargs: dict[str, Any], checks: Checks | None) -> Any:
@@ -183,7 +183,7 @@ class JitFunction:
 
         def is_donated(path: Any) -> bool:
             by_name = path[0].idx == 1
-            return path[1].key in self._donated.argnames if by_name else by_position[path[1].idx]
+            return str(path[1].key) in self._donated.argnames if by_name else by_position[path[1].idx]
 
         return _Call(fun, leaves, tree, paths, tuple(i for i, path in enumerate(paths) if is_donated(path)))
 
