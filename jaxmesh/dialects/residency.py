@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tensor_p
-from jaxmesh.jaxprs import compat, control_flow, walk
+from jaxmesh.jaxprs import compat, evaluate, walk
 from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr
+from jaxmesh.jaxprs.control_flow import Call, Cond, Scan, While, control_flow
 
 
 class Residency(IntEnum):
@@ -95,59 +96,51 @@ class Analysis:
     """Residencies of a program whose transfers are written out; bodies are analysed once per residency of inputs."""
 
     def __init__(self) -> None:
-        self._memo: dict[tuple[int, Places], tuple[Jaxpr, Places]] = {}
-        self._moving: dict[int, tuple[Jaxpr, bool]] = {}
+        self._results, self._moving = walk.Memo[Places](), walk.Memo[bool]()
 
     def body(self, jaxpr: Jaxpr, places: Places) -> Places:
         """Where the results of a body live."""
-        key = (id(jaxpr), places)
-        if key not in self._memo:
+
+        def analyse() -> Places:
             env = self.environment(jaxpr, places)
-            outs = tuple(of_atom(a, env) for a in walk.open_jaxpr(jaxpr).outvars)
-            self._memo[key] = (jaxpr, outs)
-        return self._memo[key][1]
+            return tuple(of_atom(a, env) for a in walk.open_jaxpr(jaxpr).outvars)
+
+        return self._results.get(jaxpr, analyse, places)
 
     def environment(self, jaxpr: Jaxpr, places: Sequence[Residency]) -> dict[compat.Var, Residency]:
         """Where every value of a body lives."""
-        opened = walk.open_jaxpr(jaxpr)
-        env = dict(zip(opened.invars, places, strict=True))
-        env |= {v: of_constant(c) for v, c in zip(opened.constvars, getattr(jaxpr, "consts", ()), strict=False)}
-        for eqn in opened.eqns:
-            env.update(zip(eqn.outvars, self.equation(eqn, [of_atom(a, env) for a in eqn.invars]), strict=True))
-        return env
+        return evaluate.environment(jaxpr, places, self.equation, of_constant, lambda _: FREE)
 
     def moves(self, jaxpr: Jaxpr) -> bool:
         """Whether a transfer stands in a body, at any depth."""
-        if id(jaxpr) not in self._moving:
-            self._moving[id(jaxpr)] = (jaxpr, has_transfer(jaxpr))
-        return self._moving[id(jaxpr)][1]
+        return self._moving.get(jaxpr, lambda: has_transfer(jaxpr))
 
     def equation(self, eqn: Eqn, operands: Sequence[Residency]) -> Places:
         """Where the results of an equation live, calls and loops included."""
-        name, params = eqn.primitive.name, eqn.params
-        if name == "ttir_op" and not operands:
+        if eqn.primitive.name == "ttir_op" and not operands:
             # A constant of a text is made where it is needed.
             return (FREE,) * len(eqn.outvars)
-        if name in control_flow.CALLS:
-            return self.body(params[control_flow.CALLS[name]], tuple(operands))
-        if name == "scan":
-            consts, carry = control_flow.scan_arity(params)
-            return self._loop(params["jaxpr"], operands, slice(consts, consts + carry))
-        if name == "while":
-            start = params["body_nconsts"]
-            rest = operands[params["cond_nconsts"] :]
-            return self._loop(params["body_jaxpr"], rest, slice(start, len(rest)))
-        if name == "cond":
-            outs = [self.body(b, tuple(operands[1:])) for b in params["branches"]]
-            return tuple(join(row) for row in zip(*outs, strict=True))
-        return (of_result(eqn, operands),) * len(eqn.outvars)
+        match control_flow(eqn):
+            case Call() as call:
+                return self.body(call.body, tuple(operands))
+            case Scan() as loop:
+                consts, carry, xs = loop.split(operands)
+                return self._loop(loop.body, consts, carry, xs)
+            case While() as loop:
+                _, consts, carry = loop.split(operands)
+                return self._loop(loop.body, consts, carry, ())
+            case Cond() as branch:
+                outs = [self.body(b, tuple(operands[1:])) for b in branch.branches]
+                return tuple(join(row) for row in zip(*outs, strict=True))
+            case None:
+                return (of_result(eqn, operands),) * len(eqn.outvars)
 
-    def _loop(self, jaxpr: Jaxpr, operands: Sequence[Residency], carry: slice) -> Places:
-        places = list(operands)
+    def _loop(
+        self, jaxpr: Jaxpr, consts: Sequence[Residency], carry: list[Residency], xs: Sequence[Residency]
+    ) -> Places:
         while True:
-            outs = self.body(jaxpr, tuple(places))
-            size = carry.stop - carry.start
-            joined = [max(a, b) for a, b in zip(places[carry], outs[:size], strict=True)]
-            if joined == places[carry]:
-                return (*joined, *outs[size:])
-            places[carry] = joined
+            outs = self.body(jaxpr, (*consts, *carry, *xs))
+            joined = [max(a, b) for a, b in zip(carry, outs[: len(carry)], strict=True)]
+            if joined == carry:
+                return (*joined, *outs[len(carry) :])
+            carry = joined

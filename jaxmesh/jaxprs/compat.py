@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import pathlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import Any
 
 import jax
@@ -84,7 +86,7 @@ def typed_struct(aval: Aval, varying: Iterable[str]) -> Any:
 
 def describe(aval: Aval) -> str:
     """A type as messages show it, e.g. `float32[8,4]{V:x}`."""
-    return aval.str_short() if hasattr(aval, "str_short") else str(aval)
+    return str(aval.str_short())
 
 
 _lax: Any = jax.lax
@@ -108,6 +110,7 @@ def program_mesh(op: str) -> dict[str, int]:
     mesh = jax.sharding.get_abstract_mesh()
     manual = set(mesh.manual_axes)
     if mesh.empty or not manual:
+        require_region()
         raise UnloweredError(unlowered_message(op))
     if manual != set(mesh.axis_names):
         raise UnsupportedError(
@@ -115,6 +118,29 @@ def program_mesh(op: str) -> dict[str, int]:
             "are; TTIR knows no partly manual regions. Map over all axes."
         )
     return dict(zip(mesh.axis_names, mesh.axis_sizes, strict=True))
+
+
+class RegionRequired(BaseException):
+    """Ends a trace outside of all mapped regions; no error, so a program's own `except` does not catch it."""
+
+
+_ends: contextvars.ContextVar[bool] = contextvars.ContextVar("traces outside of regions end early", default=False)
+
+
+@contextlib.contextmanager
+def end_outside_regions(ends: bool = True) -> Generator[None]:
+    """Inside, what works in a mapped region alone raises `RegionRequired` outside of one, if `ends` is True."""
+    token = _ends.set(ends)
+    try:
+        yield
+    finally:
+        _ends.reset(token)
+
+
+def require_region() -> None:
+    """Marks an operation that works in a mapped region alone; see `end_outside_regions`."""
+    if _ends.get() and not jax.sharding.get_abstract_mesh().manual_axes:
+        raise RegionRequired
 
 
 def unlowered_message(op: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from jaxmesh.jaxprs.compat import Eqn, Jaxpr
+from jaxmesh.jaxprs.compat import Aval, Eqn, Jaxpr
 
 T = TypeVar("T")
 
@@ -21,15 +21,28 @@ INLINE = frozenset({"jit", "pjit", "closed_call", "core_call", "call", "eval_jax
 """Calls that mean nothing but their body."""
 
 REMAT = frozenset({"remat2", "checkpoint", "remat"})
-"""The names of `jax.checkpoint`'s call."""
+"""The names of `jax.checkpoint`'s call in different versions of JAX."""
+
+CUSTOM = frozenset({"custom_jvp_call", "custom_vjp_call"})
+"""Calls of functions with derivative rules of their own."""
+
+LOOPS = frozenset({"scan", "while", "cond"})
+"""The primitives of loops and branches."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One body, run once, whose inputs are the operands and whose outputs are the results."""
+    """A call: one body, run once, whose inputs are the operands and whose outputs are the results.
+
+    Attributes:
+      body: the jaxpr that is called.
+      param: the parameter of the equation that holds it.
+      kind: the name of the call, the same in all versions of JAX: `jit`, `remat`, `custom_jvp_call`, ...
+    """
 
     body: Jaxpr
     param: str
+    kind: str
 
     @property
     def bodies(self) -> tuple[Jaxpr, ...]:
@@ -89,6 +102,10 @@ class While:
         start = self.cond_consts + self.body_consts
         return list(operands[: self.cond_consts]), list(operands[self.cond_consts : start]), list(operands[start:])
 
+    def predicate(self, eqn: Eqn) -> Aval:
+        """The type of the condition."""
+        return self.cond.out_avals[0]
+
     def with_bodies(self, eqn: Eqn, bodies: Sequence[Jaxpr]) -> Eqn:
         """The equation with another condition and another body."""
         return eqn.replace(params={**eqn.params, "cond_jaxpr": bodies[0], "body_jaxpr": bodies[1]})
@@ -109,6 +126,14 @@ class Cond:
         """The index of the branch, and the inputs of the branches."""
         return operands[0], list(operands[1:])
 
+    def clamp(self, index: Any) -> int:
+        """The number of the branch that runs; an index out of range means the first or the last."""
+        return min(max(int(index), 0), len(self.branches) - 1)
+
+    def predicate(self, eqn: Eqn) -> Aval:
+        """The type of the index."""
+        return eqn.invars[0].aval
+
     def with_bodies(self, eqn: Eqn, bodies: Sequence[Jaxpr]) -> Eqn:
         """The equation with other branches."""
         return eqn.replace(params={**eqn.params, "branches": tuple(bodies)})
@@ -123,12 +148,13 @@ def control_flow(eqn: Eqn) -> Call | Scan | While | Cond | None:
     >>> type(flow).__name__, flow.num_carry
     ('Scan', 2)
     """
-    name, params = eqn.primitive.name, eqn.params
+    name: str = eqn.primitive.name
+    params = eqn.params
     if name in CALLS:
-        return Call(params[CALLS[name]], CALLS[name])
+        return Call(params[CALLS[name]], CALLS[name], _KINDS.get(name, name))
     match name:
         case "scan":
-            return Scan(params["jaxpr"], *scan_arity(params), params["length"], params["reverse"])
+            return Scan(params["jaxpr"], *_scan_arity(params), int(params["length"]), bool(params["reverse"]))
         case "while":
             return While(params["cond_jaxpr"], params["body_jaxpr"], params["cond_nconsts"], params["body_nconsts"])
         case "cond":
@@ -137,7 +163,10 @@ def control_flow(eqn: Eqn) -> Call | Scan | While | Cond | None:
             return None
 
 
-def scan_arity(params: Mapping[str, Any]) -> tuple[int, int]:
+_KINDS: Mapping[str, str] = {"pjit": "jit", **dict.fromkeys(REMAT, "remat")}
+
+
+def _scan_arity(params: Mapping[str, Any]) -> tuple[int, int]:
     """How many constants and carries a `scan` equation has; JAX 0.12 keeps them in `ft_in`."""
     if "num_consts" in params:
         return params["num_consts"], params["num_carry"]

@@ -15,8 +15,7 @@ from jax.sharding import AxisType, PartitionSpec
 
 from jaxmesh.jaxprs import compat, evaluate, walk
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr
-
-CUSTOM = frozenset({"custom_jvp_call", "custom_vjp_call"})
+from jaxmesh.jaxprs.control_flow import CUSTOM
 
 
 def rules_move(eqn: Eqn, moving: frozenset[Any]) -> bool:

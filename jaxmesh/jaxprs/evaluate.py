@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Generator, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
 from jax.extend import source_info_util
 
 from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Literal, Var
-from jaxmesh.jaxprs.walk import open_jaxpr
+from jaxmesh.jaxprs.walk import constants, open_jaxpr
+
+T = TypeVar("T")
 
 
 @contextlib.contextmanager
@@ -30,6 +32,12 @@ def bind(eqn: Eqn, operands: Sequence[Any]) -> list[Any]:
     return list(out) if eqn.primitive.multiple_results else [out]
 
 
+def bind_at_source(eqn: Eqn, operands: Sequence[Any]) -> list[Any]:
+    """Binds an equation's primitive to operands, at its source location."""
+    with at_source_of(eqn):
+        return bind(eqn, operands)
+
+
 def read(env: Mapping[Var, Any], atom: Atom) -> Any:
     """The value of an operand."""
     return untyped(atom.val) if isinstance(atom, Literal) else env[atom]
@@ -44,18 +52,72 @@ def untyped(value: Any) -> Any:
 def eval_eqns(eqns: Iterable[Eqn], env: dict[Var, Any]) -> None:
     """Evaluates equations in order, reading and writing `env`."""
     for eqn in eqns:
-        with at_source_of(eqn):
-            results = bind(eqn, [read(env, a) for a in eqn.invars])
+        results = bind_at_source(eqn, [read(env, a) for a in eqn.invars])
         env.update(zip(eqn.outvars, results, strict=True))
 
 
 def eval_jaxpr(jaxpr: Jaxpr, *args: Any) -> list[Any]:
     """Evaluates a closed jaxpr."""
-    body = open_jaxpr(jaxpr)
-    env: dict[Var, Any] = dict(zip(body.constvars, map(untyped, jaxpr.consts), strict=True))
-    env.update(zip(body.invars, args, strict=True))
-    eval_eqns(body.eqns, env)
-    return [read(env, a) for a in body.outvars]
+    return interpret(jaxpr, args, bind_at_source)
 
 
-# A user's line is what a message or a program points to, not the line of this package that bound the primitive.
+# --- interpreters ----------------------------------------------------------------------------------------------------
+
+Rule = Callable[[Eqn, list[T]], Sequence[T]]
+"""The results of an equation for its operands."""
+
+
+def literal_value(literal: Any) -> Any:
+    """The value of a literal."""
+    return untyped(literal.val)
+
+
+def environment(
+    jaxpr: Jaxpr,
+    args: Sequence[T],
+    rule: Rule[T],
+    constant: Callable[[Any], T] = untyped,
+    literal: Callable[[Any], T] = literal_value,
+    eqns: Iterable[Eqn] | None = None,
+) -> dict[Var, T]:
+    """Interprets a jaxpr, open or closed; see `interpret`.
+
+    Returns:
+      What stands for every variable.
+    """
+    opened = open_jaxpr(jaxpr)
+    env: dict[Var, T] = {v: constant(c) for v, c in constants(jaxpr).items()}
+    env.update(zip(opened.invars, args, strict=True))
+    for eqn in opened.eqns if eqns is None else eqns:
+        operands = [literal(a) if isinstance(a, Literal) else env[a] for a in eqn.invars]
+        env.update(zip(eqn.outvars, rule(eqn, operands), strict=True))
+    return env
+
+
+def interpret(
+    jaxpr: Jaxpr,
+    args: Sequence[T],
+    rule: Rule[T],
+    constant: Callable[[Any], T] = untyped,
+    literal: Callable[[Any], T] = literal_value,
+    eqns: Iterable[Eqn] | None = None,
+) -> list[T]:
+    """Interprets a jaxpr, open or closed, equation by equation.
+
+    Args:
+      jaxpr: the program.
+      args: what stands for its inputs: arrays, or whatever else the interpreter computes with.
+      rule: gives the results of an equation for its operands.
+      constant: gives what stands for a constant; by default the constant.
+      literal: gives what stands for a literal; by default its value.
+      eqns: the equations to interpret; by default all.
+
+    Returns:
+      What stands for the outputs.
+
+    >>> jaxpr = jax.make_jaxpr(lambda x: (x + 1) * 2)(1.0)
+    >>> interpret(jaxpr, ["x"], lambda eqn, xs: [f"{eqn.primitive.name}({', '.join(map(str, xs))})"])
+    ['mul(add(x, 1.0), 2.0)']
+    """
+    env = environment(jaxpr, args, rule, constant, literal, eqns)
+    return [literal(a) if isinstance(a, Literal) else env[a] for a in open_jaxpr(jaxpr).outvars]

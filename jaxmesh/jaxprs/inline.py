@@ -8,7 +8,7 @@ from jaxmesh.jaxprs import remarks
 from jaxmesh.jaxprs.compat import Atom, DropVar, Eqn, Jaxpr, Var
 from jaxmesh.jaxprs.control_flow import CALLS, INLINE
 from jaxmesh.jaxprs.rewrite import with_operands
-from jaxmesh.jaxprs.walk import close, fresh_var, open_jaxpr, rebuild, substitute
+from jaxmesh.jaxprs.walk import Memo, close, constants, fresh_var, open_jaxpr, rebuild, substitute
 
 
 def inline_calls(
@@ -19,16 +19,13 @@ def inline_calls(
     What stands outside of calls keeps its variables; the same object where there is nothing to replace. The body of an
     operation that was read from a text is made where the text has that operation.
     """
-    known: dict[int, bool] = {}
+    memo = Memo[bool]()
 
     def opens(eqn: Eqn) -> bool:
         if (name := eqn.primitive.name) not in names:
             return False
-        # Asked once of a body that is called often.
         inner = eqn.params[CALLS[name]]
-        if id(inner) not in known:
-            known[id(inner)] = wanted(inner)
-        return known[id(inner)]
+        return memo.get(inner, lambda: wanted(inner))
 
     if not any(map(opens, jaxpr.eqns)):
         return jaxpr
@@ -53,7 +50,7 @@ def inline_calls(
                 continue
             inner = eqn.params[CALLS[eqn.primitive.name]]
             inner_swap = dict(zip(inner.invars, substitute(eqn.invars, swap), strict=True))
-            for var, const in zip(open_jaxpr(inner).constvars, getattr(inner, "consts", ()), strict=True):
+            for var, const in constants(inner).items():
                 inner_swap[var] = fresh_var(var.aval)
                 constvars.append(inner_swap[var])
                 consts.append(const)

@@ -10,8 +10,6 @@ import jax
 from jaxmesh.jaxprs import evaluate, walk
 from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Var
 
-_ROW: Any = (tuple, list)
-
 
 def map_sub_jaxprs(eqn: Eqn, change: Callable[[Jaxpr], Jaxpr]) -> Eqn:
     """The equation with `change` applied to every jaxpr it holds, those its custom rules make later included."""
@@ -35,16 +33,15 @@ def with_operands(eqn: Eqn, swap: Mapping[Var, Atom]) -> Eqn:
 
 
 def _change(value: Any, change: Callable[[Jaxpr], Jaxpr]) -> Any:
-    if not walk.jaxprs_in((value,)):
-        return value
     if walk.is_jaxpr(value):
         return change(value)
-    if isinstance(value, _ROW):
-        items = [_change(v, change) for v in value]
-        if all(a is b for a, b in zip(items, value, strict=True)):
-            return value
-        return type(value)(*items) if hasattr(value, "_fields") else type(value)(items)
-    return value
+    if not walk.jaxprs_in((value,)):
+        return value
+    # A tuple, a list or a named tuple that holds jaxprs.
+    items = [_change(v, change) for v in value]
+    if all(a is b for a, b in zip(items, value, strict=True)):
+        return value
+    return jax.tree.unflatten(jax.tree.structure(value, is_leaf=lambda x: x is not value), items)
 
 
 def _changed_thunk(thunk: Any, change: Callable[[Jaxpr], Jaxpr]) -> Any:

@@ -85,8 +85,8 @@ def _body(jaxpr: Jaxpr, mesh: AbstractMesh | None) -> Jaxpr:
         for e in body.eqns
     ]
     new = walk.rebuild(body, constvars, invars, eqns, [atom(a) for a in body.outvars])
-    consts = getattr(jaxpr, "consts", ())
-    return walk.close(new, [evaluate.untyped(c) for c in consts]) if len(consts) else walk.closed_as(jaxpr, new)
+    consts = [evaluate.untyped(c) for c in walk.constants(jaxpr).values()]
+    return walk.close(new, consts) if consts else walk.closed_as(jaxpr, new)
 
 
 def _type(aval: Any, mesh: AbstractMesh | None) -> Any:

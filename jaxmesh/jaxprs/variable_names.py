@@ -3,35 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import FunctionType
 from typing import Any
 
-from jax._src import core
+from jax._src import core, pretty_printer
+from jax.extend import core as jex
 
-from jaxmesh.jaxprs.compat import Jaxpr, Var
-from jaxmesh.jaxprs.walk import open_jaxpr
+from jaxmesh.jaxprs.compat import Jaxpr, Primitive, Var
+from jaxmesh.jaxprs.walk import open_jaxpr, rebuild, text
 
 _core: Any = core
+_end_p = Primitive("jaxmesh_end")
 
 
-def text_and_names(jaxpr: Jaxpr) -> tuple[str, Mapping[Var, str]]:
-    """The text of a jaxpr, as `jaxmesh.jaxprs.core.text` gives it, and the name of each variable in it.
+def variable_names(jaxpr: Jaxpr) -> Mapping[Var, str]:
+    """Returns the name that each variable has in the text of a jaxpr.
 
     >>> import jax, jax.numpy as jnp
-    >>> text, names = text_and_names(jax.make_jaxpr(jnp.sin)(1.0))
-    >>> sorted(names.values())
+    >>> sorted(variable_names(jax.make_jaxpr(jnp.sin)(1.0)).values())
     ['a', 'b']
     """
+    # JAX keeps the names in the context of one printing. An equation behind the others is printed in that context.
     contexts: list[Any] = []
+    body = open_jaxpr(jaxpr)
+    end = jex.new_jaxpr_eqn([], [], _end_p, {"contexts": contexts}, jex.no_effects)
+    text(rebuild(body, body.constvars, body.invars, [*body.eqns, end], body.outvars))
+    return dict(contexts[-1].var_names)
 
-    class Kept(_core.JaxprPpContext):
-        def __init__(self, *args: Any, **kwargs: Any) -> None:
-            super().__init__(*args, **kwargs)
-            contexts.append(self)
 
-    # JAX keeps the names to itself; its printer is run with a context that is looked at afterwards.
-    printer = _core.pp_toplevel_jaxpr
-    copy = FunctionType(printer.__code__, {**printer.__globals__, "JaxprPpContext": Kept})
-    copy.__kwdefaults__ = printer.__kwdefaults__
-    text = copy(open_jaxpr(jaxpr)).format(use_color=False)
-    return text, dict(contexts[0].var_names)
+def _print_end(eqn: Any, context: Any, _settings: Any) -> Any:
+    eqn.params["contexts"].append(context)
+    return pretty_printer.nil()
+
+
+_core.pp_eqn_rules[_end_p] = _print_end

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Generic, TypeVar
 
 import jax
 from jax.extend import core as jex, linear_util as lu
@@ -13,6 +13,7 @@ from jax.sharding import AbstractMesh
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.jaxprs.compat import Atom, Aval, Eqn, Jaxpr, Var, retype, varying_axes
 
+R = TypeVar("R")
 _ROW: Any = (tuple, list)
 _bare: set[Any] = set()  # Classes of parameters seen to be neither jaxprs nor rows.
 _fresh = jex.gensym()
@@ -31,6 +32,37 @@ def close(jaxpr: Jaxpr, consts: Sequence[Any]) -> Jaxpr:
 def is_jaxpr(value: object) -> bool:
     """True of both classes, open and closed."""
     return isinstance(value, (jex.Jaxpr, jex.ClosedJaxpr))
+
+
+def constants(jaxpr: Jaxpr) -> dict[Any, Any]:
+    """The values of a jaxpr's constants, by variable; none where the jaxpr is open."""
+    if not isinstance(jaxpr, jex.ClosedJaxpr):
+        return {}
+    return dict(zip(jaxpr.jaxpr.constvars, jaxpr.consts, strict=True))
+
+
+class Memo(Generic[R]):
+    """Results that are computed once per jaxpr, by its identity, and per further key.
+
+    JAX's own caches go by the identity of jaxprs, so a body that several equations share must stay shared when it is
+    rewritten.
+
+    >>> memo, jaxpr = Memo[int](), jax.make_jaxpr(lambda x: x + 1)(1)
+    >>> memo.get(jaxpr, lambda: len(jaxpr.eqns)), memo.get(jaxpr, lambda: 0), memo.get(jaxpr, lambda: 0, "key")
+    (1, 1, 0)
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Hashable, ...], tuple[Jaxpr, R]] = {}
+
+    def get(self, jaxpr: Jaxpr, compute: Callable[[], R], *key: Hashable) -> R:
+        """The result for a jaxpr and a key, computed if there is none yet."""
+        at = (id(jaxpr), *key)
+        known = self._known.get(at)
+        if known is None:
+            # The jaxpr is kept beside its result, so that its id is not used again.
+            known = self._known[at] = (jaxpr, compute())
+        return known[1]
 
 
 def rebuild(

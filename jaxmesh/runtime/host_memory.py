@@ -12,6 +12,7 @@ import functools
 import itertools
 import math
 import os
+import sys
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, cast
@@ -71,7 +72,7 @@ def copy_all(pairs: Sequence[Pair]) -> None:
 @functools.cache
 def cores() -> int:
     """How many threads copy: as many as cores that this process may use, at most 8, which any memory keeps up with."""
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    usable = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
     return min(usable, 8)
 
 
@@ -152,7 +153,7 @@ def _pool() -> ThreadPoolExecutor:
 
 
 # A forked process has none of the threads.
-if hasattr(os, "register_at_fork"):
+if sys.platform != "win32":
     os.register_at_fork(after_in_child=_pool.cache_clear)
 
 

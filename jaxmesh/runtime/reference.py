@@ -17,8 +17,9 @@ import numpy as np
 
 from jaxmesh.dialects.residency import DEVICE, Residency
 from jaxmesh.errors import UnsupportedError
-from jaxmesh.jaxprs import compat, control_flow, evaluate, source_locations, walk
-from jaxmesh.jaxprs.compat import Eqn, Jaxpr, Var
+from jaxmesh.jaxprs import evaluate, source_locations
+from jaxmesh.jaxprs.compat import Eqn, Jaxpr
+from jaxmesh.jaxprs.control_flow import Call, Cond, Scan, While, control_flow
 from jaxmesh.jaxprs.strip_mesh import plain_eqn
 from jaxmesh.runtime.launch import check_process
 from jaxmesh.runtime.reference_collectives import COLLECTIVES
@@ -99,15 +100,13 @@ class _Machine:
 
     def body(self, jaxpr: Jaxpr, args: Sequence[Value], active: list[Coordinate]) -> list[Value]:
         """Runs one body on the active devices, in lock step."""
-        opened = walk.open_jaxpr(jaxpr)
-        env: dict[Var, Value] = dict(zip(opened.constvars, getattr(jaxpr, "consts", ()), strict=False))
-        env.update(zip(opened.invars, args, strict=True))
-        for eqn in opened.eqns:
-            operands = [_read(env, a) for a in eqn.invars]
+
+        def run(eqn: Eqn, operands: list[Value]) -> list[Value]:
             results = self.equation(eqn, operands, active)
             self.watch.made(eqn, results, active)
-            env.update(zip(eqn.outvars, results, strict=True))
-        return [_read(env, a) for a in opened.outvars]
+            return results
+
+        return evaluate.interpret(jaxpr, args, run, lambda c: c, _literal)
 
     def within(
         self, eqn: Eqn, part: str, index: int, jaxpr: Jaxpr, args: Sequence[Value], active: list[Coordinate]
@@ -117,11 +116,22 @@ class _Machine:
             return self.body(jaxpr, args, active)
 
     def equation(self, eqn: Eqn, operands: list[Value], active: list[Coordinate]) -> list[Value]:
+        match control_flow(eqn):
+            case Call() as call:
+                return self.within(eqn, "body", 0, call.body, operands, active)
+            case Scan() as loop:
+                return self.scan(eqn, loop, operands, active)
+            case While() as loop:
+                return self.while_loop(eqn, loop, operands, active)
+            case Cond() as choice:
+                return self.cond(eqn, choice, operands, active)
+            case None:
+                return self.primitive(eqn, operands, active)
+
+    def primitive(self, eqn: Eqn, operands: list[Value], active: list[Coordinate]) -> list[Value]:
         name = eqn.primitive.name
-        if name in control_flow.CALLS:
-            return self.within(eqn, "body", 0, eqn.params[control_flow.CALLS[name]], operands, active)
-        if name in _CONTROL:
-            return _CONTROL[name](self, eqn, operands, active)
+        if name in _RULES:
+            return _RULES[name](self, eqn, operands, active)
         if name in self.rules:
             return [self.moved(eqn, operands[0], active)]
         if name in COLLECTIVES:
@@ -199,26 +209,23 @@ class _Machine:
 
     # --- control ---
 
-    def scan(self, eqn: Eqn, operands: list[Value], active: list[Coordinate]) -> list[Value]:
-        jaxpr, length = eqn.params["jaxpr"], eqn.params["length"]
-        consts, size = control_flow.scan_arity(eqn.params)
-        fixed, carry, xs = operands[:consts], operands[consts : consts + size], operands[consts + size :]
-        order = range(length)[:: -1 if eqn.params["reverse"] else 1]
+    def scan(self, eqn: Eqn, loop: Scan, operands: list[Value], active: list[Coordinate]) -> list[Value]:
+        consts, carry, xs = loop.split(operands)
+        length = loop.length
         rows: dict[int, list[Value]] = {}
-        for i in order:
-            outs = self.within(eqn, "body", i, jaxpr, [*fixed, *carry, *[_slice(x, i) for x in xs]], active)
-            carry, rows[i] = outs[:size], outs[size:]
+        for i in range(length)[:: -1 if loop.reverse else 1]:
+            inputs = [*consts, *carry, *[_slice(x, i) for x in xs]]
+            carry, rows[i] = loop.split_results(self.within(eqn, "body", i, loop.body, inputs, active))
         if not length:
-            return [*carry, *[jnp.zeros(v.aval.shape, v.aval.dtype) for v in eqn.outvars[size:]]]
+            return [*carry, *[jnp.zeros(v.aval.shape, v.aval.dtype) for v in eqn.outvars[len(carry) :]]]
         stacked = [_stack([rows[i][j] for i in range(length)]) for j in range(len(rows[0]))]
         return [*carry, *stacked]
 
-    def while_loop(self, eqn: Eqn, operands: list[Value], active: list[Coordinate]) -> list[Value]:
-        nc, nb = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
-        test, step, carry = operands[:nc], operands[nc : nc + nb], list(operands[nc + nb :])
-        going, turn = active, 0
+    def while_loop(self, eqn: Eqn, loop: While, operands: list[Value], active: list[Coordinate]) -> list[Value]:
+        test, step, carry = loop.split(operands)
+        going, iteration = active, 0
         while True:
-            (more,) = self.within(eqn, "cond", turn, eqn.params["cond_jaxpr"], [*test, *carry], going)
+            (more,) = self.within(eqn, "cond", iteration, loop.cond, [*test, *carry], going)
             if not isinstance(more, Shards):
                 if not bool(more):
                     return carry
@@ -226,23 +233,20 @@ class _Machine:
                 going = [c for c in going if bool(more[c])]
                 if not going:
                     return carry
-            new = self.within(eqn, "body", turn, eqn.params["body_jaxpr"], [*step, *carry], going)
+            new = self.within(eqn, "body", iteration, loop.body, [*step, *carry], going)
             carry = [self.merge(a, b, going, active) for a, b in zip(carry, new, strict=True)]
-            turn += 1
+            iteration += 1
 
-    def cond(self, eqn: Eqn, operands: list[Value], active: list[Coordinate]) -> list[Value]:
-        branches, index = eqn.params["branches"], operands[0]
-
-        def clamp(i: Any) -> int:
-            return min(max(int(i), 0), len(branches) - 1)
-
+    def cond(self, eqn: Eqn, choice: Cond, operands: list[Value], active: list[Coordinate]) -> list[Value]:
+        index, inputs = choice.split(operands)
         if not isinstance(index, Shards):
-            return self.within(eqn, "branch", clamp(index), branches[clamp(index)], operands[1:], active)
+            number = choice.clamp(index)
+            return self.within(eqn, "branch", number, choice.branches[number], inputs, active)
         outs: list[Value] = [Shards() for _ in eqn.outvars]
-        for number, branch in enumerate(branches):
-            group = [c for c in active if clamp(index[c]) == number]
+        for number, branch in enumerate(choice.branches):
+            group = [c for c in active if choice.clamp(index[c]) == number]
             if group:
-                news = self.within(eqn, "branch", number, branch, operands[1:], group)
+                news = self.within(eqn, "branch", number, branch, inputs, group)
                 for out, new in zip(outs, news, strict=True):
                     out.update({c: self.at(new, c) for c in group})
         return outs
@@ -260,10 +264,7 @@ class _Machine:
         return [self.spread(operands[0], active)]
 
 
-_CONTROL: Mapping[str, Callable[[_Machine, Eqn, list[Value], list[Coordinate]], list[Value]]] = {
-    "scan": _Machine.scan,
-    "while": _Machine.while_loop,
-    "cond": _Machine.cond,
+_RULES: Mapping[str, Callable[[_Machine, Eqn, list[Value], list[Coordinate]], list[Value]]] = {
     "distribute_tensor": _Machine.distribute,
     "aggregate_tensor": _Machine.aggregate,
     "axis_index": _Machine.axis_index,
@@ -273,13 +274,10 @@ _CONTROL: Mapping[str, Callable[[_Machine, Eqn, list[Value], list[Coordinate]], 
 }
 
 
-def _read(env: Mapping[Var, Value], atom: Any) -> Value:
-    """An operand; a number that stands in the program has the type that stands there, not NumPy's for such numbers."""
-    value = evaluate.read(env, atom)
-    if isinstance(atom, compat.Literal) and not isinstance(value, _ARRAYS):
-        known: Any = atom.aval
-        return np.asarray(value, known.dtype)
-    return value
+def _literal(literal: Any) -> Value:
+    """Returns the value of a literal, a Python number with the literal's dtype instead of NumPy's default."""
+    value = evaluate.literal_value(literal)
+    return value if isinstance(value, _ARRAYS) else np.asarray(value, literal.aval.dtype)
 
 
 def _slice(x: Value, i: int) -> Value:

@@ -15,7 +15,8 @@ from jaxmesh.dialects.residency import DEVICE, FREE, ON_HOST, Analysis, Residenc
 from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tensor_p
 from jaxmesh.jaxprs import remarks, walk
 from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Var
-from jaxmesh.jaxprs.custom_rules import CUSTOM, rules_move, rules_run_outside
+from jaxmesh.jaxprs.control_flow import CUSTOM, LOOPS, REMAT
+from jaxmesh.jaxprs.custom_rules import rules_move, rules_run_outside
 from jaxmesh.jaxprs.inline import inline_calls
 
 
@@ -54,7 +55,7 @@ class Plan:
         return [of_atom(a, self.places) for a in walk.open_jaxpr(self.jaxpr).outvars]
 
 
-HOSTED = frozenset({"scan", "while", "cond", "checkpoint", "remat2"}) | ON_HOST
+HOSTED = LOOPS | REMAT | ON_HOST
 """What can run on the host side although its bodies move tensors: the bodies are then cut into regions themselves.
 
 Custom functions too, unless their rules want a mesh around them."""

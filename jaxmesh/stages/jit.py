@@ -17,6 +17,7 @@ from jaxmesh.errors import ArgumentTypeError, ArgumentValueError, JaxmeshError
 from jaxmesh.frontends.jax.static_arguments import ArgumentSet, Static
 from jaxmesh.frontends.jax.trace import abstract, trace
 from jaxmesh.frontends.jax.trace_shard_maps import mesh_of_calls, tracing
+from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.backend import is_multi_process
 from jaxmesh.jaxprs.caches import unkeyed
 from jaxmesh.runtime.distributed.agreement import compared_arguments, synchronised_launch
@@ -88,6 +89,7 @@ class JitFunction:
             raise
 
     def _launch(self, args: Any, kwargs: Any) -> Any:
+        compat.require_region()
         # A part of a program that is being traced is checked by that program.
         if tracing() is None and is_enabled(self._check_replication):
             compared_arguments((args, kwargs))

@@ -146,7 +146,7 @@ class ShardMapped:
             # Not allowed; JAX says so in its own words.
             return self._mapped(*args, **kwargs)
         program = tracing()
-        if program is not None and program.inline and self._unproven is None:
+        if program is not None and program.inline and self._unproven is None and self._mesh is not None:
             return call_inline(self._mapped, args, program)
         if program is not None or jax.sharding.get_abstract_mesh().manual_axes:
             return self._mapped(*args)

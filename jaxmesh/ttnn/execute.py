@@ -32,7 +32,7 @@ from jaxmesh.ttnn.lazy_reshape import VIEWS
 from jaxmesh.ttnn.mesh_tensor import MeshTensor, spec_of
 from jaxmesh.ttnn.transfers import host_array
 from jaxmesh.ttnn.types import ON_DEVICE, Place, StorageType
-from jaxmesh.validate import check_size
+from jaxmesh.validate import SupportsArray, check_size
 
 _lax: Any = jax.lax
 _jnp: Any = jax.numpy
@@ -359,7 +359,9 @@ def operator(name: str, operands: Sequence[Any]) -> Any:
     """A Python operator on tensors, by the row of TTNN of that name; `NotImplemented` for other operands."""
     known: Any = (MeshTensor, *NUMBER, *_ARRAYS)
     # What NumPy makes an array of is in host memory, whatever it is.
-    held: list[Any] = [x if isinstance(x, known) or not hasattr(x, "__array__") else np.asarray(x) for x in operands]
+    held: list[Any] = [
+        np.asarray(x) if isinstance(x, SupportsArray) and not isinstance(x, known) else x for x in operands
+    ]
     if not all(isinstance(x, known) for x in held):
         return NotImplemented
     return by_row(name, held)

@@ -271,8 +271,9 @@ class MeshTensor(MeshMethods, Computed):
 
     def __copy__(self) -> MeshTensor:
         made = self.placed(self._place)
-        if hasattr(self, "_owner"):
-            made._owner = self._owner
+        owner = getattr(self, "_owner", None)
+        if owner is not None:
+            made._owner = owner
         return made
 
     def __deepcopy__(self, memo: dict[int, Any]) -> MeshTensor:

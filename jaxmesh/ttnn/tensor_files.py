@@ -20,7 +20,7 @@ from jaxmesh.ttnn.layout_ops import to_device
 from jaxmesh.ttnn.mesh_tensor import MeshTensor, assemble
 from jaxmesh.ttnn.transfers import elements, everywhere
 from jaxmesh.ttnn.types import DataType, Layout, Place, StorageType, TensorTopology
-from jaxmesh.validate import as_path
+from jaxmesh.validate import SupportsArray, as_path
 
 _FORMAT = "jaxmesh tensor 1"
 
@@ -51,7 +51,7 @@ def dump_tensor(file_name: str | Path, tensor: Any) -> None:
             "topology": _topology_out(tensor.topology),
         }
         layout = tensor.layout
-    elif is_host_tensor(tensor) or hasattr(tensor, "__array__"):
+    elif is_host_tensor(tensor) or isinstance(tensor, SupportsArray):
         held: Any = tensor
         data, about = elements(held, "dump_tensor"), {}
         layout = held.layout if is_host_tensor(held) else Layout.ROW_MAJOR

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any, SupportsIndex, cast
 
 import jax
 import numpy as np
@@ -112,7 +112,7 @@ class Methods(Operators):
         Raises:
           VerifyError: the shape has another number of elements.
         """
-        said = shape[0] if len(shape) == 1 and not hasattr(shape[0], "__index__") else shape
+        said = shape[0] if len(shape) == 1 and not isinstance(shape[0], SupportsIndex) else shape
         whole = whole_shape("Tensor.reshape", integers("Tensor.reshape", said), self._own_shape())
         return self._by_row("reshape", (("shape", whole),))
 
@@ -333,7 +333,7 @@ def _cuts(key: Any, shape: Sequence[int]) -> tuple[list[tuple[int, int, int]], s
             cuts.append(_cut(cast("Any", one), size))
             kept.add(dim)
             continue
-        if isinstance(one, _TRUTH) or not hasattr(one, "__index__") or getattr(one, "ndim", 0):
+        if isinstance(one, _TRUTH) or not isinstance(one, SupportsIndex) or getattr(one, "ndim", 0):
             raise UnsupportedError(f"a tensor is indexed by integers, slices and '...', got {quote(one)}.")
         place = operator.index(one)
         if not -size <= place < size:

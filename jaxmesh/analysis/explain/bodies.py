@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from jaxmesh.dialects.residency import HOST, Residency
-from jaxmesh.jaxprs import control_flow, walk
+from jaxmesh.jaxprs import walk
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr
+from jaxmesh.jaxprs.control_flow import INLINE, Call, Cond, Scan, While, control_flow
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,29 +32,26 @@ class Body:
     inline: bool = False
 
 
-_LABELS = {"remat2": "remat", "checkpoint": "remat", "pjit": "jit"}
-"""Of primitives whose names tell versions of JAX apart."""
-
-
 def bodies(eqn: Eqn, operands: Sequence[Residency], results: Sequence[Residency]) -> Iterator[Body]:
     """The bodies of an equation, from where its operands and its results live."""
-    name, params = eqn.primitive.name, eqn.params
-    if name in control_flow.CALLS:
-        said = _LABELS[name] if name in _LABELS else str(name)
-        said = f"{said} {params['name']}" if isinstance(params.get("name"), str) else said
-        yield Body(said, params[control_flow.CALLS[name]], tuple(operands), inline=name in control_flow.INLINE)
-    elif name == "scan":
-        consts, carry = control_flow.scan_arity(params)
-        # What a loop carries lives where it leaves the loop.
-        places = (*operands[:consts], *results[:carry], *operands[consts + carry :])
-        yield Body(f"scan of {params['length']}", params["jaxpr"], places, int(params["length"]))
-    elif name == "while":
-        test, step = params["cond_nconsts"], params["body_nconsts"]
-        yield Body("test of while", params["cond_jaxpr"], (*operands[:test], *results), None)
-        yield Body("while", params["body_jaxpr"], (*operands[test : test + step], *results), None)
-    elif name == "cond":
-        for i, branch in enumerate(params["branches"]):
-            yield Body(f"branch {i} of {len(params['branches'])}", branch, tuple(operands[1:]), conditional=True)
-    else:
-        for inner in walk.sub_jaxprs(eqn):
-            yield Body(name, inner, (HOST,) * len(walk.open_jaxpr(inner).invars), None)
+    name = eqn.primitive.name
+    match control_flow(eqn):
+        case Call() as call:
+            function = eqn.params.get("name")
+            label = f"{call.kind} {function}" if isinstance(function, str) else call.kind
+            yield Body(label, call.body, tuple(operands), inline=name in INLINE)
+        case Scan() as loop:
+            consts, _, xs = loop.split(operands)
+            # What a loop carries lives where it leaves the loop.
+            carry, _ = loop.split_results(results)
+            yield Body(f"scan of {loop.length}", loop.body, (*consts, *carry, *xs), loop.length)
+        case While() as loop:
+            test, step, _ = loop.split(operands)
+            yield Body("test of while", loop.cond, (*test, *results), None)
+            yield Body("while", loop.body, (*step, *results), None)
+        case Cond() as choice:
+            for i, branch in enumerate(choice.branches):
+                yield Body(f"branch {i} of {len(choice.branches)}", branch, tuple(operands[1:]), conditional=True)
+        case None:
+            for inner in walk.sub_jaxprs(eqn):
+                yield Body(name, inner, (HOST,) * len(walk.open_jaxpr(inner).invars), None)

@@ -22,7 +22,7 @@ from jaxmesh.jaxprs import compat, remarks, walk
 from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Literal, Var
 from jaxmesh.jaxprs.remarks import Remark, Remarks, Removed
 from jaxmesh.jaxprs.trees import show_paths
-from jaxmesh.jaxprs.variable_names import text_and_names
+from jaxmesh.jaxprs.variable_names import variable_names
 from jaxmesh.passes.mesh_shard.lower_mesh_shard import lower
 from jaxmesh.passes.mesh_shard.replication_checks import claimed_axes, line_of
 from jaxmesh.runtime.regions import plan_regions
@@ -44,7 +44,7 @@ def explained(
     """
     with remarks.collect() as log:
         program = lowered if traced is None else lower(traced, boundary.residencies, boundary.sizes)
-    walker = _Walker(boundary.sizes, text_and_names(program)[1], log)
+    walker = _Walker(boundary.sizes, variable_names(program), log)
     walker.program(program, boundary, out_tree)
     return Explanation(boundary.name, boundary.sizes, walker.rows, assumptions)
 

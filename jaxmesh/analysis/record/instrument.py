@@ -22,8 +22,9 @@ from jaxmesh.analysis.record.recording import is_recorded, key_kind, words
 from jaxmesh.analysis.record.source_path import ARGUMENT, INLINED, Place, Walk
 from jaxmesh.dialects.residency import DEVICE, Analysis, Residency, of_atom
 from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p
-from jaxmesh.jaxprs import compat, control_flow, evaluate, walk as walk_
+from jaxmesh.jaxprs import compat, evaluate
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr
+from jaxmesh.jaxprs.control_flow import Call, Cond, Scan, While, control_flow
 from jaxmesh.jaxprs.source_locations import Source
 from jaxmesh.jaxprs.typed_trace import trace_typed
 from jaxmesh.sharding.configs import MeshComposerConfig
@@ -154,29 +155,31 @@ class _Tracer:
 
     def body(self, scope: _Scope, jaxpr: Jaxpr, args: Sequence[Any], places: Places) -> list[Any]:
         """Traces a body, whose values become those of the scope."""
-        opened = walk_.open_jaxpr(jaxpr)
-        consts = map(evaluate.untyped, getattr(jaxpr, "consts", ()))
-        env: dict[compat.Var, Any] = dict(zip(opened.constvars, consts, strict=False))
-        env.update(zip(opened.invars, args, strict=True))
         where = self.analysis.environment(jaxpr, tuple(places))
-        for eqn in opened.eqns:
-            operands = [evaluate.read(env, a) for a in eqn.invars]
+
+        def trace(eqn: Eqn, operands: list[Any]) -> list[Any]:
             kinds = [of_atom(a, where) for a in eqn.invars]
             with evaluate.at_source_of(eqn):
-                outs = self.equation(scope, eqn, operands, kinds, [where[v] for v in eqn.outvars])
-            env.update(zip(eqn.outvars, outs, strict=True))
-        return [evaluate.read(env, a) for a in opened.outvars]
+                return self.equation(scope, eqn, operands, kinds, [where[v] for v in eqn.outvars])
+
+        return evaluate.interpret(jaxpr, args, trace)
 
     def equation(self, scope: _Scope, eqn: Eqn, operands: list[Any], kinds: Places, outs: Places) -> list[Any]:
-        name = eqn.primitive.name
-        if name in INLINED:
+        flow = control_flow(eqn)
+        if isinstance(flow, Call) and eqn.primitive.name in INLINED:
             with scope.walk.call(eqn):
-                return self.body(scope, eqn.params[control_flow.CALLS[name]], operands, kinds)
+                return self.body(scope, flow.body, operands, kinds)
         place = scope.walk.place(eqn)
-        if name in _LOOPS:
-            results = _LOOPS[name](self, scope, _Loop(place, eqn, operands, kinds, outs))
-        else:
-            results = evaluate.bind(eqn, operands)
+        loop = _Loop(place, eqn, operands, kinds, outs)
+        match flow:
+            case Scan():
+                results = self.scan(scope, loop, flow)
+            case While():
+                results = self.while_loop(scope, loop, flow)
+            case Cond():
+                results = self.cond(scope, loop, flow)
+            case Call() | None:
+                results = evaluate.bind(eqn, operands)
         scope.walk.made(place)
         for number, (value, var, kind) in enumerate(zip(results, eqn.outvars, outs, strict=True)):
             self.keep(scope, place, number, value, kind, var.aval)
@@ -189,41 +192,39 @@ class _Tracer:
 
     # --- loops and branches ---
 
-    def scan(self, scope: _Scope, loop: _Loop) -> list[Any]:
-        params = loop.eqn.params
-        consts, size = control_flow.scan_arity(params)
-        fixed, carry, xs = loop.operands[:consts], loop.operands[consts : consts + size], loop.operands[consts + size :]
-        places = [*loop.kinds[:consts], *loop.outs[:size], *loop.kinds[consts + size :]]
+    def scan(self, scope: _Scope, loop: _Loop, flow: Scan) -> list[Any]:
+        fixed, carry, xs = flow.split(loop.operands)
+        fixed_kinds, _, xs_kinds = flow.split(loop.kinds)
+        places = [*fixed_kinds, *flow.split_results(loop.outs)[0], *xs_kinds]
         scopes: list[_Scope] = []
 
         def step(carried: list[Any], sliced: list[Any]) -> tuple[list[Any], Any]:
             inner = self.inner(scope, loop, "body")
-            results = self.body(inner, params["jaxpr"], [*fixed, *carried, *sliced], places)
+            results, rows = flow.split_results(self.body(inner, flow.body, [*fixed, *carried, *sliced], places))
             # JAX may trace a body twice; the last time is the one that counts.
             scopes.append(inner)
-            return results[:size], (results[size:], inner.values)
+            return results, (rows, inner.values)
 
-        length, reverse = params["length"], params["reverse"]
+        length, reverse = flow.length, flow.reverse
         last, (ys, stacked) = _lax.scan(step, list(carry), list(xs), length=length, reverse=reverse)
         body = self.adopt(scope, scopes[-1], stacked, 1)
         indices = tuple(range(length))
         scope.nodes.append(ScanNode(loop.place, indices[::-1] if reverse else indices, body))
         return [*last, *ys]
 
-    def while_loop(self, scope: _Scope, loop: _Loop) -> list[Any]:
-        params, limit = loop.eqn.params, self.turns.get(loop.place, FIRST_TURNS)
-        nc, nb = params["cond_nconsts"], params["body_nconsts"]
-        tests, fixed, carry = loop.operands[:nc], loop.operands[nc : nc + nb], loop.operands[nc + nb :]
+    def while_loop(self, scope: _Scope, loop: _Loop, flow: While) -> list[Any]:
+        limit = self.turns.get(loop.place, FIRST_TURNS)
+        tests, fixed, carry = flow.split(loop.operands)
+        test_kinds, fixed_kinds, _ = flow.split(loop.kinds)
 
         def ask(carried: Sequence[Any]) -> tuple[Any, _Scope]:
             inner = self.inner(scope, loop, "cond")
-            (more,) = self.body(inner, params["cond_jaxpr"], [*tests, *carried], [*loop.kinds[:nc], *loop.outs])
+            (more,) = self.body(inner, flow.cond, [*tests, *carried], [*test_kinds, *loop.outs])
             return more, inner
 
         def turn(carried: Sequence[Any]) -> tuple[list[Any], _Scope]:
             inner = self.inner(scope, loop, "body")
-            places = [*loop.kinds[nc : nc + nb], *loop.outs]
-            return self.body(inner, params["body_jaxpr"], [*fixed, *carried], places), inner
+            return self.body(inner, flow.body, [*fixed, *carried], [*fixed_kinds, *loop.outs]), inner
 
         def go_on(state: Any) -> Any:
             count, _, carried, asked, made = state
@@ -245,14 +246,14 @@ class _Tracer:
         scope.nodes.append(WhileNode(loop.place, self.save(scope, count, body.mapped), limit, *nodes))
         return list(last)
 
-    def cond(self, scope: _Scope, loop: _Loop) -> list[Any]:
-        index, *rest = loop.operands
+    def cond(self, scope: _Scope, loop: _Loop, flow: Cond) -> list[Any]:
+        index, rest = flow.split(loop.operands)
 
         def run(number: int) -> tuple[list[Any], _Scope]:
             inner = self.inner(scope, loop, "branch", number)
-            return self.body(inner, loop.eqn.params["branches"][number], rest, loop.kinds[1:]), inner
+            return self.body(inner, flow.branches[number], rest, loop.kinds[1:]), inner
 
-        count = len(loop.eqn.params["branches"])
+        count = len(flow.branches)
         shapes = [_shapes(lambda n=n: run(n)) for n in range(count)]
 
         def branch(number: int) -> tuple[list[Any], list[list[Any]]]:
@@ -276,13 +277,6 @@ class _Loop:
     operands: list[Any]
     kinds: Places
     outs: Places
-
-
-_LOOPS: Mapping[str, Callable[[_Tracer, _Scope, _Loop], list[Any]]] = {
-    "scan": _Tracer.scan,
-    "while": _Tracer.while_loop,
-    "cond": _Tracer.cond,
-}
 
 
 def _goes_on(state: Any) -> Any:

@@ -12,9 +12,10 @@ import numpy as np
 
 from jaxmesh.analysis.record.filter import Wanted
 from jaxmesh.analysis.record.recording import Budget, Coordinate, Entry, Recording, is_recorded, key_kind, words
-from jaxmesh.analysis.record.source_path import ARGUMENT, INLINED, LOOPS, Place, Walk
+from jaxmesh.analysis.record.source_path import ARGUMENT, INLINED, Place, Walk
 from jaxmesh.dialects.residency import DEVICE, Residency
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr
+from jaxmesh.jaxprs.control_flow import LOOPS
 from jaxmesh.jaxprs.source_locations import Source
 from jaxmesh.runtime.reference import Shards, Transfer, Watch, run_reference
 

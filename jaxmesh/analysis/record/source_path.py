@@ -13,14 +13,11 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from jaxmesh.jaxprs import control_flow
 from jaxmesh.jaxprs.compat import Eqn
+from jaxmesh.jaxprs.control_flow import CALLS
 from jaxmesh.jaxprs.source_locations import Source, source
 
-LOOPS = frozenset({"scan", "while", "cond"})
-"""What has a part of its own on the way to the values inside."""
-
-INLINED = frozenset(control_flow.CALLS) - {"shard_map"}
+INLINED = frozenset(CALLS) - {"shard_map"}
 """What means its body, where it stands."""
 
 ARGUMENT = "argument"

@@ -15,9 +15,10 @@ import jax.numpy as jnp
 from jax.sharding import NamedSharding
 
 from jaxmesh.errors import InexpressibleError, JaxmeshError
-from jaxmesh.jaxprs import compat, control_flow, evaluate as evaluate_, source_locations, walk
-from jaxmesh.jaxprs.compat import Axes, Eqn, Jaxpr, Var
-from jaxmesh.jaxprs.control_flow import CALLS
+from jaxmesh.jaxprs import compat, source_locations, walk
+from jaxmesh.jaxprs.compat import Axes, Eqn, Jaxpr
+from jaxmesh.jaxprs.control_flow import CUSTOM, INLINE, REMAT, Call, Cond, Scan, While, control_flow
+from jaxmesh.jaxprs.evaluate import at_source_of, bind, interpret
 from jaxmesh.jaxprs.rewrite import map_sub_jaxprs
 
 Rule = Callable[[Eqn, list[Any]], list[Any]]
@@ -52,49 +53,47 @@ class Retyper:
             "pmax": _reduce(_lax.pmax, jnp.max),
             "pmin": _reduce(_lax.pmin, jnp.min),
             "all_gather": _all_gather,
-            "jit": self._call,
-            "pjit": self._call,
-            "closed_call": self._call,
-            "eval_jaxpr": self._call,
-            "checkpoint": self._call,
-            "remat2": self._call,
-            "custom_jvp_call": self._custom,
-            "custom_vjp_call": self._custom,
-            "scan": self._scan,
-            "while": self._while,
-            "cond": self._cond,
             **dict.fromkeys(_HINTS, lambda _, operands: operands),
             **rules,
         }
 
     def evaluate(self, jaxpr: Jaxpr, args: Sequence[Any]) -> list[Any]:
         """The results of a jaxpr, closed or without constants, for typed arguments."""
-        body = walk.open_jaxpr(jaxpr)
-        consts = [evaluate_.untyped(c) for c in getattr(jaxpr, "consts", ())]
-        env: dict[Var, Any] = dict(zip(body.constvars, consts, strict=True))
-        env.update(zip(body.invars, args, strict=True))
-        for eqn in body.eqns:
-            with evaluate_.at_source_of(eqn), _named_refusal(eqn):
-                results = self._equation(eqn, [evaluate_.read(env, a) for a in eqn.invars])
-            env.update(zip(eqn.outvars, results, strict=True))
-        return [evaluate_.read(env, a) for a in body.outvars]
+        return interpret(jaxpr, args, self._typed)
+
+    def _typed(self, eqn: Eqn, operands: list[Any]) -> list[Any]:
+        with at_source_of(eqn), _named_refusal(eqn):
+            rule = self._rules.get(eqn.primitive.name)
+            return self._equation(eqn, operands) if rule is None else rule(eqn, operands)
 
     def _equation(self, eqn: Eqn, operands: list[Any]) -> list[Any]:
-        rule = self._rules.get(eqn.primitive.name)
-        if rule is not None:
-            return rule(eqn, operands)
+        match control_flow(eqn):
+            case Call() as call if eqn.primitive.name in CUSTOM:
+                return self._custom(eqn, call, operands)
+            case Call() as call if eqn.primitive.name in INLINE | REMAT:
+                return self._call(eqn, call, operands)
+            case Scan() as loop:
+                return self._scan(eqn, loop, operands)
+            case While() as loop:
+                return self._while(eqn, loop, operands)
+            case Cond() as choice:
+                return self._cond(eqn, choice, operands)
+            case Call() | None:
+                return self._plain(eqn, operands)
+
+    def _plain(self, eqn: Eqn, operands: list[Any]) -> list[Any]:
         eqn = _without_shardings(eqn)
         axes = joined(operands) | _named(eqn)
-        if any(True for _ in walk.sub_jaxprs(eqn)):
+        if walk.sub_jaxprs(eqn):
             return self._uniform(eqn, operands, axes)
-        return evaluate_.bind(eqn, [spread(x, axes) for x in operands] if axes else operands)
+        return bind(eqn, [spread(x, axes) for x in operands] if axes else operands)
 
     def retrace(self, jaxpr: Jaxpr, inputs: Sequence[Axes], outputs: Sequence[Axes] | None = None) -> Jaxpr:
         """The closed jaxpr typed for inputs that vary as given; its results spread over at least `outputs`."""
 
         def run(*args: Any) -> list[Any]:
             outs = self.evaluate(jaxpr, args)
-            return outs if outputs is None else [spread(y, a) for y, a in zip(outs, outputs, strict=True)]
+            return outs if outputs is None else _spread_all(outs, outputs)
 
         avals = [v.aval for v in walk.open_jaxpr(jaxpr).invars]
         strange = [a for a in avals if not compat.is_array_type(a)]
@@ -108,10 +107,9 @@ class Retyper:
 
     # --- calls, loops, branches -------------------------------------------------------------------------------------
 
-    def _call(self, eqn: Eqn, operands: list[Any]) -> list[Any]:
-        name = CALLS[eqn.primitive.name]
-        typed = self.retrace(eqn.params[name], [varying(x) for x in operands])
-        return _bind_call(eqn, name, eqn.params[name], typed, operands)
+    def _call(self, eqn: Eqn, call: Call, operands: list[Any]) -> list[Any]:
+        typed = self.retrace(call.body, [varying(x) for x in operands])
+        return bind(call.with_bodies(eqn, [walk.in_form_of(call.body, typed)]), operands)
 
     def _uniform(self, eqn: Eqn, operands: list[Any], axes: Axes) -> list[Any]:
         """Any other equation with bodies: all that goes into or out of them varies over the same axes."""
@@ -121,59 +119,47 @@ class Retyper:
             typed = self.retrace(jaxpr, [axes] * len(body.invars), [axes] * len(body.outvars))
             return walk.in_form_of(jaxpr, typed)
 
-        return evaluate_.bind(map_sub_jaxprs(eqn, change), [spread(x, axes) for x in operands])
+        return bind(map_sub_jaxprs(eqn, change), [spread(x, axes) for x in operands])
 
-    def _custom(self, eqn: Eqn, operands: list[Any]) -> list[Any]:
+    def _custom(self, eqn: Eqn, call: Call, operands: list[Any]) -> list[Any]:
         axes = joined(operands)
         # Of full values the rules stay as they are: plain JAX, which runs outside of any mapped region.
-        return self._uniform(eqn, operands, axes) if axes else self._call(eqn, operands)
+        return self._uniform(eqn, operands, axes) if axes else self._call(eqn, call, operands)
 
-    def _scan(self, eqn: Eqn, operands: list[Any]) -> list[Any]:
-        consts, carry = control_flow.scan_arity(eqn.params)
-        jaxpr = eqn.params["jaxpr"]
-        count = len(walk.open_jaxpr(jaxpr).outvars)
+    def _scan(self, eqn: Eqn, loop: Scan, operands: list[Any]) -> list[Any]:
+        consts, carry, xs = loop.split([varying(x) for x in operands])
 
-        def step(inputs: list[Axes], outputs: list[Axes]) -> list[Axes]:
-            typed = self.retrace(jaxpr, inputs, outputs)
-            return _results(typed)
+        def step(carry: list[Axes], outputs: list[Axes]) -> list[Axes]:
+            return _results(self.retrace(loop.body, [*consts, *carry, *xs], outputs))
 
-        inputs = [varying(x) for x in operands]
-        carried = slice(consts, consts + carry)
-        inputs[carried], outputs = _stable(step, inputs, carried, count)
-        typed = self.retrace(jaxpr, inputs, outputs)
-        operands = [spread(x, a) for x, a in zip(operands, inputs, strict=True)]
-        return evaluate_.bind(eqn.replace(params={**eqn.params, "jaxpr": walk.in_form_of(jaxpr, typed)}), operands)
+        carry, outputs = _stable(step, carry, len(eqn.outvars))
+        inputs = [*consts, *carry, *xs]
+        typed = walk.in_form_of(loop.body, self.retrace(loop.body, inputs, outputs))
+        return bind(loop.with_bodies(eqn, [typed]), _spread_all(operands, inputs))
 
-    def _while(self, eqn: Eqn, operands: list[Any]) -> list[Any]:
-        params = eqn.params
-        tests, steps = params["cond_nconsts"], params["body_nconsts"]
-        kinds = [varying(x) for x in operands]
-        cond_consts, body_consts = kinds[:tests], kinds[tests : tests + steps]
+    def _while(self, eqn: Eqn, loop: While, operands: list[Any]) -> list[Any]:
+        cond_consts, body_consts, carry = loop.split([varying(x) for x in operands])
 
-        def step(inputs: list[Axes], outputs: list[Axes]) -> list[Axes]:
-            decided = _results(self.retrace(params["cond_jaxpr"], [*cond_consts, *inputs]))[0]
-            # Devices may take different numbers of turns, so what they carry differs too.
-            return _results(self.retrace(params["body_jaxpr"], [*body_consts, *inputs], [o | decided for o in outputs]))
+        def step(carry: list[Axes], outputs: list[Axes]) -> list[Axes]:
+            (predicate,) = _results(self.retrace(loop.cond, [*cond_consts, *carry]))
+            # Devices may run different numbers of iterations, so their carries differ too.
+            return _results(self.retrace(loop.body, [*body_consts, *carry], [o | predicate for o in outputs]))
 
-        carry = kinds[tests + steps :]
-        carry, _ = _stable(step, carry, slice(0, len(carry)), len(carry))
-        cond = self.retrace(params["cond_jaxpr"], [*cond_consts, *carry])
-        body = self.retrace(params["body_jaxpr"], [*body_consts, *carry], carry)
-        inputs = [*cond_consts, *body_consts, *carry]
-        new = {**params, "cond_jaxpr": cond, "body_jaxpr": body}
-        return evaluate_.bind(eqn.replace(params=new), [spread(x, a) for x, a in zip(operands, inputs, strict=True)])
+        carry, _ = _stable(step, carry, len(carry))
+        cond = self.retrace(loop.cond, [*cond_consts, *carry])
+        body = self.retrace(loop.body, [*body_consts, *carry], carry)
+        return bind(loop.with_bodies(eqn, [cond, body]), _spread_all(operands, [*cond_consts, *body_consts, *carry]))
 
-    def _cond(self, eqn: Eqn, operands: list[Any]) -> list[Any]:
-        index, *rest = operands
+    def _cond(self, eqn: Eqn, choice: Cond, operands: list[Any]) -> list[Any]:
+        index, rest = choice.split(operands)
         # Devices may take different branches, and to spread a value is to sum its cotangents over devices, which they
         # must then do together: so what goes in is spread before.
         rest = [spread(x, varying(index)) for x in rest]
         kinds = [varying(x) for x in rest]
-        branches = eqn.params["branches"]
-        found = [_results(self.retrace(b, kinds)) for b in branches]
-        outputs = [varying(index).union(*row) for row in zip(*found, strict=True)]
-        typed = tuple(self.retrace(b, kinds, outputs) for b in branches)
-        return evaluate_.bind(eqn.replace(params={**eqn.params, "branches": typed}), [index, *rest])
+        results = [_results(self.retrace(b, kinds)) for b in choice.branches]
+        outputs = [varying(index).union(*row) for row in zip(*results, strict=True)]
+        typed = [self.retrace(b, kinds, outputs) for b in choice.branches]
+        return bind(choice.with_bodies(eqn, typed), [index, *rest])
 
 
 @contextlib.contextmanager
@@ -192,18 +178,24 @@ def _named_refusal(eqn: Eqn) -> Generator[None]:
 
 
 def _stable(
-    step: Callable[[list[Axes], list[Axes]], list[Axes]], inputs: list[Axes], carried: slice, count: int
+    step: Callable[[list[Axes], list[Axes]], list[Axes]], carry: list[Axes], count: int
 ) -> tuple[list[Axes], list[Axes]]:
-    """Widens the carried inputs until a turn of the loop gives what it took; ends, as there are finitely many axes."""
-    inputs = list(inputs)
-    size = carried.stop - carried.start
+    """Widens a loop's carry until an iteration returns the axes that it takes.
+
+    Returns:
+      The axes of the carry, and of all `count` results. It ends, because a mesh has finitely many axes.
+    """
+    size = len(carry)
     while True:
-        carry = inputs[carried]
-        results = step(inputs, [*carry, *[_NOWHERE] * (count - size)])
+        results = step(carry, [*carry, *[_NOWHERE] * (count - size)])
         wider = [a | b for a, b in zip(carry, results[:size], strict=True)]
         if wider == carry:
             return carry, [*carry, *results[size:]]
-        inputs[carried] = wider
+        carry = wider
+
+
+def _spread_all(operands: Sequence[Any], axes: Sequence[Axes]) -> list[Any]:
+    return [spread(x, a) for x, a in zip(operands, axes, strict=True)]
 
 
 def _results(jaxpr: Jaxpr) -> list[Axes]:
@@ -215,10 +207,6 @@ def _without_shardings(eqn: Eqn) -> Eqn:
     if not any(isinstance(v, NamedSharding) for v in eqn.params.values()):
         return eqn
     return eqn.replace(params={k: None if isinstance(v, NamedSharding) else v for k, v in eqn.params.items()})
-
-
-def _bind_call(eqn: Eqn, name: str, jaxpr: Jaxpr, typed: Jaxpr, operands: list[Any]) -> list[Any]:
-    return evaluate_.bind(eqn.replace(params={**eqn.params, name: walk.in_form_of(jaxpr, typed)}), operands)
 
 
 def _named(eqn: Eqn) -> Axes:
@@ -252,7 +240,7 @@ def _reduce(across: Callable[..., Any], along: Callable[..., Any]) -> Rule:
 def _all_gather(eqn: Eqn, operands: list[Any]) -> list[Any]:
     params = eqn.params
     if params["axis_index_groups"] is not None:
-        return evaluate_.bind(eqn, [spread(x, _named(eqn)) for x in operands])
+        return bind(eqn, [spread(x, _named(eqn)) for x in operands])
     (x,) = operands
     names, at = params["axis_name"], params["all_gather_dimension"]
     # What has been gathered is the same everywhere; this form of the collective says so.

@@ -18,8 +18,7 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, PartitionSpec
 from jaxmesh.errors import ArgumentTypeError, InexpressibleError, JaxmeshError, UnloweredError, UnsupportedError
 from jaxmesh.frontends.jax.shard_map import check_values, raise_one, raise_shard_maps
 from jaxmesh.jaxprs import compat, evaluate, walk
-from jaxmesh.jaxprs.compat import Jaxpr, Var
-from jaxmesh.jaxprs.shard_map_hook import NoMeshYet, meshless_stopped
+from jaxmesh.jaxprs.compat import Jaxpr
 from jaxmesh.jaxprs.typed_trace import trace_typed
 
 AnyMesh = Mesh | AbstractMesh
@@ -70,76 +69,80 @@ def trace_program(
       InexpressibleError: a `shard_map` that TTIR cannot say.
       UnsupportedError: JAX's `shard_map` beside `mesh_shard`s.
     """
-    abstract = mesh.abstract_mesh if isinstance(mesh, Mesh) else mesh
+    abstract = _abstract(mesh)
+    whole = flat, avals, varying, mesh, assumptions
     tensors = any(varying)
-    inner, stopped = cast("Jaxpr | None", None), False
-    try:
-        jaxpr = _trace_whole(flat, avals, varying, mesh, assumptions)
-        if all(e.primitive.name != "shard_map" for e in walk.all_eqns(jaxpr)):
-            return jaxpr, None
-        # Maps over no axis that the program's region does not have already mean nothing but their bodies.
-        inner = _without_regions(jaxpr)
-    except NoMeshYet as error:
-        stopped = True
-        if tensors:
-            inner = _trace_inner(flat, avals, varying, mesh, assumptions)
-            return inner or _trace_mixed(flat, avals, varying, mesh, assumptions, error), None
-    except JaxmeshError:
-        # Only a program that splits tensors itself gets so far; it has no other reading.
-        raise
-    except Exception as error:
-        if tensors:
-            return _trace_mixed(flat, avals, varying, mesh, assumptions, error), None
-    try:
-        plain = trace_plain(flat, avals, mesh)
-    except (UnloweredError, ArgumentTypeError, NameError) as error:
-        # mesh_shard, a call of ttnn, or a collective outside of any shard_map, or in one without a mesh.
-        if stopped and (inner := _trace_inner(flat, avals, varying, mesh, assumptions)) is not None:
-            return inner, None
-        return _trace_mixed(flat, avals, varying, mesh, assumptions, error), None
+    plain = None if tensors else _trace_outside(flat, avals, mesh)
+    if plain is None or not _has_shard_map(plain):
+        try:
+            return _trace_region(*whole), None
+        except JaxmeshError:
+            raise
+        except Exception as error:
+            plain = None if tensors else _trace_unless_split(flat, avals, mesh)
+            if plain is None:
+                raise _named_error(error) from error
     check_values(plain)
     try:
         typed = trace_typed(lambda *xs: raise_shard_maps(plain, xs, mesh, assumptions), avals, varying, abstract)
     except InexpressibleError:
-        # The bodies split tensors themselves: their maps are inside of the one region that the program is.
-        inner = inner or (_trace_inner(flat, avals, varying, mesh, assumptions) if stopped else None)
-        if inner is None:
-            raise
-        return inner, None
+        # If the bodies split tensors themselves, their maps must lie inside of the one region that the program is.
+        with contextlib.suppress(Exception):
+            jaxpr = _trace_region(*whole)
+            if _has_shard_map(jaxpr):
+                return jaxpr, None
+        raise
     explicit = AxisType.Explicit in mesh.axis_types
     return typed, tuple(a.sharding.spec for a in plain.out_avals) if explicit else None
 
 
-def _trace_whole(
+def _abstract(mesh: AnyMesh) -> AbstractMesh:
+    return mesh.abstract_mesh if isinstance(mesh, Mesh) else mesh
+
+
+def _has_shard_map(jaxpr: Jaxpr) -> bool:
+    return any(e.primitive.name == "shard_map" for e in walk.all_eqns(jaxpr))
+
+
+def _trace_outside(flat: Callable[..., Sequence[Any]], avals: Sequence[Any], mesh: AnyMesh) -> Jaxpr | None:
+    """Traces a function as JAX would; returns None if it splits tensors itself, or fails.
+
+    It must come before any trace in a region: a `shard_map` without a mesh takes the mesh of its first call for good.
+    """
+    with contextlib.suppress(Exception, compat.RegionRequired), compat.end_outside_regions():
+        return trace_plain(flat, avals, mesh)
+    return None
+
+
+def _trace_unless_split(flat: Callable[..., Sequence[Any]], avals: Sequence[Any], mesh: AnyMesh) -> Jaxpr | None:
+    """Traces a function as JAX would, programs of `jaxmesh.jit` that it calls included; None if it splits tensors."""
+    with contextlib.suppress(UnloweredError, ArgumentTypeError, NameError), compat.end_outside_regions(False):
+        return trace_plain(flat, avals, mesh)
+    return None
+
+
+def _trace_region(
     flat: Callable[..., Sequence[Any]],
     avals: Sequence[Any],
     varying: Sequence[Sequence[str]],
     mesh: AnyMesh,
     assumptions: Assumptions,
-    stops: bool = True,
 ) -> Jaxpr:
-    """Traces a program that splits tensors itself, all of it in one region.
-
-    Raises:
-      NoMeshYet: it called a `shard_map`, which cannot be called there, and may have gone on without it.
-    """
-    abstract = mesh.abstract_mesh if isinstance(mesh, Mesh) else mesh
-    with within(Tracing(mesh, assumptions, inline=False)), meshless_stopped(stops) as refused:
-        jaxpr = trace_typed(flat, avals, varying, abstract)
-    if refused:
-        raise refused[0]
+    """Traces a program that splits tensors itself, all of it in one region; `jaxmesh.shard_map`s become part of it."""
+    new: Assumptions = {}
+    with within(Tracing(mesh, new, inline=True)):
+        jaxpr = trace_typed(flat, avals, varying, _abstract(mesh))
+    assumptions.update(new)
     return jaxpr
 
 
-def _without_regions(jaxpr: Jaxpr) -> Jaxpr | None:
-    return None if any(map(is_region, walk.all_eqns(jaxpr))) else jaxpr
-
-
-def _trace_inner(*whole: Any) -> Jaxpr | None:
-    """A program whose `shard_map`s, which have no mesh, are inside of the one region that it is; None if it is none."""
-    with contextlib.suppress(Exception):
-        return _without_regions(_trace_whole(*whole, stops=False))
-    return None
+def _named_error(error: Exception) -> Exception:
+    if not isinstance(error, ValueError) or "context mesh" not in str(error):
+        return error
+    return UnsupportedError(
+        "a program that splits tensors with mesh_shard, or takes MeshTensors, also calls jax.shard_map "
+        f"({error}); call jaxmesh.shard_map instead, which takes the same arguments."
+    )
 
 
 def mesh_of_calls(fun: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> AnyMesh | None:
@@ -159,49 +162,22 @@ def is_region(eqn: compat.Eqn) -> bool:
 
 
 def trace_plain(flat: Callable[..., Sequence[Any]], avals: Sequence[Any], mesh: AnyMesh) -> Jaxpr:
-    """The function as JAX traces it; a `shard_map` without a mesh is over the program's."""
-    abstract = mesh.abstract_mesh if isinstance(mesh, Mesh) else mesh
-    with within(Tracing(mesh, {}, inline=False)), meshless_stopped(False) as refused:
-        try:
-            plain = jax.make_jaxpr(flat)(*avals)
-        except ValueError:
-            if not jax.sharding.get_abstract_mesh().empty:
-                raise
-            with contextlib.suppress(ValueError), jax.sharding.use_abstract_mesh(abstract):
-                return jax.make_jaxpr(flat)(*avals)
-            raise
-        # The function has caught what a map without a mesh raises.
-        if refused and jax.sharding.get_abstract_mesh().empty:
-            with contextlib.suppress(ValueError), jax.sharding.use_abstract_mesh(abstract):
-                return jax.make_jaxpr(flat)(*avals)
-        return plain
-
-
-def _trace_mixed(
-    flat: Callable[..., Sequence[Any]],
-    avals: Sequence[Any],
-    varying: Sequence[Sequence[str]],
-    mesh: AnyMesh,
-    assumptions: Assumptions,
-    cause: Exception,
-) -> Jaxpr:
-    """A program that splits tensors itself and calls `jaxmesh.shard_map` too: both go into one typed trace."""
-    abstract = mesh.abstract_mesh if isinstance(mesh, Mesh) else mesh
-    try:
-        with within(Tracing(mesh, assumptions, inline=True)):
-            return trace_typed(flat, avals, varying, abstract)
-    except ValueError as error:
-        if isinstance(error, JaxmeshError) or "context mesh" not in str(error):
-            raise
-        raise UnsupportedError(
-            "a program that splits tensors with mesh_shard, or takes MeshTensors, also calls jax.shard_map "
-            f"({error}); call jaxmesh.shard_map instead, which takes the same arguments."
-        ) from cause
+    """Traces a function as JAX would under `jax.set_mesh(mesh)`; without it, if a `shard_map` has another mesh."""
+    automatic = all(t is AxisType.Auto for t in mesh.axis_types)
+    if automatic and jax.sharding.get_abstract_mesh().empty:
+        with (
+            contextlib.suppress(ValueError),
+            within(Tracing(mesh, {}, inline=False)),
+            jax.sharding.use_abstract_mesh(_abstract(mesh)),
+        ):
+            return jax.make_jaxpr(flat)(*avals)
+    with within(Tracing(mesh, {}, inline=False)):
+        return jax.make_jaxpr(flat)(*avals)
 
 
 def call_inline(mapped: Callable[..., Any], args: Sequence[Any], program: Tracing) -> Any:
     """Calls a function made by `jax.shard_map` inside the typed trace of a program, as a part of it."""
-    with within(None), _outside_of_meshes(), meshless_stopped(False):
+    with within(None), _outside_of_meshes():
         closed, tree = call_to_jaxpr(mapped, args)
     mesh = program.mesh
     assert mesh is not None
@@ -210,13 +186,12 @@ def call_inline(mapped: Callable[..., Any], args: Sequence[Any], program: Tracin
 
 def eval_call(closed: Jaxpr, tree: Any, region: Callable[[compat.Eqn, list[Any]], list[Any]]) -> Any:
     """The result of a call that `call_to_jaxpr` gave, its `shard_map`s performed by `region`."""
-    env: dict[Var, Any] = dict(zip(walk.open_jaxpr(closed).constvars, closed.consts, strict=True))
-    for eqn in closed.eqns:
-        operands = [evaluate.read(env, a) for a in eqn.invars]
+
+    def run(eqn: compat.Eqn, operands: list[Any]) -> list[Any]:
         with evaluate.at_source_of(eqn):
-            results = region(eqn, operands) if is_region(eqn) else evaluate.bind(eqn, operands)
-        env.update(zip(eqn.outvars, results, strict=True))
-    return jax.tree.unflatten(tree, [evaluate.read(env, a) for a in walk.open_jaxpr(closed).outvars])
+            return region(eqn, operands) if is_region(eqn) else evaluate.bind(eqn, operands)
+
+    return jax.tree.unflatten(tree, evaluate.interpret(closed, (), run, lambda c: c))
 
 
 def _outside_of_meshes() -> Any:

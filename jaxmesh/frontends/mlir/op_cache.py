@@ -13,7 +13,7 @@ import jax
 
 from jaxmesh.dialects.imported_op import Said, said_p
 from jaxmesh.frontends.mlir.decode import Step
-from jaxmesh.jaxprs import evaluate, walk
+from jaxmesh.jaxprs import evaluate
 
 
 class Again:
@@ -41,7 +41,8 @@ class Again:
         jaxpr = self._known[key]
         if jaxpr is None:
             jaxpr = self._known[key] = jax.make_jaxpr(meaning)(*operands)
-        return _bound(jaxpr, operands)
+        # The tracing context is the one that the equations were made in.
+        return evaluate.interpret(jaxpr, operands, evaluate.bind)
 
     def _said(self, step: Step, operands: Sequence[Any], meaning: Callable[..., list[Any]], said: Said) -> list[Any]:
         key = (step.op, id(step.attributes), step.types, *[jax.typeof(x) for x in operands])
@@ -49,14 +50,3 @@ class Again:
             self._known[key] = jax.make_jaxpr(meaning)(*operands), said
         jaxpr, said = self._known[key]
         return said_p.bind(*operands, jaxpr=jaxpr, said=said)
-
-
-def _bound(jaxpr: Any, operands: Sequence[Any]) -> list[Any]:
-    """Binds the equations; the tracing context is the one they were made in."""
-    body = walk.open_jaxpr(jaxpr)
-    env: dict[Any, Any] = dict(zip(body.invars, operands, strict=True))
-    env.update(zip(body.constvars, map(evaluate.untyped, jaxpr.consts), strict=True))
-    for eqn in body.eqns:
-        outs = evaluate.bind(eqn, [evaluate.read(env, a) for a in eqn.invars])
-        env.update(zip(eqn.outvars, outs, strict=True))
-    return [evaluate.read(env, a) for a in body.outvars]

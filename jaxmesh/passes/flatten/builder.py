@@ -14,8 +14,8 @@ import numpy as np
 
 from jaxmesh.dialects.program import UNROLL_LIMIT, Op, Port, Program, Shape, Type, Value, without_dead
 from jaxmesh.errors import MissingRuleError
-from jaxmesh.jaxprs import compat, source_locations, walk
-from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Var
+from jaxmesh.jaxprs import compat, evaluate, source_locations, walk
+from jaxmesh.jaxprs.compat import Eqn, Jaxpr
 from jaxmesh.passes.flatten.constant_folding import FOLDS
 from jaxmesh.passes.flatten.storage import SMALL, Array, held_array, is_key, is_uniform, plain, storage_type
 
@@ -82,7 +82,7 @@ class Builder:
     _kept: list[Any] = field(default_factory=list[Any])
     _types: dict[Any, Type] = field(default_factory=dict[Any, Type])
     _makers: dict[Value, Op] = field(default_factory=dict[Value, Op])
-    _live: dict[int, tuple[Jaxpr, list[Eqn]]] = field(default_factory=dict[int, "tuple[Jaxpr, list[Eqn]]"])
+    _live: walk.Memo[list[Eqn]] = field(default_factory=walk.Memo["list[Eqn]"])
     _lines: dict[Any, str] = field(default_factory=dict[Any, str])
 
     @property
@@ -274,42 +274,39 @@ class Builder:
 
     def jaxpr(self, jaxpr: Jaxpr, operands: Sequence[Value]) -> list[Value]:
         """Builds a body in place: its results."""
-        body = walk.open_jaxpr(jaxpr)
-        env: dict[Var, Value] = dict(zip(body.invars, operands, strict=True))
-        consts = getattr(jaxpr, "consts", ())
-        env.update((v, self.held(c)) for v, c in zip(body.constvars, consts, strict=True))
         outer = self.line
-        for eqn in self._needed(body):
+
+        def build(eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
             self.line = self._line_of(eqn) or outer
-            outs = self.eqn(eqn, [self._read(env, a) for a in eqn.invars])
-            env.update(zip(eqn.outvars, outs, strict=True))
+            return self.eqn(eqn, xs)
+
+        needed = self._needed(walk.open_jaxpr(jaxpr))
+        results = evaluate.interpret(jaxpr, operands, build, self.held, self._literal, needed)
         self.line = outer
-        return [self._read(env, a) for a in body.outvars]
+        return results
 
     def held(self, constant: Any) -> Value:
         """A constant of a jaxpr; of keys, their numbers."""
         return self.constant(held_array(constant))
 
-    def _read(self, env: Mapping[Var, Value], atom: Atom) -> Value:
-        if not isinstance(atom, compat.Literal):
-            return env[atom]
+    def _literal(self, literal: Any) -> Value:
         # The value may be Python's own number, which NumPy would take to have 64 bits.
-        literal: Any = atom
         held, dtype = held_array(literal.val), literal.aval.dtype
         return self.constant(held if is_key(dtype) else np.asarray(held, dtype))
 
     def _needed(self, body: Jaxpr) -> list[Eqn]:
         """The equations whose results something reads; a body is looked at once, however often it is built."""
-        found = self._live.get(id(body))
-        if found is None:
+
+        def find() -> list[Eqn]:
             live = {a for a in body.outvars if not isinstance(a, compat.Literal)}
             kept: list[Eqn] = []
             for eqn in reversed(body.eqns):
                 if not live.isdisjoint(eqn.outvars) or walk.is_ordered(eqn):
                     live.update(a for a in eqn.invars if not isinstance(a, compat.Literal))
                     kept.append(eqn)
-            found = self._live[id(body)] = body, kept[::-1]
-        return found[1]
+            return kept[::-1]
+
+        return self._live.get(body, find)
 
     def eqn(self, eqn: Eqn, operands: Sequence[Value]) -> Sequence[Value]:
         """Builds one equation: its results.

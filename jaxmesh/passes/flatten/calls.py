@@ -10,30 +10,25 @@ import numpy as np
 from jaxmesh.dialects.imported_op import NAME, Said
 from jaxmesh.dialects.program import Shape, Value
 from jaxmesh.errors import UnsupportedError
-from jaxmesh.jaxprs import control_flow, walk
+from jaxmesh.jaxprs import walk
 from jaxmesh.jaxprs.compat import Eqn
+from jaxmesh.jaxprs.control_flow import CALLS, control_flow
 from jaxmesh.passes.flatten.builder import Builder, missing, rule
 from jaxmesh.passes.flatten.storage import storage_type
 
-_BODIES = ("jaxpr", "call_jaxpr", "call", "fun_jaxpr")
-CALLS = (
-    *(name for name in control_flow.CALLS if name != NAME),
-    "composite",
-    "custom_vjp_call_jaxpr",
-    "custom_vmap_call",
-)
+_UNREAD = ("composite", "custom_vmap_call")
+"""Calls whose bodies no pass before this one looks into."""
 
 
-@rule(*CALLS)
+@rule(*(name for name in CALLS if name != NAME), *_UNREAD)
 def _call(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     if eqn.params.get("newly_manual_axes"):
         raise missing(eqn, "it splits tensors over mesh axes, which mesh_shard says here")
-    name = control_flow.CALLS.get(eqn.primitive.name)
-    names = _BODIES if name is None else (name,)
-    body = next((eqn.params[n] for n in names if walk.is_jaxpr(eqn.params.get(n))), None)
-    if body is None:
+    call = control_flow(eqn)
+    bodies = walk.sub_jaxprs(eqn) if call is None else call.bodies
+    if len(bodies) != 1:
         raise missing(eqn, "its body is kept in a form that is not known here")
-    return b.jaxpr(body, xs)
+    return b.jaxpr(bodies[0], xs)
 
 
 _FEW = 8

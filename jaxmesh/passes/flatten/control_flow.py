@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
-import numpy as np
-
 from jaxmesh.dialects.program import Value
 from jaxmesh.errors import UnsupportedError
-from jaxmesh.jaxprs import control_flow
-from jaxmesh.jaxprs.compat import Eqn
+from jaxmesh.jaxprs.compat import Eqn, Jaxpr
+from jaxmesh.jaxprs.control_flow import Cond, Scan, While, control_flow
 from jaxmesh.passes.flatten.builder import Builder, rule, storage_type
 from jaxmesh.passes.flatten.shapes import element, stacked
 
@@ -40,41 +38,42 @@ def _check_limit(b: Builder, eqn: Eqn, done: int, trips: str) -> None:
 
 @rule("scan")
 def _scan(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
-    constants, carried = control_flow.scan_arity(eqn.params)
-    length, body = int(eqn.params["length"]), eqn.params["jaxpr"]
-    consts, carry, rows = xs[:constants], list(xs[constants : constants + carried]), xs[constants + carried :]
-    made: list[list[Value]] = []
-    order = range(length - 1, -1, -1) if eqn.params["reverse"] else range(length)
+    loop = control_flow(eqn)
+    assert isinstance(loop, Scan)
+    consts, carry, rows = loop.split(xs)
+    stacks: list[list[Value]] = []
+    order = range(loop.length - 1, -1, -1) if loop.reverse else range(loop.length)
     with _unrolling(b):
         for done, i in enumerate(order):
-            outs = b.jaxpr(body, [*consts, *carry, *(element(b, x, i) for x in rows)])
-            carry = outs[:carried]
-            made.append(outs[carried:])
-            _check_limit(b, eqn, done + 1, str(length))
-    if eqn.params["reverse"]:
-        made.reverse()
-    if made:
-        return [*carry, *(stacked(b, column, 0) for column in zip(*made, strict=True))]
-    empty = [storage_type(v.aval, b.line) for v in eqn.outvars[carried:]]
+            inputs = [*consts, *carry, *(element(b, x, i) for x in rows)]
+            carry, stack = loop.split_results(b.jaxpr(loop.body, inputs))
+            stacks.append(stack)
+            _check_limit(b, eqn, done + 1, str(loop.length))
+    if loop.reverse:
+        stacks.reverse()
+    if stacks:
+        return [*carry, *(stacked(b, column, 0) for column in zip(*stacks, strict=True))]
+    empty = [storage_type(v.aval, b.line) for v in eqn.outvars[len(carry) :]]
     return [*carry, *(b.full(shape, 0, dtype) for shape, dtype in empty)]
 
 
 @rule("while")
 def _while(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
-    of_condition = eqn.params["cond_nconsts"]
-    of_body = of_condition + eqn.params["body_nconsts"]
-    carry, done = list(xs[of_body:]), 0
+    loop = control_flow(eqn)
+    assert isinstance(loop, While)
+    condition_consts, body_consts, carry = loop.split(xs)
+    done = 0
     with _unrolling(b):
-        while _goes_on(b, eqn, [*xs[:of_condition], *carry], done):
-            carry = b.jaxpr(eqn.params["body_jaxpr"], [*xs[of_condition:of_body], *carry])
+        while _goes_on(b, eqn, loop.cond, [*condition_consts, *carry], done):
+            carry = b.jaxpr(loop.body, [*body_consts, *carry])
             done += 1
             _check_limit(b, eqn, done, "an unknown number of")
     return carry
 
 
-def _goes_on(b: Builder, eqn: Eqn, xs: Sequence[Value], done: int) -> bool:
-    """What the condition gives; the operations it makes are read by nothing and go away."""
-    (condition,) = b.jaxpr(eqn.params["cond_jaxpr"], xs)
+def _goes_on(b: Builder, eqn: Eqn, jaxpr: Jaxpr, xs: Sequence[Value], done: int) -> bool:
+    """Returns the condition's value; nothing reads the operations that it emits, so they are removed later."""
+    (condition,) = b.jaxpr(jaxpr, xs)
     known = b.known.get(condition)
     if known is None:
         raise UnsupportedError(
@@ -87,12 +86,14 @@ def _goes_on(b: Builder, eqn: Eqn, xs: Sequence[Value], done: int) -> bool:
 
 @rule("cond")
 def _cond(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
-    which, *operands = xs
-    known, branches = b.known.get(which), eqn.params["branches"]
+    choice = control_flow(eqn)
+    assert isinstance(choice, Cond)
+    index, operands = choice.split(xs)
+    known = b.known.get(index)
     if known is None:
         raise UnsupportedError(
-            f"cond or switch ({b.place(eqn)}): which of its {len(branches)} branches is taken depends on "
+            f"cond or switch ({b.place(eqn)}): which of its {len(choice.branches)} branches is taken depends on "
             "a value that only the devices know, and TTIR has no branches. Make the predicate static, or compute all "
             "branches and choose with jnp.where; the program still runs."
         )
-    return b.jaxpr(branches[int(np.clip(int(known), 0, len(branches) - 1))], operands)
+    return b.jaxpr(choice.branches[choice.clamp(known)], operands)

@@ -19,12 +19,10 @@ from jaxmesh.sharding.distribution import Factors, factors, mesh_axis_dims, reso
 
 def canonicalize(program: Jaxpr, mesh: Mapping[str, int]) -> Jaxpr:
     """The program with inverse transfers cancelled at every depth."""
-    seen: dict[int, tuple[Jaxpr, Jaxpr]] = {}
+    memo = walk.Memo[Jaxpr]()
 
     def change(inner: Jaxpr) -> Jaxpr:
-        if id(inner) not in seen:
-            seen[id(inner)] = (inner, _body(inner, mesh, change))
-        return seen[id(inner)][1]
+        return memo.get(inner, lambda: _body(inner, mesh, change))
 
     return change(program)
 

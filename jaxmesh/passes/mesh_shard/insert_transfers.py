@@ -24,8 +24,9 @@ from jaxmesh.dialects.residency import (
     of_result,
 )
 from jaxmesh.dialects.ttnn.transfers import PRIMITIVES, aggregate_tensor_p, distribute_tensor_p
-from jaxmesh.jaxprs import compat, control_flow, remarks, source_locations, walk
+from jaxmesh.jaxprs import compat, remarks, source_locations, walk
 from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Var
+from jaxmesh.jaxprs.control_flow import Call, Cond, Scan, While, control_flow
 from jaxmesh.jaxprs.rewrite import map_sub_jaxprs
 from jaxmesh.passes.mesh_shard.reshard import own_pieces
 from jaxmesh.sharding.shard_attributes import FIRST_DEVICE, replicate_mapper
@@ -95,20 +96,16 @@ class _Frame:
 class _Writer:
     def __init__(self, mesh: tuple[int, ...]) -> None:
         self.replicate = {"mapper_config": replicate_mapper(mesh)}
-        self.memo: dict[tuple[int, Places, Places | None], tuple[Jaxpr, _Body]] = {}
+        self.memo = walk.Memo[_Body]()
 
     def body(self, jaxpr: Jaxpr, places: Places, wanted: Places | None = None, caller: Eqn = None) -> _Body:
         """Rewrites one body; `wanted` may ask its `caller` for results on the devices."""
-        key = (id(jaxpr), places, wanted)
-        if key not in self.memo:
-            # The jaxpr is kept beside the result, so that its id is not used again.
-            self.memo[key] = (jaxpr, self._body(jaxpr, places, wanted, caller))
-        return self.memo[key][1]
+        return self.memo.get(jaxpr, lambda: self._body(jaxpr, places, wanted, caller), places, wanted)
 
     def _body(self, jaxpr: Jaxpr, places: Places, wanted: Places | None, caller: Eqn) -> _Body:
         opened = walk.open_jaxpr(jaxpr)
         env = dict(zip(opened.invars, places, strict=True))
-        env |= {v: of_constant(c) for v, c in zip(opened.constvars, getattr(jaxpr, "consts", ()), strict=False)}
+        env |= {v: of_constant(c) for v, c in walk.constants(jaxpr).items()}
         frame = _Frame({v: i for i, v in enumerate(opened.invars)}, env)
         for eqn in opened.eqns:
             self._eqn(frame, eqn)
@@ -169,29 +166,27 @@ class _Writer:
     # --- one equation ---
 
     def _eqn(self, frame: _Frame, eqn: Eqn) -> None:
-        name = eqn.primitive.name
-        if name == "ttir_op" and self._is_whole(frame, eqn):
-            self._plain(frame, eqn)
-        elif name in control_flow.CALLS:
-            self._call(frame, eqn, control_flow.CALLS[name])
-        elif name == "scan":
-            self._scan(frame, eqn)
-        elif name == "while":
-            self._while(frame, eqn)
-        elif name == "cond":
-            self._cond(frame, eqn)
-        elif (bodies := walk.sub_jaxprs(eqn)) and any(map(has_transfer, bodies)):
-            self._on_host(frame, eqn)
-        else:
-            self._plain(frame, eqn)
+        flow = control_flow(eqn)
+        match flow:
+            case Call() if eqn.primitive.name == "ttir_op" and self._is_whole(frame, eqn, flow):
+                self._plain(frame, eqn)
+            case Call():
+                self._call(frame, eqn, flow)
+            case Scan():
+                self._scan(frame, eqn, flow)
+            case While():
+                self._while(frame, eqn, flow)
+            case Cond():
+                self._cond(frame, eqn, flow)
+            case None:
+                moves = any(map(has_transfer, walk.sub_jaxprs(eqn)))
+                (self._on_host if moves else self._plain)(frame, eqn)
 
-    def _is_whole(self, frame: _Frame, eqn: Eqn) -> bool:
+    def _is_whole(self, frame: _Frame, eqn: Eqn, call: Call) -> bool:
         """Whether an operation that was read from a text runs on the devices, and nothing of it elsewhere; one that
         makes a tensor from nothing runs wherever that is needed."""
         places = tuple(frame.place(a) for a in eqn.invars)
-        return not places or all(
-            p is DEVICE for p in Analysis().body(eqn.params[control_flow.CALLS["ttir_op"]], places)
-        )
+        return not places or all(p is DEVICE for p in Analysis().body(call.body, places))
 
     def _plain(self, frame: _Frame, eqn: Eqn) -> None:
         env = frame.env
@@ -219,7 +214,7 @@ class _Writer:
                     invars[i] = self._bring(frame, atom, eqn, i)
                 else:
                     frame.keep(atom)
-        self._append(frame, eqn, invars, {}, [out] * len(eqn.outvars))
+        self._append(frame, eqn, invars, [out] * len(eqn.outvars))
 
     def _on_host(self, frame: _Frame, eqn: Eqn) -> None:
         """A solver and its like: what goes in and out, also of its bodies, is on the host."""
@@ -236,14 +231,16 @@ class _Writer:
             raise source_locations.missing_rule(eqn, "its body moves tensors between host and devices", FILE)
         for atom in eqn.invars:
             frame.keep(atom)
-        self._append(frame, changed, list(changed.invars), {}, [HOST] * len(eqn.outvars))
+        self._append(frame, changed, list(changed.invars), [HOST] * len(eqn.outvars))
 
     def _append(
-        self, frame: _Frame, eqn: Eqn, invars: list[Atom], params: dict[str, object], outs: Sequence[Residency]
+        self, frame: _Frame, eqn: Eqn, invars: list[Atom], outs: Sequence[Residency], bodies: Sequence[Jaxpr] = ()
     ) -> None:
-        changed = {k: v for k, v in params.items() if v is not eqn.params[k]}
-        if changed or any(a is not b for a, b in zip(invars, eqn.invars, strict=True)):
-            eqn = eqn.replace(invars=invars, params={**eqn.params, **changed})
+        flow = control_flow(eqn) if bodies else None
+        if flow is not None and any(a is not b for a, b in zip(bodies, flow.bodies, strict=True)):
+            eqn = flow.with_bodies(eqn, bodies)
+        if any(a is not b for a, b in zip(invars, eqn.invars, strict=True)):
+            eqn = eqn.replace(invars=invars)
         frame.eqns.append(eqn)
         frame.env.update(zip(eqn.outvars, outs, strict=True))
 
@@ -261,12 +258,12 @@ class _Writer:
                 frame.keep(atom)
         return invars
 
-    def _call(self, frame: _Frame, eqn: Eqn, key: str) -> None:
+    def _call(self, frame: _Frame, eqn: Eqn, call: Call) -> None:
         places = [frame.place(a) for a in eqn.invars]
-        body = self._settle(eqn.params[key], places)
+        body = self._settle(call.body, places)
         invars = self._operands(frame, eqn, places, body.kept)
         frame.found += body.found
-        self._append(frame, eqn, invars, {key: body.jaxpr}, body.outs)
+        self._append(frame, eqn, invars, body.outs, [body.jaxpr])
 
     def _settle(self, jaxpr: Jaxpr, places: list[Residency]) -> _Body:
         """Moves the transfers that a body makes of its own inputs out to the caller; changes `places`."""
@@ -278,14 +275,13 @@ class _Writer:
             for i in moved:
                 places[i] = DEVICE
 
-    def _scan(self, frame: _Frame, eqn: Eqn) -> None:
-        consts, carry = control_flow.scan_arity(eqn.params)
+    def _scan(self, frame: _Frame, eqn: Eqn, scan: Scan) -> None:
+        consts, carry = scan.num_consts, scan.num_carry
         loop = slice(consts, consts + carry)
         places = [frame.place(a) for a in eqn.invars]
-        jaxpr = eqn.params["jaxpr"]
         while True:
             rest = (HOST,) * (len(eqn.outvars) - carry)
-            body = self.body(jaxpr, tuple(places), (*places[loop], *rest), eqn)
+            body = self.body(scan.body, tuple(places), (*places[loop], *rest), eqn)
             new = list(places)
             new[loop] = [max(a, b) for a, b in zip(places[loop], body.outs[:carry], strict=True)]
             for i in body.promotable:
@@ -298,15 +294,15 @@ class _Writer:
         frame.found += body.found
         # What is made anywhere ends where the loop carries it.
         outs = (*places[loop], *body.outs[carry:])
-        self._append(frame, eqn, invars, {"jaxpr": body.jaxpr}, outs)
+        self._append(frame, eqn, invars, outs, [body.jaxpr])
 
-    def _while(self, frame: _Frame, eqn: Eqn) -> None:
-        nc, nb = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
-        places = _before([frame.place(a) for a in eqn.invars], eqn.params["cond_jaxpr"].out_avals[0])
+    def _while(self, frame: _Frame, eqn: Eqn, loop: While) -> None:
+        nc, nb = loop.cond_consts, loop.body_consts
+        places = _before([frame.place(a) for a in eqn.invars], loop.predicate(eqn))
         while True:
             carry = tuple(places[nc + nb :])
-            test = self.body(eqn.params["cond_jaxpr"], (*places[:nc], *carry))
-            step = self.body(eqn.params["body_jaxpr"], (*places[nc : nc + nb], *carry), carry, eqn)
+            test = self.body(loop.cond, (*places[:nc], *carry))
+            step = self.body(loop.body, (*places[nc : nc + nb], *carry), carry, eqn)
             new = list(places)
             new[nc + nb :] = [max(a, b) for a, b in zip(carry, step.outs, strict=True)]
             for i in [i for i in test.promotable if i < nc] + [nc + i for i in step.promotable if i < nb]:
@@ -317,14 +313,13 @@ class _Writer:
         kept = {i if i < nc else i + nb for i in test.kept} | {nc + i for i in step.kept}
         invars = self._operands(frame, eqn, places, kept)
         frame.found += [*test.found, *step.found]
-        self._append(frame, eqn, invars, {"cond_jaxpr": test.jaxpr, "body_jaxpr": step.jaxpr}, carry)
+        self._append(frame, eqn, invars, carry, [test.jaxpr, step.jaxpr])
 
-    def _cond(self, frame: _Frame, eqn: Eqn) -> None:
-        branches = eqn.params["branches"]
-        places = _before([frame.place(a) for a in eqn.invars], eqn.invars[0].aval)
+    def _cond(self, frame: _Frame, eqn: Eqn, cond: Cond) -> None:
+        places = _before([frame.place(a) for a in eqn.invars], cond.predicate(eqn))
         wanted: Places | None = None
         while True:
-            bodies = [self.body(b, tuple(places[1:]), wanted, eqn) for b in branches]
+            bodies = [self.body(b, tuple(places[1:]), wanted, eqn) for b in cond.branches]
             kept = frozenset[int]().union(*(b.kept for b in bodies))
             new = list(places)
             for i in frozenset[int]().union(*(b.brought for b in bodies)) - kept:
@@ -337,9 +332,7 @@ class _Writer:
         invars = self._operands(frame, eqn, places, {i + 1 for i in kept})
         for b in bodies:
             frame.found += b.found
-        new_branches = tuple(b.jaxpr for b in bodies)
-        same = all(a is b for a, b in zip(new_branches, branches, strict=True))
-        self._append(frame, eqn, invars, {"branches": branches if same else new_branches}, outs)
+        self._append(frame, eqn, invars, outs, [b.jaxpr for b in bodies])
 
 
 _NEEDS = "what runs on the devices takes device tensors; a full host operand gets a replicating distribute_tensor"

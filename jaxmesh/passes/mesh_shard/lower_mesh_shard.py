@@ -51,13 +51,10 @@ def lower(program: Jaxpr, inputs: Sequence[Residency], mesh: Mapping[str, int]) 
 
 def lower_mesh_shards(jaxpr: Jaxpr, mesh: Shape, inputs: Sequence[Residency] = ()) -> Jaxpr:
     """Replaces every `mesh_shard` at every depth; `inputs` are the places of the arguments, where they are known."""
-    seen: dict[int, tuple[Jaxpr, Jaxpr]] = {}
+    memo = walk.Memo[Jaxpr]()
 
     def change(inner: Jaxpr) -> Jaxpr:
-        # Shared sub-jaxprs stay shared: JAX's own caches go by identity. The original is kept so its id stays taken.
-        if id(inner) not in seen:
-            seen[id(inner)] = (inner, _lower_body(inner, mesh, change, {}))
-        return seen[id(inner)][1]
+        return memo.get(inner, lambda: _lower_body(inner, mesh, change, {}))
 
     known = zip(walk.open_jaxpr(jaxpr).invars, inputs, strict=False)
     return _lower_body(jaxpr, mesh, change, dict(known))

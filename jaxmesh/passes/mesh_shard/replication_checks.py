@@ -37,13 +37,10 @@ class _Adder:
     def __init__(self, mesh: dict[str, int], collector: Collector | None) -> None:
         self.mesh, self.collector = mesh, collector
         self.count = 0
-        self.seen: dict[int, tuple[Jaxpr, Jaxpr]] = {}
+        self.memo = walk.Memo[Jaxpr]()
 
     def body(self, jaxpr: Jaxpr) -> Jaxpr:
-        # Shared bodies stay shared; the original is kept so that its id stays taken.
-        if id(jaxpr) not in self.seen:
-            self.seen[id(jaxpr)] = (jaxpr, self._body(jaxpr))
-        return self.seen[id(jaxpr)][1]
+        return self.memo.get(jaxpr, lambda: self._body(jaxpr))
 
     def _body(self, jaxpr: Jaxpr) -> Jaxpr:
         eqns: list[Eqn] = []

@@ -10,11 +10,9 @@ from jaxmesh.dialects.ttnn.transfers import PRIMITIVES, distribute_tensor_p, res
 from jaxmesh.errors import ResidencyError, UnsupportedError, VerifyError
 from jaxmesh.jaxprs import compat, source_locations, walk
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr
+from jaxmesh.jaxprs.control_flow import Cond, While, control_flow
 from jaxmesh.passes.mesh_shard.insert_transfers import Misplaced, misplaced_operands
 from jaxmesh.sharding.distribution import resolve_composer
-
-_TURNS = frozenset({"cond", "while"})
-"""Primitives that devices may go through in different ways."""
 
 
 def verify_no_ttir(program: Jaxpr) -> None:
@@ -40,7 +38,7 @@ def verify_ttnn(program: Jaxpr, inputs: Sequence[Residency], mesh: Mapping[str, 
     for eqn in walk.all_eqns(program):
         if eqn.primitive in PRIMITIVES:
             _verify_configs(eqn, mesh)
-        elif eqn.primitive.name in _TURNS:
+        else:
             _verify_in_step(eqn)
     for wrong in misplaced_operands(program, inputs, tuple(mesh.values())):
         raise ResidencyError(_message(wrong))
@@ -61,17 +59,17 @@ def _verify_configs(eqn: Eqn, mesh: Mapping[str, int]) -> None:
 
 def _verify_in_step(eqn: Eqn) -> None:
     """A transfer needs every device, so none may stand where devices go different ways."""
-    name = eqn.primitive.name
-    if name == "cond":
-        decides, bodies = eqn.invars[0].aval, eqn.params["branches"]
-    else:
-        decides, bodies = eqn.params["cond_jaxpr"].out_avals[0], (eqn.params["cond_jaxpr"], eqn.params["body_jaxpr"])
+    flow = control_flow(eqn)
+    if not isinstance(flow, While | Cond):
+        return
+    decides = flow.predicate(eqn)
     varying = compat.varying_axes(decides)
-    if varying and any(has_transfer(b) for b in bodies):
+    if varying and any(has_transfer(b) for b in flow.bodies):
         raise UnsupportedError(
-            f"{name} ({source_locations.source_line(eqn)}) is decided by {compat.describe(decides)}, which varies "
-            f"over mesh axis {', '.join(map(repr, sorted(varying)))}, but a body distributes or aggregates a tensor; "
-            "every device must take part in a transfer. Reduce the predicate over the axis, or move the transfer out."
+            f"{eqn.primitive.name} ({source_locations.source_line(eqn)}) is decided by "
+            f"{compat.describe(decides)}, which varies over mesh axis {', '.join(map(repr, sorted(varying)))}, but a "
+            "body distributes or aggregates a tensor; every device must take part in a transfer. Reduce the predicate "
+            "over the axis, or move the transfer out."
         )
 
 

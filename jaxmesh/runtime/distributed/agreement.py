@@ -205,12 +205,10 @@ class _Read:
     """Bytes that stand for a jaxpr: the same in every process, whatever the names and addresses of its objects."""
 
     def __init__(self) -> None:
-        self.seen: dict[int, bytes] = {}
+        self.memo = walk.Memo[bytes]()
 
     def jaxpr(self, jaxpr: Jaxpr) -> bytes:
-        if id(jaxpr) not in self.seen:
-            self.seen[id(jaxpr)] = self._jaxpr(jaxpr)
-        return self.seen[id(jaxpr)]
+        return self.memo.get(jaxpr, lambda: self._jaxpr(jaxpr))
 
     def _jaxpr(self, jaxpr: Jaxpr) -> bytes:
         found = hashlib.blake2b(digest_size=_DIGEST)
@@ -221,7 +219,7 @@ class _Read:
             return ["literal", _plain(x.val), compat.describe(x.aval)] if isinstance(x, compat.Literal) else numbers[x]
 
         found.update(repr([compat.describe(v.aval) for v in numbers]).encode())
-        found.update(repr([_plain(c) for c in getattr(jaxpr, "consts", ())]).encode())
+        found.update(repr([_plain(c) for c in walk.constants(jaxpr).values()]).encode())
         for eqn in opened.eqns:
             for v in eqn.outvars:
                 numbers[v] = len(numbers)
