@@ -15,7 +15,6 @@ import contextlib
 import contextvars
 import logging
 import os
-import pathlib
 import sys
 import threading
 from collections.abc import Generator, Mapping, Sequence
@@ -29,9 +28,6 @@ from jaxmesh.errors import ArgumentTypeError, ReplicationError
 
 VARIABLE = "JAXMESH_CHECK_REPLICATION"
 _VALUES = {"": False, "0": False, "1": True}
-_PACKAGE = pathlib.Path(__file__).parents[1]
-_INSIDE = tuple(str(p) + os.sep for p in (_PACKAGE, *(pathlib.Path(m.__file__).parent for m in (jax, contextlib))))
-_PROGRAMS = str(_PACKAGE / "cli" / "demo") + os.sep
 _log = logging.getLogger("jaxmesh")
 _switch: contextvars.ContextVar[bool | None] = contextvars.ContextVar("whether replication is checked", default=None)
 Coordinate = tuple[int, ...]
@@ -232,16 +228,3 @@ def check_replication(enabled: bool = True) -> Generator[None]:
         found = _take_pending()
         if found:
             raise error(found)
-
-
-def _is_inside(file: str) -> bool:
-    """Whether a file is of this package, of JAX or of Python; the self-test's programs are users' programs."""
-    return file.startswith(_INSIDE) and not file.startswith(_PROGRAMS)
-
-
-def users_line() -> str:
-    """`file:line (function)` of the nearest caller outside of this package, as JAX shows source lines."""
-    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
-    while frame.f_back is not None and _is_inside(frame.f_code.co_filename):
-        frame = frame.f_back
-    return f"{frame.f_code.co_filename}:{frame.f_lineno} ({frame.f_code.co_name})"

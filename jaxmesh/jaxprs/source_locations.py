@@ -5,6 +5,7 @@ from __future__ import annotations
 import dis
 import os
 import re
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -74,6 +75,14 @@ def jax_assertion(error: AssertionError) -> str | None:
 def source_line(eqn: Eqn) -> str:
     """`file:line (function)` of the user's code that made an equation."""
     return _util.summarize(eqn.source_info)
+
+
+def caller_line() -> str:
+    """Returns `file:line (function)` of the nearest caller outside of jaxmesh, JAX and Python's library."""
+    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+    while frame.f_back is not None and not _util.is_user_filename(frame.f_code.co_filename):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno} ({frame.f_code.co_name})"
 
 
 def missing_rule(eqn: Eqn, what: str, file: str) -> MissingRuleError:

@@ -14,11 +14,12 @@ import jax
 from jax.sharding import PartitionSpec
 
 from jaxmesh.dialects.check_copies import check_copies
-from jaxmesh.dialects.replication import Claim, Collector, error, users_line
+from jaxmesh.dialects.replication import Claim, Collector, error
 from jaxmesh.dialects.signature import Boundary
 from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.caches import is_staged, unkeyed
 from jaxmesh.jaxprs.compat import Jaxpr
+from jaxmesh.jaxprs.source_locations import caller_line
 from jaxmesh.passes.mesh_shard.replication_checks import add_checks
 from jaxmesh.runtime.launch import launch
 from jaxmesh.sharding.mesh import AnyMesh
@@ -167,7 +168,7 @@ def check_results(f: Callable[..., Any], out_specs: Any, collector: Collector | 
             return out
         rows, tree = _jax.tree.flatten_with_path(out)
         leaves = _jax.tree.leaves(specs, is_leaf=_is_spec)
-        name, line = getattr(f, "__name__", "the function"), users_line()
+        name, line = getattr(f, "__name__", "the function"), caller_line()
         results: list[Any] = []
         for number, ((path, leaf), spec) in enumerate(zip(rows, leaves, strict=True)):
             what = f"result{jax.tree_util.keystr(path)} of {name} (out_spec {spec}, check_vma=False)"

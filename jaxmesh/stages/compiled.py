@@ -46,40 +46,40 @@ class Compiled(Recorded):
         explain: Callable[[], Explanation],
     ) -> None:
         self._boundary, self._jaxpr, self._explain = boundary, jaxpr, explain
-        self._checked, self._told = checked, False
+        self._checked, self._compared = checked, False
         self._checks_arguments = checked and has_argument_claims(boundary)
-        # Of a program whose claims are checked; runs are told apart by running one after the other.
+        # For a program whose claims are checked, which runs one call at a time.
         self._collector, self._lock = collector, threading.RLock()
         run.__name__ = run.__qualname__ = boundary.name
         avals = [_stored_aval(a, mesh) for a in boundary.arguments]
         self._compiled = jax.jit(run, donate_argnums=boundary.donated).lower(*avals).compile()
-        wanted, _ = self._compiled.input_shardings
-        rows = zip(avals, wanted, boundary.arguments, strict=True)
-        self._wanted = [_Wanted(x.shape, x.dtype, s, a.varying, boundary.mesh) for x, s, a in rows]
-        self._leaf = is_tensor if any(w.varying is not None for w in self._wanted) else None
-        # How many arguments there are if each is a leaf; such a call is flat as it is.
-        count = len(self._wanted)
+        shardings, _ = self._compiled.input_shardings
+        rows = zip(avals, shardings, boundary.arguments, strict=True)
+        self._parameters = [_Parameter(x.shape, x.dtype, s, a.varying, boundary.mesh) for x, s, a in rows]
+        self._leaf = is_tensor if any(p.varying is not None for p in self._parameters) else None
+        # The number of arguments if each is a leaf: such a call is flat already.
+        count = len(self._parameters)
         self._row = count if boundary.in_tree == _tree.structure(((0,) * count, {})) else -1
-        # Of such calls nothing is left to look at but types.
+        # Such calls need only a check of types.
         self._simple = not (boundary.donated or self._checks_arguments or collector)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the program.
 
         Raises:
-          ArgumentTypeError: another tree or other types than the program was traced for.
+          ArgumentTypeError: the tree or the types are not those the program was traced for.
           DeletedError: an argument was donated to a program, or deleted.
-          VerifyError: an argument that is donated is given twice.
-          ReplicationError: compiled with `check_replication`, and copies differ that are claimed to be equal.
-          ProcessMismatchError: another process starts another program, or compiled with `check_replication` gives
-            other arguments.
+          VerifyError: a donated argument is passed twice.
+          ReplicationError: the program was compiled with `check_replication`, and copies claimed equal differ.
+          ProcessMismatchError: another process starts another program, or passes other arguments to a program
+            compiled with `check_replication`.
         """
         if not is_multi_process():
             return self._start(args, kwargs)
         with synchronised_launch(self._boundary.mesh):
-            if not self._told:
+            if not self._compared:
                 compare_program(self._boundary.name, self._jaxpr, self._boundary.sizes)
-                self._told = True
+                self._compared = True
             if self._checked:
                 compared_arguments((args, kwargs))
             return self._start(args, kwargs)
@@ -95,9 +95,9 @@ class Compiled(Recorded):
         leaves = [prepare_leaf(x) for x in given]
 
         def start() -> Any:
-            # Also while a program is traced: an executable is no part of it.
+            # Also inside a trace: an executable is not a part of the program being traced.
             with jax.ensure_compile_time_eval():
-                return self._compiled(*[_placed(x, w.sharding) for x, w in zip(leaves, self._wanted, strict=True)])
+                return self._compiled(*[_placed(x, p.sharding) for x, p in zip(leaves, self._parameters, strict=True)])
 
         if self._collector is None:
             return launch(start)
@@ -105,48 +105,48 @@ class Compiled(Recorded):
             return raise_differences(self._collector, lambda: launch(start))
 
     def _ready(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Sequence[Any] | None:
-        """The leaves of a call if they are arrays of the right types and places, as nearly always; else None."""
+        """Returns the leaves of a call if they are arrays of the right types and shardings; else None."""
         leaves: Sequence[Any] = args
         if kwargs or len(args) != self._row:
             try:
                 leaves, tree = _tree.flatten((args, kwargs), self._leaf)
-            except Exception:
-                # What is wrong with the tree is said by who looks at it in full.
+            except (TypeError, ValueError):
+                # The full check reports what is wrong with the tree.
                 return None
             if tree != self._boundary.in_tree:
                 return None
         if self._leaf is not None:
-            leaves = [_data(x, w) for x, w in zip(leaves, self._wanted, strict=True)]
-        for x, w in zip(leaves, self._wanted, strict=True):
-            if type(x) is not ARRAY or x.is_deleted() or x.shape != w.shape:
+            leaves = [_data(x, p) for x, p in zip(leaves, self._parameters, strict=True)]
+        for x, p in zip(leaves, self._parameters, strict=True):
+            if type(x) is not ARRAY or x.is_deleted() or x.shape != p.shape:
                 return None
-            if x.dtype is not w.dtype and x.dtype != w.dtype:
+            if x.dtype is not p.dtype and x.dtype != p.dtype:
                 return None
-            if x.sharding is not w.known and x.committed and not w.accepts_sharding(x):
+            if x.sharding is not p.known and x.committed and not p.accepts_sharding(x):
                 return None
         return leaves
 
     def as_text(self) -> str:
-        """The optimized HLO."""
+        """Returns the optimized HLO."""
         return self._compiled.as_text() or ""
 
     def values(self) -> Flow:
-        """Where XLA puts the arguments and the results; `jaxmesh.visualize` draws them."""
+        """Returns the shardings that XLA chose for arguments and results; `jaxmesh.visualize` draws them."""
         from jaxmesh.analysis.program_flow import compiled_flow
 
         arguments, results = self._compiled.input_shardings[0], self._compiled.output_shardings
         return compiled_flow(repr(self), self._jaxpr, self._boundary, arguments, results)
 
     def explain(self) -> Explanation:
-        """Where every value lives, what every equation moves, what the passes did and why; see `Lowered.explain`."""
+        """Returns residency, transfers and the passes' remarks for every value; see `Lowered.explain`."""
         return self._explain()
 
     def cost_analysis(self) -> Any:
-        """XLA's cost analysis."""
+        """Returns XLA's cost analysis."""
         return self._compiled.cost_analysis()
 
     def memory_analysis(self) -> Any:
-        """XLA's memory analysis."""
+        """Returns XLA's memory analysis."""
         return self._compiled.memory_analysis()
 
     def _again(self, run: Callable[..., Any]) -> Callable[..., Any]:
@@ -158,8 +158,8 @@ class Compiled(Recorded):
         return f"Compiled({self._boundary.name}, mesh={self._boundary.sizes})"
 
 
-class _Wanted:
-    """What a compiled program takes as one argument; and a sharding that was found to be equivalent."""
+class _Parameter:
+    """One parameter of a compiled program, and a sharding that is known to be equivalent to its own."""
 
     __slots__ = ("dtype", "known", "mesh", "shape", "sharding", "varying")
 
@@ -170,25 +170,25 @@ class _Wanted:
         self.known: Any = None
 
     def accepts_sharding(self, x: Any) -> bool:
-        """Whether a committed array is where the program wants it (nowhere, if it is not read)."""
-        lies = x.sharding
-        if self.sharding is None or lies.is_equivalent_to(self.sharding, x.ndim):
-            self.known = lies
+        """Returns True if a committed array has the program's sharding, or is never read."""
+        sharding = x.sharding
+        if self.sharding is None or sharding.is_equivalent_to(self.sharding, x.ndim):
+            self.known = sharding
             return True
         return False
 
 
-def _data(leaf: Any, wanted: _Wanted) -> Any:
-    """What a leaf holds if it is a tensor just where one is wanted, or an array where none is; else None."""
+def _data(leaf: Any, parameter: _Parameter) -> Any:
+    """Returns the stored array of a leaf if it is a tensor exactly where one is expected; else None."""
     if not isinstance(leaf, MeshTensor):
-        return leaf if wanted.varying is None else None
-    if not leaf.is_allocated() or leaf.varying != wanted.varying or leaf.mesh is not wanted.mesh:
+        return leaf if parameter.varying is None else None
+    if not leaf.is_allocated() or leaf.varying != parameter.varying or leaf.mesh is not parameter.mesh:
         return None
     return leaf.handed()
 
 
 def _placed(x: Any, sharding: Any) -> Any:
-    """A committed array where the program wants it (nowhere, if it is not read); anything else JAX places itself."""
+    """Returns a committed array with the program's sharding, if it is read; JAX places everything else itself."""
     if (
         sharding is None
         or not isinstance(x, jax.Array)

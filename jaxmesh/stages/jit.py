@@ -184,8 +184,9 @@ class JitFunction:
         by_position: list[bool] = [donated for donated, static in marks if not static]
 
         def is_donated(path: Any) -> bool:
-            by_name = path[0].idx == 1
-            return str(path[1].key) in self._donated.argnames if by_name else by_position[path[1].idx]
+            if path[0].idx == 1:
+                return path[1].key in self._donated.argnames
+            return bool(by_position[path[1].idx])
 
         return _Call(fun, leaves, tree, paths, tuple(i for i, path in enumerate(paths) if is_donated(path)))
 
@@ -274,24 +275,23 @@ def jit(
     donate_argnames: str | Iterable[str] | None = None,
     check_replication: bool | None = None,
 ) -> JitFunction | Callable[[Callable[..., Any]], JitFunction]:
-    """Makes a function run over a mesh: traced with `mesh_shard`, lowered to TTNN's two operations, jit-compiled.
+    """Runs a function over a mesh: traced with `mesh_shard`, lowered to TTNN's two operations, jit-compiled.
 
     The result behaves like a `jax.jit` function: it is cached by shape and type, and works under `jax.jit`,
     `jax.grad`, `jax.vmap` and `jax.make_jaxpr`. Arguments are full arrays, or `MeshTensor`s, which the function sees as
-    shards of their local shape. A result that no `shard_to_full` brings back is a `MeshTensor`.
+    shards of their local shape. A result that no `shard_to_full` aggregates is a `MeshTensor`.
 
-    Threads may call it at once, with different arguments and different meshes of `jax.set_mesh`, and so all else that
-    jaxmesh has. What jaxmesh starts, it starts in order: a thread waits until the programs that other threads started
-    are done, because XLA's emulated devices would otherwise wait for each other for ever. One thread alone never waits.
-    What JAX starts by itself is not ordered (`jax.jit` or `jax.grad` around the function, operations on results that
-    lie on several devices): read a result with `numpy.asarray` first, or set the environment variable PJRT_NPROC to
-    more than 32 threads per device. A process that is forked when the devices have started can trace and print, and
-    not run: that is a ForkError.
+    Threads may call it at once, with different arguments and different meshes of `jax.set_mesh`; this holds for all of
+    jaxmesh. jaxmesh launches programs in order: a thread waits until the programs that other threads launched are done,
+    because XLA's emulated devices would otherwise deadlock. One thread alone never waits. Programs that JAX launches
+    itself are not ordered (`jax.jit` or `jax.grad` around the function, operations on results on several devices):
+    read a result with `numpy.asarray` first, or set the environment variable PJRT_NPROC to more than 32 threads per
+    device. A process that is forked after the devices have started can trace and print; running is a `ForkError`.
 
     A call is looked up by the types, trees and meshes of its arguments, by the mesh and JAX's settings around it, and
-    by its static arguments, told apart by type and bits: `1`, `True` and `1.0` are three programs, as are `(0.0,)` and
-    `(-0.0,)`. What a function is closed over, and globals that it reads, are looked at when it is traced. Every cache
-    is bounded, and `jax.clear_caches()` empties it; a function that nobody holds any more takes its programs with it.
+    by its static arguments with their types and bits: `1`, `True` and `1.0` are three programs, as are `(0.0,)` and
+    `(-0.0,)`. Values that a function closes over, and globals that it reads, are read when it is traced. Every cache
+    is bounded, and `jax.clear_caches()` empties it; the programs of a function are freed with it.
 
     Args:
       fun: the function; left out, a decorator is returned.
@@ -301,11 +301,11 @@ def jit(
       static_argnames: their names.
       donate_argnums: positions of arguments whose memory may be reused.
       donate_argnames: their names.
-      check_replication: whether copies that no type proves equal are compared at run time; calls that have such copies
+      check_replication: whether copies that no type proves equal are compared at run time; calls with such copies
         then wait for the devices, and raise a `ReplicationError`. See `jaxmesh.check_replication`, the default.
 
     Raises:
-      ArgumentTypeError: `fun` is not callable, or `mesh` is no mesh.
+      ArgumentTypeError: `fun` is not callable, or `mesh` is not a mesh.
       ArgumentValueError: the function has no argument of such a position or name, or one is static and donated.
 
     >>> import jax.numpy as jnp, jaxmesh as jm

@@ -40,7 +40,7 @@ from jaxmesh.stages.pictured import Pictured
 from jaxmesh.stages.record_mixin import TTIR_RULES, Recorded, reference_input
 from jaxmesh.ttnn.compare_copies import REFERENCE_RULES
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
-from jaxmesh.validate import as_bool, as_index, quote
+from jaxmesh.validate import as_bool, as_index, as_path, quote
 
 if TYPE_CHECKING:
     from jaxmesh.analysis.explain import Explanation
@@ -275,7 +275,7 @@ class Lowered(Stage):
         from jaxmesh.emit.targets import emit
         from jaxmesh.stages import export
 
-        said, folder = export.checked_languages(languages), export.checked_folder(directory)
+        said, folder = export.as_languages(languages), as_path("export", directory, "folder")
         seed = as_index("export", "seed", seed)
         program, mesh = self._program(groups, unroll_limit), with_devices(self._boundary.mesh)
         assert isinstance(mesh, Mesh)

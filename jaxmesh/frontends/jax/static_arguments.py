@@ -87,22 +87,21 @@ def _names(what: str, given: Any) -> set[str]:
     if given is None or isinstance(given, str):
         return set[str]() if given is None else {given}
     names = as_tuple(what, given, "the name of an argument or a row of names")
-    wrong = [n for n in names if not isinstance(n, str)]
-    if wrong or isinstance(given, bytes):
+    if not all(isinstance(n, str) for n in names):
         raise ArgumentTypeError(f"{what} takes the name of an argument or a row of names, got {quote(given)}.")
     return set(names)
 
 
 def _numbers(what: str, given: Any) -> set[int]:
+    if given is None:
+        return set()
     try:
-        return set() if given is None else {operator.index(given)}
-    except Exception:
+        return {operator.index(given)}
+    except TypeError:
         numbers = as_tuple(what, given, "the position of an argument or a row of positions")
     try:
-        if isinstance(given, bytes):
-            raise TypeError
         return {operator.index(n) for n in numbers}
-    except Exception:
+    except TypeError:
         raise ArgumentTypeError(
             f"{what} takes the position of an argument or a row of positions, got {quote(given)}."
         ) from None

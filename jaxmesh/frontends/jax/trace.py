@@ -1,4 +1,4 @@
-"""From a Python function to a TTIR-level program: splitting static arguments off, flattening, typed tracing."""
+"""From a Python function to a TTIR-level program: types of arguments, flattening, typed tracing."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from jaxmesh.validate import check_size, quote
 
 
 def abstract(leaf: Any, what: str) -> jax.ShapeDtypeStruct:
-    """Shape, dtype, weak type and, on Explicit axes, sharding of an argument.
+    """Returns shape, dtype, weak type and, on Explicit axes, sharding of an argument.
 
     Raises:
-      ArgumentTypeError: the leaf is no array.
+      ArgumentTypeError: the leaf is not an array.
     """
     if isinstance(leaf, jax.ShapeDtypeStruct):
         _check_type(leaf, what)
@@ -55,7 +55,7 @@ def abstract(leaf: Any, what: str) -> jax.ShapeDtypeStruct:
 
 
 def _check_type(kind: jax.ShapeDtypeStruct, what: str) -> None:
-    """JAX takes anything as a shape and as a dtype, and fails where it is used."""
+    """Checks the shape and dtype of a `ShapeDtypeStruct`, which JAX does not."""
     known: Any = (np.number, np.bool_, jax.dtypes.extended, jax.dtypes.float0)
     if not any(jax.dtypes.issubdtype(kind.dtype, k) for k in known):
         raise ArgumentTypeError(f"{what} is of the dtype {kind.dtype}, which no JAX array has; say one of numbers.")
@@ -65,16 +65,16 @@ def _check_type(kind: jax.ShapeDtypeStruct, what: str) -> None:
 
 
 def _typed(sharding: Any) -> NamedSharding | None:
-    """A sharding that is a part of an array's type, on a mesh with Explicit axes; a `shard_map` inside looks at it."""
+    """Returns a sharding if it is a part of the type, on a mesh with Explicit axes; a `shard_map` inside reads it."""
     explicit = isinstance(sharding, NamedSharding) and AxisType.Explicit in sharding.mesh.axis_types
     return sharding if explicit else None
 
 
 @dataclass(frozen=True, slots=True)
 class TtirProgram:
-    """A traced function: the typed jaxpr, the tree of its results, where replication is assumed.
+    """A traced function: the typed jaxpr, the tree of its results, the places where replication is assumed.
 
-    Where TTIR has no words for the program, `missing` says what for, and the jaxpr is as JAX traced it.
+    If TTIR cannot express the program, `missing` is the reason, and the jaxpr is as JAX traced it.
     `out_specs` are the shardings in the types of the results on Explicit axes.
     """
 
@@ -98,13 +98,13 @@ def trace(
       fun: a function of the dynamic arguments.
       in_tree: the tree of `(args, kwargs)`.
       avals: the types of the leaves; for a tensor that lives on the devices its local type.
-      varying: per leaf the mesh axes it varies over; none for a full tensor.
+      varying: per leaf the mesh axes it varies over; empty for a full tensor.
       mesh: the mesh of the program.
 
     Raises:
-      ArgumentTypeError: a result is no array.
+      ArgumentTypeError: a result is not an array.
       UnsupportedError: a collective along an axis that `jax.vmap` names.
-      InexpressibleError: it holds a `shard_map` that TTIR cannot say, and takes tensors that JAX does not know.
+      InexpressibleError: it has a `shard_map` that TTIR cannot express, and takes tensors on the devices.
     """
     trees: list[Any] = []
 
