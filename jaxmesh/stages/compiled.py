@@ -13,7 +13,7 @@ from jaxmesh.dialects.replication import Collector
 from jaxmesh.dialects.signature import Argument, Boundary
 from jaxmesh.jaxprs.backend import is_multi_process
 from jaxmesh.jaxprs.caches import ARRAY, is_staged
-from jaxmesh.runtime.distributed.agreement import compare_program, compared_arguments, synchronised_launch
+from jaxmesh.runtime.distributed.agreement import compare_launch_arguments, compare_program, synchronised_launch
 from jaxmesh.runtime.distributed.collectives import put
 from jaxmesh.runtime.launch import launch
 from jaxmesh.sharding.mesh import AnyMesh
@@ -81,7 +81,7 @@ class Compiled(Recorded):
                 compare_program(self._boundary.name, self._jaxpr, self._boundary.sizes)
                 self._compared = True
             if self._checked:
-                compared_arguments((args, kwargs))
+                compare_launch_arguments((args, kwargs))
             return self._start(args, kwargs)
 
     def _start(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

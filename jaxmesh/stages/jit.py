@@ -20,7 +20,7 @@ from jaxmesh.frontends.jax.trace_shard_maps import mesh_of_calls, tracing
 from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.backend import is_multi_process
 from jaxmesh.jaxprs.caches import unkeyed
-from jaxmesh.runtime.distributed.agreement import compared_arguments, synchronised_launch
+from jaxmesh.runtime.distributed.agreement import compare_launch_arguments, synchronised_launch
 from jaxmesh.runtime.launch import before_tracing, launch
 from jaxmesh.sharding.mesh import (
     AnyMesh,
@@ -92,7 +92,7 @@ class JitFunction:
         compat.require_region()
         # A part of a program that is being traced is checked by that program.
         if tracing() is None and is_enabled(self._check_replication):
-            compared_arguments((args, kwargs))
+            compare_launch_arguments((args, kwargs))
             return self._checked(args, kwargs)
         kind = unkeyed()
         jitted = self._jitted.get(kind) or self._jitted.setdefault(kind, self._make_jitted(None))
@@ -186,7 +186,7 @@ class JitFunction:
         def is_donated(path: Any) -> bool:
             if path[0].idx == 1:
                 return path[1].key in self._donated.argnames
-            return bool(by_position[path[1].idx])
+            return by_position[int(path[1].idx)]
 
         return _Call(fun, leaves, tree, paths, tuple(i for i, path in enumerate(paths) if is_donated(path)))
 
