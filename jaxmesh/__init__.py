@@ -178,8 +178,8 @@ def _read(data: bytes) -> Any:
     return importlib.import_module("jaxmesh.ttnn.serialization").read(data)
 
 
-def _build(said: Any, children: Any) -> Any:
-    mesh, varying, place = said
+def _build(auxiliary: Any, children: Any) -> Any:
+    mesh, varying, place = auxiliary
     return __getattr__("MeshTensor")(children[0], mesh, varying, None, place)
 
 
@@ -192,9 +192,9 @@ def __getattr__(name: str) -> Any:
     if name == "ttnn":
         return importlib.import_module("jaxmesh.ttnn")
     if name in _LATER:
-        found = getattr(importlib.import_module(f"jaxmesh.{_LATER[name]}"), name)
-        globals()[name] = found
-        return found
+        value = getattr(importlib.import_module(f"jaxmesh.{_LATER[name]}"), name)
+        globals()[name] = value
+        return value
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -1,4 +1,4 @@
-"""What the commands read: a TTIR file, the function that `--func` names, its mesh, and its arguments."""
+"""The inputs of the commands: a TTIR file, the function that `--func` names, its mesh, and its arguments."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _WIDE = re.compile(r"(?:\dx|tensor<)(?:[su]?i64|f64|index|complex<f64>)\b")
 
 
 def read_text(name: str) -> str:
-    """The text of a file, or of standard input for `-`."""
+    """Returns the text of a file, or of standard input for `-`."""
     if name != "-":
         return read(Path(name))
     stdin: Any = sys.stdin
@@ -41,7 +41,7 @@ def read_text(name: str) -> str:
 
 @contextlib.contextmanager
 def reading(text: str) -> Generator[None]:
-    """64-bit types where the file has them; warnings as lines on standard error."""
+    """Enables 64-bit types if the file has them; prints warnings as lines on standard error."""
     wide = bool(_WIDE.search(text)) or bool(cast("Any", jax.config).jax_enable_x64)
     with jax.enable_x64(wide), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -53,28 +53,28 @@ def reading(text: str) -> Generator[None]:
 
 
 def say(kind: str, text: str) -> None:
-    """One line on standard error."""
+    """Prints one line on standard error."""
     print(f"jaxmesh: {kind}: {' '.join(text.split())}", file=sys.stderr, flush=True)
 
 
 def emulated_mesh(shape: tuple[int, ...]) -> Mesh:
-    """A mesh of CPU devices even where there is an accelerator: its arithmetic would need another tolerance."""
+    """Returns a mesh of CPU devices, also beside an accelerator, whose arithmetic would need another tolerance."""
     return jm.make_mesh(shape, devices=jm.emulate(math.prod(shape)))
 
 
 def abstract_mesh(sizes: tuple[int, ...]) -> AbstractMesh:
-    """A mesh without devices, its axes named as ever."""
+    """Returns a mesh without devices, with the default axis names."""
     return AbstractMesh(sizes, default_axis_names(len(sizes)))
 
 
 def chosen_functions(file: Source, name: str | None) -> Sequence[Function]:
-    """The function that `--func` names, else all public ones."""
+    """Returns the function that `--func` names, else all public ones."""
     public = public_functions(file)
     return public if name is None and public else [choose(file, name)]
 
 
 def imported(text: str, sizes: tuple[int, ...] | None, arguments: argparse.Namespace) -> tuple[Program, jm.Traced]:
-    """The function that the options name, as it stands in the file and traced on emulated devices."""
+    """Returns the function that the options name, as decoded from the file and as traced on emulated devices."""
     file = load_text(text)
     program = decode(choose(file, arguments.func), file.functions)
     mesh = devices_of(sizes or mesh_sizes(file, program))
@@ -82,10 +82,10 @@ def imported(text: str, sizes: tuple[int, ...] | None, arguments: argparse.Names
 
 
 def devices_of(sizes: tuple[int, ...] | None) -> Mesh | None:
-    """Emulated devices for a mesh; for none, one device.
+    """Returns a mesh of emulated devices; for no sizes, None, and emulates one device.
 
     Raises:
-      MeshError: too many to emulate.
+      MeshError: there are too many to emulate.
     """
     if sizes is None:
         jm.emulate(1)
@@ -99,7 +99,7 @@ def devices_of(sizes: tuple[int, ...] | None) -> Mesh | None:
 
 
 def inputs_of(program: Program, mesh: Any, arguments: argparse.Namespace) -> list[Any]:
-    """The arguments of a program: of the file that `--inputs` names, else random ones."""
+    """Returns the arguments of a program: those of the file that `--inputs` names, else random ones."""
     devices = math.prod(mesh.shape.values())
     rows = list(zip(program.body.arguments, program.presharded, strict=True))
     kinds = [jax.ShapeDtypeStruct((devices, *a.shape) if p else a.shape, a.dtype) for a, p in rows]

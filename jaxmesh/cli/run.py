@@ -42,6 +42,9 @@ examples:
 exit codes: 0 done, 1 --check found a difference, also between copies, 2 an error (one line on standard error), or
 wrong usage"""
 
+_UNREADABLE = 2
+"""The exit code of an exported program that cannot read its files."""
+
 
 def add_commands(commands: Any) -> None:
     """Adds `run` to the parser of the command line."""
@@ -60,47 +63,43 @@ def add_commands(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Runs one function, or an exported folder; gives the exit code: 1 where `--check` found a difference."""
+    """Runs one function, or an exported folder; returns the exit code: 1 if `--check` finds a difference."""
     if arguments.file != "-" and Path(arguments.file).is_dir():
         return _run_folder(arguments)
     return 0 if _run_file(arguments) else 1
 
 
-_UNREADABLE = 2
-"""The exit code of an exported program that cannot read its files."""
-
-
-def _line(error: Exception, script: str) -> int:
-    """Where a program failed: its own last line that was running."""
+def _failed_line(error: Exception, script: str) -> int:
+    """Returns the last line of a program's own code that was running when it failed."""
     if isinstance(error, SyntaxError):
         return error.lineno or 1
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == script]
     return (lines[-1] if lines else None) or 1
 
 
-def _program_of(folder: str, *options: str) -> int:
-    """Runs a program, which says in its own words on standard error why it stopped."""
-    said = io.StringIO()
+def _run_program(folder: str, *options: str) -> int:
+    """Runs a program, which reports on standard error why it stopped; returns its exit code."""
+    stderr = io.StringIO()
     try:
-        with contextlib.redirect_stderr(said):
+        with contextlib.redirect_stderr(stderr):
             code = run_folder(folder, options)
     except jm.JaxmeshError:
         raise
     except Exception as error:
         script = str(Path(folder).resolve() / "main.py")
         raise jm.JaxmeshError(
-            f"{script!r}, line {_line(error, script)}: {type(error).__name__}: {error}; export the program "
+            f"{script!r}, line {_failed_line(error, script)}: {type(error).__name__}: {error}; export the program "
             "again, or correct the file."
         ) from error
     if code == _UNREADABLE:
-        say("error", said.getvalue())
+        say("error", stderr.getvalue())
     else:
-        print(said.getvalue(), end="", file=sys.stderr, flush=True)
+        print(stderr.getvalue(), end="", file=sys.stderr, flush=True)
     return code
 
 
 def _run_folder(arguments: argparse.Namespace) -> int:
-    """The Python program of an exported folder, on the emulated `ttnn`."""
+    """Runs the Python program of an exported folder on the emulated `ttnn`; returns the exit code."""
     unused = [o for o in ("mesh", "func", "inputs", "out") if getattr(arguments, o) is not None]
     unused += [o for o in ("strict", "per_device") if getattr(arguments, o)]
     if unused or arguments.seed:
@@ -110,17 +109,17 @@ def _run_folder(arguments: argparse.Namespace) -> int:
             "nothing there; leave it out."
         )
     if not arguments.check:
-        return _program_of(arguments.file)
+        return _run_program(arguments.file)
     try:
         with jm.check_replication():
-            return _program_of(arguments.file, "--check")
+            return _run_program(arguments.file, "--check")
     except jm.ReplicationError as error:
         say("check", f"{error}: FAILED")
         return 1
 
 
 def _run_file(arguments: argparse.Namespace) -> bool:
-    """Runs one function of a file; gives whether it agrees with the reference, where that is asked for."""
+    """Runs one function of a file; returns False if `--check` finds a difference from the reference."""
     sizes = None if arguments.mesh is None else parse_mesh(arguments.mesh)
     if arguments.out is not None:
         check_out(arguments.out)
@@ -161,7 +160,7 @@ def _report(results: Sequence[Any], arguments: argparse.Namespace) -> None:
 
 
 def _array(result: Any) -> npz.Array:
-    """A result as one NumPy array, shards stacked."""
+    """Returns a result as one NumPy array, shards stacked."""
     if isinstance(result, jm.MeshTensor):
         return np.stack([np.asarray(shard) for _, shard in result.shards()])
     return np.asarray(result)
@@ -177,7 +176,7 @@ def _show(result: Any) -> None:
 
 
 def _stacked(want: Any) -> npz.Array:
-    """A result of the reference executor; one on the devices is a dict from coordinate to shard."""
+    """Returns a result of the reference executor as an array; that of a tensor is a dict from coordinates to shards."""
     if not isinstance(want, dict):
         return np.asarray(want)
     shards = cast("dict[tuple[int, ...], Any]", want)
