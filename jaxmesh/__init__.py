@@ -36,10 +36,11 @@ from jaxmesh.errors import (
     UnloweredError as UnloweredError,
     UnsupportedError as UnsupportedError,
     UnsupportedShardTypeError as UnsupportedShardTypeError,
+    UntestedJaxWarning as UntestedJaxWarning,
     VerifyError as VerifyError,
 )
+from jaxmesh.jaxprs import backend as _backend
 from jaxmesh.jaxprs.export_registry import register_reader as _readable
-from jaxmesh.runtime import launch as launch
 from jaxmesh.sharding.configs import (
     MeshComposerConfig as MeshComposerConfig,
     MeshCoordinate as MeshCoordinate,
@@ -120,6 +121,7 @@ __all__ = [
     "UnloweredError",
     "UnsupportedError",
     "UnsupportedShardTypeError",
+    "UntestedJaxWarning",
     "VerifyError",
     "check_processes",
     "check_replication",
@@ -142,8 +144,7 @@ __all__ = [
     "visualize",
 ]
 
-# What is not needed to name a placement or an error, or to hear of a fork, is read when it is asked for: importing
-# jaxmesh costs little beside importing JAX.
+# Modules of names that are imported on first use: `import jaxmesh` costs little beside `import jax`.
 _LATER = {
     "Compiled": "stages.compiled",
     "Lowered": "stages.stages",
@@ -177,11 +178,13 @@ def _read(data: bytes) -> Any:
     return importlib.import_module("jaxmesh.ttnn.serialization").read(data)
 
 
-def _build(said: Any, children: Any) -> Any:
-    mesh, varying, place = said
+def _build(auxiliary: Any, children: Any) -> Any:
+    mesh, varying, place = auxiliary
     return __getattr__("MeshTensor")(children[0], mesh, varying, None, place)
 
 
+_backend.warn_if_untested()
+_backend.watch_forks()
 _readable("jaxmesh.MeshTensor", _read, _build)
 
 
@@ -189,9 +192,9 @@ def __getattr__(name: str) -> Any:
     if name == "ttnn":
         return importlib.import_module("jaxmesh.ttnn")
     if name in _LATER:
-        found = getattr(importlib.import_module(f"jaxmesh.{_LATER[name]}"), name)
-        globals()[name] = found
-        return found
+        value = getattr(importlib.import_module(f"jaxmesh.{_LATER[name]}"), name)
+        globals()[name] = value
+        return value
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -1,7 +1,33 @@
-"""Exception types.
+"""The exceptions and warnings of jaxmesh.
 
-Every error of jaxmesh derives from `JaxmeshError` and from the builtin that a Python user expects. A message carries
-the rule, both offending values and the remedy.
+Every error derives from `JaxmeshError` and from the builtin that a Python user expects. A message carries the rule,
+both offending values and the remedy.
+
+| error | also a | raised when |
+|---|---|---|
+| `ArgumentTypeError` | TypeError | an argument has the wrong type, or an option an unknown spelling |
+| `ArgumentValueError` | ValueError | a position or a number is out of range |
+| `VerifyError` | ValueError | attributes contradict each other, the mesh or the tensor; or an illegal mapper config |
+| `SpecError` | VerifyError | a partition spec names an unknown axis, an axis twice, or too many dims |
+| `ReplicationError` | VerifyError | a value is read as equal on devices that may differ, or were found to differ |
+| `ResidencyError` | VerifyError | an operation gets a device tensor and needs a host tensor, or the reverse |
+| `DeletedError` | RuntimeError | an array is used after it was donated or deleted |
+| `NotAddressableError` | ResidencyError | a shard belongs to another process; the message names it |
+| `ProcessMismatchError` | VerifyError | processes over one mesh run different programs or pass different values |
+| `UnsupportedShardTypeError` | NotImplementedError | the shard type is `maximal` |
+| `MeshError` | ValueError | no mesh is given or set, or its shape or axis names are invalid |
+| `DeviceCountError` | MeshError | there are too few devices; the message says how many, why, and two remedies |
+| `MeshMismatchError` | MeshError | one program meets two meshes |
+| `ForkError` | RuntimeError | a program starts in a process forked from one that had devices |
+| `UnloweredError` | NotImplementedError | `mesh_shard` or a TTNN operation is executed outside a lowered program |
+| `UnsupportedError` | NotImplementedError | a legal program has no equivalent on the target |
+| `InexpressibleError` | UnsupportedError | text is requested of a program that TTIR cannot express; it still runs |
+| `MissingRuleError` | NotImplementedError | an op or a primitive has no rule; the message names the file to edit |
+| `ParseError` | ValueError | a text is not MLIR, or not in a form that can be imported; the message names the line |
+| `MissingFileError` | FileNotFoundError | a file does not exist or cannot be read |
+| `FolderError` | FileExistsError | an export would overwrite something else |
+| `RecordingError` | ValueError | a file is not a recording, or two recordings have nothing in common |
+| `RecordingSizeError` | MemoryError | a recording would exceed its limit of bytes |
 """
 
 from __future__ import annotations
@@ -18,11 +44,11 @@ class ArgumentTypeError(JaxmeshError, TypeError):
 
 
 class ArgumentValueError(JaxmeshError, ValueError):
-    """An argument has the right type, and a value that no such argument has: a position or a number out of range."""
+    """An argument has the right type but an invalid value: a position or a number out of range."""
 
 
 class MeshError(JaxmeshError, ValueError):
-    """A mesh cannot be made, or is missing where one is needed."""
+    """A mesh cannot be built, or none is given where one is needed."""
 
 
 class DeviceCountError(MeshError):
@@ -30,7 +56,7 @@ class DeviceCountError(MeshError):
 
 
 class ForkError(MeshError, RuntimeError):
-    """A process was forked from one that had devices, and has none that work."""
+    """A process was forked from one that had devices; its own do not work."""
 
 
 class MeshMismatchError(MeshError):
@@ -42,7 +68,7 @@ class VerifyError(JaxmeshError, ValueError):
 
 
 class ParseError(JaxmeshError, ValueError):
-    """A text is no MLIR, or not of a form that is read here; the message names the line."""
+    """A text is not MLIR, or not in a form that can be imported; the message names the line."""
 
 
 class SpecError(VerifyError):
@@ -52,26 +78,26 @@ class SpecError(VerifyError):
 class ReplicationError(VerifyError):
     """A value is used as full although it still differs between devices (or the other way round).
 
-    Found at run time, `difference` says where, and what both copies hold.
+    For a difference found at run time, `difference` gives its coordinates and the values of both copies.
     """
 
     difference: Any = None
 
 
 class ResidencyError(VerifyError):
-    """A host tensor stands where TTNN needs a device tensor, or the other way round."""
+    """TTNN needs a device tensor and gets a host tensor, or the other way round."""
 
 
 class DeletedError(ResidencyError, RuntimeError):
-    """An array or a tensor is used that was donated to a program, or deleted."""
+    """An array or a tensor is used after it was donated to a program or deleted."""
 
 
 class NotAddressableError(ResidencyError):
-    """A shard is asked for that another process holds."""
+    """A shard is requested that belongs to another process."""
 
 
 class ProcessMismatchError(VerifyError):
-    """The processes that share a mesh do not say the same where they must."""
+    """The processes that share a mesh run different programs, or pass different values where they must be equal."""
 
 
 class UnsupportedShardTypeError(VerifyError, NotImplementedError):
@@ -87,11 +113,11 @@ class UnsupportedError(JaxmeshError, NotImplementedError):
 
 
 class InexpressibleError(UnsupportedError):
-    """Legal in JAX and run as JAX runs it, but neither TTIR nor TTNN can say it; raised when the text is asked for."""
+    """Legal in JAX, and run by JAX, but inexpressible in TTIR and TTNN; raised when the text is requested."""
 
 
 class MissingRuleError(JaxmeshError, NotImplementedError):
-    """A primitive has no rule in one of the rooms; the message names the file to edit."""
+    """A primitive or an op has no rule; the message names the file to edit."""
 
 
 class MissingFileError(JaxmeshError, FileNotFoundError):
@@ -99,24 +125,28 @@ class MissingFileError(JaxmeshError, FileNotFoundError):
 
 
 class FolderError(JaxmeshError, FileExistsError):
-    """A program cannot be exported there: something else is there already."""
+    """A program cannot be exported into a folder that holds something else."""
 
 
 class RecordingError(JaxmeshError, ValueError):
-    """A file is no recording, or two recordings cannot be compared."""
+    """A file is not a recording, or two recordings cannot be compared."""
 
 
 class RecordingSizeError(RecordingError, MemoryError):
-    """A recording would hold more bytes than it may."""
+    """A recording would exceed its limit of bytes."""
+
+
+class UntestedJaxWarning(UserWarning):
+    """jaxmesh was imported with a JAX that is newer than those it is tested with."""
 
 
 class AssumptionWarning(UserWarning):
-    """A presharded argument is taken to be the same on several devices, because nothing in the file says over which."""
+    """A presharded argument is assumed equal on several devices, because the file does not name its mesh axes."""
 
 
 class ShardShapeWarning(UserWarning):
-    """A file's `shard_shape` disagrees with its `shard_dims` and mesh; nothing reads it, so the program goes on."""
+    """A file's `shard_shape` disagrees with its `shard_dims` and mesh; it is not used, so the import continues."""
 
 
 class BlockFloatWarning(UserWarning):
-    """A file's block-float tensors are held as bfloat16, which represents every value of theirs exactly."""
+    """A file's block-float tensors are stored as bfloat16, which represents each of their values exactly."""

@@ -1,12 +1,11 @@
-"""Checks of what a caller gave, and how a message shows it: a wrong value may be anything, and fail at every touch."""
+"""Checks of arguments, and how a message shows a value."""
 
 from __future__ import annotations
 
 import math
 import operator
 import os
-from collections import defaultdict
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
@@ -17,12 +16,13 @@ import numpy as np
 from jaxmesh.errors import ArgumentTypeError, ArgumentValueError, JaxmeshError, VerifyError
 
 T = TypeVar("T")
-DEEPEST = 200
-"""How many lists, tuples and dicts may stand in each other; JAX's own flattening ends in Python's stack."""
 MOST_BYTES = 2**63 - 1
-"""The size of the largest tensor that XLA can count; for a shape whose size overflows it ends the process."""
-_SHOWN = 200
-_TRUTH: Any = (bool, np.bool_)
+"""The bytes of the largest tensor that XLA can count; it ends the process for a shape whose size overflows."""
+_QUOTED = 200
+"""The characters of a value that a message shows."""
+_BOOLS: Any = (bool, np.bool_)
+# What iterating over a value, or using it as an integer, raises: also for a traced value, a deleted array, a tensor.
+_UNFIT = (TypeError, ValueError, RuntimeError, OverflowError)
 
 
 @runtime_checkable
@@ -33,139 +33,108 @@ class SupportsArray(Protocol):
 
 
 def quote(value: Any) -> str:
-    """A value as a message shows it, also where it has no `repr`: a deleted array, a value of a trace that is over.
+    """Returns a value as a message shows it.
 
     >>> quote([1, "a"])
     "[1, 'a']"
     """
     try:
         text = repr(value)
-    except Exception:
+    except RuntimeError:
+        # A deleted array has no `repr`.
         return f"an object of type {type(value).__name__} that cannot be shown"
-    # Text that no file can hold would be an error of its own where the message is printed.
+    # Surrogates cannot be printed.
     text = text.encode("utf-8", "backslashreplace").decode("utf-8")
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+    return text if len(text) <= _QUOTED else f"{text[:_QUOTED]}..."
 
 
 def as_tuple(what: str, value: Any, of: str) -> tuple[Any, ...]:
-    """The entries of a sequence; `what` and `of` say in the message who takes a row of what.
+    """Returns the entries of a sequence; the message reads "`what` takes `of`".
 
     Raises:
       ArgumentTypeError: it cannot be iterated over.
     """
     try:
         return tuple(value)
-    except Exception:
+    except _UNFIT:
         raise ArgumentTypeError(f"{what} takes {of}, got {quote(value)}.") from None
 
 
 def as_bool(what: str, name: str, value: Any) -> bool:
-    """True or False.
+    """Returns True or False.
 
     Raises:
-      ArgumentTypeError: something else.
+      ArgumentTypeError: it is something else.
     """
-    if not isinstance(value, _TRUTH):
+    if not isinstance(value, _BOOLS):
         raise ArgumentTypeError(f"{what} takes True or False as {name}, got {quote(value)}.")
     return bool(value)
 
 
 def as_index(what: str, name: str, value: Any, least: int = 0) -> int:
-    """An integer, not below `least`.
+    """Returns an integer, at least `least`.
 
     Raises:
-      ArgumentTypeError: something else.
+      ArgumentTypeError: it is something else.
     """
     try:
-        number = None if isinstance(value, _TRUTH) else operator.index(value)
-    except Exception:
+        number = None if isinstance(value, _BOOLS) else operator.index(value)
+    except _UNFIT:
         number = None
     if number is None or number < least:
         raise ArgumentTypeError(f"{what} takes an integer from {least} on as {name}, got {quote(value)}.")
     return number
 
 
-def as_path(what: str, value: Any) -> Path:
-    """The path of a file.
+def as_path(what: str, value: Any, kind: str = "file") -> Path:
+    """Returns the path of a file, or of another `kind`.
 
     Raises:
-      ArgumentTypeError: it is no path.
+      ArgumentTypeError: it is not a path.
     """
-    try:
-        said = cast("Any", os.fspath(value))
-        text = str(said) if isinstance(said, str) and b"\0" not in os.fsencode(said) else ""
-    except Exception:
-        text = ""
-    if not text:
-        raise ArgumentTypeError(f"{what} takes the path of a file, as text or pathlib.Path, got {quote(value)}.")
+    text = cast("Any", os.fspath(value)) if isinstance(value, (str, os.PathLike)) else None
+    if not isinstance(text, str) or not text or not _is_system_text(text):
+        raise ArgumentTypeError(f"{what} takes the path of a {kind}, as text or pathlib.Path, got {quote(value)}.")
     return Path(text)
 
 
+def _is_system_text(text: str) -> bool:
+    """Returns True if the system takes a text as a path: one without null bytes that it can encode."""
+    try:
+        return b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
+
+
 def as_instance(kind: type[T] | tuple[type[Any], ...], what: str, name: str, value: Any) -> Any:
-    """A value of a class.
+    """Returns a value of a class.
 
     Raises:
-      ArgumentTypeError: of another one.
+      ArgumentTypeError: it is of another class.
     """
     if not isinstance(value, kind):
         kinds = kind if isinstance(kind, tuple) else (kind,)
-        words = " or ".join(k.__name__ for k in kinds)
-        raise ArgumentTypeError(f"{what} takes a {words} as {name}, got {quote(value)}.")
+        names = " or ".join(k.__name__ for k in kinds)
+        raise ArgumentTypeError(f"{what} takes a {names} as {name}, got {quote(value)}.")
     return value
 
 
-def check_hashable(value: Any) -> bool:
-    """Whether a value has a hash; a tuple that holds a list has none."""
+def is_hashable(value: Any) -> bool:
+    """Returns True if a value has a hash; a tuple that holds a list has none."""
     try:
         hash(value)
-    except Exception:
+    except TypeError:
         return False
     return isinstance(value, Hashable)
 
 
-def check_nesting(tree: Any, what: str, depth: int = 0) -> None:
-    """Checks that a tree of lists, tuples and dicts ends.
-
-    Raises:
-      ArgumentTypeError: one holds itself, or is too deep. JAX would end in a RecursionError, and leave the interpreter
-        without a stack.
-    """
-    if depth > DEEPEST:
-        raise ArgumentTypeError(
-            f"{what} is nested more than {DEEPEST} levels deep, or holds itself; pass a flat list, or a tree that ends."
-        )
-    parts: Iterable[Any]
-    if isinstance(tree, dict):
-        named = cast("dict[Any, Any]", tree)
-        parts = named.values()
-        # JAX sorts the keys of these two alone.
-        if type(cast("Any", tree)) in (dict, defaultdict) and not all(isinstance(k, str) for k in named):
-            _check_order(named, what)
-    else:
-        parts = cast("Sequence[Any]", tree)
-    for part in parts:
-        if isinstance(part, (list, tuple, dict)):
-            check_nesting(part, what, depth + 1)
-
-
-def _check_order(named: dict[Any, Any], what: str) -> None:
-    try:
-        sorted(named)
-    except Exception:
-        raise ArgumentTypeError(
-            f"{what} is a dict with the keys {quote(list(named))}, which have no order; use keys of one type, text or "
-            "numbers."
-        ) from None
-
-
 def as_array(what: str, value: Any) -> jax.Array:
-    """A value as a JAX array, also inside a trace.
+    """Returns a value as a JAX array, also inside a trace.
 
     Raises:
-      ArgumentTypeError: it is none.
-      ArgumentValueError: a number that JAX's default types cannot hold.
+      ArgumentTypeError: it is not an array.
+      ArgumentValueError: it is a number that JAX's default types cannot hold.
     """
-    check_nesting((value,), what)
     try:
         return jnp.asarray(value)
     except JaxmeshError:
@@ -175,13 +144,12 @@ def as_array(what: str, value: Any) -> jax.Array:
             f"{what} is made of the number {quote(value)}, which JAX's default type of an int, "
             f"{jax.dtypes.canonicalize_dtype(np.int64)}, cannot hold; pass an array of a wider type."
         ) from None
-    except Exception as error:
-        # Foreign code runs here, such as a class's own `__array__`.
+    except _UNFIT as error:
         raise ArgumentTypeError(f"{what} is a JAX or NumPy array or a number, got {quote(value)}.") from error
 
 
 def check_size(shape: Sequence[int], dtype: Any, what: str) -> None:
-    """Checks that the bytes of a tensor can be counted.
+    """Checks that XLA can count the bytes of a tensor.
 
     Raises:
       VerifyError: there are too many.
@@ -189,7 +157,7 @@ def check_size(shape: Sequence[int], dtype: Any, what: str) -> None:
     >>> check_size((2**31, 2**20), np.dtype(np.float32), "x")
     """
     if not all(isinstance(n, (int, np.integer)) for n in shape):
-        # Sizes that a trace for `jax.export` does not know yet.
+        # Symbolic sizes, of a trace for `jax.export`.
         return
     size = math.prod(map(int, shape)) * max(int(dtype.itemsize), 1)
     if size > MOST_BYTES:

@@ -6,7 +6,7 @@ import argparse
 import json
 from typing import TYPE_CHECKING, Any
 
-from jaxmesh.cli.mlir import abstract_mesh, chosen_functions, read_text, reading
+from jaxmesh.cli.inputs import abstract_mesh, chosen_functions, read_text, reading
 from jaxmesh.cli.options import common_options, parse_mesh
 from jaxmesh.frontends.mlir.decode import decode
 from jaxmesh.frontends.mlir.module import load_text

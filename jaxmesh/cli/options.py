@@ -1,22 +1,24 @@
-"""Options that several commands take, and what they may be."""
+"""Options that several commands take, and their valid values."""
 
 from __future__ import annotations
 
 import argparse
 import math
 import re
+import sys
+import time
 from pathlib import Path
 
 import jaxmesh as jm
 
 MAX_DEVICES = 256
-"""Emulated devices share this machine's cores, and every one has its threads and buffers. On two busy cores
-`run --check` of a matmul takes 4 seconds on 64 devices (0.4 GB) and on 1024 (0.7 GB), the `demo` 26 seconds on 64 and
+"""The most devices that commands emulate: they share this machine's cores, and each has threads and buffers. On two
+busy cores `run --check` of a matmul takes 4 seconds on 64 devices (0.4 GB) and on 1024 (0.7 GB), the `demo` 26 seconds on 64 and
 38 seconds on 256 (0.9 GB)."""
 
 
 def input_options(parser: argparse.ArgumentParser, when: str = "") -> None:
-    """The options that say what the arguments of the program are."""
+    """Adds the options for the arguments of the program."""
     inputs = parser.add_mutually_exclusive_group()
     inputs.add_argument("--inputs", type=Path, metavar="NPZ", help=f"{when}the arguments: arg0, arg1, ...")
     inputs.add_argument(
@@ -25,7 +27,7 @@ def input_options(parser: argparse.ArgumentParser, when: str = "") -> None:
 
 
 def common_options(parser: argparse.ArgumentParser) -> None:
-    """What every command takes that reads a TTIR file."""
+    """Adds the options of every command that reads a TTIR file."""
     parser.add_argument("file", metavar="FILE", help="TTIR text, or - for standard input")
     parser.add_argument("--mesh", metavar="AxB", help="sizes of the mesh axes, joined by x (default: the file's)")
     parser.add_argument("--func", metavar="NAME", help="the function; NAME@LINE where a file has several of one name")
@@ -33,17 +35,17 @@ def common_options(parser: argparse.ArgumentParser) -> None:
 
 
 def seed_of(text: str) -> int:
-    """A seed, as the command line gives it."""
+    """Returns a seed from the text of an option."""
     if not re.fullmatch(r"[0-9]{1,18}", text):
         raise argparse.ArgumentTypeError(f"a seed is a non-negative integer, got {text!r}")
     return int(text)
 
 
 def parse_mesh(text: str) -> tuple[int, ...]:
-    """The sizes in `2x4`.
+    """Returns the sizes in a text such as `2x4`.
 
     Raises:
-      MeshError: it is no mesh, or has more than `MAX_DEVICES` devices.
+      MeshError: it is not a mesh, or has more than `MAX_DEVICES` devices.
 
     >>> parse_mesh("2x4")
     (2, 4)
@@ -62,10 +64,15 @@ def parse_mesh(text: str) -> tuple[int, ...]:
 
 
 def check_out(path: Path) -> None:
-    """Checks where a file is to be written, before the work, so that a wrong path is known at once.
+    """Checks the path of a file to write, before the work, so that a wrong path is reported at once.
 
     Raises:
-      JaxmeshError: it is a folder, or in none.
+      JaxmeshError: it is a folder, or its folder does not exist.
     """
     if path.is_dir() or not path.parent.is_dir():
         raise jm.JaxmeshError(f"--out takes a file in a folder that exists, got {str(path)!r}; name another.")
+
+
+def say_step(text: str, start: float) -> None:
+    """Prints a step on standard error, with the seconds since `start`."""
+    print(f"[{time.monotonic() - start:6.2f} s] {text}", file=sys.stderr, flush=True)

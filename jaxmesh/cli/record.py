@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import jaxmesh as jm
-from jaxmesh.cli.mlir import imported, inputs_of, read_text, reading
+from jaxmesh.cli.inputs import imported, inputs_of, read_text, reading
 from jaxmesh.cli.options import check_out, common_options, input_options, parse_mesh
 
 RECORD = """\

@@ -1,68 +1,84 @@
-"""`jaxmesh selftest`: what jaxmesh proves about itself with this machine's Python, JAX and devices."""
+"""`jaxmesh selftest`: checks on this machine that sharded programs compute what unsharded ones do."""
 
 from __future__ import annotations
 
-import platform
+import argparse
 import time
-from importlib.metadata import version
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, PartitionSpec as P
 
-from jaxmesh.sharding.mesh import emulate
-from tests.generators.faults import wrong_copies
-from tests.generators.matrix import table
-from tests.generators.outcome import Outcome, Say
-from tests.generators.programs import run as random_programs
+import jaxmesh as jm
+from jaxmesh.cli.demo.checks import Check, compare
+from jaxmesh.cli.demo.model import dims_for
+from jaxmesh.cli.demo.run import run
+from jaxmesh.cli.inputs import emulated_mesh
+from jaxmesh.cli.options import say_step, seed_of
 
-DEVICES = 16
-"""What the meshes of the self-test need."""
-SHOWN = 10
-"""How many failures of one part are printed."""
-
-
-def run(count: int, seed: int, say: Say) -> list[Outcome]:
-    """The three parts in their short form.
-
-    Args:
-      count: how many random programs are compared.
-      seed: of the random programs.
-      say: is told of every step as it starts.
-
-    Raises:
-      DeviceCountError: fewer devices than the meshes need, and too late to emulate them.
-    """
-    emulate(DEVICES)
-    return [table.run(say), random_programs.run(count, seed, say), wrong_copies.run(say)]
+_lax: Any = jax.lax
+SELFTEST = """Checks on this machine that sharded programs compute what the unsharded ones do: the demo's transformer
+block with its gradients, and a few programs in every way to run them. Exit codes: 0 all hold, 1 one fails, 2 usage."""
 
 
-def run_matrix(say: Say) -> tuple[str, Outcome]:
-    """The whole matrix: its table, and what it proves.
-
-    Raises:
-      DeviceCountError: as of `run`.
-    """
-    emulate(DEVICES)
-    return table.run_whole(say)
+def add_commands(commands: Any) -> None:
+    """Adds `selftest` to the parser of the command line."""
+    parser = commands.add_parser("selftest", help="check jaxmesh on this machine", description=SELFTEST)
+    parser.add_argument("--seed", type=seed_of, default=0, metavar="N", help="seed of the random inputs (default: 0)")
 
 
-def versions() -> str:
-    """The versions this run speaks of, and how many devices there are."""
-    return (
-        f"Python {platform.python_version()}, JAX {version('jax')}, jaxlib {version('jaxlib')}, "
-        f"NumPy {version('numpy')}, {jax.device_count()} {jax.default_backend()} devices"
-    )
+def product(x: Any, w: Any) -> Any:
+    """A matmul whose summed dim is split."""
+    x, w = jm.full_to_shard(x, P("y", "x")), jm.full_to_shard(w, P("x"))
+    return jm.shard_to_full(_lax.psum(x @ w, "x"), P("y"))
 
 
-def report(outcomes: list[Outcome], start: float) -> str:
-    """One line per part, the failures under it, and the verdict."""
-    lines = [versions()]
-    for outcome in outcomes:
-        verdict = "ok" if outcome.passed else "FAILED"
-        said = outcome.proved if outcome.passed else f"{len(outcome.failures)} of {outcome.checks} checks failed"
-        lines.append(f"{outcome.name}: {verdict}: {said} [{outcome.checks} checks, {outcome.seconds:.0f} s]")
-        lines += [f"  {failure}" for failure in outcome.failures[:SHOWN]]
-        rest = len(outcome.failures) - SHOWN
-        lines += [f"  and {rest} more"] if rest > 0 else []
-    verdict = "holds" if all(o.passed for o in outcomes) else "FAILED"
-    lines.append(f"selftest {verdict} in {time.monotonic() - start:.0f} s")
-    return "\n".join(lines)
+def softmax(x: Any, w: Any) -> Any:
+    """A softmax over a split dim."""
+    e = jnp.exp(jm.full_to_shard(x @ w, P("y", "x")))
+    return jm.shard_to_full(e / _lax.psum(e.sum(1, keepdims=True), "x"), P("y", "x"))
+
+
+def ring(x: Any, w: Any) -> Any:
+    """A sum over a mesh axis, in a loop of exchanges."""
+    shard, pairs = jm.full_to_shard(x @ w, P("y", "x")), [(0, 1), (1, 2), (2, 3), (3, 0)]
+
+    def step(carry: Any, _: Any) -> tuple[Any, None]:
+        return (carry[0] + carry[1], jax.lax.ppermute(carry[1], "x", pairs)), None
+
+    return jm.shard_to_full(jax.lax.scan(step, (jnp.zeros_like(shard), shard), None, length=4)[0][0], P("y", "x"))
+
+
+PROGRAMS: dict[Callable[[Any, Any], Any], Callable[[Any, Any], Any]] = {
+    product: lambda x, w: x @ w,
+    softmax: lambda x, w: jax.nn.softmax(x @ w, axis=1),
+    ring: lambda x, w: jnp.tile((x @ w).reshape(4, 4, 2).sum(1), 4),
+}
+
+
+def comparisons(mesh: Mesh, seed: int) -> Iterator[Check]:
+    """Compares every program with its unsharded form: called, compiled, on the reference executor, differentiated."""
+    random = np.random.default_rng(seed)
+    x, w = (jnp.asarray(random.standard_normal(s, np.float32)) for s in ((4, 8), (8, 8)))
+    for sharded, plain in PROGRAMS.items():
+        f, wanted = jm.jit(sharded, mesh=mesh), plain(x, w)
+        lowered, name = f.lower(x, w), sharded.__name__
+        for way, run_it in (("called", f), ("compiled", lowered.compile()), ("reference executor", lowered.reference)):
+            yield compare(f"{name}, {way}", run_it(x, w), wanted)
+        slopes: list[Any] = [jax.vjp(g, x, w)[1](wanted)[1] for g in (f, plain)]
+        yield compare(f"{name}, differentiated", *slopes)
+
+
+def selftest(arguments: argparse.Namespace) -> int:
+    """Runs all comparisons and prints the failures and a verdict; returns the exit code."""
+    start, mesh = time.monotonic(), emulated_mesh((2, 4))
+    outcome = run(mesh, dims_for(mesh), lambda step: say_step(step, start))
+    checks = [*outcome.checks, *comparisons(mesh, arguments.seed)]
+    wrong = [f"FAIL {c.name}: error {c.error:.1e}, allowed {c.tolerance:.0e} {c.note}" for c in checks if not c.passed]
+    wrong += [f"FAIL {h.tensor} at {list(h.coordinate)} is not its slice" for h in outcome.holdings if not h.exact]
+    verdict = "FAILED" if wrong else "holds"
+    print(*wrong, f"selftest {verdict}: {len(checks)} comparisons, JAX {jax.__version__}", sep="\n", flush=True)
+    return 1 if wrong else 0

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import jaxmesh as jm
-from jaxmesh.cli.mlir import imported, inputs_of, read_text, reading
+from jaxmesh.cli.inputs import imported, inputs_of, read_text, reading
 from jaxmesh.cli.options import common_options, input_options, parse_mesh
 from jaxmesh.emit.cpp.printer import include_dir
 
@@ -87,6 +87,6 @@ def _written(traced: jm.Traced, args: Sequence[Any], arguments: argparse.Namespa
     return [path]
 
 
-def show_include_dir() -> None:
-    """Prints the folder of the header."""
+def show_include_dir(_: argparse.Namespace) -> None:
+    """Prints the folder of `ttnn-precompiled.hpp`."""
     print(include_dir(), flush=True)

@@ -1,8 +1,8 @@
-"""Comparing the copies of a value on the devices: an identity that reports where they differ.
+"""The primitive `check_copies`: an identity that compares the copies of a value on the devices.
 
-Only the copy that is read travels, once along the axes of the claim, as bits; each device compares its own with it. One
-device, the first one that differs, tells the host; where all copies are equal nothing does. Of several processes all
-are told the same, so that none waits for one that has raised.
+Only the copy that is read travels, once along the axes of the claim, as bits; each device compares its own with it. The
+first device that differs reports to the host; if all copies are equal, no device does. All processes get the same
+report, so none waits for one that has raised.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _lax: Any = jax.lax
 _ad: Any = ad
 _callback: Any = jax.debug.callback
 EFFECTS: frozenset[Any] = frozenset(jax.make_jaxpr(lambda: _callback(lambda: None))().effects)
-"""What a host callback does in a program's type: JAX waits for it in `jax.effects_barrier`."""
+"""The effects of a host callback in a program's type: JAX waits for it in `jax.effects_barrier`."""
 
 check_copies_p: Any = compat.unlowered_primitive("check_copies")
 
@@ -35,7 +35,7 @@ def _abstract_eval(x: Any, *, claim: Claim, mapped: tuple[int, ...], tangent: bo
 
 
 def check_copies(x: Any, claim: Claim) -> Any:
-    """The value, its copies compared along the claim's axes wherever it is used."""
+    """Returns the value; wherever it is used, its copies are compared along the claim's axes."""
     return check_copies_p.bind(x, claim=claim, mapped=(), tangent=False)
 
 
@@ -55,20 +55,20 @@ def _check(x: Any, *, claim: Claim, mapped: tuple[int, ...], tangent: bool) -> A
         apart &= _lax.axis_index(axis) < count
     at = jnp.argmax(apart)
     row = jnp.stack([_place(claim).astype(jnp.uint32), at.astype(jnp.uint32), *_words(rows[at]), *_words(read[at])])
-    tells, row = _first(apart.any(), row, claim)
+    reports, row = _first(apart.any(), row, claim)
 
-    def tell(message: Any) -> None:
-        _callback(functools.partial(_tell, claim, tuple(x.shape), x.dtype, mapped, tangent), message)
+    def report(message: Any) -> None:
+        _callback(functools.partial(_report, claim, tuple(x.shape), x.dtype, mapped, tangent), message)
 
     def nothing(message: Any) -> None:
         pass
 
-    jax.lax.cond(tells, tell, nothing, row)
+    jax.lax.cond(reports, report, nothing, row)
     return x
 
 
 def _bits(x: Any) -> Any:
-    """The bits of each element as unsigned integers, the parts of one along further dims."""
+    """Returns the bits of each element as unsigned integers; the parts of one element are along further dims."""
     dtype = x.dtype
     if jax.dtypes.issubdtype(dtype, jax.dtypes.extended):
         return jax.random.key_data(x)
@@ -99,7 +99,7 @@ def _words(row: Any) -> list[Any]:
 
 
 def _place(claim: Claim) -> Any:
-    """This device's row-major number."""
+    """Returns this device's row-major number."""
     place: Any = jnp.int32(0)
     for axis, size in claim.mesh.items():
         place = place * size + _lax.axis_index(axis)
@@ -107,13 +107,13 @@ def _place(claim: Claim) -> Any:
 
 
 def _first(differs: Any, row: Any, claim: Claim) -> tuple[Any, Any]:
-    """Whether this device tells its host, and what: the row of the first of those that differ."""
+    """Returns whether this device reports to its host, and the row of the first device that differs."""
     mine = jnp.arange(math.prod(claim.mesh.values())) == _place(claim)
     hits = _lax.psum(jnp.where(mine & differs, jnp.int32(1), jnp.int32(0)), tuple(claim.mesh))
     first = differs & (jnp.argmax(hits) == _place(claim))
     if jax.process_count() == 1:
         return first, row
-    # Which of the devices are one process's is not known here: all tell, and the host keeps one word per claim.
+    # The process of each device is unknown here: all devices report, and the host stores one report per claim.
     return hits.any(), _lax.psum(jnp.where(first, row, jnp.zeros_like(row)), tuple(claim.mesh))
 
 
@@ -123,15 +123,15 @@ mlir.register_lowering(check_copies_p, mlir.lower_fun(_check, multiple_results=F
 # --- on the host -----------------------------------------------------------------------------------------------------
 
 
-def _tell(
+def _report(
     claim: Claim, shape: tuple[int, ...], dtype: Any, mapped: tuple[int, ...], tangent: bool, message: Any
 ) -> None:
-    """What a device says: its number, the element's, and the words of both values."""
+    """Stores the report of a device: its number, the element's number, and the words of both values."""
     row = np.asarray(message)
     count = (len(row) - 2) // 2
     coordinate, other = claim.coordinates(int(row[0]))
     place = [int(i) for i in np.unravel_index(int(row[1]), shape)]
-    index = claim.told(
+    index = claim.index_in_value(
         tuple(i for d, i in enumerate(place) if d not in mapped),
         tuple(n for d, n in enumerate(shape) if d not in mapped),
     )
@@ -143,7 +143,7 @@ def _tell(
 
 
 def _value(words: Any, dtype: Any) -> Any:
-    """An element from its words."""
+    """Returns an element from its words."""
     if jax.dtypes.issubdtype(dtype, jax.dtypes.extended):
         return words
     kind: Any = np.dtype(dtype)
@@ -159,7 +159,7 @@ def _value(words: Any, dtype: Any) -> Any:
 def _jvp(primals: Sequence[Any], tangents: Sequence[Any], **params: Any) -> tuple[Any, Any]:
     (x,), (t,) = primals, tangents
     out = check_copies_p.bind(x, **params)
-    # What is the same everywhere has the same derivative everywhere.
+    # Equal copies have equal derivatives.
     return out, t if type(t) is _ad.Zero else check_copies_p.bind(t, **{**params, "tangent": True})
 
 

@@ -1,11 +1,11 @@
-"""Claims of replication that no type proves, and the switch that has them checked at run time.
+"""Claims of replication that no type proves, and the switch that checks them at run time.
 
-A program claims that copies are equal where it reads one of several devices for all of them although the value's type
-says that it may differ: `assume_replicated`, a composer that drops an axis, a presharded argument declared equal. With
-the switch on, every such claim is checked whenever it is used: all copies are compared bit for bit. So NaNs with equal
-bits are equal, and 0.0 and -0.0 differ.
+A program claims that copies are equal where it reads one device for several although the value's type varies over them:
+`assume_replicated`, a composer that drops an axis, a presharded argument declared equal. With the switch on, every such
+claim is checked whenever it is used: all copies are compared bit for bit. So NaNs with equal bits are equal, and 0.0
+and -0.0 differ.
 
-The switch is the keyword `check_replication` where there is one; else what `with check_replication():` says here; else
+The switch is the keyword `check_replication`; without it, the innermost block `with check_replication():`; without one,
 the environment variable `JAXMESH_CHECK_REPLICATION`, `1` or `0`. This module alone reads it.
 """
 
@@ -15,7 +15,6 @@ import contextlib
 import contextvars
 import logging
 import os
-import pathlib
 import sys
 import threading
 from collections.abc import Generator, Mapping, Sequence
@@ -29,19 +28,16 @@ from jaxmesh.errors import ArgumentTypeError, ReplicationError
 
 VARIABLE = "JAXMESH_CHECK_REPLICATION"
 _VALUES = {"": False, "0": False, "1": True}
-_PACKAGE = pathlib.Path(__file__).parents[1]
-_INSIDE = tuple(str(p) + os.sep for p in (_PACKAGE, *(pathlib.Path(m.__file__).parent for m in (jax, contextlib))))
-_PROGRAMS = str(_PACKAGE / "cli" / "demo") + os.sep
 _log = logging.getLogger("jaxmesh")
 _switch: contextvars.ContextVar[bool | None] = contextvars.ContextVar("whether replication is checked", default=None)
 Coordinate = tuple[int, ...]
 
 
 def is_enabled(choice: bool | None = None) -> bool:
-    """Whether claims are to be checked: the choice, or the default of here and now.
+    """Returns True if claims are checked: the choice, or the current default.
 
     Raises:
-      ArgumentTypeError: the choice is no bool, or the environment variable has another value than 0 or 1.
+      ArgumentTypeError: the choice is not a bool, or the environment variable has another value than 0 or 1.
     """
     if choice is not None:
         if not isinstance(choice, bool):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -50,19 +46,19 @@ def is_enabled(choice: bool | None = None) -> bool:
     inner = _switch.get()
     if inner is not None:
         return inner
-    said = os.environ.get(VARIABLE, "")
-    if said not in _VALUES:
-        raise ArgumentTypeError(f"the environment variable {VARIABLE} is 1 or 0, got {said!r}.")
-    return _VALUES[said]
+    value = os.environ.get(VARIABLE, "")
+    if value not in _VALUES:
+        raise ArgumentTypeError(f"the environment variable {VARIABLE} is 1 or 0, got {value!r}.")
+    return _VALUES[value]
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Two copies that differ: where, what both hold, and who claimed that they are equal.
+    """Two copies that differ: their coordinates, their values, and the claim that they are equal.
 
-    `coordinate` is the first one, row-major over the mesh, that holds another value than `other`, the copy that is
-    read; `index` is the first such element inside the tensor, without the dims that vmap added, whose place is
-    `mapped`. Both values have the tensor's dtype; of random keys they are the key's words.
+    `coordinate` is the first one, row-major over the mesh, whose value differs from that of `other`, the copy that is
+    read; `index` is the first such element of the tensor, without the dims that vmap added, in which its position is
+    `mapped`. Both values have the tensor's dtype; for random keys they are the key's words.
     """
 
     claim: Claim
@@ -82,13 +78,13 @@ class Difference:
         return (
             f"{self.claim.line}: {what} is taken to be the same along mesh axis {axes}, but its copies differ, first "
             f"at mesh coordinate {list(self.coordinate)} ({mesh}), index {list(self.index)}{mapped}: "
-            f"{_shown(self.value)} there, {_shown(self.expected)} at {list(self.other)}, which is read. Reduce "
+            f"{_show(self.value)} there, {_show(self.expected)} at {list(self.other)}, which is read. Reduce "
             "or gather over the axis (was a psum forgotten?), or aggregate it."
         )
 
 
-def _shown(value: Any) -> str:
-    """A value and, where values print alike, its bits."""
+def _show(value: Any) -> str:
+    """Returns a value as text; for floats with its bits, because different values may print alike."""
     array = np.asarray(value)
     if array.ndim or array.dtype.kind in "biu":
         return str(array.tolist())
@@ -98,11 +94,11 @@ def _shown(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Claim:
-    """One place where a value is taken to be the same on several devices.
+    """One use of a value that assumes it is equal on several devices.
 
-    `what` names value and type, `line` the place in the source, `axes` the mesh axes along which it is claimed equal.
-    Of the axes in `limits` only so many coordinates are read at all. `shape` is what `what` has, where what is compared
-    has been reshaped.
+    `what` names the value and its type, `line` its source location, `axes` the mesh axes along which it is claimed
+    equal. `limits` gives for some axes the number of coordinates that are read at all. `shape` is the shape of the
+    value if a reshaped form of it is compared.
     """
 
     number: int
@@ -114,13 +110,13 @@ class Claim:
     shape: tuple[int, ...] | None = None
     collector: Collector | None = None
 
-    def coordinates(self, place: int) -> tuple[Coordinate, Coordinate]:
-        """The coordinate of the device with this row-major number, and of the copy that is read for it."""
-        found = tuple(int(i) for i in np.unravel_index(place, tuple(self.mesh.values())))
+    def coordinates(self, number: int) -> tuple[Coordinate, Coordinate]:
+        """Returns the coordinate of the device with a row-major number, and that of the copy that is read for it."""
+        found = tuple(int(i) for i in np.unravel_index(number, tuple(self.mesh.values())))
         return found, tuple(0 if a in self.axes else i for a, i in zip(self.mesh, found, strict=True))
 
-    def told(self, index: Coordinate, shape: tuple[int, ...]) -> Coordinate:
-        """The index, in what the claim names, of an element of what is compared."""
+    def index_in_value(self, index: Coordinate, shape: tuple[int, ...]) -> Coordinate:
+        """Returns the index in the claim's value of an element of the compared form."""
         if self.shape is None or self.shape == shape:
             return index
         return tuple(int(i) for i in np.unravel_index(int(np.ravel_multi_index(index, shape)), self.shape))
@@ -130,7 +126,7 @@ class Claim:
 
 
 def error(differences: Sequence[Difference]) -> ReplicationError:
-    """The error for differences found, of which the first is told in full."""
+    """Returns the error for differences; its message describes the first one in full."""
     first = min(differences, key=lambda d: d.claim.number)
     places = list(dict.fromkeys(d.claim.line for d in differences if d.claim.number != first.claim.number))
     more = f" Copies also differ at: {'; '.join(places)}." if places else ""
@@ -141,9 +137,9 @@ def error(differences: Sequence[Difference]) -> ReplicationError:
 
 @dataclass(slots=True)
 class Collector:
-    """Takes the differences of one function's runs; what comes when nobody listens is pending for all.
+    """Collects the differences of one function's runs; outside of `listening` they become pending.
 
-    Per claim only the first one is kept: in a loop that of the first iteration that has one.
+    Per claim only the first difference is stored: in a loop, that of the first iteration that has one.
     """
 
     _found: dict[int, Difference] = field(default_factory=dict[int, Difference])
@@ -151,7 +147,7 @@ class Collector:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, difference: Difference) -> None:
-        """Takes a difference; called from the threads that run the devices."""
+        """Adds a difference; called from the threads that run the devices."""
         with self._lock:
             if self._listening:
                 self._found.setdefault(difference.claim.number, difference)
@@ -160,7 +156,7 @@ class Collector:
 
     @contextlib.contextmanager
     def listening(self) -> Generator[list[Difference]]:
-        """Waits until everything that was started inside has run; the list is filled when it is left."""
+        """Collects inside the block, and waits at its end for the devices; then the list is complete."""
         found: list[Difference] = []
         with self._lock:
             self._found.clear()
@@ -179,7 +175,7 @@ _pending_lock = threading.Lock()
 
 
 def pend(difference: Difference) -> None:
-    """Keeps a difference that no call waits for, and says so at once."""
+    """Stores a difference that no call waits for, and logs it as an error."""
     key = id(difference.claim), difference.claim.number
     with _pending_lock:
         new = key not in _pending
@@ -197,20 +193,20 @@ def _take_pending() -> list[Difference]:
 
 @contextlib.contextmanager
 def check_replication(enabled: bool = True) -> Generator[None]:
-    """Switches on (or off) that claims of replication are checked at run time, in this thread.
+    """Switches the run-time check of replication claims on or off, in this thread.
 
-    Calls of functions made by `jaxmesh.jit` and `jaxmesh.shard_map(check_vma=False)`, compiled programs and the eager
-    `jaxmesh.ttnn` raise at once. What runs later (inside an outer `jax.jit`, in a backward pass) cannot raise from a
-    device: it is logged as an error when it is found, and raised here when the block ends without another error.
-    Of several processes all raise the same. XLA may round otherwise in a program that is checked. What an outer
-    `jax.jit` has traced stays as it was then. What TTIR cannot say, and so runs as JAX runs it, is not checked inside
+    Calls of functions of `jaxmesh.jit` and `jaxmesh.shard_map(check_vma=False)`, compiled programs and the eager
+    `jaxmesh.ttnn` raise at once. Programs that run later (inside an outer `jax.jit`, in a backward pass) cannot raise
+    from a device: a difference is logged as an error, and raised here when the block ends without another error.
+    All processes raise the same error. XLA may round differently in a program with checks. Programs that an outer
+    `jax.jit` has traced do not change. Functions that TTIR cannot express, and JAX runs, are not checked inside
     `jaxmesh.jit`.
 
     Args:
       enabled: whether to check.
 
     Raises:
-      ReplicationError: when the block ends, copies have differed that no call has waited for.
+      ReplicationError: at the end of the block, if copies differed for which no call has waited.
 
     >>> import jax, jax.numpy as jnp, jaxmesh as jm
     >>> from jax.sharding import PartitionSpec as P
@@ -232,16 +228,3 @@ def check_replication(enabled: bool = True) -> Generator[None]:
         found = _take_pending()
         if found:
             raise error(found)
-
-
-def _is_inside(file: str) -> bool:
-    """Whether a file is of this package, of JAX or of Python; the self-test's programs are users' programs."""
-    return file.startswith(_INSIDE) and not file.startswith(_PROGRAMS)
-
-
-def users_line() -> str:
-    """`file:line (function)` of the nearest caller outside of this package, as JAX shows source lines."""
-    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
-    while frame.f_back is not None and _is_inside(frame.f_code.co_filename):
-        frame = frame.f_back
-    return f"{frame.f_code.co_filename}:{frame.f_lineno} ({frame.f_code.co_name})"

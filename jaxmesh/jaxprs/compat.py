@@ -13,7 +13,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax._src import core as core_lib, mesh as mesh_lib, xla_bridge
+from jax._src import core as core_lib, mesh as mesh_lib
 from jax._src.lib import xla_client
 from jax.core import ShapedArray
 from jax.extend import core as jex, source_info_util
@@ -191,11 +191,6 @@ def linear_operand_aval(operand: Any) -> Aval:
 
 _core: Any = core_lib
 _client: Any = xla_client
-
-
-def backend_started() -> bool:
-    """Returns True if JAX has already initialised its backends."""
-    return bool(xla_bridge.backends_are_initialized())
 
 
 def array_type(shape: tuple[int, ...], dtype: np.dtype[Any], sharding: NamedSharding) -> Any:

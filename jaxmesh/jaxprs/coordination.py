@@ -56,12 +56,6 @@ def exchange(mine: bytes, me: int, members: Sequence[int]) -> list[bytes]:
     return messages
 
 
-def is_multi_process() -> bool:
-    """Returns True if this process is one of several."""
-    state: Any = distributed.global_state
-    return state.client is not None and state.num_processes > 1
-
-
 def publish_and_read(mine: bytes, topic: str, me: int, members: Sequence[int]) -> dict[int, bytes]:
     """Publishes a message under a topic and returns the messages published so far, by process, without waiting.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dis
 import os
 import re
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,6 +81,14 @@ def line_of(eqn: Eqn) -> str:
     """Returns the line of the text of an imported program, else that of the source; empty if neither is known."""
     text = _TEXT_LINE.search(str(eqn.source_info.name_stack))
     return text.group() if text else source_line(eqn)
+
+
+def caller_line() -> str:
+    """Returns `file:line (function)` of the nearest caller outside of jaxmesh, JAX and Python's library."""
+    frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+    while frame.f_back is not None and not _util.is_user_filename(frame.f_code.co_filename):
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno} ({frame.f_code.co_name})"
 
 
 def missing_rule(eqn: Eqn, what: str, file: str) -> MissingRuleError:

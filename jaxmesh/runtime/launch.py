@@ -1,12 +1,12 @@
-"""Starting compiled programs from several threads.
+"""The launch lock: compiled programs are launched by one thread at a time.
 
-A program over several devices waits inside its collectives until every device has come there. XLA's CPU client starts
-the programs of one thread in order, but not those of two: each may then hold some of the threads that stand for the
-devices and wait for the others, for ever (XLA ends the process after a minute). So whatever jaxmesh starts, it starts
-under one lock, and a thread first waits until what other threads have started is done. One thread alone never waits.
+A program over several devices waits inside its collectives until every device arrives. XLA's CPU client starts the
+programs of one thread in order, but not those of two: each may then occupy some of the threads that emulate devices and
+wait for the others, a deadlock (XLA ends the process after a minute). So jaxmesh launches under one lock, and a thread
+first waits until the programs that other threads launched are done. One thread alone never waits.
 
-What JAX starts by itself (`jax.jit` around such a function, a backward pass, operations on results that lie on several
-devices) does not come through here, and several threads that do it can hang as in JAX without jaxmesh.
+Programs that JAX launches itself (`jax.jit` around such a function, a backward pass, operations on results on several
+devices) do not take the lock; several threads that launch them can deadlock as in JAX without jaxmesh.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ import jax
 from jax.core import Tracer
 
 from jaxmesh.errors import ForkError
+from jaxmesh.jaxprs.backend import has_lost_devices
 from jaxmesh.jaxprs.caches import ARRAY, forget_dispatch, is_staged, on_clear_caches
-from jaxmesh.jaxprs.compat import backend_started
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -31,24 +31,23 @@ _leaves: Any = jax.tree.leaves
 
 
 MOST_RUNNING = 24
-"""How many programs may be running. XLA takes 32 for each device; one more blocks the thread that starts it, and the
-threads blocked so may be all there are, while a program that runs waits in a collective for its part on another device
-to be started."""
+"""The number of programs that may be running. XLA takes 32 per device; one more blocks the thread that starts it. All
+threads may be blocked so, while a running program waits in a collective for its part on a device not yet started."""
 
 
 class _Untraced(Exception):
-    """A function that is to be started has not been traced yet."""
+    """A function to be launched has not been traced yet."""
 
 
 class _Thread(threading.local):
-    """The name of a thread: the system uses its numbers again."""
+    """The identity of a thread: the system reuses its numbers."""
 
     def __init__(self) -> None:
         self.name = object()
 
 
 class _Started:
-    """What was started and may be running, all of it by one thread; changed under the lock only."""
+    """The programs that may be running, all launched by one thread; changed under the lock only."""
 
     __slots__ = ("by", "depth", "forked", "lock", "results", "traces")
 
@@ -56,8 +55,8 @@ class _Started:
         self.lock = threading.RLock()
         self.by: object = None
         self.results: collections.deque[Any] = collections.deque()
-        self.forked = False
-        # How many functions are being started, one inside the other, and whether the innermost may be traced now.
+        self.forked = has_lost_devices()
+        # The number of nested launches, and whether the innermost function may be traced now.
         self.depth, self.traces = 0, False
 
 
@@ -66,37 +65,37 @@ _started = _Started()
 
 
 def launch(run: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """What `run` gives: a function that starts compiled programs. Other threads start theirs before or after.
+    """Returns what `run`, a function that starts compiled programs, returns; other threads launch before or after.
 
-    A function made by `jax.jit` is traced outside of the lock: the user's Python may wait for other threads.
+    A function of `jax.jit` is traced outside of the lock: the user's Python may wait for other threads.
 
     Raises:
       ForkError: the process was forked from one that had devices.
     """
-    # A part of an outer program is started by nobody. It is traced while JAX holds locks of its own, under which to
-    # wait for a thread that waits for those would be for ever.
+    # A part of an outer program is not launched. It is traced while JAX holds its own locks: to wait here for a thread
+    # that waits for those would be a deadlock.
     if is_staged():
         return run(*args, **kwargs)
     if _started.forked:
         check_process()
     try:
-        return _started_now(run, False, args, kwargs)
+        return _launch_now(run, False, args, kwargs)
     except _Untraced:
-        if _holds():
+        if _is_launching():
             raise
     function: Any = run
     function.trace(*args, **kwargs)
     forget_dispatch(function)
-    return _started_now(run, True, args, kwargs)
+    return _launch_now(run, True, args, kwargs)
 
 
-def _started_now(run: Callable[..., R], traces: bool, args: Sequence[Any], kwargs: Mapping[str, Any]) -> R:
+def _launch_now(run: Callable[..., R], traces: bool, args: Sequence[Any], kwargs: Mapping[str, Any]) -> R:
     started = _started
     with started.lock:
         if started.by is not _here.name:
             _wait_for_others()
         depth, before = started.depth, started.traces
-        # After `by`: who reads both, without the lock, reads them the other way round.
+        # After `by`: readers without the lock read them in the other order.
         started.depth, started.traces = depth + 1, traces
         try:
             out = run(*args, **kwargs)
@@ -106,22 +105,22 @@ def _started_now(run: Callable[..., R], traces: bool, args: Sequence[Any], kwarg
             started.depth, started.traces = depth, before
 
 
-def _holds() -> bool:
-    """Whether this thread is starting a function."""
+def _is_launching() -> bool:
+    """Returns True if this thread is launching a function."""
     return _started.depth > 0 and _started.by is _here.name
 
 
 def before_tracing() -> None:
-    """To be called where a user's function is about to be traced: never under the lock, if it can be avoided."""
-    if _holds() and not _started.traces:
-        raise _Untraced("a function is traced before it is started")
+    """Leaves the lock, by an error that `launch` catches, before a user's function is traced."""
+    if _is_launching() and not _started.traces:
+        raise _Untraced("a function is traced before it is launched")
 
 
 def check_process() -> None:
     """Checks that this process has devices that work.
 
     Raises:
-      ForkError: it was forked from one in which JAX had started them.
+      ForkError: it was forked from a process in which JAX had started its devices.
     """
     if _started.forked:
         raise ForkError(
@@ -133,7 +132,7 @@ def check_process() -> None:
 
 def _wait_for_others() -> None:
     while _started.results:
-        # An error is told to who reads the result.
+        # An error is raised where the result is read.
         with contextlib.suppress(Exception):
             _started.results[0].block_until_ready()
         _started.results.popleft()
@@ -141,10 +140,9 @@ def _wait_for_others() -> None:
 
 
 def _note(out: Any) -> None:
-    """Remembers one result, the smallest: it is there when the program is done on every device.
+    """Stores one result, the smallest: it is ready when the program is done on every device.
 
-    Whether that is so already is asked at the next start, when the devices are not busy: to ask them now takes longer
-    than all else that is done here.
+    The next launch asks whether it is ready, when the devices are idle: to ask now takes longer than the launch.
     """
     results = _started.results
     while results and _is_done(results[0]):
@@ -167,7 +165,7 @@ def _size(x: Any) -> int:
 
 
 def forget() -> None:
-    """Lets go of the results of programs that are done; without it that of the last one is kept until the next."""
+    """Frees the results of programs that are done; otherwise the last one is stored until the next launch."""
     with _started.lock:
         while _started.results and _is_done(_started.results[0]):
             _started.results.popleft()
@@ -181,11 +179,9 @@ def _is_done(x: Any) -> bool:
 
 
 def _after_fork() -> None:
-    """In the new process; another thread may have held the lock."""
+    """Replaces, in the new process, a lock that another thread may have held."""
     global _started
-    forked = _started.forked or backend_started()
     _started = _Started()
-    _started.forked = forked
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import math
 import os
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import Any, cast
 
 import jax
 import numpy as np
 from jax.sharding import AbstractMesh, AxisType, Mesh
 
-from jaxmesh.errors import ArgumentTypeError, DeviceCountError, MeshError
-from jaxmesh.jaxprs import compat
+from jaxmesh.errors import ArgumentTypeError, DeviceCountError, MeshError, MeshMismatchError
+from jaxmesh.jaxprs.backend import backend_started
+from jaxmesh.jaxprs.compat import context_devices
 from jaxmesh.validate import as_tuple, quote
 
 AnyMesh = Mesh | AbstractMesh
@@ -49,7 +52,7 @@ def _remedy(count: int) -> str:
 
 
 def _processes() -> int:
-    return jax.process_count() if compat.backend_started() else 1
+    return jax.process_count() if backend_started() else 1
 
 
 def _cpu_devices() -> list[Any]:
@@ -136,7 +139,7 @@ def emulate(count: int) -> Sequence[Any]:
         raise ArgumentTypeError(f"emulate takes a number of devices, a positive integer, got {quote(count)}.")
     _check_most(int(count))
     with _starting:
-        if compat.backend_started():
+        if backend_started():
             exist = len(_cpu_devices())
         else:
             flagged, asked = _flag_count(), _config.jax_num_cpu_devices
@@ -215,7 +218,7 @@ def _default_devices(count: int) -> Sequence[Any]:
     if not jax.distributed.is_initialized():
         _check_most(count)
     with _starting:
-        free = not compat.backend_started() and not jax.distributed.is_initialized() and _flag_count() is None
+        free = not backend_started() and not jax.distributed.is_initialized() and _flag_count() is None
         if free and _config.jax_num_cpu_devices < count:
             # Harmless where the default backend is an accelerator: only its CPU side gets more devices.
             _config.update("jax_num_cpu_devices", count)
@@ -244,6 +247,9 @@ def _devices_of_all(count: int, devices: list[Any]) -> Sequence[Any]:
             "jax.local_devices() for a mesh of this process alone."
         )
     return devices
+
+
+# --- the mesh of a program -------------------------------------------------------------------------------------------
 
 
 def context_mesh() -> Mesh | AbstractMesh | None:
@@ -276,3 +282,98 @@ def as_mesh(mesh: Any) -> Mesh | AbstractMesh:
     if mesh.empty or not mesh.axis_names:
         raise MeshError("the mesh is empty; make one with jaxmesh.make_mesh((2, 4)).")
     return mesh
+
+
+def same_mesh(a: AnyMesh, b: AnyMesh) -> bool:
+    """Returns True if two meshes have the same axes and, where both have devices, the same devices in one order."""
+    if a.axis_names != b.axis_names or dict(a.shape) != dict(b.shape):
+        return False
+    return not isinstance(a, Mesh) or not isinstance(b, Mesh) or bool((a.devices == b.devices).all())
+
+
+def show_mesh(mesh: AnyMesh) -> str:
+    """Returns a mesh as messages show it: axes, sizes and device ids."""
+    axes = ", ".join(f"{n}={s}" for n, s in mesh.shape.items())
+    if isinstance(mesh, AbstractMesh):
+        return f"({axes}) without devices"
+    return f"({axes}) of devices {[d.id for d in mesh.devices.flat]}"
+
+
+_outer: contextvars.ContextVar[AnyMesh | None] = contextvars.ContextVar("mesh of the program", default=None)
+
+
+@contextlib.contextmanager
+def tracing_over(mesh: AnyMesh) -> Generator[None]:
+    """Marks what runs inside as the trace of a program over a mesh; see `check_surroundings`."""
+    token = _outer.set(mesh)
+    try:
+        yield
+    finally:
+        _outer.reset(token)
+
+
+def check_surroundings(mesh: AnyMesh | None) -> None:
+    """Checks that the context has the devices of a program's mesh; JAX's cache does not look at them.
+
+    Raises:
+      MeshMismatchError: `jax.set_mesh`, or the program that calls this one, has other devices or another order.
+    """
+    outer = _outer.get()
+    if mesh is not None and outer is not None:
+        check_inner_mesh(mesh, outer)
+    devices = context_devices()
+    if isinstance(mesh, Mesh) and devices is not None and devices != tuple(mesh.devices.flat):
+        raise MeshMismatchError(
+            f"the program's mesh is {show_mesh(mesh)}, but jax.set_mesh has set the devices {[d.id for d in devices]}; "
+            "one program has one mesh. Leave the context, or make the function for its mesh."
+        )
+
+
+def check_inner_mesh(inner: AnyMesh, outer: AnyMesh) -> None:
+    """Checks that a function called inside a program has the program's mesh.
+
+    Raises:
+      MeshMismatchError: it has another one.
+    """
+    if not same_mesh(inner, outer):
+        raise MeshMismatchError(
+            f"a function for the mesh {show_mesh(inner)} is called inside a program over {show_mesh(outer)}; one "
+            "program has one mesh."
+        )
+
+
+def program_mesh(given: AnyMesh | None) -> AnyMesh:
+    """Returns the mesh to trace over: the given one or the context's, with the axis types of the context."""
+    mesh = as_mesh(given)
+    check_surroundings(mesh)
+    context = jax.sharding.get_abstract_mesh()
+    if context.empty:
+        return mesh
+    if dict(context.shape) != dict(mesh.shape) or context.axis_names != mesh.axis_names:
+        raise MeshMismatchError(
+            f"the program's mesh is {show_mesh(mesh)}, but jax.set_mesh has set {show_mesh(context)}; one program "
+            "has one mesh. Leave the context, or make the function for its mesh."
+        )
+    if isinstance(mesh, AbstractMesh):
+        return context
+    if mesh.axis_types == context.axis_types:
+        return mesh
+    return Mesh(mesh.devices, mesh.axis_names, axis_types=context.axis_types)
+
+
+def with_devices(mesh: AnyMesh) -> AnyMesh:
+    """Returns the mesh to run on: the given one, or for an abstract one the context's of the same shape.
+
+    Raises:
+      MeshError: the mesh is abstract and no such context is set.
+    """
+    if isinstance(mesh, Mesh):
+        return mesh
+    context = jax.sharding.get_abstract_mesh()
+    if not context.empty and context.shape == mesh.shape:
+        return context
+    raise MeshError(
+        f"the mesh {show_mesh(mesh)} is abstract: a program over it can be traced and lowered, but not run. Give "
+        f"mesh=jaxmesh.make_mesh({tuple(mesh.shape.values())}, {tuple(mesh.axis_names)}), or set a mesh with "
+        "jax.set_mesh."
+    )

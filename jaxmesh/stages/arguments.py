@@ -1,36 +1,185 @@
-"""What is handed to a compiled program: arrays that nobody writes to while it runs, none twice that it may take.
+"""The arguments of a call: how they are flattened, checked against a program's signature, and prepared for it.
 
-A program runs while Python goes on, and JAX lets it read the memory of a NumPy argument as it lies: a write to that
-array then changes results. So a program gets a copy. An array that was donated, or is donated and given once more, is
-an error before XLA sees it: some versions of JAX end the process.
+A program runs while Python continues, and JAX lets it read the memory of a NumPy argument: a later write to that array
+would change results, so a program gets a copy. An array that was donated before, or is donated and passed twice, is an
+error before XLA sees it: some versions of JAX end the process.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
 from jax.core import Tracer
+from jax.sharding import Mesh, NamedSharding
 
-from jaxmesh.errors import ArgumentTypeError, VerifyError
-from jaxmesh.jaxprs.caches import ARRAY
+from jaxmesh.dialects.signature import Argument, Boundary
+from jaxmesh.errors import ArgumentTypeError, MeshError, MeshMismatchError, UnsupportedError, VerifyError
+from jaxmesh.frontends.jax.trace import abstract
+from jaxmesh.jaxprs.caches import ARRAY, lru_cached
 from jaxmesh.runtime.array_views import check_alive
-from jaxmesh.ttnn.mesh_tensor import MeshTensor
+from jaxmesh.runtime.launch import launch
+from jaxmesh.sharding.mesh import AnyMesh, same_mesh, show_mesh
+from jaxmesh.ttnn.mesh_tensor import MeshTensor, is_tensor, spec_of
 from jaxmesh.ttnn.transfers import canonical
-from jaxmesh.validate import check_nesting
+from jaxmesh.validate import quote
 
 _tree: Any = jax.tree
 
 
+def flatten(tree: Any) -> tuple[list[Any], Any, list[Any]]:
+    """Returns the leaves of a tree of arguments, its structure, and the key path to each leaf."""
+    paths, treedef = cast("tuple[list[tuple[Any, Any]], Any]", jax.tree.flatten_with_path(tree, is_leaf=is_tensor))
+    return [leaf for _, leaf in paths], treedef, [path for path, _ in paths]
+
+
+def show_path(path: Any) -> str:
+    """Returns the path to a leaf as messages show it, such as `argument[0][1]['w']`."""
+    return f"argument{jax.tree_util.keystr(path)}"
+
+
+# --- checks against a signature --------------------------------------------------------------------------------------
+
+
+def argument_of(leaf: Any, path: Any, mesh: AnyMesh) -> Argument:
+    """Returns the type of one leaf of a call, as an argument of a program over `mesh`.
+
+    Raises:
+      ArgumentTypeError: the leaf is not an array.
+      UnsupportedError: some devices have no shard of the tensor.
+      MeshMismatchError: the tensor is on another mesh.
+    """
+    what = show_path(path)
+    if not isinstance(leaf, MeshTensor):
+        return Argument(abstract(leaf, what), None)
+    if leaf.partial:
+        raise UnsupportedError(
+            f"{what} is {leaf!r}: some devices hold nothing of it, but every device runs the program. "
+            "Aggregate it and distribute it over the whole mesh."
+        )
+    if not same_mesh(leaf.mesh, mesh):
+        raise MeshMismatchError(
+            f"{what} is on the mesh {show_mesh(leaf.mesh)}, the program runs on {show_mesh(mesh)}; one program "
+            "has one mesh. Aggregate the tensor and distribute it over the program's mesh."
+        )
+    return Argument(abstract(jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), what), leaf.varying)
+
+
+def check_call(boundary: Boundary, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
+    """Returns the flat arguments of a call of a lowered or compiled program.
+
+    Raises:
+      ArgumentTypeError: the tree or the types are not those the program was traced for.
+      DeletedError: an argument was donated to a program, or deleted.
+    """
+    leaves, tree, paths = flatten((tuple(args), kwargs))
+    if tree != boundary.in_tree:
+        raise ArgumentTypeError(
+            f"{boundary.name} was traced for arguments of the tree {boundary.in_tree}, called with {tree}; call it "
+            "with the same structure (static arguments left out), or trace it again."
+        )
+    for i, (leaf, path, want) in enumerate(zip(leaves, paths, boundary.arguments, strict=True)):
+        check_leaf(leaf, show_path(path))
+        what = f"{show_path(path)} of {boundary.name}"
+        if isinstance(stored := leaf.data if isinstance(leaf, MeshTensor) else leaf, Tracer):
+            raise ArgumentTypeError(
+                f"{what} is a value of a trace, of type {jax.typeof(stored)}, but a compiled program runs on arrays; "
+                "call the function that jaxmesh.jit made, which takes part in the trace."
+            )
+        check_has_values(leaf, what)
+        got = argument_of(leaf, path, boundary.mesh)
+        if _can_spread(got, want, boundary.sizes):
+            leaves[i] = _spread(leaf, want.varying or ())
+        elif (got.aval.shape, got.aval.dtype, got.varying) != (want.aval.shape, want.aval.dtype, want.varying):
+            raise ArgumentTypeError(
+                f"{what} was traced as {_show_type(want)}, called with {_show_type(got)}; call it "
+                "with the same type, or trace it again."
+            )
+    return leaves
+
+
+def check_has_values(leaf: Any, what: str) -> None:
+    """Checks that an argument of a call is not a type alone.
+
+    Raises:
+      ArgumentTypeError: it is a `jax.ShapeDtypeStruct`.
+    """
+    if isinstance(leaf, jax.ShapeDtypeStruct):
+        raise ArgumentTypeError(
+            f"{what} is {quote(leaf)}, a type that holds no numbers, but a program runs on arrays; give an array, or "
+            "only trace or lower the function."
+        )
+
+
+def check_devices(leaf: Any, what: str, mesh: AnyMesh | None) -> None:
+    """Checks that an array that is committed to devices is on all devices of the mesh and on no others.
+
+    Raises:
+      MeshMismatchError: it is on other devices.
+    """
+    if not isinstance(leaf, jax.Array) or isinstance(leaf, Tracer) or not leaf.committed or not isinstance(mesh, Mesh):
+        return
+    sharding: Any = leaf.sharding
+    given, wanted = sorted(d.id for d in sharding.device_set), sorted(d.id for d in mesh.devices.flat)
+    if given != wanted:
+        raise MeshMismatchError(
+            f"{what} {leaf.dtype}{list(leaf.shape)} was put on the devices {given} (by jax.device_put, from_dlpack, or "
+            f"a program over them), but the program's mesh {show_mesh(mesh)} has the devices {wanted}; pass "
+            "numpy.asarray(x), or put it on that mesh."
+        )
+
+
+def _show_type(a: Argument) -> str:
+    where = "" if a.varying is None else f" on the devices, varying over {a.varying}"
+    return f"{a.aval.dtype}{list(a.aval.shape)}{where}"
+
+
+# --- tensors that vary over fewer axes than the program expects ------------------------------------------------------
+
+
+def _can_spread(got: Argument, want: Argument, sizes: dict[str, int]) -> bool:
+    """Returns True if a tensor that varies over fewer axes can be passed where more are expected."""
+    if got.varying is None or want.varying is None or got.varying == want.varying:
+        return False
+    if (got.aval.shape, got.aval.dtype) != (want.aval.shape, want.aval.dtype):
+        return False
+    return {a for a in got.varying if sizes[a] > 1} <= set(want.varying)
+
+
+def _spread(tensor: MeshTensor, varying: tuple[str, ...]) -> MeshTensor:
+    """Returns the tensor stored as varying over more axes; every device keeps its shard."""
+    mesh, rank = tensor.mesh, tensor.ndim
+    if not isinstance(mesh, Mesh):
+        raise MeshError(f"{tensor!r} is on a mesh without devices, so it cannot be given to a program that runs.")
+    spread = _spreader(rank, tensor.varying, varying, NamedSharding(mesh, spec_of(rank, varying)))
+    return MeshTensor(launch(spread, tensor.data), mesh, varying)
+
+
+@lru_cached(256)
+def _spreader(rank: int, got: tuple[str, ...], wanted: tuple[str, ...], sharding: NamedSharding) -> Any:
+    sizes = sharding.mesh.shape
+    dropped = tuple(rank + i for i, a in enumerate(got) if a not in wanted)
+    dims = (*range(rank), *[rank + wanted.index(a) for a in got if a in wanted])
+
+    def spread(data: Any) -> Any:
+        local = jax.lax.squeeze(data, dropped)
+        return jax.lax.broadcast_in_dim(local, (*local.shape[:rank], *[sizes[a] for a in wanted]), dims)
+
+    return jax.jit(spread, out_shardings=sharding)
+
+
+# --- preparing -------------------------------------------------------------------------------------------------------
+
+
 def check_leaf(leaf: Any, what: str) -> None:
-    """Checks that one leaf of a call still holds something, and all of it can be handed over.
+    """Checks that one leaf of a call can be passed to a program.
 
     Raises:
       DeletedError: an array or a tensor that was donated to a program, or deleted.
       ResidencyError: a tensor that was deallocated.
-      ArgumentTypeError: a masked array, whose mask would be lost, or elements that JAX has no type for.
+      ArgumentTypeError: a masked array, whose mask would be lost, or elements of a type that JAX does not have.
     """
     array: Any = leaf
     if isinstance(array, np.ma.MaskedArray):
@@ -43,56 +192,51 @@ def check_leaf(leaf: Any, what: str) -> None:
     check_alive(leaf.data if isinstance(leaf, MeshTensor) else leaf, what)
 
 
-def handed(leaf: Any) -> Any:
-    """One leaf of a call as a compiled program is given it."""
+def prepare_leaf(leaf: Any) -> Any:
+    """Returns one leaf of a call in the form that a compiled program takes: a copy of a NumPy array."""
     if isinstance(leaf, MeshTensor):
         return leaf.handed()
     array: Any = leaf
     return leaf.copy() if isinstance(array, np.ndarray) else leaf
 
 
-def handed_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of a call as a program is given them; see `handed_tree`."""
+def prepare_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Returns the arguments of a call in the form that a program takes; see `prepare_tree`."""
     if kwargs:
-        return handed_tree((args, kwargs))
+        return prepare_tree((args, kwargs))
     for x in args:
         if type(x) is not ARRAY or x.is_deleted():
-            return handed_tree((args, kwargs))
+            return prepare_tree((args, kwargs))
     return args, kwargs
 
 
-def handed_tree(tree: Any) -> Any:
-    """A tree of arguments as a program is given it; the tree itself where there is nothing to copy.
+def prepare_tree(tree: Any) -> Any:
+    """Returns a tree of arguments in the form that a program takes: the tree itself if there is nothing to copy.
 
     Raises:
       DeletedError, ResidencyError, ArgumentTypeError: as of `check_leaf`.
     """
     copies = False
-    try:
-        leaves = _tree.leaves(tree)
-    except (SystemError, RecursionError, ValueError):
-        check_nesting(tree, "an argument")
-        raise
-    for leaf in leaves:
-        # Nearly every leaf of nearly every call is a JAX array, of which there is one thing to ask.
+    for leaf in _tree.leaves(tree):
+        # Nearly every leaf of nearly every call is a JAX array, which needs one check.
         if type(leaf) is ARRAY and not leaf.is_deleted():
             continue
         copies = copies or isinstance(leaf, np.ndarray)
         check_leaf(leaf, "an argument")
-    return _tree.map(handed, tree) if copies else tree
+    return _tree.map(prepare_leaf, tree) if copies else tree
 
 
 def check_donated(leaves: Sequence[Any], donated: Sequence[int]) -> None:
-    """Checks that what a program may take is not given a second time.
+    """Checks that a donated array is passed only once.
 
     Args:
       leaves: the leaves of a call.
-      donated: which of them are donated.
+      donated: the numbers of those that are donated.
 
     Raises:
-      VerifyError: one of these is another leaf too.
+      VerifyError: a donated array is another leaf too.
     """
-    # Tensors that share an array part here, and then are two.
+    # Tensors that share an array are two arrays from here on.
     arrays = [leaf.handed() if isinstance(leaf, MeshTensor) else leaf for leaf in leaves]
     for i in donated:
         if isinstance(arrays[i], jax.Array) and not isinstance(arrays[i], Tracer):

@@ -1,22 +1,25 @@
-"""Calls whose claims of replication are checked: what no type proves is compared on the devices, and raised here.
+"""Calls with replication checks: copies that no type proves equal are compared on the devices, and raise here.
 
-A function that claims nothing is never touched: it is found out when it is traced, and runs as it would unchecked.
+A function without such copies is never slowed down: its trace finds none, and it runs as without checks.
 """
 
 from __future__ import annotations
 
+import functools
 import threading
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import jax
-import numpy as np
-from jax.core import Tracer
+from jax.sharding import PartitionSpec
 
-from jaxmesh.dialects.replication import Collector, error
+from jaxmesh.dialects.check_copies import check_copies
+from jaxmesh.dialects.replication import Claim, Collector, error
 from jaxmesh.dialects.signature import Boundary
-from jaxmesh.jaxprs.caches import unkeyed
+from jaxmesh.jaxprs import compat
+from jaxmesh.jaxprs.caches import is_staged, unkeyed
 from jaxmesh.jaxprs.compat import Jaxpr
+from jaxmesh.jaxprs.source_locations import caller_line
 from jaxmesh.passes.mesh_shard.replication_checks import add_checks
 from jaxmesh.runtime.launch import launch
 from jaxmesh.sharding.mesh import AnyMesh
@@ -26,8 +29,8 @@ from jaxmesh.ttnn.mesh_tensor import MeshTensor, is_tensor
 _jax: Any = jax
 
 
-class _Claims(Exception):
-    """A function that was taken to claim nothing turns out to, while it is traced; nothing has run yet."""
+class _RestartError(Exception):
+    """The trace of a function that was taken to claim nothing meets a claim; nothing has run yet."""
 
     def __init__(self, of: CheckedCalls) -> None:
         super().__init__("a claim of replication")
@@ -35,40 +38,40 @@ class _Claims(Exception):
 
 
 class Checks:
-    """How one way of calling a function checks it: who takes what is found, and who wants to know of claims."""
+    """How one compiled form of a function checks it: what collects differences, and what is notified of claims."""
 
     def __init__(self, collector: Collector | None, calls: CheckedCalls | None = None, proven: bool = False) -> None:
         self._collector, self._calls, self._proven = collector, calls, proven
 
-    def look_at(self, leaves: Sequence[Any]) -> None:
-        """Takes note of arguments that are declared equal along some axes, before the function is traced."""
-        if self._calls is not None and any(isinstance(x, MeshTensor) and _claims(x.varying, x.mesh) for x in leaves):
-            self._calls.meet(arguments=True)
+    def note_arguments(self, leaves: Sequence[Any]) -> None:
+        """Notes arguments that are declared equal along some axes, before the function is traced."""
+        if self._calls is not None and any(isinstance(x, MeshTensor) and _has_claim(x.varying, x.mesh) for x in leaves):
+            self._calls.note_claim(arguments=True)
 
     @property
     def collector(self) -> Collector | None:
-        """Takes what is found; None leaves it pending for all."""
+        """What collects differences; with None they stay pending until a `check_replication` block ends."""
         return self._collector
 
     def checked(self, program: Jaxpr, boundary: Boundary) -> Jaxpr:
-        """The lowered program with its claims checked; the same object when it makes none."""
-        made = add_checks(program, boundary.sizes, self._collector)
-        if self._calls is not None and self._proven and made is not program:
-            self._calls.meet(program=True)
-        return made
+        """Returns the lowered program with its claims checked; the same object when it makes none."""
+        checked = add_checks(program, boundary.sizes, self._collector)
+        if self._calls is not None and self._proven and checked is not program:
+            self._calls.note_claim(program=True)
+        return checked
 
 
-def claims_of_arguments(boundary: Boundary) -> bool:
-    """Whether an argument is declared to be the same along some mesh axis."""
-    return any(a.varying is not None and _claims(a.varying, boundary.mesh) for a in boundary.arguments)
+def has_argument_claims(boundary: Boundary) -> bool:
+    """Returns True if an argument is declared equal along some mesh axis."""
+    return any(a.varying is not None and _has_claim(a.varying, boundary.mesh) for a in boundary.arguments)
 
 
-def _claims(varying: Sequence[str], mesh: AnyMesh) -> bool:
+def _has_claim(varying: Sequence[str], mesh: AnyMesh) -> bool:
     return any(n > 1 and a not in varying for a, n in mesh.shape.items())
 
 
 class _Call(threading.local):
-    """What is known of a call, in its thread."""
+    """The state of a call, in its thread."""
 
     checks_arguments = False
 
@@ -76,23 +79,23 @@ class _Call(threading.local):
 class CheckedCalls:
     """A function, called with its claims checked.
 
-    `make` gives the function for one way of checking it. Where it claims something, its calls wait until the devices
-    are done, one call at a time: so nobody is told of what another thread's run has found.
+    `make` builds the function for one way of checking it. If it makes claims, its calls wait until the devices are
+    done, one call at a time: so no call reports what another thread's run has found.
     """
 
     def __init__(self, make: Callable[[Checks], Callable[..., Any]], claims: bool = False) -> None:
         self._make = make
         self._claims, self._argument_claims = claims, False
         self._collector = Collector()
-        self._ways: dict[Hashable, Callable[..., Any]] = {}
+        self._functions: dict[Hashable, Callable[..., Any]] = {}
         self._lock, self._here = threading.RLock(), _Call()
 
-    def meet(self, program: bool = False, arguments: bool = False) -> None:
-        """Takes note of a claim; the first of its kind starts the call again, before anything has run."""
-        # Another thread may have met it first, while this one had begun without the check.
+    def note_claim(self, program: bool = False, arguments: bool = False) -> None:
+        """Notes a claim; the first of its kind restarts the call, before anything has run."""
+        # Another thread may have noted it first, while this one had begun without the check.
         if program or (arguments and not self._here.checks_arguments):
             self._claims, self._argument_claims = self._claims or program, self._argument_claims or arguments
-            raise _Claims(self)
+            raise _RestartError(self)
 
     def __call__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Calls the function.
@@ -106,31 +109,31 @@ class CheckedCalls:
                 check_arguments((args, kwargs))
             try:
                 return self._call(args, kwargs)
-            except _Claims as claims:
-                if claims.of is not self:
+            except _RestartError as restart:
+                if restart.of is not self:
                     raise
 
     def _call(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         if not self._claims:
-            return launch(self._way("proven"), *args, **kwargs)
-        if _staged():
-            return launch(self._way("later"), *args, **kwargs)
+            return launch(self._compiled_for("proven"), *args, **kwargs)
+        if is_staged():
+            return launch(self._compiled_for("later"), *args, **kwargs)
         with self._lock:
-            return listened(self._collector, lambda: launch(self._way("now"), *args, **kwargs))
+            return raise_differences(self._collector, lambda: launch(self._compiled_for("now"), *args, **kwargs))
 
-    def _way(self, name: str) -> Callable[..., Any]:
-        key = name, unkeyed()
-        if key not in self._ways:
-            collector = self._collector if name == "now" else None
-            return self._ways.setdefault(key, self._make(Checks(collector, self, proven=name == "proven")))
-        return self._ways[key]
+    def _compiled_for(self, way: str) -> Callable[..., Any]:
+        key = way, unkeyed()
+        if key not in self._functions:
+            collector = self._collector if way == "now" else None
+            return self._functions.setdefault(key, self._make(Checks(collector, self, proven=way == "proven")))
+        return self._functions[key]
 
 
-def listened(collector: Collector, run: Callable[[], Any]) -> Any:
-    """What `run` gives, when the devices are done.
+def raise_differences(collector: Collector, run: Callable[[], Any]) -> Any:
+    """Returns what `run` returns, after the devices are done.
 
     Raises:
-      ReplicationError: the collector was told of copies that differ.
+      ReplicationError: the collector got copies that differ.
     """
     with collector.listening() as found:
         out = run()
@@ -140,7 +143,7 @@ def listened(collector: Collector, run: Callable[[], Any]) -> Any:
 
 
 def check_arguments(tree: Any) -> None:
-    """Compares the copies of every tensor that is declared equal along some axes, and not known to be.
+    """Compares the copies of every tensor that is declared equal along some axes, unless they are known to be.
 
     Raises:
       ReplicationError: they differ.
@@ -149,7 +152,45 @@ def check_arguments(tree: Any) -> None:
         check_tensor(leaf, f"argument{jax.tree_util.keystr(path)}")
 
 
-def _staged() -> bool:
-    """Whether what is called here runs later, as a part of an outer program; eager transformations run it at once."""
-    zero = np.float32(0)
-    return isinstance(jax.lax.add(zero, zero), Tracer)
+# --- shard_map with check_vma=False ----------------------------------------------------------------------------------
+
+
+def check_results(f: Callable[..., Any], out_specs: Any, collector: Collector | None) -> Callable[..., Any]:
+    """Returns the function of the shards with its results checked along every axis that their spec leaves out."""
+
+    @functools.wraps(f)
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        out = f(*args, **kwargs)
+        try:
+            specs = jax.tree.broadcast(out_specs, out, is_leaf=_is_spec)
+        except ValueError:
+            # The specs do not fit the result; JAX reports it.
+            return out
+        rows, tree = _jax.tree.flatten_with_path(out)
+        leaves = _jax.tree.leaves(specs, is_leaf=_is_spec)
+        name, line = getattr(f, "__name__", "the function"), caller_line()
+        results: list[Any] = []
+        for number, ((path, leaf), spec) in enumerate(zip(rows, leaves, strict=True)):
+            what = f"result{jax.tree_util.keystr(path)} of {name} (out_spec {spec}, check_vma=False)"
+            results.append(_check_result(leaf, spec, number, what, line, collector))
+        return jax.tree.unflatten(tree, results)
+
+    return checked
+
+
+def _is_spec(x: Any) -> bool:
+    return x is None or isinstance(x, PartitionSpec)
+
+
+def _check_result(leaf: Any, spec: Any, number: int, what: str, line: str, collector: Collector | None) -> Any:
+    if not isinstance(leaf, jax.Array) or not isinstance(spec, PartitionSpec):
+        return leaf
+    mesh = jax.sharding.get_abstract_mesh()
+    manual = {a: n for a, n in mesh.shape.items() if a in mesh.manual_axes}
+    named = {a for entry in spec for a in ((entry,) if isinstance(entry, str) else entry or ())}
+    named |= {*spec.unreduced, *spec.reduced}
+    axes = tuple(a for a, n in manual.items() if a not in named and n > 1)
+    if not axes:
+        return leaf
+    what = f"{what}, {compat.describe(jax.typeof(leaf))},"
+    return check_copies(leaf, Claim(number, line, what, manual, axes, collector=collector))

@@ -12,10 +12,9 @@ import jax
 from jax.sharding import Mesh
 
 from jaxmesh.errors import ArgumentTypeError
-from jaxmesh.sharding.mesh import AnyMesh, as_mesh
+from jaxmesh.sharding.mesh import AnyMesh, as_mesh, with_devices
 from jaxmesh.stages.jit import JitFunction, jit
 from jaxmesh.stages.shard_map import ShardMapped
-from jaxmesh.stages.signature import with_devices
 from jaxmesh.stages.stages import Lowered
 from jaxmesh.validate import quote
 

@@ -12,15 +12,14 @@ import jax
 from jaxmesh.dialects.replication import Collector
 from jaxmesh.dialects.residency import ResidencyMap
 from jaxmesh.dialects.signature import Argument, Boundary
+from jaxmesh.jaxprs.backend import is_multi_process
 from jaxmesh.jaxprs.caches import ARRAY, is_staged
-from jaxmesh.jaxprs.coordination import is_multi_process
-from jaxmesh.runtime.distributed.agreement import compare_program, compared_arguments, synchronised_launch
+from jaxmesh.runtime.distributed.agreement import compare_launch_arguments, compare_program, synchronised_launch
 from jaxmesh.runtime.distributed.collectives import put
 from jaxmesh.runtime.launch import launch
 from jaxmesh.sharding.mesh import AnyMesh
-from jaxmesh.stages.arguments import check_donated, handed
-from jaxmesh.stages.checked_calls import check_arguments, claims_of_arguments, listened
-from jaxmesh.stages.signature import check_call
+from jaxmesh.stages.arguments import check_call, check_donated, prepare_leaf
+from jaxmesh.stages.checked_calls import check_arguments, has_argument_claims, raise_differences
 from jaxmesh.ttnn.mesh_tensor import MeshTensor, is_tensor, spec_of
 
 if TYPE_CHECKING:
@@ -48,42 +47,42 @@ class Compiled:
     ) -> None:
         self._boundary, self._residency, self._explain = boundary, residency, explain
         self._jaxpr = residency.program
-        self._checked, self._told = checked, False
-        self._checks_arguments = checked and claims_of_arguments(boundary)
-        # Of a program whose claims are checked; runs are told apart by running one after the other.
+        self._checked, self._compared = checked, False
+        self._checks_arguments = checked and has_argument_claims(boundary)
+        # For a program whose claims are checked, which runs one call at a time.
         self._collector, self._lock = collector, threading.RLock()
         run.__name__ = run.__qualname__ = boundary.name
         avals = [_stored_aval(a, mesh) for a in boundary.arguments]
         self._compiled = jax.jit(run, donate_argnums=boundary.donated).lower(*avals).compile()
-        wanted, _ = self._compiled.input_shardings
-        rows = zip(avals, wanted, boundary.arguments, strict=True)
-        self._wanted = [_Wanted(x.shape, x.dtype, s, a.varying, boundary.mesh) for x, s, a in rows]
-        self._leaf = is_tensor if any(w.varying is not None for w in self._wanted) else None
-        # How many arguments there are if each is a leaf; such a call is flat as it is.
-        count = len(self._wanted)
+        shardings, _ = self._compiled.input_shardings
+        rows = zip(avals, shardings, boundary.arguments, strict=True)
+        self._parameters = [_Parameter(x.shape, x.dtype, s, a.varying, boundary.mesh) for x, s, a in rows]
+        self._leaf = is_tensor if any(p.varying is not None for p in self._parameters) else None
+        # The number of arguments if each is a leaf: such a call is flat already.
+        count = len(self._parameters)
         self._row = count if boundary.in_tree == _tree.structure(((0,) * count, {})) else -1
-        # Of such calls nothing is left to look at but types.
+        # Such calls need only a check of types.
         self._simple = not (boundary.donated or self._checks_arguments or collector)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the program.
 
         Raises:
-          ArgumentTypeError: another tree or other types than the program was traced for.
+          ArgumentTypeError: the tree or the types are not those the program was traced for.
           DeletedError: an argument was donated to a program, or deleted.
-          VerifyError: an argument that is donated is given twice.
-          ReplicationError: compiled with `check_replication`, and copies differ that are claimed to be equal.
-          ProcessMismatchError: another process starts another program, or compiled with `check_replication` gives
-            other arguments.
+          VerifyError: a donated argument is passed twice.
+          ReplicationError: the program was compiled with `check_replication`, and copies claimed equal differ.
+          ProcessMismatchError: another process starts another program, or passes other arguments to a program
+            compiled with `check_replication`.
         """
         if not is_multi_process():
             return self._start(args, kwargs)
         with synchronised_launch(self._boundary.mesh):
-            if not self._told:
+            if not self._compared:
                 compare_program(self._boundary.name, self._jaxpr, self._boundary.sizes)
-                self._told = True
+                self._compared = True
             if self._checked:
-                compared_arguments((args, kwargs))
+                compare_launch_arguments((args, kwargs))
             return self._start(args, kwargs)
 
     def _start(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -94,61 +93,61 @@ class Compiled:
             check_arguments((args, kwargs))
         given = check_call(self._boundary, args, kwargs)
         check_donated(given, self._boundary.donated)
-        leaves = [handed(x) for x in given]
+        leaves = [prepare_leaf(x) for x in given]
 
         def start() -> Any:
-            # Also while a program is traced: an executable is no part of it.
+            # Also inside a trace: an executable is not a part of the program being traced.
             with jax.ensure_compile_time_eval():
-                return self._compiled(*[_placed(x, w.sharding) for x, w in zip(leaves, self._wanted, strict=True)])
+                return self._compiled(*[_placed(x, p.sharding) for x, p in zip(leaves, self._parameters, strict=True)])
 
         if self._collector is None:
             return launch(start)
         with self._lock:
-            return listened(self._collector, lambda: launch(start))
+            return raise_differences(self._collector, lambda: launch(start))
 
     def _ready(self, args: Sequence[Any], kwargs: dict[str, Any]) -> Sequence[Any] | None:
-        """The leaves of a call if they are arrays of the right types and places, as nearly always; else None."""
+        """Returns the leaves of a call if they are arrays of the right types and shardings; else None."""
         leaves: Sequence[Any] = args
         if kwargs or len(args) != self._row:
             try:
                 leaves, tree = _tree.flatten((args, kwargs), self._leaf)
-            except Exception:
-                # What is wrong with the tree is said by who looks at it in full.
+            except (TypeError, ValueError):
+                # The full check reports what is wrong with the tree.
                 return None
             if tree != self._boundary.in_tree:
                 return None
         if self._leaf is not None:
-            leaves = [_data(x, w) for x, w in zip(leaves, self._wanted, strict=True)]
-        for x, w in zip(leaves, self._wanted, strict=True):
-            if type(x) is not ARRAY or x.is_deleted() or x.shape != w.shape:
+            leaves = [_data(x, p) for x, p in zip(leaves, self._parameters, strict=True)]
+        for x, p in zip(leaves, self._parameters, strict=True):
+            if type(x) is not ARRAY or x.is_deleted() or x.shape != p.shape:
                 return None
-            if x.dtype is not w.dtype and x.dtype != w.dtype:
+            if x.dtype is not p.dtype and x.dtype != p.dtype:
                 return None
-            if x.sharding is not w.known and x.committed and not w.lies_well(x):
+            if x.sharding is not p.known and x.committed and not p.accepts_sharding(x):
                 return None
         return leaves
 
     def as_text(self) -> str:
-        """The optimized HLO."""
+        """Returns the optimized HLO."""
         return self._compiled.as_text() or ""
 
     def values(self) -> Flow:
-        """Where XLA puts the arguments and the results; `jaxmesh.visualize` draws them."""
+        """Returns the shardings that XLA chose for arguments and results; `jaxmesh.visualize` draws them."""
         from jaxmesh.analysis.program_flow import compiled_flow
 
         arguments, results = self._compiled.input_shardings[0], self._compiled.output_shardings
         return compiled_flow(repr(self), self._jaxpr, self._boundary, arguments, results)
 
     def explain(self) -> Explanation:
-        """Where every value lives, what every equation moves, what the passes did and why; see `Lowered.explain`."""
+        """Returns residency, transfers and the passes' remarks for every value; see `Lowered.explain`."""
         return self._explain()
 
     def cost_analysis(self) -> Any:
-        """XLA's cost analysis."""
+        """Returns XLA's cost analysis."""
         return self._compiled.cost_analysis()
 
     def memory_analysis(self) -> Any:
-        """XLA's memory analysis."""
+        """Returns XLA's memory analysis."""
         return self._compiled.memory_analysis()
 
     def record(self, *args: Any, only: Only = None, max_bytes: int | None = None, **kwargs: Any) -> Recording:
@@ -175,8 +174,8 @@ class Compiled:
         return f"Compiled({self._boundary.name}, mesh={self._boundary.sizes})"
 
 
-class _Wanted:
-    """What a compiled program takes as one argument; and a sharding that was found to be equivalent."""
+class _Parameter:
+    """One parameter of a compiled program, and a sharding that is known to be equivalent to its own."""
 
     __slots__ = ("dtype", "known", "mesh", "shape", "sharding", "varying")
 
@@ -186,26 +185,26 @@ class _Wanted:
         self.shape, self.dtype, self.sharding, self.varying, self.mesh = shape, dtype, sharding, varying, mesh
         self.known: Any = None
 
-    def lies_well(self, x: Any) -> bool:
-        """Whether a committed array is where the program wants it (nowhere, if it is not read)."""
-        lies = x.sharding
-        if self.sharding is None or lies.is_equivalent_to(self.sharding, x.ndim):
-            self.known = lies
+    def accepts_sharding(self, x: Any) -> bool:
+        """Returns True if a committed array has the program's sharding, or is never read."""
+        sharding = x.sharding
+        if self.sharding is None or sharding.is_equivalent_to(self.sharding, x.ndim):
+            self.known = sharding
             return True
         return False
 
 
-def _data(leaf: Any, wanted: _Wanted) -> Any:
-    """What a leaf holds if it is a tensor just where one is wanted, or an array where none is; else None."""
+def _data(leaf: Any, parameter: _Parameter) -> Any:
+    """Returns the stored array of a leaf if it is a tensor exactly where one is expected; else None."""
     if not isinstance(leaf, MeshTensor):
-        return leaf if wanted.varying is None else None
-    if not leaf.is_allocated() or leaf.varying != wanted.varying or leaf.mesh is not wanted.mesh:
+        return leaf if parameter.varying is None else None
+    if not leaf.is_allocated() or leaf.varying != parameter.varying or leaf.mesh is not parameter.mesh:
         return None
     return leaf.handed()
 
 
 def _placed(x: Any, sharding: Any) -> Any:
-    """A committed array where the program wants it (nowhere, if it is not read); anything else JAX places itself."""
+    """Returns a committed array with the program's sharding, if it is read; JAX places everything else itself."""
     if (
         sharding is None
         or not isinstance(x, jax.Array)

@@ -1,9 +1,8 @@
-"""What an exported program takes and gives: inputs and expected results as files hold them."""
+"""The inputs and expected results of an exported program, as its files store them."""
 
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,11 +29,11 @@ MOVES = frozenset({
     "reshape", "permute", "concat", "slice_static", "repeat", "repeat_interleave", "all_gather", "mesh_partition",
     "point_to_point", "assign", "embedding", "pad", "full", "zeros", "ones", "constant", "arange", "empty", "gather",
 })  # fmt: skip
-"""Ops of TTNN that move or make data without computing with it: what they give is the same bit for bit."""
+"""Ops of TTNN that move or create data without computing with it: their results are equal bit for bit."""
 
 
 def exact_results(program: Program) -> tuple[bool, ...]:
-    """Of each result of a TTNN program whether data only moved on the way to it: every way to run it gives its bits."""
+    """Returns per result of a TTNN program whether its data was only moved: every way to run it gives the same bits."""
     rounded: set[Value] = set()
     for op in program.ops:
         if op.name.removeprefix("ttnn.") not in MOVES or not rounded.isdisjoint(op.used):
@@ -43,9 +42,9 @@ def exact_results(program: Program) -> tuple[bool, ...]:
 
 
 def narrow_results(program: Program) -> tuple[int, ...]:
-    """Of each result the bits of the narrowest floats computed on the way to it; 0 where its own type has no more.
+    """Returns per result the bits of the narrowest floats it was computed from; 0 if its own type is no wider.
 
-    A compiler keeps more digits of such values than op by op are kept: a wide result of them is only as good as they.
+    A compiler keeps more digits of such values than execution op by op, so a wide result is only as exact as they are.
     """
     through: dict[Value, int] = {}
     for op in program.ops:
@@ -59,15 +58,15 @@ def narrow_results(program: Program) -> tuple[int, ...]:
 
 
 def _bits(kind: Any) -> int:
-    """Those of a float; 0 for other types."""
+    """Returns the bits of a float type; 0 for other types."""
     return int(_jnp.finfo(kind).bits) if jax.dtypes.issubdtype(kind, np.floating) else 0
 
 
 def sample(arguments: Sequence[Argument], mesh: Mesh, seed: int) -> list[Any]:
-    """Random arguments of a program, the same for the same seed: arrays, and tensors on the devices.
+    """Returns random arguments of a program: arrays, and tensors on the devices.
 
     Args:
-      arguments: what the program takes, flattened.
+      arguments: the types of the program's arguments, flattened.
       mesh: the mesh of the program.
       seed: of NumPy's generator.
     """
@@ -85,7 +84,7 @@ def _sample(argument: Argument, mesh: Mesh, rng: np.random.Generator) -> Any:
         return keys
     if argument.varying is None:
         return random_array(rng, argument.aval)
-    # One shard per place along the axes over which they differ; the others hold copies.
+    # One shard per coordinate of the axes over which they vary; the other devices hold copies.
     sizes = tuple(mesh.shape[a] for a in argument.varying)
     shape = (*argument.aval.shape, *sizes)
     stored = random_array(rng, jax.ShapeDtypeStruct(shape, argument.aval.dtype))
@@ -94,9 +93,9 @@ def _sample(argument: Argument, mesh: Mesh, rng: np.random.Generator) -> Any:
 
 
 def stacked(x: Any) -> Array:
-    """A value as a file holds it: a full array as it is, shards stacked over all devices, row-major.
+    """Returns a value as a file stores it: a full array, or shards stacked over all devices, row-major over the mesh.
 
-    Numbers and 64-bit arrays are taken as JAX takes them: in 32 bits, unless its 64-bit mode is on.
+    Numbers and 64-bit arrays become 32-bit ones, as in JAX, unless its 64-bit mode is on.
     """
     if not isinstance(x, MeshTensor):
         host = np.asarray(key_words(x))
@@ -106,40 +105,25 @@ def stacked(x: Any) -> Array:
     return np.stack([held[c] for c in itertools.product(*map(range, sizes))])
 
 
-def checked_languages(languages: Sequence[str]) -> tuple[str, ...]:
-    """The languages of an export.
+def as_languages(languages: Sequence[str]) -> tuple[str, ...]:
+    """Returns the languages of an export.
 
     Raises:
       ArgumentTypeError: one is unknown, or there is none.
     """
-    said: Any = tuple(languages) if isinstance(languages, (tuple, list)) else None
-    if not said or not all(x in LANGUAGES for x in said):
+    names: Any = tuple(languages) if isinstance(languages, (tuple, list)) else None
+    if not names or not all(x in LANGUAGES for x in names):
         raise ArgumentTypeError(
             f"an export's languages are a tuple of {' and '.join(map(repr, LANGUAGES))}, got {quote(languages)}."
         )
-    return said
-
-
-def checked_folder(directory: str | os.PathLike[str]) -> Path:
-    """The path of a folder.
-
-    Raises:
-      ArgumentTypeError: it is no path.
-    """
-    try:
-        text = os.fspath(directory)
-    except Exception:
-        text = None
-    if not isinstance(text, str) or not text or "\0" in text:
-        raise ArgumentTypeError(f"a folder to export to is a path, as text or pathlib.Path, got {quote(directory)}.")
-    return Path(text)
+    return names
 
 
 def check_values(leaves: Sequence[Any]) -> None:
-    """Checks that arguments are numbers, which can be written to files.
+    """Checks that arguments are arrays, which can be written to files.
 
     Raises:
-      ArgumentTypeError: one is a type alone, or a value of a trace.
+      ArgumentTypeError: one is a type alone, or a traced value.
     """
     for number, leaf in enumerate(leaves):
         x: Any = leaf.data if isinstance(leaf, MeshTensor) else leaf
@@ -158,7 +142,7 @@ def export_program(
     inputs: Sequence[Any],
     results: Callable[[], Sequence[Any]],
 ) -> list[Path]:
-    """Writes a TTNN program with its texts, inputs and expected results into a folder: the files written.
+    """Writes a TTNN program with its texts, inputs and expected results into a folder; returns the files written.
 
     Raises:
       JaxmeshError: the folder holds something else.

@@ -36,10 +36,10 @@ from jaxmesh.frontends.mlir.module import Function, Source, choose, load, said_m
 from jaxmesh.frontends.mlir.to_program import detached, flat_program, levels_of
 from jaxmesh.frontends.mlir.trace import Outcome, Settings, trace_program
 from jaxmesh.jaxprs import compat, walk
+from jaxmesh.jaxprs.backend import backend_started
 from jaxmesh.passes.mesh_shard.lower_mesh_shard import lower_mesh_shards
-from jaxmesh.sharding.mesh import FLAG, AnyMesh, as_mesh, context_mesh, default_axis_names, make_mesh
+from jaxmesh.sharding.mesh import FLAG, AnyMesh, as_mesh, context_mesh, default_axis_names, make_mesh, program_mesh
 from jaxmesh.stages.imported import Read
-from jaxmesh.stages.jit import program_mesh
 from jaxmesh.stages.stages import Traced
 from jaxmesh.validate import as_bool, as_instance, check_size
 
@@ -187,7 +187,7 @@ def _made(sizes: tuple[int, ...]) -> AnyMesh:
     count = math.prod(sizes)
     if count <= MOST:
         config: Any = jax.config
-        if not compat.backend_started() and FLAG not in os.environ.get("XLA_FLAGS", ""):
+        if not backend_started() and FLAG not in os.environ.get("XLA_FLAGS", ""):
             config.update("jax_num_cpu_devices", max(config.jax_num_cpu_devices, count, EMULATED))
         with contextlib.suppress(DeviceCountError):
             return make_mesh(sizes)

@@ -1,6 +1,6 @@
-"""Several processes over one mesh: process-local shards in, full arrays out, and the check that all say the same.
+"""Several processes over one mesh: process-local shards in, full arrays out, and the check that all values agree.
 
-Every function here is called in every process that has devices of the mesh, in the same order, as the programs are.
+Every process that has devices of the mesh calls these functions, in the same order, as it does with programs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from jaxmesh.errors import (
 )
 from jaxmesh.runtime.distributed.collectives import (
     agree,
-    checked_process,
+    as_process,
     digest,
     exchange,
     is_here,
@@ -39,28 +39,28 @@ from jaxmesh.ttnn.distributed import MeshToTensor
 from jaxmesh.ttnn.mesh_tensor import MeshTensor, assemble, is_tensor
 from jaxmesh.ttnn.transfers import aggregate, host_array
 from jaxmesh.ttnn.types import TensorTopology
-from jaxmesh.validate import as_instance, as_tuple, check_nesting, quote
+from jaxmesh.validate import as_instance, as_tuple, quote
 
 Shape = tuple[int, ...]
 Array = np.ndarray[Any, Any]
 
 
 def to_host(x: Any, composer: MeshToTensor | None = None, *, process: int | None = None) -> Any:
-    """The values of a program's results in host memory: of every process, or of one.
+    """Returns a program's results in host memory, in every process or in one.
 
-    A full result of a program over several processes lies on the devices of all of them, and `np.asarray` gives a
-    process only what it holds whole. This puts it together, bit for bit; with one process it is `np.asarray`.
+    A full result of a program over several processes is on the devices of all of them, and `np.asarray` needs the whole
+    of it in one process. This gathers it, bit for bit; with one process it is `np.asarray`.
 
     Args:
       x: an array, or a tree of them; or a `MeshTensor`, with a composer.
-      composer: of a `MeshTensor` how its shards are joined, as for `jaxmesh.ttnn.aggregate_tensor`.
+      composer: how the shards of a `MeshTensor` are joined, as for `jaxmesh.ttnn.aggregate_tensor`.
       process: the number of the process that gets the value; None for all. All of them must call this.
 
     Returns:
-      NumPy arrays in the same tree; None in the processes that get nothing.
+      NumPy arrays in the same tree; None in the other processes.
 
     Raises:
-      ArgumentTypeError: no array, a composer for one, or no number of a process.
+      ArgumentTypeError: a leaf is not an array, an array has a composer, or the process is not a valid number.
       ResidencyError: a `MeshTensor` without a composer.
       DeletedError: an array was donated to a program, or deleted.
       MeshError: this process has no device of the mesh.
@@ -78,13 +78,12 @@ def to_host(x: Any, composer: MeshToTensor | None = None, *, process: int | None
             raise ArgumentTypeError(
                 f"to_host takes a composer, made by ttnn.create_mesh_composer, got {quote(composer)}."
             )
-        return aggregate(x, composer.config, composer.mesh, checked_process(process, list(composer.mesh.devices.flat)))
-    check_nesting((x,), "to_host's argument")
+        return aggregate(x, composer.config, composer.mesh, as_process(process, list(composer.mesh.devices.flat)))
     leaves, tree = cast("tuple[list[Any], Any]", jax.tree.flatten(x, is_leaf=is_tensor))
     if composer is not None:
         raise ArgumentTypeError(f"to_host takes a composer with one MeshTensor, got {type(x).__name__}; leave it out.")
     if not leaves:
-        checked_process(process, cast("list[Any]", jax.devices()))
+        as_process(process, cast("list[Any]", jax.devices()))
     values = [_value(leaf, process) for leaf in leaves]
     return None if process is not None and process != jax.process_index() else jax.tree.unflatten(tree, values)
 
@@ -96,19 +95,19 @@ def _value(x: Any, process: int | None) -> Array | None:
             "with a composer of ttnn.create_mesh_composer(device, config)."
         )
     if not isinstance(x, jax.Array):
-        checked_process(process, cast("list[Any]", jax.devices()))
+        as_process(process, cast("list[Any]", jax.devices()))
         return host_array(x, "to_host")
     if isinstance(x, Tracer):
         raise ArgumentTypeError(f"to_host takes values, got {x!r}, which is being traced; call it outside of jit.")
-    # What a process has for itself, every process has.
+    # An array of this process alone is an array of every process.
     devices = cast("Any", jax.devices() if x.is_fully_addressable else x.sharding.device_set)
-    return whole(x, checked_process(process, list(devices)))
+    return whole(x, as_process(process, list(devices)))
 
 
 def from_process_shards(
     shards: Mapping[Any, Any], mesh: Mesh | None = None, *, varying: Sequence[str] | None = None
 ) -> MeshTensor:
-    """A tensor on the devices from the shards that this process has: those of its own devices, no more and no less.
+    """Returns a tensor on the devices from the shards of this process: exactly one for each of its devices.
 
     Args:
       shards: by mesh coordinate an array, one for each device of this process; all of one shape and dtype.
@@ -116,13 +115,13 @@ def from_process_shards(
       varying: the mesh axes over which shards differ; by default all. Along the others they must be equal.
 
     Raises:
-      NotAddressableError: a shard is given that belongs to another process; the message says which.
+      NotAddressableError: a shard belongs to another process; the message names it.
       VerifyError: a shard is missing, or has another shape or dtype than the rest.
-      ProcessMismatchError: another process gives another shape, dtype or `varying`.
+      ProcessMismatchError: another process passes another shape, dtype or `varying`.
       ReplicationError: shards differ along an axis that is not in `varying`.
-      MeshError: no such coordinate, or this process has no device of the mesh.
-      ArgumentTypeError: no dict, a key that is no coordinate, a value that is no array, or `varying` no row of names.
-      SpecError: `varying` names no axis of the mesh, or one twice.
+      MeshError: a coordinate is not on the mesh, or this process has no device of the mesh.
+      ArgumentTypeError: not a dict from coordinates to arrays, or `varying` is not a sequence of names.
+      SpecError: `varying` names an unknown axis, or one twice.
 
     >>> import numpy as np, jaxmesh as jm
     >>> jm.from_process_shards({(0, 0): np.zeros(3), (0, 1): np.ones(3)}, jm.make_mesh((1, 2)))
@@ -138,17 +137,17 @@ def from_process_shards(
     agree("from_process_shards: the type of the shards", kind, b"", list(over.devices.flat))
     _check_copies(held, names, over)
     every = list(np.ndindex(*over.devices.shape))
-    # Every device has its own tensor, and nothing says that dims were cut: a row-major distribution of whole tensors.
+    # Every device has its own tensor, and no dim was split: a row-major distribution of whole tensors.
     topology = TensorTopology(MeshShape(len(every)), (PlacementShard(0),), tuple(MeshCoordinate(c) for c in every))
     return assemble({c: held.get(c, first) for c in every}, over, names, topology)
 
 
-def _varying(said: Any, mesh: Mesh) -> tuple[str, ...]:
-    names: tuple[Any, ...] = tuple(mesh.axis_names) if said is None else (said,)
-    if said is not None and not isinstance(said, str):
-        names = as_tuple("from_process_shards", said, "a row of mesh axes as varying")
+def _varying(given: Any, mesh: Mesh) -> tuple[str, ...]:
+    names: tuple[Any, ...] = tuple(mesh.axis_names) if given is None else (given,)
+    if given is not None and not isinstance(given, str):
+        names = as_tuple("from_process_shards", given, "a row of mesh axes as varying")
     if not all(isinstance(n, str) for n in names):
-        raise ArgumentTypeError(f"from_process_shards takes a row of mesh axes as varying, got {quote(said)}.")
+        raise ArgumentTypeError(f"from_process_shards takes a row of mesh axes as varying, got {quote(given)}.")
     if len(set(names)) != len(names) or not set(names) <= set(mesh.axis_names):
         raise SpecError(f"varying names axes of the mesh {tuple(mesh.axis_names)}, each once, got {names}.")
     return tuple(n for n in mesh.axis_names if n in names and mesh.shape[n] > 1)
@@ -188,19 +187,19 @@ def _checked(shards: Any, mesh: Mesh) -> dict[Shape, Array]:
 
 
 def _check_copies(held: Mapping[Shape, Array], varying: tuple[str, ...], mesh: Mesh) -> None:
-    """Shards that differ only along axes that are not in `varying` must be equal, also those of other processes."""
+    """Checks that shards are equal along the axes that are not in `varying`, also across processes."""
     if set(varying) == {a for a, n in mesh.shape.items() if n > 1}:
         return
     among = leaders(list(mesh.devices.flat))
     counts = {d.process_index: [c for c in np.ndindex(*mesh.devices.shape)
                                 if process_at(mesh, c) == d.process_index] for d in among}  # fmt: skip
     most = max(map(len, counts.values()))
-    said = b"".join(digest(held[c]) for c in counts[jax.process_index()])
+    mine = b"".join(digest(held[c]) for c in counts[jax.process_index()])
     size = len(digest(0))
-    rows = exchange(np.frombuffer(said.ljust(most * size, b"\0"), np.uint8), among)
+    rows = exchange(np.frombuffer(mine.ljust(most * size, b"\0"), np.uint8), among)
     digests = {
-        c: as_tuple.tobytes()[i * size : (i + 1) * size]
-        for as_tuple, places in zip(rows, counts.values(), strict=True)
+        c: row.tobytes()[i * size : (i + 1) * size]
+        for row, places in zip(rows, counts.values(), strict=True)
         for i, c in enumerate(places)
     }
     first: dict[Shape, Shape] = {}
@@ -218,40 +217,39 @@ def _check_copies(held: Mapping[Shape, Array], varying: tuple[str, ...], mesh: M
 def check_processes(tree: Any, what: str = "the value") -> None:
     """Checks that every process has the same arrays, numbers and texts: arguments, weights, a program's text.
 
-    All processes must call it. A program over several processes is right only if each gives it the same full arrays.
+    All processes must call it. A program over several processes is correct only if each passes the same full arrays.
 
     Args:
       tree: a tree of host arrays, numbers and texts.
-      what: a name for it in the message.
+      what: its name in the message.
 
     Raises:
-      ProcessMismatchError: a process has something else; the message names it, the leaf and both types.
-      ArgumentTypeError: a leaf is something else, or lies in several processes.
+      ProcessMismatchError: a process has another value; the message names the process, the leaf and both types.
+      ArgumentTypeError: a leaf is something else, or spans processes.
 
     >>> import numpy as np, jaxmesh as jm
     >>> jm.check_processes({"weights": np.ones((2, 2)), "program": "text"})
     """
     as_instance(str, "check_processes", "what", what)
-    check_nesting((tree,), "check_processes' argument")
     leaves, _ = cast(
         "tuple[list[tuple[Any, Any]], Any]",
         jax.tree.flatten_with_path(tree, is_leaf=is_tensor),
     )
-    rows = [(f"{what}{jax.tree_util.keystr(path)}", *_said(leaf)) for path, leaf in leaves]
+    rows = [(f"{what}{jax.tree_util.keystr(path)}", *_describe(leaf)) for path, leaf in leaves]
     devices = cast("list[Any]", jax.devices())
-    # One exchange when all is well; which leaf it was is asked only then.
+    # One exchange if all agree; only otherwise one for each leaf, to find the one that differs.
     names = f"{len(rows)} leaves: " + ", ".join(f"{n[len(what) :]} {s}" for n, s, _ in rows)
     kinds = [n + s for n, s, _ in rows]
     agree(what, names if len(names) < 150 else f"{len(rows)} leaves", repr(kinds).encode(), devices)
     try:
         agree(what, "", b"".join(digest(np.frombuffer(v, np.uint8)) for _, _, v in rows), devices)
     except ProcessMismatchError:
-        for name, said, value in rows:
-            agree(name, said, value, devices)
+        for name, kind, value in rows:
+            agree(name, kind, value, devices)
         raise
 
 
-def _said(leaf: Any) -> tuple[str, bytes]:
+def _describe(leaf: Any) -> tuple[str, bytes]:
     if isinstance(leaf, str):
         return "text", leaf.encode("utf-8", "surrogatepass")
     if isinstance(leaf, jax.Array) and not isinstance(leaf, Tracer) and not leaf.is_fully_addressable:

@@ -2,66 +2,106 @@
 
 from __future__ import annotations
 
-import contextvars
 import dataclasses
 import functools
 import types
 from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, overload
 
 import jax
-from jax.core import Tracer
-from jax.sharding import AbstractMesh, Mesh
 
 from jaxmesh.dialects.replication import is_enabled
 from jaxmesh.dialects.signature import Boundary
-from jaxmesh.errors import ArgumentTypeError, ArgumentValueError, JaxmeshError, MeshMismatchError
-from jaxmesh.frontends.jax.static_arguments import Static
-from jaxmesh.frontends.jax.trace import Signature, abstract, trace
+from jaxmesh.errors import ArgumentTypeError, ArgumentValueError, JaxmeshError
+from jaxmesh.frontends.jax.static_arguments import ArgumentSet, Static
+from jaxmesh.frontends.jax.trace import abstract, trace
 from jaxmesh.frontends.jax.trace_shard_maps import mesh_of_calls, tracing
 from jaxmesh.jaxprs import compat
+from jaxmesh.jaxprs.backend import is_multi_process
 from jaxmesh.jaxprs.caches import unkeyed
-from jaxmesh.jaxprs.coordination import is_multi_process
-from jaxmesh.runtime.distributed.agreement import compared_arguments, synchronised_launch
+from jaxmesh.runtime.distributed.agreement import compare_launch_arguments, synchronised_launch
 from jaxmesh.runtime.launch import before_tracing, launch
-from jaxmesh.sharding.mesh import AnyMesh, as_mesh, context_mesh
-from jaxmesh.stages.arguments import check_donated, handed_call, handed_tree
+from jaxmesh.sharding.mesh import (
+    AnyMesh,
+    as_mesh,
+    check_inner_mesh,
+    check_surroundings,
+    context_mesh,
+    program_mesh,
+    tracing_over,
+    with_devices,
+)
+from jaxmesh.stages.arguments import (
+    argument_of,
+    check_devices,
+    check_donated,
+    check_has_values,
+    flatten,
+    prepare_call,
+    prepare_tree,
+    show_path,
+)
 from jaxmesh.stages.checked_calls import CheckedCalls, Checks
-from jaxmesh.stages.signature import argument_of, check_holds, flatten, same_mesh, show_mesh, with_devices
 from jaxmesh.stages.stages import Lowered, Traced
 from jaxmesh.ttnn.mesh_tensor import is_tensor
-from jaxmesh.validate import check_hashable, check_nesting, quote
+from jaxmesh.validate import is_hashable, quote
 
 
 class JitFunction:
-    """A function that is traced, lowered and run over a mesh when called; made by `jaxmesh.jit`."""
+    """A function that is traced, lowered and run over a mesh when called; built by `jaxmesh.jit`."""
 
     def __init__(
         self,
         fun: Callable[..., Any],
         mesh: AnyMesh | None,
-        static: Signature,
-        donated: Signature,
+        static: ArgumentSet,
+        donated: ArgumentSet,
         check_replication: bool | None = None,
     ) -> None:
         self._fun = fun
         self._mesh = mesh
         self._static = static
         self._donated = donated
-        # Arguments are neither told apart nor given up: there is little to do to them.
-        self._simple = not (static.argnums or static.argnames or donated.argnums or donated.argnames)
+        # No static and no donated arguments: calls take the fast path.
+        self._simple = not (static or donated)
         self._check_replication = check_replication
-        # One for each kind of random keys, which JAX's cache does not tell apart.
+        # By the implementation of random keys, which JAX's cache does not look up by.
         self._jitted: dict[Hashable, Any] = {}
         self._checked = CheckedCalls(self._make_jitted)
         functools.update_wrapper(self, fun, updated=())
 
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Runs the function over its mesh, compiled once per tree, types and static arguments."""
+        check_surroundings(self._mesh)
+        try:
+            args, kwargs = prepare_call(args, kwargs) if self._simple else self._prepare(args, kwargs)
+            if not is_multi_process():
+                return self._launch(args, kwargs)
+            with synchronised_launch(self._mesh):
+                return self._launch(args, kwargs)
+        except JaxmeshError:
+            raise
+        except (TypeError, ValueError, OverflowError, RuntimeError, SystemError):
+            # JAX looked at the arguments first; jaxmesh's own errors for them are plainer.
+            self._check_arguments(args, kwargs)
+            raise
+
+    def _launch(self, args: Any, kwargs: Any) -> Any:
+        compat.require_region()
+        # A part of a program that is being traced is checked by that program.
+        if tracing() is None and is_enabled(self._check_replication):
+            compare_launch_arguments((args, kwargs))
+            return self._checked(args, kwargs)
+        kind = unkeyed()
+        jitted = self._jitted.get(kind) or self._jitted.setdefault(kind, self._make_jitted(None))
+        return launch(jitted, *args, **kwargs)
+
     def _make_jitted(self, checks: Checks | None) -> Any:
         @functools.wraps(self._fun)
         def run(*args: Any, **kwargs: Any) -> Any:
-            return self._run([_plain(x) for x in args], {k: _plain(x) for k, x in kwargs.items()}, checks)
+            return self._trace_lower_run(args, kwargs, checks)
 
-        # JAX's own cache and dispatch serve every later call of the same types.
         return jax.jit(
             run,
             static_argnums=tuple(sorted(self._static.argnums)) or None,
@@ -70,207 +110,134 @@ class JitFunction:
             donate_argnames=tuple(sorted(self._donated.argnames)) or None,
         )
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Runs the function over its mesh, compiled once per tree, types and static arguments."""
-        _check_surroundings(self._mesh)
-        try:
-            given, given_kw = handed_call(args, kwargs) if self._simple else self._handed(args, kwargs)
-            if not is_multi_process():
-                return self._start(given, given_kw)
-            with synchronised_launch(self._mesh):
-                return self._start(given, given_kw)
-        except JaxmeshError:
-            raise
-        except (TypeError, ValueError, OverflowError, RuntimeError, SystemError):
-            # JAX looked at the arguments first; what is wrong with them has a name of ours.
-            self._check_arguments(args, kwargs)
-            raise
+    # The cache of programs is JAX's own. `jax.jit` runs this body if it has no program for the types, static arguments
+    # and settings of a call, and compiles what the body does to traced arguments. Every later call of the same types
+    # runs that program without coming here.
+    def _trace_lower_run(self, args: Sequence[Any], kwargs: dict[str, Any], checks: Checks | None) -> Any:
+        if not self._simple:
+            args = [x.value if isinstance(x, Static) else x for x in args]
+            kwargs = {k: x.value if isinstance(x, Static) else x for k, x in kwargs.items()}
+        context = jax.sharding.get_abstract_mesh()
+        if context.manual_axes:
+            # Inside another program over the same mesh, the function is a part of that program.
+            if self._mesh is not None:
+                check_inner_mesh(self._mesh, context)
+            return self._fun(*args, **kwargs)
+        before_tracing()
+        call = self._flatten(args, kwargs)
+        if checks is not None:
+            checks.note_arguments(call.leaves)
+        lowered = self._trace(call).lower()
+        return lowered.run(call.leaves, with_devices(lowered.mesh), checks)
 
-    def _start(self, args: Any, kwargs: Any) -> Any:
-        compat.require_region()
-        # A part of a program that is being traced is checked by that one.
-        if tracing() is None and is_enabled(self._check_replication):
-            compared_arguments((args, kwargs))
-            return self._checked(args, kwargs)
-        kind = unkeyed()
-        jitted = self._jitted.get(kind) or self._jitted.setdefault(kind, self._make_jitted(None))
-        return launch(jitted, *args, **kwargs)
-
-    def _check_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Checks what a call gave.
-
-        Raises:
-          ArgumentTypeError: an argument is no array, or a static one is not hashable.
-          ArgumentValueError: a number that no array holds.
-        """
-        marked = [*zip(args, self._static.marks(len(args)), map(str, range(len(args))), strict=True)]
-        marked += [(v, k in self._static.argnames, repr(k)) for k, v in kwargs.items()]
-        for value, static, name in marked:
-            if static and (not check_hashable(value) or is_tensor(value)):
-                raise ArgumentTypeError(
-                    f"the static argument {name} is {quote(value)}, which is not hashable, or a tensor; a static "
-                    "argument is part of the program and is looked up by its value: pass a tuple for a "
-                    "list, or do not make it static."
-                )
-        leaves, _, paths = flatten(self._static.split(args, kwargs))
-        for leaf, path in zip(leaves, paths, strict=True):
-            if not is_tensor(leaf):
-                abstract(leaf, f"argument{path}")
-                check_holds(leaf, f"argument{path}")
-                _check_devices(leaf, f"argument{path}", self._mesh)
-
-    def _handed(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        if self._donated.argnums or self._donated.argnames:
-            check_nesting((args, kwargs), "an argument")
-            dynamic, dynamic_kw = self._static.split(args, kwargs)
-            leaves = jax.tree.leaves((dynamic, dynamic_kw), is_leaf=is_tensor)
-            check_donated(leaves, self._donated_leaves(args, kwargs))
-        if not self._static.argnums and not self._static.argnames:
-            return handed_tree((args, kwargs))
-        dynamic, dynamic_kw = handed_tree(self._static.split(args, kwargs))
+    def _prepare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Prepares a call with static or donated arguments: static ones are wrapped, to be looked up by type too."""
+        if self._donated:
+            call = self._flatten(args, kwargs)
+            check_donated(call.leaves, call.donated)
+        if not self._static:
+            return prepare_tree((args, kwargs))
+        dynamic, dynamic_kw = prepare_tree(self._static.split(args, kwargs))
         full, full_kw = self._static.join(args, kwargs, dynamic, dynamic_kw)
         marked = zip(full, self._static.marks(len(full)), strict=True)
         keyed = tuple(Static(x) if static else x for x, static in marked)
         return keyed, {k: Static(x) if k in self._static.argnames else x for k, x in full_kw.items()}
 
-    def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        """A method binds its object, as functions do."""
-        return self if instance is None else types.MethodType(self, instance)
+    def _check_arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Checks the arguments of a call that JAX has refused.
+
+        Raises:
+          ArgumentTypeError: an argument is not an array, or a static one is not hashable.
+          ArgumentValueError: a number that no array can hold.
+          MeshMismatchError: an array is committed to other devices.
+        """
+        marked = [*zip(args, self._static.marks(len(args)), map(str, range(len(args))), strict=True)]
+        marked += [(v, k in self._static.argnames, repr(k)) for k, v in kwargs.items()]
+        for value, static, name in marked:
+            if static and (not is_hashable(value) or is_tensor(value)):
+                raise ArgumentTypeError(
+                    f"the static argument {name} is {quote(value)}, which is not hashable, or a tensor; a static "
+                    "argument is part of the program and is looked up by its value: pass a tuple for a "
+                    "list, or do not make it static."
+                )
+        call = self._flatten(args, kwargs)
+        for leaf, path in zip(call.leaves, call.paths, strict=True):
+            if not is_tensor(leaf):
+                what = show_path(path)
+                abstract(leaf, what)
+                check_has_values(leaf, what)
+                check_devices(leaf, what, self._mesh)
+
+    def _flatten(self, args: Sequence[Any], kwargs: dict[str, Any]) -> _Call:
+        """Flattens a call, once: everything that follows takes its leaves."""
+        if self._simple:
+            return _Call(self._fun, *flatten((tuple(args), kwargs)), ())
+        dynamic, dynamic_kw = self._static.split(args, kwargs)
+
+        def fun(*dynamic: Any, **dynamic_kw: Any) -> Any:
+            full, full_kw = self._static.join(args, kwargs, dynamic, dynamic_kw)
+            return self._fun(*full, **full_kw)
+
+        leaves, tree, paths = flatten((tuple(dynamic), dynamic_kw))
+        marks = zip(self._donated.marks(len(args)), self._static.marks(len(args)), strict=True)
+        by_position: list[bool] = [donated for donated, static in marks if not static]
+
+        def is_donated(path: Any) -> bool:
+            if path[0].idx == 1:
+                return path[1].key in self._donated.argnames
+            return by_position[int(path[1].idx)]
+
+        return _Call(fun, leaves, tree, paths, tuple(i for i, path in enumerate(paths) if is_donated(path)))
 
     def trace(self, *args: Any, **kwargs: Any) -> Traced:
         """Traces for arguments like these: arrays, `jax.ShapeDtypeStruct`s or `MeshTensor`s; no devices are needed.
 
         Raises:
           VerifyError: the program breaks a rule; see `jaxmesh.mesh_shard`.
-          ArgumentTypeError: an argument or a result is no array.
+          ArgumentTypeError: an argument or a result is not an array.
         """
-        dynamic, dynamic_kw = self._static.split(args, kwargs)
+        return self._trace(self._flatten(args, kwargs))
 
-        def call(*dyn: Any, **dyn_kw: Any) -> Any:
-            full, full_kw = self._static.join(args, kwargs, dyn, dyn_kw)
-            return self._fun(*full, **full_kw)
-
+    def _trace(self, call: _Call) -> Traced:
         given = self._mesh
         if given is None and context_mesh() is None:
-            given = mesh_of_calls(call, dynamic, dynamic_kw)
+            args, kwargs = jax.tree.unflatten(call.tree, call.leaves)
+            given = mesh_of_calls(call.fun, args, kwargs)
         mesh = program_mesh(given)
-        leaves, tree, paths = flatten((tuple(dynamic), dynamic_kw))
-        arguments = tuple(argument_of(x, p, mesh) for x, p in zip(leaves, paths, strict=True))
-        donated = self._donated_leaves(args, kwargs)
-        boundary = Boundary(getattr(self._fun, "__name__", "function"), mesh, tree, arguments, donated)
-        varying = [a.varying or () for a in arguments]
-        token = _outer.set(mesh)
-        try:
-            program = trace(call, tree, [a.aval for a in arguments], varying, mesh)
-        finally:
-            _outer.reset(token)
+        arguments = tuple(argument_of(x, p, mesh) for x, p in zip(call.leaves, call.paths, strict=True))
+        boundary = Boundary(getattr(self._fun, "__name__", "function"), mesh, call.tree, arguments, call.donated)
+        with tracing_over(mesh):
+            program = trace(
+                call.fun, call.tree, [a.aval for a in arguments], [a.varying or () for a in arguments], mesh
+            )
         boundary = dataclasses.replace(boundary, out_specs=program.out_specs)
         return Traced(boundary, program.jaxpr, program.out_tree, program.assumptions, program.missing)
 
-    def _donated_leaves(self, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[int, ...]:
-        rows = zip(args, self._donated.marks(len(args)), self._static.marks(len(args)), strict=True)
-        marks = [[d] * len(jax.tree.leaves(a, is_leaf=is_tensor)) for a, d, static in rows if not static]
-        names = sorted(k for k in kwargs if k not in self._static.argnames)
-        marks += [[k in self._donated.argnames] * len(jax.tree.leaves(kwargs[k], is_leaf=is_tensor)) for k in names]
-        flat = [m for row in marks for m in row]
-        return tuple(i for i, m in enumerate(flat) if m)
-
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
-        """`trace(...).lower()`."""
+        """Traces and lowers: `trace(...).lower()`."""
         return self.trace(*args, **kwargs).lower()
 
     def dynamic(self, *args: Any) -> tuple[Any, ...]:
-        """The arguments of a call that a lowered or compiled program takes: those that are not static."""
+        """Returns the arguments of a call that a lowered or compiled program takes: those that are not static."""
         return tuple(self._static.split(args, {})[0])
 
-    def _run(self, args: Sequence[Any], kwargs: dict[str, Any], checks: Checks | None) -> Any:
-        context = jax.sharding.get_abstract_mesh()
-        if context.manual_axes:
-            return self._inline(context, args, kwargs)
-        dynamic, dynamic_kw = self._static.split(args, kwargs)
-        leaves, _, _ = flatten((tuple(dynamic), dynamic_kw))
-        if checks is not None:
-            checks.look_at(leaves)
-        before_tracing()
-        lowered = self.lower(*args, **kwargs)
-        return lowered.run(leaves, with_devices(lowered.mesh), checks)
-
-    def _inline(self, context: AbstractMesh, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """Inside another program over the same mesh the function is a part of that program."""
-        if self._mesh is not None and not same_mesh(self._mesh, context):
-            raise _two_meshes(self._mesh, context)
-        return self._fun(*args, **kwargs)
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        """Binds an object, as methods do."""
+        return self if instance is None else types.MethodType(self, instance)
 
     def __repr__(self) -> str:
         return f"jaxmesh.jit({self._fun!r}, mesh={self._mesh!r})"
 
 
-def _plain(x: Any) -> Any:
-    return x.value if isinstance(x, Static) else x
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """A call: the function of its dynamic arguments, and their leaves, structure, key paths and donated leaves."""
 
-
-_outer: contextvars.ContextVar[AnyMesh | None] = contextvars.ContextVar("mesh being traced over", default=None)
-
-
-def _check_surroundings(mesh: AnyMesh | None) -> None:
-    """Refuses other devices than those around, also when JAX has the program in its cache already.
-
-    Raises:
-      MeshMismatchError: `jax.set_mesh`, or the program this one is called in, has other devices or another order.
-    """
-    outer = _outer.get()
-    if mesh is not None and outer is not None and not same_mesh(mesh, outer):
-        raise _two_meshes(mesh, outer)
-    devices = compat.context_devices()
-    if isinstance(mesh, Mesh) and devices is not None and devices != tuple(mesh.devices.flat):
-        raise MeshMismatchError(
-            f"the program's mesh is {show_mesh(mesh)}, but jax.set_mesh has set the devices {[d.id for d in devices]}; "
-            "one program has one mesh. Leave the context, or make the function for its mesh."
-        )
-
-
-def _check_devices(leaf: Any, what: str, mesh: AnyMesh | None) -> None:
-    """Checks that an array that was put on certain devices is on those of the mesh, all of them.
-
-    Raises:
-      MeshMismatchError: it is on others.
-    """
-    if not isinstance(leaf, jax.Array) or isinstance(leaf, Tracer) or not leaf.committed or not isinstance(mesh, Mesh):
-        return
-    lies: Any = leaf.sharding
-    given, wanted_ids = sorted(d.id for d in lies.device_set), sorted(d.id for d in mesh.devices.flat)
-    if given != wanted_ids:
-        raise MeshMismatchError(
-            f"{what} {leaf.dtype}{list(leaf.shape)} was put on the devices {given} (by jax.device_put, from_dlpack, or "
-            f"a program over them), but the program's mesh {show_mesh(mesh)} has the devices {wanted_ids}; pass "
-            "numpy.asarray(x), or put it on that mesh."
-        )
-
-
-def _two_meshes(inner: AnyMesh, outer: AnyMesh) -> MeshMismatchError:
-    return MeshMismatchError(
-        f"a function for the mesh {show_mesh(inner)} is called inside a program over {show_mesh(outer)}; one program "
-        "has one mesh."
-    )
-
-
-def program_mesh(given: AnyMesh | None) -> AnyMesh:
-    """The mesh to trace over: the given one, with the axis types of the context if one is set."""
-    mesh = as_mesh(given)
-    _check_surroundings(mesh)
-    context = jax.sharding.get_abstract_mesh()
-    if context.empty:
-        return mesh
-    if dict(context.shape) != dict(mesh.shape) or context.axis_names != mesh.axis_names:
-        raise MeshMismatchError(
-            f"the program's mesh is {show_mesh(mesh)}, but jax.set_mesh has set {show_mesh(context)}; one program "
-            "has one mesh. Leave the context, or make the function for its mesh."
-        )
-    if isinstance(mesh, AbstractMesh):
-        return context
-    if mesh.axis_types == context.axis_types:
-        return mesh
-    return Mesh(mesh.devices, mesh.axis_names, axis_types=context.axis_types)
+    fun: Callable[..., Any]
+    leaves: list[Any]
+    tree: Any
+    paths: list[Any]
+    donated: tuple[int, ...]
 
 
 @overload
@@ -305,24 +272,23 @@ def jit(
     donate_argnames: str | Iterable[str] | None = None,
     check_replication: bool | None = None,
 ) -> JitFunction | Callable[[Callable[..., Any]], JitFunction]:
-    """Makes a function run over a mesh: traced with `mesh_shard`, lowered to TTNN's two operations, jit-compiled.
+    """Runs a function over a mesh: traced with `mesh_shard`, lowered to TTNN's two operations, jit-compiled.
 
     The result behaves like a `jax.jit` function: it is cached by shape and type, and works under `jax.jit`,
     `jax.grad`, `jax.vmap` and `jax.make_jaxpr`. Arguments are full arrays, or `MeshTensor`s, which the function sees as
-    shards of their local shape. A result that no `shard_to_full` brings back is a `MeshTensor`.
+    shards of their local shape. A result that no `shard_to_full` aggregates is a `MeshTensor`.
 
-    Threads may call it at once, with different arguments and different meshes of `jax.set_mesh`, and so all else that
-    jaxmesh has. What jaxmesh starts, it starts in order: a thread waits until the programs that other threads started
-    are done, because XLA's emulated devices would otherwise wait for each other for ever. One thread alone never waits.
-    What JAX starts by itself is not ordered (`jax.jit` or `jax.grad` around the function, operations on results that
-    lie on several devices): read a result with `numpy.asarray` first, or set the environment variable PJRT_NPROC to
-    more than 32 threads per device. A process that is forked when the devices have started can trace and print, and
-    not run: that is a ForkError.
+    Threads may call it at once, with different arguments and different meshes of `jax.set_mesh`; this holds for all of
+    jaxmesh. jaxmesh launches programs in order: a thread waits until the programs that other threads launched are done,
+    because XLA's emulated devices would otherwise deadlock. One thread alone never waits. Programs that JAX launches
+    itself are not ordered (`jax.jit` or `jax.grad` around the function, operations on results on several devices):
+    read a result with `numpy.asarray` first, or set the environment variable PJRT_NPROC to more than 32 threads per
+    device. A process that is forked after the devices have started can trace and print; running is a `ForkError`.
 
     A call is looked up by the types, trees and meshes of its arguments, by the mesh and JAX's settings around it, and
-    by its static arguments, told apart by type and bits: `1`, `True` and `1.0` are three programs, as are `(0.0,)` and
-    `(-0.0,)`. What a function is closed over, and globals that it reads, are looked at when it is traced. Every cache
-    is bounded, and `jax.clear_caches()` empties it; a function that nobody holds any more takes its programs with it.
+    by its static arguments with their types and bits: `1`, `True` and `1.0` are three programs, as are `(0.0,)` and
+    `(-0.0,)`. Values that a function closes over, and globals that it reads, are read when it is traced. Every cache
+    is bounded, and `jax.clear_caches()` empties it; the programs of a function are freed with it.
 
     Args:
       fun: the function; left out, a decorator is returned.
@@ -332,11 +298,11 @@ def jit(
       static_argnames: their names.
       donate_argnums: positions of arguments whose memory may be reused.
       donate_argnames: their names.
-      check_replication: whether copies that no type proves equal are compared at run time; calls that have such copies
+      check_replication: whether copies that no type proves equal are compared at run time; calls with such copies
         then wait for the devices, and raise a `ReplicationError`. See `jaxmesh.check_replication`, the default.
 
     Raises:
-      ArgumentTypeError: `fun` is not callable, or `mesh` is no mesh.
+      ArgumentTypeError: `fun` is not callable, or `mesh` is not a mesh.
       ArgumentValueError: the function has no argument of such a position or name, or one is static and donated.
 
     >>> import jax.numpy as jnp, jaxmesh as jm
@@ -357,15 +323,12 @@ def jit(
             donate_argnames=donate_argnames,
             check_replication=check_replication,
         )
-    if isinstance(fun, Mesh):
-        # As a context manager a mesh can be called, too.
-        raise ArgumentTypeError(f"jit takes a function, got {quote(fun)}; name the mesh: jit(fun, mesh=mesh).")
     if not callable(fun):
         raise ArgumentTypeError(f"jit takes a function, got {quote(fun)}.")
     if mesh is not None:
         mesh = as_mesh(mesh)
-    static = Signature.of(fun, static_argnums, static_argnames)
-    donated = Signature.of(fun, donate_argnums, donate_argnames, "donate")
+    static = ArgumentSet.of(fun, static_argnums, static_argnames)
+    donated = ArgumentSet.of(fun, donate_argnums, donate_argnames, "donate")
     both = sorted(static.argnums & donated.argnums) or sorted(static.argnames & donated.argnames)
     if both:
         raise ArgumentValueError(

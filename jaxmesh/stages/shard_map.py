@@ -23,11 +23,9 @@ from jaxmesh.jaxprs.typed_trace import trace_typed
 from jaxmesh.passes.lowering import lower
 from jaxmesh.runtime.launch import launch
 from jaxmesh.runtime.single_region import SingleRegion
-from jaxmesh.stages.arguments import handed_tree
-from jaxmesh.stages.checked_calls import CheckedCalls, Checks
+from jaxmesh.stages.arguments import flatten, prepare_tree
+from jaxmesh.stages.checked_calls import CheckedCalls, Checks, check_results
 from jaxmesh.stages.jit import jit
-from jaxmesh.stages.shard_map_checks import claiming
-from jaxmesh.stages.signature import flatten
 from jaxmesh.stages.stages import Lowered, Traced
 from jaxmesh.ttnn.mesh_tensor import is_tensor
 from jaxmesh.validate import check_size, quote
@@ -74,12 +72,12 @@ def shard_map(
 ) -> Any:
     """`jax.shard_map`, by way of `mesh_shard`, the pass and `distribute_tensor` / `aggregate_tensor`.
 
-    The function becomes full_to_shard of its arguments, its body, shard_to_full of its results; that is lowered, and
+    The function becomes full_to_shard of its arguments, its body, shard_to_full of its results. It is lowered, and
     the lowered program runs under the same specs. Results, their shardings, gradients and errors are those of
     `jax.shard_map`. The function that is returned also has `.trace(*args)` and `.lower(*args)`, as `jaxmesh.jit` of it.
 
-    What TTIR cannot say (axes that are not manual, unreduced specs, effects, references) runs as in JAX, and so does
-    `check_vma=False`, whose gradients follow rules of their own.
+    Functions that TTIR cannot express (axes that are not manual, unreduced specs, effects, references) run as in JAX.
+    So do functions with `check_vma=False`, whose gradients follow other rules.
 
     Args:
       f: the function of the shards; left out, a decorator is returned.
@@ -87,13 +85,13 @@ def shard_map(
       in_specs: a `PartitionSpec` per argument, or a prefix of the arguments' tree; inferred on Explicit meshes.
       mesh: the mesh; by default that of `jax.set_mesh`.
       axis_names: the mesh axes that are manual; by default all.
-      check_vma: whether replication is checked by types; where it is not, a program that is asked for its text records
-        what it assumes (`Traced.assumptions`), and a call compares the copies of its results where that is switched on
+      check_vma: whether types check replication. With False, a program whose text is requested records its
+        assumptions (`Traced.assumptions`), and a call compares the copies of its results if that is switched on
         (`jaxmesh.check_replication`).
 
     Raises:
-      TypeError, ValueError: what `jax.shard_map` raises, when it does.
-      ReplicationError: in a call, copies of a result differ, where they are compared.
+      TypeError, ValueError: as `jax.shard_map` does.
+      ReplicationError: in a call that compares copies, those of a result differ.
 
     >>> import jax, jax.numpy as jnp, jaxmesh as jm
     >>> from jax.sharding import PartitionSpec as P
@@ -115,37 +113,37 @@ def shard_map(
     }
     try:
         check_vma = bool(check_vma)
-    except Exception:
+    except (TypeError, ValueError):
         raise ArgumentTypeError(f"shard_map takes True or False as check_vma, got {quote(check_vma)}.") from None
     if f is None:
         return functools.partial(shard_map, **options)
     mapped: Any = compat.shard_map(f, **options)
 
     def checked(checks: Checks) -> Any:
-        return compat.shard_map(claiming(f, out_specs, checks.collector), **options)
+        return compat.shard_map(check_results(f, out_specs, checks.collector), **options)
 
     return ShardMapped(mapped, mesh, None if check_vma else CheckedCalls(checked, claims=True))
 
 
 class ShardMapped:
-    """A function made by `jaxmesh.shard_map`."""
+    """A function built by `jaxmesh.shard_map`."""
 
-    # Outside of the instance's dictionary, which functools.wraps hands on to whatever wraps this function.
+    # Outside of the instance's dictionary, which functools.wraps copies to whatever wraps this function.
     __slots__ = ("__dict__", "__weakref__", "_mapped", "_mesh", "_unproven")
 
     def __init__(
         self, mapped: Callable[..., Any], mesh: Mesh | AbstractMesh | None, unproven: CheckedCalls | None
     ) -> None:
-        # Where no type proves what the specs claim, the calls in which it is checked.
+        # With check_vma=False, the calls in which the claims of the specs are checked.
         self._mapped, self._mesh, self._unproven = mapped, mesh, unproven
         functools.update_wrapper(self, mapped)
-        # What JAX's own function wraps; without it, one that wraps nothing.
+        # As of JAX's own function.
         self.__wrapped__ = getattr(mapped, "__wrapped__", mapped)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the function, or makes it a part of the program that is being traced."""
         if kwargs:
-            # Not allowed; JAX says so in its own words.
+            # Not allowed; JAX reports it.
             return self._mapped(*args, **kwargs)
         program = tracing()
         if program is not None and program.inline and self._unproven is None and self._mesh is not None:
@@ -154,10 +152,10 @@ class ShardMapped:
             return self._mapped(*args)
         if self._unproven is not None:
             return self._unproven(args, {}) if is_enabled() else self._mapped(*args)
-        return _run(self._mapped, handed_tree(args))
+        return _run(self._mapped, prepare_tree(args))
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        """A method binds its object, as functions do."""
+        """Binds an object, as methods do."""
         return self if instance is None else types.MethodType(self, instance)
 
     def trace(self, *args: Any) -> Traced:
@@ -183,17 +181,16 @@ class ShardMapped:
 
 
 def _run(mapped: Callable[..., Any], args: Sequence[Any]) -> Any:
-    call: tuple[Jaxpr, Any] | None = None
-    # Wrong use, which JAX names itself, or Python that looks at values, which JAX runs eagerly.
-    with contextlib.suppress(Exception):
+    try:
         call = call_to_jaxpr(mapped, args)
-    if call is None:
+    except (TypeError, ValueError, jax.errors.JAXIndexError):
+        # Wrong use, which JAX reports, or Python that reads values, which JAX runs eagerly.
         return launch(mapped, *args)
-    for held in call[0].consts:
-        if isinstance(held, jax.ShapeDtypeStruct):
-            check_size(held.shape, held.dtype, "an argument of a function made by shard_map")
+    for const in call[0].consts:
+        if isinstance(const, jax.ShapeDtypeStruct):
+            check_size(const.shape, const.dtype, "an argument of a function made by shard_map")
     regions: list[Any] = []
-    # No words in TTIR, or a spec that is wrong, which JAX says in its own words: the equation runs as it is.
+    # Inexpressible in TTIR, or a wrong spec, which JAX reports: the equation runs as it is.
     with contextlib.suppress(InexpressibleError, SpecError):
         regions = [_lower_region(e) for e in call[0].eqns if is_region(e)]
     ready = iter(regions)
@@ -205,11 +202,11 @@ def _run(mapped: Callable[..., Any], args: Sequence[Any]) -> Any:
 
 
 def lowered_call(mapped: Callable[..., Any], args: Sequence[Any]) -> tuple[Jaxpr, Any, list[SingleRegion]]:
-    """A call of a function made by `jax.shard_map`: its jaxpr, the tree of its result, and its mapped regions, lowered.
+    """Returns the jaxpr of a call of a function of `jax.shard_map`, the tree of its result, and its lowered regions.
 
     Raises:
-      InexpressibleError: TTIR cannot say it.
-      Exception: what JAX raises when it traces the call.
+      InexpressibleError: TTIR cannot express it.
+      Exception: an error that JAX raises when it traces the call.
     """
     closed, tree = call_to_jaxpr(mapped, args)
     return closed, tree, [_lower_region(e) for e in closed.eqns if is_region(e)]

@@ -15,8 +15,8 @@ from jaxmesh.errors import ArgumentTypeError, InexpressibleError
 from jaxmesh.jaxprs import walk
 from jaxmesh.passes.mesh_shard.replication_checks import add_checks
 from jaxmesh.sharding.mesh import AnyMesh
+from jaxmesh.stages.arguments import check_call
 from jaxmesh.stages.checked_calls import check_arguments
-from jaxmesh.stages.signature import check_call
 from jaxmesh.validate import as_bool, as_index, quote
 
 if TYPE_CHECKING:

@@ -33,13 +33,13 @@ from jaxmesh.runtime.distributed.collectives import spans_processes
 from jaxmesh.runtime.reference import run_reference
 from jaxmesh.runtime.regions import Plan, plan_regions
 from jaxmesh.runtime.sharded import execute
-from jaxmesh.sharding.mesh import AnyMesh
+from jaxmesh.sharding.mesh import AnyMesh, with_devices
+from jaxmesh.stages.arguments import check_call, flatten
 from jaxmesh.stages.checked_calls import Checks
 from jaxmesh.stages.compiled import Compiled as Compiled
-from jaxmesh.stages.signature import check_call, flatten, with_devices
 from jaxmesh.stages.stage import Stage
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
-from jaxmesh.validate import as_index
+from jaxmesh.validate import as_index, as_path
 
 if TYPE_CHECKING:
     from jaxmesh.analysis.explain import Explanation
@@ -232,7 +232,7 @@ class Lowered(Stage):
         from jaxmesh.emit.targets import emit
         from jaxmesh.stages import export
 
-        said, folder = export.checked_languages(languages), export.checked_folder(directory)
+        said, folder = export.as_languages(languages), as_path("export", directory, "folder")
         seed = as_index("export", "seed", seed)
         program, mesh = self._program(groups, unroll_limit), with_devices(self._boundary.mesh)
         assert isinstance(mesh, Mesh)

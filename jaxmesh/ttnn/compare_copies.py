@@ -12,7 +12,8 @@ import numpy as np
 from jax.core import Tracer
 from jax.sharding import Mesh
 
-from jaxmesh.dialects.replication import Claim, Difference, error, users_line
+from jaxmesh.dialects.replication import Claim, Difference, error
+from jaxmesh.jaxprs.source_locations import caller_line
 from jaxmesh.runtime.distributed.collectives import digest, gather, spans_processes
 from jaxmesh.sharding.distribution import Composition, claimed_equal
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
@@ -76,7 +77,7 @@ def check_tensor(tensor: Any, what: str) -> None:
     sizes = dict(mesh.shape)
     axes = tuple(a for a in mesh.axis_names if a not in tensor.varying and sizes[a] > 1)
     if axes and not data.is_deleted():
-        _check_shards(tensor, mesh, Claim(0, users_line(), f"{what} ({tensor!r})", sizes, axes))
+        _check_shards(tensor, mesh, Claim(0, caller_line(), f"{what} ({tensor!r})", sizes, axes))
 
 
 def check_read(tensor: MeshTensor, joined: Composition, mesh: Mesh) -> None:
@@ -91,7 +92,7 @@ def check_read(tensor: MeshTensor, joined: Composition, mesh: Mesh) -> None:
     if axes and not (tensor.proven and set(axes).isdisjoint(tensor.varying)):
         what = f"the operand of aggregate_tensor ({tensor!r})"
         limited = tuple((names[a], n) for a, n in limits)
-        _check_shards(tensor, mesh, Claim(0, users_line(), what, dict(mesh.shape), axes, limited))
+        _check_shards(tensor, mesh, Claim(0, caller_line(), what, dict(mesh.shape), axes, limited))
 
 
 def _check_shards(tensor: MeshTensor, mesh: Mesh, claim: Claim) -> None:

@@ -25,7 +25,7 @@ from jaxmesh.ttnn.mesh_tensor import MeshTensor, assemble
 from jaxmesh.ttnn.tensor_operators import owned, owner_of
 from jaxmesh.ttnn.transfer_plans import Spreading, joining, spreading
 from jaxmesh.ttnn.types import ON_HOST, MemoryConfig, Place, StorageType
-from jaxmesh.validate import check_nesting, quote
+from jaxmesh.validate import quote
 
 Shape = tuple[int, ...]
 
@@ -71,7 +71,6 @@ def elements(x: Any, op: str) -> np.ndarray[Any, Any]:
     check_alive(x, op)
     if isinstance(x, np.ma.MaskedArray):
         raise ArgumentTypeError(f"{op} takes arrays without a mask, got a masked array; pass array.filled(value).")
-    check_nesting((x,), op)
     try:
         return np.asarray(x)
     except JaxmeshError:

@@ -20,7 +20,7 @@ from jax.sharding import PartitionSpec as P
 
 import jaxmesh as jm
 from jaxmesh.cli import main
-from jaxmesh.cli.demo import model, placement, report
+from jaxmesh.cli.demo import command as demo_command, model, placement, report
 from jaxmesh.cli.demo.checks import compare
 from jaxmesh.cli.demo.run import Outcome, run
 from tests import ROOT
@@ -89,7 +89,7 @@ def test_a_reader_that_goes_away_leaves_no_traceback() -> None:
     code = (
         "import sys; from jaxmesh.cli import main as cli\n"
         "def broken(*_): raise BrokenPipeError\n"
-        "cli._demo = broken\n"
+        "cli.COMMANDS['demo'] = broken\n"
         "sys.exit(cli.main(['demo']))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, timeout=60)
@@ -157,7 +157,7 @@ def test_a_wrong_all_reduce_fails_and_the_exit_code_says_so(
 ) -> None:
     right = model.all_reduce
     monkeypatch.setattr(model, "all_reduce", lambda x, mesh, axes: right(x, mesh, axes) * 1.001)
-    monkeypatch.setattr(main, "dims_for", tiny)
+    monkeypatch.setattr(demo_command, "dims_for", tiny)
     assert main.main(["demo", "--mesh", "1x2"]) == 1
     printed = capsys.readouterr().out
     assert re.search(r"forward, compiled on the mesh: output +\d\.\de-0[34] +1e-05  FAIL", printed)

@@ -347,8 +347,8 @@ mapper = ttnn.shard_tensor_to_mesh_mapper(ttnn.open_mesh_device(mesh_shape=ttnn.
 assert (np.asarray(f(x)) == x).all()
 # The lock is held when the process is forked.
 holding, go = threading.Event(), threading.Event()
-from jaxmesh.runtime.launch import launched
-thread = threading.Thread(target=launched, args=[lambda: (holding.set(), go.wait())])
+from jaxmesh.runtime.launch import launch
+thread = threading.Thread(target=launch, args=[lambda: (holding.set(), go.wait())])
 thread.start()
 holding.wait()
 warnings.simplefilter("ignore")

@@ -59,8 +59,7 @@ _E = TypeVar("_E", bound=Enum)
 def _member(kind: type[_E], value: _E | str) -> _E:
     try:
         return kind(value)
-    except Exception:
-        # A value that cannot even be compared, or has no hash, is no member either.
+    except (TypeError, ValueError, RuntimeError):
         allowed = ", ".join(repr(m.value) for m in kind)
         raise ArgumentTypeError(f"{quote(value)} is no {kind.__name__}; allowed: {allowed}.") from None
 

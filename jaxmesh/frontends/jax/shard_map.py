@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.sharding import AbstractMesh, Mesh, PartitionSpec
+from jax.sharding import PartitionSpec
 
 from jaxmesh.dialects.ttir.mesh_shard import full_to_shard, shard_to_full
 from jaxmesh.errors import InexpressibleError, MeshMismatchError
@@ -15,30 +15,29 @@ from jaxmesh.frontends.jax.retype import Retyper, spread, varying
 from jaxmesh.jaxprs import compat, evaluate, source_locations, walk
 from jaxmesh.jaxprs.compat import Axes, Eqn, Jaxpr
 from jaxmesh.jaxprs.strip_mesh import move_to_mesh
+from jaxmesh.sharding.mesh import AnyMesh, same_mesh, show_mesh
 from jaxmesh.sharding.shard_attributes import spec_axes
-
-AnyMesh = Mesh | AbstractMesh
 
 
 def raise_shard_maps(program: Jaxpr, args: Sequence[Any], mesh: AnyMesh, assumptions: dict[str, None]) -> list[Any]:
-    """Evaluates a program that JAX traced, inside a typed trace over `mesh`, with every `shard_map` raised.
+    """Evaluates a program that JAX traced, inside a typed trace over `mesh`, and raises every `shard_map`.
 
     Args:
       program: the closed jaxpr of full values.
       args: its arguments, full.
       mesh: the mesh of the program.
-      assumptions: takes, as keys, the places where replication is assumed and not proven.
+      assumptions: gets, as keys, the source locations where replication is assumed and not proven.
 
     Raises:
       MeshMismatchError: a `shard_map` over another mesh.
-      InexpressibleError: a `shard_map` that TTIR cannot say.
+      InexpressibleError: a `shard_map` that TTIR cannot express.
     """
     raiser = Retyper({"shard_map": lambda eqn, operands: raise_one(eqn, operands, mesh, assumptions)})
     return raiser.evaluate(program, args)
 
 
 def raise_one(eqn: Eqn, operands: Sequence[Any], mesh: AnyMesh, assumptions: dict[str, None]) -> list[Any]:
-    """One `shard_map`, of full operands, in the typed trace of here and now; see `raise_shard_maps`."""
+    """Raises one `shard_map` of full operands, in the current typed trace; see `raise_shard_maps`."""
     check_mesh(eqn, mesh)
     check_expressible(eqn)
     params = eqn.params
@@ -47,7 +46,7 @@ def raise_one(eqn: Eqn, operands: Sequence[Any], mesh: AnyMesh, assumptions: dic
     typed: bool = params["check_vma"]
     shards = [_enter(x, s, compat.varying_axes(v.aval) if typed else frozenset()) for x, s, v in entries]
     if typed:
-        # The context and the types of the body may differ from the program's in what a mesh says of its devices.
+        # The meshes of the context and of the body's types may differ from the program's in their devices.
         body = move_to_mesh(walk.close(inner, ()), jax.sharding.get_abstract_mesh())
         outs = evaluate.eval_jaxpr(body, *shards)
     else:
@@ -58,15 +57,15 @@ def raise_one(eqn: Eqn, operands: Sequence[Any], mesh: AnyMesh, assumptions: dic
 
 def _enter(x: Any, spec: PartitionSpec, wanted: Axes) -> Any:
     if varying(x):
-        # A shard that the body closes over, in a program that also splits by hand; it is on the devices already.
+        # A shard that the body closes over, in a program that also splits by hand, is on the devices already.
         return spread(x, wanted)
     return spread(full_to_shard(x, spec), wanted)
 
 
 def _leave(y: Any, spec: PartitionSpec, index: int, eqn: Eqn, assumptions: dict[str, None]) -> Any:
     sizes = dict(jax.sharding.get_abstract_mesh().shape)
-    said = {a for row in spec_axes(spec, np.ndim(y), sizes) for a in row}
-    unproven = sorted(a for a in varying(y) - said if sizes[a] > 1)
+    named = {a for row in spec_axes(spec, np.ndim(y), sizes) for a in row}
+    unproven = sorted(a for a in varying(y) - named if sizes[a] > 1)
     if unproven and not eqn.params["check_vma"]:
         axes = ", ".join(map(repr, unproven))
         place = f"{_where(eqn)}, check_vma=False: result {index}, out_spec {spec}"
@@ -74,22 +73,19 @@ def _leave(y: Any, spec: PartitionSpec, index: int, eqn: Eqn, assumptions: dict[
     return shard_to_full(y, spec, assume_replicated=bool(unproven) and not eqn.params["check_vma"])
 
 
-# --- what cannot be raised -------------------------------------------------------------------------------------------
+# --- shard_maps that cannot be raised --------------------------------------------------------------------------------
 
 
 def check_mesh(eqn: Eqn, mesh: AnyMesh) -> None:
-    """One program has one mesh.
+    """Checks that a `shard_map` has the mesh of its program.
 
     Raises:
       MeshMismatchError: the equation is over another mesh.
     """
     own: AnyMesh = eqn.params["mesh"]
-    same = own.axis_names == mesh.axis_names and dict(own.shape) == dict(mesh.shape)
-    if same and isinstance(own, Mesh) and isinstance(mesh, Mesh):
-        same = bool((own.devices == mesh.devices).all())
-    if not same:
+    if not same_mesh(own, mesh):
         raise MeshMismatchError(
-            f"{_where(eqn)} is over the mesh {_show(own)}, the program over {_show(mesh)}; one "
+            f"{_where(eqn)} is over the mesh {show_mesh(own)}, the program over {show_mesh(mesh)}; one "
             "program has one mesh. Give jaxmesh.jit the shard_map's mesh, or the shard_map the program's."
         )
 
@@ -99,16 +95,11 @@ def _where(eqn: Eqn) -> str:
     return f"shard_map ({line})" if line else "shard_map"
 
 
-def _show(mesh: AnyMesh) -> str:
-    axes = ", ".join(f"{n}={s}" for n, s in mesh.shape.items())
-    return f"({axes})" if isinstance(mesh, AbstractMesh) else f"({axes}) of devices {[d.id for d in mesh.devices.flat]}"
-
-
 def check_expressible(eqn: Eqn) -> None:
-    """Whether TTIR has words for a `shard_map`.
+    """Checks that TTIR can express a `shard_map`.
 
     Raises:
-      InexpressibleError: it does not; the message names what is missing.
+      InexpressibleError: it cannot; the message names what is missing.
     """
     missing = _obstacle(eqn)
     if missing is not None:
@@ -116,10 +107,10 @@ def check_expressible(eqn: Eqn) -> None:
 
 
 def check_values(program: Jaxpr) -> None:
-    """Whether a program closes over tensors alone.
+    """Checks that a program closes over tensors alone.
 
     Raises:
-      InexpressibleError: over a reference, say.
+      InexpressibleError: it closes over something else, such as a reference.
     """
     for var in walk.open_jaxpr(program).constvars:
         if not compat.is_array_type(var.aval):

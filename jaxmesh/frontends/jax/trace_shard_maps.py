@@ -20,8 +20,8 @@ from jaxmesh.frontends.jax.shard_map import check_values, raise_one, raise_shard
 from jaxmesh.jaxprs import compat, evaluate, walk
 from jaxmesh.jaxprs.compat import Jaxpr
 from jaxmesh.jaxprs.typed_trace import trace_typed
+from jaxmesh.sharding.mesh import AnyMesh
 
-AnyMesh = Mesh | AbstractMesh
 Assumptions = dict[str, None]
 OutSpecs = tuple[PartitionSpec, ...] | None
 

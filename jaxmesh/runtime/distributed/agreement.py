@@ -1,8 +1,8 @@
-"""Several processes: that all of them start the same programs, in the same order, and on the same arguments.
+"""Several processes: checks that all of them launch the same programs, in the same order, on the same arguments.
 
-Programs that differ wait for each other in their collectives for ever, or give each process other data. When a program
-is started for the first time, each process says what it is made of and looks at what the others have said of theirs.
-None waits for that, so the one that comes last finds the difference; its error ends the others too.
+Programs that differ deadlock in their collectives, or give each process other data. When a program is launched for the
+first time, each process publishes its digest and reads those that the others have published. No process waits for that:
+the last one finds the difference, and its error ends the others too.
 """
 
 from __future__ import annotations
@@ -25,43 +25,44 @@ from jax.sharding import Mesh
 
 from jaxmesh.errors import ProcessMismatchError
 from jaxmesh.jaxprs import compat, source_locations, walk
+from jaxmesh.jaxprs.backend import is_multi_process
 from jaxmesh.jaxprs.caches import is_staged
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr
-from jaxmesh.jaxprs.coordination import is_multi_process, publish_and_read
+from jaxmesh.jaxprs.coordination import publish_and_read
 from jaxmesh.runtime.distributed.collectives import agree, digest
 from jaxmesh.runtime.reference_collectives import COLLECTIVES
 
 _MOVES = frozenset(COLLECTIVES) | {"distribute_tensor", "aggregate_tensor", "mesh_partition"}
-_WORDS = 1 << 13
+_SUMMARY_BYTES = 1 << 13
 _AT = ", at "
 _DIGEST = 16
-_WHOLE = 1 << 24
-"""Of a constant of more bytes only so many, evenly spread, are compared."""
+_COMPARED_BYTES = 1 << 24
+"""The bytes of a constant that are compared; of a larger one evenly spread elements."""
 
 
 @dataclasses.dataclass
-class _Start:
-    """A program that is being started: by which processes, as their how-manieth."""
+class _Launch:
+    """A launch: its devices, the participating processes, and its sequence number among them."""
 
     devices: tuple[Any, ...]
     members: tuple[int, ...]
     number: int
-    told: bool = False
+    published: bool = False
 
 
 _starts: Counter[tuple[int, ...]] = Counter()
-_start: contextvars.ContextVar[_Start | None] = contextvars.ContextVar("the program being started", default=None)
+_start: contextvars.ContextVar[_Launch | None] = contextvars.ContextVar("the program being launched", default=None)
 
 
 @contextlib.contextmanager
 def synchronised_launch(mesh: Any) -> Generator[bool]:
-    """While a program is started; whether its devices belong to several processes, which are to start the same.
+    """Counts what runs inside as one launch; yields True if its devices belong to several processes.
 
-    What runs later, as a part of an outer program, is not counted, nor what other threads than the first one start,
-    whose order is nobody's.
+    Parts of an outer program, which run later, are not counted. Nor are launches of other threads than the main one,
+    whose order is undefined.
 
     Args:
-      mesh: of the program; None for that of `jax.set_mesh`.
+      mesh: the mesh of the program; None for that of `jax.set_mesh`.
     """
     start = _starting(mesh) if is_multi_process() else None
     if start is None:
@@ -75,11 +76,11 @@ def synchronised_launch(mesh: Any) -> Generator[bool]:
         _starts[start.members] += 1
         raise
     finally:
-        # What failed otherwise does not count: a mistake that one process makes and survives shifts nothing.
+        # Other failures do not count: an error that one process catches shifts no sequence numbers.
         _start.reset(token)
 
 
-def _starting(mesh: Any) -> _Start | None:
+def _starting(mesh: Any) -> _Launch | None:
     devices = compat.context_devices() if mesh is None else None
     if isinstance(mesh, Mesh):
         every: Any = mesh.devices.flat
@@ -89,7 +90,7 @@ def _starting(mesh: Any) -> _Start | None:
     members = _members(devices)
     if len(members) == 1 or jax.process_index() not in members:
         return None
-    return _Start(devices, members, _starts[members])
+    return _Launch(devices, members, _starts[members])
 
 
 @functools.lru_cache(maxsize=64)
@@ -98,41 +99,41 @@ def _members(devices: tuple[Any, ...]) -> tuple[int, ...]:
 
 
 def compare_program(name: str, program: Jaxpr, sizes: Mapping[str, int]) -> None:
-    """Compares a lowered program that is being started with what the other processes start.
+    """Compares a lowered program that is being launched with those that the other processes launch.
 
     Args:
-      name: of the function.
+      name: the name of the function.
       program: the TTNN-level program.
-      sizes: of its mesh.
+      sizes: the sizes of its mesh axes.
 
     Raises:
-      ProcessMismatchError: a process has started another one; the message names the first movement that differs.
+      ProcessMismatchError: a process has launched another program; the message names the first movement that differs.
     """
     start = _start.get()
-    if start is None or start.told:
+    if start is None or start.published:
         return
-    start.told = True
-    whole = repr((list(sizes.items()), [d.id for d in start.devices])).encode() + _Read().jaxpr(program)
+    start.published = True
+    whole = repr((list(sizes.items()), [d.id for d in start.devices])).encode() + _Digester().jaxpr(program)
     moves = [_move(e) for e in walk.all_eqns(program) if e.primitive.name in _MOVES]
     types = ", ".join(map(compat.describe, program.in_avals))
-    words = "\n".join([f"{name}({types})", *moves]).encode()[:_WORDS]
+    summary = "\n".join([f"{name}({types})", *moves]).encode()[:_SUMMARY_BYTES]
     me = jax.process_index()
-    said = hashlib.blake2b(whole, digest_size=_DIGEST).digest() + words
-    heard = publish_and_read(said, f"program {start.number}", me, start.members)
-    other = next((p for p in sorted(heard) if heard[p][:_DIGEST] != said[:_DIGEST]), None)
+    message = hashlib.blake2b(whole, digest_size=_DIGEST).digest() + summary
+    messages = publish_and_read(message, f"program {start.number}", me, start.members)
+    other = next((p for p in sorted(messages) if messages[p][:_DIGEST] != message[:_DIGEST]), None)
     if other is None:
         return
-    theirs = heard[other][_DIGEST:].decode(errors="replace").split("\n")
+    theirs = messages[other][_DIGEST:].decode(errors="replace").split("\n")
+    difference = _describe_difference(me, summary.decode(errors="replace").split("\n"), other, theirs)
     raise ProcessMismatchError(
-        f"program {start.number} of the processes {list(start.members)} must be the same in each, but "
-        f"{_parted(me, words.decode(errors='replace').split(chr(10)), other, theirs)}; every process must run the same "
-        "programs, with the same numbers in them, in the same order. Make what they depend on from what all of them "
-        "know, and pass data as arguments."
+        f"program {start.number} of the processes {list(start.members)} must be the same in each, but {difference}; "
+        "every process must run the same programs, with the same numbers in them, in the same order. Make what they "
+        "depend on from what all of them know, and pass data as arguments."
     )
 
 
-def _parted(me: int, mine: Sequence[str], other: int, theirs: Sequence[str]) -> str:
-    """Where two programs part, in words."""
+def _describe_difference(me: int, mine: Sequence[str], other: int, theirs: Sequence[str]) -> str:
+    """Describes the first difference of two programs."""
     if mine[0] != theirs[0]:
         return f"process {me} starts {mine[0]}, and process {other} {theirs[0]}"
     for a, b in zip([*mine[1:], "no more movements"], [*theirs[1:], "no more movements"], strict=False):
@@ -149,32 +150,32 @@ def _move(eqn: Eqn) -> str:
 
 
 def compare_arguments(tree: Any, devices: Sequence[Any]) -> None:
-    """Compares the host arrays of a call with those of the other processes; all of them must come here.
+    """Compares the host arrays of a call with those of the other processes; all of them must call this.
 
-    What lies in several processes is not compared: each has its part.
+    Arrays that span processes are not compared: each process has its part.
 
     Raises:
-      ProcessMismatchError: a process gives other values.
+      ProcessMismatchError: a process passes other values.
     """
     leaves = cast("list[tuple[Any, Any]]", jax.tree_util.tree_flatten_with_path(tree)[0])
-    held = [(jax.tree_util.keystr(path), leaf) for path, leaf in leaves if _is_here(leaf)]
-    said = [(name, _type(leaf), _bytes(leaf)) for name, leaf in held]
-    every = hashlib.blake2b(repr(said).encode(), digest_size=_DIGEST).digest()
+    local = [(jax.tree_util.keystr(path), leaf) for path, leaf in leaves if _is_here(leaf)]
+    rows = [(name, _type(leaf), _bytes(leaf)) for name, leaf in local]
+    combined = hashlib.blake2b(repr(rows).encode(), digest_size=_DIGEST).digest()
     found: list[ProcessMismatchError] = []
     try:
-        agree("a call's arguments", f"{len(said)} host arrays", every, devices)
+        agree("a call's arguments", f"{len(rows)} host arrays", combined, devices)
     except ProcessMismatchError as error:
         found.append(error)
-    # One exchange when all is well; which it was is asked only then.
+    # One exchange if all agree; only otherwise one for each array, to find the one that differs.
     if found:
-        agree("the number of host arrays in a call", str(len(said)), b"", devices)
-        for name, kind, value in said:
+        agree("the number of host arrays in a call", str(len(rows)), b"", devices)
+        for name, kind, value in rows:
             agree(f"the argument{name}", kind, value, devices)
         raise found[0]
 
 
-def compared_arguments(tree: Any) -> None:
-    """`compare_arguments` of a program that several processes start; of any other nothing."""
+def compare_launch_arguments(tree: Any) -> None:
+    """Compares the arguments of a launch by several processes; see `compare_arguments`."""
     start = _start.get()
     if start is not None:
         compare_arguments(tree, start.devices)
@@ -197,11 +198,11 @@ def _bytes(leaf: Any) -> bytes:
     return digest(leaf) if isinstance(leaf, (jax.Array, np.ndarray, np.generic)) else repr(_plain(leaf)).encode()
 
 
-# --- what a program is made of ---------------------------------------------------------------------------------------
+# --- digests ---------------------------------------------------------------------------------------------------------
 
 
-class _Read:
-    """Bytes that stand for a jaxpr: the same in every process, whatever the names and addresses of its objects."""
+class _Digester:
+    """Digests of jaxprs: equal in every process, whatever the names and addresses of their objects."""
 
     def __init__(self) -> None:
         self.memo = walk.Memo[bytes]()
@@ -237,7 +238,7 @@ class _Read:
 
 
 def _plain(value: Any) -> Any:
-    """A value as text where equal ones are written alike in every process; of others only the type."""
+    """Returns a value as text that is equal in every process for equal values; of other objects only the type."""
     if isinstance(value, Tracer):
         return "traced"
     if isinstance(value, (jax.Array, np.ndarray)):
@@ -260,13 +261,13 @@ def _plain(value: Any) -> Any:
 
 
 def _array(array: Any) -> str:
-    said = f"{array.dtype}{list(array.shape)}"
+    kind = f"{array.dtype}{list(array.shape)}"
     if isinstance(array, jax.Array):
         if not array.is_fully_addressable or array.is_deleted():
-            return said
+            return kind
         if jax.dtypes.issubdtype(array.dtype, jax.dtypes.extended):
             array = jax.random.key_data(array)
-    held = np.asarray(array)
-    if held.nbytes > _WHOLE:
-        held = held.reshape(-1)[:: max(held.nbytes // _WHOLE, 1)]
-    return f"{said} {digest(held).hex()}"
+    host = np.asarray(array)
+    if host.nbytes > _COMPARED_BYTES:
+        host = host.reshape(-1)[:: max(host.nbytes // _COMPARED_BYTES, 1)]
+    return f"{kind} {digest(host).hex()}"

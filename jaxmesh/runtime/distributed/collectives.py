@@ -1,7 +1,7 @@
-"""Several processes over one mesh: which of them holds what, and how all of them learn something.
+"""Several processes over one mesh: the owners of devices, and exchanges of host data between all of them.
 
-What is said here goes through JAX's coordination service as bytes, so that no bit is changed on the way and no program
-is disturbed. Every process that has a device of the mesh must take part, in the same order.
+Data goes through JAX's coordination service as bytes, so no bit changes and no program is disturbed. Every process with
+a device of the mesh must take part, in the same order.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxmesh.errors import ArgumentTypeError, MeshError, NotAddressableError, ProcessMismatchError, VerifyError
-from jaxmesh.jaxprs.coordination import exchange as say_and_hear
+from jaxmesh.jaxprs.coordination import exchange as exchange_bytes
 from jaxmesh.runtime.array_views import check_alive
 from jaxmesh.sharding.configs import integers
 from jaxmesh.validate import quote
@@ -23,57 +23,57 @@ from jaxmesh.validate import quote
 Array = np.ndarray[Any, Any]
 Key = TypeVar("Key", bound=Hashable)
 
-_WORDS = 192
+_TEXT_BYTES = 192
 _DIGEST = 16
 
 
 def is_here(device: Any) -> bool:
-    """Whether a device is one of this process."""
+    """Returns True if a device belongs to this process."""
     return bool(device.process_index == jax.process_index())
 
 
-def process_at(mesh: Mesh, place: tuple[int, ...]) -> int:
-    """The process whose device is at a coordinate."""
-    device: Any = mesh.devices[place]
+def process_at(mesh: Mesh, coordinate: tuple[int, ...]) -> int:
+    """Returns the number of the process whose device is at a mesh coordinate."""
+    device: Any = mesh.devices[coordinate]
     return device.process_index
 
 
 def one_shard(tensor: Any, coordinate: Any) -> jax.Array:
-    """What `MeshTensor.shard` gives, and its errors."""
+    """Returns the shard of `MeshTensor.shard`, and raises its errors."""
     mesh: Mesh = tensor.mesh
-    place = integers("a coordinate of a MeshTensor's shard", coordinate)
-    if place not in np.ndindex(*mesh.devices.shape):
-        raise MeshError(f"there is no coordinate {list(place)} on a mesh of shape {list(mesh.devices.shape)}.")
-    if mesh.devices[place] not in tensor.data.sharding.device_set:
-        raise VerifyError(f"the device at {list(place)} holds nothing of {tensor!r}.")
-    held = {tuple(c): s for c, s in tensor.shards()}
-    if place not in held:
+    at = integers("a coordinate of a MeshTensor's shard", coordinate)
+    if at not in np.ndindex(*mesh.devices.shape):
+        raise MeshError(f"there is no coordinate {list(at)} on a mesh of shape {list(mesh.devices.shape)}.")
+    if mesh.devices[at] not in tensor.data.sharding.device_set:
+        raise VerifyError(f"the device at {list(at)} holds nothing of {tensor!r}.")
+    shards = {tuple(c): s for c, s in tensor.shards()}
+    if at not in shards:
         raise NotAddressableError(
-            f"the shard at {list(place)} of {tensor!r} is held by process {process_at(mesh, place)}, and this is "
-            f"process {jax.process_index()}, which has those at {[list(c) for c in held]}. Read it there, or join the "
-            "tensor with jaxmesh.ttnn.aggregate_tensor in every process."
+            f"the shard at {list(at)} of {tensor!r} is held by process {process_at(mesh, at)}, and this is "
+            f"process {jax.process_index()}, which has those at {[list(c) for c in shards]}. Read it there, or join "
+            "the tensor with jaxmesh.ttnn.aggregate_tensor in every process."
         )
-    return held[place]
+    return shards[at]
 
 
 def spans_processes(mesh: Mesh) -> bool:
-    """Whether some device of a mesh is another process's."""
+    """Returns True if some device of a mesh belongs to another process."""
     return not all(map(is_here, mesh.devices.flat))
 
 
 def leaders(devices: Sequence[Any]) -> tuple[Any, ...]:
-    """The first device of each process, by the number of the process."""
+    """Returns the first device of each process, in the order of the processes."""
     first: dict[int, Any] = {}
     for d in devices:
         first.setdefault(d.process_index, d)
     return tuple(first[p] for p in sorted(first))
 
 
-def checked_process(process: Any, devices: Sequence[Any]) -> int | None:
-    """The process that a result is for: a number, or None for all.
+def as_process(process: Any, devices: Sequence[Any]) -> int | None:
+    """Returns the number of the process that a result is for, or None for all.
 
     Raises:
-      ArgumentTypeError: no number of a process that has some of the devices.
+      ArgumentTypeError: it is not the number of a process that has some of the devices.
     """
     known = sorted({d.process_index for d in devices})
     if process is None:
@@ -84,30 +84,30 @@ def checked_process(process: Any, devices: Sequence[Any]) -> int | None:
 
 
 def exchange(mine: Array, among: Sequence[Any]) -> Array:
-    """What every process says, in rows: as many bytes of each.
+    """Returns the bytes of every process: uint8, [number of processes, bytes of each].
 
     Args:
-      mine: uint8, what this process says.
-      among: the device of each process that speaks for it, by the number of the process; see `leaders`.
+      mine: uint8, the bytes of this process.
+      among: one device of each participating process, in the order of the processes; see `leaders`.
 
     Raises:
-      MeshError: this process is none of them.
-      ProcessMismatchError: a process says less or more.
+      MeshError: this process does not participate.
+      ProcessMismatchError: a process sends fewer or more bytes.
     """
     members = [d.process_index for d in among]
     if jax.process_index() not in members:
         _refuse(among)
     if len(members) == 1:
         return np.broadcast_to(mine, (len(members), mine.size))
-    heard = say_and_hear(mine.tobytes(), jax.process_index(), members)
-    other = next((i for i, row in enumerate(heard) if len(row) != len(heard[0])), None)
+    rows = exchange_bytes(mine.tobytes(), jax.process_index(), members)
+    other = next((i for i, row in enumerate(rows) if len(row) != len(rows[0])), None)
     if other is not None:
         raise ProcessMismatchError(
             f"every process must have as much of an array as the others, but the processes {members[0]} and "
-            f"{members[other]} have {len(heard[0])} and {len(heard[other])} bytes: they have run other programs, or "
+            f"{members[other]} have {len(rows[0])} and {len(rows[other])} bytes: they have run other programs, or "
             "the same on arguments of other shapes or dtypes. jaxmesh.check_processes finds where they part."
         )
-    return np.stack([np.frombuffer(row, np.uint8) for row in heard])
+    return np.stack([np.frombuffer(row, np.uint8) for row in rows])
 
 
 def gather(
@@ -118,15 +118,15 @@ def gather(
     devices: Sequence[Any],
     process: int | None = None,
 ) -> dict[Key, Array] | None:
-    """Pieces of one shape and dtype, from the processes that hold them to all, or to one.
+    """Sends pieces of one shape and dtype from their owners to all processes, or to one.
 
     Args:
-      mine: those of this process, and maybe more.
-      owners: for each piece the process that gives it; the same in every process.
-      shape: of one piece.
-      dtype: of one piece.
-      devices: those of the mesh.
-      process: who gets them; None for all. The others get None.
+      mine: the pieces of this process, and maybe more.
+      owners: for each piece the process that sends it; equal in every process.
+      shape: the shape of one piece.
+      dtype: the dtype of one piece.
+      devices: the devices of the mesh.
+      process: the process that gets the pieces; None for all. The others get None.
 
     Raises:
       MeshError: this process has no device of the mesh.
@@ -134,7 +134,7 @@ def gather(
     dtype = np.dtype(dtype)
     me, among = jax.process_index(), leaders(devices)
     wanted = {d.process_index for d in among} if process is None else {process}
-    # The same in every process: whether anybody needs what he does not hold himself.
+    # Equal in every process: no exchange if one process owns all pieces and is the only one to get them.
     if set(owners.values()) == wanted and len(wanted) == 1:
         return {k: mine[k] for k in owners} if me in wanted else None
     keys = {p: [k for k, owner in owners.items() if owner == p] for p in {*owners.values(), me}}
@@ -155,51 +155,51 @@ def gather(
 
 
 def digest(value: Any) -> bytes:
-    """Bytes that stand for the bytes of an array."""
+    """Returns the digest of the bytes of an array."""
     return hashlib.blake2b(np.ascontiguousarray(value).tobytes(), digest_size=_DIGEST).digest()
 
 
-def agree(what: str, said: str, value: bytes, devices: Sequence[Any]) -> None:
-    """All processes that have some of the devices must say the same.
+def agree(what: str, description: str, value: bytes, devices: Sequence[Any]) -> None:
+    """Checks that all processes that have some of the devices have the same value.
 
     Args:
-      what: what is compared, for the message; the same in every process.
-      said: it, in words.
-      value: bytes that stand for it.
-      devices: those of the mesh.
+      what: the name of the value in the message; equal in every process.
+      description: a description of the value.
+      value: bytes of the value, or its digest.
+      devices: the devices of the mesh.
 
     Raises:
-      ProcessMismatchError: a process says something else than the first one; the message names both.
+      ProcessMismatchError: the value of a process differs from that of the first; the message describes both.
     """
     among = leaders(devices)
     if len(among) == 1:
         return
-    words = said.encode()[:_WORDS].ljust(_WORDS, b"\0")
-    mine = np.frombuffer(hashlib.blake2b(value + said.encode(), digest_size=_DIGEST).digest() + words, np.uint8)
+    text = description.encode()[:_TEXT_BYTES].ljust(_TEXT_BYTES, b"\0")
+    mine = np.frombuffer(hashlib.blake2b(value + description.encode(), digest_size=_DIGEST).digest() + text, np.uint8)
     rows = [row.tobytes() for row in exchange(mine, among)]
     other = next((i for i, row in enumerate(rows) if row != rows[0]), None)
     if other is None:
         return
     first, second = (rows[i][_DIGEST:].rstrip(b"\0").decode(errors="replace") for i in (0, other))
     numbers = [d.process_index for d in among]
-    told = f"{first} and {second}" if first != second else f"{first}, with other values"
+    shown = f"{first} and {second}" if first != second else f"{first}, with other values"
     raise ProcessMismatchError(
-        f"{what} must be the same in every process, but the processes {numbers[0]} and {numbers[other]} have {told}; "
+        f"{what} must be the same in every process, but the processes {numbers[0]} and {numbers[other]} have {shown}; "
         "every process must run the same program on the same arguments. Make it from what all of them know, or give "
         "each its own part with jaxmesh.from_process_shards."
     )
 
 
 def on_every_device(value: Any, mesh: Mesh) -> jax.Array:
-    """A host array that every process has, on all devices of a mesh; nothing is compared."""
+    """Returns a host array that every process has, on all devices of a mesh; it is not compared."""
     return put(value, NamedSharding(mesh, PartitionSpec()))
 
 
 def put(value: Any, sharding: Any) -> jax.Array:
-    """An array where a sharding wants it.
+    """Returns an array with a sharding.
 
-    Over several processes by way of each one's host: of what all of them have, nothing is sent. JAX's own `device_put`
-    compares what they have, and takes only some shardings for what lies in several.
+    Over several processes it goes through each host: data that all of them have is not sent. JAX's own `device_put`
+    compares that data, and takes only some shardings for an array that spans processes.
     """
     if all(map(is_here, sharding.device_set)) and not _in_another_order(value, sharding):
         return jax.device_put(value, sharding)
@@ -209,21 +209,21 @@ def put(value: Any, sharding: Any) -> jax.Array:
 
 
 def _in_another_order(value: Any, sharding: Any) -> bool:
-    """Whether it may lie on the devices of a sharding in another order, of which JAX takes only some shardings."""
+    """Returns True if an array may be on the devices of a sharding in another order; JAX takes few such shardings."""
     if not isinstance(value, jax.Array) or jax.dtypes.issubdtype(value.dtype, jax.dtypes.extended):
         return False
-    lies: Any = value.sharding
-    devices: set[Any] = lies.device_set
+    current: Any = value.sharding
+    devices: set[Any] = current.device_set
     return len(devices) > 1 and devices == sharding.device_set and not isinstance(sharding, jax.sharding.NamedSharding)
 
 
 def whole(x: jax.Array, process: int | None = None) -> Array | None:
-    """An array whose parts may lie in several processes, on the host: in all of them, or in one; None in the others.
+    """Returns an array that may span processes in host memory: in all of them, or in one; None in the others.
 
     Raises:
-      ArgumentTypeError: its elements are no numbers (random keys).
+      ArgumentTypeError: its elements are not numbers (random keys).
       DeletedError: it was donated to a program, or deleted.
-      MeshError: this process holds nothing of it, and is no part of its mesh.
+      MeshError: this process has no device of its mesh.
     """
     if jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended):
         raise ArgumentTypeError(f"NumPy has no dtype {x.dtype}; pass jax.random.key_data(keys).")
@@ -239,8 +239,8 @@ def whole(x: jax.Array, process: int | None = None) -> Array | None:
     placed: Any = sharding.devices_indices_map(x.shape)
     for device in devices:
         holders.setdefault(_bounds(placed[device], x.shape), device)
-    held = {s.device: s.data for s in x.addressable_shards}
-    mine = {b: np.asarray(held[d]) for b, d in holders.items() if d in held}
+    local = {s.device: s.data for s in x.addressable_shards}
+    mine = {b: np.asarray(local[d]) for b, d in holders.items() if d in local}
     owners = {b: d.process_index for b, d in holders.items()}
     pieces = gather(mine, owners, x.sharding.shard_shape(x.shape), x.dtype, devices, process)
     if pieces is None:

@@ -1,13 +1,11 @@
-"""Several processes: to start them, and to make one system of their devices.
+"""Several processes: starting them on this machine, and joining their devices into one system.
 
-`jax.distributed` does the work. What is added are settings under which nothing waits without bound when a process
-dies, and a runner for local processes: `python -m jaxmesh.runtime.distributed.launcher 2 --devices 4 script.py`.
+`jax.distributed` does the work. This module adds settings under which every wait ends when a process dies, and a runner
+of local processes, which `jaxmesh processes 2 --devices 4 script.py` calls.
 """
 
 from __future__ import annotations
 
-import argparse
-import contextlib
 import os
 import re
 import signal
@@ -17,25 +15,24 @@ import sys
 import threading
 import time
 import types
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
-from typing import IO, Any, cast
+from typing import IO, Any
 
 import jax
 import numpy as np
 
 from jaxmesh.errors import ArgumentTypeError, MeshError
-from jaxmesh.jaxprs import compat
+from jaxmesh.jaxprs.backend import backend_started
 from jaxmesh.sharding.mesh import emulate
 from jaxmesh.validate import as_tuple, quote
 
 COORDINATOR, COUNT, NUMBER, DEVICES = (
     f"JAXMESH_{name}" for name in ("COORDINATOR", "PROCESSES", "PROCESS", "PROCESS_DEVICES")
 )
-"""The environment variables by which a runner tells its processes of each other."""
+"""The environment variables through which a runner passes its processes the arguments of `initialize_processes`."""
 
-_MOST_SECONDS = 10**6
 Say = Callable[[int, str], None]
 _config: Any = jax.config
 
@@ -50,25 +47,25 @@ def initialize_processes(
     death_timeout: int = 20,
     exit_timeout: int = 300,
 ) -> None:
-    """Joins this process with others: afterwards `jax.devices()`, and so `make_mesh`, has the devices of all.
+    """Joins this process with others: afterwards `jax.devices()` and `make_mesh` have the devices of all of them.
 
     This is `jax.distributed.initialize` with emulated devices and with bounds: a process that is killed ends the
-    others within `death_timeout`, and an exception that nobody catches ends its process at once, where JAX would have
-    it wait for the others at the exit, while they wait for it. Call it before anything runs on JAX. In a process that
-    was started by `run_processes` or `python -m jaxmesh.runtime.distributed.launcher` no argument is needed.
+    others within `death_timeout`, and an uncaught exception ends its process at once, where JAX would deadlock at the
+    exit. Call it before anything runs on JAX. A process that `run_processes` or `jaxmesh processes` started needs no
+    argument.
 
     Args:
       coordinator_address: `"host:port"` of process 0; the same in every process.
       num_processes: how many there are.
       process_id: the number of this one, from 0.
-      local_devices: how many CPU devices this process emulates; by default what XLA_FLAGS or `emulate` said.
-      connect_timeout: seconds to wait for the others to come. Process 0 is ended by XLA (SIGABRT) when they do not.
-      death_timeout: seconds (at least 10) after which a process that is not heard of is taken for dead.
-      exit_timeout: seconds that a process that is done waits for the others to be.
+      local_devices: how many CPU devices this process emulates; by default those of XLA_FLAGS or `emulate`.
+      connect_timeout: seconds to wait for the others; XLA ends process 0 (SIGABRT) when they do not connect.
+      death_timeout: seconds (at least 10) after which a process without a heartbeat counts as dead.
+      exit_timeout: seconds that a process waits at its end for the others to end.
 
     Raises:
-      ArgumentTypeError: an argument is missing and no runner said it, or it is out of range.
-      MeshError: JAX's backend has started, the processes are joined already, or process 0 cannot be reached.
+      ArgumentTypeError: an argument is missing and no runner has set it, or it is out of range.
+      MeshError: JAX's backend has started, the process is joined already, or process 0 cannot be reached.
 
     >>> import jaxmesh as jm
     >>> jm.initialize_processes("127.0.0.1:1234", 2, 2)
@@ -76,8 +73,7 @@ def initialize_processes(
     ...
     jaxmesh.errors.ArgumentTypeError: process_id is the number of a process, from 0 to 1, got 2.
     """
-    around = os.environ
-    address = around.get(COORDINATOR) if coordinator_address is None else coordinator_address
+    address = os.environ.get(COORDINATOR) if coordinator_address is None else coordinator_address
     count = _number("num_processes", num_processes, COUNT)
     number = _number("process_id", process_id, NUMBER)
     if not isinstance(address, str) or not _is_address(address):
@@ -88,23 +84,16 @@ def initialize_processes(
         raise ArgumentTypeError(f"num_processes is how many processes there are, at least 1, got {count}.")
     if not 0 <= number < count:
         raise ArgumentTypeError(f"process_id is the number of a process, from 0 to {count - 1}, got {number}.")
-    for name, seconds, least in (
-        ("connect_timeout", connect_timeout, 1),
-        ("death_timeout", death_timeout, 10),
-        ("exit_timeout", exit_timeout, 1),
-    ):
-        whole = _integer(seconds)
-        if whole is None or not least <= whole <= _MOST_SECONDS:
-            raise ArgumentTypeError(
-                f"{name} is a number of seconds, at most {_MOST_SECONDS} and at least {least}, got {quote(seconds)}."
-            )
-    if local_devices is None and DEVICES in around:
+    _check_least("connect_timeout", connect_timeout, 1)
+    _check_least("death_timeout", death_timeout, 10)
+    _check_least("exit_timeout", exit_timeout, 1)
+    if local_devices is None and DEVICES in os.environ:
         local_devices = _number("local_devices", None, DEVICES)
     if local_devices is not None and (_integer(local_devices) or 0) < 1:
         raise ArgumentTypeError(f"local_devices is a positive number of devices, got {quote(local_devices)}.")
     if jax.distributed.is_initialized():
         raise MeshError("this process is joined with others already; call initialize_processes once.")
-    if compat.backend_started():
+    if backend_started():
         raise MeshError(
             f"JAX's backend has started with {jax.device_count()} devices, and cannot be joined with other processes "
             "any more; call initialize_processes before anything runs on JAX."
@@ -131,13 +120,14 @@ def _integer(value: Any) -> int | None:
     return int(whole) if isinstance(value, (int, np.integer)) and not isinstance(value, bool) else None
 
 
+def _check_least(name: str, seconds: Any, least: int) -> None:
+    if (_integer(seconds) or 0) < least:
+        raise ArgumentTypeError(f"{name} is a number of seconds, at least {least}, got {quote(seconds)}.")
+
+
 def _is_address(text: str) -> bool:
-    host, _, port = text.rpartition(":")
-    return (
-        re.fullmatch(r"[!-~]+", host) is not None
-        and re.fullmatch(r"[0-9]{1,5}", port) is not None
-        and (1 <= int(port) < 1 << 16)
-    )
+    found = re.fullmatch(r"[!-~]+:([0-9]{1,5})", text)
+    return found is not None and 1 <= int(found[1]) < 1 << 16
 
 
 def _number(name: str, given: Any, variable: str) -> int:
@@ -145,17 +135,17 @@ def _number(name: str, given: Any, variable: str) -> int:
     found = _integer(given) if given is not None else int(text) if text.isdecimal() else None
     if found is None:
         raise ArgumentTypeError(
-            f"{name} is a number, got {quote(given)}; without it the process is one that jaxmesh.run_processes or "
-            f"python -m jaxmesh.runtime.distributed.launcher has started, which sets {variable} (it is {text!r})."
+            f"{name} is a number, got {quote(given)}; it may be left out in a process that jaxmesh.run_processes or "
+            f"`jaxmesh processes` has started, which sets {variable} (it is {text!r})."
         )
     return found
 
 
 def _await_coordinator(address: str, seconds: float) -> None:
-    """Waits until process 0 is there; JAX's own connection ends the interpreter where it never comes.
+    """Waits until process 0 listens; JAX's own connection would end the interpreter if it never does.
 
     Raises:
-      MeshError: nobody answers at the address.
+      MeshError: no process answers at the address.
     """
     host, _, port = address.rpartition(":")
     end = time.monotonic() + seconds
@@ -173,7 +163,7 @@ def _await_coordinator(address: str, seconds: float) -> None:
 
 
 def _leave_on_error(number: int) -> None:
-    """An exception that nobody catches ends the process without waiting for those that wait for it."""
+    """Makes an uncaught exception end the process without waiting for the others, which wait for it."""
     before = sys.excepthook
 
     def leave(kind: type[BaseException], error: BaseException, trace: types.TracebackType | None) -> None:
@@ -189,9 +179,13 @@ def _leave_on_error(number: int) -> None:
 # --- the runner ------------------------------------------------------------------------------------------------------
 
 
+interrupted = threading.Event()
+"""Set by a signal handler, it ends `run_processes` and all that it has started."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a process ended: its exit code (negative: the signal), what it printed, and whether the runner stopped it."""
+    """How a process ended: its exit code (negative: the signal), its output, and whether the runner stopped it."""
 
     code: int
     output: str
@@ -199,12 +193,12 @@ class Ended:
 
 
 class _Running:
-    """A process with the thread that reads what it prints."""
+    """A process with the thread that reads its output."""
 
-    def __init__(self, number: int, command: Sequence[str], around: Mapping[str, str], say: Say | None):
+    def __init__(self, number: int, command: Sequence[str], env: Mapping[str, str], say: Say | None):
         self.process = subprocess.Popen(
             [*command],
-            env=dict(around),
+            env=dict(env),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -227,7 +221,7 @@ class _Running:
                     say(number, line)
 
     def stop(self) -> None:
-        """Kills it and what it has started."""
+        """Kills it and the processes it has started."""
         if self.process.poll() is None:
             self.stopped = True
             os.killpg(self.process.pid, signal.SIGKILL)
@@ -245,25 +239,25 @@ def run_processes(
     env: Mapping[str, str] | None = None,
     say: Say | None = None,
 ) -> list[Ended]:
-    """Runs a Python program in so many processes of this machine, and waits for them.
+    """Runs a Python program in several processes of this machine, and waits for them.
 
-    The program calls `jaxmesh.initialize_processes()`. None of the processes outlives this call: when one fails, the
-    others have `grace` seconds to notice it.
+    The program calls `jaxmesh.initialize_processes()`. No process outlives this call: when one fails, the others have
+    `grace` seconds to notice it.
 
     Args:
-      count: how many.
+      count: the number of processes.
       command: arguments of the Python interpreter: a script and its arguments, or `["-c", text]`.
-      devices: how many devices each emulates.
-      timeout: seconds for all of it; what still runs then is killed.
+      devices: the number of devices that each emulates.
+      timeout: seconds until the processes that still run are killed.
       grace: seconds between the first failure and the end of the others.
       env: variables of the environment, instead of this process's.
-      say: called with the number of a process and a line that it has printed.
+      say: called with the number of a process and a line of its output.
 
     Returns:
       How each ended, in order.
 
     Raises:
-      ArgumentTypeError: no positive number of processes, devices or seconds, no command, or no environment.
+      ArgumentTypeError: a number of processes, devices or seconds is not positive, or the command is not a list.
 
     >>> import jaxmesh as jm
     >>> [e.code for e in jm.run_processes(2, ["-c", "print('hello')"])]
@@ -275,20 +269,17 @@ def run_processes(
     for name, seconds in (("timeout", timeout), ("grace", grace)):
         if isinstance(seconds, bool) or not isinstance(seconds, (int, float, np.number)) or not seconds > 0:
             raise ArgumentTypeError(f"{name} is a positive number of seconds, got {quote(seconds)}.")
-    if say is not None and not callable(say):
-        raise ArgumentTypeError(f"say is a function of a number and a line, got {quote(say)}.")
-    around, words = _environment(env), _arguments(command)
+    arguments = _arguments(command)
     running: list[_Running] = []
-    # Bound and never listened on: nobody else is given the port, and the coordinator, which reuses ports, can take it.
-    with socket.socket() as kept:
-        kept.setsockopt(socket.SOL_SOCKET, getattr(socket, "SO_REUSEPORT", socket.SO_REUSEADDR), 1)
-        kept.bind(("127.0.0.1", 0))
-        around |= {COORDINATOR: f"127.0.0.1:{kept.getsockname()[1]}", COUNT: str(count), DEVICES: str(devices)}
+    # Bound but not listening: no other program gets the port, and the coordinator, which reuses ports, can take it.
+    with socket.socket() as reserved:
+        reserved.setsockopt(socket.SOL_SOCKET, getattr(socket, "SO_REUSEPORT", socket.SO_REUSEADDR), 1)
+        reserved.bind(("127.0.0.1", 0))
+        shared = {COORDINATOR: f"127.0.0.1:{reserved.getsockname()[1]}", COUNT: str(count), DEVICES: str(devices)}
+        shared = {**(os.environ if env is None else env), **shared}
         try:
-            with _LEAVE.later():
-                for k in range(count):
-                    said = {**around, NUMBER: str(k)}
-                    running.append(_Running(k, [sys.executable, "-u", *words], said, say))
+            for k in range(count):
+                running.append(_Running(k, [sys.executable, "-u", *arguments], {**shared, NUMBER: str(k)}, say))
             _wait(running, time.monotonic() + timeout, grace)
         finally:
             for r in running:
@@ -296,106 +287,20 @@ def run_processes(
     return [Ended(r.process.returncode, "".join(r.lines), r.stopped) for r in running]
 
 
-def _environment(env: Any) -> dict[str, str]:
-    """A process's variables; the system takes no others than these."""
-    given: Any = os.environ if env is None else env
-    if not isinstance(given, Mapping):
-        raise ArgumentTypeError(f"env is a dict of the environment's variables, all of them text, got {quote(given)}.")
-    items = dict(cast("Mapping[Any, Any]", given))
-    for name, value in items.items():
-        if not _is_word(name) or not name or "=" in name or not _is_word(value):
-            raise ArgumentTypeError(
-                f"env is a dict of the environment's variables, all of them text, got {quote({name: value})} in it."
-            )
-    return items
-
-
 def _arguments(command: Any) -> list[str]:
-    """The interpreter's arguments; paths are text too."""
+    """Returns the interpreter's arguments, paths as text."""
     given: tuple[Any, ...] = ()
     if not isinstance(command, (str, bytes)):
         given = as_tuple("run_processes", command, "a list of the interpreter's arguments as command")
-    words = [os.fspath(x) if isinstance(x, PurePath) else x for x in given]
-    if not words or not all(map(_is_word, words)):
+    arguments = [os.fspath(x) if isinstance(x, PurePath) else x for x in given]
+    if not arguments or not all(isinstance(x, str) for x in arguments):
         raise ArgumentTypeError(f"command is a list of the interpreter's arguments, got {quote(command)}.")
-    return words
-
-
-def _is_word(text: Any) -> bool:
-    """Whether the system can hand a text to a process."""
-    try:
-        return isinstance(text, str) and b"\0" not in os.fsencode(text)
-    except UnicodeEncodeError:
-        return False
+    return arguments
 
 
 def _wait(running: Sequence[_Running], end: float, grace: float) -> None:
     failed = False
-    while any(r.process.poll() is None for r in running) and time.monotonic() < end:
+    while any(r.process.poll() is None for r in running) and time.monotonic() < end and not interrupted.is_set():
         if not failed and any(r.process.poll() for r in running):
             failed, end = True, min(end, time.monotonic() + grace)
         time.sleep(0.02)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """The command line: the exit code of the first process that failed, or 0."""
-    parser = argparse.ArgumentParser(
-        prog="python -m jaxmesh.runtime.distributed.launcher",
-        description="Runs a script in several processes of this machine.",
-    )
-    parser.add_argument("count", type=int, help="how many processes")
-    parser.add_argument("--devices", type=int, default=1, help="how many devices each emulates (default: 1)")
-    parser.add_argument("--timeout", type=float, default=600, help="seconds for all of it (default: 600)")
-    parser.add_argument("script", help="the script, which calls jaxmesh.initialize_processes()")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments")
-    said = parser.parse_args(arguments)
-    lock = threading.Lock()
-
-    def say(number: int, line: str) -> None:
-        with lock:
-            print(f"[{number}] {line.rstrip()}", flush=True)
-
-    # Ended from outside, it ends what it has started.
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, _LEAVE)
-    try:
-        command = [said.script, *said.arguments]
-        ended = run_processes(said.count, command, devices=said.devices, timeout=said.timeout, say=say)
-    except ArgumentTypeError as error:
-        parser.error(str(error))
-    for number, e in enumerate(ended):
-        if e.stopped:
-            print(f"[{number}] stopped: it did not end by itself.", file=sys.stderr)
-    # A process that was stopped is not what went wrong first.
-    codes = [e.code for e in sorted(ended, key=lambda e: e.stopped) if e.code]
-    return 0 if not codes else codes[0] if codes[0] > 0 else 128 - codes[0]
-
-
-class _Leave:
-    """What the command does when a signal ends it: not while it starts a process, which nobody would know of then."""
-
-    held = False
-    asked: int | None = None
-
-    def __call__(self, number: int, _: Any) -> None:
-        self.asked = 128 + number
-        if not self.held:
-            sys.exit(self.asked)
-
-    @contextlib.contextmanager
-    def later(self) -> Generator[None]:
-        """Puts off what is asked until the end of the block."""
-        self.held = True
-        try:
-            yield
-        finally:
-            self.held = False
-        if self.asked is not None:
-            sys.exit(self.asked)
-
-
-_LEAVE = _Leave()
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -108,12 +108,6 @@ def _leaked() -> Any:
     return found[0]
 
 
-def _recursive() -> Any:
-    row: list[Any] = []
-    row.append(row)
-    return row
-
-
 def _partial() -> Any:
     config = ttnn.MeshMapperConfig([ttnn.PlacementShard(0)], [4])
     return ttnn.distribute_tensor(FULL, ttnn.create_mesh_mapper(device(), config), device())
@@ -159,7 +153,6 @@ POOL: dict[str, Callable[[], Any]] = {
     "['x', 1]": lambda: ["x", 1],
     "[[0], [1]]": lambda: [[0], [1]],
     "ragged": lambda: [[0], [1, 2]],
-    "recursive": _recursive,
     "dict of odd keys": lambda: {"a": 1, 2: 3},
     "generator": lambda: (i for i in (0, 1)),
     "object": object,

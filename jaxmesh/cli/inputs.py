@@ -1,0 +1,117 @@
+"""The inputs of the commands: a TTIR file, the function that `--func` names, its mesh, and its arguments."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import math
+import re
+import sys
+import warnings
+from collections.abc import Generator, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import jax
+import numpy as np
+from jax.sharding import AbstractMesh, Mesh
+
+import jaxmesh as jm
+from jaxmesh.cli.options import MAX_DEVICES
+from jaxmesh.frontends.mlir.decode import Program, decode
+from jaxmesh.frontends.mlir.module import Function, Source, choose, load_text, public_functions
+from jaxmesh.frontends.mlir.source import decode as decode_text, read
+from jaxmesh.runtime import npz
+from jaxmesh.sharding.mesh import default_axis_names
+from jaxmesh.stages.from_mlir import import_program, mesh_sizes
+from jaxmesh.ttnn.mesh_tensor import assemble
+
+_WIDE = re.compile(r"(?:\dx|tensor<)(?:[su]?i64|f64|index|complex<f64>)\b")
+
+
+def read_text(name: str) -> str:
+    """Returns the text of a file, or of standard input for `-`."""
+    if name != "-":
+        return read(Path(name))
+    stdin: Any = sys.stdin
+    if stdin is None:
+        raise jm.ParseError("there is no standard input to read; it is closed. Name a file.")
+    return decode_text(stdin.buffer.read())
+
+
+@contextlib.contextmanager
+def reading(text: str) -> Generator[None]:
+    """Enables 64-bit types if the file has them; prints warnings as lines on standard error."""
+    wide = bool(_WIDE.search(text)) or bool(cast("Any", jax.config).jax_enable_x64)
+    with jax.enable_x64(wide), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            yield
+        finally:
+            for text in dict.fromkeys(str(w.message) for w in caught):
+                say("warning", text)
+
+
+def say(kind: str, text: str) -> None:
+    """Prints one line on standard error."""
+    print(f"jaxmesh: {kind}: {' '.join(text.split())}", file=sys.stderr, flush=True)
+
+
+def emulated_mesh(shape: tuple[int, ...]) -> Mesh:
+    """Returns a mesh of CPU devices, also beside an accelerator, whose arithmetic would need another tolerance."""
+    return jm.make_mesh(shape, devices=jm.emulate(math.prod(shape)))
+
+
+def abstract_mesh(sizes: tuple[int, ...]) -> AbstractMesh:
+    """Returns a mesh without devices, with the default axis names."""
+    return AbstractMesh(sizes, default_axis_names(len(sizes)))
+
+
+def chosen_functions(file: Source, name: str | None) -> Sequence[Function]:
+    """Returns the function that `--func` names, else all public ones."""
+    public = public_functions(file)
+    return public if name is None and public else [choose(file, name)]
+
+
+def imported(text: str, sizes: tuple[int, ...] | None, arguments: argparse.Namespace) -> tuple[Program, jm.Traced]:
+    """Returns the function that the options name, as decoded from the file and as traced on emulated devices."""
+    file = load_text(text)
+    program = decode(choose(file, arguments.func), file.functions)
+    mesh = devices_of(sizes or mesh_sizes(file, program))
+    return program, import_program(file, program, mesh, strict=arguments.strict)
+
+
+def devices_of(sizes: tuple[int, ...] | None) -> Mesh | None:
+    """Returns a mesh of emulated devices; for no sizes, None, and emulates one device.
+
+    Raises:
+      MeshError: there are too many to emulate.
+    """
+    if sizes is None:
+        jm.emulate(1)
+        return None
+    if math.prod(sizes) > MAX_DEVICES:
+        raise jm.MeshError(
+            f"the file's mesh {'x'.join(map(str, sizes))} has {math.prod(sizes)} devices, but at most {MAX_DEVICES} "
+            "are emulated, as all of them share this machine's cores; use `jaxmesh opt` to verify it."
+        )
+    return emulated_mesh(sizes)
+
+
+def inputs_of(program: Program, mesh: Any, arguments: argparse.Namespace) -> list[Any]:
+    """Returns the arguments of a program: those of the file that `--inputs` names, else random ones."""
+    devices = math.prod(mesh.shape.values())
+    rows = list(zip(program.body.arguments, program.presharded, strict=True))
+    kinds = [jax.ShapeDtypeStruct((devices, *a.shape) if p else a.shape, a.dtype) for a, p in rows]
+    if arguments.inputs is not None:
+        found = npz.read_inputs(arguments.inputs, kinds)
+    else:
+        rng = np.random.default_rng(arguments.seed)
+        found = [npz.random_array(rng, kind) for kind in kinds]
+    return [_presharded(x, mesh) if p else x for x, (_, p) in zip(found, rows, strict=True)]
+
+
+def _presharded(stacked: npz.Array, mesh: Mesh) -> jm.MeshTensor:
+    varying = tuple(a for a in mesh.axis_names if mesh.shape[a] > 1)
+    shards = dict(zip(np.ndindex(mesh.devices.shape), stacked, strict=True))
+    return assemble(shards, mesh, varying, None)

@@ -1,0 +1,196 @@
+"""`jaxmesh run`: runs a TTIR file, or an exported folder, on emulated devices."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+import jaxmesh as jm
+from jaxmesh.analysis.record.metrics import largest_difference, tolerance
+from jaxmesh.cli.inputs import imported, inputs_of, read_text, reading, say
+from jaxmesh.cli.options import check_out, common_options, input_options, parse_mesh
+from jaxmesh.cli.run_folder import run_folder
+from jaxmesh.runtime import npz
+
+RUN = """\
+Runs one function of a TTIR file on emulated devices, and prints a line per result. Inputs come from an .npz file, or
+are random. FILE may be - for standard input, or a folder that an export wrote (jaxmesh translate --out, codegen_py):
+then its Python program is run, with its own inputs, and --check compares with its expected results. Both ways --check
+also compares, on the devices, all copies that are taken to be equal although no type proves it."""
+
+RUN_NOTES = """\
+arrays in .npz files:
+  inputs are named arg0, arg1, ...; results result0, result1, ...
+  a presharded argument or result has a leading dim over all devices of the mesh, row-major
+  dtypes that NumPy does not know (bfloat16, 8-bit floats) are stored as raw bits of the same width, as np.savez does:
+  read them with array.view(jax.numpy.bfloat16); on the way in unsigned integers are taken as bits too
+
+examples:
+  jaxmesh run model.mlir                                random inputs, the same every time
+  jaxmesh run model.mlir --seed 3 --check               compare with the reference executor
+  jaxmesh run model.mlir --inputs in.npz --out out.npz
+  jaxmesh run model.mlir --mesh 2x4 --per-device        what each device holds
+  jaxmesh run DIR --check                               an exported folder
+
+exit codes: 0 done, 1 --check found a difference, also between copies, 2 an error (one line on standard error), or
+wrong usage"""
+
+_UNREADABLE = 2
+"""The exit code of an exported program that cannot read its files."""
+
+
+def add_commands(commands: Any) -> None:
+    """Adds `run` to the parser of the command line."""
+    parser = commands.add_parser(
+        "run",
+        help="run a TTIR file on emulated devices",
+        description=RUN,
+        epilog=RUN_NOTES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    common_options(parser)
+    input_options(parser)
+    parser.add_argument("--out", type=Path, metavar="NPZ", help="write the results: result0, result1, ...")
+    parser.add_argument("--per-device", action="store_true", help="print what each device holds of each result")
+    parser.add_argument("--check", action="store_true", help="also run the reference executor and compare")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Runs one function, or an exported folder; returns the exit code: 1 if `--check` finds a difference."""
+    if arguments.file != "-" and Path(arguments.file).is_dir():
+        return _run_folder(arguments)
+    return 0 if _run_file(arguments) else 1
+
+
+def _failed_line(error: Exception, script: str) -> int:
+    """Returns the last line of a program's own code that was running when it failed."""
+    if isinstance(error, SyntaxError):
+        return error.lineno or 1
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == script]
+    return (lines[-1] if lines else None) or 1
+
+
+def _run_program(folder: str, *options: str) -> int:
+    """Runs a program, which reports on standard error why it stopped; returns its exit code."""
+    stderr = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(stderr):
+            code = run_folder(folder, options)
+    except jm.JaxmeshError:
+        raise
+    except Exception as error:
+        script = str(Path(folder).resolve() / "main.py")
+        raise jm.JaxmeshError(
+            f"{script!r}, line {_failed_line(error, script)}: {type(error).__name__}: {error}; export the program "
+            "again, or correct the file."
+        ) from error
+    if code == _UNREADABLE:
+        say("error", stderr.getvalue())
+    else:
+        print(stderr.getvalue(), end="", file=sys.stderr, flush=True)
+    return code
+
+
+def _run_folder(arguments: argparse.Namespace) -> int:
+    """Runs the Python program of an exported folder on the emulated `ttnn`; returns the exit code."""
+    unused = [o for o in ("mesh", "func", "inputs", "out") if getattr(arguments, o) is not None]
+    unused += [o for o in ("strict", "per_device") if getattr(arguments, o)]
+    if unused or arguments.seed:
+        names = ", ".join(f"--{o.replace('_', '-')}" for o in (*unused, *(["seed"] if arguments.seed else [])))
+        raise jm.ArgumentTypeError(
+            f"{arguments.file!r} is an exported folder, which has its mesh, inputs and results itself, so {names} says "
+            "nothing there; leave it out."
+        )
+    if not arguments.check:
+        return _run_program(arguments.file)
+    try:
+        with jm.check_replication():
+            return _run_program(arguments.file, "--check")
+    except jm.ReplicationError as error:
+        say("check", f"{error}: FAILED")
+        return 1
+
+
+def _run_file(arguments: argparse.Namespace) -> bool:
+    """Runs one function of a file; returns False if `--check` finds a difference from the reference."""
+    sizes = None if arguments.mesh is None else parse_mesh(arguments.mesh)
+    if arguments.out is not None:
+        check_out(arguments.out)
+    text = read_text(arguments.file)
+    with reading(text):
+        program, traced = imported(text, sizes, arguments)
+        args = inputs_of(program, traced.mesh, arguments)
+        lowered = traced.lower()
+        compiled, count = lowered.compile(check_replication=arguments.check or None), len(program.results)
+        try:
+            results = _row(compiled(*args), count)
+        except jm.ReplicationError as error:
+            say("check", f"{error}: FAILED")
+            return False
+        _report(results, arguments)
+        if not arguments.check:
+            return True
+        return _check(results, _row(lowered.reference(*args, check_replication=True), count))
+
+
+def _row(results: Any, count: int) -> list[Any]:
+    return [results] if count == 1 else list(results)
+
+
+def _report(results: Sequence[Any], arguments: argparse.Namespace) -> None:
+    stored: dict[str, npz.Array] = {}
+    for number, result in enumerate(results):
+        array = _array(result)
+        where = f" on each of {array.shape[0]} devices" if isinstance(result, jm.MeshTensor) else ""
+        shape = array.shape[1:] if where else array.shape
+        print(f"result{number}: {array.dtype}{list(shape)}{where} {npz.summary(array)}", flush=True)
+        if arguments.per_device:
+            _show(result)
+        stored[f"result{number}"] = npz.raw(array)
+    if arguments.out is not None:
+        with arguments.out.open("wb") as file:
+            np.savez(file, allow_pickle=False, **stored)
+
+
+def _array(result: Any) -> npz.Array:
+    """Returns a result as one NumPy array, shards stacked."""
+    if isinstance(result, jm.MeshTensor):
+        return np.stack([np.asarray(shard) for _, shard in result.shards()])
+    return np.asarray(result)
+
+
+def _show(result: Any) -> None:
+    if not isinstance(result, jm.MeshTensor):
+        print(f"  host: {npz.shown(np.asarray(result), '        ')}")
+        return
+    for coordinate, shard in result.shards():
+        heading = f"  device {tuple(coordinate)}: "
+        print(f"{heading}{npz.shown(np.asarray(shard), ' ' * len(heading))}")
+
+
+def _stacked(want: Any) -> npz.Array:
+    """Returns a result of the reference executor as an array; that of a tensor is a dict from coordinates to shards."""
+    if not isinstance(want, dict):
+        return np.asarray(want)
+    shards = cast("dict[tuple[int, ...], Any]", want)
+    return np.stack([np.asarray(shards[c]) for c in sorted(shards)])
+
+
+def _check(results: Sequence[Any], wanted: Sequence[Any]) -> bool:
+    good = True
+    for number, (result, want) in enumerate(zip(results, wanted, strict=True)):
+        reference = _stacked(want)
+        apart, allowed = largest_difference(reference, _array(result)), tolerance(reference)
+        passed = apart <= allowed
+        good = good and passed
+        verdict = "passed" if passed else "FAILED"
+        print(f"check result{number}: largest difference {apart:.3g}, allowed {allowed:.3g}: {verdict}", flush=True)
+    return good
