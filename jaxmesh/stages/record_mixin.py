@@ -9,9 +9,9 @@ import jax
 
 from jaxmesh.dialects.ttir.mesh_shard import mesh_shard_p
 from jaxmesh.dialects.ttir.mesh_shard_reference import mesh_shard as mesh_shard_reference
+from jaxmesh.runtime.compare_copies import REFERENCE_RULES
 from jaxmesh.runtime.distributed.collectives import whole
 from jaxmesh.stages.signature import Boundary, check_call
-from jaxmesh.ttnn.compare_copies import REFERENCE_RULES
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
 from jaxmesh.ttnn.transfers import every_shard
 

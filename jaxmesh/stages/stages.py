@@ -25,6 +25,7 @@ from jaxmesh.jaxprs import compat, walk
 from jaxmesh.jaxprs.strip_mesh import on_mesh
 from jaxmesh.passes.mesh_shard.lower_mesh_shard import lower, lower_mesh_shards
 from jaxmesh.passes.mesh_shard.replication_checks import add_checks
+from jaxmesh.runtime.compare_copies import REFERENCE_RULES
 from jaxmesh.runtime.distributed.agreement import compare_program
 from jaxmesh.runtime.distributed.collectives import spans_processes
 from jaxmesh.runtime.reference import run_reference
@@ -35,7 +36,6 @@ from jaxmesh.stages.compiled import Compiled as Compiled
 from jaxmesh.stages.pictured import Pictured
 from jaxmesh.stages.record_mixin import TTIR_RULES, Recorded, reference_input
 from jaxmesh.stages.signature import AnyMesh, Boundary, check_call, flatten, with_devices
-from jaxmesh.ttnn.compare_copies import REFERENCE_RULES
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
 from jaxmesh.validate import as_bool, as_index
 

@@ -9,16 +9,6 @@ module.
 
 from typing import Any
 
-from jaxmesh.runtime.cores import (
-    CoreCoord as CoreCoord,
-    CoreGrid as CoreGrid,
-    CoreRange as CoreRange,
-    CoreRangeSet as CoreRangeSet,
-    ShardOrientation as ShardOrientation,
-    ShardSpec as ShardSpec,
-    ShardStrategy as ShardStrategy,
-    create_sharded_memory_config as create_sharded_memory_config,
-)
 from jaxmesh.sharding.configs import (
     MeshComposerConfig as MeshComposerConfig,
     MeshCoordinate as MeshCoordinate,
@@ -63,6 +53,16 @@ from jaxmesh.ttnn.convert import (
     get_dtype as get_dtype,
     to_numpy as to_numpy,
     to_torch as to_torch,
+)
+from jaxmesh.ttnn.cores import (
+    CoreCoord as CoreCoord,
+    CoreGrid as CoreGrid,
+    CoreRange as CoreRange,
+    CoreRangeSet as CoreRangeSet,
+    ShardOrientation as ShardOrientation,
+    ShardSpec as ShardSpec,
+    ShardStrategy as ShardStrategy,
+    create_sharded_memory_config as create_sharded_memory_config,
 )
 from jaxmesh.ttnn.device import (
     MeshDevice as MeshDevice,

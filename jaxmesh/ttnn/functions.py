@@ -12,7 +12,7 @@ import numpy as np
 from jaxmesh.dialects.ttnn.op import TTNN, TtnnRow, attributes_of
 from jaxmesh.errors import ArgumentTypeError, UnsupportedError, VerifyError
 from jaxmesh.ttnn.argument_conversion import converted, integers, written
-from jaxmesh.ttnn.call_keys import tokens
+from jaxmesh.ttnn.call_arguments import tokens
 from jaxmesh.ttnn.defaults import COMPLETE
 from jaxmesh.ttnn.device import MeshDevice, mesh_of
 from jaxmesh.ttnn.execute import Said, perform

@@ -9,9 +9,9 @@ from typing import Any
 from jax.sharding import Mesh
 
 from jaxmesh.errors import ArgumentTypeError, MeshError
-from jaxmesh.runtime.cores import CoreGrid
 from jaxmesh.sharding.configs import MeshComposerConfig, MeshCoordinate, MeshMapperConfig, MeshShape, integers
 from jaxmesh.sharding.mesh import as_mesh, make_mesh
+from jaxmesh.ttnn.cores import CoreGrid
 from jaxmesh.validate import as_instance
 
 

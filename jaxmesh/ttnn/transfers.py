@@ -15,11 +15,11 @@ from jaxmesh.dialects.replication import is_enabled
 from jaxmesh.errors import ArgumentTypeError, JaxmeshError, MeshMismatchError, ResidencyError, VerifyError
 from jaxmesh.jaxprs.compat import on_devices
 from jaxmesh.runtime.array_views import check_alive
+from jaxmesh.runtime.compare_copies import check_read
 from jaxmesh.runtime.distributed.collectives import agree, digest, gather, is_here, spans_processes
 from jaxmesh.runtime.host_memory import copy_all, in_place, memory
 from jaxmesh.runtime.launch import check_process
 from jaxmesh.sharding.configs import MeshComposerConfig, MeshMapperConfig
-from jaxmesh.ttnn.compare_copies import check_read
 from jaxmesh.ttnn.mesh_device import MeshDevice, mesh_of
 from jaxmesh.ttnn.mesh_tensor import MeshTensor, assemble
 from jaxmesh.ttnn.tensor_operators import owned, owner_of

@@ -18,7 +18,7 @@ from jaxmesh import ttnn
 from jaxmesh.errors import DeletedError
 from jaxmesh.runtime import launch
 from jaxmesh.ttnn import execute
-from jaxmesh.ttnn.call_keys import tokens
+from jaxmesh.ttnn.call_arguments import tokens
 from jaxmesh.ttnn.lazy_reshape import Later
 from tests.generators.oracles import same_bits
 
@@ -47,7 +47,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         seen.append(run)
         return launch.launch(run, *args)
 
-    monkeypatch.setattr(execute, "launched", launched)
+    monkeypatch.setattr(execute, "launch", launched)
     monkeypatch.setattr("jaxmesh.ttnn.lazy_reshape.launch", launched)
     return seen
 
