@@ -27,7 +27,7 @@ from jaxmesh.frontends.mlir.source import decode as decode_text, read
 from jaxmesh.runtime import npz
 from jaxmesh.sharding.mesh import default_axis_names
 from jaxmesh.stages.from_mlir import import_program, mesh_sizes
-from jaxmesh.ttnn.mesh_tensor import assemble
+from jaxmesh.ttnn.assemble import assemble
 
 OPT = """\
 Verifies a TTIR file: every function (or --func NAME), every op, its types, and that no shard is used as a full tensor.

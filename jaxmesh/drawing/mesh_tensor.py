@@ -36,7 +36,7 @@ def tensor_holding(tensor: Any) -> Holding:
         holders = _holders(tensor, places)
         wheres = [_shard(tensor, axes, c, local) if holders is None or c in holders else None for c in places]
         shape, over = (local, [()] * len(local)) if not tensor.varying else (None, None)
-        how = f"varies over {', '.join(tensor.varying)}" if tensor.varying and not tensor.partial else "a MeshTensor"
+        how = f"varies over {', '.join(tensor.varying)}" if tensor.varying and not tensor.is_partial else "a MeshTensor"
         if not tensor.varying:
             wheres, how = [_box(tuple((0, n) for n in local))] * len(places), "the same on every device"
         else:
@@ -73,15 +73,15 @@ def _box(box: Box) -> Where:
 
 def _shard(tensor: Any, axes: dict[str, int], place: Shape, local: Shape) -> Where:
     named = zip(axes, place, strict=True)
-    kept = [(name, at) for name, at in named if tensor.partial or name in tensor.varying]
+    kept = [(name, at) for name, at in named if tensor.is_partial or name in tensor.varying]
     return Where(None, ", ".join(f"{n}={at}" for n, at in kept), local, tuple(at for _, at in kept))
 
 
 def _holders(tensor: Any, places: list[Shape]) -> set[Shape] | None:
     """The coordinates that hold something, of a tensor that some devices hold nothing of."""
-    if not tensor.partial:
+    if not tensor.is_partial:
         return None
-    said: set[Shape] | None = tensor.held()
+    said: set[Shape] | None = tensor.occupied_coordinates()
     if said is not None:
         return said
     have: set[Any] = tensor.data.sharding.device_set

@@ -52,7 +52,7 @@ def memory(shape: Sequence[int], dtype: np.dtype[Any]) -> Array:
     return raw[start : start + count].view(dtype).reshape(tuple(shape))
 
 
-def in_place(array: Array) -> bool:
+def is_usable_by_xla(array: Array) -> bool:
     """Whether XLA can use the memory of an array as it is."""
     return array.flags.c_contiguous and array.__array_interface__["data"][0] % ALIGNED == 0
 

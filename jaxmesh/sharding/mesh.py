@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import jax
 import numpy as np
-from jax.sharding import AbstractMesh, AxisType, Mesh
+from jax.sharding import AbstractMesh, AxisType, Mesh, PartitionSpec
 
 from jaxmesh.errors import ArgumentTypeError, DeviceCountError, MeshError
 from jaxmesh.jaxprs import compat
@@ -275,3 +275,12 @@ def as_mesh(mesh: Any) -> Mesh | AbstractMesh:
     if mesh.empty or not mesh.axis_names:
         raise MeshError("the mesh is empty; make one with jaxmesh.make_mesh((2, 4)).")
     return mesh
+
+
+def storage_spec(rank: int, varying: Sequence[str]) -> PartitionSpec:
+    """Returns the spec of a stored tensor: `rank` dims of the local shape, then one dim per varying mesh axis.
+
+    >>> storage_spec(2, ("y",))
+    PartitionSpec(None, None, 'y')
+    """
+    return PartitionSpec(*[None] * rank, *varying)

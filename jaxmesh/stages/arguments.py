@@ -46,7 +46,7 @@ def check_leaf(leaf: Any, what: str) -> None:
 def handed(leaf: Any) -> Any:
     """One leaf of a call as a compiled program is given it."""
     if isinstance(leaf, MeshTensor):
-        return leaf.handed()
+        return leaf.unshared_data()
     array: Any = leaf
     return leaf.copy() if isinstance(array, np.ndarray) else leaf
 
@@ -93,7 +93,7 @@ def check_donated(leaves: Sequence[Any], donated: Sequence[int]) -> None:
       VerifyError: one of these is another leaf too.
     """
     # Tensors that share an array part here, and then are two.
-    arrays = [leaf.handed() if isinstance(leaf, MeshTensor) else leaf for leaf in leaves]
+    arrays = [leaf.unshared_data() if isinstance(leaf, MeshTensor) else leaf for leaf in leaves]
     for i in donated:
         if isinstance(arrays[i], jax.Array) and not isinstance(arrays[i], Tracer):
             again = next((j for j, x in enumerate(arrays) if x is arrays[i] and j != i), None)

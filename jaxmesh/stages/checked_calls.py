@@ -17,9 +17,9 @@ from jaxmesh.dialects.replication import Collector, error
 from jaxmesh.jaxprs.caches import unkeyed
 from jaxmesh.jaxprs.compat import Jaxpr
 from jaxmesh.passes.mesh_shard.replication_checks import add_checks
-from jaxmesh.runtime.compare_copies import check_tensor
 from jaxmesh.runtime.launch import launch
 from jaxmesh.stages.signature import AnyMesh, Boundary, is_tensor
+from jaxmesh.ttnn.check_copies import check_tensor
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
 
 _jax: Any = jax

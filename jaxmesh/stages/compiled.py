@@ -15,11 +15,12 @@ from jaxmesh.jaxprs.coordination import is_multi_process
 from jaxmesh.runtime.distributed.agreement import compare_program, compared_arguments, synchronised_launch
 from jaxmesh.runtime.distributed.collectives import put
 from jaxmesh.runtime.launch import launch
+from jaxmesh.sharding.mesh import storage_spec
 from jaxmesh.stages.arguments import check_donated, handed
 from jaxmesh.stages.checked_calls import check_arguments, claims_of_arguments, listened
 from jaxmesh.stages.record_mixin import Recorded
 from jaxmesh.stages.signature import AnyMesh, Argument, Boundary, check_call, is_tensor
-from jaxmesh.ttnn.mesh_tensor import MeshTensor, spec_of
+from jaxmesh.ttnn.mesh_tensor import MeshTensor
 
 if TYPE_CHECKING:
     from jaxmesh.analysis.explain import Explanation
@@ -183,7 +184,7 @@ def _data(leaf: Any, wanted: _Wanted) -> Any:
         return leaf if wanted.varying is None else None
     if not leaf.is_allocated() or leaf.varying != wanted.varying or leaf.mesh is not wanted.mesh:
         return None
-    return leaf.handed()
+    return leaf.unshared_data()
 
 
 def _placed(x: Any, sharding: Any) -> Any:
@@ -202,5 +203,5 @@ def _stored_aval(a: Argument, mesh: AnyMesh) -> Any:
     if a.varying is None:
         return jax.ShapeDtypeStruct(a.aval.shape, a.aval.dtype, weak_type=a.aval.weak_type)
     shape = (*a.aval.shape, *[mesh.shape[n] for n in a.varying])
-    sharding = jax.sharding.NamedSharding(mesh, spec_of(len(a.aval.shape), a.varying))
+    sharding = jax.sharding.NamedSharding(mesh, storage_spec(len(a.aval.shape), a.varying))
     return jax.ShapeDtypeStruct(shape, a.aval.dtype, sharding=sharding)

@@ -36,8 +36,9 @@ from jaxmesh.runtime.distributed.collectives import (
 from jaxmesh.sharding.configs import MeshCoordinate, MeshShape, PlacementShard, integers
 from jaxmesh.sharding.mesh import as_mesh
 from jaxmesh.stages.signature import is_tensor
+from jaxmesh.ttnn.assemble import assemble
 from jaxmesh.ttnn.distributed import MeshToTensor
-from jaxmesh.ttnn.mesh_tensor import MeshTensor, assemble
+from jaxmesh.ttnn.mesh_tensor import MeshTensor
 from jaxmesh.ttnn.transfers import aggregate, host_array
 from jaxmesh.ttnn.types import TensorTopology
 from jaxmesh.validate import as_instance, as_tuple, check_nesting, quote

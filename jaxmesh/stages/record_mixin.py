@@ -13,7 +13,7 @@ from jaxmesh.runtime.compare_copies import REFERENCE_RULES
 from jaxmesh.runtime.distributed.collectives import whole
 from jaxmesh.stages.signature import Boundary, check_call
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
-from jaxmesh.ttnn.transfers import every_shard
+from jaxmesh.ttnn.transfers import all_shards
 
 if TYPE_CHECKING:
     from jaxmesh.analysis.record.filter import Only
@@ -87,6 +87,6 @@ class Recorded:
 def reference_input(x: Any) -> Any:
     """An argument as the reference executor takes it."""
     if isinstance(x, MeshTensor):
-        return every_shard(x)
+        return all_shards(x)
     # An array that lies in several processes is put together; all of them are here.
     return whole(x) if isinstance(x, jax.Array) and not x.is_fully_addressable else x

@@ -15,8 +15,9 @@ from jaxmesh.errors import ArgumentTypeError, MeshError, MeshMismatchError, Unsu
 from jaxmesh.frontends.jax.trace import abstract
 from jaxmesh.jaxprs.caches import lru_cached
 from jaxmesh.runtime.launch import launch
+from jaxmesh.sharding.mesh import storage_spec
 from jaxmesh.stages.arguments import check_leaf
-from jaxmesh.ttnn.mesh_tensor import MeshTensor, spec_of
+from jaxmesh.ttnn.mesh_tensor import MeshTensor
 from jaxmesh.validate import check_nesting, quote
 
 AnyMesh = Mesh | AbstractMesh
@@ -74,7 +75,7 @@ def argument_of(leaf: Any, path: str, mesh: AnyMesh) -> Argument:
     """
     if not isinstance(leaf, MeshTensor):
         return Argument(abstract(leaf, f"argument{path}"), None)
-    if leaf.partial:
+    if leaf.is_partial:
         raise UnsupportedError(
             f"argument{path} is {leaf!r}: some devices hold nothing of it, but every device runs the program. "
             "Aggregate it and distribute it over the whole mesh."
@@ -163,7 +164,7 @@ def _spread(tensor: MeshTensor, varying: tuple[str, ...]) -> MeshTensor:
     mesh, rank = tensor.mesh, tensor.ndim
     if not isinstance(mesh, Mesh):
         raise MeshError(f"{tensor!r} is on a mesh without devices, so it cannot be given to a program that runs.")
-    sharding = NamedSharding(mesh, spec_of(rank, varying))
+    sharding = NamedSharding(mesh, storage_spec(rank, varying))
     spread = _spreader(rank, tensor.varying, varying, sharding)
     return MeshTensor(launch(spread, tensor.data), mesh, varying)
 

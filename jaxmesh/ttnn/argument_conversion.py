@@ -20,7 +20,7 @@ _SCALAR: Any = np.generic
 _TRUTH: Any = (bool, np.bool_)
 
 
-def converted(callee: str, param: Param, attribute: Attribute, value: Any) -> Any:
+def convert_argument(callee: str, param: Param, attribute: Attribute, value: Any) -> Any:
     """The value of an argument as the attribute it is for.
 
     Raises:
@@ -117,14 +117,14 @@ def _word(callee: str, param: Param, value: Any) -> str:
     return words.get(word, word)
 
 
-def written(callee: str, into: Any, result: Any) -> MeshTensor:
+def write_result(callee: str, into: Any, result: Any) -> MeshTensor:
     """A tensor that holds a result from now on, as an op is asked for with `output_tensor`.
 
     Raises:
       ArgumentTypeError: no tensor on the devices.
       VerifyError: of another shape, element type or mesh than the result.
     """
-    if type(into) is not MeshTensor or not isinstance(result, MeshTensor) or into.place.storage is StorageType.HOST:
+    if type(into) is not MeshTensor or not isinstance(result, MeshTensor) or into.storage.type is StorageType.HOST:
         raise ArgumentTypeError(f"{callee} writes its result to a tensor on the devices, got {quote(into)}.")
     if (into.shape, into.dtype, into.mesh) != (result.shape, result.dtype, result.mesh):
         raise VerifyError(f"{callee} gives {result!r}, which is not what the output tensor can hold, {into!r}.")

@@ -12,7 +12,7 @@ from jaxmesh.ttnn.distributed import MeshToTensor, TensorToMesh, distribute_tens
 from jaxmesh.ttnn.host_tensor import Tensor, is_host_tensor
 from jaxmesh.ttnn.layout_ops import to_device
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
-from jaxmesh.ttnn.torch_interop import array_from_torch, check_asked, torch_from_array
+from jaxmesh.ttnn.torch_interop import array_from_torch, check_to_torch, torch_from_array
 from jaxmesh.ttnn.transfers import elements
 from jaxmesh.ttnn.types import DataType, Layout, MemoryConfig, as_dtype, data_type
 
@@ -133,7 +133,7 @@ def to_torch(
       ArgumentTypeError: a leading dim to drop is not of size 1; a `dtype` that is not torch's; a rank that is no
         number.
     """
-    check_asked(dtype, torch_rank)
+    check_to_torch(dtype, torch_rank)
     return torch_from_array(_read("to_torch", tensor, mesh_composer), dtype, torch_rank)
 
 

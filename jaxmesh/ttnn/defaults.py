@@ -9,8 +9,8 @@ from jaxmesh.errors import ArgumentTypeError, VerifyError
 from jaxmesh.jaxprs import compat
 from jaxmesh.ttnn.argument_conversion import integers
 from jaxmesh.ttnn.host_tensor import in_program
+from jaxmesh.ttnn.indexing import infer_shape
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
-from jaxmesh.ttnn.tensor_methods import whole_shape
 
 Arguments = Mapping[str, Any]
 """What was given, by the parameter's name."""
@@ -35,9 +35,9 @@ def _axis(callee: str, given: Arguments, operands: Sequence[Any]) -> Arguments:
 
 def _reshape(callee: str, given: Arguments, operands: Sequence[Any]) -> Arguments:
     shape = integers(callee, "shape", given["shape"])
-    if -1 not in shape or not hasattr(operands[0], "shape"):
+    if -1 not in shape or getattr(operands[0], "shape", None) is None:
         return {}
-    return {"shape": whole_shape(callee, shape, tuple(operands[0].shape))}
+    return {"shape": infer_shape(callee, shape, tuple(operands[0].shape))}
 
 
 def _slice(callee: str, given: Arguments, operands: Sequence[Any]) -> Arguments:

@@ -26,12 +26,12 @@ from jaxmesh.sharding.configs import (
 )
 from jaxmesh.sharding.distribution import land
 from jaxmesh.sharding.mesh import make_mesh
+from jaxmesh.ttnn.assemble import assemble, owner_of, set_owner
 from jaxmesh.ttnn.host_tensor import Tensor, array_of, in_program, is_host_tensor
 from jaxmesh.ttnn.mesh_device import MeshDevice, MeshToTensor as MeshToTensor, TensorToMesh as TensorToMesh, mesh_of
-from jaxmesh.ttnn.mesh_tensor import MeshTensor, assemble
-from jaxmesh.ttnn.tensor_operators import owned, owner_of
+from jaxmesh.ttnn.mesh_tensor import MeshTensor
 from jaxmesh.ttnn.transfers import aggregate, distribute, host_array
-from jaxmesh.ttnn.types import DRAM_MEMORY_CONFIG, ON_HOST, Layout, Place, StorageType, TensorTopology
+from jaxmesh.ttnn.types import ON_HOST, Layout, Storage, StorageType, TensorTopology, on_host
 from jaxmesh.validate import as_array, as_tuple, quote
 
 
@@ -173,11 +173,8 @@ def distribute_tensor(tensor: Any, mapper: TensorToMesh, mesh_device: MeshDevice
         full = as_array("distribute_tensor: the tensor", array_of(tensor))
         return distribute_tensor_p.bind(full, mapper_config=mapper.config)
     layout = tensor.layout if is_host_tensor(tensor) else Layout.ROW_MAJOR
-    place = Place(StorageType.HOST, layout, None)
-    if mesh_device is not None:
-        place = Place(StorageType.DEVICE, layout, DRAM_MEMORY_CONFIG)
-    made = distribute(array_of(tensor), mapper.config, mapper.mesh, place)
-    return owned(made, mesh_device if isinstance(mesh_device, MeshDevice) else None)
+    storage = on_host(layout) if mesh_device is None else Storage(layout=layout)
+    return set_owner(distribute(array_of(tensor), mapper.config, mapper.mesh, storage), mesh_device)
 
 
 def aggregate_tensor(tensor: Any, composer: MeshToTensor) -> Any:
@@ -252,7 +249,7 @@ def get_device_tensors(tensor: MeshTensor) -> list[Any]:
     if jax.dtypes.issubdtype(tensor.dtype, jax.dtypes.extended):
         return [shard for _, shard in tensor.shards()]
     if tensor.storage_type() is StorageType.HOST:
-        return [Tensor.around(np.asarray(shard), tensor.layout) for _, shard in tensor.shards()]
+        return [Tensor.wrap(np.asarray(shard), tensor.layout) for _, shard in tensor.shards()]
     mesh: Any = tensor.mesh
     # As in the real `ttnn`, a piece is on the device of the whole, not on one of its own.
     owner = owner_of([tensor]) or MeshDevice(mesh)
@@ -262,7 +259,7 @@ def get_device_tensors(tensor: MeshTensor) -> list[Any]:
         data: Any = jax.make_array_from_single_device_arrays(
             shard.shape, NamedSharding(alone, PartitionSpec()), [shard], dtype=shard.dtype
         )
-        pieces.append(owned(MeshTensor(data, alone, (), None, tensor.place).as_proven(), owner))
+        pieces.append(set_owner(MeshTensor(data, alone, (), None, tensor.storage).mark_proven(), owner))
     return pieces
 
 
@@ -313,11 +310,11 @@ def combine_device_tensors(tensors: Sequence[MeshTensor]) -> MeshTensor:
     _check_alike("combine_device_tensors", list(found.values()))
     mesh = parents[0]
     shards = {c: found[d] for c in np.ndindex(*mesh.devices.shape) if (d := mesh.devices[c]) in found}
-    made = assemble(shards, mesh, *_apart(mesh, list(shards)), given[0].place)
-    return owned(made, owner_of(given))
+    combined = assemble(shards, mesh, *_unrelated(mesh, list(shards)), given[0].storage)
+    return set_owner(combined, owner_of(given))
 
 
-def _apart(mesh: Mesh, coords: Sequence[Sequence[int]]) -> tuple[tuple[str, ...] | None, TensorTopology]:
+def _unrelated(mesh: Mesh, coords: Sequence[Sequence[int]]) -> tuple[tuple[str, ...] | None, TensorTopology]:
     """Axes and topology of tensors that have nothing to do with each other: nothing says that dims were cut."""
     topology = TensorTopology(MeshShape(len(coords)), (PlacementShard(0),), tuple(map(MeshCoordinate, coords)))
     if len(coords) < mesh.devices.size:
@@ -356,4 +353,4 @@ def from_host_shards(tensors: Sequence[Any], mesh_shape: MeshShape | Sequence[in
     _check_alike("from_host_shards", rows)
     mesh = make_mesh(tuple(shape))
     coords = list(np.ndindex(*shape))
-    return assemble(dict(zip(coords, rows, strict=True)), mesh, *_apart(mesh, coords), ON_HOST)
+    return assemble(dict(zip(coords, rows, strict=True)), mesh, *_unrelated(mesh, coords), ON_HOST)

@@ -11,21 +11,19 @@ import numpy as np
 
 from jaxmesh.errors import ArgumentTypeError, ResidencyError, VerifyError
 from jaxmesh.sharding.configs import MeshMapperConfig, MeshShape, PlacementReplicate, integers
-from jaxmesh.ttnn.execute import by_row
-from jaxmesh.ttnn.mesh_device import MeshDevice, MeshToTensor, mesh_of
+from jaxmesh.ttnn.assemble import set_owner
+from jaxmesh.ttnn.mesh_device import MeshToTensor, mesh_of
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
-from jaxmesh.ttnn.tensor_methods import Methods
-from jaxmesh.ttnn.tensor_operators import owned
+from jaxmesh.ttnn.tensor_base import TensorBase
 from jaxmesh.ttnn.torch_interop import array_from_torch
 from jaxmesh.ttnn.transfers import distribute, elements, host_array
 from jaxmesh.ttnn.types import (
     DRAM_MEMORY_CONFIG,
-    ON_HOST,
     DataType,
     Layout,
     MemoryConfig,
-    Place,
     Shape,
+    Storage,
     StorageType,
     as_dtype,
     data_type,
@@ -41,7 +39,7 @@ class _AnyTensor(type):
         return isinstance(instance, MeshTensor) or super().__instancecheck__(instance)
 
 
-class Tensor(Methods, metaclass=_AnyTensor):
+class Tensor(TensorBase, metaclass=_AnyTensor):
     """A tensor of `ttnn`, from numbers: in host memory, or with a device on each of its devices.
 
     What is in host memory has one value: `numpy.asarray(tensor)` (read-only), `.to_numpy()` (a copy), `.to_torch()`,
@@ -88,11 +86,11 @@ class Tensor(Methods, metaclass=_AnyTensor):
         if not isinstance(layout, Layout):
             raise ArgumentTypeError(f"Tensor takes a Layout as layout, got {quote(layout)}.")
         if device is not None:
-            return _jnp.asarray(array) if in_program() else copies(array, device, layout, memory_config)
-        return cls.around(array, layout)
+            return _jnp.asarray(array) if in_program() else copy_to_devices(array, device, layout, memory_config)
+        return cls.wrap(array, layout)
 
     @classmethod
-    def around(cls, array: np.ndarray[Any, Any], layout: Layout) -> Any:
+    def wrap(cls, array: np.ndarray[Any, Any], layout: Layout) -> Any:
         """A host tensor that has this memory, which nobody may write to any more."""
         made = super().__new__(cls)
         # numpy.asarray(tensor) is this memory.
@@ -159,19 +157,6 @@ class Tensor(Methods, metaclass=_AnyTensor):
         if composer is not None:
             raise ArgumentTypeError(f"{op}: a composer joins a distributed tensor, got one of no device; leave it out.")
         return self.array
-
-    def _home(self) -> Any:
-        return Tensor.around(self.array.view(), self._layout)
-
-    def _moved(self, device: Any, memory: MemoryConfig) -> Any:
-        return copies(self.array, device, self._layout, memory)
-
-    def _laid(self, layout: Layout) -> Any:
-        _ = as_instance(Layout, "Tensor.to", "layout", layout)
-        return Tensor.around(self.array.view(), layout)
-
-    def _by_row(self, op: str, attributes: tuple[tuple[str, Any], ...], dtype: Any = None) -> Any:
-        return Tensor.around(by_row(op, [self.array], attributes, dtype, ON_HOST), self._layout)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         return np.array(self.array, dtype=dtype, copy=copy)
@@ -255,15 +240,14 @@ def in_program() -> bool:
     return bool(jax.sharding.get_abstract_mesh().manual_axes)
 
 
-def copies(array: Any, device: Any, layout: Layout, memory: MemoryConfig | None) -> MeshTensor:
+def copy_to_devices(array: Any, device: Any, layout: Layout, memory: MemoryConfig | None) -> MeshTensor:
     """A host tensor on every device of a mesh."""
     mesh = mesh_of(device)
     every = MeshMapperConfig([PlacementReplicate()], MeshShape(mesh.devices.size))
     if memory is not None:
         as_instance(MemoryConfig, "a tensor on a device", "memory_config", memory)
-    place = Place(StorageType.DEVICE, layout, memory or DRAM_MEMORY_CONFIG)
-    made = distribute(host_array(array, "to_device"), every, mesh, place)
-    return owned(made, device if isinstance(device, MeshDevice) else None)
+    storage = Storage(StorageType.DEVICE, layout, memory or DRAM_MEMORY_CONFIG)
+    return set_owner(distribute(host_array(array, "to_device"), every, mesh, storage), device)
 
 
 def is_host_tensor(x: Any) -> bool:
@@ -276,6 +260,6 @@ def array_of(x: Any) -> Any:
     return x.array if is_host_tensor(x) else x
 
 
-def wrapped(x: Any, layout: Layout) -> Any:
+def wrap_array(x: Any, layout: Layout) -> Any:
     """A NumPy array as a host tensor; anything else as it is."""
     return Tensor(x, layout=layout) if isinstance(x, np.ndarray) else x

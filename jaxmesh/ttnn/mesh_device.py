@@ -31,11 +31,19 @@ class MeshDevice:
         Raises:
           MeshError: the device was closed.
         """
+        return self.check_open()._mesh
+
+    def check_open(self) -> MeshDevice:
+        """Returns the device.
+
+        Raises:
+          MeshError: the device was closed.
+        """
         if not self._open:
             raise MeshError(
                 f"the mesh device {list(self._mesh.devices.shape)} was closed with close_mesh_device; open one again."
             )
-        return self._mesh
+        return self
 
     @property
     def shape(self) -> MeshShape:

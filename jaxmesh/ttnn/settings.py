@@ -34,6 +34,26 @@ class WormholeComputeKernelConfig:
 BlackholeComputeKernelConfig = WormholeComputeKernelConfig
 
 
+def init_device_compute_kernel_config(arch: Any = None, *args: Any, **settings: Any) -> Any:
+    """A compute kernel config with these settings; kept, and without a meaning here.
+
+    Args:
+      arch: taken, and means nothing here.
+      *args: the same.
+      **settings: those of `WormholeComputeKernelConfig`.
+
+    Raises:
+      ArgumentTypeError: a setting that it has not.
+    """
+    try:
+        return WormholeComputeKernelConfig(**settings)
+    except TypeError:
+        raise ArgumentTypeError(
+            f"init_device_compute_kernel_config takes the settings {list(WormholeComputeKernelConfig.__slots__)}, got "
+            f"{quote(list(settings))}."
+        ) from None
+
+
 class SigmoidMode(enum.Enum):
     """Which approximation of the sigmoid a kernel uses; here it is always the accurate one."""
 

@@ -10,13 +10,13 @@ from jaxmesh.dialects.ttnn.op import NEEDED, Param, TtnnRow, attributes_of
 HOW = frozenset({"program_config", "conv_config", "num_links", "topology", "subdevice_id", "sub_core_grid"})
 """Arguments that are printed as unset and say how something is computed, not what."""
 
-TAKEN = frozenset({
+IGNORED = frozenset({
     "queue_id", "cq_id", "core_grid", "program_config", "compute_kernel_config", "sub_core_grids", "use_multicore",
     "use_legacy", "fast_and_approximate_mode",
 })  # fmt: skip
 """Arguments that every op takes, too, and that mean nothing here: how and where on a device it is computed."""
 
-TAKEN_ALONG = frozenset({
+IGNORED_BY_COLLECTIVES = frozenset({
     "mesh_device", "num_links", "topology", "subdevice_id", "num_workers_per_link", "num_buffers_per_channel",
     "chunks_per_sync", "barrier_semaphore", "multi_device_global_semaphore",
 })  # fmt: skip

@@ -57,7 +57,7 @@ def array_from_torch(tensor: Any) -> Array:
     return plain.view(bits).numpy().view(getattr(_jnp, name))
 
 
-def check_asked(dtype: Any, torch_rank: Any) -> None:
+def check_to_torch(dtype: Any, torch_rank: Any) -> None:
     """What `to_torch` is asked for, before anything is read.
 
     Raises:

@@ -214,16 +214,23 @@ class Shape(tuple[int, ...]):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a multi-device tensor is stored, and how."""
+class Storage:
+    """The storage type, layout and memory config of a tensor; the last is None in host memory."""
 
-    storage: StorageType = StorageType.DEVICE
+    type: StorageType = StorageType.DEVICE
     layout: Layout = Layout.TILE
-    memory: MemoryConfig | None = DRAM_MEMORY_CONFIG
+    memory_config: MemoryConfig | None = DRAM_MEMORY_CONFIG
 
 
-ON_DEVICE = Place()
-ON_HOST = Place(StorageType.HOST, Layout.ROW_MAJOR, None)
+ON_DEVICE = Storage()
+
+
+def on_host(layout: Layout = Layout.ROW_MAJOR) -> Storage:
+    """Returns the storage of a tensor in host memory."""
+    return Storage(StorageType.HOST, layout, None)
+
+
+ON_HOST = on_host()
 
 
 @dataclass(frozen=True, slots=True)

@@ -227,7 +227,7 @@ def test_every_op_means_its_row(name: str, case: int, device: ttnn.MeshDevice) -
     operands, attributes = cases_of(name)[case]
     specs = [o if o is None or isinstance(o[-1], np.dtype) else (o, F32) for o in operands]
     tensors = [None if o is None else random_tensor(device, *o, seed=i) for i, o in enumerate(specs)]
-    copies = [None if t is None else t.placed(t.place) for t in tensors]
+    copies = [None if t is None else t.with_storage(t.storage) for t in tensors]
     dtype = attributes.get("dtype") or next((t.dtype for t in tensors[::-1] if t is not None), F32)
     said = {k: v for k, v in attributes.items() if k != "dtype"}
     args, named = arguments(TTNN[name], tensors, said, dtype, device)
@@ -919,7 +919,7 @@ def test_a_partial_tensor_in_a_file(device: ttnn.MeshDevice, tmp_path: Path) -> 
     t = ttnn.distribute_tensor(np.arange(5), ttnn.shard_tensor_to_mesh_mapper(device, 0))
     ttnn.dump_tensor(tmp_path / "a", t)
     u = ttnn.load_tensor(tmp_path / "a", device=device)
-    assert u.partial
+    assert u.is_partial
     assert same_tensors(t, u)
 
 

@@ -111,7 +111,7 @@ def test_memory_is_aligned_and_of_nobody(count: int) -> None:
     again = host_memory.memory((count,), np.dtype(np.uint8))
     assert made.shape == (count,)
     assert made.flags.writeable
-    assert host_memory.in_place(made)
+    assert host_memory.is_usable_by_xla(made)
     assert not np.shares_memory(made, again)
 
 
