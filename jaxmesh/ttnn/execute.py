@@ -160,9 +160,10 @@ def _host_storage(title: str, operands: Sequence[Any], static: StaticArguments) 
 
 def _not_on_devices(title: str, operands: Sequence[Any], number: int) -> JaxmeshError:
     x: Any = operands[number]
-    if isinstance(x, (MeshTensor, *_ARRAYS)):
-        how = "ttnn.to_device(x, device)" if isinstance(x, MeshTensor) else "ttnn.distribute_tensor or ttnn.to_device"
-        shown = repr(x) if isinstance(x, MeshTensor) else f"{type(x).__name__} {describe(x)}"
+    if _is_host(x) or isinstance(x, MeshTensor):
+        how, shown = "ttnn.distribute_tensor or ttnn.to_device", f"{type(x).__name__} {describe(x)}"
+        if isinstance(x, MeshTensor):
+            how, shown = "ttnn.to_device(x, device)", repr(x)
         return ResidencyError(
             f"{title} runs on the devices, but operand {number} is in host memory: {shown}. Bring it there first, "
             f"with {how}."

@@ -142,11 +142,11 @@ class MeshTensor(TensorBase):
 
     def unshared_data(self) -> Any:
         """Returns the stored array for a program that may donate it; no other tensor has this array."""
-        data: Any = self.data
-        if self._is_shared and isinstance(data, jax.Array) and not isinstance(data, Tracer):
-            data = self._replace(view(data))
-            self._is_shared = False
-        return data
+        data = self.data
+        if not self._is_shared or not isinstance(data, jax.Array) or isinstance(data, Tracer):
+            return self._stored
+        self._is_shared = False
+        return self._replace(view(data))
 
     def operand(self) -> tuple[Any, Shape | None]:
         """Returns a stored array for an op, and the local shape that the op must give it first, if any."""
