@@ -29,7 +29,7 @@ def _op(name: str, *args: Any, **kwargs: Any) -> Any:
 
 
 def normalize_dim(op: str, dim: int, rank: int) -> int:
-    """A dim counted from the front.
+    """Returns a dim counted from the front.
 
     Raises:
       VerifyError: out of range.
@@ -40,10 +40,10 @@ def normalize_dim(op: str, dim: int, rank: int) -> int:
 
 
 def shape_of(op: str, tensor: Any) -> tuple[int, ...]:
-    """The shape of a tensor.
+    """Returns the shape of a tensor.
 
     Raises:
-      ArgumentTypeError: none.
+      ArgumentTypeError: no tensor.
     """
     shape = getattr(tensor, "shape", None)
     if not isinstance(shape, tuple) or not isinstance(getattr(tensor, "dtype", None), np.dtype):
@@ -51,7 +51,7 @@ def shape_of(op: str, tensor: Any) -> tuple[int, ...]:
     return cast("tuple[int, ...]", shape)
 
 
-# --- tensors like others ---------------------------------------------------------------------------------------------
+# --- tensors like another --------------------------------------------------------------------------------------------
 
 
 def full_like(
@@ -63,15 +63,15 @@ def full_like(
     device: Any = None,
     memory_config: MemoryConfig | None = None,
 ) -> Any:
-    """A tensor of one number, where another one is, of its shape, element type and layout.
+    """Makes a tensor filled with one number, like another tensor in shape, element type, layout and device.
 
     Args:
-      tensor: the tensor that it is like.
+      tensor: the other tensor.
       fill_value: the number.
       dtype: another element type.
       layout: another layout.
       device: another mesh device.
-      memory_config: where it lies there.
+      memory_config: the memory config there.
 
     Raises:
       ArgumentTypeError: no tensor.
@@ -84,23 +84,23 @@ def full_like(
     if device is None and not on:
         return _op("full", **options)
     memory = memory_config or (tensor.memory_config() if on else None)
-    # Not the tensor's device: that of a piece is the one of the whole.
+    # Not the tensor's device: a shard of `get_device_tensors` has the device of the whole tensor.
     full = _op("full", device=tensor.mesh if device is None else device, memory_config=memory, **options)
     return set_owner(full, owner_of([tensor]) if device is None else None)
 
 
 def zeros_like(tensor: Any, **options: Any) -> Any:
-    """A tensor of zeros; see `full_like`."""
+    """Makes a tensor of zeros; see `full_like`."""
     return full_like(tensor, 0, **options)
 
 
 def ones_like(tensor: Any, **options: Any) -> Any:
-    """A tensor of ones; see `full_like`."""
+    """Makes a tensor of ones; see `full_like`."""
     return full_like(tensor, 1, **options)
 
 
 def empty_like(tensor: Any, **options: Any) -> Any:
-    """A tensor of no numbers in particular, here of zeros; see `full_like`."""
+    """Makes a tensor of unspecified numbers, here zeros; see `full_like`."""
     return full_like(tensor, 0, **options)
 
 
@@ -114,13 +114,13 @@ def split(
     *,
     memory_config: MemoryConfig | None = None,
 ) -> list[Any]:
-    """Parts of a tensor along one dim, by `ttnn.slice`.
+    """Splits a tensor along one dim, by `ttnn.slice`.
 
     Args:
       input_tensor: a tensor on the devices.
       split_size: the size of each part but a smaller last one; or the sizes of all parts.
       dim: the dim.
-      memory_config: where the parts lie.
+      memory_config: the memory config of the parts.
 
     Raises:
       VerifyError: the dim is out of range, or the sizes do not fill it.
@@ -149,7 +149,7 @@ def split(
 
 
 def chunk(input_tensor: Any, chunks: int, dim: int = 0) -> list[Any]:
-    """A number of parts of a tensor along one dim, the last one the smallest; see `split`.
+    """Splits a tensor along one dim into a number of parts, the last one the smallest; see `split`.
 
     Raises:
       VerifyError: the dim is out of range, or less than one part.
@@ -163,7 +163,7 @@ def chunk(input_tensor: Any, chunks: int, dim: int = 0) -> list[Any]:
 
 
 def stack(tensors: Sequence[Any], dim: int) -> Any:
-    """Tensors of one shape along a new dim, by `ttnn.reshape` and `ttnn.concat`.
+    """Joins tensors of one shape along a new dim, by `ttnn.reshape` and `ttnn.concat`.
 
     Raises:
       VerifyError: no tensor, shapes that differ, or the dim is out of range.
@@ -178,7 +178,7 @@ def stack(tensors: Sequence[Any], dim: int) -> Any:
 
 
 def unsqueeze_to_4D(tensor: Any) -> Any:
-    """The tensor with leading dims of size 1 up to four dims.
+    """Adds leading dims of size 1 up to four dims.
 
     Raises:
       VerifyError: it has more.
@@ -206,11 +206,11 @@ def squeeze(input_tensor: Any, dim: int | Sequence[int] | None = None) -> Any:
 
 
 def unsqueeze(input_tensor: Any, dim: int) -> Any:
-    """Puts in a dim of size 1, by `ttnn.reshape`.
+    """Inserts a dim of size 1, by `ttnn.reshape`.
 
     Args:
       input_tensor: a tensor.
-      dim: the place of the new dim in the result.
+      dim: the position of the new dim in the result.
 
     Raises:
       VerifyError: the dim is out of range.
@@ -226,29 +226,29 @@ def unsqueeze(input_tensor: Any, dim: int) -> Any:
 
 
 def square(input_tensor: Any, **options: Any) -> Any:
-    """The square of each element, by `ttnn.multiply`."""
+    """Squares each element, by `ttnn.multiply`."""
     return _op("multiply", input_tensor, input_tensor, **options)
 
 
 def rsub(input_tensor_a: Any, input_tensor_b: Any, **options: Any) -> Any:
-    """The second operand less the first; of a number, too."""
+    """Subtracts the first operand from the second, which may be a number."""
     if isinstance(input_tensor_b, (Tensor, MeshTensor)):
         return _op("subtract", input_tensor_b, input_tensor_a, **options)
     return _op("add", _op("neg", input_tensor_a), input_tensor_b, **options)
 
 
 def squared_difference(input_tensor_a: Any, input_tensor_b: Any, **options: Any) -> Any:
-    """The square of the difference."""
+    """Squares the difference."""
     return square(_op("subtract", input_tensor_a, input_tensor_b), **options)
 
 
 def isnan(input_tensor: Any, **options: Any) -> Any:
-    """Which elements are no number."""
+    """Returns which elements are NaN."""
     return _op("ne", input_tensor, input_tensor, **options)
 
 
 def isinf(input_tensor: Any, **options: Any) -> Any:
-    """Which elements are infinite."""
+    """Returns which elements are infinite."""
     return _op("eq", _op("abs", input_tensor), math.inf, **options)
 
 
@@ -257,7 +257,7 @@ def _against_zero(name: str, op: str) -> Callable[..., Any]:
         return _op(op, input_tensor, 0, **options)
 
     compare.__name__ = compare.__qualname__ = name
-    compare.__doc__ = f"Each element compared with zero, by `ttnn.{op}`."
+    compare.__doc__ = f"Compares each element with zero, by `ttnn.{op}`."
     return compare
 
 
@@ -273,13 +273,13 @@ def clone(
     memory_config: MemoryConfig | None = None,
     compute_kernel_config: Any = None,
 ) -> Any:
-    """A copy of a tensor on the devices, by `ttnn.assign`.
+    """Copies a tensor on the devices, by `ttnn.assign`.
 
     Args:
       input_tensor: a tensor on the devices.
       dtype: the element type of the copy.
-      memory_config: where the copy lies.
-      compute_kernel_config: taken, and means nothing here.
+      memory_config: the memory config of the copy.
+      compute_kernel_config: accepted and ignored.
     """
     return _op("assign", input_tensor, dtype=dtype, memory_config=memory_config)
 
@@ -291,13 +291,13 @@ def clip(
     *,
     memory_config: MemoryConfig | None = None,
 ) -> Any:
-    """The tensor between two bounds, by `ttnn.clamp`.
+    """Clamps a tensor between two bounds, by `ttnn.clamp`.
 
     Args:
       input_tensor: a tensor on the devices.
       min: the least value; None for no bound.
       max: the greatest value; None for no bound.
-      memory_config: where the result lies.
+      memory_config: the memory config of the result.
 
     Raises:
       ArgumentTypeError: no bound at all.
@@ -321,7 +321,7 @@ def _in_place(name: str) -> Callable[..., Any]:
 
     change.__name__ = change.__qualname__ = f"{name}_"
     change.__doc__ = (
-        f"`ttnn.{name}`, whose result the first operand holds afterwards.\n\nRaises:\n"
+        f"Performs `ttnn.{name}` and writes the result into the first operand.\n\nRaises:\n"
         "  VerifyError: the result has another shape or element type than the first operand."
     )
     return change

@@ -1,4 +1,4 @@
-"""Arguments that may be left out of a call, and then follow from the others."""
+"""Completes calls: defaults that depend on other arguments or on the operands."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from jaxmesh.ttnn.indexing import infer_shape
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
 
 Arguments = Mapping[str, Any]
-"""What was given, by the parameter's name."""
+"""The arguments of a call by the name of the parameter."""
 
 
 def _axis(callee: str, given: Arguments, operands: Sequence[Any]) -> Arguments:
@@ -65,4 +65,4 @@ COMPLETE: Mapping[str, Callable[[str, Arguments, Sequence[Any]], Arguments]] = {
     "slice_static": _slice,
     "arange": _arange,
 }
-"""By the name of the op: what is to be taken in the place of what was given."""
+"""By the name of the op: a function that returns arguments to replace."""

@@ -31,10 +31,10 @@ from jaxmesh.ttnn.types import DRAM_MEMORY_CONFIG, ON_DEVICE, Layout, MemoryConf
 from jaxmesh.validate import quote
 
 _HOSTED = frozenset({"reshape", "typecast"})
-"""Ops that the real `ttnn` also does in host memory."""
+"""Ops that the real `ttnn` also performs in host memory."""
 
 _IMPLIED: Mapping[str, Any] = {"reduce_type": "sum"}
-"""Attributes that a Python call has no argument for, and what it then does."""
+"""Attributes without an argument in the Python call, and their values."""
 
 _LIMIT = 1024
 """The most calls of an op whose converted arguments are kept."""
@@ -238,7 +238,7 @@ class Function:
 
 
 class Overloads:
-    """Ops of one Python name, such as `ttnn.clamp` of numbers and of tensors; the arguments say which is meant."""
+    """Several ops of one Python name, such as `ttnn.clamp` of numbers and of tensors; the arguments select one."""
 
     def __init__(self, functions: Sequence[Function]) -> None:
         self._functions = tuple(functions)
@@ -252,12 +252,12 @@ class Overloads:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Performs the op that the arguments fit."""
         fits = [(fit, i) for i, f in enumerate(self._functions) if (fit := f.fit(args, kwargs)) is not None]
-        # With no fit, the first one says what is wrong.
+        # If none fits, the first one raises the error.
         return self._functions[min(fits, default=(0, 0))[1]](*args, **kwargs)
 
 
 class Namespace:
-    """Ops with a name in two parts, such as `ttnn.experimental`."""
+    """A namespace of ops, such as `ttnn.experimental`."""
 
     def __init__(self, name: str) -> None:
         self.__name__ = name
@@ -274,24 +274,24 @@ class Namespace:
 
 @functools.cache
 def _callees() -> Mapping[str, list[TtnnRow]]:
-    # Not before someone asks for an op.
+    # The table is loaded when an op is first used.
     from jaxmesh.dialects import ttnn
 
     _ = ttnn
-    found: dict[str, list[TtnnRow]] = {}
+    rows: dict[str, list[TtnnRow]] = {}
     for entry in TTNN.values():
-        found.setdefault(entry.python.callee, []).append(entry)
-    return found
+        rows.setdefault(entry.python.callee, []).append(entry)
+    return rows
 
 
 def members(prefix: str) -> list[str]:
-    """The names below a dotted one."""
+    """Returns the names below a dotted name."""
     inside = [c.removeprefix(f"{prefix}.") for c in _callees() if c.startswith(f"{prefix}.")]
     return sorted({c.split(".")[0] for c in inside})
 
 
 @functools.cache
-def _found(callee: str) -> Any:
+def _function(callee: str) -> Any:
     entries = _callees().get(callee)
     if entries is None:
         return Namespace(callee) if members(callee) else None
@@ -300,20 +300,20 @@ def _found(callee: str) -> Any:
 
 
 def lookup(callee: str, owner: str) -> Any:
-    """The function or namespace of a dotted name.
+    """Returns the function or namespace of a dotted name.
 
     Raises:
       AttributeError: there is none.
     """
-    # What is unknown is not kept: anybody may ask for any name.
+    # Unknown names are not cached: there is no limit to them.
     hidden = callee.rsplit(".", 1)[-1].startswith("__")
-    found = _found(callee) if not hidden and (callee in _callees() or members(callee)) else None
-    if found is None:
+    function = _function(callee) if not hidden and (callee in _callees() or members(callee)) else None
+    if function is None:
         raise AttributeError(
             f"{owner} has no {callee.rsplit('.', 1)[-1]!r}: neither a name of the emulated ttnn nor an op in the table "
             "of TTNN (jaxmesh/dialects/ttnn/*.py), where a new op is one entry."
         )
-    return found
+    return function
 
 
 def _is_tensor(x: Any) -> bool:

@@ -45,8 +45,8 @@ def to_device(
       tensor: a multi-device host tensor, each of whose shards goes to its device; or a host tensor, or a NumPy or JAX
         array, of which every device gets a copy.
       device: the mesh device.
-      memory_config: where it lies there, kept and shown.
-      cq_id: taken, and means nothing here.
+      memory_config: its memory config there, kept and shown.
+      cq_id: accepted and ignored.
 
     Raises:
       MeshMismatchError: the tensor is distributed over a mesh of another shape.
@@ -72,14 +72,14 @@ def from_device(tensor: Any, blocking: bool = True, cq_id: int | None = None) ->
     """Moves a tensor to host memory: a multi-device host tensor, whose shards `aggregate_tensor` joins.
 
     Args:
-      tensor: a tensor on the devices; one on the host is given back.
-      blocking: taken, and means nothing here.
-      cq_id: taken, and means nothing here.
+      tensor: a tensor on the devices; a host tensor is copied.
+      blocking: accepted and ignored.
+      cq_id: accepted and ignored.
     """
     _check("from_device", tensor)
     if isinstance(tensor, MeshTensor):
         return tensor.with_storage(on_host(tensor.layout))
-    return Tensor(tensor, layout=tensor.layout) if is_host_tensor(tensor) else _kept(tensor)
+    return Tensor(tensor, layout=tensor.layout) if is_host_tensor(tensor) else _copy_numpy(tensor)
 
 
 def to_layout(
@@ -99,18 +99,18 @@ def to_layout(
         new = Storage(old.type, layout, old.memory_config if memory is None else memory)
         return set_owner(tensor.with_storage(new), owner_of([tensor]))
     if in_program() or (not is_host_tensor(tensor) and layout is Layout.ROW_MAJOR):
-        return array_of(_kept(tensor))
+        return array_of(_copy_numpy(tensor))
     return Tensor(tensor, layout=layout)
 
 
-def _kept(x: Any) -> Any:
-    """A copy of a NumPy array, which its owner may write to; anything else as it is."""
+def _copy_numpy(x: Any) -> Any:
+    """Returns a copy of a NumPy array, which its owner may write to; anything else unchanged."""
     array: Any = x
     return x.copy() if isinstance(array, np.ndarray) else x
 
 
 def to_memory_config(tensor: Any, memory_config: MemoryConfig, dtype: DataType | None = None) -> Any:
-    """Moves a tensor on the devices to other memory there; with `dtype` in another element type.
+    """Moves a tensor to other memory on its devices; with `dtype` in another element type.
 
     Raises:
       ResidencyError: the tensor is in host memory.
@@ -132,7 +132,7 @@ def to_memory_config(tensor: Any, memory_config: MemoryConfig, dtype: DataType |
 
 
 def to_dtype(tensor: Any, dtype: DataType) -> Any:
-    """A host tensor in another element type; `typecast` does it on the devices.
+    """Converts a host tensor to another element type; `typecast` does it on the devices.
 
     Raises:
       ResidencyError: the tensor is on the devices.
@@ -144,11 +144,11 @@ def to_dtype(tensor: Any, dtype: DataType) -> Any:
 
 
 def deallocate(tensor: Any, force: bool = True) -> None:
-    """Gives back what a tensor holds; using it afterwards is an error, doing this again is none.
+    """Releases the memory of a tensor; using it afterwards is an error, releasing it again is not.
 
     Args:
-      tensor: any tensor; a NumPy or JAX array, which is its owner's, is left alone.
-      force: whether other tensors that share the memory lose it too; no two tensors share any here.
+      tensor: any tensor; a NumPy or JAX array is left alone.
+      force: whether the real `ttnn` also takes the memory from other tensors that share it; no tensor does here.
     """
     _check("deallocate", tensor)
     if isinstance(tensor, (Tensor, MeshTensor)):
@@ -159,12 +159,12 @@ def deallocate(tensor: Any, force: bool = True) -> None:
 
 
 def is_tensor_storage_on_device(tensor: Any) -> bool:
-    """Whether a tensor is on the devices."""
+    """Returns True if a tensor is on the devices."""
     return has_storage_type_of(tensor, StorageType.DEVICE)
 
 
 def has_storage_type_of(tensor: Any, storage_type: StorageType) -> bool:
-    """Whether a tensor is in host memory, or on the devices.
+    """Returns True if a tensor has this storage type.
 
     Raises:
       ArgumentTypeError: no tensor, or no `StorageType`.
@@ -174,5 +174,5 @@ def has_storage_type_of(tensor: Any, storage_type: StorageType) -> bool:
 
 
 def get_memory_config(tensor: Any) -> MemoryConfig | None:
-    """Where a tensor lies on each device; None in host memory."""
+    """Returns the memory config of a tensor; None in host memory."""
     return as_instance((Tensor, MeshTensor), "get_memory_config", "tensor", tensor).memory_config()

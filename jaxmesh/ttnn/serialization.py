@@ -1,7 +1,7 @@
-"""Mesh tensors in the trees of `jax.export`: their mesh, the axes they vary over and their place, written and read.
+"""Serializes the types of mesh tensors in the trees of `jax.export`: mesh, varying axes and storage.
 
-A file holds no devices, but their numbers. Who reads it gets a mesh of its own: that of the context where it is of the
-same axes, else that of the devices of these numbers, else `jaxmesh.make_mesh` of that shape.
+A file has the ids of the devices. The reader gets the mesh of the context if it has the same axes, else a mesh of the
+devices with these ids, else `jaxmesh.make_mesh` of that shape.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Read = tuple[AnyMesh, tuple[str, ...], Storage]
 
 
 def write(mesh: AnyMesh, varying: Sequence[str], storage: Storage) -> bytes:
-    """What a tree says of a tensor, as bytes; a shard spec of its memory is left out.
+    """Returns the type of a tensor in a tree as bytes, without the shard spec of its memory.
 
     >>> from jaxmesh import make_mesh
     >>> from jaxmesh.ttnn.types import ON_DEVICE
@@ -46,7 +46,7 @@ def write(mesh: AnyMesh, varying: Sequence[str], storage: Storage) -> bytes:
 
 
 def read(data: bytes) -> Read:
-    """What `write` wrote.
+    """Returns the type that `write` wrote.
 
     Raises:
       DeviceCountError: this process has fewer devices than the mesh, and it is too late to emulate them.
@@ -79,9 +79,9 @@ def _mesh(sizes: tuple[int, ...], names: tuple[str, ...], types: tuple[Any, ...]
 
 
 def _devices(platform: str, ids: Sequence[int]) -> list[Any] | None:
-    """The devices of these numbers; None if this process has not all of them."""
+    """Returns the devices with these ids; None if this process lacks one."""
     try:
-        # To count processes would start the backend, and fix the number of devices.
+        # Counting processes would start the backend and fix the number of devices.
         if platform == "cpu" and not jax.distributed.is_initialized():
             emulate(max(ids) + 1)
         every = cast("list[Any]", jax.devices(platform))

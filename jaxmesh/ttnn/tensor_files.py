@@ -1,4 +1,4 @@
-"""Tensors in files. The format is this emulation's own, a NumPy archive without pickled objects."""
+"""Writes tensors to files and reads them, in a format of jaxmesh: a NumPy archive without pickled objects."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _FORMAT = "jaxmesh tensor 1"
 
 
 def dump_tensor(file_name: str | Path, tensor: Any) -> None:
-    """Writes a tensor to a file: its elements, element type and layout, of a distributed one every shard.
+    """Writes elements, element type and layout of a tensor to a file; of a distributed tensor every shard.
 
     The format is not the real `ttnn`'s; `load_tensor` reads it back. Of several processes all must take part; the first
     one writes, and the others wait for it.
@@ -86,7 +86,7 @@ def load_tensor(file_name: str | Path, *, device: Any = None) -> Any:
 
     Raises:
       MissingFileError: the file does not exist.
-      ParseError: it is none of `dump_tensor`.
+      ParseError: `dump_tensor` did not write it.
       MeshMismatchError: the tensor was distributed over a mesh of another shape.
     """
     source = as_path("load_tensor", file_name)
@@ -121,30 +121,30 @@ def as_tensor(
     preprocess: Callable[[Any], Any] | None = None,
     mesh_mapper: TensorToMesh | None = None,
 ) -> Any:
-    """A tensor from one of torch or a NumPy array, kept in a file if one is named; else as `from_torch`.
+    """Makes a tensor as `from_torch` or `from_numpy` does; with a file name, caches it in a file.
 
     Args:
       tensor: a torch tensor, or an array.
       dtype: its `DataType`; by default the array's.
       layout: a `Layout`, kept and shown.
       device: a mesh device to bring it to.
-      memory_config: where it lies there, kept and shown.
-      cache_file_name: the beginning of a file's name, which element type and layout are added to. If the file is there
-        it is read, and the tensor is not looked at; else it is written, in the format of `dump_tensor`.
-      preprocess: what is done to the tensor first.
+      memory_config: its memory config there, kept and shown.
+      cache_file_name: the beginning of a file name, which element type and layout complete. An existing file is read,
+        and `tensor` is ignored; else the file is written, in the format of `dump_tensor`.
+      preprocess: a function to apply to the tensor first.
       mesh_mapper: how to distribute it.
     """
 
     if preprocess is not None and not callable(preprocess):
         raise ArgumentTypeError(f"as_tensor takes a function of the tensor as preprocess, got {quote(preprocess)}.")
 
-    def made() -> Any:
-        given = tensor if preprocess is None else preprocess(tensor)
-        make = from_numpy if isinstance(given, np.ndarray) else from_torch
-        return make(given, dtype, layout=layout or Layout.ROW_MAJOR, mesh_mapper=mesh_mapper)
+    def convert() -> Any:
+        data = tensor if preprocess is None else preprocess(tensor)
+        make = from_numpy if isinstance(data, np.ndarray) else from_torch
+        return make(data, dtype, layout=layout or Layout.ROW_MAJOR, mesh_mapper=mesh_mapper)
 
     if cache_file_name is None:
-        host = made()
+        host = convert()
     else:
         kind = "None" if dtype is None else data_type(as_dtype(dtype, "as_tensor")).name
         name = as_path("as_tensor", cache_file_name)
@@ -153,7 +153,7 @@ def as_tensor(
             host = load_tensor(file)
         else:
             file.parent.mkdir(parents=True, exist_ok=True)
-            dump_tensor(file, host := made())
+            dump_tensor(file, host := convert())
     return host if device is None else to_device(host, device, memory_config)
 
 

@@ -1188,7 +1188,7 @@ def test_older_names_of_mappers(device: ttnn.MeshDevice) -> None:
 
 def test_no_function_is_made_before_it_is_asked_for() -> None:
     code = (
-        "import jaxmesh, sys; from jaxmesh.ttnn import functions; assert functions._found.cache_info().currsize == 0; "
+        "import jaxmesh, sys; from jaxmesh.ttnn import functions; assert functions._function.cache_info().currsize == 0; "
         "assert 'torch' not in sys.modules and 'rich' not in sys.modules"
     )
     root = Path(__file__).parents[2]
@@ -1199,7 +1199,7 @@ def test_no_function_is_made_before_it_is_asked_for() -> None:
 def test_types_that_were_seen_are_not_compiled_again(device: ttnn.MeshDevice, monkeypatch: pytest.MonkeyPatch) -> None:
     t = random_tensor(device, (2, 3))
     want = ttnn.add(t, t, dtype=ttnn.float32, memory_config=MC)
-    monkeypatch.setattr(execute, "_build", None)
+    monkeypatch.setattr(execute, "_compile", None)
     again = ttnn.add(t, t, dtype=ttnn.float32, memory_config=ttnn.L1_MEMORY_CONFIG)
     assert again.memory_config() == ttnn.L1_MEMORY_CONFIG
     assert same_tensors(again, want)
