@@ -15,6 +15,10 @@ from jaxmesh.sharding.mesh import make_mesh
 from jaxmesh.ttnn.mesh_device import MeshDevice as MeshDevice, mesh_of as mesh_of
 
 
+def _devices() -> list[Any]:
+    return cast("list[Any]", jax.devices())
+
+
 def open_mesh_device(
     mesh_shape: MeshShape | Sequence[int] | None = None,
     l1_small_size: int = 0,
@@ -47,11 +51,11 @@ def open_mesh_device(
     """
     if offset is not None and any(origin := integers("open_mesh_device: offset", offset)):
         raise MeshError(f"the emulated system is the mesh itself, so its offset is the origin, got {list(origin)}.")
-    shape = MeshShape(len(cast("list[Any]", jax.devices()))) if mesh_shape is None else MeshShape(mesh_shape)
+    shape = MeshShape(len(_devices())) if mesh_shape is None else MeshShape(mesh_shape)
     ids = integers("open_mesh_device: physical_device_ids", physical_device_ids)
     if not ids:
         return MeshDevice(make_mesh(tuple(shape)))
-    known = {d.id: d for d in cast("list[Any]", jax.devices())}
+    known = {d.id: d for d in _devices()}
     missing = [i for i in ids if i not in known]
     if missing or len(ids) != shape.mesh_size() or len(set(ids)) < len(ids):
         raise MeshError(
@@ -104,12 +108,12 @@ def manage_device(device_id: int = 0) -> Generator[MeshDevice]:
 
 def get_device_ids() -> list[int]:
     """Returns the ids of all devices, emulated ones included."""
-    return [d.id for d in cast("list[Any]", jax.devices())]
+    return [d.id for d in _devices()]
 
 
 def get_num_devices() -> int:
     """Returns the number of devices, emulated ones included."""
-    return len(cast("list[Any]", jax.devices()))
+    return len(_devices())
 
 
 def synchronize_device(device: MeshDevice | Mesh, *args: Any, **kwargs: Any) -> None:
@@ -123,7 +127,7 @@ def synchronize_device(device: MeshDevice | Mesh, *args: Any, **kwargs: Any) -> 
     Raises:
       ArgumentTypeError: no mesh device.
     """
-    mine = set(mesh_of(device).devices.flat)
+    devices = set(mesh_of(device).devices.flat)
     for array in cast("list[Any]", jax.live_arrays()):
-        if mine & array.devices():
+        if devices & array.devices():
             array.block_until_ready()
