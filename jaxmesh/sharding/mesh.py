@@ -280,7 +280,7 @@ def as_mesh(mesh: Any) -> Mesh | AbstractMesh:
 def storage_spec(rank: int, varying: Sequence[str]) -> PartitionSpec:
     """Returns the spec of a stored tensor: `rank` dims of the local shape, then one dim per varying mesh axis.
 
-    >>> storage_spec(2, ("y",))
-    PartitionSpec(None, None, 'y')
+    >>> tuple(storage_spec(2, ("y",)))
+    (None, None, 'y')
     """
     return PartitionSpec(*[None] * rank, *varying)

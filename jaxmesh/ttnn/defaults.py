@@ -35,9 +35,10 @@ def _axis(callee: str, given: Arguments, operands: Sequence[Any]) -> Arguments:
 
 def _reshape(callee: str, given: Arguments, operands: Sequence[Any]) -> Arguments:
     shape = integers(callee, "shape", given["shape"])
-    if -1 not in shape or getattr(operands[0], "shape", None) is None:
+    old = getattr(operands[0], "shape", None)
+    if -1 not in shape or old is None:
         return {}
-    return {"shape": infer_shape(callee, shape, tuple(operands[0].shape))}
+    return {"shape": infer_shape(callee, shape, tuple(old))}
 
 
 def _slice(callee: str, given: Arguments, operands: Sequence[Any]) -> Arguments:

@@ -317,4 +317,4 @@ def lookup(callee: str, owner: str) -> Any:
 
 
 def _is_tensor(x: Any) -> bool:
-    return isinstance(x, (MeshTensor, Tensor)) or (hasattr(x, "ndim") and x.ndim > 0)
+    return isinstance(x, (MeshTensor, Tensor)) or getattr(x, "ndim", 0) > 0

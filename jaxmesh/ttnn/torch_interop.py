@@ -31,7 +31,8 @@ def torch_module() -> Any:
 
 def _narrow(name: str) -> bool:
     """Returns True for an element type that NumPy lacks, so that torch does not convert it."""
-    return hasattr(_jnp, name) and np.dtype(getattr(_jnp, name)).isbuiltin != 1
+    kind = getattr(_jnp, name, None)
+    return kind is not None and np.dtype(kind).isbuiltin != 1
 
 
 def array_from_torch(tensor: Any) -> Array:
