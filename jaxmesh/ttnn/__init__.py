@@ -1,10 +1,9 @@
 """The TTNN Python API, emulated on host devices: the names, argument order, keywords and defaults of `ttnn`.
 
-Written out here is what speaks of meshes, transfers, memory and types. Every op in the table of TTNN
-(`jaxmesh/dialects/ttnn/*.py`) is a function too, under the name its Python call has there, made from its row when it is
-first asked for: `ttnn.add`, `ttnn.matmul`, `ttnn.experimental.all_reduce_async`. They compute on multi-device tensors
-(`MeshTensor`) that are on the devices. A file that says `import ttnn` runs unchanged when `sys.modules["ttnn"]` is this
-module.
+This package defines the names for meshes, transfers, memory and types. Every op in the table of TTNN
+(`jaxmesh/dialects/ttnn/*.py`) is a function too, under the name of its Python call, made from its row at its first use:
+`ttnn.add`, `ttnn.matmul`, `ttnn.experimental.all_reduce_async`. Ops compute on multi-device tensors (`MeshTensor`) on
+the devices. A file with `import ttnn` runs unchanged if `sys.modules["ttnn"]` is this module.
 """
 
 from typing import Any

@@ -30,6 +30,7 @@ from jaxmesh.ttnn.signatures import (
 from jaxmesh.ttnn.types import DRAM_MEMORY_CONFIG, ON_DEVICE, Layout, MemoryConfig, Storage, StorageType, as_dtype
 from jaxmesh.validate import quote
 
+_LIST: Any = list
 _HOSTED = frozenset({"reshape", "typecast"})
 """Ops that the real `ttnn` also performs in host memory."""
 
@@ -100,19 +101,17 @@ class Function:
 
     def _device_operands(self, values: Sequence[Any]) -> list[Any] | None:
         """Returns the operands if they are one tensor on the devices, or several."""
+        if self._device is not None and values[self._device] is not None:
+            return None
         operands: Any = [values[i] for _, i in self._operands]
         if self._operand_list is not None:
             operands = values[self._operand_list]
-        if (
-            type(operands) is not list
-            or not operands
-            or (self._device is not None and values[self._device] is not None)
-        ):
+        if not isinstance(operands, _LIST):
             return None
-        for x in operands:  # pyright: ignore[reportUnknownVariableType]
-            if type(x) is not MeshTensor or x.storage.type is not StorageType.DEVICE:  # pyright: ignore[reportUnknownArgumentType]
+        for x in operands:
+            if type(x) is not MeshTensor or x.storage.type is not StorageType.DEVICE:
                 return None
-        return operands  # pyright: ignore[reportUnknownVariableType]
+        return operands or None
 
     def fit(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int | None:
         """Returns how badly the arguments fit this form of the op, 0 for a perfect fit; None if they do not fit."""

@@ -1,7 +1,7 @@
 """MeshTensor: a multi-device tensor.
 
-A tensor is stored as one `jax.Array` of the local shape followed by one dim per mesh axis it varies over, sharded on
-those. Every device then holds exactly its shard, equal shards need no axis, and `jax.vmap` may add dims in front.
+A tensor is stored as one `jax.Array`: the local shape, then one dim per varying mesh axis, sharded over that axis.
+Every device then stores exactly its shard, equal shards need no dim, and `jax.vmap` may add dims in front.
 """
 
 from __future__ import annotations
