@@ -8,10 +8,10 @@ import jax
 
 from jaxmesh.dialects.ttir.mesh_shard import mesh_shard_p
 from jaxmesh.dialects.ttir.mesh_shard_reference import mesh_shard
+from jaxmesh.runtime.compare_copies import REFERENCE_RULES as TTNN_RULES
 from jaxmesh.runtime.distributed.collectives import whole
-from jaxmesh.ttnn.compare_copies import REFERENCE_RULES as TTNN_RULES
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
-from jaxmesh.ttnn.transfers import every_shard
+from jaxmesh.ttnn.transfers import all_shards
 
 RULES = {"ttir": {**TTNN_RULES, mesh_shard_p.name: mesh_shard}, "ttnn": TTNN_RULES}
 """The rules for a program before (`"ttir"`) and after (`"ttnn"`) the pass, by primitive."""
@@ -20,6 +20,6 @@ RULES = {"ttir": {**TTNN_RULES, mesh_shard_p.name: mesh_shard}, "ttnn": TTNN_RUL
 def reference_input(x: Any) -> Any:
     """An argument in the form that the reference executor takes: a MeshTensor as a dict from coordinate to shard."""
     if isinstance(x, MeshTensor):
-        return every_shard(x)
+        return all_shards(x)
     # An array of several processes is gathered: the reference executor of each process needs all of it.
     return whole(x) if isinstance(x, jax.Array) and not x.is_fully_addressable else x

@@ -24,7 +24,7 @@ from jaxmesh.frontends.mlir.source import decode as decode_text, read
 from jaxmesh.runtime import npz
 from jaxmesh.sharding.mesh import default_axis_names
 from jaxmesh.stages.from_mlir import import_program, mesh_sizes
-from jaxmesh.ttnn.mesh_tensor import assemble
+from jaxmesh.ttnn.assemble import assemble
 
 _WIDE = re.compile(r"(?:\dx|tensor<)(?:[su]?i64|f64|index|complex<f64>)\b")
 

@@ -127,7 +127,7 @@ def evaluate(
     results: Sequence[jax.ShapeDtypeStruct],
     mesh: Mapping[str, int],
 ) -> list[Any]:
-    """Performs one occurrence of an op inside a typed trace.
+    """Performs one occurrence of an op inside a typed trace, and checks its results against the declared types.
 
     Args:
       row: the op.
@@ -140,15 +140,26 @@ def evaluate(
       VerifyError: a wrong number of operands or results, an unknown, missing or ill-typed attribute, arguments that the
         op does not take, or a result whose type is not the declared one; the message holds the rule and both values.
     """
+    outs = compute(row, operands, attributes, results, mesh)
+    if len(outs) != len(results):
+        raise VerifyError(f"ttir.{row.name} gives {len(outs)} results, but {len(results)} are declared.")
+    return [_declared(row, out, want) for out, want in zip(outs, results, strict=True)]
+
+
+def compute(
+    row: Row,
+    operands: Sequence[Any],
+    attributes: Mapping[str, Any],
+    results: Sequence[jax.ShapeDtypeStruct],
+    mesh: Mapping[str, int],
+) -> list[Any]:
+    """Performs one occurrence of an op as `evaluate` does; the results may be of other types than the declared ones."""
     _check_count(row, "operands", len(operands), row.operands)
     _check_count(row, "results", len(results), row.results)
     for result in results:
         check_size(result.shape, result.dtype, f"ttir.{row.name}: its result")
     call = Call(row, tuple(operands), _attributes(row, attributes, len(operands)), tuple(results), mesh)
-    outs = _performed(call)
-    if len(outs) != len(results):
-        raise VerifyError(f"ttir.{row.name} gives {len(outs)} results, but {len(results)} are declared.")
-    return [_declared(row, out, want) for out, want in zip(outs, results, strict=True)]
+    return _performed(call)
 
 
 def _check_count(row: Row, what: str, found: int, allowed: tuple[int, int | None]) -> None:

@@ -1,4 +1,4 @@
-"""What the devices hold of a multi-device tensor, for pictures of it."""
+"""The shards of a multi-device tensor, for pictures of it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Shape = tuple[int, ...]
 
 
 def tensor_holding(tensor: Any) -> Holding:
-    """Who holds what of a `MeshTensor`: parts of the full tensor where a mapper has said it, else shards.
+    """Returns the shard of each device of a `MeshTensor`: parts of the full tensor if a mapper distributed it.
 
     Raises:
       ResidencyError: the tensor was deallocated.
@@ -36,7 +36,7 @@ def tensor_holding(tensor: Any) -> Holding:
         holders = _holders(tensor, places)
         wheres = [_shard(tensor, axes, c, local) if holders is None or c in holders else None for c in places]
         shape, over = (local, [()] * len(local)) if not tensor.varying else (None, None)
-        how = f"varies over {', '.join(tensor.varying)}" if tensor.varying and not tensor.partial else "a MeshTensor"
+        how = f"varies over {', '.join(tensor.varying)}" if tensor.varying and not tensor.is_partial else "a MeshTensor"
         if not tensor.varying:
             wheres, how = [_box(tuple((0, n) for n in local))] * len(places), "the same on every device"
         else:
@@ -54,14 +54,14 @@ def tensor_holding(tensor: Any) -> Holding:
 
 
 def as_html(tensor: Any) -> str:
-    """The picture of a `MeshTensor` as a part of a page; of one that holds nothing any more what it was."""
+    """Returns the picture of a `MeshTensor` as a part of a page; of a deallocated one its text."""
     if not tensor.is_allocated():
         return f"<pre>{escaped(repr(tensor))}</pre>"
     return tensor_html(tensor_holding(tensor))
 
 
 def process_notes(devices: list[Any] | None) -> list[str] | None:
-    """What is to be said of devices that belong to several processes."""
+    """Returns a note per device if the devices belong to several processes."""
     if devices is None or len({d.process_index for d in devices}) < 2:
         return None
     return [f"of process {d.process_index}" for d in devices]
@@ -73,23 +73,23 @@ def _box(box: Box) -> Where:
 
 def _shard(tensor: Any, axes: dict[str, int], place: Shape, local: Shape) -> Where:
     named = zip(axes, place, strict=True)
-    kept = [(name, at) for name, at in named if tensor.partial or name in tensor.varying]
+    kept = [(name, at) for name, at in named if tensor.is_partial or name in tensor.varying]
     return Where(None, ", ".join(f"{n}={at}" for n, at in kept), local, tuple(at for _, at in kept))
 
 
 def _holders(tensor: Any, places: list[Shape]) -> set[Shape] | None:
-    """The coordinates that hold something, of a tensor that some devices hold nothing of."""
-    if not tensor.partial:
+    """Returns the mesh coordinates with a shard of a partial tensor; None for a complete one."""
+    if not tensor.is_partial:
         return None
-    said: set[Shape] | None = tensor.held()
-    if said is not None:
-        return said
+    occupied: set[Shape] | None = tensor.occupied_coordinates()
+    if occupied is not None:
+        return occupied
     have: set[Any] = tensor.data.sharding.device_set
     return {c for c in places if tensor.mesh.devices[c] in have}
 
 
 def _of_topology(tensor: Any, local: Shape) -> tuple[Shape, dict[Shape, Box], list[list[str]] | None] | None:
-    """Full shape, box per coordinate, and axes per dim, as the mapper has put them; None where no mapper did."""
+    """Returns full shape, box per mesh coordinate, and mesh axes per dim by the topology; None without one."""
     topology = tensor.topology
     if topology is None:
         return None
@@ -98,7 +98,7 @@ def _of_topology(tensor: Any, local: Shape) -> tuple[Shape, dict[Shape, Box], li
     if -1 in dims or len({d for d in dims if d is not None}) < sum(d is not None for d in dims):
         return None
     if len(sizes) == 1 and dims[0] is not None:
-        # Fewer chunks than places: the others hold nothing.
+        # Fewer shards than devices: the other devices have none.
         sizes = (len(coordinates),)
     full = list(local)
     for dim, size in zip(dims, sizes, strict=True):
@@ -115,14 +115,14 @@ def _of_topology(tensor: Any, local: Shape) -> tuple[Shape, dict[Shape, Box], li
 
 
 def _dim(placement: Any, rank: int) -> int | None:
-    """The dim that a placement cuts; None for a copy, -1 for one that the tensor has not."""
+    """Returns the dim that a placement cuts; None for a copy, -1 for a dim out of range."""
     if not isinstance(placement, PlacementShard):
         return None
     return placement.dim % rank if -rank <= placement.dim < rank else -1
 
 
 def _over(tensor: Any, dims: list[int | None], sizes: Shape, rank: int) -> list[list[str]] | None:
-    """The mesh axes on each dim, where the distribution goes along them."""
+    """Returns the mesh axes that cut each dim, if the distribution has the shape of the mesh."""
     axes = dict(tensor.mesh.shape)
     if sizes == tuple(axes.values()):
         return [[a for a, at in zip(axes, dims, strict=True) if at == d] for d in range(rank)]

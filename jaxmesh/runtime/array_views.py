@@ -1,4 +1,4 @@
-"""Arrays that share memory with others, and those that hold nothing any more."""
+"""Arrays that share memory, and arrays that were deleted or donated."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from jaxmesh.errors import DeletedError
 
 
 def is_deleted(x: Any) -> bool:
-    """Whether it is an array that was donated or deleted."""
+    """Returns True for an array that was donated or deleted."""
     return isinstance(x, jax.Array) and not isinstance(x, Tracer) and x.is_deleted()
 
 
 def check_alive(x: Any, op: str) -> None:
-    """Checks that an array still holds something.
+    """Checks that an array was neither donated nor deleted.
 
     Raises:
       DeletedError: it was donated to a program, or deleted.
@@ -30,7 +30,7 @@ def check_alive(x: Any, op: str) -> None:
 
 
 def view(stored: Any) -> Any:
-    """Another array of the same memory. Donating or deleting one leaves the other as it is: XLA sees it is in use."""
+    """Returns another array of the same memory; donating or deleting one leaves the other intact."""
     if jax.dtypes.issubdtype(stored.dtype, jax.dtypes.extended):
         with jax.ensure_compile_time_eval():
             return jax.numpy.copy(stored)
@@ -39,14 +39,14 @@ def view(stored: Any) -> Any:
 
 
 def local_view(stored: Any, shape: tuple[int, ...]) -> Any:
-    """One device's stored shard without its dims of size 1: the same memory, and no computation to compile.
+    """Returns one device's stored shard in its local shape: the same memory, without a computation.
 
-    An array of its own also where no dim is in the way: who is given it may donate it.
+    The result is a new array even if the shape is the same, because the caller may donate it.
     """
-    # Also while a program is traced, which is closed over the tensor.
+    # A traced program may close over the tensor.
     with jax.ensure_compile_time_eval():
         if jax.dtypes.issubdtype(stored.dtype, jax.dtypes.extended):
             return jax.numpy.copy(stored).reshape(shape)
         (device,) = stored.devices()
-        made: Any = jax.device_put(np.asarray(stored).reshape(shape), device, may_alias=True)
-    return made
+        array: Any = jax.device_put(np.asarray(stored).reshape(shape), device, may_alias=True)
+    return array

@@ -21,7 +21,7 @@ from jaxmesh.jaxprs.rewrite import map_sub_jaxprs
 from jaxmesh.jaxprs.strip_mesh import strip_eqn, strip_jaxpr
 from jaxmesh.runtime.regions import Plan, Region, plan_regions, with_free
 from jaxmesh.sharding.distribution import mesh_axis_dims, resolve_composer, resolve_mapper
-from jaxmesh.ttnn.mesh_tensor import spec_of
+from jaxmesh.sharding.mesh import storage_spec
 
 Inside = Callable[[Any], Any]
 
@@ -81,7 +81,7 @@ def _result_specs(plan: Plan, mesh: Mesh | AbstractMesh) -> list[PartitionSpec]:
         if isinstance(atom, compat.Literal):
             return PartitionSpec()
         if plan.places[atom] is DEVICE:
-            return spec_of(len(atom.aval.shape), _varying(atom, names))
+            return storage_spec(len(atom.aval.shape), _varying(atom, names))
         return exits.get(atom, PartitionSpec())
 
     return [spec(a) for a in body.outvars]
@@ -185,7 +185,7 @@ class _Mapped:
         if self.plan.places[var] is not DEVICE:
             return var, PartitionSpec(), lambda x: x
         shape = var.aval.shape
-        return var, spec_of(len(shape), _varying(var, self.names)), lambda x: jax.lax.reshape(x, shape)
+        return var, storage_spec(len(shape), _varying(var, self.names)), lambda x: jax.lax.reshape(x, shape)
 
     def _entry_distribute(self, eqn: Eqn) -> tuple[Atom, PartitionSpec, Inside]:
         (source,) = eqn.invars
@@ -203,7 +203,7 @@ class _Mapped:
             return PartitionSpec(), lambda env: env[var], lambda x: x
         shape, varying = var.aval.shape, _varying(var, self.names)
         stored = (*shape, *[1] * len(varying))
-        return spec_of(len(shape), varying), lambda env: jax.lax.reshape(env[var], stored), lambda x: x
+        return storage_spec(len(shape), varying), lambda env: jax.lax.reshape(env[var], stored), lambda x: x
 
     def aggregate_spec(self, eqn: Eqn) -> PartitionSpec:
         """Returns the spec of the result of an aggregate."""

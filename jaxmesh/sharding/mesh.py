@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import jax
 import numpy as np
-from jax.sharding import AbstractMesh, AxisType, Mesh
+from jax.sharding import AbstractMesh, AxisType, Mesh, PartitionSpec
 
 from jaxmesh.errors import ArgumentTypeError, DeviceCountError, MeshError, MeshMismatchError
 from jaxmesh.jaxprs.backend import backend_started
@@ -377,3 +377,12 @@ def with_devices(mesh: AnyMesh) -> AnyMesh:
         f"mesh=jaxmesh.make_mesh({tuple(mesh.shape.values())}, {tuple(mesh.axis_names)}), or set a mesh with "
         "jax.set_mesh."
     )
+
+
+def storage_spec(rank: int, varying: Sequence[str]) -> PartitionSpec:
+    """Returns the spec of a stored tensor: `rank` dims of the local shape, then one dim per varying mesh axis.
+
+    >>> tuple(storage_spec(2, ("y",)))
+    (None, None, 'y')
+    """
+    return PartitionSpec(*[None] * rank, *varying)

@@ -21,8 +21,8 @@ from jaxmesh.frontends.jax.trace import abstract
 from jaxmesh.jaxprs.caches import ARRAY, lru_cached
 from jaxmesh.runtime.array_views import check_alive
 from jaxmesh.runtime.launch import launch
-from jaxmesh.sharding.mesh import AnyMesh, same_mesh, show_mesh
-from jaxmesh.ttnn.mesh_tensor import MeshTensor, is_tensor, spec_of
+from jaxmesh.sharding.mesh import AnyMesh, same_mesh, show_mesh, storage_spec
+from jaxmesh.ttnn.mesh_tensor import MeshTensor, is_tensor
 from jaxmesh.ttnn.transfers import canonical
 from jaxmesh.validate import quote
 
@@ -54,7 +54,7 @@ def argument_of(leaf: Any, path: Any, mesh: AnyMesh) -> Argument:
     what = show_path(path)
     if not isinstance(leaf, MeshTensor):
         return Argument(abstract(leaf, what), None)
-    if leaf.partial:
+    if leaf.is_partial:
         raise UnsupportedError(
             f"{what} is {leaf!r}: some devices hold nothing of it, but every device runs the program. "
             "Aggregate it and distribute it over the whole mesh."
@@ -153,7 +153,7 @@ def _spread(tensor: MeshTensor, varying: tuple[str, ...]) -> MeshTensor:
     mesh, rank = tensor.mesh, tensor.ndim
     if not isinstance(mesh, Mesh):
         raise MeshError(f"{tensor!r} is on a mesh without devices, so it cannot be given to a program that runs.")
-    spread = _spreader(rank, tensor.varying, varying, NamedSharding(mesh, spec_of(rank, varying)))
+    spread = _spreader(rank, tensor.varying, varying, NamedSharding(mesh, storage_spec(rank, varying)))
     return MeshTensor(launch(spread, tensor.data), mesh, varying)
 
 
@@ -195,7 +195,7 @@ def check_leaf(leaf: Any, what: str) -> None:
 def prepare_leaf(leaf: Any) -> Any:
     """Returns one leaf of a call in the form that a compiled program takes: a copy of a NumPy array."""
     if isinstance(leaf, MeshTensor):
-        return leaf.handed()
+        return leaf.unshared_data()
     array: Any = leaf
     return leaf.copy() if isinstance(array, np.ndarray) else leaf
 
@@ -237,7 +237,7 @@ def check_donated(leaves: Sequence[Any], donated: Sequence[int]) -> None:
       VerifyError: a donated array is another leaf too.
     """
     # Tensors that share an array are two arrays from here on.
-    arrays = [leaf.handed() if isinstance(leaf, MeshTensor) else leaf for leaf in leaves]
+    arrays = [leaf.unshared_data() if isinstance(leaf, MeshTensor) else leaf for leaf in leaves]
     for i in donated:
         if isinstance(arrays[i], jax.Array) and not isinstance(arrays[i], Tracer):
             again = next((j for j, x in enumerate(arrays) if x is arrays[i] and j != i), None)

@@ -17,10 +17,10 @@ from jaxmesh.jaxprs.caches import ARRAY, is_staged
 from jaxmesh.runtime.distributed.agreement import compare_launch_arguments, compare_program, synchronised_launch
 from jaxmesh.runtime.distributed.collectives import put
 from jaxmesh.runtime.launch import launch
-from jaxmesh.sharding.mesh import AnyMesh
+from jaxmesh.sharding.mesh import AnyMesh, storage_spec
 from jaxmesh.stages.arguments import check_call, check_donated, prepare_leaf
 from jaxmesh.stages.checked_calls import check_arguments, has_argument_claims, raise_differences
-from jaxmesh.ttnn.mesh_tensor import MeshTensor, is_tensor, spec_of
+from jaxmesh.ttnn.mesh_tensor import MeshTensor, is_tensor
 
 if TYPE_CHECKING:
     from jaxmesh.analysis.explain import Explanation
@@ -200,7 +200,7 @@ def _data(leaf: Any, parameter: _Parameter) -> Any:
         return leaf if parameter.varying is None else None
     if not leaf.is_allocated() or leaf.varying != parameter.varying or leaf.mesh is not parameter.mesh:
         return None
-    return leaf.handed()
+    return leaf.unshared_data()
 
 
 def _placed(x: Any, sharding: Any) -> Any:
@@ -219,5 +219,5 @@ def _stored_aval(a: Argument, mesh: AnyMesh) -> Any:
     if a.varying is None:
         return jax.ShapeDtypeStruct(a.aval.shape, a.aval.dtype, weak_type=a.aval.weak_type)
     shape = (*a.aval.shape, *[mesh.shape[n] for n in a.varying])
-    sharding = jax.sharding.NamedSharding(mesh, spec_of(len(a.aval.shape), a.varying))
+    sharding = jax.sharding.NamedSharding(mesh, storage_spec(len(a.aval.shape), a.varying))
     return jax.ShapeDtypeStruct(shape, a.aval.dtype, sharding=sharding)

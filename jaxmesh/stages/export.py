@@ -18,7 +18,8 @@ from jaxmesh.emit.cpp.printer import cpp_text
 from jaxmesh.emit.export_folder import write_folder
 from jaxmesh.errors import ArgumentTypeError
 from jaxmesh.runtime.npz import Array, key_words, random_array
-from jaxmesh.ttnn.mesh_tensor import MeshTensor, spec_of
+from jaxmesh.sharding.mesh import storage_spec
+from jaxmesh.ttnn.mesh_tensor import MeshTensor
 from jaxmesh.validate import quote
 
 _jnp: Any = jax.numpy
@@ -88,7 +89,7 @@ def _sample(argument: Argument, mesh: Mesh, rng: np.random.Generator) -> Any:
     sizes = tuple(mesh.shape[a] for a in argument.varying)
     shape = (*argument.aval.shape, *sizes)
     stored = random_array(rng, jax.ShapeDtypeStruct(shape, argument.aval.dtype))
-    sharding = NamedSharding(mesh, spec_of(len(argument.aval.shape), argument.varying))
+    sharding = NamedSharding(mesh, storage_spec(len(argument.aval.shape), argument.varying))
     return MeshTensor(jax.device_put(stored, sharding), mesh, argument.varying)
 
 

@@ -1,24 +1,13 @@
 """The TTNN Python API, emulated on host devices: the names, argument order, keywords and defaults of `ttnn`.
 
-Written out here is what speaks of meshes, transfers, memory and types. Every op in the table of TTNN
-(`jaxmesh/dialects/ttnn/*.py`) is a function too, under the name its Python call has there, made from its row when it is
-first asked for: `ttnn.add`, `ttnn.matmul`, `ttnn.experimental.all_reduce_async`. They compute on multi-device tensors
-(`MeshTensor`) that are on the devices. A file that says `import ttnn` runs unchanged when `sys.modules["ttnn"]` is this
-module.
+This package defines the names for meshes, transfers, memory and types. Every op in the table of TTNN
+(`jaxmesh/dialects/ttnn/*.py`) is a function too, under the name of its Python call, made from its row at its first use:
+`ttnn.add`, `ttnn.matmul`, `ttnn.experimental.all_reduce_async`. Ops compute on multi-device tensors (`MeshTensor`) on
+the devices. A file with `import ttnn` runs unchanged if `sys.modules["ttnn"]` is this module.
 """
 
 from typing import Any
 
-from jaxmesh.runtime.cores import (
-    CoreCoord as CoreCoord,
-    CoreGrid as CoreGrid,
-    CoreRange as CoreRange,
-    CoreRangeSet as CoreRangeSet,
-    ShardOrientation as ShardOrientation,
-    ShardSpec as ShardSpec,
-    ShardStrategy as ShardStrategy,
-    create_sharded_memory_config as create_sharded_memory_config,
-)
 from jaxmesh.sharding.configs import (
     MeshComposerConfig as MeshComposerConfig,
     MeshCoordinate as MeshCoordinate,
@@ -28,19 +17,17 @@ from jaxmesh.sharding.configs import (
     PlacementShard as PlacementShard,
 )
 from jaxmesh.ttnn.composite import (
+    ALIASES as _ALIASES,
     add_ as add_,
-    as_tensor as as_tensor,
     chunk as chunk,
+    clip as clip,
+    clone as clone,
     divide_ as divide_,
     empty_like as empty_like,
     eqz as eqz,
     full_like as full_like,
-    get_memory_config as get_memory_config,
     gez as gez,
     gtz as gtz,
-    has_storage_type_of as has_storage_type_of,
-    init_device_compute_kernel_config as init_device_compute_kernel_config,
-    is_tensor_storage_on_device as is_tensor_storage_on_device,
     isinf as isinf,
     isnan as isnan,
     lez as lez,
@@ -52,8 +39,10 @@ from jaxmesh.ttnn.composite import (
     split as split,
     square as square,
     squared_difference as squared_difference,
+    squeeze as squeeze,
     stack as stack,
     subtract_ as subtract_,
+    unsqueeze as unsqueeze,
     unsqueeze_to_4D as unsqueeze_to_4D,
     zeros_like as zeros_like,
 )
@@ -63,6 +52,16 @@ from jaxmesh.ttnn.convert import (
     get_dtype as get_dtype,
     to_numpy as to_numpy,
     to_torch as to_torch,
+)
+from jaxmesh.ttnn.cores import (
+    CoreCoord as CoreCoord,
+    CoreGrid as CoreGrid,
+    CoreRange as CoreRange,
+    CoreRangeSet as CoreRangeSet,
+    ShardOrientation as ShardOrientation,
+    ShardSpec as ShardSpec,
+    ShardStrategy as ShardStrategy,
+    create_sharded_memory_config as create_sharded_memory_config,
 )
 from jaxmesh.ttnn.device import (
     MeshDevice as MeshDevice,
@@ -96,6 +95,9 @@ from jaxmesh.ttnn.host_tensor import Tensor as Tensor
 from jaxmesh.ttnn.layout_ops import (
     deallocate as deallocate,
     from_device as from_device,
+    get_memory_config as get_memory_config,
+    has_storage_type_of as has_storage_type_of,
+    is_tensor_storage_on_device as is_tensor_storage_on_device,
     to_device as to_device,
     to_dtype as to_dtype,
     to_layout as to_layout,
@@ -118,16 +120,11 @@ from jaxmesh.ttnn.settings import (
     Topology as Topology,
     WormholeComputeKernelConfig as WormholeComputeKernelConfig,
     get_fabric_config as get_fabric_config,
+    init_device_compute_kernel_config as init_device_compute_kernel_config,
     set_fabric_config as set_fabric_config,
 )
-from jaxmesh.ttnn.shorthands import (
-    ALIASES as _ALIASES,
-    clip as clip,
-    clone as clone,
-    squeeze as squeeze,
-    unsqueeze as unsqueeze,
-)
-from jaxmesh.ttnn.tensor_files import dump_tensor as dump_tensor, load_tensor as load_tensor
+from jaxmesh.ttnn.tensor_files import as_tensor as as_tensor, dump_tensor as dump_tensor, load_tensor as load_tensor
+from jaxmesh.ttnn.tensor_methods import install_methods as _install_methods
 from jaxmesh.ttnn.types import (
     DRAM_MEMORY_CONFIG as DRAM_MEMORY_CONFIG,
     L1_MEMORY_CONFIG as L1_MEMORY_CONFIG,
@@ -144,6 +141,9 @@ from jaxmesh.ttnn.visualization import (
     visualize_mesh_device as visualize_mesh_device,
     visualize_tensor as visualize_tensor,
 )
+
+# Python runs this file before any other module of the package, so every tensor has its methods.
+_install_methods()
 
 bfloat16 = DataType.BFLOAT16
 float32 = DataType.FLOAT32

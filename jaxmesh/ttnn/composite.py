@@ -1,34 +1,57 @@
-"""Functions of `ttnn` that the table has no op for, from those that it has."""
+"""Functions of `ttnn` without an op in the table, composed of those that have one."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
 
+import jax
 import numpy as np
 
 from jaxmesh.errors import ArgumentTypeError, VerifyError
-from jaxmesh.ttnn.argument_conversion import integers, written
-from jaxmesh.ttnn.convert import from_numpy, from_torch
-from jaxmesh.ttnn.distributed import TensorToMesh
+from jaxmesh.ttnn.argument_conversion import integers, write_result
+from jaxmesh.ttnn.assemble import owner_of, set_owner
 from jaxmesh.ttnn.functions import lookup
 from jaxmesh.ttnn.host_tensor import Tensor
-from jaxmesh.ttnn.layout_ops import to_device
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
-from jaxmesh.ttnn.shorthands import dim_of, shape_of
-from jaxmesh.ttnn.tensor_files import dump_tensor, load_tensor
-from jaxmesh.ttnn.tensor_operators import owned, owner_of
 from jaxmesh.ttnn.types import DataType, Layout, MemoryConfig, StorageType, as_dtype, data_type
-from jaxmesh.validate import as_instance, as_path, as_tuple, quote
+from jaxmesh.validate import as_tuple
+
+_jnp: Any = jax.numpy
+
+ALIASES: Mapping[str, str] = {"mul": "multiply", "sub": "subtract", "div": "divide", "swish": "silu"}
+"""Other names of ops."""
 
 
 def _op(name: str, *args: Any, **kwargs: Any) -> Any:
     return lookup(f"ttnn.{name}", "ttnn")(*args, **kwargs)
 
 
-# --- tensors like others ---------------------------------------------------------------------------------------------
+def normalize_dim(op: str, dim: int, rank: int) -> int:
+    """Returns a dim counted from the front.
+
+    Raises:
+      VerifyError: out of range.
+    """
+    if not -rank <= dim < rank:
+        raise VerifyError(f"ttnn.{op}: dim = {dim} is out of range for {rank} dims.")
+    return dim % rank
+
+
+def shape_of(op: str, tensor: Any) -> tuple[int, ...]:
+    """Returns the shape of a tensor.
+
+    Raises:
+      ArgumentTypeError: no tensor.
+    """
+    shape = getattr(tensor, "shape", None)
+    if not isinstance(shape, tuple) or not isinstance(getattr(tensor, "dtype", None), np.dtype):
+        raise ArgumentTypeError(f"ttnn.{op} takes a tensor, got {type(tensor).__name__}.")
+    return cast("tuple[int, ...]", shape)
+
+
+# --- tensors like another --------------------------------------------------------------------------------------------
 
 
 def full_like(
@@ -40,15 +63,15 @@ def full_like(
     device: Any = None,
     memory_config: MemoryConfig | None = None,
 ) -> Any:
-    """A tensor of one number, where another one is, of its shape, element type and layout.
+    """Makes a tensor filled with one number, like another tensor in shape, element type, layout and device.
 
     Args:
-      tensor: the tensor that it is like.
+      tensor: the other tensor.
       fill_value: the number.
       dtype: another element type.
       layout: another layout.
       device: another mesh device.
-      memory_config: where it lies there.
+      memory_config: the memory config there.
 
     Raises:
       ArgumentTypeError: no tensor.
@@ -61,23 +84,23 @@ def full_like(
     if device is None and not on:
         return _op("full", **options)
     memory = memory_config or (tensor.memory_config() if on else None)
-    # Not the tensor's device: that of a piece is the one of the whole.
-    made = _op("full", device=tensor.mesh if device is None else device, memory_config=memory, **options)
-    return owned(made, owner_of([tensor]) if device is None else None)
+    # Not the tensor's device: a shard of `get_device_tensors` has the device of the whole tensor.
+    full = _op("full", device=tensor.mesh if device is None else device, memory_config=memory, **options)
+    return set_owner(full, owner_of([tensor]) if device is None else None)
 
 
 def zeros_like(tensor: Any, **options: Any) -> Any:
-    """A tensor of zeros; see `full_like`."""
+    """Makes a tensor of zeros; see `full_like`."""
     return full_like(tensor, 0, **options)
 
 
 def ones_like(tensor: Any, **options: Any) -> Any:
-    """A tensor of ones; see `full_like`."""
+    """Makes a tensor of ones; see `full_like`."""
     return full_like(tensor, 1, **options)
 
 
 def empty_like(tensor: Any, **options: Any) -> Any:
-    """A tensor of no numbers in particular, here of zeros; see `full_like`."""
+    """Makes a tensor of unspecified numbers, here zeros; see `full_like`."""
     return full_like(tensor, 0, **options)
 
 
@@ -91,13 +114,13 @@ def split(
     *,
     memory_config: MemoryConfig | None = None,
 ) -> list[Any]:
-    """Parts of a tensor along one dim, by `ttnn.slice`.
+    """Splits a tensor along one dim, by `ttnn.slice`.
 
     Args:
       input_tensor: a tensor on the devices.
       split_size: the size of each part but a smaller last one; or the sizes of all parts.
       dim: the dim.
-      memory_config: where the parts lie.
+      memory_config: the memory config of the parts.
 
     Raises:
       VerifyError: the dim is out of range, or the sizes do not fill it.
@@ -109,7 +132,7 @@ def split(
     [Shape([2, 2]), Shape([2, 3])]
     """
     shape = shape_of("split", input_tensor)
-    at = dim_of("split", integers("ttnn.split", "dim", dim)[0], len(shape))
+    at = normalize_dim("split", integers("ttnn.split", "dim", dim)[0], len(shape))
     sizes = integers("ttnn.split", "split_size", split_size)
     size = shape[at]
     if not isinstance(split_size, (list, tuple)) and sizes[0] > 0:
@@ -126,7 +149,7 @@ def split(
 
 
 def chunk(input_tensor: Any, chunks: int, dim: int = 0) -> list[Any]:
-    """A number of parts of a tensor along one dim, the last one the smallest; see `split`.
+    """Splits a tensor along one dim into a number of parts, the last one the smallest; see `split`.
 
     Raises:
       VerifyError: the dim is out of range, or less than one part.
@@ -135,12 +158,12 @@ def chunk(input_tensor: Any, chunks: int, dim: int = 0) -> list[Any]:
     (count,) = integers("ttnn.chunk", "chunks", chunks)
     if count < 1:
         raise VerifyError(f"ttnn.chunk makes one part at least, got {count}.")
-    size = shape[dim_of("chunk", integers("ttnn.chunk", "dim", dim)[0], len(shape))]
+    size = shape[normalize_dim("chunk", integers("ttnn.chunk", "dim", dim)[0], len(shape))]
     return split(input_tensor, max(1, -(-size // count)), dim)
 
 
 def stack(tensors: Sequence[Any], dim: int) -> Any:
-    """Tensors of one shape along a new dim, by `ttnn.reshape` and `ttnn.concat`.
+    """Joins tensors of one shape along a new dim, by `ttnn.reshape` and `ttnn.concat`.
 
     Raises:
       VerifyError: no tensor, shapes that differ, or the dim is out of range.
@@ -149,13 +172,13 @@ def stack(tensors: Sequence[Any], dim: int) -> Any:
     shapes = [shape_of("stack", t) for t in given]
     if len(set(shapes)) != 1:
         raise VerifyError(f"ttnn.stack takes tensors of one shape, got {[list(s) for s in dict.fromkeys(shapes)]}.")
-    at = dim_of("stack", integers("ttnn.stack", "dim", dim)[0], len(shapes[0]) + 1)
+    at = normalize_dim("stack", integers("ttnn.stack", "dim", dim)[0], len(shapes[0]) + 1)
     new = [*shapes[0][:at], 1, *shapes[0][at:]]
     return _op("concat", [_op("reshape", t, new) for t in given], at)
 
 
 def unsqueeze_to_4D(tensor: Any) -> Any:
-    """The tensor with leading dims of size 1 up to four dims.
+    """Adds leading dims of size 1 up to four dims.
 
     Raises:
       VerifyError: it has more.
@@ -166,33 +189,66 @@ def unsqueeze_to_4D(tensor: Any) -> Any:
     return tensor if len(shape) == 4 else _op("reshape", tensor, [1] * (4 - len(shape)) + list(shape))
 
 
+def squeeze(input_tensor: Any, dim: int | Sequence[int] | None = None) -> Any:
+    """Drops dims of size 1, by `ttnn.reshape`.
+
+    Args:
+      input_tensor: a tensor.
+      dim: the dims to drop; those of another size stay. By default every dim of size 1.
+
+    Raises:
+      VerifyError: a dim is out of range.
+    """
+    shape = shape_of("squeeze", input_tensor)
+    dims = range(len(shape)) if dim is None else integers("ttnn.squeeze", "dim", dim)
+    dropped = {normalize_dim("squeeze", d, len(shape)) for d in dims}
+    return _op("reshape", input_tensor, [n for i, n in enumerate(shape) if n != 1 or i not in dropped])
+
+
+def unsqueeze(input_tensor: Any, dim: int) -> Any:
+    """Inserts a dim of size 1, by `ttnn.reshape`.
+
+    Args:
+      input_tensor: a tensor.
+      dim: the position of the new dim in the result.
+
+    Raises:
+      VerifyError: the dim is out of range.
+    """
+    shape = list(shape_of("unsqueeze", input_tensor))
+    if len(places := integers("ttnn.unsqueeze", "dim", dim)) != 1:
+        raise ArgumentTypeError(f"ttnn.unsqueeze takes an integer as dim, got {dim!r}.")
+    shape.insert(normalize_dim("unsqueeze", places[0], len(shape) + 1), 1)
+    return _op("reshape", input_tensor, shape)
+
+
 # --- arithmetic ------------------------------------------------------------------------------------------------------
 
 
 def square(input_tensor: Any, **options: Any) -> Any:
-    """The square of each element, by `ttnn.multiply`."""
+    """Squares each element, by `ttnn.multiply`."""
     return _op("multiply", input_tensor, input_tensor, **options)
 
 
 def rsub(input_tensor_a: Any, input_tensor_b: Any, **options: Any) -> Any:
-    """The second operand less the first; of a number, too."""
+    """Subtracts the first operand from the second, which may be a number."""
     if isinstance(input_tensor_b, (Tensor, MeshTensor)):
         return _op("subtract", input_tensor_b, input_tensor_a, **options)
     return _op("add", _op("neg", input_tensor_a), input_tensor_b, **options)
 
 
 def squared_difference(input_tensor_a: Any, input_tensor_b: Any, **options: Any) -> Any:
-    """The square of the difference."""
+    """Squares the difference."""
     return square(_op("subtract", input_tensor_a, input_tensor_b), **options)
 
 
 def isnan(input_tensor: Any, **options: Any) -> Any:
-    """Which elements are no number."""
+    """Returns which elements are NaN."""
     return _op("ne", input_tensor, input_tensor, **options)
 
 
 def isinf(input_tensor: Any, **options: Any) -> Any:
-    """Which elements are infinite."""
+    """Returns which elements are infinite."""
     return _op("eq", _op("abs", input_tensor), math.inf, **options)
 
 
@@ -201,7 +257,7 @@ def _against_zero(name: str, op: str) -> Callable[..., Any]:
         return _op(op, input_tensor, 0, **options)
 
     compare.__name__ = compare.__qualname__ = name
-    compare.__doc__ = f"Each element compared with zero, by `ttnn.{op}`."
+    compare.__doc__ = f"Compares each element with zero, by `ttnn.{op}`."
     return compare
 
 
@@ -210,13 +266,62 @@ gtz, gez = _against_zero("gtz", "gt"), _against_zero("gez", "ge")
 ltz, lez = _against_zero("ltz", "lt"), _against_zero("lez", "le")
 
 
+def clone(
+    input_tensor: Any,
+    *,
+    dtype: DataType | None = None,
+    memory_config: MemoryConfig | None = None,
+    compute_kernel_config: Any = None,
+) -> Any:
+    """Copies a tensor on the devices, by `ttnn.assign`.
+
+    Args:
+      input_tensor: a tensor on the devices.
+      dtype: the element type of the copy.
+      memory_config: the memory config of the copy.
+      compute_kernel_config: accepted and ignored.
+    """
+    return _op("assign", input_tensor, dtype=dtype, memory_config=memory_config)
+
+
+def clip(
+    input_tensor: Any,
+    min: float | None = None,  # noqa: A002
+    max: float | None = None,  # noqa: A002
+    *,
+    memory_config: MemoryConfig | None = None,
+) -> Any:
+    """Clamps a tensor between two bounds, by `ttnn.clamp`.
+
+    Args:
+      input_tensor: a tensor on the devices.
+      min: the least value; None for no bound.
+      max: the greatest value; None for no bound.
+      memory_config: the memory config of the result.
+
+    Raises:
+      ArgumentTypeError: no bound at all.
+    """
+    if min is None and max is None:
+        raise ArgumentTypeError("ttnn.clip needs the argument 'min' or 'max'; both are None.")
+    _ = shape_of("clip", input_tensor)
+    least, most = -float("inf"), float("inf")
+    if not isinstance(input_tensor, Tensor):
+        raise ArgumentTypeError(f"ttnn.clip takes a tensor, got {type(input_tensor).__name__}.")
+    if not _jnp.issubdtype(input_tensor.dtype, _jnp.inexact):
+        whole: Any = _jnp.iinfo(input_tensor.dtype)
+        least, most = int(whole.min), int(whole.max)
+    low, high = least if min is None else min, most if max is None else max
+    return _op("clamp", input_tensor, low, high, memory_config=memory_config)
+
+
 def _in_place(name: str) -> Callable[..., Any]:
     def change(input_a: Any, input_b: Any, **options: Any) -> Any:
-        return written(f"ttnn.{name}_", input_a, _op(name, input_a, input_b, **options))
+        return write_result(f"ttnn.{name}_", input_a, _op(name, input_a, input_b, **options))
 
     change.__name__ = change.__qualname__ = f"{name}_"
     change.__doc__ = (
-        f"`ttnn.{name}`, whose result the first operand holds afterwards.\n\nRaises:\n"
+        f"Performs `ttnn.{name}` and writes the result into the first operand.\n\nRaises:\n"
         "  VerifyError: the result has another shape or element type than the first operand."
     )
     return change
@@ -224,98 +329,3 @@ def _in_place(name: str) -> Callable[..., Any]:
 
 add_, subtract_ = _in_place("add"), _in_place("subtract")
 multiply_, divide_ = _in_place("multiply"), _in_place("divide")
-
-
-# --- what a tensor is ------------------------------------------------------------------------------------------------
-
-
-def is_tensor_storage_on_device(tensor: Any) -> bool:
-    """Whether a tensor is on the devices."""
-    return has_storage_type_of(tensor, StorageType.DEVICE)
-
-
-def has_storage_type_of(tensor: Any, storage_type: StorageType) -> bool:
-    """Whether a tensor is in host memory, or on the devices.
-
-    Raises:
-      ArgumentTypeError: no tensor, or no `StorageType`.
-    """
-    kind = as_instance(StorageType, "has_storage_type_of", "storage_type", storage_type)
-    return as_instance((Tensor, MeshTensor), "has_storage_type_of", "tensor", tensor).storage_type() is kind
-
-
-def get_memory_config(tensor: Any) -> MemoryConfig | None:
-    """Where a tensor lies on each device; None in host memory."""
-    return as_instance((Tensor, MeshTensor), "get_memory_config", "tensor", tensor).memory_config()
-
-
-# --- with a cache of files -------------------------------------------------------------------------------------------
-
-
-def as_tensor(
-    tensor: Any,
-    dtype: DataType | None = None,
-    *,
-    layout: Layout | None = Layout.ROW_MAJOR,
-    device: Any = None,
-    memory_config: MemoryConfig | None = None,
-    cache_file_name: str | Path | None = None,
-    preprocess: Callable[[Any], Any] | None = None,
-    mesh_mapper: TensorToMesh | None = None,
-) -> Any:
-    """A tensor from one of torch or a NumPy array, kept in a file if one is named; else as `from_torch`.
-
-    Args:
-      tensor: a torch tensor, or an array.
-      dtype: its `DataType`; by default the array's.
-      layout: a `Layout`, kept and shown.
-      device: a mesh device to bring it to.
-      memory_config: where it lies there, kept and shown.
-      cache_file_name: the beginning of a file's name, which element type and layout are added to. If the file is there
-        it is read, and the tensor is not looked at; else it is written, in the format of `dump_tensor`.
-      preprocess: what is done to the tensor first.
-      mesh_mapper: how to distribute it.
-    """
-
-    if preprocess is not None and not callable(preprocess):
-        raise ArgumentTypeError(f"as_tensor takes a function of the tensor as preprocess, got {quote(preprocess)}.")
-
-    def made() -> Any:
-        given = tensor if preprocess is None else preprocess(tensor)
-        make = from_numpy if isinstance(given, np.ndarray) else from_torch
-        return make(given, dtype, layout=layout or Layout.ROW_MAJOR, mesh_mapper=mesh_mapper)
-
-    if cache_file_name is None:
-        host = made()
-    else:
-        kind = "None" if dtype is None else data_type(as_dtype(dtype, "as_tensor")).name
-        name = as_path("as_tensor", cache_file_name)
-        file = name.with_name(f"{name.name}_dtype_{kind}_layout_{(layout or Layout.ROW_MAJOR).name}.tensorbin")
-        if file.is_file():
-            host = load_tensor(file)
-        else:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            dump_tensor(file, host := made())
-    return host if device is None else to_device(host, device, memory_config)
-
-
-def init_device_compute_kernel_config(arch: Any = None, *args: Any, **settings: Any) -> Any:
-    """A compute kernel config with these settings; kept, and without a meaning here.
-
-    Args:
-      arch: taken, and means nothing here.
-      *args: the same.
-      **settings: those of `WormholeComputeKernelConfig`.
-
-    Raises:
-      ArgumentTypeError: a setting that it has not.
-    """
-    from jaxmesh.ttnn.settings import WormholeComputeKernelConfig
-
-    try:
-        return WormholeComputeKernelConfig(**settings)
-    except TypeError:
-        raise ArgumentTypeError(
-            f"init_device_compute_kernel_config takes the settings {list(WormholeComputeKernelConfig.__slots__)}, got "
-            f"{quote(list(settings))}."
-        ) from None

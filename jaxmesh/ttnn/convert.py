@@ -1,4 +1,4 @@
-"""Between `ttnn` and NumPy or torch. A tensor on several devices has no value without a composer, and gives none."""
+"""Converts between `ttnn` and NumPy or torch. A tensor on several devices has no value without a composer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jaxmesh.ttnn.distributed import MeshToTensor, TensorToMesh, distribute_tens
 from jaxmesh.ttnn.host_tensor import Tensor, is_host_tensor
 from jaxmesh.ttnn.layout_ops import to_device
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
-from jaxmesh.ttnn.torch_interop import array_from_torch, check_asked, torch_from_array
+from jaxmesh.ttnn.torch_interop import array_from_torch, check_to_torch, torch_from_array
 from jaxmesh.ttnn.transfers import elements
 from jaxmesh.ttnn.types import DataType, Layout, MemoryConfig, as_dtype, data_type
 
@@ -28,16 +28,16 @@ def from_numpy(
     memory_config: MemoryConfig | None = None,
     mesh_mapper: TensorToMesh | None = None,
 ) -> Any:
-    """A tensor from a NumPy array (or anything NumPy makes one of), of every element type.
+    """Makes a tensor from a NumPy array, or anything NumPy converts to one, of any element type.
 
-    The real `ttnn` goes through torch; this emulation has no need of it.
+    The real `ttnn` goes through torch; this emulation does not need it.
 
     Args:
       array: the array.
       dtype: its `DataType`; by default the array's.
       layout: a `Layout`, kept and shown.
       device: a mesh device to bring it to; without a mapper every device gets a copy.
-      memory_config: where it lies there, kept and shown.
+      memory_config: its memory config there, kept and shown.
       mesh_mapper: how to distribute it.
 
     Returns:
@@ -56,7 +56,7 @@ def from_numpy(
 
 
 def to_numpy(tensor: Any, *, mesh_composer: MeshToTensor | None = None) -> np.ndarray[Any, Any]:
-    """The value of a tensor as a NumPy array.
+    """Returns the value of a tensor as a NumPy array.
 
     Args:
       tensor: a host tensor or an array; or a tensor on several devices, with a composer that joins its shards.
@@ -97,7 +97,7 @@ def from_torch(
     mesh_mapper: TensorToMesh | None = None,
     cq_id: int | None = None,
 ) -> Any:
-    """A tensor from a torch tensor; see `from_numpy`. `spec`, `tile`, `pad_value`, `cq_id` mean nothing here.
+    """Makes a tensor from a torch tensor; see `from_numpy`. Ignores `spec`, `tile`, `pad_value`, `cq_id`.
 
     Raises:
       UnsupportedError: torch is not installed; or the tensor is sparse, quantized, complex or without data.
@@ -117,15 +117,15 @@ def to_torch(
     device: Any = None,
     cq_id: int | None = None,
 ) -> Any:
-    """The value of a tensor as a torch tensor; see `to_numpy`. `cq_id` means nothing here.
+    """Returns the value of a tensor as a torch tensor; see `to_numpy`.
 
     Args:
       tensor: as for `to_numpy`.
       dtype: a torch dtype to convert to.
       torch_rank: drop leading dims of size 1 down to this rank.
       mesh_composer: as for `to_numpy`.
-      device: a mesh device, which says nothing more.
-      cq_id: taken, and means nothing here.
+      device: accepted and ignored.
+      cq_id: accepted and ignored.
 
     Raises:
       UnsupportedError: torch is not installed, or has no such element type.
@@ -133,12 +133,12 @@ def to_torch(
       ArgumentTypeError: a leading dim to drop is not of size 1; a `dtype` that is not torch's; a rank that is no
         number.
     """
-    check_asked(dtype, torch_rank)
+    check_to_torch(dtype, torch_rank)
     return torch_from_array(_read("to_torch", tensor, mesh_composer), dtype, torch_rank)
 
 
 def get_dtype(tensor: Any) -> DataType:
-    """The `DataType` of any tensor or array.
+    """Returns the `DataType` of any tensor or array.
 
     >>> import numpy as np
     >>> from jaxmesh import ttnn

@@ -1,4 +1,4 @@
-"""Arguments that may be left out of a call, and then follow from the others."""
+"""Completes calls: defaults that depend on other arguments or on the operands."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from jaxmesh.errors import ArgumentTypeError, VerifyError
 from jaxmesh.jaxprs import compat
 from jaxmesh.ttnn.argument_conversion import integers
 from jaxmesh.ttnn.host_tensor import in_program
+from jaxmesh.ttnn.indexing import infer_shape
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
-from jaxmesh.ttnn.tensor_methods import whole_shape
 
 Arguments = Mapping[str, Any]
-"""What was given, by the parameter's name."""
+"""The arguments of a call by the name of the parameter."""
 
 
 def _axis(callee: str, given: Arguments, operands: Sequence[Any]) -> Arguments:
@@ -38,7 +38,7 @@ def _reshape(callee: str, given: Arguments, operands: Sequence[Any]) -> Argument
     old = getattr(operands[0], "shape", None)
     if -1 not in shape or old is None:
         return {}
-    return {"shape": whole_shape(callee, shape, tuple(old))}
+    return {"shape": infer_shape(callee, shape, tuple(old))}
 
 
 def _slice(callee: str, given: Arguments, operands: Sequence[Any]) -> Arguments:
@@ -66,4 +66,4 @@ COMPLETE: Mapping[str, Callable[[str, Arguments, Sequence[Any]], Arguments]] = {
     "slice_static": _slice,
     "arange": _arange,
 }
-"""By the name of the op: what is to be taken in the place of what was given."""
+"""By the name of the op: a function that returns arguments to replace."""

@@ -1,4 +1,4 @@
-"""Opening and closing mesh devices."""
+"""Opens and closes mesh devices."""
 
 from __future__ import annotations
 
@@ -6,12 +6,17 @@ import contextlib
 from collections.abc import Generator, Sequence
 from typing import Any, cast
 
+import jax
 from jax.sharding import Mesh
 
 from jaxmesh.errors import ArgumentTypeError, MeshError
 from jaxmesh.sharding.configs import MeshCoordinate, MeshShape, integers
 from jaxmesh.sharding.mesh import make_mesh
 from jaxmesh.ttnn.mesh_device import MeshDevice as MeshDevice, mesh_of as mesh_of
+
+
+def _devices() -> list[Any]:
+    return cast("list[Any]", jax.devices())
 
 
 def open_mesh_device(
@@ -24,7 +29,7 @@ def open_mesh_device(
     physical_device_ids: Sequence[int] = (),
     worker_l1_size: int = 0,
 ) -> MeshDevice:
-    """Opens a mesh of emulated devices; the arguments about memory and dispatch are taken and mean nothing here.
+    """Opens a mesh of emulated devices; arguments about memory and dispatch are ignored.
 
     Args:
       mesh_shape: the shape of the mesh; by default all devices in one row.
@@ -33,7 +38,7 @@ def open_mesh_device(
       num_command_queues: not used.
       dispatch_core_config: not used.
       offset: must be the origin: the emulated system is exactly the mesh.
-      physical_device_ids: which devices, by id; by default the first ones.
+      physical_device_ids: the ids of the devices; by default the first ones.
       worker_l1_size: not used.
 
     Raises:
@@ -44,15 +49,13 @@ def open_mesh_device(
     >>> ttnn.open_mesh_device(mesh_shape=ttnn.MeshShape(2, 4))
     MeshDevice([2, 4])
     """
-    import jax
-
     if offset is not None and any(origin := integers("open_mesh_device: offset", offset)):
         raise MeshError(f"the emulated system is the mesh itself, so its offset is the origin, got {list(origin)}.")
-    shape = MeshShape(len(cast("list[Any]", jax.devices()))) if mesh_shape is None else MeshShape(mesh_shape)
+    shape = MeshShape(len(_devices())) if mesh_shape is None else MeshShape(mesh_shape)
     ids = integers("open_mesh_device: physical_device_ids", physical_device_ids)
     if not ids:
         return MeshDevice(make_mesh(tuple(shape)))
-    known = {d.id: d for d in cast("list[Any]", jax.devices())}
+    known = {d.id: d for d in _devices()}
     missing = [i for i in ids if i not in known]
     if missing or len(ids) != shape.mesh_size() or len(set(ids)) < len(ids):
         raise MeshError(
@@ -75,7 +78,7 @@ def close_mesh_device(mesh_device: MeshDevice) -> None:
 
 @contextlib.contextmanager
 def create_mesh_device(mesh_shape: MeshShape | Sequence[int], **options: Any) -> Generator[MeshDevice]:
-    """A mesh device that is closed at the end of the `with`; options as of `open_mesh_device`."""
+    """Opens a mesh device and closes it at the end of the `with`; options as of `open_mesh_device`."""
     device = open_mesh_device(mesh_shape, **options)
     try:
         yield device
@@ -95,7 +98,7 @@ def close_device(device: MeshDevice) -> None:
 
 @contextlib.contextmanager
 def manage_device(device_id: int = 0) -> Generator[MeshDevice]:
-    """One device that is closed at the end of the `with`; see `open_device`."""
+    """Opens one device and closes it at the end of the `with`; see `open_device`."""
     device = open_device(device_id)
     try:
         yield device
@@ -104,33 +107,27 @@ def manage_device(device_id: int = 0) -> Generator[MeshDevice]:
 
 
 def get_device_ids() -> list[int]:
-    """The ids of all devices, emulated ones included."""
-    import jax
-
-    return [d.id for d in cast("list[Any]", jax.devices())]
+    """Returns the ids of all devices, emulated ones included."""
+    return [d.id for d in _devices()]
 
 
 def get_num_devices() -> int:
-    """How many devices there are, emulated ones included."""
-    import jax
-
-    return len(cast("list[Any]", jax.devices()))
+    """Returns the number of devices, emulated ones included."""
+    return len(_devices())
 
 
 def synchronize_device(device: MeshDevice | Mesh, *args: Any, **kwargs: Any) -> None:
-    """Waits until everything that was started on the devices of a mesh is done.
+    """Waits until the devices of a mesh have finished their work.
 
     Args:
       device: the mesh device.
-      *args: command queues; taken, and mean nothing here.
+      *args: command queues; accepted and ignored.
       **kwargs: the same.
 
     Raises:
       ArgumentTypeError: no mesh device.
     """
-    import jax
-
-    mine = set(mesh_of(device).devices.flat)
+    devices = set(mesh_of(device).devices.flat)
     for array in cast("list[Any]", jax.live_arrays()):
-        if mine & array.devices():
+        if devices & array.devices():
             array.block_until_ready()

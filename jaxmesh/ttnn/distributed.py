@@ -26,17 +26,17 @@ from jaxmesh.sharding.configs import (
 )
 from jaxmesh.sharding.distribution import land
 from jaxmesh.sharding.mesh import make_mesh
+from jaxmesh.ttnn.assemble import assemble, owner_of, set_owner
 from jaxmesh.ttnn.host_tensor import Tensor, array_of, in_program, is_host_tensor
 from jaxmesh.ttnn.mesh_device import MeshDevice, MeshToTensor as MeshToTensor, TensorToMesh as TensorToMesh, mesh_of
-from jaxmesh.ttnn.mesh_tensor import MeshTensor, assemble
-from jaxmesh.ttnn.tensor_operators import owned, owner_of
+from jaxmesh.ttnn.mesh_tensor import MeshTensor
 from jaxmesh.ttnn.transfers import aggregate, distribute, host_array
-from jaxmesh.ttnn.types import DRAM_MEMORY_CONFIG, ON_HOST, Layout, Place, StorageType, TensorTopology
+from jaxmesh.ttnn.types import ON_HOST, Layout, Storage, StorageType, TensorTopology, on_host
 from jaxmesh.validate import as_array, as_tuple, quote
 
 
 def create_mesh_mapper(mesh_device: MeshDevice | Mesh, config: MeshMapperConfig) -> TensorToMesh:
-    """A mapper for `distribute_tensor`.
+    """Returns a mapper for `distribute_tensor`.
 
     Raises:
       ArgumentTypeError: wrong types.
@@ -65,7 +65,7 @@ def _check_count(what: str, count: int, override: MeshShape | None, mesh: Mesh) 
 
 
 def shard_tensor_to_mesh_mapper(mesh_device: MeshDevice | Mesh, dim: int) -> TensorToMesh:
-    """Cuts dim `dim` over all devices in row-major order: `[Shard(dim)]` on the shape `[num_devices]`.
+    """Returns a mapper that cuts dim `dim` over all devices, row-major: `[Shard(dim)]` on the shape `[num_devices]`.
 
     >>> from jaxmesh import ttnn
     >>> ttnn.shard_tensor_to_mesh_mapper(ttnn.open_mesh_device(mesh_shape=[2, 4]), 0).config
@@ -76,7 +76,7 @@ def shard_tensor_to_mesh_mapper(mesh_device: MeshDevice | Mesh, dim: int) -> Ten
 
 
 def replicate_tensor_to_mesh_mapper(mesh_device: MeshDevice | Mesh) -> TensorToMesh:
-    """Copies to all devices: `[Replicate]` on the shape `[num_devices]`.
+    """Returns a mapper that copies to all devices: `[Replicate]` on the shape `[num_devices]`.
 
     >>> from jaxmesh import ttnn
     >>> ttnn.replicate_tensor_to_mesh_mapper(ttnn.open_mesh_device(mesh_shape=[2, 4])).config
@@ -87,7 +87,7 @@ def replicate_tensor_to_mesh_mapper(mesh_device: MeshDevice | Mesh) -> TensorToM
 
 
 def create_mesh_composer(mesh_device: MeshDevice | Mesh, config: MeshComposerConfig) -> MeshToTensor:
-    """A composer for `aggregate_tensor`.
+    """Returns a composer for `aggregate_tensor`.
 
     Raises:
       ArgumentTypeError: wrong types.
@@ -106,7 +106,7 @@ def create_mesh_composer(mesh_device: MeshDevice | Mesh, config: MeshComposerCon
 
 
 def concat_mesh_to_tensor_composer(mesh_device: MeshDevice | Mesh, dim: int) -> MeshToTensor:
-    """Concatenates the shards of all devices, row-major, along `dim`: dims `[dim]` on the shape `[num_devices]`.
+    """Returns a composer that joins all shards along `dim`, row-major: dims `[dim]` on the shape `[num_devices]`.
 
     >>> from jaxmesh import ttnn
     >>> ttnn.concat_mesh_to_tensor_composer(ttnn.open_mesh_device(mesh_shape=[2, 4]), 0).config
@@ -119,7 +119,7 @@ def concat_mesh_to_tensor_composer(mesh_device: MeshDevice | Mesh, dim: int) -> 
 def compute_distribution_to_mesh_mapping(
     distribution_shape: MeshShape | Sequence[int], mesh_shape: MeshShape | Sequence[int]
 ) -> list[MeshCoordinate]:
-    """The mesh coordinate of each coordinate of a distribution, both in row-major order.
+    """Returns the mesh coordinate of each coordinate of a distribution, both in row-major order.
 
     Raises:
       VerifyError: the distribution is larger than the mesh.
@@ -132,7 +132,7 @@ def compute_distribution_to_mesh_mapping(
 
 
 def distribute_tensor(tensor: Any, mapper: TensorToMesh, mesh_device: MeshDevice | Mesh | None = None) -> Any:
-    """Spreads a host tensor over the devices of the mapper's mesh.
+    """Distributes a host tensor over the devices of the mapper's mesh.
 
     Args:
       tensor: a NumPy or JAX array of any dtype, or a `Tensor`, on the host; inside `jaxmesh.jit` a traced array.
@@ -161,7 +161,7 @@ def distribute_tensor(tensor: Any, mapper: TensorToMesh, mesh_device: MeshDevice
             f"distribute_tensor takes a mapper as its second argument, got {quote(mapper)}; make one with "
             "create_mesh_mapper."
         )
-    # Of a closed device there is no mesh any more.
+    # The mesh of a closed device raises.
     _ = mesh_of(mapper.device)
     if mesh_device is not None and mesh_of(mesh_device) != mapper.mesh:
         raise MeshMismatchError(
@@ -173,11 +173,8 @@ def distribute_tensor(tensor: Any, mapper: TensorToMesh, mesh_device: MeshDevice
         full = as_array("distribute_tensor: the tensor", array_of(tensor))
         return distribute_tensor_p.bind(full, mapper_config=mapper.config)
     layout = tensor.layout if is_host_tensor(tensor) else Layout.ROW_MAJOR
-    place = Place(StorageType.HOST, layout, None)
-    if mesh_device is not None:
-        place = Place(StorageType.DEVICE, layout, DRAM_MEMORY_CONFIG)
-    made = distribute(array_of(tensor), mapper.config, mapper.mesh, place)
-    return owned(made, mesh_device if isinstance(mesh_device, MeshDevice) else None)
+    storage = on_host(layout) if mesh_device is None else Storage(layout=layout)
+    return set_owner(distribute(array_of(tensor), mapper.config, mapper.mesh, storage), mesh_device)
 
 
 def aggregate_tensor(tensor: Any, composer: MeshToTensor) -> Any:
@@ -229,12 +226,12 @@ def _check_program(op: str, mesh: Mesh) -> None:
 
 
 def get_device_tensors(tensor: MeshTensor) -> list[Any]:
-    """The shards that exist, each a tensor of its device, in row-major order of the mesh.
+    """Returns the shards, each a tensor of its device, row-major over the mesh.
 
-    One of a tensor on the devices is a `MeshTensor` on the mesh of one device, for ops with others of that device; one
-    of a tensor in host memory is a host `Tensor`. Each has a value without a composer: `ttnn.to_torch(t)`,
-    `numpy.asarray(t)`, `t.to_list()`. None is a copy. Of several processes each gets those of its own devices. Keys of
-    random numbers, which are no tensors of `ttnn`, are `jax.Array`s.
+    A shard on the devices is a `MeshTensor` on the mesh of one device; a shard in host memory is a host `Tensor`. Each
+    has a value without a composer: `ttnn.to_torch(t)`, `numpy.asarray(t)`, `t.to_list()`. No shard is copied. Of
+    several processes each gets the shards of its own devices. Shards of random keys, which `ttnn` lacks, are
+    `jax.Array`s.
 
     Raises:
       ArgumentTypeError: no multi-device tensor.
@@ -252,28 +249,28 @@ def get_device_tensors(tensor: MeshTensor) -> list[Any]:
     if jax.dtypes.issubdtype(tensor.dtype, jax.dtypes.extended):
         return [shard for _, shard in tensor.shards()]
     if tensor.storage_type() is StorageType.HOST:
-        return [Tensor.around(np.asarray(shard), tensor.layout) for _, shard in tensor.shards()]
+        return [Tensor.wrap(np.asarray(shard), tensor.layout) for _, shard in tensor.shards()]
     mesh: Any = tensor.mesh
-    # As in the real `ttnn`, a piece is on the device of the whole, not on one of its own.
+    # As in the real `ttnn`, the device of a shard is that of the whole tensor.
     owner = owner_of([tensor]) or MeshDevice(mesh)
-    pieces: list[Any] = []
+    tensors: list[Any] = []
     for coordinate, shard in tensor.shards():
         alone = Mesh(mesh.devices[tuple(slice(c, c + 1) for c in coordinate)], mesh.axis_names, mesh.axis_types)
         data: Any = jax.make_array_from_single_device_arrays(
             shard.shape, NamedSharding(alone, PartitionSpec()), [shard], dtype=shard.dtype
         )
-        pieces.append(owned(MeshTensor(data, alone, (), None, tensor.place).as_proven(), owner))
-    return pieces
+        tensors.append(set_owner(MeshTensor(data, alone, (), None, tensor.storage).mark_proven(), owner))
+    return tensors
 
 
 def combine_device_tensors(tensors: Sequence[MeshTensor]) -> MeshTensor:
-    """One tensor from pieces that are on different devices of one mesh device, as `get_device_tensors` gives them.
+    """Returns one tensor from shards on different devices of one mesh device, as `get_device_tensors` returns them.
 
     Args:
-      tensors: tensors of one device each, in any order; ones that were computed from such pieces, too.
+      tensors: tensors of one device each, in any order; also computed ones.
 
     Returns:
-      A `MeshTensor` on the devices; where not every device has a piece, the others hold nothing.
+      A `MeshTensor` on the devices; it is partial if not every device has a shard.
 
     Raises:
       ArgumentTypeError: no list of tensors on the devices, of one device each.
@@ -284,14 +281,14 @@ def combine_device_tensors(tensors: Sequence[MeshTensor]) -> MeshTensor:
     >>> from jaxmesh import ttnn
     >>> device = ttnn.open_mesh_device(mesh_shape=ttnn.MeshShape(1, 2))
     >>> t = ttnn.distribute_tensor(np.arange(4), ttnn.shard_tensor_to_mesh_mapper(device, 0), device)
-    >>> doubled = ttnn.combine_device_tensors([piece * 2 for piece in ttnn.get_device_tensors(t)])
+    >>> doubled = ttnn.combine_device_tensors([shard * 2 for shard in ttnn.get_device_tensors(t)])
     >>> ttnn.to_numpy(doubled, mesh_composer=ttnn.concat_mesh_to_tensor_composer(device, 0))
     array([0, 2, 4, 6], dtype=int32)
     """
     given = as_tuple("combine_device_tensors", tensors, "a list of tensors")
     if not given:
         raise VerifyError("combine_device_tensors needs one tensor at least, got an empty list.")
-    found: dict[Any, np.ndarray[Any, Any]] = {}
+    shard_on: dict[Any, np.ndarray[Any, Any]] = {}
     parents: list[Mesh] = []
     for t in given:
         if type(t) is not MeshTensor or t.storage_type() is StorageType.HOST or len(t.data.devices()) != 1:
@@ -302,23 +299,23 @@ def combine_device_tensors(tensors: Sequence[MeshTensor]) -> MeshTensor:
         on: Any = t.mesh
         parents.append(getattr(owner_of([t]), "mesh", on))
         (holder,) = t.data.devices()
-        if holder in found:
+        if holder in shard_on:
             raise VerifyError(f"combine_device_tensors takes one tensor per device, got two on device {holder.id}.")
-        found[holder] = np.array(t.data)
+        shard_on[holder] = np.array(t.data)
     if any(parent != parents[0] for parent in parents):
         raise MeshMismatchError(
             "combine_device_tensors takes tensors of one mesh device, got some of "
             f"{list(dict.fromkeys(str(list(p.devices.shape)) for p in parents))}, or of other devices."
         )
-    _check_alike("combine_device_tensors", list(found.values()))
+    _check_alike("combine_device_tensors", list(shard_on.values()))
     mesh = parents[0]
-    shards = {c: found[d] for c in np.ndindex(*mesh.devices.shape) if (d := mesh.devices[c]) in found}
-    made = assemble(shards, mesh, *_apart(mesh, list(shards)), given[0].place)
-    return owned(made, owner_of(given))
+    shards = {c: shard_on[d] for c in np.ndindex(*mesh.devices.shape) if (d := mesh.devices[c]) in shard_on}
+    combined = assemble(shards, mesh, *_unrelated(mesh, list(shards)), given[0].storage)
+    return set_owner(combined, owner_of(given))
 
 
-def _apart(mesh: Mesh, coords: Sequence[Sequence[int]]) -> tuple[tuple[str, ...] | None, TensorTopology]:
-    """Axes and topology of tensors that have nothing to do with each other: nothing says that dims were cut."""
+def _unrelated(mesh: Mesh, coords: Sequence[Sequence[int]]) -> tuple[tuple[str, ...] | None, TensorTopology]:
+    """Returns varying axes and topology of unrelated tensors, no dim of which was cut."""
     topology = TensorTopology(MeshShape(len(coords)), (PlacementShard(0),), tuple(map(MeshCoordinate, coords)))
     if len(coords) < mesh.devices.size:
         return None, topology
@@ -335,7 +332,7 @@ def _check_alike(op: str, rows: Sequence[np.ndarray[Any, Any]]) -> None:
 
 
 def from_host_shards(tensors: Sequence[Any], mesh_shape: MeshShape | Sequence[int]) -> MeshTensor:
-    """A multi-device host tensor from one host tensor per device, in row-major order of a mesh of this shape.
+    """Returns a multi-device host tensor from one host tensor per device, row-major over a mesh of this shape.
 
     Raises:
       VerifyError: not one tensor per device, or their shapes or dtypes differ.
@@ -356,4 +353,4 @@ def from_host_shards(tensors: Sequence[Any], mesh_shape: MeshShape | Sequence[in
     _check_alike("from_host_shards", rows)
     mesh = make_mesh(tuple(shape))
     coords = list(np.ndindex(*shape))
-    return assemble(dict(zip(coords, rows, strict=True)), mesh, *_apart(mesh, coords), ON_HOST)
+    return assemble(dict(zip(coords, rows, strict=True)), mesh, *_unrelated(mesh, coords), ON_HOST)

@@ -1,21 +1,20 @@
-"""Compute ops on multi-device tensors: the meaning of a row of the table, on every device, compiled once per types.
+"""Executes ops on multi-device tensors; each is compiled once for operands of the same types.
 
-Nothing is known here of any op: what a row means is evaluated inside one `jit(shard_map)` over the mesh of its
-operands, and the result varies over the axes that its own type says.
+No op is special here. The meaning of an op is evaluated inside one `jit(shard_map)` over the mesh of its operands, and
+the type of the result says over which mesh axes it varies.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import jax
 import numpy as np
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
-from jaxmesh.dialects.op import Call, Row, evaluate
+from jaxmesh.dialects.op import Row, compute, describe
 from jaxmesh.errors import (
     ArgumentTypeError,
     JaxmeshError,
@@ -28,11 +27,12 @@ from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.caches import ARRAY, Cache, is_staged, settings
 from jaxmesh.runtime.distributed.collectives import on_every_device
 from jaxmesh.runtime.launch import launch
-from jaxmesh.ttnn.lazy_reshape import VIEWS
-from jaxmesh.ttnn.mesh_tensor import MeshTensor, spec_of
+from jaxmesh.sharding.mesh import storage_spec
+from jaxmesh.ttnn.lazy_reshape import VIEWS, LazyReshape
+from jaxmesh.ttnn.mesh_tensor import MeshTensor
 from jaxmesh.ttnn.transfers import host_array
-from jaxmesh.ttnn.types import ON_DEVICE, Place, StorageType
-from jaxmesh.validate import SupportsArray, check_size
+from jaxmesh.ttnn.types import ON_DEVICE, Storage, StorageType
+from jaxmesh.validate import check_size
 
 _lax: Any = jax.lax
 _jnp: Any = jax.numpy
@@ -40,94 +40,102 @@ Shape = tuple[int, ...]
 AnyMesh = Mesh | AbstractMesh
 NUMBER = (int, float, complex, bool, np.generic)
 _ARRAYS = (np.ndarray, jax.Array)
-Kind = tuple[tuple[str, ...], Shape, np.dtype[Any], Shape | None]
-"""An operand as compiled for: the axes it varies over, its stored shape, its element type, and the local shape that it
-is to have where that is another."""
+OperandType = tuple[tuple[str, ...], Shape, np.dtype[Any], Shape | None]
+"""The mesh axes an operand varies over, its stored shape, its element type, and the local shape to give it first."""
 
 
-class Said:
-    """What a call says besides its operands.
+class StaticArguments:
+    """The arguments of an op besides its operands.
 
     Attributes:
       attributes: names and values.
-      dtype: the element type of the result; None for what the row gives.
-      shape: the shape of the result, of rows that make one of nothing.
-      hosted: whether host tensors are taken too.
-      key: what tells two of them apart. Equal values may mean different things (0.0 and -0.0, 1 and True), unlike what
-        is written for them.
+      dtype: the element type of the result; None for the default of the op.
+      shape: the shape of the result, of ops without operands.
+      on_host: whether the op also takes tensors in host memory.
+      key: equal for arguments of the same meaning. Equal values may mean different things (0.0 and -0.0, 1 and True),
+        so the key has their text.
     """
 
-    __slots__ = ("attributes", "dtype", "hosted", "key", "shape")
+    __slots__ = ("attributes", "dtype", "key", "on_host", "shape")
 
     def __init__(
         self,
         attributes: tuple[tuple[str, Any], ...] = (),
         dtype: np.dtype[Any] | None = None,
         shape: Shape | None = None,
-        hosted: bool = False,
+        on_host: bool = False,
     ) -> None:
-        self.attributes, self.dtype, self.shape, self.hosted = attributes, dtype, shape, hosted
+        self.attributes, self.dtype, self.shape, self.on_host = attributes, dtype, shape, on_host
         self.key = (dtype, shape, repr(attributes) if attributes else None)
 
 
 @dataclass(frozen=True, slots=True)
-class Compiled:
-    """An op for operands of some kinds: what runs it, and of each result the local shape and the axes it varies over.
+class CompiledOp:
+    """An op compiled for operands of some types.
 
     Attributes:
-      views: whether all it does is to give its operand another shape.
+      run: the `jit(shard_map)`.
+      results: the local shape of each result and the mesh axes over which it varies.
+      is_view: True if the op only reshapes its operand.
     """
 
     run: Callable[..., Any]
     results: tuple[tuple[Shape, tuple[str, ...]], ...]
-    views: bool
+    is_view: bool
 
 
-NOTHING = Said()
+NO_ARGUMENTS = StaticArguments()
 
 
 def perform(
-    row: Row, title: str, operands: Sequence[Any], said: Said, mesh: AnyMesh | None = None, place: Place = ON_DEVICE
+    row: Row,
+    title: str,
+    operands: Sequence[Any],
+    static: StaticArguments,
+    mesh: AnyMesh | None = None,
+    storage: Storage = ON_DEVICE,
 ) -> list[Any]:
-    """Performs one op, on the devices, as a part of the program that is being traced, or on the host.
+    """Performs one op on the devices, as a part of the program that is being traced, or on the host.
 
     Args:
       row: the op.
       title: its name for messages, such as `ttnn.add`.
       operands: tensors, and numbers, which take the element type of the last tensor; a NumPy array of rank 0 keeps its
         own.
-      said: what the call says besides.
-      mesh: the mesh, of ops that make a tensor of nothing; None for a host tensor.
-      place: where results on a mesh are stored; those of host tensors stay on the host.
+      static: the other arguments.
+      mesh: the mesh, of ops without operands; None for a host tensor.
+      storage: the storage of results on a mesh; results of host tensors stay on the host.
 
     Returns:
-      `MeshTensor`s; inside a program traced shards; NumPy arrays of host tensors.
+      `MeshTensor`s; inside a program traced shards; NumPy arrays for host tensors.
 
     Raises:
       ResidencyError: an operand is in host memory, or deallocated.
       MeshMismatchError: the operands are on different meshes.
-      VerifyError: the op does not take these.
+      VerifyError: the op does not take these operands.
     """
     tensors = [x for x in operands if isinstance(x, MeshTensor)]
     if tensors:
-        mesh = _mesh_of(title, tensors)
-        if any(t.place.storage is StorageType.HOST for t in tensors):
-            place = _host_place(title, operands, said)
-        return _on_mesh(row, title, operands, said, mesh, place)
+        mesh = _common_mesh(title, tensors)
+        for t in tensors:
+            if t.storage.type is StorageType.HOST:
+                storage = _host_storage(title, operands, static)
+                break
+        return _perform_on_mesh(row, title, operands, static, mesh, storage)
     if jax.sharding.get_abstract_mesh().manual_axes:
         sizes = compat.program_mesh(title)
         arrays = [x for x in operands if not isinstance(x, NUMBER)]
-        return _meant(row, title, [_number(title, x, arrays) for x in operands], said, sizes)
+        return _compute(row, title, [_convert_number(title, x, arrays) for x in operands], static, sizes)
     if mesh is not None:
-        return _on_mesh(row, title, operands, said, mesh, place)
-    if operands and not said.hosted:
+        return _perform_on_mesh(row, title, operands, static, mesh, storage)
+    if operands and not static.on_host:
         raise _not_on_devices(title, operands, 0)
-    # Copies on the way in and out: what changes nothing would give back the caller's own memory.
-    held = [_jnp.array(host_array(x, title)) for x in operands]
-    return [np.array(x) for x in _meant(row, title, held, said, {})]
+    # Copied in and out: an op that changes nothing would return the caller's own memory.
+    arrays = [_jnp.array(host_array(x, title)) for x in operands]
+    return [np.array(x) for x in _compute(row, title, arrays, static, {})]
 
 
-def _mesh_of(title: str, tensors: Sequence[MeshTensor]) -> AnyMesh:
+def _common_mesh(title: str, tensors: Sequence[MeshTensor]) -> AnyMesh:
     mesh = tensors[0].mesh
     for t in tensors[1:]:
         other = t.mesh
@@ -140,56 +148,54 @@ def _mesh_of(title: str, tensors: Sequence[MeshTensor]) -> AnyMesh:
 
 
 def _is_host(x: Any) -> bool:
-    return isinstance(x, _ARRAYS) or (isinstance(x, MeshTensor) and x.place.storage is StorageType.HOST)
+    return isinstance(x, _ARRAYS) or (isinstance(x, MeshTensor) and x.storage.type is StorageType.HOST)
 
 
-def _host_place(title: str, operands: Sequence[Any], said: Said) -> Place:
-    held = [x for x in operands if not isinstance(x, NUMBER)]
-    if said.hosted and all(isinstance(x, MeshTensor) and _is_host(x) for x in held):
-        return held[0].place
+def _host_storage(title: str, operands: Sequence[Any], static: StaticArguments) -> Storage:
+    tensors = [x for x in operands if not isinstance(x, NUMBER)]
+    if static.on_host and all(isinstance(x, MeshTensor) and _is_host(x) for x in tensors):
+        return tensors[0].storage
     raise _not_on_devices(title, operands, next(i for i, x in enumerate(operands) if _is_host(x)))
 
 
 def _not_on_devices(title: str, operands: Sequence[Any], number: int) -> JaxmeshError:
-    x = operands[number]
-    if isinstance(x, (MeshTensor, *_ARRAYS)):
-        how = "ttnn.to_device(x, device)" if isinstance(x, MeshTensor) else "ttnn.distribute_tensor or ttnn.to_device"
+    x: Any = operands[number]
+    if _is_host(x) or isinstance(x, MeshTensor):
+        how, shown = "ttnn.distribute_tensor or ttnn.to_device", f"{type(x).__name__} {describe(x)}"
+        if isinstance(x, MeshTensor):
+            how, shown = "ttnn.to_device(x, device)", repr(x)
         return ResidencyError(
-            f"{title} runs on the devices, but operand {number} is in host memory: {_show(x)}. Bring it there first, "
+            f"{title} runs on the devices, but operand {number} is in host memory: {shown}. Bring it there first, "
             f"with {how}."
         )
     return ArgumentTypeError(f"{title} takes tensors, got {type(x).__name__} as operand {number}.")
 
 
-def _show(x: Any) -> str:
-    return repr(x) if isinstance(x, MeshTensor) else f"{type(x).__name__} {x.dtype}{list(x.shape)}"
-
-
 # --- numbers ---------------------------------------------------------------------------------------------------------
 
 
-def _number(title: str, x: Any, tensors: Sequence[Any]) -> Any:
-    """A number in the element type of the last tensor; anything else as it is.
+def _convert_number(title: str, x: Any, tensors: Sequence[Any]) -> Any:
+    """Returns a number in the element type of the last tensor; anything else unchanged.
 
     Raises:
-      VerifyError: the type cannot hold it.
+      VerifyError: the type cannot represent the number.
     """
     if not isinstance(x, NUMBER):
         return x
     if not tensors:
         raise ArgumentTypeError(f"{title} takes tensors, got the number {x!r} alone.")
     dtype = tensors[-1].dtype
-    held = _held(x, dtype)
-    if held is None:
+    number = _cast_exactly(x, dtype)
+    if number is None:
         raise VerifyError(
             f"{title}: the number {x!r} takes the element type of the tensor beside it, {dtype}, which cannot hold it; "
             "typecast the tensor first."
         )
-    return held
+    return number
 
 
-def _held(x: Any, dtype: Any) -> Any:
-    """A number in an element type. Floats round; integers and truth values hold a number, or do not."""
+def _cast_exactly(x: Any, dtype: Any) -> Any:
+    """Returns a number in an element type: rounded as a float, exact as an integer or bool, None if impossible."""
     value: Any = np.asarray(x)
     if value.dtype.kind in "OSUTmM":
         return None
@@ -197,188 +203,188 @@ def _held(x: Any, dtype: Any) -> Any:
         return None
     try:
         with np.errstate(all="ignore"):
-            held = value.astype(dtype)
+            number = value.astype(dtype)
     except OverflowError:
         return None
     rounds = bool(_jnp.issubdtype(dtype, _jnp.inexact))
-    return held if rounds or (np.isfinite(value) and held.astype(value.dtype) == value) else None
+    return number if rounds or (np.isfinite(value) and number.astype(value.dtype) == value) else None
 
 
 _scalars = Cache[jax.Array](4096, "numbers on the devices")
 
 
-def _on_all(value: Any, mesh: AnyMesh) -> Any:
-    """A number on every device; the same one is sent once."""
+def _copy_to_all(value: Any, mesh: AnyMesh) -> Any:
+    """Returns a number on every device; each is sent once."""
     if isinstance(mesh, AbstractMesh):
         return value
     key = (value.tobytes(), value.dtype, mesh)
-    found = _scalars.get(key)
-    if found is None:
-        # Also inside a trace: what is kept must be no value of it.
+    array = _scalars.get(key)
+    if array is None:
+        # Also inside a trace: the cached array must not be a value of it.
         with jax.ensure_compile_time_eval():
-            # A copy: JAX may hold on to the memory of what it is given, and this one is kept.
-            found = _scalars.put(key, on_every_device(value.copy(), mesh))
-    return found
+            # A copy: JAX may use the memory of its argument, and the array is cached.
+            array = _scalars.put(key, on_every_device(value.copy(), mesh))
+    return array
 
 
 # --- on the devices --------------------------------------------------------------------------------------------------
 
-_compiled = Cache[Compiled](2048, "ops on the devices")
-_made = Cache[list[Any]](64, "small tensors that ops make of nothing")
+_compiled = Cache[CompiledOp](2048, "ops on the devices")
+_constants = Cache[list[Any]](64, "small results of ops without operands")
 _SMALL = 2**17
-"""Bytes on each device up to which what is made of nothing is kept: the masks and tables of a model, made anew in every
-call."""
+"""Bytes on each device up to which results of ops without operands are cached: masks and tables of a model, which it
+makes anew in every call."""
 
 
-def _on_mesh(
-    row: Row, title: str, operands: Sequence[Any], said: Said, mesh: AnyMesh, place: Place
+def _perform_on_mesh(
+    row: Row, title: str, operands: Sequence[Any], static: StaticArguments, mesh: AnyMesh, storage: Storage
 ) -> list[MeshTensor]:
     data: list[Any] = []
-    kinds: list[Kind] = []
+    types: list[OperandType] = []
     for i, x in enumerate(operands):
         if isinstance(x, MeshTensor):
             try:
-                stored, local = x.taken()
+                stored, local = x.operand()
             except ResidencyError as error:
                 raise type(error)(f"{title}: operand {i}: {error}") from None
-            kinds.append((x.varying, stored.shape, stored.dtype, local))
+            types.append((x.varying, stored.shape, stored.dtype, local))
         else:
-            stored = _number_on(title, operands, i, mesh)
-            kinds.append(((), stored.shape, stored.dtype, None))
+            stored = _number_on_mesh(title, operands, i, mesh)
+            types.append(((), stored.shape, stored.dtype, None))
         data.append(stored)
-    key = (row.name, mesh, said.key, *kinds)
-    found = _compiled.get(key)
-    if found is None:
-        found = _compiled.put(key, _build(row, title, said, kinds, mesh))
-    if found.views and isinstance(operands[0], MeshTensor) and type(data[0]) is ARRAY and not is_staged():
-        return [operands[0].viewed(found.results[0][0], place, found.run)]
-    if not data:
-        return _of_nothing(found, (settings(), key), mesh, place)
-    outs = launch(found.run, *data)
-    return [MeshTensor.computed(x, mesh, v, place) for x, (_, v) in zip(outs, found.results, strict=True)]
+    key = (row.name, mesh, static.key, *types)
+    op = _compiled.get(key)
+    if op is None:
+        op = _compiled.put(key, _compile(row, title, static, types, mesh))
+    if op.is_view and isinstance(operands[0], MeshTensor) and type(data[0]) is ARRAY and not is_staged():
+        return [operands[0].reshape_lazily(op.results[0][0], storage, op.run)]
+    outs = launch(op.run, *data) if data else _make_constants(op, (settings(), key))
+    return [MeshTensor(x, mesh, varying, None, storage) for x, (_, varying) in zip(outs, op.results, strict=True)]
 
 
-def _number_on(title: str, operands: Sequence[Any], i: int, mesh: AnyMesh) -> Any:
-    """An operand that is no tensor, on all devices."""
+def _number_on_mesh(title: str, operands: Sequence[Any], i: int, mesh: AnyMesh) -> Any:
+    """Returns an operand that is no tensor on all devices."""
     x = operands[i]
     if isinstance(x, NUMBER):
-        return _on_all(_number(title, x, [t for t in operands if isinstance(t, MeshTensor)]), mesh)
+        return _copy_to_all(_convert_number(title, x, [t for t in operands if isinstance(t, MeshTensor)]), mesh)
     if isinstance(x, np.ndarray) and not x.ndim:
-        return _on_all(host_array(x, title), mesh)
+        return _copy_to_all(host_array(x, title), mesh)
     raise _not_on_devices(title, operands, i)
 
 
-def _of_nothing(op: Compiled, key: Hashable, mesh: AnyMesh, place: Place) -> list[MeshTensor]:
-    """What an op without operands gives, which is the same every time."""
-    outs = None if is_staged() else _made.get(key)
+def _make_constants(op: CompiledOp, key: Hashable) -> list[Any]:
+    """Returns the results of an op without operands, which never differ; small ones are cached and shared."""
+    outs = None if is_staged() else _constants.get(key)
     if outs is None:
         outs = launch(op.run)
         if not all(type(x) is ARRAY and x.nbytes <= _SMALL for x in outs):
-            return [MeshTensor.computed(x, mesh, v, place) for x, (_, v) in zip(outs, op.results, strict=True)]
-        outs = _made.put(key, outs)
-    return [MeshTensor.kept(x, mesh, v, place) for x, (_, v) in zip(outs, op.results, strict=True)]
+            return outs
+        outs = _constants.put(key, outs)
+    return [LazyReshape(x) for x in outs]
 
 
-def _build(row: Row, title: str, said: Said, kinds: Sequence[Kind], mesh: AnyMesh) -> Compiled:
-    """The compiled op for operands of these kinds."""
-    for i, (varying, shape, dtype, _) in enumerate(kinds):
-        if any(a not in mesh.axis_names for a in varying):
-            raise UnsupportedError(
-                f"{title}: some devices hold nothing of operand {i}, {dtype}{list(shape[:-1])} on {shape[-1]} devices, "
-                "but every device computes. Aggregate it and distribute it over the whole mesh."
-            )
+def _compile(
+    row: Row, title: str, static: StaticArguments, operands: Sequence[OperandType], mesh: AnyMesh
+) -> CompiledOp:
+    _check_operand_types(title, operands, mesh)
     sizes = dict(mesh.shape)
-    for varying, shape, _, _ in kinds:
-        last, wanted = shape[len(shape) - len(varying) :], tuple(sizes[a] for a in varying)
-        if last != wanted:
-            raise UnsupportedError(
-                f"{title}: a MeshTensor is stored with its mesh dims {wanted} last, but the stored shape is {shape}: a "
-                "negative axis was given to jax.vmap. Count the axes of a MeshTensor from the front."
-            )
-    specs = tuple(spec_of(len(shape) - len(varying), varying) for varying, shape, _, _ in kinds)
+    specs = tuple(storage_spec(len(shape) - len(varying), varying) for varying, shape, _, _ in operands)
 
-    def local(stored: Sequence[Any]) -> list[Any]:
+    def compute_locally(stored: Sequence[Any]) -> list[Any]:
         shards = [
-            # An array that remembers to be a Python number would give way to the other operand's type.
+            # Converted even if the type is the same: a weakly typed array would give way to the other operand's type.
             _lax.convert_element_type(
-                _lax.reshape(x, shape[: len(shape) - len(varying)] if own is None else own), dtype
+                _lax.reshape(x, shape[: len(shape) - len(varying)] if local is None else local), dtype
             )
-            for x, (varying, shape, dtype, own) in zip(stored, kinds, strict=True)
+            for x, (varying, shape, dtype, local) in zip(stored, operands, strict=True)
         ]
-        return _meant(row, title, shards, said, sizes)
+        return _compute(row, title, shards, static, sizes)
 
-    found: list[tuple[Shape, tuple[str, ...]]] = []
+    results: list[tuple[Shape, tuple[str, ...]]] = []
 
-    def types(*stored: Any) -> Any:
-        for x in local(stored):
+    def infer_types(*stored: Any) -> Any:
+        for x in compute_locally(stored):
             axes = compat.varying_axes(jax.typeof(x))
-            found.append((x.shape, tuple(a for a in mesh.axis_names if a in axes)))
+            results.append((x.shape, tuple(a for a in mesh.axis_names if a in axes)))
         return _jnp.zeros(())
 
     def run(*stored: Any) -> list[Any]:
-        outs = zip(local(stored), found, strict=True)
+        outs = zip(compute_locally(stored), results, strict=True)
         return [_lax.reshape(x, (*shape, *[1] * len(axes))) for x, (shape, axes) in outs]
 
     run.__name__ = run.__qualname__ = row.name
     structs = [
         jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, spec))
-        for spec, (_, shape, dtype, _) in zip(specs, kinds, strict=True)
+        for spec, (_, shape, dtype, _) in zip(specs, operands, strict=True)
     ]
-    jax.eval_shape(compat.shard_map(types, mesh=mesh, in_specs=specs, out_specs=PartitionSpec()), *structs)
-    out_specs = [spec_of(len(shape), axes) for shape, axes in found]
+    jax.eval_shape(compat.shard_map(infer_types, mesh=mesh, in_specs=specs, out_specs=PartitionSpec()), *structs)
+    out_specs = [storage_spec(len(shape), axes) for shape, axes in results]
     mapped = compat.shard_map(run, mesh=mesh, in_specs=specs, out_specs=out_specs)
-    views = row.name in VIEWS and len(kinds) == 1 and [axes for _, axes in found] == [kinds[0][0]]
-    return Compiled(jax.jit(mapped), tuple(found), views)
+    is_view = row.name in VIEWS and len(operands) == 1 and [axes for _, axes in results] == [operands[0][0]]
+    return CompiledOp(jax.jit(mapped), tuple(results), is_view)
 
 
-def _meant(row: Row, title: str, operands: Sequence[Any], said: Said, mesh: Mapping[str, int]) -> list[Any]:
-    """What an op means for operands inside a typed trace; the types of its results follow from it."""
-    like: Any = said.dtype or (operands[0].dtype if operands else np.dtype(_jnp.bfloat16))
-    check_size(said.shape or (), like, f"{title}: its result")
-    declared = [jax.ShapeDtypeStruct(said.shape or (), like)] * row.results[0]
+def _check_operand_types(title: str, operands: Sequence[OperandType], mesh: AnyMesh) -> None:
+    for i, (varying, shape, dtype, _) in enumerate(operands):
+        if any(a not in mesh.axis_names for a in varying):
+            raise UnsupportedError(
+                f"{title}: some devices hold nothing of operand {i}, {dtype}{list(shape[:-1])} on {shape[-1]} devices, "
+                "but every device computes. Aggregate it and distribute it over the whole mesh."
+            )
+        last, wanted = shape[len(shape) - len(varying) :], tuple(mesh.shape[a] for a in varying)
+        if last != wanted:
+            raise UnsupportedError(
+                f"{title}: a MeshTensor is stored with its mesh dims {wanted} last, but the stored shape is {shape}: a "
+                "negative axis was given to jax.vmap. Count the axes of a MeshTensor from the front."
+            )
 
-    def meaning(call: Call) -> Any:
-        made = row.meaning(call)
-        outs = list(cast("Sequence[Any]", made)) if isinstance(made, (list, tuple)) else [made]
+
+def _compute(
+    row: Row, title: str, operands: Sequence[Any], static: StaticArguments, mesh: Mapping[str, int]
+) -> list[Any]:
+    """Performs an op inside a typed trace; the op infers the types of its results."""
+    like: Any = static.dtype or (operands[0].dtype if operands else np.dtype(_jnp.bfloat16))
+    check_size(static.shape or (), like, f"{title}: its result")
+    declared = [jax.ShapeDtypeStruct(static.shape or (), like)] * row.results[0]
+    try:
+        outs = compute(row, operands, dict(static.attributes), declared, mesh)
         for x in outs:
             check_size(x.shape, x.dtype, f"{title}: its result")
-        declared[:] = [jax.ShapeDtypeStruct(x.shape, x.dtype) for x in outs]
-        return outs
-
-    try:
-        outs = evaluate(dataclasses.replace(row, meaning=meaning), operands, dict(said.attributes), declared, mesh)
     except VerifyError as error:
-        text = str(error)
-        raise type(error)(text.replace(f"ttir.{row.name}", title, 1)) from error
-    if said.dtype is not None:
-        outs[0] = _lax.convert_element_type(outs[0], jax.dtypes.canonicalize_dtype(said.dtype))
+        # The rule speaks of the op; the caller knows it by its Python name.
+        raise type(error)(str(error).replace(f"ttir.{row.name}", title, 1)) from error
+    if static.dtype is not None:
+        outs[0] = _lax.convert_element_type(outs[0], jax.dtypes.canonicalize_dtype(static.dtype))
     return outs
 
 
-def operator(name: str, operands: Sequence[Any]) -> Any:
-    """A Python operator on tensors, by the row of TTNN of that name; `NotImplemented` for other operands."""
+# --- by name ---------------------------------------------------------------------------------------------------------
+
+
+def _is_array_like(x: Any) -> bool:
+    return getattr(x, "__array__", None) is not None
+
+
+def apply_operator(name: str, operands: Sequence[Any]) -> Any:
+    """Returns the result of a Python operator by the op of TTNN of that name; `NotImplemented` for other operands."""
     known: Any = (MeshTensor, *NUMBER, *_ARRAYS)
-    # What NumPy makes an array of is in host memory, whatever it is.
-    held: list[Any] = [
-        x if isinstance(x, known) or not isinstance(x, SupportsArray) else np.asarray(x) for x in operands
-    ]
-    if not all(isinstance(x, known) for x in held):
-        return NotImplemented
-    return by_row(name, held)
+    # Whatever NumPy converts to an array is in host memory.
+    values: list[Any] = [x if isinstance(x, known) or not _is_array_like(x) else np.asarray(x) for x in operands]
+    return apply_op(name, values) if all(isinstance(x, known) for x in values) else NotImplemented
 
 
-def by_row(
+def apply_op(
     name: str,
     operands: Sequence[Any],
     attributes: tuple[tuple[str, Any], ...] = (),
     dtype: np.dtype[Any] | None = None,
-    place: Place | None = None,
+    storage: Storage | None = None,
 ) -> Any:
-    """One op by its name, of one result; with a place, tensors in host memory are taken, too."""
+    """Returns the only result of an op of TTNN; with a storage, the op also takes tensors in host memory."""
     from jaxmesh.dialects import ttnn
     from jaxmesh.dialects.ttnn.op import TTNN
 
     _ = ttnn
-    said = NOTHING if place is None else Said(attributes, dtype, None, True)
-    (out,) = perform(TTNN[name].row, f"ttnn.{name}", operands, said, None, place or ON_DEVICE)
+    static = NO_ARGUMENTS if storage is None else StaticArguments(attributes, dtype, None, True)
+    (out,) = perform(TTNN[name].row, f"ttnn.{name}", operands, static, None, storage or ON_DEVICE)
     return out

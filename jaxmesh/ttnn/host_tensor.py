@@ -1,4 +1,4 @@
-"""`ttnn.Tensor`: a tensor in host memory, of no device; a `MeshTensor` is one too, as far as `isinstance` goes."""
+"""`ttnn.Tensor`: a tensor in host memory. A `MeshTensor` is an instance of it too."""
 
 from __future__ import annotations
 
@@ -11,21 +11,19 @@ import numpy as np
 
 from jaxmesh.errors import ArgumentTypeError, ResidencyError, VerifyError
 from jaxmesh.sharding.configs import MeshMapperConfig, MeshShape, PlacementReplicate, integers
-from jaxmesh.ttnn.execute import by_row
-from jaxmesh.ttnn.mesh_device import MeshDevice, MeshToTensor, mesh_of
+from jaxmesh.ttnn.assemble import set_owner
+from jaxmesh.ttnn.mesh_device import MeshToTensor, mesh_of
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
-from jaxmesh.ttnn.tensor_methods import Methods
-from jaxmesh.ttnn.tensor_operators import owned
+from jaxmesh.ttnn.tensor_base import TensorBase
 from jaxmesh.ttnn.torch_interop import array_from_torch
 from jaxmesh.ttnn.transfers import distribute, elements, host_array
 from jaxmesh.ttnn.types import (
     DRAM_MEMORY_CONFIG,
-    ON_HOST,
     DataType,
     Layout,
     MemoryConfig,
-    Place,
     Shape,
+    Storage,
     StorageType,
     as_dtype,
     data_type,
@@ -41,12 +39,11 @@ class _AnyTensor(type):
         return isinstance(instance, MeshTensor) or super().__instancecheck__(instance)
 
 
-class Tensor(Methods, metaclass=_AnyTensor):
-    """A tensor of `ttnn`, from numbers: in host memory, or with a device on each of its devices.
+class Tensor(TensorBase, metaclass=_AnyTensor):
+    """A tensor in host memory, made from numbers; with a device, a `MeshTensor` with a copy on each of its devices.
 
-    What is in host memory has one value: `numpy.asarray(tensor)` (read-only), `.to_numpy()` (a copy), `.to_torch()`,
-    `.to_list()`. On
-    several devices it is a `MeshTensor`, which is also an instance of this class.
+    Read it with `numpy.asarray(tensor)` (read-only), `.to_numpy()` (a copy), `.to_torch()` or `.to_list()`. A
+    `MeshTensor` is also an instance of this class.
 
     Args:
       data: an array, a tensor of torch, or a list of numbers, row by row.
@@ -54,7 +51,7 @@ class Tensor(Methods, metaclass=_AnyTensor):
       dtype: its `DataType`; of an array its own, else FLOAT32.
       layout: a `Layout`, kept and shown.
       device: a mesh device, whose devices all get a copy.
-      memory_config: where it lies there, kept and shown.
+      memory_config: its memory config there, kept and shown.
 
     Raises:
       ArgumentTypeError: wrong types.
@@ -76,9 +73,9 @@ class Tensor(Methods, metaclass=_AnyTensor):
         device: Any = None,
         memory_config: MemoryConfig | None = None,
     ) -> Any:
-        """A host tensor, or with a device a `MeshTensor`."""
+        """Returns a host tensor, or with a device a `MeshTensor`."""
         if isinstance(shape, DataType):
-            # The real class has a form of an array and its element type, too.
+            # The real class also takes (array, element type).
             if dtype is not None:
                 raise ArgumentTypeError(
                     f"Tensor takes one DataType, got {shape} in the place of the shape and {dtype}."
@@ -88,35 +85,34 @@ class Tensor(Methods, metaclass=_AnyTensor):
         if not isinstance(layout, Layout):
             raise ArgumentTypeError(f"Tensor takes a Layout as layout, got {quote(layout)}.")
         if device is not None:
-            return _jnp.asarray(array) if in_program() else copies(array, device, layout, memory_config)
-        return cls.around(array, layout)
+            return _jnp.asarray(array) if in_program() else copy_to_devices(array, device, layout, memory_config)
+        return cls.wrap(array, layout)
 
     @classmethod
-    def around(cls, array: np.ndarray[Any, Any], layout: Layout) -> Any:
-        """A host tensor that has this memory, which nobody may write to any more."""
-        made = super().__new__(cls)
-        # numpy.asarray(tensor) is this memory.
+    def wrap(cls, array: np.ndarray[Any, Any], layout: Layout) -> Any:
+        """Returns a host tensor that shares the memory of an array, which becomes read-only."""
+        tensor = super().__new__(cls)
         array.flags.writeable = False
-        made._array, made._layout = array, layout
-        return made
+        tensor._array, tensor._layout = array, layout
+        return tensor
 
     @property
     def array(self) -> np.ndarray[Any, Any]:
-        """Its elements, read-only.
+        """The elements, read-only.
 
         Raises:
           ResidencyError: it was deallocated.
         """
-        held: Any = self._array
-        if held is None:
+        array: Any = self._array
+        if array is None:
             raise ResidencyError(
                 "this tensor was deallocated with deallocate and holds nothing any more; use it before, or keep it."
             )
-        return held
+        return array
 
     @property
     def shape(self) -> Shape:
-        """Its shape."""
+        """The shape."""
         return Shape(self.array.shape)
 
     @property
@@ -131,47 +127,34 @@ class Tensor(Methods, metaclass=_AnyTensor):
 
     @property
     def layout(self) -> Layout:
-        """How it lies in memory."""
+        """The layout in memory."""
         return self._layout
 
     def storage_type(self) -> StorageType:
-        """HOST."""
+        """Returns HOST."""
         return StorageType.HOST
 
     def memory_config(self) -> None:
-        """None: on no device."""
+        """Returns None: the tensor is on no device."""
         return
 
     def is_allocated(self) -> bool:
-        """Whether it was not deallocated."""
+        """Returns True if the tensor was not deallocated."""
         return self._array is not None
 
     def deallocate(self, force: bool = False) -> None:
-        """Gives up what it holds; using it afterwards is an error."""
+        """Releases the array; using the tensor afterwards is an error."""
         self._array = None
 
     def device(self) -> None:
-        """None: on no device."""
+        """Returns None: the tensor is on no device."""
         return
 
     def value(self, op: str, composer: MeshToTensor | None) -> np.ndarray[Any, Any]:
-        """Its elements, read-only."""
+        """Returns the elements, read-only."""
         if composer is not None:
             raise ArgumentTypeError(f"{op}: a composer joins a distributed tensor, got one of no device; leave it out.")
         return self.array
-
-    def _home(self) -> Any:
-        return Tensor.around(self.array.view(), self._layout)
-
-    def _moved(self, device: Any, memory: MemoryConfig) -> Any:
-        return copies(self.array, device, self._layout, memory)
-
-    def _laid(self, layout: Layout) -> Any:
-        _ = as_instance(Layout, "Tensor.to", "layout", layout)
-        return Tensor.around(self.array.view(), layout)
-
-    def _by_row(self, op: str, attributes: tuple[tuple[str, Any], ...], dtype: Any = None) -> Any:
-        return Tensor.around(by_row(op, [self.array], attributes, dtype, ON_HOST), self._layout)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         return np.array(self.array, dtype=dtype, copy=copy)
@@ -195,10 +178,10 @@ def _array(data: Any, shape: Sequence[int] | None, dtype: DataType | None) -> np
     elif type(data).__module__ == "torch":
         data = array_from_torch(data)
     if isinstance(data, _ARRAY):
-        held: np.ndarray[Any, Any] = elements(data, "Tensor")
+        given: np.ndarray[Any, Any] = elements(data, "Tensor")
         if kind is not None:
-            _check_range(held, kind)
-        array = _converted(held, held.dtype if kind is None else kind)
+            _check_range(given, kind)
+        array = _convert(given, given.dtype if kind is None else kind)
     else:
         array = _numbers(data, np.dtype(np.float32) if kind is None else kind)
     data_type(array.dtype)
@@ -208,16 +191,16 @@ def _array(data: Any, shape: Sequence[int] | None, dtype: DataType | None) -> np
     return array.reshape(wanted)
 
 
-def _converted(held: np.ndarray[Any, Any], kind: np.dtype[Any]) -> np.ndarray[Any, Any]:
+def _convert(array: np.ndarray[Any, Any], kind: np.dtype[Any]) -> np.ndarray[Any, Any]:
     try:
         with np.errstate(all="ignore"):
-            return np.array(held, dtype=kind)
+            return np.array(array, dtype=kind)
     except (TypeError, ValueError):
-        raise ArgumentTypeError(f"Tensor takes an array of numbers, got dtype {held.dtype}.") from None
+        raise ArgumentTypeError(f"Tensor takes an array of numbers, got dtype {array.dtype}.") from None
 
 
 def _check_range(array: np.ndarray[Any, Any], kind: np.dtype[Any]) -> None:
-    """An integer type holds the whole part of every number, and none goes round its end."""
+    """Checks that an integer type can represent the whole part of every number."""
     if not _jnp.issubdtype(kind, _jnp.integer) or _jnp.issubdtype(array.dtype, _jnp.complexfloating):
         return
     limits: Any = _jnp.iinfo(kind)
@@ -239,43 +222,42 @@ def _check_range(array: np.ndarray[Any, Any], kind: np.dtype[Any]) -> None:
 def _numbers(data: Any, kind: np.dtype[Any]) -> np.ndarray[Any, Any]:
     try:
         array: Any = np.array(data, dtype=kind)
-        said: Any = np.asarray(data)
+        exact: Any = np.asarray(data)
     except (TypeError, ValueError, OverflowError) as error:
         raise VerifyError(
             f"Tensor takes a list of numbers that {kind} can hold, got {quote(data)}: {error}."
         ) from error
     whole = not _jnp.issubdtype(kind, _jnp.inexact)
-    if said.dtype.kind not in "biufc" or (said.dtype.kind in "fc" and whole and (array != said).any()):
+    if exact.dtype.kind not in "biufc" or (exact.dtype.kind in "fc" and whole and (array != exact).any()):
         raise VerifyError(f"Tensor takes a list of numbers that {kind} can hold, got {str(data)[:80]}.")
     return array
 
 
 def in_program() -> bool:
-    """Whether a program over a mesh is being traced, where every array is a shard, and no device is needed."""
+    """Returns True while a program over a mesh is traced; every array is then a shard."""
     return bool(jax.sharding.get_abstract_mesh().manual_axes)
 
 
-def copies(array: Any, device: Any, layout: Layout, memory: MemoryConfig | None) -> MeshTensor:
-    """A host tensor on every device of a mesh."""
+def copy_to_devices(array: Any, device: Any, layout: Layout, memory: MemoryConfig | None) -> MeshTensor:
+    """Returns a host tensor copied to every device of a mesh."""
     mesh = mesh_of(device)
     every = MeshMapperConfig([PlacementReplicate()], MeshShape(mesh.devices.size))
     if memory is not None:
         as_instance(MemoryConfig, "a tensor on a device", "memory_config", memory)
-    place = Place(StorageType.DEVICE, layout, memory or DRAM_MEMORY_CONFIG)
-    made = distribute(host_array(array, "to_device"), every, mesh, place)
-    return owned(made, device if isinstance(device, MeshDevice) else None)
+    storage = Storage(StorageType.DEVICE, layout, memory or DRAM_MEMORY_CONFIG)
+    return set_owner(distribute(host_array(array, "to_device"), every, mesh, storage), device)
 
 
 def is_host_tensor(x: Any) -> bool:
-    """Whether it is a tensor of this class, of no device."""
+    """Returns True for a host tensor; `isinstance` is also True for a `MeshTensor`."""
     return type(x) is Tensor
 
 
 def array_of(x: Any) -> Any:
-    """The elements of a host tensor; anything else as it is."""
+    """Returns the elements of a host tensor; anything else unchanged."""
     return x.array if is_host_tensor(x) else x
 
 
-def wrapped(x: Any, layout: Layout) -> Any:
-    """A NumPy array as a host tensor; anything else as it is."""
+def wrap_array(x: Any, layout: Layout) -> Any:
+    """Returns a NumPy array as a host tensor; anything else unchanged."""
     return Tensor(x, layout=layout) if isinstance(x, np.ndarray) else x

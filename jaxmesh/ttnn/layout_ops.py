@@ -1,26 +1,26 @@
-"""Moving tensors between host and devices, changing layouts and element types, giving memory back."""
+"""Functions of `ttnn` that move tensors, change layouts and element types, or ask where a tensor is."""
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import jax
 import numpy as np
 
 from jaxmesh.errors import ArgumentTypeError, ResidencyError
+from jaxmesh.ttnn.assemble import owner_of, set_owner
 from jaxmesh.ttnn.functions import lookup
-from jaxmesh.ttnn.host_tensor import Tensor, array_of, copies, in_program, is_host_tensor
+from jaxmesh.ttnn.host_tensor import Tensor, array_of, copy_to_devices, in_program, is_host_tensor
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
-from jaxmesh.ttnn.tensor_operators import owned, owner_of
 from jaxmesh.ttnn.transfers import to_mesh
-from jaxmesh.ttnn.types import DRAM_MEMORY_CONFIG, DataType, Layout, MemoryConfig, Place, StorageType
-from jaxmesh.validate import quote
+from jaxmesh.ttnn.types import DRAM_MEMORY_CONFIG, DataType, Layout, MemoryConfig, Storage, StorageType, on_host
+from jaxmesh.validate import as_instance, quote
 
 _ARRAY = (np.ndarray, jax.Array, np.generic)
 
 
 def _check(op: str, x: Any) -> None:
-    if type(x) is not MeshTensor and not isinstance(x, (Tensor, *_ARRAY)):
+    if not isinstance(x, (Tensor, MeshTensor, *_ARRAY)):
         raise ArgumentTypeError(f"{op} takes a tensor, got {type(x).__name__}.")
 
 
@@ -45,8 +45,8 @@ def to_device(
       tensor: a multi-device host tensor, each of whose shards goes to its device; or a host tensor, or a NumPy or JAX
         array, of which every device gets a copy.
       device: the mesh device.
-      memory_config: where it lies there, kept and shown.
-      cq_id: taken, and means nothing here.
+      memory_config: its memory config there, kept and shown.
+      cq_id: accepted and ignored.
 
     Raises:
       MeshMismatchError: the tensor is distributed over a mesh of another shape.
@@ -64,7 +64,7 @@ def to_device(
         return array_of(tensor)
     if not isinstance(tensor, MeshTensor):
         layout = tensor.layout if is_host_tensor(tensor) else Layout.ROW_MAJOR
-        return copies(array_of(tensor), device, layout, memory)
+        return copy_to_devices(array_of(tensor), device, layout, memory)
     return to_mesh(tensor, device, memory)
 
 
@@ -72,14 +72,14 @@ def from_device(tensor: Any, blocking: bool = True, cq_id: int | None = None) ->
     """Moves a tensor to host memory: a multi-device host tensor, whose shards `aggregate_tensor` joins.
 
     Args:
-      tensor: a tensor on the devices; one on the host is given back.
-      blocking: taken, and means nothing here.
-      cq_id: taken, and means nothing here.
+      tensor: a tensor on the devices; a host tensor is copied.
+      blocking: accepted and ignored.
+      cq_id: accepted and ignored.
     """
     _check("from_device", tensor)
     if isinstance(tensor, MeshTensor):
-        return tensor.placed(Place(StorageType.HOST, tensor.layout, None))
-    return Tensor(tensor, layout=tensor.layout) if is_host_tensor(tensor) else _kept(tensor)
+        return tensor.with_storage(on_host(tensor.layout))
+    return Tensor(tensor, layout=tensor.layout) if is_host_tensor(tensor) else _copy_numpy(tensor)
 
 
 def to_layout(
@@ -95,22 +95,22 @@ def to_layout(
     if dtype is not None:
         tensor = lookup("ttnn.typecast", "ttnn")(tensor, dtype)
     if isinstance(tensor, MeshTensor):
-        place = tensor.place
-        made = tensor.placed(Place(place.storage, layout, place.memory if memory is None else memory))
-        return owned(made, owner_of([tensor]))
+        old = tensor.storage
+        new = Storage(old.type, layout, old.memory_config if memory is None else memory)
+        return set_owner(tensor.with_storage(new), owner_of([tensor]))
     if in_program() or (not is_host_tensor(tensor) and layout is Layout.ROW_MAJOR):
-        return array_of(_kept(tensor))
+        return array_of(_copy_numpy(tensor))
     return Tensor(tensor, layout=layout)
 
 
-def _kept(x: Any) -> Any:
-    """A copy of a NumPy array, which its owner may write to; anything else as it is."""
+def _copy_numpy(x: Any) -> Any:
+    """Returns a copy of a NumPy array, which its owner may write to; anything else unchanged."""
     array: Any = x
     return x.copy() if isinstance(array, np.ndarray) else x
 
 
 def to_memory_config(tensor: Any, memory_config: MemoryConfig, dtype: DataType | None = None) -> Any:
-    """Moves a tensor on the devices to other memory there; with `dtype` in another element type.
+    """Moves a tensor to other memory on its devices; with `dtype` in another element type.
 
     Raises:
       ResidencyError: the tensor is in host memory.
@@ -128,11 +128,11 @@ def to_memory_config(tensor: Any, memory_config: MemoryConfig, dtype: DataType |
             f"to_memory_config moves a tensor that is on the devices, got {quote(tensor)} in host memory; bring it "
             "there with ttnn.to_device(x, device, memory_config)."
         )
-    return owned(tensor.placed(Place(StorageType.DEVICE, tensor.layout, memory)), owner_of([tensor]))
+    return set_owner(tensor.with_storage(Storage(StorageType.DEVICE, tensor.layout, memory)), owner_of([tensor]))
 
 
 def to_dtype(tensor: Any, dtype: DataType) -> Any:
-    """A host tensor in another element type; `typecast` does it on the devices.
+    """Converts a host tensor to another element type; `typecast` does it on the devices.
 
     Raises:
       ResidencyError: the tensor is on the devices.
@@ -144,12 +144,35 @@ def to_dtype(tensor: Any, dtype: DataType) -> Any:
 
 
 def deallocate(tensor: Any, force: bool = True) -> None:
-    """Gives back what a tensor holds; using it afterwards is an error, doing this again is none.
+    """Releases the memory of a tensor; using it afterwards is an error, releasing it again is not.
 
     Args:
-      tensor: any tensor; a NumPy or JAX array, which is its owner's, is left alone.
-      force: whether other tensors that share the memory lose it too; no two tensors share any here.
+      tensor: any tensor; a NumPy or JAX array is left alone.
+      force: whether the real `ttnn` also takes the memory from other tensors that share it; no tensor does here.
     """
     _check("deallocate", tensor)
-    if type(tensor) is MeshTensor or isinstance(tensor, Tensor):
-        cast("Any", tensor).deallocate(force)
+    if isinstance(tensor, (Tensor, MeshTensor)):
+        tensor.deallocate(force)
+
+
+# --- where a tensor is ------------------------------------------------------------------------------------------------
+
+
+def is_tensor_storage_on_device(tensor: Any) -> bool:
+    """Returns True if a tensor is on the devices."""
+    return has_storage_type_of(tensor, StorageType.DEVICE)
+
+
+def has_storage_type_of(tensor: Any, storage_type: StorageType) -> bool:
+    """Returns True if a tensor has this storage type.
+
+    Raises:
+      ArgumentTypeError: no tensor, or no `StorageType`.
+    """
+    kind = as_instance(StorageType, "has_storage_type_of", "storage_type", storage_type)
+    return as_instance((Tensor, MeshTensor), "has_storage_type_of", "tensor", tensor).storage_type() is kind
+
+
+def get_memory_config(tensor: Any) -> MemoryConfig | None:
+    """Returns the memory config of a tensor; None in host memory."""
+    return as_instance((Tensor, MeshTensor), "get_memory_config", "tensor", tensor).memory_config()

@@ -1,4 +1,4 @@
-"""Mappers and composers by the names that older programs of `ttnn` use; each is a config in other words."""
+"""Mappers and composers by the names that older programs of `ttnn` use."""
 
 from __future__ import annotations
 
@@ -31,32 +31,22 @@ from jaxmesh.validate import as_tuple, quote
 AnyDevice = MeshDevice | Mesh
 
 
-def ReplicateTensorToMesh(mesh_device: AnyDevice) -> TensorToMesh:
-    """`replicate_tensor_to_mesh_mapper` by its older name."""
-    return replicate_tensor_to_mesh_mapper(mesh_device)
-
-
-def ShardTensorToMesh(mesh_device: AnyDevice, dim: int) -> TensorToMesh:
-    """`shard_tensor_to_mesh_mapper` by its older name."""
-    return shard_tensor_to_mesh_mapper(mesh_device, dim)
-
-
-def ConcatMeshToTensor(mesh_device: AnyDevice, dim: int) -> MeshToTensor:
-    """`concat_mesh_to_tensor_composer` by its older name."""
-    return concat_mesh_to_tensor_composer(mesh_device, dim)
+ReplicateTensorToMesh = replicate_tensor_to_mesh_mapper
+ShardTensorToMesh = shard_tensor_to_mesh_mapper
+ConcatMeshToTensor = concat_mesh_to_tensor_composer
 
 
 def _pair(what: str, dims: Sequence[Any]) -> tuple[Any, Any]:
-    found = as_tuple(what, dims, "two dims, one per axis of a 2-dimensional mesh,")
-    if len(found) != 2:
-        raise VerifyError(f"{what} takes one dim per axis of a 2-dimensional mesh, got {quote(list(found))}.")
-    return found[0], found[1]
+    pair = as_tuple(what, dims, "two dims, one per axis of a 2-dimensional mesh,")
+    if len(pair) != 2:
+        raise VerifyError(f"{what} takes one dim per axis of a 2-dimensional mesh, got {quote(list(pair))}.")
+    return pair[0], pair[1]
 
 
 def ShardTensor2dMesh(
     mesh_device: AnyDevice, mesh_shape: MeshShape | Sequence[int], dims: Sequence[int | None]
 ) -> TensorToMesh:
-    """Cuts one dim over the rows of a 2-dimensional mesh and one over its columns; None copies.
+    """Returns a mapper that cuts one dim over the rows of a 2-dimensional mesh and one over its columns; None copies.
 
     >>> from jaxmesh import ttnn
     >>> device = ttnn.open_mesh_device(mesh_shape=ttnn.MeshShape(2, 4))
@@ -72,7 +62,7 @@ def ShardTensor2dMesh(
 def ConcatMesh2dToTensor(
     mesh_device: AnyDevice, mesh_shape: MeshShape | Sequence[int], dims: Sequence[int]
 ) -> MeshToTensor:
-    """Joins shards along one dim over the rows of a 2-dimensional mesh and along one over its columns.
+    """Returns a composer that joins shards along one dim over the rows of a mesh and along one over its columns.
 
     >>> from jaxmesh import ttnn
     >>> device = ttnn.open_mesh_device(mesh_shape=ttnn.MeshShape(2, 4))

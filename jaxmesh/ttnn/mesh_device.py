@@ -1,4 +1,4 @@
-"""`ttnn.MeshDevice`, emulated: a mesh of host devices; and what maps tensors to one and back."""
+"""`ttnn.MeshDevice`, emulated by a mesh of host devices; mappers to a mesh and composers from it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 from jax.sharding import Mesh
 
 from jaxmesh.errors import ArgumentTypeError, MeshError
-from jaxmesh.runtime.cores import CoreGrid
 from jaxmesh.sharding.configs import MeshComposerConfig, MeshCoordinate, MeshMapperConfig, MeshShape, integers
 from jaxmesh.sharding.mesh import as_mesh, make_mesh
+from jaxmesh.ttnn.cores import CoreGrid
 from jaxmesh.validate import as_instance
 
 
@@ -21,7 +21,7 @@ class MeshDevice:
     __slots__ = ("_mesh", "_open")
 
     def __init__(self, mesh: Mesh) -> None:
-        self._mesh = checked_mesh(mesh)
+        self._mesh = check_mesh(mesh)
         self._open = True
 
     @property
@@ -31,11 +31,19 @@ class MeshDevice:
         Raises:
           MeshError: the device was closed.
         """
+        return self.check_open()._mesh
+
+    def check_open(self) -> MeshDevice:
+        """Returns the device.
+
+        Raises:
+          MeshError: the device was closed.
+        """
         if not self._open:
             raise MeshError(
                 f"the mesh device {list(self._mesh.devices.shape)} was closed with close_mesh_device; open one again."
             )
-        return self._mesh
+        return self
 
     @property
     def shape(self) -> MeshShape:
@@ -43,36 +51,36 @@ class MeshDevice:
         return MeshShape(self.mesh.devices.shape)
 
     def get_num_devices(self) -> int:
-        """How many devices there are."""
+        """Returns the number of devices."""
         return self.mesh.devices.size
 
     def get_device_ids(self) -> list[int]:
-        """The ids of the devices, row-major."""
+        """Returns the ids of the devices, row-major."""
         return [d.id for d in self.mesh.devices.flat]
 
     def get_device_id(self, coord: MeshCoordinate | Sequence[int]) -> int:
-        """The id of the device at a coordinate.
+        """Returns the id of the device at a mesh coordinate.
 
         Raises:
           MeshError: the coordinate is not on the mesh.
         """
-        shape, place = tuple(self.shape), integers("get_device_id", coord)
-        if len(place) != len(shape) or any(not 0 <= c < n for c, n in zip(place, shape, strict=False)):
-            raise MeshError(f"the coordinate {list(place)} is not on the mesh {list(shape)}.")
-        return self.mesh.devices[place].id
+        shape, at = tuple(self.shape), integers("get_device_id", coord)
+        if len(at) != len(shape) or any(not 0 <= c < n for c, n in zip(at, shape, strict=True)):
+            raise MeshError(f"the coordinate {list(at)} is not on the mesh {list(shape)}.")
+        return self.mesh.devices[at].id
 
     def coordinates(self) -> list[MeshCoordinate]:
-        """Every coordinate, row-major."""
+        """Returns every mesh coordinate, row-major."""
         return [MeshCoordinate(c) for c in itertools.product(*map(range, self.shape))]
 
     def id(self) -> int:
-        """The id of the first device."""
+        """Returns the id of the first device."""
         return self.get_device_ids()[0]
 
     def create_submesh(
         self, submesh_shape: MeshShape | Sequence[int], offset: MeshCoordinate | Sequence[int] | None = None
     ) -> MeshDevice:
-        """A block of the mesh as a mesh device of its own.
+        """Returns a block of the mesh as a mesh device.
 
         Args:
           submesh_shape: its shape.
@@ -96,7 +104,7 @@ class MeshDevice:
         return MeshDevice(Mesh(block, self.mesh.axis_names, self.mesh.axis_types))
 
     def create_submeshes(self, submesh_shape: MeshShape | Sequence[int]) -> list[MeshDevice]:
-        """The blocks of one shape that the mesh consists of, row-major.
+        """Returns the blocks of one shape that the mesh consists of, row-major.
 
         Raises:
           MeshError: the mesh does not consist of such blocks.
@@ -108,10 +116,10 @@ class MeshDevice:
         return [self.create_submesh(shape, start) for start in starts]
 
     def reshape(self, new_shape: MeshShape | Sequence[int]) -> None:
-        """Gives the mesh another shape, of the same devices in row-major order; tensors keep the one they were made on.
+        """Reshapes the mesh; the devices keep their row-major order, and tensors keep the mesh they were made on.
 
         Raises:
-          MeshError: of another number of devices.
+          MeshError: the shape has another number of devices.
         """
         shape = MeshShape(new_shape)
         if shape.mesh_size() != self.mesh.devices.size:
@@ -122,14 +130,14 @@ class MeshDevice:
 
     @property
     def core_grid(self) -> CoreGrid:
-        """The cores of a device, of which this emulation has none: those of a Wormhole."""
+        """The cores of a Wormhole; the emulation has none."""
         return CoreGrid(y=8, x=8)
 
     def enable_program_cache(self) -> None:
-        """Nothing: compiled ops are always kept here."""
+        """Does nothing: compiled ops are always cached."""
 
     def disable_and_clear_program_cache(self) -> None:
-        """Nothing; `jax.clear_caches` clears what is kept."""
+        """Does nothing; `jax.clear_caches` clears the cache."""
 
     def close(self) -> None:
         """Closes the device; using it afterwards is an error."""
@@ -140,26 +148,26 @@ class MeshDevice:
 
 
 def mesh_of(mesh_device: MeshDevice | Mesh) -> Mesh:
-    """The JAX mesh of a mesh device, or the mesh itself.
+    """Returns the JAX mesh of a mesh device, or the mesh itself.
 
     Raises:
       ArgumentTypeError: neither.
     """
     if isinstance(mesh_device, MeshDevice):
         return mesh_device.mesh
-    return checked_mesh(mesh_device)
+    return check_mesh(mesh_device)
 
 
-def checked_mesh(mesh_device: Any) -> Mesh:
-    """A JAX mesh of devices.
+def check_mesh(mesh_device: Any) -> Mesh:
+    """Returns a JAX mesh of devices.
 
     Raises:
       ArgumentTypeError: something else.
       MeshError: a mesh without axes.
     """
     if isinstance(mesh_device, Mesh):
-        found: Any = as_mesh(mesh_device)
-        return found
+        mesh: Any = as_mesh(mesh_device)
+        return mesh
     raise ArgumentTypeError(
         f"a mesh device is what open_mesh_device gives, or a jax.sharding.Mesh; got {type(mesh_device).__name__}."
     )

@@ -1,7 +1,7 @@
 """MeshTensor: a multi-device tensor.
 
-A tensor is stored as one `jax.Array` of the local shape followed by one dim per mesh axis it varies over, sharded on
-those. Every device then holds exactly its shard, equal shards need no axis, and `jax.vmap` may add dims in front.
+A tensor is stored as one `jax.Array`: the local shape, then one dim per varying mesh axis, sharded over that axis.
+Every device then stores exactly its shard, equal shards need no dim, and `jax.vmap` may add dims in front.
 """
 
 from __future__ import annotations
@@ -9,30 +9,31 @@ from __future__ import annotations
 import itertools
 import math
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import jax
 import numpy as np
 from jax.core import Tracer
-from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, Mesh, NamedSharding
 
 from jaxmesh.errors import ArgumentTypeError, DeletedError, ResidencyError, UnsupportedError, VerifyError
+from jaxmesh.jaxprs.caches import ARRAY
 from jaxmesh.jaxprs.export_registry import register_writer
 from jaxmesh.runtime.array_views import is_deleted, local_view, view
-from jaxmesh.runtime.distributed.collectives import is_here, one_shard
-from jaxmesh.runtime.launch import check_process
+from jaxmesh.runtime.distributed.collectives import one_shard
 from jaxmesh.sharding.configs import MeshCoordinate
-from jaxmesh.ttnn.lazy_reshape import Computed, Later
+from jaxmesh.ttnn.lazy_reshape import LazyReshape
+from jaxmesh.ttnn.mesh_device import MeshDevice
 from jaxmesh.ttnn.serialization import write
-from jaxmesh.ttnn.tensor_methods import MeshMethods
+from jaxmesh.ttnn.tensor_base import TensorBase
 from jaxmesh.ttnn.types import (
     ON_DEVICE,
     Layout,
     MemoryConfig,
-    Place,
     Shape as LocalShape,
+    Storage,
     StorageType,
     TensorTopology as TensorTopology,
 )
@@ -41,19 +42,23 @@ from jaxmesh.validate import as_instance, as_tuple, quote
 Shape = tuple[int, ...]
 
 PART = "part"
-"""The only axis of the storage mesh of a tensor that some devices hold nothing of."""
-_HELD: Any = (jax.Array, jax.ShapeDtypeStruct, np.ndarray, Later)
-_GONE = object()
-"""What a tensor holds that was deallocated."""
+"""The only axis of the storage mesh of a tensor that exists on some devices only."""
+_STORED: Any = (jax.Array, jax.ShapeDtypeStruct, np.ndarray, LazyReshape)
+_DEALLOCATED = object()
 
 
-class MeshTensor(MeshMethods, Computed):
+class MeshTensor(TensorBase):
     """A tensor of one shard per device of a mesh; `.shape` is the local shape, as in TTNN.
 
     Made by `jaxmesh.ttnn.distribute_tensor`, or by a program whose result stays on the devices. It is a pytree, may
     enter and leave functions under `jaxmesh.jit`, and goes back to the host through `jaxmesh.ttnn.aggregate_tensor`.
-    Whether it is in host memory or on the devices, its layout and its memory are kept and shown; they make no
-    difference to trees, types and caches.
+    Storage and topology are kept and shown; they make no difference to trees, types and caches.
+
+    Attributes:
+      varying: the mesh axes over which the shards differ, in mesh order.
+      storage: the storage type, the layout and the memory config.
+      topology: the result of `tensor_topology`; None for a computed tensor.
+      owner: the mesh device that the tensor was put on; None if only its mesh is known.
 
     >>> import jax.numpy as jnp, jaxmesh as jm
     >>> from jaxmesh import ttnn
@@ -63,7 +68,7 @@ class MeshTensor(MeshMethods, Computed):
     (Shape([2]), 8)
     """
 
-    __slots__ = ("_mesh", "_place", "_proven", "_shared", "_stored", "_topology", "_varying")
+    __slots__ = ("_is_shared", "_mesh", "_proven", "_stored", "owner", "storage", "topology", "varying")
 
     def __init__(
         self,
@@ -71,17 +76,29 @@ class MeshTensor(MeshMethods, Computed):
         mesh: Mesh | AbstractMesh,
         varying: Sequence[str],
         topology: TensorTopology | None = None,
-        place: Place = ON_DEVICE,
+        storage: Storage = ON_DEVICE,
     ) -> None:
+        if not isinstance(mesh, (Mesh, AbstractMesh)):
+            as_instance((Mesh, AbstractMesh), "MeshTensor", "mesh", mesh)
+        axes: Any = varying
+        if type(varying) is not tuple:
+            axes = as_tuple("MeshTensor", varying, "a row of mesh axes as varying")
+        for axis in axes:
+            if not isinstance(axis, str) or (axis not in mesh.axis_names and axes != (PART,)):
+                names = tuple(mesh.axis_names)
+                raise VerifyError(f"MeshTensor varies over {quote(axes)}, but the mesh has the axes {names}.")
         self._stored: Any = data
-        self._mesh = as_instance((Mesh, AbstractMesh), "MeshTensor", "mesh", mesh)
-        self._varying = _axes(mesh, varying)
-        self._topology = topology
-        self._place = place
-        # Whether another tensor holds the same array, which a program that is given it may take the memory of.
-        self._shared = False
-        # The array whose copies are known to be equal; True of a value of a program that is being traced.
+        self._mesh = mesh
+        self.varying: tuple[str, ...] = axes
+        self.topology = topology
+        self.storage = storage
+        self.owner: MeshDevice | None = None
+        # True if another tensor has the same array, so that donating this one must not take its memory.
+        self._is_shared = False
+        # A weak reference to the array whose copies are known to be equal.
         self._proven: Any = None
+
+    # --- the stored array ---
 
     @property
     def data(self) -> Any:
@@ -91,109 +108,138 @@ class MeshTensor(MeshMethods, Computed):
           ResidencyError: the tensor was deallocated.
           DeletedError: it was donated to a program.
         """
-        if type(held := self._held()) is Later:
-            held = self.finished(held)
-        if is_deleted(held):
+        if type(stored := self._checked()) is LazyReshape:
+            stored = self._replace(stored.compute())
+        if is_deleted(stored):
             raise DeletedError(
                 f"{self!r} was donated to a program (donate_argnums), which has taken its memory, or was deleted; use "
                 "what the program gave back, or do not donate it."
             )
-        return held
+        return stored
 
-    def _held(self) -> Any:
-        if self._stored is _GONE:
+    def _checked(self) -> Any:
+        if self._stored is _DEALLOCATED:
             raise ResidencyError(
                 "this tensor was deallocated with deallocate and holds nothing any more; use it before, or keep it."
             )
-        # A transformation may have put anything in the place of the array.
-        held: Any = self._stored
-        if not isinstance(held, _HELD):
-            raise ArgumentTypeError(f"a MeshTensor holds a JAX array, this one holds {quote(held)}.")
-        if held.ndim < len(self._varying):
+        # A function of `jax.tree` may replace the array by anything.
+        if not isinstance(self._stored, _STORED):
+            raise ArgumentTypeError(f"a MeshTensor holds a JAX array, this one holds {quote(self._stored)}.")
+        if self._stored.ndim < len(self.varying):
             raise VerifyError(
-                f"a MeshTensor is stored with one dim per mesh axis of {self._varying} last, but its array has the "
-                f"shape {list(held.shape)}."
+                f"a MeshTensor is stored with one dim per mesh axis of {self.varying} last, but its array has the "
+                f"shape {list(self._stored.shape)}."
             )
-        return held
+        return self._stored
 
-    def handed(self) -> Any:
-        """The stored array as a program is given it: one that no other tensor holds, because it may be donated."""
-        held = self.data
-        array: Any = held
-        if self._shared and isinstance(array, jax.Array) and not isinstance(array, Tracer):
-            known = self.proven
-            held = self._stored = view(held)
-            self._shared = False
-            if known:
-                self.as_proven()
-        return held
+    def _replace(self, data: Any) -> Any:
+        """Stores the same values as another array, and returns it."""
+        proven = self.is_proven
+        self._stored = data
+        if proven:
+            self.mark_proven()
+        return data
+
+    def unshared_data(self) -> Any:
+        """Returns the stored array for a program that may donate it; no other tensor has this array."""
+        data = self.data
+        if not self._is_shared or not isinstance(data, jax.Array) or isinstance(data, Tracer):
+            return self._stored
+        self._is_shared = False
+        return self._replace(view(data))
+
+    def operand(self) -> tuple[Any, Shape | None]:
+        """Returns a stored array for an op, and the local shape that the op must give it first, if any."""
+        stored = self._stored
+        if type(stored) is ARRAY and not stored.is_deleted():
+            return stored, None
+        if type(stored) is LazyReshape and not stored.stored.is_deleted():
+            return stored.stored, stored.local
+        return self.data, None
+
+    def reshape_lazily(self, local: Shape, storage: Storage, run: Callable[..., Any]) -> MeshTensor:
+        """Returns the same elements in another local shape; `run` reshapes the array of `operand`."""
+        stored, _ = self.operand()
+        if type(self._stored) is not LazyReshape:
+            self._replace(LazyReshape(stored))
+        shape = (*local, *stored.shape[stored.ndim - len(self.varying) :])
+        return MeshTensor(LazyReshape(stored, local, shape, run), self.mesh, self.varying, None, storage)
+
+    def overwrite(self, other: MeshTensor) -> None:
+        """Stores the values of another tensor of the same shape, as ops do that write into an operand."""
+        self._stored, self.varying, self.topology = other.data, other.varying, None
+        self._is_shared = other._is_shared = True
+
+    def with_storage(self, storage: Storage) -> MeshTensor:
+        """Returns the same tensor with another storage type, layout or memory config."""
+        tensor = MeshTensor(self.data, self._mesh, self.varying, self.topology, storage)
+        tensor._is_shared = self._is_shared = True
+        tensor._proven = self._proven
+        return tensor
 
     @property
-    def proven(self) -> bool:
-        """Whether equal copies are the work of a mapper, and not a claim: of the caller, or of a program's types."""
+    def is_proven(self) -> bool:
+        """True if a mapper made the equal copies; False if a caller or the types of a program only claim them."""
         return self._proven is not None and self._proven() is self._stored
 
-    def as_proven(self) -> MeshTensor:
-        """The same tensor; whoever made it knows that its copies are equal."""
+    def mark_proven(self) -> MeshTensor:
+        """Records that the copies are known to be equal, and returns the tensor."""
         self._proven = weakref.ref(self._stored)
         return self
 
-    @property
-    def place(self) -> Place:
-        """Where it is stored, in which layout and memory."""
-        return self._place
-
-    def storage_type(self) -> StorageType:
-        """Whether it is in host memory, one shard per device, or on the devices."""
-        return self._place.storage
-
-    @property
-    def layout(self) -> Layout:
-        """How it lies in memory."""
-        return self._place.layout
-
-    def memory_config(self) -> MemoryConfig | None:
-        """Where it lies on each device; None on the host."""
-        return self._place.memory
-
-    @property
-    def topology(self) -> TensorTopology | None:
-        """What `tensor_topology` gives; None of a tensor that was computed."""
-        return self._topology
-
-    def overwrite(self, other: MeshTensor) -> None:
-        """Takes over what another tensor of its shape holds, as ops do that write into an operand."""
-        self._stored, self._varying, self._topology = other.data, other.varying, None
-        self._shared = other._shared = True
-
-    def placed(self, place: Place) -> MeshTensor:
-        """The same tensor, stored elsewhere or otherwise."""
-        made = MeshTensor(self.data, self._mesh, self._varying, self._topology, place)
-        made._shared = self._shared = True
-        made._proven = self._proven
-        return made
-
     def is_allocated(self) -> bool:
-        """Whether it was neither deallocated nor donated."""
-        return self._stored is not _GONE and not is_deleted(self._stored)
+        """Returns True if the tensor was neither deallocated nor donated."""
+        return self._stored is not _DEALLOCATED and not is_deleted(self._stored)
 
     def deallocate(self, force: bool = False) -> None:
-        """Gives up what it holds; using it afterwards is an error. Tensors made from it keep what they hold.
+        """Releases the array; using the tensor afterwards is an error. Tensors made from it keep theirs.
 
         Args:
           force: whether the real `ttnn` also takes the memory from other tensors that share it; no tensor does here.
         """
-        self._stored = _GONE
+        self._stored = _DEALLOCATED
+
+    def block_until_ready(self) -> MeshTensor:
+        """Waits for the computation of the tensor."""
+        self.data.block_until_ready()
+        return self
+
+    # --- storage ---
+
+    def storage_type(self) -> StorageType:
+        """Returns HOST for one shard per device in host memory, else DEVICE."""
+        return self.storage.type
 
     @property
-    def varying(self) -> tuple[str, ...]:
-        """The mesh axes over which the shards differ, in mesh order."""
-        return self._varying
+    def layout(self) -> Layout:
+        """The layout in memory."""
+        return self.storage.layout
+
+    def memory_config(self) -> MemoryConfig | None:
+        """Returns the memory config on each device; None on the host."""
+        return self.storage.memory_config
+
+    def device(self) -> MeshDevice | None:
+        """Returns the mesh device the tensor is on; None for a tensor in host memory.
+
+        Raises:
+          MeshError: the device was closed.
+        """
+        if self.storage.type is StorageType.HOST:
+            return None
+        if self.owner is None:
+            mesh: Any = self.mesh
+            return MeshDevice(mesh)
+        return self.owner.check_open()
+
+    # --- type ---
 
     @property
     def mesh(self) -> Mesh | AbstractMesh:
-        """The mesh whose devices hold the tensor."""
-        sharding = getattr(self._held(), "sharding", None) if isinstance(self._mesh, AbstractMesh) else None
+        """The mesh of the devices."""
+        if type(self._mesh) is Mesh:
+            return self._mesh
+        sharding = getattr(self._checked(), "sharding", None)
         return sharding.mesh if isinstance(sharding, NamedSharding) else self._mesh
 
     @property
@@ -203,8 +249,9 @@ class MeshTensor(MeshMethods, Computed):
         Raises:
           UnsupportedError: a transformation has put a dim behind the dims of the mesh.
         """
-        rank, stored = self._held().ndim - len(self._varying), tuple(self._held().shape)
-        if not self.partial and stored[rank:] != (sizes := tuple(self._mesh.shape[a] for a in self._varying)):
+        stored = tuple(self._checked().shape)
+        rank = len(stored) - len(self.varying)
+        if not self.is_partial and stored[rank:] != (sizes := tuple(self._mesh.shape[a] for a in self.varying)):
             raise UnsupportedError(
                 f"a MeshTensor is stored with its mesh dims {sizes} last, but the stored shape is {stored}: a negative "
                 "axis was given to jax.vmap. Count the axes of a MeshTensor from the front."
@@ -214,70 +261,67 @@ class MeshTensor(MeshMethods, Computed):
     @property
     def dtype(self) -> Any:
         """The element type."""
-        return self._held().dtype
+        return self._checked().dtype
 
     @property
     def ndim(self) -> int:
-        """The rank."""
-        return self._held().ndim - len(self._varying)
+        """The rank of the local shape."""
+        return self._checked().ndim - len(self.varying)
 
     @property
-    def partial(self) -> bool:
-        """Whether some devices of the mesh hold nothing."""
-        return self._varying == (PART,)
+    def is_partial(self) -> bool:
+        """True if some devices of the mesh have no shard."""
+        return self.varying == (PART,)
 
     def tensor_topology(self) -> TensorTopology:
-        """Distribution shape, placements and coordinates.
+        """Returns distribution shape, placements and coordinates.
 
         Raises:
           UnsupportedError: the tensor was computed, so no mapper says which dim an axis cut.
         """
-        if self._topology is None:
+        if self.topology is None:
             raise UnsupportedError(
-                f"this tensor was computed by a program: it varies over {self._varying}, but no mapper says which "
+                f"this tensor was computed by a program: it varies over {self.varying}, but no mapper says which "
                 "tensor dim each axis cut. Only tensors made by distribute_tensor or from_host_shards have a topology."
             )
-        return self._topology
+        return self.topology
+
+    def occupied_coordinates(self) -> set[Shape] | None:
+        """Returns the mesh coordinates with a shard according to the mapper; None without a mapper."""
+        return None if self.topology is None else {tuple(c) for c in self.topology.mesh_coords()}
+
+    # --- shards ---
 
     def shards(self) -> list[tuple[MeshCoordinate, jax.Array]]:
-        """(mesh coordinate, this device's shard) of every device that holds one, row-major over the mesh.
+        """Returns (mesh coordinate, shard) for every device with a shard, row-major over the mesh.
 
-        Of several processes each gets those of its own devices.
+        Of several processes each gets the shards of its own devices.
         """
-        held = {s.device: s.data for s in self.data.addressable_shards}
-        devices = self._devices()
-        return [(c, local_view(held[d], self.shape)) for c, d in devices if d in held]
+        shards = {s.device: s.data for s in self.data.addressable_shards}
+        devices: Any = self.mesh.devices
+        found = [(MeshCoordinate(c), devices[c]) for c in itertools.product(*map(range, devices.shape))]
+        return [(c, local_view(shards[d], self.shape)) for c, d in found if d in shards]
 
     def shard(self, coordinate: Sequence[int]) -> jax.Array:
-        """The shard of the device at one coordinate.
+        """Returns the shard of the device at one mesh coordinate.
 
         Raises:
           ArgumentTypeError: no row of integers.
           MeshError: the coordinate is not on the mesh.
-          NotAddressableError: another process holds it; the message says which.
-          VerifyError: that device holds nothing of the tensor.
+          NotAddressableError: another process has it; the message says which.
+          VerifyError: that device has no shard of the tensor.
         """
         return one_shard(self, coordinate)
 
-    def _devices(self) -> list[tuple[MeshCoordinate, Any]]:
-        mesh = self.mesh
-        assert isinstance(mesh, Mesh)
-        return [(MeshCoordinate(c), mesh.devices[c]) for c in itertools.product(*map(range, mesh.devices.shape))]
-
-    def block_until_ready(self) -> MeshTensor:
-        """Waits for the computation that makes it."""
-        self.data.block_until_ready()
-        return self
+    # --- copies and text ---
 
     def __copy__(self) -> MeshTensor:
-        made = self.placed(self._place)
-        owner = getattr(self, "_owner", None)
-        if owner is not None:
-            made._owner = owner
-        return made
+        tensor = self.with_storage(self.storage)
+        tensor.owner = self.owner
+        return tensor
 
     def __deepcopy__(self, memo: dict[int, Any]) -> MeshTensor:
-        # What it holds never changes: a copy may hold the same.
+        # The array never changes, so a copy may share it.
         return self.__copy__()
 
     def __reduce__(self) -> NoReturn:
@@ -286,110 +330,66 @@ class MeshTensor(MeshMethods, Computed):
             "jaxmesh.ttnn.dump_tensor(path, tensor), or pickle what jaxmesh.ttnn.aggregate_tensor gives."
         )
 
-    def held(self) -> set[Shape] | None:
-        """The coordinates of the devices that hold a shard, if a mapper has said it."""
-        return None if self._topology is None else {tuple(c) for c in self._topology.mesh_coords()}
-
     def __repr__(self) -> str:
-        if self._stored is _GONE:
+        if self._stored is _DEALLOCATED:
             return f"MeshTensor(deallocated, mesh={dict(self._mesh.shape)})"
-        sizes = dict(self.mesh.shape)
-        held = "" if not self.partial else f", on {self._stored.shape[-1]} of {_count(self.mesh)} devices"
-        over = "" if self.partial else f", varying={self._varying}"
-        where = "" if self._place.storage is StorageType.DEVICE else ", host"
-        gone = ", donated" if is_deleted(self._stored) else ""
-        return f"MeshTensor(shape={tuple(self.shape)}, dtype={self.dtype}, mesh={sizes}{over}{held}{where}{gone})"
+        mesh = dict(self.mesh.shape)
+        over = f", varying={self.varying}"
+        if self.is_partial:
+            over = f", on {self._stored.shape[-1]} of {math.prod(mesh.values())} devices"
+        where = "" if self.storage.type is StorageType.DEVICE else ", host"
+        donated = ", donated" if is_deleted(self._stored) else ""
+        return f"MeshTensor(shape={tuple(self.shape)}, dtype={self.dtype}, mesh={mesh}{over}{where}{donated})"
 
     def _repr_html_(self) -> str:
-        # Who only computes does not pay for pictures.
+        # Programs that only compute do not load the drawing.
         from jaxmesh.drawing.mesh_tensor import as_html
 
         return as_html(self)
 
 
-def _axes(mesh: Mesh | AbstractMesh, varying: Any) -> tuple[str, ...]:
-    names = as_tuple("MeshTensor", varying, "a row of mesh axes as varying")
-    if not all(isinstance(n, str) and (n in mesh.axis_names or names == (PART,)) for n in names):
-        raise VerifyError(f"MeshTensor varies over {quote(names)}, but the mesh has the axes {tuple(mesh.axis_names)}.")
-    return names
-
-
-def _count(mesh: Mesh | AbstractMesh) -> int:
-    return math.prod(mesh.shape.values())
+# --- pytree ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Note:
-    """What a tensor knows beyond its type: equal to any other, so that it makes no difference to trees and caches."""
+class _Annotations:
+    """Properties of a tensor beyond its type; all compare equal, so that they do not matter to trees and caches."""
 
     topology: TensorTopology | None
-    place: Place
+    storage: Storage
     proven: Any = None
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Note)
+        return isinstance(other, _Annotations)
 
     def __hash__(self) -> int:
         return 0
 
 
-_COMPUTED = _Note(None, ON_DEVICE)
+_COMPUTED = _Annotations(None, ON_DEVICE)
 
 
 def _flatten(t: MeshTensor) -> tuple[tuple[Any], tuple[Any, ...]]:
     stored: Any = t._stored  # pyright: ignore[reportPrivateUsage]
-    # JAX also flattens trees of types, specs and trees; an error here costs recursion levels for ever (jaxlib 0.10).
-    data = t.handed() if stored is _GONE or isinstance(stored, _HELD) else stored
-    note = _Note(t._topology, t._place, t._proven)  # pyright: ignore[reportPrivateUsage]
-    return (data,), (t._mesh, t._varying, note)  # pyright: ignore[reportPrivateUsage]
+    # JAX also flattens trees of types, specs and trees; an error here would leak recursion levels (jaxlib 0.10).
+    data = t.unshared_data() if stored is _DEALLOCATED or isinstance(stored, _STORED) else stored
+    proven, mesh = t._proven, t._mesh  # pyright: ignore[reportPrivateUsage]
+    return (data,), (mesh, t.varying, _Annotations(t.topology, t.storage, proven))
 
 
 def _unflatten(aux: tuple[Any, ...], children: Sequence[Any]) -> MeshTensor:
-    mesh, varying, note = aux
-    # A compiled function is kept for every tensor of the type, so that its results know nothing of the first one.
-    known = _COMPUTED if isinstance(children[0], Tracer) else note
-    made = MeshTensor(children[0], mesh, varying, known.topology, known.place)
-    made._proven = known.proven  # pyright: ignore[reportPrivateUsage]
-    return made
+    mesh, varying, annotations = aux
+    # JAX keeps one compiled function for all tensors of a type, so its results must not inherit from the first one.
+    known = _COMPUTED if isinstance(children[0], Tracer) else annotations
+    tensor = MeshTensor(children[0], mesh, varying, known.topology, known.storage)
+    tensor._proven = known.proven  # pyright: ignore[reportPrivateUsage]
+    return tensor
 
 
 jax.tree_util.register_pytree_node(MeshTensor, _flatten, _unflatten)
-register_writer(MeshTensor, "jaxmesh.MeshTensor", lambda aux: write(aux[0], aux[1], aux[2].place))
+register_writer(MeshTensor, "jaxmesh.MeshTensor", lambda aux: write(aux[0], aux[1], aux[2].storage))
 
 
 def is_tensor(x: Any) -> bool:
     """Returns True for a `MeshTensor`: one leaf of a tree of arguments, although it is a pytree itself."""
     return isinstance(x, MeshTensor)
-
-
-def spec_of(rank: int, varying: Sequence[str]) -> PartitionSpec:
-    """The spec of a stored tensor of local rank `rank`."""
-    return PartitionSpec(*[None] * rank, *varying)
-
-
-def assemble(
-    shards: dict[Shape, np.ndarray[Any, Any]],
-    mesh: Mesh,
-    varying: tuple[str, ...] | None,
-    topology: TensorTopology | None,
-    place: Place = ON_DEVICE,
-) -> MeshTensor:
-    """A tensor from the shard at each coordinate; `varying` None means that some devices hold nothing.
-
-    Of several processes each has all shards at hand, and puts those on its own devices.
-    """
-    check_process()
-    local = next(iter(shards.values())).shape
-    if varying is None:
-        devices = [mesh.devices[c] for c in shards]
-        storage, varying = Mesh(np.array(devices), (PART,)), (PART,)
-    else:
-        storage = mesh
-    shape = (*local, *[storage.shape[a] for a in varying])
-    single = (*local, *[1] * len(varying))
-    here = [(a, mesh.devices[c]) for c, a in shards.items() if is_here(mesh.devices[c])]
-    arrays = [jax.device_put(a.reshape(single), device, may_alias=True) for a, device in here]
-    sharding = NamedSharding(storage, spec_of(len(local), varying))
-    dtype = next(iter(shards.values())).dtype
-    data = jax.make_array_from_single_device_arrays(shape, sharding, arrays, dtype=dtype)
-    return MeshTensor(data, mesh, varying, topology, place)

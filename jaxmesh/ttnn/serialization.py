@@ -1,7 +1,7 @@
-"""Mesh tensors in the trees of `jax.export`: their mesh, the axes they vary over and their place, written and read.
+"""Serializes the types of mesh tensors in the trees of `jax.export`: mesh, varying axes and storage.
 
-A file holds no devices, but their numbers. Who reads it gets a mesh of its own: that of the context where it is of the
-same axes, else that of the devices of these numbers, else `jaxmesh.make_mesh` of that shape.
+A file has the ids of the devices. The reader gets the mesh of the context if it has the same axes, else a mesh of the
+devices with these ids, else `jaxmesh.make_mesh` of that shape.
 """
 
 from __future__ import annotations
@@ -15,58 +15,60 @@ from jax.sharding import AbstractMesh, AxisType, Mesh
 
 from jaxmesh.errors import DeviceCountError, ParseError
 from jaxmesh.sharding.mesh import context_mesh, emulate, make_mesh
-from jaxmesh.ttnn.types import BufferType, Layout, MemoryConfig, Place, StorageType, TensorMemoryLayout
+from jaxmesh.ttnn.types import BufferType, Layout, MemoryConfig, Storage, StorageType, TensorMemoryLayout
 
 AnyMesh = Mesh | AbstractMesh
-Read = tuple[AnyMesh, tuple[str, ...], Place]
+Read = tuple[AnyMesh, tuple[str, ...], Storage]
 
 
-def write(mesh: AnyMesh, varying: Sequence[str], place: Place) -> bytes:
-    """What a tree says of a tensor, as bytes; a shard spec of its memory is left out.
+def write(mesh: AnyMesh, varying: Sequence[str], storage: Storage) -> bytes:
+    """Returns the type of a tensor in a tree as bytes, without the shard spec of its memory.
 
     >>> from jaxmesh import make_mesh
     >>> from jaxmesh.ttnn.types import ON_DEVICE
-    >>> made, varying, place = read(write(make_mesh((2, 4)), ("x",), ON_DEVICE))
-    >>> made == make_mesh((2, 4)), varying, place == ON_DEVICE
+    >>> mesh, varying, storage = read(write(make_mesh((2, 4)), ("x",), ON_DEVICE))
+    >>> mesh == make_mesh((2, 4)), varying, storage == ON_DEVICE
     (True, ('x',), True)
     """
-    memory = place.memory
-    said = {
+    memory = storage.memory_config
+    entries = {
         "axes": [[n, mesh.shape[n], t.name] for n, t in zip(mesh.axis_names, mesh.axis_types, strict=True)],
         "devices": None,
         "varying": list(varying),
-        "storage": place.storage.name,
-        "layout": place.layout.name,
+        "storage": storage.type.name,
+        "layout": storage.layout.name,
         "memory": None if memory is None else [memory.memory_layout.name, memory.buffer_type.name],
     }
     if isinstance(mesh, Mesh):
         devices: list[Any] = list(mesh.devices.flat)
-        said["devices"] = [devices[0].platform, [d.id for d in devices]]
-    return json.dumps(said).encode()
+        entries["devices"] = [devices[0].platform, [d.id for d in devices]]
+    return json.dumps(entries).encode()
 
 
 def read(data: bytes) -> Read:
-    """What `write` wrote.
+    """Returns the type that `write` wrote.
 
     Raises:
       DeviceCountError: this process has fewer devices than the mesh, and it is too late to emulate them.
       ParseError: it was written by something else.
     """
     try:
-        said = json.loads(data)
-        names, sizes, kinds = zip(*said["axes"], strict=True)
+        entries = json.loads(data)
+        names, sizes, kinds = zip(*entries["axes"], strict=True)
         types = tuple(AxisType[k] for k in kinds)
-        memory = said["memory"] and MemoryConfig(TensorMemoryLayout[said["memory"][0]], BufferType[said["memory"][1]])
-        place = Place(StorageType[said["storage"]], Layout[said["layout"]], memory)
-        varying, devices = tuple(said["varying"]), said["devices"]
+        memory = entries["memory"] and MemoryConfig(
+            TensorMemoryLayout[entries["memory"][0]], BufferType[entries["memory"][1]]
+        )
+        storage = Storage(StorageType[entries["storage"]], Layout[entries["layout"]], memory)
+        varying, devices = tuple(entries["varying"]), entries["devices"]
     except (ValueError, KeyError, TypeError) as error:
         raise ParseError(
             f"an export holds a MeshTensor that cannot be read ({type(error).__name__}: {error}): another version of "
             "jaxmesh wrote it, or the file is damaged. Export it again."
         ) from None
     if devices is None:
-        return AbstractMesh(sizes, names, axis_types=types), varying, place
-    return _mesh(sizes, names, types, *devices), varying, place
+        return AbstractMesh(sizes, names, axis_types=types), varying, storage
+    return _mesh(sizes, names, types, *devices), varying, storage
 
 
 def _mesh(sizes: tuple[int, ...], names: tuple[str, ...], types: tuple[Any, ...], platform: str, ids: Any) -> Mesh:
@@ -77,9 +79,9 @@ def _mesh(sizes: tuple[int, ...], names: tuple[str, ...], types: tuple[Any, ...]
 
 
 def _devices(platform: str, ids: Sequence[int]) -> list[Any] | None:
-    """The devices of these numbers; None if this process has not all of them."""
+    """Returns the devices with these ids; None if this process lacks one."""
     try:
-        # To count processes would start the backend, and fix the number of devices.
+        # Counting processes would start the backend and fix the number of devices.
         if platform == "cpu" and not jax.distributed.is_initialized():
             emulate(max(ids) + 1)
         every = cast("list[Any]", jax.devices(platform))

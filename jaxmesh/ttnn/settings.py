@@ -1,4 +1,4 @@
-"""Names of `ttnn` that say how something is computed or connected. They are taken everywhere and change no value."""
+"""Settings of `ttnn` for kernels and for the fabric between devices. They change no value."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jaxmesh.validate import quote
 
 
 class MathFidelity(enum.Enum):
-    """How many passes the hardware's multiplier makes."""
+    """The number of passes of the hardware's multiplier."""
 
     LoFi = 0
     HiFi2 = 2
@@ -21,7 +21,7 @@ class MathFidelity(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class WormholeComputeKernelConfig:
-    """How a kernel computes; kept, and without a meaning here: results are rounded as JAX rounds them."""
+    """Settings of a kernel; kept and ignored: JAX rounds the results."""
 
     math_fidelity: MathFidelity = MathFidelity.LoFi
     math_approx_mode: bool = True
@@ -34,15 +34,35 @@ class WormholeComputeKernelConfig:
 BlackholeComputeKernelConfig = WormholeComputeKernelConfig
 
 
+def init_device_compute_kernel_config(arch: Any = None, *args: Any, **settings: Any) -> Any:
+    """Returns a compute kernel config with these settings; kept and ignored.
+
+    Args:
+      arch: accepted and ignored.
+      *args: the same.
+      **settings: those of `WormholeComputeKernelConfig`.
+
+    Raises:
+      ArgumentTypeError: an unknown setting.
+    """
+    try:
+        return WormholeComputeKernelConfig(**settings)
+    except TypeError:
+        raise ArgumentTypeError(
+            f"init_device_compute_kernel_config takes the settings {list(WormholeComputeKernelConfig.__slots__)}, got "
+            f"{quote(list(settings))}."
+        ) from None
+
+
 class SigmoidMode(enum.Enum):
-    """Which approximation of the sigmoid a kernel uses; here it is always the accurate one."""
+    """The approximation of the sigmoid in a kernel; here always the accurate one."""
 
     Accurate = 0
     FastApproximate = 1
 
 
 class Topology(enum.Enum):
-    """How the devices of a mesh axis are wired."""
+    """The wiring of the devices along a mesh axis."""
 
     Ring = 0
     Linear = 1
@@ -51,7 +71,7 @@ class Topology(enum.Enum):
 
 
 class ReduceType(enum.Enum):
-    """What a collective does with the values of several devices."""
+    """The reduction of a collective over the values of several devices."""
 
     Sum = 0
     Mean = 1
@@ -63,7 +83,7 @@ class ReduceType(enum.Enum):
 
 
 class FabricConfig(enum.Enum):
-    """How the devices talk to each other."""
+    """The fabric between the devices."""
 
     DISABLED = 0
     FABRIC_1D = 1
@@ -79,12 +99,12 @@ _fabric = [FabricConfig.DISABLED]
 
 
 def set_fabric_config(config: FabricConfig | None, *args: Any, **kwargs: Any) -> None:
-    """Says how the devices talk to each other, before the device is opened; every device reaches every other here.
+    """Sets the fabric between the devices; every emulated device reaches every other.
 
     Args:
       config: the fabric; None is DISABLED.
-      *args: taken, and mean nothing here.
-      **kwargs: taken, and mean nothing here.
+      *args: accepted and ignored.
+      **kwargs: accepted and ignored.
 
     Raises:
       ArgumentTypeError: no `FabricConfig`.
@@ -95,5 +115,5 @@ def set_fabric_config(config: FabricConfig | None, *args: Any, **kwargs: Any) ->
 
 
 def get_fabric_config() -> FabricConfig:
-    """What `set_fabric_config` said last."""
+    """Returns the fabric set by `set_fabric_config`."""
     return _fabric[0]

@@ -1,9 +1,10 @@
-"""Tensors in files. The format is this emulation's own, a NumPy archive without pickled objects."""
+"""Writes tensors to files and reads them, in a format of jaxmesh: a NumPy archive without pickled objects."""
 
 from __future__ import annotations
 
 import json
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +14,22 @@ from jaxmesh.errors import ArgumentTypeError, JaxmeshError, MeshMismatchError, M
 from jaxmesh.runtime.distributed.collectives import agree, leaders
 from jaxmesh.sharding.configs import MeshCoordinate, MeshShape, Placement, PlacementReplicate, PlacementShard
 from jaxmesh.sharding.mesh import make_mesh
-from jaxmesh.ttnn.convert import get_dtype
-from jaxmesh.ttnn.device import mesh_of
+from jaxmesh.ttnn.assemble import assemble
+from jaxmesh.ttnn.convert import from_numpy, from_torch, get_dtype
+from jaxmesh.ttnn.distributed import TensorToMesh
 from jaxmesh.ttnn.host_tensor import Tensor, is_host_tensor
 from jaxmesh.ttnn.layout_ops import to_device
-from jaxmesh.ttnn.mesh_tensor import MeshTensor, assemble
-from jaxmesh.ttnn.transfers import elements, everywhere
-from jaxmesh.ttnn.types import DataType, Layout, Place, StorageType, TensorTopology
-from jaxmesh.validate import SupportsArray, as_path
+from jaxmesh.ttnn.mesh_device import mesh_of
+from jaxmesh.ttnn.mesh_tensor import MeshTensor
+from jaxmesh.ttnn.transfers import elements, gather_shards
+from jaxmesh.ttnn.types import DataType, Layout, MemoryConfig, Storage, TensorTopology, as_dtype, data_type, on_host
+from jaxmesh.validate import as_path, quote
 
 _FORMAT = "jaxmesh tensor 1"
 
 
 def dump_tensor(file_name: str | Path, tensor: Any) -> None:
-    """Writes a tensor to a file: its elements, element type and layout, of a distributed one every shard.
+    """Writes elements, element type and layout of a tensor to a file; of a distributed tensor every shard.
 
     The format is not the real `ttnn`'s; `load_tensor` reads it back. Of several processes all must take part; the first
     one writes, and the others wait for it.
@@ -39,7 +42,7 @@ def dump_tensor(file_name: str | Path, tensor: Any) -> None:
     if isinstance(tensor, MeshTensor):
         mesh: Any = tensor.mesh
         writer = leaders(mesh.devices.flat)[0].process_index
-        shards = everywhere(tensor, writer)
+        shards = gather_shards(tensor, writer)
         if shards is None:
             agree("dump_tensor: the file written", "", b"", list(mesh.devices.flat))
             return
@@ -47,14 +50,14 @@ def dump_tensor(file_name: str | Path, tensor: Any) -> None:
         about: dict[str, Any] = {
             "mesh": list(tensor.mesh.shape.items()),
             "coordinates": [list(c) for c in shards],
-            "varying": None if tensor.partial else list(tensor.varying),
-            "topology": _topology_out(tensor.topology),
+            "varying": None if tensor.is_partial else list(tensor.varying),
+            "topology": _topology_entry(tensor.topology),
         }
         layout = tensor.layout
-    elif is_host_tensor(tensor) or isinstance(tensor, SupportsArray):
-        held: Any = tensor
-        data, about = elements(held, "dump_tensor"), {}
-        layout = held.layout if is_host_tensor(held) else Layout.ROW_MAJOR
+    elif getattr(tensor, "__array__", None) is not None:
+        host: Any = tensor
+        data, about = elements(host, "dump_tensor"), {}
+        layout = host.layout if is_host_tensor(host) else Layout.ROW_MAJOR
     else:
         raise ArgumentTypeError(f"dump_tensor takes a tensor, got {type(tensor).__name__}.")
     about |= {"format": _FORMAT, "dtype": get_dtype(data).name, "shape": list(data.shape), "layout": layout.name}
@@ -83,7 +86,7 @@ def load_tensor(file_name: str | Path, *, device: Any = None) -> Any:
 
     Raises:
       MissingFileError: the file does not exist.
-      ParseError: it is none of `dump_tensor`.
+      ParseError: `dump_tensor` did not write it.
       MeshMismatchError: the tensor was distributed over a mesh of another shape.
     """
     source = as_path("load_tensor", file_name)
@@ -107,6 +110,53 @@ def load_tensor(file_name: str | Path, *, device: Any = None) -> Any:
         raise ParseError(f"{str(source)!r} holds no tensor that dump_tensor wrote: {e}") from e
 
 
+def as_tensor(
+    tensor: Any,
+    dtype: DataType | None = None,
+    *,
+    layout: Layout | None = Layout.ROW_MAJOR,
+    device: Any = None,
+    memory_config: MemoryConfig | None = None,
+    cache_file_name: str | Path | None = None,
+    preprocess: Callable[[Any], Any] | None = None,
+    mesh_mapper: TensorToMesh | None = None,
+) -> Any:
+    """Makes a tensor as `from_torch` or `from_numpy` does; with a file name, caches it in a file.
+
+    Args:
+      tensor: a torch tensor, or an array.
+      dtype: its `DataType`; by default the array's.
+      layout: a `Layout`, kept and shown.
+      device: a mesh device to bring it to.
+      memory_config: its memory config there, kept and shown.
+      cache_file_name: the beginning of a file name, which element type and layout complete. An existing file is read,
+        and `tensor` is ignored; else the file is written, in the format of `dump_tensor`.
+      preprocess: a function to apply to the tensor first.
+      mesh_mapper: how to distribute it.
+    """
+
+    if preprocess is not None and not callable(preprocess):
+        raise ArgumentTypeError(f"as_tensor takes a function of the tensor as preprocess, got {quote(preprocess)}.")
+
+    def convert() -> Any:
+        data = tensor if preprocess is None else preprocess(tensor)
+        make = from_numpy if isinstance(data, np.ndarray) else from_torch
+        return make(data, dtype, layout=layout or Layout.ROW_MAJOR, mesh_mapper=mesh_mapper)
+
+    if cache_file_name is None:
+        host = convert()
+    else:
+        kind = "None" if dtype is None else data_type(as_dtype(dtype, "as_tensor")).name
+        name = as_path("as_tensor", cache_file_name)
+        file = name.with_name(f"{name.name}_dtype_{kind}_layout_{(layout or Layout.ROW_MAJOR).name}.tensorbin")
+        if file.is_file():
+            host = load_tensor(file)
+        else:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            dump_tensor(file, host := convert())
+    return host if device is None else to_device(host, device, memory_config)
+
+
 def _distributed(data: np.ndarray[Any, Any], about: dict[str, Any], layout: Layout, device: Any) -> MeshTensor:
     names, sizes = zip(*about["mesh"], strict=True)
     mesh = make_mesh(sizes, names) if device is None else mesh_of(device)
@@ -118,20 +168,20 @@ def _distributed(data: np.ndarray[Any, Any], about: dict[str, Any], layout: Layo
     renamed = dict(zip(names, mesh.axis_names, strict=True))
     varying = None if about["varying"] is None else tuple(renamed[a] for a in about["varying"])
     shards = {tuple(c): np.array(s) for c, s in zip(about["coordinates"], data, strict=True)}
-    place = Place(StorageType.HOST, layout, None) if device is None else Place(layout=layout)
-    return assemble(shards, mesh, varying, _topology_in(about["topology"]), place)
+    storage = on_host(layout) if device is None else Storage(layout=layout)
+    return assemble(shards, mesh, varying, _read_topology(about["topology"]), storage)
 
 
-def _topology_out(topology: TensorTopology | None) -> Any:
+def _topology_entry(topology: TensorTopology | None) -> Any:
     if topology is None:
         return None
     dims = [p.dim if isinstance(p, PlacementShard) else None for p in topology.placements()]
     return [list(topology.distribution_shape()), dims, [list(c) for c in topology.mesh_coords()]]
 
 
-def _topology_in(said: Any) -> TensorTopology | None:
-    if said is None:
+def _read_topology(entry: Any) -> TensorTopology | None:
+    if entry is None:
         return None
-    shape, dims, coordinates = said
+    shape, dims, coordinates = entry
     placements: list[Placement] = [PlacementReplicate() if d is None else PlacementShard(d) for d in dims]
     return TensorTopology(MeshShape(shape), tuple(placements), tuple(MeshCoordinate(c) for c in coordinates))

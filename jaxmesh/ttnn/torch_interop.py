@@ -1,4 +1,4 @@
-"""Between NumPy arrays and torch's tensors, where torch is installed."""
+"""Converts between NumPy arrays and torch tensors, where torch is installed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Array = np.ndarray[Any, Any]
 
 
 def torch_module() -> Any:
-    """Torch itself.
+    """Returns torch.
 
     Raises:
       UnsupportedError: it is not installed.
@@ -30,13 +30,13 @@ def torch_module() -> Any:
 
 
 def _narrow(name: str) -> bool:
-    """Whether NumPy itself does not know the element type, so that torch gives and takes none as an array."""
+    """Returns True for an element type that NumPy lacks, so that torch does not convert it."""
     kind = getattr(_jnp, name, None)
     return kind is not None and np.dtype(kind).isbuiltin != 1
 
 
 def array_from_torch(tensor: Any) -> Array:
-    """The elements of a torch tensor, which may be its own memory.
+    """Returns the elements of a torch tensor; the array may share its memory.
 
     Raises:
       UnsupportedError: torch is not installed; or the tensor is sparse, quantized, complex or without data.
@@ -58,8 +58,8 @@ def array_from_torch(tensor: Any) -> Array:
     return plain.view(bits).numpy().view(getattr(_jnp, name))
 
 
-def check_asked(dtype: Any, torch_rank: Any) -> None:
-    """What `to_torch` is asked for, before anything is read.
+def check_to_torch(dtype: Any, torch_rank: Any) -> None:
+    """Checks the arguments of `to_torch` before anything is read.
 
     Raises:
       UnsupportedError: torch is not installed.
@@ -73,7 +73,7 @@ def check_asked(dtype: Any, torch_rank: Any) -> None:
 
 
 def torch_from_array(array: Array, dtype: Any = None, torch_rank: int | None = None) -> Any:
-    """A torch tensor of its own memory, by default in the element type of the array.
+    """Returns a torch tensor that shares no memory, by default in the element type of the array.
 
     Raises:
       UnsupportedError: torch has no such element type.
@@ -89,7 +89,7 @@ def torch_from_array(array: Array, dtype: Any = None, torch_rank: int | None = N
         raise UnsupportedError(f"torch has no element type {array.dtype}; typecast the tensor first.")
     array = np.array(array, order="C")
     if _narrow(array.dtype.name):
-        made = torch.from_numpy(array.view(np.uint8 if array.dtype.itemsize == 1 else np.int16)).view(kind)
+        tensor = torch.from_numpy(array.view(np.uint8 if array.dtype.itemsize == 1 else np.int16)).view(kind)
     else:
-        made = torch.from_numpy(array)
-    return made if dtype is None else made.to(dtype)
+        tensor = torch.from_numpy(array)
+    return tensor if dtype is None else tensor.to(dtype)

@@ -1,4 +1,4 @@
-"""What `distribute_tensor` and `aggregate_tensor` do with tensors of one shape: worked out once and kept."""
+"""Plans of `distribute_tensor` and `aggregate_tensor` for tensors of one shape; cached."""
 
 from __future__ import annotations
 
@@ -14,107 +14,117 @@ from jaxmesh.jaxprs.compat import array_type
 from jaxmesh.runtime.distributed.collectives import spans_processes
 from jaxmesh.sharding.configs import MeshComposerConfig, MeshCoordinate, MeshMapperConfig, MeshShape
 from jaxmesh.sharding.distribution import Composition, Distribution, resolve_composer, resolve_mapper
-from jaxmesh.ttnn.mesh_tensor import PART, spec_of
+from jaxmesh.sharding.mesh import storage_spec
+from jaxmesh.ttnn.mesh_tensor import PART
 from jaxmesh.ttnn.types import TensorTopology
 
 Shape = tuple[int, ...]
 Index = tuple[Any, ...]
-"""What cuts an array; it begins with an ellipsis, so that what it gives of a rank 0 is an array too."""
-_KEPT = 256
+"""An index into an array. It begins with an ellipsis, so that a result of rank 0 is an array too."""
+_LIMIT = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Spreading:
-    """Where a full tensor goes.
+class DistributePlan:
+    """The pieces of a full tensor, and the devices they go to.
 
-    `cuts` are its distinct pieces as they are stored, `held` says which of them each device holds, in the order of
-    `devices`; `places` are the coordinates of these, in the order of the distribution, with the number of the piece.
+    Attributes:
+      resolved: the distribution.
+      pieces: each mesh coordinate with a shard, in the order of the distribution, and the number of its piece.
+      cuts: the index of each distinct piece, which also adds the mesh dims.
+      piece_of_device: the number of the piece of each of `devices`.
+      devices: the devices with a shard, in the order of the sharding.
+      sharding: the sharding of the stored array.
+      kind: the type of the stored array.
+      varying: the mesh axes over which the shards differ.
+      topology: the topology of the tensor.
+      is_complete: True if every device gets a shard.
+      spans_processes: True if some devices belong to other processes.
     """
 
     resolved: Distribution
-    places: tuple[tuple[Shape, int], ...]
+    pieces: tuple[tuple[Shape, int], ...]
     cuts: tuple[Index, ...]
-    held: tuple[int, ...]
+    piece_of_device: tuple[int, ...]
     devices: list[Any]
     sharding: NamedSharding
     kind: Any
     varying: tuple[str, ...]
     topology: TensorTopology
-    everywhere: bool
-    apart: bool
+    is_complete: bool
+    spans_processes: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Joining:
-    """Which coordinates are read, and where in the result each shard goes."""
+class AggregatePlan:
+    """The mesh coordinates to read, and the index of each shard in the result."""
 
     resolved: Composition
     coordinates: tuple[Shape, ...]
-    places: tuple[Index, ...]
+    indices: tuple[Index, ...]
 
 
-_spreadings: Cache[Spreading] = Cache(_KEPT, "what mappers do")
-_joinings: Cache[Joining] = Cache(_KEPT, "what composers do")
+_distribute_plans: Cache[DistributePlan] = Cache(_LIMIT, "plans of mappers")
+_aggregate_plans: Cache[AggregatePlan] = Cache(_LIMIT, "plans of composers")
 
 
-def spreading(config: MeshMapperConfig, mesh: Mesh, full: Shape, dtype: np.dtype[Any]) -> Spreading:
-    """What a mapper does with tensors of one shape.
+def plan_distribute(config: MeshMapperConfig, mesh: Mesh, full: Shape, dtype: np.dtype[Any]) -> DistributePlan:
+    """Returns the plan of a mapper for tensors of one full shape.
 
     Raises:
       VerifyError: a rule of section 2 is broken.
     """
     key = (config, mesh, full, dtype)
-    return _spreadings.get(key) or _spreadings.put(key, _spread(config, mesh, full, dtype))
+    return _distribute_plans.get(key) or _distribute_plans.put(key, _plan_distribute(config, mesh, full, dtype))
 
 
-def joining(config: MeshComposerConfig, mesh: Mesh, local: Shape) -> Joining:
-    """What a composer does with tensors of one local shape.
+def plan_aggregate(config: MeshComposerConfig, mesh: Mesh, local: Shape) -> AggregatePlan:
+    """Returns the plan of a composer for tensors of one local shape.
 
     Raises:
       VerifyError: a rule of section 2 is broken.
     """
     key = (config, mesh, local)
-    return _joinings.get(key) or _joinings.put(key, _join(config, mesh, local))
+    return _aggregate_plans.get(key) or _aggregate_plans.put(key, _plan_aggregate(config, mesh, local))
 
 
-def _spread(config: MeshMapperConfig, mesh: Mesh, full: Shape, dtype: np.dtype[Any]) -> Spreading:
+def _plan_distribute(config: MeshMapperConfig, mesh: Mesh, full: Shape, dtype: np.dtype[Any]) -> DistributePlan:
     resolved = resolve_mapper(config, mesh.devices.shape, full)
-    placed = {c: _only_cut(resolved, p) for c, p in resolved.placed()}
-    everywhere = len(placed) == mesh.devices.size
-    varying = _varying(placed, mesh) if everywhere else (PART,)
-    devices = [mesh.devices[c] for c in placed]
-    storage = mesh if everywhere else Mesh(np.array(devices), (PART,))
-    numbers = {p: i for i, p in enumerate(dict.fromkeys(placed.values()))}
+    pieces = {c: _piece(resolved, p) for c, p in resolved.placed()}
+    is_complete = len(pieces) == mesh.devices.size
+    varying = _varying_axes(pieces, mesh) if is_complete else (PART,)
+    storage_mesh = mesh if is_complete else Mesh(np.array([mesh.devices[c] for c in pieces]), (PART,))
+    numbers = {p: i for i, p in enumerate(dict.fromkeys(pieces.values()))}
     single = (None,) * len(varying)
-    shape = (*resolved.local, *[storage.shape[a] for a in varying])
-    # The order in which JAX counts the devices of a sharding is that of its mesh.
-    order = sorted(placed) if everywhere else list(placed)
-    sharding = NamedSharding(storage, spec_of(len(full), varying) if varying else PartitionSpec())
-    return Spreading(
+    shape = (*resolved.local, *[storage_mesh.shape[a] for a in varying])
+    # JAX orders the devices of a sharding as its mesh does.
+    order = sorted(pieces) if is_complete else list(pieces)
+    sharding = NamedSharding(storage_mesh, storage_spec(len(full), varying) if varying else PartitionSpec())
+    return DistributePlan(
         resolved,
-        tuple((c, numbers[p]) for c, p in placed.items()),
+        tuple((c, numbers[p]) for c, p in pieces.items()),
         tuple((..., *resolved.index(p), *single) for p in numbers),
-        tuple(numbers[placed[c]] for c in order),
+        tuple(numbers[pieces[c]] for c in order),
         [mesh.devices[c] for c in order],
         sharding,
         array_type(shape, dtype, sharding),
         varying,
         _topology(config, resolved),
-        everywhere,
+        is_complete,
         spans_processes(mesh),
     )
 
 
-def _only_cut(resolved: Distribution, place: Shape) -> Shape:
-    """The place along the axes that cut; along the others all hold the same."""
-    return tuple(p if d is not None else 0 for p, d in zip(place, resolved.dims, strict=True))
+def _piece(resolved: Distribution, position: Shape) -> Shape:
+    """Returns the position in the distribution with 0 along the axes that only replicate."""
+    return tuple(p if d is not None else 0 for p, d in zip(position, resolved.dims, strict=True))
 
 
-def _varying(held: dict[Shape, Shape], mesh: Mesh) -> tuple[str, ...]:
-    """The axes along which neighbouring devices hold different pieces."""
+def _varying_axes(pieces: dict[Shape, Shape], mesh: Mesh) -> tuple[str, ...]:
+    """Returns the mesh axes along which devices have different pieces."""
 
     def differs(axis: int) -> bool:
-        return any(held[c] != held[(*c[:axis], 0, *c[axis + 1 :])] for c in held)
+        return any(pieces[c] != pieces[(*c[:axis], 0, *c[axis + 1 :])] for c in pieces)
 
     return tuple(n for axis, n in enumerate(mesh.axis_names) if differs(axis))
 
@@ -124,15 +134,16 @@ def _topology(config: MeshMapperConfig, resolved: Distribution) -> TensorTopolog
     return TensorTopology(shape, config.placements, tuple(MeshCoordinate(c) for c in resolved.holders))
 
 
-def _join(config: MeshComposerConfig, mesh: Mesh, local: Shape) -> Joining:
+def _plan_aggregate(config: MeshComposerConfig, mesh: Mesh, local: Shape) -> AggregatePlan:
     resolved = resolve_composer(config, mesh.devices.shape, local)
-    places = itertools.product(*map(range, resolved.landing.shape))
-    return Joining(resolved, tuple(resolved.landing.coordinates()), tuple(_index(resolved, p) for p in places))
+    positions = itertools.product(*map(range, resolved.landing.shape))
+    indices = tuple(_index(resolved, p) for p in positions)
+    return AggregatePlan(resolved, tuple(resolved.landing.coordinates()), indices)
 
 
-def _index(resolved: Composition, place: Shape) -> Index:
+def _index(resolved: Composition, position: Shape) -> Index:
     index: list[Any] = [slice(0, n) for n in resolved.full]
-    for dim, at in zip(resolved.dims, place, strict=True):
+    for dim, at in zip(resolved.dims, position, strict=True):
         if dim is not None:
             size = resolved.local[dim]
             index[dim] = slice(at * size, (at + 1) * size)

@@ -1,4 +1,4 @@
-"""Moving tensors between the host and the devices: `distribute_tensor` and `aggregate_tensor`, eagerly."""
+"""Moves tensors between the host and the devices: `distribute_tensor` and `aggregate_tensor`, eagerly."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from jaxmesh.errors import ArgumentTypeError, JaxmeshError, MeshMismatchError, R
 from jaxmesh.jaxprs.compat import on_devices
 from jaxmesh.runtime.array_views import check_alive
 from jaxmesh.runtime.distributed.collectives import agree, digest, gather, is_here, spans_processes
-from jaxmesh.runtime.host_memory import copy_all, in_place, memory
+from jaxmesh.runtime.host_memory import copy_all, is_usable_by_xla, memory
 from jaxmesh.runtime.launch import check_process
 from jaxmesh.sharding.configs import MeshComposerConfig, MeshMapperConfig
-from jaxmesh.ttnn.compare_copies import check_read
+from jaxmesh.ttnn.assemble import assemble, owner_of, set_owner
+from jaxmesh.ttnn.check_copies import check_read
 from jaxmesh.ttnn.mesh_device import MeshDevice, mesh_of
-from jaxmesh.ttnn.mesh_tensor import MeshTensor, assemble
-from jaxmesh.ttnn.tensor_operators import owned, owner_of
-from jaxmesh.ttnn.transfer_plans import Spreading, joining, spreading
-from jaxmesh.ttnn.types import ON_HOST, MemoryConfig, Place, StorageType
+from jaxmesh.ttnn.mesh_tensor import MeshTensor
+from jaxmesh.ttnn.transfer_plans import DistributePlan, plan_aggregate, plan_distribute
+from jaxmesh.ttnn.types import ON_HOST, MemoryConfig, Storage, StorageType
 from jaxmesh.validate import quote
 
 Shape = tuple[int, ...]
@@ -33,12 +33,12 @@ Shape = tuple[int, ...]
 
 
 def host_array(tensor: Any, op: str) -> np.ndarray[Any, Any]:
-    """A host tensor as NumPy, in the dtype JAX gives it.
+    """Returns a host tensor as NumPy array, in the dtype that JAX gives it.
 
     Raises:
       ResidencyError: the tensor is on the devices already.
       DeletedError: it is a JAX array that was donated or deleted.
-      ArgumentTypeError: no tensor, or of elements that JAX has no type for.
+      ArgumentTypeError: no tensor, or JAX has no type for its elements.
     """
     if isinstance(tensor, MeshTensor):
         where = "on the devices" if tensor.storage_type() is StorageType.DEVICE else "distributed"
@@ -62,7 +62,7 @@ def host_array(tensor: Any, op: str) -> np.ndarray[Any, Any]:
 
 
 def elements(x: Any, op: str) -> np.ndarray[Any, Any]:
-    """What NumPy makes of an array, all of it.
+    """Returns an array as NumPy array.
 
     Raises:
       DeletedError: a JAX array that was donated or deleted.
@@ -81,27 +81,27 @@ def elements(x: Any, op: str) -> np.ndarray[Any, Any]:
 
 
 def canonical(dtype: np.dtype[Any], op: str) -> np.dtype[Any]:
-    """The dtype that JAX gives elements.
+    """Returns the dtype that JAX gives elements of a dtype.
 
     Raises:
-      ArgumentTypeError: none.
+      ArgumentTypeError: JAX has none, or the byte order is not this machine's.
     """
     if not dtype.isnative:
         raise ArgumentTypeError(
             f"{op} takes elements in this machine's byte order, got dtype {dtype}; pass "
             "array.astype(array.dtype.newbyteorder('='))."
         )
-    if not _known(dtype):
+    if not _is_known(dtype):
         raise ArgumentTypeError(f"{op} takes numeric tensors, got dtype {dtype}, which JAX has no type for.")
     return jax.dtypes.canonicalize_dtype(dtype)
 
 
 @functools.lru_cache(maxsize=256)
-def _known(dtype: np.dtype[Any]) -> bool:
+def _is_known(dtype: np.dtype[Any]) -> bool:
     if dtype.kind == "T":
         return False
     try:
-        # Some types JAX has and XLA has not.
+        # XLA lacks some of the types that JAX has.
         with jax.ensure_compile_time_eval():
             jax.device_put(np.zeros(1, dtype))
     except (TypeError, RuntimeError):
@@ -110,14 +110,13 @@ def _known(dtype: np.dtype[Any]) -> bool:
 
 
 _SMALL = 64 << 10
-"""The bytes up to which it costs less to let XLA copy the pieces, one for each device, than to lay them out for it."""
+"""Bytes up to which XLA copies the pieces at less cost than copying them to aligned memory first."""
 
 
-def distribute(tensor: Any, config: MeshMapperConfig, mesh: Mesh, place: Place = ON_HOST) -> MeshTensor:
-    """`distribute_tensor`, eagerly: a host tensor as one shard for each device of a mesh.
+def distribute(tensor: Any, config: MeshMapperConfig, mesh: Mesh, storage: Storage = ON_HOST) -> MeshTensor:
+    """Returns a host tensor as one shard for each device of a mesh: `distribute_tensor`, eagerly.
 
-    Pieces of a JAX array, which never changes, are used where they lie, by every device that holds them; of anything
-    else each piece is copied once.
+    Devices share the memory of a JAX array, which never changes; of any other array each piece is copied once.
 
     Raises:
       VerifyError: a rule of section 2 is broken.
@@ -125,67 +124,68 @@ def distribute(tensor: Any, config: MeshMapperConfig, mesh: Mesh, place: Place =
     """
     check_process()
     host = host_array(tensor, "distribute_tensor")
-    plan = spreading(config, mesh, host.shape, host.dtype)
-    # What was converted was copied; what a subclass of NumPy's arrays says of its type does not tell.
+    plan = plan_distribute(config, mesh, host.shape, host.dtype)
+    # A conversion copied already; a subclass of NumPy's arrays may convert without one.
     kind: Any = np.ndarray
-    frozen = not isinstance(tensor, kind) or not np.may_share_memory(host, np.asarray(tensor))
-    if plan.apart:
-        return _over_processes(host, frozen, plan, mesh, place)
-    pieces = _pieces(host, plan.cuts, frozen, len(plan.cuts) == len(plan.held))
-    data = on_devices(plan.kind, plan.sharding, [pieces[i] for i in plan.held], plan.devices)
-    return MeshTensor(data, mesh, plan.varying, plan.topology, place).as_proven()
+    immutable = not isinstance(tensor, kind) or not np.may_share_memory(host, np.asarray(tensor))
+    if plan.spans_processes:
+        return _distribute_over_processes(host, immutable, plan, mesh, storage)
+    pieces = _pieces(host, plan.cuts, immutable, len(plan.cuts) == len(plan.piece_of_device))
+    data = on_devices(plan.kind, plan.sharding, [pieces[i] for i in plan.piece_of_device], plan.devices)
+    return MeshTensor(data, mesh, plan.varying, plan.topology, storage).mark_proven()
 
 
-def _pieces(host: np.ndarray[Any, Any], cuts: Sequence[Any], frozen: bool, alone: bool) -> list[np.ndarray[Any, Any]]:
-    """The pieces of an array, in memory that nobody writes to again; `alone` if each is of one device."""
-    if alone and host.nbytes <= _SMALL:
-        if not frozen:
-            own = memory(host.shape, host.dtype)
-            np.copyto(own, host)
-            host = own
+def _pieces(
+    host: np.ndarray[Any, Any], cuts: Sequence[Any], immutable: bool, one_each: bool
+) -> list[np.ndarray[Any, Any]]:
+    """Returns the pieces of an array in immutable memory; `one_each` if every device gets a piece of its own."""
+    if one_each and host.nbytes <= _SMALL:
+        if not immutable:
+            copy = memory(host.shape, host.dtype)
+            np.copyto(copy, host)
+            host = copy
         return [host[index] for index in cuts]
     pieces: list[np.ndarray[Any, Any]] = []
-    copied: list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]] = []
+    copies: list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]] = []
     for index in cuts:
-        part = host[index]
-        if not (frozen and in_place(part)):
-            copied.append((memory(part.shape, part.dtype), part))
-            part = copied[-1][0]
-        pieces.append(part)
-    copy_all(copied)
+        piece = host[index]
+        if not (immutable and is_usable_by_xla(piece)):
+            copies.append((memory(piece.shape, piece.dtype), piece))
+            piece = copies[-1][0]
+        pieces.append(piece)
+    copy_all(copies)
     return pieces
 
 
-def _over_processes(host: np.ndarray[Any, Any], frozen: bool, plan: Spreading, mesh: Mesh, place: Place) -> MeshTensor:
-    """The same over several processes: each puts its pieces on its own devices, and only looks at the others."""
+def _distribute_over_processes(
+    host: np.ndarray[Any, Any], immutable: bool, plan: DistributePlan, mesh: Mesh, storage: Storage
+) -> MeshTensor:
+    """Distributes over several processes; each copies the pieces of its own devices only."""
     if is_enabled():
         agree("distribute_tensor: the tensor", f"{host.dtype}{list(host.shape)}", digest(host), list(mesh.devices.flat))
-    here = sorted({n for c, n in plan.places if is_here(mesh.devices[c])})
-    own = dict(zip(here, _pieces(host, [plan.cuts[n] for n in here], frozen, False), strict=True))
+    here = sorted({n for c, n in plan.pieces if is_here(mesh.devices[c])})
+    own = dict(zip(here, _pieces(host, [plan.cuts[n] for n in here], immutable, False), strict=True))
     local = plan.resolved.local
-    shards = {c: (own[n] if n in own else host[plan.cuts[n]]).reshape(local) for c, n in plan.places}
-    varying = plan.varying if plan.everywhere else None
-    return assemble(shards, mesh, varying, plan.topology, place).as_proven()
+    shards = {c: (own[n] if n in own else host[plan.cuts[n]]).reshape(local) for c, n in plan.pieces}
+    varying = plan.varying if plan.is_complete else None
+    return assemble(shards, mesh, varying, plan.topology, storage).mark_proven()
 
 
-# --- devices to devices ----------------------------------------------------------------------------------------------
-
-
-def to_mesh(tensor: MeshTensor, device: MeshDevice | Mesh, memory: MemoryConfig) -> MeshTensor:
-    """The tensor on the devices of a mesh of its shape; shards keep their coordinates.
+def to_mesh(tensor: MeshTensor, device: Any, memory: MemoryConfig) -> MeshTensor:
+    """Returns a tensor on the devices of a mesh.
 
     Raises:
       MeshMismatchError: it is distributed over a mesh of another shape.
       ArgumentTypeError: no mesh device.
     """
     mesh = mesh_of(device)
-    place = Place(StorageType.DEVICE, tensor.layout, memory)
+    storage = Storage(StorageType.DEVICE, tensor.layout, memory)
     owner = device if isinstance(device, MeshDevice) else owner_of([tensor])
-    return owned(_onto(tensor, mesh).placed(place), owner)
+    return set_owner(_on_mesh(tensor, mesh).with_storage(storage), owner)
 
 
-def _onto(tensor: MeshTensor, mesh: Mesh) -> MeshTensor:
-    """The tensor on another mesh of the same shape: shards keep their coordinates."""
+def _on_mesh(tensor: MeshTensor, mesh: Mesh) -> MeshTensor:
+    """Returns the tensor on another mesh of the same shape; shards keep their mesh coordinates."""
     own: Any = tensor.mesh
     if own == mesh or isinstance(own, AbstractMesh):
         return tensor
@@ -195,47 +195,47 @@ def _onto(tensor: MeshTensor, mesh: Mesh) -> MeshTensor:
             f"{list(mesh.devices.shape)}; make the mapper for the device the tensor goes to."
         )
     names = dict(zip(own.axis_names, mesh.axis_names, strict=True))
-    shards = everywhere(tensor)
+    shards = gather_shards(tensor)
     assert shards is not None
-    varying = None if tensor.partial else tuple(names[a] for a in tensor.varying)
+    varying = None if tensor.is_partial else tuple(names[a] for a in tensor.varying)
     return assemble(shards, mesh, varying, tensor.topology)
 
 
 # --- devices to host -------------------------------------------------------------------------------------------------
 
 
-def everywhere(tensor: MeshTensor, process: int | None = None) -> dict[Shape, np.ndarray[Any, Any]] | None:
-    """The shard at every coordinate that holds one, in every process or in one of them; the others get None."""
+def gather_shards(tensor: MeshTensor, process: int | None = None) -> dict[Shape, np.ndarray[Any, Any]] | None:
+    """Returns the shard at every mesh coordinate with one, in all processes or in one; the others get None."""
     mesh: Any = tensor.mesh
     holders = [c for c in np.ndindex(*mesh.devices.shape) if mesh.devices[c] in tensor.data.sharding.device_set]
-    return _gathered(tensor, holders, mesh, process)
+    return _gather(tensor, holders, mesh, process)
 
 
-def every_shard(tensor: MeshTensor) -> dict[Shape, Any]:
-    """The shard at every coordinate that holds one; over several processes all of them must ask."""
+def all_shards(tensor: MeshTensor) -> dict[Shape, Any]:
+    """Returns the shard at every mesh coordinate with one; of several processes all must call this."""
     mesh = tensor.mesh
     if not isinstance(mesh, Mesh) or not spans_processes(mesh):
         return {tuple(c): s for c, s in tensor.shards()}
-    found = everywhere(tensor)
-    assert found is not None
-    return found
+    shards = gather_shards(tensor)
+    assert shards is not None
+    return shards
 
 
-def _gathered(
+def _gather(
     tensor: MeshTensor, coordinates: Sequence[Shape], mesh: Mesh, process: int | None
 ) -> dict[Shape, np.ndarray[Any, Any]] | None:
     owners = {c: mesh.devices[c].process_index for c in coordinates}
-    held = {s.device: s.data for s in tensor.data.addressable_shards}
-    mine = {c: np.asarray(held[d]).reshape(tensor.shape) for c in owners if (d := mesh.devices[c]) in held}
+    here = {s.device: s.data for s in tensor.data.addressable_shards}
+    mine = {c: np.asarray(here[d]).reshape(tensor.shape) for c in owners if (d := mesh.devices[c]) in here}
     return gather(mine, owners, tensor.shape, tensor.dtype, list(mesh.devices.flat), process)
 
 
 def aggregate(
     tensor: MeshTensor, config: MeshComposerConfig, mesh: Mesh, process: int | None = None
 ) -> np.ndarray[Any, Any] | None:
-    """`aggregate_tensor`, eagerly: the shards at the composer's coordinates, joined, on the host.
+    """Returns the shards at the composer's coordinates, joined on the host: `aggregate_tensor`, eagerly.
 
-    Of several processes all must take part; `process` says that only one of them gets the result, the others None.
+    Of several processes all must take part; with `process` one of them gets the result and the others None.
 
     Raises:
       VerifyError: a rule of section 2 is broken, or a coordinate holds nothing.
@@ -248,7 +248,7 @@ def aggregate(
         raise MeshMismatchError(
             f"aggregate_tensor: the composer is for the mesh {asked}, the tensor is on {got} ({how})."
         )
-    plan = joining(config, mesh, tensor.shape)
+    plan = plan_aggregate(config, mesh, tensor.shape)
     if is_enabled():
         check_read(tensor, plan.resolved, mesh)
     holders = tensor.data.sharding.device_set
@@ -259,9 +259,9 @@ def aggregate(
                 f"tensor; it is on {len(holders)} of {mesh.devices.size} devices. Override the mesh shape to those "
                 "that do."
             )
-    shards = _gathered(tensor, plan.coordinates, mesh, process)
+    shards = _gather(tensor, plan.coordinates, mesh, process)
     if shards is None:
         return None
     out = memory(plan.resolved.full, tensor.dtype)
-    copy_all([(out[index], shards[c]) for c, index in zip(plan.coordinates, plan.places, strict=True)])
+    copy_all([(out[index], shards[c]) for c, index in zip(plan.coordinates, plan.indices, strict=True)])
     return out

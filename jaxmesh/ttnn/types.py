@@ -1,4 +1,4 @@
-"""What a tensor of TTNN knows beside its elements: element types, layouts, memory, where it is stored."""
+"""Properties of a tensor beside its elements: element type, shape, layout, storage and memory config, topology."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _jnp: Any = jax.numpy
 class DataType(enum.Enum):
     """An element type, `ttnn.DataType`; it stands wherever NumPy and JAX take a dtype, and equals that dtype.
 
-    The first eight are the ones of `ttnn`, in its order. The two block floats are refused, because a value of theirs is
-    no value of its own: use BFLOAT16, which holds each of them exactly. Those from INT8 on are additions of this
-    emulation, for programs of JAX that mean them; the real `ttnn` has none of them.
+    The first eight are those of `ttnn`, in its order. The two block floats are refused, because their elements share
+    exponents: use BFLOAT16, which represents each value exactly. INT8 and the following are additions of jaxmesh for
+    JAX programs; the real `ttnn` lacks them.
 
     >>> DataType.BFLOAT16 == DataType.BFLOAT16.dtype, DataType.FLOAT32.dtype
     (True, dtype('float32'))
@@ -70,34 +70,36 @@ class DataType(enum.Enum):
 
     def __eq__(self, other: object) -> bool:
         kind: Any = other
-        if self.name not in _BLOCKS and isinstance(kind, (np.dtype, type)):
+        if self.name not in _BLOCK_FLOATS and isinstance(kind, (np.dtype, type)):
             return self.dtype == kind
         return self is kind
 
     def __hash__(self) -> int:
-        return hash(self.name) if self.name in _BLOCKS else hash(self.dtype)
+        return hash(self.name) if self.name in _BLOCK_FLOATS else hash(self.dtype)
 
 
-_BLOCKS = frozenset({"BFLOAT8_B", "BFLOAT4_B"})
+_BLOCK_FLOATS = frozenset({"BFLOAT8_B", "BFLOAT4_B"})
 
 
 def _dtype(kind: DataType) -> np.dtype[Any]:
-    if kind.name in _BLOCKS:
+    if kind.name in _BLOCK_FLOATS:
         raise UnsupportedError(
             f"DataType.{kind.name} is a block float, whose elements share exponents; it is not emulated. Use "
             "DataType.BFLOAT16, which holds every value of it exactly."
         )
-    return _KNOWN[kind.name]
+    return _DTYPES[kind.name]
 
 
-_KNOWN: dict[str, np.dtype[Any]] = {
-    n: np.dtype(getattr(_jnp, "bool_" if n == "BOOL" else n.lower())) for n in DataType.__members__ if n not in _BLOCKS
+_DTYPES: dict[str, np.dtype[Any]] = {
+    n: np.dtype(getattr(_jnp, "bool_" if n == "BOOL" else n.lower()))
+    for n in DataType.__members__
+    if n not in _BLOCK_FLOATS
 }
-_NAMES = {dtype: name for name, dtype in _KNOWN.items()}
+_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 
 
 def data_type(dtype: Any) -> DataType:
-    """The `DataType` of a NumPy dtype.
+    """Returns the `DataType` of a NumPy dtype.
 
     Raises:
       ArgumentTypeError: there is none.
@@ -109,7 +111,7 @@ def data_type(dtype: Any) -> DataType:
 
 
 def as_dtype(kind: Any, what: str) -> np.dtype[Any]:
-    """A `DataType`, or a NumPy dtype of one, as NumPy dtype.
+    """Returns the NumPy dtype of a `DataType`, or of a dtype that has a `DataType`.
 
     Raises:
       ArgumentTypeError: neither.
@@ -117,7 +119,7 @@ def as_dtype(kind: Any, what: str) -> np.dtype[Any]:
     """
     if isinstance(kind, DataType):
         return kind.dtype
-    # JAX's own names of types, such as jax.numpy.bfloat16, hold their dtype.
+    # JAX's names of types, such as jax.numpy.bfloat16, have a dtype.
     dtype = getattr(kind, "dtype", kind)
     if not isinstance(dtype, (np.dtype, type)):
         raise ArgumentTypeError(f"{what} takes a ttnn.DataType as dtype, got {quote(kind)}.")
@@ -125,21 +127,21 @@ def as_dtype(kind: Any, what: str) -> np.dtype[Any]:
 
 
 class Layout(enum.Enum):
-    """How a tensor lies in memory. Nothing computes differently here; it is what `to_layout` says."""
+    """The layout of a tensor in memory, set by `to_layout`; it does not change how ops compute here."""
 
     ROW_MAJOR = 0
     TILE = 1
 
 
 class StorageType(enum.Enum):
-    """Where a tensor is: in host memory, of one or of several devices, or on the devices."""
+    """The storage of a tensor: in host memory or on the devices."""
 
     HOST = 0
     DEVICE = 1
 
 
 class TensorMemoryLayout(enum.Enum):
-    """How a tensor is spread over the memory banks of one device."""
+    """The layout of a tensor over the memory banks of one device."""
 
     INTERLEAVED = 0
     HEIGHT_SHARDED = 2
@@ -159,14 +161,14 @@ class BufferType(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class MemoryConfig:
-    """Where a tensor lies on each device; it is kept and shown, and makes no difference to values."""
+    """The memory of a tensor on each device; kept and shown, and without effect on values."""
 
     memory_layout: TensorMemoryLayout = TensorMemoryLayout.INTERLEAVED
     buffer_type: BufferType = BufferType.DRAM
     shard_spec: Any = None
 
     def is_sharded(self) -> bool:
-        """Whether it is spread over cores by a shard spec."""
+        """Returns True if a shard spec spreads the tensor over cores."""
         return self.memory_layout is not TensorMemoryLayout.INTERLEAVED
 
 
@@ -187,7 +189,7 @@ class Shape(tuple[int, ...]):
     __slots__ = ()
 
     def __new__(cls, values: Iterable[SupportsIndex] = ()) -> Self:
-        """The entries as plain integers."""
+        """Converts the entries to plain integers."""
         return super().__new__(cls, integers("Shape", values))
 
     @property
@@ -196,7 +198,7 @@ class Shape(tuple[int, ...]):
         return len(self)
 
     def __eq__(self, other: object) -> bool:
-        # The real one is compared with a list as with a shape.
+        # The real one also equals lists.
         row = tuple(cast("list[Any]", other)) if isinstance(other, list) else other
         return tuple.__eq__(self, row)
 
@@ -214,34 +216,41 @@ class Shape(tuple[int, ...]):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a multi-device tensor is stored, and how."""
+class Storage:
+    """The storage type, layout and memory config of a tensor; the last is None in host memory."""
 
-    storage: StorageType = StorageType.DEVICE
+    type: StorageType = StorageType.DEVICE
     layout: Layout = Layout.TILE
-    memory: MemoryConfig | None = DRAM_MEMORY_CONFIG
+    memory_config: MemoryConfig | None = DRAM_MEMORY_CONFIG
 
 
-ON_DEVICE = Place()
-ON_HOST = Place(StorageType.HOST, Layout.ROW_MAJOR, None)
+ON_DEVICE = Storage()
+
+
+def on_host(layout: Layout = Layout.ROW_MAJOR) -> Storage:
+    """Returns the storage of a tensor in host memory."""
+    return Storage(StorageType.HOST, layout, None)
+
+
+ON_HOST = on_host()
 
 
 @dataclass(frozen=True, slots=True)
 class TensorTopology:
-    """Where the shards of a tensor lie, as in `ttnn.TensorTopology`."""
+    """The distribution of the shards of a tensor, as in `ttnn.TensorTopology`."""
 
     _distribution_shape: MeshShape
     _placements: tuple[Placement, ...]
     _mesh_coords: tuple[MeshCoordinate, ...]
 
     def distribution_shape(self) -> MeshShape:
-        """The shape of the distribution."""
+        """Returns the shape of the distribution."""
         return self._distribution_shape
 
     def placements(self) -> list[Placement]:
-        """One placement per axis of the distribution."""
+        """Returns one placement per axis of the distribution."""
         return list(self._placements)
 
     def mesh_coords(self) -> list[MeshCoordinate]:
-        """The mesh coordinates that hold a shard, in row-major order of the distribution."""
+        """Returns the mesh coordinates with a shard, in row-major order of the distribution."""
         return list(self._mesh_coords)

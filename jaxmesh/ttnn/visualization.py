@@ -1,4 +1,4 @@
-"""Pictures of a mesh and of what its devices hold, printed."""
+"""Prints a mesh and the shards on its devices."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from jaxmesh.ttnn.mesh_tensor import MeshTensor
 
 
 def visualize_mesh_device(mesh_device: MeshDevice | Mesh, tensor: MeshTensor | None = None) -> None:
-    """Prints the mesh: each device with its id and coordinate, and with a tensor what it holds.
+    """Prints the mesh: each device with its id and coordinate, and with a tensor its shard.
 
-    In colours where stdout is a terminal and `rich` is installed; `jaxmesh.visualize` gives the same as a picture.
+    In colours if stdout is a terminal and `rich` is installed; `jaxmesh.visualize` draws the same picture.
 
     Raises:
       ArgumentTypeError: no mesh device, or no multi-device tensor.
@@ -45,7 +45,7 @@ def visualize_mesh_device(mesh_device: MeshDevice | Mesh, tensor: MeshTensor | N
 
 
 def visualize_tensor(tensor: MeshTensor) -> None:
-    """Prints the mesh of a tensor: each device with what it holds; else as `visualize_mesh_device`.
+    """Prints the mesh of a tensor: each device with its shard; see `visualize_mesh_device`.
 
     Raises:
       ArgumentTypeError: no multi-device tensor.

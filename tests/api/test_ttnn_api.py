@@ -72,7 +72,7 @@ def test_every_op_means_its_row(name: str, case: int, device: ttnn.MeshDevice) -
     operands, attributes = cases_of(name)[case]
     specs = [o if o is None or isinstance(o[-1], np.dtype) else (o, F32) for o in operands]
     tensors = [None if o is None else random_tensor(device, *o, seed=i) for i, o in enumerate(specs)]
-    copies = [None if t is None else t.placed(t.place) for t in tensors]
+    copies = [None if t is None else t.with_storage(t.storage) for t in tensors]
     dtype = attributes.get("dtype") or next((t.dtype for t in tensors[::-1] if t is not None), F32)
     said = {k: v for k, v in attributes.items() if k != "dtype"}
     args, named = arguments(TTNN[name], tensors, said, dtype, device)
@@ -764,7 +764,7 @@ def test_a_partial_tensor_in_a_file(device: ttnn.MeshDevice, tmp_path: Path) -> 
     t = ttnn.distribute_tensor(np.arange(5), ttnn.shard_tensor_to_mesh_mapper(device, 0))
     ttnn.dump_tensor(tmp_path / "a", t)
     u = ttnn.load_tensor(tmp_path / "a", device=device)
-    assert u.partial
+    assert u.is_partial
     assert same_tensors(t, u)
 
 
@@ -1033,7 +1033,8 @@ def test_older_names_of_mappers(device: ttnn.MeshDevice) -> None:
 
 def test_no_function_is_made_before_it_is_asked_for() -> None:
     code = (
-        "import jaxmesh, sys; from jaxmesh.ttnn import functions; assert functions._found.cache_info().currsize == 0; "
+        "import jaxmesh, sys; from jaxmesh.ttnn import functions; "
+        "assert functions._function.cache_info().currsize == 0; "
         "assert 'torch' not in sys.modules and 'rich' not in sys.modules"
     )
     root = ROOT
@@ -1044,7 +1045,7 @@ def test_no_function_is_made_before_it_is_asked_for() -> None:
 def test_types_that_were_seen_are_not_compiled_again(device: ttnn.MeshDevice, monkeypatch: pytest.MonkeyPatch) -> None:
     t = random_tensor(device, (2, 3))
     want = ttnn.add(t, t, dtype=ttnn.float32, memory_config=MC)
-    monkeypatch.setattr(execute, "_build", None)
+    monkeypatch.setattr(execute, "_compile", None)
     again = ttnn.add(t, t, dtype=ttnn.float32, memory_config=ttnn.L1_MEMORY_CONFIG)
     assert again.memory_config() == ttnn.L1_MEMORY_CONFIG
     assert same_tensors(again, want)

@@ -17,9 +17,8 @@ from jaxmesh import ttnn
 from jaxmesh.errors import DeletedError
 from jaxmesh.runtime import launch
 from jaxmesh.ttnn import execute
-from jaxmesh.ttnn.call_keys import tokens
-from jaxmesh.ttnn.lazy_reshape import Later
-from tests import ROOT
+from jaxmesh.ttnn.call_arguments import argument_key
+from jaxmesh.ttnn.lazy_reshape import LazyReshape
 from tests.generators.oracles import same_bits
 
 X = np.arange(128, dtype=np.float32).reshape(16, 8)
@@ -42,7 +41,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         seen.append(run)
         return launch.launch(run, *args)
 
-    monkeypatch.setattr(execute, "launched", launched)
+    monkeypatch.setattr(execute, "launch", launched)
     monkeypatch.setattr("jaxmesh.ttnn.lazy_reshape.launch", launched)
     return seen
 
@@ -145,7 +144,7 @@ def test_a_trace_leaves_nothing_in_a_reshaped_tensor(tensor: Any, device: ttnn.M
         return ttnn.add(inside[0], inside[0])
 
     assert equal(traced(tensor), pieces(lambda p: p.reshape(4, 4) * 2))
-    assert not isinstance(inside[0]._stored, Later)
+    assert not isinstance(inside[0]._stored, LazyReshape)
     assert equal(jax.vmap(lambda t: ttnn.reshape(t, [16]), axis_size=1, in_axes=None)(tensor), pieces_of_vmap())
 
 
@@ -156,11 +155,11 @@ def pieces_of_vmap() -> list[np.ndarray]:
 def test_a_reshape_forgets_no_proof_of_equal_copies(device: ttnn.MeshDevice) -> None:
     every = ttnn.replicate_tensor_to_mesh_mapper(device)
     tensor = ttnn.to_device(ttnn.distribute_tensor(X, every), device)
-    assert tensor.proven
+    assert tensor.is_proven
     ttnn.reshape(tensor, [128])
-    assert tensor.proven
+    assert tensor.is_proven
     assert tensor.data.shape == (16, 8)
-    assert tensor.proven
+    assert tensor.is_proven
 
 
 def test_threads_read_one_reshaped_tensor(tensor: Any) -> None:
@@ -200,16 +199,16 @@ def test_a_small_table_is_made_once(device: ttnn.MeshDevice, started: list[Any])
 
 
 def test_a_large_table_is_not_kept(device: ttnn.MeshDevice) -> None:
-    before = len(execute._made)
+    before = len(execute._constants)
     ttnn.full(shape=[2**16], fill_value=0.5, dtype=ttnn.float32, device=device)
-    assert len(execute._made) == before
+    assert len(execute._constants) == before
 
 
 # --- arguments -------------------------------------------------------------------------------------------------------
 
 
 def key(value: Any) -> Any:
-    return tokens([value], [0])
+    return argument_key([value], [0])
 
 
 def test_equal_arguments_that_mean_other_things_have_other_keys() -> None:
@@ -297,7 +296,7 @@ assert not missing, missing
 from jaxmesh import MeshTensor, jit, shard_map
 assert jit is jaxmesh.jit and isinstance(jaxmesh.Traced, type)
 """
-    root = ROOT
+    root = Path(__file__).parents[2]
     done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 

@@ -182,7 +182,7 @@ def test_empty_devices_hold_nothing() -> None:
     device = ttnn.open_mesh_device(mesh_shape=ttnn.MeshShape(2, 4))
     five = ttnn.distribute_tensor(np.arange(5), ttnn.shard_tensor_to_mesh_mapper(device, 0))
     assert [s.tolist() for s in ttnn.get_device_tensors(five)] == [[0], [1], [2], [3], [4]]
-    assert five.partial
+    assert five.is_partial
     assert "5 of 8 devices" in repr(five)
     assert five._repr_html_().count("holds nothing") == 3
     composer = ttnn.create_mesh_composer(device, jm.MeshComposerConfig([0], [5]))

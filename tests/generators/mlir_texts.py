@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import jaxmesh as jm
-from jaxmesh.ttnn.mesh_tensor import assemble
+from jaxmesh.ttnn.assemble import assemble
 
 FILES = Path(__file__).parents[1] / "mlir"
 UNSHARDED = "{ttcore.shard_status = #ttcore.shard_status<unsharded>}"

@@ -12,7 +12,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding
 
 import jaxmesh as jm
-from jaxmesh.ttnn.mesh_tensor import spec_of
+from jaxmesh.sharding.mesh import storage_spec
 from tests.generators.programs.collectives import drawn_rows
 from tests.generators.programs.draw import DTYPES, MESHES, STYLES, Argument, Builder, Scope
 from tests.generators.programs.oracle import Oracle, Typing
@@ -156,7 +156,7 @@ class Program:
         stored = np.empty([*local, *[self.world.size([n]) for n in axes]], a.full.dtype)
         for c, x in copies.items():
             stored[(..., *[c[self.world.names.index(n)] for n in axes])] = x
-        sharding = NamedSharding(mesh, spec_of(len(local), axes))
+        sharding = NamedSharding(mesh, storage_spec(len(local), axes))
         return jm.MeshTensor(jax.device_put(stored, sharding), mesh, axes)
 
     # --- the oracle ---

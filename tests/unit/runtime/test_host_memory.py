@@ -95,8 +95,8 @@ def test_any_order_of_the_dims(dtype: Any, order: tuple[int, ...], step: int, mo
 @pytest.mark.usefixtures("everything_is_large")
 def test_the_other_order_is_turned_by_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
     turned: list[int] = []
-    turn = host_memory._turn
-    monkeypatch.setattr(host_memory, "_turn", lambda to, of: (turned.append(to.size), turn(to, of)))
+    turn = host_memory._transpose
+    monkeypatch.setattr(host_memory, "_transpose", lambda to, of: (turned.append(to.size), turn(to, of)))
     full = np.asfortranarray(np.arange(64.0).reshape(8, 8))
     to = host_memory.memory((8, 8, 1), full.dtype)
     host_memory.copy_all([(to, full[..., None])])
@@ -111,7 +111,7 @@ def test_memory_is_aligned_and_of_nobody(count: int) -> None:
     again = host_memory.memory((count,), np.dtype(np.uint8))
     assert made.shape == (count,)
     assert made.flags.writeable
-    assert host_memory.in_place(made)
+    assert host_memory.is_usable_by_xla(made)
     assert not np.shares_memory(made, again)
 
 
@@ -141,7 +141,7 @@ def test_every_part_is_of_one_thread() -> None:
     to = np.zeros((6, 8, 5), np.uint8)
     of = np.ones((6, 10, 5), np.uint8)[:, :8]
     parts = host_memory._in_order(
-        [host_memory._as_runs((to[:, :, i:j], of[:, :, i:j])) for i, j in ((0, 2), (2, 4), (4, 5))], 3
+        [host_memory._merge_runs((to[:, :, i:j], of[:, :, i:j])) for i, j in ((0, 2), (2, 4), (4, 5))], 3
     )
     shares = host_memory._shares(parts, 3)
     assert sum(len(s) for s in shares) == len(parts) > 3

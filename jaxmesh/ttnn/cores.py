@@ -1,4 +1,4 @@
-"""Names of `ttnn` for the cores of one device and for tensors that are spread over them. They change no value."""
+"""Cores of one device, and shard specs of tensors over them. They change no value."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from jaxmesh.validate import as_instance
 
 @dataclass(frozen=True, slots=True)
 class CoreGrid:
-    """Rows and columns of cores; kept, and without a meaning here."""
+    """A grid of cores; kept and ignored."""
 
     y: int
     x: int
 
     @property
     def num_cores(self) -> int:
-        """How many cores these are."""
+        """The number of cores."""
         return self.y * self.x
 
 
@@ -52,14 +52,14 @@ class CoreRangeSet:
 
 
 class ShardOrientation(enum.Enum):
-    """In which order cores take the pieces."""
+    """The order in which cores get the shards of a tensor."""
 
     ROW_MAJOR = 0
     COL_MAJOR = 1
 
 
 class ShardStrategy(enum.Enum):
-    """Which dims of a tensor are cut over the cores of a device."""
+    """The dims of a tensor that are cut over the cores of a device."""
 
     HEIGHT = 1
     WIDTH = 2
@@ -68,7 +68,7 @@ class ShardStrategy(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class ShardSpec:
-    """How a tensor is spread over the cores of a device; kept, and without a meaning here."""
+    """The shards of a tensor over the cores of a device; kept and ignored."""
 
     grid: Any
     shape: Any
@@ -82,14 +82,14 @@ def create_sharded_memory_config(
     orientation: ShardOrientation | None = None,
     use_height_and_width_as_shard_shape: bool = False,
 ) -> MemoryConfig:
-    """A memory config of a tensor that is spread over the cores of a device; kept and shown, as every one.
+    """Returns the memory config of a tensor that is cut over the cores of a device; kept and shown.
 
     Args:
-      shape: of the tensor, or of its piece on one core.
+      shape: of the tensor, or of its shard on one core.
       core_grid: the cores.
       strategy: which dims are cut.
-      orientation: in which order cores take the pieces.
-      use_height_and_width_as_shard_shape: whether `shape` is that of a piece.
+      orientation: the order in which cores get the shards.
+      use_height_and_width_as_shard_shape: whether `shape` is that of a shard.
 
     Raises:
       ArgumentTypeError: wrong types.
