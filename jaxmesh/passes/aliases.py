@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from jaxmesh.dialects import ttnn
 from jaxmesh.dialects.program import Op, Type, Value
-from jaxmesh.dialects.ttnn.op import TTNN
 
 _TILE = 32
 _RESHAPE = "ttnn.reshape"
-_SHARES = {f"ttnn.{name}": row.in_place for name, row in TTNN.items() if row.in_place is not None} | {_RESHAPE: 0}
+_SHARES = {f"ttnn.{name}": op.in_place for name, op in ttnn.OPS.items() if op.in_place is not None} | {_RESHAPE: 0}
 """By op: the operand whose memory its results may be."""
 
 

@@ -12,10 +12,6 @@ from typing import Any, cast
 
 import jax
 
-from jaxmesh.dialects import (
-    ttir as ttir_ops,  # noqa: F401
-    ttnn as ttnn_ops,  # noqa: F401
-)
 from jaxmesh.dialects.program import Program
 from jaxmesh.dialects.residency import DEVICE, Analysis
 from jaxmesh.dialects.ttnn.transfers import PRIMITIVES
@@ -25,9 +21,8 @@ from jaxmesh.emit.python.printer import python_text
 from jaxmesh.errors import ArgumentTypeError, InexpressibleError
 from jaxmesh.jaxprs.compat import Jaxpr
 from jaxmesh.jaxprs.walk import all_eqns
-from jaxmesh.passes import flatten as flatten_rules  # noqa: F401
-from jaxmesh.passes.flatten import collectives as collectives
-from jaxmesh.passes.flatten.builder import Options, build
+from jaxmesh.passes.flatten.builder import Options
+from jaxmesh.passes.flatten.flatten import flatten
 from jaxmesh.passes.flatten.mesh_partition import partitions
 from jaxmesh.passes.flatten.place_results import placed_results
 from jaxmesh.passes.fusion.driver import recognise
@@ -72,7 +67,7 @@ def ttnn_program(jaxpr: Jaxpr, boundary: Boundary, out_tree: Any, groups: bool, 
 def _flat(
     jaxpr: Jaxpr, boundary: Boundary, out_tree: Any, level: str, presharded: Sequence[bool], groups: bool, limit: int
 ) -> Program:
-    program = build(
+    program = flatten(
         jaxpr,
         name=boundary.name,
         mesh=boundary.sizes,

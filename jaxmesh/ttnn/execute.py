@@ -15,7 +15,7 @@ import jax
 import numpy as np
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
-from jaxmesh.dialects.op import Call, Row, evaluate
+from jaxmesh.dialects.op import Call, OpDef, Trait, evaluate
 from jaxmesh.errors import (
     ArgumentTypeError,
     JaxmeshError,
@@ -28,7 +28,6 @@ from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.caches import ARRAY, Cache, is_staged, settings
 from jaxmesh.runtime.distributed.collectives import on_every_device
 from jaxmesh.runtime.launch import launch
-from jaxmesh.ttnn.lazy_reshape import VIEWS
 from jaxmesh.ttnn.mesh_tensor import MeshTensor, spec_of
 from jaxmesh.ttnn.transfers import host_array
 from jaxmesh.ttnn.types import ON_DEVICE, Place, StorageType
@@ -87,7 +86,7 @@ NOTHING = Said()
 
 
 def perform(
-    row: Row, title: str, operands: Sequence[Any], said: Said, mesh: AnyMesh | None = None, place: Place = ON_DEVICE
+    row: OpDef, title: str, operands: Sequence[Any], said: Said, mesh: AnyMesh | None = None, place: Place = ON_DEVICE
 ) -> list[Any]:
     """Performs one op, on the devices, as a part of the program that is being traced, or on the host.
 
@@ -231,7 +230,7 @@ call."""
 
 
 def _on_mesh(
-    row: Row, title: str, operands: Sequence[Any], said: Said, mesh: AnyMesh, place: Place
+    row: OpDef, title: str, operands: Sequence[Any], said: Said, mesh: AnyMesh, place: Place
 ) -> list[MeshTensor]:
     data: list[Any] = []
     kinds: list[Kind] = []
@@ -279,7 +278,7 @@ def _of_nothing(op: Compiled, key: Hashable, mesh: AnyMesh, place: Place) -> lis
     return [MeshTensor.kept(x, mesh, v, place) for x, (_, v) in zip(outs, op.results, strict=True)]
 
 
-def _build(row: Row, title: str, said: Said, kinds: Sequence[Kind], mesh: AnyMesh) -> Compiled:
+def _build(row: OpDef, title: str, said: Said, kinds: Sequence[Kind], mesh: AnyMesh) -> Compiled:
     """The compiled op for operands of these kinds."""
     for i, (varying, shape, dtype, _) in enumerate(kinds):
         if any(a not in mesh.axis_names for a in varying):
@@ -327,11 +326,11 @@ def _build(row: Row, title: str, said: Said, kinds: Sequence[Kind], mesh: AnyMes
     jax.eval_shape(compat.shard_map(types, mesh=mesh, in_specs=specs, out_specs=PartitionSpec()), *structs)
     out_specs = [spec_of(len(shape), axes) for shape, axes in found]
     mapped = compat.shard_map(run, mesh=mesh, in_specs=specs, out_specs=out_specs)
-    views = row.name in VIEWS and len(kinds) == 1 and [axes for _, axes in found] == [kinds[0][0]]
+    views = Trait.VIEW in row.traits and len(kinds) == 1 and [axes for _, axes in found] == [kinds[0][0]]
     return Compiled(jax.jit(mapped), tuple(found), views)
 
 
-def _meant(row: Row, title: str, operands: Sequence[Any], said: Said, mesh: Mapping[str, int]) -> list[Any]:
+def _meant(row: OpDef, title: str, operands: Sequence[Any], said: Said, mesh: Mapping[str, int]) -> list[Any]:
     """What an op means for operands inside a typed trace; the types of its results follow from it."""
     like: Any = said.dtype or (operands[0].dtype if operands else np.dtype(_jnp.bfloat16))
     check_size(said.shape or (), like, f"{title}: its result")
@@ -374,9 +373,8 @@ def by_row(
 ) -> Any:
     """One op by its name, of one result; with a place, tensors in host memory are taken, too."""
     from jaxmesh.dialects import ttnn
-    from jaxmesh.dialects.ttnn.op import TTNN
 
     _ = ttnn
     said = NOTHING if place is None else Said(attributes, dtype, None, True)
-    (out,) = perform(TTNN[name].row, f"ttnn.{name}", operands, said, None, place or ON_DEVICE)
+    (out,) = perform(ttnn.OPS[name].definition, f"ttnn.{name}", operands, said, None, place or ON_DEVICE)
     return out

@@ -9,7 +9,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from jaxmesh.dialects.ttnn.op import TTNN, TtnnRow, attributes_of
+from jaxmesh.dialects import ttnn
+from jaxmesh.dialects.op import Trait
+from jaxmesh.dialects.ttnn.op import TtnnOp
 from jaxmesh.errors import ArgumentTypeError, UnsupportedError, VerifyError
 from jaxmesh.ttnn.argument_conversion import converted, integers, written
 from jaxmesh.ttnn.call_keys import tokens
@@ -23,9 +25,6 @@ from jaxmesh.ttnn.tensor_operators import owned, owner_of
 from jaxmesh.ttnn.types import DRAM_MEMORY_CONFIG, ON_DEVICE, Layout, MemoryConfig, Place, StorageType, as_dtype
 from jaxmesh.validate import quote
 
-_HOSTED = frozenset({"reshape", "typecast"})
-"""Ops that the real `ttnn` also does in host memory."""
-
 _IMPLIED: Mapping[str, Any] = {"reduce_type": "sum"}
 """Attributes that a Python call has no argument for, and what it then does."""
 
@@ -36,7 +35,7 @@ _KNOWN = 1024
 class Function:
     """One op, callable as in `ttnn`; its signature, conversions and meaning are those of its row."""
 
-    def __init__(self, entry: TtnnRow) -> None:
+    def __init__(self, entry: TtnnOp) -> None:
         self.entry = entry
         self.callee = entry.python.callee
         self.__name__ = self.callee.rsplit(".", 1)[-1]
@@ -44,7 +43,7 @@ class Function:
         self.__module__ = "jaxmesh.ttnn"
         # What makes a tensor takes all by place, though it is printed by name.
         self.__signature__ = signature_of(
-            entry.python.params, by_place=entry.on_device and entry.row.operands == (0, 0)
+            entry.python.params, by_place=entry.on_device and entry.definition.operands == (0, 0)
         )
         self.__doc__ = doc_of(entry, self.__signature__)
         params = entry.python.params
@@ -56,7 +55,7 @@ class Function:
         self._single = sorted((int(p.key), i) for i, p in enumerate(params) if p.source == "operand")
         self._indices = {n for n, i in self._single if params[i].name.endswith("index")}
         self._listed = [i for i, p in enumerate(params) if p.source == "operands"]
-        known = attributes_of(entry.row)
+        known = entry.definition.by_name
         self._attributes = [(i, known[str(p.key)], p) for i, p in enumerate(params) if p.source == "attribute"]
         given = {a.name for _, a, _ in self._attributes}
         self._implied = tuple((k, v) for k, v in _IMPLIED.items() if k in known and k not in given)
@@ -69,12 +68,13 @@ class Function:
         said = [self._by_source[n] for n in ("dtype", "shape", "memory_config", "layout") if n in self._by_source]
         self._meant = sorted({*meant, *said})
         self._device = self._by_source.get("device")
-        self._layout = Layout.ROW_MAJOR if entry.on_device and entry.row.name != "rand" else Layout.TILE
+        self._layout = Layout.ROW_MAJOR if entry.on_device and entry.definition.name != "rand" else Layout.TILE
         self._in_place = None if entry.in_place is None else dict(self._single)[entry.in_place]
         self._known: dict[Any, tuple[Said, Place]] = {}
         # Two more slots, for what is taken and means nothing, and for a tensor to write the result to.
         taken = TAKEN | TAKEN_ALONG if "cluster_axis" in self._slots else TAKEN
-        into = OUTPUTS if entry.row.results == (1, 1) and (entry.on_device or entry.row.operands != (0, 0)) else ()
+        has_input = entry.on_device or entry.definition.operands != (0, 0)
+        into = OUTPUTS if entry.definition.results == (1, 1) and has_input else ()
         more = {**dict.fromkeys(taken, len(params)), **dict.fromkeys(into, len(params) + 1)}
         self._more = {name: slot for name, slot in more.items() if name not in self._slots}
         self._defaults += [None, None]
@@ -91,7 +91,7 @@ class Function:
         if operands is None or known is None:
             return self._perform(values, key)
         owner = owner_of(operands)
-        outs = perform(self.entry.row, self.callee, operands, known[0], None, known[1])
+        outs = perform(self.entry.definition, self.callee, operands, known[0], None, known[1])
         if owner is not None:
             outs = [owned(x, owner) for x in outs]
         return self._given(values, outs)
@@ -175,7 +175,7 @@ class Function:
                 )
         operands, segments = self._operands(values)
         owner = owner_of(operands)
-        complete = COMPLETE.get(self.entry.row.name)
+        complete = COMPLETE.get(self.entry.definition.name)
         if complete is not None:
             given = {name: values[slot] for name, slot in self._slots.items()}
             completed = complete(self.callee, given, operands)
@@ -187,8 +187,9 @@ class Function:
         for i, attribute, param in self._attributes:
             if values[i] is not None:
                 attributes.append((attribute.name, converted(self.callee, param, attribute, values[i])))
-        row = self.entry.row
-        said = Said(tuple(attributes), self._dtype(values), self._shape(values, attributes), row.name in _HOSTED)
+        row = self.entry.definition
+        on_host = Trait.ON_HOST in row.traits
+        said = Said(tuple(attributes), self._dtype(values), self._shape(values, attributes), on_host)
         device = self._value(values, "device")
         mesh = None if device is None else mesh_of(device)
         place = self._place(values, operands)
@@ -211,7 +212,7 @@ class Function:
             into.overwrite(outs[0])
         if values[-1] is not None:
             return written(self.callee, values[-1], outs[0])
-        return outs[0] if self.entry.row.results == (1, 1) else outs
+        return outs[0] if self.entry.definition.results == (1, 1) else outs
 
     def _value(self, values: Sequence[Any], source: str) -> Any:
         slot = self._by_source.get(source)
@@ -225,7 +226,7 @@ class Function:
             return list(cast("Sequence[Any]", rows)), []
         found = [values[i] for _, i in self._single]
         for number, value in enumerate(found):
-            if value is None and number < self.entry.row.operands[0]:
+            if value is None and number < self.entry.definition.operands[0]:
                 raise self._wrong(
                     f"needs a tensor as {self.entry.python.params[self._single[number][1]].name!r}, got None"
                 )
@@ -306,13 +307,12 @@ class Namespace:
 
 
 @functools.cache
-def _callees() -> Mapping[str, list[TtnnRow]]:
+def _callees() -> Mapping[str, list[TtnnOp]]:
     # Not before someone asks for an op.
-    from jaxmesh.dialects import ttnn
 
     _ = ttnn
-    found: dict[str, list[TtnnRow]] = {}
-    for entry in TTNN.values():
+    found: dict[str, list[TtnnOp]] = {}
+    for entry in ttnn.OPS.values():
         found.setdefault(entry.python.callee, []).append(entry)
     return found
 

@@ -18,9 +18,6 @@ from jaxmesh.runtime.launch import launch
 
 Shape = tuple[int, ...]
 
-VIEWS = frozenset({"reshape"})
-"""The ops that change no element and no order of them."""
-
 
 class Later:
     """What a tensor holds that is to have an array of its own, once somebody asks for it.

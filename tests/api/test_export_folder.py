@@ -26,7 +26,6 @@ from jaxmesh.emit import export_folder
 from jaxmesh.emit.export_folder import write_folder
 from jaxmesh.emit.python.printer import python_text
 from jaxmesh.errors import FolderError
-from jaxmesh.passes.flatten import collectives as collectives
 from jaxmesh.passes.fusion.driver import recognise
 from jaxmesh.passes.ttir_to_ttnn.driver import to_ttnn
 from tests.generators.flat_programs import flat_of, run_flat

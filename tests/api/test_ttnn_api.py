@@ -19,10 +19,10 @@ import pytest
 
 import jaxmesh as jm
 from jaxmesh import ttnn
-from jaxmesh.dialects import ttnn as ttnn_ops  # noqa: F401
 from jaxmesh.dialects.op import evaluate
 from jaxmesh.dialects.program import Op, Port, Program, Type
-from jaxmesh.dialects.ttnn.op import NEEDED, TTNN, Param, TtnnRow, spelled
+from jaxmesh.dialects.ttnn import OPS
+from jaxmesh.dialects.ttnn.op import NEEDED, Param, TtnnOp, spell
 from jaxmesh.ttnn import execute
 from tests.generators.flat_programs import run_flat
 from tests.generators.oracles import cases, coordinates, same_bits
@@ -143,13 +143,13 @@ CASES: dict[str, list[tuple[list[Any], dict[str, Any]]]] = {
 def cases_of(name: str) -> list[tuple[list[Any], dict[str, Any]]]:
     if name in CASES:
         return CASES[name]
-    most = TTNN[name].row.operands[1] or 1
+    most = OPS[name].definition.operands[1] or 1
     first = (X, I32) if name in WHOLE else X
     second = (6,) if name not in WHOLE else ((6,), I32)
     return [([first] if most == 1 else [first, second], {})]
 
 
-ALL = [(name, i) for name in TTNN if name != "constant" for i in range(len(cases_of(name)))]
+ALL = [(name, i) for name in OPS if name != "constant" for i in range(len(cases_of(name)))]
 
 
 def said_for(param: Param, attributes: dict[str, Any]) -> Any:
@@ -159,9 +159,9 @@ def said_for(param: Param, attributes: dict[str, Any]) -> Any:
         return None
     form, _, enum = param.form.partition(":")
     if form == "enum":
-        return getattr(ttnn.ReduceType, spelled(enum, value))
+        return getattr(ttnn.ReduceType, spell(enum, value))
     if form == "string":
-        return spelled(enum, value)
+        return spell(enum, value)
     if form == "shape":
         return ttnn.Shape(value)
     if form == "coordinate":
@@ -172,7 +172,7 @@ def said_for(param: Param, attributes: dict[str, Any]) -> Any:
 
 
 def arguments(
-    entry: TtnnRow, tensors: Sequence[Any], attributes: dict[str, Any], dtype: Any, device: Any
+    entry: TtnnOp, tensors: Sequence[Any], attributes: dict[str, Any], dtype: Any, device: Any
 ) -> tuple[list[Any], dict[str, Any]]:
     """A call as the Python emitter prints it: what is printed by place and what by name."""
     sources: dict[str, Any] = {
@@ -201,7 +201,7 @@ def arguments(
     return args, named
 
 
-def function_of(entry: TtnnRow) -> Any:
+def function_of(entry: TtnnOp) -> Any:
     found: Any = ttnn
     for part in entry.python.callee.split(".")[1:]:
         found = getattr(found, part)
@@ -230,10 +230,10 @@ def test_every_op_means_its_row(name: str, case: int, device: ttnn.MeshDevice) -
     copies = [None if t is None else t.placed(t.place) for t in tensors]
     dtype = attributes.get("dtype") or next((t.dtype for t in tensors[::-1] if t is not None), F32)
     said = {k: v for k, v in attributes.items() if k != "dtype"}
-    args, named = arguments(TTNN[name], tensors, said, dtype, device)
-    out = function_of(TTNN[name])(*args, **named)
+    args, named = arguments(OPS[name], tensors, said, dtype, device)
+    out = function_of(OPS[name])(*args, **named)
     outs = out if isinstance(out, list) else [out]
-    if TTNN[name].on_device and not operands:
+    if OPS[name].on_device and not operands:
         assert outs[0].varying == ()
         want = [jnp.asarray(x) for x in by_rows_of_nothing(name, said, outs)]
         assert all(same_bits(s, want[0]) for s in shards_of(outs[0]))
@@ -253,12 +253,12 @@ def shards_of(tensor: Any) -> list[np.ndarray]:
 
 def by_rows_of_nothing(name: str, attributes: dict[str, Any], results: Sequence[Any]) -> list[Any]:
     kinds = [jax.ShapeDtypeStruct(r.shape, r.dtype) for r in results]
-    return evaluate(TTNN[name].row, [], attributes, kinds, {})
+    return evaluate(OPS[name].definition, [], attributes, kinds, {})
 
 
-@pytest.mark.parametrize("name", sorted(TTNN))
+@pytest.mark.parametrize("name", sorted(OPS))
 def test_every_function_has_the_signature_of_its_row(name: str) -> None:
-    entry = TTNN[name]
+    entry = OPS[name]
     function = function_of(entry)
     if name == "constant":
         assert function is ttnn.Tensor

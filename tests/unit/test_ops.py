@@ -16,7 +16,8 @@ from jax.sharding import AbstractMesh, PartitionSpec as P
 
 import jaxmesh as jm
 from jaxmesh.dialects import ttir as ops
-from jaxmesh.dialects.op import ROWS, evaluate
+from jaxmesh.dialects.op import evaluate
+from jaxmesh.dialects.ttir import OPS
 
 pytestmark = pytest.mark.part(2)
 
@@ -113,7 +114,7 @@ def structs(arrays: list[np.ndarray]) -> list[jax.ShapeDtypeStruct]:
 
 
 def perform(case: Case, results: list[np.ndarray], operands: list[Any]) -> list[Any]:
-    return evaluate(ROWS[case.row], operands, case.attributes, structs(results), MESH)
+    return evaluate(OPS[case.row], operands, case.attributes, structs(results), MESH)
 
 
 def check_types(case: Case) -> None:
@@ -524,7 +525,7 @@ def test_rand(dtype: Any) -> None:
     attributes = {"size": [50, 40], "dtype": "f32", "low": -2.0, "high": 6.0, "seed": 3}
 
     def f() -> Any:
-        return evaluate(ROWS["rand"], [], attributes, [jax.ShapeDtypeStruct((50, 40), dtype)], MESH)[0]
+        return evaluate(OPS["rand"], [], attributes, [jax.ShapeDtypeStruct((50, 40), dtype)], MESH)[0]
 
     first, second = (wide(np.asarray(jm.jit(f, mesh=jm.make_mesh((2,), ("x",)))())) for _ in range(2))
     assert first.min() >= -2
@@ -542,7 +543,7 @@ def test_a_splat_is_no_array() -> None:
         ("zeros", {}),
         ("full", {"fill_value": 2}),
     ):
-        row, result = ROWS[name], jax.ShapeDtypeStruct(shape, np.float32)
+        row, result = OPS[name], jax.ShapeDtypeStruct(shape, np.float32)
 
         def f(row: Any = row, attributes: Any = attributes, result: Any = result) -> Any:
             return evaluate(row, [], attributes, [result], MESH)[0][:2, :2]
@@ -556,4 +557,4 @@ def test_every_row_is_tested() -> None:
     from tests.unit.test_ops_neural import CASES as NEURAL
 
     tested = {c.row for c in (*CASES, *NEURAL)} | TESTED | {"rand"}
-    assert tested == set(ROWS)
+    assert tested == set(OPS)

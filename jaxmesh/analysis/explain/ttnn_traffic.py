@@ -10,22 +10,16 @@ import numpy as np
 
 from jaxmesh.analysis.explain.explanation import Move
 from jaxmesh.analysis.explain.traffic import moved
-from jaxmesh.dialects import (
-    ttir as ttir_ops,  # noqa: F401
-    ttnn as ttnn_ops,  # noqa: F401
-)
+from jaxmesh.dialects.definitions import has_trait
+from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op, Program
 from jaxmesh.errors import JaxmeshError
 from jaxmesh.jaxprs import remarks, walk
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr, Literal
 from jaxmesh.jaxprs.remarks import Remark
-from jaxmesh.passes import flatten as flatten_rules  # noqa: F401
-from jaxmesh.passes.flatten import collectives as collectives
-from jaxmesh.passes.flatten.builder import build
+from jaxmesh.passes.flatten.flatten import flatten
 from jaxmesh.passes.flatten.place_results import placed_results
 from jaxmesh.passes.ttir_to_ttnn.driver import to_ttnn
-
-_ALONG = {"all_reduce", "all_reduce_async", "all_gather", "reduce_scatter"}
 
 
 def steps(eqn: Eqn, body: Jaxpr, mesh: Mapping[str, int]) -> tuple[list[Move], list[Remark]]:
@@ -41,7 +35,7 @@ def steps(eqn: Eqn, body: Jaxpr, mesh: Mapping[str, int]) -> tuple[list[Move], l
     ins, outs = [(True, "")] * len(given), [(True, "")] * len(eqn.outvars)
     with remarks.collect() as log:
         try:
-            flat = build(alone, name="alone", mesh=mesh, level="ttnn", arguments=ins, results=outs)
+            flat = flatten(alone, name="alone", mesh=mesh, level="ttnn", arguments=ins, results=outs)
             program = to_ttnn(placed_results(flat, "ttnn"))
         except JaxmeshError as error:
             return [], [Remark("no TTNN", str(error), "what has no rule is an error when the text is asked for")]
@@ -67,7 +61,7 @@ def _moves(op: Op, program: Program) -> list[Move]:
         axes = tuple(a for a, s, t in pair if s != t)
         sent = _bytes(program, op.used[0])
         return [Move(name, axes, 2, 1, sent, sent)] if sent else []
-    if name not in _ALONG:
+    if not has_trait(op.name, Trait.SENDS):
         return []
     number: int = op.attributes["cluster_axis"]
     axis = names[number]

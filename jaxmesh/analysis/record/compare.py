@@ -13,7 +13,9 @@ from jaxmesh.analysis.record.align import TRANSFERS, aligned
 from jaxmesh.analysis.record.comparison import Comparison, Row, Thresholds
 from jaxmesh.analysis.record.metrics import Apart, Array, apart, eps_of
 from jaxmesh.analysis.record.recording import Coordinate, Entry, Recording
+from jaxmesh.analysis.record.source_path import ARGUMENT
 from jaxmesh.errors import ArgumentTypeError, ArgumentValueError, RecordingError
+from jaxmesh.jaxprs import primitives
 from jaxmesh.validate import as_bool, as_instance, quote
 
 PCC = 0.99
@@ -26,13 +28,8 @@ _FLOAT32 = 1e-6
 _CARRIED = 4
 """So many units of rounding of the narrowest float before it may be in a wider one."""
 
-MOVES = TRANSFERS | {
-    "all_gather", "all_gather_invariant", "all_to_all", "argument", "bitcast_convert_type", "broadcast_in_dim",
-    "collective_permute", "concatenate", "copy", "copy_p", "dynamic_slice", "dynamic_update_slice", "expand_dims",
-    "gather", "iota", "neg", "pad", "pbroadcast", "pcast", "pgather", "ppermute", "pvary", "rev", "reshape", "select_n",
-    "slice", "split", "squeeze", "stop_gradient", "transpose",
-}  # fmt: skip
-"""Ops that only move: what they are given alike they give alike, to the bit."""
+_EXACT = TRANSFERS | primitives.EXACT | {ARGUMENT}
+"""Operations whose results are equal bit for bit if their operands are."""
 
 
 def compare(
@@ -98,7 +95,7 @@ def compare(
             "only on the same mesh. Record both on one."
         )
     pairs = aligned(a.entries, b.entries)
-    if not any(x is not None and y is not None and x.place.op != "argument" for x, y in pairs):
+    if not any(x is not None and y is not None and x.place.op != ARGUMENT for x, y in pairs):
         raise RecordingError(
             f"compare found no value that both recordings have, of the {len(a)} of {a.name!r} and the {len(b)} of "
             f"{b.name!r}: values are matched by source location, so record two runs of the same source."
@@ -143,7 +140,7 @@ class _Judge:
         found = [(c, *_at(a, b, c)) for c in common]
         results = [(c, x, y, apart(x, y)) for c, x, y in found]
         numbers = _worst([r for *_, r in results])
-        exact = a.place.op in MOVES and b.place.op in MOVES and self.clean
+        exact = a.place.op in _EXACT and b.place.op in _EXACT and self.clean
         for coordinate, x, y, result in results:
             why, at = self._verdict(result, x, exact)
             if at is not None:

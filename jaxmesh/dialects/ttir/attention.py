@@ -5,13 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from jaxmesh.dialects.op import Call, describe, row
+from jaxmesh.dialects.op import Call, OpDef, attr, define, describe, need
 from jaxmesh.dialects.ttir.helpers import (
-    attr,
     broadcast_shape,
     jnp,
     lax,
-    need,
     nn,
     optional_operands,
     rank_is,
@@ -20,8 +18,10 @@ from jaxmesh.dialects.ttir.helpers import (
     together,
 )
 
+OPS: dict[str, OpDef] = {}
 
-@row("scaled_dot_product_attention", (3, 4), attr("is_causal", "bool", True), attr("scale", "float"))
+
+@define(OPS, "scaled_dot_product_attention", (3, 4), attr("is_causal", "bool", True), attr("scale", "float"))
 def _attention(call: Call) -> Any:
     """Softmax of `query @ key^T * scale + mask`, times `value`; all are (batch, heads, sequence, head size)."""
     query, key, value, mask = optional_operands(call, ("query", "key", "value", "attention_mask"))
@@ -56,7 +56,7 @@ def _check_attention(call: Call, query: Any, key: Any, value: Any) -> None:
     require(call, shared, rule)
 
 
-@row("concatenate_heads", 1)
+@define(OPS, "concatenate_heads", 1)
 def _concatenate_heads(call: Call) -> Any:
     (x,) = call.operands
     rank_is(call, x, 4, "the input (batch, heads, sequence, head size)")
@@ -64,7 +64,8 @@ def _concatenate_heads(call: Call) -> Any:
     return lax.reshape(lax.transpose(x, (0, 2, 1, 3)), (batch, length, heads * width))
 
 
-@row(
+@define(
+    OPS,
     "split_query_key_value_and_split_heads",
     (1, 2),
     need("num_heads", "int", form="ui32"),
@@ -97,7 +98,7 @@ def _heads(x: Any, count: int) -> Any:
     return lax.transpose(lax.reshape(x, (batch, length, count, hidden // count)), (0, 2, 1, 3))
 
 
-@row("rotary_embedding", 3)
+@define(OPS, "rotary_embedding", 3)
 def _rotary_embedding(call: Call) -> Any:
     x, cos, sin = together(*call.operands)
     width = x.shape[-1] if x.ndim else 0

@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from jaxmesh.dialects.op import Call, Shape, row
+from jaxmesh.dialects.op import Call, OpDef, Shape, Trait, attr, define, need
 from jaxmesh.dialects.ttir.helpers import (
-    attr,
     broken,
     convert,
     dim_in,
@@ -22,7 +21,6 @@ from jaxmesh.dialects.ttir.helpers import (
     is_integer,
     jnp,
     lax,
-    need,
     require,
     together,
     truth,
@@ -42,16 +40,20 @@ from jaxmesh.dialects.ttir.replica_groups import (
     show_mesh,
 )
 
+OPS: dict[str, OpDef] = {}
+
 _CLUSTER = need("cluster_axis", "int", form="ui32")
 
 
-@row(
+@define(
+    OPS,
     "mesh_shard",
     1,
     need("shard_type", "enum", form="#ttcore.shard_type"),
     need("shard_direction", "enum", form="#ttcore.shard_direction"),
     need("shard_shape", "ints", form="i64s"),
     need("shard_dims", "ints", form="i64s"),
+    traits=[Trait.COLLECTIVE, Trait.TRANSFERS, Trait.DECOMPOSED],
 )
 def _mesh_shard(call: Call) -> Any:
     (x,) = call.operands
@@ -98,7 +100,14 @@ def _stacked(x: Any, axes: tuple[str, ...]) -> Any:
 # --- gather, reduce, partition ---------------------------------------------------------------------------------------
 
 
-@row("all_gather", 1, need("all_gather_dim", "int"), _CLUSTER)
+@define(
+    OPS,
+    "all_gather",
+    1,
+    need("all_gather_dim", "int"),
+    _CLUSTER,
+    traits=[Trait.MOVES, Trait.COLLECTIVE, Trait.SENDS, Trait.DECOMPOSED],
+)
 def _all_gather(call: Call) -> Any:
     (x,) = call.operands
     dim = dim_in(call, call["all_gather_dim"], x.ndim, "all_gather_dim")
@@ -138,17 +147,19 @@ def _reduced(x: Any, axis: str, kind: str, size: int) -> Any:
             return jnp.prod(_gathered(x, axis, 0, tiled=False), 0, dtype=x.dtype)
 
 
+_REDUCE_TYPE = need("reduce_type", "enum", form="#ttcore.reduce_type")
+_REDUCES = (Trait.COLLECTIVE, Trait.SENDS, Trait.DECOMPOSED)
+
+
+@define(OPS, "all_reduce_async", 1, _REDUCE_TYPE, _CLUSTER, traits=_REDUCES)
+@define(OPS, "all_reduce", 1, _REDUCE_TYPE, _CLUSTER, traits=_REDUCES)
 def _all_reduce(call: Call) -> Any:
     (x,) = call.operands
     axis = axis_of(call, call["cluster_axis"])
     return _reduced(x, axis, _reduce_type(call), call.mesh[axis])
 
 
-for _name in ("all_reduce", "all_reduce_async"):
-    row(_name, 1, need("reduce_type", "enum", form="#ttcore.reduce_type"), _CLUSTER)(_all_reduce)
-
-
-@row("reduce_scatter", 1, need("reduce_type", "enum", form="#ttcore.reduce_type"), need("scatter_dim", "int"), _CLUSTER)
+@define(OPS, "reduce_scatter", 1, _REDUCE_TYPE, need("scatter_dim", "int"), _CLUSTER, traits=[*_REDUCES, Trait.VARIES])
 def _reduce_scatter(call: Call) -> Any:
     (x,) = call.operands
     dim = dim_in(call, call["scatter_dim"], x.ndim, "scatter_dim")
@@ -167,7 +178,14 @@ def _piece(x: Any, dim: int, axes: tuple[str, ...], sizes: Shape) -> Any:
     return lax.dynamic_slice_in_dim(x, start, length, dim)
 
 
-@row("mesh_partition", 1, need("dim", "int"), attr("cluster_axis", "int", form="ui32"))
+@define(
+    OPS,
+    "mesh_partition",
+    1,
+    need("dim", "int"),
+    attr("cluster_axis", "int", form="ui32"),
+    traits=[Trait.MOVES, Trait.COLLECTIVE, Trait.TRANSFERS, Trait.VARIES, Trait.DECOMPOSED],
+)
 def _mesh_partition(call: Call) -> Any:
     (x,) = call.operands
     dim = dim_in(call, call["dim"], x.ndim, "dim")
@@ -183,7 +201,13 @@ def _mesh_partition(call: Call) -> Any:
 # --- between single devices ------------------------------------------------------------------------------------------
 
 
-@row("collective_permute", 1, need("source_target_pairs", "any", form="dense_i64"))
+@define(
+    OPS,
+    "collective_permute",
+    1,
+    need("source_target_pairs", "any", form="dense_i64"),
+    traits=[Trait.MOVES, Trait.COLLECTIVE, Trait.SENDS, Trait.VARIES, Trait.DECOMPOSED],
+)
 def _collective_permute(call: Call) -> Any:
     # A device that is no target has zeros.
     (x,) = call.operands
@@ -221,7 +245,13 @@ def _is_alike(ends: Any, axis: int, size: int) -> bool:
     return set(others.values()) == {size}
 
 
-@row("collective_broadcast", 1, need("replica_groups", "any", form="dense_i64"))
+@define(
+    OPS,
+    "collective_broadcast",
+    1,
+    need("replica_groups", "any", form="dense_i64"),
+    traits=[Trait.MOVES, Trait.COLLECTIVE, Trait.SENDS, Trait.VARIES],
+)
 def _collective_broadcast(call: Call) -> Any:
     # A device in no group has zeros: StableHLO's rule. Upstream's lowering keeps its input there.
     (x,) = call.operands
@@ -241,13 +271,15 @@ def _collective_broadcast(call: Call) -> Any:
     return lax.select(member, received, lax.full_like(received, 0))
 
 
-@row(
+@define(
+    OPS,
     "all_to_all",
     1,
     need("split_dim", "int"),
     need("concat_dim", "int"),
     need("split_count", "int"),
     need("replica_groups", "any", form="dense_i64"),
+    traits=[Trait.MOVES, Trait.COLLECTIVE, Trait.SENDS, Trait.VARIES, Trait.DECOMPOSED],
 )
 def _all_to_all(call: Call) -> Any:
     (x,) = call.operands

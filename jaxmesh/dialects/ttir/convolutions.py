@@ -6,9 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from jaxmesh.dialects.op import Call, Shape, describe, row
+from jaxmesh.dialects.op import Call, OpDef, Shape, Trait, attr, define, describe, need
 from jaxmesh.dialects.ttir.helpers import (
-    attr,
     broadcast_shape,
     broken,
     dims_in,
@@ -16,13 +15,14 @@ from jaxmesh.dialects.ttir.helpers import (
     jnp,
     lax,
     length_is,
-    need,
     optional_operands,
     rank_is,
     require,
     together,
 )
 from jaxmesh.dialects.ttir.windows import Pair, padding, pair
+
+OPS: dict[str, OpDef] = {}
 
 _IMAGE = (
     attr("batch_dim", "int", 0, form="i64"),
@@ -59,7 +59,8 @@ def _convolve(call: Call, x: Any, weight: Any, strides: Sequence[int], pads: Seq
     return lax.conv_general_dilated(x, weight, strides, pads, preferred_element_type=dtype, **params)
 
 
-@row(
+@define(
+    OPS,
     "conv2d",
     (2, 3),
     need("stride", "any", form="i32"),
@@ -88,7 +89,8 @@ def _conv2d(call: Call) -> Any:
     return _biased(call, out, bias)
 
 
-@row(
+@define(
+    OPS,
     "conv_transpose2d",
     (2, 3),
     need("stride", "any", form="i32"),
@@ -129,7 +131,8 @@ def _conv_transpose2d(call: Call) -> Any:
 # --- as StableHLO writes it ------------------------------------------------------------------------------------------
 
 
-@row(
+@define(
+    OPS,
     "convolution",
     (2, 3),
     need("window_strides", "ints", form="i64s"),
@@ -140,6 +143,7 @@ def _conv_transpose2d(call: Call) -> Any:
     need("convolution_layout", "any", form="convolution_layout"),
     attr("feature_group_count", "int", 1, form="i64"),
     attr("batch_group_count", "int", 1, form="i64"),
+    traits=[Trait.DECOMPOSED_FOR_TTNN],
 )
 def _convolution(call: Call) -> Any:
     """`padding` holds low and high by turns; `convolution_layout` is the dialect's text, or a mapping of its names."""

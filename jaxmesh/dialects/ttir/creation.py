@@ -6,20 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from jaxmesh.dialects.op import Call, describe, row
-from jaxmesh.dialects.ttir.helpers import (
-    attr,
-    broken,
-    convert,
-    dim_in,
-    jax,
-    jnp,
-    lax,
-    need,
-    number_as,
-    require,
-    size_of,
-)
+from jaxmesh.dialects.op import Call, OpDef, Trait, attr, define, describe, need
+from jaxmesh.dialects.ttir.helpers import broken, convert, dim_in, jax, jnp, lax, number_as, require, size_of
+
+OPS: dict[str, OpDef] = {}
 
 
 def _filled(call: Call, value: Any) -> Any:
@@ -34,32 +24,39 @@ def _check_shape(call: Call) -> None:
     require(call, shape is None or shape == declared, rule)
 
 
-@row("zeros", 0, attr("shape", "ints", form="i32a"))
+@define(OPS, "zeros", 0, attr("shape", "ints", form="i32a"), traits=[Trait.MOVES, Trait.CREATES])
 def _zeros(call: Call) -> Any:
     _check_shape(call)
     return _filled(call, 0)
 
 
-@row("ones", 0, attr("shape", "ints", form="i32a"))
+@define(OPS, "ones", 0, attr("shape", "ints", form="i32a"), traits=[Trait.MOVES, Trait.CREATES])
 def _ones(call: Call) -> Any:
     _check_shape(call)
     return _filled(call, 1)
 
 
-@row("full", 0, attr("shape", "ints", form="i32a"), need("fill_value", "number"))
+@define(
+    OPS,
+    "full",
+    0,
+    attr("shape", "ints", form="i32a"),
+    need("fill_value", "number"),
+    traits=[Trait.MOVES, Trait.CREATES],
+)
 def _full(call: Call) -> Any:
     _check_shape(call)
     dtype = jax.dtypes.canonicalize_dtype(call.result.dtype)
     return _filled(call, number_as(call, "fill_value", call["fill_value"], dtype))
 
 
-@row("empty", 0)
+@define(OPS, "empty", 0, traits=[Trait.MOVES, Trait.CREATES, Trait.DECOMPOSED])
 def _empty(call: Call) -> Any:
     # Nothing reads it: only a destination of older ops.
     return _filled(call, 0)
 
 
-@row("constant", 0, need("value", "array"))
+@define(OPS, "constant", 0, need("value", "array"), traits=[Trait.MOVES, Trait.CREATES])
 def _constant(call: Call) -> Any:
     value = _held(call, call["value"])
     if value.size == 1:
@@ -80,13 +77,15 @@ def _held(call: Call, value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return held
 
 
-@row(
+@define(
+    OPS,
     "arange",
     0,
     need("start", "int", form="si64"),
     need("end", "int", form="si64"),
     need("step", "int", form="si64"),
     attr("arange_dimension", "int", 0, form="i64"),
+    traits=[Trait.MOVES, Trait.CREATES],
 )
 def _arange(call: Call) -> Any:
     start, end, step = call["start"], call["end"], call["step"]
@@ -103,7 +102,8 @@ def _arange(call: Call) -> Any:
     return convert(whole, dtype)
 
 
-@row(
+@define(
+    OPS,
     "rand",
     0,
     attr("size", "ints"),
@@ -111,6 +111,7 @@ def _arange(call: Call) -> Any:
     attr("low", "float", 0.0),
     attr("high", "float", 1.0),
     attr("seed", "int", 0, form="ui32"),
+    traits=[Trait.CREATES],
 )
 def _rand(call: Call) -> Any:
     size, declared = call["size"], call.result
@@ -124,7 +125,13 @@ def _rand(call: Call) -> Any:
     return convert(numbers, declared.dtype)
 
 
-@row("get_dimension_size", 1, need("dimension", "int", form="ui32"))
+@define(
+    OPS,
+    "get_dimension_size",
+    1,
+    need("dimension", "int", form="ui32"),
+    traits=[Trait.MOVES, Trait.CREATES, Trait.DECOMPOSED],
+)
 def _get_dimension_size(call: Call) -> Any:
     (x,) = call.operands
     dim = dim_in(call, call["dimension"], x.ndim, "dimension")

@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from jaxmesh.dialects.op import Attribute, Call, Shape, describe
+from jaxmesh.dialects.op import Call, Shape, describe
 from jaxmesh.errors import VerifyError
 from jaxmesh.jaxprs import compat
 
@@ -18,19 +18,9 @@ nn: Any = jax.nn
 """JAX leaves much of these without annotations."""
 
 
-def attr(name: str, kind: str, default: Any = None, form: str = "") -> Attribute:
-    """An optional attribute."""
-    return Attribute(name, kind, default=default, form=form)
-
-
-def need(name: str, kind: str, form: str = "") -> Attribute:
-    """A required attribute."""
-    return Attribute(name, kind, required=True, form=form)
-
-
 def broken(call: Call, rule: str) -> VerifyError:
     """The error that an op breaks a rule."""
-    return VerifyError(f"ttir.{call.row.name}: {rule}.")
+    return VerifyError(f"ttir.{call.name}: {rule}.")
 
 
 def require(call: Call, holds: bool, rule: str) -> None:

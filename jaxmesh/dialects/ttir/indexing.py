@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from jaxmesh.dialects.op import Call, Shape, describe, row
+from jaxmesh.dialects.op import Call, OpDef, Shape, Trait, attr, define, describe, need
 from jaxmesh.dialects.ttir.helpers import (
-    attr,
     broken,
     dim_in,
     dims_in,
@@ -15,7 +14,6 @@ from jaxmesh.dialects.ttir.helpers import (
     jnp,
     lax,
     length_is,
-    need,
     one_number,
     rank_is,
     require,
@@ -24,8 +22,11 @@ from jaxmesh.dialects.ttir.helpers import (
     together,
 )
 
+OPS: dict[str, OpDef] = {}
 
-@row(
+
+@define(
+    OPS,
     "gather",
     2,
     need("offset_dims", "ints", form="i64s"),
@@ -36,6 +37,7 @@ from jaxmesh.dialects.ttir.helpers import (
     need("index_vector_dim", "int", form="si64"),
     need("slice_sizes", "ints", form="i64s"),
     attr("indices_are_sorted", "bool", False),
+    traits=[Trait.MOVES, Trait.DECOMPOSED_FOR_TTNN],
 )
 def _gather(call: Call) -> Any:
     # A start out of range moves inside, as in StableHLO.
@@ -79,7 +81,8 @@ def _check_gather(call: Call, x: Any, starts: Any) -> None:
 # --- scatter ---------------------------------------------------------------------------------------------------------
 
 
-@row(
+@define(
+    OPS,
     "scatter",
     3,
     need("dim", "int", form="i32"),
@@ -124,7 +127,7 @@ def _rows(call: Call, weight: Any) -> Any:
     return lax.reshape(weight, weight.shape[-2:])
 
 
-@row("embedding", 2)
+@define(OPS, "embedding", 2, traits=[Trait.MOVES])
 def _embedding(call: Call) -> Any:
     ids, weight = together(*call.operands)
     table = _rows(call, weight)
@@ -132,7 +135,7 @@ def _embedding(call: Call) -> Any:
     return jnp.take(table, ids.astype(jnp.int32), axis=0, mode="clip")
 
 
-@row("embedding_backward", 3)
+@define(OPS, "embedding_backward", 3)
 def _embedding_backward(call: Call) -> Any:
     ids, weight, gradient = together(*call.operands)
     table = _rows(call, weight)
@@ -166,14 +169,14 @@ def _placed(cache: Any, new: Any, at: Shape | list[Any]) -> Any:
     return lax.dynamic_update_slice(cache, new, at)
 
 
-@row("fill_cache", 2, attr("batch_offset", "int", 0, form="i32"))
+@define(OPS, "fill_cache", 2, attr("batch_offset", "int", 0, form="i32"))
 def _fill_cache(call: Call) -> Any:
     cache, new = call.operands
     _check_cache(call, cache, new)
     return _placed(cache, new, (call["batch_offset"], 0, 0, 0))
 
 
-@row("update_cache", 3, attr("batch_offset", "int", 0, form="i32"))
+@define(OPS, "update_cache", 3, attr("batch_offset", "int", 0, form="i32"))
 def _update_cache(call: Call) -> Any:
     cache, new, index = together(*call.operands)
     _check_cache(call, cache, new)

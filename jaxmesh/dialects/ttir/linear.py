@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from jaxmesh.dialects.op import Call, describe, row
+from jaxmesh.dialects.op import Call, OpDef, Trait, attr, define, describe, need
 from jaxmesh.dialects.ttir.helpers import (
-    attr,
     broadcast_shape,
     dims_in,
     jax,
     jnp,
     lax,
     length_is,
-    need,
     optional_operands,
     require,
     together,
 )
+
+OPS: dict[str, OpDef] = {}
 
 _TRANSPOSES = (attr("transpose_a", "bool", False), attr("transpose_b", "bool", False))
 
@@ -45,12 +45,12 @@ def _product(call: Call, a: Any, b: Any) -> Any:
     return jnp.matmul(a, b, preferred_element_type=_result_dtype(call))
 
 
-@row("matmul", 2, *_TRANSPOSES)
+@define(OPS, "matmul", 2, *_TRANSPOSES)
 def _matmul(call: Call) -> Any:
     return _product(call, *call.operands)
 
 
-@row("linear", (2, 3), *_TRANSPOSES)
+@define(OPS, "linear", (2, 3), *_TRANSPOSES)
 def _linear(call: Call) -> Any:
     a, b, bias = optional_operands(call, ("a", "b", "bias"))
     out = _product(call, a, b)
@@ -60,13 +60,15 @@ def _linear(call: Call) -> Any:
     return jnp.add(*together(out, bias))
 
 
-@row(
+@define(
+    OPS,
     "dot_general",
     2,
     need("batch_dims_lhs", "ints", form="i64s"),
     need("contract_dims_lhs", "ints", form="i64s"),
     need("batch_dims_rhs", "ints", form="i64s"),
     need("contract_dims_rhs", "ints", form="i64s"),
+    traits=[Trait.DECOMPOSED_FOR_TTNN],
 )
 def _dot_general(call: Call) -> Any:
     a, b = together(*call.operands)

@@ -4,21 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from jaxmesh.dialects.op import Call, Shape, describe, row
+from jaxmesh.dialects.op import Call, OpDef, Shape, Trait, attr, define, describe, need
 from jaxmesh.dialects.ttir.collectives import summed
-from jaxmesh.dialects.ttir.helpers import (
-    attr,
-    convert,
-    dim_in,
-    jnp,
-    lax,
-    need,
-    optional_operands,
-    require,
-    shape_is,
-    together,
-)
+from jaxmesh.dialects.ttir.helpers import convert, dim_in, jnp, lax, optional_operands, require, shape_is, together
 from jaxmesh.dialects.ttir.replica_groups import axis_of
+
+OPS: dict[str, OpDef] = {}
 
 _EPSILON = attr("epsilon", "float", 1e-5)
 
@@ -52,7 +43,7 @@ def _normalized(call: Call, x: Any, scales: list[Any]) -> Shape:
     return tuple(range(x.ndim - len(shape), x.ndim))
 
 
-@row("layer_norm", (1, 3), need("normalized_shape", "ints", form="i64s"), _EPSILON)
+@define(OPS, "layer_norm", (1, 3), need("normalized_shape", "ints", form="i64s"), _EPSILON)
 def _layer_norm(call: Call) -> Any:
     x, weight, bias = optional_operands(call, ("input", "weight", "bias"))
     dims = _normalized(call, x, [weight, bias])
@@ -60,7 +51,7 @@ def _layer_norm(call: Call) -> Any:
     return convert(out, x.dtype)
 
 
-@row("rms_norm", (1, 3), need("normalized_shape", "ints", form="i64s"), _EPSILON)
+@define(OPS, "rms_norm", (1, 3), need("normalized_shape", "ints", form="i64s"), _EPSILON)
 def _rms_norm(call: Call) -> Any:
     x, weight, bias = optional_operands(call, ("input", "weight", "bias"))
     dims = _normalized(call, x, [weight, bias])
@@ -68,7 +59,7 @@ def _rms_norm(call: Call) -> Any:
     return convert(out, x.dtype)
 
 
-@row("batch_norm_inference", 5, attr("dimension", "int", 1, form="i32"), _EPSILON)
+@define(OPS, "batch_norm_inference", 5, attr("dimension", "int", 1, form="i32"), _EPSILON)
 def _batch_norm_inference(call: Call) -> Any:
     x = call.operands[0]
     dim = dim_in(call, call["dimension"], x.ndim, "dimension")
@@ -109,7 +100,14 @@ def _mean_over(x: Any, axis: str, size: int) -> Any:
     return summed(jnp.sum(x, -1, keepdims=True), axis) / (x.shape[-1] * size)
 
 
-@row("distributed_rms_norm", (1, 3), need("cluster_axis", "int", form="ui32"), _EPSILON)
+@define(
+    OPS,
+    "distributed_rms_norm",
+    (1, 3),
+    need("cluster_axis", "int", form="ui32"),
+    _EPSILON,
+    traits=[Trait.COLLECTIVE, Trait.SENDS, Trait.DECOMPOSED],
+)
 def _distributed_rms_norm(call: Call) -> Any:
     given, weight, residual = optional_operands(call, ("input", "weight", "residual"))
     axis = axis_of(call, call["cluster_axis"])
@@ -119,7 +117,14 @@ def _distributed_rms_norm(call: Call) -> Any:
     return convert(_scaled(jnp.multiply(*together(x, scale)), _flat(weight), None), given.dtype)
 
 
-@row("distributed_layer_norm", (1, 4), need("cluster_axis", "int", form="ui32"), _EPSILON)
+@define(
+    OPS,
+    "distributed_layer_norm",
+    (1, 4),
+    need("cluster_axis", "int", form="ui32"),
+    _EPSILON,
+    traits=[Trait.COLLECTIVE, Trait.SENDS, Trait.DECOMPOSED],
+)
 def _distributed_layer_norm(call: Call) -> Any:
     given, weight, bias, residual = optional_operands(call, ("input", "weight", "bias", "residual"))
     axis = axis_of(call, call["cluster_axis"])

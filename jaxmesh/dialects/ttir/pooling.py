@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from jaxmesh.dialects.op import Call, Shape, describe, row
-from jaxmesh.dialects.ttir.helpers import attr, convert, is_integer, jnp, lax, need, rank_is, require
+from jaxmesh.dialects.op import Call, OpDef, Shape, attr, define, describe, need
+from jaxmesh.dialects.ttir.helpers import convert, is_integer, jnp, lax, rank_is, require
 from jaxmesh.dialects.ttir.windows import Pair, padding, pair
+
+OPS: dict[str, OpDef] = {}
 
 _POOL = (
     need("kernel", "any", form="i32"),
@@ -44,14 +46,14 @@ def _window(call: Call, x: Any, start: Any, combine: Any, pads: tuple[Pair, Pair
     return lax.reduce_window(x, start, combine, whole("kernel"), strides, edges, window_dilation=dilation)
 
 
-@row("max_pool2d", 1, *_POOL)
+@define(OPS, "max_pool2d", 1, *_POOL)
 def _max_pool2d(call: Call) -> Any:
     (x,) = call.operands
     least = jnp.iinfo(x.dtype).min if is_integer(x) else -np.inf
     return _window(call, x, np.array(least, x.dtype), lax.max, _pads(call, x))
 
 
-@row("avg_pool2d", 1, *_POOL, attr("count_include_pad", "bool", True))
+@define(OPS, "avg_pool2d", 1, *_POOL, attr("count_include_pad", "bool", True))
 def _avg_pool2d(call: Call) -> Any:
     (x,) = call.operands
     pads = _pads(call, x)
@@ -74,14 +76,14 @@ def _less(pads: Pair, written: Pair) -> Pair:
     return pads[0] - written[0], pads[1] - written[1]
 
 
-@row("global_avg_pool2d", 1)
+@define(OPS, "global_avg_pool2d", 1)
 def _global_avg_pool2d(call: Call) -> Any:
     (x,) = call.operands
     rank_is(call, x, 4, "the input (batch, height, width, channels)")
     return jnp.mean(x, (1, 2), keepdims=True)
 
 
-@row("upsample2d", 1, need("scale_factor", "any", form="si32"), attr("mode", "str", "nearest"))
+@define(OPS, "upsample2d", 1, need("scale_factor", "any", form="si32"), attr("mode", "str", "nearest"))
 def _upsample2d(call: Call) -> Any:
     (x,) = call.operands
     rank_is(call, x, 4, "the input (batch, height, width, channels)")

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from jaxmesh.dialects.op import Call, Shape, row
+from jaxmesh.dialects.op import Call, Meaning, OpDef, Shape, attr, define, need
 from jaxmesh.dialects.ttir.helpers import (
-    attr,
     convert,
     dim_in,
     dims_in,
@@ -15,12 +14,13 @@ from jaxmesh.dialects.ttir.helpers import (
     is_integer,
     jnp,
     lax,
-    need,
     nn,
     require,
     together,
     truth,
 )
+
+OPS: dict[str, OpDef] = {}
 
 Reduction = Callable[[Any, Shape, bool], Any]
 
@@ -42,7 +42,6 @@ def _min(x: Any, dims: Shape, keep: bool) -> Any:
 
 
 def _mean(x: Any, dims: Shape, keep: bool) -> Any:
-    # Of integers a float, as the declared type says or not.
     return jnp.mean(x, dims, keepdims=keep)
 
 
@@ -59,17 +58,15 @@ REDUCTIONS: Mapping[str, Reduction] = {
 }  # fmt: skip
 """By TTIR name."""
 
-_CASTS = frozenset({"reduce_and", "reduce_or"})
 
-
-def _enter(name: str, fun: Reduction) -> None:
-    @row(name, 1, attr("dim_arg", "ints"), need("keep_dim", "bool"), casts=name in _CASTS)
-    def _(call: Call) -> Any:
+def _reduction(fun: Reduction) -> Meaning:
+    def meaning(call: Call) -> Any:
         (x,) = call.operands
-        dims = _reduced(call, x)
-        out = fun(x, dims, call["keep_dim"])
-        mean_of_integers = name == "mean" and is_integer(x)
-        return convert(out, call.result.dtype) if mean_of_integers else out
+        out = fun(x, _reduced(call, x), call["keep_dim"])
+        # The mean of integers is a float, whatever the declared type.
+        return convert(out, call.result.dtype) if fun is _mean and is_integer(x) else out
+
+    return meaning
 
 
 def _reduced(call: Call, x: Any) -> Shape:
@@ -78,11 +75,12 @@ def _reduced(call: Call, x: Any) -> Shape:
     return tuple(range(x.ndim)) if dims is None else dims_in(call, dims, x.ndim, "dim_arg")
 
 
+_DIMS = attr("dim_arg", "ints"), need("keep_dim", "bool")
 for _name, _fun in REDUCTIONS.items():
-    _enter(_name, _fun)
+    define(OPS, _name, 1, *_DIMS, casts=_fun in (_all, _any))(_reduction(_fun))
 
 
-@row("argmax", 1, attr("dim_arg", "ints"), attr("keep_dim", "bool", False), casts=True)
+@define(OPS, "argmax", 1, attr("dim_arg", "ints"), attr("keep_dim", "bool", False), casts=True)
 def _argmax(call: Call) -> Any:
     (x,) = call.operands
     dims = _reduced(call, x)
@@ -91,13 +89,13 @@ def _argmax(call: Call) -> Any:
     return jnp.expand_dims(out, dims) if call["keep_dim"] else out
 
 
-@row("cumsum", 1, need("dim", "int", form="i64"))
+@define(OPS, "cumsum", 1, need("dim", "int", form="i64"))
 def _cumsum(call: Call) -> Any:
     (x,) = call.operands
     return jnp.cumsum(x, dim_in(call, call["dim"], x.ndim, "dim"), dtype=x.dtype)
 
 
-@row("softmax", 1, need("dimension", "int"), attr("numericStable", "bool", False))
+@define(OPS, "softmax", 1, need("dimension", "int"), attr("numericStable", "bool", False))
 def _softmax(call: Call) -> Any:
     (x,) = call.operands
     dim = dim_in(call, call["dimension"], x.ndim, "dimension")
@@ -122,7 +120,8 @@ def _sorted(call: Call, x: Any, dim: int, descending: bool) -> tuple[Any, Any]:
     return values, convert(order, call.results[1].dtype)
 
 
-@row(
+@define(
+    OPS,
     "sort",
     1,
     attr("dim", "int", -1),
@@ -135,7 +134,8 @@ def _sort(call: Call) -> Any:
     return _sorted(call, x, dim_in(call, call["dim"], x.ndim, "dim"), call["descending"])
 
 
-@row(
+@define(
+    OPS,
     "topk",
     1,
     need("k", "int", form="i32"),

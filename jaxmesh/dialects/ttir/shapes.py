@@ -4,23 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from jaxmesh.dialects.op import Call, Shape, describe, row
-from jaxmesh.dialects.ttir.helpers import (
-    attr,
-    dim_in,
-    dims_in,
-    jnp,
-    lax,
-    length_is,
-    need,
-    number_as,
-    require,
-    size_of,
-    together,
-)
+from jaxmesh.dialects.op import Call, OpDef, Shape, Trait, attr, define, describe, need
+from jaxmesh.dialects.ttir.helpers import dim_in, dims_in, jnp, lax, length_is, number_as, require, size_of, together
+
+OPS: dict[str, OpDef] = {}
 
 
-@row("reshape", 1, need("shape", "ints"))
+@define(OPS, "reshape", 1, need("shape", "ints"), traits=[Trait.MOVES, Trait.VIEW])
 def _reshape(call: Call) -> Any:
     (x,) = call.operands
     shape = call["shape"]
@@ -29,7 +19,7 @@ def _reshape(call: Call) -> Any:
     return lax.reshape(x, shape)
 
 
-@row("permute", 1, need("permutation", "ints", form="i64s"))
+@define(OPS, "permute", 1, need("permutation", "ints", form="i64s"), traits=[Trait.MOVES])
 def _permute(call: Call) -> Any:
     # As upstream's verifier has it: the numbers 0 to rank - 1, in some order; none counts from the end.
     (x,) = call.operands
@@ -41,14 +31,14 @@ def _permute(call: Call) -> Any:
     return lax.transpose(x, dims_in(call, order, x.ndim, "permutation"))
 
 
-@row("transpose", 1, need("dim0", "int"), need("dim1", "int"))
+@define(OPS, "transpose", 1, need("dim0", "int"), need("dim1", "int"), traits=[Trait.MOVES])
 def _transpose(call: Call) -> Any:
     (x,) = call.operands
     first, second = (dim_in(call, call[name], x.ndim, name) for name in ("dim0", "dim1"))
     return jnp.swapaxes(x, first, second)
 
 
-@row("squeeze", 1, need("dim", "int"))
+@define(OPS, "squeeze", 1, need("dim", "int"), traits=[Trait.MOVES, Trait.VIEW])
 def _squeeze(call: Call) -> Any:
     (x,) = call.operands
     dim = dim_in(call, call["dim"], x.ndim, "dim")
@@ -56,13 +46,13 @@ def _squeeze(call: Call) -> Any:
     return lax.squeeze(x, (dim,))
 
 
-@row("unsqueeze", 1, need("dim", "int"))
+@define(OPS, "unsqueeze", 1, need("dim", "int"), traits=[Trait.MOVES, Trait.VIEW])
 def _unsqueeze(call: Call) -> Any:
     (x,) = call.operands
     return lax.expand_dims(x, (dim_in(call, call["dim"], x.ndim + 1, "dim"),))
 
 
-@row("broadcast", 1, need("broadcast_dimensions", "ints", form="i64s"))
+@define(OPS, "broadcast", 1, need("broadcast_dimensions", "ints", form="i64s"), traits=[Trait.MOVES])
 def _broadcast(call: Call) -> Any:
     (x,) = call.operands
     counts = _counts(call, x, "broadcast_dimensions")
@@ -72,7 +62,7 @@ def _broadcast(call: Call) -> Any:
     return jnp.broadcast_to(x, tuple(n * c for n, c in zip(x.shape, counts, strict=True)))
 
 
-@row("repeat", 1, need("repeat_dimensions", "ints", form="i64s"))
+@define(OPS, "repeat", 1, need("repeat_dimensions", "ints", form="i64s"), traits=[Trait.MOVES])
 def _repeat(call: Call) -> Any:
     (x,) = call.operands
     return jnp.tile(x, _counts(call, x, "repeat_dimensions"))
@@ -85,20 +75,20 @@ def _counts(call: Call, x: Any, name: str) -> Shape:
     return counts
 
 
-@row("repeat_interleave", 1, need("repeats", "int", form="ui32"), need("dim", "int"))
+@define(OPS, "repeat_interleave", 1, need("repeats", "int", form="ui32"), need("dim", "int"), traits=[Trait.MOVES])
 def _repeat_interleave(call: Call) -> Any:
     (x,) = call.operands
     require(call, call["repeats"] > 0, f"repeats = {call['repeats']} is below 1")
     return jnp.repeat(x, call["repeats"], axis=dim_in(call, call["dim"], x.ndim, "dim"))
 
 
-@row("reverse", 1, need("dimensions", "ints", form="i64s"))
+@define(OPS, "reverse", 1, need("dimensions", "ints", form="i64s"), traits=[Trait.MOVES])
 def _reverse(call: Call) -> Any:
     (x,) = call.operands
     return lax.rev(x, dims_in(call, call["dimensions"], x.ndim, "dimensions"))
 
 
-@row("concat", (1, None), need("dim", "int"))
+@define(OPS, "concat", (1, None), need("dim", "int"), traits=[Trait.MOVES])
 def _concat(call: Call) -> Any:
     first = call.operands[0]
     dim = dim_in(call, call["dim"], first.ndim, "dim")
@@ -133,6 +123,11 @@ def _strided(call: Call, x: Any, dim: int, begin: int, end: int, step: int) -> A
     return lax.rev(lax.slice_in_dim(x, first + (count - 1) * step, first + 1, -step, dim), (dim,))
 
 
+_SLICE = need("begins", "ints"), need("ends", "ints"), need("step", "ints")
+
+
+@define(OPS, "slice_static", 1, *_SLICE, traits=[Trait.MOVES])
+@define(OPS, "slice", 1, *_SLICE, traits=[Trait.MOVES])
 def _slice_static(call: Call) -> Any:
     (x,) = call.operands
     for name in ("begins", "ends", "step"):
@@ -142,17 +137,15 @@ def _slice_static(call: Call) -> Any:
     return x
 
 
-for _name in ("slice_static", "slice"):
-    row(_name, 1, need("begins", "ints"), need("ends", "ints"), need("step", "ints"))(_slice_static)
-
-
-@row(
+@define(
+    OPS,
     "index",
     1,
     need("dim", "int", form="i32"),
     need("begin", "int", form="i32"),
     need("end", "int", form="i32"),
     need("step", "int", form="i32"),
+    traits=[Trait.MOVES],
 )
 def _index(call: Call) -> Any:
     (x,) = call.operands
@@ -160,6 +153,11 @@ def _index(call: Call) -> Any:
     return _strided(call, x, dim, call["begin"], call["end"], call["step"])
 
 
+_SELECT = need("dim", "int"), need("begin", "int"), need("length", "int"), attr("stride", "int", 0)
+
+
+@define(OPS, "index_select", 1, *_SELECT, traits=[Trait.MOVES])
+@define(OPS, "select", 1, *_SELECT, traits=[Trait.MOVES])
 def _index_select(call: Call) -> Any:
     """The elements `begin` to `begin + length` of every block of `stride`; a stride of 0 is one block."""
     (x,) = call.operands
@@ -173,13 +171,7 @@ def _index_select(call: Call) -> Any:
     return lax.concatenate([lax.slice_in_dim(x, s, s + length, axis=dim) for s in starts], dim)
 
 
-for _name in ("index_select", "select"):
-    row(_name, 1, need("dim", "int"), need("begin", "int"), need("length", "int"), attr("stride", "int", 0))(
-        _index_select
-    )
-
-
-@row("slice_dynamic", 3, attr("step", "ints"))
+@define(OPS, "slice_dynamic", 3, attr("step", "ints"), traits=[Trait.MOVES, Trait.DECOMPOSED_FOR_TTNN])
 def _slice_dynamic(call: Call) -> Any:
     # The sizes are the declared ones: `ends` can say nothing else. A begin out of range moves inside, as in StableHLO.
     x, begins, _ = call.operands
@@ -200,7 +192,7 @@ def _slice_dynamic(call: Call) -> Any:
     return lax.slice(piece, (0,) * x.ndim, span, step)
 
 
-@row("pad", 1, need("padding", "ints", form="i32a"), need("value", "number", form="f32"))
+@define(OPS, "pad", 1, need("padding", "ints", form="i32a"), need("value", "number", form="f32"), traits=[Trait.MOVES])
 def _pad(call: Call) -> Any:
     (x,) = call.operands
     padding = call["padding"]

@@ -6,21 +6,19 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from jaxmesh.dialects.op import Call, Shape, describe
-from jaxmesh.dialects.ttir import collectives as _collectives
-from jaxmesh.dialects.ttir.helpers import jnp, lax, need, optional_operands, require, together, vary
+from jaxmesh.dialects.op import Call, Shape, Trait, describe, need
+from jaxmesh.dialects.ttir.helpers import jnp, lax, optional_operands, require, together, vary
 from jaxmesh.dialects.ttir.replica_groups import row_major, show_mesh
-from jaxmesh.dialects.ttnn.op import MEMORY, attribute, by_place, none, operand, placed, text, ttnn
+from jaxmesh.dialects.ttnn.op import MEMORY, TtnnOp, attribute, define, operand, positional, text, unset
 
-_ = _collectives
-"""The rows these are like must be there first."""
-
+OPS: dict[str, TtnnOp] = {}
 _X = operand("input_tensor", keyword=True)
 _AXIS = attribute("cluster_axis", keyword=True, default=None)
-_SUBDEVICE, _LINKS, _TOPOLOGY = none("subdevice_id"), none("num_links"), none("topology")
+_SUBDEVICE, _LINKS, _TOPOLOGY = unset("subdevice_id"), unset("num_links"), unset("topology")
 
 _GATHERED = attribute("dim", "all_gather_dim")
-ttnn(
+define(
+    OPS,
     "all_gather",
     python=[
         _X,
@@ -31,20 +29,21 @@ ttnn(
         _LINKS,
         _TOPOLOGY,
     ],
-    cpp=by_place(
-        _X, _GATHERED, _AXIS, MEMORY, none("output_tensor"), _SUBDEVICE, none("sub_core_grid"), _LINKS, _TOPOLOGY
+    cpp=positional(
+        _X, _GATHERED, _AXIS, MEMORY, unset("output_tensor"), _SUBDEVICE, unset("sub_core_grid"), _LINKS, _TOPOLOGY
     ),
 )
 
 _REDUCED = (_SUBDEVICE, MEMORY, _LINKS, _TOPOLOGY)
-ttnn("all_reduce", python=[_X, _AXIS, *_REDUCED], cpp=by_place(_X, _AXIS, *_REDUCED))
+define(OPS, "all_reduce", python=[_X, _AXIS, *_REDUCED])
 
 _KIND = attribute("math_op", "reduce_type", form="enum:ttnn.ReduceType", keyword=True)
-ttnn(
+define(
+    OPS,
     "all_reduce_async",
     callee="ttnn.experimental.all_reduce_async",
     python=[_X, _AXIS, _KIND, *_REDUCED],
-    cpp=by_place(_X, _AXIS, replace(_KIND, form="enum:::ttnn::ReduceType"), *_REDUCED),
+    cpp=positional(_X, _AXIS, replace(_KIND, form="enum:::ttnn::ReduceType"), *_REDUCED),
 )
 
 _SCATTERED = attribute("dim", "scatter_dim", keyword=True)
@@ -54,14 +53,15 @@ _SCATTER_CONFIG = text(
     "fp32_dest_acc_en=True, packer_l1_acc=False)",
     keyword=True,
 )
-ttnn(
+define(
+    OPS,
     "reduce_scatter",
     python=[_X, _SCATTERED, _AXIS, *_REDUCED, _SCATTER_CONFIG],
-    cpp=by_place(_X, _SCATTERED, _AXIS, *_REDUCED),
+    cpp=positional(_X, _SCATTERED, _AXIS, *_REDUCED),
 )
 
 _PARTS = (_X, attribute("dim", keyword=True), replace(_AXIS, default=None), MEMORY)
-ttnn("mesh_partition", python=_PARTS, cpp=by_place(*_PARTS))
+define(OPS, "mesh_partition", python=_PARTS)
 
 
 # --- between two devices ---------------------------------------------------------------------------------------------
@@ -104,12 +104,14 @@ _FROM = attribute("sender_coord", form="coordinate", keyword=True)
 _TO = attribute("receiver_coord", form="coordinate", keyword=True)
 _OUTPUT = operand("output_tensor", 1, keyword=True, default=None)
 _LINEAR = text("topology", "ttnn.Topology.Linear", keyword=True)
-ttnn(
+define(
+    OPS,
     "point_to_point",
     operands=(1, 2),
     attributes=[need("sender_coord", "ints", form="i64s"), need("receiver_coord", "ints", form="i64s")],
     meaning=_point_to_point,
-    python=[placed(_X), _FROM, _TO, _LINEAR, _OUTPUT],
-    cpp=by_place(_X, _FROM, _TO, _OUTPUT),
+    traits=[Trait.MOVES, Trait.COLLECTIVE, Trait.SENDS, Trait.DECOMPOSED],
+    python=[*positional(_X), _FROM, _TO, _LINEAR, _OUTPUT],
+    cpp=positional(_X, _FROM, _TO, _OUTPUT),
     in_place=1,
 )

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxmesh.dialects.program import UNROLL_LIMIT, Op, Port, Program, Shape, Type, Value, without_dead
+from jaxmesh.dialects.program import UNROLL_LIMIT, Op, Program, Shape, Type, Value
 from jaxmesh.errors import MissingRuleError
 from jaxmesh.jaxprs import compat, source_locations, walk
 from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Var
@@ -20,25 +20,8 @@ from jaxmesh.passes.flatten.constant_folding import FOLDS
 from jaxmesh.passes.flatten.storage import SMALL, Array, held_array, is_key, is_uniform, plain, storage_type
 
 Rule = Callable[["Builder", Eqn, Sequence[Value]], "Sequence[Value] | Value"]
-RULES: dict[str, Rule] = {}
-"""By the name of the primitive."""
+"""Rewrites an equation: from the builder, the equation and its operands to its result or results, of the same types."""
 FOLDER = "jaxmesh/passes/flatten/"
-
-
-def rule(*names: str) -> Callable[[Rule], Rule]:
-    """Enters a function as the rule for primitives, by name.
-
-    It gets the builder, the equation and its operands as values, and gives the result, or a row of them; their types
-    must be those of the equation's results.
-    """
-
-    def enter(function: Rule) -> Rule:
-        for name in names:
-            assert name not in RULES, name
-            RULES[name] = function
-        return function
-
-    return enter
 
 
 @dataclass(slots=True)
@@ -61,6 +44,7 @@ class Builder:
     Attributes:
       program: what is there so far.
       level: `ttir` or `ttnn`: which sharding operations the jaxpr holds.
+      rules: by the name of a primitive.
       known: values that are known at compile time, as NumPy arrays; small integers and truth values only, for
         predicates, trip counts and static indices.
       line: the source line of the equation that is being built.
@@ -71,6 +55,7 @@ class Builder:
 
     program: Program
     level: str
+    rules: Mapping[str, Rule]
     options: Options = field(default_factory=Options)
     known: dict[Value, Array] = field(default_factory=dict[Value, Array])
     line: str = ""
@@ -319,7 +304,7 @@ class Builder:
         """
         made = self._folded(eqn, operands)
         if made is None:
-            found = RULES.get(eqn.primitive.name)
+            found = self.rules.get(eqn.primitive.name)
             if found is None:
                 raise missing(eqn, "TTIR has no row for it", self.line)
             made = found(self, eqn, operands)
@@ -356,40 +341,6 @@ def missing(eqn: Eqn, why: str, outer: str = "") -> MissingRuleError:
     """The error that a primitive, or this form of it, has no rule; the program still runs."""
     return MissingRuleError(
         f"no text for primitive {eqn.primitive.name!r} ({source_locations.source_line(eqn) or outer}): {why}. The "
-        f"program still runs; to print it add a rule in {FOLDER}special.py, or in the file of its kind beside it."
+        f"program still runs; to print it add a rule in {FOLDER}special_functions.py, or in the file of "
+        "its kind beside it."
     )
-
-
-def build(
-    jaxpr: Jaxpr,
-    *,
-    name: str,
-    mesh: Mapping[str, int],
-    level: str,
-    arguments: Sequence[tuple[bool, str]],
-    results: Sequence[tuple[bool, str]],
-    options: Options | None = None,
-) -> Program:
-    """A closed jaxpr as a flat program.
-
-    Args:
-      jaxpr: of a traced or of a lowered program.
-      name: the function's.
-      mesh: axis names and sizes.
-      level: `ttir` or `ttnn`, as the jaxpr is.
-      arguments: per argument whether it is on the devices already, and its path.
-      results: the same of the results.
-      options: limits.
-
-    Raises:
-      MissingRuleError: a primitive has no rule.
-      UnsupportedError: a loop whose trip count is not static, or too large; a branch whose predicate is not.
-    """
-    program = Program(name, dict(mesh))
-    builder = Builder(program, level, options or Options())
-    for aval, (presharded, path) in zip(jaxpr.in_avals, arguments, strict=True):
-        value = program.new(Type(*storage_type(aval)))
-        program.arguments.append(Port(value, presharded, path))
-    outs = builder.jaxpr(jaxpr, [a.value for a in program.arguments])
-    program.results = [Port(v, presharded, path) for v, (presharded, path) in zip(outs, results, strict=True)]
-    return without_dead(program)

@@ -7,13 +7,19 @@ from typing import Any
 
 import numpy as np
 
+from jaxmesh.dialects.definitions import has_trait
 from jaxmesh.dialects.imported_op import NAME, Said
+from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Shape, Value
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.jaxprs import control_flow, walk
 from jaxmesh.jaxprs.compat import Eqn
-from jaxmesh.passes.flatten.builder import Builder, missing, rule
+from jaxmesh.passes.flatten.builder import Builder, Rule, missing
 from jaxmesh.passes.flatten.storage import storage_type
+from jaxmesh.passes.rules import Rules
+
+RULES: Rules[Rule] = Rules()
+"""By the name of the primitive."""
 
 _BODIES = ("jaxpr", "call_jaxpr", "call", "fun_jaxpr")
 CALLS = (
@@ -24,7 +30,7 @@ CALLS = (
 )
 
 
-@rule(*CALLS)
+@RULES.add(*CALLS)
 def _call(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     if eqn.params.get("newly_manual_axes"):
         raise missing(eqn, "it splits tensors over mesh axes, which mesh_shard says here")
@@ -38,11 +44,9 @@ def _call(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
 
 _FEW = 8
 """Equations of a body that is looked into for numbers that are known."""
-_TAKEN_APART = frozenset({"gather", "dot_general", "convolution", "slice_dynamic"})
-"""Ops that TTNN does not have: what their meaning traces to is less than what any of their forms needs."""
 
 
-@rule(NAME)
+@RULES.add(NAME)
 def _said(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     """An operation that was read from a text."""
     said, body = eqn.params["said"], eqn.params["jaxpr"]
@@ -66,7 +70,7 @@ def _name(b: Builder, said: Said) -> str | None:
     if b.level == "ttnn" and said.ttnn is not None:
         return f"ttnn.{said.ttnn}"
     splat = said.name == "constant" and said.attributes["value"].size == 1
-    apart = b.level == "ttnn" and (splat or said.name in _TAKEN_APART)
+    apart = b.level == "ttnn" and (splat or has_trait(f"ttir.{said.name}", Trait.DECOMPOSED_FOR_TTNN))
     return None if said.name is None or apart else f"ttir.{said.name}"
 
 
@@ -79,7 +83,7 @@ def _attributes(said: Said, kind: tuple[Shape, Any]) -> Mapping[str, Any]:
     return said.attributes
 
 
-@rule("platform_index")
+@RULES.add("platform_index")
 def _platform_index(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     """Programs are for Tenstorrent: what `platform_dependent` has for the platforms it does not name."""
     platforms = eqn.params["platforms"]

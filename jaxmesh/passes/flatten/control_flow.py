@@ -11,8 +11,12 @@ from jaxmesh.dialects.program import Value
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.jaxprs import control_flow
 from jaxmesh.jaxprs.compat import Eqn
-from jaxmesh.passes.flatten.builder import Builder, rule, storage_type
+from jaxmesh.passes.flatten.builder import Builder, Rule, storage_type
 from jaxmesh.passes.flatten.shapes import element, stacked
+from jaxmesh.passes.rules import Rules
+
+RULES: Rules[Rule] = Rules()
+"""By the name of the primitive."""
 
 
 @contextmanager
@@ -38,7 +42,7 @@ def _check_limit(b: Builder, eqn: Eqn, done: int, trips: str) -> None:
         )
 
 
-@rule("scan")
+@RULES.add("scan")
 def _scan(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     constants, carried = control_flow.scan_arity(eqn.params)
     length, body = int(eqn.params["length"]), eqn.params["jaxpr"]
@@ -59,7 +63,7 @@ def _scan(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     return [*carry, *(b.full(shape, 0, dtype) for shape, dtype in empty)]
 
 
-@rule("while")
+@RULES.add("while")
 def _while(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     of_condition = eqn.params["cond_nconsts"]
     of_body = of_condition + eqn.params["body_nconsts"]
@@ -85,7 +89,7 @@ def _goes_on(b: Builder, eqn: Eqn, xs: Sequence[Value], done: int) -> bool:
     return bool(known)
 
 
-@rule("cond")
+@RULES.add("cond")
 def _cond(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     which, *operands = xs
     known, branches = b.known.get(which), eqn.params["branches"]

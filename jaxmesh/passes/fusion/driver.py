@@ -8,45 +8,49 @@ another way than the operation is left as it is.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Set as AbstractSet
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 
 from jaxmesh.dialects.program import Op, Program, Type, Value, without_dead
-from jaxmesh.passes.fusion import activations as pointwise, norms as norms
+from jaxmesh.passes.fusion import activations, norms
 from jaxmesh.passes.fusion.dataflow import Flow, Node, Operand
 from jaxmesh.passes.fusion.linear import linear
 from jaxmesh.passes.fusion.pattern import Group, Pattern
 
-_DIVISION: tuple[Pattern, ...] = (
-    norms.softmax, norms.mean, norms.norm, pointwise.sigmoid, pointwise.silu, pointwise.gelu,
-)  # fmt: skip
-PATTERNS: Mapping[str, tuple[Pattern, ...]] = {
-    "ttir.div": _DIVISION,
-    "ttir.divide": _DIVISION,
-    "ttir.multiply": (
-        norms.softmax, norms.mean, norms.norm, norms.weighted, pointwise.silu, pointwise.gelu,
-    ),
-    "ttir.reciprocal": (pointwise.sigmoid,),
-    "ttir.add": (linear, norms.shifted),
-    "ttir.maximum": (pointwise.relu,),
-    "ttir.typecast": (norms.narrow,),
-}  # fmt: skip
-"""By the name of a group's last operation: what it may be, tried in this order."""
 
-_STATISTICS = frozenset({"ttir.sum", "ttir.mean"})
-_NEEDED: Mapping[Pattern, frozenset[str]] = {
-    norms.softmax: frozenset({"ttir.exp"}),
-    norms.mean: _STATISTICS,
-    norms.norm: _STATISTICS,
-    norms.weighted: _STATISTICS | {"ttir.rms_norm", "ttir.layer_norm"},
-    norms.shifted: _STATISTICS | {"ttir.rms_norm", "ttir.layer_norm"},
-    norms.narrow: _STATISTICS | {"ttir.exp", "ttir.rms_norm", "ttir.layer_norm", "ttir.softmax"},
-    pointwise.sigmoid: frozenset({"ttir.exp"}),
-    pointwise.silu: frozenset({"ttir.exp", "ttir.sigmoid"}),
-    pointwise.gelu: frozenset({"ttir.erf", "ttir.erfc"}),
-    pointwise.relu: frozenset({"ttir.maximum"}),
-    linear: frozenset({"ttir.matmul"}),
-}
-"""Operations of which a group holds at least one, so that most programs need not be looked through for it."""
+@dataclass(frozen=True)
+class Fusion:
+    """A pattern, and when to try it.
+
+    Attributes:
+      pattern: matches a group from its last operation.
+      roots: names of the last operation of a group.
+      needs: names of operations of which a group holds at least one, so that most programs are never searched for it.
+    """
+
+    pattern: Pattern
+    roots: tuple[str, ...]
+    needs: tuple[str, ...]
+
+
+_DIVISION = ("div", "divide")
+_SCALING = (*_DIVISION, "multiply")
+_STATISTICS = ("sum", "mean")
+_NORMS = (*_STATISTICS, "rms_norm", "layer_norm")
+FUSIONS = (
+    Fusion(norms.softmax, _SCALING, ("exp",)),
+    Fusion(norms.mean, _SCALING, _STATISTICS),
+    Fusion(norms.norm, _SCALING, _STATISTICS),
+    Fusion(norms.weighted, ("multiply",), _NORMS),
+    Fusion(activations.sigmoid, (*_DIVISION, "reciprocal"), ("exp",)),
+    Fusion(activations.silu, _SCALING, ("exp", "sigmoid")),
+    Fusion(activations.gelu, _SCALING, ("erf", "erfc")),
+    Fusion(linear, ("add",), ("matmul",)),
+    Fusion(norms.shifted, ("add",), _NORMS),
+    Fusion(activations.relu, ("maximum",), ("maximum",)),
+    Fusion(norms.narrow, ("typecast",), (*_NORMS, "exp", "softmax")),
+)
+"""Tried in this order."""
 
 
 def recognise(program: Program) -> Program:
@@ -74,9 +78,12 @@ def recognise(program: Program) -> Program:
 
 def _possible(names: AbstractSet[str]) -> dict[str, tuple[Pattern, ...]]:
     """The patterns of which a program with operations of these names may have one, by last operation."""
-    able = {p for p, needed in _NEEDED.items() if not needed.isdisjoint(names)}
-    rows = {name: tuple(p for p in row if p in able) for name, row in PATTERNS.items() if name in names}
-    return {name: row for name, row in rows.items() if row}
+    patterns: dict[str, tuple[Pattern, ...]] = {}
+    for fusion in FUSIONS:
+        if any(f"ttir.{n}" in names for n in fusion.needs):
+            for root in (f"ttir.{r}" for r in fusion.roots if f"ttir.{r}" in names):
+                patterns[root] = (*patterns.get(root, ()), fusion.pattern)
+    return patterns
 
 
 def _uses(program: Program) -> Counter[Value]:

@@ -1,7 +1,7 @@
-"""What the rules of the pass to flat TTNN write with: operations on device tensors, and the table of the rules.
+"""Appends operations on device tensors to a flat TTNN program; the patterns of the pass rewrite with it.
 
-A rule is one `@lowers("gather")` function in one of the files `passes/ttir_to_ttnn/*.py`. An op without a rule goes
-over as it is to the row of TTNN of the same name.
+A pattern is one `@PATTERNS.add("gather")` function in one of the files of `passes/ttir_to_ttnn/`. An op without a
+pattern becomes the TTNN op of the same name, unchanged.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxmesh.dialects.op import ROWS
+from jaxmesh.dialects import ttir, ttnn
 from jaxmesh.dialects.program import Op, Program, Shape, Type, Value
-from jaxmesh.dialects.ttnn.op import TTNN
 
 DEVICE = Type((), np.dtype(np.int32), kind="device")
 INDEX = np.dtype(np.int32)
@@ -84,37 +83,28 @@ class Site:
         """The value of an attribute, its default where it is not written."""
         if name in self.op.attributes:
             return self.op.attributes[name]
-        return next(a.default for a in ROWS[self.name].attributes if a.name == name)
+        return ttir.OPS[self.name].by_name[name].default
+
+    def shared(self, name: str) -> dict[str, Any]:
+        """The attributes that an op of TTNN has under the same names."""
+        mine = ttir.OPS[self.name].by_name
+        return {a: self[a] for a in ttnn.OPS[name].definition.by_name if a in mine}
 
 
-Rule = Callable[["Ops", Site], "Value | Sequence[Value]"]
-RULES: dict[str, Rule] = {}
-"""By the TTIR name."""
-
-
-def lowers(*names: str) -> Callable[[Rule], Rule]:
-    """Enters a function as the rule for ops of TTIR, by name."""
-
-    def enter(function: Rule) -> Rule:
-        for name in names:
-            assert name in ROWS, name
-            assert name not in RULES, name
-            RULES[name] = function
-        return function
-
-    return enter
+Pattern = Callable[["Ops", Site], "Value | Sequence[Value]"]
+"""Appends the operations for one TTIR op and returns its result or results."""
 
 
 _DEFAULTS: dict[str, dict[str, Any]] = {}
 
 
-def written(name: str, attributes: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The attributes of an op of TTNN with the defaults of those that are not said; None is one that is left out.
+def with_defaults(name: str, attributes: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns the attributes of an op of TTNN with defaults for those that are absent or None.
 
-    Ops of which nothing is said share one mapping.
+    Ops without attributes share one mapping.
     """
     if name not in _DEFAULTS:
-        known = TTNN[name].row.attributes if name in TTNN else ()
+        known = ttnn.OPS[name].definition.attributes if name in ttnn.OPS else ()
         _DEFAULTS[name] = {a.name: a.default for a in known if a.default is not None}
     if not attributes:
         return _DEFAULTS[name]
@@ -161,8 +151,7 @@ class Ops:
     ) -> tuple[Value, ...]:
         """Appends `ttnn.<name>` with results of any type."""
         made = tuple([self.program.new(kind) for kind in results])
-        said = written(name, attributes)
-        self.program.ops.append(Op(f"ttnn.{name}", tuple(operands), made, said, self.line))
+        self.program.ops.append(Op(f"ttnn.{name}", tuple(operands), made, with_defaults(name, attributes), self.line))
         return made
 
     def op(
@@ -248,8 +237,7 @@ class Ops:
         shape = tuple(max(-(-(e - b) // s), 0) for b, e, s in zip(begins, ends, step, strict=True))
         if shape == self.shape(x):
             return x
-        said = {"begins": tuple(begins), "ends": tuple(ends), "step": step}
-        return self.op("slice_static", [x], shape, self.dtype(x), **said)
+        return self.op("slice_static", [x], shape, self.dtype(x), begins=tuple(begins), ends=tuple(ends), step=step)
 
     def piece(self, x: Value, dim: int, begin: int, end: int, step: int = 1) -> Value:
         """A slice of one dim."""

@@ -13,7 +13,11 @@ import numpy as np
 
 from jaxmesh.dialects.program import Value
 from jaxmesh.jaxprs import remarks
-from jaxmesh.passes.ttir_to_ttnn.builder import BOOL, INDEX, Ops, Site, lowers
+from jaxmesh.passes.rules import Rules
+from jaxmesh.passes.ttir_to_ttnn.builder import BOOL, INDEX, Ops, Pattern, Site
+
+PATTERNS: Rules[Pattern] = Rules()
+"""By the name of the TTIR op."""
 
 _SENDS = "TTNN's point_to_point has one sender and one receiver, along one mesh axis"
 _SUMS = "TTNN's all_reduce and reduce_scatter give sums only"
@@ -28,7 +32,7 @@ def _gather(o: Ops, x: Value, dim: int, axis: int) -> Value:
     return o.op("all_gather", [x], shape, o.dtype(x), all_gather_dim=dim, cluster_axis=axis)
 
 
-@lowers("all_gather")
+@PATTERNS.add("all_gather")
 def _all_gather(o: Ops, site: Site) -> Value:
     x, axis = site.x, site["cluster_axis"]
     shape = o.shape(x)
@@ -72,12 +76,12 @@ def _reduced_truths(o: Ops, x: Value, axis: int, kind: str, name: str) -> Value:
     return o.binary("ge", count, o.full((), least, INDEX), BOOL)
 
 
-@lowers("all_reduce", "all_reduce_async")
+@PATTERNS.add("all_reduce", "all_reduce_async")
 def _all_reduce(o: Ops, site: Site) -> Value:
     return _reduced(o, site.x, site["cluster_axis"], site["reduce_type"], site.name)
 
 
-@lowers("reduce_scatter")
+@PATTERNS.add("reduce_scatter")
 def _reduce_scatter(o: Ops, site: Site) -> Value:
     x, axis, kind = site.x, site["cluster_axis"], site["reduce_type"]
     shape = o.shape(x)
@@ -98,7 +102,7 @@ def _partition(o: Ops, x: Value, dim: int, axis: int) -> Value:
     return o.op("mesh_partition", [x], shape, o.dtype(x), dim=dim, cluster_axis=axis)
 
 
-@lowers("mesh_partition")
+@PATTERNS.add("mesh_partition")
 def _mesh_partition(o: Ops, site: Site) -> Value:
     axis, x = site["cluster_axis"], site.x
     dim = site["dim"] % len(o.shape(x))
@@ -157,7 +161,7 @@ def _rows(value: Any) -> list[list[int]]:
     return [[int(i) for i in row] for row in table]
 
 
-@lowers("collective_permute")
+@PATTERNS.add("collective_permute")
 def _collective_permute(o: Ops, site: Site) -> Value:
     """Every target has what its source holds, every other device zeros."""
     x = site.x
@@ -176,7 +180,7 @@ def _collective_permute(o: Ops, site: Site) -> Value:
     return _send_zeros(o, out, rest) if stays else out
 
 
-@lowers("collective_broadcast")
+@PATTERNS.add("collective_broadcast")
 def _collective_broadcast(o: Ops, site: Site) -> Value:
     """Every member of a group has what its first one holds; a device in no group has zeros."""
     x, groups = site.x, _rows(site["replica_groups"])
@@ -189,7 +193,7 @@ def _collective_broadcast(o: Ops, site: Site) -> Value:
     return _send_zeros(o, out, rest)
 
 
-@lowers("all_to_all")
+@PATTERNS.add("all_to_all")
 def _all_to_all(o: Ops, site: Site) -> Value:
     """A device's pieces go to the members of its group, one each, and it joins the ones it gets."""
     x, groups = site.x, _rows(site["replica_groups"])

@@ -15,8 +15,12 @@ import numpy as np
 
 from jaxmesh.dialects.program import Shape, Value
 from jaxmesh.dialects.ttir.convolutions import _read_layout as read_layout  # pyright: ignore[reportPrivateUsage]
-from jaxmesh.passes.ttir_to_ttnn.builder import Ops, Site, lowers
+from jaxmesh.passes.rules import Rules
+from jaxmesh.passes.ttir_to_ttnn.builder import Ops, Pattern, Site
 from jaxmesh.passes.ttir_to_ttnn.shapes import reverse
+
+PATTERNS: Rules[Pattern] = Rules()
+"""By the name of the TTIR op."""
 
 Pair = tuple[int, int]
 
@@ -104,7 +108,7 @@ def _is_channel_row(shape: Shape, channel: int, rank: int, outs: int) -> bool:
     return padded[channel] == outs == math.prod(padded)
 
 
-@lowers("conv2d", "conv_transpose2d")
+@PATTERNS.add("conv2d", "conv_transpose2d")
 def _convolution_2d(o: Ops, site: Site) -> Value:
     x, weight, bias = site.xs[0], site.xs[1], site.optional(2)
     order = _as_nhwc(site)
@@ -150,7 +154,7 @@ def _transposed(o: Ops, x: Value, weight: Value, bias: Value | None, conv: _Conv
 # --- convolutions of any dims, as StableHLO writes them --------------------------------------------------------------
 
 
-@lowers("convolution")
+@PATTERNS.add("convolution")
 def _convolution(o: Ops, site: Site) -> Value:
     x, weight, bias = site.xs[0], site.xs[1], site.optional(2)
     layout: Any = read_layout(site["convolution_layout"])
@@ -250,7 +254,7 @@ def _first_dim_by_hand(o: Ops, x: Value, weight: Value, conv: _Conv) -> Value:
 # --- pooling ---------------------------------------------------------------------------------------------------------
 
 
-@lowers("max_pool2d", "avg_pool2d")
+@PATTERNS.add("max_pool2d", "avg_pool2d")
 def _pool(o: Ops, site: Site) -> Value:
     if site.name == "avg_pool2d" and _pair(site["dilation"]) != (1, 1):
         return _dilated_average(o, site)

@@ -14,17 +14,21 @@ import numpy as np
 
 from jaxmesh.dialects.program import Shape, Value
 from jaxmesh.errors import UnsupportedError
-from jaxmesh.passes.ttir_to_ttnn.builder import INDEX, Ops, Site, iinfo, lowers
+from jaxmesh.passes.rules import Rules
+from jaxmesh.passes.ttir_to_ttnn.builder import INDEX, Ops, Pattern, Site, iinfo
+
+PATTERNS: Rules[Pattern] = Rules()
+"""By the name of the TTIR op."""
 
 
-@lowers("embedding")
+@PATTERNS.add("embedding")
 def _embedding(o: Ops, site: Site) -> Value:
     ids, weight = site.xs
     table = o.reshape(weight, o.shape(weight)[-2:])
     return o.reshape(o.embedding(ids, table), site.result.shape)
 
 
-@lowers("scatter")
+@PATTERNS.add("scatter")
 def _scatter(o: Ops, site: Site) -> Value:
     kind, dim = site["scatter_reduce_type"], site["dim"] % len(site.result.shape)
     said = {"dim": dim, "scatter_reduce_type": None if kind == "invalid" else kind}
@@ -113,7 +117,7 @@ def _linear(o: Ops, lookup: _Lookup, moving: Sequence[tuple[int, int]], shape: S
     return inside if len(numbers) == 1 else o.reduce("sum", inside, [1], keep=True)
 
 
-@lowers("gather")
+@PATTERNS.add("gather")
 def _gather(o: Ops, site: Site) -> Value:
     (x, starts), result = site.xs, site.result
     if not math.prod(result.shape):
@@ -149,7 +153,7 @@ def _output_order(offsets: Sequence[int], batch: int, kept: Sequence[int]) -> li
     return order
 
 
-@lowers("slice_dynamic")
+@PATTERNS.add("slice_dynamic")
 def _slice_dynamic(o: Ops, site: Site) -> Value:
     x, begins, result = site.xs[0], site.xs[1], site.result
     rank = len(result.shape)

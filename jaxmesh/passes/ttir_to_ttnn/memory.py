@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from jaxmesh.dialects import ttnn
+from jaxmesh.dialects.definitions import has_trait
+from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op, Program, Value
-from jaxmesh.dialects.ttnn.op import TTNN
 from jaxmesh.passes.aliases import aliases
-from jaxmesh.passes.ttir_to_ttnn.builder import written
+from jaxmesh.passes.ttir_to_ttnn.builder import with_defaults
 
 
 def manage_memory(program: Program) -> Program:
@@ -20,14 +22,7 @@ def _in_place(program: Program) -> bool:
     return any(op.name in _IN_PLACE for op in program.ops)
 
 
-_IN_PLACE = frozenset({f"ttnn.{name}" for name, row in TTNN.items() if row.in_place is not None})
-
-
-_SAME = frozenset({
-    "ttnn.concat", "ttnn.pad", "ttnn.permute", "ttnn.repeat", "ttnn.slice_static", "ttnn.to_device", "ttnn.to_layout",
-    "ttnn.to_memory_config", "ttnn.typecast",
-})  # fmt: skip
-"""Ops whose real function gives its operand itself where there is nothing to do."""
+_IN_PLACE = frozenset({f"ttnn.{name}" for name, op in ttnn.OPS.items() if op.in_place is not None})
 
 
 class _Memory:
@@ -62,7 +57,10 @@ class _Memory:
     def _views(self, op: Op) -> bool:
         types = self.program.types
         x = op.operands[0] if op.operands and op.results else None
-        return x is not None and (op.name == "ttnn.reshape" or (op.name in _SAME and types[x] == types[op.results[0]]))
+        if x is None:
+            return False
+        unchanged = types[x] == types[op.results[0]]
+        return has_trait(op.name, Trait.VIEW) or (unchanged and has_trait(op.name, Trait.RETURNS_OPERAND))
 
     def _read(self, value: Value) -> int:
         return len(self.program.ops) if value in self.kept else self.last.get(value, -1)
@@ -72,15 +70,15 @@ def _copied(program: Program) -> Iterator[Op]:
     """An op that works in place gets a copy of what is not its own: arguments, results, and what is used again."""
     memory = _Memory(program)
     for i, op in enumerate(program.ops):
-        row = TTNN.get(op.name.removeprefix("ttnn."))
-        number = None if row is None else row.in_place
+        definition = ttnn.OPS.get(op.name.removeprefix("ttnn."))
+        number = None if definition is None else definition.in_place
         value = None if number is None or number >= len(op.operands) else op.operands[number]
         if value is None or number is None or memory.free(value, op, i):
             memory.add(op, value)
             yield op
             continue
         copy = program.new(program.types[value])
-        yield Op("ttnn.assign", (value,), (copy,), written("assign", {}), op.line)
+        yield Op("ttnn.assign", (value,), (copy,), with_defaults("assign", {}), op.line)
         operands = (*op.operands[:number], copy, *op.operands[number + 1 :])
         memory.add(op, copy)
         yield Op(op.name, operands, op.results, op.attributes, op.line)

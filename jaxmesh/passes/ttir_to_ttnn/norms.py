@@ -8,11 +8,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from jaxmesh.dialects.program import Value
-from jaxmesh.passes.ttir_to_ttnn.builder import Ops, Site, lowers
+from jaxmesh.passes.rules import Rules
+from jaxmesh.passes.ttir_to_ttnn.builder import Ops, Pattern, Site
 from jaxmesh.passes.ttir_to_ttnn.collectives import all_reduce_sum
 
+PATTERNS: Rules[Pattern] = Rules()
+"""By the name of the TTIR op."""
 
-@lowers("layer_norm", "rms_norm")
+
+@PATTERNS.add("layer_norm", "rms_norm")
 def _norm(o: Ops, site: Site) -> Value:
     # TTNN's are over the last dim.
     normalized = tuple(site["normalized_shape"])
@@ -25,7 +29,7 @@ def _norm(o: Ops, site: Site) -> Value:
     return o.reshape(out, result.shape)
 
 
-@lowers("batch_norm_inference")
+@PATTERNS.add("batch_norm_inference")
 def _batch_norm(o: Ops, site: Site) -> Value:
     x, scale, offset, mean, variance = site.xs
     shape = site.result.shape
@@ -66,13 +70,13 @@ def _scaled(o: Ops, site: Site, x: Value, axis: int, steps: Sequence[tuple[str, 
     return o.cast(x, site.result.dtype)
 
 
-@lowers("distributed_rms_norm")
+@PATTERNS.add("distributed_rms_norm")
 def _distributed_rms_norm(o: Ops, site: Site) -> Value:
     axis = site["cluster_axis"]
     return _scaled(o, site, _wide(o, site, site.optional(2)), axis, [("multiply", site.optional(1))])
 
 
-@lowers("distributed_layer_norm")
+@PATTERNS.add("distributed_layer_norm")
 def _distributed_layer_norm(o: Ops, site: Site) -> Value:
     axis = site["cluster_axis"]
     x = _wide(o, site, site.optional(3))

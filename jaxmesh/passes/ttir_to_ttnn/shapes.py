@@ -8,43 +8,46 @@ from typing import Any
 
 import numpy as np
 
+from jaxmesh.dialects import ttnn
+from jaxmesh.dialects.definitions import has_trait
+from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Type, Value
-from jaxmesh.dialects.ttnn.op import TTNN, attributes_of
-from jaxmesh.passes.ttir_to_ttnn.builder import BOOL, Ops, Site, iinfo, is_whole, lowers, number
+from jaxmesh.passes.rules import Rules
+from jaxmesh.passes.ttir_to_ttnn.builder import BOOL, Ops, Pattern, Site, iinfo, is_whole, number
+
+PATTERNS: Rules[Pattern] = Rules()
+"""By the name of the TTIR op."""
 
 RENAMED: Mapping[str, str] = {
-    "div": "divide",
-    "pow": "pow_tensor",
-    "gelu_backward": "gelu_bw",
-    "embedding_backward": "embedding_bw",
-}
-"""What is the same op in TTNN under another name."""
+    op.like: name for name, op in ttnn.OPS.items() if op.like is not None and op.like not in ttnn.OPS
+} | {"div": "divide"}
+"""The TTNN name of a TTIR op with the same meaning, where it differs."""
 
 
 def carry_over(o: Ops, site: Site) -> Sequence[Value]:
-    """The op of TTNN that means the same, with the same operands and attributes."""
+    """Appends the TTNN op with the same meaning, operands and attributes."""
     name = RENAMED.get(site.name, site.name)
     said = site.op.attributes
     if said:
-        known = attributes_of(TTNN[name].row)
+        known = ttnn.OPS[name].definition.by_name
         said = {k: v for k, v in said.items() if k in known}
     results = [o.tiled(t.shape, t.dtype) for t in site.results]
     return o.emit(name, site.operands, results, said)
 
 
-@lowers("isfinite", "logical_not")
+@PATTERNS.add("isfinite", "logical_not")
 def _truth(o: Ops, site: Site) -> Value:
     # Their calls have no word for another element type of the result.
     return o.cast(o.op(site.name, site.operands, site.result.shape, BOOL), site.result.dtype)
 
 
-@lowers("clamp_tensor")
+@PATTERNS.add("clamp_tensor")
 def _clamp_tensor(o: Ops, site: Site) -> Value:
     x, low, high = (o.cast(v, site.result.dtype) for v in site.xs)
     return o.binary("minimum", o.binary("maximum", x, low), high)
 
 
-@lowers("clamp_scalar")
+@PATTERNS.add("clamp_scalar")
 def _clamp_scalar(o: Ops, site: Site) -> Value:
     low, high = site["min"], site["max"]
     if is_whole(site.result.dtype):
@@ -62,7 +65,7 @@ def _whole(value: float, rounded: Callable[[float], int], info: Any) -> int:
     return min(max(rounded(value), int(info.min)), int(info.max))
 
 
-@lowers("upsample2d")
+@PATTERNS.add("upsample2d")
 def _upsample(o: Ops, site: Site) -> Value:
     scale = site["scale_factor"]
     pair = (scale, scale) if isinstance(scale, int) else (scale[0], scale[-1])
@@ -73,18 +76,18 @@ def _upsample(o: Ops, site: Site) -> Value:
 # --- shapes and orders -----------------------------------------------------------------------------------------------
 
 
-@lowers("reshape", "squeeze", "unsqueeze")
+@PATTERNS.add("reshape", "squeeze", "unsqueeze")
 def _reshape(o: Ops, site: Site) -> Value:
     return o.reshape(site.x, site.result.shape)
 
 
-@lowers("permute")
+@PATTERNS.add("permute")
 def _permute(o: Ops, site: Site) -> Value:
     rank = len(site.result.shape)
     return o.permute(site.x, [d % rank for d in site["permutation"]])
 
 
-@lowers("transpose")
+@PATTERNS.add("transpose")
 def _transpose(o: Ops, site: Site) -> Value:
     order = list(range(len(site.result.shape)))
     first, second = site["dim0"], site["dim1"]
@@ -92,17 +95,17 @@ def _transpose(o: Ops, site: Site) -> Value:
     return o.permute(site.x, order)
 
 
-@lowers("broadcast")
+@PATTERNS.add("broadcast")
 def _broadcast(o: Ops, site: Site) -> Value:
     return o.repeat(site.x, site["broadcast_dimensions"])
 
 
-@lowers("repeat")
+@PATTERNS.add("repeat")
 def _repeat(o: Ops, site: Site) -> Value:
     return o.repeat(site.x, site["repeat_dimensions"])
 
 
-@lowers("concat")
+@PATTERNS.add("concat")
 def _concat(o: Ops, site: Site) -> Value:
     dim = site["dim"] % len(site.result.shape)
     return o.op("concat", site.operands, site.result.shape, site.result.dtype, dim=dim)
@@ -121,7 +124,7 @@ def reverse(o: Ops, x: Value, dim: int) -> Value:
     return o.permute(o.reshape(turned, o.shape(moved)), [order.index(d) for d in range(len(shape))])
 
 
-@lowers("reverse")
+@PATTERNS.add("reverse")
 def _reverse(o: Ops, site: Site) -> Value:
     x = site.x
     for dim in site["dimensions"]:
@@ -151,19 +154,19 @@ def _strided(o: Ops, x: Value, cuts: Mapping[int, tuple[int, int, int]]) -> Valu
     return x
 
 
-@lowers("slice_static", "slice")
+@PATTERNS.add("slice_static", "slice")
 def _slice(o: Ops, site: Site) -> Value:
     cuts = zip(site["begins"], site["ends"], site["step"], strict=True)
     return _strided(o, site.x, dict(enumerate(cuts)))
 
 
-@lowers("index")
+@PATTERNS.add("index")
 def _index(o: Ops, site: Site) -> Value:
     dim = site["dim"] % len(site.result.shape)
     return _strided(o, site.x, {dim: (site["begin"], site["end"], site["step"])})
 
 
-@lowers("index_select", "select")
+@PATTERNS.add("index_select", "select")
 def _select(o: Ops, site: Site) -> Value:
     dim: int = site["dim"] % len(site.result.shape)
     begin, length, stride = site["begin"], site["length"], site["stride"]
@@ -172,7 +175,7 @@ def _select(o: Ops, site: Site) -> Value:
     return o.concat([o.piece(site.x, dim, s, s + length) for s in starts], dim)
 
 
-@lowers("pad")
+@PATTERNS.add("pad")
 def _pad(o: Ops, site: Site) -> Value:
     flat = site["padding"]
     pairs = list(zip(flat[::2], flat[1::2], strict=True))
@@ -191,15 +194,10 @@ def _pad(o: Ops, site: Site) -> Value:
 
 # --- tensors from nothing --------------------------------------------------------------------------------------------
 
-_MADE = frozenset({
-    "ttir.zeros", "ttir.ones", "ttir.full", "ttir.empty", "ttir.constant", "ttir.arange", "ttir.get_dimension_size",
-    "ttir.rand",
-})  # fmt: skip
 
-
-def is_made(site: Site) -> bool:
-    """Whether the result depends on no tensor, so that it is made on the host or on the devices, where it is needed."""
-    return site.op.name in _MADE and (site.name != "arange" or len(site.result.shape) == 1)
+def is_created(site: Site) -> bool:
+    """Returns True if the result depends on no tensor and can be created on the host and on the devices alike."""
+    return has_trait(site.op.name, Trait.CREATES) and (site.name != "arange" or len(site.result.shape) == 1)
 
 
 def create(o: Ops, site: Site, host: bool) -> Value:
@@ -221,19 +219,18 @@ def _creation(o: Ops, site: Site, result: Type) -> tuple[str, dict[str, Any]]:
                 return "full", {**shape, "fill_value": number(value.item(), result.dtype)}
             return name, {"value": value.astype(result.dtype, copy=False)}
         case "arange":
-            return name, {k: site[k] for k in ("start", "end", "step")}
+            return name, site.shared(name)
         case "rand":
-            return name, {"size": result.shape, **{k: site[k] for k in ("low", "high", "seed")}}
+            return name, site.shared(name) | {"size": result.shape}
         case _:
             return name, shape
 
 
-@lowers("arange")
+@PATTERNS.add("arange")
 def _arange(o: Ops, site: Site) -> Value:
     """A row of numbers, repeated along the other dims; TTNN makes the row."""
     shape = site.result.shape
     dim = site["arange_dimension"] % len(shape)
-    said = {k: site[k] for k in ("start", "end", "step")}
-    row = o.op("arange", [o.handle], shape[dim : dim + 1], site.result.dtype, **said)
-    stood = o.reshape(row, [n if d == dim else 1 for d, n in enumerate(shape)])
+    numbers = o.op("arange", [o.handle], shape[dim : dim + 1], site.result.dtype, **site.shared("arange"))
+    stood = o.reshape(numbers, [n if d == dim else 1 for d, n in enumerate(shape)])
     return o.repeat(stood, [1 if d == dim else n for d, n in enumerate(shape)])

@@ -25,7 +25,7 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec as P
 
 import jaxmesh as jm
 from jaxmesh import ttnn
-from jaxmesh.dialects.ttnn.op import TTNN
+from jaxmesh.dialects.ttnn import OPS
 
 ABSTRACT = AbstractMesh((2, 4), ("y", "x"))
 KIND = jax.ShapeDtypeStruct((16, 8), jnp.float32)
@@ -476,7 +476,7 @@ def _of_table() -> Iterator[tuple[str, Target]]:
     from tests.api.test_ttnn_api import CASES, arguments, cases_of, function_of, random_tensor
 
     assert CASES
-    for name, entry in TTNN.items():
+    for name, entry in OPS.items():
         if name == "constant":
             continue
         operands, attributes = cases_of(name)[0]
