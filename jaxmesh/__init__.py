@@ -39,7 +39,7 @@ from jaxmesh.errors import (
     VerifyError as VerifyError,
 )
 from jaxmesh.jaxprs.export_registry import readable as _readable
-from jaxmesh.runtime import launch as launch
+from jaxmesh.runtime.launch import detect_forks as _detect_forks
 from jaxmesh.sharding.configs import (
     MeshComposerConfig as MeshComposerConfig,
     MeshCoordinate as MeshCoordinate,
@@ -183,6 +183,7 @@ def _build(said: Any, children: Any) -> Any:
 
 
 _readable("jaxmesh.MeshTensor", _read, _build)
+_detect_forks()
 
 
 def __getattr__(name: str) -> Any:
