@@ -25,7 +25,7 @@ from jaxmesh.passes.flatten.builder import Options
 from jaxmesh.passes.flatten.flatten import flatten
 from jaxmesh.passes.flatten.mesh_partition import partitions
 from jaxmesh.passes.flatten.place_results import placed_results
-from jaxmesh.passes.fusion.driver import recognise
+from jaxmesh.passes.fusion.driver import fuse
 from jaxmesh.passes.mesh_shard.lower_mesh_shard import lower_mesh_shards
 from jaxmesh.passes.ttir_to_ttnn.driver import to_ttnn
 from jaxmesh.passes.verify_program import verify_flat
@@ -83,7 +83,7 @@ def _flat(
         for port, a in zip(program.arguments, boundary.arguments, strict=True)
     ]
     program = placed_results(partitions(program), level)
-    return recognise(program) if groups else program
+    return fuse(program) if groups else program
 
 
 def _axes(varying: Sequence[str] | None, sizes: Mapping[str, int]) -> tuple[int, ...] | None:

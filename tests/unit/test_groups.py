@@ -22,7 +22,7 @@ from jaxmesh.dialects import ttir
 from jaxmesh.dialects.program import Port, Program, Type
 from jaxmesh.passes.flatten.builder import Builder
 from jaxmesh.passes.flatten.flatten import RULES
-from jaxmesh.passes.fusion.driver import FUSIONS, recognise
+from jaxmesh.passes.fusion.driver import FUSIONS, fuse
 from tests.generators.flat_programs import _perform, flat_of, run_flat
 from tests.generators.oracles import calls_made, cases
 from tests.generators.suite.all_programs import BY_NAME
@@ -78,7 +78,7 @@ def eager(program: Program, args: list[Any]) -> list[Any]:
 
 def check(case: Case) -> None:
     program = case.program()
-    grouped = recognise(program)
+    grouped = fuse(program)
     before, after = found(program), found(grouped)
     assert after == collections.Counter(case.groups.split()), (before, after, [op.name for op in grouped.ops])
     for seed in (0, 1):
@@ -488,10 +488,10 @@ def test_every_pattern_is_named_by_an_operation_that_ends_it() -> None:
 def test_a_program_is_not_changed_but_copied() -> None:
     program = two_layers()
     before = (list(program.ops), list(program.types), list(program.results))
-    grouped = recognise(program)
+    grouped = fuse(program)
     assert before == (program.ops, program.types, program.results)
     assert [op.name for op in grouped.ops] == ["ttir.linear", "ttir.relu", "ttir.linear"]
-    assert recognise(grouped).ops == grouped.ops
+    assert fuse(grouped).ops == grouped.ops
 
 
 def two_layers() -> Program:
@@ -502,13 +502,13 @@ def two_layers() -> Program:
 
 def test_lines_stay() -> None:
     program = Case(jax.nn.silu, "silu", X).program()
-    (op,) = recognise(program).ops
+    (op,) = fuse(program).ops
     assert op.line == program.ops[-1].line
 
 
 def test_left_out_operands_are_none() -> None:
     def operands(function: Any, shapes: Any) -> Any:
-        (op,) = recognise(Case(function, "", shapes).program()).ops
+        (op,) = fuse(Case(function, "", shapes).program()).ops
         return op.operands, dict(op.attributes)
 
     attributes = {"normalized_shape": (4,), "epsilon": float(F32(1e-5))}
@@ -519,7 +519,7 @@ def test_left_out_operands_are_none() -> None:
 
 
 def test_operands_are_reshaped_where_they_have_to_be() -> None:
-    grouped = recognise(NORMS["rms, weight of another rank"].program())
+    grouped = fuse(NORMS["rms, weight of another rank"].program())
     reshape, norm = grouped.ops
     assert (reshape.name, reshape.attributes["shape"]) == ("ttir.reshape", (4,))
     assert norm.operands[1] == reshape.results[0]
@@ -534,7 +534,7 @@ def test_infinities_and_what_is_not_a_number() -> None:
                 program = case.program()
                 full = np.broadcast_to(odd[:3], (2, 3, 4)).copy()
                 full[1] = odd[1:]
-                for a, b in zip(eager(recognise(program), [full]), eager(program, [full]), strict=True):
+                for a, b in zip(eager(fuse(program), [full]), eager(program, [full]), strict=True):
                     np.testing.assert_array_equal(np.isnan(a), np.isnan(b))
                     np.testing.assert_array_equal(np.isinf(a), np.isinf(b))
 
@@ -555,8 +555,8 @@ def long_program(layers: int) -> Program:
 def test_the_work_is_linear() -> None:
     def calls(layers: int) -> int:
         program = long_program(layers)
-        assert found(recognise(program))["silu"] == layers
-        return calls_made(lambda: recognise(program))
+        assert found(fuse(program))["silu"] == layers
+        return calls_made(lambda: fuse(program))
 
     assert calls(1_000) < 8 * 1.1 * calls(125)
 
@@ -618,7 +618,7 @@ def test_one_thing_changed(data: Any) -> None:
     program, case = made
     for _ in range(data.draw(st.integers(1, 2))):
         program = changed(data.draw, program)
-    grouped = recognise(program)
+    grouped = fuse(program)
     hypothesis.assume(found(grouped) != found(program))
     args = case.args(data.draw(st.integers(0, 3)))
     with np.errstate(all="ignore"):
@@ -668,6 +668,6 @@ def same_up_to(a: Any, b: Any, near: list[Any]) -> None:
 def test_in_programs_over_a_mesh(name: str, groups: str, level: str) -> None:
     entry = BY_NAME[name]
     function, args = jm.jit(entry.function, mesh=entry.mesh), entry.args()
-    grouped = recognise(flat_of(function.trace(*args) if level == "ttir" else function.lower(*args), level))
+    grouped = fuse(flat_of(function.trace(*args) if level == "ttir" else function.lower(*args), level))
     assert found(grouped) == collections.Counter(groups.split())
     entry.check(run_flat(grouped, entry.mesh, *jax.tree.leaves(args)))

@@ -14,29 +14,29 @@ import numpy as np
 
 from jaxmesh.dialects.op import Call, OpDef, Shape, Trait, attr, define, need
 from jaxmesh.dialects.ttir.helpers import (
-    broken,
+    as_bool,
+    check_dim,
     convert,
-    dim_in,
     is_bool,
     is_integer,
     jnp,
     lax,
     require,
-    together,
-    truth,
+    rule_error,
     vary,
-    varying,
+    vary_together,
+    varying_axes,
 )
 from jaxmesh.dialects.ttir.mesh_shard import mesh_shard
 from jaxmesh.dialects.ttir.replica_groups import (
     Groups,
-    axis_of,
+    axis_name,
     check_split,
     check_unique,
-    groups_of,
-    id_rows,
-    place_of,
-    row_major,
+    position_of,
+    read_groups,
+    read_ids,
+    row_major_index,
     show_mesh,
 )
 
@@ -86,7 +86,7 @@ def _gathered_nothing(x: Any, axis: str, dim: int, tiled: bool) -> Any:
     count = lax.axis_size(axis)
     whole = (*x.shape[:dim], x.shape[dim] * count, *x.shape[dim + 1 :])
     shape = whole if tiled else (*x.shape[:dim], count, *x.shape[dim:])
-    return vary(jnp.zeros(shape, x.dtype), varying(x) - {axis})
+    return vary(jnp.zeros(shape, x.dtype), varying_axes(x) - {axis})
 
 
 def _stacked(x: Any, axes: tuple[str, ...]) -> Any:
@@ -110,8 +110,8 @@ def _stacked(x: Any, axes: tuple[str, ...]) -> Any:
 )
 def _all_gather(call: Call) -> Any:
     (x,) = call.operands
-    dim = dim_in(call, call["all_gather_dim"], x.ndim, "all_gather_dim")
-    return _gathered(x, axis_of(call, call["cluster_axis"]), dim, tiled=True)
+    dim = check_dim(call, call["all_gather_dim"], x.ndim, "all_gather_dim")
+    return _gathered(x, axis_name(call, call["cluster_axis"]), dim, tiled=True)
 
 
 REDUCE_TYPES = ("sum", "mean", "max", "min", "prod")
@@ -120,11 +120,11 @@ REDUCE_TYPES = ("sum", "mean", "max", "min", "prod")
 def _reduce_type(call: Call) -> str:
     kind: str = call["reduce_type"]
     if kind not in REDUCE_TYPES:
-        raise broken(call, f"reduce_type {kind!r} is not supported; allowed: {', '.join(REDUCE_TYPES)}")
+        raise rule_error(call, f"reduce_type {kind!r} is not supported; allowed: {', '.join(REDUCE_TYPES)}")
     return kind
 
 
-def summed(x: Any, axis: str) -> Any:
+def all_reduce_sum(x: Any, axis: str) -> Any:
     """The sum along a mesh axis, for ops that add up on their way."""
     return _carried(x, (axis,), lambda y: lax.psum(y, axis))
 
@@ -132,11 +132,11 @@ def summed(x: Any, axis: str) -> Any:
 def _reduced(x: Any, axis: str, kind: str, size: int) -> Any:
     """The reduction along a mesh axis; equal values are added as often as there are devices, never folded."""
     if is_bool(x):
-        count = summed(convert(x, jnp.int32), axis)
-        return truth(count) if kind in ("sum", "max") else count == size
+        count = all_reduce_sum(convert(x, jnp.int32), axis)
+        return as_bool(count) if kind in ("sum", "max") else count == size
     match kind:
         case "sum":
-            return summed(x, axis)
+            return all_reduce_sum(x, axis)
         case "mean":
             return lax.div(_reduced(x, axis, "sum", size), jnp.asarray(size, x.dtype))
         case "max":
@@ -155,15 +155,15 @@ _REDUCES = (Trait.COLLECTIVE, Trait.SENDS, Trait.DECOMPOSED)
 @define(OPS, "all_reduce", 1, _REDUCE_TYPE, _CLUSTER, traits=_REDUCES)
 def _all_reduce(call: Call) -> Any:
     (x,) = call.operands
-    axis = axis_of(call, call["cluster_axis"])
+    axis = axis_name(call, call["cluster_axis"])
     return _reduced(x, axis, _reduce_type(call), call.mesh[axis])
 
 
 @define(OPS, "reduce_scatter", 1, _REDUCE_TYPE, need("scatter_dim", "int"), _CLUSTER, traits=[*_REDUCES, Trait.VARIES])
 def _reduce_scatter(call: Call) -> Any:
     (x,) = call.operands
-    dim = dim_in(call, call["scatter_dim"], x.ndim, "scatter_dim")
-    axis, kind = axis_of(call, call["cluster_axis"]), _reduce_type(call)
+    dim = check_dim(call, call["scatter_dim"], x.ndim, "scatter_dim")
+    axis, kind = axis_name(call, call["cluster_axis"]), _reduce_type(call)
     size = call.mesh[axis]
     check_split(call, x.shape, dim, size, f"the size of mesh axis {axis!r}")
     if kind != "sum" or is_bool(x) or not x.size:
@@ -174,7 +174,7 @@ def _reduce_scatter(call: Call) -> Any:
 def _piece(x: Any, dim: int, axes: tuple[str, ...], sizes: Shape) -> Any:
     """This device's piece of a dim that is split over mesh axes, row-major."""
     length = x.shape[dim] // math.prod(sizes)
-    x, start = together(vary(x, axes), row_major(axes, sizes) * length)
+    x, start = vary_together(vary(x, axes), row_major_index(axes, sizes) * length)
     return lax.dynamic_slice_in_dim(x, start, length, dim)
 
 
@@ -188,10 +188,10 @@ def _piece(x: Any, dim: int, axes: tuple[str, ...], sizes: Shape) -> Any:
 )
 def _mesh_partition(call: Call) -> Any:
     (x,) = call.operands
-    dim = dim_in(call, call["dim"], x.ndim, "dim")
+    dim = check_dim(call, call["dim"], x.ndim, "dim")
     index = call["cluster_axis"]
     # Without an axis the pieces go to all devices, row-major.
-    axes = tuple(call.mesh) if index is None else (axis_of(call, index),)
+    axes = tuple(call.mesh) if index is None else (axis_name(call, index),)
     sizes = tuple(call.mesh[a] for a in axes)
     over = f"the size of mesh axis {', '.join(map(repr, axes))}"
     check_split(call, x.shape, dim, math.prod(sizes), over)
@@ -211,19 +211,19 @@ def _mesh_partition(call: Call) -> Any:
 def _collective_permute(call: Call) -> Any:
     # A device that is no target has zeros.
     (x,) = call.operands
-    pairs = id_rows(call, "source_target_pairs", call["source_target_pairs"], 2)
+    pairs = read_ids(call, "source_target_pairs", call["source_target_pairs"], 2)
     check_unique(call, "source_target_pairs (sources)", [s for s, _ in pairs])
     check_unique(call, "source_target_pairs (targets)", [t for _, t in pairs])
     axes, pattern = _moves(pairs, call.mesh)
     if pairs and not axes:
         # Every device keeps what it has: said along the axes over which that differs, if any.
-        axes = tuple(a for a in call.mesh if a in varying(x))
+        axes = tuple(a for a in call.mesh if a in varying_axes(x))
         pattern = [(i, i) for i in range(math.prod(call.mesh[a] for a in axes))]
         if not axes:
             return x
     if not x.size or not pairs:
         # Zeros that come from what is on the devices, and so are there, too.
-        nothing = lax.select(*together(jnp.zeros(x.shape, jnp.bool_), x, jnp.zeros_like(x)))
+        nothing = lax.select(*vary_together(jnp.zeros(x.shape, jnp.bool_), x, jnp.zeros_like(x)))
         return vary(nothing, axes if pairs else ())
     return _carried(x, axes, lambda y: lax.ppermute(y, axes, pattern))
 
@@ -233,7 +233,7 @@ def _moves(pairs: list[Shape], mesh: Mapping[str, int]) -> tuple[tuple[str, ...]
     sizes = tuple(mesh.values())
     ends = np.array([np.unravel_index(d, sizes) for p in pairs for d in p], np.int64).reshape(-1, 2, len(sizes))
     axes = [a for a in range(len(sizes)) if not _is_alike(ends, a, sizes[a])]
-    moves = {(place_of(s, axes, sizes), place_of(t, axes, sizes)) for s, t in ends.tolist()}
+    moves = {(position_of(s, axes, sizes), position_of(t, axes, sizes)) for s, t in ends.tolist()}
     return tuple(n for a, n in enumerate(mesh) if a in axes), sorted(moves)
 
 
@@ -255,7 +255,7 @@ def _is_alike(ends: Any, axis: int, size: int) -> bool:
 def _collective_broadcast(call: Call) -> Any:
     # A device in no group has zeros: StableHLO's rule. Upstream's lowering keeps its input there.
     (x,) = call.operands
-    groups = groups_of(call, "replica_groups")
+    groups = read_groups(call, "replica_groups")
     around = groups.around
     sources = np.zeros(around.count, np.int32)
     members = np.zeros(around.count, np.bool_)
@@ -265,8 +265,10 @@ def _collective_broadcast(call: Call) -> Any:
     stacked = _stacked(x, groups.moving)
     if groups.is_axis:
         return stacked[0]
-    me = row_major(around.moving, around.moving_sizes)
-    stacked, source, member = together(vary(stacked, around.moving), jnp.asarray(sources)[me], jnp.asarray(members)[me])
+    me = row_major_index(around.moving, around.moving_sizes)
+    stacked, source, member = vary_together(
+        vary(stacked, around.moving), jnp.asarray(sources)[me], jnp.asarray(members)[me]
+    )
     received = lax.dynamic_index_in_dim(stacked, source, 0, keepdims=False)
     return lax.select(member, received, lax.full_like(received, 0))
 
@@ -283,8 +285,8 @@ def _collective_broadcast(call: Call) -> Any:
 )
 def _all_to_all(call: Call) -> Any:
     (x,) = call.operands
-    split, join = (dim_in(call, call[name], x.ndim, name) for name in ("split_dim", "concat_dim"))
-    groups = groups_of(call, "replica_groups")
+    split, join = (check_dim(call, call[name], x.ndim, name) for name in ("split_dim", "concat_dim"))
+    groups = read_groups(call, "replica_groups")
     _check_all_to_all(call, groups)
     check_split(call, x.shape, split, call["split_count"], "the split_count")
     if groups.is_axis and x.size:
@@ -311,8 +313,8 @@ def _exchanged(x: Any, groups: Groups, split: int, join: int) -> Any:
         for place, device in enumerate(group):
             members[around.place(device)] = [groups.place(d) for d in group]
             places[around.place(device)] = place
-    me = row_major(around.moving, around.moving_sizes)
-    stacked, mine, place = together(
+    me = row_major_index(around.moving, around.moving_sizes)
+    stacked, mine, place = vary_together(
         vary(_stacked(x, groups.moving), around.moving), jnp.asarray(members)[me], jnp.asarray(places)[me]
     )
     length = x.shape[split] // size

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from jaxmesh.dialects.op import Call, OpDef, Trait, attr, define, describe, need
-from jaxmesh.dialects.ttir.helpers import broken, convert, dim_in, jax, jnp, lax, number_as, require, size_of
+from jaxmesh.dialects.ttir.helpers import check_dim, convert, fit_number, jax, jnp, lax, require, rule_error, size_of
 
 OPS: dict[str, OpDef] = {}
 
@@ -47,7 +47,7 @@ def _ones(call: Call) -> Any:
 def _full(call: Call) -> Any:
     _check_shape(call)
     dtype = jax.dtypes.canonicalize_dtype(call.result.dtype)
-    return _filled(call, number_as(call, "fill_value", call["fill_value"], dtype))
+    return _filled(call, fit_number(call, "fill_value", call["fill_value"], dtype))
 
 
 @define(OPS, "empty", 0, traits=[Trait.MOVES, Trait.CREATES, Trait.DECOMPOSED])
@@ -73,7 +73,7 @@ def _held(call: Call, value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     held = value.astype(dtype, copy=False)
     whole = jnp.issubdtype(value.dtype, jnp.integer) and jnp.issubdtype(dtype, jnp.integer)
     if whole and (held.astype(value.dtype) != value).any():
-        raise broken(call, f"value {value[held.astype(value.dtype) != value].item(0)} does not fit {dtype}")
+        raise rule_error(call, f"value {value[held.astype(value.dtype) != value].item(0)} does not fit {dtype}")
     return held
 
 
@@ -91,7 +91,7 @@ def _arange(call: Call) -> Any:
     start, end, step = call["start"], call["end"], call["step"]
     require(call, step != 0, f"a step of 0 from {start} to {end} never ends")
     shape = call.result.shape
-    dim = dim_in(call, call["arange_dimension"], len(shape), "arange_dimension")
+    dim = check_dim(call, call["arange_dimension"], len(shape), "arange_dimension")
     count = len(range(start, end, step))
     rule = f"start {start}, end {end}, step {step} give {count} numbers, but dim {dim} of {describe(call.result)} has"
     require(call, count == shape[dim], f"{rule} {shape[dim]}")
@@ -119,7 +119,7 @@ def _rand(call: Call) -> Any:
     require(call, size is None or size == declared.shape, rule)
     low, high = call["low"], call["high"]
     if not low <= high:
-        raise broken(call, f"low = {low} is above high = {high}")
+        raise rule_error(call, f"low = {low} is above high = {high}")
     # The numbers are JAX's; a seed of 0, which asks the hardware for any, gives the same ones each time.
     numbers = jax.random.uniform(jax.random.key(call["seed"]), declared.shape, jnp.float32, low, high)
     return convert(numbers, declared.dtype)
@@ -134,7 +134,7 @@ def _rand(call: Call) -> Any:
 )
 def _get_dimension_size(call: Call) -> Any:
     (x,) = call.operands
-    dim = dim_in(call, call["dimension"], x.ndim, "dimension")
+    dim = check_dim(call, call["dimension"], x.ndim, "dimension")
     one = size_of(call.result.shape) == 1
     require(call, one, f"the result is one number, but the declared type is {describe(call.result)}")
     return _filled(call, x.shape[dim])

@@ -8,8 +8,8 @@ from typing import Any
 
 from jaxmesh.dialects.op import Call, Meaning, OpDef, attr, define, describe, need
 from jaxmesh.dialects.ttir.helpers import (
+    as_bool,
     broadcast_shape,
-    broken,
     convert,
     is_bool,
     is_integer,
@@ -17,8 +17,8 @@ from jaxmesh.dialects.ttir.helpers import (
     lax,
     nn,
     require,
-    together,
-    truth,
+    rule_error,
+    vary_together,
 )
 
 OPS: dict[str, OpDef] = {}
@@ -96,7 +96,7 @@ UNARY: Mapping[str, Unary] = {
 
 TESTS: Mapping[str, Unary] = {
     "isfinite": jnp.isfinite,
-    "logical_not": lambda x: jnp.logical_not(truth(x)),
+    "logical_not": lambda x: jnp.logical_not(as_bool(x)),
 }
 """By TTIR name; the result is a truth value, in any element type."""
 
@@ -115,7 +115,7 @@ for _name, _fun in TESTS.items():
 def _typecast(call: Call) -> Any:
     # Towards zero from floats to integers; the target is the declared type, there is no attribute for it.
     (x,) = call.operands
-    return truth(x) if call.result.dtype == jnp.bool_ else convert(x, call.result.dtype)
+    return as_bool(x) if call.result.dtype == jnp.bool_ else convert(x, call.result.dtype)
 
 
 @define(OPS, "leaky_relu", 1, attr("parameter", "float", 0.01))
@@ -161,11 +161,11 @@ def _common(call: Call, *operands: Any) -> tuple[Any, ...]:
     Dims of size 1 stay so: JAX's own operations broadcast them, and what is written again is what was read.
     """
     if len({(x.shape, x.dtype) for x in operands}) == 1:
-        return together(*operands)
+        return vary_together(*operands)
     rank = len(broadcast_shape(call, *(x.shape for x in operands)))
     dtype = jnp.result_type(*operands)
     alike = (x.astype(dtype) for x in operands)
-    return together(*(x if x.ndim in (0, rank) else jnp.expand_dims(x, range(rank - x.ndim)) for x in alike))
+    return vary_together(*(x if x.ndim in (0, rank) else jnp.expand_dims(x, range(rank - x.ndim)) for x in alike))
 
 
 def _power(a: Any, b: Any) -> Any:
@@ -210,9 +210,9 @@ COMPARISONS: Mapping[str, Binary] = {
     "gt": lax.gt,
     "le": lax.le,
     "lt": lax.lt,
-    "logical_and": lambda a, b: lax.bitwise_and(truth(a), truth(b)),
-    "logical_or": lambda a, b: lax.bitwise_or(truth(a), truth(b)),
-    "logical_xor": lambda a, b: lax.bitwise_xor(truth(a), truth(b)),
+    "logical_and": lambda a, b: lax.bitwise_and(as_bool(a), as_bool(b)),
+    "logical_or": lambda a, b: lax.bitwise_or(as_bool(a), as_bool(b)),
+    "logical_xor": lambda a, b: lax.bitwise_xor(as_bool(a), as_bool(b)),
 }
 """By TTIR name; the result is a truth value, in any element type."""
 
@@ -243,7 +243,7 @@ for _name, _fun in COMPARISONS.items():
 def _gelu_backward(call: Call) -> Any:
     gradient, x = _common(call, *call.operands)
     if call["approximate"] not in ("none", "tanh"):
-        raise broken(call, f"approximate is none or tanh, got {call['approximate']}")
+        raise rule_error(call, f"approximate is none or tanh, got {call['approximate']}")
     slope = _gelu_slope(convert(x, jnp.float32), call["approximate"] == "tanh")
     return convert(convert(gradient, jnp.float32) * slope, x.dtype)
 
@@ -253,4 +253,4 @@ def _where(call: Call) -> Any:
     condition, a, b = call.operands
     shape = broadcast_shape(call, condition.shape, a.shape, b.shape)
     a, b = _common(call, a, b)
-    return lax.select(*together(*(jnp.broadcast_to(x, shape) for x in (truth(condition), a, b))))
+    return lax.select(*vary_together(*(jnp.broadcast_to(x, shape) for x in (as_bool(condition), a, b))))

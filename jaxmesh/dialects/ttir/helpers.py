@@ -18,7 +18,7 @@ nn: Any = jax.nn
 """JAX leaves much of these without annotations."""
 
 
-def broken(call: Call, rule: str) -> VerifyError:
+def rule_error(call: Call, rule: str) -> VerifyError:
     """The error that an op breaks a rule."""
     return VerifyError(f"ttir.{call.name}: {rule}.")
 
@@ -30,30 +30,30 @@ def require(call: Call, holds: bool, rule: str) -> None:
       VerifyError: it does not hold.
     """
     if not holds:
-        raise broken(call, rule)
+        raise rule_error(call, rule)
 
 
 # --- types -----------------------------------------------------------------------------------------------------------
 
 
-def varying(x: Any) -> frozenset[str]:
+def varying_axes(x: Any) -> frozenset[str]:
     """The mesh axes over which a value may differ."""
     return compat.varying_axes(jax.typeof(x))
 
 
 def vary(x: Any, axes: Iterable[str]) -> Any:
     """The value typed as varying over at least the given axes."""
-    missing = [a for a in axes if a not in varying(x)]
+    missing = [a for a in axes if a not in varying_axes(x)]
     return compat.vary(x, missing) if missing else x
 
 
-def together(*operands: Any) -> tuple[Any, ...]:
+def vary_together(*operands: Any) -> tuple[Any, ...]:
     """The operands as arrays, all typed as varying over every axis over which one of them does.
 
     Most of JAX does that by itself; some primitives insist on equal types, and a few (`sort`) give a wrong one.
     """
     arrays = [jnp.asarray(x) for x in operands]
-    kinds = {varying(x) for x in arrays}
+    kinds = {varying_axes(x) for x in arrays}
     if len(kinds) < 2:
         return tuple(arrays)
     axes = sorted(frozenset[str]().union(*kinds))
@@ -75,7 +75,7 @@ def convert(x: Any, dtype: Any) -> Any:
     return lax.convert_element_type(x, jax.dtypes.canonicalize_dtype(dtype))
 
 
-def truth(x: Any) -> Any:
+def as_bool(x: Any) -> Any:
     """Numbers as truth values: all but zero is true."""
     return x if is_bool(x) else x != 0
 
@@ -83,7 +83,7 @@ def truth(x: Any) -> Any:
 # --- checks ----------------------------------------------------------------------------------------------------------
 
 
-def dim_in(call: Call, dim: int, rank: int, name: str) -> int:
+def check_dim(call: Call, dim: int, rank: int, name: str) -> int:
     """A dim, counted from the front.
 
     Raises:
@@ -91,22 +91,22 @@ def dim_in(call: Call, dim: int, rank: int, name: str) -> int:
     """
     if not -rank <= dim < rank:
         allowed = f"{-rank} to {rank - 1}" if rank else "none, a scalar has no dims"
-        raise broken(call, f"{name} = {dim} is out of range for rank {rank}; allowed: {allowed}")
+        raise rule_error(call, f"{name} = {dim} is out of range for rank {rank}; allowed: {allowed}")
     return dim % rank
 
 
-def dims_in(call: Call, dims: Sequence[int], rank: int, name: str) -> Shape:
+def check_dims(call: Call, dims: Sequence[int], rank: int, name: str) -> Shape:
     """Several dims, counted from the front.
 
     Raises:
       VerifyError: one is out of range, or one is named twice.
     """
-    made = tuple(dim_in(call, d, rank, name) for d in dims)
+    made = tuple(check_dim(call, d, rank, name) for d in dims)
     require(call, len(set(made)) == len(made), f"{name} = {list(dims)} names a dim twice (rank {rank})")
     return made
 
 
-def length_is(call: Call, name: str, values: Sequence[Any], count: int, what: str) -> None:
+def check_length(call: Call, name: str, values: Sequence[Any], count: int, what: str) -> None:
     """Checks the length of a row of numbers.
 
     Raises:
@@ -116,7 +116,7 @@ def length_is(call: Call, name: str, values: Sequence[Any], count: int, what: st
     require(call, len(values) == count, rule)
 
 
-def rank_is(call: Call, x: Any, rank: int, name: str) -> None:
+def check_rank(call: Call, x: Any, rank: int, name: str) -> None:
     """Checks the rank of an operand.
 
     Raises:
@@ -125,7 +125,7 @@ def rank_is(call: Call, x: Any, rank: int, name: str) -> None:
     require(call, x.ndim == rank, f"{name} has rank {rank}, but {describe(x)} has rank {x.ndim}")
 
 
-def shape_is(call: Call, x: Any, shape: Sequence[int], name: str) -> None:
+def check_shape(call: Call, x: Any, shape: Sequence[int], name: str) -> None:
     """Checks the shape of an operand.
 
     Raises:
@@ -146,12 +146,12 @@ def broadcast_shape(call: Call, *shapes: Shape) -> Shape:
     for sizes in zip(*padded, strict=True):
         wide = {n for n in sizes if n != 1}
         if len(wide) > 1:
-            raise broken(call, f"the shapes {' and '.join(str(list(s)) for s in shapes)} do not broadcast")
+            raise rule_error(call, f"the shapes {' and '.join(str(list(s)) for s in shapes)} do not broadcast")
         out.append(wide.pop() if wide else 1)
     return tuple(out)
 
 
-def one_number(call: Call, x: Any, name: str) -> Any:
+def check_single(call: Call, x: Any, name: str) -> Any:
     """The only element of an operand.
 
     Raises:
@@ -161,7 +161,7 @@ def one_number(call: Call, x: Any, name: str) -> Any:
     return lax.reshape(x, ())
 
 
-def number_as(call: Call, name: str, value: float, dtype: Any) -> float:
+def fit_number(call: Call, name: str, value: float, dtype: Any) -> float:
     """A number as an element type can hold it; a whole number for integers, cut towards zero.
 
     Raises:

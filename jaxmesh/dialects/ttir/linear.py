@@ -7,14 +7,14 @@ from typing import Any
 from jaxmesh.dialects.op import Call, OpDef, Trait, attr, define, describe, need
 from jaxmesh.dialects.ttir.helpers import (
     broadcast_shape,
-    dims_in,
+    check_dims,
+    check_length,
     jax,
     jnp,
     lax,
-    length_is,
     optional_operands,
     require,
-    together,
+    vary_together,
 )
 
 OPS: dict[str, OpDef] = {}
@@ -32,7 +32,7 @@ def _turned(x: Any, transpose: bool) -> Any:
 
 def _product(call: Call, a: Any, b: Any) -> Any:
     require(call, min(a.ndim, b.ndim) > 0, f"a scalar has no dim to contract, got {describe(a)} and {describe(b)}")
-    a, b = together(_turned(a, call["transpose_a"]), _turned(b, call["transpose_b"]))
+    a, b = vary_together(_turned(a, call["transpose_a"]), _turned(b, call["transpose_b"]))
     inner = b.shape[-2] if b.ndim > 1 else b.shape[0]
     rule = f"the contracted dims differ: {a.shape[-1]} of {describe(a)} and {inner} of {describe(b)}"
     require(call, a.shape[-1] == inner, rule)
@@ -57,7 +57,7 @@ def _linear(call: Call) -> Any:
     if bias is None:
         return out
     broadcast_shape(call, out.shape, bias.shape)
-    return jnp.add(*together(out, bias))
+    return jnp.add(*vary_together(out, bias))
 
 
 @define(
@@ -71,15 +71,15 @@ def _linear(call: Call) -> Any:
     traits=[Trait.DECOMPOSED_FOR_TTNN],
 )
 def _dot_general(call: Call) -> Any:
-    a, b = together(*call.operands)
+    a, b = vary_together(*call.operands)
     dims = {
-        f"{kind}_dims_{side}": dims_in(call, call[f"{kind}_dims_{side}"], x.ndim, f"{kind}_dims_{side}")
+        f"{kind}_dims_{side}": check_dims(call, call[f"{kind}_dims_{side}"], x.ndim, f"{kind}_dims_{side}")
         for kind in ("contract", "batch")
         for side, x in (("lhs", a), ("rhs", b))
     }
     for kind in ("contract", "batch"):
         left, right = dims[f"{kind}_dims_lhs"], dims[f"{kind}_dims_rhs"]
-        length_is(call, f"{kind}_dims_rhs", right, len(left), f"as {kind}_dims_lhs = {list(left)}")
+        check_length(call, f"{kind}_dims_rhs", right, len(left), f"as {kind}_dims_lhs = {list(left)}")
         sizes = [a.shape[d] for d in left], [b.shape[d] for d in right]
         require(call, sizes[0] == sizes[1], f"the {kind} dims differ in size: {sizes[0]} and {sizes[1]}")
     for side in ("lhs", "rhs"):

@@ -5,9 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from jaxmesh.dialects.op import Call, OpDef, Shape, Trait, attr, define, describe, need
-from jaxmesh.dialects.ttir.collectives import summed
-from jaxmesh.dialects.ttir.helpers import convert, dim_in, jnp, lax, optional_operands, require, shape_is, together
-from jaxmesh.dialects.ttir.replica_groups import axis_of
+from jaxmesh.dialects.ttir.collectives import all_reduce_sum
+from jaxmesh.dialects.ttir.helpers import (
+    check_dim,
+    check_shape,
+    convert,
+    jnp,
+    lax,
+    optional_operands,
+    require,
+    vary_together,
+)
+from jaxmesh.dialects.ttir.replica_groups import axis_name
 
 OPS: dict[str, OpDef] = {}
 
@@ -19,8 +28,8 @@ def _float32(x: Any) -> Any:
 
 
 def _scaled(x: Any, weight: Any, bias: Any) -> Any:
-    x = x if weight is None else jnp.multiply(*together(x, weight))
-    return x if bias is None else jnp.add(*together(x, bias))
+    x = x if weight is None else jnp.multiply(*vary_together(x, weight))
+    return x if bias is None else jnp.add(*vary_together(x, bias))
 
 
 def _layer_scale(x: Any, dims: Shape, epsilon: float) -> Any:
@@ -39,7 +48,7 @@ def _normalized(call: Call, x: Any, scales: list[Any]) -> Shape:
     require(call, fits, f"normalized_shape = {list(shape)} is not the end of the shape of {describe(x)}")
     for scale in scales:
         if scale is not None:
-            shape_is(call, scale, shape, "weight or bias")
+            check_shape(call, scale, shape, "weight or bias")
     return tuple(range(x.ndim - len(shape), x.ndim))
 
 
@@ -62,13 +71,13 @@ def _rms_norm(call: Call) -> Any:
 @define(OPS, "batch_norm_inference", 5, attr("dimension", "int", 1, form="i32"), _EPSILON)
 def _batch_norm_inference(call: Call) -> Any:
     x = call.operands[0]
-    dim = dim_in(call, call["dimension"], x.ndim, "dimension")
+    dim = check_dim(call, call["dimension"], x.ndim, "dimension")
     per_feature = [1] * x.ndim
     per_feature[dim] = x.shape[dim]
     for operand in call.operands[1:]:
-        shape_is(call, operand, (x.shape[dim],), "scale, offset, mean or variance")
+        check_shape(call, operand, (x.shape[dim],), "scale, offset, mean or variance")
     wide = [lax.reshape(_float32(p), per_feature) for p in call.operands[1:]]
-    value, scale, offset, mean, variance = together(_float32(x), *wide)
+    value, scale, offset, mean, variance = vary_together(_float32(x), *wide)
     return convert((value - mean) * lax.rsqrt(variance + call["epsilon"]) * scale + offset, x.dtype)
 
 
@@ -78,8 +87,8 @@ def _batch_norm_inference(call: Call) -> Any:
 def _residual(call: Call, x: Any, residual: Any) -> Any:
     if residual is None:
         return _float32(x)
-    shape_is(call, residual, x.shape, "the residual")
-    return jnp.add(*together(_float32(x), _float32(residual)))
+    check_shape(call, residual, x.shape, "the residual")
+    return jnp.add(*vary_together(_float32(x), _float32(residual)))
 
 
 def _check_scales(call: Call, x: Any, scales: list[Any]) -> None:
@@ -97,7 +106,7 @@ def _flat(scale: Any) -> Any:
 
 def _mean_over(x: Any, axis: str, size: int) -> Any:
     """The mean over the last dim, whose pieces stand along a mesh axis."""
-    return summed(jnp.sum(x, -1, keepdims=True), axis) / (x.shape[-1] * size)
+    return all_reduce_sum(jnp.sum(x, -1, keepdims=True), axis) / (x.shape[-1] * size)
 
 
 @define(
@@ -110,11 +119,11 @@ def _mean_over(x: Any, axis: str, size: int) -> Any:
 )
 def _distributed_rms_norm(call: Call) -> Any:
     given, weight, residual = optional_operands(call, ("input", "weight", "residual"))
-    axis = axis_of(call, call["cluster_axis"])
+    axis = axis_name(call, call["cluster_axis"])
     _check_scales(call, given, [weight])
     x = _residual(call, given, residual)
     scale = lax.rsqrt(_mean_over(x * x, axis, call.mesh[axis]) + call["epsilon"])
-    return convert(_scaled(jnp.multiply(*together(x, scale)), _flat(weight), None), given.dtype)
+    return convert(_scaled(jnp.multiply(*vary_together(x, scale)), _flat(weight), None), given.dtype)
 
 
 @define(
@@ -127,9 +136,9 @@ def _distributed_rms_norm(call: Call) -> Any:
 )
 def _distributed_layer_norm(call: Call) -> Any:
     given, weight, bias, residual = optional_operands(call, ("input", "weight", "bias", "residual"))
-    axis = axis_of(call, call["cluster_axis"])
+    axis = axis_name(call, call["cluster_axis"])
     _check_scales(call, given, [weight, bias])
     x = _residual(call, given, residual)
-    centred = jnp.subtract(*together(x, _mean_over(x, axis, call.mesh[axis])))
+    centred = jnp.subtract(*vary_together(x, _mean_over(x, axis, call.mesh[axis])))
     scale = lax.rsqrt(_mean_over(centred * centred, axis, call.mesh[axis]) + call["epsilon"])
-    return convert(_scaled(jnp.multiply(*together(centred, scale)), _flat(weight), _flat(bias)), given.dtype)
+    return convert(_scaled(jnp.multiply(*vary_together(centred, scale)), _flat(weight), _flat(bias)), given.dtype)

@@ -7,17 +7,17 @@ from typing import Any
 
 from jaxmesh.dialects.op import Call, Meaning, OpDef, Shape, attr, define, need
 from jaxmesh.dialects.ttir.helpers import (
+    as_bool,
+    check_dim,
+    check_dims,
     convert,
-    dim_in,
-    dims_in,
     is_bool,
     is_integer,
     jnp,
     lax,
     nn,
     require,
-    together,
-    truth,
+    vary_together,
 )
 
 OPS: dict[str, OpDef] = {}
@@ -46,11 +46,11 @@ def _mean(x: Any, dims: Shape, keep: bool) -> Any:
 
 
 def _all(x: Any, dims: Shape, keep: bool) -> Any:
-    return jnp.all(truth(x), dims, keepdims=keep)
+    return jnp.all(as_bool(x), dims, keepdims=keep)
 
 
 def _any(x: Any, dims: Shape, keep: bool) -> Any:
-    return jnp.any(truth(x), dims, keepdims=keep)
+    return jnp.any(as_bool(x), dims, keepdims=keep)
 
 
 REDUCTIONS: Mapping[str, Reduction] = {
@@ -72,7 +72,7 @@ def _reduction(fun: Reduction) -> Meaning:
 def _reduced(call: Call, x: Any) -> Shape:
     """The dims that are reduced: all of them, where none are written."""
     dims = call["dim_arg"]
-    return tuple(range(x.ndim)) if dims is None else dims_in(call, dims, x.ndim, "dim_arg")
+    return tuple(range(x.ndim)) if dims is None else check_dims(call, dims, x.ndim, "dim_arg")
 
 
 _DIMS = attr("dim_arg", "ints"), need("keep_dim", "bool")
@@ -92,13 +92,13 @@ def _argmax(call: Call) -> Any:
 @define(OPS, "cumsum", 1, need("dim", "int", form="i64"))
 def _cumsum(call: Call) -> Any:
     (x,) = call.operands
-    return jnp.cumsum(x, dim_in(call, call["dim"], x.ndim, "dim"), dtype=x.dtype)
+    return jnp.cumsum(x, check_dim(call, call["dim"], x.ndim, "dim"), dtype=x.dtype)
 
 
 @define(OPS, "softmax", 1, need("dimension", "int"), attr("numericStable", "bool", False))
 def _softmax(call: Call) -> Any:
     (x,) = call.operands
-    dim = dim_in(call, call["dimension"], x.ndim, "dimension")
+    dim = check_dim(call, call["dimension"], x.ndim, "dimension")
     # numericStable is a choice of kernel; what is meant is the same.
     return nn.softmax(x, axis=dim)
 
@@ -110,7 +110,7 @@ def _sorted(call: Call, x: Any, dim: int, descending: bool) -> tuple[Any, Any]:
     """A dim sorted, and the indices that sort it; equal elements keep their order."""
     iota = lax.broadcasted_iota(jnp.int32, x.shape, dim)
     # JAX types sorted indices like the unsorted ones: as equal everywhere, if nothing is said.
-    both = together(x, iota)
+    both = vary_together(x, iota)
     if descending:
         # Sorted backwards and turned round, so that equal elements keep their order.
         both = tuple(lax.rev(y, (dim,)) for y in both)
@@ -131,7 +131,7 @@ def _sorted(call: Call, x: Any, dim: int, descending: bool) -> tuple[Any, Any]:
 )
 def _sort(call: Call) -> Any:
     (x,) = call.operands
-    return _sorted(call, x, dim_in(call, call["dim"], x.ndim, "dim"), call["descending"])
+    return _sorted(call, x, check_dim(call, call["dim"], x.ndim, "dim"), call["descending"])
 
 
 @define(
@@ -146,7 +146,7 @@ def _sort(call: Call) -> Any:
 )
 def _topk(call: Call) -> Any:
     (x,) = call.operands
-    dim, k = dim_in(call, call["dim"], x.ndim, "dim"), call["k"]
+    dim, k = check_dim(call, call["dim"], x.ndim, "dim"), call["k"]
     require(call, 0 < k <= x.shape[dim], f"k = {k} is not in 1 to {x.shape[dim]}, the size of dim {dim}")
     if call["largest"] and not is_bool(x):
         # As JAX's own, which has 0 above -0, and a NaN with its sign below all.

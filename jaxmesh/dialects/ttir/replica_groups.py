@@ -11,12 +11,12 @@ from typing import Any, cast
 import numpy as np
 
 from jaxmesh.dialects.op import Call, Shape
-from jaxmesh.dialects.ttir.helpers import broken, jnp, lax, require
+from jaxmesh.dialects.ttir.helpers import jnp, lax, require, rule_error
 
 Table = np.ndarray[Any, np.dtype[np.int64]]
 
 
-def axis_of(call: Call, index: int) -> str:
+def axis_name(call: Call, index: int) -> str:
     """The name of a mesh axis.
 
     Raises:
@@ -25,7 +25,7 @@ def axis_of(call: Call, index: int) -> str:
     names = list(call.mesh)
     if not 0 <= index < len(names):
         mesh = show_mesh(call)
-        raise broken(call, f"cluster_axis = {index} is no axis of the mesh {mesh}; allowed: 0 to {len(names) - 1}")
+        raise rule_error(call, f"cluster_axis = {index} is no axis of the mesh {mesh}; allowed: 0 to {len(names) - 1}")
     return names[index]
 
 
@@ -45,7 +45,7 @@ def check_split(call: Call, shape: Shape, dim: int, count: int, over: str) -> in
     return shape[dim] // count
 
 
-def row_major(axes: Sequence[str], sizes: Sequence[int]) -> Any:
+def row_major_index(axes: Sequence[str], sizes: Sequence[int]) -> Any:
     """This device's place in row-major order over some mesh axes."""
     index: Any = jnp.int32(0)
     for axis, size in zip(axes, sizes, strict=True):
@@ -54,7 +54,7 @@ def row_major(axes: Sequence[str], sizes: Sequence[int]) -> Any:
     return index
 
 
-def place_of(coordinates: Sequence[int], axes: Sequence[int], sizes: Sequence[int]) -> int:
+def position_of(coordinates: Sequence[int], axes: Sequence[int], sizes: Sequence[int]) -> int:
     """A device's place in row-major order over some mesh axes, by position, from its coordinates on all."""
     place = 0
     for axis in axes:
@@ -62,7 +62,7 @@ def place_of(coordinates: Sequence[int], axes: Sequence[int], sizes: Sequence[in
     return place
 
 
-def id_rows(call: Call, name: str, value: Any, width: int | None = None) -> list[Shape]:
+def read_ids(call: Call, name: str, value: Any, width: int | None = None) -> list[Shape]:
     """Rows of device ids, from an array or from lists.
 
     Raises:
@@ -143,7 +143,7 @@ class Groups:
 
     def place(self, device: int) -> int:
         """A device's place in row-major order over the moving axes."""
-        return place_of(self.coordinates(device), self.axes, self.sizes)
+        return position_of(self.coordinates(device), self.axes, self.sizes)
 
     def coordinates(self, device: int) -> Shape:
         """A device's coordinates."""
@@ -157,13 +157,13 @@ class Groups:
         return len(self.axes) == 1 and whole and in_order
 
 
-def groups_of(call: Call, name: str) -> Groups:
+def read_groups(call: Call, name: str) -> Groups:
     """The groups that an attribute names.
 
     Raises:
       VerifyError: no rectangle, an id out of range or named twice, or no group at all.
     """
-    rows = id_rows(call, name, call[name])
+    rows = read_ids(call, name, call[name])
     ids = [i for r in rows for i in r]
     require(call, bool(ids), f"{name} is empty: {rows}")
     check_unique(call, name, ids)

@@ -5,7 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from jaxmesh.dialects.op import Call, OpDef, Shape, Trait, attr, define, describe, need
-from jaxmesh.dialects.ttir.helpers import dim_in, dims_in, jnp, lax, length_is, number_as, require, size_of, together
+from jaxmesh.dialects.ttir.helpers import (
+    check_dim,
+    check_dims,
+    check_length,
+    fit_number,
+    jnp,
+    lax,
+    require,
+    size_of,
+    vary_together,
+)
 
 OPS: dict[str, OpDef] = {}
 
@@ -24,24 +34,24 @@ def _permute(call: Call) -> Any:
     # As upstream's verifier has it: the numbers 0 to rank - 1, in some order; none counts from the end.
     (x,) = call.operands
     order: Shape = call["permutation"]
-    length_is(call, "permutation", order, x.ndim, f"one per dim of {describe(x)}")
+    check_length(call, "permutation", order, x.ndim, f"one per dim of {describe(x)}")
     wrong = [d for d in order if not 0 <= d < x.ndim]
     named = f"permutation = {list(order)} names dim {', '.join(map(str, wrong))}"
     require(call, not wrong, f"{named} of {describe(x)}; allowed: 0 to {x.ndim - 1}")
-    return lax.transpose(x, dims_in(call, order, x.ndim, "permutation"))
+    return lax.transpose(x, check_dims(call, order, x.ndim, "permutation"))
 
 
 @define(OPS, "transpose", 1, need("dim0", "int"), need("dim1", "int"), traits=[Trait.MOVES])
 def _transpose(call: Call) -> Any:
     (x,) = call.operands
-    first, second = (dim_in(call, call[name], x.ndim, name) for name in ("dim0", "dim1"))
+    first, second = (check_dim(call, call[name], x.ndim, name) for name in ("dim0", "dim1"))
     return jnp.swapaxes(x, first, second)
 
 
 @define(OPS, "squeeze", 1, need("dim", "int"), traits=[Trait.MOVES, Trait.VIEW])
 def _squeeze(call: Call) -> Any:
     (x,) = call.operands
-    dim = dim_in(call, call["dim"], x.ndim, "dim")
+    dim = check_dim(call, call["dim"], x.ndim, "dim")
     require(call, x.shape[dim] == 1, f"dim {dim} of {describe(x)} has size {x.shape[dim]}, not 1")
     return lax.squeeze(x, (dim,))
 
@@ -49,7 +59,7 @@ def _squeeze(call: Call) -> Any:
 @define(OPS, "unsqueeze", 1, need("dim", "int"), traits=[Trait.MOVES, Trait.VIEW])
 def _unsqueeze(call: Call) -> Any:
     (x,) = call.operands
-    return lax.expand_dims(x, (dim_in(call, call["dim"], x.ndim + 1, "dim"),))
+    return lax.expand_dims(x, (check_dim(call, call["dim"], x.ndim + 1, "dim"),))
 
 
 @define(OPS, "broadcast", 1, need("broadcast_dimensions", "ints", form="i64s"), traits=[Trait.MOVES])
@@ -70,7 +80,7 @@ def _repeat(call: Call) -> Any:
 
 def _counts(call: Call, x: Any, name: str) -> Shape:
     counts = call[name]
-    length_is(call, name, counts, x.ndim, f"one per dim of {describe(x)}")
+    check_length(call, name, counts, x.ndim, f"one per dim of {describe(x)}")
     require(call, min(counts, default=1) > 0, f"{name} = {list(counts)} holds a count below 1")
     return counts
 
@@ -79,24 +89,24 @@ def _counts(call: Call, x: Any, name: str) -> Shape:
 def _repeat_interleave(call: Call) -> Any:
     (x,) = call.operands
     require(call, call["repeats"] > 0, f"repeats = {call['repeats']} is below 1")
-    return jnp.repeat(x, call["repeats"], axis=dim_in(call, call["dim"], x.ndim, "dim"))
+    return jnp.repeat(x, call["repeats"], axis=check_dim(call, call["dim"], x.ndim, "dim"))
 
 
 @define(OPS, "reverse", 1, need("dimensions", "ints", form="i64s"), traits=[Trait.MOVES])
 def _reverse(call: Call) -> Any:
     (x,) = call.operands
-    return lax.rev(x, dims_in(call, call["dimensions"], x.ndim, "dimensions"))
+    return lax.rev(x, check_dims(call, call["dimensions"], x.ndim, "dimensions"))
 
 
 @define(OPS, "concat", (1, None), need("dim", "int"), traits=[Trait.MOVES])
 def _concat(call: Call) -> Any:
     first = call.operands[0]
-    dim = dim_in(call, call["dim"], first.ndim, "dim")
+    dim = check_dim(call, call["dim"], first.ndim, "dim")
     for i, x in enumerate(call.operands):
         rule = f"operands 0 and {i} differ beside dim {dim}: {describe(first)} and {describe(x)}"
         alike = x.ndim == first.ndim and _without(x.shape, dim) == _without(first.shape, dim)
         require(call, alike and x.dtype == first.dtype, rule)
-    return lax.concatenate(together(*call.operands), dim)
+    return lax.concatenate(vary_together(*call.operands), dim)
 
 
 def _without(shape: Shape, dim: int) -> Shape:
@@ -131,7 +141,7 @@ _SLICE = need("begins", "ints"), need("ends", "ints"), need("step", "ints")
 def _slice_static(call: Call) -> Any:
     (x,) = call.operands
     for name in ("begins", "ends", "step"):
-        length_is(call, name, call[name], x.ndim, f"one per dim of {describe(x)}")
+        check_length(call, name, call[name], x.ndim, f"one per dim of {describe(x)}")
     for dim, (begin, end, step) in enumerate(zip(call["begins"], call["ends"], call["step"], strict=True)):
         x = _strided(call, x, dim, begin, end, step)
     return x
@@ -149,7 +159,7 @@ def _slice_static(call: Call) -> Any:
 )
 def _index(call: Call) -> Any:
     (x,) = call.operands
-    dim = dim_in(call, call["dim"], x.ndim, "dim")
+    dim = check_dim(call, call["dim"], x.ndim, "dim")
     return _strided(call, x, dim, call["begin"], call["end"], call["step"])
 
 
@@ -161,7 +171,7 @@ _SELECT = need("dim", "int"), need("begin", "int"), need("length", "int"), attr(
 def _index_select(call: Call) -> Any:
     """The elements `begin` to `begin + length` of every block of `stride`; a stride of 0 is one block."""
     (x,) = call.operands
-    dim = dim_in(call, call["dim"], x.ndim, "dim")
+    dim = check_dim(call, call["dim"], x.ndim, "dim")
     begin, length, size = call["begin"], call["length"], x.shape[dim]
     stride = call["stride"] or size
     said = f"begin {begin}, length {length}, stride {stride} on dim {dim} of size {size}"
@@ -177,8 +187,8 @@ def _slice_dynamic(call: Call) -> Any:
     x, begins, _ = call.operands
     shape = call.result.shape
     step = call["step"] or (1,) * x.ndim
-    length_is(call, "the declared shape", shape, x.ndim, f"one per dim of {describe(x)}")
-    length_is(call, "step", step, x.ndim, f"one per dim of {describe(x)}")
+    check_length(call, "the declared shape", shape, x.ndim, f"one per dim of {describe(x)}")
+    check_length(call, "step", step, x.ndim, f"one per dim of {describe(x)}")
     require(call, min(step, default=1) > 0, f"step = {list(step)} holds a step below 1")
     for operand, name in zip(call.operands[1:], ("begins", "ends"), strict=True):
         good = operand.shape == (x.ndim,)
@@ -187,7 +197,7 @@ def _slice_dynamic(call: Call) -> Any:
     fits = all(a <= b for a, b in zip(span, x.shape, strict=True))
     require(call, fits, f"{list(shape)} elements in steps of {list(step)} span more than {describe(x)}")
     # JAX's own function would count a negative begin from the end.
-    x, begins = together(x, jnp.maximum(begins.astype(jnp.int32), 0))
+    x, begins = vary_together(x, jnp.maximum(begins.astype(jnp.int32), 0))
     piece = lax.dynamic_slice(x, [begins[d] for d in range(x.ndim)], span)
     return lax.slice(piece, (0,) * x.ndim, span, step)
 
@@ -196,9 +206,9 @@ def _slice_dynamic(call: Call) -> Any:
 def _pad(call: Call) -> Any:
     (x,) = call.operands
     padding = call["padding"]
-    length_is(call, "padding", padding, 2 * x.ndim, f"a low and a high one per dim of {describe(x)}")
+    check_length(call, "padding", padding, 2 * x.ndim, f"a low and a high one per dim of {describe(x)}")
     amounts = [(low, high, 0) for low, high in zip(padding[::2], padding[1::2], strict=True)]
     for dim, (low, high, _) in enumerate(amounts):
         rule = f"padding {low} and {high} leaves dim {dim} of size {x.shape[dim]} less than nothing"
         require(call, x.shape[dim] + low + high >= 0, rule)
-    return lax.pad(x, jnp.asarray(number_as(call, "value", call["value"], x.dtype), x.dtype), amounts)
+    return lax.pad(x, jnp.asarray(fit_number(call, "value", call["value"], x.dtype), x.dtype), amounts)

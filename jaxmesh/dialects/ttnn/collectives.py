@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from jaxmesh.dialects.op import Call, Shape, Trait, describe, need
-from jaxmesh.dialects.ttir.helpers import jnp, lax, optional_operands, require, together, vary
-from jaxmesh.dialects.ttir.replica_groups import row_major, show_mesh
+from jaxmesh.dialects.ttir.helpers import jnp, lax, optional_operands, require, vary, vary_together
+from jaxmesh.dialects.ttir.replica_groups import row_major_index, show_mesh
 from jaxmesh.dialects.ttnn.op import MEMORY, TtnnOp, attribute, define, operand, positional, text, unset
 
 OPS: dict[str, TtnnOp] = {}
@@ -81,8 +81,8 @@ def _point_to_point(call: Call) -> Any:
         return vary(out, names)
     x, out = vary(x, names), vary(out, names)
     received = _sent(x, names, sender, receiver)
-    here = row_major(names, sizes) == receiver
-    return lax.select(*together(jnp.broadcast_to(here, x.shape), received, out))
+    here = row_major_index(names, sizes) == receiver
+    return lax.select(*vary_together(jnp.broadcast_to(here, x.shape), received, out))
 
 
 def _sent(x: Any, names: tuple[str, ...], sender: int, receiver: int) -> Any:

@@ -12,7 +12,7 @@ from typing import Any
 
 from jaxmesh.dialects import ttir
 from jaxmesh.dialects.op import Attribute, Call, Form, Shape, attr, need
-from jaxmesh.dialects.ttir.helpers import lax, length_is, optional_operands, require, shape_is
+from jaxmesh.dialects.ttir.helpers import check_length, check_shape, lax, optional_operands, require
 from jaxmesh.dialects.ttnn.op import (
     COMPUTE,
     DEVICE,
@@ -32,7 +32,7 @@ OPS: dict[str, TtnnOp] = {}
 
 def _image(call: Call, x: Any, channels: int) -> Any:
     shape = tuple(call[name] for name in ("batch_size", "input_height", "input_width"))
-    shape_is(call, x, (1, 1, shape[0] * shape[1] * shape[2], channels), "the input (1, 1, all pixels, channels)")
+    check_shape(call, x, (1, 1, shape[0] * shape[1] * shape[2], channels), "the input (1, 1, all pixels, channels)")
     return lax.reshape(x, (*shape, channels))
 
 
@@ -74,12 +74,12 @@ _NHWC: Mapping[str, int] = {"batch_dim": 0, "height_dim": 1, "width_dim": 2, "ch
 def _convolution(call: Call, kernel: Shape, outs: int) -> Any:
     x, weight, bias = optional_operands(call, ("input", "weight", "bias"))
     require(call, outs == call["out_channels"], f"out_channels = {call['out_channels']}, but the weight gives {outs}")
-    length_is(call, "kernel_size", kernel, len(call["kernel_size"]), "height and width")
+    check_length(call, "kernel_size", kernel, len(call["kernel_size"]), "height and width")
     rule = f"kernel_size = {list(call['kernel_size'])}, but the weight has {list(kernel)}"
     require(call, kernel == call["kernel_size"], rule)
     operands = (_image(call, x, call["in_channels"]), weight)
     if bias is not None:
-        shape_is(call, bias, (1, 1, 1, outs), "the bias")
+        check_shape(call, bias, (1, 1, 1, outs), "the bias")
         operands = (*operands, bias)
     attributes = {**_window(call), **_NHWC}
     return _flat(ttir.OPS[call.name].meaning(replace(call, operands=operands, attributes=attributes)))

@@ -7,7 +7,7 @@ from typing import Any
 
 from jaxmesh.dialects import ttir
 from jaxmesh.dialects.op import Call
-from jaxmesh.dialects.ttir.helpers import lax, rank_is, require, shape_is
+from jaxmesh.dialects.ttir.helpers import check_rank, check_shape, lax, require
 from jaxmesh.dialects.ttnn.op import COMPUTE, MEMORY, TtnnOp, attribute, define, operand, unset
 
 OPS: dict[str, TtnnOp] = {}
@@ -38,9 +38,9 @@ for _name in ("layer_norm", "rms_norm"):
 
 def _batch_norm(call: Call) -> Any:
     x, mean, variance, scale, offset = call.operands
-    rank_is(call, x, 4, "the input (batch, channels, height, width)")
+    check_rank(call, x, 4, "the input (batch, channels, height, width)")
     for per_channel in call.operands[1:]:
-        shape_is(call, per_channel, (1, x.shape[1], 1, 1), "mean, variance, weight or bias")
+        check_shape(call, per_channel, (1, x.shape[1], 1, 1), "mean, variance, weight or bias")
     rows = [lax.reshape(p, (x.shape[1],)) for p in (scale, offset, mean, variance)]
     named = {**call.attributes, "dimension": 1}
     return ttir.OPS["batch_norm_inference"].meaning(replace(call, operands=(x, *rows), attributes=named))

@@ -55,7 +55,6 @@ _FOLDED: Mapping[str, Callable[..., Any]] = {
     "reshape": _itself, "broadcast": _itself, "permute": _itself,
 }  # fmt: skip
 """What keeps a tensor of one number such a tensor."""
-_DIVIDES = frozenset({"div", "divide", "reciprocal"})
 
 
 def _folded(name: str, dtype: np.dtype[Any], numbers: Sequence[Any]) -> Any:
@@ -63,7 +62,7 @@ def _folded(name: str, dtype: np.dtype[Any], numbers: Sequence[Any]) -> Any:
     function = _FOLDED.get(name)
     if function is None or dtype.kind == "c" or any(n.dtype.kind == "c" for n in numbers):
         return None
-    if dtype.kind in "iu" and (name in _DIVIDES or any(n.dtype.kind not in "iub" for n in numbers)):
+    if dtype.kind in "iu" and (function in (_np.divide, _over_one) or any(n.dtype.kind not in "iub" for n in numbers)):
         return None
     with np.errstate(all="ignore"):
         return np.asarray(function(*numbers)).astype(dtype)[()]

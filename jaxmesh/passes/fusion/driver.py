@@ -53,7 +53,7 @@ FUSIONS = (
 """Tried in this order."""
 
 
-def recognise(program: Program) -> Program:
+def fuse(program: Program) -> Program:
     """A flat program, of either level, with its groups as single operations.
 
     An intermediate value that is used elsewhere, too, stays, unless it is a sum or a product, which would be computed

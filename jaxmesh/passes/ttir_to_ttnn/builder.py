@@ -25,16 +25,16 @@ iinfo: Any = jax.numpy.iinfo
 """The limits of a type of whole numbers, also of those that NumPy does not know."""
 
 
-def is_whole(dtype: np.dtype[Any]) -> bool:
+def is_integer(dtype: np.dtype[Any]) -> bool:
     """Whether an element type holds whole numbers; those of `ml_dtypes` do not say so to NumPy."""
     return dtype.kind in "iu" or "int" in dtype.name
 
 
-def number(value: Any, dtype: np.dtype[Any]) -> int | float:
+def as_number(value: Any, dtype: np.dtype[Any]) -> int | float:
     """A number as an attribute of an op of an element type: whole for integers and truth values."""
     if dtype.kind == "b":
         return int(bool(value))
-    if not is_whole(dtype):
+    if not is_integer(dtype):
         return float(value)
     most = int(iinfo(dtype).max)
     # MLIR writes the upper half of an unsigned type as negative numbers.
@@ -194,7 +194,7 @@ class Ops:
         """A tensor of one number."""
         kind = np.dtype(dtype)
         held = np.asarray(value).astype(kind)
-        fill = number(held.item(), kind)
+        fill = as_number(held.item(), kind)
         return self._creation(held.tobytes(), "full", shape, kind, shape=tuple(shape), fill_value=fill)
 
     def constant(self, array: np.ndarray[Any, Any]) -> Value:
@@ -260,7 +260,7 @@ class Ops:
             return x
         shape = [low + n + high for n, (low, high) in zip(self.shape(x), padding, strict=True)]
         flat = tuple(n for pair in padding for n in pair)
-        return self.op("pad", [x], shape, self.dtype(x), padding=flat, value=number(0, self.dtype(x)))
+        return self.op("pad", [x], shape, self.dtype(x), padding=flat, value=as_number(0, self.dtype(x)))
 
     def reduce(self, name: str, x: Value, dims: Sequence[int], keep: bool = False) -> Value:
         """`sum`, `max`, `min` or `mean` over dims."""

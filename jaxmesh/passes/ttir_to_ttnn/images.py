@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from jaxmesh.dialects.program import Shape, Value
-from jaxmesh.dialects.ttir.convolutions import _read_layout as read_layout  # pyright: ignore[reportPrivateUsage]
+from jaxmesh.dialects.ttir.convolutions import read_layout  # pyright: ignore[reportPrivateUsage]
 from jaxmesh.passes.rules import Rules
 from jaxmesh.passes.ttir_to_ttnn.builder import Ops, Pattern, Site
 from jaxmesh.passes.ttir_to_ttnn.shapes import reverse

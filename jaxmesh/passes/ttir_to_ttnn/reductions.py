@@ -9,7 +9,7 @@ import numpy as np
 
 from jaxmesh.dialects.program import Shape, Value
 from jaxmesh.passes.rules import Rules
-from jaxmesh.passes.ttir_to_ttnn.builder import BOOL, INDEX, Ops, Pattern, Site, is_whole
+from jaxmesh.passes.ttir_to_ttnn.builder import BOOL, INDEX, Ops, Pattern, Site, is_integer
 from jaxmesh.passes.ttir_to_ttnn.shapes import carry_over
 
 PATTERNS: Rules[Pattern] = Rules()
@@ -76,7 +76,7 @@ def _dims(o: Ops, site: Site) -> Shape:
 @PATTERNS.add("mean")
 def _mean(o: Ops, site: Site) -> Value | Sequence[Value]:
     result = site.result
-    if not is_whole(o.dtype(site.x)) and o.dtype(site.x) != BOOL:
+    if not is_integer(o.dtype(site.x)) and o.dtype(site.x) != BOOL:
         return carry_over(o, site)
     # Of whole numbers the mean is taken in float32, as JAX does.
     x = o.cast(site.x, np.float32)

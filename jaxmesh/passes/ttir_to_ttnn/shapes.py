@@ -13,7 +13,7 @@ from jaxmesh.dialects.definitions import has_trait
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Type, Value
 from jaxmesh.passes.rules import Rules
-from jaxmesh.passes.ttir_to_ttnn.builder import BOOL, Ops, Pattern, Site, iinfo, is_whole, number
+from jaxmesh.passes.ttir_to_ttnn.builder import BOOL, Ops, Pattern, Site, as_number, iinfo, is_integer
 
 PATTERNS: Rules[Pattern] = Rules()
 """By the name of the TTIR op."""
@@ -50,7 +50,7 @@ def _clamp_tensor(o: Ops, site: Site) -> Value:
 @PATTERNS.add("clamp_scalar")
 def _clamp_scalar(o: Ops, site: Site) -> Value:
     low, high = site["min"], site["max"]
-    if is_whole(site.result.dtype):
+    if is_integer(site.result.dtype):
         info = iinfo(site.result.dtype)
         low, high = _whole(low, math.ceil, info), _whole(high, math.floor, info)
     else:
@@ -185,7 +185,7 @@ def _pad(o: Ops, site: Site) -> Value:
     if any(low or high for low, high in wide):
         padded = [low + n + high for n, (low, high) in zip(shape, wide, strict=True)]
         padding = tuple(n for pair in wide for n in pair)
-        x = o.op("pad", [x], padded, o.dtype(x), padding=padding, value=number(site["value"], o.dtype(x)))
+        x = o.op("pad", [x], padded, o.dtype(x), padding=padding, value=as_number(site["value"], o.dtype(x)))
     now = o.shape(x)
     begins = [max(-low, 0) for low, _ in pairs]
     ends = [n - max(-high, 0) for n, (_, high) in zip(now, pairs, strict=True)]
@@ -212,11 +212,11 @@ def _creation(o: Ops, site: Site, result: Type) -> tuple[str, dict[str, Any]]:
     name, shape = site.name, {"shape": result.shape}
     match name:
         case "full":
-            return name, {**shape, "fill_value": number(site["fill_value"], result.dtype)}
+            return name, {**shape, "fill_value": as_number(site["fill_value"], result.dtype)}
         case "constant":
             value = np.asarray(site["value"])
             if value.size == 1:
-                return "full", {**shape, "fill_value": number(value.item(), result.dtype)}
+                return "full", {**shape, "fill_value": as_number(value.item(), result.dtype)}
             return name, {"value": value.astype(result.dtype, copy=False)}
         case "arange":
             return name, site.shared(name)
