@@ -23,7 +23,7 @@ OPS: dict[str, OpDef] = {}
 
 @define(OPS, "scaled_dot_product_attention", (3, 4), attr("is_causal", "bool", True), attr("scale", "float"))
 def _attention(call: Call) -> Any:
-    """Softmax of `query @ key^T * scale + mask`, times `value`; all are (batch, heads, sequence, head size)."""
+    """Returns softmax(query @ key^T * scale + mask) @ value; all are (batch, heads, sequence, head size)."""
     query, key, value, mask = optional_operands(call, ("query", "key", "value", "attention_mask"))
     _check_attention(call, query, key, value)
     causal = call["is_causal"]
@@ -74,7 +74,7 @@ def _concatenate_heads(call: Call) -> Any:
     results=(3, 3),
 )
 def _split_heads(call: Call) -> Any:
-    """The input holds query, key and value side by side; or query alone, and a second one key and value."""
+    """Splits an input of query, key and value side by side; or of query alone, with key and value in a second input."""
     joint, pair = optional_operands(call, ("input_tensor", "kv_input_tensor"))
     check_rank(call, joint, 3, "the input (batch, sequence, hidden)")
     heads, shared = call["num_heads"], call["num_kv_heads"] or call["num_heads"]

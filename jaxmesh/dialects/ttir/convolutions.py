@@ -1,4 +1,4 @@
-"""Convolutions. The declared result type is the type in which they add up."""
+"""Convolutions. They accumulate in the declared result type."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _IMAGE = (
 
 
 def _image_dims(call: Call) -> Shape:
-    """The dims of batch, channels, height and width."""
+    """Returns the dims of batch, channels, height and width."""
     names = ("batch_dim", "channel_dim", "height_dim", "width_dim")
     return check_dims(call, [call[n] for n in names], 4, ", ".join(names))
 
@@ -45,7 +45,7 @@ def _check_groups(call: Call, x: Any, channels: int, per_group: int, outs: int) 
     require(call, outs % groups == 0, f"{outs} output channels do not divide by groups = {groups}")
 
 
-def _biased(call: Call, out: Any, bias: Any) -> Any:
+def _add_bias(call: Call, out: Any, bias: Any) -> Any:
     if bias is None:
         return out
     fits = broadcast_shape(call, out.shape, bias.shape) == out.shape
@@ -70,7 +70,7 @@ def _convolve(call: Call, x: Any, weight: Any, strides: Sequence[int], pads: Seq
     *_IMAGE,
 )
 def _conv2d(call: Call) -> Any:
-    """The weight is (outputs, inputs of a group, height, width), whatever the order of the input."""
+    """The weight is (outputs, inputs of a group, height, width), for any order of the input dims."""
     x, weight, bias = optional_operands(call, ("input", "weight", "bias"))
     check_rank(call, x, 4, "the input")
     check_rank(call, weight, 4, "the weight (outputs, inputs of a group, height, width)")
@@ -86,7 +86,7 @@ def _conv2d(call: Call) -> Any:
         dimension_numbers=jax.lax.ConvDimensionNumbers(dims, (0, 1, 2, 3), dims),
         feature_group_count=call["groups"],
     )
-    return _biased(call, out, bias)
+    return _add_bias(call, out, bias)
 
 
 @define(
@@ -111,7 +111,7 @@ def _conv_transpose2d(call: Call) -> Any:
     dilation, extra = read_pair(call, "dilation"), read_pair(call, "output_padding", 0)
     reach = [d * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
     pads = [(r - low, r - high + more) for r, (low, high), more in zip(reach, read_padding(call), extra, strict=True)]
-    # Outputs of a group by inputs of a group, and every kernel turned round.
+    # Outputs of a group by inputs of a group, and every kernel reversed.
     grouped = lax.reshape(weight, (groups, channels // groups, outs, *kernel))
     turned = lax.rev(lax.reshape(jnp.swapaxes(grouped, 1, 2), (groups * outs, channels // groups, *kernel)), (2, 3))
     out = _convolve(
@@ -125,7 +125,7 @@ def _conv_transpose2d(call: Call) -> Any:
         dimension_numbers=jax.lax.ConvDimensionNumbers(dims, (0, 1, 2, 3), dims),
         feature_group_count=groups,
     )
-    return _biased(call, out, bias)
+    return _add_bias(call, out, bias)
 
 
 # --- as StableHLO writes it ------------------------------------------------------------------------------------------
@@ -146,7 +146,7 @@ def _conv_transpose2d(call: Call) -> Any:
     traits=[Trait.DECOMPOSED_FOR_TTNN],
 )
 def _convolution(call: Call) -> Any:
-    """`padding` holds low and high by turns; `convolution_layout` is the dialect's text, or a mapping of its names."""
+    """`padding` alternates low and high; `convolution_layout` is the dialect's text, or a mapping of its names."""
     x, weight, bias = optional_operands(call, ("input", "weight", "bias"))
     space = x.ndim - 2
     require(call, space >= 0, f"the input has a batch and a feature dim, but got {describe(x)}")
@@ -172,11 +172,11 @@ def _convolution(call: Call) -> Any:
         feature_group_count=call["feature_group_count"],
         batch_group_count=call["batch_group_count"],
     )
-    return _biased(call, out, bias)
+    return _add_bias(call, out, bias)
 
 
 def read_layout(layout: Any) -> Any:
-    """Names and dims of `#ttir<convolution_layout input_batch = 0, .., input_spatial_dimensions = 2x3, ..>`."""
+    """Reads names and dims from `#ttir<convolution_layout input_batch = 0, .., input_spatial_dimensions = 2x3, ..>`."""
     if not isinstance(layout, str):
         return layout
     found = re.findall(r"(\w+)\s*=\s*(\d+(?:\s*x\s*\d+)*|\[\s*\])", layout)

@@ -1,4 +1,4 @@
-"""Ops that make tensors from attributes alone. Every device makes the same."""
+"""Ops that create tensors from attributes alone, the same on every device."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from jaxmesh.dialects.ttir.helpers import check_dim, convert, fit_number, jax, j
 OPS: dict[str, OpDef] = {}
 
 
-def _filled(call: Call, value: Any) -> Any:
-    # A number of the declared type, spread inside the trace: no array of that shape is made here.
+def _fill(call: Call, value: Any) -> Any:
+    # Broadcast inside the trace: no array of that shape is created here.
     dtype = jax.dtypes.canonicalize_dtype(call.result.dtype)
     return lax.full(call.result.shape, value, dtype)
 
@@ -27,13 +27,13 @@ def _check_shape(call: Call) -> None:
 @define(OPS, "zeros", 0, attr("shape", "ints", form="i32a"), traits=[Trait.MOVES, Trait.CREATES])
 def _zeros(call: Call) -> Any:
     _check_shape(call)
-    return _filled(call, 0)
+    return _fill(call, 0)
 
 
 @define(OPS, "ones", 0, attr("shape", "ints", form="i32a"), traits=[Trait.MOVES, Trait.CREATES])
 def _ones(call: Call) -> Any:
     _check_shape(call)
-    return _filled(call, 1)
+    return _fill(call, 1)
 
 
 @define(
@@ -47,34 +47,34 @@ def _ones(call: Call) -> Any:
 def _full(call: Call) -> Any:
     _check_shape(call)
     dtype = jax.dtypes.canonicalize_dtype(call.result.dtype)
-    return _filled(call, fit_number(call, "fill_value", call["fill_value"], dtype))
+    return _fill(call, fit_number(call, "fill_value", call["fill_value"], dtype))
 
 
 @define(OPS, "empty", 0, traits=[Trait.MOVES, Trait.CREATES, Trait.DECOMPOSED])
 def _empty(call: Call) -> Any:
-    # Nothing reads it: only a destination of older ops.
-    return _filled(call, 0)
+    # Never read: it is only a destination of older ops.
+    return _fill(call, 0)
 
 
 @define(OPS, "constant", 0, need("value", "array"), traits=[Trait.MOVES, Trait.CREATES])
 def _constant(call: Call) -> Any:
-    value = _held(call, call["value"])
+    value = _as_declared(call, call["value"])
     if value.size == 1:
-        return _filled(call, value.item())
+        return _fill(call, value.item())
     declared = call.result.shape
     rule = f"value has the shape {list(value.shape)}, but the declared type is {describe(call.result)}"
     require(call, value.shape == declared, rule)
     return jnp.asarray(value)
 
 
-def _held(call: Call, value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The values in the declared element type; none may change because JAX's x64 mode is off."""
+def _as_declared(call: Call, value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Returns the values in the declared element type; raises if one changes without JAX's x64 mode."""
     dtype = jax.dtypes.canonicalize_dtype(call.result.dtype)
-    held = value.astype(dtype, copy=False)
+    converted = value.astype(dtype, copy=False)
     whole = jnp.issubdtype(value.dtype, jnp.integer) and jnp.issubdtype(dtype, jnp.integer)
-    if whole and (held.astype(value.dtype) != value).any():
-        raise rule_error(call, f"value {value[held.astype(value.dtype) != value].item(0)} does not fit {dtype}")
-    return held
+    if whole and (converted.astype(value.dtype) != value).any():
+        raise rule_error(call, f"value {value[converted.astype(value.dtype) != value].item(0)} does not fit {dtype}")
+    return converted
 
 
 @define(
@@ -137,4 +137,4 @@ def _get_dimension_size(call: Call) -> Any:
     dim = check_dim(call, call["dimension"], x.ndim, "dimension")
     one = size_of(call.result.shape) == 1
     require(call, one, f"the result is one number, but the declared type is {describe(call.result)}")
-    return _filled(call, x.shape[dim])
+    return _fill(call, x.shape[dim])

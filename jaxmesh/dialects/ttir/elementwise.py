@@ -98,7 +98,7 @@ TESTS: Mapping[str, Unary] = {
     "isfinite": jnp.isfinite,
     "logical_not": lambda x: jnp.logical_not(as_bool(x)),
 }
-"""By TTIR name; the result is a truth value, in any element type."""
+"""By TTIR name; the result is a truth value, of any element type."""
 
 
 def _unary(fun: Unary) -> Meaning:
@@ -138,7 +138,7 @@ def _clamp_scalar(call: Call) -> Any:
 
 
 def _bound(x: Any, value: float, whole: Callable[[float], int]) -> float:
-    """A bound as the element type can hold it."""
+    """Returns a bound that the element type holds."""
     if not is_integer(x):
         return value
     info = jnp.iinfo(x.dtype)
@@ -148,17 +148,17 @@ def _bound(x: Any, value: float, whole: Callable[[float], int]) -> float:
 
 @define(OPS, "clamp_tensor", 3)
 def _clamp_tensor(call: Call) -> Any:
-    x, low, high = _common(call, *call.operands)
+    x, low, high = _promote(call, *call.operands)
     return lax.min(lax.max(x, low), high)
 
 
 # --- two operands ----------------------------------------------------------------------------------------------------
 
 
-def _common(call: Call, *operands: Any) -> tuple[Any, ...]:
-    """Operands of one element type, varying over the same axes, of one rank or none.
+def _promote(call: Call, *operands: Any) -> tuple[Any, ...]:
+    """Returns operands of one element type, varying over the same axes, of one rank or scalars.
 
-    Dims of size 1 stay so: JAX's own operations broadcast them, and what is written again is what was read.
+    Dims of size 1 remain: JAX's own operations broadcast them, so a program printed again equals the one read.
     """
     if len({(x.shape, x.dtype) for x in operands}) == 1:
         return vary_together(*operands)
@@ -214,16 +214,16 @@ COMPARISONS: Mapping[str, Binary] = {
     "logical_or": lambda a, b: lax.bitwise_or(as_bool(a), as_bool(b)),
     "logical_xor": lambda a, b: lax.bitwise_xor(as_bool(a), as_bool(b)),
 }
-"""By TTIR name; the result is a truth value, in any element type."""
+"""By TTIR name; the result is a truth value, of any element type."""
 
 
 def _binary(fun: Binary) -> Meaning:
-    return lambda call: fun(*_common(call, *call.operands))
+    return lambda call: fun(*_promote(call, *call.operands))
 
 
 def _bitwise(fun: Binary, takes_bools: bool) -> Meaning:
     def meaning(call: Call) -> Any:
-        a, b = _common(call, *call.operands)
+        a, b = _promote(call, *call.operands)
         has_bits = is_integer(a) or (is_bool(a) and takes_bools)
         require(call, has_bits, f"works on the bits of integers, but got {describe(a)}")
         return fun(a, b)
@@ -241,7 +241,7 @@ for _name, _fun in COMPARISONS.items():
 
 @define(OPS, "gelu_backward", 2, attr("approximate", "enum", "none"))
 def _gelu_backward(call: Call) -> Any:
-    gradient, x = _common(call, *call.operands)
+    gradient, x = _promote(call, *call.operands)
     if call["approximate"] not in ("none", "tanh"):
         raise rule_error(call, f"approximate is none or tanh, got {call['approximate']}")
     slope = _gelu_slope(convert(x, jnp.float32), call["approximate"] == "tanh")
@@ -252,5 +252,5 @@ def _gelu_backward(call: Call) -> Any:
 def _where(call: Call) -> Any:
     condition, a, b = call.operands
     shape = broadcast_shape(call, condition.shape, a.shape, b.shape)
-    a, b = _common(call, a, b)
+    a, b = _promote(call, a, b)
     return lax.select(*vary_together(*(jnp.broadcast_to(x, shape) for x in (as_bool(condition), a, b))))

@@ -1,4 +1,4 @@
-"""What the rows share: joint types of operands, checks of dims and shapes, optional operands."""
+"""Helpers of the definitions: joint types of operands, checks of dims and shapes, optional operands."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from jaxmesh.jaxprs import compat
 jnp: Any = jax.numpy
 lax: Any = jax.lax
 nn: Any = jax.nn
-"""JAX leaves much of these without annotations."""
+"""JAX leaves many of their functions without annotations."""
 
 
 def rule_error(call: Call, rule: str) -> VerifyError:
-    """The error that an op breaks a rule."""
+    """Returns the error for a broken rule of an op."""
     return VerifyError(f"ttir.{call.name}: {rule}.")
 
 
@@ -37,20 +37,20 @@ def require(call: Call, holds: bool, rule: str) -> None:
 
 
 def varying_axes(x: Any) -> frozenset[str]:
-    """The mesh axes over which a value may differ."""
+    """Returns the mesh axes over which a value may differ."""
     return compat.varying_axes(jax.typeof(x))
 
 
 def vary(x: Any, axes: Iterable[str]) -> Any:
-    """The value typed as varying over at least the given axes."""
+    """Types a value as varying over at least the given axes."""
     missing = [a for a in axes if a not in varying_axes(x)]
     return compat.vary(x, missing) if missing else x
 
 
 def vary_together(*operands: Any) -> tuple[Any, ...]:
-    """The operands as arrays, all typed as varying over every axis over which one of them does.
+    """Returns the operands as arrays, all typed as varying over every axis over which one of them varies.
 
-    Most of JAX does that by itself; some primitives insist on equal types, and a few (`sort`) give a wrong one.
+    JAX does that itself for most primitives; some insist on equal types, and a few (`sort`) infer a wrong one.
     """
     arrays = [jnp.asarray(x) for x in operands]
     kinds = {varying_axes(x) for x in arrays}
@@ -61,22 +61,22 @@ def vary_together(*operands: Any) -> tuple[Any, ...]:
 
 
 def is_integer(x: Any) -> bool:
-    """Whether an array holds integers; truth values are none."""
+    """Returns True if an array holds integers, which truth values are not."""
     return bool(jnp.issubdtype(x.dtype, jnp.integer))
 
 
 def is_bool(x: Any) -> bool:
-    """Whether an array holds truth values."""
+    """Returns True if an array holds truth values."""
     return bool(x.dtype == jnp.bool_)
 
 
 def convert(x: Any, dtype: Any) -> Any:
-    """The array in another element type, as far as JAX's x64 mode knows it."""
+    """Converts an array to another element type, as far as JAX's x64 mode has it."""
     return lax.convert_element_type(x, jax.dtypes.canonicalize_dtype(dtype))
 
 
 def as_bool(x: Any) -> Any:
-    """Numbers as truth values: all but zero is true."""
+    """Converts numbers to truth values: all but zero are true."""
     return x if is_bool(x) else x != 0
 
 
@@ -84,7 +84,7 @@ def as_bool(x: Any) -> Any:
 
 
 def check_dim(call: Call, dim: int, rank: int, name: str) -> int:
-    """A dim, counted from the front.
+    """Returns a dim, counted from the front.
 
     Raises:
       VerifyError: it is out of range.
@@ -96,7 +96,7 @@ def check_dim(call: Call, dim: int, rank: int, name: str) -> int:
 
 
 def check_dims(call: Call, dims: Sequence[int], rank: int, name: str) -> Shape:
-    """Several dims, counted from the front.
+    """Returns several dims, counted from the front.
 
     Raises:
       VerifyError: one is out of range, or one is named twice.
@@ -107,10 +107,10 @@ def check_dims(call: Call, dims: Sequence[int], rank: int, name: str) -> Shape:
 
 
 def check_length(call: Call, name: str, values: Sequence[Any], count: int, what: str) -> None:
-    """Checks the length of a row of numbers.
+    """Checks the length of a sequence.
 
     Raises:
-      VerifyError: it is another one.
+      VerifyError: it differs.
     """
     rule = f"{name} has {count} entries, {what}, but {list(values)} has {len(values)}"
     require(call, len(values) == count, rule)
@@ -120,7 +120,7 @@ def check_rank(call: Call, x: Any, rank: int, name: str) -> None:
     """Checks the rank of an operand.
 
     Raises:
-      VerifyError: it is another one.
+      VerifyError: it differs.
     """
     require(call, x.ndim == rank, f"{name} has rank {rank}, but {describe(x)} has rank {x.ndim}")
 
@@ -129,13 +129,13 @@ def check_shape(call: Call, x: Any, shape: Sequence[int], name: str) -> None:
     """Checks the shape of an operand.
 
     Raises:
-      VerifyError: it is another one.
+      VerifyError: it differs.
     """
     require(call, x.shape == tuple(shape), f"{name} has the shape {list(shape)}, but got {describe(x)}")
 
 
 def broadcast_shape(call: Call, *shapes: Shape) -> Shape:
-    """The shape to which shapes broadcast by NumPy's rules.
+    """Returns the shape to which shapes broadcast by NumPy's rules.
 
     Raises:
       VerifyError: they do not.
@@ -152,7 +152,7 @@ def broadcast_shape(call: Call, *shapes: Shape) -> Shape:
 
 
 def check_single(call: Call, x: Any, name: str) -> Any:
-    """The only element of an operand.
+    """Returns the only element of an operand.
 
     Raises:
       VerifyError: it has more elements, or none.
@@ -162,7 +162,7 @@ def check_single(call: Call, x: Any, name: str) -> Any:
 
 
 def fit_number(call: Call, name: str, value: float, dtype: Any) -> float:
-    """A number as an element type can hold it; a whole number for integers, cut towards zero.
+    """Returns a number that an element type holds; for integers a whole one, truncated towards zero.
 
     Raises:
       VerifyError: it does not fit.
@@ -179,7 +179,7 @@ def fit_number(call: Call, name: str, value: float, dtype: Any) -> float:
 
 
 def optional_operands(call: Call, names: Sequence[str]) -> list[Any]:
-    """The operands by place, None where `operandSegmentSizes` says that one is left out.
+    """Returns the operands by position, None where `operandSegmentSizes` marks one as absent.
 
     Without that attribute they are taken in order.
 
@@ -198,5 +198,5 @@ def optional_operands(call: Call, names: Sequence[str]) -> list[Any]:
 
 
 def size_of(shape: Sequence[int]) -> int:
-    """How many elements a shape has."""
+    """Returns the number of elements of a shape."""
     return math.prod(shape)

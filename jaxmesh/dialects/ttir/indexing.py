@@ -1,4 +1,4 @@
-"""Ops that pick or place elements by index: gather, scatter, embeddings, caches."""
+"""Ops that read or write elements by index: gather, scatter, embeddings, caches."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ OPS: dict[str, OpDef] = {}
     traits=[Trait.MOVES, Trait.DECOMPOSED_FOR_TTNN],
 )
 def _gather(call: Call) -> Any:
-    # A start out of range moves inside, as in StableHLO.
+    # A start out of range is clamped, as in StableHLO.
     x, starts = vary_together(*call.operands)
     starts = _index_vectors_last(call, starts)
     _check_gather(call, x, starts)
@@ -55,7 +55,7 @@ def _gather(call: Call) -> Any:
 
 
 def _index_vectors_last(call: Call, starts: Any) -> Any:
-    """JAX has the index vectors in the last dim."""
+    """Moves the index vectors to the last dim, where JAX has them."""
     dim = call["index_vector_dim"]
     in_range = 0 <= dim <= starts.ndim
     require(call, in_range, f"index_vector_dim = {dim} is out of range for indices of rank {starts.ndim}")
@@ -89,7 +89,7 @@ def _check_gather(call: Call, x: Any, starts: Any) -> None:
     attr("scatter_reduce_type", "enum", "invalid", form="#ttcore.reduce_type"),
 )
 def _scatter(call: Call) -> Any:
-    """`x[.., index[i, j], ..] = source[i, j]` along one dim; a reduce type combines with what is there."""
+    """`x[.., index[i, j], ..] = source[i, j]` along one dim; a reduce type combines it with the old value."""
     x, index, source = vary_together(*call.operands)
     dim = check_dim(call, call["dim"], x.ndim, "dim")
     check_rank(call, index, x.ndim, "the index")
@@ -120,8 +120,8 @@ def _scatter(call: Call) -> Any:
 # --- embeddings ------------------------------------------------------------------------------------------------------
 
 
-def _rows(call: Call, weight: Any) -> Any:
-    """The weight as a matrix; leading dims are of size 1."""
+def _as_matrix(call: Call, weight: Any) -> Any:
+    """Returns the weight as a matrix; its leading dims have size 1."""
     good = weight.ndim >= 2 and size_of(weight.shape[:-2]) == 1
     require(call, good, f"the weight is a matrix, up to leading dims of size 1, but got {describe(weight)}")
     return lax.reshape(weight, weight.shape[-2:])
@@ -130,7 +130,7 @@ def _rows(call: Call, weight: Any) -> Any:
 @define(OPS, "embedding", 2, traits=[Trait.MOVES])
 def _embedding(call: Call) -> Any:
     ids, weight = vary_together(*call.operands)
-    table = _rows(call, weight)
+    table = _as_matrix(call, weight)
     require(call, table.shape[0] > 0, f"the weight {describe(weight)} has no row")
     return jnp.take(table, ids.astype(jnp.int32), axis=0, mode="clip")
 
@@ -138,7 +138,7 @@ def _embedding(call: Call) -> Any:
 @define(OPS, "embedding_backward", 3)
 def _embedding_backward(call: Call) -> Any:
     ids, weight, gradient = vary_together(*call.operands)
-    table = _rows(call, weight)
+    table = _as_matrix(call, weight)
     width = table.shape[1]
     rule = f"the gradient has one row of {width} per id of {describe(ids)}, but got {describe(gradient)}"
     good = gradient.ndim > 0 and gradient.shape[-1] == width and gradient.size == ids.size * width
@@ -164,7 +164,7 @@ def _check_cache(call: Call, cache: Any, new: Any) -> None:
     require(call, fits, f"an input of length {new.shape[2]} does not fit the cache's {cache.shape[2]}")
 
 
-def _placed(cache: Any, new: Any, at: Shape | list[Any]) -> Any:
+def _update(cache: Any, new: Any, at: Shape | list[Any]) -> Any:
     cache, new = vary_together(cache, new)
     return lax.dynamic_update_slice(cache, new, at)
 
@@ -173,7 +173,7 @@ def _placed(cache: Any, new: Any, at: Shape | list[Any]) -> Any:
 def _fill_cache(call: Call) -> Any:
     cache, new = call.operands
     _check_cache(call, cache, new)
-    return _placed(cache, new, (call["batch_offset"], 0, 0, 0))
+    return _update(cache, new, (call["batch_offset"], 0, 0, 0))
 
 
 @define(OPS, "update_cache", 3, attr("batch_offset", "int", 0, form="i32"))
@@ -184,4 +184,4 @@ def _update_cache(call: Call) -> Any:
     # JAX's own function would count a negative index from the end.
     at = jnp.maximum(check_single(call, index, "update_index").astype(jnp.int32), 0)
     zero = jnp.int32(0)
-    return _placed(cache, new, list(vary_together(jnp.int32(call["batch_offset"]), zero, at, zero)))
+    return _update(cache, new, list(vary_together(jnp.int32(call["batch_offset"]), zero, at, zero)))

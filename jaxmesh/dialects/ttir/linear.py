@@ -1,4 +1,4 @@
-"""Products: matmul, linear, dot_general. The declared result type is the type in which they add up."""
+"""Products: matmul, linear, dot_general. They accumulate in the declared result type."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ def _result_dtype(call: Call) -> Any:
     return jax.dtypes.canonicalize_dtype(call.result.dtype)
 
 
-def _turned(x: Any, transpose: bool) -> Any:
+def _transpose(x: Any, transpose: bool) -> Any:
     return jnp.swapaxes(x, -1, -2) if transpose and x.ndim > 1 else x
 
 
 def _product(call: Call, a: Any, b: Any) -> Any:
     require(call, min(a.ndim, b.ndim) > 0, f"a scalar has no dim to contract, got {describe(a)} and {describe(b)}")
-    a, b = vary_together(_turned(a, call["transpose_a"]), _turned(b, call["transpose_b"]))
+    a, b = vary_together(_transpose(a, call["transpose_a"]), _transpose(b, call["transpose_b"]))
     inner = b.shape[-2] if b.ndim > 1 else b.shape[0]
     rule = f"the contracted dims differ: {a.shape[-1]} of {describe(a)} and {inner} of {describe(b)}"
     require(call, a.shape[-1] == inner, rule)
     broadcast_shape(call, a.shape[:-2], b.shape[:-2])
     if a.ndim == b.ndim > 1 and a.shape[:-2] == b.shape[:-2]:
-        # As it stands: jnp.matmul takes batch dims of size 1 away, and puts them back.
+        # Directly: jnp.matmul removes batch dims of size 1 and restores them.
         batch = tuple(range(a.ndim - 2))
         numbers = ((a.ndim - 1,), (b.ndim - 2,)), (batch, batch)
         return lax.dot_general(a, b, numbers, preferred_element_type=_result_dtype(call))

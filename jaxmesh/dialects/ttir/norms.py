@@ -27,7 +27,7 @@ def _float32(x: Any) -> Any:
     return None if x is None else convert(x, jnp.float32)
 
 
-def _scaled(x: Any, weight: Any, bias: Any) -> Any:
+def _scale(x: Any, weight: Any, bias: Any) -> Any:
     x = x if weight is None else jnp.multiply(*vary_together(x, weight))
     return x if bias is None else jnp.add(*vary_together(x, bias))
 
@@ -41,8 +41,8 @@ def _rms_scale(x: Any, dims: Shape, epsilon: float) -> Any:
     return x * lax.rsqrt(jnp.mean(x * x, dims, keepdims=True) + epsilon)
 
 
-def _normalized(call: Call, x: Any, scales: list[Any]) -> Shape:
-    """The trailing dims that `normalized_shape` names; weight and bias have just these."""
+def _normalized_dims(call: Call, x: Any, scales: list[Any]) -> Shape:
+    """Returns the trailing dims that `normalized_shape` names; weight and bias have exactly these."""
     shape = call["normalized_shape"]
     fits = 0 < len(shape) <= x.ndim and x.shape[x.ndim - len(shape) :] == shape
     require(call, fits, f"normalized_shape = {list(shape)} is not the end of the shape of {describe(x)}")
@@ -55,16 +55,16 @@ def _normalized(call: Call, x: Any, scales: list[Any]) -> Shape:
 @define(OPS, "layer_norm", (1, 3), need("normalized_shape", "ints", form="i64s"), _EPSILON)
 def _layer_norm(call: Call) -> Any:
     x, weight, bias = optional_operands(call, ("input", "weight", "bias"))
-    dims = _normalized(call, x, [weight, bias])
-    out = _scaled(_layer_scale(_float32(x), dims, call["epsilon"]), _float32(weight), _float32(bias))
+    dims = _normalized_dims(call, x, [weight, bias])
+    out = _scale(_layer_scale(_float32(x), dims, call["epsilon"]), _float32(weight), _float32(bias))
     return convert(out, x.dtype)
 
 
 @define(OPS, "rms_norm", (1, 3), need("normalized_shape", "ints", form="i64s"), _EPSILON)
 def _rms_norm(call: Call) -> Any:
     x, weight, bias = optional_operands(call, ("input", "weight", "bias"))
-    dims = _normalized(call, x, [weight, bias])
-    out = _scaled(_rms_scale(_float32(x), dims, call["epsilon"]), _float32(weight), _float32(bias))
+    dims = _normalized_dims(call, x, [weight, bias])
+    out = _scale(_rms_scale(_float32(x), dims, call["epsilon"]), _float32(weight), _float32(bias))
     return convert(out, x.dtype)
 
 
@@ -92,7 +92,7 @@ def _residual(call: Call, x: Any, residual: Any) -> Any:
 
 
 def _check_scales(call: Call, x: Any, scales: list[Any]) -> None:
-    """Weight and bias are shards, too: one number per element of the last dim here, whatever leading 1s they have."""
+    """Checks that weight and bias hold one number per element of the last dim of the shard, after any leading 1s."""
     require(call, x.ndim > 0, f"a scalar has no dim to normalise, got {describe(x)}")
     for scale in scales:
         if scale is not None:
@@ -100,12 +100,12 @@ def _check_scales(call: Call, x: Any, scales: list[Any]) -> None:
             require(call, scale.size == x.shape[-1], f"{rule}, but got {describe(scale)}")
 
 
-def _flat(scale: Any) -> Any:
+def _flatten(scale: Any) -> Any:
     return None if scale is None else lax.reshape(_float32(scale), (scale.size,))
 
 
 def _mean_over(x: Any, axis: str, size: int) -> Any:
-    """The mean over the last dim, whose pieces stand along a mesh axis."""
+    """Returns the mean over the last dim, which is split over a mesh axis."""
     return all_reduce_sum(jnp.sum(x, -1, keepdims=True), axis) / (x.shape[-1] * size)
 
 
@@ -123,7 +123,7 @@ def _distributed_rms_norm(call: Call) -> Any:
     _check_scales(call, given, [weight])
     x = _residual(call, given, residual)
     scale = lax.rsqrt(_mean_over(x * x, axis, call.mesh[axis]) + call["epsilon"])
-    return convert(_scaled(jnp.multiply(*vary_together(x, scale)), _flat(weight), None), given.dtype)
+    return convert(_scale(jnp.multiply(*vary_together(x, scale)), _flatten(weight), None), given.dtype)
 
 
 @define(
@@ -141,4 +141,4 @@ def _distributed_layer_norm(call: Call) -> Any:
     x = _residual(call, given, residual)
     centred = jnp.subtract(*vary_together(x, _mean_over(x, axis, call.mesh[axis])))
     scale = lax.rsqrt(_mean_over(centred * centred, axis, call.mesh[axis]) + call["epsilon"])
-    return convert(_scaled(jnp.multiply(*vary_together(centred, scale)), _flat(weight), _flat(bias)), given.dtype)
+    return convert(_scale(jnp.multiply(*vary_together(centred, scale)), _flatten(weight), _flatten(bias)), given.dtype)

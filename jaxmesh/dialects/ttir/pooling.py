@@ -21,8 +21,8 @@ _POOL = (
 )
 
 
-def _pads(call: Call, x: Any) -> tuple[Pair, Pair]:
-    """The padding, and with `ceil_mode` as much more at the end as the last window needs."""
+def _pool_padding(call: Call, x: Any) -> tuple[Pair, Pair]:
+    """Returns the padding; `ceil_mode` adds at the end what the last window needs."""
     check_rank(call, x, 4, "the input (batch, height, width, channels)")
     made: list[Pair] = []
     kernel, stride, dilation = (read_pair(call, name) for name in ("kernel", "stride", "dilation"))
@@ -50,29 +50,29 @@ def _window(call: Call, x: Any, start: Any, combine: Any, pads: tuple[Pair, Pair
 def _max_pool2d(call: Call) -> Any:
     (x,) = call.operands
     least = jnp.iinfo(x.dtype).min if is_integer(x) else -np.inf
-    return _window(call, x, np.array(least, x.dtype), lax.max, _pads(call, x))
+    return _window(call, x, np.array(least, x.dtype), lax.max, _pool_padding(call, x))
 
 
 @define(OPS, "avg_pool2d", 1, *_POOL, attr("count_include_pad", "bool", True))
 def _avg_pool2d(call: Call) -> Any:
     (x,) = call.operands
-    pads = _pads(call, x)
+    pads = _pool_padding(call, x)
     zero = np.array(0, np.float32)
     total = _window(call, convert(x, jnp.float32), zero, lax.add, pads)
     return convert(total / _counts(call, x.shape, pads), x.dtype)
 
 
 def _counts(call: Call, shape: Shape, pads: tuple[Pair, Pair]) -> Any:
-    """How many elements each window averages; those that `ceil_mode` adds never count."""
+    """Returns the number of elements that each window averages; those that `ceil_mode` adds never count."""
     inside = np.ones((1, *shape[1:3], 1), np.float32)
     if call["count_include_pad"]:
         written = read_padding(call)
         inside = np.pad(inside, ((0, 0), *written, (0, 0)), constant_values=1)
-        pads = _less(pads[0], written[0]), _less(pads[1], written[1])
+        pads = _difference(pads[0], written[0]), _difference(pads[1], written[1])
     return _window(call, jnp.asarray(inside), np.array(0, np.float32), lax.add, pads)
 
 
-def _less(pads: Pair, written: Pair) -> Pair:
+def _difference(pads: Pair, written: Pair) -> Pair:
     return pads[0] - written[0], pads[1] - written[1]
 
 

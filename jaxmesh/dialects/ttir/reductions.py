@@ -1,4 +1,4 @@
-"""Reductions, scans and orders along dims."""
+"""Reductions, scans and sorts along dims."""
 
 from __future__ import annotations
 
@@ -62,15 +62,15 @@ REDUCTIONS: Mapping[str, Reduction] = {
 def _reduction(fun: Reduction) -> Meaning:
     def meaning(call: Call) -> Any:
         (x,) = call.operands
-        out = fun(x, _reduced(call, x), call["keep_dim"])
+        out = fun(x, _reduced_dims(call, x), call["keep_dim"])
         # The mean of integers is a float, whatever the declared type.
         return convert(out, call.result.dtype) if fun is _mean and is_integer(x) else out
 
     return meaning
 
 
-def _reduced(call: Call, x: Any) -> Shape:
-    """The dims that are reduced: all of them, where none are written."""
+def _reduced_dims(call: Call, x: Any) -> Shape:
+    """Returns the reduced dims: by default all."""
     dims = call["dim_arg"]
     return tuple(range(x.ndim)) if dims is None else check_dims(call, dims, x.ndim, "dim_arg")
 
@@ -83,7 +83,7 @@ for _name, _fun in REDUCTIONS.items():
 @define(OPS, "argmax", 1, attr("dim_arg", "ints"), attr("keep_dim", "bool", False), casts=True)
 def _argmax(call: Call) -> Any:
     (x,) = call.operands
-    dims = _reduced(call, x)
+    dims = _reduced_dims(call, x)
     require(call, len(dims) in (1, x.ndim), f"dim_arg is one dim or all {x.ndim}, got {list(dims)}")
     out = jnp.argmax(x, dims[0]) if len(dims) == 1 else jnp.argmax(x)
     return jnp.expand_dims(out, dims) if call["keep_dim"] else out
@@ -99,20 +99,20 @@ def _cumsum(call: Call) -> Any:
 def _softmax(call: Call) -> Any:
     (x,) = call.operands
     dim = check_dim(call, call["dimension"], x.ndim, "dimension")
-    # numericStable is a choice of kernel; what is meant is the same.
+    # numericStable is a choice of kernel; the meaning is the same.
     return nn.softmax(x, axis=dim)
 
 
-# --- orders ----------------------------------------------------------------------------------------------------------
+# --- sorts -----------------------------------------------------------------------------------------------------------
 
 
-def _sorted(call: Call, x: Any, dim: int, descending: bool) -> tuple[Any, Any]:
-    """A dim sorted, and the indices that sort it; equal elements keep their order."""
+def _sort_dim(call: Call, x: Any, dim: int, descending: bool) -> tuple[Any, Any]:
+    """Sorts a dim and returns the indices, too; equal elements keep their order."""
     iota = lax.broadcasted_iota(jnp.int32, x.shape, dim)
-    # JAX types sorted indices like the unsorted ones: as equal everywhere, if nothing is said.
+    # JAX types sorted indices like the unsorted ones: by default as equal everywhere.
     both = vary_together(x, iota)
     if descending:
-        # Sorted backwards and turned round, so that equal elements keep their order.
+        # Reversed, sorted and reversed again, so that equal elements keep their order.
         both = tuple(lax.rev(y, (dim,)) for y in both)
     values, order = lax.sort(both, dimension=dim, is_stable=True, num_keys=1)
     if descending:
@@ -131,7 +131,7 @@ def _sorted(call: Call, x: Any, dim: int, descending: bool) -> tuple[Any, Any]:
 )
 def _sort(call: Call) -> Any:
     (x,) = call.operands
-    return _sorted(call, x, check_dim(call, call["dim"], x.ndim, "dim"), call["descending"])
+    return _sort_dim(call, x, check_dim(call, call["dim"], x.ndim, "dim"), call["descending"])
 
 
 @define(
@@ -152,5 +152,5 @@ def _topk(call: Call) -> Any:
         # As JAX's own, which has 0 above -0, and a NaN with its sign below all.
         values, order = (jnp.moveaxis(y, -1, dim) for y in lax.top_k(jnp.moveaxis(x, dim, -1), k))
         return values, convert(order, call.results[1].dtype)
-    values, order = _sorted(call, x, dim, call["largest"])
+    values, order = _sort_dim(call, x, dim, call["largest"])
     return lax.slice_in_dim(values, 0, k, axis=dim), lax.slice_in_dim(order, 0, k, axis=dim)

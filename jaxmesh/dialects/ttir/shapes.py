@@ -1,4 +1,4 @@
-"""Ops that move elements without computing: shapes, orders, slices, joins."""
+"""Ops that move elements without computing: shapes, permutations, slices, joins."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _reshape(call: Call) -> Any:
 
 @define(OPS, "permute", 1, need("permutation", "ints", form="i64s"), traits=[Trait.MOVES])
 def _permute(call: Call) -> Any:
-    # As upstream's verifier has it: the numbers 0 to rank - 1, in some order; none counts from the end.
+    # As in upstream's verifier: the numbers 0 to rank - 1, in some order; none counts from the end.
     (x,) = call.operands
     order: Shape = call["permutation"]
     check_length(call, "permutation", order, x.ndim, f"one per dim of {describe(x)}")
@@ -117,7 +117,7 @@ def _without(shape: Shape, dim: int) -> Shape:
 
 
 def _strided(call: Call, x: Any, dim: int, begin: int, end: int, step: int) -> Any:
-    """One dim of a slice. Begin and end count from the end if negative; a step may be negative, too."""
+    """Slices one dim. Negative begins and ends count from the end; a step may be negative, too."""
     size = x.shape[dim]
     said = f"begin {begin}, end {end}, step {step} on dim {dim} of size {size}"
     first, last = (n + size if n < 0 else n for n in (begin, end))
@@ -169,7 +169,7 @@ _SELECT = need("dim", "int"), need("begin", "int"), need("length", "int"), attr(
 @define(OPS, "index_select", 1, *_SELECT, traits=[Trait.MOVES])
 @define(OPS, "select", 1, *_SELECT, traits=[Trait.MOVES])
 def _index_select(call: Call) -> Any:
-    """The elements `begin` to `begin + length` of every block of `stride`; a stride of 0 is one block."""
+    """Selects the elements `begin` to `begin + length` of every block of `stride`; a stride of 0 is one block."""
     (x,) = call.operands
     dim = check_dim(call, call["dim"], x.ndim, "dim")
     begin, length, size = call["begin"], call["length"], x.shape[dim]
@@ -183,7 +183,7 @@ def _index_select(call: Call) -> Any:
 
 @define(OPS, "slice_dynamic", 3, attr("step", "ints"), traits=[Trait.MOVES, Trait.DECOMPOSED_FOR_TTNN])
 def _slice_dynamic(call: Call) -> Any:
-    # The sizes are the declared ones: `ends` can say nothing else. A begin out of range moves inside, as in StableHLO.
+    # The sizes are the declared ones: `ends` cannot differ. A begin out of range is clamped, as in StableHLO.
     x, begins, _ = call.operands
     shape = call.result.shape
     step = call["step"] or (1,) * x.ndim

@@ -21,7 +21,7 @@ def _numbers(call: Call, name: str, lengths: tuple[int, ...]) -> tuple[int, ...]
 
 
 def read_pair(call: Call, name: str, least: int = 1) -> Pair:
-    """Height and width of an attribute; one number is both.
+    """Reads height and width from an attribute; one number is both.
 
     Raises:
       VerifyError: another number of entries, or one below the least.
@@ -32,7 +32,7 @@ def read_pair(call: Call, name: str, least: int = 1) -> Pair:
 
 
 def read_padding(call: Call, name: str = "padding") -> tuple[Pair, Pair]:
-    """Low and high padding of height and width; from one number, (height, width), or (top, left, bottom, right).
+    """Reads low and high padding of height and width from one number, (height, width), or (top, left, bottom, right).
 
     Raises:
       VerifyError: another number of entries, or a negative one.

@@ -68,7 +68,7 @@ define(OPS, "mesh_partition", python=_PARTS)
 
 
 def _point_to_point(call: Call) -> Any:
-    """The output, zeros if there is none, with the sender's input on the receiver."""
+    """Returns the output, by default zeros, with the sender's input on the receiver."""
     x, out = optional_operands(call, ("input", "output"))
     names, sizes = tuple(call.mesh), tuple(call.mesh.values())
     sender, receiver = (_device(call, name, sizes) for name in ("sender_coord", "receiver_coord"))
@@ -86,14 +86,14 @@ def _point_to_point(call: Call) -> Any:
 
 
 def _sent(x: Any, names: tuple[str, ...], sender: int, receiver: int) -> Any:
-    # Integers of less than a byte travel in one, because XLA's CPU collectives pack and garble them.
+    # Integers narrower than a byte are sent as bytes, because XLA's CPU collectives pack and garble them.
     small = jnp.issubdtype(x.dtype, jnp.integer) and jnp.iinfo(x.dtype).bits < 8
     wide = x.astype(jnp.int8 if jnp.iinfo(x.dtype).min < 0 else jnp.uint8) if small else x
     return lax.ppermute(wide, names, [(sender, receiver)]).astype(x.dtype)
 
 
 def _device(call: Call, name: str, sizes: Shape) -> int:
-    """A device's place in row-major order over the mesh."""
+    """Returns a device's position in row-major order over the mesh."""
     coordinate = tuple(call[name])
     good = len(coordinate) == len(sizes) and all(0 <= c < n for c, n in zip(coordinate, sizes, strict=True))
     require(call, good, f"{name} = {list(coordinate)} is no device of the mesh {show_mesh(call)}")

@@ -1,7 +1,7 @@
 """Convolutions, pooling and resizing of TTNN.
 
-Images are (batch, height, width, channels); but for resizing they come and go as (1, 1, batch * height * width,
-channels), and the sizes are attributes. Paddings are (height, width) or (top, bottom, left, right).
+Images are (batch, height, width, channels). Except for resizing, operands and results have the shape (1, 1, batch *
+height * width, channels), and the sizes are attributes. Paddings are (height, width) or (top, bottom, left, right).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _flat(out: Any) -> Any:
 
 
 def _window(call: Call) -> dict[str, Any]:
-    """The attributes as the rows of TTIR have them: their padding is (top, left, bottom, right)."""
+    """Returns the attributes of TTIR's op, whose padding is (top, left, bottom, right)."""
     padding = call["padding"]
     require(call, len(padding) in (2, 4), f"padding has 2 or 4 entries, got {list(padding)}")
     top, bottom, left, right = padding if len(padding) == 4 else (padding[0], padding[0], padding[1], padding[1])
@@ -57,7 +57,7 @@ def _numbers(names: Sequence[str], form: Form) -> list[Attribute]:
 
 
 def _rows(*names: str) -> tuple[Param, ...]:
-    """Rows of integers in Python, arrays in C++ by way of `_cpp`."""
+    """Returns arguments that are lists in Python, and arrays in C++ by way of `_cpp`."""
     return tuple(attribute(name, keyword=True) for name in names)
 
 

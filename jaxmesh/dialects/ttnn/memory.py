@@ -1,4 +1,4 @@
-"""Ops of TTNN that no call of a table describes: the mesh device, the two sharding operations, layouts, memory.
+"""Ops of TTNN without a table entry: the mesh device, the two sharding operations, layouts, memory.
 
 Every emitter, the importer and the emulated API know these by name.
 """

@@ -19,7 +19,7 @@ _RESIDUAL = unset("residual_input_tensor")
 
 
 def _over_last_dim(call: Call) -> Any:
-    """A normalisation of TTIR over the last dim, which is the only one that TTNN's know."""
+    """Performs TTIR's normalisation over the last dim, the only one that TTNN normalises."""
     x = call.operands[0]
     require(call, x.ndim > 0, "a scalar has no dim to normalise")
     shape = x.shape[-1:]

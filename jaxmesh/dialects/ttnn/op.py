@@ -1,4 +1,4 @@
-"""Definitions of operations of TTNN: what TTIR's have, and beside it the Python call and the C++ call.
+"""Definitions of operations of TTNN: those of TTIR, with a Python call and a C++ call.
 
 To add an operation of TTNN, write one `define(OPS, ...)` in a file of `dialects/ttnn/`. The emitters print calls from
 it, `jaxmesh.ttnn` takes calls by it, the importer reads operations by it: none of them knows an operation by name.
@@ -157,7 +157,7 @@ def define(
     on_device: bool = False,
     in_place: int | None = None,
 ) -> None:
-    """Adds an operation of TTNN to a table. What it shares with the TTIR operation `like` is declared there only.
+    """Adds an operation of TTNN to a table. Facts shared with the TTIR operation `like` are declared only there.
 
     Args:
       ops: the table.
