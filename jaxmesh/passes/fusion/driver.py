@@ -1,8 +1,8 @@
-"""Groups of operations that are one operation of TTIR: softmax, rms_norm, layer_norm, gelu, silu, linear and others.
+"""Fuses groups of operations into one operation of TTIR: softmax, rms_norm, layer_norm, gelu, silu, linear and others.
 
-They are found by the flow of the data alone, each from its last operation, in one walk; a group may hold one found
-before (rms_norm a mean, silu a sigmoid). No value changes beyond rounding: what would overflow, cancel or meet NaN in
-another way than the operation is left as it is.
+Patterns match by dataflow alone, each from the last operation of a group, in one walk. A group may contain one fused
+before (rms_norm a mean, silu a sigmoid). No value changes beyond rounding: a group that would overflow, cancel or treat
+NaN differently is not fused.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ FUSIONS = (
 
 
 def fuse(program: Program) -> Program:
-    """A flat program, of either level, with its groups as single operations.
+    """Fuses the groups of a flat program of either level.
 
-    An intermediate value that is used elsewhere, too, stays, unless it is a sum or a product, which would be computed
-    twice: then there is no group. What nothing reads any more is dropped.
+    An intermediate value with other uses remains, unless it is a sum or a product, which would be computed twice: then
+    the group is not fused. Operations without uses are dropped.
     """
     made = Program(program.name, program.mesh, list(program.types), program.arguments, [], program.results)
     patterns = _possible({op.name for op in program.ops})
@@ -66,18 +66,18 @@ def fuse(program: Program) -> Program:
     flow = Flow(made, _uses(program))
     for op in program.ops:
         flow.enter(op)
-        found = _found(flow, op, patterns.get(op.name))
-        if found is None:
+        group = _match(flow, op, patterns.get(op.name))
+        if group is None:
             made.ops.append(op)
             continue
-        for new in _written(flow, found, op):
+        for new in _operations(flow, group, op):
             flow.enter(new)
             made.ops.append(new)
     return without_dead(made)
 
 
 def _possible(names: AbstractSet[str]) -> dict[str, tuple[Pattern, ...]]:
-    """The patterns of which a program with operations of these names may have one, by last operation."""
+    """Returns the patterns that may match in a program with operations of these names, by last operation."""
     patterns: dict[str, tuple[Pattern, ...]] = {}
     for fusion in FUSIONS:
         if any(f"ttir.{n}" in names for n in fusion.needs):
@@ -92,17 +92,17 @@ def _uses(program: Program) -> Counter[Value]:
     return uses
 
 
-def _found(flow: Flow, op: Op, patterns: tuple[Pattern, ...] | None) -> Group | None:
+def _match(flow: Flow, op: Op, patterns: tuple[Pattern, ...] | None) -> Group | None:
     if patterns is None or op.results[0] in flow.moved or op.results[0] in flow.numbers:
         return None
     root = Node.at(flow, op)
     return next((g for pattern in patterns if (g := pattern(root))), None)
 
 
-def _written(flow: Flow, group: Group, root: Op) -> list[Op]:
-    """The operations of a group: reshapes of operands, itself, a reshape of its result."""
+def _operations(flow: Flow, group: Group, root: Op) -> list[Op]:
+    """Returns the operations of a fused group: reshapes of operands, the operation, a reshape of its result."""
     ops: list[Op] = []
-    operands = [None if o is None else _shaped(flow, o, root, ops) for o in group.operands]
+    operands = [None if o is None else _reshape(flow, o, root, ops) for o in group.operands]
     (result,) = root.results
     kind = flow.program.types[result]
     reshaped = group.shape is not None and group.shape != kind.shape
@@ -113,7 +113,7 @@ def _written(flow: Flow, group: Group, root: Op) -> list[Op]:
     return ops
 
 
-def _shaped(flow: Flow, operand: Operand, root: Op, ops: list[Op]) -> Value:
+def _reshape(flow: Flow, operand: Operand, root: Op, ops: list[Op]) -> Value:
     value, shape = operand
     if flow.shape(value) == shape:
         return value

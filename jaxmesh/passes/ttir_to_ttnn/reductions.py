@@ -1,4 +1,4 @@
-"""Rules of the pass to flat TTNN: products, reductions, orders."""
+"""Patterns of products, reductions and sorts."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _product_shape(o: Ops, site: Site, a: Value, b: Value) -> Shape:
 
 @PATTERNS.add("dot_general")
 def _dot_general(o: Ops, site: Site) -> Value:
-    """Both sides as batches of matrices, whose product has its dims in the right order already."""
+    """Multiplies both sides as batches of matrices; the product has its dims in the right order already."""
     (a, b), result = site.xs, site.result
     left, count = _matrices(o, a, site["batch_dims_lhs"], site["contract_dims_lhs"], contracted_first=False)
     right, _ = _matrices(o, b, site["batch_dims_rhs"], site["contract_dims_rhs"], contracted_first=True)
@@ -54,7 +54,7 @@ def _dot_general(o: Ops, site: Site) -> Value:
 def _matrices(
     o: Ops, x: Value, batch: Sequence[int], contracted: Sequence[int], *, contracted_first: bool
 ) -> tuple[Value, int]:
-    """A tensor as (batch, free, contracted) or (batch, contracted, free), and the size of the batch."""
+    """Returns a tensor as (batch, free, contracted) or (batch, contracted, free), and the size of the batch."""
     shape = o.shape(x)
     batch, contracted = [d % len(shape) for d in batch], [d % len(shape) for d in contracted]
     free = [d for d in range(len(shape)) if d not in batch and d not in contracted]
@@ -78,7 +78,7 @@ def _mean(o: Ops, site: Site) -> Value | Sequence[Value]:
     result = site.result
     if not is_integer(o.dtype(site.x)) and o.dtype(site.x) != BOOL:
         return carry_over(o, site)
-    # Of whole numbers the mean is taken in float32, as JAX does.
+    # The mean of integers is computed in float32, as in JAX.
     x = o.cast(site.x, np.float32)
     return o.cast(o.op("mean", [x], result.shape, np.float32, **site.shared("mean")), result.dtype)
 
@@ -96,7 +96,7 @@ def _prod(o: Ops, site: Site) -> Value:
 
 
 @PATTERNS.add("reduce_and", "reduce_or")
-def _truths(o: Ops, site: Site) -> Value:
+def _reduce_bools(o: Ops, site: Site) -> Value:
     x, dims, result = site.x, _dims(o, site), site.result
     every = site.name == "reduce_and"
     if not math.prod(o.shape(x)):
@@ -117,7 +117,7 @@ def _argmax(o: Ops, site: Site) -> Value:
 
 
 @PATTERNS.add("sort", "topk")
-def _ordered(o: Ops, site: Site) -> Sequence[Value]:
+def _sort(o: Ops, site: Site) -> Sequence[Value]:
     values, order = site.results
     kinds = [o.tiled(values.shape, values.dtype), o.tiled(order.shape, INDEX)]
     ordered, indices = o.emit(site.name, [site.x], kinds, site.shared(site.name))

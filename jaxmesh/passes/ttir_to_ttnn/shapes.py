@@ -1,4 +1,4 @@
-"""Rules of the pass to flat TTNN: shapes, orders, slices, tensors from nothing, and what has another name there."""
+"""Patterns of shapes, permutations, slices, creation, and of ops with another name in TTNN."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ RENAMED: Mapping[str, str] = {
 def carry_over(o: Ops, site: Site) -> Sequence[Value]:
     """Appends the TTNN op with the same meaning, operands and attributes."""
     name = RENAMED.get(site.name, site.name)
-    said = site.op.attributes
-    if said:
+    attributes = site.op.attributes
+    if attributes:
         known = ttnn.OPS[name].definition.by_name
-        said = {k: v for k, v in said.items() if k in known}
+        attributes = {k: v for k, v in attributes.items() if k in known}
     results = [o.tiled(t.shape, t.dtype) for t in site.results]
-    return o.emit(name, site.operands, results, said)
+    return o.emit(name, site.operands, results, attributes)
 
 
 @PATTERNS.add("isfinite", "logical_not")
-def _truth(o: Ops, site: Site) -> Value:
-    # Their calls have no word for another element type of the result.
+def _test(o: Ops, site: Site) -> Value:
+    # Their calls have no argument for the element type of the result.
     return o.cast(o.op(site.name, site.operands, site.result.shape, BOOL), site.result.dtype)
 
 
@@ -52,14 +52,14 @@ def _clamp_scalar(o: Ops, site: Site) -> Value:
     low, high = site["min"], site["max"]
     if is_integer(site.result.dtype):
         info = iinfo(site.result.dtype)
-        low, high = _whole(low, math.ceil, info), _whole(high, math.floor, info)
+        low, high = _integer_bound(low, math.ceil, info), _integer_bound(high, math.floor, info)
     else:
         low, high = float(low), float(high)
     return o.same("clamp_scalar", [site.x], min=low, max=high)
 
 
-def _whole(value: float, rounded: Callable[[float], int], info: Any) -> int:
-    """A bound as a whole number that the element type holds, and that cuts off the same."""
+def _integer_bound(value: float, rounded: Callable[[float], int], info: Any) -> int:
+    """Returns an integer bound that the element type holds, with the same effect."""
     if not math.isfinite(value):
         return int(info.min if value < 0 else info.max)
     return min(max(rounded(value), int(info.min)), int(info.max))
@@ -73,7 +73,7 @@ def _upsample(o: Ops, site: Site) -> Value:
     return o.op("upsample", [site.x], result.shape, result.dtype, scale_factor=pair, mode=site["mode"])
 
 
-# --- shapes and orders -----------------------------------------------------------------------------------------------
+# --- shapes and permutations -----------------------------------------------------------------------------------------
 
 
 @PATTERNS.add("reshape", "squeeze", "unsqueeze")
@@ -112,7 +112,7 @@ def _concat(o: Ops, site: Site) -> Value:
 
 
 def reverse(o: Ops, x: Value, dim: int) -> Value:
-    """A dim turned round: its rows looked up from the last to the first."""
+    """Reverses a dim by looking up its rows from the last to the first."""
     shape = o.shape(x)
     size = shape[dim]
     if size < 2 or not math.prod(shape):
@@ -120,8 +120,8 @@ def reverse(o: Ops, x: Value, dim: int) -> Value:
     order = [dim, *(d for d in range(len(shape)) if d != dim)]
     moved = o.permute(x, order)
     table = o.reshape(moved, (size, math.prod(shape) // size))
-    turned = o.embedding(o.constant(np.arange(size - 1, -1, -1, dtype=np.int32)), table)
-    return o.permute(o.reshape(turned, o.shape(moved)), [order.index(d) for d in range(len(shape))])
+    reversed_dims = o.embedding(o.constant(np.arange(size - 1, -1, -1, dtype=np.int32)), table)
+    return o.permute(o.reshape(reversed_dims, o.shape(moved)), [order.index(d) for d in range(len(shape))])
 
 
 @PATTERNS.add("reverse")
@@ -136,20 +136,20 @@ def _reverse(o: Ops, site: Site) -> Value:
 
 
 def _strided(o: Ops, x: Value, cuts: Mapping[int, tuple[int, int, int]]) -> Value:
-    """Slices of dims whose begins and ends may count from the end, and whose steps may be negative."""
+    """Slices dims; begins and ends may count from the end, and steps may be negative."""
     shape = o.shape(x)
     begins, ends, steps = [0] * len(shape), list(shape), [1] * len(shape)
-    turned: list[int] = []
+    reversed_dims: list[int] = []
     for dim, (begin, end, step) in cuts.items():
         size = shape[dim]
         first, last = (n + size if n < 0 else n for n in (begin, end))
         if step < 0:
             count = -(-(first - last) // -step)
             first, last, step = (first + (count - 1) * step, first + 1, -step) if count else (0, 0, 1)
-            turned.append(dim)
+            reversed_dims.append(dim)
         begins[dim], ends[dim], steps[dim] = first, last, step
     x = o.slice(x, begins, ends, steps)
-    for dim in turned:
+    for dim in reversed_dims:
         x = reverse(o, x, dim)
     return x
 
@@ -180,7 +180,7 @@ def _pad(o: Ops, site: Site) -> Value:
     flat = site["padding"]
     pairs = list(zip(flat[::2], flat[1::2], strict=True))
     x, shape = site.x, o.shape(site.x)
-    # TTNN adds only. What is cut may be more than is there, where the other side adds enough.
+    # TTNN adds only. A slice may remove more than the dim holds if the other side adds enough.
     wide = [(max(low, 0), max(high, 0)) for low, high in pairs]
     if any(low or high for low, high in wide):
         padded = [low + n + high for n, (low, high) in zip(shape, wide, strict=True)]
@@ -192,7 +192,7 @@ def _pad(o: Ops, site: Site) -> Value:
     return o.slice(x, begins, ends)
 
 
-# --- tensors from nothing --------------------------------------------------------------------------------------------
+# --- creation --------------------------------------------------------------------------------------------------------
 
 
 def is_created(site: Site) -> bool:
@@ -201,7 +201,7 @@ def is_created(site: Site) -> bool:
 
 
 def create(o: Ops, site: Site, host: bool) -> Value:
-    """A tensor from nothing, on the host (full) or on the devices (each has it all)."""
+    """Creates a tensor on the host, or all of it on each device."""
     result = site.result
     name, attributes = _creation(o, site, result)
     kind = Type(result.shape, result.dtype, host=host, tile=not host)
@@ -228,9 +228,9 @@ def _creation(o: Ops, site: Site, result: Type) -> tuple[str, dict[str, Any]]:
 
 @PATTERNS.add("arange")
 def _arange(o: Ops, site: Site) -> Value:
-    """A row of numbers, repeated along the other dims; TTNN makes the row."""
+    """Creates the numbers along one dim in TTNN, and repeats them along the others."""
     shape = site.result.shape
     dim = site["arange_dimension"] % len(shape)
     numbers = o.op("arange", [o.handle], shape[dim : dim + 1], site.result.dtype, **site.shared("arange"))
-    stood = o.reshape(numbers, [n if d == dim else 1 for d, n in enumerate(shape)])
-    return o.repeat(stood, [1 if d == dim else n for d, n in enumerate(shape)])
+    column = o.reshape(numbers, [n if d == dim else 1 for d, n in enumerate(shape)])
+    return o.repeat(column, [1 if d == dim else n for d, n in enumerate(shape)])
