@@ -184,7 +184,8 @@ def _forms(op: Op) -> tuple[Mapping[str, str], OpDef | None]:
             return _SPECIAL.get(name, {}), None
         row = definition_of(op.name)
         if row is None:
-            raise MissingRuleError(f"no text for {op.name!r}: it has no row; add one in jaxmesh/dialects/{dialect}/.")
+            folder = "ttnn" if dialect == "ttnn" else "ttir"
+            raise MissingRuleError(f"no text for {op.name!r}: it has no row; add one in jaxmesh/dialects/{folder}/.")
         found = _FORMS[op.name] = ({a.name: a.mlir_form for a in row.attributes} | {_SEGMENTS: "i32a"}, row)
     return found
 

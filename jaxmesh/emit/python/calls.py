@@ -24,8 +24,8 @@ def signature_of(op: Op) -> tuple[TtnnOp, Signature]:
     if row is None:
         place = f" (from {op.line})" if op.line else ""
         raise MissingRuleError(
-            f"emitted Python: {op.name}{place} is no op of TTNN's table; add a `ttnn(...)` entry to one of the files "
-            "jaxmesh/dialects/ttnn/*.py, and lower to it in jaxmesh/passes/ttir_to_ttnn/driver.py."
+            f"emitted Python: {op.name}{place} is no op of TTNN's table; add a `define(...)` entry to one of the "
+            "files jaxmesh/dialects/ttnn/*.py, and a pattern to one of jaxmesh/passes/ttir_to_ttnn/*.py."
         )
     return row, row.python
 

@@ -43,7 +43,7 @@ def _call(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
 
 
 _FEW = 8
-"""Equations of a body that is looked into for numbers that are known."""
+"""The most equations of a body that is searched for known numbers."""
 
 
 @RULES.add(NAME)
@@ -64,7 +64,7 @@ def _said(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
 
 
 def _name(b: Builder, said: Said) -> str | None:
-    """The operation that stands for what was read; None where that is taken apart."""
+    """Returns the name of an imported operation; None if it is decomposed."""
     if not b.options.said:
         return None
     if b.level == "ttnn" and said.ttnn is not None:
@@ -75,7 +75,7 @@ def _name(b: Builder, said: Said) -> str | None:
 
 
 def _attributes(said: Said, kind: tuple[Shape, Any]) -> Mapping[str, Any]:
-    """What a text says of an operation, in the one form that other passes know where it may be said in several."""
+    """Returns the attributes of an imported operation in the form that other passes expect."""
     shape, dtype = kind
     if said.name == "constant":
         value = said.attributes["value"].astype(dtype, copy=False)
