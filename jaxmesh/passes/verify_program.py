@@ -1,4 +1,4 @@
-"""What a flat TTNN program promises: rows for all ops, operands on the right side, memory given back once."""
+"""Verifies a flat TTNN program: definitions for all ops, operands in the right memory, memory freed once."""
 
 from __future__ import annotations
 

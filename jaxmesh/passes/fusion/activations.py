@@ -1,4 +1,4 @@
-"""Groups of elementwise operations: sigmoid, silu, gelu, relu."""
+"""Patterns of elementwise operations: sigmoid, silu, gelu, relu."""
 
 from __future__ import annotations
 
