@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from jaxmesh.dialects.op import ROWS
-from jaxmesh.dialects.ttnn.op import TTNN
+from jaxmesh.dialects import ttir as ttir_dialect, ttnn as ttnn_dialect
 
 # Each room imports only the rooms above it; rooms on one line do not know each other.
 ROOMS = """
@@ -139,8 +138,8 @@ def names_in(node: ast.expr) -> set[str] | None:
 
 
 def op_names() -> set[str]:
-    plain = {*ROWS, *TTNN}
-    return {*plain, *(f"ttir.{n}" for n in ROWS), *(f"ttnn.{n}" for n in TTNN)}
+    plain = {*ttir_dialect.OPS, *ttnn_dialect.OPS}
+    return {*plain, *(f"ttir.{n}" for n in ttir_dialect.OPS), *(f"ttnn.{n}" for n in ttnn_dialect.OPS)}
 
 
 def test_facts_about_ops_stand_at_their_definitions() -> None:

@@ -18,7 +18,7 @@ from jaxmesh.dialects.ttnn.transfers import PRIMITIVES, distribute_tensor_p
 from jaxmesh.drawing.placement import Box, Holding, Where, cut_boxes, differing, held
 from jaxmesh.drawing.placements import sharding_holding
 from jaxmesh.drawing.program_drawing import MOST_STEPS, Flow, Step, limited
-from jaxmesh.jaxprs import compat, source_locations, walk as walk_
+from jaxmesh.jaxprs import compat, primitives, source_locations, walk as walk_
 from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Var
 from jaxmesh.jaxprs.trees import leaf_paths
 from jaxmesh.runtime.reference_collectives import COLLECTIVES
@@ -27,11 +27,7 @@ from jaxmesh.sharding.mesh import AnyMesh
 from jaxmesh.ttnn.mesh_tensor import is_tensor
 
 Shape = tuple[int, ...]
-_ONLY_TYPES = frozenset({"pvary", "pcast", "pbroadcast"})
-"""Equations that say how a value is typed, and move nothing."""
-_OWN_BODIES = frozenset({"reduce", "scatter", "scatter-add", "reduce_window", "sort"})
-"""Primitives whose bodies work on single numbers."""
-_MOVES = frozenset(COLLECTIVES) - _ONLY_TYPES - {"axis_index"}
+_MOVES = frozenset(COLLECTIVES)
 _WORDS: Mapping[Any, str] = {DEVICE: "the same on every device", FREE: "made where it is needed"}
 
 
@@ -129,14 +125,14 @@ class _Walk:
     def body(self, jaxpr: Jaxpr, depth: int) -> None:
         """The equations of a body, and those of the bodies in it."""
         for eqn in walk_.open_jaxpr(jaxpr).eqns:
-            if eqn.primitive.name in _ONLY_TYPES:
+            if eqn.primitive.name in primitives.RETYPES:
                 self.names[eqn.outvars[0]] = self.name(eqn.invars[0])
                 continue
             self.equation(eqn, depth)
             if self.count > 20 * MOST_STEPS:
                 return
             for inner in walk_.sub_jaxprs(eqn):
-                if eqn.primitive.name not in _OWN_BODIES:
+                if eqn.primitive.name not in primitives.SCALAR_BODIES:
                     opened = walk_.open_jaxpr(inner)
                     self.names.update((v, f"in{i}") for i, v in enumerate(opened.invars))
                     self.body(inner, depth + 1)

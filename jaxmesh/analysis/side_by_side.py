@@ -13,8 +13,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
+from jaxmesh.dialects.definitions import has_trait
+from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op, Program
-from jaxmesh.dialects.ttnn.op import SPECIAL
+from jaxmesh.dialects.ttnn.memory import MEMORY_OPS
 from jaxmesh.drawing.listing_html import Line, Row, listing, plain_listing
 from jaxmesh.drawing.text_layout import shortened
 from jaxmesh.emit.targets import emit
@@ -24,8 +26,6 @@ from jaxmesh.passes.ttir_to_ttnn.shapes import RENAMED
 Make = Callable[[], Program]
 MOST_OPS = 400
 """Of longer programs the first operations are shown."""
-_TRANSFERS = frozenset({"mesh_shard", "distribute_tensor", "aggregate_tensor", "mesh_partition"})
-_MEMORY = SPECIAL - _TRANSFERS
 _LINE = re.compile(r"(.+?):([0-9]{1,9})(?::[0-9]{1,9})?(?: \((.*)\))?", re.DOTALL)
 
 
@@ -107,8 +107,12 @@ def _name(op: Op) -> str:
 
 
 def _alone(op: Op) -> str:
-    name = _name(op)
-    return "lit" if name in _TRANSFERS else "soft" if name in _MEMORY else "kept"
+    return "lit" if has_trait(op.name, Trait.TRANSFERS) else "soft" if _is_memory(op) else "kept"
+
+
+def _is_memory(op: Op) -> bool:
+    """Returns True for ops about devices, layouts and memory that transfer nothing."""
+    return op.name.removeprefix("ttnn.") in MEMORY_OPS and not has_trait(op.name, Trait.TRANSFERS)
 
 
 # --- two sides -------------------------------------------------------------------------------------------------------
@@ -139,7 +143,7 @@ def _compared(before: Ops, after: Ops) -> tuple[Sequence[Line], ...]:
             name = _name(op)
             kept = left[name] > 0
             left[name] -= kept
-            lines.append(Line(text, "kept" if kept else "soft" if name in _MEMORY else "lit"))
+            lines.append(Line(text, "kept" if kept else "soft" if _is_memory(op) else "lit"))
         sides.append(lines)
     return tuple(sides)
 

@@ -1,1 +1,1 @@
-"""The two dialects' sharding operations, as JAX primitives."""
+"""The operations of both dialects: definitions, JAX primitives of sharding, and the flat programs they form."""

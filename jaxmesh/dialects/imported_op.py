@@ -9,23 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jaxmesh.dialects.op import ROWS
-from jaxmesh.dialects.ttnn.op import TTNN
+from jaxmesh.dialects import ttir, ttnn
+from jaxmesh.dialects.op import Trait
 from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.compat import Jaxpr
 
 NAME = "ttir_op"
 _SEGMENTS = ("operandSegmentSizes", "resultSegmentSizes")
-_ELSEWHERE = frozenset({
-    "mesh_shard", "all_gather", "all_reduce", "all_reduce_async", "reduce_scatter", "mesh_partition",
-    "collective_permute", "all_to_all", "distributed_rms_norm", "distributed_layer_norm",
-    "point_to_point", "assign", "empty", "get_dimension_size",
-})  # fmt: skip
-"""Ops that a pass looks for in the equations of their meaning, or writes itself; memory that nothing has written; a
-number that the types say."""
-
-_IMAGES = frozenset({"conv2d", "conv_transpose2d"})
-"""Ops of TTNN that take the device beside tensors."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,16 +75,18 @@ def said_of(dialect: str, name: str, attributes: Mapping[str, Any]) -> Said | No
       name: of the op, without the dialect.
       attributes: its own, as Python values.
     """
-    row, given = ROWS.get(name), dict(attributes)
-    own = TTNN.get(name) if dialect == "ttnn" else None
+    row, given = ttir.OPS.get(name), dict(attributes)
+    own = ttnn.OPS.get(name) if dialect == "ttnn" else None
     if own is not None:
-        row = ROWS[name] if name == "arange" else next((r for r in ROWS.values() if r.meaning is own.row.meaning), None)
+        row = ttir.OPS.get("arange" if name == "arange" else own.like or "")
         # What is left unsaid is what TTNN takes for it.
-        given = {a.name: a.default for a in own.row.attributes if a.default is not None} | given
+        given = {a.name: a.default for a in own.definition.attributes if a.default is not None} | given
     kept = {k: v for k, v in given.items() if k not in _SEGMENTS and "." not in k}
     upper = None if row is None or not {a.name for a in row.attributes}.issuperset(kept) else row.name
     # What TTIR can say is made, and put into another shape, where it is needed.
-    lower = None if own is None or (own.on_device and name not in _IMAGES) or name == "reshape" else name
-    if not _ELSEWHERE.isdisjoint((name, upper)) or (upper is None and lower is None):
+    creates = own is not None and own.on_device and own.definition.operands == (0, 0)
+    lower = None if own is None or creates or Trait.VIEW in own.definition.traits else name
+    known = [d for d in (row, own.definition if own else None) if d is not None]
+    if any(Trait.DECOMPOSED in d.traits for d in known) or (upper is None and lower is None):
         return None
     return Said(upper, lower, kept, attributes.get("operandSegmentSizes"))

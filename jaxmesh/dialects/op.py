@@ -1,14 +1,16 @@
-"""The table of ops: one row ties a TTIR op to its attributes and to its meaning in JAX.
+"""Definitions of operations: name, operands, attributes, results, traits, and what the operation means in JAX.
 
-It stands below the rooms, because frontends and emitters both read it and never import each other. A new op is one
-`@row(...)` function in one of the files of this folder.
+To add an operation of TTIR, write one `@define(OPS, ...)` function in a file of `dialects/ttir/`. Frontends and
+emitters both read the definitions and never import each other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from enum import Enum, auto
+from functools import cached_property
+from typing import Any, Literal, cast
 
 import jax
 import numpy as np
@@ -17,50 +19,98 @@ from jaxmesh.errors import JaxmeshError, VerifyError
 from jaxmesh.validate import check_size
 
 Shape = tuple[int, ...]
+Kind = Literal["int", "float", "number", "bool", "str", "ints", "bools", "array", "enum", "any"]
+Form = Literal[
+    "si8", "si32", "ui32", "i32", "i64", "si64", "f32", "number", "bool", "string", "i32s", "i64s", "i32a", "bools",
+    "dense", "dense_i64", "shape", "type", "any", "convolution_layout", "#ttcore.reduce_type", "#ttcore.shard_type",
+    "#ttcore.shard_direction",
+]  # fmt: skip
+
+
+class Trait(Enum):
+    """A fact about an operation that passes and tools ask for."""
+
+    MOVES = auto()
+    """It only moves or creates data: its results are exact, bit for bit."""
+    CREATES = auto()
+    """Its result depends on no tensor."""
+    VIEW = auto()
+    """The result holds the same elements in the same order, in another shape."""
+    RETURNS_OPERAND = auto()
+    """The real function returns its operand itself if there is nothing to do."""
+    ON_HOST = auto()
+    """The real `ttnn` performs it in host memory, too."""
+    COLLECTIVE = auto()
+    """It needs a mesh, and its result is on the devices."""
+    TRANSFERS = auto()
+    """It splits a tensor over devices or joins its shards."""
+    SENDS = auto()
+    """Data moves from device to device."""
+    VARIES = auto()
+    """Results differ between devices even if operands do not."""
+    DECOMPOSED = auto()
+    """An imported one is kept as the equations of its meaning, in which passes look for it."""
+    DECOMPOSED_FOR_TTNN = auto()
+    """TTNN has no such operation; an imported one is lowered from the equations of its meaning."""
 
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """One attribute of an op.
+    """One attribute of an operation.
 
-    Kinds: `int`, `float`, `number`, `bool`, `str`, `ints` (a row of integers), `bools`, `array` (a NumPy array),
-    `enum` (a dialect's spelling such as `sum`), `any`.
+    Kinds: `number` (whole or not), `ints` and `bools` (sequences), `array` (a NumPy array), `enum` (the dialect's name
+    of a value, such as `sum`), `any`; the others are Python's types.
 
-    `form` is how MLIR writes it; empty means by the kind (`FORMS`). Forms: `si32`, `ui32`, `i32`, `i64`, `si64`, `f32`,
-    `number` (`f32` or `i32`, as the value is), `bool`, `string`, `i32s` (`[1 : i32, 2 : i32]`), `i64s`
-    (`array<i64: 1, 2>`), `i32a` (`array<i32: 1, 2>`), `bools`, `dense`, `dense_i64` (a table of device ids), `shape`
-    (`#ttnn.shape<2x1>`), `type`, `convolution_layout`, and for an enum the attribute around it with its dialect, such
-    as `#ttcore.reduce_type`. A row of integers where the form is of one, as of kind `any`, is written as `i32a`.
+    `form` is the attribute's form in MLIR; by default the one of the kind (`FORMS`). Forms: `number` (`f32` or `i32`,
+    as the value is), `i32s` (`[1 : i32, 2 : i32]`), `i64s` (`array<i64: 1, 2>`), `i32a` (`array<i32: 1, 2>`),
+    `dense_i64` (a table of device ids), `shape` (`#ttnn.shape<2x1>`), and for an enum the dialect's attribute around
+    it, such as `#ttcore.reduce_type`. A sequence is printed as `i32a` if the form is that of a single integer, as of
+    kind `any`.
     """
 
     name: str
-    kind: str
+    kind: Kind
     required: bool = False
     default: Any = None
-    form: str = ""
+    form: Form | None = None
 
     @property
-    def written(self) -> str:
-        """The form in which MLIR writes it."""
+    def mlir_form(self) -> Form:
+        """The form in MLIR."""
         return self.form or FORMS[self.kind]
 
 
-FORMS: Mapping[str, str] = {
+FORMS: Mapping[Kind, Form] = {
     "int": "si32", "float": "f32", "number": "number", "bool": "bool", "str": "string", "ints": "i32s",
     "bools": "bools", "array": "dense", "enum": "string", "any": "any",
 }  # fmt: skip
-"""The form of an attribute by its kind, where the attribute does not say another."""
+"""The form of an attribute by its kind, unless the attribute has its own."""
+
+
+def attr(name: str, kind: Kind, default: Any = None, form: Form | None = None) -> Attribute:
+    """Returns an optional attribute."""
+    return Attribute(name, kind, default=default, form=form)
+
+
+def need(name: str, kind: Kind, form: Form | None = None) -> Attribute:
+    """Returns a required attribute."""
+    return Attribute(name, kind, required=True, form=form)
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One occurrence of an op: operands inside a typed trace, checked attributes, declared result types."""
+    """One occurrence of an operation: operands inside a typed trace, checked attributes, declared result types."""
 
-    row: Row
+    definition: OpDef
     operands: tuple[Any, ...]
     attributes: Mapping[str, Any]
     results: tuple[jax.ShapeDtypeStruct, ...]
     mesh: Mapping[str, int]
+
+    @property
+    def name(self) -> str:
+        """The operation's name, without the dialect."""
+        return self.definition.name
 
     @property
     def result(self) -> jax.ShapeDtypeStruct:
@@ -68,69 +118,82 @@ class Call:
         return self.results[0]
 
     def __getitem__(self, name: str) -> Any:
-        """The value of an attribute, its default where it is not written."""
+        """Returns the value of an attribute; its default if it is absent."""
         return self.attributes[name]
 
 
 Meaning = Callable[[Call], Any]
+Arity = tuple[int, int | None]
+"""The least and the most values; None for any number."""
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One op of TTIR."""
+@dataclass(frozen=True)
+class OpDef:
+    """The definition of an operation.
+
+    Attributes:
+      name: without the dialect.
+      operands: how many it takes.
+      attributes: the attributes it knows.
+      meaning: computes the results in JAX.
+      results: how many it has.
+      casts: True if the declared element type of a result may differ from the meaning's, as of comparisons.
+      traits: facts about it.
+    """
 
     name: str
-    operands: tuple[int, int | None]
+    operands: Arity
     attributes: tuple[Attribute, ...]
     meaning: Meaning
-    results: tuple[int, int | None]
-    casts: bool
+    results: Arity = (1, 1)
+    casts: bool = False
+    traits: frozenset[Trait] = frozenset()
+
+    @cached_property
+    def by_name(self) -> Mapping[str, Attribute]:
+        """The attributes by name."""
+        return {a.name: a for a in self.attributes}
 
 
-SEGMENTS = (Attribute("operandSegmentSizes", "ints"), Attribute("resultSegmentSizes", "ints"))
+SEGMENTS = (attr("operandSegmentSizes", "ints"), attr("resultSegmentSizes", "ints"))
 """What MLIR writes on any op with optional operands, and older TTIR on every op."""
 
-ROWS: dict[str, Row] = {}
-"""By TTIR name, without the dialect."""
 
-
-def row(
+def define(
+    ops: dict[str, OpDef],
     name: str,
-    operands: int | tuple[int, int | None],
+    operands: int | Arity,
     *attributes: Attribute,
-    results: tuple[int, int | None] = (1, 1),
+    results: Arity = (1, 1),
     casts: bool = False,
+    traits: Sequence[Trait] = (),
 ) -> Callable[[Meaning], Meaning]:
-    """Enters a function as the meaning of an op.
-
-    Args:
-      name: the op's TTIR name, without the dialect.
-      operands: how many it takes, or the least and the most (None: any number).
-      attributes: the attributes it knows.
-      results: the least and the most results.
-      casts: whether the declared result type may be of another element type than the meaning's, as of comparisons.
-    """
-    arity = (operands, operands) if isinstance(operands, int) else operands
+    """Adds an operation to a table, with the decorated function as its meaning; `OpDef` describes the arguments."""
 
     def enter(meaning: Meaning) -> Meaning:
-        assert name not in ROWS, name
-        ROWS[name] = Row(name, arity, attributes, meaning, results, casts)
+        assert name not in ops, name
+        ops[name] = OpDef(name, arity(operands), attributes, meaning, results, casts, frozenset(traits))
         return meaning
 
     return enter
 
 
+def arity(count: int | Arity) -> Arity:
+    """Returns the least and the most of a count that may be one number."""
+    return (count, count) if isinstance(count, int) else count
+
+
 def evaluate(
-    row: Row,
+    op: OpDef,
     operands: Sequence[Any],
     attributes: Mapping[str, Any],
     results: Sequence[jax.ShapeDtypeStruct],
     mesh: Mapping[str, int],
 ) -> list[Any]:
-    """Performs one occurrence of an op inside a typed trace, and checks its results against the declared types.
+    """Performs one occurrence of an operation inside a typed trace, and checks its results against the declared types.
 
     Args:
-      row: the op.
+      op: the definition.
       operands: its operands.
       attributes: its attributes as Python values; those with a dialect's prefix (`ttcore.x`) are ignored.
       results: the declared result types.
@@ -140,109 +203,111 @@ def evaluate(
       VerifyError: a wrong number of operands or results, an unknown, missing or ill-typed attribute, arguments that the
         op does not take, or a result whose type is not the declared one; the message holds the rule and both values.
     """
-    outs = compute(row, operands, attributes, results, mesh)
+    outs = compute(op, operands, attributes, results, mesh)
     if len(outs) != len(results):
-        raise VerifyError(f"ttir.{row.name} gives {len(outs)} results, but {len(results)} are declared.")
-    return [_declared(row, out, want) for out, want in zip(outs, results, strict=True)]
+        raise VerifyError(f"ttir.{op.name} gives {len(outs)} results, but {len(results)} are declared.")
+    return [_check_declared(op, out, want) for out, want in zip(outs, results, strict=True)]
 
 
 def compute(
-    row: Row,
+    op: OpDef,
     operands: Sequence[Any],
     attributes: Mapping[str, Any],
     results: Sequence[jax.ShapeDtypeStruct],
     mesh: Mapping[str, int],
 ) -> list[Any]:
     """Performs one occurrence of an op as `evaluate` does; the results may be of other types than the declared ones."""
-    _check_count(row, "operands", len(operands), row.operands)
-    _check_count(row, "results", len(results), row.results)
+    _check_count(op, "operands", len(operands), op.operands)
+    _check_count(op, "results", len(results), op.results)
     for result in results:
-        check_size(result.shape, result.dtype, f"ttir.{row.name}: its result")
-    call = Call(row, tuple(operands), _attributes(row, attributes, len(operands)), tuple(results), mesh)
-    return _performed(call)
+        check_size(result.shape, result.dtype, f"ttir.{op.name}: its result")
+    call = Call(op, tuple(operands), _check_attributes(op, attributes, len(operands)), tuple(results), mesh)
+    return _perform(call)
 
 
-def _check_count(row: Row, what: str, found: int, allowed: tuple[int, int | None]) -> None:
+def _check_count(op: OpDef, what: str, count: int, allowed: Arity) -> None:
     least, most = allowed
-    if found < least or (most is not None and found > most):
+    if count < least or (most is not None and count > most):
         wanted = f"{least}" if least == most else f"at least {least}" if most is None else f"{least} to {most}"
-        raise VerifyError(f"ttir.{row.name} takes {wanted} {what}, got {found}.")
+        raise VerifyError(f"ttir.{op.name} takes {wanted} {what}, got {count}.")
 
 
-def _attributes(row: Row, given: Mapping[str, Any], operands: int) -> dict[str, Any]:
-    known = {a.name: a for a in (*row.attributes, *SEGMENTS)}
+def _check_attributes(op: OpDef, given: Mapping[str, Any], operands: int) -> dict[str, Any]:
+    known = (*op.attributes, *SEGMENTS)
+    names = {a.name for a in known}
     for name in given:
-        if name not in known and "." not in name:
-            allowed = ", ".join(a.name for a in row.attributes) or "none"
-            raise VerifyError(f"ttir.{row.name} has no attribute {name!r}; its attributes are: {allowed}.")
+        if name not in names and "." not in name:
+            allowed = ", ".join(a.name for a in op.attributes) or "none"
+            raise VerifyError(f"ttir.{op.name} has no attribute {name!r}; its attributes are: {allowed}.")
     values: dict[str, Any] = {}
-    for name, attribute in known.items():
-        if name in given:
-            values[name] = _checked(row, attribute, given[name])
+    for attribute in known:
+        if attribute.name in given:
+            values[attribute.name] = _check_kind(op, attribute, given[attribute.name])
         elif attribute.required:
-            raise VerifyError(f"ttir.{row.name} needs the attribute {name!r} ({attribute.kind}); it is missing.")
+            named = f"{attribute.name!r} ({attribute.kind})"
+            raise VerifyError(f"ttir.{op.name} needs the attribute {named}; it is missing.")
         else:
-            values[name] = attribute.default
-    _check_segments(row, values["operandSegmentSizes"], operands)
+            values[attribute.name] = attribute.default
+    _check_segments(op, values["operandSegmentSizes"], operands)
     return values
 
 
-def _check_segments(row: Row, sizes: Shape | None, operands: int) -> None:
-    """The written sizes may still count a destination, which was the last operand of the older op and is no more."""
+def _check_segments(op: OpDef, sizes: Shape | None, operands: int) -> None:
+    """Checks segment sizes; they may still count a destination, the last operand of ops of older TTIR."""
     if sizes is None or (min(sizes, default=0) >= 0 and operands in (sum(sizes), sum(sizes[:-1]))):
         return
-    raise VerifyError(f"ttir.{row.name}: operandSegmentSizes {list(sizes)} do not count its {operands} operands.")
+    raise VerifyError(f"ttir.{op.name}: operandSegmentSizes {list(sizes)} do not count its {operands} operands.")
 
 
-def _integer(value: Any) -> bool:
+def _is_integer(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _number(value: Any) -> bool:
-    return _integer(value) or isinstance(value, float)
+def _is_number(value: Any) -> bool:
+    return _is_integer(value) or isinstance(value, float)
 
 
-_IS_KIND: Mapping[str, Callable[[Any], bool]] = {
-    "int": _integer,
-    "float": _number,
-    "number": _number,
+_IS_KIND: Mapping[Kind, Callable[[Any], bool]] = {
+    "int": _is_integer,
+    "float": _is_number,
+    "number": _is_number,
     "bool": lambda value: isinstance(value, bool),
     "str": lambda value: isinstance(value, str),
     "enum": lambda value: isinstance(value, str),
-    "ints": lambda value: isinstance(value, tuple) and all(map(_integer, cast("Shape", value))),
+    "ints": lambda value: isinstance(value, tuple) and all(map(_is_integer, cast("Shape", value))),
     "bools": lambda value: isinstance(value, tuple) and all(type(v) is bool for v in cast("Shape", value)),
     "array": lambda value: isinstance(value, np.ndarray),
     "any": lambda value: True,
 }
 
 
-def _checked(row: Row, attribute: Attribute, value: Any) -> Any:
+def _check_kind(op: OpDef, attribute: Attribute, value: Any) -> Any:
     known: Any = tuple(cast("list[Any]", value)) if isinstance(value, list) else value
     if not _IS_KIND[attribute.kind](known):
-        raise VerifyError(f"ttir.{row.name}: attribute {attribute.name!r} is of kind {attribute.kind}, got {value!r}.")
+        raise VerifyError(f"ttir.{op.name}: attribute {attribute.name!r} is of kind {attribute.kind}, got {value!r}.")
     return float(known) if attribute.kind == "float" else known
 
 
-def _performed(call: Call) -> list[Any]:
-    """What the op gives; a complaint of JAX becomes one about the op."""
+def _perform(call: Call) -> list[Any]:
+    """Computes the results; turns an error of JAX into one about the operation."""
     try:
-        made = call.row.meaning(call)
+        made = call.definition.meaning(call)
     except JaxmeshError:
         raise
     except (TypeError, ValueError, OverflowError, IndexError) as error:
         types = ", ".join(describe(x) for x in call.operands)
-        raise VerifyError(f"ttir.{call.row.name} of ({types}) is impossible: {str(error).strip()}") from error
+        raise VerifyError(f"ttir.{call.name} of ({types}) is impossible: {str(error).strip()}") from error
     return list(cast("Sequence[Any]", made)) if isinstance(made, (list, tuple)) else [made]
 
 
 def describe(x: Any) -> str:
-    """The type of an array as messages show it."""
+    """Returns the type of an array as messages show it."""
     return f"{x.dtype}{list(x.shape)}"
 
 
-def _declared(row: Row, out: Any, want: jax.ShapeDtypeStruct) -> Any:
-    # Without JAX's x64 mode a declared i64 is held as i32.
+def _check_declared(op: OpDef, out: Any, want: jax.ShapeDtypeStruct) -> Any:
+    # Without JAX's x64 mode a declared i64 becomes i32.
     dtype = jax.dtypes.canonicalize_dtype(want.dtype)
-    if out.shape != want.shape or (out.dtype != dtype and not row.casts):
-        raise VerifyError(f"ttir.{row.name}: the result is {describe(out)}, but the declared type is {describe(want)}.")
+    if out.shape != want.shape or (out.dtype != dtype and not op.casts):
+        raise VerifyError(f"ttir.{op.name}: the result is {describe(out)}, but the declared type is {describe(want)}.")
     return out if out.dtype == dtype else out.astype(dtype)

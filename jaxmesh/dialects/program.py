@@ -1,6 +1,6 @@
 """Flat programs: what the emitters print. One list of operations over numbered values, calls inlined, loops unrolled.
 
-A program is made from a jaxpr by `passes/flatten/builder.py`, at TTIR level (`ttir.*`, `ttir.mesh_shard`) from a traced
+A program is built from a jaxpr by `passes/flatten/`, at TTIR level (`ttir.*`, `ttir.mesh_shard`) from a traced
 one, or with the two transfers of TTNN from a lowered one; `passes/ttir_to_ttnn` lowers every
 other operation to TTNN too.
 """

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tensor_p
-from jaxmesh.jaxprs import compat, evaluate, walk
+from jaxmesh.jaxprs import compat, evaluate, primitives, walk
 from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr
 from jaxmesh.jaxprs.control_flow import Call, Cond, Scan, While, control_flow
 
@@ -64,14 +64,6 @@ def of_result(eqn: Eqn, operands: Sequence[Residency]) -> Residency:
 ON_HOST = frozenset({"custom_linear_solve"})
 """Primitives that hold bodies and run on the host side if one of these moves tensors."""
 
-_TABLES = frozenset({
-    "iota", "broadcast_in_dim", "convert_element_type", "reshape", "copy", "squeeze", "expand_dims", "transpose",
-    "slice", "concatenate", "pad", "rev", "add", "sub", "mul", "div", "neg", "pow", "integer_pow", "square",
-    "sqrt", "rsqrt", "exp", "exp2", "log", "sin", "cos", "floor", "sign", "abs", "max", "min", "rem", "eq", "ne",
-    "lt", "le", "gt", "ge", "and", "or", "not", "xor", "select_n", "clamp",
-})  # fmt: skip
-"""What masks, position tables and fills are made of: cheap, element by element, the same on every device."""
-
 
 def _made_anywhere(eqn: Eqn) -> bool:
     """Whether a value from no array is made where it is needed: numbers and tables are; random or heavy work is not."""
@@ -79,7 +71,7 @@ def _made_anywhere(eqn: Eqn) -> bool:
         return False
     if eqn.primitive.name == "ttir_op" and not eqn.invars:
         return True
-    return eqn.primitive.name in _TABLES or all(math.prod(v.aval.shape) <= 1 for v in eqn.outvars)
+    return eqn.primitive.name in primitives.CHEAP_TABLES or all(math.prod(v.aval.shape) <= 1 for v in eqn.outvars)
 
 
 def has_transfer(jaxpr: Jaxpr) -> bool:

@@ -10,10 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from jaxmesh.dialects import (
-    ttir as ttir_ops,  # noqa: F401
-    ttnn as ttnn_ops,  # noqa: F401
-)
 from jaxmesh.dialects.program import Program
 from jaxmesh.dialects.residency import DEVICE, Residency, ResidencyMap
 from jaxmesh.dialects.signature import Boundary
@@ -22,12 +18,11 @@ from jaxmesh.errors import InexpressibleError
 from jaxmesh.jaxprs.compat import Jaxpr
 from jaxmesh.jaxprs.trees import show_paths
 from jaxmesh.jaxprs.walk import all_eqns
-from jaxmesh.passes import flatten as flatten_rules  # noqa: F401
-from jaxmesh.passes.flatten import collectives as collectives
-from jaxmesh.passes.flatten.builder import Options, build
+from jaxmesh.passes.flatten.builder import Options
+from jaxmesh.passes.flatten.flatten import flatten
 from jaxmesh.passes.flatten.mesh_partition import recognise_mesh_partitions
 from jaxmesh.passes.flatten.place_results import place_results
-from jaxmesh.passes.fusion.driver import recognise
+from jaxmesh.passes.fusion.driver import fuse as fuse_ops
 from jaxmesh.passes.ttir_to_ttnn.driver import to_ttnn
 from jaxmesh.passes.verify_program import verify_program
 
@@ -47,7 +42,7 @@ class Pass:
 
 MESH_PARTITION = Pass("recognise-mesh-partition", recognise_mesh_partitions)
 PLACE_RESULTS = Pass("place-results", place_results)
-FUSE = Pass("fuse", recognise)
+FUSE = Pass("fuse", fuse_ops)
 TTIR_TO_TTNN = Pass("convert-ttir-to-ttnn", to_ttnn)
 
 TTIR_PIPELINE = (MESH_PARTITION, PLACE_RESULTS, FUSE)
@@ -118,7 +113,7 @@ def _flatten(
     fuse: bool,
     unroll_limit: int,
 ) -> Program:
-    program = build(
+    program = flatten(
         jaxpr,
         name=boundary.name,
         mesh=boundary.sizes,

@@ -1,19 +1,18 @@
-"""What a flat TTNN program promises: rows for all ops, operands on the right side, memory given back once."""
+"""Verifies a flat TTNN program: definitions for all ops, operands in the right memory, memory freed once."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from jaxmesh.dialects import ttnn as ttnn_ops  # noqa: F401
+from jaxmesh.dialects import ttnn
+from jaxmesh.dialects.definitions import has_trait
+from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op, Program, Type, Value
-from jaxmesh.dialects.ttnn.op import TTNN, TtnnRow, attributes_of
+from jaxmesh.dialects.ttnn.op import TtnnOp
 from jaxmesh.errors import ResidencyError, VerifyError
 from jaxmesh.passes.aliases import aliases
 from jaxmesh.sharding.distribution import resolve_composer, resolve_mapper
-
-_ANYWHERE = frozenset({"reshape"})
-"""Compute ops that are also done on the host, next to a transfer."""
 
 
 def verify_program(program: Program) -> None:
@@ -69,7 +68,7 @@ class _Verifier:
         if self.spent and name != "deallocate":
             self._check_unspent(op.name, op.used)
         if dialect != "ttnn":
-            raise VerifyError(f"{op.name} is left in a flat TTNN program; lower it in passes/to_ttnn.py.")
+            raise VerifyError(f"{op.name} is left in a flat TTNN program; lower it in jaxmesh/passes/ttir_to_ttnn/.")
         if name in _SPECIAL:
             _SPECIAL[name](self, op)
         else:
@@ -80,12 +79,12 @@ class _Verifier:
             self.live.add(value)
 
     def _row(self, op: Op, name: str) -> None:
-        row = TTNN.get(name)
+        row = ttnn.OPS.get(name)
         if row is None:
             raise VerifyError(f"{op.name} is no op of TTNN's table; add a row in jaxmesh/dialects/ttnn/*.py.")
         _check_attributes(op, row)
         tensors = self._check_handle(op, row)
-        least, most = row.row.operands
+        least, most = row.definition.operands
         if not least <= len(tensors) or (most is not None and len(tensors) > most):
             raise VerifyError(f"{op.name} takes {least} to {most} operands, got {len(tensors)}.")
         if row.in_place is not None:
@@ -94,7 +93,7 @@ class _Verifier:
         if all(k.tile and not k.host for k in kinds):
             return
         on_host = all(k.host and not k.tile for k in kinds)
-        if not (on_host and (name in _ANYWHERE or row.on_device)):
+        if not (on_host and (has_trait(op.name, Trait.VIEW) or row.on_device)):
             raise ResidencyError(
                 f"{op.name} works on tiled tensors on the devices, got {', '.join(map(_show, kinds))}."
             )
@@ -122,7 +121,7 @@ class _Verifier:
                     "copy it first with ttnn.assign."
                 )
 
-    def _check_handle(self, op: Op, row: TtnnRow) -> list[Value]:
+    def _check_handle(self, op: Op, row: TtnnOp) -> list[Value]:
         """The tensors among the operands; the device stands last where the row wants it."""
         given = op.used
         tensors = [v for v in given if self.types[v].kind == "tensor"]
@@ -230,10 +229,10 @@ _SPECIAL: Mapping[str, Callable[[_Verifier, Op], None]] = {
 }
 
 
-def _check_attributes(op: Op, row: TtnnRow) -> None:
-    if not op.attributes and not row.row.attributes:
+def _check_attributes(op: Op, row: TtnnOp) -> None:
+    if not op.attributes and not row.definition.attributes:
         return
-    known = attributes_of(row.row)
+    known = row.definition.by_name
     strange = sorted(op.attributes.keys() - known.keys())
     if strange:
         allowed = ", ".join(known) or "none"

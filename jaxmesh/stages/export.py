@@ -12,6 +12,8 @@ import numpy as np
 from jax.core import Tracer
 from jax.sharding import Mesh, NamedSharding
 
+from jaxmesh.dialects.definitions import has_trait
+from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Program, Value
 from jaxmesh.dialects.signature import Argument
 from jaxmesh.emit.cpp.printer import cpp_text
@@ -25,19 +27,13 @@ from jaxmesh.validate import quote
 _jnp: Any = jax.numpy
 
 LANGUAGES = ("python", "cpp")
-MOVES = frozenset({
-    "get_device", "distribute_tensor", "aggregate_tensor", "to_device", "from_device", "to_layout", "deallocate",
-    "reshape", "permute", "concat", "slice_static", "repeat", "repeat_interleave", "all_gather", "mesh_partition",
-    "point_to_point", "assign", "embedding", "pad", "full", "zeros", "ones", "constant", "arange", "empty", "gather",
-})  # fmt: skip
-"""Ops of TTNN that move or create data without computing with it: their results are equal bit for bit."""
 
 
 def exact_results(program: Program) -> tuple[bool, ...]:
     """Returns per result of a TTNN program whether its data was only moved: every way to run it gives the same bits."""
     rounded: set[Value] = set()
     for op in program.ops:
-        if op.name.removeprefix("ttnn.") not in MOVES or not rounded.isdisjoint(op.used):
+        if not has_trait(op.name, Trait.MOVES) or not rounded.isdisjoint(op.used):
             rounded.update(op.results)
     return tuple(port.value not in rounded for port in program.results)
 
@@ -50,7 +46,7 @@ def narrow_results(program: Program) -> tuple[int, ...]:
     through: dict[Value, int] = {}
     for op in program.ops:
         known = [through[v] for v in op.used if v in through]
-        if op.name.removeprefix("ttnn.") not in MOVES:
+        if not has_trait(op.name, Trait.MOVES):
             known += filter(None, [_bits(program.types[v].dtype) for v in op.results])
         if known:
             through.update(dict.fromkeys(op.results, min(known)))

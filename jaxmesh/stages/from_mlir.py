@@ -14,10 +14,7 @@ from typing import Any
 import jax
 from jax.sharding import AbstractMesh, Mesh
 
-from jaxmesh.dialects import (
-    program as flat,
-    ttir as ttir_ops,  # noqa: F401
-)
+from jaxmesh.dialects import program as flat
 from jaxmesh.dialects.residency import DEVICE, FREE, Residency, ResidencyMap
 from jaxmesh.dialects.signature import Argument, Boundary
 from jaxmesh.errors import (

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
-from jaxmesh.dialects.op import Row, compute, describe
+from jaxmesh.dialects.op import OpDef, Trait, compute, describe
 from jaxmesh.errors import (
     ArgumentTypeError,
     JaxmeshError,
@@ -28,7 +28,7 @@ from jaxmesh.jaxprs.caches import ARRAY, Cache, is_staged, settings
 from jaxmesh.runtime.distributed.collectives import on_every_device
 from jaxmesh.runtime.launch import launch
 from jaxmesh.sharding.mesh import storage_spec
-from jaxmesh.ttnn.lazy_reshape import VIEWS, LazyReshape
+from jaxmesh.ttnn.lazy_reshape import LazyReshape
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
 from jaxmesh.ttnn.transfers import host_array
 from jaxmesh.ttnn.types import ON_DEVICE, Storage, StorageType
@@ -88,7 +88,7 @@ NO_ARGUMENTS = StaticArguments()
 
 
 def perform(
-    row: Row,
+    row: OpDef,
     title: str,
     operands: Sequence[Any],
     static: StaticArguments,
@@ -237,7 +237,7 @@ makes anew in every call."""
 
 
 def _perform_on_mesh(
-    row: Row, title: str, operands: Sequence[Any], static: StaticArguments, mesh: AnyMesh, storage: Storage
+    row: OpDef, title: str, operands: Sequence[Any], static: StaticArguments, mesh: AnyMesh, storage: Storage
 ) -> list[MeshTensor]:
     data: list[Any] = []
     types: list[OperandType] = []
@@ -284,7 +284,7 @@ def _make_constants(op: CompiledOp, key: Hashable) -> list[Any]:
 
 
 def _compile(
-    row: Row, title: str, static: StaticArguments, operands: Sequence[OperandType], mesh: AnyMesh
+    row: OpDef, title: str, static: StaticArguments, operands: Sequence[OperandType], mesh: AnyMesh
 ) -> CompiledOp:
     _check_operand_types(title, operands, mesh)
     sizes = dict(mesh.shape)
@@ -320,7 +320,7 @@ def _compile(
     jax.eval_shape(compat.shard_map(infer_types, mesh=mesh, in_specs=specs, out_specs=PartitionSpec()), *structs)
     out_specs = [storage_spec(len(shape), axes) for shape, axes in results]
     mapped = compat.shard_map(run, mesh=mesh, in_specs=specs, out_specs=out_specs)
-    is_view = row.name in VIEWS and len(operands) == 1 and [axes for _, axes in results] == [operands[0][0]]
+    is_view = Trait.VIEW in row.traits and len(operands) == 1 and [axes for _, axes in results] == [operands[0][0]]
     return CompiledOp(jax.jit(mapped), tuple(results), is_view)
 
 
@@ -340,7 +340,7 @@ def _check_operand_types(title: str, operands: Sequence[OperandType], mesh: AnyM
 
 
 def _compute(
-    row: Row, title: str, operands: Sequence[Any], static: StaticArguments, mesh: Mapping[str, int]
+    row: OpDef, title: str, operands: Sequence[Any], static: StaticArguments, mesh: Mapping[str, int]
 ) -> list[Any]:
     """Performs an op inside a typed trace; the op infers the types of its results."""
     like: Any = static.dtype or (operands[0].dtype if operands else np.dtype(_jnp.bfloat16))
@@ -382,9 +382,8 @@ def apply_op(
 ) -> Any:
     """Returns the only result of an op of TTNN; with a storage, the op also takes tensors in host memory."""
     from jaxmesh.dialects import ttnn
-    from jaxmesh.dialects.ttnn.op import TTNN
 
     _ = ttnn
     static = NO_ARGUMENTS if storage is None else StaticArguments(attributes, dtype, None, True)
-    (out,) = perform(TTNN[name].row, f"ttnn.{name}", operands, static, None, storage or ON_DEVICE)
+    (out,) = perform(ttnn.OPS[name].definition, f"ttnn.{name}", operands, static, None, storage or ON_DEVICE)
     return out

@@ -8,7 +8,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from jaxmesh.dialects.ttnn.op import TTNN, TtnnRow, attributes_of
+from jaxmesh.dialects import ttnn
+from jaxmesh.dialects.op import Trait
+from jaxmesh.dialects.ttnn.op import TtnnOp
 from jaxmesh.errors import ArgumentTypeError, UnsupportedError, VerifyError
 from jaxmesh.ttnn.argument_conversion import convert_argument, integers, write_result
 from jaxmesh.ttnn.assemble import owner_of, set_owner
@@ -30,10 +32,6 @@ from jaxmesh.ttnn.signatures import (
 from jaxmesh.ttnn.types import DRAM_MEMORY_CONFIG, ON_DEVICE, Layout, MemoryConfig, Storage, StorageType, as_dtype
 from jaxmesh.validate import quote
 
-_LIST: Any = list
-_HOSTED = frozenset({"reshape", "typecast"})
-"""Ops that the real `ttnn` also performs in host memory."""
-
 _IMPLIED: Mapping[str, Any] = {"reduce_type": "sum"}
 """Attributes without an argument in the Python call, and their values."""
 
@@ -44,13 +42,13 @@ _LIMIT = 1024
 class Function:
     """One op, callable as in `ttnn`; its signature, conversions and meaning come from its row."""
 
-    def __init__(self, entry: TtnnRow) -> None:
+    def __init__(self, entry: TtnnOp) -> None:
         self.entry = entry
         self.callee = entry.python.callee
         self.__name__ = self.callee.rsplit(".", 1)[-1]
         self.__qualname__ = self.callee.removeprefix("ttnn.")
         self.__module__ = "jaxmesh.ttnn"
-        params, row = entry.python.params, entry.row
+        params, row = entry.python.params, entry.definition
         # Ops without operands take every argument by position, although their calls are printed with names.
         self.__signature__ = signature_of(params, by_place=entry.on_device and row.operands == (0, 0))
         self.__doc__ = doc_of(entry, self.__signature__)
@@ -63,7 +61,7 @@ class Function:
         self._operands = sorted((int(p.key), i) for i, p in enumerate(params) if p.source == "operand")
         self._index_operands = {n for n, i in self._operands if params[i].name.endswith("index")}
         self._operand_list = next((i for i, p in enumerate(params) if p.source == "operands"), None)
-        known = attributes_of(row)
+        known = row.by_name
         self._attributes = [(i, known[str(p.key)], p) for i, p in enumerate(params) if p.source == "attribute"]
         given = {a.name for _, a, _ in self._attributes}
         self._implied = tuple((k, v) for k, v in _IMPLIED.items() if k in known and k not in given)
@@ -93,7 +91,7 @@ class Function:
         if operands is None or converted is None:
             return self._convert_and_perform(values, key)
         owner = owner_of(operands)
-        outs = perform(self.entry.row, self.callee, operands, converted[0], None, converted[1])
+        outs = perform(self.entry.definition, self.callee, operands, converted[0], None, converted[1])
         if owner is not None:
             for x in outs:
                 x.owner = owner
@@ -106,7 +104,7 @@ class Function:
         operands: Any = [values[i] for _, i in self._operands]
         if self._operand_list is not None:
             operands = values[self._operand_list]
-        if not isinstance(operands, _LIST):
+        if not isinstance(operands, list):
             return None
         for x in operands:
             if type(x) is not MeshTensor or x.storage.type is not StorageType.DEVICE:
@@ -139,7 +137,7 @@ class Function:
                 )
         operands, segments = self._convert_operands(values)
         owner = owner_of(operands)
-        complete = COMPLETE.get(self.entry.row.name)
+        complete = COMPLETE.get(self.entry.definition.name)
         if complete is not None:
             slots = self._binder.slots
             completed = complete(self.callee, {name: values[slot] for name, slot in slots.items()}, operands)
@@ -151,9 +149,9 @@ class Function:
         for i, attribute, param in self._attributes:
             if values[i] is not None:
                 attributes.append((attribute.name, convert_argument(self.callee, param, attribute, values[i])))
-        row = self.entry.row
+        row = self.entry.definition
         shape = self._shape(values, attributes)
-        static = StaticArguments(tuple(attributes), self._dtype(values), shape, row.name in _HOSTED)
+        static = StaticArguments(tuple(attributes), self._dtype(values), shape, Trait.ON_HOST in row.traits)
         device = self._value(values, "device")
         mesh = None if device is None else mesh_of(device)
         storage = self._storage(values, operands)
@@ -176,7 +174,7 @@ class Function:
             into.overwrite(outs[0])
         if values[self._output] is not None:
             return write_result(self.callee, values[self._output], outs[0])
-        return outs[0] if self.entry.row.results == (1, 1) else outs
+        return outs[0] if self.entry.definition.results == (1, 1) else outs
 
     def _value(self, values: Sequence[Any], source: str) -> Any:
         slot = self._by_source.get(source)
@@ -191,7 +189,7 @@ class Function:
             return list(cast("Sequence[Any]", tensors)), []
         operands = [values[i] for _, i in self._operands]
         for number, value in enumerate(operands):
-            if value is None and number < self.entry.row.operands[0]:
+            if value is None and number < self.entry.definition.operands[0]:
                 name = self.entry.python.params[self._operands[number][1]].name
                 raise self._binder.error(f"needs a tensor as {name!r}, got None")
             if number in self._index_operands and isinstance(value, int):
@@ -272,15 +270,11 @@ class Namespace:
 
 
 @functools.cache
-def _callees() -> Mapping[str, list[TtnnRow]]:
-    # The table is loaded when an op is first used.
-    from jaxmesh.dialects import ttnn
-
-    _ = ttnn
-    rows: dict[str, list[TtnnRow]] = {}
-    for entry in TTNN.values():
-        rows.setdefault(entry.python.callee, []).append(entry)
-    return rows
+def _callees() -> Mapping[str, list[TtnnOp]]:
+    ops: dict[str, list[TtnnOp]] = {}
+    for entry in ttnn.OPS.values():
+        ops.setdefault(entry.python.callee, []).append(entry)
+    return ops
 
 
 def members(prefix: str) -> list[str]:

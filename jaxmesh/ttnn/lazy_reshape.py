@@ -18,9 +18,6 @@ from jaxmesh.runtime.launch import launch
 
 Shape = tuple[int, ...]
 
-VIEWS = frozenset({"reshape"})
-"""The ops that keep every element and the order of the elements."""
-
 
 def _view(stored: jax.Array) -> list[Any]:
     return [view(stored)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 
-from jaxmesh.dialects.ttnn.op import NEEDED, Param, TtnnRow, attributes_of
+from jaxmesh.dialects.ttnn.op import NEEDED, Param, TtnnOp
 
 HOW = frozenset({"program_config", "conv_config", "num_links", "topology", "subdevice_id", "sub_core_grid"})
 """Arguments that change how an op is computed but not its value; they are printed as None."""
@@ -58,9 +58,9 @@ def signature_of(params: Sequence[Param], *, by_place: bool) -> inspect.Signatur
     return inspect.Signature(parameters)
 
 
-def doc_of(entry: TtnnRow, signature: inspect.Signature) -> str:
-    """Returns the docstring of the function of a row."""
-    attributes = attributes_of(entry.row)
+def doc_of(entry: TtnnOp, signature: inspect.Signature) -> str:
+    """Returns the docstring of the function of an op."""
+    attributes = entry.definition.by_name
 
     def line(param: Param) -> str:
         if param.source == "none" and (param.name in HOW or param.name == "dtype"):
@@ -71,9 +71,9 @@ def doc_of(entry: TtnnRow, signature: inspect.Signature) -> str:
         return f"  {param.name}: {_DESCRIPTIONS[param.source]}."
 
     args = "\n".join(map(line, entry.python.params))
-    count = "A tensor" if entry.row.results == (1, 1) else "A list of tensors"
+    count = "A tensor" if entry.definition.results == (1, 1) else "A list of tensors"
     return (
-        f"`ttnn.{entry.row.name}`, on every device.\n\nCalled as `{entry.python.callee}{signature}`.\n\n"
+        f"`ttnn.{entry.definition.name}`, on every device.\n\nCalled as `{entry.python.callee}{signature}`.\n\n"
         f"Args:\n{args}\n\nReturns:\n  {count}, of local (per-device) shape.\n\n"
         "Raises:\n  ArgumentTypeError: wrong arguments.\n"
         "  ResidencyError: a tensor is in host memory, or deallocated.\n"

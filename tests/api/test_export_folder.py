@@ -26,8 +26,7 @@ from jaxmesh.emit import export_folder
 from jaxmesh.emit.export_folder import write_folder
 from jaxmesh.emit.python.printer import python_text
 from jaxmesh.errors import FolderError
-from jaxmesh.passes.flatten import collectives as collectives
-from jaxmesh.passes.fusion.driver import recognise
+from jaxmesh.passes.fusion.driver import fuse
 from jaxmesh.passes.ttir_to_ttnn.driver import to_ttnn
 from tests import ROOT
 from tests.generators.flat_programs import flat_of, run_flat
@@ -591,7 +590,7 @@ SUITE = [
 def test_programs_give_their_own_results(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
     entry = BY_NAME[name]
     args = entry.args()
-    program = to_ttnn(recognise(flat_of(jm.jit(entry.function, mesh=entry.mesh).trace(*args).lower(), "ttnn")))
+    program = to_ttnn(fuse(flat_of(jm.jit(entry.function, mesh=entry.mesh).trace(*args).lower(), "ttnn")))
     given = jax.tree.leaves(args, is_leaf=lambda x: isinstance(x, ttnn.MeshTensor))
     inputs = [
         np.stack([np.asarray(s) for s in ttnn.get_device_tensors(x)]) if p.presharded else np.asarray(x)

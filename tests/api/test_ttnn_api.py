@@ -19,10 +19,11 @@ import pytest
 
 import jaxmesh as jm
 from jaxmesh import ttnn
-from jaxmesh.dialects import ttnn as ttnn_ops  # noqa: F401
+from jaxmesh.dialects import ttnn as ttnn_dialect
 from jaxmesh.dialects.op import evaluate
 from jaxmesh.dialects.program import Op, Port, Program, Type
-from jaxmesh.dialects.ttnn.op import NEEDED, TTNN
+from jaxmesh.dialects.ttnn import OPS
+from jaxmesh.dialects.ttnn.op import NEEDED
 from jaxmesh.ttnn import execute
 from tests import ROOT
 from tests.generators.flat_programs import run_flat
@@ -50,7 +51,7 @@ def same_tensors(a: Any, b: Any) -> bool:
     return all(same_bits(x, y) for (_, x), (_, y) in zip(a.shards(), b.shards(), strict=True))
 
 
-ALL = [(name, i) for name in TTNN if name != "constant" for i in range(len(cases_of(name)))]
+ALL = [(name, i) for name in ttnn_dialect.OPS if name != "constant" for i in range(len(cases_of(name)))]
 
 
 def by_rows(name: str, tensors: Sequence[Any], attributes: dict[str, Any], results: Sequence[Any]) -> list[Any]:
@@ -75,10 +76,10 @@ def test_every_op_means_its_row(name: str, case: int, device: ttnn.MeshDevice) -
     copies = [None if t is None else t.with_storage(t.storage) for t in tensors]
     dtype = attributes.get("dtype") or next((t.dtype for t in tensors[::-1] if t is not None), F32)
     said = {k: v for k, v in attributes.items() if k != "dtype"}
-    args, named = arguments(TTNN[name], tensors, said, dtype, device)
-    out = function_of(TTNN[name])(*args, **named)
+    args, named = arguments(OPS[name], tensors, said, dtype, device)
+    out = function_of(OPS[name])(*args, **named)
     outs = out if isinstance(out, list) else [out]
-    if TTNN[name].on_device and not operands:
+    if OPS[name].on_device and not operands:
         assert outs[0].varying == ()
         want = [jnp.asarray(x) for x in by_rows_of_nothing(name, said, outs)]
         assert all(same_bits(s, want[0]) for s in shards_of(outs[0]))
@@ -98,12 +99,12 @@ def shards_of(tensor: Any) -> list[np.ndarray]:
 
 def by_rows_of_nothing(name: str, attributes: dict[str, Any], results: Sequence[Any]) -> list[Any]:
     kinds = [jax.ShapeDtypeStruct(r.shape, r.dtype) for r in results]
-    return evaluate(TTNN[name].row, [], attributes, kinds, {})
+    return evaluate(OPS[name].definition, [], attributes, kinds, {})
 
 
-@pytest.mark.parametrize("name", sorted(TTNN))
+@pytest.mark.parametrize("name", sorted(OPS))
 def test_every_function_has_the_signature_of_its_row(name: str) -> None:
-    entry = TTNN[name]
+    entry = OPS[name]
     function = function_of(entry)
     if name == "constant":
         assert function is ttnn.Tensor

@@ -18,9 +18,8 @@ import pytest
 
 import jaxmesh as jm
 from jaxmesh import ttnn
-from jaxmesh.dialects import ttnn as ttnn_ops  # noqa: F401
 from jaxmesh.dialects.program import Op, Port, Program, Type
-from jaxmesh.dialects.ttnn.op import TTNN
+from jaxmesh.dialects.ttnn import OPS
 from jaxmesh.emit.cpp.names import function_name
 from jaxmesh.emit.cpp.printer import cpp_text, include_dir
 from jaxmesh.errors import VerifyError
@@ -116,7 +115,7 @@ def program_of(chosen: Sequence[Case]) -> Program:
     program.ops.append(Op("ttnn.get_device", (), (mesh,), {"mesh_shape": MESH}))
     for case, row in zip(chosen, operands, strict=True):
         results = tuple(program.new(Type(s, t, tile=True)) for s, t in case.types)
-        given = (*row, mesh) if TTNN[case.op].on_device else tuple(row)
+        given = (*row, mesh) if OPS[case.op].on_device else tuple(row)
         program.ops.append(Op(f"ttnn.{case.op}", given, results, case.attributes))
         program.results += [Port(r, True) for r in results]
     return program

@@ -15,14 +15,14 @@ from jax.sharding import PartitionSpec as P
 
 import jaxmesh as jm
 from jaxmesh.errors import MissingRuleError
-from jaxmesh.passes.flatten import collectives
+from jaxmesh.passes.flatten.builder import Builder
+from jaxmesh.passes.flatten.flatten import RULES
 from jaxmesh.passes.flatten.mesh_partition import recognise_mesh_partitions
 from tests.generators.flat_programs import flat_of, run_flat
 from tests.generators.oracles import EVERY
 
 pytestmark = [pytest.mark.part(2), pytest.mark.quick(6)]
 
-assert collectives
 ONE = (1,)
 R: Any = jax.random
 _lax: Any = lax
@@ -179,7 +179,7 @@ def test_groups_and_dims_are_named_errors() -> None:
     traced = jm.jit(lambda x: lax.psum(jm.full_to_shard(x, P("x")), "x"), mesh=mesh).trace(jnp.zeros(4))
     (eqn,) = [e for e in traced.jaxpr.eqns if e.primitive.name.startswith("psum")]
     flat = flat_of(traced, "ttir")
-    builder = collectives.Builder(flat, "ttir")
+    builder = Builder(flat, "ttir", RULES)
     for params, words in (
         (
             {"axes": ("x",), "axis_index_groups": [[0], [1]]},

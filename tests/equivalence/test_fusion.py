@@ -17,7 +17,7 @@ import pytest
 import jaxmesh as jm
 from jaxmesh.dialects.program import Program
 from jaxmesh.passes.flatten import collectives as collectives
-from jaxmesh.passes.fusion.driver import recognise
+from jaxmesh.passes.fusion.driver import fuse
 from tests.generators.flat_programs import flat_of, run_flat
 from tests.generators.fusion_cases import EPS, POSITIVE, ROOT2, Case, eager, found
 from tests.generators.oracles import cases
@@ -84,7 +84,7 @@ def test_one_thing_changed(data: Any) -> None:
     program, case = made
     for _ in range(data.draw(st.integers(1, 2))):
         program = changed(data.draw, program)
-    grouped = recognise(program)
+    grouped = fuse(program)
     hypothesis.assume(found(grouped) != found(program))
     args = case.args(data.draw(st.integers(0, 3)))
     with np.errstate(all="ignore"):
@@ -134,6 +134,6 @@ def same_up_to(a: Any, b: Any, near: list[Any]) -> None:
 def test_in_programs_over_a_mesh(name: str, groups: str, level: str) -> None:
     entry = BY_NAME[name]
     function, args = jm.jit(entry.function, mesh=entry.mesh), entry.args()
-    grouped = recognise(flat_of(function.trace(*args) if level == "ttir" else function.lower(*args), level))
+    grouped = fuse(flat_of(function.trace(*args) if level == "ttir" else function.lower(*args), level))
     assert found(grouped) == collections.Counter(groups.split())
     entry.assert_case(run_flat(grouped, entry.mesh, *jax.tree.leaves(args)))

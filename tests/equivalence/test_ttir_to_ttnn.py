@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 import jaxmesh as jm
-from jaxmesh.dialects.op import ROWS, Call
+from jaxmesh.dialects import ttir
+from jaxmesh.dialects.op import Call
 from jaxmesh.dialects.program import Op, Port, Program, Type
 from jaxmesh.passes.flatten import collectives as collectives
 from tests.generators.drafts import Draft, freed, lowered
@@ -231,7 +232,7 @@ Sample = tuple[str, list[np.ndarray], dict[str, Any]]
 
 def type_of(name: str, operands: Sequence[np.ndarray], attributes: dict[str, Any]) -> Type:
     """The type of what the row of TTIR gives."""
-    row, declared = ROWS[name], jax.ShapeDtypeStruct((), operands[0].dtype)
+    row, declared = ttir.OPS[name], jax.ShapeDtypeStruct((), operands[0].dtype)
     said = {a.name: a.default for a in row.attributes} | {"operandSegmentSizes": None} | attributes
     made = jax.eval_shape(lambda *xs: row.meaning(Call(row, xs, said, (declared,), {"x": 1})), *operands)
     return Type(made.shape, operands[0].dtype)

@@ -7,16 +7,13 @@ from typing import Any
 import jax
 
 import jaxmesh as jm
-from jaxmesh.dialects import ttnn as ttnn_ops  # noqa: F401
-from jaxmesh.dialects.op import ROWS, evaluate
+from jaxmesh.dialects.definitions import definition_of
+from jaxmesh.dialects.op import evaluate
 from jaxmesh.dialects.program import Op, Program
 from jaxmesh.dialects.ttir.mesh_shard import mesh_shard
-from jaxmesh.dialects.ttnn.op import TTNN
 from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tensor_p
 from jaxmesh.jaxprs import compat
-from jaxmesh.passes import flatten as flatten_rules  # noqa: F401
-from jaxmesh.passes.flatten import collectives as collectives
-from jaxmesh.passes.flatten.builder import build
+from jaxmesh.passes.flatten.flatten import flatten
 
 _UNCHANGED = ("ttnn.to_device", "ttnn.from_device", "ttnn.to_layout", "ttnn.to_memory_config")
 
@@ -26,7 +23,7 @@ def flat_of(stage: Any, level: str) -> Program:
     places = [a.varying is not None for a in stage._boundary.arguments]
     kept = [level == "ttnn" and p.name == "DEVICE" for p in stage.residency.results] if level == "ttnn" else None
     outs = kept or [bool(compat.varying_axes(a)) for a in stage.out_avals]
-    return build(
+    return flatten(
         stage.jaxpr,
         name=stage._boundary.name,
         mesh=stage._boundary.sizes,
@@ -54,7 +51,6 @@ def run_flat(program: Program, mesh: Any, *args: Any) -> list[Any]:
 
 
 def _perform(program: Program, op: Op, operands: list[Any]) -> list[Any]:
-    dialect, name = op.name.split(".", 1)
     if op.name == "ttir.mesh_shard":
         said = dict(op.attributes)
         return [mesh_shard(operands[0], **said)]
@@ -68,10 +64,11 @@ def _perform(program: Program, op: Op, operands: list[Any]) -> list[Any]:
         return [distribute_tensor_p.bind(operands[0], mapper_config=op.attributes["mapper_config"])]
     if op.name == "ttnn.aggregate_tensor":
         return [aggregate_tensor_p.bind(operands[0], composer_config=op.attributes["composer_config"])]
-    row = ROWS[name] if dialect == "ttir" else TTNN[name].row
+    definition = definition_of(op.name)
+    assert definition is not None, op.name
     tensors = [x for x in operands if x is not None and not isinstance(x, str)]
     attributes = dict(op.attributes)
     if None in operands:
         attributes["operandSegmentSizes"] = tuple(int(x is not None) for x in operands)
     kinds = [jax.ShapeDtypeStruct(program.types[v].shape, program.types[v].dtype) for v in op.results]
-    return evaluate(row, tensors, attributes, kinds, program.mesh)
+    return evaluate(definition, tensors, attributes, kinds, program.mesh)

@@ -17,7 +17,7 @@ from jax import lax
 import jaxmesh as jm
 from jaxmesh.dialects.program import Program
 from jaxmesh.passes.flatten import collectives as collectives
-from jaxmesh.passes.fusion.driver import recognise
+from jaxmesh.passes.fusion.driver import fuse
 from tests.generators.flat_programs import _perform, flat_of
 
 MESH = jm.make_mesh((1,), ("x",))
@@ -69,7 +69,7 @@ def eager(program: Program, args: list[Any]) -> list[Any]:
 
 def assert_case(case: Case) -> None:
     program = case.program()
-    grouped = recognise(program)
+    grouped = fuse(program)
     before, after = found(program), found(grouped)
     assert after == collections.Counter(case.groups.split()), (before, after, [op.name for op in grouped.ops])
     for seed in (0, 1):

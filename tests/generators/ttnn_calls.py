@@ -9,8 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmesh import ttnn
-from jaxmesh.dialects import ttnn as ttnn_ops  # noqa: F401
-from jaxmesh.dialects.ttnn.op import TTNN, Param, TtnnRow, spelled
+from jaxmesh.dialects import (
+    ttnn as ttnn_dialect,
+    ttnn as ttnn_ops,  # noqa: F401
+)
+from jaxmesh.dialects.ttnn.op import Param, TtnnOp, spelled
 
 MC = ttnn.MemoryConfig(ttnn.TensorMemoryLayout.INTERLEAVED, ttnn.BufferType.DRAM, None)
 F32, BF16, I32, BOOL = np.dtype("float32"), np.dtype(jnp.bfloat16), np.dtype("int32"), np.dtype("bool")
@@ -116,7 +119,7 @@ CASES: dict[str, list[tuple[list[Any], dict[str, Any]]]] = {
 def cases_of(name: str) -> list[tuple[list[Any], dict[str, Any]]]:
     if name in CASES:
         return CASES[name]
-    most = TTNN[name].row.operands[1] or 1
+    most = ttnn_dialect.OPS[name].definition.operands[1] or 1
     first = (X, I32) if name in WHOLE else X
     second = (6,) if name not in WHOLE else ((6,), I32)
     return [([first] if most == 1 else [first, second], {})]
@@ -142,7 +145,7 @@ def said_for(param: Param, attributes: dict[str, Any]) -> Any:
 
 
 def arguments(
-    entry: TtnnRow, tensors: Sequence[Any], attributes: dict[str, Any], dtype: Any, device: Any
+    entry: TtnnOp, tensors: Sequence[Any], attributes: dict[str, Any], dtype: Any, device: Any
 ) -> tuple[list[Any], dict[str, Any]]:
     """A call as the Python emitter prints it: what is printed by place and what by name."""
     sources: dict[str, Any] = {
@@ -171,7 +174,7 @@ def arguments(
     return args, named
 
 
-def function_of(entry: TtnnRow) -> Any:
+def function_of(entry: TtnnOp) -> Any:
     found: Any = ttnn
     for part in entry.python.callee.split(".")[1:]:
         found = getattr(found, part)

@@ -10,15 +10,15 @@ import numpy as np
 
 from jaxmesh.analysis.explain.records import Move
 from jaxmesh.analysis.explain.traffic import exchange
+from jaxmesh.dialects.definitions import has_trait
+from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op, Program
 from jaxmesh.errors import JaxmeshError
 from jaxmesh.jaxprs import remarks, walk
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr, Literal
 from jaxmesh.jaxprs.remarks import Remark
-from jaxmesh.passes.flatten.builder import build
+from jaxmesh.passes.flatten.flatten import flatten
 from jaxmesh.passes.pipeline import FUSE, TTNN_PIPELINE, run_passes
-
-_ALONG = {"all_reduce", "all_reduce_async", "all_gather", "reduce_scatter"}
 
 
 def ttnn_moves(eqn: Eqn, body: Jaxpr, mesh: Mapping[str, int]) -> tuple[list[Move], list[Remark]]:
@@ -34,7 +34,7 @@ def ttnn_moves(eqn: Eqn, body: Jaxpr, mesh: Mapping[str, int]) -> tuple[list[Mov
     ins, outs = [(True, "")] * len(operands), [(True, "")] * len(eqn.outvars)
     with remarks.collect() as log:
         try:
-            flat = build(alone, name="alone", mesh=mesh, level="ttnn", arguments=ins, results=outs)
+            flat = flatten(alone, name="alone", mesh=mesh, level="ttnn", arguments=ins, results=outs)
             program = run_passes(TTNN_PIPELINE, flat, without=(FUSE,))
         except JaxmeshError as error:
             return [], [Remark("no TTNN", str(error), "what has no rule is an error when the text is asked for")]
@@ -60,7 +60,7 @@ def _moves(op: Op, program: Program) -> list[Move]:
         axes = tuple(a for a, s, t in pair if s != t)
         sent = _bytes(program, op.used[0])
         return [Move(name, axes, 2, 1, sent, sent)] if sent else []
-    if name not in _ALONG:
+    if not has_trait(op.name, Trait.SENDS):
         return []
     number: int = op.attributes["cluster_axis"]
     axis = names[number]

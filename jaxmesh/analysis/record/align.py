@@ -16,10 +16,13 @@ from typing import Any
 
 from jaxmesh.analysis.record.entry import Entry
 from jaxmesh.analysis.record.source_path import ARGUMENT, Path, Place
+from jaxmesh.dialects.ttir.mesh_shard import mesh_shard_p
+from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tensor_p
+from jaxmesh.jaxprs import primitives
 from jaxmesh.jaxprs.source_locations import SourceLocation
 
-TRANSFERS = frozenset({"mesh_shard", "distribute_tensor", "aggregate_tensor"})
-PLUMBING = TRANSFERS | {"reshape", "pcast", "pvary"}
+TRANSFERS = frozenset(p.name for p in (mesh_shard_p, distribute_tensor_p, aggregate_tensor_p))
+PLUMBING = TRANSFERS | primitives.RETYPES | {"reshape"}
 """The ops that the pass adds and removes."""
 _MOVED = frozenset({"reshape", "to devices", "to host"})
 Pair = tuple[Entry | None, Entry | None]

@@ -14,7 +14,9 @@ from jaxmesh.analysis.record.comparison import Comparison, Row, Thresholds
 from jaxmesh.analysis.record.entry import Coordinate, Entry
 from jaxmesh.analysis.record.metrics import Apart, Array, apart, eps_of
 from jaxmesh.analysis.record.recording import Recording
+from jaxmesh.analysis.record.source_path import ARGUMENT
 from jaxmesh.errors import ArgumentTypeError, ArgumentValueError, RecordingError
+from jaxmesh.jaxprs import primitives
 from jaxmesh.validate import as_bool, as_instance, quote
 
 PCC = 0.99
@@ -27,13 +29,8 @@ _FLOAT32 = 1e-6
 _CARRIED = 4
 """How many rounding units of the narrowest earlier float a wider float may differ by."""
 
-MOVES = TRANSFERS | {
-    "all_gather", "all_gather_invariant", "all_to_all", "argument", "bitcast_convert_type", "broadcast_in_dim",
-    "collective_permute", "concatenate", "copy", "copy_p", "dynamic_slice", "dynamic_update_slice", "expand_dims",
-    "gather", "iota", "neg", "pad", "pbroadcast", "pcast", "pgather", "ppermute", "pvary", "rev", "reshape", "select_n",
-    "slice", "split", "squeeze", "stop_gradient", "transpose",
-}  # fmt: skip
-"""Ops that only move: what they are given alike they give alike, to the bit."""
+_EXACT = TRANSFERS | primitives.EXACT | {ARGUMENT}
+"""Operations whose results are equal bit for bit if their operands are."""
 
 
 def compare(
@@ -99,7 +96,7 @@ def compare(
             "only on the same mesh. Record both on one."
         )
     pairs = align(a.entries, b.entries)
-    if not any(x is not None and y is not None and x.place.op != "argument" for x, y in pairs):
+    if not any(x is not None and y is not None and x.place.op != ARGUMENT for x, y in pairs):
         raise RecordingError(
             f"compare found no value that both recordings have, of the {len(a)} of {a.name!r} and the {len(b)} of "
             f"{b.name!r}: values are matched by source location, so record two runs of the same source."
@@ -144,7 +141,7 @@ class _Judge:
         copies = [(c, *_at(a, b, c)) for c in common]
         metrics = [(c, x, y, apart(x, y)) for c, x, y in copies]
         numbers = _worst([r for *_, r in metrics])
-        exact = a.place.op in MOVES and b.place.op in MOVES and self.clean
+        exact = a.place.op in _EXACT and b.place.op in _EXACT and self.clean
         for coordinate, x, y, result in metrics:
             why, at = self._verdict(result, x, exact)
             if at is not None:

@@ -1,15 +1,31 @@
-"""What the compute and communication operations of TTIR mean, one row an op."""
+"""The operations of TTIR: one definition each, in the file of its family."""
 
+from jaxmesh.dialects.op import OpDef
 from jaxmesh.dialects.ttir import (
-    attention as attention,
-    collectives as collectives,
-    convolutions as convolutions,
-    creation as creation,
-    elementwise as elementwise,
-    indexing as indexing,
-    linear as linear,
-    norms as norms,
-    pooling as pooling,
-    reductions as reductions,
-    shapes as shapes,
+    attention,
+    collectives,
+    convolutions,
+    creation,
+    elementwise,
+    indexing,
+    linear,
+    norms,
+    pooling,
+    reductions,
+    shapes,
 )
+
+OPS: dict[str, OpDef] = {
+    **attention.OPS,
+    **collectives.OPS,
+    **convolutions.OPS,
+    **creation.OPS,
+    **elementwise.OPS,
+    **indexing.OPS,
+    **linear.OPS,
+    **norms.OPS,
+    **pooling.OPS,
+    **reductions.OPS,
+    **shapes.OPS,
+}
+"""By name, without the dialect."""

@@ -5,36 +5,36 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from jaxmesh.dialects.op import Call, describe, row
+from jaxmesh.dialects.op import Call, OpDef, attr, define, describe, need
 from jaxmesh.dialects.ttir.helpers import (
-    attr,
     broadcast_shape,
+    check_rank,
+    check_shape,
     jnp,
     lax,
-    need,
     nn,
     optional_operands,
-    rank_is,
     require,
-    shape_is,
-    together,
+    vary_together,
 )
 
+OPS: dict[str, OpDef] = {}
 
-@row("scaled_dot_product_attention", (3, 4), attr("is_causal", "bool", True), attr("scale", "float"))
+
+@define(OPS, "scaled_dot_product_attention", (3, 4), attr("is_causal", "bool", True), attr("scale", "float"))
 def _attention(call: Call) -> Any:
-    """Softmax of `query @ key^T * scale + mask`, times `value`; all are (batch, heads, sequence, head size)."""
+    """Returns softmax(query @ key^T * scale + mask) @ value; all are (batch, heads, sequence, head size)."""
     query, key, value, mask = optional_operands(call, ("query", "key", "value", "attention_mask"))
     _check_attention(call, query, key, value)
     causal = call["is_causal"]
     require(call, mask is None or not causal, f"an attention_mask beside is_causal = {causal}; one of them says it")
     scale = 1 / math.sqrt(query.shape[-1]) if call["scale"] is None else call["scale"]
     shared = query.shape[1] // key.shape[1]
-    query, key, value = together(query, jnp.repeat(key, shared, axis=1), jnp.repeat(value, shared, axis=1))
+    query, key, value = vary_together(query, jnp.repeat(key, shared, axis=1), jnp.repeat(value, shared, axis=1))
     scores = jnp.einsum("bhqd,bhkd->bhqk", query, key, preferred_element_type=jnp.float32) * scale
     if mask is not None:
         require(call, broadcast_shape(call, scores.shape, mask.shape) == scores.shape, _mask_rule(scores, mask))
-        scores = jnp.add(*together(scores, mask))
+        scores = jnp.add(*vary_together(scores, mask))
     if causal:
         rows, columns = (lax.broadcasted_iota(jnp.int32, scores.shape, d) for d in (2, 3))
         scores = jnp.where(rows >= columns, scores, -jnp.inf)
@@ -47,8 +47,8 @@ def _mask_rule(scores: Any, mask: Any) -> str:
 
 def _check_attention(call: Call, query: Any, key: Any, value: Any) -> None:
     for x, name in ((query, "query"), (key, "key"), (value, "value")):
-        rank_is(call, x, 4, f"{name} (batch, heads, sequence, head size)")
-    shape_is(call, value, key.shape, "value, like key,")
+        check_rank(call, x, 4, f"{name} (batch, heads, sequence, head size)")
+    check_shape(call, value, key.shape, "value, like key,")
     alike = (query.shape[0], query.shape[3]) == (key.shape[0], key.shape[3])
     require(call, alike, f"query {describe(query)} and key {describe(key)} differ in batch or head size")
     shared = key.shape[1] > 0 and query.shape[1] % key.shape[1] == 0
@@ -56,15 +56,16 @@ def _check_attention(call: Call, query: Any, key: Any, value: Any) -> None:
     require(call, shared, rule)
 
 
-@row("concatenate_heads", 1)
+@define(OPS, "concatenate_heads", 1)
 def _concatenate_heads(call: Call) -> Any:
     (x,) = call.operands
-    rank_is(call, x, 4, "the input (batch, heads, sequence, head size)")
+    check_rank(call, x, 4, "the input (batch, heads, sequence, head size)")
     batch, heads, length, width = x.shape
     return lax.reshape(lax.transpose(x, (0, 2, 1, 3)), (batch, length, heads * width))
 
 
-@row(
+@define(
+    OPS,
     "split_query_key_value_and_split_heads",
     (1, 2),
     need("num_heads", "int", form="ui32"),
@@ -73,14 +74,14 @@ def _concatenate_heads(call: Call) -> Any:
     results=(3, 3),
 )
 def _split_heads(call: Call) -> Any:
-    """The input holds query, key and value side by side; or query alone, and a second one key and value."""
+    """Splits an input of query, key and value side by side; or of query alone, with key and value in a second input."""
     joint, pair = optional_operands(call, ("input_tensor", "kv_input_tensor"))
-    rank_is(call, joint, 3, "the input (batch, sequence, hidden)")
+    check_rank(call, joint, 3, "the input (batch, sequence, hidden)")
     heads, shared = call["num_heads"], call["num_kv_heads"] or call["num_heads"]
     width = _head_width(call, joint, heads if pair is not None else heads + 2 * shared)
     if pair is None:
         joint, pair = joint[..., : heads * width], joint[..., heads * width :]
-    shape_is(call, pair, (*joint.shape[:2], 2 * shared * width), "kv_input_tensor")
+    check_shape(call, pair, (*joint.shape[:2], 2 * shared * width), "kv_input_tensor")
     key, value = pair[..., : shared * width], pair[..., shared * width :]
     query, key, value = _heads(joint, heads), _heads(key, shared), _heads(value, shared)
     return query, jnp.swapaxes(key, 2, 3) if call["transpose_key"] else key, value
@@ -97,9 +98,9 @@ def _heads(x: Any, count: int) -> Any:
     return lax.transpose(lax.reshape(x, (batch, length, count, hidden // count)), (0, 2, 1, 3))
 
 
-@row("rotary_embedding", 3)
+@define(OPS, "rotary_embedding", 3)
 def _rotary_embedding(call: Call) -> Any:
-    x, cos, sin = together(*call.operands)
+    x, cos, sin = vary_together(*call.operands)
     width = x.shape[-1] if x.ndim else 0
     require(call, x.ndim > 0 and width % 2 == 0, f"the last dim is even, but got {describe(x)}")
     for table, name in ((cos, "cos"), (sin, "sin")):

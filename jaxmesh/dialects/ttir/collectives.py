@@ -1,6 +1,6 @@
 """Sharding and communication: mesh_shard and the collectives.
 
-A `cluster_axis` is the index of a mesh axis. What a gather or a reduction gives is equal along its axis, and typed so.
+A `cluster_axis` is the index of a mesh axis. Results of gathers and reductions are equal along it, and typed so.
 """
 
 from __future__ import annotations
@@ -12,46 +12,48 @@ from typing import Any
 
 import numpy as np
 
-from jaxmesh.dialects.op import Call, Shape, row
+from jaxmesh.dialects.op import Call, OpDef, Shape, Trait, attr, define, need
 from jaxmesh.dialects.ttir.helpers import (
-    attr,
-    broken,
+    as_bool,
+    check_dim,
     convert,
-    dim_in,
     is_bool,
     is_integer,
     jnp,
     lax,
-    need,
     require,
-    together,
-    truth,
+    rule_error,
     vary,
-    varying,
+    vary_together,
+    varying_axes,
 )
 from jaxmesh.dialects.ttir.mesh_shard import mesh_shard
 from jaxmesh.dialects.ttir.replica_groups import (
     Groups,
-    axis_of,
+    axis_name,
     check_split,
     check_unique,
-    groups_of,
-    id_rows,
-    place_of,
-    row_major,
+    position_of,
+    read_groups,
+    read_ids,
+    row_major_index,
     show_mesh,
 )
+
+OPS: dict[str, OpDef] = {}
 
 _CLUSTER = need("cluster_axis", "int", form="ui32")
 
 
-@row(
+@define(
+    OPS,
     "mesh_shard",
     1,
     need("shard_type", "enum", form="#ttcore.shard_type"),
     need("shard_direction", "enum", form="#ttcore.shard_direction"),
     need("shard_shape", "ints", form="i64s"),
     need("shard_dims", "ints", form="i64s"),
+    traits=[Trait.COLLECTIVE, Trait.TRANSFERS, Trait.DECOMPOSED],
 )
 def _mesh_shard(call: Call) -> Any:
     (x,) = call.operands
@@ -59,50 +61,57 @@ def _mesh_shard(call: Call) -> Any:
     return mesh_shard(x, **{name: call[name] for name in names})
 
 
-# --- what every collective does --------------------------------------------------------------------------------------
+# --- shared by all collectives ---------------------------------------------------------------------------------------
 
 
-def _carried(x: Any, axes: tuple[str, ...], collective: Callable[[Any], Any]) -> Any:
-    """A collective over axes: it wants a value that varies over them.
+def _apply_collective(x: Any, axes: tuple[str, ...], collective: Callable[[Any], Any]) -> Any:
+    """Performs a collective over mesh axes, over which it types its operand as varying.
 
-    Integers of less than a byte travel in one, because XLA's CPU collectives pack and garble them.
+    Integers narrower than a byte are sent as bytes, because XLA's CPU collectives pack and garble them.
     """
     small = is_integer(x) and jnp.iinfo(x.dtype).bits < 8
     wide = convert(x, jnp.int8 if jnp.iinfo(x.dtype).min < 0 else jnp.uint8) if small else x
     return convert(collective(vary(wide, axes)), x.dtype)
 
 
-def _gathered(x: Any, axis: str, dim: int, *, tiled: bool) -> Any:
-    """The values along a mesh axis, joined along a dim or stacked into a new one; equal along the axis."""
+def _gather(x: Any, axis: str, dim: int, *, tiled: bool) -> Any:
+    """Gathers the values along a mesh axis: joins them along a dim, or stacks them into a new one."""
     if not x.size:
-        return _gathered_nothing(x, axis, dim, tiled)
-    return _carried(x, (axis,), lambda y: lax.all_gather(y, axis, axis=dim, tiled=tiled, to="invarying"))
+        return _gather_empty(x, axis, dim, tiled)
+    return _apply_collective(x, (axis,), lambda y: lax.all_gather(y, axis, axis=dim, tiled=tiled, to="invarying"))
 
 
-def _gathered_nothing(x: Any, axis: str, dim: int, tiled: bool) -> Any:
-    # StableHLO has no gather of nothing.
+def _gather_empty(x: Any, axis: str, dim: int, tiled: bool) -> Any:
+    # StableHLO has no gather of empty tensors.
     count = lax.axis_size(axis)
     whole = (*x.shape[:dim], x.shape[dim] * count, *x.shape[dim + 1 :])
     shape = whole if tiled else (*x.shape[:dim], count, *x.shape[dim:])
-    return vary(jnp.zeros(shape, x.dtype), varying(x) - {axis})
+    return vary(jnp.zeros(shape, x.dtype), varying_axes(x) - {axis})
 
 
-def _stacked(x: Any, axes: tuple[str, ...]) -> Any:
-    """The values of all devices along some mesh axes, row-major along a new first dim."""
+def _stack(x: Any, axes: tuple[str, ...]) -> Any:
+    """Stacks the values of all devices along some mesh axes, row-major along a new first dim."""
     shape = x.shape
     for axis in reversed(axes):
-        x = _gathered(x, axis, 0, tiled=False)
+        x = _gather(x, axis, 0, tiled=False)
     return lax.reshape(x, (math.prod(x.shape[: x.ndim - len(shape)]), *shape))
 
 
 # --- gather, reduce, partition ---------------------------------------------------------------------------------------
 
 
-@row("all_gather", 1, need("all_gather_dim", "int"), _CLUSTER)
+@define(
+    OPS,
+    "all_gather",
+    1,
+    need("all_gather_dim", "int"),
+    _CLUSTER,
+    traits=[Trait.MOVES, Trait.COLLECTIVE, Trait.SENDS, Trait.DECOMPOSED],
+)
 def _all_gather(call: Call) -> Any:
     (x,) = call.operands
-    dim = dim_in(call, call["all_gather_dim"], x.ndim, "all_gather_dim")
-    return _gathered(x, axis_of(call, call["cluster_axis"]), dim, tiled=True)
+    dim = check_dim(call, call["all_gather_dim"], x.ndim, "all_gather_dim")
+    return _gather(x, axis_name(call, call["cluster_axis"]), dim, tiled=True)
 
 
 REDUCE_TYPES = ("sum", "mean", "max", "min", "prod")
@@ -111,154 +120,179 @@ REDUCE_TYPES = ("sum", "mean", "max", "min", "prod")
 def _reduce_type(call: Call) -> str:
     kind: str = call["reduce_type"]
     if kind not in REDUCE_TYPES:
-        raise broken(call, f"reduce_type {kind!r} is not supported; allowed: {', '.join(REDUCE_TYPES)}")
+        raise rule_error(call, f"reduce_type {kind!r} is not supported; allowed: {', '.join(REDUCE_TYPES)}")
     return kind
 
 
-def summed(x: Any, axis: str) -> Any:
-    """The sum along a mesh axis, for ops that add up on their way."""
-    return _carried(x, (axis,), lambda y: lax.psum(y, axis))
+def all_reduce_sum(x: Any, axis: str) -> Any:
+    """Returns the sum along a mesh axis."""
+    return _apply_collective(x, (axis,), lambda y: lax.psum(y, axis))
 
 
-def _reduced(x: Any, axis: str, kind: str, size: int) -> Any:
-    """The reduction along a mesh axis; equal values are added as often as there are devices, never folded."""
+def _reduce(x: Any, axis: str, kind: str, size: int) -> Any:
+    """Reduces along a mesh axis; equal values are added once per device, never folded."""
     if is_bool(x):
-        count = summed(convert(x, jnp.int32), axis)
-        return truth(count) if kind in ("sum", "max") else count == size
+        count = all_reduce_sum(convert(x, jnp.int32), axis)
+        return as_bool(count) if kind in ("sum", "max") else count == size
     match kind:
         case "sum":
-            return summed(x, axis)
+            return all_reduce_sum(x, axis)
         case "mean":
-            return lax.div(_reduced(x, axis, "sum", size), jnp.asarray(size, x.dtype))
+            return lax.div(_reduce(x, axis, "sum", size), jnp.asarray(size, x.dtype))
         case "max":
-            return _carried(x, (axis,), lambda y: lax.pmax(y, axis))
+            return _apply_collective(x, (axis,), lambda y: lax.pmax(y, axis))
         case "min":
-            return _carried(x, (axis,), lambda y: lax.pmin(y, axis))
+            return _apply_collective(x, (axis,), lambda y: lax.pmin(y, axis))
         case _:
-            return jnp.prod(_gathered(x, axis, 0, tiled=False), 0, dtype=x.dtype)
+            return jnp.prod(_gather(x, axis, 0, tiled=False), 0, dtype=x.dtype)
 
 
+_REDUCE_TYPE = need("reduce_type", "enum", form="#ttcore.reduce_type")
+_REDUCES = (Trait.COLLECTIVE, Trait.SENDS, Trait.DECOMPOSED)
+
+
+@define(OPS, "all_reduce_async", 1, _REDUCE_TYPE, _CLUSTER, traits=_REDUCES)
+@define(OPS, "all_reduce", 1, _REDUCE_TYPE, _CLUSTER, traits=_REDUCES)
 def _all_reduce(call: Call) -> Any:
     (x,) = call.operands
-    axis = axis_of(call, call["cluster_axis"])
-    return _reduced(x, axis, _reduce_type(call), call.mesh[axis])
+    axis = axis_name(call, call["cluster_axis"])
+    return _reduce(x, axis, _reduce_type(call), call.mesh[axis])
 
 
-for _name in ("all_reduce", "all_reduce_async"):
-    row(_name, 1, need("reduce_type", "enum", form="#ttcore.reduce_type"), _CLUSTER)(_all_reduce)
-
-
-@row("reduce_scatter", 1, need("reduce_type", "enum", form="#ttcore.reduce_type"), need("scatter_dim", "int"), _CLUSTER)
+@define(OPS, "reduce_scatter", 1, _REDUCE_TYPE, need("scatter_dim", "int"), _CLUSTER, traits=[*_REDUCES, Trait.VARIES])
 def _reduce_scatter(call: Call) -> Any:
     (x,) = call.operands
-    dim = dim_in(call, call["scatter_dim"], x.ndim, "scatter_dim")
-    axis, kind = axis_of(call, call["cluster_axis"]), _reduce_type(call)
+    dim = check_dim(call, call["scatter_dim"], x.ndim, "scatter_dim")
+    axis, kind = axis_name(call, call["cluster_axis"]), _reduce_type(call)
     size = call.mesh[axis]
     check_split(call, x.shape, dim, size, f"the size of mesh axis {axis!r}")
     if kind != "sum" or is_bool(x) or not x.size:
-        return _piece(_reduced(x, axis, kind, size), dim, (axis,), (size,))
-    return _carried(x, (axis,), lambda y: lax.psum_scatter(y, axis, scatter_dimension=dim, tiled=True))
+        return _take_piece(_reduce(x, axis, kind, size), dim, (axis,), (size,))
+    return _apply_collective(x, (axis,), lambda y: lax.psum_scatter(y, axis, scatter_dimension=dim, tiled=True))
 
 
-def _piece(x: Any, dim: int, axes: tuple[str, ...], sizes: Shape) -> Any:
-    """This device's piece of a dim that is split over mesh axes, row-major."""
+def _take_piece(x: Any, dim: int, axes: tuple[str, ...], sizes: Shape) -> Any:
+    """Returns this device's piece of a dim that is split over mesh axes, row-major."""
     length = x.shape[dim] // math.prod(sizes)
-    x, start = together(vary(x, axes), row_major(axes, sizes) * length)
+    x, start = vary_together(vary(x, axes), row_major_index(axes, sizes) * length)
     return lax.dynamic_slice_in_dim(x, start, length, dim)
 
 
-@row("mesh_partition", 1, need("dim", "int"), attr("cluster_axis", "int", form="ui32"))
+@define(
+    OPS,
+    "mesh_partition",
+    1,
+    need("dim", "int"),
+    attr("cluster_axis", "int", form="ui32"),
+    traits=[Trait.MOVES, Trait.COLLECTIVE, Trait.TRANSFERS, Trait.VARIES, Trait.DECOMPOSED],
+)
 def _mesh_partition(call: Call) -> Any:
     (x,) = call.operands
-    dim = dim_in(call, call["dim"], x.ndim, "dim")
+    dim = check_dim(call, call["dim"], x.ndim, "dim")
     index = call["cluster_axis"]
     # Without an axis the pieces go to all devices, row-major.
-    axes = tuple(call.mesh) if index is None else (axis_of(call, index),)
+    axes = tuple(call.mesh) if index is None else (axis_name(call, index),)
     sizes = tuple(call.mesh[a] for a in axes)
     over = f"the size of mesh axis {', '.join(map(repr, axes))}"
     check_split(call, x.shape, dim, math.prod(sizes), over)
-    return _piece(x, dim, axes, sizes)
+    return _take_piece(x, dim, axes, sizes)
 
 
 # --- between single devices ------------------------------------------------------------------------------------------
 
 
-@row("collective_permute", 1, need("source_target_pairs", "any", form="dense_i64"))
+@define(
+    OPS,
+    "collective_permute",
+    1,
+    need("source_target_pairs", "any", form="dense_i64"),
+    traits=[Trait.MOVES, Trait.COLLECTIVE, Trait.SENDS, Trait.VARIES, Trait.DECOMPOSED],
+)
 def _collective_permute(call: Call) -> Any:
     # A device that is no target has zeros.
     (x,) = call.operands
-    pairs = id_rows(call, "source_target_pairs", call["source_target_pairs"], 2)
+    pairs = read_ids(call, "source_target_pairs", call["source_target_pairs"], 2)
     check_unique(call, "source_target_pairs (sources)", [s for s, _ in pairs])
     check_unique(call, "source_target_pairs (targets)", [t for _, t in pairs])
-    axes, pattern = _moves(pairs, call.mesh)
+    axes, pattern = _minimal_pattern(pairs, call.mesh)
     if pairs and not axes:
-        # Every device keeps what it has: said along the axes over which that differs, if any.
-        axes = tuple(a for a in call.mesh if a in varying(x))
+        # Every device keeps its value: expressed along the axes over which values differ, if any.
+        axes = tuple(a for a in call.mesh if a in varying_axes(x))
         pattern = [(i, i) for i in range(math.prod(call.mesh[a] for a in axes))]
         if not axes:
             return x
     if not x.size or not pairs:
-        # Zeros that come from what is on the devices, and so are there, too.
-        nothing = lax.select(*together(jnp.zeros(x.shape, jnp.bool_), x, jnp.zeros_like(x)))
+        # The zeros depend on the operand, so they are on the devices, too.
+        nothing = lax.select(*vary_together(jnp.zeros(x.shape, jnp.bool_), x, jnp.zeros_like(x)))
         return vary(nothing, axes if pairs else ())
-    return _carried(x, axes, lambda y: lax.ppermute(y, axes, pattern))
+    return _apply_collective(x, axes, lambda y: lax.ppermute(y, axes, pattern))
 
 
-def _moves(pairs: list[Shape], mesh: Mapping[str, int]) -> tuple[tuple[str, ...], list[Shape]]:
-    """The mesh axes along which places differ in what they are sent, and the moves along them."""
+def _minimal_pattern(pairs: list[Shape], mesh: Mapping[str, int]) -> tuple[tuple[str, ...], list[Shape]]:
+    """Returns the mesh axes along which devices receive from different places, and the transfers along them."""
     sizes = tuple(mesh.values())
     ends = np.array([np.unravel_index(d, sizes) for p in pairs for d in p], np.int64).reshape(-1, 2, len(sizes))
-    axes = [a for a in range(len(sizes)) if not _is_alike(ends, a, sizes[a])]
-    moves = {(place_of(s, axes, sizes), place_of(t, axes, sizes)) for s, t in ends.tolist()}
+    axes = [a for a in range(len(sizes)) if not _is_uniform(ends, a, sizes[a])]
+    moves = {(position_of(s, axes, sizes), position_of(t, axes, sizes)) for s, t in ends.tolist()}
     return tuple(n for a, n in enumerate(mesh) if a in axes), sorted(moves)
 
 
-def _is_alike(ends: Any, axis: int, size: int) -> bool:
-    """Whether nothing moves along an axis, and what moves elsewhere does so at each of its coordinates."""
+def _is_uniform(ends: Any, axis: int, size: int) -> bool:
+    """Returns True if nothing moves along an axis and the other transfers happen at each of its coordinates."""
     if (ends[:, 0, axis] != ends[:, 1, axis]).any():
         return False
     others = Counter(map(str, np.delete(ends, axis, 2).tolist()))
     return set(others.values()) == {size}
 
 
-@row("collective_broadcast", 1, need("replica_groups", "any", form="dense_i64"))
+@define(
+    OPS,
+    "collective_broadcast",
+    1,
+    need("replica_groups", "any", form="dense_i64"),
+    traits=[Trait.MOVES, Trait.COLLECTIVE, Trait.SENDS, Trait.VARIES],
+)
 def _collective_broadcast(call: Call) -> Any:
     # A device in no group has zeros: StableHLO's rule. Upstream's lowering keeps its input there.
     (x,) = call.operands
-    groups = groups_of(call, "replica_groups")
-    around = groups.around
-    sources = np.zeros(around.count, np.int32)
-    members = np.zeros(around.count, np.bool_)
+    groups = read_groups(call, "replica_groups")
+    enclosing = groups.enclosing
+    sources = np.zeros(enclosing.count, np.int32)
+    members = np.zeros(enclosing.count, np.bool_)
     for group in groups.rows:
-        here = [around.place(d) for d in group]
-        sources[here], members[here] = groups.place(group[0]), True
-    stacked = _stacked(x, groups.moving)
+        here = [enclosing.position(d) for d in group]
+        sources[here], members[here] = groups.position(group[0]), True
+    stacked = _stack(x, groups.active_axes)
     if groups.is_axis:
         return stacked[0]
-    me = row_major(around.moving, around.moving_sizes)
-    stacked, source, member = together(vary(stacked, around.moving), jnp.asarray(sources)[me], jnp.asarray(members)[me])
+    me = row_major_index(enclosing.active_axes, enclosing.active_sizes)
+    stacked, source, member = vary_together(
+        vary(stacked, enclosing.active_axes), jnp.asarray(sources)[me], jnp.asarray(members)[me]
+    )
     received = lax.dynamic_index_in_dim(stacked, source, 0, keepdims=False)
     return lax.select(member, received, lax.full_like(received, 0))
 
 
-@row(
+@define(
+    OPS,
     "all_to_all",
     1,
     need("split_dim", "int"),
     need("concat_dim", "int"),
     need("split_count", "int"),
     need("replica_groups", "any", form="dense_i64"),
+    traits=[Trait.MOVES, Trait.COLLECTIVE, Trait.SENDS, Trait.VARIES, Trait.DECOMPOSED],
 )
 def _all_to_all(call: Call) -> Any:
     (x,) = call.operands
-    split, join = (dim_in(call, call[name], x.ndim, name) for name in ("split_dim", "concat_dim"))
-    groups = groups_of(call, "replica_groups")
+    split, join = (check_dim(call, call[name], x.ndim, name) for name in ("split_dim", "concat_dim"))
+    groups = read_groups(call, "replica_groups")
     _check_all_to_all(call, groups)
     check_split(call, x.shape, split, call["split_count"], "the split_count")
     if groups.is_axis and x.size:
-        (axis,) = groups.moving
-        return _carried(x, (axis,), lambda y: lax.all_to_all(y, axis, split, join, tiled=True))
-    return _exchanged(x, groups, split, join)
+        (axis,) = groups.active_axes
+        return _apply_collective(x, (axis,), lambda y: lax.all_to_all(y, axis, split, join, tiled=True))
+    return _exchange(x, groups, split, join)
 
 
 def _check_all_to_all(call: Call, groups: Groups) -> None:
@@ -270,18 +304,18 @@ def _check_all_to_all(call: Call, groups: Groups) -> None:
     require(call, call["split_count"] == size, rule)
 
 
-def _exchanged(x: Any, groups: Groups, split: int, join: int) -> Any:
-    """An all_to_all among any groups: everything is gathered, and each device picks its pieces."""
-    size, around = len(groups.rows[0]), groups.around
-    members = np.zeros((around.count, size), np.int32)
-    places = np.zeros(around.count, np.int32)
+def _exchange(x: Any, groups: Groups, split: int, join: int) -> Any:
+    """Performs an all_to_all among any groups: gathers everything, then each device selects its pieces."""
+    size, enclosing = len(groups.rows[0]), groups.enclosing
+    members = np.zeros((enclosing.count, size), np.int32)
+    places = np.zeros(enclosing.count, np.int32)
     for group in groups.rows:
         for place, device in enumerate(group):
-            members[around.place(device)] = [groups.place(d) for d in group]
-            places[around.place(device)] = place
-    me = row_major(around.moving, around.moving_sizes)
-    stacked, mine, place = together(
-        vary(_stacked(x, groups.moving), around.moving), jnp.asarray(members)[me], jnp.asarray(places)[me]
+            members[enclosing.position(device)] = [groups.position(d) for d in group]
+            places[enclosing.position(device)] = place
+    me = row_major_index(enclosing.active_axes, enclosing.active_sizes)
+    stacked, mine, place = vary_together(
+        vary(_stack(x, groups.active_axes), enclosing.active_axes), jnp.asarray(members)[me], jnp.asarray(places)[me]
     )
     length = x.shape[split] // size
     pieces = lax.dynamic_slice_in_dim(jnp.take(stacked, mine, axis=0), place * length, length, split + 1)

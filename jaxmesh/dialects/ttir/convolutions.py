@@ -1,4 +1,4 @@
-"""Convolutions. The declared result type is the type in which they add up."""
+"""Convolutions. They accumulate in the declared result type."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from jaxmesh.dialects.op import Call, Shape, describe, row
+from jaxmesh.dialects.op import Call, OpDef, Shape, Trait, attr, define, describe, need
 from jaxmesh.dialects.ttir.helpers import (
-    attr,
     broadcast_shape,
-    broken,
-    dims_in,
+    check_dims,
+    check_length,
+    check_rank,
     jax,
     jnp,
     lax,
-    length_is,
-    need,
     optional_operands,
-    rank_is,
     require,
-    together,
+    rule_error,
+    vary_together,
 )
-from jaxmesh.dialects.ttir.windows import Pair, padding, pair
+from jaxmesh.dialects.ttir.windows import Pair, read_padding, read_pair
+
+OPS: dict[str, OpDef] = {}
 
 _IMAGE = (
     attr("batch_dim", "int", 0, form="i64"),
@@ -33,9 +33,9 @@ _IMAGE = (
 
 
 def _image_dims(call: Call) -> Shape:
-    """The dims of batch, channels, height and width."""
+    """Returns the dims of batch, channels, height and width."""
     names = ("batch_dim", "channel_dim", "height_dim", "width_dim")
-    return dims_in(call, [call[n] for n in names], 4, ", ".join(names))
+    return check_dims(call, [call[n] for n in names], 4, ", ".join(names))
 
 
 def _check_groups(call: Call, x: Any, channels: int, per_group: int, outs: int) -> None:
@@ -45,21 +45,22 @@ def _check_groups(call: Call, x: Any, channels: int, per_group: int, outs: int) 
     require(call, outs % groups == 0, f"{outs} output channels do not divide by groups = {groups}")
 
 
-def _biased(call: Call, out: Any, bias: Any) -> Any:
+def _add_bias(call: Call, out: Any, bias: Any) -> Any:
     if bias is None:
         return out
     fits = broadcast_shape(call, out.shape, bias.shape) == out.shape
     require(call, fits, f"the bias broadcasts to {list(out.shape)}, but got {describe(bias)}")
-    return jnp.add(*together(out, bias))
+    return jnp.add(*vary_together(out, bias))
 
 
 def _convolve(call: Call, x: Any, weight: Any, strides: Sequence[int], pads: Sequence[Pair], **params: Any) -> Any:
-    x, weight = together(x, weight)
+    x, weight = vary_together(x, weight)
     dtype = jax.dtypes.canonicalize_dtype(call.result.dtype)
     return lax.conv_general_dilated(x, weight, strides, pads, preferred_element_type=dtype, **params)
 
 
-@row(
+@define(
+    OPS,
     "conv2d",
     (2, 3),
     need("stride", "any", form="i32"),
@@ -69,26 +70,27 @@ def _convolve(call: Call, x: Any, weight: Any, strides: Sequence[int], pads: Seq
     *_IMAGE,
 )
 def _conv2d(call: Call) -> Any:
-    """The weight is (outputs, inputs of a group, height, width), whatever the order of the input."""
+    """The weight is (outputs, inputs of a group, height, width), for any order of the input dims."""
     x, weight, bias = optional_operands(call, ("input", "weight", "bias"))
-    rank_is(call, x, 4, "the input")
-    rank_is(call, weight, 4, "the weight (outputs, inputs of a group, height, width)")
+    check_rank(call, x, 4, "the input")
+    check_rank(call, weight, 4, "the weight (outputs, inputs of a group, height, width)")
     dims = _image_dims(call)
     _check_groups(call, x, x.shape[dims[1]], weight.shape[1], weight.shape[0])
     out = _convolve(
         call,
         x,
         weight,
-        pair(call, "stride"),
-        padding(call),
-        rhs_dilation=pair(call, "dilation"),
+        read_pair(call, "stride"),
+        read_padding(call),
+        rhs_dilation=read_pair(call, "dilation"),
         dimension_numbers=jax.lax.ConvDimensionNumbers(dims, (0, 1, 2, 3), dims),
         feature_group_count=call["groups"],
     )
-    return _biased(call, out, bias)
+    return _add_bias(call, out, bias)
 
 
-@row(
+@define(
+    OPS,
     "conv_transpose2d",
     (2, 3),
     need("stride", "any", form="i32"),
@@ -101,15 +103,15 @@ def _conv2d(call: Call) -> Any:
 def _conv_transpose2d(call: Call) -> Any:
     """The weight is (inputs, outputs of a group, height, width)."""
     x, weight, bias = optional_operands(call, ("input", "weight", "bias"))
-    rank_is(call, x, 4, "the input")
-    rank_is(call, weight, 4, "the weight (inputs, outputs of a group, height, width)")
+    check_rank(call, x, 4, "the input")
+    check_rank(call, weight, 4, "the weight (inputs, outputs of a group, height, width)")
     dims, groups = _image_dims(call), call["groups"]
     channels, outs, *kernel = weight.shape
     _check_groups(call, x, x.shape[dims[1]], channels // max(groups, 1), outs * groups)
-    dilation, extra = pair(call, "dilation"), pair(call, "output_padding", 0)
+    dilation, extra = read_pair(call, "dilation"), read_pair(call, "output_padding", 0)
     reach = [d * (k - 1) for d, k in zip(dilation, kernel, strict=True)]
-    pads = [(r - low, r - high + more) for r, (low, high), more in zip(reach, padding(call), extra, strict=True)]
-    # Outputs of a group by inputs of a group, and every kernel turned round.
+    pads = [(r - low, r - high + more) for r, (low, high), more in zip(reach, read_padding(call), extra, strict=True)]
+    # Outputs of a group by inputs of a group, and every kernel reversed.
     grouped = lax.reshape(weight, (groups, channels // groups, outs, *kernel))
     turned = lax.rev(lax.reshape(jnp.swapaxes(grouped, 1, 2), (groups * outs, channels // groups, *kernel)), (2, 3))
     out = _convolve(
@@ -118,18 +120,19 @@ def _conv_transpose2d(call: Call) -> Any:
         turned,
         (1, 1),
         pads,
-        lhs_dilation=pair(call, "stride"),
+        lhs_dilation=read_pair(call, "stride"),
         rhs_dilation=dilation,
         dimension_numbers=jax.lax.ConvDimensionNumbers(dims, (0, 1, 2, 3), dims),
         feature_group_count=groups,
     )
-    return _biased(call, out, bias)
+    return _add_bias(call, out, bias)
 
 
 # --- as StableHLO writes it ------------------------------------------------------------------------------------------
 
 
-@row(
+@define(
+    OPS,
     "convolution",
     (2, 3),
     need("window_strides", "ints", form="i64s"),
@@ -140,16 +143,17 @@ def _conv_transpose2d(call: Call) -> Any:
     need("convolution_layout", "any", form="convolution_layout"),
     attr("feature_group_count", "int", 1, form="i64"),
     attr("batch_group_count", "int", 1, form="i64"),
+    traits=[Trait.DECOMPOSED_FOR_TTNN],
 )
 def _convolution(call: Call) -> Any:
-    """`padding` holds low and high by turns; `convolution_layout` is the dialect's text, or a mapping of its names."""
+    """`padding` alternates low and high; `convolution_layout` is the dialect's text, or a mapping of its names."""
     x, weight, bias = optional_operands(call, ("input", "weight", "bias"))
     space = x.ndim - 2
     require(call, space >= 0, f"the input has a batch and a feature dim, but got {describe(x)}")
-    rank_is(call, weight, x.ndim, "the weight, like the input,")
+    check_rank(call, weight, x.ndim, "the weight, like the input,")
     for name in ("window_strides", "input_dilation", "weight_dilation", "window_reversal"):
-        length_is(call, name, call[name], space, "one per spatial dim")
-    length_is(call, "padding", call["padding"], 2 * space, "a low and a high one per spatial dim")
+        check_length(call, name, call[name], space, "one per spatial dim")
+    check_length(call, "padding", call["padding"], 2 * space, "a low and a high one per spatial dim")
     numbers = jax.lax.ConvDimensionNumbers(
         _layout(call, x.ndim, "input", ("batch", "feature")),
         _layout(call, x.ndim, "kernel", ("output_feature", "input_feature")),
@@ -168,11 +172,11 @@ def _convolution(call: Call) -> Any:
         feature_group_count=call["feature_group_count"],
         batch_group_count=call["batch_group_count"],
     )
-    return _biased(call, out, bias)
+    return _add_bias(call, out, bias)
 
 
-def _read_layout(layout: Any) -> Any:
-    """Names and dims of `#ttir<convolution_layout input_batch = 0, .., input_spatial_dimensions = 2x3, ..>`."""
+def read_layout(layout: Any) -> Any:
+    """Reads names and dims from `#ttir<convolution_layout input_batch = 0, .., input_spatial_dimensions = 2x3, ..>`."""
     if not isinstance(layout, str):
         return layout
     found = re.findall(r"(\w+)\s*=\s*(\d+(?:\s*x\s*\d+)*|\[\s*\])", layout)
@@ -181,13 +185,13 @@ def _read_layout(layout: Any) -> Any:
 
 
 def _layout(call: Call, rank: int, side: str, first: tuple[str, str]) -> Shape:
-    layout: Any = _read_layout(call["convolution_layout"])
+    layout: Any = read_layout(call["convolution_layout"])
     spatial = f"{side}_spatial_dimensions"
     names = (*(f"{side}_{name}" for name in first), spatial)
     missing = list(names) if not isinstance(layout, Mapping) else [n for n in names if n not in layout]
     if missing:
-        raise broken(call, f"convolution_layout needs {', '.join(missing)}, got {call['convolution_layout']!r}")
+        raise rule_error(call, f"convolution_layout needs {', '.join(missing)}, got {call['convolution_layout']!r}")
     known = cast("Mapping[str, Any]", layout)
     dims = [*(known[n] for n in names[:2]), *known[spatial]]
-    length_is(call, f"the {side} layout", dims, rank, "one per dim")
-    return dims_in(call, dims, rank, f"the {side} layout")
+    check_length(call, f"the {side} layout", dims, rank, "one per dim")
+    return check_dims(call, dims, rank, f"the {side} layout")

@@ -1,4 +1,4 @@
-"""Ops that make tensors from attributes alone. Every device makes the same."""
+"""Ops that create tensors from attributes alone, the same on every device."""
 
 from __future__ import annotations
 
@@ -6,24 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from jaxmesh.dialects.op import Call, describe, row
-from jaxmesh.dialects.ttir.helpers import (
-    attr,
-    broken,
-    convert,
-    dim_in,
-    jax,
-    jnp,
-    lax,
-    need,
-    number_as,
-    require,
-    size_of,
-)
+from jaxmesh.dialects.op import Call, OpDef, Trait, attr, define, describe, need
+from jaxmesh.dialects.ttir.helpers import check_dim, convert, fit_number, jax, jnp, lax, require, rule_error, size_of
+
+OPS: dict[str, OpDef] = {}
 
 
-def _filled(call: Call, value: Any) -> Any:
-    # A number of the declared type, spread inside the trace: no array of that shape is made here.
+def _fill(call: Call, value: Any) -> Any:
+    # Broadcast inside the trace: no array of that shape is created here.
     dtype = jax.dtypes.canonicalize_dtype(call.result.dtype)
     return lax.full(call.result.shape, value, dtype)
 
@@ -34,65 +24,74 @@ def _check_shape(call: Call) -> None:
     require(call, shape is None or shape == declared, rule)
 
 
-@row("zeros", 0, attr("shape", "ints", form="i32a"))
+@define(OPS, "zeros", 0, attr("shape", "ints", form="i32a"), traits=[Trait.MOVES, Trait.CREATES])
 def _zeros(call: Call) -> Any:
     _check_shape(call)
-    return _filled(call, 0)
+    return _fill(call, 0)
 
 
-@row("ones", 0, attr("shape", "ints", form="i32a"))
+@define(OPS, "ones", 0, attr("shape", "ints", form="i32a"), traits=[Trait.MOVES, Trait.CREATES])
 def _ones(call: Call) -> Any:
     _check_shape(call)
-    return _filled(call, 1)
+    return _fill(call, 1)
 
 
-@row("full", 0, attr("shape", "ints", form="i32a"), need("fill_value", "number"))
+@define(
+    OPS,
+    "full",
+    0,
+    attr("shape", "ints", form="i32a"),
+    need("fill_value", "number"),
+    traits=[Trait.MOVES, Trait.CREATES],
+)
 def _full(call: Call) -> Any:
     _check_shape(call)
     dtype = jax.dtypes.canonicalize_dtype(call.result.dtype)
-    return _filled(call, number_as(call, "fill_value", call["fill_value"], dtype))
+    return _fill(call, fit_number(call, "fill_value", call["fill_value"], dtype))
 
 
-@row("empty", 0)
+@define(OPS, "empty", 0, traits=[Trait.MOVES, Trait.CREATES, Trait.DECOMPOSED])
 def _empty(call: Call) -> Any:
-    # Nothing reads it: only a destination of older ops.
-    return _filled(call, 0)
+    # Never read: it is only a destination of older ops.
+    return _fill(call, 0)
 
 
-@row("constant", 0, need("value", "array"))
+@define(OPS, "constant", 0, need("value", "array"), traits=[Trait.MOVES, Trait.CREATES])
 def _constant(call: Call) -> Any:
-    value = _held(call, call["value"])
+    value = _as_declared(call, call["value"])
     if value.size == 1:
-        return _filled(call, value.item())
+        return _fill(call, value.item())
     declared = call.result.shape
     rule = f"value has the shape {list(value.shape)}, but the declared type is {describe(call.result)}"
     require(call, value.shape == declared, rule)
     return jnp.asarray(value)
 
 
-def _held(call: Call, value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The values in the declared element type; none may change because JAX's x64 mode is off."""
+def _as_declared(call: Call, value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Returns the values in the declared element type; raises if one changes without JAX's x64 mode."""
     dtype = jax.dtypes.canonicalize_dtype(call.result.dtype)
-    held = value.astype(dtype, copy=False)
+    converted = value.astype(dtype, copy=False)
     whole = jnp.issubdtype(value.dtype, jnp.integer) and jnp.issubdtype(dtype, jnp.integer)
-    if whole and (held.astype(value.dtype) != value).any():
-        raise broken(call, f"value {value[held.astype(value.dtype) != value].item(0)} does not fit {dtype}")
-    return held
+    if whole and (converted.astype(value.dtype) != value).any():
+        raise rule_error(call, f"value {value[converted.astype(value.dtype) != value].item(0)} does not fit {dtype}")
+    return converted
 
 
-@row(
+@define(
+    OPS,
     "arange",
     0,
     need("start", "int", form="si64"),
     need("end", "int", form="si64"),
     need("step", "int", form="si64"),
     attr("arange_dimension", "int", 0, form="i64"),
+    traits=[Trait.MOVES, Trait.CREATES],
 )
 def _arange(call: Call) -> Any:
     start, end, step = call["start"], call["end"], call["step"]
     require(call, step != 0, f"a step of 0 from {start} to {end} never ends")
     shape = call.result.shape
-    dim = dim_in(call, call["arange_dimension"], len(shape), "arange_dimension")
+    dim = check_dim(call, call["arange_dimension"], len(shape), "arange_dimension")
     count = len(range(start, end, step))
     rule = f"start {start}, end {end}, step {step} give {count} numbers, but dim {dim} of {describe(call.result)} has"
     require(call, count == shape[dim], f"{rule} {shape[dim]}")
@@ -103,7 +102,8 @@ def _arange(call: Call) -> Any:
     return convert(whole, dtype)
 
 
-@row(
+@define(
+    OPS,
     "rand",
     0,
     attr("size", "ints"),
@@ -111,6 +111,7 @@ def _arange(call: Call) -> Any:
     attr("low", "float", 0.0),
     attr("high", "float", 1.0),
     attr("seed", "int", 0, form="ui32"),
+    traits=[Trait.CREATES],
 )
 def _rand(call: Call) -> Any:
     size, declared = call["size"], call.result
@@ -118,16 +119,22 @@ def _rand(call: Call) -> Any:
     require(call, size is None or size == declared.shape, rule)
     low, high = call["low"], call["high"]
     if not low <= high:
-        raise broken(call, f"low = {low} is above high = {high}")
+        raise rule_error(call, f"low = {low} is above high = {high}")
     # The numbers are JAX's; a seed of 0, which asks the hardware for any, gives the same ones each time.
     numbers = jax.random.uniform(jax.random.key(call["seed"]), declared.shape, jnp.float32, low, high)
     return convert(numbers, declared.dtype)
 
 
-@row("get_dimension_size", 1, need("dimension", "int", form="ui32"))
+@define(
+    OPS,
+    "get_dimension_size",
+    1,
+    need("dimension", "int", form="ui32"),
+    traits=[Trait.MOVES, Trait.CREATES, Trait.DECOMPOSED],
+)
 def _get_dimension_size(call: Call) -> Any:
     (x,) = call.operands
-    dim = dim_in(call, call["dimension"], x.ndim, "dimension")
+    dim = check_dim(call, call["dimension"], x.ndim, "dimension")
     one = size_of(call.result.shape) == 1
     require(call, one, f"the result is one number, but the declared type is {describe(call.result)}")
-    return _filled(call, x.shape[dim])
+    return _fill(call, x.shape[dim])

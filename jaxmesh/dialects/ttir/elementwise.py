@@ -6,22 +6,22 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from jaxmesh.dialects.op import Call, describe, row
+from jaxmesh.dialects.op import Call, Meaning, OpDef, attr, define, describe, need
 from jaxmesh.dialects.ttir.helpers import (
-    attr,
+    as_bool,
     broadcast_shape,
-    broken,
     convert,
     is_bool,
     is_integer,
     jnp,
     lax,
-    need,
     nn,
     require,
-    together,
-    truth,
+    rule_error,
+    vary_together,
 )
+
+OPS: dict[str, OpDef] = {}
 
 Unary = Callable[[Any], Any]
 Binary = Callable[[Any, Any], Any]
@@ -41,6 +41,11 @@ def _hardsigmoid(x: Any) -> Any:
 def _cbrt(x: Any) -> Any:
     # JAX's cbrt takes no 16-bit floats on every backend.
     return convert(jnp.cbrt(convert(x, jnp.float32)), x.dtype)
+
+
+def _rounding(fun: Unary) -> Unary:
+    # JAX would make floats of whole numbers.
+    return lambda x: x if is_integer(x) else fun(x)
 
 
 UNARY: Mapping[str, Unary] = {
@@ -70,10 +75,10 @@ UNARY: Mapping[str, Unary] = {
     "atanh": jnp.arctanh,
     "erf": lax.erf,
     "erfc": lax.erfc,
-    "floor": jnp.floor,
-    "ceil": jnp.ceil,
-    "trunc": jnp.trunc,
-    "round": jnp.round,  # half to even, as torch and ttnn do
+    "floor": _rounding(jnp.floor),
+    "ceil": _rounding(jnp.ceil),
+    "trunc": _rounding(jnp.trunc),
+    "round": _rounding(jnp.round),  # half to even, as torch and ttnn do
     "bitwise_not": lax.bitwise_not,
     "relu": nn.relu,
     "relu6": lambda x: jnp.minimum(nn.relu(x), 6),
@@ -89,49 +94,43 @@ UNARY: Mapping[str, Unary] = {
 }
 """By TTIR name; the result has the operand's element type."""
 
-_ROUNDINGS = frozenset({"floor", "ceil", "trunc", "round"})
-
 TESTS: Mapping[str, Unary] = {
     "isfinite": jnp.isfinite,
-    "logical_not": lambda x: jnp.logical_not(truth(x)),
+    "logical_not": lambda x: jnp.logical_not(as_bool(x)),
 }
-"""By TTIR name; the result is a truth value, in any element type."""
+"""By TTIR name; the result is a truth value, of any element type."""
 
 
-def _enter_unary(name: str, fun: Unary, casts: bool = False) -> None:
-    @row(name, 1, casts=casts)
-    def _(call: Call) -> Any:
-        (x,) = call.operands
-        # JAX would make floats of whole numbers.
-        return x if name in _ROUNDINGS and is_integer(x) else fun(x)
+def _unary(fun: Unary) -> Meaning:
+    return lambda call: fun(*call.operands)
 
 
 for _name, _fun in UNARY.items():
-    _enter_unary(_name, _fun)
+    define(OPS, _name, 1)(_unary(_fun))
 for _name, _fun in TESTS.items():
-    _enter_unary(_name, _fun, casts=True)
+    define(OPS, _name, 1, casts=True)(_unary(_fun))
 
 
-@row("typecast", 1, attr("conservative_folding", "bool", False))
+@define(OPS, "typecast", 1, attr("conservative_folding", "bool", False))
 def _typecast(call: Call) -> Any:
     # Towards zero from floats to integers; the target is the declared type, there is no attribute for it.
     (x,) = call.operands
-    return truth(x) if call.result.dtype == jnp.bool_ else convert(x, call.result.dtype)
+    return as_bool(x) if call.result.dtype == jnp.bool_ else convert(x, call.result.dtype)
 
 
-@row("leaky_relu", 1, attr("parameter", "float", 0.01))
+@define(OPS, "leaky_relu", 1, attr("parameter", "float", 0.01))
 def _leaky_relu(call: Call) -> Any:
     (x,) = call.operands
     return nn.leaky_relu(x, call["parameter"])
 
 
-@row("elu", 1, attr("alpha", "float", 1.0))
+@define(OPS, "elu", 1, attr("alpha", "float", 1.0))
 def _elu(call: Call) -> Any:
     (x,) = call.operands
     return nn.elu(x, call["alpha"])
 
 
-@row("clamp_scalar", 1, need("min", "number"), need("max", "number"))
+@define(OPS, "clamp_scalar", 1, need("min", "number"), need("max", "number"))
 def _clamp_scalar(call: Call) -> Any:
     (x,) = call.operands
     low, high = _bound(x, call["min"], math.ceil), _bound(x, call["max"], math.floor)
@@ -139,7 +138,7 @@ def _clamp_scalar(call: Call) -> Any:
 
 
 def _bound(x: Any, value: float, whole: Callable[[float], int]) -> float:
-    """A bound as the element type can hold it."""
+    """Returns a bound that the element type holds."""
     if not is_integer(x):
         return value
     info = jnp.iinfo(x.dtype)
@@ -147,26 +146,26 @@ def _bound(x: Any, value: float, whole: Callable[[float], int]) -> float:
     return min(max(whole(value), least), most) if math.isfinite(value) else (least if value < 0 else most)
 
 
-@row("clamp_tensor", 3)
+@define(OPS, "clamp_tensor", 3)
 def _clamp_tensor(call: Call) -> Any:
-    x, low, high = _common(call, *call.operands)
+    x, low, high = _promote(call, *call.operands)
     return lax.min(lax.max(x, low), high)
 
 
 # --- two operands ----------------------------------------------------------------------------------------------------
 
 
-def _common(call: Call, *operands: Any) -> tuple[Any, ...]:
-    """Operands of one element type, varying over the same axes, of one rank or none.
+def _promote(call: Call, *operands: Any) -> tuple[Any, ...]:
+    """Returns operands of one element type, varying over the same axes, of one rank or scalars.
 
-    Dims of size 1 stay so: JAX's own operations broadcast them, and what is written again is what was read.
+    Dims of size 1 remain: JAX's own operations broadcast them, so a program printed again equals the one read.
     """
     if len({(x.shape, x.dtype) for x in operands}) == 1:
-        return together(*operands)
+        return vary_together(*operands)
     rank = len(broadcast_shape(call, *(x.shape for x in operands)))
     dtype = jnp.result_type(*operands)
     alike = (x.astype(dtype) for x in operands)
-    return together(*(x if x.ndim in (0, rank) else jnp.expand_dims(x, range(rank - x.ndim)) for x in alike))
+    return vary_together(*(x if x.ndim in (0, rank) else jnp.expand_dims(x, range(rank - x.ndim)) for x in alike))
 
 
 def _power(a: Any, b: Any) -> Any:
@@ -192,13 +191,17 @@ BINARY: Mapping[str, Binary] = {
     "minimum": lax.min,
     "pow": _power,
     "atan2": lax.atan2,
-    "bitwise_and": lax.bitwise_and,
-    "bitwise_or": lax.bitwise_or,
-    "bitwise_xor": lax.bitwise_xor,
-    "logical_left_shift": lax.shift_left,
-    "logical_right_shift": lax.shift_right_logical,
 }
 """By TTIR name; the result has the operands' joint element type."""
+
+BITWISE: Mapping[str, tuple[Binary, bool]] = {
+    "bitwise_and": (lax.bitwise_and, True),
+    "bitwise_or": (lax.bitwise_or, True),
+    "bitwise_xor": (lax.bitwise_xor, True),
+    "logical_left_shift": (lax.shift_left, False),
+    "logical_right_shift": (lax.shift_right_logical, False),
+}
+"""By TTIR name: the operation on the bits of integers, and True if it takes truth values, too."""
 
 COMPARISONS: Mapping[str, Binary] = {
     "eq": lax.eq,
@@ -207,42 +210,47 @@ COMPARISONS: Mapping[str, Binary] = {
     "gt": lax.gt,
     "le": lax.le,
     "lt": lax.lt,
-    "logical_and": lambda a, b: lax.bitwise_and(truth(a), truth(b)),
-    "logical_or": lambda a, b: lax.bitwise_or(truth(a), truth(b)),
-    "logical_xor": lambda a, b: lax.bitwise_xor(truth(a), truth(b)),
+    "logical_and": lambda a, b: lax.bitwise_and(as_bool(a), as_bool(b)),
+    "logical_or": lambda a, b: lax.bitwise_or(as_bool(a), as_bool(b)),
+    "logical_xor": lambda a, b: lax.bitwise_xor(as_bool(a), as_bool(b)),
 }
-"""By TTIR name; the result is a truth value, in any element type."""
-
-_ON_BITS = frozenset({"bitwise_and", "bitwise_or", "bitwise_xor", "logical_left_shift", "logical_right_shift"})
+"""By TTIR name; the result is a truth value, of any element type."""
 
 
-def _enter_binary(name: str, fun: Binary, casts: bool = False) -> None:
-    @row(name, 2, casts=casts)
-    def _(call: Call) -> Any:
-        a, b = _common(call, *call.operands)
-        bits = is_integer(a) or (is_bool(a) and name.startswith("bitwise"))
-        require(call, name not in _ON_BITS or bits, f"works on the bits of integers, but got {describe(a)}")
+def _binary(fun: Binary) -> Meaning:
+    return lambda call: fun(*_promote(call, *call.operands))
+
+
+def _bitwise(fun: Binary, takes_bools: bool) -> Meaning:
+    def meaning(call: Call) -> Any:
+        a, b = _promote(call, *call.operands)
+        has_bits = is_integer(a) or (is_bool(a) and takes_bools)
+        require(call, has_bits, f"works on the bits of integers, but got {describe(a)}")
         return fun(a, b)
+
+    return meaning
 
 
 for _name, _fun in BINARY.items():
-    _enter_binary(_name, _fun)
+    define(OPS, _name, 2)(_binary(_fun))
+for _name, (_fun, _takes_bools) in BITWISE.items():
+    define(OPS, _name, 2)(_bitwise(_fun, _takes_bools))
 for _name, _fun in COMPARISONS.items():
-    _enter_binary(_name, _fun, casts=True)
+    define(OPS, _name, 2, casts=True)(_binary(_fun))
 
 
-@row("gelu_backward", 2, attr("approximate", "enum", "none"))
+@define(OPS, "gelu_backward", 2, attr("approximate", "enum", "none"))
 def _gelu_backward(call: Call) -> Any:
-    gradient, x = _common(call, *call.operands)
+    gradient, x = _promote(call, *call.operands)
     if call["approximate"] not in ("none", "tanh"):
-        raise broken(call, f"approximate is none or tanh, got {call['approximate']}")
+        raise rule_error(call, f"approximate is none or tanh, got {call['approximate']}")
     slope = _gelu_slope(convert(x, jnp.float32), call["approximate"] == "tanh")
     return convert(convert(gradient, jnp.float32) * slope, x.dtype)
 
 
-@row("where", 3)
+@define(OPS, "where", 3)
 def _where(call: Call) -> Any:
     condition, a, b = call.operands
     shape = broadcast_shape(call, condition.shape, a.shape, b.shape)
-    a, b = _common(call, a, b)
-    return lax.select(*together(*(jnp.broadcast_to(x, shape) for x in (truth(condition), a, b))))
+    a, b = _promote(call, a, b)
+    return lax.select(*vary_together(*(jnp.broadcast_to(x, shape) for x in (as_bool(condition), a, b))))

@@ -1,4 +1,4 @@
-"""What the rows share: joint types of operands, checks of dims and shapes, optional operands."""
+"""Helpers of the definitions: joint types of operands, checks of dims and shapes, optional operands."""
 
 from __future__ import annotations
 
@@ -8,29 +8,19 @@ from typing import Any
 
 import jax
 
-from jaxmesh.dialects.op import Attribute, Call, Shape, describe
+from jaxmesh.dialects.op import Call, Shape, describe
 from jaxmesh.errors import VerifyError
 from jaxmesh.jaxprs import compat
 
 jnp: Any = jax.numpy
 lax: Any = jax.lax
 nn: Any = jax.nn
-"""JAX leaves much of these without annotations."""
+"""JAX leaves many of their functions without annotations."""
 
 
-def attr(name: str, kind: str, default: Any = None, form: str = "") -> Attribute:
-    """An optional attribute."""
-    return Attribute(name, kind, default=default, form=form)
-
-
-def need(name: str, kind: str, form: str = "") -> Attribute:
-    """A required attribute."""
-    return Attribute(name, kind, required=True, form=form)
-
-
-def broken(call: Call, rule: str) -> VerifyError:
-    """The error that an op breaks a rule."""
-    return VerifyError(f"ttir.{call.row.name}: {rule}.")
+def rule_error(call: Call, rule: str) -> VerifyError:
+    """Returns the error for a broken rule of an op."""
+    return VerifyError(f"ttir.{call.name}: {rule}.")
 
 
 def require(call: Call, holds: bool, rule: str) -> None:
@@ -40,30 +30,30 @@ def require(call: Call, holds: bool, rule: str) -> None:
       VerifyError: it does not hold.
     """
     if not holds:
-        raise broken(call, rule)
+        raise rule_error(call, rule)
 
 
 # --- types -----------------------------------------------------------------------------------------------------------
 
 
-def varying(x: Any) -> frozenset[str]:
-    """The mesh axes over which a value may differ."""
+def varying_axes(x: Any) -> frozenset[str]:
+    """Returns the mesh axes over which a value may differ."""
     return compat.varying_axes(jax.typeof(x))
 
 
 def vary(x: Any, axes: Iterable[str]) -> Any:
-    """The value typed as varying over at least the given axes."""
-    missing = [a for a in axes if a not in varying(x)]
+    """Types a value as varying over at least the given axes."""
+    missing = [a for a in axes if a not in varying_axes(x)]
     return compat.vary(x, missing) if missing else x
 
 
-def together(*operands: Any) -> tuple[Any, ...]:
-    """The operands as arrays, all typed as varying over every axis over which one of them does.
+def vary_together(*operands: Any) -> tuple[Any, ...]:
+    """Returns the operands as arrays, all typed as varying over every axis over which one of them varies.
 
-    Most of JAX does that by itself; some primitives insist on equal types, and a few (`sort`) give a wrong one.
+    JAX does that itself for most primitives; some insist on equal types, and a few (`sort`) infer a wrong one.
     """
     arrays = [jnp.asarray(x) for x in operands]
-    kinds = {varying(x) for x in arrays}
+    kinds = {varying_axes(x) for x in arrays}
     if len(kinds) < 2:
         return tuple(arrays)
     axes = sorted(frozenset[str]().union(*kinds))
@@ -71,81 +61,81 @@ def together(*operands: Any) -> tuple[Any, ...]:
 
 
 def is_integer(x: Any) -> bool:
-    """Whether an array holds integers; truth values are none."""
+    """Returns True if an array holds integers, which truth values are not."""
     return bool(jnp.issubdtype(x.dtype, jnp.integer))
 
 
 def is_bool(x: Any) -> bool:
-    """Whether an array holds truth values."""
+    """Returns True if an array holds truth values."""
     return bool(x.dtype == jnp.bool_)
 
 
 def convert(x: Any, dtype: Any) -> Any:
-    """The array in another element type, as far as JAX's x64 mode knows it."""
+    """Converts an array to another element type, as far as JAX's x64 mode has it."""
     return lax.convert_element_type(x, jax.dtypes.canonicalize_dtype(dtype))
 
 
-def truth(x: Any) -> Any:
-    """Numbers as truth values: all but zero is true."""
+def as_bool(x: Any) -> Any:
+    """Converts numbers to truth values: all but zero are true."""
     return x if is_bool(x) else x != 0
 
 
 # --- checks ----------------------------------------------------------------------------------------------------------
 
 
-def dim_in(call: Call, dim: int, rank: int, name: str) -> int:
-    """A dim, counted from the front.
+def check_dim(call: Call, dim: int, rank: int, name: str) -> int:
+    """Returns a dim, counted from the front.
 
     Raises:
       VerifyError: it is out of range.
     """
     if not -rank <= dim < rank:
         allowed = f"{-rank} to {rank - 1}" if rank else "none, a scalar has no dims"
-        raise broken(call, f"{name} = {dim} is out of range for rank {rank}; allowed: {allowed}")
+        raise rule_error(call, f"{name} = {dim} is out of range for rank {rank}; allowed: {allowed}")
     return dim % rank
 
 
-def dims_in(call: Call, dims: Sequence[int], rank: int, name: str) -> Shape:
-    """Several dims, counted from the front.
+def check_dims(call: Call, dims: Sequence[int], rank: int, name: str) -> Shape:
+    """Returns several dims, counted from the front.
 
     Raises:
       VerifyError: one is out of range, or one is named twice.
     """
-    made = tuple(dim_in(call, d, rank, name) for d in dims)
+    made = tuple(check_dim(call, d, rank, name) for d in dims)
     require(call, len(set(made)) == len(made), f"{name} = {list(dims)} names a dim twice (rank {rank})")
     return made
 
 
-def length_is(call: Call, name: str, values: Sequence[Any], count: int, what: str) -> None:
-    """Checks the length of a row of numbers.
+def check_length(call: Call, name: str, values: Sequence[Any], count: int, what: str) -> None:
+    """Checks the length of a sequence.
 
     Raises:
-      VerifyError: it is another one.
+      VerifyError: it differs.
     """
     rule = f"{name} has {count} entries, {what}, but {list(values)} has {len(values)}"
     require(call, len(values) == count, rule)
 
 
-def rank_is(call: Call, x: Any, rank: int, name: str) -> None:
+def check_rank(call: Call, x: Any, rank: int, name: str) -> None:
     """Checks the rank of an operand.
 
     Raises:
-      VerifyError: it is another one.
+      VerifyError: it differs.
     """
     require(call, x.ndim == rank, f"{name} has rank {rank}, but {describe(x)} has rank {x.ndim}")
 
 
-def shape_is(call: Call, x: Any, shape: Sequence[int], name: str) -> None:
+def check_shape(call: Call, x: Any, shape: Sequence[int], name: str) -> None:
     """Checks the shape of an operand.
 
     Raises:
-      VerifyError: it is another one.
+      VerifyError: it differs.
     """
     require(call, x.shape == tuple(shape), f"{name} has the shape {list(shape)}, but got {describe(x)}")
 
 
 def broadcast_shape(call: Call, *shapes: Shape) -> Shape:
-    """The shape to which shapes broadcast by NumPy's rules.
+    """Returns the shape to which shapes broadcast by NumPy's rules.
 
     Raises:
       VerifyError: they do not.
@@ -156,13 +146,13 @@ def broadcast_shape(call: Call, *shapes: Shape) -> Shape:
     for sizes in zip(*padded, strict=True):
         wide = {n for n in sizes if n != 1}
         if len(wide) > 1:
-            raise broken(call, f"the shapes {' and '.join(str(list(s)) for s in shapes)} do not broadcast")
+            raise rule_error(call, f"the shapes {' and '.join(str(list(s)) for s in shapes)} do not broadcast")
         out.append(wide.pop() if wide else 1)
     return tuple(out)
 
 
-def one_number(call: Call, x: Any, name: str) -> Any:
-    """The only element of an operand.
+def check_single(call: Call, x: Any, name: str) -> Any:
+    """Returns the only element of an operand.
 
     Raises:
       VerifyError: it has more elements, or none.
@@ -171,8 +161,8 @@ def one_number(call: Call, x: Any, name: str) -> Any:
     return lax.reshape(x, ())
 
 
-def number_as(call: Call, name: str, value: float, dtype: Any) -> float:
-    """A number as an element type can hold it; a whole number for integers, cut towards zero.
+def fit_number(call: Call, name: str, value: float, dtype: Any) -> float:
+    """Returns a number that an element type holds; for integers a whole one, truncated towards zero.
 
     Raises:
       VerifyError: it does not fit.
@@ -189,7 +179,7 @@ def number_as(call: Call, name: str, value: float, dtype: Any) -> float:
 
 
 def optional_operands(call: Call, names: Sequence[str]) -> list[Any]:
-    """The operands by place, None where `operandSegmentSizes` says that one is left out.
+    """Returns the operands by position, None where `operandSegmentSizes` marks one as absent.
 
     Without that attribute they are taken in order.
 
@@ -208,5 +198,5 @@ def optional_operands(call: Call, names: Sequence[str]) -> list[Any]:
 
 
 def size_of(shape: Sequence[int]) -> int:
-    """How many elements a shape has."""
+    """Returns the number of elements of a shape."""
     return math.prod(shape)

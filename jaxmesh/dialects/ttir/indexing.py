@@ -1,31 +1,32 @@
-"""Ops that pick or place elements by index: gather, scatter, embeddings, caches."""
+"""Ops that read or write elements by index: gather, scatter, embeddings, caches."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from jaxmesh.dialects.op import Call, Shape, describe, row
+from jaxmesh.dialects.op import Call, OpDef, Shape, Trait, attr, define, describe, need
 from jaxmesh.dialects.ttir.helpers import (
-    attr,
-    broken,
-    dim_in,
-    dims_in,
+    check_dim,
+    check_dims,
+    check_length,
+    check_rank,
+    check_shape,
+    check_single,
     is_integer,
     jax,
     jnp,
     lax,
-    length_is,
-    need,
-    one_number,
-    rank_is,
     require,
-    shape_is,
+    rule_error,
     size_of,
-    together,
+    vary_together,
 )
 
+OPS: dict[str, OpDef] = {}
 
-@row(
+
+@define(
+    OPS,
     "gather",
     2,
     need("offset_dims", "ints", form="i64s"),
@@ -36,10 +37,11 @@ from jaxmesh.dialects.ttir.helpers import (
     need("index_vector_dim", "int", form="si64"),
     need("slice_sizes", "ints", form="i64s"),
     attr("indices_are_sorted", "bool", False),
+    traits=[Trait.MOVES, Trait.DECOMPOSED_FOR_TTNN],
 )
 def _gather(call: Call) -> Any:
-    # A start out of range moves inside, as in StableHLO.
-    x, starts = together(*call.operands)
+    # A start out of range is clamped, as in StableHLO.
+    x, starts = vary_together(*call.operands)
     starts = _index_vectors_last(call, starts)
     _check_gather(call, x, starts)
     numbers = jax.lax.GatherDimensionNumbers(
@@ -53,7 +55,7 @@ def _gather(call: Call) -> Any:
 
 
 def _index_vectors_last(call: Call, starts: Any) -> Any:
-    """JAX has the index vectors in the last dim."""
+    """Moves the index vectors to the last dim, where JAX has them."""
     dim = call["index_vector_dim"]
     in_range = 0 <= dim <= starts.ndim
     require(call, in_range, f"index_vector_dim = {dim} is out of range for indices of rank {starts.ndim}")
@@ -65,12 +67,12 @@ def _index_vectors_last(call: Call, starts: Any) -> Any:
 
 def _check_gather(call: Call, x: Any, starts: Any) -> None:
     sizes, mapped = call["slice_sizes"], call["start_index_map"]
-    length_is(call, "slice_sizes", sizes, x.ndim, f"one per dim of {describe(x)}")
-    length_is(call, "start_index_map", mapped, starts.shape[-1], "one per number of an index vector")
-    dims_in(call, mapped, x.ndim, "start_index_map")
+    check_length(call, "slice_sizes", sizes, x.ndim, f"one per dim of {describe(x)}")
+    check_length(call, "start_index_map", mapped, starts.shape[-1], "one per number of an index vector")
+    check_dims(call, mapped, x.ndim, "start_index_map")
     require(call, is_integer(starts), f"the indices are integers, but got {describe(starts)}")
     dropped = [*call["collapsed_slice_dims"], *call["operand_batching_dims"]]
-    for dim in dims_in(call, dropped, x.ndim, "collapsed_slice_dims and operand_batching_dims"):
+    for dim in check_dims(call, dropped, x.ndim, "collapsed_slice_dims and operand_batching_dims"):
         require(call, sizes[dim] in (0, 1), f"dim {dim} is collapsed or batched, but its slice has size {sizes[dim]}")
     for dim, (piece, whole) in enumerate(zip(sizes, x.shape, strict=True)):
         require(call, 0 <= piece <= whole, f"slice_sizes = {list(sizes)}: dim {dim} of {describe(x)} has {whole}")
@@ -79,18 +81,19 @@ def _check_gather(call: Call, x: Any, starts: Any) -> None:
 # --- scatter ---------------------------------------------------------------------------------------------------------
 
 
-@row(
+@define(
+    OPS,
     "scatter",
     3,
     need("dim", "int", form="i32"),
     attr("scatter_reduce_type", "enum", "invalid", form="#ttcore.reduce_type"),
 )
 def _scatter(call: Call) -> Any:
-    """`x[.., index[i, j], ..] = source[i, j]` along one dim; a reduce type combines with what is there."""
-    x, index, source = together(*call.operands)
-    dim = dim_in(call, call["dim"], x.ndim, "dim")
-    rank_is(call, index, x.ndim, "the index")
-    shape_is(call, source, index.shape, "the source")
+    """`x[.., index[i, j], ..] = source[i, j]` along one dim; a reduce type combines it with the old value."""
+    x, index, source = vary_together(*call.operands)
+    dim = check_dim(call, call["dim"], x.ndim, "dim")
+    check_rank(call, index, x.ndim, "the index")
+    check_shape(call, source, index.shape, "the source")
     require(call, is_integer(index), f"the index is of integers, but got {describe(index)}")
     require(call, source.dtype == x.dtype, f"the input is {describe(x)}, but the source {describe(source)}")
     for d in range(x.ndim):
@@ -98,7 +101,7 @@ def _scatter(call: Call) -> Any:
         require(call, d == dim or index.shape[d] <= x.shape[d], rule)
     where = [lax.broadcasted_iota(jnp.int32, index.shape, d) for d in range(x.ndim)]
     where[dim] = index.astype(jnp.int32)
-    place = x.at[together(*where)]
+    place = x.at[vary_together(*where)]
     match call["scatter_reduce_type"]:
         case "invalid":
             return place.set(source)
@@ -111,31 +114,31 @@ def _scatter(call: Call) -> Any:
         case "min":
             return place.min(source)
         case other:
-            raise broken(call, f"scatter_reduce_type {other!r} is none of invalid, sum, prod, max, min")
+            raise rule_error(call, f"scatter_reduce_type {other!r} is none of invalid, sum, prod, max, min")
 
 
 # --- embeddings ------------------------------------------------------------------------------------------------------
 
 
-def _rows(call: Call, weight: Any) -> Any:
-    """The weight as a matrix; leading dims are of size 1."""
+def _as_matrix(call: Call, weight: Any) -> Any:
+    """Returns the weight as a matrix; its leading dims have size 1."""
     good = weight.ndim >= 2 and size_of(weight.shape[:-2]) == 1
     require(call, good, f"the weight is a matrix, up to leading dims of size 1, but got {describe(weight)}")
     return lax.reshape(weight, weight.shape[-2:])
 
 
-@row("embedding", 2)
+@define(OPS, "embedding", 2, traits=[Trait.MOVES])
 def _embedding(call: Call) -> Any:
-    ids, weight = together(*call.operands)
-    table = _rows(call, weight)
+    ids, weight = vary_together(*call.operands)
+    table = _as_matrix(call, weight)
     require(call, table.shape[0] > 0, f"the weight {describe(weight)} has no row")
     return jnp.take(table, ids.astype(jnp.int32), axis=0, mode="clip")
 
 
-@row("embedding_backward", 3)
+@define(OPS, "embedding_backward", 3)
 def _embedding_backward(call: Call) -> Any:
-    ids, weight, gradient = together(*call.operands)
-    table = _rows(call, weight)
+    ids, weight, gradient = vary_together(*call.operands)
+    table = _as_matrix(call, weight)
     width = table.shape[1]
     rule = f"the gradient has one row of {width} per id of {describe(ids)}, but got {describe(gradient)}"
     good = gradient.ndim > 0 and gradient.shape[-1] == width and gradient.size == ids.size * width
@@ -150,7 +153,7 @@ def _embedding_backward(call: Call) -> Any:
 
 def _check_cache(call: Call, cache: Any, new: Any) -> None:
     for x, name in ((cache, "the cache"), (new, "the input")):
-        rank_is(call, x, 4, f"{name} (batch, heads, sequence, head size)")
+        check_rank(call, x, 4, f"{name} (batch, heads, sequence, head size)")
     heads, width = cache.shape[1], cache.shape[3]
     rule = f"the cache {describe(cache)} and the input {describe(new)} differ in heads, head size or element type"
     require(call, (new.shape[1], new.shape[3], new.dtype) == (heads, width, cache.dtype), rule)
@@ -161,24 +164,24 @@ def _check_cache(call: Call, cache: Any, new: Any) -> None:
     require(call, fits, f"an input of length {new.shape[2]} does not fit the cache's {cache.shape[2]}")
 
 
-def _placed(cache: Any, new: Any, at: Shape | list[Any]) -> Any:
-    cache, new = together(cache, new)
+def _update(cache: Any, new: Any, at: Shape | list[Any]) -> Any:
+    cache, new = vary_together(cache, new)
     return lax.dynamic_update_slice(cache, new, at)
 
 
-@row("fill_cache", 2, attr("batch_offset", "int", 0, form="i32"))
+@define(OPS, "fill_cache", 2, attr("batch_offset", "int", 0, form="i32"))
 def _fill_cache(call: Call) -> Any:
     cache, new = call.operands
     _check_cache(call, cache, new)
-    return _placed(cache, new, (call["batch_offset"], 0, 0, 0))
+    return _update(cache, new, (call["batch_offset"], 0, 0, 0))
 
 
-@row("update_cache", 3, attr("batch_offset", "int", 0, form="i32"))
+@define(OPS, "update_cache", 3, attr("batch_offset", "int", 0, form="i32"))
 def _update_cache(call: Call) -> Any:
-    cache, new, index = together(*call.operands)
+    cache, new, index = vary_together(*call.operands)
     _check_cache(call, cache, new)
     require(call, new.shape[2] == 1, f"the input has one position, but {describe(new)} has {new.shape[2]}")
     # JAX's own function would count a negative index from the end.
-    at = jnp.maximum(one_number(call, index, "update_index").astype(jnp.int32), 0)
+    at = jnp.maximum(check_single(call, index, "update_index").astype(jnp.int32), 0)
     zero = jnp.int32(0)
-    return _placed(cache, new, list(together(jnp.int32(call["batch_offset"]), zero, at, zero)))
+    return _update(cache, new, list(vary_together(jnp.int32(call["batch_offset"]), zero, at, zero)))

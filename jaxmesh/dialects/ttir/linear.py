@@ -1,23 +1,23 @@
-"""Products: matmul, linear, dot_general. The declared result type is the type in which they add up."""
+"""Products: matmul, linear, dot_general. They accumulate in the declared result type."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from jaxmesh.dialects.op import Call, describe, row
+from jaxmesh.dialects.op import Call, OpDef, Trait, attr, define, describe, need
 from jaxmesh.dialects.ttir.helpers import (
-    attr,
     broadcast_shape,
-    dims_in,
+    check_dims,
+    check_length,
     jax,
     jnp,
     lax,
-    length_is,
-    need,
     optional_operands,
     require,
-    together,
+    vary_together,
 )
+
+OPS: dict[str, OpDef] = {}
 
 _TRANSPOSES = (attr("transpose_a", "bool", False), attr("transpose_b", "bool", False))
 
@@ -26,58 +26,60 @@ def _result_dtype(call: Call) -> Any:
     return jax.dtypes.canonicalize_dtype(call.result.dtype)
 
 
-def _turned(x: Any, transpose: bool) -> Any:
+def _transpose(x: Any, transpose: bool) -> Any:
     return jnp.swapaxes(x, -1, -2) if transpose and x.ndim > 1 else x
 
 
 def _product(call: Call, a: Any, b: Any) -> Any:
     require(call, min(a.ndim, b.ndim) > 0, f"a scalar has no dim to contract, got {describe(a)} and {describe(b)}")
-    a, b = together(_turned(a, call["transpose_a"]), _turned(b, call["transpose_b"]))
+    a, b = vary_together(_transpose(a, call["transpose_a"]), _transpose(b, call["transpose_b"]))
     inner = b.shape[-2] if b.ndim > 1 else b.shape[0]
     rule = f"the contracted dims differ: {a.shape[-1]} of {describe(a)} and {inner} of {describe(b)}"
     require(call, a.shape[-1] == inner, rule)
     broadcast_shape(call, a.shape[:-2], b.shape[:-2])
     if a.ndim == b.ndim > 1 and a.shape[:-2] == b.shape[:-2]:
-        # As it stands: jnp.matmul takes batch dims of size 1 away, and puts them back.
+        # Directly: jnp.matmul removes batch dims of size 1 and restores them.
         batch = tuple(range(a.ndim - 2))
         numbers = ((a.ndim - 1,), (b.ndim - 2,)), (batch, batch)
         return lax.dot_general(a, b, numbers, preferred_element_type=_result_dtype(call))
     return jnp.matmul(a, b, preferred_element_type=_result_dtype(call))
 
 
-@row("matmul", 2, *_TRANSPOSES)
+@define(OPS, "matmul", 2, *_TRANSPOSES)
 def _matmul(call: Call) -> Any:
     return _product(call, *call.operands)
 
 
-@row("linear", (2, 3), *_TRANSPOSES)
+@define(OPS, "linear", (2, 3), *_TRANSPOSES)
 def _linear(call: Call) -> Any:
     a, b, bias = optional_operands(call, ("a", "b", "bias"))
     out = _product(call, a, b)
     if bias is None:
         return out
     broadcast_shape(call, out.shape, bias.shape)
-    return jnp.add(*together(out, bias))
+    return jnp.add(*vary_together(out, bias))
 
 
-@row(
+@define(
+    OPS,
     "dot_general",
     2,
     need("batch_dims_lhs", "ints", form="i64s"),
     need("contract_dims_lhs", "ints", form="i64s"),
     need("batch_dims_rhs", "ints", form="i64s"),
     need("contract_dims_rhs", "ints", form="i64s"),
+    traits=[Trait.DECOMPOSED_FOR_TTNN],
 )
 def _dot_general(call: Call) -> Any:
-    a, b = together(*call.operands)
+    a, b = vary_together(*call.operands)
     dims = {
-        f"{kind}_dims_{side}": dims_in(call, call[f"{kind}_dims_{side}"], x.ndim, f"{kind}_dims_{side}")
+        f"{kind}_dims_{side}": check_dims(call, call[f"{kind}_dims_{side}"], x.ndim, f"{kind}_dims_{side}")
         for kind in ("contract", "batch")
         for side, x in (("lhs", a), ("rhs", b))
     }
     for kind in ("contract", "batch"):
         left, right = dims[f"{kind}_dims_lhs"], dims[f"{kind}_dims_rhs"]
-        length_is(call, f"{kind}_dims_rhs", right, len(left), f"as {kind}_dims_lhs = {list(left)}")
+        check_length(call, f"{kind}_dims_rhs", right, len(left), f"as {kind}_dims_lhs = {list(left)}")
         sizes = [a.shape[d] for d in left], [b.shape[d] for d in right]
         require(call, sizes[0] == sizes[1], f"the {kind} dims differ in size: {sizes[0]} and {sizes[1]}")
     for side in ("lhs", "rhs"):

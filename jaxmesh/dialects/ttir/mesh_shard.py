@@ -1,7 +1,7 @@
 """The TTIR dialect's one sharding operation, `mesh_shard`: attributes, verifier, result type, transformation rules.
 
 Attribute names and spellings are those of tt-mlir (`TTIROps.td`, `TTCoreOpsEnums.td`). The operation has no execution
-rule; `passes/ttir_to_ttnn.py` lowers it.
+rule; `passes/mesh_shard/lower_mesh_shard.py` lowers it.
 """
 
 from __future__ import annotations

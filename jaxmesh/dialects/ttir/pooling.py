@@ -6,9 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from jaxmesh.dialects.op import Call, Shape, describe, row
-from jaxmesh.dialects.ttir.helpers import attr, convert, is_integer, jnp, lax, need, rank_is, require
-from jaxmesh.dialects.ttir.windows import Pair, padding, pair
+from jaxmesh.dialects.op import Call, OpDef, Shape, attr, define, describe, need
+from jaxmesh.dialects.ttir.helpers import check_rank, convert, is_integer, jnp, lax, require
+from jaxmesh.dialects.ttir.windows import Pair, read_padding, read_pair
+
+OPS: dict[str, OpDef] = {}
 
 _POOL = (
     need("kernel", "any", form="i32"),
@@ -19,12 +21,12 @@ _POOL = (
 )
 
 
-def _pads(call: Call, x: Any) -> tuple[Pair, Pair]:
-    """The padding, and with `ceil_mode` as much more at the end as the last window needs."""
-    rank_is(call, x, 4, "the input (batch, height, width, channels)")
+def _pool_padding(call: Call, x: Any) -> tuple[Pair, Pair]:
+    """Returns the padding; `ceil_mode` adds at the end what the last window needs."""
+    check_rank(call, x, 4, "the input (batch, height, width, channels)")
     made: list[Pair] = []
-    kernel, stride, dilation = (pair(call, name) for name in ("kernel", "stride", "dilation"))
-    for d, (low, high) in enumerate(padding(call)):
+    kernel, stride, dilation = (read_pair(call, name) for name in ("kernel", "stride", "dilation"))
+    for d, (low, high) in enumerate(read_padding(call)):
         size, reach = x.shape[1 + d], dilation[d] * (kernel[d] - 1) + 1
         span = size + low + high - reach
         rule = f"a window of {reach} does not fit dim {1 + d} of {describe(x)}, padded by {low} and {high}"
@@ -37,54 +39,54 @@ def _pads(call: Call, x: Any) -> tuple[Pair, Pair]:
 
 def _window(call: Call, x: Any, start: Any, combine: Any, pads: tuple[Pair, Pair]) -> Any:
     def whole(name: str) -> Shape:
-        return (1, *pair(call, name), 1)
+        return (1, *read_pair(call, name), 1)
 
     edges = [(0, 0), *pads, (0, 0)]
     strides, dilation = whole("stride"), whole("dilation")
     return lax.reduce_window(x, start, combine, whole("kernel"), strides, edges, window_dilation=dilation)
 
 
-@row("max_pool2d", 1, *_POOL)
+@define(OPS, "max_pool2d", 1, *_POOL)
 def _max_pool2d(call: Call) -> Any:
     (x,) = call.operands
     least = jnp.iinfo(x.dtype).min if is_integer(x) else -np.inf
-    return _window(call, x, np.array(least, x.dtype), lax.max, _pads(call, x))
+    return _window(call, x, np.array(least, x.dtype), lax.max, _pool_padding(call, x))
 
 
-@row("avg_pool2d", 1, *_POOL, attr("count_include_pad", "bool", True))
+@define(OPS, "avg_pool2d", 1, *_POOL, attr("count_include_pad", "bool", True))
 def _avg_pool2d(call: Call) -> Any:
     (x,) = call.operands
-    pads = _pads(call, x)
+    pads = _pool_padding(call, x)
     zero = np.array(0, np.float32)
     total = _window(call, convert(x, jnp.float32), zero, lax.add, pads)
     return convert(total / _counts(call, x.shape, pads), x.dtype)
 
 
 def _counts(call: Call, shape: Shape, pads: tuple[Pair, Pair]) -> Any:
-    """How many elements each window averages; those that `ceil_mode` adds never count."""
+    """Returns the number of elements that each window averages; those that `ceil_mode` adds never count."""
     inside = np.ones((1, *shape[1:3], 1), np.float32)
     if call["count_include_pad"]:
-        written = padding(call)
+        written = read_padding(call)
         inside = np.pad(inside, ((0, 0), *written, (0, 0)), constant_values=1)
-        pads = _less(pads[0], written[0]), _less(pads[1], written[1])
+        pads = _difference(pads[0], written[0]), _difference(pads[1], written[1])
     return _window(call, jnp.asarray(inside), np.array(0, np.float32), lax.add, pads)
 
 
-def _less(pads: Pair, written: Pair) -> Pair:
+def _difference(pads: Pair, written: Pair) -> Pair:
     return pads[0] - written[0], pads[1] - written[1]
 
 
-@row("global_avg_pool2d", 1)
+@define(OPS, "global_avg_pool2d", 1)
 def _global_avg_pool2d(call: Call) -> Any:
     (x,) = call.operands
-    rank_is(call, x, 4, "the input (batch, height, width, channels)")
+    check_rank(call, x, 4, "the input (batch, height, width, channels)")
     return jnp.mean(x, (1, 2), keepdims=True)
 
 
-@row("upsample2d", 1, need("scale_factor", "any", form="si32"), attr("mode", "str", "nearest"))
+@define(OPS, "upsample2d", 1, need("scale_factor", "any", form="si32"), attr("mode", "str", "nearest"))
 def _upsample2d(call: Call) -> Any:
     (x,) = call.operands
-    rank_is(call, x, 4, "the input (batch, height, width, channels)")
+    check_rank(call, x, 4, "the input (batch, height, width, channels)")
     require(call, call["mode"] == "nearest", f"mode {call['mode']!r} is not supported; allowed: nearest")
-    height, width = pair(call, "scale_factor")
+    height, width = read_pair(call, "scale_factor")
     return jnp.repeat(jnp.repeat(x, height, axis=1), width, axis=2)

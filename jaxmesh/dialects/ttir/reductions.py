@@ -1,26 +1,26 @@
-"""Reductions, scans and orders along dims."""
+"""Reductions, scans and sorts along dims."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from jaxmesh.dialects.op import Call, Shape, row
+from jaxmesh.dialects.op import Call, Meaning, OpDef, Shape, attr, define, need
 from jaxmesh.dialects.ttir.helpers import (
-    attr,
+    as_bool,
+    check_dim,
+    check_dims,
     convert,
-    dim_in,
-    dims_in,
     is_bool,
     is_integer,
     jnp,
     lax,
-    need,
     nn,
     require,
-    together,
-    truth,
+    vary_together,
 )
+
+OPS: dict[str, OpDef] = {}
 
 Reduction = Callable[[Any, Shape, bool], Any]
 
@@ -42,16 +42,15 @@ def _min(x: Any, dims: Shape, keep: bool) -> Any:
 
 
 def _mean(x: Any, dims: Shape, keep: bool) -> Any:
-    # Of integers a float, as the declared type says or not.
     return jnp.mean(x, dims, keepdims=keep)
 
 
 def _all(x: Any, dims: Shape, keep: bool) -> Any:
-    return jnp.all(truth(x), dims, keepdims=keep)
+    return jnp.all(as_bool(x), dims, keepdims=keep)
 
 
 def _any(x: Any, dims: Shape, keep: bool) -> Any:
-    return jnp.any(truth(x), dims, keepdims=keep)
+    return jnp.any(as_bool(x), dims, keepdims=keep)
 
 
 REDUCTIONS: Mapping[str, Reduction] = {
@@ -59,62 +58,61 @@ REDUCTIONS: Mapping[str, Reduction] = {
 }  # fmt: skip
 """By TTIR name."""
 
-_CASTS = frozenset({"reduce_and", "reduce_or"})
 
-
-def _enter(name: str, fun: Reduction) -> None:
-    @row(name, 1, attr("dim_arg", "ints"), need("keep_dim", "bool"), casts=name in _CASTS)
-    def _(call: Call) -> Any:
+def _reduction(fun: Reduction) -> Meaning:
+    def meaning(call: Call) -> Any:
         (x,) = call.operands
-        dims = _reduced(call, x)
-        out = fun(x, dims, call["keep_dim"])
-        mean_of_integers = name == "mean" and is_integer(x)
-        return convert(out, call.result.dtype) if mean_of_integers else out
+        out = fun(x, _reduced_dims(call, x), call["keep_dim"])
+        # The mean of integers is a float, whatever the declared type.
+        return convert(out, call.result.dtype) if fun is _mean and is_integer(x) else out
+
+    return meaning
 
 
-def _reduced(call: Call, x: Any) -> Shape:
-    """The dims that are reduced: all of them, where none are written."""
+def _reduced_dims(call: Call, x: Any) -> Shape:
+    """Returns the reduced dims: by default all."""
     dims = call["dim_arg"]
-    return tuple(range(x.ndim)) if dims is None else dims_in(call, dims, x.ndim, "dim_arg")
+    return tuple(range(x.ndim)) if dims is None else check_dims(call, dims, x.ndim, "dim_arg")
 
 
+_DIMS = attr("dim_arg", "ints"), need("keep_dim", "bool")
 for _name, _fun in REDUCTIONS.items():
-    _enter(_name, _fun)
+    define(OPS, _name, 1, *_DIMS, casts=_fun in (_all, _any))(_reduction(_fun))
 
 
-@row("argmax", 1, attr("dim_arg", "ints"), attr("keep_dim", "bool", False), casts=True)
+@define(OPS, "argmax", 1, attr("dim_arg", "ints"), attr("keep_dim", "bool", False), casts=True)
 def _argmax(call: Call) -> Any:
     (x,) = call.operands
-    dims = _reduced(call, x)
+    dims = _reduced_dims(call, x)
     require(call, len(dims) in (1, x.ndim), f"dim_arg is one dim or all {x.ndim}, got {list(dims)}")
     out = jnp.argmax(x, dims[0]) if len(dims) == 1 else jnp.argmax(x)
     return jnp.expand_dims(out, dims) if call["keep_dim"] else out
 
 
-@row("cumsum", 1, need("dim", "int", form="i64"))
+@define(OPS, "cumsum", 1, need("dim", "int", form="i64"))
 def _cumsum(call: Call) -> Any:
     (x,) = call.operands
-    return jnp.cumsum(x, dim_in(call, call["dim"], x.ndim, "dim"), dtype=x.dtype)
+    return jnp.cumsum(x, check_dim(call, call["dim"], x.ndim, "dim"), dtype=x.dtype)
 
 
-@row("softmax", 1, need("dimension", "int"), attr("numericStable", "bool", False))
+@define(OPS, "softmax", 1, need("dimension", "int"), attr("numericStable", "bool", False))
 def _softmax(call: Call) -> Any:
     (x,) = call.operands
-    dim = dim_in(call, call["dimension"], x.ndim, "dimension")
-    # numericStable is a choice of kernel; what is meant is the same.
+    dim = check_dim(call, call["dimension"], x.ndim, "dimension")
+    # numericStable is a choice of kernel; the meaning is the same.
     return nn.softmax(x, axis=dim)
 
 
-# --- orders ----------------------------------------------------------------------------------------------------------
+# --- sorts -----------------------------------------------------------------------------------------------------------
 
 
-def _sorted(call: Call, x: Any, dim: int, descending: bool) -> tuple[Any, Any]:
-    """A dim sorted, and the indices that sort it; equal elements keep their order."""
+def _sort_dim(call: Call, x: Any, dim: int, descending: bool) -> tuple[Any, Any]:
+    """Sorts a dim and returns the indices, too; equal elements keep their order."""
     iota = lax.broadcasted_iota(jnp.int32, x.shape, dim)
-    # JAX types sorted indices like the unsorted ones: as equal everywhere, if nothing is said.
-    both = together(x, iota)
+    # JAX types sorted indices like the unsorted ones: by default as equal everywhere.
+    both = vary_together(x, iota)
     if descending:
-        # Sorted backwards and turned round, so that equal elements keep their order.
+        # Reversed, sorted and reversed again, so that equal elements keep their order.
         both = tuple(lax.rev(y, (dim,)) for y in both)
     values, order = lax.sort(both, dimension=dim, is_stable=True, num_keys=1)
     if descending:
@@ -122,7 +120,8 @@ def _sorted(call: Call, x: Any, dim: int, descending: bool) -> tuple[Any, Any]:
     return values, convert(order, call.results[1].dtype)
 
 
-@row(
+@define(
+    OPS,
     "sort",
     1,
     attr("dim", "int", -1),
@@ -132,10 +131,11 @@ def _sorted(call: Call, x: Any, dim: int, descending: bool) -> tuple[Any, Any]:
 )
 def _sort(call: Call) -> Any:
     (x,) = call.operands
-    return _sorted(call, x, dim_in(call, call["dim"], x.ndim, "dim"), call["descending"])
+    return _sort_dim(call, x, check_dim(call, call["dim"], x.ndim, "dim"), call["descending"])
 
 
-@row(
+@define(
+    OPS,
     "topk",
     1,
     need("k", "int", form="i32"),
@@ -146,11 +146,11 @@ def _sort(call: Call) -> Any:
 )
 def _topk(call: Call) -> Any:
     (x,) = call.operands
-    dim, k = dim_in(call, call["dim"], x.ndim, "dim"), call["k"]
+    dim, k = check_dim(call, call["dim"], x.ndim, "dim"), call["k"]
     require(call, 0 < k <= x.shape[dim], f"k = {k} is not in 1 to {x.shape[dim]}, the size of dim {dim}")
     if call["largest"] and not is_bool(x):
         # As JAX's own, which has 0 above -0, and a NaN with its sign below all.
         values, order = (jnp.moveaxis(y, -1, dim) for y in lax.top_k(jnp.moveaxis(x, dim, -1), k))
         return values, convert(order, call.results[1].dtype)
-    values, order = _sorted(call, x, dim, call["largest"])
+    values, order = _sort_dim(call, x, dim, call["largest"])
     return lax.slice_in_dim(values, 0, k, axis=dim), lax.slice_in_dim(order, 0, k, axis=dim)

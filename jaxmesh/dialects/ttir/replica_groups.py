@@ -11,13 +11,13 @@ from typing import Any, cast
 import numpy as np
 
 from jaxmesh.dialects.op import Call, Shape
-from jaxmesh.dialects.ttir.helpers import broken, jnp, lax, require
+from jaxmesh.dialects.ttir.helpers import jnp, lax, require, rule_error
 
 Table = np.ndarray[Any, np.dtype[np.int64]]
 
 
-def axis_of(call: Call, index: int) -> str:
-    """The name of a mesh axis.
+def axis_name(call: Call, index: int) -> str:
+    """Returns the name of a mesh axis.
 
     Raises:
       VerifyError: there is no such axis.
@@ -25,17 +25,17 @@ def axis_of(call: Call, index: int) -> str:
     names = list(call.mesh)
     if not 0 <= index < len(names):
         mesh = show_mesh(call)
-        raise broken(call, f"cluster_axis = {index} is no axis of the mesh {mesh}; allowed: 0 to {len(names) - 1}")
+        raise rule_error(call, f"cluster_axis = {index} is no axis of the mesh {mesh}; allowed: 0 to {len(names) - 1}")
     return names[index]
 
 
 def show_mesh(call: Call) -> str:
-    """The mesh as messages show it."""
+    """Returns the mesh as messages show it."""
     return ", ".join(f"{name}={size}" for name, size in call.mesh.items())
 
 
 def check_split(call: Call, shape: Shape, dim: int, count: int, over: str) -> int:
-    """The size of one of `count` pieces of a dim.
+    """Returns the size of each of `count` equal pieces of a dim.
 
     Raises:
       VerifyError: they would not be equal.
@@ -45,8 +45,8 @@ def check_split(call: Call, shape: Shape, dim: int, count: int, over: str) -> in
     return shape[dim] // count
 
 
-def row_major(axes: Sequence[str], sizes: Sequence[int]) -> Any:
-    """This device's place in row-major order over some mesh axes."""
+def row_major_index(axes: Sequence[str], sizes: Sequence[int]) -> Any:
+    """Returns this device's position in row-major order over some mesh axes."""
     index: Any = jnp.int32(0)
     for axis, size in zip(axes, sizes, strict=True):
         if size > 1:
@@ -54,23 +54,23 @@ def row_major(axes: Sequence[str], sizes: Sequence[int]) -> Any:
     return index
 
 
-def place_of(coordinates: Sequence[int], axes: Sequence[int], sizes: Sequence[int]) -> int:
-    """A device's place in row-major order over some mesh axes, by position, from its coordinates on all."""
+def position_of(coordinates: Sequence[int], axes: Sequence[int], sizes: Sequence[int]) -> int:
+    """Returns the row-major position over some mesh axes of a device with the given coordinates."""
     place = 0
     for axis in axes:
         place = place * sizes[axis] + coordinates[axis]
     return place
 
 
-def id_rows(call: Call, name: str, value: Any, width: int | None = None) -> list[Shape]:
-    """Rows of device ids, from an array or from lists.
+def read_ids(call: Call, name: str, value: Any, width: int | None = None) -> list[Shape]:
+    """Reads a table of device ids from an array or from lists.
 
     Raises:
       VerifyError: the rows differ in length, or hold what is no device id.
     """
     given: Any = value
     if isinstance(value, np.ndarray):
-        # All ids alike are written as one number; only one row of them names no device twice.
+        # MLIR prints equal ids as one number; only a single row of them names no device twice.
         given = [[value.item()] * (width or 1)] if value.ndim == 0 else cast("Table", value).tolist()
     good = isinstance(given, (list, tuple)) and all(isinstance(r, (list, tuple)) for r in _items(given))
     require(call, good, f"{name} is a table of device ids, got {value!r}")
@@ -102,7 +102,7 @@ def check_unique(call: Call, name: str, ids: Sequence[int]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Groups:
-    """Groups of devices that talk among themselves.
+    """Groups of devices that communicate among themselves.
 
     Attributes:
       rows: the device ids of each group.
@@ -116,54 +116,54 @@ class Groups:
     axes: Shape
 
     @property
-    def moving(self) -> tuple[str, ...]:
+    def active_axes(self) -> tuple[str, ...]:
         """The mesh axes along which data moves."""
         return tuple(self.names[a] for a in self.axes)
 
     @property
-    def moving_sizes(self) -> Shape:
-        """Their sizes."""
+    def active_sizes(self) -> Shape:
+        """The sizes of the active axes."""
         return tuple(self.sizes[a] for a in self.axes)
 
     @property
     def count(self) -> int:
-        """How many devices, or how many places on the moving axes, there are."""
-        return math.prod(self.moving_sizes)
+        """The number of positions on the active axes."""
+        return math.prod(self.active_sizes)
 
     @property
-    def around(self) -> Groups:
-        """The same with the axes along which the groups are not alike: none beside the moving ones, or all.
+    def enclosing(self) -> Groups:
+        """The same groups with all axes active, unless every other coordinate has equal groups.
 
-        What a device gets depends on its place along these alone.
+        The result on a device depends on its position along these axes alone.
         """
-        patterns = Counter(tuple(self.place(d) for d in r) for r in self.rows)
+        patterns = Counter(tuple(self.position(d) for d in r) for r in self.rows)
         elsewhere = math.prod(self.sizes) // self.count
         alike = set(patterns.values()) == {elsewhere}
         return self if alike else replace(self, axes=tuple(range(len(self.sizes))))
 
-    def place(self, device: int) -> int:
-        """A device's place in row-major order over the moving axes."""
-        return place_of(self.coordinates(device), self.axes, self.sizes)
+    def position(self, device: int) -> int:
+        """Returns a device's position in row-major order over the active axes."""
+        return position_of(self.coordinates(device), self.axes, self.sizes)
 
     def coordinates(self, device: int) -> Shape:
-        """A device's coordinates."""
+        """Returns a device's mesh coordinates."""
         return tuple(int(c) for c in np.unravel_index(device, self.sizes))
 
     @property
     def is_axis(self) -> bool:
-        """Whether the groups are the rows of one mesh axis, in its order, and cover the mesh."""
+        """True if the groups are the rows of one mesh axis, in its order, and cover the mesh."""
         whole = sum(map(len, self.rows)) == math.prod(self.sizes)
-        in_order = all([self.place(d) for d in r] == list(range(math.prod(self.moving_sizes))) for r in self.rows)
+        in_order = all([self.position(d) for d in r] == list(range(math.prod(self.active_sizes))) for r in self.rows)
         return len(self.axes) == 1 and whole and in_order
 
 
-def groups_of(call: Call, name: str) -> Groups:
-    """The groups that an attribute names.
+def read_groups(call: Call, name: str) -> Groups:
+    """Reads the groups that an attribute names.
 
     Raises:
       VerifyError: no rectangle, an id out of range or named twice, or no group at all.
     """
-    rows = id_rows(call, name, call[name])
+    rows = read_ids(call, name, call[name])
     ids = [i for r in rows for i in r]
     require(call, bool(ids), f"{name} is empty: {rows}")
     check_unique(call, name, ids)

@@ -1,26 +1,26 @@
-"""Ops that move elements without computing: shapes, orders, slices, joins."""
+"""Ops that move elements without computing: shapes, permutations, slices, joins."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from jaxmesh.dialects.op import Call, Shape, describe, row
+from jaxmesh.dialects.op import Call, OpDef, Shape, Trait, attr, define, describe, need
 from jaxmesh.dialects.ttir.helpers import (
-    attr,
-    dim_in,
-    dims_in,
+    check_dim,
+    check_dims,
+    check_length,
+    fit_number,
     jnp,
     lax,
-    length_is,
-    need,
-    number_as,
     require,
     size_of,
-    together,
+    vary_together,
 )
 
+OPS: dict[str, OpDef] = {}
 
-@row("reshape", 1, need("shape", "ints"))
+
+@define(OPS, "reshape", 1, need("shape", "ints"), traits=[Trait.MOVES, Trait.VIEW])
 def _reshape(call: Call) -> Any:
     (x,) = call.operands
     shape = call["shape"]
@@ -29,40 +29,40 @@ def _reshape(call: Call) -> Any:
     return lax.reshape(x, shape)
 
 
-@row("permute", 1, need("permutation", "ints", form="i64s"))
+@define(OPS, "permute", 1, need("permutation", "ints", form="i64s"), traits=[Trait.MOVES])
 def _permute(call: Call) -> Any:
-    # As upstream's verifier has it: the numbers 0 to rank - 1, in some order; none counts from the end.
+    # As in upstream's verifier: the numbers 0 to rank - 1, in some order; none counts from the end.
     (x,) = call.operands
     order: Shape = call["permutation"]
-    length_is(call, "permutation", order, x.ndim, f"one per dim of {describe(x)}")
+    check_length(call, "permutation", order, x.ndim, f"one per dim of {describe(x)}")
     wrong = [d for d in order if not 0 <= d < x.ndim]
     named = f"permutation = {list(order)} names dim {', '.join(map(str, wrong))}"
     require(call, not wrong, f"{named} of {describe(x)}; allowed: 0 to {x.ndim - 1}")
-    return lax.transpose(x, dims_in(call, order, x.ndim, "permutation"))
+    return lax.transpose(x, check_dims(call, order, x.ndim, "permutation"))
 
 
-@row("transpose", 1, need("dim0", "int"), need("dim1", "int"))
+@define(OPS, "transpose", 1, need("dim0", "int"), need("dim1", "int"), traits=[Trait.MOVES])
 def _transpose(call: Call) -> Any:
     (x,) = call.operands
-    first, second = (dim_in(call, call[name], x.ndim, name) for name in ("dim0", "dim1"))
+    first, second = (check_dim(call, call[name], x.ndim, name) for name in ("dim0", "dim1"))
     return jnp.swapaxes(x, first, second)
 
 
-@row("squeeze", 1, need("dim", "int"))
+@define(OPS, "squeeze", 1, need("dim", "int"), traits=[Trait.MOVES, Trait.VIEW])
 def _squeeze(call: Call) -> Any:
     (x,) = call.operands
-    dim = dim_in(call, call["dim"], x.ndim, "dim")
+    dim = check_dim(call, call["dim"], x.ndim, "dim")
     require(call, x.shape[dim] == 1, f"dim {dim} of {describe(x)} has size {x.shape[dim]}, not 1")
     return lax.squeeze(x, (dim,))
 
 
-@row("unsqueeze", 1, need("dim", "int"))
+@define(OPS, "unsqueeze", 1, need("dim", "int"), traits=[Trait.MOVES, Trait.VIEW])
 def _unsqueeze(call: Call) -> Any:
     (x,) = call.operands
-    return lax.expand_dims(x, (dim_in(call, call["dim"], x.ndim + 1, "dim"),))
+    return lax.expand_dims(x, (check_dim(call, call["dim"], x.ndim + 1, "dim"),))
 
 
-@row("broadcast", 1, need("broadcast_dimensions", "ints", form="i64s"))
+@define(OPS, "broadcast", 1, need("broadcast_dimensions", "ints", form="i64s"), traits=[Trait.MOVES])
 def _broadcast(call: Call) -> Any:
     (x,) = call.operands
     counts = _counts(call, x, "broadcast_dimensions")
@@ -72,7 +72,7 @@ def _broadcast(call: Call) -> Any:
     return jnp.broadcast_to(x, tuple(n * c for n, c in zip(x.shape, counts, strict=True)))
 
 
-@row("repeat", 1, need("repeat_dimensions", "ints", form="i64s"))
+@define(OPS, "repeat", 1, need("repeat_dimensions", "ints", form="i64s"), traits=[Trait.MOVES])
 def _repeat(call: Call) -> Any:
     (x,) = call.operands
     return jnp.tile(x, _counts(call, x, "repeat_dimensions"))
@@ -80,33 +80,33 @@ def _repeat(call: Call) -> Any:
 
 def _counts(call: Call, x: Any, name: str) -> Shape:
     counts = call[name]
-    length_is(call, name, counts, x.ndim, f"one per dim of {describe(x)}")
+    check_length(call, name, counts, x.ndim, f"one per dim of {describe(x)}")
     require(call, min(counts, default=1) > 0, f"{name} = {list(counts)} holds a count below 1")
     return counts
 
 
-@row("repeat_interleave", 1, need("repeats", "int", form="ui32"), need("dim", "int"))
+@define(OPS, "repeat_interleave", 1, need("repeats", "int", form="ui32"), need("dim", "int"), traits=[Trait.MOVES])
 def _repeat_interleave(call: Call) -> Any:
     (x,) = call.operands
     require(call, call["repeats"] > 0, f"repeats = {call['repeats']} is below 1")
-    return jnp.repeat(x, call["repeats"], axis=dim_in(call, call["dim"], x.ndim, "dim"))
+    return jnp.repeat(x, call["repeats"], axis=check_dim(call, call["dim"], x.ndim, "dim"))
 
 
-@row("reverse", 1, need("dimensions", "ints", form="i64s"))
+@define(OPS, "reverse", 1, need("dimensions", "ints", form="i64s"), traits=[Trait.MOVES])
 def _reverse(call: Call) -> Any:
     (x,) = call.operands
-    return lax.rev(x, dims_in(call, call["dimensions"], x.ndim, "dimensions"))
+    return lax.rev(x, check_dims(call, call["dimensions"], x.ndim, "dimensions"))
 
 
-@row("concat", (1, None), need("dim", "int"))
+@define(OPS, "concat", (1, None), need("dim", "int"), traits=[Trait.MOVES])
 def _concat(call: Call) -> Any:
     first = call.operands[0]
-    dim = dim_in(call, call["dim"], first.ndim, "dim")
+    dim = check_dim(call, call["dim"], first.ndim, "dim")
     for i, x in enumerate(call.operands):
         rule = f"operands 0 and {i} differ beside dim {dim}: {describe(first)} and {describe(x)}"
         alike = x.ndim == first.ndim and _without(x.shape, dim) == _without(first.shape, dim)
         require(call, alike and x.dtype == first.dtype, rule)
-    return lax.concatenate(together(*call.operands), dim)
+    return lax.concatenate(vary_together(*call.operands), dim)
 
 
 def _without(shape: Shape, dim: int) -> Shape:
@@ -117,7 +117,7 @@ def _without(shape: Shape, dim: int) -> Shape:
 
 
 def _strided(call: Call, x: Any, dim: int, begin: int, end: int, step: int) -> Any:
-    """One dim of a slice. Begin and end count from the end if negative; a step may be negative, too."""
+    """Slices one dim. Negative begins and ends count from the end; a step may be negative, too."""
     size = x.shape[dim]
     said = f"begin {begin}, end {end}, step {step} on dim {dim} of size {size}"
     first, last = (n + size if n < 0 else n for n in (begin, end))
@@ -133,37 +133,45 @@ def _strided(call: Call, x: Any, dim: int, begin: int, end: int, step: int) -> A
     return lax.rev(lax.slice_in_dim(x, first + (count - 1) * step, first + 1, -step, dim), (dim,))
 
 
+_SLICE = need("begins", "ints"), need("ends", "ints"), need("step", "ints")
+
+
+@define(OPS, "slice_static", 1, *_SLICE, traits=[Trait.MOVES])
+@define(OPS, "slice", 1, *_SLICE, traits=[Trait.MOVES])
 def _slice_static(call: Call) -> Any:
     (x,) = call.operands
     for name in ("begins", "ends", "step"):
-        length_is(call, name, call[name], x.ndim, f"one per dim of {describe(x)}")
+        check_length(call, name, call[name], x.ndim, f"one per dim of {describe(x)}")
     for dim, (begin, end, step) in enumerate(zip(call["begins"], call["ends"], call["step"], strict=True)):
         x = _strided(call, x, dim, begin, end, step)
     return x
 
 
-for _name in ("slice_static", "slice"):
-    row(_name, 1, need("begins", "ints"), need("ends", "ints"), need("step", "ints"))(_slice_static)
-
-
-@row(
+@define(
+    OPS,
     "index",
     1,
     need("dim", "int", form="i32"),
     need("begin", "int", form="i32"),
     need("end", "int", form="i32"),
     need("step", "int", form="i32"),
+    traits=[Trait.MOVES],
 )
 def _index(call: Call) -> Any:
     (x,) = call.operands
-    dim = dim_in(call, call["dim"], x.ndim, "dim")
+    dim = check_dim(call, call["dim"], x.ndim, "dim")
     return _strided(call, x, dim, call["begin"], call["end"], call["step"])
 
 
+_SELECT = need("dim", "int"), need("begin", "int"), need("length", "int"), attr("stride", "int", 0)
+
+
+@define(OPS, "index_select", 1, *_SELECT, traits=[Trait.MOVES])
+@define(OPS, "select", 1, *_SELECT, traits=[Trait.MOVES])
 def _index_select(call: Call) -> Any:
-    """The elements `begin` to `begin + length` of every block of `stride`; a stride of 0 is one block."""
+    """Selects the elements `begin` to `begin + length` of every block of `stride`; a stride of 0 is one block."""
     (x,) = call.operands
-    dim = dim_in(call, call["dim"], x.ndim, "dim")
+    dim = check_dim(call, call["dim"], x.ndim, "dim")
     begin, length, size = call["begin"], call["length"], x.shape[dim]
     stride = call["stride"] or size
     said = f"begin {begin}, length {length}, stride {stride} on dim {dim} of size {size}"
@@ -173,20 +181,14 @@ def _index_select(call: Call) -> Any:
     return lax.concatenate([lax.slice_in_dim(x, s, s + length, axis=dim) for s in starts], dim)
 
 
-for _name in ("index_select", "select"):
-    row(_name, 1, need("dim", "int"), need("begin", "int"), need("length", "int"), attr("stride", "int", 0))(
-        _index_select
-    )
-
-
-@row("slice_dynamic", 3, attr("step", "ints"))
+@define(OPS, "slice_dynamic", 3, attr("step", "ints"), traits=[Trait.MOVES, Trait.DECOMPOSED_FOR_TTNN])
 def _slice_dynamic(call: Call) -> Any:
-    # The sizes are the declared ones: `ends` can say nothing else. A begin out of range moves inside, as in StableHLO.
+    # The sizes are the declared ones: `ends` cannot differ. A begin out of range is clamped, as in StableHLO.
     x, begins, _ = call.operands
     shape = call.result.shape
     step = call["step"] or (1,) * x.ndim
-    length_is(call, "the declared shape", shape, x.ndim, f"one per dim of {describe(x)}")
-    length_is(call, "step", step, x.ndim, f"one per dim of {describe(x)}")
+    check_length(call, "the declared shape", shape, x.ndim, f"one per dim of {describe(x)}")
+    check_length(call, "step", step, x.ndim, f"one per dim of {describe(x)}")
     require(call, min(step, default=1) > 0, f"step = {list(step)} holds a step below 1")
     for operand, name in zip(call.operands[1:], ("begins", "ends"), strict=True):
         good = operand.shape == (x.ndim,)
@@ -195,18 +197,18 @@ def _slice_dynamic(call: Call) -> Any:
     fits = all(a <= b for a, b in zip(span, x.shape, strict=True))
     require(call, fits, f"{list(shape)} elements in steps of {list(step)} span more than {describe(x)}")
     # JAX's own function would count a negative begin from the end.
-    x, begins = together(x, jnp.maximum(begins.astype(jnp.int32), 0))
+    x, begins = vary_together(x, jnp.maximum(begins.astype(jnp.int32), 0))
     piece = lax.dynamic_slice(x, [begins[d] for d in range(x.ndim)], span)
     return lax.slice(piece, (0,) * x.ndim, span, step)
 
 
-@row("pad", 1, need("padding", "ints", form="i32a"), need("value", "number", form="f32"))
+@define(OPS, "pad", 1, need("padding", "ints", form="i32a"), need("value", "number", form="f32"), traits=[Trait.MOVES])
 def _pad(call: Call) -> Any:
     (x,) = call.operands
     padding = call["padding"]
-    length_is(call, "padding", padding, 2 * x.ndim, f"a low and a high one per dim of {describe(x)}")
+    check_length(call, "padding", padding, 2 * x.ndim, f"a low and a high one per dim of {describe(x)}")
     amounts = [(low, high, 0) for low, high in zip(padding[::2], padding[1::2], strict=True)]
     for dim, (low, high, _) in enumerate(amounts):
         rule = f"padding {low} and {high} leaves dim {dim} of size {x.shape[dim]} less than nothing"
         require(call, x.shape[dim] + low + high >= 0, rule)
-    return lax.pad(x, jnp.asarray(number_as(call, "value", call["value"], x.dtype), x.dtype), amounts)
+    return lax.pad(x, jnp.asarray(fit_number(call, "value", call["value"], x.dtype), x.dtype), amounts)

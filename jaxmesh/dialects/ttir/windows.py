@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, cast
 
 from jaxmesh.dialects.op import Call
-from jaxmesh.dialects.ttir.helpers import broken, require
+from jaxmesh.dialects.ttir.helpers import require, rule_error
 
 Pair = tuple[int, int]
 
@@ -14,14 +14,14 @@ def _numbers(call: Call, name: str, lengths: tuple[int, ...]) -> tuple[int, ...]
     value: Any = call[name]
     items: Any = (value,) if isinstance(value, int) else value
     if not isinstance(items, (list, tuple)) or not all(type(v) is int for v in cast("tuple[Any, ...]", items)):
-        raise broken(call, f"{name} is an integer or a row of integers, got {value!r}")
+        raise rule_error(call, f"{name} is an integer or a row of integers, got {value!r}")
     row = tuple(cast("tuple[int, ...]", items))
     require(call, len(row) in lengths, f"{name} has {' or '.join(map(str, lengths))} entries, got {list(row)}")
     return row
 
 
-def pair(call: Call, name: str, least: int = 1) -> Pair:
-    """Height and width of an attribute; one number is both.
+def read_pair(call: Call, name: str, least: int = 1) -> Pair:
+    """Reads height and width from an attribute; one number is both.
 
     Raises:
       VerifyError: another number of entries, or one below the least.
@@ -31,8 +31,8 @@ def pair(call: Call, name: str, least: int = 1) -> Pair:
     return row[0], row[-1]
 
 
-def padding(call: Call, name: str = "padding") -> tuple[Pair, Pair]:
-    """Low and high padding of height and width; from one number, (height, width), or (top, left, bottom, right).
+def read_padding(call: Call, name: str = "padding") -> tuple[Pair, Pair]:
+    """Reads low and high padding of height and width from one number, (height, width), or (top, left, bottom, right).
 
     Raises:
       VerifyError: another number of entries, or a negative one.

@@ -1,13 +1,27 @@
-"""All rows of TTNN."""
+"""The operations of TTNN: one definition each, in the file of its family."""
 
 from jaxmesh.dialects.ttnn import (
-    collectives as collectives,
-    creation as creation,
-    elementwise as elementwise,
-    images as images,
-    indexing as indexing,
-    linear as linear,
-    neural as neural,
-    reductions as reductions,
-    shapes as shapes,
+    collectives,
+    creation,
+    elementwise,
+    images,
+    indexing,
+    linear,
+    neural,
+    reductions,
+    shapes,
 )
+from jaxmesh.dialects.ttnn.op import TtnnOp
+
+OPS: dict[str, TtnnOp] = {
+    **collectives.OPS,
+    **creation.OPS,
+    **elementwise.OPS,
+    **images.OPS,
+    **indexing.OPS,
+    **linear.OPS,
+    **neural.OPS,
+    **reductions.OPS,
+    **shapes.OPS,
+}
+"""By name, without the dialect. The sharding operations, layouts and memory are in `memory.py`."""

@@ -6,21 +6,19 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from jaxmesh.dialects.op import Call, Shape, describe
-from jaxmesh.dialects.ttir import collectives as _collectives
-from jaxmesh.dialects.ttir.helpers import jnp, lax, need, optional_operands, require, together, vary
-from jaxmesh.dialects.ttir.replica_groups import row_major, show_mesh
-from jaxmesh.dialects.ttnn.op import MEMORY, attribute, by_place, none, operand, placed, text, ttnn
+from jaxmesh.dialects.op import Call, Shape, Trait, describe, need
+from jaxmesh.dialects.ttir.helpers import jnp, lax, optional_operands, require, vary, vary_together
+from jaxmesh.dialects.ttir.replica_groups import row_major_index, show_mesh
+from jaxmesh.dialects.ttnn.op import MEMORY, TtnnOp, attribute, define, operand, positional, text, unset
 
-_ = _collectives
-"""The rows these are like must be there first."""
-
+OPS: dict[str, TtnnOp] = {}
 _X = operand("input_tensor", keyword=True)
 _AXIS = attribute("cluster_axis", keyword=True, default=None)
-_SUBDEVICE, _LINKS, _TOPOLOGY = none("subdevice_id"), none("num_links"), none("topology")
+_SUBDEVICE, _LINKS, _TOPOLOGY = unset("subdevice_id"), unset("num_links"), unset("topology")
 
 _GATHERED = attribute("dim", "all_gather_dim")
-ttnn(
+define(
+    OPS,
     "all_gather",
     python=[
         _X,
@@ -31,20 +29,21 @@ ttnn(
         _LINKS,
         _TOPOLOGY,
     ],
-    cpp=by_place(
-        _X, _GATHERED, _AXIS, MEMORY, none("output_tensor"), _SUBDEVICE, none("sub_core_grid"), _LINKS, _TOPOLOGY
+    cpp=positional(
+        _X, _GATHERED, _AXIS, MEMORY, unset("output_tensor"), _SUBDEVICE, unset("sub_core_grid"), _LINKS, _TOPOLOGY
     ),
 )
 
 _REDUCED = (_SUBDEVICE, MEMORY, _LINKS, _TOPOLOGY)
-ttnn("all_reduce", python=[_X, _AXIS, *_REDUCED], cpp=by_place(_X, _AXIS, *_REDUCED))
+define(OPS, "all_reduce", python=[_X, _AXIS, *_REDUCED])
 
 _KIND = attribute("math_op", "reduce_type", form="enum:ttnn.ReduceType", keyword=True)
-ttnn(
+define(
+    OPS,
     "all_reduce_async",
     callee="ttnn.experimental.all_reduce_async",
     python=[_X, _AXIS, _KIND, *_REDUCED],
-    cpp=by_place(_X, _AXIS, replace(_KIND, form="enum:::ttnn::ReduceType"), *_REDUCED),
+    cpp=positional(_X, _AXIS, replace(_KIND, form="enum:::ttnn::ReduceType"), *_REDUCED),
 )
 
 _SCATTERED = attribute("dim", "scatter_dim", keyword=True)
@@ -54,21 +53,22 @@ _SCATTER_CONFIG = text(
     "fp32_dest_acc_en=True, packer_l1_acc=False)",
     keyword=True,
 )
-ttnn(
+define(
+    OPS,
     "reduce_scatter",
     python=[_X, _SCATTERED, _AXIS, *_REDUCED, _SCATTER_CONFIG],
-    cpp=by_place(_X, _SCATTERED, _AXIS, *_REDUCED),
+    cpp=positional(_X, _SCATTERED, _AXIS, *_REDUCED),
 )
 
 _PARTS = (_X, attribute("dim", keyword=True), replace(_AXIS, default=None), MEMORY)
-ttnn("mesh_partition", python=_PARTS, cpp=by_place(*_PARTS))
+define(OPS, "mesh_partition", python=_PARTS)
 
 
 # --- between two devices ---------------------------------------------------------------------------------------------
 
 
 def _point_to_point(call: Call) -> Any:
-    """The output, zeros if there is none, with the sender's input on the receiver."""
+    """Returns the output, by default zeros, with the sender's input on the receiver."""
     x, out = optional_operands(call, ("input", "output"))
     names, sizes = tuple(call.mesh), tuple(call.mesh.values())
     sender, receiver = (_device(call, name, sizes) for name in ("sender_coord", "receiver_coord"))
@@ -81,19 +81,19 @@ def _point_to_point(call: Call) -> Any:
         return vary(out, names)
     x, out = vary(x, names), vary(out, names)
     received = _sent(x, names, sender, receiver)
-    here = row_major(names, sizes) == receiver
-    return lax.select(*together(jnp.broadcast_to(here, x.shape), received, out))
+    here = row_major_index(names, sizes) == receiver
+    return lax.select(*vary_together(jnp.broadcast_to(here, x.shape), received, out))
 
 
 def _sent(x: Any, names: tuple[str, ...], sender: int, receiver: int) -> Any:
-    # Integers of less than a byte travel in one, because XLA's CPU collectives pack and garble them.
+    # Integers narrower than a byte are sent as bytes, because XLA's CPU collectives pack and garble them.
     small = jnp.issubdtype(x.dtype, jnp.integer) and jnp.iinfo(x.dtype).bits < 8
     wide = x.astype(jnp.int8 if jnp.iinfo(x.dtype).min < 0 else jnp.uint8) if small else x
     return lax.ppermute(wide, names, [(sender, receiver)]).astype(x.dtype)
 
 
 def _device(call: Call, name: str, sizes: Shape) -> int:
-    """A device's place in row-major order over the mesh."""
+    """Returns a device's position in row-major order over the mesh."""
     coordinate = tuple(call[name])
     good = len(coordinate) == len(sizes) and all(0 <= c < n for c, n in zip(coordinate, sizes, strict=True))
     require(call, good, f"{name} = {list(coordinate)} is no device of the mesh {show_mesh(call)}")
@@ -104,12 +104,14 @@ _FROM = attribute("sender_coord", form="coordinate", keyword=True)
 _TO = attribute("receiver_coord", form="coordinate", keyword=True)
 _OUTPUT = operand("output_tensor", 1, keyword=True, default=None)
 _LINEAR = text("topology", "ttnn.Topology.Linear", keyword=True)
-ttnn(
+define(
+    OPS,
     "point_to_point",
     operands=(1, 2),
     attributes=[need("sender_coord", "ints", form="i64s"), need("receiver_coord", "ints", form="i64s")],
     meaning=_point_to_point,
-    python=[placed(_X), _FROM, _TO, _LINEAR, _OUTPUT],
-    cpp=by_place(_X, _FROM, _TO, _OUTPUT),
+    traits=[Trait.MOVES, Trait.COLLECTIVE, Trait.SENDS, Trait.DECOMPOSED],
+    python=[*positional(_X), _FROM, _TO, _LINEAR, _OUTPUT],
+    cpp=positional(_X, _FROM, _TO, _OUTPUT),
     in_place=1,
 )

@@ -1,7 +1,7 @@
 """Convolutions, pooling and resizing of TTNN.
 
-Images are (batch, height, width, channels); but for resizing they come and go as (1, 1, batch * height * width,
-channels), and the sizes are attributes. Paddings are (height, width) or (top, bottom, left, right).
+Images are (batch, height, width, channels). Except for resizing, operands and results have the shape (1, 1, batch *
+height * width, channels), and the sizes are attributes. Paddings are (height, width) or (top, bottom, left, right).
 """
 
 from __future__ import annotations
@@ -10,18 +10,29 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from jaxmesh.dialects.op import ROWS, Attribute, Call, Shape
-from jaxmesh.dialects.ttir import convolutions as _convolutions, pooling as _pooling
-from jaxmesh.dialects.ttir.helpers import attr, lax, length_is, need, optional_operands, require, shape_is
-from jaxmesh.dialects.ttnn.op import COMPUTE, DEVICE, DTYPE, MEMORY, Param, attribute, by_place, none, operand, ttnn
+from jaxmesh.dialects import ttir
+from jaxmesh.dialects.op import Attribute, Call, Form, Shape, attr, need
+from jaxmesh.dialects.ttir.helpers import check_length, check_shape, lax, optional_operands, require
+from jaxmesh.dialects.ttnn.op import (
+    COMPUTE,
+    DEVICE,
+    DTYPE,
+    MEMORY,
+    Param,
+    TtnnOp,
+    attribute,
+    define,
+    operand,
+    positional,
+    unset,
+)
 
-_ = _convolutions, _pooling
-"""The rows these are like must be there first."""
+OPS: dict[str, TtnnOp] = {}
 
 
 def _image(call: Call, x: Any, channels: int) -> Any:
     shape = tuple(call[name] for name in ("batch_size", "input_height", "input_width"))
-    shape_is(call, x, (1, 1, shape[0] * shape[1] * shape[2], channels), "the input (1, 1, all pixels, channels)")
+    check_shape(call, x, (1, 1, shape[0] * shape[1] * shape[2], channels), "the input (1, 1, all pixels, channels)")
     return lax.reshape(x, (*shape, channels))
 
 
@@ -30,7 +41,7 @@ def _flat(out: Any) -> Any:
 
 
 def _window(call: Call) -> dict[str, Any]:
-    """The attributes as the rows of TTIR have them: their padding is (top, left, bottom, right)."""
+    """Returns the attributes of TTIR's op, whose padding is (top, left, bottom, right)."""
     padding = call["padding"]
     require(call, len(padding) in (2, 4), f"padding has 2 or 4 entries, got {list(padding)}")
     top, bottom, left, right = padding if len(padding) == 4 else (padding[0], padding[0], padding[1], padding[1])
@@ -41,18 +52,18 @@ def _pair(name: str) -> Attribute:
     return need(name, "ints", form="i32a")
 
 
-def _numbers(names: Sequence[str], form: str) -> list[Attribute]:
+def _numbers(names: Sequence[str], form: Form) -> list[Attribute]:
     return [need(name, "int", form=form) for name in names]
 
 
 def _rows(*names: str) -> tuple[Param, ...]:
-    """Rows of integers in Python, arrays in C++ by way of `_cpp`."""
+    """Returns arguments that are lists in Python, and arrays in C++ by way of `_cpp`."""
     return tuple(attribute(name, keyword=True) for name in names)
 
 
 def _cpp(params: Sequence[Param]) -> tuple[Param, ...]:
     rows = {"kernel_size", "stride", "padding", "output_padding", "dilation"}
-    return by_place(*(replace(p, form="uint32s") if p.key in rows else p for p in params))
+    return positional(*(replace(p, form="uint32s") if p.key in rows else p for p in params))
 
 
 # --- convolutions ----------------------------------------------------------------------------------------------------
@@ -63,15 +74,15 @@ _NHWC: Mapping[str, int] = {"batch_dim": 0, "height_dim": 1, "width_dim": 2, "ch
 def _convolution(call: Call, kernel: Shape, outs: int) -> Any:
     x, weight, bias = optional_operands(call, ("input", "weight", "bias"))
     require(call, outs == call["out_channels"], f"out_channels = {call['out_channels']}, but the weight gives {outs}")
-    length_is(call, "kernel_size", kernel, len(call["kernel_size"]), "height and width")
+    check_length(call, "kernel_size", kernel, len(call["kernel_size"]), "height and width")
     rule = f"kernel_size = {list(call['kernel_size'])}, but the weight has {list(kernel)}"
     require(call, kernel == call["kernel_size"], rule)
     operands = (_image(call, x, call["in_channels"]), weight)
     if bias is not None:
-        shape_is(call, bias, (1, 1, 1, outs), "the bias")
+        check_shape(call, bias, (1, 1, 1, outs), "the bias")
         operands = (*operands, bias)
     attributes = {**_window(call), **_NHWC}
-    return _flat(ROWS[call.row.name].meaning(replace(call, operands=operands, attributes=attributes)))
+    return _flat(ttir.OPS[call.name].meaning(replace(call, operands=operands, attributes=attributes)))
 
 
 def _conv2d(call: Call) -> Any:
@@ -95,7 +106,7 @@ _AFTER = (
     *_rows("dilation", "groups"),
     operand("bias_tensor", 2, keyword=True, default=None),
     DTYPE,
-    none("conv_config"),
+    unset("conv_config"),
     replace(COMPUTE, name="compute_config"),
     MEMORY,
 )
@@ -104,9 +115,9 @@ _CONVOLVED = [
     *map(_pair, ("kernel_size", "stride", "padding", "dilation")),
     attr("groups", "int", 1, form="i32"),
 ]
-ttnn(
+define(
+    OPS,
     "conv2d",
-    operands=(2, 3),
     attributes=_CONVOLVED,
     meaning=_conv2d,
     python=[*_PRODUCT, *_AFTER],
@@ -114,9 +125,9 @@ ttnn(
     on_device=True,
 )
 _EXTRA = _rows("output_padding")
-ttnn(
+define(
+    OPS,
     "conv_transpose2d",
-    operands=(2, 3),
     attributes=[*_CONVOLVED, _pair("output_padding")],
     meaning=_conv_transpose2d,
     python=[*_PRODUCT, *_EXTRA, *_AFTER],
@@ -132,7 +143,7 @@ def _pool(call: Call) -> Any:
     (x,) = call.operands
     image = _image(call, x, call["channels"])
     attributes = {"dilation": 1, **_window(call), "kernel": call["kernel_size"]}
-    return _flat(ROWS[call.row.name].meaning(replace(call, operands=(image,), attributes=attributes)))
+    return _flat(ttir.OPS[call.name].meaning(replace(call, operands=(image,), attributes=attributes)))
 
 
 _POOLED = ("batch_size", "input_height", "input_width", "channels")
@@ -149,18 +160,18 @@ _POOL = [
     *map(_pair, ("kernel_size", "stride", "padding")),
     attr("ceil_mode", "bool", False),
 ]
-ttnn(
+define(
+    OPS,
     "max_pool2d",
-    operands=1,
     attributes=[*_POOL, _pair("dilation")],
     meaning=_pool,
     python=[*_POOL_PARAMS, *_rows("dilation"), _CEIL, MEMORY],
     cpp=_cpp([*_POOL_PARAMS, *_rows("dilation"), _CEIL, MEMORY]),
 )
-_COUNTED = (_CEIL, attribute("count_include_pad", keyword=True, default=True), none("divisor_override"), MEMORY)
-ttnn(
+_COUNTED = (_CEIL, attribute("count_include_pad", keyword=True, default=True), unset("divisor_override"), MEMORY)
+define(
+    OPS,
     "avg_pool2d",
-    operands=1,
     attributes=[*_POOL, attr("count_include_pad", "bool", True)],
     meaning=_pool,
     python=[*_POOL_PARAMS, *_COUNTED],
@@ -168,20 +179,17 @@ ttnn(
 )
 
 _X = operand("input_tensor")
-ttnn("global_avg_pool2d", python=[_X, MEMORY, DTYPE], cpp=by_place(_X, MEMORY, DTYPE))
-
-
-def _upsample(call: Call) -> Any:
-    return ROWS["upsample2d"].meaning(call)
+define(OPS, "global_avg_pool2d", python=[_X, MEMORY, DTYPE])
 
 
 _SCALE = attribute("scale_factor", keyword=True)
 _MODE = attribute("mode", keyword=True, default="nearest")
-ttnn(
+define(
+    OPS,
     "upsample",
     operands=1,
     attributes=[_pair("scale_factor"), attr("mode", "str", "nearest")],
-    meaning=_upsample,
+    meaning=ttir.OPS["upsample2d"].meaning,
     python=[_X, _SCALE, _MODE, MEMORY],
-    cpp=by_place(_X, replace(_SCALE, form="uint32s"), _MODE, MEMORY),
+    cpp=positional(_X, replace(_SCALE, form="uint32s"), _MODE, MEMORY),
 )

@@ -5,48 +5,45 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from jaxmesh.dialects.op import ROWS, Call
-from jaxmesh.dialects.ttir import attention as _attention, norms as _norms
-from jaxmesh.dialects.ttir.helpers import attr, lax, rank_is, require, shape_is
-from jaxmesh.dialects.ttnn.op import COMPUTE, MEMORY, attribute, by_place, none, operand, ttnn
+from jaxmesh.dialects import ttir
+from jaxmesh.dialects.op import Call
+from jaxmesh.dialects.ttir.helpers import check_rank, check_shape, lax, require
+from jaxmesh.dialects.ttnn.op import COMPUTE, MEMORY, TtnnOp, attribute, define, operand, unset
 
-_ = _attention, _norms
-"""The rows these are like must be there first."""
-
+OPS: dict[str, TtnnOp] = {}
 _X = operand("input_tensor")
 _EPSILON = attribute("epsilon", keyword=True, form="float", default=1e-12)
 _WEIGHT = operand("weight", 1, keyword=True, default=None)
 _BIAS = operand("bias", 2, keyword=True, default=None)
-_RESIDUAL = none("residual_input_tensor")
+_RESIDUAL = unset("residual_input_tensor")
 
 
 def _over_last_dim(call: Call) -> Any:
-    """A normalisation of TTIR over the last dim, which is the only one that TTNN's know."""
+    """Performs TTIR's normalisation over the last dim, the only one that TTNN normalises."""
     x = call.operands[0]
     require(call, x.ndim > 0, "a scalar has no dim to normalise")
     shape = x.shape[-1:]
-    return ROWS[call.row.name].meaning(replace(call, attributes={**call.attributes, "normalized_shape": shape}))
+    return ttir.OPS[call.name].meaning(replace(call, attributes={**call.attributes, "normalized_shape": shape}))
 
 
 for _name in ("layer_norm", "rms_norm"):
-    ttnn(
+    define(
+        OPS,
         _name,
-        operands=(1, 3),
-        attributes=[attr("epsilon", "float", 1e-5)],
+        omit=["normalized_shape"],
         meaning=_over_last_dim,
         python=[_X, _EPSILON, _WEIGHT, _BIAS, _RESIDUAL, MEMORY, COMPUTE],
-        cpp=by_place(_X, _EPSILON, _WEIGHT, _BIAS, _RESIDUAL, MEMORY, COMPUTE),
     )
 
 
 def _batch_norm(call: Call) -> Any:
     x, mean, variance, scale, offset = call.operands
-    rank_is(call, x, 4, "the input (batch, channels, height, width)")
+    check_rank(call, x, 4, "the input (batch, channels, height, width)")
     for per_channel in call.operands[1:]:
-        shape_is(call, per_channel, (1, x.shape[1], 1, 1), "mean, variance, weight or bias")
+        check_shape(call, per_channel, (1, x.shape[1], 1, 1), "mean, variance, weight or bias")
     rows = [lax.reshape(p, (x.shape[1],)) for p in (scale, offset, mean, variance)]
     named = {**call.attributes, "dimension": 1}
-    return ROWS["batch_norm_inference"].meaning(replace(call, operands=(x, *rows), attributes=named))
+    return ttir.OPS["batch_norm_inference"].meaning(replace(call, operands=(x, *rows), attributes=named))
 
 
 _BATCH = (
@@ -59,14 +56,13 @@ _BATCH = (
     MEMORY,
     COMPUTE,
 )
-ttnn(
+define(
+    OPS,
     "batch_norm_inference",
-    operands=5,
-    attributes=[attr("epsilon", "float", 1e-5)],
+    omit=["dimension"],
     callee="ttnn.batch_norm",
     meaning=_batch_norm,
     python=_BATCH,
-    cpp=by_place(*_BATCH),
 )
 
 
@@ -80,18 +76,18 @@ _SCORES = (
     attribute("scale", keyword=True, default=None),
     MEMORY,
 )
-ttnn(
+define(
+    OPS,
     "scaled_dot_product_attention",
     callee="ttnn.transformer.scaled_dot_product_attention",
     python=[_Q, _K, _V, *_SCORES],
-    cpp=by_place(_Q, _K, _V, *_SCORES),
 )
 
-ttnn(
+define(
+    OPS,
     "concatenate_heads",
     callee="ttnn.transformer.concatenate_heads",
     python=[_X, MEMORY],
-    cpp=by_place(_X, MEMORY),
 )
 
 _HEADS = (
@@ -101,17 +97,17 @@ _HEADS = (
     attribute("transpose_key", keyword=True, default=True),
     MEMORY,
 )
-ttnn(
+define(
+    OPS,
     "split_query_key_value_and_split_heads",
     callee="ttnn.transformer.split_query_key_value_and_split_heads",
     python=[_X, *_HEADS],
-    cpp=by_place(_X, *_HEADS),
 )
 
-_ROTATED = (_X, operand("cos_cache", 1), operand("sin_cache", 2), none("token_index"), MEMORY, COMPUTE)
-ttnn(
+_ROTATED = (_X, operand("cos_cache", 1), operand("sin_cache", 2), unset("token_index"), MEMORY, COMPUTE)
+define(
+    OPS,
     "rotary_embedding",
     callee="ttnn.experimental.rotary_embedding",
     python=_ROTATED,
-    cpp=by_place(*_ROTATED),
 )

@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from jaxmesh.dialects import ttnn
 from jaxmesh.dialects.program import Op, Program, Type, Value
-from jaxmesh.dialects.ttnn.op import TTNN, Param, TtnnRow, attributes_of
+from jaxmesh.dialects.ttnn.op import Param, TtnnOp
 from jaxmesh.emit.cpp import values as values
 from jaxmesh.emit.cpp.main import inputs_text, main_text
 from jaxmesh.emit.cpp.names import function_name
@@ -94,14 +95,14 @@ class _Writer:
         name = op.name.removeprefix("ttnn.")
         if name in _SPECIAL:
             _SPECIAL[name](self, op)
-        elif op.name.startswith("ttnn.") and name in TTNN:
-            self.call(op, TTNN[name])
+        elif op.name.startswith("ttnn.") and name in ttnn.OPS:
+            self.call(op, ttnn.OPS[name])
         else:
             raise MissingRuleError(
                 f"no C++ call for {op.name} ({op.line or 'no line known'}); add a row to jaxmesh/dialects/ttnn/*.py."
             )
 
-    def call(self, op: Op, row: TtnnRow) -> None:
+    def call(self, op: Op, row: TtnnOp) -> None:
         arguments = ", ".join([self.argument(op, row, p) for p in row.cpp.params])
         text = f"{row.cpp.callee}({arguments})"
         if len(op.results) == 1:
@@ -111,7 +112,7 @@ class _Writer:
         for i, result in enumerate(op.results):
             self.names[result] = self.variable(TENSOR, f"{made}[{i}]")
 
-    def argument(self, op: Op, row: TtnnRow, param: Param) -> str:
+    def argument(self, op: Op, row: TtnnOp, param: Param) -> str:
         """One argument of a call, printed."""
         match param.source:
             case "operand":
@@ -134,9 +135,9 @@ class _Writer:
         types = self.program.types
         return [None if v is None else self.names[v] for v in op.operands if v is None or types[v].kind == "tensor"]
 
-    def attribute(self, op: Op, row: TtnnRow, param: Param) -> str:
+    def attribute(self, op: Op, row: TtnnOp, param: Param) -> str:
         name = str(param.key)
-        said: Any = op.attributes.get(name, attributes_of(row.row)[name].default)
+        said: Any = op.attributes.get(name, row.definition.by_name[name].default)
         if param.form == "array":
             return self.data(said)
         if param.form == "span":
@@ -228,7 +229,7 @@ _SPECIAL: Mapping[str, Callable[[_Writer, Op], None]] = {
     "to_layout": _Writer.to_layout,
     "deallocate": _Writer.deallocate,
 }
-"""The ops of `ttnn_table.SPECIAL`."""
+"""The ops of `MEMORY_OPS`."""
 
 _OF_RESULT: Mapping[str, Callable[[Type], str]] = {
     "none": lambda _: NOTHING,

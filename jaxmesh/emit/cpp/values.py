@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from jaxmesh.dialects.program import Type
-from jaxmesh.dialects.ttnn.op import spelled
+from jaxmesh.dialects.ttnn.op import spell
 from jaxmesh.errors import UnsupportedError
 
 NOTHING = "::std::nullopt"
@@ -142,9 +142,9 @@ def attribute(form: str, given: Any) -> str:
         return NOTHING
     kind, _, owner = form.partition(":")
     if kind == "enum":
-        return f"{owner.replace('.', '::')}::{spelled(owner, given)}"
+        return f"{owner.replace('.', '::')}::{spell(owner, given)}"
     if kind == "string":
-        return string(spelled(owner, given))
+        return string(spell(owner, given))
     return FORMS[form](given)
 
 

@@ -8,13 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from jaxmesh.dialects import (
-    ttir as ttir_ops,  # noqa: F401
-    ttnn as ttnn_ops,  # noqa: F401
-)
-from jaxmesh.dialects.op import ROWS, Row
+from jaxmesh.dialects.definitions import definition_of
+from jaxmesh.dialects.op import OpDef
 from jaxmesh.dialects.program import Op, Port, Program, Value
-from jaxmesh.dialects.ttnn.op import SPECIAL, TTNN
+from jaxmesh.dialects.ttnn.memory import MEMORY_OPS
 from jaxmesh.emit.mlir.attributes import attribute, by
 from jaxmesh.emit.mlir.locations import Locations, NoLocations
 from jaxmesh.emit.mlir.spelling import Spelling, symbol
@@ -175,30 +172,31 @@ class _Printer:
         return any(self.program.types[v].dtype == "float64" for v in (*op.used, *op.results))
 
 
-_FORMS: dict[str, tuple[Mapping[str, str], Row | None]] = {}
+_FORMS: dict[str, tuple[Mapping[str, str], OpDef | None]] = {}
 """By an op's name: the forms of its attributes, and its row."""
 
 
-def _forms(op: Op) -> tuple[Mapping[str, str], Row | None]:
+def _forms(op: Op) -> tuple[Mapping[str, str], OpDef | None]:
     found = _FORMS.get(op.name)
     if found is None:
         dialect, _, name = op.name.partition(".")
-        if dialect == "ttnn" and name in SPECIAL:
+        if dialect == "ttnn" and name in MEMORY_OPS:
             return _SPECIAL.get(name, {}), None
-        row = ROWS.get(name) if dialect == "ttir" else TTNN[name].row if dialect == "ttnn" and name in TTNN else None
+        row = definition_of(op.name)
         if row is None:
-            raise MissingRuleError(f"no text for {op.name!r}: it has no row; add one in jaxmesh/dialects/ttir/.")
-        found = _FORMS[op.name] = ({a.name: a.written for a in row.attributes} | {_SEGMENTS: "i32a"}, row)
+            folder = "ttnn" if dialect == "ttnn" else "ttir"
+            raise MissingRuleError(f"no text for {op.name!r}: it has no row; add one in jaxmesh/dialects/{folder}/.")
+        found = _FORMS[op.name] = ({a.name: a.mlir_form for a in row.attributes} | {_SEGMENTS: "i32a"}, row)
     return found
 
 
-def _optional(row: Row) -> bool:
+def _optional(row: OpDef) -> bool:
     """Whether more than one operand may be left out."""
     least, most = row.operands
     return most is not None and most - least >= 2
 
 
-def _segments(op: Op, row: Row, program: Program) -> tuple[int, ...] | None:
+def _segments(op: Op, row: OpDef, program: Program) -> tuple[int, ...] | None:
     """Which operands are there, where more than one may be left out.
 
     Raises:

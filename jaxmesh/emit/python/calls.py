@@ -5,31 +5,32 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from jaxmesh.dialects import ttnn
 from jaxmesh.dialects.program import Op, Program, Type, Value
-from jaxmesh.dialects.ttnn.op import NEEDED, TTNN, Param, Signature, TtnnRow, attributes_of
+from jaxmesh.dialects.ttnn.op import NEEDED, Param, Signature, TtnnOp
 from jaxmesh.emit.python import values as values
 from jaxmesh.errors import MissingRuleError, VerifyError
 
 Names = Mapping[Value, str]
 
 
-def signature_of(op: Op) -> tuple[TtnnRow, Signature]:
+def signature_of(op: Op) -> tuple[TtnnOp, Signature]:
     """The row of an op, and its Python call.
 
     Raises:
       MissingRuleError: TTNN's table has no such op.
     """
-    row = TTNN.get(op.name.removeprefix("ttnn.")) if op.name.startswith("ttnn.") else None
+    row = ttnn.OPS.get(op.name.removeprefix("ttnn.")) if op.name.startswith("ttnn.") else None
     if row is None:
         place = f" (from {op.line})" if op.line else ""
         raise MissingRuleError(
-            f"emitted Python: {op.name}{place} is no op of TTNN's table; add a `ttnn(...)` entry to one of the files "
-            "jaxmesh/dialects/ttnn/*.py, and lower to it in jaxmesh/passes/ttir_to_ttnn/driver.py."
+            f"emitted Python: {op.name}{place} is no op of TTNN's table; add a `define(...)` entry to one of the "
+            "files jaxmesh/dialects/ttnn/*.py, and a pattern to one of jaxmesh/passes/ttir_to_ttnn/*.py."
         )
     return row, row.python
 
 
-def arguments(program: Program, op: Op, row: TtnnRow, params: Sequence[Param], names: Names) -> str:
+def arguments(program: Program, op: Op, row: TtnnOp, params: Sequence[Param], names: Names) -> str:
     """What stands between the parentheses of a row's call."""
     kind = program.types[op.results[0]] if op.results else None
     printed: list[str] = []
@@ -47,7 +48,7 @@ class _Site:
 
     __slots__ = ("kind", "names", "op", "program", "row")
 
-    def __init__(self, program: Program, op: Op, row: TtnnRow, kind: Type | None, names: Names) -> None:
+    def __init__(self, program: Program, op: Op, row: TtnnOp, kind: Type | None, names: Names) -> None:
         self.program, self.op, self.row, self.kind, self.names = program, op, row, kind, names
 
     @property
@@ -84,7 +85,7 @@ def _attribute(site: _Site, param: Param) -> str:
     key = str(param.key)
     if key in site.op.attributes:
         return values.attribute(site.op.attributes[key], param.form)
-    known = attributes_of(site.row.row).get(key)
+    known = site.row.definition.by_name.get(key)
     if known is not None and known.required:
         raise VerifyError(f"{site.op.name} needs the attribute {key!r} ({known.kind}); it is missing.")
     default = known.default if known is not None else None
@@ -113,7 +114,7 @@ _SOURCES: Mapping[str, Callable[[_Site, Param], str]] = {
 }
 
 
-# --- the ops of `SPECIAL` --------------------------------------------------------------------------------------------
+# --- the ops of `MEMORY_OPS` -----------------------------------------------------------------------------------------
 
 Statements = list[tuple[str, str]]
 """A callee and its arguments, in order; each statement may name the one before it as `{}`."""

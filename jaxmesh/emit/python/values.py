@@ -9,7 +9,7 @@ from typing import Any, cast
 import numpy as np
 
 from jaxmesh.dialects.program import Type
-from jaxmesh.dialects.ttnn.op import spelled
+from jaxmesh.dialects.ttnn.op import spell
 from jaxmesh.errors import VerifyError
 
 DEVICE_MEMORY = "ttnn.MemoryConfig(ttnn.TensorMemoryLayout.INTERLEAVED, ttnn.BufferType.DRAM, None)"
@@ -80,7 +80,7 @@ def attribute(value: Any, form: str) -> str:
         return _FORMS[form](value)
     kind, _, enum = form.partition(":")
     if kind == "string":
-        return ascii(spelled(enum, str(value)))
+        return ascii(spell(enum, str(value)))
     return _member(enum, value) if kind == "enum" else plain(value)
 
 
@@ -95,7 +95,7 @@ _FORMS: Mapping[str, Callable[[Any], str]] = {
 
 def _member(enum: str, value: Any) -> str:
     """The member of an enum of ttnn that an attribute names."""
-    name = spelled(enum, str(value))
+    name = spell(enum, str(value))
     if not (name.isidentifier() and name.isascii()):
         raise VerifyError(f"an enum attribute is one word, got {name!r}; correct the attribute.")
     return f"{enum}.{name}"

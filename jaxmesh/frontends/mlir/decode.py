@@ -10,11 +10,9 @@ from typing import Any, cast
 import jax
 from jaxlib.mlir import ir
 
-from jaxmesh.dialects import (
-    op as table,
-    ttnn as ttnn_ops,  # noqa: F401
-)
-from jaxmesh.dialects.ttnn import op as ttnn_table
+from jaxmesh.dialects.definitions import definition_of, has_trait
+from jaxmesh.dialects.op import OpDef, Trait
+from jaxmesh.dialects.ttnn.memory import MEMORY_OPS
 from jaxmesh.errors import ArgumentTypeError, JaxmeshError, MissingRuleError, UnsupportedError, VerifyError
 from jaxmesh.frontends.mlir.attributes import Values
 from jaxmesh.frontends.mlir.module import Function, Said, boundary_attributes, check_sizes, line_of
@@ -26,18 +24,11 @@ MAX_STEPS = 1_000_000
 """Calls are inlined: a few functions that call each other twice stand for any number of ops."""
 
 _CALLS = frozenset({"func.call", "ttcore.load_cached", "tt.load_cached"})
-_OF_A_MESH = frozenset({
-    "mesh_shard", "all_gather", "all_reduce", "all_reduce_async", "reduce_scatter", "mesh_partition",
-    "collective_permute", "collective_broadcast", "all_to_all", "point_to_point", "distribute_tensor",
-    "aggregate_tensor", "distributed_rms_norm", "distributed_layer_norm",
-})  # fmt: skip
-"""Ops that mean nothing without a mesh."""
-
 UNTYPED = frozenset({"ttnn.get_device"})
 """Ops whose results are no tensors."""
 
-TTNN = frozenset({"ttnn.to_memory_config", *(f"ttnn.{name}" for name in ttnn_table.SPECIAL)})
-"""Ops of TTNN that have no row: transfers, layouts, memory."""
+TTNN = frozenset({"ttnn.to_memory_config", *(f"ttnn.{name}" for name in MEMORY_OPS)})
+"""Ops of TTNN without a definition: transfers, layouts, memory."""
 
 _NONE: dict[str, Any] = {}
 """The attributes of every op that has none."""
@@ -117,12 +108,13 @@ class Program:
         return tuple(axes[i] for i in said)
 
 
-def row_of(op: str) -> table.Row | None:
-    """The row of an op, if it has one; older files give TTNN the ops of TTIR that it has no longer."""
-    dialect, _, name = op.partition(".")
-    if dialect == "ttnn" and name in ttnn_table.TTNN:
-        return ttnn_table.TTNN[name].row
-    return table.ROWS.get(name) if dialect in ("ttir", "ttnn") else None
+def row_of(op: str) -> OpDef | None:
+    """Returns the definition of an op; in older files TTNN has ops that only TTIR has now."""
+    return definition_of(op) or definition_of(_in_ttir(op))
+
+
+def _in_ttir(op: str) -> str:
+    return op.replace("ttnn.", "ttir.", 1) if op.startswith("ttnn.") else op
 
 
 def located(line: int, op: str, error: Exception) -> JaxmeshError:
@@ -255,8 +247,8 @@ class _Decoder:
 
     def _know(self, op: str, line: int) -> None:
         """Raises a MissingRuleError for an op without meaning."""
-        dialect, _, name = op.partition(".")
-        if self.needs is None and dialect in ("ttir", "ttnn") and name in _OF_A_MESH:
+        dialect = op.partition(".")[0]
+        if self.needs is None and any(has_trait(o, Trait.COLLECTIVE) for o in (op, _in_ttir(op))):
             self.needs = Needs(line, op)
         if op in TTNN or op in EMPTY or op in _CALLS:
             return

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from jaxmesh.dialects.definitions import definition_of
 from jaxmesh.dialects.imported_op import placed
-from jaxmesh.dialects.op import ROWS
 from jaxmesh.dialects.program import Op, Port, Program, Type, Value
-from jaxmesh.dialects.ttnn.op import TTNN
+from jaxmesh.dialects.ttnn.memory import MEMORY_OPS
 from jaxmesh.errors import VerifyError
 from jaxmesh.frontends.mlir import decode as decoded
 from jaxmesh.frontends.mlir.locations import Written, written
@@ -22,17 +22,6 @@ _CONFIGS: Mapping[str, Callable[[str], Any]] = {"mapper_config": mapper_config, 
 _DEVICE = Type((), np.dtype(np.int32), kind="device")
 _SHARD = ("shard_type", "shard_direction", "shard_shape", "shard_dims")
 _PROMISE = "assume_replicated"
-_SPECIAL: Mapping[str, frozenset[str]] = {
-    "get_device": frozenset({"mesh_shape", "mesh_offset"}),
-    "distribute_tensor": frozenset({"mapper_config", "cq_id"}),
-    "aggregate_tensor": frozenset({"composer_config", "cq_id"}),
-    "to_device": frozenset(),
-    "from_device": frozenset(),
-    "to_layout": frozenset({"layout"}),
-    "deallocate": frozenset({"force"}),
-}
-"""The attributes of the ops of TTNN that have no row."""
-
 
 LEVELS = frozenset({"ttir", "ttnn"})
 
@@ -194,12 +183,12 @@ def _attributes(step: decoded.Step) -> Mapping[str, Any]:
             raise _OtherWords
         promised = step.attributes.get(f"jaxmesh.{_PROMISE}", False) is not False
         return said | ({_PROMISE: True} if promised else {})
-    if dialect == "ttnn" and name in _SPECIAL:
-        if not said.keys() <= _SPECIAL[name]:
+    if dialect == "ttnn" and name in MEMORY_OPS:
+        if not said.keys() <= MEMORY_OPS[name].attributes:
             raise _OtherWords
         return {k: _CONFIGS[k](str(v)) if k in _CONFIGS else v for k, v in said.items()}
-    row = ROWS.get(name) if dialect == "ttir" else TTNN[name].row if name in TTNN else None
-    if row is None or not said.keys() <= {a.name for a in row.attributes}:
+    row = definition_of(step.op)
+    if row is None or not said.keys() <= row.by_name.keys():
         raise _OtherWords
     sizes = step.attributes.get(_SEGMENTS[0])
     if dialect == "ttir" and sizes is not None and sum(sizes) == len(step.operands):

@@ -10,8 +10,9 @@ import jax
 from jax.sharding import AbstractMesh, PartitionSpec
 
 from jaxmesh.dialects.imported_op import Said, said_of
-from jaxmesh.dialects.op import Row, evaluate
+from jaxmesh.dialects.op import OpDef, evaluate
 from jaxmesh.dialects.ttir.mesh_shard import full_to_shard, mesh_shard
+from jaxmesh.dialects.ttnn.memory import LAYOUT_ONLY
 from jaxmesh.errors import ReplicationError, VerifyError
 from jaxmesh.frontends.mlir import ttnn_configs as ttnn
 from jaxmesh.frontends.mlir.decode import EMPTY, Body, Program, Step, located, row_of
@@ -20,7 +21,6 @@ from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.typed_trace import trace_typed
 from jaxmesh.sharding.shard_attributes import counts_per_dim
 
-_LAYOUT_ONLY = frozenset({"ttnn.to_device", "ttnn.from_device", "ttnn.to_layout", "ttnn.to_memory_config"})
 ASSUMED = "jaxmesh.assume_replicated"
 """The caller's promise, which TTIR has no attribute for."""
 _SHARD_ATTRIBUTES = ("shard_type", "shard_direction", "shard_shape", "shard_dims")
@@ -230,7 +230,7 @@ def _tensor(x: Any) -> Any:
     return _lax.full(x.type.shape, 0, x.type.dtype) if isinstance(x, Empty) else x
 
 
-def _inputs(row: Row, step: Step, operands: list[Any]) -> list[Any]:
+def _inputs(row: OpDef, step: Step, operands: list[Any]) -> list[Any]:
     """The operands of an op, without the destinations of the older style."""
     least, types = row.operands[0], list(step.types)
     kept = list(operands)
@@ -296,5 +296,5 @@ _TTNN: dict[str, Callable[[_Run, Step, list[Any]], list[Any]]] = {
     "ttnn.distribute_tensor": _distribute,
     "ttnn.aggregate_tensor": _aggregate,
     "ttnn.deallocate": lambda run, step, operands: [],
-    **dict.fromkeys(_LAYOUT_ONLY, _layout),
+    **dict.fromkeys(LAYOUT_ONLY, _layout),
 }

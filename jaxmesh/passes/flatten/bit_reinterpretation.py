@@ -14,15 +14,19 @@ import numpy as np
 
 from jaxmesh.dialects.program import Value
 from jaxmesh.jaxprs.compat import Eqn
-from jaxmesh.passes.flatten.builder import Builder, missing, rule
+from jaxmesh.passes.flatten.builder import Builder, Rule, missing
 from jaxmesh.passes.flatten.float_bits import cut, word
 from jaxmesh.passes.flatten.index_arithmetic import INDEX, chosen, compared, is_float, is_integer, width
+from jaxmesh.passes.rules import Rules
+
+RULES: Rules[Rule] = Rules()
+"""By the name of the primitive."""
 
 _FLOAT = np.dtype(np.float32)
 _jnp: Any = jax.numpy
 
 
-@rule("bitcast_convert_type")
+@RULES.add("bitcast_convert_type")
 def _bitcast(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     (x,), (shape, kind) = xs, b.result(eqn)
     old = b.dtype(x)

@@ -7,20 +7,26 @@ from typing import Any
 
 import numpy as np
 
+from jaxmesh.dialects.definitions import has_trait
 from jaxmesh.dialects.imported_op import NAME, Said
+from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Shape, Value
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.jaxprs import walk
 from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.jaxprs.control_flow import CALLS, control_flow
-from jaxmesh.passes.flatten.builder import Builder, missing, rule
+from jaxmesh.passes.flatten.builder import Builder, Rule, missing
 from jaxmesh.passes.flatten.storage import storage_type
+from jaxmesh.passes.rules import Rules
+
+RULES: Rules[Rule] = Rules()
+"""By the name of the primitive."""
 
 _UNREAD = ("composite", "custom_vmap_call")
 """Calls whose bodies no pass before this one looks into."""
 
 
-@rule(*(name for name in CALLS if name != NAME), *_UNREAD)
+@RULES.add(*(name for name in CALLS if name != NAME), *_UNREAD)
 def _call(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     if eqn.params.get("newly_manual_axes"):
         raise missing(eqn, "it splits tensors over mesh axes, which mesh_shard says here")
@@ -32,12 +38,10 @@ def _call(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
 
 
 _FEW = 8
-"""Equations of a body that is looked into for numbers that are known."""
-_TAKEN_APART = frozenset({"gather", "dot_general", "convolution", "slice_dynamic"})
-"""Ops that TTNN does not have: what their meaning traces to is less than what any of their forms needs."""
+"""The most equations of a body that is searched for known numbers."""
 
 
-@rule(NAME)
+@RULES.add(NAME)
 def _said(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     """An operation that was read from a text."""
     said, body = eqn.params["said"], eqn.params["jaxpr"]
@@ -55,18 +59,18 @@ def _said(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
 
 
 def _name(b: Builder, said: Said) -> str | None:
-    """The operation that stands for what was read; None where that is taken apart."""
+    """Returns the name of an imported operation; None if it is decomposed."""
     if not b.options.said:
         return None
     if b.level == "ttnn" and said.ttnn is not None:
         return f"ttnn.{said.ttnn}"
     splat = said.name == "constant" and said.attributes["value"].size == 1
-    apart = b.level == "ttnn" and (splat or said.name in _TAKEN_APART)
+    apart = b.level == "ttnn" and (splat or has_trait(f"ttir.{said.name}", Trait.DECOMPOSED_FOR_TTNN))
     return None if said.name is None or apart else f"ttir.{said.name}"
 
 
 def _attributes(said: Said, kind: tuple[Shape, Any]) -> Mapping[str, Any]:
-    """What a text says of an operation, in the one form that other passes know where it may be said in several."""
+    """Returns the attributes of an imported operation in the form that other passes expect."""
     shape, dtype = kind
     if said.name == "constant":
         value = said.attributes["value"].astype(dtype, copy=False)
@@ -74,7 +78,7 @@ def _attributes(said: Said, kind: tuple[Shape, Any]) -> Mapping[str, Any]:
     return said.attributes
 
 
-@rule("platform_index")
+@RULES.add("platform_index")
 def _platform_index(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     """Programs are for Tenstorrent: what `platform_dependent` has for the platforms it does not name."""
     platforms = eqn.params["platforms"]

@@ -17,8 +17,12 @@ import numpy as np
 from jaxmesh.dialects.program import Shape, Value
 from jaxmesh.jaxprs import remarks
 from jaxmesh.jaxprs.compat import Eqn
-from jaxmesh.passes.flatten.builder import Builder, missing, rule
+from jaxmesh.passes.flatten.builder import Builder, Rule, missing
+from jaxmesh.passes.rules import Rules
 from jaxmesh.sharding.shard_attributes import counts_per_dim, plan_distribute
+
+RULES: Rules[Rule] = Rules()
+"""By the name of the primitive."""
 
 Table = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -26,7 +30,7 @@ Table = np.ndarray[Any, np.dtype[np.int64]]
 # --- sharding --------------------------------------------------------------------------------------------------------
 
 
-@rule("mesh_shard")
+@RULES.add("mesh_shard")
 def _mesh_shard(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     params = {k: v.value if isinstance(v, Enum) else v for k, v in eqn.params.items()}
     if params["shard_type"] == "identity":
@@ -42,7 +46,7 @@ def _mesh_shard(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     return b.op("mesh_shard", [x], shape, b.dtype(x), **params)
 
 
-@rule("distribute_tensor", "aggregate_tensor")
+@RULES.add("distribute_tensor", "aggregate_tensor")
 def _transfer(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     x, shape = xs[0], tuple(eqn.outvars[0].aval.shape)
     extra = b.shape(x)[len(shape) :]
@@ -57,7 +61,7 @@ def _cut_dims(eqn: Eqn) -> list[int]:
     return [getattr(p, "dim", 0) for p in eqn.params["mapper_config"].placements]
 
 
-@rule("pvary", "pcast")
+@RULES.add("pvary", "pcast")
 def _typed_only(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     # It says something to JAX's types alone.
     return xs
@@ -92,7 +96,7 @@ def _cluster(b: Builder, name: str) -> int:
     return list(b.mesh).index(name)
 
 
-@rule("axis_index")
+@RULES.add("axis_index")
 def _axis_index(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     (name,) = _names(eqn, eqn.params["axis_name"])
     return axis_index(b, name)
@@ -136,7 +140,7 @@ def _note_axes(b: Builder, op: str, names: Sequence[str]) -> None:
         remarks.remark("made legal", f"one {op} per mesh axis: {said}", f"TTNN's {op} takes one cluster_axis")
 
 
-@rule("psum", "psum2", "psum_invariant")
+@RULES.add("psum", "psum2", "psum_invariant")
 def _psum(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     # Never folded on what a value looks like: equal values are added, too.
     _note_axes(b, "all_reduce", _names(eqn, eqn.params["axes"]))
@@ -145,18 +149,18 @@ def _psum(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     return xs
 
 
-def _enter_extreme(primitive: str, kind: str) -> None:
-    @rule(primitive)
-    def _(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
+def _extreme(kind: str) -> Rule:
+    def rule(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
         remarks.remark("made legal", f"all_gather, and a {kind} on each device", "TTNN's all_reduce gives sums only")
         _note_axes(b, "all_gather", _names(eqn, eqn.params["axes"]))
         for name in _several(b, _names(eqn, eqn.params["axes"])):
             xs = [b.reduce(kind, _stacked(b, x, name), (0,)) for x in xs]
         return xs
 
+    return rule
 
-for _primitive, _kind in (("pmax", "max"), ("pmin", "min")):
-    _enter_extreme(_primitive, _kind)
+
+RULES.update({"pmax": _extreme("max"), "pmin": _extreme("min")})
 
 
 def _gather(b: Builder, x: Value, dim: int, name: str) -> Value:
@@ -170,7 +174,7 @@ def _stacked(b: Builder, x: Value, name: str) -> Value:
     return _gather(b, b.reshape(x, (1, *b.shape(x))), 0, name)
 
 
-@rule("all_gather", "all_gather_invariant")
+@RULES.add("all_gather", "all_gather_invariant")
 def _all_gather(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     params = eqn.params
     dim, names = int(params["all_gather_dimension"]), _names(eqn, params["axis_name"])
@@ -185,7 +189,7 @@ def _all_gather(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     return made
 
 
-@rule("reduce_scatter")
+@RULES.add("reduce_scatter")
 def _reduce_scatter(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     params = eqn.params
     dim, names = int(params["scatter_dimension"]), _names(eqn, params["axis_name"])
@@ -214,7 +218,7 @@ def device_rows(b: Builder, names: Sequence[str]) -> Table:
     return np.transpose(ids, [*rest, *axes]).reshape(-1, math.prod(sizes[a] for a in axes))
 
 
-@rule("all_to_all")
+@RULES.add("all_to_all")
 def _all_to_all(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     # JAX adds and drops dims around the primitive where the call was not `tiled`, so that here it always is.
     names = _several(b, _names(eqn, eqn.params["axis_name"]))
@@ -231,7 +235,7 @@ def _pairs(b: Builder, names: Sequence[str], perm: Sequence[tuple[int, int]]) ->
         yield int(row[source]), int(row[target])
 
 
-@rule("ppermute")
+@RULES.add("ppermute")
 def _ppermute(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     # JAX numbers the places on several axes in the order of the mesh here, whatever order they are named in.
     names = sorted(_names(eqn, eqn.params["axis_name"]), key=list(b.mesh).index)
@@ -242,7 +246,7 @@ def _ppermute(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     return [b.same("collective_permute", [x], source_target_pairs=table) for x in xs]
 
 
-@rule("pbroadcast")
+@RULES.add("pbroadcast")
 def _pbroadcast(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     names, source = _names(eqn, eqn.params["axis_name"]), int(eqn.params["source"])
     if not _several(b, names):

@@ -9,8 +9,12 @@ from jaxmesh.dialects.program import Value
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr
 from jaxmesh.jaxprs.control_flow import Cond, Scan, While, control_flow
-from jaxmesh.passes.flatten.builder import Builder, rule, storage_type
+from jaxmesh.passes.flatten.builder import Builder, Rule, storage_type
 from jaxmesh.passes.flatten.shapes import element, stacked
+from jaxmesh.passes.rules import Rules
+
+RULES: Rules[Rule] = Rules()
+"""By the name of the primitive."""
 
 
 @contextmanager
@@ -36,7 +40,7 @@ def _check_limit(b: Builder, eqn: Eqn, done: int, trips: str) -> None:
         )
 
 
-@rule("scan")
+@RULES.add("scan")
 def _scan(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     loop = control_flow(eqn)
     assert isinstance(loop, Scan)
@@ -57,7 +61,7 @@ def _scan(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     return [*carry, *(b.full(shape, 0, dtype) for shape, dtype in empty)]
 
 
-@rule("while")
+@RULES.add("while")
 def _while(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     loop = control_flow(eqn)
     assert isinstance(loop, While)
@@ -84,7 +88,7 @@ def _goes_on(b: Builder, eqn: Eqn, jaxpr: Jaxpr, xs: Sequence[Value], done: int)
     return bool(known)
 
 
-@rule("cond")
+@RULES.add("cond")
 def _cond(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     choice = control_flow(eqn)
     assert isinstance(choice, Cond)

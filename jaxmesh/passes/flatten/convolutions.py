@@ -10,9 +10,13 @@ import numpy as np
 
 from jaxmesh.dialects.program import Shape, Value
 from jaxmesh.jaxprs.compat import Eqn
-from jaxmesh.passes.flatten.builder import Builder, rule
+from jaxmesh.passes.flatten.builder import Builder, Rule
 from jaxmesh.passes.flatten.pad import padded
 from jaxmesh.passes.flatten.shapes import part, reverse
+from jaxmesh.passes.rules import Rules
+
+RULES: Rules[Rule] = Rules()
+"""By the name of the primitive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +41,7 @@ class Windows:
         )
 
 
-@rule("conv_general_dilated")
+@RULES.add("conv_general_dilated")
 def _convolution(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     p = eqn.params
     shape, dtype = b.result(eqn)

@@ -12,7 +12,11 @@ import numpy as np
 
 from jaxmesh.dialects.program import Shape, Value
 from jaxmesh.jaxprs.compat import Eqn
-from jaxmesh.passes.flatten.builder import Builder, rule
+from jaxmesh.passes.flatten.builder import Builder, Rule
+from jaxmesh.passes.rules import Rules
+
+RULES: Rules[Rule] = Rules()
+"""By the name of the primitive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +29,7 @@ class Side:
     free: Shape
 
 
-@rule("dot_general")
+@RULES.add("dot_general")
 def _dot_general(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     (contract, batch), (shape, dtype) = eqn.params["dimension_numbers"], b.result(eqn)
     return product(b, xs, contract, batch, shape, dtype)

@@ -11,7 +11,11 @@ import numpy as np
 
 from jaxmesh.dialects.program import Value
 from jaxmesh.jaxprs.compat import Eqn
-from jaxmesh.passes.flatten.builder import Builder, missing, rule
+from jaxmesh.passes.flatten.builder import Builder, Rule, missing
+from jaxmesh.passes.rules import Rules
+
+RULES: Rules[Rule] = Rules()
+"""By the name of the primitive."""
 
 _jnp: Any = jax.numpy
 UNARY: Mapping[str, str] = {
@@ -44,52 +48,42 @@ IDENTITIES = (
 """Primitives that say something of a value and give it back; with one operand."""
 
 
-def _enter_unary(primitive: str, name: str) -> None:
-    @rule(primitive)
-    def _(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
-        return b.op(name, xs, *b.result(eqn))
+def _renamed(name: str) -> Rule:
+    return lambda b, eqn, xs: b.op(name, xs, *b.result(eqn))
 
 
-def _enter_binary(primitive: str, name: str) -> None:
-    @rule(primitive)
-    def _(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
+def _binary(primitive: str, name: str) -> Rule:
+    def rule(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
         shape, dtype = b.result(eqn)
         if dtype.kind == "b":
             return b.op(_OF_BOOLS.get(primitive, name), xs, shape, dtype)
         # Powers by integers, and products that widen.
         return b.op(name, [b.cast(x, dtype) for x in xs], shape, dtype)
 
-
-def _enter_comparison(name: str) -> None:
-    @rule(name)
-    def _(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
-        return b.op(name, xs, *b.result(eqn))
+    return rule
 
 
-for _primitive, _name in UNARY.items():
-    _enter_unary(_primitive, _name)
-for _primitive, _name in BINARY.items():
-    _enter_binary(_primitive, _name)
-for _name in COMPARISONS:
-    _enter_comparison(_name)
+RULES.update({primitive: _renamed(name) for primitive, name in UNARY.items()})
+RULES.update({primitive: _binary(primitive, name) for primitive, name in BINARY.items()})
+RULES.update({name: _renamed(name) for name in COMPARISONS})
 
 
-@rule(*IDENTITIES)
+@RULES.add(*IDENTITIES)
 def _identity(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     return xs[0]
 
 
-@rule("optimization_barrier", "device_put")
+@RULES.add("optimization_barrier", "device_put")
 def _identities(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     return xs
 
 
-@rule("tie")
+@RULES.add("tie")
 def _tie(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     return xs[1]
 
 
-@rule("not")
+@RULES.add("not")
 def _not(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     shape, dtype = b.result(eqn)
     return b.op("logical_not" if dtype.kind == "b" else "bitwise_not", xs, shape, dtype)
@@ -98,13 +92,13 @@ def _not(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
 # --- powers and polynomials ------------------------------------------------------------------------------------------
 
 
-@rule("square")
+@RULES.add("square")
 def _square(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     (x,) = xs
     return b.same("multiply", [x, x])
 
 
-@rule("integer_pow")
+@RULES.add("integer_pow")
 def _integer_pow(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     (x,), power = xs, eqn.params["y"]
     shape, dtype = b.result(eqn)
@@ -127,14 +121,14 @@ def _power(b: Builder, x: Value, power: int) -> Value:
         x = b.same("multiply", [x, x])
 
 
-@rule("one_minus_square")
+@RULES.add("one_minus_square")
 def _one_minus_square(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     (x,) = xs
     one = b.full((), 1, b.dtype(x))
     return b.same("multiply", [b.same("add", [x, one]), b.op("subtract", [one, x], *b.result(eqn))])
 
 
-@rule("polynomial")
+@RULES.add("polynomial")
 def _polynomial(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     x, *factors = xs
     shape, dtype = b.result(eqn)
@@ -145,7 +139,7 @@ def _polynomial(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     return out if b.shape(out) == shape else b.op("add", [out, b.full(shape, 0, dtype)], shape, dtype)
 
 
-@rule("log2")
+@RULES.add("log2")
 def _log2(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     (x,) = xs
     return b.same("multiply", [b.same("log", [x]), b.full((), 1 / math.log(2), b.dtype(x))])
@@ -154,7 +148,7 @@ def _log2(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
 # --- choices ---------------------------------------------------------------------------------------------------------
 
 
-@rule("select_n")
+@RULES.add("select_n")
 def _select_n(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     which, *cases = xs
     shape, dtype = b.result(eqn)
@@ -179,7 +173,7 @@ def _chosen(b: Builder, which: Value, count: int) -> int | None:
     return int(numbers[0]) if numbers.size == 1 else None
 
 
-@rule("clamp")
+@RULES.add("clamp")
 def _clamp(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     low, x, high = xs
     least, most = b.fill(low), b.fill(high)
@@ -191,7 +185,7 @@ def _clamp(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
 # --- rounding, types -------------------------------------------------------------------------------------------------
 
 
-@rule("round")
+@RULES.add("round")
 def _round(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     (x,) = xs
     if eqn.params["rounding_method"].name == "TO_NEAREST_EVEN":
@@ -203,12 +197,12 @@ def _round(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     return b.op("where", [up, b.same("add", [whole, b.same("sign", [x])]), whole], *b.result(eqn))
 
 
-@rule("convert_element_type")
+@RULES.add("convert_element_type")
 def _convert(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     return b.cast(xs[0], b.result(eqn)[1])
 
 
-@rule("reduce_precision")
+@RULES.add("reduce_precision")
 def _reduce_precision(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     (x,) = xs
     exponent, mantissa = eqn.params["exponent_bits"], eqn.params["mantissa_bits"]

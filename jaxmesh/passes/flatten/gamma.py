@@ -10,8 +10,12 @@ import numpy as np
 
 from jaxmesh.dialects.program import Value
 from jaxmesh.jaxprs.compat import Eqn
-from jaxmesh.passes.flatten.builder import Builder, missing, rule
+from jaxmesh.passes.flatten.builder import Builder, Rule, missing
 from jaxmesh.passes.flatten.index_arithmetic import chosen, compared, joined
+from jaxmesh.passes.rules import Rules
+
+RULES: Rules[Rule] = Rules()
+"""By the name of the primitive."""
 
 _FLOAT = np.dtype(np.float32)
 
@@ -78,7 +82,7 @@ def _parts(b: Builder, eqn: Eqn, given: Value) -> _Parts:
     return _Parts(b, x, reflects, z, total, terms, b.same("add", [z, number(_G + 0.5)]), log_t)
 
 
-@rule("lgamma")
+@RULES.add("lgamma")
 def _lgamma(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     p = _parts(b, eqn, xs[0])
     by = b.same("subtract", [p.with_number("add", p.z, 0.5), b.same("div", [p.t, p.log_t])])
@@ -98,7 +102,7 @@ def _lgamma(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     return b.cast(chosen(b, infinite, p.number(math.inf), made), b.result(eqn)[1])
 
 
-@rule("digamma")
+@RULES.add("digamma")
 def _digamma(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     p = _parts(b, eqn, xs[0])
     slope = b.full((), 0, _FLOAT)

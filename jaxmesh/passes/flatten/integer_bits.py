@@ -8,8 +8,12 @@ import numpy as np
 
 from jaxmesh.dialects.program import Value
 from jaxmesh.jaxprs.compat import Eqn
-from jaxmesh.passes.flatten.builder import Builder, missing, rule
+from jaxmesh.passes.flatten.builder import Builder, Rule, missing
 from jaxmesh.passes.flatten.index_arithmetic import width
+from jaxmesh.passes.rules import Rules
+
+RULES: Rules[Rule] = Rules()
+"""By the name of the primitive."""
 
 _WORD = np.dtype(np.uint32)
 
@@ -19,7 +23,7 @@ def _with(b: Builder, name: str, x: Value, number: int) -> Value:
     return b.same(name, [x, b.full((), number, b.dtype(x))])
 
 
-@rule("shift_right_arithmetic")
+@RULES.add("shift_right_arithmetic")
 def _shift_right_arithmetic(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     x, by = xs
     shape, dtype = b.result(eqn)
@@ -60,13 +64,13 @@ def _ones(b: Builder, x: Value) -> Value:
     return _with(b, "logical_right_shift", _with(b, "multiply", x, 0x01010101), 24)
 
 
-@rule("population_count")
+@RULES.add("population_count")
 def _population_count(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     # XLA counts those of the byte that holds a number of 4 bits.
     return b.cast(_ones(b, _as_word(b, eqn, xs[0])), b.result(eqn)[1])
 
 
-@rule("clz")
+@RULES.add("clz")
 def _clz(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     bits = width(b.dtype(xs[0]))
     x = _as_word(b, eqn, xs[0], bits)
@@ -81,7 +85,7 @@ def _clz(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
 # --- wide products ---------------------------------------------------------------------------------------------------
 
 
-@rule("mulhi")
+@RULES.add("mulhi")
 def _mulhi(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     shape, dtype = b.result(eqn)
     x, y = (b.op("add", [v, b.full(shape, 0, dtype)], shape, dtype) if b.shape(v) != shape else v for v in xs)

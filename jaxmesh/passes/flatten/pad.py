@@ -8,10 +8,14 @@ import numpy as np
 
 from jaxmesh.dialects.program import Value
 from jaxmesh.jaxprs.compat import Eqn
-from jaxmesh.passes.flatten.builder import Builder, rule
+from jaxmesh.passes.flatten.builder import Builder, Rule
+from jaxmesh.passes.rules import Rules
+
+RULES: Rules[Rule] = Rules()
+"""By the name of the primitive."""
 
 
-@rule("pad")
+@RULES.add("pad")
 def _pad(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     x, value = xs
     amounts = [tuple(map(int, amount)) for amount in eqn.params["padding_config"]]

@@ -10,13 +10,9 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from jaxmesh.dialects.definitions import has_trait
+from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op, Port, Program, Value
-
-_TOGETHER = frozenset({
-    "ttir.all_reduce", "ttir.all_gather", "ttir.reduce_scatter", "ttir.mesh_partition", "ttir.collective_permute",
-    "ttir.collective_broadcast", "ttir.all_to_all",
-})  # fmt: skip
-"""Ops that run on the devices whatever they are given."""
 
 
 def place_results(program: Program) -> Program:
@@ -41,10 +37,13 @@ def _on_devices(program: Program) -> set[Value]:
 
 
 def _puts_there(op: Op, held: set[Value]) -> bool:
-    if op.name in _TOGETHER:
+    if op.name == "ttnn.aggregate_tensor":
+        return False
+    if op.name == "ttir.mesh_shard":
+        if not _is_folded(op):
+            return op.attributes["shard_direction"] == "full_to_shard"
+    elif has_trait(op.name, Trait.COLLECTIVE):
         return True
-    if op.name == "ttir.mesh_shard" and not _is_folded(op):
-        return op.attributes["shard_direction"] == "full_to_shard"
     return any(v in held for v in op.used)
 
 

@@ -10,10 +10,14 @@ import numpy as np
 
 from jaxmesh.dialects.program import Shape, Value
 from jaxmesh.jaxprs.compat import Eqn
-from jaxmesh.passes.flatten.builder import Builder, missing, rule
+from jaxmesh.passes.flatten.builder import Builder, Rule, missing
 from jaxmesh.passes.flatten.pad import padded
 from jaxmesh.passes.flatten.reduce_window import Window, windows_of
 from jaxmesh.passes.flatten.reductions import identity
+from jaxmesh.passes.rules import Rules
+
+RULES: Rules[Rule] = Rules()
+"""By the name of the primitive."""
 
 _LIMIT = 256
 
@@ -56,7 +60,7 @@ class _Scan:
         return out
 
 
-@rule("select_and_gather_add")
+@RULES.add("select_and_gather_add")
 def _select_and_gather_add(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     """The tangents at the elements that the windows of the operand pick; 0 where none is above the padding."""
     tangents, x = xs
@@ -69,7 +73,7 @@ def _select_and_gather_add(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     return picked
 
 
-@rule("select_and_scatter_add")
+@RULES.add("select_and_scatter_add")
 def _select_and_scatter_add(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     """Each window's number added to the element that it picks."""
     source, x = xs

@@ -6,12 +6,16 @@ from collections.abc import Sequence
 
 from jaxmesh.dialects.program import Shape, Value
 from jaxmesh.jaxprs.compat import Eqn
-from jaxmesh.passes.flatten.builder import Builder, missing, rule
+from jaxmesh.passes.flatten.builder import Builder, Rule, missing
 from jaxmesh.passes.flatten.dot_general import product
 from jaxmesh.passes.flatten.index_arithmetic import as_index, chosen, compared, joined, positions
+from jaxmesh.passes.rules import Rules
+
+RULES: Rules[Rule] = Rules()
+"""By the name of the primitive."""
 
 
-@rule("ragged_dot_general")
+@RULES.add("ragged_dot_general")
 def _ragged_dot_general(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     # Composed as JAX does it where a platform has no such product: what is outside of a group is zero in its copy.
     if eqn.params["group_offset"] is not None:

@@ -17,8 +17,12 @@ import numpy as np
 from jaxmesh.dialects.program import Value
 from jaxmesh.jaxprs.caches import lru_cached_by_config
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr
-from jaxmesh.passes.flatten.builder import RULES, Builder, missing, rule, storage_type
+from jaxmesh.passes.flatten.builder import Builder, Rule, missing, storage_type
 from jaxmesh.passes.flatten.index_arithmetic import MOST, joined
+from jaxmesh.passes.rules import Rules
+
+RULES: Rules[Rule] = Rules()
+"""By the name of the primitive."""
 
 _jax: Any = jax
 _WORD = np.dtype(np.uint32)
@@ -76,7 +80,7 @@ def _folded(impl: Any, keys: Any, numbers: Any) -> Any:
     return _over_keys(impl.fold_in, len(shape))(keys, _jax.numpy.broadcast_to(numbers, shape))
 
 
-@rule("random_seed")
+@RULES.add("random_seed")
 def _random_seed(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     (x,) = xs
     if eqn.params["impl"].tag == "fry" and b.dtype(x).itemsize == 4:
@@ -86,28 +90,28 @@ def _random_seed(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     return _built(b, _seed, xs, (eqn.params["impl"],))
 
 
-@rule("random_bits")
+@RULES.add("random_bits")
 def _random_bits(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     said = (generator(eqn.invars[0].aval), eqn.params["bit_width"], tuple(eqn.params["shape"]))
     return _built(b, _bits, xs, said)
 
 
-@rule("random_split")
+@RULES.add("random_split")
 def _random_split(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     return _built(b, _split, xs, (generator(eqn.invars[0].aval), tuple(eqn.params["shape"])))
 
 
-@rule("random_fold_in")
+@RULES.add("random_fold_in")
 def _random_fold_in(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     return _built(b, _folded, xs, (generator(eqn.invars[0].aval),))
 
 
-@rule("random_wrap", "random_unwrap")
+@RULES.add("random_wrap", "random_unwrap")
 def _same_words(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     return xs
 
 
-@rule("random_clone")
+@RULES.add("random_clone")
 def _random_clone(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     return xs
 
@@ -126,7 +130,7 @@ def _rotated(b: Builder, x: Value, by: int) -> Value:
     return b.same("bitwise_or", [left, _shifted(b, "logical_right_shift", x, 32 - by)])
 
 
-@rule("threefry2x32")
+@RULES.add("threefry2x32")
 def _threefry(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     """Threefry-2x32, 20 rounds (Salmon et al., SC11): adds, rotations and exclusive ors."""
     shape = np.broadcast_shapes(*(b.shape(x) for x in xs))
@@ -146,7 +150,7 @@ def _threefry(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     return x, y
 
 
-@rule("iota_2x32_shape")
+@RULES.add("iota_2x32_shape")
 def _counters(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     """The upper and the lower half of each element's number."""
     shape = tuple(eqn.params["shape"])
@@ -160,25 +164,14 @@ def _counters(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
 # --- arrays of keys --------------------------------------------------------------------------------------------------
 
 
-MOVES = (
-    "broadcast_in_dim", "concatenate", "copy", "copy_p", "dynamic_slice", "dynamic_update_slice", "expand_dims",
-    "gather", "pad", "rev", "reshape", "scatter", "select_n", "slice", "split", "squeeze", "stack", "transpose",
-    "unstack",
-)  # fmt: skip
-"""Primitives that take keys as they take numbers, and only move them."""
-
-
-def takes_keys(name: str) -> None:
-    """Lets the rule for a primitive move keys, too: it sees an equation that moves their words."""
-    plain = RULES.get(name)
-    if plain is None:
-        return
+def move_keys(rule: Rule) -> Rule:
+    """Returns the rule for a primitive that only moves data, extended to keys: it moves their words."""
 
     def moved(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value] | Value:
         body = on_words(eqn)
-        return plain(b, eqn, xs) if body is None else b.jaxpr(body, xs)
+        return rule(b, eqn, xs) if body is None else b.jaxpr(body, xs)
 
-    RULES[name] = moved
+    return moved
 
 
 def on_words(eqn: Eqn) -> Jaxpr | None:

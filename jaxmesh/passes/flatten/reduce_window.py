@@ -9,11 +9,15 @@ from typing import Any
 
 from jaxmesh.dialects.program import Shape, Value
 from jaxmesh.jaxprs.compat import Eqn
-from jaxmesh.passes.flatten.builder import Builder, missing, rule
+from jaxmesh.passes.flatten.builder import Builder, Rule, missing
 from jaxmesh.passes.flatten.index_arithmetic import is_float
 from jaxmesh.passes.flatten.pad import padded
 from jaxmesh.passes.flatten.reductions import COMBINES, combined, combining, identity, reduced
 from jaxmesh.passes.flatten.shapes import part
+from jaxmesh.passes.rules import Rules
+
+RULES: Rules[Rule] = Rules()
+"""By the name of the primitive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,17 +66,14 @@ def windows_of(params: Mapping[str, Any]) -> list[Window]:
     return [Window(int(n), int(s), int(p[0]), int(p[1]), int(d), int(b)) for n, s, p, d, b in rows]
 
 
-def _enter(primitive: str, kind: str) -> None:
-    @rule(primitive)
-    def _(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
-        return _pooled(b, kind, xs[0], windows_of(eqn.params), b.result(eqn)[0])
+def _window_reduction(kind: str) -> Rule:
+    return lambda b, eqn, xs: _pooled(b, kind, xs[0], windows_of(eqn.params), b.result(eqn)[0])
 
 
-for _primitive, _kind in (("reduce_window_sum", "sum"), ("reduce_window_max", "max"), ("reduce_window_min", "min")):
-    _enter(_primitive, _kind)
+RULES.update({f"reduce_window_{kind}": _window_reduction(kind) for kind in ("sum", "max", "min")})
 
 
-@rule("reduce_window")
+@RULES.add("reduce_window")
 def _reduce_window(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     kind = combining(eqn.params["jaxpr"]) if len(xs) == 2 else None
     if kind is None:
@@ -185,7 +186,7 @@ def _pool(b: Builder, kind: str, x: Value, two: Sequence[Window], shape: Shape) 
     return b.same("neg", [b.op("max_pool2d", [b.same("neg", [x])], shape, b.dtype(x), **said)])
 
 
-@rule("div")
+@RULES.add("div")
 def _div(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     """A sum of windows that is divided by their size is the mean that was pooled."""
     x, y = xs

@@ -12,11 +12,15 @@ import numpy as np
 from jaxmesh.dialects.program import Value
 from jaxmesh.jaxprs import walk
 from jaxmesh.jaxprs.compat import Eqn
-from jaxmesh.passes.flatten.builder import Builder, missing, rule
+from jaxmesh.passes.flatten.builder import Builder, Rule, missing
 from jaxmesh.passes.flatten.shapes import part
+from jaxmesh.passes.rules import Rules
+
+RULES: Rules[Rule] = Rules()
+"""By the name of the primitive."""
 
 _jnp: Any = jax.numpy
-ROWS: Mapping[str, str] = {
+KINDS: Mapping[str, str] = {
     "reduce_sum": "sum", "reduce_prod": "prod", "reduce_max": "max", "reduce_min": "min",
     "reduce_and": "and", "reduce_or": "or", "reduce_xor": "xor",
 }  # fmt: skip
@@ -95,14 +99,11 @@ def _bit_by_bit(b: Builder, kind: str, x: Value, dims: Sequence[int]) -> Value:
     return b.reshape(x, [n for d, n in enumerate(shape) if d not in dims])
 
 
-def _enter(primitive: str, kind: str) -> None:
-    @rule(primitive)
-    def _(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
-        return reduced(b, kind, xs[0], eqn.params["axes"])
+def _reduction(kind: str) -> Rule:
+    return lambda b, eqn, xs: reduced(b, kind, xs[0], eqn.params["axes"])
 
 
-for _primitive, _kind in ROWS.items():
-    _enter(_primitive, _kind)
+RULES.update({primitive: _reduction(kind) for primitive, kind in KINDS.items()})
 
 
 def combining(jaxpr: Any) -> str | None:
@@ -113,7 +114,7 @@ def combining(jaxpr: Any) -> str | None:
     return COMBINES.get(body.eqns[0].primitive.name)
 
 
-@rule("reduce")
+@RULES.add("reduce")
 def _reduce(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     kind = combining(eqn.params["jaxpr"]) if len(xs) == 2 else None
     if kind is None:

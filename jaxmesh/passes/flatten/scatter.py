@@ -16,7 +16,7 @@ from jaxmesh.dialects.program import Shape, Value
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.jaxprs.source_locations import source_line
-from jaxmesh.passes.flatten.builder import Builder, missing, rule
+from jaxmesh.passes.flatten.builder import Builder, Rule, missing
 from jaxmesh.passes.flatten.index_arithmetic import (
     INDEX,
     MOST,
@@ -31,6 +31,10 @@ from jaxmesh.passes.flatten.index_arithmetic import (
     spread,
 )
 from jaxmesh.passes.flatten.slicing_and_gather import in_range, update_slice
+from jaxmesh.passes.rules import Rules
+
+RULES: Rules[Rule] = Rules()
+"""By the name of the primitive."""
 
 KINDS = {
     "scatter": None, "scatter-add": "sum", "scatter-mul": "prod", "scatter-min": "min", "scatter-max": "max",
@@ -71,7 +75,7 @@ class _Scatter:
         return tuple(1 if d in left_out else next(present) for d in range(len(b.shape(self.x))))
 
 
-@rule(*KINDS)
+@RULES.add(*KINDS)
 def _scatter(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     x, index, new = xs
     name, params = eqn.primitive.name, eqn.params

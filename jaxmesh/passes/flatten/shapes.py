@@ -9,21 +9,25 @@ import numpy as np
 
 from jaxmesh.dialects.program import Shape, Value
 from jaxmesh.jaxprs.compat import Eqn
-from jaxmesh.passes.flatten.builder import Builder, rule
+from jaxmesh.passes.flatten.builder import Builder, Rule
+from jaxmesh.passes.rules import Rules
+
+RULES: Rules[Rule] = Rules()
+"""By the name of the primitive."""
 
 
-@rule("reshape")
+@RULES.add("reshape")
 def _reshape(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     (x,), order = xs, eqn.params.get("dimensions")
     return b.reshape(x if order is None else b.permute(x, order), b.result(eqn)[0])
 
 
-@rule("squeeze", "expand_dims")
+@RULES.add("squeeze", "expand_dims")
 def _squeeze(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     return b.reshape(xs[0], b.result(eqn)[0])
 
 
-@rule("broadcast_in_dim", "broadcast_to")
+@RULES.add("broadcast_in_dim", "broadcast_to")
 def _broadcast_in_dim(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     x, shape = xs[0], b.result(eqn)[0]
     last = range(len(shape) - len(b.shape(x)), len(shape))
@@ -31,17 +35,17 @@ def _broadcast_in_dim(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     return b.broadcast(b.reshape(x, [sizes.get(d, 1) for d in range(len(shape))]), shape)
 
 
-@rule("transpose")
+@RULES.add("transpose")
 def _transpose(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     return b.permute(xs[0], eqn.params["permutation"])
 
 
-@rule("concatenate")
+@RULES.add("concatenate")
 def _concatenate(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     return b.concat(xs, eqn.params["dimension"])
 
 
-@rule("stack")
+@RULES.add("stack")
 def _stack(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     return stacked(b, xs, eqn.params["axis"])
 
@@ -52,7 +56,7 @@ def stacked(b: Builder, xs: Sequence[Value], axis: int) -> Value:
     return b.concat([b.reshape(x, (*shape[:axis], 1, *shape[axis:])) for x in xs], axis)
 
 
-@rule("unstack")
+@RULES.add("unstack")
 def _unstack(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     (x,), axis = xs, int(eqn.params["axis"])
     return [element(b, x, i, axis) for i in range(b.shape(x)[axis])]
@@ -73,7 +77,7 @@ def part(b: Builder, x: Value, axis: int, begin: int, end: int, step: int = 1) -
     return b.slice(x, begins, ends, steps)
 
 
-@rule("split")
+@RULES.add("split")
 def _split(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     (x,), axis, parts, begin = xs, eqn.params["axis"], list[Value](), 0
     sizes: list[int] = [int(n) for n in eqn.params["sizes"]]
@@ -83,12 +87,12 @@ def _split(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     return parts
 
 
-@rule("slice")
+@RULES.add("slice")
 def _slice(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     return b.slice(xs[0], eqn.params["start_indices"], eqn.params["limit_indices"], eqn.params["strides"])
 
 
-@rule("tile")
+@RULES.add("tile")
 def _tile(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     (x,), shape = xs, b.result(eqn)[0]
     if 0 in shape:
@@ -101,7 +105,7 @@ def _tile(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     return b.op("repeat", [x], shape, b.dtype(x), repeat_dimensions=counts)
 
 
-@rule("rev")
+@RULES.add("rev")
 def _rev(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     return reverse(b, xs[0], eqn.params["dimensions"])
 
@@ -119,7 +123,7 @@ def reverse(b: Builder, x: Value, dims: Sequence[int]) -> Value:
     return b.same("reverse", [x], dimensions=dims)
 
 
-@rule("iota")
+@RULES.add("iota")
 def _iota(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     shape, dtype = b.result(eqn)
     return iota(b, shape, dtype, eqn.params["dimension"])
@@ -136,7 +140,7 @@ def iota(b: Builder, shape: Shape, dtype: np.dtype[np.generic], dim: int) -> Val
     return b.broadcast(placed, shape)
 
 
-@rule("empty", "empty2")
+@RULES.add("empty", "empty2")
 def _empty(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     shape, dtype = b.result(eqn)
     return b.full(shape, 0, dtype)

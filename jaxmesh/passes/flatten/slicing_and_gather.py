@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxmesh.dialects.program import Shape, Value
 from jaxmesh.jaxprs.compat import Eqn
-from jaxmesh.passes.flatten.builder import Builder, rule
+from jaxmesh.passes.flatten.builder import Builder, Rule
 from jaxmesh.passes.flatten.index_arithmetic import (
     INDEX,
     as_index,
@@ -25,6 +25,10 @@ from jaxmesh.passes.flatten.index_arithmetic import (
     reshaped,
     spread,
 )
+from jaxmesh.passes.rules import Rules
+
+RULES: Rules[Rule] = Rules()
+"""By the name of the primitive."""
 
 _FEW = 16
 """Up to so many known rows are picked by slices."""
@@ -41,7 +45,7 @@ def start_of(b: Builder, start: Value, size: int, length: int) -> int | Value | 
     return None if held is None else min(max(int(held.item()), 0), size - length)
 
 
-@rule("dynamic_slice")
+@RULES.add("dynamic_slice")
 def _dynamic_slice(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     # The operands behind the starts say sizes that are not known when tracing; JAX has none here.
     x, *starts = xs
@@ -68,7 +72,7 @@ def dynamic_slice(b: Builder, x: Value, starts: Sequence[Value], sizes: Shape) -
 # --- dynamic_update_slice --------------------------------------------------------------------------------------------
 
 
-@rule("dynamic_update_slice")
+@RULES.add("dynamic_update_slice")
 def _dynamic_update_slice(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     x, new, *starts = xs
     if not math.prod(b.shape(new)):
@@ -145,7 +149,7 @@ def _put_computed(b: Builder, x: Value, new: Value, dim: int, start: Value) -> V
 # --- gather ----------------------------------------------------------------------------------------------------------
 
 
-@rule("gather")
+@RULES.add("gather")
 def _gather(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     x, indices = xs
     params, out = eqn.params, eqn.outvars[0].aval

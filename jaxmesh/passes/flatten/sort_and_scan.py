@@ -10,16 +10,20 @@ import numpy as np
 
 from jaxmesh.dialects.program import Shape, Value
 from jaxmesh.jaxprs.compat import Eqn
-from jaxmesh.passes.flatten.builder import Builder, rule
+from jaxmesh.passes.flatten.builder import Builder, Rule
 from jaxmesh.passes.flatten.index_arithmetic import INDEX, chosen, compared, is_float, joined
 from jaxmesh.passes.flatten.slicing_and_gather import along
+from jaxmesh.passes.rules import Rules
+
+RULES: Rules[Rule] = Rules()
+"""By the name of the primitive."""
 
 _jax: Any = jax
 
 # --- sort ------------------------------------------------------------------------------------------------------------
 
 
-@rule("sort")
+@RULES.add("sort")
 def _sort(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     dim, keys = int(eqn.params["dimension"]), int(eqn.params["num_keys"])
     shape = b.shape(xs[0])
@@ -72,7 +76,7 @@ def _is_arange(b: Builder, x: Value, dim: int) -> bool:
     return (said["start"], said["step"], said.get("arange_dimension", 0) % rank) == (0, 1, dim)
 
 
-@rule("top_k")
+@RULES.add("top_k")
 def _top_k(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     types = [(tuple(v.aval.shape), v.aval.dtype) for v in eqn.outvars]
     if 0 in types[0][0]:
@@ -81,7 +85,7 @@ def _top_k(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     return b.ops("ttir.topk", xs, types, k=k, dim=dim, largest=True, sorted=True)
 
 
-@rule("approx_top_k")
+@RULES.add("approx_top_k")
 def _approx_top_k(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     # As off TPUs, where it is exact. Without aggregation it gives more candidates than k: as many of the first.
     types = [(tuple(v.aval.shape), v.aval.dtype) for v in eqn.outvars]
@@ -101,12 +105,12 @@ def _argmax(b: Builder, eqn: Eqn, x: Value) -> Value:
     return b.op("argmax", [x], out.shape, out.dtype, dim_arg=(int(dim),), keep_dim=False)
 
 
-@rule("argmax")
+@RULES.add("argmax")
 def _(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     return _argmax(b, eqn, xs[0])
 
 
-@rule("argmin")
+@RULES.add("argmin")
 def _(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     # The other way round without overflow: -1 - x of integers. A NaN stays one, and is the first of both orders.
     (x,) = xs
@@ -132,24 +136,24 @@ def _less(b: Builder, x: Value, y: Value) -> Value:
     return joined(b, "logical_or", below, joined(b, "logical_and", zeros, signs))
 
 
-@rule("lt_to")
+@RULES.add("lt_to")
 def _lt_to(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     return _less(b, *xs)
 
 
-@rule("le_to")
+@RULES.add("le_to")
 def _le_to(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     x, y = xs
     return b.same("logical_not", [_less(b, y, x)])
 
 
-@rule("eq_to")
+@RULES.add("eq_to")
 def _eq_to(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     x, y = xs
     return b.same("logical_not", [joined(b, "logical_or", _less(b, x, y), _less(b, y, x))])
 
 
-@rule("call_hi_primitive")
+@RULES.add("call_hi_primitive")
 def _expanded(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     # `searchsorted` and its like: primitives that say themselves what they are made of.
     made: Any = eqn.params["_prim"]
@@ -170,7 +174,7 @@ def _reversed(b: Builder, x: Value, dim: int) -> Value:
     return b.same("reverse", [x], dimensions=(dim,))
 
 
-@rule("cumsum")
+@RULES.add("cumsum")
 def _cumsum(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     (x,), dim = xs, int(eqn.params["axis"])
     if not eqn.params["reverse"]:
@@ -210,16 +214,11 @@ def _cut(b: Builder, x: Value, dim: int, begin: int, end: int) -> Value:
     return b.slice(x, begins, [end if d == dim else n for d, n in enumerate(shape)])
 
 
-def _enter(primitive: str, combine: Combine) -> None:
-    @rule(primitive)
-    def _(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
-        return _scan(b, xs[0], int(eqn.params["axis"]), bool(eqn.params["reverse"]), combine)
+def _cumulative(combine: Combine) -> Rule:
+    return lambda b, eqn, xs: _scan(b, xs[0], int(eqn.params["axis"]), bool(eqn.params["reverse"]), combine)
 
 
-for _primitive, _combine in (
-    ("cumprod", _joining("multiply")),
-    ("cummax", _joining("maximum")),
-    ("cummin", _joining("minimum")),
-    ("cumlogsumexp", _log_add_exp),
-):
-    _enter(_primitive, _combine)
+RULES["cumprod"] = _cumulative(_joining("multiply"))
+RULES["cummax"] = _cumulative(_joining("maximum"))
+RULES["cummin"] = _cumulative(_joining("minimum"))
+RULES["cumlogsumexp"] = _cumulative(_log_add_exp)

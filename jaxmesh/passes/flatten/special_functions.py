@@ -10,7 +10,11 @@ import numpy as np
 
 from jaxmesh.dialects.program import Value
 from jaxmesh.jaxprs.compat import Eqn
-from jaxmesh.passes.flatten.builder import Builder, missing, rule
+from jaxmesh.passes.flatten.builder import Builder, Rule, missing
+from jaxmesh.passes.rules import Rules
+
+RULES: Rules[Rule] = Rules()
+"""By the name of the primitive."""
 
 _jnp: Any = jax.numpy
 _FLOAT = np.dtype(np.float32)
@@ -27,7 +31,7 @@ _FAR = (
 )  # fmt: skip
 
 
-@rule("erf_inv")
+@RULES.add("erf_inv")
 def _erf_inv(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     shape, dtype = b.result(eqn)
     if dtype.itemsize > 4:
@@ -51,7 +55,7 @@ def _polynomial(b: Builder, x: Value, factors: Sequence[float]) -> Value:
     return out
 
 
-@rule("nextafter")
+@RULES.add("nextafter")
 def _nextafter(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     """One step of the element type towards another number. Subnormal numbers of float32 are zero, as on the devices."""
     shape, dtype = b.result(eqn)

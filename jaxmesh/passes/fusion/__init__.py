@@ -1,1 +1,1 @@
-"""passes/fusion"""
+"""The pass that fuses groups of operations into one operation of TTIR."""

@@ -1,4 +1,4 @@
-"""Groups of elementwise operations: sigmoid, silu, gelu, relu."""
+"""Patterns of elementwise operations: sigmoid, silu, gelu, relu."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _unary(name: str, x: Node) -> Group | None:
 
 
 def _stripped(node: Node) -> Iterator[tuple[float, Node]]:
-    """A node as a number times another one, in all ways; by itself first."""
+    """Yields every form of a node as a number times another node, the node itself first."""
     factor = 1.0
     yield factor, node
     for _ in range(_STEPS):
@@ -46,7 +46,7 @@ def _without_number(node: Node) -> tuple[float, Node] | None:
 
 
 def _under_sigmoid(node: Node) -> Node | None:
-    """The `x` of `1 + exp(-x)`; float16 would overflow in it where a sigmoid does not."""
+    """Returns the `x` of `1 + exp(-x)`, except for float16, where it would overflow and a sigmoid would not."""
     if node.dtype == F16:
         return None
     for a, b in node.pairs("add"):
@@ -56,14 +56,14 @@ def _under_sigmoid(node: Node) -> Node | None:
 
 
 def sigmoid(root: Node) -> Group | None:
-    """`1 / (1 + exp(-x))`."""
+    """Matches `1 / (1 + exp(-x))`."""
     below = root.inverse()
     x = _under_sigmoid(below) if below else None
     return _unary("sigmoid", x) if x else None
 
 
 def silu(root: Node) -> Group | None:
-    """`x * sigmoid(x)`, `x / (1 + exp(-x))`."""
+    """Matches `x * sigmoid(x)`, `x / (1 + exp(-x))`."""
     for x, gate in root.pairs("multiply"):
         for y in gate.inputs("sigmoid"):
             if y.same(x):
@@ -74,7 +74,7 @@ def silu(root: Node) -> Group | None:
 
 
 def relu(root: Node) -> Group | None:
-    """`max(x, 0)`."""
+    """Matches `max(x, 0)`."""
     for x, zero in root.pairs("maximum"):
         if zero.number == 0 and x.number is None:
             return _unary("relu", x)
@@ -85,7 +85,7 @@ def relu(root: Node) -> Group | None:
 
 
 def gelu(root: Node) -> Group | None:
-    """`x / 2 * erfc(-x / sqrt 2)`, `x / 2 * (1 + erf(x / sqrt 2))`; the one with tanh is another function."""
+    """Matches `x / 2 * erfc(-x / sqrt 2)`, `x / 2 * (1 + erf(x / sqrt 2))`; gelu with tanh is another function."""
     for factor, product in _stripped(root):
         for a, b in product.pairs("multiply"):
             for weight, curve in _stripped(b):
@@ -97,7 +97,7 @@ def gelu(root: Node) -> Group | None:
 
 
 def _curves(node: Node) -> Iterator[tuple[float, float, Node]]:
-    """What is a number times `erfc(y)` or `1 + erf(y)`: that number, what `y / x` has to be, and `y`."""
+    """Yields the forms number times `erfc(y)` or `1 + erf(y)`: the number, the required `y / x`, and `y`."""
     for y in node.inputs("erfc"):
         yield 1.0, -math.sqrt(0.5), y
     for a, b in node.pairs("add"):
@@ -107,7 +107,7 @@ def _curves(node: Node) -> Iterator[tuple[float, float, Node]]:
 
 
 def _argument(a: Node, factor: float, y: Node, slope: float) -> Node | None:
-    """The `x` of which `factor * a` is the half and `y` is `slope` times it."""
+    """Returns the `x` with `factor * a = x / 2` and `y = slope * x`."""
     for first, x in _stripped(a):
         for second, z in _stripped(y) if close(first * factor, 0.5, x.dtype) else ():
             if close(second, slope, x.dtype) and z.same(x):

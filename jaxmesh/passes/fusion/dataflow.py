@@ -1,4 +1,4 @@
-"""The dataflow of a flat program as patterns look at it: backwards from a result, through moves and exact casts.
+"""The dataflow of a flat program for patterns: backwards from a result, through moves and exact casts.
 
 Everything here is filled in while the program is walked once, so that looking costs the same anywhere.
 """
@@ -28,7 +28,7 @@ FLOATS: Mapping[np.dtype[Any], tuple[int, int]] = {
 
 @functools.cache
 def holds(wide: np.dtype[Any], narrow: np.dtype[Any]) -> bool:
-    """Whether one float type has every number of another."""
+    """Returns True if one float type holds every number of another."""
     if wide not in FLOATS or narrow not in FLOATS:
         return False
     return all(w >= n for w, n in zip(FLOATS[wide], FLOATS[narrow], strict=True))
@@ -54,16 +54,15 @@ _FOLDED: Mapping[str, Callable[..., Any]] = {
     "lt": _np.less, "le": _np.less_equal, "eq": _np.equal, "ne": _np.not_equal, "typecast": _itself,
     "reshape": _itself, "broadcast": _itself, "permute": _itself,
 }  # fmt: skip
-"""What keeps a tensor of one number such a tensor."""
-_DIVIDES = frozenset({"div", "divide", "reciprocal"})
+"""Operations that turn tensors of one number into such a tensor."""
 
 
 def _folded(name: str, dtype: np.dtype[Any], numbers: Sequence[Any]) -> Any:
-    """The number that a tensor is filled with, None if that is not known."""
+    """Folds an operation on tensors of one number; None if the result is unknown."""
     function = _FOLDED.get(name)
     if function is None or dtype.kind == "c" or any(n.dtype.kind == "c" for n in numbers):
         return None
-    if dtype.kind in "iu" and (name in _DIVIDES or any(n.dtype.kind not in "iub" for n in numbers)):
+    if dtype.kind in "iu" and (function in (_np.divide, _over_one) or any(n.dtype.kind not in "iub" for n in numbers)):
         return None
     with np.errstate(all="ignore"):
         return np.asarray(function(*numbers)).astype(dtype)[()]
@@ -73,7 +72,7 @@ def _folded(name: str, dtype: np.dtype[Any], numbers: Sequence[Any]) -> Any:
 
 
 class View(NamedTuple):
-    """A value as it stands in a frame, which is the shape of something computed from it.
+    """A value aligned to a frame, the shape of something computed from it.
 
     Attributes:
       value: its number.
@@ -85,13 +84,13 @@ class View(NamedTuple):
     dims: tuple[int | None, ...]
 
     def of(self, inner: View) -> View:
-        """The view of what this value is itself a view of."""
+        """Composes this view with the view behind it."""
         dims = inner.dims
         return View(inner.value, tuple([None if d is None else dims[d] for d in self.dims]))
 
 
 def _unit_dims_aside(old: Shape, new: Shape) -> tuple[int | None, ...] | None:
-    """The dims of `old` along those of `new`, where a reshape only adds or drops dims of size 1."""
+    """Returns the dims of `old` along those of `new`, if a reshape only adds or drops dims of size 1."""
     sized = [d for d, n in enumerate(old) if n != 1]
     if [old[d] for d in sized] != [n for n in new if n != 1]:
         return None
@@ -101,7 +100,7 @@ def _unit_dims_aside(old: Shape, new: Shape) -> tuple[int | None, ...] | None:
 
 @dataclass(slots=True)
 class Flow:
-    """A program while it is walked: who made each value, of what it is a view, and the tensors of one number.
+    """The state of a walk: the operation behind each value, what it is a view of, and the tensors of one number.
 
     Attributes:
       program: the new program.
@@ -125,15 +124,15 @@ class Flow:
     _dims: dict[Value, tuple[int | None, ...]] = field(default_factory=dict[Value, tuple[int | None, ...]])
 
     def shape(self, value: Value) -> Shape:
-        """The shape of a value."""
+        """Returns the shape of a value."""
         return self.program.types[value].shape
 
     def dtype(self, value: Value) -> np.dtype[Any]:
-        """The element type of a value."""
+        """Returns the element type of a value."""
         return self.program.types[value].dtype
 
     def aligned(self, value: Value, frame: Shape) -> View:
-        """A value as NumPy's rules broadcast it to a shape."""
+        """Aligns a value to a shape by NumPy's rules of broadcasting."""
         dims = self._dims.get(value)
         if dims is None:
             dims = self._dims[value] = tuple([None if n == 1 else d for d, n in enumerate(self.shape(value))])
@@ -141,7 +140,7 @@ class Flow:
         return View(value, (None,) * missing + dims if missing else dims)
 
     def enter(self, op: Op) -> None:
-        """Takes note of an operation, or of another one that gives a value already known."""
+        """Records an operation, or its replacement."""
         for value in op.results:
             self.makers[value] = op
             for known in (self.kinds, self.numbers, self.moved, self.exact):
@@ -179,7 +178,7 @@ class Flow:
         return None if None in known or not known else _folded(name, dtype, known)
 
     def _source(self, name: str, op: Op, value: Value) -> View | None:
-        """What the result of an operation is a view of, if it is one."""
+        """Returns what the result of an operation is a view of; None if it is no view."""
         match name:
             case "reshape" | "squeeze" | "unsqueeze" | "broadcast" | "permute":
                 return self._of_move(name, op, value)
@@ -215,17 +214,17 @@ class Flow:
         return None
 
     def _aligned_to(self, x: Value | None, value: Value) -> View | None:
-        """An operand of an elementwise operation in the frame of its result; a cast must not hide in it."""
+        """Aligns an operand of an elementwise operation to its result, not through a cast."""
         same = x is not None and self.dtype(x) == self.dtype(value)
         return self.aligned(x, self.shape(value)) if x is not None and same else None
 
     def walked(self, view: View, known: Mapping[Value, View]) -> View:
-        """A view as one of where its elements come from."""
+        """Follows a view to the source of its elements."""
         inner = known.get(view.value)
         return view if inner is None else view.of(inner)
 
     def reduced(self, op: Op) -> tuple[int, ...]:
-        """The dims that a reduction is over, in order."""
+        """Returns the dims of a reduction, in order."""
         rank = len(self.shape(op.used[0]))
         dims = op.attributes.get("dim_arg")
         return tuple(range(rank)) if dims is None else tuple(sorted(int(d) % rank for d in dims))
@@ -237,7 +236,7 @@ Operand = tuple[Value, Shape]
 
 @dataclass(slots=True)
 class Root:
-    """The last operation of what may be a group; the frame is its result's shape."""
+    """The last operation of a possible group; the frame is its result's shape."""
 
     op: Op
     frame: Shape
@@ -248,7 +247,7 @@ class Root:
 
 @dataclass(slots=True)
 class Node:
-    """A value inside what may be a group, in the frame of the group's result.
+    """A value inside a possible group, in the frame of the group's result.
 
     The operations that a node steps through are computed in a type that has every number of the result's type: a
     group computed in the result's type is then as exact.
@@ -260,7 +259,7 @@ class Node:
 
     @staticmethod
     def at(flow: Flow, op: Op) -> Node:
-        """The result of an operation."""
+        """Returns the node of the result of an operation."""
         (value,) = op.results
         frame = flow.shape(value)
         return Node(flow, Root(op, frame, flow.dtype(value)), flow.aligned(value, frame))
@@ -277,22 +276,22 @@ class Node:
 
     @property
     def number(self) -> float | None:
-        """The number that it is filled with."""
+        """The number that fills it; None if it varies."""
         found = self.flow.numbers.get(self.view.value)
         return None if found is None else float(found)
 
     @property
     def sole(self) -> bool:
-        """Whether nothing but the operation in which it was found reads it. What it costs is not paid twice then."""
+        """True if it has no other use, so that fusing computes nothing twice."""
         return self.view.value not in self.flow.shared
 
     def same(self, other: Node) -> bool:
-        """Whether both are, element by element of the frame, the same numbers."""
+        """Returns True if both hold the same numbers, element by element of the frame."""
         flow = self.flow
         return flow.walked(self.view, flow.exact) == flow.walked(other.view, flow.exact)
 
     def _maker(self, names: Sequence[str]) -> tuple[Op, View] | None:
-        """The operation that gives it, if it is one of those named, and its result."""
+        """Returns the operation behind it, if it has one of the names, and its result."""
         flow, exact = self.flow, self.flow.exact.get(self.view.value)
         value = self.view.value if exact is None else exact.value
         if flow.kinds.get(value) not in names or not holds(flow.dtype(value), self.root.dtype):
@@ -300,7 +299,7 @@ class Node:
         return flow.makers[value], self.view if exact is None else self.view.of(exact)
 
     def inputs(self, *names: str) -> tuple[Node, ...]:
-        """The operands of the elementwise operation, one of those named, that gives it; else none."""
+        """Returns the operands of the elementwise operation behind it, if it has one of the names."""
         found = self._maker(names)
         if found is None:
             return ()
@@ -313,7 +312,7 @@ class Node:
         return known
 
     def pairs(self, *names: str) -> Iterator[tuple[Node, Node]]:
-        """Both orders of the operands of a commutative operation."""
+        """Yields both orders of the operands of a commutative operation."""
         found = self.inputs(*names)
         if found:
             a, b = found
@@ -321,7 +320,7 @@ class Node:
             yield b, a
 
     def quotients(self) -> Iterator[tuple[Node, Node]]:
-        """What it is as a quotient, also as a product with a reciprocal."""
+        """Yields its forms as a quotient, also from a product with a reciprocal."""
         divided = self.inputs("div", "divide")
         if divided:
             yield divided[0], divided[1]
@@ -331,14 +330,14 @@ class Node:
                 yield a, below
 
     def inverse(self) -> Node | None:
-        """What it is one over."""
+        """Returns the denominator of a reciprocal."""
         for below in self.inputs("reciprocal"):
             return below
         divided = self.inputs("div", "divide")
         return divided[1] if divided and divided[0].number == 1 else None
 
     def narrowed(self) -> Node:
-        """What it was before a cast to the result's type from a wider one; itself if there is none."""
+        """Returns its value before a cast to the result's type from a wider one; itself without a cast."""
         found = self._maker(["typecast"])
         if found is None:
             return self
@@ -348,7 +347,7 @@ class Node:
         return Node(self.flow, self.root, view.of(self.flow.aligned(x, self.flow.shape(x)))) if wider else self
 
     def reduction(self, kind: str) -> tuple[Node, tuple[int, ...]] | None:
-        """What it reduces, of the frame's shape, and over which dims of more than one element.
+        """Returns the operand of a reduction, of the frame's shape, and the reduced dims of more than one element.
 
         A sum in float16 is none: it overflows long before one in the wider type that a group may take.
         """
@@ -365,16 +364,16 @@ class Node:
         return Node(self.flow, self.root, self.flow.aligned(x, self.frame)), dims
 
     def _kept(self, over: Sequence[int], op: Op) -> tuple[int | None, ...]:
-        """The dims of a reduction's result along those of what it reduces."""
+        """Returns the dims of a reduction's result along those of its operand."""
         kept = [d for d in range(len(self.frame)) if op.attributes.get("keep_dim", False) or d not in over]
         return tuple(None if d in over or n == 1 else kept.index(d) for d, n in enumerate(self.frame))
 
     def whole(self) -> Operand | None:
-        """It as an operand of the frame's shape and of the result's type; none if it is not of them."""
+        """Returns it as an operand, if it has the frame's shape and the result's type."""
         return self.last(len(self.frame))
 
     def last(self, count: int) -> Operand | None:
-        """It as an operand of the last dims of the frame, if it runs along all of them and no others."""
+        """Returns it as an operand of the last dims of the frame, if it varies along exactly these."""
         flow, first = self.flow, len(self.frame) - count
         base = flow.walked(self.view, flow.moved)
         along = [d for d in base.dims if d is not None]
@@ -388,5 +387,5 @@ class Node:
 
 
 def close(number: float, wanted: float, dtype: np.dtype[Any]) -> bool:
-    """Whether two numbers are the same up to rounding in a type."""
+    """Returns True if two numbers are equal up to rounding in a type."""
     return abs(number - wanted) <= 2.0 ** -FLOATS[dtype][0] * abs(wanted)

@@ -1,59 +1,63 @@
-"""Groups of operations that are one operation of TTIR: softmax, rms_norm, layer_norm, gelu, silu, linear and others.
+"""Fuses groups of operations into one operation of TTIR: softmax, rms_norm, layer_norm, gelu, silu, linear and others.
 
-They are found by the flow of the data alone, each from its last operation, in one walk; a group may hold one found
-before (rms_norm a mean, silu a sigmoid). No value changes beyond rounding: what would overflow, cancel or meet NaN in
-another way than the operation is left as it is.
+Patterns match by dataflow alone, each from the last operation of a group, in one walk. A group may contain one fused
+before (rms_norm a mean, silu a sigmoid). No value changes beyond rounding: a group that would overflow, cancel or treat
+NaN differently is not fused.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Set as AbstractSet
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 
 from jaxmesh.dialects.program import Op, Program, Type, Value, without_dead
-from jaxmesh.passes.fusion import activations as pointwise, norms as norms
+from jaxmesh.passes.fusion import activations, norms
 from jaxmesh.passes.fusion.dataflow import Flow, Node, Operand
 from jaxmesh.passes.fusion.linear import linear
 from jaxmesh.passes.fusion.pattern import Group, Pattern
 
-_DIVISION: tuple[Pattern, ...] = (
-    norms.softmax, norms.mean, norms.norm, pointwise.sigmoid, pointwise.silu, pointwise.gelu,
-)  # fmt: skip
-PATTERNS: Mapping[str, tuple[Pattern, ...]] = {
-    "ttir.div": _DIVISION,
-    "ttir.divide": _DIVISION,
-    "ttir.multiply": (
-        norms.softmax, norms.mean, norms.norm, norms.weighted, pointwise.silu, pointwise.gelu,
-    ),
-    "ttir.reciprocal": (pointwise.sigmoid,),
-    "ttir.add": (linear, norms.shifted),
-    "ttir.maximum": (pointwise.relu,),
-    "ttir.typecast": (norms.narrow,),
-}  # fmt: skip
-"""By the name of a group's last operation: what it may be, tried in this order."""
 
-_STATISTICS = frozenset({"ttir.sum", "ttir.mean"})
-_NEEDED: Mapping[Pattern, frozenset[str]] = {
-    norms.softmax: frozenset({"ttir.exp"}),
-    norms.mean: _STATISTICS,
-    norms.norm: _STATISTICS,
-    norms.weighted: _STATISTICS | {"ttir.rms_norm", "ttir.layer_norm"},
-    norms.shifted: _STATISTICS | {"ttir.rms_norm", "ttir.layer_norm"},
-    norms.narrow: _STATISTICS | {"ttir.exp", "ttir.rms_norm", "ttir.layer_norm", "ttir.softmax"},
-    pointwise.sigmoid: frozenset({"ttir.exp"}),
-    pointwise.silu: frozenset({"ttir.exp", "ttir.sigmoid"}),
-    pointwise.gelu: frozenset({"ttir.erf", "ttir.erfc"}),
-    pointwise.relu: frozenset({"ttir.maximum"}),
-    linear: frozenset({"ttir.matmul"}),
-}
-"""Operations of which a group holds at least one, so that most programs need not be looked through for it."""
+@dataclass(frozen=True)
+class Fusion:
+    """A pattern, and when to try it.
+
+    Attributes:
+      pattern: matches a group from its last operation.
+      roots: names of the last operation of a group.
+      needs: names of operations of which a group holds at least one, so that most programs are never searched for it.
+    """
+
+    pattern: Pattern
+    roots: tuple[str, ...]
+    needs: tuple[str, ...]
 
 
-def recognise(program: Program) -> Program:
-    """A flat program, of either level, with its groups as single operations.
+_DIVISION = ("div", "divide")
+_SCALING = (*_DIVISION, "multiply")
+_STATISTICS = ("sum", "mean")
+_NORMS = (*_STATISTICS, "rms_norm", "layer_norm")
+FUSIONS = (
+    Fusion(norms.softmax, _SCALING, ("exp",)),
+    Fusion(norms.mean, _SCALING, _STATISTICS),
+    Fusion(norms.norm, _SCALING, _STATISTICS),
+    Fusion(norms.weighted, ("multiply",), _NORMS),
+    Fusion(activations.sigmoid, (*_DIVISION, "reciprocal"), ("exp",)),
+    Fusion(activations.silu, _SCALING, ("exp", "sigmoid")),
+    Fusion(activations.gelu, _SCALING, ("erf", "erfc")),
+    Fusion(linear, ("add",), ("matmul",)),
+    Fusion(norms.shifted, ("add",), _NORMS),
+    Fusion(activations.relu, ("maximum",), ("maximum",)),
+    Fusion(norms.narrow, ("typecast",), (*_NORMS, "exp", "softmax")),
+)
+"""Tried in this order."""
 
-    An intermediate value that is used elsewhere, too, stays, unless it is a sum or a product, which would be computed
-    twice: then there is no group. What nothing reads any more is dropped.
+
+def fuse(program: Program) -> Program:
+    """Fuses the groups of a flat program of either level.
+
+    An intermediate value with other uses remains, unless it is a sum or a product, which would be computed twice: then
+    the group is not fused. Operations without uses are dropped.
     """
     made = Program(program.name, program.mesh, list(program.types), program.arguments, [], program.results)
     patterns = _possible({op.name for op in program.ops})
@@ -62,21 +66,24 @@ def recognise(program: Program) -> Program:
     flow = Flow(made, _uses(program))
     for op in program.ops:
         flow.enter(op)
-        found = _found(flow, op, patterns.get(op.name))
-        if found is None:
+        group = _match(flow, op, patterns.get(op.name))
+        if group is None:
             made.ops.append(op)
             continue
-        for new in _written(flow, found, op):
+        for new in _operations(flow, group, op):
             flow.enter(new)
             made.ops.append(new)
     return without_dead(made)
 
 
 def _possible(names: AbstractSet[str]) -> dict[str, tuple[Pattern, ...]]:
-    """The patterns of which a program with operations of these names may have one, by last operation."""
-    able = {p for p, needed in _NEEDED.items() if not needed.isdisjoint(names)}
-    rows = {name: tuple(p for p in row if p in able) for name, row in PATTERNS.items() if name in names}
-    return {name: row for name, row in rows.items() if row}
+    """Returns the patterns that may match in a program with operations of these names, by last operation."""
+    patterns: dict[str, tuple[Pattern, ...]] = {}
+    for fusion in FUSIONS:
+        if any(f"ttir.{n}" in names for n in fusion.needs):
+            for root in (f"ttir.{r}" for r in fusion.roots if f"ttir.{r}" in names):
+                patterns[root] = (*patterns.get(root, ()), fusion.pattern)
+    return patterns
 
 
 def _uses(program: Program) -> Counter[Value]:
@@ -85,17 +92,17 @@ def _uses(program: Program) -> Counter[Value]:
     return uses
 
 
-def _found(flow: Flow, op: Op, patterns: tuple[Pattern, ...] | None) -> Group | None:
+def _match(flow: Flow, op: Op, patterns: tuple[Pattern, ...] | None) -> Group | None:
     if patterns is None or op.results[0] in flow.moved or op.results[0] in flow.numbers:
         return None
     root = Node.at(flow, op)
     return next((g for pattern in patterns if (g := pattern(root))), None)
 
 
-def _written(flow: Flow, group: Group, root: Op) -> list[Op]:
-    """The operations of a group: reshapes of operands, itself, a reshape of its result."""
+def _operations(flow: Flow, group: Group, root: Op) -> list[Op]:
+    """Returns the operations of a fused group: reshapes of operands, the operation, a reshape of its result."""
     ops: list[Op] = []
-    operands = [None if o is None else _shaped(flow, o, root, ops) for o in group.operands]
+    operands = [None if o is None else _reshape(flow, o, root, ops) for o in group.operands]
     (result,) = root.results
     kind = flow.program.types[result]
     reshaped = group.shape is not None and group.shape != kind.shape
@@ -106,7 +113,7 @@ def _written(flow: Flow, group: Group, root: Op) -> list[Op]:
     return ops
 
 
-def _shaped(flow: Flow, operand: Operand, root: Op, ops: list[Op]) -> Value:
+def _reshape(flow: Flow, operand: Operand, root: Op, ops: list[Op]) -> Value:
     value, shape = operand
     if flow.shape(value) == shape:
         return value

@@ -1,4 +1,4 @@
-"""Groups around a matmul: linear."""
+"""The pattern of linear."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from jaxmesh.passes.fusion.dataflow import FLOATS, Flow, Node
 from jaxmesh.passes.fusion.pattern import Group
 
 _RESHAPES = 3
-"""How many reshapes between a matmul and its bias are looked through."""
+"""The number of reshapes allowed between a matmul and its bias."""
 
 
 def linear(root: Node) -> Group | None:
-    """`a @ b + bias` with one number per column, also where the rows are given dims of their own in between."""
+    """Matches `a @ b + bias` with one number per column, and possibly reshaped rows in between."""
     for product, bias in root.pairs("add"):
         op = _matmul(product.flow, product.view.value, root)
         scale = bias.last(1) if op and bias.number is None else None
@@ -22,7 +22,7 @@ def linear(root: Node) -> Group | None:
 
 
 def _matmul(flow: Flow, value: Value, root: Node) -> Op | None:
-    """The matmul of which a value is the result, its last dim as it was; none that something else reads, too."""
+    """Returns the matmul that computes a value up to reshapes of its rows; None if the product has other uses."""
     if flow.shape(value) != root.frame or root.dtype not in FLOATS or not root.frame:
         return None
     for _ in range(_RESHAPES + 1):

@@ -1,4 +1,4 @@
-"""Groups of normalisations: mean, softmax, rms_norm, layer_norm.
+"""Patterns of normalisations: mean, softmax, rms_norm, layer_norm.
 
 A group is left alone whose sums are read elsewhere, too, as gradients do: they would be computed twice.
 
@@ -23,7 +23,7 @@ _IN_FLOAT32 = ("ttir.mean", "ttir.rms_norm", "ttir.layer_norm")
 
 
 def mean(root: Node) -> Group | None:
-    """`sum / n`, `sum * (1 / n)`, with the reduced dims kept or not."""
+    """Matches `sum / n`, `sum * (1 / n)`, with the reduced dims kept or not."""
     divided = root.inputs("div", "divide")
     scaled = [(*divided, False)] if divided else [(a, b, True) for a, b in root.pairs("multiply")]
     for total, count, inverted in scaled:
@@ -61,7 +61,7 @@ def _without(shape: Shape, dims: Dims, keep: bool) -> Shape:
 
 
 def softmax(root: Node) -> Group | None:
-    """`e / sum(e)` with `e = exp(x - max(x))`, both over one dim."""
+    """Matches `e / sum(e)` with `e = exp(x - max(x))`, both over one dim."""
     for above, below in root.quotients():
         summed = below.narrowed()
         total = summed.reduction("sum") if below.sole and summed.sole else None
@@ -74,7 +74,7 @@ def softmax(root: Node) -> Group | None:
 
 
 def _shifted(node: Node, dims: Dims) -> Node | None:
-    """The `x` of `exp(x - max(x))`. Without the maximum it would overflow, which softmax does not."""
+    """Returns the `x` of `exp(x - max(x))`. Without the maximum it would overflow, and softmax would not."""
     for difference in node.inputs("exp"):
         found = difference.inputs("subtract")
         largest = found[1].reduction("max") if found else None
@@ -87,7 +87,7 @@ def _shifted(node: Node, dims: Dims) -> Node | None:
 
 
 def norm(root: Node) -> Group | None:
-    """`x * rsqrt(mean(x^2) + epsilon)` and the same of `x - mean(x)`, over the last dims; also times a weight."""
+    """Matches `x * rsqrt(mean(x^2) + epsilon)`, or that of `x - mean(x)`, over the last dims, maybe times a weight."""
     for x, weight, square in _over_roots(root):
         for spread, epsilon in _with_epsilon(square):
             narrow = spread.narrowed()
@@ -99,7 +99,7 @@ def norm(root: Node) -> Group | None:
 
 
 def _over_roots(root: Node) -> Iterator[tuple[Node, Node | None, Node]]:
-    """What it is as `x * weight / sqrt(y)`: these three."""
+    """Yields the forms `x * weight / sqrt(y)`: these three."""
     divided = root.inputs("div", "divide")
     below = divided[1].narrowed() if divided and divided[1].sole else None
     for y in below.inputs("sqrt") if below and below.sole else ():
@@ -158,14 +158,14 @@ def _under_square(node: Node) -> Iterator[Node]:
 
 
 def _centred(node: Node, dims: Dims) -> Node | None:
-    """The `x` of `x - mean(x)`."""
+    """Returns the `x` of `x - mean(x)`."""
     difference = node.inputs("subtract")
     found = difference[1].reduction("mean") if difference else None
     return difference[0] if found and found[1] == dims and found[0].same(difference[0]) else None
 
 
 def _last_dims(frame: Shape, dims: Sequence[int]) -> int:
-    """How many dims at the end are reduced, those of size 1 aside; none if others are, too, or some there are not."""
+    """Returns the number of trailing dims that are reduced, except those of size 1; None if it reduces others."""
     if not dims:
         return 0
     first = min(dims)
@@ -185,17 +185,17 @@ def _norm(name: str, x: Node, weight: Node | None, count: int, epsilon: float) -
 
 
 def weighted(root: Node) -> Group | None:
-    """A normalisation times a weight, which it takes."""
+    """Matches a normalisation times a weight."""
     return next((g for n, other in root.pairs("multiply") if (g := _with_scale(n, other, 1))), None)
 
 
 def shifted(root: Node) -> Group | None:
-    """A normalisation plus a bias, which it takes."""
+    """Matches a normalisation plus a bias."""
     return next((g for n, other in root.pairs("add") if (g := _with_scale(n, other, 2))), None)
 
 
 def _with_scale(node: Node, other: Node, place: int) -> Group | None:
-    """The normalisation with another operand: weight (1), which comes before the bias (2)."""
+    """Returns the normalisation with another operand: the weight (1), before the bias (2)."""
     flow, value = node.flow, node.view.value
     op = flow.makers.get(value)
     if op is None or op.name not in _IN_FLOAT32[1:] or flow.shape(value) != node.frame or not node.sole:
@@ -212,7 +212,7 @@ def _with_scale(node: Node, other: Node, place: int) -> Group | None:
 
 
 def narrow(root: Node) -> Group | None:
-    """Statistics of a 16-bit float taken in float32 and cast back, which is what the operation itself does."""
+    """Matches statistics of 16-bit floats computed in float32 and cast back, as the operation itself does."""
     flow = root.flow
     (value,) = flow.makers[root.view.value].used
     op = flow.makers.get(value)
@@ -227,7 +227,7 @@ def narrow(root: Node) -> Group | None:
 
 
 def _before_cast(root: Node, value: int) -> Operand | None:
-    """A value as it was in the result's type, before it was cast to float32."""
+    """Returns the value in the result's type, before a cast to float32."""
     flow = root.flow
     base = flow.walked(flow.aligned(value, flow.shape(value)), flow.moved)
     op = flow.makers.get(base.value)

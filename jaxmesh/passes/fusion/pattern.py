@@ -1,4 +1,4 @@
-"""What a pattern finds: one operation in the place of several."""
+"""The result of a pattern: one operation that replaces several."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class Group:
 
     Attributes:
       name: without the dialect.
-      operands: with the shapes in which it takes them; None for one that is left out.
+      operands: with the shapes in which it takes them; None for an absent one.
       attributes: of the operation.
-      shape: of its result, where it is reshaped after; None where it is the shape of what it stands for.
+      shape: of its result, if it is reshaped afterwards; None for the shape of the last operation.
     """
 
     name: str
@@ -28,4 +28,4 @@ class Group:
 
 
 Pattern = Callable[[Node], Group | None]
-"""Looks from the last operation of what may be a group."""
+"""Matches a group from its last operation."""

@@ -1,1 +1,1 @@
-"""passes/ttir_to_ttnn"""
+"""The pass from the compute operations of TTIR to a flat TTNN program."""

@@ -1,7 +1,7 @@
-"""What the rules of the pass to flat TTNN write with: operations on device tensors, and the table of the rules.
+"""Appends operations on device tensors to a flat TTNN program; the patterns of the pass rewrite with it.
 
-A rule is one `@lowers("gather")` function in one of the files `passes/ttir_to_ttnn/*.py`. An op without a rule goes
-over as it is to the row of TTNN of the same name.
+A pattern is one `@PATTERNS.add("gather")` function in one of the files of `passes/ttir_to_ttnn/`. An op without a
+pattern becomes the TTNN op of the same name, unchanged.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxmesh.dialects.op import ROWS
+from jaxmesh.dialects import ttir, ttnn
 from jaxmesh.dialects.program import Op, Program, Shape, Type, Value
-from jaxmesh.dialects.ttnn.op import TTNN
 
 DEVICE = Type((), np.dtype(np.int32), kind="device")
 INDEX = np.dtype(np.int32)
@@ -23,19 +22,19 @@ BOOL = np.dtype(np.bool_)
 
 
 iinfo: Any = jax.numpy.iinfo
-"""The limits of a type of whole numbers, also of those that NumPy does not know."""
+"""The limits of an integer type, those of `ml_dtypes` included."""
 
 
-def is_whole(dtype: np.dtype[Any]) -> bool:
-    """Whether an element type holds whole numbers; those of `ml_dtypes` do not say so to NumPy."""
+def is_integer(dtype: np.dtype[Any]) -> bool:
+    """Returns True if an element type holds integers; NumPy does not know it of those of `ml_dtypes`."""
     return dtype.kind in "iu" or "int" in dtype.name
 
 
-def number(value: Any, dtype: np.dtype[Any]) -> int | float:
-    """A number as an attribute of an op of an element type: whole for integers and truth values."""
+def as_number(value: Any, dtype: np.dtype[Any]) -> int | float:
+    """Returns a number as the attribute of an op of an element type: an int for integers and truth values."""
     if dtype.kind == "b":
         return int(bool(value))
-    if not is_whole(dtype):
+    if not is_integer(dtype):
         return float(value)
     most = int(iinfo(dtype).max)
     # MLIR writes the upper half of an unsigned type as negative numbers.
@@ -44,11 +43,11 @@ def number(value: Any, dtype: np.dtype[Any]) -> int | float:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """One occurrence of a TTIR op: what its rule gets.
+    """One occurrence of a TTIR op: the argument of its pattern.
 
     Attributes:
       op: the op.
-      operands: its operands, on the devices; None for one that is left out.
+      operands: its operands, on the devices; None for an absent one.
       results: the types of its results.
     """
 
@@ -68,7 +67,7 @@ class Site:
 
     @property
     def xs(self) -> list[Value]:
-        """The operands that are there."""
+        """The operands without absent ones."""
         return [v for v in self.operands if v is not None]
 
     @property
@@ -77,44 +76,35 @@ class Site:
         return self.xs[0]
 
     def optional(self, number: int) -> Value | None:
-        """An operand that may be left out."""
+        """Returns an optional operand; None if it is absent."""
         return self.operands[number] if number < len(self.operands) else None
 
     def __getitem__(self, name: str) -> Any:
-        """The value of an attribute, its default where it is not written."""
+        """Returns the value of an attribute; its default if it is absent."""
         if name in self.op.attributes:
             return self.op.attributes[name]
-        return next(a.default for a in ROWS[self.name].attributes if a.name == name)
+        return ttir.OPS[self.name].by_name[name].default
+
+    def shared(self, name: str) -> dict[str, Any]:
+        """Returns the attributes that an op of TTNN has under the same names."""
+        mine = ttir.OPS[self.name].by_name
+        return {a: self[a] for a in ttnn.OPS[name].definition.by_name if a in mine}
 
 
-Rule = Callable[["Ops", Site], "Value | Sequence[Value]"]
-RULES: dict[str, Rule] = {}
-"""By the TTIR name."""
-
-
-def lowers(*names: str) -> Callable[[Rule], Rule]:
-    """Enters a function as the rule for ops of TTIR, by name."""
-
-    def enter(function: Rule) -> Rule:
-        for name in names:
-            assert name in ROWS, name
-            assert name not in RULES, name
-            RULES[name] = function
-        return function
-
-    return enter
+Pattern = Callable[["Ops", Site], "Value | Sequence[Value]"]
+"""Appends the operations for one TTIR op and returns its result or results."""
 
 
 _DEFAULTS: dict[str, dict[str, Any]] = {}
 
 
-def written(name: str, attributes: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The attributes of an op of TTNN with the defaults of those that are not said; None is one that is left out.
+def with_defaults(name: str, attributes: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns the attributes of an op of TTNN with defaults for those that are absent or None.
 
-    Ops of which nothing is said share one mapping.
+    Ops without attributes share one mapping.
     """
     if name not in _DEFAULTS:
-        known = TTNN[name].row.attributes if name in TTNN else ()
+        known = ttnn.OPS[name].definition.attributes if name in ttnn.OPS else ()
         _DEFAULTS[name] = {a.name: a.default for a in known if a.default is not None}
     if not attributes:
         return _DEFAULTS[name]
@@ -123,17 +113,17 @@ def written(name: str, attributes: Mapping[str, Any]) -> Mapping[str, Any]:
 
 @dataclass(slots=True)
 class Ops:
-    """A flat TTNN program while it is made.
+    """Builds a flat TTNN program.
 
     Attributes:
-      program: what is there so far.
-      line: the user's source line of what is being lowered.
+      program: the operations so far.
+      line: the user's source line of the op being lowered.
     """
 
     program: Program
     line: str = ""
     _handle: Value | None = None
-    _made: dict[Any, Value] = field(default_factory=dict[Any, Value])
+    _created: dict[Any, Value] = field(default_factory=dict[Any, Value])
     _types: dict[Any, Type] = field(default_factory=dict[Any, Type])
 
     @property
@@ -143,17 +133,17 @@ class Ops:
 
     @property
     def handle(self) -> Value:
-        """The mesh device; its op is written when the program is done, if something uses it."""
+        """The mesh device; its op is added at the end if something uses it."""
         if self._handle is None:
             self._handle = self.program.new(DEVICE)
         return self._handle
 
     def shape(self, value: Value) -> Shape:
-        """The shape of a value."""
+        """Returns the shape of a value."""
         return self.program.types[value].shape
 
     def dtype(self, value: Value) -> np.dtype[Any]:
-        """The element type of a value."""
+        """Returns the element type of a value."""
         return self.program.types[value].dtype
 
     def emit(
@@ -161,68 +151,67 @@ class Ops:
     ) -> tuple[Value, ...]:
         """Appends `ttnn.<name>` with results of any type."""
         made = tuple([self.program.new(kind) for kind in results])
-        said = written(name, attributes)
-        self.program.ops.append(Op(f"ttnn.{name}", tuple(operands), made, said, self.line))
+        self.program.ops.append(Op(f"ttnn.{name}", tuple(operands), made, with_defaults(name, attributes), self.line))
         return made
 
     def op(
         self, name: str, operands: Sequence[Value | None], shape: Sequence[int], dtype: Any, /, **attrs: Any
     ) -> Value:
-        """Appends an op with one result on the devices; attributes that are None are left out."""
+        """Appends an op with one result on the devices; attributes that are None are omitted."""
         return self.emit(name, operands, [self.tiled(tuple(shape), np.dtype(dtype))], attrs)[0]
 
     def tiled(self, shape: Shape, dtype: np.dtype[Any]) -> Type:
-        """The type of a tensor on the devices; programs have few different ones."""
+        """Returns the type of a tensor on the devices, cached because programs have few different ones."""
         key = (shape, dtype)
         if key not in self._types:
             self._types[key] = Type(shape, dtype, tile=True)
         return self._types[key]
 
     def same(self, name: str, operands: Sequence[Value | None], /, **attrs: Any) -> Value:
-        """An op whose result has the type of its first operand."""
+        """Appends an op whose result has the type of its first operand."""
         first = operands[0]
         assert first is not None
         return self.op(name, operands, self.shape(first), self.dtype(first), **attrs)
 
     def binary(self, name: str, a: Value, b: Value, dtype: Any = None) -> Value:
-        """An elementwise op of two operands that broadcast to each other; of the first one's type, if none is said."""
+        """Appends an elementwise op of two operands, which broadcast; by default of the first one's element type."""
         shape = np.broadcast_shapes(self.shape(a), self.shape(b))
         return self.op(name, [a, b], shape, self.dtype(a) if dtype is None else dtype)
 
-    # --- tensors from nothing: asked for twice, they are made once ---
+    # --- created tensors: equal ones are created once ---
 
     def _creation(self, key: Any, name: str, shape: Sequence[int], dtype: Any, /, **attrs: Any) -> Value:
-        held = (name, key, tuple(shape), np.dtype(dtype))
-        if held not in self._made:
-            self._made[held] = self.op(name, [self.handle], shape, dtype, **attrs)
-        return self._made[held]
+        converted = (name, key, tuple(shape), np.dtype(dtype))
+        if converted not in self._created:
+            self._created[converted] = self.op(name, [self.handle], shape, dtype, **attrs)
+        return self._created[converted]
 
     def zeros(self, shape: Sequence[int], dtype: Any) -> Value:
-        """A tensor of zeros."""
+        """Creates a tensor of zeros."""
         return self._creation(None, "zeros", shape, dtype, shape=tuple(shape))
 
     def full(self, shape: Sequence[int], value: Any, dtype: Any) -> Value:
-        """A tensor of one number."""
+        """Creates a tensor of one number."""
         kind = np.dtype(dtype)
-        held = np.asarray(value).astype(kind)
-        fill = number(held.item(), kind)
-        return self._creation(held.tobytes(), "full", shape, kind, shape=tuple(shape), fill_value=fill)
+        converted = np.asarray(value).astype(kind)
+        fill = as_number(converted.item(), kind)
+        return self._creation(converted.tobytes(), "full", shape, kind, shape=tuple(shape), fill_value=fill)
 
     def constant(self, array: np.ndarray[Any, Any]) -> Value:
-        """A tensor of given numbers."""
+        """Creates a tensor of given numbers."""
         if array.size and array.tobytes() == array.reshape(-1)[:1].tobytes() * array.size:
             return self.full(array.shape, array.reshape(-1)[0], array.dtype)
         return self._creation(array.tobytes(), "constant", array.shape, array.dtype, value=array)
 
-    # --- tensors from tensors: nothing is written where nothing would change ---
+    # --- tensors from tensors: no op if nothing would change ---
 
     def reshape(self, x: Value, shape: Sequence[int]) -> Value:
-        """The same elements in another shape."""
+        """Reshapes a tensor."""
         shape = tuple(shape)
         return x if self.shape(x) == shape else self.op("reshape", [x], shape, self.dtype(x), shape=shape)
 
     def permute(self, x: Value, order: Sequence[int]) -> Value:
-        """The dims in another order."""
+        """Permutes the dims."""
         order = tuple(order)
         if order == tuple(range(len(order))):
             return x
@@ -230,12 +219,12 @@ class Ops:
         return self.op("permute", [x], shape, self.dtype(x), permutation=order)
 
     def cast(self, x: Value, dtype: Any) -> Value:
-        """The values in another element type."""
+        """Converts to another element type."""
         kind = np.dtype(dtype)
         return x if self.dtype(x) == kind else self.op("typecast", [x], self.shape(x), kind)
 
     def repeat(self, x: Value, counts: Sequence[int]) -> Value:
-        """Every dim repeated as a whole."""
+        """Repeats every dim as a whole."""
         counts = tuple(counts)
         if all(c == 1 for c in counts):
             return x
@@ -243,23 +232,22 @@ class Ops:
         return self.op("repeat", [x], shape, self.dtype(x), repeat_dims=counts)
 
     def slice(self, x: Value, begins: Sequence[int], ends: Sequence[int], steps: Sequence[int] | None = None) -> Value:
-        """A slice; begins and ends count from the front, steps are positive."""
+        """Slices a tensor; begins and ends count from the front, steps are positive."""
         step = (1,) * len(begins) if steps is None else tuple(steps)
         shape = tuple(max(-(-(e - b) // s), 0) for b, e, s in zip(begins, ends, step, strict=True))
         if shape == self.shape(x):
             return x
-        said = {"begins": tuple(begins), "ends": tuple(ends), "step": step}
-        return self.op("slice_static", [x], shape, self.dtype(x), **said)
+        return self.op("slice_static", [x], shape, self.dtype(x), begins=tuple(begins), ends=tuple(ends), step=step)
 
     def piece(self, x: Value, dim: int, begin: int, end: int, step: int = 1) -> Value:
-        """A slice of one dim."""
+        """Slices one dim."""
         shape = self.shape(x)
         begins, ends, steps = [0] * len(shape), list(shape), [1] * len(shape)
         begins[dim], ends[dim], steps[dim] = begin, end, step
         return self.slice(x, begins, ends, steps)
 
     def concat(self, parts: Sequence[Value], dim: int) -> Value:
-        """Tensors joined along a dim."""
+        """Joins tensors along a dim."""
         if len(parts) == 1:
             return parts[0]
         shape = list(self.shape(parts[0]))
@@ -267,19 +255,19 @@ class Ops:
         return self.op("concat", list(parts), shape, self.dtype(parts[0]), dim=dim)
 
     def pad(self, x: Value, padding: Sequence[tuple[int, int]]) -> Value:
-        """Zeros before and after every dim."""
+        """Pads every dim with zeros, before and after."""
         if not any(low or high for low, high in padding):
             return x
         shape = [low + n + high for n, (low, high) in zip(self.shape(x), padding, strict=True)]
         flat = tuple(n for pair in padding for n in pair)
-        return self.op("pad", [x], shape, self.dtype(x), padding=flat, value=number(0, self.dtype(x)))
+        return self.op("pad", [x], shape, self.dtype(x), padding=flat, value=as_number(0, self.dtype(x)))
 
     def reduce(self, name: str, x: Value, dims: Sequence[int], keep: bool = False) -> Value:
-        """`sum`, `max`, `min` or `mean` over dims."""
+        """Reduces dims by `sum`, `max`, `min` or `mean`."""
         dims, old = tuple(dims), self.shape(x)
         shape = [1 if d in dims else n for d, n in enumerate(old) if keep or d not in dims]
         return self.op(name, [x], shape, self.dtype(x), dim_arg=dims, keep_dim=keep)
 
     def embedding(self, ids: Value, table: Value) -> Value:
-        """Rows of a matrix."""
+        """Looks up rows of a matrix."""
         return self.op("embedding", [ids, table], (*self.shape(ids), self.shape(table)[1]), self.dtype(table))

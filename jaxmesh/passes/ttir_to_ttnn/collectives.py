@@ -1,6 +1,6 @@
-"""Rules of the pass to flat TTNN: communication.
+"""Patterns of communication.
 
-TTNN reduces by sums only, and sends from one device to another: every other exchange is a sequence of these.
+TTNN reduces by sums only and sends from one device to another; every other exchange is a sequence of these.
 """
 
 from __future__ import annotations
@@ -13,7 +13,11 @@ import numpy as np
 
 from jaxmesh.dialects.program import Value
 from jaxmesh.jaxprs import remarks
-from jaxmesh.passes.ttir_to_ttnn.builder import BOOL, INDEX, Ops, Site, lowers
+from jaxmesh.passes.rules import Rules
+from jaxmesh.passes.ttir_to_ttnn.builder import BOOL, INDEX, Ops, Pattern, Site
+
+PATTERNS: Rules[Pattern] = Rules()
+"""By the name of the TTIR op."""
 
 _SENDS = "TTNN's point_to_point has one sender and one receiver, along one mesh axis"
 _SUMS = "TTNN's all_reduce and reduce_scatter give sums only"
@@ -28,7 +32,7 @@ def _gather(o: Ops, x: Value, dim: int, axis: int) -> Value:
     return o.op("all_gather", [x], shape, o.dtype(x), all_gather_dim=dim, cluster_axis=axis)
 
 
-@lowers("all_gather")
+@PATTERNS.add("all_gather")
 def _all_gather(o: Ops, site: Site) -> Value:
     x, axis = site.x, site["cluster_axis"]
     shape = o.shape(x)
@@ -41,16 +45,16 @@ def _all_gather(o: Ops, site: Site) -> Value:
 
 
 def all_reduce_sum(o: Ops, x: Value, axis: int, name: str = "all_reduce") -> Value:
-    """The sum along a mesh axis; tensors have at least four dims there."""
+    """Sums along a mesh axis; TTNN does it for tensors of at least four dims."""
     shape = o.shape(x)
     wide = o.reshape(x, (1,) * (4 - len(shape)) + shape)
     return o.reshape(o.same(name, [wide], reduce_type="sum", cluster_axis=axis), shape)
 
 
-def _reduced(o: Ops, x: Value, axis: int, kind: str, name: str = "all_reduce") -> Value:
-    """The reduction along a mesh axis; what is no sum is gathered and reduced on each device."""
+def _reduce(o: Ops, x: Value, axis: int, kind: str, name: str = "all_reduce") -> Value:
+    """Reduces along a mesh axis; for other kinds than sums, gathers and reduces on each device."""
     if o.dtype(x) == BOOL:
-        return _reduced_truths(o, x, axis, kind, name)
+        return _reduce_bools(o, x, axis, kind, name)
     if kind in ("sum", "mean"):
         total = all_reduce_sum(o, x, axis, name)
         return total if kind == "sum" else o.binary("divide", total, o.full((), o.mesh[axis], o.dtype(x)))
@@ -64,32 +68,34 @@ def _reduced(o: Ops, x: Value, axis: int, kind: str, name: str = "all_reduce") -
     return o.reshape(o.op(kind, [gathered], (size,), o.dtype(x), dim_arg=dims, keep_dim=False), shape)
 
 
-def _reduced_truths(o: Ops, x: Value, axis: int, kind: str, name: str) -> Value:
-    """Truth values are counted: one is enough for a sum or a maximum, the others want all."""
+def _reduce_bools(o: Ops, x: Value, axis: int, kind: str, name: str) -> Value:
+    """Counts truth values: a sum or a maximum needs one, other kinds need all."""
     remarks.remark("made legal", "truth values are counted as int32 and compared", _SUMS)
     count = all_reduce_sum(o, o.cast(x, INDEX), axis, name)
     least = 1 if kind in ("sum", "max") else o.mesh[axis]
     return o.binary("ge", count, o.full((), least, INDEX), BOOL)
 
 
-@lowers("all_reduce", "all_reduce_async")
+@PATTERNS.add("all_reduce", "all_reduce_async")
 def _all_reduce(o: Ops, site: Site) -> Value:
-    return _reduced(o, site.x, site["cluster_axis"], site["reduce_type"], site.name)
+    return _reduce(o, site.x, site["cluster_axis"], site["reduce_type"], site.name)
 
 
-@lowers("reduce_scatter")
+@PATTERNS.add("reduce_scatter")
 def _reduce_scatter(o: Ops, site: Site) -> Value:
     x, axis, kind = site.x, site["cluster_axis"], site["reduce_type"]
     shape = o.shape(x)
     dim = site["scatter_dim"] % len(shape)
     if kind != "sum" or o.dtype(x) == BOOL:
         remarks.remark("made legal", "reduced along the axis, then each device keeps its piece", _SUMS)
-        return _partition(o, _reduced(o, x, axis, kind), dim, axis)
+        return _partition(o, _reduce(o, x, axis, kind), dim, axis)
     more = max(4 - len(shape), 0)
     wide = o.reshape(x, (1,) * more + shape)
-    said = {"reduce_type": kind, "scatter_dim": dim + more, "cluster_axis": axis}
+    attributes = {"reduce_type": kind, "scatter_dim": dim + more, "cluster_axis": axis}
     result = site.result
-    return o.reshape(o.op("reduce_scatter", [wide], (1,) * more + result.shape, result.dtype, **said), result.shape)
+    return o.reshape(
+        o.op("reduce_scatter", [wide], (1,) * more + result.shape, result.dtype, **attributes), result.shape
+    )
 
 
 def _partition(o: Ops, x: Value, dim: int, axis: int) -> Value:
@@ -98,11 +104,11 @@ def _partition(o: Ops, x: Value, dim: int, axis: int) -> Value:
     return o.op("mesh_partition", [x], shape, o.dtype(x), dim=dim, cluster_axis=axis)
 
 
-@lowers("mesh_partition")
+@PATTERNS.add("mesh_partition")
 def _mesh_partition(o: Ops, site: Site) -> Value:
     axis, x = site["cluster_axis"], site.x
     dim = site["dim"] % len(o.shape(x))
-    # Without an axis the pieces go to all devices, row-major: along one axis after another.
+    # Without an axis the pieces go to all devices, row-major: partition along one axis after another.
     for each in range(len(o.mesh)) if axis is None else (axis,):
         x = _partition(o, x, dim, each)
     return x
@@ -116,25 +122,25 @@ def _coordinate(o: Ops, device: int) -> tuple[int, ...]:
 
 
 def _send(o: Ops, x: Value, out: Value, source: int, target: int) -> Value:
-    """What `out` holds, with one device's `x` on another device.
+    """Returns `out` with one device's `x` on another device.
 
-    A transfer runs along one mesh axis; one that changes several coordinates goes through devices between, in tensors
-    of its own, so that nothing is spoilt on the way. The last axis is the first to change.
+    A transfer runs along one mesh axis. One that changes several coordinates goes through devices between, in separate
+    tensors, so that nothing is overwritten on the way. The last axis is the first to change.
     """
     here, there = _coordinate(o, source), _coordinate(o, target)
     for axis in reversed(range(len(here))):
         if here[axis] == there[axis]:
             continue
         beyond = (*here[:axis], *there[axis:])
-        said = {"sender_coord": here, "receiver_coord": beyond}
+        attributes = {"sender_coord": here, "receiver_coord": beyond}
         last = beyond == there
-        x = o.same("point_to_point", [x, out] if last else [x], **said)
+        x = o.same("point_to_point", [x, out] if last else [x], **attributes)
         here = beyond
     return x
 
 
 def _neighbour(o: Ops, device: int) -> int:
-    """A device one step away."""
+    """Returns a device one step away."""
     coordinate = _coordinate(o, device)
     axis = max(a for a, n in enumerate(o.mesh) if n > 1)
     moved = list(coordinate)
@@ -143,7 +149,7 @@ def _neighbour(o: Ops, device: int) -> int:
 
 
 def _send_zeros(o: Ops, out: Value, devices: Sequence[int]) -> Value:
-    """Zeros to some devices. A clamp to 0 would do but for what is no number."""
+    """Sends zeros to some devices. A clamp to 0 would keep NaN."""
     for device in devices:
         out = _send(o, o.zeros(o.shape(out), o.dtype(out)), out, _neighbour(o, device), device)
     return out
@@ -152,14 +158,14 @@ def _send_zeros(o: Ops, out: Value, devices: Sequence[int]) -> Value:
 def _rows(value: Any) -> list[list[int]]:
     table = np.asarray(value)
     if table.ndim == 0:
-        # All ids alike are written as one number.
+        # MLIR prints equal ids as one number.
         return [[int(table)]]
     return [[int(i) for i in row] for row in table]
 
 
-@lowers("collective_permute")
+@PATTERNS.add("collective_permute")
 def _collective_permute(o: Ops, site: Site) -> Value:
-    """Every target has what its source holds, every other device zeros."""
+    """Sends to every target the value of its source; every other device has zeros."""
     x = site.x
     value = np.asarray(site["source_target_pairs"])
     pairs = [[int(value)] * 2] if value.ndim == 0 else _rows(value)
@@ -168,7 +174,7 @@ def _collective_permute(o: Ops, site: Site) -> Value:
     if not pairs or not math.prod(o.shape(x)):
         return o.zeros(o.shape(x), o.dtype(x))
     stays = any(s == t for s, t in pairs)
-    # From zeros the devices that are no target have them already.
+    # Starting from zeros, the devices that are no target have them already.
     out = o.zeros(o.shape(x), o.dtype(x)) if rest and not stays else o.same("assign", [x])
     for source, target in pairs:
         if source != target:
@@ -176,9 +182,9 @@ def _collective_permute(o: Ops, site: Site) -> Value:
     return _send_zeros(o, out, rest) if stays else out
 
 
-@lowers("collective_broadcast")
+@PATTERNS.add("collective_broadcast")
 def _collective_broadcast(o: Ops, site: Site) -> Value:
-    """Every member of a group has what its first one holds; a device in no group has zeros."""
+    """Sends to every member of a group the value of its first one; a device in no group has zeros."""
     x, groups = site.x, _rows(site["replica_groups"])
     remarks.remark("made legal", "one point_to_point from the first member of a group to each other one", _SENDS)
     out = o.same("assign", [x])
@@ -189,9 +195,9 @@ def _collective_broadcast(o: Ops, site: Site) -> Value:
     return _send_zeros(o, out, rest)
 
 
-@lowers("all_to_all")
+@PATTERNS.add("all_to_all")
 def _all_to_all(o: Ops, site: Site) -> Value:
-    """A device's pieces go to the members of its group, one each, and it joins the ones it gets."""
+    """Sends a device's pieces to the members of its group, one each, and joins the received ones."""
     x, groups = site.x, _rows(site["replica_groups"])
     remarks.remark("made legal", "one point_to_point per piece and pair of members, then a concat", _SENDS)
     rank, count = len(o.shape(x)), len(groups[0])
@@ -199,7 +205,7 @@ def _all_to_all(o: Ops, site: Site) -> Value:
     join: int = site["concat_dim"] % rank
     length: int = o.shape(x)[split] // count
     pieces = [o.piece(x, split, i * length, (i + 1) * length) for i in range(count)]
-    # What comes from the member at each place; on that member itself it is there already.
+    # The piece from the member at each position; on that member itself it is already in place.
     received = [o.same("assign", [piece]) for piece in pieces]
     for group in groups:
         for place, source in enumerate(group):

@@ -14,24 +14,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from jaxmesh.dialects import ttnn as ttnn_ops  # noqa: F401
-from jaxmesh.dialects.op import ROWS
+from jaxmesh.dialects import ttir, ttnn
+from jaxmesh.dialects.definitions import has_trait
+from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op, Port, Program, Type, Value, without_dead
-from jaxmesh.dialects.ttnn.op import TTNN
 from jaxmesh.errors import MissingRuleError, ResidencyError
-from jaxmesh.passes.ttir_to_ttnn import (
-    collectives as collectives_rules,  # noqa: F401
-    images as images_rules,  # noqa: F401
-    indexing as indexing_rules,  # noqa: F401
-    norms as norms_rules,  # noqa: F401
-    reductions as reductions_rules,  # noqa: F401
-)
-from jaxmesh.passes.ttir_to_ttnn.builder import RULES, Ops, Rule, Site
+from jaxmesh.passes.ttir_to_ttnn.builder import Ops, Pattern, Site
 from jaxmesh.passes.ttir_to_ttnn.memory import manage_memory
-from jaxmesh.passes.ttir_to_ttnn.shapes import RENAMED, carry_over, create, is_made
+from jaxmesh.passes.ttir_to_ttnn.patterns import PATTERNS
+from jaxmesh.passes.ttir_to_ttnn.shapes import RENAMED, carry_over, create, is_created
 from jaxmesh.sharding.shard_attributes import FIRST_DEVICE, replicate_mapper
-
-_RESHAPES = frozenset({"ttir.reshape", "ttir.squeeze", "ttir.unsqueeze"})
 
 
 def to_ttnn(program: Program) -> Program:
@@ -193,9 +185,9 @@ class _Lowering:
             found = self.shards(_first(op))
             made = self._transfer("aggregate_tensor", found, op.attributes, self._type(op.results[0]))
             self.places[op.results[0]] = _Places(False, full=made)
-        elif op.name in _RESHAPES:
+        elif op.name.startswith("ttir.") and has_trait(op.name, Trait.VIEW):
             self._reshaped(op)
-        elif op.name.startswith("ttnn.") and op.name[5:] in TTNN:
+        elif op.name.startswith("ttnn.") and op.name[5:] in ttnn.OPS:
             self._carried(op)
         else:
             self._compute(op)
@@ -211,27 +203,27 @@ class _Lowering:
     def _compute(self, op: Op) -> None:
         types = self.source.types
         site = Site(op, (), tuple([types[v] for v in op.results]))
-        if is_made(site):
+        if is_created(site):
             self._made(op, site)
             return
-        rule = _rule(op)
-        if rule is None:
+        pattern = _pattern(op)
+        if pattern is None:
             raise MissingRuleError(
                 f"the pass to flat TTNN has no rule for {op.name} ({op.line or 'unknown line'}), and TTNN's table no "
                 "row; add a row in jaxmesh/dialects/ttnn/*.py, or a rule in jaxmesh/passes/ttir_to_ttnn/*.py."
             )
         operands = tuple([None if v is None else self.device(v) for v in _placed(op)])
-        made = rule(self.ops, Site(op, operands, site.results))
+        made = pattern(self.ops, Site(op, operands, site.results))
         values = (made,) if isinstance(made, int) else tuple(made)
-        shards = op.name in _DIFFERING or any(self.places[v].shards for v in op.used)
+        shards = has_trait(op.name, Trait.VARIES) or any(self.places[v].shards for v in op.used)
         for result, value in zip(op.results, values, strict=True):
             self.places[result] = _Places(shards, device=value)
 
     def _carried(self, op: Op) -> None:
         """An op that is TTNN's already."""
         operands = [None if v is None else self.device(v) for v in _placed(op)]
-        if TTNN[op.name[5:]].on_device:
-            missing = (TTNN[op.name[5:]].row.operands[1] or 0) - len(operands)
+        if ttnn.OPS[op.name[5:]].on_device:
+            missing = (ttnn.OPS[op.name[5:]].definition.operands[1] or 0) - len(operands)
             operands += [*[None] * missing, self.ops.handle]
         kinds = [self.ops.tiled(k.shape, k.dtype) for k in map(self._type, op.results)]
         shards = any(self.places[v].shards for v in op.used)
@@ -247,19 +239,12 @@ class _Lowering:
         self.places[op.results[0]] = _Places(False, made=site, line=op.line)
 
 
-_DIFFERING = frozenset({
-    "ttir.mesh_partition", "ttir.reduce_scatter", "ttir.collective_permute", "ttir.collective_broadcast",
-    "ttir.all_to_all",
-})  # fmt: skip
-"""Ops whose results differ between devices even where their operands do not."""
-
-
-def _rule(op: Op) -> Rule | None:
-    """The rule of an op of TTIR's, or that which carries it over; none for what TTNN does not have."""
+def _pattern(op: Op) -> Pattern | None:
+    """Returns the pattern of a TTIR op, `carry_over` if TTNN has the same op, or None."""
     dialect, _, name = op.name.partition(".")
-    if dialect != "ttir" or name not in ROWS or name == "mesh_shard":
+    if dialect != "ttir" or name not in ttir.OPS or name == "mesh_shard":
         return None
-    return RULES.get(name) or (carry_over if RENAMED.get(name, name) in TTNN else None)
+    return PATTERNS.get(name) or (carry_over if RENAMED.get(name, name) in ttnn.OPS else None)
 
 
 def _first(op: Op) -> Value:

@@ -1,7 +1,7 @@
-"""Rules of the pass to flat TTNN: convolutions and pooling.
+"""Patterns of convolutions and pooling.
 
-TTNN's take images as (1, 1, batch * height * width, channels). What they have no word for is written around them:
-paddings that cut, zeros between the elements of an input, dilated averages, fewer or more dims of space than two.
+TTNN takes images as (1, 1, batch * height * width, channels). Ops around them express the rest: negative paddings,
+zeros between the elements of an input, dilated averages, fewer or more spatial dims than two.
 """
 
 from __future__ import annotations
@@ -14,9 +14,13 @@ from typing import Any
 import numpy as np
 
 from jaxmesh.dialects.program import Shape, Value
-from jaxmesh.dialects.ttir.convolutions import _read_layout as read_layout  # pyright: ignore[reportPrivateUsage]
-from jaxmesh.passes.ttir_to_ttnn.builder import Ops, Site, lowers
+from jaxmesh.dialects.ttir.convolutions import read_layout
+from jaxmesh.passes.rules import Rules
+from jaxmesh.passes.ttir_to_ttnn.builder import Ops, Pattern, Site
 from jaxmesh.passes.ttir_to_ttnn.shapes import reverse
+
+PATTERNS: Rules[Pattern] = Rules()
+"""By the name of the TTIR op."""
 
 Pair = tuple[int, int]
 
@@ -26,7 +30,7 @@ def _pair(value: Any) -> Pair:
 
 
 def _edges(value: Any) -> tuple[Pair, Pair]:
-    """Low and high padding of height and width, from TTIR's (top, left, bottom, right)."""
+    """Returns low and high padding of height and width, from TTIR's (top, left, bottom, right)."""
     if isinstance(value, int) or len(value) < 4:
         height, width = _pair(value)
         return (height, height), (width, width)
@@ -34,15 +38,15 @@ def _edges(value: Any) -> tuple[Pair, Pair]:
     return (top, bottom), (left, right)
 
 
-def _written(edges: Sequence[Pair]) -> Shape:
-    """A padding as TTNN has it: (height, width), or (top, bottom, left, right)."""
+def _ttnn_padding(edges: Sequence[Pair]) -> Shape:
+    """Returns a padding in the form of TTNN: (height, width), or (top, bottom, left, right)."""
     if all(low == high for low, high in edges):
         return tuple(low for low, _ in edges)
     return tuple(n for edge in edges for n in edge)
 
 
 def _flat(o: Ops, x: Value) -> Value:
-    """An image (batch, height, width, channels) as TTNN's windows take it."""
+    """Reshapes an image (batch, height, width, channels) to the shape that TTNN takes."""
     shape = o.shape(x)
     return o.reshape(x, (1, 1, math.prod(shape[:3]), shape[3]))
 
@@ -74,7 +78,7 @@ def _sizes(o: Ops, x: Value, weight: Value, conv: _Conv, outs: int) -> dict[str,
     return {
         "in_channels": channels, "out_channels": outs, "batch_size": batch, "input_height": height,
         "input_width": width, "kernel_size": o.shape(weight)[2:], "stride": conv.stride,
-        "padding": _written(conv.edges), "dilation": conv.dilation, "groups": conv.groups,
+        "padding": _ttnn_padding(conv.edges), "dilation": conv.dilation, "groups": conv.groups,
     }  # fmt: skip
 
 
@@ -89,8 +93,8 @@ def _conv2d(o: Ops, x: Value, weight: Value, bias: Value | None, conv: _Conv) ->
     return _image(o, made, batch, out, outs)
 
 
-def _added(o: Ops, site: Site, out: Value, bias: Value | None) -> Value:
-    """The bias of a convolution whose dims are in their final order."""
+def _add_bias(o: Ops, site: Site, out: Value, bias: Value | None) -> Value:
+    """Adds the bias of a convolution whose dims are in their final order."""
     return out if bias is None else o.binary("add", out, bias, site.result.dtype)
 
 
@@ -99,12 +103,12 @@ def _as_nhwc(site: Site) -> list[int]:
 
 
 def _is_channel_row(shape: Shape, channel: int, rank: int, outs: int) -> bool:
-    """Whether a bias is one number per output channel, wherever the channels are."""
+    """Returns True if a bias is one number per output channel, for any position of the channels."""
     padded = (1,) * (rank - len(shape)) + shape
     return padded[channel] == outs == math.prod(padded)
 
 
-@lowers("conv2d", "conv_transpose2d")
+@PATTERNS.add("conv2d", "conv_transpose2d")
 def _convolution_2d(o: Ops, site: Site) -> Value:
     x, weight, bias = site.xs[0], site.xs[1], site.optional(2)
     order = _as_nhwc(site)
@@ -118,27 +122,27 @@ def _convolution_2d(o: Ops, site: Site) -> Value:
     if site.name == "conv2d":
         out = _conv2d(o, image, weight, row, conv)
     else:
-        out = _transposed(o, image, weight, row, conv, _pair(site["output_padding"]))
+        out = _transposed_conv(o, image, weight, row, conv, _pair(site["output_padding"]))
     out = o.permute(out, [order.index(d) for d in range(4)])
-    return out if fused else _added(o, site, out, bias)
+    return out if fused else _add_bias(o, site, out, bias)
 
 
 def _fuses(o: Ops, site: Site, bias: Value, channel: int, outs: int) -> bool:
     return o.dtype(bias) == site.result.dtype and _is_channel_row(o.shape(bias), channel, 4, outs)
 
 
-def _transposed(o: Ops, x: Value, weight: Value, bias: Value | None, conv: _Conv, extra: Pair) -> Value:
+def _transposed_conv(o: Ops, x: Value, weight: Value, bias: Value | None, conv: _Conv, extra: Pair) -> Value:
     batch, *space, _ = o.shape(x)
     outs = o.shape(weight)[1] * conv.groups
     kernel = o.shape(weight)[2:]
     even = all(low == high for low, high in conv.edges)
-    # TTNN pads both sides alike; else nothing is cut there, but here.
+    # TTNN pads both sides equally; otherwise the result is sliced here.
     inner = conv if even else replace(conv, edges=((0, 0), (0, 0)))
     rows = zip(space, kernel, conv.stride, conv.dilation, inner.edges, extra, strict=True)
     out = [(n - 1) * s + d * (k - 1) + 1 - sum(edge) + more for n, k, s, d, edge, more in rows]
-    said = {**_sizes(o, x, weight, inner, outs), "output_padding": extra}
+    attributes = {**_sizes(o, x, weight, inner, outs), "output_padding": extra}
     shape = (1, 1, batch * math.prod(out), outs)
-    made = o.op("conv_transpose2d", [_flat(o, x), weight, bias, o.handle], shape, conv.dtype, **said)
+    made = o.op("conv_transpose2d", [_flat(o, x), weight, bias, o.handle], shape, conv.dtype, **attributes)
     image = _image(o, made, batch, out, outs)
     if even:
         return image
@@ -150,7 +154,7 @@ def _transposed(o: Ops, x: Value, weight: Value, bias: Value | None, conv: _Conv
 # --- convolutions of any dims, as StableHLO writes them --------------------------------------------------------------
 
 
-@lowers("convolution")
+@PATTERNS.add("convolution")
 def _convolution(o: Ops, site: Site) -> Value:
     x, weight, bias = site.xs[0], site.xs[1], site.optional(2)
     layout: Any = read_layout(site["convolution_layout"])
@@ -170,14 +174,14 @@ def _convolution(o: Ops, site: Site) -> Value:
     dilation = tuple(site["weight_dilation"])
     conv = _Conv(tuple(site["window_strides"]), edges, dilation, groups, site.result.dtype)
     out = _any_space(o, x, weight, conv)
-    # (batch, space.., features), in the order that the layout says.
-    said = [layout["output_batch"], *layout["output_spatial_dimensions"], layout["output_feature"]]
-    out = o.permute(out, [said.index(d) for d in range(space + 2)])
-    return _added(o, site, out, bias)
+    # (batch, space.., features), permuted to the order of the layout.
+    order = [layout["output_batch"], *layout["output_spatial_dimensions"], layout["output_feature"]]
+    out = o.permute(out, [order.index(d) for d in range(space + 2)])
+    return _add_bias(o, site, out, bias)
 
 
 def _batches_to_features(o: Ops, x: Value, site: Site) -> tuple[Value, int]:
-    """Groups of the batch as groups of features, and how many groups of features there are."""
+    """Turns groups of the batch into groups of features, and returns the number of these."""
     groups = site["batch_group_count"]
     if groups == 1:
         return x, site["feature_group_count"]
@@ -189,7 +193,7 @@ def _batches_to_features(o: Ops, x: Value, site: Site) -> tuple[Value, int]:
 
 
 def _spread(o: Ops, x: Value, dim: int, gap: int) -> Value:
-    """Zeros between the elements of a dim."""
+    """Inserts zeros between the elements of a dim."""
     shape = o.shape(x)
     size = shape[dim]
     if gap == 1 or size < 2:
@@ -200,7 +204,7 @@ def _spread(o: Ops, x: Value, dim: int, gap: int) -> Value:
 
 
 def _cut(o: Ops, x: Value, edges: Sequence[Pair]) -> Value:
-    """What negative paddings leave."""
+    """Slices off what negative paddings remove."""
     shape = o.shape(x)
     begins = [0, *(max(-low, 0) for low, _ in edges), 0]
     ends = list(shape)
@@ -210,7 +214,7 @@ def _cut(o: Ops, x: Value, edges: Sequence[Pair]) -> Value:
 
 
 def _any_space(o: Ops, x: Value, weight: Value, conv: _Conv) -> Value:
-    """A convolution over any number of dims: those beyond the last two are added up, one place of the kernel a time."""
+    """Convolves over any number of dims: sums over those beyond the last two, one kernel position at a time."""
     batch, *space, channels = o.shape(x)
     if len(space) < 2:
         more = 2 - len(space)
@@ -231,16 +235,16 @@ def _any_space(o: Ops, x: Value, weight: Value, conv: _Conv) -> Value:
 def _first_dim_by_hand(o: Ops, x: Value, weight: Value, conv: _Conv) -> Value:
     x = o.pad(x, [(0, 0), conv.edges[0], *[(0, 0)] * (len(o.shape(x)) - 2)])
     batch, depth, *space, channels = o.shape(x)
-    outs, inputs, places, *kernel = o.shape(weight)
+    outs, inputs, positions, *kernel = o.shape(weight)
     stride, dilation = conv.stride[0], conv.dilation[0]
-    count = _out_size(depth, places, stride, (0, 0), dilation)
+    count = _out_size(depth, positions, stride, (0, 0), dilation)
     inner = replace(conv, stride=conv.stride[1:], edges=conv.edges[1:], dilation=conv.dilation[1:])
     total: Value | None = None
-    for place in range(places):
-        begin = place * dilation
+    for position in range(positions):
+        begin = position * dilation
         part = o.piece(x, 1, begin, begin + (count - 1) * stride + 1, stride)
         part = o.reshape(part, (batch * count, *space, channels))
-        taps = o.reshape(o.piece(weight, 2, place, place + 1), (outs, inputs, *kernel))
+        taps = o.reshape(o.piece(weight, 2, position, position + 1), (outs, inputs, *kernel))
         out = _any_space(o, part, taps, inner)
         total = out if total is None else o.binary("add", total, out)
     assert total is not None
@@ -250,31 +254,33 @@ def _first_dim_by_hand(o: Ops, x: Value, weight: Value, conv: _Conv) -> Value:
 # --- pooling ---------------------------------------------------------------------------------------------------------
 
 
-@lowers("max_pool2d", "avg_pool2d")
+@PATTERNS.add("max_pool2d", "avg_pool2d")
 def _pool(o: Ops, site: Site) -> Value:
     if site.name == "avg_pool2d" and _pair(site["dilation"]) != (1, 1):
         return _dilated_average(o, site)
     result = site.result
     batch, height, width, channels = o.shape(site.x)
-    said = {
+    attributes = {
         "batch_size": batch, "input_height": height, "input_width": width, "channels": channels,
         "kernel_size": _pair(site["kernel"]), "stride": _pair(site["stride"]), "ceil_mode": site["ceil_mode"],
-        "padding": _written(_edges(site["padding"])),
+        "padding": _ttnn_padding(_edges(site["padding"])),
     }  # fmt: skip
-    own = ("count_include_pad", site["count_include_pad"]) if site.name == "avg_pool2d" else None
-    said |= dict([own]) if own else {"dilation": _pair(site["dilation"])}
+    if site.name == "avg_pool2d":
+        attributes["count_include_pad"] = site["count_include_pad"]
+    else:
+        attributes["dilation"] = _pair(site["dilation"])
     flat = (1, 1, math.prod(result.shape[:3]), channels)
-    return o.reshape(o.op(site.name, [_flat(o, site.x)], flat, result.dtype, **said), result.shape)
+    return o.reshape(o.op(site.name, [_flat(o, site.x)], flat, result.dtype, **attributes), result.shape)
 
 
 def _dilated_average(o: Ops, site: Site) -> Value:
-    """The mean of the elements of each window, one place of the window a time, in float32."""
+    """Averages each window in float32, one window position at a time."""
     kernel, stride, dilation = (_pair(site[name]) for name in ("kernel", "stride", "dilation"))
     edges, out = _edges(site["padding"]), site.result.shape[1:3]
     x = o.cast(site.x, np.float32)
     counted = np.ones(o.shape(x)[1:3], np.float32)
     counted = np.pad(counted, edges, constant_values=float(site["count_include_pad"]))
-    # What the last windows reach beyond the padding holds zeros, and never counts.
+    # The last windows may reach beyond the padding, where zeros never count.
     spans = zip(kernel, stride, dilation, out, strict=True)
     reach = [(n - 1) * s + d * (k - 1) + 1 for k, s, d, n in spans]
     beyond = [max(r - n, 0) for r, n in zip(reach, counted.shape, strict=True)]
@@ -282,8 +288,8 @@ def _dilated_average(o: Ops, site: Site) -> Value:
     x = o.pad(x, [(0, 0), *((low, high + n) for (low, high), n in zip(edges, beyond, strict=True)), (0, 0)])
     counts = np.zeros(out, np.float32)
     total: Value | None = None
-    for place in np.ndindex(*kernel):
-        begins = [p * d for p, d in zip(place, dilation, strict=True)]
+    for position in np.ndindex(*kernel):
+        begins = [p * d for p, d in zip(position, dilation, strict=True)]
         ends = [b + (n - 1) * s + 1 for b, n, s in zip(begins, out, stride, strict=True)]
         rows, columns = (slice(b, e, s) for b, e, s in zip(begins, ends, stride, strict=True))
         counts += counted[rows, columns]

@@ -1,7 +1,7 @@
-"""Rules of the pass to flat TTNN: elements picked and placed by index.
+"""Patterns of ops that read or write elements by index.
 
-TTNN looks up rows of a matrix (`embedding`) and places along one dim (`scatter`). Every other gather becomes a lookup:
-the operand as a matrix whose rows hold the dims that are taken whole, and the indices as one number per row.
+TTNN looks up rows of a matrix (`embedding`) and writes along one dim (`scatter`). Every other gather becomes a lookup:
+the operand is a matrix whose rows hold the dims taken whole, and the indices are one number per row.
 """
 
 from __future__ import annotations
@@ -14,21 +14,25 @@ import numpy as np
 
 from jaxmesh.dialects.program import Shape, Value
 from jaxmesh.errors import UnsupportedError
-from jaxmesh.passes.ttir_to_ttnn.builder import INDEX, Ops, Site, iinfo, lowers
+from jaxmesh.passes.rules import Rules
+from jaxmesh.passes.ttir_to_ttnn.builder import INDEX, Ops, Pattern, Site, iinfo
+
+PATTERNS: Rules[Pattern] = Rules()
+"""By the name of the TTIR op."""
 
 
-@lowers("embedding")
+@PATTERNS.add("embedding")
 def _embedding(o: Ops, site: Site) -> Value:
     ids, weight = site.xs
     table = o.reshape(weight, o.shape(weight)[-2:])
     return o.reshape(o.embedding(ids, table), site.result.shape)
 
 
-@lowers("scatter")
+@PATTERNS.add("scatter")
 def _scatter(o: Ops, site: Site) -> Value:
     kind, dim = site["scatter_reduce_type"], site["dim"] % len(site.result.shape)
-    said = {"dim": dim, "scatter_reduce_type": None if kind == "invalid" else kind}
-    return o.op("scatter", site.operands, site.result.shape, site.result.dtype, **said)
+    attributes = {"dim": dim, "scatter_reduce_type": None if kind == "invalid" else kind}
+    return o.op("scatter", site.operands, site.result.shape, site.result.dtype, **attributes)
 
 
 # --- gather ----------------------------------------------------------------------------------------------------------
@@ -41,10 +45,10 @@ class _Lookup:
     Attributes:
       x: the tensor.
       starts: index vectors in the last dim; the dims before are those of the batch.
-      mapped: the dim of the tensor that each number of an index vector speaks of.
-      sizes: the size of a slice in each dim, in elements picked.
+      mapped: the dim of the tensor that each number of an index vector indexes.
+      sizes: the size of a slice in each dim, in elements.
       steps: from one element of a slice to the next.
-      batching: dims of the tensor that go along with a dim of the batch, and which.
+      batching: pairs of a dim of the tensor and the dim of the batch that it follows.
     """
 
     x: Value
@@ -56,10 +60,10 @@ class _Lookup:
 
 
 def _pick(o: Ops, lookup: _Lookup) -> tuple[Value, list[int]]:
-    """The slices: dims of the batch, then a dim for every dim of the tensor, in the order that is given back."""
+    """Looks up the slices: dims of the batch, then a dim per dim of the tensor, in the returned order."""
     x, shape = lookup.x, o.shape(lookup.x)
     batched = {d for d, _ in lookup.batching}
-    # A slice that is all of a dim starts at 0, whatever the index says.
+    # A slice of a whole dim starts at 0, whatever the index.
     taken = [d for d in range(len(shape)) if d in batched or lookup.sizes[d] != shape[d]]
     whole = [d for d in range(len(shape)) if d not in taken]
     batch = o.shape(lookup.starts)[:-1]
@@ -72,7 +76,7 @@ def _pick(o: Ops, lookup: _Lookup) -> tuple[Value, list[int]]:
 
 
 def _places(o: Ops, lookup: _Lookup, taken: Sequence[int], shape: Shape) -> Value:
-    """The row of every element that is picked: (batch.., taken dims.., 1) as one dim."""
+    """Returns the row of every element looked up: (batch.., taken dims.., 1) as one dim."""
     batch = o.shape(lookup.starts)[:-1]
     strides = {d: math.prod(shape[e] for e in taken[i + 1 :]) for i, d in enumerate(taken)}
     count = math.prod(batch)
@@ -95,7 +99,7 @@ def _places(o: Ops, lookup: _Lookup, taken: Sequence[int], shape: Shape) -> Valu
 
 
 def _linear(o: Ops, lookup: _Lookup, moving: Sequence[tuple[int, int]], shape: Shape, strides: dict[int, int]) -> Value:
-    """The row at which each slice starts, as (batch, 1); a start out of range moves inside."""
+    """Returns the row at which each slice starts, as (batch, 1); clamps a start out of range."""
     kind = o.dtype(lookup.starts) if o.dtype(lookup.starts).kind in "iu" else INDEX
     starts = o.cast(lookup.starts, kind)
     numbers = [i for i, _ in moving]
@@ -113,7 +117,7 @@ def _linear(o: Ops, lookup: _Lookup, moving: Sequence[tuple[int, int]], shape: S
     return inside if len(numbers) == 1 else o.reduce("sum", inside, [1], keep=True)
 
 
-@lowers("gather")
+@PATTERNS.add("gather")
 def _gather(o: Ops, site: Site) -> Value:
     (x, starts), result = site.xs, site.result
     if not math.prod(result.shape):
@@ -140,7 +144,7 @@ def _vectors_last(o: Ops, starts: Value, dim: int) -> Value:
 
 
 def _output_order(offsets: Sequence[int], batch: int, kept: Sequence[int]) -> list[int]:
-    """For each dim of the result the dim of what was picked: the batch first, then the kept dims."""
+    """Returns for each dim of the result the dim of the lookup: the batch first, then the kept dims."""
     order: list[int] = []
     of_batch = iter(range(batch))
     of_slice = iter(batch + kept.index(d) for d in sorted(kept))
@@ -149,7 +153,7 @@ def _output_order(offsets: Sequence[int], batch: int, kept: Sequence[int]) -> li
     return order
 
 
-@lowers("slice_dynamic")
+@PATTERNS.add("slice_dynamic")
 def _slice_dynamic(o: Ops, site: Site) -> Value:
     x, begins, result = site.xs[0], site.xs[1], site.result
     rank = len(result.shape)

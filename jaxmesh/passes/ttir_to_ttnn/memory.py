@@ -1,37 +1,32 @@
-"""Memory of a flat TTNN program: copies before ops that work in place, deallocations after last uses."""
+"""Memory of a flat TTNN program: copies before in-place ops, deallocations after last uses."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from jaxmesh.dialects import ttnn
+from jaxmesh.dialects.definitions import has_trait
+from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op, Program, Value
-from jaxmesh.dialects.ttnn.op import TTNN
 from jaxmesh.passes.aliases import aliases
-from jaxmesh.passes.ttir_to_ttnn.builder import written
+from jaxmesh.passes.ttir_to_ttnn.builder import with_defaults
 
 
 def manage_memory(program: Program) -> Program:
-    """The program with every copy that is needed, and every deallocation that is allowed."""
-    copied = program.like(list(_copied(program)), program.results) if _in_place(program) else program
-    return copied.like(list(_deallocated(copied)), copied.results)
+    """Returns the program with every necessary copy and every possible deallocation."""
+    copied = program.like(list(_insert_copies(program)), program.results) if _has_in_place(program) else program
+    return copied.like(list(_insert_deallocations(copied)), copied.results)
 
 
-def _in_place(program: Program) -> bool:
+def _has_in_place(program: Program) -> bool:
     return any(op.name in _IN_PLACE for op in program.ops)
 
 
-_IN_PLACE = frozenset({f"ttnn.{name}" for name, row in TTNN.items() if row.in_place is not None})
-
-
-_SAME = frozenset({
-    "ttnn.concat", "ttnn.pad", "ttnn.permute", "ttnn.repeat", "ttnn.slice_static", "ttnn.to_device", "ttnn.to_layout",
-    "ttnn.to_memory_config", "ttnn.typecast",
-})  # fmt: skip
-"""Ops whose real function gives its operand itself where there is nothing to do."""
+_IN_PLACE = frozenset({f"ttnn.{name}" for name, op in ttnn.OPS.items() if op.in_place is not None})
 
 
 class _Memory:
-    """Which values may share memory: a reshape may be a view, and an op that works in place gives what it wrote to."""
+    """Values that may share memory: a reshape may be a view, and an in-place op returns the memory it wrote to."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -39,20 +34,20 @@ class _Memory:
         self.kept = {p.value for p in (*program.arguments, *program.results)}
         self._first: dict[Value, Value] = {}
         self._until: dict[Value, int] = {}
-        """By the first value in a memory: when one of those in it, so far, is read last."""
+        """By the first value in a memory: the last read of a value in it, so far."""
 
     def first(self, value: Value) -> Value:
-        """The first value in this one's memory."""
+        """Returns the first value in the memory of a value."""
         return self._first.get(value, value)
 
     def free(self, value: Value, op: Op, number: int) -> bool:
-        """Whether an op, of this number, may overwrite an operand: nobody else reads its memory then or later."""
+        """Returns True if the op of this number may overwrite an operand, whose memory nothing reads then or later."""
         first = self.first(value)
         shared = sum(self.first(v) == first for v in op.used)
         return shared == 1 and self._until.get(first, self._read(value)) <= number
 
     def add(self, op: Op, into: Value | None) -> None:
-        """Takes note of an op, which wrote to `into` if it works in place."""
+        """Records an op, which wrote to `into` if it works in place."""
         own = into if into is not None else op.operands[0] if self._views(op) else None
         for value in op.results if own is not None else ():
             assert own is not None
@@ -62,47 +57,50 @@ class _Memory:
     def _views(self, op: Op) -> bool:
         types = self.program.types
         x = op.operands[0] if op.operands and op.results else None
-        return x is not None and (op.name == "ttnn.reshape" or (op.name in _SAME and types[x] == types[op.results[0]]))
+        if x is None:
+            return False
+        unchanged = types[x] == types[op.results[0]]
+        return has_trait(op.name, Trait.VIEW) or (unchanged and has_trait(op.name, Trait.RETURNS_OPERAND))
 
     def _read(self, value: Value) -> int:
         return len(self.program.ops) if value in self.kept else self.last.get(value, -1)
 
 
-def _copied(program: Program) -> Iterator[Op]:
-    """An op that works in place gets a copy of what is not its own: arguments, results, and what is used again."""
+def _insert_copies(program: Program) -> Iterator[Op]:
+    """Copies the operands that an in-place op must not overwrite: arguments, results, and values used later."""
     memory = _Memory(program)
     for i, op in enumerate(program.ops):
-        row = TTNN.get(op.name.removeprefix("ttnn."))
-        number = None if row is None else row.in_place
+        definition = ttnn.OPS.get(op.name.removeprefix("ttnn."))
+        number = None if definition is None else definition.in_place
         value = None if number is None or number >= len(op.operands) else op.operands[number]
         if value is None or number is None or memory.free(value, op, i):
             memory.add(op, value)
             yield op
             continue
         copy = program.new(program.types[value])
-        yield Op("ttnn.assign", (value,), (copy,), written("assign", {}), op.line)
+        yield Op("ttnn.assign", (value,), (copy,), with_defaults("assign", {}), op.line)
         operands = (*op.operands[:number], copy, *op.operands[number + 1 :])
         memory.add(op, copy)
         yield Op(op.name, operands, op.results, op.attributes, op.line)
 
 
 _ALONE, _SHARED = {"force": False}, {"force": True}
-"""What a deallocation says of the memory of one value, and of several, which the last of them gives back for all."""
+"""The attributes of deallocating the memory of one value, and that of several values at once."""
 
 
-def _deallocated(program: Program) -> Iterator[Op]:
+def _insert_deallocations(program: Program) -> Iterator[Op]:
     first = aliases(program.ops, program.types)
     shared = {*first.values()}
     returned = {first.get(r.value, r.value) for r in program.results}
     last = _last_uses(program, first)
     for i, op in enumerate(program.ops):
         yield op
-        # Of several results some may be of no use to anyone.
+        # Some of several results may be unused.
         for memory, value in {first.get(v, v): v for v in (*op.used, *op.results)}.items():
             if last[memory] == i and memory not in returned and program.types[value].kind == "tensor":
                 yield Op("ttnn.deallocate", (value,), (), _SHARED if memory in shared else _ALONE, op.line)
 
 
 def _last_uses(program: Program, first: Mapping[Value, Value]) -> dict[Value, int]:
-    """The number of the last op that reads or makes a value of a memory, by the first value there."""
+    """Returns the number of the last op that reads or writes each memory, by its first value."""
     return {first.get(v, v): i for i, op in enumerate(program.ops) for v in (*op.results, *op.used)}

@@ -1,4 +1,4 @@
-"""Rules of the pass to flat TTNN: normalisations. Statistics are taken in float32."""
+"""Patterns of normalisations. Statistics are computed in float32."""
 
 from __future__ import annotations
 
@@ -8,13 +8,17 @@ from collections.abc import Sequence
 import numpy as np
 
 from jaxmesh.dialects.program import Value
-from jaxmesh.passes.ttir_to_ttnn.builder import Ops, Site, lowers
+from jaxmesh.passes.rules import Rules
+from jaxmesh.passes.ttir_to_ttnn.builder import Ops, Pattern, Site
 from jaxmesh.passes.ttir_to_ttnn.collectives import all_reduce_sum
 
+PATTERNS: Rules[Pattern] = Rules()
+"""By the name of the TTIR op."""
 
-@lowers("layer_norm", "rms_norm")
+
+@PATTERNS.add("layer_norm", "rms_norm")
 def _norm(o: Ops, site: Site) -> Value:
-    # TTNN's are over the last dim.
+    # TTNN normalises the last dim.
     normalized = tuple(site["normalized_shape"])
     x, result = site.x, site.result
     width = math.prod(normalized)
@@ -25,7 +29,7 @@ def _norm(o: Ops, site: Site) -> Value:
     return o.reshape(out, result.shape)
 
 
-@lowers("batch_norm_inference")
+@PATTERNS.add("batch_norm_inference")
 def _batch_norm(o: Ops, site: Site) -> Value:
     x, scale, offset, mean, variance = site.xs
     shape = site.result.shape
@@ -48,14 +52,14 @@ def _wide(o: Ops, site: Site, residual: Value | None) -> Value:
 
 
 def _mean_over(o: Ops, x: Value, axis: int) -> Value:
-    """The mean over the last dim, whose pieces stand along a mesh axis."""
+    """Returns the mean over the last dim, which is split over a mesh axis."""
     shape = o.shape(x)
     total = all_reduce_sum(o, o.reduce("sum", x, [len(shape) - 1], keep=True), axis)
     return o.binary("divide", total, o.full((), shape[-1] * o.mesh[axis], np.float32))
 
 
-def _scaled(o: Ops, site: Site, x: Value, axis: int, steps: Sequence[tuple[str, Value | None]]) -> Value:
-    """The value over its root mean square, then multiplied by the weight, and moved by the bias."""
+def _normalize(o: Ops, site: Site, x: Value, axis: int, steps: Sequence[tuple[str, Value | None]]) -> Value:
+    """Divides a value by its root mean square, multiplies by the weight and adds the bias."""
     square = _mean_over(o, o.binary("multiply", x, x), axis)
     kept = o.binary("add", square, o.full((), site["epsilon"], np.float32))
     x = o.binary("multiply", x, o.same("rsqrt", [kept]))
@@ -66,16 +70,16 @@ def _scaled(o: Ops, site: Site, x: Value, axis: int, steps: Sequence[tuple[str, 
     return o.cast(x, site.result.dtype)
 
 
-@lowers("distributed_rms_norm")
+@PATTERNS.add("distributed_rms_norm")
 def _distributed_rms_norm(o: Ops, site: Site) -> Value:
     axis = site["cluster_axis"]
-    return _scaled(o, site, _wide(o, site, site.optional(2)), axis, [("multiply", site.optional(1))])
+    return _normalize(o, site, _wide(o, site, site.optional(2)), axis, [("multiply", site.optional(1))])
 
 
-@lowers("distributed_layer_norm")
+@PATTERNS.add("distributed_layer_norm")
 def _distributed_layer_norm(o: Ops, site: Site) -> Value:
     axis = site["cluster_axis"]
     x = _wide(o, site, site.optional(3))
     centred = o.binary("subtract", x, _mean_over(o, x, axis))
     steps = [("multiply", site.optional(1)), ("add", site.optional(2))]
-    return _scaled(o, site, centred, axis, steps)
+    return _normalize(o, site, centred, axis, steps)

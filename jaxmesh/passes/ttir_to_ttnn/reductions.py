@@ -1,4 +1,4 @@
-"""Rules of the pass to flat TTNN: products, reductions, orders."""
+"""Patterns of products, reductions and sorts."""
 
 from __future__ import annotations
 
@@ -8,19 +8,22 @@ from collections.abc import Sequence
 import numpy as np
 
 from jaxmesh.dialects.program import Shape, Value
-from jaxmesh.passes.ttir_to_ttnn.builder import BOOL, INDEX, Ops, Site, is_whole, lowers
+from jaxmesh.passes.rules import Rules
+from jaxmesh.passes.ttir_to_ttnn.builder import BOOL, INDEX, Ops, Pattern, Site, is_integer
 from jaxmesh.passes.ttir_to_ttnn.shapes import carry_over
+
+PATTERNS: Rules[Pattern] = Rules()
+"""By the name of the TTIR op."""
 
 # --- products --------------------------------------------------------------------------------------------------------
 
 
-@lowers("linear")
+@PATTERNS.add("linear")
 def _linear(o: Ops, site: Site) -> Value | Sequence[Value]:
     a, b, bias, result = site.xs[0], site.xs[1], site.optional(2), site.result
     if len(o.shape(b)) == 2 and (bias is None or _is_row(o.shape(bias), result.shape)):
         return carry_over(o, site)
-    turned = {name: site[name] for name in ("transpose_a", "transpose_b")}
-    product = o.op("matmul", [a, b], _product_shape(o, site, a, b), result.dtype, **turned)
+    product = o.op("matmul", [a, b], _product_shape(o, site, a, b), result.dtype, **site.shared("matmul"))
     return product if bias is None else o.op("add", [product, bias], result.shape, result.dtype)
 
 
@@ -36,9 +39,9 @@ def _product_shape(o: Ops, site: Site, a: Value, b: Value) -> Shape:
     return (*batch, *(rows if len(left) > 1 else ()), *(columns if len(right) > 1 else ()))
 
 
-@lowers("dot_general")
+@PATTERNS.add("dot_general")
 def _dot_general(o: Ops, site: Site) -> Value:
-    """Both sides as batches of matrices, whose product has its dims in the right order already."""
+    """Multiplies both sides as batches of matrices; the product has its dims in the right order already."""
     (a, b), result = site.xs, site.result
     left, count = _matrices(o, a, site["batch_dims_lhs"], site["contract_dims_lhs"], contracted_first=False)
     right, _ = _matrices(o, b, site["batch_dims_rhs"], site["contract_dims_rhs"], contracted_first=True)
@@ -51,7 +54,7 @@ def _dot_general(o: Ops, site: Site) -> Value:
 def _matrices(
     o: Ops, x: Value, batch: Sequence[int], contracted: Sequence[int], *, contracted_first: bool
 ) -> tuple[Value, int]:
-    """A tensor as (batch, free, contracted) or (batch, contracted, free), and the size of the batch."""
+    """Returns a tensor as (batch, free, contracted) or (batch, contracted, free), and the size of the batch."""
     shape = o.shape(x)
     batch, contracted = [d % len(shape) for d in batch], [d % len(shape) for d in contracted]
     free = [d for d in range(len(shape)) if d not in batch and d not in contracted]
@@ -70,23 +73,21 @@ def _dims(o: Ops, site: Site) -> Shape:
     return tuple(range(rank)) if dims is None else tuple(d % rank for d in dims)
 
 
-@lowers("mean")
+@PATTERNS.add("mean")
 def _mean(o: Ops, site: Site) -> Value | Sequence[Value]:
     result = site.result
-    if not is_whole(o.dtype(site.x)) and o.dtype(site.x) != BOOL:
+    if not is_integer(o.dtype(site.x)) and o.dtype(site.x) != BOOL:
         return carry_over(o, site)
-    # Of whole numbers the mean is taken in float32, as JAX does.
+    # The mean of integers is computed in float32, as in JAX.
     x = o.cast(site.x, np.float32)
-    said = {"dim_arg": site["dim_arg"], "keep_dim": site["keep_dim"]}
-    return o.cast(o.op("mean", [x], result.shape, np.float32, **said), result.dtype)
+    return o.cast(o.op("mean", [x], result.shape, np.float32, **site.shared("mean")), result.dtype)
 
 
-@lowers("prod")
+@PATTERNS.add("prod")
 def _prod(o: Ops, site: Site) -> Value:
     x, dims, result = site.x, _dims(o, site), site.result
-    said = {"keep_dim": site["keep_dim"]}
     if len(dims) == len(o.shape(x)):
-        return o.op("prod", [x], result.shape, result.dtype, **said)
+        return o.op("prod", [x], result.shape, result.dtype, keep_dim=site["keep_dim"])
     # TTNN multiplies over one dim or over all.
     for dim in dims:
         shape = [1 if d == dim else n for d, n in enumerate(o.shape(x))]
@@ -94,8 +95,8 @@ def _prod(o: Ops, site: Site) -> Value:
     return o.reshape(x, result.shape)
 
 
-@lowers("reduce_and", "reduce_or")
-def _truths(o: Ops, site: Site) -> Value:
+@PATTERNS.add("reduce_and", "reduce_or")
+def _reduce_bools(o: Ops, site: Site) -> Value:
     x, dims, result = site.x, _dims(o, site), site.result
     every = site.name == "reduce_and"
     if not math.prod(o.shape(x)):
@@ -107,7 +108,7 @@ def _truths(o: Ops, site: Site) -> Value:
     return o.cast(x, result.dtype)
 
 
-@lowers("argmax")
+@PATTERNS.add("argmax")
 def _argmax(o: Ops, site: Site) -> Value:
     dims, result = _dims(o, site), site.result
     dim = dims[0] if len(dims) == 1 else None
@@ -115,10 +116,9 @@ def _argmax(o: Ops, site: Site) -> Value:
     return o.cast(found, result.dtype)
 
 
-@lowers("sort", "topk")
-def _ordered(o: Ops, site: Site) -> Sequence[Value]:
-    names = ("dim", "descending", "stable") if site.name == "sort" else ("k", "dim", "largest", "sorted")
+@PATTERNS.add("sort", "topk")
+def _sort(o: Ops, site: Site) -> Sequence[Value]:
     values, order = site.results
-    kinds = [type(values)(t.shape, d, tile=True) for t, d in ((values, values.dtype), (order, INDEX))]
-    made = o.emit(site.name, [site.x], kinds, {name: site[name] for name in names})
-    return made[0], o.cast(made[1], order.dtype)
+    kinds = [o.tiled(values.shape, values.dtype), o.tiled(order.shape, INDEX)]
+    ordered, indices = o.emit(site.name, [site.x], kinds, site.shared(site.name))
+    return ordered, o.cast(indices, order.dtype)

@@ -1,4 +1,4 @@
-"""Rules of the pass to flat TTNN: shapes, orders, slices, tensors from nothing, and what has another name there."""
+"""Patterns of shapes, permutations, slices, creation, and of ops with another name in TTNN."""
 
 from __future__ import annotations
 
@@ -8,61 +8,64 @@ from typing import Any
 
 import numpy as np
 
+from jaxmesh.dialects import ttnn
+from jaxmesh.dialects.definitions import has_trait
+from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Type, Value
-from jaxmesh.dialects.ttnn.op import TTNN, attributes_of
-from jaxmesh.passes.ttir_to_ttnn.builder import BOOL, Ops, Site, iinfo, is_whole, lowers, number
+from jaxmesh.passes.rules import Rules
+from jaxmesh.passes.ttir_to_ttnn.builder import BOOL, Ops, Pattern, Site, as_number, iinfo, is_integer
+
+PATTERNS: Rules[Pattern] = Rules()
+"""By the name of the TTIR op."""
 
 RENAMED: Mapping[str, str] = {
-    "div": "divide",
-    "pow": "pow_tensor",
-    "gelu_backward": "gelu_bw",
-    "embedding_backward": "embedding_bw",
-}
-"""What is the same op in TTNN under another name."""
+    op.like: name for name, op in ttnn.OPS.items() if op.like is not None and op.like not in ttnn.OPS
+} | {"div": "divide"}
+"""The TTNN name of a TTIR op with the same meaning, where it differs."""
 
 
 def carry_over(o: Ops, site: Site) -> Sequence[Value]:
-    """The op of TTNN that means the same, with the same operands and attributes."""
+    """Appends the TTNN op with the same meaning, operands and attributes."""
     name = RENAMED.get(site.name, site.name)
-    said = site.op.attributes
-    if said:
-        known = attributes_of(TTNN[name].row)
-        said = {k: v for k, v in said.items() if k in known}
+    attributes = site.op.attributes
+    if attributes:
+        known = ttnn.OPS[name].definition.by_name
+        attributes = {k: v for k, v in attributes.items() if k in known}
     results = [o.tiled(t.shape, t.dtype) for t in site.results]
-    return o.emit(name, site.operands, results, said)
+    return o.emit(name, site.operands, results, attributes)
 
 
-@lowers("isfinite", "logical_not")
-def _truth(o: Ops, site: Site) -> Value:
-    # Their calls have no word for another element type of the result.
+@PATTERNS.add("isfinite", "logical_not")
+def _test(o: Ops, site: Site) -> Value:
+    # Their calls have no argument for the element type of the result.
     return o.cast(o.op(site.name, site.operands, site.result.shape, BOOL), site.result.dtype)
 
 
-@lowers("clamp_tensor")
+@PATTERNS.add("clamp_tensor")
 def _clamp_tensor(o: Ops, site: Site) -> Value:
     x, low, high = (o.cast(v, site.result.dtype) for v in site.xs)
     return o.binary("minimum", o.binary("maximum", x, low), high)
 
 
-@lowers("clamp_scalar")
+@PATTERNS.add("clamp_scalar")
 def _clamp_scalar(o: Ops, site: Site) -> Value:
     low, high = site["min"], site["max"]
-    if is_whole(site.result.dtype):
+    if is_integer(site.result.dtype):
         info = iinfo(site.result.dtype)
-        low, high = _whole(low, math.ceil, info), _whole(high, math.floor, info)
+        low, high = _integer_bound(low, math.ceil, info), _integer_bound(high, math.floor, info)
     else:
         low, high = float(low), float(high)
     return o.same("clamp_scalar", [site.x], min=low, max=high)
 
 
-def _whole(value: float, rounded: Callable[[float], int], info: Any) -> int:
-    """A bound as a whole number that the element type holds, and that cuts off the same."""
+def _integer_bound(value: float, rounded: Callable[[float], int], info: Any) -> int:
+    """Returns an integer bound that the element type holds, with the same effect."""
     if not math.isfinite(value):
         return int(info.min if value < 0 else info.max)
     return min(max(rounded(value), int(info.min)), int(info.max))
 
 
-@lowers("upsample2d")
+@PATTERNS.add("upsample2d")
 def _upsample(o: Ops, site: Site) -> Value:
     scale = site["scale_factor"]
     pair = (scale, scale) if isinstance(scale, int) else (scale[0], scale[-1])
@@ -70,21 +73,21 @@ def _upsample(o: Ops, site: Site) -> Value:
     return o.op("upsample", [site.x], result.shape, result.dtype, scale_factor=pair, mode=site["mode"])
 
 
-# --- shapes and orders -----------------------------------------------------------------------------------------------
+# --- shapes and permutations -----------------------------------------------------------------------------------------
 
 
-@lowers("reshape", "squeeze", "unsqueeze")
+@PATTERNS.add("reshape", "squeeze", "unsqueeze")
 def _reshape(o: Ops, site: Site) -> Value:
     return o.reshape(site.x, site.result.shape)
 
 
-@lowers("permute")
+@PATTERNS.add("permute")
 def _permute(o: Ops, site: Site) -> Value:
     rank = len(site.result.shape)
     return o.permute(site.x, [d % rank for d in site["permutation"]])
 
 
-@lowers("transpose")
+@PATTERNS.add("transpose")
 def _transpose(o: Ops, site: Site) -> Value:
     order = list(range(len(site.result.shape)))
     first, second = site["dim0"], site["dim1"]
@@ -92,24 +95,24 @@ def _transpose(o: Ops, site: Site) -> Value:
     return o.permute(site.x, order)
 
 
-@lowers("broadcast")
+@PATTERNS.add("broadcast")
 def _broadcast(o: Ops, site: Site) -> Value:
     return o.repeat(site.x, site["broadcast_dimensions"])
 
 
-@lowers("repeat")
+@PATTERNS.add("repeat")
 def _repeat(o: Ops, site: Site) -> Value:
     return o.repeat(site.x, site["repeat_dimensions"])
 
 
-@lowers("concat")
+@PATTERNS.add("concat")
 def _concat(o: Ops, site: Site) -> Value:
     dim = site["dim"] % len(site.result.shape)
     return o.op("concat", site.operands, site.result.shape, site.result.dtype, dim=dim)
 
 
 def reverse(o: Ops, x: Value, dim: int) -> Value:
-    """A dim turned round: its rows looked up from the last to the first."""
+    """Reverses a dim by looking up its rows from the last to the first."""
     shape = o.shape(x)
     size = shape[dim]
     if size < 2 or not math.prod(shape):
@@ -117,11 +120,11 @@ def reverse(o: Ops, x: Value, dim: int) -> Value:
     order = [dim, *(d for d in range(len(shape)) if d != dim)]
     moved = o.permute(x, order)
     table = o.reshape(moved, (size, math.prod(shape) // size))
-    turned = o.embedding(o.constant(np.arange(size - 1, -1, -1, dtype=np.int32)), table)
-    return o.permute(o.reshape(turned, o.shape(moved)), [order.index(d) for d in range(len(shape))])
+    reversed_dims = o.embedding(o.constant(np.arange(size - 1, -1, -1, dtype=np.int32)), table)
+    return o.permute(o.reshape(reversed_dims, o.shape(moved)), [order.index(d) for d in range(len(shape))])
 
 
-@lowers("reverse")
+@PATTERNS.add("reverse")
 def _reverse(o: Ops, site: Site) -> Value:
     x = site.x
     for dim in site["dimensions"]:
@@ -133,37 +136,37 @@ def _reverse(o: Ops, site: Site) -> Value:
 
 
 def _strided(o: Ops, x: Value, cuts: Mapping[int, tuple[int, int, int]]) -> Value:
-    """Slices of dims whose begins and ends may count from the end, and whose steps may be negative."""
+    """Slices dims; begins and ends may count from the end, and steps may be negative."""
     shape = o.shape(x)
     begins, ends, steps = [0] * len(shape), list(shape), [1] * len(shape)
-    turned: list[int] = []
+    reversed_dims: list[int] = []
     for dim, (begin, end, step) in cuts.items():
         size = shape[dim]
         first, last = (n + size if n < 0 else n for n in (begin, end))
         if step < 0:
             count = -(-(first - last) // -step)
             first, last, step = (first + (count - 1) * step, first + 1, -step) if count else (0, 0, 1)
-            turned.append(dim)
+            reversed_dims.append(dim)
         begins[dim], ends[dim], steps[dim] = first, last, step
     x = o.slice(x, begins, ends, steps)
-    for dim in turned:
+    for dim in reversed_dims:
         x = reverse(o, x, dim)
     return x
 
 
-@lowers("slice_static", "slice")
+@PATTERNS.add("slice_static", "slice")
 def _slice(o: Ops, site: Site) -> Value:
     cuts = zip(site["begins"], site["ends"], site["step"], strict=True)
     return _strided(o, site.x, dict(enumerate(cuts)))
 
 
-@lowers("index")
+@PATTERNS.add("index")
 def _index(o: Ops, site: Site) -> Value:
     dim = site["dim"] % len(site.result.shape)
     return _strided(o, site.x, {dim: (site["begin"], site["end"], site["step"])})
 
 
-@lowers("index_select", "select")
+@PATTERNS.add("index_select", "select")
 def _select(o: Ops, site: Site) -> Value:
     dim: int = site["dim"] % len(site.result.shape)
     begin, length, stride = site["begin"], site["length"], site["stride"]
@@ -172,38 +175,33 @@ def _select(o: Ops, site: Site) -> Value:
     return o.concat([o.piece(site.x, dim, s, s + length) for s in starts], dim)
 
 
-@lowers("pad")
+@PATTERNS.add("pad")
 def _pad(o: Ops, site: Site) -> Value:
     flat = site["padding"]
     pairs = list(zip(flat[::2], flat[1::2], strict=True))
     x, shape = site.x, o.shape(site.x)
-    # TTNN adds only. What is cut may be more than is there, where the other side adds enough.
+    # TTNN adds only. A slice may remove more than the dim holds if the other side adds enough.
     wide = [(max(low, 0), max(high, 0)) for low, high in pairs]
     if any(low or high for low, high in wide):
         padded = [low + n + high for n, (low, high) in zip(shape, wide, strict=True)]
         padding = tuple(n for pair in wide for n in pair)
-        x = o.op("pad", [x], padded, o.dtype(x), padding=padding, value=number(site["value"], o.dtype(x)))
+        x = o.op("pad", [x], padded, o.dtype(x), padding=padding, value=as_number(site["value"], o.dtype(x)))
     now = o.shape(x)
     begins = [max(-low, 0) for low, _ in pairs]
     ends = [n - max(-high, 0) for n, (_, high) in zip(now, pairs, strict=True)]
     return o.slice(x, begins, ends)
 
 
-# --- tensors from nothing --------------------------------------------------------------------------------------------
-
-_MADE = frozenset({
-    "ttir.zeros", "ttir.ones", "ttir.full", "ttir.empty", "ttir.constant", "ttir.arange", "ttir.get_dimension_size",
-    "ttir.rand",
-})  # fmt: skip
+# --- creation --------------------------------------------------------------------------------------------------------
 
 
-def is_made(site: Site) -> bool:
-    """Whether the result depends on no tensor, so that it is made on the host or on the devices, where it is needed."""
-    return site.op.name in _MADE and (site.name != "arange" or len(site.result.shape) == 1)
+def is_created(site: Site) -> bool:
+    """Returns True if the result depends on no tensor and can be created on the host and on the devices alike."""
+    return has_trait(site.op.name, Trait.CREATES) and (site.name != "arange" or len(site.result.shape) == 1)
 
 
 def create(o: Ops, site: Site, host: bool) -> Value:
-    """A tensor from nothing, on the host (full) or on the devices (each has it all)."""
+    """Creates a tensor on the host, or all of it on each device."""
     result = site.result
     name, attributes = _creation(o, site, result)
     kind = Type(result.shape, result.dtype, host=host, tile=not host)
@@ -214,26 +212,25 @@ def _creation(o: Ops, site: Site, result: Type) -> tuple[str, dict[str, Any]]:
     name, shape = site.name, {"shape": result.shape}
     match name:
         case "full":
-            return name, {**shape, "fill_value": number(site["fill_value"], result.dtype)}
+            return name, {**shape, "fill_value": as_number(site["fill_value"], result.dtype)}
         case "constant":
             value = np.asarray(site["value"])
             if value.size == 1:
-                return "full", {**shape, "fill_value": number(value.item(), result.dtype)}
+                return "full", {**shape, "fill_value": as_number(value.item(), result.dtype)}
             return name, {"value": value.astype(result.dtype, copy=False)}
         case "arange":
-            return name, {k: site[k] for k in ("start", "end", "step")}
+            return name, site.shared(name)
         case "rand":
-            return name, {"size": result.shape, **{k: site[k] for k in ("low", "high", "seed")}}
+            return name, site.shared(name) | {"size": result.shape}
         case _:
             return name, shape
 
 
-@lowers("arange")
+@PATTERNS.add("arange")
 def _arange(o: Ops, site: Site) -> Value:
-    """A row of numbers, repeated along the other dims; TTNN makes the row."""
+    """Creates the numbers along one dim in TTNN, and repeats them along the others."""
     shape = site.result.shape
     dim = site["arange_dimension"] % len(shape)
-    said = {k: site[k] for k in ("start", "end", "step")}
-    row = o.op("arange", [o.handle], shape[dim : dim + 1], site.result.dtype, **said)
-    stood = o.reshape(row, [n if d == dim else 1 for d, n in enumerate(shape)])
-    return o.repeat(stood, [1 if d == dim else n for d, n in enumerate(shape)])
+    numbers = o.op("arange", [o.handle], shape[dim : dim + 1], site.result.dtype, **site.shared("arange"))
+    column = o.reshape(numbers, [n if d == dim else 1 for d, n in enumerate(shape)])
+    return o.repeat(column, [1 if d == dim else n for d, n in enumerate(shape)])

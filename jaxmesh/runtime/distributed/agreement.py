@@ -23,6 +23,7 @@ import numpy as np
 from jax.core import Tracer
 from jax.sharding import Mesh
 
+from jaxmesh.dialects.ttnn.transfers import PRIMITIVES
 from jaxmesh.errors import ProcessMismatchError
 from jaxmesh.jaxprs import compat, source_locations, walk
 from jaxmesh.jaxprs.backend import is_multi_process
@@ -32,7 +33,7 @@ from jaxmesh.jaxprs.coordination import publish_and_read
 from jaxmesh.runtime.distributed.collectives import agree, digest
 from jaxmesh.runtime.reference_collectives import COLLECTIVES
 
-_MOVES = frozenset(COLLECTIVES) | {"distribute_tensor", "aggregate_tensor", "mesh_partition"}
+_MOVES = frozenset(COLLECTIVES) | {p.name for p in PRIMITIVES}
 _SUMMARY_BYTES = 1 << 13
 _AT = ", at "
 _DIGEST = 16

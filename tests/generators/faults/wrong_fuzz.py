@@ -25,7 +25,7 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec as P
 
 import jaxmesh as jm
 from jaxmesh import ttnn
-from jaxmesh.dialects.ttnn.op import TTNN
+from jaxmesh.dialects import ttnn as ttnn_dialect
 from tests.generators.ttnn_calls import arguments, cases_of, function_of, random_tensor
 
 ABSTRACT = AbstractMesh((2, 4), ("y", "x"))
@@ -468,7 +468,7 @@ PLAIN: dict[str, Target] = {
 def _of_table() -> Iterator[tuple[str, Target]]:
     """The calls that are made from rows, with the arguments that their own test gives them."""
 
-    for name, entry in TTNN.items():
+    for name, entry in ttnn_dialect.OPS.items():
         if name == "constant":
             continue
         operands, attributes = cases_of(name)[0]

@@ -13,8 +13,8 @@ import numpy as np
 from jax.sharding import AbstractMesh, PartitionSpec as P
 
 import jaxmesh as jm
-from jaxmesh.dialects import ttir as ops
-from jaxmesh.dialects.op import ROWS, evaluate
+from jaxmesh.dialects import ttir as ops, ttir as ttir_dialect
+from jaxmesh.dialects.op import evaluate
 
 assert ops
 BF16 = jnp.bfloat16
@@ -109,7 +109,7 @@ def structs(arrays: list[np.ndarray]) -> list[jax.ShapeDtypeStruct]:
 
 
 def perform(case: Case, results: list[np.ndarray], operands: list[Any]) -> list[Any]:
-    return evaluate(ROWS[case.row], operands, case.attributes, structs(results), MESH)
+    return evaluate(ttir_dialect.OPS[case.row], operands, case.attributes, structs(results), MESH)
 
 
 def assert_varies_as_operands(case: Case) -> None:

@@ -16,7 +16,8 @@ from jax.sharding import PartitionSpec as P
 
 import jaxmesh as jm
 from jaxmesh.dialects import ttir as ops
-from jaxmesh.dialects.op import ROWS, evaluate
+from jaxmesh.dialects.op import evaluate
+from jaxmesh.dialects.ttir import OPS
 
 pytestmark = [pytest.mark.part(3), pytest.mark.quick(2)]
 
@@ -66,7 +67,7 @@ def perform(
 
     def f(*xs: Any) -> Any:
         locals_ = [jm.full_to_shard(x, spec).reshape(x.shape[len(mesh) :]) for x in xs]
-        (y,) = evaluate(ROWS[row], locals_, attributes, declared, axes)
+        (y,) = evaluate(OPS[row], locals_, attributes, declared, axes)
         if equal is not None:
             assert own(y) == {a for i, a in enumerate(axes) if i not in equal}
         missing = tuple(a for a in axes if a not in own(y))
@@ -151,7 +152,7 @@ def test_a_sum_of_equal_values_is_not_folded() -> None:
 
     def f(x: Any) -> Any:
         attributes = {"reduce_type": "sum", "cluster_axis": 0}
-        (y,) = evaluate(ROWS["all_reduce"], [x], attributes, [jax.typeof(x)], names((2, 1)))
+        (y,) = evaluate(OPS["all_reduce"], [x], attributes, [jax.typeof(x)], names((2, 1)))
         return jm.shard_to_full(y, P())
 
     x = np.arange(6, dtype=np.float32)
@@ -173,7 +174,7 @@ def test_a_partition_varies() -> None:
 
     def f(x: Any) -> Any:
         result = jax.ShapeDtypeStruct((8, 2), np.float32)
-        (y,) = evaluate(ROWS["mesh_partition"], [x], {"dim": 1, "cluster_axis": 1}, [result], mesh)
+        (y,) = evaluate(OPS["mesh_partition"], [x], {"dim": 1, "cluster_axis": 1}, [result], mesh)
         assert own(x) == set()
         assert own(y) == {"x"}
         return jm.shard_to_full(y, P(None, "x"))
@@ -312,7 +313,7 @@ def test_mesh_shard(mesh: tuple[int, int]) -> None:
     def f(x: Any) -> Any:
         local = jax.ShapeDtypeStruct((8 // mesh[0], 8 // mesh[1]), np.float32)
         same = jax.ShapeDtypeStruct((8, 8), np.float32)
-        row = ROWS["mesh_shard"]
+        row = OPS["mesh_shard"]
         (x,) = evaluate(row, [x], attributes("replicate", "full_to_shard"), [same], axes)
         (x,) = evaluate(row, [x], attributes("identity", "full_to_shard"), [same], axes)
         (y,) = evaluate(row, [x], attributes("devices", "full_to_shard"), [local], axes)

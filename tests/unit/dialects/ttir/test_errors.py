@@ -13,7 +13,8 @@ from jax.sharding import AbstractMesh, PartitionSpec as P
 
 import jaxmesh as jm
 from jaxmesh.dialects import ttir as ops
-from jaxmesh.dialects.op import ROWS, evaluate
+from jaxmesh.dialects.op import evaluate
+from jaxmesh.dialects.ttir import OPS
 
 assert ops
 MESH = {"y": 2, "x": 4}
@@ -47,7 +48,7 @@ def run(row: str, operands: list[str], attributes: dict[str, Any], results: list
     made: list[Any] = []
 
     def f(*xs: Any) -> Any:
-        made.extend(evaluate(ROWS[row], xs, attributes, [struct(r) for r in results], MESH))
+        made.extend(evaluate(OPS[row], xs, attributes, [struct(r) for r in results], MESH))
         return jnp.zeros(())
 
     mesh = AbstractMesh(tuple(MESH.values()), tuple(MESH))
@@ -271,7 +272,7 @@ def test_errors_of_jaxmesh_pass() -> None:
 
     def forgotten(x: Any) -> Any:
         x = jm.full_to_shard(x, P(("y", "x")))
-        return evaluate(ROWS["mesh_shard"], [x], attributes, [struct("f32 2")], MESH)[0]
+        return evaluate(OPS["mesh_shard"], [x], attributes, [struct("f32 2")], MESH)[0]
 
     jitted = jm.jit(forgotten, mesh=AbstractMesh((2, 4), ("y", "x")))
     with pytest.raises(jm.ReplicationError, match="still varies over it"):
@@ -291,9 +292,9 @@ def test_a_wide_integer_is_held_as_jax_holds_it() -> None:
     wide = jax.ShapeDtypeStruct((2,), np.int64)
 
     def f() -> Any:
-        (y,) = evaluate(ROWS["constant"], [], {"value": np.array([1, 2], np.int64)}, [wide], MESH)
-        (z,) = evaluate(ROWS["typecast"], [y], {}, [wide], MESH)
-        (w,) = evaluate(ROWS["argmax"], [y], {}, [jax.ShapeDtypeStruct((), np.int64)], MESH)
+        (y,) = evaluate(OPS["constant"], [], {"value": np.array([1, 2], np.int64)}, [wide], MESH)
+        (z,) = evaluate(OPS["typecast"], [y], {}, [wide], MESH)
+        (w,) = evaluate(OPS["argmax"], [y], {}, [jax.ShapeDtypeStruct((), np.int64)], MESH)
         return z + w
 
     mesh = AbstractMesh((2, 4), ("y", "x"))

@@ -11,7 +11,8 @@ import pytest
 from jax.sharding import AbstractMesh, PartitionSpec as P
 
 import jaxmesh as jm
-from jaxmesh.dialects.op import ROWS, evaluate
+from jaxmesh.dialects import ttir as ttir_dialect
+from jaxmesh.dialects.op import evaluate
 from tests.generators.ttir_cases import CASES
 from tests.generators.ttir_cases.case import (
     BF16,
@@ -41,7 +42,7 @@ def test_rand(dtype: Any) -> None:
     attributes = {"size": [50, 40], "dtype": "f32", "low": -2.0, "high": 6.0, "seed": 3}
 
     def f() -> Any:
-        return evaluate(ROWS["rand"], [], attributes, [jax.ShapeDtypeStruct((50, 40), dtype)], MESH)[0]
+        return evaluate(ttir_dialect.OPS["rand"], [], attributes, [jax.ShapeDtypeStruct((50, 40), dtype)], MESH)[0]
 
     first, second = (wide(np.asarray(jm.jit(f, mesh=jm.make_mesh((2,), ("x",)))())) for _ in range(2))
     assert first.min() >= -2
@@ -59,7 +60,7 @@ def test_a_splat_is_no_array() -> None:
         ("zeros", {}),
         ("full", {"fill_value": 2}),
     ):
-        row, result = ROWS[name], jax.ShapeDtypeStruct(shape, np.float32)
+        row, result = ttir_dialect.OPS[name], jax.ShapeDtypeStruct(shape, np.float32)
 
         def f(row: Any = row, attributes: Any = attributes, result: Any = result) -> Any:
             return evaluate(row, [], attributes, [result], MESH)[0][:2, :2]
@@ -72,4 +73,4 @@ def test_every_row_is_tested() -> None:
     from tests.unit.dialects.ttir.test_collectives import TESTED
 
     tested = {c.row for c in CASES} | TESTED | {"rand"}
-    assert tested == set(ROWS)
+    assert tested == set(ttir_dialect.OPS)

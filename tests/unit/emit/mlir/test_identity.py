@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import jaxmesh as jm
-from jaxmesh.dialects.op import ROWS
 from jaxmesh.dialects.program import Op, Port, Program
+from jaxmesh.dialects.ttir import OPS
 from jaxmesh.emit.mlir.printer import mlir_text
 from jaxmesh.errors import UnsupportedError, VerifyError
 from jaxmesh.passes.ttir_to_ttnn.driver import to_ttnn
@@ -92,7 +92,7 @@ def ops_of(text: str) -> list[str]:
 
 
 def test_every_row_is_looked_at() -> None:
-    assert set(ROWS) == {*CASES, *OF_A_MESH, *UNTRIED}
+    assert set(OPS) == {*CASES, *OF_A_MESH, *UNTRIED}
 
 
 def chosen(row: str) -> list[Any]:

@@ -19,9 +19,9 @@ from jax import lax
 from jax.sharding import PartitionSpec as P
 
 import jaxmesh as jm
-from jaxmesh.dialects.op import ROWS, Attribute, Row
+from jaxmesh.dialects import ttir, ttnn
+from jaxmesh.dialects.op import Attribute, OpDef
 from jaxmesh.dialects.program import Port, Program, Type
-from jaxmesh.dialects.ttnn.op import TTNN
 from jaxmesh.emit.mlir.printer import mlir_text
 from jaxmesh.errors import MissingRuleError, UnsupportedError, VerifyError
 from jaxmesh.frontends.mlir.decode import Program as Decoded
@@ -56,12 +56,12 @@ pytestmark = pytest.mark.part(2)
 DTYPES = [np.dtype(t) for t in ("float32", "int32", "uint32", "bool", "float16", "uint8", "int8")] + [
     jnp.dtype(t) for t in ("bfloat16", "float8_e4m3fn", "int4", "float8_e5m2")
 ]
-ROW_NAMES = [f"ttir.{n}" for n in sorted(ROWS)] + [f"ttnn.{n}" for n in sorted(TTNN)]
+ROW_NAMES = [f"ttir.{n}" for n in sorted(ttir.OPS)] + [f"ttnn.{n}" for n in sorted(ttnn.OPS)]
 
 
-def row_named(name: str) -> Row:
+def row_named(name: str) -> OpDef:
     dialect, _, short = name.partition(".")
-    return ROWS[short] if dialect == "ttir" else TTNN[short].row
+    return ttir.OPS[short] if dialect == "ttir" else ttnn.OPS[short].definition
 
 
 def random_array(rng: np.random.Generator, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray:
@@ -76,7 +76,7 @@ def random_array(rng: np.random.Generator, dtype: np.dtype[Any], shape: tuple[in
 def random_value(rng: np.random.Generator, a: Attribute, kind: np.dtype[Any]) -> Any:
     """A value that an attribute may have, as the importer gives it."""
     numbers = tuple(int(n) for n in rng.integers(0, 99, rng.integers(0, 5)))
-    match a.written:
+    match a.mlir_form:
         case "si32" | "i32" | "si64" | "i64":
             number = int(rng.integers(-9, 2**31))
             return numbers if a.kind == "any" and rng.integers(2) else number

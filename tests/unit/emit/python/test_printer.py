@@ -19,7 +19,8 @@ import jaxmesh as jm
 from jaxmesh import ttnn
 from jaxmesh.dialects import ttnn as ttnn_ops  # noqa: F401
 from jaxmesh.dialects.program import Op, Program, Type
-from jaxmesh.dialects.ttnn.op import NEEDED, TTNN, Param
+from jaxmesh.dialects.ttnn import OPS
+from jaxmesh.dialects.ttnn.op import NEEDED, Param
 from jaxmesh.emit.names import Variables, comment, identifier
 from jaxmesh.emit.python import calls as python_calls, values as python_values
 from jaxmesh.emit.python.printer import function_name, python_text
@@ -101,7 +102,7 @@ def test_an_element_used_once_is_no_variable() -> None:
 
 
 def test_every_argument_of_a_call_is_printed(monkeypatch: pytest.MonkeyPatch) -> None:
-    row = TTNN["add"]
+    row = OPS["add"]
     params = (
         Param("a", "operand", 0),
         Param("b", "operand", 1, keyword=True, default=None),
@@ -124,7 +125,7 @@ def test_every_argument_of_a_call_is_printed(monkeypatch: pytest.MonkeyPatch) ->
         Param("o", "none"),
     )
     signature = replace(row.python, callee="ttnn.deep.add", params=params)
-    monkeypatch.setitem(TTNN, "add", replace(row, python=signature))
+    monkeypatch.setitem(OPS, "add", replace(row, python=signature))
     make = Make.on("f")
     x = make.argument(8)
     there = make.distribute(x, (None, None))
@@ -141,8 +142,8 @@ def test_every_argument_of_a_call_is_printed(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_an_op_with_several_results_gives_a_list(monkeypatch: pytest.MonkeyPatch) -> None:
-    row = TTNN["relu"]
-    monkeypatch.setitem(TTNN, "two", replace(row, python=replace(row.python, callee="ttnn.two")))
+    row = OPS["relu"]
+    monkeypatch.setitem(OPS, "two", replace(row, python=replace(row.python, callee="ttnn.two")))
     make = Make.on("f")
     x = make.argument(8, presharded=True)
     a, b = make.program.new(make.type(x)), make.program.new(make.type(x))
@@ -172,15 +173,15 @@ def test_an_op_of_another_dialect_is_named() -> None:
 
 
 def test_a_missing_attribute_is_named() -> None:
-    names = [n for n, r in TTNN.items() if any(a.required for a in r.row.attributes)]
+    names = [n for n, r in OPS.items() if any(a.required for a in r.definition.attributes)]
     for name in names:
-        row = TTNN[name]
-        needed = next(a.name for a in row.row.attributes if a.required)
+        row = OPS[name]
+        needed = next(a.name for a in row.definition.attributes if a.required)
         if not any(p.source == "attribute" and p.key == needed for p in row.python.params):
             continue
         make = Make.on("f")
-        xs = [make.argument(8, presharded=True) for _ in range(row.row.operands[0])]
-        attributes = {a.name: _SAMPLES[a.kind] for a in row.row.attributes if a.name != needed}
+        xs = [make.argument(8, presharded=True) for _ in range(row.definition.operands[0])]
+        attributes = {a.name: _SAMPLES[a.kind] for a in row.definition.attributes if a.name != needed}
         made = make.op(name, xs, Type((8,), F32, tile=True), **attributes)
         with pytest.raises(jm.VerifyError, match=f"{name} needs the attribute '{needed}'"):
             python_text(make.returns(made, presharded=True))
@@ -194,16 +195,16 @@ _SAMPLES: dict[str, Any] = {
 
 @pytest.mark.parametrize("hosted", [False, True])
 def test_every_row_prints_a_call_with_its_parameters(hosted: bool) -> None:
-    for name, row in TTNN.items():
+    for name, row in OPS.items():
         make = Make.on("f")
-        least, most = row.row.operands
+        least, most = row.definition.operands
         xs: list[int | None] = [make.argument(8, presharded=True) for _ in range(least)]
         xs += [None] * ((most or least) - least)
-        attributes = {a.name: _SAMPLES[a.kind] for a in row.row.attributes}
+        attributes = {a.name: _SAMPLES[a.kind] for a in row.definition.attributes}
         if row.on_device and not hosted:
             xs.append(make.open())
         kind = Type((2, 3), F32, tile=not hosted, host=hosted)
-        count = max(row.row.results[0], 1)
+        count = max(row.definition.results[0], 1)
         results = tuple(make.program.new(kind) for _ in range(count))
         make.program.ops.append(Op(f"ttnn.{name}", tuple(xs), results, attributes))
         text = python_text(make.returns(*results, presharded=not hosted))
@@ -222,14 +223,14 @@ def _call(text: str, callee: str) -> ast.Call:
 
 
 def test_every_printed_call_is_one_of_the_emulated_api() -> None:
-    for name, row in TTNN.items():
+    for name, row in OPS.items():
         make = Make.on("f")
-        xs = [make.argument(8, presharded=True) for _ in range(row.row.operands[0])]
-        attributes = {a.name: _SAMPLES[a.kind] for a in row.row.attributes}
+        xs = [make.argument(8, presharded=True) for _ in range(row.definition.operands[0])]
+        attributes = {a.name: _SAMPLES[a.kind] for a in row.definition.attributes}
         if row.on_device:
             xs.append(make.open())
         kind = Type((2, 3), F32, tile=True)
-        results = tuple(make.program.new(kind) for _ in range(max(row.row.results[0], 1)))
+        results = tuple(make.program.new(kind) for _ in range(max(row.definition.results[0], 1)))
         make.program.ops.append(Op(f"ttnn.{name}", tuple(xs), results, attributes))
         call = _call(python_text(make.returns(*results, presharded=True)), row.python.callee)
         function: Any = ttnn
@@ -315,7 +316,7 @@ UPSTREAM: list[tuple[str, int, dict[str, Any], str]] = [
 def test_a_call_is_upstreams(name: str, count: int, attributes: dict[str, Any], want: str) -> None:
     make = Make.on("f")
     xs = [make.argument(2, presharded=True) for _ in range(count)]
-    xs += [make.open()] if TTNN[name].on_device else []
+    xs += [make.open()] if OPS[name].on_device else []
     kind = Type((2,), np.dtype(ml_dtypes.bfloat16), tile=True)
     made = make.op(name, xs, kind, **attributes)
     (line,) = [
@@ -447,9 +448,9 @@ def test_a_name_from_outside_changes_nothing_but_names(name: str, load: bool) ->
 
 
 def test_a_text_attribute_is_one_literal(monkeypatch: pytest.MonkeyPatch) -> None:
-    row = TTNN["relu"]
+    row = OPS["relu"]
     params = (*row.python.params, Param("mode", "attribute", "mode", keyword=True))
-    monkeypatch.setitem(TTNN, "relu", replace(row, python=replace(row.python, params=params)))
+    monkeypatch.setitem(OPS, "relu", replace(row, python=replace(row.python, params=params)))
     evil = "'); import os; ('\n\u2028\x00{}"
     make = Make.on("f")
     x = make.argument(8, presharded=True)
@@ -508,6 +509,6 @@ def test_emission_is_linear() -> None:
 
 
 def test_special_ops_are_all_written() -> None:
-    from jaxmesh.dialects.ttnn.op import SPECIAL
+    from jaxmesh.dialects.ttnn.memory import MEMORY_OPS
 
-    assert {f"ttnn.{n}" for n in SPECIAL} == set(python_calls._SPECIAL)
+    assert {f"ttnn.{n}" for n in MEMORY_OPS} == set(python_calls._SPECIAL)

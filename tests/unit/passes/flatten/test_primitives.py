@@ -19,8 +19,8 @@ from jax.ad_checkpoint import checkpoint_name
 import jaxmesh as jm
 from jaxmesh.dialects.program import Program
 from jaxmesh.errors import InexpressibleError, MissingRuleError, UnsupportedError
-from jaxmesh.passes.flatten import collectives as collectives
-from jaxmesh.passes.flatten.builder import Options, build
+from jaxmesh.passes.flatten.builder import Options
+from jaxmesh.passes.flatten.flatten import flatten
 from tests.generators.flat_programs import flat_of, run_flat
 
 pytestmark = pytest.mark.part(2)
@@ -990,7 +990,7 @@ def built(function: Function, *args: Any, options: Options | None = None) -> Pro
     jaxpr = jax.make_jaxpr(function)(*args)
     ports = [(False, "")] * 9
     inside, outside = ports[: len(jaxpr.in_avals)], ports[: len(jaxpr.out_avals)]
-    return build(jaxpr, name="f", mesh={"x": 1}, level="ttir", arguments=inside, results=outside, options=options)
+    return flatten(jaxpr, name="f", mesh={"x": 1}, level="ttir", arguments=inside, results=outside, options=options)
 
 
 def test_unrolling_has_a_limit() -> None:

@@ -1,0 +1,28 @@
+"""Facts about JAX's primitives, by name."""
+
+MOVES = frozenset({
+    "broadcast_in_dim", "concatenate", "copy", "copy_p", "dynamic_slice", "dynamic_update_slice", "expand_dims",
+    "gather", "pad", "rev", "reshape", "scatter", "select_n", "slice", "split", "squeeze", "stack", "transpose",
+    "unstack",
+})  # fmt: skip
+"""Primitives that only move data: every element of a result is an element of an operand, whatever its type."""
+
+RETYPES = frozenset({"pbroadcast", "pcast", "pvary"})
+"""Primitives that change only over which mesh axes a value is typed as varying."""
+
+EXACT = MOVES | RETYPES | {
+    "all_gather", "all_gather_invariant", "all_to_all", "bitcast_convert_type", "iota", "neg", "pgather", "ppermute",
+    "stop_gradient",
+}  # fmt: skip
+"""Primitives without rounding: equal operands give equal results, bit for bit, on every device."""
+
+SCALAR_BODIES = frozenset({"reduce", "reduce_window", "scatter", "scatter-add", "sort"})
+"""Primitives whose bodies work on single numbers."""
+
+CHEAP_TABLES = frozenset({
+    "iota", "broadcast_in_dim", "convert_element_type", "reshape", "copy", "squeeze", "expand_dims", "transpose",
+    "slice", "concatenate", "pad", "rev", "add", "sub", "mul", "div", "neg", "pow", "integer_pow", "square",
+    "sqrt", "rsqrt", "exp", "exp2", "log", "sin", "cos", "floor", "sign", "abs", "max", "min", "rem", "eq", "ne",
+    "lt", "le", "gt", "ge", "and", "or", "not", "xor", "select_n", "clamp",
+})  # fmt: skip
+"""Primitives that masks, position tables and fills consist of: cheap, element by element, equal on every device."""

@@ -1,0 +1,93 @@
+"""The pass from a jaxpr to a flat program. Each JAX primitive becomes operations of TTIR, by the rules of one table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from jaxmesh.dialects.program import Port, Program, Type, without_dead
+from jaxmesh.jaxprs import primitives
+from jaxmesh.jaxprs.compat import Jaxpr
+from jaxmesh.passes.flatten import (
+    bit_reinterpretation,
+    calls,
+    collectives,
+    control_flow,
+    convolutions,
+    dot_general,
+    elementwise,
+    gamma,
+    integer_bits,
+    pad,
+    pool_gradients,
+    ragged_dot,
+    random,
+    reduce_window,
+    reductions,
+    scatter,
+    shapes,
+    slicing_and_gather,
+    sort_and_scan,
+    special_functions,
+)
+from jaxmesh.passes.flatten.builder import Builder, Options, Rule
+from jaxmesh.passes.flatten.storage import storage_type
+
+_RULES: Mapping[str, Rule] = {
+    **bit_reinterpretation.RULES,
+    **calls.RULES,
+    **collectives.RULES,
+    **control_flow.RULES,
+    **convolutions.RULES,
+    **dot_general.RULES,
+    **elementwise.RULES,
+    **gamma.RULES,
+    **integer_bits.RULES,
+    **pad.RULES,
+    **pool_gradients.RULES,
+    **ragged_dot.RULES,
+    **random.RULES,
+    **reduce_window.RULES,
+    **reductions.RULES,
+    **scatter.RULES,
+    **shapes.RULES,
+    **slicing_and_gather.RULES,
+    **sort_and_scan.RULES,
+    **special_functions.RULES,
+}
+RULES = _RULES | {name: random.move_keys(rule) for name, rule in _RULES.items() if name in primitives.MOVES}
+"""By the name of the primitive. Rules of primitives that only move data take keys of random numbers, too."""
+
+
+def flatten(
+    jaxpr: Jaxpr,
+    *,
+    name: str,
+    mesh: Mapping[str, int],
+    level: str,
+    arguments: Sequence[tuple[bool, str]],
+    results: Sequence[tuple[bool, str]],
+    options: Options | None = None,
+) -> Program:
+    """Returns a closed jaxpr as a flat program.
+
+    Args:
+      jaxpr: of a traced or of a lowered program.
+      name: the function's.
+      mesh: axis names and sizes.
+      level: `ttir` or `ttnn`, as the jaxpr is.
+      arguments: per argument whether it is on the devices already, and its path.
+      results: the same of the results.
+      options: limits.
+
+    Raises:
+      MissingRuleError: a primitive has no rule.
+      UnsupportedError: a loop whose trip count is not static, or too large; a branch whose predicate is not.
+    """
+    program = Program(name, dict(mesh))
+    builder = Builder(program, level, RULES, options or Options())
+    for aval, (presharded, path) in zip(jaxpr.in_avals, arguments, strict=True):
+        value = program.new(Type(*storage_type(aval)))
+        program.arguments.append(Port(value, presharded, path))
+    outs = builder.jaxpr(jaxpr, [a.value for a in program.arguments])
+    program.results = [Port(v, presharded, path) for v, (presharded, path) in zip(outs, results, strict=True)]
+    return without_dead(program)

@@ -1,0 +1,16 @@
+"""The patterns of the pass from TTIR to TTNN."""
+
+from collections.abc import Mapping
+
+from jaxmesh.passes.ttir_to_ttnn import collectives, images, indexing, norms, reductions, shapes
+from jaxmesh.passes.ttir_to_ttnn.builder import Pattern
+
+PATTERNS: Mapping[str, Pattern] = {
+    **collectives.PATTERNS,
+    **images.PATTERNS,
+    **indexing.PATTERNS,
+    **norms.PATTERNS,
+    **reductions.PATTERNS,
+    **shapes.PATTERNS,
+}
+"""By the name of the TTIR op, without the dialect."""
