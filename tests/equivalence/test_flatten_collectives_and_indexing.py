@@ -20,7 +20,7 @@ from jaxmesh.passes.flatten.mesh_partition import partitions
 from tests.generators.flat_programs import flat_of, run_flat
 from tests.generators.oracles import EVERY
 
-pytestmark = [pytest.mark.part(2), pytest.mark.quick(6)]
+pytestmark = [pytest.mark.part(2), pytest.mark.quick(12)]
 
 assert collectives
 ONE = (1,)
