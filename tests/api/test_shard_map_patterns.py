@@ -22,7 +22,7 @@ import jaxmesh as jm
 from jaxmesh.jaxprs.walk import all_eqns
 from tests.generators.oracles import same_bits
 
-pytestmark = pytest.mark.part(2)
+pytestmark = [pytest.mark.part(2), pytest.mark.quick(2)]
 
 RNG = np.random.default_rng(5)
 

@@ -16,12 +16,12 @@ from jax.sharding import PartitionSpec as P
 import jaxmesh as jm
 from jaxmesh.errors import MissingRuleError
 from jaxmesh.passes.flatten.builder import Builder
-from jaxmesh.passes.flatten.flatten import RULES
+from jaxmesh.passes.flatten.flatten import _RULES as RULES
 from jaxmesh.passes.flatten.mesh_partition import recognise_mesh_partitions
 from tests.generators.flat_programs import flat_of, run_flat
 from tests.generators.oracles import EVERY
 
-pytestmark = [pytest.mark.part(2), pytest.mark.quick(6)]
+pytestmark = [pytest.mark.part(2), pytest.mark.quick(12)]
 
 ONE = (1,)
 R: Any = jax.random

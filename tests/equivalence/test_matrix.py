@@ -19,18 +19,18 @@ from jax.sharding import PartitionSpec as P
 
 import jaxmesh as jm
 from jaxmesh import ttnn
-from jaxmesh.cli import main, selftest as selftest
 from jaxmesh.dialects.ttir import mesh_shard
 from jaxmesh.dialects.ttnn import transfers as ttnn_dialect
 from jaxmesh.jaxprs import compat
 from tests import ROOT
-from tests.generators.matrix import cells as matrix_cells, table as matrix
+from tests.generators.matrix import __main__ as command, cells as matrix_cells, table as matrix
 from tests.generators.matrix.cells import COLUMNS, Matrix, difference, faults, reason_of
 from tests.generators.matrix.operation import Operation
 from tests.generators.matrix.operations import operations
 from tests.generators.matrix.transformations import Part, parts, policies, vjp
 from tests.generators.oracles import EVERY
-from tests.generators.outcome import Outcome
+from tests.generators.outcome import Outcome, report
+from tests.generators.programs import __main__ as random_programs
 
 pytestmark = [pytest.mark.part(6), pytest.mark.usefixtures("quickly_compiled"), pytest.mark.quick(10)]
 
@@ -231,41 +231,6 @@ def test_collectives_that_jax_has_not_on_cpus(collective: str) -> None:
 # --- the command -----------------------------------------------------------------------------------------------------
 
 
-def part(name: str, *failures: str) -> Outcome:
-    return Outcome(name, f"{name} is proved", 3, failures, 1.0)
-
-
-def test_the_command_says_what_it_proved(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """The frame alone: the parts have tests of their own."""
-    asked: list[Any] = []
-    monkeypatch.setattr(selftest.matrix, "run", lambda say: part("matrix"))
-    monkeypatch.setattr(
-        selftest.random_programs, "run", lambda count, seed, say: asked.append((count, seed)) or part("programs")
-    )
-    monkeypatch.setattr(selftest.replication, "run", lambda say: part("replication"))
-    assert main.main(["selftest", "--programs", "5", "--seed", "3"]) == 0
-    assert asked == [(5, 3)]
-    said = capsys.readouterr().out
-    assert f"JAX {jax.__version__}" in said
-    assert f"{jax.device_count()} cpu devices" in said
-    assert all(f"{n}: ok: {n} is proved [3 checks" in said for n in ("matrix", "programs", "replication"))
-    monkeypatch.setattr(selftest.replication, "run", lambda say: part("replication", "copies differ"))
-    assert main.main(["selftest"]) == 1
-    assert "copies differ" in capsys.readouterr().out
-
-
-def test_an_outcome_without_a_check_fails(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "nothing: FAILED" in selftest.report([Outcome("nothing", "all", 0, (), 0.0)], 0.0)
-
-
-@pytest.mark.parametrize("count", ["0", "-1", "many"])
-def test_wrong_counts(count: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        main.main(["selftest", f"--programs={count}"])
-    assert caught.value.code == 2
-    assert repr(count) in capsys.readouterr().err
-
-
 def some_rows(mesh: Any) -> list[Operation]:
     """Two rows, for the command in little time; they are of the mesh that the command makes."""
     return [o for o in operations(mesh) if o.name in ("mesh_shard devices", "pmax")]
@@ -276,27 +241,45 @@ def test_a_planted_fault_ends_the_command_with_1(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(matrix, "operations", some_rows)
-    monkeypatch.setattr(selftest.random_programs, "run", lambda count, seed, say: part("programs"))
-    monkeypatch.setattr(selftest.replication, "run", lambda say: part("replication"))
-    assert main.main(["selftest"]) == 0
-    assert "matrix: ok: 2 operations under 6 transformations" in capsys.readouterr().out
+    assert command.main([]) == 0
+    captured = capsys.readouterr()
+    assert "matrix: ok: 2 operations under 6 transformations" in captured.err
+    assert f"JAX {jax.__version__}" in captured.err
+    assert f"{jax.device_count()} cpu devices" in captured.err
+    assert matrix.FAULT not in captured.out
     broken = lambda ct, x, **attributes: [2 * v for v in mesh_shard._transpose(ct, x, **attributes)]  # noqa: E731
     monkeypatch.setitem(ad.primitive_transposes, mesh_shard.mesh_shard_p, broken)
-    assert main.main(["selftest"]) == 1
-    said = capsys.readouterr().out
-    assert "matrix: FAILED" in said
-    assert re.search(r"mesh_shard devices, grad \(inside\): result 0 at \[\d, \d\] is \S+ where \S+ is expected", said)
+    assert command.main([]) == 1
+    captured = capsys.readouterr()
+    assert "matrix: FAILED" in captured.err
+    assert re.search(
+        r"mesh_shard devices, grad \(inside\): result 0 at \[\d, \d\] is \S+ where \S+ is expected", captured.err
+    )
+    assert matrix.FAULT in captured.out
 
 
-def test_the_table_of_the_readme_is_the_one_that_the_command_prints() -> None:
+def test_an_outcome_without_a_check_fails() -> None:
+    assert "nothing: FAILED" in report([Outcome("nothing", "all", 0, (), 0.0)])
+
+
+@pytest.mark.parametrize("count", ["0", "-1", "many"])
+def test_wrong_counts(count: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        random_programs.main([count])
+    assert caught.value.code == 2
+    assert "N" in capsys.readouterr().err
+
+
+def test_the_table_of_the_readme_is_the_one_that_the_command_prints(capsys: pytest.CaptureFixture[str]) -> None:
     """Its cells are checked one by one above; a run prints FAILED where one does not hold."""
-    table = matrix.expected_table(jm.make_mesh(matrix.SIZES))
-    assert table in (ROOT / "README.md").read_text()
+    assert command.main(["--expected"]) == 0
+    table = capsys.readouterr().out.strip()
+    assert table in (ROOT / "tests" / "README.md").read_text()
     assert table.splitlines()[0].count("|") == len(COLUMNS) + 2
     assert len([line for line in table.splitlines() if line.startswith("|")]) == 2 + len(rows((2, 4)))
 
 
 @pytest.mark.skipif(not EVERY, reason="the long form, by --every")
 def test_the_command_prints_that_table(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main.main(["selftest", "--matrix"]) == 0
+    assert command.main([]) == 0
     assert capsys.readouterr().out.strip() == matrix.expected_table(jm.make_mesh(matrix.SIZES))

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import jaxmesh as jm
 from jaxmesh.ttnn.assemble import assemble
+from tests import FILECHECK
 
-FILES = Path(__file__).parents[1] / "mlir"
+FILES = FILECHECK / "import"
 UNSHARDED = "{ttcore.shard_status = #ttcore.shard_status<unsharded>}"
 PRESHARDED = "{ttcore.shard_status = #ttcore.shard_status<presharded>}"
 RNG = np.random.default_rng(0)

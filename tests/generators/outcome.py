@@ -1,17 +1,27 @@
-"""What one part of the self-test proved."""
+"""What a set of checks proved, and how a command reports it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import platform
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
+
+import jax
+
+DEVICES = 16
+"""What the meshes of the generated programs need."""
+SHOWN = 10
+"""Failures that a report prints of one outcome."""
 
 Say = Callable[[str], None]
-"""Takes a line of progress."""
+"""Prints a line of progress."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The result of one part.
+    """The result of a set of checks.
 
     `proved` is one sentence that holds if there is no failure, `checks` how many comparisons stand behind it; each of
     the `failures` names its case and both values.
@@ -25,5 +35,26 @@ class Outcome:
 
     @property
     def passed(self) -> bool:
-        """Whether every check held; nothing checked proves nothing."""
+        """Returns True if every check holds; no check proves nothing."""
         return self.checks > 0 and not self.failures
+
+
+def say(step: str) -> None:
+    """Prints a line of progress on standard error."""
+    print(step, file=sys.stderr, flush=True)
+
+
+def report(outcomes: Sequence[Outcome]) -> str:
+    """The versions, and a line per outcome with its failures below it."""
+    lines = [
+        f"Python {platform.python_version()}, JAX {version('jax')}, jaxlib {version('jaxlib')}, "
+        f"NumPy {version('numpy')}, {jax.device_count()} {jax.default_backend()} devices"
+    ]
+    for outcome in outcomes:
+        verdict = "ok" if outcome.passed else "FAILED"
+        proved = outcome.proved if outcome.passed else f"{len(outcome.failures)} of {outcome.checks} checks failed"
+        lines.append(f"{outcome.name}: {verdict}: {proved} [{outcome.checks} checks, {outcome.seconds:.0f} s]")
+        lines += [f"  {failure}" for failure in outcome.failures[:SHOWN]]
+        rest = len(outcome.failures) - SHOWN
+        lines += [f"  and {rest} more"] if rest > 0 else []
+    return "\n".join(lines)

@@ -1,3 +1,4 @@
+// RUN: jaxmesh opt %s --ttir-to-ttnn | filecheck %s
 // Each function is lowered to TTNN; its text must match the lines below it.
 
 module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 1x2>]>} {

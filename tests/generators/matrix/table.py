@@ -1,4 +1,4 @@
-"""The transformation matrix as a part of the self-test, and as a table."""
+"""The matrix of transformations: run as a whole, and as a table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The self-test's random programs: drawn from a seed, run in every way, compared with an oracle of plain loops."""
+"""Random programs: drawn from a seed, run in every way, compared with an oracle of plain loops."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Check = Callable[[Program], Sequence[str]]
 
 
 def run(count: int, seed: int, say: Say) -> Outcome:
-    """Draws programs and runs each in every way: the part of the self-test.
+    """Draws programs and runs each in every way.
 
     Args:
       count: how many programs.

@@ -6,7 +6,6 @@ import math
 import os
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +27,7 @@ from jaxmesh.frontends.mlir.decode import Program as Decoded
 from jaxmesh.frontends.mlir.module import load_text
 from jaxmesh.passes.ttir_to_ttnn.driver import to_ttnn
 from jaxmesh.sharding.configs import MeshMapperConfig, PlacementReplicate
-from tests import FILECHECK, GOLDEN
+from tests import GOLDEN
 from tests.generators.flat_programs import flat_of
 from tests.generators.mlir_programs import (
     BOOL,
@@ -428,24 +427,6 @@ def test_an_assumption_is_kept() -> None:
 
 def ttnn_text(traced: Any) -> str:
     return is_stable(to_ttnn(flat_of(traced.lower(), "ttnn")))
-
-
-def filechecked(checks: Path, text: str) -> str:
-    """What FileCheck has to say against a text; nothing if it matches."""
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "text.mlir"
-        file.write_text(text)
-        command = [sys.executable, "-m", "filecheck", str(checks), f"--input-file={file}"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    return done.stdout + done.stderr if done.returncode else ""
-
-
-def test_lowering_of_mesh_shard_matches_the_lines_of_upstream() -> None:
-    checks = FILECHECK / "passes" / "mesh_shard.mlir"
-    names = [f.name for f in load_text(checks.read_text()).functions]
-    text = "".join(ttnn_text(jm.from_mlir(checks, func=name)) for name in names)
-    assert filechecked(checks, text) == ""
-    assert "error" in filechecked(checks, text.replace("[<shard, 0 : i32>]", "[<shard, 1 : i32>]"))
 
 
 REWRITTEN: dict[str, tuple[Any, ...]] = {

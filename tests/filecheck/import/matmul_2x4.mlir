@@ -19,3 +19,11 @@ module @matmul attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2x4>]>} {
 } loc(#loc)
 #loc1 = loc("model.py":7:3)
 #loc2 = loc(callsite(#loc1 at #loc))
+// RUN: jaxmesh opt %s | filecheck %s
+// CHECK: func.func @main(%arg0: tensor<16x8xf32>{{.*}}, %arg1: tensor<8x12xf32>
+// CHECK: %[[X:.*]] = "ttir.mesh_shard"(%arg0) <{shard_dims = array<i64: 0, 1>
+// CHECK: %[[W:.*]] = "ttir.mesh_shard"(%arg1) <{shard_dims = array<i64: -1, 0>
+// CHECK: %[[Y:.*]] = "ttir.matmul"(%[[X]], %[[W]]
+// CHECK: %[[SUM:.*]] = "ttir.all_reduce"(%[[Y]]
+// CHECK: %[[OUT:.*]] = "ttir.mesh_shard"(%[[SUM]]
+// CHECK: return %[[OUT]]

@@ -11,3 +11,10 @@ func.func @main(%arg0: tensor<8x4xf32, #layout>) -> tensor<8x4xf32, #layout> {
   %5 = "ttnn.aggregate_tensor"(%4, %0) <{composer_config = #ttnn.mesh_composer_config<dims = [0 : i32, 1 : i32], mesh_shape_override = [2 : ui32, 2 : ui32]>}> : (tensor<4x2xf32, #layout>, !ttnn.device) -> tensor<8x4xf32, #layout>
   return %5 : tensor<8x4xf32, #layout>
 }
+// RUN: jaxmesh opt %s --ttir-to-ttnn | filecheck %s
+// CHECK: %[[HOST:.*]] = "ttnn.distribute_tensor"(%arg0
+// CHECK-SAME: placements = [<shard, 0 : i32>, <shard, 1 : i32>], mesh_shape_override = [2 : ui32, 2 : ui32]
+// CHECK: %[[ROWS:.*]] = "ttnn.to_device"(%[[HOST]]
+// CHECK: "ttnn.multiply"
+// CHECK: %[[BACK:.*]] = "ttnn.from_device"
+// CHECK: "ttnn.aggregate_tensor"(%[[BACK]]

@@ -19,3 +19,9 @@ module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2x2>]>} {
     return %0, %1 : tensor<4xf32>, tensor<4xf32>
   }
 }
+// RUN: jaxmesh opt %s | filecheck %s
+// CHECK: // @first (line 3)
+// CHECK: "mesh" = 1x2
+// CHECK: // @second (line 16)
+// CHECK: "mesh" = 2x2
+// CHECK-NOT: @twice

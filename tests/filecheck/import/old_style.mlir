@@ -10,3 +10,11 @@ module attributes {tt.meshes = #tt.meshes<[<"mesh" = 1x2>]>} {
     return %5 : tensor<4x6xf32>
   }
 }
+// RUN: jaxmesh opt %s --ttir-to-ttnn | filecheck %s
+// CHECK: func.func @forward(
+// CHECK: %[[HOST:.*]] = "ttnn.distribute_tensor"(%arg0
+// CHECK-SAME: placements = [<replicate, -1 : i32>, <shard, 1 : i32>]
+// CHECK: %[[X:.*]] = "ttnn.to_layout"
+// CHECK: "ttnn.multiply"(%[[X]], %[[X]]) : (tensor<4x3xf32>, tensor<4x3xf32>) -> tensor<4x3xf32>
+// CHECK: "ttnn.aggregate_tensor"
+// CHECK-SAME: dims = [0 : i32, 1 : i32]

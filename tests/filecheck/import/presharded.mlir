@@ -8,3 +8,9 @@ module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 1x2>]>} {
     return %1 : tensor<4x3xf32>
   }
 }
+// RUN: jaxmesh opt %s --ttir-to-ttnn | filecheck %s
+// CHECK: %arg1: tensor<8x3xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<4x3xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>})
+// CHECK: "ttnn.distribute_tensor"(%arg0
+// CHECK: "ttnn.matmul"({{.*}}, %arg1)
+// CHECK-NOT: ttnn.aggregate_tensor
+// CHECK: return

@@ -1,0 +1,85 @@
+"""Runs the `.mlir` files of this folder by their RUN line, in this process.
+
+    // RUN: jaxmesh opt %s OPTIONS | filecheck %s        the output matches the CHECK lines
+    // RUN: jaxmesh opt %s OPTIONS --verify-diagnostics  each piece fails as its `expected-error` line says
+
+Pieces are separated by `// -----`. `// expected-error@+N {{text}}` or
+`expected-warning` stands N lines above the line that is at fault.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from pathlib import Path
+
+import pytest
+from filecheck.matcher import Matcher
+from filecheck.options import parse_argv_options
+
+from jaxmesh.cli.main import main
+from jaxmesh.dialects import ttir as ttir_dialect, ttnn as ttnn_dialect
+from tests import FILECHECK
+
+FILES = sorted(FILECHECK.rglob("*.mlir"))
+RUN = re.compile(r"(?m)^// RUN: jaxmesh opt %s(?P<options>[^|]*?)(?P<check> \| filecheck %s)?\n")
+DIAGNOSTICS = "--verify-diagnostics"
+EXPECTED = re.compile(r"// expected-(error|warning)@\+(\d+) \{\{(.*)\}\}")
+
+
+def opt(path: Path, options: list[str]) -> tuple[str, str]:
+    """What `jaxmesh opt` prints, and its error."""
+    out, error = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(error), contextlib.suppress(SystemExit):
+        main(["opt", str(path), *options])
+    return out.getvalue(), error.getvalue()
+
+
+def filechecked(checks: Path, text: str, folder: Path) -> str:
+    """The complaints of FileCheck about a text; empty if it matches."""
+    file = folder / "output.mlir"
+    file.write_text(text)
+    complaint = io.StringIO()
+    with contextlib.redirect_stdout(complaint), contextlib.redirect_stderr(complaint):
+        code = Matcher.from_opts(parse_argv_options(["filecheck", str(checks), f"--input-file={file}"])).run()
+    return complaint.getvalue() or f"exit code {code}" if code else ""
+
+
+def assert_fails_as_expected(piece: str, options: list[str], folder: Path) -> None:
+    lines = piece.splitlines()
+    ((at, match),) = [(n, m) for n, line in enumerate(lines, 1) if (m := EXPECTED.search(line))]
+    file = folder / "piece.mlir"
+    file.write_text(piece)
+    _, error = opt(file, options)
+    assert f"jaxmesh: {match[1]}: line {at + int(match[2])}: " in error, error
+    assert match[3] in error, error
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(FILECHECK)))
+def test_file(path: Path, tmp_path: Path) -> None:
+    text = path.read_text()
+    run = RUN.search(text)
+    assert run is not None, "the file has no RUN line"
+    options = run["options"].split()
+    if DIAGNOSTICS in options:
+        options.remove(DIAGNOSTICS)
+        for piece in text.split("// -----\n"):
+            assert_fails_as_expected(piece, options, tmp_path)
+        return
+    assert run["check"], "the output is not checked"
+    output, error = opt(path, options)
+    assert not error
+    assert not filechecked(path, output, tmp_path)
+
+
+def test_a_wrong_output_is_found(tmp_path: Path) -> None:
+    path = FILECHECK / "passes" / "mesh_shard.mlir"
+    output, _ = opt(path, ["--ttir-to-ttnn"])
+    assert "error" in filechecked(path, output.replace("[<shard, 0 : i32>]", "[<shard, 1 : i32>]"), tmp_path)
+
+
+@pytest.mark.parametrize(("dialect", "ops"), [("ttir", ttir_dialect.OPS), ("ttnn", ttnn_dialect.OPS)])
+def test_every_op_has_a_line(dialect: str, ops: dict[str, object]) -> None:
+    text = "".join(p.read_text() for p in FILES if dialect in p.parts or "passes" in p.parts)
+    assert set(ops) <= set(re.findall(rf'(?m)^ *(?:%\S+ = )?"{dialect}\.(\w+)"', text))
