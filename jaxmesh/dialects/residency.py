@@ -76,7 +76,7 @@ def _made_anywhere(eqn: Eqn) -> bool:
     """Whether a value from no array is made where it is needed: numbers and tables are; random or heavy work is not."""
     if eqn.effects or "callback" in eqn.primitive.name:
         return False
-    if eqn.primitive.name == "ttir_op" and not eqn.invars:
+    if control_flow.is_imported_op(eqn) and not eqn.invars:
         return True
     return eqn.primitive.name in _TABLES or all(math.prod(v.aval.shape) <= 1 for v in eqn.outvars)
 
@@ -125,7 +125,7 @@ class Analysis:
     def equation(self, eqn: Eqn, operands: Sequence[Residency]) -> Places:
         """Where the results of an equation live, calls and loops included."""
         name, params = eqn.primitive.name, eqn.params
-        if name == "ttir_op" and not operands:
+        if control_flow.is_imported_op(eqn) and not operands:
             # A constant of a text is made where it is needed.
             return (FREE,) * len(eqn.outvars)
         if name in control_flow.CALLS:

@@ -41,6 +41,7 @@ from jaxmesh.validate import as_bool, as_index
 
 if TYPE_CHECKING:
     from jaxmesh.analysis.explain import Explanation
+    from jaxmesh.stages.imported import Imported
 
 _KEPT = 8  # How many forms of a stage's program are kept.
 
@@ -107,11 +108,17 @@ class Traced(Stage):
 
     _level = "ttir"
 
-    _said: Any = None  # The same, each op that was read from a text one equation: what its own texts are made of.
-
-    def __init__(self, boundary: Boundary, jaxpr: Any, out_tree: Any, assumptions: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        boundary: Boundary,
+        jaxpr: Any,
+        out_tree: Any,
+        assumptions: Sequence[str] = (),
+        imported: Imported | None = None,
+    ) -> None:
         super().__init__(boundary, jaxpr, out_tree)
         self._assumptions = tuple(assumptions)
+        self._imported = imported
 
     @property
     def assumptions(self) -> tuple[str, ...]:
@@ -149,7 +156,11 @@ class Traced(Stage):
     def _flat(self, groups: bool, unroll_limit: int) -> Program:
         from jaxmesh.stages import texts
 
-        jaxpr = self._jaxpr if self._said is None else self._said
+        jaxpr = self._jaxpr
+        if self._imported is not None:
+            jaxpr = self._imported.jaxpr
+            if groups and (program := self._imported.program("ttir")) is not None:
+                return program
         return texts.ttir_program(jaxpr, self._boundary, self._out_tree, groups, unroll_limit)
 
     def reference(self, *args: Any, check_replication: bool | None = None, **kwargs: Any) -> Any:
@@ -231,8 +242,12 @@ class Lowered(Stage):
     def _flat(self, groups: bool, unroll_limit: int) -> Program:
         from jaxmesh.stages import texts
 
-        said = None if self._traced is None else self._traced._said
-        jaxpr = self._jaxpr if said is None else lower(said, self._boundary.places, self._boundary.sizes)
+        imported = None if self._traced is None else self._traced._imported
+        jaxpr = self._jaxpr
+        if imported is not None:
+            if groups and (program := imported.program("ttnn")) is not None:
+                return program
+            jaxpr = lower(imported.jaxpr, self._boundary.places, self._boundary.sizes)
         return texts.ttnn_program(jaxpr, self._boundary, self._out_tree, groups, unroll_limit)
 
     def export(

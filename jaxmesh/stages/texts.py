@@ -81,7 +81,7 @@ def _flat(
             (a.varying is not None, p) for a, p in zip(boundary.arguments, paths(boundary.in_tree), strict=True)
         ],
         results=list(zip(presharded, paths(out_tree), strict=True)),
-        options=Options(unroll_limit=limit, said=groups),
+        options=Options(unroll_limit=limit, keep_imported_ops=groups),
     )
     program.arguments = [
         replace(port, varying=_axes(a.varying, boundary.sizes))

@@ -170,7 +170,7 @@ class _Writer:
 
     def _eqn(self, frame: _Frame, eqn: Eqn) -> None:
         name = eqn.primitive.name
-        if name == "ttir_op" and self._is_whole(frame, eqn):
+        if control_flow.is_imported_op(eqn) and self._is_whole(frame, eqn):
             self._plain(frame, eqn)
         elif name in control_flow.CALLS:
             self._call(frame, eqn, control_flow.CALLS[name])
@@ -186,12 +186,9 @@ class _Writer:
             self._plain(frame, eqn)
 
     def _is_whole(self, frame: _Frame, eqn: Eqn) -> bool:
-        """Whether an operation that was read from a text runs on the devices, and nothing of it elsewhere; one that
-        makes a tensor from nothing runs wherever that is needed."""
+        """Returns True if an imported op runs on the devices alone, or makes a tensor from nothing, wherever needed."""
         places = tuple(frame.place(a) for a in eqn.invars)
-        return not places or all(
-            p is DEVICE for p in Analysis().body(eqn.params[control_flow.CALLS["ttir_op"]], places)
-        )
+        return not places or all(p is DEVICE for p in Analysis().body(eqn.params["jaxpr"], places))
 
     def _plain(self, frame: _Frame, eqn: Eqn) -> None:
         env = frame.env
