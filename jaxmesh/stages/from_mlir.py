@@ -105,18 +105,17 @@ def import_program(file: Source, program: Program, mesh: AnyMesh | None, *, stri
     if strict and program.notes:
         raise UnsupportedError(f"{program.notes[0]}; that is an error when strict.")
     boundary = _boundary(program, program_mesh(_mesh(file, program, mesh)))
-    outcome = _trace(program, boundary, strict)
-    count = len(program.results)
-    out_tree = _tree.structure(0 if count == 1 else (0,) * count)
-    jaxpr = inline_calls(outcome.jaxpr, names={control_flow.IMPORTED_OP})
-    on_devices = Traced(boundary, jaxpr, out_tree)._on_devices()
+    outcome, on_devices = _trace(program, boundary, strict)
     _check_results(program, boundary, on_devices)
     _warn(program, outcome)
     # No text contains what is assumed or corrected.
     changed = outcome.assumptions or outcome.shard_shapes or program.notes
-    read = _reader(program, boundary, on_devices)
-    imported = Imported(outcome.jaxpr, (lambda _: None) if changed else read)
-    return Traced(boundary, jaxpr, out_tree, outcome.assumptions, imported)
+    imported = Imported(outcome.jaxpr, (lambda _: None) if changed else _reader(program, boundary, on_devices))
+
+    def decompose() -> Any:
+        return inline_calls(outcome.jaxpr, names={control_flow.IMPORTED_OP})
+
+    return Traced(boundary, decompose, _out_tree(program), outcome.assumptions, imported)
 
 
 def _reader(program: Program, boundary: Boundary, on_devices: Sequence[bool]) -> Callable[[str], flat.Program | None]:
@@ -202,23 +201,30 @@ def _made(sizes: tuple[int, ...]) -> AnyMesh:
 # --- tracing ---------------------------------------------------------------------------------------------------------
 
 
-def _trace(program: Program, boundary: Boundary, strict: bool) -> Outcome:
-    """Traces the function once; again only to check what was assumed, or to replicate a constant result.
+def _trace(program: Program, boundary: Boundary, strict: bool) -> tuple[Outcome, Sequence[bool]]:
+    """Traces the function once; returns also per result whether it stays on the devices.
 
-    A result that is declared presharded, but holds no argument, is put on the devices.
+    A result that is declared presharded, but holds no argument, is replicated; only then the function is traced again.
     """
     abstract = boundary.mesh.abstract_mesh if isinstance(boundary.mesh, Mesh) else boundary.mesh
     settings = Settings(abstract, strict=strict)
     outcome = _trace_assuming(program, settings)
-    if any(r.status == "presharded" for r in program.results) and any(constant := _constant(outcome.jaxpr)):
-        count = len(program.results)
-        out_tree = _tree.structure((0,) * count)
-        on_devices = Traced(boundary, outcome.jaxpr, out_tree)._on_devices()
-        rows = zip(program.results, on_devices, constant, strict=True)
-        free = frozenset(i for i, (r, d, c) in enumerate(rows) if r.status == "presharded" and c and not d)
-        if free:
-            outcome = _trace_assuming(program, dataclasses.replace(settings, replicated=free))
-    return outcome
+    on_devices = _on_devices(program, boundary, outcome)
+    rows = enumerate(zip(program.results, on_devices, _constant(outcome.jaxpr), strict=True))
+    free = frozenset(i for i, (r, d, constant) in rows if r.status == "presharded" and constant and not d)
+    if not free:
+        return outcome, on_devices
+    outcome = _trace_assuming(program, dataclasses.replace(settings, replicated=free))
+    return outcome, _on_devices(program, boundary, outcome)
+
+
+def _on_devices(program: Program, boundary: Boundary, outcome: Outcome) -> Sequence[bool]:
+    return Traced(boundary, outcome.jaxpr, _out_tree(program)).on_devices()
+
+
+def _out_tree(program: Program) -> Any:
+    count = len(program.results)
+    return _tree.structure(0 if count == 1 else (0,) * count)
 
 
 def _trace_assuming(program: Program, settings: Settings) -> Outcome:

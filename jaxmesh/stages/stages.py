@@ -47,13 +47,20 @@ _KEPT = 8  # How many forms of a stage's program are kept.
 
 
 class Stage(Recorded, Pictured):
-    """What the stages of a program have in common."""
+    """What the stages of a program have in common.
+
+    The closed jaxpr may be given as a function, which is called when the jaxpr is first needed.
+    """
 
     def __init__(self, boundary: Boundary, jaxpr: Any, out_tree: Any) -> None:
         self._boundary = boundary
-        self._jaxpr = jaxpr
+        self._given = jaxpr
         self._out_tree = out_tree
         self._programs: dict[tuple[bool, int], Program] = {}
+
+    @functools.cached_property
+    def _jaxpr(self) -> Any:
+        return self._given if walk.is_jaxpr(self._given) else self._given()
 
     def _program(self, groups: bool, unroll_limit: int) -> Program:
         """The flat program, which all texts of a stage share."""
@@ -174,7 +181,7 @@ class Traced(Stage):
         program = self._claims_checked(args, kwargs, check_replication)
         outs = run_reference(program, places, self._boundary.sizes, shards, TTIR_RULES)
         # Whether a result is on the devices is a matter of types: a branch not taken says it too.
-        kept = self._on_devices()
+        kept = self.on_devices()
         coordinates = list(itertools.product(*map(range, self._boundary.sizes.values())))
         for i, (x, device) in enumerate(zip(outs, kept, strict=True)):
             outs[i] = dict.fromkeys(coordinates, x) if device and not isinstance(x, dict) else x
@@ -184,7 +191,7 @@ class Traced(Stage):
         """Where every value lives, what every equation moves, what the pass did and why; see `Lowered.explain`."""
         return self.lower().explain()
 
-    def _on_devices(self) -> list[bool]:
+    def on_devices(self) -> list[bool]:
         """Per result whether it stays on the devices."""
         moved = lower_mesh_shards(self._jaxpr, tuple(self._boundary.sizes.values()), self._boundary.places)
         return [place is DEVICE for place in Analysis().body(moved, self._boundary.places)]

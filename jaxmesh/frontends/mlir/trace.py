@@ -12,7 +12,7 @@ from jax.sharding import AbstractMesh, PartitionSpec
 from jaxmesh.dialects.imported_op import imported_op
 from jaxmesh.dialects.op import Row, evaluate
 from jaxmesh.dialects.ttir.mesh_shard import full_to_shard, mesh_shard
-from jaxmesh.errors import JaxmeshError, ReplicationError, VerifyError
+from jaxmesh.errors import ReplicationError, VerifyError
 from jaxmesh.frontends.mlir import ttnn_configs as ttnn
 from jaxmesh.frontends.mlir.decode import EMPTY, Body, Program, Step, located, row_of
 from jaxmesh.frontends.mlir.op_cache import OpCache
@@ -52,7 +52,7 @@ class Outcome:
     """
 
     jaxpr: Any = None
-    error: JaxmeshError | None = None
+    error: Exception | None = None
     unproven: ReplicationError | None = None
     assumptions: list[str] = field(default_factory=list[str])
     shard_shapes: list[str] = field(default_factory=list[str])
@@ -91,8 +91,7 @@ def trace_program(program: Program, settings: Settings) -> Outcome:
         outcome.jaxpr = trace_typed(flat, body.arguments, varying, mesh)
     except Exception as error:
         # Errors of ops have their line already.
-        known = isinstance(error, JaxmeshError) and str(error).startswith("line ")
-        outcome.error = error if known else located(body.line, f"@{body.name}", error)
+        outcome.error = error if str(error).startswith("line ") else located(body.line, f"@{body.name}", error)
         if outcome.unproven is None and isinstance(outcome.error, ReplicationError):
             outcome.unproven = outcome.error
     return outcome
