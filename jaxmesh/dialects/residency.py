@@ -17,7 +17,7 @@ import numpy as np
 from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tensor_p
 from jaxmesh.jaxprs import compat, evaluate, walk
 from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr
-from jaxmesh.jaxprs.control_flow import Call, Cond, Scan, While, control_flow
+from jaxmesh.jaxprs.control_flow import Call, Cond, Scan, While, control_flow, is_imported_op
 
 
 class Residency(IntEnum):
@@ -77,7 +77,7 @@ def _made_anywhere(eqn: Eqn) -> bool:
     """Whether a value from no array is made where it is needed: numbers and tables are; random or heavy work is not."""
     if eqn.effects or "callback" in eqn.primitive.name:
         return False
-    if eqn.primitive.name == "ttir_op" and not eqn.invars:
+    if is_imported_op(eqn) and not eqn.invars:
         return True
     return eqn.primitive.name in _TABLES or all(math.prod(v.aval.shape) <= 1 for v in eqn.outvars)
 
@@ -147,7 +147,7 @@ class ResidencyMap:
                 return []
 
     def _equation(self, eqn: Eqn, operands: Sequence[Residency]) -> Sequence[Residency]:
-        if eqn.primitive.name == "ttir_op" and not operands:
+        if is_imported_op(eqn) and not operands:
             # A constant of a text is rematerialised by each use.
             return (FREE,) * len(eqn.outvars)
         bodies = self._bodies(eqn, operands)

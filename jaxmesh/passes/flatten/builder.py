@@ -47,11 +47,11 @@ class Options:
 
     Attributes:
       unroll_limit: how many operations loops may make, all in all, when they are unrolled.
-      said: whether operations that were read from a text stay what they were, where they would be several.
+      keep_imported_ops: whether an op of an imported text stays one op; else the equations of its meaning are printed.
     """
 
     unroll_limit: int = UNROLL_LIMIT
-    said: bool = True
+    keep_imported_ops: bool = True
 
 
 @dataclass(slots=True)

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from jaxmesh.dialects.imported_op import NAME, Said
+from jaxmesh.dialects.imported_op import ImportedOp, group_operands
 from jaxmesh.dialects.program import Shape, Value
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.jaxprs import walk
 from jaxmesh.jaxprs.compat import Eqn
-from jaxmesh.jaxprs.control_flow import CALLS, control_flow
+from jaxmesh.jaxprs.control_flow import CALLS, IMPORTED_OP, control_flow
 from jaxmesh.passes.flatten.builder import Builder, missing, rule
 from jaxmesh.passes.flatten.storage import storage_type
 
@@ -20,7 +20,7 @@ _UNREAD = ("composite", "custom_vmap_call")
 """Calls whose bodies no pass before this one looks into."""
 
 
-@rule(*(name for name in CALLS if name != NAME), *_UNREAD)
+@rule(*(name for name in CALLS if name != IMPORTED_OP), *_UNREAD)
 def _call(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     if eqn.params.get("newly_manual_axes"):
         raise missing(eqn, "it splits tensors over mesh axes, which mesh_shard says here")
@@ -32,21 +32,20 @@ def _call(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
 
 
 _FEW = 8
-"""Equations of a body that is looked into for numbers that are known."""
-_TAKEN_APART = frozenset({"gather", "dot_general", "convolution", "slice_dynamic"})
-"""Ops that TTNN does not have: what their meaning traces to is less than what any of their forms needs."""
+"""The largest body that is evaluated for known numbers, in equations."""
+_DECOMPOSED = frozenset({"gather", "dot_general", "convolution", "slice_dynamic"})
+"""Ops that TTNN does not have: the equations of their meaning make fewer ops than a general form would."""
 
 
-@rule(NAME)
-def _said(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
-    """An operation that was read from a text."""
-    said, body = eqn.params["said"], eqn.params["jaxpr"]
-    assert isinstance(said, Said)
-    name = _name(b, said)
+@rule(IMPORTED_OP)
+def _imported_op(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
+    op, body = eqn.params["op"], eqn.params["jaxpr"]
+    assert isinstance(op, ImportedOp)
+    name = _name(b, op)
     if name is None:
         return b.jaxpr(body, xs)
     types = [storage_type(v.aval) for v in eqn.outvars]
-    results = b.kept(name, said.placed(xs), types, _attributes(said, types[0]))
+    results = b.kept(name, group_operands(op.segments, xs), types, _attributes(op, types[0]))
     if len(body.eqns) <= _FEW and all(x in b.known for x in xs):
         # What nothing reads is not printed.
         for result, number in zip(results, b.jaxpr(body, xs), strict=True):
@@ -54,24 +53,24 @@ def _said(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     return results
 
 
-def _name(b: Builder, said: Said) -> str | None:
-    """The operation that stands for what was read; None where that is taken apart."""
-    if not b.options.said:
+def _name(b: Builder, op: ImportedOp) -> str | None:
+    """The op to print; None if the meaning is printed in its place."""
+    if not b.options.keep_imported_ops:
         return None
-    if b.level == "ttnn" and said.ttnn is not None:
-        return f"ttnn.{said.ttnn}"
-    splat = said.name == "constant" and said.attributes["value"].size == 1
-    apart = b.level == "ttnn" and (splat or said.name in _TAKEN_APART)
-    return None if said.name is None or apart else f"ttir.{said.name}"
+    if b.level == "ttnn" and op.ttnn is not None:
+        return f"ttnn.{op.ttnn}"
+    splat = op.name == "constant" and op.attributes["value"].size == 1
+    decomposed = b.level == "ttnn" and (splat or op.name in _DECOMPOSED)
+    return None if op.name is None or decomposed else f"ttir.{op.name}"
 
 
-def _attributes(said: Said, kind: tuple[Shape, Any]) -> Mapping[str, Any]:
-    """What a text says of an operation, in the one form that other passes know where it may be said in several."""
+def _attributes(op: ImportedOp, kind: tuple[Shape, Any]) -> Mapping[str, Any]:
+    """The attributes of an op; the elements of a constant in the shape of its result."""
     shape, dtype = kind
-    if said.name == "constant":
-        value = said.attributes["value"].astype(dtype, copy=False)
-        return said.attributes | {"value": np.broadcast_to(value.reshape(()), shape) if value.size == 1 else value}
-    return said.attributes
+    if op.name == "constant":
+        value = op.attributes["value"].astype(dtype, copy=False)
+        return op.attributes | {"value": np.broadcast_to(value.reshape(()), shape) if value.size == 1 else value}
+    return op.attributes
 
 
 @rule("platform_index")

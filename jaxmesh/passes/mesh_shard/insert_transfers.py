@@ -26,7 +26,7 @@ from jaxmesh.dialects.residency import (
 from jaxmesh.dialects.ttnn.transfers import PRIMITIVES, aggregate_tensor_p, distribute_tensor_p
 from jaxmesh.jaxprs import compat, remarks, source_locations, walk
 from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Var
-from jaxmesh.jaxprs.control_flow import Call, Cond, Scan, While, control_flow
+from jaxmesh.jaxprs.control_flow import Call, Cond, Scan, While, control_flow, is_imported_op
 from jaxmesh.jaxprs.rewrite import map_sub_jaxprs
 from jaxmesh.passes.mesh_shard.reshard import own_pieces
 from jaxmesh.sharding.shard_attributes import FIRST_DEVICE, replicate_mapper
@@ -148,7 +148,7 @@ class _Writer:
     def _eqn(self, scope: _Scope, eqn: Eqn) -> None:
         flow = control_flow(eqn)
         match flow:
-            case Call() if eqn.primitive.name == "ttir_op" and self._is_whole(scope, eqn, flow):
+            case Call() if is_imported_op(eqn) and self._is_whole(scope, eqn, flow):
                 self._plain(scope, eqn)
             case Call():
                 self._call(scope, eqn, flow)
@@ -163,8 +163,7 @@ class _Writer:
                 (self._on_host if moves else self._plain)(scope, eqn)
 
     def _is_whole(self, scope: _Scope, eqn: Eqn, call: Call) -> bool:
-        """Whether an operation that was read from a text runs on the devices, and nothing of it elsewhere; one that
-        makes a tensor from nothing runs wherever that is needed."""
+        """Returns True if an imported op runs on the devices alone, or makes a tensor from nothing, wherever needed."""
         places = tuple(scope.place(a) for a in eqn.invars)
         return not places or all(p is DEVICE for p in ResidencyMap(call.body, places).results)
 

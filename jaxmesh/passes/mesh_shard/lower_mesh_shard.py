@@ -59,8 +59,7 @@ def _lower_body(
                 _settle(made, places)
         else:
             _settle(eqn, places)
-            # An op that was read from a text holds no other.
-            eqns.append(eqn if eqn.primitive.name == "ttir_op" else map_sub_jaxprs(eqn, change))
+            eqns.append(map_sub_jaxprs(eqn, change))
     if not swap and all(a is b for a, b in zip(eqns, jaxpr.eqns, strict=True)):
         return jaxpr
     return walk.with_eqns(jaxpr, eqns, walk.substitute(jaxpr.outvars, swap))
