@@ -739,7 +739,7 @@ def test_a_device_value_is_split_where_it_is() -> None:
         return lax.psum(jm.full_to_shard(x, P("y")), "y")
 
     def split(config: MeshMapperConfig) -> Any:
-        return lower(traced(lambda x: distribute(whole(x), config)), [HOST], SIZES)
+        return lower(traced(lambda x: distribute(whole(x), config)), [HOST], SIZES).program
 
     def cut(config: MeshMapperConfig) -> list[str]:
         names = names_of(split(config))
