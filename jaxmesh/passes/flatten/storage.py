@@ -1,4 +1,4 @@
-"""How values of JAX's types are held in flat programs, and the constants of jaxprs as NumPy arrays."""
+"""The storage types of JAX's types in flat programs, and the constants of jaxprs as NumPy arrays."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from jaxmesh.jaxprs import evaluate
 
 Array = np.ndarray[Any, Any]
 SMALL = 64
-"""How many elements a known value may have; of more, only small slices are known."""
+"""The largest number of elements of a known value; of larger ones only small slices are known."""
 _key_data: Any = jax.random.key_data
 
 
 def is_key(dtype: Any) -> bool:
-    """Whether an element type is that of the keys of random numbers."""
+    """Returns True if an element type is that of random keys."""
     return not isinstance(dtype, np.dtype) and bool(jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key))
 
 
 def storage_type(aval: Any, line: str = "") -> tuple[Shape, np.dtype[Any]]:
-    """The shape and element type in which values of a type are held: those of a key's numbers, for keys.
+    """Returns the shape and element type that store values of a type: of random keys those of their numbers.
 
     Args:
       aval: the type.
@@ -49,13 +49,13 @@ def _no_type(aval: Any, line: str, why: str) -> InexpressibleError:
 
 
 def held_array(constant: Any) -> Any:
-    """A constant of a jaxpr; of keys, their numbers."""
+    """Returns a constant of a jaxpr as an array; of random keys their numbers."""
     dtype = getattr(constant, "dtype", None)
     return _key_data(constant) if dtype is not None and is_key(dtype) else evaluate.untyped(constant)
 
 
 def plain(value: Any) -> Any:
-    """A number or a row of numbers as Python's own: what JAX keeps in parameters may be NumPy's."""
+    """Returns a number, or a tuple of numbers, of Python's own types; parameters of JAX may hold NumPy's."""
     if isinstance(value, tuple):
         return tuple(map(plain, cast("tuple[Any, ...]", value)))
     number: Any = value
@@ -63,7 +63,7 @@ def plain(value: Any) -> Any:
 
 
 def is_uniform(held: Array) -> bool:
-    """Whether all elements are the same, bit by bit."""
+    """Returns True if all elements have the same bits."""
     if held.ndim == 0 or held.size == 1:
         return True
     elements = np.ascontiguousarray(held).reshape(-1, 1).view(np.uint8)

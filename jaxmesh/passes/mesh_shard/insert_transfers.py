@@ -29,7 +29,7 @@ from jaxmesh.jaxprs import compat, remarks, source_locations, walk
 from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Var
 from jaxmesh.jaxprs.control_flow import Call, Cond, Scan, While, control_flow, is_imported_op
 from jaxmesh.jaxprs.rewrite import map_sub_jaxprs
-from jaxmesh.passes.mesh_shard.reshard import own_pieces
+from jaxmesh.passes.mesh_shard.reshard import reshard_locally
 from jaxmesh.sharding.shard_attributes import FIRST_DEVICE, replicate_mapper
 
 Residencies = tuple[Residency, ...]
@@ -145,7 +145,7 @@ class _Writer:
 
     def _reshard(self, scope: _Scope, eqn: Eqn) -> bool:
         """Replaces a distribute of a replicated device tensor by local slices; returns False if it cannot."""
-        pieces = own_pieces(eqn)
+        pieces = reshard_locally(eqn)
         if not pieces:
             return False
         for made in pieces:

@@ -1,4 +1,4 @@
-"""What a lowered program promises: no TTIR operation at any depth, legal TTNN, operands on the right side."""
+"""Verifies a lowered program: no TTIR operation at any depth, legal configs, operands in the right memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def verify_no_ttir(program: Jaxpr) -> None:
 
 
 def verify_ttnn(program: Jaxpr, inputs: Sequence[Residency], mesh: Mapping[str, int]) -> ResidencyMap:
-    """Proves a lowered program.
+    """Verifies a lowered program.
 
     Returns:
       The residencies of the program.
@@ -61,7 +61,7 @@ def _verify_configs(eqn: Eqn, mesh: Mapping[str, int]) -> None:
 
 
 def _verify_in_step(eqn: Eqn) -> None:
-    """A transfer needs every device, so none may stand where devices go different ways."""
+    """Checks that no transfer, which needs every device, is in a loop or branch that devices take differently."""
     flow = control_flow(eqn)
     if not isinstance(flow, While | Cond):
         return
@@ -121,7 +121,7 @@ class _ResidencyVerifier:
 
 
 def _needed(eqn: Eqn, operands: Sequence[Residency], bodies: Sequence[ResidencyMap]) -> Sequence[Residency]:
-    """The memory in which an equation needs each operand; the present one where either will do."""
+    """Returns the memory in which an equation needs each operand; the present one if either will do."""
     if eqn.primitive is distribute_tensor_p:
         return (HOST,)
     if eqn.primitive is aggregate_tensor_p:
