@@ -10,7 +10,7 @@ from jaxmesh.dialects.ttnn.transfers import PRIMITIVES, aggregate_tensor_p, dist
 from jaxmesh.errors import ResidencyError, UnsupportedError, VerifyError
 from jaxmesh.jaxprs import compat, source_locations, walk
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr
-from jaxmesh.jaxprs.control_flow import Cond, Scan, While, control_flow
+from jaxmesh.jaxprs.control_flow import Cond, Scan, While, control_flow, is_imported_op
 from jaxmesh.sharding.distribution import resolve_composer
 
 
@@ -94,16 +94,19 @@ class _ResidencyVerifier:
             _check(opened.eqns[-1] if opened.eqns else caller, number, found, need)
 
     def _eqn(self, body: ResidencyMap, eqn: Eqn) -> None:
-        operands, bodies = [body.of(a) for a in eqn.invars], body.bodies(eqn)
+        operands, outs = [body.of(a) for a in eqn.invars], [body.values[v] for v in eqn.outvars]
+        if is_imported_op(eqn) and all(r is not HOST for r in outs):
+            # One op of TTIR, whatever its meaning rematerialises.
+            _check_operands(eqn, operands, [max(outs, default=HOST)] * len(operands))
+            return
+        bodies = body.bodies(eqn)
         if not bodies:
             moving = [j for j in walk.sub_jaxprs(eqn) if has_transfer(j)]
             bodies = [body.body(j, (HOST,) * len(walk.open_jaxpr(j).invars)) for j in moving]
         if eqn.primitive is aggregate_tensor_p:
             # Only a distribute puts a rematerialised value on the devices for a transfer to read.
             operands = [max(HOST, r) for r in operands]
-        for number, (found, need) in enumerate(zip(operands, _needed(eqn, operands, bodies), strict=True)):
-            _check(eqn, number, found, need)
-        outs = [body.values[v] for v in eqn.outvars]
+        _check_operands(eqn, operands, _needed(eqn, operands, bodies))
         match control_flow(eqn):
             case Scan() as loop:
                 carry, _ = loop.split_results(outs)
@@ -139,6 +142,11 @@ def _needed(eqn: Eqn, operands: Sequence[Residency], bodies: Sequence[ResidencyM
             return (DEVICE,) * len(operands)
         case _:
             return operands
+
+
+def _check_operands(eqn: Eqn, operands: Sequence[Residency], needed: Sequence[Residency]) -> None:
+    for number, (found, need) in enumerate(zip(operands, needed, strict=True)):
+        _check(eqn, number, found, need)
 
 
 def _check(eqn: Eqn, number: int, found: Residency, need: Residency) -> None:
