@@ -150,8 +150,11 @@ class ResidencyMap:
         if is_imported_op(eqn) and not operands:
             # A constant of a text is rematerialised by each use.
             return (FREE,) * len(eqn.outvars)
+        flow = control_flow(eqn)
+        if flow is None:
+            return (of_result(eqn, operands),) * len(eqn.outvars)
         bodies = self._bodies(eqn, operands)
-        match control_flow(eqn):
+        match flow:
             case Call():
                 return bodies[0].results
             case Scan() as loop:
@@ -161,8 +164,6 @@ class ResidencyMap:
                 return bodies[1].inputs[loop.body_consts :]
             case Cond():
                 return tuple(join(row) for row in zip(*(b.results for b in bodies), strict=True))
-            case None:
-                return (of_result(eqn, operands),) * len(eqn.outvars)
 
     def _settle(
         self, jaxpr: Jaxpr, consts: Sequence[Residency], carry: list[Residency], xs: Sequence[Residency]

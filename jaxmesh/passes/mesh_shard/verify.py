@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from jaxmesh.dialects.residency import DEVICE, HOST, Residency, ResidencyMap, has_transfer, of_result
+from jaxmesh.dialects.residency import DEVICE, FREE, HOST, ON_HOST, Residency, ResidencyMap, has_transfer
 from jaxmesh.dialects.ttir.mesh_shard import mesh_shard_p
 from jaxmesh.dialects.ttnn.transfers import PRIMITIVES, aggregate_tensor_p, distribute_tensor_p, resolve_traced_mapper
 from jaxmesh.errors import ResidencyError, UnsupportedError, VerifyError
@@ -16,7 +16,11 @@ from jaxmesh.sharding.distribution import resolve_composer
 
 def verify_no_ttir(program: Jaxpr) -> None:
     """Raises a VerifyError when a `mesh_shard` is left at any depth."""
-    for eqn in walk.all_eqns(program):
+    _verify_no_ttir(walk.all_eqns(program))
+
+
+def _verify_no_ttir(eqns: Iterable[Eqn]) -> None:
+    for eqn in eqns:
         if eqn.primitive is mesh_shard_p:
             raise VerifyError(
                 f"the program still holds a mesh_shard ({source_locations.source_line(eqn)}); a TTNN-level program "
@@ -36,8 +40,9 @@ def verify_ttnn(program: Jaxpr, inputs: Sequence[Residency], mesh: Mapping[str, 
       ResidencyError: a distribute of a device tensor, an aggregate of a host tensor, or a device operation with a host
         operand that no distribute brought over.
     """
-    verify_no_ttir(program)
-    for eqn in walk.all_eqns(program):
+    eqns = list(walk.all_eqns(program))
+    _verify_no_ttir(eqns)
+    for eqn in eqns:
         if eqn.primitive in PRIMITIVES:
             _verify_configs(eqn, mesh)
         else:
@@ -94,7 +99,15 @@ class _ResidencyVerifier:
             _check(opened.eqns[-1] if opened.eqns else caller, number, found, need)
 
     def _eqn(self, body: ResidencyMap, eqn: Eqn) -> None:
-        operands, outs = [body.of(a) for a in eqn.invars], [body.values[v] for v in eqn.outvars]
+        values = body.values
+        operands = [FREE if isinstance(a, compat.Literal) else values[a] for a in eqn.invars]
+        flow = control_flow(eqn)
+        if flow is None and eqn.primitive not in PRIMITIVES and eqn.primitive.name not in ON_HOST:
+            # The common case. All results of an operation have the same residency.
+            if HOST in operands and eqn.outvars and values[eqn.outvars[0]] is DEVICE:
+                _check_operands(eqn, operands, [DEVICE] * len(operands))
+            return
+        outs = [values[v] for v in eqn.outvars]
         if is_imported_op(eqn) and all(r is not HOST for r in outs):
             # One op of TTIR, whatever its meaning rematerialises.
             _check_operands(eqn, operands, [max(outs, default=HOST)] * len(operands))
@@ -107,7 +120,7 @@ class _ResidencyVerifier:
             # Only a distribute puts a rematerialised value on the devices for a transfer to read.
             operands = [max(HOST, r) for r in operands]
         _check_operands(eqn, operands, _needed(eqn, operands, bodies))
-        match control_flow(eqn):
+        match flow:
             case Scan() as loop:
                 carry, _ = loop.split_results(outs)
                 self.body(bodies[0], (*carry, *bodies[0].results[len(carry) :]), eqn)
@@ -138,8 +151,6 @@ def _needed(eqn: Eqn, operands: Sequence[Residency], bodies: Sequence[ResidencyM
         case While():
             test, step = bodies
             return (*test.inputs[: flow.cond_consts], *step.inputs)
-        case None if of_result(eqn, operands) is DEVICE:
-            return (DEVICE,) * len(operands)
         case _:
             return operands
 
