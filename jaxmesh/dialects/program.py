@@ -1,8 +1,7 @@
-"""Flat programs: what the emitters print. One list of operations over numbered values, calls inlined, loops unrolled.
+"""Flat programs, which the emitters print: one list of operations over numbered values, calls inlined, loops unrolled.
 
-A program is built from a jaxpr by `passes/flatten/`, at TTIR level (`ttir.*`, `ttir.mesh_shard`) from a traced
-one, or with the two transfers of TTNN from a lowered one; `passes/ttir_to_ttnn` lowers every
-other operation to TTNN too.
+`passes/flatten` builds a program from a jaxpr: at TTIR level (`ttir.*`, `ttir.mesh_shard`) from a traced one, or with
+the two transfers of TTNN from a lowered one. `passes/ttir_to_ttnn` then lowers every other operation to TTNN.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ Shape = tuple[int, ...]
 Value = int
 """A value is its number; `Program.types` has its type."""
 UNROLL_LIMIT = 200_000
-"""How many operations loops may make, all in all, when they are unrolled, if nothing else is said."""
+"""The default limit of operations that all unrolled loops of a program may become."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +26,7 @@ class Type:
     Attributes:
       shape: local (per device) of a shard, full otherwise.
       dtype: a NumPy dtype, those of `ml_dtypes` included.
-      kind: `tensor`, or `device` for the handle that `ttnn.get_device` gives.
+      kind: `tensor`, or `device` for the result of `ttnn.get_device`.
       host: at TTNN level, whether the tensor is in host memory. At TTIR level nothing reads it.
       tile: at TTNN level, whether it is laid out in tiles; else row by row.
     """
@@ -41,7 +40,7 @@ class Type:
 
 @dataclass(slots=True)
 class Op:
-    """One operation; never changed once it is made (not frozen, because programs have tens of thousands of them).
+    """One operation; immutable (not frozen, because programs have tens of thousands of them).
 
     Attributes:
       name: with its dialect, `ttir.add`.
@@ -60,9 +59,9 @@ class Op:
 
     @property
     def used(self) -> tuple[Value, ...]:
-        """The operands that are there."""
+        """The operands without those that are left out."""
         given: Any = self.operands
-        # A row of plain numbers, as most are, is given as it is.
+        # The common case: none is left out.
         return tuple([v for v in given if v is not None]) if None in given else given
 
 
@@ -73,9 +72,8 @@ class Port:
     Attributes:
       value: its number.
       presharded: whether it lives on the devices, its type being local; else it is a full host tensor.
-      varying: of a presharded argument the numbers of the mesh axes over which its shards differ; None where nothing is
-        known, so that it may be all.
-      path: where it stands in the caller's tree, as `jax.tree_util.keystr` writes it; from outside, not to be trusted.
+      varying: of a presharded argument the numbers of the mesh axes over which its shards may differ; None for all.
+      path: its path in the caller's tree, as `jax.tree_util.keystr` writes it; untrusted.
     """
 
     value: Value
@@ -89,7 +87,7 @@ class Program:
     """A flat program.
 
     Attributes:
-      name: the function's name; from outside, not to be trusted.
+      name: the function's name; untrusted.
       mesh: axis names and sizes.
       types: the type of every value, by number.
       arguments: the first values, in order.
@@ -105,21 +103,21 @@ class Program:
     results: list[Port] = field(default_factory=list[Port])
 
     def new(self, kind: Type) -> Value:
-        """A fresh value of a type."""
+        """Adds a value of a type; returns its number."""
         self.types.append(kind)
         return len(self.types) - 1
 
     def last_uses(self) -> dict[Value, int]:
-        """The number of the last op that reads each value that an op reads."""
+        """Returns, for each value that an op reads, the number of the last op that reads it."""
         return {v: i for i, op in enumerate(self.ops) for v in op.used}
 
     def like(self, ops: Iterable[Op], results: Sequence[Port]) -> Program:
-        """The same boundary and values with other operations."""
+        """Returns a program of the same signature and values with other operations."""
         return Program(self.name, self.mesh, self.types, self.arguments, list(ops), list(results))
 
 
 def without_dead(program: Program) -> Program:
-    """The program without the operations whose results nothing reads."""
+    """Returns the program without the operations whose results nothing reads."""
     live = {r.value for r in program.results}
     kept: list[Op] = []
     for op in reversed(program.ops):

@@ -1,8 +1,8 @@
-"""Where each value of a TTNN-level program lives: a forward analysis of one equation (section 4 of the semantics).
+"""The residency of each value of a TTNN-level program: a forward analysis (section 4 of the semantics).
 
-A value is on the host until a distribute; an equation with any device operand, or whose result varies over a mesh axis,
-runs on the devices; only an aggregate brings a value back. What depends on no array input is on neither side: it is
-made where it is needed.
+A value is on the host until a distribute. An equation with a device operand, or whose result varies over a mesh axis,
+runs on the devices, and only an aggregate returns a value to the host. Values that depend on no array input have no
+residency (`FREE`); each use rematerialises them.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import numpy as np
 from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tensor_p
 from jaxmesh.jaxprs import compat, evaluate, primitives, walk
 from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr
-from jaxmesh.jaxprs.control_flow import Call, Cond, Scan, While, control_flow
+from jaxmesh.jaxprs.control_flow import Call, Cond, Scan, While, control_flow, is_imported_op
 
 
 class Residency(IntEnum):
-    """The place of a value; joining two places takes the larger."""
+    """The residency of a value; joining two residencies takes the larger."""
 
     FREE = 0
     HOST = 1
@@ -32,22 +32,22 @@ FREE, HOST, DEVICE = Residency.FREE, Residency.HOST, Residency.DEVICE
 
 
 def of_constant(value: Any) -> Residency:
-    """A single number is written where it is needed; a larger array is a host tensor."""
+    """Returns the residency of a constant: none for a single number, which each use rematerialises, else the host."""
     return FREE if np.size(value) <= 1 else HOST
 
 
 def of_atom(atom: Atom, env: Mapping[compat.Var, Residency]) -> Residency:
-    """Where an operand lives; a literal is free."""
+    """Returns the residency of an operand; a literal has none."""
     return FREE if isinstance(atom, compat.Literal) else env[atom]
 
 
-def join(places: Sequence[Residency]) -> Residency:
-    """The one place where values of these places meet."""
-    return max(places, default=FREE)
+def join(residencies: Sequence[Residency]) -> Residency:
+    """Returns the residency in which values of these residencies meet."""
+    return max(residencies, default=FREE)
 
 
 def of_result(eqn: Eqn, operands: Sequence[Residency]) -> Residency:
-    """Where the results of a plain equation (no call, no loop) live."""
+    """Returns the residency of the results of an equation that is no call, loop or branch."""
     if eqn.primitive is distribute_tensor_p:
         return DEVICE
     if eqn.primitive is aggregate_tensor_p:
@@ -57,25 +57,25 @@ def of_result(eqn: Eqn, operands: Sequence[Residency]) -> Residency:
     for v in eqn.outvars:
         if compat.varying_axes(v.aval):
             return DEVICE
-    place = join(operands)
-    return HOST if place is FREE and not _made_anywhere(eqn) else place
+    residency = join(operands)
+    return HOST if residency is FREE and not _is_rematerialised(eqn) else residency
 
 
 ON_HOST = frozenset({"custom_linear_solve"})
-"""Primitives that hold bodies and run on the host side if one of these moves tensors."""
+"""Primitives that hold bodies and run on the host if a body holds a transfer."""
 
 
-def _made_anywhere(eqn: Eqn) -> bool:
-    """Whether a value from no array is made where it is needed: numbers and tables are; random or heavy work is not."""
+def _is_rematerialised(eqn: Eqn) -> bool:
+    """Returns True if each use may rematerialise a value that depends on no array: a number or a table."""
     if eqn.effects or "callback" in eqn.primitive.name:
         return False
-    if eqn.primitive.name == "ttir_op" and not eqn.invars:
+    if is_imported_op(eqn) and not eqn.invars:
         return True
     return eqn.primitive.name in primitives.CHEAP_TABLES or all(math.prod(v.aval.shape) <= 1 for v in eqn.outvars)
 
 
 def has_transfer(jaxpr: Jaxpr) -> bool:
-    """Whether a distribute or an aggregate stands at any depth."""
+    """Returns True if a jaxpr holds a distribute or an aggregate at any depth."""
     return any(e.primitive in (distribute_tensor_p, aggregate_tensor_p) for e in walk.all_eqns(jaxpr))
 
 
@@ -139,11 +139,14 @@ class ResidencyMap:
                 return []
 
     def _equation(self, eqn: Eqn, operands: Sequence[Residency]) -> Sequence[Residency]:
-        if eqn.primitive.name == "ttir_op" and not operands:
+        if is_imported_op(eqn) and not operands:
             # A constant of a text is rematerialised by each use.
             return (FREE,) * len(eqn.outvars)
+        flow = control_flow(eqn)
+        if flow is None:
+            return (of_result(eqn, operands),) * len(eqn.outvars)
         bodies = self._bodies(eqn, operands)
-        match control_flow(eqn):
+        match flow:
             case Call():
                 return bodies[0].results
             case Scan() as loop:
@@ -153,13 +156,11 @@ class ResidencyMap:
                 return bodies[1].inputs[loop.body_consts :]
             case Cond():
                 return tuple(join(row) for row in zip(*(b.results for b in bodies), strict=True))
-            case None:
-                return (of_result(eqn, operands),) * len(eqn.outvars)
 
     def _settle(
         self, jaxpr: Jaxpr, consts: Sequence[Residency], carry: list[Residency], xs: Sequence[Residency]
     ) -> ResidencyMap:
-        """The body of a loop, its carry where all iterations agree."""
+        """The residencies of the body of a loop, for those of its carry in which all iterations agree."""
         while True:
             body = self.body(jaxpr, (*consts, *carry, *xs))
             joined = [max(a, b) for a, b in zip(carry, body.results[: len(carry)], strict=True)]

@@ -10,14 +10,17 @@ from jaxmesh.jaxprs.compat import Aval, Eqn, Jaxpr
 
 T = TypeVar("T")
 
+IMPORTED_OP = "imported_op"
+"""The call of the meaning of an op that was imported from a text."""
+
 CALLS: Mapping[str, str] = {
     "jit": "jaxpr", "pjit": "jaxpr", "closed_call": "call_jaxpr", "core_call": "call_jaxpr", "call": "call_jaxpr",
     "eval_jaxpr": "call_jaxpr", "custom_jvp_call": "call_jaxpr", "custom_vjp_call": "call_jaxpr",
-    "remat2": "jaxpr", "checkpoint": "jaxpr", "remat": "jaxpr", "shard_map": "jaxpr", "ttir_op": "jaxpr",
+    "remat2": "jaxpr", "checkpoint": "jaxpr", "remat": "jaxpr", "shard_map": "jaxpr", IMPORTED_OP: "jaxpr",
 }  # fmt: skip
 """Primitives that call one jaxpr once, operands in order, and the parameter that holds it."""
 
-INLINE = frozenset({"jit", "pjit", "closed_call", "core_call", "call", "eval_jaxpr", "ttir_op"})
+INLINE = frozenset({"jit", "pjit", "closed_call", "core_call", "call", "eval_jaxpr", IMPORTED_OP})
 """Calls whose meaning is their body's."""
 
 REMAT = frozenset({"remat2", "checkpoint", "remat"})
@@ -28,6 +31,11 @@ CUSTOM = frozenset({"custom_jvp_call", "custom_vjp_call"})
 
 LOOPS = frozenset({"scan", "while", "cond"})
 """The primitives of loops and branches."""
+
+
+def is_imported_op(eqn: Eqn) -> bool:
+    """Returns True if an equation is one op of a text that was imported."""
+    return eqn.primitive.name == IMPORTED_OP
 
 
 @dataclass(frozen=True, slots=True)

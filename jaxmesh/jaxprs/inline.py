@@ -6,7 +6,7 @@ from collections.abc import Callable, Set as AbstractSet
 
 from jaxmesh.jaxprs import remarks
 from jaxmesh.jaxprs.compat import Atom, DropVar, Eqn, Jaxpr, Var
-from jaxmesh.jaxprs.control_flow import CALLS, INLINE
+from jaxmesh.jaxprs.control_flow import CALLS, INLINE, is_imported_op
 from jaxmesh.jaxprs.rewrite import with_operands
 from jaxmesh.jaxprs.walk import Memo, close, constants, fresh_var, open_jaxpr, rebuild, substitute
 
@@ -54,7 +54,7 @@ def inline_calls(
                 inner_swap[var] = fresh_var(var.aval)
                 constvars.append(inner_swap[var])
                 consts.append(const)
-            at = eqn if eqn.primitive.name == "ttir_op" else place
+            at = eqn if is_imported_op(eqn) else place
             swap.update(zip(eqn.outvars, walk(inner, inner_swap, at), strict=True))
         return substitute(body.outvars, swap)
 

@@ -1,4 +1,4 @@
-"""Values of a flat TTNN program that share a buffer: views, and results of in-place ops.
+"""Finds the values of a flat TTNN program that share a buffer: views, and results of ops that work in place.
 
 A reshape is a view where no element has to move: the last dim stays, and rows lie one after the other or the tiles of
 the last two dims stay whole. The rule is tt-metal's own (`ttnn.reshape`).
@@ -14,11 +14,11 @@ from jaxmesh.dialects.program import Op, Type, Value
 _TILE = 32
 _RESHAPE = "ttnn.reshape"
 _SHARES = {f"ttnn.{name}": op.in_place for name, op in ttnn.OPS.items() if op.in_place is not None} | {_RESHAPE: 0}
-"""By op: the operand whose memory its results may share."""
+"""By op: the number of the operand whose buffer its results may share."""
 
 
 def is_view(before: Type, after: Type) -> bool:
-    """Returns True if a reshape from one type to another moves nothing.
+    """Returns True if a reshape from one type to another moves no element.
 
     >>> import numpy as np
     >>> def tiles(*shape): return Type(shape, np.dtype("float32"), tile=True)
@@ -37,7 +37,7 @@ def _last_two(kind: Type) -> tuple[int, int]:
 
 
 def aliases(ops: Iterable[Op], types: Sequence[Type]) -> dict[Value, Value]:
-    """Returns, by each value in the memory of an earlier one, the first value there."""
+    """Returns, for every value that shares the buffer of earlier ones, the first of them."""
     first: dict[Value, Value] = {}
     for op in ops:
         number = _SHARES.get(op.name)

@@ -120,7 +120,7 @@ def _flatten(
         level=level,
         arguments=list(zip([r is DEVICE for r in boundary.residencies], show_paths(boundary.in_tree), strict=True)),
         results=list(zip([r is DEVICE for r in results], show_paths(out_tree), strict=True)),
-        options=Options(unroll_limit=unroll_limit, said=fuse),
+        options=Options(unroll_limit=unroll_limit, keep_imported_ops=fuse),
     )
     program.arguments = [
         replace(port, varying=_axis_numbers(a.varying, boundary.sizes))

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
 import math
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 from jax.sharding import AbstractMesh, Mesh
 
 from jaxmesh.dialects import program as flat
-from jaxmesh.dialects.residency import DEVICE, FREE, Residency, ResidencyMap
+from jaxmesh.dialects.residency import DEVICE
 from jaxmesh.dialects.signature import Argument, Boundary
 from jaxmesh.errors import (
     AssumptionWarning,
@@ -28,15 +27,15 @@ from jaxmesh.errors import (
     UnsupportedError,
     VerifyError,
 )
-from jaxmesh.frontends.mlir.decode import Program, decode, located
+from jaxmesh.frontends.mlir.decode import Program, decode
 from jaxmesh.frontends.mlir.module import Function, Source, choose, load, said_mesh
-from jaxmesh.frontends.mlir.to_program import detached, flat_program, levels_of
+from jaxmesh.frontends.mlir.to_program import flat_program
 from jaxmesh.frontends.mlir.trace import Outcome, Settings, trace_program
-from jaxmesh.jaxprs import compat, walk
+from jaxmesh.jaxprs import compat, control_flow, walk
 from jaxmesh.jaxprs.backend import backend_started
-from jaxmesh.passes.mesh_shard.lower_mesh_shard import lower_mesh_shards
+from jaxmesh.jaxprs.inline import inline_calls
 from jaxmesh.sharding.mesh import FLAG, AnyMesh, as_mesh, context_mesh, default_axis_names, make_mesh, program_mesh
-from jaxmesh.stages.imported import Read
+from jaxmesh.stages.imported import Imported
 from jaxmesh.stages.stages import Traced
 from jaxmesh.validate import as_bool, as_instance, check_size
 
@@ -103,24 +102,30 @@ def import_program(file: Source, program: Program, mesh: AnyMesh | None, *, stri
     """A decoded function as a traced program; see `from_mlir`."""
     if strict and program.notes:
         raise UnsupportedError(f"{program.notes[0]}; that is an error when strict.")
-    used = program_mesh(_mesh(file, program, mesh))
-    boundary = _boundary(program, used)
-    outcome, places = _trace_results(program, boundary, strict)
-    _check_results(program, boundary, places)
+    boundary = _boundary(program, program_mesh(_mesh(file, program, mesh)))
+    outcome, on_devices = _trace(program, boundary, strict)
+    _check_results(program, boundary, on_devices)
     _warn(program, outcome)
-    count = len(program.results)
-    out_tree = _tree.structure(0 if count == 1 else (0,) * count)
-    # What is assumed, or set right, stands in no text.
+    # No text contains what is assumed or corrected.
     changed = outcome.assumptions or outcome.shard_shapes or program.notes
-    levels = frozenset[str]() if changed else levels_of(program)
-    written = functools.partial(_written, detached(program), boundary, [p is DEVICE for p in places])
-    return Read(boundary, outcome.jaxpr, out_tree, outcome.assumptions, levels, written)
+    imported = Imported(outcome.jaxpr, (lambda _: None) if changed else _reader(program, boundary, on_devices))
+
+    def decompose() -> Any:
+        return inline_calls(outcome.jaxpr, names={control_flow.IMPORTED_OP})
+
+    return Traced(boundary, decompose, _out_tree(program), outcome.assumptions, imported=imported)
 
 
-def _written(program: Program, boundary: Boundary, kept: Sequence[bool], level: str) -> flat.Program | None:
+def _reader(program: Program, boundary: Boundary, on_devices: Sequence[bool]) -> Callable[[str], flat.Program | None]:
+    """Reads the text as a flat program, without MLIR's own module, which holds every constant of the file."""
     from jaxmesh.jaxprs.trees import show_paths
 
-    return flat_program(program, level, boundary.sizes, show_paths(boundary.in_tree), kept)
+    rows = zip(program.arguments, program.presharded, show_paths(boundary.in_tree), strict=True)
+    arguments = [flat.Port(0, p, path, a.varying if p else None) for a, p, path in rows]
+    declared = zip(program.results, on_devices, strict=True)
+    results = [d if r.status is None else r.status == "presharded" for r, d in declared]
+    body, mesh = program.body, boundary.sizes
+    return lambda dialect: flat_program(body, dialect, mesh, arguments, results)
 
 
 # --- the mesh --------------------------------------------------------------------------------------------------------
@@ -128,7 +133,7 @@ def _written(program: Program, boundary: Boundary, kept: Sequence[bool], level: 
 
 def mesh_sizes(file: Source, program: Program) -> tuple[int, ...] | None:
     """The mesh shape a file says for a function, if any."""
-    said = said_mesh(program.body.function, file.run_lines)
+    said = said_mesh(program.function, file.run_lines)
     return program.device_mesh if said is None else said.sizes
 
 
@@ -144,7 +149,7 @@ def _mesh(file: Source, program: Program, given: AnyMesh | None) -> AnyMesh:
     if found is not None:
         # Of several RUN lines the one with the given mesh is meant.
         runs = [r for r in runs if r.sizes == tuple(found.shape.values())] or runs
-    said = said_mesh(program.body.function, runs)
+    said = said_mesh(program.function, runs)
     if found is not None:
         sizes = tuple(found.shape.values())
         if said is not None and sizes != said.sizes:
@@ -194,55 +199,68 @@ def _made(sizes: tuple[int, ...]) -> AnyMesh:
 # --- tracing ---------------------------------------------------------------------------------------------------------
 
 
-def _trace(program: Program, settings: Settings) -> Outcome:
-    """Traces with presharded arguments that differ everywhere; what only their equality proves is listed as assumed."""
-    try:
-        return _traced(program, settings)
-    except ReplicationError as error:
-        if not any(program.presharded):
-            raise
-        try:
-            _traced(program, dataclasses.replace(settings, presharded_vary=False))
-        except ReplicationError:
-            raise
-        except VerifyError:
-            raise error from None
-        if settings.strict:
-            raise error from None
-        return _traced(program, dataclasses.replace(settings, assume=True))
+def _trace(program: Program, boundary: Boundary, strict: bool) -> tuple[Outcome, Sequence[bool]]:
+    """Traces the function once; returns also per result whether it stays on the devices.
+
+    A result that is declared presharded, but holds no argument, is replicated; only then the function is traced again.
+    """
+    abstract = boundary.mesh.abstract_mesh if isinstance(boundary.mesh, Mesh) else boundary.mesh
+    settings = Settings(abstract, strict=strict)
+    outcome = _trace_assuming(program, settings)
+    on_devices = _on_devices(program, boundary, outcome)
+    rows = enumerate(zip(program.results, on_devices, _constant(outcome.jaxpr), strict=True))
+    free = frozenset(i for i, (r, d, constant) in rows if r.status == "presharded" and constant and not d)
+    if not free:
+        return outcome, on_devices
+    outcome = _trace_assuming(program, dataclasses.replace(settings, replicated=free))
+    return outcome, _on_devices(program, boundary, outcome)
 
 
-def _traced(program: Program, settings: Settings) -> Outcome:
-    function = program.body.function
-    try:
-        return trace_program(program, settings)
-    except Exception as error:
-        # Errors of ops have their line already.
-        raise error if str(error).startswith("line ") else located(function.line, f"@{function.name}", error) from None
+def _on_devices(program: Program, boundary: Boundary, outcome: Outcome) -> Sequence[bool]:
+    residency = Traced(boundary, outcome.jaxpr, _out_tree(program)).residency
+    return [r is DEVICE for r in residency.results]
+
+
+def _out_tree(program: Program) -> Any:
+    count = len(program.results)
+    return _tree.structure(0 if count == 1 else (0,) * count)
+
+
+def _trace_assuming(program: Program, settings: Settings) -> Outcome:
+    """Traces with presharded arguments that differ everywhere; assumes what only their equality proves.
+
+    Raises:
+      ReplicationError: copies are not proven equal, even if all presharded arguments are; or nothing may be assumed.
+    """
+    outcome = trace_program(program, settings)
+    if outcome.unproven is not None:
+        _check_assumed(program, settings, outcome.unproven)
+    if outcome.error is not None:
+        raise outcome.error
+    return outcome
+
+
+def _check_assumed(program: Program, settings: Settings, unproven: ReplicationError) -> None:
+    if not any(program.presharded):
+        raise unproven
+    equal = trace_program(program, dataclasses.replace(settings, presharded_vary=False))
+    if equal.unproven is not None:
+        raise equal.unproven
+    if equal.error is not None and not isinstance(equal.error, VerifyError):
+        raise equal.error
+    if equal.error is not None or settings.strict:
+        raise unproven
 
 
 def _boundary(program: Program, mesh: AnyMesh) -> Boundary:
     every = tuple(a for a in mesh.axis_names if mesh.shape[a] > 1)
-    function = program.body.function
+    body = program.body
     for number, a in enumerate(program.body.arguments):
-        check_size(a.shape, a.dtype, f"line {function.line}: argument {number} of @{function.name}")
+        check_size(a.shape, a.dtype, f"line {body.line}: argument {number} of @{body.name}")
     rows = zip(program.body.arguments, program.varying(mesh.axis_names), strict=True)
     arguments = tuple(Argument(a, None if v is None else tuple(n for n in every if n in v)) for a, v in rows)
     in_tree = _tree.structure((tuple(range(len(arguments))), {}))
-    return Boundary(program.body.function.name, mesh, in_tree, arguments)
-
-
-def _trace_results(program: Program, boundary: Boundary, strict: bool) -> tuple[Outcome, Sequence[Residency]]:
-    """The traced function and where its results live; presharded ones that hold no argument are replicated."""
-    abstract = boundary.mesh.abstract_mesh if isinstance(boundary.mesh, Mesh) else boundary.mesh
-    outcome = _trace(program, Settings(abstract, strict=strict))
-    places = _places(boundary, outcome)
-    made = [p is FREE or (p is not DEVICE and c) for p, c in zip(places, _constant(outcome.jaxpr), strict=True)]
-    free = frozenset(i for i, r in enumerate(program.results) if r.status == "presharded" and made[i])
-    if free:
-        outcome = _trace(program, Settings(abstract, strict=strict, replicated=free))
-        places = _places(boundary, outcome)
-    return outcome, places
+    return Boundary(program.body.name, mesh, in_tree, arguments)
 
 
 def _constant(jaxpr: compat.Jaxpr) -> list[bool]:
@@ -255,12 +273,7 @@ def _constant(jaxpr: compat.Jaxpr) -> list[bool]:
     return [not (isinstance(a, compat.Var) and a in given) for a in body.outvars]
 
 
-def _places(boundary: Boundary, outcome: Outcome) -> Sequence[Residency]:
-    lowered = lower_mesh_shards(outcome.jaxpr, boundary.residencies, boundary.sizes)
-    return ResidencyMap(lowered, boundary.residencies).results
-
-
-def _check_results(program: Program, boundary: Boundary, places: Sequence[Residency]) -> None:
+def _check_results(program: Program, boundary: Boundary, on_devices: Sequence[bool]) -> None:
     """Checks that results live where the file says; one device is both places at once.
 
     Raises:
@@ -269,16 +282,16 @@ def _check_results(program: Program, boundary: Boundary, places: Sequence[Reside
     statuses = [r.status for r in program.results]
     if not any(statuses) or math.prod(boundary.sizes.values()) == 1:
         return
-    function = program.body.function
-    for number, (status, place) in enumerate(zip(statuses, places, strict=True)):
-        found = "presharded" if place is DEVICE else "unsharded"
+    body = program.body
+    for number, (status, on_device) in enumerate(zip(statuses, on_devices, strict=True)):
+        found = "presharded" if on_device else "unsharded"
         if status is not None and status != found:
             raise VerifyError(
-                f"line {program.body.end}: func.return: result {number} of @{function.name} is declared {status} "
-                f"(line {function.line}), but it is {found}: it "
+                f"line {program.body.end}: func.return: result {number} of @{body.name} is declared {status} "
+                f"(line {body.line}), but it is {found}: it "
                 + (
                     "stays on the devices; aggregate it with a mesh_shard."
-                    if place is DEVICE
+                    if on_device
                     else "is a full tensor; split it with a mesh_shard, or declare it unsharded."
                 )
             )

@@ -31,6 +31,8 @@ _CACHED_PROGRAMS = 8
 class Stage(abc.ABC):
     """A traced or a lowered program.
 
+    The closed jaxpr may be given as a function, which is called when the jaxpr is first needed.
+
     `inexpressible` is the error of a program that TTIR and TTNN cannot express. Such a program runs through JAX, and
     raises the error when its texts are requested.
     """
@@ -43,10 +45,14 @@ class Stage(abc.ABC):
         self, boundary: Boundary, jaxpr: Any, out_tree: Any, inexpressible: InexpressibleError | None = None
     ) -> None:
         self._boundary = boundary
-        self._jaxpr = jaxpr
+        self._given = jaxpr
         self._out_tree = out_tree
         self._programs: dict[tuple[bool, int], Program] = {}
         self.inexpressible = inexpressible
+
+    @functools.cached_property
+    def _jaxpr(self) -> Any:
+        return self._given if walk.is_jaxpr(self._given) else self._given()
 
     @abc.abstractmethod
     def _flat(self, groups: bool, unroll_limit: int) -> Program:

@@ -43,6 +43,7 @@ from jaxmesh.validate import as_index, as_path
 
 if TYPE_CHECKING:
     from jaxmesh.analysis.explain import Explanation
+    from jaxmesh.stages.imported import Imported
 
 
 class Traced(Stage):
@@ -51,8 +52,6 @@ class Traced(Stage):
     _level = "ttir"
     _texts = ("ttir", "jaxpr")
 
-    _said: Any = None  # The same, each op that was read from a text one equation: what its own texts are made of.
-
     def __init__(
         self,
         boundary: Boundary,
@@ -60,9 +59,11 @@ class Traced(Stage):
         out_tree: Any,
         assumptions: Sequence[str] = (),
         inexpressible: InexpressibleError | None = None,
+        imported: Imported | None = None,
     ) -> None:
         super().__init__(boundary, jaxpr, out_tree, inexpressible)
         self._assumptions = tuple(assumptions)
+        self.imported = imported
 
     @property
     def assumptions(self) -> tuple[str, ...]:
@@ -95,7 +96,11 @@ class Traced(Stage):
     def _flat(self, groups: bool, unroll_limit: int) -> Program:
         from jaxmesh.passes.pipeline import ttir_program
 
-        jaxpr = self._jaxpr if self._said is None else self._said
+        jaxpr = self._jaxpr
+        if self.imported is not None:
+            jaxpr = self.imported.jaxpr
+            if groups and (program := self.imported.program("ttir")) is not None:
+                return program
         return ttir_program(jaxpr, self._boundary, self._out_tree, self.residency.results, groups, unroll_limit)
 
     def reference(self, *args: Any, check_replication: bool | None = None, **kwargs: Any) -> Any:
@@ -192,10 +197,12 @@ class Lowered(Stage):
     def _flat(self, groups: bool, unroll_limit: int) -> Program:
         from jaxmesh.passes.pipeline import ttnn_program
 
-        said = None if self._traced is None else self._traced._said
+        imported = None if self._traced is None else self._traced.imported
         lowered = self.residency
-        if said is not None:
-            lowered = lower(said, self._boundary.residencies, self._boundary.sizes)
+        if imported is not None:
+            if groups and (program := imported.program("ttnn")) is not None:
+                return program
+            lowered = lower(imported.jaxpr, self._boundary.residencies, self._boundary.sizes)
         return ttnn_program(lowered, self._boundary, self._out_tree, groups, unroll_limit)
 
     def export(
@@ -285,11 +292,9 @@ class Lowered(Stage):
         """
         from jaxmesh.analysis.explain import explain
 
-        traced = self._traced
-        assumptions = () if traced is None else traced.assumptions
-        return explain(
-            self._boundary, self.residency, None if traced is None else traced.jaxpr, self._out_tree, assumptions
-        )
+        if self._traced is None:
+            return explain(self._boundary, self.residency, None, self._out_tree)
+        return explain(self._boundary, self.residency, self._traced.jaxpr, self._out_tree, self._traced.assumptions)
 
     @functools.cached_property
     def plan(self) -> Plan:
@@ -362,8 +367,9 @@ class Lowered(Stage):
         if self.inexpressible is not None:
             return jax.tree.unflatten(self._out_tree, evaluate.eval_jaxpr(self._jaxpr, *args))
         program = self._jaxpr if checks is None else checks.checked(self._jaxpr, self._boundary)
-        inputs = self._boundary.residencies
-        plan = self.plan if program is self._jaxpr else plan_regions(ResidencyMap(program, inputs))
+        plan = self.plan
+        if program is not self._jaxpr:
+            plan = plan_regions(ResidencyMap(program, self._boundary.residencies))
         results = execute(plan, mesh, [stored(x) for x in args], self._boundary.out_specs)
         outs = zip(results, self._jaxpr.out_avals, plan.residency.results, strict=True)
         return jax.tree.unflatten(self._out_tree, [_wrap(x, a, p, mesh) for x, a, p in outs])

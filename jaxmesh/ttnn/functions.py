@@ -104,12 +104,12 @@ class Function:
         operands: Any = [values[i] for _, i in self._operands]
         if self._operand_list is not None:
             operands = values[self._operand_list]
-        if not isinstance(operands, list):
+        if type(operands) is not list:
             return None
-        for x in operands:
+        for x in cast("list[Any]", operands):
             if type(x) is not MeshTensor or x.storage.type is not StorageType.DEVICE:
                 return None
-        return operands or None
+        return cast("list[Any]", operands) or None
 
     def fit(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int | None:
         """Returns how badly the arguments fit this form of the op, 0 for a perfect fit; None if they do not fit."""

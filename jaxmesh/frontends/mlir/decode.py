@@ -15,6 +15,7 @@ from jaxmesh.dialects.op import OpDef, Trait
 from jaxmesh.dialects.ttnn.memory import MEMORY_OPS
 from jaxmesh.errors import ArgumentTypeError, JaxmeshError, MissingRuleError, UnsupportedError, VerifyError
 from jaxmesh.frontends.mlir.attributes import Values
+from jaxmesh.frontends.mlir.locations import of_argument, resolve
 from jaxmesh.frontends.mlir.module import Function, Said, boundary_attributes, check_sizes, line_of
 from jaxmesh.frontends.mlir.preprocess import PROPERTIES
 from jaxmesh.frontends.mlir.types import Types
@@ -38,7 +39,18 @@ EMPTY = frozenset({"ttir.empty", "tensor.empty"})
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Step:
-    """One op: its line, the numbers of the values it reads and makes, its attributes and declared types."""
+    """One op.
+
+    Attributes:
+      line: the line of the file where it stands.
+      op: its name with its dialect.
+      operands: the numbers of the values that it reads.
+      results: the numbers of the values that it makes.
+      attributes: as Python values.
+      types: the declared types of its results.
+      callee: the function that it calls, if it is a call.
+      location: its location in the source that the text was made of, as `file:line:column` or a name.
+    """
 
     line: int
     op: str
@@ -47,14 +59,30 @@ class Step:
     attributes: dict[str, Any]
     types: tuple[jax.ShapeDtypeStruct, ...]
     callee: Body | None = None
+    location: str = ""
 
 
 @dataclass(slots=True, eq=False)
 class Body:
-    """The steps of a function; its arguments are the values 0, 1, ..."""
+    """The steps of a function; its arguments are the values 0, 1, ...
 
-    function: Function
+    Attributes:
+      name: of the function.
+      line: the line of the file where it begins.
+      arguments: their types.
+      locations: of the arguments, each empty if the text does not give it.
+      steps: its ops, in order.
+      results: the numbers of the values that it returns.
+      values: how many values there are.
+      end: the line of its `func.return`.
+      size: how many ops it makes, its calls inlined.
+      depth: how deep its calls nest.
+    """
+
+    name: str
+    line: int
     arguments: tuple[jax.ShapeDtypeStruct, ...]
+    locations: tuple[str, ...]
     steps: list[Step] = field(default_factory=list[Step])
     results: tuple[int, ...] = ()
     values: int = 0
@@ -75,6 +103,7 @@ class Needs:
 class Program:
     """A function, decoded, and what its boundary says."""
 
+    function: Function
     body: Body
     arguments: tuple[Said, ...]
     results: tuple[Said, ...]
@@ -100,9 +129,8 @@ class Program:
         if said is None:
             return tuple(axes)
         if any(i >= len(axes) for i in said):
-            line = self.body.function.line
             raise VerifyError(
-                f"line {line}: argument {number} of @{self.body.function.name}: jaxmesh.varying = {list(said)}, but "
+                f"line {self.body.line}: argument {number} of @{self.body.name}: jaxmesh.varying = {list(said)}, but "
                 f"the mesh has {len(axes)} axes; allowed are 0 to {len(axes) - 1}."
             )
         return tuple(axes[i] for i in said)
@@ -159,7 +187,9 @@ def decode(function: Function, functions: Sequence[Function]) -> Program:
         noops = [s for s in body.steps if s.attributes.get("shard_type") == "identity" and len(s.types) == 1]
         body.arguments = tuple(_local(s, i, a, noops, decoder.types) for i, (s, a) in enumerate(rows))
     results = boundary_attributes(function, "res_attrs", len(body.results))
-    return Program(body, tuple(said), tuple(results), decoder.needs, decoder.device_mesh, tuple(decoder.notes))
+    return Program(
+        function, body, tuple(said), tuple(results), decoder.needs, decoder.device_mesh, tuple(decoder.notes)
+    )
 
 
 def _local(
@@ -203,10 +233,12 @@ class _Decoder:
             if len(blocks) != 1:
                 raise UnsupportedError(f"{len(blocks)} blocks; TTIR functions have one, without branches.")
             arguments = list(blocks[0].arguments)
-            body = Body(function, tuple(self.types(a.type) for a in arguments))
+            types = tuple(self.types(a.type) for a in arguments)
+        locations = tuple(of_argument(str(a.location)) for a in arguments)
+        body = Body(function.name, function.line, types, locations)
         numbers: dict[Any, int] = {a: i for i, a in enumerate(arguments)}
         for operation in _operations(function):
-            self._step(body, operation, numbers)
+            self._step(function, body, operation, numbers)
         body.values = len(numbers)
         body.size = sum(s.callee.size if s.callee else 1 for s in body.steps)
         body.depth = 1 + max((s.callee.depth for s in body.steps if s.callee), default=0)
@@ -217,9 +249,9 @@ class _Decoder:
         self._open.pop()
         return body
 
-    def _step(self, body: Body, operation: Any, numbers: dict[Any, int]) -> None:
+    def _step(self, function: Function, body: Body, operation: Any, numbers: dict[Any, int]) -> None:
         op: str = operation.name
-        self._line = line = line_of(operation, body.function.piece)
+        self._line = line = line_of(operation, function.piece)
         operands = tuple(numbers[v] for v in operation.operands)
         if op == "func.return":
             body.results, body.end = operands, line
@@ -232,8 +264,8 @@ class _Decoder:
                 raise VerifyError("has a region; no op of a program has one.")
             results = list(operation.results)
             types = () if op in UNTYPED else tuple(self.types(r.type) for r in results)
-            attributes = self._attributes(operation, body.function)
-            callee = self._callee(attributes, body.function) if op in _CALLS else None
+            attributes = self._attributes(operation, function)
+            callee = self._callee(attributes, function) if op in _CALLS else None
         except JaxmeshError as error:
             raise error if str(error).startswith("line ") else located(line, op, error) from None
         except Exception as error:
@@ -243,7 +275,9 @@ class _Decoder:
         first = len(numbers)
         numbers.update((r, first + i) for i, r in enumerate(results))
         made = tuple(range(first, first + len(results)))
-        body.steps.append(Step(line, op, operands, made, attributes, types, callee))
+        location = function.piece.rewritten.locations.get(line, "")
+        location = location and resolve(location, function.piece.rewritten.aliases)
+        body.steps.append(Step(line, op, operands, made, attributes, types, callee, location))
 
     def _know(self, op: str, line: int) -> None:
         """Raises a MissingRuleError for an op without meaning."""
@@ -267,7 +301,7 @@ class _Decoder:
         piece = function.piece
         values = self._values.get(id(piece))
         if values is None:
-            values = self._values[id(piece)] = Values(Types(self._note, wide=True), piece.resources)
+            values = self._values[id(piece)] = Values(Types(self._note, wide=True), piece.rewritten.resources)
         attributes = operation.attributes
         found: dict[str, Any] = values(attributes[PROPERTIES]) if PROPERTIES in attributes else _NONE
         if len(attributes):

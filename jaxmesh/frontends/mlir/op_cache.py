@@ -1,7 +1,7 @@
-"""Ops that a program repeats: their equations are bound again, without another evaluation of the op's meaning.
+"""Ops that a program repeats: the meaning of each is traced once, and bound again.
 
-The layers of a model repeat the same ops of the same types; a meaning checks its attributes and converts its operands
-each time, which costs several times what binding its equations does.
+The layers of a model repeat the same ops of the same types. A meaning checks its attributes and converts its operands
+each time, which costs several times as much as binding its equations.
 """
 
 from __future__ import annotations
@@ -11,42 +11,38 @@ from typing import Any
 
 import jax
 
-from jaxmesh.dialects.imported_op import Said, said_p
+from jaxmesh.dialects.imported_op import ImportedOp, imported_op_p
 from jaxmesh.frontends.mlir.decode import Step
 from jaxmesh.jaxprs import evaluate
 
 
-class Again:
-    """The meanings of the ops of one trace, as equations from an op's second occurrence on."""
+class OpCache:
+    """The meanings of the ops of one trace."""
 
     def __init__(self) -> None:
-        self._known: dict[Any, Any] = {}
+        self._known: dict[Any, tuple[Any, ImportedOp | None]] = {}
 
     def __call__(
-        self, step: Step, operands: Sequence[Any], meaning: Callable[..., list[Any]], said: Said | None = None
+        self,
+        step: Step,
+        operands: Sequence[Any],
+        meaning: Callable[..., list[Any]],
+        describe: Callable[[], ImportedOp | None],
     ) -> list[Any]:
-        """What `meaning` gives of the operands; of equal steps and types it may be asked only once or twice.
+        """Binds one equation for an op, or the equations of its meaning if only its meaning is kept.
 
-        With what the text says of the op, one equation that holds both.
+        Args:
+          step: the op.
+          operands: its tensors.
+          meaning: computes its results from its operands; called once for equal steps and types.
+          describe: what the text contains of the op; None if only its meaning is kept.
         """
-        if said is not None:
-            return self._said(step, operands, meaning, said)
-        if not operands:
-            return meaning()
         # A file's equal attributes are one object, which the step keeps alive.
         key = (step.op, id(step.attributes), step.types, *[jax.typeof(x) for x in operands])
         if key not in self._known:
-            self._known[key] = None
-            return meaning(*operands)
-        jaxpr = self._known[key]
-        if jaxpr is None:
-            jaxpr = self._known[key] = jax.make_jaxpr(meaning)(*operands)
+            self._known[key] = jax.make_jaxpr(meaning)(*operands), describe()
+        jaxpr, op = self._known[key]
+        if op is not None:
+            return imported_op_p.bind(*operands, jaxpr=jaxpr, op=op)
         # The tracing context is the one that the equations were made in.
         return evaluate.interpret(jaxpr, operands, evaluate.bind)
-
-    def _said(self, step: Step, operands: Sequence[Any], meaning: Callable[..., list[Any]], said: Said) -> list[Any]:
-        key = (step.op, id(step.attributes), step.types, *[jax.typeof(x) for x in operands])
-        if key not in self._known:
-            self._known[key] = jax.make_jaxpr(meaning)(*operands), said
-        jaxpr, said = self._known[key]
-        return said_p.bind(*operands, jaxpr=jaxpr, said=said)

@@ -7,6 +7,7 @@ hold are rewritten to generic ones, on the same lines, so that every line number
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from jaxmesh.errors import ParseError
@@ -62,12 +63,14 @@ _NO_LOCATION_BEFORE = "=,[(<{"
 
 @dataclass(slots=True)
 class _Bracket:
-    """An open bracket: its kind, where it began, and what its rewriting appends or erases at its end."""
+    """An open bracket: its kind, where it began, what its rewriting appends or erases at its end, and, of a location,
+    where its inside begins."""
 
     kind: str
     start: int
     suffix: str = ""
     erase: bool = False
+    inside: int = 0
 
 
 @dataclass(slots=True)
@@ -81,6 +84,8 @@ class _Scan:
     last_string: str = ""
     skip_to: int = 0
     resources: dict[str, str] = field(default_factory=dict[str, str])
+    locations: list[tuple[int, str]] = field(default_factory=list[tuple[int, str]])
+    aliases: dict[str, str] = field(default_factory=dict[str, str])
     defining: str | None = None
     depths: dict[str, int] = field(default_factory=dict[str, int])
 
@@ -90,10 +95,10 @@ class _Scan:
     def refuse(self, at: int, why: str) -> ParseError:
         return ParseError(f"line {self.line(at)}: {why}")
 
-    def push(self, kind: str, start: int, suffix: str = "", *, erase: bool = False) -> None:
+    def push(self, kind: str, start: int, suffix: str = "", *, erase: bool = False, inside: int = 0) -> None:
         if len(self.stack) >= MAX_DEPTH:
             raise self.refuse(start, f"brackets nest more than {MAX_DEPTH} deep; no TTIR program does.")
-        self.stack.append(_Bracket(kind, start, suffix, erase))
+        self.stack.append(_Bracket(kind, start, suffix, erase, inside))
         if self.defining is not None:
             self.deepen(start, 0)
 
@@ -106,6 +111,15 @@ class _Scan:
         if depth > self.depths[name]:
             self.depths[name] = depth
 
+    def is_in_parentheses(self) -> bool:
+        return bool(self.stack) and self.stack[-1].kind == "("
+
+    def add_location(self, bracket: _Bracket, location: str) -> None:
+        if bracket.erase:
+            self.locations.append((bracket.start, location))
+        elif self.defining is not None and not self.stack:
+            self.aliases[self.defining] = location
+
     def blank(self, start: int, end: int) -> None:
         """Erases a part, its line ends kept."""
         self.edits.append((start, end, "\n" * self.text.count("\n", start, end) or " "))
@@ -114,10 +128,20 @@ class _Scan:
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """Text for MLIR's parser, and the hex digits of its resource blobs, which bindings cannot read."""
+    """Text for MLIR's parser, with what was taken out of it.
+
+    Attributes:
+      text: for the parser.
+      resources: the hex digits of the resource blobs, which the bindings cannot read.
+      locations: by line of the file, the location of the op on it, as it is written inside of `loc(...)`. The locations
+        that the parser itself gives to ops are then their lines in the text.
+      aliases: the locations that the text defines by name, such as `#loc1`.
+    """
 
     text: str
     resources: dict[str, str]
+    locations: dict[int, str]
+    aliases: dict[str, str]
 
 
 def rewrite(text: str, first_line: int) -> Rewritten:
@@ -140,7 +164,14 @@ def rewrite(text: str, first_line: int) -> Rewritten:
     for token in _TOKEN.finditer(text):
         if token.start() >= scan.skip_to:
             _take(scan, token)
-    return Rewritten(_edited(text, scan.edits), scan.resources)
+    return Rewritten(_edited(text, scan.edits), scan.resources, dict(_by_line(scan)), scan.aliases)
+
+
+def _by_line(scan: _Scan) -> Iterator[tuple[int, str]]:
+    line, at = scan.first_line, 0
+    for start, location in sorted(scan.locations):
+        line, at = line + scan.text.count("\n", at, start), start
+        yield line, location
 
 
 def _take(scan: _Scan, token: re.Match[str]) -> None:
@@ -164,7 +195,8 @@ def _take(scan: _Scan, token: re.Match[str]) -> None:
                 scan.edits.append((end, end, f"{PROPERTIES} = {{"))
         case "location":
             before = scan.text[:start].rstrip()[-1:] if start < 64 else scan.text[start - 64 : start].rstrip()[-1:]
-            scan.push("(", start, erase=before not in _NO_LOCATION_BEFORE)
+            # MLIR reads the locations of arguments; those of ops it would put in place of their lines.
+            scan.push("(", start, erase=before not in _NO_LOCATION_BEFORE and not scan.is_in_parentheses(), inside=end)
         case "affine":
             _check_affine(scan, start, end)
             scan.push("<", start)
@@ -203,6 +235,7 @@ def _plain(scan: _Scan, token: re.Match[str]) -> None:
     start, end = token.span("place")
     if start >= 0:
         scan.edits.append((start, end, ""))
+        scan.locations.append((start, token.group("place")[5:-1]))
 
 
 def _check_escapes(scan: _Scan, token: re.Match[str]) -> None:
@@ -232,6 +265,8 @@ def _close(scan: _Scan, bracket: str, at: int) -> None:
         opened = scan.stack.pop()
         if opened.kind != kind:
             continue
+        if opened.inside:
+            scan.add_location(opened, scan.text[opened.inside : at].strip())
         if opened.erase:
             scan.blank(opened.start, at + 1)
         elif opened.suffix:

@@ -14,7 +14,7 @@ from jax.interpreters import mlir
 from jaxlib.mlir import ir
 
 from jaxmesh.errors import ArgumentTypeError, MissingFileError, ParseError
-from jaxmesh.frontends.mlir.preprocess import rewrite
+from jaxmesh.frontends.mlir.preprocess import Rewritten, rewrite
 
 _SPLIT = re.compile(r"^[ \t]*// ?-----[^\n]*$", re.MULTILINE)
 _RUN = re.compile(r"^[ \t]*//[ \t]*RUN:[^\n]*?mesh-shape=([0-9]+(?:,[0-9]+)*)", re.MULTILINE)
@@ -23,12 +23,17 @@ _HINT = "print the file in generic form (mlir-opt --mlir-print-op-generic, ttmli
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One module of a file: parsed, the line it begins at, less one, the hex of its resource blobs, and its text."""
+    """One module of a file.
+
+    Attributes:
+      module: parsed by MLIR.
+      offset: the line of the file where it begins, less one.
+      rewritten: the text that was parsed, and what was taken out of it.
+    """
 
     module: Any
     offset: int
-    resources: dict[str, str]
-    text: str
+    rewritten: Rewritten
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +151,7 @@ def _parse(text: str, line: int, shared: Any) -> Piece:
         module = ir.Module.parse(ready.text, context)
     except ir.MLIRError as error:
         raise _refused(error, line - 1) from None
-    return Piece(module, line - 1, ready.resources, text)
+    return Piece(module, line - 1, ready)
 
 
 def _refused(error: Any, offset: int) -> ParseError:

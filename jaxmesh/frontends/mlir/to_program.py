@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 
 from jaxmesh.dialects.definitions import definition_of
-from jaxmesh.dialects.imported_op import placed
+from jaxmesh.dialects.imported_op import group_operands
 from jaxmesh.dialects.program import Op, Port, Program, Type, Value
 from jaxmesh.dialects.ttnn.memory import MEMORY_OPS
 from jaxmesh.errors import VerifyError
 from jaxmesh.frontends.mlir import decode as decoded
-from jaxmesh.frontends.mlir.locations import Written, written
 from jaxmesh.frontends.mlir.ttnn_configs import composer_config, mapper_config
 
 _SEGMENTS = ("operandSegmentSizes", "resultSegmentSizes")
@@ -23,69 +22,55 @@ _DEVICE = Type((), np.dtype(np.int32), kind="device")
 _SHARD = ("shard_type", "shard_direction", "shard_shape", "shard_dims")
 _PROMISE = "assume_replicated"
 
-LEVELS = frozenset({"ttir", "ttnn"})
 
+def is_of_dialect(body: decoded.Body, dialect: str) -> bool:
+    """Returns True if all ops of a function, and of those that it calls, are of one dialect, `ttir` or `ttnn`."""
+    seen: set[int] = set()
 
-def levels_of(program: decoded.Program) -> frozenset[str]:
-    """Of `ttir` and `ttnn` the dialects of which all ops of a text are: one, none, or both where it has no op."""
-    dialects = _dialects(program.body, {})
-    return LEVELS if not dialects else frozenset(dialects) if len(dialects) == 1 and dialects <= LEVELS else frozenset()
+    def check(body: decoded.Body) -> bool:
+        if id(body) in seen:
+            return True
+        seen.add(id(body))
+        return all(s.op.startswith(f"{dialect}.") if s.callee is None else check(s.callee) for s in body.steps)
 
-
-def _dialects(body: decoded.Body, known: dict[int, set[str]]) -> set[str]:
-    found = known.get(id(body))
-    if found is None:
-        found = known[id(body)] = set()
-        for step in body.steps:
-            found |= {step.op.partition(".")[0]} if step.callee is None else _dialects(step.callee, known)
-    return found
-
-
-def detached(program: decoded.Program) -> decoded.Program:
-    """The same without MLIR's own module, which holds every constant of the file as long as it lives."""
-    return replace(program, body=_detached(program.body, {}))
-
-
-def _detached(body: decoded.Body, known: dict[int, decoded.Body]) -> decoded.Body:
-    if id(body) not in known:
-        piece = body.function.piece
-        text = piece.text if "loc(" in piece.text else ""
-        function = replace(body.function, operation=None, piece=replace(piece, module=None, resources={}, text=text))
-        steps = [s if s.callee is None else replace(s, callee=_detached(s.callee, known)) for s in body.steps]
-        known[id(body)] = replace(body, function=function, steps=steps)
-    return known[id(body)]
+    return check(body)
 
 
 def flat_program(
-    program: decoded.Program, level: str, mesh: Mapping[str, int], paths: Sequence[str], kept: Sequence[bool]
+    body: decoded.Body,
+    dialect: str,
+    mesh: Mapping[str, int],
+    arguments: Sequence[Port],
+    results: Sequence[bool],
 ) -> Program | None:
-    """The program that a text is, calls inlined; None where the text can only be printed again in other words.
+    """The flat program that a text of one dialect is, op for op, its calls inlined.
 
     Args:
-      program: the decoded function.
-      level: the dialect of all its ops.
+      body: the decoded function.
+      dialect: `ttir` or `ttnn`.
       mesh: axis names and sizes.
-      paths: of the arguments, for those that the text does not name.
-      kept: per result whether it stays on the devices, for those of which the text does not say it.
+      arguments: how each argument enters; their values are those of the result.
+      results: per result whether it stays on the devices.
+
+    Returns:
+      The program; None if an op is of another dialect, or has a form that is never printed.
 
     Raises:
       VerifyError: a config of TTNN of no known spelling.
     """
-    body = program.body
-    made = Program(body.function.name, dict(mesh))
-    places = written(body)
-    for said, kind, path in zip(program.arguments, body.arguments, places.arguments(paths), strict=True):
-        shards = said.status == "presharded"
-        here = Type(tuple(kind.shape), np.dtype(kind.dtype), host=not shards, tile=shards)
-        made.arguments.append(Port(made.new(here), shards, path, said.varying if shards else None))
-    flat = _Flat(made, level)
+    if not is_of_dialect(body, dialect):
+        return None
+    program = Program(body.name, dict(mesh))
+    for port, kind, location in zip(arguments, body.arguments, body.locations, strict=True):
+        on_device = port.presharded
+        value = program.new(Type(tuple(kind.shape), np.dtype(kind.dtype), host=not on_device, tile=on_device))
+        program.arguments.append(replace(port, value=value, path=location or port.path))
     try:
-        results = flat.body(body, [port.value for port in made.arguments])
+        values = _Flat(program, dialect).body(body, [port.value for port in program.arguments])
     except _OtherWords:
         return None
-    rows = zip(results, program.results, kept, strict=True)
-    made.results = [Port(v, k if said.status is None else said.status == "presharded") for v, said, k in rows]
-    return made
+    program.results = [Port(v, kept) for v, kept in zip(values, results, strict=True)]
+    return program
 
 
 class _OtherWords(Exception):
@@ -95,40 +80,32 @@ class _OtherWords(Exception):
 @dataclass(slots=True)
 class _Flat:
     program: Program
-    level: str
+    dialect: str
     attributes: dict[Any, tuple[decoded.Step, Mapping[str, Any]]] = field(
         default_factory=dict[Any, "tuple[decoded.Step, Mapping[str, Any]]"]
     )
     """By an op's name and the identity of its attributes, which the step keeps alive."""
-    places: dict[int, Written] = field(default_factory=dict[int, Written])
-    """By a function's identity: where the text says that its ops come from."""
     unwritten: set[Value] = field(default_factory=set[Value])
     """Memory that nothing has written: as last operand it may be a destination of the older style."""
 
     def body(self, body: decoded.Body, arguments: Sequence[Value]) -> list[Value]:
-        """Appends the steps of a function, which the program keeps alive."""
-        if id(body) not in self.places:
-            self.places[id(body)] = written(body)
-        places = self.places[id(body)]
+        """Appends the steps of a function; returns the values of its results."""
         values: list[Value] = [*arguments, *[-1] * (body.values - len(arguments))]
         for step in body.steps:
             operands = [values[i] for i in step.operands]
-            if step.callee is not None:
-                results = self.body(step.callee, operands)
-            else:
-                results = self._step(step, operands, places.line(step.line))
+            results = self.body(step.callee, operands) if step.callee is not None else self._step(step, operands)
             for i, value in zip(step.results, results, strict=True):
                 values[i] = value
         return [values[i] for i in body.results]
 
-    def _step(self, step: decoded.Step, given: list[Value], line: str) -> Sequence[Value]:
+    def _step(self, step: decoded.Step, given: list[Value]) -> Sequence[Value]:
         operands, attributes = self._placed(step, given), self._said(step)
         results = tuple(map(self.program.new, self._types(step, [v for v in operands if v is not None])))
         if given and given[-1] in self.unwritten:
             raise _OtherWords
         if step.op in decoded.EMPTY:
             self.unwritten.update(results)
-        self.program.ops.append(Op(step.op, tuple(operands), results, attributes, line))
+        self.program.ops.append(Op(step.op, tuple(operands), results, attributes, step.location))
         return results
 
     def _placed(self, step: decoded.Step, given: list[Value]) -> list[Value | None]:
@@ -136,14 +113,14 @@ class _Flat:
         tensors = [v for v in given if self.program.types[v].kind == "tensor"]
         if given[: len(tensors)] != tensors:
             raise _OtherWords
-        return [*placed(step.attributes.get(_SEGMENTS[0]), tensors), *given[len(tensors) :]]
+        return [*group_operands(step.attributes.get(_SEGMENTS[0]), tensors), *given[len(tensors) :]]
 
     def _types(self, step: decoded.Step, operands: Sequence[Value]) -> list[Type]:
         """The types of the results; of what stands on the host and what in tiles the ops speak, not the types."""
         if step.op in decoded.UNTYPED:
             return [_DEVICE] * len(step.results)
         kinds = [Type(tuple(t.shape), np.dtype(t.dtype)) for t in step.types]
-        if self.level == "ttir":
+        if self.dialect == "ttir":
             return kinds
         place = self._place(step, [self.program.types[v] for v in operands])
         return [replace(kind, host=place.host, tile=place.tile) for kind in kinds]

@@ -9,14 +9,14 @@ from typing import Any, cast
 import jax
 from jax.sharding import AbstractMesh, PartitionSpec
 
-from jaxmesh.dialects.imported_op import Said, said_of
+from jaxmesh.dialects.imported_op import imported_op
 from jaxmesh.dialects.op import OpDef, evaluate
 from jaxmesh.dialects.ttir.mesh_shard import full_to_shard, mesh_shard
 from jaxmesh.dialects.ttnn.memory import LAYOUT_ONLY
 from jaxmesh.errors import ReplicationError, VerifyError
 from jaxmesh.frontends.mlir import ttnn_configs as ttnn
 from jaxmesh.frontends.mlir.decode import EMPTY, Body, Program, Step, located, row_of
-from jaxmesh.frontends.mlir.op_cache import Again
+from jaxmesh.frontends.mlir.op_cache import OpCache
 from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.typed_trace import trace_typed
 from jaxmesh.sharding.shard_attributes import counts_per_dim
@@ -41,9 +41,19 @@ class Empty:
 
 @dataclass(slots=True)
 class Outcome:
-    """A traced program, and what was said on the way."""
+    """A traced program, and what the trace found.
 
-    jaxpr: Any
+    Attributes:
+      jaxpr: the program; None after an error.
+      error: what ended the trace.
+      unproven: the first use of copies as equal that no type proves; the trace went on as if they were.
+      assumptions: every such use, one sentence each.
+      shard_shapes: every `shard_shape` that was corrected, one sentence each.
+    """
+
+    jaxpr: Any = None
+    error: Exception | None = None
+    unproven: ReplicationError | None = None
     assumptions: list[str] = field(default_factory=list[str])
     shard_shapes: list[str] = field(default_factory=list[str])
 
@@ -54,7 +64,6 @@ class Settings:
 
     mesh: AbstractMesh
     presharded_vary: bool = True
-    assume: bool = False
     strict: bool = False
     replicated: frozenset[int] = frozenset()
     """Results made of constants alone that are declared to live on the devices, by number."""
@@ -63,30 +72,28 @@ class Settings:
 def trace_program(program: Program, settings: Settings) -> Outcome:
     """Traces a decoded function with JAX's varying-axes types.
 
-    Args:
-      program: the function.
-      settings: with `assume`, a `shard_to_full` of a value not proven to be replicated takes coordinate 0 and is
-        listed among the assumptions.
-
-    Raises:
-      VerifyError: an op breaks a rule; the message has the line of the file.
-      ReplicationError: as `jaxmesh.mesh_shard`, with the line.
+    A `shard_to_full` of a value that is not proven to be replicated takes coordinate 0, and is listed among the
+    assumptions. The outcome holds an error, with the line of the file, if an op breaks a rule.
     """
     mesh = settings.mesh
-    outcome = Outcome(None)
+    outcome = Outcome()
     run = _Run(dict(zip(mesh.axis_names, mesh.axis_sizes, strict=True)), settings, outcome)
     every = tuple(a for a in mesh.axis_names if mesh.shape[a] > 1)
     said = program.varying(mesh.axis_names)
     varying = [tuple(a for a in every if a in v) if v and settings.presharded_vary else () for v in said]
 
     def flat(*arguments: Any) -> list[Any]:
-        # Traced again, it must not speak twice.
-        outcome.assumptions.clear()
-        outcome.shard_shapes.clear()
         results = run.body(program.body, arguments)
         return [full_to_shard(x, PartitionSpec()) if i in settings.replicated else x for i, x in enumerate(results)]
 
-    outcome.jaxpr = trace_typed(flat, program.body.arguments, varying, mesh)
+    body = program.body
+    try:
+        outcome.jaxpr = trace_typed(flat, body.arguments, varying, mesh)
+    except Exception as error:
+        # Errors of ops have their line already.
+        outcome.error = error if str(error).startswith("line ") else located(body.line, f"@{body.name}", error)
+        if outcome.unproven is None and isinstance(outcome.error, ReplicationError):
+            outcome.unproven = outcome.error
     return outcome
 
 
@@ -97,8 +104,7 @@ class _Run:
     mesh: dict[str, int]
     settings: Settings
     outcome: Outcome
-    again: Again = field(default_factory=Again)
-    said: dict[tuple[str, int], Said | None] = field(default_factory=dict[tuple[str, int], "Said | None"])
+    cache: OpCache = field(default_factory=OpCache)
 
     def body(self, body: Body, arguments: Sequence[Any]) -> list[Any]:
         """Binds the steps of a function."""
@@ -143,11 +149,7 @@ class _Run:
         def meaning(*values: Any) -> list[Any]:
             return evaluate(row, values, attributes, step.types, self.mesh)
 
-        # A file's equal attributes are one object, which the step keeps alive.
-        key = step.op, id(step.attributes)
-        if key not in self.said:
-            self.said[key] = said_of(dialect, name, attributes)
-        return self.again(step, inputs, meaning, self.said[key])
+        return self.cache(step, inputs, meaning, lambda: imported_op(dialect, name, attributes))
 
     def _mesh_shard(self, step: Step, operands: list[Any]) -> Any:
         said = step.attributes
@@ -171,15 +173,15 @@ class _Run:
             return out
         try:
             out = mesh_shard(x, **written)
-        except ReplicationError:
-            if not self.settings.assume:
-                raise
+        except ReplicationError as error:
             out = _assuming(x, written)
-            self._assumed(step, x)
+            self._assume(step, x, error)
         _check_declared(step, out)
         return out
 
-    def _assumed(self, step: Step, x: Any) -> None:
+    def _assume(self, step: Step, x: Any, error: ReplicationError) -> None:
+        if self.outcome.unproven is None:
+            self.outcome.unproven = cast("ReplicationError", located(step.line, step.op, error))
         axes = [a for a in self.mesh if a in compat.varying_axes(jax.typeof(x))]
         dims = step.attributes["shard_dims"]
         if len(dims) == len(self.mesh):

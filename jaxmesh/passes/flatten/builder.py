@@ -30,11 +30,11 @@ class Options:
 
     Attributes:
       unroll_limit: the most operations that unrolled loops may have in total.
-      said: True to keep imported operations as they were read, instead of decomposing them.
+      keep_imported_ops: True to keep imported operations as they were read, instead of decomposing them.
     """
 
     unroll_limit: int = UNROLL_LIMIT
-    said: bool = True
+    keep_imported_ops: bool = True
 
 
 @dataclass(slots=True)

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from jaxmesh.dialects.definitions import has_trait
-from jaxmesh.dialects.imported_op import NAME, Said
+from jaxmesh.dialects.imported_op import ImportedOp, group_operands
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Shape, Value
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.jaxprs import walk
 from jaxmesh.jaxprs.compat import Eqn
-from jaxmesh.jaxprs.control_flow import CALLS, control_flow
+from jaxmesh.jaxprs.control_flow import CALLS, IMPORTED_OP, control_flow
 from jaxmesh.passes.flatten.builder import Builder, Rule, missing
 from jaxmesh.passes.flatten.storage import storage_type
 from jaxmesh.passes.rules import Rules
@@ -26,7 +26,7 @@ _UNREAD = ("composite", "custom_vmap_call")
 """Calls whose bodies no pass before this one looks into."""
 
 
-@RULES.add(*(name for name in CALLS if name != NAME), *_UNREAD)
+@RULES.add(*(name for name in CALLS if name != IMPORTED_OP), *_UNREAD)
 def _call(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     if eqn.params.get("newly_manual_axes"):
         raise missing(eqn, "it splits tensors over mesh axes, which mesh_shard says here")
@@ -38,19 +38,18 @@ def _call(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
 
 
 _FEW = 8
-"""The most equations of a body that is searched for known numbers."""
+"""The largest body that is evaluated for known numbers, in equations."""
 
 
-@RULES.add(NAME)
-def _said(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
-    """An operation that was read from a text."""
-    said, body = eqn.params["said"], eqn.params["jaxpr"]
-    assert isinstance(said, Said)
-    name = _name(b, said)
+@RULES.add(IMPORTED_OP)
+def _imported_op(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
+    op, body = eqn.params["op"], eqn.params["jaxpr"]
+    assert isinstance(op, ImportedOp)
+    name = _name(b, op)
     if name is None:
         return b.jaxpr(body, xs)
     types = [storage_type(v.aval) for v in eqn.outvars]
-    results = b.kept(name, said.placed(xs), types, _attributes(said, types[0]))
+    results = b.kept(name, group_operands(op.segments, xs), types, _attributes(op, types[0]))
     if len(body.eqns) <= _FEW and all(x in b.known for x in xs):
         # What nothing reads is not printed.
         for result, number in zip(results, b.jaxpr(body, xs), strict=True):
@@ -58,24 +57,24 @@ def _said(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     return results
 
 
-def _name(b: Builder, said: Said) -> str | None:
+def _name(b: Builder, op: ImportedOp) -> str | None:
     """Returns the name of an imported operation; None if it is decomposed."""
-    if not b.options.said:
+    if not b.options.keep_imported_ops:
         return None
-    if b.level == "ttnn" and said.ttnn is not None:
-        return f"ttnn.{said.ttnn}"
-    splat = said.name == "constant" and said.attributes["value"].size == 1
-    apart = b.level == "ttnn" and (splat or has_trait(f"ttir.{said.name}", Trait.DECOMPOSED_FOR_TTNN))
-    return None if said.name is None or apart else f"ttir.{said.name}"
+    if b.level == "ttnn" and op.ttnn is not None:
+        return f"ttnn.{op.ttnn}"
+    splat = op.name == "constant" and op.attributes["value"].size == 1
+    decomposed = b.level == "ttnn" and (splat or has_trait(f"ttir.{op.name}", Trait.DECOMPOSED_FOR_TTNN))
+    return None if op.name is None or decomposed else f"ttir.{op.name}"
 
 
-def _attributes(said: Said, kind: tuple[Shape, Any]) -> Mapping[str, Any]:
-    """Returns the attributes of an imported operation in the form that other passes expect."""
+def _attributes(op: ImportedOp, kind: tuple[Shape, Any]) -> Mapping[str, Any]:
+    """Returns the attributes of an imported operation, the elements of a constant in the shape of its result."""
     shape, dtype = kind
-    if said.name == "constant":
-        value = said.attributes["value"].astype(dtype, copy=False)
-        return said.attributes | {"value": np.broadcast_to(value.reshape(()), shape) if value.size == 1 else value}
-    return said.attributes
+    if op.name == "constant":
+        value = op.attributes["value"].astype(dtype, copy=False)
+        return op.attributes | {"value": np.broadcast_to(value.reshape(()), shape) if value.size == 1 else value}
+    return op.attributes
 
 
 @RULES.add("platform_index")

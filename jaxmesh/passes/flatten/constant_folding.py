@@ -1,4 +1,4 @@
-"""What primitives give of NumPy arrays: for predicates, trip counts and indices that are known at compile time."""
+"""Folds primitives of constants: for predicates, trip counts and indices that are known at compile time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FOLDS: dict[str, Fold] = {}
 
 
 def fold(*names: str) -> Callable[[Fold], Fold]:
-    """Enters a function as what a primitive gives of NumPy arrays of integers or truth values."""
+    """Registers a function that computes a primitive on NumPy arrays of integers or truth values."""
 
     def enter(function: Fold) -> Fold:
         FOLDS.update(dict.fromkeys(names, function))
@@ -26,7 +26,7 @@ def fold(*names: str) -> Callable[[Fold], Fold]:
 
 
 def _div(a: Array, b: Array) -> Array:
-    # Towards zero; by zero all bits are set, as XLA has it.
+    # Rounds towards zero; division by zero sets all bits, as in XLA.
     whole = np.where(b == 0, a.dtype.type(-1) if a.dtype.kind == "i" else np.iinfo(a.dtype).max, a // np.where(b, b, 1))
     inexact = (b != 0) & (a % np.where(b, b, 1) != 0) & ((a < 0) != (b < 0))
     return (whole + inexact).astype(a.dtype)
@@ -47,7 +47,7 @@ def _shift(op: Any) -> Callable[[Array, Array], Array]:
 
 
 def _shift_arithmetic(a: Array, b: Array) -> Array:
-    # Also unsigned numbers are taken for signed ones.
+    # Unsigned numbers are shifted as signed ones too.
     bits, signed = 8 * a.dtype.itemsize, a.view(f"i{a.dtype.itemsize}")
     by = np.where(b.view(f"u{b.dtype.itemsize}") < bits, b, bits - 1).astype(signed.dtype)
     return np.asarray(np.right_shift(signed, by)).view(a.dtype)
@@ -107,7 +107,7 @@ REDUCTIONS: Mapping[str, Any] = {
 def _enter_reduction(name: str, function: Any) -> None:
     @fold(name)
     def _(eqn: Eqn, xs: Sequence[Array]) -> Any:
-        # An empty row has the largest or smallest number for its maximum; the rule knows.
+        # An empty reduction raises for maximum and minimum; the rule handles it.
         return function.reduce(xs[0], axis=eqn.params["axes"], dtype=xs[0].dtype)
 
 

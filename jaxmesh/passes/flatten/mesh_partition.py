@@ -1,7 +1,7 @@
-"""Recognises `mesh_partition`: a slice whose place is provably this device's own piece of a dim.
+"""Recognises `mesh_partition`: a slice that is provably this device's own shard of a dim.
 
-JAX says it as a `dynamic_slice` that begins at `axis_index * size`, with the arithmetic that moves negative starts. The
-starts are followed as sums of multiples of axis indices; what is not such a sum is left alone.
+In JAX it is a `dynamic_slice` that starts at `axis_index * size`, with the arithmetic for negative starts. The pass
+tracks starts as sums of multiples of axis indices, and leaves other slices unchanged.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Sum:
     factors: tuple[tuple[str, int], ...] = ()
 
     def plus(self, other: Sum, sign: int = 1) -> Sum:
-        """The sum of two, or their difference."""
+        """Returns the sum of two, or their difference."""
         factors = dict(self.factors)
         for axis, factor in other.factors:
             factors[axis] = factors.get(axis, 0) + sign * factor
@@ -34,18 +34,18 @@ class Sum:
         return Sum(self.constant + sign * other.constant, kept)
 
     def times(self, factor: int) -> Sum:
-        """A multiple."""
+        """Returns a multiple."""
         return Sum(self.constant * factor, tuple((a, f * factor) for a, f in self.factors if factor))
 
     def bounds(self, mesh: Mapping[str, int]) -> tuple[int, int]:
-        """The least and the largest number it can be."""
+        """Returns the smallest and the largest possible value."""
         ends = [f * (mesh[a] - 1) for a, f in self.factors]
         return self.constant + sum(e for e in ends if e < 0), self.constant + sum(e for e in ends if e > 0)
 
 
 @dataclass(slots=True)
 class _Starts:
-    """What is known of the integers of a program: of single numbers, and of short rows of them."""
+    """The known integers of a program: single numbers, and short rows of numbers."""
 
     program: Program
     numbers: dict[Value, Sum] = field(default_factory=dict[Value, Sum])
@@ -88,24 +88,24 @@ class _Starts:
         return max(int(least), -_MOST) <= low and high <= min(int(most), _MOST)
 
     def _constant(self, op: Op, out: Value, kind: Type) -> None:
-        said = op.attributes
+        attributes = op.attributes
         if op.name == "ttir.full":
             if math.prod(kind.shape) == 1:
-                self.numbers[out] = Sum(int(said["fill_value"]))
+                self.numbers[out] = Sum(int(attributes["fill_value"]))
             elif len(kind.shape) == 1 and kind.shape[0] <= 16:
-                self.rows[out] = (Sum(int(said["fill_value"])),) * kind.shape[0]
+                self.rows[out] = (Sum(int(attributes["fill_value"])),) * kind.shape[0]
         elif op.name == "ttir.arange":
-            if len(kind.shape) == 1 and (said["start"], said["step"]) == (0, 1):
+            if len(kind.shape) == 1 and (attributes["start"], attributes["step"]) == (0, 1):
                 self.counts.add(out)
         elif len(kind.shape) == 1:
-            held = np.asarray(said["value"])
-            if (held == np.arange(len(held))).all():
+            array = np.asarray(attributes["value"])
+            if (array == np.arange(len(array))).all():
                 self.counts.add(out)
-            if len(held) <= 16:
-                self.rows[out] = tuple(Sum(int(n)) for n in held)
+            if len(array) <= 16:
+                self.rows[out] = tuple(Sum(int(n)) for n in array)
 
     def _split(self, op: Op, out: Value) -> None:
-        """The numbers from 0 on, one for each place along an axis: the index of that axis."""
+        """Recognises the index of a mesh axis: 0, 1, 2 ... split over it."""
         (x, *_) = op.used
         axis = _only_axis(op, self.program.mesh)
         whole = self.program.types[x].shape
@@ -114,14 +114,14 @@ class _Starts:
 
 
 def _only_axis(op: Op, mesh: Mapping[str, int]) -> str | None:
-    """The one mesh axis that a distribution splits dim 0 over."""
-    said = op.attributes
+    """Returns the one mesh axis over which a distribution splits dim 0, or None."""
+    attributes = op.attributes
     if op.name == "ttir.mesh_shard":
-        if said["shard_type"] != "devices" or said["shard_direction"] != "full_to_shard":
+        if attributes["shard_type"] != "devices" or attributes["shard_direction"] != "full_to_shard":
             return None
-        dims: Sequence[int] = said["shard_dims"]
+        dims: Sequence[int] = attributes["shard_dims"]
     else:
-        config: MeshMapperConfig = said["mapper_config"]
+        config: MeshMapperConfig = attributes["mapper_config"]
         if config.mesh_shape_override is not None and tuple(config.mesh_shape_override) != tuple(mesh.values()):
             return None
         dims = [p.dim if isinstance(p, PlacementShard) else -1 for p in config.placements]
@@ -151,7 +151,7 @@ def _multiply(_: _Starts, op: Op, given: Sequence[Sum | None]) -> Sum | None:
 
 
 def _compare(starts: _Starts, op: Op, given: Sequence[Sum | None]) -> Sum | None:
-    """A comparison that comes out the same on every device."""
+    """Folds a comparison with the same result on every device."""
     a, b = given
     if a is None or b is None:
         return None
@@ -211,7 +211,7 @@ _RULES: Mapping[str, _Rule] = {
 
 
 def recognise_mesh_partitions(program: Program) -> Program:
-    """The program with every slice that is a device's own piece as `mesh_partition`s, one per axis."""
+    """Returns the program with each slice of a device's own shard as `mesh_partition`s, one per axis."""
     starts = _Starts(program)
     ops: list[Op] = []
     for op in program.ops:
@@ -226,7 +226,7 @@ def recognise_mesh_partitions(program: Program) -> Program:
 def _partition(starts: _Starts, op: Op) -> list[Op]:
     x, begins, _ = op.used
     (out,) = op.results
-    found = _own_piece(starts, x, begins, out)
+    found = _own_shard(starts, x, begins, out)
     if found is None or set(op.attributes.get("step", (1,))) != {1}:
         return [op]
     dim, axes = found
@@ -237,14 +237,14 @@ def _partition(starts: _Starts, op: Op) -> list[Op]:
         shape[dim] //= starts.program.mesh[axis]
         kind = replace(kind, shape=tuple(shape))
         result = out if i == len(axes) - 1 else starts.program.new(kind)
-        said = {"dim": dim, "cluster_axis": mesh.index(axis)}
-        made.append(Op("ttir.mesh_partition", (x,), (result,), said, op.line))
+        attributes = {"dim": dim, "cluster_axis": mesh.index(axis)}
+        made.append(Op("ttir.mesh_partition", (x,), (result,), attributes, op.line))
         x = result
     return made
 
 
-def _own_piece(starts: _Starts, x: Value, begins: Value, out: Value) -> tuple[int, list[str]] | None:
-    """The dim that is cut, and the axes over which, most significant first."""
+def _own_shard(starts: _Starts, x: Value, begins: Value, out: Value) -> tuple[int, list[str]] | None:
+    """Returns the dim that is split, and the axes that split it, most significant first; None of another slice."""
     row, types = starts.row(begins), starts.program.types
     whole, piece = types[x].shape, types[out].shape
     cut = [d for d, (n, k) in enumerate(zip(whole, piece, strict=True)) if n != k]

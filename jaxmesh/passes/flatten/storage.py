@@ -1,4 +1,4 @@
-"""Types of JAX's values in flat programs, and constants of jaxprs as NumPy arrays."""
+"""The storage types of JAX's types in flat programs, and the constants of jaxprs as NumPy arrays."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from jaxmesh.jaxprs import evaluate
 
 Array = np.ndarray[Any, Any]
 SMALL = 64
-"""The most elements of a known value; of larger ones only small slices are known."""
+"""The largest number of elements of a known value; of larger ones only small slices are known."""
 _key_data: Any = jax.random.key_data
 
 
 def is_key(dtype: Any) -> bool:
-    """Returns True for the element type of keys of random numbers."""
+    """Returns True if an element type is that of random keys."""
     return not isinstance(dtype, np.dtype) and bool(jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key))
 
 
@@ -63,7 +63,7 @@ def plain(value: Any) -> Any:
 
 
 def is_uniform(held: Array) -> bool:
-    """Returns True if all elements are equal bit by bit."""
+    """Returns True if all elements have the same bits."""
     if held.ndim == 0 or held.size == 1:
         return True
     elements = np.ascontiguousarray(held).reshape(-1, 1).view(np.uint8)

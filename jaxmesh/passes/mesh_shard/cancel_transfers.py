@@ -1,8 +1,8 @@
 """Cancels transfers that undo each other.
 
-A `distribute_tensor` of what an `aggregate_tensor` has just put together is that aggregate's operand, if the two
-configs say the same and the operand is proven equal along every axis the aggregate dropped. Reshapes that the lowering
-put between them are looked through. A program that drops unequal copies keeps both.
+A `distribute_tensor` of the result of an `aggregate_tensor` is replaced by the operand of the aggregate, if the two
+configs agree and the types prove the operand replicated along every axis that the aggregate drops. Reshapes that the
+lowering inserted between them are ignored. A program that drops unequal copies keeps both transfers.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from jaxmesh.sharding.distribution import Factors, factors, mesh_axis_dims, reso
 
 
 def cancel_transfers(program: Jaxpr, inputs: Sequence[Residency], mesh: Mapping[str, int]) -> Jaxpr:
-    """The program with inverse transfers cancelled at every depth."""
+    """Returns the program with inverse transfers cancelled at every depth."""
     memo = walk.Memo[Jaxpr]()
 
     def change(inner: Jaxpr) -> Jaxpr:
@@ -29,13 +29,13 @@ def cancel_transfers(program: Jaxpr, inputs: Sequence[Residency], mesh: Mapping[
 
 
 def _body(jaxpr: Jaxpr, mesh: Mapping[str, int], change: Callable[[Jaxpr], Jaxpr]) -> Jaxpr:
-    made_by: dict[Var, Eqn] = {}
+    aggregates: dict[Var, Eqn] = {}
     bases: dict[Var, Atom] = {}
     swap: dict[Var, Atom] = {}
     eqns: list[Eqn] = []
     for old in jaxpr.eqns:
         eqn = with_operands(old, swap) if swap else old
-        same = _cancelled(eqn, made_by, bases, mesh)
+        same = _cancelled(eqn, aggregates, bases, mesh)
         if same is None:
             eqn = map_sub_jaxprs(eqn, change)
         elif same.aval.shape == eqn.outvars[0].aval.shape:
@@ -47,7 +47,7 @@ def _body(jaxpr: Jaxpr, mesh: Mapping[str, int], change: Callable[[Jaxpr], Jaxpr
             eqn = walk.reshape_eqn(same, eqn.outvars[0].aval.shape, eqn)
             swap[old.outvars[0]] = eqn.outvars[0]
         if eqn.primitive is aggregate_tensor_p:
-            made_by[eqn.outvars[0]] = eqn
+            aggregates[eqn.outvars[0]] = eqn
         elif _is_reshape(eqn):
             bases[eqn.outvars[0]] = _base(eqn.invars[0], bases)
         eqns.append(eqn)
@@ -72,10 +72,12 @@ def _note_unused(eqn: Eqn) -> None:
         log.remove(eqn, eqn.invars[0], text, "a transfer whose result is not read is not made")
 
 
-def _cancelled(eqn: Eqn, made_by: Mapping[Var, Eqn], bases: Mapping[Var, Atom], mesh: Mapping[str, int]) -> Atom | None:
-    """The earlier value that an equation only makes again, up to a reshape, or None.
+def _cancelled(
+    eqn: Eqn, aggregates: Mapping[Var, Eqn], bases: Mapping[Var, Atom], mesh: Mapping[str, int]
+) -> Atom | None:
+    """Returns the earlier value that an equation recomputes, up to a reshape, or None.
 
-    `made_by` are the aggregates, by result; `bases` what the results of reshapes are reshapes of.
+    `aggregates` are the aggregates by result, `bases` the values before all reshapes by the result of the last.
     """
     if _is_reshape(eqn):
         base = _base(eqn.invars[0], bases)
@@ -83,7 +85,7 @@ def _cancelled(eqn: Eqn, made_by: Mapping[Var, Eqn], bases: Mapping[Var, Atom], 
     if eqn.primitive is not distribute_tensor_p:
         return None
     base = _base(eqn.invars[0], bases)
-    source = made_by.get(base) if isinstance(base, Var) else None
+    source = aggregates.get(base) if isinstance(base, Var) else None
     if source is None:
         return None
     if not _inverse(source, eqn, mesh):
@@ -97,12 +99,12 @@ def _is_reshape(eqn: Eqn) -> bool:
 
 
 def _base(atom: Atom, bases: Mapping[Var, Atom]) -> Any:
-    """What a value is a reshape of, looking through all of them."""
+    """Returns the value before all reshapes."""
     return bases.get(atom, atom) if isinstance(atom, Var) else atom
 
 
 def _inverse(aggregate: Eqn, distribute: Eqn, mesh: Mapping[str, int]) -> bool:
-    """Whether the distribute gives back, on every device, what the aggregate read."""
+    """Returns True if the distribute returns to every device the shard that the aggregate read."""
     sizes = tuple(mesh.values())
     shard = aggregate.invars[0].aval
     joined = resolve_composer(aggregate.params["composer_config"], sizes, shard.shape)
@@ -121,14 +123,14 @@ def _product(dims: Sequence[int | None], local: Sequence[int]) -> Factors:
 
 
 def _drop_unused(eqns: list[Eqn], outvars: list[Atom]) -> list[Eqn]:
-    """Without the aggregates, distributes and reshapes whose results nothing reads any more."""
+    """Returns the equations without the transfers and reshapes whose results nothing reads."""
     used: set[Var] = {v for v in outvars if isinstance(v, Var)}
-    kept: list[Eqn] = []
+    live: list[Eqn] = []
     for eqn in reversed(eqns):
-        movable = eqn.primitive in (aggregate_tensor_p, distribute_tensor_p) or _is_reshape(eqn)
-        if movable and eqn.outvars[0] not in used:
+        removable = eqn.primitive in (aggregate_tensor_p, distribute_tensor_p) or _is_reshape(eqn)
+        if removable and eqn.outvars[0] not in used:
             _note_unused(eqn)
             continue
         used.update(v for v in eqn.invars if isinstance(v, Var))
-        kept.append(eqn)
-    return kept[::-1]
+        live.append(eqn)
+    return live[::-1]

@@ -43,7 +43,7 @@ def lower_mesh_shards(program: Jaxpr, inputs: Sequence[Residency], mesh: Mapping
 
 
 def _lower_body(
-    jaxpr: Jaxpr, mesh: Shape, change: Callable[[Jaxpr], Jaxpr], places: dict[compat.Var, Residency]
+    jaxpr: Jaxpr, mesh: Shape, change: Callable[[Jaxpr], Jaxpr], residencies: dict[compat.Var, Residency]
 ) -> Jaxpr:
     swap: dict[compat.Var, Atom] = {}
     eqns: list[Eqn] = []
@@ -51,30 +51,29 @@ def _lower_body(
         if swap:
             eqn = with_operands(eqn, swap)
         if eqn.primitive is mesh_shard_p:
-            on_device = _known(eqn.invars[0], places) is DEVICE
+            on_device = _known(eqn.invars[0], residencies) is DEVICE
             start = len(eqns)
             swap[eqn.outvars[0]] = _lower_mesh_shard(eqn, mesh, functools.partial(_emit, eqns, eqn), on_device)
-            _note(eqn, eqns[start:])
+            _remark(eqn, eqns[start:])
             for made in eqns[start:]:
-                _settle(made, places)
+                _add_residency(made, residencies)
         else:
-            _settle(eqn, places)
-            # An op that was read from a text holds no other.
-            eqns.append(eqn if eqn.primitive.name == "ttir_op" else map_sub_jaxprs(eqn, change))
+            _add_residency(eqn, residencies)
+            eqns.append(map_sub_jaxprs(eqn, change))
     if not swap and all(a is b for a, b in zip(eqns, jaxpr.eqns, strict=True)):
         return jaxpr
     return walk.with_eqns(jaxpr, eqns, walk.substitute(jaxpr.outvars, swap))
 
 
-def _known(atom: Atom, places: Mapping[compat.Var, Residency]) -> Residency:
-    return places.get(atom, HOST) if isinstance(atom, compat.Var) else HOST
+def _known(atom: Atom, residencies: Mapping[compat.Var, Residency]) -> Residency:
+    return residencies.get(atom, HOST) if isinstance(atom, compat.Var) else HOST
 
 
-def _settle(eqn: Eqn, places: dict[compat.Var, Residency]) -> None:
-    """Adds where the results of an equation live, as far as its operands and its own kind tell."""
-    place = of_result(eqn, [places.get(a, HOST) if isinstance(a, compat.Var) else HOST for a in eqn.invars])
+def _add_residency(eqn: Eqn, residencies: dict[compat.Var, Residency]) -> None:
+    """Adds the residency of the results of an equation, without a look into its bodies."""
+    residency = of_result(eqn, [residencies.get(a, HOST) if isinstance(a, compat.Var) else HOST for a in eqn.invars])
     for var in eqn.outvars:
-        places[var] = place
+        residencies[var] = residency
 
 
 def _emit(eqns: list[Eqn], like: Eqn, op: compat.Primitive | Shape, operand: Atom, params: Mapping[str, Any]) -> Atom:
@@ -88,13 +87,13 @@ def _emit(eqns: list[Eqn], like: Eqn, op: compat.Primitive | Shape, operand: Ato
 def _lower_mesh_shard(eqn: Eqn, mesh: Shape, emit: Emit, on_device: bool) -> Atom:
     """The pattern for `mesh_shard`: fold, or dispatch on the direction.
 
-    What puts nothing together still brings a tensor back from the devices, so there it is not folded.
+    A `shard_to_full` of one shard still transfers a device tensor to the host, so it is not folded there.
     """
     params = {k: v for k, v in eqn.params.items() if k != "assume_replicated"}
     attrs = MeshShardAttributes(**params)
     (operand,) = eqn.invars
-    brings_back = on_device and attrs.shard_direction is ShardDirection.SHARD_TO_FULL
-    if _folds(attrs, operand, mesh) and (attrs.shard_type is ShardType.IDENTITY or not brings_back):
+    transfers_to_host = on_device and attrs.shard_direction is ShardDirection.SHARD_TO_FULL
+    if _folds(attrs, operand, mesh) and (attrs.shard_type is ShardType.IDENTITY or not transfers_to_host):
         return operand
     dims = attrs.dims_on(len(mesh))
     if attrs.shard_direction is ShardDirection.FULL_TO_SHARD:
@@ -103,7 +102,7 @@ def _lower_mesh_shard(eqn: Eqn, mesh: Shape, emit: Emit, on_device: bool) -> Ato
 
 
 def _folds(attrs: MeshShardAttributes, operand: Atom, mesh: Shape) -> bool:
-    """tt-mlir's fold: nothing is split. A value that differs between devices is no full value, so it stays."""
+    """Returns True if tt-mlir folds it: it splits nothing. One of a value that varies between devices stays."""
     if attrs.shard_type is ShardType.IDENTITY:
         return True
     if attrs.shard_type is ShardType.REPLICATE or compat.varying_axes(operand.aval):
@@ -115,7 +114,7 @@ def _lower_full_to_shard(operand: Atom, dims: Shape, mesh: Shape, emit: Emit) ->
     plan = _plan_distribute(operand.aval.shape, dims, mesh)
     full = operand if plan.before is None else emit(plan.before, operand, {})
     shard = emit(distribute_tensor_p, full, {"mapper_config": plan.config})
-    _note_legal(shard, plan.before is not None, False, plan.config.mesh_shape_override, mesh)
+    _remark_legal(shard, plan.before is not None, False, plan.config.mesh_shape_override, mesh)
     return shard if plan.after is None else emit(plan.after, shard, {})
 
 
@@ -128,14 +127,14 @@ def _lower_shard_to_full(operand: Atom, attrs: MeshShardAttributes, dims: Shape,
     joined = [d for d in dims if d >= 0]
     factored = plan.before is not None and len(set(joined)) < len(joined)
     override = plan.config.mesh_shape_override
-    _note_legal(full, factored, plan.before is not None and not factored, override, mesh)
+    _remark_legal(full, factored, plan.before is not None and not factored, override, mesh)
     return full if plan.after is None else emit(plan.after, full, {})
 
 
-# --- what it says of its work ----------------------------------------------------------------------------------------
+# --- remarks ---------------------------------------------------------------------------------------------------------
 
 
-def _note(eqn: Eqn, made: Sequence[Eqn]) -> None:
+def _remark(eqn: Eqn, made: Sequence[Eqn]) -> None:
     log = remarks.active()
     if log is None:
         return
@@ -154,7 +153,7 @@ def _note(eqn: Eqn, made: Sequence[Eqn]) -> None:
 _UNIQUE = "TTNN's mapper and composer name each tensor dim once"
 
 
-def _note_legal(out: Atom, factored: bool, lead: bool, override: Any, mesh: Shape) -> None:
+def _remark_legal(out: Atom, factored: bool, lead: bool, override: Any, mesh: Shape) -> None:
     log = remarks.active()
     if log is None:
         return

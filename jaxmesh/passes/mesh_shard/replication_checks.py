@@ -1,7 +1,7 @@
-"""Puts a check before everything that takes copies to be equal which no type proves.
+"""Inserts a check before every operation that assumes copies to be equal without proof by a type.
 
-That is an aggregate of a lowered program, or a `mesh_shard` of a traced one. It is applied to a program when it is
-about to run; texts never show it. A program that claims nothing stays the same object.
+Such operations are aggregates of a lowered program and `mesh_shard`s of a traced one. The pass is applied before a run;
+texts never show the checks. A program without such operations stays the same object.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from jaxmesh.sharding.distribution import claimed_equal, resolve_composer
 
 
 def add_checks(program: Jaxpr, mesh: Mapping[str, int], collector: Collector | None = None) -> Jaxpr:
-    """A closed jaxpr of either level with its claims checked; the same object when it makes none.
+    """Returns a closed jaxpr of either level with checks of its claims; the same object if it has no claims.
 
     Args:
       program: the program.
       mesh: axis names and sizes.
-      collector: takes what is found; by default it is pending for all.
+      collector: collects the differences; by default they are pending for all.
     """
     return _Adder(dict(mesh), collector).body(program)
 
@@ -42,26 +42,26 @@ class _Adder:
 
     def _body(self, jaxpr: Jaxpr) -> Jaxpr:
         eqns: list[Eqn] = []
-        made_by: dict[Var, Eqn] = {}
+        makers: dict[Var, Eqn] = {}
         for eqn in jaxpr.eqns:
-            new = self._checked(eqn, eqns, made_by) if eqn.primitive in (aggregate_tensor_p, mesh_shard_p) else None
+            new = self._checked(eqn, eqns, makers) if eqn.primitive in (aggregate_tensor_p, mesh_shard_p) else None
             eqns.append(_with_effects(map_sub_jaxprs(eqn, self.body)) if new is None else new)
-            made_by.update((v, eqn) for v in eqn.outvars)
+            makers.update((v, eqn) for v in eqn.outvars)
         if len(eqns) == len(jaxpr.eqns) and all(a is b for a, b in zip(eqns, jaxpr.eqns, strict=True)):
             return jaxpr
         effects = frozenset[object]().union(jaxpr.effects, *(e.effects for e in eqns))
         opened = walk.with_eqns(walk.open_jaxpr(jaxpr), eqns, jaxpr.outvars).replace(effects=effects)
         return walk.closed_as(jaxpr, opened)
 
-    def _checked(self, eqn: Eqn, eqns: list[Eqn], made_by: Mapping[Var, Eqn]) -> Eqn | None:
-        """The equation behind its check, which is appended; None where types prove all that it takes as equal."""
+    def _checked(self, eqn: Eqn, eqns: list[Eqn], makers: Mapping[Var, Eqn]) -> Eqn | None:
+        """Appends the check of an equation and returns the equation that reads it; None if types prove its claims."""
         (operand,) = eqn.invars
         axes, limits = claimed_axes(eqn, self.mesh)
         if not axes:
             return None
-        told = _told(eqn, made_by)
-        aval: Any = told.aval
-        made = _made(made_by.get(told)) if isinstance(told, Var) else ""
+        value = _before_reshape(eqn, makers)
+        aval: Any = value.aval
+        made = _describe_maker(makers.get(value)) if isinstance(value, Var) else ""
         claim = Claim(
             self.count,
             line_of(eqn) or f"{eqn.primitive.name} of unknown source",
@@ -79,23 +79,23 @@ class _Adder:
 
 
 def _with_effects(eqn: Eqn) -> Eqn:
-    """The equation with the effects of the checks in its bodies: by them JAX knows what it has to wait for."""
+    """Returns the equation with the effects of the checks in its bodies, by which JAX orders and awaits them."""
     inside = EFFECTS & frozenset[object]().union(*(j.effects for j in walk.sub_jaxprs(eqn)))
     return eqn if inside <= frozenset(eqn.effects) else eqn.replace(effects=frozenset({*eqn.effects, *inside}))
 
 
-def _told(eqn: Eqn, made_by: Mapping[Var, Eqn]) -> Atom:
-    """The value that an aggregate's operand is in the program, before the pass gave it a shape that can be said."""
+def _before_reshape(eqn: Eqn, makers: Mapping[Var, Eqn]) -> Atom:
+    """Returns the value that an aggregate's operand was before the pass reshaped it."""
     (operand,) = eqn.invars
-    maker = made_by.get(operand) if isinstance(operand, Var) else None
+    maker = makers.get(operand) if isinstance(operand, Var) else None
     line = line_of(eqn)
     if maker is None or maker.primitive.name != "reshape" or not line or line_of(maker) != line:
         return operand
     return maker.invars[0]
 
 
-def _made(maker: Eqn | None) -> str:
-    """What made a value."""
+def _describe_maker(maker: Eqn | None) -> str:
+    """Describes the equation that computes a value."""
     if maker is None:
         return ""
     line = source_locations.source_line(maker)
@@ -103,8 +103,10 @@ def _made(maker: Eqn | None) -> str:
 
 
 def claimed_axes(eqn: Eqn, mesh: Mapping[str, int]) -> tuple[tuple[str, ...], tuple[tuple[str, int], ...]]:
-    """The axes along which an equation takes copies to be equal that no type proves so, and of how many coordinates
-    of other axes."""
+    """Returns the axes along which an equation assumes copies to be equal without proof by a type.
+
+    The second result limits the coordinates of other axes to which this applies.
+    """
     (operand,) = eqn.invars
     if eqn.primitive is mesh_shard_p:
         return assumed_axes(operand.aval, mesh, eqn.params), ()

@@ -1,7 +1,7 @@
-"""Splitting again what every device holds whole.
+"""Reshards a replicated device tensor on the devices.
 
 TTNN's `distribute_tensor` takes a host tensor, so upstream has no way to distribute a tensor that is on the devices
-already. Every device holds all of it: each keeps its own piece, which texts print as one `mesh_partition` per axis.
+already. Every device holds all of it, so each slices its own shard; texts print one `mesh_partition` per axis.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from jaxmesh.sharding.distribution import mesh_axis_dims, resolve_mapper
 _lax: Any = jax.lax
 
 
-def own_pieces(distribute: Eqn) -> list[Eqn]:
-    """The equations that cut out of a tensor on the devices what a distribute of it would give each device.
+def reshard_locally(distribute: Eqn) -> list[Eqn]:
+    """Returns the equations that slice a device tensor into the shards of a distribute.
 
-    The last one makes the distribute's own result. None where that splits nothing, or not by whole mesh axes.
+    The last one has the result of the distribute. Empty if the distribute splits nothing, or not by whole mesh axes.
     """
     mesh = walk.mesh_of(distribute)
     sizes, operand = dict(zip(mesh.axis_names, mesh.axis_sizes, strict=True)), distribute.invars[0]
@@ -34,12 +34,12 @@ def own_pieces(distribute: Eqn) -> list[Eqn]:
         return []
     split = [(axis, d) for axis, d in zip(sizes, dims, strict=True) if d is not None]
 
-    # Types may say that it varies over axes of one device.
+    # The type may vary over axes of size 1.
     alone = tuple(a for a in mesh.axis_names if a in compat.varying_axes(operand.aval))
 
     def piece(x: Any) -> Any:
         x = first_copy(x, alone)
-        # The lower mesh axis is the more significant, so it is cut first.
+        # The lower mesh axis is the more significant, so it is sliced first.
         for axis, dim in split:
             shape, starts = list(x.shape), [0] * x.ndim
             shape[dim] //= sizes[axis]
@@ -48,7 +48,7 @@ def own_pieces(distribute: Eqn) -> list[Eqn]:
         return x
 
     auto = mesh.update(axis_types=(AxisType.Auto,) * len(sizes))
-    # The trace must name the axes over which the pieces differ; on which dim is not looked at.
+    # The spec names the axes over which the shards vary; the dim does not matter.
     spec = PartitionSpec(tuple(axis for axis, _ in split))
     whole = PartitionSpec(alone) if alone else PartitionSpec()
     mapped: Any = compat.shard_map(piece, mesh=auto, in_specs=whole, out_specs=spec, check_vma=True)

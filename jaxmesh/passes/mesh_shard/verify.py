@@ -1,22 +1,26 @@
-"""What a lowered program promises: no TTIR operation at any depth, legal TTNN, operands on the right side."""
+"""Verifies a lowered program: no TTIR operation at any depth, legal configs, operands in the right memory."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from jaxmesh.dialects.residency import DEVICE, HOST, Residency, ResidencyMap, has_transfer, of_result
+from jaxmesh.dialects.residency import DEVICE, FREE, HOST, ON_HOST, Residency, ResidencyMap, has_transfer
 from jaxmesh.dialects.ttir.mesh_shard import mesh_shard_p
 from jaxmesh.dialects.ttnn.transfers import PRIMITIVES, aggregate_tensor_p, distribute_tensor_p, resolve_traced_mapper
 from jaxmesh.errors import ResidencyError, UnsupportedError, VerifyError
 from jaxmesh.jaxprs import compat, source_locations, walk
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr
-from jaxmesh.jaxprs.control_flow import Cond, Scan, While, control_flow
+from jaxmesh.jaxprs.control_flow import Cond, Scan, While, control_flow, is_imported_op
 from jaxmesh.sharding.distribution import resolve_composer
 
 
 def verify_no_ttir(program: Jaxpr) -> None:
     """Raises a VerifyError when a `mesh_shard` is left at any depth."""
-    for eqn in walk.all_eqns(program):
+    _verify_no_ttir(walk.all_eqns(program))
+
+
+def _verify_no_ttir(eqns: Iterable[Eqn]) -> None:
+    for eqn in eqns:
         if eqn.primitive is mesh_shard_p:
             raise VerifyError(
                 f"the program still holds a mesh_shard ({source_locations.source_line(eqn)}); a TTNN-level program "
@@ -25,7 +29,7 @@ def verify_no_ttir(program: Jaxpr) -> None:
 
 
 def verify_ttnn(program: Jaxpr, inputs: Sequence[Residency], mesh: Mapping[str, int]) -> ResidencyMap:
-    """Proves a lowered program.
+    """Verifies a lowered program.
 
     Returns:
       The residencies of the program.
@@ -36,8 +40,9 @@ def verify_ttnn(program: Jaxpr, inputs: Sequence[Residency], mesh: Mapping[str, 
       ResidencyError: a distribute of a device tensor, an aggregate of a host tensor, or a device operation with a host
         operand that no distribute brought over.
     """
-    verify_no_ttir(program)
-    for eqn in walk.all_eqns(program):
+    eqns = list(walk.all_eqns(program))
+    _verify_no_ttir(eqns)
+    for eqn in eqns:
         if eqn.primitive in PRIMITIVES:
             _verify_configs(eqn, mesh)
         else:
@@ -61,7 +66,7 @@ def _verify_configs(eqn: Eqn, mesh: Mapping[str, int]) -> None:
 
 
 def _verify_in_step(eqn: Eqn) -> None:
-    """A transfer needs every device, so none may stand where devices go different ways."""
+    """Checks that no transfer, which needs every device, is in a loop or branch that devices take differently."""
     flow = control_flow(eqn)
     if not isinstance(flow, While | Cond):
         return
@@ -94,17 +99,28 @@ class _ResidencyVerifier:
             _check(opened.eqns[-1] if opened.eqns else caller, number, found, need)
 
     def _eqn(self, body: ResidencyMap, eqn: Eqn) -> None:
-        operands, bodies = [body.of(a) for a in eqn.invars], body.bodies(eqn)
+        values = body.values
+        operands = [FREE if isinstance(a, compat.Literal) else values[a] for a in eqn.invars]
+        flow = control_flow(eqn)
+        if flow is None and eqn.primitive not in PRIMITIVES and eqn.primitive.name not in ON_HOST:
+            # The common case. All results of an operation have the same residency.
+            if HOST in operands and eqn.outvars and values[eqn.outvars[0]] is DEVICE:
+                _check_operands(eqn, operands, [DEVICE] * len(operands))
+            return
+        outs = [values[v] for v in eqn.outvars]
+        if is_imported_op(eqn) and all(r is not HOST for r in outs):
+            # One op of TTIR, whatever its meaning rematerialises.
+            _check_operands(eqn, operands, [max(outs, default=HOST)] * len(operands))
+            return
+        bodies = body.bodies(eqn)
         if not bodies:
             moving = [j for j in walk.sub_jaxprs(eqn) if has_transfer(j)]
             bodies = [body.body(j, (HOST,) * len(walk.open_jaxpr(j).invars)) for j in moving]
         if eqn.primitive is aggregate_tensor_p:
             # Only a distribute puts a rematerialised value on the devices for a transfer to read.
             operands = [max(HOST, r) for r in operands]
-        for number, (found, need) in enumerate(zip(operands, _needed(eqn, operands, bodies), strict=True)):
-            _check(eqn, number, found, need)
-        outs = [body.values[v] for v in eqn.outvars]
-        match control_flow(eqn):
+        _check_operands(eqn, operands, _needed(eqn, operands, bodies))
+        match flow:
             case Scan() as loop:
                 carry, _ = loop.split_results(outs)
                 self.body(bodies[0], (*carry, *bodies[0].results[len(carry) :]), eqn)
@@ -121,7 +137,7 @@ class _ResidencyVerifier:
 
 
 def _needed(eqn: Eqn, operands: Sequence[Residency], bodies: Sequence[ResidencyMap]) -> Sequence[Residency]:
-    """The memory in which an equation needs each operand; the present one where either will do."""
+    """Returns the memory in which an equation needs each operand; the present one if either will do."""
     if eqn.primitive is distribute_tensor_p:
         return (HOST,)
     if eqn.primitive is aggregate_tensor_p:
@@ -135,10 +151,13 @@ def _needed(eqn: Eqn, operands: Sequence[Residency], bodies: Sequence[ResidencyM
         case While():
             test, step = bodies
             return (*test.inputs[: flow.cond_consts], *step.inputs)
-        case None if of_result(eqn, operands) is DEVICE:
-            return (DEVICE,) * len(operands)
         case _:
             return operands
+
+
+def _check_operands(eqn: Eqn, operands: Sequence[Residency], needed: Sequence[Residency]) -> None:
+    for number, (found, need) in enumerate(zip(operands, needed, strict=True)):
+        _check(eqn, number, found, need)
 
 
 def _check(eqn: Eqn, number: int, found: Residency, need: Residency) -> None:

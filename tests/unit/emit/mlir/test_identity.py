@@ -169,7 +169,7 @@ def test_without_groups_an_op_is_what_it_means() -> None:
     assert "ttnn.relu6(" in traced.lower().as_text("python")
     for stage in (traced, traced.lower()):
         assert not {"ttir.relu6", "ttnn.relu6"} & {*ops_of(stage.as_text(groups=False))}
-    assert "ttir_op" not in traced.as_text("jaxpr")
+    assert "imported_op" not in traced.as_text("jaxpr")
 
 
 def test_random_numbers_and_dimensions_of_a_text() -> None:

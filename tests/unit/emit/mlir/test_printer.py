@@ -142,7 +142,7 @@ def assert_read_back(wrote: Program, text: str) -> None:
     """The importer decodes the very ops, operands, attributes and types that were written."""
     body = read(text).body
     numbers = {a.value: i for i, a in enumerate(wrote.arguments)}
-    assert body.function.name == wrote.name
+    assert body.name == wrote.name
     assert len(body.steps) == len(wrote.ops)
     for step, op in zip(body.steps, wrote.ops, strict=True):
         assert step.op == op.name
@@ -371,7 +371,7 @@ def test_any_name_prints_back(name: str, line: str) -> None:
     made = program(tensor(4), name=name)
     made.arguments = [Port(0, False, line)]
     made.results = [Port(add(made, "ttir.relu", [0], tensor(4), line=line), False)]
-    assert read(is_stable(made)).body.function.name == (name.encode("utf-8", "replace").decode() or "main")
+    assert read(is_stable(made)).body.name == (name.encode("utf-8", "replace").decode() or "main")
 
 
 def test_locations() -> None:

@@ -15,7 +15,7 @@ from jax.sharding import AbstractMesh
 
 import jaxmesh as jm
 from jaxmesh import ttnn
-from jaxmesh.frontends.mlir.op_cache import Again
+from jaxmesh.frontends.mlir.op_cache import OpCache
 from tests.generators.mlir_texts import (
     FILES,
     PRESHARDED,
@@ -515,8 +515,8 @@ def test_repeated_ops_mean_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     end = f"return %{len(names) - 1} : {kind}"
     text = program("2x2", f"%x: {kind} {PRESHARDED}", f"({kind} {PRESHARDED})", *lines, end)
     bound_again = jm.from_mlir(text).as_text()
-    once = Again.__call__
-    monkeypatch.setattr(Again, "__call__", lambda self, *given: once(Again(), *given))
+    once = OpCache.__call__
+    monkeypatch.setattr(OpCache, "__call__", lambda self, *given: once(OpCache(), *given))
     assert bound_again == jm.from_mlir(text).as_text()
 
 
