@@ -1,7 +1,8 @@
-"""Tracing functions that may hold `shard_map`s: JAX's own, or `jaxmesh.shard_map`, which is JAX's inside a program.
+"""Traces functions that may contain `shard_map`s: JAX's, or `jaxmesh.shard_map`, which is JAX's inside a program.
 
-JAX's `shard_map` cannot be called inside a typed trace, where every mesh axis is manual already. So such a function is
-traced as JAX would trace it, differentiated and batched by JAX where it asks for that, and what comes out is raised.
+JAX's `shard_map` cannot be called inside a typed trace, where every mesh axis is already manual. So a function is first
+traced as JAX would trace it, which ends early at the first operation that splits tensors by itself. If it contains
+`shard_map`s, each becomes `mesh_shard`s around its body; otherwise the function is traced again, in one region.
 """
 
 from __future__ import annotations
@@ -16,19 +17,18 @@ import jax
 from jax.sharding import AbstractMesh, AxisType, Mesh, PartitionSpec
 
 from jaxmesh.errors import ArgumentTypeError, InexpressibleError, JaxmeshError, UnloweredError, UnsupportedError
-from jaxmesh.frontends.jax.shard_map import check_values, raise_one, raise_shard_maps
+from jaxmesh.frontends.jax.shard_map import AnyMesh, check_values, raise_one, raise_shard_maps
 from jaxmesh.jaxprs import compat, evaluate, walk
 from jaxmesh.jaxprs.compat import Jaxpr
 from jaxmesh.jaxprs.typed_trace import trace_typed
 
-AnyMesh = Mesh | AbstractMesh
 Assumptions = dict[str, None]
 OutSpecs = tuple[PartitionSpec, ...] | None
 
 
 @dataclass(frozen=True, slots=True)
 class Tracing:
-    """A program that is being traced; `inline` when its shard_maps become part of the typed trace at once."""
+    """A program that is being traced; `inline` if its `jaxmesh.shard_map`s become part of the typed trace at once."""
 
     mesh: AnyMesh | None
     assumptions: Assumptions
@@ -39,13 +39,13 @@ _tracing: contextvars.ContextVar[Tracing | None] = contextvars.ContextVar("progr
 
 
 def tracing() -> Tracing | None:
-    """The program that is being traced here."""
+    """Returns the program that is being traced, or None."""
     return _tracing.get()
 
 
 @contextlib.contextmanager
 def within(what: Tracing | None) -> Generator[None]:
-    """Runs the body as a part of a program's tracing, or of none."""
+    """Runs its body as a part of the trace of a program, or of no program."""
     token = _tracing.set(what)
     try:
         yield
@@ -62,11 +62,19 @@ def trace_program(
 ) -> tuple[Jaxpr, OutSpecs]:
     """Traces a function of flat arguments to a typed, closed jaxpr without `shard_map`s.
 
-    Also gives the specs of the results where JAX types them, which is on Explicit axes.
+    Args:
+      flat: the function.
+      avals: the types of its arguments, `[local shape]` for tensors on the devices.
+      varying: the mesh axes that each argument varies over; none for a full array.
+      mesh: the mesh of the program.
+      assumptions: receives, as keys, the replication that no type proves.
+
+    Returns:
+      The jaxpr, and on Explicit axes the specs in the types of the results.
 
     Raises:
       MeshMismatchError: a `shard_map` over another mesh than the program's.
-      InexpressibleError: a `shard_map` that TTIR cannot say.
+      InexpressibleError: a `shard_map` that TTIR cannot express.
       UnsupportedError: JAX's `shard_map` beside `mesh_shard`s.
     """
     abstract = _abstract(mesh)
@@ -79,9 +87,11 @@ def trace_program(
         except JaxmeshError:
             raise
         except Exception as error:
-            plain = None if tensors else _trace_unless_split(flat, avals, mesh)
+            if plain is None and not tensors:
+                plain = _trace_unless_split(flat, avals, mesh)
             if plain is None:
-                raise _named_error(error) from error
+                _explain_context_mesh(error)
+                raise
     check_values(plain)
     try:
         typed = trace_typed(lambda *xs: raise_shard_maps(plain, xs, mesh, assumptions), avals, varying, abstract)
@@ -136,28 +146,27 @@ def _trace_region(
     return jaxpr
 
 
-def _named_error(error: Exception) -> Exception:
-    if not isinstance(error, ValueError) or "context mesh" not in str(error):
-        return error
-    return UnsupportedError(
-        "a program that splits tensors with mesh_shard, or takes MeshTensors, also calls jax.shard_map "
-        f"({error}); call jaxmesh.shard_map instead, which takes the same arguments."
-    )
+def _explain_context_mesh(error: Exception) -> None:
+    if isinstance(error, ValueError) and "context mesh" in str(error):
+        raise UnsupportedError(
+            "a program that splits tensors with mesh_shard, or takes MeshTensors, also calls jax.shard_map "
+            f"({error}); call jaxmesh.shard_map instead, which takes the same arguments."
+        ) from error
 
 
 def mesh_of_calls(fun: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> AnyMesh | None:
-    """The mesh of the first `shard_map` that a function calls, if it can be traced as JAX would and calls one."""
+    """Returns the mesh of the first `shard_map` that a function calls, if JAX can trace it; None if there is none."""
     try:
         with within(Tracing(None, {}, inline=False)):
             jaxpr = jax.make_jaxpr(fun)(*args, **kwargs)
     except Exception:
-        # What is wrong with the function, or that it needs a mesh, is said when it is traced for good.
+        # The trace of the program reports errors of the function, or that it needs a mesh.
         return None
     return next((e.params["mesh"] for e in walk.all_eqns(jaxpr) if is_region(e)), None)
 
 
 def is_region(eqn: compat.Eqn) -> bool:
-    """Whether an equation is a `shard_map` that makes axes manual."""
+    """Returns True for a `shard_map` that makes axes manual."""
     return eqn.primitive.name == "shard_map" and bool(eqn.params["newly_manual_axes"])
 
 
@@ -185,7 +194,7 @@ def call_inline(mapped: Callable[..., Any], args: Sequence[Any], program: Tracin
 
 
 def eval_call(closed: Jaxpr, tree: Any, region: Callable[[compat.Eqn, list[Any]], list[Any]]) -> Any:
-    """The result of a call that `call_to_jaxpr` gave, its `shard_map`s performed by `region`."""
+    """Evaluates a call that `call_to_jaxpr` has traced, its `shard_map`s by `region`."""
 
     def run(eqn: compat.Eqn, operands: list[Any]) -> list[Any]:
         with evaluate.at_source_of(eqn):
@@ -199,7 +208,7 @@ def _outside_of_meshes() -> Any:
 
 
 def call_to_jaxpr(mapped: Callable[..., Any], args: Sequence[Any]) -> tuple[Jaxpr, Any]:
-    """The call as a closed jaxpr without arguments, arrays among `args` being its constants; and the result's tree."""
+    """Traces a call to a closed jaxpr without arguments, `args` as constants; returns it and the tree of the result."""
     trees: list[Any] = []
 
     def call() -> list[Any]:

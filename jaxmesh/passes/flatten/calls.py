@@ -1,4 +1,4 @@
-"""Calls: their bodies are built in place."""
+"""Emits the bodies of calls in place."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def _call(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
 
 
 _FEW = 8
-"""Equations of a body that is looked into for numbers that are known."""
-_TAKEN_APART = frozenset({"gather", "dot_general", "convolution", "slice_dynamic"})
-"""Ops that TTNN does not have: what their meaning traces to is less than what any of their forms needs."""
+"""The largest number of equations of a body that is searched for compile-time values."""
+_DECOMPOSED = frozenset({"gather", "dot_general", "convolution", "slice_dynamic"})
+"""Ops without a counterpart in TTNN; their decomposition is shorter than any rewrite of them."""
 
 
 @rule(NAME)
 def _said(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
-    """An operation that was read from a text."""
+    """Emits an imported operation."""
     said, body = eqn.params["said"], eqn.params["jaxpr"]
     assert isinstance(said, Said)
     name = _name(b, said)
@@ -48,25 +48,25 @@ def _said(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     types = [storage_type(v.aval) for v in eqn.outvars]
     results = b.kept(name, said.placed(xs), types, _attributes(said, types[0]))
     if len(body.eqns) <= _FEW and all(x in b.known for x in xs):
-        # What nothing reads is not printed.
+        # Operations without readers are removed later.
         for result, number in zip(results, b.jaxpr(body, xs), strict=True):
             b.alike(result, number)
     return results
 
 
 def _name(b: Builder, said: Said) -> str | None:
-    """The operation that stands for what was read; None where that is taken apart."""
+    """Returns the name of the operation to print; None if it is decomposed."""
     if not b.options.said:
         return None
     if b.level == "ttnn" and said.ttnn is not None:
         return f"ttnn.{said.ttnn}"
     splat = said.name == "constant" and said.attributes["value"].size == 1
-    apart = b.level == "ttnn" and (splat or said.name in _TAKEN_APART)
+    apart = b.level == "ttnn" and (splat or said.name in _DECOMPOSED)
     return None if said.name is None or apart else f"ttir.{said.name}"
 
 
 def _attributes(said: Said, kind: tuple[Shape, Any]) -> Mapping[str, Any]:
-    """What a text says of an operation, in the one form that other passes know where it may be said in several."""
+    """Returns the attributes of an imported operation, in the one form that later passes read."""
     shape, dtype = kind
     if said.name == "constant":
         value = said.attributes["value"].astype(dtype, copy=False)
@@ -76,7 +76,7 @@ def _attributes(said: Said, kind: tuple[Shape, Any]) -> Mapping[str, Any]:
 
 @rule("platform_index")
 def _platform_index(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
-    """Programs are for Tenstorrent: what `platform_dependent` has for the platforms it does not name."""
+    """Selects the default of `platform_dependent`, because no platform that it names is Tenstorrent."""
     platforms = eqn.params["platforms"]
     if None not in platforms:
         named = ", ".join(p for group in platforms for p in group)
