@@ -39,7 +39,7 @@ def source_location(eqn: Eqn) -> SourceLocation:
 
     >>> import jax
     >>> (eqn,) = jax.make_jaxpr(lambda x: jax.lax.neg(x))(1.0).eqns
-    >>> source(eqn).function
+    >>> source_location(eqn).function
     '<lambda>'
     """
     info = eqn.source_info

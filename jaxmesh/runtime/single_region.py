@@ -1,8 +1,8 @@
 """A lowered program that is one mapped region from end to end, run under the specs it came with.
 
-Those say more than the program: names of axes of size 1, the spelling of an entry. What the program's own transfers say
-is derived from their configs and must agree; a reshape between a transfer and the boundary does not matter, because
-factors are compared (`distribution.factors`).
+The specs name axes of size 1, which the program's transfers do not. The shardings that the transfers imply are derived
+from their configs and must agree with the specs. Factors are compared (`distribution.factors`), so a reshape between a
+transfer and the boundary does not matter.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SPREADS = frozenset({"pvary", "pcast"})
 
 
 class SingleRegion:
-    """One mapped region: `program` is closed and lowered, its arguments and results full."""
+    """A closed, lowered program that is one mapped region, with full arguments and results."""
 
     def __init__(
         self, program: Jaxpr, sizes: Sizes, in_specs: Sequence[PartitionSpec], out_specs: Sequence[PartitionSpec]
@@ -36,7 +36,7 @@ class SingleRegion:
         self._in_specs, self._out_specs = tuple(in_specs), tuple(out_specs)
         self._body: Any = walk.open_jaxpr(program)
         self._full: dict[Var, Var] = {v: v for v in self._body.invars}
-        self._made_by: dict[Var, Eqn] = {v: e for e in self._body.eqns for v in e.outvars}
+        self._maker: dict[Var, Eqn] = {v: e for e in self._body.eqns for v in e.outvars}
         self._inside = [e for e in self._body.eqns if self._runs(e)]
         self._implied = self._spread_to_leave()
         self._leaving = [self._leave(a, s) for a, s in zip(self._body.outvars, self._out_specs, strict=True)]
@@ -69,22 +69,22 @@ class SingleRegion:
         return tuple(leave(env) for leave in self._leaving)
 
     def _spread_to_leave(self) -> set[Var]:
-        """Values that are spread only to leave: JAX does that to what leaves, after its own checks of the specs."""
+        """Returns the values that are spread only to leave: JAX spreads results itself, after it has checked specs."""
         reads = collections.Counter(a for e in self._body.eqns for a in e.invars if isinstance(a, Var))
-        found: set[Var] = set()
+        spread: set[Var] = set()
         for eqn in [e for e in self._body.eqns if e.primitive is aggregate_tensor_p]:
             atom: Atom = eqn.invars[0]
-            while isinstance(atom, Var) and reads[atom] == 1 and atom in self._made_by:
-                made = self._made_by[atom]
-                if made.primitive.name in _SPREADS:
-                    found.add(atom)
-                if made.primitive.name != "reshape":
+            while isinstance(atom, Var) and reads[atom] == 1 and atom in self._maker:
+                maker = self._maker[atom]
+                if maker.primitive.name in _SPREADS:
+                    spread.add(atom)
+                if maker.primitive.name != "reshape":
                     break
-                atom = made.invars[0]
-        return found
+                atom = maker.invars[0]
+        return spread
 
     def _runs(self, eqn: Eqn) -> bool:
-        """Whether an equation runs inside; checks the transfers at the boundary, and follows reshapes of arguments."""
+        """Returns True if an equation runs inside; checks the distributes, and follows reshapes of arguments."""
         reads = [a for a in eqn.invars if isinstance(a, Var) and a in self._full]
         if eqn.primitive is distribute_tensor_p:
             self._check_entry(eqn)
@@ -94,15 +94,15 @@ class SingleRegion:
             return False
         if reads:
             raise VerifyError(f"{eqn.primitive.name} reads a full argument inside a mapped region.")
-        return eqn.primitive is not aggregate_tensor_p and not self._joined(eqn.invars)
+        return eqn.primitive is not aggregate_tensor_p and not self._is_aggregated(eqn.invars)
 
-    def _joined(self, atoms: Sequence[Atom]) -> bool:
-        """Whether a value has been put together already, up to reshapes."""
+    def _is_aggregated(self, atoms: Sequence[Atom]) -> bool:
+        """Returns True if a value is the result of an aggregate, up to reshapes."""
         return any(isinstance(a, Var) and self._aggregate_of(a) is not None for a in atoms)
 
     def _aggregate_of(self, atom: Atom) -> Eqn | None:
-        while isinstance(atom, Var) and atom in self._made_by:
-            eqn = self._made_by[atom]
+        while isinstance(atom, Var) and atom in self._maker:
+            eqn = self._maker[atom]
             if eqn.primitive is aggregate_tensor_p:
                 return eqn
             if eqn.primitive.name != "reshape":
@@ -115,15 +115,15 @@ class SingleRegion:
         sizes = tuple(self._sizes.values())
         cut = resolve_mapper(eqn.params["mapper_config"], sizes, operand.aval.shape)
         dims = mesh_axis_dims(cut.landing, cut.dims, drop_single=False)
-        said = None if dims is None else factors(rows_of(dims, len(cut.local)), cut.local)
+        implied = None if dims is None else factors(rows_of(dims, len(cut.local)), cut.local)
         source: Any = self._full.get(operand) if isinstance(operand, Var) else None
-        # A value made inside, from no argument, is the same on every device and stays so.
+        # A value that depends on no argument is replicated.
         wanted = factors([()] * len(cut.local), cut.local)
         if source is not None:
             index: int = self._body.invars.index(source)
             wanted = self._spec_factors(self._in_specs[index], source.aval.shape)
-        if said != wanted:
-            raise VerifyError(f"the program distributes an argument as {said}, its spec says {wanted}.")
+        if implied != wanted:
+            raise VerifyError(f"the program distributes an argument as {implied}, its spec says {wanted}.")
 
     def _spec_factors(self, spec: PartitionSpec, full: Sequence[int]) -> Factors:
         order = list(self._sizes)
@@ -144,10 +144,10 @@ class SingleRegion:
         (shard,) = eqn.invars
         joined = resolve_composer(eqn.params["composer_config"], tuple(self._sizes.values()), shard.aval.shape)
         dims = mesh_axis_dims(joined.landing, joined.dims, drop_single=True)
-        said = None if dims is None else factors(rows_of(dims, len(joined.local)), joined.local)
+        implied = None if dims is None else factors(rows_of(dims, len(joined.local)), joined.local)
         wanted = self._spec_factors(spec, atom.aval.shape)
-        if said != wanted:
-            raise VerifyError(f"the program aggregates a result as {said}, its spec says {wanted}.")
+        if implied != wanted:
+            raise VerifyError(f"the program aggregates a result as {implied}, its spec says {wanted}.")
         local = self._local_shape(spec, atom.aval.shape)
         return lambda env: _reshaped(evaluate.read(env, shard), local)
 

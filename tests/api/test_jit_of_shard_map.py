@@ -392,6 +392,37 @@ def test_a_map_within_try_is_not_given_up() -> None:
         assert same_bits(beside(X), X * factor)
 
 
+def test_what_a_program_catches_does_not_decide_how_it_is_traced() -> None:
+    specs = {"in_specs": BOTH, "out_specs": BOTH}
+    mine, other = (jax.shard_map(lambda v: v * 2, mesh=m, **specs) for m in (MESH, jm.make_mesh((4, 2))))
+    without_a_mesh = jax.shard_map(lambda v: v * 2, **specs)
+
+    def tried(f: Any, x: Any) -> Any:
+        try:
+            return f(x)
+        except Exception:
+            return x * 5
+
+    def split(x: Any) -> Any:
+        return jm.shard_to_full(jm.full_to_shard(x, BOTH) * 2, BOTH)
+
+    assert same_bits(jm.jit(functools.partial(tried, split), mesh=MESH)(X), X * 2)
+    assert same_bits(jm.jit(lambda x: tried(without_a_mesh, mine(x)), mesh=MESH)(X), X * 4)
+    assert same_bits(jm.jit(lambda x: jm.jit(split, mesh=MESH)(mine(x)), mesh=MESH)(X), X * 4)
+    abstract = AbstractMesh((2, 4), ("y", "x"))
+    assert "mesh_shard" in jm.jit(functools.partial(tried, mine), mesh=abstract).trace(X).as_text()
+    with pytest.raises(jm.MeshMismatchError, match=r"y=4, x=2"):
+        jm.jit(functools.partial(tried, other), mesh=MESH).trace(X)
+
+
+def test_a_map_without_a_mesh_can_be_used_again() -> None:
+    f = jax.shard_map(lambda v: v * 2, in_specs=BOTH, out_specs=BOTH)
+    for factor in (2, 3):
+        assert same_bits(jm.jit(lambda x: f(x) * factor, mesh=MESH)(X), X * 2 * factor)  # noqa: B023
+    with jax.set_mesh(MESH):
+        assert same_bits(jax.jit(f)(X), X * 2)
+
+
 def test_explicit_axes() -> None:
     mesh = jm.make_mesh((2, 4), axis_types=(AxisType.Explicit,) * 2)
     x = jax.device_put(X, NamedSharding(mesh, BOTH))

@@ -1,7 +1,7 @@
-"""Typing programs that JAX traced without its varying-axes types: bodies with `check_vma=False`, whole programs.
+"""Types programs that JAX traced without varying-axes types: whole programs, and bodies with `check_vma=False`.
 
-The jaxpr is evaluated inside a typed trace. Operands are brought to the axes that any of them varies over; collectives
-get their typed forms; loops, branches and calls are traced again, loops until the types of their carries are stable.
+The jaxpr is interpreted inside a typed trace. Operands are spread to the axes that any of them varies over. Collectives
+get their typed forms. Loops, branches and calls are traced again, loops until the types of their carries are stable.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ from jaxmesh.jaxprs.rewrite import map_sub_jaxprs
 
 Rule = Callable[[Eqn, list[Any]], list[Any]]
 _lax: Any = jax.lax
-_NOWHERE: Axes = frozenset()
+_NO_AXES: Axes = frozenset()
 _HINTS = frozenset({"sharding_constraint", "reshard", "mesh_cast"})
-"""What a program says of a full value's sharding on JAX's side; the IR has the mesh_shards instead."""
+"""Primitives that constrain the sharding of a full value in JAX; the IR has `mesh_shard`s instead."""
 
 
 def varying(x: Any) -> Axes:
-    """The axes that a value varies over."""
+    """Returns the axes that a value varies over."""
     return compat.varying_axes(jax.typeof(x))
 
 
 def spread(x: Any, axes: Iterable[str]) -> Any:
-    """The value, typed as varying over at least the given axes."""
+    """Types a value as varying over at least the given axes."""
     missing = [a for a in jax.sharding.get_abstract_mesh().axis_names if a in set(axes) - varying(x)]
     return compat.vary(x, missing) if missing else x
 
 
 def join_axes(values: Iterable[Any]) -> Axes:
-    """The axes that any of the values varies over."""
-    return _NOWHERE.union(*map(varying, values))
+    """Returns the axes that any of the values varies over."""
+    return _NO_AXES.union(*map(varying, values))
 
 
 class Retyper:
-    """Evaluates untyped jaxprs inside a typed trace; `rules` say what becomes of some primitives, by name."""
+    """An interpreter of untyped jaxprs inside a typed trace; `rules` adds rules of primitives, by name."""
 
     def __init__(self, rules: Mapping[str, Rule]) -> None:
         self._rules: dict[str, Rule] = {
@@ -58,7 +58,7 @@ class Retyper:
         }
 
     def evaluate(self, jaxpr: Jaxpr, args: Sequence[Any]) -> list[Any]:
-        """The results of a jaxpr, closed or without constants, for typed arguments."""
+        """Returns the results of a jaxpr, closed or without constants, for typed arguments."""
         return interpret(jaxpr, args, self._typed)
 
     def _typed(self, eqn: Eqn, operands: list[Any]) -> list[Any]:
@@ -89,7 +89,7 @@ class Retyper:
         return bind(eqn, [spread(x, axes) for x in operands] if axes else operands)
 
     def retrace(self, jaxpr: Jaxpr, inputs: Sequence[Axes], outputs: Sequence[Axes] | None = None) -> Jaxpr:
-        """The closed jaxpr typed for inputs that vary as given; its results spread over at least `outputs`."""
+        """Types a jaxpr for inputs that vary over the given axes; spreads its results over at least `outputs`."""
 
         def run(*args: Any) -> list[Any]:
             outs = self.evaluate(jaxpr, args)
@@ -112,7 +112,7 @@ class Retyper:
         return bind(call.with_bodies(eqn, [walk.in_form_of(call.body, typed)]), operands)
 
     def _uniform(self, eqn: Eqn, operands: list[Any], axes: Axes) -> list[Any]:
-        """Any other equation with bodies: all that goes into or out of them varies over the same axes."""
+        """Types any other equation with bodies: their inputs and outputs all vary over the same axes."""
 
         def change(jaxpr: Jaxpr) -> Jaxpr:
             body = walk.open_jaxpr(jaxpr)
@@ -123,7 +123,7 @@ class Retyper:
 
     def _custom(self, eqn: Eqn, call: Call, operands: list[Any]) -> list[Any]:
         axes = join_axes(operands)
-        # Of full values the rules stay as they are: plain JAX, which runs outside of any mapped region.
+        # The rules of full values stay plain JAX, which runs outside of mapped regions.
         return self._uniform(eqn, operands, axes) if axes else self._call(eqn, call, operands)
 
     def _scan(self, eqn: Eqn, loop: Scan, operands: list[Any]) -> list[Any]:
@@ -152,8 +152,8 @@ class Retyper:
 
     def _cond(self, eqn: Eqn, choice: Cond, operands: list[Any]) -> list[Any]:
         index, rest = choice.split(operands)
-        # Devices may take different branches, and to spread a value is to sum its cotangents over devices, which they
-        # must then do together: so what goes in is spread before.
+        # Devices may take different branches. Spreading a value sums its cotangents over devices, which takes all of
+        # them, so the inputs are spread before the branch.
         rest = [spread(x, varying(index)) for x in rest]
         kinds = [varying(x) for x in rest]
         results = [_results(self.retrace(b, kinds)) for b in choice.branches]
@@ -164,16 +164,16 @@ class Retyper:
 
 @contextlib.contextmanager
 def _translate_errors(eqn: Eqn) -> Generator[None]:
-    """What JAX itself has no typed form of is a program that cannot be said."""
+    """Turns JAX's typing errors into `InexpressibleError`."""
     try:
         yield
     except NotImplementedError as error:
         if isinstance(error, JaxmeshError):
             raise
-        said = f" ({error})" if str(error) else ""
+        reason = f" ({error})" if str(error) else ""
         raise InexpressibleError(
             f"{eqn.primitive.name} ({source_locations.source_line(eqn)}) runs as JAX runs it, but has no TTIR or TTNN "
-            f"text: JAX has no form of it that is typed by varying axes{said}."
+            f"text: JAX has no form of it that is typed by varying axes{reason}."
         ) from error
 
 
@@ -187,7 +187,7 @@ def _widen_carry(
     """
     size = len(carry)
     while True:
-        results = step(carry, [*carry, *[_NOWHERE] * (count - size)])
+        results = step(carry, [*carry, *[_NO_AXES] * (count - size)])
         wider = [a | b for a, b in zip(carry, results[:size], strict=True)]
         if wider == carry:
             return carry, [*carry, *results[size:]]
@@ -203,14 +203,14 @@ def _results(jaxpr: Jaxpr) -> list[Axes]:
 
 
 def _without_shardings(eqn: Eqn) -> Eqn:
-    """JAX writes the mesh of here and now into some parameters; a full value has nothing to say there."""
+    """Removes shardings over the current mesh from an equation's parameters; they mean nothing for a full value."""
     if not any(isinstance(v, NamedSharding) for v in eqn.params.values()):
         return eqn
     return eqn.replace(params={k: None if isinstance(v, NamedSharding) else v for k, v in eqn.params.items()})
 
 
 def _collective_axes(eqn: Eqn) -> Axes:
-    """The mesh axes that a collective speaks of."""
+    """Returns the mesh axes that a collective names."""
     names: Any = eqn.params.get("axis_name", eqn.params.get("axes", ()))
     row: Sequence[Any] = (names,) if isinstance(names, str) else names
     mesh = jax.sharding.get_abstract_mesh()
@@ -218,17 +218,17 @@ def _collective_axes(eqn: Eqn) -> Axes:
 
 
 def _sum(x: Any, axis: tuple[int, ...]) -> Any:
-    # jnp.sum widens small integers, a collective does not.
+    # jnp.sum widens small integers; a collective does not.
     return jnp.sum(x, axis=axis, dtype=x.dtype)
 
 
 def _reduce(across: Callable[..., Any], along: Callable[..., Any]) -> Rule:
-    """A reduction over mesh axes; a named axis of a vmap outside has become a position by now."""
+    """Returns the rule of a reduction over mesh axes; JAX has replaced named axes of an outer vmap by positions."""
 
     def rule(eqn: Eqn, operands: list[Any]) -> list[Any]:
         names = tuple(a for a in eqn.params["axes"] if not isinstance(a, int))
-        places = tuple(a for a in eqn.params["axes"] if isinstance(a, int))
-        values = [along(x, axis=places) if places else x for x in operands]
+        dims = tuple(a for a in eqn.params["axes"] if isinstance(a, int))
+        values = [along(x, axis=dims) if dims else x for x in operands]
         if not names:
             return values
         groups = eqn.params["axis_index_groups"]
@@ -243,5 +243,5 @@ def _all_gather(eqn: Eqn, operands: list[Any]) -> list[Any]:
         return bind(eqn, [spread(x, _collective_axes(eqn)) for x in operands])
     (x,) = operands
     names, at = params["axis_name"], params["all_gather_dimension"]
-    # What has been gathered is the same everywhere; this form of the collective says so.
+    # The result is the same on every device; this form of the collective types it so.
     return [_lax.all_gather(spread(x, _collective_axes(eqn)), names, axis=at, tiled=params["tiled"], to="invarying")]

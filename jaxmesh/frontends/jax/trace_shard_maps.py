@@ -1,7 +1,8 @@
-"""Tracing functions that may hold `shard_map`s: JAX's own, or `jaxmesh.shard_map`, which is JAX's inside a program.
+"""Traces functions that may contain `shard_map`s: JAX's, or `jaxmesh.shard_map`, which is JAX's inside a program.
 
-JAX's `shard_map` cannot be called inside a typed trace, where every mesh axis is manual already. So such a function is
-traced as JAX would trace it, differentiated and batched by JAX where it asks for that, and what comes out is raised.
+JAX's `shard_map` cannot be called inside a typed trace, where every mesh axis is already manual. So a function is first
+traced as JAX would trace it, which ends early at the first operation that splits tensors by itself. If it contains
+`shard_map`s, each becomes `mesh_shard`s around its body; otherwise the function is traced again, in one region.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import jax
 from jax.sharding import AbstractMesh, AxisType, Mesh, PartitionSpec
 
 from jaxmesh.errors import ArgumentTypeError, InexpressibleError, JaxmeshError, UnloweredError, UnsupportedError
-from jaxmesh.frontends.jax.shard_map import check_values, raise_one, raise_shard_maps
+from jaxmesh.frontends.jax.shard_map import AnyMesh, check_values, raise_one, raise_shard_maps
 from jaxmesh.jaxprs import compat, evaluate, walk
 from jaxmesh.jaxprs.compat import Jaxpr
 from jaxmesh.jaxprs.typed_trace import trace_typed
@@ -28,7 +29,7 @@ OutSpecs = tuple[PartitionSpec, ...] | None
 
 @dataclass(frozen=True, slots=True)
 class Tracing:
-    """A program that is being traced; `inline` when its shard_maps become part of the typed trace at once."""
+    """A program that is being traced; `inline` if its `jaxmesh.shard_map`s become part of the typed trace at once."""
 
     mesh: AnyMesh | None
     assumptions: Assumptions
@@ -39,13 +40,13 @@ _tracing: contextvars.ContextVar[Tracing | None] = contextvars.ContextVar("progr
 
 
 def tracing() -> Tracing | None:
-    """The program that is being traced here."""
+    """Returns the program that is being traced, or None."""
     return _tracing.get()
 
 
 @contextlib.contextmanager
 def within(what: Tracing | None) -> Generator[None]:
-    """Runs the body as a part of a program's tracing, or of none."""
+    """Runs its body as a part of the trace of a program, or of no program."""
     token = _tracing.set(what)
     try:
         yield
@@ -62,11 +63,19 @@ def trace_program(
 ) -> tuple[Jaxpr, OutSpecs]:
     """Traces a function of flat arguments to a typed, closed jaxpr without `shard_map`s.
 
-    Also gives the specs of the results where JAX types them, which is on Explicit axes.
+    Args:
+      flat: the function.
+      avals: the types of its arguments, `[local shape]` for tensors on the devices.
+      varying: the mesh axes that each argument varies over; none for a full array.
+      mesh: the mesh of the program.
+      assumptions: receives, as keys, the replication that no type proves.
+
+    Returns:
+      The jaxpr, and on Explicit axes the specs in the types of the results.
 
     Raises:
       MeshMismatchError: a `shard_map` over another mesh than the program's.
-      InexpressibleError: a `shard_map` that TTIR cannot say.
+      InexpressibleError: a `shard_map` that TTIR cannot express.
       UnsupportedError: JAX's `shard_map` beside `mesh_shard`s.
     """
     abstract = _abstract(mesh)
@@ -79,9 +88,11 @@ def trace_program(
         except JaxmeshError:
             raise
         except Exception as error:
-            plain = None if tensors else _trace_unless_split(flat, avals, mesh)
+            if plain is None and not tensors:
+                plain = _trace_unless_split(flat, avals, mesh)
             if plain is None:
-                raise _named_error(error) from error
+                _explain_context_mesh(error)
+                raise
     check_values(plain)
     try:
         typed = trace_typed(lambda *xs: raise_shard_maps(plain, xs, mesh, assumptions), avals, varying, abstract)
@@ -136,42 +147,43 @@ def _trace_region(
     return jaxpr
 
 
-def _named_error(error: Exception) -> Exception:
-    if not isinstance(error, ValueError) or "context mesh" not in str(error):
-        return error
-    return UnsupportedError(
-        "a program that splits tensors with mesh_shard, or takes MeshTensors, also calls jax.shard_map "
-        f"({error}); call jaxmesh.shard_map instead, which takes the same arguments."
-    )
+def _explain_context_mesh(error: Exception) -> None:
+    if isinstance(error, ValueError) and "context mesh" in str(error):
+        raise UnsupportedError(
+            "a program that splits tensors with mesh_shard, or takes MeshTensors, also calls jax.shard_map "
+            f"({error}); call jaxmesh.shard_map instead, which takes the same arguments."
+        ) from error
 
 
 def mesh_of_calls(fun: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> AnyMesh | None:
-    """The mesh of the first `shard_map` that a function calls, if it can be traced as JAX would and calls one."""
+    """Returns the mesh of the first `shard_map` that a function calls, if JAX can trace it; None if there is none."""
     try:
         with within(Tracing(None, {}, inline=False)):
             jaxpr = jax.make_jaxpr(fun)(*args, **kwargs)
     except Exception:
-        # What is wrong with the function, or that it needs a mesh, is said when it is traced for good.
+        # The trace of the program reports errors of the function, or that it needs a mesh.
         return None
     return next((e.params["mesh"] for e in walk.all_eqns(jaxpr) if is_region(e)), None)
 
 
 def is_region(eqn: compat.Eqn) -> bool:
-    """Whether an equation is a `shard_map` that makes axes manual."""
+    """Returns True for a `shard_map` that makes axes manual."""
     return eqn.primitive.name == "shard_map" and bool(eqn.params["newly_manual_axes"])
 
 
 def trace_plain(flat: Callable[..., Sequence[Any]], avals: Sequence[Any], mesh: AnyMesh) -> Jaxpr:
-    """Traces a function as JAX would under `jax.set_mesh(mesh)`; without it, if a `shard_map` has another mesh."""
+    """Traces a function as JAX would under `jax.set_mesh(mesh)`; without it, if its `shard_map`s need another mesh.
+
+    A `shard_map` without a mesh fails outside of `jax.set_mesh`, one over another mesh inside of it. The program may
+    catch either error, so a trace without any `shard_map` is repeated.
+    """
     automatic = all(t is AxisType.Auto for t in mesh.axis_types)
-    if automatic and jax.sharding.get_abstract_mesh().empty:
-        with (
-            contextlib.suppress(ValueError),
-            within(Tracing(mesh, {}, inline=False)),
-            jax.sharding.use_abstract_mesh(_abstract(mesh)),
-        ):
-            return jax.make_jaxpr(flat)(*avals)
     with within(Tracing(mesh, {}, inline=False)):
+        if automatic and jax.sharding.get_abstract_mesh().empty:
+            with contextlib.suppress(ValueError), jax.sharding.use_abstract_mesh(_abstract(mesh)):
+                jaxpr = jax.make_jaxpr(flat)(*avals)
+                if _has_shard_map(jaxpr):
+                    return jaxpr
         return jax.make_jaxpr(flat)(*avals)
 
 
@@ -185,7 +197,7 @@ def call_inline(mapped: Callable[..., Any], args: Sequence[Any], program: Tracin
 
 
 def eval_call(closed: Jaxpr, tree: Any, region: Callable[[compat.Eqn, list[Any]], list[Any]]) -> Any:
-    """The result of a call that `call_to_jaxpr` gave, its `shard_map`s performed by `region`."""
+    """Evaluates a call that `call_to_jaxpr` has traced, its `shard_map`s by `region`."""
 
     def run(eqn: compat.Eqn, operands: list[Any]) -> list[Any]:
         with evaluate.at_source_of(eqn):
@@ -199,7 +211,7 @@ def _outside_of_meshes() -> Any:
 
 
 def call_to_jaxpr(mapped: Callable[..., Any], args: Sequence[Any]) -> tuple[Jaxpr, Any]:
-    """The call as a closed jaxpr without arguments, arrays among `args` being its constants; and the result's tree."""
+    """Traces a call to a closed jaxpr without arguments, `args` as constants; returns it and the tree of the result."""
     trees: list[Any] = []
 
     def call() -> list[Any]:

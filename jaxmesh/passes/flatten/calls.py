@@ -1,4 +1,4 @@
-"""Calls: their bodies are built in place."""
+"""Emits the bodies of calls in place."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _imported_op(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     types = [storage_type(v.aval) for v in eqn.outvars]
     results = b.kept(name, group_operands(op.segments, xs), types, _attributes(op, types[0]))
     if len(body.eqns) <= _FEW and all(x in b.known for x in xs):
-        # What nothing reads is not printed.
+        # Operations without readers are removed later.
         for result, number in zip(results, b.jaxpr(body, xs), strict=True):
             b.alike(result, number)
     return results
@@ -79,7 +79,7 @@ def _attributes(op: ImportedOp, kind: tuple[Shape, Any]) -> Mapping[str, Any]:
 
 @RULES.add("platform_index")
 def _platform_index(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
-    """Programs are for Tenstorrent: what `platform_dependent` has for the platforms it does not name."""
+    """Selects the default of `platform_dependent`, because no platform that it names is Tenstorrent."""
     platforms = eqn.params["platforms"]
     if None not in platforms:
         named = ", ".join(p for group in platforms for p in group)

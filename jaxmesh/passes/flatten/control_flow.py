@@ -1,4 +1,4 @@
-"""Loops are unrolled and branches taken: what decides must be known at compile time."""
+"""Unrolls loops and selects branches; their predicates and lengths must be known at compile time."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RULES: Rules[Rule] = Rules()
 
 @contextmanager
 def _unrolling(b: Builder) -> Generator[None]:
-    """Counts what a loop makes; loops inside of it are counted with it."""
+    """Counts the operations that a loop emits, those of inner loops included."""
     outermost = b.loop_start is None
     if outermost:
         b.loop_start = len(b.program.ops)
