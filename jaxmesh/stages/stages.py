@@ -163,11 +163,10 @@ class Traced(Stage):
     def _flat(self, groups: bool, unroll_limit: int) -> Program:
         from jaxmesh.stages import texts
 
-        jaxpr = self._jaxpr
-        if self._imported is not None:
-            jaxpr = self._imported.jaxpr
-            if groups and (program := self._imported.program("ttir")) is not None:
-                return program
+        imported = self._imported
+        if imported is not None and groups and (program := imported.program("ttir")) is not None:
+            return program
+        jaxpr = self._jaxpr if imported is None else imported.jaxpr
         return texts.ttir_program(jaxpr, self._boundary, self._out_tree, groups, unroll_limit)
 
     def reference(self, *args: Any, check_replication: bool | None = None, **kwargs: Any) -> Any:
