@@ -1,4 +1,4 @@
-"""`jaxmesh.from_mlir`: a TTIR or TTNN file as a traced program. Hands what the frontend reads to the stages."""
+"""`jaxmesh.from_mlir`: imports a TTIR or TTNN file as a traced program."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from jaxmesh.errors import (
     VerifyError,
 )
 from jaxmesh.frontends.mlir.decode import Program, decode
-from jaxmesh.frontends.mlir.module import Function, Source, choose, load, said_mesh
+from jaxmesh.frontends.mlir.module import Function, Source, choose, declared_mesh, load
 from jaxmesh.frontends.mlir.to_program import flat_program
 from jaxmesh.frontends.mlir.trace import Outcome, Settings, trace_program
 from jaxmesh.jaxprs import compat, control_flow, walk
@@ -133,7 +133,7 @@ def _reader(program: Program, boundary: Boundary, on_devices: Sequence[bool]) ->
 
 def mesh_sizes(file: Source, program: Program) -> tuple[int, ...] | None:
     """The mesh shape a file says for a function, if any."""
-    said = said_mesh(program.function, file.run_lines)
+    said = declared_mesh(program.function, file.run_lines)
     return program.device_mesh if said is None else said.sizes
 
 
@@ -149,7 +149,7 @@ def _mesh(file: Source, program: Program, given: AnyMesh | None) -> AnyMesh:
     if found is not None:
         # Of several RUN lines the one with the given mesh is meant.
         runs = [r for r in runs if r.sizes == tuple(found.shape.values())] or runs
-    said = said_mesh(program.function, runs)
+    said = declared_mesh(program.function, runs)
     if found is not None:
         sizes = tuple(found.shape.values())
         if said is not None and sizes != said.sizes:

@@ -96,11 +96,10 @@ class Traced(Stage):
     def _flat(self, groups: bool, unroll_limit: int) -> Program:
         from jaxmesh.passes.pipeline import ttir_program
 
-        jaxpr = self._jaxpr
-        if self.imported is not None:
-            jaxpr = self.imported.jaxpr
-            if groups and (program := self.imported.program("ttir")) is not None:
-                return program
+        imported = self.imported
+        if imported is not None and groups and (program := imported.program("ttir")) is not None:
+            return program
+        jaxpr = self._jaxpr if imported is None else imported.jaxpr
         return ttir_program(jaxpr, self._boundary, self._out_tree, self.residency.results, groups, unroll_limit)
 
     def reference(self, *args: Any, check_replication: bool | None = None, **kwargs: Any) -> Any:

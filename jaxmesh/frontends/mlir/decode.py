@@ -16,7 +16,7 @@ from jaxmesh.dialects.ttnn.memory import MEMORY_OPS
 from jaxmesh.errors import ArgumentTypeError, JaxmeshError, MissingRuleError, UnsupportedError, VerifyError
 from jaxmesh.frontends.mlir.attributes import Values
 from jaxmesh.frontends.mlir.locations import of_argument, resolve
-from jaxmesh.frontends.mlir.module import Function, Said, boundary_attributes, check_sizes, line_of
+from jaxmesh.frontends.mlir.module import BoundaryAttributes, Function, boundary_attributes, check_sizes, line_of
 from jaxmesh.frontends.mlir.preprocess import PROPERTIES
 from jaxmesh.frontends.mlir.types import Types
 
@@ -105,8 +105,8 @@ class Program:
 
     function: Function
     body: Body
-    arguments: tuple[Said, ...]
-    results: tuple[Said, ...]
+    arguments: tuple[BoundaryAttributes, ...]
+    results: tuple[BoundaryAttributes, ...]
     needs: Needs | None
     device_mesh: tuple[int, ...] | None
     notes: tuple[str, ...]
@@ -193,7 +193,7 @@ def decode(function: Function, functions: Sequence[Function]) -> Program:
 
 
 def _local(
-    said: Said, number: int, written: jax.ShapeDtypeStruct, noops: list[Step], types: Types
+    said: BoundaryAttributes, number: int, written: jax.ShapeDtypeStruct, noops: list[Step], types: Types
 ) -> jax.ShapeDtypeStruct:
     """The type a presharded argument really has: older files write the full one, and a no-op to the local one."""
     if said.status != "presharded":

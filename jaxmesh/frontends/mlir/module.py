@@ -1,4 +1,4 @@
-"""The functions of a TTIR file: finding them, choosing one, and what the file says of their mesh and boundary."""
+"""The functions of a TTIR file, with the mesh and the boundary that the file declares for them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Function:
 
 
 @dataclass(frozen=True, slots=True)
-class SaidMesh:
+class DeclaredMesh:
     """A mesh that a file names, and where."""
 
     sizes: tuple[int, ...]
@@ -153,7 +153,7 @@ def public_functions(source: Source) -> list[Function]:
 # --- the mesh --------------------------------------------------------------------------------------------------------
 
 
-def said_mesh(function: Function, runs: Sequence[RunLine]) -> SaidMesh | None:
+def declared_mesh(function: Function, runs: Sequence[RunLine]) -> DeclaredMesh | None:
     """The mesh of a function's module, else of the RUN lines of its file.
 
     Raises:
@@ -172,7 +172,7 @@ def said_mesh(function: Function, runs: Sequence[RunLine]) -> SaidMesh | None:
     return _run_mesh(runs)
 
 
-def _module_mesh(text: str, line: int) -> SaidMesh | None:
+def _module_mesh(text: str, line: int) -> DeclaredMesh | None:
     """The first mesh, as upstream does."""
     found = _MESH.findall(text)
     if not found:
@@ -187,7 +187,7 @@ def _module_mesh(text: str, line: int) -> SaidMesh | None:
         raise VerifyError(f"line {line}: two meshes of a module have the same name: {', '.join(names)}.")
     sizes = tuple(int(n[:20]) for n in re.split(r"\s*x\s*", found[0][1]))
     check_sizes(sizes, f"line {line}: ttcore.meshes")
-    return SaidMesh(sizes, f"line {line}: ttcore.meshes")
+    return DeclaredMesh(sizes, f"line {line}: ttcore.meshes")
 
 
 def check_sizes(sizes: Sequence[int], where: str) -> None:
@@ -200,14 +200,14 @@ def check_sizes(sizes: Sequence[int], where: str) -> None:
         raise VerifyError(f"{where} names the mesh {'x'.join(map(str, sizes))}; a mesh has 1 to {MAX_DEVICES} devices.")
 
 
-def _run_mesh(runs: Sequence[RunLine]) -> SaidMesh | None:
+def _run_mesh(runs: Sequence[RunLine]) -> DeclaredMesh | None:
     different = {r.sizes: r for r in runs}
     if len(different) > 1:
         listed = ", ".join(f"{'x'.join(map(str, r.sizes))} (line {r.line})" for r in different.values())
         raise MeshError(f"line {runs[0].line}: the RUN lines name different meshes: {listed}; give mesh= one of them.")
     for run in different.values():
         check_sizes(run.sizes, f"line {run.line}: mesh-shape")
-        return SaidMesh(run.sizes, f"line {run.line}: mesh-shape of a RUN line")
+        return DeclaredMesh(run.sizes, f"line {run.line}: mesh-shape of a RUN line")
     return None
 
 
@@ -218,28 +218,28 @@ _LOCAL = re.compile(r"local_shape\s*=\s*(tensor<[^<>]*(?:<[^<>]*>[^<>]*)?>)")
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """What the attributes of one argument or result say: its status, and its local type if that is written apart."""
+class BoundaryAttributes:
+    """The attributes of one argument or result: its status, its local type if that is written apart, and its axes."""
 
     status: str | None
     local: Any
     varying: tuple[int, ...] | None = None
 
 
-def boundary_attributes(function: Function, which: str, count: int) -> list[Said]:
-    """What a function says of its arguments (`arg_attrs`) or results (`res_attrs`).
+def boundary_attributes(function: Function, which: str, count: int) -> list[BoundaryAttributes]:
+    """Returns the boundary attributes of the arguments (`arg_attrs`) or of the results (`res_attrs`) of a function.
 
     Raises:
       VerifyError: a status that is neither presharded nor unsharded.
     """
     attributes = function.operation.attributes
     if which not in attributes:
-        return [Said(None, None)] * count
+        return [BoundaryAttributes(None, None)] * count
     rows = attributes[which]
     return [_said(rows[i], function) for i in range(len(rows))]
 
 
-def _said(row: Any, function: Function) -> Said:
+def _said(row: Any, function: Function) -> BoundaryAttributes:
     status, local, varying = None, None, None
     for name, attribute in entries(row):
         if name == "jaxmesh.varying":
@@ -258,7 +258,7 @@ def _said(row: Any, function: Function) -> Said:
         shape = _LOCAL.search(text)
         if shape is not None:
             local = _type(shape.group(1), function)
-    return Said(status, local, varying)
+    return BoundaryAttributes(status, local, varying)
 
 
 _SHARDINGS = frozenset({"shard_status", "runtime_tensor_sharding", "local_shape"})

@@ -23,17 +23,13 @@ _SHARD = ("shard_type", "shard_direction", "shard_shape", "shard_dims")
 _PROMISE = "assume_replicated"
 
 
-def is_of_dialect(body: decoded.Body, dialect: str) -> bool:
-    """Returns True if all ops of a function, and of those that it calls, are of one dialect, `ttir` or `ttnn`."""
-    seen: set[int] = set()
-
-    def check(body: decoded.Body) -> bool:
-        if id(body) in seen:
-            return True
-        seen.add(id(body))
-        return all(s.op.startswith(f"{dialect}.") if s.callee is None else check(s.callee) for s in body.steps)
-
-    return check(body)
+def _dialects(body: decoded.Body, known: dict[int, set[str]]) -> set[str]:
+    """The dialects of the ops of a function and of those that it calls."""
+    if id(body) not in known:
+        known[id(body)] = {op.partition(".")[0] for op in {s.op for s in body.steps if s.callee is None}}
+        for callee in {id(s.callee): s.callee for s in body.steps if s.callee is not None}.values():
+            known[id(body)] |= _dialects(callee, known)
+    return known[id(body)]
 
 
 def flat_program(
@@ -58,7 +54,7 @@ def flat_program(
     Raises:
       VerifyError: a config of TTNN of no known spelling.
     """
-    if not is_of_dialect(body, dialect):
+    if not _dialects(body, {}) <= {dialect}:
         return None
     program = Program(body.name, dict(mesh))
     for port, kind, location in zip(arguments, body.arguments, body.locations, strict=True):
