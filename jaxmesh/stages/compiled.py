@@ -25,7 +25,7 @@ from jaxmesh.ttnn.mesh_tensor import MeshTensor, is_tensor, spec_of
 
 if TYPE_CHECKING:
     from jaxmesh.analysis.explain import Explanation
-    from jaxmesh.drawing.program_drawing import Flow
+    from jaxmesh.drawing.program_drawing import ProgramValues
 
 _tree: Any = jax.tree
 
@@ -131,12 +131,12 @@ class Compiled(Recorded):
         """The optimized HLO."""
         return self._compiled.as_text() or ""
 
-    def values(self) -> Flow:
+    def values(self) -> ProgramValues:
         """Where XLA puts the arguments and the results; `jaxmesh.visualize` draws them."""
-        from jaxmesh.analysis.program_flow import compiled_flow
+        from jaxmesh.analysis.program_flow import compiled_values
 
         arguments, results = self._compiled.input_shardings[0], self._compiled.output_shardings
-        return compiled_flow(repr(self), self._jaxpr, self._boundary, arguments, results)
+        return compiled_values(repr(self), self._jaxpr, self._boundary, arguments, results)
 
     def explain(self) -> Explanation:
         """Where every value lives, what every equation moves, what the passes did and why; see `Lowered.explain`."""

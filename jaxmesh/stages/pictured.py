@@ -9,7 +9,7 @@ from jaxmesh.dialects.signature import Boundary
 from jaxmesh.jaxprs import walk
 
 if TYPE_CHECKING:
-    from jaxmesh.drawing.program_drawing import Flow
+    from jaxmesh.drawing.program_drawing import ProgramValues
 
 
 class Pictured:
@@ -28,15 +28,15 @@ class Pictured:
     def _program(self, groups: bool, unroll_limit: int) -> Program:
         raise NotImplementedError
 
-    def values(self) -> Flow:
+    def values(self) -> ProgramValues:
         """Every value and where it lives; `jaxmesh.visualize` draws them.
 
         Raises:
           InexpressibleError: there are no words for the program.
         """
-        from jaxmesh.analysis.program_flow import stage_flow
+        from jaxmesh.analysis.program_flow import stage_values
 
-        return stage_flow(repr(self), self.jaxpr, self._boundary)
+        return stage_values(repr(self), self.jaxpr, self._boundary)
 
     def _repr_html_(self) -> str:
         """TTIR with its `mesh_shard`s lit; of a lowered program TTIR and TTNN side by side, what has changed lit.
@@ -55,5 +55,5 @@ class Pictured:
 
         above = self._traced
         if above is None:
-            return side_by_side.one(repr(self), mine, jaxpr)
-        return side_by_side.two(repr(self), lambda: above._program(True, UNROLL_LIMIT), mine, jaxpr)
+            return side_by_side.single_column(repr(self), mine, jaxpr)
+        return side_by_side.two_columns(repr(self), lambda: above._program(True, UNROLL_LIMIT), mine, jaxpr)

@@ -8,9 +8,9 @@ import jax
 import numpy as np
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
-from jaxmesh.drawing.mesh_tensor import tensor_holding
+from jaxmesh.drawing.mesh_tensor import tensor_placement
 from jaxmesh.drawing.picture import Picture, TensorPicture
-from jaxmesh.drawing.placements import array_holding, as_spec, mesh_holding, shape_and_dtype, spec_holding
+from jaxmesh.drawing.placements import array_placement, as_spec, mesh_placement, shape_and_dtype, spec_placement
 from jaxmesh.drawing.program_drawing import ProgramPicture
 from jaxmesh.errors import ArgumentTypeError, ResidencyError
 from jaxmesh.sharding.mesh import as_mesh
@@ -64,7 +64,7 @@ def visualize(
     if spec is not None:
         wanted = as_spec(spec)
         shape, kind = shape_and_dtype(x, dtype)
-        return TensorPicture(spec_holding(shape, kind, wanted, as_mesh(mesh)))
+        return TensorPicture(spec_placement(shape, kind, wanted, as_mesh(mesh)))
     if mesh is not None or dtype is not None:
         raise ArgumentTypeError(
             f"visualize takes mesh and dtype with a spec, to draw it on a shape; got {quote(x)} and no spec. Write "
@@ -73,16 +73,16 @@ def visualize(
     if isinstance(x, (Stage, Compiled)):
         return ProgramPicture(x.values())
     if isinstance(x, MeshTensor):
-        return TensorPicture(tensor_holding(_held(x)))
+        return TensorPicture(tensor_placement(_held(x)))
     if isinstance(x, (Mesh, AbstractMesh)):
-        return TensorPicture(mesh_holding(as_mesh(x)))
+        return TensorPicture(mesh_placement(as_mesh(x)))
     if isinstance(x, (jax.Array, jax.ShapeDtypeStruct)):
-        return TensorPicture(array_holding(x))
+        return TensorPicture(array_placement(x))
     # Only who opened a mesh device has one, so others need not load what opens it.
     from jaxmesh.ttnn.device import MeshDevice
 
     if isinstance(x, MeshDevice):
-        return TensorPicture(mesh_holding(x.mesh))
+        return TensorPicture(mesh_placement(x.mesh))
     raise ArgumentTypeError(f"{_WHAT}, got {quote(x)}{_remedy(x)}.")
 
 
