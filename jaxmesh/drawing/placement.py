@@ -123,8 +123,8 @@ def make_placement(
 ) -> Placement:
     """Returns the placement of the shards of each device, row-major over the mesh; None holds nothing.
 
-    >>> where = [Where(((0, 2),), "", (2,)), Where(((2, 4),), "", (2,))]
-    >>> [p.label for p in held({"x": 2}, where, dtype="int8", itemsize=1, shape=(4,), how="P('x')").pieces]
+    >>> where = [Shard(((0, 2),), "", (2,)), Shard(((2, 4),), "", (2,))]
+    >>> [p.label for p in make_placement({"x": 2}, where, dtype="int8", itemsize=1, shape=(4,), how="P('x')").pieces]
     ['A', 'B']
     """
     holders: dict[Hashable, list[int]] = {}
@@ -190,7 +190,7 @@ def cut_boxes(shape: Shape, over: Sequence[Sequence[str]], axes: Mapping[str, in
 def piece_label(number: int, count: int) -> str:
     """Returns the label of a piece: a letter, or a number if there are more pieces than letters.
 
-    >>> label(1, 4), label(1, 400)
+    >>> piece_label(1, 4), piece_label(1, 400)
     ('B', '#1')
     """
     return _LETTERS[number] if count <= len(_LETTERS) else f"#{number}"
@@ -202,7 +202,7 @@ def piece_label(number: int, count: int) -> str:
 def index_text(box: Box, shape: Shape | None = None) -> str:
     """Formats a box as an index; whole dims are `:` if the shape is given.
 
-    >>> slices(((0, 2), (0, 8))), slices(((0, 2), (0, 8)), (4, 8))
+    >>> index_text(((0, 2), (0, 8))), index_text(((0, 2), (0, 8)), (4, 8))
     ('[0:2, 0:8]', '[0:2, :]')
     """
     whole = [None] * len(box) if shape is None else shape
@@ -238,7 +238,7 @@ def size_text(count: int) -> str:
 def range_text(numbers: Sequence[int]) -> str:
     """Formats numbers as ranges.
 
-    >>> ranges([0, 1, 2, 5])
+    >>> range_text([0, 1, 2, 5])
     '0-2, 5'
     """
     rows: list[list[int]] = []
@@ -253,9 +253,9 @@ def range_text(numbers: Sequence[int]) -> str:
 def axis_ranges(holding: Placement, piece: Piece) -> str:
     """Returns the coordinates of the holders of a piece, such as `y=0, x=0-3`; empty if they are no product of ranges.
 
-    >>> where = [Where(((0, 2),), "", (2,)), Where(((2, 4),), "", (2,))]
-    >>> one = held({"x": 2}, where, dtype="int8", itemsize=1, shape=(4,), how="P('x')")
-    >>> places(one, one.pieces[1])
+    >>> where = [Shard(((0, 2),), "", (2,)), Shard(((2, 4),), "", (2,))]
+    >>> one = make_placement({"x": 2}, where, dtype="int8", itemsize=1, shape=(4,), how="P('x')")
+    >>> axis_ranges(one, one.pieces[1])
     'x=1'
     """
     coordinates = [holding.devices[at].coordinate for at in piece.holders]
@@ -279,8 +279,8 @@ def holders_text(holding: Placement, piece: Piece) -> str:
 def coordinate_text(holding: Placement, device: Device) -> str:
     """Returns the coordinate of a device, by axis.
 
-    >>> where = [Where(((0, 2),), "", (2,)), Where(((2, 4),), "", (2,))]
-    >>> one = held({"x": 2}, where, dtype="int8", itemsize=1, shape=(4,), how="P('x')")
+    >>> where = [Shard(((0, 2),), "", (2,)), Shard(((2, 4),), "", (2,))]
+    >>> one = make_placement({"x": 2}, where, dtype="int8", itemsize=1, shape=(4,), how="P('x')")
     >>> coordinate_text(one, one.devices[1])
     'x=1'
     """
@@ -290,8 +290,8 @@ def coordinate_text(holding: Placement, device: Device) -> str:
 def varying_axes(holding: Placement) -> list[str]:
     """Returns the mesh axes along which devices hold different pieces.
 
-    >>> where = [Where(((0, 2),), "", (2,)), Where(((2, 4),), "", (2,))]
-    >>> differing(held({"x": 2}, where, dtype="int8", itemsize=1, shape=(4,), how="P('x')"))
+    >>> where = [Shard(((0, 2),), "", (2,)), Shard(((2, 4),), "", (2,))]
+    >>> varying_axes(make_placement({"x": 2}, where, dtype="int8", itemsize=1, shape=(4,), how="P('x')"))
     ['x']
     """
     names: list[str] = []

@@ -76,7 +76,7 @@ def _endings(flow: ProgramValues) -> list[str]:
 def without_folders(line: str) -> str:
     """Returns a source location without its folders.
 
-    >>> place("/home/me/model.py:12:8 (layer)")
+    >>> without_folders("/home/me/model.py:12:8 (layer)")
     'model.py:12:8 (layer)'
     """
     return shorten(line.replace("\\", "/").rpartition("/")[2] if ":" in line else line, 60)

@@ -32,7 +32,7 @@ def width(text: str, size: float) -> float:
 def make_safe(text: str) -> str:
     """Escapes characters that XML forbids, that end lines, or that change the direction of text.
 
-    >>> safe("a\\x00b\\u202e")
+    >>> make_safe("a\\x00b\\u202e")
     'a\\\\x00b\\\\u202e'
     """
     return "".join(c if _plain(c) else c.encode("unicode_escape").decode("ascii") for c in text)
@@ -50,7 +50,7 @@ def escape(text: str) -> str:
 def shorten(text: str, most: int) -> str:
     """Shortens a text to `most` columns; the rest becomes an ellipsis.
 
-    >>> shortened("abcdefghij", 5)
+    >>> shorten("abcdefghij", 5)
     'ab...'
     """
     text = make_safe(text)
@@ -68,7 +68,7 @@ def shorten(text: str, most: int) -> str:
 def align_columns(rows: Sequence[Sequence[str]]) -> list[str]:
     """Formats rows as lines with aligned columns, two spaces apart.
 
-    >>> aligned([("a", "b"), ("long", "c")])
+    >>> align_columns([("a", "b"), ("long", "c")])
     ['a     b', 'long  c']
     """
     widths = [max(map(cells, column)) for column in zip(*rows, strict=True)]
@@ -88,7 +88,7 @@ def fit_texts(
       most: the largest size.
       least: the smallest; rather fewer lines than a size below 9.
 
-    >>> fit([[["a long line", "A"], ["A"]], [["b", "B"], ["B"]]], 30, 20)
+    >>> fit_texts([[["a long line", "A"], ["A"]], [["b", "B"], ["B"]]], 30, 20)
     ([['A'], ['B']], 12.0)
     """
     levels = max(map(len, choices), default=0)

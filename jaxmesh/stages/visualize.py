@@ -1,4 +1,4 @@
-"""`jaxmesh.visualize`: which device holds what, of a tensor or of every value of a program."""
+"""`jaxmesh.visualize`: the placement of a tensor, or of every value of a program."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from jaxmesh.validate import quote
 def visualize(
     x: Any, spec: PartitionSpec | None = None, *, mesh: Mesh | AbstractMesh | None = None, dtype: Any = None
 ) -> Picture:
-    """A picture of where data is: the tensor cut into pieces, and the grid of devices that hold them.
+    """Draws the placement of data: the tensor in its pieces, and the grid of devices that hold them.
 
     A piece has one colour and one label on the tensor and on every device that holds it. In Jupyter the result draws
     itself; `print` it, or `.show()` it in a terminal; `.save("x.svg")`, `.html` and `.txt` write files.
@@ -73,12 +73,12 @@ def visualize(
     if isinstance(x, (Stage, Compiled)):
         return ProgramPicture(x.values())
     if isinstance(x, MeshTensor):
-        return TensorPicture(tensor_placement(_held(x)))
+        return TensorPicture(tensor_placement(_allocated(x)))
     if isinstance(x, (Mesh, AbstractMesh)):
         return TensorPicture(mesh_placement(as_mesh(x)))
     if isinstance(x, (jax.Array, jax.ShapeDtypeStruct)):
         return TensorPicture(array_placement(x))
-    # Only who opened a mesh device has one, so others need not load what opens it.
+    # A MeshDevice exists only if its module was loaded.
     from jaxmesh.ttnn.device import MeshDevice
 
     if isinstance(x, MeshDevice):
@@ -102,9 +102,9 @@ def _remedy(x: Any) -> str:
     return ""
 
 
-def _held(x: MeshTensor) -> MeshTensor:
+def _allocated(x: MeshTensor) -> MeshTensor:
     if not x.is_allocated():
-        # What it was, and what took it, is said where its array is read.
+        # Reading the array raises the error that names what took it.
         _ = x.data
         raise ResidencyError(f"{x!r} holds nothing any more; draw it before.")
     return x
