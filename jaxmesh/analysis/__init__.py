@@ -1,1 +1,1 @@
-"""analysis"""
+"""Looks into programs: explains what they move, records their values, compares recordings, lists values to draw."""

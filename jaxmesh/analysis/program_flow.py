@@ -1,4 +1,4 @@
-"""The values of a program and where each lives, for `jaxmesh.visualize`: read off its types and its transfers."""
+"""The values of a program and their residencies, for `jaxmesh.visualize`: read from types and transfers."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from jaxmesh.dialects.residency import DEVICE, FREE, Residency, ResidencyMap
 from jaxmesh.dialects.signature import Boundary
 from jaxmesh.dialects.ttir.mesh_shard import MeshShardAttributes, mesh_shard_p
 from jaxmesh.dialects.ttnn.transfers import PRIMITIVES, distribute_tensor_p
-from jaxmesh.drawing.placement import Box, Holding, Where, cut_boxes, differing, held
-from jaxmesh.drawing.placements import sharding_holding
-from jaxmesh.drawing.program_drawing import MOST_STEPS, Flow, Step, limited
+from jaxmesh.drawing.placement import Box, Placement, Shard, cut_boxes, make_placement, varying_axes
+from jaxmesh.drawing.placements import sharding_placement
+from jaxmesh.drawing.program_drawing import MAX_VALUES, ProgramValue, ProgramValues, first_values
 from jaxmesh.jaxprs import compat, primitives, source_locations, walk as walk_
 from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Var
 from jaxmesh.jaxprs.trees import leaf_paths
@@ -31,8 +31,8 @@ _MOVES = frozenset(COLLECTIVES)
 _WORDS: Mapping[Any, str] = {DEVICE: "the same on every device", FREE: "made where it is needed"}
 
 
-def stage_flow(title: str, jaxpr: Jaxpr, boundary: Boundary, residency: ResidencyMap) -> Flow:
-    """Returns the values of a traced or a lowered program.
+def stage_values(title: str, jaxpr: Jaxpr, boundary: Boundary, residency: ResidencyMap) -> ProgramValues:
+    """Lists the values of a traced or a lowered program.
 
     Args:
       title: the title of the drawing.
@@ -49,17 +49,19 @@ def stage_flow(title: str, jaxpr: Jaxpr, boundary: Boundary, residency: Residenc
     walk.body(jaxpr, 0)
     for atom in opened.outvars:
         walk.step(f"return {walk.name(atom)}", atom, "", 0, False)
-    return limited(title, walk.steps, walk.count, ())
+    return first_values(title, walk.steps, walk.count, ())
 
 
-def compiled_flow(title: str, jaxpr: Jaxpr, boundary: Boundary, arguments: Sequence[Any], results: Any) -> Flow:
-    """The arguments and results of a compiled program, where XLA puts them.
+def compiled_values(
+    title: str, jaxpr: Jaxpr, boundary: Boundary, arguments: Sequence[Any], results: Any
+) -> ProgramValues:
+    """Lists the arguments and results of a compiled program, where XLA places them.
 
     Args:
-      title: what stands above.
+      title: the heading.
       jaxpr: the program.
-      boundary: its boundary.
-      arguments: the sharding of each argument, None of one that is not read.
+      boundary: its signature and mesh.
+      arguments: the sharding of each argument, None for one that is not read.
       results: the tree of the shardings of the results.
     """
     walk = _Walk(boundary.mesh)
@@ -71,7 +73,7 @@ def compiled_flow(title: str, jaxpr: Jaxpr, boundary: Boundary, arguments: Seque
     leaves = cast("list[tuple[Any, Any]]", jax.tree_util.tree_flatten_with_path(results, is_leaf=is_tensor)[0])
     for aval, (path, leaf) in zip(list(jaxpr.out_avals), leaves, strict=True):
         walk.stored(f"result{jax.tree_util.keystr(path)}", aval, leaf, is_tensor(leaf))
-    return limited(title, walk.steps, walk.count, ("what lies between is XLA's: see as_text().",))
+    return first_values(title, walk.steps, walk.count, ("what lies between is XLA's: see as_text().",))
 
 
 def _paths(tree: Any) -> list[str]:
@@ -80,9 +82,9 @@ def _paths(tree: Any) -> list[str]:
 
 
 def _results(opened: Jaxpr, lowered: Jaxpr, known: Mapping[Var, Residency]) -> dict[Var, Residency]:
-    """Where the results of the `mesh_shard`s of a program live, which are other variables when they are lowered."""
-    kept = {v for e in opened.eqns for v in e.outvars}
-    rest, found = list(lowered.eqns), dict[Var, Residency]()
+    """Returns the residencies of the results of `mesh_shard`s, which are other variables in the lowered program."""
+    common = {v for e in opened.eqns for v in e.outvars}
+    rest, residencies = list(lowered.eqns), dict[Var, Residency]()
     stands: dict[Var, Atom] = {}
     at = 0
     for eqn in opened.eqns:
@@ -91,45 +93,45 @@ def _results(opened: Jaxpr, lowered: Jaxpr, known: Mapping[Var, Residency]) -> d
             continue
         (operand,) = eqn.invars
         last = stands.get(operand, operand) if isinstance(operand, Var) else operand
-        # One mesh_shard is a row of equations, each of which reads the one before; or nothing at all.
-        while at < len(rest) and rest[at].invars[:1] == [last] and not kept.intersection(rest[at].outvars):
+        # One mesh_shard becomes a chain of equations, each reading the one before, or nothing at all.
+        while at < len(rest) and rest[at].invars[:1] == [last] and not common.intersection(rest[at].outvars):
             (last,) = rest[at].outvars
             at += 1
         stands[eqn.outvars[0]] = last
-        found[eqn.outvars[0]] = known[last] if isinstance(last, Var) else FREE
-    return found
+        residencies[eqn.outvars[0]] = known[last] if isinstance(last, Var) else FREE
+    return residencies
 
 
 @dataclass(slots=True)
 class _Walk:
-    """The values met so far."""
+    """Collects the values of a program."""
 
     mesh: AnyMesh
-    steps: list[Step] = field(default_factory=list[Step])
+    steps: list[ProgramValue] = field(default_factory=list[ProgramValue])
     count: int = 0
     results: int = 0
     names: dict[Var, str] = field(default_factory=dict[Var, str])
     places: dict[Var, Residency] = field(default_factory=dict[Var, Residency])
 
     def name(self, atom: Atom) -> str:
-        """A value as the list names it; a number as itself."""
+        """Returns the name of a value in the list; of a literal its number."""
         if isinstance(atom, compat.Literal):
             return str(atom.val) if np.size(atom.val) == 1 else "a constant"
         return self.names.get(atom, "a constant")
 
     def argument(self, var: Var, name: str) -> None:
-        """One argument."""
+        """Adds an argument."""
         self.names[var] = name
         self.step(name, var, "", 0, False)
 
     def body(self, jaxpr: Jaxpr, depth: int) -> None:
-        """The equations of a body, and those of the bodies in it."""
+        """Adds the equations of a body, and those of the bodies in it."""
         for eqn in walk_.open_jaxpr(jaxpr).eqns:
             if eqn.primitive.name in primitives.RETYPES:
                 self.names[eqn.outvars[0]] = self.name(eqn.invars[0])
                 continue
             self.equation(eqn, depth)
-            if self.count > 20 * MOST_STEPS:
+            if self.count > 20 * MAX_VALUES:
                 return
             for inner in walk_.sub_jaxprs(eqn):
                 if eqn.primitive.name not in primitives.SCALAR_BODIES:
@@ -138,7 +140,7 @@ class _Walk:
                     self.body(inner, depth + 1)
 
     def equation(self, eqn: Eqn, depth: int) -> None:
-        """The results of one equation."""
+        """Adds the results of an equation."""
         operands = ", ".join(self.name(a) for a in eqn.invars[:6]) + (", ..." if len(eqn.invars) > 6 else "")
         line, holding = source_locations.source_line(eqn), self.cut(eqn)
         moves = eqn.primitive in (*PRIMITIVES, mesh_shard_p) or eqn.primitive.name in _MOVES
@@ -147,10 +149,10 @@ class _Walk:
             self.results += 1
             self.step(f"{self.names[var]} = {eqn.primitive.name}({operands})", var, line, depth, moves, holding)
 
-    def step(self, said: str, atom: Atom, line: str, depth: int, moves: bool, holding: Holding | None = None) -> None:
+    def step(self, text: str, atom: Atom, line: str, depth: int, moves: bool, holding: Placement | None = None) -> None:
         """Adds one value."""
         self.count += 1
-        if self.count > MOST_STEPS or not compat.is_array_type(atom.aval):
+        if self.count > MAX_VALUES or not compat.is_array_type(atom.aval):
             return
         varying = [a for a in self.mesh.axis_names if a in compat.varying_axes(atom.aval)]
         place = self.places.get(atom, None) if isinstance(atom, Var) else FREE
@@ -161,10 +163,10 @@ class _Walk:
             if place is None and depth:
                 where = "the same everywhere"
             holding = self.shards(atom.aval, varying) if place is DEVICE else None
-        self.steps.append(Step(said, _type(atom.aval), where, holding, line, depth, moves))
+        self.steps.append(ProgramValue(text, _type(atom.aval), where, holding, line, depth, moves))
 
-    def stored(self, said: str, aval: Any, sharding: Any, stays: bool) -> None:
-        """Adds an argument or a result of a compiled program, which stays on the devices or is a full array."""
+    def stored(self, text: str, aval: Any, sharding: Any, stays: bool) -> None:
+        """Adds an argument or a result of a compiled program: a tensor on the devices, or a full array."""
         self.count += 1
         varying = [a for a in self.mesh.axis_names if a in compat.varying_axes(aval)]
         if varying or stays:
@@ -174,26 +176,26 @@ class _Walk:
             where, holding = "not read", None
         else:
             mesh = self.mesh if isinstance(self.mesh, Mesh) else None
-            holding = sharding_holding(tuple(aval.shape), aval.dtype, sharding, mesh)
-            over = differing(holding)
+            holding = sharding_placement(tuple(aval.shape), aval.dtype, sharding, mesh)
+            over = varying_axes(holding)
             where = f"cut over {', '.join(over)}" if over else "the same on every device"
-        self.steps.append(Step(said, _type(aval), where, holding))
+        self.steps.append(ProgramValue(text, _type(aval), where, holding))
 
-    # --- who holds what ---
+    # --- placements ---
 
-    def shards(self, aval: Any, varying: Sequence[str]) -> Holding:
-        """Shards that differ over some axes, whatever part of a full tensor they are."""
+    def shards(self, aval: Any, varying: Sequence[str]) -> Placement:
+        """Places shards that vary over some axes; their boxes in the full tensor are unknown."""
         axes = dict(self.mesh.shape)
-        wheres: list[Where | None] = []
+        wheres: list[Shard | None] = []
         shape = tuple(aval.shape)
         for place in itertools.product(*map(range, axes.values())):
-            kept = [(n, at) for n, at in zip(axes, place, strict=True) if n in varying]
+            named = [(n, at) for n, at in zip(axes, place, strict=True) if n in varying]
             box: Box | None = None if varying else tuple((0, n) for n in shape)
-            wheres.append(Where(box, ", ".join(f"{n}={at}" for n, at in kept), shape, tuple(at for _, at in kept)))
-        return self.held(wheres, aval, None if varying else shape, "", None)
+            wheres.append(Shard(box, ", ".join(f"{n}={at}" for n, at in named), shape, tuple(at for _, at in named)))
+        return self.placement(wheres, aval, None if varying else shape)
 
-    def cut(self, eqn: Eqn) -> Holding | None:
-        """What an equation cuts that takes a full tensor apart; None of any other."""
+    def cut(self, eqn: Eqn) -> Placement | None:
+        """Places the shards of an equation that splits a full tensor; None for any other equation."""
         if eqn.primitive not in (mesh_shard_p, distribute_tensor_p):
             return None
         full: Any = eqn.invars[0].aval
@@ -203,21 +205,23 @@ class _Walk:
             names = list(axes)
             rows = [tuple(names[a] for a in row) for row in rows_of(dims.dims_on(len(axes)), len(full.shape))]
             boxes = cut_boxes(tuple(full.shape), rows, axes)
-            wheres: list[Where | None] = [Where.of_box(b) for b in boxes]
-            return self.held(wheres, full, tuple(full.shape), "", rows)
+            wheres: list[Shard | None] = [Shard.of_box(b) for b in boxes]
+            return self.placement(wheres, full, tuple(full.shape), rows)
         if eqn.primitive is distribute_tensor_p:
             resolved = resolve_mapper(eqn.params["mapper_config"], tuple(axes.values()), full.shape)
             index = {c: tuple((s.start, s.stop) for s in resolved.index(p)) for c, p in resolved.placed()}
             places = itertools.product(*map(range, axes.values()))
-            wheres = [Where.of_box(index[c]) if c in index else None for c in places]
-            return self.held(wheres, full, tuple(full.shape), "", None)
+            wheres = [Shard.of_box(index[c]) if c in index else None for c in places]
+            return self.placement(wheres, full, tuple(full.shape))
         return None
 
-    def held(self, wheres: Sequence[Where | None], aval: Any, shape: Shape | None, how: str, over: Any) -> Holding:
-        """A holding on this mesh."""
+    def placement(self, wheres: Sequence[Shard | None], aval: Any, shape: Shape | None, over: Any = None) -> Placement:
+        """Returns a placement on this mesh."""
         ids = [d.id for d in self.mesh.devices.flat] if isinstance(self.mesh, Mesh) else None
-        return held(dict(self.mesh.shape), wheres, dtype=aval.dtype, itemsize=aval.dtype.itemsize, shape=shape, how=how,
-                    ids=ids, over=over)  # fmt: skip
+        return make_placement(
+            dict(self.mesh.shape), wheres, dtype=aval.dtype, itemsize=aval.dtype.itemsize, shape=shape, how="",
+            ids=ids, over=over,
+        )  # fmt: skip
 
 
 def _type(aval: Any) -> str:

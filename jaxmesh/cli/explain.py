@@ -1,4 +1,4 @@
-"""The command `jaxmesh explain`: what a TTIR file's functions move, and why."""
+"""The command `jaxmesh explain`: the moves of a TTIR file's functions, and their reasons."""
 
 from __future__ import annotations
 
@@ -48,15 +48,15 @@ def explain(arguments: argparse.Namespace) -> None:
     """Prints the explanations."""
     mesh = None if arguments.mesh is None else abstract_mesh(parse_mesh(arguments.mesh))
     text = read_text(arguments.file)
-    found: dict[str, Explanation] = {}
+    explanations: dict[str, Explanation] = {}
     with reading(text):
         file = load_text(text)
         for function in chosen_functions(file, arguments.func):
             program = decode(function, file.functions)
             explanation = import_program(file, program, mesh, strict=arguments.strict).explain()
-            name = function.name if function.name not in found else f"{function.name}@{function.line}"
-            found[name] = explanation.moving if arguments.moving else explanation
+            name = function.name if function.name not in explanations else f"{function.name}@{function.line}"
+            explanations[name] = explanation.moving if arguments.moving else explanation
     if arguments.json:
-        print(json.dumps({name: e.to_dicts() for name, e in found.items()}, indent=1), flush=True)
+        print(json.dumps({name: e.to_dicts() for name, e in explanations.items()}, indent=1), flush=True)
     else:
-        print("\n\n".join(map(str, found.values())), flush=True)
+        print("\n\n".join(map(str, explanations.values())), flush=True)

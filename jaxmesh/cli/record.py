@@ -1,4 +1,4 @@
-"""The command line's goldens: `jaxmesh record` and `jaxmesh compare`."""
+"""The commands `jaxmesh record` and `jaxmesh compare`."""
 
 from __future__ import annotations
 
@@ -88,16 +88,16 @@ def _bytes(text: str) -> int:
 
 
 def record(arguments: argparse.Namespace) -> None:
-    """Runs one function, and writes what it makes."""
+    """Runs one function and writes its recording."""
     check_out(arguments.out)
     sizes = None if arguments.mesh is None else parse_mesh(arguments.mesh)
     text = read_text(arguments.file)
     with reading(text):
         program, traced = imported(text, sizes, arguments)
         args = inputs_of(program, traced.mesh, arguments)
-        made = _stage(traced, arguments.level).record(*args, only=arguments.only, max_bytes=arguments.max_bytes)
-    made.save(arguments.out)
-    print(f"wrote {arguments.out}: {made}", flush=True)
+        recording = _stage(traced, arguments.level).record(*args, only=arguments.only, max_bytes=arguments.max_bytes)
+    recording.save(arguments.out)
+    print(f"wrote {arguments.out}: {recording}", flush=True)
 
 
 def _stage(traced: jm.Traced, level: str) -> jm.Traced | jm.Lowered | jm.Compiled:
@@ -108,9 +108,9 @@ def _stage(traced: jm.Traced, level: str) -> jm.Traced | jm.Lowered | jm.Compile
 
 
 def compare(arguments: argparse.Namespace) -> bool:
-    """Compares two files; gives whether they agree."""
+    """Compares two files and returns True if they agree."""
     a, b = (jm.Recording.load(path) for path in (arguments.a, arguments.b))
     thresholds: dict[str, Any] = {"pcc": arguments.pcc, "rtol": arguments.rtol, "atol": arguments.atol}
-    found = jm.compare(a, b, **thresholds, exact=arguments.exact)
-    print(found, flush=True)
-    return bool(found)
+    comparison = jm.compare(a, b, **thresholds, exact=arguments.exact)
+    print(comparison, flush=True)
+    return bool(comparison)

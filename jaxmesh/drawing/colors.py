@@ -1,7 +1,7 @@
-"""Colours that readers of every kind of sight can tell apart, and the colour of text on each.
+"""Colours that colour-blind readers can distinguish, and the colour of text on each.
 
 Few pieces get the palette of Okabe and Ito (Color Universal Design, 2008); many get the scale `viridis` of Smith and
-van der Walt (2015), which is ordered in lightness. A picture never says anything by colour alone.
+van der Walt (2015), which is ordered in lightness. No picture relies on colour alone.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 Rgb = tuple[int, int, int]
 
 PALETTE = ("#56b4e9", "#e69f00", "#009e73", "#f0e442", "#0072b2", "#d55e00", "#cc79a7", "#505050")
-"""Okabe and Ito's colours, with a dark grey in the place of black, which a dark page would swallow."""
+"""Okabe and Ito's colours, with a dark grey instead of black, which is invisible on a dark page."""
 
 _VIRIDIS = (
     "#440154", "#48186a", "#472d7b", "#424086", "#3b528b", "#33638d", "#2c728e", "#26828e", "#21918c",
@@ -20,7 +20,7 @@ _VIRIDIS = (
 
 
 def rgb(color: str) -> Rgb:
-    """The three parts of `#rrggbb`, 0 to 255.
+    """Returns the red, green and blue of `#rrggbb`, 0 to 255.
 
     >>> rgb("#56b4e9")
     (86, 180, 233)
@@ -29,13 +29,13 @@ def rgb(color: str) -> Rgb:
 
 
 def luminance(color: str) -> float:
-    """The relative luminance of WCAG 2.1, 0 (black) to 1 (white)."""
+    """Returns the relative luminance of WCAG 2.1, 0 (black) to 1 (white)."""
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in (part / 255 for part in rgb(color))]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
 def contrast(a: str, b: str) -> float:
-    """The contrast ratio of WCAG 2.1, 1 to 21; text needs 4.5.
+    """Returns the contrast ratio of WCAG 2.1, 1 to 21; text needs 4.5.
 
     >>> round(contrast("#000000", "#ffffff"), 1)
     21.0
@@ -45,7 +45,7 @@ def contrast(a: str, b: str) -> float:
 
 
 def text_on(fill: str) -> str:
-    """Black or white, whichever reads better on a fill; that is never below 4.5.
+    """Returns black or white, whichever has more contrast on a fill; at least 4.5.
 
     >>> text_on("#f0e442"), text_on("#440154")
     ('#000000', '#ffffff')
@@ -54,7 +54,7 @@ def text_on(fill: str) -> str:
 
 
 def piece_colors(count: int) -> Sequence[str]:
-    """A colour for each of `count` pieces: the palette's, or even steps of the scale.
+    """Returns a colour for each of `count` pieces: the palette, or even steps of the scale.
 
     >>> piece_colors(2)
     ['#56b4e9', '#e69f00']
@@ -65,7 +65,7 @@ def piece_colors(count: int) -> Sequence[str]:
 
 
 def _scale(at: float) -> str:
-    """A place on the scale, 0 to 1, between its two nearest steps."""
+    """Returns the colour at a position on the scale, 0 to 1."""
     place = at * (len(_VIRIDIS) - 1)
     left = min(int(place), len(_VIRIDIS) - 2)
     low, high = rgb(_VIRIDIS[left]), rgb(_VIRIDIS[left + 1])

@@ -1,4 +1,4 @@
-"""The device grid: meshes of any rank, the last two axes as rows and columns, those before as panels."""
+"""The device grid: the last two mesh axes as rows and columns, earlier axes as panels."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from dataclasses import dataclass
 from jaxmesh.drawing.placement import (
     LONELY,
     Device,
-    Holding,
-    content,
+    Placement,
+    axis_ranges,
     coordinate_text,
     device_text,
     holders_text,
+    index_text,
+    piece_text,
     piece_type,
-    places,
-    slices,
 )
-from jaxmesh.drawing.shapes import Block, Label, Mark, fitting, flow
-from jaxmesh.drawing.text_layout import cells, fit, shortened, width
+from jaxmesh.drawing.shapes import Block, Label, Mark, arrange, count_across
+from jaxmesh.drawing.text_layout import cells, fit_texts, shorten, width
 
 MOST_COLUMNS = 32
 """Longer rows are folded."""
 _MOST_ROWS = 32
-"""More rows go on beside the first ones."""
+"""Further rows continue beside the first ones."""
 _GAP = 18.0
 _NAME = 18
 
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """The size of a cell, how far apart they stand, whether axes are named, and what stands in each cell."""
+    """The size of a cell, the gap between cells, whether axes are named, and the texts of each cell."""
 
     w: float
     h: float
@@ -42,10 +42,10 @@ class _Look:
     font: float
 
 
-def grid(holding: Holding, most: float, *, small: bool = False) -> Block:
-    """The devices, each in the colour of its piece; `small` is for a row of a table: no axes, little text."""
+def draw_devices(holding: Placement, most: float, *, small: bool = False) -> Block:
+    """Draws the devices in the colours of their pieces; `small` is for a row of a table: no axes, little text."""
     size = (14.0, 12.0, 1.5) if small else _cell_size(holding, most)
-    texts, font = fit([_texts(holding, d) for d in holding.devices], *size[:2], 9 if small else 11.5, 6.5)
+    texts, font = fit_texts([_texts(holding, d) for d in holding.devices], *size[:2], 9 if small else 11.5, 6.5)
     said = {d.coordinate: lines for d, lines in zip(holding.devices, texts, strict=True)}
     look = _Look(*size, not small, said, font)
     panels = [_panel(holding, front, look) for front in _fronts(holding)]
@@ -55,20 +55,20 @@ def grid(holding: Holding, most: float, *, small: bool = False) -> Block:
     if len(split) > len(panels):
         wanted = len(split)
     gap = 5.0 if small else _GAP
-    return flow(split, fitting(split, wanted, most, gap, even=wanted <= 8), gap)
+    return arrange(split, count_across(split, wanted, most, gap, even=wanted <= 8), gap)
 
 
-def _fronts(holding: Holding) -> list[tuple[int, ...]]:
+def _fronts(holding: Placement) -> list[tuple[int, ...]]:
     return list(itertools.product(*(range(size) for _, size in holding.axes[:-2])))
 
 
-def _cell_size(holding: Holding, most: float) -> tuple[float, float, float]:
-    """Width and height of a cell, and the gap between two."""
+def _cell_size(holding: Placement, most: float) -> tuple[float, float, float]:
+    """Returns width and height of a cell, and the gap between two."""
     sizes = [size for _, size in holding.axes]
     columns = min(sizes[-1], MOST_COLUMNS)
     count = math.prod(sizes)
     beside = sizes[-3] if len(sizes) > 2 else 1
-    # What the gaps and the names of the rows leave.
+    # The width without gaps and row names.
     room = (most - (beside - 1) * _GAP - 40 * beside) / (columns * beside) - 3
     longest = max((cells(line) for d in holding.devices for line in _texts(holding, d)[0]), default=6)
     if count <= 16:
@@ -79,8 +79,8 @@ def _cell_size(holding: Holding, most: float) -> tuple[float, float, float]:
     return max(label * 4.1 + 6.5, min(label * 5.2 + 5, 30.0, room)), 17, 1.5
 
 
-def _panel(holding: Holding, front: tuple[int, ...], look: _Look) -> list[Block]:
-    """The panel of one place on the axes before the last two; several blocks where it has many rows."""
+def _panel(holding: Placement, front: tuple[int, ...], look: _Look) -> list[Block]:
+    """Draws the panel of one coordinate on the earlier axes; several blocks if it has many rows."""
     sizes = [size for _, size in holding.axes]
     columns, rows = sizes[-1], sizes[-2] if len(sizes) > 1 else 1
     start = 0
@@ -92,20 +92,20 @@ def _panel(holding: Holding, front: tuple[int, ...], look: _Look) -> list[Block]
         for row in range(rows)
         for first in range(0, columns, MOST_COLUMNS)
     ]
-    head = ", ".join(f"{shortened(n, _NAME)}={at}" for (n, _), at in zip(holding.axes, front, strict=False))
+    head = ", ".join(f"{shorten(n, _NAME)}={at}" for (n, _), at in zip(holding.axes, front, strict=False))
     return [_block(holding, head, lines[i : i + _MOST_ROWS], look) for i in range(0, len(lines), _MOST_ROWS)]
 
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A row of cells: where it stands on the last two axes, and its devices."""
+    """A row of cells: its coordinates on the last two axes, and its devices."""
 
     row: int
     first: int
     devices: Sequence[Device]
 
 
-def _block(holding: Holding, head: str, rows: Sequence[_Row], look: _Look) -> Block:
+def _block(holding: Placement, head: str, rows: Sequence[_Row], look: _Look) -> Block:
     made = Block()
     folded = len({r.first for r in rows}) > 1
     columns = max(len(r.devices) for r in rows)
@@ -130,25 +130,25 @@ def _block(holding: Holding, head: str, rows: Sequence[_Row], look: _Look) -> Bl
     return made
 
 
-def _row_head(holding: Holding, row: _Row, folded: bool) -> str:
-    names = [shortened(n, _NAME) for n, _ in holding.axes[-2:]]
+def _row_head(holding: Placement, row: _Row, folded: bool) -> str:
+    names = [shorten(n, _NAME) for n, _ in holding.axes[-2:]]
     name = f"{names[0]}={row.row}" if len(names) > 1 else ""
     last = f"{names[-1]}={row.first}-{row.first + len(row.devices) - 1}" if folded else ""
     return ", ".join(t for t in (name, last) if t)
 
 
 def _column_heads(
-    made: Block, holding: Holding, columns: int, folded: bool, left: float, top: float, look: _Look
+    made: Block, holding: Placement, columns: int, folded: bool, left: float, top: float, look: _Look
 ) -> float:
-    """Writes the coordinates of the last axis above the columns; how high they are."""
+    """Writes the coordinates of the last axis above the columns, and returns their height."""
     if folded or holding.axes == LONELY:
         return 0.0
-    name = shortened(holding.axes[-1][0], _NAME)
+    name = shorten(holding.axes[-1][0], _NAME)
     texts = [f"{name}={j}" for j in range(columns)]
     if max(width(t, 10) for t in texts) <= look.w:
         size = 10.0
     else:
-        # The name once, and then numbers alone.
+        # The name once, then numbers alone.
         made.label(Label(left, top + 9, f"{name}=", 10))
         top, texts, size = top + 13, list(map(str, range(columns))), 8.5
     every = next((n for n in (1, 2, 4, 8, 16) if max(width(t, size) for t in texts) <= look.w * n), 32)
@@ -157,28 +157,28 @@ def _column_heads(
     return 14.0 + (13.0 if size < 10 else 0.0)
 
 
-def _texts(holding: Holding, device: Device) -> list[list[str]]:
-    """What may stand in a cell, the fullest first."""
+def _texts(holding: Placement, device: Device) -> list[list[str]]:
+    """Returns the possible texts of a cell, the longest first."""
     name, number = device_text(device), "" if device.id is None else str(device.id)
     if device.piece is None:
         nothing = ["nothing"] if holding.pieces else []
         return [[name, *nothing], [name], [number, "-"], [number or "-"], ["-"]]
     piece = holding.pieces[device.piece]
-    what = shortened(slices(piece.box, holding.shape) if piece.box is not None else piece.which, 24)
+    what = shorten(index_text(piece.box, holding.shape) if piece.box is not None else piece.which, 24)
     choices = [[name, piece.label, what]] if what not in ("", "[]") else []
     choices += [[name, piece.label], [number, piece.label], [piece.label]]
     return [[line for line in lines if line] for lines in choices]
 
 
-def hover(holding: Holding, device: Device) -> list[str]:
-    """What a reader sees who points at a device."""
+def hover(holding: Placement, device: Device) -> list[str]:
+    """Returns the tooltip of a device."""
     lines = [f"{device_text(device)} at {coordinate_text(holding, device)}".lstrip()]
     if device.note:
         lines.append(device.note)
     if device.piece is None:
         return [*lines, "holds nothing"] if holding.pieces else lines
     piece = holding.pieces[device.piece]
-    lines += [f"holds {piece.label}: {content(piece)}", piece_type(holding, piece)]
+    lines += [f"holds {piece.label}: {piece_text(piece)}", piece_type(holding, piece)]
     if len(piece.holders) > 1:
-        lines.append(f"the same on {holders_text(holding, piece)} ({places(holding, piece)})".replace(" ()", ""))
+        lines.append(f"the same on {holders_text(holding, piece)} ({axis_ranges(holding, piece)})".replace(" ()", ""))
     return lines

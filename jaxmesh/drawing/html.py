@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 
-from jaxmesh.drawing.text_layout import escaped
+from jaxmesh.drawing.text_layout import escape
 
 
 def fragment(style_of: Callable[[str], str], body: str, plain: str = "") -> str:
@@ -22,7 +22,7 @@ def fragment(style_of: Callable[[str], str], body: str, plain: str = "") -> str:
     style = style_of(name)
     if not plain:
         return f'<div class="{name}"><style>{style}</style>{body}</div>'
-    lines = "\n".join(map(escaped, plain.split("\n")))
+    lines = "\n".join(map(escape, plain.split("\n")))
     style = f".{name}>.plain{{display:none}}.{name}>.drawn{{display:block!important}}{style}"
     return (
         f'<div class="{name}"><style>{style}</style><pre class="plain">{lines}</pre>'
@@ -39,7 +39,7 @@ def page(title: str, body: str) -> str:
     """Returns a page that follows the reader's light or dark theme."""
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" '
-        f'content="width=device-width, initial-scale=1"><title>{escaped(title)}</title><style>:root{{color-scheme:'
+        f'content="width=device-width, initial-scale=1"><title>{escape(title)}</title><style>:root{{color-scheme:'
         "light dark;font-family:system-ui,sans-serif}body{margin:1.5rem}"
         "@media (prefers-color-scheme:dark){body{background:#14171a;color:#e6e8eb}}</style></head>"
         f"<body>\n{body}\n</body></html>\n"

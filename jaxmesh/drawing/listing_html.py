@@ -1,4 +1,4 @@
-"""Programs as text in HTML: one column, or two side by side, aligned by the source lines they come from."""
+"""Texts of programs as HTML: one column, or two side by side, aligned by source line."""
 
 from __future__ import annotations
 
@@ -7,50 +7,50 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from jaxmesh.drawing.html import fragment
-from jaxmesh.drawing.program_drawing import LIT
+from jaxmesh.drawing.program_drawing import HIGHLIGHT
 from jaxmesh.drawing.svg import FONT
-from jaxmesh.drawing.text_layout import escaped, safe, shortened
+from jaxmesh.drawing.text_layout import escape, make_safe, shorten
 
 _LONGEST = 1500
 _OP = re.compile(r'(?P<results>[%\w:#, ]*= )?"(?P<name>[\w.]+)"(?P<rest>.*)', re.DOTALL)
-_ATTRIBUTES = re.compile(r"(?P<before>\([^)]*\))(?P<said> <\{.*\}>)?(?P<after>.*)", re.DOTALL)
+_ATTRIBUTES = re.compile(r"(?P<before>\([^)]*\))(?P<attributes> <\{.*\}>)?(?P<after>.*)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One operation as text; `state` is `kept`, `lit`, or `soft` for what only keeps memory in order."""
+    """One operation as text; `state` is `kept`, `lit` (highlighted), or `soft` for memory management."""
 
     text: str
     state: str = "kept"
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """Operations of one source line: `source` names it, `code` is what stands there."""
+class ListingRow:
+    """Operations of one source line: its location, and its code."""
 
     source: str
     code: str
     columns: tuple[Sequence[Line], ...]
 
 
-def listing(title: str, heads: Sequence[str], rows: Sequence[Row], notes: Sequence[str] = ()) -> str:
-    """A program, as a part of a page."""
+def listing_html(title: str, heads: Sequence[str], rows: Sequence[ListingRow], notes: Sequence[str] = ()) -> str:
+    """Returns a program as a part of a page."""
     body = _heading(title, notes)
-    tops = "".join(f'<div class="head">{escaped(h)}</div>' for h in heads)
+    tops = "".join(f'<div class="head">{escape(h)}</div>' for h in heads)
     body += f'<div class="row tops">{tops}</div>' + "".join(_row(row, heads) for row in rows)
     return fragment(lambda name: _style(name, len(heads)), body)
 
 
-def plain_listing(title: str, text: str, notes: Sequence[str] = ()) -> str:
-    """A text as it is, as a part of a page."""
-    lines = "\n".join(escaped(line) for line in text.split("\n"))
+def plain_listing_html(title: str, text: str, notes: Sequence[str] = ()) -> str:
+    """Returns a text, unchanged, as a part of a page."""
+    lines = "\n".join(escape(line) for line in text.split("\n"))
     body = f"{_heading(title, notes)}<pre>{lines}</pre>"
     return fragment(lambda name: _style(name, 1), body)
 
 
 def _heading(title: str, notes: Sequence[str]) -> str:
-    body = f'<div class="title">{escaped(shortened(title, 300))}</div>'
-    return body + "".join(f'<div class="end">{escaped(shortened(n, 2000))}</div>' for n in notes)
+    body = f'<div class="title">{escape(shorten(title, 300))}</div>'
+    return body + "".join(f'<div class="end">{escape(shorten(n, 2000))}</div>' for n in notes)
 
 
 def _style(name: str, columns: int) -> str:
@@ -66,7 +66,7 @@ def _style(name: str, columns: int) -> str:
         f"{s} .src{{grid-column:1/-1;padding:2px 6px;opacity:.78;overflow-wrap:anywhere}}"
         f"{s} .src b{{font-weight:bold}}"
         f"{s} .op{{padding:1px 6px 1px 2.2em;text-indent:-1.6em;overflow-wrap:anywhere;white-space:pre-wrap}}"
-        f"{s} .lit{{{LIT};box-shadow:inset 3px 0 0 #e69f00}}{s} .soft{{opacity:.74}}"
+        f"{s} .lit{{{HIGHLIGHT};box-shadow:inset 3px 0 0 #e69f00}}{s} .soft{{opacity:.74}}"
         f"{s} .op b{{font-weight:bold}}{s} .op i{{font-style:normal;opacity:.75}}{s} .soft b{{font-weight:normal}}"
         f"{s} .soft i{{opacity:1}}"
         f"{s} .end{{padding:4px 6px;border-left:3px solid #d55e00;margin-bottom:6px}}"
@@ -74,24 +74,24 @@ def _style(name: str, columns: int) -> str:
     )
 
 
-def _row(row: Row, heads: Sequence[str]) -> str:
-    source = f'<div class="src"><b>{escaped(row.source)}</b> {escaped(shortened(row.code, 160))}</div>'
+def _row(row: ListingRow, heads: Sequence[str]) -> str:
+    source = f'<div class="src"><b>{escape(row.source)}</b> {escape(shorten(row.code, 160))}</div>'
     cells = "".join(f'<div class="col">{"".join(map(_line, lines))}</div>' for lines in row.columns)
     return f'<div class="row">{source if row.source else ""}{cells}</div>'
 
 
 def _line(line: Line) -> str:
-    text = safe(line.text.strip())
+    text = make_safe(line.text.strip())
     if len(text) > _LONGEST:
         text = f"{text[: _LONGEST * 2 // 3]} ... {text[-_LONGEST // 3 :]}"
-    found = _OP.fullmatch(text)
-    shown = escaped(text)
-    if found is not None:
-        rest = _ATTRIBUTES.fullmatch(found["rest"])
-        after = f"<i>{escaped(found['rest'])}</i>" if rest is None else _tail(rest)
-        shown = f"{escaped(found['results'] or '')}<b>{escaped(found['name'])}</b>{after}"
+    match = _OP.fullmatch(text)
+    shown = escape(text)
+    if match is not None:
+        rest = _ATTRIBUTES.fullmatch(match["rest"])
+        after = f"<i>{escape(match['rest'])}</i>" if rest is None else _tail(rest)
+        shown = f"{escape(match['results'] or '')}<b>{escape(match['name'])}</b>{after}"
     return f'<div class="op {line.state}">{shown}</div>'
 
 
-def _tail(found: re.Match[str]) -> str:
-    return f"{escaped(found['before'])}<i>{escaped(found['said'] or '')}{escaped(found['after'])}</i>"
+def _tail(match: re.Match[str]) -> str:
+    return f"{escape(match['before'])}<i>{escape(match['attributes'] or '')}{escape(match['after'])}</i>"

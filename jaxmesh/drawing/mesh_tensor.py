@@ -9,14 +9,14 @@ from typing import Any
 from jax.sharding import AbstractMesh
 
 from jaxmesh.drawing.picture import tensor_html
-from jaxmesh.drawing.placement import Box, Holding, Where, held
-from jaxmesh.drawing.text_layout import escaped
+from jaxmesh.drawing.placement import Box, Placement, Shard, make_placement
+from jaxmesh.drawing.text_layout import escape
 from jaxmesh.sharding.configs import PlacementShard
 
 Shape = tuple[int, ...]
 
 
-def tensor_holding(tensor: Any) -> Holding:
+def tensor_placement(tensor: Any) -> Placement:
     """Returns the shard of each device of a `MeshTensor`: parts of the full tensor if a mapper distributed it.
 
     Raises:
@@ -47,7 +47,7 @@ def tensor_holding(tensor: Any) -> Holding:
     if tensor.storage_type().name == "HOST":
         notes.append("it is in host memory, one shard per device.")
     devices = None if isinstance(mesh, AbstractMesh) else list(mesh.devices.flat)
-    return held(
+    return make_placement(
         axes, wheres, dtype=tensor.dtype, itemsize=tensor.dtype.itemsize, shape=shape, how=how, over=over, notes=notes,
         ids=None if devices is None else [d.id for d in devices], device_notes=process_notes(devices),
     )  # fmt: skip
@@ -56,8 +56,8 @@ def tensor_holding(tensor: Any) -> Holding:
 def as_html(tensor: Any) -> str:
     """Returns the picture of a `MeshTensor` as a part of a page; of a deallocated one its text."""
     if not tensor.is_allocated():
-        return f"<pre>{escaped(repr(tensor))}</pre>"
-    return tensor_html(tensor_holding(tensor))
+        return f"<pre>{escape(repr(tensor))}</pre>"
+    return tensor_html(tensor_placement(tensor))
 
 
 def process_notes(devices: list[Any] | None) -> list[str] | None:
@@ -67,14 +67,14 @@ def process_notes(devices: list[Any] | None) -> list[str] | None:
     return [f"of process {d.process_index}" for d in devices]
 
 
-def _box(box: Box) -> Where:
-    return Where(box, "", tuple(b - a for a, b in box))
+def _box(box: Box) -> Shard:
+    return Shard(box, "", tuple(b - a for a, b in box))
 
 
-def _shard(tensor: Any, axes: dict[str, int], place: Shape, local: Shape) -> Where:
+def _shard(tensor: Any, axes: dict[str, int], place: Shape, local: Shape) -> Shard:
     named = zip(axes, place, strict=True)
     kept = [(name, at) for name, at in named if tensor.is_partial or name in tensor.varying]
-    return Where(None, ", ".join(f"{n}={at}" for n, at in kept), local, tuple(at for _, at in kept))
+    return Shard(None, ", ".join(f"{n}={at}" for n, at in kept), local, tuple(at for _, at in kept))
 
 
 def _holders(tensor: Any, places: list[Shape]) -> set[Shape] | None:

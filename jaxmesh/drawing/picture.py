@@ -1,4 +1,4 @@
-"""Pictures as objects: what a notebook, a terminal and a file show of them."""
+"""Pictures as objects, for notebooks, terminals and files."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from jaxmesh.drawing.html import fragment, page
-from jaxmesh.drawing.placement import Holding
-from jaxmesh.drawing.svg import svg
-from jaxmesh.drawing.text import plain, rich_group
+from jaxmesh.drawing.placement import Placement
+from jaxmesh.drawing.svg import draw_svg
+from jaxmesh.drawing.text import plain_text, rich_group
 from jaxmesh.errors import ArgumentValueError, FolderError, UnsupportedError
 from jaxmesh.validate import as_bool, as_path as checked_path, quote
 
 
 class Picture:
-    """Something to look at: HTML in a notebook, a table in colours or plain text in a terminal, or a file.
+    """A picture: HTML in a notebook, a coloured table or plain text in a terminal, or a file.
 
     `print(picture)` and its `repr` are plain text; `rich.print(picture)` and `show()` in a terminal have colours.
     """
@@ -35,15 +35,15 @@ class Picture:
         raise NotImplementedError
 
     def _files(self) -> dict[str, Any]:
-        """By the ending of a file, what makes its text."""
+        """Returns a function that writes the text of each kind of file, by its ending."""
         return {".html": lambda: page(self._title, self._repr_html_()), ".txt": lambda: f"{self}\n"}
 
     def save(self, path: Any) -> Path:
-        """Writes the picture to a file; its ending says how: `.html`, `.txt`, and `.svg` where it is one picture.
+        """Writes the picture to a file; its ending selects the format: `.html`, `.txt`, and `.svg` for a tensor.
 
         Raises:
-          ArgumentTypeError: no path.
-          ArgumentValueError: another ending.
+          ArgumentTypeError: `path` is no path.
+          ArgumentValueError: it has another ending.
           FolderError: the file cannot be written there.
         """
         where, files = checked_path("save", path), self._files()
@@ -93,15 +93,15 @@ class Picture:
 class TensorPicture(Picture):
     """The picture of one tensor on a mesh, or of a mesh alone."""
 
-    def __init__(self, holding: Holding) -> None:
+    def __init__(self, holding: Placement) -> None:
         self.holding = holding
         self._title = f"{holding.title} {holding.how}"
 
     def __str__(self) -> str:
-        return plain(self.holding)
+        return plain_text(self.holding)
 
     def _repr_svg_(self) -> str:
-        return svg(self.holding)
+        return draw_svg(self.holding)
 
     def _repr_html_(self) -> str:
         return tensor_html(self.holding)
@@ -113,7 +113,7 @@ class TensorPicture(Picture):
         return {".svg": lambda: f"{self._repr_svg_()}\n", **super()._files()}
 
 
-def tensor_html(holding: Holding) -> str:
-    """The picture of a holding as a part of a page."""
-    body = svg(holding, alone=False)
-    return fragment(lambda name: f".{name}{{overflow-x:auto;color:inherit}}", body, plain(holding))
+def tensor_html(holding: Placement) -> str:
+    """Returns the picture of a placement as a part of a page."""
+    body = draw_svg(holding, alone=False)
+    return fragment(lambda name: f".{name}{{overflow-x:auto;color:inherit}}", body, plain_text(holding))

@@ -1,4 +1,4 @@
-"""What each device of a mesh holds of one tensor: the facts that every picture is made of."""
+"""The placement of a tensor on a mesh: which device holds which piece. Every picture is drawn from one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Shape = tuple[int, ...]
 Box = tuple[tuple[int, int], ...]
 """Start and stop per dim."""
 LONELY = (("device", 1),)
-"""The axes of what is on one device, and on no mesh."""
+"""The axes of an array on a single device, without a mesh."""
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
@@ -20,10 +20,10 @@ class Device:
     """One device of a mesh.
 
     Attributes:
-      coordinate: its place on the mesh.
-      id: its number, None on a mesh without devices.
-      piece: the number of the piece it holds, None where it holds nothing.
-      note: what else is to be said of it, as the process it belongs to.
+      coordinate: its mesh coordinate.
+      id: its id, None on an abstract mesh.
+      piece: the number of its piece, None if it holds nothing.
+      note: a further remark, such as its process.
     """
 
     coordinate: Shape
@@ -37,11 +37,11 @@ class Piece:
     """A part of a tensor that one or more devices hold.
 
     Attributes:
-      label: its name in the picture, different for each piece.
-      box: where it lies in the full tensor; None where nothing says that.
-      which: what tells it from the others where there is no box, as `y=0`.
+      label: its unique name in the picture.
+      box: its box in the full tensor; None if unknown.
+      which: its distinction from other pieces where the box is unknown, such as `y=0`.
       shape: its shape.
-      holders: its devices, as numbers in row-major order of the mesh.
+      holders: the indices of its devices, row-major over the mesh.
     """
 
     label: str
@@ -52,20 +52,20 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Holding:
-    """A tensor on a mesh.
+class Placement:
+    """The placement of a tensor on a mesh.
 
     Attributes:
-      title: the full type, as `float32[16, 8]`.
-      how: how it is spread, as `P('y', None)`.
+      title: the global type, such as `float32[16, 8]`.
+      how: its sharding, such as `P('y', None)`.
       axes: names and sizes of the mesh axes.
-      shape: the full shape, None where nothing says it.
+      shape: the global shape, None if unknown.
       dtype: the element type.
       itemsize: bytes of an element.
       devices: row-major.
       pieces: in the order of the tensor, row-major.
-      over: per dim the mesh axes that cut it, None where that is not known.
-      notes: what a reader should know beside.
+      over: per dim the mesh axes that split it, None if unknown.
+      notes: further remarks.
     """
 
     title: str
@@ -84,13 +84,13 @@ class Holding:
         return math.prod(piece.shape) * self.itemsize
 
     def intervals(self, dim: int) -> list[tuple[int, int]]:
-        """The parts that the pieces cut a dim of the full tensor into."""
+        """Returns the intervals into which the pieces split a dim of the full tensor."""
         return sorted({p.box[dim] for p in self.pieces if p.box is not None and math.prod(p.shape)})
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
-    """What one device holds: a box of the full tensor, or what tells its shard from others, and the shape of it."""
+class Shard:
+    """The shard of one device: its box in the full tensor, or its distinction from others, and its local shape."""
 
     box: Box | None
     which: str
@@ -98,19 +98,19 @@ class Where:
     order: tuple[int, ...] = field(default=())
 
     @staticmethod
-    def of_box(box: Box) -> Where:
+    def of_box(box: Box) -> Shard:
         """A box of the full tensor."""
-        return Where(box, "", tuple(stop - start for start, stop in box))
+        return Shard(box, "", tuple(stop - start for start, stop in box))
 
     @property
     def key(self) -> Hashable:
-        """Equal for devices that hold the same."""
+        """A key that is equal for devices with equal shards."""
         return self.which if self.box is None else self.box
 
 
-def held(
+def make_placement(
     axes: Mapping[str, int],
-    wheres: Sequence[Where | None],
+    wheres: Sequence[Shard | None],
     *,
     dtype: object,
     itemsize: int,
@@ -120,15 +120,15 @@ def held(
     over: Sequence[Sequence[str]] | None = None,
     notes: Sequence[str] = (),
     device_notes: Sequence[str] | None = None,
-) -> Holding:
-    """A holding of what each device, row-major over the mesh, holds; None is nothing.
+) -> Placement:
+    """Returns the placement of the shards of each device, row-major over the mesh; None holds nothing.
 
-    >>> where = [Where(((0, 2),), "", (2,)), Where(((2, 4),), "", (2,))]
-    >>> [p.label for p in held({"x": 2}, where, dtype="int8", itemsize=1, shape=(4,), how="P('x')").pieces]
+    >>> where = [Shard(((0, 2),), "", (2,)), Shard(((2, 4),), "", (2,))]
+    >>> [p.label for p in make_placement({"x": 2}, where, dtype="int8", itemsize=1, shape=(4,), how="P('x')").pieces]
     ['A', 'B']
     """
     holders: dict[Hashable, list[int]] = {}
-    first: dict[Hashable, Where] = {}
+    first: dict[Hashable, Shard] = {}
     for at, where in enumerate(wheres):
         if where is not None:
             holders.setdefault(where.key, []).append(at)
@@ -136,7 +136,7 @@ def held(
     keys = sorted(first, key=lambda k: (first[k].box or (), first[k].order))
     numbers = {key: i for i, key in enumerate(keys)}
     pieces = tuple(
-        Piece(label(i, len(keys)), first[k].box, first[k].which, first[k].shape, tuple(holders[k]))
+        Piece(piece_label(i, len(keys)), first[k].box, first[k].which, first[k].shape, tuple(holders[k]))
         for i, k in enumerate(keys)
     )
     devices = tuple(
@@ -150,9 +150,9 @@ def held(
             zip(itertools.product(*map(range, axes.values())), wheres, strict=True)
         )
     )
-    said = shape if shape is not None else (pieces[0].shape if pieces else ())
-    return Holding(
-        title=f"{dtype}{list(said)}" + ("" if shape is not None else " per device"),
+    local = shape if shape is not None else (pieces[0].shape if pieces else ())
+    return Placement(
+        title=f"{dtype}{list(local)}" + ("" if shape is not None else " per device"),
         how=how,
         axes=tuple(axes.items()),
         shape=shape,
@@ -166,15 +166,15 @@ def held(
 
 
 def cut_boxes(shape: Shape, over: Sequence[Sequence[str]], axes: Mapping[str, int]) -> list[Box]:
-    """Per device the box that is cut for it, with the first axis of a dim the most significant.
+    """Returns the box of each device; the first axis of a dim is the most significant.
 
-    A dim that does not divide is cut into chunks of `ceil(size / count)`; the last ones are shorter, or empty.
+    A dim that does not divide is split into chunks of `ceil(size / count)`; the last ones are shorter, or empty.
 
     >>> cut_boxes((5,), [("x",)], {"x": 2})
     [((0, 3),), ((3, 5),)]
     """
     names = list(axes)
-    found: list[Box] = []
+    boxes: list[Box] = []
     for coordinate in itertools.product(*map(range, axes.values())):
         box: list[tuple[int, int]] = []
         for size, row in zip(shape, over, strict=True):
@@ -183,26 +183,26 @@ def cut_boxes(shape: Shape, over: Sequence[Sequence[str]], axes: Mapping[str, in
                 count, place = count * axes[name], place * axes[name] + coordinate[names.index(name)]
             chunk = -(-size // count)
             box.append((min(size, place * chunk), min(size, (place + 1) * chunk)))
-        found.append(tuple(box))
-    return found
+        boxes.append(tuple(box))
+    return boxes
 
 
-def label(number: int, count: int) -> str:
-    """The name of a piece: a letter while there are enough of them.
+def piece_label(number: int, count: int) -> str:
+    """Returns the label of a piece: a letter, or a number if there are more pieces than letters.
 
-    >>> label(1, 4), label(1, 400)
+    >>> piece_label(1, 4), piece_label(1, 400)
     ('B', '#1')
     """
     return _LETTERS[number] if count <= len(_LETTERS) else f"#{number}"
 
 
-# --- words -----------------------------------------------------------------------------------------------------------
+# --- texts -----------------------------------------------------------------------------------------------------------
 
 
-def slices(box: Box, shape: Shape | None = None) -> str:
-    """A box as an index; dims that are whole are `:` if the shape is given.
+def index_text(box: Box, shape: Shape | None = None) -> str:
+    """Formats a box as an index; whole dims are `:` if the shape is given.
 
-    >>> slices(((0, 2), (0, 8))), slices(((0, 2), (0, 8)), (4, 8))
+    >>> index_text(((0, 2), (0, 8))), index_text(((0, 2), (0, 8)), (4, 8))
     ('[0:2, 0:8]', '[0:2, :]')
     """
     whole = [None] * len(box) if shape is None else shape
@@ -210,19 +210,19 @@ def slices(box: Box, shape: Shape | None = None) -> str:
     return f"[{', '.join(texts)}]"
 
 
-def piece_type(holding: Holding, piece: Piece) -> str:
+def piece_type(holding: Placement, piece: Piece) -> str:
     """The local type of a piece and its bytes, e.g. `float32[8, 8], 256 B`."""
     size = holding.bytes_of(piece)
     return f"{holding.dtype}{list(piece.shape)}, {size} B" + (f" ({size_text(size)})" if size >= 1024 else "")
 
 
-def content(piece: Piece) -> str:
-    """What a piece is, exactly."""
-    return slices(piece.box) if piece.box is not None else piece.which
+def piece_text(piece: Piece) -> str:
+    """Returns the box of a piece, or its distinction from other pieces."""
+    return index_text(piece.box) if piece.box is not None else piece.which
 
 
 def size_text(count: int) -> str:
-    """A number of bytes for a reader.
+    """Formats a number of bytes.
 
     >>> size_text(0), size_text(1536), size_text(10**9)
     ('0 B', '1.5 KiB', '953.7 MiB')
@@ -235,10 +235,10 @@ def size_text(count: int) -> str:
     return f"{value:.1f}".rstrip("0").rstrip(".") + f" {unit}"
 
 
-def ranges(numbers: Sequence[int]) -> str:
-    """Numbers as ranges.
+def range_text(numbers: Sequence[int]) -> str:
+    """Formats numbers as ranges.
 
-    >>> ranges([0, 1, 2, 5])
+    >>> range_text([0, 1, 2, 5])
     '0-2, 5'
     """
     rows: list[list[int]] = []
@@ -250,72 +250,72 @@ def ranges(numbers: Sequence[int]) -> str:
     return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in rows)
 
 
-def places(holding: Holding, piece: Piece) -> str:
-    """Where on the mesh a piece is held, as `y=0, x=0-3`; empty where no such row of ranges says it.
+def axis_ranges(holding: Placement, piece: Piece) -> str:
+    """Returns the coordinates of the holders of a piece, such as `y=0, x=0-3`; empty if they are no product of ranges.
 
-    >>> where = [Where(((0, 2),), "", (2,)), Where(((2, 4),), "", (2,))]
-    >>> one = held({"x": 2}, where, dtype="int8", itemsize=1, shape=(4,), how="P('x')")
-    >>> places(one, one.pieces[1])
+    >>> where = [Shard(((0, 2),), "", (2,)), Shard(((2, 4),), "", (2,))]
+    >>> one = make_placement({"x": 2}, where, dtype="int8", itemsize=1, shape=(4,), how="P('x')")
+    >>> axis_ranges(one, one.pieces[1])
     'x=1'
     """
-    found = [holding.devices[at].coordinate for at in piece.holders]
-    sets = [sorted(set(column)) for column in zip(*found, strict=True)]
-    if math.prod(map(len, sets)) != len(found):
+    coordinates = [holding.devices[at].coordinate for at in piece.holders]
+    sets = [sorted(set(column)) for column in zip(*coordinates, strict=True)]
+    if math.prod(map(len, sets)) != len(coordinates):
         return ""
     axes = zip(holding.axes, sets, strict=True)
-    said = [f"{name}={ranges(which)}" for (name, size), which in axes if len(which) < size]
-    return ", ".join(said) or "every device"
+    texts = [f"{name}={range_text(which)}" for (name, size), which in axes if len(which) < size]
+    return ", ".join(texts) or "every device"
 
 
-def holders_text(holding: Holding, piece: Piece) -> str:
-    """The devices that hold a piece: their ids, or their coordinates on a mesh without devices."""
+def holders_text(holding: Placement, piece: Piece) -> str:
+    """Returns the ids of the holders of a piece, or their coordinates on an abstract mesh."""
     ids = [holding.devices[at].id for at in piece.holders]
     known = [n for n in ids if n is not None]
     if len(known) < len(ids):
-        return places(holding, piece) or f"{len(ids)} devices"
-    return f"device{'s' if len(known) > 1 else ''} {ranges(known)}"
+        return axis_ranges(holding, piece) or f"{len(ids)} devices"
+    return f"device{'s' if len(known) > 1 else ''} {range_text(known)}"
 
 
-def coordinate_text(holding: Holding, device: Device) -> str:
-    """A device's coordinates by axis.
+def coordinate_text(holding: Placement, device: Device) -> str:
+    """Returns the coordinate of a device, by axis.
 
-    >>> where = [Where(((0, 2),), "", (2,)), Where(((2, 4),), "", (2,))]
-    >>> one = held({"x": 2}, where, dtype="int8", itemsize=1, shape=(4,), how="P('x')")
+    >>> where = [Shard(((0, 2),), "", (2,)), Shard(((2, 4),), "", (2,))]
+    >>> one = make_placement({"x": 2}, where, dtype="int8", itemsize=1, shape=(4,), how="P('x')")
     >>> coordinate_text(one, one.devices[1])
     'x=1'
     """
     return ", ".join(f"{name}={at}" for (name, _), at in zip(holding.axes, device.coordinate, strict=True))
 
 
-def differing(holding: Holding) -> list[str]:
-    """The mesh axes along which devices hold different pieces.
+def varying_axes(holding: Placement) -> list[str]:
+    """Returns the mesh axes along which devices hold different pieces.
 
-    >>> where = [Where(((0, 2),), "", (2,)), Where(((2, 4),), "", (2,))]
-    >>> differing(held({"x": 2}, where, dtype="int8", itemsize=1, shape=(4,), how="P('x')"))
+    >>> where = [Shard(((0, 2),), "", (2,)), Shard(((2, 4),), "", (2,))]
+    >>> varying_axes(make_placement({"x": 2}, where, dtype="int8", itemsize=1, shape=(4,), how="P('x')"))
     ['x']
     """
-    found: list[str] = []
+    names: list[str] = []
     step = len(holding.devices)
     for name, size in holding.axes:
         step //= size
         ahead = zip(holding.devices, holding.devices[step:], strict=False)
         if any(a.piece != b.piece for a, b in ahead if _neighbours(a, b)):
-            found.append(name)
-    return found
+            names.append(name)
+    return names
 
 
 def _neighbours(a: Device, b: Device) -> bool:
-    """Whether two devices differ in one coordinate alone."""
+    """Returns True if two devices differ in exactly one coordinate."""
     return sum(m != n for m, n in zip(a.coordinate, b.coordinate, strict=True)) == 1
 
 
 def device_text(device: Device) -> str:
-    """A device's name; on a mesh without devices its coordinate is all."""
+    """Returns the name of a device; empty on an abstract mesh."""
     return "" if device.id is None else f"device {device.id}"
 
 
-def summary(holding: Holding) -> str:
-    """One line on how much every device holds."""
+def summarise(holding: Placement) -> str:
+    """Returns one line: how much each device holds."""
     if not holding.pieces:
         return f"{len(holding.devices)} devices"
     shapes = sorted({p.shape for p in holding.pieces}, reverse=True)
@@ -340,8 +340,8 @@ def summary(holding: Holding) -> str:
     return "; ".join([*parts, f"{empty} devices hold nothing"] if empty else parts)
 
 
-def dim_lines(holding: Holding) -> list[str]:
-    """One line per dim of the full tensor: what cuts it, and into what."""
+def describe_dims(holding: Placement) -> list[str]:
+    """Returns one line per dim of the full tensor: its pieces, and the axes that split it."""
     if holding.shape is None:
         return []
     lines: list[str] = []
@@ -362,8 +362,8 @@ def dim_lines(holding: Holding) -> list[str]:
     return lines
 
 
-def mesh_text(holding: Holding) -> str:
-    """The mesh, as `mesh y=2, x=4`; of an array on one device, that."""
+def mesh_text(holding: Placement) -> str:
+    """Returns the mesh, such as `mesh y=2, x=4`, or `one device`."""
     if holding.axes == LONELY:
         return "one device"
     return "mesh " + ", ".join(f"{name}={size}" for name, size in holding.axes)

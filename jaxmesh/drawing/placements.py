@@ -1,4 +1,4 @@
-"""Who holds what of arrays, specs on shapes, and meshes: the facts that `jaxmesh.visualize` draws."""
+"""The placements of arrays, of specs on shapes, and of meshes, for `jaxmesh.visualize`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from jax.core import Tracer
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
 from jaxmesh.drawing.mesh_tensor import process_notes
-from jaxmesh.drawing.placement import Holding, Where, cut_boxes, held
+from jaxmesh.drawing.placement import Placement, Shard, cut_boxes, make_placement
 from jaxmesh.errors import ArgumentTypeError, ArgumentValueError, UnsupportedError
 from jaxmesh.runtime.array_views import check_alive
 from jaxmesh.sharding.configs import integers
@@ -22,20 +22,20 @@ from jaxmesh.validate import check_size, quote
 AnyMesh = Mesh | AbstractMesh
 Shape = tuple[int, ...]
 MOST_DEVICES = 4096
-"""Meshes of more devices are not drawn."""
+"""The size of the largest mesh that is drawn."""
 
 
-def mesh_holding(mesh: AnyMesh) -> Holding:
-    """A mesh alone."""
+def mesh_placement(mesh: AnyMesh) -> Placement:
+    """Returns the placement of nothing on a mesh."""
     _check_count(math.prod(mesh.shape.values()))
     axes, (ids, notes) = dict(mesh.shape), _ids(mesh)
-    return held(
+    return make_placement(
         axes, [None] * math.prod(axes.values()), dtype="", itemsize=0, shape=None, how="", ids=ids, device_notes=notes
     )
 
 
-def spec_holding(shape: Shape, dtype: Any, spec: PartitionSpec, mesh: AnyMesh) -> Holding:
-    """A spec on a shape, which no device need hold.
+def spec_placement(shape: Shape, dtype: Any, spec: PartitionSpec, mesh: AnyMesh) -> Placement:
+    """Returns the placement of a shape under a spec.
 
     Raises:
       SpecError: the spec does not fit the mesh or the rank.
@@ -43,20 +43,20 @@ def spec_holding(shape: Shape, dtype: Any, spec: PartitionSpec, mesh: AnyMesh) -
     axes = dict(mesh.shape)
     _check_count(math.prod(axes.values()))
     over = spec_axes(spec, len(shape), axes)
-    wheres = list(map(Where.of_box, cut_boxes(shape, over, axes)))
+    wheres = list(map(Shard.of_box, cut_boxes(shape, over, axes)))
     ids, device_notes = _ids(mesh)
-    return held(
+    return make_placement(
         axes, wheres, dtype=dtype, itemsize=dtype.itemsize, shape=shape, how=spec_text(spec), ids=ids, over=over,
         notes=_uneven(shape, over, axes), device_notes=device_notes,
     )  # fmt: skip
 
 
-def array_holding(x: Any) -> Holding:
-    """A `jax.Array`, or the type of one, where its own sharding puts it.
+def array_placement(x: Any) -> Placement:
+    """Returns the placement of a `jax.Array`, or of its type, by its sharding.
 
     Raises:
       DeletedError: it was donated or deleted.
-      ArgumentTypeError: a value of a trace; a type without a sharding.
+      ArgumentTypeError: it is a tracer, or a type without a sharding.
       UnsupportedError: more devices than are drawn.
     """
     if isinstance(x, Tracer):
@@ -70,11 +70,11 @@ def array_holding(x: Any) -> Holding:
             f"visualize got {quote(x)}, a type without a sharding; give it one, or say the spec and the mesh: "
             "jaxmesh.visualize(x, P(...), mesh=mesh)."
         )
-    return sharding_holding(tuple(x.shape), x.dtype, x.sharding)
+    return sharding_placement(tuple(x.shape), x.dtype, x.sharding)
 
 
-def sharding_holding(shape: Shape, dtype: Any, sharding: Any, on: Mesh | None = None) -> Holding:
-    """A type under a sharding of JAX's; one that names no mesh axes is drawn on the mesh `on`, if that is given.
+def sharding_placement(shape: Shape, dtype: Any, sharding: Any, on: Mesh | None = None) -> Placement:
+    """Returns the placement of a type under a JAX sharding; one without mesh axes is placed on the mesh `on`, if given.
 
     Raises:
       UnsupportedError: more devices than are drawn, or a sharding without an index per device.
@@ -82,7 +82,7 @@ def sharding_holding(shape: Shape, dtype: Any, sharding: Any, on: Mesh | None = 
     """
     named = sharding if isinstance(sharding, NamedSharding) else None
     if named is not None and isinstance(named.mesh, AbstractMesh):
-        return spec_holding(shape, dtype, named.spec, named.mesh)
+        return spec_placement(shape, dtype, named.spec, named.mesh)
     mesh = on if named is None else named.mesh
     devices, axes = _arranged(sharding, mesh if isinstance(mesh, Mesh) else None)
     _check_count(len(devices))
@@ -100,14 +100,14 @@ def sharding_holding(shape: Shape, dtype: Any, sharding: Any, on: Mesh | None = 
         how, over = spec_text(named.spec), _entries(named.spec, len(shape))
         left = {"unreduced": named.spec.unreduced, "reduced": named.spec.reduced}
         notes += [f"{word} over {sorted(map(str, axes))}." for word, axes in left.items() if axes]
-    return held(
-        axes, list(map(Where.of_box, boxes)), dtype=dtype, itemsize=dtype.itemsize,
+    return make_placement(
+        axes, list(map(Shard.of_box, boxes)), dtype=dtype, itemsize=dtype.itemsize,
         shape=shape, how=how, ids=[d.id for d in devices], over=over, notes=notes, device_notes=process_notes(devices),
     )  # fmt: skip
 
 
 def _arranged(sharding: Any, mesh: Mesh | None) -> tuple[list[Any], dict[str, int]]:
-    """The devices of a sharding in the order of a mesh of theirs, and its axes; without one in a row."""
+    """Returns the devices of a sharding in the order of their mesh, and its axes; without a mesh in one row."""
     own: list[Any] = sorted(sharding.device_set, key=lambda d: (d.process_index, d.id))
     if mesh is None or set(mesh.devices.flat) != set(own):
         return own, {"device": len(own)}
@@ -115,13 +115,13 @@ def _arranged(sharding: Any, mesh: Mesh | None) -> tuple[list[Any], dict[str, in
 
 
 def _entries(spec: PartitionSpec, rank: int) -> list[tuple[str, ...]]:
-    """The mesh axes on each dim."""
+    """Returns the mesh axes on each dim."""
     rows: list[Any] = [*spec, *[None] * (rank - len(spec))]
     return [() if e is None else cast("tuple[str, ...]", e) if isinstance(e, tuple) else (e,) for e in rows]
 
 
 def spec_text(spec: PartitionSpec) -> str:
-    """A partition spec as users write it.
+    """Formats a partition spec as users write it.
 
     >>> spec_text(PartitionSpec(("y", "x"), None))
     "P(('y', 'x'), None)"
@@ -130,7 +130,7 @@ def spec_text(spec: PartitionSpec) -> str:
 
 
 def shape_and_dtype(x: Any, dtype: Any) -> tuple[Shape, Any]:
-    """The shape to draw a spec on, and the element type: of an array or its type, or a row of sizes.
+    """Returns the shape and the element type to draw: of an array, of its type, or of a sequence of sizes.
 
     Raises:
       ArgumentTypeError: something else.
@@ -154,10 +154,10 @@ def shape_and_dtype(x: Any, dtype: Any) -> tuple[Shape, Any]:
 
 
 def as_spec(spec: Any) -> PartitionSpec:
-    """A partition spec given to `visualize`.
+    """Checks the `spec` of `visualize`.
 
     Raises:
-      ArgumentTypeError: something else.
+      ArgumentTypeError: it is no `PartitionSpec`.
     """
     if not isinstance(spec, PartitionSpec):
         raise ArgumentTypeError(

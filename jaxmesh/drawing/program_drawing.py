@@ -1,4 +1,4 @@
-"""A program as a list of its values: where each lives, with a small picture of who holds what."""
+"""A program as a list of its values, each with its residency and a small picture of its placement."""
 
 from __future__ import annotations
 
@@ -8,45 +8,45 @@ from typing import Any
 
 from jaxmesh.drawing.html import fragment
 from jaxmesh.drawing.picture import Picture
-from jaxmesh.drawing.placement import Holding
-from jaxmesh.drawing.svg import FONT, thumbnail
-from jaxmesh.drawing.text_layout import aligned, escaped, shortened
+from jaxmesh.drawing.placement import Placement
+from jaxmesh.drawing.svg import FONT, draw_thumbnail
+from jaxmesh.drawing.text_layout import align_columns, escape, shorten
 
-MOST_STEPS = 400
-"""Of longer programs the first values are shown, and how many are left out is said."""
+MAX_VALUES = 400
+"""The number of values shown; of longer programs the number left out is stated."""
 _DRAWN = 64
-"""On a mesh of more devices a value is told in words alone."""
+"""The size of the largest mesh on which values are drawn."""
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ProgramValue:
     """One value of a program.
 
     Attributes:
-      said: how it comes to be, as `%3 = tanh(%2)`.
-      kind: its type, local of a shard.
-      where: where it lives, in words.
-      holding: who holds what of it, where it is on the devices.
+      text: its definition, such as `%3 = tanh(%2)`.
+      kind: its type; the local type of a shard.
+      where: its residency, in words.
+      holding: its placement, if it is on the devices.
       line: the source line.
-      depth: in how many bodies of loops and calls it stands.
-      moves: whether it is a transfer, or a collective.
+      depth: the number of loops and calls around it.
+      moves: True for a transfer or a collective.
     """
 
-    said: str
+    text: str
     kind: str
     where: str
-    holding: Holding | None = None
+    holding: Placement | None = None
     line: str = ""
     depth: int = 0
     moves: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Flow:
+class ProgramValues:
     """The values of a program, in order; `left_out` of them are not listed."""
 
     title: str
-    steps: tuple[Step, ...]
+    steps: tuple[ProgramValue, ...]
     left_out: int = 0
     notes: tuple[str, ...] = ()
 
@@ -54,7 +54,7 @@ class Flow:
 class ProgramPicture(Picture):
     """The picture of a program: its values and where they live."""
 
-    def __init__(self, flow: Flow) -> None:
+    def __init__(self, flow: ProgramValues) -> None:
         self.flow = flow
         self._title = flow.title
 
@@ -68,37 +68,37 @@ class ProgramPicture(Picture):
         return _rich(self.flow)
 
 
-def _endings(flow: Flow) -> list[str]:
+def _endings(flow: ProgramValues) -> list[str]:
     more = [f"{flow.left_out} more values are left out"] if flow.left_out else []
     return [*more, *(f"note: {n}" for n in flow.notes)]
 
 
-def place(line: str) -> str:
-    """A source line without its folders.
+def without_folders(line: str) -> str:
+    """Returns a source location without its folders.
 
-    >>> place("/home/me/model.py:12:8 (layer)")
+    >>> without_folders("/home/me/model.py:12:8 (layer)")
     'model.py:12:8 (layer)'
     """
-    return shortened(line.replace("\\", "/").rpartition("/")[2] if ":" in line else line, 60)
+    return shorten(line.replace("\\", "/").rpartition("/")[2] if ":" in line else line, 60)
 
 
-def _columns(step: Step) -> tuple[str, str, str, str]:
+def _columns(step: ProgramValue) -> tuple[str, str, str, str]:
     return (
-        "  " * min(step.depth, 12) + shortened(step.said, 72),
-        shortened(step.kind, 60),
-        shortened(step.where, 60),
-        place(step.line),
+        "  " * min(step.depth, 12) + shorten(step.text, 72),
+        shorten(step.kind, 60),
+        shorten(step.where, 60),
+        without_folders(step.line),
     )
 
 
-def _plain(flow: Flow) -> str:
+def _plain(flow: ProgramValues) -> str:
     rows = [_columns(s) for s in flow.steps]
-    lines = [shortened(flow.title, 300)]
-    lines += [("> " if s.moves else "  ") + row for s, row in zip(flow.steps, aligned(rows), strict=True)]
-    return "\n".join([*lines, *(shortened(t, 1000) for t in _endings(flow))])
+    lines = [shorten(flow.title, 300)]
+    lines += [("> " if s.moves else "  ") + row for s, row in zip(flow.steps, align_columns(rows), strict=True)]
+    return "\n".join([*lines, *(shorten(t, 1000) for t in _endings(flow))])
 
 
-def _rich(flow: Flow) -> Any:
+def _rich(flow: ProgramValues) -> Any:
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
@@ -111,21 +111,21 @@ def _rich(flow: Flow) -> Any:
         style = "bold #e69f00" if step.moves else ""
         table.add_row(Text(said, style), Text(kind), Text(where, "" if step.holding is None else "#56b4e9"),
                       Text(line, "dim"))  # fmt: skip
-    ends = [Text(shortened(t, 1000), "italic") for t in _endings(flow)]
-    return Group(Text(shortened(flow.title, 300), "bold"), table, *ends)
+    ends = [Text(shorten(t, 1000), "italic") for t in _endings(flow)]
+    return Group(Text(shorten(flow.title, 300), "bold"), table, *ends)
 
 
 # --- HTML ------------------------------------------------------------------------------------------------------------
 
-LIT = "background:rgba(230,159,0,.24)"
-"""What is lit, on a light and on a dark page."""
+HIGHLIGHT = "background:rgba(230,159,0,.24)"
+"""The style of highlighted rows, on light and dark pages."""
 
 
-def _html(flow: Flow) -> str:
-    drawn: dict[Holding, str] = {}
+def _html(flow: ProgramValues) -> str:
+    drawn: dict[Placement, str] = {}
     rows = "".join(_row(step, drawn) for step in flow.steps)
-    ends = "".join(f'<div class="end">{escaped(shortened(t, 1000))}</div>' for t in _endings(flow))
-    head = f'<div class="title">{escaped(shortened(flow.title, 300))}</div>'
+    ends = "".join(f'<div class="end">{escape(shorten(t, 1000))}</div>' for t in _endings(flow))
+    head = f'<div class="title">{escape(shorten(flow.title, 300))}</div>'
     body = f'{head}<div class="rows" role="table" aria-label="values of the program">{rows}</div>{ends}'
     return fragment(_style, body, _plain(flow))
 
@@ -137,7 +137,7 @@ def _style(name: str) -> str:
         f"{s} .title{{font-weight:bold;font-size:14px;margin:.3em 0 .6em}}"
         f"{s} .row{{display:grid;grid-template-columns:minmax(0,5fr) minmax(0,4fr) minmax(0,4fr);gap:2px 16px;"
         "align-items:center;padding:5px 8px;border-top:1px solid rgba(128,128,128,.35)}"
-        f"{s} .moves{{{LIT};box-shadow:inset 3px 0 0 #e69f00}}"
+        f"{s} .moves{{{HIGHLIGHT};box-shadow:inset 3px 0 0 #e69f00}}"
         f"{s} .said,{s} .kind{{overflow-wrap:anywhere;min-width:0;text-align:left}}"
         f"{s} .moves b{{font-weight:bold}}{s} b{{font-weight:normal}}"
         f"{s} .soft{{opacity:.78}}{s} .end{{padding:6px 8px;opacity:.85}}"
@@ -145,22 +145,22 @@ def _style(name: str) -> str:
     )
 
 
-def _row(step: Step, drawn: dict[Holding, str]) -> str:
+def _row(step: ProgramValue, drawn: dict[Placement, str]) -> str:
     said, kind, where, line = _columns(step)
     picture = ""
     if step.holding is not None and len(step.holding.devices) <= _DRAWN:
         if step.holding not in drawn:
-            drawn[step.holding] = thumbnail(step.holding)
+            drawn[step.holding] = draw_thumbnail(step.holding)
         picture = drawn[step.holding]
     pad = f' style="padding-left:{min(step.depth, 12) * 16}px"' if step.depth else ""
     return (
         f'<div class="row{" moves" if step.moves else ""}" role="row"><div class="said" role="cell"{pad}>'
-        f'<b>{escaped(said.strip())}</b><div class="soft">{escaped(line)}</div></div>'
-        f'<div class="kind" role="cell">{escaped(kind)}<div class="soft">{escaped(where)}</div></div>'
+        f'<b>{escape(said.strip())}</b><div class="soft">{escape(line)}</div></div>'
+        f'<div class="kind" role="cell">{escape(kind)}<div class="soft">{escape(where)}</div></div>'
         f'<div role="cell">{picture}</div></div>'
     )
 
 
-def limited(title: str, steps: Sequence[Step], total: int, notes: Sequence[str] = ()) -> Flow:
-    """A flow of the first values of `total`."""
-    return Flow(title, tuple(steps[:MOST_STEPS]), max(0, total - MOST_STEPS), tuple(notes))
+def first_values(title: str, steps: Sequence[ProgramValue], total: int, notes: Sequence[str] = ()) -> ProgramValues:
+    """Returns the first of `total` values."""
+    return ProgramValues(title, tuple(steps[:MAX_VALUES]), max(0, total - MAX_VALUES), tuple(notes))

@@ -1,4 +1,4 @@
-"""Parts of a drawing, placed but not yet written: boxes with lines of text in them, and texts beside them."""
+"""Parts of a drawing with coordinates: boxes that contain lines of text, and labels beside them."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class Mark:
 
     Attributes:
       kind: `device`, `region`, or `swatch`.
-      piece: the number of the piece whose colour it has; None is no colour.
-      lines: texts in it, centred.
-      size: of their font.
-      hover: what a reader sees who points at it; lines.
+      piece: the number of the piece that gives the colour; None is no colour.
+      lines: the lines of text, centred.
+      size: the font size.
+      hover: the lines of the tooltip.
     """
 
     kind: str
@@ -33,7 +33,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """A text beside the boxes; `y` is its baseline, `anchor` what of it stands at `x`."""
+    """A text beside the boxes; `y` is the baseline, `anchor` the part of the text at `x`."""
 
     x: float
     y: float
@@ -44,14 +44,14 @@ class Label:
 
     @property
     def left(self) -> float:
-        """Where it begins."""
+        """The x coordinate of its start."""
         share = {"start": 0.0, "middle": 0.5, "end": 1.0}[self.anchor]
         return self.x - share * width(self.text, self.size)
 
 
 @dataclass(slots=True)
 class Block:
-    """A rectangle of marks and labels, from (0, 0) on."""
+    """A rectangle of marks and labels; its corner is (0, 0)."""
 
     w: float = 0
     h: float = 0
@@ -70,14 +70,14 @@ class Block:
         self.h = max(self.h, label.y + 0.3 * label.size)
 
     def place(self, block: Block, x: float, y: float) -> None:
-        """Adds all of another block, moved."""
+        """Adds another block at an offset."""
         self.marks += [replace(m, x=m.x + x, y=m.y + y) for m in block.marks]
         self.labels += [replace(t, x=t.x + x, y=t.y + y) for t in block.labels]
         self.w, self.h = max(self.w, x + block.w), max(self.h, y + block.h)
 
 
-def flow(blocks: Sequence[Block], across: int, gap: float, below: float | None = None) -> Block:
-    """Blocks in rows of `across`, in columns of one width each, `gap` apart; rows `below` apart, if it is given."""
+def arrange(blocks: Sequence[Block], across: int, gap: float, below: float | None = None) -> Block:
+    """Arranges blocks in rows of `across`; columns are `gap` apart, rows too unless `below` is given."""
     made, y = Block(), 0.0
     wide = [max(b.w for b in blocks[i::across]) for i in range(min(across, len(blocks)))]
     for start in range(0, len(blocks), across):
@@ -89,8 +89,8 @@ def flow(blocks: Sequence[Block], across: int, gap: float, below: float | None =
     return made
 
 
-def fitting(blocks: Sequence[Block], wanted: int, most: float, gap: float, *, even: bool = False) -> int:
-    """How many blocks stand side by side: as many as wanted if there is room; `even`: else an even part of them."""
+def count_across(blocks: Sequence[Block], wanted: int, most: float, gap: float, *, even: bool = False) -> int:
+    """Returns how many blocks fit side by side, at most `wanted`; with `even` a divisor of `wanted`."""
     widest = max((b.w for b in blocks), default=1)
     room = max(1, int((most + gap) // (widest + gap)))
     if wanted <= room:

@@ -1,58 +1,67 @@
-"""A whole picture as SVG: the tensor, the devices, and the words around them."""
+"""A picture as SVG: the tensor, the devices, and the texts around them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from jaxmesh.drawing.colors import piece_colors, text_on
-from jaxmesh.drawing.device_grid import grid
+from jaxmesh.drawing.device_grid import draw_devices
 from jaxmesh.drawing.html import unique_name
-from jaxmesh.drawing.placement import Holding, content, dim_lines, holders_text, mesh_text, places, size_text, summary
-from jaxmesh.drawing.shapes import Block, Label, Mark, fitting, flow
-from jaxmesh.drawing.tensor_drawing import tensor
-from jaxmesh.drawing.text_layout import ADVANCE, LINE, cells, escaped, shortened, width, wrapped
+from jaxmesh.drawing.placement import (
+    Placement,
+    axis_ranges,
+    describe_dims,
+    holders_text,
+    mesh_text,
+    piece_text,
+    size_text,
+    summarise,
+)
+from jaxmesh.drawing.shapes import Block, Label, Mark, arrange, count_across
+from jaxmesh.drawing.tensor_drawing import draw_tensor
+from jaxmesh.drawing.text_layout import ADVANCE, LINE, cells, escape, shorten, width, wrap
 
 WIDEST = 940.0
 _MARGIN = 10.0
 _LEGEND = 16
-"""How many pieces are listed beneath the picture."""
+"""The number of pieces listed below the picture."""
 _SHRUNK = 0.8
-"""On a narrow page a picture shrinks to so much of its width, so that its texts stay legible, and is then scrolled."""
+"""The least scale of a picture on a narrow page; below it the page scrolls, so that texts stay legible."""
 _LINKED = 64
-"""Up to so many pieces, all that holds a piece is outlined when a reader points at one."""
+"""The largest number of pieces for which hovering over one outlines all its holders."""
 FONT = "ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace"
 
 
-def svg(holding: Holding, *, alone: bool = True) -> str:
-    """The picture of a holding.
+def draw_svg(holding: Placement, *, alone: bool = True) -> str:
+    """Draws a placement.
 
     Args:
-      holding: what to draw.
-      alone: whether it stands on a page of its own, and so brings its background; else it takes the page's colours.
+      holding: the placement.
+      alone: True for a separate file, with a background; else the picture takes the colours of the page.
     """
     return _written(holding, _composed(holding), alone, _MARGIN, 0.0 if alone else _SHRUNK)
 
 
-def thumbnail(holding: Holding) -> str:
-    """A small picture for a row of a table: the tensor's pieces and the devices, hardly any words."""
-    block, left = Block(), tensor(holding, 150, small=True)
+def draw_thumbnail(holding: Placement) -> str:
+    """Draws a small picture for a row of a table: the tensor's pieces and the devices, with little text."""
+    block, left = Block(), draw_tensor(holding, 150, small=True)
     block.place(left, 0, 0)
-    block.place(grid(holding, 240, small=True), left.w + 14 if left.w else 0, 0)
+    block.place(draw_devices(holding, 240, small=True), left.w + 14 if left.w else 0, 0)
     return _written(holding, block, False, 1.0)
 
 
 # --- the arrangement -------------------------------------------------------------------------------------------------
 
 
-def _composed(holding: Holding) -> Block:
+def _composed(holding: Placement) -> Block:
     made = Block()
     _heading(made, holding)
     top = made.h + 14
-    devices = grid(holding, WIDEST)
+    devices = draw_devices(holding, WIDEST)
     if holding.shape is None and not holding.pieces:
         made.place(devices, 0, top)
     else:
-        held, name = tensor(holding, WIDEST), "tensor" if holding.shape is not None else "shards"
+        held, name = draw_tensor(holding, WIDEST), "tensor" if holding.shape is not None else "shards"
         beside = held.w + 48 + devices.w <= WIDEST
         made.label(Label(0, top + 9, name, 11, strong=True))
         made.place(held, 0, top + 18)
@@ -67,49 +76,49 @@ def _composed(holding: Holding) -> Block:
         text = f"{first} to {last}: numbered along the tensor, row-major" if known else f"{first} to {last}: all differ"
         made.label(Label(0, made.h + 24, text, 10.5))
     for note in holding.notes:
-        for i, line in enumerate(wrapped(f"note: {note}", int(max(made.w, 560) / (10.5 * ADVANCE)))):
+        for i, line in enumerate(wrap(f"note: {note}", int(max(made.w, 560) / (10.5 * ADVANCE)))):
             made.label(Label(0, made.h + (17 if i else 22) - 3, line, 10.5))
     return made
 
 
-def _heading(made: Block, holding: Holding) -> None:
+def _heading(made: Block, holding: Placement) -> None:
     most = int(WIDEST / (14 * ADVANCE))
     title = holding.title if holding.pieces else "mesh"
-    for i, line in enumerate(wrapped(shortened(f"{title}  {holding.how}".strip(), 3 * most), most)):
+    for i, line in enumerate(wrap(shorten(f"{title}  {holding.how}".strip(), 3 * most), most)):
         made.label(Label(0, 13 + i * 14 * LINE, line, 14, strong=True))
-    for line in [f"{mesh_text(holding)}: {summary(holding)}", *dim_lines(holding)]:
-        for part in wrapped(shortened(line, 400), int(WIDEST / (11 * ADVANCE))):
+    for line in [f"{mesh_text(holding)}: {summarise(holding)}", *describe_dims(holding)]:
+        for part in wrap(shorten(line, 400), int(WIDEST / (11 * ADVANCE))):
             made.label(Label(0, made.h + 13, part, 11))
 
 
-def _legend(holding: Holding, most: float) -> Block:
+def _legend(holding: Placement, most: float) -> Block:
     entries: list[Block] = []
-    # The line above the picture has said the size that all have.
+    # If all pieces have one size, the line above the picture states it.
     alike = len({p.shape for p in holding.pieces}) == 1
     for number, piece in enumerate(holding.pieces):
-        entry, where = Block(), places(holding, piece)
-        text = f"{shortened(content(piece), 60)}  on {holders_text(holding, piece)}"
+        entry, where = Block(), axis_ranges(holding, piece)
+        text = f"{shorten(piece_text(piece), 60)}  on {holders_text(holding, piece)}"
         if where and where not in text:
             text += f" ({where})"
-        text = shortened(
+        text = shorten(
             text if alike else f"{text}, {size_text(holding.bytes_of(piece))}", int((WIDEST - 40) / (10.5 * ADVANCE))
         )
         entry.mark(Mark("swatch", 0, 0, 22, 15, number, [piece.label], 10.5))
         entry.label(Label(29, 11.5, text, 10.5))
         entries.append(entry)
-    return flow(entries, fitting(entries, 3, most, 22), 22, 5)
+    return arrange(entries, count_across(entries, 3, most, 22), 22, 5)
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------
 
 
-def _written(holding: Holding, block: Block, alone: bool, margin: float, shrunk: float = 0.0) -> str:
+def _written(holding: Placement, block: Block, alone: bool, margin: float, shrunk: float = 0.0) -> str:
     fills = piece_colors(len(holding.pieces))
     body = [_mark(m, fills) for m in block.marks] + [_label(t) for t in block.labels]
     w, h = block.w + 2 * margin, block.h + 2 * margin
     name = unique_name(*body, str(alone))
     back = f'<rect class="bg" x="0" y="0" width="{_n(w)}" height="{_n(h)}" fill="#ffffff"/>' if alone else ""
-    label = escaped(shortened(f"{holding.title} {holding.how} on {mesh_text(holding)}", 300))
+    label = escape(shorten(f"{holding.title} {holding.how} on {mesh_text(holding)}", 300))
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="{name}" role="img" aria-label="{label}" '
         f'viewBox="0 0 {_n(w)} {_n(h)}" width="{_n(w)}" height="{_n(h)}" color="{"#1b1f24" if alone else "inherit"}" '
@@ -142,7 +151,7 @@ def _style(name: str, alone: bool, pieces: int, least: float) -> str:
 def _mark(m: Mark, fills: Sequence[str]) -> str:
     fill = "none" if m.piece is None else fills[m.piece]
     ink = "currentColor" if m.piece is None else text_on(fill)
-    hover = "".join(["<title>", "&#10;".join(map(escaped, m.hover)), "</title>"]) if m.hover else ""
+    hover = "".join(["<title>", "&#10;".join(map(escape, m.hover)), "</title>"]) if m.hover else ""
     held = "none" if m.piece is None else f"p{m.piece}"
     rect = f'<rect x="{_n(m.x)}" y="{_n(m.y)}" width="{_n(m.w)}" height="{_n(m.h)}" fill="{fill}"/>'
     middle = m.y + m.h / 2 - (len(m.lines) - 1) * m.size * LINE / 2
@@ -154,7 +163,7 @@ def _mark(m: Mark, fills: Sequence[str]) -> str:
 
 
 def _named(m: Mark) -> int:
-    """Which line of a mark is its label, and so is bold."""
+    """Returns the index of the bold line of a mark, its label."""
     if m.kind != "device":
         return 0
     named = m.hover and m.hover[0].startswith("device")
@@ -171,10 +180,10 @@ def _text(x: float, y: float, text: str, size: float, anchor: str, ink: str, str
     bold = ' font-weight="bold"' if strong else ""
     return (
         f'<text x="{_n(x)}" y="{_n(y)}" font-size="{_n(size)}" text-anchor="{anchor}" fill="{ink}"{bold} '
-        f'xml:space="preserve">{escaped(text)}</text>'
+        f'xml:space="preserve">{escape(text)}</text>'
     )
 
 
 def _n(value: float) -> str:
-    """A number as short as it can be, to a hundredth."""
+    """Formats a number with at most two decimals."""
     return f"{value:.2f}".rstrip("0").rstrip(".")

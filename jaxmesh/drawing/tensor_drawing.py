@@ -1,4 +1,4 @@
-"""The tensor, with the piece of every device drawn on it: two dims as rows and columns, those before as panels."""
+"""The tensor with its pieces: the last two dims as rows and columns, earlier dims as panels."""
 
 from __future__ import annotations
 
@@ -7,9 +7,18 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from jaxmesh.drawing.placement import Holding, Piece, Shape, content, holders_text, piece_type, places, slices
-from jaxmesh.drawing.shapes import Block, Label, Mark, fitting, flow
-from jaxmesh.drawing.text_layout import cells, fit, shortened, width
+from jaxmesh.drawing.placement import (
+    Piece,
+    Placement,
+    Shape,
+    axis_ranges,
+    holders_text,
+    index_text,
+    piece_text,
+    piece_type,
+)
+from jaxmesh.drawing.shapes import Block, Label, Mark, arrange, count_across
+from jaxmesh.drawing.text_layout import cells, fit_texts, shorten, width
 
 Interval = tuple[int, int]
 MOST_COLUMNS = 32
@@ -18,8 +27,8 @@ _GAP = 16.0
 _SMALL_GAP = 5.0
 
 
-def tensor(holding: Holding, most: float, *, small: bool = False) -> Block:
-    """The full tensor in its pieces, to scale along each dim; the shards side by side where nothing says more."""
+def draw_tensor(holding: Placement, most: float, *, small: bool = False) -> Block:
+    """Draws the full tensor in its pieces, to scale; shards of unknown boxes are drawn side by side."""
     if holding.shape is None:
         return _shards(holding, most, small)
     rank = len(holding.shape)
@@ -42,15 +51,15 @@ def tensor(holding: Holding, most: float, *, small: bool = False) -> Block:
     if len(rows) > _MOST_ROWS:
         wanted = len(blocks)
     gap = _SMALL_GAP if small else _GAP
-    across = fitting(blocks, wanted, most, gap, even=rank > 2 and wanted <= 8)
-    made = flow(blocks, across, gap)
+    across = count_across(blocks, wanted, most, gap, even=rank > 2 and wanted <= 8)
+    made = arrange(blocks, across, gap)
     _written(made, {i: _choices(holding, p) for i, p in enumerate(holding.pieces)})
     return made
 
 
 @dataclass(frozen=True, slots=True)
 class _Panel:
-    """What one panel shows: a part of each dim before the last two, and rows and columns of parts of those."""
+    """One panel: an interval of each earlier dim, and the intervals of rows and columns."""
 
     front: tuple[Interval, ...]
     rows: Sequence[Interval]
@@ -59,7 +68,7 @@ class _Panel:
 
 @dataclass(frozen=True, slots=True)
 class _Scale:
-    """The size of the largest panel, how many rows and columns of the tensor it has, and whether it is labelled."""
+    """The size of the largest panel, its rows and columns in elements, and whether panels are labelled."""
 
     w: float
     h: float
@@ -72,11 +81,11 @@ def _blocks(parts: list[Interval], most: int) -> list[list[Interval]]:
     return [parts[i : i + most] for i in range(0, len(parts), most)]
 
 
-def _by_box(holding: Holding) -> dict[object, int]:
+def _by_box(holding: Placement) -> dict[object, int]:
     return {p.box: i for i, p in enumerate(holding.pieces)}
 
 
-def _scale(holding: Holding, panels: Sequence[_Panel], most: float, small: bool) -> _Scale:
+def _scale(holding: Placement, panels: Sequence[_Panel], most: float, small: bool) -> _Scale:
     shape = holding.shape or ()
     rows, columns = max(len(p.rows) for p in panels), max(len(p.columns) for p in panels)
     spans = max(_length(p.rows) for p in panels), max(_length(p.columns) for p in panels)
@@ -89,18 +98,18 @@ def _scale(holding: Holding, panels: Sequence[_Panel], most: float, small: bool)
         least = 2.2 * side if shape else 0.5 * side
         w = min(max(least, columns * _least_width(holding, small)), most - 30)
         return _Scale(w, max(flat, 44.0 if not shape and not small else 0), *spans, not small)
-    # True proportions, unless one side would be a line.
+    # True proportions within limits.
     aspect = min(max((shape[-2] or 1) / (shape[-1] or 1), 0.4), 1.5)
     w = max(side / math.sqrt(aspect), columns * _least_width(holding, small))
     h = max(side * math.sqrt(aspect), rows * (15.0 if not small else 6.0))
     return _Scale(min(w, most - 30), h, *spans, not small)
 
 
-def _least_width(holding: Holding, small: bool) -> float:
+def _least_width(holding: Placement, small: bool) -> float:
     return max((cells(p.label) for p in holding.pieces), default=1) * 4.7 + 5 if not small else 6.0
 
 
-def _draw(holding: Holding, panel: _Panel, titled: bool, scale: _Scale, found: dict[object, int]) -> Block:
+def _draw(holding: Placement, panel: _Panel, titled: bool, scale: _Scale, found: dict[object, int]) -> Block:
     made = Block()
     shape = holding.shape or ()
     left, top = 0.0, 0.0
@@ -122,13 +131,13 @@ def _draw(holding: Holding, panel: _Panel, titled: bool, scale: _Scale, found: d
 
 
 def _written(block: Block, texts: dict[int, list[list[str]]]) -> None:
-    """Writes into the boxes what fits, the same in boxes of one size."""
+    """Writes the texts that fit into the boxes, with one font size for boxes of one size."""
     sizes: dict[tuple[int, int], list[int]] = {}
     for i, mark in enumerate(block.marks):
         sizes.setdefault((round(mark.w), round(mark.h)), []).append(i)
     for row in sizes.values():
         wide, high = min(block.marks[i].w for i in row), min(block.marks[i].h for i in row)
-        lines, font = fit([_texts(block.marks[i], texts) for i in row], wide, high, 12, 6.5)
+        lines, font = fit_texts([_texts(block.marks[i], texts) for i in row], wide, high, 12, 6.5)
         for i, said in zip(row, lines, strict=True):
             block.marks[i] = replace(block.marks[i], lines=said, size=font)
 
@@ -149,29 +158,29 @@ def _span(parts: Sequence[Interval]) -> Interval:
 
 
 def _region(
-    holding: Holding, number: int | None, box: Sequence[Interval], at: tuple[float, float], size: tuple[float, float]
+    holding: Placement, number: int | None, box: Sequence[Interval], at: tuple[float, float], size: tuple[float, float]
 ) -> Mark:
     if number is None:
         empty = math.prod(b - a for a, b in box) == 0
         text = "no elements" if empty else "on no device"
-        return Mark("region", *at, *size, None, (), 0, [f"{slices(tuple(box))}: {text}"])
+        return Mark("region", *at, *size, None, (), 0, [f"{index_text(tuple(box))}: {text}"])
     return Mark("region", *at, *size, number, (), 0, hover(holding, holding.pieces[number]))
 
 
-def _choices(holding: Holding, piece: Piece) -> list[list[str]]:
-    """What may stand in a piece, the fullest first."""
+def _choices(holding: Placement, piece: Piece) -> list[list[str]]:
+    """Returns the possible texts of a piece, the longest first."""
     count = len(piece.holders)
     copies = f"{count} copies" if count > 1 else holders_text(holding, piece)
-    what = slices(piece.box, holding.shape) if piece.box is not None else piece.which
+    what = index_text(piece.box, holding.shape) if piece.box is not None else piece.which
     full = [[piece.label, what, copies], [piece.label, what]] if what != "[]" else []
     return [*full, [piece.label, copies], [piece.label]]
 
 
-def hover(holding: Holding, piece: Piece) -> list[str]:
-    """What a reader sees who points at a piece."""
-    where = places(holding, piece)
+def hover(holding: Placement, piece: Piece) -> list[str]:
+    """Returns the tooltip of a piece."""
+    where = axis_ranges(holding, piece)
     return [
-        f"{piece.label}: {content(piece)}",
+        f"{piece.label}: {piece_text(piece)}",
         piece_type(holding, piece),
         f"on {holders_text(holding, piece)}" + (f" ({where})" if where else ""),
     ]
@@ -181,9 +190,9 @@ def hover(holding: Holding, piece: Piece) -> list[str]:
 
 
 def _frame(
-    made: Block, holding: Holding, panel: _Panel, titled: bool, extent: tuple[float, float]
+    made: Block, holding: Placement, panel: _Panel, titled: bool, extent: tuple[float, float]
 ) -> tuple[float, float]:
-    """Writes what stands above and beside a panel; where the panel begins."""
+    """Writes the labels above and beside a panel, and returns the panel's corner."""
     shape: Shape = holding.shape or ()
     if not shape:
         return 0.0, 0.0
@@ -193,14 +202,14 @@ def _frame(
         edges[0] = panel.rows[0][0]
     rows = _ticks(edges, extent[1], size * 1.15, sideways=False)
     left = max((width(str(n), size) for n, _ in rows), default=0) + 4 if rows else 0.0
-    # The first number above the columns stands half to the left of them.
+    # The first number above the columns is centred on their left edge.
     left = max(left, width(str(panel.columns[0][0]), size) / 2)
     if titled:
         text = _title(holding, panel)
         font = min(10.0, extent[0] / max(1.0, width(text, 1)))
         if font < 6.5:
-            # A narrow panel says the part of its first dims alone.
-            text = shortened(",".join(f"{a}:{b}" for a, b in panel.front), 24)
+            # A narrow panel names the intervals of its first dims alone.
+            text = shorten(",".join(f"{a}:{b}" for a, b in panel.front), 24)
             font = min(10.0, extent[0] / max(1.0, width(text, 1)))
         if text and font >= 5.5:
             made.label(Label(left, 10, text, int(font * 10) / 10))
@@ -216,7 +225,7 @@ def _frame(
 
 
 def _ticks(edges: Sequence[int], length: float, size: float, *, sideways: bool) -> list[tuple[int, float]]:
-    """Where the numbers of the edges stand: those that fit, the first and the last before all others."""
+    """Returns the positions of the numbers at the edges that fit; the first and the last come first."""
     if not edges:
         return []
     span = max(edges[-1] - edges[0], 1)
@@ -238,17 +247,17 @@ def _ticks(edges: Sequence[int], length: float, size: float, *, sideways: bool) 
     return [*kept, last] if kept[-1] != last and fits else kept
 
 
-def _title(holding: Holding, panel: _Panel) -> str:
+def _title(holding: Placement, panel: _Panel) -> str:
     shape: Shape = holding.shape or ()
     spans = (*panel.front, _span(panel.rows), _span(panel.columns))[-len(shape) :]
-    return slices(spans, shape)
+    return index_text(spans, shape)
 
 
 # --- shards that nothing puts together -------------------------------------------------------------------------------
 
 
-def _shards(holding: Holding, most: float, small: bool) -> Block:
-    """The pieces side by side, because nothing says which part of a full tensor they are."""
+def _shards(holding: Placement, most: float, small: bool) -> Block:
+    """Draws pieces of unknown boxes side by side."""
     w, h = (18.0, 14.0) if small else (96.0, 44.0) if len(holding.pieces) <= 32 else (34.0, 20.0)
     blocks: list[Block] = []
     for number, piece in enumerate(holding.pieces):
@@ -258,7 +267,7 @@ def _shards(holding: Holding, most: float, small: bool) -> Block:
     gap = 2.0 if small else 8.0
     if not blocks:
         return Block()
-    made = flow(blocks, fitting(blocks, 4 if len(blocks) <= 16 else 16, most, gap), gap)
+    made = arrange(blocks, count_across(blocks, 4 if len(blocks) <= 16 else 16, most, gap), gap)
     said = {
         i: [[p.label, p.which, str(list(p.shape))], [p.label, p.which], [p.label]] for i, p in enumerate(holding.pieces)
     }

@@ -1,4 +1,4 @@
-"""A holding as words: plain text for any terminal, and a table of `rich` with the colours of the picture."""
+"""A placement as text: plain text for any terminal, and a table for `rich` in the colours of the picture."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ from jaxmesh.drawing.colors import piece_colors, text_on
 from jaxmesh.drawing.placement import (
     LONELY,
     Device,
-    Holding,
     Piece,
-    content,
-    dim_lines,
+    Placement,
+    axis_ranges,
+    describe_dims,
     holders_text,
     mesh_text,
-    places,
+    piece_text,
     size_text,
-    summary,
+    summarise,
 )
-from jaxmesh.drawing.text_layout import aligned, cells, shortened
+from jaxmesh.drawing.text_layout import align_columns, cells, shorten
 
 _WIDEST = 100
 _IN_FULL = 64
-"""On a mesh of more devices a cell says its piece alone."""
+"""The size of the largest mesh whose cells show more than the piece."""
 _LISTED = 32
-"""Of more pieces only the first ones and the last are listed."""
+"""The number of pieces listed; of more only the first ones and the last are."""
 
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """A table of devices: its place on the axes before the last two, heads of columns, and rows with their heads."""
+    """A table of devices: its coordinate on the earlier axes, the column heads, and rows with their heads."""
 
     head: str
     columns: Sequence[str]
     rows: Sequence[tuple[str, Sequence[Device]]]
 
 
-def panels(holding: Holding, across: int) -> list[Panel]:
-    """The mesh as tables of at most so many columns; longer rows are folded."""
+def panels(holding: Placement, across: int) -> list[Panel]:
+    """Returns the mesh as tables of at most `across` columns; longer rows are folded."""
     names, sizes = [safe_name(n) for n, _ in holding.axes], [n for _, n in holding.axes]
     columns, rows = sizes[-1], sizes[-2] if len(sizes) > 1 else 1
     made: list[Panel] = []
@@ -58,32 +58,32 @@ def panels(holding: Holding, across: int) -> list[Panel]:
 
 
 def safe_name(name: str) -> str:
-    """The name of an axis as a head shows it."""
-    return shortened(name, 16)
+    """Returns the name of an axis, shortened for a head."""
+    return shorten(name, 16)
 
 
-def head_lines(holding: Holding) -> list[str]:
-    """What stands above the table."""
+def head_lines(holding: Placement) -> list[str]:
+    """Returns the lines above the table."""
     title = f"{holding.title}  {holding.how}".strip() if holding.pieces else ""
     lines = [title] if title else []
-    return [shortened(t, 400) for t in [*lines, f"{mesh_text(holding)}: {summary(holding)}", *dim_lines(holding)]]
+    return [shorten(t, 400) for t in [*lines, f"{mesh_text(holding)}: {summarise(holding)}", *describe_dims(holding)]]
 
 
-def piece_rows(holding: Holding) -> list[tuple[int | None, Piece | None]]:
-    """The pieces to list, by number; None for those left out."""
+def piece_rows(holding: Placement) -> list[tuple[int | None, Piece | None]]:
+    """Returns the pieces to list, by number; None for those left out."""
     rows: list[tuple[int | None, Piece | None]] = list(enumerate(holding.pieces))
     return rows if len(rows) <= _LISTED else [*rows[:8], (None, None), rows[-1]]
 
 
-def piece_words(holding: Holding, piece: Piece) -> tuple[str, str, str]:
-    """What a piece is, who holds it, and its size."""
-    where, who = places(holding, piece), holders_text(holding, piece)
+def piece_words(holding: Placement, piece: Piece) -> tuple[str, str, str]:
+    """Returns the box of a piece, its holders and its size."""
+    where, who = axis_ranges(holding, piece), holders_text(holding, piece)
     at = f" ({where})" if where and where != who else ""
-    return shortened(content(piece), 80), shortened(who + at, 120), size_text(holding.bytes_of(piece))
+    return shorten(piece_text(piece), 80), shorten(who + at, 120), size_text(holding.bytes_of(piece))
 
 
-def plain(holding: Holding) -> str:
-    """The holding as plain text."""
+def plain_text(holding: Placement) -> str:
+    """Returns the placement as plain text."""
     short = len(holding.devices) > _IN_FULL
     wide = max(cells(_cell(holding, d, short)) for d in holding.devices)
     found = panels(holding, max(1, (_WIDEST - 12) // (max(wide, 4) + 2)))
@@ -92,24 +92,24 @@ def plain(holding: Holding) -> str:
         lines += ["", *([panel.head] if panel.head else []), *_table(holding, panel, short)]
     if holding.pieces:
         listed = [p for _, p in piece_rows(holding)]
-        texts = aligned([(p.label, *piece_words(holding, p)) for p in listed if p is not None])
+        texts = align_columns([(p.label, *piece_words(holding, p)) for p in listed if p is not None])
         if None in listed:
             texts.insert(listed.index(None), f"... {len(holding.pieces) - len(texts)} more")
         lines += ["", *texts]
-    lines += [f"note: {shortened(n, 1000)}" for n in holding.notes]
+    lines += [f"note: {shorten(n, 1000)}" for n in holding.notes]
     return "\n".join(lines)
 
 
-def _cell(holding: Holding, device: Device, short: bool) -> str:
+def _cell(holding: Placement, device: Device, short: bool) -> str:
     name = "" if device.id is None else str(device.id)
     if device.piece is None:
         text = "-" if holding.pieces else name or "."
         return text if short else f"{name} -".strip() if holding.pieces else text
-    said = holding.pieces[device.piece].label
-    return said if short else f"{name} {said}".strip()
+    label = holding.pieces[device.piece].label
+    return label if short else f"{name} {label}".strip()
 
 
-def _table(holding: Holding, panel: Panel, short: bool) -> list[str]:
+def _table(holding: Placement, panel: Panel, short: bool) -> list[str]:
     rows = [[head, *(_cell(holding, d, short) for d in devices)] for head, devices in panel.rows]
     rows = [["", *panel.columns], *rows] if panel.columns else rows
     count = max(map(len, rows))
@@ -123,8 +123,8 @@ def _table(holding: Holding, panel: Panel, short: bool) -> list[str]:
 # --- colours ---------------------------------------------------------------------------------------------------------
 
 
-def rich_group(holding: Holding) -> Any:
-    """The holding as something that `rich` prints: a table of the devices in colours, and a list of the pieces.
+def rich_group(holding: Placement) -> Any:
+    """Returns the placement for `rich`: a coloured table of the devices, and a list of the pieces.
 
     Raises:
       ImportError: `rich` is not installed.
@@ -140,7 +140,7 @@ def rich_group(holding: Holding) -> Any:
     parts += [_rich_panel(holding, panel, short, fills) for panel in panels(holding, across)]
     if holding.pieces:
         parts.append(_rich_pieces(holding, fills))
-    parts += [Text(f"note: {shortened(n, 1000)}", "italic") for n in holding.notes]
+    parts += [Text(f"note: {shorten(n, 1000)}", "italic") for n in holding.notes]
     return Group(*parts)
 
 
@@ -148,7 +148,7 @@ def _style(number: int | None, fills: Sequence[str]) -> str:
     return "" if number is None else f"{text_on(fills[number])} on {fills[number]}"
 
 
-def _rich_panel(holding: Holding, panel: Panel, short: bool, fills: Sequence[str]) -> Any:
+def _rich_panel(holding: Placement, panel: Panel, short: bool, fills: Sequence[str]) -> Any:
     from rich.table import Table
     from rich.text import Text
 
@@ -169,18 +169,18 @@ def _rich_panel(holding: Holding, panel: Panel, short: bool, fills: Sequence[str
     return made
 
 
-def _rich_lines(holding: Holding, device: Device, short: bool) -> list[str]:
+def _rich_lines(holding: Placement, device: Device, short: bool) -> list[str]:
     if short or device.id is None:
         return [_cell(holding, device, short)]
     name = f"device {device.id}"
     if device.piece is None:
         return [name, "-"] if holding.pieces else [name]
     piece = holding.pieces[device.piece]
-    what = content(piece)
+    what = piece_text(piece)
     return [name, f"{piece.label} {what}" if len(what) <= 24 else piece.label]
 
 
-def _rich_pieces(holding: Holding, fills: Sequence[str]) -> Any:
+def _rich_pieces(holding: Placement, fills: Sequence[str]) -> Any:
     from rich.table import Table
     from rich.text import Text
 

@@ -13,7 +13,7 @@ LINE = 1.25
 
 
 def cells(text: str) -> int:
-    """How many columns a text takes: East Asian wide characters take two, combining ones none.
+    """Returns the columns of a text: East Asian wide characters take two, combining ones none.
 
     >>> cells("ab"), cells("\u30e1")
     (2, 2)
@@ -25,14 +25,14 @@ def cells(text: str) -> int:
 
 
 def width(text: str, size: float) -> float:
-    """The width of a text in a font of `size`."""
+    """Returns the width of a text in a font of `size`."""
     return cells(text) * ADVANCE * size
 
 
-def safe(text: str) -> str:
-    """A text that any page can hold: what is no character of XML, ends lines or turns their order is written out.
+def make_safe(text: str) -> str:
+    """Escapes characters that XML forbids, that end lines, or that change the direction of text.
 
-    >>> safe("a\\x00b\\u202e")
+    >>> make_safe("a\\x00b\\u202e")
     'a\\\\x00b\\\\u202e'
     """
     return "".join(c if _plain(c) else c.encode("unicode_escape").decode("ascii") for c in text)
@@ -42,18 +42,18 @@ def _plain(c: str) -> bool:
     return c == " " or unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp")
 
 
-def escaped(text: str) -> str:
-    """A text of one line as XML writes it, in an attribute too."""
-    return html.escape(safe(text), quote=True)
+def escape(text: str) -> str:
+    """Escapes a line of text for XML, also for attributes."""
+    return html.escape(make_safe(text), quote=True)
 
 
-def shortened(text: str, most: int) -> str:
-    """A text of at most so many columns, its middle left out.
+def shorten(text: str, most: int) -> str:
+    """Shortens a text to `most` columns; the rest becomes an ellipsis.
 
-    >>> shortened("abcdefghij", 5)
+    >>> shorten("abcdefghij", 5)
     'ab...'
     """
-    text = safe(text)
+    text = make_safe(text)
     if cells(text) <= most:
         return text
     kept, used = "", 0
@@ -65,10 +65,10 @@ def shortened(text: str, most: int) -> str:
     return kept + "..."
 
 
-def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Rows of texts as lines in which the columns are aligned, two spaces apart.
+def align_columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Formats rows as lines with aligned columns, two spaces apart.
 
-    >>> aligned([("a", "b"), ("long", "c")])
+    >>> align_columns([("a", "b"), ("long", "c")])
     ['a     b', 'long  c']
     """
     widths = [max(map(cells, column)) for column in zip(*rows, strict=True)]
@@ -76,19 +76,19 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     return ["  ".join(row).rstrip() for row in padded]
 
 
-def fit(
+def fit_texts(
     choices: Sequence[Sequence[Sequence[str]]], wide: float, high: float, most: float = 12, least: float = 7
 ) -> tuple[Sequence[Sequence[str]], float]:
-    """What stands in boxes of one size: a choice of lines for each that fits into all of them, and one font size.
+    """Chooses lines that fit into boxes of one size, and one font size.
 
     Args:
-      choices: for each box what may stand in it, the fullest first.
+      choices: for each box its possible lines, the longest first.
       wide: the width of a box.
       high: its height.
       most: the largest size.
       least: the smallest; rather fewer lines than a size below 9.
 
-    >>> fit([[["a long line", "A"], ["A"]], [["b", "B"], ["B"]]], 30, 20)
+    >>> fit_texts([[["a long line", "A"], ["A"]], [["b", "B"], ["B"]]], 30, 20)
     ([['A'], ['B']], 12.0)
     """
     levels = max(map(len, choices), default=0)
@@ -105,11 +105,11 @@ def fit(
     return [[] for _ in choices], least
 
 
-def wrapped(text: str, most: int) -> list[str]:
-    """A text in lines of at most so many columns, broken between words where that is possible."""
+def wrap(text: str, most: int) -> list[str]:
+    """Breaks a text into lines of at most `most` columns, between words where possible."""
     lines: list[str] = []
     line = ""
-    for word in safe(text).split(" "):
+    for word in make_safe(text).split(" "):
         while cells(word) > most:
             # A word longer than a line is cut.
             if line:

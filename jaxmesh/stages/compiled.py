@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from jaxmesh.analysis.explain import Explanation
     from jaxmesh.analysis.record.filter import Only
     from jaxmesh.analysis.record.recording import Recording
-    from jaxmesh.drawing.program_drawing import Flow
+    from jaxmesh.drawing.program_drawing import ProgramValues
 
 _tree: Any = jax.tree
 
@@ -131,12 +131,12 @@ class Compiled:
         """Returns the optimized HLO."""
         return self._compiled.as_text() or ""
 
-    def values(self) -> Flow:
+    def values(self) -> ProgramValues:
         """Returns the shardings that XLA chose for arguments and results; `jaxmesh.visualize` draws them."""
-        from jaxmesh.analysis.program_flow import compiled_flow
+        from jaxmesh.analysis.program_flow import compiled_values
 
         arguments, results = self._compiled.input_shardings[0], self._compiled.output_shardings
-        return compiled_flow(repr(self), self._jaxpr, self._boundary, arguments, results)
+        return compiled_values(repr(self), self._jaxpr, self._boundary, arguments, results)
 
     def explain(self) -> Explanation:
         """Returns residency, transfers and the passes' remarks for every value; see `Lowered.explain`."""

@@ -22,7 +22,7 @@ from jaxmesh.validate import as_bool, as_index, quote
 if TYPE_CHECKING:
     from jaxmesh.analysis.record.filter import Only
     from jaxmesh.analysis.record.recording import Recording
-    from jaxmesh.drawing.program_drawing import Flow
+    from jaxmesh.drawing.program_drawing import ProgramValues
 
 _CACHED_PROGRAMS = 8
 """How many flat programs a stage caches, one per set of options."""
@@ -141,15 +141,15 @@ class Stage(abc.ABC):
         """The tree of the results."""
         return self._out_tree
 
-    def values(self) -> Flow:
+    def values(self) -> ProgramValues:
         """Returns every value and its residency; `jaxmesh.visualize` draws them.
 
         Raises:
           InexpressibleError: TTIR cannot express the program.
         """
-        from jaxmesh.analysis.program_flow import stage_flow
+        from jaxmesh.analysis.program_flow import stage_values
 
-        return stage_flow(repr(self), self.jaxpr, self._boundary, self.residency)
+        return stage_values(repr(self), self.jaxpr, self._boundary, self.residency)
 
     def record(self, *args: Any, only: Only = None, max_bytes: int | None = None, **kwargs: Any) -> Recording:
         """Runs the program, and gives every equation's value on every device, keyed by source location.

@@ -141,7 +141,7 @@ class Traced(Stage):
         """TTIR with its `mesh_shard`s highlighted; the jaxpr and the reason if TTIR cannot express the program."""
         from jaxmesh.analysis import side_by_side
 
-        return side_by_side.one(repr(self), self.default_program, self.jaxpr_text)
+        return side_by_side.single_column(repr(self), self.default_program, self.jaxpr_text)
 
     def __repr__(self) -> str:
         return f"Traced({self._boundary.name}, mesh={self._boundary.sizes})"
@@ -380,8 +380,8 @@ class Lowered(Stage):
         above = self._traced
 
         if above is None:
-            return side_by_side.one(repr(self), self.default_program, self.jaxpr_text)
-        return side_by_side.two(repr(self), above.default_program, self.default_program, self.jaxpr_text)
+            return side_by_side.single_column(repr(self), self.default_program, self.jaxpr_text)
+        return side_by_side.two_columns(repr(self), above.default_program, self.default_program, self.jaxpr_text)
 
     def __repr__(self) -> str:
         return f"Lowered({self._boundary.name}, mesh={self._boundary.sizes})"

@@ -1,4 +1,4 @@
-"""`jaxmesh.visualize`: which device holds what, of a tensor or of every value of a program."""
+"""`jaxmesh.visualize`: the placement of a tensor, or of every value of a program."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import jax
 import numpy as np
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
-from jaxmesh.drawing.mesh_tensor import tensor_holding
+from jaxmesh.drawing.mesh_tensor import tensor_placement
 from jaxmesh.drawing.picture import Picture, TensorPicture
-from jaxmesh.drawing.placements import array_holding, as_spec, mesh_holding, shape_and_dtype, spec_holding
+from jaxmesh.drawing.placements import array_placement, as_spec, mesh_placement, shape_and_dtype, spec_placement
 from jaxmesh.drawing.program_drawing import ProgramPicture
 from jaxmesh.errors import ArgumentTypeError, ResidencyError
 from jaxmesh.sharding.mesh import as_mesh
@@ -24,7 +24,7 @@ from jaxmesh.validate import quote
 def visualize(
     x: Any, spec: PartitionSpec | None = None, *, mesh: Mesh | AbstractMesh | None = None, dtype: Any = None
 ) -> Picture:
-    """A picture of where data is: the tensor cut into pieces, and the grid of devices that hold them.
+    """Draws the placement of data: the tensor in its pieces, and the grid of devices that hold them.
 
     A piece has one colour and one label on the tensor and on every device that holds it. In Jupyter the result draws
     itself; `print` it, or `.show()` it in a terminal; `.save("x.svg")`, `.html` and `.txt` write files.
@@ -64,7 +64,7 @@ def visualize(
     if spec is not None:
         wanted = as_spec(spec)
         shape, kind = shape_and_dtype(x, dtype)
-        return TensorPicture(spec_holding(shape, kind, wanted, as_mesh(mesh)))
+        return TensorPicture(spec_placement(shape, kind, wanted, as_mesh(mesh)))
     if mesh is not None or dtype is not None:
         raise ArgumentTypeError(
             f"visualize takes mesh and dtype with a spec, to draw it on a shape; got {quote(x)} and no spec. Write "
@@ -73,16 +73,16 @@ def visualize(
     if isinstance(x, (Stage, Compiled)):
         return ProgramPicture(x.values())
     if isinstance(x, MeshTensor):
-        return TensorPicture(tensor_holding(_held(x)))
+        return TensorPicture(tensor_placement(_allocated(x)))
     if isinstance(x, (Mesh, AbstractMesh)):
-        return TensorPicture(mesh_holding(as_mesh(x)))
+        return TensorPicture(mesh_placement(as_mesh(x)))
     if isinstance(x, (jax.Array, jax.ShapeDtypeStruct)):
-        return TensorPicture(array_holding(x))
-    # Only who opened a mesh device has one, so others need not load what opens it.
+        return TensorPicture(array_placement(x))
+    # A MeshDevice exists only if its module was loaded.
     from jaxmesh.ttnn.device import MeshDevice
 
     if isinstance(x, MeshDevice):
-        return TensorPicture(mesh_holding(x.mesh))
+        return TensorPicture(mesh_placement(x.mesh))
     raise ArgumentTypeError(f"{_WHAT}, got {quote(x)}{_remedy(x)}.")
 
 
@@ -102,9 +102,9 @@ def _remedy(x: Any) -> str:
     return ""
 
 
-def _held(x: MeshTensor) -> MeshTensor:
+def _allocated(x: MeshTensor) -> MeshTensor:
     if not x.is_allocated():
-        # What it was, and what took it, is said where its array is read.
+        # Reading the array raises the error that names what took it.
         _ = x.data
         raise ResidencyError(f"{x!r} holds nothing any more; draw it before.")
     return x

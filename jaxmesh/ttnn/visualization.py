@@ -6,9 +6,9 @@ from typing import Any
 
 from jax.sharding import Mesh
 
-from jaxmesh.drawing.mesh_tensor import tensor_holding
+from jaxmesh.drawing.mesh_tensor import tensor_placement
 from jaxmesh.drawing.picture import TensorPicture
-from jaxmesh.drawing.placements import mesh_holding
+from jaxmesh.drawing.placements import mesh_placement
 from jaxmesh.errors import ArgumentTypeError, MeshMismatchError
 from jaxmesh.ttnn.device import MeshDevice, mesh_of
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
@@ -33,7 +33,7 @@ def visualize_mesh_device(mesh_device: MeshDevice | Mesh, tensor: MeshTensor | N
     """
     mesh = mesh_of(mesh_device)
     if tensor is None:
-        TensorPicture(mesh_holding(mesh)).show()
+        TensorPicture(mesh_placement(mesh)).show()
         return
     _check(tensor)
     if tensor.mesh != mesh:
@@ -52,7 +52,7 @@ def visualize_tensor(tensor: MeshTensor) -> None:
       ResidencyError: the tensor was deallocated.
     """
     _check(tensor)
-    TensorPicture(tensor_holding(tensor)).show()
+    TensorPicture(tensor_placement(tensor)).show()
 
 
 def _check(tensor: Any) -> None:

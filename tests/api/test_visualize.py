@@ -25,7 +25,7 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec as P
 import jaxmesh as jm
 from jaxmesh import ttnn
 from jaxmesh.drawing.colors import PALETTE, contrast, piece_colors, rgb, text_on
-from jaxmesh.drawing.text_layout import cells, fit, safe, shortened, width, wrapped
+from jaxmesh.drawing.text_layout import cells, fit_texts, make_safe, shorten, width, wrap
 from tests.generators.oracles import EVERY, cases, coordinates, oracle_shard
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -601,12 +601,12 @@ def test_text_has_contrast_on_every_fill() -> None:
 
 def test_lines_fit() -> None:
     for most in (7, 20):
-        for line in wrapped("words of many lengths andonethatislongerthanaline \u30e1\u30c3\u30b7\u30e5", most):
+        for line in wrap("words of many lengths andonethatislongerthanaline \u30e1\u30c3\u30b7\u30e5", most):
             assert 0 < cells(line) <= most
-    assert cells(shortened("\u30e1" * 30, 10)) <= 10
-    assert fit([[["wide text"], ["A"]]], 5, 5)[0] == [[]]
-    assert fit([[["wide text"], ["A"]]], 20, 12)[0] == [["A"]]
-    assert safe("a\tb\ufffe") == "a\\tb\\ufffe"
+    assert cells(shorten("\u30e1" * 30, 10)) <= 10
+    assert fit_texts([[["wide text"], ["A"]]], 5, 5)[0] == [[]]
+    assert fit_texts([[["wide text"], ["A"]]], 20, 12)[0] == [["A"]]
+    assert make_safe("a\tb\ufffe") == "a\\tb\\ufffe"
 
 
 # --- programs --------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Goldens: every value that a program makes, on every device, and where two runs first differ."""
+"""Recordings of every value of a program on every device, and the first difference between two of them."""
 
 from jaxmesh.analysis.record.compare import compare as compare
 from jaxmesh.analysis.record.comparison import Comparison as Comparison, Row as Row

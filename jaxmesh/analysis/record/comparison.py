@@ -13,7 +13,7 @@ import numpy as np
 from jaxmesh.analysis.record.align import PLUMBING
 from jaxmesh.analysis.record.entry import Coordinate, Entry
 from jaxmesh.analysis.record.source_path import ARGUMENT, described
-from jaxmesh.drawing.text_layout import aligned
+from jaxmesh.drawing.text_layout import align_columns
 
 SHOWN = 20
 """The number of rows that a table shows; `.rows` has them all."""
@@ -190,7 +190,7 @@ class Comparison:
     def __str__(self) -> str:
         lines = self._summary()
         if self.different:
-            lines += ["", *aligned([_HEAD, *[_cells(r) for r in self.different[:SHOWN]]])]
+            lines += ["", *align_columns([_HEAD, *[_cells(r) for r in self.different[:SHOWN]]])]
             lines += [f"... and {len(self.different) - SHOWN} more"] if len(self.different) > SHOWN else []
         return "\n".join(lines)
 

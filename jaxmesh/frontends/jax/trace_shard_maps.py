@@ -17,7 +17,7 @@ import jax
 from jax.sharding import AbstractMesh, AxisType, Mesh, PartitionSpec
 
 from jaxmesh.errors import ArgumentTypeError, InexpressibleError, JaxmeshError, UnloweredError, UnsupportedError
-from jaxmesh.frontends.jax.shard_map import AnyMesh, check_values, raise_one, raise_shard_maps
+from jaxmesh.frontends.jax.shard_map import check_values, raise_one, raise_shard_maps
 from jaxmesh.jaxprs import compat, evaluate, walk
 from jaxmesh.jaxprs.compat import Jaxpr
 from jaxmesh.jaxprs.typed_trace import trace_typed
