@@ -47,7 +47,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         seen.append(run)
         return launch.launch(run, *args)
 
-    monkeypatch.setattr(execute, "launched", launched)
+    monkeypatch.setattr(execute, "launch", launched)
     monkeypatch.setattr("jaxmesh.ttnn.lazy_reshape.launch", launched)
     return seen
 
