@@ -12,9 +12,11 @@ from pathlib import Path
 import jaxmesh as jm
 
 MAX_DEVICES = 256
-"""The most devices that commands emulate: they share this machine's cores, and each has threads and buffers. On two
-busy cores `run --check` of a matmul takes 4 seconds on 64 devices (0.4 GB) and on 1024 (0.7 GB), the `demo` 26 seconds
-on 64 and 38 seconds on 256 (0.9 GB)."""
+"""The most devices that commands emulate: they share this machine's cores, and each has threads and buffers.
+
+On two busy cores `run --check` of a matmul takes 4 seconds on 64 devices (0.4 GB) and on 1024 (0.7 GB), the `demo` 26
+seconds on 64 and 38 seconds on 256 (0.9 GB).
+"""
 
 
 def input_options(parser: argparse.ArgumentParser, when: str = "") -> None:
