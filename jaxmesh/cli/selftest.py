@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Iterator
+from importlib.metadata import version
 from typing import Any
 
 import jax
@@ -80,5 +81,5 @@ def selftest(arguments: argparse.Namespace) -> int:
     wrong = [f"FAIL {c.name}: error {c.error:.1e}, allowed {c.tolerance:.0e} {c.note}" for c in checks if not c.passed]
     wrong += [f"FAIL {h.tensor} at {list(h.coordinate)} is not its slice" for h in outcome.holdings if not h.exact]
     verdict = "FAILED" if wrong else "holds"
-    print(*wrong, f"selftest {verdict}: {len(checks)} comparisons, JAX {jax.__version__}", sep="\n", flush=True)
+    print(*wrong, f"selftest {verdict}: {len(checks)} comparisons, JAX {version('jax')}", sep="\n", flush=True)
     return 1 if wrong else 0

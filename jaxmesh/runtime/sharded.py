@@ -1,6 +1,6 @@
 """The sharded executor: a TTNN-level program as `shard_map` regions over a `jax.sharding.Mesh`.
 
-It never reads a direction: a distribute at the start of a region is an entry of `in_specs`, an aggregate at its end an
+A distribute at the start of a region is an entry of `in_specs`, an aggregate at its end an
 entry of `out_specs`. Transfers inside loops run as a local slice and a gather.
 """
 

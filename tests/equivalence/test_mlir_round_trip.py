@@ -146,7 +146,7 @@ def test_presharded_arguments_and_replicated_results() -> None:
 def ttir_of(traced: Any) -> Program:
     """The flat program of a traced one; results that stay on the devices are declared so."""
     made = flat_of(traced, "ttir")
-    rows = zip(made.results, traced.lower().plan.outs, strict=True)
+    rows = zip(made.results, traced.lower().plan.residency.results, strict=True)
     made.results = [Port(r.value, place is DEVICE, r.path) for r, place in rows]
     return made
 

@@ -13,7 +13,7 @@ from jaxmesh.dialects import (
     ttnn as ttnn_dialect,
     ttnn as ttnn_ops,  # noqa: F401
 )
-from jaxmesh.dialects.ttnn.op import Param, TtnnOp, spelled
+from jaxmesh.dialects.ttnn.op import Param, TtnnOp, spell
 
 MC = ttnn.MemoryConfig(ttnn.TensorMemoryLayout.INTERLEAVED, ttnn.BufferType.DRAM, None)
 F32, BF16, I32, BOOL = np.dtype("float32"), np.dtype(jnp.bfloat16), np.dtype("int32"), np.dtype("bool")
@@ -132,9 +132,9 @@ def said_for(param: Param, attributes: dict[str, Any]) -> Any:
         return None
     form, _, enum = param.form.partition(":")
     if form == "enum":
-        return getattr(ttnn.ReduceType, spelled(enum, value))
+        return getattr(ttnn.ReduceType, spell(enum, value))
     if form == "string":
-        return spelled(enum, value)
+        return spell(enum, value)
     if form == "shape":
         return ttnn.Shape(value)
     if form == "coordinate":

@@ -81,8 +81,9 @@ def trace_program(
     abstract = _abstract(mesh)
     whole = flat, avals, varying, mesh, assumptions
     tensors = any(varying)
+    explicit = AxisType.Explicit in mesh.axis_types
     plain = None if tensors else _trace_outside(flat, avals, mesh)
-    if plain is None or not _has_shard_map(plain):
+    if plain is None or (explicit and not _has_shard_map(plain)):
         try:
             return _trace_region(*whole), None
         except JaxmeshError:
@@ -103,7 +104,6 @@ def trace_program(
             if _has_shard_map(jaxpr):
                 return jaxpr, None
         raise
-    explicit = AxisType.Explicit in mesh.axis_types
     return typed, tuple(a.sharding.spec for a in plain.out_avals) if explicit else None
 
 

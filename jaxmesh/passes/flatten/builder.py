@@ -6,7 +6,7 @@ A rule is one `@RULES.add("primitive", ...)` function in one of the files of `ja
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -261,12 +261,13 @@ class Builder:
         """Builds a body in place and returns its results."""
         outer = self.line
 
-        def build(eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
-            self.line = self._line_of(eqn) or outer
-            return self.eqn(eqn, xs)
+        def needed() -> Iterator[Eqn]:
+            # The literals of an equation are created on its line, too.
+            for eqn in self._needed(walk.open_jaxpr(jaxpr)):
+                self.line = self._line_of(eqn) or outer
+                yield eqn
 
-        needed = self._needed(walk.open_jaxpr(jaxpr))
-        results = evaluate.interpret(jaxpr, operands, build, self.held, self._literal, needed)
+        results = evaluate.interpret(jaxpr, operands, self.eqn, self.held, self._literal, needed())
         self.line = outer
         return results
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from jaxmesh.dialects.definitions import has_trait
+from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op, Program, Type, Value, without_dead
 from jaxmesh.sharding.configs import MeshMapperConfig, PlacementShard
 
@@ -61,7 +63,7 @@ class _Starts:
         kind = self.program.types[out]
         if kind.dtype.kind not in "iub":
             return
-        if op.name in ("ttir.constant", "ttir.full", "ttir.arange"):
+        if not op.operands and has_trait(op.name, Trait.CREATES):
             self._constant(op, out, kind)
         elif op.name in ("ttir.mesh_shard", "ttnn.distribute_tensor"):
             self._split(op, out)
@@ -97,7 +99,7 @@ class _Starts:
         elif op.name == "ttir.arange":
             if len(kind.shape) == 1 and (attributes["start"], attributes["step"]) == (0, 1):
                 self.counts.add(out)
-        elif len(kind.shape) == 1:
+        elif op.name == "ttir.constant" and len(kind.shape) == 1:
             array = np.asarray(attributes["value"])
             if (array == np.arange(len(array))).all():
                 self.counts.add(out)

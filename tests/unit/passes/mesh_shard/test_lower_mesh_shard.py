@@ -11,6 +11,7 @@ from jax import lax
 from jax.sharding import PartitionSpec as P
 
 import jaxmesh as jm
+from jaxmesh.dialects.residency import HOST
 from jaxmesh.jaxprs import walk
 from jaxmesh.passes.mesh_shard.cancel_transfers import cancel_transfers
 from jaxmesh.passes.mesh_shard.lower_mesh_shard import lower_mesh_shards
@@ -72,8 +73,8 @@ def moves_twice(x: Any) -> Any:
 @pytest.mark.parametrize(
     ("change", "body"),
     [
-        (lambda program: lower_mesh_shards(program, (2, 4)), there_and_back),
-        (lambda program: cancel_transfers(program, SIZES), moves_twice),
+        (lambda program: lower_mesh_shards(program, [HOST], SIZES), there_and_back),
+        (lambda program: cancel_transfers(program, [HOST], SIZES), moves_twice),
     ],
 )
 def test_a_body_that_is_called_twice_stays_one(change: Any, body: Any) -> None:
