@@ -1,4 +1,7 @@
-"""The README's Python and commands run and print what is shown; its picture is what `jm.visualize` draws."""
+"""The README's Python and commands run and print what is shown; its picture is what `jm.visualize` draws.
+
+Every path that the documents name exists.
+"""
 
 from __future__ import annotations
 
@@ -51,6 +54,35 @@ def test_links_lead_to_files() -> None:
     links = re.findall(r"\]\(([^)#:]+)\)", README)
     assert links
     assert [link for link in links if not (ROOT / link).exists()] == []
+
+
+PATH = re.compile(r"(?<![\w./-])(?:[\w.-]|\{[\w,]+\})+/(?:[\w./-]|\{[\w,]+\})*")
+
+
+def paths_in(text: str) -> set[str]:
+    """The paths of files and folders in a document; `a/{b,c}` names two."""
+    found = set(PATH.findall(text))
+    while braced := {p for p in found if "{" in p}:
+        found -= braced
+        for path in braced:
+            before, options, after = re.split(r"[{}]", path, maxsplit=2)
+            found |= {f"{before}{option}{after}" for option in options.split(",")}
+    return {p.rstrip(".") for p in found}
+
+
+@pytest.mark.parametrize(
+    "document", ["README.md", ".github/CONTRIBUTING.md", "tests/README.md", "tests/benchmarks/README.md"]
+)
+def test_the_paths_in_a_document_exist(document: str) -> None:
+    folders = (ROOT, ROOT / "jaxmesh", (ROOT / document).parent)
+    first = {p.name for folder in folders for p in folder.iterdir() if p.is_dir()}
+    paths = {p for p in paths_in((ROOT / document).read_text()) if p.split("/")[0] in first}
+    assert paths
+    assert sorted(p for p in paths if not any((folder / p).exists() for folder in folders)) == []
+
+
+def test_a_path_that_does_not_exist_is_found() -> None:
+    assert paths_in("see `tests/{a,b}/c.py`, jaxmesh/emit/.") == {"tests/a/c.py", "tests/b/c.py", "jaxmesh/emit/"}
 
 
 def test_python_blocks_print_the_texts_after_them() -> None:
