@@ -1,7 +1,8 @@
 """The exceptions and warnings of jaxmesh.
 
 Every error derives from `JaxmeshError` and from the builtin that a Python user expects. A message carries the rule,
-both offending values and the remedy.
+both offending values and the remedy. Its text stands where the rule is checked; to change one, search for a few words
+of it.
 
 | error | also a | raised when |
 |---|---|---|
@@ -16,7 +17,7 @@ both offending values and the remedy.
 | `ProcessMismatchError` | VerifyError | processes over one mesh run different programs or pass different values |
 | `UnsupportedShardTypeError` | NotImplementedError | the shard type is `maximal` |
 | `MeshError` | ValueError | no mesh is given or set, or its shape or axis names are invalid |
-| `DeviceCountError` | MeshError | there are too few devices; the message says how many, why, and two remedies |
+| `DeviceCountError` | MeshError | there are too few devices; the message names the count, the cause, two remedies |
 | `MeshMismatchError` | MeshError | one program meets two meshes |
 | `ForkError` | RuntimeError | a program starts in a process forked from one that had devices |
 | `UnloweredError` | NotImplementedError | `mesh_shard` or a TTNN operation is executed outside a lowered program |

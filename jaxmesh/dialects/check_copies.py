@@ -54,7 +54,9 @@ def _check(x: Any, *, claim: Claim, mapped: tuple[int, ...], tangent: bool) -> A
     for axis, count in claim.limits:
         apart &= _lax.axis_index(axis) < count
     at = jnp.argmax(apart)
-    row = jnp.stack([_place(claim).astype(jnp.uint32), at.astype(jnp.uint32), *_words(rows[at]), *_words(read[at])])
+    row = jnp.stack(
+        [_device_number(claim).astype(jnp.uint32), at.astype(jnp.uint32), *_words(rows[at]), *_words(read[at])]
+    )
     reports, row = _first(apart.any(), row, claim)
 
     def report(message: Any) -> None:
@@ -98,19 +100,19 @@ def _words(row: Any) -> list[Any]:
     return [row[i].astype(jnp.uint32) for i in range(row.shape[0])]
 
 
-def _place(claim: Claim) -> Any:
+def _device_number(claim: Claim) -> Any:
     """Returns this device's row-major number."""
-    place: Any = jnp.int32(0)
+    number: Any = jnp.int32(0)
     for axis, size in claim.mesh.items():
-        place = place * size + _lax.axis_index(axis)
-    return place
+        number = number * size + _lax.axis_index(axis)
+    return number
 
 
 def _first(differs: Any, row: Any, claim: Claim) -> tuple[Any, Any]:
     """Returns whether this device reports to its host, and the row of the first device that differs."""
-    mine = jnp.arange(math.prod(claim.mesh.values())) == _place(claim)
+    mine = jnp.arange(math.prod(claim.mesh.values())) == _device_number(claim)
     hits = _lax.psum(jnp.where(mine & differs, jnp.int32(1), jnp.int32(0)), tuple(claim.mesh))
-    first = differs & (jnp.argmax(hits) == _place(claim))
+    first = differs & (jnp.argmax(hits) == _device_number(claim))
     if jax.process_count() == 1:
         return first, row
     # The process of each device is unknown here: all devices report, and the host stores one report per claim.

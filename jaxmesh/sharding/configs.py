@@ -17,14 +17,14 @@ from jaxmesh.validate import as_tuple, quote
 
 
 def integers(what: str, values: Iterable[Any]) -> tuple[int, ...]:
-    """The values as plain integers; `what` names their owner in the message.
+    """Returns values as plain integers; `what` names their owner in the message.
 
     Raises:
-      ArgumentTypeError: a value is no integer, or a bool.
+      ArgumentTypeError: a value is not an integer, or is a bool.
     """
     if isinstance(values, (str, bytes)):
         raise ArgumentTypeError(f"{what} takes integers, got {values!r}.")
-    # Foreign code runs here: a deleted array, a value of a trace that is over.
+    # Foreign code runs here: of a deleted array, or of a value of a finished trace.
     try:
         items = tuple(values)
         if any(isinstance(v, bool) for v in items):
@@ -35,7 +35,7 @@ def integers(what: str, values: Iterable[Any]) -> tuple[int, ...]:
 
 
 class _IntegerTuple(Sequence[int]):
-    """A hashable row of integers that takes `X(2, 4)` as well as `X([2, 4])`."""
+    """A hashable sequence of integers that takes `X(2, 4)` as well as `X([2, 4])`."""
 
     __slots__ = ("_values",)
 
@@ -71,7 +71,7 @@ class _IntegerTuple(Sequence[int]):
         return f"{type(self).__name__}({list(self._values)})"
 
     def dims(self) -> int:
-        """The number of axes."""
+        """Returns the number of axes."""
         return len(self._values)
 
 
@@ -94,12 +94,12 @@ class MeshShape(_IntegerTuple):
             raise VerifyError(f"MeshShape needs at least one axis and every axis at least 1, got {self._values}.")
 
     def mesh_size(self) -> int:
-        """The number of devices."""
+        """Returns the number of devices."""
         return math.prod(self._values)
 
 
 class MeshCoordinate(_IntegerTuple):
-    """The place of one device on a mesh: `MeshCoordinate(0, 3)` or `MeshCoordinate((0, 3))`.
+    """The mesh coordinate of one device: `MeshCoordinate(0, 3)` or `MeshCoordinate((0, 3))`.
 
     >>> MeshCoordinate(1, 2)[1]
     2
@@ -110,7 +110,7 @@ class MeshCoordinate(_IntegerTuple):
 
 @dataclass(frozen=True, slots=True)
 class PlacementShard:
-    """Cut tensor dim `dim` along the mesh axis this placement stands at; a negative dim counts from the end."""
+    """A placement that cuts tensor dim `dim` along its mesh axis; a negative dim counts from the end."""
 
     dim: int
 
@@ -124,7 +124,7 @@ class PlacementShard:
 
 @dataclass(frozen=True, slots=True)
 class PlacementReplicate:
-    """Copy the tensor along the mesh axis this placement stands at."""
+    """A placement that copies the tensor along its mesh axis."""
 
     def __repr__(self) -> str:
         return "PlacementReplicate()"
@@ -138,7 +138,7 @@ def _shape(value: MeshShape | Sequence[int] | None) -> MeshShape | None:
 
 
 def _row_and_column(what: str, listed: Any, named: dict[str, Any]) -> list[Any] | None:
-    """The two dims of a config that are given by name; None if it has a list."""
+    """Returns the two dims of a config that are given by name; None if it has a list."""
     if not named:
         return None
     if listed is not None or sorted(named) != ["col_dim", "row_dim"]:
@@ -151,14 +151,14 @@ def _row_and_column(what: str, listed: Any, named: dict[str, Any]) -> list[Any] 
 
 @dataclass(frozen=True, slots=True, init=False)
 class MeshMapperConfig:
-    """How `distribute_tensor` spreads a host tensor: one placement per axis of the distribution shape.
+    """The rule by which `distribute_tensor` splits a host tensor: one placement per axis of the distribution shape.
 
     The distribution shape is `mesh_shape_override`, else the shape of the mesh.
 
     Raises:
       ArgumentTypeError: a placement is neither `PlacementShard` nor `PlacementReplicate`.
 
-    As in `ttnn`, for a mesh of two axes the dim that each cuts may be named instead, None for a copy.
+    As in `ttnn`, for a mesh of two axes the dims may be named instead: `row_dim` and `col_dim`, None for a copy.
 
     >>> MeshMapperConfig([PlacementShard(0), PlacementReplicate()], MeshShape(2, 4))
     MeshMapperConfig([PlacementShard(0), PlacementReplicate()], MeshShape([2, 4]))
@@ -194,12 +194,12 @@ class MeshMapperConfig:
 
 @dataclass(frozen=True, slots=True, init=False)
 class MeshComposerConfig:
-    """How `aggregate_tensor` puts shards together: one tensor dim per axis of the distribution shape.
+    """The rule by which `aggregate_tensor` joins shards: one tensor dim per axis of the distribution shape.
 
     Raises:
       ArgumentTypeError: a dim is not an integer.
 
-    As in `ttnn`, for a mesh of two axes the dims may be named: `row_dim` and `col_dim`.
+    As in `ttnn`, a mesh of two axes may name the dims: `row_dim` and `col_dim`.
 
     >>> MeshComposerConfig([0, 1], MeshShape(2, 1))
     MeshComposerConfig([0, 1], MeshShape([2, 1]))

@@ -1,4 +1,4 @@
-"""Section 2 of the semantics as pure arithmetic: where a distribution lands, what it cuts, what a composer joins.
+"""Arithmetic of distributions (section 2 of the semantics): their mesh coordinates, their pieces, what composers join.
 
 The rules are those of tt-metal's `ttnn/core/distributed/distributed_tensor.cpp`. Nothing here knows JAX or a device.
 """
@@ -18,7 +18,7 @@ Shape = tuple[int, ...]
 
 
 class Mode(Enum):
-    """Where the coordinates of a distribution land on the mesh."""
+    """The rule that maps the coordinates of a distribution to the mesh."""
 
     SAME = "same coordinate"
     ROW_MAJOR = "row-major"
@@ -39,18 +39,18 @@ class Landing:
         return math.prod(self.shape)
 
     def coordinates(self) -> list[Shape]:
-        """The mesh coordinate of each distribution coordinate, both row-major.
+        """Returns the mesh coordinate of each distribution coordinate, both row-major.
 
         >>> land((3,), (2, 2)).coordinates()
         [(0, 0), (0, 1), (1, 0)]
         """
         if self.mode is Mode.ROW_MAJOR:
-            # Counted, not listed: the mesh may be far larger than the distribution.
-            return [_place(number, self.mesh) for number in range(self.size)]
+            # Does not list all coordinates: the mesh may be far larger than the distribution.
+            return [_coordinate(number, self.mesh) for number in range(self.size)]
         return list(itertools.product(*map(range, self.shape)))
 
     def axis_groups(self) -> tuple[tuple[int, ...], ...] | None:
-        """The mesh axes that each distribution axis consists of; None when it cuts across mesh axes.
+        """Returns the mesh axes that each distribution axis consists of; None when it cuts across mesh axes.
 
         >>> land((8,), (2, 4)).axis_groups(), land((4, 2), (2, 4)).axis_groups()
         (((0, 1),), None)
@@ -69,13 +69,13 @@ class Landing:
         return tuple(groups) if all(self.mesh[a] == 1 for a in rest) else None
 
 
-def _place(number: int, shape: Shape) -> Shape:
-    """The coordinate of the k-th place of a shape, row-major."""
-    place: list[int] = []
+def _coordinate(number: int, shape: Shape) -> Shape:
+    """Returns the coordinate of a row-major number in a shape."""
+    coordinate: list[int] = []
     for size in reversed(shape):
-        number, at = divmod(number, size)
-        place.append(at)
-    return tuple(reversed(place))
+        number, index = divmod(number, size)
+        coordinate.append(index)
+    return tuple(reversed(coordinate))
 
 
 def land(distribution: Sequence[int], mesh: Sequence[int]) -> Landing:
@@ -98,7 +98,7 @@ def land(distribution: Sequence[int], mesh: Sequence[int]) -> Landing:
 
 
 def normalize_dim(dim: int, rank: int, what: str) -> int:
-    """A tensor dim made non-negative; raises a VerifyError when it is out of range."""
+    """Returns a tensor dim as a non-negative number; raises a VerifyError when it is out of range."""
     if not -rank <= dim < rank:
         allowed = f"{-rank} to {rank - 1}" if rank else "none, the tensor has rank 0"
         raise VerifyError(f"{what} names dim {dim} of a tensor of rank {rank}; allowed dims: {allowed}.")
@@ -137,23 +137,23 @@ class Distribution:
         return [c for c, _ in self.placed()]
 
     def placed(self) -> list[tuple[Shape, Shape]]:
-        """(mesh coordinate, distribution coordinate) of each shard that exists."""
-        places = itertools.product(*map(range, self.landing.shape))
-        pairs = zip(self.landing.coordinates(), places, strict=True)
+        """Returns the pair (mesh coordinate, distribution coordinate) of each shard that exists."""
+        distributed = itertools.product(*map(range, self.landing.shape))
+        pairs = zip(self.landing.coordinates(), distributed, strict=True)
         return [(c, p) for c, p in pairs if all(i < n for i, n in zip(p, self.chunks, strict=True))]
 
-    def index(self, place: Shape) -> tuple[slice, ...]:
-        """The piece of the full tensor at a distribution coordinate."""
+    def index(self, coordinate: Shape) -> tuple[slice, ...]:
+        """Returns the piece of the full tensor at a distribution coordinate."""
         index = [slice(0, n) for n in self.full]
         for axis, dim in enumerate(self.dims):
             if dim is not None:
-                start = place[axis] * self.local[dim]
+                start = coordinate[axis] * self.local[dim]
                 index[dim] = slice(start, start + self.local[dim])
         return tuple(index)
 
 
 def resolve_mapper(config: MeshMapperConfig, mesh: Sequence[int], full: Sequence[int]) -> Distribution:
-    """Checks every rule of `distribute_tensor` and resolves what goes where.
+    """Checks every rule of `distribute_tensor` and resolves the piece of each device.
 
     Args:
       config: the mapper config.
@@ -189,7 +189,7 @@ def resolve_mapper(config: MeshMapperConfig, mesh: Sequence[int], full: Sequence
 
 
 def _cut(full: Shape, dim: int, landing: Landing, axis: int) -> tuple[int, int]:
-    """Chunk length and number of chunks of one dim over one distribution axis."""
+    """Returns the chunk length and the number of chunks of one dim over one distribution axis."""
     size, count = full[dim], landing.shape[axis]
     if size == 0:
         return 0, count
@@ -221,7 +221,7 @@ class Composition:
 
 
 def resolve_composer(config: MeshComposerConfig, mesh: Sequence[int], local: Sequence[int]) -> Composition:
-    """Checks every rule of `aggregate_tensor` and resolves what is joined.
+    """Checks every rule of `aggregate_tensor` and resolves the dims that it joins.
 
     Raises:
       VerifyError: a rule of TTNN is broken; the message holds the rule and both values.
@@ -247,10 +247,10 @@ def resolve_composer(config: MeshComposerConfig, mesh: Sequence[int], local: Seq
 
 
 def claimed_equal(joined: Composition) -> tuple[tuple[int, ...], tuple[tuple[int, int], ...]]:
-    """The mesh axes along which a composer reads coordinate 0 for all, and of how many coordinates of other axes.
+    """Returns the mesh axes along which a composer reads coordinate 0 for all; and (axis, count) of partly read axes.
 
-    Devices that a distribution leaves out in another way (some of an axis, a part of a row-major order) are not taken
-    for copies of anything.
+    Devices that a distribution leaves out in another way (some of an axis, a part of a row-major order) count as
+    copies of no other device.
 
     >>> from jaxmesh.sharding.configs import MeshComposerConfig
     >>> claimed_equal(resolve_composer(MeshComposerConfig([0, 1], [2, 1]), (2, 4), (3, 5)))
@@ -266,7 +266,7 @@ def claimed_equal(joined: Composition) -> tuple[tuple[int, ...], tuple[tuple[int
 
 
 def mesh_axis_dims(landing: Landing, dims: Sequence[int | None], drop_single: bool) -> tuple[int | None, ...] | None:
-    """Per mesh axis the tensor dim it is cut or joined on; None when the distribution cuts across mesh axes.
+    """Returns per mesh axis the tensor dim that it cuts or joins; None when the distribution cuts across mesh axes.
 
     Axes of size 1 move nothing and count as None; with `drop_single` so do distribution axes of size 1 (a composer
     reads coordinate 0 of those). A distribution that leaves devices out has no such description.
@@ -293,7 +293,7 @@ Factors = list[str | int]
 
 
 def factors(axes: Sequence[Sequence[int]], local: Sequence[int]) -> Factors:
-    """The factors of a tensor with shards of shape `local`; `axes[d]` are the mesh axes on dim d, major first.
+    """Returns the factors of a tensor with shards of shape `local`; `axes[d]` are the mesh axes on dim d, major first.
 
     A reshape does not change them, so two transfers with the same factors undo each other across any reshapes.
 
@@ -313,5 +313,5 @@ def factors(axes: Sequence[Sequence[int]], local: Sequence[int]) -> Factors:
 
 
 def rows_of(dims: Sequence[int | None], rank: int) -> list[tuple[int, ...]]:
-    """Per tensor dim the mesh axes on it, in mesh order, from the tensor dim of each mesh axis."""
+    """Returns the mesh axes on each tensor dim, in mesh order, from the tensor dim of each mesh axis."""
     return [tuple(a for a, at in enumerate(dims) if at == d) for d in range(rank)]

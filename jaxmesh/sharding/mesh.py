@@ -24,11 +24,11 @@ AnyMesh = Mesh | AbstractMesh
 FLAG = "--xla_force_host_platform_device_count"
 _config: Any = jax.config
 _starting = threading.RLock()
-"""Held while the number of devices is looked at and changed, which is too late once they are there."""
+"""Guards reading and setting the number of devices, which is fixed once JAX's backend has started."""
 
 
 def default_axis_names(rank: int) -> tuple[str, ...]:
-    """`("x",)`, `("y", "x")`, `("z", "y", "x")`, `("w", "z", "y", "x")`, then `a4`, `a5`, ... in front.
+    """Returns `("x",)`, `("y", "x")`, `("z", "y", "x")`, `("w", "z", "y", "x")`, then with `a4`, `a5`, ... in front.
 
     >>> default_axis_names(2)
     ('y', 'x')
@@ -60,14 +60,14 @@ def _cpu_devices() -> list[Any]:
 
 
 class _Emulated(Sequence[Any]):
-    """The first CPU devices of this process; looking at one starts JAX's backend."""
+    """The first CPU devices of this process; reading one starts JAX's backend."""
 
     __slots__ = ("_count",)
 
     def __init__(self, count: int) -> None:
         self._count = count
 
-    def _made(self) -> list[Any]:
+    def _read(self) -> list[Any]:
         devices = _cpu_devices()
         if len(devices) < self._count:
             raise _too_few(self._count, len(devices))
@@ -77,15 +77,15 @@ class _Emulated(Sequence[Any]):
         return self._count
 
     def __getitem__(self, index: Any) -> Any:
-        return self._made()[index]
+        return self._read()[index]
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and self._made() == list(cast("Sequence[Any]", other))
+        return isinstance(other, Sequence) and self._read() == list(cast("Sequence[Any]", other))
 
     __hash__ = None  # pyright: ignore[reportAssignmentType]
 
     def __repr__(self) -> str:
-        return repr(self._made())
+        return repr(self._read())
 
 
 def _too_few(count: int, exist: int) -> DeviceCountError:
@@ -95,14 +95,14 @@ def _too_few(count: int, exist: int) -> DeviceCountError:
     else:
         why = "JAX's backend had already started with that many, and cannot be given more"
     where = "exist" if processes == 1 else f"exist in process {jax.process_index()} of {processes}"
-    # What is asked for is asked of this process alone.
+    # The count is of this process alone.
     remedy = _remedy(count * processes)
     return DeviceCountError(f"{count} devices are wanted, but only {exist} {where}: {why}. {remedy}")
 
 
 _MOST = 2048
-"""How many devices XLA's CPU client counts as one process's: it takes a program over more for one of several processes,
-which it refuses to run (`cpu_topology.h`; jaxlib 0.10.2 and 0.12.0)."""
+"""The most devices of one process: XLA's CPU client takes a program over more devices for one of several processes, and
+does not run it (`cpu_topology.h`; jaxlib 0.10.2 and 0.12.0)."""
 
 
 def _check_most(count: int) -> None:
@@ -121,15 +121,15 @@ def emulate(count: int) -> Sequence[Any]:
     (`jax.distributed`) each has its own; `make_mesh` spans those of all, and this may be called before they meet.
 
     Args:
-      count: how many devices are wanted in this process.
+      count: the number of devices in this process.
 
     Returns:
-      The first `count` CPU devices of this process. Looking at one starts JAX's backend.
+      The first `count` CPU devices of this process. Reading one starts JAX's backend.
 
     Raises:
       DeviceCountError: there are fewer and it is too late, or XLA_FLAGS asks for fewer; the message says how many
         exist, why, and the ways out. Or more than the 2,048 that XLA can run a program over in one process.
-      ArgumentTypeError: `count` is no positive integer.
+      ArgumentTypeError: `count` is not a positive integer.
 
     >>> import jaxmesh as jm
     >>> len(jm.emulate(8))
@@ -158,7 +158,7 @@ def make_mesh(
     axis_types: tuple[AxisType, ...] | None = None,
     devices: Sequence[Any] | None = None,
 ) -> Mesh:
-    """A `jax.sharding.Mesh`, row-major over the devices, emulated on the CPU when the machine has too few.
+    """Returns a `jax.sharding.Mesh`, row-major over the devices, emulated on the CPU when the machine has too few.
 
     Args:
       axis_shapes: the size of each axis.
@@ -167,7 +167,7 @@ def make_mesh(
       devices: the devices to use, instead of the default backend's (or emulated ones), those of all processes.
 
     Raises:
-      MeshError: the shape or the names are no mesh; or it would have no device of some process.
+      MeshError: the shape or the names are invalid; or a process would have no device in the mesh.
       DeviceCountError: too few devices, and too late to emulate them.
 
     >>> import jaxmesh as jm
@@ -194,14 +194,14 @@ def make_mesh(
                 f"a mesh of shape {shape} needs {len(shape)} axis types, got {len(axis_types)}: {axis_types}."
             )
     count = math.prod(shape)
-    devices = _default_devices(count) if devices is None else _given(devices)
+    devices = _default_devices(count) if devices is None else _check_devices(devices)
     if len(devices) < count:
         raise DeviceCountError(f"a mesh of shape {shape} needs {count} devices, got {len(devices)}.")
     return Mesh(np.array(devices[:count]).reshape(shape), names, axis_types=axis_types)
 
 
-def _given(devices: Any) -> Sequence[Any]:
-    """Devices that a caller names; those of `emulate` are looked at only when the mesh is made."""
+def _check_devices(devices: Any) -> Sequence[Any]:
+    """Returns the devices that a caller names, checked; those of `emulate` are read only when the mesh is made."""
     if isinstance(devices, _Emulated):
         return devices
     found = as_tuple("make_mesh", devices, "a row of jax.Device as devices")
@@ -214,7 +214,7 @@ def _given(devices: Any) -> Sequence[Any]:
 
 
 def _default_devices(count: int) -> Sequence[Any]:
-    # Of several processes nobody knows yet which share is this one's.
+    # With several processes this one's share is not known yet.
     if not jax.distributed.is_initialized():
         _check_most(count)
     with _starting:
@@ -229,7 +229,7 @@ def _default_devices(count: int) -> Sequence[Any]:
 
 
 def _devices_of_all(count: int, devices: list[Any]) -> Sequence[Any]:
-    """The devices of several processes: each must have a part in the mesh."""
+    """Returns the devices of several processes, each of which must have a part in the mesh."""
     if len(devices) < count:
         devices = cast("list[Any]", jax.devices("cpu"))
     if len(devices) < count:
@@ -253,7 +253,7 @@ def _devices_of_all(count: int, devices: list[Any]) -> Sequence[Any]:
 
 
 def context_mesh() -> Mesh | AbstractMesh | None:
-    """The mesh of `jax.set_mesh` (or `use_abstract_mesh`), if any; inside a trace only its abstract side is known."""
+    """Returns the mesh of `jax.set_mesh` (or `use_abstract_mesh`), if any; inside a trace only the abstract mesh."""
     try:
         concrete = jax.sharding.get_mesh()
     except ValueError:
@@ -265,11 +265,11 @@ def context_mesh() -> Mesh | AbstractMesh | None:
 
 
 def as_mesh(mesh: Any) -> Mesh | AbstractMesh:
-    """A mesh given to a public function, or the context's.
+    """Returns a mesh given to a public function, or the context's.
 
     Raises:
-      MeshError: none given and none set.
-      ArgumentTypeError: something else than a mesh.
+      MeshError: no mesh is given and none is set.
+      ArgumentTypeError: it is not a mesh.
     """
     if mesh is None:
         mesh = context_mesh()
@@ -304,7 +304,7 @@ _outer: contextvars.ContextVar[AnyMesh | None] = contextvars.ContextVar("mesh of
 
 @contextlib.contextmanager
 def tracing_over(mesh: AnyMesh) -> Generator[None]:
-    """Marks what runs inside as the trace of a program over a mesh; see `check_surroundings`."""
+    """Marks the block as the trace of a program over a mesh; see `check_surroundings`."""
     token = _outer.set(mesh)
     try:
         yield
@@ -313,7 +313,7 @@ def tracing_over(mesh: AnyMesh) -> Generator[None]:
 
 
 def check_surroundings(mesh: AnyMesh | None) -> None:
-    """Checks that the context has the devices of a program's mesh; JAX's cache does not look at them.
+    """Checks that the context has the devices of a program's mesh; JAX's cache ignores them.
 
     Raises:
       MeshMismatchError: `jax.set_mesh`, or the program that calls this one, has other devices or another order.

@@ -27,10 +27,10 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class ShardAttributes:
-    """`shard_shape` and `shard_dims` of a `mesh_shard`, and the factors of dims that it can only say after a reshape.
+    """`shard_shape` and `shard_dims` of a `mesh_shard`, and the factors of dims that need a reshape first.
 
     `factors[d]` is None, or the sizes that dim d is split into, most significant first, with what stays local (-1)
-    last; the attributes then speak of the reshaped tensor. `dims` is the tensor dim per mesh axis before the reshape.
+    last; the attributes then describe the reshaped tensor. `dims` is the tensor dim per mesh axis before the reshape.
     """
 
     shard_shape: Shape
@@ -40,11 +40,11 @@ class ShardAttributes:
 
     @property
     def replicated(self) -> bool:
-        """Whether nothing is cut."""
+        """True if no dim is cut."""
         return math.prod(self.shard_shape) == 1
 
     def factored(self, shape: Sequence[int]) -> Shape:
-        """`shape` with every factored dim cut into its factors; None-factored dims stay.
+        """Returns `shape` with every factored dim cut into its factors; dims without factors stay.
 
         >>> attributes_from_spec(PartitionSpec(("x", "y")), 1, {"y": 2, "x": 4}).factored((16,))
         (4, 2, 2)
@@ -58,7 +58,7 @@ class ShardAttributes:
         return tuple(out)
 
     def factored_local(self, local: Sequence[int]) -> Shape:
-        """The local shape of the factored tensor: the factors are 1 on every device."""
+        """Returns the local shape of the factored tensor: the factors are 1 on every device."""
         out: list[int] = []
         for size, factors in zip(local, self.factors, strict=True):
             out += [size] if factors is None else [1] * (len(factors) - 1) + [size]
@@ -66,7 +66,7 @@ class ShardAttributes:
 
 
 def spec_axes(spec: PartitionSpec, rank: int, sizes: Mapping[str, int]) -> tuple[tuple[str, ...], ...]:
-    """The mesh axes on each tensor dim, in the spec's order.
+    """Returns the mesh axes on each tensor dim, in the spec's order.
 
     Raises:
       SpecError: the spec is longer than the rank, names an unknown axis, or one axis twice.
@@ -97,10 +97,10 @@ def spec_axes(spec: PartitionSpec, rank: int, sizes: Mapping[str, int]) -> tuple
 
 
 def attributes_from_spec(spec: PartitionSpec, rank: int, sizes: Mapping[str, int]) -> ShardAttributes:
-    """The attributes that say a partition spec, by upstream's rule (tt-mlir, `ShardyUtils.cpp`).
+    """Returns the attributes of a partition spec, by upstream's rule (tt-mlir, `ShardyUtils.cpp`).
 
     Axes of size 1 are written -1. Axes on one dim in mesh order are `[d, d]`, the lower axis the more significant; any
-    other order needs the dim reshaped into its factors, because TTIR cannot say it.
+    other order needs the dim reshaped into its factors, because TTIR cannot express it.
 
     Args:
       spec: the partition spec.
@@ -138,7 +138,7 @@ def attributes_from_spec(spec: PartitionSpec, rank: int, sizes: Mapping[str, int
 
 
 def counts_per_dim(shard_dims: Sequence[int], mesh: Sequence[int], rank: int) -> Shape:
-    """How many pieces `shard_dims` cuts each tensor dim into."""
+    """Returns the number of pieces into which `shard_dims` cuts each tensor dim."""
     counts = [1] * rank
     for dim, size in zip(shard_dims, mesh, strict=True):
         if dim >= 0:
@@ -148,7 +148,7 @@ def counts_per_dim(shard_dims: Sequence[int], mesh: Sequence[int], rank: int) ->
 
 @dataclass(frozen=True, slots=True)
 class DistributePlan:
-    """Reshape the full tensor (or not), distribute, reshape the shards (or not)."""
+    """A distribute, with a reshape of the full tensor before it and one of the shards after it, or None."""
 
     before: Shape | None
     config: MeshMapperConfig
@@ -157,7 +157,7 @@ class DistributePlan:
 
 @dataclass(frozen=True, slots=True)
 class AggregatePlan:
-    """Reshape the shards (or not), aggregate, reshape the full tensor (or not)."""
+    """An aggregate, with a reshape of the shards before it and one of the full tensor after it, or None."""
 
     before: Shape | None
     config: MeshComposerConfig
@@ -165,7 +165,7 @@ class AggregatePlan:
 
 
 def replicate_mapper(mesh: Sequence[int]) -> MeshMapperConfig:
-    """The mapper config of a replicating distribute, as upstream's lowering writes it.
+    """Returns the mapper config of a replicating distribute, as upstream's lowering writes it.
 
     >>> replicate_mapper((2, 4))
     MeshMapperConfig([PlacementReplicate(), PlacementReplicate()], MeshShape([2, 4]))
@@ -177,8 +177,8 @@ FIRST_DEVICE = MeshComposerConfig([0], MeshShape(1))
 """The composer config of a replicated value, as upstream's lowering writes it: the copy on device 0."""
 
 
-def _merged(shard_dims: Sequence[int], mesh: Sequence[int]) -> tuple[list[int], list[int]] | None:
-    """Adjacent axes on one dim merged into one; None when some dim's axes are not adjacent."""
+def _merge_axes(shard_dims: Sequence[int], mesh: Sequence[int]) -> tuple[list[int], list[int]] | None:
+    """Merges adjacent axes on one dim; returns None when some dim's axes are not adjacent."""
     dims: list[int] = []
     sizes: list[int] = []
     for dim, size in zip(shard_dims, mesh, strict=True):
@@ -224,7 +224,7 @@ def _factor(full: Shape, shard_dims: Sequence[int], mesh: Sequence[int]) -> _Fac
 
 
 def plan_distribute(full: Sequence[int], shard_dims: Sequence[int], mesh: Sequence[int]) -> DistributePlan:
-    """Legal TTNN that cuts `full` as `shard_dims` says: upstream's config where that is legal, else the same data.
+    """Returns legal TTNN that cuts `full` by `shard_dims`: upstream's config where that is legal, else the same data.
 
     >>> plan_distribute((16, 4), (0, -1), (2, 4)).config
     MeshMapperConfig([PlacementShard(0), PlacementReplicate()], MeshShape([2, 4]))
@@ -232,7 +232,7 @@ def plan_distribute(full: Sequence[int], shard_dims: Sequence[int], mesh: Sequen
     MeshMapperConfig([PlacementShard(0)], MeshShape([8]))
     """
     full, mesh = tuple(full), tuple(mesh)
-    merged = _merged(shard_dims, mesh)
+    merged = _merge_axes(shard_dims, mesh)
     if merged is not None:
         dims, sizes = merged
         return DistributePlan(None, MeshMapperConfig(_placements(dims), MeshShape(sizes)), None)
@@ -248,7 +248,7 @@ def _placements(dims: Sequence[int]) -> list[Placement]:
 
 
 def plan_aggregate(local: Sequence[int], shard_dims: Sequence[int], mesh: Sequence[int]) -> AggregatePlan:
-    """Legal TTNN that joins shards as `shard_dims` says and reads coordinate 0 of every other axis.
+    """Returns legal TTNN that joins shards by `shard_dims` and reads coordinate 0 of every other axis.
 
     >>> plan_aggregate((2, 4), (-1, 0), (2, 4)).config
     MeshComposerConfig([1, 0], MeshShape([1, 4]))
@@ -258,7 +258,7 @@ def plan_aggregate(local: Sequence[int], shard_dims: Sequence[int], mesh: Sequen
     local, mesh = tuple(local), tuple(mesh)
     counts = counts_per_dim(shard_dims, mesh, len(local))
     full = tuple(n * c for n, c in zip(local, counts, strict=True))
-    merged = _merged(shard_dims, mesh)
+    merged = _merge_axes(shard_dims, mesh)
     dropped = [a for a, d in enumerate(shard_dims) if d < 0]
     if merged is not None and not dropped:
         dims, sizes = merged
@@ -279,7 +279,7 @@ def plan_aggregate(local: Sequence[int], shard_dims: Sequence[int], mesh: Sequen
 
 
 def check_divisible(full: Sequence[int], shard_dims: Sequence[int], mesh: Mapping[str, int], what: str) -> Shape:
-    """The local shape of `full` under `shard_dims`; every split dim must divide evenly.
+    """Returns the local shape of `full` under `shard_dims`; every split dim must divide evenly.
 
     Raises:
       VerifyError: names the dim, its size, the axes and the count.

@@ -35,7 +35,7 @@ def _body(jaxpr: Jaxpr, mesh: Mapping[str, int], change: Callable[[Jaxpr], Jaxpr
     eqns: list[Eqn] = []
     for old in jaxpr.eqns:
         eqn = with_operands(old, swap) if swap else old
-        same = _cancelled(eqn, aggregates, bases, mesh)
+        same = _find_equal(eqn, aggregates, bases, mesh)
         if same is None:
             eqn = map_sub_jaxprs(eqn, change)
         elif same.aval.shape == eqn.outvars[0].aval.shape:
@@ -72,7 +72,7 @@ def _note_unused(eqn: Eqn) -> None:
         log.remove(eqn, eqn.invars[0], text, "a transfer whose result is not read is not made")
 
 
-def _cancelled(
+def _find_equal(
     eqn: Eqn, aggregates: Mapping[Var, Eqn], bases: Mapping[Var, Atom], mesh: Mapping[str, int]
 ) -> Atom | None:
     """Returns the earlier value that an equation recomputes, up to a reshape, or None.
@@ -88,7 +88,7 @@ def _cancelled(
     source = aggregates.get(base) if isinstance(base, Var) else None
     if source is None:
         return None
-    if not _inverse(source, eqn, mesh):
+    if not _is_inverse(source, eqn, mesh):
         return None
     base = _base(source.invars[0], bases)
     return base if base.aval.shape == eqn.outvars[0].aval.shape else source.invars[0]
@@ -103,7 +103,7 @@ def _base(atom: Atom, bases: Mapping[Var, Atom]) -> Any:
     return bases.get(atom, atom) if isinstance(atom, Var) else atom
 
 
-def _inverse(aggregate: Eqn, distribute: Eqn, mesh: Mapping[str, int]) -> bool:
+def _is_inverse(aggregate: Eqn, distribute: Eqn, mesh: Mapping[str, int]) -> bool:
     """Returns True if the distribute returns to every device the shard that the aggregate read."""
     sizes = tuple(mesh.values())
     shard = aggregate.invars[0].aval

@@ -51,7 +51,7 @@ def _lower_body(
         if swap:
             eqn = with_operands(eqn, swap)
         if eqn.primitive is mesh_shard_p:
-            on_device = _known(eqn.invars[0], residencies) is DEVICE
+            on_device = _residency_of(eqn.invars[0], residencies) is DEVICE
             start = len(eqns)
             swap[eqn.outvars[0]] = _lower_mesh_shard(eqn, mesh, functools.partial(_emit, eqns, eqn), on_device)
             _remark(eqn, eqns[start:])
@@ -65,7 +65,7 @@ def _lower_body(
     return walk.with_eqns(jaxpr, eqns, walk.substitute(jaxpr.outvars, swap))
 
 
-def _known(atom: Atom, residencies: Mapping[compat.Var, Residency]) -> Residency:
+def _residency_of(atom: Atom, residencies: Mapping[compat.Var, Residency]) -> Residency:
     return residencies.get(atom, HOST) if isinstance(atom, compat.Var) else HOST
 
 
@@ -85,7 +85,7 @@ def _emit(eqns: list[Eqn], like: Eqn, op: compat.Primitive | Shape, operand: Ato
 
 
 def _lower_mesh_shard(eqn: Eqn, mesh: Shape, emit: Emit, on_device: bool) -> Atom:
-    """The pattern for `mesh_shard`: fold, or dispatch on the direction.
+    """Lowers one `mesh_shard`: folds it, or dispatches on its direction.
 
     A `shard_to_full` of one shard still transfers a device tensor to the host, so it is not folded there.
     """
@@ -139,15 +139,15 @@ def _remark(eqn: Eqn, made: Sequence[Eqn]) -> None:
     if log is None:
         return
     params = eqn.params
-    said = f"mesh_shard {params['shard_direction'].value} {params['shard_type'].value}"
+    op = f"mesh_shard {params['shard_direction'].value} {params['shard_type'].value}"
     for new in made:
         if new.primitive in (distribute_tensor_p, aggregate_tensor_p):
-            text = f"{said}, shard_dims {list(params['shard_dims'])}, is {new.primitive.name}"
+            text = f"{op}, shard_dims {list(params['shard_dims'])}, is {new.primitive.name}"
             rule = "full_to_shard is a distribute_tensor, shard_to_full an aggregate_tensor"
             log.add(new.outvars[0], "lowered", text, rule)
     if not made:
         rule = "a mesh_shard that splits nothing, or of type identity, is its input"
-        log.remove(eqn, eqn.invars[0], f"{said} is folded", rule)
+        log.remove(eqn, eqn.invars[0], f"{op} is folded", rule)
 
 
 _UNIQUE = "TTNN's mapper and composer name each tensor dim once"

@@ -55,12 +55,12 @@ def reshard_locally(distribute: Eqn) -> list[Eqn]:
     traced = jax.make_jaxpr(mapped)(jax.ShapeDtypeStruct(operand.aval.shape, operand.aval.dtype))
     (call,) = traced.eqns
     inner = call.params["jaxpr"]
-    made = _inlined(inner.eqns, {inner.invars[0]: operand}, distribute)
+    made = _inline(inner.eqns, {inner.invars[0]: operand}, distribute)
     made[-1] = made[-1].replace(outvars=distribute.outvars)
     return made
 
 
-def _inlined(eqns: Sequence[Eqn], swap: dict[Var, Atom], like: Eqn) -> list[Eqn]:
+def _inline(eqns: Sequence[Eqn], swap: dict[Var, Atom], like: Eqn) -> list[Eqn]:
     made: list[Eqn] = []
     for eqn in eqns:
         outvars = [walk.fresh_var(v.aval) for v in eqn.outvars]
