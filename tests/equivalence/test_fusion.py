@@ -16,7 +16,6 @@ import pytest
 
 import jaxmesh as jm
 from jaxmesh.dialects.program import Program
-from jaxmesh.passes.flatten import collectives as collectives
 from jaxmesh.passes.fusion.driver import fuse
 from tests.generators.flat_programs import flat_of, run_flat
 from tests.generators.fusion_cases import EPS, POSITIVE, ROOT2, Case, eager, found

@@ -16,7 +16,6 @@ import jaxmesh as jm
 from jaxmesh.dialects import ttir
 from jaxmesh.dialects.op import Call
 from jaxmesh.dialects.program import Op, Port, Program, Type
-from jaxmesh.passes.flatten import collectives as collectives
 from tests.generators.drafts import Draft, freed, lowered
 from tests.generators.flat_programs import flat_of, run_flat
 from tests.generators.suite.all_programs import PROGRAMS, Entry

@@ -10,7 +10,6 @@ import numpy as np
 
 import jaxmesh as jm
 from jaxmesh.dialects.program import Op, Port, Program, Type, Value
-from jaxmesh.passes.flatten import collectives as collectives
 from jaxmesh.passes.ttir_to_ttnn.driver import to_ttnn
 from jaxmesh.passes.verify_program import verify_program
 from jaxmesh.sharding.configs import MeshComposerConfig, MeshMapperConfig, PlacementShard

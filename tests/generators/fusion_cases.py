@@ -16,7 +16,6 @@ from jax import lax
 
 import jaxmesh as jm
 from jaxmesh.dialects.program import Program
-from jaxmesh.passes.flatten import collectives as collectives
 from jaxmesh.passes.fusion.driver import fuse
 from tests.generators.flat_programs import _perform, flat_of
 

@@ -13,10 +13,9 @@ import numpy as np
 from jax.sharding import AbstractMesh, PartitionSpec as P
 
 import jaxmesh as jm
-from jaxmesh.dialects import ttir as ops, ttir as ttir_dialect
+from jaxmesh.dialects import ttir as ttir_dialect
 from jaxmesh.dialects.op import evaluate
 
-assert ops
 BF16 = jnp.bfloat16
 MESH = {"x": 2}
 

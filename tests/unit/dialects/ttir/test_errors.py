@@ -12,11 +12,9 @@ import pytest
 from jax.sharding import AbstractMesh, PartitionSpec as P
 
 import jaxmesh as jm
-from jaxmesh.dialects import ttir as ops
 from jaxmesh.dialects.op import evaluate
 from jaxmesh.dialects.ttir import OPS
 
-assert ops
 MESH = {"y": 2, "x": 4}
 POOL = {"kernel": 2, "stride": 1, "padding": 0}
 CONV = {"stride": 1, "padding": 0, "dilation": 1}

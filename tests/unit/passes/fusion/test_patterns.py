@@ -10,7 +10,6 @@ import pytest
 
 from jaxmesh.dialects import ttir
 from jaxmesh.dialects.program import Port, Program, Type
-from jaxmesh.passes.flatten import collectives as collectives
 from jaxmesh.passes.flatten.builder import Builder
 from jaxmesh.passes.flatten.flatten import RULES
 from jaxmesh.passes.fusion.driver import FUSIONS, fuse

@@ -14,7 +14,6 @@ from jax.sharding import PartitionSpec as P
 import jaxmesh as jm
 from jaxmesh.dialects.program import Op, Port, Program, Type
 from jaxmesh.errors import MissingRuleError, ResidencyError, VerifyError
-from jaxmesh.passes.flatten import collectives as collectives
 from jaxmesh.passes.ttir_to_ttnn.driver import to_ttnn
 from jaxmesh.passes.verify_program import verify_program
 from tests.generators.drafts import freed, lowered
