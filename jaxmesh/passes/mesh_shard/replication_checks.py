@@ -44,7 +44,7 @@ class _Adder:
         eqns: list[Eqn] = []
         makers: dict[Var, Eqn] = {}
         for eqn in jaxpr.eqns:
-            new = self._checked(eqn, eqns, makers) if eqn.primitive in (aggregate_tensor_p, mesh_shard_p) else None
+            new = self._insert_check(eqn, eqns, makers) if eqn.primitive in (aggregate_tensor_p, mesh_shard_p) else None
             eqns.append(_with_effects(map_sub_jaxprs(eqn, self.body)) if new is None else new)
             makers.update((v, eqn) for v in eqn.outvars)
         if len(eqns) == len(jaxpr.eqns) and all(a is b for a, b in zip(eqns, jaxpr.eqns, strict=True)):
@@ -53,7 +53,7 @@ class _Adder:
         opened = walk.with_eqns(walk.open_jaxpr(jaxpr), eqns, jaxpr.outvars).replace(effects=effects)
         return walk.closed_as(jaxpr, opened)
 
-    def _checked(self, eqn: Eqn, eqns: list[Eqn], makers: Mapping[Var, Eqn]) -> Eqn | None:
+    def _insert_check(self, eqn: Eqn, eqns: list[Eqn], makers: Mapping[Var, Eqn]) -> Eqn | None:
         """Appends the check of an equation and returns the equation that reads it; None if types prove its claims."""
         (operand,) = eqn.invars
         axes, limits = claimed_axes(eqn, self.mesh)

@@ -119,7 +119,7 @@ class _ResidencyVerifier:
         if eqn.primitive is aggregate_tensor_p:
             # Only a distribute puts a rematerialised value on the devices for a transfer to read.
             operands = [max(HOST, r) for r in operands]
-        _check_operands(eqn, operands, _needed(eqn, operands, bodies))
+        _check_operands(eqn, operands, _needed_residencies(eqn, operands, bodies))
         match flow:
             case Scan() as loop:
                 carry, _ = loop.split_results(outs)
@@ -136,7 +136,7 @@ class _ResidencyVerifier:
                     self.body(inner, inner.results, eqn)
 
 
-def _needed(eqn: Eqn, operands: Sequence[Residency], bodies: Sequence[ResidencyMap]) -> Sequence[Residency]:
+def _needed_residencies(eqn: Eqn, operands: Sequence[Residency], bodies: Sequence[ResidencyMap]) -> Sequence[Residency]:
     """Returns the memory in which an equation needs each operand; the present one if either will do."""
     if eqn.primitive is distribute_tensor_p:
         return (HOST,)
