@@ -1,4 +1,4 @@
-"""The cotangent of reading one of several copies, which the transposes of both dialects share."""
+"""What the transposes of both dialects share: the cotangent of reading one of several copies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _lax: Any = jax.lax
 
 
 def first_copy_only(x: Any, varying: compat.Axes) -> Any:
-    """Returns `x` at coordinate 0 of the axes it does not vary over yet, zero elsewhere."""
+    """`x` at coordinate 0 of the axes it does not vary over yet, zero elsewhere: the transpose of reading one copy."""
     mesh = jax.sharding.get_abstract_mesh()
     for axis in [a for a in mesh.axis_names if a in varying - compat.varying_axes(jax.typeof(x))]:
         x = compat.vary(x, (axis,))

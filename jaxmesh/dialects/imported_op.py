@@ -1,6 +1,6 @@
 """Ops imported from a text: one equation each, which holds the op of the text and a jaxpr of its meaning.
 
-The builder of flat programs prints the op; all other code treats the equation as a call of the jaxpr.
+The builder of flat programs prints the op; everything else takes the equation for a call of the jaxpr.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _SEGMENTS = ("operandSegmentSizes", "resultSegmentSizes")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ImportedOp:
-    """An op of a text, or several equal ones.
+    """What a text contains of one op, or of several equal ones.
 
     Attributes:
       name: the op of TTIR; None if TTIR has none of the same meaning.
@@ -36,7 +36,7 @@ class ImportedOp:
 
 
 def group_operands(sizes: Sequence[int] | None, operands: Sequence[int]) -> list[int | None]:
-    """Returns the operands by operand group, None for a group without one.
+    """Operands by operand group, None for a group without one.
 
     Args:
       sizes: how many operands each group has, if the text has them.
