@@ -1,14 +1,16 @@
-"""Rewrites of every jaxpr in an equation, including those that its custom rules trace later."""
+"""Rewrites of jaxprs at every depth: of the bodies in equations, of plain calls, of the arrays among the constants."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set as AbstractSet
 from typing import Any, cast
 
 import jax
+import numpy as np
 
-from jaxmesh.jaxprs import evaluate, walk
-from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Var
+from jaxmesh.jaxprs import evaluate, remarks, walk
+from jaxmesh.jaxprs.compat import Atom, DropVar, Eqn, Jaxpr, Var
+from jaxmesh.jaxprs.control_flow import CALLS, INLINE, is_imported_op
 
 
 def map_sub_jaxprs(eqn: Eqn, change: Callable[[Jaxpr], Jaxpr]) -> Eqn:
@@ -78,3 +80,100 @@ def _change_function(fun: Any, change: Callable[[Jaxpr], Jaxpr]) -> Any:
         return jax.tree.unflatten(form[1], leaves)
 
     return walk.wrap_rule(changed, fun)
+
+
+# --- calls -----------------------------------------------------------------------------------------------------------
+
+
+def inline_calls(
+    jaxpr: Jaxpr, wanted: Callable[[Jaxpr], bool] = lambda _: True, names: AbstractSet[str] = INLINE
+) -> Jaxpr:
+    """Replaces, in a closed jaxpr, every plain call of these names whose body is `wanted` by its body.
+
+    Equations outside of calls keep their variables. Returns the same object if there is nothing to inline. The body of
+    an imported operation takes the source location of the operation.
+    """
+    memo = walk.Memo[bool]()
+
+    def opens(eqn: Eqn) -> bool:
+        if (name := eqn.primitive.name) not in names:
+            return False
+        inner = eqn.params[CALLS[name]]
+        return memo.get(inner, lambda: wanted(inner))
+
+    if not any(map(opens, jaxpr.eqns)):
+        return jaxpr
+    outside = walk.open_jaxpr(jaxpr)
+    constvars, consts = list(walk.open_jaxpr(jaxpr).constvars), list(jaxpr.consts)
+    eqns: list[Eqn] = []
+    log = remarks.active()
+
+    def expand(body: Jaxpr, swap: dict[Var, Atom], place: Eqn | None = None) -> list[Atom]:
+        for eqn in body.eqns:
+            if not opens(eqn):
+                if body is outside:
+                    eqns.append(with_operands(eqn, swap))
+                    continue
+                outvars = [
+                    v if isinstance(v, DropVar) else swap.setdefault(v, walk.fresh_var(v.aval)) for v in eqn.outvars
+                ]
+                where = eqn.source_info if place is None else place.source_info
+                eqns.append(eqn.replace(invars=walk.substitute(eqn.invars, swap), outvars=outvars, source_info=where))
+                if log is not None:
+                    for new, old in zip(outvars, eqn.outvars, strict=True):
+                        if new is not old:
+                            log.rename(new, old)
+                continue
+            inner = eqn.params[CALLS[eqn.primitive.name]]
+            inner_swap = dict(zip(inner.invars, walk.substitute(eqn.invars, swap), strict=True))
+            for var, const in walk.constants(inner).items():
+                inner_swap[var] = walk.fresh_var(var.aval)
+                constvars.append(inner_swap[var])
+                consts.append(const)
+            at = eqn if is_imported_op(eqn) else place
+            swap.update(zip(eqn.outvars, expand(inner, inner_swap, at), strict=True))
+        return walk.substitute(body.outvars, swap)
+
+    outvars = expand(outside, {})
+    return walk.close(walk.rebuild(jaxpr, constvars, outside.invars, eqns, outvars), consts)
+
+
+# --- constants -------------------------------------------------------------------------------------------------------
+
+
+def copy_constants(jaxpr: Jaxpr) -> Jaxpr:
+    """Copies the NumPy arrays among a jaxpr's constants, at any depth.
+
+    JAX reads such an array when it compiles, so a jaxpr that is kept would show a later write.
+    """
+    copies: dict[int, Any] = {}
+    holding, copied = walk.Memo[bool](), walk.Memo[Jaxpr]()
+
+    def own(value: Any, dtype: Any) -> Any:
+        array: Any = value
+        if not isinstance(array, np.ndarray):
+            return value
+        if id(value) not in copies:
+            copies[id(value)] = evaluate.untyped(value).astype(dtype)
+        return copies[id(value)]
+
+    def holds(j: Jaxpr) -> bool:
+        """Returns True if a constant is a NumPy array, at any depth."""
+
+        def search() -> bool:
+            inside = any(holds(i) for e in j.eqns for i in walk.sub_jaxprs(e))
+            return inside or any(isinstance(c, np.ndarray) for c in walk.constants(j).values())
+
+        return holding.get(j, search)
+
+    def change(j: Jaxpr) -> Jaxpr:
+        return copied.get(j, lambda: with_own(j) if holds(j) else j)
+
+    def with_own(j: Jaxpr) -> Jaxpr:
+        body = walk.open_jaxpr(j)
+        eqns = [map_sub_jaxprs(e, change) if any(map(holds, walk.sub_jaxprs(e))) else e for e in body.eqns]
+        new = walk.with_eqns(j, eqns, body.outvars)
+        consts = [own(c, v.aval.dtype) for v, c in walk.constants(j).items()]
+        return walk.close(walk.open_jaxpr(new), consts) if consts else new
+
+    return change(jaxpr)

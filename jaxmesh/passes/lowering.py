@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from jaxmesh.dialects.residency import Residency, ResidencyMap, has_transfer
 from jaxmesh.jaxprs.compat import Jaxpr
-from jaxmesh.jaxprs.inline import inline_calls
+from jaxmesh.jaxprs.rewrite import inline_calls
 from jaxmesh.passes.mesh_shard.cancel_transfers import cancel_transfers
 from jaxmesh.passes.mesh_shard.insert_transfers import insert_transfers
 from jaxmesh.passes.mesh_shard.lower_mesh_shard import lower_mesh_shards

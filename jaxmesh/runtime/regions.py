@@ -17,7 +17,7 @@ from jaxmesh.jaxprs import remarks, walk
 from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Var
 from jaxmesh.jaxprs.control_flow import CUSTOM, LOOPS, REMAT
 from jaxmesh.jaxprs.custom_rules import rules_move, rules_run_outside
-from jaxmesh.jaxprs.inline import inline_calls
+from jaxmesh.jaxprs.rewrite import inline_calls
 
 
 @dataclass(slots=True)

@@ -33,7 +33,7 @@ from jaxmesh.frontends.mlir.to_program import flat_program
 from jaxmesh.frontends.mlir.trace import Outcome, Settings, trace_program
 from jaxmesh.jaxprs import compat, control_flow, walk
 from jaxmesh.jaxprs.backend import backend_started
-from jaxmesh.jaxprs.inline import inline_calls
+from jaxmesh.jaxprs.rewrite import inline_calls
 from jaxmesh.sharding.mesh import FLAG, AnyMesh, as_mesh, context_mesh, default_axis_names, make_mesh, program_mesh
 from jaxmesh.stages.imported import Imported
 from jaxmesh.stages.stages import Traced

@@ -24,6 +24,7 @@ from jaxmesh.dialects.residency import DEVICE, ResidencyMap
 from jaxmesh.dialects.signature import Boundary
 from jaxmesh.errors import InexpressibleError, UnsupportedError
 from jaxmesh.jaxprs import compat, evaluate
+from jaxmesh.jaxprs.backend import is_multi_process
 from jaxmesh.jaxprs.strip_mesh import move_to_mesh
 from jaxmesh.passes.lowering import lower
 from jaxmesh.passes.mesh_shard.lower_mesh_shard import lower_mesh_shards
@@ -362,7 +363,8 @@ class Lowered(Stage):
 
     def run(self, args: Sequence[Any], mesh: AnyMesh, checks: Checks | None = None) -> Any:
         """Runs on flat arguments inside a trace, or eagerly; `checks` says how its claims are checked."""
-        compare_program(self._boundary.name, self._jaxpr, self._boundary.sizes)
+        if is_multi_process():
+            compare_program(self._boundary.name, self._jaxpr, self._boundary.sizes)
         if self.inexpressible is not None:
             return jax.tree.unflatten(self._out_tree, evaluate.eval_jaxpr(self._jaxpr, *args))
         program = self._jaxpr if checks is None else checks.checked(self._jaxpr, self._boundary)
@@ -378,7 +380,6 @@ class Lowered(Stage):
         from jaxmesh.analysis import side_by_side
 
         above = self._traced
-
         if above is None:
             return side_by_side.single_column(repr(self), self.default_program, self.jaxpr_text)
         return side_by_side.two_columns(repr(self), above.default_program, self.default_program, self.jaxpr_text)

@@ -49,7 +49,10 @@ def same_pieces(got: dict[int, np.ndarray], want: dict[int, np.ndarray]) -> bool
 
 
 class Traces:
-    """Counts how often a function's Python runs."""
+    """Counts how often a function is traced: its Python runs from its first split on once per program.
+
+    What stands before that may run twice; see `test_the_python_of_a_function_runs_at_most_twice`.
+    """
 
     def __init__(self) -> None:
         self.count = 0
@@ -108,13 +111,38 @@ def test_equal_meshes_share() -> None:
 
     @jm.jit
     def split(x: Any) -> Any:
+        shard = jm.full_to_shard(x, P("y", "x"))
         traced()
-        return jm.shard_to_full(jm.full_to_shard(x, P("y", "x")), P("y", "x"))
+        return jm.shard_to_full(shard, P("y", "x"))
 
     for mesh in (mesh_of(), Mesh(np.array(jax.devices()[:8]).reshape(2, 4), ("y", "x"))):
         with jax.set_mesh(mesh):
             assert same_bits(split(X), X)
     assert traced.count == 1
+
+
+def test_the_python_of_a_function_runs_at_most_twice() -> None:
+    """Once from the first split or `shard_map` on; what stands before a split, or uses neither, runs twice."""
+    before, after, pure, mapped = Traces(), Traces(), Traces(), Traces()
+
+    def split(x: Any) -> Any:
+        before()
+        shard = jm.full_to_shard(x, P("y", "x"))
+        after()
+        return jm.shard_to_full(shard, P("y", "x"))
+
+    def double(x: Any) -> Any:
+        pure()
+        return x * 2
+
+    def shard_map(x: Any) -> Any:
+        mapped()
+        return jax.shard_map(lambda v: v * 2, mesh=MESH, in_specs=P("y", "x"), out_specs=P("y", "x"))(x)
+
+    for f in (split, double, shard_map):
+        function = jm.jit(f, mesh=MESH)
+        assert same_bits(function(X), function(X))
+    assert (before.count, after.count, pure.count, mapped.count) == (2, 1, 2, 1)
 
 
 def test_abstract_and_concrete_meshes_do_not_share() -> None:
@@ -162,8 +190,9 @@ def test_equal_statics_do_not_share(name: str) -> None:
 
     @jm.jit(mesh=MESH, static_argnums=1, static_argnames="more")
     def add(x: Any, value: Any, *, more: Any = None) -> Any:
+        shard = jm.full_to_shard(x, P("y", "x"))
         traced()
-        return jm.shard_to_full(jm.full_to_shard(x, P("y", "x")), P("y", "x")) + (told(value) - told(more))
+        return jm.shard_to_full(shard, P("y", "x")) + (told(value) - told(more))
 
     values = EQUAL[name]
     for value in (*values, *values):
@@ -212,10 +241,11 @@ def test_settings_do_not_share(name: str) -> None:
     seen: list[Any] = []
 
     def watched(x: Any) -> Any:
+        out = body(x)
         config: Any = jax.config
         seen.append((config.jax_enable_x64, config.jax_default_matmul_precision, config.jax_default_prng_impl,
                      config.jax_numpy_dtype_promotion, config.jax_disable_jit))  # fmt: skip
-        return body(x)
+        return out
 
     f = jm.jit(watched, mesh=MESH)
     for context in (contextlib.nullcontext, setting, contextlib.nullcontext, setting):
@@ -235,8 +265,8 @@ def test_kinds_of_random_keys_do_not_share(checked: bool) -> None:
 
     @jm.jit(mesh=MESH, check_replication=checked)
     def bits(x: Any) -> Any:
-        traced()
         whole = jm.shard_to_full(jm.full_to_shard(x, P("y")), P("y"), assume_replicated=True)
+        traced()
         return whole, jax.random.bits(jax.random.key(0)), jax.random.bits(jax.random.PRNGKey(0))
 
     found: dict[str, Any] = {}

@@ -15,7 +15,7 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
 from jaxmesh.errors import ArgumentTypeError, ArgumentValueError, InexpressibleError, JaxmeshError, UnsupportedError
 from jaxmesh.frontends.jax.trace_shard_maps import OutSpecs, trace_plain, trace_program
 from jaxmesh.jaxprs import compat
-from jaxmesh.jaxprs.copy_constants import copy_constants
+from jaxmesh.jaxprs.rewrite import copy_constants
 from jaxmesh.jaxprs.source_locations import jax_assertion
 from jaxmesh.validate import check_size, quote
 

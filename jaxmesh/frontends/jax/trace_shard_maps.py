@@ -3,6 +3,8 @@
 JAX's `shard_map` cannot be called inside a typed trace, where every mesh axis is already manual. So a function is first
 traced as JAX would trace it, which ends early at the first operation that splits tensors by itself. If it contains
 `shard_map`s, each becomes `mesh_shard`s around its body; otherwise the function is traced again, in one region.
+
+So Python before the first split runs twice, as does a function that neither splits nor maps; the rest runs once.
 """
 
 from __future__ import annotations
