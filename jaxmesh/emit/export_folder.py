@@ -48,13 +48,6 @@ def write_folder(
         each, or for all.
       bits: for each result those of the floats by whose rounding it may differ; 0 for its own type.
       python: whether `main.py` and its `utils.py` are written.
-
-    Returns:
-      The paths of all that was written, sorted.
-
-    Raises:
-      FolderError: the path is a file, or a folder with other things in it; or a text's name is no file name.
-      ArgumentTypeError: an array is not of its argument's or result's type.
     """
     try:
         return _written(Path(directory).absolute(), program, texts, inputs, expected, (exact, bits), python)

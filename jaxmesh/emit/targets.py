@@ -42,11 +42,5 @@ TARGETS: Mapping[str, Target] = {
 
 
 def emit(name: str, program: Program, *, debug_info: bool = False) -> str:
-    """Returns a flat program as text.
-
-    Args:
-      name: of the target.
-      program: of the level that the target prints.
-      debug_info: adds the source location of each operation, where the target has them.
-    """
+    """Returns a flat program as text."""
     return TARGETS[name].emit(program, as_bool("as_text", "debug_info", debug_info))

@@ -46,10 +46,6 @@ def cpp_text(
         `tensors/expected0.npy` and so on; else all inputs are ones.
       exact: whether `--check` wants floats to be equal, too, else within rounding; one for each result, or for all.
       bits: for each result those of the floats by whose rounding it may differ; 0 for its own type.
-
-    Raises:
-      MissingRuleError: an op has no C++ call.
-      UnsupportedError: an element type that the header does not hold.
     """
     name = function_name(program.name)
     writer = _Writer(program)

@@ -25,11 +25,7 @@ _ELEMENTS = frozenset({
 
 
 def data_type(dtype: np.dtype[Any]) -> str:
-    """An element type: `::ttnn::DataType::FLOAT32`.
-
-    Raises:
-      UnsupportedError: C++ programs do not hold tensors of it.
-    """
+    """An element type: `::ttnn::DataType::FLOAT32`."""
     if dtype.name not in _ELEMENTS:
         raise UnsupportedError(
             f"C++ programs hold no tensors of {dtype.name}; the element types are {', '.join(sorted(_ELEMENTS))}. "

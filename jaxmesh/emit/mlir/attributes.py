@@ -27,18 +27,7 @@ _EXACT = 2**24
 
 
 def attribute(form: str, value: Any, spelling: Spelling, *, wide: bool = False) -> str:
-    """An attribute's value in a form; see `jaxmesh.dialects.op.Attribute` for the forms.
-
-    Args:
-      form: how it is written.
-      value: a Python value, a NumPy array or a config.
-      spelling: of numbers and constants.
-      wide: whether its op computes in 64-bit floats; then a number that 32 bits cannot hold has 64.
-
-    Raises:
-      VerifyError: the value is none of that form.
-      UnsupportedError: the form is not known.
-    """
+    """A value in a form of `jaxmesh.dialects.op.Attribute`; `wide` ops write numbers beyond 32-bit floats in 64."""
     value = value.value if isinstance(value, enum.Enum) else value
     try:
         return _formed(form, value, spelling, wide)

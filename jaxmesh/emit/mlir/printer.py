@@ -38,15 +38,6 @@ def mlir_text(program: Program, *, locations: bool = False) -> str:
 
     jaxlib parses it, with unregistered dialects allowed, and prints it back unchanged; `jaxmesh.from_mlir` reads it.
 
-    Args:
-      program: of either dialect.
-      locations: whether to write source lines, and the arguments' places in the caller's tree.
-
-    Raises:
-      MissingRuleError: an op has no row.
-      VerifyError: an attribute is not known, or cannot be written.
-      UnsupportedError: a type that TTIR does not hold.
-
     >>> from jaxmesh.dialects.program import Port, Program, Type
     >>> import numpy as np
     >>> program = Program("f", {"x": 2}, [Type((4,), np.dtype("float32"))], [Port(0, True)], [], [Port(0, True)])
@@ -197,11 +188,7 @@ def _optional(row: OpDef) -> bool:
 
 
 def _segments(op: Op, row: OpDef, program: Program) -> tuple[int, ...] | None:
-    """Which operands are there, where more than one may be left out.
-
-    Raises:
-      VerifyError: an operand that must be there is left out, or there are too many.
-    """
+    """Which operands are there, where more than one may be left out."""
     least, most = row.operands
     if most is None or not _optional(row):
         return None

@@ -51,9 +51,6 @@ def symbol(name: str) -> str:
 def element_type(dtype: np.dtype[Any]) -> str:
     """The element type of a dtype.
 
-    Raises:
-      UnsupportedError: it has none.
-
     >>> import jax.numpy as jnp
     >>> [element_type(jnp.dtype(t)) for t in ("bool", "int32", "uint8", "bfloat16", "float8_e4m3fn")]
     ['i1', 'i32', 'ui8', 'bf16', 'f8E4M3FN']
@@ -84,11 +81,7 @@ class Spelling:
         self._floats: dict[tuple[str, bytes], str] = {}
 
     def type(self, kind: Type) -> str:
-        """The type of a value.
-
-        Raises:
-          UnsupportedError: its elements have no type in MLIR.
-        """
+        """The type of a value."""
         return "!ttnn.device" if kind.kind == "device" else self.tensor(kind.shape, kind.dtype)
 
     def tensor(self, shape: Shape, dtype: np.dtype[Any]) -> str:

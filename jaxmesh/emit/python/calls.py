@@ -15,11 +15,7 @@ Names = Mapping[Value, str]
 
 
 def signature_of(op: Op) -> tuple[TtnnOp, Signature]:
-    """The row of an op, and its Python call.
-
-    Raises:
-      MissingRuleError: TTNN's table has no such op.
-    """
+    """The row of an op, and its Python call."""
     row = ttnn.OPS.get(op.name.removeprefix("ttnn.")) if op.name.startswith("ttnn.") else None
     if row is None:
         place = f" (from {op.line})" if op.line else ""

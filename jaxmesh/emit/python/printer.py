@@ -32,10 +32,6 @@ def python_text(
       exact: whether results must be equal bit for bit, as those of a program that only moves data; else floats may
         differ by rounding.
       bits: for each result those of the floats by whose rounding it may differ; 0 for its own type.
-
-    Raises:
-      MissingRuleError: an op that TTNN's table does not have.
-      VerifyError: an op that its row's call cannot write.
     """
     module = _Module(program)
     parts = [["import ttnn", "import utils"], module.forward()]

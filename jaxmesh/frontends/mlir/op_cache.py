@@ -29,14 +29,7 @@ class OpCache:
         meaning: Callable[..., list[Any]],
         describe: Callable[[], ImportedOp | None],
     ) -> list[Any]:
-        """Binds one equation for an op, or the equations of its meaning if only its meaning is kept.
-
-        Args:
-          step: the op.
-          operands: its tensors.
-          meaning: computes its results from its operands; called once for equal steps and types.
-          describe: what the text contains of the op; None if only its meaning is kept.
-        """
+        """Binds one equation for an op, or the equations of its meaning if only its meaning is kept."""
         # A file's equal attributes are one object, which the step keeps alive.
         key = (step.op, id(step.attributes), step.types, *[jax.typeof(x) for x in operands])
         if key not in self._known:

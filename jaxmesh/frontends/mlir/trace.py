@@ -90,8 +90,7 @@ def trace_program(program: Program, settings: Settings) -> Outcome:
     try:
         outcome.jaxpr = trace_typed(flat, body.arguments, varying, mesh)
     except Exception as error:
-        # Errors of ops have their line already.
-        outcome.error = error if str(error).startswith("line ") else located(body.line, f"@{body.name}", error)
+        outcome.error = located(body.line, f"@{body.name}", error)
         if outcome.unproven is None and isinstance(outcome.error, ReplicationError):
             outcome.unproven = outcome.error
     return outcome
@@ -118,7 +117,8 @@ class _Run:
                     # The line of the text stays with what is made of it, for who tells where that comes from.
                     with jax.named_scope(f"line {step.line}: {step.op}"):
                         made = self._perform(step, operands)
-                    _check_count(made, step)
+                    if len(made) != len(step.results):
+                        raise VerifyError(f"gives {len(made)} results, but {len(step.results)} are declared.")
                 except Exception as error:
                     raise located(step.line, step.op, error) from None
             for i, value in zip(step.results, made, strict=True):
@@ -218,11 +218,6 @@ def _assuming(x: Any, attributes: dict[str, Any]) -> Any:
     return mesh_shard(x, **attributes, assume_replicated=True)
 
 
-def _check_count(made: list[Any], step: Step) -> None:
-    if len(made) != len(step.results):
-        raise VerifyError(f"gives {len(made)} results, but {len(step.results)} are declared.")
-
-
 def _integers(value: Any) -> bool:
     return isinstance(value, tuple) and all(type(v) is int for v in cast("tuple[Any, ...]", value))
 
@@ -268,14 +263,8 @@ def _identity(x: Any, step: Step) -> Any:
     return x
 
 
-def _distribute(run: _Run, step: Step, operands: list[Any]) -> list[Any]:
-    out = ttnn.distribute(_one(step, operands), step.attributes)
-    _check_declared(step, out)
-    return [out]
-
-
-def _aggregate(run: _Run, step: Step, operands: list[Any]) -> list[Any]:
-    out = ttnn.aggregate(_one(step, operands), step.attributes)
+def _transfer(run: _Run, step: Step, operands: list[Any]) -> list[Any]:
+    out = ttnn.transfer(step.op, _one(step, operands), step.attributes)
     _check_declared(step, out)
     return [out]
 
@@ -295,8 +284,8 @@ def _one(step: Step, operands: list[Any]) -> Any:
 
 _TTNN: dict[str, Callable[[_Run, Step, list[Any]], list[Any]]] = {
     "ttnn.get_device": lambda run, step, operands: [ttnn.device(step.attributes, run.mesh)] * len(step.results),
-    "ttnn.distribute_tensor": _distribute,
-    "ttnn.aggregate_tensor": _aggregate,
+    "ttnn.distribute_tensor": _transfer,
+    "ttnn.aggregate_tensor": _transfer,
     "ttnn.deallocate": lambda run, step, operands: [],
     **dict.fromkeys(LAYOUT_ONLY, _layout),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tensor_p
@@ -26,35 +27,17 @@ class Device:
     """What `ttnn.get_device` gives: the mesh of the program."""
 
 
-def distribute(x: Any, attributes: dict[str, Any]) -> Any:
-    """`ttnn.distribute_tensor`.
-
-    Raises:
-      VerifyError: its mapper config is missing, or of no known spelling, or breaks a rule of TTNN.
-    """
-    return distribute_tensor_p.bind(x, mapper_config=mapper_config(_config(attributes, "mapper_config")))
-
-
-def aggregate(x: Any, attributes: dict[str, Any]) -> Any:
-    """`ttnn.aggregate_tensor`.
-
-    Raises:
-      VerifyError: its composer config is missing, or of no known spelling, or breaks a rule of TTNN.
-    """
-    return aggregate_tensor_p.bind(x, composer_config=composer_config(_config(attributes, "composer_config")))
-
-
-def _config(attributes: dict[str, Any], name: str) -> str:
+def transfer(op: str, x: Any, attributes: dict[str, Any]) -> Any:
+    """`ttnn.distribute_tensor` or `ttnn.aggregate_tensor`."""
+    distributes = op == "ttnn.distribute_tensor"
+    name, primitive = ("mapper_config", distribute_tensor_p) if distributes else ("composer_config", aggregate_tensor_p)
     if name not in attributes:
         raise VerifyError(f"needs the attribute {name!r}; it is missing.")
-    return str(attributes[name])[:_LONGEST]
+    return primitive.bind(x, **{name: CONFIGS[name](str(attributes[name])[:_LONGEST])})
 
 
 def mapper_config(text: str) -> MeshMapperConfig:
     """A mapper config as the lowering, the tests or the documentation of tt-mlir write it.
-
-    Raises:
-      VerifyError: another spelling.
 
     >>> mapper_config("#ttnn.mesh_mapper_config<placements = [<shard, 0 : i32>], mesh_shape_override = [8 : ui32]>")
     MeshMapperConfig([PlacementShard(0)], MeshShape([8]))
@@ -69,9 +52,6 @@ def mapper_config(text: str) -> MeshMapperConfig:
 def composer_config(text: str) -> MeshComposerConfig:
     """A composer config, in the same spellings.
 
-    Raises:
-      VerifyError: another spelling.
-
     >>> composer_config("#ttnn.mesh_composer_config<dims = [0, 1], mesh_shape_override = #ttnn.mesh_shape<2x2>>")
     MeshComposerConfig([0, 1], MeshShape([2, 2]))
     """
@@ -80,6 +60,9 @@ def composer_config(text: str) -> MeshComposerConfig:
         raise _unknown("composer_config", text, "dims = [0 : i32], mesh_shape_override = [2 : ui32]")
     dims = [_integer(d, text) for d in found.group(1).split(",") if d.strip()]
     return MeshComposerConfig(dims, _override(found.group(2), text))
+
+
+CONFIGS: Mapping[str, Callable[[str], Any]] = {"mapper_config": mapper_config, "composer_config": composer_config}
 
 
 def _unknown(name: str, text: str, form: str) -> VerifyError:
@@ -114,11 +97,7 @@ def _override(text: str | None, whole: str) -> tuple[int, ...] | None:
 
 
 def device(attributes: dict[str, Any], mesh: dict[str, int]) -> Device:
-    """`ttnn.get_device`.
-
-    Raises:
-      MeshMismatchError: it asks for another mesh than the program's.
-    """
+    """`ttnn.get_device`."""
     shape = attributes.get("mesh_shape")
     if isinstance(shape, tuple) and shape != tuple(mesh.values()):
         raise MeshMismatchError(

@@ -39,11 +39,7 @@ Note = Callable[[str], None]
 
 
 def dtype_named(name: str, *, wide: bool) -> Any:
-    """The dtype of an element type's name; 64-bit ones where `wide` or where JAX holds them.
-
-    Raises:
-      UnsupportedError: JAX has no such type, or holds it only in its x64 mode.
-    """
+    """The dtype of an element type's name; 64-bit ones where `wide` or where JAX holds them."""
     known = _FLOATS.get(name)
     integer = _INTEGER.match(name)
     if integer is not None:
@@ -75,11 +71,7 @@ class Types:
     known: dict[Any, jax.ShapeDtypeStruct] = field(default_factory=dict[Any, jax.ShapeDtypeStruct])
 
     def __call__(self, written: Any) -> jax.ShapeDtypeStruct:
-        """The JAX type of a ranked tensor with a static shape; its encoding is left out.
-
-        Raises:
-          UnsupportedError: another type, or an element type that JAX does not hold.
-        """
+        """The JAX type of a ranked tensor with a static shape; its encoding is left out."""
         found = self.known.get(written)
         if found is None:
             found = self.known[written] = self._convert(written)
