@@ -12,8 +12,8 @@ from jaxmesh.dialects.definitions import definition_of
 from jaxmesh.dialects.op import OpDef
 from jaxmesh.dialects.program import Op, Port, Program, Value
 from jaxmesh.dialects.ttnn.memory import MEMORY_OPS
-from jaxmesh.emit.mlir.attributes import attribute, by
-from jaxmesh.emit.mlir.locations import Locations, NoLocations
+from jaxmesh.emit.mlir.attributes import array, attribute, by
+from jaxmesh.emit.mlir.locations import Locations
 from jaxmesh.emit.mlir.spelling import Spelling, symbol
 from jaxmesh.errors import JaxmeshError, MissingRuleError, VerifyError
 
@@ -49,11 +49,11 @@ def mlir_text(program: Program, *, locations: bool = False) -> str:
       }
     }
     """
-    return _Printer(program, Locations() if locations else NoLocations()).text()
+    return _Printer(program, Locations(written=locations)).text()
 
 
 class _Printer:
-    def __init__(self, program: Program, locations: Locations | NoLocations) -> None:
+    def __init__(self, program: Program, locations: Locations) -> None:
         self.program = program
         self.locations = locations
         self.spelling = Spelling()
@@ -89,7 +89,7 @@ class _Printer:
     def _port(self, port: Port) -> str:
         status = "presharded" if port.presharded else "unsharded"
         # MLIR sorts attributes by name; upstream has none for the axes.
-        axes = "" if port.varying is None else f"jaxmesh.varying = {_integers(port.varying)}, "
+        axes = "" if port.varying is None else f"jaxmesh.varying = {array('i64', port.varying)}, "
         return f"{self._type(port.value)} {{{axes}ttcore.shard_status = #ttcore.shard_status<{status}>}}"
 
     def _return(self) -> str:
@@ -106,15 +106,14 @@ class _Printer:
     # --- operations ---
 
     def _op(self, op: Op) -> str:
-        operands = op.used
         properties = self._said(op)
-        extra = " {jaxmesh.assume_replicated}" if op.attributes.get(_ASSUMED) else ""
-        written = f"{f' <{{{properties}}}>' if properties else ''}{extra}"
-        types = ", ".join(map(self._type, operands))
-        made = [self._type(v) for v in op.results]
-        after = made[0] if len(made) == 1 else f"({', '.join(made)})"
-        reads = self._listed(operands)
-        place = self.locations.op(op.line)
+        written = f" <{{{properties}}}>" if properties else ""
+        if op.attributes.get(_ASSUMED):
+            written += " {jaxmesh.assume_replicated}"
+        types = ", ".join(map(self._type, op.used))
+        made = ", ".join(map(self._type, op.results))
+        after = made if len(op.results) == 1 else f"({made})"
+        reads, place = self._listed(op.used), self.locations.op(op.line)
         return f'    {self._defined(op)}"{op.name}"({reads}){written} : ({types}) -> {after}{place}'
 
     def _defined(self, op: Op) -> str:
@@ -196,7 +195,3 @@ def _segments(op: Op, row: OpDef, program: Program) -> tuple[int, ...] | None:
     if len(places) > most or None in places[:least]:
         raise VerifyError(f"{op.name} takes {least} operands and up to {most - least} more, got {places}.")
     return tuple(int(v is not None) for v in [*places, *[None] * (most - len(places))])
-
-
-def _integers(values: Sequence[int]) -> str:
-    return f"array<i64: {', '.join(map(str, values))}>" if values else "array<i64>"
