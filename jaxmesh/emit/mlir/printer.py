@@ -6,6 +6,7 @@ An op is printed by its row. Those that move tensors or speak of the device have
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from jaxmesh.dialects.definitions import definition_of
@@ -133,13 +134,13 @@ class _Printer:
         found = self.said.get(key)
         if found is None:
             found = ", ".join(self._properties(op))
-            forms, row = _forms(op)
+            forms, row = _forms(op.name)
             if (row is None or not _optional(row)) and not _BY_TYPE.intersection(map(forms.get, op.attributes)):
                 self.said[key] = found
         return found
 
     def _properties(self, op: Op) -> Iterator[str]:
-        forms, row = _forms(op)
+        forms, row = _forms(op.name)
         given = {k: v for k, v in op.attributes.items() if v is not None and k != _ASSUMED}
         if op.name == "ttnn.get_device":
             given.setdefault("mesh_offset", (0,) * len(self.program.mesh))
@@ -162,22 +163,17 @@ class _Printer:
         return any(self.program.types[v].dtype == "float64" for v in (*op.used, *op.results))
 
 
-_FORMS: dict[str, tuple[Mapping[str, str], OpDef | None]] = {}
-"""By an op's name: the forms of its attributes, and its row."""
-
-
-def _forms(op: Op) -> tuple[Mapping[str, str], OpDef | None]:
-    found = _FORMS.get(op.name)
-    if found is None:
-        dialect, _, name = op.name.partition(".")
-        if dialect == "ttnn" and name in MEMORY_OPS:
-            return _SPECIAL.get(name, {}), None
-        row = definition_of(op.name)
-        if row is None:
-            folder = "ttnn" if dialect == "ttnn" else "ttir"
-            raise MissingRuleError(f"no text for {op.name!r}: it has no row; add one in jaxmesh/dialects/{folder}/.")
-        found = _FORMS[op.name] = ({a.name: a.mlir_form for a in row.attributes} | {_SEGMENTS: "i32a"}, row)
-    return found
+@cache
+def _forms(op: str) -> tuple[Mapping[str, str], OpDef | None]:
+    """By an op's name: the forms of its attributes, and its row."""
+    dialect, _, name = op.partition(".")
+    if dialect == "ttnn" and name in MEMORY_OPS:
+        return _SPECIAL.get(name, {}), None
+    row = definition_of(op)
+    if row is None:
+        folder = "ttnn" if dialect == "ttnn" else "ttir"
+        raise MissingRuleError(f"no text for {op!r}: it has no row; add one in jaxmesh/dialects/{folder}/.")
+    return {a.name: a.mlir_form for a in row.attributes} | {_SEGMENTS: "i32a"}, row
 
 
 def _optional(row: OpDef) -> bool:

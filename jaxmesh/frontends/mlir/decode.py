@@ -82,7 +82,6 @@ class Body:
       values: how many values there are.
       end: the line of its `func.return`.
       size: how many ops it makes, its calls inlined.
-      depth: how deep its calls nest.
     """
 
     name: str
@@ -94,7 +93,6 @@ class Body:
     values: int = 0
     end: int = 0
     size: int = 0
-    depth: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,12 +170,12 @@ def decode(function: Function, functions: Sequence[Function]) -> Program:
     """
     decoder = _Decoder(functions)
     body = decoder.body(function)
-    said = boundary_attributes(function, "arg_attrs", len(body.arguments))
     with _at(function.line, f"@{function.name}"):
+        said = boundary_attributes(function, "arg_attrs", len(body.arguments))
+        results = boundary_attributes(function, "res_attrs", len(body.results))
         rows = zip(said, body.arguments, strict=True)
         noops = [s for s in body.steps if s.attributes.get("shard_type") == "identity" and len(s.types) == 1]
         body.arguments = tuple(_local(s, i, a, noops, decoder.types) for i, (s, a) in enumerate(rows))
-    results = boundary_attributes(function, "res_attrs", len(body.results))
     return Program(
         function, body, tuple(said), tuple(results), decoder.needs, decoder.device_mesh, tuple(decoder.notes)
     )
@@ -232,7 +230,6 @@ class _Decoder:
             self._step(function, body, operation, numbers)
         body.values = len(numbers)
         body.size = sum(s.callee.size if s.callee else 1 for s in body.steps)
-        body.depth = 1 + max((s.callee.depth for s in body.steps if s.callee), default=0)
         with _at(function.line, f"@{function.name}"):
             if not body.end:
                 raise VerifyError("ends without a func.return; write one, of the values of its results.")

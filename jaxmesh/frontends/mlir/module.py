@@ -106,12 +106,9 @@ def choose(source: Source, name: str | None) -> Function:
         count = f"{len(named)} functions" if named else "no function"
         return _only(named, f"the file has {count} @{name}", bodies)
     public = public_functions(source)
-    if len(public) == 1:
-        return public[0]
-    for preferred in _PREFERRED:
-        named = [f for f in public if f.name == preferred]
-        if len(named) == 1:
-            return named[0]
+    for found in (public, *([f for f in public if f.name == preferred] for preferred in _PREFERRED)):
+        if len(found) == 1:
+            return found[0]
     return _only(public, f"the file has {len(public)} public functions", bodies)
 
 
@@ -181,6 +178,7 @@ def _run_mesh(runs: Sequence[RunLine]) -> DeclaredMesh | None:
 
 # --- the boundary ----------------------------------------------------------------------------------------------------
 
+_SHARDINGS = frozenset({"shard_status", "runtime_tensor_sharding", "local_shape"})
 _STATUS = re.compile(r"\b(presharded|unsharded)\b")
 _LOCAL = re.compile(r"local_shape\s*=\s*(tensor<[^<>]*(?:<[^<>]*>[^<>]*)?>)")
 
@@ -200,49 +198,39 @@ def boundary_attributes(function: Function, which: str, count: int) -> list[Boun
     if which not in attributes:
         return [BoundaryAttributes(None, None)] * count
     rows = attributes[which]
-    return [_said(rows[i], function) for i in range(len(rows))]
+    return [_said(rows[i]) for i in range(len(rows))]
 
 
-def _said(row: Any, function: Function) -> BoundaryAttributes:
+def _said(row: Any) -> BoundaryAttributes:
     status, local, varying = None, None, None
     for name, attribute in entries(row):
         if name == "jaxmesh.varying":
-            varying = _axes(str(attribute)[:_LONGEST], function)
+            varying = _axes(str(attribute)[:_LONGEST])
             continue
         if not name.startswith(("ttcore.", "tt.")) or name.split(".")[1] not in _SHARDINGS:
             continue
         text = str(attribute)[:_LONGEST]
-        found = _STATUS.search(text)
-        if found is not None:
+        if found := _STATUS.search(text):
             status = found.group(1)
         elif name.endswith("shard_status"):
-            raise VerifyError(
-                f"line {function.line}: @{function.name}: {name} is presharded or unsharded, got {text[:60]}."
-            )
-        shape = _LOCAL.search(text)
-        if shape is not None:
-            local = _type(shape.group(1), function)
+            raise VerifyError(f"{name} is presharded or unsharded, got {text[:60]}.")
+        if shape := _LOCAL.search(text):
+            local = _type(shape.group(1), row.context)
     return BoundaryAttributes(status, local, varying)
-
-
-_SHARDINGS = frozenset({"shard_status", "runtime_tensor_sharding", "local_shape"})
 
 
 _AXES = re.compile(r"array<i64(?::\s*([0-9]{1,9}(?:,\s*[0-9]{1,9})*))?>")
 
 
-def _axes(text: str, function: Function) -> tuple[int, ...]:
+def _axes(text: str) -> tuple[int, ...]:
     found = _AXES.fullmatch(text)
     if found is None:
-        raise VerifyError(
-            f"line {function.line}: @{function.name}: jaxmesh.varying lists mesh axes as array<i64: 0, 1>, got "
-            f"{text[:60]}."
-        )
+        raise VerifyError(f"jaxmesh.varying lists mesh axes as array<i64: 0, 1>, got {text[:60]}.")
     return tuple(map(int, found.group(1).split(","))) if found.group(1) else ()
 
 
-def _type(text: str, function: Function) -> Any:
+def _type(text: str, context: Any) -> Any:
     try:
-        return ir.Type.parse(text, function.operation.context)
+        return ir.Type.parse(text, context)
     except ir.MLIRError:
-        raise VerifyError(f"line {function.line}: @{function.name}: local_shape {text[:60]} is no type.") from None
+        raise VerifyError(f"local_shape {text[:60]} is no type.") from None

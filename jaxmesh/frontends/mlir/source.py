@@ -51,26 +51,18 @@ def read(source: str | os.PathLike[str]) -> str:
     if not isinstance(source, str):
         raise ArgumentTypeError(f"from_mlir takes TTIR text or a path, got {type(source).__name__}.")
     one_line = "\n" not in source and "\0" not in source
-    if one_line and (source.endswith(".mlir") or _is_file(source)):
+    if one_line and (source.endswith(".mlir") or os.path.isfile(source)):
         return _file(source)
     return decode(source.encode("utf-8", "surrogatepass"))
 
 
-def _is_file(name: str) -> bool:
-    try:
-        return os.path.isfile(name)
-    except (OSError, ValueError):
-        return False
-
-
 def _file(name: str) -> str:
     try:
-        return decode(Path(name).read_bytes())
+        data = Path(name).read_bytes()
     except (OSError, ValueError) as error:
-        if isinstance(error, ParseError):
-            raise
         why = error.strerror if isinstance(error, OSError) else str(error)
         raise MissingFileError(f"cannot read {name!r} ({why}); give the path of a .mlir file, or its text.") from None
+    return decode(data)
 
 
 def decode(data: bytes) -> str:

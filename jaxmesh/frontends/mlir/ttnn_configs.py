@@ -42,11 +42,9 @@ def mapper_config(text: str) -> MeshMapperConfig:
     >>> mapper_config("#ttnn.mesh_mapper_config<placements = [<shard, 0 : i32>], mesh_shape_override = [8 : ui32]>")
     MeshMapperConfig([PlacementShard(0)], MeshShape([8]))
     """
-    found = _MAPPER.fullmatch(text)
-    if found is None:
-        raise _unknown("mapper_config", text, "placements = [<shard, 0 : i32>], mesh_shape_override = [2 : ui32]")
-    placements = [_placement(p, text) for p in _split(found.group(1))]
-    return MeshMapperConfig(placements, _override(found.group(2), text))
+    form = "placements = [<shard, 0 : i32>], mesh_shape_override = [2 : ui32]"
+    placements, override = _parts("mapper_config", _MAPPER, text, form)
+    return MeshMapperConfig([_placement(p, text) for p in placements], override)
 
 
 def composer_config(text: str) -> MeshComposerConfig:
@@ -55,11 +53,9 @@ def composer_config(text: str) -> MeshComposerConfig:
     >>> composer_config("#ttnn.mesh_composer_config<dims = [0, 1], mesh_shape_override = #ttnn.mesh_shape<2x2>>")
     MeshComposerConfig([0, 1], MeshShape([2, 2]))
     """
-    found = _COMPOSER.fullmatch(text)
-    if found is None:
-        raise _unknown("composer_config", text, "dims = [0 : i32], mesh_shape_override = [2 : ui32]")
-    dims = [_integer(d, text) for d in found.group(1).split(",") if d.strip()]
-    return MeshComposerConfig(dims, _override(found.group(2), text))
+    form = "dims = [0 : i32], mesh_shape_override = [2 : ui32]"
+    dims, override = _parts("composer_config", _COMPOSER, text, form)
+    return MeshComposerConfig([_integer(d, text) for d in dims], override)
 
 
 CONFIGS: Mapping[str, Callable[[str], Any]] = {"mapper_config": mapper_config, "composer_config": composer_config}
@@ -69,9 +65,12 @@ def _unknown(name: str, text: str, form: str) -> VerifyError:
     return VerifyError(f"{name} {text[:200]} has no known spelling; write #ttnn.mesh_{name}<{form}>.")
 
 
-def _split(text: str) -> list[str]:
-    """The placements of a list, between commas outside of angles."""
-    return [p for p in re.split(r",(?![^<]*>)", text) if p.strip()]
+def _parts(name: str, pattern: re.Pattern[str], text: str, form: str) -> tuple[list[str], tuple[int, ...] | None]:
+    """The items of a config's list, between commas outside of angles, and its override."""
+    found = pattern.fullmatch(text)
+    if found is None:
+        raise _unknown(name, text, form)
+    return [p for p in re.split(r",(?![^<]*>)", found.group(1)) if p.strip()], _override(found.group(2), text)
 
 
 def _placement(text: str, whole: str) -> Placement:
