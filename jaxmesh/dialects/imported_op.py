@@ -38,10 +38,6 @@ class ImportedOp:
 def group_operands(sizes: Sequence[int] | None, operands: Sequence[int]) -> list[int | None]:
     """Operands by operand group, None for a group without one.
 
-    Args:
-      sizes: how many operands each group has, if the text has them.
-      operands: those that are there.
-
     >>> group_operands((1, 0, 1), [7, 8])
     [7, None, 8]
     """
@@ -64,13 +60,7 @@ def _infer_types(*operands: Any, jaxpr: Jaxpr, op: ImportedOp) -> list[Any]:
 
 
 def imported_op(dialect: str, name: str, attributes: Mapping[str, Any]) -> ImportedOp | None:
-    """Describes an op of a text; None if only its meaning is kept.
-
-    Args:
-      dialect: `ttir` or `ttnn`.
-      name: of the op, without the dialect.
-      attributes: as Python values.
-    """
+    """Describes an op of a text; None if only its meaning is kept."""
     row, given = ttir.OPS.get(name), dict(attributes)
     own = ttnn.OPS.get(name) if dialect == "ttnn" else None
     if own is not None:

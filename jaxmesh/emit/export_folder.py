@@ -48,50 +48,31 @@ def write_folder(
         each, or for all.
       bits: for each result those of the floats by whose rounding it may differ; 0 for its own type.
       python: whether `main.py` and its `utils.py` are written.
-
-    Returns:
-      The paths of all that was written, sorted.
-
-    Raises:
-      FolderError: the path is a file, or a folder with other things in it; or a text's name is no file name.
-      ArgumentTypeError: an array is not of its argument's or result's type.
     """
+    target = Path(directory).absolute()
     try:
-        return _written(Path(directory).absolute(), program, texts, inputs, expected, (exact, bits), python)
+        _check_names(texts)
+        _check_target(target)
+        tensors = {
+            **_tensors("arg", "argument", program, program.arguments, inputs),
+            **_tensors("expected", "result", program, program.results, expected),
+        }
+        files = dict(texts)
+        if python:
+            main = python_text(program, load=True, exact=exact, bits=bits)
+            files |= {"main.py": main, "utils.py": utils_text()}
+        target.parent.mkdir(parents=True, exist_ok=True)
+        # On the same file system as the folder, so that moving a file is one step.
+        beside = target if target.exists() else target.parent
+        with tempfile.TemporaryDirectory(dir=beside, prefix=".jaxmesh-") as stage:
+            made = Path(stage) / "folder"
+            names = _write(made, files, tensors)
+            _move(made, target, names)
+        return sorted(target / name for name in names)
     except FolderError:
         raise
     except OSError as error:
         raise FolderError(f"{str(directory)!r} cannot be written ({error.strerror}); name another folder.") from error
-
-
-def _written(
-    target: Path,
-    program: Program,
-    texts: Mapping[str, str],
-    inputs: Sequence[Array],
-    expected: Sequence[Array],
-    judged: tuple[bool | Sequence[bool], Sequence[int]],
-    python: bool,
-) -> list[Path]:
-    _check_names(texts)
-    _check_target(target)
-    tensors = {
-        **_tensors("arg", "argument", program, program.arguments, inputs),
-        **_tensors("expected", "result", program, program.results, expected),
-    }
-    files = dict(texts)
-    if python:
-        exact, bits = judged
-        main = python_text(program, load=True, exact=exact, bits=bits)
-        files |= {"main.py": main, "utils.py": utils_text()}
-    target.parent.mkdir(parents=True, exist_ok=True)
-    # On the same file system as the folder, so that moving a file is one step.
-    beside = target if target.exists() else target.parent
-    with tempfile.TemporaryDirectory(dir=beside, prefix=".jaxmesh-") as stage:
-        made = Path(stage) / "folder"
-        names = _write(made, files, tensors)
-        _move(made, target, names)
-    return sorted(target / name for name in names)
 
 
 def utils_text() -> str:
@@ -134,10 +115,7 @@ def _ours(target: Path) -> bool:
     utils = target / "utils.py"
     if (target / "main.cpp").is_file() and (target / "ttnn.mlir").is_file() and (target / "tensors").is_dir():
         return True
-    if not utils.is_file():
-        return False
-    with utils.open("rb") as file:
-        return file.readline().rstrip() == MARK.encode()
+    return utils.is_file() and utils.read_bytes().partition(b"\n")[0].rstrip() == MARK.encode()
 
 
 def _tensors(
@@ -151,11 +129,9 @@ def _tensors(
         kind = program.types[port.value]
         shape = (devices, *kind.shape) if port.presharded else kind.shape
         if array.shape != shape or array.dtype != kind.dtype:
-            raise ArgumentTypeError(
-                f"{what} {number} is {kind.dtype}{list(shape)}"
-                f"{' (the pieces of all devices, stacked)' if port.presharded else ''}, got an array "
-                f"{array.dtype}{list(array.shape)}."
-            )
+            stacked = " (the pieces of all devices, stacked)" if port.presharded else ""
+            got = f"{array.dtype}{list(array.shape)}"
+            raise ArgumentTypeError(f"{what} {number} is {kind.dtype}{list(shape)}{stacked}, got an array {got}.")
         found[f"{name}{number}.npy"] = array
     return found
 
@@ -173,10 +149,6 @@ def _write(made: Path, files: Mapping[str, str], tensors: Mapping[str, Array]) -
 _NUMBERED = re.compile(r"(arg|expected)[0-9]+\.npy")
 
 
-def _same(new: Path, old: Path) -> bool:
-    return old.is_file() and new.read_bytes() == old.read_bytes()
-
-
 def _move(made: Path, target: Path, names: Sequence[str]) -> None:
     if not target.exists():
         made.rename(target)
@@ -185,7 +157,8 @@ def _move(made: Path, target: Path, names: Sequence[str]) -> None:
         (target / "tensors").unlink()
     (target / "tensors").mkdir(exist_ok=True)
     # The program in the other language still fits if it is the same program with the same numbers.
-    same = all(_same(made / n, target / n) for n in names if n == "ttnn.mlir" or n.startswith("tensors/"))
+    numbers = [n for n in names if n == "ttnn.mlir" or n.startswith("tensors/")]
+    same = all((target / n).is_file() and (made / n).read_bytes() == (target / n).read_bytes() for n in numbers)
     for name in names:
         os.replace(made / name, target / name)
     for name in () if same else OURS:

@@ -28,7 +28,8 @@ from jaxmesh.errors import (
     VerifyError,
 )
 from jaxmesh.frontends.mlir.decode import Program, decode
-from jaxmesh.frontends.mlir.module import Function, Source, choose, declared_mesh, load
+from jaxmesh.frontends.mlir.module import Source, choose, declared_mesh, load_text
+from jaxmesh.frontends.mlir.source import read
 from jaxmesh.frontends.mlir.to_program import flat_program
 from jaxmesh.frontends.mlir.trace import Outcome, Settings, trace_program
 from jaxmesh.jaxprs import compat, control_flow, walk
@@ -89,13 +90,8 @@ def from_mlir(
     strict = as_bool("from_mlir", "strict", strict)
     if func is not None:
         as_instance(str, "from_mlir", "func", func)
-    file = load(source)
-    return import_function(file, choose(file, func), mesh, strict=strict)
-
-
-def import_function(file: Source, function: Function, mesh: AnyMesh | None, *, strict: bool = False) -> Traced:
-    """One function of a file as a traced program; see `from_mlir`."""
-    return import_program(file, decode(function, file.functions), mesh, strict=strict)
+    file = load_text(read(source))
+    return import_program(file, decode(choose(file, func), file.functions), mesh, strict=strict)
 
 
 def import_program(file: Source, program: Program, mesh: AnyMesh | None, *, strict: bool = False) -> Traced:
@@ -138,12 +134,7 @@ def mesh_sizes(file: Source, program: Program) -> tuple[int, ...] | None:
 
 
 def _mesh(file: Source, program: Program, given: AnyMesh | None) -> AnyMesh:
-    """The given mesh, checked against the file's; else the file's; else the context's; else one device.
-
-    Raises:
-      MeshMismatchError: the given (or the context's) mesh and the file's have different shapes.
-      MeshError: there is none, and the program needs one.
-    """
+    """The given mesh, checked against the file's; else the file's; else the context's; else one device."""
     found = as_mesh(given) if given is not None else context_mesh()
     runs = file.run_lines
     if found is not None:
@@ -169,7 +160,7 @@ def _mesh(file: Source, program: Program, given: AnyMesh | None) -> AnyMesh:
         )
     if program.needs is not None:
         raise MeshError(
-            f"line {program.needs.line}: {program.needs.op} needs a mesh, but the file names none; give "
+            f"{program.needs} needs a mesh, but the file names none; give "
             "mesh=jaxmesh.make_mesh((2, 4)) (or an AbstractMesh), set one with jax.set_mesh, or write "
             '`module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2x4>]>}`.'
         )
@@ -227,11 +218,7 @@ def _out_tree(program: Program) -> Any:
 
 
 def _trace_assuming(program: Program, settings: Settings) -> Outcome:
-    """Traces with presharded arguments that differ everywhere; assumes what only their equality proves.
-
-    Raises:
-      ReplicationError: copies are not proven equal, even if all presharded arguments are; or nothing may be assumed.
-    """
+    """Traces with presharded arguments that differ everywhere; assumes what only their equality proves."""
     outcome = trace_program(program, settings)
     if outcome.unproven is not None:
         _check_assumed(program, settings, outcome.unproven)
@@ -274,11 +261,7 @@ def _constant(jaxpr: compat.Jaxpr) -> list[bool]:
 
 
 def _check_results(program: Program, boundary: Boundary, on_devices: Sequence[bool]) -> None:
-    """Checks that results live where the file says; one device is both places at once.
-
-    Raises:
-      VerifyError: a result declared full stays on the devices, or one declared presharded is full.
-    """
+    """Checks that results live where the file says; one device is both places at once."""
     statuses = [r.status for r in program.results]
     if not any(statuses) or math.prod(boundary.sizes.values()) == 1:
         return
@@ -299,8 +282,8 @@ def _check_results(program: Program, boundary: Boundary, on_devices: Sequence[bo
 
 def _warn(program: Program, outcome: Outcome) -> None:
     for text in outcome.assumptions:
-        warnings.warn(text, AssumptionWarning, stacklevel=5)
+        warnings.warn(text, AssumptionWarning, stacklevel=4)
     for text in outcome.shard_shapes:
-        warnings.warn(text, ShardShapeWarning, stacklevel=5)
+        warnings.warn(text, ShardShapeWarning, stacklevel=4)
     for text in program.notes:
-        warnings.warn(text, BlockFloatWarning, stacklevel=5)
+        warnings.warn(text, BlockFloatWarning, stacklevel=4)

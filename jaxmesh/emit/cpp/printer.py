@@ -46,10 +46,6 @@ def cpp_text(
         `tensors/expected0.npy` and so on; else all inputs are ones.
       exact: whether `--check` wants floats to be equal, too, else within rounding; one for each result, or for all.
       bits: for each result those of the floats by whose rounding it may differ; 0 for its own type.
-
-    Raises:
-      MissingRuleError: an op has no C++ call.
-      UnsupportedError: an element type that the header does not hold.
     """
     name = function_name(program.name)
     writer = _Writer(program)
@@ -106,7 +102,7 @@ class _Writer:
         arguments = ", ".join([self.argument(op, row, p) for p in row.cpp.params])
         text = f"{row.cpp.callee}({arguments})"
         if len(op.results) == 1:
-            self.names[op.results[0]] = self.variable(TENSOR, text)
+            self.result(op, text)
             return
         made = self.variable(TENSORS, text)
         for i, result in enumerate(op.results):
@@ -185,19 +181,18 @@ class _Writer:
         self.names[op.results[0]] = made
 
     def distribute_tensor(self, op: Op) -> None:
-        self.transfer(
-            op, "MeshMapperConfig", "TensorToMesh", "create_mesh_mapper", mapper(op.attributes["mapper_config"])
-        )
+        self.transfer(op, "mapper", "TensorToMesh", mapper(op.attributes["mapper_config"]))
 
     def aggregate_tensor(self, op: Op) -> None:
-        config = composer(op.attributes["composer_config"])
-        self.transfer(op, "MeshComposerConfig", "MeshToTensor", "create_mesh_composer", config)
+        self.transfer(op, "composer", "MeshToTensor", composer(op.attributes["composer_config"]))
 
-    def transfer(self, op: Op, config: str, kind: str, create: str, text: str) -> None:
+    def transfer(self, op: Op, role: str, kind: str, text: str) -> None:
         """The config, a reference to the mesh, the mapper or composer, and the call that takes it."""
-        made = self.variable(f"{_DISTRIBUTED}::{config}", f"{_DISTRIBUTED}::{config}{{{text}}}")
+        config = f"{_DISTRIBUTED}::Mesh{role.capitalize()}Config"
+        made = self.variable(config, f"{config}{{{text}}}")
         mesh = self.variable(f"{_DISTRIBUTED}::MeshDevice&", f"*{self.device(op)}")
-        owner = self.variable(f"::std::unique_ptr<{_DISTRIBUTED}::{kind}>", f"{_DISTRIBUTED}::{create}({mesh}, {made})")
+        create = f"{_DISTRIBUTED}::create_mesh_{role}({mesh}, {made})"
+        owner = self.variable(f"::std::unique_ptr<{_DISTRIBUTED}::{kind}>", create)
         reference = f"ref_{owner[1:]}"
         self.statement(f"auto& {reference} = *{owner}")
         callee = op.name.removeprefix("ttnn.")
@@ -206,9 +201,6 @@ class _Writer:
     def to_device(self, op: Op) -> None:
         memory = values.memory_config(self.program.types[op.results[0]])
         self.result(op, f"ttnn::to_device({self.operand(op)}, {self.device(op)}, {memory})")
-
-    def from_device(self, op: Op) -> None:
-        self.result(op, f"ttnn::from_device({self.operand(op)})")
 
     def to_layout(self, op: Op) -> None:
         kind = self.program.types[op.results[0]]
@@ -225,7 +217,7 @@ _SPECIAL: Mapping[str, Callable[[_Writer, Op], None]] = {
     "distribute_tensor": _Writer.distribute_tensor,
     "aggregate_tensor": _Writer.aggregate_tensor,
     "to_device": _Writer.to_device,
-    "from_device": _Writer.from_device,
+    "from_device": lambda writer, op: writer.result(op, f"ttnn::from_device({writer.operand(op)})"),
     "to_layout": _Writer.to_layout,
     "deallocate": _Writer.deallocate,
 }

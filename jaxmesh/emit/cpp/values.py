@@ -25,11 +25,7 @@ _ELEMENTS = frozenset({
 
 
 def data_type(dtype: np.dtype[Any]) -> str:
-    """An element type: `::ttnn::DataType::FLOAT32`.
-
-    Raises:
-      UnsupportedError: C++ programs do not hold tensors of it.
-    """
+    """An element type: `::ttnn::DataType::FLOAT32`."""
     if dtype.name not in _ELEMENTS:
         raise UnsupportedError(
             f"C++ programs hold no tensors of {dtype.name}; the element types are {', '.join(sorted(_ELEMENTS))}. "
@@ -118,10 +114,6 @@ def _pairs(given: Sequence[int]) -> str:
     return f"::ttsl::SmallVector<::ttnn::PadSpecDim>{{{', '.join(f'{{{low}, {high}}}' for low, high in pairs)}}}"
 
 
-def _uint32s(given: Sequence[int]) -> str:
-    return f"::std::array<uint32_t, {len(given)}>{{{_listed(given)}}}"
-
-
 FORMS: Mapping[str, Callable[[Any], str]] = {
     "value": value,
     "float": lambda given: real(float(given)),
@@ -130,7 +122,7 @@ FORMS: Mapping[str, Callable[[Any], str]] = {
     "int32s": _row("::ttsl::SmallVector<int32_t>"),
     "int64s": _row("::ttsl::SmallVector<int64_t>"),
     "vector": _row("::std::vector<int32_t>"),
-    "uint32s": _uint32s,
+    "uint32s": lambda given: f"::std::array<uint32_t, {len(given)}>{{{_listed(given)}}}",
     "pairs": _pairs,
 }
 """How an attribute is written, by the form of its parameter; `array` and `span` take statements of their own."""
@@ -155,14 +147,10 @@ def table(array: np.ndarray[Any, Any]) -> tuple[str, list[str]]:
     """The element type of a C++ table that holds an array, and its elements, row-major."""
     flat = array.reshape(-1)
     if flat.dtype.name == "float64":
-        return "double", [_double(v) for v in flat.tolist()]
+        return "double", [_pointed(repr(v)) if math.isfinite(v) else real(v) for v in flat.tolist()]
     if flat.dtype.name == "bool":
         return "int64_t", [str(int(v)) for v in flat.tolist()]
     if flat.dtype.kind in "iu" or flat.dtype.name in ("int4", "int2", "uint4", "uint2"):
         signed = flat.dtype.name != "uint64"
         return "int64_t" if signed else "uint64_t", [integer(int(v)) for v in flat.tolist()]
     return "float", [real(v) for v in flat.astype(np.float32).tolist()]
-
-
-def _double(number: float) -> str:
-    return real(number) if not math.isfinite(number) else _pointed(repr(number))

@@ -12,7 +12,7 @@ import numpy as np
 
 from jaxmesh.emit.mlir.spelling import Spelling, element_type, string
 from jaxmesh.errors import JaxmeshError, UnsupportedError, VerifyError
-from jaxmesh.sharding.configs import MeshComposerConfig, MeshMapperConfig, Placement, PlacementShard
+from jaxmesh.sharding.configs import MeshComposerConfig, MeshMapperConfig, PlacementShard
 
 _WORD = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _LAYOUT = re.compile(r"#ttir<convolution_layout [\w =,\[\]]*>", re.ASCII)
@@ -27,18 +27,7 @@ _EXACT = 2**24
 
 
 def attribute(form: str, value: Any, spelling: Spelling, *, wide: bool = False) -> str:
-    """An attribute's value in a form; see `jaxmesh.dialects.op.Attribute` for the forms.
-
-    Args:
-      form: how it is written.
-      value: a Python value, a NumPy array or a config.
-      spelling: of numbers and constants.
-      wide: whether its op computes in 64-bit floats; then a number that 32 bits cannot hold has 64.
-
-    Raises:
-      VerifyError: the value is none of that form.
-      UnsupportedError: the form is not known.
-    """
+    """A value in a form of `jaxmesh.dialects.op.Attribute`; `wide` ops write numbers beyond 32-bit floats in 64."""
     value = value.value if isinstance(value, enum.Enum) else value
     try:
         return _formed(form, value, spelling, wide)
@@ -68,7 +57,7 @@ def _formed(form: str, value: Any, spelling: Spelling, wide: bool) -> str:
 def _integers_or_one(form: str, value: Any) -> str:
     """One integer; some attributes are one for all dims or a row of them."""
     if isinstance(value, (tuple, list)):
-        return _array("i32", value)
+        return array("i32", value)
     return _integer(form, value)
 
 
@@ -107,7 +96,8 @@ def _row(kind: str, values: Any) -> str:
     return "[" + ", ".join(_integer(kind, v) for v in values) + "]"
 
 
-def _array(kind: str, values: Any) -> str:
+def array(kind: str, values: Any) -> str:
+    """Integers as `array<i64: 2, 4>`."""
     body = ", ".join(str(_in_range(kind, v)) for v in values)
     return f"array<{kind}: {body}>" if body else f"array<{kind}>"
 
@@ -137,10 +127,6 @@ def by(sizes: Any) -> str:
     return "x".join(str(_in_range("i64", n)) for n in sizes)
 
 
-def _any(value: Any) -> str:
-    return _integers_or_one("i32", value)
-
-
 def _convolution_layout(value: Any) -> str:
     if isinstance(value, Mapping):
         entries = (f"{_word(k)} = {_dims(v)}" for k, v in value.items())  # pyright: ignore[reportUnknownVariableType]
@@ -151,31 +137,20 @@ def _convolution_layout(value: Any) -> str:
 
 
 def _dims(value: Any) -> str:
-    if isinstance(value, (tuple, list)):
-        return by(value) or "[]"
-    return by((value,))
+    return (by(value) or "[]") if isinstance(value, (tuple, list)) else by((value,))
 
 
 def _type(value: Any) -> str:
-    if isinstance(value, str) and _WORD.fullmatch(value):
-        return value
-    return element_type(np.dtype(value))
+    return value if isinstance(value, str) and _WORD.fullmatch(value) else element_type(np.dtype(value))
 
 
 # --- configs ---------------------------------------------------------------------------------------------------------
 
 
-def _placement(placement: Placement) -> str:
-    return f"<shard, {placement.dim} : i32>" if isinstance(placement, PlacementShard) else "<replicate, -1 : i32>"
-
-
 def _mapper(config: MeshMapperConfig) -> str:
-    placements = ", ".join(map(_placement, config.placements))
+    words = (f"shard, {p.dim}" if isinstance(p, PlacementShard) else "replicate, -1" for p in config.placements)
+    placements = ", ".join(f"<{word} : i32>" for word in words)
     return f"#ttnn.mesh_mapper_config<placements = [{placements}]{_override(config)}>"
-
-
-def _composer(config: MeshComposerConfig) -> str:
-    return f"#ttnn.mesh_composer_config<dims = {_row('i32', config.dims)}{_override(config)}>"
 
 
 def _override(config: MeshMapperConfig | MeshComposerConfig) -> str:
@@ -185,17 +160,19 @@ def _override(config: MeshMapperConfig | MeshComposerConfig) -> str:
 
 _FORMS: Mapping[str, Callable[[Any], str]] = {
     "i32s": lambda value: _row("i32", value),
-    "i64s": lambda value: _array("i64", value),
-    "i32a": lambda value: _array("i32", value),
+    "i64s": lambda value: array("i64", value),
+    "i32a": lambda value: array("i32", value),
     "bool": _bool,
     "bools": _bools,
     "string": lambda value: string(str(value)),
     "shape": lambda value: f"#ttnn.shape<{by(value)}>",
-    "any": _any,
+    "any": lambda value: _integers_or_one("i32", value),
     "type": _type,
     "convolution_layout": _convolution_layout,
     "mapper_config": _mapper,
-    "composer_config": _composer,
+    "composer_config": lambda config: (
+        f"#ttnn.mesh_composer_config<dims = {_row('i32', config.dims)}{_override(config)}>"
+    ),
     "mesh_shape": lambda value: f"#ttnn<mesh_shape {by(value)}>",
     "mesh_offset": lambda value: f"#ttnn<mesh_offset {by(value)}>",
 }

@@ -28,33 +28,18 @@ def named(name: str) -> str:
     return f"loc({string(name)})" if name else UNKNOWN
 
 
-class NoLocations:
-    """Text without locations."""
-
-    def op(self, line: str) -> str:
-        """What stands behind an operation."""
-        return ""
-
-    def argument(self, path: str) -> str:
-        """What stands behind an argument."""
-        return ""
-
-    def definitions(self) -> tuple[list[str], list[str]]:
-        """The lines before and after the module."""
-        return [], []
-
-
 class Locations:
-    """The locations of one text, in the order they are met: that is their number."""
+    """The locations of one text, in the order they are met: that is their number. Unless written, all are empty."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, written: bool) -> None:
+        self._written = written
         self._numbers: dict[str, int] = {}
         self._first: set[str] = set()
         self._of_line: dict[str, str] = {}
 
     def op(self, line: str) -> str:
         """What stands behind an operation, a function or the module."""
-        found = self._of_line.get(line)
+        found = self._of_line.get(line) if self._written else ""
         if found is None:
             number = self._numbers.setdefault(source(line), len(self._numbers))
             found = self._of_line[line] = f" loc({_alias(number)})"
@@ -62,6 +47,8 @@ class Locations:
 
     def argument(self, path: str) -> str:
         """What stands behind an argument: MLIR writes it out there, and defines it before the module."""
+        if not self._written:
+            return ""
         place = named(path)
         self._numbers.setdefault(place, len(self._numbers))
         self._first.add(place)
@@ -69,11 +56,9 @@ class Locations:
 
     def definitions(self) -> tuple[list[str], list[str]]:
         """The lines before and after the module."""
-        before = [self._defined(p) for p in self._numbers if p in self._first]
-        return before, [self._defined(p) for p in self._numbers if p not in self._first]
-
-    def _defined(self, place: str) -> str:
-        return f"{_alias(self._numbers[place])} = {place}"
+        lines = {place: f"{_alias(number)} = {place}" for place, number in self._numbers.items()}
+        first = [line for place, line in lines.items() if place in self._first]
+        return first, [line for place, line in lines.items() if place not in self._first]
 
 
 def _alias(number: int) -> str:

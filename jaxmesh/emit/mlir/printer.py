@@ -6,14 +6,15 @@ An op is printed by its row. Those that move tensors or speak of the device have
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from jaxmesh.dialects.definitions import definition_of
 from jaxmesh.dialects.op import OpDef
 from jaxmesh.dialects.program import Op, Port, Program, Value
 from jaxmesh.dialects.ttnn.memory import MEMORY_OPS
-from jaxmesh.emit.mlir.attributes import attribute, by
-from jaxmesh.emit.mlir.locations import Locations, NoLocations
+from jaxmesh.emit.mlir.attributes import array, attribute, by
+from jaxmesh.emit.mlir.locations import Locations
 from jaxmesh.emit.mlir.spelling import Spelling, symbol
 from jaxmesh.errors import JaxmeshError, MissingRuleError, VerifyError
 
@@ -38,15 +39,6 @@ def mlir_text(program: Program, *, locations: bool = False) -> str:
 
     jaxlib parses it, with unregistered dialects allowed, and prints it back unchanged; `jaxmesh.from_mlir` reads it.
 
-    Args:
-      program: of either dialect.
-      locations: whether to write source lines, and the arguments' places in the caller's tree.
-
-    Raises:
-      MissingRuleError: an op has no row.
-      VerifyError: an attribute is not known, or cannot be written.
-      UnsupportedError: a type that TTIR does not hold.
-
     >>> from jaxmesh.dialects.program import Port, Program, Type
     >>> import numpy as np
     >>> program = Program("f", {"x": 2}, [Type((4,), np.dtype("float32"))], [Port(0, True)], [], [Port(0, True)])
@@ -58,11 +50,11 @@ def mlir_text(program: Program, *, locations: bool = False) -> str:
       }
     }
     """
-    return _Printer(program, Locations() if locations else NoLocations()).text()
+    return _Printer(program, Locations(written=locations)).text()
 
 
 class _Printer:
-    def __init__(self, program: Program, locations: Locations | NoLocations) -> None:
+    def __init__(self, program: Program, locations: Locations) -> None:
         self.program = program
         self.locations = locations
         self.spelling = Spelling()
@@ -98,7 +90,7 @@ class _Printer:
     def _port(self, port: Port) -> str:
         status = "presharded" if port.presharded else "unsharded"
         # MLIR sorts attributes by name; upstream has none for the axes.
-        axes = "" if port.varying is None else f"jaxmesh.varying = {_integers(port.varying)}, "
+        axes = "" if port.varying is None else f"jaxmesh.varying = {array('i64', port.varying)}, "
         return f"{self._type(port.value)} {{{axes}ttcore.shard_status = #ttcore.shard_status<{status}>}}"
 
     def _return(self) -> str:
@@ -115,15 +107,14 @@ class _Printer:
     # --- operations ---
 
     def _op(self, op: Op) -> str:
-        operands = op.used
         properties = self._said(op)
-        extra = " {jaxmesh.assume_replicated}" if op.attributes.get(_ASSUMED) else ""
-        written = f"{f' <{{{properties}}}>' if properties else ''}{extra}"
-        types = ", ".join(map(self._type, operands))
-        made = [self._type(v) for v in op.results]
-        after = made[0] if len(made) == 1 else f"({', '.join(made)})"
-        reads = self._listed(operands)
-        place = self.locations.op(op.line)
+        written = f" <{{{properties}}}>" if properties else ""
+        if op.attributes.get(_ASSUMED):
+            written += " {jaxmesh.assume_replicated}"
+        types = ", ".join(map(self._type, op.used))
+        made = ", ".join(map(self._type, op.results))
+        after = made if len(op.results) == 1 else f"({made})"
+        reads, place = self._listed(op.used), self.locations.op(op.line)
         return f'    {self._defined(op)}"{op.name}"({reads}){written} : ({types}) -> {after}{place}'
 
     def _defined(self, op: Op) -> str:
@@ -143,13 +134,13 @@ class _Printer:
         found = self.said.get(key)
         if found is None:
             found = ", ".join(self._properties(op))
-            forms, row = _forms(op)
+            forms, row = _forms(op.name)
             if (row is None or not _optional(row)) and not _BY_TYPE.intersection(map(forms.get, op.attributes)):
                 self.said[key] = found
         return found
 
     def _properties(self, op: Op) -> Iterator[str]:
-        forms, row = _forms(op)
+        forms, row = _forms(op.name)
         given = {k: v for k, v in op.attributes.items() if v is not None and k != _ASSUMED}
         if op.name == "ttnn.get_device":
             given.setdefault("mesh_offset", (0,) * len(self.program.mesh))
@@ -172,22 +163,17 @@ class _Printer:
         return any(self.program.types[v].dtype == "float64" for v in (*op.used, *op.results))
 
 
-_FORMS: dict[str, tuple[Mapping[str, str], OpDef | None]] = {}
-"""By an op's name: the forms of its attributes, and its row."""
-
-
-def _forms(op: Op) -> tuple[Mapping[str, str], OpDef | None]:
-    found = _FORMS.get(op.name)
-    if found is None:
-        dialect, _, name = op.name.partition(".")
-        if dialect == "ttnn" and name in MEMORY_OPS:
-            return _SPECIAL.get(name, {}), None
-        row = definition_of(op.name)
-        if row is None:
-            folder = "ttnn" if dialect == "ttnn" else "ttir"
-            raise MissingRuleError(f"no text for {op.name!r}: it has no row; add one in jaxmesh/dialects/{folder}/.")
-        found = _FORMS[op.name] = ({a.name: a.mlir_form for a in row.attributes} | {_SEGMENTS: "i32a"}, row)
-    return found
+@cache
+def _forms(op: str) -> tuple[Mapping[str, str], OpDef | None]:
+    """By an op's name: the forms of its attributes, and its row."""
+    dialect, _, name = op.partition(".")
+    if dialect == "ttnn" and name in MEMORY_OPS:
+        return _SPECIAL.get(name, {}), None
+    row = definition_of(op)
+    if row is None:
+        folder = "ttnn" if dialect == "ttnn" else "ttir"
+        raise MissingRuleError(f"no text for {op!r}: it has no row; add one in jaxmesh/dialects/{folder}/.")
+    return {a.name: a.mlir_form for a in row.attributes} | {_SEGMENTS: "i32a"}, row
 
 
 def _optional(row: OpDef) -> bool:
@@ -197,11 +183,7 @@ def _optional(row: OpDef) -> bool:
 
 
 def _segments(op: Op, row: OpDef, program: Program) -> tuple[int, ...] | None:
-    """Which operands are there, where more than one may be left out.
-
-    Raises:
-      VerifyError: an operand that must be there is left out, or there are too many.
-    """
+    """Which operands are there, where more than one may be left out."""
     least, most = row.operands
     if most is None or not _optional(row):
         return None
@@ -209,7 +191,3 @@ def _segments(op: Op, row: OpDef, program: Program) -> tuple[int, ...] | None:
     if len(places) > most or None in places[:least]:
         raise VerifyError(f"{op.name} takes {least} operands and up to {most - least} more, got {places}.")
     return tuple(int(v is not None) for v in [*places, *[None] * (most - len(places))])
-
-
-def _integers(values: Sequence[int]) -> str:
-    return f"array<i64: {', '.join(map(str, values))}>" if values else "array<i64>"

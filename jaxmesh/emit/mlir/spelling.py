@@ -15,7 +15,7 @@ _SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_$.]*")
 _ESCAPED = re.compile(rb"[^ -!#-\[\]-~]")
 """Bytes that a string does not hold as they are: all but printable ASCII, quotes and backslashes."""
 
-_FLOATS = {"float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16"}
+_WORDS = {"bool": "i1", "float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16"}
 _SMALL_FLOAT = re.compile(r"float(\d)_(e\d+m\d+)(\w*)$")
 _INTEGER = re.compile(r"(u?)int(\d+)$")
 
@@ -51,24 +51,17 @@ def symbol(name: str) -> str:
 def element_type(dtype: np.dtype[Any]) -> str:
     """The element type of a dtype.
 
-    Raises:
-      UnsupportedError: it has none.
-
     >>> import jax.numpy as jnp
     >>> [element_type(jnp.dtype(t)) for t in ("bool", "int32", "uint8", "bfloat16", "float8_e4m3fn")]
     ['i1', 'i32', 'ui8', 'bf16', 'f8E4M3FN']
     """
     name = dtype.name
-    if name == "bool":
-        return "i1"
-    if name in _FLOATS:
-        return _FLOATS[name]
-    integer = _INTEGER.match(name)
-    if integer is not None:
-        return f"{integer.group(1)}i{integer.group(2)}"
-    small = _SMALL_FLOAT.match(name)
-    if small is not None:
-        return f"f{small.group(1)}{small.group(2)}{small.group(3)}".upper().replace("F", "f", 1)
+    if name in _WORDS:
+        return _WORDS[name]
+    if integer := _INTEGER.match(name):
+        return "{}i{}".format(*integer.groups())
+    if small := _SMALL_FLOAT.match(name):
+        return "f" + "".join(small.groups()).upper()
     raise UnsupportedError(
         f"a tensor of {name} has no text: TTIR and TTNN hold real numbers, integers and truth values; make those of it "
         "first (complex numbers as real and imaginary parts)."
@@ -84,11 +77,7 @@ class Spelling:
         self._floats: dict[tuple[str, bytes], str] = {}
 
     def type(self, kind: Type) -> str:
-        """The type of a value.
-
-        Raises:
-          UnsupportedError: its elements have no type in MLIR.
-        """
+        """The type of a value."""
         return "!ttnn.device" if kind.kind == "device" else self.tensor(kind.shape, kind.dtype)
 
     def tensor(self, shape: Shape, dtype: np.dtype[Any]) -> str:
@@ -103,9 +92,8 @@ class Spelling:
         key = (kind, np.float64(value).tobytes())
         if key not in self._floats:
             context = self._mlir()
-            number = ir.F32Type.get(context) if kind == "f32" else ir.F64Type.get(context)
-            made = ir.FloatAttr.get(number, value, loc=ir.Location.unknown(context))
-            self._floats[key] = str(made)
+            number = (ir.F32Type if kind == "f32" else ir.F64Type).get(context)
+            self._floats[key] = str(ir.FloatAttr.get(number, value, loc=ir.Location.unknown(context)))
         return self._floats[key]
 
     def elements(self, array: np.ndarray[Any, Any]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from jaxmesh.dialects import ttnn
 from jaxmesh.dialects.program import Op, Program, Type, Value
@@ -15,11 +15,7 @@ Names = Mapping[Value, str]
 
 
 def signature_of(op: Op) -> tuple[TtnnOp, Signature]:
-    """The row of an op, and its Python call.
-
-    Raises:
-      MissingRuleError: TTNN's table has no such op.
-    """
+    """The row of an op, and its Python call."""
     row = ttnn.OPS.get(op.name.removeprefix("ttnn.")) if op.name.startswith("ttnn.") else None
     if row is None:
         place = f" (from {op.line})" if op.line else ""
@@ -33,23 +29,20 @@ def signature_of(op: Op) -> tuple[TtnnOp, Signature]:
 def arguments(program: Program, op: Op, row: TtnnOp, params: Sequence[Param], names: Names) -> str:
     """What stands between the parentheses of a row's call."""
     kind = program.types[op.results[0]] if op.results else None
-    printed: list[str] = []
     hosted = kind is not None and kind.host
-    for param in params:
-        if hosted and not param.on_host:
-            continue
-        value = _SOURCES[param.source](_Site(program, op, row, kind, names), param)
-        printed.append(f"{param.name}={value}" if param.keyword else value)
-    return ", ".join(printed)
+    site = _Site(program, op, row, kind, names)
+    said = [(p, _SOURCES[p.source](site, p)) for p in params if p.on_host or not hosted]
+    return ", ".join(f"{p.name}={value}" if p.keyword else value for p, value in said)
 
 
-class _Site:
+class _Site(NamedTuple):
     """One call: the op, its row, the type of its first result, and the names of values."""
 
-    __slots__ = ("kind", "names", "op", "program", "row")
-
-    def __init__(self, program: Program, op: Op, row: TtnnOp, kind: Type | None, names: Names) -> None:
-        self.program, self.op, self.row, self.kind, self.names = program, op, row, kind, names
+    program: Program
+    op: Op
+    row: TtnnOp
+    kind: Type | None
+    names: Names
 
     @property
     def result(self) -> Type:
@@ -88,15 +81,8 @@ def _attribute(site: _Site, param: Param) -> str:
     known = site.row.definition.by_name.get(key)
     if known is not None and known.required:
         raise VerifyError(f"{site.op.name} needs the attribute {key!r} ({known.kind}); it is missing.")
-    default = known.default if known is not None else None
-    if default is None and param.default is not NEEDED:
-        default = param.default
-    return values.attribute(default, param.form)
-
-
-def _device_name(site: _Site, _: Param) -> str:
-    device = _device(site)
-    return "None" if device is None else site.names[device]
+    default = None if known is None else known.default
+    return values.attribute(param.default if default is None and param.default is not NEEDED else default, param.form)
 
 
 _SOURCES: Mapping[str, Callable[[_Site, Param], str]] = {
@@ -107,7 +93,7 @@ _SOURCES: Mapping[str, Callable[[_Site, Param], str]] = {
     "dtype": lambda site, _: values.data_type(site.result.dtype),
     "layout": lambda site, _: values.layout(site.result),
     "shape": lambda site, param: values.attribute(site.result.shape, param.form),
-    "device": _device_name,
+    "device": lambda site, _: "None" if (device := _device(site)) is None else site.names[device],
     "compute_config": lambda site, _: values.COMPUTE_CONFIG,
     "text": lambda site, param: str(param.key),
     "none": lambda site, _: "None",
@@ -138,31 +124,24 @@ def _override(config: Any) -> str:
     return "" if shape is None else f", ttnn.MeshShape({values.listed(shape)})"
 
 
-def _transfer(
-    program: Program, op: Op, names: Names, config: str, arguments: str, make: str, call: str, role: str
-) -> Statements:
+def _transfer(op: Op, names: Names, role: str, arguments: str) -> Statements:
     tensor, device = op.used
     return [
-        (f"ttnn.{config}", arguments),
-        (f"ttnn.{make}", f"{names[device]}, {{}}"),
-        (f"ttnn.{call}", f"{names[tensor]}, {role}={{}}"),
+        (f"ttnn.Mesh{role.capitalize()}Config", arguments),
+        (f"ttnn.create_mesh_{role}", f"{names[device]}, {{}}"),
+        (op.name, f"{names[tensor]}, {role}={{}}"),
     ]
 
 
 def _distribute(program: Program, op: Op, names: Names) -> Statements:
     config: Any = op.attributes["mapper_config"]
-    said = f"[{', '.join(f'ttnn.{p!r}' for p in config.placements)}]{_override(config)}"
-    return _transfer(
-        program, op, names, "MeshMapperConfig", said, "create_mesh_mapper", "distribute_tensor", role="mapper"
-    )
+    placements = ", ".join(f"ttnn.{p!r}" for p in config.placements)
+    return _transfer(op, names, "mapper", f"[{placements}]{_override(config)}")
 
 
 def _aggregate(program: Program, op: Op, names: Names) -> Statements:
     config: Any = op.attributes["composer_config"]
-    said = f"{values.listed(config.dims)}{_override(config)}"
-    return _transfer(
-        program, op, names, "MeshComposerConfig", said, "create_mesh_composer", "aggregate_tensor", role="composer"
-    )
+    return _transfer(op, names, "composer", f"{values.listed(config.dims)}{_override(config)}")
 
 
 def _to_device(program: Program, op: Op, names: Names) -> Statements:
@@ -179,11 +158,6 @@ def _to_layout(program: Program, op: Op, names: Names) -> Statements:
     return [("ttnn.to_layout", said)]
 
 
-def _from_device(program: Program, op: Op, names: Names) -> Statements:
-    (tensor,) = op.used
-    return [("ttnn.from_device", names[tensor])]
-
-
 def _deallocate(program: Program, op: Op, names: Names) -> Statements:
     (tensor,) = op.used
     return [("ttnn.deallocate", f"{names[tensor]}, {bool(op.attributes.get('force', False))}")]
@@ -195,6 +169,6 @@ _SPECIAL: Mapping[str, Callable[[Program, Op, Names], Statements]] = {
     "ttnn.aggregate_tensor": _aggregate,
     "ttnn.to_device": _to_device,
     "ttnn.to_layout": _to_layout,
-    "ttnn.from_device": _from_device,
+    "ttnn.from_device": lambda program, op, names: [("ttnn.from_device", names[op.used[0]])],
     "ttnn.deallocate": _deallocate,
 }

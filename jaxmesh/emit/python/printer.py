@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import keyword
+from collections import Counter
 from collections.abc import Sequence
 
 from jaxmesh.dialects.program import Op, Port, Program, Value
@@ -32,10 +33,6 @@ def python_text(
       exact: whether results must be equal bit for bit, as those of a program that only moves data; else floats may
         differ by rounding.
       bits: for each result those of the floats by whose rounding it may differ; 0 for its own type.
-
-    Raises:
-      MissingRuleError: an op that TTNN's table does not have.
-      VerifyError: an op that its row's call cannot write.
     """
     module = _Module(program)
     parts = [["import ttnn", "import utils"], module.forward()]
@@ -43,17 +40,14 @@ def python_text(
         parts[-1].append("")
         parts.append(module.inputs(load))
     parts[-1].append("")
-    parts += [[*module.main(load, exact, bits), ""], _entry(load)]
+    entry = ["if __name__ == '__main__':", "  raise SystemExit(main())" if load else "  main()"]
+    parts += [[*module.main(load, exact, bits), ""], entry]
     return "\n".join(line for part in parts for line in part) + "\n"
 
 
 def function_name(text: str) -> str:
     """The name of the emitted function: `main` is that of the file's own."""
     return "_main" if identifier(text) == "main" else identifier(text, _RESERVED)
-
-
-def _entry(load: bool) -> list[str]:
-    return ["if __name__ == '__main__':", "  raise SystemExit(main())" if load else "  main()"]
 
 
 class _Module:
@@ -172,10 +166,5 @@ class _Module:
 
 def _uses(program: Program) -> dict[Value, int]:
     """How often each value is read, by ops and by the return."""
-    found: dict[Value, int] = {}
-    for op in program.ops:
-        for value in op.used:
-            found[value] = found.get(value, 0) + 1
-    for port in program.results:
-        found[port.value] = found.get(port.value, 0) + 1
-    return found
+    read = (value for op in program.ops for value in op.used)
+    return Counter([*read, *(port.value for port in program.results)])

@@ -69,11 +69,7 @@ def array(values: np.ndarray[Any, Any]) -> str:
 
 
 def attribute(value: Any, form: str) -> str:
-    """An attribute as `Param.form` says.
-
-    Raises:
-      VerifyError: a value that no form writes.
-    """
+    """An attribute as `Param.form` says."""
     if value is None:
         return "None"
     if form in _FORMS:
@@ -102,11 +98,7 @@ def _member(enum: str, value: Any) -> str:
 
 
 def plain(value: Any) -> str:
-    """A number, truth value, string, None, or a list of them.
-
-    Raises:
-      VerifyError: anything else.
-    """
+    """A number, truth value, string, None, or a list of them."""
     if isinstance(value, np.ndarray):
         return array(cast("np.ndarray[Any, Any]", value))
     if isinstance(value, np.generic):

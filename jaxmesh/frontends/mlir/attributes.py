@@ -48,10 +48,6 @@ class Values:
         An enum such as `#ttcore.reduce_type<sum>` gives its last word, a shape such as `#ttnn.shape<2x1>` a tuple of
         integers, lists and arrays give tuples, elements a NumPy array (of rank 0 when all are equal). Anything else
         stays as text.
-
-        Raises:
-          UnsupportedError: elements of a type that JAX does not hold.
-          ParseError: elements that are not there, or an attribute that stands for more than `MAX_ITEMS` items.
         """
         return self._sized(written)[0]
 
@@ -121,11 +117,7 @@ class Values:
 
 
 def entries(written: Any) -> Iterator[tuple[str, Any]]:
-    """Names and attributes of a dictionary attribute, or of an op's attributes.
-
-    Raises:
-      UnsupportedError: an attribute of a kind that the bindings cannot read.
-    """
+    """Names and attributes of a dictionary attribute, or of an op's attributes."""
     for key in written:
         name = key if isinstance(key, str) else key.name
         # By name: reading `key.attr` of such an attribute would end the process.

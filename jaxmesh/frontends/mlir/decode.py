@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import jax
-from jaxlib.mlir import ir
 
 from jaxmesh.dialects.definitions import definition_of, has_trait
 from jaxmesh.dialects.op import OpDef, Trait
@@ -16,7 +15,14 @@ from jaxmesh.dialects.ttnn.memory import MEMORY_OPS
 from jaxmesh.errors import ArgumentTypeError, JaxmeshError, MissingRuleError, UnsupportedError, VerifyError
 from jaxmesh.frontends.mlir.attributes import Values
 from jaxmesh.frontends.mlir.locations import of_argument, resolve
-from jaxmesh.frontends.mlir.module import BoundaryAttributes, Function, boundary_attributes, check_sizes, line_of
+from jaxmesh.frontends.mlir.module import (
+    BoundaryAttributes,
+    Function,
+    boundary_attributes,
+    check_sizes,
+    line_of,
+    outermost,
+)
 from jaxmesh.frontends.mlir.preprocess import PROPERTIES
 from jaxmesh.frontends.mlir.types import Types
 
@@ -76,7 +82,6 @@ class Body:
       values: how many values there are.
       end: the line of its `func.return`.
       size: how many ops it makes, its calls inlined.
-      depth: how deep its calls nest.
     """
 
     name: str
@@ -88,26 +93,17 @@ class Body:
     values: int = 0
     end: int = 0
     size: int = 0
-    depth: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Needs:
-    """The first op of a program that needs a mesh."""
-
-    line: int
-    op: str
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A function, decoded, and what its boundary says."""
+    """A function, decoded, with its boundary's attributes; `needs` is the first op that needs a mesh, with its line."""
 
     function: Function
     body: Body
     arguments: tuple[BoundaryAttributes, ...]
     results: tuple[BoundaryAttributes, ...]
-    needs: Needs | None
+    needs: str | None
     device_mesh: tuple[int, ...] | None
     notes: tuple[str, ...]
 
@@ -117,11 +113,7 @@ class Program:
         return tuple(a.status == "presharded" for a in self.arguments)
 
     def varying(self, axes: Sequence[str]) -> list[tuple[str, ...] | None]:
-        """Per argument the mesh axes over which it may differ, of those of the mesh; None of a full one.
-
-        Raises:
-          VerifyError: the file names an axis that the mesh has not.
-        """
+        """Per argument the mesh axes over which it may differ, of those of the mesh; None of a full one."""
         return [self._axes(i, axes) if p else None for i, p in enumerate(self.presharded)]
 
     def _axes(self, number: int, axes: Sequence[str]) -> tuple[str, ...]:
@@ -146,16 +138,17 @@ def _in_ttir(op: str) -> str:
 
 
 def located(line: int, op: str, error: Exception) -> JaxmeshError:
-    """The error with its line and op in front; another's exception becomes a VerifyError."""
-    text = " ".join(str(error).split()) if not isinstance(error, JaxmeshError) else str(error)
-    if len(text) > 2000:
-        text = text[:2000] + " ..."
+    """The error with its line and op in front, if it has none yet; another's exception becomes a VerifyError."""
+    ours = isinstance(error, JaxmeshError)
+    if ours and str(error).startswith("line "):
+        return error
+    text = str(error) if ours else " ".join(str(error).split())
+    text = text if len(text) <= 2000 else text[:2000] + " ..."
     name = "" if text.startswith(op) else f"{op[:80]}: "
-    if isinstance(error, JaxmeshError) and not isinstance(error, ArgumentTypeError):
-        return type(error)(f"line {line}: {name}{text}")
-    if isinstance(error, ArgumentTypeError):
-        # An attribute's spelling, in a file.
-        return VerifyError(f"line {line}: {name}{text}")
+    if ours:
+        # An argument in a file is an attribute's spelling.
+        kind = VerifyError if isinstance(error, ArgumentTypeError) else type(error)
+        return kind(f"line {line}: {name}{text}")
     return VerifyError(f"line {line}: {name}impossible ({type(error).__name__}: {text}).")
 
 
@@ -170,10 +163,6 @@ def _at(line: int, op: str) -> Generator[None]:
 def decode(function: Function, functions: Sequence[Function]) -> Program:
     """Decodes a function and all it calls.
 
-    Args:
-      function: the function.
-      functions: all functions of its file.
-
     Raises:
       MissingRuleError: an op has no row.
       UnsupportedError: a type that JAX does not hold, or control flow between blocks.
@@ -181,12 +170,12 @@ def decode(function: Function, functions: Sequence[Function]) -> Program:
     """
     decoder = _Decoder(functions)
     body = decoder.body(function)
-    said = boundary_attributes(function, "arg_attrs", len(body.arguments))
     with _at(function.line, f"@{function.name}"):
+        said = boundary_attributes(function, "arg_attrs", len(body.arguments))
+        results = boundary_attributes(function, "res_attrs", len(body.results))
         rows = zip(said, body.arguments, strict=True)
         noops = [s for s in body.steps if s.attributes.get("shard_type") == "identity" and len(s.types) == 1]
         body.arguments = tuple(_local(s, i, a, noops, decoder.types) for i, (s, a) in enumerate(rows))
-    results = boundary_attributes(function, "res_attrs", len(body.results))
     return Program(
         function, body, tuple(said), tuple(results), decoder.needs, decoder.device_mesh, tuple(decoder.notes)
     )
@@ -212,7 +201,7 @@ class _Decoder:
         for f in functions:
             self._named.setdefault((id(f.piece), f.name), []).append(f)
         self.types = Types(self._note)
-        self.needs: Needs | None = None
+        self.needs: str | None = None
         self.device_mesh: tuple[int, ...] | None = None
         self.notes: list[str] = []
         self._line = 1
@@ -237,15 +226,15 @@ class _Decoder:
         locations = tuple(of_argument(str(a.location)) for a in arguments)
         body = Body(function.name, function.line, types, locations)
         numbers: dict[Any, int] = {a: i for i, a in enumerate(arguments)}
-        for operation in _operations(function):
+        for operation in outermost(function.operation, lambda op: op != function.operation):
             self._step(function, body, operation, numbers)
         body.values = len(numbers)
         body.size = sum(s.callee.size if s.callee else 1 for s in body.steps)
-        body.depth = 1 + max((s.callee.depth for s in body.steps if s.callee), default=0)
         with _at(function.line, f"@{function.name}"):
             if not body.end:
                 raise VerifyError("ends without a func.return; write one, of the values of its results.")
-            _check_size(body)
+            if body.size > MAX_STEPS:
+                raise VerifyError(f"its calls, inlined, make {body.size} ops; at most {MAX_STEPS} are read.")
         self._open.pop()
         return body
 
@@ -266,29 +255,26 @@ class _Decoder:
             types = () if op in UNTYPED else tuple(self.types(r.type) for r in results)
             attributes = self._attributes(operation, function)
             callee = self._callee(attributes, function) if op in _CALLS else None
-        except JaxmeshError as error:
-            raise error if str(error).startswith("line ") else located(line, op, error) from None
         except Exception as error:
             raise located(line, op, error) from None
-        if op == "ttnn.get_device" and self.device_mesh is None:
-            self.device_mesh = _device_mesh(attributes.get("mesh_shape"), line)
+        sizes = attributes.get("mesh_shape")
+        if op == "ttnn.get_device" and self.device_mesh is None and isinstance(sizes, tuple):
+            self.device_mesh = cast("tuple[int, ...]", sizes)
+            check_sizes(self.device_mesh, f"line {line}: ttnn.get_device")
         first = len(numbers)
         numbers.update((r, first + i) for i, r in enumerate(results))
         made = tuple(range(first, first + len(results)))
-        location = function.piece.rewritten.locations.get(line, "")
-        location = location and resolve(location, function.piece.rewritten.aliases)
+        text = function.piece.rewritten
+        location = resolve(text.locations[line], text.aliases) if line in text.locations else ""
         body.steps.append(Step(line, op, operands, made, attributes, types, callee, location))
 
     def _know(self, op: str, line: int) -> None:
         """Raises a MissingRuleError for an op without meaning."""
-        dialect = op.partition(".")[0]
         if self.needs is None and any(has_trait(o, Trait.COLLECTIVE) for o in (op, _in_ttir(op))):
-            self.needs = Needs(line, op)
-        if op in TTNN or op in EMPTY or op in _CALLS:
+            self.needs = f"line {line}: {op}"
+        if op in TTNN or op in EMPTY or op in _CALLS or row_of(op) is not None:
             return
-        if row_of(op) is not None:
-            return
-        if dialect in ("ttir", "ttnn"):
+        if op.startswith(("ttir.", "ttnn.")):
             raise MissingRuleError(
                 f"{op[:80]} has no row; add one in jaxmesh/dialects/ttir/ (see the files there for its like)."
             )
@@ -315,7 +301,8 @@ class _Decoder:
         if named is None:
             raise VerifyError(f"calls @{name[:80]}, which the file does not define.")
         # A file may define a name once per module: one with a body comes first, then the caller's own.
-        callee = named[0] if len(named) == 1 else min(named, key=lambda f: _distance(f, caller))
+        home = caller.operation.parent
+        callee = named[0] if len(named) == 1 else min(named, key=lambda f: (not f.has_body, f.operation.parent != home))
         if callee in self._open:
             chain = " -> ".join(f"@{f.name}" for f in (*self._open, callee))
             raise VerifyError(f"a function that calls itself ({chain}); calls are inlined, so none may recur.")
@@ -328,35 +315,3 @@ class _Decoder:
             self._bodies[callee] = self.body(callee)
             self._line = line
         return self._bodies[callee]
-
-
-def _distance(function: Function, caller: Function) -> tuple[bool, bool]:
-    return not function.has_body, function.operation.parent != caller.operation.parent
-
-
-def _device_mesh(said: Any, line: int) -> tuple[int, ...] | None:
-    if not isinstance(said, tuple):
-        return None
-    sizes = cast("tuple[int, ...]", said)
-    check_sizes(sizes, f"line {line}: ttnn.get_device")
-    return sizes
-
-
-def _operations(function: Function) -> list[Any]:
-    """The ops of a function's only block, in order."""
-    found: list[Any] = []
-    root = function.operation
-
-    def visit(operation: Any) -> Any:
-        if operation == root:
-            return ir.WalkResult.ADVANCE
-        found.append(operation)
-        return ir.WalkResult.SKIP
-
-    root.walk(visit, ir.WalkOrder.PRE_ORDER)
-    return found
-
-
-def _check_size(body: Body) -> None:
-    if body.size > MAX_STEPS:
-        raise VerifyError(f"its calls, inlined, make {body.size} ops; at most {MAX_STEPS} are read.")

@@ -17,10 +17,6 @@ def resolve(location: str, aliases: Mapping[str, str]) -> str:
 
     Of a location made of several it is the first that names a file.
 
-    Args:
-      location: as it is written inside of `loc(...)`.
-      aliases: the locations that the text defines by name.
-
     >>> resolve("#loc1", {"#loc1": 'callsite("f"("g.py":2:0) at "h.py":4:0)'}), resolve("unknown", {})
     ('g.py:2', '')
     """

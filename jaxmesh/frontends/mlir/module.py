@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +12,7 @@ from jaxlib.mlir import ir
 
 from jaxmesh.errors import MeshError, ParseError, VerifyError
 from jaxmesh.frontends.mlir.attributes import entries
-from jaxmesh.frontends.mlir.source import Piece, RunLine, parse, read, run_lines
+from jaxmesh.frontends.mlir.source import Piece, RunLine, parse, run_lines
 
 MAX_DEVICES = 65536
 """More devices than any system has: a size in a file that is no mesh."""
@@ -60,38 +59,29 @@ class Source:
     run_lines: tuple[RunLine, ...]
 
 
-def load(source: str | os.PathLike[str]) -> Source:
-    """Parses text or a file.
-
-    Raises:
-      ParseError: it is no MLIR; the message has the line.
-      MissingFileError: there is no such file.
-    """
-    return load_text(read(source))
-
-
 def load_text(text: str) -> Source:
-    """Parses text.
-
-    Raises:
-      ParseError: it is no MLIR; the message has the line.
-    """
-    functions = [f for piece in parse(text) for f in _functions(piece)]
+    """Parses text."""
+    functions = (
+        _function(op, piece)
+        for piece in parse(text)
+        for op in outermost(piece.module.operation, lambda op: op.name == "func.func")
+    )
     return Source(tuple(functions), tuple(run_lines(text)))
 
 
-def _functions(piece: Piece) -> list[Function]:
+def outermost(root: Any, wanted: Callable[[Any], bool]) -> list[Any]:
+    """The operations inside of one that are wanted, in order; inside of those none is looked for."""
     found: list[Any] = []
 
     def visit(operation: Any) -> Any:
-        if operation.name != "func.func":
+        if not wanted(operation):
             return ir.WalkResult.ADVANCE
         found.append(operation)
         return ir.WalkResult.SKIP
 
     # A walk hands out plain operations; iterating over a block would look for a Python class of each.
-    piece.module.operation.walk(visit, ir.WalkOrder.PRE_ORDER)
-    return [_function(op, piece) for op in found]
+    root.walk(visit, ir.WalkOrder.PRE_ORDER)
+    return found
 
 
 def _function(operation: Any, piece: Piece) -> Function:
@@ -107,34 +97,19 @@ def line_of(operation: Any, piece: Piece) -> int:
 
 
 def choose(source: Source, name: str | None) -> Function:
-    """The function to import.
-
-    Args:
-      source: the file.
-      name: its name, or `name@line` where a file has several of one name; by default the only public function, else
-        `main`, else `forward`.
-
-    Raises:
-      ParseError: there is no such function, or it is not clear which is meant.
-    """
+    """The function of a name, or `name@line`; by default the only public one, else `main`, else `forward`."""
     bodies = [f for f in source.functions if f.has_body]
     if not bodies:
         raise ParseError("line 1: the file has no function with a body; write func.func @main(...) { ... }.")
     if name is not None:
         named = [f for f in bodies if f.name == name or f"{f.name}@{f.line}" == name]
-        return _only(named, f"the file has {_several(named)} @{name}", bodies)
+        count = f"{len(named)} functions" if named else "no function"
+        return _only(named, f"the file has {count} @{name}", bodies)
     public = public_functions(source)
-    if len(public) == 1:
-        return public[0]
-    for preferred in _PREFERRED:
-        named = [f for f in public if f.name == preferred]
-        if len(named) == 1:
-            return named[0]
+    for found in (public, *([f for f in public if f.name == preferred] for preferred in _PREFERRED)):
+        if len(found) == 1:
+            return found[0]
     return _only(public, f"the file has {len(public)} public functions", bodies)
-
-
-def _several(named: Sequence[Function]) -> str:
-    return "no function" if not named else f"{len(named)} functions"
 
 
 def _only(found: Sequence[Function], why: str, bodies: Sequence[Function]) -> Function:
@@ -154,12 +129,7 @@ def public_functions(source: Source) -> list[Function]:
 
 
 def declared_mesh(function: Function, runs: Sequence[RunLine]) -> DeclaredMesh | None:
-    """The mesh of a function's module, else of the RUN lines of its file.
-
-    Raises:
-      VerifyError: the module's meshes cannot be read, or one name stands twice, or a mesh has no or too many devices.
-      MeshError: the RUN lines name different meshes.
-    """
+    """The mesh of a function's module, else of the RUN lines of its file."""
     operation: Any = function.operation
     while operation is not None:
         for name in _MESHES:
@@ -167,8 +137,7 @@ def declared_mesh(function: Function, runs: Sequence[RunLine]) -> DeclaredMesh |
                 said = _module_mesh(str(operation.attributes[name])[:_LONGEST], line_of(operation, function.piece))
                 if said is not None:
                     return said
-        operation = operation.parent
-        operation = operation.operation if operation is not None else None
+        operation = operation.parent and operation.parent.operation
     return _run_mesh(runs)
 
 
@@ -191,11 +160,7 @@ def _module_mesh(text: str, line: int) -> DeclaredMesh | None:
 
 
 def check_sizes(sizes: Sequence[int], where: str) -> None:
-    """Checks that sizes are those of a mesh.
-
-    Raises:
-      VerifyError: an axis is empty, or there are more than `MAX_DEVICES`.
-    """
+    """Checks that sizes are those of a mesh."""
     if not sizes or min(sizes) < 1 or math.prod(sizes) > MAX_DEVICES:
         raise VerifyError(f"{where} names the mesh {'x'.join(map(str, sizes))}; a mesh has 1 to {MAX_DEVICES} devices.")
 
@@ -213,6 +178,7 @@ def _run_mesh(runs: Sequence[RunLine]) -> DeclaredMesh | None:
 
 # --- the boundary ----------------------------------------------------------------------------------------------------
 
+_SHARDINGS = frozenset({"shard_status", "runtime_tensor_sharding", "local_shape"})
 _STATUS = re.compile(r"\b(presharded|unsharded)\b")
 _LOCAL = re.compile(r"local_shape\s*=\s*(tensor<[^<>]*(?:<[^<>]*>[^<>]*)?>)")
 
@@ -227,58 +193,44 @@ class BoundaryAttributes:
 
 
 def boundary_attributes(function: Function, which: str, count: int) -> list[BoundaryAttributes]:
-    """Returns the boundary attributes of the arguments (`arg_attrs`) or of the results (`res_attrs`) of a function.
-
-    Raises:
-      VerifyError: a status that is neither presharded nor unsharded.
-    """
+    """Returns the boundary attributes of the arguments (`arg_attrs`) or of the results (`res_attrs`) of a function."""
     attributes = function.operation.attributes
     if which not in attributes:
         return [BoundaryAttributes(None, None)] * count
     rows = attributes[which]
-    return [_said(rows[i], function) for i in range(len(rows))]
+    return [_said(rows[i]) for i in range(len(rows))]
 
 
-def _said(row: Any, function: Function) -> BoundaryAttributes:
+def _said(row: Any) -> BoundaryAttributes:
     status, local, varying = None, None, None
     for name, attribute in entries(row):
         if name == "jaxmesh.varying":
-            varying = _axes(str(attribute)[:_LONGEST], function)
+            varying = _axes(str(attribute)[:_LONGEST])
             continue
         if not name.startswith(("ttcore.", "tt.")) or name.split(".")[1] not in _SHARDINGS:
             continue
         text = str(attribute)[:_LONGEST]
-        found = _STATUS.search(text)
-        if found is not None:
+        if found := _STATUS.search(text):
             status = found.group(1)
         elif name.endswith("shard_status"):
-            raise VerifyError(
-                f"line {function.line}: @{function.name}: {name} is presharded or unsharded, got {text[:60]}."
-            )
-        shape = _LOCAL.search(text)
-        if shape is not None:
-            local = _type(shape.group(1), function)
+            raise VerifyError(f"{name} is presharded or unsharded, got {text[:60]}.")
+        if shape := _LOCAL.search(text):
+            local = _type(shape.group(1), row.context)
     return BoundaryAttributes(status, local, varying)
-
-
-_SHARDINGS = frozenset({"shard_status", "runtime_tensor_sharding", "local_shape"})
 
 
 _AXES = re.compile(r"array<i64(?::\s*([0-9]{1,9}(?:,\s*[0-9]{1,9})*))?>")
 
 
-def _axes(text: str, function: Function) -> tuple[int, ...]:
+def _axes(text: str) -> tuple[int, ...]:
     found = _AXES.fullmatch(text)
     if found is None:
-        raise VerifyError(
-            f"line {function.line}: @{function.name}: jaxmesh.varying lists mesh axes as array<i64: 0, 1>, got "
-            f"{text[:60]}."
-        )
+        raise VerifyError(f"jaxmesh.varying lists mesh axes as array<i64: 0, 1>, got {text[:60]}.")
     return tuple(map(int, found.group(1).split(","))) if found.group(1) else ()
 
 
-def _type(text: str, function: Function) -> Any:
+def _type(text: str, context: Any) -> Any:
     try:
-        return ir.Type.parse(text, function.operation.context)
+        return ir.Type.parse(text, context)
     except ir.MLIRError:
-        raise VerifyError(f"line {function.line}: @{function.name}: local_shape {text[:60]} is no type.") from None
+        raise VerifyError(f"local_shape {text[:60]} is no type.") from None

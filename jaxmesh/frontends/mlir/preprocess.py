@@ -111,9 +111,6 @@ class _Scan:
         if depth > self.depths[name]:
             self.depths[name] = depth
 
-    def is_in_parentheses(self) -> bool:
-        return bool(self.stack) and self.stack[-1].kind == "("
-
     def add_location(self, bracket: _Bracket, location: str) -> None:
         if bracket.erase:
             self.locations.append((bracket.start, location))
@@ -146,13 +143,6 @@ class Rewritten:
 
 def rewrite(text: str, first_line: int) -> Rewritten:
     """The text in a form that MLIR's parser reads without crashing, every op on its line.
-
-    Args:
-      text: one piece of a file.
-      first_line: the line of the file where it begins.
-
-    Raises:
-      ParseError: it is nested too deeply, or holds what no text may hold.
 
     >>> rewrite("%0 = ttir.empty() : tensor<2xf32>", 1).text
     '%0 = "ttir.empty"() : () -> tensor<2xf32>'
@@ -194,11 +184,13 @@ def _take(scan: _Scan, token: re.Match[str]) -> None:
             if wrap:
                 scan.edits.append((end, end, f"{PROPERTIES} = {{"))
         case "location":
-            before = scan.text[:start].rstrip()[-1:] if start < 64 else scan.text[start - 64 : start].rstrip()[-1:]
+            before = scan.text[max(0, start - 64) : start].rstrip()[-1:]
             # MLIR reads the locations of arguments; those of ops it would put in place of their lines.
-            scan.push("(", start, erase=before not in _NO_LOCATION_BEFORE and not scan.is_in_parentheses(), inside=end)
+            in_parentheses = bool(scan.stack) and scan.stack[-1].kind == "("
+            scan.push("(", start, erase=before not in _NO_LOCATION_BEFORE and not in_parentheses, inside=end)
         case "affine":
-            _check_affine(scan, start, end)
+            if scan.text.find(")>", end, end + MAX_AFFINE) < 0 and len(scan.text) - end > MAX_AFFINE:
+                raise scan.refuse(start, f"an affine map or set of more than {MAX_AFFINE} characters.")
             scan.push("<", start)
         case "module":
             name = token.group().split("attributes")[0].rstrip("{").strip()
@@ -273,12 +265,6 @@ def _close(scan: _Scan, bracket: str, at: int) -> None:
             # Inside the closing brace for properties, behind it for a module.
             scan.edits.append((at + 1, at + 1, opened.suffix))
         return
-
-
-def _check_affine(scan: _Scan, start: int, end: int) -> None:
-    close = scan.text.find(")>", end, end + MAX_AFFINE)
-    if close < 0 and len(scan.text) - end > MAX_AFFINE:
-        raise scan.refuse(start, f"an affine map or set of more than {MAX_AFFINE} characters.")
 
 
 def _after_attribute(text: str, at: int) -> int:

@@ -45,49 +45,28 @@ class RunLine:
 
 
 def read(source: str | os.PathLike[str]) -> str:
-    """The text of a program, from itself or from a file.
-
-    Args:
-      source: text, or a path; a str of one line that names a file, or ends in `.mlir`, is a path.
-
-    Raises:
-      MissingFileError: there is no such file, or it cannot be read.
-      ParseError: its bytes are no UTF-8.
-      ArgumentTypeError: neither text nor path.
-    """
+    """The text of a program, from itself or from a file: a str of one line that names one, or ends in `.mlir`."""
     if isinstance(source, os.PathLike):
         return _file(os.fspath(source))
     if not isinstance(source, str):
         raise ArgumentTypeError(f"from_mlir takes TTIR text or a path, got {type(source).__name__}.")
     one_line = "\n" not in source and "\0" not in source
-    if one_line and (source.endswith(".mlir") or _is_file(source)):
+    if one_line and (source.endswith(".mlir") or os.path.isfile(source)):
         return _file(source)
     return decode(source.encode("utf-8", "surrogatepass"))
 
 
-def _is_file(name: str) -> bool:
-    try:
-        return os.path.isfile(name)
-    except (OSError, ValueError):
-        return False
-
-
 def _file(name: str) -> str:
     try:
-        return decode(Path(name).read_bytes())
+        data = Path(name).read_bytes()
     except (OSError, ValueError) as error:
-        if isinstance(error, ParseError):
-            raise
         why = error.strerror if isinstance(error, OSError) else str(error)
         raise MissingFileError(f"cannot read {name!r} ({why}); give the path of a .mlir file, or its text.") from None
+    return decode(data)
 
 
 def decode(data: bytes) -> str:
-    """UTF-8 as text, without a byte order mark.
-
-    Raises:
-      ParseError: it is something else; the message says at which line.
-    """
+    """UTF-8 as text, without a byte order mark."""
     if data.startswith(b"ML\xefR"):
         raise ParseError("line 1: this is MLIR bytecode, not text; print it as text with ttmlir-opt.")
     try:
@@ -103,13 +82,9 @@ def run_lines(text: str) -> list[RunLine]:
     >>> run_lines("// RUN: ttmlir-opt --ttcore-register-device='mesh-shape=2,4' %s")
     [RunLine(sizes=(2, 4), line=1)]
     """
-    found = _RUN.finditer(text)
-    return [RunLine(tuple(map(_int, m.group(1).split(","))), 1 + text.count("\n", 0, m.start())) for m in found]
-
-
-def _int(digits: str) -> int:
     # Python refuses to read very long numbers; no mesh has one.
-    return int(digits[:20])
+    found = [(m.start(), tuple(int(n[:20]) for n in m.group(1).split(","))) for m in _RUN.finditer(text)]
+    return [RunLine(sizes, 1 + text.count("\n", 0, start)) for start, sizes in found]
 
 
 def parse(text: str) -> list[Piece]:

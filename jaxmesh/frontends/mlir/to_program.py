@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,10 +14,9 @@ from jaxmesh.dialects.program import Op, Port, Program, Type, Value
 from jaxmesh.dialects.ttnn.memory import MEMORY_OPS
 from jaxmesh.errors import VerifyError
 from jaxmesh.frontends.mlir import decode as decoded
-from jaxmesh.frontends.mlir.ttnn_configs import composer_config, mapper_config
+from jaxmesh.frontends.mlir.ttnn_configs import CONFIGS
 
 _SEGMENTS = ("operandSegmentSizes", "resultSegmentSizes")
-_CONFIGS: Mapping[str, Callable[[str], Any]] = {"mapper_config": mapper_config, "composer_config": composer_config}
 _DEVICE = Type((), np.dtype(np.int32), kind="device")
 _SHARD = ("shard_type", "shard_direction", "shard_shape", "shard_dims")
 _PROMISE = "assume_replicated"
@@ -39,21 +38,7 @@ def flat_program(
     arguments: Sequence[Port],
     results: Sequence[bool],
 ) -> Program | None:
-    """The flat program that a text of one dialect is, op for op, its calls inlined.
-
-    Args:
-      body: the decoded function.
-      dialect: `ttir` or `ttnn`.
-      mesh: axis names and sizes.
-      arguments: how each argument enters; their values are those of the result.
-      results: per result whether it stays on the devices.
-
-    Returns:
-      The program; None if an op is of another dialect, or has a form that is never printed.
-
-    Raises:
-      VerifyError: a config of TTNN of no known spelling.
-    """
+    """The flat program that a text of one dialect is, calls inlined; None if it has a form that is never printed."""
     if not _dialects(body, {}) <= {dialect}:
         return None
     program = Program(body.name, dict(mesh))
@@ -137,11 +122,8 @@ class _Flat:
                 return replace(_DEVICE, host=host, tile=not host)
 
     def _said(self, step: decoded.Step) -> Mapping[str, Any]:
-        key = (
-            step.op,
-            id(step.attributes),
-            step.types if step.op.endswith((".constant", ".pad")) else len(step.operands),
-        )
+        depends = step.types if step.op.endswith((".constant", ".pad")) else len(step.operands)
+        key = (step.op, id(step.attributes), depends)
         if key not in self.attributes:
             self.attributes[key] = step, _attributes(step)
         return self.attributes[key][1]
@@ -159,7 +141,7 @@ def _attributes(step: decoded.Step) -> Mapping[str, Any]:
     if dialect == "ttnn" and name in MEMORY_OPS:
         if not said.keys() <= MEMORY_OPS[name].attributes:
             raise _OtherWords
-        return {k: _CONFIGS[k](str(v)) if k in _CONFIGS else v for k, v in said.items()}
+        return {k: CONFIGS[k](str(v)) if k in CONFIGS else v for k, v in said.items()}
     row = definition_of(step.op)
     if row is None or not said.keys() <= row.by_name.keys():
         raise _OtherWords

@@ -9,15 +9,15 @@ from typing import Any, cast
 import jax
 from jax.sharding import AbstractMesh, PartitionSpec
 
-from jaxmesh.dialects.imported_op import imported_op
+from jaxmesh.dialects.imported_op import ImportedOp, imported_op, imported_op_p
 from jaxmesh.dialects.op import OpDef, evaluate
 from jaxmesh.dialects.ttir.mesh_shard import full_to_shard, mesh_shard
 from jaxmesh.dialects.ttnn.memory import LAYOUT_ONLY
 from jaxmesh.errors import ReplicationError, VerifyError
 from jaxmesh.frontends.mlir import ttnn_configs as ttnn
 from jaxmesh.frontends.mlir.decode import EMPTY, Body, Program, Step, located, row_of
-from jaxmesh.frontends.mlir.op_cache import OpCache
 from jaxmesh.jaxprs import compat
+from jaxmesh.jaxprs.evaluate import bind, interpret
 from jaxmesh.jaxprs.typed_trace import trace_typed
 from jaxmesh.sharding.shard_attributes import counts_per_dim
 
@@ -90,11 +90,39 @@ def trace_program(program: Program, settings: Settings) -> Outcome:
     try:
         outcome.jaxpr = trace_typed(flat, body.arguments, varying, mesh)
     except Exception as error:
-        # Errors of ops have their line already.
-        outcome.error = error if str(error).startswith("line ") else located(body.line, f"@{body.name}", error)
+        outcome.error = located(body.line, f"@{body.name}", error)
         if outcome.unproven is None and isinstance(outcome.error, ReplicationError):
             outcome.unproven = outcome.error
     return outcome
+
+
+class OpCache:
+    """The meanings of the ops of one trace: each is traced once, and bound again.
+
+    The layers of a model repeat the same ops of the same types. A meaning checks its attributes and converts its
+    operands each time, which costs several times as much as binding its equations.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[Any, tuple[Any, ImportedOp | None]] = {}
+
+    def __call__(
+        self,
+        step: Step,
+        operands: Sequence[Any],
+        meaning: Callable[..., list[Any]],
+        describe: Callable[[], ImportedOp | None],
+    ) -> list[Any]:
+        """Binds one equation for an op, or the equations of its meaning if only its meaning is kept."""
+        # A file's equal attributes are one object, which the step keeps alive.
+        key = (step.op, id(step.attributes), step.types, *[jax.typeof(x) for x in operands])
+        if key not in self._known:
+            self._known[key] = jax.make_jaxpr(meaning)(*operands), describe()
+        jaxpr, op = self._known[key]
+        if op is not None:
+            return imported_op_p.bind(*operands, jaxpr=jaxpr, op=op)
+        # The tracing context is the one that the equations were made in.
+        return interpret(jaxpr, operands, bind)
 
 
 @dataclass(slots=True)
@@ -118,7 +146,8 @@ class _Run:
                     # The line of the text stays with what is made of it, for who tells where that comes from.
                     with jax.named_scope(f"line {step.line}: {step.op}"):
                         made = self._perform(step, operands)
-                    _check_count(made, step)
+                    if len(made) != len(step.results):
+                        raise VerifyError(f"gives {len(made)} results, but {len(step.results)} are declared.")
                 except Exception as error:
                     raise located(step.line, step.op, error) from None
             for i, value in zip(step.results, made, strict=True):
@@ -164,20 +193,18 @@ class _Run:
             raise VerifyError(f"takes 1 operand and gives 1 result, got {len(operands)} and {len(step.types)}.")
         x = _tensor(operands[0])
         if said["shard_type"] == "identity":
-            return _identity(x, step)
+            # The older no-op: between a presharded value's full type, which nothing has, and its local one.
+            if x.dtype != step.types[0].dtype or x.ndim != len(step.types[0].shape):
+                _check_declared(step, x)
+            return x
         written = {name: said[name] for name in _SHARD_ATTRIBUTES}
         written["shard_shape"] = self._shard_shape(step, x.ndim)
-        if said.get(ASSUMED, False) is not False:
-            out = _assuming(x, written)
-            _check_declared(step, out)
-            return out
         try:
-            out = mesh_shard(x, **written)
+            out = mesh_shard(x, **written, assume_replicated=said.get(ASSUMED, False) is not False)
         except ReplicationError as error:
-            out = _assuming(x, written)
+            out = mesh_shard(x, **written, assume_replicated=True)
             self._assume(step, x, error)
-        _check_declared(step, out)
-        return out
+        return _check_declared(step, out)
 
     def _assume(self, step: Step, x: Any, error: ReplicationError) -> None:
         if self.outcome.unproven is None:
@@ -213,16 +240,6 @@ class _Run:
         return right
 
 
-def _assuming(x: Any, attributes: dict[str, Any]) -> Any:
-    """A `mesh_shard` that takes coordinate 0."""
-    return mesh_shard(x, **attributes, assume_replicated=True)
-
-
-def _check_count(made: list[Any], step: Step) -> None:
-    if len(made) != len(step.results):
-        raise VerifyError(f"gives {len(made)} results, but {len(step.results)} are declared.")
-
-
 def _integers(value: Any) -> bool:
     return isinstance(value, tuple) and all(type(v) is int for v in cast("tuple[Any, ...]", value))
 
@@ -252,39 +269,22 @@ def _check_constant(step: Step) -> None:
         raise VerifyError(f"its value is of type {kind}, but the declared type is {step.types[0].dtype}.")
 
 
-def _check_declared(step: Step, out: Any) -> None:
+def _check_declared(step: Step, out: Any) -> Any:
     (want,) = step.types
     if out.shape != want.shape or out.dtype != want.dtype:
         raise VerifyError(
             f"the result is {out.dtype}{list(out.shape)}, but the declared type is {want.dtype}{list(want.shape)}."
         )
+    return out
 
 
-def _identity(x: Any, step: Step) -> Any:
-    """The older no-op: between a presharded value's full type, which nothing has, and its local one."""
-    (want,) = step.types
-    if x.dtype != want.dtype or x.ndim != len(want.shape):
-        _check_declared(step, x)
-    return x
-
-
-def _distribute(run: _Run, step: Step, operands: list[Any]) -> list[Any]:
-    out = ttnn.distribute(_one(step, operands), step.attributes)
-    _check_declared(step, out)
-    return [out]
-
-
-def _aggregate(run: _Run, step: Step, operands: list[Any]) -> list[Any]:
-    out = ttnn.aggregate(_one(step, operands), step.attributes)
-    _check_declared(step, out)
-    return [out]
+def _transfer(run: _Run, step: Step, operands: list[Any]) -> list[Any]:
+    return [_check_declared(step, ttnn.transfer(step.op, _one(step, operands), step.attributes))]
 
 
 def _layout(run: _Run, step: Step, operands: list[Any]) -> list[Any]:
-    x = _one(step, operands)
-    out = x if x.dtype == step.types[0].dtype else x.astype(step.types[0].dtype)
-    _check_declared(step, out)
-    return [out]
+    x, dtype = _one(step, operands), step.types[0].dtype
+    return [_check_declared(step, x if x.dtype == dtype else x.astype(dtype))]
 
 
 def _one(step: Step, operands: list[Any]) -> Any:
@@ -295,8 +295,8 @@ def _one(step: Step, operands: list[Any]) -> Any:
 
 _TTNN: dict[str, Callable[[_Run, Step, list[Any]], list[Any]]] = {
     "ttnn.get_device": lambda run, step, operands: [ttnn.device(step.attributes, run.mesh)] * len(step.results),
-    "ttnn.distribute_tensor": _distribute,
-    "ttnn.aggregate_tensor": _aggregate,
+    "ttnn.distribute_tensor": _transfer,
+    "ttnn.aggregate_tensor": _transfer,
     "ttnn.deallocate": lambda run, step, operands: [],
     **dict.fromkeys(LAYOUT_ONLY, _layout),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tensor_p
@@ -26,69 +27,50 @@ class Device:
     """What `ttnn.get_device` gives: the mesh of the program."""
 
 
-def distribute(x: Any, attributes: dict[str, Any]) -> Any:
-    """`ttnn.distribute_tensor`.
-
-    Raises:
-      VerifyError: its mapper config is missing, or of no known spelling, or breaks a rule of TTNN.
-    """
-    return distribute_tensor_p.bind(x, mapper_config=mapper_config(_config(attributes, "mapper_config")))
-
-
-def aggregate(x: Any, attributes: dict[str, Any]) -> Any:
-    """`ttnn.aggregate_tensor`.
-
-    Raises:
-      VerifyError: its composer config is missing, or of no known spelling, or breaks a rule of TTNN.
-    """
-    return aggregate_tensor_p.bind(x, composer_config=composer_config(_config(attributes, "composer_config")))
-
-
-def _config(attributes: dict[str, Any], name: str) -> str:
+def transfer(op: str, x: Any, attributes: dict[str, Any]) -> Any:
+    """`ttnn.distribute_tensor` or `ttnn.aggregate_tensor`."""
+    distributes = op == "ttnn.distribute_tensor"
+    name, primitive = ("mapper_config", distribute_tensor_p) if distributes else ("composer_config", aggregate_tensor_p)
     if name not in attributes:
         raise VerifyError(f"needs the attribute {name!r}; it is missing.")
-    return str(attributes[name])[:_LONGEST]
+    return primitive.bind(x, **{name: CONFIGS[name](str(attributes[name])[:_LONGEST])})
 
 
 def mapper_config(text: str) -> MeshMapperConfig:
     """A mapper config as the lowering, the tests or the documentation of tt-mlir write it.
 
-    Raises:
-      VerifyError: another spelling.
-
     >>> mapper_config("#ttnn.mesh_mapper_config<placements = [<shard, 0 : i32>], mesh_shape_override = [8 : ui32]>")
     MeshMapperConfig([PlacementShard(0)], MeshShape([8]))
     """
-    found = _MAPPER.fullmatch(text)
-    if found is None:
-        raise _unknown("mapper_config", text, "placements = [<shard, 0 : i32>], mesh_shape_override = [2 : ui32]")
-    placements = [_placement(p, text) for p in _split(found.group(1))]
-    return MeshMapperConfig(placements, _override(found.group(2), text))
+    form = "placements = [<shard, 0 : i32>], mesh_shape_override = [2 : ui32]"
+    placements, override = _parts("mapper_config", _MAPPER, text, form)
+    return MeshMapperConfig([_placement(p, text) for p in placements], override)
 
 
 def composer_config(text: str) -> MeshComposerConfig:
     """A composer config, in the same spellings.
 
-    Raises:
-      VerifyError: another spelling.
-
     >>> composer_config("#ttnn.mesh_composer_config<dims = [0, 1], mesh_shape_override = #ttnn.mesh_shape<2x2>>")
     MeshComposerConfig([0, 1], MeshShape([2, 2]))
     """
-    found = _COMPOSER.fullmatch(text)
-    if found is None:
-        raise _unknown("composer_config", text, "dims = [0 : i32], mesh_shape_override = [2 : ui32]")
-    dims = [_integer(d, text) for d in found.group(1).split(",") if d.strip()]
-    return MeshComposerConfig(dims, _override(found.group(2), text))
+    form = "dims = [0 : i32], mesh_shape_override = [2 : ui32]"
+    dims, override = _parts("composer_config", _COMPOSER, text, form)
+    return MeshComposerConfig([_integer(d, text) for d in dims], override)
+
+
+CONFIGS: Mapping[str, Callable[[str], Any]] = {"mapper_config": mapper_config, "composer_config": composer_config}
 
 
 def _unknown(name: str, text: str, form: str) -> VerifyError:
     return VerifyError(f"{name} {text[:200]} has no known spelling; write #ttnn.mesh_{name}<{form}>.")
 
 
-def _split(text: str) -> list[str]:
-    """The placements of a list, between commas outside of angles."""
-    return [p for p in re.split(r",(?![^<]*>)", text) if p.strip()]
+def _parts(name: str, pattern: re.Pattern[str], text: str, form: str) -> tuple[list[str], tuple[int, ...] | None]:
+    """The items of a config's list, between commas outside of angles, and its override."""
+    found = pattern.fullmatch(text)
+    if found is None:
+        raise _unknown(name, text, form)
+    return [p for p in re.split(r",(?![^<]*>)", found.group(1)) if p.strip()], _override(found.group(2), text)
 
 
 def _placement(text: str, whole: str) -> Placement:
@@ -114,11 +96,7 @@ def _override(text: str | None, whole: str) -> tuple[int, ...] | None:
 
 
 def device(attributes: dict[str, Any], mesh: dict[str, int]) -> Device:
-    """`ttnn.get_device`.
-
-    Raises:
-      MeshMismatchError: it asks for another mesh than the program's.
-    """
+    """`ttnn.get_device`."""
     shape = attributes.get("mesh_shape")
     if isinstance(shape, tuple) and shape != tuple(mesh.values()):
         raise MeshMismatchError(

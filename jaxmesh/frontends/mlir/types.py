@@ -39,11 +39,7 @@ Note = Callable[[str], None]
 
 
 def dtype_named(name: str, *, wide: bool) -> Any:
-    """The dtype of an element type's name; 64-bit ones where `wide` or where JAX holds them.
-
-    Raises:
-      UnsupportedError: JAX has no such type, or holds it only in its x64 mode.
-    """
+    """The dtype of an element type's name; 64-bit ones where `wide` or where JAX holds them."""
     known = _FLOATS.get(name)
     integer = _INTEGER.match(name)
     if integer is not None:
@@ -75,11 +71,7 @@ class Types:
     known: dict[Any, jax.ShapeDtypeStruct] = field(default_factory=dict[Any, jax.ShapeDtypeStruct])
 
     def __call__(self, written: Any) -> jax.ShapeDtypeStruct:
-        """The JAX type of a ranked tensor with a static shape; its encoding is left out.
-
-        Raises:
-          UnsupportedError: another type, or an element type that JAX does not hold.
-        """
+        """The JAX type of a ranked tensor with a static shape; its encoding is left out."""
         found = self.known.get(written)
         if found is None:
             found = self.known[written] = self._convert(written)
@@ -94,14 +86,14 @@ class Types:
         shape, element = tuple(ranked.shape), str(ranked.element_type)
         if len(shape) > MAX_RANK:
             raise UnsupportedError(f"the type {_short(written)} has rank {len(shape)}; at most {MAX_RANK} is read.")
-        tile = _TILE.match(element)
-        if tile is not None:
-            rows, columns, name = int(tile.group(1)), int(tile.group(2)), tile.group(3)
-            return jax.ShapeDtypeStruct(_untiled(shape, rows, columns, written), self._tile_dtype(name))
+        if tile := _TILE.match(element):
+            rows, columns, element = int(tile.group(1)), int(tile.group(2)), tile.group(3)
+            if len(shape) < 2:
+                raise UnsupportedError(f"the type {_short(written)} holds tiles, but has no two dims that they tile.")
+            shape = (*shape[:-2], shape[-2] * rows, shape[-1] * columns)
+            if element in _TT:
+                return jax.ShapeDtypeStruct(shape, jnp.dtype(_TT[element]))
         return jax.ShapeDtypeStruct(shape, self._block(element) or dtype_named(element, wide=self.wide))
-
-    def _tile_dtype(self, name: str) -> Any:
-        return self._block(name) or jnp.dtype(_TT[name] if name in _TT else dtype_named(name, wide=self.wide))
 
     def _block(self, name: str) -> Any:
         """Block floats have 7 bits of fraction or less, so bfloat16 holds every value of theirs."""
@@ -111,12 +103,6 @@ class Types:
             f"the block-float type {name} is held as bfloat16: same values, but results are not rounded to blocks"
         )
         return jnp.dtype("bfloat16")
-
-
-def _untiled(shape: tuple[int, ...], rows: int, columns: int, written: Any) -> tuple[int, ...]:
-    if len(shape) < 2:
-        raise UnsupportedError(f"the type {_short(written)} holds tiles, but has no two dims that they tile.")
-    return (*shape[:-2], shape[-2] * rows, shape[-1] * columns)
 
 
 def _short(written: Any) -> str:

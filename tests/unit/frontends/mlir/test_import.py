@@ -15,7 +15,7 @@ from jax.sharding import AbstractMesh
 
 import jaxmesh as jm
 from jaxmesh import ttnn
-from jaxmesh.frontends.mlir.op_cache import OpCache
+from jaxmesh.frontends.mlir.trace import OpCache
 from tests.generators.mlir_texts import (
     FILES,
     PRESHARDED,
