@@ -34,11 +34,7 @@ class Binder:
         self._orders: dict[Any, list[int]] = {}
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
-        """Returns the value of each slot.
-
-        Raises:
-          ArgumentTypeError: an argument is unknown, given twice or missing.
-        """
+        """Returns the value of each slot."""
         form = (len(args), *kwargs)
         order = self._orders.get(form)
         if order is None:
