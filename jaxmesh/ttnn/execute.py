@@ -105,10 +105,7 @@ def perform(
         own.
       static: the other arguments.
       mesh: the mesh, of ops without operands; None for a host tensor.
-      storage: the storage of results on a mesh; results of host tensors stay on the host.
-
-    Returns:
-      `MeshTensor`s; inside a program traced shards; NumPy arrays for host tensors.
+      storage: the storage of results on a mesh; results of host tensors are NumPy arrays.
     """
     tensors = [x for x in operands if isinstance(x, MeshTensor)]
     if tensors:

@@ -34,11 +34,7 @@ class MeshDevice:
         return self.check_open()._mesh
 
     def check_open(self) -> MeshDevice:
-        """Returns the device.
-
-        Raises:
-          MeshError: the device was closed.
-        """
+        """Returns the device if it is open."""
         if not self._open:
             raise MeshError(
                 f"the mesh device {list(self._mesh.devices.shape)} was closed with close_mesh_device; open one again."

@@ -96,11 +96,11 @@ def plan_distribute(config: MeshMapperConfig, mesh: Mesh, full: Shape, dtype: np
 
 def _varying_axes(pieces: dict[Shape, Shape], mesh: Mesh) -> tuple[str, ...]:
     """Returns the mesh axes along which devices have different pieces."""
-
-    def differs(axis: int) -> bool:
-        return any(pieces[c] != pieces[(*c[:axis], 0, *c[axis + 1 :])] for c in pieces)
-
-    return tuple(n for axis, n in enumerate(mesh.axis_names) if differs(axis))
+    return tuple(
+        name
+        for axis, name in enumerate(mesh.axis_names)
+        if any(pieces[c] != pieces[(*c[:axis], 0, *c[axis + 1 :])] for c in pieces)
+    )
 
 
 @lru_cached(256)
