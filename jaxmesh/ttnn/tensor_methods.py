@@ -5,7 +5,6 @@ The classes are data and stand below the execution of ops, as arrays do in JAX (
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any, SupportsIndex
 
@@ -155,7 +154,7 @@ def getitem(self: AnyTensor, key: Any) -> Any:
 
 
 def _count_devices(tensor: MeshTensor) -> int:
-    return math.prod(tensor.mesh.shape.values())
+    return tensor.mesh.size
 
 
 def value(self: MeshTensor, op: str, composer: MeshToTensor | None) -> np.ndarray[Any, Any]:
