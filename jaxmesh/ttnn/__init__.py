@@ -156,14 +156,12 @@ bfloat4_b = DataType.BFLOAT4_B
 TILE_LAYOUT = Layout.TILE
 TILE_SIZE = 32
 ROW_MAJOR_LAYOUT = Layout.ROW_MAJOR
-
-
 identity = move = reallocate = clone
 sub_, mul_, div_ = subtract_, multiply_, divide_
 
 
 def __getattr__(name: str) -> Any:
-    return _lookup(f"ttnn.{_ALIASES.get(name, name)}", "ttnn")
+    return _lookup(f"ttnn.{_ALIASES.get(name, name)}")
 
 
 def __dir__() -> list[str]:

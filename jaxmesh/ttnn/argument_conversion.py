@@ -21,11 +21,7 @@ _BOOL: Any = (bool, np.bool_)
 
 
 def convert_argument(callee: str, param: Param, attribute: Attribute, value: Any) -> Any:
-    """Returns the value of an argument as the attribute it stands for.
-
-    Raises:
-      ArgumentTypeError: it is of another type than the attribute's.
-    """
+    """Returns the value of an argument as the attribute it stands for."""
     if param.form == "pairs":
         value = _flatten_pairs(callee, param.name, value)
     if attribute.kind in ("enum", "str"):
@@ -35,11 +31,7 @@ def convert_argument(callee: str, param: Param, attribute: Attribute, value: Any
 
 
 def integers(callee: str, name: str, value: Any) -> tuple[int, ...]:
-    """Returns integers, or a single integer, as a tuple.
-
-    Raises:
-      ArgumentTypeError: something else.
-    """
+    """Returns integers, or a single integer, as a tuple."""
     try:
         row: list[Any] = [value] if np.ndim(value) == 0 else list(value)
         if any(isinstance(v, _BOOL) for v in row):
@@ -118,12 +110,7 @@ def _spelling(callee: str, param: Param, value: Any) -> str:
 
 
 def write_result(callee: str, into: Any, result: Any) -> MeshTensor:
-    """Writes a result into a tensor, as `output_tensor` asks for, and returns the tensor.
-
-    Raises:
-      ArgumentTypeError: no tensor on the devices.
-      VerifyError: of another shape, element type or mesh than the result.
-    """
+    """Writes a result into a tensor, as `output_tensor` asks for, and returns the tensor."""
     if type(into) is not MeshTensor or not isinstance(result, MeshTensor) or into.storage.type is StorageType.HOST:
         raise ArgumentTypeError(f"{callee} writes its result to a tensor on the devices, got {quote(into)}.")
     if (into.shape, into.dtype, into.mesh) != (result.shape, result.dtype, result.mesh):

@@ -14,7 +14,7 @@ from jaxmesh.runtime.launch import check_process
 from jaxmesh.sharding.mesh import storage_spec
 from jaxmesh.ttnn.mesh_device import MeshDevice
 from jaxmesh.ttnn.mesh_tensor import PART, MeshTensor, Shape
-from jaxmesh.ttnn.types import ON_DEVICE, Storage, TensorTopology
+from jaxmesh.ttnn.types import ON_DEVICE, Layout, MemoryConfig, Storage, TensorTopology
 
 
 def assemble(
@@ -44,11 +44,7 @@ def assemble(
 
 
 def owner_of(operands: Sequence[Any]) -> MeshDevice | None:
-    """Returns the mesh device of the first operand that has an owner.
-
-    Raises:
-      MeshError: the mesh device of an operand was closed.
-    """
+    """Returns the mesh device of the first operand that has an owner."""
     owners = [x.owner.check_open() for x in operands if type(x) is MeshTensor and x.owner is not None]
     return owners[0] if owners else None
 
@@ -58,3 +54,10 @@ def set_owner(tensor: Any, owner: Any) -> Any:
     if type(tensor) is MeshTensor and isinstance(owner, MeshDevice):
         tensor.owner = owner
     return tensor
+
+
+def with_memory(tensor: MeshTensor, layout: Layout, memory: MemoryConfig | None = None) -> MeshTensor:
+    """Returns the tensor with another layout and, if given, another memory config, on the same mesh device."""
+    old = tensor.storage
+    storage = Storage(old.type, layout, memory or old.memory_config)
+    return set_owner(tensor.with_storage(storage), owner_of([tensor]))

@@ -15,14 +15,7 @@ from jaxmesh.ttnn.types import BufferType, DataType, Layout, MemoryConfig, Shape
 
 
 class Binder:
-    """Binds call arguments to slots, one per parameter and some more.
-
-    Args:
-      callee: the name of the op for messages.
-      signature: the parameters.
-      extra: the slots behind those of the parameters, by the names of further keyword arguments.
-      count: the number of slots.
-    """
+    """Binds call arguments to `count` slots: one per parameter, and those of further keyword arguments in `extra`."""
 
     def __init__(self, callee: str, signature: inspect.Signature, extra: Mapping[str, int], count: int) -> None:
         params = signature.parameters.values()
@@ -34,11 +27,7 @@ class Binder:
         self._orders: dict[Any, list[int]] = {}
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
-        """Returns the value of each slot.
-
-        Raises:
-          ArgumentTypeError: an argument is unknown, given twice or missing.
-        """
+        """Returns the value of each slot."""
         form = (len(args), *kwargs)
         order = self._orders.get(form)
         if order is None:
@@ -77,11 +66,8 @@ _ROWS = frozenset({list, tuple, Shape})
 def argument_key(values: Sequence[Any], slots: Sequence[int]) -> list[Hashable] | None:
     """Returns a key of the values in some slots: equal keys have values of the same types and meaning.
 
-    Emitted programs make their lists and memory configs anew in every call, so identity is no key; and
-    `1 == True == 1.0`, so the values alone are none.
-
-    Returns:
-      Two entries per value; None if a value has no key, such as an array.
+    It has two entries per value, and is None if a value has no key, such as an array. Emitted programs make their
+    lists and memory configs anew in every call, so identity is no key; and `1 == True == 1.0`, so values are none.
     """
     key: list[Hashable] = []
     for slot in slots:

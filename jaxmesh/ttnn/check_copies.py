@@ -20,11 +20,7 @@ from jaxmesh.ttnn.mesh_tensor import MeshTensor
 
 
 def check_tensor(tensor: Any, what: str) -> None:
-    """Compares the copies of a tensor that is typed as equal along some mesh axes, unless they are known to be equal.
-
-    Raises:
-      ReplicationError: they differ.
-    """
+    """Compares the copies of a tensor that is typed as equal along some mesh axes, unless they are proven."""
     if not isinstance(tensor, MeshTensor) or tensor.is_proven or tensor.is_partial:
         return
     mesh, data = tensor.mesh, tensor.data
@@ -37,11 +33,7 @@ def check_tensor(tensor: Any, what: str) -> None:
 
 
 def check_read(tensor: MeshTensor, composition: Composition, mesh: Mesh) -> None:
-    """Compares the shards that a composer reads with the shards that it drops as their copies.
-
-    Raises:
-      ReplicationError: they differ.
-    """
+    """Compares the shards that a composer reads with the shards that it drops as their copies."""
     equal, limits = claimed_equal(composition)
     names = mesh.axis_names
     axes = tuple(names[a] for a in equal if mesh.shape[names[a]] > 1)

@@ -25,26 +25,19 @@ ALIASES: Mapping[str, str] = {"mul": "multiply", "sub": "subtract", "div": "divi
 
 
 def _op(name: str, *args: Any, **kwargs: Any) -> Any:
-    return lookup(f"ttnn.{name}", "ttnn")(*args, **kwargs)
+    return lookup(f"ttnn.{name}")(*args, **kwargs)
 
 
-def normalize_dim(op: str, dim: int, rank: int) -> int:
-    """Returns a dim counted from the front.
-
-    Raises:
-      VerifyError: out of range.
-    """
+def _normalize_dim(op: str, given: Any, rank: int) -> int:
+    """Returns a dim counted from the front."""
+    dim = integers(f"ttnn.{op}", "dim", given)[0]
     if not -rank <= dim < rank:
         raise VerifyError(f"ttnn.{op}: dim = {dim} is out of range for {rank} dims.")
     return dim % rank
 
 
-def shape_of(op: str, tensor: Any) -> tuple[int, ...]:
-    """Returns the shape of a tensor.
-
-    Raises:
-      ArgumentTypeError: no tensor.
-    """
+def _shape_of(op: str, tensor: Any) -> tuple[int, ...]:
+    """Returns the shape of a tensor."""
     shape = getattr(tensor, "shape", None)
     if not isinstance(shape, tuple) or not isinstance(getattr(tensor, "dtype", None), np.dtype):
         raise ArgumentTypeError(f"ttnn.{op} takes a tensor, got {type(tensor).__name__}.")
@@ -76,7 +69,7 @@ def full_like(
     Raises:
       ArgumentTypeError: no tensor.
     """
-    shape = shape_of("full_like", tensor)
+    shape = _shape_of("full_like", tensor)
     kind = data_type(tensor.dtype if dtype is None else as_dtype(dtype, "ttnn.full_like"))
     options: dict[str, Any] = {"shape": shape, "fill_value": fill_value, "dtype": kind}
     options["layout"] = layout or getattr(tensor, "layout", Layout.ROW_MAJOR)
@@ -108,11 +101,7 @@ def empty_like(tensor: Any, **options: Any) -> Any:
 
 
 def split(
-    input_tensor: Any,
-    split_size: int | Sequence[int],
-    dim: int = 0,
-    *,
-    memory_config: MemoryConfig | None = None,
+    input_tensor: Any, split_size: int | Sequence[int], dim: int = 0, *, memory_config: MemoryConfig | None = None
 ) -> list[Any]:
     """Splits a tensor along one dim, by `ttnn.slice`.
 
@@ -131,8 +120,8 @@ def split(
     >>> [part.shape for part in ttnn.split(x, [2, 3], dim=1)]
     [Shape([2, 2]), Shape([2, 3])]
     """
-    shape = shape_of("split", input_tensor)
-    at = normalize_dim("split", integers("ttnn.split", "dim", dim)[0], len(shape))
+    shape = _shape_of("split", input_tensor)
+    at = _normalize_dim("split", dim, len(shape))
     sizes = integers("ttnn.split", "split_size", split_size)
     size = shape[at]
     if not isinstance(split_size, (list, tuple)) and sizes[0] > 0:
@@ -154,11 +143,11 @@ def chunk(input_tensor: Any, chunks: int, dim: int = 0) -> list[Any]:
     Raises:
       VerifyError: the dim is out of range, or less than one part.
     """
-    shape = shape_of("chunk", input_tensor)
+    shape = _shape_of("chunk", input_tensor)
     (count,) = integers("ttnn.chunk", "chunks", chunks)
     if count < 1:
         raise VerifyError(f"ttnn.chunk makes one part at least, got {count}.")
-    size = shape[normalize_dim("chunk", integers("ttnn.chunk", "dim", dim)[0], len(shape))]
+    size = shape[_normalize_dim("chunk", dim, len(shape))]
     return split(input_tensor, max(1, -(-size // count)), dim)
 
 
@@ -169,10 +158,10 @@ def stack(tensors: Sequence[Any], dim: int) -> Any:
       VerifyError: no tensor, shapes that differ, or the dim is out of range.
     """
     given = as_tuple("ttnn.stack", tensors, "a list of tensors")
-    shapes = [shape_of("stack", t) for t in given]
+    shapes = [_shape_of("stack", t) for t in given]
     if len(set(shapes)) != 1:
         raise VerifyError(f"ttnn.stack takes tensors of one shape, got {[list(s) for s in dict.fromkeys(shapes)]}.")
-    at = normalize_dim("stack", integers("ttnn.stack", "dim", dim)[0], len(shapes[0]) + 1)
+    at = _normalize_dim("stack", dim, len(shapes[0]) + 1)
     new = [*shapes[0][:at], 1, *shapes[0][at:]]
     return _op("concat", [_op("reshape", t, new) for t in given], at)
 
@@ -183,7 +172,7 @@ def unsqueeze_to_4D(tensor: Any) -> Any:
     Raises:
       VerifyError: it has more.
     """
-    shape = shape_of("unsqueeze_to_4D", tensor)
+    shape = _shape_of("unsqueeze_to_4D", tensor)
     if len(shape) > 4:
         raise VerifyError(f"ttnn.unsqueeze_to_4D takes a tensor of four dims at most, got {list(shape)}.")
     return tensor if len(shape) == 4 else _op("reshape", tensor, [1] * (4 - len(shape)) + list(shape))
@@ -199,9 +188,9 @@ def squeeze(input_tensor: Any, dim: int | Sequence[int] | None = None) -> Any:
     Raises:
       VerifyError: a dim is out of range.
     """
-    shape = shape_of("squeeze", input_tensor)
+    shape = _shape_of("squeeze", input_tensor)
     dims = range(len(shape)) if dim is None else integers("ttnn.squeeze", "dim", dim)
-    dropped = {normalize_dim("squeeze", d, len(shape)) for d in dims}
+    dropped = {_normalize_dim("squeeze", d, len(shape)) for d in dims}
     return _op("reshape", input_tensor, [n for i, n in enumerate(shape) if n != 1 or i not in dropped])
 
 
@@ -215,10 +204,10 @@ def unsqueeze(input_tensor: Any, dim: int) -> Any:
     Raises:
       VerifyError: the dim is out of range.
     """
-    shape = list(shape_of("unsqueeze", input_tensor))
-    if len(places := integers("ttnn.unsqueeze", "dim", dim)) != 1:
+    shape = list(_shape_of("unsqueeze", input_tensor))
+    if len(integers("ttnn.unsqueeze", "dim", dim)) != 1:
         raise ArgumentTypeError(f"ttnn.unsqueeze takes an integer as dim, got {dim!r}.")
-    shape.insert(normalize_dim("unsqueeze", places[0], len(shape) + 1), 1)
+    shape.insert(_normalize_dim("unsqueeze", dim, len(shape) + 1), 1)
     return _op("reshape", input_tensor, shape)
 
 
@@ -304,7 +293,7 @@ def clip(
     """
     if min is None and max is None:
         raise ArgumentTypeError("ttnn.clip needs the argument 'min' or 'max'; both are None.")
-    _ = shape_of("clip", input_tensor)
+    _ = _shape_of("clip", input_tensor)
     least, most = -float("inf"), float("inf")
     if not isinstance(input_tensor, Tensor):
         raise ArgumentTypeError(f"ttnn.clip takes a tensor, got {type(input_tensor).__name__}.")

@@ -9,7 +9,7 @@ import numpy as np
 
 from jaxmesh.errors import ArgumentTypeError, ResidencyError
 from jaxmesh.ttnn.distributed import MeshToTensor, TensorToMesh, distribute_tensor
-from jaxmesh.ttnn.host_tensor import Tensor, is_host_tensor
+from jaxmesh.ttnn.host_tensor import Tensor
 from jaxmesh.ttnn.layout_ops import to_device
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
 from jaxmesh.ttnn.torch_interop import array_from_torch, check_to_torch, torch_from_array
@@ -70,12 +70,10 @@ def to_numpy(tensor: Any, *, mesh_composer: MeshToTensor | None = None) -> np.nd
 
 
 def _read(op: str, tensor: Any, composer: MeshToTensor | None) -> np.ndarray[Any, Any]:
-    if isinstance(tensor, MeshTensor):
+    if isinstance(tensor, Tensor):
         return tensor.value(op, composer)
     if composer is not None:
         raise ArgumentTypeError(f"{op}: a composer joins a distributed tensor, got one of no device; leave it out.")
-    if is_host_tensor(tensor):
-        return tensor.array
     if isinstance(tensor, _ARRAY):
         return elements(tensor, op)
     raise ArgumentTypeError(f"{op} takes a tensor, got {type(tensor).__name__}.")

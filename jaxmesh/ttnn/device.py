@@ -79,11 +79,8 @@ def close_mesh_device(mesh_device: MeshDevice) -> None:
 @contextlib.contextmanager
 def create_mesh_device(mesh_shape: MeshShape | Sequence[int], **options: Any) -> Generator[MeshDevice]:
     """Opens a mesh device and closes it at the end of the `with`; options as of `open_mesh_device`."""
-    device = open_mesh_device(mesh_shape, **options)
-    try:
+    with contextlib.closing(open_mesh_device(mesh_shape, **options)) as device:
         yield device
-    finally:
-        close_mesh_device(device)
 
 
 def open_device(device_id: int = 0, l1_small_size: int = 0, **options: Any) -> MeshDevice:
@@ -99,11 +96,8 @@ def close_device(device: MeshDevice) -> None:
 @contextlib.contextmanager
 def manage_device(device_id: int = 0) -> Generator[MeshDevice]:
     """Opens one device and closes it at the end of the `with`; see `open_device`."""
-    device = open_device(device_id)
-    try:
+    with contextlib.closing(open_device(device_id)) as device:
         yield device
-    finally:
-        close_mesh_device(device)
 
 
 def get_device_ids() -> list[int]:

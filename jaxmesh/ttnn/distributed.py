@@ -52,7 +52,7 @@ def create_mesh_mapper(mesh_device: MeshDevice | Mesh, config: MeshMapperConfig)
     if not isinstance(config, MeshMapperConfig):
         raise ArgumentTypeError(f"create_mesh_mapper takes a MeshMapperConfig, got {quote(config)}.")
     _check_count("placements", len(config.placements), config.mesh_shape_override, mesh)
-    return TensorToMesh(mesh, config, mesh_device)
+    return TensorToMesh(mesh_device, config)
 
 
 def _check_count(what: str, count: int, override: MeshShape | None, mesh: Mesh) -> None:
@@ -71,8 +71,8 @@ def shard_tensor_to_mesh_mapper(mesh_device: MeshDevice | Mesh, dim: int) -> Ten
     >>> ttnn.shard_tensor_to_mesh_mapper(ttnn.open_mesh_device(mesh_shape=[2, 4]), 0).config
     MeshMapperConfig([PlacementShard(0)], MeshShape([8]))
     """
-    mesh = mesh_of(mesh_device)
-    return TensorToMesh(mesh, MeshMapperConfig([PlacementShard(dim)], MeshShape(mesh.devices.size)), mesh_device)
+    devices = MeshShape(mesh_of(mesh_device).devices.size)
+    return TensorToMesh(mesh_device, MeshMapperConfig([PlacementShard(dim)], devices))
 
 
 def replicate_tensor_to_mesh_mapper(mesh_device: MeshDevice | Mesh) -> TensorToMesh:
@@ -82,8 +82,8 @@ def replicate_tensor_to_mesh_mapper(mesh_device: MeshDevice | Mesh) -> TensorToM
     >>> ttnn.replicate_tensor_to_mesh_mapper(ttnn.open_mesh_device(mesh_shape=[2, 4])).config
     MeshMapperConfig([PlacementReplicate()], MeshShape([8]))
     """
-    mesh = mesh_of(mesh_device)
-    return TensorToMesh(mesh, MeshMapperConfig([PlacementReplicate()], MeshShape(mesh.devices.size)), mesh_device)
+    devices = MeshShape(mesh_of(mesh_device).devices.size)
+    return TensorToMesh(mesh_device, MeshMapperConfig([PlacementReplicate()], devices))
 
 
 def create_mesh_composer(mesh_device: MeshDevice | Mesh, config: MeshComposerConfig) -> MeshToTensor:
@@ -162,7 +162,7 @@ def distribute_tensor(tensor: Any, mapper: TensorToMesh, mesh_device: MeshDevice
             "create_mesh_mapper."
         )
     # The mesh of a closed device raises.
-    _ = mesh_of(mapper.device)
+    mesh_of(mapper.device)
     if mesh_device is not None and mesh_of(mesh_device) != mapper.mesh:
         raise MeshMismatchError(
             f"distribute_tensor: the mapper is for the mesh {dict(mapper.mesh.shape)}, mesh_device is "

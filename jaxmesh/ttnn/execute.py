@@ -14,6 +14,7 @@ import jax
 import numpy as np
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
+from jaxmesh.dialects import ttnn
 from jaxmesh.dialects.op import OpDef, Trait, compute, describe
 from jaxmesh.errors import (
     ArgumentTypeError,
@@ -104,15 +105,7 @@ def perform(
         own.
       static: the other arguments.
       mesh: the mesh, of ops without operands; None for a host tensor.
-      storage: the storage of results on a mesh; results of host tensors stay on the host.
-
-    Returns:
-      `MeshTensor`s; inside a program traced shards; NumPy arrays for host tensors.
-
-    Raises:
-      ResidencyError: an operand is in host memory, or deallocated.
-      MeshMismatchError: the operands are on different meshes.
-      VerifyError: the op does not take these operands.
+      storage: the storage of results on a mesh; results of host tensors are NumPy arrays.
     """
     tensors = [x for x in operands if isinstance(x, MeshTensor)]
     if tensors:
@@ -175,11 +168,7 @@ def _not_on_devices(title: str, operands: Sequence[Any], number: int) -> Jaxmesh
 
 
 def _convert_number(title: str, x: Any, tensors: Sequence[Any]) -> Any:
-    """Returns a number in the element type of the last tensor; anything else unchanged.
-
-    Raises:
-      VerifyError: the type cannot represent the number.
-    """
+    """Returns a number in the element type of the last tensor; anything else unchanged."""
     if not isinstance(x, NUMBER):
         return x
     if not tensors:
@@ -361,15 +350,13 @@ def _compute(
 # --- by name ---------------------------------------------------------------------------------------------------------
 
 
-def _is_array_like(x: Any) -> bool:
-    return getattr(x, "__array__", None) is not None
-
-
 def apply_operator(name: str, operands: Sequence[Any]) -> Any:
     """Returns the result of a Python operator by the op of TTNN of that name; `NotImplemented` for other operands."""
     known: Any = (MeshTensor, *NUMBER, *_ARRAYS)
     # Whatever NumPy converts to an array is in host memory.
-    values: list[Any] = [x if isinstance(x, known) or not _is_array_like(x) else np.asarray(x) for x in operands]
+    values: list[Any] = [
+        x if isinstance(x, known) or getattr(x, "__array__", None) is None else np.asarray(x) for x in operands
+    ]
     return apply_op(name, values) if all(isinstance(x, known) for x in values) else NotImplemented
 
 
@@ -381,9 +368,6 @@ def apply_op(
     storage: Storage | None = None,
 ) -> Any:
     """Returns the only result of an op of TTNN; with a storage, the op also takes tensors in host memory."""
-    from jaxmesh.dialects import ttnn
-
-    _ = ttnn
     static = NO_ARGUMENTS if storage is None else StaticArguments(attributes, dtype, None, True)
     (out,) = perform(ttnn.OPS[name].definition, f"ttnn.{name}", operands, static, None, storage or ON_DEVICE)
     return out

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -20,15 +20,7 @@ from jaxmesh.ttnn.device import MeshDevice, mesh_of
 from jaxmesh.ttnn.execute import StaticArguments, perform
 from jaxmesh.ttnn.host_tensor import Tensor, array_of, wrap_array
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
-from jaxmesh.ttnn.signatures import (
-    ACTIVATIONS,
-    HOW,
-    IGNORED,
-    IGNORED_BY_COLLECTIVES,
-    OUTPUTS,
-    doc_of,
-    signature_of,
-)
+from jaxmesh.ttnn.signatures import ACTIVATIONS, HOW, IGNORED, IGNORED_BY_COLLECTIVES, OUTPUTS, doc_of, signature_of
 from jaxmesh.ttnn.types import DRAM_MEMORY_CONFIG, ON_DEVICE, Layout, MemoryConfig, Storage, StorageType, as_dtype
 from jaxmesh.validate import quote
 
@@ -151,7 +143,9 @@ class Function:
                 attributes.append((attribute.name, convert_argument(self.callee, param, attribute, values[i])))
         row = self.entry.definition
         shape = self._shape(values, attributes)
-        static = StaticArguments(tuple(attributes), self._dtype(values), shape, Trait.ON_HOST in row.traits)
+        if (dtype := self._value(values, "dtype")) is not None:
+            dtype = as_dtype(dtype, self.callee)
+        static = StaticArguments(tuple(attributes), dtype, shape, Trait.ON_HOST in row.traits)
         device = self._value(values, "device")
         mesh = None if device is None else mesh_of(device)
         storage = self._storage(values, operands)
@@ -164,7 +158,7 @@ class Function:
         if any(isinstance(x, Tensor) for x in operands) or (not operands and mesh is None):
             outs = [wrap_array(x, storage.layout) for x in outs]
         if activation is not None:
-            outs = [lookup(f"ttnn.{activation}", "ttnn")(outs[0])]
+            outs = [lookup(f"ttnn.{activation}")(outs[0])]
         return self._result(values, outs)
 
     def _result(self, values: Sequence[Any], outs: list[Any]) -> Any:
@@ -202,10 +196,6 @@ class Function:
         if len(present) == len(operands):
             return operands, []
         return present, [("operandSegmentSizes", tuple(int(x is not None) for x in operands))]
-
-    def _dtype(self, values: Sequence[Any]) -> np.dtype[Any] | None:
-        dtype = self._value(values, "dtype")
-        return None if dtype is None else as_dtype(dtype, self.callee)
 
     def _shape(self, values: Sequence[Any], attributes: Sequence[tuple[str, Any]]) -> tuple[int, ...] | None:
         """Returns the shape of the result of an op without operands; None for other ops."""
@@ -260,10 +250,10 @@ class Namespace:
         self.__name__ = name
 
     def __getattr__(self, name: str) -> Any:
-        return lookup(f"{self.__name__}.{name}", self.__name__)
+        return lookup(f"{self.__name__}.{name}")
 
-    def __dir__(self) -> Iterator[str]:
-        return iter(members(self.__name__))
+    def __dir__(self) -> list[str]:
+        return members(self.__name__)
 
     def __repr__(self) -> str:
         return f"<namespace {self.__name__!r}: {', '.join(members(self.__name__))}>"
@@ -285,28 +275,22 @@ def members(prefix: str) -> list[str]:
 
 @functools.cache
 def _function(callee: str) -> Any:
-    entries = _callees().get(callee)
-    if entries is None:
-        return Namespace(callee) if members(callee) else None
-    functions = [Function(e) for e in entries]
+    functions = [Function(e) for e in _callees().get(callee, ())]
+    if not functions:
+        return Namespace(callee)
     return functions[0] if len(functions) == 1 else Overloads(functions)
 
 
-def lookup(callee: str, owner: str) -> Any:
-    """Returns the function or namespace of a dotted name.
-
-    Raises:
-      AttributeError: there is none.
-    """
+def lookup(callee: str) -> Any:
+    """Returns the function or namespace of a dotted name."""
+    owner, _, name = callee.rpartition(".")
     # Unknown names are not cached: there is no limit to them.
-    hidden = callee.rsplit(".", 1)[-1].startswith("__")
-    function = _function(callee) if not hidden and (callee in _callees() or members(callee)) else None
-    if function is None:
+    if name.startswith("__") or not (callee in _callees() or members(callee)):
         raise AttributeError(
-            f"{owner} has no {callee.rsplit('.', 1)[-1]!r}: neither a name of the emulated ttnn nor an op in the table "
+            f"{owner} has no {name!r}: neither a name of the emulated ttnn nor an op in the table "
             "of TTNN (jaxmesh/dialects/ttnn/*.py), where a new op is one entry."
         )
-    return function
+    return _function(callee)
 
 
 def _is_tensor(x: Any) -> bool:

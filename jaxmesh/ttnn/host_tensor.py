@@ -82,8 +82,7 @@ class Tensor(TensorBase, metaclass=_AnyTensor):
                 )
             shape, dtype = None, shape
         array = _array(data, shape, dtype)
-        if not isinstance(layout, Layout):
-            raise ArgumentTypeError(f"Tensor takes a Layout as layout, got {quote(layout)}.")
+        as_instance(Layout, "Tensor", "layout", layout)
         if device is not None:
             return _jnp.asarray(array) if in_program() else copy_to_devices(array, device, layout, memory_config)
         return cls.wrap(array, layout)

@@ -18,9 +18,6 @@ _BOOL: Any = (bool, np.bool_)
 def infer_shape(callee: str, shape: Sequence[int], own: Sequence[int]) -> tuple[int, ...]:
     """Returns a shape for the elements of shape `own`; one dim may be -1 and is inferred.
 
-    Raises:
-      VerifyError: no number in the place of -1 has that many elements.
-
     >>> infer_shape("reshape", [2, -1], (4, 6))
     (2, 12)
     """
@@ -37,10 +34,6 @@ def infer_shape(callee: str, shape: Sequence[int], own: Sequence[int]) -> tuple[
 
 def slices_of(key: Any, shape: Sequence[int]) -> tuple[list[tuple[int, int, int]], set[int]]:
     """Returns begin, end and step of every dim, and the dims that the result keeps.
-
-    Raises:
-      VerifyError: out of range, or too many indices.
-      UnsupportedError: an array of indices, None, or a step that is not positive.
 
     >>> slices_of((1, slice(None, 2)), (4, 6))
     ([(1, 2, 1), (0, 2, 1)], {1})

@@ -8,12 +8,12 @@ import jax
 import numpy as np
 
 from jaxmesh.errors import ArgumentTypeError, ResidencyError
-from jaxmesh.ttnn.assemble import owner_of, set_owner
+from jaxmesh.ttnn.assemble import with_memory
 from jaxmesh.ttnn.functions import lookup
 from jaxmesh.ttnn.host_tensor import Tensor, array_of, copy_to_devices, in_program, is_host_tensor
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
 from jaxmesh.ttnn.transfers import to_mesh
-from jaxmesh.ttnn.types import DRAM_MEMORY_CONFIG, DataType, Layout, MemoryConfig, Storage, StorageType, on_host
+from jaxmesh.ttnn.types import DRAM_MEMORY_CONFIG, DataType, Layout, MemoryConfig, StorageType, on_host
 from jaxmesh.validate import as_instance, quote
 
 _ARRAY = (np.ndarray, jax.Array, np.generic)
@@ -24,16 +24,8 @@ def _check(op: str, x: Any) -> None:
         raise ArgumentTypeError(f"{op} takes a tensor, got {type(x).__name__}.")
 
 
-def _layout(op: str, layout: Any) -> Layout:
-    if not isinstance(layout, Layout):
-        raise ArgumentTypeError(f"{op} takes ttnn.Layout.TILE or ttnn.Layout.ROW_MAJOR as layout, got {quote(layout)}.")
-    return layout
-
-
 def _memory(op: str, config: Any) -> MemoryConfig | None:
-    if config is not None and not isinstance(config, MemoryConfig):
-        raise ArgumentTypeError(f"{op} takes a MemoryConfig as memory_config, got {quote(config)}.")
-    return config
+    return None if config is None else as_instance(MemoryConfig, op, "memory_config", config)
 
 
 def to_device(
@@ -91,13 +83,15 @@ def to_layout(
       ArgumentTypeError: wrong types.
     """
     _check("to_layout", tensor)
-    layout, memory = _layout("to_layout", layout), _memory("to_layout", memory_config)
+    if not isinstance(layout, Layout):
+        raise ArgumentTypeError(
+            f"to_layout takes ttnn.Layout.TILE or ttnn.Layout.ROW_MAJOR as layout, got {quote(layout)}."
+        )
+    memory = _memory("to_layout", memory_config)
     if dtype is not None:
-        tensor = lookup("ttnn.typecast", "ttnn")(tensor, dtype)
+        tensor = lookup("ttnn.typecast")(tensor, dtype)
     if isinstance(tensor, MeshTensor):
-        old = tensor.storage
-        new = Storage(old.type, layout, old.memory_config if memory is None else memory)
-        return set_owner(tensor.with_storage(new), owner_of([tensor]))
+        return with_memory(tensor, layout, memory)
     if in_program() or (not is_host_tensor(tensor) and layout is Layout.ROW_MAJOR):
         return array_of(_copy_numpy(tensor))
     return Tensor(tensor, layout=layout)
@@ -120,7 +114,7 @@ def to_memory_config(tensor: Any, memory_config: MemoryConfig, dtype: DataType |
     if memory is None:
         raise ArgumentTypeError("to_memory_config takes a MemoryConfig, got None.")
     if dtype is not None:
-        tensor = lookup("ttnn.typecast", "ttnn")(tensor, dtype)
+        tensor = lookup("ttnn.typecast")(tensor, dtype)
     if in_program() and not isinstance(tensor, MeshTensor):
         return array_of(tensor)
     if not isinstance(tensor, MeshTensor) or tensor.storage_type() is StorageType.HOST:
@@ -128,7 +122,7 @@ def to_memory_config(tensor: Any, memory_config: MemoryConfig, dtype: DataType |
             f"to_memory_config moves a tensor that is on the devices, got {quote(tensor)} in host memory; bring it "
             "there with ttnn.to_device(x, device, memory_config)."
         )
-    return set_owner(tensor.with_storage(Storage(StorageType.DEVICE, tensor.layout, memory)), owner_of([tensor]))
+    return with_memory(tensor, tensor.layout, memory)
 
 
 def to_dtype(tensor: Any, dtype: DataType) -> Any:
@@ -140,7 +134,7 @@ def to_dtype(tensor: Any, dtype: DataType) -> Any:
     _check("to_dtype", tensor)
     if isinstance(tensor, MeshTensor) and tensor.storage_type() is StorageType.DEVICE:
         raise ResidencyError(f"to_dtype works in host memory, got {tensor!r}; use ttnn.typecast.")
-    return lookup("ttnn.typecast", "ttnn")(tensor, dtype)
+    return lookup("ttnn.typecast")(tensor, dtype)
 
 
 def deallocate(tensor: Any, force: bool = True) -> None:

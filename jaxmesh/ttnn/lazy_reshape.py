@@ -35,11 +35,7 @@ class LazyReshape:
     __slots__ = ("__weakref__", "_run", "local", "shape", "stored")
 
     def __init__(
-        self,
-        stored: jax.Array,
-        local: Shape | None = None,
-        shape: Shape | None = None,
-        run: Callable[..., Any] = _view,
+        self, stored: jax.Array, local: Shape | None = None, shape: Shape | None = None, run: Callable[..., Any] = _view
     ) -> None:
         self.stored, self.local, self.shape = stored, local, stored.shape if shape is None else shape
         self._run = run
@@ -55,11 +51,7 @@ class LazyReshape:
         return self.stored.dtype
 
     def compute(self) -> jax.Array:
-        """Returns the array.
-
-        Raises:
-          DeletedError: the user got the array of `stored` before the reshape, and deleted it.
-        """
+        """Returns the array."""
         check_alive(self.stored, "reshape")
         if self.local is not None and not is_staged():
             return launch(self._run, self.stored)[0]

@@ -21,7 +21,7 @@ class MeshDevice:
     __slots__ = ("_mesh", "_open")
 
     def __init__(self, mesh: Mesh) -> None:
-        self._mesh = check_mesh(mesh)
+        self._mesh = _check_mesh(mesh)
         self._open = True
 
     @property
@@ -34,11 +34,7 @@ class MeshDevice:
         return self.check_open()._mesh
 
     def check_open(self) -> MeshDevice:
-        """Returns the device.
-
-        Raises:
-          MeshError: the device was closed.
-        """
+        """Returns the device if it is open."""
         if not self._open:
             raise MeshError(
                 f"the mesh device {list(self._mesh.devices.shape)} was closed with close_mesh_device; open one again."
@@ -148,23 +144,11 @@ class MeshDevice:
 
 
 def mesh_of(mesh_device: MeshDevice | Mesh) -> Mesh:
-    """Returns the JAX mesh of a mesh device, or the mesh itself.
-
-    Raises:
-      ArgumentTypeError: neither.
-    """
-    if isinstance(mesh_device, MeshDevice):
-        return mesh_device.mesh
-    return check_mesh(mesh_device)
+    """Returns the JAX mesh of a mesh device, or the mesh itself."""
+    return mesh_device.mesh if isinstance(mesh_device, MeshDevice) else _check_mesh(mesh_device)
 
 
-def check_mesh(mesh_device: Any) -> Mesh:
-    """Returns a JAX mesh of devices.
-
-    Raises:
-      ArgumentTypeError: something else.
-      MeshError: a mesh without axes.
-    """
+def _check_mesh(mesh_device: Any) -> Mesh:
     if isinstance(mesh_device, Mesh):
         mesh: Any = as_mesh(mesh_device)
         return mesh
@@ -178,9 +162,9 @@ class TensorToMesh:
 
     __slots__ = ("config", "device", "mesh")
 
-    def __init__(self, mesh: Mesh, config: MeshMapperConfig, device: MeshDevice | Mesh | None = None) -> None:
+    def __init__(self, mesh: MeshDevice | Mesh, config: MeshMapperConfig) -> None:
         self.mesh = mesh_of(mesh)
-        self.device = mesh if device is None else device
+        self.device = mesh
         self.config = as_instance(MeshMapperConfig, "TensorToMesh", "config", config)
 
     def __repr__(self) -> str:
@@ -192,7 +176,7 @@ class MeshToTensor:
 
     __slots__ = ("config", "mesh")
 
-    def __init__(self, mesh: Mesh, config: MeshComposerConfig) -> None:
+    def __init__(self, mesh: MeshDevice | Mesh, config: MeshComposerConfig) -> None:
         self.mesh = mesh_of(mesh)
         self.config = as_instance(MeshComposerConfig, "MeshToTensor", "config", config)
 

@@ -35,7 +35,7 @@ from jaxmesh.ttnn.types import (
     Shape as LocalShape,
     Storage,
     StorageType,
-    TensorTopology as TensorTopology,
+    TensorTopology,
 )
 from jaxmesh.validate import as_instance, as_tuple, quote
 

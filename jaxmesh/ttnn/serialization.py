@@ -46,12 +46,7 @@ def write(mesh: AnyMesh, varying: Sequence[str], storage: Storage) -> bytes:
 
 
 def read(data: bytes) -> Read:
-    """Returns the type that `write` wrote.
-
-    Raises:
-      DeviceCountError: this process has fewer devices than the mesh, and it is too late to emulate them.
-      ParseError: it was written by something else.
-    """
+    """Returns the type that `write` wrote."""
     try:
         entries = json.loads(data)
         names, sizes, kinds = zip(*entries["axes"], strict=True)
@@ -68,14 +63,10 @@ def read(data: bytes) -> Read:
         ) from None
     if devices is None:
         return AbstractMesh(sizes, names, axis_types=types), varying, storage
-    return _mesh(sizes, names, types, *devices), varying, storage
-
-
-def _mesh(sizes: tuple[int, ...], names: tuple[str, ...], types: tuple[Any, ...], platform: str, ids: Any) -> Mesh:
-    around = context_mesh()
-    if isinstance(around, Mesh) and dict(around.shape) == dict(zip(names, sizes, strict=True)):
-        return around
-    return make_mesh(sizes, names, axis_types=types, devices=_devices(platform, ids))
+    mesh = context_mesh()
+    if not isinstance(mesh, Mesh) or dict(mesh.shape) != dict(zip(names, sizes, strict=True)):
+        mesh = make_mesh(sizes, names, axis_types=types, devices=_devices(*devices))
+    return mesh, varying, storage
 
 
 def _devices(platform: str, ids: Sequence[int]) -> list[Any] | None:

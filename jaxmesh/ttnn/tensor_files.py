@@ -39,16 +39,17 @@ def dump_tensor(file_name: str | Path, tensor: Any) -> None:
       MissingFileError: the file cannot be written.
     """
     target = as_path("dump_tensor", file_name)
+    devices: list[Any] = []
     if isinstance(tensor, MeshTensor):
         mesh: Any = tensor.mesh
-        writer = leaders(mesh.devices.flat)[0].process_index
-        shards = gather_shards(tensor, writer)
+        devices = list(mesh.devices.flat)
+        shards = gather_shards(tensor, leaders(devices)[0].process_index)
         if shards is None:
-            agree("dump_tensor: the file written", "", b"", list(mesh.devices.flat))
+            agree("dump_tensor: the file written", "", b"", devices)
             return
         data = np.stack(list(shards.values()))
         about: dict[str, Any] = {
-            "mesh": list(tensor.mesh.shape.items()),
+            "mesh": list(mesh.shape.items()),
             "coordinates": [list(c) for c in shards],
             "varying": None if tensor.is_partial else list(tensor.varying),
             "topology": _topology_entry(tensor.topology),
@@ -69,9 +70,8 @@ def dump_tensor(file_name: str | Path, tensor: Any) -> None:
         raise MissingFileError(
             f"dump_tensor cannot write {str(target)!r} ({error.strerror}); name a file in a folder that exists."
         ) from None
-    if isinstance(tensor, MeshTensor):
-        spread: Any = tensor.mesh
-        agree("dump_tensor: the file written", "", b"", list(spread.devices.flat))
+    if devices:
+        agree("dump_tensor: the file written", "", b"", devices)
 
 
 def load_tensor(file_name: str | Path, *, device: Any = None) -> Any:
@@ -134,7 +134,6 @@ def as_tensor(
       preprocess: a function to apply to the tensor first.
       mesh_mapper: how to distribute it.
     """
-
     if preprocess is not None and not callable(preprocess):
         raise ArgumentTypeError(f"as_tensor takes a function of the tensor as preprocess, got {quote(preprocess)}.")
 

@@ -5,7 +5,6 @@ The classes are data and stand below the execution of ops, as arrays do in JAX (
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any, SupportsIndex
 
@@ -14,7 +13,7 @@ import numpy as np
 
 from jaxmesh.errors import ArgumentTypeError, ResidencyError
 from jaxmesh.sharding.configs import integers
-from jaxmesh.ttnn.assemble import owner_of, set_owner
+from jaxmesh.ttnn.assemble import owner_of, set_owner, with_memory
 from jaxmesh.ttnn.execute import apply_op, apply_operator
 from jaxmesh.ttnn.host_tensor import Tensor, copy_to_devices
 from jaxmesh.ttnn.indexing import infer_shape, slices_of
@@ -22,7 +21,7 @@ from jaxmesh.ttnn.mesh_device import MeshToTensor
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
 from jaxmesh.ttnn.tensor_base import TensorBase
 from jaxmesh.ttnn.transfers import aggregate, to_mesh
-from jaxmesh.ttnn.types import DRAM_MEMORY_CONFIG, ON_HOST, DataType, Layout, MemoryConfig, Storage, as_dtype, on_host
+from jaxmesh.ttnn.types import DRAM_MEMORY_CONFIG, ON_HOST, DataType, Layout, MemoryConfig, as_dtype, on_host
 from jaxmesh.validate import as_instance, quote
 
 AnyTensor = MeshTensor | Tensor
@@ -101,7 +100,9 @@ def to(self: AnyTensor, *args: Any, **kwargs: Any) -> Any:
             f"got {len(args)} arguments by place, and by name {sorted(kwargs)}."
         )
     if isinstance(target, Layout):
-        return _with_layout(self, target)
+        if isinstance(self, MeshTensor):
+            return with_memory(self, target)
+        return Tensor.wrap(self.array.view(), target)
     if isinstance(target, (DataType, np.dtype)):
         return _apply_here(self, "typecast", (), as_dtype(target, "Tensor.to"))
     if target is None:
@@ -111,14 +112,6 @@ def to(self: AnyTensor, *args: Any, **kwargs: Any) -> Any:
     if isinstance(self, MeshTensor):
         return to_mesh(self, target, memory)
     return copy_to_devices(self.array, target, self.layout, memory)
-
-
-def _with_layout(tensor: AnyTensor, layout: Layout) -> Any:
-    if isinstance(tensor, MeshTensor):
-        storage = tensor.storage
-        moved = tensor.with_storage(Storage(storage.type, layout, storage.memory_config))
-        return set_owner(moved, owner_of([tensor]))
-    return Tensor.wrap(tensor.array.view(), layout)
 
 
 def _apply_here(tensor: AnyTensor, op: str, attributes: tuple[tuple[str, Any], ...], dtype: Any = None) -> Any:
@@ -161,7 +154,7 @@ def getitem(self: AnyTensor, key: Any) -> Any:
 
 
 def _count_devices(tensor: MeshTensor) -> int:
-    return math.prod(tensor.mesh.shape.values())
+    return tensor.mesh.size
 
 
 def value(self: MeshTensor, op: str, composer: MeshToTensor | None) -> np.ndarray[Any, Any]:

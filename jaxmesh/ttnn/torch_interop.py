@@ -16,11 +16,7 @@ Array = np.ndarray[Any, Any]
 
 
 def torch_module() -> Any:
-    """Returns torch.
-
-    Raises:
-      UnsupportedError: it is not installed.
-    """
+    """Returns torch."""
     try:
         return importlib.import_module("torch")
     except ImportError:
@@ -36,12 +32,7 @@ def _narrow(name: str) -> bool:
 
 
 def array_from_torch(tensor: Any) -> Array:
-    """Returns the elements of a torch tensor; the array may share its memory.
-
-    Raises:
-      UnsupportedError: torch is not installed; or the tensor is sparse, quantized, complex or without data.
-      ArgumentTypeError: no torch tensor.
-    """
+    """Returns the elements of a torch tensor; the array may share its memory."""
     torch = torch_module()
     if not isinstance(tensor, torch.Tensor):
         raise ArgumentTypeError(f"from_torch takes a torch tensor, got {type(tensor).__name__}.")
@@ -59,12 +50,7 @@ def array_from_torch(tensor: Any) -> Array:
 
 
 def check_to_torch(dtype: Any, torch_rank: Any) -> None:
-    """Checks the arguments of `to_torch` before anything is read.
-
-    Raises:
-      UnsupportedError: torch is not installed.
-      ArgumentTypeError: a `dtype` that is not torch's; a rank that is no number.
-    """
+    """Checks the arguments of `to_torch` before anything is read."""
     torch = torch_module()
     if dtype is not None and not isinstance(dtype, torch.dtype):
         raise ArgumentTypeError(f"to_torch takes an element type of torch's, as torch.float32, got {quote(dtype)}.")
@@ -73,12 +59,7 @@ def check_to_torch(dtype: Any, torch_rank: Any) -> None:
 
 
 def torch_from_array(array: Array, dtype: Any = None, torch_rank: int | None = None) -> Any:
-    """Returns a torch tensor that shares no memory, by default in the element type of the array.
-
-    Raises:
-      UnsupportedError: torch has no such element type.
-      ArgumentTypeError: a leading dim to drop is not of size 1.
-    """
+    """Returns a torch tensor that shares no memory, by default in the element type of the array."""
     torch = torch_module()
     while torch_rank is not None and array.ndim > torch_rank:
         if array.shape[0] != 1:

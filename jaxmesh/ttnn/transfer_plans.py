@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from jaxmesh.jaxprs.caches import Cache
+from jaxmesh.jaxprs.caches import lru_cached
 from jaxmesh.jaxprs.compat import array_type
 from jaxmesh.runtime.distributed.collectives import spans_processes
 from jaxmesh.sharding.configs import MeshComposerConfig, MeshCoordinate, MeshMapperConfig, MeshShape
@@ -21,7 +21,6 @@ from jaxmesh.ttnn.types import TensorTopology
 Shape = tuple[int, ...]
 Index = tuple[Any, ...]
 """An index into an array. It begins with an ellipsis, so that a result of rank 0 is an array too."""
-_LIMIT = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +33,8 @@ class DistributePlan:
       cuts: the index of each distinct piece, which also adds the mesh dims.
       piece_of_device: the number of the piece of each of `devices`.
       devices: the devices with a shard, in the order of the sharding.
-      sharding: the sharding of the stored array.
-      kind: the type of the stored array.
-      varying: the mesh axes over which the shards differ.
-      topology: the topology of the tensor.
+      sharding, kind: the sharding and the type of the stored array.
       is_complete: True if every device gets a shard.
-      spans_processes: True if some devices belong to other processes.
     """
 
     resolved: Distribution
@@ -64,33 +59,15 @@ class AggregatePlan:
     indices: tuple[Index, ...]
 
 
-_distribute_plans: Cache[DistributePlan] = Cache(_LIMIT, "plans of mappers")
-_aggregate_plans: Cache[AggregatePlan] = Cache(_LIMIT, "plans of composers")
-
-
+@lru_cached(256)
 def plan_distribute(config: MeshMapperConfig, mesh: Mesh, full: Shape, dtype: np.dtype[Any]) -> DistributePlan:
-    """Returns the plan of a mapper for tensors of one full shape.
-
-    Raises:
-      VerifyError: a rule of section 2 is broken.
-    """
-    key = (config, mesh, full, dtype)
-    return _distribute_plans.get(key) or _distribute_plans.put(key, _plan_distribute(config, mesh, full, dtype))
-
-
-def plan_aggregate(config: MeshComposerConfig, mesh: Mesh, local: Shape) -> AggregatePlan:
-    """Returns the plan of a composer for tensors of one local shape.
-
-    Raises:
-      VerifyError: a rule of section 2 is broken.
-    """
-    key = (config, mesh, local)
-    return _aggregate_plans.get(key) or _aggregate_plans.put(key, _plan_aggregate(config, mesh, local))
-
-
-def _plan_distribute(config: MeshMapperConfig, mesh: Mesh, full: Shape, dtype: np.dtype[Any]) -> DistributePlan:
+    """Returns the plan of a mapper for tensors of one full shape."""
     resolved = resolve_mapper(config, mesh.devices.shape, full)
-    pieces = {c: _piece(resolved, p) for c, p in resolved.placed()}
+    # A piece has the position 0 along the axes that only replicate.
+    pieces = {
+        c: tuple(p if d is not None else 0 for p, d in zip(position, resolved.dims, strict=True))
+        for c, position in resolved.placed()
+    }
     is_complete = len(pieces) == mesh.devices.size
     varying = _varying_axes(pieces, mesh) if is_complete else (PART,)
     storage_mesh = mesh if is_complete else Mesh(np.array([mesh.devices[c] for c in pieces]), (PART,))
@@ -109,32 +86,26 @@ def _plan_distribute(config: MeshMapperConfig, mesh: Mesh, full: Shape, dtype: n
         sharding,
         array_type(shape, dtype, sharding),
         varying,
-        _topology(config, resolved),
+        TensorTopology(
+            MeshShape(resolved.landing.shape), config.placements, tuple(map(MeshCoordinate, resolved.holders))
+        ),
         is_complete,
         spans_processes(mesh),
     )
 
 
-def _piece(resolved: Distribution, position: Shape) -> Shape:
-    """Returns the position in the distribution with 0 along the axes that only replicate."""
-    return tuple(p if d is not None else 0 for p, d in zip(position, resolved.dims, strict=True))
-
-
 def _varying_axes(pieces: dict[Shape, Shape], mesh: Mesh) -> tuple[str, ...]:
     """Returns the mesh axes along which devices have different pieces."""
-
-    def differs(axis: int) -> bool:
-        return any(pieces[c] != pieces[(*c[:axis], 0, *c[axis + 1 :])] for c in pieces)
-
-    return tuple(n for axis, n in enumerate(mesh.axis_names) if differs(axis))
-
-
-def _topology(config: MeshMapperConfig, resolved: Distribution) -> TensorTopology:
-    shape = MeshShape(resolved.landing.shape)
-    return TensorTopology(shape, config.placements, tuple(MeshCoordinate(c) for c in resolved.holders))
+    return tuple(
+        name
+        for axis, name in enumerate(mesh.axis_names)
+        if any(pieces[c] != pieces[(*c[:axis], 0, *c[axis + 1 :])] for c in pieces)
+    )
 
 
-def _plan_aggregate(config: MeshComposerConfig, mesh: Mesh, local: Shape) -> AggregatePlan:
+@lru_cached(256)
+def plan_aggregate(config: MeshComposerConfig, mesh: Mesh, local: Shape) -> AggregatePlan:
+    """Returns the plan of a composer for tensors of one local shape."""
     resolved = resolve_composer(config, mesh.devices.shape, local)
     positions = itertools.product(*map(range, resolved.landing.shape))
     indices = tuple(_index(resolved, p) for p in positions)

@@ -33,13 +33,7 @@ Shape = tuple[int, ...]
 
 
 def host_array(tensor: Any, op: str) -> np.ndarray[Any, Any]:
-    """Returns a host tensor as NumPy array, in the dtype that JAX gives it.
-
-    Raises:
-      ResidencyError: the tensor is on the devices already.
-      DeletedError: it is a JAX array that was donated or deleted.
-      ArgumentTypeError: no tensor, or JAX has no type for its elements.
-    """
+    """Returns a host tensor as NumPy array, in the dtype that JAX gives it."""
     if isinstance(tensor, MeshTensor):
         where = "on the devices" if tensor.storage_type() is StorageType.DEVICE else "distributed"
         raise ResidencyError(
@@ -62,12 +56,7 @@ def host_array(tensor: Any, op: str) -> np.ndarray[Any, Any]:
 
 
 def elements(x: Any, op: str) -> np.ndarray[Any, Any]:
-    """Returns an array as NumPy array.
-
-    Raises:
-      DeletedError: a JAX array that was donated or deleted.
-      ArgumentTypeError: a masked array, whose mask would be lost.
-    """
+    """Returns an array as NumPy array."""
     check_alive(x, op)
     if isinstance(x, np.ma.MaskedArray):
         raise ArgumentTypeError(f"{op} takes arrays without a mask, got a masked array; pass array.filled(value).")
@@ -81,11 +70,7 @@ def elements(x: Any, op: str) -> np.ndarray[Any, Any]:
 
 
 def canonical(dtype: np.dtype[Any], op: str) -> np.dtype[Any]:
-    """Returns the dtype that JAX gives elements of a dtype.
-
-    Raises:
-      ArgumentTypeError: JAX has none, or the byte order is not this machine's.
-    """
+    """Returns the dtype that JAX gives elements of a dtype."""
     if not dtype.isnative:
         raise ArgumentTypeError(
             f"{op} takes elements in this machine's byte order, got dtype {dtype}; pass "
@@ -117,10 +102,6 @@ def distribute(tensor: Any, config: MeshMapperConfig, mesh: Mesh, storage: Stora
     """Returns a host tensor as one shard for each device of a mesh: `distribute_tensor`, eagerly.
 
     Devices share the memory of a JAX array, which never changes; of any other array each piece is copied once.
-
-    Raises:
-      VerifyError: a rule of section 2 is broken.
-      ProcessMismatchError: replication is checked, and another process has another tensor.
     """
     check_process()
     host = host_array(tensor, "distribute_tensor")
@@ -172,12 +153,7 @@ def _distribute_over_processes(
 
 
 def to_mesh(tensor: MeshTensor, device: Any, memory: MemoryConfig) -> MeshTensor:
-    """Returns a tensor on the devices of a mesh.
-
-    Raises:
-      MeshMismatchError: it is distributed over a mesh of another shape.
-      ArgumentTypeError: no mesh device.
-    """
+    """Returns a tensor on the devices of a mesh."""
     mesh = mesh_of(device)
     storage = Storage(StorageType.DEVICE, tensor.layout, memory)
     owner = device if isinstance(device, MeshDevice) else owner_of([tensor])
@@ -236,11 +212,6 @@ def aggregate(
     """Returns the shards at the composer's coordinates, joined on the host: `aggregate_tensor`, eagerly.
 
     Of several processes all must take part; with `process` one of them gets the result and the others None.
-
-    Raises:
-      VerifyError: a rule of section 2 is broken, or a coordinate holds nothing.
-      MeshMismatchError: the tensor is on another mesh.
-      ReplicationError: replication is checked, and an axis is dropped along which the shards differ.
     """
     if tensor.mesh != mesh:
         asked, got = dict(mesh.shape), dict(tensor.mesh.shape)

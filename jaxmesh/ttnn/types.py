@@ -66,7 +66,12 @@ class DataType(enum.Enum):
         Raises:
           UnsupportedError: a block float.
         """
-        return _dtype(self)
+        if self.name in _BLOCK_FLOATS:
+            raise UnsupportedError(
+                f"DataType.{self.name} is a block float, whose elements share exponents; it is not emulated. Use "
+                "DataType.BFLOAT16, which holds every value of it exactly."
+            )
+        return _DTYPES[self.name]
 
     def __eq__(self, other: object) -> bool:
         kind: Any = other
@@ -81,15 +86,6 @@ class DataType(enum.Enum):
 _BLOCK_FLOATS = frozenset({"BFLOAT8_B", "BFLOAT4_B"})
 
 
-def _dtype(kind: DataType) -> np.dtype[Any]:
-    if kind.name in _BLOCK_FLOATS:
-        raise UnsupportedError(
-            f"DataType.{kind.name} is a block float, whose elements share exponents; it is not emulated. Use "
-            "DataType.BFLOAT16, which holds every value of it exactly."
-        )
-    return _DTYPES[kind.name]
-
-
 _DTYPES: dict[str, np.dtype[Any]] = {
     n: np.dtype(getattr(_jnp, "bool_" if n == "BOOL" else n.lower()))
     for n in DataType.__members__
@@ -99,11 +95,7 @@ _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 
 
 def data_type(dtype: Any) -> DataType:
-    """Returns the `DataType` of a NumPy dtype.
-
-    Raises:
-      ArgumentTypeError: there is none.
-    """
+    """Returns the `DataType` of a NumPy dtype."""
     name = _NAMES.get(np.dtype(dtype))
     if name is None:
         raise ArgumentTypeError(f"no ttnn.DataType is {dtype}; those there are: {', '.join(DataType.__members__)}.")
@@ -111,12 +103,7 @@ def data_type(dtype: Any) -> DataType:
 
 
 def as_dtype(kind: Any, what: str) -> np.dtype[Any]:
-    """Returns the NumPy dtype of a `DataType`, or of a dtype that has a `DataType`.
-
-    Raises:
-      ArgumentTypeError: neither.
-      UnsupportedError: a block float.
-    """
+    """Returns the NumPy dtype of a `DataType`, or of a dtype that has a `DataType`."""
     if isinstance(kind, DataType):
         return kind.dtype
     # JAX's names of types, such as jax.numpy.bfloat16, have a dtype.
