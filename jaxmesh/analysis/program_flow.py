@@ -17,7 +17,7 @@ from jaxmesh.dialects.ttir.mesh_shard import MeshShardAttributes, mesh_shard_p
 from jaxmesh.dialects.ttnn.transfers import PRIMITIVES, distribute_tensor_p
 from jaxmesh.drawing.placement import Box, Placement, Shard, cut_boxes, make_placement, varying_axes
 from jaxmesh.drawing.placements import sharding_placement
-from jaxmesh.drawing.program_drawing import MAX_VALUES, ProgramValue, ProgramValues, first_values
+from jaxmesh.drawing.program_drawing import MAX_VALUES, ProgramValue, ProgramValues
 from jaxmesh.jaxprs import compat, primitives, source_locations, walk as walk_
 from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Var
 from jaxmesh.jaxprs.trees import leaf_paths
@@ -34,22 +34,18 @@ _WORDS: Mapping[Any, str] = {DEVICE: "the same on every device", FREE: "made whe
 def stage_values(title: str, jaxpr: Jaxpr, boundary: Boundary, residency: ResidencyMap) -> ProgramValues:
     """Lists the values of a traced or a lowered program.
 
-    Args:
-      title: the title of the drawing.
-      jaxpr: the program.
-      boundary: its signature.
-      residency: of a lowered program its residencies; of a traced one those of the program whose `mesh_shard`s are
-        replaced by transfers.
+    The residencies of a traced program are those of the program whose `mesh_shard`s are replaced by transfers.
     """
     walk = _Walk(boundary.mesh)
     opened, known = walk_.open_jaxpr(jaxpr), residency.values
     walk.places = {**known, **_results(opened, walk_.open_jaxpr(residency.program), known)}
     for var, path in zip(opened.invars, _paths(boundary.in_tree), strict=True):
-        walk.argument(var, f"argument{path}")
+        walk.names[var] = f"argument{path}"
+        walk.step(walk.names[var], var)
     walk.body(jaxpr, 0)
     for atom in opened.outvars:
-        walk.step(f"return {walk.name(atom)}", atom, "", 0, False)
-    return first_values(title, walk.steps, walk.count, ())
+        walk.step(f"return {walk.name(atom)}", atom)
+    return walk.values(title)
 
 
 def compiled_values(
@@ -57,12 +53,7 @@ def compiled_values(
 ) -> ProgramValues:
     """Lists the arguments and results of a compiled program, where XLA places them.
 
-    Args:
-      title: the heading.
-      jaxpr: the program.
-      boundary: its signature and mesh.
-      arguments: the sharding of each argument, None for one that is not read.
-      results: the tree of the shardings of the results.
+    Arguments that are not read have the sharding None; `results` is the tree of the shardings of the results.
     """
     walk = _Walk(boundary.mesh)
     avals = list(jaxpr.in_avals)
@@ -73,7 +64,7 @@ def compiled_values(
     leaves = cast("list[tuple[Any, Any]]", jax.tree_util.tree_flatten_with_path(results, is_leaf=is_tensor)[0])
     for aval, (path, leaf) in zip(list(jaxpr.out_avals), leaves, strict=True):
         walk.stored(f"result{jax.tree_util.keystr(path)}", aval, leaf, is_tensor(leaf))
-    return first_values(title, walk.steps, walk.count, ("what lies between is XLA's: see as_text().",))
+    return walk.values(title, "what lies between is XLA's: see as_text().")
 
 
 def _paths(tree: Any) -> list[str]:
@@ -119,11 +110,6 @@ class _Walk:
             return str(atom.val) if np.size(atom.val) == 1 else "a constant"
         return self.names.get(atom, "a constant")
 
-    def argument(self, var: Var, name: str) -> None:
-        """Adds an argument."""
-        self.names[var] = name
-        self.step(name, var, "", 0, False)
-
     def body(self, jaxpr: Jaxpr, depth: int) -> None:
         """Adds the equations of a body, and those of the bodies in it."""
         for eqn in walk_.open_jaxpr(jaxpr).eqns:
@@ -142,22 +128,24 @@ class _Walk:
     def equation(self, eqn: Eqn, depth: int) -> None:
         """Adds the results of an equation."""
         operands = ", ".join(self.name(a) for a in eqn.invars[:6]) + (", ..." if len(eqn.invars) > 6 else "")
-        line, holding = source_locations.source_line(eqn), self.cut(eqn)
+        line, cut = source_locations.source_line(eqn), self.cut(eqn)
         moves = eqn.primitive in (*PRIMITIVES, mesh_shard_p) or eqn.primitive.name in _MOVES
         for var in eqn.outvars:
             self.names[var] = f"%{self.results}"
             self.results += 1
-            self.step(f"{self.names[var]} = {eqn.primitive.name}({operands})", var, line, depth, moves, holding)
+            self.step(f"{self.names[var]} = {eqn.primitive.name}({operands})", var, line, depth, moves, cut)
 
-    def step(self, text: str, atom: Atom, line: str, depth: int, moves: bool, holding: Placement | None = None) -> None:
-        """Adds one value."""
+    def step(
+        self, text: str, atom: Atom, line: str = "", depth: int = 0, moves: bool = False, cut: Placement | None = None
+    ) -> None:
+        """Adds one value; `cut` is the placement of one that was cut out of a full tensor."""
         self.count += 1
         if self.count > MAX_VALUES or not compat.is_array_type(atom.aval):
             return
         varying = [a for a in self.mesh.axis_names if a in compat.varying_axes(atom.aval)]
-        place = self.places.get(atom, None) if isinstance(atom, Var) else FREE
+        place = self.places.get(atom) if isinstance(atom, Var) else FREE
         if varying:
-            where, holding = f"shards over {', '.join(varying)}", holding or self.shards(atom.aval, varying)
+            where, holding = f"shards over {', '.join(varying)}", cut or self.shards(atom.aval, varying)
         else:
             where = "on the host, full" if place is None else _WORDS.get(place, "on the host, full")
             if place is None and depth:
@@ -178,8 +166,12 @@ class _Walk:
             mesh = self.mesh if isinstance(self.mesh, Mesh) else None
             holding = sharding_placement(tuple(aval.shape), aval.dtype, sharding, mesh)
             over = varying_axes(holding)
-            where = f"cut over {', '.join(over)}" if over else "the same on every device"
+            where = f"cut over {', '.join(over)}" if over else _WORDS[DEVICE]
         self.steps.append(ProgramValue(text, _type(aval), where, holding))
+
+    def values(self, title: str, *notes: str) -> ProgramValues:
+        """Returns the first values."""
+        return ProgramValues(title, tuple(self.steps[:MAX_VALUES]), max(0, self.count - MAX_VALUES), notes)
 
     # --- placements ---
 

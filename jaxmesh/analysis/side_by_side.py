@@ -33,15 +33,11 @@ def single_column(title: str, program: Make, jaxpr: Callable[[], str]) -> str:
     """Returns a program as HTML, with the transfers between host and devices highlighted."""
     try:
         flat = program()
-        level = "TTNN" if any(op.name.startswith("ttnn.") for op in flat.ops) else "TTIR"
-        side = _Side(flat, level.lower())
+        side = _Side(flat, "ttnn" if any(op.name.startswith("ttnn.") for op in flat.ops) else "ttir")
     except JaxmeshError as error:
         return _fallback(title, jaxpr, error)
-    rows = [side.head()]
-    for run in side.runs:
-        lines = [Line(text, _state(op)) for op, text in run.ops]
-        rows.append(ListingRow(*_source(run.line), (lines,)))
-    return listing_html(title, [level], [*rows, side.end()], side.notes)
+    rows = [ListingRow(*_source(r.line), ([Line(text, _state(op)) for op, text in r.ops],)) for r in side.runs]
+    return _listing(title, [side], rows)
 
 
 def two_columns(title: str, above: Make, below: Make, jaxpr: Callable[[], str]) -> str:
@@ -50,14 +46,16 @@ def two_columns(title: str, above: Make, below: Make, jaxpr: Callable[[], str]) 
         left, right = _Side(above(), "ttir"), _Side(below(), "ttnn")
     except JaxmeshError as error:
         return _fallback(title, jaxpr, error)
-    rows: list[ListingRow] = []
-    for line, before, after in _align(left.runs, right.runs):
-        rows.append(ListingRow(*_source(line), _compare(before, after)))
-    ends = [
-        ListingRow("", "", (a.columns[0], b.columns[0]))
-        for a, b in ((left.head(), right.head()), (left.end(), right.end()))
-    ]
-    return listing_html(title, ["TTIR", "TTNN"], [ends[0], *rows, ends[1]], [*left.notes, *right.notes])
+    rows = [ListingRow(*_source(line), _compare(*ops)) for line, *ops in _align(left.runs, right.runs)]
+    return _listing(title, [left, right], rows)
+
+
+def _listing(title: str, sides: Sequence[_Side], rows: Sequence[ListingRow]) -> str:
+    """Returns rows as HTML, between the lines before and after the operations."""
+    head = ListingRow("", "", tuple([Line(text, "soft") for text in side.head] for side in sides))
+    end = ListingRow("", "", tuple([Line(text) for text in side.end] for side in sides))
+    names = [side.name.upper() for side in sides]
+    return listing_html(title, names, [head, *rows, end], [note for side in sides for note in side.notes])
 
 
 def _fallback(title: str, jaxpr: Callable[[], str], error: JaxmeshError) -> str:
@@ -82,7 +80,7 @@ class _Side:
     def __init__(self, program: Program, name: str) -> None:
         lines = emit(name, program).rstrip("\n").split("\n")
         # The module, the function, one line per operation, the return, and two closing brackets.
-        self._head, self._end = lines[:2], lines[len(lines) - 3 : -2]
+        self.name, self.head, self.end = name, lines[:2], lines[len(lines) - 3 : -2]
         texts = lines[2:-3]
         self.notes = [f"{name}: the first {MOST_OPS} of {len(texts)} operations."] if len(texts) > MOST_OPS else []
         self.runs: list[_Run] = []
@@ -91,14 +89,6 @@ class _Side:
             if not self.runs or self.runs[-1].line != line:
                 self.runs.append(_Run(line, []))
             self.runs[-1].ops.append((op, text))
-
-    def head(self) -> ListingRow:
-        """The lines before the operations."""
-        return ListingRow("", "", ([Line(text, "soft") for text in self._head],))
-
-    def end(self) -> ListingRow:
-        """The line after them."""
-        return ListingRow("", "", ([Line(text) for text in self._end],))
 
 
 def _name(op: Op) -> str:
@@ -161,6 +151,5 @@ def _source(line: str) -> tuple[str, str]:
     if match is None:
         return shorten(line, 80), ""
     file, number = match[1], int(match[2])
-    return f"{shorten(file.replace(chr(92), '/').rpartition('/')[2], 40)}:{number}", linecache.getline(
-        file, number
-    ).strip()
+    name = shorten(file.replace("\\", "/").rpartition("/")[2], 40)
+    return f"{name}:{number}", linecache.getline(file, number).strip()

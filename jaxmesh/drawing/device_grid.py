@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,16 +9,18 @@ from dataclasses import dataclass
 from jaxmesh.drawing.placement import (
     LONELY,
     Device,
+    DeviceRow,
     Placement,
     axis_ranges,
     coordinate_text,
+    device_panels,
     device_text,
     holders_text,
     index_text,
     piece_text,
     piece_type,
 )
-from jaxmesh.drawing.shapes import Block, Label, Mark, arrange, count_across
+from jaxmesh.drawing.shapes import Block, Label, Mark, arrange
 from jaxmesh.drawing.text_layout import cells, fit_texts, shorten, width
 
 MOST_COLUMNS = 32
@@ -48,18 +49,17 @@ def draw_devices(holding: Placement, most: float, *, small: bool = False) -> Blo
     texts, font = fit_texts([_texts(holding, d) for d in holding.devices], *size[:2], 9 if small else 11.5, 6.5)
     said = {d.coordinate: lines for d, lines in zip(holding.devices, texts, strict=True)}
     look = _Look(*size, not small, said, font)
-    panels = [_panel(holding, front, look) for front in _fronts(holding)]
-    front = [size for _, size in holding.axes[:-2]]
-    wanted = front[-1] if front else 1
-    split = [b for panel in panels for b in panel]
+    panels = device_panels(holding, MOST_COLUMNS)
+    split: list[Block] = []
+    for front, rows in panels:
+        # A panel of many rows becomes several blocks.
+        head = ", ".join(f"{shorten(n, _NAME)}={at}" for (n, _), at in zip(holding.axes, front, strict=False))
+        split += [_block(holding, head, rows[i : i + _MOST_ROWS], look) for i in range(0, len(rows), _MOST_ROWS)]
+    wanted = holding.axes[-3][1] if len(holding.axes) > 2 else 1
     if len(split) > len(panels):
         wanted = len(split)
     gap = 5.0 if small else _GAP
-    return arrange(split, count_across(split, wanted, most, gap, even=wanted <= 8), gap)
-
-
-def _fronts(holding: Placement) -> list[tuple[int, ...]]:
-    return list(itertools.product(*(range(size) for _, size in holding.axes[:-2])))
+    return arrange(split, wanted, most, gap, even=wanted <= 8)
 
 
 def _cell_size(holding: Placement, most: float) -> tuple[float, float, float]:
@@ -79,33 +79,7 @@ def _cell_size(holding: Placement, most: float) -> tuple[float, float, float]:
     return max(label * 4.1 + 6.5, min(label * 5.2 + 5, 30.0, room)), 17, 1.5
 
 
-def _panel(holding: Placement, front: tuple[int, ...], look: _Look) -> list[Block]:
-    """Draws the panel of one coordinate on the earlier axes; several blocks if it has many rows."""
-    sizes = [size for _, size in holding.axes]
-    columns, rows = sizes[-1], sizes[-2] if len(sizes) > 1 else 1
-    start = 0
-    for place, size in zip(front, sizes, strict=False):
-        start = start * size + place
-    devices = holding.devices[start * rows * columns : (start + 1) * rows * columns]
-    lines = [
-        _Row(row, first, devices[row * columns + first : row * columns + min(first + MOST_COLUMNS, columns)])
-        for row in range(rows)
-        for first in range(0, columns, MOST_COLUMNS)
-    ]
-    head = ", ".join(f"{shorten(n, _NAME)}={at}" for (n, _), at in zip(holding.axes, front, strict=False))
-    return [_block(holding, head, lines[i : i + _MOST_ROWS], look) for i in range(0, len(lines), _MOST_ROWS)]
-
-
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """A row of cells: its coordinates on the last two axes, and its devices."""
-
-    row: int
-    first: int
-    devices: Sequence[Device]
-
-
-def _block(holding: Placement, head: str, rows: Sequence[_Row], look: _Look) -> Block:
+def _block(holding: Placement, head: str, rows: Sequence[DeviceRow], look: _Look) -> Block:
     made = Block()
     folded = len({r.first for r in rows}) > 1
     columns = max(len(r.devices) for r in rows)
@@ -118,19 +92,18 @@ def _block(holding: Placement, head: str, rows: Sequence[_Row], look: _Look) -> 
             made.label(Label(left, 11, head, 11, strong=True))
             top += 18
         top += _column_heads(made, holding, columns, folded, left, top, look)
-    texts, font = look.texts, look.font
     for i, row in enumerate(rows):
         y = top + i * (look.h + look.gap)
         if heads and heads[i]:
             made.label(Label(left - 6, y + look.h / 2 + size * 0.35, heads[i], size, "end"))
         for j, device in enumerate(row.devices):
             at = left + j * (look.w + look.gap), y
-            lines = texts[device.coordinate]
-            made.mark(Mark("device", *at, look.w, look.h, device.piece, lines, font, hover(holding, device)))
+            lines = look.texts[device.coordinate]
+            made.mark(Mark("device", *at, look.w, look.h, device.piece, lines, look.font, _hover(holding, device)))
     return made
 
 
-def _row_head(holding: Placement, row: _Row, folded: bool) -> str:
+def _row_head(holding: Placement, row: DeviceRow, folded: bool) -> str:
     names = [shorten(n, _NAME) for n, _ in holding.axes[-2:]]
     name = f"{names[0]}={row.row}" if len(names) > 1 else ""
     last = f"{names[-1]}={row.first}-{row.first + len(row.devices) - 1}" if folded else ""
@@ -170,7 +143,7 @@ def _texts(holding: Placement, device: Device) -> list[list[str]]:
     return [[line for line in lines if line] for lines in choices]
 
 
-def hover(holding: Placement, device: Device) -> list[str]:
+def _hover(holding: Placement, device: Device) -> list[str]:
     """Returns the tooltip of a device."""
     lines = [f"{device_text(device)} at {coordinate_text(holding, device)}".lstrip()]
     if device.note:

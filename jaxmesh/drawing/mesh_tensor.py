@@ -29,7 +29,7 @@ def tensor_placement(tensor: Any) -> Placement:
     notes: list[str] = []
     if found is not None:
         full, boxes, over = found
-        wheres = [_box(boxes[c]) if c in boxes else None for c in places]
+        wheres = [Shard.of_box(boxes[c]) if c in boxes else None for c in places]
         how = str(list(tensor.topology.placements())).replace("Placement", "")
         shape: Shape | None = full
     else:
@@ -38,7 +38,7 @@ def tensor_placement(tensor: Any) -> Placement:
         shape, over = (local, [()] * len(local)) if not tensor.varying else (None, None)
         how = f"varies over {', '.join(tensor.varying)}" if tensor.varying and not tensor.is_partial else "a MeshTensor"
         if not tensor.varying:
-            wheres, how = [_box(tuple((0, n) for n in local))] * len(places), "the same on every device"
+            wheres, how = [Shard.of_box(tuple((0, n) for n in local))] * len(places), "the same on every device"
         else:
             notes.append(
                 "it was computed by a program, which says over which mesh axes its shards differ, but not which part "
@@ -65,10 +65,6 @@ def process_notes(devices: list[Any] | None) -> list[str] | None:
     if devices is None or len({d.process_index for d in devices}) < 2:
         return None
     return [f"of process {d.process_index}" for d in devices]
-
-
-def _box(box: Box) -> Shard:
-    return Shard(box, "", tuple(b - a for a, b in box))
 
 
 def _shard(tensor: Any, axes: dict[str, int], place: Shape, local: Shape) -> Shard:

@@ -17,14 +17,7 @@ _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 @dataclass(frozen=True, slots=True)
 class Device:
-    """One device of a mesh.
-
-    Attributes:
-      coordinate: its mesh coordinate.
-      id: its id, None on an abstract mesh.
-      piece: the number of its piece, None if it holds nothing.
-      note: a further remark, such as its process.
-    """
+    """One device of a mesh: its id (None on an abstract mesh), its piece (None if it holds nothing), and a remark."""
 
     coordinate: Shape
     id: int | None
@@ -37,10 +30,8 @@ class Piece:
     """A part of a tensor that one or more devices hold.
 
     Attributes:
-      label: its unique name in the picture.
       box: its box in the full tensor; None if unknown.
       which: its distinction from other pieces where the box is unknown, such as `y=0`.
-      shape: its shape.
       holders: the indices of its devices, row-major over the mesh.
     """
 
@@ -60,12 +51,9 @@ class Placement:
       how: its sharding, such as `P('y', None)`.
       axes: names and sizes of the mesh axes.
       shape: the global shape, None if unknown.
-      dtype: the element type.
-      itemsize: bytes of an element.
       devices: row-major.
       pieces: in the order of the tensor, row-major.
       over: per dim the mesh axes that split it, None if unknown.
-      notes: further remarks.
     """
 
     title: str
@@ -185,6 +173,30 @@ def cut_boxes(shape: Shape, over: Sequence[Sequence[str]], axes: Mapping[str, in
             box.append((min(size, place * chunk), min(size, (place + 1) * chunk)))
         boxes.append(tuple(box))
     return boxes
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRow:
+    """Devices beside each other: their coordinate on the last axis but one, the first on the last axis."""
+
+    row: int
+    first: int
+    devices: Sequence[Device]
+
+
+def device_panels(holding: Placement, across: int) -> list[tuple[Shape, list[DeviceRow]]]:
+    """Returns the rows of devices for each coordinate on the earlier axes; those longer than `across` are folded."""
+    sizes = [size for _, size in holding.axes]
+    columns, rows = sizes[-1], sizes[-2] if len(sizes) > 1 else 1
+    panels: list[tuple[Shape, list[DeviceRow]]] = []
+    for number, front in enumerate(itertools.product(*map(range, sizes[:-2]))):
+        devices = holding.devices[number * rows * columns : (number + 1) * rows * columns]
+        lines = [
+            DeviceRow(row, first, devices[row * columns + first : row * columns + min(first + across, columns)])
+            for row, first in itertools.product(range(rows), range(0, columns, across))
+        ]
+        panels.append((front, lines))
+    return panels
 
 
 def piece_label(number: int, count: int) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,18 +58,40 @@ class ProgramPicture(Picture):
         self._title = flow.title
 
     def __str__(self) -> str:
-        return _plain(self.flow)
+        rows = align_columns([_columns(s) for s in self.flow.steps])
+        lines = [("> " if s.moves else "  ") + row for s, row in zip(self.flow.steps, rows, strict=True)]
+        return "\n".join([self._heading, *lines, *self._endings()])
 
     def _repr_html_(self) -> str:
-        return _html(self.flow)
+        drawn: dict[Placement, str] = {}
+        rows = "".join(_row(step, drawn) for step in self.flow.steps)
+        ends = "".join(f'<div class="end">{escape(t)}</div>' for t in self._endings())
+        head = f'<div class="title">{escape(self._heading)}</div>'
+        body = f'{head}<div class="rows" role="table" aria-label="values of the program">{rows}</div>{ends}'
+        return fragment(_style, body, str(self))
 
     def __rich__(self) -> Any:
-        return _rich(self.flow)
+        from rich.console import Group
+        from rich.table import Table
+        from rich.text import Text
 
+        table: Any = Table(box=None, pad_edge=False, header_style="dim")
+        for name in ("value", "type", "where", "source"):
+            table.add_column(name, overflow="fold")
+        for step in self.flow.steps:
+            text, kind, where, line = _columns(step)
+            style = "bold #e69f00" if step.moves else ""
+            table.add_row(Text(text, style), Text(kind), Text(where, "" if step.holding is None else "#56b4e9"),
+                          Text(line, "dim"))  # fmt: skip
+        return Group(Text(self._heading, "bold"), table, *(Text(t, "italic") for t in self._endings()))
 
-def _endings(flow: ProgramValues) -> list[str]:
-    more = [f"{flow.left_out} more values are left out"] if flow.left_out else []
-    return [*more, *(f"note: {n}" for n in flow.notes)]
+    @property
+    def _heading(self) -> str:
+        return shorten(self.flow.title, 300)
+
+    def _endings(self) -> list[str]:
+        more = [f"{self.flow.left_out} more values are left out"] if self.flow.left_out else []
+        return [shorten(t, 1000) for t in (*more, *(f"note: {n}" for n in self.flow.notes))]
 
 
 def without_folders(line: str) -> str:
@@ -91,43 +112,10 @@ def _columns(step: ProgramValue) -> tuple[str, str, str, str]:
     )
 
 
-def _plain(flow: ProgramValues) -> str:
-    rows = [_columns(s) for s in flow.steps]
-    lines = [shorten(flow.title, 300)]
-    lines += [("> " if s.moves else "  ") + row for s, row in zip(flow.steps, align_columns(rows), strict=True)]
-    return "\n".join([*lines, *(shorten(t, 1000) for t in _endings(flow))])
-
-
-def _rich(flow: ProgramValues) -> Any:
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
-
-    table: Any = Table(box=None, pad_edge=False, header_style="dim")
-    for name in ("value", "type", "where", "source"):
-        table.add_column(name, overflow="fold")
-    for step in flow.steps:
-        said, kind, where, line = _columns(step)
-        style = "bold #e69f00" if step.moves else ""
-        table.add_row(Text(said, style), Text(kind), Text(where, "" if step.holding is None else "#56b4e9"),
-                      Text(line, "dim"))  # fmt: skip
-    ends = [Text(shorten(t, 1000), "italic") for t in _endings(flow)]
-    return Group(Text(shorten(flow.title, 300), "bold"), table, *ends)
-
-
 # --- HTML ------------------------------------------------------------------------------------------------------------
 
 HIGHLIGHT = "background:rgba(230,159,0,.24)"
 """The style of highlighted rows, on light and dark pages."""
-
-
-def _html(flow: ProgramValues) -> str:
-    drawn: dict[Placement, str] = {}
-    rows = "".join(_row(step, drawn) for step in flow.steps)
-    ends = "".join(f'<div class="end">{escape(shorten(t, 1000))}</div>' for t in _endings(flow))
-    head = f'<div class="title">{escape(shorten(flow.title, 300))}</div>'
-    body = f'{head}<div class="rows" role="table" aria-label="values of the program">{rows}</div>{ends}'
-    return fragment(_style, body, _plain(flow))
 
 
 def _style(name: str) -> str:
@@ -159,8 +147,3 @@ def _row(step: ProgramValue, drawn: dict[Placement, str]) -> str:
         f'<div class="kind" role="cell">{escape(kind)}<div class="soft">{escape(where)}</div></div>'
         f'<div role="cell">{picture}</div></div>'
     )
-
-
-def first_values(title: str, steps: Sequence[ProgramValue], total: int, notes: Sequence[str] = ()) -> ProgramValues:
-    """Returns the first of `total` values."""
-    return ProgramValues(title, tuple(steps[:MAX_VALUES]), max(0, total - MAX_VALUES), tuple(notes))

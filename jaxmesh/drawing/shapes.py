@@ -76,9 +76,17 @@ class Block:
         self.w, self.h = max(self.w, x + block.w), max(self.h, y + block.h)
 
 
-def arrange(blocks: Sequence[Block], across: int, gap: float, below: float | None = None) -> Block:
-    """Arranges blocks in rows of `across`; columns are `gap` apart, rows too unless `below` is given."""
-    made, y = Block(), 0.0
+def arrange(
+    blocks: Sequence[Block], wanted: int, most: float, gap: float, below: float | None = None, *, even: bool = False
+) -> Block:
+    """Arranges blocks in rows of at most `wanted`, as many as fit into a width of `most`; with `even` a divisor.
+
+    Columns are `gap` apart, rows too unless `below` is given.
+    """
+    made, y, across = Block(), 0.0, wanted
+    room = max(1, int((most + gap) // (max((b.w for b in blocks), default=1) + gap)))
+    if wanted > room:
+        across = next(n for n in range(room, 0, -1) if wanted % n == 0) if even else room
     wide = [max(b.w for b in blocks[i::across]) for i in range(min(across, len(blocks)))]
     for start in range(0, len(blocks), across):
         row, x = blocks[start : start + across], 0.0
@@ -87,12 +95,3 @@ def arrange(blocks: Sequence[Block], across: int, gap: float, below: float | Non
             x += column + gap
         y += max(b.h for b in row) + (gap if below is None else below)
     return made
-
-
-def count_across(blocks: Sequence[Block], wanted: int, most: float, gap: float, *, even: bool = False) -> int:
-    """Returns how many blocks fit side by side, at most `wanted`; with `even` a divisor of `wanted`."""
-    widest = max((b.w for b in blocks), default=1)
-    room = max(1, int((most + gap) // (widest + gap)))
-    if wanted <= room:
-        return wanted
-    return next(n for n in range(room, 0, -1) if wanted % n == 0) if even else room

@@ -17,7 +17,7 @@ from jaxmesh.drawing.placement import (
     size_text,
     summarise,
 )
-from jaxmesh.drawing.shapes import Block, Label, Mark, arrange, count_across
+from jaxmesh.drawing.shapes import Block, Label, Mark, arrange
 from jaxmesh.drawing.tensor_drawing import draw_tensor
 from jaxmesh.drawing.text_layout import ADVANCE, LINE, cells, escape, shorten, width, wrap
 
@@ -33,12 +33,7 @@ FONT = "ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace"
 
 
 def draw_svg(holding: Placement, *, alone: bool = True) -> str:
-    """Draws a placement.
-
-    Args:
-      holding: the placement.
-      alone: True for a separate file, with a background; else the picture takes the colours of the page.
-    """
+    """Draws a placement: `alone` with a background, else in the colours of the page around it."""
     return _written(holding, _composed(holding), alone, _MARGIN, 0.0 if alone else _SHRUNK)
 
 
@@ -100,13 +95,13 @@ def _legend(holding: Placement, most: float) -> Block:
         text = f"{shorten(piece_text(piece), 60)}  on {holders_text(holding, piece)}"
         if where and where not in text:
             text += f" ({where})"
-        text = shorten(
-            text if alike else f"{text}, {size_text(holding.bytes_of(piece))}", int((WIDEST - 40) / (10.5 * ADVANCE))
-        )
+        if not alike:
+            text += f", {size_text(holding.bytes_of(piece))}"
+        text = shorten(text, int((WIDEST - 40) / (10.5 * ADVANCE)))
         entry.mark(Mark("swatch", 0, 0, 22, 15, number, [piece.label], 10.5))
         entry.label(Label(29, 11.5, text, 10.5))
         entries.append(entry)
-    return arrange(entries, count_across(entries, 3, most, 22), 22, 5)
+    return arrange(entries, 3, most, 22, 5)
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------
@@ -114,7 +109,8 @@ def _legend(holding: Placement, most: float) -> Block:
 
 def _written(holding: Placement, block: Block, alone: bool, margin: float, shrunk: float = 0.0) -> str:
     fills = piece_colors(len(holding.pieces))
-    body = [_mark(m, fills) for m in block.marks] + [_label(t) for t in block.labels]
+    body = [_mark(m, fills) for m in block.marks]
+    body += [_text(t.x, t.y, t.text, t.size, t.anchor, "currentColor", t.strong) for t in block.labels]
     w, h = block.w + 2 * margin, block.h + 2 * margin
     name = unique_name(*body, str(alone))
     back = f'<rect class="bg" x="0" y="0" width="{_n(w)}" height="{_n(h)}" fill="#ffffff"/>' if alone else ""
@@ -151,7 +147,7 @@ def _style(name: str, alone: bool, pieces: int, least: float) -> str:
 def _mark(m: Mark, fills: Sequence[str]) -> str:
     fill = "none" if m.piece is None else fills[m.piece]
     ink = "currentColor" if m.piece is None else text_on(fill)
-    hover = "".join(["<title>", "&#10;".join(map(escape, m.hover)), "</title>"]) if m.hover else ""
+    hover = f"<title>{'&#10;'.join(map(escape, m.hover))}</title>" if m.hover else ""
     held = "none" if m.piece is None else f"p{m.piece}"
     rect = f'<rect x="{_n(m.x)}" y="{_n(m.y)}" width="{_n(m.w)}" height="{_n(m.h)}" fill="{fill}"/>'
     middle = m.y + m.h / 2 - (len(m.lines) - 1) * m.size * LINE / 2
@@ -168,10 +164,6 @@ def _named(m: Mark) -> int:
         return 0
     named = m.hover and m.hover[0].startswith("device")
     return (1 if named and len(m.lines) > 1 else 0) if m.piece is not None else -1
-
-
-def _label(t: Label) -> str:
-    return _text(t.x, t.y, t.text, t.size, t.anchor, "currentColor", t.strong)
 
 
 def _text(x: float, y: float, text: str, size: float, anchor: str, ink: str, strong: bool) -> str:

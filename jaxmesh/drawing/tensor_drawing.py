@@ -17,7 +17,7 @@ from jaxmesh.drawing.placement import (
     piece_text,
     piece_type,
 )
-from jaxmesh.drawing.shapes import Block, Label, Mark, arrange, count_across
+from jaxmesh.drawing.shapes import Block, Label, Mark, arrange
 from jaxmesh.drawing.text_layout import cells, fit_texts, shorten, width
 
 Interval = tuple[int, int]
@@ -44,15 +44,14 @@ def draw_tensor(holding: Placement, most: float, *, small: bool = False) -> Bloc
     scale = _scale(holding, panels, most, small)
     if small and len(panels) > 16:
         return Block()
-    found = _by_box(holding)
+    found: dict[object, int] = {p.box: i for i, p in enumerate(holding.pieces)}
     blocks = [_draw(holding, panel, len(panels) > 1 or rank > 2, scale, found) for panel in panels]
     inner = math.prod(map(len, parts[1:-2]))
     wanted = (inner if inner > 1 else len(parts[0]) if rank > 2 else 1) * len(_blocks(columns, MOST_COLUMNS))
     if len(rows) > _MOST_ROWS:
         wanted = len(blocks)
     gap = _SMALL_GAP if small else _GAP
-    across = count_across(blocks, wanted, most, gap, even=rank > 2 and wanted <= 8)
-    made = arrange(blocks, across, gap)
+    made = arrange(blocks, wanted, most, gap, even=rank > 2 and wanted <= 8)
     _written(made, {i: _choices(holding, p) for i, p in enumerate(holding.pieces)})
     return made
 
@@ -79,10 +78,6 @@ class _Scale:
 
 def _blocks(parts: list[Interval], most: int) -> list[list[Interval]]:
     return [parts[i : i + most] for i in range(0, len(parts), most)]
-
-
-def _by_box(holding: Placement) -> dict[object, int]:
-    return {p.box: i for i, p in enumerate(holding.pieces)}
 
 
 def _scale(holding: Placement, panels: Sequence[_Panel], most: float, small: bool) -> _Scale:
@@ -112,7 +107,7 @@ def _least_width(holding: Placement, small: bool) -> float:
 def _draw(holding: Placement, panel: _Panel, titled: bool, scale: _Scale, found: dict[object, int]) -> Block:
     made = Block()
     shape = holding.shape or ()
-    left, top = 0.0, 0.0
+    left = top = 0.0
     y0, x0 = panel.rows[0][0], panel.columns[0][0]
     # One scale for all panels, also where the last has fewer rows.
     across, down = scale.w / max(scale.columns, 1), scale.h / max(scale.rows, 1)
@@ -121,12 +116,15 @@ def _draw(holding: Placement, panel: _Panel, titled: bool, scale: _Scale, found:
         left, top = _frame(made, holding, panel, titled, extent)
     for r, c in itertools.product(panel.rows, panel.columns):
         box = (*panel.front, r, c)[-len(shape) or 99 :]
-        number = found.get(box)
-        if math.prod(b - a for a, b in box) == 0:
-            number = None
         at = left + (c[0] - x0) * across, top + (r[0] - y0) * down
         size = ((c[1] - c[0]) * across or scale.w), ((r[1] - r[0]) * down or scale.h)
-        made.mark(_region(holding, number, box, at, size))
+        empty = math.prod(b - a for a, b in box) == 0
+        number = None if empty else found.get(box)
+        if number is None:
+            hint = [f"{index_text(box)}: {'no elements' if empty else 'on no device'}"]
+        else:
+            hint = hover(holding, holding.pieces[number])
+        made.mark(Mark("region", *at, *size, number, (), 0, hint))
     return made
 
 
@@ -137,34 +135,15 @@ def _written(block: Block, texts: dict[int, list[list[str]]]) -> None:
         sizes.setdefault((round(mark.w), round(mark.h)), []).append(i)
     for row in sizes.values():
         wide, high = min(block.marks[i].w for i in row), min(block.marks[i].h for i in row)
-        lines, font = fit_texts([_texts(block.marks[i], texts) for i in row], wide, high, 12, 6.5)
+        marks = [block.marks[i] for i in row]
+        choices = [[[m.hover[0].rpartition(": ")[2]], ["-"]] if m.piece is None else texts[m.piece] for m in marks]
+        lines, font = fit_texts(choices, wide, high, 12, 6.5)
         for i, said in zip(row, lines, strict=True):
             block.marks[i] = replace(block.marks[i], lines=said, size=font)
 
 
-def _texts(mark: Mark, texts: dict[int, list[list[str]]]) -> list[list[str]]:
-    if mark.piece is None:
-        return [[mark.hover[0].rpartition(": ")[2]], ["-"]]
-    return texts[mark.piece]
-
-
 def _length(parts: Sequence[Interval]) -> int:
-    first, last = _span(parts)
-    return last - first
-
-
-def _span(parts: Sequence[Interval]) -> Interval:
-    return parts[0][0], parts[-1][1]
-
-
-def _region(
-    holding: Placement, number: int | None, box: Sequence[Interval], at: tuple[float, float], size: tuple[float, float]
-) -> Mark:
-    if number is None:
-        empty = math.prod(b - a for a, b in box) == 0
-        text = "no elements" if empty else "on no device"
-        return Mark("region", *at, *size, None, (), 0, [f"{index_text(tuple(box))}: {text}"])
-    return Mark("region", *at, *size, number, (), 0, hover(holding, holding.pieces[number]))
+    return parts[-1][1] - parts[0][0]
 
 
 def _choices(holding: Placement, piece: Piece) -> list[list[str]]:
@@ -197,9 +176,7 @@ def _frame(
     if not shape:
         return 0.0, 0.0
     size, top = 8.5, 0.0
-    edges = [0, *(b for _, b in panel.rows)] if len(shape) > 1 else []
-    if edges:
-        edges[0] = panel.rows[0][0]
+    edges = [panel.rows[0][0], *(b for _, b in panel.rows)] if len(shape) > 1 else []
     rows = _ticks(edges, extent[1], size * 1.15, sideways=False)
     left = max((width(str(n), size) for n, _ in rows), default=0) + 4 if rows else 0.0
     # The first number above the columns is centred on their left edge.
@@ -249,8 +226,8 @@ def _ticks(edges: Sequence[int], length: float, size: float, *, sideways: bool) 
 
 def _title(holding: Placement, panel: _Panel) -> str:
     shape: Shape = holding.shape or ()
-    spans = (*panel.front, _span(panel.rows), _span(panel.columns))[-len(shape) :]
-    return index_text(spans, shape)
+    spans = [*panel.front, *((parts[0][0], parts[-1][1]) for parts in (panel.rows, panel.columns))]
+    return index_text(tuple(spans[-len(shape) :]), shape)
 
 
 # --- shards that nothing puts together -------------------------------------------------------------------------------
@@ -259,15 +236,10 @@ def _title(holding: Placement, panel: _Panel) -> str:
 def _shards(holding: Placement, most: float, small: bool) -> Block:
     """Draws pieces of unknown boxes side by side."""
     w, h = (18.0, 14.0) if small else (96.0, 44.0) if len(holding.pieces) <= 32 else (34.0, 20.0)
-    blocks: list[Block] = []
-    for number, piece in enumerate(holding.pieces):
-        block = Block()
-        block.mark(Mark("region", 0, 0, w, h, number, (), 0, hover(holding, piece)))
-        blocks.append(block)
+    marks = [Mark("region", 0, 0, w, h, i, (), 0, hover(holding, p)) for i, p in enumerate(holding.pieces)]
+    blocks = [Block(w, h, [mark]) for mark in marks]
     gap = 2.0 if small else 8.0
-    if not blocks:
-        return Block()
-    made = arrange(blocks, count_across(blocks, 4 if len(blocks) <= 16 else 16, most, gap), gap)
+    made = arrange(blocks, 4 if len(blocks) <= 16 else 16, most, gap)
     said = {
         i: [[p.label, p.which, str(list(p.shape))], [p.label, p.which], [p.label]] for i, p in enumerate(holding.pieces)
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +14,7 @@ from jaxmesh.drawing.placement import (
     Placement,
     axis_ranges,
     describe_dims,
+    device_panels,
     holders_text,
     mesh_text,
     piece_text,
@@ -41,25 +41,17 @@ class Panel:
 
 def panels(holding: Placement, across: int) -> list[Panel]:
     """Returns the mesh as tables of at most `across` columns; longer rows are folded."""
-    names, sizes = [safe_name(n) for n, _ in holding.axes], [n for _, n in holding.axes]
-    columns, rows = sizes[-1], sizes[-2] if len(sizes) > 1 else 1
+    names, columns = [shorten(n, 16) for n, _ in holding.axes], holding.axes[-1][1]
+    heads = [f"{names[-1]}={j}" for j in range(columns)] if columns <= across and holding.axes != LONELY else []
     made: list[Panel] = []
-    for number, front in enumerate(itertools.product(*map(range, sizes[:-2]))):
-        held = holding.devices[number * rows * columns : (number + 1) * rows * columns]
+    for front, rows in device_panels(holding, across):
         lines: list[tuple[str, Sequence[Device]]] = []
-        for row, first in itertools.product(range(rows), range(0, columns, across)):
-            last = min(first + across, columns)
-            head = [f"{names[-2]}={row}"] if len(sizes) > 1 else []
-            head += [f"{names[-1]}={first}-{last - 1}"] if columns > across else []
-            lines.append((", ".join(head), held[row * columns + first : row * columns + last]))
-        heads = [f"{names[-1]}={j}" for j in range(columns)] if columns <= across and holding.axes != LONELY else []
+        for r in rows:
+            head = [f"{names[-2]}={r.row}"] if len(names) > 1 else []
+            head += [f"{names[-1]}={r.first}-{r.first + len(r.devices) - 1}"] if columns > across else []
+            lines.append((", ".join(head), r.devices))
         made.append(Panel(", ".join(f"{n}={at}" for n, at in zip(names, front, strict=False)), heads, lines))
     return made
-
-
-def safe_name(name: str) -> str:
-    """Returns the name of an axis, shortened for a head."""
-    return shorten(name, 16)
 
 
 def head_lines(holding: Placement) -> list[str]:

@@ -152,16 +152,14 @@ class Compiled:
 
     def record(self, *args: Any, only: Only = None, max_bytes: int | None = None, **kwargs: Any) -> Recording:
         """Runs the program on the devices of its mesh, and returns every equation's value; see `Lowered.record`."""
-        from jaxmesh.analysis.record.api import record
+        from jaxmesh.analysis.record.filter import Wanted
+        from jaxmesh.analysis.record.run_devices import record_devices
 
         def compile_and_call(run: Callable[..., Any]) -> Any:
             return self._again(run)(*args, **kwargs)
 
-        leaves, residency = check_call(self._boundary, args, kwargs), self._residency
-        return record(
-            residency.program, self._boundary, "devices", leaves, compile_and_call, residency=residency, only=only,
-            max_bytes=max_bytes,
-        )  # fmt: skip
+        check_call(self._boundary, args, kwargs)
+        return record_devices(self._residency, self._boundary, Wanted.of(only, max_bytes), compile_and_call)
 
     def _again(self, run: Callable[..., Any]) -> Callable[..., Any]:
         boundary = dataclasses.replace(self._boundary, donated=())

@@ -182,7 +182,8 @@ class Stage(abc.ABC):
         >>> bool(jm.compare(lowered.record(jnp.arange(4.0)), lowered.compile().record(jnp.arange(4.0))))
         True
         """
-        from jaxmesh.analysis.record.api import record
+        from jaxmesh.analysis.record.filter import Wanted
+        from jaxmesh.analysis.record.run_reference import record_reference
 
         leaves = check_call(self._boundary, args, kwargs)
-        return record(self._jaxpr, self._boundary, self._level, leaves, only=only, max_bytes=max_bytes)
+        return record_reference(self._jaxpr, self._boundary, leaves, Wanted.of(only, max_bytes), self._level)

@@ -13,12 +13,9 @@ from jaxmesh.jaxprs.control_flow import Call, Cond, Scan, While
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """One body.
+    """One body, by its name in a path, with the residencies of its inputs.
 
     Attributes:
-      label: its name in a path.
-      jaxpr: its jaxpr.
-      inputs: the residencies of its inputs.
       times: how often it runs each time the equation does; None if that is not known statically.
       conditional: True if it may not run at all.
       inline: True if the equation means nothing but this body.

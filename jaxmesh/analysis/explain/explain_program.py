@@ -5,7 +5,7 @@ Nothing is decided here: the passes run again, and their remarks are collected.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -35,15 +35,7 @@ Env = Mapping[Var, Residency]
 def explain(
     boundary: Boundary, lowered: ResidencyMap, traced: Jaxpr | None, out_tree: Any, assumptions: Sequence[str] = ()
 ) -> Explanation:
-    """Explains a lowered program.
-
-    Args:
-      boundary: its signature and mesh.
-      lowered: its residencies.
-      traced: the jaxpr of the traced program, to run the pass again and collect its remarks; None if there is none.
-      out_tree: the tree of its results.
-      assumptions: the assumptions of the traced program.
-    """
+    """Explains a lowered program; the pass runs on the traced one again, if there is one, for its remarks."""
     with remarks.collect() as log:
         residency = lowered if traced is None else lower(traced, boundary.residencies, boundary.sizes)
     walker = _Walker(boundary.sizes, variable_names(residency.program), log, residency)
@@ -263,9 +255,5 @@ def _live(body: Jaxpr, results: Sequence[Atom]) -> dict[int, frozenset[Var]]:
         used = read.intersection(eqn.outvars)
         if used or walk.is_ordered(eqn):
             live[id(eqn)] = frozenset(used)
-            read.update(_read(eqn))
+            read.update(a for a in eqn.invars if isinstance(a, Var))
     return live
-
-
-def _read(eqn: Eqn) -> Iterator[Var]:
-    return (a for a in eqn.invars if isinstance(a, Var))

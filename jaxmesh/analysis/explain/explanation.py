@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, overload
 
 from jaxmesh.analysis.explain.html import as_html
 from jaxmesh.analysis.explain.records import Row, Total, totals
-from jaxmesh.analysis.explain.table import Table, as_rich, as_text
+from jaxmesh.analysis.explain.table import as_rich, as_text
 
 
 class Explanation(Sequence[Row]):
@@ -43,9 +43,6 @@ class Explanation(Sequence[Row]):
     def __getitem__(self, index: int | slice) -> Row | list[Row]:
         return self.rows[index]
 
-    def __iter__(self) -> Iterator[Row]:
-        return iter(self.rows)
-
     @property
     def moving(self) -> Explanation:
         """An explanation of only the rows that move data or have a note of a pass."""
@@ -60,17 +57,19 @@ class Explanation(Sequence[Row]):
         """The rows as dicts of plain data, for JSON or a data frame."""
         return [dataclasses.asdict(row) for row in self.rows]
 
-    def _table(self) -> Table:
-        return Table(self.name, self.mesh, self.rows, self.totals(), self.assumptions)
+    def _table(self) -> tuple[str, Sequence[Row], Sequence[str]]:
+        """Returns the heading, the rows, and the assumptions."""
+        mesh = ", ".join(f"{a}={n}" for a, n in self.mesh.items())
+        return f"{self.name} on the mesh {mesh}", self.rows, self.assumptions
 
     def __str__(self) -> str:
-        return as_text(self._table())
+        return as_text(*self._table())
 
     def __repr__(self) -> str:
         return f"Explanation({self.name}, mesh={self.mesh}, {len(self.rows)} rows)"
 
     def __rich__(self) -> Any:
-        return as_rich(self._table())
+        return as_rich(*self._table())
 
     def _repr_html_(self) -> str:
-        return as_html(self._table())
+        return as_html(*self._table())

@@ -5,8 +5,8 @@ from __future__ import annotations
 import html
 from collections.abc import Sequence
 
-from jaxmesh.analysis.explain.records import Row
-from jaxmesh.analysis.explain.table import HEADER, RIGHT, TOTALS, Table, cells, closing, heading, remarks, total_cells
+from jaxmesh.analysis.explain.records import Row, totals
+from jaxmesh.analysis.explain.table import HEADER, RIGHT, TOTALS, cells, closing, remarks, total_cells
 
 # Colours of Okabe and Ito, which colour-blind readers can distinguish; text and background are the page's own.
 _STYLE = """\
@@ -35,16 +35,16 @@ _WIDE = frozenset({"op", "moves", "line", "remark"})
 """Columns whose texts may wrap."""
 
 
-def as_html(table: Table) -> str:
+def as_html(heading: str, rows: Sequence[Row], assumptions: Sequence[str]) -> str:
     """Returns the table, with its texts escaped and with its style."""
     rules: dict[str, int] = {}
-    body = "".join(_row(row, rules) for row in table.rows)
-    totals = "".join(f"<tr>{_cells(total_cells(t), TOTALS)}</tr>" for t in table.totals)
-    ends = "".join(f"<div>{html.escape(text)}</div>" for text in closing(table, rules))
+    body = "".join(_row(row, rules) for row in rows)
+    sums = "".join(f"<tr>{_cells(total_cells(t), TOTALS)}</tr>" for t in totals(rows))
+    ends = "".join(f"<div>{html.escape(text)}</div>" for text in closing(rules, assumptions))
     return (
-        f'<div class="jaxmesh-explain">{_STYLE}<div><b>{html.escape(heading(table))}</b></div>'
+        f'<div class="jaxmesh-explain">{_STYLE}<div><b>{html.escape(heading)}</b></div>'
         f"<table>{_head(HEADER)}<tbody>{body}</tbody></table>"
-        f"<table>{_head(TOTALS)}<tbody>{totals}</tbody></table>{ends}</div>"
+        f"<table>{_head(TOTALS)}<tbody>{sums}</tbody></table>{ends}</div>"
     )
 
 

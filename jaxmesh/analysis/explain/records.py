@@ -103,8 +103,6 @@ class Total:
     """All moves of one kind along the same axes.
 
     Attributes:
-      kind: of `Move`.
-      axes: of `Move`.
       count: the number of executions.
       bytes: the payloads on one device, all executions together.
       sent: what all devices send, all executions together.

@@ -3,38 +3,19 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from jaxmesh.analysis.explain.records import HOST_KINDS, Move, Row, Total, Value
+from jaxmesh.analysis.explain.records import HOST_KINDS, Move, Row, Total, Value, totals
 
 HEADER = ("value", "lives", "local", "full", "bytes", "op", "moves", "times", "line")
 TOTALS = ("total of", "axes", "count", "bytes per device", "bytes sent by all", "remark")
 RIGHT = frozenset({"bytes", "count", "bytes per device", "bytes sent by all"})
 """Columns of numbers."""
 _FILE = re.compile(r"^(.*?):(\d+)(?::\d+)?( \(.*\))?$")
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """The content of an explanation's table.
-
-    Attributes:
-      name: the name of the function.
-      mesh: axis names and sizes.
-      rows: the rows of the first table.
-      totals: the rows of the second table.
-      assumptions: the lines below.
-    """
-
-    name: str
-    mesh: Mapping[str, int]
-    rows: Sequence[Row]
-    totals: Sequence[Total]
-    assumptions: Sequence[str]
 
 
 def lives(value: Value) -> str:
@@ -70,35 +51,25 @@ def times(row: Row) -> str:
 
 def short_location(line: str) -> str:
     """Returns a source location without the folders of its file and without its column."""
-    match = _FILE.match(line)
-    return line if match is None else f"{os.path.basename(match[1])}:{match[2]}{match[3] or ''}"
+    return _FILE.sub(lambda match: f"{os.path.basename(match[1])}:{match[2]}{match[3] or ''}", line)
 
 
 def cells(row: Row) -> list[tuple[str, ...]]:
     """The lines of a row, one per value and one per move."""
     op = " > ".join((*row.path, row.op)) + (f"({', '.join(row.operands)})" if row.operands else "")
-    values = [
-        (v.name, lives(v), f"{v.dtype}{_shape(v.shape)}", _shape(v.full_shape), str(v.bytes)) for v in row.values
-    ] or [("", "", "", "", "")]
-    moves = [move_text(m) for m in row.moves]
-    height = max(len(values), len(moves), 1)
-    empty = ("", "", "", "", "")
+    values = [(v.name, lives(v), f"{v.dtype}{_shape(v.shape)}", _shape(v.full_shape), str(v.bytes)) for v in row.values]
+    first = [(op, times(row), short_location(row.line))]
     lines: list[tuple[str, ...]] = []
-    for i in range(height):
-        first = (op, times(row), short_location(row.line)) if i == 0 else ("", "", "")
-        move = moves[i] if i < len(moves) else ""
-        lines.append((*(values[i] if i < len(values) else empty), first[0], move, first[1], first[2]))
+    for value, about, move in itertools.zip_longest(values, first, map(move_text, row.moves)):
+        op, often, line = about or ("", "", "")
+        lines.append((*(value or ("",) * 5), op, move or "", often, line))
     return lines
 
 
 def remarks(row: Row, rules: dict[str, int]) -> list[str]:
     """Returns the notes of a row, one line each, with the numbers of their rules; adds new rules to `rules`."""
-    lines: list[str] = []
-    for note in row.notes:
-        number = rules.setdefault(note.rule, len(rules) + 1)
-        lines.append(f"{note.kind}: {note.text} [{number}]")
-    lines += [f"in TTNN: {move_text(m)}" for m in row.ttnn]
-    return lines
+    notes = [f"{n.kind}: {n.text} [{rules.setdefault(n.rule, len(rules) + 1)}]" for n in row.notes]
+    return [*notes, *(f"in TTNN: {move_text(m)}" for m in row.ttnn)]
 
 
 def total_cells(total: Total) -> tuple[str, ...]:
@@ -108,33 +79,27 @@ def total_cells(total: Total) -> tuple[str, ...]:
     return (total.kind, ", ".join(total.axes), *numbers, doubt)
 
 
-def heading(table: Table) -> str:
-    """The first line."""
-    mesh = ", ".join(f"{a}={n}" for a, n in table.mesh.items())
-    return f"{table.name} on the mesh {mesh}"
-
-
-def closing(table: Table, rules: dict[str, int]) -> list[str]:
+def closing(rules: Mapping[str, int], assumptions: Sequence[str]) -> list[str]:
     """Returns the rules by number, and the assumptions."""
     lines = [f"[{number}] {rule}" for rule, number in rules.items()]
-    return lines + [f"assumed: {text}" for text in table.assumptions]
+    return lines + [f"assumed: {text}" for text in assumptions]
 
 
 # --- plain text ------------------------------------------------------------------------------------------------------
 
 
-def as_text(table: Table) -> str:
-    """The table as plain text."""
+def as_text(heading: str, rows: Sequence[Row], assumptions: Sequence[str]) -> str:
+    """Returns the table as plain text."""
     rules: dict[str, int] = {}
     lines: list[tuple[str, ...] | str] = []
-    for row in table.rows:
+    for row in rows:
         lines += cells(row)
         lines += [f"    {text}" for text in remarks(row, rules)]
-    totals = [total_cells(t) for t in table.totals]
-    parts = [heading(table), *_aligned(HEADER, lines)]
-    if totals:
-        parts += ["", *_aligned(TOTALS, totals)]
-    ends = closing(table, rules)
+    sums = [total_cells(t) for t in totals(rows)]
+    parts = [heading, *_aligned(HEADER, lines)]
+    if sums:
+        parts += ["", *_aligned(TOTALS, sums)]
+    ends = closing(rules, assumptions)
     return "\n".join([*parts, *([""] if ends else []), *ends])
 
 
@@ -145,9 +110,7 @@ def _aligned(header: tuple[str, ...], lines: Sequence[tuple[str, ...] | str]) ->
     def line(row: tuple[str, ...] | str) -> str:
         if isinstance(row, str):
             return row
-        padded = [
-            c.rjust(w) if h in RIGHT else c.ljust(w) for c, w, h in zip(row, widths, header, strict=True)
-        ]  # fmt: skip
+        padded = [c.rjust(w) if h in RIGHT else c.ljust(w) for c, w, h in zip(row, widths, header, strict=True)]
         return "  ".join(padded).rstrip()
 
     return [line(header), "  ".join("-" * w for w in widths).rstrip(), *map(line, lines)]
@@ -158,24 +121,24 @@ def _aligned(header: tuple[str, ...], lines: Sequence[tuple[str, ...] | str]) ->
 _STYLES = {"devices": "cyan", "anywhere": "dim"}
 
 
-def as_rich(table: Table) -> Any:
+def as_rich(heading: str, rows: Sequence[Row], assumptions: Sequence[str]) -> Any:
     """Returns the table for rich, which is installed where this is called; four columns fit a terminal."""
     console, tables, text = (importlib.import_module(f"rich.{n}") for n in ("console", "table", "text"))
     rules: dict[str, int] = {}
-    main = tables.Table(title=text.Text(heading(table)), title_justify="left", show_lines=True, expand=True)
+    main = tables.Table(title=text.Text(heading), title_justify="left", show_lines=True, expand=True)
     for name, ratio in (("value", 2), ("lives", None), ("op, moves, notes", 4), ("line", 2)):
         main.add_column(name, overflow="fold", no_wrap=ratio is None, ratio=ratio)
-    for row in table.rows:
+    for row in rows:
         value, where = _values(row)
         op, often = cells(row)[0][5], times(row)
         lines = [f"{op}, {often}" if often else op, *map(move_text, row.moves), *remarks(row, rules)]
         main.add_row(*map(text.Text, (value, where, "\n".join(lines), short_location(row.line))), style=_style(row))
-    totals = tables.Table(title=text.Text("totals"), title_justify="left")
+    sums = tables.Table(title=text.Text("totals"), title_justify="left")
     for name in TOTALS:
-        totals.add_column(name, justify="right" if name in RIGHT else "left", overflow="fold")
-    for total in table.totals:
-        totals.add_row(*map(text.Text, total_cells(total)))
-    return console.Group(main, totals, *map(text.Text, closing(table, rules)))
+        sums.add_column(name, justify="right" if name in RIGHT else "left", overflow="fold")
+    for total in totals(rows):
+        sums.add_row(*map(text.Text, total_cells(total)))
+    return console.Group(main, sums, *map(text.Text, closing(rules, assumptions)))
 
 
 def _values(row: Row) -> tuple[str, str]:

@@ -100,7 +100,8 @@ def aggregate(eqn: Eqn, mesh: Mesh) -> list[Move]:
     shard, full, count = nbytes([operand.aval]), nbytes([out.aval]), resolved.landing.size
     dims = mesh_axis_dims(resolved.landing, resolved.dims, drop_single=True)
     if dims is None:
-        return [*_stack(mesh, shard), Move("aggregate", _several(mesh), count, 1, shard, full, full)]
+        several = tuple(a for a, n in mesh.items() if n > 1)
+        return [*_stack(mesh, shard), Move("aggregate", several, count, 1, shard, full, full)]
     joined = tuple(a for a, d in zip(mesh, dims, strict=True) if d is not None)
     varying = compat.varying_axes(operand.aval)
     spread = [a for a in mesh if a in varying and a not in joined]
@@ -121,10 +122,6 @@ def aggregate_inside(eqn: Eqn, mesh: Mesh) -> list[Move]:
             moves += _gather(mesh, axis, payload)
         payload *= 1 if dim is None else mesh[axis]
     return moves
-
-
-def _several(mesh: Mesh) -> tuple[str, ...]:
-    return tuple(a for a, n in mesh.items() if n > 1)
 
 
 def _gather(mesh: Mesh, axis: str, payload: int) -> list[Move]:

@@ -22,13 +22,7 @@ from jaxmesh.passes.pipeline import FUSE, TTNN_PIPELINE, run_passes
 
 
 def ttnn_moves(eqn: Eqn, body: Jaxpr, mesh: Mapping[str, int]) -> tuple[list[Move], list[Remark]]:
-    """Returns the moves of the TTNN ops that one equation becomes, and the remarks of the passes.
-
-    Args:
-      eqn: a collective.
-      body: the jaxpr around it.
-      mesh: axis names and sizes.
-    """
+    """Returns the moves of the TTNN ops that one collective in `body` becomes, and the remarks of the passes."""
     operands = list(dict.fromkeys(a for a in eqn.invars if not isinstance(a, Literal)))
     alone = walk.close(walk.rebuild(body, [], operands, [eqn], list(eqn.outvars)), ())
     ins, outs = [(True, "")] * len(operands), [(True, "")] * len(eqn.outvars)
@@ -47,8 +41,7 @@ def _merge(moves: Iterable[Move]) -> list[Move]:
     for number, move in enumerate(moves):
         key = (move.axes, move.bytes) if move.kind == "point_to_point" else number
         old = merged.get(key)
-        alike = move if old is None else replace(old, groups=old.groups + 1, sent=old.sent + move.sent)
-        merged[key] = alike
+        merged[key] = move if old is None else replace(old, groups=old.groups + 1, sent=old.sent + move.sent)
     return list(merged.values())
 
 

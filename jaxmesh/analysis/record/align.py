@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from jaxmesh.analysis.record.entry import Entry
-from jaxmesh.analysis.record.source_path import ARGUMENT, Path, Place
+from jaxmesh.analysis.record.source_path import ARGUMENT
 from jaxmesh.dialects.ttir.mesh_shard import mesh_shard_p
 from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tensor_p
 from jaxmesh.jaxprs import primitives
@@ -26,16 +26,18 @@ PLUMBING = TRANSFERS | primitives.RETYPES | {"reshape"}
 """The ops that the pass adds and removes."""
 _MOVED = frozenset({"reshape", "to devices", "to host"})
 Pair = tuple[Entry | None, Entry | None]
+Rows = Sequence[int]
+Key = Callable[[Entry], Any]
 
 
 def align(a: Sequence[Entry], b: Sequence[Entry]) -> list[Pair]:
     """Returns the values of both in pairs, in the order of `a`; values of `b` alone keep their position in `b`."""
-    partner = _partners(a, b)
-    alone = [j for j in range(len(b)) if j not in partner.taken]
+    partners = _Partners(a, b)
+    alone = partners.without_partner(*partners.all)[1]
     pairs: list[Pair] = []
     next_alone = 0
     for i, entry in enumerate(a):
-        j = partner.get(i)
+        j = partners.of.get(i)
         while j is not None and next_alone < len(alone) and alone[next_alone] < j:
             pairs.append((None, b[alone[next_alone]]))
             next_alone += 1
@@ -43,49 +45,80 @@ def align(a: Sequence[Entry], b: Sequence[Entry]) -> list[Pair]:
     return [*pairs, *[(None, b[j]) for j in alone[next_alone:]]]
 
 
-class _Partners(dict[int, int]):
+class _Partners:
     """The index in `b` of each partner, by its index in `a`."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, a: Sequence[Entry], b: Sequence[Entry]) -> None:
+        self.a, self.b = a, b
+        self.all = range(len(a)), range(len(b))
+        self.of: dict[int, int] = {}
         self.taken: set[int] = set()
+        for left, right in self.groups(*self.all, _where).values():
+            self.match_group(left, right)
+        self.match_without_line()
+        self.match_edited()
 
-    def match(self, i: int, j: int) -> None:
-        self[i] = j
-        self.taken.add(j)
+    def groups(self, ours: Rows, theirs: Rows, key: Key) -> dict[Any, tuple[list[int], list[int]]]:
+        """Returns the rows of both by their key."""
+        groups: dict[Any, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
+        for side, (entries, rows) in enumerate(((self.a, ours), (self.b, theirs))):
+            for number in rows:
+                groups[key(entries[number])][side].append(number)
+        return groups
 
+    def without_partner(self, ours: Rows, theirs: Rows) -> tuple[list[int], list[int]]:
+        """Returns those of the rows that have no partner yet."""
+        return [i for i in ours if i not in self.of], [j for j in theirs if j not in self.taken]
 
-def _partners(a: Sequence[Entry], b: Sequence[Entry]) -> _Partners:
-    partners = _Partners()
-    groups: dict[Any, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
-    for side, entries in enumerate((a, b)):
-        for number, entry in enumerate(entries):
-            groups[_where(entry)][side].append(number)
-    for left, right in groups.values():
-        _match_group(partners, a, b, left, right)
-    _match_without_line(partners, a, b)
-    _match_edited(partners, a, b)
-    return partners
+    def match_without_line(self) -> None:
+        """Matches values without a line in one recording (of calls that the pass inlined) by path, op and type."""
+        ours, theirs = self.without_partner(*self.all)
+        if any(e.place.source == SourceLocation() for e in self.entries(ours, theirs)):
+            self.match_common(ours, theirs, _unknown)
 
+    def match_edited(self) -> None:
+        """Matches values that an edit of the source moved to other lines or columns: by function, path, op and type.
 
-def _match_without_line(partners: _Partners, a: Sequence[Entry], b: Sequence[Entry]) -> None:
-    """Matches values without a line in one recording (of calls that the pass inlined) by path, op and type."""
-    ours = [i for i in range(len(a)) if i not in partners]
-    theirs = [j for j in range(len(b)) if j not in partners.taken]
-    if any(e.place.source == SourceLocation() for e in (*[a[i] for i in ours], *[b[j] for j in theirs])):
-        _match_common(partners, a, b, ours, theirs, _unknown)
+        The passes add and remove transfers, but move no computation to another line. So this applies only if each
+        recording has computed values without a partner: then the sources differ.
+        """
+        ours, theirs = self.without_partner(*self.all)
+        if any(is_computed(self.a[i]) for i in ours) and any(is_computed(self.b[j]) for j in theirs):
+            self.match_common(ours, theirs, lambda e: (e.place.source.function, _unknown(e)))
 
+    def entries(self, ours: Rows, theirs: Rows) -> list[Entry]:
+        return [*(self.a[i] for i in ours), *(self.b[j] for j in theirs)]
 
-def _match_edited(partners: _Partners, a: Sequence[Entry], b: Sequence[Entry]) -> None:
-    """Matches values that an edit of the source moved to other lines or columns: by function, path, op and type.
+    def match_group(self, left: Rows, right: Rows) -> None:
+        """Matches the values of one source location in one iteration."""
+        moves = any(e.place.op in TRANSFERS for e in self.entries(left, right))
+        rest: tuple[list[int], list[int]] = ([], [])
+        for (op, _), (ours, theirs) in self.groups(left, right, _kind).items():
+            # The pass may have added reshapes beside a transfer.
+            if len(ours) == len(theirs) and not (moves and op == "reshape"):
+                self.match_in_order(ours, theirs)
+                continue
+            # The pass removed some of them: match equal contents first, then equal types.
+            self.match_common(ours, theirs, _contents)
+            ours, theirs = self.without_partner(ours, theirs)
+            if op not in _MOVED or len(ours) == len(theirs):
+                self.match_common(ours, theirs, _type)
+            if op not in _MOVED:
+                for side, rows in zip(rest, self.without_partner(ours, theirs), strict=True):
+                    side.extend(rows)
+        # One op replaced by another: match the k-th of both if the counts are equal.
+        if len(rest[0]) == len(rest[1]):
+            self.match_in_order(sorted(rest[0]), sorted(rest[1]))
 
-    The passes add and remove transfers, but move no computation to another line. So this applies only if each
-    recording has computed values without a partner: then the sources differ.
-    """
-    ours = [i for i in range(len(a)) if i not in partners]
-    theirs = [j for j in range(len(b)) if j not in partners.taken]
-    if all(any(is_computed(r[n]) for n in rows) for r, rows in ((a, ours), (b, theirs))):
-        _match_common(partners, a, b, ours, theirs, lambda e: (e.place.source.function, _unknown(e)))
+    def match_in_order(self, ours: Rows, theirs: Rows) -> None:
+        self.of.update(zip(ours, theirs, strict=True))
+        self.taken.update(theirs)
+
+    def match_common(self, ours: Rows, theirs: Rows, key: Key) -> None:
+        """Matches the longest common subsequences of the keys of values."""
+        rows = [key(self.a[i]) for i in ours], [key(self.b[j]) for j in theirs]
+        for i, j, size in difflib.SequenceMatcher(None, *rows, autojunk=False).get_matching_blocks():
+            self.match_in_order(ours[i : i + size], theirs[j : j + size])
 
 
 def is_computed(entry: Entry) -> bool:
@@ -96,55 +129,6 @@ def is_computed(entry: Entry) -> bool:
 def _unknown(entry: Entry) -> Any:
     way = tuple((s.place.op, s.part, s.index) for s in entry.path)
     return way, _kind(entry), entry.shape, entry.dtype.name
-
-
-def _match_group(
-    partners: _Partners, a: Sequence[Entry], b: Sequence[Entry], left: list[int], right: list[int]
-) -> None:
-    """Matches the values of one source location in one iteration."""
-    moves = any(e.place.op in TRANSFERS for e in (*[a[i] for i in left], *[b[j] for j in right]))
-    kinds: dict[Any, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
-    for side, (entries, rows) in enumerate(((a, left), (b, right))):
-        for number in rows:
-            kinds[_kind(entries[number])][side].append(number)
-    rest: tuple[list[int], list[int]] = ([], [])
-    for (op, _), (ours, theirs) in kinds.items():
-        # The pass may have added reshapes beside a transfer.
-        if len(ours) == len(theirs) and not (moves and op == "reshape"):
-            _match_in_order(partners, ours, theirs)
-            continue
-        # The pass removed some of them: match equal contents first, then equal types.
-        _match_common(partners, a, b, ours, theirs, _contents)
-        ours, theirs = ([n for n in ours if n not in partners], [n for n in theirs if n not in partners.taken])
-        if op in _MOVED and len(ours) == len(theirs):
-            _match_common(partners, a, b, ours, theirs, _type)
-        elif op not in _MOVED:
-            _match_common(partners, a, b, ours, theirs, _type)
-            rest[0].extend(n for n in ours if n not in partners)
-            rest[1].extend(n for n in theirs if n not in partners.taken)
-    # One op replaced by another: match the k-th of both if the counts are equal.
-    if len(rest[0]) == len(rest[1]):
-        _match_in_order(partners, sorted(rest[0]), sorted(rest[1]))
-
-
-def _match_in_order(partners: _Partners, ours: Sequence[int], theirs: Sequence[int]) -> None:
-    for i, j in zip(ours, theirs, strict=True):
-        partners.match(i, j)
-
-
-def _match_common(
-    partners: _Partners,
-    a: Sequence[Entry],
-    b: Sequence[Entry],
-    ours: list[int],
-    theirs: list[int],
-    key: Callable[[Entry], Any],
-) -> None:
-    """Matches the longest common subsequences of the keys of values."""
-    rows = [key(a[i]) for i in ours], [key(b[j]) for j in theirs]
-    for block in difflib.SequenceMatcher(None, *rows, autojunk=False).get_matching_blocks():
-        for k in range(block.size):
-            partners.match(ours[block.a + k], theirs[block.b + k])
 
 
 def _type(entry: Entry) -> Any:
@@ -162,11 +146,8 @@ def _where(entry: Entry) -> Any:
     if entry.place.op == ARGUMENT:
         # The name of the program does not count.
         return ARGUMENT, entry.place.occurrence
-    return _source(entry.place.source), _way(entry.path)
-
-
-def _way(path: Path) -> Any:
-    return tuple((_source(s.place.source), s.place.op, s.place.occurrence, s.part, s.index) for s in path)
+    way = tuple((_source(s.place.source), s.place.op, s.place.occurrence, s.part, s.index) for s in entry.path)
+    return _source(entry.place.source), way
 
 
 def _source(source: SourceLocation) -> Any:
@@ -175,12 +156,9 @@ def _source(source: SourceLocation) -> Any:
 
 
 def _kind(entry: Entry) -> tuple[str, int]:
-    return kind(entry.place, entry.coordinates is not None), entry.result
-
-
-def kind(place: Place, on_devices: bool) -> str:
-    """The op, or for a transfer its direction; the result of an `aggregate_tensor` may be read on every device."""
-    if place.op not in TRANSFERS:
-        return place.op
-    to_devices = on_devices if place.op == "mesh_shard" else place.op == "distribute_tensor"
-    return "to devices" if to_devices else "to host"
+    """Returns the op, or the direction of a transfer: an `aggregate_tensor`'s result may be read on every device."""
+    op = entry.place.op
+    if op in TRANSFERS:
+        to_devices = entry.coordinates is not None if op == "mesh_shard" else op == "distribute_tensor"
+        op = "to devices" if to_devices else "to host"
+    return op, entry.result

@@ -10,7 +10,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from jaxmesh.analysis.record.align import TRANSFERS, align
-from jaxmesh.analysis.record.comparison import Comparison, Row, Thresholds
+from jaxmesh.analysis.record.comparison import Comparison, Row, Thresholds, as_number
 from jaxmesh.analysis.record.entry import Coordinate, Entry
 from jaxmesh.analysis.record.metrics import Apart, Array, apart, eps_of
 from jaxmesh.analysis.record.recording import Recording
@@ -101,7 +101,7 @@ def compare(
             f"compare found no value that both recordings have, of the {len(a)} of {a.name!r} and the {len(b)} of "
             f"{b.name!r}: values are matched by source location, so record two runs of the same source."
         )
-    judge = _Judge(thresholds, tuple(a.mesh.values()), clean=not (a.partial or b.partial))
+    judge = _Judge(thresholds, clean=not (a.partial or b.partial))
     return Comparison(a.name, a.level, b.level, dict(a.mesh), thresholds, tuple(judge.row(x, y) for x, y in pairs))
 
 
@@ -122,14 +122,16 @@ class _Judge:
     """Judges values in program order; `clean` is True as long as all were equal to the bit."""
 
     thresholds: Thresholds
-    mesh: tuple[int, ...]
     clean: bool
     narrowest: float = 0.0
     """The largest unit of rounding of a float so far: XLA may keep more bits of such values, or fewer of later ones."""
 
     def row(self, a: Entry | None, b: Entry | None) -> Row:
-        if a is None or b is None:
-            return _alone(a, b)
+        if b is None:
+            assert a is not None
+            return Row.of(a, a, "only in a")
+        if a is None:
+            return Row.of(b, b, "only in b")
         self.narrowest = max(self.narrowest, eps_of(a.dtype))
         why = _types_differ(a, b)
         result: Row = Row.of(a, b, "different", why=why) if why else self._values(a, b)
@@ -138,18 +140,20 @@ class _Judge:
 
     def _values(self, a: Entry, b: Entry) -> Row:
         common, missing = _coordinates(a, b)
-        copies = [(c, *_at(a, b, c)) for c in common]
-        metrics = [(c, x, y, apart(x, y)) for c, x, y in copies]
-        numbers = _worst([r for *_, r in metrics])
+        pairs = [(a.at(c), b.at(c)) for c in common]
+        copies = [(x, y.reshape(x.shape)) for x, y in pairs]
+        metrics = [apart(x, y) for x, y in copies]
+        numbers = _worst(metrics)
         exact = a.place.op in _EXACT and b.place.op in _EXACT and self.clean
-        for coordinate, x, y, result in metrics:
+        for coordinate, (x, y), result in zip(common, copies, metrics, strict=True):
             why, at = self._verdict(result, x, exact)
             if at is not None:
-                values: tuple[Any, Any] = x[at], y[at]
-                return Row.of(a, b, "different", coordinate or None, at, *values, numbers, why)
+                found: Any = {"index": at, "value": as_number(x[at]), "other": as_number(y[at])}
+                return Row.of(a, b, "different", coordinate=coordinate or None, why=why, **found, **numbers)
         if missing is not None:
-            return Row.of(a, b, "different", missing, numbers=numbers, why="only one of them made it on this device")
-        return Row.of(a, b, "equal" if all(r.same for *_, r in metrics) else "close", numbers=numbers)
+            why = "only one of them made it on this device"
+            return Row.of(a, b, "different", coordinate=missing, why=why, **numbers)
+        return Row.of(a, b, "equal" if all(r.same for r in metrics) else "close", **numbers)
 
     def _verdict(self, metrics: Apart, x: Array, exact: bool) -> tuple[str, tuple[int, ...] | None]:
         """Returns why two arrays differ and at which element; the element is None if they do not."""
@@ -174,13 +178,6 @@ class _Judge:
         return "", None
 
 
-def _alone(a: Entry | None, b: Entry | None) -> Row:
-    if a is not None:
-        return Row.of(a, a, "only in a")
-    assert b is not None
-    return Row.of(b, b, "only in b")
-
-
 def _types_differ(a: Entry, b: Entry) -> str:
     if a.dtype != b.dtype or a.key != b.key:
         return f"dtypes {a.key or a.dtype} and {b.key or b.dtype}"
@@ -197,16 +194,11 @@ def _coordinates(a: Entry, b: Entry) -> tuple[Sequence[Coordinate], Coordinate |
     return sorted(set(a.coordinates) & set(b.coordinates)), apart_at[0] if apart_at else None
 
 
-def _at(a: Entry, b: Entry, coordinate: Coordinate) -> tuple[Array, Array]:
-    x = a.at(coordinate)
-    return x, b.at(coordinate).reshape(x.shape)
-
-
-def _worst(metrics: Sequence[Apart]) -> tuple[float, float, float, int]:
-    """Returns the smallest correlation and the largest differences of all devices."""
-    return (
-        min((f.pcc for f in metrics), default=1.0),
-        max((f.largest for f in metrics), default=0.0),
-        max((f.relative for f in metrics), default=0.0),
-        max((f.ulps for f in metrics), default=0),
-    )
+def _worst(metrics: Sequence[Apart]) -> dict[str, Any]:
+    """Returns the smallest correlation and the largest differences of all devices, as fields of a row."""
+    return {
+        "pcc": min((f.pcc for f in metrics), default=1.0),
+        "largest": max((f.largest for f in metrics), default=0.0),
+        "relative": max((f.relative for f in metrics), default=0.0),
+        "ulps": max((f.ulps for f in metrics), default=0),
+    }

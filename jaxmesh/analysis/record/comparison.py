@@ -77,29 +77,14 @@ class Row:
     why: str = ""
 
     @staticmethod
-    def of(
-        a: Entry,
-        b: Entry,
-        status: str,
-        coordinate: Coordinate | None = None,
-        index: tuple[int, ...] | None = None,
-        value: Any = None,
-        other: Any = None,
-        numbers: tuple[float, float, float, int] = (1.0, 0.0, 0.0, 0),
-        why: str = "",
-    ) -> Row:
-        """The row of two values."""
-        way, (pcc, largest, relative, ulps) = described(a.path), numbers
-        value, other = _number(value), _number(other)
+    def of(a: Entry, b: Entry, status: str, **found: Any) -> Row:
+        """Returns the row of two values; `found` are the fields from `coordinate` on."""
         where = (a.place.line, a.place.op, b.place.op, a.place.occurrence)
-        kind = (way, a.name, a.key or a.dtype.name, a.shape)
-        return Row(status, *where, *kind, coordinate, index, value, other, pcc, largest, relative, ulps, why)
+        return Row(status, *where, described(a.path), a.name, a.key or a.dtype.name, a.shape, **found)
 
 
-def _number(value: Any) -> Any:
-    """A plain Python number, of dtypes that have one."""
-    if value is None:
-        return None
+def as_number(value: Any) -> Any:
+    """Returns a plain Python number, of dtypes that have one."""
     array = np.asarray(value)
     return array.item() if array.dtype.isbuiltin == 1 else array.astype(np.float64).item()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -92,22 +92,10 @@ def key_kind(dtype: Any) -> str:
     return str(dtype)[len("key<") : -1] if jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key) else ""
 
 
-@dataclass(slots=True)
-class Budget:
-    """Counts the bytes of a recording against a limit."""
-
-    limit: int
-    used: int = field(default=0)
-
-    def take(self, count: int, what: str) -> None:
-        """Counts bytes.
-
-        Raises:
-          RecordingSizeError: the limit is exceeded.
-        """
-        self.used += count
-        if self.used > self.limit:
-            raise RecordingSizeError(
-                f"the recording needs more than max_bytes={self.limit} bytes: {self.used} with {what}; record less "
-                "with only=..., or allow more with max_bytes=..."
-            )
+def check_bytes(used: int, limit: int, what: object) -> None:
+    """Checks that the bytes of a recording, up to and including `what`, are within the limit."""
+    if used > limit:
+        raise RecordingSizeError(
+            f"the recording needs more than max_bytes={limit} bytes: {used} with {what}; record less "
+            "with only=..., or allow more with max_bytes=..."
+        )

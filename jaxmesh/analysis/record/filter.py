@@ -18,48 +18,37 @@ Only = str | Sequence[str] | Callable[[Place], bool] | None
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """A filter of places, and the largest size of the recording in bytes."""
+    """A filter of places, None for all of them, and the largest size of the recording in bytes."""
 
-    patterns: tuple[str, ...] | None
     test: Callable[[Place], bool] | None
     max_bytes: int
 
     @staticmethod
     def of(only: Only, max_bytes: Any) -> Wanted:
-        """Reads the arguments of `record`.
-
-        Raises:
-          ArgumentTypeError: they are of another type.
-        """
+        """Reads the arguments of `record`."""
         limit = MAX_BYTES if max_bytes is None else as_index("record", "max_bytes", max_bytes)
         if only is None or (callable(only) and not isinstance(only, type)):
-            return Wanted(None, only, limit)
+            return Wanted(only, limit)
         rule = "a pattern such as 'dot_general' or 'model.py:1*', a row of patterns, or a function of a Place"
         patterns = (only,) if isinstance(only, str) else as_tuple("record", only, f"as only {rule}")
         if not patterns or not all(isinstance(p, str) for p in patterns):
             raise ArgumentTypeError(f"record takes as only {rule}; got {quote(only)}.")
-        return Wanted(patterns, None, limit)
+        return Wanted(lambda place: _matches(place, patterns), limit)
 
     @property
     def partial(self) -> bool:
         """True if some values may be left out."""
-        return self.patterns is not None or self.test is not None
+        return self.test is not None
 
     def __call__(self, place: Place) -> bool:
-        """Returns True if the values of a place are recorded.
+        """Returns True if the values of a place are recorded."""
+        answer: Any = self.test is None or self.test(place)
+        if not isinstance(answer, bool):
+            raise ArgumentTypeError(f"the function given to record as only returns True or False, got {quote(answer)}.")
+        return answer
 
-        Raises:
-          ArgumentTypeError: the user's function returns neither True nor False.
-        """
-        if self.test is not None:
-            answer: Any = self.test(place)
-            if not isinstance(answer, bool):
-                raise ArgumentTypeError(
-                    f"the function given to record as only returns True or False, got {quote(answer)}."
-                )
-            return answer
-        if self.patterns is None:
-            return True
-        at = place.source
-        texts = (place.op, f"{pathlib.PurePath(at.file).name}:{at.line}", at.function, place.line)
-        return any(fnmatch.fnmatchcase(text, p) for p in self.patterns for text in texts)
+
+def _matches(place: Place, patterns: Sequence[str]) -> bool:
+    at = place.source
+    texts = (place.op, f"{pathlib.PurePath(at.file).name}:{at.line}", at.function, place.line)
+    return any(fnmatch.fnmatchcase(text, p) for p in patterns for text in texts)

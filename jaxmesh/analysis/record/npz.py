@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import zipfile
-import zlib
 from collections.abc import Mapping
 from pathlib import Path as FilePath
 from typing import Any, NoReturn, cast
@@ -19,13 +18,6 @@ from jaxmesh.jaxprs.source_locations import SourceLocation
 
 FORMAT, VERSION = "jaxmesh recording", 1
 _TEXT = "recording"
-_DAMAGED: Any = (
-    *(OSError, ValueError, EOFError, AttributeError, TypeError, KeyError, IndexError, OverflowError, MemoryError),
-    *(zipfile.BadZipFile, zlib.error, RecursionError, NotImplementedError, RuntimeError),
-)
-"""The errors that NumPy, its archives and a malformed header raise."""
-
-
 Fields = tuple[tuple[Entry, ...], Mapping[str, int], str, str, bool]
 """The fields of a `Recording`, in order: entries, mesh, level, name, partial."""
 
@@ -69,7 +61,8 @@ def read(path: FilePath) -> Fields:
             return _fields(header, file)
     except RecordingError:
         raise
-    except _DAMAGED as error:
+    except Exception as error:
+        # NumPy, its archives and a malformed header raise errors of more than a dozen types.
         _refuse(path, f"{type(error).__name__}: {error}")
 
 

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 
 from jaxmesh.analysis.record.buffer_layout import Reader
-from jaxmesh.analysis.record.entry import Array, Budget
+from jaxmesh.analysis.record.entry import Array, check_bytes
 from jaxmesh.analysis.record.filter import Wanted
 from jaxmesh.analysis.record.instrument import instrument
 from jaxmesh.analysis.record.recording import Recording
@@ -35,15 +35,8 @@ def record_devices(
 ) -> Recording:
     """Runs a closed, lowered jaxpr on the devices and returns every value that it computes.
 
-    Args:
-      residency: the residencies of the program.
-      boundary: its signature, and the mesh to run on.
-      wanted: the values to record.
-      compile_and_call: compiles a function of the flat arguments, calls it with those of the run, and returns its
-        results.
-
-    Raises:
-      RecordingSizeError: more bytes than `wanted` allows; raised before anything is compiled.
+    `compile_and_call` compiles a function of the flat arguments, calls it with those of the run, and returns its
+    results. More bytes than `wanted` allows are an error before anything is compiled.
     """
     mesh = boundary.mesh
     abstract: Any = getattr(mesh, "abstract_mesh", mesh)
@@ -51,7 +44,7 @@ def record_devices(
     capacities: dict[Place, int] = {}
     while True:
         instrumented = instrument(residency, varying, abstract, wanted, boundary.name, capacities)
-        Budget(wanted.max_bytes).take(instrumented.nbytes, "all values on all devices")
+        check_bytes(instrumented.nbytes, wanted.max_bytes, "all values on all devices")
         plan = plan_regions(ResidencyMap(instrumented.jaxpr, residency.inputs))
 
         def run(*leaves: Any, plan: Plan = plan) -> list[Any]:

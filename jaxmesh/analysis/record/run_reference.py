@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxmesh.analysis.record.entry import Budget, Coordinate, Entry, is_recorded, key_kind
+from jaxmesh.analysis.record.entry import Coordinate, Entry, check_bytes, is_recorded, key_kind
 from jaxmesh.analysis.record.filter import Wanted
 from jaxmesh.analysis.record.recording import Recording
 from jaxmesh.analysis.record.source_path import ARGUMENT, INLINED, Place, Walk
@@ -27,18 +27,7 @@ from jaxmesh.runtime.reference import Observer, Shards, run_reference
 def record_reference(
     program: Jaxpr, boundary: Boundary, leaves: Sequence[Any], wanted: Wanted, level: str
 ) -> Recording:
-    """Runs a closed jaxpr on the reference executor and returns every value that it computes.
-
-    Args:
-      program: the jaxpr.
-      boundary: its signature and its mesh.
-      leaves: the flat arguments of the run.
-      wanted: the values to record.
-      level: `"ttir"` or `"ttnn"`, the dialect of the program.
-
-    Raises:
-      RecordingSizeError: more bytes than `wanted` allows.
-    """
+    """Runs a closed jaxpr of the dialect `level` on the reference executor and returns every value that it computes."""
     recorder, args = _Recorder(wanted), [reference_input(x) for x in leaves]
     for number, (x, residency, aval) in enumerate(zip(args, boundary.residencies, program.in_avals, strict=True)):
         place = Place(SourceLocation(function=boundary.name), ARGUMENT, number)
@@ -50,7 +39,7 @@ def record_reference(
 
 class _Recorder(Observer):
     def __init__(self, wanted: Wanted) -> None:
-        self._wanted, self._budget = wanted, Budget(wanted.max_bytes)
+        self._wanted, self._used = wanted, 0
         self._walk, self._hidden = Walk(), 0
         self.entries: list[Entry] = []
 
@@ -67,8 +56,8 @@ class _Recorder(Observer):
         if not is_recorded(aval) or not self._wanted(place):
             return
         coordinates = tuple(sorted(set(value) & set(active))) if isinstance(value, Shards) else None
-        size = max(1, len(coordinates or ())) * aval.size * _width(aval.dtype)
-        self._budget.take(size, f"{place}")
+        self._used += max(1, len(coordinates or ())) * aval.size * _width(aval.dtype)
+        check_bytes(self._used, self._wanted.max_bytes, place)
         rows = [value[c] for c in coordinates] if coordinates is not None else [value]
         copies = [np.array(key_words(x)) for x in rows]
         data = copies[0] if coordinates is None else np.stack(copies)
