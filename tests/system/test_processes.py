@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -174,13 +175,14 @@ def test_numbers_and_paths_of_other_kinds(tmp_path: Path) -> None:
     assert jm.to_host(np.ones(2), process=np.int64(0)).sum() == 2
 
 
-def test_the_script_of_the_readme(tmp_path: Path) -> None:
-    (text,) = re.findall(r"^```py\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
-    script = tmp_path / "script.py"
-    script.write_text(text)
-    for e in jm.run_processes(2, [script], devices=4, timeout=120, env=around(tmp_path)):
+def test_the_script_of_the_notebook(tmp_path: Path) -> None:
+    cells = json.loads((ROOT / "notebooks" / "08_several_processes.ipynb").read_text())["cells"]
+    (source,) = [text for c in cells if 'folder / "rows.py"' in (text := "".join(c["source"]))]
+    script = tmp_path / "rows.py"
+    script.write_text(source.split("'''")[1])
+    for number, e in enumerate(jm.run_processes(2, [script], devices=4, timeout=120, env=around(tmp_path))):
         assert e.code == 0, e.output
-        assert re.findall(r"[\d.]+(?=[ \]])", e.output.split("[[")[1]) == ["4."] * 8, e.output
+        assert f"process {number} {[[4.0, 4.0]] * 4}" in e.output
 
 
 def test_who_ends_the_runner_ends_all(tmp_path: Path) -> None:
