@@ -8,6 +8,7 @@ import re
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import jaxmesh as jm
 
@@ -17,6 +18,12 @@ MAX_DEVICES = 256
 On two busy cores `run --check` of a matmul takes 4 seconds on 64 devices (0.4 GB) and on 1024 (0.7 GB), the `demo` 26
 seconds on 64 and 38 seconds on 256 (0.9 GB).
 """
+
+
+def add_command(commands: Any, name: str, summary: str, description: str, notes: str) -> argparse.ArgumentParser:
+    """Adds a command whose texts keep their line breaks; returns its parser."""
+    raw = argparse.RawDescriptionHelpFormatter
+    return commands.add_parser(name, help=summary, description=description, epilog=notes, formatter_class=raw)
 
 
 def input_options(parser: argparse.ArgumentParser, when: str = "") -> None:
