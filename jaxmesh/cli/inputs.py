@@ -86,11 +86,7 @@ def imported(file: Source, sizes: tuple[int, ...] | None, arguments: argparse.Na
 
 
 def devices_of(sizes: tuple[int, ...] | None) -> Mesh | None:
-    """Returns a mesh of emulated devices; for no sizes, None, and emulates one device.
-
-    Raises:
-      MeshError: there are too many to emulate.
-    """
+    """Returns a mesh of emulated devices; for no sizes, None, and emulates one device."""
     if sizes is None:
         jm.emulate(1)
         return None

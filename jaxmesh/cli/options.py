@@ -51,10 +51,7 @@ def seed_of(text: str) -> int:
 
 
 def parse_mesh(text: str) -> tuple[int, ...]:
-    """Returns the sizes in a text such as `2x4`.
-
-    Raises:
-      MeshError: it is not a mesh, or has more than `MAX_DEVICES` devices.
+    """Returns the sizes in a text such as `2x4`, of at most `MAX_DEVICES` devices.
 
     >>> parse_mesh("2x4")
     (2, 4)
@@ -73,11 +70,7 @@ def parse_mesh(text: str) -> tuple[int, ...]:
 
 
 def check_out(path: Path) -> None:
-    """Checks the path of a file to write, before the work, so that a wrong path is reported at once.
-
-    Raises:
-      JaxmeshError: it is a folder, or its folder does not exist.
-    """
+    """Checks the path of a file to write, before the work, so that a wrong path is reported at once."""
     if path.is_dir() or not path.parent.is_dir():
         raise jm.JaxmeshError(f"--out takes a file in a folder that exists, got {str(path)!r}; name another.")
 

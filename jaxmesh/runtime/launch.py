@@ -117,11 +117,7 @@ def before_tracing() -> None:
 
 
 def check_process() -> None:
-    """Checks that this process has devices that work.
-
-    Raises:
-      ForkError: it was forked from a process in which JAX had started its devices.
-    """
+    """Checks that this process was not forked from one in which JAX had started its devices."""
     if _started.forked:
         raise ForkError(
             f"process {os.getpid()} was forked from one in which JAX had started its devices; the threads that run "

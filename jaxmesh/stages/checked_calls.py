@@ -98,11 +98,7 @@ class CheckedCalls:
             raise _RestartError(self)
 
     def __call__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Calls the function.
-
-        Raises:
-          ReplicationError: copies of a value differ that are claimed to be equal.
-        """
+        """Calls the function; raises if copies of a value differ that are claimed to be equal."""
         while True:
             self._here.checks_arguments = self._argument_claims
             if self._here.checks_arguments:
@@ -130,11 +126,7 @@ class CheckedCalls:
 
 
 def raise_differences(collector: Collector, run: Callable[[], Any]) -> Any:
-    """Returns what `run` returns, after the devices are done.
-
-    Raises:
-      ReplicationError: the collector got copies that differ.
-    """
+    """Returns what `run` returns, after the devices are done; raises if the collector got copies that differ."""
     with collector.listening() as found:
         out = run()
     if found:
@@ -143,11 +135,7 @@ def raise_differences(collector: Collector, run: Callable[[], Any]) -> Any:
 
 
 def check_arguments(tree: Any) -> None:
-    """Compares the copies of every tensor that is declared equal along some axes, unless they are known to be.
-
-    Raises:
-      ReplicationError: they differ.
-    """
+    """Compares the copies of every tensor that is declared equal along some axes, unless they are known to be."""
     for path, leaf in _jax.tree.flatten_with_path(tree, is_leaf=is_tensor)[0]:
         check_tensor(leaf, f"argument{jax.tree_util.keystr(path)}")
 

@@ -138,12 +138,7 @@ def mesh_sizes(file: Source, program: Program) -> tuple[int, ...] | None:
 
 
 def _mesh(file: Source, program: Program, given: AnyMesh | None) -> AnyMesh:
-    """The given mesh, checked against the file's; else the file's; else the context's; else one device.
-
-    Raises:
-      MeshMismatchError: the given (or the context's) mesh and the file's have different shapes.
-      MeshError: there is none, and the program needs one.
-    """
+    """Returns the given mesh, checked against the file's; else the file's; else the context's; else one device."""
     found = as_mesh(given) if given is not None else context_mesh()
     runs = file.run_lines
     if found is not None:
@@ -227,11 +222,7 @@ def _out_tree(program: Program) -> Any:
 
 
 def _trace_assuming(program: Program, settings: Settings) -> Outcome:
-    """Traces with presharded arguments that differ everywhere; assumes what only their equality proves.
-
-    Raises:
-      ReplicationError: copies are not proven equal, even if all presharded arguments are; or nothing may be assumed.
-    """
+    """Traces with presharded arguments that differ everywhere; assumes what only their equality proves."""
     outcome = trace_program(program, settings)
     if outcome.unproven is not None:
         _check_assumed(program, settings, outcome.unproven)
@@ -274,11 +265,7 @@ def _constant(jaxpr: compat.Jaxpr) -> list[bool]:
 
 
 def _check_results(program: Program, boundary: Boundary, on_devices: Sequence[bool]) -> None:
-    """Checks that results live where the file says; one device is both places at once.
-
-    Raises:
-      VerifyError: a result declared full stays on the devices, or one declared presharded is full.
-    """
+    """Checks that results are full or sharded as the file declares; one device is both."""
     statuses = [r.status for r in program.results]
     if not any(statuses) or math.prod(boundary.sizes.values()) == 1:
         return
