@@ -7,7 +7,7 @@ import operator
 import os
 from collections.abc import Hashable, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, cast, runtime_checkable
+from typing import Any, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -23,13 +23,6 @@ _QUOTED = 200
 _BOOLS: Any = (bool, np.bool_)
 # What iterating over a value, or using it as an integer, raises: also for a traced value, a deleted array, a tensor.
 _UNFIT = (TypeError, ValueError, RuntimeError, OverflowError)
-
-
-@runtime_checkable
-class SupportsArray(Protocol):
-    """Anything that NumPy makes an array of by its own method."""
-
-    def __array__(self) -> Any: ...
 
 
 def quote(value: Any) -> str:

@@ -174,15 +174,12 @@ def _is_done(x: Any) -> bool:
         return True
 
 
-def detect_forks() -> None:
-    """Registers the check for forks of a process that has devices; `import jaxmesh` calls it once."""
-    os.register_at_fork(after_in_child=_after_fork)
-
-
 def _after_fork() -> None:
     """Resets the state in the new process, because another thread may have held the lock."""
     global _started
     _started = _Started()
 
 
+# After that of `jaxprs/backend.py`, which `import jaxmesh` registers first.
+os.register_at_fork(after_in_child=_after_fork)
 on_clear_caches(forget, "results of programs that may be running")
