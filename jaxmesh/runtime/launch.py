@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import operator
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -153,11 +154,7 @@ def _note(out: Any) -> None:
 
 def _smallest(out: Any) -> Any:
     arrays = [x for x in _leaves(out) if isinstance(x, jax.Array) and not isinstance(x, Tracer)]
-    return min(arrays, key=_size, default=None)
-
-
-def _size(x: Any) -> int:
-    return x.size
+    return min(arrays, key=operator.attrgetter("size"), default=None)
 
 
 def forget() -> None:

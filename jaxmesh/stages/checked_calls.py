@@ -41,21 +41,17 @@ class Checks:
     """How one compiled form of a function checks it: what collects differences, and what is notified of claims."""
 
     def __init__(self, collector: Collector | None, calls: CheckedCalls | None = None, proven: bool = False) -> None:
-        self._collector, self._calls, self._proven = collector, calls, proven
+        # With None, differences stay pending until a `check_replication` block ends.
+        self.collector, self._calls, self._proven = collector, calls, proven
 
     def note_arguments(self, leaves: Sequence[Any]) -> None:
         """Notes arguments that are declared equal along some axes, before the function is traced."""
         if self._calls is not None and any(isinstance(x, MeshTensor) and _has_claim(x.varying, x.mesh) for x in leaves):
             self._calls.note_claim(arguments=True)
 
-    @property
-    def collector(self) -> Collector | None:
-        """What collects differences; with None they stay pending until a `check_replication` block ends."""
-        return self._collector
-
     def checked(self, program: Jaxpr, boundary: Boundary) -> Jaxpr:
         """Returns the lowered program with its claims checked; the same object when it makes none."""
-        checked = add_checks(program, boundary.sizes, self._collector)
+        checked = add_checks(program, boundary.sizes, self.collector)
         if self._calls is not None and self._proven and checked is not program:
             self._calls.note_claim(program=True)
         return checked

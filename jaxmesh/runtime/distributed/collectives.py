@@ -7,6 +7,7 @@ a device of the mesh must take part, in the same order.
 from __future__ import annotations
 
 import hashlib
+import operator
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar, cast
 
@@ -199,7 +200,7 @@ def whole(x: jax.Array, process: int | None = None) -> Array | None:
         raise ArgumentTypeError(f"NumPy has no dtype {x.dtype}; pass jax.random.key_data(keys).")
     check_alive(x, "to_host")
     sharding: Any = x.sharding
-    devices: list[Any] = sorted(sharding.device_set, key=_id)
+    devices: list[Any] = sorted(sharding.device_set, key=operator.attrgetter("id"))
     me = jax.process_index()
     if x.is_fully_addressable or (x.is_fully_replicated and x.addressable_shards):
         return np.array(x) if process in (None, me) else None
@@ -219,10 +220,6 @@ def whole(x: jax.Array, process: int | None = None) -> Array | None:
     for bounds, piece in pieces.items():
         out[tuple(slice(*b) for b in bounds)] = piece
     return out
-
-
-def _id(device: Any) -> int:
-    return device.id
 
 
 def _bounds(index: Sequence[slice], shape: Sequence[int]) -> tuple[tuple[int, int], ...]:
