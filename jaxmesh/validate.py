@@ -7,7 +7,7 @@ import operator
 import os
 from collections.abc import Hashable, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, cast, runtime_checkable
+from typing import Any, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -23,13 +23,6 @@ _QUOTED = 200
 _BOOLS: Any = (bool, np.bool_)
 # What iterating over a value, or using it as an integer, raises: also for a traced value, a deleted array, a tensor.
 _UNFIT = (TypeError, ValueError, RuntimeError, OverflowError)
-
-
-@runtime_checkable
-class SupportsArray(Protocol):
-    """Anything that NumPy makes an array of by its own method."""
-
-    def __array__(self) -> Any: ...
 
 
 def quote(value: Any) -> str:
@@ -49,11 +42,7 @@ def quote(value: Any) -> str:
 
 
 def as_tuple(what: str, value: Any, of: str) -> tuple[Any, ...]:
-    """Returns the entries of a sequence; the message reads "`what` takes `of`".
-
-    Raises:
-      ArgumentTypeError: it cannot be iterated over.
-    """
+    """Returns the entries of a sequence; the message reads "`what` takes `of`"."""
     try:
         return tuple(value)
     except _UNFIT:
@@ -61,22 +50,14 @@ def as_tuple(what: str, value: Any, of: str) -> tuple[Any, ...]:
 
 
 def as_bool(what: str, name: str, value: Any) -> bool:
-    """Returns True or False.
-
-    Raises:
-      ArgumentTypeError: it is something else.
-    """
+    """Returns True or False; raises for anything else."""
     if not isinstance(value, _BOOLS):
         raise ArgumentTypeError(f"{what} takes True or False as {name}, got {quote(value)}.")
     return bool(value)
 
 
 def as_index(what: str, name: str, value: Any, least: int = 0) -> int:
-    """Returns an integer, at least `least`.
-
-    Raises:
-      ArgumentTypeError: it is something else.
-    """
+    """Returns an integer, at least `least`; raises for anything else."""
     try:
         number = None if isinstance(value, _BOOLS) else operator.index(value)
     except _UNFIT:
@@ -87,11 +68,7 @@ def as_index(what: str, name: str, value: Any, least: int = 0) -> int:
 
 
 def as_path(what: str, value: Any, kind: str = "file") -> Path:
-    """Returns the path of a file, or of another `kind`.
-
-    Raises:
-      ArgumentTypeError: it is not a path.
-    """
+    """Returns the path of a file, or of another `kind`; raises for anything else."""
     text = cast("Any", os.fspath(value)) if isinstance(value, (str, os.PathLike)) else None
     if not isinstance(text, str) or not text or not _is_system_text(text):
         raise ArgumentTypeError(f"{what} takes the path of a {kind}, as text or pathlib.Path, got {quote(value)}.")
@@ -107,11 +84,7 @@ def _is_system_text(text: str) -> bool:
 
 
 def as_instance(kind: type[T] | tuple[type[Any], ...], what: str, name: str, value: Any) -> Any:
-    """Returns a value of a class.
-
-    Raises:
-      ArgumentTypeError: it is of another class.
-    """
+    """Returns a value of a class; raises for one of another class."""
     if not isinstance(value, kind):
         kinds = kind if isinstance(kind, tuple) else (kind,)
         names = " or ".join(k.__name__ for k in kinds)
@@ -129,12 +102,7 @@ def is_hashable(value: Any) -> bool:
 
 
 def as_array(what: str, value: Any) -> jax.Array:
-    """Returns a value as a JAX array, also inside a trace.
-
-    Raises:
-      ArgumentTypeError: it is not an array.
-      ArgumentValueError: it is a number that JAX's default types cannot hold.
-    """
+    """Returns a value as a JAX array, also inside a trace; raises for one that JAX's default types cannot hold."""
     try:
         return jnp.asarray(value)
     except JaxmeshError:
@@ -150,9 +118,6 @@ def as_array(what: str, value: Any) -> jax.Array:
 
 def check_size(shape: Sequence[int], dtype: Any, what: str) -> None:
     """Checks that XLA can count the bytes of a tensor.
-
-    Raises:
-      VerifyError: there are too many.
 
     >>> check_size((2**31, 2**20), np.dtype(np.float32), "x")
     """

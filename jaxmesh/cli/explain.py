@@ -6,11 +6,9 @@ import argparse
 import json
 from typing import TYPE_CHECKING, Any
 
-from jaxmesh.cli.inputs import abstract_mesh, chosen_functions, read_text, reading
-from jaxmesh.cli.options import common_options, parse_mesh
-from jaxmesh.frontends.mlir.decode import decode
-from jaxmesh.frontends.mlir.module import load_text
-from jaxmesh.stages.from_mlir import import_program
+from jaxmesh.cli.inputs import abstract_mesh, chosen_functions, read_file
+from jaxmesh.cli.options import add_command, common_options
+from jaxmesh.stages.from_mlir import import_function
 
 if TYPE_CHECKING:
     from jaxmesh.analysis.explain import Explanation
@@ -32,13 +30,7 @@ exit codes: 0 done, 2 an error (one line on standard error), or wrong usage"""
 
 def add_commands(commands: Any) -> None:
     """Adds `explain` to the parser of the command line."""
-    parser = commands.add_parser(
-        "explain",
-        help="say what a TTIR file moves, and why",
-        description=EXPLAIN,
-        epilog=EXPLAIN_NOTES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = add_command(commands, "explain", "say what a TTIR file moves, and why", EXPLAIN, EXPLAIN_NOTES)
     common_options(parser)
     parser.add_argument("--moving", action="store_true", help="only rows that move data or that a pass has changed")
     parser.add_argument("--json", action="store_true", help="print the rows as data")
@@ -46,14 +38,10 @@ def add_commands(commands: Any) -> None:
 
 def explain(arguments: argparse.Namespace) -> None:
     """Prints the explanations."""
-    mesh = None if arguments.mesh is None else abstract_mesh(parse_mesh(arguments.mesh))
-    text = read_text(arguments.file)
     explanations: dict[str, Explanation] = {}
-    with reading(text):
-        file = load_text(text)
+    with read_file(arguments) as (file, sizes):
         for function in chosen_functions(file, arguments.func):
-            program = decode(function, file.functions)
-            explanation = import_program(file, program, mesh, strict=arguments.strict).explain()
+            explanation = import_function(file, function, abstract_mesh(sizes), strict=arguments.strict).explain()
             name = function.name if function.name not in explanations else f"{function.name}@{function.line}"
             explanations[name] = explanation.moving if arguments.moving else explanation
     if arguments.json:

@@ -17,7 +17,7 @@ import numpy as np
 from jax.sharding import AbstractMesh, Mesh
 
 import jaxmesh as jm
-from jaxmesh.cli.options import MAX_DEVICES
+from jaxmesh.cli.options import MAX_DEVICES, parse_mesh
 from jaxmesh.frontends.mlir.decode import Program, decode
 from jaxmesh.frontends.mlir.module import Function, Source, choose, load_text, public_functions
 from jaxmesh.frontends.mlir.source import decode as decode_text, read
@@ -40,16 +40,21 @@ def read_text(name: str) -> str:
 
 
 @contextlib.contextmanager
-def reading(text: str) -> Generator[None]:
-    """Enables 64-bit types if the file has them; prints warnings as lines on standard error."""
+def read_file(arguments: argparse.Namespace) -> Generator[tuple[Source, tuple[int, ...] | None]]:
+    """Reads the file of a command; yields it with the sizes of `--mesh`.
+
+    Enables 64-bit types if the file has them; prints warnings as lines on standard error.
+    """
+    sizes = None if arguments.mesh is None else parse_mesh(arguments.mesh)
+    text = read_text(arguments.file)
     wide = bool(_WIDE.search(text)) or bool(cast("Any", jax.config).jax_enable_x64)
     with jax.enable_x64(wide), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            yield
+            yield load_text(text), sizes
         finally:
-            for text in dict.fromkeys(str(w.message) for w in caught):
-                say("warning", text)
+            for warning in dict.fromkeys(str(w.message) for w in caught):
+                say("warning", warning)
 
 
 def say(kind: str, text: str) -> None:
@@ -62,9 +67,9 @@ def emulated_mesh(shape: tuple[int, ...]) -> Mesh:
     return jm.make_mesh(shape, devices=jm.emulate(math.prod(shape)))
 
 
-def abstract_mesh(sizes: tuple[int, ...]) -> AbstractMesh:
-    """Returns a mesh without devices, with the default axis names."""
-    return AbstractMesh(sizes, default_axis_names(len(sizes)))
+def abstract_mesh(sizes: tuple[int, ...] | None) -> AbstractMesh | None:
+    """Returns a mesh without devices, with the default axis names; None for no sizes."""
+    return None if sizes is None else AbstractMesh(sizes, default_axis_names(len(sizes)))
 
 
 def chosen_functions(file: Source, name: str | None) -> Sequence[Function]:
@@ -73,20 +78,15 @@ def chosen_functions(file: Source, name: str | None) -> Sequence[Function]:
     return public if name is None and public else [choose(file, name)]
 
 
-def imported(text: str, sizes: tuple[int, ...] | None, arguments: argparse.Namespace) -> tuple[Program, jm.Traced]:
+def imported(file: Source, sizes: tuple[int, ...] | None, arguments: argparse.Namespace) -> tuple[Program, jm.Traced]:
     """Returns the function that the options name, as decoded from the file and as traced on emulated devices."""
-    file = load_text(text)
     program = decode(choose(file, arguments.func), file.functions)
     mesh = devices_of(sizes or mesh_sizes(file, program))
     return program, import_program(file, program, mesh, strict=arguments.strict)
 
 
 def devices_of(sizes: tuple[int, ...] | None) -> Mesh | None:
-    """Returns a mesh of emulated devices; for no sizes, None, and emulates one device.
-
-    Raises:
-      MeshError: there are too many to emulate.
-    """
+    """Returns a mesh of emulated devices; for no sizes, None, and emulates one device."""
     if sizes is None:
         jm.emulate(1)
         return None

@@ -5,11 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from jaxmesh.cli.inputs import abstract_mesh, chosen_functions, read_text, reading
-from jaxmesh.cli.options import common_options, parse_mesh
-from jaxmesh.frontends.mlir.decode import decode
-from jaxmesh.frontends.mlir.module import load_text
-from jaxmesh.stages.from_mlir import import_program
+from jaxmesh.cli.inputs import abstract_mesh, chosen_functions, read_file
+from jaxmesh.cli.options import add_command, common_options
+from jaxmesh.stages.from_mlir import import_function
 
 OPT = """\
 Verifies a TTIR file: every function (or --func NAME), every op, its types, and that no shard is used as a full tensor.
@@ -28,26 +26,17 @@ exit codes: 0 legal, 2 an error (one line on standard error), or wrong usage"""
 
 def add_commands(commands: Any) -> None:
     """Adds `opt` to the parser of the command line."""
-    parser = commands.add_parser(
-        "opt",
-        help="verify and lower a TTIR file",
-        description=OPT,
-        epilog=OPT_NOTES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = add_command(commands, "opt", "verify and lower a TTIR file", OPT, OPT_NOTES)
     common_options(parser)
     parser.add_argument("--ttir-to-ttnn", action="store_true", help="lower to distribute_tensor and aggregate_tensor")
 
 
 def opt(arguments: argparse.Namespace) -> None:
     """Verifies, and lowers where it is asked for."""
-    mesh = None if arguments.mesh is None else abstract_mesh(parse_mesh(arguments.mesh))
-    text = read_text(arguments.file)
-    with reading(text):
-        file = load_text(text)
+    with read_file(arguments) as (file, sizes):
         functions = chosen_functions(file, arguments.func)
         for function in functions:
-            traced = import_program(file, decode(function, file.functions), mesh, strict=arguments.strict)
+            traced = import_function(file, function, abstract_mesh(sizes), strict=arguments.strict)
             shown = traced.lower().as_text() if arguments.ttir_to_ttnn else traced.as_text()
             heading = f"// @{function.name} (line {function.line})\n" if len(functions) > 1 else ""
             print(f"{heading}{shown}", flush=True)

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import jaxmesh as jm
-from jaxmesh.cli.inputs import imported, inputs_of, read_text, reading
-from jaxmesh.cli.options import check_out, common_options, input_options, parse_mesh
+from jaxmesh.cli.inputs import imported, inputs_of, read_file
+from jaxmesh.cli.options import add_command, check_out, common_options, input_options
 
 RECORD = """\
 Runs one function of a TTIR file and writes every value it makes, on every device, keyed by its line in the file. The
@@ -40,27 +40,14 @@ exit codes: 0 equal, 1 something differs, 2 an error (one line on standard error
 
 def add_commands(commands: Any) -> None:
     """Adds `record` and `compare` to the parser of the command line."""
-    raw = argparse.RawDescriptionHelpFormatter
-    record = commands.add_parser(
-        "record",
-        help="write every value that a TTIR file makes",
-        description=RECORD,
-        epilog=RECORD_NOTES,
-        formatter_class=raw,
-    )
+    record = add_command(commands, "record", "write every value that a TTIR file makes", RECORD, RECORD_NOTES)
     common_options(record)
     input_options(record)
     record.add_argument("--level", choices=("ttir", "ttnn", "devices"), default="devices", help="what to run")
     record.add_argument("--only", action="append", metavar="PATTERN", help="an op such as 'dot*'; may be repeated")
     record.add_argument("--max-bytes", type=_bytes, metavar="N", help="how much to write at most (default: 1 GiB)")
     record.add_argument("--out", type=Path, metavar="NPZ", required=True, help="the file to write")
-    compare = commands.add_parser(
-        "compare",
-        help="find where two recordings first differ",
-        description=COMPARE,
-        epilog=COMPARE_NOTES,
-        formatter_class=raw,
-    )
+    compare = add_command(commands, "compare", "find where two recordings first differ", COMPARE, COMPARE_NOTES)
     compare.add_argument("a", metavar="A", help="a recording, taken to be right")
     compare.add_argument("b", metavar="B", help="another one")
     compare.add_argument("--pcc", type=_number, default=0.99, help="the least correlation (default: 0.99)")
@@ -90,10 +77,8 @@ def _bytes(text: str) -> int:
 def record(arguments: argparse.Namespace) -> None:
     """Runs one function and writes its recording."""
     check_out(arguments.out)
-    sizes = None if arguments.mesh is None else parse_mesh(arguments.mesh)
-    text = read_text(arguments.file)
-    with reading(text):
-        program, traced = imported(text, sizes, arguments)
+    with read_file(arguments) as (file, sizes):
+        program, traced = imported(file, sizes, arguments)
         args = inputs_of(program, traced.mesh, arguments)
         recording = _stage(traced, arguments.level).record(*args, only=arguments.only, max_bytes=arguments.max_bytes)
     recording.save(arguments.out)

@@ -15,8 +15,8 @@ import numpy as np
 
 import jaxmesh as jm
 from jaxmesh.analysis.record.metrics import largest_difference, tolerance
-from jaxmesh.cli.inputs import imported, inputs_of, read_text, reading, say
-from jaxmesh.cli.options import check_out, common_options, input_options, parse_mesh
+from jaxmesh.cli.inputs import imported, inputs_of, read_file, say
+from jaxmesh.cli.options import add_command, check_out, common_options, input_options
 from jaxmesh.cli.run_folder import run_folder
 from jaxmesh.runtime import npz
 
@@ -49,13 +49,7 @@ _UNREADABLE = 2
 
 def add_commands(commands: Any) -> None:
     """Adds `run` to the parser of the command line."""
-    parser = commands.add_parser(
-        "run",
-        help="run a TTIR file on emulated devices",
-        description=RUN,
-        epilog=RUN_NOTES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = add_command(commands, "run", "run a TTIR file on emulated devices", RUN, RUN_NOTES)
     common_options(parser)
     input_options(parser)
     parser.add_argument("--out", type=Path, metavar="NPZ", help="write the results: result0, result1, ...")
@@ -121,12 +115,10 @@ def _run_folder(arguments: argparse.Namespace) -> int:
 
 def _run_file(arguments: argparse.Namespace) -> bool:
     """Runs one function of a file; returns False if `--check` finds a difference from the reference."""
-    sizes = None if arguments.mesh is None else parse_mesh(arguments.mesh)
     if arguments.out is not None:
         check_out(arguments.out)
-    text = read_text(arguments.file)
-    with reading(text):
-        program, traced = imported(text, sizes, arguments)
+    with read_file(arguments) as (file, sizes):
+        program, traced = imported(file, sizes, arguments)
         args = inputs_of(program, traced.mesh, arguments)
         lowered = traced.lower()
         compiled, count = lowered.compile(check_replication=arguments.check or None), len(program.results)

@@ -10,7 +10,6 @@ import sys
 import threading
 from collections.abc import Generator, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import jax
@@ -28,17 +27,10 @@ def run_folder(directory: str | os.PathLike[str], arguments: Sequence[str] = ())
     """Runs `main.py` of a folder with the emulated `ttnn`, as `python main.py ARGUMENTS` in that folder would.
 
     Programs with 64-bit types run in JAX's 64-bit mode, whatever the mode is here.
-
-    Args:
-      directory: the folder, as `lowered.export` writes it.
-      arguments: the command line of `main.py`, such as `["--check"]`.
-
-    Returns:
-      The exit code of `main.py`: 0, or 1 where a result is not as expected, or 2 for a file that cannot be read.
+    Returns its exit code: 0, or 1 where a result is not as expected, or 2 for a file that cannot be read.
 
     Raises:
-      MissingFileError: the folder has no `main.py` that can be read.
-      MissingFileError: `--check` is asked for, and `main.py` ended without comparing anything.
+      MissingFileError: the folder has no `main.py` that can be read, or compared nothing for `--check`.
     """
     folder = Path(directory).resolve()
     script = folder / "main.py"
@@ -48,8 +40,8 @@ def run_folder(directory: str | os.PathLike[str], arguments: Sequence[str] = ())
             f"{str(directory)!r} is no exported folder with a Python program: it has no main.py{only}; give a folder "
             "that lowered.export wrote."
         )
-    wide = bool(_WIDE.search(_text(script)))
-    with _process_wide, _x64(wide), _process(folder, script, arguments), _modules(folder):
+    wide = _enable_x64(True) if _WIDE.search(_text(script)) else contextlib.nullcontext()
+    with _process_wide, wide, _process(folder, script, arguments), _modules(folder):
         try:
             runpy.run_path(str(script), run_name="__main__")
         except SystemExit as stop:
@@ -80,12 +72,6 @@ def _exit_code(stop: SystemExit) -> int:
 
 
 @contextlib.contextmanager
-def _x64(wide: bool) -> Generator[None]:
-    with _enable_x64(True) if wide else contextlib.nullcontext():
-        yield
-
-
-@contextlib.contextmanager
 def _process(folder: Path, script: Path, arguments: Sequence[str]) -> Generator[None]:
     """The working directory, the command line and the import path of a script; no bytecode is left in the folder."""
     before = sys.argv, sys.path, sys.dont_write_bytecode
@@ -108,11 +94,7 @@ def _modules(folder: Path) -> Generator[None]:
         yield
     finally:
         for name, module in before.items():
-            _restore(name, module)
-
-
-def _restore(name: str, module: ModuleType | None) -> None:
-    if module is None:
-        sys.modules.pop(name, None)
-    else:
-        sys.modules[name] = module
+            if module is None:
+                sys.modules.pop(name, None)
+            else:
+                sys.modules[name] = module

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import jaxmesh as jm
-from jaxmesh.cli.inputs import imported, inputs_of, read_text, reading
-from jaxmesh.cli.options import common_options, input_options, parse_mesh
+from jaxmesh.cli.inputs import imported, inputs_of, read_file
+from jaxmesh.cli.options import add_command, common_options, input_options
 from jaxmesh.emit.cpp.printer import include_dir
 
 TRANSLATE = """\
@@ -31,13 +31,8 @@ _LANGUAGES = ("ttir", "ttnn", "python", "cpp")
 
 def add_commands(commands: Any) -> None:
     """Adds `translate` and `include-dir` to the parser of the command line."""
-    raw = argparse.RawDescriptionHelpFormatter
-    translate = commands.add_parser(
-        "translate",
-        help="print a TTIR file as TTNN, Python or C++",
-        description=TRANSLATE,
-        epilog=TRANSLATE_NOTES,
-        formatter_class=raw,
+    translate = add_command(
+        commands, "translate", "print a TTIR file as TTNN, Python or C++", TRANSLATE, TRANSLATE_NOTES
     )
     common_options(translate)
     translate.add_argument("--to", required=True, choices=_LANGUAGES, help="the language")
@@ -56,10 +51,8 @@ def translate(arguments: argparse.Namespace) -> None:
     """Prints the text, or writes the folder."""
     if arguments.out is None and (arguments.inputs is not None or arguments.seed):
         raise jm.ArgumentTypeError("--inputs and --seed are of the program that --out writes; give --out DIR, too.")
-    sizes = None if arguments.mesh is None else parse_mesh(arguments.mesh)
-    text = read_text(arguments.file)
-    with reading(text):
-        program, traced = imported(text, sizes, arguments)
+    with read_file(arguments) as (file, sizes):
+        program, traced = imported(file, sizes, arguments)
         if arguments.out is None:
             print(_printed(traced, arguments), end="", flush=True)
             return

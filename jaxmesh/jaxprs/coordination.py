@@ -22,11 +22,7 @@ _exchanges: collections.Counter[tuple[int, ...]] = collections.Counter()
 
 
 def exchange(mine: bytes, me: int, members: Sequence[int]) -> list[bytes]:
-    """Sends a message to all members and returns one message per member, in their order.
-
-    Raises:
-      MeshError: a process sends no message within the time limit.
-    """
+    """Sends a message to all members, and waits for theirs; returns one message per member, in their order."""
     state: Any = distributed.global_state
     client: Any = state.client
     key = tuple(members)

@@ -40,7 +40,7 @@ def bind_at_source(eqn: Eqn, operands: Sequence[Any]) -> list[Any]:
 
 def read(env: Mapping[Var, Any], atom: Atom) -> Any:
     """Returns the value of an operand."""
-    return untyped(atom.val) if isinstance(atom, Literal) else env[atom]
+    return literal_value(atom) if isinstance(atom, Literal) else env[atom]
 
 
 def untyped(value: Any) -> Any:
@@ -80,11 +80,7 @@ def environment(
     literal: Callable[[Any], T] = literal_value,
     eqns: Iterable[Eqn] | None = None,
 ) -> dict[Var, T]:
-    """Interprets a jaxpr, open or closed; see `interpret`.
-
-    Returns:
-      What stands for every variable.
-    """
+    """Interprets a jaxpr, open or closed, as `interpret`; returns what stands for every variable."""
     opened = open_jaxpr(jaxpr)
     env: dict[Var, T] = {v: constant(c) for v, c in constants(jaxpr).items()}
     env.update(zip(opened.invars, args, strict=True))
@@ -102,18 +98,10 @@ def interpret(
     literal: Callable[[Any], T] = literal_value,
     eqns: Iterable[Eqn] | None = None,
 ) -> list[T]:
-    """Interprets a jaxpr, open or closed, equation by equation.
+    """Interprets a jaxpr, open or closed, equation by equation; returns what stands for the outputs.
 
-    Args:
-      jaxpr: the program.
-      args: what stands for its inputs: arrays, or whatever else the interpreter computes with.
-      rule: gives the results of an equation for its operands.
-      constant: gives what stands for a constant; by default the constant.
-      literal: gives what stands for a literal; by default its value.
-      eqns: the equations to interpret; by default all.
-
-    Returns:
-      What stands for the outputs.
+    `args` stand for the inputs: arrays, or whatever else the interpreter computes with. `constant` and `literal` give
+    what stands for a constant and for a literal, by default their values. `eqns` are by default all equations.
 
     >>> jaxpr = jax.make_jaxpr(lambda x: (x + 1) * 2)(1.0)
     >>> interpret(jaxpr, ["x"], lambda eqn, xs: [f"{eqn.primitive.name}({', '.join(map(str, xs))})"])

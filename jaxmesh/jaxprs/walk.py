@@ -95,11 +95,7 @@ def is_closed(jaxpr: Jaxpr) -> bool:
 
 
 def in_form_of(jaxpr: Jaxpr, typed: Jaxpr) -> Jaxpr:
-    """Returns the closed jaxpr `typed` in the form, open or closed, of `jaxpr`.
-
-    Raises:
-      UnsupportedError: `jaxpr` is open, and `typed` has constants.
-    """
+    """Returns the closed jaxpr `typed` in the form, open or closed, of `jaxpr`; an open one has no constants."""
     if is_closed(jaxpr):
         return typed
     if len(typed.consts):

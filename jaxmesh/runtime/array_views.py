@@ -17,11 +17,7 @@ def is_deleted(x: Any) -> bool:
 
 
 def check_alive(x: Any, op: str) -> None:
-    """Checks that an array was neither donated nor deleted.
-
-    Raises:
-      DeletedError: it was donated to a program, or deleted.
-    """
+    """Checks that an array was neither donated nor deleted."""
     if is_deleted(x):
         raise DeletedError(
             f"{op} got an array {x.dtype}{list(x.shape)} that was donated to a program (donate_argnums), which has "

@@ -61,11 +61,7 @@ def _bytes(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 def reference_rule(
     shards: Mapping[Coordinate, Any], mesh: Mapping[str, int], params: Mapping[str, Any]
 ) -> dict[Coordinate, Any]:
-    """Checks copies in the reference executor; returns the shards unchanged.
-
-    Raises:
-      ReplicationError: copies differ.
-    """
+    """Checks copies in the reference executor; returns the shards unchanged."""
     found = first_difference(shards, params["claim"])
     if found is not None:
         raise error([found])

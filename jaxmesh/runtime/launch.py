@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import operator
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -117,11 +118,7 @@ def before_tracing() -> None:
 
 
 def check_process() -> None:
-    """Checks that this process has devices that work.
-
-    Raises:
-      ForkError: it was forked from a process in which JAX had started its devices.
-    """
+    """Checks that this process was not forked from one in which JAX had started its devices."""
     if _started.forked:
         raise ForkError(
             f"process {os.getpid()} was forked from one in which JAX had started its devices; the threads that run "
@@ -157,11 +154,7 @@ def _note(out: Any) -> None:
 
 def _smallest(out: Any) -> Any:
     arrays = [x for x in _leaves(out) if isinstance(x, jax.Array) and not isinstance(x, Tracer)]
-    return min(arrays, key=_size, default=None)
-
-
-def _size(x: Any) -> int:
-    return x.size
+    return min(arrays, key=operator.attrgetter("size"), default=None)
 
 
 def forget() -> None:
@@ -178,15 +171,12 @@ def _is_done(x: Any) -> bool:
         return True
 
 
-def detect_forks() -> None:
-    """Registers the check for forks of a process that has devices; `import jaxmesh` calls it once."""
-    os.register_at_fork(after_in_child=_after_fork)
-
-
 def _after_fork() -> None:
     """Resets the state in the new process, because another thread may have held the lock."""
     global _started
     _started = _Started()
 
 
+# After that of `jaxprs/backend.py`, which `import jaxmesh` registers first.
+os.register_at_fork(after_in_child=_after_fork)
 on_clear_caches(forget, "results of programs that may be running")

@@ -53,12 +53,7 @@ def key_words(x: Any) -> Any:
 
 
 def read_inputs(path: Path, kinds: Sequence[jax.ShapeDtypeStruct]) -> list[Array]:
-    """The arguments from an `.npz` file: `arg0`, `arg1`, ... (or `0`, `1`, ..., or `arr_0`, ... as NumPy names them).
-
-    Raises:
-      MissingFileError: there is no such file, or it is no `.npz`.
-      ArgumentTypeError: an array is missing or unknown, or has another shape or dtype.
-    """
+    """Returns the arguments in an `.npz` file: `arg0`, `arg1`, ... (or `0`, ..., or `arr_0`, ..., NumPy's names)."""
     try:
         # Opened here: NumPy would leave a file that is no archive open.
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:

@@ -22,7 +22,7 @@ from jaxmesh.jaxprs.compat import Eqn, Jaxpr
 from jaxmesh.jaxprs.control_flow import Call, Cond, Scan, While, control_flow
 from jaxmesh.jaxprs.strip_mesh import strip_eqn
 from jaxmesh.runtime.launch import check_process
-from jaxmesh.runtime.reference_collectives import COLLECTIVES
+from jaxmesh.runtime.reference_collectives import COLLECTIVES, run_collective
 from jaxmesh.sharding.distribution import resolve_composer, resolve_mapper
 
 Coordinate = tuple[int, ...]
@@ -60,16 +60,8 @@ def run_reference(
 ) -> list[Value]:
     """Runs a closed jaxpr: a TTNN-level one, or one with primitives of another dialect that come with their rules.
 
-    Args:
-      program: the program.
-      inputs: the residency of each argument.
-      mesh: axis names and sizes.
-      args: arrays, and dicts from coordinate to array for tensors on the devices.
-      rules: evaluates primitives of other dialects that move tensors, by name.
-      observer: receives every value.
-
-    Returns:
-      The results, in the same two forms.
+    Arguments and results are arrays, and dicts from mesh coordinate to array for tensors on the devices; `inputs` has
+    the residency of each argument. The observer receives every value.
     """
     check_process()
     everywhere = list(itertools.product(*map(range, mesh.values())))
@@ -139,7 +131,7 @@ class _Machine:
             shards = Shards({c: everywhere[c] for c in active})
             # Devices overflow in silence.
             with np.errstate(all="ignore"):
-                return [Shards(COLLECTIVES[name](shards, self.axis, self.sizes, eqn.params))]
+                return [Shards(run_collective(name, shards, self.axis, self.sizes, eqn.params))]
         if not any(isinstance(x, Shards) for x in operands):
             return self.bind(eqn, operands)
         rows = {c: self.bind(eqn, [self.at(x, c) for x in operands]) for c in active}

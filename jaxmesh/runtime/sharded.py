@@ -6,7 +6,7 @@ entry of `out_specs`. Transfers inside loops run as a local slice and a gather.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -29,16 +29,9 @@ Inside = Callable[[Any], Any]
 def execute(
     plan: Plan, mesh: Mesh | AbstractMesh, args: Sequence[Any], out_specs: Sequence[PartitionSpec] | None = None
 ) -> list[Any]:
-    """Runs a planned program.
+    """Runs a planned program; arguments and results are full arrays, and the stored form of tensors on the devices.
 
-    Args:
-      plan: the program, divided into regions.
-      mesh: the mesh to run on.
-      args: full arrays, and the stored form of tensors on the devices (see `ttnn/mesh_tensor.py`).
-      out_specs: the specs in the types of full results, on Explicit axes; by default those of the program's transfers.
-
-    Returns:
-      The results, in the same two forms.
+    `out_specs` are the specs in the types of full results, on Explicit axes; by default those of the transfers.
     """
     explicit = [n for n, t in zip(mesh.axis_names, mesh.axis_types, strict=True) if t is AxisType.Explicit]
     if not explicit:
@@ -193,7 +186,7 @@ class _Mapped:
         resolved = resolve_mapper(eqn.params["mapper_config"], self.sizes, shape)
         dims = mesh_axis_dims(resolved.landing, resolved.dims, drop_single=False)
         if dims is None:
-            return source, PartitionSpec(), lambda x: _bind(eqn, x)
+            return source, PartitionSpec(), lambda x: evaluate.bind_at_source(eqn, [x])[0]
         return source, PartitionSpec(*_entries(len(shape), dims, self.names)), lambda x: x
 
     # --- how a value leaves: its spec, the function that reads it inside, the function applied to it outside ---
@@ -218,7 +211,11 @@ class _Mapped:
         (shard,) = eqn.invars
         dims = self._aggregate_dims(eqn)
         if dims is None:
-            return PartitionSpec(), lambda env: _bind(eqn, _read(env, shard)), lambda x: x
+            return (
+                PartitionSpec(),
+                lambda env: evaluate.bind_at_source(eqn, [evaluate.read(env, shard)])[0],
+                lambda x: x,
+            )
         joined = {n for n, d in zip(self.names, dims, strict=True) if d is not None}
         # Of axes that are dropped although the shard varies over them, an aggregate reads coordinate 0.
         dropped = [n for n in _varying(shard, self.names) if n not in joined] if isinstance(shard, Var) else []
@@ -226,26 +223,17 @@ class _Mapped:
         single = [n for n in dropped if self.mesh.shape[n] == 1]
         dropped = [n for n in dropped if n not in single]
         rank = _rank(eqn)
+
+        def leave(env: Any) -> Any:
+            return first_copy(evaluate.read(env, shard), dropped)
+
         if single and not rank:
             spec = PartitionSpec(tuple(single))
-            return spec, lambda env: _row(first_copy(_read(env, shard), dropped)), lambda x: jax.lax.reshape(x, ())
+            return spec, lambda env: jax.lax.reshape(leave(env), (1,)), lambda x: jax.lax.reshape(x, ())
         dims = tuple(0 if n in single else d for n, d in zip(self.names, dims, strict=True))
         spec = PartitionSpec(*_entries(rank, dims, self.names))
-        return spec, lambda env: first_copy(_read(env, shard), dropped), lambda x: x
+        return spec, leave, lambda x: x
 
 
 def _rank(eqn: Eqn) -> int:
     return len(eqn.invars[0].aval.shape)
-
-
-def _row(number: Any) -> Any:
-    return jax.lax.reshape(number, (1,))
-
-
-def _bind(eqn: Eqn, operand: Any) -> Any:
-    with evaluate.at_source_of(eqn):
-        return evaluate.bind(eqn, [operand])[0]
-
-
-def _read(env: Mapping[Var, Any], atom: Atom) -> Any:
-    return evaluate.read(env, atom)

@@ -44,13 +44,7 @@ def show_path(path: Any) -> str:
 
 
 def argument_of(leaf: Any, path: Any, mesh: AnyMesh) -> Argument:
-    """Returns the type of one leaf of a call, as an argument of a program over `mesh`.
-
-    Raises:
-      ArgumentTypeError: the leaf is not an array.
-      UnsupportedError: some devices have no shard of the tensor.
-      MeshMismatchError: the tensor is on another mesh.
-    """
+    """Returns the type of one leaf of a call, an array or a tensor, as an argument of a program over `mesh`."""
     what = show_path(path)
     if not isinstance(leaf, MeshTensor):
         return Argument(abstract(leaf, what), None)
@@ -68,12 +62,7 @@ def argument_of(leaf: Any, path: Any, mesh: AnyMesh) -> Argument:
 
 
 def check_call(boundary: Boundary, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
-    """Returns the flat arguments of a call of a lowered or compiled program.
-
-    Raises:
-      ArgumentTypeError: the tree or the types are not those the program was traced for.
-      DeletedError: an argument was donated to a program, or deleted.
-    """
+    """Returns the flat arguments of a call of a program, checked against the tree and the types it was traced for."""
     leaves, tree, paths = flatten((tuple(args), kwargs))
     if tree != boundary.in_tree:
         raise ArgumentTypeError(
@@ -101,11 +90,7 @@ def check_call(boundary: Boundary, args: Sequence[Any], kwargs: dict[str, Any]) 
 
 
 def check_has_values(leaf: Any, what: str) -> None:
-    """Checks that an argument of a call is not a type alone.
-
-    Raises:
-      ArgumentTypeError: it is a `jax.ShapeDtypeStruct`.
-    """
+    """Checks that an argument of a call is not a type alone."""
     if isinstance(leaf, jax.ShapeDtypeStruct):
         raise ArgumentTypeError(
             f"{what} is {quote(leaf)}, a type that holds no numbers, but a program runs on arrays; give an array, or "
@@ -114,11 +99,7 @@ def check_has_values(leaf: Any, what: str) -> None:
 
 
 def check_devices(leaf: Any, what: str, mesh: AnyMesh | None) -> None:
-    """Checks that an array that is committed to devices is on all devices of the mesh and on no others.
-
-    Raises:
-      MeshMismatchError: it is on other devices.
-    """
+    """Checks that an array that is committed to devices is on all devices of the mesh and on no others."""
     if not isinstance(leaf, jax.Array) or isinstance(leaf, Tracer) or not leaf.committed or not isinstance(mesh, Mesh):
         return
     sharding: Any = leaf.sharding
@@ -174,13 +155,7 @@ def _spreader(rank: int, got: tuple[str, ...], wanted: tuple[str, ...], sharding
 
 
 def check_leaf(leaf: Any, what: str) -> None:
-    """Checks that one leaf of a call can be passed to a program.
-
-    Raises:
-      DeletedError: an array or a tensor that was donated to a program, or deleted.
-      ResidencyError: a tensor that was deallocated.
-      ArgumentTypeError: a masked array, whose mask would be lost, or elements of a type that JAX does not have.
-    """
+    """Checks that a leaf of a call can be passed to a program: it is alive, no masked array, and of a dtype of JAX."""
     array: Any = leaf
     if isinstance(array, np.ma.MaskedArray):
         raise ArgumentTypeError(
@@ -211,11 +186,7 @@ def prepare_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[A
 
 
 def prepare_tree(tree: Any) -> Any:
-    """Returns a tree of arguments in the form that a program takes: the tree itself if there is nothing to copy.
-
-    Raises:
-      DeletedError, ResidencyError, ArgumentTypeError: as of `check_leaf`.
-    """
+    """Returns a tree of arguments in the form that a program takes: the tree itself if there is nothing to copy."""
     copies = False
     for leaf in _tree.leaves(tree):
         # Nearly every leaf of nearly every call is a JAX array, which needs one check.
@@ -227,15 +198,7 @@ def prepare_tree(tree: Any) -> Any:
 
 
 def check_donated(leaves: Sequence[Any], donated: Sequence[int]) -> None:
-    """Checks that a donated array is passed only once.
-
-    Args:
-      leaves: the leaves of a call.
-      donated: the numbers of those that are donated.
-
-    Raises:
-      VerifyError: a donated array is another leaf too.
-    """
+    """Checks that no leaf of a call that is donated, by its number, is another leaf too."""
     # Tensors that share an array are two arrays from here on.
     arrays = [leaf.unshared_data() if isinstance(leaf, MeshTensor) else leaf for leaf in leaves]
     for i in donated:

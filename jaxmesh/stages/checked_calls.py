@@ -41,21 +41,17 @@ class Checks:
     """How one compiled form of a function checks it: what collects differences, and what is notified of claims."""
 
     def __init__(self, collector: Collector | None, calls: CheckedCalls | None = None, proven: bool = False) -> None:
-        self._collector, self._calls, self._proven = collector, calls, proven
+        # With None, differences stay pending until a `check_replication` block ends.
+        self.collector, self._calls, self._proven = collector, calls, proven
 
     def note_arguments(self, leaves: Sequence[Any]) -> None:
         """Notes arguments that are declared equal along some axes, before the function is traced."""
         if self._calls is not None and any(isinstance(x, MeshTensor) and _has_claim(x.varying, x.mesh) for x in leaves):
             self._calls.note_claim(arguments=True)
 
-    @property
-    def collector(self) -> Collector | None:
-        """What collects differences; with None they stay pending until a `check_replication` block ends."""
-        return self._collector
-
     def checked(self, program: Jaxpr, boundary: Boundary) -> Jaxpr:
         """Returns the lowered program with its claims checked; the same object when it makes none."""
-        checked = add_checks(program, boundary.sizes, self._collector)
+        checked = add_checks(program, boundary.sizes, self.collector)
         if self._calls is not None and self._proven and checked is not program:
             self._calls.note_claim(program=True)
         return checked
@@ -98,11 +94,7 @@ class CheckedCalls:
             raise _RestartError(self)
 
     def __call__(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Calls the function.
-
-        Raises:
-          ReplicationError: copies of a value differ that are claimed to be equal.
-        """
+        """Calls the function; raises if copies of a value differ that are claimed to be equal."""
         while True:
             self._here.checks_arguments = self._argument_claims
             if self._here.checks_arguments:
@@ -130,11 +122,7 @@ class CheckedCalls:
 
 
 def raise_differences(collector: Collector, run: Callable[[], Any]) -> Any:
-    """Returns what `run` returns, after the devices are done.
-
-    Raises:
-      ReplicationError: the collector got copies that differ.
-    """
+    """Returns what `run` returns, after the devices are done; raises if the collector got copies that differ."""
     with collector.listening() as found:
         out = run()
     if found:
@@ -143,11 +131,7 @@ def raise_differences(collector: Collector, run: Callable[[], Any]) -> Any:
 
 
 def check_arguments(tree: Any) -> None:
-    """Compares the copies of every tensor that is declared equal along some axes, unless they are known to be.
-
-    Raises:
-      ReplicationError: they differ.
-    """
+    """Compares the copies of every tensor that is declared equal along some axes, unless they are known to be."""
     for path, leaf in _jax.tree.flatten_with_path(tree, is_leaf=is_tensor)[0]:
         check_tensor(leaf, f"argument{jax.tree_util.keystr(path)}")
 

@@ -60,13 +60,7 @@ def _bits(kind: Any) -> int:
 
 
 def sample(arguments: Sequence[Argument], mesh: Mesh, seed: int) -> list[Any]:
-    """Returns random arguments of a program: arrays, and tensors on the devices.
-
-    Args:
-      arguments: the types of the program's arguments, flattened.
-      mesh: the mesh of the program.
-      seed: of NumPy's generator.
-    """
+    """Returns random arguments of a program: arrays, and tensors on the devices."""
     rng = np.random.default_rng(seed)
     return [_sample(a, mesh, rng) for a in arguments]
 
@@ -103,11 +97,7 @@ def stacked(x: Any) -> Array:
 
 
 def as_languages(languages: Sequence[str]) -> tuple[str, ...]:
-    """Returns the languages of an export.
-
-    Raises:
-      ArgumentTypeError: one is unknown, or there is none.
-    """
+    """Returns the languages of an export."""
     names: Any = tuple(languages) if isinstance(languages, (tuple, list)) else None
     if not names or not all(x in LANGUAGES for x in names):
         raise ArgumentTypeError(
@@ -117,11 +107,7 @@ def as_languages(languages: Sequence[str]) -> tuple[str, ...]:
 
 
 def check_values(leaves: Sequence[Any]) -> None:
-    """Checks that arguments are arrays, which can be written to files.
-
-    Raises:
-      ArgumentTypeError: one is a type alone, or a traced value.
-    """
+    """Checks that arguments are arrays, which can be written to files, not types alone or traced values."""
     for number, leaf in enumerate(leaves):
         x: Any = leaf.data if isinstance(leaf, MeshTensor) else leaf
         if isinstance(x, (jax.ShapeDtypeStruct, Tracer)):
@@ -139,11 +125,7 @@ def export_program(
     inputs: Sequence[Any],
     results: Callable[[], Sequence[Any]],
 ) -> list[Path]:
-    """Writes a TTNN program with its texts, inputs and expected results into a folder; returns the files written.
-
-    Raises:
-      JaxmeshError: the folder holds something else.
-    """
+    """Writes a TTNN program with its texts, inputs and expected results into a folder; returns the files written."""
     exact, bits = exact_results(program), narrow_results(program)
     texts = dict(mlir)
     if "cpp" in languages:

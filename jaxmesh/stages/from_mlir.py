@@ -134,7 +134,7 @@ def mesh_sizes(file: Source, program: Program) -> tuple[int, ...] | None:
 
 
 def _mesh(file: Source, program: Program, given: AnyMesh | None) -> AnyMesh:
-    """The given mesh, checked against the file's; else the file's; else the context's; else one device."""
+    """Returns the given mesh, checked against the file's; else the file's; else the context's; else one device."""
     found = as_mesh(given) if given is not None else context_mesh()
     runs = file.run_lines
     if found is not None:
@@ -261,7 +261,7 @@ def _constant(jaxpr: compat.Jaxpr) -> list[bool]:
 
 
 def _check_results(program: Program, boundary: Boundary, on_devices: Sequence[bool]) -> None:
-    """Checks that results live where the file says; one device is both places at once."""
+    """Checks that results are full or sharded as the file declares; one device is both."""
     statuses = [r.status for r in program.results]
     if not any(statuses) or math.prod(boundary.sizes.values()) == 1:
         return

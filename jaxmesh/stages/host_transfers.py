@@ -27,14 +27,14 @@ from jaxmesh.runtime.distributed.collectives import (
     agree,
     as_process,
     digest,
-    exchange,
+    gather,
     is_here,
-    leaders,
     process_at,
     whole,
 )
 from jaxmesh.sharding.configs import MeshCoordinate, MeshShape, PlacementShard, integers
 from jaxmesh.sharding.mesh import as_mesh
+from jaxmesh.stages.arguments import flatten
 from jaxmesh.ttnn.assemble import assemble
 from jaxmesh.ttnn.distributed import MeshToTensor
 from jaxmesh.ttnn.mesh_tensor import MeshTensor, is_tensor
@@ -191,27 +191,19 @@ def _check_copies(held: Mapping[Shape, Array], varying: tuple[str, ...], mesh: M
     """Checks that shards are equal along the axes that are not in `varying`, also across processes."""
     if set(varying) == {a for a, n in mesh.shape.items() if n > 1}:
         return
-    among = leaders(list(mesh.devices.flat))
-    counts = {d.process_index: [c for c in np.ndindex(*mesh.devices.shape)
-                                if process_at(mesh, c) == d.process_index] for d in among}  # fmt: skip
-    most = max(map(len, counts.values()))
-    mine = b"".join(digest(held[c]) for c in counts[jax.process_index()])
-    size = len(digest(0))
-    rows = exchange(np.frombuffer(mine.ljust(most * size, b"\0"), np.uint8), among)
-    digests = {
-        c: row.tobytes()[i * size : (i + 1) * size]
-        for row, places in zip(rows, counts.values(), strict=True)
-        for i, c in enumerate(places)
-    }
+    mine = {c: np.frombuffer(digest(x), np.uint8) for c, x in held.items()}
+    owners = {c: process_at(mesh, c) for c in np.ndindex(*mesh.devices.shape)}
+    digests = gather(mine, owners, next(iter(mine.values())).shape, np.uint8, list(mesh.devices.flat))
+    assert digests is not None
     first: dict[Shape, Shape] = {}
     for c in np.ndindex(*mesh.devices.shape):
         key = tuple(x for x, a in zip(c, mesh.axis_names, strict=True) if a in varying)
         other = first.setdefault(key, c)
-        if digests[c] != digests[other]:
+        if not np.array_equal(digests[c], digests[other]):
             raise ReplicationError(
                 f"from_process_shards: varying={varying} says that the shards at {list(other)} and {list(c)} are "
-                f"equal, but they differ (processes {process_at(mesh, other)} and "
-                f"{process_at(mesh, c)}); name the axis in varying, or give equal shards."
+                f"equal, but they differ (processes {owners[other]} and {owners[c]}); name the axis in varying, or "
+                "give equal shards."
             )
 
 
@@ -232,11 +224,8 @@ def check_processes(tree: Any, what: str = "the value") -> None:
     >>> jm.check_processes({"weights": np.ones((2, 2)), "program": "text"})
     """
     as_instance(str, "check_processes", "what", what)
-    leaves, _ = cast(
-        "tuple[list[tuple[Any, Any]], Any]",
-        jax.tree.flatten_with_path(tree, is_leaf=is_tensor),
-    )
-    rows = [(f"{what}{jax.tree_util.keystr(path)}", *_describe(leaf)) for path, leaf in leaves]
+    leaves, _, paths = flatten(tree)
+    rows = [(f"{what}{jax.tree_util.keystr(p)}", *_describe(leaf)) for leaf, p in zip(leaves, paths, strict=True)]
     devices = cast("list[Any]", jax.devices())
     # One exchange if all agree; only otherwise one for each leaf, to find the one that differs.
     names = f"{len(rows)} leaves: " + ", ".join(f"{n[len(what) :]} {s}" for n, s, _ in rows)

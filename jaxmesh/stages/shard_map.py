@@ -202,12 +202,7 @@ def _run(mapped: Callable[..., Any], args: Sequence[Any]) -> Any:
 
 
 def lowered_call(mapped: Callable[..., Any], args: Sequence[Any]) -> tuple[Jaxpr, Any, list[SingleRegion]]:
-    """Returns the jaxpr of a call of a function of `jax.shard_map`, the tree of its result, and its lowered regions.
-
-    Raises:
-      InexpressibleError: TTIR cannot express it.
-      Exception: an error that JAX raises when it traces the call.
-    """
+    """Returns the jaxpr of a call of a function of `jax.shard_map`, the tree of its result, and its lowered regions."""
     closed, tree = call_to_jaxpr(mapped, args)
     return closed, tree, [_lower_region(e) for e in closed.eqns if is_region(e)]
 

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import abc
 import functools
+import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import jax
+
+from jaxmesh.analysis.reference_rules import RULES, reference_input
 from jaxmesh.dialects.program import UNROLL_LIMIT, Program
 from jaxmesh.dialects.replication import is_enabled
-from jaxmesh.dialects.residency import ResidencyMap
+from jaxmesh.dialects.residency import DEVICE, ResidencyMap
 from jaxmesh.dialects.signature import Boundary
 from jaxmesh.errors import ArgumentTypeError, InexpressibleError
 from jaxmesh.jaxprs import walk
 from jaxmesh.passes.mesh_shard.replication_checks import add_checks
+from jaxmesh.runtime.reference import run_reference
 from jaxmesh.sharding.mesh import AnyMesh
 from jaxmesh.stages.arguments import check_call
 from jaxmesh.stages.checked_calls import check_arguments
@@ -84,7 +89,29 @@ class Stage(abc.ABC):
             self._programs = cache
         return program
 
-    def _text(self, dialect: str | None, debug_info: bool, groups: bool, unroll_limit: int) -> str:
+    def as_text(
+        self,
+        dialect: str | None = None,
+        *,
+        debug_info: bool = False,
+        groups: bool = True,
+        unroll_limit: int = UNROLL_LIMIT,
+    ) -> str:
+        """The program as text; needs no devices.
+
+        Args:
+          dialect: of a traced program `"ttir"` (the default), which `jaxmesh.from_mlir` reads back; of a lowered one
+            `"ttnn"` (the default), 1:1 what the pass decided, or `"python"` or `"cpp"` as tt-mlir emits them; of both
+            `"jaxpr"`, JAX's own text.
+          debug_info: whether MLIR says on which line of the source each operation stands.
+          groups: whether groups of operations that have one op (softmax, rms_norm, linear, ...) are recognised; values
+            change by no more than rounding.
+          unroll_limit: how many operations loops may make, all in all, when they are unrolled.
+
+        Raises:
+          MissingRuleError: a primitive that TTIR, or an op that TTNN has no row for; the program still runs.
+          UnsupportedError: a loop or a branch that is not static.
+        """
         from jaxmesh.emit.targets import emit
 
         self._check_expressible()
@@ -104,12 +131,28 @@ class Stage(abc.ABC):
         """The jaxpr as text; a program that TTIR cannot express has this one alone."""
         return walk.text(self._jaxpr)
 
-    def _with_checks(self, args: Any, kwargs: Any, check_replication: bool | None) -> Any:
-        """The jaxpr for the reference executor. Checks the copies that the arguments claim to be equal."""
-        if not is_enabled(check_replication):
-            return self._jaxpr
-        check_arguments((args, kwargs))
-        return add_checks(self._jaxpr, self._boundary.sizes)
+    def reference(self, *args: Any, check_replication: bool | None = None, **kwargs: Any) -> Any:
+        """Runs the program on the reference executor: NumPy, a plain loop over mesh coordinates; slow, the oracle.
+
+        Takes and gives what the function does, statics left out; a result that stays on the devices is a dict from
+        mesh coordinate to array. `check_replication` is that of `Lowered.compile`. A traced program runs before any
+        pass: what `mesh_shard` does there is written from its meaning alone.
+
+        Raises:
+          ReplicationError: replication is checked, and copies differ that are claimed to be equal.
+        """
+        self._check_expressible()
+        boundary, program = self._boundary, self._jaxpr
+        shards = [reference_input(x) for x in check_call(boundary, args, kwargs)]
+        if is_enabled(check_replication):
+            check_arguments((args, kwargs))
+            program = add_checks(program, boundary.sizes)
+        outs = run_reference(program, boundary.residencies, boundary.sizes, shards, RULES[self._level])
+        # The residency of a result is static: a branch that is not taken counts too.
+        coordinates = list(itertools.product(*map(range, boundary.sizes.values())))
+        for i, (x, residency) in enumerate(zip(outs, self.residency.results, strict=True)):
+            outs[i] = dict.fromkeys(coordinates, x) if residency is DEVICE and not isinstance(x, dict) else x
+        return jax.tree.unflatten(self._out_tree, outs)
 
     @property
     def jaxpr(self) -> Any:

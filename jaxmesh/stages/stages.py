@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-import itertools
 import os
 import pathlib
 from collections.abc import Sequence
@@ -17,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import jax
 from jax.sharding import Mesh
 
-from jaxmesh.analysis.reference_rules import RULES, reference_input
 from jaxmesh.dialects.program import UNROLL_LIMIT, Program
 from jaxmesh.dialects.replication import Collector, is_enabled
 from jaxmesh.dialects.residency import DEVICE, ResidencyMap
@@ -31,7 +29,6 @@ from jaxmesh.passes.mesh_shard.lower_mesh_shard import lower_mesh_shards
 from jaxmesh.passes.mesh_shard.replication_checks import add_checks
 from jaxmesh.runtime.distributed.agreement import compare_program
 from jaxmesh.runtime.distributed.collectives import spans_processes
-from jaxmesh.runtime.reference import run_reference
 from jaxmesh.runtime.regions import Plan, plan_regions
 from jaxmesh.runtime.sharded import execute
 from jaxmesh.sharding.mesh import AnyMesh, with_devices
@@ -71,29 +68,6 @@ class Traced(Stage):
         """The places where values are taken to be the same on several devices although no type proves it."""
         return self._assumptions
 
-    def as_text(
-        self,
-        dialect: str | None = None,
-        *,
-        debug_info: bool = False,
-        groups: bool = True,
-        unroll_limit: int = UNROLL_LIMIT,
-    ) -> str:
-        """The program as text: TTIR, which `jaxmesh.from_mlir` reads back; needs no devices.
-
-        Args:
-          dialect: `"ttir"` (the default), or `"jaxpr"` for JAX's own text.
-          debug_info: whether MLIR says on which line of the source each operation stands.
-          groups: whether groups of operations that TTIR has one op for (softmax, rms_norm, linear, ...) are recognised;
-            values change by no more than rounding.
-          unroll_limit: how many operations loops may make, all in all, when they are unrolled.
-
-        Raises:
-          MissingRuleError: a primitive that TTIR has no row for; the program still runs.
-          UnsupportedError: a loop or a branch that is not static.
-        """
-        return self._text(dialect, debug_info, groups, unroll_limit)
-
     def _flat(self, groups: bool, unroll_limit: int) -> Program:
         from jaxmesh.passes.pipeline import ttir_program
 
@@ -102,22 +76,6 @@ class Traced(Stage):
             return program
         jaxpr = self._jaxpr if imported is None else imported.jaxpr
         return ttir_program(jaxpr, self._boundary, self._out_tree, self.residency.results, groups, unroll_limit)
-
-    def reference(self, *args: Any, check_replication: bool | None = None, **kwargs: Any) -> Any:
-        """Runs the TTIR-level program, before any pass, on the reference executor; slow, an oracle of its own.
-
-        Takes, gives and raises what `Lowered.reference` does. What `mesh_shard` does there is written from its meaning
-        alone.
-        """
-        self._check_expressible()
-        shards = [reference_input(x) for x in check_call(self._boundary, args, kwargs)]
-        program = self._with_checks(args, kwargs, check_replication)
-        outs = run_reference(program, self._boundary.residencies, self._boundary.sizes, shards, RULES["ttir"])
-        # The residency of a result is static: a branch that is not taken counts too.
-        coordinates = list(itertools.product(*map(range, self._boundary.sizes.values())))
-        for i, (x, residency) in enumerate(zip(outs, self.residency.results, strict=True)):
-            outs[i] = dict.fromkeys(coordinates, x) if residency is DEVICE and not isinstance(x, dict) else x
-        return jax.tree.unflatten(self._out_tree, outs)
 
     def explain(self) -> Explanation:
         """Where every value lives, what every equation moves, what the pass did and why; see `Lowered.explain`."""
@@ -170,29 +128,6 @@ class Lowered(Stage):
     def _analyse(self) -> ResidencyMap:
         # A program over another mesh has other types, and so other variables.
         return self._lowered_residency or ResidencyMap(self._jaxpr, self._boundary.residencies)
-
-    def as_text(
-        self,
-        dialect: str | None = None,
-        *,
-        debug_info: bool = False,
-        groups: bool = True,
-        unroll_limit: int = UNROLL_LIMIT,
-    ) -> str:
-        """The program as text, 1:1 what the pass decided; needs no devices.
-
-        Args:
-          dialect: `"ttnn"` (MLIR, the default), `"python"` or `"cpp"` as tt-mlir emits them, or `"jaxpr"`.
-          debug_info: whether MLIR says on which line of the source each operation stands.
-          groups: whether groups of operations that TTNN has one op for (softmax, rms_norm, linear, ...) are recognised;
-            values change by no more than rounding.
-          unroll_limit: how many operations loops may make, all in all, when they are unrolled.
-
-        Raises:
-          MissingRuleError: a primitive that TTIR, or an op that TTNN has no row for; the program still runs.
-          UnsupportedError: a loop or a branch that is not static.
-        """
-        return self._text(dialect, debug_info, groups, unroll_limit)
 
     def _flat(self, groups: bool, unroll_limit: int) -> Program:
         from jaxmesh.passes.pipeline import ttnn_program
@@ -345,21 +280,6 @@ class Lowered(Stage):
             residency=self.residency,
             explain=self.explain,
         )
-
-    def reference(self, *args: Any, check_replication: bool | None = None, **kwargs: Any) -> Any:
-        """Runs the program on the reference executor: NumPy, a plain loop over mesh coordinates; slow, the oracle.
-
-        Takes and gives what the function does, statics left out; a result that stays on the devices is a dict from
-        mesh coordinate to array. `check_replication` is that of `compile`.
-
-        Raises:
-          ReplicationError: replication is checked, and copies differ that are claimed to be equal.
-        """
-        self._check_expressible()
-        shards = [reference_input(x) for x in check_call(self._boundary, args, kwargs)]
-        program = self._with_checks(args, kwargs, check_replication)
-        outs = run_reference(program, self._boundary.residencies, self._boundary.sizes, shards, RULES["ttnn"])
-        return jax.tree.unflatten(self._out_tree, outs)
 
     def run(self, args: Sequence[Any], mesh: AnyMesh, checks: Checks | None = None) -> Any:
         """Runs on flat arguments inside a trace, or eagerly; `checks` says how its claims are checked."""

@@ -18,16 +18,10 @@ NEVER = float(np.finfo(np.float32).min)
 
 
 def block(weights: Mapping[str, jax.Array], x: jax.Array, head: int, join: Join) -> jax.Array:
-    """Attention and MLP with residuals, on all heads or on one device's.
+    """Returns attention and MLP with residuals, on all heads or on one device's, for `x`: `(batch, sequence, width)`.
 
-    Args:
-      weights: as `Dims.weight_shapes` names them; the dims that split may be local.
-      x: `(batch, sequence, width)`.
-      head: the size of one attention head.
-      join: sums the partial results of the output and down projections.
-
-    Returns:
-      An array like `x`.
+    The weights are named as by `Dims.weight_shapes`; the dims that split may be local. `head` is the size of one head,
+    and `join` sums the partial results of the output and down projections.
     """
     x = x + join(attention(weights, rms_norm(x, weights["attention_norm"]), head) @ weights["wo"])
     return x + join(swiglu(weights, rms_norm(x, weights["mlp_norm"])) @ weights["w_down"])

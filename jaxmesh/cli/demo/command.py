@@ -14,7 +14,7 @@ from jaxmesh.cli.demo import report
 from jaxmesh.cli.demo.model import dims_for
 from jaxmesh.cli.demo.run import run
 from jaxmesh.cli.inputs import emulated_mesh
-from jaxmesh.cli.options import parse_mesh, say_step
+from jaxmesh.cli.options import add_command, parse_mesh, say_step
 
 DEMO = """\
 Runs a Llama-style transformer block (RMSNorm, rotary attention with grouped heads, SwiGLU MLP) over a mesh of emulated
@@ -33,13 +33,7 @@ exit codes: 0 all comparisons pass, 1 one fails, 2 wrong usage"""
 
 def add_commands(commands: Any) -> None:
     """Adds `demo` to the parser of the command line."""
-    parser = commands.add_parser(
-        "demo",
-        help="run a sharded transformer block and check it",
-        description=DEMO,
-        epilog=DEMO_NOTES,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = add_command(commands, "demo", "run a sharded transformer block and check it", DEMO, DEMO_NOTES)
     parser.add_argument(
         "--mesh", default="2x4", metavar="AxB", help="sizes of the mesh axes, joined by x (default: 2x4)"
     )

@@ -38,11 +38,7 @@ class Table:
         return "\n".join([self.title, line(self.columns), rule, *map(line, self.rows)])
 
     def rich(self) -> Any:
-        """The table as a `rich.table.Table`.
-
-        Raises:
-          ImportError: rich is not installed.
-        """
+        """Returns the table as a `rich.table.Table`; an ImportError if rich is not installed."""
         # Imported by name, as type checking must not depend on an optional package.
         table = importlib.import_module("rich.table").Table(title=self.title, title_justify="left")
         escape = importlib.import_module("rich.markup").escape

@@ -38,13 +38,7 @@ class Outcome:
 
 
 def run(mesh: Mesh, dims: model.Dims, say: Say) -> Outcome:
-    """Runs the demo on a mesh with devices.
-
-    Args:
-      mesh: its last axis is tensor parallel, the others are data parallel.
-      dims: the sizes of the block; they must divide by the mesh, as those of `model.dims_for` do.
-      say: is told of every step as it starts.
-    """
+    """Runs the demo on a mesh with devices, the last axis tensor parallel; `say` receives every step as it starts."""
     # The unsharded model runs on the same kind of device, else another's arithmetic would be compared too.
     with jax.default_device(mesh.devices.flat[0]):
         outcome = _forward(mesh, dims, say)

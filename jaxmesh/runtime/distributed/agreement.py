@@ -60,10 +60,7 @@ def synchronised_launch(mesh: Any) -> Generator[bool]:
     """Counts what runs inside as one launch; yields True if its devices belong to several processes.
 
     Parts of an outer program, which run later, are not counted. Nor are launches of other threads than the main one,
-    whose order is undefined.
-
-    Args:
-      mesh: the mesh of the program; None for that of `jax.set_mesh`.
+    whose order is undefined. The mesh is that of `jax.set_mesh` for None.
     """
     start = _starting(mesh) if is_multi_process() else None
     if start is None:
@@ -101,11 +98,6 @@ def _members(devices: tuple[Any, ...]) -> tuple[int, ...]:
 
 def compare_program(name: str, program: Jaxpr, sizes: Mapping[str, int]) -> None:
     """Compares a lowered program that is being launched with those that the other processes launch.
-
-    Args:
-      name: the name of the function.
-      program: the TTNN-level program.
-      sizes: the sizes of its mesh axes.
 
     Raises:
       ProcessMismatchError: a process has launched another program; the message names the first movement that differs.
@@ -154,25 +146,19 @@ def compare_arguments(tree: Any, devices: Sequence[Any]) -> None:
     """Compares the host arrays of a call with those of the other processes; all of them must call this.
 
     Arrays that span processes are not compared: each process has its part.
-
-    Raises:
-      ProcessMismatchError: a process passes other values.
     """
     leaves = cast("list[tuple[Any, Any]]", jax.tree_util.tree_flatten_with_path(tree)[0])
     local = [(jax.tree_util.keystr(path), leaf) for path, leaf in leaves if _is_here(leaf)]
     rows = [(name, _type(leaf), _bytes(leaf)) for name, leaf in local]
     combined = hashlib.blake2b(repr(rows).encode(), digest_size=_DIGEST).digest()
-    found: list[ProcessMismatchError] = []
+    # One exchange if all agree; only otherwise one for each array, to find the one that differs.
     try:
         agree("a call's arguments", f"{len(rows)} host arrays", combined, devices)
-    except ProcessMismatchError as error:
-        found.append(error)
-    # One exchange if all agree; only otherwise one for each array, to find the one that differs.
-    if found:
+    except ProcessMismatchError:
         agree("the number of host arrays in a call", str(len(rows)), b"", devices)
         for name, kind, value in rows:
             agree(f"the argument{name}", kind, value, devices)
-        raise found[0]
+        raise
 
 
 def compare_launch_arguments(tree: Any) -> None:

@@ -7,6 +7,7 @@ a device of the mesh must take part, in the same order.
 from __future__ import annotations
 
 import hashlib
+import operator
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, NoReturn, TypeVar, cast
 
@@ -70,11 +71,7 @@ def leaders(devices: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def as_process(process: Any, devices: Sequence[Any]) -> int | None:
-    """Returns the number of the process that a result is for, or None for all.
-
-    Raises:
-      ArgumentTypeError: it is not the number of a process that has some of the devices.
-    """
+    """Returns the number of the process, among those with devices, that a result is for, or None for all."""
     known = sorted({d.process_index for d in devices})
     if process is None:
         return None
@@ -86,13 +83,7 @@ def as_process(process: Any, devices: Sequence[Any]) -> int | None:
 def exchange(mine: Array, among: Sequence[Any]) -> Array:
     """Returns the bytes of every process: uint8, [number of processes, bytes of each].
 
-    Args:
-      mine: uint8, the bytes of this process.
-      among: one device of each participating process, in the order of the processes; see `leaders`.
-
-    Raises:
-      MeshError: this process does not participate.
-      ProcessMismatchError: a process sends fewer or more bytes.
+    `among` has one device of each participating process, in the order of the processes; see `leaders`.
     """
     members = [d.process_index for d in among]
     if jax.process_index() not in members:
@@ -118,18 +109,9 @@ def gather(
     devices: Sequence[Any],
     process: int | None = None,
 ) -> dict[Key, Array] | None:
-    """Sends pieces of one shape and dtype from their owners to all processes, or to one.
+    """Sends pieces of one shape and dtype from their owners to `process`, or to all for None; the others get None.
 
-    Args:
-      mine: the pieces of this process, and maybe more.
-      owners: for each piece the process that sends it; equal in every process.
-      shape: the shape of one piece.
-      dtype: the dtype of one piece.
-      devices: the devices of the mesh.
-      process: the process that gets the pieces; None for all. The others get None.
-
-    Raises:
-      MeshError: this process has no device of the mesh.
+    `mine` has at least the pieces of this process; `owners`, the process that sends each piece, is equal everywhere.
     """
     dtype = np.dtype(dtype)
     me, among = jax.process_index(), leaders(devices)
@@ -160,16 +142,11 @@ def digest(value: Any) -> bytes:
 
 
 def agree(what: str, description: str, value: bytes, devices: Sequence[Any]) -> None:
-    """Checks that all processes that have some of the devices have the same value.
-
-    Args:
-      what: the name of the value in the message; equal in every process.
-      description: a description of the value.
-      value: bytes of the value, or its digest.
-      devices: the devices of the mesh.
+    """Checks that all processes that have some of the devices have the same value, given as bytes or as its digest.
 
     Raises:
-      ProcessMismatchError: the value of a process differs from that of the first; the message describes both.
+      ProcessMismatchError: the value of a process differs from that of the first; the message names `what`, which is
+        equal in every process, and has the descriptions of both.
     """
     among = leaders(devices)
     if len(among) == 1:
@@ -218,18 +195,12 @@ def _in_another_order(value: Any, sharding: Any) -> bool:
 
 
 def whole(x: jax.Array, process: int | None = None) -> Array | None:
-    """Returns an array that may span processes in host memory: in all of them, or in one; None in the others.
-
-    Raises:
-      ArgumentTypeError: its elements are not numbers (random keys).
-      DeletedError: it was donated to a program, or deleted.
-      MeshError: this process has no device of its mesh.
-    """
+    """Returns an array that may span processes in host memory: in all of them, or in one; None in the others."""
     if jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended):
         raise ArgumentTypeError(f"NumPy has no dtype {x.dtype}; pass jax.random.key_data(keys).")
     check_alive(x, "to_host")
     sharding: Any = x.sharding
-    devices: list[Any] = sorted(sharding.device_set, key=_id)
+    devices: list[Any] = sorted(sharding.device_set, key=operator.attrgetter("id"))
     me = jax.process_index()
     if x.is_fully_addressable or (x.is_fully_replicated and x.addressable_shards):
         return np.array(x) if process in (None, me) else None
@@ -249,10 +220,6 @@ def whole(x: jax.Array, process: int | None = None) -> Array | None:
     for bounds, piece in pieces.items():
         out[tuple(slice(*b) for b in bounds)] = piece
     return out
-
-
-def _id(device: Any) -> int:
-    return device.id
 
 
 def _bounds(index: Sequence[slice], shape: Sequence[int]) -> tuple[tuple[int, int], ...]:

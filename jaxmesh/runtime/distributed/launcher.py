@@ -142,11 +142,7 @@ def _number(name: str, given: Any, variable: str) -> int:
 
 
 def _await_coordinator(address: str, seconds: float) -> None:
-    """Waits until process 0 listens; JAX's own connection would end the interpreter if it never does.
-
-    Raises:
-      MeshError: no process answers at the address.
-    """
+    """Waits until process 0 listens; JAX's own connection would end the interpreter if it never does."""
     host, _, port = address.rpartition(":")
     end = time.monotonic() + seconds
     while True:
