@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from jaxmesh.cli.inputs import abstract_mesh, chosen_functions, read_file
 from jaxmesh.cli.options import add_command, common_options
-from jaxmesh.stages.from_mlir import import_function
+from jaxmesh.frontends.mlir.decode import decode
+from jaxmesh.stages.from_mlir import import_program
 
 if TYPE_CHECKING:
     from jaxmesh.analysis.explain import Explanation
@@ -41,7 +42,9 @@ def explain(arguments: argparse.Namespace) -> None:
     explanations: dict[str, Explanation] = {}
     with read_file(arguments) as (file, sizes):
         for function in chosen_functions(file, arguments.func):
-            explanation = import_function(file, function, abstract_mesh(sizes), strict=arguments.strict).explain()
+            explanation = import_program(
+                file, decode(function, file.functions), abstract_mesh(sizes), strict=arguments.strict
+            ).explain()
             name = function.name if function.name not in explanations else f"{function.name}@{function.line}"
             explanations[name] = explanation.moving if arguments.moving else explanation
     if arguments.json:

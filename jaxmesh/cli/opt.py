@@ -7,7 +7,8 @@ from typing import Any
 
 from jaxmesh.cli.inputs import abstract_mesh, chosen_functions, read_file
 from jaxmesh.cli.options import add_command, common_options
-from jaxmesh.stages.from_mlir import import_function
+from jaxmesh.frontends.mlir.decode import decode
+from jaxmesh.stages.from_mlir import import_program
 
 OPT = """\
 Verifies a TTIR file: every function (or --func NAME), every op, its types, and that no shard is used as a full tensor.
@@ -36,7 +37,9 @@ def opt(arguments: argparse.Namespace) -> None:
     with read_file(arguments) as (file, sizes):
         functions = chosen_functions(file, arguments.func)
         for function in functions:
-            traced = import_function(file, function, abstract_mesh(sizes), strict=arguments.strict)
+            traced = import_program(
+                file, decode(function, file.functions), abstract_mesh(sizes), strict=arguments.strict
+            )
             shown = traced.lower().as_text() if arguments.ttir_to_ttnn else traced.as_text()
             heading = f"// @{function.name} (line {function.line})\n" if len(functions) > 1 else ""
             print(f"{heading}{shown}", flush=True)

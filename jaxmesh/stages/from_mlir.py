@@ -35,6 +35,7 @@ from jaxmesh.frontends.mlir.trace import Outcome, Settings, trace_program
 from jaxmesh.jaxprs import compat, control_flow, walk
 from jaxmesh.jaxprs.backend import backend_started
 from jaxmesh.jaxprs.rewrite import inline_calls
+from jaxmesh.jaxprs.trees import show_paths
 from jaxmesh.sharding.mesh import FLAG, AnyMesh, as_mesh, context_mesh, default_axis_names, make_mesh, program_mesh
 from jaxmesh.stages.imported import Imported
 from jaxmesh.stages.stages import Traced
@@ -114,8 +115,6 @@ def import_program(file: Source, program: Program, mesh: AnyMesh | None, *, stri
 
 def _reader(program: Program, boundary: Boundary, on_devices: Sequence[bool]) -> Callable[[str], flat.Program | None]:
     """Reads the text as a flat program, without MLIR's own module, which holds every constant of the file."""
-    from jaxmesh.jaxprs.trees import show_paths
-
     rows = zip(program.arguments, program.presharded, show_paths(boundary.in_tree), strict=True)
     arguments = [flat.Port(0, p, path, a.varying if p else None) for a, p, path in rows]
     declared = zip(program.results, on_devices, strict=True)

@@ -161,13 +161,7 @@ def _at(line: int, op: str) -> Generator[None]:
 
 
 def decode(function: Function, functions: Sequence[Function]) -> Program:
-    """Decodes a function and all it calls.
-
-    Raises:
-      MissingRuleError: an op has no row.
-      UnsupportedError: a type that JAX does not hold, or control flow between blocks.
-      VerifyError: a function calls itself, or calls are too many.
-    """
+    """Decodes a function and all it calls."""
     decoder = _Decoder(functions)
     body = decoder.body(function)
     with _at(function.line, f"@{function.name}"):

@@ -88,11 +88,7 @@ def run_lines(text: str) -> list[RunLine]:
 
 
 def parse(text: str) -> list[Piece]:
-    """The pieces of a file, which stand between lines `// -----`.
-
-    Raises:
-      ParseError: a piece is no legal MLIR; the message has the line of the file and MLIR's own words.
-    """
+    """The pieces of a file, which stand between lines `// -----`; errors have the file's line and MLIR's words."""
     shared = _context()
     return [_parse(piece, line, shared) for piece, line in _split(text)]
 
