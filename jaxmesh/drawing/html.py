@@ -11,23 +11,16 @@ from jaxmesh.drawing.text_layout import escape
 def fragment(style_of: Callable[[str], str], body: str, plain: str = "") -> str:
     """Returns a part of a page whose styles affect nothing outside it.
 
-    Colours are the page's own (`currentColor`, translucent fills), so it suits light and dark pages.
-
-    Args:
-      style_of: returns the style sheet for a class name, which is derived from `body`.
-      body: the content.
-      plain: the text to show where a notebook is not trusted, and so loses its styles and drawings.
+    Colours are the page's own (`currentColor`, translucent fills), so it suits light and dark pages. `style_of` returns
+    the style sheet for a class name; `plain` is shown where a notebook is not trusted, and so loses its drawings.
     """
     name = unique_name(body)
     style = style_of(name)
-    if not plain:
-        return f'<div class="{name}"><style>{style}</style>{body}</div>'
-    lines = "\n".join(map(escape, plain.split("\n")))
-    style = f".{name}>.plain{{display:none}}.{name}>.drawn{{display:block!important}}{style}"
-    return (
-        f'<div class="{name}"><style>{style}</style><pre class="plain">{lines}</pre>'
-        f'<div class="drawn" style="display:none">{body}</div></div>'
-    )
+    if plain:
+        lines = "\n".join(map(escape, plain.split("\n")))
+        style = f".{name}>.plain{{display:none}}.{name}>.drawn{{display:block!important}}{style}"
+        body = f'<pre class="plain">{lines}</pre><div class="drawn" style="display:none">{body}</div>'
+    return f'<div class="{name}"><style>{style}</style>{body}</div>'
 
 
 def unique_name(*content: str) -> str:

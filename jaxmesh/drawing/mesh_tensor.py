@@ -17,11 +17,7 @@ Shape = tuple[int, ...]
 
 
 def tensor_placement(tensor: Any) -> Placement:
-    """Returns the shard of each device of a `MeshTensor`: parts of the full tensor if a mapper distributed it.
-
-    Raises:
-      ResidencyError: the tensor was deallocated.
-    """
+    """Returns the shard of each device of a `MeshTensor`: parts of the full tensor if a mapper distributed it."""
     mesh = tensor.mesh
     axes, local = dict(mesh.shape), tuple(tensor.shape)
     places = list(itertools.product(*map(range, axes.values())))

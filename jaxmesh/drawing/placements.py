@@ -35,11 +35,7 @@ def mesh_placement(mesh: AnyMesh) -> Placement:
 
 
 def spec_placement(shape: Shape, dtype: Any, spec: PartitionSpec, mesh: AnyMesh) -> Placement:
-    """Returns the placement of a shape under a spec.
-
-    Raises:
-      SpecError: the spec does not fit the mesh or the rank.
-    """
+    """Returns the placement of a shape under a spec."""
     axes = dict(mesh.shape)
     _check_count(math.prod(axes.values()))
     over = spec_axes(spec, len(shape), axes)
@@ -52,13 +48,7 @@ def spec_placement(shape: Shape, dtype: Any, spec: PartitionSpec, mesh: AnyMesh)
 
 
 def array_placement(x: Any) -> Placement:
-    """Returns the placement of a `jax.Array`, or of its type, by its sharding.
-
-    Raises:
-      DeletedError: it was donated or deleted.
-      ArgumentTypeError: it is a tracer, or a type without a sharding.
-      UnsupportedError: more devices than are drawn.
-    """
+    """Returns the placement of a `jax.Array`, or of its type, by its sharding."""
     if isinstance(x, Tracer):
         raise ArgumentTypeError(
             f"visualize draws arrays that hold numbers, got {quote(x)}, a value of a trace; draw the program instead: "
@@ -74,12 +64,7 @@ def array_placement(x: Any) -> Placement:
 
 
 def sharding_placement(shape: Shape, dtype: Any, sharding: Any, on: Mesh | None = None) -> Placement:
-    """Returns the placement of a type under a JAX sharding; one without mesh axes is placed on the mesh `on`, if given.
-
-    Raises:
-      UnsupportedError: more devices than are drawn, or a sharding without an index per device.
-      ArgumentValueError: the sharding does not fit the shape.
-    """
+    """Returns the placement of a type under a sharding; one without mesh axes is placed on the mesh `on`, if any."""
     named = sharding if isinstance(sharding, NamedSharding) else None
     if named is not None and isinstance(named.mesh, AbstractMesh):
         return spec_placement(shape, dtype, named.spec, named.mesh)
@@ -130,13 +115,7 @@ def spec_text(spec: PartitionSpec) -> str:
 
 
 def shape_and_dtype(x: Any, dtype: Any) -> tuple[Shape, Any]:
-    """Returns the shape and the element type to draw: of an array, of its type, or of a sequence of sizes.
-
-    Raises:
-      ArgumentTypeError: something else.
-      ArgumentValueError: a negative size.
-      VerifyError: too many bytes.
-    """
+    """Returns the shape and the element type to draw: of an array, of its type, or of a sequence of sizes."""
     shape = getattr(x, "shape", x)
     sizes = integers("the shape that visualize draws", (shape,) if isinstance(shape, int) else shape)
     if any(n < 0 for n in sizes):
@@ -154,11 +133,7 @@ def shape_and_dtype(x: Any, dtype: Any) -> tuple[Shape, Any]:
 
 
 def as_spec(spec: Any) -> PartitionSpec:
-    """Checks the `spec` of `visualize`.
-
-    Raises:
-      ArgumentTypeError: it is no `PartitionSpec`.
-    """
+    """Checks the `spec` of `visualize`."""
     if not isinstance(spec, PartitionSpec):
         raise ArgumentTypeError(
             f"visualize takes a jax.sharding.PartitionSpec as spec, got {quote(spec)}; write P('y', None)."

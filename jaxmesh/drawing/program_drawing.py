@@ -26,7 +26,6 @@ class ProgramValue:
       kind: its type; the local type of a shard.
       where: its residency, in words.
       holding: its placement, if it is on the devices.
-      line: the source line.
       depth: the number of loops and calls around it.
       moves: True for a transfer or a collective.
     """

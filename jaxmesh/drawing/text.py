@@ -116,11 +116,7 @@ def _table(holding: Placement, panel: Panel, short: bool) -> list[str]:
 
 
 def rich_group(holding: Placement) -> Any:
-    """Returns the placement for `rich`: a coloured table of the devices, and a list of the pieces.
-
-    Raises:
-      ImportError: `rich` is not installed.
-    """
+    """Returns the placement for `rich`: a coloured table of the devices, and a list of the pieces."""
     from rich.console import Group
     from rich.text import Text
 

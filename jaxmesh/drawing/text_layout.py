@@ -79,14 +79,9 @@ def align_columns(rows: Sequence[Sequence[str]]) -> list[str]:
 def fit_texts(
     choices: Sequence[Sequence[Sequence[str]]], wide: float, high: float, most: float = 12, least: float = 7
 ) -> tuple[Sequence[Sequence[str]], float]:
-    """Chooses lines that fit into boxes of one size, and one font size.
+    """Chooses lines that fit into boxes of one size, and one font size from `least` to `most`.
 
-    Args:
-      choices: for each box its possible lines, the longest first.
-      wide: the width of a box.
-      high: its height.
-      most: the largest size.
-      least: the smallest; rather fewer lines than a size below 9.
+    `choices` are for each box its possible lines, the longest first; rather fewer lines than a size below 9.
 
     >>> fit_texts([[["a long line", "A"], ["A"]], [["b", "B"], ["B"]]], 30, 20)
     ([['A'], ['B']], 12.0)

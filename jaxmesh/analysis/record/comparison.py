@@ -169,7 +169,7 @@ class Comparison:
         return [
             *lines,
             f"first difference: {_sentence(self.first)}",
-            *[f"  before it, {_only(r)}" for r in self.before],
+            *[f"  before it, {r.status}: {r.name}" for r in self.before],
         ]
 
     def __str__(self) -> str:
@@ -235,10 +235,6 @@ def _sentence(row: Row) -> str:
         return f"{row.name}{other}{at}: {row.why}"
     values = f"index {list(row.index)}: {_shown(row.value)} in a, {_shown(row.other)} in b"
     return f"{row.name}{other}{at}, {values}: {row.why}; pcc {row.pcc:.6g}, largest difference {row.largest:.3g}"
-
-
-def _only(row: Row) -> str:
-    return f"{row.status}: {row.name}"
 
 
 def _html_row(tag: str, cells: Sequence[str]) -> str:

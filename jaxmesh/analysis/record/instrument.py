@@ -63,13 +63,8 @@ def instrument(
 ) -> Instrumented:
     """Traces a closed, lowered jaxpr whose results are the wanted values, each a full array.
 
-    Args:
-      residency: the residencies of the program.
-      varying: per argument the mesh axes it varies over.
-      mesh: the mesh of the program.
-      wanted: the values to record.
-      name: the name of the program.
-      capacities: how many iterations of each while loop the buffers hold; by default `INITIAL_CAPACITY`.
+    `varying` are per argument the mesh axes it varies over; `capacities` say how many iterations of a while loop the
+    buffers hold, by default `INITIAL_CAPACITY`.
     """
     scopes: list[_Scope] = []
     program, inputs = residency.program, residency.inputs

@@ -23,11 +23,7 @@ Fields = tuple[tuple[Entry, ...], Mapping[str, int], str, str, bool]
 
 
 def write(fields: Fields, path: FilePath) -> None:
-    """Writes the fields of a recording to a file of exactly this name.
-
-    Raises:
-      RecordingError: it cannot be written.
-    """
+    """Writes the fields of a recording to a file of exactly this name."""
     header = json.dumps(_header(fields), sort_keys=True).encode()
     arrays = {_TEXT: np.frombuffer(header, np.uint8)}
     arrays |= {f"v{i}": _plain(e.data) for i, e in enumerate(fields[0])}
@@ -41,12 +37,7 @@ def write(fields: Fields, path: FilePath) -> None:
 
 
 def read(path: FilePath) -> Fields:
-    """Reads the fields of a recording.
-
-    Raises:
-      MissingFileError: there is none.
-      RecordingError: it is no recording.
-    """
+    """Reads the fields of a recording."""
     if not path.exists():
         raise MissingFileError(f"there is no recording {str(path)!r}; record(...).save(path) writes one.")
     try:
@@ -73,9 +64,10 @@ def _refuse(path: FilePath, why: str) -> NoReturn:
 
 
 def _check_header(path: FilePath, header: Any) -> None:
-    if not isinstance(header, dict) or cast("dict[str, Any]", header).get("format") != FORMAT:
+    fields = cast("dict[str, Any]", header) if isinstance(header, dict) else {}
+    if fields.get("format") != FORMAT:
         _refuse(path, f"its text does not say {FORMAT!r}")
-    version = cast("dict[str, Any]", header).get("version")
+    version = fields.get("version")
     if version != VERSION:
         raise RecordingError(
             f"{str(path)!r} is a recording of version {version!r}, but this jaxmesh reads version {VERSION}; record it "
