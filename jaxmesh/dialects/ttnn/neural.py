@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from jaxmesh.dialects import ttir
 from jaxmesh.dialects.op import Call
 from jaxmesh.dialects.ttir.helpers import check_rank, check_shape, lax, require
-from jaxmesh.dialects.ttnn.op import COMPUTE, MEMORY, TtnnOp, attribute, define, operand, unset
+from jaxmesh.dialects.ttnn.op import COMPUTE, MEMORY, TtnnOp, attribute, define, operand, ttir_meaning, unset
 
 OPS: dict[str, TtnnOp] = {}
 _X = operand("input_tensor")
@@ -22,8 +21,7 @@ def _over_last_dim(call: Call) -> Any:
     """Performs TTIR's normalisation over the last dim, the only one that TTNN normalises."""
     x = call.operands[0]
     require(call, x.ndim > 0, "a scalar has no dim to normalise")
-    shape = x.shape[-1:]
-    return ttir.OPS[call.name].meaning(replace(call, attributes={**call.attributes, "normalized_shape": shape}))
+    return ttir_meaning(call, normalized_shape=x.shape[-1:])
 
 
 for _name in ("layer_norm", "rms_norm"):
@@ -42,8 +40,7 @@ def _batch_norm(call: Call) -> Any:
     for per_channel in call.operands[1:]:
         check_shape(call, per_channel, (1, x.shape[1], 1, 1), "mean, variance, weight or bias")
     rows = [lax.reshape(p, (x.shape[1],)) for p in (scale, offset, mean, variance)]
-    named = {**call.attributes, "dimension": 1}
-    return ttir.OPS["batch_norm_inference"].meaning(replace(call, operands=(x, *rows), attributes=named))
+    return ttir_meaning(replace(call, operands=(x, *rows)), dimension=1)
 
 
 _BATCH = (

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from jaxmesh.dialects import ttir
-from jaxmesh.dialects.op import Arity, Attribute, Meaning, OpDef, Trait, arity
+from jaxmesh.dialects.op import Arity, Attribute, Call, Meaning, OpDef, Trait, arity
 
 NEEDED: Any = inspect.Parameter.empty
 Source = Literal[
@@ -205,3 +205,8 @@ def define(
 def _meaning(base: OpDef | None) -> Meaning:
     assert base is not None
     return base.meaning
+
+
+def ttir_meaning(call: Call, name: str | None = None, /, **attributes: Any) -> Any:
+    """Computes a call by the TTIR operation of the same or another name, with some attributes changed."""
+    return ttir.OPS[name or call.name].meaning(replace(call, attributes={**call.attributes, **attributes}))

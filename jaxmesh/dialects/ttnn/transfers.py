@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jax.interpreters import batching, mlir
 
 from jaxmesh.dialects.first_copy import first_copy_only
+from jaxmesh.dialects.ttir.replica_groups import row_major_index
 from jaxmesh.errors import ResidencyError, UnsupportedError
 from jaxmesh.jaxprs import compat
 from jaxmesh.sharding.configs import MeshComposerConfig, MeshMapperConfig, Placement, PlacementReplicate, PlacementShard
@@ -85,18 +86,11 @@ def _place(landing: Landing, mesh: Mapping[str, int], axis: int) -> Any:
     names = list(mesh)
     groups = landing.axis_groups()
     if groups is not None:
-        return _row_major([names[a] for a in groups[axis]], mesh)
+        own = [names[a] for a in groups[axis]]
+        return row_major_index(own, [mesh[a] for a in own])
     assert landing.mode is Mode.ROW_MAJOR
     below = math.prod(landing.shape[axis + 1 :])
-    return _row_major(names, mesh) // below % landing.shape[axis]
-
-
-def _row_major(names: Sequence[str], mesh: Mapping[str, int]) -> Any:
-    index: Any = jnp.int32(0)
-    for name in names:
-        if mesh[name] > 1:
-            index = index * mesh[name] + jax.lax.axis_index(name)
-    return index
+    return row_major_index(names, list(mesh.values())) // below % landing.shape[axis]
 
 
 def _distribute(x: Any, *, mapper_config: MeshMapperConfig) -> Any:
@@ -161,7 +155,9 @@ def _aggregate(x: Any, *, composer_config: MeshComposerConfig) -> Any:
         return jnp.zeros(resolved.full, x.dtype)
     dims = mesh_axis_dims(resolved.landing, resolved.dims, drop_single=True)
     if dims is None:
-        return _compose(_gather_stacked(x, mesh), resolved)
+        for axis in reversed(list(mesh)):
+            x = _gather(x, axis, 0, tiled=False)
+        return _compose(x, resolved)
     for axis, dim in reversed(list(zip(mesh, dims, strict=True))):
         x = first_copy(x, [axis]) if dim is None else _gather(x, axis, dim, tiled=True)
     return x
@@ -191,12 +187,6 @@ def _gather(x: Any, axis: str, dim: int, *, tiled: bool) -> Any:
 def _packed(dtype: Any) -> bool:
     """Integers of less than a byte, which XLA's CPU collectives pack and garble (seen for int2 and uint2)."""
     return jnp.issubdtype(dtype, jnp.integer) and jnp.iinfo(dtype).bits < 8
-
-
-def _gather_stacked(x: Any, mesh: Mapping[str, int]) -> Any:
-    for axis in reversed(list(mesh)):
-        x = _gather(x, axis, 0, tiled=False)
-    return x
 
 
 def _compose(stacked: Any, resolved: Composition) -> Any:
