@@ -68,16 +68,10 @@ def flatten(
     results: Sequence[tuple[bool, str]],
     options: Options | None = None,
 ) -> Program:
-    """Returns a closed jaxpr as a flat program.
+    """Returns the flat program of a closed jaxpr.
 
-    Args:
-      jaxpr: of a traced or of a lowered program.
-      name: the function's.
-      mesh: axis names and sizes.
-      level: `ttir` or `ttnn`, as the jaxpr is.
-      arguments: per argument whether it is on the devices already, and its path.
-      results: the same of the results.
-      options: limits.
+    `level` is `ttir` for a traced and `ttnn` for a lowered jaxpr. `arguments` and `results` are pairs: True if it is on
+    the devices, and its path.
 
     Raises:
       MissingRuleError: a primitive has no rule.

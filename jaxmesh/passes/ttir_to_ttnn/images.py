@@ -20,7 +20,6 @@ from jaxmesh.passes.ttir_to_ttnn.builder import Ops, Pattern, Site
 from jaxmesh.passes.ttir_to_ttnn.shapes import reverse
 
 PATTERNS: Rules[Pattern] = Rules()
-"""By the name of the TTIR op."""
 
 Pair = tuple[int, int]
 

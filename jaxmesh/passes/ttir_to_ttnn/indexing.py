@@ -18,7 +18,6 @@ from jaxmesh.passes.rules import Rules
 from jaxmesh.passes.ttir_to_ttnn.builder import INDEX, Ops, Pattern, Site, iinfo
 
 PATTERNS: Rules[Pattern] = Rules()
-"""By the name of the TTIR op."""
 
 
 @PATTERNS.add("embedding")
