@@ -20,15 +20,7 @@ _GATHERED = attribute("dim", "all_gather_dim")
 define(
     OPS,
     "all_gather",
-    python=[
-        _X,
-        replace(_GATHERED, keyword=True),
-        _AXIS,
-        MEMORY,
-        _SUBDEVICE,
-        _LINKS,
-        _TOPOLOGY,
-    ],
+    python=[_X, replace(_GATHERED, keyword=True), _AXIS, MEMORY, _SUBDEVICE, _LINKS, _TOPOLOGY],
     cpp=positional(
         _X, _GATHERED, _AXIS, MEMORY, unset("output_tensor"), _SUBDEVICE, unset("sub_core_grid"), _LINKS, _TOPOLOGY
     ),

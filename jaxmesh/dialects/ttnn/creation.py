@@ -26,11 +26,7 @@ _OPTIONS = (DTYPE, LAYOUT, DEVICE, MEMORY)
 for _name in ("zeros", "ones"):
     define(OPS, _name, forms=[_SHAPE], python=[_BY_SHAPE, *_OPTIONS], on_device=True)
 define(
-    OPS,
-    "full",
-    forms=[_SHAPE],
-    python=[_BY_SHAPE, attribute("fill_value", keyword=True), *_OPTIONS],
-    on_device=True,
+    OPS, "full", forms=[_SHAPE], python=[_BY_SHAPE, attribute("fill_value", keyword=True), *_OPTIONS], on_device=True
 )
 define(
     OPS,

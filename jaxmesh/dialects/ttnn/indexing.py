@@ -57,8 +57,5 @@ define(
 _CACHE = (operand("cache", 0), operand("input", 1))
 define(OPS, "fill_cache", in_place=0, python=[*_CACHE, attribute("batch_idx", "batch_offset")])
 define(
-    OPS,
-    "update_cache",
-    in_place=0,
-    python=[*_CACHE, operand("update_index", 2), attribute("batch_offset", default=0)],
+    OPS, "update_cache", in_place=0, python=[*_CACHE, operand("update_index", 2), attribute("batch_offset", default=0)]
 )

@@ -53,14 +53,7 @@ _BATCH = (
     MEMORY,
     COMPUTE,
 )
-define(
-    OPS,
-    "batch_norm_inference",
-    omit=["dimension"],
-    callee="ttnn.batch_norm",
-    meaning=_batch_norm,
-    python=_BATCH,
-)
+define(OPS, "batch_norm_inference", omit=["dimension"], callee="ttnn.batch_norm", meaning=_batch_norm, python=_BATCH)
 
 
 # --- attention -------------------------------------------------------------------------------------------------------
@@ -80,12 +73,7 @@ define(
     python=[_Q, _K, _V, *_SCORES],
 )
 
-define(
-    OPS,
-    "concatenate_heads",
-    callee="ttnn.transformer.concatenate_heads",
-    python=[_X, MEMORY],
-)
+define(OPS, "concatenate_heads", callee="ttnn.transformer.concatenate_heads", python=[_X, MEMORY])
 
 _HEADS = (
     operand("kv_input_tensor", 1, default=None),
@@ -102,9 +90,4 @@ define(
 )
 
 _ROTATED = (_X, operand("cos_cache", 1), operand("sin_cache", 2), unset("token_index"), MEMORY, COMPUTE)
-define(
-    OPS,
-    "rotary_embedding",
-    callee="ttnn.experimental.rotary_embedding",
-    python=_ROTATED,
-)
+define(OPS, "rotary_embedding", callee="ttnn.experimental.rotary_embedding", python=_ROTATED)

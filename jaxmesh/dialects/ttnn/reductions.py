@@ -77,7 +77,7 @@ define(
 
 
 def _with_indices(call: Call) -> Any:
-    """Values and int32 indices, by the TTIR op of the same name."""
+    """Returns values and int32 indices, by the TTIR op of the same name."""
     (x,) = call.operands
     indices = jax.ShapeDtypeStruct(x.shape, jnp.int32)
     return ttir_meaning(replace(call, results=(indices, indices)))

@@ -33,27 +33,11 @@ from jaxmesh.passes.flatten.builder import Builder, Options, Rule
 from jaxmesh.passes.flatten.storage import storage_type
 
 _RULES: Mapping[str, Rule] = {
-    **bit_reinterpretation.RULES,
-    **calls.RULES,
-    **collectives.RULES,
-    **control_flow.RULES,
-    **convolutions.RULES,
-    **dot_general.RULES,
-    **elementwise.RULES,
-    **gamma.RULES,
-    **integer_bits.RULES,
-    **pad.RULES,
-    **pool_gradients.RULES,
-    **ragged_dot.RULES,
-    **random.RULES,
-    **reduce_window.RULES,
-    **reductions.RULES,
-    **scatter.RULES,
-    **shapes.RULES,
-    **slicing_and_gather.RULES,
-    **sort_and_scan.RULES,
-    **special_functions.RULES,
-}
+    **bit_reinterpretation.RULES, **calls.RULES, **collectives.RULES, **control_flow.RULES, **convolutions.RULES,
+    **dot_general.RULES, **elementwise.RULES, **gamma.RULES, **integer_bits.RULES, **pad.RULES, **pool_gradients.RULES,
+    **ragged_dot.RULES, **random.RULES, **reduce_window.RULES, **reductions.RULES, **scatter.RULES, **shapes.RULES,
+    **slicing_and_gather.RULES, **sort_and_scan.RULES, **special_functions.RULES,
+}  # fmt: skip
 RULES = _RULES | {name: random.move_keys(rule) for name, rule in _RULES.items() if name in primitives.MOVES}
 """By the name of the primitive. Rules of primitives that only move data take keys of random numbers, too."""
 
