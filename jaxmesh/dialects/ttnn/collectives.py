@@ -52,8 +52,7 @@ define(
     cpp=positional(_X, _SCATTERED, _AXIS, *_REDUCED),
 )
 
-_PARTS = (_X, attribute("dim", keyword=True), replace(_AXIS, default=None), MEMORY)
-define(OPS, "mesh_partition", python=_PARTS)
+define(OPS, "mesh_partition", python=[_X, attribute("dim", keyword=True), _AXIS, MEMORY])
 
 
 # --- between two devices ---------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from enum import Enum
 from typing import Any
 
@@ -225,16 +225,12 @@ def _all_to_all(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     return [b.op("all_to_all", [x], out.aval.shape, b.dtype(x), **said) for x, out in zip(xs, eqn.outvars, strict=True)]
 
 
-def _pairs(b: Builder, names: Sequence[str], perm: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    for row, (source, target) in itertools.product(device_rows(b, names), perm):
-        yield int(row[source]), int(row[target])
-
-
 @RULES.add("ppermute")
 def _ppermute(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     # JAX numbers the places on several axes in the order of the mesh here, whatever order they are named in.
     names = sorted(_names(eqn, eqn.params["axis_name"]), key=list(b.mesh).index)
-    pairs = sorted(_pairs(b, names, eqn.params["perm"]))
+    perm: Sequence[tuple[int, int]] = eqn.params["perm"]
+    pairs = sorted((int(row[s]), int(row[t])) for row, (s, t) in itertools.product(device_rows(b, names), perm))
     if len(pairs) == math.prod(b.mesh.values()) and all(s == t for s, t in pairs):
         return xs
     table = np.array(pairs, np.int64).reshape(-1, 2)

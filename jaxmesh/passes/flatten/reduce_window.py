@@ -178,11 +178,9 @@ def _pool(b: Builder, kind: str, x: Value, two: Sequence[Window], shape: Shape) 
         "padding": (first.low, second.low, first.high, second.high),
         "ceil_mode": False,
     }
-    if kind == "sum":
-        return b.op("avg_pool2d", [x], shape, b.dtype(x), **said)
-    if kind == "max":
-        return b.op("max_pool2d", [x], shape, b.dtype(x), **said)
-    return b.same("neg", [b.op("max_pool2d", [b.same("neg", [x])], shape, b.dtype(x), **said)])
+    if kind == "min":
+        return b.same("neg", [b.op("max_pool2d", [b.same("neg", [x])], shape, b.dtype(x), **said)])
+    return b.op("avg_pool2d" if kind == "sum" else "max_pool2d", [x], shape, b.dtype(x), **said)
 
 
 @RULES.add("div")
