@@ -168,9 +168,12 @@ class Flow:
 
     def _number(self, name: str, op: Op, value: Value) -> Any:
         dtype = self.dtype(value)
-        if name in ("full", "zeros", "ones"):
-            filled = np.asarray(op.attributes.get("fill_value", int(name == "ones")))
-            return None if dtype.kind == "c" else filled.astype(dtype)[()]
+        match name:
+            case "full" | "zeros" | "ones":
+                filled = np.asarray(op.attributes.get("fill_value", int(name == "ones")))
+                return None if dtype.kind == "c" else filled.astype(dtype)[()]
+            case _:
+                pass
         if name == "constant" and np.size(op.attributes["value"]) == 1:
             return np.asarray(op.attributes["value"]).reshape(()).astype(dtype)[()]
         known = [self.numbers.get(v) for v in op.used]
