@@ -1,4 +1,4 @@
-"""What the transposes of both dialects share: the cotangent of reading one of several copies."""
+"""The cotangent of reading one of several copies, for the transposes of both dialects."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _lax: Any = jax.lax
 
 
 def first_copy_only(x: Any, varying: compat.Axes) -> Any:
-    """`x` at coordinate 0 of the axes it does not vary over yet, zero elsewhere: the transpose of reading one copy."""
+    """Returns `x` at coordinate 0 of the axes that it does not vary over yet, and zeros elsewhere."""
     mesh = jax.sharding.get_abstract_mesh()
     for axis in [a for a in mesh.axis_names if a in varying - compat.varying_axes(jax.typeof(x))]:
         x = compat.vary(x, (axis,))

@@ -20,7 +20,7 @@ _SEGMENTS = ("operandSegmentSizes", "resultSegmentSizes")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ImportedOp:
-    """What a text contains of one op, or of several equal ones.
+    """An op of a text, or several equal ones.
 
     Attributes:
       name: the op of TTIR; None if TTIR has none of the same meaning.
@@ -36,7 +36,7 @@ class ImportedOp:
 
 
 def group_operands(sizes: Sequence[int] | None, operands: Sequence[int]) -> list[int | None]:
-    """Operands by operand group, None for a group without one.
+    """Returns the operands by operand group of these sizes, None for an empty group.
 
     >>> group_operands((1, 0, 1), [7, 8])
     [7, None, 8]
@@ -60,7 +60,7 @@ def _infer_types(*operands: Any, jaxpr: Jaxpr, op: ImportedOp) -> list[Any]:
 
 
 def imported_op(dialect: str, name: str, attributes: Mapping[str, Any]) -> ImportedOp | None:
-    """Describes an op of a text; None if only its meaning is kept."""
+    """Describes an op of a text, named without its dialect; None if only its meaning is kept."""
     row, given = ttir.OPS.get(name), dict(attributes)
     own = ttnn.OPS.get(name) if dialect == "ttnn" else None
     if own is not None:

@@ -192,16 +192,11 @@ def evaluate(
 ) -> list[Any]:
     """Performs one occurrence of an operation inside a typed trace, and checks its results against the declared types.
 
-    Args:
-      op: the definition.
-      operands: its operands.
-      attributes: its attributes as Python values; those with a dialect's prefix (`ttcore.x`) are ignored.
-      results: the declared result types.
-      mesh: axis names and sizes.
+    Attributes with a dialect's prefix (`ttcore.x`) are ignored.
 
     Raises:
       VerifyError: a wrong number of operands or results, an unknown, missing or ill-typed attribute, arguments that the
-        op does not take, or a result whose type is not the declared one; the message holds the rule and both values.
+        op does not take, or a result whose type is not the declared one; the message has the rule and both values.
     """
     outs = compute(op, operands, attributes, results, mesh)
     if len(outs) != len(results):

@@ -111,16 +111,16 @@ class ResidencyMap:
         return tuple(self.of(a) for a in walk.open_jaxpr(self.program).outvars)
 
     def of(self, atom: Atom) -> Residency:
-        """The residency of an operand or a result at the top level."""
+        """Returns the residency of an operand or a result at the top level."""
         return of_atom(atom, self.values)
 
     def body(self, jaxpr: Jaxpr, inputs: Sequence[Residency]) -> ResidencyMap:
-        """The residencies of a body, or of another form of the program, for a residency of each input."""
+        """Returns the residencies of a body, or of another form of the program, by the residency of each input."""
         inputs = tuple(inputs)
         return self._known.get(jaxpr, lambda: ResidencyMap(jaxpr, inputs, self._known), inputs)
 
     def bodies(self, eqn: Eqn) -> list[ResidencyMap]:
-        """The residencies of the bodies of a call, loop or branch at the top level, in the order of `control_flow`."""
+        """Returns the residencies of the bodies of a top-level call, loop or branch, in the order of `control_flow`."""
         return self._bodies(eqn, [self.of(a) for a in eqn.invars])
 
     def _bodies(self, eqn: Eqn, operands: Sequence[Residency]) -> list[ResidencyMap]:
@@ -160,7 +160,7 @@ class ResidencyMap:
     def _settle(
         self, jaxpr: Jaxpr, consts: Sequence[Residency], carry: list[Residency], xs: Sequence[Residency]
     ) -> ResidencyMap:
-        """The residencies of the body of a loop, for those of its carry in which all iterations agree."""
+        """Returns the residencies of the body of a loop, with a carry in which all iterations agree."""
         while True:
             body = self.body(jaxpr, (*consts, *carry, *xs))
             joined = [max(a, b) for a, b in zip(carry, body.results[: len(carry)], strict=True)]

@@ -16,16 +16,7 @@ from jaxmesh.dialects.ttir import (
 )
 
 OPS: dict[str, OpDef] = {
-    **attention.OPS,
-    **collectives.OPS,
-    **convolutions.OPS,
-    **creation.OPS,
-    **elementwise.OPS,
-    **indexing.OPS,
-    **linear.OPS,
-    **norms.OPS,
-    **pooling.OPS,
-    **reductions.OPS,
-    **shapes.OPS,
-}
+    **attention.OPS, **collectives.OPS, **convolutions.OPS, **creation.OPS, **elementwise.OPS, **indexing.OPS,
+    **linear.OPS, **norms.OPS, **pooling.OPS, **reductions.OPS, **shapes.OPS,
+}  # fmt: skip
 """By name, without the dialect."""

@@ -33,16 +33,13 @@ def _attention(call: Call) -> Any:
     query, key, value = vary_together(query, jnp.repeat(key, shared, axis=1), jnp.repeat(value, shared, axis=1))
     scores = jnp.einsum("bhqd,bhkd->bhqk", query, key, preferred_element_type=jnp.float32) * scale
     if mask is not None:
-        require(call, broadcast_shape(call, scores.shape, mask.shape) == scores.shape, _mask_rule(scores, mask))
+        rule = f"the attention_mask broadcasts to {list(scores.shape)}, but got {describe(mask)}"
+        require(call, broadcast_shape(call, scores.shape, mask.shape) == scores.shape, rule)
         scores = jnp.add(*vary_together(scores, mask))
     if causal:
         rows, columns = (lax.broadcasted_iota(jnp.int32, scores.shape, d) for d in (2, 3))
         scores = jnp.where(rows >= columns, scores, -jnp.inf)
     return jnp.einsum("bhqk,bhkd->bhqd", nn.softmax(scores).astype(query.dtype), value)
-
-
-def _mask_rule(scores: Any, mask: Any) -> str:
-    return f"the attention_mask broadcasts to {list(scores.shape)}, but got {describe(mask)}"
 
 
 def _check_attention(call: Call, query: Any, key: Any, value: Any) -> None:
@@ -78,19 +75,16 @@ def _split_heads(call: Call) -> Any:
     joint, pair = optional_operands(call, ("input_tensor", "kv_input_tensor"))
     check_rank(call, joint, 3, "the input (batch, sequence, hidden)")
     heads, shared = call["num_heads"], call["num_kv_heads"] or call["num_heads"]
-    width = _head_width(call, joint, heads if pair is not None else heads + 2 * shared)
+    joined = heads if pair is not None else heads + 2 * shared
+    rule = f"the hidden size {joint.shape[-1]} of {describe(joint)} does not divide by {joined} heads"
+    require(call, joined > 0 and joint.shape[-1] % joined == 0, rule)
+    width = joint.shape[-1] // joined
     if pair is None:
         joint, pair = joint[..., : heads * width], joint[..., heads * width :]
     check_shape(call, pair, (*joint.shape[:2], 2 * shared * width), "kv_input_tensor")
     key, value = pair[..., : shared * width], pair[..., shared * width :]
     query, key, value = _heads(joint, heads), _heads(key, shared), _heads(value, shared)
     return query, jnp.swapaxes(key, 2, 3) if call["transpose_key"] else key, value
-
-
-def _head_width(call: Call, x: Any, heads: int) -> int:
-    rule = f"the hidden size {x.shape[-1]} of {describe(x)} does not divide by {heads} heads"
-    require(call, heads > 0 and x.shape[-1] % heads == 0, rule)
-    return x.shape[-1] // heads
 
 
 def _heads(x: Any, count: int) -> Any:

@@ -64,7 +64,7 @@ def _mesh_shard(call: Call) -> Any:
 # --- shared by all collectives ---------------------------------------------------------------------------------------
 
 
-def _apply_collective(x: Any, axes: tuple[str, ...], collective: Callable[[Any], Any]) -> Any:
+def apply_collective(x: Any, axes: tuple[str, ...], collective: Callable[[Any], Any]) -> Any:
     """Performs a collective over mesh axes, over which it types its operand as varying.
 
     Integers narrower than a byte are sent as bytes, because XLA's CPU collectives pack and garble them.
@@ -78,7 +78,7 @@ def _gather(x: Any, axis: str, dim: int, *, tiled: bool) -> Any:
     """Gathers the values along a mesh axis: joins them along a dim, or stacks them into a new one."""
     if not x.size:
         return _gather_empty(x, axis, dim, tiled)
-    return _apply_collective(x, (axis,), lambda y: lax.all_gather(y, axis, axis=dim, tiled=tiled, to="invarying"))
+    return apply_collective(x, (axis,), lambda y: lax.all_gather(y, axis, axis=dim, tiled=tiled, to="invarying"))
 
 
 def _gather_empty(x: Any, axis: str, dim: int, tiled: bool) -> Any:
@@ -126,7 +126,7 @@ def _reduce_type(call: Call) -> str:
 
 def all_reduce_sum(x: Any, axis: str) -> Any:
     """Returns the sum along a mesh axis."""
-    return _apply_collective(x, (axis,), lambda y: lax.psum(y, axis))
+    return apply_collective(x, (axis,), lambda y: lax.psum(y, axis))
 
 
 def _reduce(x: Any, axis: str, kind: str, size: int) -> Any:
@@ -140,9 +140,9 @@ def _reduce(x: Any, axis: str, kind: str, size: int) -> Any:
         case "mean":
             return lax.div(_reduce(x, axis, "sum", size), jnp.asarray(size, x.dtype))
         case "max":
-            return _apply_collective(x, (axis,), lambda y: lax.pmax(y, axis))
+            return apply_collective(x, (axis,), lambda y: lax.pmax(y, axis))
         case "min":
-            return _apply_collective(x, (axis,), lambda y: lax.pmin(y, axis))
+            return apply_collective(x, (axis,), lambda y: lax.pmin(y, axis))
         case _:
             return jnp.prod(_gather(x, axis, 0, tiled=False), 0, dtype=x.dtype)
 
@@ -168,7 +168,7 @@ def _reduce_scatter(call: Call) -> Any:
     check_split(call, x.shape, dim, size, f"the size of mesh axis {axis!r}")
     if kind != "sum" or is_bool(x) or not x.size:
         return _take_piece(_reduce(x, axis, kind, size), dim, (axis,), (size,))
-    return _apply_collective(x, (axis,), lambda y: lax.psum_scatter(y, axis, scatter_dimension=dim, tiled=True))
+    return apply_collective(x, (axis,), lambda y: lax.psum_scatter(y, axis, scatter_dimension=dim, tiled=True))
 
 
 def _take_piece(x: Any, dim: int, axes: tuple[str, ...], sizes: Shape) -> Any:
@@ -225,7 +225,7 @@ def _collective_permute(call: Call) -> Any:
         # The zeros depend on the operand, so they are on the devices, too.
         nothing = lax.select(*vary_together(jnp.zeros(x.shape, jnp.bool_), x, jnp.zeros_like(x)))
         return vary(nothing, axes if pairs else ())
-    return _apply_collective(x, axes, lambda y: lax.ppermute(y, axes, pattern))
+    return apply_collective(x, axes, lambda y: lax.ppermute(y, axes, pattern))
 
 
 def _minimal_pattern(pairs: list[Shape], mesh: Mapping[str, int]) -> tuple[tuple[str, ...], list[Shape]]:
@@ -291,7 +291,7 @@ def _all_to_all(call: Call) -> Any:
     check_split(call, x.shape, split, call["split_count"], "the split_count")
     if groups.is_axis and x.size:
         (axis,) = groups.active_axes
-        return _apply_collective(x, (axis,), lambda y: lax.all_to_all(y, axis, split, join, tiled=True))
+        return apply_collective(x, (axis,), lambda y: lax.all_to_all(y, axis, split, join, tiled=True))
     return _exchange(x, groups, split, join)
 
 

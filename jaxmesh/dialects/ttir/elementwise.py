@@ -94,10 +94,7 @@ UNARY: Mapping[str, Unary] = {
 }
 """By TTIR name; the result has the operand's element type."""
 
-TESTS: Mapping[str, Unary] = {
-    "isfinite": jnp.isfinite,
-    "logical_not": lambda x: jnp.logical_not(as_bool(x)),
-}
+TESTS: Mapping[str, Unary] = {"isfinite": jnp.isfinite, "logical_not": lambda x: jnp.logical_not(as_bool(x))}
 """By TTIR name; the result is a truth value, of any element type."""
 
 

@@ -24,11 +24,7 @@ def rule_error(call: Call, rule: str) -> VerifyError:
 
 
 def require(call: Call, holds: bool, rule: str) -> None:
-    """Checks a rule.
-
-    Raises:
-      VerifyError: it does not hold.
-    """
+    """Raises a VerifyError that cites the rule, unless it holds."""
     if not holds:
         raise rule_error(call, rule)
 
@@ -84,11 +80,7 @@ def as_bool(x: Any) -> Any:
 
 
 def check_dim(call: Call, dim: int, rank: int, name: str) -> int:
-    """Returns a dim, counted from the front.
-
-    Raises:
-      VerifyError: it is out of range.
-    """
+    """Checks that a dim is in range, and returns it counted from the front."""
     if not -rank <= dim < rank:
         allowed = f"{-rank} to {rank - 1}" if rank else "none, a scalar has no dims"
         raise rule_error(call, f"{name} = {dim} is out of range for rank {rank}; allowed: {allowed}")
@@ -96,50 +88,30 @@ def check_dim(call: Call, dim: int, rank: int, name: str) -> int:
 
 
 def check_dims(call: Call, dims: Sequence[int], rank: int, name: str) -> Shape:
-    """Returns several dims, counted from the front.
-
-    Raises:
-      VerifyError: one is out of range, or one is named twice.
-    """
+    """Checks that dims are in range and different, and returns them counted from the front."""
     made = tuple(check_dim(call, d, rank, name) for d in dims)
     require(call, len(set(made)) == len(made), f"{name} = {list(dims)} names a dim twice (rank {rank})")
     return made
 
 
 def check_length(call: Call, name: str, values: Sequence[Any], count: int, what: str) -> None:
-    """Checks the length of a sequence.
-
-    Raises:
-      VerifyError: it differs.
-    """
+    """Checks the length of a sequence."""
     rule = f"{name} has {count} entries, {what}, but {list(values)} has {len(values)}"
     require(call, len(values) == count, rule)
 
 
 def check_rank(call: Call, x: Any, rank: int, name: str) -> None:
-    """Checks the rank of an operand.
-
-    Raises:
-      VerifyError: it differs.
-    """
+    """Checks the rank of an operand."""
     require(call, x.ndim == rank, f"{name} has rank {rank}, but {describe(x)} has rank {x.ndim}")
 
 
 def check_shape(call: Call, x: Any, shape: Sequence[int], name: str) -> None:
-    """Checks the shape of an operand.
-
-    Raises:
-      VerifyError: it differs.
-    """
+    """Checks the shape of an operand."""
     require(call, x.shape == tuple(shape), f"{name} has the shape {list(shape)}, but got {describe(x)}")
 
 
 def broadcast_shape(call: Call, *shapes: Shape) -> Shape:
-    """Returns the shape to which shapes broadcast by NumPy's rules.
-
-    Raises:
-      VerifyError: they do not.
-    """
+    """Checks that shapes broadcast by NumPy's rules, and returns the joint shape."""
     rank = max(map(len, shapes))
     padded = [(1,) * (rank - len(s)) + tuple(s) for s in shapes]
     out: list[int] = []
@@ -152,21 +124,13 @@ def broadcast_shape(call: Call, *shapes: Shape) -> Shape:
 
 
 def check_single(call: Call, x: Any, name: str) -> Any:
-    """Returns the only element of an operand.
-
-    Raises:
-      VerifyError: it has more elements, or none.
-    """
+    """Checks that an operand has one element, and returns it as a scalar."""
     require(call, x.size == 1, f"{name} is one number, but got {describe(x)}")
     return lax.reshape(x, ())
 
 
 def fit_number(call: Call, name: str, value: float, dtype: Any) -> float:
-    """Returns a number that an element type holds; for integers a whole one, truncated towards zero.
-
-    Raises:
-      VerifyError: it does not fit.
-    """
+    """Checks that a number fits an element type, and returns it; for integers truncated towards zero."""
     if not jnp.issubdtype(dtype, jnp.integer):
         return value
     info = jnp.iinfo(dtype)
@@ -179,13 +143,7 @@ def fit_number(call: Call, name: str, value: float, dtype: Any) -> float:
 
 
 def optional_operands(call: Call, names: Sequence[str]) -> list[Any]:
-    """Returns the operands by position, None where `operandSegmentSizes` marks one as absent.
-
-    Without that attribute they are taken in order.
-
-    Raises:
-      VerifyError: the segments do not fit the op.
-    """
+    """Returns the operands by position, None where `operandSegmentSizes` marks one as absent; by default in order."""
     sizes = call["operandSegmentSizes"]
     if sizes is None:
         return [*call.operands, *[None] * (len(names) - len(call.operands))]

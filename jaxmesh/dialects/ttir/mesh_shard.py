@@ -32,7 +32,7 @@ Shape = tuple[int, ...]
 
 
 class ShardType(Enum):
-    """How a `mesh_shard` splits; `.value` is the dialect's spelling."""
+    """The way in which a `mesh_shard` splits; `.value` is the dialect's spelling."""
 
     REPLICATE = "replicate"
     DEVICES = "devices"
@@ -73,7 +73,7 @@ class MeshShardAttributes(NamedTuple):
     shard_dims: Shape
 
     def dims_on(self, mesh_rank: int) -> Shape:
-        """`shard_dims` per mesh axis, with the replicate form written out."""
+        """Returns `shard_dims` per mesh axis, with the replicate form written out."""
         return self.shard_dims if self.shard_type is ShardType.DEVICES else (-1,) * mesh_rank
 
 
@@ -195,7 +195,7 @@ def _abstract_eval(
 
 
 def assumed_axes(x: Any, mesh: Mapping[str, int], params: Mapping[str, Any]) -> tuple[str, ...]:
-    """The mesh axes along which a `mesh_shard` takes an operand of this type to be the same; the type does not."""
+    """Returns the mesh axes along which a `mesh_shard` assumes that an operand of this type is equal, without proof."""
     if not params.get("assume_replicated") or params["shard_type"] is ShardType.IDENTITY:
         return ()
     dims = MeshShardAttributes(**{k: v for k, v in params.items() if k != "assume_replicated"}).dims_on(len(mesh))

@@ -1,13 +1,13 @@
-"""What `mesh_shard` means, in NumPy: plain loops over mesh coordinates, for the reference executor.
+"""The meaning of `mesh_shard` in NumPy: plain loops over mesh coordinates, for the reference executor.
 
-Written from the semantics of the operation alone. The pass, its plans and its configs are not used, so that a
-TTIR-level run and a TTNN-level run can be held against each other.
+Written from the semantics of the operation alone, without the pass, its plans and its configs, so that a TTIR-level run
+and a TTNN-level run can be compared.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -20,26 +20,19 @@ Array = Any
 
 
 def mesh_shard(values: Mapping[Coordinate, Array], mesh: Mapping[str, int], params: Mapping[str, Any]) -> Any:
-    """The result of a `mesh_shard`: an array per device where it splits, one full array where it joins.
-
-    Args:
-      values: the operand as each device sees it; of a full tensor all are equal.
-      mesh: axis names and sizes.
-      params: the attributes, as the primitive has them.
-    """
+    """Returns the result of a `mesh_shard` of one value per device: an array per device, or one full array."""
     attrs = MeshShardAttributes(**{k: v for k, v in params.items() if k != "assume_replicated"})
     if attrs.shard_type is ShardType.IDENTITY:
         return values
     sizes, dims = tuple(mesh.values()), attrs.dims_on(len(mesh))
-    keys = {c: _unkeyed(x) for c, x in values.items()}
-    again = _rekeyed(next(iter(values.values())))
+    words, first = {c: _words(x) for c, x in values.items()}, next(iter(values.values()))
     if attrs.shard_direction is ShardDirection.FULL_TO_SHARD:
-        return {c: again(x[_window(x.shape, dims, sizes, c)]) for c, x in keys.items()}
-    return again(_joined(keys, dims, sizes))
+        return {c: _like(x[_window(x.shape, dims, sizes, c)], first) for c, x in words.items()}
+    return _like(_joined(words, dims, sizes), first)
 
 
 def _window(full: Coordinate, dims: Coordinate, sizes: Coordinate, place: Coordinate) -> tuple[slice, ...]:
-    """Which part of a full tensor the device at a place holds; of two axes on one dim the lower is more significant."""
+    """Returns the part of a full tensor on one device; of two axes on one dim the lower is more significant."""
     window: list[slice] = []
     for dim, size in enumerate(full):
         number, count = 0, 1
@@ -52,7 +45,7 @@ def _window(full: Coordinate, dims: Coordinate, sizes: Coordinate, place: Coordi
 
 
 def _joined(shards: Mapping[Coordinate, Array], dims: Coordinate, sizes: Coordinate) -> Array:
-    """The full tensor, from the devices at coordinate 0 of every axis that splits nothing."""
+    """Joins the full tensor from the devices at coordinate 0 of every axis that splits nothing."""
     first = next(iter(shards.values()))
     full = list(first.shape)
     for axis, dim in enumerate(dims):
@@ -65,19 +58,15 @@ def _joined(shards: Mapping[Coordinate, Array], dims: Coordinate, sizes: Coordin
     return out
 
 
-def _unkeyed(x: Any) -> Array:
-    keys = isinstance(x, jax.Array) and jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key)
-    return np.asarray(jax.random.key_data(x) if keys else x)
+def _holds_keys(x: Any) -> bool:
+    return isinstance(x, jax.Array) and bool(jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key))
 
 
-def _rekeyed(like: Any) -> Callable[[Array], Any]:
-    """What makes words the keys that an operand is of; nothing of any other operand."""
-    keys = isinstance(like, jax.Array) and jax.dtypes.issubdtype(like.dtype, jax.dtypes.prng_key)
-    kind: Any = jax.random.key_impl(like) if keys else None
+def _words(x: Any) -> Array:
+    return np.asarray(jax.random.key_data(x) if _holds_keys(x) else x)
 
+
+def _like(x: Array, operand: Any) -> Any:
+    """Returns words as random keys if the operand holds keys."""
     wrap: Any = jax.random.wrap_key_data
-
-    def again(x: Array) -> Any:
-        return wrap(x, impl=kind) if keys else x
-
-    return again
+    return wrap(x, impl=jax.random.key_impl(operand)) if _holds_keys(operand) else x

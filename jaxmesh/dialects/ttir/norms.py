@@ -32,15 +32,6 @@ def _scale(x: Any, weight: Any, bias: Any) -> Any:
     return x if bias is None else jnp.add(*vary_together(x, bias))
 
 
-def _layer_scale(x: Any, dims: Shape, epsilon: float) -> Any:
-    centred = x - jnp.mean(x, dims, keepdims=True)
-    return centred * lax.rsqrt(jnp.mean(centred * centred, dims, keepdims=True) + epsilon)
-
-
-def _rms_scale(x: Any, dims: Shape, epsilon: float) -> Any:
-    return x * lax.rsqrt(jnp.mean(x * x, dims, keepdims=True) + epsilon)
-
-
 def _normalized_dims(call: Call, x: Any, scales: list[Any]) -> Shape:
     """Returns the trailing dims that `normalized_shape` names; weight and bias have exactly these."""
     shape = call["normalized_shape"]
@@ -52,20 +43,15 @@ def _normalized_dims(call: Call, x: Any, scales: list[Any]) -> Shape:
     return tuple(range(x.ndim - len(shape), x.ndim))
 
 
-@define(OPS, "layer_norm", (1, 3), need("normalized_shape", "ints", form="i64s"), _EPSILON)
-def _layer_norm(call: Call) -> Any:
-    x, weight, bias = optional_operands(call, ("input", "weight", "bias"))
-    dims = _normalized_dims(call, x, [weight, bias])
-    out = _scale(_layer_scale(_float32(x), dims, call["epsilon"]), _float32(weight), _float32(bias))
-    return convert(out, x.dtype)
-
-
 @define(OPS, "rms_norm", (1, 3), need("normalized_shape", "ints", form="i64s"), _EPSILON)
-def _rms_norm(call: Call) -> Any:
-    x, weight, bias = optional_operands(call, ("input", "weight", "bias"))
-    dims = _normalized_dims(call, x, [weight, bias])
-    out = _scale(_rms_scale(_float32(x), dims, call["epsilon"]), _float32(weight), _float32(bias))
-    return convert(out, x.dtype)
+@define(OPS, "layer_norm", (1, 3), need("normalized_shape", "ints", form="i64s"), _EPSILON)
+def _norm(call: Call) -> Any:
+    given, weight, bias = optional_operands(call, ("input", "weight", "bias"))
+    dims, x = _normalized_dims(call, given, [weight, bias]), _float32(given)
+    if call.name == "layer_norm":
+        x = x - jnp.mean(x, dims, keepdims=True)
+    x = x * lax.rsqrt(jnp.mean(x * x, dims, keepdims=True) + call["epsilon"])
+    return convert(_scale(x, _float32(weight), _float32(bias)), given.dtype)
 
 
 @define(OPS, "batch_norm_inference", 5, attr("dimension", "int", 1, form="i32"), _EPSILON)
@@ -109,36 +95,26 @@ def _mean_over(x: Any, axis: str, size: int) -> Any:
     return all_reduce_sum(jnp.sum(x, -1, keepdims=True), axis) / (x.shape[-1] * size)
 
 
-@define(
-    OPS,
-    "distributed_rms_norm",
-    (1, 3),
-    need("cluster_axis", "int", form="ui32"),
-    _EPSILON,
-    traits=[Trait.COLLECTIVE, Trait.SENDS, Trait.DECOMPOSED],
-)
+_DISTRIBUTED = need("cluster_axis", "int", form="ui32"), _EPSILON
+_TRAITS = (Trait.COLLECTIVE, Trait.SENDS, Trait.DECOMPOSED)
+
+
+@define(OPS, "distributed_rms_norm", (1, 3), *_DISTRIBUTED, traits=_TRAITS)
 def _distributed_rms_norm(call: Call) -> Any:
     given, weight, residual = optional_operands(call, ("input", "weight", "residual"))
-    axis = axis_name(call, call["cluster_axis"])
-    _check_scales(call, given, [weight])
-    x = _residual(call, given, residual)
-    scale = lax.rsqrt(_mean_over(x * x, axis, call.mesh[axis]) + call["epsilon"])
-    return convert(_scale(jnp.multiply(*vary_together(x, scale)), _flatten(weight), None), given.dtype)
+    return _distributed(call, given, weight, None, residual)
 
 
-@define(
-    OPS,
-    "distributed_layer_norm",
-    (1, 4),
-    need("cluster_axis", "int", form="ui32"),
-    _EPSILON,
-    traits=[Trait.COLLECTIVE, Trait.SENDS, Trait.DECOMPOSED],
-)
+@define(OPS, "distributed_layer_norm", (1, 4), *_DISTRIBUTED, traits=_TRAITS)
 def _distributed_layer_norm(call: Call) -> Any:
-    given, weight, bias, residual = optional_operands(call, ("input", "weight", "bias", "residual"))
+    return _distributed(call, *optional_operands(call, ("input", "weight", "bias", "residual")))
+
+
+def _distributed(call: Call, given: Any, weight: Any, bias: Any, residual: Any) -> Any:
     axis = axis_name(call, call["cluster_axis"])
     _check_scales(call, given, [weight, bias])
     x = _residual(call, given, residual)
-    centred = jnp.subtract(*vary_together(x, _mean_over(x, axis, call.mesh[axis])))
-    scale = lax.rsqrt(_mean_over(centred * centred, axis, call.mesh[axis]) + call["epsilon"])
-    return convert(_scale(jnp.multiply(*vary_together(centred, scale)), _flatten(weight), _flatten(bias)), given.dtype)
+    if call.name == "distributed_layer_norm":
+        x = jnp.subtract(*vary_together(x, _mean_over(x, axis, call.mesh[axis])))
+    scale = lax.rsqrt(_mean_over(x * x, axis, call.mesh[axis]) + call["epsilon"])
+    return convert(_scale(jnp.multiply(*vary_together(x, scale)), _flatten(weight), _flatten(bias)), given.dtype)

@@ -17,11 +17,7 @@ Table = np.ndarray[Any, np.dtype[np.int64]]
 
 
 def axis_name(call: Call, index: int) -> str:
-    """Returns the name of a mesh axis.
-
-    Raises:
-      VerifyError: there is no such axis.
-    """
+    """Checks the number of a mesh axis, and returns its name."""
     names = list(call.mesh)
     if not 0 <= index < len(names):
         mesh = show_mesh(call)
@@ -34,15 +30,10 @@ def show_mesh(call: Call) -> str:
     return ", ".join(f"{name}={size}" for name, size in call.mesh.items())
 
 
-def check_split(call: Call, shape: Shape, dim: int, count: int, over: str) -> int:
-    """Returns the size of each of `count` equal pieces of a dim.
-
-    Raises:
-      VerifyError: they would not be equal.
-    """
+def check_split(call: Call, shape: Shape, dim: int, count: int, over: str) -> None:
+    """Checks that a dim divides into `count` equal pieces."""
     rule = f"dim {dim} of size {shape[dim]} does not divide by {count}, {over}"
     require(call, shape[dim] % count == 0, rule)
-    return shape[dim] // count
 
 
 def row_major_index(axes: Sequence[str], sizes: Sequence[int]) -> Any:
@@ -63,11 +54,7 @@ def position_of(coordinates: Sequence[int], axes: Sequence[int], sizes: Sequence
 
 
 def read_ids(call: Call, name: str, value: Any, width: int | None = None) -> list[Shape]:
-    """Reads a table of device ids from an array or from lists.
-
-    Raises:
-      VerifyError: the rows differ in length, or hold what is no device id.
-    """
+    """Reads and checks a table of device ids from an array or from lists."""
     given: Any = value
     if isinstance(value, np.ndarray):
         # MLIR prints equal ids as one number; only a single row of them names no device twice.
@@ -91,11 +78,7 @@ def _items(value: Any) -> list[Any]:
 
 
 def check_unique(call: Call, name: str, ids: Sequence[int]) -> None:
-    """Checks that no device is named twice.
-
-    Raises:
-      VerifyError: one is.
-    """
+    """Checks that no device is named twice."""
     twice = sorted({i for i in ids if list(ids).count(i) > 1})
     require(call, not twice, f"{name} names device {', '.join(map(str, twice))} twice: {list(ids)}")
 
@@ -158,11 +141,7 @@ class Groups:
 
 
 def read_groups(call: Call, name: str) -> Groups:
-    """Reads the groups that an attribute names.
-
-    Raises:
-      VerifyError: no rectangle, an id out of range or named twice, or no group at all.
-    """
+    """Reads and checks the groups that an attribute names."""
     rows = read_ids(call, name, call[name])
     ids = [i for r in rows for i in r]
     require(call, bool(ids), f"{name} is empty: {rows}")

@@ -21,23 +21,15 @@ def _numbers(call: Call, name: str, lengths: tuple[int, ...]) -> tuple[int, ...]
 
 
 def read_pair(call: Call, name: str, least: int = 1) -> Pair:
-    """Reads height and width from an attribute; one number is both.
-
-    Raises:
-      VerifyError: another number of entries, or one below the least.
-    """
+    """Reads and checks height and width from an attribute; one number is both."""
     row = _numbers(call, name, (1, 2))
     require(call, min(row) >= least, f"{name} is at least {least}, got {list(row)}")
     return row[0], row[-1]
 
 
-def read_padding(call: Call, name: str = "padding") -> tuple[Pair, Pair]:
-    """Reads low and high padding of height and width from one number, (height, width), or (top, left, bottom, right).
-
-    Raises:
-      VerifyError: another number of entries, or a negative one.
-    """
-    row = _numbers(call, name, (1, 2, 4))
-    require(call, min(row) >= 0, f"{name} is at least 0, got {list(row)}")
+def read_padding(call: Call) -> tuple[Pair, Pair]:
+    """Reads and checks low and high padding of height and width, from 1, 2 or 4 (top, left, bottom, right) numbers."""
+    row = _numbers(call, "padding", (1, 2, 4))
+    require(call, min(row) >= 0, f"padding is at least 0, got {list(row)}")
     top, left, bottom, right = row if len(row) == 4 else (row[0], row[-1], row[0], row[-1])
     return (top, bottom), (left, right)

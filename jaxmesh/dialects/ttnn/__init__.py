@@ -14,14 +14,7 @@ from jaxmesh.dialects.ttnn import (
 from jaxmesh.dialects.ttnn.op import TtnnOp
 
 OPS: dict[str, TtnnOp] = {
-    **collectives.OPS,
-    **creation.OPS,
-    **elementwise.OPS,
-    **images.OPS,
-    **indexing.OPS,
-    **linear.OPS,
-    **neural.OPS,
-    **reductions.OPS,
-    **shapes.OPS,
-}
+    **collectives.OPS, **creation.OPS, **elementwise.OPS, **images.OPS, **indexing.OPS, **linear.OPS, **neural.OPS,
+    **reductions.OPS, **shapes.OPS,
+}  # fmt: skip
 """By name, without the dialect. The sharding operations, layouts and memory are in `memory.py`."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any
 
 from jaxmesh.dialects.op import Call, Shape, Trait, describe, need
+from jaxmesh.dialects.ttir.collectives import apply_collective
 from jaxmesh.dialects.ttir.helpers import jnp, lax, optional_operands, require, vary, vary_together
-from jaxmesh.dialects.ttir.replica_groups import row_major_index, show_mesh
+from jaxmesh.dialects.ttir.replica_groups import position_of, row_major_index, show_mesh
 from jaxmesh.dialects.ttnn.op import MEMORY, TtnnOp, attribute, define, operand, positional, text, unset
 
 OPS: dict[str, TtnnOp] = {}
@@ -20,15 +20,7 @@ _GATHERED = attribute("dim", "all_gather_dim")
 define(
     OPS,
     "all_gather",
-    python=[
-        _X,
-        replace(_GATHERED, keyword=True),
-        _AXIS,
-        MEMORY,
-        _SUBDEVICE,
-        _LINKS,
-        _TOPOLOGY,
-    ],
+    python=[_X, replace(_GATHERED, keyword=True), _AXIS, MEMORY, _SUBDEVICE, _LINKS, _TOPOLOGY],
     cpp=positional(
         _X, _GATHERED, _AXIS, MEMORY, unset("output_tensor"), _SUBDEVICE, unset("sub_core_grid"), _LINKS, _TOPOLOGY
     ),
@@ -60,8 +52,7 @@ define(
     cpp=positional(_X, _SCATTERED, _AXIS, *_REDUCED),
 )
 
-_PARTS = (_X, attribute("dim", keyword=True), replace(_AXIS, default=None), MEMORY)
-define(OPS, "mesh_partition", python=_PARTS)
+define(OPS, "mesh_partition", python=[_X, attribute("dim", keyword=True), _AXIS, MEMORY])
 
 
 # --- between two devices ---------------------------------------------------------------------------------------------
@@ -80,16 +71,9 @@ def _point_to_point(call: Call) -> Any:
     if not x.size:
         return vary(out, names)
     x, out = vary(x, names), vary(out, names)
-    received = _sent(x, names, sender, receiver)
+    received = apply_collective(x, names, lambda y: lax.ppermute(y, names, [(sender, receiver)]))
     here = row_major_index(names, sizes) == receiver
     return lax.select(*vary_together(jnp.broadcast_to(here, x.shape), received, out))
-
-
-def _sent(x: Any, names: tuple[str, ...], sender: int, receiver: int) -> Any:
-    # Integers narrower than a byte are sent as bytes, because XLA's CPU collectives pack and garble them.
-    small = jnp.issubdtype(x.dtype, jnp.integer) and jnp.iinfo(x.dtype).bits < 8
-    wide = x.astype(jnp.int8 if jnp.iinfo(x.dtype).min < 0 else jnp.uint8) if small else x
-    return lax.ppermute(wide, names, [(sender, receiver)]).astype(x.dtype)
 
 
 def _device(call: Call, name: str, sizes: Shape) -> int:
@@ -97,7 +81,7 @@ def _device(call: Call, name: str, sizes: Shape) -> int:
     coordinate = tuple(call[name])
     good = len(coordinate) == len(sizes) and all(0 <= c < n for c, n in zip(coordinate, sizes, strict=True))
     require(call, good, f"{name} = {list(coordinate)} is no device of the mesh {show_mesh(call)}")
-    return sum(c * math.prod(sizes[i + 1 :]) for i, c in enumerate(coordinate))
+    return position_of(coordinate, range(len(sizes)), sizes)
 
 
 _FROM = attribute("sender_coord", form="coordinate", keyword=True)

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
-from jaxmesh.dialects import ttir
-from jaxmesh.dialects.op import Call, Trait, need
-from jaxmesh.dialects.ttnn.op import DEVICE, DTYPE, LAYOUT, MEMORY, Param, TtnnOp, attribute, define, positional
+from jaxmesh.dialects.op import Trait, need
+from jaxmesh.dialects.ttnn.op import (
+    DEVICE,
+    DTYPE,
+    LAYOUT,
+    MEMORY,
+    Param,
+    TtnnOp,
+    attribute,
+    define,
+    positional,
+    ttir_meaning,
+)
 
 OPS: dict[str, TtnnOp] = {}
 _SHAPE = need("shape", "ints", form="shape")
@@ -17,11 +26,7 @@ _OPTIONS = (DTYPE, LAYOUT, DEVICE, MEMORY)
 for _name in ("zeros", "ones"):
     define(OPS, _name, forms=[_SHAPE], python=[_BY_SHAPE, *_OPTIONS], on_device=True)
 define(
-    OPS,
-    "full",
-    forms=[_SHAPE],
-    python=[_BY_SHAPE, attribute("fill_value", keyword=True), *_OPTIONS],
-    on_device=True,
+    OPS, "full", forms=[_SHAPE], python=[_BY_SHAPE, attribute("fill_value", keyword=True), *_OPTIONS], on_device=True
 )
 define(
     OPS,
@@ -47,17 +52,11 @@ define(
 )
 
 _RANGE = (attribute("start", default=None), attribute("end", default=None), attribute("step", default=1))
-
-
-def _arange(call: Call) -> Any:
-    return ttir.OPS["arange"].meaning(replace(call, attributes={**call.attributes, "arange_dimension": 0}))
-
-
 define(
     OPS,
     "arange",
     omit=["arange_dimension"],
-    meaning=_arange,
+    meaning=lambda call: ttir_meaning(call, arange_dimension=0),
     python=[*_RANGE, DTYPE, DEVICE, LAYOUT, MEMORY],
     cpp=positional(*_RANGE, DTYPE, DEVICE, MEMORY, LAYOUT),
     on_device=True,

@@ -25,12 +25,7 @@ _EXACT = text("fast_and_approximate_mode", "False", keyword=True, default=False)
 _CPP_EXACT = text("fast_and_approximate_mode", "false")
 for _name in ("exp", "gelu", "sqrt", "rsqrt", "log", "log1p", "erf"):
     define(OPS, _name, python=[_X, _EXACT, MEMORY], cpp=[_X, _CPP_EXACT, _MEMORY])
-define(
-    OPS,
-    "tanh",
-    python=[_X, _EXACT, MEMORY],
-    cpp=[_X, _MEMORY, unset("output_tensor", keyword=False), _CPP_EXACT],
-)
+define(OPS, "tanh", python=[_X, _EXACT, MEMORY], cpp=[_X, _MEMORY, unset("output_tensor", keyword=False), _CPP_EXACT])
 define(
     OPS,
     "sigmoid",
@@ -40,12 +35,7 @@ define(
         text("mode", "ttnn.SigmoidMode.Accurate", keyword=True),
         MEMORY,
     ],
-    cpp=[
-        _X,
-        text("vector_mode", "4"),
-        text("mode", "::ttnn::operations::unary::SigmoidMode::ACCURATE"),
-        _MEMORY,
-    ],
+    cpp=[_X, text("vector_mode", "4"), text("mode", "::ttnn::operations::unary::SigmoidMode::ACCURATE"), _MEMORY],
 )
 
 
@@ -56,13 +46,7 @@ def _with_number(name: str, parameter: str, key: str) -> None:
 _with_number("leaky_relu", "negative_slope", "parameter")
 _with_number("elu", "alpha", "alpha")
 
-define(
-    OPS,
-    "typecast",
-    attributes=(),
-    traits=[Trait.ON_HOST, Trait.RETURNS_OPERAND],
-    python=[_X, _DTYPE, MEMORY],
-)
+define(OPS, "typecast", attributes=(), traits=[Trait.ON_HOST, Trait.RETURNS_OPERAND], python=[_X, _DTYPE, MEMORY])
 define(OPS, "clamp_scalar", callee="ttnn.clamp", python=[_X, attribute("min"), attribute("max"), MEMORY])
 
 

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from jaxmesh.dialects import ttir
 from jaxmesh.dialects.op import Attribute, Call, Form, Shape, attr, need
 from jaxmesh.dialects.ttir.helpers import check_length, check_shape, lax, optional_operands, require
 from jaxmesh.dialects.ttnn.op import (
@@ -24,6 +23,7 @@ from jaxmesh.dialects.ttnn.op import (
     define,
     operand,
     positional,
+    ttir_meaning,
     unset,
 )
 
@@ -45,7 +45,7 @@ def _window(call: Call) -> dict[str, Any]:
     padding = call["padding"]
     require(call, len(padding) in (2, 4), f"padding has 2 or 4 entries, got {list(padding)}")
     top, bottom, left, right = padding if len(padding) == 4 else (padding[0], padding[0], padding[1], padding[1])
-    return {**call.attributes, "padding": (top, left, bottom, right), "operandSegmentSizes": None}
+    return {"padding": (top, left, bottom, right), "operandSegmentSizes": None}
 
 
 def _pair(name: str) -> Attribute:
@@ -71,8 +71,10 @@ def _cpp(params: Sequence[Param]) -> tuple[Param, ...]:
 _NHWC: Mapping[str, int] = {"batch_dim": 0, "height_dim": 1, "width_dim": 2, "channel_dim": 3}
 
 
-def _convolution(call: Call, kernel: Shape, outs: int) -> Any:
+def _convolution(call: Call) -> Any:
     x, weight, bias = optional_operands(call, ("input", "weight", "bias"))
+    kernel: Shape = weight.shape[2:]
+    outs = weight.shape[0] if call.name == "conv2d" else weight.shape[1] * call["groups"]
     require(call, outs == call["out_channels"], f"out_channels = {call['out_channels']}, but the weight gives {outs}")
     check_length(call, "kernel_size", kernel, len(call["kernel_size"]), "height and width")
     rule = f"kernel_size = {list(call['kernel_size'])}, but the weight has {list(kernel)}"
@@ -81,18 +83,7 @@ def _convolution(call: Call, kernel: Shape, outs: int) -> Any:
     if bias is not None:
         check_shape(call, bias, (1, 1, 1, outs), "the bias")
         operands = (*operands, bias)
-    attributes = {**_window(call), **_NHWC}
-    return _flat(ttir.OPS[call.name].meaning(replace(call, operands=operands, attributes=attributes)))
-
-
-def _conv2d(call: Call) -> Any:
-    weight = call.operands[1]
-    return _convolution(call, weight.shape[2:], weight.shape[0])
-
-
-def _conv_transpose2d(call: Call) -> Any:
-    weight = call.operands[1]
-    return _convolution(call, weight.shape[2:], weight.shape[1] * call["groups"])
+    return _flat(ttir_meaning(replace(call, operands=operands), **_window(call), **_NHWC))
 
 
 _SIZES = ("in_channels", "out_channels", "batch_size", "input_height", "input_width")
@@ -119,7 +110,7 @@ define(
     OPS,
     "conv2d",
     attributes=_CONVOLVED,
-    meaning=_conv2d,
+    meaning=_convolution,
     python=[*_PRODUCT, *_AFTER],
     cpp=_cpp([*_PRODUCT, *_AFTER]),
     on_device=True,
@@ -129,7 +120,7 @@ define(
     OPS,
     "conv_transpose2d",
     attributes=[*_CONVOLVED, _pair("output_padding")],
-    meaning=_conv_transpose2d,
+    meaning=_convolution,
     python=[*_PRODUCT, *_EXTRA, *_AFTER],
     cpp=_cpp([*_PRODUCT, *_EXTRA, *_AFTER]),
     on_device=True,
@@ -142,8 +133,8 @@ define(
 def _pool(call: Call) -> Any:
     (x,) = call.operands
     image = _image(call, x, call["channels"])
-    attributes = {"dilation": 1, **_window(call), "kernel": call["kernel_size"]}
-    return _flat(ttir.OPS[call.name].meaning(replace(call, operands=(image,), attributes=attributes)))
+    changed = {"dilation": call.attributes.get("dilation", 1), "kernel": call["kernel_size"], **_window(call)}
+    return _flat(ttir_meaning(replace(call, operands=(image,)), **changed))
 
 
 _POOLED = ("batch_size", "input_height", "input_width", "channels")
@@ -189,7 +180,7 @@ define(
     "upsample",
     operands=1,
     attributes=[_pair("scale_factor"), attr("mode", "str", "nearest")],
-    meaning=ttir.OPS["upsample2d"].meaning,
+    meaning=lambda call: ttir_meaning(call, "upsample2d"),
     python=[_X, _SCALE, _MODE, MEMORY],
     cpp=positional(_X, replace(_SCALE, form="uint32s"), _MODE, MEMORY),
 )

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
-from jaxmesh.dialects import ttir
 from jaxmesh.dialects.op import Call, attr
-from jaxmesh.dialects.ttnn.op import DTYPE, LAYOUT, MEMORY, TtnnOp, attribute, define, operand, positional, text, unset
+from jaxmesh.dialects.ttnn.op import (
+    DTYPE,
+    LAYOUT,
+    MEMORY,
+    TtnnOp,
+    attribute,
+    define,
+    operand,
+    positional,
+    text,
+    ttir_meaning,
+    unset,
+)
 
 OPS: dict[str, TtnnOp] = {}
 _LOOKUP = (operand("input_tensor", 0), operand("weight", 1))
@@ -29,8 +39,7 @@ define(
 
 def _scatter(call: Call) -> Any:
     # The real call has no argument for replacing values: it replaces them by default.
-    kind = call["scatter_reduce_type"] or "invalid"
-    return ttir.OPS["scatter"].meaning(replace(call, attributes={**call.attributes, "scatter_reduce_type": kind}))
+    return ttir_meaning(call, scatter_reduce_type=call["scatter_reduce_type"] or "invalid")
 
 
 _WRITTEN = (operand("input", 0), attribute("dim"), operand("index", 1), operand("src", 2), MEMORY)
@@ -48,8 +57,5 @@ define(
 _CACHE = (operand("cache", 0), operand("input", 1))
 define(OPS, "fill_cache", in_place=0, python=[*_CACHE, attribute("batch_idx", "batch_offset")])
 define(
-    OPS,
-    "update_cache",
-    in_place=0,
-    python=[*_CACHE, operand("update_index", 2), attribute("batch_offset", default=0)],
+    OPS, "update_cache", in_place=0, python=[*_CACHE, operand("update_index", 2), attribute("batch_offset", default=0)]
 )

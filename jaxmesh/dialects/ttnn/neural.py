@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from jaxmesh.dialects import ttir
 from jaxmesh.dialects.op import Call
 from jaxmesh.dialects.ttir.helpers import check_rank, check_shape, lax, require
-from jaxmesh.dialects.ttnn.op import COMPUTE, MEMORY, TtnnOp, attribute, define, operand, unset
+from jaxmesh.dialects.ttnn.op import COMPUTE, MEMORY, TtnnOp, attribute, define, operand, ttir_meaning, unset
 
 OPS: dict[str, TtnnOp] = {}
 _X = operand("input_tensor")
@@ -22,8 +21,7 @@ def _over_last_dim(call: Call) -> Any:
     """Performs TTIR's normalisation over the last dim, the only one that TTNN normalises."""
     x = call.operands[0]
     require(call, x.ndim > 0, "a scalar has no dim to normalise")
-    shape = x.shape[-1:]
-    return ttir.OPS[call.name].meaning(replace(call, attributes={**call.attributes, "normalized_shape": shape}))
+    return ttir_meaning(call, normalized_shape=x.shape[-1:])
 
 
 for _name in ("layer_norm", "rms_norm"):
@@ -42,8 +40,7 @@ def _batch_norm(call: Call) -> Any:
     for per_channel in call.operands[1:]:
         check_shape(call, per_channel, (1, x.shape[1], 1, 1), "mean, variance, weight or bias")
     rows = [lax.reshape(p, (x.shape[1],)) for p in (scale, offset, mean, variance)]
-    named = {**call.attributes, "dimension": 1}
-    return ttir.OPS["batch_norm_inference"].meaning(replace(call, operands=(x, *rows), attributes=named))
+    return ttir_meaning(replace(call, operands=(x, *rows)), dimension=1)
 
 
 _BATCH = (
@@ -56,14 +53,7 @@ _BATCH = (
     MEMORY,
     COMPUTE,
 )
-define(
-    OPS,
-    "batch_norm_inference",
-    omit=["dimension"],
-    callee="ttnn.batch_norm",
-    meaning=_batch_norm,
-    python=_BATCH,
-)
+define(OPS, "batch_norm_inference", omit=["dimension"], callee="ttnn.batch_norm", meaning=_batch_norm, python=_BATCH)
 
 
 # --- attention -------------------------------------------------------------------------------------------------------
@@ -83,12 +73,7 @@ define(
     python=[_Q, _K, _V, *_SCORES],
 )
 
-define(
-    OPS,
-    "concatenate_heads",
-    callee="ttnn.transformer.concatenate_heads",
-    python=[_X, MEMORY],
-)
+define(OPS, "concatenate_heads", callee="ttnn.transformer.concatenate_heads", python=[_X, MEMORY])
 
 _HEADS = (
     operand("kv_input_tensor", 1, default=None),
@@ -105,9 +90,4 @@ define(
 )
 
 _ROTATED = (_X, operand("cos_cache", 1), operand("sin_cache", 2), unset("token_index"), MEMORY, COMPUTE)
-define(
-    OPS,
-    "rotary_embedding",
-    callee="ttnn.experimental.rotary_embedding",
-    python=_ROTATED,
-)
+define(OPS, "rotary_embedding", callee="ttnn.experimental.rotary_embedding", python=_ROTATED)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from jaxmesh.dialects import ttir
-from jaxmesh.dialects.op import Arity, Attribute, Meaning, OpDef, Trait, arity
+from jaxmesh.dialects.op import Arity, Attribute, Call, Meaning, OpDef, Trait, arity
 
 NEEDED: Any = inspect.Parameter.empty
 Source = Literal[
@@ -157,24 +157,21 @@ def define(
     on_device: bool = False,
     in_place: int | None = None,
 ) -> None:
-    """Adds an operation of TTNN to a table. Facts shared with the TTIR operation `like` are declared only there.
+    """Adds an operation of TTNN to a table. Facts shared with a TTIR operation are declared only there.
 
     Args:
       ops: the table.
-      name: its name, without the dialect.
+      name: without the dialect.
       python: the arguments of the Python call, in order.
       cpp: the arguments of the C++ call, in order; by default Python's without keywords.
-      like: the TTIR operation whose definition it shares; by default the one of the same name.
-      meaning: its own meaning, if it differs from TTIR's.
-      operands: how many it takes, if TTIR's takes another number or there is none.
-      attributes: the attributes, if they are not those of TTIR's.
+      like: the TTIR operation whose facts it shares; by default the one of the same name.
+      meaning, operands, attributes: in place of those of the TTIR operation.
       omit: names of TTIR's attributes that it does not have.
       forms: attributes that replace TTIR's of the same name.
-      traits: further facts, beside those of TTIR's.
+      traits: facts beside those of the TTIR operation.
       callee: the function's dotted name if it is not `ttnn.<name>` (C++ has `::` for the dots).
-      cpp_callee: the same for C++ alone; by default Python's.
-      on_device: see `TtnnOp`.
-      in_place: see `TtnnOp`.
+      cpp_callee: the same for C++ alone.
+      on_device, in_place: as in `TtnnOp`.
     """
     assert name not in ops, name
     base = ttir.OPS.get(like or name)
@@ -205,3 +202,8 @@ def define(
 def _meaning(base: OpDef | None) -> Meaning:
     assert base is not None
     return base.meaning
+
+
+def ttir_meaning(call: Call, name: str | None = None, /, **attributes: Any) -> Any:
+    """Computes a call by the TTIR operation of the same or another name, with some attributes changed."""
+    return ttir.OPS[name or call.name].meaning(replace(call, attributes={**call.attributes, **attributes}))

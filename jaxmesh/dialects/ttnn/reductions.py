@@ -8,10 +8,20 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from jaxmesh.dialects import ttir
 from jaxmesh.dialects.op import Call, attr
 from jaxmesh.dialects.ttir.helpers import jax, jnp
-from jaxmesh.dialects.ttnn.op import COMPUTE, DTYPE, MEMORY, TtnnOp, attribute, define, operand, positional, text
+from jaxmesh.dialects.ttnn.op import (
+    COMPUTE,
+    DTYPE,
+    MEMORY,
+    TtnnOp,
+    attribute,
+    define,
+    operand,
+    positional,
+    text,
+    ttir_meaning,
+)
 
 OPS: dict[str, TtnnOp] = {}
 _X = operand("input_tensor")
@@ -30,8 +40,7 @@ for _name in ("sum", "mean", "max", "min"):
 
 def _over_one_dim(call: Call, dim: int | None) -> Any:
     """Performs TTIR's op, whose dims are a list."""
-    dims = None if dim is None else (dim,)
-    return ttir.OPS[call.name].meaning(replace(call, attributes={**call.attributes, "dim_arg": dims}))
+    return ttir_meaning(call, dim_arg=None if dim is None else (dim,))
 
 
 define(
@@ -68,10 +77,10 @@ define(
 
 
 def _with_indices(call: Call) -> Any:
-    """Values and int32 indices, by the TTIR op of the same name."""
+    """Returns values and int32 indices, by the TTIR op of the same name."""
     (x,) = call.operands
     indices = jax.ShapeDtypeStruct(x.shape, jnp.int32)
-    return ttir.OPS[call.name].meaning(replace(call, results=(indices, indices)))
+    return ttir_meaning(replace(call, results=(indices, indices)))
 
 
 define(

@@ -5,9 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from jaxmesh.dialects import ttir
 from jaxmesh.dialects.op import Call, Trait, need
-from jaxmesh.dialects.ttnn.op import DTYPE, MEMORY, TtnnOp, attribute, define, operand, operands, positional, text
+from jaxmesh.dialects.ttnn.op import (
+    DTYPE,
+    MEMORY,
+    TtnnOp,
+    attribute,
+    define,
+    operand,
+    operands,
+    positional,
+    text,
+    ttir_meaning,
+)
 
 OPS: dict[str, TtnnOp] = {}
 _X = operand("input_tensor")
@@ -25,8 +35,7 @@ define(
 def _permute(call: Call) -> Any:
     # The API counts dims from the end, too; TTIR does not.
     rank, order = call.operands[0].ndim, call["permutation"]
-    front = tuple(d + rank if -rank <= d < 0 else d for d in order)
-    return ttir.OPS["permute"].meaning(replace(call, attributes={**call.attributes, "permutation": front}))
+    return ttir_meaning(call, permutation=tuple(d + rank if -rank <= d < 0 else d for d in order))
 
 
 define(
@@ -39,18 +48,12 @@ define(
 )
 define(OPS, "transpose", python=[_X, attribute("dim1", "dim0"), attribute("dim2", "dim1"), MEMORY])
 
-
-def _repeat(call: Call) -> Any:
-    counts = {**call.attributes, "repeat_dimensions": call["repeat_dims"]}
-    return ttir.OPS["repeat"].meaning(replace(call, attributes=counts))
-
-
 _COUNTS = attribute("repeat_dims", form="shape")
 define(
     OPS,
     "repeat",
     attributes=[need("repeat_dims", "ints", form="shape")],
-    meaning=_repeat,
+    meaning=lambda call: ttir_meaning(call, repeat_dimensions=call["repeat_dims"]),
     traits=[Trait.RETURNS_OPERAND],
     python=[_X, _COUNTS, MEMORY],
     cpp=[_X, _COUNTS],
@@ -80,18 +83,11 @@ define(
     python=[*_PADDED, text("use_multicore", "True", keyword=True, default=True), MEMORY],
     cpp=[*_PADDED, text("use_multicore", "true"), _MEMORY],
 )
-
-
-def _assign(call: Call) -> Any:
-    (x,) = call.operands
-    return x
-
-
 define(
     OPS,
     "assign",
     operands=1,
-    meaning=_assign,
+    meaning=lambda call: call.operands[0],
     traits=[Trait.MOVES, Trait.DECOMPOSED],
     python=[_X, DTYPE, MEMORY],
     cpp=positional(_X, MEMORY, DTYPE),

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jax.interpreters import batching, mlir
 
 from jaxmesh.dialects.first_copy import first_copy_only
+from jaxmesh.dialects.ttir.replica_groups import row_major_index
 from jaxmesh.errors import ResidencyError, UnsupportedError
 from jaxmesh.jaxprs import compat
 from jaxmesh.sharding.configs import MeshComposerConfig, MeshMapperConfig, Placement, PlacementReplicate, PlacementShard
@@ -55,12 +56,7 @@ def _distribute_abstract_eval(x: Any, *, mapper_config: MeshMapperConfig) -> Any
 
 
 def resolve_traced_mapper(config: MeshMapperConfig, mesh: Mapping[str, int], full: Shape) -> Distribution:
-    """`resolve_mapper` for a traced program, in which every device must hold a shard.
-
-    Raises:
-      VerifyError: a rule of TTNN is broken.
-      UnsupportedError: some devices would hold nothing.
-    """
+    """Resolves a mapper for a traced program, in which every device must have a shard."""
     resolved = resolve_mapper(config, tuple(mesh.values()), full)
     if math.prod(resolved.chunks) < math.prod(mesh.values()):
         raise UnsupportedError(
@@ -72,7 +68,7 @@ def resolve_traced_mapper(config: MeshMapperConfig, mesh: Mapping[str, int], ful
 
 
 def cut_axes(resolved: Distribution, mesh: Mapping[str, int]) -> frozenset[str]:
-    """The mesh axes over which a distribution's shards differ."""
+    """Returns the mesh axes over which a distribution's shards differ."""
     names = [a for a, n in mesh.items() if n > 1]
     dims = mesh_axis_dims(resolved.landing, resolved.dims, drop_single=False)
     if dims is None:
@@ -81,22 +77,15 @@ def cut_axes(resolved: Distribution, mesh: Mapping[str, int]) -> frozenset[str]:
 
 
 def _place(landing: Landing, mesh: Mapping[str, int], axis: int) -> Any:
-    """This device's coordinate along one axis of a distribution that covers the mesh."""
+    """Returns this device's coordinate along one axis of a distribution that covers the mesh."""
     names = list(mesh)
     groups = landing.axis_groups()
     if groups is not None:
-        return _row_major([names[a] for a in groups[axis]], mesh)
+        own = [names[a] for a in groups[axis]]
+        return row_major_index(own, [mesh[a] for a in own])
     assert landing.mode is Mode.ROW_MAJOR
     below = math.prod(landing.shape[axis + 1 :])
-    return _row_major(names, mesh) // below % landing.shape[axis]
-
-
-def _row_major(names: Sequence[str], mesh: Mapping[str, int]) -> Any:
-    index: Any = jnp.int32(0)
-    for name in names:
-        if mesh[name] > 1:
-            index = index * mesh[name] + jax.lax.axis_index(name)
-    return index
+    return row_major_index(names, list(mesh.values())) // below % landing.shape[axis]
 
 
 def _distribute(x: Any, *, mapper_config: MeshMapperConfig) -> Any:
@@ -161,14 +150,16 @@ def _aggregate(x: Any, *, composer_config: MeshComposerConfig) -> Any:
         return jnp.zeros(resolved.full, x.dtype)
     dims = mesh_axis_dims(resolved.landing, resolved.dims, drop_single=True)
     if dims is None:
-        return _compose(_gather_stacked(x, mesh), resolved)
+        for axis in reversed(list(mesh)):
+            x = _gather(x, axis, 0, tiled=False)
+        return _compose(x, resolved)
     for axis, dim in reversed(list(zip(mesh, dims, strict=True))):
         x = first_copy(x, [axis]) if dim is None else _gather(x, axis, dim, tiled=True)
     return x
 
 
 def first_copy(x: Any, axes: Sequence[str]) -> Any:
-    """The copy at coordinate 0 of each axis, on every device; bit for bit, as a sum with zeros would not be."""
+    """Returns the copy at coordinate 0 of each axis, on every device; bit for bit, unlike a sum with zeros."""
     if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
         words = first_copy(jax.random.key_data(x), axes)
         return _jax.random.wrap_key_data(words, impl=_jax.random.key_impl(x))
@@ -179,7 +170,7 @@ def first_copy(x: Any, axes: Sequence[str]) -> Any:
 
 
 def _gather(x: Any, axis: str, dim: int, *, tiled: bool) -> Any:
-    """An all_gather to a full value. It wants a value that varies; one that does not is spread first."""
+    """Gathers a value along an axis to a full value."""
     if axis not in compat.varying_axes(jax.typeof(x)):
         x = compat.vary(x, (axis,))
     if not _packed(x.dtype):
@@ -189,14 +180,8 @@ def _gather(x: Any, axis: str, dim: int, *, tiled: bool) -> Any:
 
 
 def _packed(dtype: Any) -> bool:
-    """Integers of less than a byte, which XLA's CPU collectives pack and garble (seen for int2 and uint2)."""
+    """Returns True for integers of less than a byte, which XLA's CPU collectives pack and garble."""
     return jnp.issubdtype(dtype, jnp.integer) and jnp.iinfo(dtype).bits < 8
-
-
-def _gather_stacked(x: Any, mesh: Mapping[str, int]) -> Any:
-    for axis in reversed(list(mesh)):
-        x = _gather(x, axis, 0, tiled=False)
-    return x
 
 
 def _compose(stacked: Any, resolved: Composition) -> Any:

@@ -20,7 +20,6 @@ from jaxmesh.passes.flatten.index_arithmetic import INDEX, chosen, compared, is_
 from jaxmesh.passes.rules import Rules
 
 RULES: Rules[Rule] = Rules()
-"""By the name of the primitive."""
 
 _FLOAT = np.dtype(np.float32)
 _jnp: Any = jax.numpy
@@ -48,27 +47,28 @@ def _bitcast(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
 
 
 def _split(b: Builder, x: Value, shape: Sequence[int], kind: np.dtype[np.generic]) -> Value:
-    """The integers packed in each one, lowest bits first, along a new last dim."""
+    """Returns the integers packed in each one, lowest bits first, along a new last dim."""
     bits = width(kind)
     words = b.cast(b.cast(x, f"uint{width(b.dtype(x))}"), np.uint32)
-    parts = [_masked(b, _right(b, words, bits * i) if i else words, (1 << bits) - 1) for i in range(shape[-1])]
+    shifted = (b.with_number("logical_right_shift", words, bits * i) if i else words for i in range(shape[-1]))
+    parts = [b.with_number("bitwise_and", v, (1 << bits) - 1) for v in shifted]
     rows = [b.reshape(b.cast(b.cast(p, f"uint{bits}"), kind), (*shape[:-1], 1)) for p in parts]
     return b.concat(rows, len(shape) - 1)
 
 
 def _joined(b: Builder, x: Value, shape: Sequence[int], kind: np.dtype[np.generic]) -> Value:
-    """The integers along the last dim packed in one, lowest bits first."""
+    """Packs the integers along the last dim into one, lowest bits first."""
     bits, whole = width(b.dtype(x)), b.shape(x)
     words = b.cast(b.cast(x, f"uint{bits}"), np.uint32)
     begins = [0] * len(shape)
     parts = [b.reshape(b.slice(words, [*begins, i], [*shape, i + 1]), shape) for i in range(whole[-1])]
-    moved = [b.same("logical_left_shift", [p, b.full((), bits * i, np.uint32)]) for i, p in enumerate(parts) if i]
+    moved = [b.with_number("logical_left_shift", p, bits * i) for i, p in enumerate(parts) if i]
     made = functools.reduce(lambda low, high: b.same("bitwise_or", [low, high]), moved, parts[0])
     return b.cast(b.cast(made, f"uint{width(kind)}"), kind)
 
 
 def _known_float(b: Builder, x: Value, kind: np.dtype[np.generic]) -> Value | None:
-    """The float whose bits these are, or are but for the last ones, which are cleared."""
+    """Returns the float with these bits, possibly with its last bits cleared; None if it is not known."""
     whole = b.floats.get(x)
     if whole is not None and b.dtype(whole) == kind:
         return whole
@@ -90,12 +90,14 @@ def _float(b: Builder, x: Value, kind: np.dtype[np.generic]) -> Value:
     width, mantissa, bias = int(info.bits), int(info.nmant), int(info.maxexp) - 1
     fraction = _in_one_to_two(b, x, mantissa, bias)
     if fraction is not None:
-        return b.cast(b.same("add", [fraction, b.full((), 1, _FLOAT)]), kind)
+        return b.cast(b.with_number("add", fraction, 1), kind)
     # What is shorter than a word is computed in one, where TTIR's ops on bits work.
     word = b.cast(x, np.uint32)
-    fraction = _fraction(b, _masked(b, word, (1 << mantissa) - 1), mantissa)
+    fraction = _fraction(b, b.with_number("bitwise_and", word, (1 << mantissa) - 1), mantissa)
     exponents = (1 << (width - 1 - mantissa)) - 1
-    exponent = b.cast(_masked(b, _right(b, word, mantissa), exponents), INDEX)
+    exponent = b.cast(
+        b.with_number("bitwise_and", b.with_number("logical_right_shift", word, mantissa), exponents), INDEX
+    )
     normal = compared(b, "ne", exponent, b.full((), 0, INDEX))
     one = chosen(b, normal, b.full(b.shape(x), 1, _FLOAT), b.full((), 0, _FLOAT))
     made = b.same("multiply", [b.same("add", [one, fraction]), _power(b, exponent, exponents, bias)])
@@ -104,12 +106,12 @@ def _float(b: Builder, x: Value, kind: np.dtype[np.generic]) -> Value:
         compared(b, "ne", fraction, b.full((), 0, _FLOAT)),
     ])  # fmt: skip
     made = chosen(b, special, b.full((), np.nan, _FLOAT), made)
-    negative = compared(b, "ne", _right(b, word, width - 1), b.full((), 0, np.uint32))
+    negative = compared(b, "ne", b.with_number("logical_right_shift", word, width - 1), b.full((), 0, np.uint32))
     return b.cast(chosen(b, negative, b.same("neg", [made]), made), kind)
 
 
 def _in_one_to_two(b: Builder, x: Value, mantissa: int, bias: int) -> Value | None:
-    """The fraction of a float made of the exponent of 1 and random bits shifted down, as random numbers are."""
+    """Returns the fraction of a float of the exponent of 1 and shifted bits, as random numbers have it; else None."""
     joint = b.maker(x, "bitwise_or")
     if joint is None:
         return None
@@ -126,19 +128,11 @@ def _in_one_to_two(b: Builder, x: Value, mantissa: int, bias: int) -> Value | No
 
 
 def _fraction(b: Builder, x: Value, mantissa: int) -> Value:
-    return b.same("multiply", [b.cast(x, _FLOAT), b.full((), 2.0**-mantissa, _FLOAT)])
-
-
-def _masked(b: Builder, x: Value, mask: int) -> Value:
-    return b.same("bitwise_and", [x, b.full((), mask, b.dtype(x))])
-
-
-def _right(b: Builder, x: Value, by: int) -> Value:
-    return b.same("logical_right_shift", [x, b.full((), by, b.dtype(x))])
+    return b.with_number("multiply", b.cast(x, _FLOAT), 2.0**-mantissa)
 
 
 def _power(b: Builder, exponent: Value, last: int, bias: int) -> Value:
-    """Two to the power that an exponent field says, looked up: a computed power may be a little off."""
+    """Looks up two to the power of an exponent field; a computed power may be inexact."""
     table = np.array([2.0 ** (max(e, 1) - bias) for e in range(last)] + [np.inf], _FLOAT)[:, None]
     shape = b.shape(exponent)
     flat = exponent if shape else b.reshape(exponent, (1,))

@@ -144,6 +144,10 @@ class Builder:
         assert first is not None
         return self.op(name, operands, self.shape(first), self.dtype(first), **attrs)
 
+    def with_number(self, name: str, x: Value, number: Any) -> Value:
+        """Appends an operation of a tensor and a number."""
+        return self.same(name, [x, self.full((), number, self.dtype(x))])
+
     def full(self, shape: Sequence[int], value: Any, dtype: Any) -> Value:
         """Creates a tensor of one number; equal ones are created once."""
         shape, kind = tuple(shape), np.dtype(dtype)
@@ -295,11 +299,7 @@ class Builder:
         return self._live.get(body, find)
 
     def eqn(self, eqn: Eqn, operands: Sequence[Value]) -> Sequence[Value]:
-        """Builds one equation and returns its results.
-
-        Raises:
-          MissingRuleError: the primitive has no rule.
-        """
+        """Builds one equation and returns its results; raises `MissingRuleError` if the primitive has no rule."""
         made = self._folded(eqn, operands)
         if made is None:
             found = self.rules.get(eqn.primitive.name)

@@ -20,7 +20,6 @@ from jaxmesh.passes.flatten.storage import storage_type
 from jaxmesh.passes.rules import Rules
 
 RULES: Rules[Rule] = Rules()
-"""By the name of the primitive."""
 
 _UNREAD = ("composite", "custom_vmap_call")
 """Calls whose bodies no pass before this one looks into."""

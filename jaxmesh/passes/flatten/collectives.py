@@ -1,14 +1,14 @@
-"""Rules for the primitives that speak of the mesh: sharding, transfers, collectives.
+"""Rules for the primitives of the mesh: sharding, transfers, collectives.
 
-TTIR's collectives run along one mesh axis and reduce by a sum: what JAX says of several axes is one op per axis, and a
-maximum is gathered and taken on each device. `cluster_axis` is the place of the axis name in the mesh.
+TTIR's collectives run along one mesh axis and reduce by a sum. A collective over several axes becomes one op per axis;
+a maximum is gathered and computed on each device. `cluster_axis` is the number of the mesh axis.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from enum import Enum
 from typing import Any
 
@@ -22,7 +22,6 @@ from jaxmesh.passes.rules import Rules
 from jaxmesh.sharding.shard_attributes import counts_per_dim, plan_distribute
 
 RULES: Rules[Rule] = Rules()
-"""By the name of the primitive."""
 
 Table = np.ndarray[Any, np.dtype[np.int64]]
 
@@ -63,7 +62,7 @@ def _cut_dims(eqn: Eqn) -> list[int]:
 
 @RULES.add("pvary", "pcast")
 def _typed_only(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
-    # It says something to JAX's types alone.
+    # It changes types alone.
     return xs
 
 
@@ -71,11 +70,7 @@ def _typed_only(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
 
 
 def _names(eqn: Eqn, given: Any) -> tuple[str, ...]:
-    """The mesh axes of a collective, most significant first.
-
-    Raises:
-      MissingRuleError: the collective runs among some devices of an axis, or over a dim of its operand.
-    """
+    """Returns the mesh axes of a collective, most significant first; raises for groups of devices and for dims."""
     names: tuple[Any, ...] = (given,) if isinstance(given, str) else tuple(given)
     groups = eqn.params.get("axis_index_groups")
     if groups is not None:
@@ -88,7 +83,7 @@ def _names(eqn: Eqn, given: Any) -> tuple[str, ...]:
 
 
 def _several(b: Builder, names: Sequence[str]) -> tuple[str, ...]:
-    """Those axes along which there is more than one device."""
+    """Returns the axes with more than one device."""
     return tuple(a for a in names if b.mesh[a] > 1)
 
 
@@ -103,7 +98,7 @@ def _axis_index(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
 
 
 def axis_index(b: Builder, name: str) -> Value:
-    """This device's place along a mesh axis: the numbers from 0 on, split over the axis."""
+    """Returns this device's index along a mesh axis: the numbers from 0 on, split over the axis."""
     size, sizes = b.mesh[name], tuple(b.mesh.values())
     if size == 1:
         return b.full((), 0, np.int32)
@@ -118,7 +113,7 @@ def axis_index(b: Builder, name: str) -> Value:
 
 
 def _split(b: Builder, x: Value, dims: Shape, sizes: Shape) -> Value:
-    """A full tensor cut as `shard_dims` says, in the words of the level."""
+    """Splits a full tensor by `shard_dims`, with the sharding operation of the level."""
     full = b.shape(x)
     counts = counts_per_dim(dims, sizes, len(full))
     local = tuple(n // c for n, c in zip(full, counts, strict=True))
@@ -142,7 +137,7 @@ def _note_axes(b: Builder, op: str, names: Sequence[str]) -> None:
 
 @RULES.add("psum", "psum2", "psum_invariant")
 def _psum(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
-    # Never folded on what a value looks like: equal values are added, too.
+    # Never folded: equal values are added, too.
     _note_axes(b, "all_reduce", _names(eqn, eqn.params["axes"]))
     for name in _several(b, _names(eqn, eqn.params["axes"])):
         xs = [b.same("all_reduce", [x], reduce_type="sum", cluster_axis=_cluster(b, name)) for x in xs]
@@ -170,7 +165,7 @@ def _gather(b: Builder, x: Value, dim: int, name: str) -> Value:
 
 
 def _stacked(b: Builder, x: Value, name: str) -> Value:
-    """The values along an axis, along a new first dim."""
+    """Stacks the values along a mesh axis along a new first dim."""
     return _gather(b, b.reshape(x, (1, *b.shape(x))), 0, name)
 
 
@@ -210,7 +205,7 @@ def _reduce_scatter(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value
 
 
 def device_rows(b: Builder, names: Sequence[str]) -> Table:
-    """The device ids along some axes, the first axis the most significant; one row per place on the other axes."""
+    """Returns the device ids along some axes, the first the most significant: one row per coordinate of the others."""
     axes = [_cluster(b, n) for n in names]
     sizes = tuple(b.mesh.values())
     ids = np.arange(math.prod(sizes), dtype=np.int64).reshape(sizes)
@@ -230,16 +225,12 @@ def _all_to_all(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     return [b.op("all_to_all", [x], out.aval.shape, b.dtype(x), **said) for x, out in zip(xs, eqn.outvars, strict=True)]
 
 
-def _pairs(b: Builder, names: Sequence[str], perm: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    for row, (source, target) in itertools.product(device_rows(b, names), perm):
-        yield int(row[source]), int(row[target])
-
-
 @RULES.add("ppermute")
 def _ppermute(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     # JAX numbers the places on several axes in the order of the mesh here, whatever order they are named in.
     names = sorted(_names(eqn, eqn.params["axis_name"]), key=list(b.mesh).index)
-    pairs = sorted(_pairs(b, names, eqn.params["perm"]))
+    perm: Sequence[tuple[int, int]] = eqn.params["perm"]
+    pairs = sorted((int(row[s]), int(row[t])) for row, (s, t) in itertools.product(device_rows(b, names), perm))
     if len(pairs) == math.prod(b.mesh.values()) and all(s == t for s, t in pairs):
         return xs
     table = np.array(pairs, np.int64).reshape(-1, 2)

@@ -9,20 +9,12 @@ import numpy as np
 
 from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.passes.flatten.storage import Array
+from jaxmesh.passes.rules import Rules
 
 Fold = Callable[[Eqn, Sequence[Array]], Any]
-FOLDS: dict[str, Fold] = {}
+"""Computes a primitive on NumPy arrays of integers or truth values."""
+FOLDS: Rules[Fold] = Rules()
 """By the name of the primitive."""
-
-
-def fold(*names: str) -> Callable[[Fold], Fold]:
-    """Registers a function that computes a primitive on NumPy arrays of integers or truth values."""
-
-    def enter(function: Fold) -> Fold:
-        FOLDS.update(dict.fromkeys(names, function))
-        return function
-
-    return enter
 
 
 def _div(a: Array, b: Array) -> Array:
@@ -71,28 +63,25 @@ ELEMENTWISE: Mapping[str, Callable[..., Any]] = {
 """By the primitive's name."""
 
 
-def _enter(name: str, function: Callable[..., Any]) -> None:
-    @fold(name)
-    def _(eqn: Eqn, xs: Sequence[Array]) -> Any:
-        return function(*xs)
+def _elementwise(function: Callable[..., Any]) -> Fold:
+    return lambda eqn, xs: function(*xs)
 
 
-for _name, _function in ELEMENTWISE.items():
-    _enter(_name, _function)
+FOLDS.update({name: _elementwise(function) for name, function in ELEMENTWISE.items()})
 
 
-@fold("convert_element_type", "copy", "copy_p", "stop_gradient")
+@FOLDS.add("convert_element_type", "copy", "copy_p", "stop_gradient")
 def _convert(eqn: Eqn, xs: Sequence[Array]) -> Array:
     return xs[0].astype(eqn.outvars[0].aval.dtype)
 
 
-@fold("select_n")
+@FOLDS.add("select_n")
 def _select_n(eqn: Eqn, xs: Sequence[Array]) -> Array:
     which, *cases = xs
     return np.choose(np.clip(which.astype(np.int64), 0, len(cases) - 1), cases)
 
 
-@fold("integer_pow")
+@FOLDS.add("integer_pow")
 def _integer_pow(eqn: Eqn, xs: Sequence[Array]) -> Array:
     return np.power(xs[0], np.asarray(abs(eqn.params["y"]), xs[0].dtype))
 
@@ -104,12 +93,8 @@ REDUCTIONS: Mapping[str, Any] = {
 """By the primitive's name."""
 
 
-def _enter_reduction(name: str, function: Any) -> None:
-    @fold(name)
-    def _(eqn: Eqn, xs: Sequence[Array]) -> Any:
-        # An empty reduction raises for maximum and minimum; the rule handles it.
-        return function.reduce(xs[0], axis=eqn.params["axes"], dtype=xs[0].dtype)
+def _reduction(function: Any) -> Fold:
+    return lambda eqn, xs: function.reduce(xs[0], axis=eqn.params["axes"], dtype=xs[0].dtype)
 
 
-for _name, _function in REDUCTIONS.items():
-    _enter_reduction(_name, _function)
+FOLDS.update({name: _reduction(function) for name, function in REDUCTIONS.items()})

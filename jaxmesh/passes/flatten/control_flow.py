@@ -14,7 +14,6 @@ from jaxmesh.passes.flatten.shapes import element, stacked
 from jaxmesh.passes.rules import Rules
 
 RULES: Rules[Rule] = Rules()
-"""By the name of the primitive."""
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,12 +16,11 @@ from jaxmesh.passes.flatten.shapes import part, reverse
 from jaxmesh.passes.rules import Rules
 
 RULES: Rules[Rule] = Rules()
-"""By the name of the primitive."""
 
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """How a window moves over the spatial dims."""
+    """The movement of a window over the spatial dims."""
 
     strides: Shape
     padding: tuple[tuple[int, int], ...]
@@ -30,15 +29,9 @@ class Windows:
     groups: int
 
     def last(self, count: int) -> Windows:
-        """The same of the last dims only."""
-        at = len(self.strides) - count
-        return replace(
-            self,
-            strides=self.strides[at:],
-            padding=self.padding[at:],
-            spread=self.spread[at:],
-            dilation=self.dilation[at:],
-        )
+        """Returns the same for the last dims only."""
+        strides, padding, spread, dilation = self.strides, self.padding, self.spread, self.dilation
+        return Windows(strides[-count:], padding[-count:], spread[-count:], dilation[-count:], self.groups)
 
 
 @RULES.add("conv_general_dilated")
@@ -65,7 +58,7 @@ def _convolution(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
 
 
 def _batches_as_features(b: Builder, x: Value, groups: int) -> Value:
-    """Groups of batches, each with its own outputs, are groups of features over fewer batches."""
+    """Turns groups of batches, each with its own outputs, into groups of features over fewer batches."""
     batch, *space, features = b.shape(x)
     apart = b.reshape(x, (groups, batch // groups, *space, features))
     rank = len(space) + 3
@@ -76,7 +69,7 @@ def _batches_as_features(b: Builder, x: Value, groups: int) -> Value:
 def _convolved(
     b: Builder, x: Value, weight: Value, windows: Windows, space: Sequence[int], dtype: np.dtype[Any]
 ) -> Value:
-    """A convolution to the sizes `space`; more than two spatial dims are taken one by one from the front."""
+    """Convolves to the sizes `space`; takes more than two spatial dims one by one from the front."""
     rank = len(windows.strides)
     if rank < 2:
         return _lifted(b, x, weight, windows, space, dtype)
@@ -99,7 +92,7 @@ def _convolved(
 
 
 def _lifted(b: Builder, x: Value, weight: Value, windows: Windows, space: Sequence[int], dtype: np.dtype[Any]) -> Value:
-    """Fewer than two spatial dims are images of height 1."""
+    """Convolves over fewer than two spatial dims, as images of height 1."""
     more = 2 - len(windows.strides)
     batch, *sizes, features = b.shape(x)
     outs, inputs, *kernel = b.shape(weight)
@@ -121,12 +114,8 @@ def _image(b: Builder, x: Value, weight: Value, windows: Windows, space: Sequenc
             return _transposed(b, x, weight, windows, extra, shape, dtype)
     outside = [(max(low, 0), max(high, 0)) for low, high in windows.padding]
     if any(n > 1 for n in windows.spread) or any(min(edge) < 0 for edge in windows.padding):
-        x = padded(
-            b,
-            x,
-            0,
-            [(0, 0, 0), *((*e, n - 1) for e, n in zip(windows.padding, windows.spread, strict=True)), (0, 0, 0)],
-        )
+        amounts = [(*e, n - 1) for e, n in zip(windows.padding, windows.spread, strict=True)]
+        x = padded(b, x, 0, [(0, 0, 0), *amounts, (0, 0, 0)])
         outside = [(0, 0), (0, 0)]
     return b.op(
         "conv2d", [x, weight], shape, dtype, stride=windows.strides, padding=_edges(outside), dilation=windows.dilation,
@@ -135,7 +124,7 @@ def _image(b: Builder, x: Value, weight: Value, windows: Windows, space: Sequenc
 
 
 def _edges(edges: Sequence[tuple[int, int]]) -> Shape:
-    """Top, left, bottom, right."""
+    """Returns (top, left, bottom, right)."""
     (top, bottom), (left, right) = edges
     return top, left, bottom, right
 
@@ -145,7 +134,7 @@ def _reach(b: Builder, weight: Value, windows: Windows) -> list[int]:
 
 
 def _output_padding(b: Builder, weight: Value, windows: Windows) -> Shape | None:
-    """By how much a transposed convolution's result is longer at the end; None if there is none that means the same."""
+    """Returns the output padding of the equivalent transposed convolution; None if there is none."""
     if any(n > 1 for n in windows.strides):
         return None
     extra: list[int] = []
@@ -160,7 +149,7 @@ def _output_padding(b: Builder, weight: Value, windows: Windows) -> Shape | None
 def _transposed(
     b: Builder, x: Value, weight: Value, windows: Windows, extra: Shape, shape: Shape, dtype: np.dtype[Any]
 ) -> Value:
-    """The transpose of a strided convolution, with its weight: (inputs, outputs of a group), not turned round."""
+    """Returns the transpose of a strided convolution; its weight is (inputs, outputs of a group), not reversed."""
     outs, inputs, *kernel = b.shape(weight)
     groups = windows.groups
     apart = b.reshape(reverse(b, weight, (2, 3)), (groups, outs // groups, inputs, *kernel))

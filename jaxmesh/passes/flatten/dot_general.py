@@ -16,7 +16,6 @@ from jaxmesh.passes.flatten.builder import Builder, Rule
 from jaxmesh.passes.rules import Rules
 
 RULES: Rules[Rule] = Rules()
-"""By the name of the primitive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +42,9 @@ def product(
     shape: Shape,
     dtype: np.dtype[Any],
 ) -> Value:
-    """The product of two tensors.
+    """Returns the product of two tensors, with `contract` and `batch` dims of each.
 
-    Args:
-      b: the builder.
-      xs: the two.
-      contract: the dims of each that are summed over, in pairs.
-      batch: the dims of each that stay side by side, in pairs.
-      shape: of the result: batch dims, free dims of the first, of the second.
-      dtype: of the result, in which the products add up.
+    The result has batch dims, free dims of the first, free dims of the second; products add up in its `dtype`.
     """
     x, y = _alike(b, *xs)
     if 0 in shape or any(b.shape(x)[d] == 0 for d in contract[0]):
@@ -78,7 +71,7 @@ def _side(b: Builder, value: Value, contract: Sequence[int], batch: Sequence[int
 
 
 def _alike(b: Builder, x: Value, y: Value) -> tuple[Value, Value]:
-    """Two operands in one element type."""
+    """Casts two operands to their joint element type."""
     if b.dtype(x) == b.dtype(y):
         return x, y
     joint: Any = jnp.promote_types(b.dtype(x), b.dtype(y))
@@ -90,7 +83,7 @@ def _sizes(b: Builder, side: Side, dims: Sequence[int]) -> list[int]:
 
 
 def _outer(b: Builder, x: Side, y: Side, shape: Shape, dtype: np.dtype[Any]) -> Value:
-    """Nothing is summed: a product element by element."""
+    """Multiplies element by element where no dim is contracted."""
     values = [b.cast(b.permute(s.value, (*s.batch, *s.free)), dtype) for s in (x, y)]
     batch = _sizes(b, x, x.batch)
     left = b.reshape(values[0], (*batch, *_sizes(b, x, x.free), *[1] * len(y.free)))
@@ -116,7 +109,7 @@ def _multiplied(b: Builder, x: Side, y: Side, shape: Shape, dtype: np.dtype[Any]
 
 
 def _flat(b: Builder, x: Side, y: Side, shape: Shape, dtype: np.dtype[Any]) -> Value:
-    """Without batch dims: the first operand keeps its free dims, and a vector stays one."""
+    """Multiplies without batch dims: the first operand keeps its free dims, and a vector stays one."""
     rows, columns = _sizes(b, x, x.free), _sizes(b, y, y.free)
     inner = math.prod(_sizes(b, x, x.contract))
     right, turned_b = (b.permute(y.value, y.contract), False) if not y.free else _matrix(b, y, free_first=False)
@@ -143,7 +136,7 @@ def _in_order(side: Side, free_first: bool) -> bool:
 
 
 def _paired(x: Side, y: Side) -> tuple[Side, Side]:
-    """The batch dims and the contracted dims in an order that spares permutations where one does."""
+    """Orders the contracted dims so that the fewest operands need a permutation."""
     if len(x.contract) == 1:
         return x, y
     options: list[tuple[Side, Side]] = []
@@ -155,7 +148,7 @@ def _paired(x: Side, y: Side) -> tuple[Side, Side]:
 
 
 def _matrix(b: Builder, side: Side, free_first: bool) -> tuple[Value, bool]:
-    """Batch dims and two more, and whether those two still have to be swapped: (free, contracted) if `free_first`."""
+    """Returns an operand as matrices, and True if they are transposed: (free, contracted) if `free_first`."""
     swapped = not _in_order(side, free_first) and _in_order(side, not free_first)
     first = free_first != swapped
     order = (*side.batch, *side.free, *side.contract) if first else (*side.batch, *side.contract, *side.free)

@@ -15,7 +15,6 @@ from jaxmesh.passes.flatten.builder import Builder, Rule, missing
 from jaxmesh.passes.rules import Rules
 
 RULES: Rules[Rule] = Rules()
-"""By the name of the primitive."""
 
 _jnp: Any = jax.numpy
 UNARY: Mapping[str, str] = {
@@ -109,7 +108,7 @@ def _integer_pow(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
 
 
 def _power(b: Builder, x: Value, power: int) -> Value:
-    """By squaring, as JAX does."""
+    """Raises to a power by squaring, as JAX does."""
     out: Value | None = None
     while True:
         if power % 2:
@@ -165,7 +164,7 @@ def _select_n(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
 
 
 def _chosen(b: Builder, which: Value, count: int) -> int | None:
-    """The number of the case that every element takes, if it is known; one out of range moves inside."""
+    """Returns the number of the case that every element takes, clamped; None if it is not known."""
     known = b.known.get(which)
     if known is None:
         return None
@@ -222,9 +221,9 @@ def _reduce_precision(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
 
 
 def _as_half(b: Builder, x: Value) -> Value:
-    """Rounded to float16's bits; unlike a cast this gives zeros for what only a subnormal number could hold."""
+    """Rounds to float16's bits; unlike a cast it returns zero where only a subnormal number would fit."""
     own = b.dtype(x)
     rounded = b.cast(b.cast(x, np.float16), own)
     small = b.op("lt", [b.same("abs", [rounded]), b.full((), 2.0**-14, own)], b.shape(x), np.bool_)
-    zero = b.same("multiply", [rounded, b.full((), 0, own)])
+    zero = b.with_number("multiply", rounded, 0)
     return b.op("where", [small, zero, rounded], b.shape(x), own)

@@ -33,27 +33,11 @@ from jaxmesh.passes.flatten.builder import Builder, Options, Rule
 from jaxmesh.passes.flatten.storage import storage_type
 
 _RULES: Mapping[str, Rule] = {
-    **bit_reinterpretation.RULES,
-    **calls.RULES,
-    **collectives.RULES,
-    **control_flow.RULES,
-    **convolutions.RULES,
-    **dot_general.RULES,
-    **elementwise.RULES,
-    **gamma.RULES,
-    **integer_bits.RULES,
-    **pad.RULES,
-    **pool_gradients.RULES,
-    **ragged_dot.RULES,
-    **random.RULES,
-    **reduce_window.RULES,
-    **reductions.RULES,
-    **scatter.RULES,
-    **shapes.RULES,
-    **slicing_and_gather.RULES,
-    **sort_and_scan.RULES,
-    **special_functions.RULES,
-}
+    **bit_reinterpretation.RULES, **calls.RULES, **collectives.RULES, **control_flow.RULES, **convolutions.RULES,
+    **dot_general.RULES, **elementwise.RULES, **gamma.RULES, **integer_bits.RULES, **pad.RULES, **pool_gradients.RULES,
+    **ragged_dot.RULES, **random.RULES, **reduce_window.RULES, **reductions.RULES, **scatter.RULES, **shapes.RULES,
+    **slicing_and_gather.RULES, **sort_and_scan.RULES, **special_functions.RULES,
+}  # fmt: skip
 RULES = _RULES | {name: random.move_keys(rule) for name, rule in _RULES.items() if name in primitives.MOVES}
 """By the name of the primitive. Rules of primitives that only move data take keys of random numbers, too."""
 
@@ -68,16 +52,10 @@ def flatten(
     results: Sequence[tuple[bool, str]],
     options: Options | None = None,
 ) -> Program:
-    """Returns a closed jaxpr as a flat program.
+    """Returns the flat program of a closed jaxpr.
 
-    Args:
-      jaxpr: of a traced or of a lowered program.
-      name: the function's.
-      mesh: axis names and sizes.
-      level: `ttir` or `ttnn`, as the jaxpr is.
-      arguments: per argument whether it is on the devices already, and its path.
-      results: the same of the results.
-      options: limits.
+    `level` is `ttir` for a traced and `ttnn` for a lowered jaxpr. `arguments` and `results` are pairs: True if it is on
+    the devices, and its path.
 
     Raises:
       MissingRuleError: a primitive has no rule.

@@ -10,11 +10,11 @@ import numpy as np
 
 from jaxmesh.dialects.program import Value
 from jaxmesh.passes.flatten.builder import Builder
+from jaxmesh.passes.flatten.index_arithmetic import INDEX, chosen, compared
 
 _jnp: Any = jax.numpy
 _FLOAT = np.dtype(np.float32)
 _WORD = np.dtype(np.uint32)
-_INT = np.dtype(np.int32)
 _LEAST, _MOST = 2.0**-126, float(np.finfo(np.float32).max)
 # Two to the power of -125 up to 126: a guess that is one off is still a normal number's.
 _EDGE = 125
@@ -30,25 +30,17 @@ class _Split:
     is_small: Value
 
 
-def _op(b: Builder, name: str, x: Value, number: float) -> Value:
-    return b.same(name, [x, b.full((), number, b.dtype(x))])
-
-
 def _test(b: Builder, name: str, x: Value, number: float) -> Value:
-    return b.op(name, [x, b.full((), number, b.dtype(x))], b.shape(x), np.bool_)
-
-
-def _choose(b: Builder, condition: Value, x: Value, y: Value) -> Value:
-    return b.op("where", [condition, x, y], b.shape(condition), b.dtype(x))
+    return compared(b, name, x, b.full((), number, b.dtype(x)))
 
 
 def _split(b: Builder, size: Value) -> _Split:
-    """The exponent guessed by a logarithm, which is off by one at the most, and what puts it right."""
+    """Guesses the exponent by a logarithm, which is off by one at the most, and returns the correction, too."""
     held = b.same("clamp_scalar", [size], min=_LEAST, max=_MOST)
-    guess = b.same("floor", [_op(b, "multiply", b.same("log", [held]), 1 / np.log(2))])
-    guess = b.cast(b.same("clamp_scalar", [guess], min=-_EDGE, max=_EDGE + 1), _INT)
+    guess = b.same("floor", [b.with_number("multiply", b.same("log", [held]), 1 / np.log(2))])
+    guess = b.cast(b.same("clamp_scalar", [guess], min=-_EDGE, max=_EDGE + 1), INDEX)
     table = np.array([2.0**-e for e in range(-_EDGE, _EDGE + 2)], _FLOAT)[:, None]
-    places = _op(b, "add", guess, _EDGE)
+    places = b.with_number("add", guess, _EDGE)
     flat = places if b.shape(places) else b.reshape(places, (1,))
     scale = b.op("embedding", [flat, b.constant(table)], (*b.shape(flat), 1), _FLOAT)
     scale = b.reshape(scale, b.shape(size))
@@ -57,50 +49,50 @@ def _split(b: Builder, size: Value) -> _Split:
 
 
 def _fixed(b: Builder, split: _Split, x: Value, factor: float) -> Value:
-    """A number times one half where the guess was too small, and times two where it was too large; or the other way."""
-    less = _choose(b, split.is_small, _op(b, "multiply", x, 1 / factor), x)
-    return _choose(b, split.is_big, _op(b, "multiply", x, factor), less)
+    """Multiplies by `factor` where the guessed exponent was too small, and divides by it where it was too large."""
+    less = chosen(b, split.is_small, b.with_number("multiply", x, 1 / factor), x)
+    return chosen(b, split.is_big, b.with_number("multiply", x, factor), less)
 
 
 def cut(b: Builder, x: Value, bits: int) -> Value:
-    """Floats of 32 bits without the last bits of their mantissas: those are zero."""
+    """Clears the last bits of the mantissas of 32-bit floats."""
     size = b.same("abs", [x])
     split = _split(b, size)
     kept = 2.0 ** (23 - bits)
-    near_one = _op(b, "multiply", _fixed(b, split, b.same("multiply", [x, split.scale]), 0.5), kept)
-    whole = _op(b, "multiply", b.same("trunc", [near_one]), 1 / kept)
+    near_one = b.with_number("multiply", _fixed(b, split, b.same("multiply", [x, split.scale]), 0.5), kept)
+    whole = b.with_number("multiply", b.same("trunc", [near_one]), 1 / kept)
     back = b.same("div", [_fixed(b, split, whole, 2.0), split.scale])
-    normal = _choose(b, _test(b, "lt", size, _LEAST), _op(b, "multiply", x, 0), back)
-    return _choose(b, _test(b, "le", size, _MOST), normal, x)
+    normal = chosen(b, _test(b, "lt", size, _LEAST), b.with_number("multiply", x, 0), back)
+    return chosen(b, _test(b, "le", size, _MOST), normal, x)
 
 
 def word(b: Builder, x: Value) -> Value:
-    """The bits of floats of 32 or 16 bits, as uint32; what is no number has the bits of the usual one."""
+    """Returns the bits of floats of 32 or 16 bits, as uint32; every NaN has the usual bits."""
     info = _jnp.finfo(b.dtype(x))
     mantissa, bias, least = int(info.nmant), int(info.maxexp) - 1, int(info.minexp)
     x = b.cast(x, _FLOAT)
-    is_nan = b.op("ne", [x, x], b.shape(x), np.bool_)
-    size = b.same("abs", [_choose(b, is_nan, b.full((), 1, _FLOAT), x)])
+    is_nan = compared(b, "ne", x, x)
+    size = b.same("abs", [chosen(b, is_nan, b.full((), 1, _FLOAT), x)])
     split = _split(b, size)
     held = b.same("clamp_scalar", [size], min=_LEAST, max=_MOST)
-    behind = _op(b, "subtract", _fixed(b, split, b.same("multiply", [held, split.scale]), 0.5), 1)
-    one = [b.cast(v, _INT) for v in (split.is_big, split.is_small)]
+    behind = b.with_number("subtract", _fixed(b, split, b.same("multiply", [held, split.scale]), 0.5), 1)
+    one = [b.cast(v, INDEX) for v in (split.is_big, split.is_small)]
     exponent = b.same("subtract", [b.same("add", [split.exponent, one[0]]), one[1]])
-    field = _op(b, "multiply", b.cast(_op(b, "add", exponent, bias), _WORD), 1 << mantissa)
-    normal = b.same("add", [field, b.cast(_op(b, "multiply", behind, 2.0**mantissa), _WORD)])
+    field = b.with_number("multiply", b.cast(b.with_number("add", exponent, bias), _WORD), 1 << mantissa)
+    normal = b.same("add", [field, b.cast(b.with_number("multiply", behind, 2.0**mantissa), _WORD)])
     # In two steps: the power itself may be too large.
-    tiny = _op(b, "multiply", _op(b, "multiply", size, 2.0**-least), 2.0**mantissa)
+    tiny = b.with_number("multiply", b.with_number("multiply", size, 2.0**-least), 2.0**mantissa)
     below = b.cast(b.same("minimum", [tiny, b.full((), 2.0**mantissa, _FLOAT)]), _WORD)
-    made = _choose(b, _test(b, "lt", size, 2.0**least), below, normal)
+    made = chosen(b, _test(b, "lt", size, 2.0**least), below, normal)
     infinite = ((1 << (int(info.bits) - 1 - mantissa)) - 1) << mantissa
-    made = _choose(b, _test(b, "eq", size, np.inf), b.full((), infinite, _WORD), made)
-    made = _choose(b, is_nan, b.full((), infinite | 1 << (mantissa - 1), _WORD), made)
+    made = chosen(b, _test(b, "eq", size, np.inf), b.full((), infinite, _WORD), made)
+    made = chosen(b, is_nan, b.full((), infinite | 1 << (mantissa - 1), _WORD), made)
     return _signed(b, x, made, 1 << (int(info.bits) - 1))
 
 
 def _signed(b: Builder, x: Value, made: Value, sign: int) -> Value:
-    """With the bit of the sign; one over a zero tells which zero it is."""
+    """Adds the bit of the sign; the reciprocal of a zero has its sign."""
     over = b.same("reciprocal", [x])
     below = (_test(b, "lt", v, 0) for v in (over, x))
-    negative = b.op("where", [_test(b, "eq", x, 0), *below], b.shape(x), np.bool_)
-    return _choose(b, negative, _op(b, "add", made, sign), made)
+    negative = chosen(b, _test(b, "eq", x, 0), *below)
+    return chosen(b, negative, b.with_number("add", made, sign), made)

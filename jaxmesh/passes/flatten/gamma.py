@@ -15,7 +15,6 @@ from jaxmesh.passes.flatten.index_arithmetic import chosen, compared, joined
 from jaxmesh.passes.rules import Rules
 
 RULES: Rules[Rule] = Rules()
-"""By the name of the primitive."""
 
 _FLOAT = np.dtype(np.float32)
 
@@ -30,7 +29,7 @@ _TERMS = (
 
 @dataclass(slots=True)
 class _Parts:
-    """What both functions are made of.
+    """The terms of both functions.
 
     Attributes:
       b: the builder.
@@ -53,12 +52,8 @@ class _Parts:
     log_t: Value
 
     def number(self, value: float) -> Value:
-        """A number, of no dims."""
+        """Returns a number as a scalar."""
         return self.b.full((), value, _FLOAT)
-
-    def with_number(self, name: str, x: Value, value: float) -> Value:
-        """An op of a tensor and a number."""
-        return self.b.same(name, [x, self.number(value)])
 
 
 def _parts(b: Builder, eqn: Eqn, given: Value) -> _Parts:
@@ -85,15 +80,15 @@ def _parts(b: Builder, eqn: Eqn, given: Value) -> _Parts:
 @RULES.add("lgamma")
 def _lgamma(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     p = _parts(b, eqn, xs[0])
-    by = b.same("subtract", [p.with_number("add", p.z, 0.5), b.same("div", [p.t, p.log_t])])
-    made = p.with_number("add", b.same("multiply", [by, p.log_t]), math.log(2 * math.pi) / 2)
+    by = b.same("subtract", [b.with_number("add", p.z, 0.5), b.same("div", [p.t, p.log_t])])
+    made = b.with_number("add", b.same("multiply", [by, p.log_t]), math.log(2 * math.pi) / 2)
     made = b.same("add", [made, b.same("log", [p.total])])
     # log |sin(pi x)|, of the part behind the point, mirrored at a half: then it is exact at whole numbers.
     size = b.same("abs", [p.x])
     part = b.same("subtract", [size, b.same("floor", [size])])
     beyond = compared(b, "gt", part, p.number(0.5))
     part = chosen(b, beyond, joined(b, "subtract", p.number(1), part), part)
-    sine = b.same("log", [b.same("sin", [p.with_number("multiply", part, math.pi)])])
+    sine = b.same("log", [b.same("sin", [b.with_number("multiply", part, math.pi)])])
     mirrored = b.same("subtract", [joined(b, "subtract", p.number(math.log(math.pi)), sine), made])
     # At zero and below it the whole numbers are poles: their sine is 0, whatever the rest is.
     mirrored = chosen(b, compared(b, "eq", part, p.number(0)), p.number(math.inf), mirrored)
@@ -111,10 +106,10 @@ def _digamma(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     made = b.same("add", [p.log_t, b.same("div", [slope, p.total])])
     made = b.same("subtract", [made, joined(b, "div", p.number(_G), p.t)])
     # The cotangent of pi x, whose argument is brought near 0 first.
-    whole = b.same("abs", [b.same("floor", [p.with_number("add", p.x, 0.5)])])
-    angle = p.with_number("multiply", b.same("add", [p.x, whole]), math.pi)
+    whole = b.same("abs", [b.same("floor", [b.with_number("add", p.x, 0.5)])])
+    angle = b.with_number("multiply", b.same("add", [p.x, whole]), math.pi)
     cotangent = b.same("div", [b.same("cos", [angle]), b.same("sin", [angle])])
-    mirrored = b.same("subtract", [made, p.with_number("multiply", cotangent, math.pi)])
+    mirrored = b.same("subtract", [made, b.with_number("multiply", cotangent, math.pi)])
     pole = b.same("logical_and", [
         compared(b, "le", p.x, p.number(0)), compared(b, "eq", p.x, b.same("floor", [p.x])),
     ])  # fmt: skip

@@ -18,22 +18,22 @@ _jnp: Any = jax.numpy
 
 
 def is_float(dtype: Any) -> bool:
-    """Whether an element type holds real numbers; those of `ml_dtypes` do not say so to NumPy."""
+    """Returns True if an element type holds real numbers; NumPy does not know it of those of `ml_dtypes`."""
     return bool(_jnp.issubdtype(dtype, np.floating))
 
 
 def is_integer(dtype: Any) -> bool:
-    """Whether an element type holds integers."""
+    """Returns True if an element type holds integers."""
     return bool(_jnp.issubdtype(dtype, np.integer))
 
 
 def width(dtype: Any) -> int:
-    """The bits of an integer type; NumPy holds those of 4 and 2 in a byte."""
+    """Returns the bits of an integer type; NumPy stores those of 4 and 2 bits in a byte."""
     return int(_jnp.iinfo(dtype).bits)
 
 
 def limits(dtype: Any) -> tuple[Any, Any]:
-    """The least and the most number of an element type, infinities included."""
+    """Returns the smallest and the largest number of an element type, infinities included."""
     if np.dtype(dtype) == np.bool_:
         return False, True
     if is_float(dtype):
@@ -43,7 +43,7 @@ def limits(dtype: Any) -> tuple[Any, Any]:
 
 
 def known(b: Builder, x: Value) -> np.ndarray[Any, Any] | None:
-    """What a value holds, if that is known at compile time; also put together from known parts."""
+    """Returns the compile-time value of a tensor, also a concatenation of known parts; None if it is not known."""
     joint = b.maker(x, "concat")
     if x in b.known or joint is None:
         return b.known.get(x)
@@ -53,26 +53,26 @@ def known(b: Builder, x: Value) -> np.ndarray[Any, Any] | None:
 
 
 def reshaped(b: Builder, x: Value, shape: Sequence[int]) -> Value:
-    """`x` in another shape; what a reshape before it undid is done once."""
+    """Reshapes `x`; joins it with a reshape before it."""
     before = b.maker(x, "reshape")
     return b.reshape(x if before is None else before.used[0], shape)
 
 
 def as_index(b: Builder, x: Value) -> Value:
-    """Integers as int32; those that it cannot hold become its largest or smallest, out of range of any dim."""
+    """Returns integers as int32; those that do not fit become its largest or smallest, out of range of any dim."""
     kind = b.dtype(x)
     if kind == INDEX:
         return x
     least, most = limits(kind)
     if most > MOST:
-        x = b.same("minimum", [x, b.full((), MOST, kind)])
+        x = b.with_number("minimum", x, MOST)
     if least < -MOST:
-        x = b.same("maximum", [x, b.full((), -MOST, kind)])
+        x = b.with_number("maximum", x, -MOST)
     return b.cast(x, INDEX)
 
 
 def clamped(b: Builder, x: Value, most: int | Sequence[int]) -> Value:
-    """Indices moved into 0 to `most`, which is one number or one for each entry of the last dim."""
+    """Clamps indices to 0 to `most`, which is one number or one for each entry of the last dim."""
     if isinstance(most, int):
         return b.same("clamp_scalar", [x], min=0, max=most)
     top = b.constant(np.asarray(most, INDEX))
@@ -80,7 +80,7 @@ def clamped(b: Builder, x: Value, most: int | Sequence[int]) -> Value:
 
 
 def positions(b: Builder, shape: Sequence[int], dim: int, step: int = 1) -> Value:
-    """The numbers from 0 on, in steps, along a dim; in a shape of size 1 elsewhere."""
+    """Returns the numbers from 0 on, in steps, along a dim; the other dims have size 1."""
     count = shape[dim]
     if count * step > MOST:
         raise UnsupportedError(
@@ -92,23 +92,23 @@ def positions(b: Builder, shape: Sequence[int], dim: int, step: int = 1) -> Valu
 
 
 def compared(b: Builder, name: str, x: Value, y: Value) -> Value:
-    """A comparison of operands that broadcast to each other."""
+    """Compares operands that broadcast to each other."""
     return b.op(name, [x, y], np.broadcast_shapes(b.shape(x), b.shape(y)), np.bool_)
 
 
 def joined(b: Builder, name: str, x: Value, y: Value) -> Value:
-    """An elementwise op on operands that broadcast to each other."""
+    """Appends an elementwise op on operands that broadcast to each other."""
     return b.op(name, [x, y], np.broadcast_shapes(b.shape(x), b.shape(y)), b.dtype(x))
 
 
 def chosen(b: Builder, condition: Value, x: Value, y: Value) -> Value:
-    """`where`; all three broadcast to each other."""
+    """Appends a `where`; all three operands broadcast to each other."""
     shape = np.broadcast_shapes(b.shape(condition), b.shape(x), b.shape(y))
     return b.op("where", [condition, x, y], shape, b.dtype(x))
 
 
 def spread(b: Builder, x: Value, shape: Sequence[int], dims: Sequence[int]) -> Value:
-    """`x` in a larger shape, its dims at `dims` and repeated along the others."""
+    """Broadcasts `x` to a larger shape, with its dims at `dims`."""
     wide = [1] * len(shape)
     for d, at in enumerate(dims):
         wide[at] = b.shape(x)[d]

@@ -13,14 +13,8 @@ from jaxmesh.passes.flatten.index_arithmetic import width
 from jaxmesh.passes.rules import Rules
 
 RULES: Rules[Rule] = Rules()
-"""By the name of the primitive."""
 
 _WORD = np.dtype(np.uint32)
-
-
-def _with(b: Builder, name: str, x: Value, number: int) -> Value:
-    """An op on integers and a number."""
-    return b.same(name, [x, b.full((), number, b.dtype(x))])
 
 
 @RULES.add("shift_right_arithmetic")
@@ -35,7 +29,7 @@ def _shift_right_arithmetic(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
 
 
 def _shifted(b: Builder, x: Value, by: Value, shape: tuple[int, ...]) -> Value:
-    """Ones come in from the left for a negative number: its complement is shifted, and turned back."""
+    """Shifts a negative number by shifting its complement, so that ones enter from the left."""
     dtype = b.dtype(x)
     negative = b.op("lt", [x, b.full((), 0, dtype)], b.shape(x), np.bool_)
     bits = b.op("where", [negative, b.same("bitwise_not", [x]), x], b.shape(x), dtype)
@@ -47,7 +41,7 @@ def _shifted(b: Builder, x: Value, by: Value, shape: tuple[int, ...]) -> Value:
 
 
 def _as_word(b: Builder, eqn: Eqn, x: Value, bits: int = 0) -> Value:
-    """The bits, or those of whole bytes, in an unsigned word, zeros before them."""
+    """Returns the bits, or those of whole bytes, as an unsigned word with leading zeros."""
     dtype = b.dtype(x)
     if dtype.itemsize > 4:
         raise missing(eqn, f"TTIR's ops on bits are composed for words of up to 32 bits, not for {dtype}")
@@ -55,13 +49,13 @@ def _as_word(b: Builder, eqn: Eqn, x: Value, bits: int = 0) -> Value:
 
 
 def _ones(b: Builder, x: Value) -> Value:
-    """How many bits of each word are set: of pairs, of fours, of eights, and those added up by a product."""
-    odd = _with(b, "bitwise_and", _with(b, "logical_right_shift", x, 1), 0x55555555)
+    """Counts the bits that are set: in pairs, in fours, in eights, which a product adds up."""
+    odd = b.with_number("bitwise_and", b.with_number("logical_right_shift", x, 1), 0x55555555)
     x = b.same("subtract", [x, odd])
-    low, high = (_with(b, "bitwise_and", v, 0x33333333) for v in (x, _with(b, "logical_right_shift", x, 2)))
+    low, high = (b.with_number("bitwise_and", v, 0x33333333) for v in (x, b.with_number("logical_right_shift", x, 2)))
     x = b.same("add", [low, high])
-    x = _with(b, "bitwise_and", b.same("add", [x, _with(b, "logical_right_shift", x, 4)]), 0x0F0F0F0F)
-    return _with(b, "logical_right_shift", _with(b, "multiply", x, 0x01010101), 24)
+    x = b.with_number("bitwise_and", b.same("add", [x, b.with_number("logical_right_shift", x, 4)]), 0x0F0F0F0F)
+    return b.with_number("logical_right_shift", b.with_number("multiply", x, 0x01010101), 24)
 
 
 @RULES.add("population_count")
@@ -77,7 +71,7 @@ def _clz(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     for by in (1, 2, 4, 8, 16):
         if by < bits:
             # Every bit below the highest one is set, too.
-            x = b.same("bitwise_or", [x, _with(b, "logical_right_shift", x, by)])
+            x = b.same("bitwise_or", [x, b.with_number("logical_right_shift", x, by)])
     zeros = b.op("subtract", [b.full((), bits, _WORD), _ones(b, x)], b.shape(x), _WORD)
     return b.cast(zeros, b.result(eqn)[1])
 
@@ -92,7 +86,7 @@ def _mulhi(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     if dtype.itemsize < 4:
         wide = np.dtype(f"{dtype.kind}4")
         joint = b.same("multiply", [b.cast(x, wide), b.cast(y, wide)])
-        return b.cast(_with(b, "logical_right_shift", b.cast(joint, _WORD), 8 * dtype.itemsize), dtype)
+        return b.cast(b.with_number("logical_right_shift", b.cast(joint, _WORD), 8 * dtype.itemsize), dtype)
     high = _upper(b, _as_word(b, eqn, x), _as_word(b, eqn, y))
     if dtype.kind == "u":
         return b.cast(high, dtype)
@@ -105,7 +99,7 @@ def _mulhi(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
 
 
 def _upper(b: Builder, x: Value, y: Value) -> Value:
-    """The upper word of a product of words, by halves of 16 bits."""
+    """Returns the upper word of a product of words, by halves of 16 bits."""
     (x_low, x_high), (y_low, y_high) = ((_low(b, v), _high(b, v)) for v in (x, y))
     low = b.same("multiply", [x_low, y_low])
     first = b.same("add", [b.same("multiply", [x_high, y_low]), _high(b, low)])
@@ -115,8 +109,8 @@ def _upper(b: Builder, x: Value, y: Value) -> Value:
 
 
 def _low(b: Builder, x: Value) -> Value:
-    return _with(b, "bitwise_and", x, 0xFFFF)
+    return b.with_number("bitwise_and", x, 0xFFFF)
 
 
 def _high(b: Builder, x: Value) -> Value:
-    return _with(b, "logical_right_shift", x, 16)
+    return b.with_number("logical_right_shift", x, 16)

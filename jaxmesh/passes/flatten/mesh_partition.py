@@ -80,7 +80,7 @@ class _Starts:
                 self.numbers[out] = made
 
     def row(self, value: Value) -> tuple[Sum, ...] | None:
-        """The numbers of a value of rank 1, if all are known."""
+        """Returns the numbers of a value of rank 1; None unless all are known."""
         number = self.numbers.get(value)
         return self.rows.get(value) if number is None else (number,)
 

@@ -1,4 +1,4 @@
-"""Padding: outside, between elements, and less than nothing."""
+"""Padding: outside, between elements, and negative."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from jaxmesh.passes.flatten.builder import Builder, Rule
 from jaxmesh.passes.rules import Rules
 
 RULES: Rules[Rule] = Rules()
-"""By the name of the primitive."""
 
 
 @RULES.add("pad")
@@ -22,7 +21,7 @@ def _pad(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     number = b.fill(value)
     if number is not None:
         return padded(b, x, number, amounts)
-    # The row takes a number that is known: what was padded is told apart by padding truth values the same way.
+    # TTIR pads by a known number only: truth values, padded in the same way, mark the elements.
     dtype = b.dtype(x)
     zeros = padded(b, x, 0, amounts)
     if b.shape(zeros) == b.shape(x) and not any(low for low, _, _ in amounts):
@@ -32,14 +31,7 @@ def _pad(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
 
 
 def padded(b: Builder, x: Value, value: float, amounts: Sequence[Sequence[int]]) -> Value:
-    """A tensor with a number around and between its elements; negative amounts cut off, after the others padded.
-
-    Args:
-      b: the builder.
-      x: the tensor.
-      value: the number.
-      amounts: per dim how many before, after, and between any two elements.
-    """
+    """Pads a tensor by per-dim amounts (before, after, between any two elements); negative ones cut off afterwards."""
     shape = b.shape(x)
     if 0 in shape:
         return b.full(_sizes(shape, amounts), value, b.dtype(x))
@@ -60,7 +52,7 @@ def _sizes(shape: Sequence[int], amounts: Sequence[Sequence[int]]) -> list[int]:
 def _spread(
     b: Builder, x: Value, value: float, amounts: Sequence[Sequence[int]]
 ) -> tuple[Value, list[tuple[int, int]]]:
-    """The elements with others between, and what is left to pad: as many as between stand behind the last, too."""
+    """Inserts numbers between elements and behind the last, and returns the rest of the padding."""
     shape = b.shape(x)
     gaps = [between if n > 1 else 0 for n, (_, _, between) in zip(shape, amounts, strict=True)]
     edges = [(low, high - gap) for gap, (low, high, _) in zip(gaps, amounts, strict=True)]

@@ -1,4 +1,4 @@
-"""Gradients of pooling by the largest: which element each window picked, offset by offset."""
+"""Gradients of max pooling: the element that each window picked, offset by offset."""
 
 from __future__ import annotations
 
@@ -17,13 +17,12 @@ from jaxmesh.passes.flatten.reductions import identity
 from jaxmesh.passes.rules import Rules
 
 RULES: Rules[Rule] = Rules()
-"""By the name of the primitive."""
 
 _LIMIT = 256
 
 
 class _Scan:
-    """The elements of windows, one offset after the other, and whether each beats those before it."""
+    """The elements of windows, one offset after the other, compared with those before."""
 
     def __init__(self, b: Builder, eqn: Eqn, windows: Sequence[Window], shape: Shape, dtype: np.dtype[Any]) -> None:
         self.b, self.shape = b, shape
@@ -38,17 +37,17 @@ class _Scan:
             raise missing(eqn, "its operand is dilated or cut, which pooling by the largest is not")
 
     def at(self, x: Value, offset: Shape) -> Value:
-        """The element at an offset of every window, of a tensor that is padded already."""
+        """Returns the element at an offset of every window, of a tensor that is padded already."""
         begins = [o * w.dilation for o, w in zip(offset, self.windows, strict=True)]
         ends = [n + (m - 1) * w.stride + 1 for n, m, w in zip(begins, self.shape, self.windows, strict=True)]
         return self.b.slice(x, begins, ends, [w.stride for w in self.windows])
 
     def around(self, x: Value, value: float) -> Value:
-        """A tensor with its padding."""
+        """Pads a tensor."""
         return padded(self.b, x, value, [(w.low, w.high, 0) for w in self.windows])
 
     def keeps(self, x: Value, best: Value | None) -> list[Value | None]:
-        """Per offset whether the best so far stays; None for the first, if nothing is the best before it."""
+        """Returns per offset a mask of windows whose best element so far stays; None for the first without a `best`."""
         b = self.b
         outer = self.around(x, self.least)
         out: list[Value | None] = []
@@ -62,7 +61,7 @@ class _Scan:
 
 @RULES.add("select_and_gather_add")
 def _select_and_gather_add(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
-    """The tangents at the elements that the windows of the operand pick; 0 where none is above the padding."""
+    """Returns the tangents at the elements that windows pick; 0 where none is above the padding."""
     tangents, x = xs
     windows, (shape, dtype) = windows_of(eqn.params), b.result(eqn)
     scan = _Scan(b, eqn, windows, shape, b.dtype(x))
@@ -75,7 +74,7 @@ def _select_and_gather_add(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
 
 @RULES.add("select_and_scatter_add")
 def _select_and_scatter_add(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
-    """Each window's number added to the element that it picks."""
+    """Adds each window's number to the element that it picks."""
     source, x = xs
     windows = windows_of(eqn.params)
     shape, dtype = b.shape(source), b.dtype(source)
@@ -96,7 +95,7 @@ def _select_and_scatter_add(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
 
 
 def _places(scan: _Scan, length: Sequence[int], offset: Shape) -> list[tuple[int, int, int]]:
-    """How the numbers of windows spread to the elements at one offset."""
+    """Returns the padding that moves the numbers of windows to the elements at one offset."""
     made: list[tuple[int, int, int]] = []
     for n, m, o, w in zip(length, scan.shape, offset, scan.windows, strict=True):
         low = o * w.dilation - w.low

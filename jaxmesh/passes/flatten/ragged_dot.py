@@ -12,7 +12,6 @@ from jaxmesh.passes.flatten.index_arithmetic import as_index, chosen, compared, 
 from jaxmesh.passes.rules import Rules
 
 RULES: Rules[Rule] = Rules()
-"""By the name of the primitive."""
 
 
 @RULES.add("ragged_dot_general")
@@ -42,19 +41,14 @@ def _ragged_dot_general(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
 
 
 def _next(dims: Sequence[int]) -> Shape:
-    """Dims behind the new one of the groups."""
+    """Returns the numbers of dims behind a new first dim."""
     return tuple(d + 1 for d in dims)
 
 
 def _grouped(b: Builder, x: Value, sizes: Value, ragged: int, before: Sequence[int]) -> Value:
-    """A copy of `x` for each group, in a new first dim, with zeros where the ragged dim is of another group.
+    """Returns a copy of `x` for each group, in a new first dim, with zeros where the ragged dim is of another group.
 
-    Args:
-      b: the builder.
-      x: the tensor.
-      sizes: of the groups along the last dim: one row for all, or one for each place of the dims `before`.
-      ragged: the dim of `x` that the groups share among them.
-      before: the dims of `x` that the other dims of `sizes` are.
+    `sizes` has the group sizes along its last dim: one row, or one per index of the dims `before` of `x`.
     """
     shape = b.shape(x)
     sizes = as_index(b, sizes)

@@ -1,7 +1,6 @@
 """Random numbers: JAX's counter-based generator, written out in 32-bit words.
 
-A key is an array of words (`uint32[2]` of the default generator), as `jax.random.key_data` shows it; what JAX says of a
-key it says of these words.
+A key is an array of words (`uint32[2]` for the default generator), as `jax.random.key_data` returns it.
 """
 
 from __future__ import annotations
@@ -22,17 +21,16 @@ from jaxmesh.passes.flatten.index_arithmetic import MOST, joined
 from jaxmesh.passes.rules import Rules
 
 RULES: Rules[Rule] = Rules()
-"""By the name of the primitive."""
 
 _jax: Any = jax
 _WORD = np.dtype(np.uint32)
 
 
-# --- what JAX's generators do ----------------------------------------------------------------------------------------
+# --- JAX's generators -----------------------------------------------------------------------------------------------
 
 
 def generator(aval: Any) -> Any:
-    """The generator whose keys a type holds, or None if it holds plain numbers."""
+    """Returns the generator of a type of keys; None for plain numbers."""
     return getattr(aval.dtype, "_impl", None)
 
 
@@ -43,13 +41,13 @@ def _built(b: Builder, function: Callable[..., Any], xs: Sequence[Value], said: 
 
 @lru_cached_by_config(256)
 def _traced(function: Callable[..., Any], said: tuple[Any, ...], types: tuple[Any, ...]) -> Jaxpr:
-    """A generator's own code on words. It depends on flags of JAX's."""
+    """Traces a generator's code on words, which depends on JAX's flags."""
     arguments = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in types]
     return _jax.make_jaxpr(functools.partial(function, *said))(*arguments)
 
 
 def _over_keys(function: Callable[..., Any], count: int) -> Callable[..., Any]:
-    """A function of one key's words as one of an array of keys with so many dims."""
+    """Maps a function of one key's words over an array of keys with `count` dims."""
     for _ in range(count):
         function = _jax.vmap(function)
     return function
@@ -106,13 +104,8 @@ def _random_fold_in(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value
     return _built(b, _folded, xs, (generator(eqn.invars[0].aval),))
 
 
-@RULES.add("random_wrap", "random_unwrap")
+@RULES.add("random_wrap", "random_unwrap", "random_clone")
 def _same_words(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
-    return xs
-
-
-@RULES.add("random_clone")
-def _random_clone(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     return xs
 
 
@@ -121,18 +114,14 @@ def _random_clone(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 
 
-def _shifted(b: Builder, name: str, x: Value, by: int) -> Value:
-    return b.same(name, [x, b.full((), by, _WORD)])
-
-
 def _rotated(b: Builder, x: Value, by: int) -> Value:
-    left = _shifted(b, "logical_left_shift", x, by)
-    return b.same("bitwise_or", [left, _shifted(b, "logical_right_shift", x, 32 - by)])
+    left = b.with_number("logical_left_shift", x, by)
+    return b.same("bitwise_or", [left, b.with_number("logical_right_shift", x, 32 - by)])
 
 
 @RULES.add("threefry2x32")
 def _threefry(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
-    """Threefry-2x32, 20 rounds (Salmon et al., SC11): adds, rotations and exclusive ors."""
+    """Emits Threefry-2x32, 20 rounds (Salmon et al., SC11): adds, rotations and exclusive ors."""
     shape = np.broadcast_shapes(*(b.shape(x) for x in xs))
     first, second, x, y = xs
     parity = b.full((), 0x1BD11BDA, _WORD)
@@ -152,7 +141,7 @@ def _threefry(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
 
 @RULES.add("iota_2x32_shape")
 def _counters(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
-    """The upper and the lower half of each element's number."""
+    """Returns the upper and the lower half of each element's number."""
     shape = tuple(eqn.params["shape"])
     count = math.prod(shape)
     if count > MOST:
@@ -175,7 +164,7 @@ def move_keys(rule: Rule) -> Rule:
 
 
 def on_words(eqn: Eqn) -> Jaxpr | None:
-    """An equation that moves whole keys, as a body that moves their words; None if no key takes part."""
+    """Returns a body that moves the words of keys as an equation moves the keys; None if no operand is of keys."""
     keys = [generator(v.aval) for v in eqn.invars]
     impl = next((g for g in keys if g is not None), None)
     if impl is None:

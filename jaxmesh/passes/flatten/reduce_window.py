@@ -17,7 +17,6 @@ from jaxmesh.passes.flatten.shapes import part
 from jaxmesh.passes.rules import Rules
 
 RULES: Rules[Rule] = Rules()
-"""By the name of the primitive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,30 +32,30 @@ class Window:
 
     @property
     def reach(self) -> int:
-        """How many elements it spans."""
+        """The number of elements that it spans."""
         return self.dilation * (self.size - 1) + 1
 
     @property
     def moves(self) -> bool:
-        """Whether it changes anything."""
+        """True if it changes anything."""
         return (self.size, self.stride, self.low, self.high) != (1, 1, 0, 0)
 
     @property
     def side_by_side(self) -> bool:
-        """Whether windows follow each other without gaps, and do not overlap."""
+        """True if windows follow each other without gaps or overlaps."""
         return self.size == self.stride and self.dilation == 1
 
     def covers(self, length: int) -> bool:
-        """Whether there is one window, of all elements of a dim of this length."""
+        """Returns True if one window has all elements of a dim of this length."""
         return (self.size, self.low, self.high, self.dilation) == (length, 0, 0, 1)
 
     def count(self, length: int) -> int:
-        """How many windows there are on a dim that is padded already."""
+        """Returns the number of windows on a dim that is padded already."""
         return max((length - self.reach) // self.stride + 1, 0)
 
 
 def windows_of(params: Mapping[str, Any]) -> list[Window]:
-    """The window of each dim."""
+    """Returns the window of each dim."""
     sizes = params["window_dimensions"]
     ones = (1,) * len(sizes)
     rows = zip(
@@ -84,7 +83,7 @@ def _reduce_window(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
 
 
 def _pooled(b: Builder, kind: str, x: Value, windows: Sequence[Window], shape: Shape) -> Value:
-    """Dim by dim, or two at a time where a row pools images."""
+    """Reduces dim by dim, or two dims at a time as pooling of images."""
     dtype = b.dtype(x)
     if 0 in (*shape, *b.shape(x)):
         return b.full(shape, identity(kind, dtype), dtype)
@@ -104,7 +103,7 @@ def _pooled(b: Builder, kind: str, x: Value, windows: Sequence[Window], shape: S
 
 
 def spread(b: Builder, value: float, x: Value, windows: Sequence[Window]) -> tuple[Value, list[Window]]:
-    """The operand with what stands between its elements, and cut where the padding is less than nothing."""
+    """Returns the operand with base dilation and negative padding applied, and the windows without them."""
     done = [w.spread == 1 and min(w.low, w.high) >= 0 for w in windows]
     amounts = [(0, 0, 0) if ok else (w.low, w.high, w.spread - 1) for ok, w in zip(done, windows, strict=True)]
     rest = [w if ok else replace(w, low=0, high=0, spread=1) for ok, w in zip(done, windows, strict=True)]
@@ -127,7 +126,7 @@ def _along(b: Builder, kind: str, x: Value, dim: int, window: Window) -> Value:
 
 
 def _spans(b: Builder, kind: str, x: Value, dim: int, size: int, step: int) -> Value:
-    """From each element on `size` of them combined: two spans of half the size, and one element if it is odd."""
+    """Combines `size` elements from each one on: two spans of half the size, and one element if it is odd."""
     if size == 1:
         return x
     half = size // 2
@@ -145,7 +144,7 @@ def _spans(b: Builder, kind: str, x: Value, dim: int, size: int, step: int) -> V
 
 
 def _images(b: Builder, kind: str, x: Value, pair: Sequence[int], windows: Sequence[Window]) -> Value:
-    """One dim or two as height and width, those before as batch and those behind as channels."""
+    """Pools one or two dims as height and width, with those before as batch and those behind as channels."""
     rank, dtype = len(b.shape(x)), b.dtype(x)
     # Where the images come last, the dim before them holds the channels.
     last = pair[-1] == rank - 1
@@ -179,16 +178,14 @@ def _pool(b: Builder, kind: str, x: Value, two: Sequence[Window], shape: Shape) 
         "padding": (first.low, second.low, first.high, second.high),
         "ceil_mode": False,
     }
-    if kind == "sum":
-        return b.op("avg_pool2d", [x], shape, b.dtype(x), **said)
-    if kind == "max":
-        return b.op("max_pool2d", [x], shape, b.dtype(x), **said)
-    return b.same("neg", [b.op("max_pool2d", [b.same("neg", [x])], shape, b.dtype(x), **said)])
+    if kind == "min":
+        return b.same("neg", [b.op("max_pool2d", [b.same("neg", [x])], shape, b.dtype(x), **said)])
+    return b.op("avg_pool2d" if kind == "sum" else "max_pool2d", [x], shape, b.dtype(x), **said)
 
 
 @RULES.add("div")
 def _div(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
-    """A sum of windows that is divided by their size is the mean that was pooled."""
+    """Replaces a sum of windows divided by their size by the mean that was pooled."""
     x, y = xs
     scaled = b.maker(x, "multiply")
     if scaled is not None and b.fill(y) is not None and is_float(b.dtype(x)):

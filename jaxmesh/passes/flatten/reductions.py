@@ -17,14 +17,13 @@ from jaxmesh.passes.flatten.shapes import part
 from jaxmesh.passes.rules import Rules
 
 RULES: Rules[Rule] = Rules()
-"""By the name of the primitive."""
 
 _jnp: Any = jax.numpy
 KINDS: Mapping[str, str] = {
     "reduce_sum": "sum", "reduce_prod": "prod", "reduce_max": "max", "reduce_min": "min",
     "reduce_and": "and", "reduce_or": "or", "reduce_xor": "xor",
 }  # fmt: skip
-"""What a primitive combines by."""
+"""The reduction of each primitive."""
 
 _OF_BOOLS: Mapping[str, str] = {
     "max": "reduce_or", "min": "reduce_and", "and": "reduce_and", "or": "reduce_or", "sum": "reduce_or",
@@ -33,7 +32,7 @@ _OF_BOOLS: Mapping[str, str] = {
 COMBINES: Mapping[str, str] = {
     "add": "sum", "mul": "prod", "max": "max", "min": "min", "and": "and", "or": "or", "xor": "xor",
 }  # fmt: skip
-"""What a primitive of two operands reduces by."""
+"""The reduction by each primitive of two operands."""
 _PAIRS: Mapping[str, str] = {
     "sum": "add", "prod": "multiply", "max": "maximum", "min": "minimum",
     "and": "bitwise_and", "or": "bitwise_or", "xor": "bitwise_xor",
@@ -45,7 +44,7 @@ _BOOL_PAIRS: Mapping[str, str] = {
 
 
 def identity(kind: str, dtype: np.dtype[Any]) -> float | int:
-    """The number that changes nothing it is combined with."""
+    """Returns the identity of a reduction."""
     if kind in ("sum", "or", "xor"):
         return 0
     if kind == "prod" or dtype.kind == "b":
@@ -64,13 +63,13 @@ def identity(kind: str, dtype: np.dtype[Any]) -> float | int:
 
 
 def combined(b: Builder, kind: str, x: Value, y: Value) -> Value:
-    """Two tensors of one type, element by element."""
+    """Combines two tensors of one type, element by element."""
     names = _BOOL_PAIRS if b.dtype(x).kind == "b" else _PAIRS
     return b.same(names[kind], [x, y])
 
 
 def reduced(b: Builder, kind: str, x: Value, dims: Sequence[int]) -> Value:
-    """A tensor combined over dims, which it loses."""
+    """Reduces a tensor over dims and drops them."""
     shape, dtype = b.shape(x), b.dtype(x)
     if not dims:
         return x
@@ -85,7 +84,7 @@ def reduced(b: Builder, kind: str, x: Value, dims: Sequence[int]) -> Value:
 
 
 def _bit_by_bit(b: Builder, kind: str, x: Value, dims: Sequence[int]) -> Value:
-    """TTIR reduces no bits: halves are combined until one is left."""
+    """Reduces bits, which TTIR cannot: combines halves until one is left."""
     shape = b.shape(x)
     if b.dtype(x).kind == "b":
         # An odd number of true ones.
@@ -107,7 +106,7 @@ RULES.update({primitive: _reduction(kind) for primitive, kind in KINDS.items()})
 
 
 def combining(jaxpr: Any) -> str | None:
-    """By what a body of two arguments combines them; None if it is not one primitive that has a row."""
+    """Returns the reduction by a body of two arguments; None unless it is one of the known primitives."""
     body = walk.open_jaxpr(jaxpr)
     if len(body.eqns) != 1 or set(body.eqns[0].invars) != set(body.invars) or body.outvars != body.eqns[0].outvars:
         return None

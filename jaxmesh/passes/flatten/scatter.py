@@ -1,7 +1,7 @@
 """Scatters: `x.at[...].set`, `.add`, `.multiply`, `.min`, `.max`.
 
-TTIR scatters single elements along one dim, to places in range. Windows that are not wholly inside are dropped, as JAX
-says, by sending them to a place behind the end that is cut off again.
+TTIR scatters single elements along one dim, to indices in range. Windows that are not wholly inside are dropped, as in
+JAX: they go to an element behind the end, which is cut off again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ from jaxmesh.passes.flatten.slicing_and_gather import in_range, update_slice
 from jaxmesh.passes.rules import Rules
 
 RULES: Rules[Rule] = Rules()
-"""By the name of the primitive."""
 
 KINDS = {
     "scatter": None, "scatter-add": "sum", "scatter-mul": "prod", "scatter-min": "min", "scatter-max": "max",
@@ -69,7 +68,7 @@ class _Scatter:
     drops: bool
 
     def sizes(self, b: Builder) -> Shape:
-        """The size of a window along each dim of `x`."""
+        """Returns the size of a window along each dim of `x`."""
         present = iter(b.shape(self.new)[d] for d in self.window)
         left_out = {*self.inserted, *self.batching}
         return tuple(1 if d in left_out else next(present) for d in range(len(b.shape(self.x))))
@@ -102,7 +101,7 @@ def _scatter(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
 
 
 def _combined(b: Builder, kind: str | None, old: Value, new: Value) -> Value:
-    """What a place holds afterwards; operands broadcast to each other."""
+    """Combines old elements with new ones; operands broadcast to each other."""
     return new if kind is None else joined(b, _COMBINE[kind], old, new)
 
 
@@ -110,7 +109,7 @@ def _combined(b: Builder, kind: str | None, old: Value, new: Value) -> Value:
 
 
 def _one_window(b: Builder, s: _Scatter) -> Value | None:
-    """One window at a known place inside: a slice that is replaced."""
+    """Replaces a slice, for one window at a known index inside; else returns None."""
     # An index of no numbers, as of `x.at[:]`, says the first place.
     held = known(b, s.index) if s.mapped else np.zeros(0, INDEX)
     shape, sizes = b.shape(s.x), s.sizes(b)
@@ -130,7 +129,7 @@ def _one_window(b: Builder, s: _Scatter) -> Value | None:
 
 
 def _one_row(b: Builder, s: _Scatter) -> Value | None:
-    """One row of full length at a computed place: a mask, which is empty for a place out of range."""
+    """Writes one row of full length at a computed index by a mask, empty if it is out of range; else returns None."""
     shape, sizes = b.shape(s.x), s.sizes(b)
     if math.prod(b.shape(s.index)) != 1 or s.batching:
         return None
@@ -147,7 +146,7 @@ def _one_row(b: Builder, s: _Scatter) -> Value | None:
 
 
 def _inside(b: Builder, s: _Scatter) -> _Scatter:
-    """Indices moved inside, where that is what the mode says; known ones are looked at."""
+    """Returns the scatter with indices known to be inside, clamped if the mode clips."""
     if not s.mapped:
         return _with(s, s.index)
     shape, sizes = b.shape(s.x), s.sizes(b)
@@ -165,7 +164,7 @@ def _with(s: _Scatter, index: Value) -> _Scatter:
 
 
 def _many(b: Builder, s: _Scatter, line: str) -> Value:
-    """Along the one dim that is scattered to, else along all dims as one."""
+    """Scatters along the one mapped dim, else along all dims as one."""
     shape, sizes = b.shape(s.x), s.sizes(b)
     batch = b.shape(s.index)[:-1]
     order = [*(d for d in range(len(b.shape(s.new))) if d not in s.window), *s.window]
@@ -192,7 +191,7 @@ def _many(b: Builder, s: _Scatter, line: str) -> Value:
 
 
 def _along_one(b: Builder, s: _Scatter, dim: int, new: Value, good: Value | None) -> Value:
-    """Rows of full length: the index counts along one dim, and is the same along the others."""
+    """Scatters rows of full length along one dim."""
     shape = b.shape(s.x)
     count = math.prod(b.shape(s.index))
     index = reshaped(b, s.index, (count,))
@@ -205,7 +204,7 @@ def _along_one(b: Builder, s: _Scatter, dim: int, new: Value, good: Value | None
 
 
 def _scattered(b: Builder, s: _Scatter, x: Value, index: Value, new: Value, dim: int) -> Value:
-    """Scatters along a dim; behind its end is a place for what is dropped."""
+    """Scatters along a dim, with an element behind its end for dropped updates."""
     shape = b.shape(x)
     if s.drops:
         spare = tuple(1 if d == dim else n for d, n in enumerate(shape))
@@ -215,7 +214,7 @@ def _scattered(b: Builder, s: _Scatter, x: Value, index: Value, new: Value, dim:
 
 
 def _places(b: Builder, s: _Scatter, shape: Shape, sizes: Shape, batch: Shape) -> Value:
-    """The place of each element of each window in row-major order: `(batch..., sizes...)`, or 1 for some of these."""
+    """Returns the row-major index of each element of each window: `(batch..., sizes...)`, or 1 for some of these."""
     strides = [math.prod(shape[d + 1 :]) for d in range(len(shape))]
     rank = len(batch)
     whole = (*batch, *sizes)

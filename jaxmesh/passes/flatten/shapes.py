@@ -13,7 +13,6 @@ from jaxmesh.passes.flatten.builder import Builder, Rule
 from jaxmesh.passes.rules import Rules
 
 RULES: Rules[Rule] = Rules()
-"""By the name of the primitive."""
 
 
 @RULES.add("reshape")
@@ -51,7 +50,7 @@ def _stack(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
 
 
 def stacked(b: Builder, xs: Sequence[Value], axis: int) -> Value:
-    """Tensors of one shape, side by side along a new dim."""
+    """Stacks tensors of one shape along a new dim."""
     shape = b.shape(xs[0])
     return b.concat([b.reshape(x, (*shape[:axis], 1, *shape[axis:])) for x in xs], axis)
 
@@ -63,14 +62,14 @@ def _unstack(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
 
 
 def element(b: Builder, x: Value, number: int, axis: int = 0) -> Value:
-    """One element along a dim, without the dim."""
+    """Returns one element along a dim, without the dim."""
     shape = b.shape(x)
     piece = part(b, x, axis, number, number + 1)
     return b.reshape(piece, (*shape[:axis], *shape[axis + 1 :]))
 
 
 def part(b: Builder, x: Value, axis: int, begin: int, end: int, step: int = 1) -> Value:
-    """A slice along one dim."""
+    """Slices one dim."""
     shape = b.shape(x)
     begins, ends, steps = [0] * len(shape), list(shape), [1] * len(shape)
     begins[axis], ends[axis], steps[axis] = begin, end, step
@@ -111,7 +110,7 @@ def _rev(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
 
 
 def reverse(b: Builder, x: Value, dims: Sequence[int]) -> Value:
-    """The elements along dims in the other order; nothing if there are no two."""
+    """Reverses dims of more than one element."""
     dims = tuple(d for d in dims if b.shape(x)[d] > 1)
     if not dims or b.fill(x) is not None:
         return x
@@ -130,7 +129,7 @@ def _iota(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
 
 
 def iota(b: Builder, shape: Shape, dtype: np.dtype[np.generic], dim: int) -> Value:
-    """The numbers from 0 along a dim, the same along the others."""
+    """Returns the numbers from 0 along a dim, repeated along the others."""
     count = shape[dim]
     if math.prod(shape) <= 1:
         return b.full(shape, 0, dtype)

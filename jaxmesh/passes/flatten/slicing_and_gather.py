@@ -25,20 +25,20 @@ from jaxmesh.passes.flatten.index_arithmetic import (
     reshaped,
     spread,
 )
+from jaxmesh.passes.flatten.shapes import part
 from jaxmesh.passes.rules import Rules
 
 RULES: Rules[Rule] = Rules()
-"""By the name of the primitive."""
 
 _FEW = 16
-"""Up to so many known rows are picked by slices."""
+"""The largest number of known rows that are picked by slices."""
 
 
 # --- dynamic_slice ---------------------------------------------------------------------------------------------------
 
 
 def start_of(b: Builder, start: Value, size: int, length: int) -> int | Value | None:
-    """Where a piece of a dim begins, moved inside: 0 for the whole dim, a known number, or None if it is not known."""
+    """Returns the clamped start of a slice of a dim, 0 for the whole dim; None if it is not known."""
     if length == size:
         return 0
     held = known(b, start)
@@ -53,7 +53,7 @@ def _dynamic_slice(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
 
 
 def dynamic_slice(b: Builder, x: Value, starts: Sequence[Value], sizes: Shape) -> Value:
-    """A piece of an array at places that may be computed; a start out of range moves inside."""
+    """Slices an array at starts that may be computed; clamps those out of range."""
     shape = b.shape(x)
     places = [start_of(b, s, n, k) for s, n, k in zip(starts, shape, sizes, strict=True)]
     begins = [0 if k is None else k for k in places]
@@ -83,7 +83,7 @@ def _dynamic_update_slice(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
 
 
 def _cache(b: Builder, x: Value, new: Value, at: Sequence[Any], starts: Sequence[Value]) -> Value | None:
-    """A write to a cache (batch, heads, sequence, head size): one position, or all from the first on."""
+    """Writes one position, or all from the first on, to a cache (batch, heads, sequence, head size); else None."""
     whole, piece = b.shape(x), b.shape(new)
     fits = len(whole) == 4 and (whole[1], whole[3]) == (piece[1], piece[3]) and is_float(b.dtype(x))
     if not fits or at[0] is None or whole == piece:
@@ -96,7 +96,7 @@ def _cache(b: Builder, x: Value, new: Value, at: Sequence[Any], starts: Sequence
 
 
 def update_slice(b: Builder, x: Value, new: Value, at: Sequence[int | None], starts: Sequence[Value]) -> Value:
-    """`x` with a piece replaced; `at` are the starts, moved inside, or None where `starts` says them.
+    """Replaces a slice of `x`; `at` are the clamped starts, None where only `starts` has them.
 
     Dim by dim: the block of `x` that a dim leaves is updated along the other dims, then put back.
     """
@@ -125,19 +125,12 @@ def _block(b: Builder, x: Value, dim: int, sizes: Shape, begin: int | None, star
 
 def _put_at(b: Builder, x: Value, new: Value, dim: int, begin: int) -> Value:
     size, end = b.shape(x)[dim], begin + b.shape(new)[dim]
-    parts = [_along(b, x, dim, 0, begin), new, _along(b, x, dim, end, size)]
+    parts = [part(b, x, dim, 0, begin), new, part(b, x, dim, end, size)]
     return b.concat([p for p in parts if b.shape(p)[dim]], dim)
 
 
-def _along(b: Builder, x: Value, dim: int, begin: int, end: int) -> Value:
-    shape = b.shape(x)
-    begins, ends = [0] * len(shape), [*shape]
-    begins[dim], ends[dim] = begin, end
-    return b.slice(x, begins, ends)
-
-
 def _put_computed(b: Builder, x: Value, new: Value, dim: int, start: Value) -> Value:
-    """Along a dim from a computed place on, which is in range."""
+    """Writes along a dim from a computed index on, which is in range."""
     length = b.shape(new)[dim]
     if length == 1:
         here = compared(b, "eq", positions(b, b.shape(x), dim), start)
@@ -186,7 +179,7 @@ class Numbers:
 
 
 def _fill(eqn: Eqn) -> Any:
-    """What stands for an element out of range."""
+    """Returns the number for elements out of range."""
     value, dtype = eqn.params["fill_value"], np.dtype(eqn.outvars[0].aval.dtype)
     if value is not None:
         return value
@@ -197,7 +190,7 @@ def _fill(eqn: Eqn) -> Any:
 
 
 def in_range(b: Builder, indices: Value, dims: Sequence[int], shape: Shape, sizes: Shape) -> Value:
-    """Per index vector, the last dim of `indices`, whether its whole window lies inside."""
+    """Returns a mask of the index vectors, the last dim of `indices`, whose whole window lies inside."""
     at = as_index(b, indices)
     most = np.array([shape[d] - sizes[d] for d in dims], INDEX)
     low = compared(b, "ge", at, b.full((), 0, INDEX))
@@ -210,7 +203,7 @@ def in_range(b: Builder, indices: Value, dims: Sequence[int], shape: Shape, size
 
 
 def _picked(b: Builder, x: Value, indices: Value, sizes: Shape, numbers: Numbers) -> Value | None:
-    """A few rows known in advance, by slices: those that follow one another by one."""
+    """Picks a few rows known at compile time by slices, one per run of consecutive rows; else returns None."""
     held, shape = known(b, indices), b.shape(x)
     if held is None or held.size > _FEW or held.ndim > 2 or not _is_take(numbers, sizes, shape):
         return None
@@ -224,12 +217,12 @@ def _picked(b: Builder, x: Value, indices: Value, sizes: Shape, numbers: Numbers
             runs[-1][1] += 1
         else:
             runs.append([row, row + 1])
-    made = b.concat([_along(b, x, dim, begin, end) for begin, end in runs], dim)
+    made = b.concat([part(b, x, dim, begin, end) for begin, end in runs], dim)
     return _placed(b, made, dim, (len(rows),) if held.ndim == 2 else (), numbers)
 
 
 def _first(b: Builder, x: Value, sizes: Shape, numbers: Numbers, out: Shape) -> Value | None:
-    """The window at the first place, for each index vector: these hold no numbers, as of `x[:]`."""
+    """Returns the window at 0 for each index vector of no numbers, as of `x[:]`."""
     if numbers.batching or 0 in sizes:
         return None
     window = b.slice(x, [0] * len(sizes), sizes)
@@ -238,7 +231,7 @@ def _first(b: Builder, x: Value, sizes: Shape, numbers: Numbers, out: Shape) -> 
 
 
 def _is_take(numbers: Numbers, sizes: Shape, shape: Shape) -> bool:
-    """Whether whole rows along one dim are picked, each by one number."""
+    """Returns True if whole rows along one dim are picked, each by one number."""
     if len(numbers.mapped) != 1 or numbers.batching or numbers.collapsed not in ((), numbers.mapped):
         return False
     (dim,) = numbers.mapped
@@ -246,7 +239,7 @@ def _is_take(numbers: Numbers, sizes: Shape, shape: Shape) -> bool:
 
 
 def _placed(b: Builder, x: Value, dim: int, batch: Shape, numbers: Numbers) -> Value:
-    """Rows picked along `dim`, with the dims in the order of the gather's result."""
+    """Permutes rows picked along `dim` to the order of the gather's result."""
     shape = b.shape(x)
     first = b.permute(x, [dim, *(d for d in range(len(shape)) if d != dim)])
     rest = b.shape(first)[1:]
@@ -254,7 +247,7 @@ def _placed(b: Builder, x: Value, dim: int, batch: Shape, numbers: Numbers) -> V
 
 
 def _ordered(b: Builder, x: Value, batch: int, dim: int, numbers: Numbers) -> Value:
-    """From `(batch..., other dims...)` to the gather's order; a dim that is not collapsed comes back with size 1."""
+    """Permutes `(batch..., other dims...)` to the gather's order; a dim that is not collapsed returns with size 1."""
     if not numbers.collapsed:
         at = batch + dim
         x = b.reshape(x, (*b.shape(x)[:at], 1, *b.shape(x)[at:]))
@@ -264,7 +257,7 @@ def _ordered(b: Builder, x: Value, batch: int, dim: int, numbers: Numbers) -> Va
 
 
 def _rows(b: Builder, x: Value, indices: Value, sizes: Shape, numbers: Numbers) -> Value | None:
-    """A look-up of rows, as of embeddings: `w[ids]` along any one dim."""
+    """Looks up rows, as of embeddings: `w[ids]` along any one dim; None for another gather."""
     shape = b.shape(x)
     if not _is_take(numbers, sizes, shape) or not is_float(b.dtype(x)):
         return None
@@ -290,7 +283,7 @@ def _general(b: Builder, x: Value, indices: Value, sizes: Shape, numbers: Number
 
 
 def along(b: Builder, x: Value, index: Value, dim: int) -> Value:
-    """The elements of `x` that an index in range names along a dim, one per entry of the index."""
+    """Gathers along a dim the elements of `x` at each entry of an index in range."""
     rank = len(b.shape(x))
     others = tuple(d for d in range(rank) if d != dim)
     return b.op(

@@ -12,11 +12,11 @@ from jaxmesh.dialects.program import Shape, Value
 from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.passes.flatten.builder import Builder, Rule
 from jaxmesh.passes.flatten.index_arithmetic import INDEX, chosen, compared, is_float, joined
+from jaxmesh.passes.flatten.shapes import part
 from jaxmesh.passes.flatten.slicing_and_gather import along
 from jaxmesh.passes.rules import Rules
 
 RULES: Rules[Rule] = Rules()
-"""By the name of the primitive."""
 
 _jax: Any = jax
 
@@ -46,7 +46,7 @@ def _sorted(b: Builder, x: Value, dim: int) -> tuple[Value, Value]:
 
 
 def _counts(b: Builder, x: Value, dim: int) -> bool:
-    """Whether an array holds the int32 positions along a dim: sorted, these are the order itself."""
+    """Returns True if an array is the int32 positions along a dim: sorted, these are the order itself."""
     shape = b.shape(x)
     if b.dtype(x) != INDEX:
         return False
@@ -78,22 +78,22 @@ def _is_arange(b: Builder, x: Value, dim: int) -> bool:
 
 @RULES.add("top_k")
 def _top_k(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
-    types = [(tuple(v.aval.shape), v.aval.dtype) for v in eqn.outvars]
-    if 0 in types[0][0]:
-        return [b.full(shape, 0, dtype) for shape, dtype in types]
-    k, dim = int(eqn.params["k"]), int(eqn.params.get("axis", len(types[0][0]) - 1))
-    return b.ops("ttir.topk", xs, types, k=k, dim=dim, largest=True, sorted=True)
+    return _topk(b, eqn, xs, int(eqn.params.get("axis", len(b.shape(xs[0])) - 1)), largest=True)
 
 
 @RULES.add("approx_top_k")
 def _approx_top_k(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     # As off TPUs, where it is exact. Without aggregation it gives more candidates than k: as many of the first.
+    dim = int(eqn.params["reduction_dimension"]) % len(b.shape(xs[0]))
+    return _topk(b, eqn, xs, dim, largest=bool(eqn.params["is_max_k"]))
+
+
+def _topk(b: Builder, eqn: Eqn, xs: Sequence[Value], dim: int, largest: bool) -> Sequence[Value]:
     types = [(tuple(v.aval.shape), v.aval.dtype) for v in eqn.outvars]
-    if 0 in types[0][0]:
+    shape = types[0][0]
+    if 0 in shape:
         return [b.full(shape, 0, dtype) for shape, dtype in types]
-    dim = int(eqn.params["reduction_dimension"]) % len(types[0][0])
-    largest = bool(eqn.params["is_max_k"])
-    return b.ops("ttir.topk", xs, types, k=types[0][0][dim], dim=dim, largest=largest, sorted=True)
+    return b.ops("ttir.topk", xs, types, k=shape[dim], dim=dim, largest=largest, sorted=True)
 
 
 # --- argmax ----------------------------------------------------------------------------------------------------------
@@ -123,7 +123,7 @@ def _(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
 
 
 def _less(b: Builder, x: Value, y: Value) -> Value:
-    """Below in the total order, in which -0 is below 0 and NaN above all; every NaN counts as the same."""
+    """Compares in the total order, in which -0 is below 0 and NaN above all; every NaN counts as the same."""
     below = compared(b, "lt", x, y)
     if not is_float(b.dtype(x)):
         return below
@@ -183,7 +183,7 @@ def _cumsum(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
 
 
 def _log_add_exp(b: Builder, x: Value, y: Value) -> Value:
-    """`log(exp(x) + exp(y))`; of two equal infinities that infinity."""
+    """Returns `log(exp(x) + exp(y))`; for two equal infinities that infinity."""
     apart = b.same("subtract", [x, y])
     small = b.same("log1p", [b.same("exp", [b.same("neg", [b.same("abs", [apart])])])])
     made = b.same("add", [b.same("maximum", [x, y]), small])
@@ -191,34 +191,24 @@ def _log_add_exp(b: Builder, x: Value, y: Value) -> Value:
     return chosen(b, undefined, b.same("add", [x, y]), made)
 
 
-def _joining(name: str) -> Combine:
-    return lambda b, x, y: b.same(name, [x, y])
-
-
 def _scan(b: Builder, x: Value, dim: int, backwards: bool, combine: Combine) -> Value:
-    """The reduction of everything up to each place, in as many steps as the length has binary digits."""
+    """Reduces all elements up to each one, in as many steps as the length has binary digits."""
     shape, distance = b.shape(x), 1
     while distance < shape[dim]:
-        keep = _cut(b, x, dim, shape[dim] - distance, shape[dim]) if backwards else _cut(b, x, dim, 0, distance)
-        low = _cut(b, x, dim, 0, shape[dim] - distance)
-        high = _cut(b, x, dim, distance, shape[dim])
+        keep = part(b, x, dim, shape[dim] - distance, shape[dim]) if backwards else part(b, x, dim, 0, distance)
+        low = part(b, x, dim, 0, shape[dim] - distance)
+        high = part(b, x, dim, distance, shape[dim])
         made = combine(b, high, low) if backwards else combine(b, low, high)
         x = b.concat([made, keep] if backwards else [keep, made], dim)
         distance *= 2
     return x
 
 
-def _cut(b: Builder, x: Value, dim: int, begin: int, end: int) -> Value:
-    shape: Shape = b.shape(x)
-    begins = [begin if d == dim else 0 for d in range(len(shape))]
-    return b.slice(x, begins, [end if d == dim else n for d, n in enumerate(shape)])
-
-
 def _cumulative(combine: Combine) -> Rule:
     return lambda b, eqn, xs: _scan(b, xs[0], int(eqn.params["axis"]), bool(eqn.params["reverse"]), combine)
 
 
-RULES["cumprod"] = _cumulative(_joining("multiply"))
-RULES["cummax"] = _cumulative(_joining("maximum"))
-RULES["cummin"] = _cumulative(_joining("minimum"))
+RULES["cumprod"] = _cumulative(lambda b, x, y: b.same("multiply", [x, y]))
+RULES["cummax"] = _cumulative(lambda b, x, y: b.same("maximum", [x, y]))
+RULES["cummin"] = _cumulative(lambda b, x, y: b.same("minimum", [x, y]))
 RULES["cumlogsumexp"] = _cumulative(_log_add_exp)

@@ -14,7 +14,6 @@ from jaxmesh.passes.flatten.builder import Builder, Rule, missing
 from jaxmesh.passes.rules import Rules
 
 RULES: Rules[Rule] = Rules()
-"""By the name of the primitive."""
 
 _jnp: Any = jax.numpy
 _FLOAT = np.dtype(np.float32)
@@ -38,17 +37,17 @@ def _erf_inv(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
         raise missing(eqn, f"it is composed to the precision of float32, not of {dtype}")
     x = b.cast(xs[0], _FLOAT)
     w = b.same("neg", [b.same("log1p", [b.same("neg", [b.same("multiply", [x, x])])])])
-    near = _polynomial(b, b.same("subtract", [w, b.full((), 2.5, _FLOAT)]), _NEAR)
+    near = _polynomial(b, b.with_number("subtract", w, 2.5), _NEAR)
     far = _polynomial(b, b.same("subtract", [b.same("sqrt", [w]), b.full((), 3, _FLOAT)]), _FAR)
     is_near = b.op("lt", [w, b.full((), 5, _FLOAT)], shape, np.bool_)
     inside = b.same("multiply", [b.op("where", [is_near, near, far], shape, _FLOAT), x])
     at_end = b.op("eq", [b.same("abs", [x]), b.full((), 1, _FLOAT)], shape, np.bool_)
-    infinite = b.same("multiply", [x, b.full((), np.inf, _FLOAT)])
+    infinite = b.with_number("multiply", x, np.inf)
     return b.cast(b.op("where", [at_end, infinite, inside], shape, _FLOAT), dtype)
 
 
 def _polynomial(b: Builder, x: Value, factors: Sequence[float]) -> Value:
-    """Horner's scheme, highest power first."""
+    """Evaluates a polynomial by Horner's scheme, highest power first."""
     out = b.full((), factors[0], _FLOAT)
     for factor in factors[1:]:
         out = b.same("add", [b.same("multiply", [x, out]), b.full((), factor, _FLOAT)])
@@ -57,7 +56,7 @@ def _polynomial(b: Builder, x: Value, factors: Sequence[float]) -> Value:
 
 @RULES.add("nextafter")
 def _nextafter(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
-    """One step of the element type towards another number. Subnormal numbers of float32 are zero, as on the devices."""
+    """Steps to the next number of the element type. Subnormal numbers of float32 are zero, as on the devices."""
     shape, dtype = b.result(eqn)
     if dtype.itemsize > 4:
         raise missing(eqn, f"it is composed for float32, bfloat16 and float16, not for {dtype}")
@@ -67,7 +66,7 @@ def _nextafter(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     size = b.op("abs", [x], b.shape(x), _FLOAT)
     # Where the step would be subnormal, or is that of subnormal numbers.
     small = b.op("lt", [size, b.full((), 2.0**-90, _FLOAT)], b.shape(x), np.bool_)
-    scaled = b.op("where", [small, b.same("multiply", [x, b.full((), 2.0**32, _FLOAT)]), x], b.shape(x), _FLOAT)
+    scaled = b.op("where", [small, b.with_number("multiply", x, 2.0**32), x], b.shape(x), _FLOAT)
     # A little more than half a step, which rounding makes a whole one (S. Rump et al., "Computing predecessor and
     # successor in rounding to nearest", BIT 49, 2009).
     half = 2.0 ** -(int(info.nmant) + 1)
@@ -76,13 +75,13 @@ def _nextafter(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
         step = b.same("maximum", [step, b.full((), 2.0**-24, _FLOAT)])
     above, below = (b.same(name, [scaled, step]) for name in ("add", "subtract"))
     moved = b.op("where", [up, above, below], shape, _FLOAT)
-    moved = b.op("where", [small, b.same("multiply", [moved, b.full((), 2.0**-32, _FLOAT)]), moved], shape, _FLOAT)
+    moved = b.op("where", [small, b.with_number("multiply", moved, 2.0**-32), moved], shape, _FLOAT)
     moved = b.cast(moved, dtype)
     return _at_ends(b, xs, moved, up, info)
 
 
 def _at_ends(b: Builder, xs: Sequence[Value], moved: Value, up: Value, info: Any) -> Value:
-    """From zero and from infinity, to where it is already, and from or to what is no number."""
+    """Handles steps from zero and infinity, between equal numbers, and from or to NaN."""
     x, y = xs
     shape, dtype = b.shape(moved), b.dtype(moved)
 

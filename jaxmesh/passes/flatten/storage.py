@@ -25,12 +25,7 @@ def is_key(dtype: Any) -> bool:
 def storage_type(aval: Any, line: str = "") -> tuple[Shape, np.dtype[Any]]:
     """Returns the shape and element type of a value in a flat program: for a key, those of its words.
 
-    Args:
-      aval: the type.
-      line: the source line that a message names.
-
-    Raises:
-      InexpressibleError: the elements are complex numbers, or of another type that TTIR has not.
+    Raises `InexpressibleError`, which names the source line, for complex numbers and other types that TTIR lacks.
     """
     dtype = aval.dtype
     if isinstance(dtype, np.dtype):

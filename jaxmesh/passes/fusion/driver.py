@@ -63,7 +63,9 @@ def fuse(program: Program) -> Program:
     patterns = _possible({op.name for op in program.ops})
     if not patterns:
         return made.like(program.ops, made.results)
-    flow = Flow(made, _uses(program))
+    uses = Counter(v for op in program.ops for v in op.used)
+    uses.update(r.value for r in program.results)
+    flow = Flow(made, uses)
     for op in program.ops:
         flow.enter(op)
         group = _match(flow, op, patterns.get(op.name))
@@ -84,12 +86,6 @@ def _possible(names: AbstractSet[str]) -> dict[str, tuple[Pattern, ...]]:
             for root in (f"ttir.{r}" for r in fusion.roots if f"ttir.{r}" in names):
                 patterns[root] = (*patterns.get(root, ()), fusion.pattern)
     return patterns
-
-
-def _uses(program: Program) -> Counter[Value]:
-    uses = Counter(v for op in program.ops for v in op.used)
-    uses.update(r.value for r in program.results)
-    return uses
 
 
 def _match(flow: Flow, op: Op, patterns: tuple[Pattern, ...] | None) -> Group | None:

@@ -17,7 +17,6 @@ from jaxmesh.passes.rules import Rules
 from jaxmesh.passes.ttir_to_ttnn.builder import BOOL, INDEX, Ops, Pattern, Site
 
 PATTERNS: Rules[Pattern] = Rules()
-"""By the name of the TTIR op."""
 
 _SENDS = "TTNN's point_to_point has one sender and one receiver, along one mesh axis"
 _SUMS = "TTNN's all_reduce and reduce_scatter give sums only"

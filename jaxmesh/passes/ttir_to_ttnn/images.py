@@ -20,7 +20,6 @@ from jaxmesh.passes.ttir_to_ttnn.builder import Ops, Pattern, Site
 from jaxmesh.passes.ttir_to_ttnn.shapes import reverse
 
 PATTERNS: Rules[Pattern] = Rules()
-"""By the name of the TTIR op."""
 
 Pair = tuple[int, int]
 
@@ -98,20 +97,10 @@ def _add_bias(o: Ops, site: Site, out: Value, bias: Value | None) -> Value:
     return out if bias is None else o.binary("add", out, bias, site.result.dtype)
 
 
-def _as_nhwc(site: Site) -> list[int]:
-    return [site[name] % 4 for name in ("batch_dim", "height_dim", "width_dim", "channel_dim")]
-
-
-def _is_channel_row(shape: Shape, channel: int, rank: int, outs: int) -> bool:
-    """Returns True if a bias is one number per output channel, for any position of the channels."""
-    padded = (1,) * (rank - len(shape)) + shape
-    return padded[channel] == outs == math.prod(padded)
-
-
 @PATTERNS.add("conv2d", "conv_transpose2d")
 def _convolution_2d(o: Ops, site: Site) -> Value:
     x, weight, bias = site.xs[0], site.xs[1], site.optional(2)
-    order = _as_nhwc(site)
+    order: list[int] = [site[name] % 4 for name in ("batch_dim", "height_dim", "width_dim", "channel_dim")]
     outs: int = site.result.shape[order[3]]
     fused = bias is not None and _fuses(o, site, bias, order[3], outs)
     row = o.reshape(bias, (1, 1, 1, outs)) if bias is not None and fused else None
@@ -128,7 +117,9 @@ def _convolution_2d(o: Ops, site: Site) -> Value:
 
 
 def _fuses(o: Ops, site: Site, bias: Value, channel: int, outs: int) -> bool:
-    return o.dtype(bias) == site.result.dtype and _is_channel_row(o.shape(bias), channel, 4, outs)
+    """Returns True if a bias is one number per output channel, for any position of the channels."""
+    padded = (1,) * (4 - len(o.shape(bias))) + o.shape(bias)
+    return o.dtype(bias) == site.result.dtype and padded[channel] == outs == math.prod(padded)
 
 
 def _transposed_conv(o: Ops, x: Value, weight: Value, bias: Value | None, conv: _Conv, extra: Pair) -> Value:

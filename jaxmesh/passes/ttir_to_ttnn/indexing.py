@@ -18,7 +18,6 @@ from jaxmesh.passes.rules import Rules
 from jaxmesh.passes.ttir_to_ttnn.builder import INDEX, Ops, Pattern, Site, iinfo
 
 PATTERNS: Rules[Pattern] = Rules()
-"""By the name of the TTIR op."""
 
 
 @PATTERNS.add("embedding")
@@ -145,12 +144,9 @@ def _vectors_last(o: Ops, starts: Value, dim: int) -> Value:
 
 def _output_order(offsets: Sequence[int], batch: int, kept: Sequence[int]) -> list[int]:
     """Returns for each dim of the result the dim of the lookup: the batch first, then the kept dims."""
-    order: list[int] = []
     of_batch = iter(range(batch))
     of_slice = iter(batch + kept.index(d) for d in sorted(kept))
-    for dim in range(batch + len(kept)):
-        order.append(next(of_slice) if dim in offsets else next(of_batch))
-    return order
+    return [next(of_slice) if dim in offsets else next(of_batch) for dim in range(batch + len(kept))]
 
 
 @PATTERNS.add("slice_dynamic")

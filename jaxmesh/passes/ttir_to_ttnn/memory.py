@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from jaxmesh.dialects import ttnn
 from jaxmesh.dialects.definitions import has_trait
@@ -14,12 +14,9 @@ from jaxmesh.passes.ttir_to_ttnn.builder import with_defaults
 
 def manage_memory(program: Program) -> Program:
     """Returns the program with every necessary copy and every possible deallocation."""
-    copied = program.like(list(_insert_copies(program)), program.results) if _has_in_place(program) else program
+    in_place = any(op.name in _IN_PLACE for op in program.ops)
+    copied = program.like(list(_insert_copies(program)), program.results) if in_place else program
     return copied.like(list(_insert_deallocations(copied)), copied.results)
-
-
-def _has_in_place(program: Program) -> bool:
-    return any(op.name in _IN_PLACE for op in program.ops)
 
 
 _IN_PLACE = frozenset({f"ttnn.{name}" for name, op in ttnn.OPS.items() if op.in_place is not None})
@@ -92,15 +89,11 @@ def _insert_deallocations(program: Program) -> Iterator[Op]:
     first = aliases(program.ops, program.types)
     shared = {*first.values()}
     returned = {first.get(r.value, r.value) for r in program.results}
-    last = _last_uses(program, first)
+    # By the first value in each memory: the last op that reads or writes it.
+    last = {first.get(v, v): i for i, op in enumerate(program.ops) for v in (*op.results, *op.used)}
     for i, op in enumerate(program.ops):
         yield op
         # Some of several results may be unused.
         for memory, value in {first.get(v, v): v for v in (*op.used, *op.results)}.items():
             if last[memory] == i and memory not in returned and program.types[value].kind == "tensor":
                 yield Op("ttnn.deallocate", (value,), (), _SHARED if memory in shared else _ALONE, op.line)
-
-
-def _last_uses(program: Program, first: Mapping[Value, Value]) -> dict[Value, int]:
-    """Returns the number of the last op that reads or writes each memory, by its first value."""
-    return {first.get(v, v): i for i, op in enumerate(program.ops) for v in (*op.results, *op.used)}

@@ -13,7 +13,6 @@ from jaxmesh.passes.ttir_to_ttnn.builder import Ops, Pattern, Site
 from jaxmesh.passes.ttir_to_ttnn.collectives import all_reduce_sum
 
 PATTERNS: Rules[Pattern] = Rules()
-"""By the name of the TTIR op."""
 
 
 @PATTERNS.add("layer_norm", "rms_norm")

@@ -13,7 +13,6 @@ from jaxmesh.passes.ttir_to_ttnn.builder import BOOL, INDEX, Ops, Pattern, Site,
 from jaxmesh.passes.ttir_to_ttnn.shapes import carry_over
 
 PATTERNS: Rules[Pattern] = Rules()
-"""By the name of the TTIR op."""
 
 # --- products --------------------------------------------------------------------------------------------------------
 

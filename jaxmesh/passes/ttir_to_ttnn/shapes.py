@@ -16,7 +16,6 @@ from jaxmesh.passes.rules import Rules
 from jaxmesh.passes.ttir_to_ttnn.builder import BOOL, Ops, Pattern, Site, as_number, iinfo, is_integer
 
 PATTERNS: Rules[Pattern] = Rules()
-"""By the name of the TTIR op."""
 
 RENAMED: Mapping[str, str] = {
     op.like: name for name, op in ttnn.OPS.items() if op.like is not None and op.like not in ttnn.OPS
