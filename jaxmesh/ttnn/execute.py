@@ -107,6 +107,7 @@ def perform(
       mesh: the mesh, of ops without operands; None for a host tensor.
       storage: the storage of results on a mesh; results of host tensors are NumPy arrays.
     """
+    compat.require_region()
     tensors = [x for x in operands if isinstance(x, MeshTensor)]
     if tensors:
         mesh = _common_mesh(title, tensors)

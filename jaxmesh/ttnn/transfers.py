@@ -13,7 +13,7 @@ from jax.sharding import AbstractMesh, Mesh
 
 from jaxmesh.dialects.replication import is_enabled
 from jaxmesh.errors import ArgumentTypeError, JaxmeshError, MeshMismatchError, ResidencyError, VerifyError
-from jaxmesh.jaxprs.compat import on_devices
+from jaxmesh.jaxprs.compat import on_devices, require_region
 from jaxmesh.runtime.array_views import check_alive
 from jaxmesh.runtime.distributed.collectives import agree, digest, gather, is_here, spans_processes
 from jaxmesh.runtime.host_memory import copy_all, is_usable_by_xla, memory
@@ -104,6 +104,7 @@ def distribute(tensor: Any, config: MeshMapperConfig, mesh: Mesh, storage: Stora
     Devices share the memory of a JAX array, which never changes; of any other array each piece is copied once.
     """
     check_process()
+    require_region()
     host = host_array(tensor, "distribute_tensor")
     plan = plan_distribute(config, mesh, host.shape, host.dtype)
     # A conversion copied already; a subclass of NumPy's arrays may convert without one.
@@ -213,6 +214,7 @@ def aggregate(
 
     Of several processes all must take part; with `process` one of them gets the result and the others None.
     """
+    require_region()
     if tensor.mesh != mesh:
         asked, got = dict(mesh.shape), dict(tensor.mesh.shape)
         how = "the same shape, other devices or names" if asked == got else "another shape"
