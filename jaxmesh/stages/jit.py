@@ -154,6 +154,7 @@ class JitFunction:
         marked = [*zip(args, self._static.marks(len(args)), map(str, range(len(args))), strict=True)]
         marked += [(v, k in self._static.argnames, repr(k)) for k, v in kwargs.items()]
         for value, static, name in marked:
+            value = value.value if isinstance(value, Static) else value
             if static and (not is_hashable(value) or is_tensor(value)):
                 raise ArgumentTypeError(
                     f"the static argument {name} is {quote(value)}, which is not hashable, or a tensor; a static "
