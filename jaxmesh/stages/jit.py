@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, overload
 
 import jax
+from jax.sharding import Mesh
 
 from jaxmesh.dialects.replication import is_enabled
 from jaxmesh.dialects.signature import Boundary
@@ -324,7 +325,8 @@ def jit(
             donate_argnames=donate_argnames,
             check_replication=check_replication,
         )
-    if not callable(fun):
+    # A mesh is callable, as a decorator.
+    if not callable(fun) or isinstance(fun, Mesh):
         raise ArgumentTypeError(f"jit takes a function, got {quote(fun)}.")
     if mesh is not None:
         mesh = as_mesh(mesh)

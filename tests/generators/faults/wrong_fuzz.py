@@ -153,6 +153,7 @@ POOL: dict[str, Callable[[], Any]] = {
     "['x', 1]": lambda: ["x", 1],
     "[[0], [1]]": lambda: [[0], [1]],
     "ragged": lambda: [[0], [1, 2]],
+    "dict of odd keys": lambda: {"a": 1, 2: 3},
     "generator": lambda: (i for i in (0, 1)),
     "object": object,
     "lambda": lambda: lambda *_, **__: None,
