@@ -34,9 +34,7 @@ def flatten(tree: Any) -> tuple[list[Any], Any, list[Any]]:
     try:
         paths, treedef = cast("tuple[list[tuple[Any, Any]], Any]", jax.tree.flatten_with_path(tree, is_leaf=is_tensor))
     except ValueError as error:
-        raise ArgumentTypeError(
-            f"a tree of arguments or results has no order: {error} Use dict keys of one type."
-        ) from None
+        raise ArgumentTypeError(f"arguments have no order: {error} Use dict keys of one type.") from None
     return [leaf for _, leaf in paths], treedef, [path for path, _ in paths]
 
 

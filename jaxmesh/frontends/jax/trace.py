@@ -111,7 +111,10 @@ def trace(
     def flat(*leaves: Any) -> list[Any]:
         args, kwargs = jax.tree.unflatten(in_tree, leaves)
         results = fun(*args, **kwargs)
-        paths, tree = cast("tuple[list[tuple[Any, Any]], Any]", jax.tree.flatten_with_path(results))
+        try:
+            paths, tree = cast("tuple[list[tuple[Any, Any]], Any]", jax.tree.flatten_with_path(results))
+        except ValueError as error:
+            raise ArgumentTypeError(f"the results have no order: {error} Use dict keys of one type.") from None
         trees.append(tree)
         return [_result(value, jax.tree_util.keystr(path)) for path, value in paths]
 
