@@ -41,13 +41,13 @@ Fun = Callable[[Any], Any]
 
 
 def checkified(f: Fun) -> Fun:
-    """Every check that JAX knows, and one of the user's; none of them fails."""
+    """Every check that JAX knows but that of indices, and one of the user's; none of them fails."""
 
     def checked(x: Any) -> Any:
         checkify.check(jnp.all(x < 100), "too large: {m}", m=x.max())
         return f(x)
 
-    return lambda x: checkify.checkify(checked, errors=checkify.all_checks)(x)[1]
+    return lambda x: checkify.checkify(checked, errors=checkify.all_checks - checkify.index_checks)(x)[1]
 
 
 CHECKIFY = Part("checkify", "checkify", checkified)
@@ -102,6 +102,19 @@ def test_every_transformation_of_other_types(name: str, dtype: str) -> None:
 # --- checkify, which is not for the package ------------------------------------------------------------------------
 
 
+def test_jax_cannot_check_indices_inside_a_shard_map() -> None:
+    """Fails when JAX can: `indexed` of the next test, and the checks of `checkified`, are all of them then."""
+    mesh = jm.make_mesh((8,), ("x",))
+    first = jax.shard_map(
+        lambda v: lax.dynamic_slice(v, (lax.axis_index("x"), 0), (1, 1)),
+        mesh=mesh,
+        in_specs=P(None, "x"),
+        out_specs=P(None, "x"),
+    )
+    with pytest.raises(ValueError, match="argument 2 is shorter"):
+        checkify.checkify(first, errors=checkify.index_checks)(np.ones((8, 8)))
+
+
 SOME = ["mesh_shard devices", "two axes, other order", "distribute_tensor", "psum", "pmax", "all_gather", "ppermute"]
 
 
@@ -111,11 +124,16 @@ def test_checkify(name: str) -> None:
     x = operation.argument()
     want = operation.unsharded(lambda v: v * v)(jnp.asarray(x))
     f = operation.sharded(lambda v: v * v)
-    outside = checkify.checkify(jm.jit(f, mesh=operation.mesh), errors=checkify.all_checks)
+    indexed = name in ("shard_to_full devices", "aggregate_tensor")
+    checks = checkify.all_checks - checkify.index_checks if indexed else checkify.all_checks
+    outside = checkify.checkify(jm.jit(f, mesh=operation.mesh), errors=checks)
     for run in (outside, jax.jit(outside)):
         error, out = run(x)
         assert error.get() is None
         assert difference(out, want) is None
+    # The errors of devices stay on them.
+    all_inside = jm.jit(lambda v: checkify.checkify(f, errors=checkify.all_checks)(v)[1], mesh=operation.mesh)
+    assert difference(all_inside(x), want) is None
 
     def checked(v: Any) -> Any:
         checkify.check(jnp.all(v < 2), "too large: {m}", m=v.max())

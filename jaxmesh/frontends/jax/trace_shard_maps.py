@@ -18,7 +18,9 @@ from typing import Any, cast
 import jax
 from jax.sharding import AbstractMesh, AxisType, Mesh, PartitionSpec
 
-from jaxmesh.errors import ArgumentTypeError, InexpressibleError, JaxmeshError, UnloweredError, UnsupportedError
+from jaxmesh.dialects.ttir.mesh_shard import mesh_shard_p
+from jaxmesh.dialects.ttnn.transfers import PRIMITIVES
+from jaxmesh.errors import ArgumentTypeError, JaxmeshError, UnloweredError, UnsupportedError
 from jaxmesh.frontends.jax.shard_map import check_values, raise_one, raise_shard_maps
 from jaxmesh.jaxprs import compat, evaluate, walk
 from jaxmesh.jaxprs.compat import Jaxpr
@@ -27,6 +29,7 @@ from jaxmesh.sharding.mesh import AnyMesh
 
 Assumptions = dict[str, None]
 OutSpecs = tuple[PartitionSpec, ...] | None
+_SPLITS = PRIMITIVES | {mesh_shard_p}
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,15 +100,13 @@ def trace_program(
                 _explain_context_mesh(error)
                 raise
     check_values(plain)
-    try:
-        typed = trace_typed(lambda *xs: raise_shard_maps(plain, xs, mesh, assumptions), avals, varying, abstract)
-    except InexpressibleError:
-        # If the bodies split tensors themselves, their maps must lie inside of the one region that the program is.
+    if any(e.primitive in _SPLITS for e in walk.all_eqns(plain)):
+        # Bodies that split tensors themselves need their maps inside of the one region that the program is.
         with contextlib.suppress(Exception):
             jaxpr = _trace_region(*whole)
             if _has_shard_map(jaxpr):
                 return jaxpr, None
-        raise
+    typed = trace_typed(lambda *xs: raise_shard_maps(plain, xs, mesh, assumptions), avals, varying, abstract)
     return typed, tuple(a.sharding.spec for a in plain.out_avals) if explicit else None
 
 

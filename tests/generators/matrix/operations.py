@@ -239,7 +239,7 @@ def _sums(g: _Grid) -> list[Operation]:
     axis = g.column
 
     def summed(x: Any) -> Any:
-        return g.blocks(x).sum(2).reshape(x.shape[0], -1)
+        return g.blocks(x).sum(2, dtype=x.dtype).reshape(x.shape[0], -1)
 
     def scatter(tiled: bool) -> Fun:
         return lambda s: _lax.psum_scatter(s, axis, scatter_dimension=0, tiled=tiled)
@@ -247,7 +247,11 @@ def _sums(g: _Grid) -> list[Operation]:
     return [
         _collective("psum", g.mesh, ends, lambda s: _lax.psum(s, axis), summed),
         _collective(
-            "psum, all axes", g.mesh, (g.both, P()), lambda s: _lax.psum(s, g.axes), lambda x: g.blocks(x).sum((0, 2))
+            "psum, all axes",
+            g.mesh,
+            (g.both, P()),
+            lambda s: _lax.psum(s, g.axes),
+            lambda x: g.blocks(x).sum((0, 2), dtype=x.dtype),
         ),
         _collective("pmean", g.mesh, ends, lambda s: _lax.pmean(s, axis), lambda x: summed(x) / g.b),
         _collective(
