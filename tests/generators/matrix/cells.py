@@ -132,7 +132,7 @@ class Matrix:
         smooth = np.issubdtype(dtype, np.floating)
         self._parts = [p for p in (*parts(), *extra) if smooth or not (p.derivative or p.reverse_of_while)]
         self._smooth = smooth
-        self._known: dict[Fun, dict[str, Any]] = {}
+        self._known: dict[tuple[Fun, tuple[int, ...]], dict[str, Any]] = {}
 
     def results(self, operation: Operation) -> Iterator[Result]:
         """Every part of every cell of a row."""
@@ -159,7 +159,7 @@ class Matrix:
         return [p for p in kept if p.name not in told]
 
     def _wanted(self, operation: Operation, x: Any) -> dict[str, Any]:
-        key = operation.plain
+        key = operation.plain, x.shape
         if key not in self._known:
             f, linear = operation.unsharded(square), operation.unsharded(triple)
             ready = [p for p in self._needed(operation) if not p.reverse_of_while]
