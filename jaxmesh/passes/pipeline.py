@@ -18,6 +18,7 @@ from jaxmesh.errors import InexpressibleError
 from jaxmesh.jaxprs.compat import Jaxpr
 from jaxmesh.jaxprs.trees import show_paths
 from jaxmesh.jaxprs.walk import all_eqns
+from jaxmesh.passes.compute_on_devices import compute_on_devices
 from jaxmesh.passes.flatten.builder import Options
 from jaxmesh.passes.flatten.flatten import flatten
 from jaxmesh.passes.flatten.mesh_partition import recognise_mesh_partitions
@@ -98,7 +99,8 @@ def ttnn_program(lowered: ResidencyMap, boundary: Boundary, out_tree: Any, fuse:
       MissingRuleError: a primitive that TTIR has no row for, or an op that TTNN has none for.
       UnsupportedError: a loop or a branch that is not static.
     """
-    program = _flatten(lowered.program, boundary, out_tree, "ttnn", lowered.results, fuse, unroll_limit)
+    explicit = compute_on_devices(lowered, boundary.sizes)
+    program = _flatten(explicit, boundary, out_tree, "ttnn", lowered.results, fuse, unroll_limit)
     program = run_passes(TTNN_PIPELINE, program, () if fuse else (FUSE,))
     verify_program(program)
     return program

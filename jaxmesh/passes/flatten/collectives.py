@@ -19,7 +19,7 @@ from jaxmesh.jaxprs import remarks
 from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.passes.flatten.builder import Builder, Rule, missing
 from jaxmesh.passes.rules import Rules
-from jaxmesh.sharding.shard_attributes import counts_per_dim, plan_distribute
+from jaxmesh.sharding.shard_attributes import FIRST_DEVICE, counts_per_dim, plan_distribute
 
 RULES: Rules[Rule] = Rules()
 
@@ -48,6 +48,9 @@ def _mesh_shard(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
 @RULES.add("distribute_tensor", "aggregate_tensor")
 def _transfer(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     x, shape = xs[0], tuple(eqn.outvars[0].aval.shape)
+    if eqn.params.get("composer_config") == FIRST_DEVICE and b.is_created(x):
+        # What folds to a constant is made on the host.
+        return x
     extra = b.shape(x)[len(shape) :]
     if extra and any(d < 0 for d in _cut_dims(eqn)):
         raise missing(eqn, f"its config counts dims from the end of an array of random keys: {dict(eqn.params)}")
