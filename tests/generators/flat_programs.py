@@ -13,6 +13,7 @@ from jaxmesh.dialects.program import Op, Program
 from jaxmesh.dialects.ttir.mesh_shard import mesh_shard
 from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tensor_p
 from jaxmesh.jaxprs import compat
+from jaxmesh.passes.compute_on_devices import compute_on_devices
 from jaxmesh.passes.flatten.flatten import flatten
 
 _UNCHANGED = ("ttnn.to_device", "ttnn.from_device", "ttnn.to_layout", "ttnn.to_memory_config")
@@ -24,7 +25,7 @@ def flat_of(stage: Any, level: str) -> Program:
     kept = [level == "ttnn" and p.name == "DEVICE" for p in stage.residency.results] if level == "ttnn" else None
     outs = kept or [bool(compat.varying_axes(a)) for a in stage.out_avals]
     return flatten(
-        stage.jaxpr,
+        stage.jaxpr if level == "ttir" else compute_on_devices(stage.residency, stage._boundary.sizes),
         name=stage._boundary.name,
         mesh=stage._boundary.sizes,
         level=level,
