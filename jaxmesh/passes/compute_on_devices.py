@@ -7,34 +7,44 @@ transfers of the jaxpr and no others. The host makes and reshapes tensors.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from jaxmesh.dialects.definitions import has_trait
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op, Program
-from jaxmesh.dialects.residency import DEVICE, HOST, ResidencyMap
+from jaxmesh.dialects.residency import DEVICE, HOST, Residency
 from jaxmesh.errors import JaxmeshError
+from jaxmesh.jaxprs import walk
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr
-from jaxmesh.passes.flatten.flatten import flatten_equation
+from jaxmesh.passes.flatten.flatten import flatten_on_devices
 from jaxmesh.passes.mesh_shard.insert_transfers import Printed, insert_transfers
 from jaxmesh.passes.ttir_to_ttnn.builder import Site
 from jaxmesh.passes.ttir_to_ttnn.shapes import is_created
 
 
-def compute_on_devices(lowered: ResidencyMap, mesh: Mapping[str, int]) -> Jaxpr:
-    """Returns a lowered program in which the host computes nothing, with results of the same residencies."""
+def compute_on_devices(
+    program: Jaxpr, inputs: Sequence[Residency], results: Sequence[Residency], mesh: Mapping[str, int]
+) -> Jaxpr:
+    """Returns a lowered program in which the host computes nothing; the same object if it computes nothing already.
+
+    Args:
+      program: a lowered jaxpr.
+      inputs: the residency of each argument.
+      results: the residency of each result, which stays the same.
+      mesh: axis names and sizes.
+    """
 
     def runs_on_host(eqn: Eqn) -> bool:
         """Returns True if the ops that an equation becomes make or reshape tensors."""
         try:
-            alone = flatten_equation(eqn, lowered.program, mesh)
+            alone = flatten_on_devices(walk.alone(eqn, program), mesh)
         except JaxmeshError:
             # It has no text, and the error is raised where the program is flattened.
             return False
         return all(_makes_or_reshapes(op, alone) for op in alone.ops)
 
-    results = tuple([DEVICE if r is DEVICE else HOST for r in lowered.results])
-    return insert_transfers(lowered.program, lowered.inputs, mesh, Printed(runs_on_host, results))
+    needed = tuple([DEVICE if r is DEVICE else HOST for r in results])
+    return insert_transfers(program, inputs, mesh, Printed(runs_on_host, needed))
 
 
 def _makes_or_reshapes(op: Op, program: Program) -> bool:

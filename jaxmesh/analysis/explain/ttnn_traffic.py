@@ -13,11 +13,13 @@ from jaxmesh.analysis.explain.traffic import exchange
 from jaxmesh.dialects.definitions import has_trait
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op, Program
+from jaxmesh.dialects.residency import DEVICE
 from jaxmesh.errors import JaxmeshError
-from jaxmesh.jaxprs import remarks
+from jaxmesh.jaxprs import remarks, walk
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr
 from jaxmesh.jaxprs.remarks import Remark
-from jaxmesh.passes.flatten.flatten import flatten_equation
+from jaxmesh.passes.flatten.flatten import flatten_on_devices
+from jaxmesh.passes.mesh_shard.axis_indices import distribute_axis_indices
 from jaxmesh.passes.pipeline import FUSE, TTNN_PIPELINE, run_passes
 
 
@@ -25,7 +27,9 @@ def ttnn_moves(eqn: Eqn, body: Jaxpr, mesh: Mapping[str, int]) -> tuple[list[Mov
     """Returns the moves of the TTNN ops that one collective in `body` becomes, and the remarks of the passes."""
     with remarks.collect() as log:
         try:
-            program = run_passes(TTNN_PIPELINE, flatten_equation(eqn, body, mesh), without=(FUSE,))
+            alone = walk.alone(eqn, body)
+            alone = distribute_axis_indices(alone, [DEVICE] * len(alone.in_avals), mesh)
+            program = run_passes(TTNN_PIPELINE, flatten_on_devices(alone, mesh), without=(FUSE,))
         except JaxmeshError as error:
             return [], [Remark("no TTNN", str(error), "what has no rule is an error when the text is asked for")]
     return _merge(m for op in program.ops for m in _moves(op, program)), log.general

@@ -140,6 +140,15 @@ class Builder:
         found = self._makers.get(value)
         return found is not None and has_trait(found.name, Trait.CREATES)
 
+    def once(self, value: Value, key: tuple[Any, ...], make: Callable[[], Value]) -> Value:
+        """Returns what `make` computes from a value; of one that is created once for each key, as the value is."""
+        if not self.is_created(value):
+            return make()
+        found = self._constants.get((value, *key))
+        if found is None:
+            found = self._constants[(value, *key)] = make()
+        return found
+
     def fill(self, value: Value) -> float | int | None:
         """Returns the number that fills a value, if it is a `full`."""
         made = self.maker(value, "full")

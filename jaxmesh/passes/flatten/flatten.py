@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from jaxmesh.dialects.program import Port, Program, Type, without_dead
-from jaxmesh.jaxprs import primitives, walk
-from jaxmesh.jaxprs.compat import Eqn, Jaxpr, Literal
+from jaxmesh.jaxprs import primitives
+from jaxmesh.jaxprs.compat import Jaxpr
 from jaxmesh.passes.flatten import (
     bit_reinterpretation,
     calls,
@@ -71,9 +71,7 @@ def flatten(
     return without_dead(program)
 
 
-def flatten_equation(eqn: Eqn, body: Jaxpr, mesh: Mapping[str, int]) -> Program:
-    """Returns the flat program of one equation of a lowered body, alone; raises as `flatten` does."""
-    operands = list(dict.fromkeys(a for a in eqn.invars if not isinstance(a, Literal)))
-    alone = walk.close(walk.rebuild(body, [], operands, [eqn], list(eqn.outvars)), ())
-    ins, outs = [(True, "")] * len(operands), [(True, "")] * len(eqn.outvars)
-    return flatten(alone, name="alone", mesh=mesh, level="ttnn", arguments=ins, results=outs)
+def flatten_on_devices(jaxpr: Jaxpr, mesh: Mapping[str, int]) -> Program:
+    """Returns the flat program of a lowered jaxpr whose inputs and results are on the devices; raises as `flatten`."""
+    ins, outs = [(True, "")] * len(jaxpr.in_avals), [(True, "")] * len(jaxpr.out_avals)
+    return flatten(jaxpr, name="alone", mesh=mesh, level="ttnn", arguments=ins, results=outs)
