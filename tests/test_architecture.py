@@ -180,13 +180,41 @@ def test_no_direction_below_the_pass(path: Path) -> None:
     assert not re.findall(r"full_to_shard|shard_to_full|direction", path.read_text(), re.IGNORECASE)
 
 
+DIRECTIONS = {"shard_direction", "full_to_shard", "shard_to_full"}
+PASSED_ON = {
+    "jaxmesh": "names of the package",
+    "jaxmesh.dialects.ttir.collectives": "the attributes of ttir.mesh_shard",
+    "jaxmesh.frontends.mlir.trace": "attributes of a text, by name",
+    "jaxmesh.frontends.mlir.to_program": "attributes of a text, by name",
+}
+
+
+def reads_a_direction(module: str) -> bool:
+    """Returns True if a module has the class of directions, or a string or an attribute with the name of one."""
+    return any(
+        (isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in DIRECTIONS)
+        or (isinstance(node, ast.Attribute) and node.attr == "shard_direction")
+        or (isinstance(node, ast.Name) and node.id == "ShardDirection")
+        for node in ast.walk(tree_of(module))
+    )
+
+
 def test_only_the_pass_and_the_dialect_read_a_direction() -> None:
-    readers = {str(p.relative_to(PACKAGE)) for p in FILES.values() if "ShardDirection." in p.read_text()}
-    assert readers == {
-        "dialects/ttir/mesh_shard.py",
-        "dialects/ttir/mesh_shard_reference.py",
-        "passes/mesh_shard/lower_mesh_shard.py",
-    }
+    readers = {module for module in FILES if reads_a_direction(module)}
+    dialect = {"jaxmesh.dialects.ttir.mesh_shard", "jaxmesh.dialects.ttir.mesh_shard_reference"}
+    passes = {m for m in readers if m.startswith("jaxmesh.passes.mesh_shard.")}
+    assert "jaxmesh.passes.mesh_shard.lower_mesh_shard" in passes
+    assert readers == {*dialect, *passes, *PASSED_ON}
+
+
+# --- where transfers are written -------------------------------------------------------------------------------------
+
+
+def test_no_pass_over_flat_programs_knows_a_config_of_a_transfer() -> None:
+    """A flat program has the transfers of its jaxpr: to add one takes a config."""
+    flat = [m for m in FILES if m.startswith("jaxmesh.passes.") and not m.startswith("jaxmesh.passes.mesh_shard.")]
+    makers = r"replicate_mapper|plan_distribute|plan_aggregate|Mesh(Mapper|Composer)Config\("
+    assert not [m for m in flat if re.search(makers, FILES[m].read_text())]
 
 
 # --- dependencies ----------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import jaxmesh as jm
 from jaxmesh.cli.inputs import imported, inputs_of, read_file
 from jaxmesh.cli.options import add_command, common_options, input_options
 from jaxmesh.emit.cpp.printer import include_dir
+from jaxmesh.emit.languages import EXPORTED, LOWERED, TRACED
 
 TRANSLATE = """\
 Lowers one function of a TTIR file and prints it: as TTNN (MLIR), as Python or as C++, each as tt-mlir emits it. With
@@ -26,8 +27,6 @@ examples:
 
 exit codes: 0 done, 2 an error (one line on standard error), or wrong usage"""
 
-_LANGUAGES = ("ttir", "ttnn", "python", "cpp")
-
 
 def add_commands(commands: Any) -> None:
     """Adds `translate` and `include-dir` to the parser of the command line."""
@@ -35,7 +34,7 @@ def add_commands(commands: Any) -> None:
         commands, "translate", "print a TTIR file as TTNN, Python or C++", TRANSLATE, TRANSLATE_NOTES
     )
     common_options(translate)
-    translate.add_argument("--to", required=True, choices=_LANGUAGES, help="the language")
+    translate.add_argument("--to", required=True, choices=(*TRACED, *LOWERED), help="the language")
     translate.add_argument("--out", type=Path, metavar="DIR", help="write a folder that runs, instead of printing")
     input_options(translate, "with --out: ")
     translate.add_argument("--debug-info", action="store_true", help="print locations (ttir, ttnn)")
@@ -69,7 +68,7 @@ def _printed(traced: jm.Traced, arguments: argparse.Namespace) -> str:
 
 
 def _written(traced: jm.Traced, args: Sequence[Any], arguments: argparse.Namespace) -> list[Path]:
-    if arguments.to in ("python", "cpp"):
+    if arguments.to in EXPORTED:
         groups = not arguments.no_groups
         return traced.lower().export(arguments.out, *args, languages=(arguments.to,), groups=groups)
     path: Path = arguments.out / f"{arguments.to}.mlir"

@@ -46,8 +46,6 @@ class Trait(Enum):
     """It splits a tensor over devices or joins its shards."""
     SENDS = auto()
     """Data moves from device to device."""
-    VARIES = auto()
-    """Results differ between devices even if operands do not."""
     DECOMPOSED = auto()
     """An imported one is kept as the equations of its meaning, in which passes look for it."""
     DECOMPOSED_FOR_TTNN = auto()

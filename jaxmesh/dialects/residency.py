@@ -115,9 +115,13 @@ class ResidencyMap:
         return of_atom(atom, self.values)
 
     def body(self, jaxpr: Jaxpr, inputs: Sequence[Residency]) -> ResidencyMap:
-        """Returns the residencies of a body, or of another form of the program, by the residency of each input."""
+        """Returns the residencies of a body, by the residency of each input."""
         inputs = tuple(inputs)
         return self._known.get(jaxpr, lambda: ResidencyMap(jaxpr, inputs, self._known), inputs)
+
+    def inlined(self, program: Jaxpr) -> ResidencyMap:
+        """Returns the residencies of the program with calls inlined; its loops and branches are not analysed again."""
+        return ResidencyMap(program, self.inputs, self._known)
 
     def bodies(self, eqn: Eqn) -> list[ResidencyMap]:
         """Returns the residencies of the bodies of a top-level call, loop or branch, in the order of `control_flow`."""

@@ -84,6 +84,12 @@ def with_eqns(jaxpr: Jaxpr, eqns: Sequence[Eqn], outvars: Sequence[Atom]) -> Jax
     return closed_as(jaxpr, rebuild(body, body.constvars, body.invars, eqns, outvars))
 
 
+def alone(eqn: Eqn, body: Jaxpr) -> Jaxpr:
+    """Returns a closed jaxpr of one equation of a body, from its operands to its results."""
+    operands = list(dict.fromkeys(a for a in eqn.invars if isinstance(a, Var)))
+    return close(rebuild(body, [], operands, [eqn], list(eqn.outvars)), ())
+
+
 def closed_as(jaxpr: Jaxpr, body: Jaxpr) -> Jaxpr:
     """Closes `body` with the constants of `jaxpr`, if `jaxpr` is closed."""
     return close(body, jaxpr.consts) if isinstance(jaxpr, jex.ClosedJaxpr) else body

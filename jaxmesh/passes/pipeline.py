@@ -1,7 +1,7 @@
 """The pass pipelines of flat programs, and the way from a jaxpr through them.
 
 `TTIR_PIPELINE` makes the program that a traced stage prints, `TTNN_PIPELINE` the one that a lowered stage prints and
-exports.
+exports. No pass of `TTNN_PIPELINE` adds a transfer: those that only the text needs are added to the jaxpr before.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ from jaxmesh.errors import InexpressibleError
 from jaxmesh.jaxprs.compat import Jaxpr
 from jaxmesh.jaxprs.trees import show_paths
 from jaxmesh.jaxprs.walk import all_eqns
+from jaxmesh.passes.compute_on_devices import compute_on_devices
 from jaxmesh.passes.flatten.builder import Options
 from jaxmesh.passes.flatten.flatten import flatten
 from jaxmesh.passes.flatten.mesh_partition import recognise_mesh_partitions
-from jaxmesh.passes.flatten.place_results import place_results
 from jaxmesh.passes.fusion.driver import fuse as fuse_ops
+from jaxmesh.passes.mesh_shard.axis_indices import distribute_axis_indices, split_axis_indices
+from jaxmesh.passes.mesh_shard.place_results import place_results
 from jaxmesh.passes.ttir_to_ttnn.driver import to_ttnn
 from jaxmesh.passes.verify_program import verify_program
 
@@ -80,6 +82,7 @@ def ttir_program(
             f"{boundary.name} has no TTIR text: it was made with distribute_tensor and aggregate_tensor, which TTIR "
             "does not have. Lower it; .lower().as_text() is its TTNN text."
         )
+    jaxpr = split_axis_indices(jaxpr, boundary.sizes)
     program = _flatten(jaxpr, boundary, out_tree, "ttir", results, fuse, unroll_limit)
     return run_passes(TTIR_PIPELINE, program, () if fuse else (FUSE,))
 
@@ -98,10 +101,18 @@ def ttnn_program(lowered: ResidencyMap, boundary: Boundary, out_tree: Any, fuse:
       MissingRuleError: a primitive that TTIR has no row for, or an op that TTNN has none for.
       UnsupportedError: a loop or a branch that is not static.
     """
-    program = _flatten(lowered.program, boundary, out_tree, "ttnn", lowered.results, fuse, unroll_limit)
+    program = _flatten(
+        printed_jaxpr(lowered, boundary.sizes), boundary, out_tree, "ttnn", lowered.results, fuse, unroll_limit
+    )
     program = run_passes(TTNN_PIPELINE, program, () if fuse else (FUSE,))
     verify_program(program)
     return program
+
+
+def printed_jaxpr(lowered: ResidencyMap, mesh: Mapping[str, int]) -> Jaxpr:
+    """Returns the jaxpr that a flat TTNN program renders, with all transfers of what TTNN does otherwise than JAX."""
+    program = distribute_axis_indices(lowered.program, lowered.inputs, mesh)
+    return compute_on_devices(program, lowered.inputs, lowered.results, mesh)
 
 
 def _flatten(

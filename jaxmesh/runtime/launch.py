@@ -50,13 +50,12 @@ class _Thread(threading.local):
 class _Started:
     """The programs that may be running, all launched by one thread; changed under the lock only."""
 
-    __slots__ = ("by", "depth", "forked", "lock", "results", "traces")
+    __slots__ = ("by", "depth", "lock", "results", "traces")
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.by: object = None
         self.results: collections.deque[Any] = collections.deque()
-        self.forked = has_lost_devices()
         # The number of nested launches, and whether the innermost function may be traced now.
         self.depth, self.traces = 0, False
 
@@ -77,7 +76,7 @@ def launch(run: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     # that waits for those would be a deadlock.
     if is_staged():
         return run(*args, **kwargs)
-    if _started.forked:
+    if has_lost_devices():
         check_process()
     try:
         return _launch_now(run, False, args, kwargs)
@@ -119,7 +118,7 @@ def before_tracing() -> None:
 
 def check_process() -> None:
     """Checks that this process was not forked from one in which JAX had started its devices."""
-    if _started.forked:
+    if has_lost_devices():
         raise ForkError(
             f"process {os.getpid()} was forked from one in which JAX had started its devices; the threads that run "
             "them were not forked, so a program would wait for ever. Start processes with multiprocessing's method "
@@ -177,6 +176,5 @@ def _after_fork() -> None:
     _started = _Started()
 
 
-# After that of `jaxprs/backend.py`, which `import jaxmesh` registers first.
 os.register_at_fork(after_in_child=_after_fork)
 on_clear_caches(forget, "results of programs that may be running")

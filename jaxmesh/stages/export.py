@@ -18,6 +18,7 @@ from jaxmesh.dialects.program import Program, Value
 from jaxmesh.dialects.signature import Argument
 from jaxmesh.emit.cpp.printer import cpp_text
 from jaxmesh.emit.export_folder import write_folder
+from jaxmesh.emit.languages import EXPORTED
 from jaxmesh.errors import ArgumentTypeError
 from jaxmesh.runtime.npz import Array, key_words, random_array
 from jaxmesh.sharding.mesh import storage_spec
@@ -25,8 +26,6 @@ from jaxmesh.ttnn.mesh_tensor import MeshTensor
 from jaxmesh.validate import quote
 
 _jnp: Any = jax.numpy
-
-LANGUAGES = ("python", "cpp")
 
 
 def exact_results(program: Program) -> tuple[bool, ...]:
@@ -99,9 +98,9 @@ def stacked(x: Any) -> Array:
 def as_languages(languages: Sequence[str]) -> tuple[str, ...]:
     """Returns the languages of an export."""
     names: Any = tuple(languages) if isinstance(languages, (tuple, list)) else None
-    if not names or not all(x in LANGUAGES for x in names):
+    if not names or not all(x in EXPORTED for x in names):
         raise ArgumentTypeError(
-            f"an export's languages are a tuple of {' and '.join(map(repr, LANGUAGES))}, got {quote(languages)}."
+            f"an export's languages are a tuple of {' and '.join(map(repr, EXPORTED))}, got {quote(languages)}."
         )
     return names
 

@@ -20,6 +20,7 @@ from jaxmesh.dialects.program import UNROLL_LIMIT, Program
 from jaxmesh.dialects.replication import Collector, is_enabled
 from jaxmesh.dialects.residency import DEVICE, ResidencyMap
 from jaxmesh.dialects.signature import Boundary
+from jaxmesh.emit.languages import EXPORTED, LOWERED, TRACED
 from jaxmesh.errors import InexpressibleError, UnsupportedError
 from jaxmesh.jaxprs import compat, evaluate
 from jaxmesh.jaxprs.backend import is_multi_process
@@ -48,7 +49,7 @@ class Traced(Stage):
     """A TTIR-level program: a jaxpr typed by varying axes, in which `mesh_shard` splits and joins."""
 
     _level = "ttir"
-    _texts = ("ttir", "jaxpr")
+    _texts = (*TRACED, "jaxpr")
 
     def __init__(
         self,
@@ -110,7 +111,7 @@ class Lowered(Stage):
     """A TTNN-level program: `distribute_tensor` and `aggregate_tensor` say every transfer it makes."""
 
     _level = "ttnn"
-    _texts = ("ttnn", "python", "cpp", "jaxpr")
+    _texts = (*LOWERED, "jaxpr")
 
     def __init__(
         self,
@@ -144,7 +145,7 @@ class Lowered(Stage):
         self,
         directory: str | os.PathLike[str],
         *args: Any,
-        languages: Sequence[str] = ("python", "cpp"),
+        languages: Sequence[str] = EXPORTED,
         seed: int = 0,
         groups: bool = True,
         unroll_limit: int = UNROLL_LIMIT,

@@ -14,6 +14,8 @@ from jaxmesh.dialects.ttir.mesh_shard import mesh_shard
 from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tensor_p
 from jaxmesh.jaxprs import compat
 from jaxmesh.passes.flatten.flatten import flatten
+from jaxmesh.passes.mesh_shard.axis_indices import split_axis_indices
+from jaxmesh.passes.pipeline import printed_jaxpr
 
 _UNCHANGED = ("ttnn.to_device", "ttnn.from_device", "ttnn.to_layout", "ttnn.to_memory_config")
 
@@ -23,10 +25,11 @@ def flat_of(stage: Any, level: str) -> Program:
     places = [a.varying is not None for a in stage._boundary.arguments]
     kept = [level == "ttnn" and p.name == "DEVICE" for p in stage.residency.results] if level == "ttnn" else None
     outs = kept or [bool(compat.varying_axes(a)) for a in stage.out_avals]
+    mesh = stage._boundary.sizes
     return flatten(
-        stage.jaxpr,
+        split_axis_indices(stage.jaxpr, mesh) if level == "ttir" else printed_jaxpr(stage.residency, mesh),
         name=stage._boundary.name,
-        mesh=stage._boundary.sizes,
+        mesh=mesh,
         level=level,
         arguments=[(p, f"[{i}]") for i, p in enumerate(places)],
         results=[(p, f"[{i}]") for i, p in enumerate(outs)],

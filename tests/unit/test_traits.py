@@ -81,7 +81,7 @@ def test_what_traits_imply() -> None:
     for name in [f"ttir.{n}" for n in ttir.OPS] + [f"ttnn.{n}" for n in (*ttnn.OPS, *MEMORY_OPS)]:
         if has_trait(name, Trait.VIEW):
             assert has_trait(name, Trait.MOVES), name
-        if has_trait(name, Trait.SENDS) or has_trait(name, Trait.TRANSFERS) or has_trait(name, Trait.VARIES):
+        if has_trait(name, Trait.SENDS) or has_trait(name, Trait.TRANSFERS):
             assert has_trait(name, Trait.COLLECTIVE), name
         definition = definition_of(name)
         if has_trait(name, Trait.CREATES) and name != "ttir.get_dimension_size":

@@ -1,11 +1,11 @@
-"""The bodies that an equation runs: the residencies of their inputs, and how often they run."""
+"""The bodies that an equation runs, with their residencies, and how often they run."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from jaxmesh.dialects.residency import HOST, Residency
+from jaxmesh.dialects.residency import HOST, ResidencyMap
 from jaxmesh.jaxprs import control_flow, walk
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr
 from jaxmesh.jaxprs.control_flow import Call, Cond, Scan, While
@@ -13,7 +13,7 @@ from jaxmesh.jaxprs.control_flow import Call, Cond, Scan, While
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """One body, by its name in a path, with the residencies of its inputs.
+    """One body, by its name in a path, with the residencies of its values.
 
     Attributes:
       times: how often it runs each time the equation does; None if that is not known statically.
@@ -22,37 +22,34 @@ class Body:
     """
 
     label: str
-    jaxpr: Jaxpr
-    inputs: tuple[Residency, ...]
+    residency: ResidencyMap
     times: int | None = 1
     conditional: bool = False
     inline: bool = False
 
+    @property
+    def jaxpr(self) -> Jaxpr:
+        """The jaxpr of the body."""
+        return self.residency.program
 
-_LABELS = {**dict.fromkeys(control_flow.REMAT, "remat"), "pjit": "jit"}
-"""The labels of primitives whose names differ between versions of JAX."""
 
-
-def bodies(eqn: Eqn, operands: Sequence[Residency], results: Sequence[Residency]) -> Iterator[Body]:
-    """Yields the bodies of an equation, from the residencies of its operands and its results."""
-    name = str(eqn.primitive.name)
+def bodies(eqn: Eqn, residency: ResidencyMap) -> Iterator[Body]:
+    """Yields the bodies of an equation of a program with these residencies."""
+    inner = residency.bodies(eqn)
     match control_flow.control_flow(eqn):
-        case Call(body):
-            label, called = _LABELS.get(name, name), eqn.params.get("name")
-            label = f"{label} {called}" if isinstance(called, str) else label
-            yield Body(label, body, tuple(operands), inline=name in control_flow.INLINE)
+        case Call(kind=kind):
+            called = eqn.params.get("name")
+            label = f"{kind} {called}" if isinstance(called, str) else kind
+            yield Body(label, inner[0], inline=kind in control_flow.INLINE)
         case Scan() as scan:
-            consts, _, xs = scan.split(operands)
-            # The carry lives where it leaves the loop.
-            inputs = (*consts, *scan.split_results(results)[0], *xs)
-            yield Body(f"scan of {scan.length}", scan.body, inputs, int(scan.length))
-        case While() as loop:
-            cond_consts, body_consts, _ = loop.split(operands)
-            yield Body("test of while", loop.cond, (*cond_consts, *results), None)
-            yield Body("while", loop.body, (*body_consts, *results), None)
-        case Cond(branches):
-            for i, branch in enumerate(branches):
-                yield Body(f"branch {i} of {len(branches)}", branch, tuple(operands[1:]), conditional=True)
+            yield Body(f"scan of {scan.length}", inner[0], int(scan.length))
+        case While():
+            yield Body("test of while", inner[0], None)
+            yield Body("while", inner[1], None)
+        case Cond():
+            for i, branch in enumerate(inner):
+                yield Body(f"branch {i} of {len(inner)}", branch, conditional=True)
         case None:
-            for inner in walk.sub_jaxprs(eqn):
-                yield Body(name, inner, (HOST,) * len(walk.open_jaxpr(inner).invars), None)
+            for jaxpr in walk.sub_jaxprs(eqn):
+                inputs = (HOST,) * len(walk.open_jaxpr(jaxpr).invars)
+                yield Body(str(eqn.primitive.name), residency.body(jaxpr, inputs), None)

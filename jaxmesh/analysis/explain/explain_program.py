@@ -80,13 +80,12 @@ class _Walker:
 
     def program(self, boundary: Boundary, out_tree: Any) -> None:
         """Appends all rows of a program."""
-        program, env = self.residency.program, self.residency.values
-        body = walk.open_jaxpr(program)
+        body, env = walk.open_jaxpr(self.residency.program), self.residency.values
         full = _full_shapes(body)
         for var, path in zip(body.invars, show_paths(boundary.in_tree), strict=True):
             self.row(Row("argument", (), (path,), (self.value(var, env, full),)), [var])
         place = _Place(facts=_facts(self.residency))
-        self.body(program, env, place, list(body.outvars))
+        self.body(self.residency, place, list(body.outvars))
         for atom, path in zip(body.outvars, show_paths(out_tree), strict=True):
             self.row(Row("result", (), (path,), (self.value(atom, env, full),)), [])
         # Equations that were removed beside values that were removed, too.
@@ -111,26 +110,25 @@ class _Walker:
 
     # --- bodies ---
 
-    def body(self, jaxpr: Jaxpr, env: Env, place: _Place, results: Sequence[Atom]) -> None:
+    def body(self, residency: ResidencyMap, place: _Place, results: Sequence[Atom]) -> None:
         """Appends the rows of a body, of which only some results are read."""
-        body = walk.open_jaxpr(jaxpr)
+        body, env = walk.open_jaxpr(residency.program), residency.values
         full, live = _full_shapes(body), _live(body, results)
         for var in body.constvars:
             self.row(Row("constant", place.path, (), (self.value(var, env, full),)), [var])
         for eqn in body.eqns:
             here = place if id(eqn) in live else replace(place, executions=0)
             self.eqn(eqn, body, env, full, here)
-            self._bodies(eqn, env, here, [v for v in eqn.outvars if v in live[id(eqn)]] if id(eqn) in live else [])
+            self._bodies(eqn, residency, here, [v for v in eqn.outvars if v in live.get(id(eqn), ())])
 
-    def _bodies(self, eqn: Eqn, env: Env, place: _Place, read: Sequence[Var]) -> None:
-        operands = [of_atom(a, env) for a in eqn.invars]
+    def _bodies(self, eqn: Eqn, residency: ResidencyMap, place: _Place, read: Sequence[Var]) -> None:
         mapped = place.runs_mapped(eqn)
-        for body in bodies(eqn, operands, [env[v] for v in eqn.outvars]):
+        for body in bodies(eqn, residency):
             inner = self._inside(body, eqn, place, mapped)
             results = walk.open_jaxpr(body.jaxpr).outvars
             if body.inline:
                 results = [a for a, v in zip(results, eqn.outvars, strict=True) if v in read]
-            self.body(body.jaxpr, self.residency.body(body.jaxpr, body.inputs).values, inner, results)
+            self.body(body.residency, inner, results)
 
     def _inside(self, body: Body, eqn: Eqn, place: _Place, mapped: bool) -> _Place:
         times = None if place.executions is None or body.times is None else place.executions * body.times
@@ -141,7 +139,7 @@ class _Walker:
             # The planner has inlined it.
             return replace(inner, mapped=False, facts=place.facts)
         moves = not mapped and has_transfer(body.jaxpr)
-        return replace(inner, facts=_facts(self.residency.body(body.jaxpr, body.inputs))) if moves else inner
+        return replace(inner, facts=_facts(body.residency)) if moves else inner
 
     # --- equations ---
 

@@ -13,23 +13,23 @@ from jaxmesh.analysis.explain.traffic import exchange
 from jaxmesh.dialects.definitions import has_trait
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op, Program
+from jaxmesh.dialects.residency import DEVICE
 from jaxmesh.errors import JaxmeshError
 from jaxmesh.jaxprs import remarks, walk
-from jaxmesh.jaxprs.compat import Eqn, Jaxpr, Literal
+from jaxmesh.jaxprs.compat import Eqn, Jaxpr
 from jaxmesh.jaxprs.remarks import Remark
-from jaxmesh.passes.flatten.flatten import flatten
+from jaxmesh.passes.flatten.flatten import flatten_on_devices
+from jaxmesh.passes.mesh_shard.axis_indices import distribute_axis_indices
 from jaxmesh.passes.pipeline import FUSE, TTNN_PIPELINE, run_passes
 
 
 def ttnn_moves(eqn: Eqn, body: Jaxpr, mesh: Mapping[str, int]) -> tuple[list[Move], list[Remark]]:
     """Returns the moves of the TTNN ops that one collective in `body` becomes, and the remarks of the passes."""
-    operands = list(dict.fromkeys(a for a in eqn.invars if not isinstance(a, Literal)))
-    alone = walk.close(walk.rebuild(body, [], operands, [eqn], list(eqn.outvars)), ())
-    ins, outs = [(True, "")] * len(operands), [(True, "")] * len(eqn.outvars)
     with remarks.collect() as log:
         try:
-            flat = flatten(alone, name="alone", mesh=mesh, level="ttnn", arguments=ins, results=outs)
-            program = run_passes(TTNN_PIPELINE, flat, without=(FUSE,))
+            alone = walk.alone(eqn, body)
+            alone = distribute_axis_indices(alone, [DEVICE] * len(alone.in_avals), mesh)
+            program = run_passes(TTNN_PIPELINE, flatten_on_devices(alone, mesh), without=(FUSE,))
         except JaxmeshError as error:
             return [], [Remark("no TTNN", str(error), "what has no rule is an error when the text is asked for")]
     return _merge(m for op in program.ops for m in _moves(op, program)), log.general

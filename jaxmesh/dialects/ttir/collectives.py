@@ -159,7 +159,7 @@ def _all_reduce(call: Call) -> Any:
     return _reduce(x, axis, _reduce_type(call), call.mesh[axis])
 
 
-@define(OPS, "reduce_scatter", 1, _REDUCE_TYPE, need("scatter_dim", "int"), _CLUSTER, traits=[*_REDUCES, Trait.VARIES])
+@define(OPS, "reduce_scatter", 1, _REDUCE_TYPE, need("scatter_dim", "int"), _CLUSTER, traits=_REDUCES)
 def _reduce_scatter(call: Call) -> Any:
     (x,) = call.operands
     dim = check_dim(call, call["scatter_dim"], x.ndim, "scatter_dim")
@@ -184,7 +184,7 @@ def _take_piece(x: Any, dim: int, axes: tuple[str, ...], sizes: Shape) -> Any:
     1,
     need("dim", "int"),
     attr("cluster_axis", "int", form="ui32"),
-    traits=[Trait.MOVES, Trait.COLLECTIVE, Trait.TRANSFERS, Trait.VARIES, Trait.DECOMPOSED],
+    traits=[Trait.MOVES, Trait.COLLECTIVE, Trait.TRANSFERS, Trait.DECOMPOSED],
 )
 def _mesh_partition(call: Call) -> Any:
     (x,) = call.operands
@@ -206,7 +206,7 @@ def _mesh_partition(call: Call) -> Any:
     "collective_permute",
     1,
     need("source_target_pairs", "any", form="dense_i64"),
-    traits=[Trait.MOVES, Trait.COLLECTIVE, Trait.SENDS, Trait.VARIES, Trait.DECOMPOSED],
+    traits=[Trait.MOVES, Trait.COLLECTIVE, Trait.SENDS, Trait.DECOMPOSED],
 )
 def _collective_permute(call: Call) -> Any:
     # A device that is no target has zeros.
@@ -250,7 +250,7 @@ def _is_uniform(ends: Any, axis: int, size: int) -> bool:
     "collective_broadcast",
     1,
     need("replica_groups", "any", form="dense_i64"),
-    traits=[Trait.MOVES, Trait.COLLECTIVE, Trait.SENDS, Trait.VARIES],
+    traits=[Trait.MOVES, Trait.COLLECTIVE, Trait.SENDS],
 )
 def _collective_broadcast(call: Call) -> Any:
     # A device in no group has zeros: StableHLO's rule. Upstream's lowering keeps its input there.
@@ -281,7 +281,7 @@ def _collective_broadcast(call: Call) -> Any:
     need("concat_dim", "int"),
     need("split_count", "int"),
     need("replica_groups", "any", form="dense_i64"),
-    traits=[Trait.MOVES, Trait.COLLECTIVE, Trait.SENDS, Trait.VARIES, Trait.DECOMPOSED],
+    traits=[Trait.MOVES, Trait.COLLECTIVE, Trait.SENDS, Trait.DECOMPOSED],
 )
 def _all_to_all(call: Call) -> Any:
     (x,) = call.operands

@@ -18,15 +18,6 @@ from jaxmesh.emit.mlir.locations import Locations
 from jaxmesh.emit.mlir.spelling import Spelling, symbol
 from jaxmesh.errors import JaxmeshError, MissingRuleError, VerifyError
 
-_SPECIAL: Mapping[str, Mapping[str, str]] = {
-    "get_device": {"mesh_shape": "mesh_shape", "mesh_offset": "mesh_offset"},
-    "distribute_tensor": {"mapper_config": "mapper_config", "cq_id": "ui32"},
-    "aggregate_tensor": {"composer_config": "composer_config", "cq_id": "ui32"},
-    "to_layout": {"layout": "#ttnn.layout"},
-    "deallocate": {"force": "bool"},
-}
-"""The forms of the attributes of ops that have no row."""
-
 _SEGMENTS = "operandSegmentSizes"
 _BY_TYPE: frozenset[str | None] = frozenset({"f32", "number"})
 """Forms of attributes that are written by the types of the operands."""
@@ -168,7 +159,7 @@ def _forms(op: str) -> tuple[Mapping[str, str], OpDef | None]:
     """By an op's name: the forms of its attributes, and its row."""
     dialect, _, name = op.partition(".")
     if dialect == "ttnn" and name in MEMORY_OPS:
-        return _SPECIAL.get(name, {}), None
+        return MEMORY_OPS[name].attributes, None
     row = definition_of(op)
     if row is None:
         folder = "ttnn" if dialect == "ttnn" else "ttir"

@@ -139,7 +139,7 @@ def _attributes(step: decoded.Step) -> Mapping[str, Any]:
         promised = step.attributes.get(f"jaxmesh.{_PROMISE}", False) is not False
         return said | ({_PROMISE: True} if promised else {})
     if dialect == "ttnn" and name in MEMORY_OPS:
-        if not said.keys() <= MEMORY_OPS[name].attributes:
+        if not said.keys() <= MEMORY_OPS[name].attributes.keys():
             raise _OtherWords
         return {k: CONFIGS[k](str(v)) if k in CONFIGS else v for k, v in said.items()}
     row = definition_of(step.op)

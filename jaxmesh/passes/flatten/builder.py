@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from jaxmesh.dialects.definitions import has_trait
+from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import UNROLL_LIMIT, Op, Program, Shape, Type, Value
 from jaxmesh.errors import MissingRuleError
 from jaxmesh.jaxprs import compat, evaluate, source_locations, walk
@@ -132,6 +134,20 @@ class Builder:
         """Returns the operation `ttir.<name>` that computes a value; None if another one does."""
         found = self._makers.get(value)
         return found if found is not None and found.name == f"ttir.{name}" else None
+
+    def is_created(self, value: Value) -> bool:
+        """Returns True if the operation that computes a value reads no tensor, as a constant."""
+        found = self._makers.get(value)
+        return found is not None and has_trait(found.name, Trait.CREATES)
+
+    def once(self, value: Value, key: tuple[Any, ...], make: Callable[[], Value]) -> Value:
+        """Returns what `make` computes from a value; of one that is created once for each key, as the value is."""
+        if not self.is_created(value):
+            return make()
+        found = self._constants.get((value, *key))
+        if found is None:
+            found = self._constants[(value, *key)] = make()
+        return found
 
     def fill(self, value: Value) -> float | int | None:
         """Returns the number that fills a value, if it is a `full`."""

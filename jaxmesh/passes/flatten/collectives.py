@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from jaxmesh.dialects.program import Shape, Value
+from jaxmesh.dialects.program import Value
 from jaxmesh.jaxprs import remarks
 from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.passes.flatten.builder import Builder, Rule, missing
 from jaxmesh.passes.rules import Rules
-from jaxmesh.sharding.shard_attributes import counts_per_dim, plan_distribute
+from jaxmesh.sharding.shard_attributes import FIRST_DEVICE
 
 RULES: Rules[Rule] = Rules()
 
@@ -42,16 +42,20 @@ def _mesh_shard(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
         # A random key is an array of words, whose dims nothing splits.
         params["shard_shape"] = (*params["shard_shape"], *[1] * extra)
     shape = (*shape, *b.shape(x)[len(shape) :])
-    return b.op("mesh_shard", [x], shape, b.dtype(x), **params)
+    return b.once(x, ("mesh_shard", *params.values()), lambda: b.op("mesh_shard", [x], shape, b.dtype(x), **params))
 
 
 @RULES.add("distribute_tensor", "aggregate_tensor")
 def _transfer(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     x, shape = xs[0], tuple(eqn.outvars[0].aval.shape)
+    if eqn.params.get("composer_config") == FIRST_DEVICE and b.is_created(x):
+        # What folds to a constant is made on the host.
+        return x
     extra = b.shape(x)[len(shape) :]
     if extra and any(d < 0 for d in _cut_dims(eqn)):
         raise missing(eqn, f"its config counts dims from the end of an array of random keys: {dict(eqn.params)}")
-    return b.ops(f"ttnn.{eqn.primitive.name}", [x], [((*shape, *extra), b.dtype(x))], **eqn.params)[0]
+    name, kind = f"ttnn.{eqn.primitive.name}", ((*shape, *extra), b.dtype(x))
+    return b.once(x, (name, *eqn.params.values()), lambda: b.ops(name, [x], [kind], **eqn.params)[0])
 
 
 def _cut_dims(eqn: Eqn) -> list[int]:
@@ -89,41 +93,6 @@ def _several(b: Builder, names: Sequence[str]) -> tuple[str, ...]:
 
 def _cluster(b: Builder, name: str) -> int:
     return list(b.mesh).index(name)
-
-
-@RULES.add("axis_index")
-def _axis_index(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
-    (name,) = _names(eqn, eqn.params["axis_name"])
-    return axis_index(b, name)
-
-
-def axis_index(b: Builder, name: str) -> Value:
-    """Returns this device's index along a mesh axis: the numbers from 0 on, split over the axis."""
-    size, sizes = b.mesh[name], tuple(b.mesh.values())
-    if size == 1:
-        return b.full((), 0, np.int32)
-    rule = "TTNN has no op that tells a device its place"
-    remarks.remark("made legal", "the numbers from 0 on are distributed along the axis", rule)
-    key = ("axis_index", name)
-    made = b._constants  # pyright: ignore[reportPrivateUsage]
-    if key not in made:
-        dims = tuple(0 if a == name else -1 for a in b.mesh)
-        made[key] = b.reshape(_split(b, b.constant(np.arange(size, dtype=np.int32)), dims, sizes), ())
-    return made[key]
-
-
-def _split(b: Builder, x: Value, dims: Shape, sizes: Shape) -> Value:
-    """Splits a full tensor by `shard_dims`, with the sharding operation of the level."""
-    full = b.shape(x)
-    counts = counts_per_dim(dims, sizes, len(full))
-    local = tuple(n // c for n, c in zip(full, counts, strict=True))
-    if b.level == "ttnn":
-        config = plan_distribute(full, dims, sizes).config
-        return b.ops("ttnn.distribute_tensor", [x], [(local, b.dtype(x))], mapper_config=config)[0]
-    return b.op(
-        "mesh_shard", [x], local, b.dtype(x),
-        shard_type="devices", shard_direction="full_to_shard", shard_shape=counts, shard_dims=dims,
-    )  # fmt: skip
 
 
 # --- reductions ------------------------------------------------------------------------------------------------------

@@ -69,3 +69,9 @@ def flatten(
     outs = builder.jaxpr(jaxpr, [a.value for a in program.arguments])
     program.results = [Port(v, presharded, path) for v, (presharded, path) in zip(outs, results, strict=True)]
     return without_dead(program)
+
+
+def flatten_on_devices(jaxpr: Jaxpr, mesh: Mapping[str, int]) -> Program:
+    """Returns the flat program of a lowered jaxpr whose inputs and results are on the devices; raises as `flatten`."""
+    ins, outs = [(True, "")] * len(jaxpr.in_avals), [(True, "")] * len(jaxpr.out_avals)
+    return flatten(jaxpr, name="alone", mesh=mesh, level="ttnn", arguments=ins, results=outs)

@@ -110,16 +110,16 @@ class _Starts:
         """Recognises the index of a mesh axis: 0, 1, 2 ... split over it."""
         (x, *_) = op.used
         axis = _only_axis(op, self.program.mesh)
-        whole = self.program.types[x].shape
-        if x in self.counts and axis is not None and whole == (self.program.mesh[axis],):
+        whole, piece = self.program.types[x].shape, self.program.types[out].shape
+        if x in self.counts and axis is not None and whole == (self.program.mesh[axis],) and piece == (1,):
             self.numbers[out] = Sum(0, ((axis, 1),))
 
 
 def _only_axis(op: Op, mesh: Mapping[str, int]) -> str | None:
-    """Returns the one mesh axis over which a distribution splits dim 0, or None."""
+    """Returns the one mesh axis of dim 0 in the attributes of a distribution, or None."""
     attributes = op.attributes
     if op.name == "ttir.mesh_shard":
-        if attributes["shard_type"] != "devices" or attributes["shard_direction"] != "full_to_shard":
+        if attributes["shard_type"] != "devices":
             return None
         dims: Sequence[int] = attributes["shard_dims"]
     else:

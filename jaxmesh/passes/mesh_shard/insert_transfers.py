@@ -4,11 +4,14 @@ After `mesh_shard` is lowered, an operation may still read a host tensor and a s
 distributed, and a loop may carry a value that starts on the host and continues on the devices. This pass inserts a
 replicating distribute or an aggregate there: once per value, and outside of loops and calls whose body reads an input
 on the devices alone. Every transfer is explicit afterwards.
+
+The host computes on full tensors when a program runs. TTNN computes on the devices alone, so a program that is printed
+is given a `Printed`, and gets the transfers of that work, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from jaxmesh.dialects.residency import (
@@ -53,18 +56,35 @@ class _Body:
         return self.distributed - self.host_inputs
 
 
-def insert_transfers(program: Jaxpr, inputs: Sequence[Residency], mesh: Mapping[str, int]) -> Jaxpr:
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """The rules of a program that is printed for TTNN.
+
+    Attributes:
+      runs_on_host: returns True for an equation that runs on the host if its operands are there.
+      results: the residency that each result must have.
+    """
+
+    runs_on_host: Callable[[Eqn], bool]
+    results: Residencies
+
+
+def insert_transfers(
+    program: Jaxpr, inputs: Sequence[Residency], mesh: Mapping[str, int], printed: Printed | None = None
+) -> Jaxpr:
     """Returns the program with explicit transfers; the same object if they are explicit already.
 
     Args:
       program: a jaxpr without `mesh_shard`.
       inputs: the residency of each argument.
       mesh: axis names and sizes.
+      printed: the rules of a program that is printed; None of one that runs, whose host computes.
 
     Raises:
       MissingRuleError: a transfer inside a primitive that the analysis does not know.
     """
-    return _Writer(tuple(mesh.values())).body(program, tuple(inputs)).jaxpr
+    needed = None if printed is None else printed.results
+    return _Writer(tuple(mesh.values()), printed).body(program, tuple(inputs), needed).jaxpr
 
 
 @dataclass(slots=True)
@@ -74,6 +94,7 @@ class _Scope:
     inputs: dict[Var, int]
     env: dict[Var, Residency]
     on_device: dict[Var, Var] = field(default_factory=dict[Var, Var])
+    on_host: dict[Atom, Var] = field(default_factory=dict[Atom, Var])
     eqns: list[Eqn] = field(default_factory=list[Eqn])
     distributed: set[int] = field(default_factory=set[int])
     host_inputs: set[int] = field(default_factory=set[int])
@@ -87,28 +108,32 @@ class _Scope:
 
 
 class _Writer:
-    def __init__(self, mesh: tuple[int, ...]) -> None:
+    def __init__(self, mesh: tuple[int, ...], printed: Printed | None) -> None:
+        self.printed = printed
         self.replicate = {"mapper_config": replicate_mapper(mesh)}
         self.memo = walk.Memo[_Body]()
 
     def body(
         self, jaxpr: Jaxpr, residencies: Residencies, needed: Residencies | None = None, caller: Eqn = None
     ) -> _Body:
-        """Rewrites one body; `needed` are the residencies in which its `caller` needs the results."""
+        """Rewrites one body; `needed` are the residencies in which its `caller` needs the results, FREE for any."""
         return self.memo.get(jaxpr, lambda: self._body(jaxpr, residencies, needed, caller), residencies, needed)
 
     def _body(self, jaxpr: Jaxpr, residencies: Residencies, needed: Residencies | None, caller: Eqn) -> _Body:
         opened = walk.open_jaxpr(jaxpr)
         env = dict(zip(opened.invars, residencies, strict=True))
-        env |= {v: of_constant(c) for v, c in walk.constants(jaxpr).items()}
+        # TTNN makes a constant where it is needed.
+        env |= {v: of_constant(c) if self.printed is None else FREE for v, c in walk.constants(jaxpr).items()}
         scope = _Scope({v: i for i, v in enumerate(opened.invars)}, env)
         for eqn in opened.eqns:
             self._eqn(scope, eqn)
         outvars = list(opened.outvars)
         for i, atom in enumerate(outvars):
-            if needed is not None and needed[i] is DEVICE and scope.residency(atom) is HOST:
-                last = opened.eqns[-1] if opened.eqns else caller
+            need, last = FREE if needed is None else needed[i], opened.eqns[-1] if opened.eqns else caller
+            if need is DEVICE and scope.residency(atom) is HOST:
                 outvars[i] = self._distribute(scope, atom, last, f"the {caller.primitive.name} gives")
+            elif need is HOST and scope.residency(atom) is DEVICE:
+                outvars[i] = self._aggregate(scope, atom, last)
             else:
                 scope.read_on_host(atom)
         outs = tuple(scope.residency(a) for a in outvars)
@@ -128,7 +153,7 @@ class _Writer:
         (out,) = scope.eqns[-1].outvars
         if isinstance(atom, Var):
             scope.on_device[atom] = out
-            if atom in scope.inputs:
+            if atom in scope.inputs and scope.env[atom] is HOST:
                 scope.distributed.add(scope.inputs[atom])
         scope.env[out] = DEVICE
         needed = why or f"{like.primitive.name} needs"
@@ -136,10 +161,12 @@ class _Writer:
         return out
 
     def _aggregate(self, scope: _Scope, atom: Atom, like: Eqn) -> Atom:
-        """Returns the host copy of a full device value: that of device 0."""
+        """Returns the host copy of a full device value, that of device 0; all readers share it."""
+        if atom in scope.on_host:
+            return scope.on_host[atom]
         scope.eqns.append(walk.new_eqn(aggregate_tensor_p, [atom], {"composer_config": FIRST_DEVICE}, like))
         (out,) = scope.eqns[-1].outvars
-        scope.env[out] = HOST
+        scope.env[out], scope.on_host[atom] = HOST, out
         _note(out, f"the device tensor that {like.primitive.name} needs on the host is read from device 0", _AGGREGATED)
         return out
 
@@ -160,7 +187,7 @@ class _Writer:
     def _eqn(self, scope: _Scope, eqn: Eqn) -> None:
         flow = control_flow(eqn)
         match flow:
-            case Call() if is_imported_op(eqn) and self._runs_in_one_memory(scope, eqn, flow):
+            case Call() if is_imported_op(eqn) and (self.printed or self._runs_in_one_memory(scope, eqn, flow)):
                 self._operation(scope, eqn)
             case Call():
                 self._call(scope, eqn, flow)
@@ -171,7 +198,7 @@ class _Writer:
             case Cond():
                 self._cond(scope, eqn, flow)
             case None:
-                moves = any(map(has_transfer, walk.sub_jaxprs(eqn)))
+                moves = self.printed is None and any(map(has_transfer, walk.sub_jaxprs(eqn)))
                 (self._on_host if moves else self._operation)(scope, eqn)
 
     def _runs_in_one_memory(self, scope: _Scope, eqn: Eqn, call: Call) -> bool:
@@ -179,10 +206,16 @@ class _Writer:
         residencies = tuple(scope.residency(a) for a in eqn.invars)
         return not residencies or all(p is DEVICE for p in ResidencyMap(call.body, residencies).results)
 
+    def _result(self, eqn: Eqn, residencies: Sequence[Residency]) -> Residency:
+        out = of_result(eqn, residencies)
+        if self.printed is None or out is DEVICE or eqn.primitive in PRIMITIVES:
+            return out
+        return join(residencies) if self.printed.runs_on_host(eqn) else DEVICE
+
     def _operation(self, scope: _Scope, eqn: Eqn) -> None:
         env = scope.env
         residencies = [env[a] if isinstance(a, Var) else FREE for a in eqn.invars]
-        out = of_result(eqn, residencies)
+        out = self._result(eqn, residencies)
         if HOST not in residencies and eqn.primitive not in PRIMITIVES:
             # The common case: no host operand.
             scope.eqns.append(eqn)
@@ -192,7 +225,7 @@ class _Writer:
         invars = list(eqn.invars)
         if eqn.primitive is distribute_tensor_p:
             if residencies[0] is DEVICE:
-                if self._reshard(scope, eqn):
+                if self.printed is None and self._reshard(scope, eqn):
                     return
                 invars[0] = self._aggregate(scope, invars[0], eqn)
             scope.read_on_host(invars[0])
@@ -268,9 +301,12 @@ class _Writer:
         consts, carry = scan.num_consts, scan.num_carry
         loop = slice(consts, consts + carry)
         residencies = [scope.residency(a) for a in eqn.invars]
+        # An unrolled loop slices its stacked inputs, and concatenates its stacked outputs.
+        rows = FREE if self.printed is None else DEVICE
+        residencies[loop.stop :] = [max(rows, r) for r in residencies[loop.stop :]]
+        rest = (rows,) * (len(eqn.outvars) - carry)
         while True:
-            rest = (HOST,) * (len(eqn.outvars) - carry)
-            body = self.body(scan.body, tuple(residencies), (*residencies[loop], *rest), eqn)
+            body = self.body(scan.body, tuple(residencies), (*_on_devices(residencies[loop]), *rest), eqn)
             new = list(residencies)
             new[loop] = [max(a, b) for a, b in zip(residencies[loop], body.outs[:carry], strict=True)]
             for i in body.hoistable:
@@ -281,7 +317,7 @@ class _Writer:
             residencies = new
         invars = self._operands(scope, eqn, residencies, body.host_inputs)
         # A rematerialised value ends in the memory in which the loop carries it.
-        outs = (*residencies[loop], *body.outs[carry:])
+        outs = (*residencies[loop], *(max(rows, r) for r in body.outs[carry:]))
         self._append(scope, eqn, invars, outs, [body.jaxpr])
 
     def _while(self, scope: _Scope, eqn: Eqn, loop: While) -> None:
@@ -290,7 +326,7 @@ class _Writer:
         while True:
             carry = tuple(residencies[nc + nb :])
             test = self.body(loop.cond, (*residencies[:nc], *carry))
-            step = self.body(loop.body, (*residencies[nc : nc + nb], *carry), carry, eqn)
+            step = self.body(loop.body, (*residencies[nc : nc + nb], *carry), _on_devices(carry), eqn)
             new = list(residencies)
             new[nc + nb :] = [max(a, b) for a, b in zip(carry, step.outs, strict=True)]
             for i in [i for i in test.hoistable if i < nc] + [nc + i for i in step.hoistable if i < nb]:
@@ -306,7 +342,8 @@ class _Writer:
         residencies = _distribute_if_divergent([scope.residency(a) for a in eqn.invars], cond.predicate(eqn))
         needed: Residencies | None = None
         while True:
-            bodies = [self.body(b, tuple(residencies[1:]), needed, eqn) for b in cond.branches]
+            wanted = None if needed is None else _on_devices(needed)
+            bodies = [self.body(b, tuple(residencies[1:]), wanted, eqn) for b in cond.branches]
             host_inputs = frozenset[int]().union(*(b.host_inputs for b in bodies))
             new = list(residencies)
             for i in frozenset[int]().union(*(b.distributed for b in bodies)) - host_inputs:
@@ -329,6 +366,11 @@ def _note(value: Atom, text: str, rule: str, kind: str = "inserted") -> None:
     log = remarks.active()
     if log is not None:
         log.add(value, kind, text, rule)
+
+
+def _on_devices(residencies: Sequence[Residency]) -> Residencies:
+    """Returns what a loop or branch asks of its bodies: results on the devices where it has them there."""
+    return tuple([DEVICE if r is DEVICE else FREE for r in residencies])
 
 
 def _distribute_if_divergent(residencies: list[Residency], decides: compat.Aval) -> list[Residency]:

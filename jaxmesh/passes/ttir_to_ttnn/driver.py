@@ -3,9 +3,9 @@
 What comes in holds `ttir.*` ops and TTNN's two transfers; what goes out holds `ttnn.*` ops only, in the form that the
 emitters print one to one: every transfer, layout, copy and deallocation is an op of its own.
 
-A value of the program that comes in may stand in up to three places: as a full host tensor, as a host tensor of
-shards, and on the devices. It is brought to a place when something needs it there, once. Tensors made from nothing, and
-those in another shape only, are made where they are needed.
+A value of the program that comes in is a full host tensor, or what each device has: in host memory, on the devices, or
+both. Only the program's own transfers lead from one to the other. What each device has is moved to where something
+needs it, once. Tensors made from nothing, and those in another shape only, are made where they are needed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from jaxmesh.passes.ttir_to_ttnn.builder import Ops, Pattern, Site
 from jaxmesh.passes.ttir_to_ttnn.memory import manage_memory
 from jaxmesh.passes.ttir_to_ttnn.patterns import PATTERNS
 from jaxmesh.passes.ttir_to_ttnn.shapes import RENAMED, carry_over, create, is_created
-from jaxmesh.sharding.shard_attributes import FIRST_DEVICE, replicate_mapper
 
 
 def to_ttnn(program: Program) -> Program:
@@ -31,7 +30,7 @@ def to_ttnn(program: Program) -> Program:
 
     Raises:
       MissingRuleError: an op that TTNN has no row and this pass no rule for.
-      ResidencyError: shards stand where a full host tensor is needed.
+      ResidencyError: a transfer is missing: an op reads a full host tensor, or shards stand where one is needed.
     """
     lowering = _Lowering(program)
     for op in program.ops:
@@ -44,7 +43,6 @@ class _Places:
     """Where a value stands.
 
     Attributes:
-      shards: whether it is one of shards; else every device has all of it.
       full: as a full host tensor.
       host: as a host tensor of shards.
       device: on the devices.
@@ -52,7 +50,6 @@ class _Places:
       reshaped: the value that it is in another shape, and the type that it has.
     """
 
-    shards: bool
     full: Value | None = None
     host: Value | None = None
     device: Value | None = None
@@ -66,12 +63,11 @@ class _Lowering:
         self.source = program
         self.ops = Ops(Program(program.name, dict(program.mesh)))
         self.places: dict[Value, _Places] = {}
-        self.replicate = {"mapper_config": replicate_mapper(self.ops.mesh)}
         for port in program.arguments:
             kind = program.types[port.value]
             value = self.ops.program.new(replace(kind, host=not port.presharded, tile=port.presharded))
             self.ops.program.arguments.append(replace(port, value=value))
-            self.places[port.value] = _Places(True, device=value) if port.presharded else _Places(False, full=value)
+            self.places[port.value] = _Places(device=value) if port.presharded else _Places(full=value)
 
     def finished(self) -> Program:
         """The program, with its results and the mesh device."""
@@ -99,11 +95,6 @@ class _Lowering:
         places = self.places[value]
         if places.full is not None:
             return places.full
-        if places.shards:
-            raise ResidencyError(
-                f"a full host tensor is needed where {self._show(value)} stands, which is one of shards; "
-                "ttnn.aggregate_tensor (shard_to_full in the program) brings it to the host."
-            )
         line, self.ops.line = self.ops.line, places.line or self.ops.line
         base = None if places.reshaped is None else self.places[places.reshaped[0]]
         if places.made is not None:
@@ -111,8 +102,10 @@ class _Lowering:
         elif places.reshaped is not None and base is not None and (base.full is not None or base.made is not None):
             places.full = self._reshape(self.full(places.reshaped[0]), places.reshaped[1])
         else:
-            found, config = self.shards(value), {"composer_config": FIRST_DEVICE}
-            places.full = self._transfer("aggregate_tensor", found, config, self._type(value))
+            raise ResidencyError(
+                f"a full host tensor is needed where {self._show(value)} stands, which is one of shards; "
+                "ttnn.aggregate_tensor (shard_to_full in the program) brings it to the host."
+            )
         self.ops.line = line
         return places.full
 
@@ -131,7 +124,7 @@ class _Lowering:
         return places.host
 
     def device(self, value: Value) -> Value:
-        """A value on the devices; what is full is there on each of them."""
+        """A value on the devices."""
         places = self.places[value]
         if places.device is not None:
             return places.device
@@ -144,9 +137,10 @@ class _Lowering:
         elif places.host is not None or (base is not None and base.host is not None):
             places.device = self._moved(self.shards(value))
         else:
-            full = self.full(value)
-            places.host = self._transfer("distribute_tensor", full, self.replicate, self._type(value))
-            places.device = self._moved(places.host)
+            raise ResidencyError(
+                f"an op needs {self._show(value)} on the devices, which is a full host tensor; ttnn.distribute_tensor "
+                "(full_to_shard in the program) brings it there."
+            )
         self.ops.line = line
         return places.device
 
@@ -180,11 +174,11 @@ class _Lowering:
         self.ops.line = op.line
         if op.name == "ttnn.distribute_tensor":
             made = self._transfer("distribute_tensor", self.full(_first(op)), op.attributes, self._type(op.results[0]))
-            self.places[op.results[0]] = _Places(True, host=made)
+            self.places[op.results[0]] = _Places(host=made)
         elif op.name == "ttnn.aggregate_tensor":
             found = self.shards(_first(op))
             made = self._transfer("aggregate_tensor", found, op.attributes, self._type(op.results[0]))
-            self.places[op.results[0]] = _Places(False, full=made)
+            self.places[op.results[0]] = _Places(full=made)
         elif op.name.startswith("ttir.") and has_trait(op.name, Trait.VIEW):
             self._reshaped(op)
         elif op.name.startswith("ttnn.") and op.name[5:] in ttnn.OPS:
@@ -198,7 +192,7 @@ class _Lowering:
         if above.reshaped is not None:
             # One reshape is as good as two.
             base = above.reshaped[0]
-        self.places[op.results[0]] = _Places(above.shards, reshaped=(base, kind), line=op.line)
+        self.places[op.results[0]] = _Places(reshaped=(base, kind), line=op.line)
 
     def _compute(self, op: Op) -> None:
         types = self.source.types
@@ -215,9 +209,8 @@ class _Lowering:
         operands = tuple([None if v is None else self.device(v) for v in _placed(op)])
         made = pattern(self.ops, Site(op, operands, site.results))
         values = (made,) if isinstance(made, int) else tuple(made)
-        shards = has_trait(op.name, Trait.VARIES) or any(self.places[v].shards for v in op.used)
         for result, value in zip(op.results, values, strict=True):
-            self.places[result] = _Places(shards, device=value)
+            self.places[result] = _Places(device=value)
 
     def _carried(self, op: Op) -> None:
         """An op that is TTNN's already."""
@@ -226,9 +219,8 @@ class _Lowering:
             missing = (ttnn.OPS[op.name[5:]].definition.operands[1] or 0) - len(operands)
             operands += [*[None] * missing, self.ops.handle]
         kinds = [self.ops.tiled(k.shape, k.dtype) for k in map(self._type, op.results)]
-        shards = any(self.places[v].shards for v in op.used)
         for result, value in zip(op.results, self.ops.emit(op.name[5:], operands, kinds, op.attributes), strict=True):
-            self.places[result] = _Places(shards, device=value)
+            self.places[result] = _Places(device=value)
 
     def _made(self, op: Op, site: Site) -> None:
         if site.name == "get_dimension_size":
@@ -236,7 +228,7 @@ class _Lowering:
             size = self._type(_first(op)).shape[dim]
             full = Op("ttir.full", (), op.results, {"fill_value": size}, op.line)
             site = Site(full, (), site.results)
-        self.places[op.results[0]] = _Places(False, made=site, line=op.line)
+        self.places[op.results[0]] = _Places(made=site, line=op.line)
 
 
 def _pattern(op: Op) -> Pattern | None:

@@ -20,10 +20,14 @@ from jaxmesh import ttnn
 from jaxmesh.dialects import ttnn as ttnn_ops  # noqa: F401
 from jaxmesh.dialects.program import Op, Program, Type
 from jaxmesh.dialects.ttnn import OPS
+from jaxmesh.dialects.ttnn.memory import MEMORY_OPS
 from jaxmesh.dialects.ttnn.op import NEEDED, Param
+from jaxmesh.emit.cpp import printer as cpp_printer
+from jaxmesh.emit.languages import LOWERED, TRACED
 from jaxmesh.emit.names import Variables, comment, identifier
 from jaxmesh.emit.python import calls as python_calls, values as python_values
 from jaxmesh.emit.python.printer import function_name, python_text
+from jaxmesh.emit.targets import TARGETS
 from jaxmesh.sharding.configs import MeshMapperConfig, PlacementReplicate, PlacementShard
 from tests import GOLDEN, ROOT
 from tests.generators.oracles import calls_made
@@ -509,6 +513,9 @@ def test_emission_is_linear() -> None:
 
 
 def test_special_ops_are_all_written() -> None:
-    from jaxmesh.dialects.ttnn.memory import MEMORY_OPS
-
     assert {f"ttnn.{n}" for n in MEMORY_OPS} == set(python_calls._SPECIAL)
+    assert MEMORY_OPS.keys() == cpp_printer._SPECIAL.keys()
+
+
+def test_every_language_has_a_printer() -> None:
+    assert {*TRACED, *LOWERED} == TARGETS.keys()

@@ -143,17 +143,17 @@ def test_many_ops_take_linear_time() -> None:
     def program(count: int) -> Program:
         made = Program("f", {"x": 2})
         value = made.new(Type((2,), np.dtype(np.float32)))
-        made.arguments = [Port(value, False)]
+        made.arguments = [Port(value, True)]
         for _ in range(count):
             result = made.new(Type((2,), np.dtype(np.float32)))
             made.ops.append(Op("ttir.exp", (value,), (result,)))
             value = result
-        made.results = [Port(value, False)]
+        made.results = [Port(value, True)]
         return made
 
     def calls(count: int) -> int:
         given = program(count)
-        assert len(to_ttnn(given).ops) == 2 * count + 13
+        assert len(to_ttnn(given).ops) == 2 * count
         return calls_made(lambda: to_ttnn(given))
 
     assert calls(4_000) < 8 * 1.1 * calls(500)
@@ -173,6 +173,14 @@ def test_shards_are_no_full_tensor() -> None:
     program = Program("f", {"x": 2}, [Type((4,), np.dtype(np.float32))], [Port(0, True)])
     program.results = [Port(0, False)]
     with pytest.raises(ResidencyError, match="shard_to_full"):
+        to_ttnn(program)
+
+
+def test_an_op_does_not_bring_its_operands_to_the_devices() -> None:
+    program = Program("f", {"x": 2}, [Type((4,), np.dtype(np.float32))] * 2, [Port(0, False)])
+    program.ops = [Op("ttir.exp", (0,), (1,), {}, "model.py:7 (f)")]
+    program.results = [Port(1, True)]
+    with pytest.raises(ResidencyError, match=r"float32\[4\] of model.py:7 \(f\) on the devices.*distribute_tensor"):
         to_ttnn(program)
 
 
