@@ -155,7 +155,7 @@ class Lowered(Stage):
         Args:
           directory: a new folder, or one that an earlier export wrote.
           args: the arguments to run with, as of a call; left out altogether, random ones are made.
-          languages: `"python"` (`main.py`, `utils.py`), `"cpp"` (`main.cpp`), or both.
+          languages: `"python"` (`main.py`, `utils.py`, `locations.json`), `"cpp"` (`main.cpp`), or both.
           seed: of the random arguments.
           groups: as of `as_text`.
           unroll_limit: as of `as_text`.

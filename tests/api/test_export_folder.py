@@ -31,7 +31,7 @@ from jaxmesh.passes.ttir_to_ttnn.driver import to_ttnn
 from tests import ROOT
 from tests.generators.flat_programs import flat_of, run_flat
 from tests.generators.python_programs import Make, mixed, products, shard_1x2
-from tests.generators.strict_ttnn import fake_torch, strict_ttnn
+from tests.generators.strict_ttnn import strict_ttnn
 from tests.generators.suite.all_programs import BY_NAME
 
 Array = np.ndarray[Any, Any]
@@ -72,7 +72,6 @@ def strict(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The narrow `ttnn` in the place of the emulated one."""
     module = strict_ttnn()
     monkeypatch.setattr(running, "ttnn", module)
-    monkeypatch.setitem(sys.modules, "torch", fake_torch())
     return module
 
 

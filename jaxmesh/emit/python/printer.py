@@ -34,15 +34,28 @@ def python_text(
         differ by rounding.
       bits: for each result those of the floats by whose rounding it may differ; 0 for its own type.
     """
+    return python_source(program, load=load, exact=exact, bits=bits)[0]
+
+
+def python_source(
+    program: Program,
+    *,
+    load: bool = False,
+    exact: bool | Sequence[bool] = False,
+    bits: Sequence[int] = (),
+) -> tuple[str, dict[int, str]]:
+    """Returns the Python file of `python_text`, and the user's source line of each of its lines that an op has made."""
     module = _Module(program)
     parts = [["import ttnn", "import utils"], module.forward()]
+    first = len(parts[0]) + 1
+    places = {first + number: line for number, line in module.places.items()}
     if program.arguments:
         parts[-1].append("")
         parts.append(module.inputs(load))
     parts[-1].append("")
     entry = ["if __name__ == '__main__':", "  raise SystemExit(main())" if load else "  main()"]
     parts += [[*module.main(load, exact, bits), ""], entry]
-    return "\n".join(line for part in parts for line in part) + "\n"
+    return "\n".join(line for part in parts for line in part) + "\n", places
 
 
 def function_name(text: str) -> str:
@@ -59,6 +72,8 @@ class _Module:
         self.inputs_names = {load: f"{'load' if load else 'create'}_inputs_for_{self.name}" for load in (False, True)}
         taken = (*_RESERVED, self.name, "_main", *self.inputs_names.values())
         self.variables = Variables(taken)
+        self.places: dict[int, str] = {}
+        """The source line of each line of the function, counted from its `def`, that has one."""
 
     def statement(self, body: list[str], callee: str, arguments: str) -> str:
         """Adds `<name> = <callee>(<arguments>)`; gives the name."""
@@ -75,7 +90,10 @@ class _Module:
         names: dict[Value, str] = {}
         self.elements(body, names, uses, "arg", [a.value for a in program.arguments])
         for op in program.ops:
+            start = len(body)
             self.op(body, names, uses, op)
+            if op.line:
+                self.places.update(dict.fromkeys(range(start, len(body)), op.line))
         body.append(f"  return [{', '.join(names[r.value] for r in program.results)}]")
         return body
 
