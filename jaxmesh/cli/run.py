@@ -45,8 +45,8 @@ examples:
   jaxmesh run DIR --check                               an exported folder
   jaxmesh run DIR --on ttnn                             the same, judged by the real ttnn; see jaxmesh ttnn-env
 
-exit codes: 0 done, 1 --check found a difference, also between copies, or ttnn refused the program, 2 an error (one line on standard error), or
-wrong usage"""
+exit codes: 0 done, 1 --check found a difference, also between copies, or the real ttnn refused the program, 2 an error
+(one line on standard error), or wrong usage"""
 
 _UNREADABLE = 2
 """The exit code of an exported program that cannot read its files."""

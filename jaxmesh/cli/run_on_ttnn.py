@@ -35,8 +35,8 @@ def check_options(arguments: argparse.Namespace, is_folder: bool) -> None:
     if arguments.on == "ttnn":
         if not is_folder:
             raise ArgumentTypeError(
-                f"--on ttnn runs an exported folder, and {arguments.file!r} is none; export it first: jaxmesh translate "
-                "FILE --to python --out DIR."
+                f"--on ttnn runs an exported folder, and {arguments.file!r} is none; export it first: jaxmesh "
+                "translate FILE --to python --out DIR."
             )
         return
     for option, value in (("--ttnn-python", arguments.ttnn_python), ("--cluster", arguments.cluster)):

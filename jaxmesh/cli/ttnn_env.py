@@ -21,7 +21,9 @@ exit codes: 0 made, 2 an error (one line on standard error)"""
 def add_commands(commands: Any) -> None:
     """Adds `ttnn-env` to the parser of the command line."""
     parser = add_command(commands, "ttnn-env", "make an environment with the real ttnn", TTNN_ENV, NOTES)
-    parser.add_argument("folder", metavar="DIR", type=Path, nargs="?", help=f"a new folder (default: {default_folder()})")
+    parser.add_argument(
+        "folder", metavar="DIR", type=Path, nargs="?", help=f"a new folder (default: {default_folder()})"
+    )
     parser.add_argument("--version", default=TESTED, help=f"of ttnn (default: {TESTED}, which jaxmesh is tested with)")
     parser.add_argument("--python", metavar="PYTHON", help="the Python to make it from (default: one that is found)")
 

@@ -48,12 +48,14 @@ class Cluster:
     def text(self) -> str:
         """Returns the description, in YAML."""
         chips = range(math.prod(self.shape))
+        positions = [f"{c}: [{x}, {y}, 0, 0]" for c, (x, y) in enumerate(self.positions)]
+        wires = (f"- [{{chip: {a}, chan: {p}}}, {{chip: {b}, chan: {q}}}]" for a, p, b, q in self.links)
         board = "ubb" if self.galaxy else "n300"
         return "\n".join([
             *_section("arch", (f"{c}: wormhole_b0" for c in chips)),
-            *_section("chips", (f"{c}: [{x}, {y}, 0, 0]" for c, (x, y) in enumerate(self.positions)) if self.positions else ["{}"]),
+            *_section("chips", positions or ["{}"]),
             *_section("chip_unique_ids", (f"{c}: {self._identifier(c)}" for c in chips)),
-            *_section("ethernet_connections", (f"- [{{chip: {a}, chan: {p}}}, {{chip: {b}, chan: {q}}}]" for a, p, b, q in self.links)),
+            *_section("ethernet_connections", wires),
             "ethernet_connections_to_remote_devices: []",
             *_section("chips_with_mmio", (f"- {c}: {c}" for c in self.hosts)),
             *_section("harvesting", (f"{c}: {self._harvesting()}" for c in chips)),

@@ -36,7 +36,8 @@ try:
 except PackageNotFoundError:
     found = None
 spec = importlib.util.find_spec("ttnn")
-print(json.dumps({"python": platform.python_version(), "ttnn": found, "folder": spec and spec.submodule_search_locations[0]}))
+folder = spec and spec.submodule_search_locations[0]
+print(json.dumps({"python": platform.python_version(), "ttnn": found, "folder": folder}))
 """
 
 
@@ -183,7 +184,9 @@ def make_environment(folder: Path, version: str = TESTED, python: str | os.PathL
     )
     site = next(folder.glob("lib/python3*/site-packages/ttnn"), None)
     if site is None:
-        raise TtnnError(f"pip installed ttnn {version} into {str(folder)!r}, but no package ttnn is there; make a new one.")
+        raise TtnnError(
+            f"pip installed ttnn {version} into {str(folder)!r}, but no package ttnn is there; make a new one."
+        )
     compiler = site / _COMPILER_FOLDER
     if not compiler.exists() or (compiler / PROGRAM).exists():
         install_stand_in(compiler)

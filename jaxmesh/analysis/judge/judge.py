@@ -21,6 +21,7 @@ from jaxmesh.analysis.judge.environment import (
     clean_environment,
     find_environment,
 )
+from jaxmesh.analysis.judge.runner.refusal import describe
 from jaxmesh.analysis.judge.verdict import ACCEPTED, DIED, REFUSED, Leak, Memory, Place, Refusal, Verdict
 from jaxmesh.dialects.program import Program
 from jaxmesh.emit.export_folder import python_files
@@ -32,6 +33,8 @@ BOARDS = Path("/dev/tenstorrent")
 """Where the driver of Tenstorrent's boards lists them."""
 SECONDS = 600.0
 """How long a program may run by default."""
+UNREADABLE = 2
+"""The exit code of an exported program that cannot read its files."""
 _MESH = re.compile(r"utils\.DeviceGetter\.get_device\(\(([0-9, ]+)\)")
 
 
@@ -180,7 +183,7 @@ def _verdict(
             f"ttnn {environment.version} of {str(environment.python)!r} cannot judge: {report['unusable']}; jaxmesh is "
             f"tested with ttnn {TESTED}: {GET}."
         )
-    about = {
+    about: dict[str, Any] = {
         "version": environment.version,
         "target": "board" if target is None else target.name,
         "output": done.stdout,
@@ -188,7 +191,9 @@ def _verdict(
     }
     if "code" not in report:
         return _dead(environment, places(_progress(scratch)), done, about)
-    found = {
+    if report["code"] == UNREADABLE:
+        raise MissingFileError(" ".join(done.stderr.split()) or f"{str(folder)!r} has files that cannot be read.")
+    found: dict[str, Any] = {
         "mesh": tuple(report.get("mesh", ())),
         "memories": tuple(_memory(name, m, report, places) for name, m in report.get("memories", {}).items()),
         "operations": {int(line): kinds for line, kinds in report["operations"].items()},
@@ -198,9 +203,7 @@ def _verdict(
         refusal = report["refusal"]
         why = Refusal(places(refusal.pop("line")), **refusal)
         return Verdict(REFUSED, refusal=why, **found, **about)
-    leaks = tuple(
-        Leak(places.of_variable(x["name"]), x["name"], tuple(x["shape"]), x["bytes"]) for x in report["left"]
-    )
+    leaks = tuple(Leak(places.of_variable(x["name"]), x["name"], tuple(x["shape"]), x["bytes"]) for x in report["left"])
     return Verdict(ACCEPTED, leaks=leaks, exit_code=report["code"], **found, **about)
 
 
@@ -214,7 +217,9 @@ def _read(report: Path) -> dict[str, Any]:
 def _remarks(environment: Environment) -> tuple[str, ...]:
     if environment.version == TESTED:
         return ()
-    return (f"ttnn {environment.version} judged; jaxmesh is tested with {TESTED}, and other versions may say otherwise",)
+    return (
+        f"ttnn {environment.version} judged; jaxmesh is tested with {TESTED}, and other versions may say otherwise",
+    )
 
 
 def _memory(name: str, found: Mapping[str, int], report: Mapping[str, Any], places: _Places) -> Memory:
@@ -240,14 +245,15 @@ def _dead(
     Raises:
       TtnnError: the process ended before the program began.
     """
-    words = [line for line in done.stderr.splitlines() if line.strip()]
-    said = next((line for line in words if "what()" in line or "TT_FATAL" in line or "Error" in line), "")
     how = f"signal {signal.Signals(-done.returncode).name}" if done.returncode < 0 else f"exit code {done.returncode}"
+    words = done.stderr.strip()
     if not place.line:
-        last = said or (words[-1] if words else "it said nothing")
+        last = words.splitlines()[-1] if words else "it said nothing"
         raise TtnnError(
             f"ttnn {environment.version} of {str(environment.python)!r} ended with {how} before the program began: "
             f"{last.strip()}; {GET}."
         )
-    reason = f"the process ended with {how}" + (f": {' '.join(said.split())}" if said else "")
-    return Verdict(DIED, refusal=Refusal(place, "died", reason, text=done.stderr), **about)
+    # C++ reports an exception that nobody catches in these words.
+    why = describe(RuntimeError(words.partition("what():")[2].strip())) if "what():" in words else {"reason": ""}
+    reason = f"the process ended with {how}" + (f": {why['reason']}" if why["reason"] else "")
+    return Verdict(DIED, refusal=Refusal(place, "died", reason, why.get("rule", ""), words), **about)

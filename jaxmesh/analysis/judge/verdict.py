@@ -7,6 +7,7 @@ import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from textwrap import shorten
 from typing import Any
 
 from jaxmesh.drawing.text_layout import align_columns
@@ -23,7 +24,7 @@ class Place:
     Attributes:
       line: the line of `main.py`; 0 if none was reached.
       text: the line.
-      source: the user's line from which its operation came, as `file:line:column (function)`; empty if it came from none.
+      source: the user's line from which its operation came, as `file:line:column (function)`; empty if there is none.
     """
 
     line: int = 0
@@ -172,8 +173,8 @@ class Verdict:
         shape = "x".join(map(str, self.mesh))
         mesh = f" on the mesh {shape}" if shape else ""
         where = "the board" if self.target == "board" else f"a described {self.target}"
-        how = {ACCEPTED: "accepted to its end", REFUSED: "refused", DIED: "ended the process"}[self.outcome]
-        return f"{how} by ttnn {self.version}{mesh} of {where}"
+        how = {ACCEPTED: "accepted to its end by", REFUSED: "refused by", DIED: "the process died in"}[self.outcome]
+        return f"{how} ttnn {self.version}{mesh} of {where}"
 
     def rows(self) -> list[tuple[str, str]]:
         """Returns what there is to say, as names and texts."""
@@ -185,7 +186,7 @@ class Verdict:
             rows += [("", f"{k.name} {list(k.shape)}, {_bytes(k.bytes)}, of {k.place}") for k in self.leaks]
         if self.counts:
             total, changes = sum(self.counts.values()), self.layout_changes
-            rows.append(("device operations", f"{total}, of which {changes} only change a layout"))
+            rows.append(("device operations", f"{total}; layout changes: {changes}"))
             rows.append(("", ", ".join(f"{n} {kind}" for kind, n in self.counts.items())))
         return rows + [("remark", text) for text in self.remarks]
 
@@ -211,7 +212,7 @@ _CELL = 'style="border: 1px solid currentColor; padding: 0.2em 0.5em; text-align
 
 def _refusal_rows(refusal: Refusal) -> list[tuple[str, str]]:
     rows = [("where", str(refusal.place))]
-    rows += [("", refusal.place.text)] if refusal.place.text else []
+    rows += [("", shorten(refusal.place.text, 160, placeholder=" ..."))] if refusal.place.text else []
     rows.append(("reason", refusal.reason))
     return rows + ([("rule", refusal.rule)] if refusal.rule else [])
 
@@ -223,7 +224,9 @@ def _memory_rows(memory: Memory) -> Sequence[tuple[str, str]]:
     rows = [(memory.name, each + place)]
     if memory.kernel is not None:
         place = f", at {memory.kernel_place}" if memory.kernel_place.line else ""
-        rows.append(("", f"kernels take at most {_bytes(memory.kernel)} of {_bytes(memory.bank_bytes)} on a core{place}"))
+        rows.append(
+            ("", f"kernels take at most {_bytes(memory.kernel)} of {_bytes(memory.bank_bytes)} on a core{place}")
+        )
     return rows
 
 
@@ -235,8 +238,8 @@ def _bytes(count: int) -> str:
     """
     if count < 1024:
         return f"{count} B"
-    for unit, digits in (("KiB", 1), ("MiB", 1), ("GiB", 2)):
-        count_in = count / 1024 ** (("KiB", "MiB", "GiB").index(unit) + 1)
-        if count_in < 1024 or unit == "GiB":
-            return f"{count_in:.{digits}f} {unit}"
-    raise AssertionError(count)
+    power = min((count.bit_length() - 1) // 10, len(_UNITS))
+    return f"{count / 1024**power:.{2 if power > 2 else 1}f} {_UNITS[power - 1]}"
+
+
+_UNITS = ("KiB", "MiB", "GiB", "TiB")

@@ -8,7 +8,9 @@ from pathlib import Path
 
 # The packages above are entered by their folders: their own files import JAX, which this Python does not have.
 _HERE = Path(__file__).resolve().parent
-for _depth, _name in enumerate(("jaxmesh.analysis.judge.runner", "jaxmesh.analysis.judge", "jaxmesh.analysis", "jaxmesh")):
+for _depth, _name in enumerate(
+    ("jaxmesh.analysis.judge.runner", "jaxmesh.analysis.judge", "jaxmesh.analysis", "jaxmesh")
+):
     _package = types.ModuleType(_name)
     _package.__path__ = [str((_HERE, *_HERE.parents)[_depth])]
     sys.modules[_name] = _package

@@ -6,11 +6,13 @@ import re
 
 _PLACE = re.compile(r"TT_\w+ @ (?:/project/)?(\S+):(\d+): (.*)")
 _KEYWORD = re.compile(r"[(,]\s*(\w+)\s*=")
+_INNER = re.compile(r"(\([^()\[\]]*)(?:\([^()\[\]]*\)|\[[^()\[\]]*\])")
+"""A bracket that stands inside of a parenthesis, and what stands before it there."""
 _PARAMETER = re.compile(r"[(,]\s*\*?\s*(\w+):")
 
 
 def describe(error: BaseException) -> dict[str, str]:
-    """Returns the kind of an error, the reason in one line, the place in the library, and the text without backtrace."""
+    """Returns an error's kind, its reason in one line, its place in the library, and its text without the backtrace."""
     text = str(error).partition("\nbacktrace:")[0].strip()
     place = _PLACE.match(text)
     if place is None:
@@ -34,9 +36,20 @@ def _binding(text: str) -> str:
     head, _, rest = text.partition("Called with:")
     called, _, signatures = rest.partition("Available signatures:")
     called = " ".join(called.split())
-    known = set(_PARAMETER.findall(signatures))
-    unknown = [k for k in _KEYWORD.findall(called) if k not in known]
+    known = set(_PARAMETER.findall(_outermost(signatures)))
+    unknown = [k for k in _KEYWORD.findall(_outermost(called)) if k not in known]
     if known and unknown:
         function = head.strip().partition("(")[0]
         return f"{function} has no argument {unknown[0]!r}; it has {', '.join(sorted(known))}"
-    return " ".join(head.split()) + (f" Called with {called}" if called else "")
+    return " ".join(head.split()) + (f" Called with {_outermost(called)}" if called else "")
+
+
+def _outermost(text: str) -> str:
+    """Returns calls without what stands in brackets inside of their own parentheses: the arguments of arguments.
+
+    >>> _outermost("f(a, b=C(d=1, e=[2]), g=3)")
+    'f(a, b=C, g=3)'
+    """
+    while (inner := _INNER.sub(r"\1", text)) != text:
+        text = inner
+    return text

@@ -35,7 +35,8 @@ def main(argv: Sequence[str]) -> None:
     sys.argv = ["main.py", *(["--check"] if asked.check else [])]
     utils: Any = sys.modules["utils"]
     if not asked.board:
-        utils.report = lambda *_: 0
+        # Results mean nothing there, and the devices stay open for what is asked of them below.
+        utils.report = _report_nothing
 
     def watch(plan_only: bool = False) -> Watch:
         progress = asked.report.with_suffix(".line")
@@ -68,6 +69,10 @@ class Report:
             new = self._path.with_suffix(".new")
             new.write_text(json.dumps(self._fields))
             new.replace(self._path)
+
+
+def _report_nothing(results: Any, expected: Any, asked: Any) -> int:
+    return 0
 
 
 def _import_ttnn(write: Report) -> Any:

@@ -1,11 +1,12 @@
 """Inputs that have a shape and no values: on the devices ttnn makes them, on the host large ones stay promises.
 
-A promise stands for a host tensor that nobody has made. The functions of ttnn that take host tensors take promises here;
-a promise that goes to the devices becomes an empty tensor there, of the same shape, layout and distribution.
+A promise stands for a host tensor that nobody has made. The functions of ttnn that take host tensors also take promises
+here; one that goes to the devices becomes an empty tensor there, of the same shape, layout and distribution.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from types import ModuleType
@@ -36,12 +37,12 @@ class Shapes:
 
     def __init__(self, ttnn: Any, inside: Any = None) -> None:
         self._ttnn, self._inside = ttnn, ttnn if inside is None else inside
-        self._arguments: dict[int, tuple[Any, tuple[Any, ...]]] = {}
+        self._made_of: dict[int, tuple[Any, tuple[Any, ...]]] = {}
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._inside, name)
         if self._inside is self._ttnn and name in _ON_PROMISES:
-            return lambda *args, **kwargs: _ON_PROMISES[name](self, *args, **kwargs)
+            return functools.partial(_ON_PROMISES[name], self)
         if isinstance(found, ModuleType):
             return Shapes(self._ttnn, found)
         return found if isinstance(found, type) or not callable(found) else self._with_real(found)
@@ -84,23 +85,37 @@ class Shapes:
 
     # --- functions that take promises ---
 
-    def _config(self, kind: str, *args: Any) -> Any:
-        """Makes the config of a mapper or a composer, and remembers what it was made of."""
-        config = getattr(self._ttnn, kind)(*args)
-        self._arguments[id(config)] = config, args
-        return config
+    def mapper_config(self, placements: Any, *shape: Any) -> Any:
+        """Makes the config of a mapper, and remembers what it was made of."""
+        return self._remember(self._ttnn.MeshMapperConfig(placements, *shape), (placements, *shape))
 
-    def _for_mesh(self, function: str, device: Any, config: Any) -> Any:
-        made = getattr(self._ttnn, function)(device, config)
-        args = self._arguments.get(id(config), (None, ()))[1]
-        self._arguments[id(made)] = made, (*args, device.shape)[:2]
+    def composer_config(self, dims: Any, *shape: Any) -> Any:
+        """Makes the config of a composer, and remembers what it was made of."""
+        return self._remember(self._ttnn.MeshComposerConfig(dims, *shape), (dims, *shape))
+
+    def create_mesh_mapper(self, device: Any, config: Any) -> Any:
+        """Makes a mapper, and remembers its config; without a shape of its own it is for the whole mesh."""
+        made = self._ttnn.create_mesh_mapper(device, config)
+        return self._remember(made, (*self._parts(config), device.shape)[:2])
+
+    def create_mesh_composer(self, device: Any, config: Any) -> Any:
+        """Makes a composer, and remembers its config; without a shape of its own it is for the whole mesh."""
+        made = self._ttnn.create_mesh_composer(device, config)
+        return self._remember(made, (*self._parts(config), device.shape)[:2])
+
+    def _remember(self, made: Any, parts: tuple[Any, ...]) -> Any:
+        # ttnn does not give the parts back. The object is kept, too: another one could have its id.
+        self._made_of[id(made)] = made, parts
         return made
+
+    def _parts(self, made: Any) -> tuple[Any, ...]:
+        return self._made_of[id(made)][1]
 
     def distribute_tensor(self, tensor: Any, mapper: Any) -> Any:
         """Distributes a tensor; of a promise, one that is as long along the dims that are split, and 1 along others."""
         if not isinstance(tensor, Promise):
             return self._ttnn.distribute_tensor(tensor, mapper=mapper)
-        placements = self._arguments[id(mapper)][1][0]
+        placements = self._parts(mapper)[0]
         split = {p.dim % len(tensor.shape) for p in placements if isinstance(p, self._ttnn.PlacementShard)}
         thin = [n if i in split else 1 for i, n in enumerate(tensor.shape)]
         parts = self._ttnn.distribute_tensor(self.zeros(thin, self._ttnn.DataType.UINT8), mapper=mapper)
@@ -111,7 +126,7 @@ class Shapes:
         """Joins a distributed tensor; of a promise, its shape."""
         if not isinstance(tensor, Promise):
             return self._ttnn.aggregate_tensor(tensor, composer=composer)
-        dims, sizes = self._arguments[id(composer)][1]
+        dims, sizes = self._parts(composer)
         shape = list(tensor.shape)
         for dim, size in zip(dims, sizes, strict=True):
             shape[dim] *= int(size)
@@ -148,10 +163,10 @@ class Shapes:
 
 
 _ON_PROMISES: dict[str, Callable[..., Any]] = {
-    "MeshMapperConfig": lambda shapes, *args: shapes._config("MeshMapperConfig", *args),
-    "MeshComposerConfig": lambda shapes, *args: shapes._config("MeshComposerConfig", *args),
-    "create_mesh_mapper": lambda shapes, *args: shapes._for_mesh("create_mesh_mapper", *args),
-    "create_mesh_composer": lambda shapes, *args: shapes._for_mesh("create_mesh_composer", *args),
+    "MeshMapperConfig": Shapes.mapper_config,
+    "MeshComposerConfig": Shapes.composer_config,
+    "create_mesh_mapper": Shapes.create_mesh_mapper,
+    "create_mesh_composer": Shapes.create_mesh_composer,
     "distribute_tensor": Shapes.distribute_tensor,
     "aggregate_tensor": Shapes.aggregate_tensor,
     "to_device": Shapes.to_device,

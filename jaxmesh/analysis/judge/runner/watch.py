@@ -9,10 +9,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import FrameType, TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from typing import Self
 
 Node = Mapping[str, Any]
-MEMORIES = ("DRAM", "L1")
+MEMORIES: tuple[str, ...] = ("DRAM", "L1")
 _CORES = re.compile(r"\[(\d+)-(\d+) - (\d+)-(\d+)\]")
 
 
@@ -38,12 +41,13 @@ class Watch:
         self._operations: dict[int, Counter[str]] = {}
         self._kernels: dict[int, int] = {}
         self._now = dict.fromkeys(MEMORIES, 0)
-        self._peaks = {m: (0, 0) for m in MEMORIES}
+        self._peaks: dict[str, tuple[int, int]] = dict.fromkeys(MEMORIES, (0, 0))
+        self._before: dict[str, int] = {}
         self._at_return = dict(self._now)
         self._raised = False
         self._left: list[dict[str, Any]] = []
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> Self:
         sys.settrace(self._enter_frame)
         return self
 
@@ -65,6 +69,7 @@ class Watch:
             self.line = frame.f_lineno
             os.pwrite(self._progress, b"%08d" % self.line, 0)
             if self._device() is not None:
+                self._before = self._before or {m: self._taken(m) for m in MEMORIES}
                 self._ttnn.graph.begin_graph_capture(self._mode)
         elif event == "return" and frame.f_code.co_name == self._function and not self._raised:
             self._finish_line()
@@ -112,13 +117,13 @@ class Watch:
         """Notes the bytes that one program's buffers take on its fullest core."""
         cores: Counter[tuple[int, int]] = Counter()
         for size, ranges in buffers:
-            cores.update({core: size for core in set(_cores(ranges))})
+            cores.update(dict.fromkeys(set(_cores(ranges)), size))
         if cores:
             self._kernels[self.line] = max(self._kernels.get(self.line, 0), *cores.values())
 
     def _allocated(self, names: Mapping[str, Any], results: Any) -> Iterator[dict[str, Any]]:
-        """Gives the tensors that are still on the devices and are no results."""
-        kept = [r for r in results if isinstance(r, self._ttnn.Tensor)]
+        """Gives the tensors that are still on the devices, and are neither results nor the caller's arguments."""
+        kept = [t for t in (*results, *names.get("arg", ())) if isinstance(t, self._ttnn.Tensor)]
         addresses = {_address(r) for r in kept}
         for name, tensor in names.items():
             if not isinstance(tensor, self._ttnn.Tensor):
@@ -140,14 +145,19 @@ class Watch:
         found: dict[str, Any] = {"operations": self._operations, "left": self._left, "last_line": self.line}
         if device is not None:
             found["mesh"] = [int(n) for n in device.shape]
-            found["memories"] = {m: self._memory(device, m) for m in MEMORIES}
+            found["memories"] = {m: self._memory(m) for m in MEMORIES}
         return found
 
-    def _memory(self, device: Any, name: str) -> dict[str, int]:
+    def _view(self, name: str) -> Any:
+        return self._ttnn.get_memory_view(self._device(), getattr(self._ttnn.BufferType, name))
+
+    def _taken(self, name: str) -> int:
+        """Returns the bytes that are taken on one bank."""
+        return int(self._view(name).total_bytes_allocated_per_bank)
+
+    def _memory(self, name: str) -> dict[str, int]:
         """Returns a memory's banks, their size, and the bytes on each: before, at the peak, when the function ends."""
-        view = self._ttnn.get_memory_view(device, getattr(self._ttnn.BufferType, name))
-        now = int(view.total_bytes_allocated_per_bank)
-        before = now - self._now[name]
+        view, before = self._view(name), self._before.get(name, 0)
         peak, line = self._peaks[name]
         return {
             "banks": int(view.num_banks),
