@@ -6,8 +6,6 @@ import re
 
 _PLACE = re.compile(r"TT_\w+ @ (?:/project/)?(\S+):(\d+): (.*)")
 _KEYWORD = re.compile(r"[(,]\s*(\w+)\s*=")
-_INNER = re.compile(r"(\([^()\[\]]*)(?:\([^()\[\]]*\)|\[[^()\[\]]*\])")
-"""A bracket that stands inside of a parenthesis, and what stands before it there."""
 _PARAMETER = re.compile(r"[(,]\s*\*?\s*(\w+):")
 
 
@@ -50,6 +48,9 @@ def _outermost(text: str) -> str:
     >>> _outermost("f(a, b=C(d=1, e=[2]), g=3)")
     'f(a, b=C, g=3)'
     """
-    while (inner := _INNER.sub(r"\1", text)) != text:
-        text = inner
-    return text
+    kept, depth = "", 0
+    for character in text:
+        depth += character in "(["
+        kept += character if depth <= 1 else ""
+        depth -= character in ")]"
+    return kept
