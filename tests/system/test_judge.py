@@ -140,6 +140,7 @@ def test_a_model_of_any_size_needs_no_memory_here() -> None:
     assert verdict.refusal is not None
     assert verdict.refusal.kind == "DRAM"
     assert verdict.refusal.place.text.startswith("utils_load_sharded_tensor_2 =")
+    assert verdict.refusal.place.source == "argument 2: args[0][2]"
     dram = verdict.memory("DRAM")
     assert dram is not None
     assert dram.device_peak >= 2 * 65536 * 16384 * 4
