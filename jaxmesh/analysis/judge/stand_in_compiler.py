@@ -70,6 +70,7 @@ def stand_in_program() -> bytes:
     names = next(s.data for s in sections if s.name == ".shstrtab")
     offset, body, table = _HEADER + _SEGMENT, b"", bytes(40)
     for s in sections:
+        body += bytes(-(offset + len(body)) % s.align)
         fields = (s.kind, s.flags, s.address, offset + len(body), len(s.data), s.link, s.info, s.align, s.entry)
         table += struct.pack("<10I", names.index(f"{s.name}\0".encode()), *fields)
         body += s.data

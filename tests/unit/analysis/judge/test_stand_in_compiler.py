@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import struct
 import subprocess
 from pathlib import Path
@@ -23,6 +24,9 @@ def test_the_program_is_an_executable_for_risc_v() -> None:
     strings = data[headers[names][4] :][: headers[names][5]]
     found = [strings[h[0] :].partition(b"\0")[0].decode() for h in headers]
     assert found == ["", ".text", ".symtab", ".strtab", ".shstrtab", ".rela.text"]
+    assert [h[4] % h[8] for h in headers[1:]] == [0] * 5
+    ends = [(h[4], h[4] + h[5]) for h in headers[1:]]
+    assert all(end <= start for (_, end), (start, _) in itertools.pairwise(ends))
     text, relocations = headers[1], headers[5]
     assert (text[3], text[4], text[5]) == (entry, offset, size)
     assert (relocations[6], relocations[7]) == (2, 1)
