@@ -6,17 +6,24 @@ import sys
 import types
 from pathlib import Path
 
-# The packages above are entered by their folders: their own files import JAX, which this Python does not have.
-_HERE = Path(__file__).resolve().parent
-for _depth, _name in enumerate(
-    ("jaxmesh.analysis.judge.runner", "jaxmesh.analysis.judge", "jaxmesh.analysis", "jaxmesh")
-):
-    _package = types.ModuleType(_name)
-    _package.__path__ = [str((_HERE, *_HERE.parents)[_depth])]
-    sys.modules[_name] = _package
-# Not the folder of this file: its modules are found through their packages.
-sys.path = [p for p in sys.path if p != str(_HERE)]
 
-from jaxmesh.analysis.judge.runner.run import main  # noqa: E402
+def enter_packages() -> None:
+    """Makes the modules of this folder importable by their names.
 
-main(sys.argv[1:])
+    The packages above are entered by their folders: their own files import JAX, which this Python does not have.
+    """
+    folder, name = Path(__file__).resolve().parent, "jaxmesh.analysis.judge.runner"
+    # Not the folder of this file: its modules are found through their packages.
+    sys.path = [p for p in sys.path if p != str(folder)]
+    while name:
+        package = types.ModuleType(name)
+        package.__path__ = [str(folder)]
+        sys.modules[name] = package
+        folder, name = folder.parent, name.rpartition(".")[0]
+
+
+if __name__ == "__main__":
+    enter_packages()
+    from jaxmesh.analysis.judge.runner.run import main
+
+    main(sys.argv[1:])
