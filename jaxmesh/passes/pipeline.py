@@ -23,6 +23,7 @@ from jaxmesh.passes.flatten.flatten import flatten
 from jaxmesh.passes.flatten.mesh_partition import recognise_mesh_partitions
 from jaxmesh.passes.flatten.place_results import place_results
 from jaxmesh.passes.fusion.driver import fuse as fuse_ops
+from jaxmesh.passes.overwrites import reads_overwritten
 from jaxmesh.passes.ttir_to_ttnn.driver import to_ttnn
 from jaxmesh.passes.verify_program import verify_program
 
@@ -80,7 +81,9 @@ def ttir_program(
             f"{boundary.name} has no TTIR text: it was made with distribute_tensor and aggregate_tensor, which TTIR "
             "does not have. Lower it; .lower().as_text() is its TTNN text."
         )
-    program = _flatten(jaxpr, boundary, out_tree, "ttir", results, fuse, unroll_limit)
+    program = _flatten(jaxpr, boundary, out_tree, "ttir", results, Options(unroll_limit, fuse))
+    if reads_overwritten(program):
+        program = _flatten(jaxpr, boundary, out_tree, "ttir", results, Options(unroll_limit, fuse, in_place=False))
     return run_passes(TTIR_PIPELINE, program, () if fuse else (FUSE,))
 
 
@@ -98,7 +101,7 @@ def ttnn_program(lowered: ResidencyMap, boundary: Boundary, out_tree: Any, fuse:
       MissingRuleError: a primitive that TTIR has no row for, or an op that TTNN has none for.
       UnsupportedError: a loop or a branch that is not static.
     """
-    program = _flatten(lowered.program, boundary, out_tree, "ttnn", lowered.results, fuse, unroll_limit)
+    program = _flatten(lowered.program, boundary, out_tree, "ttnn", lowered.results, Options(unroll_limit, fuse))
     program = run_passes(TTNN_PIPELINE, program, () if fuse else (FUSE,))
     verify_program(program)
     return program
@@ -110,8 +113,7 @@ def _flatten(
     out_tree: Any,
     level: str,
     results: Sequence[Residency],
-    fuse: bool,
-    unroll_limit: int,
+    options: Options,
 ) -> Program:
     program = flatten(
         jaxpr,
@@ -120,7 +122,7 @@ def _flatten(
         level=level,
         arguments=list(zip([r is DEVICE for r in boundary.residencies], show_paths(boundary.in_tree), strict=True)),
         results=list(zip([r is DEVICE for r in results], show_paths(out_tree), strict=True)),
-        options=Options(unroll_limit=unroll_limit, keep_imported_ops=fuse),
+        options=options,
     )
     program.arguments = [
         replace(port, varying=_axis_numbers(a.varying, boundary.sizes))

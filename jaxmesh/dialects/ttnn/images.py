@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from jaxmesh.dialects.op import Attribute, Call, Form, Shape, attr, need
+from jaxmesh.dialects.op import Attribute, Call, Form, Shape, attr, expect, need
 from jaxmesh.dialects.ttir.helpers import check_length, check_shape, lax, optional_operands, require
 from jaxmesh.dialects.ttnn.op import (
     COMPUTE,
@@ -104,12 +104,14 @@ _AFTER = (
 _CONVOLVED = [
     *_numbers(_SIZES, "i32"),
     *map(_pair, ("kernel_size", "stride", "padding", "dilation")),
-    attr("groups", "int", 1, form="i32"),
+    expect("groups", "int", 1, form="i32"),
 ]
+_HOW = ("compute_config", "conv2d_config", "conv2d_slice_config")
 define(
     OPS,
     "conv2d",
     attributes=_CONVOLVED,
+    options=_HOW,
     meaning=_convolution,
     python=[*_PRODUCT, *_AFTER],
     cpp=_cpp([*_PRODUCT, *_AFTER]),
@@ -120,6 +122,7 @@ define(
     OPS,
     "conv_transpose2d",
     attributes=[*_CONVOLVED, _pair("output_padding")],
+    options=_HOW,
     meaning=_convolution,
     python=[*_PRODUCT, *_EXTRA, *_AFTER],
     cpp=_cpp([*_PRODUCT, *_EXTRA, *_AFTER]),
@@ -149,12 +152,14 @@ _CEIL = attribute("ceil_mode", keyword=True, default=False)
 _POOL = [
     *_numbers(_POOLED, "si32"),
     *map(_pair, ("kernel_size", "stride", "padding")),
-    attr("ceil_mode", "bool", False),
+    expect("ceil_mode", "bool", False),
 ]
+_POOLED_HOW = ("applied_shard_scheme", "config_tensors_in_dram", "reallocate_halo_output")
 define(
     OPS,
     "max_pool2d",
     attributes=[*_POOL, _pair("dilation")],
+    options=_POOLED_HOW,
     meaning=_pool,
     python=[*_POOL_PARAMS, *_rows("dilation"), _CEIL, MEMORY],
     cpp=_cpp([*_POOL_PARAMS, *_rows("dilation"), _CEIL, MEMORY]),
@@ -163,7 +168,12 @@ _COUNTED = (_CEIL, attribute("count_include_pad", keyword=True, default=True), u
 define(
     OPS,
     "avg_pool2d",
-    attributes=[*_POOL, attr("count_include_pad", "bool", True)],
+    attributes=[
+        *_POOL,
+        expect("dilation", "ints", (1, 1), form="i32a"),
+        attr("count_include_pad", "bool", True),
+    ],
+    options=_POOLED_HOW,
     meaning=_pool,
     python=[*_POOL_PARAMS, *_COUNTED],
     cpp=_cpp([*_POOL_PARAMS, *_COUNTED]),
@@ -179,7 +189,7 @@ define(
     OPS,
     "upsample",
     operands=1,
-    attributes=[_pair("scale_factor"), attr("mode", "str", "nearest")],
+    attributes=[need("scale_factor", "any", form="si32"), attr("mode", "str", "nearest")],
     meaning=lambda call: ttir_meaning(call, "upsample2d"),
     python=[_X, _SCALE, _MODE, MEMORY],
     cpp=positional(_X, replace(_SCALE, form="uint32s"), _MODE, MEMORY),

@@ -13,10 +13,11 @@ from jaxmesh.dialects.op import Trait
 
 @dataclass(frozen=True, slots=True)
 class MemoryOp:
-    """An op about devices and memory: the names of its attributes, and facts about it."""
+    """An op about devices and memory: the names of its attributes, facts, and whether it reads the mesh device."""
 
     attributes: frozenset[str] = frozenset()
     traits: frozenset[Trait] = frozenset({Trait.MOVES})
+    takes_device: bool = False
 
 
 _TRANSFER = frozenset({Trait.MOVES, Trait.COLLECTIVE, Trait.TRANSFERS})
@@ -24,11 +25,11 @@ _RETURNS_OPERAND = frozenset({Trait.MOVES, Trait.RETURNS_OPERAND})
 
 MEMORY_OPS: Mapping[str, MemoryOp] = {
     "get_device": MemoryOp(frozenset({"mesh_shape", "mesh_offset"})),
-    "distribute_tensor": MemoryOp(frozenset({"mapper_config", "cq_id"}), _TRANSFER),
-    "aggregate_tensor": MemoryOp(frozenset({"composer_config", "cq_id"}), _TRANSFER),
-    "to_device": MemoryOp(traits=_RETURNS_OPERAND),
+    "distribute_tensor": MemoryOp(frozenset({"mapper_config", "cq_id"}), _TRANSFER, takes_device=True),
+    "aggregate_tensor": MemoryOp(frozenset({"composer_config"}), _TRANSFER, takes_device=True),
+    "to_device": MemoryOp(traits=_RETURNS_OPERAND, takes_device=True),
     "from_device": MemoryOp(),
-    "to_layout": MemoryOp(frozenset({"layout"}), _RETURNS_OPERAND),
+    "to_layout": MemoryOp(traits=_RETURNS_OPERAND),
     "deallocate": MemoryOp(frozenset({"force"})),
 }
 """By name, without the dialect."""
