@@ -152,6 +152,63 @@ def read_table() -> dict[str, Any]:
     return found
 
 
+# --- texts -----------------------------------------------------------------------------------------------------------
+
+_OP = re.compile(r'^\s*(?:(%[\w:, %]+?) = )?"((?:ttir|ttnn)\.\w+)"\(([^)]*)\)(?: <\{(.*?)\}>)?[ {:]', re.MULTILINE)
+_WRITTEN = {
+    "SI8Attr": r"-?\d+ : si8", "SI32Attr": r"-?\d+ : si32", "SI64Attr": r"-?\d+ : si64", "UI32Attr": r"\d+ : ui32",
+    "I32Attr": r"-?\d+ : i32", "I64Attr": r"-?\d+ : i64", "F32Attr": r"\S+ : f32", "BoolAttr": "true|false",
+    "StrAttr": '".*"', "DenseI32ArrayAttr": "array<i32.*>", "DenseI64ArrayAttr": "array<i64.*>",
+    "I32ArrayAttr": r"\[(-?\d+ : i32(, )?)*\]", "ElementsAttr": "dense<.*", "I64ElementsAttr": "dense<.*xi64>",
+    "TTNN_ShapeAttr": "#ttnn.shape<.*>", "TTCore_ReduceTypeAttr": "#ttcore.reduce_type<.*>",
+    "TTCore_MeshShardDirectionAttr": "#ttcore.shard_direction<.*>",
+    "TTCore_MeshShardTypeAttr": "#ttcore.shard_type<.*>", "TTNN_MeshShapeAttr": "#ttnn<mesh_shape .*>",
+    "TTNN_MeshOffsetAttr": "#ttnn<mesh_offset .*>", "TTNN_MeshMapperConfigAttr": "#ttnn.mesh_mapper_config<.*>",
+    "TTNN_MeshComposerConfigAttr": "#ttnn.mesh_composer_config<.*>",
+}  # fmt: skip
+"""By TableGen's name of a constraint: how such an attribute is written."""
+
+
+def bare(names: Sequence[str], *marks: str) -> list[str]:
+    """The names, without their marks; with marks those only that have one of them."""
+    return [n.rstrip("?*") for n in names if not marks or n[-1] in marks]
+
+
+def check_text(text: str, known: Mapping[str, Any]) -> tuple[int, list[str]]:
+    """Holds every op of a text against upstream's definitions; gives how many there are, and what deviates."""
+    count, wrong = 0, list[str]()
+    for results, name, operands, properties in _OP.findall(text):
+        count += 1
+        if name not in known:
+            wrong.append(f"{name}: no such op")
+            continue
+        made = 0 if not results else int(results.split(":")[1]) if ":" in results else len(split(results))
+        wrong += [f"{name}: {w}" for w in _check_op(known[name], len(split(operands)), made, properties)]
+    return count, wrong
+
+
+def _check_op(row: Mapping[str, Any], operands: int, results: int, properties: str) -> Iterator[str]:
+    given = dict(part.split(" = ", 1) for part in split(properties))
+    kinds = {n.rstrip("?"): kind for n, kind in row["attributes"].items()}
+    for name, value in given.items():
+        if name == "operandSegmentSizes" and "segments" in row:
+            continue
+        if name not in kinds:
+            yield f"no attribute {name}"
+        elif not any(re.fullmatch(_WRITTEN[kind], value, re.DOTALL) for kind in kinds[name].split("|")):
+            yield f"attribute {name} is a {kinds[name]}, not {value[:60]}"
+    for name in row["attributes"]:
+        if not name.endswith("?") and name not in given:
+            yield f"attribute {name} is missing"
+    if "segments" in row and "operandSegmentSizes" not in given:
+        yield "operandSegmentSizes is missing"
+    for what, count, names in (("operands", operands, row["operands"]), ("results", results, row["results"])):
+        free = bare(names, "?", "*")
+        any_number = any(n.endswith("*") for n in names)
+        if count < len(names) - len(free) or (count > len(names) and not any_number):
+            yield f"{count} {what}, of {names}"
+
+
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.generators.upstream_definitions", description=__doc__)
     parser.add_argument("checkout", type=Path, help="a checkout of tt-mlir")

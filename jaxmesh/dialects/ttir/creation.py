@@ -124,8 +124,6 @@ def _rand(call: Call) -> Any:
     return convert(numbers, declared.dtype)
 
 
-
-
 @define(
     OPS,
     "get_dimension_size",

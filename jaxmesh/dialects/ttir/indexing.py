@@ -100,7 +100,8 @@ def _gather(call: Call) -> Any:
     if not index.size:
         return lax.full_like(x, 0, shape=index.shape)
     sizes = tuple(n if d == dim else index.shape[d] for d, n in enumerate(x.shape))
-    return jnp.take_along_axis(lax.slice(x, (0,) * x.ndim, sizes), index, dim, mode="clip")
+    inside = jnp.clip(index, 0, x.shape[dim] - 1)
+    return jnp.take_along_axis(lax.slice(x, (0,) * x.ndim, sizes), inside, dim, mode="clip")
 
 
 def _check_index(call: Call, x: Any, index: Any, dim: int) -> None:

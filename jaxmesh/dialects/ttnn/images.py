@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from jaxmesh.dialects.op import Attribute, Call, Form, Shape, attr, expect, need
+from jaxmesh.dialects.op import Attribute, Call, Form, Shape, Trait, attr, expect, need
 from jaxmesh.dialects.ttir.helpers import check_length, check_shape, lax, optional_operands, require
 from jaxmesh.dialects.ttnn.op import (
     COMPUTE,
@@ -113,6 +113,7 @@ define(
     attributes=_CONVOLVED,
     options=_HOW,
     meaning=_convolution,
+    traits=[Trait.NEEDS_DEVICE],
     python=[*_PRODUCT, *_AFTER],
     cpp=_cpp([*_PRODUCT, *_AFTER]),
     on_device=True,
@@ -124,6 +125,7 @@ define(
     attributes=[*_CONVOLVED, _pair("output_padding")],
     options=_HOW,
     meaning=_convolution,
+    traits=[Trait.NEEDS_DEVICE],
     python=[*_PRODUCT, *_EXTRA, *_AFTER],
     cpp=_cpp([*_PRODUCT, *_EXTRA, *_AFTER]),
     on_device=True,

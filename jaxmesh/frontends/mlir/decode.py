@@ -306,7 +306,8 @@ class _Decoder:
     def _kinds(self, operation: Any) -> frozenset[tuple[str, str]]:
         """The kinds of an op's attributes; MLIR keeps equal properties once, so they are looked at once."""
         attributes = operation.attributes
-        properties = attributes[PROPERTIES] if PROPERTIES in attributes else None
+        has_properties = PROPERTIES in attributes
+        properties = attributes[PROPERTIES] if has_properties else None
         if properties not in self._kinds_of:
             self._kinds_of[properties] = frozenset(() if properties is None else kinds(properties))
         found = self._kinds_of[properties]
@@ -321,9 +322,7 @@ class _Decoder:
         if form not in self._forms:
             self._forms.add(form)
             if found := "; ".join(deviations(form)):
-                self.deviations[form] = (
-                    f"line {self._line}: {op} {found} ({UPSTREAM}); it is read as in earlier texts."
-                )
+                self.deviations[form] = f"line {self._line}: {op} {found} ({UPSTREAM}); it is read as in earlier texts."
 
     def _attributes(self, operation: Any, function: Function) -> dict[str, Any]:
         piece = function.piece

@@ -199,11 +199,15 @@ def is_created(site: Site) -> bool:
     return has_trait(site.op.name, Trait.CREATES) and (site.name != "arange" or len(site.result.shape) == 1)
 
 
+def has_host_form(site: Site) -> bool:
+    """Returns True if TTNN creates the tensor on the host, too; `empty` is zeros there, as upstream has it."""
+    return site.name == "empty" or not has_trait(f"ttnn.{site.name}", Trait.NEEDS_DEVICE)
+
+
 def create(o: Ops, site: Site, host: bool) -> Value:
     """Creates a tensor on the host, or all of it on each device."""
     result = site.result
     name, attributes = _creation(o, site, result)
-    # As upstream: on the host `empty` is zeros.
     name = "zeros" if host and name == "empty" else name
     kind = Type(result.shape, result.dtype, host=host, tile=not host)
     return o.emit(name, [] if host else [o.handle], [kind], attributes)[0]

@@ -691,8 +691,8 @@ module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2>]>} {
     %1 = "ttnn.reshape"(%arg4) <{shape = [1 : i32, 3 : i32, 1 : i32, 1 : i32]}> : (tensor<3xf32>) -> tensor<1x3x1x1xf32>
     %2 = "ttnn.reshape"(%arg1) <{shape = [1 : i32, 3 : i32, 1 : i32, 1 : i32]}> : (tensor<3xf32>) -> tensor<1x3x1x1xf32>
     %3 = "ttnn.reshape"(%arg2) <{shape = [1 : i32, 3 : i32, 1 : i32, 1 : i32]}> : (tensor<3xf32>) -> tensor<1x3x1x1xf32>
-    // CHECK: "ttnn.batch_norm_inference"(%{{[a-z0-9]+}}, %{{[a-z0-9]+}}, %{{[a-z0-9]+}}, %{{[a-z0-9]+}}, %{{[a-z0-9]+}}) <{epsilon = 5.000000e-01 : f32}> : (tensor<2x3x2x3xf32>, tensor<1x3x1x1xf32>, tensor<1x3x1x1xf32>, tensor<1x3x1x1xf32>, tensor<1x3x1x1xf32>) -> tensor<2x3x2x3xf32>
-    %4 = "ttnn.batch_norm_inference"(%arg0, %0, %1, %2, %3) <{epsilon = 5.000000e-01 : f32}> : (tensor<2x3x2x3xf32>, tensor<1x3x1x1xf32>, tensor<1x3x1x1xf32>, tensor<1x3x1x1xf32>, tensor<1x3x1x1xf32>) -> tensor<2x3x2x3xf32>
+    // CHECK: "ttnn.batch_norm_inference"(%{{[a-z0-9]+}}, %{{[a-z0-9]+}}, %{{[a-z0-9]+}}, %{{[a-z0-9]+}}, %{{[a-z0-9]+}}) <{epsilon = 5.000000e-01 : f32, operandSegmentSizes = array<i32: 1, 1, 1, 1, 1>}> : (tensor<2x3x2x3xf32>, tensor<1x3x1x1xf32>, tensor<1x3x1x1xf32>, tensor<1x3x1x1xf32>, tensor<1x3x1x1xf32>) -> tensor<2x3x2x3xf32>
+    %4 = "ttnn.batch_norm_inference"(%arg0, %0, %1, %2, %3) <{epsilon = 5.000000e-01 : f32, operandSegmentSizes = array<i32: 1, 1, 1, 1, 1>}> : (tensor<2x3x2x3xf32>, tensor<1x3x1x1xf32>, tensor<1x3x1x1xf32>, tensor<1x3x1x1xf32>, tensor<1x3x1x1xf32>) -> tensor<2x3x2x3xf32>
     return %4 : tensor<2x3x2x3xf32>
   }
 
