@@ -30,9 +30,10 @@ _A, _B = operand("input_tensor_a", 0), operand("input_tensor_b", 1)
 
 for _name in (
     "abs", "neg", "sign", "expm1", "cbrt", "reciprocal", "sin", "cos", "tan", "asin", "acos", "atan", "asinh", "erfc",
-    "floor", "ceil", "bitwise_not", "relu", "relu6", "silu", "hardsigmoid", "mish", "isfinite", "logical_not",
+    "floor", "ceil", "bitwise_not", "relu", "relu6", "silu", "hardsigmoid", "isfinite", "logical_not",
 ):  # fmt: skip
     define(OPS, _name, python=[_X, MEMORY])
+define(OPS, "mish", python=[_X, MEMORY], cpp=[_X, text("fast_and_approximate_mode", "false"), _MEMORY])
 # The library has these, the dialect has not (tt-mlir 19c86fca, include/ttmlir/Dialect/TTNN/IR/TTNNOps.td).
 for _name in (
     "exp2", "sinh", "cosh", "acosh", "atanh", "trunc", "round", "hardswish", "softplus", "softsign",
@@ -86,10 +87,11 @@ for _name in (
 
 _UNTYPED: list[Param] = [_A, _B, unset("dtype"), MEMORY]
 for _name in (
-    "maximum", "minimum", "remainder", "bitwise_and", "bitwise_or", "bitwise_xor",
-    "logical_left_shift", "logical_right_shift",
+    "maximum", "minimum", "remainder", "logical_right_shift",
 ):  # fmt: skip
     define(OPS, _name, python=_UNTYPED)
+for _name in ("bitwise_and", "bitwise_or", "bitwise_xor", "logical_left_shift"):
+    define(OPS, _name, python=_UNTYPED, cpp=[_A, _B, _MEMORY])
 define(OPS, "pow_tensor", like="pow", callee="ttnn.pow", python=_UNTYPED)
 
 define(OPS, "atan2", python=[_A, _B, MEMORY])

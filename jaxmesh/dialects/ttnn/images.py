@@ -23,6 +23,7 @@ from jaxmesh.dialects.ttnn.op import (
     define,
     operand,
     positional,
+    text,
     ttir_meaning,
     unset,
 )
@@ -101,6 +102,15 @@ _AFTER = (
     replace(COMPUTE, name="compute_config"),
     MEMORY,
 )
+_CPP_AFTER = (
+    *_rows("dilation", "groups"),
+    DTYPE,
+    operand("bias_tensor", 2, default=None),
+    unset("conv_config"),
+    COMPUTE,
+    MEMORY,
+    unset("slice_config"),
+)
 _CONVOLVED = [
     *_numbers(_SIZES, "i32"),
     *map(_pair, ("kernel_size", "stride", "padding", "dilation")),
@@ -115,7 +125,7 @@ define(
     meaning=_convolution,
     traits=[Trait.NEEDS_DEVICE],
     python=[*_PRODUCT, *_AFTER],
-    cpp=_cpp([*_PRODUCT, *_AFTER]),
+    cpp=_cpp([*_PRODUCT, *_CPP_AFTER]),
     on_device=True,
 )
 _EXTRA = _rows("output_padding")
@@ -127,7 +137,7 @@ define(
     meaning=_convolution,
     traits=[Trait.NEEDS_DEVICE],
     python=[*_PRODUCT, *_EXTRA, *_AFTER],
-    cpp=_cpp([*_PRODUCT, *_EXTRA, *_AFTER]),
+    cpp=_cpp([*_PRODUCT, *_EXTRA, *_CPP_AFTER]),
     on_device=True,
 )
 
@@ -150,6 +160,7 @@ _POOL_PARAMS = (
     attribute("input_w", "input_width", keyword=True),
     *_rows("channels", "kernel_size", "stride", "padding"),
 )
+_POOL_SLICES = (unset("dram_slice_config"), unset("applied_shard_scheme"))
 _CEIL = attribute("ceil_mode", keyword=True, default=False)
 _POOL = [
     *_numbers(_POOLED, "si32"),
@@ -164,7 +175,15 @@ define(
     options=_POOLED_HOW,
     meaning=_pool,
     python=[*_POOL_PARAMS, *_rows("dilation"), _CEIL, MEMORY],
-    cpp=_cpp([*_POOL_PARAMS, *_rows("dilation"), _CEIL, MEMORY]),
+    cpp=[
+        *_cpp([*_POOL_PARAMS, *_rows("dilation"), _CEIL, MEMORY, *_POOL_SLICES]),
+        text("deallocate_input", "false"),
+        text("reallocate_halo_output", "true"),
+        text("return_indices", "false"),
+        *positional(DTYPE),
+        text("output_layout", "::ttnn::Layout::ROW_MAJOR"),
+        *positional(unset("config_tensor_in_dram")),
+    ],
 )
 _COUNTED = (_CEIL, attribute("count_include_pad", keyword=True, default=True), unset("divisor_override"), MEMORY)
 define(
@@ -178,11 +197,20 @@ define(
     options=_POOLED_HOW,
     meaning=_pool,
     python=[*_POOL_PARAMS, *_COUNTED],
-    cpp=_cpp([*_POOL_PARAMS, *_COUNTED]),
+    cpp=[
+        *_cpp([*_POOL_PARAMS, *_COUNTED, *_POOL_SLICES, unset("compute_kernel_config")]),
+        text("deallocate_input", "false"),
+        text("reallocate_halo_output", "true"),
+    ],
 )
 
 _X = operand("input_tensor")
-define(OPS, "global_avg_pool2d", python=[_X, MEMORY, DTYPE])
+define(
+    OPS,
+    "global_avg_pool2d",
+    python=[_X, MEMORY, DTYPE],
+    cpp=positional(_X, MEMORY, unset("output_dtype")),
+)
 
 
 _SCALE = attribute("scale_factor", keyword=True)

@@ -47,6 +47,7 @@ define(
     ],
 )
 
+_REDUCE = attribute("reduce", "scatter_reduce_type", form="string:ScatterReduction", keyword=True, default=None)
 _WRITTEN = (operand("input", 0), attribute("dim"), operand("index", 1), operand("src", 2), MEMORY)
 define(
     OPS,
@@ -54,8 +55,9 @@ define(
     forms=[need("dim", "int")],
     python=[
         *_WRITTEN,
-        attribute("reduce", "scatter_reduce_type", form="string:ScatterReduction", keyword=True, default=None),
+        _REDUCE,
     ],
+    cpp=positional(*_WRITTEN, _REDUCE, unset("sub_core_grid")),
 )
 
 _CACHE = (operand("cache", 0), operand("input", 1))

@@ -7,7 +7,18 @@ from typing import Any
 
 from jaxmesh.dialects.op import Call, attr
 from jaxmesh.dialects.ttir.helpers import check_rank, check_shape, lax, optional_operands, require
-from jaxmesh.dialects.ttnn.op import COMPUTE, MEMORY, TtnnOp, attribute, define, operand, ttir_meaning, unset
+from jaxmesh.dialects.ttnn.op import (
+    COMPUTE,
+    MEMORY,
+    TtnnOp,
+    attribute,
+    define,
+    operand,
+    positional,
+    text,
+    ttir_meaning,
+    unset,
+)
 
 OPS: dict[str, TtnnOp] = {}
 _X = operand("input_tensor")
@@ -32,6 +43,16 @@ for _name in ("layer_norm", "rms_norm"):
         omit=["normalized_shape"],
         meaning=_over_last_dim,
         python=[_X, _EPSILON, _WEIGHT, _BIAS, _RESIDUAL, MEMORY, COMPUTE],
+        cpp=positional(
+            _X,
+            _EPSILON,
+            _WEIGHT,
+            _BIAS,
+            _RESIDUAL,
+            MEMORY,
+            unset("program_config"),
+            *([COMPUTE] if _name == "rms_norm" else []),
+        ),
     )
 
 
@@ -67,6 +88,13 @@ define(
     callee="ttnn.batch_norm",
     meaning=_batch_norm,
     python=_BATCH,
+    cpp=[
+        *positional(*_BATCH[:3]),
+        text("training", "false"),
+        *positional(_BATCH[3]),
+        text("momentum", "0.1f"),
+        *positional(*_BATCH[4:6], unset("output"), MEMORY, COMPUTE),
+    ],
 )
 
 
@@ -85,6 +113,7 @@ define(
     "scaled_dot_product_attention",
     callee="ttnn.transformer.scaled_dot_product_attention",
     python=[_Q, _K, _V, *_SCORES],
+    cpp=positional(_Q, _K, _V, *_SCORES[:3], unset("sliding_window_size"), MEMORY),
 )
 
 define(OPS, "concatenate_heads", callee="ttnn.transformer.concatenate_heads", python=[_X, MEMORY])
@@ -110,4 +139,5 @@ define(
     options=["compute_config"],
     callee="ttnn.experimental.rotary_embedding",
     python=_ROTATED,
+    cpp=positional(*_ROTATED[:-1]),
 )

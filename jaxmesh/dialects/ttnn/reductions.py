@@ -21,6 +21,7 @@ from jaxmesh.dialects.ttnn.op import (
     positional,
     text,
     ttir_meaning,
+    unset,
 )
 
 OPS: dict[str, TtnnOp] = {}
@@ -58,9 +59,15 @@ define(
     attributes=[attr("dim", "int"), attr("keep_dim", "bool", False)],
     meaning=lambda call: _over_one_dim(call, call["dim"]).astype(jnp.int32),
     python=[*_REDUCED, text("use_multicore", "False", keyword=True, default=False), MEMORY],
-    cpp=positional(*_REDUCED, text("use_multicore", "false"), MEMORY),
+    cpp=positional(*_REDUCED, unset("sub_core_grids"), MEMORY),
 )
-define(OPS, "cumsum", forms=[need("dim", "int")], python=[_X, attribute("dim"), DTYPE, MEMORY])
+define(
+    OPS,
+    "cumsum",
+    forms=[need("dim", "int")],
+    python=[_X, attribute("dim"), DTYPE, MEMORY],
+    cpp=positional(_X, attribute("dim"), DTYPE, text("reverse_order", "false"), unset("optional_out"), MEMORY),
+)
 define(
     OPS,
     "softmax",

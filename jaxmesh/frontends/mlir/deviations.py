@@ -16,6 +16,7 @@ from jaxmesh.frontends.mlir.attributes import entries
 UPSTREAM = "tt-mlir 19c86fca"
 """The commit whose definitions are meant."""
 
+_GROUPS = "operandSegmentSizes"
 _SEGMENTS = frozenset(a.name for a in SEGMENTS)
 
 
@@ -42,10 +43,15 @@ def kinds(written: Any) -> Iterator[tuple[str, str]]:
     """Yields the names of the attributes of a dictionary, each with its kind.
 
     The kind is the type of a number (`si32`), `[i32]` or `array<i32>` for several, `bool`, or the name of an attribute
-    of a dialect (`#ttcore.reduce_type`); anything else has none, an empty string.
+    of a dialect (`#ttcore.reduce_type`); anything else has none, an empty string. Of the sizes of the operand groups it
+    is how many there are.
     """
     for name, attribute in entries(written):
-        yield name, _kind(attribute)
+        yield name, f"{len(attribute)} sizes" if name == _GROUPS and _is_list(attribute) else _kind(attribute)
+
+
+def _is_list(attribute: Any) -> bool:
+    return isinstance(attribute, (ir.DenseI32ArrayAttr, ir.ArrayAttr))
 
 
 def _kind(attribute: Any) -> str:
@@ -107,8 +113,8 @@ def deviations(form: Form) -> Iterator[str]:
     yield from _counts(form, row.operands)
     if row.writes is not None and form.results:
         yield f"has no result: it writes to operand {row.writes}"
-    if _needs_segments(row) and "operandSegmentSizes" not in kinds and form.tensors != row.operands[1]:
-        yield "needs the attribute 'operandSegmentSizes'"
+    if _needs_segments(row) and kinds.get(_GROUPS) != f"{row.operands[1]} sizes":
+        yield f"needs the attribute {_GROUPS!r}, of {row.operands[1]} sizes"
 
 
 def _unknown(given: Collection[str], known: Collection[str]) -> Iterator[str]:

@@ -103,7 +103,8 @@ C scattered(C old, C source, const std::string& how) {
 
 // `x[.., index[i, j], ..] = source[i, j]` along one dim, or combined with what is there.
 inline Tensor scatter(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source,
-                      const Memory& = std::nullopt, const std::optional<std::string>& how = std::nullopt) {
+                      const Memory& = std::nullopt, const std::optional<std::string>& how = std::nullopt,
+                      Unset = std::nullopt) {
   const auto at = static_cast<std::size_t>(dim_in(dim, x.rank(), "scatter"));
   require(index.rank() == x.rank() && source.shape() == index.shape(),
           "scatter: index and source have the rank of the input and one shape");

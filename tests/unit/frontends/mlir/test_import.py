@@ -90,7 +90,7 @@ def test_a_ttnn_level_file() -> None:
         ('%0 = "ttnn.to_layout"(%x) <{layout = #ttnn.layout<tile>}> : (tensor<4xf32>) -> tensor<4xf32>',
          "line 2: ttnn.to_layout has no attribute 'layout'"),
         ('%0 = "ttir.rms_norm"(%x) <{normalized_shape = array<i64: 4>}> : (tensor<4xf32>) -> tensor<4xf32>',
-         "line 2: ttir.rms_norm needs the attribute 'operandSegmentSizes'"),
+         "line 2: ttir.rms_norm needs the attribute 'operandSegmentSizes', of 3 sizes"),
     ],
 )  # fmt: skip
 def test_what_upstream_does_not_define_is_read_with_a_warning(line: str, message: str) -> None:
