@@ -147,7 +147,7 @@ class _Printer:
         forms, row = _forms(op.name)
         given = {k: v for k, v in op.attributes.items() if v is not None and k not in _DISCARDABLE}
         if row is not None:
-            given = row.assumptions | given
+            given = {**row.assumptions, **given}
             if absent := ", ".join(repr(a.name) for a in row.attributes if a.required and a.name not in given):
                 raise VerifyError(f"{op.name} needs the attribute {absent}; it is missing.")
         if op.name == "ttnn.get_device":
@@ -155,6 +155,9 @@ class _Printer:
         segments = _segments(op, row, self.program) if row is not None else None
         if segments is not None:
             given.setdefault(_SEGMENTS, segments)
+        else:
+            # Upstream defines it where more than one operand may be left out; older TTIR wrote it on every op.
+            given.pop(_SEGMENTS, None)
         for name in sorted(given):
             if name not in forms:
                 allowed = ", ".join(forms) or "none"

@@ -115,6 +115,8 @@ def deviations(form: Form) -> Iterator[str]:
         yield f"has no result: it writes to operand {row.writes}"
     if _needs_segments(row) and kinds.get(_GROUPS) != f"{row.operands[1]} sizes":
         yield f"needs the attribute {_GROUPS!r}, of {row.operands[1]} sizes"
+    if not _needs_segments(row) and _GROUPS in kinds:
+        yield f"has no attribute {_GROUPS!r}"
 
 
 def _unknown(given: Collection[str], known: Collection[str]) -> Iterator[str]:
