@@ -154,5 +154,9 @@ class ShardShapeWarning(UserWarning):
     """A file's `shard_shape` disagrees with its `shard_dims` and mesh; it is not used, so the import continues."""
 
 
+class DeviationWarning(UserWarning):
+    """An operation of a file is not in the form that upstream defines; it is read as in earlier versions."""
+
+
 class BlockFloatWarning(UserWarning):
     """A file's block-float tensors are stored as bfloat16, which represents each of their values exactly."""

@@ -25,6 +25,7 @@ from jaxmesh.passes.flatten.mesh_partition import recognise_mesh_partitions
 from jaxmesh.passes.fusion.driver import fuse as fuse_ops
 from jaxmesh.passes.mesh_shard.axis_indices import distribute_axis_indices, split_axis_indices
 from jaxmesh.passes.mesh_shard.place_results import place_results
+from jaxmesh.passes.overwrites import reads_overwritten
 from jaxmesh.passes.ttir_to_ttnn.driver import to_ttnn
 from jaxmesh.passes.verify_program import verify_program
 
@@ -83,7 +84,9 @@ def ttir_program(
             "does not have. Lower it; .lower().as_text() is its TTNN text."
         )
     jaxpr = split_axis_indices(jaxpr, boundary.sizes)
-    program = _flatten(jaxpr, boundary, out_tree, "ttir", results, fuse, unroll_limit)
+    program = _flatten(jaxpr, boundary, out_tree, "ttir", results, Options(unroll_limit, fuse))
+    if reads_overwritten(program):
+        program = _flatten(jaxpr, boundary, out_tree, "ttir", results, Options(unroll_limit, fuse, in_place=False))
     return run_passes(TTIR_PIPELINE, program, () if fuse else (FUSE,))
 
 
@@ -101,9 +104,8 @@ def ttnn_program(lowered: ResidencyMap, boundary: Boundary, out_tree: Any, fuse:
       MissingRuleError: a primitive that TTIR has no row for, or an op that TTNN has none for.
       UnsupportedError: a loop or a branch that is not static.
     """
-    program = _flatten(
-        printed_jaxpr(lowered, boundary.sizes), boundary, out_tree, "ttnn", lowered.results, fuse, unroll_limit
-    )
+    jaxpr, options = printed_jaxpr(lowered, boundary.sizes), Options(unroll_limit, fuse)
+    program = _flatten(jaxpr, boundary, out_tree, "ttnn", lowered.results, options)
     program = run_passes(TTNN_PIPELINE, program, () if fuse else (FUSE,))
     verify_program(program)
     return program
@@ -121,8 +123,7 @@ def _flatten(
     out_tree: Any,
     level: str,
     results: Sequence[Residency],
-    fuse: bool,
-    unroll_limit: int,
+    options: Options,
 ) -> Program:
     program = flatten(
         jaxpr,
@@ -131,7 +132,7 @@ def _flatten(
         level=level,
         arguments=list(zip([r is DEVICE for r in boundary.residencies], show_paths(boundary.in_tree), strict=True)),
         results=list(zip([r is DEVICE for r in results], show_paths(out_tree), strict=True)),
-        options=Options(unroll_limit=unroll_limit, keep_imported_ops=fuse),
+        options=options,
     )
     program.arguments = [
         replace(port, varying=_axis_numbers(a.varying, boundary.sizes))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -19,8 +20,10 @@ from jaxmesh.cli.run_folder import run_folder
 from jaxmesh.emit.cpp.printer import include_dir
 from tests.generators.oracles import EVERY
 from tests.generators.suite.all_programs import PROGRAMS, Entry
+from tests.generators.upstream_definitions import check_text, read_table
 
 GXX = shutil.which("g++")
+UPSTREAM = read_table()
 COMPILED = PROGRAMS if EVERY else PROGRAMS[::6]
 RUN = PROGRAMS if EVERY else PROGRAMS[1::3]
 
@@ -43,11 +46,14 @@ def parsed_and_printed(text: str) -> str:
 
 
 @pytest.mark.parametrize("entry", PROGRAMS, ids=lambda e: e.name)
-def test_texts_are_what_jaxlib_prints_and_only_the_upper_one_is_ttir(entry: Entry) -> None:
+def test_texts_are_what_jaxlib_prints_and_as_upstream_defines_their_ops(entry: Entry) -> None:
     upper = traced(entry)
     lower = upper.lower()
     for text in (upper.as_text(), lower.as_text()):
         assert parsed_and_printed(text) == text
+        count, wrong = check_text(text, UPSTREAM)
+        assert count == len(re.findall(r'"tt(?:ir|nn)\.', text))
+        assert not wrong
     assert "ttir." not in lower.as_text()
 
 

@@ -24,14 +24,15 @@ from tests.generators.ttir_cases.case import assert_close, expected
 
 pytestmark = [pytest.mark.part(2), pytest.mark.quick(4)]
 
-LOCAL = sorted({c.row for c in CASES})
+PRINTED = [c for c in CASES if c.is_printed]
+LOCAL = sorted({c.row for c in PRINTED})
 
 
 @pytest.mark.parametrize("rows", [LOCAL[i : i + 8] for i in range(0, len(LOCAL), 8)], ids=lambda r: r[0])
 def test_every_local_row(rows: list[str]) -> None:
     draft = Draft((2,))
     wanted: list[tuple[str, np.ndarray]] = []
-    for case in (c for c in CASES if c.row in rows):
+    for case in (c for c in PRINTED if c.row in rows):
         rng = np.random.default_rng(zlib.crc32(case.name.encode()))
         devices = [[s.make(rng) for s in case.operands] for _ in range(2)]
         results = [expected(case, xs) for xs in devices]

@@ -16,10 +16,13 @@ _X = operand("input_tensor", keyword=True)
 _AXIS = attribute("cluster_axis", keyword=True, default=None)
 _SUBDEVICE, _LINKS, _TOPOLOGY = unset("subdevice_id"), unset("num_links"), unset("topology")
 
+_HOW = ("num_links", "sub_device_id", "topology")
+
 _GATHERED = attribute("dim", "all_gather_dim")
 define(
     OPS,
     "all_gather",
+    options=_HOW,
     python=[_X, replace(_GATHERED, keyword=True), _AXIS, MEMORY, _SUBDEVICE, _LINKS, _TOPOLOGY],
     cpp=positional(
         _X, _GATHERED, _AXIS, MEMORY, unset("output_tensor"), _SUBDEVICE, unset("sub_core_grid"), _LINKS, _TOPOLOGY
@@ -27,12 +30,13 @@ define(
 )
 
 _REDUCED = (_SUBDEVICE, MEMORY, _LINKS, _TOPOLOGY)
-define(OPS, "all_reduce", python=[_X, _AXIS, *_REDUCED])
+define(OPS, "all_reduce", options=_HOW, python=[_X, _AXIS, *_REDUCED])
 
 _KIND = attribute("math_op", "reduce_type", form="enum:ttnn.ReduceType", keyword=True)
 define(
     OPS,
     "all_reduce_async",
+    options=_HOW,
     callee="ttnn.experimental.all_reduce_async",
     python=[_X, _AXIS, _KIND, *_REDUCED],
     cpp=positional(_X, _AXIS, replace(_KIND, form="enum:::ttnn::ReduceType"), *_REDUCED),
@@ -48,6 +52,7 @@ _SCATTER_CONFIG = text(
 define(
     OPS,
     "reduce_scatter",
+    options=[*_HOW, "compute_config"],
     python=[_X, _SCATTERED, _AXIS, *_REDUCED, _SCATTER_CONFIG],
     cpp=positional(_X, _SCATTERED, _AXIS, *_REDUCED),
 )

@@ -33,7 +33,7 @@ define(
     "empty",
     like="zeros",
     forms=[_SHAPE],
-    traits=[Trait.DECOMPOSED],
+    traits=[Trait.DECOMPOSED, Trait.NEEDS_DEVICE],
     python=positional(_BY_SHAPE, *_OPTIONS),
     on_device=True,
 )
@@ -64,7 +64,7 @@ define(
 define(
     OPS,
     "rand",
-    omit=["dtype"],
+    traits=[Trait.NEEDS_DEVICE],
     forms=[need("size", "ints", form="shape")],
     python=[
         attribute("shape", "size", form="shape"),

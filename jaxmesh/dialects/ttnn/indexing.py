@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from jaxmesh.dialects.op import Call, attr
+from jaxmesh.dialects.op import need
 from jaxmesh.dialects.ttnn.op import (
     DTYPE,
     LAYOUT,
@@ -15,7 +13,6 @@ from jaxmesh.dialects.ttnn.op import (
     operand,
     positional,
     text,
-    ttir_meaning,
     unset,
 )
 
@@ -37,21 +34,30 @@ define(
 )
 
 
-def _scatter(call: Call) -> Any:
-    # The real call has no argument for replacing values: it replaces them by default.
-    return ttir_meaning(call, scatter_reduce_type=call["scatter_reduce_type"] or "invalid")
+_PICKED = (operand("input", 0), attribute("dim"), operand("index", 1))
+define(
+    OPS,
+    "gather",
+    forms=[need("dim", "int")],
+    python=[*_PICKED, text("sparse_grad", "False", keyword=True, default=False), MEMORY],
+    cpp=[
+        *_PICKED,
+        text("sparse_grad", "false"),
+        *positional(MEMORY, unset("optional_output_tensor"), unset("sub_core_grids")),
+    ],
+)
 
-
+_REDUCE = attribute("reduce", "scatter_reduce_type", form="string:ScatterReduction", keyword=True, default=None)
 _WRITTEN = (operand("input", 0), attribute("dim"), operand("index", 1), operand("src", 2), MEMORY)
 define(
     OPS,
     "scatter",
-    forms=[attr("scatter_reduce_type", "enum", form="#ttcore.reduce_type")],
-    meaning=_scatter,
+    forms=[need("dim", "int")],
     python=[
         *_WRITTEN,
-        attribute("reduce", "scatter_reduce_type", form="string:ScatterReduction", keyword=True, default=None),
+        _REDUCE,
     ],
+    cpp=positional(*_WRITTEN, _REDUCE, unset("sub_core_grid")),
 )
 
 _CACHE = (operand("cache", 0), operand("input", 1))

@@ -17,5 +17,7 @@ _OPTIONS = (
     COMPUTE,
 )
 
-define(OPS, "matmul", python=[_A, _B, *_OPTIONS])
-define(OPS, "linear", python=[_A, _B, _BIAS, *_OPTIONS])
+_HOW = ("compute_config", "matmul_program_config")
+
+define(OPS, "matmul", options=_HOW, python=[_A, _B, *_OPTIONS])
+define(OPS, "linear", options=_HOW, python=[_A, _B, _BIAS, *_OPTIONS])

@@ -55,9 +55,9 @@ class Param:
 
 SPELLINGS: Mapping[str, Mapping[str, str]] = {
     "ReduceType": {"sum": "Sum", "mean": "Mean", "max": "Max", "min": "Min", "prod": "Prod"},
-    "ScatterReduction": {"sum": "add", "prod": "multiply", "max": "amax", "min": "amin"},
+    "ScatterReduction": {"sum": "add", "prod": "multiply", "max": "amax", "min": "amin", "invalid": ""},
 }
-"""By the last part of an enum's name: the enum's names of the dialect's values, where they differ."""
+"""By the last part of an enum's name: the enum's names of the dialect's values, where they differ; empty for none."""
 
 
 def spell(enum: str, value: str) -> str:
@@ -152,6 +152,7 @@ def define(
     omit: Sequence[str] = (),
     forms: Sequence[Attribute] = (),
     traits: Sequence[Trait] = (),
+    options: Sequence[str] = (),
     callee: str | None = None,
     cpp_callee: str | None = None,
     on_device: bool = False,
@@ -168,7 +169,8 @@ def define(
       meaning, operands, attributes: in place of those of the TTIR operation.
       omit: names of TTIR's attributes that it does not have.
       forms: attributes that replace TTIR's of the same name.
-      traits: facts beside those of the TTIR operation.
+      traits: facts beside those of the TTIR operation, except for `NOT_UPSTREAM`, which is of one dialect.
+      options: attributes that say how to compute, as in `OpDef`.
       callee: the function's dotted name if it is not `ttnn.<name>` (C++ has `::` for the dots).
       cpp_callee: the same for C++ alone.
       on_device, in_place: as in `TtnnOp`.
@@ -181,7 +183,8 @@ def define(
     if operands is None:
         assert base is not None, name
         operands = base.operands
-    shared = frozenset[Trait]() if base is None else base.traits
+    # Of its own dialect each row says for itself whether upstream has it.
+    shared = frozenset[Trait]() if base is None else base.traits - {Trait.NOT_UPSTREAM}
     definition = OpDef(
         name,
         arity(operands),
@@ -190,6 +193,9 @@ def define(
         (1, 1) if base is None else base.results,
         meaning is None and base is not None and base.casts,
         shared.union(traits),
+        frozenset(options),
+        None if base is None else base.writes,
+        None if base is None or meaning is not None else base.former,
     )
     dotted = callee or f"ttnn.{name}"
     calls = (

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from jaxmesh.dialects.op import Call, attr
+from jaxmesh.dialects.op import Call, attr, need
 from jaxmesh.dialects.ttir.helpers import jax, jnp
 from jaxmesh.dialects.ttnn.op import (
     COMPUTE,
@@ -21,6 +21,7 @@ from jaxmesh.dialects.ttnn.op import (
     positional,
     text,
     ttir_meaning,
+    unset,
 )
 
 OPS: dict[str, TtnnOp] = {}
@@ -33,6 +34,7 @@ for _name in ("sum", "mean", "max", "min"):
     define(
         OPS,
         _name,
+        options=["compute_config"],
         python=[_X, _DIMS, _KEEP, MEMORY, COMPUTE],
         cpp=positional(_X, replace(_DIMS, form="int32s"), _KEEP, MEMORY, COMPUTE),
     )
@@ -46,7 +48,7 @@ def _over_one_dim(call: Call, dim: int | None) -> Any:
 define(
     OPS,
     "prod",
-    forms=[attr("dim_arg", "int", form="i64")],
+    forms=[attr("dim_arg", "int", form="si64")],
     meaning=lambda call: _over_one_dim(call, call["dim_arg"]),
     python=[_X, _DIMS, _KEEP, MEMORY],
 )
@@ -54,15 +56,22 @@ _REDUCED = (_X, attribute("dim", default=None), _KEEP)
 define(
     OPS,
     "argmax",
-    attributes=[attr("dim", "int", form="i32"), attr("keep_dim", "bool", False)],
+    attributes=[attr("dim", "int"), attr("keep_dim", "bool", False)],
     meaning=lambda call: _over_one_dim(call, call["dim"]).astype(jnp.int32),
     python=[*_REDUCED, text("use_multicore", "False", keyword=True, default=False), MEMORY],
-    cpp=positional(*_REDUCED, text("use_multicore", "false"), MEMORY),
+    cpp=positional(*_REDUCED, unset("sub_core_grids"), MEMORY),
 )
-define(OPS, "cumsum", python=[_X, attribute("dim"), DTYPE, MEMORY])
+define(
+    OPS,
+    "cumsum",
+    forms=[need("dim", "int")],
+    python=[_X, attribute("dim"), DTYPE, MEMORY],
+    cpp=positional(_X, attribute("dim"), DTYPE, text("reverse_order", "false"), unset("optional_out"), MEMORY),
+)
 define(
     OPS,
     "softmax",
+    options=["compute_config"],
     python=[
         _X,
         attribute("dim", "dimension"),
@@ -93,6 +102,7 @@ define(
 define(
     OPS,
     "topk",
+    forms=[attr("dim", "int", -1)],
     meaning=_with_indices,
     python=[_X, attribute("k"), _DIM, attribute("largest", default=True), attribute("sorted", default=True), MEMORY],
 )

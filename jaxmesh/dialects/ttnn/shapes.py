@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from jaxmesh.dialects.op import Call, Trait, need
+from jaxmesh.dialects import ttir
+from jaxmesh.dialects.op import Call, Trait, expect, need
 from jaxmesh.dialects.ttnn.op import (
     DTYPE,
     MEMORY,
@@ -41,6 +42,7 @@ def _permute(call: Call) -> Any:
 define(
     OPS,
     "permute",
+    options=["pad_value"],
     meaning=_permute,
     traits=[Trait.RETURNS_OPERAND],
     python=[_X, attribute("dims", "permutation"), MEMORY, text("pad_value", "0.0", keyword=True, default=0.0)],
@@ -76,12 +78,14 @@ define(
 )
 
 _PADDED = (_X, attribute("padding", form="pairs"), attribute("value"))
+_MULTICORE = attribute("use_multicore", keyword=True, default=True)
 define(
     OPS,
     "pad",
+    attributes=[*ttir.OPS["pad"].attributes, expect("use_multicore", "bool", True)],
     traits=[Trait.RETURNS_OPERAND],
-    python=[*_PADDED, text("use_multicore", "True", keyword=True, default=True), MEMORY],
-    cpp=[*_PADDED, text("use_multicore", "true"), _MEMORY],
+    python=[*_PADDED, _MULTICORE, MEMORY],
+    cpp=positional(*_PADDED, _MULTICORE, MEMORY),
 )
 define(
     OPS,

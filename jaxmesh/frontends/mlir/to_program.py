@@ -10,6 +10,7 @@ import numpy as np
 
 from jaxmesh.dialects.definitions import definition_of
 from jaxmesh.dialects.imported_op import group_operands
+from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op, Port, Program, Type, Value
 from jaxmesh.dialects.ttnn.memory import MEMORY_OPS
 from jaxmesh.errors import VerifyError
@@ -20,6 +21,7 @@ _SEGMENTS = ("operandSegmentSizes", "resultSegmentSizes")
 _DEVICE = Type((), np.dtype(np.int32), kind="device")
 _SHARD = ("shard_type", "shard_direction", "shard_shape", "shard_dims")
 _PROMISE = "assume_replicated"
+_LAYOUT = "jaxmesh.layout"
 
 
 def _dialects(body: decoded.Body, known: dict[int, set[str]]) -> set[str]:
@@ -75,7 +77,7 @@ class _Flat:
         for step in body.steps:
             operands = [values[i] for i in step.operands]
             results = self.body(step.callee, operands) if step.callee is not None else self._step(step, operands)
-            for i, value in zip(step.results, results, strict=True):
+            for i, value in zip(step.written, results, strict=True):
                 values[i] = value
         return [values[i] for i in body.results]
 
@@ -101,6 +103,8 @@ class _Flat:
         if step.op in decoded.UNTYPED:
             return [_DEVICE] * len(step.results)
         kinds = [Type(tuple(t.shape), np.dtype(t.dtype)) for t in step.types]
+        if step.overwritten:
+            return [self.program.types[operands[i]] for i in step.overwritten]
         if self.dialect == "ttir":
             return kinds
         place = self._place(step, [self.program.types[v] for v in operands])
@@ -115,7 +119,7 @@ class _Flat:
             case "ttnn.to_device" | "ttnn.from_device":
                 return replace(before, host=step.op == "ttnn.from_device")
             case "ttnn.to_layout":
-                return replace(before, tile=step.attributes.get("layout") == "tile")
+                return replace(before, tile=_page_layout(step) == "tile")
             case _:
                 # Made from nothing, it is on the host where no device is named; a reshape leaves it where it is.
                 host = all(k.kind == "tensor" and k.host for k in operands)
@@ -127,6 +131,14 @@ class _Flat:
         if key not in self.attributes:
             self.attributes[key] = step, _attributes(step)
         return self.attributes[key][1]
+
+
+def _page_layout(step: decoded.Step) -> str:
+    """The layout that a `to_layout` names; upstream's own texts say it in the result's type, which is not read."""
+    named = step.attributes.get(_LAYOUT)
+    if named is None:
+        raise _OtherWords
+    return str(named)
 
 
 def _attributes(step: decoded.Step) -> Mapping[str, Any]:
@@ -141,9 +153,11 @@ def _attributes(step: decoded.Step) -> Mapping[str, Any]:
     if dialect == "ttnn" and name in MEMORY_OPS:
         if not said.keys() <= MEMORY_OPS[name].attributes.keys():
             raise _OtherWords
+        if name == "to_layout":
+            return {"layout": _page_layout(step)}
         return {k: CONFIGS[k](str(v)) if k in CONFIGS else v for k, v in said.items()}
     row = definition_of(step.op)
-    if row is None or not said.keys() <= row.by_name.keys():
+    if row is None or Trait.NOT_UPSTREAM in row.traits or not said.keys() <= row.by_name.keys():
         raise _OtherWords
     sizes = step.attributes.get(_SEGMENTS[0])
     if dialect == "ttir" and sizes is not None and sum(sizes) == len(step.operands):

@@ -22,7 +22,7 @@ from jaxmesh.errors import MissingRuleError, ResidencyError
 from jaxmesh.passes.ttir_to_ttnn.builder import Ops, Pattern, Site
 from jaxmesh.passes.ttir_to_ttnn.memory import manage_memory
 from jaxmesh.passes.ttir_to_ttnn.patterns import PATTERNS
-from jaxmesh.passes.ttir_to_ttnn.shapes import RENAMED, carry_over, create, is_created
+from jaxmesh.passes.ttir_to_ttnn.shapes import RENAMED, carry_over, create, has_host_form, is_created
 
 
 def to_ttnn(program: Program) -> Program:
@@ -97,7 +97,7 @@ class _Lowering:
             return places.full
         line, self.ops.line = self.ops.line, places.line or self.ops.line
         base = None if places.reshaped is None else self.places[places.reshaped[0]]
-        if places.made is not None:
+        if places.made is not None and has_host_form(places.made):
             places.full = create(self.ops, places.made, host=True)
         elif places.reshaped is not None and base is not None and (base.full is not None or base.made is not None):
             places.full = self._reshape(self.full(places.reshaped[0]), places.reshaped[1])

@@ -14,10 +14,8 @@ from typing import Any
 import numpy as np
 
 from jaxmesh.dialects.program import Shape, Value
-from jaxmesh.dialects.ttir.convolutions import read_layout
 from jaxmesh.passes.rules import Rules
 from jaxmesh.passes.ttir_to_ttnn.builder import Ops, Pattern, Site
-from jaxmesh.passes.ttir_to_ttnn.shapes import reverse
 
 PATTERNS: Rules[Pattern] = Rules()
 
@@ -140,106 +138,6 @@ def _transposed_conv(o: Ops, x: Value, weight: Value, bias: Value | None, conv: 
     begins = [0, *(low for low, _ in conv.edges), 0]
     ends = [batch, *(n - high for n, (_, high) in zip(out, conv.edges, strict=True)), outs]
     return o.slice(image, begins, ends)
-
-
-# --- convolutions of any dims, as StableHLO writes them --------------------------------------------------------------
-
-
-@PATTERNS.add("convolution")
-def _convolution(o: Ops, site: Site) -> Value:
-    x, weight, bias = site.xs[0], site.xs[1], site.optional(2)
-    layout: Any = read_layout(site["convolution_layout"])
-    space = len(o.shape(x)) - 2
-    x = o.permute(x, [layout["input_batch"], *layout["input_spatial_dimensions"], layout["input_feature"]])
-    kernel = [layout["kernel_output_feature"], layout["kernel_input_feature"], *layout["kernel_spatial_dimensions"]]
-    weight = o.permute(weight, kernel)
-    for d, turn in enumerate(site["window_reversal"]):
-        weight = reverse(o, weight, 2 + d) if turn else weight
-    x, groups = _batches_to_features(o, x, site)
-    flat = site["padding"]
-    edges = list(zip(flat[::2], flat[1::2], strict=True))
-    for d, gap in enumerate(site["input_dilation"]):
-        x = _spread(o, x, 1 + d, gap)
-    x = _cut(o, x, edges)
-    edges = tuple((max(low, 0), max(high, 0)) for low, high in edges)
-    dilation = tuple(site["weight_dilation"])
-    conv = _Conv(tuple(site["window_strides"]), edges, dilation, groups, site.result.dtype)
-    out = _any_space(o, x, weight, conv)
-    # (batch, space.., features), permuted to the order of the layout.
-    order = [layout["output_batch"], *layout["output_spatial_dimensions"], layout["output_feature"]]
-    out = o.permute(out, [order.index(d) for d in range(space + 2)])
-    return _add_bias(o, site, out, bias)
-
-
-def _batches_to_features(o: Ops, x: Value, site: Site) -> tuple[Value, int]:
-    """Turns groups of the batch into groups of features, and returns the number of these."""
-    groups = site["batch_group_count"]
-    if groups == 1:
-        return x, site["feature_group_count"]
-    batch, *space, features = o.shape(x)
-    split = o.reshape(x, (groups, batch // groups, *space, features))
-    last = len(space) + 2
-    moved = o.permute(split, [*range(1, last), 0, last])
-    return o.reshape(moved, (batch // groups, *space, groups * features)), groups
-
-
-def _spread(o: Ops, x: Value, dim: int, gap: int) -> Value:
-    """Inserts zeros between the elements of a dim."""
-    shape = o.shape(x)
-    size = shape[dim]
-    if gap == 1 or size < 2:
-        return x
-    stood = o.reshape(x, (*shape[: dim + 1], 1, *shape[dim + 1 :]))
-    padded = o.pad(stood, [(0, gap - 1 if d == dim + 1 else 0) for d in range(len(shape) + 1)])
-    return o.piece(o.reshape(padded, (*shape[:dim], size * gap, *shape[dim + 1 :])), dim, 0, (size - 1) * gap + 1)
-
-
-def _cut(o: Ops, x: Value, edges: Sequence[Pair]) -> Value:
-    """Slices off what negative paddings remove."""
-    shape = o.shape(x)
-    begins = [0, *(max(-low, 0) for low, _ in edges), 0]
-    ends = list(shape)
-    for d, (_, high) in enumerate(edges):
-        ends[d + 1] -= max(-high, 0)
-    return o.slice(x, begins, ends)
-
-
-def _any_space(o: Ops, x: Value, weight: Value, conv: _Conv) -> Value:
-    """Convolves over any number of dims: sums over those beyond the last two, one kernel position at a time."""
-    batch, *space, channels = o.shape(x)
-    if len(space) < 2:
-        more = 2 - len(space)
-        ones = (1,) * more
-        kernel = o.shape(weight)
-        wide = replace(
-            conv, stride=ones + conv.stride, edges=((0, 0),) * more + conv.edges, dilation=ones + conv.dilation
-        )
-        image = o.reshape(x, (batch, *ones, *space, channels))
-        out = _conv2d(o, image, o.reshape(weight, (*kernel[:2], *ones, *kernel[2:])), None, wide)
-        shape = o.shape(out)
-        return o.reshape(out, (batch, *shape[1 + more : 3], shape[3]))
-    if len(space) == 2:
-        return _conv2d(o, x, weight, None, conv)
-    return _first_dim_by_hand(o, x, weight, conv)
-
-
-def _first_dim_by_hand(o: Ops, x: Value, weight: Value, conv: _Conv) -> Value:
-    x = o.pad(x, [(0, 0), conv.edges[0], *[(0, 0)] * (len(o.shape(x)) - 2)])
-    batch, depth, *space, channels = o.shape(x)
-    outs, inputs, positions, *kernel = o.shape(weight)
-    stride, dilation = conv.stride[0], conv.dilation[0]
-    count = _out_size(depth, positions, stride, (0, 0), dilation)
-    inner = replace(conv, stride=conv.stride[1:], edges=conv.edges[1:], dilation=conv.dilation[1:])
-    total: Value | None = None
-    for position in range(positions):
-        begin = position * dilation
-        part = o.piece(x, 1, begin, begin + (count - 1) * stride + 1, stride)
-        part = o.reshape(part, (batch * count, *space, channels))
-        taps = o.reshape(o.piece(weight, 2, position, position + 1), (outs, inputs, *kernel))
-        out = _any_space(o, part, taps, inner)
-        total = out if total is None else o.binary("add", total, out)
-    assert total is not None
-    return o.reshape(total, (batch, count, *o.shape(total)[1:]))
 
 
 # --- pooling ---------------------------------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 """Patterns of ops that read or write elements by index.
 
-TTNN looks up rows of a matrix (`embedding`) and writes along one dim (`scatter`). Every other gather becomes a lookup:
-the operand is a matrix whose rows hold the dims taken whole, and the indices are one number per row.
+TTNN looks up rows of a matrix (`embedding`), and reads and writes along one dim (`gather`, `scatter`). A slice that
+starts at a computed place becomes a lookup: the operand is a matrix whose rows hold the dims taken whole, and the
+indices are one number per row.
 """
 
 from __future__ import annotations
@@ -30,11 +31,21 @@ def _embedding(o: Ops, site: Site) -> Value:
 @PATTERNS.add("scatter")
 def _scatter(o: Ops, site: Site) -> Value:
     kind, dim = site["scatter_reduce_type"], site["dim"] % len(site.result.shape)
-    attributes = {"dim": dim, "scatter_reduce_type": None if kind == "invalid" else kind}
-    return o.op("scatter", site.operands, site.result.shape, site.result.dtype, **attributes)
+    return o.op("scatter", site.operands, site.result.shape, site.result.dtype, dim=dim, scatter_reduce_type=kind)
 
 
-# --- gather ----------------------------------------------------------------------------------------------------------
+@PATTERNS.add("gather")
+def _gather(o: Ops, site: Site) -> Value:
+    if not math.prod(site.result.shape):
+        return o.zeros(site.result.shape, site.result.dtype)
+    x, index = site.xs
+    # TTNN's op takes int32, uint32 and uint16 (tt-mlir 19c86fca, lib/Dialect/TTNN/IR/TTNNOps.cpp).
+    kind = o.dtype(index) if o.dtype(index).name in ("int32", "uint32", "uint16") else INDEX
+    dim = site["dim"] % len(site.result.shape)
+    return o.op("gather", [x, o.cast(index, kind)], site.result.shape, site.result.dtype, dim=dim)
+
+
+# --- slices that start where an index says ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +58,6 @@ class _Lookup:
       mapped: the dim of the tensor that each number of an index vector indexes.
       sizes: the size of a slice in each dim, in elements.
       steps: from one element of a slice to the next.
-      batching: pairs of a dim of the tensor and the dim of the batch that it follows.
     """
 
     x: Value
@@ -55,15 +65,13 @@ class _Lookup:
     mapped: tuple[int, ...]
     sizes: Shape
     steps: Shape
-    batching: tuple[tuple[int, int], ...] = ()
 
 
 def _pick(o: Ops, lookup: _Lookup) -> tuple[Value, list[int]]:
     """Looks up the slices: dims of the batch, then a dim per dim of the tensor, in the returned order."""
     x, shape = lookup.x, o.shape(lookup.x)
-    batched = {d for d, _ in lookup.batching}
     # A slice of a whole dim starts at 0, whatever the index.
-    taken = [d for d in range(len(shape)) if d in batched or lookup.sizes[d] != shape[d]]
+    taken = [d for d in range(len(shape)) if lookup.sizes[d] != shape[d]]
     whole = [d for d in range(len(shape)) if d not in taken]
     batch = o.shape(lookup.starts)[:-1]
     rows, width = (math.prod(shape[d] for d in dims) for dims in (taken, whole))
@@ -83,9 +91,6 @@ def _places(o: Ops, lookup: _Lookup, taken: Sequence[int], shape: Shape) -> Valu
     for i, d in enumerate(taken):
         along = np.arange(lookup.sizes[d]) * lookup.steps[d] * strides[d]
         fixed += along.reshape([-1 if j == i else 1 for j in range(len(taken))])
-    for dim, at in lookup.batching:
-        index = np.broadcast_to(np.arange(batch[at]).reshape([-1 if d == at else 1 for d in range(len(batch))]), batch)
-        fixed += index.reshape(count, *[1] * len(taken)) * strides[dim]
     if math.prod(shape[d] for d in taken) > np.iinfo(np.int32).max:
         raise UnsupportedError(
             f"a gather from {list(shape)} counts more rows than int32 does; gather from pieces of it."
@@ -114,39 +119,6 @@ def _linear(o: Ops, lookup: _Lookup, moving: Sequence[tuple[int, int]], shape: S
     if (scale != 1).any():
         inside = o.same("multiply", [inside, o.constant(scale)])
     return inside if len(numbers) == 1 else o.reduce("sum", inside, [1], keep=True)
-
-
-@PATTERNS.add("gather")
-def _gather(o: Ops, site: Site) -> Value:
-    (x, starts), result = site.xs, site.result
-    if not math.prod(result.shape):
-        return o.zeros(result.shape, result.dtype)
-    sizes: Shape = tuple(site["slice_sizes"])
-    if 0 in sizes:
-        raise UnsupportedError(f"a gather of slices {list(sizes)} picks nothing into {list(result.shape)}.")
-    starts = _vectors_last(o, starts, site["index_vector_dim"])
-    batching = tuple(zip(site["operand_batching_dims"], site["start_indices_batching_dims"], strict=True))
-    steps = (1,) * len(sizes)
-    picked, order = _pick(o, _Lookup(x, starts, tuple(site["start_index_map"]), sizes, steps, batching))
-    batch = len(o.shape(starts)) - 1
-    dropped = {*site["collapsed_slice_dims"], *site["operand_batching_dims"]}
-    kept = [d for d in order if d not in dropped]
-    picked = o.reshape(picked, (*o.shape(starts)[:-1], *(sizes[d] for d in kept)))
-    return o.permute(picked, _output_order(site["offset_dims"], batch, kept))
-
-
-def _vectors_last(o: Ops, starts: Value, dim: int) -> Value:
-    shape = o.shape(starts)
-    if dim == len(shape):
-        return o.reshape(starts, (*shape, 1))
-    return o.permute(starts, [*(d for d in range(len(shape)) if d != dim), dim])
-
-
-def _output_order(offsets: Sequence[int], batch: int, kept: Sequence[int]) -> list[int]:
-    """Returns for each dim of the result the dim of the lookup: the batch first, then the kept dims."""
-    of_batch = iter(range(batch))
-    of_slice = iter(batch + kept.index(d) for d in sorted(kept))
-    return [next(of_slice) if dim in offsets else next(of_batch) for dim in range(batch + len(kept))]
 
 
 @PATTERNS.add("slice_dynamic")

@@ -19,7 +19,7 @@ PATTERNS: Rules[Pattern] = Rules()
 
 RENAMED: Mapping[str, str] = {
     op.like: name for name, op in ttnn.OPS.items() if op.like is not None and op.like not in ttnn.OPS
-} | {"div": "divide"}
+}
 """The TTNN name of a TTIR op with the same meaning, where it differs."""
 
 
@@ -153,7 +153,7 @@ def _strided(o: Ops, x: Value, cuts: Mapping[int, tuple[int, int, int]]) -> Valu
     return x
 
 
-@PATTERNS.add("slice_static", "slice")
+@PATTERNS.add("slice_static")
 def _slice(o: Ops, site: Site) -> Value:
     cuts = zip(site["begins"], site["ends"], site["step"], strict=True)
     return _strided(o, site.x, dict(enumerate(cuts)))
@@ -165,7 +165,7 @@ def _index(o: Ops, site: Site) -> Value:
     return _strided(o, site.x, {dim: (site["begin"], site["end"], site["step"])})
 
 
-@PATTERNS.add("index_select", "select")
+@PATTERNS.add("index_select")
 def _select(o: Ops, site: Site) -> Value:
     dim: int = site["dim"] % len(site.result.shape)
     begin, length, stride = site["begin"], site["length"], site["stride"]
@@ -199,10 +199,16 @@ def is_created(site: Site) -> bool:
     return has_trait(site.op.name, Trait.CREATES) and (site.name != "arange" or len(site.result.shape) == 1)
 
 
+def has_host_form(site: Site) -> bool:
+    """Returns True if TTNN creates the tensor on the host, too; `empty` is zeros there, as upstream has it."""
+    return site.name == "empty" or not has_trait(f"ttnn.{site.name}", Trait.NEEDS_DEVICE)
+
+
 def create(o: Ops, site: Site, host: bool) -> Value:
     """Creates a tensor on the host, or all of it on each device."""
     result = site.result
     name, attributes = _creation(o, site, result)
+    name = "zeros" if host and name == "empty" else name
     kind = Type(result.shape, result.dtype, host=host, tile=not host)
     return o.emit(name, [] if host else [o.handle], [kind], attributes)[0]
 

@@ -30,13 +30,6 @@ module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2>]>} {
     return %0 : tensor<3x4xf32>
   }
 
-  // CHECK-LABEL: func.func @exp2(
-  func.func @exp2(%arg0: tensor<3x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<3x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
-    // CHECK: "ttnn.exp2"(%{{[a-z0-9]+}}) : (tensor<3x4xf32>) -> tensor<3x4xf32>
-    %0 = "ttnn.exp2"(%arg0) : (tensor<3x4xf32>) -> tensor<3x4xf32>
-    return %0 : tensor<3x4xf32>
-  }
-
   // CHECK-LABEL: func.func @expm1(
   func.func @expm1(%arg0: tensor<3x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<3x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
     // CHECK: "ttnn.expm1"(%{{[a-z0-9]+}}) : (tensor<3x4xf32>) -> tensor<3x4xf32>
@@ -128,20 +121,6 @@ module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2>]>} {
     return %0 : tensor<3x4xf32>
   }
 
-  // CHECK-LABEL: func.func @sinh(
-  func.func @sinh(%arg0: tensor<3x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<3x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
-    // CHECK: "ttnn.sinh"(%{{[a-z0-9]+}}) : (tensor<3x4xf32>) -> tensor<3x4xf32>
-    %0 = "ttnn.sinh"(%arg0) : (tensor<3x4xf32>) -> tensor<3x4xf32>
-    return %0 : tensor<3x4xf32>
-  }
-
-  // CHECK-LABEL: func.func @cosh(
-  func.func @cosh(%arg0: tensor<3x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<3x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
-    // CHECK: "ttnn.cosh"(%{{[a-z0-9]+}}) : (tensor<3x4xf32>) -> tensor<3x4xf32>
-    %0 = "ttnn.cosh"(%arg0) : (tensor<3x4xf32>) -> tensor<3x4xf32>
-    return %0 : tensor<3x4xf32>
-  }
-
   // CHECK-LABEL: func.func @tanh(
   func.func @tanh(%arg0: tensor<3x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<3x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
     // CHECK: "ttnn.tanh"(%{{[a-z0-9]+}}) : (tensor<3x4xf32>) -> tensor<3x4xf32>
@@ -153,20 +132,6 @@ module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2>]>} {
   func.func @asinh(%arg0: tensor<3x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<3x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
     // CHECK: "ttnn.asinh"(%{{[a-z0-9]+}}) : (tensor<3x4xf32>) -> tensor<3x4xf32>
     %0 = "ttnn.asinh"(%arg0) : (tensor<3x4xf32>) -> tensor<3x4xf32>
-    return %0 : tensor<3x4xf32>
-  }
-
-  // CHECK-LABEL: func.func @acosh(
-  func.func @acosh(%arg0: tensor<3x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<3x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
-    // CHECK: "ttnn.acosh"(%{{[a-z0-9]+}}) : (tensor<3x4xf32>) -> tensor<3x4xf32>
-    %0 = "ttnn.acosh"(%arg0) : (tensor<3x4xf32>) -> tensor<3x4xf32>
-    return %0 : tensor<3x4xf32>
-  }
-
-  // CHECK-LABEL: func.func @atanh(
-  func.func @atanh(%arg0: tensor<3x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<3x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
-    // CHECK: "ttnn.atanh"(%{{[a-z0-9]+}}) : (tensor<3x4xf32>) -> tensor<3x4xf32>
-    %0 = "ttnn.atanh"(%arg0) : (tensor<3x4xf32>) -> tensor<3x4xf32>
     return %0 : tensor<3x4xf32>
   }
 
@@ -195,20 +160,6 @@ module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2>]>} {
   func.func @ceil(%arg0: tensor<3x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<3x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
     // CHECK: "ttnn.ceil"(%{{[a-z0-9]+}}) : (tensor<3x4xf32>) -> tensor<3x4xf32>
     %0 = "ttnn.ceil"(%arg0) : (tensor<3x4xf32>) -> tensor<3x4xf32>
-    return %0 : tensor<3x4xf32>
-  }
-
-  // CHECK-LABEL: func.func @trunc(
-  func.func @trunc(%arg0: tensor<3x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<3x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
-    // CHECK: "ttnn.trunc"(%{{[a-z0-9]+}}) : (tensor<3x4xf32>) -> tensor<3x4xf32>
-    %0 = "ttnn.trunc"(%arg0) : (tensor<3x4xf32>) -> tensor<3x4xf32>
-    return %0 : tensor<3x4xf32>
-  }
-
-  // CHECK-LABEL: func.func @round(
-  func.func @round(%arg0: tensor<3x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<3x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
-    // CHECK: "ttnn.round"(%{{[a-z0-9]+}}) : (tensor<3x4xf32>) -> tensor<3x4xf32>
-    %0 = "ttnn.round"(%arg0) : (tensor<3x4xf32>) -> tensor<3x4xf32>
     return %0 : tensor<3x4xf32>
   }
 
@@ -254,38 +205,10 @@ module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2>]>} {
     return %0 : tensor<3x4xf32>
   }
 
-  // CHECK-LABEL: func.func @hardswish(
-  func.func @hardswish(%arg0: tensor<3x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<3x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
-    // CHECK: "ttnn.hardswish"(%{{[a-z0-9]+}}) : (tensor<3x4xf32>) -> tensor<3x4xf32>
-    %0 = "ttnn.hardswish"(%arg0) : (tensor<3x4xf32>) -> tensor<3x4xf32>
-    return %0 : tensor<3x4xf32>
-  }
-
   // CHECK-LABEL: func.func @mish(
   func.func @mish(%arg0: tensor<3x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<3x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
     // CHECK: "ttnn.mish"(%{{[a-z0-9]+}}) : (tensor<3x4xf32>) -> tensor<3x4xf32>
     %0 = "ttnn.mish"(%arg0) : (tensor<3x4xf32>) -> tensor<3x4xf32>
-    return %0 : tensor<3x4xf32>
-  }
-
-  // CHECK-LABEL: func.func @softplus(
-  func.func @softplus(%arg0: tensor<3x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<3x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
-    // CHECK: "ttnn.softplus"(%{{[a-z0-9]+}}) : (tensor<3x4xf32>) -> tensor<3x4xf32>
-    %0 = "ttnn.softplus"(%arg0) : (tensor<3x4xf32>) -> tensor<3x4xf32>
-    return %0 : tensor<3x4xf32>
-  }
-
-  // CHECK-LABEL: func.func @softsign(
-  func.func @softsign(%arg0: tensor<3x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<3x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
-    // CHECK: "ttnn.softsign"(%{{[a-z0-9]+}}) : (tensor<3x4xf32>) -> tensor<3x4xf32>
-    %0 = "ttnn.softsign"(%arg0) : (tensor<3x4xf32>) -> tensor<3x4xf32>
-    return %0 : tensor<3x4xf32>
-  }
-
-  // CHECK-LABEL: func.func @selu(
-  func.func @selu(%arg0: tensor<3x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<3x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
-    // CHECK: "ttnn.selu"(%{{[a-z0-9]+}}) : (tensor<3x4xf32>) -> tensor<3x4xf32>
-    %0 = "ttnn.selu"(%arg0) : (tensor<3x4xf32>) -> tensor<3x4xf32>
     return %0 : tensor<3x4xf32>
   }
 
@@ -487,13 +410,6 @@ module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2>]>} {
     return %0 : tensor<9xf32>
   }
 
-  // CHECK-LABEL: func.func @elu(
-  func.func @elu(%arg0: tensor<9xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<9xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
-    // CHECK: "ttnn.elu"(%{{[a-z0-9]+}}) <{alpha = 5.000000e-01 : f32}> : (tensor<9xf32>) -> tensor<9xf32>
-    %0 = "ttnn.elu"(%arg0) <{alpha = 5.000000e-01 : f32}> : (tensor<9xf32>) -> tensor<9xf32>
-    return %0 : tensor<9xf32>
-  }
-
   // CHECK-LABEL: func.func @clamp_scalar(
   func.func @clamp_scalar(%arg0: tensor<9xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<9xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
     // CHECK: "ttnn.clamp_scalar"(%{{[a-z0-9]+}}) <{max = 2.000000e+00 : f32, min = -1.000000e+00 : f32}> : (tensor<9xf32>) -> tensor<9xf32>
@@ -560,8 +476,8 @@ module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2>]>} {
 
   // CHECK-LABEL: func.func @prod(
   func.func @prod(%arg0: tensor<2x3x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<2x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
-    // CHECK: "ttnn.prod"(%{{[a-z0-9]+}}) <{dim_arg = 1 : i64, keep_dim = true}> : (tensor<2x3x4xf32>) -> tensor<2x1x4xf32>
-    %0 = "ttnn.prod"(%arg0) <{dim_arg = 1 : i64, keep_dim = true}> : (tensor<2x3x4xf32>) -> tensor<2x1x4xf32>
+    // CHECK: "ttnn.prod"(%{{[a-z0-9]+}}) <{dim_arg = 1 : si64, keep_dim = true}> : (tensor<2x3x4xf32>) -> tensor<2x1x4xf32>
+    %0 = "ttnn.prod"(%arg0) <{dim_arg = 1 : si64, keep_dim = true}> : (tensor<2x3x4xf32>) -> tensor<2x1x4xf32>
     // CHECK: "ttnn.reshape"(%{{[a-z0-9]+}}) <{shape = [2 : i32, 4 : i32]}> : (tensor<2x1x4xf32>) -> tensor<2x4xf32>
     %1 = "ttnn.reshape"(%0) <{shape = [2 : i32, 4 : i32]}> : (tensor<2x1x4xf32>) -> tensor<2x4xf32>
     return %1 : tensor<2x4xf32>
@@ -569,15 +485,15 @@ module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2>]>} {
 
   // CHECK-LABEL: func.func @argmax(
   func.func @argmax(%arg0: tensor<3x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<3x1xi32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
-    // CHECK: "ttnn.argmax"(%{{[a-z0-9]+}}) <{dim = 1 : i32, keep_dim = true}> : (tensor<3x4xf32>) -> tensor<3x1xi32>
-    %0 = "ttnn.argmax"(%arg0) <{dim = 1 : i32, keep_dim = true}> : (tensor<3x4xf32>) -> tensor<3x1xi32>
+    // CHECK: "ttnn.argmax"(%{{[a-z0-9]+}}) <{dim = 1 : si32, keep_dim = true}> : (tensor<3x4xf32>) -> tensor<3x1xi32>
+    %0 = "ttnn.argmax"(%arg0) <{dim = 1 : si32, keep_dim = true}> : (tensor<3x4xf32>) -> tensor<3x1xi32>
     return %0 : tensor<3x1xi32>
   }
 
   // CHECK-LABEL: func.func @cumsum(
   func.func @cumsum(%arg0: tensor<3x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<3x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
-    // CHECK: "ttnn.cumsum"(%{{[a-z0-9]+}}) <{dim = 0 : i64}> : (tensor<3x4xf32>) -> tensor<3x4xf32>
-    %0 = "ttnn.cumsum"(%arg0) <{dim = 0 : i64}> : (tensor<3x4xf32>) -> tensor<3x4xf32>
+    // CHECK: "ttnn.cumsum"(%{{[a-z0-9]+}}) <{dim = 0 : si32}> : (tensor<3x4xf32>) -> tensor<3x4xf32>
+    %0 = "ttnn.cumsum"(%arg0) <{dim = 0 : si32}> : (tensor<3x4xf32>) -> tensor<3x4xf32>
     return %0 : tensor<3x4xf32>
   }
 
@@ -597,8 +513,8 @@ module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2>]>} {
 
   // CHECK-LABEL: func.func @topk(
   func.func @topk(%arg0: tensor<3x5xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<3x2xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}, tensor<3x2xi32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
-    // CHECK: "ttnn.topk"(%{{[a-z0-9]+}}) <{dim = 1 : i32, k = 2 : i32, largest = false, sorted = true}> : (tensor<3x5xf32>) -> (tensor<3x2xf32>, tensor<3x2xi32>)
-    %0:2 = "ttnn.topk"(%arg0) <{dim = 1 : i32, k = 2 : i32, largest = false, sorted = true}> : (tensor<3x5xf32>) -> (tensor<3x2xf32>, tensor<3x2xi32>)
+    // CHECK: "ttnn.topk"(%{{[a-z0-9]+}}) <{dim = 1 : si32, k = 2 : i32, largest = false, sorted = true}> : (tensor<3x5xf32>) -> (tensor<3x2xf32>, tensor<3x2xi32>)
+    %0:2 = "ttnn.topk"(%arg0) <{dim = 1 : si32, k = 2 : i32, largest = false, sorted = true}> : (tensor<3x5xf32>) -> (tensor<3x2xf32>, tensor<3x2xi32>)
     return %0#0, %0#1 : tensor<3x2xf32>, tensor<3x2xi32>
   }
 
@@ -659,8 +575,8 @@ module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2>]>} {
 
   // CHECK-LABEL: func.func @pad(
   func.func @pad(%arg0: tensor<2x3x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<3x8x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
-    // CHECK: "ttnn.pad"(%{{[a-z0-9]+}}) <{padding = array<i32: 1, 0, 2, 3, 0, 0>, value = 2.000000e+00 : f32}> : (tensor<2x3x4xf32>) -> tensor<3x8x4xf32>
-    %0 = "ttnn.pad"(%arg0) <{padding = array<i32: 1, 0, 2, 3, 0, 0>, value = 2.000000e+00 : f32}> : (tensor<2x3x4xf32>) -> tensor<3x8x4xf32>
+    // CHECK: "ttnn.pad"(%{{[a-z0-9]+}}) <{padding = array<i32: 1, 0, 2, 3, 0, 0>, use_multicore = true, value = 2.000000e+00 : f32}> : (tensor<2x3x4xf32>) -> tensor<3x8x4xf32>
+    %0 = "ttnn.pad"(%arg0) <{padding = array<i32: 1, 0, 2, 3, 0, 0>, use_multicore = true, value = 2.000000e+00 : f32}> : (tensor<2x3x4xf32>) -> tensor<3x8x4xf32>
     return %0 : tensor<3x8x4xf32>
   }
 
@@ -723,8 +639,8 @@ module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2>]>} {
 
   // CHECK-LABEL: func.func @scatter(
   func.func @scatter(%arg0: tensor<4x3xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}, %arg1: tensor<2x3xi32> {ttcore.shard_status = #ttcore.shard_status<presharded>}, %arg2: tensor<2x3xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<4x3xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
-    // CHECK: "ttnn.scatter"(%{{[a-z0-9]+}}, %{{[a-z0-9]+}}, %{{[a-z0-9]+}}) <{dim = 0 : i32, scatter_reduce_type = #ttcore.reduce_type<sum>}> : (tensor<4x3xf32>, tensor<2x3xi32>, tensor<2x3xf32>) -> tensor<4x3xf32>
-    %0 = "ttnn.scatter"(%arg0, %arg1, %arg2) <{dim = 0 : i32, scatter_reduce_type = #ttcore.reduce_type<sum>}> : (tensor<4x3xf32>, tensor<2x3xi32>, tensor<2x3xf32>) -> tensor<4x3xf32>
+    // CHECK: "ttnn.scatter"(%{{[a-z0-9]+}}, %{{[a-z0-9]+}}, %{{[a-z0-9]+}}) <{dim = 0 : si32, scatter_reduce_type = #ttcore.reduce_type<sum>}> : (tensor<4x3xf32>, tensor<2x3xi32>, tensor<2x3xf32>) -> tensor<4x3xf32>
+    %0 = "ttnn.scatter"(%arg0, %arg1, %arg2) <{dim = 0 : si32, scatter_reduce_type = #ttcore.reduce_type<sum>}> : (tensor<4x3xf32>, tensor<2x3xi32>, tensor<2x3xf32>) -> tensor<4x3xf32>
     return %0 : tensor<4x3xf32>
   }
 
@@ -737,19 +653,22 @@ module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2>]>} {
 
   // CHECK-LABEL: func.func @fill_cache(
   func.func @fill_cache(%arg0: tensor<3x2x6x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}, %arg1: tensor<1x2x3x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<3x2x6x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
-    // CHECK: "ttnn.assign"(%{{[a-z0-9]+}}) : (tensor<3x2x6x4xf32>) -> tensor<3x2x6x4xf32>
+    // CHECK: %[[CACHE:.*]] = "ttnn.assign"(%{{[a-z0-9]+}}) : (tensor<3x2x6x4xf32>) -> tensor<3x2x6x4xf32>
     %0 = "ttnn.assign"(%arg0) : (tensor<3x2x6x4xf32>) -> tensor<3x2x6x4xf32>
-    // CHECK: "ttnn.fill_cache"(%{{[a-z0-9]+}}, %{{[a-z0-9]+}}) <{batch_offset = 0 : i32}> : (tensor<3x2x6x4xf32>, tensor<1x2x3x4xf32>) -> tensor<3x2x6x4xf32>
-    %1 = "ttnn.fill_cache"(%0, %arg1) <{batch_offset = 0 : i32}> : (tensor<3x2x6x4xf32>, tensor<1x2x3x4xf32>) -> tensor<3x2x6x4xf32>
-    return %1 : tensor<3x2x6x4xf32>
+    // CHECK: "ttnn.fill_cache"(%[[CACHE]], %{{[a-z0-9]+}}) <{batch_offset = 0 : i32}> : (tensor<3x2x6x4xf32>, tensor<1x2x3x4xf32>) -> ()
+    "ttnn.fill_cache"(%0, %arg1) <{batch_offset = 0 : i32}> : (tensor<3x2x6x4xf32>, tensor<1x2x3x4xf32>) -> ()
+    // CHECK: return %[[CACHE]]
+    return %0 : tensor<3x2x6x4xf32>
   }
 
   // CHECK-LABEL: func.func @update_cache(
   func.func @update_cache(%arg0: tensor<3x2x6x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}, %arg1: tensor<1x2x1x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}, %arg2: tensor<1xi32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<3x2x6x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
+    // CHECK: %[[CACHE:.*]] = "ttnn.assign"(%{{[a-z0-9]+}}) : (tensor<3x2x6x4xf32>) -> tensor<3x2x6x4xf32>
     %0 = "ttnn.assign"(%arg0) : (tensor<3x2x6x4xf32>) -> tensor<3x2x6x4xf32>
-    // CHECK: "ttnn.update_cache"(%{{[a-z0-9]+}}, %{{[a-z0-9]+}}, %{{[a-z0-9]+}}) <{batch_offset = 2 : i32}> : (tensor<3x2x6x4xf32>, tensor<1x2x1x4xf32>, tensor<1xi32>) -> tensor<3x2x6x4xf32>
-    %1 = "ttnn.update_cache"(%0, %arg1, %arg2) <{batch_offset = 2 : i32}> : (tensor<3x2x6x4xf32>, tensor<1x2x1x4xf32>, tensor<1xi32>) -> tensor<3x2x6x4xf32>
-    return %1 : tensor<3x2x6x4xf32>
+    // CHECK: "ttnn.update_cache"(%[[CACHE]], %{{[a-z0-9]+}}, %{{[a-z0-9]+}}) <{batch_offset = 2 : i32}> : (tensor<3x2x6x4xf32>, tensor<1x2x1x4xf32>, tensor<1xi32>) -> ()
+    "ttnn.update_cache"(%0, %arg1, %arg2) <{batch_offset = 2 : i32}> : (tensor<3x2x6x4xf32>, tensor<1x2x1x4xf32>, tensor<1xi32>) -> ()
+    // CHECK: return %[[CACHE]]
+    return %0 : tensor<3x2x6x4xf32>
   }
 
   // CHECK-LABEL: func.func @layer_norm(
@@ -772,8 +691,8 @@ module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2>]>} {
     %1 = "ttnn.reshape"(%arg4) <{shape = [1 : i32, 3 : i32, 1 : i32, 1 : i32]}> : (tensor<3xf32>) -> tensor<1x3x1x1xf32>
     %2 = "ttnn.reshape"(%arg1) <{shape = [1 : i32, 3 : i32, 1 : i32, 1 : i32]}> : (tensor<3xf32>) -> tensor<1x3x1x1xf32>
     %3 = "ttnn.reshape"(%arg2) <{shape = [1 : i32, 3 : i32, 1 : i32, 1 : i32]}> : (tensor<3xf32>) -> tensor<1x3x1x1xf32>
-    // CHECK: "ttnn.batch_norm_inference"(%{{[a-z0-9]+}}, %{{[a-z0-9]+}}, %{{[a-z0-9]+}}, %{{[a-z0-9]+}}, %{{[a-z0-9]+}}) <{epsilon = 5.000000e-01 : f32}> : (tensor<2x3x2x3xf32>, tensor<1x3x1x1xf32>, tensor<1x3x1x1xf32>, tensor<1x3x1x1xf32>, tensor<1x3x1x1xf32>) -> tensor<2x3x2x3xf32>
-    %4 = "ttnn.batch_norm_inference"(%arg0, %0, %1, %2, %3) <{epsilon = 5.000000e-01 : f32}> : (tensor<2x3x2x3xf32>, tensor<1x3x1x1xf32>, tensor<1x3x1x1xf32>, tensor<1x3x1x1xf32>, tensor<1x3x1x1xf32>) -> tensor<2x3x2x3xf32>
+    // CHECK: "ttnn.batch_norm_inference"(%{{[a-z0-9]+}}, %{{[a-z0-9]+}}, %{{[a-z0-9]+}}, %{{[a-z0-9]+}}, %{{[a-z0-9]+}}) <{epsilon = 5.000000e-01 : f32, operandSegmentSizes = array<i32: 1, 1, 1, 1, 1>}> : (tensor<2x3x2x3xf32>, tensor<1x3x1x1xf32>, tensor<1x3x1x1xf32>, tensor<1x3x1x1xf32>, tensor<1x3x1x1xf32>) -> tensor<2x3x2x3xf32>
+    %4 = "ttnn.batch_norm_inference"(%arg0, %0, %1, %2, %3) <{epsilon = 5.000000e-01 : f32, operandSegmentSizes = array<i32: 1, 1, 1, 1, 1>}> : (tensor<2x3x2x3xf32>, tensor<1x3x1x1xf32>, tensor<1x3x1x1xf32>, tensor<1x3x1x1xf32>, tensor<1x3x1x1xf32>) -> tensor<2x3x2x3xf32>
     return %4 : tensor<2x3x2x3xf32>
   }
 
@@ -809,8 +728,8 @@ module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2>]>} {
   // CHECK-LABEL: func.func @avg_pool2d(
   func.func @avg_pool2d(%arg0: tensor<2x6x7x2xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<2x3x3x2xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
     %0 = "ttnn.reshape"(%arg0) <{shape = [1 : i32, 1 : i32, 84 : i32, 2 : i32]}> : (tensor<2x6x7x2xf32>) -> tensor<1x1x84x2xf32>
-    // CHECK: "ttnn.avg_pool2d"(%{{[a-z0-9]+}}) <{batch_size = 2 : si32, ceil_mode = false, channels = 2 : si32, count_include_pad = true, input_height = 6 : si32, input_width = 7 : si32, kernel_size = array<i32: 2, 2>, padding = array<i32: 0, 0>, stride = array<i32: 2, 2>}> : (tensor<1x1x84x2xf32>) -> tensor<1x1x18x2xf32>
-    %1 = "ttnn.avg_pool2d"(%0) <{batch_size = 2 : si32, ceil_mode = false, channels = 2 : si32, count_include_pad = true, input_height = 6 : si32, input_width = 7 : si32, kernel_size = array<i32: 2, 2>, padding = array<i32: 0, 0>, stride = array<i32: 2, 2>}> : (tensor<1x1x84x2xf32>) -> tensor<1x1x18x2xf32>
+    // CHECK: "ttnn.avg_pool2d"(%{{[a-z0-9]+}}) <{batch_size = 2 : si32, ceil_mode = false, channels = 2 : si32, count_include_pad = true, dilation = array<i32: 1, 1>, input_height = 6 : si32, input_width = 7 : si32, kernel_size = array<i32: 2, 2>, padding = array<i32: 0, 0>, stride = array<i32: 2, 2>}> : (tensor<1x1x84x2xf32>) -> tensor<1x1x18x2xf32>
+    %1 = "ttnn.avg_pool2d"(%0) <{batch_size = 2 : si32, ceil_mode = false, channels = 2 : si32, count_include_pad = true, dilation = array<i32: 1, 1>, input_height = 6 : si32, input_width = 7 : si32, kernel_size = array<i32: 2, 2>, padding = array<i32: 0, 0>, stride = array<i32: 2, 2>}> : (tensor<1x1x84x2xf32>) -> tensor<1x1x18x2xf32>
     %2 = "ttnn.reshape"(%1) <{shape = [2 : i32, 3 : i32, 3 : i32, 2 : i32]}> : (tensor<1x1x18x2xf32>) -> tensor<2x3x3x2xf32>
     return %2 : tensor<2x3x3x2xf32>
   }
@@ -831,8 +750,8 @@ module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2>]>} {
 
   // CHECK-LABEL: func.func @scaled_dot_product_attention(
   func.func @scaled_dot_product_attention(%arg0: tensor<2x4x3x6xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}, %arg1: tensor<2x2x5x6xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}, %arg2: tensor<2x2x5x6xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<2x4x3x6xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
-    // CHECK: "ttnn.scaled_dot_product_attention"(%{{[a-z0-9]+}}, %{{[a-z0-9]+}}, %{{[a-z0-9]+}}) <{is_causal = false}> : (tensor<2x4x3x6xf32>, tensor<2x2x5x6xf32>, tensor<2x2x5x6xf32>) -> tensor<2x4x3x6xf32>
-    %0 = "ttnn.scaled_dot_product_attention"(%arg0, %arg1, %arg2) <{is_causal = false}> : (tensor<2x4x3x6xf32>, tensor<2x2x5x6xf32>, tensor<2x2x5x6xf32>) -> tensor<2x4x3x6xf32>
+    // CHECK: "ttnn.scaled_dot_product_attention"(%{{[a-z0-9]+}}, %{{[a-z0-9]+}}, %{{[a-z0-9]+}}) <{is_causal = false, operandSegmentSizes = array<i32: 1, 1, 1, 0, 0>}> : (tensor<2x4x3x6xf32>, tensor<2x2x5x6xf32>, tensor<2x2x5x6xf32>) -> tensor<2x4x3x6xf32>
+    %0 = "ttnn.scaled_dot_product_attention"(%arg0, %arg1, %arg2) <{is_causal = false, operandSegmentSizes = array<i32: 1, 1, 1, 0, 0>}> : (tensor<2x4x3x6xf32>, tensor<2x2x5x6xf32>, tensor<2x2x5x6xf32>) -> tensor<2x4x3x6xf32>
     return %0 : tensor<2x4x3x6xf32>
   }
 
@@ -915,5 +834,12 @@ module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2>]>} {
     // CHECK: "ttnn.transpose"(%{{[a-z0-9]+}}) <{dim0 = 0 : si32, dim1 = 1 : si32}> : (tensor<3x4xf32>) -> tensor<4x3xf32>
     %0 = "ttnn.transpose"(%arg0) <{dim0 = 0 : si32, dim1 = 1 : si32}> : (tensor<3x4xf32>) -> tensor<4x3xf32>
     return %0 : tensor<4x3xf32>
+  }
+
+  // CHECK-LABEL: func.func @gather(
+  func.func @gather(%arg0: tensor<5x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}, %arg1: tensor<3x4xi32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<3x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
+    // CHECK: "ttnn.gather"(%{{[a-z0-9]+}}, %{{[a-z0-9]+}}) <{dim = 0 : si32}> : (tensor<5x4xf32>, tensor<3x4xi32>) -> tensor<3x4xf32>
+    %0 = "ttnn.gather"(%arg0, %arg1) <{dim = 0 : si32}> : (tensor<5x4xf32>, tensor<3x4xi32>) -> tensor<3x4xf32>
+    return %0 : tensor<3x4xf32>
   }
 }
