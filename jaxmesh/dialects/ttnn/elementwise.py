@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from jaxmesh.dialects.op import Trait
+from typing import Any
+
+from jaxmesh.dialects.op import Call, Trait, attr
+from jaxmesh.dialects.ttir.helpers import jnp
 from jaxmesh.dialects.ttnn.forms import (
     ANY,
     FIXED,
@@ -15,10 +18,23 @@ from jaxmesh.dialects.ttnn.forms import (
     WORDS,
     Forms,
     Gives,
+    Occurrence,
     Takes,
     forms,
 )
-from jaxmesh.dialects.ttnn.op import DTYPE, MEMORY, Param, TtnnOp, attribute, define, operand, positional, text, unset
+from jaxmesh.dialects.ttnn.op import (
+    DTYPE,
+    MEMORY,
+    Param,
+    TtnnOp,
+    attribute,
+    define,
+    operand,
+    positional,
+    text,
+    ttir_meaning,
+    unset,
+)
 
 OPS: dict[str, TtnnOp] = {}
 _X = operand("input_tensor")
@@ -97,26 +113,39 @@ define(
 
 _ASKED = forms(WIDE, gives="asked", casts=FIXED)
 _TWO = {
-    "divide": forms(FLOATS, gives="asked"),
     **dict.fromkeys(("eq", "ne", "ge", "gt", "le", "lt"), forms(WIDE, gives="asked")),
     **dict.fromkeys(("logical_and", "logical_or", "logical_xor"), forms(WIDE, gives="asked")),
 }
 for _name in (
-    "add", "subtract", "multiply", "divide", "eq", "ne", "ge", "gt", "le", "lt",
+    "add", "subtract", "multiply", "eq", "ne", "ge", "gt", "le", "lt",
     "logical_and", "logical_or", "logical_xor",
 ):  # fmt: skip
     define(OPS, _name, python=[_A, _B, DTYPE, MEMORY], takes=_TWO.get(_name, _ASKED))
 
-_ROUNDED = text("rounding_mode", "'trunc'", keyword=True)
+
+def _divided(op: Occurrence) -> Forms:
+    rounds = op.attributes.get("rounding_mode") is not None
+    return forms(frozenset({I32}), casts=FIXED) if rounds else forms(FLOATS, gives="asked")
+
+
+def _divide(call: Call) -> Any:
+    """Divides; integers are rounded toward zero, and floats if it is asked for."""
+    quotient = ttir_meaning(call, "div")
+    rounds = call["rounding_mode"] is not None and jnp.issubdtype(quotient.dtype, jnp.floating)
+    return jnp.trunc(quotient) if rounds else quotient
+
+
 define(
     OPS,
-    "div",
-    attributes=(),
-    python=[_A, _B, _ROUNDED, MEMORY],
-    cpp=[_A, _B, text("rounding_mode", '"trunc"'), _MEMORY],
-    takes=forms(frozenset({I32}), casts=FIXED),
+    "divide",
+    like="div",
+    meaning=_divide,
+    attributes=[attr("rounding_mode", "str")],
+    python=[_A, _B, DTYPE, attribute("rounding_mode", keyword=True, default=None, if_set=True), MEMORY],
+    cpp=positional(_A, _B, DTYPE, MEMORY),
+    takes=_divided,
 )
-"""Quotients of integers, rounded toward zero; tt-mlir has none, and divides such as float32."""
+"""tt-mlir's has no attribute: it divides integers as float32, which rounds those beyond 2^24."""
 
 _UNTYPED: list[Param] = [_A, _B, unset("dtype"), MEMORY]
 for _name in ("maximum", "minimum", "remainder"):

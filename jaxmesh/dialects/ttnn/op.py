@@ -42,6 +42,7 @@ class Param:
         `value`.
       keyword: True if Python prints it as `name=value`.
       default: the real API's default; `NEEDED` if there is none.
+      if_set: True if it is printed only when the attribute is there.
       on_host: True if it is printed when the result is a host tensor; the device and the memory config are unset then.
     """
 
@@ -52,6 +53,7 @@ class Param:
     keyword: bool = False
     default: Any = NEEDED
     on_host: bool = True
+    if_set: bool = False
 
 
 SPELLINGS: Mapping[str, Mapping[str, str]] = {
@@ -82,10 +84,16 @@ def operands(name: str) -> Param:
 
 
 def attribute(
-    name: str, key: str | None = None, *, form: str = "value", keyword: bool = False, default: Any = NEEDED
+    name: str,
+    key: str | None = None,
+    *,
+    form: str = "value",
+    keyword: bool = False,
+    default: Any = NEEDED,
+    if_set: bool = False,
 ) -> Param:
     """Returns an argument that is an attribute; `key` is its name in the dialect if the parameter has another."""
-    return Param(name, "attribute", key or name, form, keyword, default)
+    return Param(name, "attribute", key or name, form, keyword, default, if_set=if_set)
 
 
 def text(name: str, printed: str, *, keyword: bool = False, default: Any = None) -> Param:

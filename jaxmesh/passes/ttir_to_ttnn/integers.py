@@ -106,14 +106,20 @@ def _sign(o: Ops, site: Site) -> Value | Sequence[Value]:
     return above if kind == "u" else o.binary("subtract", above, o.op("lt", [x, zero], result.shape, result.dtype))
 
 
-@PATTERNS.add("div")
+@PATTERNS.add("div", "divide")
 def _div(o: Ops, site: Site) -> Value | Sequence[Value]:
     (a, b), result = site.xs, site.result
     if is_narrow(result.dtype):
         return _in_int32(o, site, _div)
     if result.dtype == INDEX:
-        return o.op("div", [a, b], result.shape, INDEX)
+        return _quotient(o, a, b)
     return _unsigned_quotient(o, a, b) if result.dtype == _UINT32 else carry_over(o, site)
+
+
+def _quotient(o: Ops, a: Value, b: Value) -> Value:
+    """Divides int32 numbers, rounding toward zero."""
+    shape = np.broadcast_shapes(o.shape(a), o.shape(b))
+    return o.op("divide", [a, b], shape, INDEX, rounding_mode="trunc")
 
 
 def _unsigned_quotient(o: Ops, a: Value, b: Value) -> Value:
@@ -124,13 +130,18 @@ def _unsigned_quotient(o: Ops, a: Value, b: Value) -> Value:
     one = o.full((), 1, _UINT32)
     half = o.cast(o.binary("logical_right_shift", a, one), INDEX)
     signed = o.cast(b, INDEX)
-    quotient = o.cast(o.op("div", [half, signed], np.broadcast_shapes(o.shape(a), o.shape(b)), INDEX), _UINT32)
+    quotient = o.cast(_quotient(o, half, signed), _UINT32)
     doubled = o.binary("logical_left_shift", quotient, one)
     rest = o.binary("subtract", a, o.binary("multiply", doubled, b))
     small = o.binary("add", doubled, o.binary("ge", rest, b, _UINT32))
     negative = o.binary("lt", signed, o.full((), 0, INDEX), BOOL)
     once = o.binary("ge", a, b, _UINT32)
     return o.op("where", [negative, once, small], o.shape(small), _UINT32)
+
+
+@PATTERNS.add("floor", "ceil", "trunc", "round")
+def _rounded(o: Ops, site: Site) -> Value | Sequence[Value]:
+    return site.x if site.result.dtype.kind in "iub" else carry_over(o, site)
 
 
 @PATTERNS.add("typecast")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import jax
@@ -106,13 +107,13 @@ def _others() -> dict[str, Function]:
 
 
 def _least(dtype: Any) -> Any:
-    if dtype == bool:
+    if np.dtype(dtype).kind == "b":
         return np.array(False)
     return np.array(-np.inf, dtype) if jnp.issubdtype(dtype, jnp.floating) else np.array(jnp.iinfo(dtype).min, dtype)
 
 
 def _named(names: tuple[str, ...], module: Any, call: Callable[[Any, Any], Any]) -> dict[str, Function]:
-    return {n: (lambda x, f=getattr(module, n): call(f, x)) for n in names}
+    return {n: partial(call, getattr(module, n)) for n in names}
 
 
 FUNCTIONS: dict[str, Function] = {

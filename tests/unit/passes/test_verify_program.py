@@ -122,7 +122,7 @@ REFUSED: dict[str, tuple[Callable[[Program], None], type[Exception], str]] = {
     "a value that nothing gives": (
         lambda made: made.results.append(Port(99, False)), VerifyError, r"results \[99\] are not there"),
     "a value given twice": (given_again, VerifyError, r"tanh gives value 5, which is given already"),
-    "a value given after it is gone": (given_after_the_end, VerifyError, r"tanh gives value 12, which is given already"),
+    "a value given after it is gone": (given_after_the_end, VerifyError, r"tanh gives value 12, which is given"),
     "a value that is never given": (operands("tanh", lambda x: (6,)), VerifyError, r"uses value 6, which nothing"),
     "no dialect": (changed("tanh", name="tanh"), VerifyError, "tanh is left in a flat TTNN program"),
     "another dialect's distribute": (
@@ -137,9 +137,9 @@ REFUSED: dict[str, tuple[Callable[[Program], None], type[Exception], str]] = {
     "no device": (operands("full", lambda d: (None,)), VerifyError, r"full: the device is its last operand, got"),
     "a device for what is on the host": (
         changed("full", result={"host": True, "tile": False}), VerifyError, "full: the device is not its last operand"),
-    "compute in rows": (changed("tanh", result={"tile": False}), ResidencyError, r"tanh gives .*tiles\), got .*devices, rows"),
+    "compute in rows": (changed("tanh", result={"tile": False}), ResidencyError, r"tanh gives .*tiles.*devices, rows"),
     "compute of rows": (operands("tanh", lambda x: (11,)), VerifyError, r"uses value 11 .*after it was deallocated"),
-    "tiles on the host": (changed("tanh", result={"host": True}), ResidencyError, r"tanh gives .*tiles\), got .*host, tiles"),
+    "tiles on the host": (changed("tanh", result={"host": True}), ResidencyError, r"tanh gives .*tiles.*host, tiles"),
     "an unknown and a known attribute": (
         changed("full", attributes={"shape": (), "fill_value": 1.0, "odd": 1, "even": 2}), VerifyError,
         r"full has no attribute even, odd; its attributes are: shape"),

@@ -175,12 +175,6 @@ inline constexpr auto add = binary("add", [](auto a, auto b) { return scalar::ad
 inline constexpr auto subtract = binary("subtract", [](auto a, auto b) { return scalar::subtract(a, b); });
 inline constexpr auto multiply = binary("multiply", [](auto a, auto b) { return scalar::multiply(a, b); });
 inline constexpr auto divide = binary("divide", [](auto a, auto b) { return scalar::divide(a, b); });
-
-// Of integers; rounded toward zero.
-inline Tensor div(const Tensor& a, const Tensor& b, const std::string& rounding, const Memory& = std::nullopt) {
-  require(rounding == "trunc" && !is_float(a.dtype()), "div rounds quotients of integers toward zero");
-  return divide(a, b);
-}
 inline constexpr auto remainder = binary("remainder", [](auto a, auto b) { return scalar::remainder(a, b); });
 inline constexpr auto maximum = binary("maximum", [](auto a, auto b) { return scalar::maximum(a, b); });
 inline constexpr auto minimum = binary("minimum", [](auto a, auto b) { return scalar::minimum(a, b); });

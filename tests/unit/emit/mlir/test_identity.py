@@ -17,8 +17,8 @@ from jaxmesh.dialects.program import Op, Port, Program
 from jaxmesh.dialects.ttir import OPS
 from jaxmesh.emit.mlir.printer import mlir_text
 from jaxmesh.errors import UnsupportedError, VerifyError
-from jaxmesh.passes.ttir_to_ttnn.driver import to_ttnn
 from jaxmesh.passes.verify_program import verify_program
+from tests.generators.drafts import to_ttnn
 from tests.generators.flat_programs import run_flat
 from tests.generators.mlir_programs import add, program, tensor
 from tests.generators.mlir_texts import on_devices, program as module

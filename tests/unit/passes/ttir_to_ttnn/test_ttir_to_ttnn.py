@@ -14,9 +14,8 @@ from jax.sharding import PartitionSpec as P
 import jaxmesh as jm
 from jaxmesh.dialects.program import Op, Port, Program, Type
 from jaxmesh.errors import MissingRuleError, ResidencyError, VerifyError
-from jaxmesh.passes.ttir_to_ttnn.driver import to_ttnn
 from jaxmesh.passes.verify_program import verify_program
-from tests.generators.drafts import freed, lowered
+from tests.generators.drafts import freed, lowered, to_ttnn
 from tests.generators.flat_programs import flat_of
 from tests.generators.oracles import calls_made
 
