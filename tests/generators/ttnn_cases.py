@@ -230,6 +230,10 @@ def indexing(m: Maker) -> Iterator[Case]:
         gradient = m.real(2, 3, 4, dtype=dtype)
         yield Case("embedding_bw", (ids, m.real(6, 4, dtype=dtype), gradient), {}, (((6, 4), dtype),))
     yield Case("embedding", (ids.astype(np.uint32), m.real(1, 6, 4)), {}, (((2, 3, 4), F32),))
+    for dim in (0, 1):
+        index = m.whole(3, 4, low=0, high=3, dtype=np.uint32)
+        yield Case("gather", (m.real(3, 5), index), {"dim": dim}, (((3, 4), F32),))
+        yield Case("gather", (m.whole(3, 5), index), {"dim": dim}, (((3, 4), I32),))
     for kind in (None, "sum", "prod", "max", "min"):
         attributes = {"dim": 1} if kind is None else {"dim": 1, "scatter_reduce_type": kind}
         # Each place at most once where a value is put: which of several wins is nobody's promise.

@@ -37,7 +37,7 @@ from jaxmesh.dialects.ttnn.op import (
 
 OPS: dict[str, TtnnOp] = {}
 _LOOKUP = (operand("input_tensor", 0), operand("weight", 1))
-_IDS = Takes(frozenset({U32}), "rows", {"UINT16": (U32,), "UINT8": (U32,)})
+_IDS = Takes(frozenset({U32}), "rows", dict.fromkeys(("INT32", "UINT16", "UINT8"), (U32,)))
 _NO_PADDING = unset("padding_idx")
 _GENERIC = text("embeddings_type", "::ttnn::prim::EmbeddingsType::GENERIC")
 define(

@@ -1,4 +1,4 @@
-// RUN: jaxmesh opt %s --ttir-to-ttnn | filecheck %s
+// RUN: jaxmesh opt %s --ttir-to-ttnn --for-emulation | filecheck %s
 // Ops of TTNN are read and printed again. Deallocations are added by the pass.
 
 module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2>]>} {
@@ -458,18 +458,18 @@ module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2>]>} {
   }
 
   // CHECK-LABEL: func.func @isfinite(
-  func.func @isfinite(%arg0: tensor<3x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<3x4xi1> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
-    // CHECK: "ttnn.isfinite"(%{{[a-z0-9]+}}) : (tensor<3x4xf32>) -> tensor<3x4xi1>
-    %0 = "ttnn.isfinite"(%arg0) : (tensor<3x4xf32>) -> tensor<3x4xi1>
-    return %0 : tensor<3x4xi1>
+  func.func @isfinite(%arg0: tensor<3x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<3x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
+    // CHECK: "ttnn.isfinite"(%{{[a-z0-9]+}}) : (tensor<3x4xf32>) -> tensor<3x4xf32>
+    %0 = "ttnn.isfinite"(%arg0) : (tensor<3x4xf32>) -> tensor<3x4xf32>
+    return %0 : tensor<3x4xf32>
   }
 
   // CHECK-LABEL: func.func @logical_not(
   func.func @logical_not(%arg0: tensor<9xi32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<9xi32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
-    // CHECK: "ttnn.logical_not"(%{{[a-z0-9]+}}) : (tensor<9xi32>) -> tensor<9xi1>
-    %0 = "ttnn.logical_not"(%arg0) : (tensor<9xi32>) -> tensor<9xi1>
-    // CHECK: "ttnn.typecast"(%{{[a-z0-9]+}}) : (tensor<9xi1>) -> tensor<9xi32>
-    %1 = "ttnn.typecast"(%0) : (tensor<9xi1>) -> tensor<9xi32>
+    // CHECK: "ttnn.logical_not"(%{{[a-z0-9]+}}) : (tensor<9xi32>) -> tensor<9xi32>
+    %0 = "ttnn.logical_not"(%arg0) : (tensor<9xi32>) -> tensor<9xi32>
+    // CHECK: "ttnn.typecast"(%{{[a-z0-9]+}}) : (tensor<9xi32>) -> tensor<9xi32>
+    %1 = "ttnn.typecast"(%0) : (tensor<9xi32>) -> tensor<9xi32>
     return %1 : tensor<9xi32>
   }
 
@@ -568,10 +568,10 @@ module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2>]>} {
   }
 
   // CHECK-LABEL: func.func @argmax(
-  func.func @argmax(%arg0: tensor<3x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<3x1xi32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
-    // CHECK: "ttnn.argmax"(%{{[a-z0-9]+}}) <{dim = 1 : i32, keep_dim = true}> : (tensor<3x4xf32>) -> tensor<3x1xi32>
-    %0 = "ttnn.argmax"(%arg0) <{dim = 1 : i32, keep_dim = true}> : (tensor<3x4xf32>) -> tensor<3x1xi32>
-    return %0 : tensor<3x1xi32>
+  func.func @argmax(%arg0: tensor<3x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<3x1xui32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
+    // CHECK: "ttnn.argmax"(%{{[a-z0-9]+}}) <{dim = 1 : i32, keep_dim = true}> : (tensor<3x4xf32>) -> tensor<3x1xui32>
+    %0 = "ttnn.argmax"(%arg0) <{dim = 1 : i32, keep_dim = true}> : (tensor<3x4xf32>) -> tensor<3x1xui32>
+    return %0 : tensor<3x1xui32>
   }
 
   // CHECK-LABEL: func.func @cumsum(
@@ -589,34 +589,34 @@ module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2>]>} {
   }
 
   // CHECK-LABEL: func.func @sort(
-  func.func @sort(%arg0: tensor<3x5xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<3x5xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}, tensor<3x5xi32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
-    // CHECK: "ttnn.sort"(%{{[a-z0-9]+}}) <{descending = false, dim = 0 : si8, stable = true}> : (tensor<3x5xf32>) -> (tensor<3x5xf32>, tensor<3x5xi32>)
-    %0:2 = "ttnn.sort"(%arg0) <{descending = false, dim = 0 : si8, stable = true}> : (tensor<3x5xf32>) -> (tensor<3x5xf32>, tensor<3x5xi32>)
-    return %0#0, %0#1 : tensor<3x5xf32>, tensor<3x5xi32>
+  func.func @sort(%arg0: tensor<3x5xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<3x5xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}, tensor<3x5xui32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
+    // CHECK: "ttnn.sort"(%{{[a-z0-9]+}}) <{descending = false, dim = 0 : si8, stable = true}> : (tensor<3x5xf32>) -> (tensor<3x5xf32>, tensor<3x5xui32>)
+    %0:2 = "ttnn.sort"(%arg0) <{descending = false, dim = 0 : si8, stable = true}> : (tensor<3x5xf32>) -> (tensor<3x5xf32>, tensor<3x5xui32>)
+    return %0#0, %0#1 : tensor<3x5xf32>, tensor<3x5xui32>
   }
 
   // CHECK-LABEL: func.func @topk(
-  func.func @topk(%arg0: tensor<3x5xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<3x2xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}, tensor<3x2xi32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
-    // CHECK: "ttnn.topk"(%{{[a-z0-9]+}}) <{dim = 1 : i32, k = 2 : i32, largest = false, sorted = true}> : (tensor<3x5xf32>) -> (tensor<3x2xf32>, tensor<3x2xi32>)
-    %0:2 = "ttnn.topk"(%arg0) <{dim = 1 : i32, k = 2 : i32, largest = false, sorted = true}> : (tensor<3x5xf32>) -> (tensor<3x2xf32>, tensor<3x2xi32>)
-    return %0#0, %0#1 : tensor<3x2xf32>, tensor<3x2xi32>
+  func.func @topk(%arg0: tensor<3x5xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<3x2xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}, tensor<3x2xui32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
+    // CHECK: "ttnn.topk"(%{{[a-z0-9]+}}) <{dim = 1 : i32, k = 2 : i32, largest = false, sorted = true}> : (tensor<3x5xf32>) -> (tensor<3x2xf32>, tensor<3x2xui32>)
+    %0:2 = "ttnn.topk"(%arg0) <{dim = 1 : i32, k = 2 : i32, largest = false, sorted = true}> : (tensor<3x5xf32>) -> (tensor<3x2xf32>, tensor<3x2xui32>)
+    return %0#0, %0#1 : tensor<3x2xf32>, tensor<3x2xui32>
   }
 
   // CHECK-LABEL: func.func @reverse(
   func.func @reverse(%arg0: tensor<2x3x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<2x3x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
     %0 = "ttnn.get_device"() <{mesh_offset = #ttnn<mesh_offset 0>, mesh_shape = #ttnn<mesh_shape 2>}> : () -> !ttnn.device
     %1 = "ttnn.reshape"(%arg0) <{shape = [2 : i32, 12 : i32]}> : (tensor<2x3x4xf32>) -> tensor<2x12xf32>
-    // CHECK: "ttnn.constant"(%{{[a-z0-9]+}}) <{value = dense<[1, 0]> : tensor<2xi32>}> : (!ttnn.device) -> tensor<2xi32>
-    %2 = "ttnn.constant"(%0) <{value = dense<[1, 0]> : tensor<2xi32>}> : (!ttnn.device) -> tensor<2xi32>
-    // CHECK: "ttnn.embedding"(%{{[a-z0-9]+}}, %{{[a-z0-9]+}}) : (tensor<2xi32>, tensor<2x12xf32>) -> tensor<2x12xf32>
-    %3 = "ttnn.embedding"(%2, %1) : (tensor<2xi32>, tensor<2x12xf32>) -> tensor<2x12xf32>
+    // CHECK: "ttnn.constant"(%{{[a-z0-9]+}}) <{value = dense<[1, 0]> : tensor<2xui32>}> : (!ttnn.device) -> tensor<2xui32>
+    %2 = "ttnn.constant"(%0) <{value = dense<[1, 0]> : tensor<2xui32>}> : (!ttnn.device) -> tensor<2xui32>
+    // CHECK: "ttnn.embedding"(%{{[a-z0-9]+}}, %{{[a-z0-9]+}}) : (tensor<2xui32>, tensor<2x12xf32>) -> tensor<2x12xf32>
+    %3 = "ttnn.embedding"(%2, %1) : (tensor<2xui32>, tensor<2x12xf32>) -> tensor<2x12xf32>
     %4 = "ttnn.reshape"(%3) <{shape = [2 : i32, 3 : i32, 4 : i32]}> : (tensor<2x12xf32>) -> tensor<2x3x4xf32>
     %5 = "ttnn.permute"(%4) <{permutation = array<i64: 2, 0, 1>}> : (tensor<2x3x4xf32>) -> tensor<4x2x3xf32>
     %6 = "ttnn.reshape"(%5) <{shape = [4 : i32, 6 : i32]}> : (tensor<4x2x3xf32>) -> tensor<4x6xf32>
-    // CHECK: "ttnn.constant"(%{{[a-z0-9]+}}) <{value = dense<[3, 2, 1, 0]> : tensor<4xi32>}> : (!ttnn.device) -> tensor<4xi32>
-    %7 = "ttnn.constant"(%0) <{value = dense<[3, 2, 1, 0]> : tensor<4xi32>}> : (!ttnn.device) -> tensor<4xi32>
-    // CHECK: "ttnn.embedding"(%{{[a-z0-9]+}}, %{{[a-z0-9]+}}) : (tensor<4xi32>, tensor<4x6xf32>) -> tensor<4x6xf32>
-    %8 = "ttnn.embedding"(%7, %6) : (tensor<4xi32>, tensor<4x6xf32>) -> tensor<4x6xf32>
+    // CHECK: "ttnn.constant"(%{{[a-z0-9]+}}) <{value = dense<[3, 2, 1, 0]> : tensor<4xui32>}> : (!ttnn.device) -> tensor<4xui32>
+    %7 = "ttnn.constant"(%0) <{value = dense<[3, 2, 1, 0]> : tensor<4xui32>}> : (!ttnn.device) -> tensor<4xui32>
+    // CHECK: "ttnn.embedding"(%{{[a-z0-9]+}}, %{{[a-z0-9]+}}) : (tensor<4xui32>, tensor<4x6xf32>) -> tensor<4x6xf32>
+    %8 = "ttnn.embedding"(%7, %6) : (tensor<4xui32>, tensor<4x6xf32>) -> tensor<4x6xf32>
     %9 = "ttnn.reshape"(%8) <{shape = [4 : i32, 2 : i32, 3 : i32]}> : (tensor<4x6xf32>) -> tensor<4x2x3xf32>
     %10 = "ttnn.permute"(%9) <{permutation = array<i64: 1, 2, 0>}> : (tensor<4x2x3xf32>) -> tensor<2x3x4xf32>
     return %10 : tensor<2x3x4xf32>
@@ -665,23 +665,23 @@ module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2>]>} {
   }
 
   // CHECK-LABEL: func.func @slice_dynamic(
-  func.func @slice_dynamic(%arg0: tensor<4x5xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}, %arg1: tensor<2xi32> {ttcore.shard_status = #ttcore.shard_status<presharded>}, %arg2: tensor<2xi32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<2x2xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
+  func.func @slice_dynamic(%arg0: tensor<4x5xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}, %arg1: tensor<2xui32> {ttcore.shard_status = #ttcore.shard_status<presharded>}, %arg2: tensor<2xui32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<2x2xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
     %0 = "ttnn.get_device"() <{mesh_offset = #ttnn<mesh_offset 0>, mesh_shape = #ttnn<mesh_shape 2>}> : () -> !ttnn.device
-    %1 = "ttnn.reshape"(%arg1) <{shape = [1 : i32, 2 : i32]}> : (tensor<2xi32>) -> tensor<1x2xi32>
+    %1 = "ttnn.reshape"(%arg1) <{shape = [1 : i32, 2 : i32]}> : (tensor<2xui32>) -> tensor<1x2xui32>
     %2 = "ttnn.reshape"(%arg0) <{shape = [20 : i32, 1 : i32]}> : (tensor<4x5xf32>) -> tensor<20x1xf32>
-    %3 = "ttnn.constant"(%0) <{value = dense<[[0, 2, 5, 7]]> : tensor<1x4xi32>}> : (!ttnn.device) -> tensor<1x4xi32>
+    %3 = "ttnn.constant"(%0) <{value = dense<[[0, 2, 5, 7]]> : tensor<1x4xui32>}> : (!ttnn.device) -> tensor<1x4xui32>
     // CHECK: "ttnn.full"(%{{[a-z0-9]+}}) <{fill_value = 0 : i32, shape = #ttnn.shape<>}> : (!ttnn.device) -> tensor<i32>
     %4 = "ttnn.full"(%0) <{fill_value = 0 : i32, shape = #ttnn.shape<>}> : (!ttnn.device) -> tensor<i32>
-    %5 = "ttnn.maximum"(%1, %4) : (tensor<1x2xi32>, tensor<i32>) -> tensor<1x2xi32>
-    // CHECK: "ttnn.full"(%{{[a-z0-9]+}}) <{fill_value = 2 : i32, shape = #ttnn.shape<2>}> : (!ttnn.device) -> tensor<2xi32>
-    %6 = "ttnn.full"(%0) <{fill_value = 2 : i32, shape = #ttnn.shape<2>}> : (!ttnn.device) -> tensor<2xi32>
-    %7 = "ttnn.minimum"(%5, %6) : (tensor<1x2xi32>, tensor<2xi32>) -> tensor<1x2xi32>
-    %8 = "ttnn.constant"(%0) <{value = dense<[5, 1]> : tensor<2xi32>}> : (!ttnn.device) -> tensor<2xi32>
-    %9 = "ttnn.multiply"(%7, %8) : (tensor<1x2xi32>, tensor<2xi32>) -> tensor<1x2xi32>
-    %10 = "ttnn.sum"(%9) <{dim_arg = [1 : i32], keep_dim = true}> : (tensor<1x2xi32>) -> tensor<1x1xi32>
-    %11 = "ttnn.add"(%10, %3) : (tensor<1x1xi32>, tensor<1x4xi32>) -> tensor<1x4xi32>
-    %12 = "ttnn.reshape"(%11) <{shape = [4 : i32]}> : (tensor<1x4xi32>) -> tensor<4xi32>
-    %13 = "ttnn.embedding"(%12, %2) : (tensor<4xi32>, tensor<20x1xf32>) -> tensor<4x1xf32>
+    %5 = "ttnn.maximum"(%1, %4) : (tensor<1x2xui32>, tensor<i32>) -> tensor<1x2xui32>
+    // CHECK: "ttnn.full"(%{{[a-z0-9]+}}) <{fill_value = 2 : i32, shape = #ttnn.shape<2>}> : (!ttnn.device) -> tensor<2xui32>
+    %6 = "ttnn.full"(%0) <{fill_value = 2 : i32, shape = #ttnn.shape<2>}> : (!ttnn.device) -> tensor<2xui32>
+    %7 = "ttnn.minimum"(%5, %6) : (tensor<1x2xui32>, tensor<2xui32>) -> tensor<1x2xui32>
+    %8 = "ttnn.constant"(%0) <{value = dense<[5, 1]> : tensor<2xui32>}> : (!ttnn.device) -> tensor<2xui32>
+    %9 = "ttnn.multiply"(%7, %8) : (tensor<1x2xui32>, tensor<2xui32>) -> tensor<1x2xui32>
+    %10 = "ttnn.sum"(%9) <{dim_arg = [1 : i32], keep_dim = true}> : (tensor<1x2xui32>) -> tensor<1x1xui32>
+    %11 = "ttnn.add"(%10, %3) : (tensor<1x1xui32>, tensor<1x4xui32>) -> tensor<1x4xui32>
+    %12 = "ttnn.reshape"(%11) <{shape = [4 : i32]}> : (tensor<1x4xui32>) -> tensor<4xui32>
+    %13 = "ttnn.embedding"(%12, %2) : (tensor<4xui32>, tensor<20x1xf32>) -> tensor<4x1xf32>
     %14 = "ttnn.reshape"(%13) <{shape = [1 : i32, 2 : i32, 2 : i32]}> : (tensor<4x1xf32>) -> tensor<1x2x2xf32>
     %15 = "ttnn.reshape"(%14) <{shape = [2 : i32, 2 : i32]}> : (tensor<1x2x2xf32>) -> tensor<2x2xf32>
     return %15 : tensor<2x2xf32>
@@ -721,6 +721,13 @@ module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2>]>} {
     return %3 : tensor<2x3xf32>
   }
 
+  // CHECK-LABEL: func.func @gather(
+  func.func @gather(%arg0: tensor<5x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}, %arg1: tensor<2x4xui32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<2x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
+    // CHECK: "ttnn.gather"(%{{[a-z0-9]+}}, %{{[a-z0-9]+}}) <{dim = 0 : si32}> : (tensor<5x4xf32>, tensor<2x4xui32>) -> tensor<2x4xf32>
+    %0 = "ttnn.gather"(%arg0, %arg1) <{dim = 0 : si32}> : (tensor<5x4xf32>, tensor<2x4xui32>) -> tensor<2x4xf32>
+    return %0 : tensor<2x4xf32>
+  }
+
   // CHECK-LABEL: func.func @scatter(
   func.func @scatter(%arg0: tensor<4x3xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}, %arg1: tensor<2x3xi32> {ttcore.shard_status = #ttcore.shard_status<presharded>}, %arg2: tensor<2x3xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<4x3xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
     // CHECK: "ttnn.scatter"(%{{[a-z0-9]+}}, %{{[a-z0-9]+}}, %{{[a-z0-9]+}}) <{dim = 0 : i32, scatter_reduce_type = #ttcore.reduce_type<sum>}> : (tensor<4x3xf32>, tensor<2x3xi32>, tensor<2x3xf32>) -> tensor<4x3xf32>
@@ -729,9 +736,9 @@ module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2>]>} {
   }
 
   // CHECK-LABEL: func.func @embedding_backward(
-  func.func @embedding_backward(%arg0: tensor<2x3xi32> {ttcore.shard_status = #ttcore.shard_status<presharded>}, %arg1: tensor<5x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}, %arg2: tensor<2x3x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<5x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
-    // CHECK: "ttnn.embedding_bw"(%{{[a-z0-9]+}}, %{{[a-z0-9]+}}, %{{[a-z0-9]+}}) : (tensor<2x3xi32>, tensor<5x4xf32>, tensor<2x3x4xf32>) -> tensor<5x4xf32>
-    %0 = "ttnn.embedding_bw"(%arg0, %arg1, %arg2) : (tensor<2x3xi32>, tensor<5x4xf32>, tensor<2x3x4xf32>) -> tensor<5x4xf32>
+  func.func @embedding_backward(%arg0: tensor<2x3xui32> {ttcore.shard_status = #ttcore.shard_status<presharded>}, %arg1: tensor<5x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}, %arg2: tensor<2x3x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<5x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
+    // CHECK: "ttnn.embedding_bw"(%{{[a-z0-9]+}}, %{{[a-z0-9]+}}, %{{[a-z0-9]+}}) : (tensor<2x3xui32>, tensor<5x4xf32>, tensor<2x3x4xf32>) -> tensor<5x4xf32>
+    %0 = "ttnn.embedding_bw"(%arg0, %arg1, %arg2) : (tensor<2x3xui32>, tensor<5x4xf32>, tensor<2x3x4xf32>) -> tensor<5x4xf32>
     return %0 : tensor<5x4xf32>
   }
 
