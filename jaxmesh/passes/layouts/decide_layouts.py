@@ -52,6 +52,8 @@ class _Decider:
         self.in_rows = wanted_in_rows(program)
         self.handle: Value | None = None
         self.line = ""
+        self.refused = False
+        """Whether the library refuses an operand of the current op."""
         self.forms: dict[Value, dict[Form, Value]] = {}
         """By value of the program that comes in: the forms that exist, and the values that they are."""
 
@@ -159,6 +161,9 @@ class _Decider:
         kinds = [None if v is None else self.made.types[v] for v in operands]
         wanted = [self.source.types[v].dtype for v in op.results]
         forms = [Form(*found.result(i, kinds, dtype)) for i, dtype in enumerate(wanted)]
+        if self.refused:
+            # The emulation computes what the program says.
+            forms = [form._replace(dtype=dtype) for form, dtype in zip(forms, wanted, strict=True)]
         self._append(op, [*operands, *op.operands[len(given) :]], forms)
 
     def _stays_in_rows(self, op: Op, given: Sequence[Value | None], found: Forms) -> bool:
@@ -177,6 +182,7 @@ class _Decider:
 
     def _dtypes(self, op: Op, given: Sequence[Value | None], found: Forms) -> list[np.dtype[Any]]:
         """The element type in which each operand is taken; that of the program if the library takes none."""
+        self.refused = False
         own = [np.dtype(np.int32) if v is None else self.source.types[v].dtype for v in given]
         stored = [None if v is None else stored_as(t) for v, t in zip(given, own, strict=True)]
         taken = [None if s is None else found.operand(i).type_for(s) for i, s in enumerate(stored)]
@@ -193,6 +199,7 @@ class _Decider:
         return [o if t is None or t == s else as_dtype(t) for o, s, t in rows]
 
     def _refuse(self, op: Op, number: int, found: Forms) -> None:
+        self.refused = True
         if not self.strict:
             return
         kinds = [self.source.types[v] for v in tensors(self.source, op) if v is not None]

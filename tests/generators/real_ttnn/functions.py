@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -129,23 +130,40 @@ FUNCTIONS: dict[str, Function] = {
 """By name; each takes one local tensor [4, 8]."""
 
 
-def programs(sizes: tuple[int, ...] = (2, 4), axes: tuple[str, ...] = ("y", "x")) -> Iterator[tuple[str, Any, Any]]:
-    """Yields a name, a function for `jm.jit`, and an argument [8, 32], for each function and element type JAX takes."""
-    for name, function in FUNCTIONS.items():
+AXES, SIZES = ("y", "x"), (2, 4)
+
+
+def argument(dtype: str) -> Any:
+    """Returns a full argument [8, 32] of whole numbers."""
+    return jnp.asarray(np.arange(256).reshape(8, 32) % 7, dtype)
+
+
+def program(name: str) -> Function:
+    """Returns a function for `jm.jit` that splits its argument, applies one of the functions, and joins the results."""
+
+    def split(x: Any) -> Any:
+        local = FUNCTIONS[name](jm.full_to_shard(x, P("y", "x")))
+        return jax.tree.map(lambda v: jm.shard_to_full(v, P(), assume_replicated=True), local)
+
+    return split
+
+
+def is_known(name: str, dtype: str) -> bool:
+    """Returns True if JAX has the function for the element type."""
+    mesh = jax.sharding.AbstractMesh(SIZES, AXES)
+    local = jax.shard_map(FUNCTIONS[name], mesh=mesh, in_specs=P(), out_specs=P(), check_vma=False)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            jax.eval_shape(local, jax.ShapeDtypeStruct((4, 8), dtype))
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def programs() -> Iterator[tuple[str, Function, Any]]:
+    """Yields a name, a function for `jm.jit` and an argument, for each function and element type that JAX takes."""
+    for name in FUNCTIONS:
         for dtype in DTYPES:
-            x = jnp.asarray(np.arange(256).reshape(8, 32) % 7, dtype)
-
-            def program(x: Any, f: Function = function) -> Any:
-                local = f(jm.full_to_shard(x, P("y", "x")))
-                return jax.tree.map(lambda v: jm.shard_to_full(v, P(), assume_replicated=True), local)
-
-            try:
-                jax.eval_shape(_one_device(function), jax.ShapeDtypeStruct((4, 8), dtype))
-            except (TypeError, ValueError):
-                continue
-            yield f"{name} {dtype}", program, x
-
-
-def _one_device(function: Function) -> Function:
-    mesh = jax.sharding.AbstractMesh((2, 4), ("y", "x"))
-    return jax.shard_map(function, mesh=mesh, in_specs=P(), out_specs=P(), check_vma=False)
+            if is_known(name, dtype):
+                yield f"{name} {dtype}", program(name), argument(dtype)
