@@ -14,8 +14,8 @@ import jaxmesh as jm
 from jaxmesh.dialects.program import Port, Program
 from jaxmesh.dialects.residency import DEVICE
 from jaxmesh.frontends.mlir.ttnn_configs import composer_config, mapper_config
-from jaxmesh.passes.ttir_to_ttnn.driver import to_ttnn
 from jaxmesh.sharding.configs import MeshComposerConfig, MeshMapperConfig, PlacementShard
+from tests.generators.drafts import to_ttnn
 from tests.generators.flat_programs import flat_of, run_flat
 from tests.generators.mlir_programs import (
     HANDLE,

@@ -230,10 +230,12 @@ def indexing(m: Maker) -> Iterator[Case]:
         gradient = m.real(2, 3, 4, dtype=dtype)
         yield Case("embedding_bw", (ids, m.real(6, 4, dtype=dtype), gradient), {}, (((6, 4), dtype),))
     yield Case("embedding", (ids.astype(np.uint32), m.real(1, 6, 4)), {}, (((2, 3, 4), F32),))
-    for x in (m.real(3, 5), m.whole(4, 5)):
-        picks = m.whole(3, 4, low=-2, high=7)
-        yield Case("gather", (x, picks), {"dim": 1}, (((3, 4), x.dtype),))
-    yield Case("gather", (m.real(3, 5, dtype=BF16), m.whole(6, 5, low=0, high=3)), {"dim": -2}, (((6, 5), BF16),))
+    for dim in (0, 1):
+        index = m.whole(3, 4, low=0, high=3, dtype=np.uint32)
+        yield Case("gather", (m.real(3, 5), index), {"dim": dim}, (((3, 4), F32),))
+        yield Case("gather", (m.whole(3, 5), index), {"dim": dim}, (((3, 4), I32),))
+    index = m.whole(6, 5, low=0, high=3, dtype=np.uint32)
+    yield Case("gather", (m.real(3, 5, dtype=BF16), index), {"dim": -2}, (((6, 5), BF16),))
     for kind in ("invalid", "sum", "prod", "max", "min"):
         attributes = {"dim": 1, "scatter_reduce_type": kind}
         # Each place at most once where a value is put: which of several wins is nobody's promise.

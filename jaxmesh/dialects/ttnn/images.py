@@ -12,6 +12,7 @@ from typing import Any
 
 from jaxmesh.dialects.op import Attribute, Call, Form, Shape, Trait, attr, expect, need
 from jaxmesh.dialects.ttir.helpers import check_length, check_shape, lax, optional_operands, require
+from jaxmesh.dialects.ttnn.forms import BF16, FLOATS, NUMBERS, Forms, Gives, Takes, forms
 from jaxmesh.dialects.ttnn.op import (
     COMPUTE,
     DEVICE,
@@ -111,6 +112,14 @@ _CPP_AFTER = (
     MEMORY,
     unset("slice_config"),
 )
+
+
+def _convolved(host: bool) -> Forms:
+    """The weight is prepared from rows, that of a transposed convolution on the host."""
+    operands = (Takes(FLOATS, "either"), Takes(FLOATS, "rows", host=host), Takes(FLOATS, "either"))
+    return Forms(operands, (Gives("asked", layout="tile"),))
+
+
 _CONVOLVED = [
     *_numbers(_SIZES, "i32"),
     *map(_pair, ("kernel_size", "stride", "padding", "dilation")),
@@ -127,6 +136,7 @@ define(
     python=[*_PRODUCT, *_AFTER],
     cpp=_cpp([*_PRODUCT, *_CPP_AFTER]),
     on_device=True,
+    takes=_convolved(host=False),
 )
 _EXTRA = _rows("output_padding")
 define(
@@ -139,6 +149,7 @@ define(
     python=[*_PRODUCT, *_EXTRA, *_AFTER],
     cpp=_cpp([*_PRODUCT, *_EXTRA, *_CPP_AFTER]),
     on_device=True,
+    takes=_convolved(host=True),
 )
 
 
@@ -161,6 +172,7 @@ _POOL_PARAMS = (
     *_rows("channels", "kernel_size", "stride", "padding"),
 )
 _POOL_SLICES = (unset("dram_slice_config"), unset("applied_shard_scheme"))
+_POOL_FORMS = Forms((Takes(frozenset({BF16}), "either"),), (Gives(BF16, layout="rows"),))
 _CEIL = attribute("ceil_mode", keyword=True, default=False)
 _POOL = [
     *_numbers(_POOLED, "si32"),
@@ -184,6 +196,7 @@ define(
         text("output_layout", "::ttnn::Layout::ROW_MAJOR"),
         *positional(unset("config_tensor_in_dram")),
     ],
+    takes=_POOL_FORMS,
 )
 _COUNTED = (_CEIL, attribute("count_include_pad", keyword=True, default=True), unset("divisor_override"), MEMORY)
 define(
@@ -202,6 +215,7 @@ define(
         text("deallocate_input", "false"),
         text("reallocate_halo_output", "true"),
     ],
+    takes=_POOL_FORMS,
 )
 
 _X = operand("input_tensor")
@@ -210,6 +224,7 @@ define(
     "global_avg_pool2d",
     python=[_X, MEMORY, DTYPE],
     cpp=positional(_X, MEMORY, unset("output_dtype")),
+    takes=forms(FLOATS),
 )
 
 
@@ -223,4 +238,5 @@ define(
     meaning=lambda call: ttir_meaning(call, "upsample2d"),
     python=[_X, _SCALE, _MODE, MEMORY],
     cpp=positional(_X, replace(_SCALE, form="uint32s"), _MODE, MEMORY),
+    takes=forms(NUMBERS, "rows"),
 )

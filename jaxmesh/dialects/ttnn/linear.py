@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from jaxmesh.dialects.ttnn.forms import FLOATS, forms
 from jaxmesh.dialects.ttnn.op import COMPUTE, DTYPE, MEMORY, TtnnOp, attribute, define, operand, unset
 
 OPS: dict[str, TtnnOp] = {}
@@ -18,6 +19,7 @@ _OPTIONS = (
 )
 
 _HOW = ("compute_config", "matmul_program_config")
+_FORMS = forms(FLOATS, gives="asked")
 
-define(OPS, "matmul", options=_HOW, python=[_A, _B, *_OPTIONS])
-define(OPS, "linear", options=_HOW, python=[_A, _B, _BIAS, *_OPTIONS])
+define(OPS, "matmul", options=_HOW, python=[_A, _B, *_OPTIONS], takes=_FORMS)
+define(OPS, "linear", options=_HOW, python=[_A, _B, _BIAS, *_OPTIONS], takes=_FORMS)

@@ -7,6 +7,7 @@ from typing import Any
 
 from jaxmesh.dialects.op import Call, attr
 from jaxmesh.dialects.ttir.helpers import check_rank, check_shape, lax, optional_operands, require
+from jaxmesh.dialects.ttnn.forms import BF16, FLOAT, FLOATS, Forms, Gives, Takes
 from jaxmesh.dialects.ttnn.op import (
     COMPUTE,
     MEMORY,
@@ -53,6 +54,7 @@ for _name in ("layer_norm", "rms_norm"):
             unset("program_config"),
             *([COMPUTE] if _name == "rms_norm" else []),
         ),
+        takes=FLOAT,
     )
 
 
@@ -95,6 +97,7 @@ define(
         text("momentum", "0.1f"),
         *positional(*_BATCH[4:6], unset("output"), MEMORY, COMPUTE),
     ],
+    takes=FLOAT,
 )
 
 
@@ -114,9 +117,10 @@ define(
     callee="ttnn.transformer.scaled_dot_product_attention",
     python=[_Q, _K, _V, *_SCORES],
     cpp=positional(_Q, _K, _V, *_SCORES[:3], unset("sliding_window_size"), MEMORY),
+    takes=Forms((Takes(frozenset({BF16})),)),
 )
 
-define(OPS, "concatenate_heads", callee="ttnn.transformer.concatenate_heads", python=[_X, MEMORY])
+define(OPS, "concatenate_heads", callee="ttnn.transformer.concatenate_heads", python=[_X, MEMORY], takes=FLOAT)
 
 _HEADS = (
     operand("kv_input_tensor", 1, default=None),
@@ -130,6 +134,7 @@ define(
     "split_query_key_value_and_split_heads",
     callee="ttnn.transformer.split_query_key_value_and_split_heads",
     python=[_X, *_HEADS],
+    takes=Forms((Takes(FLOATS),), (Gives(),) * 3),
 )
 
 _ROTATED = (_X, operand("cos_cache", 1), operand("sin_cache", 2), unset("token_index"), MEMORY, COMPUTE)
@@ -140,4 +145,5 @@ define(
     callee="ttnn.experimental.rotary_embedding",
     python=_ROTATED,
     cpp=positional(*_ROTATED[:-1]),
+    takes=FLOAT,
 )

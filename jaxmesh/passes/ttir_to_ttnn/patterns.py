@@ -2,7 +2,16 @@
 
 from collections.abc import Mapping
 
-from jaxmesh.passes.ttir_to_ttnn import collectives, elementwise, images, indexing, norms, reductions, shapes
+from jaxmesh.passes.ttir_to_ttnn import (
+    collectives,
+    elementwise,
+    images,
+    indexing,
+    integers,
+    norms,
+    reductions,
+    shapes,
+)
 from jaxmesh.passes.ttir_to_ttnn.builder import Pattern
 
 PATTERNS: Mapping[str, Pattern] = {
@@ -10,6 +19,7 @@ PATTERNS: Mapping[str, Pattern] = {
     **elementwise.PATTERNS,
     **images.PATTERNS,
     **indexing.PATTERNS,
+    **integers.PATTERNS,
     **norms.PATTERNS,
     **reductions.PATTERNS,
     **shapes.PATTERNS,

@@ -230,8 +230,7 @@ inline Tensor logical_left_shift(const Tensor& a, const Tensor& b, const Memory&
                  [](const Arrays& held) { return shifted(held[0], held[1], &scalar::shifted_left<int64_t>); });
 }
 
-inline Tensor logical_right_shift(const Tensor& a, const Tensor& b, Unset = std::nullopt,
-                                  const Memory& = std::nullopt) {
+inline Tensor logical_right_shift(const Tensor& a, const Tensor& b, const Memory& = std::nullopt) {
   return on_each("logical_right_shift", {a, b},
                  [](const Arrays& held) { return shifted(held[0], held[1], &scalar::shifted_right<int64_t>); });
 }

@@ -39,7 +39,8 @@ inline Tensor embedding(const Tensor& ids, const Tensor& weight, Unset, Layout, 
   });
 }
 
-// `x[.., index[i, j], ..]` along one dim; an index out of range moves inside.
+// `out[i, j] = x[.., index[i, j], ..]` along one dim; the index may be shorter in the others, and an index out of range
+// moves inside.
 inline Tensor gather(const Tensor& x, int64_t dim, const Tensor& index, bool = false, const Memory& = std::nullopt,
                      Unset = std::nullopt, Unset = std::nullopt) {
   const auto at = static_cast<std::size_t>(dim_in(dim, x.rank(), "gather"));

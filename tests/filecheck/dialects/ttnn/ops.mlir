@@ -1,7 +1,7 @@
-// RUN: jaxmesh opt %s --ttir-to-ttnn | filecheck %s
+// RUN: jaxmesh opt %s --ttir-to-ttnn --for-emulation | filecheck %s
 // Ops of TTNN are read and printed again. Deallocations are added by the pass.
 
-module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2>]>} {
+module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 1x2>]>} {
   // CHECK-LABEL: func.func @abs(
   func.func @abs(%arg0: tensor<3x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<3x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
     // CHECK: "ttnn.abs"(%{{[a-z0-9]+}}) : (tensor<3x4xf32>) -> tensor<3x4xf32>
@@ -381,18 +381,18 @@ module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2>]>} {
   }
 
   // CHECK-LABEL: func.func @isfinite(
-  func.func @isfinite(%arg0: tensor<3x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<3x4xi1> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
-    // CHECK: "ttnn.isfinite"(%{{[a-z0-9]+}}) : (tensor<3x4xf32>) -> tensor<3x4xi1>
-    %0 = "ttnn.isfinite"(%arg0) : (tensor<3x4xf32>) -> tensor<3x4xi1>
-    return %0 : tensor<3x4xi1>
+  func.func @isfinite(%arg0: tensor<3x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<3x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
+    // CHECK: "ttnn.isfinite"(%{{[a-z0-9]+}}) : (tensor<3x4xf32>) -> tensor<3x4xf32>
+    %0 = "ttnn.isfinite"(%arg0) : (tensor<3x4xf32>) -> tensor<3x4xf32>
+    return %0 : tensor<3x4xf32>
   }
 
   // CHECK-LABEL: func.func @logical_not(
   func.func @logical_not(%arg0: tensor<9xi32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<9xi32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
-    // CHECK: "ttnn.logical_not"(%{{[a-z0-9]+}}) : (tensor<9xi32>) -> tensor<9xi1>
-    %0 = "ttnn.logical_not"(%arg0) : (tensor<9xi32>) -> tensor<9xi1>
-    // CHECK: "ttnn.typecast"(%{{[a-z0-9]+}}) : (tensor<9xi1>) -> tensor<9xi32>
-    %1 = "ttnn.typecast"(%0) : (tensor<9xi1>) -> tensor<9xi32>
+    // CHECK: "ttnn.logical_not"(%{{[a-z0-9]+}}) : (tensor<9xi32>) -> tensor<9xi32>
+    %0 = "ttnn.logical_not"(%arg0) : (tensor<9xi32>) -> tensor<9xi32>
+    // CHECK: "ttnn.typecast"(%{{[a-z0-9]+}}) : (tensor<9xi32>) -> tensor<9xi32>
+    %1 = "ttnn.typecast"(%0) : (tensor<9xi32>) -> tensor<9xi32>
     return %1 : tensor<9xi32>
   }
 
@@ -484,10 +484,10 @@ module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2>]>} {
   }
 
   // CHECK-LABEL: func.func @argmax(
-  func.func @argmax(%arg0: tensor<3x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<3x1xi32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
-    // CHECK: "ttnn.argmax"(%{{[a-z0-9]+}}) <{dim = 1 : si32, keep_dim = true}> : (tensor<3x4xf32>) -> tensor<3x1xi32>
-    %0 = "ttnn.argmax"(%arg0) <{dim = 1 : si32, keep_dim = true}> : (tensor<3x4xf32>) -> tensor<3x1xi32>
-    return %0 : tensor<3x1xi32>
+  func.func @argmax(%arg0: tensor<3x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<3x1xui32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
+    // CHECK: "ttnn.argmax"(%{{[a-z0-9]+}}) <{dim = 1 : si32, keep_dim = true}> : (tensor<3x4xf32>) -> tensor<3x1xui32>
+    %0 = "ttnn.argmax"(%arg0) <{dim = 1 : si32, keep_dim = true}> : (tensor<3x4xf32>) -> tensor<3x1xui32>
+    return %0 : tensor<3x1xui32>
   }
 
   // CHECK-LABEL: func.func @cumsum(
@@ -505,34 +505,36 @@ module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2>]>} {
   }
 
   // CHECK-LABEL: func.func @sort(
-  func.func @sort(%arg0: tensor<3x5xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<3x5xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}, tensor<3x5xi32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
-    // CHECK: "ttnn.sort"(%{{[a-z0-9]+}}) <{descending = false, dim = 0 : si8, stable = true}> : (tensor<3x5xf32>) -> (tensor<3x5xf32>, tensor<3x5xi32>)
-    %0:2 = "ttnn.sort"(%arg0) <{descending = false, dim = 0 : si8, stable = true}> : (tensor<3x5xf32>) -> (tensor<3x5xf32>, tensor<3x5xi32>)
-    return %0#0, %0#1 : tensor<3x5xf32>, tensor<3x5xi32>
+  func.func @sort(%arg0: tensor<3x5xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<3x5xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}, tensor<3x5xui32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
+    // CHECK: "ttnn.sort"(%{{[a-z0-9]+}}) <{descending = false, dim = 0 : si8, stable = true}> : (tensor<3x5xf32>) -> (tensor<3x5xf32>, tensor<3x5xui32>)
+    %0:2 = "ttnn.sort"(%arg0) <{descending = false, dim = 0 : si8, stable = true}> : (tensor<3x5xf32>) -> (tensor<3x5xf32>, tensor<3x5xui32>)
+    return %0#0, %0#1 : tensor<3x5xf32>, tensor<3x5xui32>
   }
 
   // CHECK-LABEL: func.func @topk(
-  func.func @topk(%arg0: tensor<3x5xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<3x2xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}, tensor<3x2xi32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
-    // CHECK: "ttnn.topk"(%{{[a-z0-9]+}}) <{dim = 1 : si32, k = 2 : i32, largest = false, sorted = true}> : (tensor<3x5xf32>) -> (tensor<3x2xf32>, tensor<3x2xi32>)
-    %0:2 = "ttnn.topk"(%arg0) <{dim = 1 : si32, k = 2 : i32, largest = false, sorted = true}> : (tensor<3x5xf32>) -> (tensor<3x2xf32>, tensor<3x2xi32>)
-    return %0#0, %0#1 : tensor<3x2xf32>, tensor<3x2xi32>
+  func.func @topk(%arg0: tensor<3x5xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<3x2xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}, tensor<3x2xui32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
+    // CHECK: "ttnn.topk"(%{{[a-z0-9]+}}) <{dim = 1 : si32, k = 2 : i32, largest = false, sorted = true}> : (tensor<3x5xf32>) -> (tensor<3x2xf32>, tensor<3x2xui32>)
+    %0:2 = "ttnn.topk"(%arg0) <{dim = 1 : si32, k = 2 : i32, largest = false, sorted = true}> : (tensor<3x5xf32>) -> (tensor<3x2xf32>, tensor<3x2xui32>)
+    return %0#0, %0#1 : tensor<3x2xf32>, tensor<3x2xui32>
   }
 
   // CHECK-LABEL: func.func @reverse(
   func.func @reverse(%arg0: tensor<2x3x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<2x3x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
-    %0 = "ttnn.get_device"() <{mesh_offset = #ttnn<mesh_offset 0>, mesh_shape = #ttnn<mesh_shape 2>}> : () -> !ttnn.device
+    %0 = "ttnn.get_device"() <{mesh_offset = #ttnn<mesh_offset 0x0>, mesh_shape = #ttnn<mesh_shape 1x2>}> : () -> !ttnn.device
     %1 = "ttnn.reshape"(%arg0) <{shape = [2 : i32, 12 : i32]}> : (tensor<2x3x4xf32>) -> tensor<2x12xf32>
     // CHECK: "ttnn.constant"(%{{[a-z0-9]+}}) <{value = dense<[1, 0]> : tensor<2xi32>}> : (!ttnn.device) -> tensor<2xi32>
     %2 = "ttnn.constant"(%0) <{value = dense<[1, 0]> : tensor<2xi32>}> : (!ttnn.device) -> tensor<2xi32>
-    // CHECK: "ttnn.embedding"(%{{[a-z0-9]+}}, %{{[a-z0-9]+}}) : (tensor<2xi32>, tensor<2x12xf32>) -> tensor<2x12xf32>
-    %3 = "ttnn.embedding"(%2, %1) : (tensor<2xi32>, tensor<2x12xf32>) -> tensor<2x12xf32>
+    // CHECK: "ttnn.embedding"(%{{[a-z0-9]+}}, %{{[a-z0-9]+}}) : (tensor<2xui32>, tensor<2x12xf32>) -> tensor<2x12xf32>
+    %ids0 = "ttnn.typecast"(%2) : (tensor<2xi32>) -> tensor<2xui32>
+    %3 = "ttnn.embedding"(%ids0, %1) : (tensor<2xui32>, tensor<2x12xf32>) -> tensor<2x12xf32>
     %4 = "ttnn.reshape"(%3) <{shape = [2 : i32, 3 : i32, 4 : i32]}> : (tensor<2x12xf32>) -> tensor<2x3x4xf32>
     %5 = "ttnn.permute"(%4) <{permutation = array<i64: 2, 0, 1>}> : (tensor<2x3x4xf32>) -> tensor<4x2x3xf32>
     %6 = "ttnn.reshape"(%5) <{shape = [4 : i32, 6 : i32]}> : (tensor<4x2x3xf32>) -> tensor<4x6xf32>
     // CHECK: "ttnn.constant"(%{{[a-z0-9]+}}) <{value = dense<[3, 2, 1, 0]> : tensor<4xi32>}> : (!ttnn.device) -> tensor<4xi32>
     %7 = "ttnn.constant"(%0) <{value = dense<[3, 2, 1, 0]> : tensor<4xi32>}> : (!ttnn.device) -> tensor<4xi32>
-    // CHECK: "ttnn.embedding"(%{{[a-z0-9]+}}, %{{[a-z0-9]+}}) : (tensor<4xi32>, tensor<4x6xf32>) -> tensor<4x6xf32>
-    %8 = "ttnn.embedding"(%7, %6) : (tensor<4xi32>, tensor<4x6xf32>) -> tensor<4x6xf32>
+    // CHECK: "ttnn.embedding"(%{{[a-z0-9]+}}, %{{[a-z0-9]+}}) : (tensor<4xui32>, tensor<4x6xf32>) -> tensor<4x6xf32>
+    %ids1 = "ttnn.typecast"(%7) : (tensor<4xi32>) -> tensor<4xui32>
+    %8 = "ttnn.embedding"(%ids1, %6) : (tensor<4xui32>, tensor<4x6xf32>) -> tensor<4x6xf32>
     %9 = "ttnn.reshape"(%8) <{shape = [4 : i32, 2 : i32, 3 : i32]}> : (tensor<4x6xf32>) -> tensor<4x2x3xf32>
     %10 = "ttnn.permute"(%9) <{permutation = array<i64: 1, 2, 0>}> : (tensor<4x2x3xf32>) -> tensor<2x3x4xf32>
     return %10 : tensor<2x3x4xf32>
@@ -582,7 +584,7 @@ module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2>]>} {
 
   // CHECK-LABEL: func.func @slice_dynamic(
   func.func @slice_dynamic(%arg0: tensor<4x5xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}, %arg1: tensor<2xi32> {ttcore.shard_status = #ttcore.shard_status<presharded>}, %arg2: tensor<2xi32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<2x2xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
-    %0 = "ttnn.get_device"() <{mesh_offset = #ttnn<mesh_offset 0>, mesh_shape = #ttnn<mesh_shape 2>}> : () -> !ttnn.device
+    %0 = "ttnn.get_device"() <{mesh_offset = #ttnn<mesh_offset 0x0>, mesh_shape = #ttnn<mesh_shape 1x2>}> : () -> !ttnn.device
     %1 = "ttnn.reshape"(%arg1) <{shape = [1 : i32, 2 : i32]}> : (tensor<2xi32>) -> tensor<1x2xi32>
     %2 = "ttnn.reshape"(%arg0) <{shape = [20 : i32, 1 : i32]}> : (tensor<4x5xf32>) -> tensor<20x1xf32>
     %3 = "ttnn.constant"(%0) <{value = dense<[[0, 2, 5, 7]]> : tensor<1x4xi32>}> : (!ttnn.device) -> tensor<1x4xi32>
@@ -597,7 +599,8 @@ module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2>]>} {
     %10 = "ttnn.sum"(%9) <{dim_arg = [1 : i32], keep_dim = true}> : (tensor<1x2xi32>) -> tensor<1x1xi32>
     %11 = "ttnn.add"(%10, %3) : (tensor<1x1xi32>, tensor<1x4xi32>) -> tensor<1x4xi32>
     %12 = "ttnn.reshape"(%11) <{shape = [4 : i32]}> : (tensor<1x4xi32>) -> tensor<4xi32>
-    %13 = "ttnn.embedding"(%12, %2) : (tensor<4xi32>, tensor<20x1xf32>) -> tensor<4x1xf32>
+    %ids2 = "ttnn.typecast"(%12) : (tensor<4xi32>) -> tensor<4xui32>
+    %13 = "ttnn.embedding"(%ids2, %2) : (tensor<4xui32>, tensor<20x1xf32>) -> tensor<4x1xf32>
     %14 = "ttnn.reshape"(%13) <{shape = [1 : i32, 2 : i32, 2 : i32]}> : (tensor<4x1xf32>) -> tensor<1x2x2xf32>
     %15 = "ttnn.reshape"(%14) <{shape = [2 : i32, 2 : i32]}> : (tensor<1x2x2xf32>) -> tensor<2x2xf32>
     return %15 : tensor<2x2xf32>
@@ -605,7 +608,7 @@ module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2>]>} {
 
   // CHECK-LABEL: func.func @zeros(
   func.func @zeros() -> (tensor<2x3xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
-    %0 = "ttnn.get_device"() <{mesh_offset = #ttnn<mesh_offset 0>, mesh_shape = #ttnn<mesh_shape 2>}> : () -> !ttnn.device
+    %0 = "ttnn.get_device"() <{mesh_offset = #ttnn<mesh_offset 0x0>, mesh_shape = #ttnn<mesh_shape 1x2>}> : () -> !ttnn.device
     // CHECK: "ttnn.zeros"(%{{[a-z0-9]+}}) <{shape = #ttnn.shape<2x3>}> : (!ttnn.device) -> tensor<2x3xf32>
     %1 = "ttnn.zeros"(%0) <{shape = #ttnn.shape<2x3>}> : (!ttnn.device) -> tensor<2x3xf32>
     return %1 : tensor<2x3xf32>
@@ -613,7 +616,7 @@ module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2>]>} {
 
   // CHECK-LABEL: func.func @ones(
   func.func @ones() -> (tensor<2x3xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
-    %0 = "ttnn.get_device"() <{mesh_offset = #ttnn<mesh_offset 0>, mesh_shape = #ttnn<mesh_shape 2>}> : () -> !ttnn.device
+    %0 = "ttnn.get_device"() <{mesh_offset = #ttnn<mesh_offset 0x0>, mesh_shape = #ttnn<mesh_shape 1x2>}> : () -> !ttnn.device
     // CHECK: "ttnn.ones"(%{{[a-z0-9]+}}) <{shape = #ttnn.shape<2x3>}> : (!ttnn.device) -> tensor<2x3xf32>
     %1 = "ttnn.ones"(%0) <{shape = #ttnn.shape<2x3>}> : (!ttnn.device) -> tensor<2x3xf32>
     return %1 : tensor<2x3xf32>
@@ -621,7 +624,7 @@ module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2>]>} {
 
   // CHECK-LABEL: func.func @empty(
   func.func @empty() -> (tensor<4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
-    %0 = "ttnn.get_device"() <{mesh_offset = #ttnn<mesh_offset 0>, mesh_shape = #ttnn<mesh_shape 2>}> : () -> !ttnn.device
+    %0 = "ttnn.get_device"() <{mesh_offset = #ttnn<mesh_offset 0x0>, mesh_shape = #ttnn<mesh_shape 1x2>}> : () -> !ttnn.device
     // CHECK: "ttnn.empty"(%{{[a-z0-9]+}}) <{shape = #ttnn.shape<4>}> : (!ttnn.device) -> tensor<4xf32>
     %1 = "ttnn.empty"(%0) <{shape = #ttnn.shape<4>}> : (!ttnn.device) -> tensor<4xf32>
     return %1 : tensor<4xf32>
@@ -629,12 +632,19 @@ module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2>]>} {
 
   // CHECK-LABEL: func.func @arange(
   func.func @arange() -> (tensor<2x3xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
-    %0 = "ttnn.get_device"() <{mesh_offset = #ttnn<mesh_offset 0>, mesh_shape = #ttnn<mesh_shape 2>}> : () -> !ttnn.device
+    %0 = "ttnn.get_device"() <{mesh_offset = #ttnn<mesh_offset 0x0>, mesh_shape = #ttnn<mesh_shape 1x2>}> : () -> !ttnn.device
     // CHECK: "ttnn.arange"(%{{[a-z0-9]+}}) <{end = 12 : si64, start = 3 : si64, step = 4 : si64}> : (!ttnn.device) -> tensor<3xf32>
     %1 = "ttnn.arange"(%0) <{end = 12 : si64, start = 3 : si64, step = 4 : si64}> : (!ttnn.device) -> tensor<3xf32>
     %2 = "ttnn.reshape"(%1) <{shape = [1 : i32, 3 : i32]}> : (tensor<3xf32>) -> tensor<1x3xf32>
     %3 = "ttnn.repeat"(%2) <{repeat_dims = #ttnn.shape<2x1>}> : (tensor<1x3xf32>) -> tensor<2x3xf32>
     return %3 : tensor<2x3xf32>
+  }
+
+  // CHECK-LABEL: func.func @gather(
+  func.func @gather(%arg0: tensor<5x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}, %arg1: tensor<2x4xui32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<2x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
+    // CHECK: "ttnn.gather"(%{{[a-z0-9]+}}, %{{[a-z0-9]+}}) <{dim = 0 : si32}> : (tensor<5x4xf32>, tensor<2x4xui32>) -> tensor<2x4xf32>
+    %0 = "ttnn.gather"(%arg0, %arg1) <{dim = 0 : si32}> : (tensor<5x4xf32>, tensor<2x4xui32>) -> tensor<2x4xf32>
+    return %0 : tensor<2x4xf32>
   }
 
   // CHECK-LABEL: func.func @scatter(
@@ -645,9 +655,9 @@ module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2>]>} {
   }
 
   // CHECK-LABEL: func.func @embedding_backward(
-  func.func @embedding_backward(%arg0: tensor<2x3xi32> {ttcore.shard_status = #ttcore.shard_status<presharded>}, %arg1: tensor<5x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}, %arg2: tensor<2x3x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<5x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
-    // CHECK: "ttnn.embedding_bw"(%{{[a-z0-9]+}}, %{{[a-z0-9]+}}, %{{[a-z0-9]+}}) : (tensor<2x3xi32>, tensor<5x4xf32>, tensor<2x3x4xf32>) -> tensor<5x4xf32>
-    %0 = "ttnn.embedding_bw"(%arg0, %arg1, %arg2) : (tensor<2x3xi32>, tensor<5x4xf32>, tensor<2x3x4xf32>) -> tensor<5x4xf32>
+  func.func @embedding_backward(%arg0: tensor<2x3xui32> {ttcore.shard_status = #ttcore.shard_status<presharded>}, %arg1: tensor<5x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}, %arg2: tensor<2x3x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<5x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
+    // CHECK: "ttnn.embedding_bw"(%{{[a-z0-9]+}}, %{{[a-z0-9]+}}, %{{[a-z0-9]+}}) : (tensor<2x3xui32>, tensor<5x4xf32>, tensor<2x3x4xf32>) -> tensor<5x4xf32>
+    %0 = "ttnn.embedding_bw"(%arg0, %arg1, %arg2) : (tensor<2x3xui32>, tensor<5x4xf32>, tensor<2x3x4xf32>) -> tensor<5x4xf32>
     return %0 : tensor<5x4xf32>
   }
 
@@ -698,7 +708,7 @@ module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2>]>} {
 
   // CHECK-LABEL: func.func @conv2d(
   func.func @conv2d(%arg0: tensor<2x5x6x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}, %arg1: tensor<6x4x3x2xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<2x3x5x6xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
-    %0 = "ttnn.get_device"() <{mesh_offset = #ttnn<mesh_offset 0>, mesh_shape = #ttnn<mesh_shape 2>}> : () -> !ttnn.device
+    %0 = "ttnn.get_device"() <{mesh_offset = #ttnn<mesh_offset 0x0>, mesh_shape = #ttnn<mesh_shape 1x2>}> : () -> !ttnn.device
     %1 = "ttnn.reshape"(%arg0) <{shape = [1 : i32, 1 : i32, 60 : i32, 4 : i32]}> : (tensor<2x5x6x4xf32>) -> tensor<1x1x60x4xf32>
     // CHECK: "ttnn.conv2d"(%{{[a-z0-9]+}}, %{{[a-z0-9]+}}, %{{[a-z0-9]+}}) <{batch_size = 2 : i32, dilation = array<i32: 1, 1>, groups = 1 : i32, in_channels = 4 : i32, input_height = 5 : i32, input_width = 6 : i32, kernel_size = array<i32: 3, 2>, out_channels = 6 : i32, padding = array<i32: 0, 0>, stride = array<i32: 1, 1>}> : (tensor<1x1x60x4xf32>, tensor<6x4x3x2xf32>, !ttnn.device) -> tensor<1x1x30x6xf32>
     %2 = "ttnn.conv2d"(%1, %arg1, %0) <{batch_size = 2 : i32, dilation = array<i32: 1, 1>, groups = 1 : i32, in_channels = 4 : i32, input_height = 5 : i32, input_width = 6 : i32, kernel_size = array<i32: 3, 2>, out_channels = 6 : i32, padding = array<i32: 0, 0>, stride = array<i32: 1, 1>}> : (tensor<1x1x60x4xf32>, tensor<6x4x3x2xf32>, !ttnn.device) -> tensor<1x1x30x6xf32>
@@ -708,7 +718,7 @@ module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2>]>} {
 
   // CHECK-LABEL: func.func @conv_transpose2d(
   func.func @conv_transpose2d(%arg0: tensor<2x5x6x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}, %arg1: tensor<4x3x3x2xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<2x7x7x3xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
-    %0 = "ttnn.get_device"() <{mesh_offset = #ttnn<mesh_offset 0>, mesh_shape = #ttnn<mesh_shape 2>}> : () -> !ttnn.device
+    %0 = "ttnn.get_device"() <{mesh_offset = #ttnn<mesh_offset 0x0>, mesh_shape = #ttnn<mesh_shape 1x2>}> : () -> !ttnn.device
     %1 = "ttnn.reshape"(%arg0) <{shape = [1 : i32, 1 : i32, 60 : i32, 4 : i32]}> : (tensor<2x5x6x4xf32>) -> tensor<1x1x60x4xf32>
     // CHECK: "ttnn.conv_transpose2d"(%{{[a-z0-9]+}}, %{{[a-z0-9]+}}, %{{[a-z0-9]+}}) <{batch_size = 2 : i32, dilation = array<i32: 1, 1>, groups = 1 : i32, in_channels = 4 : i32, input_height = 5 : i32, input_width = 6 : i32, kernel_size = array<i32: 3, 2>, out_channels = 3 : i32, output_padding = array<i32: 0, 0>, padding = array<i32: 0, 0>, stride = array<i32: 1, 1>}> : (tensor<1x1x60x4xf32>, tensor<4x3x3x2xf32>, !ttnn.device) -> tensor<1x1x98x3xf32>
     %2 = "ttnn.conv_transpose2d"(%1, %arg1, %0) <{batch_size = 2 : i32, dilation = array<i32: 1, 1>, groups = 1 : i32, in_channels = 4 : i32, input_height = 5 : i32, input_width = 6 : i32, kernel_size = array<i32: 3, 2>, out_channels = 3 : i32, output_padding = array<i32: 0, 0>, padding = array<i32: 0, 0>, stride = array<i32: 1, 1>}> : (tensor<1x1x60x4xf32>, tensor<4x3x3x2xf32>, !ttnn.device) -> tensor<1x1x98x3xf32>
@@ -771,16 +781,16 @@ module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2>]>} {
 
   // CHECK-LABEL: func.func @all_gather(
   func.func @all_gather(%arg0: tensor<4x8xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<4x16xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
-    // CHECK: "ttnn.all_gather"(%{{[a-z0-9]+}}) <{all_gather_dim = 1 : si32, cluster_axis = 0 : ui32}> : (tensor<4x8xf32>) -> tensor<4x16xf32>
-    %0 = "ttnn.all_gather"(%arg0) <{all_gather_dim = 1 : si32, cluster_axis = 0 : ui32}> : (tensor<4x8xf32>) -> tensor<4x16xf32>
+    // CHECK: "ttnn.all_gather"(%{{[a-z0-9]+}}) <{all_gather_dim = 1 : si32, cluster_axis = 1 : ui32}> : (tensor<4x8xf32>) -> tensor<4x16xf32>
+    %0 = "ttnn.all_gather"(%arg0) <{all_gather_dim = 1 : si32, cluster_axis = 1 : ui32}> : (tensor<4x8xf32>) -> tensor<4x16xf32>
     return %0 : tensor<4x16xf32>
   }
 
   // CHECK-LABEL: func.func @all_reduce(
   func.func @all_reduce(%arg0: tensor<4x8xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<4x8xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
     %0 = "ttnn.reshape"(%arg0) <{shape = [1 : i32, 1 : i32, 4 : i32, 8 : i32]}> : (tensor<4x8xf32>) -> tensor<1x1x4x8xf32>
-    // CHECK: "ttnn.all_reduce"(%{{[a-z0-9]+}}) <{cluster_axis = 0 : ui32, reduce_type = #ttcore.reduce_type<sum>}> : (tensor<1x1x4x8xf32>) -> tensor<1x1x4x8xf32>
-    %1 = "ttnn.all_reduce"(%0) <{cluster_axis = 0 : ui32, reduce_type = #ttcore.reduce_type<sum>}> : (tensor<1x1x4x8xf32>) -> tensor<1x1x4x8xf32>
+    // CHECK: "ttnn.all_reduce"(%{{[a-z0-9]+}}) <{cluster_axis = 1 : ui32, reduce_type = #ttcore.reduce_type<sum>}> : (tensor<1x1x4x8xf32>) -> tensor<1x1x4x8xf32>
+    %1 = "ttnn.all_reduce"(%0) <{cluster_axis = 1 : ui32, reduce_type = #ttcore.reduce_type<sum>}> : (tensor<1x1x4x8xf32>) -> tensor<1x1x4x8xf32>
     %2 = "ttnn.reshape"(%1) <{shape = [4 : i32, 8 : i32]}> : (tensor<1x1x4x8xf32>) -> tensor<4x8xf32>
     return %2 : tensor<4x8xf32>
   }
@@ -789,8 +799,8 @@ module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2>]>} {
   func.func @all_reduce_async(%arg0: tensor<4x8xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<4x8xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
     %0 = "ttnn.reshape"(%arg0) <{shape = [1 : i32, 1 : i32, 4 : i32, 8 : i32]}> : (tensor<4x8xf32>) -> tensor<1x1x4x8xf32>
     // The importer reads both forms as one op.
-    // CHECK: "ttnn.all_reduce{{(_async)?}}"(%{{[a-z0-9]+}}) <{cluster_axis = 0 : ui32, reduce_type = #ttcore.reduce_type<sum>}> : (tensor<1x1x4x8xf32>) -> tensor<1x1x4x8xf32>
-    %1 = "ttnn.all_reduce_async"(%0) <{cluster_axis = 0 : ui32, reduce_type = #ttcore.reduce_type<sum>}> : (tensor<1x1x4x8xf32>) -> tensor<1x1x4x8xf32>
+    // CHECK: "ttnn.all_reduce{{(_async)?}}"(%{{[a-z0-9]+}}) <{cluster_axis = 1 : ui32, reduce_type = #ttcore.reduce_type<sum>}> : (tensor<1x1x4x8xf32>) -> tensor<1x1x4x8xf32>
+    %1 = "ttnn.all_reduce_async"(%0) <{cluster_axis = 1 : ui32, reduce_type = #ttcore.reduce_type<sum>}> : (tensor<1x1x4x8xf32>) -> tensor<1x1x4x8xf32>
     %2 = "ttnn.reshape"(%1) <{shape = [4 : i32, 8 : i32]}> : (tensor<1x1x4x8xf32>) -> tensor<4x8xf32>
     return %2 : tensor<4x8xf32>
   }
@@ -798,8 +808,8 @@ module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2>]>} {
   // CHECK-LABEL: func.func @reduce_scatter(
   func.func @reduce_scatter(%arg0: tensor<4x8xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<4x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
     %0 = "ttnn.reshape"(%arg0) <{shape = [1 : i32, 1 : i32, 4 : i32, 8 : i32]}> : (tensor<4x8xf32>) -> tensor<1x1x4x8xf32>
-    // CHECK: "ttnn.reduce_scatter"(%{{[a-z0-9]+}}) <{cluster_axis = 0 : ui32, reduce_type = #ttcore.reduce_type<sum>, scatter_dim = 3 : si32}> : (tensor<1x1x4x8xf32>) -> tensor<1x1x4x4xf32>
-    %1 = "ttnn.reduce_scatter"(%0) <{cluster_axis = 0 : ui32, reduce_type = #ttcore.reduce_type<sum>, scatter_dim = 3 : si32}> : (tensor<1x1x4x8xf32>) -> tensor<1x1x4x4xf32>
+    // CHECK: "ttnn.reduce_scatter"(%{{[a-z0-9]+}}) <{cluster_axis = 1 : ui32, reduce_type = #ttcore.reduce_type<sum>, scatter_dim = 3 : si32}> : (tensor<1x1x4x8xf32>) -> tensor<1x1x4x4xf32>
+    %1 = "ttnn.reduce_scatter"(%0) <{cluster_axis = 1 : ui32, reduce_type = #ttcore.reduce_type<sum>, scatter_dim = 3 : si32}> : (tensor<1x1x4x8xf32>) -> tensor<1x1x4x4xf32>
     %2 = "ttnn.reshape"(%1) <{shape = [4 : i32, 4 : i32]}> : (tensor<1x1x4x4xf32>) -> tensor<4x4xf32>
     return %2 : tensor<4x4xf32>
   }
@@ -807,23 +817,23 @@ module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2>]>} {
   // CHECK-LABEL: func.func @collective_permute(
   func.func @collective_permute(%arg0: tensor<4x8xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<4x8xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
     %0 = "ttnn.assign"(%arg0) : (tensor<4x8xf32>) -> tensor<4x8xf32>
-    // CHECK: "ttnn.point_to_point"(%{{[a-z0-9]+}}, %{{[a-z0-9]+}}) <{receiver_coord = array<i64: 1>, sender_coord = array<i64: 0>}> : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
-    %1 = "ttnn.point_to_point"(%arg0, %0) <{receiver_coord = array<i64: 1>, sender_coord = array<i64: 0>}> : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
-    // CHECK: "ttnn.point_to_point"(%{{[a-z0-9]+}}, %{{[a-z0-9]+}}) <{receiver_coord = array<i64: 0>, sender_coord = array<i64: 1>}> : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
-    %2 = "ttnn.point_to_point"(%arg0, %1) <{receiver_coord = array<i64: 0>, sender_coord = array<i64: 1>}> : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+    // CHECK: "ttnn.point_to_point"(%{{[a-z0-9]+}}, %{{[a-z0-9]+}}) <{receiver_coord = array<i64: 0, 1>, sender_coord = array<i64: 0, 0>}> : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+    %1 = "ttnn.point_to_point"(%arg0, %0) <{receiver_coord = array<i64: 0, 1>, sender_coord = array<i64: 0, 0>}> : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+    // CHECK: "ttnn.point_to_point"(%{{[a-z0-9]+}}, %{{[a-z0-9]+}}) <{receiver_coord = array<i64: 0, 0>, sender_coord = array<i64: 0, 1>}> : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
+    %2 = "ttnn.point_to_point"(%arg0, %1) <{receiver_coord = array<i64: 0, 0>, sender_coord = array<i64: 0, 1>}> : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
     return %2 : tensor<4x8xf32>
   }
 
   // CHECK-LABEL: func.func @mesh_partition(
   func.func @mesh_partition(%arg0: tensor<4x8xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<4x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
-    // CHECK: "ttnn.mesh_partition"(%{{[a-z0-9]+}}) <{cluster_axis = 0 : ui32, dim = 1 : si32}> : (tensor<4x8xf32>) -> tensor<4x4xf32>
-    %0 = "ttnn.mesh_partition"(%arg0) <{cluster_axis = 0 : ui32, dim = 1 : si32}> : (tensor<4x8xf32>) -> tensor<4x4xf32>
+    // CHECK: "ttnn.mesh_partition"(%{{[a-z0-9]+}}) <{cluster_axis = 1 : ui32, dim = 1 : si32}> : (tensor<4x8xf32>) -> tensor<4x4xf32>
+    %0 = "ttnn.mesh_partition"(%arg0) <{cluster_axis = 1 : ui32, dim = 1 : si32}> : (tensor<4x8xf32>) -> tensor<4x4xf32>
     return %0 : tensor<4x4xf32>
   }
 
   // CHECK-LABEL: func.func @rand(
   func.func @rand() -> (tensor<4x8xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
-    %0 = "ttnn.get_device"() <{mesh_offset = #ttnn<mesh_offset 0>, mesh_shape = #ttnn<mesh_shape 2>}> : () -> !ttnn.device
+    %0 = "ttnn.get_device"() <{mesh_offset = #ttnn<mesh_offset 0x0>, mesh_shape = #ttnn<mesh_shape 1x2>}> : () -> !ttnn.device
     // CHECK: "ttnn.rand"(%{{[a-z0-9]+}}) <{high = 1.000000e+00 : f32, low = 0.000000e+00 : f32, seed = 3 : ui32, size = #ttnn.shape<4x8>}> : (!ttnn.device) -> tensor<4x8xf32>
     %1 = "ttnn.rand"(%0) <{high = 1.000000e+00 : f32, low = 0.000000e+00 : f32, seed = 3 : ui32, size = #ttnn.shape<4x8>}> : (!ttnn.device) -> tensor<4x8xf32>
     return %1 : tensor<4x8xf32>

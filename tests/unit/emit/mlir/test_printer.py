@@ -25,9 +25,9 @@ from jaxmesh.emit.mlir.printer import mlir_text
 from jaxmesh.errors import MissingRuleError, UnsupportedError, VerifyError
 from jaxmesh.frontends.mlir.decode import Program as Decoded
 from jaxmesh.frontends.mlir.module import load_text
-from jaxmesh.passes.ttir_to_ttnn.driver import to_ttnn
 from jaxmesh.sharding.configs import MeshMapperConfig, PlacementReplicate
 from tests import GOLDEN
+from tests.generators.drafts import to_ttnn
 from tests.generators.flat_programs import flat_of
 from tests.generators.mlir_programs import (
     BOOL,
