@@ -134,7 +134,8 @@ def _ordered(types: frozenset[str]) -> Callable[[Occurrence], Forms]:
     def rule(op: Occurrence) -> Forms:
         x = op.operands[0]
         assert x is not None
-        length = x.shape[op.attributes.get("dim", -1)] if x.shape else 1
+        dim: int = op.attributes.get("dim", -1)
+        length = x.shape[dim] if x.shape else 1
         short = U16 if length < _LONG else U32
         return Forms((Takes(types, casts=_ORDERED),), (Gives(), Gives(by_type={BF16: short, F32: U32, U16: U32})))
 

@@ -33,7 +33,9 @@ def path(have: frozenset[Form], want: Form) -> tuple[Form, tuple[Form, ...]]:
     >>> [(form.dtype.name, form.tile) for form in steps]
     [('float32', False), ('float32', True), ('int32', True)]
     """
-    queue = [(0, number, form, (form,)) for number, form in enumerate(sorted(have, key=_order))]
+    queue: list[tuple[int, int, Form, tuple[Form, ...]]] = [
+        (0, number, form, (form,)) for number, form in enumerate(sorted(have, key=_order))
+    ]
     seen: set[Form] = set()
     number = len(queue)
     while queue:

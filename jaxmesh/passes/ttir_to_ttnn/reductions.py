@@ -50,9 +50,11 @@ def _product(o: Ops, site: Site, a: Value, b: Value) -> Value:
     left = _matrix(o, a, site["transpose_a"], (1, -1))
     right = _matrix(o, b, site["transpose_b"], (-1, 1))
     batch = np.broadcast_shapes(o.shape(left)[:-2], o.shape(right)[:-2])
-    spread = [_flat_batch(o, x, batch) for x in (left, right)]
-    shape = [o.shape(left)[-2]] * (len(o.shape(a)) > 1) + [o.shape(right)[-1]] * (len(o.shape(b)) > 1)
-    return o.reshape(matrix_product(o, *spread, site.result.dtype), (*batch, *shape))
+    left_batch, right_batch = (_flat_batch(o, x, batch) for x in (left, right))
+    rows = o.shape(left)[-2:-1] if len(o.shape(a)) > 1 else ()
+    columns = o.shape(right)[-1:] if len(o.shape(b)) > 1 else ()
+    product = matrix_product(o, left_batch, right_batch, site.result.dtype)
+    return o.reshape(product, (*batch, *rows, *columns))
 
 
 def _matrix(o: Ops, x: Value, transposed: bool, vector: tuple[int, int]) -> Value:

@@ -150,6 +150,9 @@ def program(name: str) -> Function:
 
 def is_known(name: str, dtype: str) -> bool:
     """Returns True if JAX has the function for the element type."""
+    if (name, dtype) == ("psum_scatter", "bool"):
+        # JAX traces it, and compiles it on no platform.
+        return False
     mesh = jax.sharding.AbstractMesh(SIZES, AXES)
     local = jax.shard_map(FUNCTIONS[name], mesh=mesh, in_specs=P(), out_specs=P(), check_vma=False)
     try:
