@@ -21,9 +21,9 @@ from jaxmesh.errors import JaxmeshError, MissingRuleError, VerifyError
 _SEGMENTS = "operandSegmentSizes"
 _BY_TYPE: frozenset[str | None] = frozenset({"f32", "number"})
 """Forms of attributes that are written by the types of the operands."""
-_DISCARDABLE: Mapping[str, str] = {"assume_replicated": "", "layout": "#ttnn.layout"}
-"""Attributes that upstream does not define, with their forms, printed as discardable ones: a promise of the caller, and
-the layout that `to_layout` makes, which upstream says in the result's type."""
+DISCARDABLE: Mapping[str, str] = {"assume_replicated": "", "layout": "#ttnn.layout", "rounding_mode": "string"}
+"""Attributes that upstream does not define, with their forms, printed as discardable ones: a promise of the caller, the
+layout that `to_layout` makes, which upstream says in the result's type, and how `divide` rounds integers."""
 
 
 def mlir_text(program: Program, *, locations: bool = False) -> str:
@@ -137,7 +137,7 @@ class _Printer:
 
     def _properties(self, op: Op) -> Iterator[str]:
         forms, row = _forms(op.name)
-        given = {k: v for k, v in op.attributes.items() if v is not None and k not in _DISCARDABLE}
+        given = {k: v for k, v in op.attributes.items() if v is not None and k not in DISCARDABLE}
         if row is not None:
             given = {**row.assumptions, **given}
             if absent := ", ".join(repr(a.name) for a in row.attributes if a.required and a.name not in given):
@@ -157,7 +157,7 @@ class _Printer:
             yield f"{name} = {self._written(op, name, forms[name], given[name])}"
 
     def _discardable(self, op: Op) -> str:
-        given = [(k, op.attributes[k], form) for k, form in _DISCARDABLE.items() if op.attributes.get(k)]
+        given = [(k, op.attributes[k], form) for k, form in DISCARDABLE.items() if op.attributes.get(k)]
         written = (f"jaxmesh.{k}" + (f" = {attribute(form, v, self.spelling)}" if form else "") for k, v, form in given)
         return f" {{{', '.join(written)}}}" if given else ""
 

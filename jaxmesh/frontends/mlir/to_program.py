@@ -24,6 +24,7 @@ _DEVICE = Type((), np.dtype(np.int32), kind="device")
 _SHARD = ("shard_type", "shard_direction", "shard_shape", "shard_dims")
 _PROMISE = "assume_replicated"
 _LAYOUT = "jaxmesh.layout"
+_ROUNDING = "jaxmesh.rounding_mode"
 
 
 def _dialects(body: decoded.Body, known: dict[int, set[str]]) -> set[str]:
@@ -164,6 +165,8 @@ def _attributes(step: decoded.Step) -> Mapping[str, Any]:
         if name == "to_layout":
             return {"layout": _page_layout(step)}
         return {k: CONFIGS[k](str(v)) if k in CONFIGS else v for k, v in said.items()}
+    if _ROUNDING in step.attributes:
+        said["rounding_mode"] = step.attributes[_ROUNDING]
     row = definition_of(step.op)
     if row is None or Trait.NOT_UPSTREAM in row.traits or not said.keys() <= row.by_name.keys():
         raise _OtherWords

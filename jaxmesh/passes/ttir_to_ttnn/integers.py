@@ -113,7 +113,9 @@ def _div(o: Ops, site: Site) -> Value | Sequence[Value]:
         return _in_int32(o, site, _div)
     if result.dtype == INDEX:
         return _quotient(o, a, b)
-    return _unsigned_quotient(o, a, b) if result.dtype == _UINT32 else carry_over(o, site)
+    if result.dtype == _UINT32:
+        return _unsigned_quotient(o, a, b)
+    return o.op("divide", [a, b], result.shape, result.dtype)
 
 
 def _quotient(o: Ops, a: Value, b: Value) -> Value:
@@ -139,7 +141,7 @@ def _unsigned_quotient(o: Ops, a: Value, b: Value) -> Value:
     return o.op("where", [negative, once, small], o.shape(small), _UINT32)
 
 
-@PATTERNS.add("floor", "ceil", "trunc", "round")
+@PATTERNS.add("floor", "ceil", "round")
 def _rounded(o: Ops, site: Site) -> Value | Sequence[Value]:
     return site.x if site.result.dtype.kind in "iub" else carry_over(o, site)
 

@@ -57,7 +57,7 @@ module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2x4>]>} {
 
   // Rounded quotients and products of integers are exact.
   // CHECK-LABEL: func.func @integers(
-  // CHECK: "ttnn.divide"(%{{.*}}) <{rounding_mode = "trunc"}> : (tensor<4x4xi32>, tensor<4x4xi32>) -> tensor<4x4xi32>
+  // CHECK: "ttnn.divide"(%{{.*}}) {jaxmesh.rounding_mode = "trunc"} : (tensor<4x4xi32>, tensor<4x4xi32>) -> tensor<4x4xi32>
   // CHECK-NOT: "ttnn.matmul"
   // CHECK: "ttnn.sum"(%{{.*}}) {{.*}} : (tensor<1x4x4x4xi32>) -> tensor<1x4x4xi32>
   func.func @integers(%x: tensor<4x4xi32>, %y: tensor<4x4xi32>) -> (tensor<4x4xi32>, tensor<4x4xi32>) {

@@ -1,4 +1,4 @@
-// RUN: jaxmesh opt %s --ttir-to-ttnn | filecheck %s
+// RUN: jaxmesh opt %s --ttir-to-ttnn --for-emulation | filecheck %s
 // Ops of earlier versions are read with a warning, and printed in upstream's present form.
 
 module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2>]>} {

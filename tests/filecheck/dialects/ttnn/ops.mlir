@@ -845,11 +845,4 @@ module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 1x2>]>} {
     %0 = "ttnn.transpose"(%arg0) <{dim0 = 0 : si32, dim1 = 1 : si32}> : (tensor<3x4xf32>) -> tensor<4x3xf32>
     return %0 : tensor<4x3xf32>
   }
-
-  // CHECK-LABEL: func.func @gather(
-  func.func @gather(%arg0: tensor<5x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}, %arg1: tensor<3x4xi32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<3x4xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
-    // CHECK: "ttnn.gather"(%{{[a-z0-9]+}}, %{{[a-z0-9]+}}) <{dim = 0 : si32}> : (tensor<5x4xf32>, tensor<3x4xi32>) -> tensor<3x4xf32>
-    %0 = "ttnn.gather"(%arg0, %arg1) <{dim = 0 : si32}> : (tensor<5x4xf32>, tensor<3x4xi32>) -> tensor<3x4xf32>
-    return %0 : tensor<3x4xf32>
-  }
 }
