@@ -55,9 +55,18 @@ class Call:
         """The value of an attribute that may be left out."""
         return self[name] if name in self.op.attributes else default
 
+    def enum(self, name: str) -> str:
+        """The word that an attribute of StableHLO's own kind stands for; empty if it is left out."""
+        return enum_of(self.op, name)
+
     def raw(self, name: str) -> Any:
         """An attribute itself."""
         return self.op.attributes[name]
+
+
+def enum_of(op: Any, name: str) -> str:
+    """Returns the word of an attribute such as `#stablehlo<comparison_direction LT>`; empty if it is left out."""
+    return str(op.attributes[name]).rstrip(">").split(" ")[-1] if name in op.attributes else ""
 
 
 Meaning = Callable[[Call], Any]

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from jaxmesh.frontends.jax.retype import spread
-from jaxmesh.frontends.stablehlo.call import Program, Whole
+from jaxmesh.frontends.stablehlo.call import Program, Whole, enum_of
 from jaxmesh.frontends.stablehlo.reductions import constant_of
 from jaxmesh.frontends.stablehlo.shardings import Sharding, axes_of
 from jaxmesh.frontends.stablehlo.values import Sharded
@@ -85,11 +85,11 @@ def find_counter(op: Any) -> Counter | None:
     test = _returned(cond, 0)
     if _name(test) != "stablehlo.compare":
         return None
-    direction = str(test.attributes["comparison_direction"])
+    direction = enum_of(test, "comparison_direction")
     left, right = test.operands
     number = next((i for i, v in enumerate(cond.arguments) if v == left), None)
     limit, start = _number(right, op, cond), None if number is None else _number(op.operands[number], op, None)
-    if "LT" not in direction or number is None or limit is None or start is None:
+    if direction != "LT" or number is None or limit is None or start is None:
         return None
     add = _returned(body, number)
     if _name(add) != "stablehlo.add":

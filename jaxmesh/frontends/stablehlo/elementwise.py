@@ -60,9 +60,9 @@ def _round(call: Call) -> Any:
 @OPS.add("stablehlo.compare")
 def _compare(call: Call) -> Any:
     x, y = call.operands
-    if call.get("compare_type", "") == _TOTAL_ORDER and jnp.issubdtype(x.dtype, jnp.floating):
+    if call.enum("compare_type") == _TOTAL_ORDER and jnp.issubdtype(x.dtype, jnp.floating):
         x, y = _ordered_bits(x), _ordered_bits(y)
-    return _COMPARE[call["comparison_direction"]](x, y)
+    return _COMPARE[call.enum("comparison_direction")](x, y)
 
 
 def _ordered_bits(x: Any) -> Any:

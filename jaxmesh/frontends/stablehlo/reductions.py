@@ -10,7 +10,7 @@ from jaxlib.mlir.dialects import stablehlo
 
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.frontends.jax.retype import join_axes, spread
-from jaxmesh.frontends.stablehlo.call import Call, Ops
+from jaxmesh.frontends.stablehlo.call import Call, Ops, enum_of
 from jaxmesh.frontends.stablehlo.values import COMBINE, COMBINE_DIMS
 
 OPS = Ops()
@@ -131,7 +131,7 @@ def _argument_of_extreme(call: Call, dims: tuple[int, ...]) -> list[Any] | None:
     ) == dims[0]
     if not is_index or names.count("stablehlo.select") != 2 or names.count("stablehlo.compare") not in (3, 4):
         return None
-    direction = call.read(body_ops(call.op)[0].attributes["comparison_direction"])
+    direction = enum_of(body_ops(call.op)[0], "comparison_direction")
     if direction not in ("GT", "LT"):
         return None
     largest = direction == "GT"
@@ -188,7 +188,7 @@ def _sort_keys(call: Call) -> int:
     inner = body_ops(call.op)
     used = {v for o in inner for v in o.operands}
     keys = [i for i in range(len(call.operands)) if {block.arguments[2 * i], block.arguments[2 * i + 1]} & used]
-    directions = {call.read(o.attributes["comparison_direction"]) for o in inner if o.name == "stablehlo.compare"}
+    directions = {enum_of(o, "comparison_direction") for o in inner if o.name == "stablehlo.compare"}
     if keys != list(range(len(keys))) or not directions <= {"LT", "EQ", "NE"} or not keys:
         raise UnsupportedError(
             f"a sort compares by {sorted(directions)} of its operands {keys}; read are ascending sorts by the first ones."

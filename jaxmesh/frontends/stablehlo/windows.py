@@ -11,7 +11,7 @@ from jaxlib.mlir.dialects import stablehlo
 
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.frontends.jax.retype import join_axes, spread
-from jaxmesh.frontends.stablehlo.call import Call, Ops
+from jaxmesh.frontends.stablehlo.call import Call, Ops, enum_of
 from jaxmesh.frontends.stablehlo.reductions import body_ops, constant_of, is_identity, kind_of, precision_of
 from jaxmesh.frontends.stablehlo.shardings import count
 
@@ -112,7 +112,7 @@ def _select_and_scatter(call: Call) -> Any:
     x, source, start = call.operands
     value = constant_of(call.op.operands[2])
     (compare,) = body_ops(call.op, 0)
-    direction = call.read(compare.attributes["comparison_direction"])
+    direction = enum_of(compare, "comparison_direction")
     select = {"GE": _lax.ge_p, "LE": _lax.le_p}.get(direction)
     if select is None or kind_of(call.op, 1) != "sum" or value is None or value.item() != 0:
         raise UnsupportedError(
