@@ -149,5 +149,9 @@ class ShardShapeWarning(UserWarning):
     """A file's `shard_shape` disagrees with its `shard_dims` and mesh; it is not used, so the import continues."""
 
 
+class ShardingWarning(UserWarning):
+    """Something that was asked for about shardings is not kept, or costs more than it may seem."""
+
+
 class BlockFloatWarning(UserWarning):
     """A file's block-float tensors are stored as bfloat16, which represents each of their values exactly."""

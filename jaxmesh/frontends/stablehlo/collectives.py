@@ -42,7 +42,7 @@ def _all_reduce(program: Program, op: Any) -> list[Sharded]:
     x = program.env[op.operands[0]]
     uses = list(op.results[0].uses)
     # A sum of which a part is wanted alone becomes a reduce_scatter.
-    if len(uses) == 1 and uses[0].owner.name == "sdy.reshard":
+    if len(uses) == 1 and uses[0].owner.name in ("sdy.reshard", "func.return"):
         return [x]
     return [program.settle(x)]
 

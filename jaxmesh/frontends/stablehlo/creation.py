@@ -12,7 +12,7 @@ import numpy as np
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.frontends.stablehlo.call import Program
 from jaxmesh.frontends.stablehlo.reshards import perform, plan
-from jaxmesh.frontends.stablehlo.shardings import local_shape, replicated
+from jaxmesh.frontends.stablehlo.shardings import Sharding, local_shape, replicated
 from jaxmesh.frontends.stablehlo.values import Sharded, axis_position
 
 _lax: Any = jax.lax
@@ -27,23 +27,35 @@ def constant(program: Program, op: Any) -> list[Sharded]:
     if array.dtype != kind.dtype:
         array = array.astype(kind.dtype)
     if array.ndim == 0 or kind.size <= 1:
-        local = local_shape(kind.shape, sharding, program.sizes)
-        return [Sharded(_lax.full(local, array.reshape(-1)[0] if array.size else 0, kind.dtype), sharding)]
+        number = array.reshape(-1)[0] if array.size else 0
+
+        def fill(target: Sharding) -> Any:
+            return _lax.full(local_shape(kind.shape, target, program.sizes), number, kind.dtype)
+
+        return [Sharded(fill(sharding), sharding, make=fill)]
     x = jnp.asarray(array.reshape(kind.shape))
-    moves = plan(replicated(x.ndim), sharding, kind.shape, program.sizes)
-    return [Sharded(perform(x, moves, program.sizes), sharding)]
+
+    def cut(target: Sharding) -> Any:
+        moves = plan(replicated(x.ndim), target, kind.shape, program.sizes)
+        return perform(x, moves, program.sizes)
+
+    return [Sharded(cut(sharding), sharding, make=cut)]
 
 
 def iota(program: Program, op: Any) -> list[Sharded]:
     """An iota; along a sharded dim it starts at this device's first element."""
     (kind,), (sharding,) = program.types_of(op.results), program.result_shardings(op)
     dim = program.read(op.attributes["iota_dimension"])
-    local = local_shape(kind.shape, sharding, program.sizes)
-    x = _lax.broadcasted_iota(kind.dtype, local, dim)
-    if sharding[dim]:
-        first = axis_position(sharding[dim], program.sizes) * np.int32(local[dim])
-        x = x + _lax.convert_element_type(first, kind.dtype)
-    return [Sharded(x, sharding)]
+
+    def count(target: Sharding) -> Any:
+        local = local_shape(kind.shape, target, program.sizes)
+        x = _lax.broadcasted_iota(kind.dtype, local, dim)
+        if not target[dim]:
+            return x
+        first = axis_position(target[dim], program.sizes) * np.int32(local[dim])
+        return x + _lax.convert_element_type(first, kind.dtype)
+
+    return [Sharded(count(sharding), sharding, make=count)]
 
 
 def partition_id(program: Program, op: Any) -> list[Sharded]:

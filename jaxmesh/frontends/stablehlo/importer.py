@@ -92,8 +92,13 @@ class Importer:
         given = shardings.per_value(op)
         if given is None:
             return [replicated(len(v.type.shape)) for v in op.results]
-        free = [a for a in self.sizes if a not in self.manual]
-        return [shardings.read(a, free) for a in given]
+        kept: list[Sharding] = []
+        for attribute, value in zip(given, op.results, strict=True):
+            sharding, dropped = shardings.read_nearest(attribute, value.type.shape, self.sizes, self.manual)
+            if dropped:
+                self.decisions.add("dropped", f"{shardings.show_attribute(attribute)} became {shardings.show(sharding)}")
+            kept.append(sharding)
+        return kept
 
     # --- blocks -------------------------------------------------------------------------------------------------------
 
@@ -175,10 +180,14 @@ class Importer:
             Sharded(_typed(y, k), s, partial, kind or "")
             for y, k, s in zip(arrays, results, splitting.results, strict=True)
         ]
-        return [
+        results_of = [
             y if y.sharding == w else Sharded(self.reshard(y, w, f"of {op.name}"), w)
             for y, w in zip(outs, wanted, strict=True)
         ]
+        if op.name == "stablehlo.broadcast_in_dim" and not xs[0].ndim:
+            (y,), (k,) = results_of, kinds
+            y.make = lambda s: _lax.broadcast(xs[0], local_shape(k.shape, s, self.sizes))
+        return results_of
 
     def _splitting(
         self, op: Any, operands: Sequence[Sharded], kinds: Any, wanted: list[Sharding], kind: str | None
@@ -218,6 +227,8 @@ class Importer:
         x = self.settle(x)
         if x.sharding == target:
             return x.array
+        if x.make is not None:
+            return x.make(target)
         key = (self.scope, target)
         if key not in x.known:
             shape = global_shape(x.array.shape, x.sharding, self.sizes)

@@ -46,7 +46,7 @@ def _gather(call: Call) -> Any:
     sizes = [
         n if k == full else k for n, k, full in zip(x.shape, call["slice_sizes"], whole, strict=True)
     ]
-    indexed = [d for d in start_map if call.shardings[0][d] and sizes[d] != x.shape[d]]
+    indexed = [d for d in start_map if call.shardings[0][d] and call["slice_sizes"][d] != whole[d]]
     inside: Any = None
     for d in indexed:
         indices, here = _move_to_shard(call, indices, start_map.index(d), d, x.shape[d])

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-from jax.sharding import AbstractMesh
+from jax.sharding import AbstractMesh, PartitionSpec
 
 from jaxmesh.dialects.ttir.mesh_shard import full_to_shard, shard_to_full
 from jaxmesh.frontends.jax.retype import spread
@@ -38,6 +38,11 @@ class ImportedProgram:
     results: tuple[Sharding, ...]
     decisions: tuple[Decision, ...]
     assumptions: tuple[str, ...]
+
+    @property
+    def out_specs(self) -> tuple[PartitionSpec, ...]:
+        """The specs of the results."""
+        return tuple(map(as_spec, self.results))
 
 
 def import_module(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from jax.sharding import PartitionSpec
@@ -75,10 +75,12 @@ def _axes(dim: Any) -> list[Any]:
     return [_sdy.AxisRefAttr(a) for a in _sdy.DimensionShardingAttr(dim).axes]
 
 
-def read_nearest(attribute: Any, shape: Sequence[int], sizes: Mapping[str, int]) -> tuple[Sharding, bool]:
+def read_nearest(
+    attribute: Any, shape: Sequence[int], sizes: Mapping[str, int], without: Collection[str] = ()
+) -> tuple[Sharding, bool]:
     """Reads a sharding, and drops what the program cannot have.
 
-    Of each dim the leading whole axes that divide it are kept.
+    Of each dim the leading whole axes that divide it are kept; those of `without`, which are manual, count for nothing.
 
     Returns:
       The sharding, and whether something was dropped.
@@ -87,7 +89,7 @@ def read_nearest(attribute: Any, shape: Sequence[int], sizes: Mapping[str, int])
     dropped = False
     for size, dim in zip(shape, attribute.dimension_shardings, strict=True):
         kept: list[str] = []
-        for axis in _axes(dim):
+        for axis in [a for a in _axes(dim) if a.name not in without]:
             if axis.sub_axis_info is not None or size % count([*kept, axis.name], sizes):
                 dropped = True
                 break

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,6 +33,8 @@ class Sharded:
     partial: tuple[str, ...] = ()
     kind: str = ""
     known: dict[Any, Sharded] = field(default_factory=lambda: {})
+    make: Callable[[Sharding], Any] | None = None
+    """Makes the shard of another sharding from nothing, of a value such as a constant."""
 
 
 def axis_position(axes: Sequence[str], sizes: Mapping[str, int]) -> Any:
@@ -68,8 +70,9 @@ _OF_BOOLS = {"sum": "max", "or": "max", "and": "min", "prod": "min"}
 
 
 def _gather_and_reduce(x: Any, axes: tuple[str, ...], kind: str) -> Any:
+    x = _lax.expand_dims(x, (0,))
     for axis in reversed(axes):
-        x = all_gather(_lax.expand_dims(x, (0,)), axis, 0)
+        x = all_gather(x, axis, 0)
     return COMBINE_DIMS[kind](x, tuple(range(1)))
 
 
