@@ -156,11 +156,6 @@ def manual_mesh(mesh: AbstractMesh) -> AbstractMesh:
     return mesh.update(axis_types=(AxisType.Manual,) * len(mesh.axis_names))
 
 
-def auto_mesh(mesh: AbstractMesh) -> AbstractMesh:
-    """Returns the mesh with every axis Auto: types name no shardings."""
-    return mesh.update(axis_types=(AxisType.Auto,) * len(mesh.axis_names))
-
-
 def context_devices() -> tuple[Any, ...] | None:
     """Returns the devices of the mesh that `jax.set_mesh` has set, also inside a trace; None if it has set none."""
     mesh = mesh_lib.get_concrete_mesh()

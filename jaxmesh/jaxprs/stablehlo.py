@@ -33,7 +33,7 @@ def lower_to_stablehlo(jaxpr: Jaxpr, in_shardings: Sequence[Any], out_shardings:
         closed = walk.close(body, args[: len(consts)])
         return tuple(evaluate.eval_jaxpr(closed, *args[len(consts) :]))
 
-    avals = [_struct(v.aval) for v in variables]
+    avals = [struct(v.aval) for v in variables]
     shardings = (*[None] * len(consts), *in_shardings)
     jitted = jax.jit(run, in_shardings=shardings, out_shardings=tuple(out_shardings), keep_unused=True)
     module = jitted.trace(*avals).lower(lowering_platforms=("cpu",)).compiler_ir()
@@ -41,7 +41,8 @@ def lower_to_stablehlo(jaxpr: Jaxpr, in_shardings: Sequence[Any], out_shardings:
     return module.operation.clone().operation
 
 
-def _struct(aval: Any) -> Any:
+def struct(aval: Any) -> jax.ShapeDtypeStruct:
+    """Returns an argument for tracing of a type, with its sharding on Explicit axes."""
     sharding: Any = getattr(aval, "sharding", None)
     typed = sharding is not None and not sharding.mesh.empty
     return jax.ShapeDtypeStruct(

@@ -48,7 +48,7 @@ def execute(
         rows = zip(outs, out_specs, plan.residency.results, strict=True)
         return [y if p is DEVICE else _constrained(y, s, mesh) for y, s, p in rows]
     # Inside, the executor decides on shardings; the types of arguments and results are the caller's.
-    auto = _auto_mesh(mesh)
+    auto = plain_mesh(mesh)
     specs = _result_specs(plan, auto)
     if out_specs is not None:
         specs = [s if p is DEVICE else w for s, w, p in zip(specs, out_specs, plan.residency.results, strict=True)]
@@ -84,7 +84,8 @@ def store_array(x: Any, spec: PartitionSpec, mesh: Mesh | AbstractMesh) -> Any:
     return compat.shard_map(local, mesh=mesh, in_specs=spec, out_specs=storage_spec(x.ndim, varying))(x)
 
 
-def _auto_mesh(mesh: Mesh | AbstractMesh) -> Mesh | AbstractMesh:
+def plain_mesh(mesh: Mesh | AbstractMesh) -> Mesh | AbstractMesh:
+    """Returns a mesh with every axis Auto."""
     types = (AxisType.Auto,) * len(mesh.axis_names)
     if isinstance(mesh, AbstractMesh):
         return mesh.update(axis_types=types)

@@ -14,6 +14,7 @@ import numpy as np
 
 from jaxmesh.jaxprs import evaluate, walk
 from jaxmesh.jaxprs.compat import Jaxpr
+from jaxmesh.jaxprs.stablehlo import struct
 
 Shardings = tuple[Any, ...]
 Partition = Callable[[Jaxpr, Shardings, Shardings], Callable[..., Sequence[Any]]]
@@ -66,7 +67,7 @@ def _split(plain: Jaxpr) -> Callable[[Sequence[Any]], Callable[..., Any]]:
 
 
 def _structs(avals: Sequence[Any]) -> list[Any]:
-    return [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in avals]
+    return list(map(struct, avals))
 
 
 def _with_tangents(

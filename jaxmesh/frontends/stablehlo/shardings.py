@@ -15,6 +15,8 @@ Sharding = tuple[tuple[str, ...], ...]
 
 SHARDING = "sdy.sharding"
 RULE = "sdy.sharding_rule"
+OWN = {"sdy.reshard": "sharding", "sdy.sharding_constraint": "sharding", "sdy.all_reduce": "out_sharding"}
+"""Shardy's ops whose sharding is an attribute of their own, and its name."""
 _sdy: Any = sdy
 _ir: Any = ir
 
@@ -121,6 +123,8 @@ def _sub(axis: Any) -> str:
 
 def per_value(op: Any) -> list[Any] | None:
     """Returns the shardings of an operation's results; None if none is written."""
+    if op.name in OWN:
+        return [_sdy.TensorShardingAttr(op.attributes[OWN[op.name]])]
     if SHARDING not in op.attributes:
         return None
     attribute = op.attributes[SHARDING]

@@ -16,7 +16,7 @@ from jaxlib.mlir.dialects import sdy
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.frontends.stablehlo import shardings
 from jaxmesh.frontends.stablehlo.inline import add_rules, inline_calls, walk
-from jaxmesh.frontends.stablehlo.shardings import SHARDING
+from jaxmesh.frontends.stablehlo.shardings import OWN, SHARDING
 
 _ir: Any = ir
 _sdy: Any = sdy
@@ -154,8 +154,8 @@ def _drop(main: Any, sizes: Mapping[str, int]) -> tuple[Dropped, ...]:
         if given is None:
             continue
         where = str(op.location)
-        if op.name == "sdy.reshard":
-            op.attributes[SHARDING] = nearest(given[0], op.results[0].type.shape, op.name, where)
+        if op.name in OWN:
+            op.attributes[OWN[op.name]] = nearest(given[0], op.results[0].type.shape, op.name, where)
             continue
         rows = zip(given, op.results, strict=True)
         new = [nearest(s, r.type.shape, op.name, where) for s, r in rows]

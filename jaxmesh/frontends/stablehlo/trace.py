@@ -11,10 +11,10 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
 from jaxmesh.errors import MeshMismatchError
 from jaxmesh.frontends.stablehlo.program import ImportedProgram, import_module
-from jaxmesh.jaxprs import compat, evaluate, source_locations, walk
+from jaxmesh.jaxprs import evaluate, source_locations, walk
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr
 from jaxmesh.jaxprs.source_locations import Sources
-from jaxmesh.jaxprs.stablehlo import lower_to_stablehlo
+from jaxmesh.jaxprs.stablehlo import lower_to_stablehlo, struct
 from jaxmesh.sharding.mesh import AnyMesh, show_mesh
 
 _CONSTRAINTS = ("sharding_constraint", "reshard", "mesh_cast", "device_put")
@@ -96,11 +96,10 @@ def partition_program(plain: Jaxpr, asked: Asked, out_tree: Any, mesh: AnyMesh) 
     _check_meshes(plain, abstract)
     count = len(walk.open_jaxpr(plain).outvars)
     results = [None] * count if asked.results is None else list(asked.results(out_tree))
-    plain_mesh = compat.auto_mesh(abstract)
     module = lower_to_stablehlo(plain, [_on(s, abstract) for s in asked.arguments], [_on(s, abstract) for s in results])
     return import_module(
         module,
-        plain_mesh,
+        abstract,
         presharded=asked.presharded,
         consts=list(walk.constants(plain).values()),
         sources=Sources(walk.all_eqns(plain)),
@@ -133,4 +132,4 @@ def plain_call(plain: Jaxpr, asked: Asked, out_tree: Any) -> Jaxpr:
         return tuple(evaluate.eval_jaxpr(plain, *args))
 
     jitted = jax.jit(run, in_shardings=asked.arguments, out_shardings=results)
-    return jax.make_jaxpr(jitted)(*[jax.ShapeDtypeStruct(a.shape, a.dtype) for a in plain.in_avals])
+    return jax.make_jaxpr(jitted)(*map(struct, plain.in_avals))
