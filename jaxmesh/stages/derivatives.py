@@ -50,16 +50,16 @@ def _real_arguments(plain: Jaxpr) -> list[int]:
 
 
 def _split(plain: Jaxpr) -> Callable[[Sequence[Any]], Callable[..., Any]]:
-    """Returns a function that fixes all arguments but the real ones, and gives its real results and all results."""
+    """Returns a function that fixes all arguments but the real ones, and gives its real results."""
     real = _real_arguments(plain)
 
     def fixed(args: Sequence[Any]) -> Callable[..., Any]:
-        def of_real(*given: Any) -> tuple[list[Any], list[Any]]:
+        def of_real(*given: Any) -> list[Any]:
             full = list(args)
             for i, x in zip(real, given, strict=True):
                 full[i] = x
             outs = evaluate.eval_jaxpr(plain, *full)
-            return [y for y, a in zip(outs, plain.out_avals, strict=True) if _is_real(a)], outs
+            return [y for y, a in zip(outs, plain.out_avals, strict=True) if _is_real(a)]
 
         return of_real
 
@@ -83,18 +83,16 @@ def _with_tangents(
     def _(primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
         def tangent(*args: Any) -> list[Any]:
             given = args[:count]
-            _, made, values = jax.jvp(
-                fixed(given), tuple(given[i] for i in real), tuple(args[count:]), has_aux=True
-            )
-            return [*values, *made]
+            _, made = jax.jvp(fixed(given), tuple(given[i] for i in real), tuple(args[count:]))
+            return list(made)
 
         avals = [*plain.in_avals, *[plain.in_avals[i] for i in real]]
         program = jax.make_jaxpr(tangent)(*_structs(avals))
         real_outs = [i for i, a in enumerate(plain.out_avals) if _is_real(a)]
-        derivative = partition(program, (*ins, *[ins[i] for i in real]), (*outs, *[outs[i] for i in real_outs]))
-        results = derivative(*primals, *[tangents[i] for i in real])
-        values = tuple(results[: len(outs)])
-        made = dict(zip(real_outs, results[len(outs) :], strict=True))
+        derivative = partition(program, (*ins, *[ins[i] for i in real]), tuple(outs[i] for i in real_outs))
+        made = dict(zip(real_outs, derivative(*primals, *[tangents[i] for i in real]), strict=True))
+        # Not a result of the derivative: in reverse mode the values must not wait for tangents.
+        values = call(*primals)
         zeros = [np.zeros(np.shape(y), jax.dtypes.float0) for y in values]
         return values, tuple(made.get(i, z) for i, z in enumerate(zeros))
 
@@ -117,7 +115,7 @@ def _with_backward(
     def backward(args: Sequence[Any], cotangents: Sequence[Any]) -> tuple[Any, ...]:
         def pull(*given: Any) -> list[Any]:
             first = given[:count]
-            _, back, _ = jax.vjp(fixed(first), *[first[i] for i in real], has_aux=True)
+            _, back = jax.vjp(fixed(first), *[first[i] for i in real])
             return list(back(list(given[count:])))
 
         avals = [*plain.in_avals, *[plain.out_avals[i] for i in real_outs]]

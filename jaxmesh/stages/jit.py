@@ -45,7 +45,7 @@ from jaxmesh.stages.arguments import (
 )
 from jaxmesh.stages.checked_calls import CheckedCalls, Checks
 from jaxmesh.stages.partitioned import Partitioned, run_partitioned, traced_program
-from jaxmesh.stages.shardings import Carried, asked_of, carried_shardings
+from jaxmesh.stages.shardings import Carried, asked_of, carried_shardings, jax_shardings
 from jaxmesh.stages.stages import Lowered, Traced
 from jaxmesh.ttnn.mesh_tensor import is_tensor
 from jaxmesh.validate import is_hashable, quote
@@ -109,6 +109,10 @@ class JitFunction:
             raise
 
     def _launch(self, args: Any, kwargs: Any) -> Any:
+        outer = tracing()
+        if outer is not None and not outer.inline and self._shardings != (UNSPECIFIED, UNSPECIFIED):
+            # A part of a plain program: its shardings are constraints there.
+            return self._constrained(args, kwargs, outer.mesh)
         compat.require_region()
         # A part of a program that is being traced is checked by that program.
         carried = carried_shardings(_tree.leaves((args, kwargs), is_leaf=is_tensor))
@@ -122,6 +126,19 @@ class JitFunction:
                 self._jitted = {}
             jitted = self._jitted.setdefault(kind, self._make_jitted(None, carried))
         return launch(jitted, *args, **kwargs)
+
+    def _constrained(self, args: Any, kwargs: Any, mesh: AnyMesh | None) -> Any:
+        """Calls the function as a part of the program that JAX is tracing, with its shardings as `jax.jit` takes them."""
+        own = self._mesh or mesh or context_mesh()
+        options = {
+            name: jax_shardings(given, own)
+            for name, given in zip(("in_shardings", "out_shardings"), self._shardings, strict=True)
+            if given is not UNSPECIFIED
+        }
+        static = [x.value if isinstance(x, Static) else x for x in args]
+        return jax.jit(self._fun, static_argnums=tuple(sorted(self._static.argnums)) or None, **options)(
+            *static, **kwargs
+        )
 
     def _checked_calls(self, carried: Carried | None) -> CheckedCalls:
         if carried not in self._checked:

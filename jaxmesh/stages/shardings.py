@@ -165,6 +165,15 @@ def _named(given: Any, mesh: AnyMesh, what: str) -> NamedSharding | None:
     )
 
 
+def jax_shardings(given: Any, mesh: AnyMesh | None) -> Any:
+    """Returns shardings as `jax.jit` takes them outside of `jax.set_mesh`."""
+
+    def named(x: Any) -> Any:
+        return NamedSharding(mesh, x) if isinstance(x, PartitionSpec) and mesh is not None else x
+
+    return _tree.map(named, given, is_leaf=_is_leaf)
+
+
 def check_kept(sharding: NamedSharding, what: str) -> None:
     """Warns of what a program does not keep of a sharding: the kind of memory."""
     if sharding.memory_kind not in (None, "device", "unpinned_host"):

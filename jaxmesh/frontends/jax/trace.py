@@ -22,7 +22,7 @@ from jaxmesh.errors import (
 )
 from jaxmesh.frontends.jax.trace_shard_maps import OutSpecs, trace_plain, trace_program
 from jaxmesh.frontends.stablehlo.program import ImportedProgram
-from jaxmesh.frontends.stablehlo.trace import Asked, is_automatic, partition_program, plain_call
+from jaxmesh.frontends.stablehlo.trace import Asked, is_automatic, partition_program, place_by_hand, plain_call
 from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.rewrite import copy_constants
 from jaxmesh.jaxprs.source_locations import jax_assertion
@@ -133,8 +133,10 @@ def trace(
         return [_result(value, jax.tree_util.keystr(path)) for path, value in paths]
 
     wanted = asked or Asked((None,) * len(avals), (False,) * len(avals))
+    tried: list[bool] = []
 
     def automatic(plain: compat.Jaxpr) -> TtirProgram | None:
+        tried.append(True)
         return partitioned_program(plain, wanted, trees[-1], mesh) if is_automatic(plain, wanted) else None
 
     assumptions: dict[str, None] = {}
@@ -143,6 +145,8 @@ def trace(
         if isinstance(traced, TtirProgram):
             return traced
         jaxpr, out_specs = traced
+        if wanted.given and not tried:
+            return _split_by_hand(flat, avals, varying, wanted, lambda: trees[-1], mesh)
     except InexpressibleError as missing:
         if any(varying):
             raise
@@ -158,6 +162,28 @@ def trace(
             "jaxmesh.shard_map(..., check_vma=False)."
         ) from error
     return TtirProgram(copy_constants(jaxpr), trees[-1], tuple(assumptions), out_specs=out_specs)
+
+
+def _split_by_hand(
+    flat: Callable[..., Sequence[Any]],
+    avals: Sequence[jax.ShapeDtypeStruct],
+    varying: Sequence[Sequence[str]],
+    asked: Asked,
+    tree: Callable[[], Any],
+    mesh: Mesh | AbstractMesh,
+) -> TtirProgram:
+    """Traces a program that splits tensors itself, with the shardings given for its arguments and results."""
+    if any(varying):
+        raise UnsupportedError(
+            "shardings are given, and an argument is a MeshTensor, which knows over which axes its shards differ and not "
+            "how they are put together; pass arrays, or leave in_shardings and out_shardings out."
+        )
+    kept = Asked(asked.arguments, (False,) * len(avals), asked.results, given=True)
+    outs = kept.results or (lambda tree: [None] * tree.num_leaves)
+    assumptions: dict[str, None] = {}
+    placed = place_by_hand(flat, kept, lambda: outs(tree()))
+    jaxpr, _ = trace_program(placed, avals, varying, mesh, assumptions)
+    return TtirProgram(copy_constants(jaxpr), tree(), tuple(assumptions))
 
 
 def partitioned_program(plain: compat.Jaxpr, asked: Asked, tree: Any, mesh: Mesh | AbstractMesh) -> TtirProgram:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import re
 from collections.abc import Sequence
 from typing import Any
 
 import jax
 import numpy as np
-from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 
 from jaxmesh.dialects.ttir.mesh_shard import full_to_shard, shard_to_full
@@ -20,7 +21,6 @@ from jaxmesh.frontends.stablehlo.reductions import kind_of
 from jaxmesh.frontends.stablehlo.shardings import Sharding, as_spec, axes_of
 from jaxmesh.frontends.stablehlo.values import Sharded
 
-_ir: Any = ir
 _lax: Any = jax.lax
 _sdy: Any = sdy
 
@@ -53,7 +53,7 @@ def _same(program: Program, op: Any) -> list[Sharded]:
 
 def _manual(program: Program, op: Any) -> list[Sharded]:
     """A region that the user wrote for one device: its operands in the shardings that it asks for."""
-    manual = [_ir.StringAttr(a).value for a in _sdy.ManualAxesAttr(op.attributes["manual_axes"])]
+    manual = re.findall(r'"(\w+)"', str(op.attributes["manual_axes"]))
     free = frozenset(program.sizes) - set(manual)
     block = op.regions[0].blocks[0]
     arguments: list[Sharded] = []
@@ -115,14 +115,10 @@ def _axes(program: Program, op: Any) -> tuple[str, ...]:
 
 
 def _named(text: str) -> list[str]:
-    import re
-
-    return re.findall(r'name = "(\w+)"|"(\w+)"', text) and [a or b for a, b in re.findall(r'name = "(\w+)"|"(\w+)"', text)]
+    return re.findall(r'"(\w+)"', text)
 
 
 def _subsets(names: list[str]) -> list[tuple[str, ...]]:
-    import itertools
-
     return [p for n in range(len(names) + 1) for p in itertools.permutations(names, n)]
 
 

@@ -21,8 +21,9 @@ _KINDS = {"add": "sum", "maximum": "max", "minimum": "min", "multiply": "prod", 
 
 
 def body_ops(op: Any, region: int = 0) -> list[Any]:
-    """Returns the operations of a region but its return."""
-    return [o.operation for o in op.regions[region].blocks[0].operations][:-1]
+    """Returns the operations of a region of scalars but its return, and but what Shardy notes there."""
+    inner = [o.operation for o in op.regions[region].blocks[0].operations][:-1]
+    return [o for o in inner if not o.name.startswith("sdy.")]
 
 
 def kind_of(op: Any, region: int = 0) -> str | None:

@@ -26,7 +26,7 @@ _PROPAGATE = (
     "sdy-lift-inlined-meshes",
     "sdy-apply-sharding-constraints",
     "sdy-add-data-flow-edges",
-    "sdy-user-priority-propagate{conservative-propagation=true}",
+    "sdy-user-priority-propagate",
     "func.func(sdy-sink-data-flow-edges,sdy-sharding-constraint-to-reshard)",
     "sdy-close-shardings",
 )

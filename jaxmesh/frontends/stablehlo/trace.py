@@ -9,7 +9,9 @@ from typing import Any
 import jax
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
-from jaxmesh.errors import MeshMismatchError
+from jaxmesh.dialects.ttir.mesh_shard import full_to_shard, shard_to_full
+from jaxmesh.errors import InexpressibleError, MeshMismatchError
+from jaxmesh.frontends.jax.retype import varying
 from jaxmesh.frontends.stablehlo.program import ImportedProgram, import_module
 from jaxmesh.jaxprs import evaluate, source_locations, walk
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr
@@ -17,7 +19,7 @@ from jaxmesh.jaxprs.source_locations import Sources
 from jaxmesh.jaxprs.stablehlo import lower_to_stablehlo, struct
 from jaxmesh.sharding.mesh import AnyMesh, show_mesh
 
-_CONSTRAINTS = ("sharding_constraint", "reshard", "mesh_cast", "device_put")
+_CONSTRAINTS = ("sharding_constraint", "reshard", "mesh_cast", "device_put", "jit", "pjit")
 """JAX's primitives that ask for a sharding inside of a program."""
 
 
@@ -66,6 +68,29 @@ def wanted_by(eqn: Eqn) -> list[NamedSharding]:
     return [s for s in found if isinstance(s, NamedSharding) and not s.mesh.empty]
 
 
+def place_by_hand(
+    flat: Callable[..., Sequence[Any]], asked: Asked, results: Callable[[], Sequence[NamedSharding | None]]
+) -> Callable[..., list[Any]]:
+    """Returns a function that splits tensors by hand, with the shardings asked for at its ends as `mesh_shard`s.
+
+    An argument is split as it is asked for, and put together for the function, which splits it again; the pass removes
+    such pairs.
+    """
+
+    def run(*args: Any) -> list[Any]:
+        whole = [_join(x, s, here) for x, s, here in zip(args, asked.arguments, asked.presharded, strict=True)]
+        outs = flat(*whole)
+        return [_join(y, s, False) for y, s in zip(outs, results(), strict=True)]
+
+    return run
+
+
+def _join(x: Any, sharding: NamedSharding | None, is_shard: bool) -> Any:
+    if sharding is None or varying(x) and not is_shard:
+        return x
+    return shard_to_full(x if is_shard else full_to_shard(x, sharding.spec), sharding.spec)
+
+
 def is_automatic(plain: Jaxpr, asked: Asked) -> bool:
     """Returns True if the partitioner decides on a program: shardings are asked for somewhere."""
     if asked.splits():
@@ -96,7 +121,14 @@ def partition_program(plain: Jaxpr, asked: Asked, out_tree: Any, mesh: AnyMesh) 
     _check_meshes(plain, abstract)
     count = len(walk.open_jaxpr(plain).outvars)
     results = [None] * count if asked.results is None else list(asked.results(out_tree))
-    module = lower_to_stablehlo(plain, [_on(s, abstract) for s in asked.arguments], [_on(s, abstract) for s in results])
+    ends = [_on(s, abstract) for s in asked.arguments], [_on(s, abstract) for s in results]
+    try:
+        module = lower_to_stablehlo(plain, *ends)
+    except (ValueError, NotImplementedError) as error:
+        raise InexpressibleError(
+            f"the program runs as JAX runs it, but has no TTIR or TTNN text: JAX lowers it for real devices alone "
+            f"({str(error)[:200]})"
+        ) from error
     return import_module(
         module,
         abstract,
