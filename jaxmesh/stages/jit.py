@@ -269,7 +269,7 @@ class JitFunction:
             program = trace(
                 call.fun, call.tree, [a.aval for a in arguments], [a.varying or () for a in arguments], mesh, asked
             )
-        return traced_program(program, boundary, asked)
+        return traced_program(program, boundary, asked, warns=True)
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """Traces and lowers: `trace(...).lower()`."""

@@ -18,6 +18,7 @@ from jaxmesh.jaxprs.compat import Jaxpr
 from jaxmesh.sharding.mesh import AnyMesh
 from jaxmesh.stages.checked_calls import Checks
 from jaxmesh.stages.derivatives import with_derivatives
+from jaxmesh.stages.sharding_warnings import warn_about
 from jaxmesh.stages.stages import Lowered, Traced
 
 _tree: Any = jax.tree
@@ -31,8 +32,10 @@ class Partitioned:
     asked: Asked
 
 
-def traced_program(program: TtirProgram, boundary: Boundary, asked: Asked) -> tuple[Traced, Partitioned | None]:
-    """Returns the traced program, and what it was made of if the partitioner made it."""
+def traced_program(
+    program: TtirProgram, boundary: Boundary, asked: Asked, *, warns: bool = False
+) -> tuple[Traced, Partitioned | None]:
+    """Returns the traced program, and what it was made of if the partitioner made it; warns of what is not kept."""
     made = program.partitioned
     arguments = boundary.arguments
     if made is not None:
@@ -40,6 +43,9 @@ def traced_program(program: TtirProgram, boundary: Boundary, asked: Asked) -> tu
         arguments = tuple(_argument(a, s, here, aval, boundary.mesh) for a, s, here, aval in rows)
     boundary = dataclasses.replace(boundary, out_specs=program.out_specs, arguments=arguments)
     decisions = () if made is None else made.decisions
+    if made is not None and warns:
+        assert program.plain is not None
+        warn_about(made, asked, boundary, program.plain.out_avals)
     traced = Traced(
         boundary, program.jaxpr, program.out_tree, program.assumptions, program.missing, decisions=decisions
     )

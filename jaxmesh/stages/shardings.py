@@ -10,7 +10,7 @@ import jax
 from jax.core import Tracer
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, Sharding
 
-from jaxmesh.errors import ArgumentTypeError, ArgumentValueError, MeshMismatchError, ShardingWarning
+from jaxmesh.errors import ArgumentTypeError, ArgumentValueError, MemoryKindWarning, MeshMismatchError
 from jaxmesh.frontends.stablehlo.trace import Asked, is_split
 from jaxmesh.jaxprs.caches import ARRAY
 from jaxmesh.sharding.mesh import AnyMesh, same_mesh, show_mesh
@@ -180,7 +180,7 @@ def check_kept(sharding: NamedSharding, what: str) -> None:
         warnings.warn(
             f"{what} asks for the memory {sharding.memory_kind!r}, which TTIR has no attribute for; the value is kept "
             "in the devices' memory.",
-            ShardingWarning,
+            MemoryKindWarning,
             stacklevel=2,
         )
 

@@ -136,7 +136,12 @@ def _reduce(program: Program, op: Any) -> list[Sharded]:
     if kind is None:
         raise UnsupportedError("an all_reduce whose body is no sum, product, minimum, maximum, and, or.")
     axes = _axes(program, op)
-    return _whole([values.all_reduce(x, axes, kind) if axes else x for x in _operands(program, op)])
+    operands = _operands(program, op)
+    for x in operands:
+        extra = [a for a in axes if a not in varying(x) and program.sizes[a] > 1]
+        if kind == "sum" and extra and x.ndim:
+            program.decisions.add("redundant", f"a sum over {', '.join(extra)} of a value that does not vary over it")
+    return _whole([values.all_reduce(x, axes, kind) if axes else x for x in operands])
 
 
 def _gather(program: Program, op: Any) -> list[Sharded]:

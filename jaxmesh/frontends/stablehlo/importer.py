@@ -65,6 +65,7 @@ class Importer:
         self.read = Values(self._types, {})
         self._rules: dict[Any, Rule] = {}
         self.scope: object = object()
+        self.splits = False
         self.manual: frozenset[str] = frozenset()
 
     # --- types and shardings ------------------------------------------------------------------------------------------
@@ -141,6 +142,7 @@ class Importer:
                 ) from error
         for value, made in zip(op.results, results, strict=True):
             self.env[value] = made
+            self.splits = self.splits or (made.make is None and bool(axes_of(made.sharding) or made.partial))
 
     def _results(self, op: Any) -> list[Sharded]:
         whole = _WHOLE.get(op.name)

@@ -31,6 +31,7 @@ class ImportedProgram:
       results: the shardings of its results.
       decisions: what the partitioner decided, in the order of the program.
       assumptions: where replication is assumed that no type proves.
+      splits: whether any value that is computed is split over devices.
     """
 
     jaxpr: Jaxpr
@@ -38,6 +39,7 @@ class ImportedProgram:
     results: tuple[Sharding, ...]
     decisions: tuple[Decision, ...]
     assumptions: tuple[str, ...]
+    splits: bool
 
     @property
     def out_specs(self) -> tuple[PartitionSpec, ...]:
@@ -108,6 +110,7 @@ def import_module(
         tuple(results),
         tuple(decisions.made),
         tuple(decisions.assumptions),
+        importer.splits,
     )
 
 
