@@ -13,7 +13,15 @@ from dataclasses import dataclass
 from typing import Any
 
 KINDS = (
-    "lowered", "made legal", "inserted", "hoisted", "local", "cancelled", "assumed", "dead", "no TTNN",
+    "lowered",
+    "made legal",
+    "inserted",
+    "hoisted",
+    "local",
+    "cancelled",
+    "assumed",
+    "dead",
+    "no TTNN",
     "partitioned",
 )
 """The kinds of remarks."""

@@ -36,7 +36,7 @@ def lower_to_stablehlo(jaxpr: Jaxpr, in_shardings: Sequence[Any], out_shardings:
     avals = [struct(v.aval) for v in variables]
     shardings = (*[None] * len(consts), *in_shardings)
     jitted = jax.jit(run, in_shardings=shardings, out_shardings=tuple(out_shardings), keep_unused=True)
-    module = jitted.trace(*avals).lower(lowering_platforms=("cpu",)).compiler_ir()
+    module: Any = jitted.trace(*avals).lower(lowering_platforms=("cpu",)).compiler_ir()
     # JAX keeps the module that it made.
     return module.operation.clone().operation
 

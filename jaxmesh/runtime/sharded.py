@@ -67,9 +67,7 @@ def _constrained(y: Any, spec: PartitionSpec, mesh: Mesh | AbstractMesh) -> Any:
     return jax.lax.with_sharding_constraint(y, NamedSharding(mesh, spec)) if any(spec) else y
 
 
-def _store_all(
-    args: Sequence[Any], specs: Sequence[PartitionSpec | None], mesh: Mesh | AbstractMesh
-) -> Sequence[Any]:
+def _store_all(args: Sequence[Any], specs: Sequence[PartitionSpec | None], mesh: Mesh | AbstractMesh) -> Sequence[Any]:
     """Returns arguments in the stored form of tensors on the devices; `specs` are those of arrays passed whole."""
     return [x if s is None else store_array(x, s, mesh) for x, s in zip(args, specs, strict=True)]
 

@@ -18,9 +18,10 @@ from jaxmesh.jaxprs.stablehlo import struct
 
 Shardings = tuple[Any, ...]
 Partition = Callable[[Jaxpr, Shardings, Shardings], Callable[..., Sequence[Any]]]
-"""Partitions a program, given the shardings of its arguments and results; returns it as a function of flat arguments."""
+"""Partitions a program, given the shardings at its ends; returns it as a function of flat arguments."""
 
-_CUSTOM_VJP = "custom_vjp_call"
+_BACKWARD_ONLY = ("custom_vjp_call", "reduce_window_max", "reduce_window_min")
+"""Primitives whose tangents StableHLO has no linear form of: JAX packs a value and its tangent into one integer."""
 _jax: Any = jax
 
 
@@ -36,7 +37,7 @@ def with_derivatives(
       outs: the shardings of its results.
       partition: partitions the program of a derivative.
     """
-    if any(e.primitive.name.startswith(_CUSTOM_VJP) for e in walk.all_eqns(plain)):
+    if any(e.primitive.name.startswith(_BACKWARD_ONLY) for e in walk.all_eqns(plain)):
         return _with_backward(run, plain, ins, outs, partition)
     return _with_tangents(run, plain, ins, outs, partition)
 
@@ -115,7 +116,8 @@ def _with_backward(
     def backward(args: Sequence[Any], cotangents: Sequence[Any]) -> tuple[Any, ...]:
         def pull(*given: Any) -> list[Any]:
             first = given[:count]
-            _, back = jax.vjp(fixed(first), *[first[i] for i in real])
+            pulled: Any = _jax.vjp(fixed(first), *[first[i] for i in real])
+            back: Any = pulled[1]
             return list(back(list(given[count:])))
 
         avals = [*plain.in_avals, *[plain.out_avals[i] for i in real_outs]]

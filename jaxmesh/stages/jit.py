@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import functools
 import types
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -45,7 +44,7 @@ from jaxmesh.stages.arguments import (
 )
 from jaxmesh.stages.checked_calls import CheckedCalls, Checks
 from jaxmesh.stages.partitioned import Partitioned, run_partitioned, traced_program
-from jaxmesh.stages.shardings import Carried, asked_of, carried_shardings, jax_shardings
+from jaxmesh.stages.shardings import UNSPECIFIED, Carried, asked_of, call_constrained, carried_shardings
 from jaxmesh.stages.stages import Lowered, Traced
 from jaxmesh.ttnn.mesh_tensor import is_tensor
 from jaxmesh.validate import is_hashable, quote
@@ -53,18 +52,6 @@ from jaxmesh.validate import is_hashable, quote
 _tree: Any = jax.tree
 _CACHED_SHARDINGS = 64
 """How many sets of shardings of arguments a function keeps programs for."""
-
-
-class _Unspecified(enum.Enum):
-    """Stands for shardings that are not given: None is a sharding that is left to the partitioner."""
-
-    UNSPECIFIED = "unspecified"
-
-    def __repr__(self) -> str:
-        return "unspecified"
-
-
-UNSPECIFIED = _Unspecified.UNSPECIFIED
 
 
 class JitFunction:
@@ -112,7 +99,9 @@ class JitFunction:
         outer = tracing()
         if outer is not None and not outer.inline and self._shardings != (UNSPECIFIED, UNSPECIFIED):
             # A part of a plain program: its shardings are constraints there.
-            return self._constrained(args, kwargs, outer.mesh)
+            plain = tuple(x.value if isinstance(x, Static) else x for x in args)
+            mesh = self._mesh or outer.mesh or context_mesh()
+            return call_constrained(self._fun, self._static.argnums, self._shardings, mesh, plain, kwargs)
         compat.require_region()
         # A part of a program that is being traced is checked by that program.
         carried = carried_shardings(_tree.leaves((args, kwargs), is_leaf=is_tensor))
@@ -126,19 +115,6 @@ class JitFunction:
                 self._jitted = {}
             jitted = self._jitted.setdefault(kind, self._make_jitted(None, carried))
         return launch(jitted, *args, **kwargs)
-
-    def _constrained(self, args: Any, kwargs: Any, mesh: AnyMesh | None) -> Any:
-        """Calls the function as a part of the program that JAX is tracing, with its shardings as `jax.jit` takes them."""
-        own = self._mesh or mesh or context_mesh()
-        options = {
-            name: jax_shardings(given, own)
-            for name, given in zip(("in_shardings", "out_shardings"), self._shardings, strict=True)
-            if given is not UNSPECIFIED
-        }
-        static = [x.value if isinstance(x, Static) else x for x in args]
-        return jax.jit(self._fun, static_argnums=tuple(sorted(self._static.argnums)) or None, **options)(
-            *static, **kwargs
-        )
 
     def _checked_calls(self, carried: Carried | None) -> CheckedCalls:
         if carried not in self._checked:
@@ -264,7 +240,7 @@ class JitFunction:
         mesh = program_mesh(given)
         arguments = tuple(argument_of(x, p, mesh) for x, p in zip(call.leaves, call.paths, strict=True))
         boundary = Boundary(getattr(self._fun, "__name__", "function"), mesh, call.tree, arguments, call.donated)
-        asked = asked_of(call.leaves, call.paths, call.tree, mesh, self._shardings, carried, UNSPECIFIED)
+        asked = asked_of(call.leaves, call.paths, call.tree, mesh, self._shardings, carried)
         with tracing_over(mesh):
             program = trace(
                 call.fun, call.tree, [a.aval for a in arguments], [a.varying or () for a in arguments], mesh, asked

@@ -37,8 +37,8 @@ def warn_about(program: ImportedProgram, asked: Asked, boundary: Boundary, out_a
     splits = [s for s in asked.arguments if s is not None and any(s.spec)]
     if splits and not program.splits:
         _warn(
-            f"{boundary.name}: shardings were asked for ({', '.join(str(s.spec) for s in splits[:3])}), but every value "
-            "that is computed is whole on every device, so each device computes everything; look at .trace(...)"
+            f"{boundary.name}: shardings were asked for ({', '.join(str(s.spec) for s in splits[:3])}), but every "
+            "value that is computed is whole on every device, so each device computes everything; look at .trace(...)"
             ".decisions for the op that gathers.",
             ReplicatedProgramWarning,
         )
@@ -60,7 +60,7 @@ def _warn_decision(d: Decision) -> None:
                 f"{d}; each device then holds {d.bytes} bytes. Ask for another sharding there, or raise {LIMIT}.",
                 AllGatherWarning,
             )
-        case "dropped" if d.line or d.op.startswith(("argument", "result")):
+        case "dropped" if d.op.startswith(("argument", "result", "sdy.")):
             _warn(f"{d}.", DroppedShardingWarning)
         case "redundant":
             _warn(f"{d}.", RedundantReductionWarning)
@@ -74,8 +74,8 @@ def _check_donated(number: int, program: ImportedProgram, boundary: Boundary, ou
     if all((tuple(a.shape), a.dtype, s) != size for a, s in zip(out_avals, program.results, strict=True)):
         _warn(
             f"argument {number} of {boundary.name}, {argument.aval.dtype}{list(argument.whole)} split over "
-            f"{math.prod(boundary.sizes[a] for a in axes_of(sharding))} devices, is donated, but no result has its type "
-            "and sharding, so its memory cannot be reused.",
+            f"{math.prod(boundary.sizes[a] for a in axes_of(sharding))} devices, is donated, but no result has its "
+            "type and sharding, so its memory cannot be reused.",
             DonationWarning,
         )
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import enum
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import jax
@@ -11,7 +12,7 @@ from jax.core import Tracer
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, Sharding
 
 from jaxmesh.errors import ArgumentTypeError, ArgumentValueError, MemoryKindWarning, MeshMismatchError
-from jaxmesh.frontends.stablehlo.trace import Asked, is_split
+from jaxmesh.frontends.stablehlo.trace import Asked, is_split, named_axes
 from jaxmesh.jaxprs.caches import ARRAY
 from jaxmesh.sharding.mesh import AnyMesh, same_mesh, show_mesh
 from jaxmesh.sharding.shard_attributes import spec_axes
@@ -19,6 +20,18 @@ from jaxmesh.stages.arguments import show_path
 from jaxmesh.validate import quote
 
 _tree: Any = jax.tree
+
+
+class _Unspecified(enum.Enum):
+    """Stands for shardings that are not given: None is a sharding that is left to the partitioner."""
+
+    UNSPECIFIED = "unspecified"
+
+    def __repr__(self) -> str:
+        return "unspecified"
+
+
+UNSPECIFIED = _Unspecified.UNSPECIFIED
 Carried = tuple[NamedSharding | None, ...]
 """Per leaf of a call's arguments the sharding of an array that is committed to the devices of a mesh."""
 
@@ -48,7 +61,6 @@ def asked_of(
     mesh: AnyMesh,
     given: tuple[Any, Any],
     carried: Carried | None,
-    unspecified: object,
 ) -> Asked:
     """Returns the shardings that are asked for at the ends of a call's program.
 
@@ -59,7 +71,6 @@ def asked_of(
       mesh: the mesh of the program.
       given: the `in_shardings` and `out_shardings`.
       carried: the shardings that arrays carry.
-      unspecified: what stands for shardings that are not given.
 
     Raises:
       ArgumentTypeError: something given is no sharding, or the call has keyword arguments.
@@ -68,7 +79,7 @@ def asked_of(
     """
     ins, outs = given
     wanted: list[NamedSharding | None] = [None] * len(leaves)
-    if ins is not unspecified and ins is not None:
+    if ins is not UNSPECIFIED and ins is not None:
         wanted = _of_arguments(ins, leaves, paths, tree, mesh)
     presharded = [False] * len(leaves)
     for i, (leaf, path) in enumerate(zip(leaves, paths, strict=True)):
@@ -82,8 +93,8 @@ def asked_of(
                 "with jax.device_put, or leave its sharding out."
             )
         wanted[i], presharded[i] = here, True
-    results = None if outs is unspecified or outs is None else _of_results(outs, mesh)
-    is_given = not (ins is unspecified and outs is unspecified)
+    results = None if outs is UNSPECIFIED or outs is None else _of_results(outs, mesh)
+    is_given = not (ins is UNSPECIFIED and outs is UNSPECIFIED)
     return Asked(tuple(wanted), tuple(presharded), results, is_given)
 
 
@@ -108,16 +119,22 @@ def _of_arguments(
             f"in_shardings are given, and the call has the keyword arguments {sorted(kwargs)}; pass arguments by "
             "position, as jax.jit wants them."
         )
-    prefix = ins
-    if not _is_leaf(ins):
-        prefix = tuple(ins) if isinstance(ins, list) else ins
-    rows = _broadcast(prefix, tuple(args), "in_shardings", "the arguments")
+    rows = _broadcast(_as_tuple(ins), tuple(args), "in_shardings", "the arguments")
     found = [_named(s, mesh, f"in_shardings of {show_path(p)}") for s, p in zip(rows, paths, strict=True)]
     for s, leaf, path in zip(found, leaves, paths, strict=True):
         if s is not None:
-            _check_divides(s, tuple(leaf.shape) if isinstance(leaf, jax.ShapeDtypeStruct) else jax.numpy.shape(leaf),
-                           f"in_shardings of {show_path(path)}")
+            _check_divides(
+                s,
+                tuple(leaf.shape) if isinstance(leaf, jax.ShapeDtypeStruct) else jax.numpy.shape(leaf),
+                f"in_shardings of {show_path(path)}",
+            )
     return found
+
+
+def _as_tuple(given: Any) -> Any:
+    """Returns a list of shardings as the tuple that arguments and results are."""
+    several: Any = given
+    return tuple(several) if isinstance(given, list) else given
 
 
 class _Leaf:
@@ -138,7 +155,7 @@ def _broadcast(prefix: Any, full: Any, what: str, of: str) -> list[Any]:
 def _of_results(outs: Any, mesh: AnyMesh) -> Callable[[Any], Sequence[NamedSharding | None]]:
     def results(tree: Any) -> list[NamedSharding | None]:
         full = _tree.unflatten(tree, [_Leaf(i) for i in range(tree.num_leaves)])
-        prefix = tuple(outs) if isinstance(outs, list) and isinstance(full, tuple) else outs
+        prefix = _as_tuple(outs) if isinstance(full, tuple) else outs
         return [_named(s, mesh, "out_shardings") for s in _broadcast(prefix, full, "out_shardings", "the results")]
 
     return results
@@ -165,13 +182,26 @@ def _named(given: Any, mesh: AnyMesh, what: str) -> NamedSharding | None:
     )
 
 
-def jax_shardings(given: Any, mesh: AnyMesh | None) -> Any:
-    """Returns shardings as `jax.jit` takes them outside of `jax.set_mesh`."""
+def call_constrained(
+    fun: Callable[..., Any],
+    static: Collection[int],
+    given: tuple[Any, Any],
+    mesh: AnyMesh | None,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    """Calls a function as a part of the program that JAX is tracing, with its shardings as `jax.jit` takes them."""
 
     def named(x: Any) -> Any:
         return NamedSharding(mesh, x) if isinstance(x, PartitionSpec) and mesh is not None else x
 
-    return _tree.map(named, given, is_leaf=_is_leaf)
+    options: dict[str, Any] = {
+        name: _tree.map(named, shardings, is_leaf=_is_leaf)
+        for name, shardings in zip(("in_shardings", "out_shardings"), given, strict=True)
+        if shardings is not UNSPECIFIED
+    }
+    jitted: Any = jax.jit(fun, static_argnums=tuple(sorted(static)) or None, **options)
+    return jitted(*args, **kwargs)
 
 
 def check_kept(sharding: NamedSharding, what: str) -> None:
@@ -186,12 +216,11 @@ def check_kept(sharding: NamedSharding, what: str) -> None:
 
 
 def _check_axes(spec: PartitionSpec, mesh: AnyMesh, what: str) -> None:
-    for entry in spec:
-        for axis in entry if isinstance(entry, tuple) else (entry,):
-            if isinstance(axis, str) and axis not in mesh.axis_names:
-                raise ArgumentValueError(
-                    f"{what} is {spec}, which names the axis {axis!r}; the axes of the mesh are {mesh.axis_names}."
-                )
+    unknown = [a for a in named_axes(spec) if a not in mesh.axis_names]
+    if unknown:
+        raise ArgumentValueError(
+            f"{what} is {spec}, which names the axis {unknown[0]!r}; the axes of the mesh are {mesh.axis_names}."
+        )
 
 
 def _check_divides(sharding: NamedSharding, shape: tuple[int, ...], what: str) -> None:

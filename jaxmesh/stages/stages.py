@@ -238,7 +238,9 @@ class Lowered(Stage):
         if self._traced is None:
             return explain(self._boundary, self.residency, None, self._out_tree)
         traced = self._traced
-        return explain(self._boundary, self.residency, traced.jaxpr, self._out_tree, traced.assumptions, traced.decisions)
+        return explain(
+            self._boundary, self.residency, traced.jaxpr, self._out_tree, traced.assumptions, traced.decisions
+        )
 
     @functools.cached_property
     def plan(self) -> Plan:

@@ -18,8 +18,8 @@ from jaxmesh.analysis.explain.records import Move, Row, Value
 from jaxmesh.analysis.explain.ttnn_traffic import ttnn_moves
 from jaxmesh.dialects.residency import DEVICE, FREE, Residency, ResidencyMap, has_transfer, of_atom
 from jaxmesh.dialects.signature import Boundary
-from jaxmesh.frontends.stablehlo.decisions import Decision
 from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tensor_p
+from jaxmesh.frontends.stablehlo.decisions import Decision
 from jaxmesh.jaxprs import compat, remarks, walk
 from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Literal, Var
 from jaxmesh.jaxprs.remarks import Remark, Remarks, Removed

@@ -175,13 +175,16 @@ def _split_by_hand(
     """Traces a program that splits tensors itself, with the shardings given for its arguments and results."""
     if any(varying):
         raise UnsupportedError(
-            "shardings are given, and an argument is a MeshTensor, which knows over which axes its shards differ and not "
-            "how they are put together; pass arrays, or leave in_shardings and out_shardings out."
+            "shardings are given, and an argument is a MeshTensor, which does not know how its "
+            "shards are put together; pass arrays, or leave in_shardings and out_shardings out."
         )
     kept = Asked(asked.arguments, (False,) * len(avals), asked.results, given=True)
-    outs = kept.results or (lambda tree: [None] * tree.num_leaves)
+
+    def results() -> Sequence[NamedSharding | None]:
+        return [None] * tree().num_leaves if kept.results is None else kept.results(tree())
+
     assumptions: dict[str, None] = {}
-    placed = place_by_hand(flat, kept, lambda: outs(tree()))
+    placed = place_by_hand(flat, kept, results)
     jaxpr, _ = trace_program(placed, avals, varying, mesh, assumptions)
     return TtirProgram(copy_constants(jaxpr), tree(), tuple(assumptions))
 

@@ -81,7 +81,7 @@ class Ops:
         self.kinds: dict[str, Callable[[Any], str | None]] = {}
 
     def add(self, *names: str, kind: str | Callable[[Any], str | None] | None = None) -> Callable[[Meaning], Meaning]:
-        """Registers the meaning of ops, and how partial results of them are reduced: a kind, or a function of the op."""
+        """Registers the meaning of ops, and the kind in which partial results of them are reduced, if they can be."""
 
         def register(meaning: Meaning) -> Meaning:
             for name in names:
@@ -91,6 +91,12 @@ class Ops:
             return meaning
 
         return register
+
+
+def as_list(made: Any) -> list[Any]:
+    """Returns one or several values as a list."""
+    several: Any = made
+    return list(several) if isinstance(made, tuple | list) else [made]
 
 
 class Program(Protocol):

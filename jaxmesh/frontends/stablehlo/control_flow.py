@@ -59,7 +59,11 @@ def _while(program: Program, op: Any) -> list[Sharded]:
     if counter is not None:
         results = _scan(step, initial, counter)
     else:
-        results = _lax.while_loop(lambda carry: program.settle(run(cond, carry)[0]).array, step, tuple(initial))
+
+        def goes_on(carry: Any) -> Any:
+            return program.settle(run(cond, carry)[0]).array
+
+        results = _lax.while_loop(goes_on, step, tuple(initial))
     return [Sharded(y, s) for y, s in zip(results, wanted, strict=True)]
 
 

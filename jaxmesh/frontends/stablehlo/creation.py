@@ -45,7 +45,7 @@ def constant(program: Program, op: Any) -> list[Sharded]:
 def iota(program: Program, op: Any) -> list[Sharded]:
     """An iota; along a sharded dim it starts at this device's first element."""
     (kind,), (sharding,) = program.types_of(op.results), program.result_shardings(op)
-    dim = program.read(op.attributes["iota_dimension"])
+    dim: int = program.read(op.attributes["iota_dimension"])
 
     def count(target: Sharding) -> Any:
         local = local_shape(kind.shape, target, program.sizes)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmesh.frontends.jax.retype import join_axes, spread
-from jaxmesh.frontends.stablehlo.call import Call, Ops
+from jaxmesh.frontends.stablehlo.call import Call, Meaning, Ops
 
 OPS = Ops()
 _lax: Any = jax.lax
@@ -38,8 +38,11 @@ _COMPARE = {"EQ": _lax.eq, "NE": _lax.ne, "GE": _lax.ge, "GT": _lax.gt, "LE": _l
 _TOTAL_ORDER = "TOTALORDER"
 
 
-def _plain(fun: Any) -> Any:
-    return lambda call: fun(*call.operands)
+def _plain(fun: Any) -> Meaning:
+    def meaning(call: Call) -> Any:
+        return fun(*call.operands)
+
+    return meaning
 
 
 for _dialect, _table in (("stablehlo", _SAME), ("chlo", _CHLO)):

@@ -25,7 +25,7 @@ from jaxmesh.frontends.stablehlo import (
     values,
     windows,
 )
-from jaxmesh.frontends.stablehlo.call import Call, Meaning, Whole
+from jaxmesh.frontends.stablehlo.call import Call, Meaning, Whole, as_list
 from jaxmesh.frontends.stablehlo.decisions import Decisions
 from jaxmesh.frontends.stablehlo.reshards import added_axes, global_shape, perform, plan
 from jaxmesh.frontends.stablehlo.rules import Rule, Splitting, read_rule, split
@@ -58,7 +58,7 @@ class Importer:
 
     sizes: Mapping[str, int]
     decisions: Decisions
-    env: dict[Any, Sharded] = field(default_factory=lambda: {})
+    env: dict[Any, Sharded] = field(default_factory=dict[Any, Sharded])
 
     def __post_init__(self) -> None:
         self._types = Types(lambda _: None, wide=True)
@@ -97,7 +97,7 @@ class Importer:
         for attribute, value in zip(given, op.results, strict=True):
             sharding, dropped = shardings.read_nearest(attribute, value.type.shape, self.sizes, self.manual)
             if dropped:
-                self.decisions.add("dropped", f"{shardings.show_attribute(attribute)} became {shardings.show(sharding)}")
+                self.decisions.add("dropped", f"{shardings.show_attribute(attribute)} is {shardings.show(sharding)}")
             kept.append(sharding)
         return kept
 
@@ -163,23 +163,18 @@ class Importer:
         kinds, wanted = self.types_of(op.results), self.result_shardings(op)
         kind = _KINDS[op.name](op) if op.name in _KINDS else None
         splitting = self._splitting(op, operands, kinds, wanted, kind)
-        xs = [
-            self.reshard(x, s, f"for {op.name}")
-            for x, s in zip(operands, splitting.operands, strict=True)
-        ]
+        xs = [self.reshard(x, s, f"for {op.name}") for x, s in zip(operands, splitting.operands, strict=True)]
         results = [
             jax.ShapeDtypeStruct(local_shape(k.shape, s, self.sizes), k.dtype)
             for k, s in zip(kinds, splitting.results, strict=True)
         ]
         shapes_of = [t.shape for t in self.types_of(op.operands)]
-        call = Call(
-            op, xs, splitting.operands, results, splitting.results, shapes_of, self.sizes, self.read, self.body
-        )
+        call = Call(op, xs, splitting.operands, results, splitting.results, shapes_of, self.sizes, self.read, self.body)
         made = meaning(call)
-        arrays: list[Any] = made if isinstance(made, list) else [made]
+        arrays = as_list(made)
         partial = splitting.partial if kind is not None else ()
         outs = [
-            Sharded(_typed(y, k), s, partial, kind or "")
+            Sharded(_typed(y, k), s, partial, kind or "", op)
             for y, k, s in zip(arrays, results, splitting.results, strict=True)
         ]
         results_of = [
@@ -216,8 +211,9 @@ class Importer:
             return x
         key = (self.scope, "settled")
         if key not in x.known:
-            self.decisions.collective("all_reduce", x.partial, f"{x.kind} over shards of a reduced dim")
-            x.known[key] = Sharded(values.all_reduce(x.array, x.partial, x.kind), x.sharding)
+            with self.decisions.at(x.source):
+                self.decisions.collective("all_reduce", x.partial, f"{x.kind} over shards of a reduced dim")
+                x.known[key] = Sharded(values.all_reduce(x.array, x.partial, x.kind), x.sharding)
         return x.known[key]
 
     def reshard(self, x: Sharded, target: Sharding, why: str) -> Any:
@@ -242,11 +238,12 @@ class Importer:
 
     def _reduce_scatter(self, x: Sharded, axis: str, dim: int, why: str) -> Any:
         rest = tuple(a for a in x.partial if a != axis)
-        array = values.all_reduce(x.array, rest, x.kind) if rest else x.array
-        if rest:
-            self.decisions.collective("all_reduce", rest, f"{x.kind} over shards of a reduced dim")
-        self.decisions.collective("reduce_scatter", (axis,), f"a sum whose dim {dim} is wanted split, {why}")
-        return values.reduce_scatter(array, axis, dim)
+        with self.decisions.at(x.source):
+            array = values.all_reduce(x.array, rest, x.kind) if rest else x.array
+            if rest:
+                self.decisions.collective("all_reduce", rest, f"{x.kind} over shards of a reduced dim")
+            self.decisions.collective("reduce_scatter", (axis,), f"a sum whose dim {dim} is wanted split, {why}")
+            return values.reduce_scatter(array, axis, dim)
 
 
 def _typed(y: Any, kind: jax.ShapeDtypeStruct) -> Any:

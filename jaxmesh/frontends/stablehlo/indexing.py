@@ -43,9 +43,7 @@ def _gather(call: Call) -> Any:
     indices = _signed(_indices_last(indices, dims.index_vector_dim))
     start_map = list(dims.start_index_map)
     offset_dims, whole = list(dims.offset_dims), call.shapes[0]
-    sizes = [
-        n if k == full else k for n, k, full in zip(x.shape, call["slice_sizes"], whole, strict=True)
-    ]
+    sizes = [n if k == full else k for n, k, full in zip(x.shape, call["slice_sizes"], whole, strict=True)]
     indexed = [d for d in start_map if call.shardings[0][d] and call["slice_sizes"][d] != whole[d]]
     inside: Any = None
     for d in indexed:
@@ -107,19 +105,22 @@ def _scatter(call: Call) -> Any:
         raise UnsupportedError("a scatter of several operands at once; scatter them one by one.")
     x, indices, updates = call.operands
     dims = _hlo.ScatterDimensionNumbers(call.raw("scatter_dimension_numbers"))
-    scattered = list(dims.scattered_dims_to_operand_dims)
+    scattered: list[int] = list(dims.scattered_dims_to_operand_dims)
     at, inserted = dims.index_vector_dim, set(dims.inserted_window_dims)
     indices = _signed(_indices_last(indices, at))
     for column, d in enumerate(scattered):
-        axes = call.shardings[0][d]
+        axes: tuple[str, ...] = call.shardings[0][d]
         if axes and d in inserted:
             # Indices into other devices' parts are out of range here, and dropped.
             first = axis_position(axes, call.sizes) * np.int32(x.shape[d])
             moved = np.zeros(len(scattered), np.bool_)
             moved[column] = True
             indices = spread(indices, axes)
-            shift = _lax.select(jnp.asarray(moved), jnp.full(len(scattered), 1, np.int32) * first, jnp.zeros(
-                len(scattered), np.int32) + first * 0)
+            shift = _lax.select(
+                jnp.asarray(moved),
+                jnp.full(len(scattered), 1, np.int32) * first,
+                jnp.zeros(len(scattered), np.int32) + first * 0,
+            )
             indices = indices - shift.astype(indices.dtype)
     numbers = _lax.ScatterDimensionNumbers(
         update_window_dims=tuple(dims.update_window_dims),
@@ -134,8 +135,8 @@ def _scatter(call: Call) -> Any:
     if not partial:
         return made
     total = all_reduce(made, partial, "sum")
-    axes = join_axes([x, total])
-    return _lax.add(spread(x, axes), spread(total, axes))
+    every = join_axes([x, total])
+    return _lax.add(spread(x, every), spread(total, every))
 
 
 def _update_axes(call: Call, dims: Any) -> list[str]:

@@ -88,9 +88,7 @@ def import_module(
 
     def run(*args: Any) -> list[Any]:
         entries = zip([*consts, *args], arguments, on_devices, strict=True)
-        values = [
-            Sharded(x if here else spread(full_to_shard(x, as_spec(s)), axes_of(s)), s) for x, s, here in entries
-        ]
+        values = [Sharded(x if here else spread(full_to_shard(x, as_spec(s)), axes_of(s)), s) for x, s, here in entries]
         outs = importer.block(block, values)
         return [_leave(importer, y, s) for y, s in zip(outs, results, strict=True)]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -10,7 +11,7 @@ from jaxlib.mlir.dialects import stablehlo
 
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.frontends.jax.retype import join_axes, spread
-from jaxmesh.frontends.stablehlo.call import Call, Ops, enum_of
+from jaxmesh.frontends.stablehlo.call import Call, Ops, as_list, enum_of
 from jaxmesh.frontends.stablehlo.values import COMBINE, COMBINE_DIMS
 
 OPS = Ops()
@@ -63,7 +64,7 @@ def _reduce(call: Call) -> Any:
     run = call.body(call.op.regions[0])
 
     def combine(left: Any, right: Any) -> Any:
-        made = run(*_row(left), *_row(right))
+        made = run(*as_list(left), *as_list(right))
         return tuple(made) if count > 1 else made[0]
 
     operands = [spread(x, axes) for x in xs]
@@ -71,16 +72,13 @@ def _reduce(call: Call) -> Any:
     return list(made)
 
 
-def _row(x: Any) -> list[Any]:
-    return list(x) if isinstance(x, tuple | list) else [x]
-
-
 def _with_start(x: Any, start: Any, kind: str, call: Call) -> Any:
     value = constant_of(call.op.operands[1])
     if value is not None and is_identity(value, kind, x.dtype):
         return x
     once = kind in ("max", "min", "and", "or")
-    if not once and any(call.shardings[0][d] for d in call["dimensions"]):
+    dims: Sequence[int] = call["dimensions"]
+    if not once and any(call.shardings[0][d] for d in dims):
         raise UnsupportedError(
             f"a reduction of a sharded dim starts from {value}, not from the identity of {kind}, so each device would "
             "count it; reduce from the identity, and combine the start afterwards."
@@ -127,9 +125,10 @@ def _argument_of_extreme(call: Call, dims: tuple[int, ...]) -> list[Any] | None:
         return None
     x, index = call.op.operands[:2]
     names = [o.name for o in body_ops(call.op)]
-    is_index = getattr(index.owner, "name", "") == "stablehlo.iota" and call.read(
-        index.owner.attributes["iota_dimension"]
-    ) == dims[0]
+    is_index = (
+        getattr(index.owner, "name", "") == "stablehlo.iota"
+        and call.read(index.owner.attributes["iota_dimension"]) == dims[0]
+    )
     if not is_index or names.count("stablehlo.select") != 2 or names.count("stablehlo.compare") not in (3, 4):
         return None
     direction = enum_of(body_ops(call.op)[0], "comparison_direction")
@@ -148,9 +147,11 @@ _PRECISION = {"DEFAULT": _lax.Precision.DEFAULT, "HIGH": _lax.Precision.HIGH, "H
 
 def precision_of(call: Call) -> Any:
     """Returns the precisions of a product's operands; None where JAX's default is meant."""
-    given = [str(p).split("<precision ")[-1].rstrip(">") for p in call.raw("precision_config")] if (
-        "precision_config" in call.op.attributes
-    ) else []
+    given = (
+        [str(p).split("<precision ")[-1].rstrip(">") for p in call.raw("precision_config")]
+        if ("precision_config" in call.op.attributes)
+        else []
+    )
     precisions = tuple(_PRECISION[p] for p in given)
     return None if len(precisions) != 2 or set(precisions) == {_lax.Precision.DEFAULT} else precisions
 
@@ -192,7 +193,7 @@ def _sort_keys(call: Call) -> int:
     directions = {enum_of(o, "comparison_direction") for o in inner if o.name == "stablehlo.compare"}
     if keys != list(range(len(keys))) or not directions <= {"LT", "EQ", "NE"} or not keys:
         raise UnsupportedError(
-            f"a sort compares by {sorted(directions)} of its operands {keys}; read are ascending sorts by the first ones."
+            f"a sort compares by {sorted(directions)} of its operands {keys}; read are ascending sorts by the first."
         )
     return len(keys)
 

@@ -134,7 +134,7 @@ def _result_attributes(main: Any) -> list[Any]:
 
 
 def _drop(main: Any, sizes: Mapping[str, int]) -> tuple[Dropped, ...]:
-    """Drops sub-axes and axes that do not divide a dim, everywhere, to the nearest sharding that the program can have."""
+    """Drops sub-axes and axes that do not divide a dim, everywhere, to the nearest sharding that does."""
     dropped: list[Dropped] = []
 
     def nearest(attribute: Any, shape: Any, what: str, where: str) -> Any:

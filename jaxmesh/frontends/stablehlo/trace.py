@@ -1,4 +1,4 @@
-"""From a jaxpr and the shardings asked for to a partitioned program: when the partitioner is used, and what it is given."""
+"""From a jaxpr and the shardings asked for to a partitioned program; when the partitioner is used at all."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ class Asked:
 
 def is_split(sharding: NamedSharding) -> bool:
     """Returns True if a sharding splits a value over more than one device."""
-    return any(sharding.mesh.shape[a] > 1 for a in spec_axes(sharding.spec))
+    return any(sharding.mesh.shape[a] > 1 for a in named_axes(sharding.spec))
 
 
-def spec_axes(spec: PartitionSpec) -> list[str]:
+def named_axes(spec: PartitionSpec) -> list[str]:
     """Returns the mesh axes that a spec names."""
     rows: list[Any] = [e if isinstance(e, tuple) else (e,) for e in spec]
     return [a for row in rows for a in row if isinstance(a, str)]
@@ -86,7 +86,7 @@ def place_by_hand(
 
 
 def _join(x: Any, sharding: NamedSharding | None, is_shard: bool) -> Any:
-    if sharding is None or varying(x) and not is_shard:
+    if sharding is None or (varying(x) and not is_shard):
         return x
     return shard_to_full(x if is_shard else full_to_shard(x, sharding.spec), sharding.spec)
 

@@ -25,6 +25,7 @@ class Sharded:
       sharding: per dim the mesh axes that split the whole.
       partial: the mesh axes over which the shards are still to be reduced, by `kind`.
       kind: `sum`, `max`, `min`, `prod`, `and` or `or`.
+      source: the op that made a partial value.
       known: this value in other forms, per region in which they were computed.
     """
 
@@ -32,7 +33,8 @@ class Sharded:
     sharding: Sharding
     partial: tuple[str, ...] = ()
     kind: str = ""
-    known: dict[Any, Sharded] = field(default_factory=lambda: {})
+    source: Any = None
+    known: dict[Any, Sharded] = field(default_factory=dict[Any, "Sharded"])
     make: Callable[[Sharding], Any] | None = None
     """Makes the shard of another sharding from nothing, of a value such as a constant."""
 

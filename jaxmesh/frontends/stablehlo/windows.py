@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import jax
@@ -13,7 +14,7 @@ from jaxmesh.errors import UnsupportedError
 from jaxmesh.frontends.jax.retype import join_axes, spread
 from jaxmesh.frontends.stablehlo.call import Call, Ops, enum_of
 from jaxmesh.frontends.stablehlo.reductions import body_ops, constant_of, is_identity, kind_of, precision_of
-from jaxmesh.frontends.stablehlo.shardings import count
+from jaxmesh.frontends.stablehlo.shardings import Sharding, count
 
 OPS = Ops()
 _lax: Any = jax.lax
@@ -40,11 +41,14 @@ def _convolution(call: Call) -> Any:
         (dims.kernel_output_feature_dimension, dims.kernel_input_feature_dimension, *dims.kernel_spatial_dimensions),
         (dims.output_batch_dimension, dims.output_feature_dimension, *dims.output_spatial_dimensions),
     )
+    split: Sequence[Sharding] = call.shardings
+    inputs: int = dims.input_feature_dimension
+    outputs: int = dims.kernel_output_feature_dimension
     features, batches = call["feature_group_count"], call["batch_group_count"]
     if features > 1:
-        features = max(features // count(call.shardings[0][dims.input_feature_dimension], call.sizes), 1)
+        features = max(features // count(split[0][inputs], call.sizes), 1)
     if batches > 1:
-        batches = max(batches // count(call.shardings[1][dims.kernel_output_feature_dimension], call.sizes), 1)
+        batches = max(batches // count(split[1][outputs], call.sizes), 1)
     axes = join_axes(call.operands)
     return _lax.conv_general_dilated(
         spread(x, axes),
