@@ -15,9 +15,9 @@ from jaxmesh.frontends.jax.trace import TtirProgram, partitioned_program
 from jaxmesh.frontends.stablehlo.shardings import as_spec, axes_of
 from jaxmesh.frontends.stablehlo.trace import Asked
 from jaxmesh.jaxprs.compat import Jaxpr
+from jaxmesh.jaxprs.differentiable import Program, call, on_devices_of
 from jaxmesh.sharding.mesh import AnyMesh
 from jaxmesh.stages.checked_calls import Checks
-from jaxmesh.stages.derivatives import with_derivatives
 from jaxmesh.stages.sharding_warnings import warn_about
 from jaxmesh.stages.stages import Lowered, Traced
 
@@ -72,8 +72,10 @@ def run_partitioned(
     """Runs a partitioned program inside a trace, or eagerly, with the derivatives of the function it was made of."""
     asked = program.asked
     outs = (None,) * len(program.plain.out_avals) if asked.results is None else tuple(asked.results(traced.out_tree))
-    call = with_derivatives(_flat_run(lowered, mesh, checks), program.plain, asked.arguments, outs, _Partition(mesh))
-    return jax.tree.unflatten(traced.out_tree, call(*leaves))
+    made = Program(
+        program.plain, asked.arguments, outs, on_devices_of(mesh), _Partition(mesh), _flat_run(lowered, mesh, checks)
+    )
+    return jax.tree.unflatten(traced.out_tree, call(made, leaves))
 
 
 def _flat_run(lowered: Lowered, mesh: AnyMesh, checks: Checks | None) -> Callable[..., list[Any]]:
@@ -93,7 +95,4 @@ class _Partition:
         structs = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in plain.in_avals]
         in_tree = _tree.structure((tuple(range(len(structs))), {}))
         boundary = Boundary("derivative", self.mesh, in_tree, tuple(Argument(s, None) for s in structs))
-        traced, made = traced_program(program, boundary, asked)
-        lowered = traced.lower()
-        assert made is not None
-        return with_derivatives(_flat_run(lowered, self.mesh, None), made.plain, ins, outs, self)
+        return _flat_run(traced_program(program, boundary, asked)[0].lower(), self.mesh, None)

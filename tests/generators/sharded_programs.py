@@ -151,9 +151,7 @@ def draw(seed: int, meshes: dict[tuple[int, ...], Mesh]) -> ShardedProgram:
     rng = np.random.default_rng(seed)
     mesh = meshes[list(MESHES)[int(rng.integers(len(MESHES)))]]
     count = int(rng.integers(1, 4))
-    shapes = tuple(
-        tuple(int(rng.choice(SIZES)) for _ in range(int(rng.integers(1, 4)))) for _ in range(count)
-    )
+    shapes = tuple(tuple(int(rng.choice(SIZES)) for _ in range(int(rng.integers(1, 4)))) for _ in range(count))
     values: list[Any] = [jax.ShapeDtypeStruct(s, np.float32) for s in shapes]
     steps: list[Step] = []
     while len(steps) < int(rng.integers(3, 9)):

@@ -120,7 +120,7 @@ def _number(value: Any, loop: Any, block: Any) -> int | None:
     """Returns a constant, also one that the loop carries unchanged; None if a value is none."""
     found = constant_of(value)
     if found is not None:
-        return int(found.item()) if found.ndim == 0 else None
+        return int(found.item())
     body = loop.regions[1].blocks[0]
     carried = next((i for i, v in enumerate(block.arguments) if v == value), None) if block is not None else None
     if carried is None:

@@ -63,7 +63,10 @@ class Importer:
     def __post_init__(self) -> None:
         self._types = Types(lambda _: None, wide=True)
         self.read = Values(self._types, {})
+        # The layers of a model repeat the same ops, and MLIR keeps each attribute once.
         self._rules: dict[Any, Rule] = {}
+        self._splittings: dict[Any, Splitting] = {}
+        self._nearest: dict[Any, tuple[Sharding, bool]] = {}
         self.scope: object = object()
         self.splits = False
         self.manual: frozenset[str] = frozenset()
@@ -95,7 +98,12 @@ class Importer:
             return [replicated(len(v.type.shape)) for v in op.results]
         kept: list[Sharding] = []
         for attribute, value in zip(given, op.results, strict=True):
-            sharding, dropped = shardings.read_nearest(attribute, value.type.shape, self.sizes, self.manual)
+            key = attribute, value.type, self.manual
+            found = self._nearest.get(key)
+            if found is None:
+                found = shardings.read_nearest(attribute, value.type.shape, self.sizes, self.manual)
+                self._nearest[key] = found
+            sharding, dropped = found
             if dropped:
                 self.decisions.add("dropped", f"{shardings.show_attribute(attribute)} is {shardings.show(sharding)}")
             kept.append(sharding)
@@ -200,8 +208,13 @@ class Importer:
             rule = self._rules[attribute] = read_rule(attribute)
         reduces = kind is not None or (op.name == "stablehlo.scatter" and indexing.scatter_reduces(op))
         shapes_of = [t.shape for t in self.types_of(op.operands)], [k.shape for k in kinds]
-        given = [x.sharding for x in operands]
-        return split(rule, shapes_of, given, wanted, self.sizes, reduces=reduces)
+        given = tuple(x.sharding for x in operands)
+        key = attribute, given, tuple(wanted), *map(tuple, shapes_of), reduces
+        found = self._splittings.get(key)
+        if found is None:
+            found = split(rule, shapes_of, given, wanted, self.sizes, reduces=reduces)
+            self._splittings[key] = found
+        return found
 
     # --- communication ------------------------------------------------------------------------------------------------
 

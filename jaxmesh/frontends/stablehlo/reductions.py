@@ -88,10 +88,16 @@ def _with_start(x: Any, start: Any, kind: str, call: Call) -> Any:
     return COMBINE[kind](spread(x, axes), spread(wide, axes))
 
 
+_SAME_NUMBER = ("stablehlo.broadcast_in_dim", "stablehlo.reshape", "sdy.reshard")
+"""Ops whose result has the one number that their operand has."""
+
+
 def constant_of(value: Any) -> Any:
-    """Returns the NumPy value of a splat constant, or None."""
+    """Returns the number that all elements of a value are, if it is constant, or None."""
     op = value.owner
     name = getattr(op, "name", "")
+    if name in _SAME_NUMBER:
+        return constant_of(op.operands[0])
     if name != "stablehlo.constant":
         return None
     attribute = op.attributes["value"]

@@ -118,7 +118,7 @@ def _assign(
     """Gives the factors of a tensor the axes of its dims, the first factor of a dim first; the first tensor decides."""
     for members, axes, size in zip(dims, sharding, shape, strict=True):
         rest = list(axes)
-        if size != _product(rule, members):
+        if size % _product(rule, members):
             continue
         for factor in members:
             taken: list[str] = []
@@ -143,7 +143,8 @@ def _trim(
     """Unsplits factors that a tensor cannot have split: behind one that is split in part, or twice over one axis."""
     seen: set[str] = set()
     for members, size in zip(dims, shape, strict=True):
-        whole = size == _product(rule, members)
+        # A dim of windows side by side is a multiple of their number.
+        whole = size % _product(rule, members) == 0
         for factor in members:
             axes = factors.get(factor, ())
             if axes and (not whole or seen & set(axes)):

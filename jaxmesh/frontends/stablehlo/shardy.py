@@ -73,6 +73,8 @@ def partition(module: Any, sizes: Mapping[str, int]) -> Partitioned:
         _run(module, _PROPAGATE)
         dropped = _drop(main, sizes)
         _run(module, _RESHARD)
+        # Shardy removes the rules that it has used.
+        add_rules(main)
     return Partitioned(main, asked, dropped)
 
 

@@ -10,8 +10,8 @@ import sys
 from collections.abc import Sequence
 
 from jaxmesh.sharding.mesh import emulate
-from tests.generators.outcome import DEVICES, report, say
 from tests.generators import sharded_programs
+from tests.generators.outcome import DEVICES, report, say
 from tests.generators.programs import run
 
 
