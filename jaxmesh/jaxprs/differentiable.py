@@ -52,7 +52,11 @@ class Program:
             return
         try:
             run = self._run or self._build(self.plain, self.ins, self.outs)
-            self._body = jax.make_jaxpr(lambda *args: tuple(run(*args)))(*map(struct, self.plain.in_avals))
+
+            def flat(*args: Any) -> tuple[Any, ...]:
+                return tuple(run(*args))
+
+            self._body = jax.make_jaxpr(flat)(*map(struct, self.plain.in_avals))
         except Exception as error:
             if self._run is not None:
                 raise
@@ -153,7 +157,11 @@ def on_devices_of(mesh: AnyMesh) -> Jaxpr:
     """Returns a jaxpr by which JAX sees, before it lowers a call, over which devices the call runs."""
     auto = mesh.update(axis_types=None) if isinstance(mesh, AbstractMesh) else Mesh(mesh.devices, mesh.axis_names)
     with jax.sharding.use_abstract_mesh(AbstractMesh((), ())):
-        mapped = compat.shard_map(lambda x: x, mesh=auto, in_specs=PartitionSpec(), out_specs=PartitionSpec())
+
+        def same(x: Any) -> Any:
+            return x
+
+        mapped = compat.shard_map(same, mesh=auto, in_specs=PartitionSpec(), out_specs=PartitionSpec())
         return jax.make_jaxpr(mapped)(np.float32(0))
 
 
@@ -165,7 +173,8 @@ def _abstract_eval(*_: Any, program: Program, devices: Jaxpr) -> list[Any]:
 
 
 def _impl(*args: Any, program: Program, devices: Jaxpr) -> list[Any]:
-    return jax.jit(program.run)(*args)
+    jitted: Any = jax.jit(program.run)
+    return jitted(*args)
 
 
 def _lower(*args: Any, program: Program, devices: Jaxpr) -> list[Any]:

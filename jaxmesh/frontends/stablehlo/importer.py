@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -206,10 +207,14 @@ class Importer:
         rule = self._rules.get(attribute)
         if rule is None:
             rule = self._rules[attribute] = read_rule(attribute)
+        if op.name == "stablehlo.reduce_window":
+            dims = windows.separate_dims(op, self.read)
+            free = {f for d in dims for f in rule.results[0][d]}
+            rule = dataclasses.replace(rule, local=rule.local - free)
         reduces = kind is not None or (op.name == "stablehlo.scatter" and indexing.scatter_reduces(op))
         shapes_of = [t.shape for t in self.types_of(op.operands)], [k.shape for k in kinds]
         given = tuple(x.sharding for x in operands)
-        key = attribute, given, tuple(wanted), *map(tuple, shapes_of), reduces
+        key = rule, given, tuple(wanted), *map(tuple, shapes_of), reduces
         found = self._splittings.get(key)
         if found is None:
             found = split(rule, shapes_of, given, wanted, self.sizes, reduces=reduces)

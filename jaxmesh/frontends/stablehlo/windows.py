@@ -65,6 +65,26 @@ def _convolution(call: Call) -> Any:
     )
 
 
+def separate_dims(op: Any, read: Any) -> list[int]:
+    """Returns the dims of a reduction of windows whose windows lie side by side: shards of those need no neighbours."""
+    sizes = read(op.attributes["window_dimensions"])
+    ones, rank = (1,) * len(sizes), len(sizes)
+
+    def given(name: str) -> Any:
+        return read(op.attributes[name]) if name in op.attributes else ones
+
+    strides, base, dilation = (given(n) for n in ("window_strides", "base_dilations", "window_dilations"))
+    padding = _pairs(read(op.attributes["padding"]) if "padding" in op.attributes else 0, rank)
+    shape, made = op.operands[0].type.shape, op.results[0].type.shape
+    return [
+        d
+        for d in range(rank)
+        if sizes[d] == strides[d]
+        and (base[d], dilation[d], padding[d]) == (1, 1, (0, 0))
+        and shape[d] == sizes[d] * made[d]
+    ]
+
+
 @OPS.add("stablehlo.reduce_window")
 def _reduce_window(call: Call) -> Any:
     number = len(call.operands) // 2
