@@ -14,14 +14,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
-from jax.sharding import Mesh
+from jax.sharding import Mesh, PartitionSpec
 
 from jaxmesh.dialects.program import UNROLL_LIMIT, Program
 from jaxmesh.dialects.replication import Collector, is_enabled
 from jaxmesh.dialects.residency import DEVICE, ResidencyMap
-from jaxmesh.dialects.signature import Boundary
+from jaxmesh.dialects.signature import Argument, Boundary
 from jaxmesh.emit.languages import EXPORTED, LOWERED, TRACED
 from jaxmesh.errors import InexpressibleError, UnsupportedError
+from jaxmesh.frontends.stablehlo.decisions import Decision
 from jaxmesh.jaxprs import compat, evaluate
 from jaxmesh.jaxprs.backend import is_multi_process
 from jaxmesh.jaxprs.strip_mesh import move_to_mesh
@@ -60,10 +61,17 @@ class Traced(Stage):
         assumptions: Sequence[str] = (),
         inexpressible: InexpressibleError | None = None,
         imported: Imported | None = None,
+        decisions: Sequence[Decision] = (),
     ) -> None:
         super().__init__(boundary, jaxpr, out_tree, inexpressible)
         self._assumptions = tuple(assumptions)
         self.imported = imported
+        self._decisions = tuple(decisions)
+
+    @property
+    def decisions(self) -> tuple[Decision, ...]:
+        """What the partitioner decided for each value, and why; empty if no shardings were asked for."""
+        return self._decisions
 
     @property
     def assumptions(self) -> tuple[str, ...]:
@@ -233,7 +241,10 @@ class Lowered(Stage):
 
         if self._traced is None:
             return explain(self._boundary, self.residency, None, self._out_tree)
-        return explain(self._boundary, self.residency, self._traced.jaxpr, self._out_tree, self._traced.assumptions)
+        traced = self._traced
+        return explain(
+            self._boundary, self.residency, traced.jaxpr, self._out_tree, traced.assumptions, traced.decisions
+        )
 
     def judge(
         self,
@@ -331,7 +342,9 @@ class Lowered(Stage):
         plan = self.plan
         if program is not self._jaxpr:
             plan = plan_regions(ResidencyMap(program, self._boundary.residencies))
-        results = execute(plan, mesh, [stored(x) for x in args], self._boundary.out_specs)
+        given = [stored(x) for x in args]
+        in_specs = [_whole_spec(x, a) for x, a in zip(given, self._boundary.arguments, strict=True)]
+        results = execute(plan, mesh, given, self._boundary.out_specs, in_specs)
         outs = zip(results, self._jaxpr.out_avals, plan.residency.results, strict=True)
         return jax.tree.unflatten(self._out_tree, [_wrap(x, a, p, mesh) for x, a, p in outs])
 
@@ -346,6 +359,12 @@ class Lowered(Stage):
 
     def __repr__(self) -> str:
         return f"Lowered({self._boundary.name}, mesh={self._boundary.sizes})"
+
+
+def _whole_spec(x: Any, argument: Argument) -> PartitionSpec | None:
+    """Returns the spec of an array on the mesh that is passed whole; None if it is stored as a tensor already."""
+    whole = argument.sharding is not None and argument.varying and x.ndim == len(argument.aval.shape)
+    return argument.sharding.spec if whole and argument.sharding is not None else None
 
 
 def stored(x: Any) -> Any:
