@@ -60,7 +60,7 @@ def _warn_decision(d: Decision) -> None:
                 f"{d}; each device then holds {d.bytes} bytes. Ask for another sharding there, or raise {LIMIT}.",
                 AllGatherWarning,
             )
-        case "dropped" if d.op.startswith(("argument", "result", "sdy.")):
+        case "dropped" if d.op.startswith(("argument", "result")):
             _warn(f"{d}.", DroppedShardingWarning)
         case "redundant":
             _warn(f"{d}.", RedundantReductionWarning)

@@ -106,7 +106,9 @@ class Importer:
                 self._nearest[key] = found
             sharding, dropped = found
             if dropped:
-                self.decisions.add("dropped", f"{shardings.show_attribute(attribute)} is {shardings.show(sharding)}")
+                self.decisions.add(
+                    "dropped", f"{shardings.show_attribute(attribute)} became {shardings.show(sharding)}"
+                )
             kept.append(sharding)
         return kept
 

@@ -44,8 +44,8 @@ def local_shape(shape: Sequence[int], sharding: Sharding, sizes: Mapping[str, in
 def as_spec(sharding: Sharding) -> PartitionSpec:
     """Returns a sharding as JAX writes it.
 
-    >>> as_spec((("y", "x"), ("z",), ()))
-    PartitionSpec(('y', 'x'), 'z')
+    >>> tuple(as_spec((("y", "x"), ("z",), ())))
+    (('y', 'x'), 'z')
     """
     entries: list[Any] = [axes[0] if len(axes) == 1 else axes or None for axes in sharding]
     while entries and entries[-1] is None:
