@@ -146,6 +146,8 @@ def _mesh(file: Source, program: Program, given: AnyMesh | None) -> AnyMesh:
     said = declared_mesh(program.function, runs)
     if found is not None:
         sizes = tuple(found.shape.values())
+        if said is not None and said.sizes == (1, *sizes):
+            return _as_row(found)
         if said is not None and sizes != said.sizes:
             whose = "the given mesh is" if given is not None else "jax.set_mesh has set the mesh"
             raise MeshMismatchError(
@@ -168,6 +170,14 @@ def _mesh(file: Source, program: Program, given: AnyMesh | None) -> AnyMesh:
             '`module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2x4>]>}`.'
         )
     return _made((1, 1))
+
+
+def _as_row(mesh: AnyMesh) -> AnyMesh:
+    """Returns a mesh of one axis as one row of devices, as the texts of TTNN have it."""
+    names = ("_0", *mesh.axis_names)
+    if isinstance(mesh, Mesh):
+        return Mesh(mesh.devices.reshape(1, -1), names)
+    return AbstractMesh((1, *mesh.shape.values()), names)
 
 
 def _by(sizes: Sequence[int]) -> str:
