@@ -72,7 +72,17 @@ def _coordinates(x: Any, s: Stages) -> Any:
 def _read(text: str, s: Stages) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", AssumptionWarning)
-        return jm.from_mlir(text, s.lowered.mesh).lower().reference(*s.leaves)
+        lowered = jm.from_mlir(text, s.lowered.mesh).lower()
+        return lowered.reference(*[_on(lowered.mesh, x) for x in s.leaves])
+
+
+def _on(mesh: Any, x: Any) -> Any:
+    """A tensor of a mesh of one axis on the same devices as one row."""
+    if not isinstance(x, jm.MeshTensor) or x.mesh == mesh:
+        return x
+    held: Any = x.data
+    there = jax.device_put(held, jax.sharding.NamedSharding(mesh, held.sharding.spec))
+    return jm.MeshTensor(there, mesh, x.varying)
 
 
 def _python(s: Stages) -> Any:
