@@ -15,7 +15,7 @@ from jaxmesh.dialects.program import Port, Program
 from jaxmesh.dialects.residency import DEVICE
 from jaxmesh.frontends.mlir.ttnn_configs import composer_config, mapper_config
 from jaxmesh.sharding.configs import MeshComposerConfig, MeshMapperConfig, PlacementShard
-from tests.generators.drafts import to_ttnn
+from tests.generators.drafts import replicated, to_ttnn
 from tests.generators.flat_programs import flat_of, run_flat
 from tests.generators.mlir_programs import (
     HANDLE,
@@ -69,7 +69,7 @@ def test_programs_read_back_give_the_same_results(first: int) -> None:
 def test_ttnn_programs_read_back_give_the_same_results(first: int) -> None:
     """The same ops on all devices, as the pass writes them."""
     upper, arguments = cases_program(EACH[first : first + CHUNK])
-    made = to_ttnn(upper)
+    made = to_ttnn(replicated(upper))
     text = is_stable(made)
     assert "ttir." not in text
     got = jm.from_mlir(text).lower().compile()(*arguments)

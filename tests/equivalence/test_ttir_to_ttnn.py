@@ -16,7 +16,7 @@ import jaxmesh as jm
 from jaxmesh.dialects import ttir
 from jaxmesh.dialects.op import Call, evaluate
 from jaxmesh.dialects.program import Op, Port, Program, Type
-from tests.generators.drafts import Draft, freed, lowered
+from tests.generators.drafts import Draft, freed, lowered, replicated
 from tests.generators.flat_programs import flat_of, run_flat
 from tests.generators.suite.all_programs import PROGRAMS, Entry
 from tests.generators.ttir_cases import CASES
@@ -365,7 +365,7 @@ def test_any_form(make: Any) -> None:
         program.ops.append(Op(f"ttir.{name}", values, (result,), attributes, f"{seed}"))
         program.results.append(Port(result, False))
     mesh = jm.make_mesh((1,), ("x",))
-    wanted, got = run_flat(program, mesh, *given), run_flat(lowered(program), mesh, *given)
+    wanted, got = run_flat(program, mesh, *given), run_flat(lowered(replicated(program)), mesh, *given)
     for op, a, b in zip(program.ops, got, wanted, strict=True):
         assert (a.shape, a.dtype) == (b.shape, b.dtype)
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5, err_msg=f"{op.line}: {op.name} {op.attributes}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from jaxmesh.dialects.program import Op, Port, Program, Type, Value
 from jaxmesh.passes.pipeline import FUSE, MESH_PARTITION, run_passes, ttnn_pipeline
 from jaxmesh.passes.verify_program import verify_program
 from jaxmesh.sharding.configs import MeshComposerConfig, MeshMapperConfig, PlacementShard
+from jaxmesh.sharding.shard_attributes import FIRST_DEVICE, replicate_mapper
 from tests.generators.flat_programs import run_flat
 
 
@@ -26,6 +28,23 @@ def lowered(program: Program) -> Program:
 def to_ttnn(program: Program, strict: bool = False) -> Program:
     """The flat TTNN program of a flat program, by all passes but those over TTIR."""
     return run_passes(ttnn_pipeline(strict), program, without=(MESH_PARTITION, FUSE))
+
+
+def replicated(program: Program) -> Program:
+    """The same ops on all devices: full arguments are replicated, and results are read from the first device."""
+    config = {"mapper_config": replicate_mapper(tuple(program.mesh.values()))}
+    copies = {port.value: program.new(program.types[port.value]) for port in program.arguments}
+    ops = [Op("ttnn.distribute_tensor", (full,), (copy,), config) for full, copy in copies.items()]
+    for op in program.ops:
+        operands = tuple([v if v is None else copies.get(v, v) for v in op.operands])
+        ops.append(Op(op.name, operands, op.results, op.attributes, op.line))
+    results: list[Port] = []
+    for port in program.results:
+        full = program.new(program.types[port.value])
+        value = copies.get(port.value, port.value)
+        ops.append(Op("ttnn.aggregate_tensor", (value,), (full,), {"composer_config": FIRST_DEVICE}))
+        results.append(replace(port, value=full))
+    return program.like(ops, results)
 
 
 class Draft:
