@@ -114,6 +114,7 @@ from jaxmesh.ttnn.mesh_tensor import MeshTensor as MeshTensor
 from jaxmesh.ttnn.settings import (
     BlackholeComputeKernelConfig as BlackholeComputeKernelConfig,
     FabricConfig as FabricConfig,
+    GeluVariant as GeluVariant,
     MathFidelity as MathFidelity,
     ReduceType as ReduceType,
     SigmoidMode as SigmoidMode,

@@ -20,7 +20,7 @@ from jaxmesh.ttnn.device import MeshDevice, mesh_of
 from jaxmesh.ttnn.execute import StaticArguments, perform
 from jaxmesh.ttnn.host_tensor import Tensor, array_of, wrap_array
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
-from jaxmesh.ttnn.signatures import ACTIVATIONS, HOW, IGNORED, IGNORED_BY_COLLECTIVES, OUTPUTS, doc_of, signature_of
+from jaxmesh.ttnn.signatures import ACTIVATIONS, HOW, OUTPUTS, doc_of
 from jaxmesh.ttnn.types import DRAM_MEMORY_CONFIG, ON_DEVICE, Layout, MemoryConfig, Storage, StorageType, as_dtype
 from jaxmesh.validate import quote
 
@@ -41,31 +41,28 @@ class Function:
         self.__qualname__ = self.callee.removeprefix("ttnn.")
         self.__module__ = "jaxmesh.ttnn"
         params, row = entry.python.params, entry.definition
-        # Ops without operands take every argument by position, although their calls are printed with names.
-        self.__signature__ = signature_of(params, by_place=entry.on_device and row.operands == (0, 0))
+        self._binder = binder = Binder(self.callee, {other: p.name for p in params for other in p.also})
+        self.__signature__ = binder.signature
         self.__doc__ = doc_of(entry, self.__signature__)
-        slots = {p.name: i for i, p in enumerate(params)}
-        ignored = IGNORED | IGNORED_BY_COLLECTIVES if "cluster_axis" in slots else IGNORED
-        into = OUTPUTS if row.results == (1, 1) and (entry.on_device or row.operands != (0, 0)) else ()
-        extra = {**dict.fromkeys(sorted(ignored), len(params)), **dict.fromkeys(into, len(params) + 1)}
-        self._output = len(params) + 1
-        self._binder = Binder(self.callee, self.__signature__, extra, self._output + 1)
-        self._operands = sorted((int(p.key), i) for i, p in enumerate(params) if p.source == "operand")
-        self._index_operands = {n for n, i in self._operands if params[i].name.endswith("index")}
-        self._operand_list = next((i for i, p in enumerate(params) if p.source == "operands"), None)
+        slots = binder.slots
+        self._names = {slots[p.name]: p.name for p in params}
+        self._operands = sorted((int(p.key), slots[p.name]) for p in params if p.source == "operand")
+        self._index_operands = {int(p.key) for p in params if p.source == "operand" and p.name.endswith(("index", "idx"))}
+        self._operand_list = next((slots[p.name] for p in params if p.source == "operands"), None)
         known = row.by_name
-        self._attributes = [(i, known[str(p.key)], p) for i, p in enumerate(params) if p.source == "attribute"]
+        self._attributes = [(slots[p.name], known[str(p.key)], p) for p in params if p.source == "attribute"]
         given = {a.name for _, a, _ in self._attributes}
         self._implied = tuple((k, v) for k, v in _IMPLIED.items() if k in known and k not in given)
-        self._by_source = {p.source: i for i, p in enumerate(params)}
-        unsupported = {p.name: i for i, p in enumerate(params) if p.source == "none" and p.name not in HOW}
-        if "dtype" in unsupported:
-            self._by_source["dtype"] = unsupported.pop("dtype")
-        self._unsupported = tuple(unsupported.items())
+        self._by_source = {p.source: slots[p.name] for p in params}
+        self._by_source |= {name: slots[name] for name in ("dtype", "memory_config", "layout") if name in slots}
+        self._output = next((slots[n] for n in OUTPUTS if n in slots and slots[n] not in self._names), None)
+        described = {*self._by_source.values(), *[i for i, _, _ in self._attributes], *[i for _, i in self._operands]}
+        self._unsupported = tuple(
+            (name, i) for name, i in slots.items() if i not in described and i != self._output and name not in HOW
+        )
         static = [self._by_source[n] for n in ("dtype", "shape", "memory_config", "layout") if n in self._by_source]
-        self._static = sorted({*unsupported.values(), *[i for i, _, _ in self._attributes], *static})
+        self._static = sorted({*[i for _, i in self._unsupported], *[i for i, _, _ in self._attributes], *static})
         self._device = self._by_source.get("device")
-        self._layout = Layout.ROW_MAJOR if entry.on_device and row.name != "rand" else Layout.TILE
         self._in_place = None if entry.in_place is None else dict(self._operands)[entry.in_place]
         self._converted: dict[Any, tuple[StaticArguments, Storage]] = {}
 
@@ -122,7 +119,7 @@ class Function:
             if name == "activation" and isinstance(values[slot], str) and values[slot] in ACTIVATIONS:
                 # The cache holds no second op.
                 activation, key = values[slot], None
-            elif values[slot] is not None:
+            elif values[slot] is not self._binder.defaults[slot] and values[slot] != self._binder.defaults[slot]:
                 raise UnsupportedError(
                     f"{self.callee}: {name} is not emulated, got {quote(values[slot])}; leave it out, and say what it "
                     "does with other ops."
@@ -166,7 +163,7 @@ class Function:
         into = None if self._in_place is None else values[self._in_place]
         if isinstance(into, MeshTensor) and isinstance(outs[0], MeshTensor):
             into.overwrite(outs[0])
-        if values[self._output] is not None:
+        if self._output is not None and values[self._output] is not None:
             return write_result(self.callee, values[self._output], outs[0])
         return outs[0] if self.entry.definition.results == (1, 1) else outs
 
@@ -184,7 +181,7 @@ class Function:
         operands = [values[i] for _, i in self._operands]
         for number, value in enumerate(operands):
             if value is None and number < self.entry.definition.operands[0]:
-                name = self.entry.python.params[self._operands[number][1]].name
+                name = self._names[self._operands[number][1]]
                 raise self._binder.error(f"needs a tensor as {name!r}, got None")
             if number in self._index_operands and isinstance(value, int):
                 if not -(2**31) <= value < 2**31:
@@ -213,12 +210,8 @@ class Function:
 
     def _storage(self, values: Sequence[Any], operands: Sequence[Any]) -> Storage:
         memory, layout = self._value(values, "memory_config"), self._value(values, "layout")
-        if memory is not None and not isinstance(memory, MemoryConfig):
-            raise self._binder.error(f"takes a MemoryConfig as memory_config, got {quote(memory)}")
-        if layout is not None and not isinstance(layout, Layout):
-            raise self._binder.error(f"takes a Layout as layout, got {quote(layout)}")
         if layout is None:
-            layout = next((x.layout for x in operands if isinstance(x, (MeshTensor, Tensor))), self._layout)
+            layout = next((x.layout for x in operands if isinstance(x, (MeshTensor, Tensor))), Layout.ROW_MAJOR)
         if layout is Layout.TILE and (memory is None or memory == DRAM_MEMORY_CONFIG):
             return ON_DEVICE
         return Storage(StorageType.DEVICE, layout, memory or DRAM_MEMORY_CONFIG)

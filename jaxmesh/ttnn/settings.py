@@ -61,6 +61,14 @@ class SigmoidMode(enum.Enum):
     FastApproximate = 1
 
 
+class GeluVariant(enum.Enum):
+    """The form of gelu; its gradient differs between the first and the last."""
+
+    Accurate = 0
+    FastLut = 1
+    Tanh = 2
+
+
 class Topology(enum.Enum):
     """The wiring of the devices along a mesh axis."""
 

@@ -38,9 +38,9 @@ define(
     on_device=True,
 )
 
-_BUFFER = attribute("buffer", "value", form="array")
+_BUFFER = attribute("data", "value", form="array")
 # On the host the last two are not printed at all, because the real constructor tells its forms apart by their number.
-_NUMBERS = (_BUFFER, Param("shape", "shape"), DTYPE, LAYOUT, replace(DEVICE, on_host=False))
+_NUMBERS = (_BUFFER, Param("shape", "shape"), replace(DTYPE, name="data_type"), LAYOUT, replace(DEVICE, on_host=False))
 define(
     OPS,
     "constant",

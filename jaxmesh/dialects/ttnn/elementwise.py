@@ -7,7 +7,8 @@ from jaxmesh.dialects.ttnn.op import DTYPE, MEMORY, Param, TtnnOp, attribute, de
 
 OPS: dict[str, TtnnOp] = {}
 _X = operand("input_tensor")
-_A, _B = operand("input_tensor_a", 0), operand("input_tensor_b", 1)
+_A = operand("input_tensor_a", 0)
+_B = operand("input_tensor_b", 1, also=("input_b", "value"))
 (_MEMORY,) = positional(MEMORY)
 (_DTYPE,) = positional(DTYPE)
 
@@ -39,12 +40,13 @@ define(
 )
 
 
-def _with_number(name: str, parameter: str, key: str) -> None:
-    define(OPS, name, python=[_X, attribute(parameter, key, form="float"), MEMORY])
+def _with_number(name: str, parameter: str, key: str, *, keyword: bool = False) -> None:
+    number = attribute(parameter, key, form="float", keyword=keyword)
+    define(OPS, name, python=[_X, number, MEMORY], cpp=positional(_X, number, MEMORY))
 
 
 _with_number("leaky_relu", "negative_slope", "parameter")
-_with_number("elu", "alpha", "alpha")
+_with_number("elu", "alpha", "alpha", keyword=True)
 
 define(OPS, "typecast", attributes=(), traits=[Trait.ON_HOST, Trait.RETURNS_OPERAND], python=[_X, _DTYPE, MEMORY])
 define(OPS, "clamp_scalar", callee="ttnn.clamp", python=[_X, attribute("min"), attribute("max"), MEMORY])
@@ -59,12 +61,17 @@ for _name in (
     define(OPS, _name, python=[_A, _B, DTYPE, MEMORY])
 
 _UNTYPED: list[Param] = [_A, _B, unset("dtype"), MEMORY]
-for _name in (
-    "maximum", "minimum", "remainder", "bitwise_and", "bitwise_or", "bitwise_xor",
-    "logical_left_shift", "logical_right_shift",
-):  # fmt: skip
+for _name in ("maximum", "minimum", "remainder"):
     define(OPS, _name, python=_UNTYPED)
-define(OPS, "pow_tensor", like="pow", callee="ttnn.pow", python=_UNTYPED)
+for _name in ("bitwise_and", "bitwise_or", "bitwise_xor", "logical_left_shift", "logical_right_shift"):
+    define(OPS, _name, python=[_A, _B, MEMORY])
+define(
+    OPS,
+    "pow_tensor",
+    like="pow",
+    callee="ttnn.pow",
+    python=[operand("input_tensor"), operand("exponent", 1), unset("dtype"), MEMORY],
+)
 
 define(OPS, "atan2", python=[_A, _B, MEMORY])
 
@@ -73,9 +80,10 @@ define(
     OPS,
     "gelu_bw",
     like="gelu_backward",
-    callee="ttnn.experimental.gelu_bw",
-    python=[*_GRADIENTS, attribute("approximate", keyword=True, default="none"), MEMORY],
+    callee="ttnn.gelu_bw",
+    cpp_callee="ttnn.experimental.gelu_bw",
+    python=[*_GRADIENTS, attribute("variant", "approximate", form="enum:ttnn.GeluVariant", keyword=True), MEMORY],
     cpp=[*_GRADIENTS, attribute("approximate"), _MEMORY],
 )
 
-define(OPS, "where", python=[operand("predicate", 0), operand("value_true", 1), operand("value_false", 2), MEMORY])
+define(OPS, "where", python=[operand("predicate", 0), operand("true_value", 1), operand("false_value", 2), MEMORY])

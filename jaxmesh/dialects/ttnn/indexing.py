@@ -20,7 +20,8 @@ from jaxmesh.dialects.ttnn.op import (
 )
 
 OPS: dict[str, TtnnOp] = {}
-_LOOKUP = (operand("input_tensor", 0), operand("weight", 1))
+_INDEX = operand("input_tensor", 0)
+_LOOKUP = (_INDEX, operand("weight", 1))
 _NO_PADDING = unset("padding_idx")
 _GENERIC = text("embeddings_type", "::ttnn::prim::EmbeddingsType::GENERIC")
 define(
@@ -33,7 +34,7 @@ define(
     OPS,
     "embedding_bw",
     like="embedding_backward",
-    python=[*_LOOKUP, operand("output_gradient_tensor", 2), DTYPE, MEMORY],
+    python=[_INDEX, operand("weight_tensor", 1), operand("output_gradient_tensor", 2), DTYPE, MEMORY],
 )
 
 
@@ -54,8 +55,12 @@ define(
     ],
 )
 
-_CACHE = (operand("cache", 0), operand("input", 1))
-define(OPS, "fill_cache", in_place=0, python=[*_CACHE, attribute("batch_idx", "batch_offset")])
 define(
-    OPS, "update_cache", in_place=0, python=[*_CACHE, operand("update_index", 2), attribute("batch_offset", default=0)]
+    OPS,
+    "fill_cache",
+    in_place=0,
+    python=[operand("cache_tensor", 0), operand("input_tensor", 1), attribute("batch_idx", "batch_offset")],
 )
+_UPDATED = (operand("cache", 0), operand("input", 1), operand("update_idx", 2))
+_OFFSET = attribute("batch_offset", keyword=True, default=0)
+define(OPS, "update_cache", in_place=0, python=[*_UPDATED, _OFFSET], cpp=positional(*_UPDATED, _OFFSET))

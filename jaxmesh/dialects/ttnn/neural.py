@@ -44,7 +44,7 @@ def _batch_norm(call: Call) -> Any:
 
 
 _BATCH = (
-    _X,
+    operand("input"),
     operand("running_mean", 1, keyword=True, default=None),
     operand("running_var", 2, keyword=True, default=None),
     attribute("eps", "epsilon", keyword=True, form="float", default=1e-5),

@@ -16,7 +16,7 @@ from jaxmesh.dialects.op import Arity, Attribute, Call, Meaning, OpDef, Trait, a
 
 NEEDED: Any = inspect.Parameter.empty
 Source = Literal[
-    "operand", "operands", "attribute", "memory_config", "dtype", "layout", "shape", "device", "compute_config", "text",
+    "operand", "operands", "operand_device", "attribute", "memory_config", "dtype", "layout", "shape", "device", "compute_config", "text",
     "none",
 ]  # fmt: skip
 
@@ -27,7 +27,7 @@ class Param:
 
     Attributes:
       name: the parameter's name in the real API.
-      source: where its value comes from: `operand` (number `key`; None if it is absent), `operands` (all, in a list),
+      source: where its value comes from: `operand` (number `key`; None if it is absent), `operands` (all, in a list), `operand_device` (the mesh device of operand number `key`),
         `attribute` (called `key`), `memory_config`, `dtype`, `layout`, `shape` (of the result), `device` (the last
         operand), `compute_config`, `text` (always `key`, in the target language), or `none`.
       key: the number or name for the source.
@@ -41,6 +41,7 @@ class Param:
         `value`.
       keyword: True if Python prints it as `name=value`.
       default: the real API's default; `NEEDED` if there is none.
+      also: other names of the parameter in overloads of the real function, such as of the one that takes a number.
       on_host: True if it is printed when the result is a host tensor; the device and the memory config are unset then.
     """
 
@@ -51,10 +52,12 @@ class Param:
     keyword: bool = False
     default: Any = NEEDED
     on_host: bool = True
+    also: tuple[str, ...] = ()
 
 
 SPELLINGS: Mapping[str, Mapping[str, str]] = {
     "ReduceType": {"sum": "Sum", "mean": "Mean", "max": "Max", "min": "Min", "prod": "Prod"},
+    "GeluVariant": {"none": "Accurate", "tanh": "Tanh"},
     "ScatterReduction": {"sum": "add", "prod": "multiply", "max": "amax", "min": "amin"},
 }
 """By the last part of an enum's name: the enum's names of the dialect's values, where they differ."""
@@ -70,9 +73,11 @@ def spell(enum: str, value: str) -> str:
     return SPELLINGS.get(name, {}).get(value, value)
 
 
-def operand(name: str, number: int = 0, *, keyword: bool = False, default: Any = NEEDED) -> Param:
-    """Returns an argument that is an operand, by number."""
-    return Param(name, "operand", number, keyword=keyword, default=default)
+def operand(
+    name: str, number: int = 0, *, keyword: bool = False, default: Any = NEEDED, also: tuple[str, ...] = ()
+) -> Param:
+    """Returns an argument that is an operand, by number; `also` are its names in other overloads."""
+    return Param(name, "operand", number, keyword=keyword, default=default, also=also)
 
 
 def operands(name: str) -> Param:

@@ -19,8 +19,8 @@ from jaxmesh.dialects.ttnn.op import (
     define,
     operand,
     positional,
-    text,
     ttir_meaning,
+    unset,
 )
 
 OPS: dict[str, TtnnOp] = {}
@@ -56,10 +56,9 @@ define(
     "argmax",
     attributes=[attr("dim", "int", form="i32"), attr("keep_dim", "bool", False)],
     meaning=lambda call: _over_one_dim(call, call["dim"]).astype(jnp.int32),
-    python=[*_REDUCED, text("use_multicore", "False", keyword=True, default=False), MEMORY],
-    cpp=positional(*_REDUCED, text("use_multicore", "false"), MEMORY),
+    python=[*_REDUCED, unset("sub_core_grids"), MEMORY],
 )
-define(OPS, "cumsum", python=[_X, attribute("dim"), DTYPE, MEMORY])
+define(OPS, "cumsum", python=[operand("input"), attribute("dim"), DTYPE, MEMORY])
 define(
     OPS,
     "softmax",

@@ -21,7 +21,6 @@ NEWEST, OLDEST = "0.81.1", "0.77.0"
 """The releases of the table; tt-mlir builds against the second."""
 
 NEEDED: Any = inspect.Parameter.empty
-_MARKS = {"*", "/"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +88,7 @@ def signatures(callee: str, release: str = NEWEST) -> tuple[tuple[Parameter, ...
 def expand(row: str) -> str:
     """Returns a signature with the declarations of its parameters in place of their bare names."""
     declared = _declared()
-    node: Any = ast.parse(f"def f{row}: 0").body[0]
-    names = {a.arg for a in _arguments(node) if a.annotation is None and a.arg in declared}
-    parts = [p if p in _MARKS or p not in names else declared[p] for p in _split(row[1:-1])]
+    parts = [declared.get(part, part) for part in _split(row[1:-1])]
     return f"({', '.join(parts)})"
 
 
@@ -105,11 +102,6 @@ def _split(text: str) -> list[str]:
             begin = i + 1
     rest = text[begin:].strip()
     return [*parts, rest] if rest else parts
-
-
-def _arguments(node: Any) -> list[Any]:
-    found = node.args
-    return [*found.posonlyargs, *found.args, *found.kwonlyargs]
 
 
 def _parse(row: str) -> tuple[Parameter, ...]:
