@@ -22,19 +22,23 @@ from jaxmesh.ttnn.composite import (
     chunk as chunk,
     clip as clip,
     clone as clone,
+    copy as copy,
     divide_ as divide_,
     empty_like as empty_like,
     eqz as eqz,
     full_like as full_like,
     gez as gez,
     gtz as gtz,
+    identity as identity,
     isinf as isinf,
     isnan as isnan,
     lez as lez,
     ltz as ltz,
+    move as move,
     multiply_ as multiply_,
     nez as nez,
     ones_like as ones_like,
+    reallocate as reallocate,
     rsub as rsub,
     split as split,
     square as square,
@@ -157,7 +161,6 @@ bfloat4_b = DataType.BFLOAT4_B
 TILE_LAYOUT = Layout.TILE
 TILE_SIZE = 32
 ROW_MAJOR_LAYOUT = Layout.ROW_MAJOR
-identity = move = reallocate = clone
 sub_, mul_, div_ = subtract_, multiply_, divide_
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from jaxmesh.dialects.ttnn.signatures import NEEDED, Parameter, signatures, table
 from jaxmesh.errors import ArgumentTypeError
-from jaxmesh.ttnn.argument_types import default_of, test_of
+from jaxmesh.ttnn.argument_types import default_of, is_tensor, test_of
 from jaxmesh.ttnn.types import BufferType, DataType, Layout, MemoryConfig, Shape, TensorMemoryLayout
 from jaxmesh.validate import quote
 
@@ -52,6 +52,11 @@ class Binder:
     def slot(self, name: str) -> int:
         """Returns the slot of a parameter."""
         return self.slots[self._also.get(name, name)]
+
+    def is_default(self, slot: int, value: Any) -> bool:
+        """Returns True if a value is that of an argument left out."""
+        default = self.defaults[slot]
+        return value is None or value is default or (not is_tensor(value) and value == default)
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
         """Returns the value of each slot."""

@@ -119,7 +119,7 @@ class Function:
             if name == "activation" and isinstance(values[slot], str) and values[slot] in ACTIVATIONS:
                 # The cache holds no second op.
                 activation, key = values[slot], None
-            elif values[slot] is not self._binder.defaults[slot] and values[slot] != self._binder.defaults[slot]:
+            elif not self._binder.is_default(slot, values[slot]):
                 raise UnsupportedError(
                     f"{self.callee}: {name} is not emulated, got {quote(values[slot])}; leave it out, and say what it "
                     "does with other ops."

@@ -1,0 +1,136 @@
+"""Rules of reductions, scans and sorts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from jaxmesh.dialects.ttnn.rules.given import (
+    ANY,
+    BF16,
+    BLOCKS,
+    F32,
+    FLOATS,
+    ROWS,
+    TILE,
+    U8,
+    U16,
+    U32,
+    WORDS,
+    Form,
+    Given,
+    Result,
+    Rule,
+    checked,
+    like,
+    tiled,
+)
+
+
+def _dims(given: Given, form: Form) -> list[int]:
+    """Returns the dims of a reduction, counted from the front; all by default."""
+    rank, dim = len(form.shape), given["dim"]
+    if dim is None:
+        return list(range(rank))
+    row: Sequence[int] = dim if isinstance(dim, (list, tuple)) else [dim]
+    for d in row:
+        given.require(
+            -rank <= d < rank or (rank == 0 and d in (0, -1)), f"has no dim {d} to reduce", f"Unsupported dim {d}"
+        )
+    return [d % rank if rank else 0 for d in row] or list(range(rank))
+
+
+def _reduction(given: Given) -> list[Result]:
+    x = given["input_tensor"]
+    given.on_devices(x)
+    dims = _dims(given, x)
+    if given.callee == "ttnn.mean":
+        given.require(x.dtype not in WORDS, "takes floats", "ttnn.mean does not support integer inputs")
+    given.types(x, FLOATS | WORDS)
+    del dims
+    return tiled(x)
+
+
+def _prod(given: Given) -> list[Result]:
+    x = given["input_tensor"]
+    given.on_devices(x)
+    rank = len(x.shape)
+    if given["dim"] is None:
+        given.types(x, FLOATS)
+        return tiled(x)
+    _dims(given, x)
+    given.types(x, FLOATS)
+    return like(x) if rank == 0 else tiled(x)
+
+
+def _argmax(given: Given) -> list[Result]:
+    x, dim = given["input_tensor"], given["dim"]
+    given.on_devices(x)
+    rank = len(x.shape)
+    if rank == 0:
+        given.require(dim in (None, 0, -1), f"has no dim {dim}", "argmax: Dimension out of range for scalar tensor")
+        return [Result(U32, x.layout)]
+    if x.is_tile:
+        given.require(dim is not None, "takes a dim of a tensor in TILE layout", "TILE: dim is required")
+        given.types(x, frozenset({F32, BF16}), "an operand in TILE layout")
+    else:
+        given.types(x, ANY - BLOCKS - {U8}, "an operand in ROW_MAJOR")
+    return [Result(U32, ROWS)]
+
+
+def _scan(given: Given) -> list[Result]:
+    x = given.tensors()[0]
+    given.on_devices(x)
+    rank = len(x.shape)
+    if rank:
+        dim = given["dim"]
+        given.require(-rank <= dim < rank, f"has no dim {dim}", "dim out of range")
+        given.tiles(x)
+    dtype = given["dtype"] or x.dtype
+    return checked(given, [Result(dtype if rank else x.dtype, x.layout, dtype)])
+
+
+def _softmax(given: Given) -> list[Result]:
+    x, dim = given["input_tensor"], given["dim"]
+    rank = max(1, len(x.shape))
+    given.require(-rank <= dim < rank, f"has no dim {dim}", "Dimension out of range")
+    given.on_devices(x)
+    given.tiles(x)
+    given.types(x, FLOATS)
+    return like(x)
+
+
+def _index_type(x: Form) -> str:
+    return U32 if x.dtype == F32 else U16
+
+
+def _sort(given: Given) -> list[Result]:
+    x, dim = given["input_tensor"], given["dim"]
+    given.on_devices(x)
+    rank = len(x.shape)
+    given.require(-rank <= dim < rank or (rank == 0 and dim in (0, -1)), f"has no dim {dim}", "dim out of range")
+    given.types(x, frozenset({F32, BF16, U16}))
+    return [Result(x.dtype, x.layout), Result(_index_type(x), x.layout)]
+
+
+def _topk(given: Given) -> list[Result]:
+    x, k, dim = given["input_tensor"], given["k"], given["dim"]
+    given.on_devices(x)
+    rank = len(x.shape)
+    given.require(-rank <= dim < rank or (rank == 0 and dim in (0, -1)), f"has no dim {dim}", "dim out of range")
+    size = x.shape[dim] if rank else 1
+    given.require(size >= k, f"takes at most {size} of a dim of {size}, not {k}", "K cannot be larger than the dimension")
+    given.tiles(x)
+    given.types(x, FLOATS)
+    return [Result(x.dtype, TILE), Result(_index_type(x), TILE)]
+
+
+RULES: Mapping[str, Rule] = {
+    **dict.fromkeys(("ttnn.sum", "ttnn.mean", "ttnn.max", "ttnn.min"), _reduction),
+    "ttnn.prod": _prod,
+    "ttnn.argmax": _argmax,
+    "ttnn.cumsum": _scan,
+    "ttnn.cumprod": _scan,
+    "ttnn.softmax": _softmax,
+    "ttnn.sort": _sort,
+    "ttnn.topk": _topk,
+}
