@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.ttnn.argument_conversion import write_result
 from jaxmesh.ttnn.call_arguments import Binder
+from jaxmesh.ttnn.finish import convert_operands, finish_one
+from jaxmesh.ttnn.refusals import computing, results_of
 from jaxmesh.ttnn.signatures import HOW, OUTPUTS
 from jaxmesh.validate import quote
 
@@ -42,7 +45,15 @@ class Composed:
                     f"{self.callee}: {name} is not emulated, got {quote(values[slot])}; leave it out, and say what it "
                     "does with other ops."
                 )
-        result = self._compute(**{name: values[slot] for name, slot in self._known})
+        results = results_of(self.callee, {name: values[slot] for name, slot in self._binder.slots.items()})
+        given = {name: values[slot] for name, slot in self._known}
+        if results and results[0].computed is not None:
+            given = dict(zip(given, convert_operands(list(given.values()), results[0].computed), strict=True))
+        # Without results of its own, the rules of the functions that it is composed of say the types.
+        with contextlib.nullcontext() if results == [] else computing():
+            result = self._compute(**given)
+        if results:
+            result = finish_one(result, results[0])
         if self._output is not None and values[self._output] is not None:
             return write_result(self.callee, values[self._output], result)
         return result

@@ -40,7 +40,8 @@ def _normalize_dim(op: str, given: Any, rank: int) -> int:
 def _shape_of(op: str, tensor: Any) -> tuple[int, ...]:
     """Returns the shape of a tensor."""
     shape = getattr(tensor, "shape", None)
-    if not isinstance(shape, tuple) or not isinstance(getattr(tensor, "dtype", None), np.dtype):
+    known = isinstance(tensor, Tensor) or isinstance(getattr(tensor, "dtype", None), np.dtype)
+    if not isinstance(shape, tuple) or not known:
         raise ArgumentTypeError(f"ttnn.{op} takes a tensor, got {type(tensor).__name__}.")
     return cast("tuple[int, ...]", shape)
 
@@ -51,7 +52,7 @@ def _shape_of(op: str, tensor: Any) -> tuple[int, ...]:
 def _like(name: str, tensor: Any, number: Any, dtype: Any, layout: Any, device: Any, memory: Any) -> Any:
     """Returns a tensor filled with one number, like another tensor where an argument is None."""
     shape = _shape_of(name, tensor)
-    kind = data_type(tensor.dtype if dtype is None else as_dtype(dtype, f"ttnn.{name}"))
+    kind = data_type(tensor.dtype if dtype is None else dtype)
     options: dict[str, Any] = {"dtype": kind, "layout": layout or getattr(tensor, "layout", Layout.ROW_MAJOR)}
     on = isinstance(tensor, MeshTensor) and tensor.storage_type() is StorageType.DEVICE
     if device is None and not on:

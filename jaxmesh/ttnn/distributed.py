@@ -172,8 +172,8 @@ def distribute_tensor(tensor: Any, mapper: TensorToMesh, mesh_device: MeshDevice
         _check_program("distribute_tensor", mapper.mesh)
         full = as_array("distribute_tensor: the tensor", array_of(tensor))
         return distribute_tensor_p.bind(full, mapper_config=mapper.config)
-    layout = tensor.layout if is_host_tensor(tensor) else Layout.ROW_MAJOR
-    storage = on_host(layout) if mesh_device is None else Storage(layout=layout)
+    layout, block = (tensor.layout, tensor.block) if is_host_tensor(tensor) else (Layout.ROW_MAJOR, None)
+    storage = on_host(layout, block) if mesh_device is None else Storage(layout=layout, block=block)
     return set_owner(distribute(array_of(tensor), mapper.config, mapper.mesh, storage), mesh_device)
 
 
@@ -215,7 +215,7 @@ def aggregate_tensor(tensor: Any, composer: MeshToTensor) -> Any:
         )
     joined = aggregate(tensor, composer.config, composer.mesh)
     assert joined is not None
-    return Tensor.wrap(joined, tensor.layout)
+    return Tensor.wrap(joined, tensor.layout, tensor.storage.block)
 
 
 def _check_program(op: str, mesh: Mesh) -> None:
@@ -248,10 +248,11 @@ def get_device_tensors(tensor: MeshTensor) -> list[Any]:
     """
     if not isinstance(tensor, MeshTensor):
         raise ArgumentTypeError(f"get_device_tensors takes a MeshTensor, got {type(tensor).__name__}.")
-    if jax.dtypes.issubdtype(tensor.dtype, jax.dtypes.extended):
+    if jax.dtypes.issubdtype(tensor.data.dtype, jax.dtypes.extended):
         return [shard for _, shard in tensor.shards()]
     if tensor.storage_type() is StorageType.HOST:
-        return [Tensor.wrap(np.asarray(shard), tensor.layout) for _, shard in tensor.shards()]
+        block = tensor.storage.block
+        return [Tensor.wrap(np.asarray(shard), tensor.layout, block) for _, shard in tensor.shards()]
     mesh: Any = tensor.mesh
     # As in the real `ttnn`, the device of a shard is that of the whole tensor.
     owner = owner_of([tensor]) or MeshDevice(mesh)
@@ -347,6 +348,7 @@ def from_host_shards(tensors: Sequence[Any], mesh_shape: MeshShape | Sequence[in
     shape = MeshShape(mesh_shape)
     given = as_tuple("from_host_shards", tensors, "a list of tensors")
     rows = [host_array(array_of(t), "from_host_shards").copy() for t in given]
+    first = given[0] if given and is_host_tensor(given[0]) else None
     if len(rows) != shape.mesh_size():
         raise VerifyError(
             f"from_host_shards needs one tensor per device, got {len(rows)} for the mesh {list(shape)} of "
@@ -355,4 +357,4 @@ def from_host_shards(tensors: Sequence[Any], mesh_shape: MeshShape | Sequence[in
     _check_alike("from_host_shards", rows)
     mesh = make_mesh(tuple(shape))
     coords = list(np.ndindex(*shape))
-    return assemble(dict(zip(coords, rows, strict=True)), mesh, *_unrelated(mesh, coords), ON_HOST)
+    return assemble(dict(zip(coords, rows, strict=True)), mesh, *_unrelated(mesh, coords), ON_HOST if first is None else on_host(first.layout, first.block))

@@ -11,6 +11,7 @@ import numpy as np
 from jaxmesh.dialects import ttnn
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.ttnn.op import TtnnOp
+from jaxmesh.dialects.ttnn.rules.given import Result
 from jaxmesh.errors import ArgumentTypeError, UnsupportedError, VerifyError
 from jaxmesh.ttnn.argument_conversion import convert_argument, integers, write_result
 from jaxmesh.ttnn.assemble import owner_of, set_owner
@@ -18,10 +19,12 @@ from jaxmesh.ttnn.call_arguments import Binder, argument_key
 from jaxmesh.ttnn.defaults import COMPLETE
 from jaxmesh.ttnn.device import MeshDevice, mesh_of
 from jaxmesh.ttnn.execute import StaticArguments, perform
+from jaxmesh.ttnn.finish import convert_operands, finish
 from jaxmesh.ttnn.host_tensor import Tensor, array_of, wrap_array
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
+from jaxmesh.ttnn.refusals import results_of
 from jaxmesh.ttnn.signatures import ACTIVATIONS, HOW, OUTPUTS, doc_of
-from jaxmesh.ttnn.types import DRAM_MEMORY_CONFIG, ON_DEVICE, Layout, MemoryConfig, Storage, StorageType, as_dtype
+from jaxmesh.ttnn.types import DRAM_MEMORY_CONFIG, ON_DEVICE, DataType, Layout, Storage, StorageType, stored_dtype
 from jaxmesh.validate import quote
 
 _IMPLIED: Mapping[str, Any] = {"reduce_type": "sum"}
@@ -64,7 +67,7 @@ class Function:
         self._static = sorted({*[i for _, i in self._unsupported], *[i for i, _, _ in self._attributes], *static})
         self._device = self._by_source.get("device")
         self._in_place = None if entry.in_place is None else dict(self._operands)[entry.in_place]
-        self._converted: dict[Any, tuple[StaticArguments, Storage]] = {}
+        self._converted: dict[Any, tuple[StaticArguments, Storage, Sequence[Result]]] = {}
 
     def __repr__(self) -> str:
         return f"<{self.callee}{self.__signature__}>"
@@ -75,12 +78,14 @@ class Function:
         operands = self._device_operands(values)
         key: Any = None
         if operands is not None and (found := argument_key(values, self._static)) is not None:
-            key = (len(operands), id(operands[0].storage.layout), *found)
+            key = (len(operands), *[(x.shape, x.dtype, x.storage) for x in operands], *found)
         converted = None if key is None else self._converted.get(key)
         if operands is None or converted is None:
             return self._convert_and_perform(values, key)
         owner = owner_of(operands)
         outs = perform(self.entry.definition, self.callee, operands, converted[0], None, converted[1])
+        if converted[2]:
+            outs = finish(outs, converted[2])
         if owner is not None:
             for x in outs:
                 x.owner = owner
@@ -124,8 +129,13 @@ class Function:
                     f"{self.callee}: {name} is not emulated, got {quote(values[slot])}; leave it out, and say what it "
                     "does with other ops."
                 )
+        results = results_of(self.callee, {name: values[i] for name, i in self._binder.slots.items()}) or ()
         operands, segments = self._convert_operands(values)
         owner = owner_of(operands)
+        if results and results[0].computed is not None:
+            before = operands
+            operands = convert_operands(operands, results[0].computed)
+            key = key if all(x is y for x, y in zip(before, operands, strict=True)) else None
         complete = COMPLETE.get(self.entry.definition.name)
         if complete is not None:
             slots = self._binder.slots
@@ -140,8 +150,11 @@ class Function:
                 attributes.append((attribute.name, convert_argument(self.callee, param, attribute, values[i])))
         row = self.entry.definition
         shape = self._shape(values, attributes)
-        if (dtype := self._value(values, "dtype")) is not None:
-            dtype = as_dtype(dtype, self.callee)
+        dtype = self._value(values, "dtype")
+        if results:
+            dtype = DataType[results[0].dtype]
+        if dtype is not None:
+            dtype = stored_dtype(dtype, self.callee)
         static = StaticArguments(tuple(attributes), dtype, shape, Trait.ON_HOST in row.traits)
         device = self._value(values, "device")
         mesh = None if device is None else mesh_of(device)
@@ -150,10 +163,12 @@ class Function:
         if key is not None:
             if len(self._converted) >= _LIMIT:
                 self._converted.clear()
-            self._converted[key] = static, storage
+            self._converted[key] = static, storage, results
         outs = [set_owner(x, device if isinstance(device, MeshDevice) else owner) for x in outs]
         if any(isinstance(x, Tensor) for x in operands) or (not operands and mesh is None):
             outs = [wrap_array(x, storage.layout) for x in outs]
+        if results:
+            outs = finish(outs, results)
         if activation is not None:
             outs = [lookup(f"ttnn.{activation}")(outs[0])]
         return self._result(values, outs)

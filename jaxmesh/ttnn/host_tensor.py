@@ -62,7 +62,7 @@ class Tensor(TensorBase, metaclass=_AnyTensor):
     Tensor([1. 2.], shape=[2], dtype=DataType.FLOAT32, layout=Layout.TILE)
     """
 
-    __slots__ = ("_array", "_layout")
+    __slots__ = ("_array", "_layout", "block")
 
     def __new__(
         cls,
@@ -88,11 +88,11 @@ class Tensor(TensorBase, metaclass=_AnyTensor):
         return cls.wrap(array, layout)
 
     @classmethod
-    def wrap(cls, array: np.ndarray[Any, Any], layout: Layout) -> Any:
+    def wrap(cls, array: np.ndarray[Any, Any], layout: Layout, block: DataType | None = None) -> Any:
         """Returns a host tensor that shares the memory of an array, which becomes read-only."""
         tensor = super().__new__(cls)
         array.flags.writeable = False
-        tensor._array, tensor._layout = array, layout
+        tensor._array, tensor._layout, tensor.block = array, layout, block
         return tensor
 
     @property
@@ -115,9 +115,9 @@ class Tensor(TensorBase, metaclass=_AnyTensor):
         return Shape(self.array.shape)
 
     @property
-    def dtype(self) -> np.dtype[Any]:
-        """The element type, as a NumPy dtype; it equals the `DataType`."""
-        return self.array.dtype
+    def dtype(self) -> Any:
+        """The element type, as a NumPy dtype, which equals the `DataType`; of a block float the `DataType`."""
+        return self.block or self.array.dtype
 
     @property
     def ndim(self) -> int:
@@ -237,13 +237,15 @@ def in_program() -> bool:
     return bool(jax.sharding.get_abstract_mesh().manual_axes)
 
 
-def copy_to_devices(array: Any, device: Any, layout: Layout, memory: MemoryConfig | None) -> MeshTensor:
+def copy_to_devices(
+    array: Any, device: Any, layout: Layout, memory: MemoryConfig | None, block: DataType | None = None
+) -> MeshTensor:
     """Returns a host tensor copied to every device of a mesh."""
     mesh = mesh_of(device)
     every = MeshMapperConfig([PlacementReplicate()], MeshShape(mesh.devices.size))
     if memory is not None:
         as_instance(MemoryConfig, "a tensor on a device", "memory_config", memory)
-    storage = Storage(StorageType.DEVICE, layout, memory or DRAM_MEMORY_CONFIG)
+    storage = Storage(StorageType.DEVICE, layout, memory or DRAM_MEMORY_CONFIG, block)
     return set_owner(distribute(host_array(array, "to_device"), every, mesh, storage), device)
 
 

@@ -55,8 +55,8 @@ def to_device(
     if in_program() and not isinstance(tensor, MeshTensor):
         return array_of(tensor)
     if not isinstance(tensor, MeshTensor):
-        layout = tensor.layout if is_host_tensor(tensor) else Layout.ROW_MAJOR
-        return copy_to_devices(array_of(tensor), device, layout, memory)
+        layout, block = (tensor.layout, tensor.block) if is_host_tensor(tensor) else (Layout.ROW_MAJOR, None)
+        return copy_to_devices(array_of(tensor), device, layout, memory, block)
     return to_mesh(tensor, device, memory)
 
 
@@ -70,8 +70,8 @@ def from_device(tensor: Any, blocking: bool = True, cq_id: int | None = None) ->
     """
     _check("from_device", tensor)
     if isinstance(tensor, MeshTensor):
-        return tensor.with_storage(on_host(tensor.layout))
-    return Tensor(tensor, layout=tensor.layout) if is_host_tensor(tensor) else _copy_numpy(tensor)
+        return tensor.with_storage(on_host(tensor.layout, tensor.storage.block))
+    return Tensor.wrap(tensor.array.view(), tensor.layout, tensor.block) if is_host_tensor(tensor) else _copy_numpy(tensor)
 
 
 def to_layout(

@@ -260,8 +260,8 @@ class MeshTensor(TensorBase):
 
     @property
     def dtype(self) -> Any:
-        """The element type."""
-        return self._checked().dtype
+        """The element type; a `DataType` if it is a block float, whose values are stored as float32."""
+        return self.storage.block or self._checked().dtype
 
     @property
     def ndim(self) -> int:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import enum
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import Any, cast
 
 import jax
@@ -12,13 +14,27 @@ import numpy as np
 from jaxmesh.dialects.ttnn.rules import RULES
 from jaxmesh.dialects.ttnn.rules.given import Form, Given, Result
 from jaxmesh.ttnn.beyond import is_enabled
+from jaxmesh.ttnn.mesh_tensor import MeshTensor
 from jaxmesh.ttnn.tensor_base import TensorBase
-from jaxmesh.ttnn.types import StorageType
+from jaxmesh.ttnn.types import MemoryConfig, StorageType
 
 _KNOWN = frozenset(
     {"BFLOAT16", "FLOAT32", "UINT32", "BFLOAT8_B", "BFLOAT4_B", "UINT8", "UINT16", "INT32", "INT8"}
 )
 """Element types of the real library."""
+
+
+_computing: contextvars.ContextVar[bool] = contextvars.ContextVar("computing_by_other_functions", default=False)
+
+
+@contextlib.contextmanager
+def computing() -> Generator[None]:
+    """Applies no rules to the calls inside: a function composed of others has its own rule."""
+    token = _computing.set(True)
+    try:
+        yield
+    finally:
+        _computing.reset(token)
 
 
 def results_of(callee: str, values: Mapping[str, Any]) -> Sequence[Result] | None:
@@ -28,7 +44,7 @@ def results_of(callee: str, values: Mapping[str, Any]) -> Sequence[Result] | Non
       VerifyError: the real function refuses the call.
     """
     rule = RULES.get(callee)
-    if rule is None or jax.sharding.get_abstract_mesh().manual_axes:
+    if rule is None or _computing.get() or jax.sharding.get_abstract_mesh().manual_axes:
         return None
     converted = {name: _convert(value) for name, value in values.items()}
     given = Given(callee, converted)
@@ -50,8 +66,11 @@ def _is_array(value: Any) -> bool:
 
 def form_of(tensor: TensorBase) -> Form:
     """Returns the type of a tensor as rules see it."""
-    kind = tensor.get_dtype()
-    return Form(tuple(tensor.shape), kind.name, tensor.layout.name, tensor.storage_type() is StorageType.HOST)
+    host = tensor.storage_type() is StorageType.HOST
+    memory = tensor.memory_config()
+    kind = "DRAM" if memory is None else memory.buffer_type.name
+    devices = tensor.mesh.size if isinstance(tensor, MeshTensor) else 1
+    return Form(tuple(tensor.shape), tensor.get_dtype().name, tensor.layout.name, host, kind, devices)
 
 
 def _convert(value: Any) -> Any:
@@ -59,6 +78,8 @@ def _convert(value: Any) -> Any:
         return form_of(value)
     if isinstance(value, enum.Enum):
         return value.name
+    if isinstance(value, MemoryConfig):
+        return value.buffer_type.name
     if isinstance(value, np.dtype):
         return value.name.upper()
     if type(value) is list or type(value) is tuple:

@@ -105,7 +105,9 @@ def stored_dtype(kind: Any, what: str) -> np.dtype[Any]:
 
 
 def data_type(dtype: Any) -> DataType:
-    """Returns the `DataType` of a NumPy dtype."""
+    """Returns the `DataType` of a NumPy dtype, or the `DataType` itself."""
+    if isinstance(dtype, DataType):
+        return dtype
     name = _NAMES.get(np.dtype(dtype))
     if name is None:
         raise ArgumentTypeError(f"no ttnn.DataType is {dtype}; those there are: {', '.join(DataType.__members__)}.")

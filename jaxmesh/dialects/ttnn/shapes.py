@@ -62,9 +62,9 @@ define(OPS, "repeat_interleave", python=[_X, attribute("repeats"), attribute("di
 define(OPS, "concat", traits=[Trait.RETURNS_OPERAND], python=[operands("tensors"), attribute("dim"), MEMORY])
 
 _SLICE = (
-    attribute("slice_start", "begins"),
-    attribute("slice_end", "ends"),
-    attribute("slice_step", "step", default=None),
+    replace(attribute("slice_start", "begins"), also=("starts",)),
+    replace(attribute("slice_end", "ends"), also=("ends",)),
+    replace(attribute("slice_step", "step", default=None), also=("steps",)),
 )
 define(
     OPS,

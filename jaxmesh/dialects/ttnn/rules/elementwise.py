@@ -42,6 +42,13 @@ def _unary(types: frozenset[str]) -> Rule:
     return rule
 
 
+def _bits(given: Given) -> list[Result]:
+    x = _first(given)
+    given.on_devices(x)
+    given.types(x, FLOATS | WORDS)
+    return [Result(x.dtype, x.layout, I32 if x.dtype in FLOATS else None)]
+
+
 def _first(given: Given) -> Form:
     form = given.tensors()[0]
     return form
@@ -53,11 +60,12 @@ _BY_TYPES: Mapping[Rule, str] = {
     _ANY: "abs identity relu relu6",
     _FLOAT: (
         "acos acosh asin asinh atan atanh cbrt ceil cos cosh elu erf erfc exp exp2 expm1 floor gelu hardsigmoid "
-        "hardswish isfinite isinf isnan leaky_relu log log1p mish reciprocal round rsqrt selu sigmoid sign silu sin "
+        "hardswish isfinite isinf isnan log log1p mish reciprocal round rsqrt selu sigmoid sign silu sin "
         "sinh softplus softsign sqrt swish tan tanh trunc"
     ),
-    _unary(FLOATS | WORDS): "bitwise_not",
+    _bits: "bitwise_not",
     _NO_BYTE: "eqz logical_not nez square",
+    _unary(ANY - {I32}): "leaky_relu",
     _SIGNED: "gez gtz lez ltz neg",
 }
 
@@ -234,24 +242,53 @@ def _in_place(pair: Pair) -> Rule:
 def _where(given: Given) -> list[Result]:
     condition, first, second = list(given.values.values())[:3]
     tensors = [x for x in (first, second) if isinstance(x, Form)]
+    numbers = [x for x in (first, second) if not isinstance(x, Form)]
     given.on_devices(condition, *tensors)
-    for x in (condition, *tensors):
-        given.types(x, ANY - {U8}, "operands")
-    given.tiles(condition, *tensors)
-    dtype = tensors[0].dtype if tensors else (condition.dtype if condition.dtype in FLOATS else F32)
-    for x in tensors[1:]:
-        given.require(x.dtype == dtype, "takes values of one element type", "value tensors must have one data type")
-    return [Result(dtype, TILE, dtype)]
+    for x in tensors:
+        _broadcast(given, condition.shape, x.shape)
+    if len(tensors) == 2:
+        _broadcast(given, first.shape, second.shape)
+        given.tiles(condition)
+        return [Result(first.dtype, TILE, first.dtype)]
+    if not tensors:
+        given.types(condition, FLOATS | WORDS, "the condition beside numbers")
+        dtype = condition.dtype if condition.dtype in FLOATS else F32
+        return [Result(dtype, condition.layout, dtype)]
+    (value,) = tensors
+    given.types(value, FLOATS | WORDS, "the value beside a number")
+    whole = float(numbers[0]).is_integer()
+    given.require(
+        whole or value.dtype in FLOATS, f"does not take {numbers[0]} beside {value.dtype}", "scalar does not fit"
+    )
+    if condition.dtype != value.dtype:
+        given.require(
+            condition.dtype not in FLOATS, "takes a condition of the value's element type", "unsupported combination"
+        )
+    layout = ROWS if condition.layout == value.layout == ROWS else TILE
+    return [Result(value.dtype, layout, value.dtype)]
 
 
 def _clamp(given: Given) -> list[Result]:
     x, *bounds = list(given.values.values())[:3]
     given.on_devices(x, *bounds)
+    tensors = [b for b in bounds if isinstance(b, Form)]
     given.require(
         any(b is not None for b in bounds), "takes one bound at least", "Only one of 'min' or 'max' can be None"
     )
-    given.types(x, FLOATS | WORDS)
-    return like(x)
+    if tensors:
+        given.types(x, FLOATS | WORDS)
+        for bound in tensors:
+            _broadcast(given, x.shape, bound.shape)
+            given.require(bound.dtype == x.dtype, "takes bounds of the operand's element type", "unsupported data type")
+        return [Result(x.dtype, ROWS if all(f.layout == ROWS for f in (x, *tensors)) else TILE)]
+    given.types(x, FLOATS | {I32})
+    numbers = [b for b in bounds if b is not None]
+    if given.callee == "ttnn.clamp":
+        given.require(len({type(b) for b in numbers}) == 1, "takes bounds of one type", "std::get: wrong index")
+        part = any(isinstance(b, float) for b in numbers)
+    else:
+        part = True
+    return like(x, F32 if x.dtype == I32 and part else x.dtype)
 
 
 def _typecast(given: Given) -> list[Result]:
@@ -264,9 +301,7 @@ def _gelu_bw(given: Given) -> list[Result]:
     given.on_devices(grad, x)
     for form in (grad, x):
         given.types(form, frozenset({F32, BF16, B8}))
-    given.tiles(grad, x)
-    given.require(grad.dtype == x.dtype, "takes operands of one element type", "input and grad dtypes must match")
-    return like(x)
+    return [Result(x.dtype, x.layout, x.dtype)]
 
 
 RULES: Mapping[str, Rule] = {

@@ -26,12 +26,22 @@ TILE, ROWS = "TILE", "ROW_MAJOR"
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The type of a tensor: local shape, `DataType` and `Layout` by name, and True if it is in host memory."""
+    """The type of a tensor.
+
+    Attributes:
+      shape: the local shape.
+      dtype, layout: `DataType` and `Layout` by name.
+      host: True if it is in host memory.
+      memory: the kind of its memory on the devices.
+      devices: the number of its devices.
+    """
 
     shape: tuple[int, ...]
     dtype: str
     layout: str
     host: bool = False
+    memory: str = "DRAM"
+    devices: int = 8
 
     @property
     def is_tile(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from math import prod
 
 from jaxmesh.dialects.ttnn.rules.given import (
@@ -41,6 +42,8 @@ def _transpose(given: Given) -> list[Result]:
     given.on_devices(x)
     for name in ("dim1", "dim2"):
         _dim(given, x, given[name])
+    if len(x.shape) == 1 and x.is_tile:
+        given.require(x.shape[0] == 1, "takes two dims at least in TILE layout", "Can't convert shape rank")
     return like(x)
 
 
@@ -104,7 +107,7 @@ def _repeat(given: Given) -> list[Result]:
         pass
     else:
         given.refuse("takes tensors of one dim at least", "repeat does not support rank 0 tensors")
-    if any(n != 1 for n in counts):
+    if any(n != 1 for n in counts) and (x.is_tile or len(counts) == 1 or len(counts) > 4):
         given.types(x, ANY - {U8})
     return like(x)
 
@@ -112,22 +115,35 @@ def _repeat(given: Given) -> list[Result]:
 def _repeat_interleave(given: Given) -> list[Result]:
     x = given["input_tensor"]
     given.on_devices(x)
-    if x.shape:
+    if x.shape or given["repeats"] != 1:
         _dim(given, x, given["dim"])
+    if len(x.shape) == 1:
+        given.types(x, _RESHAPED, "an operand of one dim")
     return like(x)
+
+
+def _joined(given: Given, forms: list[Form], dim: int) -> list[Result]:
+    """Returns the result of joining tensors; inside of tiles it goes over rows."""
+    first = forms[0]
+    rank = len(first.shape)
+    inside = first.is_tile and dim >= rank - 2 and any(f.shape[dim] % 32 for f in forms)
+    if inside and len(forms) > 1:
+        given.types(first, ANY - {U8}, "operands joined inside of tiles")
+        return like(first, BF16 if first.dtype in BLOCKS else first.dtype)
+    return like(first)
 
 
 def _concat(given: Given) -> list[Result]:
     tensors: list[Form] = given["tensors"]
     given.on_devices(*tensors)
     first = tensors[0]
-    _dim(given, first, given["dim"])
     if len(tensors) == 1:
         return like(first)
+    dim = _dim(given, first, given["dim"])
     for t in tensors[1:]:
         given.require(t.dtype == first.dtype, "takes tensors of one element type", "All tensors must have same dtype")
         given.require(t.layout == first.layout, "takes tensors of one layout", "All tensors must have same layout")
-    return like(first)
+    return _joined(given, tensors, dim)
 
 
 def _stack(given: Given) -> list[Result]:
@@ -143,20 +159,32 @@ def _stack(given: Given) -> list[Result]:
         given.require(t.dtype == first.dtype, "takes tensors of one element type", "All tensors must have same dtype")
         given.require(t.layout == first.layout, "takes tensors of one layout", "All tensors must have same layout")
     given.on_devices(*tensors)
-    return like(first)
+    if len(tensors) == 1:
+        return like(first)
+    return _joined(given, [replace(t, shape=tuple(shape)) for t in tensors], dim % len(shape))
 
 
 def _slice(given: Given) -> list[Result]:
     x = given["input_tensor"]
     given.on_devices(x)
-    stepped = given["slice_step"] is not None and any(n != 1 for n in given["slice_step"])
-    dtype = BF16 if stepped and x.dtype in BLOCKS else x.dtype
-    return [Result(dtype, x.layout)]
+    if not x.is_tile or not x.shape:
+        return like(x)
+    starts, steps = given["slice_start"], given["slice_step"] or [1]
+    rank = len(x.shape)
+    inside = any(starts[d] % 32 for d in range(max(0, rank - 2), rank))
+    if any(n != 1 for n in steps):
+        given.types(x, ANY - BLOCKS, "an operand of a slice with steps")
+        inside = inside or any(n % 32 for n in x.shape[-2:]) or rank == 1
+    if inside:
+        given.types(x, ANY - {U8}, "an operand in TILE layout cut inside of tiles")
+    return like(x, BF16 if inside and x.dtype in BLOCKS else x.dtype)
 
 
 def _pad(given: Given) -> list[Result]:
     x = given["input_tensor"]
     given.on_devices(x)
+    if any(any(pair) for pair in given["padding"]):
+        given.types(x, ANY - {U8})
     if x.is_tile:
         front = all(pair[0] == 0 for pair in given["padding"])
         given.require(
@@ -171,7 +199,8 @@ def _parts(given: Given) -> list[Result]:
     x, dim = given["input_tensor"], given["dim"]
     given.on_devices(x)
     _dim(given, x, dim)
-    return like(x)
+    # The slices of the parts say the rest.
+    return []
 
 
 # --- where and how a tensor is stored --------------------------------------------------------------------------------
@@ -179,13 +208,21 @@ def _parts(given: Given) -> list[Result]:
 
 def _to_layout(given: Given) -> list[Result]:
     x, layout, dtype = given["tensor"], given["layout"], given["dtype"]
-    if x.layout == layout and not x.host:
-        given.require(dtype in (None, x.dtype), "changes no element type without the layout", "dtype cannot be changed")
+    if x.layout == layout:
+        # The real library does not look at the element type then.
         return like(x)
-    if not x.host and layout == TILE:
+    if x.host:
+        return checked(given, [Result(dtype or x.dtype, layout, x.dtype)])
+    if layout == TILE:
         given.types(x, ANY - {U8}, "an operand to tilize on the devices")
-    kind = dtype or (BF16 if x.dtype in BLOCKS and layout == ROWS else x.dtype)
-    return checked(given, [Result(kind, layout, x.dtype)])
+        return [Result(dtype or x.dtype, TILE, x.dtype)]
+    plain = BF16 if x.dtype in BLOCKS else x.dtype
+    given.require(
+        dtype in (None, x.dtype, plain),
+        f"keeps the element type in ROW_MAJOR, and cannot give {dtype}",
+        "dtype cannot be different from tensor dtype when converting to ROW_MAJOR",
+    )
+    return [Result(plain, ROWS)]
 
 
 def _to_dtype(given: Given) -> list[Result]:
@@ -197,6 +234,9 @@ def _to_dtype(given: Given) -> list[Result]:
 def _cast_tiles(given: Given) -> list[Result]:
     x, dtype = given.tensors()[0], given["dtype"]
     given.on_devices(x)
+    if given.callee == "ttnn.to_memory_config" and given["memory_config"] == x.memory:
+        # Nothing to move, and the real library does not look at the element type then.
+        return like(x)
     if dtype in (None, x.dtype):
         return like(x)
     given.tiles(x)
@@ -216,8 +256,14 @@ def _copy(given: Given) -> list[Result]:
 
 
 def _created(given: Given) -> list[Result]:
-    dtype, layout = given["dtype"] or BF16, given["layout"] or ROWS
-    if dtype in BLOCKS and given.callee == "ttnn.rand":
+    dtype = given["dtype"] or BF16
+    filled = given.callee in ("ttnn.zeros", "ttnn.ones", "ttnn.full")
+    layout = given["layout"] or (TILE if filled and dtype in BLOCKS else ROWS)
+    if given.callee in ("ttnn.arange", "ttnn.rand"):
+        given.require(dtype != U8, "makes no UINT8", "unsupported data type DataType::UINT8")
+    if given.callee == "ttnn.arange":
+        given.require(dtype not in BLOCKS, f"makes no {dtype}", f"unsupported data type DataType::{dtype}")
+    if dtype in BLOCKS and layout != TILE and given.callee == "ttnn.rand":
         return [Result(BF16, layout)]
     return checked(given, [Result(dtype, layout)])
 

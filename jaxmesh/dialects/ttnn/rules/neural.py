@@ -154,6 +154,10 @@ def _cache(given: Given) -> list[Result]:
     given.tiles(cache, x)
     for form in (x, cache):
         given.types(form, _MODEL)
+    if given.callee == "ttnn.fill_cache":
+        given.require(
+            x.dtype == cache.dtype, "takes a tensor of the cache's element type", "Input and cache dtypes must match"
+        )
     return like(cache)
 
 
@@ -164,14 +168,22 @@ def _embedding(given: Given) -> list[Result]:
     index, weight = given["input_tensor"], given["weight"]
     given.on_devices(index, weight)
     given.types(index, frozenset({U32, BF16}), "indices")
-    given.types(weight, frozenset({BF16}), "weights")
-    layout = given["layout"] or ROWS
-    return checked(given, [Result(given["dtype"] or weight.dtype, layout)])
+    given.types(weight, frozenset({BF16, *BLOCKS}), "weights")
+    dtype, layout = given["dtype"], given["layout"] or weight.layout
+    if layout == ROWS:
+        given.require(
+            dtype in (None, BF16) or given["layout"] is not None,
+            "gives BFLOAT16 in ROW_MAJOR",
+            "dtype cannot be different in ROW_MAJOR",
+        )
+        return [Result(BF16, ROWS)]
+    return [Result(dtype or BF16, TILE)]
 
 
 def _embedding_bw(given: Given) -> list[Result]:
     index, weight, grad = (given[n] for n in ("input_tensor", "weight_tensor", "output_gradient_tensor"))
-    given.on_devices(index, weight, grad)
+    given.on_devices(index, grad)
+    given.require(len(weight.shape) > 1, "takes weights of two dims at least", "weight must have two dims")
     given.types(index, frozenset({U32, BF16}), "indices")
     given.require(not index.is_tile, "takes indices in ROW_MAJOR", "Index tensor must be ROW_MAJOR")
     given.tiles(grad)
@@ -184,6 +196,11 @@ def _embedding_bw(given: Given) -> list[Result]:
 def _gather(given: Given) -> list[Result]:
     x, index = given["input"], given["index"]
     given.on_devices(x, index)
+    rank = len(x.shape)
+    if rank == 0:
+        return like(x)
+    given.require(-rank <= given["dim"] < rank, f"has no dim {given['dim']}", "normalized_dim out of range")
+    given.require(rank > 1 or not x.is_tile, "takes two dims at least in TILE layout", "Can't convert shape rank")
     given.types(index, frozenset({U32, U16}), "indices")
     given.require(
         x.layout == index.layout, "takes a tensor and indices in one layout", "input and index layouts must match"
@@ -211,7 +228,7 @@ def _dropout(given: Given) -> list[Result]:
     x = given["input_tensor"]
     given.on_devices(x)
     given.tiles(x)
-    given.types(x, frozenset({F32, BF16}))
+    given.types(x, frozenset({BF16}))
     return like(x)
 
 
