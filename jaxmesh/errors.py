@@ -29,6 +29,7 @@ of it.
 | `FolderError` | FileExistsError | an export would overwrite something else |
 | `RecordingError` | ValueError | a file is not a recording, or two recordings have nothing in common |
 | `RecordingSizeError` | MemoryError | a recording would exceed its limit of bytes |
+| `TtnnError` | RuntimeError | the real ttnn is missing, does not start, or ended without a verdict |
 """
 
 from __future__ import annotations
@@ -135,6 +136,10 @@ class RecordingError(JaxmeshError, ValueError):
 
 class RecordingSizeError(RecordingError, MemoryError):
     """A recording would exceed its limit of bytes."""
+
+
+class TtnnError(JaxmeshError, RuntimeError):
+    """The real `ttnn` cannot judge a program: it is missing, does not start, or is of another version."""
 
 
 class UntestedJaxWarning(UserWarning):

@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 import jaxmesh as jm
-from jaxmesh.cli import explain, opt, processes, record, run, selftest, translate
+from jaxmesh.cli import explain, opt, processes, record, run, selftest, translate, ttnn_env
 from jaxmesh.cli.demo import command as demo
 
 PASSED, FAILED, USAGE, INTERRUPTED, NO_READER = 0, 1, 2, 130, 141
 """Exit codes; the last two are the shell's for a program ended by SIGINT and by SIGPIPE."""
 
-MODULES = (demo, selftest, opt, run, translate, explain, record, processes)
+MODULES = (demo, selftest, opt, run, translate, explain, record, processes, ttnn_env)
 """One module a command, in the order of `jaxmesh --help`."""
 
 COMMANDS: dict[str, Callable[[argparse.Namespace], int | None]] = {
@@ -29,6 +29,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int | None]] = {
     "explain": explain.explain,
     "record": record.record,
     "processes": processes.processes,
+    "ttnn-env": ttnn_env.ttnn_env,
     "compare": lambda arguments: PASSED if record.compare(arguments) else FAILED,
 }
 """The function of each command; it returns the exit code, or None for success."""

@@ -15,6 +15,7 @@ import numpy as np
 
 import jaxmesh as jm
 from jaxmesh.analysis.record.metrics import largest_difference, tolerance
+from jaxmesh.cli import run_on_ttnn
 from jaxmesh.cli.inputs import imported, inputs_of, read_file, say
 from jaxmesh.cli.options import add_command, check_out, common_options, input_options
 from jaxmesh.cli.run_folder import run_folder
@@ -24,7 +25,10 @@ RUN = """\
 Runs one function of a TTIR file on emulated devices, and prints a line per result. Inputs come from an .npz file, or
 are random. FILE may be - for standard input, or a folder that an export wrote (jaxmesh translate --out, codegen_py):
 then its Python program is run, with its own inputs, and --check compares with its expected results. Both ways --check
-also compares, on the devices, all copies that are taken to be equal although no type proves it."""
+also compares, on the devices, all copies that are taken to be equal although no type proves it. With --on ttnn a folder
+is run on the real library instead: on the board, or on a cluster that is only described, where every operation checks
+its arguments and takes its memory, and computes nothing. It prints whether the program is accepted, or where and why it
+is refused, the memory of each device, what is left in it, and the device operations."""
 
 RUN_NOTES = """\
 arrays in .npz files:
@@ -39,9 +43,10 @@ examples:
   jaxmesh run model.mlir --inputs in.npz --out out.npz
   jaxmesh run model.mlir --mesh 2x4 --per-device        what each device holds
   jaxmesh run DIR --check                               an exported folder
+  jaxmesh run DIR --on ttnn                             the same, judged by the real ttnn; see jaxmesh ttnn-env
 
-exit codes: 0 done, 1 --check found a difference, also between copies, 2 an error (one line on standard error), or
-wrong usage"""
+exit codes: 0 done, 1 --check found a difference, also between copies, or the real ttnn refused the program, 2 an error
+(one line on standard error), or wrong usage"""
 
 _UNREADABLE = 2
 """The exit code of an exported program that cannot read its files."""
@@ -55,11 +60,14 @@ def add_commands(commands: Any) -> None:
     parser.add_argument("--out", type=Path, metavar="NPZ", help="write the results: result0, result1, ...")
     parser.add_argument("--per-device", action="store_true", help="print what each device holds of each result")
     parser.add_argument("--check", action="store_true", help="also run the reference executor and compare")
+    run_on_ttnn.add_options(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Runs one function, or an exported folder; returns the exit code: 1 if `--check` finds a difference."""
-    if arguments.file != "-" and Path(arguments.file).is_dir():
+    is_folder = arguments.file != "-" and Path(arguments.file).is_dir()
+    run_on_ttnn.check_options(arguments, is_folder)
+    if is_folder:
         return _run_folder(arguments)
     return 0 if _run_file(arguments) else 1
 
@@ -103,6 +111,8 @@ def _run_folder(arguments: argparse.Namespace) -> int:
             f"{arguments.file!r} is an exported folder, which has its mesh, inputs and results itself, so {names} says "
             "nothing there; leave it out."
         )
+    if arguments.on == "ttnn":
+        return run_on_ttnn.run_on_ttnn(arguments)
     if not arguments.check:
         return _run_program(arguments.file)
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -14,10 +15,11 @@ from typing import Any
 import numpy as np
 
 from jaxmesh.dialects.program import Port, Program
-from jaxmesh.emit.python.printer import python_text
+from jaxmesh.emit.python.printer import python_source
 from jaxmesh.errors import ArgumentTypeError, FolderError
 
 Array = np.ndarray[Any, Any]
+LOCATIONS = "locations.json"
 MARK = "# Exported by jaxmesh."
 """The first line of `utils.py`: a folder that has it is one of ours."""
 
@@ -33,7 +35,7 @@ def write_folder(
     bits: Sequence[int] = (),
     python: bool = True,
 ) -> list[Path]:
-    """Writes `main.py`, `utils.py`, `tensors/*.npy` and the given texts.
+    """Writes `main.py`, `utils.py`, `locations.json`, `tensors/*.npy` and the given texts.
 
     A folder that was exported before is written anew; other files in it stay. All is written apart first, so
     that a failure leaves what was there.
@@ -47,7 +49,7 @@ def write_folder(
       exact: whether results must be equal bit for bit, as those that data only moves to; one for
         each, or for all.
       bits: for each result those of the floats by whose rounding it may differ; 0 for its own type.
-      python: whether `main.py` and its `utils.py` are written.
+      python: whether `main.py` is written, with its `utils.py` and `locations.json`.
     """
     target = Path(directory).absolute()
     try:
@@ -59,8 +61,7 @@ def write_folder(
         }
         files = dict(texts)
         if python:
-            main = python_text(program, load=True, exact=exact, bits=bits)
-            files |= {"main.py": main, "utils.py": utils_text()}
+            files |= python_files(program, exact, bits)
         target.parent.mkdir(parents=True, exist_ok=True)
         # On the same file system as the folder, so that moving a file is one step.
         beside = target if target.exists() else target.parent
@@ -73,6 +74,12 @@ def write_folder(
         raise
     except OSError as error:
         raise FolderError(f"{str(directory)!r} cannot be written ({error.strerror}); name another folder.") from error
+
+
+def python_files(program: Program, exact: bool | Sequence[bool] = False, bits: Sequence[int] = ()) -> dict[str, str]:
+    """Returns the texts of `main.py`, `utils.py` and `locations.json`: the source line of each line of `main.py`."""
+    main, places = python_source(program, load=True, exact=exact, bits=bits)
+    return {"main.py": main, "utils.py": utils_text(), LOCATIONS: json.dumps(places, indent=0) + "\n"}
 
 
 def utils_text() -> str:
@@ -91,7 +98,7 @@ def stored(array: Array) -> Array:
 
 def _check_names(texts: Mapping[str, str]) -> None:
     for name in texts:
-        if name in ("", "main.py", "utils.py", "tensors") or Path(name).name != name or name.startswith("."):
+        if name in ("", "main.py", "utils.py", LOCATIONS, "tensors") or Path(name).name != name or name.startswith("."):
             raise FolderError(f"an exported text has a file name of its own, such as main.cpp, got {name!r}.")
 
 
@@ -107,7 +114,7 @@ def _check_target(target: Path) -> None:
         )
 
 
-OURS = ("main.py", "utils.py", "main.cpp", "ttir.mlir", "ttnn.mlir")
+OURS = ("main.py", "utils.py", LOCATIONS, "main.cpp", "ttir.mlir", "ttnn.mlir")
 """What an export may write beside `tensors`; one that is not written anew would not fit the new tensors."""
 
 

@@ -52,7 +52,8 @@ def codegen_py(
         `export_tensors=True` and `optimization_level=0`, which are what tt-xla's users may pass.
 
     Returns:
-      The files written: `main.py`, `utils.py`, `ttir.mlir`, `ttnn.mlir`, and inputs and expected results in `tensors/`.
+      The files written: `main.py`, `utils.py`, `locations.json` (the source line of each line of `main.py`),
+      `ttir.mlir`, `ttnn.mlir`, and inputs and expected results in `tensors/`.
 
     Raises:
       ArgumentTypeError: an unknown option, or an argument that is no array.
@@ -69,7 +70,7 @@ def codegen_py(
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     files = jm.codegen_py(double, jnp.ones((4, 8)), mesh=jm.make_mesh((2, 4)), export_path=folder + "/model")
     ...     sorted(f.name for f in files)
-    ['arg0.npy', 'expected0.npy', 'main.py', 'ttir.mlir', 'ttnn.mlir', 'utils.py']
+    ['arg0.npy', 'expected0.npy', 'locations.json', 'main.py', 'ttir.mlir', 'ttnn.mlir', 'utils.py']
     """
     return _codegen("codegen_py", "python", f, args, mesh, export_path, options)
 

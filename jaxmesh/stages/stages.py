@@ -41,6 +41,7 @@ from jaxmesh.validate import as_index, as_path
 
 if TYPE_CHECKING:
     from jaxmesh.analysis.explain import Explanation
+    from jaxmesh.analysis.judge import Verdict
     from jaxmesh.stages.imported import Imported
 
 
@@ -155,7 +156,7 @@ class Lowered(Stage):
         Args:
           directory: a new folder, or one that an earlier export wrote.
           args: the arguments to run with, as of a call; left out altogether, random ones are made.
-          languages: `"python"` (`main.py`, `utils.py`), `"cpp"` (`main.cpp`), or both.
+          languages: `"python"` (`main.py`, `utils.py`, `locations.json`), `"cpp"` (`main.cpp`), or both.
           seed: of the random arguments.
           groups: as of `as_text`.
           unroll_limit: as of `as_text`.
@@ -230,6 +231,40 @@ class Lowered(Stage):
         if self._traced is None:
             return explain(self._boundary, self.residency, None, self._out_tree)
         return explain(self._boundary, self.residency, self._traced.jaxpr, self._out_tree, self._traced.assumptions)
+
+    def judge(
+        self,
+        *,
+        python: str | os.PathLike[str] | None = None,
+        cluster: str | None = None,
+        timeout: float = 600,
+        groups: bool = True,
+        unroll_limit: int = UNROLL_LIMIT,
+    ) -> Verdict:
+        """Asks the real ttnn whether it accepts the program, and what it takes; needs no devices and no values.
+
+        ttnn runs in a Python of its own, which `jaxmesh ttnn-env` makes: on the board if there is one, else on a
+        described cluster. There every operation checks its arguments and takes its memory, and computes nothing.
+
+        Args:
+          python: the Python that has ttnn; by default that of `JAXMESH_TTNN_PYTHON`, or the one that `ttnn-env` made.
+          cluster: `"n300"`, `"t3000"` or `"galaxy"`; by default the board, or the smallest that has the mesh.
+          timeout: how many seconds it may take.
+          groups: as of `as_text`.
+          unroll_limit: as of `as_text`.
+
+        Returns:
+          The verdict: accepted, or refused at which line of the source and why; the memory of each device, what is left
+          in it, the device operations. It is true if the program is accepted, and shows as a table.
+
+        Raises:
+          TtnnError: there is no ttnn, or it does not start; the message says how to get it.
+          MeshError: no cluster has the mesh.
+          MissingRuleError: as of `as_text`.
+        """
+        from jaxmesh.analysis.judge.judge import judge_program
+
+        return judge_program(self._program(groups, unroll_limit), python=python, cluster=cluster, timeout=timeout)
 
     @functools.cached_property
     def plan(self) -> Plan:

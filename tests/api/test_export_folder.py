@@ -31,7 +31,7 @@ from jaxmesh.passes.ttir_to_ttnn.driver import to_ttnn
 from tests import ROOT
 from tests.generators.flat_programs import flat_of, run_flat
 from tests.generators.python_programs import Make, mixed, products, shard_1x2
-from tests.generators.strict_ttnn import fake_torch, strict_ttnn
+from tests.generators.strict_ttnn import strict_ttnn
 from tests.generators.suite.all_programs import BY_NAME
 
 Array = np.ndarray[Any, Any]
@@ -72,7 +72,6 @@ def strict(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The narrow `ttnn` in the place of the emulated one."""
     module = strict_ttnn()
     monkeypatch.setattr(running, "ttnn", module)
-    monkeypatch.setitem(sys.modules, "torch", fake_torch())
     return module
 
 
@@ -84,7 +83,7 @@ def test_the_files_of_a_folder(tmp_path: Path) -> None:
     written = export(tmp_path / "a" / "b", case, texts={"main.cpp": "int\n", "ttir.mlir": "module {\n}\n"})
     names = [str(p.relative_to(tmp_path / "a" / "b")) for p in written]
     tensors = [f"tensors/{n}.npy" for n in ("arg0", "arg1", "expected0", "expected1")]
-    assert names == ["main.cpp", "main.py", *tensors, "ttir.mlir", "utils.py"]
+    assert names == ["locations.json", "main.cpp", "main.py", *tensors, "ttir.mlir", "utils.py"]
     assert all(p.is_file() for p in written)
     assert (tmp_path / "a" / "b" / "ttir.mlir").read_bytes() == b"module {\n}\n"
     bits = np.load(tmp_path / "a" / "b" / "tensors" / "arg1.npy")
@@ -117,6 +116,35 @@ def test_the_same_folder_twice_is_the_same_bytes(tmp_path: Path) -> None:
     assert first == second
 
 
+@pytest.mark.parametrize(
+    ("mesh", "asked"),
+    [
+        ((2, 4), [("open", (2, 4))]),
+        ((1, 1), [("open", (1, 1))]),
+        ((2, 2), [("open", (2, 4)), ("submesh", (2, 2))]),
+        ((3, 1), [("open", (2, 4)), ("reshape", (4, 2)), ("submesh", (3, 1))]),
+        ((1, 6), [("open", (2, 4)), ("reshape", (1, 8)), ("submesh", (1, 6))]),
+    ],
+)
+def test_fewer_devices_are_a_part_of_the_mesh_of_all(strict: Any, mesh: tuple[int, int], asked: list[Any]) -> None:
+    """A fabric runs on all devices or on none, so `open_mesh_device` refuses a part; what was opened is closed."""
+    names: dict[str, Any] = {"__file__": "utils.py", "__name__": "utils"}
+    before = sys.modules.get("ttnn")
+    sys.modules["ttnn"] = strict
+    try:
+        exec(export_folder.utils_text(), names)
+    finally:
+        sys.modules.pop("ttnn")
+        if before is not None:
+            sys.modules["ttnn"] = before
+    device = names["DeviceGetter"].get_device(mesh, fabric_config=strict.FabricConfig.FABRIC_1D)
+    assert tuple(device.shape) == mesh
+    assert strict.log == [("fabric", "FABRIC_1D"), *asked]
+    names["DeviceGetter"].close()
+    closed = [mesh] if len(asked) == 1 else [mesh, asked[1][1] if asked[1][0] == "reshape" else (2, 4)]
+    assert strict.log[1 + len(asked) :] == [("close", shape) for shape in closed]
+
+
 def test_a_folder_of_ours_is_written_anew(tmp_path: Path) -> None:
     export(tmp_path / "a", mixed_case())
     (tmp_path / "a" / "notes.txt").write_text("mine")
@@ -128,7 +156,8 @@ def test_a_folder_of_ours_is_written_anew(tmp_path: Path) -> None:
     export(tmp_path / "a", (program, [x], [blocks(x, 1, 2)]))
     names = sorted(str(p.relative_to(tmp_path / "a")) for p in (tmp_path / "a").rglob("*") if p.is_file())
     assert names == [
-        "main.py", "notes.txt", "tensors/arg0.npy", "tensors/expected0.npy", "tensors/other.npy", "utils.py",
+        "locations.json", "main.py", "notes.txt", "tensors/arg0.npy", "tensors/expected0.npy", "tensors/other.npy",
+        "utils.py",
     ]  # fmt: skip
     assert "def forward" in (tmp_path / "a" / "main.py").read_text()
     assert (tmp_path / "a" / "notes.txt").read_text() == "mine"

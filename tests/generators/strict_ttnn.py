@@ -1,4 +1,4 @@
-"""A second `ttnn` in NumPy, as narrow as the real one: its element types, torch alone between it and arrays.
+"""A second `ttnn` in NumPy, as narrow as the real one: its element types, and no bfloat16 in NumPy.
 
 What emitted Python and its `utils.py` do with the real API is tested against it: it has no `from_numpy`, it takes no
 device tensor where a host tensor belongs, and it reads no tensor of several devices without a composer.
@@ -6,6 +6,7 @@ device tensor where a host tensor belongs, and it reads no tensor of several dev
 
 from __future__ import annotations
 
+import copy
 import enum
 import itertools
 import math
@@ -38,43 +39,21 @@ class Layout(enum.Enum):
     TILE = 1
 
 
-class Torch:
-    """A torch tensor: NumPy inside, bfloat16 apart."""
-
-    def __init__(self, array: Array) -> None:
-        self._array = array
-
-    @property
-    def dtype(self) -> Any:
-        return self._array.dtype
-
-    def to(self, dtype: Any) -> Torch:
-        return Torch(self._array.astype(dtype))
-
-    def numpy(self) -> Array:
-        assert self._array.dtype != ml_dtypes.bfloat16, "Got unsupported ScalarType BFloat16"
-        return self._array
-
-
-def _from_numpy(array: Array) -> Torch:
-    assert array.flags.writeable, "The given NumPy array is not writable"
-    assert array.dtype.isbuiltin == 1
-    return Torch(array)
-
-
-def fake_torch() -> ModuleType:
-    module: Any = ModuleType("torch")
-    module.from_numpy = _from_numpy
-    module.float32 = np.dtype(np.float32)
-    module.bfloat16 = np.dtype(ml_dtypes.bfloat16)
-    return module
-
-
 class Tensor:
     """Pieces, one or one per device; on the host or on a device."""
 
-    def __init__(self, pieces: list[Array], dtype: Any, layout: Layout, device: Any = None) -> None:
-        self.pieces, self.dtype, self.layout, self.device, self.freed = pieces, dtype, layout, device, False
+    def __init__(self, array: Array, dtype: Any) -> None:
+        assert array.flags.writeable, "The given NumPy array is not writable"
+        assert array.dtype.isbuiltin == 1
+        self.pieces, self.dtype, self.layout = [array.astype(_numpy(dtype))], dtype, Layout.ROW_MAJOR
+        self.device, self.freed = None, False
+
+    def to_numpy(self) -> Array:
+        assert not self.freed
+        assert self.device is None, "The tensor must be on host"
+        assert len(self.pieces) == 1, "a tensor of several devices needs a composer"
+        assert self.pieces[0].dtype != ml_dtypes.bfloat16, "NumPy has no bfloat16"
+        return self.pieces[0]
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -82,15 +61,25 @@ class Tensor:
 
     def with_(self, **changes: Any) -> Tensor:
         assert not self.freed, "tensor was deallocated"
-        made = Tensor(self.pieces, self.dtype, self.layout, self.device)
+        made = copy.copy(self)
         for name, value in changes.items():
             setattr(made, name, value)
         return made
 
 
 class Device:
-    def __init__(self, shape: MeshShape) -> None:
-        self.shape, self.open = shape, True
+    def __init__(self, log: list[Any], shape: MeshShape) -> None:
+        self.log, self.shape = log, shape
+
+    def reshape(self, shape: MeshShape) -> None:
+        assert math.prod(shape) == math.prod(self.shape)
+        self.log.append(("reshape", tuple(shape)))
+        self.shape = shape
+
+    def create_submesh(self, shape: MeshShape) -> Device:
+        assert all(n <= m for n, m in zip(shape, self.shape, strict=True))
+        self.log.append(("submesh", tuple(shape)))
+        return Device(self.log, shape)
 
 
 def strict_ttnn() -> Any:
@@ -99,7 +88,7 @@ def strict_ttnn() -> Any:
     t.log = []
     # A fresh enum: utils.py adds names to it.
     t.DataType = enum.Enum("DataType", {m.name: m.value for m in DataType})
-    t.Layout, t.Shape, t.MeshShape = Layout, list, MeshShape
+    t.Layout, t.Shape, t.MeshShape, t.Tensor = Layout, list, MeshShape, Tensor
     t.MeshMapperConfig, t.MeshComposerConfig = MeshMapperConfig, MeshComposerConfig
     t.PlacementShard, t.PlacementReplicate = PlacementShard, PlacementReplicate
     t.FabricConfig = enum.Enum("FabricConfig", ["DISABLED", "FABRIC_1D"])
@@ -107,38 +96,39 @@ def strict_ttnn() -> Any:
     t.BufferType = enum.Enum("BufferType", ["DRAM"])
     t.MemoryConfig = lambda layout, buffer, spec: SimpleNamespace(layout=layout, buffer=buffer, spec=spec)
     t.set_fabric_config = lambda config: t.log.append(("fabric", config.name))
-    t.open_mesh_device = lambda *, mesh_shape, l1_small_size: _open(t, mesh_shape, l1_small_size)
+    t.get_num_devices = lambda: 8
+    t.open_mesh_device = lambda *, mesh_shape=None, l1_small_size: _open(t, mesh_shape, l1_small_size)
     t.close_mesh_device = lambda device: t.log.append(("close", tuple(device.shape)))
     t.create_mesh_mapper = lambda device, config: (device, config)
     t.create_mesh_composer = lambda device, config: (device, config)
     for function in (
         distribute_tensor, aggregate_tensor, to_device, from_device, to_layout, deallocate, from_host_shards,
-        get_device_tensors, from_torch, to_torch, ones, add, multiply, logical_or, logical_and,
+        get_device_tensors, to_dtype, ones, add, multiply, logical_or, logical_and,
     ):  # fmt: skip
         setattr(t, function.__name__, function)
     return t
 
 
-def _open(t: Any, mesh_shape: MeshShape, l1_small_size: int) -> Device:
+def _open(t: Any, mesh_shape: MeshShape | None, l1_small_size: int) -> Device:
+    """Opens eight devices: the fabric runs on all of them or on none."""
     assert l1_small_size == 65536
-    t.log.append(("open", tuple(mesh_shape)))
-    return Device(mesh_shape)
+    shape = MeshShape((2, 4)) if mesh_shape is None else mesh_shape
+    assert math.prod(shape) in (1, 8), "Fabric is being used but a device is not active"
+    t.log.append(("open", tuple(shape)))
+    return Device(t.log, shape)
 
 
-def from_torch(tensor: Torch, *, dtype: Any, layout: Layout) -> Tensor:
-    return Tensor([tensor._array.astype(_numpy(dtype))], dtype, layout)
-
-
-def to_torch(tensor: Tensor) -> Torch:
-    assert not tensor.freed
-    assert len(tensor.pieces) == 1, "a tensor of several devices needs a composer"
-    return Torch(tensor.pieces[0])
+def to_dtype(tensor: Tensor, dtype: Any) -> Tensor:
+    assert tensor.device is None
+    return tensor.with_(pieces=[p.astype(_numpy(dtype)) for p in tensor.pieces], dtype=dtype)
 
 
 def ones(*, shape: list[int], dtype: Any, layout: Layout, device: Any, memory_config: Any) -> Tensor:
     assert (device is None) == (memory_config is None)
     count = 1 if device is None else math.prod(device.shape)
-    return Tensor([np.ones(shape, _numpy(dtype))] * count, dtype, layout, device)
+    return Tensor(np.ones(shape, np.float32), dtype).with_(
+        pieces=[np.ones(shape, _numpy(dtype))] * count, layout=layout, device=device
+    )
 
 
 def from_host_shards(tensors: list[Tensor], mesh_shape: MeshShape) -> Tensor:

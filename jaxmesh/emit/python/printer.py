@@ -34,15 +34,31 @@ def python_text(
         differ by rounding.
       bits: for each result those of the floats by whose rounding it may differ; 0 for its own type.
     """
+    return python_source(program, load=load, exact=exact, bits=bits)[0]
+
+
+def python_source(
+    program: Program,
+    *,
+    load: bool = False,
+    exact: bool | Sequence[bool] = False,
+    bits: Sequence[int] = (),
+) -> tuple[str, dict[int, str]]:
+    """Returns the Python file of `python_text`, and of each line that an op or an argument has made the user's source
+    line, or the argument's path.
+    """
     module = _Module(program)
     parts = [["import ttnn", "import utils"], module.forward()]
+    places = {len(parts[0]) + number: line for number, line in module.places.items()}
     if program.arguments:
         parts[-1].append("")
+        before = sum(map(len, parts))
         parts.append(module.inputs(load))
+        places |= {before + number: line for number, line in module.input_places.items()}
     parts[-1].append("")
     entry = ["if __name__ == '__main__':", "  raise SystemExit(main())" if load else "  main()"]
     parts += [[*module.main(load, exact, bits), ""], entry]
-    return "\n".join(line for part in parts for line in part) + "\n"
+    return "\n".join(line for part in parts for line in part) + "\n", places
 
 
 def function_name(text: str) -> str:
@@ -59,6 +75,10 @@ class _Module:
         self.inputs_names = {load: f"{'load' if load else 'create'}_inputs_for_{self.name}" for load in (False, True)}
         taken = (*_RESERVED, self.name, "_main", *self.inputs_names.values())
         self.variables = Variables(taken)
+        self.places: dict[int, str] = {}
+        """The source line of each line of the function that has one; its `def` is line 1."""
+        self.input_places: dict[int, str] = {}
+        """Likewise of the function that gives the inputs: their paths."""
 
     def statement(self, body: list[str], callee: str, arguments: str) -> str:
         """Adds `<name> = <callee>(<arguments>)`; gives the name."""
@@ -75,7 +95,10 @@ class _Module:
         names: dict[Value, str] = {}
         self.elements(body, names, uses, "arg", [a.value for a in program.arguments])
         for op in program.ops:
+            start = len(body)
             self.op(body, names, uses, op)
+            if op.line:
+                self.places.update(dict.fromkeys(range(start + 1, len(body) + 1), op.line))
         body.append(f"  return [{', '.join(names[r.value] for r in program.results)}]")
         return body
 
@@ -115,7 +138,10 @@ class _Module:
         if any(self.on_mesh(a, load) for a in self.program.arguments):
             device = self.statement(body, *calls.device_call(tuple(self.program.mesh.values())))
         write = self.loaded if load else self.ones
-        made = [write(body, device, i, a) for i, a in enumerate(self.program.arguments)]
+        made: list[str] = []
+        for number, argument in enumerate(self.program.arguments):
+            made.append(write(body, device, number, argument))
+            self.input_places[len(body)] = _argument(number, argument.path)
         body.append(f"  return [{', '.join(made)}]")
         return body
 
@@ -162,6 +188,18 @@ class _Module:
         if bits:
             said += f", bits={bits}"
         return self.statement(body, "utils.Expected", said)
+
+
+def _argument(number: int, path: str) -> str:
+    """Returns which argument of a call an input is: of the path, the first step is the positional or the named ones.
+
+    >>> _argument(2, "[0][1]['up']"), _argument(3, "[1]['x']"), _argument(4, "")
+    ("argument 2: args[1]['up']", "argument 3: kwargs['x']", 'argument 4')
+    """
+    for start, name in (("[0][", "args"), ("[1][", "kwargs")):
+        if path.startswith(start):
+            return f"argument {number}: {name}{path[3:]}"
+    return f"argument {number}: {path}" if path else f"argument {number}"
 
 
 def _uses(program: Program) -> dict[Value, int]:

@@ -23,7 +23,7 @@ from jaxmesh.dialects.ttnn import OPS
 from jaxmesh.dialects.ttnn.op import NEEDED, Param
 from jaxmesh.emit.names import Variables, comment, identifier
 from jaxmesh.emit.python import calls as python_calls, values as python_values
-from jaxmesh.emit.python.printer import function_name, python_text
+from jaxmesh.emit.python.printer import function_name, python_source, python_text
 from jaxmesh.sharding.configs import MeshMapperConfig, PlacementReplicate, PlacementShard
 from tests import GOLDEN, ROOT
 from tests.generators.oracles import calls_made
@@ -48,6 +48,27 @@ def test_the_text_of_upstreams_example() -> None:
 
 def test_the_exported_text_of_upstreams_example() -> None:
     check_golden("mesh_shard_1x2_exported.py.txt", python_text(shard_1x2(), load=True, exact=True))
+
+
+@pytest.mark.parametrize("load", [False, True])
+@pytest.mark.parametrize("make", [mixed, products])
+def test_every_line_of_an_op_and_of_an_argument_has_its_place(make: Any, load: bool) -> None:
+    program = make()
+    for number, op in enumerate(program.ops):
+        op.line = "" if op.name == "ttnn.deallocate" else f"model.py:{number} ({op.name})"
+    text, places = python_source(program, load=load)
+    assert text == python_text(program, load=load)
+    lines = text.splitlines()
+    named = [(lines[n - 1], place) for n, place in places.items() if place.startswith("model.py")]
+    assert {place for _, place in named} == {op.line for op in program.ops if op.line}
+    for line, place in named:
+        op = place.partition("(")[2].removesuffix(")").removeprefix("ttnn.")
+        assert op in line or line.strip().startswith(("ttnn_Mesh", "ttnn_create_mesh", "utils_DeviceGetter")), line
+    inputs = [lines[n - 1] for n, place in places.items() if place.startswith("argument")]
+    assert len(inputs) == len(program.arguments)
+    assert all(("load_" in line) if load else ("ttnn.ones(" in line) for line in inputs)
+    without = [line for n, line in enumerate(lines, 1) if n not in places and " = ttnn" in line]
+    assert without == []
 
 
 @pytest.mark.parametrize("load", [False, True])

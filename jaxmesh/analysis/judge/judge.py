@@ -1,0 +1,259 @@
+"""Judges an exported folder: starts the Python that has ttnn, and makes a verdict of its report."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from jaxmesh.analysis.judge.clusters import CLUSTERS, Cluster, smallest_cluster
+from jaxmesh.analysis.judge.environment import (
+    GET,
+    TESTED,
+    Environment,
+    cache_folder,
+    clean_environment,
+    find_environment,
+)
+from jaxmesh.analysis.judge.runner.refusal import describe
+from jaxmesh.analysis.judge.verdict import ACCEPTED, DIED, REFUSED, Leak, Memory, Place, Refusal, Verdict
+from jaxmesh.dialects.program import Program
+from jaxmesh.emit.export_folder import python_files
+from jaxmesh.errors import ArgumentValueError, MissingFileError, TtnnError
+from jaxmesh.validate import quote
+
+RUNNER = Path(__file__).parent / "runner"
+BOARDS = Path("/dev/tenstorrent")
+"""Where the driver of Tenstorrent's boards lists them."""
+SECONDS = 600.0
+"""How long a program may run by default."""
+UNREADABLE = 2
+"""The exit code of an exported program that cannot read its files."""
+_MESH = re.compile(r"utils\.DeviceGetter\.get_device\(\(([0-9, ]+)\)")
+
+
+def judge_folder(
+    folder: str | os.PathLike[str],
+    *,
+    python: str | os.PathLike[str] | None = None,
+    cluster: str | None = None,
+    shapes: bool = False,
+    check: bool = False,
+    timeout: float = SECONDS,
+) -> Verdict:
+    """Runs an exported folder on the real ttnn: on the board if there is one, else on a described cluster.
+
+    Args:
+      folder: a folder that an export wrote.
+      python: the Python that has ttnn, otherwise that of `JAXMESH_TTNN_PYTHON`, or the one that `ttnn-env` made.
+      cluster: a described cluster, `"n300"`, `"t3000"` or `"galaxy"`; by default the board, or the smallest that has
+        the mesh.
+      shapes: whether inputs are made from their types: the files in `tensors/` are not read.
+      check: whether results are compared with the expected ones; only a board computes any.
+      timeout: how many seconds it may take.
+
+    Raises:
+      MissingFileError: the folder has no program in Python.
+      TtnnError: there is no ttnn, or it does not start.
+      MeshError: no cluster has the mesh.
+      ArgumentValueError: no cluster has this name, or `check` without a board.
+    """
+    script = Path(folder) / "main.py"
+    if not script.is_file():
+        raise MissingFileError(f"{str(folder)!r} has no main.py; give a folder that an export wrote for Python.")
+    target = _target(script, cluster)
+    if check and target is not None:
+        raise ArgumentValueError(
+            f"a comparison needs computed results, but {target.name} is only described: its devices run nothing; leave "
+            "the check out, or run the folder on the emulated ttnn."
+        )
+    environment = find_environment(python)
+    if target is None and environment.stand_in:
+        raise TtnnError(
+            f"there is a board, but {str(environment.python)!r} has a stand-in for the compiler of kernels; name a "
+            "Python with the whole ttnn, or a described cluster."
+        )
+    options = [name for name, on in (("--shapes", shapes), ("--board", target is None), ("--check", check)) if on]
+    with tempfile.TemporaryDirectory(prefix="jaxmesh-judge-") as scratch:
+        done = _start(environment, target, Path(folder), Path(scratch), options, timeout)
+        return _verdict(environment, target, Path(folder), Path(scratch), done)
+
+
+def judge_program(program: Program, **options: Any) -> Verdict:
+    """Judges a flat program of TTNN ops, whose inputs have types alone; options and errors are `judge_folder`'s."""
+    with tempfile.TemporaryDirectory(prefix="jaxmesh-judge-") as folder:
+        for name, text in python_files(program, [False] * len(program.results)).items():
+            (Path(folder) / name).write_text(text, encoding="utf-8")
+        return judge_folder(folder, shapes=True, **options)
+
+
+def _target(script: Path, cluster: str | None) -> Cluster | None:
+    """Returns the cluster to describe; None for the board."""
+    if cluster is not None:
+        if cluster not in CLUSTERS:
+            raise ArgumentValueError(f"the clusters are {', '.join(CLUSTERS)}, got {quote(cluster)}.")
+        return CLUSTERS[cluster]
+    if BOARDS.is_dir() and any(BOARDS.iterdir()):
+        return None
+    # A program without a device runs on any.
+    mesh = _MESH.search(script.read_text(encoding="utf-8", errors="replace"))
+    return smallest_cluster([int(n) for n in mesh[1].split(",") if n.strip()] if mesh else (1, 1))
+
+
+def _start(
+    environment: Environment,
+    target: Cluster | None,
+    folder: Path,
+    scratch: Path,
+    options: Sequence[str],
+    timeout: float,
+) -> subprocess.CompletedProcess[str]:
+    variables = clean_environment()
+    if target is not None:
+        description = scratch / f"{target.name}.yaml"
+        description.write_text(target.text())
+        kernels = cache_folder() / "kernels"
+        kernels.mkdir(parents=True, exist_ok=True)
+        variables |= {
+            "TT_METAL_MOCK_CLUSTER_DESC_PATH": str(description),
+            # With fast dispatch a described cluster has fewer cores for work than a real one.
+            "TT_METAL_SLOW_DISPATCH_MODE": "1",
+            "TT_METAL_CACHE": str(kernels),
+        }
+    variables = {"TT_LOGGER_LEVEL": "off", "LOGURU_LEVEL": "ERROR"} | variables
+    command = [environment.python, RUNNER, folder.resolve(), scratch / "report.json", *options]
+    try:
+        # ttnn writes a folder `generated` into the working directory.
+        return subprocess.run(
+            [str(c) for c in command], cwd=scratch, env=variables, capture_output=True, text=True, errors="replace",
+            timeout=timeout, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        line = _progress(scratch)
+        raise TtnnError(
+            f"the program ran for {timeout:g} s on ttnn {environment.version} and was at line {line} of main.py; allow "
+            "more with timeout=."
+        ) from None
+
+
+def _progress(scratch: Path) -> int:
+    """Returns the line of `main.py` that was reached."""
+    try:
+        return int((scratch / "report.line").read_text() or 0)
+    except (OSError, ValueError):
+        return 0
+
+
+class _Places:
+    """The lines of a `main.py`, and the user's lines from which they came."""
+
+    def __init__(self, folder: Path) -> None:
+        self._lines = (folder / "main.py").read_text(encoding="utf-8", errors="replace").splitlines()
+        try:
+            self._sources: Mapping[str, str] = json.loads((folder / "locations.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            self._sources = {}
+
+    def __call__(self, line: int) -> Place:
+        text = self._lines[line - 1].strip() if 0 < line <= len(self._lines) else ""
+        return Place(line, text, str(self._sources.get(str(line), "")))
+
+    def of_variable(self, name: str) -> Place:
+        """Returns the place at which a variable is set."""
+        made = (i for i, text in enumerate(self._lines, 1) if text.strip().startswith(f"{name} = "))
+        return self(next(made, 0))
+
+
+def _verdict(
+    environment: Environment,
+    target: Cluster | None,
+    folder: Path,
+    scratch: Path,
+    done: subprocess.CompletedProcess[str],
+) -> Verdict:
+    places, report = _Places(folder), _read(scratch / "report.json")
+    if "unusable" in report:
+        raise TtnnError(
+            f"ttnn {environment.version} of {str(environment.python)!r} cannot judge: {report['unusable']}; jaxmesh is "
+            f"tested with ttnn {TESTED}: {GET}."
+        )
+    about: dict[str, Any] = {
+        "version": environment.version,
+        "target": "board" if target is None else target.name,
+        "output": done.stdout,
+        "remarks": _remarks(environment),
+    }
+    if "code" not in report:
+        return _dead(environment, places(_progress(scratch)), done, about)
+    if report["code"] == UNREADABLE:
+        raise MissingFileError(" ".join(done.stderr.split()) or f"{str(folder)!r} has files that cannot be read.")
+    found: dict[str, Any] = {
+        "mesh": tuple(report.get("mesh", ())),
+        "memories": tuple(_memory(name, m, report, places) for name, m in report.get("memories", {}).items()),
+        "operations": {int(line): kinds for line, kinds in report["operations"].items()},
+        "places": {int(line): places(int(line)) for line in report["operations"]},
+    }
+    if report["code"] is None:
+        refusal = report["refusal"]
+        why = Refusal(places(refusal.pop("line")), **refusal)
+        return Verdict(REFUSED, refusal=why, **found, **about)
+    leaks = tuple(Leak(places.of_variable(x["name"]), x["name"], tuple(x["shape"]), x["bytes"]) for x in report["left"])
+    return Verdict(ACCEPTED, leaks=leaks, exit_code=report["code"], **found, **about)
+
+
+def _read(report: Path) -> dict[str, Any]:
+    try:
+        return json.loads(report.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+
+
+def _remarks(environment: Environment) -> tuple[str, ...]:
+    if environment.version == TESTED:
+        return ()
+    return (
+        f"ttnn {environment.version} judged; jaxmesh is tested with {TESTED}, and other versions may say otherwise",
+    )
+
+
+def _memory(name: str, found: Mapping[str, int], report: Mapping[str, Any], places: _Places) -> Memory:
+    kernels = {int(line): size for line, size in report.get("kernels", {}).items()} if name == "L1" else {}
+    line = max(kernels, key=lambda n: kernels[n], default=0)
+    return Memory(
+        name,
+        found["banks"],
+        found["bank_bytes"],
+        found["peak"],
+        places(found["peak_line"]),
+        found["end"],
+        kernels.get(line),
+        places(line),
+    )
+
+
+def _dead(
+    environment: Environment, place: Place, done: subprocess.CompletedProcess[str], about: Mapping[str, Any]
+) -> Verdict:
+    """Returns the verdict on a program that ended the process.
+
+    Raises:
+      TtnnError: the process ended before the program began.
+    """
+    how = f"signal {signal.Signals(-done.returncode).name}" if done.returncode < 0 else f"exit code {done.returncode}"
+    words = done.stderr.strip()
+    if not place.line:
+        last = words.splitlines()[-1] if words else "it said nothing"
+        raise TtnnError(
+            f"ttnn {environment.version} of {str(environment.python)!r} ended with {how} before the program began: "
+            f"{last.strip()}; {GET}."
+        )
+    # C++ reports an exception that nobody catches in these words.
+    why = describe(RuntimeError(words.partition("what():")[2].strip())) if "what():" in words else {"reason": ""}
+    reason = f"the process ended with {how}" + (f": {why['reason']}" if why["reason"] else "")
+    return Verdict(DIED, refusal=Refusal(place, "died", reason, why.get("rule", ""), words), **about)

@@ -1,0 +1,127 @@
+"""Runs `main.py` of an exported folder, and writes a report: accepted or refused, where, and what it took."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import importlib
+import importlib.util
+import json
+import os
+import sys
+import traceback
+import types
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from jaxmesh.analysis.judge.runner.refusal import describe
+from jaxmesh.analysis.judge.runner.shapes import Shapes, use_shapes
+from jaxmesh.analysis.judge.runner.watch import Watch
+
+
+def main(argv: Sequence[str]) -> None:
+    """Runs the program and writes the report; ends the process with 0 if there is one."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("report", type=Path)
+    parser.add_argument("--shapes", action="store_true", help="inputs have a shape and no values")
+    parser.add_argument("--board", action="store_true", help="the devices are real, and so are the results")
+    parser.add_argument("--check", action="store_true", help="compare the results with the expected ones")
+    asked = parser.parse_args(argv)
+    write = Report(asked.report)
+    ttnn = _import_ttnn(write)
+    program = _load(asked.folder, ttnn, asked.shapes)
+    sys.argv = ["main.py", *(["--check"] if asked.check else [])]
+    utils: Any = sys.modules["utils"]
+    if not asked.board:
+        # Results mean nothing there, and the devices stay open for what is asked of them below.
+        utils.report = _report_nothing
+
+    def watch(plan_only: bool = False) -> Watch:
+        progress = asked.report.with_suffix(".line")
+        return Watch(ttnn, program.script, program.function, progress, lambda: utils.DeviceGetter._device, plan_only)
+
+    devices = watch()
+    code = _run(program.main, devices, write)
+    write(code=code, **devices.findings())
+    if code == 0 and not asked.board:
+        # Once more, without devices: then ttnn tells the buffers that each kernel has in L1.
+        kernels = watch(plan_only=True)
+        if _run(program.main, kernels, Report()) == 0:
+            write(kernels=kernels.kernels())
+    utils.DeviceGetter.close()
+    sys.stdout.flush()
+    # Without the destructors of ttnn, which may fail after a refusal.
+    os._exit(0)
+
+
+class Report:
+    """The report: fields are added, and the file is whole at any time."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._path, self._fields = path, {}
+
+    def __call__(self, **fields: Any) -> None:
+        """Adds fields."""
+        self._fields |= fields
+        if self._path is not None:
+            new = self._path.with_suffix(".new")
+            new.write_text(json.dumps(self._fields))
+            new.replace(self._path)
+
+
+def _report_nothing(results: Any, expected: Any, asked: Any) -> int:
+    return 0
+
+
+def _import_ttnn(write: Report) -> Any:
+    try:
+        ttnn: Any = importlib.import_module("ttnn")
+        missing = [n for n in ("graph", "get_memory_view", "open_mesh_device", "Tensor") if n not in vars(ttnn)]
+        if missing:
+            raise ImportError(f"it has no ttnn.{missing[0]}")
+    except BaseException as error:
+        write(unusable=f"{type(error).__name__}: {error}")
+        raise SystemExit(0) from None
+    if importlib.util.find_spec("torch") is None:
+        # Captured graphs ask whether arguments are tensors of torch.
+        torch: Any = types.ModuleType("torch")
+        torch.Tensor = type("Tensor", (), {})
+        sys.modules["torch"] = torch
+    return ttnn
+
+
+class Program:
+    """A loaded `main.py`: its path, the name of the function that is the program, and its `main`."""
+
+    def __init__(self, script: str, function: str, main: Callable[[], int]) -> None:
+        self.script, self.function, self.main = script, function, main
+
+
+def _load(folder: Path, ttnn: Any, shapes: bool) -> Program:
+    script = str(folder.resolve() / "main.py")
+    text = Path(script).read_text(encoding="utf-8")
+    functions = [node.name for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
+    sys.path.insert(0, str(folder.resolve()))
+    sys.dont_write_bytecode = True
+    names: dict[str, Any] = {"__name__": "exported", "__file__": script}
+    exec(compile(text, script, "exec"), names)
+    if shapes:
+        names["ttnn"] = Shapes(ttnn)
+        use_shapes(sys.modules["utils"], names["ttnn"])
+    return Program(script, functions[0], names["main"])
+
+
+def _run(program: Callable[[], int], watch: Watch, write: Report) -> int | None:
+    """Runs the program; returns its exit code, None if it was refused."""
+    try:
+        with watch:
+            return program()
+    except SystemExit as stop:
+        # The program's own files cannot be read; it has said so on standard error.
+        return stop.code if isinstance(stop.code, int) else 2
+    except BaseException as error:
+        lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == watch.script]
+        write(refusal={"line": lines[-1] if lines else watch.line, **describe(error)})
+        return None

@@ -1,0 +1,194 @@
+"""Inputs that have a shape and no values: on the devices ttnn makes them, on the host large ones stay promises.
+
+A promise stands for a host tensor that nobody has made. The functions of ttnn that take host tensors also take promises
+here; one that goes to the devices becomes an empty tensor there, of the same shape, layout and distribution.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+REAL_BYTES = 16 << 20
+"""Host tensors of at most so many bytes are made, of zeros: ttnn then judges every step with them."""
+_HOST_ARRAYS = {"BFLOAT16": "float32", "FLOAT32": "float32"}
+_BYTES = {"BFLOAT16": 2, "FLOAT32": 4, "UINT32": 4, "INT32": 4, "UINT16": 2, "UINT8": 1, "INT8": 1}
+
+
+class Promise:
+    """A host tensor that is not made; after a distribution the shape is that of one device, and `topology` the plan."""
+
+    def __init__(self, shape: Sequence[int], dtype: Any, layout: Any, topology: Any = None) -> None:
+        self.shape, self.dtype, self.layout, self.topology = tuple(map(int, shape)), dtype, layout, topology
+
+    @property
+    def bytes(self) -> int:
+        """The bytes that it would take, on one device."""
+        return math.prod(self.shape) * _BYTES.get(self.dtype.name, 4)
+
+
+class Shapes:
+    """A `ttnn` whose functions also take promises."""
+
+    def __init__(self, ttnn: Any, inside: Any = None) -> None:
+        self._ttnn, self._inside = ttnn, ttnn if inside is None else inside
+        self._made_of: dict[int, tuple[Any, tuple[Any, ...]]] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._inside, name)
+        if self._inside is self._ttnn and name in _ON_PROMISES:
+            return functools.partial(_ON_PROMISES[name], self)
+        if isinstance(found, ModuleType):
+            return Shapes(self._ttnn, found)
+        return found if isinstance(found, type) or not callable(found) else self._with_real(found)
+
+    def _with_real(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A function to which promises are given as tensors of zeros."""
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return function(*map(self.real, args), **{k: self.real(v) for k, v in kwargs.items()})
+
+        return call
+
+    # --- tensors ---
+
+    def real(self, x: Any) -> Any:
+        """Returns a promise as a host tensor of zeros, and everything else as it is."""
+        if not isinstance(x, Promise):
+            return x
+        tensor = self.zeros(x.shape, x.dtype)
+        return tensor if x.layout == self._ttnn.Layout.ROW_MAJOR else self._ttnn.to_layout(tensor, x.layout)
+
+    def zeros(self, shape: Sequence[int], dtype: Any) -> Any:
+        """Returns a host tensor of zeros, row by row."""
+        kind = _HOST_ARRAYS.get(dtype.name, dtype.name.lower())
+        return self._ttnn.Tensor(np.zeros(tuple(shape), kind), dtype)
+
+    def host(self, shape: Sequence[int], dtype: Any) -> Any:
+        """Returns a host tensor of zeros, or the promise of one if it is large."""
+        promise = Promise(shape, dtype, self._ttnn.Layout.ROW_MAJOR)
+        return promise if promise.bytes > REAL_BYTES else self.real(promise)
+
+    def empty(self, promise: Promise, layout: Any, device: Any, memory_config: Any) -> Any:
+        """Returns a tensor on the devices that nothing was written to."""
+        shape = self._ttnn.Shape(list(promise.shape))
+        options = {} if memory_config is None else {"memory_config": memory_config}
+        tensor = self._ttnn.empty(shape, dtype=promise.dtype, layout=layout, device=device, **options)
+        if promise.topology is not None:
+            tensor.update_tensor_topology(promise.topology)
+        return tensor
+
+    # --- functions that take promises ---
+
+    def mapper_config(self, placements: Any, *shape: Any) -> Any:
+        """Makes the config of a mapper, and remembers what it was made of."""
+        return self._remember(self._ttnn.MeshMapperConfig(placements, *shape), (placements, *shape))
+
+    def composer_config(self, dims: Any, *shape: Any) -> Any:
+        """Makes the config of a composer, and remembers what it was made of."""
+        return self._remember(self._ttnn.MeshComposerConfig(dims, *shape), (dims, *shape))
+
+    def create_mesh_mapper(self, device: Any, config: Any) -> Any:
+        """Makes a mapper, and remembers its config; without a shape of its own it is for the whole mesh."""
+        made = self._ttnn.create_mesh_mapper(device, config)
+        return self._remember(made, (*self._parts(config), device.shape)[:2])
+
+    def create_mesh_composer(self, device: Any, config: Any) -> Any:
+        """Makes a composer, and remembers its config; without a shape of its own it is for the whole mesh."""
+        made = self._ttnn.create_mesh_composer(device, config)
+        return self._remember(made, (*self._parts(config), device.shape)[:2])
+
+    def _remember(self, made: Any, parts: tuple[Any, ...]) -> Any:
+        # ttnn does not give the parts back. The object is kept, too: another one could have its id.
+        self._made_of[id(made)] = made, parts
+        return made
+
+    def _parts(self, made: Any) -> tuple[Any, ...]:
+        return self._made_of[id(made)][1]
+
+    def distribute_tensor(self, tensor: Any, mapper: Any) -> Any:
+        """Distributes a tensor; of a promise, one that is as long along the dims that are split, and 1 along others."""
+        if not isinstance(tensor, Promise):
+            return self._ttnn.distribute_tensor(tensor, mapper=mapper)
+        placements = self._parts(mapper)[0]
+        split = {p.dim % len(tensor.shape) for p in placements if isinstance(p, self._ttnn.PlacementShard)}
+        thin = [n if i in split else 1 for i, n in enumerate(tensor.shape)]
+        parts = self._ttnn.distribute_tensor(self.zeros(thin, self._ttnn.DataType.UINT8), mapper=mapper)
+        local = [n if i in split else whole for i, (n, whole) in enumerate(zip(parts.shape, tensor.shape, strict=True))]
+        return Promise(local, tensor.dtype, tensor.layout, parts.tensor_topology())
+
+    def aggregate_tensor(self, tensor: Any, composer: Any) -> Any:
+        """Joins a distributed tensor; of a promise, its shape."""
+        if not isinstance(tensor, Promise):
+            return self._ttnn.aggregate_tensor(tensor, composer=composer)
+        dims, sizes = self._parts(composer)
+        shape = list(tensor.shape)
+        for dim, size in zip(dims, sizes, strict=True):
+            shape[dim] *= int(size)
+        return Promise(shape, tensor.dtype, tensor.layout)
+
+    def to_device(self, tensor: Any, device: Any, memory_config: Any = None) -> Any:
+        """Moves a tensor to the devices; a promise becomes an empty one there."""
+        if isinstance(tensor, Promise):
+            return self.empty(tensor, tensor.layout, device, memory_config)
+        return self._ttnn.to_device(tensor, device=device, memory_config=memory_config)
+
+    def from_device(self, tensor: Any) -> Any:
+        """Moves a tensor to the host; a large one becomes a promise there."""
+        promise = Promise(tensor.shape, tensor.dtype, tensor.layout, tensor.tensor_topology())
+        devices = math.prod(tensor.device().shape) if tensor.device() is not None else 1
+        return promise if promise.bytes * devices > REAL_BYTES else self._ttnn.from_device(tensor)
+
+    def to_layout(self, tensor: Any, layout: Any, dtype: Any = None, **options: Any) -> Any:
+        """Changes a layout; of a promise, the layout and the element type that it would have."""
+        if not isinstance(tensor, Promise):
+            return self._ttnn.to_layout(tensor, layout, dtype, **options)
+        return Promise(tensor.shape, tensor.dtype if dtype is None else dtype, layout, tensor.topology)
+
+    def reshape(self, tensor: Any, shape: Any, **options: Any) -> Any:
+        """Reshapes a tensor; of a promise, the shape."""
+        if not isinstance(tensor, Promise) or math.prod(shape) != math.prod(tensor.shape):
+            return self._ttnn.reshape(self.real(tensor), shape, **options)
+        return Promise(shape, tensor.dtype, tensor.layout, tensor.topology)
+
+    def deallocate(self, tensor: Any, *options: Any) -> None:
+        """Deallocates a tensor; a promise holds nothing."""
+        if not isinstance(tensor, Promise):
+            self._ttnn.deallocate(tensor, *options)
+
+
+_ON_PROMISES: dict[str, Callable[..., Any]] = {
+    "MeshMapperConfig": Shapes.mapper_config,
+    "MeshComposerConfig": Shapes.composer_config,
+    "create_mesh_mapper": Shapes.create_mesh_mapper,
+    "create_mesh_composer": Shapes.create_mesh_composer,
+    "distribute_tensor": Shapes.distribute_tensor,
+    "aggregate_tensor": Shapes.aggregate_tensor,
+    "to_device": Shapes.to_device,
+    "from_device": Shapes.from_device,
+    "to_layout": Shapes.to_layout,
+    "reshape": Shapes.reshape,
+    "deallocate": Shapes.deallocate,
+}
+
+
+def use_shapes(utils: Any, shapes: Shapes) -> None:
+    """Lets the program's own loader make inputs from their types, without reading its files."""
+
+    def load_tensor(path: str, layout: Any, dtype: Any, device: Any, memory_config: Any, shape: Any) -> Any:
+        if device is None:
+            return shapes.host(shape, dtype)
+        return shapes.empty(Promise(shape, dtype, layout), layout, device, memory_config)
+
+    def load_sharded_tensor(path: str, layout: Any, dtype: Any, device: Any, memory_config: Any, shape: Any) -> Any:
+        if memory_config is not None:
+            return load_tensor(path, layout, dtype, device, memory_config, shape)
+        pieces = [shapes.zeros(shape, dtype) for _ in range(math.prod(device.shape))]
+        return shapes.from_host_shards(pieces, device.shape)
+
+    utils.load_tensor, utils.load_sharded_tensor = load_tensor, load_sharded_tensor

@@ -1,0 +1,192 @@
+"""Watches a program line by line: the device operations of each line, and the memory of the devices."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from typing import Self
+
+Node = Mapping[str, Any]
+MEMORIES: tuple[str, ...] = ("DRAM", "L1")
+_CORES = re.compile(r"\[(\d+)-(\d+) - (\d+)-(\d+)\]")
+
+
+class Watch:
+    """A context in which the lines of one script are watched; ttnn's graph capture tells what each line makes it do.
+
+    Args:
+      ttnn: the library.
+      script: the path of the script.
+      function: its function whose end counts: what it has not deallocated then stays.
+      progress: a file for the number of the line that runs, for those who find the process dead.
+      device: gives the open device, or None. A capture that begins before the device is opened does not end.
+      plan_only: whether ttnn plans each operation and dispatches none. Then no memory is taken.
+    """
+
+    def __init__(
+        self, ttnn: Any, script: str, function: str, progress: Path, device: Callable[[], Any], plan_only: bool = False
+    ) -> None:
+        self.script, self.line, self._device = script, 0, device
+        self._ttnn, self._function = ttnn, function
+        self._mode = ttnn.graph.RunMode.NO_DISPATCH if plan_only else ttnn.graph.RunMode.NORMAL
+        self._progress = os.open(progress, os.O_WRONLY | os.O_CREAT, 0o600)
+        self._operations: dict[int, Counter[str]] = {}
+        self._kernels: dict[int, int] = {}
+        self._now = dict.fromkeys(MEMORIES, 0)
+        self._peaks: dict[str, tuple[int, int]] = dict.fromkeys(MEMORIES, (0, 0))
+        self._before: dict[str, int] = {}
+        self._at_return = dict(self._now)
+        self._raised = False
+        self._left: list[dict[str, Any]] = []
+
+    def __enter__(self) -> Self:
+        sys.settrace(self._enter_frame)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        sys.settrace(None)
+        self._finish_line()
+        os.close(self._progress)
+
+    # --- lines ---
+
+    def _enter_frame(self, frame: FrameType, event: str, argument: Any) -> Any:
+        return self._step if frame.f_code.co_filename == self.script else None
+
+    def _step(self, frame: FrameType, event: str, argument: Any) -> Any:
+        if event == "exception":
+            self._raised = True
+        elif event == "line":
+            self._finish_line()
+            self.line = frame.f_lineno
+            os.pwrite(self._progress, b"%08d" % self.line, 0)
+            if self._device() is not None:
+                self._before = self._before or {m: self._taken(m) for m in MEMORIES}
+                self._ttnn.graph.begin_graph_capture(self._mode)
+        elif event == "return" and frame.f_code.co_name == self._function and not self._raised:
+            self._finish_line()
+            self._at_return = dict(self._now)
+            self._left = list(self._allocated(frame.f_locals, argument))
+        return self._step
+
+    def _finish_line(self) -> None:
+        if not self._ttnn.graph.is_graph_capture_active():
+            return
+        open_functions: list[str] = []
+        executed: set[int] = set()
+        buffers: list[tuple[int, str]] = []
+        for node in self._ttnn.graph.end_graph_capture():
+            kind, params = node["node_type"], node["params"]
+            if kind == "function_start":
+                open_functions.append(params["name"])
+                executed.discard(len(open_functions))
+            elif kind == "function_end" and open_functions:
+                open_functions.pop()
+            elif kind == "program_execution" and len(open_functions) not in executed:
+                executed.add(len(open_functions))
+                self._operations.setdefault(self.line, Counter())[_operation(open_functions)] += 1
+            elif kind in ("buffer_allocate", "buffer_deallocate"):
+                self._account(params, 1 if kind == "buffer_allocate" else -1)
+            elif kind in ("circular_buffer_allocate", "dataflow_buffer_allocate"):
+                buffers.append((int(params["size"]), params["core_range_set"]))
+            elif kind == "circular_buffer_deallocate_all":
+                self._note_kernel(buffers)
+                buffers = []
+        self._note_kernel(buffers)
+
+    # --- memory ---
+
+    def _account(self, buffer: Node, sign: int) -> None:
+        """Adds a buffer's bytes on one bank to those of its memory."""
+        memory = buffer["type"]
+        if memory not in self._now:
+            return
+        self._now[memory] += sign * int(buffer["max_size_per_bank"])
+        if self._now[memory] > self._peaks[memory][0]:
+            self._peaks[memory] = self._now[memory], self.line
+
+    def _note_kernel(self, buffers: list[tuple[int, str]]) -> None:
+        """Notes the bytes that one program's buffers take on its fullest core."""
+        cores: Counter[tuple[int, int]] = Counter()
+        for size, ranges in buffers:
+            cores.update(dict.fromkeys(set(_cores(ranges)), size))
+        if cores:
+            self._kernels[self.line] = max(self._kernels.get(self.line, 0), *cores.values())
+
+    def _allocated(self, names: Mapping[str, Any], results: Any) -> Iterator[dict[str, Any]]:
+        """Gives the tensors that are still on the devices, and are neither results nor the caller's arguments."""
+        kept = [t for t in (*results, *names.get("arg", ())) if isinstance(t, self._ttnn.Tensor)]
+        addresses = {_address(r) for r in kept}
+        for name, tensor in names.items():
+            if not isinstance(tensor, self._ttnn.Tensor):
+                continue
+            address = _address(tensor)
+            if address is not None and address not in addresses:
+                addresses.add(address)
+                shape = [int(n) for n in tensor.padded_shape]
+                size = tensor.element_size()
+                for n in shape:
+                    size *= n
+                yield {"name": name, "shape": [int(n) for n in tensor.shape], "bytes": size}
+
+    # --- what was found ---
+
+    def findings(self) -> dict[str, Any]:
+        """Returns the operations of each line, the tensors that are left, and the memories of the open devices."""
+        device = self._device()
+        found: dict[str, Any] = {"operations": self._operations, "left": self._left, "last_line": self.line}
+        if device is not None:
+            found["mesh"] = [int(n) for n in device.shape]
+            found["memories"] = {m: self._memory(m) for m in MEMORIES}
+        return found
+
+    def _view(self, name: str) -> Any:
+        return self._ttnn.get_memory_view(self._device(), getattr(self._ttnn.BufferType, name))
+
+    def _taken(self, name: str) -> int:
+        """Returns the bytes that are taken on one bank."""
+        return int(self._view(name).total_bytes_allocated_per_bank)
+
+    def _memory(self, name: str) -> dict[str, int]:
+        """Returns a memory's banks, their size, and the bytes on each: before, at the peak, when the function ends."""
+        view, before = self._view(name), self._before.get(name, 0)
+        peak, line = self._peaks[name]
+        return {
+            "banks": int(view.num_banks),
+            "bank_bytes": int(view.total_bytes_per_bank),
+            "before": before,
+            "peak": before + peak,
+            "peak_line": line,
+            "end": before + self._at_return[name],
+        }
+
+    def kernels(self) -> dict[int, int]:
+        """Returns per line the most bytes that the buffers of a kernel take in the L1 of one core."""
+        return self._kernels
+
+
+def _operation(open_functions: list[str]) -> str:
+    """Returns the name of the operation whose program runs: `Matmul` of MatmulDeviceOperation."""
+    name = open_functions[-1] if open_functions else "unknown"
+    return name.rpartition("::")[2].removesuffix("DeviceOperation")
+
+
+def _cores(ranges: str) -> Iterator[tuple[int, int]]:
+    for match in _CORES.finditer(ranges):
+        left, top, right, bottom = map(int, match.groups())
+        yield from ((x, y) for x in range(left, right + 1) for y in range(top, bottom + 1))
+
+
+def _address(tensor: Any) -> int | None:
+    """Returns where a tensor lies on the devices; None for one that lies on none."""
+    if not tensor.is_allocated() or tensor.device() is None:
+        return None
+    return int(tensor.buffer_address())

@@ -1,0 +1,54 @@
+"""`jaxmesh run DIR --on ttnn`: an exported folder on the real library."""
+
+from __future__ import annotations
+
+import argparse
+
+from jaxmesh.analysis.judge import judge_folder
+from jaxmesh.analysis.judge.clusters import CLUSTERS
+from jaxmesh.analysis.judge.environment import VARIABLE
+from jaxmesh.errors import ArgumentTypeError
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of the real library."""
+    parser.add_argument(
+        "--on", choices=("emulation", "ttnn"), default="emulation",
+        help="of an exported folder: the emulated ttnn (the default), or the real one",
+    )  # fmt: skip
+    parser.add_argument(
+        "--ttnn-python", metavar="PYTHON",
+        help=f"with --on ttnn: the Python that has it (default: that of {VARIABLE}, or of jaxmesh ttnn-env)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--cluster", choices=tuple(CLUSTERS),
+        help="with --on ttnn: the cluster to describe (default: the board, or the smallest that has the mesh)",
+    )  # fmt: skip
+
+
+def check_options(arguments: argparse.Namespace, is_folder: bool) -> None:
+    """Checks that the real library is asked for where it can run.
+
+    Raises:
+      ArgumentTypeError: of a file, or an option without the library.
+    """
+    if arguments.on == "ttnn":
+        if not is_folder:
+            raise ArgumentTypeError(
+                f"--on ttnn runs an exported folder, and {arguments.file!r} is none; export it first: jaxmesh "
+                "translate FILE --to python --out DIR."
+            )
+        return
+    for option, value in (("--ttnn-python", arguments.ttnn_python), ("--cluster", arguments.cluster)):
+        if value is not None:
+            raise ArgumentTypeError(f"{option} says where the real ttnn runs, so it needs --on ttnn; add that.")
+
+
+def run_on_ttnn(arguments: argparse.Namespace) -> int:
+    """Runs an exported folder on the real library and prints the verdict; returns the exit code: 1 if it is refused."""
+    verdict = judge_folder(
+        arguments.file, python=arguments.ttnn_python, cluster=arguments.cluster, check=arguments.check
+    )
+    print(verdict.output, end="")
+    print(verdict)
+    return verdict.exit_code if verdict else 1

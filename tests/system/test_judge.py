@@ -1,0 +1,319 @@
+"""The real ttnn judges programs: what it accepts, what it refuses and at which source line, and what programs take."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import PartitionSpec as P
+
+import jaxmesh as jm
+from jaxmesh.analysis.judge import Verdict, judge_folder
+from jaxmesh.analysis.judge.clusters import smallest_cluster
+from jaxmesh.analysis.judge.environment import Environment, clean_environment, find_environment
+from jaxmesh.analysis.judge.runner.shapes import REAL_BYTES
+from jaxmesh.emit.export_folder import utils_text
+from jaxmesh.errors import ArgumentValueError, MissingFileError, TtnnError
+
+PAGE = 4096
+"""The bytes of a tile of float32."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def environment() -> Environment:
+    """The Python that has ttnn."""
+    try:
+        return find_environment()
+    except TtnnError as error:
+        pytest.skip(f"no ttnn here: {error}")
+
+
+def program(x: Any, w: Any) -> Any:
+    x = jm.full_to_shard(x, P("y"))
+    w = jm.full_to_shard(w, P(None, "x"))
+    e = jnp.exp(x)
+    return jm.shard_to_full(e @ w, P("y", "x"))
+
+
+def line_of(text: str, function: Callable[..., Any] = program) -> str:
+    """The location of a line of a function, as far as the column."""
+    lines, first = inspect.getsourcelines(function)
+    return f"{__file__}:{first + next(i for i, line in enumerate(lines) if text in line)}:"
+
+
+EXP, MATMUL = line_of("jnp.exp"), line_of("e @ w")
+
+
+def lowered(rows: int = 64, inner: int = 40, columns: int = 128, mesh: tuple[int, ...] = (1, 2)) -> Any:
+    kinds = [jax.ShapeDtypeStruct(s, jnp.float32) for s in ((rows, inner), (inner, columns))]
+    return jm.jit(program, mesh=jm.make_mesh(mesh)).lower(*kinds)
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("exported") / "model"
+    lowered().export(folder)
+    return folder
+
+
+def planted(exported: Path, folder: Path, pattern: str, new: str) -> Path:
+    """A copy of the folder, with a text of `main.py` replaced once."""
+    folder.mkdir()
+    for path in exported.rglob("*.*"):
+        (folder / path.relative_to(exported)).parent.mkdir(exist_ok=True)
+        (folder / path.relative_to(exported)).write_bytes(path.read_bytes())
+    text, count = re.subn(pattern, new, (exported / "main.py").read_text())
+    assert count == 1
+    (folder / "main.py").write_text(text)
+    return folder
+
+
+def fields(verdict: Verdict) -> Any:
+    """What a verdict says of a program, without the paths of its folder."""
+    return verdict.outcome, verdict.mesh, verdict.memories, verdict.leaks, verdict.operations
+
+
+# --- accepted --------------------------------------------------------------------------------------------------------
+
+
+def test_an_accepted_program(exported: Path) -> None:
+    verdict = judge_folder(exported)
+    assert verdict, str(verdict)
+    assert (verdict.target, verdict.mesh, verdict.leaks, verdict.exit_code) == ("n300", (1, 2), (), 0)
+    kinds = {kind: verdict.places[line].source for line, found in verdict.operations.items() for kind in found}
+    assert kinds["Matmul"].startswith(MATMUL)
+    assert kinds["Unary"].startswith(EXP)
+    assert verdict.counts["Matmul"] == 1
+    assert verdict.layout_changes == sum(n for k, n in verdict.counts.items() if "ilize" in k) >= 2
+    assert "accepted to its end by ttnn" in str(verdict)
+    assert "<table" in verdict._repr_html_()
+    kernel = verdict.memory("L1")
+    assert kernel is not None
+    assert kernel.kernel is not None
+    assert 0 < kernel.kernel < kernel.bank_bytes
+
+
+def test_inputs_with_values_and_with_shapes_alone_are_judged_alike(exported: Path) -> None:
+    assert fields(judge_folder(exported)) == fields(judge_folder(exported, shapes=True)) == fields(lowered().judge())
+
+
+def test_large_host_inputs_are_judged_as_those_that_are_made(tmp_path: Path) -> None:
+    big = lowered(4096, 2048, 2048, (2, 4))
+    assert REAL_BYTES < 4096 * 2048 * 4
+    big.export(tmp_path / "big")
+    assert fields(big.judge()) == fields(judge_folder(tmp_path / "big"))
+    assert big.judge()
+
+
+def test_the_memory_is_that_of_the_tensors() -> None:
+    """Of a program whose argument and result stay on the devices: two tensors, page by page over the banks."""
+    mesh = jm.make_mesh((1, 2))
+    shape = jax.ShapeDtypeStruct((2048, 1024, 2), jnp.float32)
+    tensor: Any = jm.MeshTensor(shape, mesh, ("x",))
+    verdict = jm.jit(jnp.exp, mesh=mesh).lower(tensor).judge()
+    assert verdict, str(verdict)
+    dram = verdict.memory("DRAM")
+    assert dram is not None
+    each = math.ceil(2048 * 1024 * 4 / PAGE / dram.banks) * PAGE
+    assert each <= dram.end <= 2 * each  # the argument is deallocated or not, as the program says
+    assert dram.peak == 2 * each
+    assert dram.device_bytes == dram.banks * dram.bank_bytes > 12 * 10**9
+
+
+def test_a_model_of_any_size_needs_no_memory_here() -> None:
+    """Eight devices hold 256 GiB of weights: refused, at the input that does not fit any more."""
+    mesh = jm.make_mesh((2, 4))
+    weights: Any = [
+        jm.MeshTensor(jax.ShapeDtypeStruct((65536, 16384, 4), jnp.float32), mesh, ("x",)) for _ in range(16)
+    ]
+    verdict = jm.jit(lambda ws: [jnp.exp(w) for w in ws], mesh=mesh).lower(weights).judge()
+    assert verdict.refusal is not None
+    assert verdict.refusal.kind == "DRAM"
+    assert verdict.refusal.place.text.startswith("utils_load_sharded_tensor_2 =")
+    assert verdict.refusal.place.source == "argument 2: args[0][2]"
+    dram = verdict.memory("DRAM")
+    assert dram is not None
+    assert dram.device_peak >= 2 * 65536 * 16384 * 4
+
+
+@pytest.mark.parametrize("mesh", [(1, 1), (2, 1), (2, 2), (4, 1), (1, 6), (4, 2), (8, 1), (4, 4), (2, 8)])
+def test_a_mesh_is_a_part_of_a_cluster(mesh: tuple[int, ...]) -> None:
+    verdict = lowered(128, 32, 384, mesh).judge()
+    assert verdict.outcome == "accepted", str(verdict)
+    assert verdict.mesh == mesh
+    assert verdict.target == smallest_cluster(mesh).name
+
+
+# --- refused ---------------------------------------------------------------------------------------------------------
+
+EMPTY = (
+    "ttnn.empty(ttnn.Shape([{}]), dtype=ttnn.DataType.FLOAT32, layout=ttnn.Layout.TILE, "
+    "device=utils_DeviceGetter_get_device_0{})"
+)
+PLANTED = {
+    "element type": ("matmul", r"ttnn.typecast(\1, ttnn.DataType.INT32)", MATMUL, "rule", "data format.*INT32"),
+    "layout": ("matmul", r"ttnn.to_layout(\1, ttnn.Layout.ROW_MAJOR)", MATMUL, "rule", "must be tilized"),
+    "alignment": (
+        "matmul", r"ttnn.tilize(ttnn.to_layout(\1, ttnn.Layout.ROW_MAJOR))", MATMUL, "rule", "divisible by tile",
+    ),
+    "keyword": ("exp", r"\1, bogus=1", EXP, "arguments", "ttnn.exp has no argument 'bogus'; it has .*memory_config"),
+    "type of an argument": ("exp", "'text'", EXP, "arguments", r"incompatible.*Called with exp\(str, .*memory_config="),
+    "function": ("exp", r"ttnn.no_such_op(\1)", EXP, "other", "AttributeError: .*no_such_op"),
+    "DRAM": ("exp", EMPTY.format("65536, 65536", ""), EXP, "DRAM", "Out of Memory.*17179869184 B DRAM"),
+    "L1": (
+        "exp", EMPTY.format("65536, 1024", ", memory_config=ttnn.L1_MEMORY_CONFIG"), EXP, "L1",
+        "Out of Memory.*268435456 B L1",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", PLANTED)
+def test_a_refusal_is_reported_at_its_source_line(kind: str, exported: Path, tmp_path: Path) -> None:
+    op, new, source, wanted, reason = PLANTED[kind]
+    verdict = judge_folder(planted(exported, tmp_path / "planted", rf"(?<=ttnn\.{op}\()(\w+)", new))
+    assert not verdict
+    assert verdict.refusal is not None
+    assert verdict.refusal.place.source.startswith(source), str(verdict)
+    assert f"ttnn.{op}(" in verdict.refusal.place.text
+    assert verdict.refusal.kind == wanted
+    assert re.search(reason, verdict.refusal.reason), verdict.refusal.reason
+    assert "backtrace" not in verdict.refusal.text
+    assert source in str(verdict)
+
+
+def test_a_kernel_that_needs_more_of_l1_than_is_left(exported: Path, tmp_path: Path) -> None:
+    wide = EMPTY.format("32, 1048576", "")
+    full = EMPTY.format("16384, 1024", ", memory_config=ttnn.L1_MEMORY_CONFIG")
+    new = rf"[{full}, ttnn.softmax({wide}, dim=-1)][1]"
+    verdict = judge_folder(planted(exported, tmp_path / "planted", r"(?<=ttnn\.exp\()(\w+)", new))
+    assert verdict.refusal is not None
+    assert (verdict.refusal.kind, verdict.refusal.place.source.startswith(EXP)) == ("L1", True)
+    l1 = verdict.memory("L1")
+    assert l1 is not None
+    assert l1.peak == 16384 * 1024 * 4 // l1.banks
+
+
+def test_a_program_that_is_too_large_by_itself() -> None:
+    verdict = lowered(65536, 64, 131072).judge()
+    assert verdict.refusal is not None
+    assert verdict.refusal.kind == "DRAM"
+    assert verdict.refusal.place.source.startswith(MATMUL)
+
+
+def test_a_leak_is_reported_at_its_source_line(exported: Path, tmp_path: Path) -> None:
+    verdict = judge_folder(planted(exported, tmp_path / "planted", r"  ttnn.deallocate\(ttnn_exp_0, False\)\n", ""))
+    (leak,) = verdict.leaks
+    assert verdict.outcome == "accepted"
+    assert (leak.name, leak.shape, leak.bytes) == ("ttnn_exp_0", (64, 40), 4 * PAGE)
+    assert leak.place.source.startswith(EXP)
+    dram = verdict.memory("DRAM")
+    assert dram is not None
+    assert dram.end == PAGE
+
+
+def test_a_process_that_dies_is_reported_at_its_source_line(exported: Path, tmp_path: Path) -> None:
+    new = r"ttnn.point_to_point(\1, ttnn.MeshCoordinate([1]), ttnn.MeshCoordinate([0]))"
+    verdict = judge_folder(planted(exported, tmp_path / "planted", r"(?<=ttnn\.exp\()(\w+)", new))
+    assert verdict.outcome == "died"
+    assert verdict.refusal is not None
+    assert verdict.refusal.place.source.startswith(EXP)
+    assert "SIGABRT: Coordinate dimensions do not match: 1 != 2" in verdict.refusal.reason
+
+
+def test_a_mesh_of_three_axes_is_refused_where_it_is_opened() -> None:
+    mesh = jm.make_mesh((2, 2, 2))
+
+    def double(x: Any) -> Any:
+        spec = P(mesh.axis_names[0])
+        return jm.shard_to_full(2 * jm.full_to_shard(x, spec), spec)
+
+    verdict = jm.jit(double, mesh=mesh).lower(jnp.ones((64, 32))).judge()
+    assert verdict.refusal is not None
+    assert "MeshShape([2, 2, 2]) != MeshShape([2, 4])" in verdict.refusal.reason
+    assert ".get_device(" in verdict.refusal.place.text
+
+
+# --- the command, and mistakes ---------------------------------------------------------------------------------------
+
+
+def command(*arguments: object) -> subprocess.CompletedProcess[str]:
+    words = [sys.executable, "-m", "jaxmesh", "run", *map(str, arguments)]
+    return subprocess.run(words, capture_output=True, text=True, check=False)
+
+
+def test_the_command(exported: Path, tmp_path: Path) -> None:
+    done = command(exported, "--on", "ttnn")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "accepted to its end by ttnn" in done.stdout
+    refused = command(planted(exported, tmp_path / "planted", r"(?<=ttnn\.exp\()(\w+)", r"\1, bogus=1"), "--on", "ttnn")
+    assert (refused.returncode, refused.stderr) == (1, "")
+    assert re.search(rf"where +{re.escape(EXP)}", refused.stdout)
+    larger = command(exported, "--on", "ttnn", "--cluster", "galaxy")
+    assert "of a described galaxy" in larger.stdout
+
+
+def test_a_described_cluster_compares_nothing(exported: Path) -> None:
+    with pytest.raises(ArgumentValueError, match="n300 is only described"):
+        judge_folder(exported, check=True, cluster="n300")
+
+
+def test_a_torn_input_is_no_refusal(exported: Path, tmp_path: Path) -> None:
+    folder = planted(exported, tmp_path / "planted", "import utils", "import utils")
+    (folder / "tensors" / "arg0.npy").write_bytes(b"torn")
+    with pytest.raises(MissingFileError, match=r"tensors/arg0.npy cannot be read"):
+        judge_folder(folder)
+    assert judge_folder(folder, shapes=True)
+
+
+def test_a_program_that_does_not_end(exported: Path, tmp_path: Path) -> None:
+    new = r"[None for i in iter(int, 1)] or \1"
+    folder = planted(exported, tmp_path / "planted", r"(?<=ttnn\.exp\()(\w+)", new)
+    with pytest.raises(TtnnError, match=r"ran for 8 s on ttnn .* and was at line \d\d of main.py"):
+        judge_folder(folder, timeout=8)
+
+
+# --- the exported utils.py -------------------------------------------------------------------------------------------
+
+ROUND_TRIP = """
+import sys
+import numpy as np
+import ttnn
+import utils
+first = utils.STOOD_FOR
+del sys.modules["utils"]
+import utils
+assert utils.STOOD_FOR == first == {"bfloat16": ["bool"], "float32": ["float16", "float64"], "int32": ["int64"]}
+assert not utils.EVERY_TYPE
+for name in ("float32", "bfloat16", "int32", "uint32", "uint16", "uint8", "bool", "float16", "int64"):
+    for file in (f"{name}_{rank}.npy" for rank in range(3)):
+        dtype = getattr(ttnn.DataType, name.upper())
+        tensor = utils.load_tensor(file, ttnn.Layout.ROW_MAJOR, dtype, None, None)
+        want = utils.read(file, dtype)
+        np.testing.assert_array_equal(utils.to_numpy(tensor).astype(want.dtype), want)
+assert "torch" not in sys.modules
+"""
+
+
+def test_an_exported_folder_needs_no_torch(environment: Environment, tmp_path: Path) -> None:
+    """Every element type goes from a file to ttnn and back, after `utils.py` was imported twice."""
+    (tmp_path / "utils.py").write_text(utils_text())
+    for name in ("float32", "bfloat16", "int32", "uint32", "uint16", "uint8", "bool", "float16", "int64"):
+        for rank, shape in enumerate([(), (3,), (2, 5)]):
+            array = np.arange(math.prod(shape)).reshape(shape) % 2
+            bits = np.asarray(jnp.asarray(array, name)).view(np.uint16) if name == "bfloat16" else array.astype(name)
+            np.save(tmp_path / f"{name}_{rank}.npy", bits)
+    done = subprocess.run(
+        [environment.python, "-c", ROUND_TRIP], cwd=tmp_path, env=clean_environment(), capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,79 @@
+"""The descriptions of clusters: their wires join the chips to one whole, and the smallest that has a mesh is found."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from typing import Any
+
+import pytest
+
+from jaxmesh.analysis.judge.clusters import CLUSTERS, Cluster, smallest_cluster
+from jaxmesh.errors import MeshError
+
+
+@pytest.fixture(params=CLUSTERS.values(), ids=CLUSTERS)
+def cluster(request: Any) -> Cluster:
+    return request.param
+
+
+def test_a_channel_has_one_wire(cluster: Cluster) -> None:
+    ends = [end for a, p, b, q in cluster.links for end in ((a, p), (b, q))]
+    assert len(ends) == len(set(ends))
+    assert {chip for chip, _ in ends} == set(range(math.prod(cluster.shape)))
+    assert all(0 <= channel < 16 for _, channel in ends)
+
+
+def test_the_wires_are_those_of_its_mesh(cluster: Cluster) -> None:
+    """The chips can be laid into the mesh so that all neighbours there are wired."""
+    wired = {frozenset((a, b)) for a, _, b, _ in cluster.links}
+    rows, columns = cluster.shape
+    grid = [
+        ((r, c), (r + y, c + x))
+        for r, c in itertools.product(range(rows), range(columns))
+        for y, x in ((0, 1), (1, 0))
+        if r + y < rows and c + x < columns
+    ]
+
+    def lay(placed: dict[tuple[int, int], int]) -> bool:
+        if len(placed) == rows * columns:
+            return True
+        place = next(p for p in itertools.product(range(rows), range(columns)) if p not in placed)
+        near = [
+            placed[a if b == place else b] for a, b in grid if place in (a, b) and (a if b == place else b) in placed
+        ]
+        return any(
+            lay(placed | {place: chip})
+            for chip in range(rows * columns)
+            if chip not in placed.values() and all(frozenset((chip, n)) in wired for n in near)
+        )
+
+    assert lay({})
+
+
+def test_the_description_names_every_chip(cluster: Cluster) -> None:
+    text = cluster.text()
+    chips = math.prod(cluster.shape)
+    for section in ("arch", "chip_unique_ids", "harvesting", "chip_to_boardtype"):
+        lines = re.search(rf"^{section}:\n((?:  .*\n)+)", text, re.M)
+        assert lines is not None
+        assert [int(n) for n in re.findall(r"^  (\d+):", lines[1], re.M)] == list(range(chips))
+    assert text.count("chan:") == 2 * len(cluster.links)
+    identifiers = re.findall(r"^  \d+: (\d{6,})$", text, re.M)
+    assert len(set(identifiers)) == chips
+
+
+@pytest.mark.parametrize(
+    ("mesh", "name"),
+    [((1,), "n300"), ((2,), "n300"), ((1, 1), "n300"), ((2, 1), "n300"), ((1, 4), "t3000"), ((4, 2), "t3000"),
+     ((8, 1), "t3000"), ((2, 2, 2), "t3000"), ((3, 3), "galaxy"), ((1, 32), "galaxy"), ((4, 8), "galaxy")],
+)  # fmt: skip
+def test_the_smallest_cluster(mesh: tuple[int, ...], name: str) -> None:
+    assert smallest_cluster(mesh).name == name
+
+
+@pytest.mark.parametrize("mesh", [(64,), (2, 16), (8, 5), (1, 33), (4, 4, 4)])
+def test_a_mesh_that_no_cluster_has(mesh: tuple[int, ...]) -> None:
+    with pytest.raises(MeshError, match="n300 1x2, t3000 2x4, galaxy 8x4"):
+        smallest_cluster(mesh)

@@ -1,0 +1,249 @@
+"""The Python that has ttnn: found, missing, the wrong one, of another version, or one that dies."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from jaxmesh.analysis.judge import environment, judge, judge_folder
+from jaxmesh.analysis.judge.environment import VARIABLE, base_python, check_python, find_environment, make_environment
+from jaxmesh.cli.main import main
+from jaxmesh.errors import ArgumentValueError, MissingFileError, TtnnError
+
+GET = r"make one with `jaxmesh ttnn-env`.*--ttnn-python, python= or JAXMESH_TTNN_PYTHON"
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(judge, "BOARDS", tmp_path / "no boards")
+
+
+def executable(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+    return path
+
+
+def python_with(folder: Path, ttnn: str, version: str = "0.1.0", stand_in: bool = True) -> Path:
+    """A Python that has a ttnn of this text."""
+    package = folder / "site" / "ttnn"
+    compiler = package / "runtime" / "sfpi" / "compiler" / "bin"
+    compiler.mkdir(parents=True)
+    if stand_in:
+        (compiler / "stand_in.elf").touch()
+    (package / "__init__.py").write_text(ttnn)
+    about = folder / "site" / f"ttnn-{version}.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: ttnn\nVersion: {version}\n")
+    text = f'#!/bin/sh\nPYTHONPATH="{folder / "site"}" exec "{sys.executable}" "$@"\n'
+    return executable(folder / "bin" / "python", text)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """An exported folder, as far as these tests read it."""
+    made = tmp_path / "model"
+    made.mkdir()
+    (made / "main.py").write_text("import ttnn\nimport utils\ndef f():\n  pass\ndef main():\n  return f()\n")
+    (made / "utils.py").write_text("class DeviceGetter:\n  _device = None\n  def close(): pass\n")
+    return made
+
+
+# --- found or not ----------------------------------------------------------------------------------------------------
+
+
+def test_none_is_there(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(TtnnError, match=rf"there is none at '{tmp_path}/cache/jaxmesh/ttnn/bin/python'; {GET}"):
+        judge_folder(folder)
+
+
+def test_it_is_found_by_argument_by_variable_and_where_it_is_made(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    made = python_with(tmp_path / "cache" / "jaxmesh" / "ttnn", "", "1.0")
+    named, given = python_with(tmp_path / "b", "", "2.0", stand_in=False), python_with(tmp_path / "c", "", "3.0")
+    assert (find_environment().python, find_environment().version) == (made, "1.0")
+    assert find_environment().stand_in
+    monkeypatch.setenv(VARIABLE, str(named))
+    assert (find_environment().version, find_environment().stand_in) == ("2.0", False)
+    assert find_environment(given).version == "3.0"
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("#!/bin/sh\necho hello\n", r"it does not run Python \(hello\)"),
+        ("#!/bin/sh\necho broken >&2; exit 3\n", r"it does not run Python \(broken\)"),
+        ("#!/no/such/interpreter\n", "it cannot be started"),
+    ],
+)
+def test_a_program_that_is_no_python(text: str, why: str, tmp_path: Path) -> None:
+    with pytest.raises(TtnnError, match=rf"the Python for ttnn is .* \(it was given\), but {why}.*; {GET}"):
+        find_environment(executable(tmp_path / "python", text))
+
+
+def test_a_python_that_does_not_exist(tmp_path: Path) -> None:
+    with pytest.raises(TtnnError, match=r"it cannot be started: .*No such file"):
+        find_environment(tmp_path / "python")
+
+
+def test_a_python_without_ttnn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, sys.executable)
+    version = ".".join(map(str, sys.version_info[:3]))
+    with pytest.raises(TtnnError, match=rf"\({VARIABLE} names it\), but this Python {version} has no ttnn, .*{GET}"):
+        find_environment()
+
+
+# --- a ttnn that does not judge --------------------------------------------------------------------------------------
+
+
+def test_a_ttnn_of_another_version_that_lacks_what_is_needed(folder: Path, tmp_path: Path) -> None:
+    python = python_with(tmp_path / "env", "graph = None", "0.5.1")
+    with pytest.raises(
+        TtnnError, match=r"ttnn 0.5.1 of .* cannot judge: ImportError: it has no ttnn.get_memory_view; "
+    ):
+        judge_folder(folder, python=python)
+
+
+def test_a_ttnn_that_cannot_be_imported(folder: Path, tmp_path: Path) -> None:
+    python = python_with(tmp_path / "env", "import no_such_module")
+    with pytest.raises(TtnnError, match=r"cannot judge: ModuleNotFoundError: No module named 'no_such_module'"):
+        judge_folder(folder, python=python)
+
+
+def test_a_ttnn_that_ends_the_process(folder: Path, tmp_path: Path) -> None:
+    python = python_with(tmp_path / "env", "import os, sys\nprint('no', file=sys.stderr, flush=True)\nos.abort()")
+    with pytest.raises(TtnnError, match=r"ended with signal SIGABRT before the program began: no; "):
+        judge_folder(folder, python=python)
+
+
+def test_a_ttnn_that_hangs(folder: Path, tmp_path: Path) -> None:
+    python = python_with(tmp_path / "env", "import time\ntime.sleep(60)")
+    with pytest.raises(TtnnError, match=r"ran for 1.5 s on ttnn 0.1.0 and was at line 0 of main.py"):
+        judge_folder(folder, python=python, timeout=1.5)
+
+
+# --- mistakes of the caller ------------------------------------------------------------------------------------------
+
+
+def test_a_stand_in_does_not_compile_for_a_board(monkeypatch: pytest.MonkeyPatch, folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "boards").mkdir()
+    (tmp_path / "boards" / "0").touch()
+    monkeypatch.setattr(judge, "BOARDS", tmp_path / "boards")
+    with pytest.raises(TtnnError, match="has a stand-in for the compiler of kernels"):
+        judge_folder(folder, python=python_with(tmp_path / "env", ""))
+
+
+def test_a_cluster_that_does_not_exist(folder: Path) -> None:
+    with pytest.raises(ArgumentValueError, match="the clusters are n300, t3000, galaxy, got 'n150'"):
+        judge_folder(folder, cluster="n150")
+
+
+def test_a_folder_without_a_program(tmp_path: Path) -> None:
+    with pytest.raises(MissingFileError, match=r"has no main.py"):
+        judge_folder(tmp_path)
+
+
+def test_the_command_says_how_to_get_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", str(folder), "--on", "ttnn"]) == 2
+    assert "make one with `jaxmesh ttnn-env`" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("option", [["--ttnn-python", "x"], ["--cluster", "n300"]])
+def test_options_of_the_library_need_the_library(
+    option: list[str], folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", str(folder), *option]) == 2
+    assert f"{option[0]} says where the real ttnn runs, so it needs --on ttnn" in capsys.readouterr().err
+
+
+def test_a_file_is_exported_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", str(tmp_path / "model.mlir"), "--on", "ttnn"]) == 2
+    assert "jaxmesh translate FILE --to python" in capsys.readouterr().err
+
+
+# --- making one ------------------------------------------------------------------------------------------------------
+
+
+def test_a_fitting_python_is_looked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    fake = "#!/bin/sh\necho {}\n"
+    monkeypatch.setenv("PATH", str(tmp_path / "path"))
+    monkeypatch.setenv("PYENV_ROOT", str(tmp_path / "pyenv"))
+    with pytest.raises(TtnnError, match=r"published for Python 3.12 and 3.10 alone, and none is on the path"):
+        base_python()
+    old = executable(tmp_path / "pyenv" / "versions" / "3.10.2" / "bin" / "python", fake.format("3.10"))
+    assert base_python() == old
+    # A link of pyenv that starts nothing, as it is without a chosen version.
+    executable(tmp_path / "path" / "python3.12", "#!/bin/sh\nexit 127\n")
+    assert base_python() == old
+    new = executable(tmp_path / "pyenv" / "versions" / "3.12.9" / "bin" / "python", fake.format("3.12"))
+    newest = executable(tmp_path / "pyenv" / "versions" / "3.12.10" / "bin" / "python", fake.format("3.12"))
+    assert base_python() == newest
+    assert base_python(new) == new
+    with pytest.raises(TtnnError, match="is none of them"):
+        base_python(executable(tmp_path / "other", fake.format("3.13")))
+
+
+def test_an_environment_goes_into_a_new_folder(tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "notes").touch()
+    with pytest.raises(TtnnError, match="has files; name another"):
+        make_environment(tmp_path / "full")
+
+
+PIP = """#!/bin/sh
+if [ "$2" = pip ]; then {}; fi
+PYTHONPATH="{}" exec "{}" "$@"
+"""
+
+
+def test_an_environment_gets_the_stand_in_unless_a_compiler_came_along(tmp_path: Path) -> None:
+    home = tmp_path / "env"
+    site = home / "lib" / "python3.12" / "site-packages"
+    (site / "ttnn").mkdir(parents=True)
+    (site / "ttnn" / "__init__.py").touch()
+    (site / "ttnn-9.9.dist-info").mkdir()
+    (site / "ttnn-9.9.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: ttnn\nVersion: 9.9\n")
+    executable(home / "bin" / "python", PIP.format("exit 0", site, sys.executable))
+    assert make_environment(home, "9.9").stand_in
+    compiler = site / "ttnn" / "runtime" / "sfpi" / "compiler" / "bin"
+    assert os.access(compiler / "riscv-tt-elf-g++", os.X_OK)
+    (compiler / "stand_in.elf").unlink()
+    (compiler / "riscv-tt-elf-g++").write_text("its own")
+    assert not make_environment(home, "9.9").stand_in
+    assert (compiler / "riscv-tt-elf-g++").read_text() == "its own"
+
+
+def test_what_pip_says_is_told(tmp_path: Path) -> None:
+    home = tmp_path / "env"
+    executable(home / "bin" / "python", PIP.format("echo 'ERROR: no wheel' >&2; exit 1", "", sys.executable))
+    with pytest.raises(TtnnError, match=r"pip cannot install ttnn 9.9 for the Python in .*: ERROR: no wheel"):
+        make_environment(home, "9.9")
+
+
+def test_the_command_tells_how_another_folder_is_found(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: list[object] = []
+
+    def make(folder: Path, version: str, python: str | None) -> environment.Environment:
+        asked.append((folder, version, python))
+        return environment.Environment(folder / "bin" / "python", version, True)
+
+    monkeypatch.setattr("jaxmesh.cli.ttnn_env.make_environment", make)
+    assert main(["ttnn-env"]) == 0
+    assert capsys.readouterr().out == f"ttnn 0.81.1 in {tmp_path}/cache/jaxmesh/ttnn\n"
+    assert main(["ttnn-env", str(tmp_path / "x"), "--version", "0.77.0", "--python", "p"]) == 0
+    assert capsys.readouterr().out.splitlines()[1] == f"export {VARIABLE}={tmp_path}/x/bin/python"
+    assert asked[1] == (tmp_path / "x", "0.77.0", "p")
+
+
+def test_a_check_of_one_python_says_where_it_comes_from(tmp_path: Path) -> None:
+    with pytest.raises(TtnnError, match=r"\(of a test\)"):
+        check_python(tmp_path / "python", "of a test")

@@ -1,0 +1,57 @@
+"""The verdict as data, text and HTML."""
+
+from __future__ import annotations
+
+import json
+
+from jaxmesh.analysis.judge.verdict import Leak, Memory, Place, Refusal, Verdict
+
+EXP = Place(7, "x = ttnn.exp(<y>)", "model.py:3:8 (f)")
+
+
+def verdict() -> Verdict:
+    memories = (
+        Memory("DRAM", 12, 1000 << 10, 250 << 10, EXP, 100),
+        Memory("L1", 64, 1 << 20, 0, Place(), 0, kernel=512, kernel_place=EXP),
+    )
+    operations = {7: {"Unary": 1, "Tilize": 2}, 9: {"Unary": 1, "UntilizeWithUnpadding": 1}}
+    leak = Leak(EXP, "x", (32, 32), 4096)
+    return Verdict("accepted", "0.0", "n300", (1, 2), None, memories, (leak,), operations, {7: EXP, 9: Place(9)})
+
+
+def test_an_accepted_program() -> None:
+    v = verdict()
+    assert v
+    assert v.counts == {"Tilize": 2, "Unary": 2, "UntilizeWithUnpadding": 1}
+    assert v.layout_changes == 3
+    assert v.memory("DRAM").device_peak == 12 * 250 * 1024  # type: ignore[union-attr]
+    lines = str(v).splitlines()
+    assert lines[0] == "accepted to its end by ttnn 0.0 on the mesh 1x2 of a described n300"
+    text = " ".join(str(v).split())
+    place = "model.py:3:8 (f), which is main.py, line 7"
+    assert f"DRAM peak 2.9 MiB of 11.7 MiB (25.0%) on each device, at {place}" in text
+    assert f"kernels take at most 512 B of 1.0 MiB on a core, at {place}" in text
+    assert f"left at the end 4.0 KiB x [32, 32], 4.0 KiB, of {place}" in text
+    assert "device operations 5; layout changes: 3" in text
+    assert repr(v) == f"Verdict({lines[0]})"
+    assert json.loads(json.dumps(v.to_dict()))["leaks"][0]["bytes"] == 4096
+
+
+def test_a_refused_program_escapes_what_it_shows() -> None:
+    refusal = Refusal(EXP, "rule", "a < b", "exp.cpp:1: a < b")
+    v = Verdict("refused", "0.0", "board", refusal=refusal, remarks=("another version",))
+    assert not v
+    assert v.memory("L1") is None
+    text = " ".join(str(v).split())
+    assert text == (
+        "refused by ttnn 0.0 of the board where model.py:3:8 (f), which is main.py, line 7 x = ttnn.exp(<y>) "
+        "reason a < b rule exp.cpp:1: a < b remark another version"
+    )
+    shown = v._repr_html_()
+    assert "ttnn.exp(&lt;y&gt;)" in shown
+    assert "<y>" not in shown
+
+
+def test_a_process_that_died() -> None:
+    v = Verdict("died", "0.0", "t3000", refusal=Refusal(Place(), "died", "the process ended with signal SIGABRT"))
+    assert str(v).startswith("the process died in ttnn 0.0 of a described t3000\n  where   before the first line\n")
