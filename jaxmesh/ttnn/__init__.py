@@ -20,6 +20,7 @@ from jaxmesh.ttnn.composite import (
     ALIASES as _ALIASES,
     add_ as add_,
     chunk as chunk,
+    clamp as clamp,
     clip as clip,
     clone as clone,
     copy as copy,
@@ -48,13 +49,11 @@ from jaxmesh.ttnn.composite import (
     subtract_ as subtract_,
     unsqueeze as unsqueeze,
     unsqueeze_to_4D as unsqueeze_to_4D,
+    update_cache as update_cache,
     zeros_like as zeros_like,
 )
 from jaxmesh.ttnn.convert import (
-    from_numpy as from_numpy,
     from_torch as from_torch,
-    get_dtype as get_dtype,
-    to_numpy as to_numpy,
     to_torch as to_torch,
 )
 from jaxmesh.ttnn.cores import (
@@ -95,6 +94,7 @@ from jaxmesh.ttnn.distributed import (
     shard_tensor_to_mesh_mapper as shard_tensor_to_mesh_mapper,
 )
 from jaxmesh.ttnn.functions import lookup as _lookup, members as _members
+from jaxmesh.ttnn.further import composed as _composed  # enters its functions
 from jaxmesh.ttnn.host_tensor import Tensor as Tensor
 from jaxmesh.ttnn.layout_ops import (
     deallocate as deallocate,
@@ -117,6 +117,7 @@ from jaxmesh.ttnn.legacy_mappers import (
 from jaxmesh.ttnn.mesh_tensor import MeshTensor as MeshTensor
 from jaxmesh.ttnn.settings import (
     BlackholeComputeKernelConfig as BlackholeComputeKernelConfig,
+    DumpTensorMode as DumpTensorMode,
     FabricConfig as FabricConfig,
     GeluVariant as GeluVariant,
     MathFidelity as MathFidelity,

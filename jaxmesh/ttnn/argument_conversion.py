@@ -105,6 +105,8 @@ def _spelling(callee: str, param: Param, value: Any) -> str:
             f"{callee} takes a word, or a member of an enum of ttnn, as {param.name}, got {quote(value)}."
         )
     kind = param.form.partition(":")[2].rsplit(".", 1)[-1]
+    if kind == "GeluVariant" and name == "FastLut":
+        name = "Accurate"
     spellings = {there: here for here, there in SPELLINGS.get(kind, {}).items()}
     return spellings.get(name, name)
 

@@ -103,6 +103,7 @@ _OWNERS: Mapping[str, Any] = {
     "Topology": settings.Topology,
     "SigmoidMode": settings.SigmoidMode,
     "MathFidelity": settings.MathFidelity,
+    "GeluVariant": settings.GeluVariant,
 }
 
 

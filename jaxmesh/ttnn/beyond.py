@@ -13,6 +13,9 @@ import contextvars
 from collections.abc import Generator
 from typing import Any
 
+REMEDY = "which goes beyond the real ttnn; jaxmesh.ttnn.beyond.enable() emulates it"
+"""The end of a sentence that refuses something."""
+
 _enabled: contextvars.ContextVar[bool] = contextvars.ContextVar("beyond_ttnn", default=False)
 _process = [False]
 

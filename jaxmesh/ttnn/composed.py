@@ -10,7 +10,8 @@ from typing import Any
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.ttnn.argument_conversion import write_result
 from jaxmesh.ttnn.call_arguments import Binder
-from jaxmesh.ttnn.finish import convert_operands, finish_one
+from jaxmesh.ttnn.finish import convert_operands, finish, finish_one
+from jaxmesh.ttnn.functions import COMPOSED
 from jaxmesh.ttnn.refusals import computing, results_of
 from jaxmesh.ttnn.signatures import HOW, OUTPUTS
 from jaxmesh.validate import quote
@@ -24,6 +25,7 @@ class Composed:
         self.__name__ = callee.rpartition(".")[2]
         self.__qualname__, self.__module__, self.__doc__ = self.__name__, "jaxmesh.ttnn", compute.__doc__
         self._compute = compute
+        COMPOSED[callee] = self
         self._binder = binder = Binder(callee, also)
         self.__signature__ = binder.signature
         known = [n for n in inspect.signature(compute).parameters if n in binder.slots]
@@ -53,7 +55,8 @@ class Composed:
         with contextlib.nullcontext() if results == [] else computing():
             result = self._compute(**given)
         if results:
-            result = finish_one(result, results[0])
+            parts = finish(result, results) if isinstance(result, list) else [finish_one(result, results[0])]
+            result = parts if isinstance(result, list) else parts[0]
         if self._output is not None and values[self._output] is not None:
             return write_result(self.callee, values[self._output], result)
         return result

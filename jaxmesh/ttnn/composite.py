@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, cast
 
 import jax
@@ -13,10 +13,10 @@ from jaxmesh.errors import ArgumentTypeError, VerifyError
 from jaxmesh.ttnn.argument_conversion import integers, write_result
 from jaxmesh.ttnn.assemble import owner_of, set_owner
 from jaxmesh.ttnn.composed import Composed, composed
-from jaxmesh.ttnn.functions import lookup
+from jaxmesh.ttnn.functions import lookup, op_function
 from jaxmesh.ttnn.host_tensor import Tensor
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
-from jaxmesh.ttnn.types import DataType, Layout, MemoryConfig, StorageType, as_dtype, data_type
+from jaxmesh.ttnn.types import Layout, StorageType, data_type
 from jaxmesh.validate import as_tuple
 
 _jnp: Any = jax.numpy
@@ -158,7 +158,7 @@ def stack(input_tensors: Any, dim: Any) -> Any:
 
 
 @composed()
-def unsqueeze_to_4D(tensor: Any) -> Any:  # noqa: N802
+def unsqueeze_to_4D(tensor: Any) -> Any:
     """Adds leading dims of size 1 up to four dims.
 
     Raises:
@@ -258,10 +258,43 @@ gtz, gez = _against_zero("gtz", "gt"), _against_zero("gez", "ge")
 ltz, lez = _against_zero("ltz", "lt"), _against_zero("lez", "le")
 
 
+def _clamp(input_tensor: Any, min: Any, max: Any, memory_config: Any) -> Any:  # noqa: A002
+    """Clamps a tensor between two bounds, which are numbers or tensors; None for no bound."""
+    if any(isinstance(b, (Tensor, MeshTensor)) for b in (min, max)):
+        out = input_tensor if min is None else _op("maximum", input_tensor, min, memory_config=memory_config)
+        return out if max is None else _op("minimum", out, max, memory_config=memory_config)
+    least, most = -math.inf, math.inf
+    if not _jnp.issubdtype(stored_dtype(data_type(input_tensor.dtype), "ttnn.clamp"), _jnp.inexact):
+        whole: Any = _jnp.iinfo(input_tensor.dtype)
+        least, most = int(whole.min), int(whole.max)
+    low, high = least if min is None else min, most if max is None else max
+    return op_function("ttnn.clamp")(input_tensor, low, high, memory_config=memory_config)
+
+
+clamp, clip = Composed("ttnn.clamp", _clamp), Composed("ttnn.clip", _clamp)
+
+
 @composed()
-def clip(input_tensor: Any, min: Any, max: Any, memory_config: Any) -> Any:  # noqa: A002
-    """Clamps a tensor between two bounds, by `ttnn.clamp`."""
-    return _op("clamp", input_tensor, min, max, memory_config=memory_config)
+def update_cache(cache: Any, input: Any, update_idx: Any, batch_offset: Any) -> Any:  # noqa: A002
+    """Writes one position of each user into a cache; the input is [1, heads, users, width], or one user's each."""
+    users = input.shape[2]
+    if users <= 1:
+        return op_function("ttnn.update_cache")(cache, input, update_idx, batch_offset=batch_offset)
+    shape = tuple(cache.shape)
+    for user in range(min(users, shape[0])):
+        row = _op("slice", input, [0, 0, user, 0], [1, shape[1], user + 1, shape[3]])
+        parts = [
+            _op("slice", cache, [user, 0, 0, 0], [user + 1, shape[1], update_idx, shape[3]]) if update_idx else None,
+            row,
+            _op("slice", cache, [user, 0, update_idx + 1, 0], [user + 1, *shape[1:]])
+            if update_idx + 1 < shape[2]
+            else None,
+        ]
+        whole = _op("concat", [p for p in parts if p is not None], 2)
+        before = [_op("slice", cache, [0, 0, 0, 0], [user, *shape[1:]])] if user else []
+        after = [_op("slice", cache, [user + 1, 0, 0, 0], list(shape))] if user + 1 < shape[0] else []
+        write_result("ttnn.update_cache", cache, _op("concat", [*before, whole, *after], 0))
+    return cache
 
 
 # --- copies ----------------------------------------------------------------------------------------------------------

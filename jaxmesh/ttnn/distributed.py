@@ -266,7 +266,7 @@ def get_device_tensors(tensor: MeshTensor) -> list[Any]:
     return tensors
 
 
-def combine_device_tensors(tensors: Sequence[MeshTensor]) -> MeshTensor:
+def combine_device_tensors(*, tensors: Sequence[MeshTensor]) -> MeshTensor:
     """Returns one tensor from shards on different devices of one mesh device, as `get_device_tensors` returns them.
 
     Args:
@@ -284,8 +284,8 @@ def combine_device_tensors(tensors: Sequence[MeshTensor]) -> MeshTensor:
     >>> from jaxmesh import ttnn
     >>> device = ttnn.open_mesh_device(mesh_shape=ttnn.MeshShape(1, 2))
     >>> t = ttnn.distribute_tensor(np.arange(4), ttnn.shard_tensor_to_mesh_mapper(device, 0), device)
-    >>> doubled = ttnn.combine_device_tensors([shard * 2 for shard in ttnn.get_device_tensors(t)])
-    >>> ttnn.to_numpy(doubled, mesh_composer=ttnn.concat_mesh_to_tensor_composer(device, 0))
+    >>> doubled = ttnn.combine_device_tensors(tensors=[shard * 2 for shard in ttnn.get_device_tensors(t)])
+    >>> doubled.to_numpy(mesh_composer=ttnn.concat_mesh_to_tensor_composer(device, 0))
     array([0, 2, 4, 6], dtype=int32)
     """
     given = as_tuple("combine_device_tensors", tensors, "a list of tensors")
@@ -357,4 +357,9 @@ def from_host_shards(tensors: Sequence[Any], mesh_shape: MeshShape | Sequence[in
     _check_alike("from_host_shards", rows)
     mesh = make_mesh(tuple(shape))
     coords = list(np.ndindex(*shape))
-    return assemble(dict(zip(coords, rows, strict=True)), mesh, *_unrelated(mesh, coords), ON_HOST if first is None else on_host(first.layout, first.block))
+    return assemble(
+        dict(zip(coords, rows, strict=True)),
+        mesh,
+        *_unrelated(mesh, coords),
+        ON_HOST if first is None else on_host(first.layout, first.block),
+    )

@@ -45,6 +45,16 @@ def _number(x: Any, dtype: np.dtype[Any]) -> Any:
         return np.asarray(int(x) % 2**64, np.uint64).astype(dtype)
 
 
+def reshape(x: Any, shape: Sequence[int]) -> Any:
+    """Returns a tensor, or an array, in another shape."""
+    if not isinstance(x, MeshTensor):
+        return x.reshape(tuple(shape))
+    static = StaticArguments((("shape", tuple(shape)),))
+    (out,) = perform(ttnn.OPS["reshape"].definition, "ttnn.reshape", [x], static, None, x.storage)
+    out.owner = x.owner
+    return out
+
+
 def _cast(x: MeshTensor, dtype: np.dtype[Any]) -> MeshTensor:
     static = StaticArguments((), dtype)
     (out,) = perform(ttnn.OPS["typecast"].definition, "ttnn.typecast", [x], static, None, x.storage)
@@ -60,6 +70,8 @@ def finish_one(x: Any, result: Result) -> Any:
     """Returns one result in the element type and layout of a rule."""
     kind, layout = DataType[result.dtype], Layout[result.layout]
     dtype = stored_dtype(kind, "a result")
+    if result.shape is not None and tuple(x.shape) != result.shape:
+        x = reshape(x, result.shape)
     block = kind if is_block(kind) else None
     if isinstance(x, MeshTensor):
         if x.data.dtype != dtype:

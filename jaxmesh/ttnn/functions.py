@@ -19,8 +19,8 @@ from jaxmesh.ttnn.call_arguments import Binder, argument_key
 from jaxmesh.ttnn.defaults import COMPLETE
 from jaxmesh.ttnn.device import MeshDevice, mesh_of
 from jaxmesh.ttnn.execute import StaticArguments, perform
-from jaxmesh.ttnn.finish import convert_operands, finish
-from jaxmesh.ttnn.host_tensor import Tensor, array_of, wrap_array
+from jaxmesh.ttnn.finish import convert_operands, finish, reshape
+from jaxmesh.ttnn.host_tensor import Tensor, array_of, copy_to_devices, is_host_tensor, wrap_array
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
 from jaxmesh.ttnn.refusals import results_of
 from jaxmesh.ttnn.signatures import ACTIVATIONS, HOW, OUTPUTS, doc_of
@@ -50,7 +50,9 @@ class Function:
         slots = binder.slots
         self._names = {slots[p.name]: p.name for p in params}
         self._operands = sorted((int(p.key), slots[p.name]) for p in params if p.source == "operand")
-        self._index_operands = {int(p.key) for p in params if p.source == "operand" and p.name.endswith(("index", "idx"))}
+        self._index_operands = {
+            int(p.key) for p in params if p.source == "operand" and p.name.endswith(("index", "idx"))
+        }
         self._operand_list = next((slots[p.name] for p in params if p.source == "operands"), None)
         known = row.by_name
         self._attributes = [(slots[p.name], known[str(p.key)], p) for p in params if p.source == "attribute"]
@@ -66,6 +68,7 @@ class Function:
         static = [self._by_source[n] for n in ("dtype", "shape", "memory_config", "layout") if n in self._by_source]
         self._static = sorted({*[i for _, i in self._unsupported], *[i for i, _, _ in self._attributes], *static})
         self._device = self._by_source.get("device")
+        self._dim: Any = slots.get("dim")
         self._in_place = None if entry.in_place is None else dict(self._operands)[entry.in_place]
         self._converted: dict[Any, tuple[StaticArguments, Storage, Sequence[Result]]] = {}
 
@@ -132,6 +135,16 @@ class Function:
         results = results_of(self.callee, {name: values[i] for name, i in self._binder.slots.items()}) or ()
         operands, segments = self._convert_operands(values)
         owner = owner_of(operands)
+        scalar = bool(results) and self._dim is not None and _are_scalars(operands)
+        if scalar:
+            # The real functions take the dims 0 and -1 of a scalar, or any.
+            operands, key = [reshape(x, (1,)) for x in operands], None
+            values[self._dim] = 0 if isinstance(values[self._dim], int) else None
+        if results and any(is_host_tensor(x) for x in operands) and (mesh := _mesh_of(operands)) is not None:
+            operands = [
+                copy_to_devices(x.array, mesh, x.layout, None) if is_host_tensor(x) else x for x in operands
+            ]
+            key = None
         if results and results[0].computed is not None:
             before = operands
             operands = convert_operands(operands, results[0].computed)
@@ -152,7 +165,7 @@ class Function:
         shape = self._shape(values, attributes)
         dtype = self._value(values, "dtype")
         if results:
-            dtype = DataType[results[0].dtype]
+            dtype = DataType[results[0].computed or results[0].dtype]
         if dtype is not None:
             dtype = stored_dtype(dtype, self.callee)
         static = StaticArguments(tuple(attributes), dtype, shape, Trait.ON_HOST in row.traits)
@@ -167,6 +180,8 @@ class Function:
         outs = [set_owner(x, device if isinstance(device, MeshDevice) else owner) for x in outs]
         if any(isinstance(x, Tensor) for x in operands) or (not operands and mesh is None):
             outs = [wrap_array(x, storage.layout) for x in outs]
+        if scalar:
+            outs = [reshape(x, ()) for x in outs]
         if results:
             outs = finish(outs, results)
         if activation is not None:
@@ -267,6 +282,10 @@ class Namespace:
         return f"<namespace {self.__name__!r}: {', '.join(members(self.__name__))}>"
 
 
+COMPOSED: dict[str, Any] = {}
+"""Functions without an op in the table, by their dotted names; each enters itself."""
+
+
 @functools.cache
 def _callees() -> Mapping[str, list[TtnnOp]]:
     ops: dict[str, list[TtnnOp]] = {}
@@ -277,7 +296,7 @@ def _callees() -> Mapping[str, list[TtnnOp]]:
 
 def members(prefix: str) -> list[str]:
     """Returns the names below a dotted name."""
-    inside = [c.removeprefix(f"{prefix}.") for c in _callees() if c.startswith(f"{prefix}.")]
+    inside = [c.removeprefix(f"{prefix}.") for c in (*_callees(), *COMPOSED) if c.startswith(f"{prefix}.")]
     return sorted({c.split(".")[0] for c in inside})
 
 
@@ -289,8 +308,15 @@ def _function(callee: str) -> Any:
     return functions[0] if len(functions) == 1 else Overloads(functions)
 
 
+def op_function(callee: str) -> Any:
+    """Returns the function of the ops with a Python name, also where a composed one has the name."""
+    return _function(callee)
+
+
 def lookup(callee: str) -> Any:
     """Returns the function or namespace of a dotted name."""
+    if callee in COMPOSED:
+        return COMPOSED[callee]
     owner, _, name = callee.rpartition(".")
     # Unknown names are not cached: there is no limit to them.
     if name.startswith("__") or not (callee in _callees() or members(callee)):
@@ -299,6 +325,16 @@ def lookup(callee: str) -> Any:
             "of TTNN (jaxmesh/dialects/ttnn/*.py), where a new op is one entry."
         )
     return _function(callee)
+
+
+def _are_scalars(operands: Sequence[Any]) -> bool:
+    """Returns True for tensors on the devices without dims."""
+    return bool(operands) and all(isinstance(x, MeshTensor) and not x.shape for x in operands)
+
+
+def _mesh_of(operands: Sequence[Any]) -> Any:
+    """Returns the mesh of the first tensor on the devices."""
+    return next((x.mesh for x in operands if isinstance(x, MeshTensor)), None)
 
 
 def _is_tensor(x: Any) -> bool:

@@ -12,6 +12,8 @@ import numpy as np
 from jaxmesh.errors import ArgumentTypeError, ResidencyError, VerifyError
 from jaxmesh.sharding.configs import MeshMapperConfig, MeshShape, PlacementReplicate, integers
 from jaxmesh.ttnn.assemble import set_owner
+from jaxmesh.ttnn.beyond import REMEDY, is_enabled
+from jaxmesh.ttnn.block_floats import round_to_blocks
 from jaxmesh.ttnn.mesh_device import MeshToTensor, mesh_of
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
 from jaxmesh.ttnn.tensor_base import TensorBase
@@ -19,6 +21,7 @@ from jaxmesh.ttnn.torch_interop import array_from_torch
 from jaxmesh.ttnn.transfers import distribute, elements, host_array
 from jaxmesh.ttnn.types import (
     DRAM_MEMORY_CONFIG,
+    REAL_TYPES,
     DataType,
     Layout,
     MemoryConfig,
@@ -27,6 +30,7 @@ from jaxmesh.ttnn.types import (
     StorageType,
     as_dtype,
     data_type,
+    is_block,
 )
 from jaxmesh.validate import as_instance, quote
 
@@ -81,11 +85,17 @@ class Tensor(TensorBase, metaclass=_AnyTensor):
                     f"Tensor takes one DataType, got {shape} in the place of the shape and {dtype}."
                 )
             shape, dtype = None, shape
-        array = _array(data, shape, dtype)
+        block = dtype if is_block(dtype) else None
+        array = _array(data, shape, None if block is not None else dtype)
+        if not is_enabled() and (name := data_type(array.dtype).name) not in REAL_TYPES:
+            raise VerifyError(f"Tensor has the element type {name}, {REMEDY}. In ttnn: there is no DataType.{name}.")
+        if block is not None:
+            array = round_to_blocks(array.astype(np.float32), block)
+            layout = Layout.TILE
         as_instance(Layout, "Tensor", "layout", layout)
         if device is not None:
-            return _jnp.asarray(array) if in_program() else copy_to_devices(array, device, layout, memory_config)
-        return cls.wrap(array, layout)
+            return _jnp.asarray(array) if in_program() else copy_to_devices(array, device, layout, memory_config, block)
+        return cls.wrap(array, layout, block)
 
     @classmethod
     def wrap(cls, array: np.ndarray[Any, Any], layout: Layout, block: DataType | None = None) -> Any:
@@ -170,7 +180,7 @@ def _array(data: Any, shape: Sequence[int] | None, dtype: DataType | None) -> np
     kind = None if dtype is None else as_dtype(dtype, "Tensor")
     if isinstance(data, MeshTensor):
         raise ResidencyError(
-            f"Tensor takes numbers or an array, got {data!r}; read it with ttnn.to_numpy(tensor, mesh_composer=...)."
+            f"Tensor takes numbers or an array, got {data!r}; read it with tensor.to_numpy(mesh_composer=...)."
         )
     if is_host_tensor(data):
         data = data.array

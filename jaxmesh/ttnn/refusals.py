@@ -13,16 +13,11 @@ import numpy as np
 
 from jaxmesh.dialects.ttnn.rules import RULES
 from jaxmesh.dialects.ttnn.rules.given import Form, Given, Result
-from jaxmesh.ttnn.beyond import is_enabled
+from jaxmesh.errors import VerifyError
+from jaxmesh.ttnn.beyond import REMEDY, is_enabled
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
 from jaxmesh.ttnn.tensor_base import TensorBase
-from jaxmesh.ttnn.types import MemoryConfig, StorageType
-
-_KNOWN = frozenset(
-    {"BFLOAT16", "FLOAT32", "UINT32", "BFLOAT8_B", "BFLOAT4_B", "UINT8", "UINT16", "INT32", "INT8"}
-)
-"""Element types of the real library."""
-
+from jaxmesh.ttnn.types import REAL_TYPES, MemoryConfig, StorageType
 
 _computing: contextvars.ContextVar[bool] = contextvars.ContextVar("computing_by_other_functions", default=False)
 
@@ -43,20 +38,31 @@ def results_of(callee: str, values: Mapping[str, Any]) -> Sequence[Result] | Non
     Raises:
       VerifyError: the real function refuses the call.
     """
+    if _computing.get() or jax.sharding.get_abstract_mesh().manual_axes:
+        return None
+    given = Given(callee, {name: _convert(value) for name, value in values.items()})
+    beyond = is_enabled()
+    if any(_is_array(v) for v in values.values()) or (_is_beyond(given, refuse=not beyond)):
+        return None
     rule = RULES.get(callee)
-    if rule is None or _computing.get() or jax.sharding.get_abstract_mesh().manual_axes:
-        return None
-    converted = {name: _convert(value) for name, value in values.items()}
-    given = Given(callee, converted)
-    tensors = given.tensors()
-    if any(_is_array(v) for v in values.values()) or any(t.dtype not in _KNOWN for t in tensors):
-        return None
     try:
-        return rule(given)
-    except ValueError:
-        if is_enabled():
+        return None if rule is None else rule(given)
+    except VerifyError:
+        if beyond:
             return None
         raise
+
+
+def _is_beyond(given: Given, *, refuse: bool) -> bool:
+    """Returns True for tensors that the real library cannot have; or refuses them."""
+    types = [*(t.dtype for t in given.tensors()), *([given["dtype"]] if isinstance(given["dtype"], str) else [])]
+    unknown = next((t for t in types if t not in REAL_TYPES), None)
+    wide = next((t.mesh for t in given.tensors() if len(t.mesh) > 2), None)
+    if refuse and unknown is not None:
+        given.refuse(f"takes no {unknown}, {REMEDY}", f"there is no DataType.{unknown}")
+    if refuse and wide is not None:
+        given.refuse(f"takes no tensors on a mesh of {len(wide)} axes, {REMEDY}", "mesh shapes have one or two axes")
+    return unknown is not None or wide is not None
 
 
 def _is_array(value: Any) -> bool:
@@ -69,8 +75,10 @@ def form_of(tensor: TensorBase) -> Form:
     host = tensor.storage_type() is StorageType.HOST
     memory = tensor.memory_config()
     kind = "DRAM" if memory is None else memory.buffer_type.name
-    devices = tensor.mesh.size if isinstance(tensor, MeshTensor) else 1
-    return Form(tuple(tensor.shape), tensor.get_dtype().name, tensor.layout.name, host, kind, devices)
+    mesh = tuple(tensor.mesh.shape.values()) if isinstance(tensor, MeshTensor) else (1,)
+    owner = tensor.owner if isinstance(tensor, MeshTensor) else None
+    small = owner is None or owner.has_l1_small
+    return Form(tuple(tensor.shape), tensor.get_dtype().name, tensor.layout.name, host, kind, mesh, small)
 
 
 def _convert(value: Any) -> Any:

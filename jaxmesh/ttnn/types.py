@@ -83,6 +83,9 @@ class DataType(enum.Enum):
         return hash(self.name) if self.name in _BLOCK_FLOATS else hash(self.dtype)
 
 
+REAL_TYPES = frozenset({"BFLOAT16", "FLOAT32", "UINT32", "BFLOAT8_B", "BFLOAT4_B", "UINT8", "UINT16", "INT32", "INT8"})
+"""The names of the element types that the real `ttnn` has."""
+
 _BLOCK_FLOATS = frozenset({"BFLOAT8_B", "BFLOAT4_B"})
 
 

@@ -24,7 +24,7 @@ from jaxmesh.dialects.op import evaluate
 from jaxmesh.dialects.program import Op, Port, Program, Type
 from jaxmesh.dialects.ttnn import OPS
 from jaxmesh.dialects.ttnn.op import NEEDED
-from jaxmesh.ttnn import execute
+from jaxmesh.ttnn import execute, helpers
 from tests import ROOT
 from tests.generators.flat_programs import run_flat
 from tests.generators.oracles import cases, coordinates, same_bits
@@ -440,7 +440,7 @@ def test_the_way_to_the_devices_and_back(device: ttnn.MeshDevice) -> None:
 def test_compute_wants_the_devices(device: ttnn.MeshDevice) -> None:
     x = np.ones((8, 4), np.float32)
     host, there = ttnn.distribute_tensor(x, mapper(device, S(0), R)), ttnn.to_device(x, device)
-    for operand in (host, x, jnp.asarray(x), ttnn.from_numpy(x)):
+    for operand in (host, x, jnp.asarray(x), helpers.from_numpy(x)):
         with pytest.raises(jm.ResidencyError, match=r"operand 0 is in host memory.*to_device"):
             ttnn.exp(operand)
         with pytest.raises(jm.ResidencyError, match="operand 1 is in host memory"):
@@ -466,7 +466,7 @@ def test_what_is_done_in_host_memory(device: ttnn.MeshDevice) -> None:
     full = ttnn.reshape(x, [4, 8])
     assert type(full) is np.ndarray
     assert same_bits(full, x.reshape(4, 8))
-    tensor = ttnn.reshape(ttnn.from_numpy(x, layout=ttnn.TILE_LAYOUT), [32])
+    tensor = ttnn.reshape(helpers.from_numpy(x, layout=ttnn.TILE_LAYOUT), [32])
     assert type(tensor) is ttnn.Tensor
     assert same_bits(tensor.to_numpy(), x.reshape(32))
 
@@ -477,11 +477,11 @@ def test_what_is_refused_at_the_transfers(device: ttnn.MeshDevice) -> None:
     for tensor, where in ((host, "distributed already"), (ttnn.to_device(host, device), "on the devices already")):
         with pytest.raises(jm.ResidencyError, match=where):
             ttnn.distribute_tensor(tensor, mapper(device, S(0), R))
-        for read in (ttnn.to_numpy, np.asarray):
+        for read in (helpers.to_numpy, np.asarray):
             with pytest.raises(jm.ResidencyError, match="no single value"):
                 read(tensor)
     with pytest.raises(jm.ArgumentTypeError, match="leave it out"):
-        ttnn.to_numpy(x, mesh_composer=ttnn.concat_mesh_to_tensor_composer(device, 0))
+        helpers.to_numpy(x, mesh_composer=ttnn.concat_mesh_to_tensor_composer(device, 0))
     other = ttnn.open_mesh_device(mesh_shape=ttnn.MeshShape(4, 2))
     with pytest.raises(jm.MeshMismatchError, match=r"mesh of shape \[2, 4\], the device is \[4, 2\]"):
         ttnn.to_device(host, other)
@@ -507,7 +507,7 @@ def test_to_another_mesh_of_the_same_shape(device: ttnn.MeshDevice) -> None:
 
 def test_a_host_tensor_goes_to_every_device(device: ttnn.MeshDevice) -> None:
     x = np.arange(6, dtype=np.float32)
-    for given in (x, jnp.asarray(x), ttnn.from_numpy(x)):
+    for given in (x, jnp.asarray(x), helpers.from_numpy(x)):
         t = ttnn.to_device(given, device)
         assert t.varying == ()
         assert len(shards_of(t)) == 8
@@ -566,7 +566,7 @@ def test_deallocate_leaves_arrays_to_their_owner(device: ttnn.MeshDevice) -> Non
     ttnn.deallocate(x, False)
     ttnn.deallocate(y, True)
     assert x.sum() + y.sum() == 6
-    tensor = ttnn.from_numpy(x)
+    tensor = helpers.from_numpy(x)
     kept = tensor.to_numpy()
     ttnn.deallocate(tensor, False)
     assert kept.sum() == 3
@@ -681,7 +681,7 @@ def test_data_types_are_dtypes() -> None:
         assert np.dtype(kind) == dtype
         assert hash(kind) == hash(dtype)
         assert dtype.name.upper() == kind.name
-        assert ttnn.get_dtype(np.zeros(2, dtype)) is kind
+        assert helpers.get_dtype(np.zeros(2, dtype)) is kind
     assert ttnn.DataType.FLOAT32 != ttnn.DataType.BFLOAT16
     assert ttnn.bfloat8_b != np.dtype("float32")
     assert jnp.zeros(2, ttnn.bfloat16).dtype == ttnn.bfloat16
@@ -693,18 +693,18 @@ def test_numpy_and_back(device: ttnn.MeshDevice) -> None:
     x = np.arange(32, dtype=np.float32).reshape(8, 4)
     composer = ttnn.create_mesh_composer(device, ttnn.MeshComposerConfig([0, 1]))
     for kind in (ttnn.float32, ttnn.bfloat16, ttnn.int32, ttnn.uint8, ttnn.DataType.FLOAT16, ttnn.DataType.BOOL):
-        host = ttnn.from_numpy(x, dtype=kind)
-        assert same_bits(ttnn.to_numpy(host), x.astype(kind.dtype))
-        spread = ttnn.from_numpy(x, dtype=kind, device=device, mesh_mapper=mapper(device, S(0), S(1)))
+        host = helpers.from_numpy(x, dtype=kind)
+        assert same_bits(helpers.to_numpy(host), x.astype(kind.dtype))
+        spread = helpers.from_numpy(x, dtype=kind, device=device, mesh_mapper=mapper(device, S(0), S(1)))
         assert spread.storage_type() is ttnn.StorageType.DEVICE
-        assert same_bits(ttnn.to_numpy(spread, mesh_composer=composer), x.astype(kind.dtype))
-        pieces = [ttnn.to_numpy(p) for p in ttnn.get_device_tensors(ttnn.from_device(spread))]
+        assert same_bits(helpers.to_numpy(spread, mesh_composer=composer), x.astype(kind.dtype))
+        pieces = [helpers.to_numpy(p) for p in ttnn.get_device_tensors(ttnn.from_device(spread))]
         assert same_bits(pieces[0], x[:4, :1].astype(kind.dtype))
     single = ttnn.open_device(0)
-    assert same_bits(ttnn.to_numpy(ttnn.from_numpy(x, device=single)), x)
-    copies = ttnn.from_numpy(x, device=device)
+    assert same_bits(helpers.to_numpy(helpers.from_numpy(x, device=single)), x)
+    copies = helpers.from_numpy(x, device=device)
     with pytest.raises(jm.ResidencyError, match="no single value"):
-        ttnn.to_numpy(copies)
+        helpers.to_numpy(copies)
 
 
 def test_torch_is_optional(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -747,7 +747,7 @@ def test_torch_and_back(device: ttnn.MeshDevice) -> None:
 def test_files(dtype: str, device: ttnn.MeshDevice, tmp_path: Path) -> None:
     kind, path = np.dtype(getattr(jnp, dtype)) if dtype != "bool" else BOOL, tmp_path / "a.tensorbin"
     x = (np.arange(32) % 5).reshape(8, 4).astype(kind)
-    ttnn.dump_tensor(path, ttnn.from_numpy(x, layout=ttnn.TILE_LAYOUT))
+    ttnn.dump_tensor(path, helpers.from_numpy(x, layout=ttnn.TILE_LAYOUT))
     back = ttnn.load_tensor(path)
     assert same_bits(back.to_numpy(), x)
     assert back.layout is ttnn.TILE_LAYOUT
@@ -869,7 +869,7 @@ def test_an_emitted_file_runs(emitted: Any, device: ttnn.MeshDevice) -> None:
     (out,) = emitted([x, w], device)
     assert same_bits(out, x @ w + 1)
     assert x.shape == (4, 8)
-    given = [ttnn.from_numpy(x), ttnn.from_numpy(w)]
+    given = [helpers.from_numpy(x), helpers.from_numpy(w)]
     assert same_bits(emitted(given, device)[0], x @ w + 1)
     with pytest.raises(jm.ResidencyError, match="deallocated"):
         emitted(given, device)
@@ -904,7 +904,7 @@ def test_ops_are_differentiated_and_compiled(device: ttnn.MeshDevice) -> None:
 def test_nothing_reads_a_mesh_tensor_without_a_composer(device: ttnn.MeshDevice) -> None:
     """tt-mlir 9092: a tensor on several devices was read without a composer."""
     t = ttnn.to_device(np.ones(4, np.float32), device)
-    for read in (ttnn.to_numpy, np.asarray, jnp.asarray, ttnn.Tensor):
+    for read in (helpers.to_numpy, np.asarray, jnp.asarray, ttnn.Tensor):
         with pytest.raises((jm.ResidencyError, jm.VerifyError)):
             read(t)
 
@@ -992,7 +992,7 @@ def test_a_closed_device_neither_computes_nor_takes_tensors(device: ttnn.MeshDev
             with pytest.raises(jm.MeshError, match=closed):
                 call(tensor)
     distributions: list[Any] = [
-        lambda: ttnn.distribute_tensor(x, there), lambda: ttnn.from_numpy(x, mesh_mapper=there),
+        lambda: ttnn.distribute_tensor(x, there), lambda: helpers.from_numpy(x, mesh_mapper=there),
         lambda: ttnn.to_device(host, own), lambda: mapper(own, S(0), R), lambda: other + t,
     ]  # fmt: skip
     for call in distributions:
@@ -1012,13 +1012,13 @@ def test_a_closed_device_neither_computes_nor_takes_tensors(device: ttnn.MeshDev
 )  # fmt: skip
 def test_numbers_do_not_go_round_the_end_of_a_type(numbers: list[Any], dtype: str, value: str) -> None:
     array, kind = np.asarray(numbers), ttnn.DataType[dtype]
-    for made in (ttnn.from_numpy, lambda a, dtype: ttnn.Tensor(a, dtype=dtype)):
+    for made in (helpers.from_numpy, lambda a, dtype: ttnn.Tensor(a, dtype=dtype)):
         with pytest.raises(jm.VerifyError, match=rf"a tensor of {dtype.lower()} holds numbers from .*, got {value} in"):
             made(array, dtype=kind)
-    assert ttnn.from_numpy(np.array([1.75, -0.5]), dtype=ttnn.uint8).to_list() == [1, 0]
-    assert ttnn.from_numpy(np.array([255, 0]), dtype=ttnn.uint8).to_list() == [255, 0]
-    assert ttnn.from_numpy(np.array([2**64 - 1], np.uint64), dtype=ttnn.DataType.UINT64).to_list() == [2**64 - 1]
-    assert ttnn.from_numpy(np.array([True]), dtype=ttnn.int32).to_list() == [1]
+    assert helpers.from_numpy(np.array([1.75, -0.5]), dtype=ttnn.uint8).to_list() == [1, 0]
+    assert helpers.from_numpy(np.array([255, 0]), dtype=ttnn.uint8).to_list() == [255, 0]
+    assert helpers.from_numpy(np.array([2**64 - 1], np.uint64), dtype=ttnn.DataType.UINT64).to_list() == [2**64 - 1]
+    assert helpers.from_numpy(np.array([True]), dtype=ttnn.int32).to_list() == [1]
 
 
 def test_older_names_of_mappers(device: ttnn.MeshDevice) -> None:
@@ -1026,8 +1026,8 @@ def test_older_names_of_mappers(device: ttnn.MeshDevice) -> None:
     assert ttnn.ReplicateTensorToMesh(device).config == ttnn.replicate_tensor_to_mesh_mapper(device).config
     assert ttnn.ConcatMeshToTensor(device, dim=1).config == ttnn.concat_mesh_to_tensor_composer(device, 1).config
     x = np.arange(32, dtype=np.float32).reshape(8, 4)
-    t = ttnn.from_numpy(x, mesh_mapper=ttnn.ShardTensor2dMesh(device, (2, 4), dims=(0, 1)))
-    assert same_bits(ttnn.to_numpy(t, mesh_composer=ttnn.ConcatMesh2dToTensor(device, (2, 4), dims=(0, 1))), x)
+    t = helpers.from_numpy(x, mesh_mapper=ttnn.ShardTensor2dMesh(device, (2, 4), dims=(0, 1)))
+    assert same_bits(helpers.to_numpy(t, mesh_composer=ttnn.ConcatMesh2dToTensor(device, (2, 4), dims=(0, 1))), x)
     with pytest.raises(jm.VerifyError, match="2-dimensional"):
         ttnn.ShardTensor2dMesh(device, (2, 4), dims=(0,))
 

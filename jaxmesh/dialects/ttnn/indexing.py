@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from jaxmesh.dialects.op import Call, attr
+from jaxmesh.dialects.op import Call, attr, need
+from jaxmesh.dialects.ttir.helpers import jnp, lax
 from jaxmesh.dialects.ttnn.op import (
     DTYPE,
     LAYOUT,
@@ -35,6 +36,31 @@ define(
     "embedding_bw",
     like="embedding_backward",
     python=[_INDEX, operand("weight_tensor", 1), operand("output_gradient_tensor", 2), DTYPE, MEMORY],
+)
+
+
+def _gather(call: Call) -> Any:
+    """Picks elements along one dim; the index may be shorter than the tensor in the other dims."""
+    x, index = call.operands
+    dim: int = call["dim"] % x.ndim if x.ndim else 0
+    kept = [n if d == dim else index.shape[d] for d, n in enumerate(x.shape)]
+    return jnp.take_along_axis(lax.slice(x, [0] * x.ndim, kept), index.astype(jnp.int32), axis=dim)
+
+
+define(
+    OPS,
+    "gather",
+    operands=2,
+    attributes=[need("dim", "int")],
+    meaning=_gather,
+    python=[
+        operand("input", 0),
+        attribute("dim"),
+        operand("index", 1),
+        text("sparse_grad", "False", keyword=True, default=False),
+        MEMORY,
+    ],
+    cpp=positional(operand("input", 0), attribute("dim"), operand("index", 1), text("sparse_grad", "false"), MEMORY),
 )
 
 

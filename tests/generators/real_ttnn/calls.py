@@ -24,7 +24,7 @@ class Meshes:
 
     def __init__(self, ttnn: Any) -> None:
         self._ttnn = ttnn
-        self.device = ttnn.open_mesh_device(ttnn.MeshShape(list(MESH)))
+        self.device = ttnn.open_mesh_device(ttnn.MeshShape(list(MESH)), l1_small_size=65536)
 
     def close(self) -> None:
         """Closes the mesh device."""
@@ -102,7 +102,10 @@ class Calls:
 
     def shape(self, least: int = 0, most: int = 5) -> list[int]:
         rank = self.rng.randint(least, most)
-        return [self.rng.choice([1, 2, 3, 5, 8, 32, 33, 64]) if i >= rank - 2 else self.rng.choice([1, 2, 3]) for i in range(rank)]
+        return [
+            self.rng.choice([1, 2, 3, 5, 8, 32, 33, 64]) if i >= rank - 2 else self.rng.choice([1, 2, 3])
+            for i in range(rank)
+        ]
 
     def tensor(self, shape: Sequence[int], dtype: str | None = None, layout: str | None = None) -> Any:
         if self.mixed:
@@ -185,7 +188,9 @@ def clamp(c: Calls) -> Any:
     shape = c.shape()
     if c.chance(0.3):
         return [c.tensor(shape), c.tensor(c.broadcast(shape)), c.tensor(c.broadcast(shape))], {}
-    return [c.tensor(shape), c.rng.choice([None, -1, -1.5, 0.0]), c.rng.choice([None, 1, 2.5, 3.0])], c.options("memory_config")
+    return [c.tensor(shape), c.rng.choice([None, -1, -1.5, 0.0]), c.rng.choice([None, 1, 2.5, 3.0])], c.options(
+        "memory_config"
+    )
 
 
 def typecast(c: Calls) -> Any:
@@ -221,7 +226,10 @@ def scan(c: Calls) -> Any:
 
 def softmax(c: Calls) -> Any:
     shape = c.shape()
-    return [c.tensor(shape), c.dim(len(shape))], {**c.options("memory_config"), **({"numeric_stable": True} if c.chance(0.3) else {})}
+    return [c.tensor(shape), c.dim(len(shape))], {
+        **c.options("memory_config"),
+        **({"numeric_stable": True} if c.chance(0.3) else {}),
+    }
 
 
 def sort(c: Calls) -> Any:
@@ -368,7 +376,11 @@ def unsqueeze(c: Calls) -> Any:
 
 def created(c: Calls) -> Any:
     kwargs: dict[str, Any] = {"shape": c.shape(0, 5)}
-    return [], {**kwargs, **c.options("dtype", "layout", "memory_config"), **({"device": {"name": "device"}} if c.chance(0.7) else {})}
+    return [], {
+        **kwargs,
+        **c.options("dtype", "layout", "memory_config"),
+        **({"device": {"name": "device"}} if c.chance(0.7) else {}),
+    }
 
 
 def full(c: Calls) -> Any:
@@ -403,7 +415,9 @@ def full_like(c: Calls) -> Any:
 
 def embedding(c: Calls) -> Any:
     rows, width = c.rng.choice([8, 32, 64]), c.rng.choice([16, 32, 64])
-    index = c.tensor(c.rng.choice([[4], [2, 32], [1, 8], [1, 1, 8]]), c.some("uint32"), "ROW_MAJOR" if c.chance(0.6) else None)
+    index = c.tensor(
+        c.rng.choice([[4], [2, 32], [1, 8], [1, 1, 8]]), c.some("uint32"), "ROW_MAJOR" if c.chance(0.6) else None
+    )
     weight = c.tensor([rows, width], c.some("bfloat16"))
     return [index, weight], c.options("dtype", "layout", "memory_config")
 
@@ -427,7 +441,12 @@ def scatter(c: Calls) -> Any:
     dim = c.dim(len(shape))
     part = [c.rng.randint(1, n) if c.chance(0.2) else n for n in shape]
     kwargs = {"reduce": c.rng.choice(["add", "multiply", "amax", "amin"])} if c.chance(0.3) else {}
-    return [c.tensor(shape), dim, c.tensor(part, c.some(c.rng.choice(["uint32", "int32", "uint16"]))), c.tensor(part)], kwargs
+    return [
+        c.tensor(shape),
+        dim,
+        c.tensor(part, c.some(c.rng.choice(["uint32", "int32", "uint16"]))),
+        c.tensor(part),
+    ], kwargs
 
 
 def layer_norm(c: Calls) -> Any:
@@ -447,7 +466,12 @@ def batch_norm(c: Calls) -> Any:
 
 
 def attention(c: Calls) -> Any:
-    batch, heads, q, width = c.rng.choice([1, 2]), c.rng.choice([1, 4]), c.rng.choice([32, 64, 40]), c.rng.choice([32, 64])
+    batch, heads, q, width = (
+        c.rng.choice([1, 2]),
+        c.rng.choice([1, 4]),
+        c.rng.choice([32, 64, 40]),
+        c.rng.choice([32, 64]),
+    )
     kv = [batch, c.rng.choice([1, heads]), q if c.chance(0.7) else 64, width]
     kwargs: dict[str, Any] = {"is_causal": c.chance(0.5)}
     if not kwargs["is_causal"] and c.chance(0.4):
@@ -456,12 +480,17 @@ def attention(c: Calls) -> Any:
 
 
 def concatenate_heads(c: Calls) -> Any:
-    return [c.tensor([c.rng.choice([1, 2]), c.rng.choice([1, 4]), c.rng.choice([32, 40]), c.rng.choice([32, 64, 20])])], {}
+    return [
+        c.tensor([c.rng.choice([1, 2]), c.rng.choice([1, 4]), c.rng.choice([32, 40]), c.rng.choice([32, 64, 20])])
+    ], {}
 
 
 def split_heads(c: Calls) -> Any:
     heads, width = c.rng.choice([2, 4]), c.rng.choice([32, 64])
-    return [c.tensor([c.rng.choice([1, 2]), c.rng.choice([32, 64]), 3 * heads * width])], {"num_heads": heads, "transpose_key": c.chance(0.5)}
+    return [c.tensor([c.rng.choice([1, 2]), c.rng.choice([32, 64]), 3 * heads * width])], {
+        "num_heads": heads,
+        "transpose_key": c.chance(0.5),
+    }
 
 
 def rotary(c: Calls) -> Any:
@@ -477,7 +506,9 @@ def cache_fill(c: Calls) -> Any:
 
 def cache_update(c: Calls) -> Any:
     cache = [2, 1, 64, 32]
-    return [c.tensor(cache), c.tensor([1, 1, c.rng.choice([2, 32]), 32]), c.rng.randrange(64)], {"batch_offset": 0} if c.chance(0.3) else {}
+    return [c.tensor(cache), c.tensor([1, 1, c.rng.choice([2, 32]), 32]), c.rng.randrange(64)], {
+        "batch_offset": 0
+    } if c.chance(0.3) else {}
 
 
 def conv2d(c: Calls) -> Any:
@@ -491,7 +522,9 @@ def conv2d(c: Calls) -> Any:
         "input_width": w, "kernel_size": [k, k], "stride": [1, 1], "padding": [k // 2, k // 2], "groups": groups,
     }  # fmt: skip
     if c.chance(0.4):
-        kwargs["bias_tensor"] = c.tensor([1, 1, 1, outs], c.some("bfloat16", 0.5), "ROW_MAJOR" if c.chance(0.8) else None)
+        kwargs["bias_tensor"] = c.tensor(
+            [1, 1, 1, outs], c.some("bfloat16", 0.5), "ROW_MAJOR" if c.chance(0.8) else None
+        )
     return [], kwargs
 
 
@@ -542,7 +575,10 @@ def gathering(c: Calls) -> Any:
 
 def reduce_scatter(c: Calls) -> Any:
     shape = [c.rng.choice([1, 2]), 1, c.rng.choice([32, 64]), c.rng.choice([128, 256])]
-    return [c.tensor(shape if c.chance(0.8) else shape[1:])], {"dim": c.rng.choice([3, 3, 2, -1]), "cluster_axis": c.rng.choice([0, 1])}
+    return [c.tensor(shape if c.chance(0.8) else shape[1:])], {
+        "dim": c.rng.choice([3, 3, 2, -1]),
+        "cluster_axis": c.rng.choice([0, 1]),
+    }
 
 
 def all_reduce(c: Calls) -> Any:
@@ -606,13 +642,88 @@ def mesh_coordinates(c: Calls) -> Any:
     return [c.x(2)], {}
 
 
-UNARY = (
-    "abs acos acosh asin asinh atan atanh bitwise_not cbrt ceil cos cosh eqz erf erfc exp exp2 expm1 floor gelu gez gtz hardsigmoid "
-    "hardswish identity isfinite isinf isnan lez log log1p logical_not ltz mish neg nez reciprocal relu relu6 rsqrt "
-    "sigmoid sign silu sin sinh softplus softsign sqrt square swish tan tanh trunc selu elu"
-).split()
-TYPED = "add subtract multiply divide sub mul div eq ne ge gt le lt logical_and logical_or logical_xor logical_right_shift squared_difference rsub maximum minimum remainder".split()
-UNTYPED = "atan2 bitwise_and bitwise_or bitwise_xor logical_left_shift pow".split()
+UNARY = [
+    "abs",
+    "acos",
+    "acosh",
+    "asin",
+    "asinh",
+    "atan",
+    "atanh",
+    "bitwise_not",
+    "cbrt",
+    "ceil",
+    "cos",
+    "cosh",
+    "eqz",
+    "erf",
+    "erfc",
+    "exp",
+    "exp2",
+    "expm1",
+    "floor",
+    "gelu",
+    "gez",
+    "gtz",
+    "hardsigmoid",
+    "hardswish",
+    "identity",
+    "isfinite",
+    "isinf",
+    "isnan",
+    "lez",
+    "log",
+    "log1p",
+    "logical_not",
+    "ltz",
+    "mish",
+    "neg",
+    "nez",
+    "reciprocal",
+    "relu",
+    "relu6",
+    "rsqrt",
+    "sigmoid",
+    "sign",
+    "silu",
+    "sin",
+    "sinh",
+    "softplus",
+    "softsign",
+    "sqrt",
+    "square",
+    "swish",
+    "tan",
+    "tanh",
+    "trunc",
+    "selu",
+    "elu",
+]
+TYPED = [
+    "add",
+    "subtract",
+    "multiply",
+    "divide",
+    "sub",
+    "mul",
+    "div",
+    "eq",
+    "ne",
+    "ge",
+    "gt",
+    "le",
+    "lt",
+    "logical_and",
+    "logical_or",
+    "logical_xor",
+    "logical_right_shift",
+    "squared_difference",
+    "rsub",
+    "maximum",
+    "minimum",
+    "remainder",
+]
+UNTYPED = ["atan2", "bitwise_and", "bitwise_or", "bitwise_xor", "logical_left_shift", "pow"]
 DRAWS: dict[str, Draw] = {
     **dict.fromkeys(UNARY, unary), **dict.fromkeys(TYPED, binary_typed), **dict.fromkeys(UNTYPED, binary),
     "add_": binary, "subtract_": binary, "multiply_": binary, "divide_": binary,

@@ -5,8 +5,10 @@
 
 from collections.abc import Mapping
 
-from jaxmesh.dialects.ttnn.rules import elementwise, moves, neural, reductions
+from jaxmesh.dialects.ttnn.rules import devices, elementwise, moves, neural, reductions
 from jaxmesh.dialects.ttnn.rules.given import Rule
 
-RULES: Mapping[str, Rule] = {**elementwise.RULES, **moves.RULES, **neural.RULES, **reductions.RULES}
+RULES: Mapping[str, Rule] = {
+    **devices.RULES, **elementwise.RULES, **moves.RULES, **neural.RULES, **reductions.RULES,
+}  # fmt: skip
 """By the dotted name of the function."""

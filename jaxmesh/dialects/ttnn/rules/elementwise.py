@@ -293,7 +293,7 @@ def _clamp(given: Given) -> list[Result]:
 
 def _typecast(given: Given) -> list[Result]:
     x, dtype = _first(given), given["dtype"]
-    return checked(given, [Result(dtype, x.layout, x.dtype)])
+    return checked(given, [Result(dtype, x.layout)])
 
 
 def _gelu_bw(given: Given) -> list[Result]:

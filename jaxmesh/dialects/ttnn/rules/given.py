@@ -33,7 +33,8 @@ class Form:
       dtype, layout: `DataType` and `Layout` by name.
       host: True if it is in host memory.
       memory: the kind of its memory on the devices.
-      devices: the number of its devices.
+      mesh: the shape of its mesh.
+      l1_small: True if the device was opened with memory for the indices of windows.
     """
 
     shape: tuple[int, ...]
@@ -41,7 +42,8 @@ class Form:
     layout: str
     host: bool = False
     memory: str = "DRAM"
-    devices: int = 8
+    mesh: tuple[int, ...] = (1,)
+    l1_small: bool = True
 
     @property
     def is_tile(self) -> bool:

@@ -170,14 +170,15 @@ def _embedding(given: Given) -> list[Result]:
     given.types(index, frozenset({U32, BF16}), "indices")
     given.types(weight, frozenset({BF16, *BLOCKS}), "weights")
     dtype, layout = given["dtype"], given["layout"] or weight.layout
+    shape = (index.shape[0], index.shape[-1], weight.shape[-1]) if len(index.shape) > 2 else None
     if layout == ROWS:
         given.require(
             dtype in (None, BF16) or given["layout"] is not None,
             "gives BFLOAT16 in ROW_MAJOR",
             "dtype cannot be different in ROW_MAJOR",
         )
-        return [Result(BF16, ROWS)]
-    return [Result(dtype or BF16, TILE)]
+        return [Result(BF16, ROWS, shape=shape)]
+    return [Result(dtype or BF16, TILE, shape=shape)]
 
 
 def _embedding_bw(given: Given) -> list[Result]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import prod
 
 from jaxmesh.dialects.ttnn.rules.given import (
     ANY,
@@ -68,8 +69,8 @@ def _prod(given: Given) -> list[Result]:
     given.types(x, FLOATS)
     if given["dim"] is None or rank == 1:
         given.require(
-            x.devices == 1,
-            f"of all elements works on one device, not on {x.devices}; reduce dim by dim",
+            prod(x.mesh) == 1,
+            f"of all elements works on one device, not on {prod(x.mesh)}; reduce dim by dim",
             "Can't get a single buffer from host storage distributed over mesh",
         )
     return tiled(x)
@@ -141,7 +142,9 @@ def _topk(given: Given) -> list[Result]:
     rank = len(x.shape)
     given.require(-rank <= dim < rank or (rank == 0 and dim in (0, -1)), f"has no dim {dim}", "dim out of range")
     size = x.shape[dim] if rank else 1
-    given.require(size >= k, f"takes at most {size} of a dim of {size}, not {k}", "K cannot be larger than the dimension")
+    given.require(
+        size >= k, f"takes at most {size} of a dim of {size}, not {k}", "K cannot be larger than the dimension"
+    )
     if rank == 0:
         return [Result(x.dtype, x.layout), Result(U16, x.layout)]
     given.tiles(x)
