@@ -16,7 +16,7 @@ from jaxmesh.ttnn.composed import Composed, composed
 from jaxmesh.ttnn.functions import lookup, op_function
 from jaxmesh.ttnn.host_tensor import Tensor
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
-from jaxmesh.ttnn.types import Layout, StorageType, data_type
+from jaxmesh.ttnn.types import Layout, StorageType, data_type, stored_dtype
 from jaxmesh.validate import as_tuple
 
 _jnp: Any = jax.numpy

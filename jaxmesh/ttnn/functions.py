@@ -164,8 +164,8 @@ class Function:
         row = self.entry.definition
         shape = self._shape(values, attributes)
         dtype = self._value(values, "dtype")
-        if results:
-            dtype = DataType[results[0].computed or results[0].dtype]
+        if results and not operands:
+            dtype = DataType[results[0].dtype]
         if dtype is not None:
             dtype = stored_dtype(dtype, self.callee)
         static = StaticArguments(tuple(attributes), dtype, shape, Trait.ON_HOST in row.traits)

@@ -28,6 +28,7 @@ OUTPUTS = ("output_tensor", "optional_output_tensor", "optional_tensor", "output
 _DESCRIPTIONS: Mapping[str, str] = {
     "operand": "a tensor on the devices; or a number, where shapes broadcast",
     "operands": "a list of tensors on the devices",
+    "operand_device": "accepted and ignored",
     "memory_config": "the `MemoryConfig` of the result, kept and shown",
     "dtype": "the element type of the result; a `DataType`",
     "layout": "the `Layout` of the result, kept and shown",
