@@ -1,6 +1,6 @@
 """The pass pipelines of flat programs, and the way from a jaxpr through them.
 
-`TTIR_PIPELINE` makes the program that a traced stage prints, `TTNN_PIPELINE` the one that a lowered stage prints and
+`TTIR_PIPELINE` makes the program that a traced stage prints, `ttnn_pipeline` the one that a lowered stage prints and
 exports.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from jaxmesh.dialects.program import Program
@@ -23,6 +24,9 @@ from jaxmesh.passes.flatten.flatten import flatten
 from jaxmesh.passes.flatten.mesh_partition import recognise_mesh_partitions
 from jaxmesh.passes.flatten.place_results import place_results
 from jaxmesh.passes.fusion.driver import fuse as fuse_ops
+from jaxmesh.passes.layouts.decide_layouts import decide_layouts
+from jaxmesh.passes.layouts.mesh_rank import set_mesh_rank
+from jaxmesh.passes.memory import manage_memory
 from jaxmesh.passes.ttir_to_ttnn.driver import to_ttnn
 from jaxmesh.passes.verify_program import verify_program
 
@@ -45,8 +49,20 @@ PLACE_RESULTS = Pass("place-results", place_results)
 FUSE = Pass("fuse", fuse_ops)
 TTIR_TO_TTNN = Pass("convert-ttir-to-ttnn", to_ttnn)
 
+MANAGE_MEMORY = Pass("manage-memory", manage_memory)
+
 TTIR_PIPELINE = (MESH_PARTITION, PLACE_RESULTS, FUSE)
-TTNN_PIPELINE = (MESH_PARTITION, FUSE, TTIR_TO_TTNN)
+
+
+def ttnn_pipeline(strict: bool) -> Sequence[Pass]:
+    """Returns the passes to TTNN.
+
+    Args:
+      strict: whether what the real library does not take is an error; else it stays, for the emulation.
+    """
+    set_rank = Pass("set-mesh-rank", partial(set_mesh_rank, strict=strict))
+    decide = Pass("decide-layouts", partial(decide_layouts, strict=strict))
+    return (MESH_PARTITION, FUSE, TTIR_TO_TTNN, set_rank, decide, MANAGE_MEMORY)
 
 
 def run_passes(pipeline: Sequence[Pass], program: Program, without: Sequence[Pass] = ()) -> Program:
@@ -84,7 +100,9 @@ def ttir_program(
     return run_passes(TTIR_PIPELINE, program, () if fuse else (FUSE,))
 
 
-def ttnn_program(lowered: ResidencyMap, boundary: Boundary, out_tree: Any, fuse: bool, unroll_limit: int) -> Program:
+def ttnn_program(
+    lowered: ResidencyMap, boundary: Boundary, out_tree: Any, fuse: bool, unroll_limit: int, strict: bool
+) -> Program:
     """Returns the flat TTNN program of a lowered one.
 
     Args:
@@ -93,14 +111,15 @@ def ttnn_program(lowered: ResidencyMap, boundary: Boundary, out_tree: Any, fuse:
       out_tree: the tree of its results.
       fuse: whether groups of operations become one, where TTNN has one.
       unroll_limit: how many operations loops may become, all in all.
+      strict: whether what the real library does not take is an error.
 
     Raises:
       MissingRuleError: a primitive that TTIR has no row for, or an op that TTNN has none for.
-      UnsupportedError: a loop or a branch that is not static.
+      UnsupportedError: a loop or a branch that is not static, or what the real library does not take.
     """
     program = _flatten(lowered.program, boundary, out_tree, "ttnn", lowered.results, fuse, unroll_limit)
-    program = run_passes(TTNN_PIPELINE, program, () if fuse else (FUSE,))
-    verify_program(program)
+    program = run_passes(ttnn_pipeline(strict), program, () if fuse else (FUSE,))
+    verify_program(program, strict=strict)
     return program
 
 

@@ -69,7 +69,7 @@ class Traced(Stage):
         """The places where values are taken to be the same on several devices although no type proves it."""
         return self._assumptions
 
-    def _flat(self, groups: bool, unroll_limit: int) -> Program:
+    def _flat(self, groups: bool, unroll_limit: int, strict: bool) -> Program:
         from jaxmesh.passes.pipeline import ttir_program
 
         imported = self.imported
@@ -130,7 +130,7 @@ class Lowered(Stage):
         # A program over another mesh has other types, and so other variables.
         return self._lowered_residency or ResidencyMap(self._jaxpr, self._boundary.residencies)
 
-    def _flat(self, groups: bool, unroll_limit: int) -> Program:
+    def _flat(self, groups: bool, unroll_limit: int, strict: bool) -> Program:
         from jaxmesh.passes.pipeline import ttnn_program
 
         imported = None if self._traced is None else self._traced.imported
@@ -139,7 +139,7 @@ class Lowered(Stage):
             if groups and (program := imported.program("ttnn")) is not None:
                 return program
             lowered = lower(imported.jaxpr, self._boundary.residencies, self._boundary.sizes)
-        return ttnn_program(lowered, self._boundary, self._out_tree, groups, unroll_limit)
+        return ttnn_program(lowered, self._boundary, self._out_tree, groups, unroll_limit, strict)
 
     def export(
         self,
@@ -149,6 +149,7 @@ class Lowered(Stage):
         seed: int = 0,
         groups: bool = True,
         unroll_limit: int = UNROLL_LIMIT,
+        strict: bool = True,
         **kwargs: Any,
     ) -> list[pathlib.Path]:
         """Writes the program as Python and C++ with all they need, and what they must give.
@@ -160,6 +161,7 @@ class Lowered(Stage):
           seed: of the random arguments.
           groups: as of `as_text`.
           unroll_limit: as of `as_text`.
+          strict: as of `as_text`.
           kwargs: further arguments, as of a call.
 
         Returns:
@@ -168,7 +170,7 @@ class Lowered(Stage):
 
         Raises:
           MeshError: the mesh is abstract: there are no devices to compute what is expected.
-          MissingRuleError: as of `as_text`.
+          MissingRuleError, UnsupportedError: as of `as_text`.
           ArgumentTypeError: other arguments than the program was traced for.
           UnsupportedError: the devices of the mesh belong to several processes.
         """
@@ -177,7 +179,7 @@ class Lowered(Stage):
 
         said, folder = export.as_languages(languages), as_path("export", directory, "folder")
         seed = as_index("export", "seed", seed)
-        program, mesh = self._program(groups, unroll_limit), with_devices(self._boundary.mesh)
+        program, mesh = self._program(groups, unroll_limit, strict), with_devices(self._boundary.mesh)
         assert isinstance(mesh, Mesh)
         if spans_processes(mesh):
             raise UnsupportedError(

@@ -94,7 +94,16 @@ from jaxmesh.ttnn.distributed import (
     shard_tensor_to_mesh_mapper as shard_tensor_to_mesh_mapper,
 )
 from jaxmesh.ttnn.functions import lookup as _lookup, members as _members
-from jaxmesh.ttnn.further import composed as _composed  # enters its functions
+from jaxmesh.ttnn.further import (
+    conv1d as conv1d,
+    create_global_semaphore as create_global_semaphore,
+    cumprod as cumprod,
+    dequantize as dequantize,
+    group_norm as group_norm,
+    quantize as quantize,
+    requantize as requantize,
+    reset_global_semaphore_value as reset_global_semaphore_value,
+)
 from jaxmesh.ttnn.host_tensor import Tensor as Tensor
 from jaxmesh.ttnn.layout_ops import (
     deallocate as deallocate,

@@ -141,9 +141,7 @@ class Function:
             operands, key = [reshape(x, (1,)) for x in operands], None
             values[self._dim] = 0 if isinstance(values[self._dim], int) else None
         if results and any(is_host_tensor(x) for x in operands) and (mesh := _mesh_of(operands)) is not None:
-            operands = [
-                copy_to_devices(x.array, mesh, x.layout, None) if is_host_tensor(x) else x for x in operands
-            ]
+            operands = [copy_to_devices(x.array, mesh, x.layout, None) if is_host_tensor(x) else x for x in operands]
             key = None
         if results and results[0].computed is not None:
             before = operands

@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from jaxmesh.dialects.ttnn.op import Param, TtnnOp
 
 HOW = frozenset({
-    "program_config", "conv_config", "compute_config", "compute_kernel_config", "num_links", "topology", "subdevice_id",
-    "sub_device_id", "sub_core_grid", "sub_core_grids", "queue_id", "cq_id", "core_grid", "use_multicore", "mesh_device",
-    "fast_and_approximate_mode", "num_workers_per_link", "num_buffers_per_channel", "chunks_per_sync",
-    "barrier_semaphores", "rs_global_semaphores", "ag_global_semaphores", "use_l1_small_for_semaphores",
-    "intermediate_memory_config", "applied_shard_scheme", "dram_slice_config", "slice_config", "deallocate_input",
-    "reallocate_halo_output", "config_tensor_in_dram", "reshape_tile_mode", "skip_padding_fill", "numeric_stable",
-    "enable_secondary_dm", "disable_compensated_sum", "vector_mode", "mode", "variant", "global_cb", "use_falcon7b_backend",
-    "intermediate_tensor", "recip_tensor", "stable", "momentum",
+    "ag_global_semaphores", "applied_shard_scheme", "barrier_semaphores", "chunks_per_sync", "compute_config",
+    "compute_kernel_config", "config_tensor_in_dram", "conv_config", "core_grid", "cq_id", "deallocate_input",
+    "disable_compensated_sum", "dram_slice_config", "enable_secondary_dm", "fast_and_approximate_mode", "global_cb",
+    "intermediate_memory_config", "intermediate_tensor", "mesh_device", "mode", "momentum", "num_buffers_per_channel",
+    "num_links", "num_workers_per_link", "numeric_stable", "program_config", "queue_id", "reallocate_halo_output",
+    "recip_tensor", "reshape_tile_mode", "rs_global_semaphores", "skip_padding_fill", "slice_config", "stable",
+    "sub_core_grid", "sub_core_grids", "sub_device_id", "subdevice_id", "topology", "use_falcon7b_backend",
+    "use_l1_small_for_semaphores", "use_multicore", "variant", "vector_mode",
 })  # fmt: skip
 """Arguments that change how and where an op is computed but not its value."""
 

@@ -29,9 +29,15 @@ def traced(entry: Entry) -> jm.Traced:
     return jm.jit(entry.function, mesh=entry.mesh).trace(*entry.args())
 
 
-def read_back(text: str, entry: Entry) -> Any:
-    """The results of a text that is read again, for flat arguments, on the same mesh."""
-    again = jm.from_mlir(text, entry.mesh)
+def strict(entry: Entry) -> bool:
+    """Whether the real library has such a mesh."""
+    return len(entry.sizes) <= 2
+
+
+def read_back(text: str, entry: Entry, two_dims: bool = False) -> Any:
+    """The results of a text that is read again, for flat arguments, on the same mesh or on one of two dims."""
+    mesh = jm.make_mesh((1, *entry.sizes), ("_", *entry.axes)) if two_dims and len(entry.sizes) < 2 else entry.mesh
+    again = jm.from_mlir(text, mesh)
     leaves = jax.tree.leaves(entry.args(), is_leaf=lambda x: isinstance(x, jm.MeshTensor))
     return again.lower().compile()(*leaves)
 
@@ -46,18 +52,18 @@ def parsed_and_printed(text: str) -> str:
 def test_texts_are_what_jaxlib_prints_and_only_the_upper_one_is_ttir(entry: Entry) -> None:
     upper = traced(entry)
     lower = upper.lower()
-    for text in (upper.as_text(), lower.as_text()):
+    for text in (upper.as_text(), lower.as_text(strict=strict(entry))):
         assert parsed_and_printed(text) == text
-    assert "ttir." not in lower.as_text()
+    assert "ttir." not in text
 
 
 @pytest.mark.parametrize("entry", RUN, ids=lambda e: e.name)
 def test_texts_are_the_same_program_and_python_runs_and_agrees(entry: Entry, tmp_path: Path) -> None:
     upper = traced(entry)
     lower = upper.lower()
-    for text in (upper.as_text(), lower.as_text()):
-        entry.check(read_back(text, entry))
-    lower.export(tmp_path / "model", *entry.args(), languages=("python",))
+    entry.check(read_back(upper.as_text(), entry))
+    entry.check(read_back(lower.as_text(strict=strict(entry)), entry, two_dims=True))
+    lower.export(tmp_path / "model", *entry.args(), languages=("python",), strict=strict(entry))
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
         code = run_folder(tmp_path / "model", ["--check"])
@@ -81,7 +87,7 @@ def headers(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_cpp_compiles_runs_and_agrees(entry: Entry, tmp_path: Path, headers: Path) -> None:
     assert GXX is not None
     folder = tmp_path / "model"
-    traced(entry).lower().export(folder, *entry.args(), languages=("cpp",))
+    traced(entry).lower().export(folder, *entry.args(), languages=("cpp",), strict=strict(entry))
     program = folder / "main"
     subprocess.run([GXX, "-std=c++20", "-I", headers, folder / "main.cpp", "-o", program], check=True)
     done = subprocess.run([program, "--check"], cwd=folder, capture_output=True, text=True, check=False)

@@ -18,7 +18,7 @@ from jaxmesh.jaxprs import remarks, walk
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr, Literal
 from jaxmesh.jaxprs.remarks import Remark
 from jaxmesh.passes.flatten.flatten import flatten
-from jaxmesh.passes.pipeline import FUSE, TTNN_PIPELINE, run_passes
+from jaxmesh.passes.pipeline import FUSE, run_passes, ttnn_pipeline
 
 
 def ttnn_moves(eqn: Eqn, body: Jaxpr, mesh: Mapping[str, int]) -> tuple[list[Move], list[Remark]]:
@@ -29,7 +29,7 @@ def ttnn_moves(eqn: Eqn, body: Jaxpr, mesh: Mapping[str, int]) -> tuple[list[Mov
     with remarks.collect() as log:
         try:
             flat = flatten(alone, name="alone", mesh=mesh, level="ttnn", arguments=ins, results=outs)
-            program = run_passes(TTNN_PIPELINE, flat, without=(FUSE,))
+            program = run_passes(ttnn_pipeline(strict=False), flat, without=(FUSE,))
         except JaxmeshError as error:
             return [], [Remark("no TTNN", str(error), "what has no rule is an error when the text is asked for")]
     return _merge(m for op in program.ops for m in _moves(op, program)), log.general

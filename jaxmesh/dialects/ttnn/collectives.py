@@ -9,6 +9,7 @@ from jaxmesh.dialects.op import Call, Shape, Trait, describe, need
 from jaxmesh.dialects.ttir.collectives import apply_collective
 from jaxmesh.dialects.ttir.helpers import jnp, lax, optional_operands, require, vary, vary_together
 from jaxmesh.dialects.ttir.replica_groups import position_of, row_major_index, show_mesh
+from jaxmesh.dialects.ttnn.forms import ANY, FLOATS, I32, MODULAR, WIDE, forms
 from jaxmesh.dialects.ttnn.op import MEMORY, Param, TtnnOp, attribute, define, operand, positional, text, unset
 
 OPS: dict[str, TtnnOp] = {}
@@ -24,10 +25,12 @@ define(
     cpp=positional(
         _X, _GATHERED, _AXIS, MEMORY, unset("output_tensor"), _SUBDEVICE, unset("sub_core_grid"), _LINKS, _TOPOLOGY
     ),
+    takes=forms(WIDE, casts=MODULAR),
 )
 
 _REDUCED = (_SUBDEVICE, MEMORY, _LINKS, _TOPOLOGY)
-define(OPS, "all_reduce", python=[_X, _AXIS, *_REDUCED])
+_SUMMED = forms(FLOATS | {I32}, casts=MODULAR)
+define(OPS, "all_reduce", python=[_X, _AXIS, *_REDUCED], takes=_SUMMED)
 
 _KIND = attribute("math_op", "reduce_type", form="enum:ttnn.ReduceType", keyword=True)
 define(
@@ -36,6 +39,7 @@ define(
     callee="ttnn.experimental.all_reduce_async",
     python=[_X, _AXIS, Param("mesh_device", "operand_device", keyword=True), _KIND, *_REDUCED],
     cpp=positional(_X, _AXIS, replace(_KIND, form="enum:::ttnn::ReduceType"), *_REDUCED),
+    takes=_SUMMED,
 )
 
 _SCATTERED = attribute("dim", "scatter_dim", keyword=True)
@@ -50,9 +54,16 @@ define(
     "reduce_scatter",
     python=[_X, _SCATTERED, _AXIS, *_REDUCED, _SCATTER_CONFIG],
     cpp=positional(_X, _SCATTERED, _AXIS, *_REDUCED),
+    takes=forms(WIDE, casts=MODULAR),
 )
 
-define(OPS, "mesh_partition", python=[_X, attribute("dim", keyword=True), _AXIS, MEMORY])
+# Pieces of tiles are refused; tt-mlir partitions rows always.
+define(
+    OPS,
+    "mesh_partition",
+    python=[_X, attribute("dim", keyword=True), _AXIS, MEMORY],
+    takes=forms(ANY, "rows", casts=MODULAR),
+)
 
 
 # --- between two devices ---------------------------------------------------------------------------------------------
@@ -98,4 +109,5 @@ define(
     python=[*positional(_X), _FROM, _TO, _LINEAR, _OUTPUT],
     cpp=positional(_X, _FROM, _TO, _OUTPUT),
     in_place=1,
+    takes=forms(ANY, casts=MODULAR),
 )

@@ -3,6 +3,21 @@
 from __future__ import annotations
 
 from jaxmesh.dialects.op import Trait
+from jaxmesh.dialects.ttnn.forms import (
+    ANY,
+    FIXED,
+    FLOAT,
+    FLOATS,
+    I32,
+    NUMBERS,
+    U16,
+    WIDE,
+    WORDS,
+    Forms,
+    Gives,
+    Takes,
+    forms,
+)
 from jaxmesh.dialects.ttnn.op import DTYPE, MEMORY, Param, TtnnOp, attribute, define, operand, positional, text, unset
 
 OPS: dict[str, TtnnOp] = {}
@@ -15,18 +30,31 @@ _B = operand("input_tensor_b", 1, also=("input_b", "value"))
 
 # --- one operand -----------------------------------------------------------------------------------------------------
 
+_ONE = {
+    **dict.fromkeys(("abs", "relu", "relu6"), forms(NUMBERS, casts=FIXED)),
+    "neg": forms(FLOATS | {I32}, casts=FIXED, remedy="Subtract from zero"),
+    "bitwise_not": forms(WORDS, casts=FIXED),
+    "logical_not": forms(WIDE),
+}
+"""What takes other types than floats."""
 for _name in (
     "abs", "neg", "sign", "exp2", "expm1", "cbrt", "reciprocal", "sin", "cos", "tan", "asin", "acos", "atan", "sinh",
     "cosh", "asinh", "acosh", "atanh", "erfc", "floor", "ceil", "trunc", "round", "bitwise_not", "relu", "relu6",
     "silu", "hardsigmoid", "hardswish", "mish", "softplus", "softsign", "selu", "isfinite", "logical_not",
 ):  # fmt: skip
-    define(OPS, _name, python=[_X, MEMORY])
+    define(OPS, _name, python=[_X, MEMORY], takes=_ONE.get(_name, FLOAT))
 
 _EXACT = text("fast_and_approximate_mode", "False", keyword=True, default=False)
 _CPP_EXACT = text("fast_and_approximate_mode", "false")
 for _name in ("exp", "gelu", "sqrt", "rsqrt", "log", "log1p", "erf"):
-    define(OPS, _name, python=[_X, _EXACT, MEMORY], cpp=[_X, _CPP_EXACT, _MEMORY])
-define(OPS, "tanh", python=[_X, _EXACT, MEMORY], cpp=[_X, _MEMORY, unset("output_tensor", keyword=False), _CPP_EXACT])
+    define(OPS, _name, python=[_X, _EXACT, MEMORY], cpp=[_X, _CPP_EXACT, _MEMORY], takes=FLOAT)
+define(
+    OPS,
+    "tanh",
+    python=[_X, _EXACT, MEMORY],
+    cpp=[_X, _MEMORY, unset("output_tensor", keyword=False), _CPP_EXACT],
+    takes=FLOAT,
+)
 define(
     OPS,
     "sigmoid",
@@ -37,43 +65,76 @@ define(
         MEMORY,
     ],
     cpp=[_X, text("vector_mode", "4"), text("mode", "::ttnn::operations::unary::SigmoidMode::ACCURATE"), _MEMORY],
+    takes=FLOAT,
 )
 
 
 def _with_number(name: str, parameter: str, key: str, *, keyword: bool = False) -> None:
     number = attribute(parameter, key, form="float", keyword=keyword)
-    define(OPS, name, python=[_X, number, MEMORY], cpp=positional(_X, number, MEMORY))
+    define(OPS, name, python=[_X, number, MEMORY], cpp=positional(_X, number, MEMORY), takes=FLOAT)
 
 
 _with_number("leaky_relu", "negative_slope", "parameter")
 _with_number("elu", "alpha", "alpha", keyword=True)
 
-define(OPS, "typecast", attributes=(), traits=[Trait.ON_HOST, Trait.RETURNS_OPERAND], python=[_X, _DTYPE, MEMORY])
-define(OPS, "clamp_scalar", callee="ttnn.clamp", python=[_X, attribute("min"), attribute("max"), MEMORY])
+define(
+    OPS,
+    "typecast",
+    attributes=(),
+    traits=[Trait.ON_HOST, Trait.RETURNS_OPERAND],
+    python=[_X, _DTYPE, MEMORY],
+    takes=forms(ANY, "either", gives="asked"),
+)
+define(
+    OPS,
+    "clamp_scalar",
+    callee="ttnn.clamp",
+    python=[_X, attribute("min"), attribute("max"), MEMORY],
+    takes=forms(FLOATS | {I32}),
+)
 
 
 # --- two and three operands ------------------------------------------------------------------------------------------
 
+_ASKED = forms(WIDE, gives="asked", casts=FIXED)
+_TWO = {
+    "divide": forms(FLOATS, gives="asked"),
+    **dict.fromkeys(("eq", "ne", "ge", "gt", "le", "lt"), forms(WIDE, gives="asked")),
+    **dict.fromkeys(("logical_and", "logical_or", "logical_xor"), forms(WIDE, gives="asked")),
+}
 for _name in (
     "add", "subtract", "multiply", "divide", "eq", "ne", "ge", "gt", "le", "lt",
     "logical_and", "logical_or", "logical_xor",
 ):  # fmt: skip
-    define(OPS, _name, python=[_A, _B, DTYPE, MEMORY])
+    define(OPS, _name, python=[_A, _B, DTYPE, MEMORY], takes=_TWO.get(_name, _ASKED))
+
+_ROUNDED = text("rounding_mode", "'trunc'", keyword=True)
+define(
+    OPS,
+    "div",
+    attributes=(),
+    python=[_A, _B, _ROUNDED, MEMORY],
+    cpp=[_A, _B, text("rounding_mode", '"trunc"'), _MEMORY],
+    takes=forms(frozenset({I32}), casts=FIXED),
+)
+"""Quotients of integers, rounded toward zero; tt-mlir has none, and divides such as float32."""
 
 _UNTYPED: list[Param] = [_A, _B, unset("dtype"), MEMORY]
 for _name in ("maximum", "minimum", "remainder"):
-    define(OPS, _name, python=_UNTYPED)
+    define(OPS, _name, python=_UNTYPED, takes=forms(NUMBERS))
 for _name in ("bitwise_and", "bitwise_or", "bitwise_xor", "logical_left_shift", "logical_right_shift"):
-    define(OPS, _name, python=[_A, _B, MEMORY])
+    allowed = WORDS if _name == "logical_right_shift" else WORDS | {U16}
+    define(OPS, _name, python=[_A, _B, MEMORY], takes=forms(allowed, casts=FIXED))
 define(
     OPS,
     "pow_tensor",
     like="pow",
     callee="ttnn.pow",
     python=[operand("input_tensor"), operand("exponent", 1), unset("dtype"), MEMORY],
+    takes=FLOAT,
 )
 
-define(OPS, "atan2", python=[_A, _B, MEMORY])
+define(OPS, "atan2", python=[_A, _B, MEMORY], takes=FLOAT)
 
 _GRADIENTS = (operand("grad_tensor", 0), operand("input_tensor", 1))
 define(
@@ -84,6 +145,13 @@ define(
     cpp_callee="ttnn.experimental.gelu_bw",
     python=[*_GRADIENTS, attribute("variant", "approximate", form="enum:ttnn.GeluVariant", keyword=True), MEMORY],
     cpp=[*_GRADIENTS, attribute("approximate"), _MEMORY],
+    takes=FLOAT,
 )
 
-define(OPS, "where", python=[operand("predicate", 0), operand("true_value", 1), operand("false_value", 2), MEMORY])
+_CHOSEN = Takes(ANY)
+define(
+    OPS,
+    "where",
+    python=[operand("predicate", 0), operand("true_value", 1), operand("false_value", 2), MEMORY],
+    takes=Forms((Takes(ANY, truth=True), _CHOSEN), (Gives(operand=1),)),
+)

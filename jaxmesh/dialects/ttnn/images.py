@@ -12,6 +12,7 @@ from typing import Any
 
 from jaxmesh.dialects.op import Attribute, Call, Form, Shape, attr, need
 from jaxmesh.dialects.ttir.helpers import check_length, check_shape, lax, optional_operands, require
+from jaxmesh.dialects.ttnn.forms import BF16, FLOATS, NUMBERS, Forms, Gives, Takes, forms
 from jaxmesh.dialects.ttnn.op import (
     COMPUTE,
     DEVICE,
@@ -101,6 +102,14 @@ _AFTER = (
     replace(COMPUTE, name="compute_config"),
     MEMORY,
 )
+
+
+def _convolved(host: bool) -> Forms:
+    """The weight is prepared from rows, that of a transposed convolution on the host."""
+    operands = (Takes(FLOATS, "either"), Takes(FLOATS, "rows", host=host), Takes(FLOATS, "either"))
+    return Forms(operands, (Gives("asked", layout="tile"),))
+
+
 _CONVOLVED = [
     *_numbers(_SIZES, "i32"),
     *map(_pair, ("kernel_size", "stride", "padding", "dilation")),
@@ -114,6 +123,7 @@ define(
     python=[*_PRODUCT, *_AFTER],
     cpp=_cpp([*_PRODUCT, *_AFTER]),
     on_device=True,
+    takes=_convolved(host=False),
 )
 _EXTRA = _rows("output_padding")
 define(
@@ -124,6 +134,7 @@ define(
     python=[*_PRODUCT, *_EXTRA, *_AFTER],
     cpp=_cpp([*_PRODUCT, *_EXTRA, *_AFTER]),
     on_device=True,
+    takes=_convolved(host=True),
 )
 
 
@@ -145,6 +156,7 @@ _POOL_PARAMS = (
     attribute("input_w", "input_width", keyword=True),
     *_rows("channels", "kernel_size", "stride", "padding"),
 )
+_POOL_FORMS = Forms((Takes(frozenset({BF16}), "either"),), (Gives(BF16, layout="rows"),))
 _CEIL = attribute("ceil_mode", keyword=True, default=False)
 _POOL = [
     *_numbers(_POOLED, "si32"),
@@ -158,6 +170,7 @@ define(
     meaning=_pool,
     python=[*_POOL_PARAMS, *_rows("dilation"), _CEIL, MEMORY],
     cpp=_cpp([*_POOL_PARAMS, *_rows("dilation"), _CEIL, MEMORY]),
+    takes=_POOL_FORMS,
 )
 _COUNTED = (_CEIL, attribute("count_include_pad", keyword=True, default=True), unset("divisor_override"), MEMORY)
 define(
@@ -167,10 +180,11 @@ define(
     meaning=_pool,
     python=[*_POOL_PARAMS, *_COUNTED],
     cpp=_cpp([*_POOL_PARAMS, *_COUNTED]),
+    takes=_POOL_FORMS,
 )
 
 _X = operand("input_tensor")
-define(OPS, "global_avg_pool2d", python=[_X, MEMORY, DTYPE])
+define(OPS, "global_avg_pool2d", python=[_X, MEMORY, DTYPE], takes=forms(FLOATS))
 
 
 _SCALE = attribute("scale_factor", keyword=True)
@@ -183,4 +197,5 @@ define(
     meaning=lambda call: ttir_meaning(call, "upsample2d"),
     python=[_X, _SCALE, _MODE, MEMORY],
     cpp=positional(_X, replace(_SCALE, form="uint32s"), _MODE, MEMORY),
+    takes=forms(NUMBERS, "rows"),
 )

@@ -6,6 +6,21 @@ from typing import Any
 
 from jaxmesh.dialects.op import Call, attr, need
 from jaxmesh.dialects.ttir.helpers import jnp, lax
+from jaxmesh.dialects.ttnn.forms import (
+    ANY,
+    BF16,
+    FLOATS,
+    MODULAR,
+    NARROW,
+    U16,
+    U32,
+    Forms,
+    Gives,
+    Layout,
+    Occurrence,
+    Takes,
+    forms,
+)
 from jaxmesh.dialects.ttnn.op import (
     DTYPE,
     LAYOUT,
@@ -23,6 +38,7 @@ from jaxmesh.dialects.ttnn.op import (
 OPS: dict[str, TtnnOp] = {}
 _INDEX = operand("input_tensor", 0)
 _LOOKUP = (_INDEX, operand("weight", 1))
+_IDS = Takes(frozenset({U32}), "rows", {"UINT16": (U32,), "UINT8": (U32,)})
 _NO_PADDING = unset("padding_idx")
 _GENERIC = text("embeddings_type", "::ttnn::prim::EmbeddingsType::GENERIC")
 define(
@@ -30,12 +46,14 @@ define(
     "embedding",
     python=[*_LOOKUP, _NO_PADDING, LAYOUT, DTYPE, MEMORY],
     cpp=positional(*_LOOKUP, _NO_PADDING, LAYOUT, _GENERIC, DTYPE, MEMORY),
+    takes=Forms((_IDS, Takes(frozenset({BF16}), "rows")), (Gives(operand=1, layout="tile"),), alike=False),
 )
 define(
     OPS,
     "embedding_bw",
     like="embedding_backward",
     python=[_INDEX, operand("weight_tensor", 1), operand("output_gradient_tensor", 2), DTYPE, MEMORY],
+    takes=Forms((_IDS, Takes(frozenset({BF16}))), (Gives(operand=1),), alike=False),
 )
 
 
@@ -45,6 +63,12 @@ def _gather(call: Call) -> Any:
     dim: int = call["dim"] % x.ndim if x.ndim else 0
     kept = [n if d == dim else index.shape[d] for d, n in enumerate(x.shape)]
     return jnp.take_along_axis(lax.slice(x, [0] * x.ndim, kept), index.astype(jnp.int32), axis=dim)
+
+
+def _gathered(op: Occurrence) -> Forms:
+    layout: Layout = "rows" if op.rank < 2 or op.stored() in NARROW else "either"
+    index = Takes(frozenset({U32, U16}), layout, {"UINT8": (U32,)})
+    return Forms((Takes(ANY, layout, MODULAR), index), alike=False)
 
 
 define(
@@ -61,12 +85,21 @@ define(
         MEMORY,
     ],
     cpp=positional(operand("input", 0), attribute("dim"), operand("index", 1), text("sparse_grad", "false"), MEMORY),
+    takes=_gathered,
 )
 
 
 def _scatter(call: Call) -> Any:
     # The real call has no argument for replacing values: it replaces them by default.
     return ttir_meaning(call, scatter_reduce_type=call["scatter_reduce_type"] or "invalid")
+
+
+def _scattered(op: Occurrence) -> Forms:
+    """Data in rows; `reduce` is `add` or `multiply`."""
+    combines = op.attributes.get("scatter_reduce_type") in ("max", "min")
+    data = Takes(frozenset() if combines else ANY, "rows", {} if combines else MODULAR)
+    remedy = "reduce is 'add' or 'multiply' there; take maxima and minima before the scatter"
+    return Forms((data, Takes(frozenset({U32, "INT32", U16}), "rows"), data), alike=False, remedy=remedy)
 
 
 _WRITTEN = (operand("input", 0), attribute("dim"), operand("index", 1), operand("src", 2), MEMORY)
@@ -79,6 +112,7 @@ define(
         *_WRITTEN,
         attribute("reduce", "scatter_reduce_type", form="string:ScatterReduction", keyword=True, default=None),
     ],
+    takes=_scattered,
 )
 
 define(
@@ -86,7 +120,16 @@ define(
     "fill_cache",
     in_place=0,
     python=[operand("cache_tensor", 0), operand("input_tensor", 1), attribute("batch_idx", "batch_offset")],
+    takes=forms(FLOATS),
 )
+_POSITION = "The position is a number of the call there, not a tensor; use dynamic_update_slice"
 _UPDATED = (operand("cache", 0), operand("input", 1), operand("update_idx", 2))
 _OFFSET = attribute("batch_offset", keyword=True, default=0)
-define(OPS, "update_cache", in_place=0, python=[*_UPDATED, _OFFSET], cpp=positional(*_UPDATED, _OFFSET))
+define(
+    OPS,
+    "update_cache",
+    in_place=0,
+    python=[*_UPDATED, _OFFSET],
+    cpp=positional(*_UPDATED, _OFFSET),
+    takes=Forms((Takes(FLOATS), Takes(FLOATS), Takes(frozenset())), alike=False, remedy=_POSITION),
+)

@@ -7,6 +7,7 @@ from typing import Any
 
 from jaxmesh.dialects.op import Call
 from jaxmesh.dialects.ttir.helpers import check_rank, check_shape, lax, require
+from jaxmesh.dialects.ttnn.forms import BF16, FLOAT, FLOATS, Forms, Gives, Takes
 from jaxmesh.dialects.ttnn.op import COMPUTE, MEMORY, TtnnOp, attribute, define, operand, ttir_meaning, unset
 
 OPS: dict[str, TtnnOp] = {}
@@ -31,6 +32,7 @@ for _name in ("layer_norm", "rms_norm"):
         omit=["normalized_shape"],
         meaning=_over_last_dim,
         python=[_X, _EPSILON, _WEIGHT, _BIAS, _RESIDUAL, MEMORY, COMPUTE],
+        takes=FLOAT,
     )
 
 
@@ -53,7 +55,15 @@ _BATCH = (
     MEMORY,
     COMPUTE,
 )
-define(OPS, "batch_norm_inference", omit=["dimension"], callee="ttnn.batch_norm", meaning=_batch_norm, python=_BATCH)
+define(
+    OPS,
+    "batch_norm_inference",
+    omit=["dimension"],
+    callee="ttnn.batch_norm",
+    meaning=_batch_norm,
+    python=_BATCH,
+    takes=FLOAT,
+)
 
 
 # --- attention -------------------------------------------------------------------------------------------------------
@@ -71,9 +81,10 @@ define(
     "scaled_dot_product_attention",
     callee="ttnn.transformer.scaled_dot_product_attention",
     python=[_Q, _K, _V, *_SCORES],
+    takes=Forms((Takes(frozenset({BF16})),)),
 )
 
-define(OPS, "concatenate_heads", callee="ttnn.transformer.concatenate_heads", python=[_X, MEMORY])
+define(OPS, "concatenate_heads", callee="ttnn.transformer.concatenate_heads", python=[_X, MEMORY], takes=FLOAT)
 
 _HEADS = (
     operand("kv_input_tensor", 1, default=None),
@@ -87,7 +98,8 @@ define(
     "split_query_key_value_and_split_heads",
     callee="ttnn.transformer.split_query_key_value_and_split_heads",
     python=[_X, *_HEADS],
+    takes=Forms((Takes(FLOATS),), (Gives(),) * 3),
 )
 
 _ROTATED = (_X, operand("cos_cache", 1), operand("sin_cache", 2), unset("token_index"), MEMORY, COMPUTE)
-define(OPS, "rotary_embedding", callee="ttnn.experimental.rotary_embedding", python=_ROTATED)
+define(OPS, "rotary_embedding", callee="ttnn.experimental.rotary_embedding", python=_ROTATED, takes=FLOAT)

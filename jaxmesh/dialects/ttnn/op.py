@@ -13,11 +13,12 @@ from typing import Any, Literal
 
 from jaxmesh.dialects import ttir
 from jaxmesh.dialects.op import Arity, Attribute, Call, Meaning, OpDef, Trait, arity
+from jaxmesh.dialects.ttnn.forms import TILES, Forms, Occurrence, Rule
 
 NEEDED: Any = inspect.Parameter.empty
 Source = Literal[
-    "operand", "operands", "operand_device", "attribute", "memory_config", "dtype", "layout", "shape", "device", "compute_config", "text",
-    "none",
+    "operand", "operands", "operand_device", "attribute", "memory_config", "dtype", "layout", "shape", "device",
+    "compute_config", "text", "none",
 ]  # fmt: skip
 
 
@@ -27,9 +28,10 @@ class Param:
 
     Attributes:
       name: the parameter's name in the real API.
-      source: where its value comes from: `operand` (number `key`; None if it is absent), `operands` (all, in a list), `operand_device` (the mesh device of operand number `key`),
-        `attribute` (called `key`), `memory_config`, `dtype`, `layout`, `shape` (of the result), `device` (the last
-        operand), `compute_config`, `text` (always `key`, in the target language), or `none`.
+      source: where its value comes from: `operand` (number `key`; None if it is absent), `operands` (all, in a list),
+        `operand_device` (the mesh device of operand number `key`), `attribute` (called `key`), `memory_config`,
+        `dtype`, `layout`, `shape` (of the result), `device` (the last operand), `compute_config`, `text` (always
+        `key`, in the target language), or `none`.
       key: the number or name for the source.
       form: how an attribute is printed: `value` (a number, truth value, string, None, or `[1, 2]` for several),
         `shape` (`ttnn.Shape([1, 2])`), `float`, `coordinate` (`ttnn.MeshCoordinate((0, 1))`), `enum:X` (`X.<value>`,
@@ -134,6 +136,8 @@ class TtnnOp:
       on_device: True if MLIR writes the device as last operand when the result is on the devices (creation ops).
       in_place: the number of the operand into whose memory the real op writes its result, if it does; the operand is of
         no use afterwards. Only the pass that makes the program has to care.
+      forms: the element types and layouts that the real function takes and gives, or a function that returns them for
+        an occurrence; `jaxmesh/passes/layouts` converts to them.
     """
 
     definition: OpDef
@@ -142,6 +146,11 @@ class TtnnOp:
     like: str | None = None
     on_device: bool = False
     in_place: int | None = None
+    forms: Rule = TILES
+
+    def forms_of(self, occurrence: Occurrence) -> Forms:
+        """Returns what the real function takes and gives in one occurrence."""
+        return self.forms if isinstance(self.forms, Forms) else self.forms(occurrence)
 
 
 def define(
@@ -161,6 +170,7 @@ def define(
     cpp_callee: str | None = None,
     on_device: bool = False,
     in_place: int | None = None,
+    takes: Rule = TILES,
 ) -> None:
     """Adds an operation of TTNN to a table. Facts shared with a TTIR operation are declared only there.
 
@@ -177,6 +187,7 @@ def define(
       callee: the function's dotted name if it is not `ttnn.<name>` (C++ has `::` for the dots).
       cpp_callee: the same for C++ alone.
       on_device, in_place: as in `TtnnOp`.
+      takes: the element types and layouts that the real function takes and gives, `forms` of `TtnnOp`.
     """
     assert name not in ops, name
     base = ttir.OPS.get(like or name)
@@ -201,7 +212,7 @@ def define(
         Signature(dotted, tuple(python)),
         Signature((cpp_callee or dotted).replace(".", "::"), positional(*python) if cpp is None else tuple(cpp)),
     )
-    ops[name] = TtnnOp(definition, *calls, None if meaning or base is None else base.name, on_device, in_place)
+    ops[name] = TtnnOp(definition, *calls, None if meaning or base is None else base.name, on_device, in_place, takes)
 
 
 def _meaning(base: OpDef | None) -> Meaning:

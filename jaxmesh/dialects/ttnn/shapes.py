@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from jaxmesh.dialects.op import Call, Trait, need
+from jaxmesh.dialects.ttnn.forms import ANY, MODULAR, MOVED, NARROW, NUMBERS, WIDE, Forms, Occurrence, forms
 from jaxmesh.dialects.ttnn.op import (
     DTYPE,
     MEMORY,
@@ -29,6 +30,7 @@ define(
     traits=[Trait.ON_HOST, Trait.RETURNS_OPERAND],
     python=[_X, attribute("shape"), MEMORY],
     cpp=[_X, attribute("shape", form="vector"), _MEMORY],
+    takes=forms(NUMBERS, "either", casts=MODULAR),
 )
 
 
@@ -45,8 +47,14 @@ define(
     traits=[Trait.RETURNS_OPERAND],
     python=[_X, attribute("dims", "permutation"), MEMORY, text("pad_value", "0.0", keyword=True, default=0.0)],
     cpp=[_X, attribute("dims", "permutation", form="int64s"), _MEMORY, text("pad_value", "0.0f")],
+    takes=MOVED,
 )
-define(OPS, "transpose", python=[_X, attribute("dim1", "dim0"), attribute("dim2", "dim1"), MEMORY])
+define(OPS, "transpose", python=[_X, attribute("dim1", "dim0"), attribute("dim2", "dim1"), MEMORY], takes=MOVED)
+
+
+def _narrow_in_rows(op: Occurrence) -> Forms:
+    return forms(ANY, "rows" if op.stored() in NARROW else "either", casts=MODULAR)
+
 
 _COUNTS = attribute("repeat_dims", form="shape")
 define(
@@ -57,9 +65,16 @@ define(
     traits=[Trait.RETURNS_OPERAND],
     python=[_X, _COUNTS, MEMORY],
     cpp=[_X, _COUNTS],
+    takes=_narrow_in_rows,
 )
-define(OPS, "repeat_interleave", python=[_X, attribute("repeats"), attribute("dim"), MEMORY])
-define(OPS, "concat", traits=[Trait.RETURNS_OPERAND], python=[operands("tensors"), attribute("dim"), MEMORY])
+define(OPS, "repeat_interleave", python=[_X, attribute("repeats"), attribute("dim"), MEMORY], takes=_narrow_in_rows)
+define(
+    OPS,
+    "concat",
+    traits=[Trait.RETURNS_OPERAND],
+    python=[operands("tensors"), attribute("dim"), MEMORY],
+    takes=_narrow_in_rows,
+)
 
 _SLICE = (
     replace(attribute("slice_start", "begins"), also=("starts",)),
@@ -73,7 +88,15 @@ define(
     traits=[Trait.RETURNS_OPERAND],
     python=[_X, *_SLICE, MEMORY],
     cpp=[_X, *(replace(p, form="span") for p in _SLICE), _MEMORY],
+    takes=_narrow_in_rows,
 )
+
+
+def _pad(op: Occurrence) -> Forms:
+    """Tiles are padded at the end only."""
+    in_front = any(op.attributes["padding"][::2])
+    return forms(WIDE, "rows" if in_front else "either", casts=MODULAR)
+
 
 _PADDED = (_X, attribute("padding", form="pairs"), attribute("value"))
 define(
@@ -82,6 +105,7 @@ define(
     traits=[Trait.RETURNS_OPERAND],
     python=[*_PADDED, text("use_multicore", "True", keyword=True, default=True), MEMORY],
     cpp=[*_PADDED, text("use_multicore", "true"), _MEMORY],
+    takes=_pad,
 )
 define(
     OPS,
@@ -91,4 +115,5 @@ define(
     traits=[Trait.MOVES, Trait.DECOMPOSED],
     python=[_X, DTYPE, MEMORY],
     cpp=positional(_X, MEMORY, DTYPE),
+    takes=forms(ANY - {"INT8"}, casts=MODULAR),
 )

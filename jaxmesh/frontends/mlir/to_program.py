@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from jaxmesh.dialects import ttnn
 from jaxmesh.dialects.definitions import definition_of
 from jaxmesh.dialects.imported_op import group_operands
 from jaxmesh.dialects.program import Op, Port, Program, Type, Value
+from jaxmesh.dialects.ttnn.forms import Occurrence
 from jaxmesh.dialects.ttnn.memory import MEMORY_OPS
 from jaxmesh.errors import VerifyError
 from jaxmesh.frontends.mlir import decode as decoded
@@ -81,7 +83,7 @@ class _Flat:
 
     def _step(self, step: decoded.Step, given: list[Value]) -> Sequence[Value]:
         operands, attributes = self._placed(step, given), self._said(step)
-        results = tuple(map(self.program.new, self._types(step, [v for v in operands if v is not None])))
+        results = tuple(map(self.program.new, self._types(step, operands, attributes)))
         if given and given[-1] in self.unwritten:
             raise _OtherWords
         if step.op in decoded.EMPTY:
@@ -96,18 +98,24 @@ class _Flat:
             raise _OtherWords
         return [*group_operands(step.attributes.get(_SEGMENTS[0]), tensors), *given[len(tensors) :]]
 
-    def _types(self, step: decoded.Step, operands: Sequence[Value]) -> list[Type]:
+    def _types(self, step: decoded.Step, operands: Sequence[Value | None], attributes: Mapping[str, Any]) -> list[Type]:
         """The types of the results; of what stands on the host and what in tiles the ops speak, not the types."""
         if step.op in decoded.UNTYPED:
             return [_DEVICE] * len(step.results)
         kinds = [Type(tuple(t.shape), np.dtype(t.dtype)) for t in step.types]
         if self.dialect == "ttir":
             return kinds
-        place = self._place(step, [self.program.types[v] for v in operands])
-        return [replace(kind, host=place.host, tile=place.tile) for kind in kinds]
+        before = [None if v is None else self.program.types[v] for v in operands]
+        row = ttnn.OPS.get(step.op.removeprefix("ttnn."))
+        if row is None or not any(k is not None and k.kind == "tensor" and not k.host for k in before):
+            place = self._place(step, [k for k in before if k is not None])
+            return [replace(kind, host=place.host, tile=place.tile) for kind in kinds]
+        tensors = tuple([k for k in before if k is None or k.kind == "tensor"])
+        found = row.forms_of(Occurrence(attributes, tensors, tuple(kinds)))
+        return [replace(kind, tile=found.result(i, tensors, kind.dtype)[1]) for i, kind in enumerate(kinds)]
 
     def _place(self, step: decoded.Step, operands: Sequence[Type]) -> Type:
-        """A type that lives where the results do."""
+        """A type that lives where the results do, of an op that is none of the table, or has no operand."""
         before = operands[0] if operands else _DEVICE
         match step.op:
             case "ttnn.distribute_tensor" | "ttnn.aggregate_tensor":

@@ -1,7 +1,7 @@
 """The pass from a flat program of TTIR's compute ops to a flat TTNN program.
 
-What comes in holds `ttir.*` ops and TTNN's two transfers; what goes out holds `ttnn.*` ops only, in the form that the
-emitters print one to one: every transfer, layout, copy and deallocation is an op of its own.
+What comes in holds `ttir.*` ops and TTNN's two transfers; what goes out holds `ttnn.*` ops only. Whatever is on the
+devices is in tiles there: `passes/layouts` decides the layouts, `passes/memory.py` adds copies and deallocations.
 
 A value of the program that comes in may stand in up to three places: as a full host tensor, as a host tensor of
 shards, and on the devices. It is brought to a place when something needs it there, once. Tensors made from nothing, and
@@ -20,7 +20,6 @@ from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op, Port, Program, Type, Value, without_dead
 from jaxmesh.errors import MissingRuleError, ResidencyError
 from jaxmesh.passes.ttir_to_ttnn.builder import Ops, Pattern, Site
-from jaxmesh.passes.ttir_to_ttnn.memory import manage_memory
 from jaxmesh.passes.ttir_to_ttnn.patterns import PATTERNS
 from jaxmesh.passes.ttir_to_ttnn.shapes import RENAMED, carry_over, create, is_created
 from jaxmesh.sharding.shard_attributes import FIRST_DEVICE, replicate_mapper
@@ -36,7 +35,7 @@ def to_ttnn(program: Program) -> Program:
     lowering = _Lowering(program)
     for op in program.ops:
         lowering.op(op)
-    return manage_memory(without_dead(lowering.finished()))
+    return without_dead(lowering.finished())
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ zeros between the elements of an input, dilated averages, fewer or more spatial 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,9 +15,12 @@ import numpy as np
 
 from jaxmesh.dialects.program import Shape, Value
 from jaxmesh.dialects.ttir.convolutions import read_layout
+from jaxmesh.dialects.ttnn.forms import BF16, stored_as
 from jaxmesh.passes.rules import Rules
-from jaxmesh.passes.ttir_to_ttnn.builder import Ops, Pattern, Site
-from jaxmesh.passes.ttir_to_ttnn.shapes import reverse
+from jaxmesh.passes.ttir_to_ttnn.builder import Ops, Pattern, Site, iinfo, is_integer
+from jaxmesh.passes.ttir_to_ttnn.integers import is_narrow, matrix_product, narrowed
+from jaxmesh.passes.ttir_to_ttnn.picks import reverse
+from jaxmesh.passes.ttir_to_ttnn.shapes import pad
 
 PATTERNS: Rules[Pattern] = Rules()
 
@@ -82,6 +85,9 @@ def _sizes(o: Ops, x: Value, weight: Value, conv: _Conv, outs: int) -> dict[str,
 
 
 def _conv2d(o: Ops, x: Value, weight: Value, bias: Value | None, conv: _Conv) -> Value:
+    if is_integer(conv.dtype):
+        product = _integer_conv2d(o, x, weight, conv)
+        return product if bias is None else o.binary("add", product, o.cast(bias, conv.dtype))
     batch, *space, _ = o.shape(x)
     outs = o.shape(weight)[0]
     kernel = o.shape(weight)[2:]
@@ -90,6 +96,31 @@ def _conv2d(o: Ops, x: Value, weight: Value, bias: Value | None, conv: _Conv) ->
     shape = (1, 1, batch * math.prod(out), outs)
     made = o.op("conv2d", operands, shape, conv.dtype, **_sizes(o, x, weight, conv, outs))
     return _image(o, made, batch, out, outs)
+
+
+def _integer_conv2d(o: Ops, x: Value, weight: Value, conv: _Conv) -> Value:
+    """Convolves integers, which the real library does not, as a matrix product for each kernel position."""
+    kind = np.dtype(np.int32) if conv.dtype.itemsize < 4 else conv.dtype
+    x, weight = o.cast(x, kind), o.cast(weight, kind)
+    outs, inputs, *kernel = o.shape(weight)
+    x = o.pad(x, [(0, 0), *conv.edges, (0, 0)])
+    batch, height, width, _ = o.shape(x)
+    rows = zip((height, width), kernel, conv.stride, conv.dilation, strict=True)
+    out = [_out_size(n, k, s, (0, 0), d) for n, k, s, d in rows]
+    pixels, per_group = batch * math.prod(out), outs // conv.groups
+    total: Value | None = None
+    for position in np.ndindex(*kernel):
+        begins = [p * d for p, d in zip(position, conv.dilation, strict=True)]
+        ends = [b + (n - 1) * s + 1 for b, n, s in zip(begins, out, conv.stride, strict=True)]
+        part = o.slice(x, [0, *begins, 0], [batch, *ends, conv.groups * inputs], [1, *conv.stride, 1])
+        left = o.permute(o.reshape(part, (pixels, conv.groups, inputs)), [1, 0, 2])
+        taps = o.slice(weight, [0, 0, *position], [outs, inputs, *(p + 1 for p in position)])
+        right = o.permute(o.reshape(taps, (conv.groups, per_group, inputs)), [0, 2, 1])
+        product = matrix_product(o, left, right, kind)
+        total = product if total is None else o.binary("add", total, product)
+    assert total is not None
+    image = o.reshape(o.permute(total, [1, 0, 2]), (batch, *out, outs))
+    return narrowed(o, image, conv.dtype) if is_narrow(conv.dtype) else image
 
 
 def _add_bias(o: Ops, site: Site, out: Value, bias: Value | None) -> Value:
@@ -247,8 +278,12 @@ def _first_dim_by_hand(o: Ops, x: Value, weight: Value, conv: _Conv) -> Value:
 
 @PATTERNS.add("max_pool2d", "avg_pool2d")
 def _pool(o: Ops, site: Site) -> Value:
+    if stored_as(site.result.dtype) != BF16:
+        # The real pools take and give bfloat16, to which tt-mlir converts (createPool2DOpOperandsWorkarounds in
+        # lib/Dialect/TTNN/IR/TTNNWorkaroundsPass.cpp at 19c86fca); other types would lose bits.
+        return _average(o, site) if site.name == "avg_pool2d" else _maximum(o, site)
     if site.name == "avg_pool2d" and _pair(site["dilation"]) != (1, 1):
-        return _dilated_average(o, site)
+        return _average(o, site)
     result = site.result
     batch, height, width, channels = o.shape(site.x)
     attributes = {
@@ -264,29 +299,60 @@ def _pool(o: Ops, site: Site) -> Value:
     return o.reshape(o.op(site.name, [_flat(o, site.x)], flat, result.dtype, **attributes), result.shape)
 
 
-def _dilated_average(o: Ops, site: Site) -> Value:
+def _average(o: Ops, site: Site) -> Value:
     """Averages each window in float32, one window position at a time."""
-    kernel, stride, dilation = (_pair(site[name]) for name in ("kernel", "stride", "dilation"))
     edges, out = _edges(site["padding"]), site.result.shape[1:3]
     x = o.cast(site.x, np.float32)
+    beyond = _beyond(o, x, site)
     counted = np.ones(o.shape(x)[1:3], np.float32)
     counted = np.pad(counted, edges, constant_values=float(site["count_include_pad"]))
-    # The last windows may reach beyond the padding, where zeros never count.
-    spans = zip(kernel, stride, dilation, out, strict=True)
-    reach = [(n - 1) * s + d * (k - 1) + 1 for k, s, d, n in spans]
-    beyond = [max(r - n, 0) for r, n in zip(reach, counted.shape, strict=True)]
     counted = np.pad(counted, [(0, n) for n in beyond])
-    x = o.pad(x, [(0, 0), *((low, high + n) for (low, high), n in zip(edges, beyond, strict=True)), (0, 0)])
     counts = np.zeros(out, np.float32)
-    total: Value | None = None
-    for position in np.ndindex(*kernel):
-        begins = [p * d for p, d in zip(position, dilation, strict=True)]
-        ends = [b + (n - 1) * s + 1 for b, n, s in zip(begins, out, stride, strict=True)]
-        rows, columns = (slice(b, e, s) for b, e, s in zip(begins, ends, stride, strict=True))
+    for rows, columns in _windows(site):
         counts += counted[rows, columns]
-        batch, *_, channels = o.shape(x)
-        part = o.slice(x, [0, *begins, 0], [batch, *ends, channels], [1, *stride, 1])
-        total = part if total is None else o.binary("add", total, part)
-    assert total is not None
+    total = _combined(o, site, _padded(o, x, edges, beyond, 0), "add")
     mean = o.binary("divide", total, o.constant(counts.reshape(1, *out, 1)))
     return o.cast(mean, site.result.dtype)
+
+
+def _maximum(o: Ops, site: Site) -> Value:
+    """Takes the maximum of each window, one window position at a time."""
+    kind = o.dtype(site.x)
+    least = int(iinfo(kind).min) if is_integer(kind) else float("-inf")
+    padded = _padded(o, site.x, _edges(site["padding"]), _beyond(o, site.x, site), least)
+    return _combined(o, site, padded, "maximum")
+
+
+def _beyond(o: Ops, x: Value, site: Site) -> list[int]:
+    """Returns how far the last windows reach beyond the padding, in height and width."""
+    kernel, stride, dilation = (_pair(site[name]) for name in ("kernel", "stride", "dilation"))
+    spans = zip(kernel, stride, dilation, site.result.shape[1:3], strict=True)
+    reach = [(n - 1) * s + d * (k - 1) + 1 for k, s, d, n in spans]
+    sizes = [n + low + high for n, (low, high) in zip(o.shape(x)[1:3], _edges(site["padding"]), strict=True)]
+    return [max(r - n, 0) for r, n in zip(reach, sizes, strict=True)]
+
+
+def _padded(o: Ops, x: Value, edges: Sequence[Pair], beyond: Sequence[int], value: float) -> Value:
+    around = [(0, 0), *((low, high + n) for (low, high), n in zip(edges, beyond, strict=True)), (0, 0)]
+    return pad(o, x, around, value)
+
+
+def _windows(site: Site) -> Iterator[tuple[slice, slice]]:
+    """Yields for each window position the rows and columns of all windows."""
+    kernel, stride, dilation = (_pair(site[name]) for name in ("kernel", "stride", "dilation"))
+    for position in np.ndindex(*kernel):
+        begins = [p * d for p, d in zip(position, dilation, strict=True)]
+        ends = [b + (n - 1) * s + 1 for b, n, s in zip(begins, site.result.shape[1:3], stride, strict=True)]
+        rows, columns = (slice(b, e, s) for b, e, s in zip(begins, ends, stride, strict=True))
+        yield rows, columns
+
+
+def _combined(o: Ops, site: Site, x: Value, name: str) -> Value:
+    batch, *_, channels = o.shape(x)
+    total: Value | None = None
+    for rows, columns in _windows(site):
+        begins, ends = [0, rows.start, columns.start, 0], [batch, rows.stop, columns.stop, channels]
+        part = o.slice(x, begins, ends, [1, rows.step, columns.step, 1])
+        total = part if total is None else o.binary(name, total, part)
+    assert total is not None
+    return total

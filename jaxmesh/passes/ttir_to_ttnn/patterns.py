@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping
 
-from jaxmesh.passes.ttir_to_ttnn import collectives, images, indexing, norms, reductions, shapes
+from jaxmesh.passes.ttir_to_ttnn import collectives, images, indexing, integers, norms, reductions, shapes
 from jaxmesh.passes.ttir_to_ttnn.builder import Pattern
 
 PATTERNS: Mapping[str, Pattern] = {
     **collectives.PATTERNS,
     **images.PATTERNS,
     **indexing.PATTERNS,
+    **integers.PATTERNS,
     **norms.PATTERNS,
     **reductions.PATTERNS,
     **shapes.PATTERNS,

@@ -50,8 +50,7 @@ def _bits(given: Given) -> list[Result]:
 
 
 def _first(given: Given) -> Form:
-    form = given.tensors()[0]
-    return form
+    return given.tensors()[0]
 
 
 _ANY, _FLOAT = _unary(ANY), _unary(FLOATS)

@@ -175,6 +175,12 @@ inline constexpr auto add = binary("add", [](auto a, auto b) { return scalar::ad
 inline constexpr auto subtract = binary("subtract", [](auto a, auto b) { return scalar::subtract(a, b); });
 inline constexpr auto multiply = binary("multiply", [](auto a, auto b) { return scalar::multiply(a, b); });
 inline constexpr auto divide = binary("divide", [](auto a, auto b) { return scalar::divide(a, b); });
+
+// Of integers; rounded toward zero.
+inline Tensor div(const Tensor& a, const Tensor& b, const std::string& rounding, const Memory& = std::nullopt) {
+  require(rounding == "trunc" && !is_float(a.dtype()), "div rounds quotients of integers toward zero");
+  return divide(a, b);
+}
 inline constexpr auto remainder = binary("remainder", [](auto a, auto b) { return scalar::remainder(a, b); });
 inline constexpr auto maximum = binary("maximum", [](auto a, auto b) { return scalar::maximum(a, b); });
 inline constexpr auto minimum = binary("minimum", [](auto a, auto b) { return scalar::minimum(a, b); });
@@ -191,7 +197,7 @@ template <class F>
 struct Bitwise {
   const char* name;
   F function;
-  Tensor operator()(const Tensor& a, const Tensor& b, Unset = std::nullopt, const Memory& = std::nullopt) const {
+  Tensor operator()(const Tensor& a, const Tensor& b, const Memory& = std::nullopt) const {
     return on_each(name, {a, b}, [&](const Arrays& held) {
       const auto [x, y] = together(held[0], held[1]);
       require(!is_float(x.dtype), [&] { return std::string(name) + " works on the bits of integers"; });
@@ -225,13 +231,12 @@ Array shifted(const Array& a, const Array& b, Shift shift) {
   return finished(std::move(out));
 }
 
-inline Tensor logical_left_shift(const Tensor& a, const Tensor& b, Unset = std::nullopt, const Memory& = std::nullopt) {
+inline Tensor logical_left_shift(const Tensor& a, const Tensor& b, const Memory& = std::nullopt) {
   return on_each("logical_left_shift", {a, b},
                  [](const Arrays& held) { return shifted(held[0], held[1], &scalar::shifted_left<int64_t>); });
 }
 
-inline Tensor logical_right_shift(const Tensor& a, const Tensor& b, Unset = std::nullopt,
-                                  const Memory& = std::nullopt) {
+inline Tensor logical_right_shift(const Tensor& a, const Tensor& b, const Memory& = std::nullopt) {
   return on_each("logical_right_shift", {a, b},
                  [](const Arrays& held) { return shifted(held[0], held[1], &scalar::shifted_right<int64_t>); });
 }

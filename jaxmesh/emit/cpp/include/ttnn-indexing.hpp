@@ -39,6 +39,30 @@ inline Tensor embedding(const Tensor& ids, const Tensor& weight, Unset, Layout, 
   });
 }
 
+// `out[i, j] = x[.., index[i, j], ..]` along one dim; the index may be shorter in the others.
+inline Tensor gather(const Tensor& x, int64_t dim, const Tensor& index, bool = false, const Memory& = std::nullopt) {
+  const auto at = static_cast<std::size_t>(dim_in(dim, x.rank(), "gather"));
+  require(index.rank() == x.rank(), "gather: the index has the rank of the input");
+  return on_each("gather", {x, index}, [&](const Arrays& held) {
+    const Array places = cast(held[1], DataType::INT32);
+    const Dims strides = strides_of(held[0].shape), apart = strides_of(places.shape);
+    const int64_t size = held[0].shape[at];
+    Array out(held[0].dtype, places.shape);
+    by_kind(out.dtype, [&](auto zero) {
+      using C = decltype(zero);
+      for (int64_t i = 0; i < places.size(); ++i) {
+        const int64_t place = places.data<int64_t>()[i];
+        require(0 <= place && place < size, "gather: an index is out of range");
+        int64_t from = 0;
+        for (std::size_t d = 0; d < places.rank(); ++d)
+          from += (d == at ? place : i / apart[d] % places.shape[d]) * strides[d];
+        out.data<C>()[i] = held[0].data<C>()[from];
+      }
+    });
+    return out;
+  });
+}
+
 // A place counted from the end if negative; outside, nothing is written.
 inline bool inside(int64_t& place, int64_t size) {
   if (place < 0) place += size;

@@ -235,7 +235,7 @@ inline Tensor prod(const Tensor& x, const Dim& dim, bool keep, const Memory& = s
   return on_each("prod", {x}, [&](const Arrays& held) { return product_of(held[0], dim, keep); });
 }
 
-inline Tensor argmax(const Tensor& x, const Dim& dim, bool keep, bool = false, const Memory& = std::nullopt) {
+inline Tensor argmax(const Tensor& x, const Dim& dim, bool keep, Unset = std::nullopt, const Memory& = std::nullopt) {
   return on_each("argmax", {x}, [&](const Arrays& held) { return place_of_largest(held[0], dim, keep); });
 }
 
