@@ -21,7 +21,7 @@ from jaxmesh.validate import as_tuple
 
 _jnp: Any = jax.numpy
 
-ALIASES: Mapping[str, str] = {"mul": "multiply", "sub": "subtract", "div": "divide", "swish": "silu"}
+ALIASES: Mapping[str, str] = {"mul": "multiply", "sub": "subtract", "swish": "silu"}
 """Other names of ops."""
 
 
@@ -185,6 +185,8 @@ def squeeze(input_tensor: Any, dim: Any) -> Any:
       VerifyError: a dim is out of range.
     """
     shape = _shape_of("squeeze", input_tensor)
+    if not shape:
+        return input_tensor
     dims = range(len(shape)) if dim is None else integers("ttnn.squeeze", "dim", dim)
     dropped = {_normalize_dim("squeeze", d, len(shape)) for d in dims}
     return _op("reshape", input_tensor, [n for i, n in enumerate(shape) if n != 1 or i not in dropped])

@@ -175,7 +175,7 @@ def _convert_number(title: str, x: Any, tensors: Sequence[Any]) -> Any:
     if not tensors:
         raise ArgumentTypeError(f"{title} takes tensors, got the number {x!r} alone.")
     last = tensors[-1]
-    dtype = last.data.dtype if isinstance(last, MeshTensor) else last.dtype
+    dtype = last.stored_dtype if isinstance(last, MeshTensor) else last.dtype
     number = _cast_exactly(x, dtype)
     if number is None:
         raise VerifyError(

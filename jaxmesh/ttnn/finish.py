@@ -29,7 +29,7 @@ def convert_operands(operands: Sequence[Any], computed: str | None) -> list[Any]
 
 def _convert(x: Any, dtype: np.dtype[Any]) -> Any:
     if isinstance(x, MeshTensor):
-        return x if x.data.dtype == dtype else _cast(x, dtype)
+        return x if x.stored_dtype == dtype else _cast(x, dtype)
     if isinstance(x, Tensor):
         return x if x.array.dtype == dtype else Tensor.wrap(x.array.astype(dtype), x.layout)
     if isinstance(x, NUMBER) and not isinstance(x, bool):
@@ -74,7 +74,7 @@ def finish_one(x: Any, result: Result) -> Any:
         x = reshape(x, result.shape)
     block = kind if is_block(kind) else None
     if isinstance(x, MeshTensor):
-        if x.data.dtype != dtype:
+        if x.stored_dtype != dtype:
             x = _cast(x, dtype)
         old = x.storage
         if block is not None:
@@ -88,6 +88,14 @@ def finish_one(x: Any, result: Result) -> Any:
     array = x.array if isinstance(x, Tensor) else np.asarray(x)
     array = array.astype(dtype)
     return Tensor.wrap(array if block is None else round_to_blocks(array, block), layout, block)
+
+
+def in_format_of(x: MeshTensor, other: MeshTensor) -> MeshTensor:
+    """Returns a tensor rounded to the block format of another one, if that has any."""
+    block = other.storage.block
+    if block is None or x.storage.block is block:
+        return x
+    return MeshTensor(_round(x.data, len(x.shape), block), x.mesh, x.varying, x.topology, other.storage)
 
 
 def _round_stored(data: Any, rank: int, block: DataType) -> Any:

@@ -61,7 +61,9 @@ class Function:
         self._by_source = {p.source: slots[p.name] for p in params}
         self._by_source |= {name: slots[name] for name in ("dtype", "memory_config", "layout") if name in slots}
         self._output = next((slots[n] for n in OUTPUTS if n in slots and slots[n] not in self._names), None)
-        described = {*self._by_source.values(), *[i for i, _, _ in self._attributes], *[i for _, i in self._operands]}
+        typed = [self._by_source[n] for n in ("dtype", "shape", "memory_config", "layout", "device") if n in self._by_source]
+        described = {*typed, *[i for i, _, _ in self._attributes], *[i for _, i in self._operands]}
+        described |= set() if self._operand_list is None else {self._operand_list}
         self._unsupported = tuple(
             (name, i) for name, i in slots.items() if i not in described and i != self._output and name not in HOW
         )

@@ -264,6 +264,11 @@ class MeshTensor(TensorBase):
         return self.storage.block or self._checked().dtype
 
     @property
+    def stored_dtype(self) -> Any:
+        """The element type of the stored array, which of a block float is float32."""
+        return self._checked().dtype
+
+    @property
     def ndim(self) -> int:
         """The rank of the local shape."""
         return self._checked().ndim - len(self.varying)

@@ -269,7 +269,7 @@ def test_a_closed_device_is_an_error_for_a_call_as_one_before() -> None:
 def test_no_more_programs_are_running_than_xla_takes(tensor: Any) -> None:
     most = 0
     for _ in range(200):
-        made = ttnn.all_reduce(tensor, 1)
+        made = ttnn.all_reduce(tensor, cluster_axis=1)
         most = max(most, len(launch._started.results))
     assert most <= launch.MOST_RUNNING < 32
     assert equal(made, [np.add.reduce(pieces()[i : i + 4]) for i in (0, 4) for _ in range(4)])

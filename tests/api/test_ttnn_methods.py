@@ -65,11 +65,11 @@ def test_ops_take_pieces_of_one_device(device: ttnn.MeshDevice) -> None:
 
 def test_pieces_are_combined(device: ttnn.MeshDevice) -> None:
     pieces = ttnn.get_device_tensors(blocks(device))
-    made = ttnn.combine_device_tensors([p + i for i, p in reversed(list(enumerate(pieces)))])
+    made = ttnn.combine_device_tensors(tensors=[p + i for i, p in reversed(list(enumerate(pieces)))])
     assert made.device() is device
     assert made.storage_type() is ttnn.StorageType.DEVICE
     assert same_bits(whole(made, device), X + np.kron(np.arange(8.0).reshape(2, 4), np.ones((4, 2))).astype(X.dtype))
-    few = ttnn.combine_device_tensors(pieces[5:2:-1])
+    few = ttnn.combine_device_tensors(tensors=pieces[5:2:-1])
     assert [tuple(c) for c, _ in few.shards()] == [(0, 3), (1, 0), (1, 1)]
     back = ttnn.from_host_shards(ttnn.get_device_tensors(blocks(device).cpu()), device.shape)
     assert same_bits(whole(ttnn.to_device(back, device), device), X)
@@ -86,7 +86,7 @@ def test_pieces_are_combined(device: ttnn.MeshDevice) -> None:
     ]
     for given, kind, match in wrong:
         with pytest.raises(kind, match=match):
-            ttnn.combine_device_tensors(given)
+            ttnn.combine_device_tensors(tensors=given)
 
 
 # --- methods ---
@@ -119,7 +119,7 @@ def test_where_a_tensor_is_and_in_what_form(device: ttnn.MeshDevice) -> None:
 
 def test_parts_and_shapes(device: ttnn.MeshDevice) -> None:
     x = np.arange(2 * 3 * 4, dtype=np.int32).reshape(2, 3, 4)
-    on = helpers.from_numpy(x, device=ttnn.open_device(0))
+    on = helpers.from_numpy(x, device=ttnn.open_device(device_id=0))
     keys: list[Any] = [0, -1, slice(1, None), slice(None, None, 2), (..., 1), (slice(None), 2), (1, ..., slice(0, 3)),
                        (slice(-2, None), slice(5, 9)), (), ..., (0, 1, 2), (slice(None), slice(2, 1))]  # fmt: skip
     for tensor in (helpers.from_numpy(x), on):
@@ -166,8 +166,8 @@ def test_parts_and_shapes(device: ttnn.MeshDevice) -> None:
         (lambda t, d: ttnn.add_(t, ttnn.zeros((3, 4, 2), device=d)), jm.VerifyError, "can hold"),
         (lambda t, d: ttnn.split(t, 0), jm.VerifyError, "do not fill"),
         (lambda t, d: ttnn.split(t, [1, 1]), jm.VerifyError, "do not fill"),
-        (lambda t, d: ttnn.chunk(t, 0), jm.VerifyError, "one part at least"),
-        (lambda t, d: ttnn.stack([], 0), jm.VerifyError, "one shape"),
+        (lambda t, d: ttnn.chunk(t, 0, 0), jm.VerifyError, "one part at least"),
+        (lambda t, d: ttnn.stack([t, t[:1]], 0), jm.VerifyError, "one shape"),
         (lambda t, d: ttnn.all_reduce(t), jm.VerifyError, "give cluster_axis"),
         (lambda t, d: d.create_submesh((3, 1)), jm.MeshError, "does not lie"),
         (lambda t, d: d.create_submeshes((2, 3)), jm.MeshError, "does not consist"),
@@ -176,7 +176,6 @@ def test_parts_and_shapes(device: ttnn.MeshDevice) -> None:
         (lambda t, d: ttnn.MeshComposerConfig([0], row_dim=0, col_dim=1), jm.errors.ArgumentTypeError, "and a list"),
         (lambda t, d: ttnn.create_sharded_memory_config([1], 3, ttnn.ShardStrategy.WIDTH),
          jm.errors.ArgumentTypeError, "core_grid"),
-        (lambda t, d: ttnn.init_device_compute_kernel_config(None, speed=3), jm.errors.ArgumentTypeError, "speed"),
     ],
 )  # fmt: skip
 def test_what_is_wrong_is_a_named_error(call: Any, kind: type[Exception], match: str, device: Any) -> None:
@@ -188,7 +187,7 @@ def test_what_is_wrong_is_a_named_error(call: Any, kind: type[Exception], match:
 
 
 def test_composed_functions_mean_what_numpy_says(device: ttnn.MeshDevice) -> None:
-    one = ttnn.open_device(0)
+    one = ttnn.open_device(device_id=0)
     x = np.array([[0.0, -2.0, np.inf, 3.0], [np.nan, -np.inf, 1.5, -0.0]], np.float32)
     t = helpers.from_numpy(x, device=one)
     pairs: list[tuple[Any, Any]] = [
@@ -216,7 +215,7 @@ def test_results_are_written_where_they_are_asked_for(device: ttnn.MeshDevice) -
     twin = ttnn.identity(out)
     assert ttnn.add(t, 1.0, output_tensor=out) is out
     assert same_bits(whole(out, device), X + 1)
-    assert ttnn.exp(t * 0, optional_output_tensor=out, queue_id=0) is out
+    assert ttnn.exp(t * 0, output_tensor=out) is out
     assert same_bits(whole(out, device), np.ones_like(X))
     assert same_bits(whole(twin, device), X * 0)
     assert ttnn.add_(t, 1.0) is t

@@ -22,7 +22,9 @@ def _over_last_dim(call: Call) -> Any:
     """Performs TTIR's normalisation over the last dim, the only one that TTNN normalises."""
     x = call.operands[0]
     require(call, x.ndim > 0, "a scalar has no dim to normalise")
-    return ttir_meaning(call, normalized_shape=x.shape[-1:])
+    # The real functions also take a weight or bias of one row.
+    rows = [lax.reshape(p, x.shape[-1:]) if p.shape == (1, *x.shape[-1:]) else p for p in call.operands[1:]]
+    return ttir_meaning(replace(call, operands=(x, *rows)), normalized_shape=x.shape[-1:])
 
 
 for _name in ("layer_norm", "rms_norm"):

@@ -17,7 +17,7 @@ from tests.generators.real_ttnn.signatures import split
 
 HEAD = """\
 # The signatures of the functions of ttnn that jaxmesh has or prints, in the releases {newest} and {oldest}.
-# Written by tests/generators/real_ttnn/signature_table.py from the installed library; see signatures.py on how to read it.
+# Written by tests/generators/real_ttnn/signature_table.py from the installed library; signatures.py reads it.
 """
 Signatures = Mapping[str, Sequence[str]]
 
@@ -60,11 +60,11 @@ def _rows(by_release: Sequence[tuple[str, Sequence[str]]], common: Mapping[str, 
 def _shorten(row: str, common: Mapping[str, str]) -> str:
     declared = set(common.values())
     parts = split(row[1:-1])
-    short = [p.partition(":")[0].partition(" =")[0] if p in declared else _typed(p) for p in parts]
+    short = [p.partition(":")[0].partition(" =")[0] if p in declared else typed(p) for p in parts]
     return f"({', '.join(short)})"
 
 
-def _typed(part: str) -> str:
+def typed(part: str) -> str:
     """Returns a parameter that the head does not declare; a bare name would be one that it does."""
     name, equals, default = part.partition(" = ")
     return part if ":" in part or part[0] in "*/" else f"{name}: Any{equals}{default}"

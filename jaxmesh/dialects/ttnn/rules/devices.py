@@ -109,8 +109,8 @@ def _pool(given: Given) -> list[Result]:
 
 
 def _convolution(given: Given) -> list[Result]:
-    x, weight, bias = given["input_tensor"], given["weight_tensor"], given["bias_tensor"]
-    given.on_devices(x, bias)
+    x, weight = given["input_tensor"], given["weight_tensor"]
+    given.on_devices(x)
     given.require(
         not weight.is_tile,
         "takes weights in ROW_MAJOR; use ttnn.to_layout",
@@ -118,7 +118,7 @@ def _convolution(given: Given) -> list[Result]:
     )
     if given.callee == "ttnn.conv_transpose2d":
         given.require(weight.host, "takes weights in host memory; use ttnn.from_device", "Weights should be in TILE")
-    given.types(weight, frozenset({F32, BF16, U32}), "weights")
+    given.types(weight, frozenset({F32, BF16, *([U32] if x.dtype in WORDS else [])}), "weights")
     given.types(x, FLOATS | WORDS | {U16})
     _window(given, x)
     return [Result(given["dtype"] or x.dtype, TILE, F32)]

@@ -135,6 +135,7 @@ def _joined(given: Given, forms: list[Form], dim: int) -> list[Result]:
 
 def _concat(given: Given) -> list[Result]:
     tensors: list[Form] = given["tensors"]
+    given.require(bool(tensors), "takes one tensor at least", "expected a non-empty list of tensors")
     given.on_devices(*tensors)
     first = tensors[0]
     if len(tensors) == 1:
@@ -148,6 +149,7 @@ def _concat(given: Given) -> list[Result]:
 
 def _stack(given: Given) -> list[Result]:
     tensors: list[Form] = given["input_tensors"]
+    given.require(bool(tensors), "takes one tensor at least", "expected a non-empty list of tensors")
     first = tensors[0]
     dim = given["dim"]
     shape = list(first.shape)

@@ -191,7 +191,7 @@ def _embedding_bw(given: Given) -> list[Result]:
     given.types(grad, frozenset({BF16, B8}), "gradients")
     dtype = given["dtype"] or grad.dtype
     given.require(dtype == grad.dtype, "gives the gradients' element type", "Output and input gradient dtypes differ")
-    return [Result(dtype, TILE)]
+    return [Result(dtype, TILE, shape=(1, 1, *weight.shape))]
 
 
 def _gather(given: Given) -> list[Result]:
@@ -203,6 +203,8 @@ def _gather(given: Given) -> list[Result]:
     given.require(-rank <= given["dim"] < rank, f"has no dim {given['dim']}", "normalized_dim out of range")
     given.require(rank > 1 or not x.is_tile, "takes two dims at least in TILE layout", "Can't convert shape rank")
     given.types(index, frozenset({U32, U16}), "indices")
+    whole = all(n % 32 == 0 for n in (*x.shape[-2:], *index.shape[-2:]))
+    given.require(x.dtype != U8 or not x.is_tile or whole, "takes whole tiles of UINT8", "Unsupported datatype UINT8")
     given.require(
         x.layout == index.layout, "takes a tensor and indices in one layout", "input and index layouts must match"
     )
@@ -220,6 +222,7 @@ def _scatter(given: Given) -> list[Result]:
     )
     given.require(not (x.dtype == F32 and x.is_tile), "takes FLOAT32 in ROW_MAJOR only", "Scatter doesn't support")
     given.types(index, WORDS | {U16, U8}, "indices")
+    given.require(x.dtype != U8 or not x.is_tile, "takes UINT8 in ROW_MAJOR only", "unsupported data type for tilize")
     given.require(x.dtype == src.dtype, "takes values of the tensor's element type", "src dtype must match")
     dtype = BF16 if x.dtype in BLOCKS else x.dtype
     return [Result(dtype, x.layout)]
