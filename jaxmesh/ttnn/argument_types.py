@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Mapping
-from typing import Any, SupportsIndex, cast
+from typing import Any, SupportsIndex
 
 import jax
 import numpy as np
@@ -45,7 +45,7 @@ def _is_element_type(x: Any) -> bool:
 
 
 def _is_row(x: Any) -> bool:
-    return isinstance(x, _ROWS) and all(map(_is_integer, cast("Any", x)))
+    return isinstance(x, _ROWS) and all(map(_is_integer, x))
 
 
 _TESTS: Mapping[str, Test] = {
@@ -82,7 +82,7 @@ def test_of(declared: str) -> Test:
         return test_of(f"{inside[:-1]} | None")
     if name in ("Sequence", "Tuple", "List"):
         test = test_of(_outer(inside[:-1], ",")[0])
-        return lambda x: isinstance(x, _ROWS) and all(map(test, cast("Any", x)))
+        return lambda x: isinstance(x, _ROWS) and all(map(test, x))
     return _TESTS.get(name, lambda _: True)
 
 

@@ -26,13 +26,7 @@ def is_enabled() -> bool:
 
 
 def enable(on: bool = True) -> None:
-    """Turns the switch on, or off, for the whole process.
-
-    >>> from jaxmesh.ttnn import beyond
-    >>> beyond.enable(False)
-    >>> beyond.is_enabled()
-    False
-    """
+    """Turns the switch on, or off, for the whole process."""
     _process[0] = on
 
 

@@ -55,8 +55,8 @@ class Composed:
         with contextlib.nullcontext() if results == [] else computing():
             result = self._compute(**given)
         if results:
-            parts = finish(result, results) if isinstance(result, list) else [finish_one(result, results[0])]
-            result = parts if isinstance(result, list) else parts[0]
+            several: Any = result
+            result = finish(several, results) if isinstance(result, list) else finish_one(result, results[0])
         if self._output is not None and values[self._output] is not None:
             return write_result(self.callee, values[self._output], result)
         return result

@@ -172,7 +172,8 @@ def distribute_tensor(tensor: Any, mapper: TensorToMesh, mesh_device: MeshDevice
         _check_program("distribute_tensor", mapper.mesh)
         full = as_array("distribute_tensor: the tensor", array_of(tensor))
         return distribute_tensor_p.bind(full, mapper_config=mapper.config)
-    layout, block = (tensor.layout, tensor.block) if is_host_tensor(tensor) else (Layout.ROW_MAJOR, None)
+    host: Any = tensor
+    layout, block = (host.layout, host.block) if is_host_tensor(tensor) else (Layout.ROW_MAJOR, None)
     storage = on_host(layout, block) if mesh_device is None else Storage(layout=layout, block=block)
     return set_owner(distribute(array_of(tensor), mapper.config, mapper.mesh, storage), mesh_device)
 
@@ -186,7 +187,7 @@ def aggregate_tensor(tensor: Any, composer: MeshToTensor) -> Any:
       composer: from `create_mesh_composer` or its shorthand.
 
     Returns:
-      A NumPy array; inside `jaxmesh.jit` the full tensor.
+      A host `Tensor`; inside `jaxmesh.jit` the full tensor.
 
     Raises:
       VerifyError: a dim out of range or named twice, or a device that is read holds nothing.
@@ -198,7 +199,7 @@ def aggregate_tensor(tensor: Any, composer: MeshToTensor) -> Any:
     >>> device = ttnn.open_mesh_device(mesh_shape=ttnn.MeshShape(2, 4))
     >>> t = ttnn.distribute_tensor(np.arange(8), ttnn.shard_tensor_to_mesh_mapper(device, 0))
     >>> ttnn.aggregate_tensor(t, ttnn.concat_mesh_to_tensor_composer(device, 0))
-    array([0, 1, 2, 3, 4, 5, 6, 7], dtype=int32)
+    Tensor([0 1 2 3 4 5 6 7], shape=[8], dtype=DataType.INT32, layout=Layout.ROW_MAJOR)
     """
     if not isinstance(composer, MeshToTensor):
         raise ArgumentTypeError(

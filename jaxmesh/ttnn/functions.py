@@ -61,7 +61,8 @@ class Function:
         self._by_source = {p.source: slots[p.name] for p in params}
         self._by_source |= {name: slots[name] for name in ("dtype", "memory_config", "layout") if name in slots}
         self._output = next((slots[n] for n in OUTPUTS if n in slots and slots[n] not in self._names), None)
-        typed = [self._by_source[n] for n in ("dtype", "shape", "memory_config", "layout", "device") if n in self._by_source]
+        kinds = ("dtype", "shape", "memory_config", "layout", "device")
+        typed = [self._by_source[n] for n in kinds if n in self._by_source]
         described = {*typed, *[i for i, _, _ in self._attributes], *[i for _, i in self._operands]}
         described |= set() if self._operand_list is None else {self._operand_list}
         self._unsupported = tuple(
@@ -137,11 +138,12 @@ class Function:
         results = results_of(self.callee, {name: values[i] for name, i in self._binder.slots.items()}) or ()
         operands, segments = self._convert_operands(values)
         owner = owner_of(operands)
-        scalar = bool(results) and self._dim is not None and _are_scalars(operands)
+        dim: int = -1 if self._dim is None else self._dim
+        scalar = bool(results) and dim >= 0 and _are_scalars(operands)
         if scalar:
             # The real functions take the dims 0 and -1 of a scalar, or any.
             operands, key = [reshape(x, (1,)) for x in operands], None
-            values[self._dim] = 0 if isinstance(values[self._dim], int) else None
+            values[dim] = 0 if isinstance(values[dim], int) else None
         if results and any(is_host_tensor(x) for x in operands) and (mesh := _mesh_of(operands)) is not None:
             operands = [copy_to_devices(x.array, mesh, x.layout, None) if is_host_tensor(x) else x for x in operands]
             key = None

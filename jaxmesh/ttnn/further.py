@@ -36,9 +36,11 @@ def cumprod(input_tensor: Any, dim: Any, dtype: Any, reverse_order: Any, memory_
     if not input_tensor.shape:
         return input_tensor
     key = (dim, bool(reverse_order))
-    return _each(
-        "ttnn.cumprod", key, lambda x: _lax.cumprod(x, dim % x.ndim, reverse=bool(reverse_order)), input_tensor
-    )
+
+    def compute(x: Any) -> Any:
+        return _lax.cumprod(x, dim % x.ndim, reverse=bool(reverse_order))
+
+    return _each("ttnn.cumprod", key, compute, input_tensor)
 
 
 def _whole(x: Any) -> Any:
@@ -50,7 +52,11 @@ def quantize(input_tensor: Any, scale: Any, zero_point: Any) -> Any:
     """Divides by a scale, adds a zero point and rounds to whole numbers of 8 bits."""
     _numbers("quantize", scale, zero_point)
     key = (scale, zero_point)
-    return _each("ttnn.quantize", key, lambda x: _whole(x / scale + zero_point).astype(_jnp.int32), input_tensor)
+
+    def compute(x: Any) -> Any:
+        return _whole(x / scale + zero_point).astype(_jnp.int32)
+
+    return _each("ttnn.quantize", key, compute, input_tensor)
 
 
 @composed()
@@ -58,7 +64,11 @@ def dequantize(input_tensor: Any, scale: Any, zero_point: Any) -> Any:
     """Subtracts a zero point and multiplies by a scale."""
     _numbers("dequantize", scale, zero_point)
     key = (scale, zero_point)
-    return _each("ttnn.dequantize", key, lambda x: (x.astype(_jnp.float32) - zero_point) * scale, input_tensor)
+
+    def compute(x: Any) -> Any:
+        return (x.astype(_jnp.float32) - zero_point) * scale
+
+    return _each("ttnn.dequantize", key, compute, input_tensor)
 
 
 @composed()
@@ -167,7 +177,8 @@ def conv1d(
     dtype: Any,
 ) -> Any:  # fmt: skip
     """Convolves rows, by `ttnn.conv2d` of images one pixel wide."""
-    sides = list(padding) if isinstance(padding, (list, tuple)) else [padding, padding]
+    row: Any = padding
+    sides: list[Any] = list(row) if isinstance(padding, (list, tuple)) else [row, row]
     shape = [*weight_tensor.shape[:3], 1]
     weights = weight_tensor if len(weight_tensor.shape) == 4 else lookup("ttnn.reshape")(weight_tensor, shape)
     flat = lookup("ttnn.reshape")(input_tensor, [1, 1, batch_size * input_length, in_channels])

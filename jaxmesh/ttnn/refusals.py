@@ -70,7 +70,7 @@ def _is_array(value: Any) -> bool:
     return any(isinstance(v, (np.ndarray, jax.Array)) for v in rows)
 
 
-def form_of(tensor: TensorBase) -> Form:
+def form_of(tensor: Any) -> Form:
     """Returns the type of a tensor as rules see it."""
     host = tensor.storage_type() is StorageType.HOST
     memory = tensor.memory_config()

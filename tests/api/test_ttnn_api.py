@@ -303,7 +303,9 @@ def test_shorthands(device: ttnn.MeshDevice) -> None:
     for low, high in ((0.4, None), (None, 0.6), (0.4, 0.6)):
         assert same_bits(np.stack(shards_of(ttnn.clip(t, low, high))), np.clip(x, low, high).astype(np.float32))
     whole = random_tensor(device, X, I32)
-    assert same_bits(np.stack(shards_of(ttnn.clip(whole, max=2))), np.minimum(np.stack(shards_of(whole)), 2).astype(F32))
+    assert same_bits(
+        np.stack(shards_of(ttnn.clip(whole, max=2))), np.minimum(np.stack(shards_of(whole)), 2).astype(F32)
+    )
 
 
 def test_defaults_of_the_real_api(device: ttnn.MeshDevice) -> None:

@@ -92,13 +92,17 @@ def more() -> Iterator[Case]:
             for step in (1, 2):
                 attributes = {"begins": (0,) * len(shape), "ends": shape, "step": tuple(step if d == dim else 1 for d in range(len(shape)))}  # fmt: skip
                 yield Case("slice_static", (x(*shape),), attributes)
-    yield Case("topk", (x(4, 64),), {"k": 4, "dim": -1, "largest": True, "sorted": True}, (((4, 4), F32), ((4, 4), I32)))
+    yield Case(
+        "topk", (x(4, 64),), {"k": 4, "dim": -1, "largest": True, "sorted": True}, (((4, 4), F32), ((4, 4), I32))
+    )
     yield Case("sort", (x(4, 64),), {"dim": -1, "descending": False, "stable": True}, (((4, 64), F32), ((4, 64), I32)))
     for width in (8, 128):
         for name in ("mesh_partition", "reduce_scatter"):
             key = "dim" if name == "mesh_partition" else "scatter_dim"
             extra = {} if name == "mesh_partition" else {"reduce_type": "sum"}
-            yield Case(name, (x(1, 1, 4, width),), {key: 3, "cluster_axis": 1, **extra}, (((1, 1, 4, width // 4), F32),))
+            yield Case(
+                name, (x(1, 1, 4, width),), {key: 3, "cluster_axis": 1, **extra}, (((1, 1, 4, width // 4), F32),)
+            )
     yield Case("assign", (x(4, 8, dtype=BOOL),))
 
 

@@ -12,7 +12,15 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-SHORT = {"bfloat16": "bf16", "float32": "f32", "uint32": "u32", "int32": "i32", "uint16": "u16", "uint8": "u8", "int8": "i8"}
+SHORT = {
+    "bfloat16": "bf16",
+    "float32": "f32",
+    "uint32": "u32",
+    "int32": "i32",
+    "uint16": "u16",
+    "uint8": "u8",
+    "int8": "i8",
+}
 
 
 def form(dtype: str, tile: bool) -> str:
@@ -57,7 +65,9 @@ def report(answers: Iterable[Mapping[str, Any]]) -> Iterable[str]:
 
 def _attributes(text: str) -> str:
     inside = text.partition("(")[2]
-    kept = [p for p in inside.split(", ") if not p.startswith(("a0", "a1", "a2", "a3", "dtype", "memory", "ttnn", "None)"))]
+    kept = [
+        p for p in inside.split(", ") if not p.startswith(("a0", "a1", "a2", "a3", "dtype", "memory", "ttnn", "None)"))
+    ]
     return " " + ", ".join(kept)[:70]
 
 

@@ -19,7 +19,9 @@ NARROW = {"bfloat16": "BFLOAT16"}
 
 def tensor(device, shape, dtype, tile):
     """A tensor of ones on the devices."""
-    made = ttnn.Tensor([1.0] * int(np.prod(shape)), list(shape), getattr(ttnn.DataType, dtype.upper()), ttnn.Layout.ROW_MAJOR)
+    made = ttnn.Tensor(
+        [1.0] * int(np.prod(shape)), list(shape), getattr(ttnn.DataType, dtype.upper()), ttnn.Layout.ROW_MAJOR
+    )
     if tile:
         made = ttnn.to_layout(made, ttnn.Layout.TILE)
     return ttnn.to_device(made, device)
@@ -61,7 +63,9 @@ def main(source, target):
                         key = json.dumps(operand)
                         if key not in made:
                             made[key] = tensor(device, *operand)
-                        names[f"a{i}"] = made[key] if call["op"] not in ("fill_cache", "update_cache") else tensor(device, *operand)
+                        names[f"a{i}"] = (
+                            made[key] if call["op"] not in ("fill_cache", "update_cache") else tensor(device, *operand)
+                        )
                 call["gives"] = described(eval(call["text"], names))
             except Exception as error:
                 call["error"] = reason(error)

@@ -26,7 +26,7 @@ from jaxmesh.dialects.ttnn.rules.given import (
 
 
 def _axis_size(given: Given, x: Form) -> int:
-    axis = given["cluster_axis"]
+    axis: int | None = given["cluster_axis"]
     given.require(
         len(x.mesh) == 2, f"runs on a mesh of two axes, such as [1, {max(x.mesh)}]", "expected a 2D mesh device"
     )

@@ -185,7 +185,8 @@ def _broadcast(given: Given, a: tuple[int, ...], b: tuple[int, ...]) -> None:
 def _with_number(given: Given, pair: Pair, a: Any, b: Any) -> list[Result]:
     x: Form = a if isinstance(a, Form) else b
     number = b if isinstance(a, Form) else a
-    allowed = pair.types | (frozenset(pair.numbers or {}) if isinstance(a, Form) else frozenset())
+    extra: frozenset[str] = frozenset(pair.numbers or {}) if isinstance(a, Form) else frozenset()
+    allowed = pair.types | extra
     wanted = (pair.numbers or {}).get(x.dtype, "any")
     allowed -= {d for d, rule in (pair.numbers or {}).items() if rule == "none"}
     given.types(x, allowed, "the tensor beside a number")
@@ -270,7 +271,7 @@ def _where(given: Given) -> list[Result]:
 def _clamp(given: Given) -> list[Result]:
     x, *bounds = list(given.values.values())[:3]
     given.on_devices(x, *bounds)
-    tensors = [b for b in bounds if isinstance(b, Form)]
+    tensors: list[Form] = [b for b in bounds if isinstance(b, Form)]
     given.require(
         any(b is not None for b in bounds), "takes one bound at least", "Only one of 'min' or 'max' can be None"
     )

@@ -73,8 +73,8 @@ class Given:
         """Returns the forms of all tensors, also of a list."""
         found: list[Form] = []
         for value in self.values.values():
-            rows: Sequence[Any] = value if isinstance(value, (list, tuple)) else [value]
-            found += [v for v in rows if isinstance(v, Form)]
+            rows: Any = value
+            found += [v for v in (rows if isinstance(value, (list, tuple)) else [rows]) if isinstance(v, Form)]
         return found
 
     def refuse(self, rule: str, real: str) -> NoReturn:
@@ -120,7 +120,7 @@ class Result:
 Rule = Callable[[Given], Sequence[Result]]
 
 
-def checked(given: Given, results: Sequence[Result]) -> Sequence[Result]:
+def checked(given: Given, results: list[Result]) -> list[Result]:
     """Returns results that a tensor can have: block floats are tiled."""
     for r in results:
         if r.dtype in BLOCKS and r.layout != TILE:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
+from typing import Any
 
 from jaxmesh.dialects.ttnn.rules.given import (
     ANY,
@@ -77,7 +78,8 @@ def _reshaped(given: Given, x: Form, shape: tuple[int, ...]) -> list[Result]:
 def _squeeze(given: Given) -> list[Result]:
     x, dim = given["input_tensor"], given["dim"]
     rank = max(1, len(x.shape))
-    row: list[int] = dim if isinstance(dim, list) else [] if dim is None else [dim]
+    given_dims: Any = dim
+    row: list[int] = given_dims if isinstance(dim, list) else [] if dim is None else [given_dims]
     for d in row:
         given.require(-rank <= d < rank, f"has no dim {d}", "Dimension out of range")
     dropped = {d % rank for d in row} if dim is not None else set(range(rank))

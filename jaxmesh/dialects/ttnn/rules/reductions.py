@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import prod
+from typing import Any
 
 from jaxmesh.dialects.ttnn.rules.given import (
     ANY,
@@ -32,7 +33,8 @@ def _dims(given: Given, form: Form) -> list[int]:
     rank, dim = len(form.shape), given["dim"]
     if dim is None:
         return list(range(rank))
-    row: Sequence[int] = dim if isinstance(dim, (list, tuple)) else [dim]
+    dims: Any = dim
+    row: Sequence[int] = dims if isinstance(dim, (list, tuple)) else [dims]
     for d in row:
         given.require(
             -rank <= d < rank or (rank == 0 and d in (0, -1)), f"has no dim {d} to reduce", f"Unsupported dim {d}"
