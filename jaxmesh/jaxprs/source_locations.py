@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dis
 import os
 import re
 import sys
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,3 +97,43 @@ def missing_rule(eqn: Eqn, what: str, file: str) -> MissingRuleError:
     """Returns the error for an equation without a rule; `file` is where the rule belongs."""
     name, line = eqn.primitive.name, source_line(eqn)
     return MissingRuleError(f"no rule for primitive {name!r} ({line}): {what}. Add one in {file}.")
+
+
+# --- locations in MLIR -----------------------------------------------------------------------------------------------
+
+_FILE_LINE = re.compile(r'"([^"]+)":([0-9]+):([0-9]+)')
+
+
+class Sources:
+    """The source locations of a jaxpr's equations, looked up by the locations of the MLIR that JAX made of it."""
+
+    def __init__(self, eqns: Iterable[Eqn]) -> None:
+        self._tracebacks: dict[tuple[str, int], Any] = {}
+        self._found: dict[str, tuple[Any, str]] = {}
+        for eqn in eqns:
+            traceback = eqn.source_info.traceback
+            frame = None if traceback is None else _util.user_frame(traceback)
+            if frame is not None:
+                self._tracebacks.setdefault((frame.file_name, int(frame.start_line)), traceback)
+
+    @contextlib.contextmanager
+    def at(self, location: str) -> Generator[str]:
+        """Runs its body at a location as MLIR prints it; yields `file:line (function)`, or an empty text."""
+        found = self._found.get(location)
+        if found is None:
+            found = self._found[location] = self._find(location)
+        traceback, line = found
+        if traceback is None:
+            yield line
+            return
+        with source_info_util.user_context(traceback):
+            yield line
+
+    def _find(self, location: str) -> tuple[Any, str]:
+        places = [(file, int(line)) for file, line, _ in _FILE_LINE.findall(location)]
+        for place in places:
+            traceback = self._tracebacks.get(place)
+            if traceback is not None:
+                frame: Any = _util.user_frame(traceback)
+                return traceback, f"{frame.file_name}:{frame.start_line} ({frame.function_name})"
+        return None, f"{places[0][0]}:{places[0][1]}" if places else ""

@@ -22,36 +22,68 @@ from jaxmesh.jaxprs.strip_mesh import strip_eqn, strip_jaxpr
 from jaxmesh.runtime.regions import Plan, Region, plan_regions, with_free
 from jaxmesh.sharding.distribution import mesh_axis_dims, resolve_composer, resolve_mapper
 from jaxmesh.sharding.mesh import storage_spec
+from jaxmesh.sharding.shard_attributes import spec_axes
 
 Inside = Callable[[Any], Any]
 
 
 def execute(
-    plan: Plan, mesh: Mesh | AbstractMesh, args: Sequence[Any], out_specs: Sequence[PartitionSpec] | None = None
+    plan: Plan,
+    mesh: Mesh | AbstractMesh,
+    args: Sequence[Any],
+    out_specs: Sequence[PartitionSpec] | None = None,
+    in_specs: Sequence[PartitionSpec | None] | None = None,
 ) -> list[Any]:
     """Runs a planned program; arguments and results are full arrays, and the stored form of tensors on the devices.
 
-    `out_specs` are the specs in the types of full results, on Explicit axes; by default those of the transfers.
+    `out_specs` are the specs of full results; by default those of the transfers. `in_specs` are those of arguments on
+    the devices that are passed whole.
     """
+    specs_in = in_specs or [None] * len(args)
     explicit = [n for n, t in zip(mesh.axis_names, mesh.axis_types, strict=True) if t is AxisType.Explicit]
     if not explicit:
-        return _execute(plan, mesh, args)
+        outs = _execute(plan, mesh, _store_all(args, specs_in, mesh))
+        if out_specs is None:
+            return outs
+        rows = zip(outs, out_specs, plan.residency.results, strict=True)
+        return [y if p is DEVICE else _constrained(y, s, mesh) for y, s, p in rows]
     # Inside, the executor decides on shardings; the types of arguments and results are the caller's.
-    auto = _auto_mesh(mesh)
+    auto = plain_mesh(mesh)
     specs = _result_specs(plan, auto)
     if out_specs is not None:
         specs = [s if p is DEVICE else w for s, w, p in zip(specs, out_specs, plan.residency.results, strict=True)]
     shardings = [NamedSharding(mesh, _only(spec, explicit)) for spec in specs]
 
     def run(*xs: Any) -> list[Any]:
-        return _execute(plan, auto, xs)
+        return _execute(plan, auto, _store_all(xs, specs_in, auto))
 
     api: Any = jax.sharding
     run = api.auto_axes(run, axes=tuple(explicit), out_sharding=shardings)
     return run(*[jnp.asarray(x) for x in args])
 
 
-def _auto_mesh(mesh: Mesh | AbstractMesh) -> Mesh | AbstractMesh:
+def _constrained(y: Any, spec: PartitionSpec, mesh: Mesh | AbstractMesh) -> Any:
+    """Returns a full result in its sharding; aggregates of axes in another order than the mesh's reshape it."""
+    return jax.lax.with_sharding_constraint(y, NamedSharding(mesh, spec)) if any(spec) else y
+
+
+def _store_all(args: Sequence[Any], specs: Sequence[PartitionSpec | None], mesh: Mesh | AbstractMesh) -> Sequence[Any]:
+    """Returns arguments in the stored form of tensors on the devices; `specs` are those of arrays passed whole."""
+    return [x if s is None else store_array(x, s, mesh) for x, s in zip(args, specs, strict=True)]
+
+
+def store_array(x: Any, spec: PartitionSpec, mesh: Mesh | AbstractMesh) -> Any:
+    """Returns an array on the mesh in the stored form of its shards; no data moves."""
+    varying = [a for a in mesh.axis_names if a in {n for row in spec_axes(spec, x.ndim, mesh.shape) for n in row}]
+
+    def local(shard: Any) -> Any:
+        return jax.lax.reshape(shard, (*shard.shape, *[1] * len(varying)))
+
+    return compat.shard_map(local, mesh=mesh, in_specs=spec, out_specs=storage_spec(x.ndim, varying))(x)
+
+
+def plain_mesh(mesh: Mesh | AbstractMesh) -> Mesh | AbstractMesh:
+    """Returns a mesh with every axis Auto."""
     types = (AxisType.Auto,) * len(mesh.axis_names)
     if isinstance(mesh, AbstractMesh):
         return mesh.update(axis_types=types)

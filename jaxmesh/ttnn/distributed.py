@@ -213,7 +213,9 @@ def aggregate_tensor(tensor: Any, composer: MeshToTensor) -> Any:
         raise ArgumentTypeError(
             f"aggregate_tensor takes a MeshTensor, got {type(tensor).__name__}; distribute_tensor makes one."
         )
-    return aggregate(tensor, composer.config, composer.mesh)
+    joined = aggregate(tensor, composer.config, composer.mesh)
+    assert joined is not None
+    return Tensor.wrap(joined, tensor.layout)
 
 
 def _check_program(op: str, mesh: Mesh) -> None:

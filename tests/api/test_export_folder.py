@@ -27,8 +27,8 @@ from jaxmesh.emit.export_folder import write_folder
 from jaxmesh.emit.python.printer import python_text
 from jaxmesh.errors import FolderError
 from jaxmesh.passes.fusion.driver import fuse
-from jaxmesh.passes.ttir_to_ttnn.driver import to_ttnn
 from tests import ROOT
+from tests.generators.drafts import to_ttnn
 from tests.generators.flat_programs import flat_of, run_flat
 from tests.generators.python_programs import Make, mixed, products, shard_1x2
 from tests.generators.strict_ttnn import strict_ttnn

@@ -80,9 +80,9 @@ def total_cells(total: Total) -> tuple[str, ...]:
 
 
 def closing(rules: Mapping[str, int], assumptions: Sequence[str]) -> list[str]:
-    """Returns the rules by number, and the assumptions."""
+    """Returns the rules by number, the assumptions, and what the partitioner decided."""
     lines = [f"[{number}] {rule}" for rule, number in rules.items()]
-    return lines + [f"assumed: {text}" for text in assumptions]
+    return [*lines, *assumptions]
 
 
 # --- plain text ------------------------------------------------------------------------------------------------------

@@ -137,7 +137,7 @@ _SLICE = need("begins", "ints"), need("ends", "ints"), need("step", "ints")
 
 
 @define(OPS, "slice_static", 1, *_SLICE, traits=[Trait.MOVES])
-@define(OPS, "slice", 1, *_SLICE, traits=[Trait.MOVES])
+@define(OPS, "slice", 1, *_SLICE, traits=[Trait.MOVES, Trait.NOT_UPSTREAM])
 def _slice_static(call: Call) -> Any:
     (x,) = call.operands
     for name in ("begins", "ends", "step"):
@@ -167,7 +167,7 @@ _SELECT = need("dim", "int"), need("begin", "int"), need("length", "int"), attr(
 
 
 @define(OPS, "index_select", 1, *_SELECT, traits=[Trait.MOVES])
-@define(OPS, "select", 1, *_SELECT, traits=[Trait.MOVES])
+@define(OPS, "select", 1, *_SELECT, traits=[Trait.MOVES, Trait.NOT_UPSTREAM])
 def _index_select(call: Call) -> Any:
     """Selects the elements `begin` to `begin + length` of every block of `stride`; a stride of 0 is one block."""
     (x,) = call.operands

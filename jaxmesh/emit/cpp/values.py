@@ -136,7 +136,7 @@ def attribute(form: str, given: Any) -> str:
     if kind == "enum":
         return f"{owner.replace('.', '::')}::{spell(owner, given)}"
     if kind == "string":
-        return string(spell(owner, given))
+        return string(name) if (name := spell(owner, given)) else NOTHING
     return FORMS[form](given)
 
 

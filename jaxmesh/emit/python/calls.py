@@ -31,8 +31,12 @@ def arguments(program: Program, op: Op, row: TtnnOp, params: Sequence[Param], na
     kind = program.types[op.results[0]] if op.results else None
     hosted = kind is not None and kind.host
     site = _Site(program, op, row, kind, names)
-    said = [(p, _SOURCES[p.source](site, p)) for p in params if p.on_host or not hosted]
+    said = [(p, _SOURCES[p.source](site, p)) for p in params if _is_printed(p, op, hosted)]
     return ", ".join(f"{p.name}={value}" if p.keyword else value for p, value in said)
+
+
+def _is_printed(param: Param, op: Op, hosted: bool) -> bool:
+    return (param.on_host or not hosted) and (not param.if_set or op.attributes.get(str(param.key)) is not None)
 
 
 class _Site(NamedTuple):

@@ -76,7 +76,7 @@ def attribute(value: Any, form: str) -> str:
         return _FORMS[form](value)
     kind, _, enum = form.partition(":")
     if kind == "string":
-        return ascii(spell(enum, str(value)))
+        return ascii(name) if (name := spell(enum, str(value))) else "None"
     return _member(enum, value) if kind == "enum" else plain(value)
 
 

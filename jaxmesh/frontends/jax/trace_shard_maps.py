@@ -13,7 +13,7 @@ import contextlib
 import contextvars
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import jax
 from jax.sharding import AbstractMesh, AxisType, Mesh, PartitionSpec
@@ -29,6 +29,7 @@ from jaxmesh.sharding.mesh import AnyMesh
 
 Assumptions = dict[str, None]
 OutSpecs = tuple[PartitionSpec, ...] | None
+T = TypeVar("T")
 _SPLITS = PRIMITIVES | {mesh_shard_p}
 
 
@@ -65,7 +66,8 @@ def trace_program(
     varying: Sequence[Sequence[str]],
     mesh: AnyMesh,
     assumptions: Assumptions,
-) -> tuple[Jaxpr, OutSpecs]:
+    automatic: Callable[[Jaxpr], T | None] = lambda _: None,
+) -> tuple[Jaxpr, OutSpecs] | T:
     """Traces a function of flat arguments to a typed, closed jaxpr without `shard_map`s.
 
     Args:
@@ -74,9 +76,10 @@ def trace_program(
       varying: the mesh axes that each argument varies over; none for a full array.
       mesh: the mesh of the program.
       assumptions: receives, as keys, the replication that no type proves.
+      automatic: returns the program that a partitioner makes of a function that splits nothing itself, or None.
 
     Returns:
-      The jaxpr, and on Explicit axes the specs in the types of the results.
+      The jaxpr, and on Explicit axes the specs in the types of the results; or what `automatic` returns.
 
     Raises:
       MeshMismatchError: a `shard_map` over another mesh than the program's.
@@ -88,6 +91,8 @@ def trace_program(
     tensors = any(varying)
     explicit = AxisType.Explicit in mesh.axis_types
     plain = None if tensors else _trace_outside(flat, avals, mesh)
+    if plain is not None and (partitioned := automatic(plain)) is not None:
+        return partitioned
     if plain is None or (explicit and not _has_shard_map(plain)):
         try:
             return _trace_region(*whole), None

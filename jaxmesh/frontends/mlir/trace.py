@@ -24,11 +24,8 @@ from jaxmesh.sharding.shard_attributes import counts_per_dim
 ASSUMED = "jaxmesh.assume_replicated"
 """The caller's promise, which TTIR has no attribute for."""
 _SHARD_ATTRIBUTES = ("shard_type", "shard_direction", "shard_shape", "shard_dims")
-_OF_TTNN_ALONE = frozenset({
-    "compute_config", "num_links", "topology", "memory_config", "layout", "dtype", "sub_device_id", "cq_id",
-    "matmul_program_config",
-})  # fmt: skip
-"""Attributes that say how TTNN computes, not what."""
+_FORMER_OPTIONS = frozenset({"memory_config", "layout", "dtype", "cq_id"})
+"""Attributes by which earlier versions said where and how a result is stored, which its type says."""
 _lax: Any = jax.lax
 
 
@@ -146,11 +143,11 @@ class _Run:
                     # The line of the text stays with what is made of it, for who tells where that comes from.
                     with jax.named_scope(f"line {step.line}: {step.op}"):
                         made = self._perform(step, operands)
-                    if len(made) != len(step.results):
+                    if len(made) != len(step.written):
                         raise VerifyError(f"gives {len(made)} results, but {len(step.results)} are declared.")
                 except Exception as error:
                     raise located(step.line, step.op, error) from None
-            for i, value in zip(step.results, made, strict=True):
+            for i, value in zip(step.written, made, strict=True):
                 values[i] = value
         return [_tensor(values[i]) for i in body.results]
 
@@ -165,20 +162,23 @@ class _Run:
             special = _TTNN.get(step.op)
             if special is not None:
                 return special(self, step, [_tensor(x) for x in operands])
-        row = row_of(step.op)
-        assert row is not None, step.op
-        attributes = step.attributes
-        if dialect == "ttnn":
-            meant = {a.name for a in row.attributes}
-            attributes = {k: v for k, v in attributes.items() if k in meant or k not in _OF_TTNN_ALONE}
+        present = row_of(step.op)
+        assert present is not None, step.op
+        row = present.in_form_of(step.attributes, len(step.results))
+        ignored = (present.options | _FORMER_OPTIONS) - row.by_name.keys()
+        attributes = {k: v for k, v in step.attributes.items() if k not in ignored}
         if name == "constant":
             _check_constant(step)
         inputs = _inputs(row, step, operands)
+        types = [_type_of(inputs[i]) for i in step.overwritten] or step.types
 
         def meaning(*values: Any) -> list[Any]:
-            return evaluate(row, values, attributes, step.types, self.mesh)
+            return evaluate(row, values, attributes, types, self.mesh)
 
-        return self.cache(step, inputs, meaning, lambda: imported_op(dialect, name, attributes))
+        def describe() -> ImportedOp | None:
+            return imported_op(dialect, name, attributes) if row is present else None
+
+        return self.cache(step, inputs, meaning, describe)
 
     def _mesh_shard(self, step: Step, operands: list[Any]) -> Any:
         said = step.attributes
@@ -257,6 +257,10 @@ def _inputs(row: OpDef, step: Step, operands: list[Any]) -> list[Any]:
         kept.pop()
         types.pop()
     return [_tensor(x) for x in kept]
+
+
+def _type_of(x: Any) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(x.shape, x.dtype)
 
 
 def _check_constant(step: Step) -> None:

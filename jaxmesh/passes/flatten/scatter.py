@@ -209,7 +209,7 @@ def _scattered(b: Builder, s: _Scatter, x: Value, index: Value, new: Value, dim:
     if s.drops:
         spare = tuple(1 if d == dim else n for d, n in enumerate(shape))
         x = b.concat([x, b.full(spare, 0, b.dtype(x))], dim)
-    made = b.same("scatter", [x, index, new], dim=dim, scatter_reduce_type=s.kind)
+    made = b.same("scatter", [x, index, new], dim=dim, scatter_reduce_type=s.kind or "invalid")
     return b.slice(made, [0] * len(shape), shape) if s.drops else made
 
 

@@ -25,6 +25,7 @@ from jaxmesh.passes.flatten.index_arithmetic import (
     reshaped,
     spread,
 )
+from jaxmesh.passes.flatten.lookup import Numbers, gathered
 from jaxmesh.passes.flatten.shapes import part
 from jaxmesh.passes.rules import Rules
 
@@ -86,12 +87,15 @@ def _cache(b: Builder, x: Value, new: Value, at: Sequence[Any], starts: Sequence
     """Writes one position, or all from the first on, to a cache (batch, heads, sequence, head size); else None."""
     whole, piece = b.shape(x), b.shape(new)
     fits = len(whole) == 4 and (whole[1], whole[3]) == (piece[1], piece[3]) and is_float(b.dtype(x))
-    if not fits or at[0] is None or whole == piece:
+    if not fits or at[0] is None or whole == piece or not b.options.in_place:
         return None
     if at[2] == 0 and piece[2] < whole[2]:
         return b.same("fill_cache", [x, new], batch_offset=at[0])
     if at[2] is None and piece[2] == 1:
-        return b.same("update_cache", [x, new, b.reshape(as_index(b, starts[2]), (1,))], batch_offset=at[0])
+        # Upstream's op has the batch behind the heads.
+        turned = new if piece[0] == 1 else b.permute(new, (2, 1, 0, 3))
+        index = b.reshape(as_index(b, starts[2]), (1,))
+        return b.same("update_cache", [x, turned, index], batch_offset=at[0])
     return None
 
 
@@ -136,7 +140,8 @@ def _put_computed(b: Builder, x: Value, new: Value, dim: int, start: Value) -> V
         here = compared(b, "eq", positions(b, b.shape(x), dim), start)
         return chosen(b, here, new, x)
     index = joined(b, "add", positions(b, b.shape(new), dim), start)
-    return b.same("scatter", [x, b.broadcast(index, b.shape(new)), new], dim=dim)
+    places = b.broadcast(index, b.shape(new))
+    return b.same("scatter", [x, places, new], dim=dim, scatter_reduce_type="invalid")
 
 
 # --- gather ----------------------------------------------------------------------------------------------------------
@@ -158,24 +163,13 @@ def _gather(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
         return picked
     made = _rows(b, x, indices, sizes, numbers)
     if made is None:
-        made = _general(b, x, indices, sizes, numbers, shape)
+        made = gathered(b, x, indices, sizes, numbers)
     if not filled or not numbers.mapped:
         return made
     good = in_range(b, indices, numbers.mapped, b.shape(x), sizes)
     batch = iter(b.shape(good))
     good = b.reshape(good, [1 if d in numbers.offset else next(batch) for d in range(len(shape))])
     return chosen(b, good, made, b.full((), _fill(eqn), b.dtype(x)))
-
-
-class Numbers:
-    """The dims of a gather, as plain integers."""
-
-    def __init__(self, given: Any) -> None:
-        self.offset = tuple(map(int, given.offset_dims))
-        self.collapsed = tuple(map(int, given.collapsed_slice_dims))
-        self.mapped = tuple(map(int, given.start_index_map))
-        self.batching = tuple(map(int, given.operand_batching_dims))
-        self.index_batching = tuple(map(int, given.start_indices_batching_dims))
 
 
 def _fill(eqn: Eqn) -> Any:
@@ -270,24 +264,3 @@ def _rows(b: Builder, x: Value, indices: Value, sizes: Shape, numbers: Numbers) 
     flat = b.reshape(ids, (1,)) if not batch else ids
     made = b.op("embedding", [flat, table], (*b.shape(flat), math.prod(rest)), b.dtype(x))
     return _ordered(b, b.reshape(made, (*batch, *rest)), len(batch), dim, numbers)
-
-
-def _general(b: Builder, x: Value, indices: Value, sizes: Shape, numbers: Numbers, out: Shape) -> Value:
-    return b.op(
-        "gather", [x, as_index(b, indices)], out, b.dtype(x),
-        offset_dims=numbers.offset, collapsed_slice_dims=numbers.collapsed,
-        operand_batching_dims=numbers.batching, start_indices_batching_dims=numbers.index_batching,
-        start_index_map=numbers.mapped, index_vector_dim=len(b.shape(indices)) - 1, slice_sizes=sizes,
-        indices_are_sorted=False,
-    )  # fmt: skip
-
-
-def along(b: Builder, x: Value, index: Value, dim: int) -> Value:
-    """Gathers along a dim the elements of `x` at each entry of an index in range."""
-    rank = len(b.shape(x))
-    others = tuple(d for d in range(rank) if d != dim)
-    return b.op(
-        "gather", [x, b.reshape(index, (*b.shape(index), 1))], b.shape(index), b.dtype(x),
-        offset_dims=(), collapsed_slice_dims=(dim,), operand_batching_dims=others, start_indices_batching_dims=others,
-        start_index_map=(dim,), index_vector_dim=rank, slice_sizes=(1,) * rank, indices_are_sorted=False,
-    )  # fmt: skip

@@ -12,8 +12,8 @@ from jaxmesh.dialects.program import Shape, Value
 from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.passes.flatten.builder import Builder, Rule
 from jaxmesh.passes.flatten.index_arithmetic import INDEX, chosen, compared, is_float, joined
+from jaxmesh.passes.flatten.lookup import along
 from jaxmesh.passes.flatten.shapes import part
-from jaxmesh.passes.flatten.slicing_and_gather import along
 from jaxmesh.passes.rules import Rules
 
 RULES: Rules[Rule] = Rules()

@@ -1,7 +1,7 @@
 """The pass from a flat program of TTIR's compute ops to a flat TTNN program.
 
-What comes in holds `ttir.*` ops and TTNN's two transfers; what goes out holds `ttnn.*` ops only, in the form that the
-emitters print one to one: every transfer, layout, copy and deallocation is an op of its own.
+What comes in holds `ttir.*` ops and TTNN's two transfers; what goes out holds `ttnn.*` ops only. Whatever is on the
+devices is in tiles there: `passes/layouts` decides the layouts, `passes/memory.py` adds copies and deallocations.
 
 A value of the program that comes in is a full host tensor, or what each device has: in host memory, on the devices, or
 both. Only the program's own transfers lead from one to the other. What each device has is moved to where something
@@ -20,9 +20,8 @@ from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op, Port, Program, Type, Value, without_dead
 from jaxmesh.errors import MissingRuleError, ResidencyError
 from jaxmesh.passes.ttir_to_ttnn.builder import Ops, Pattern, Site
-from jaxmesh.passes.ttir_to_ttnn.memory import manage_memory
 from jaxmesh.passes.ttir_to_ttnn.patterns import PATTERNS
-from jaxmesh.passes.ttir_to_ttnn.shapes import RENAMED, carry_over, create, is_created
+from jaxmesh.passes.ttir_to_ttnn.shapes import RENAMED, carry_over, create, has_host_form, is_created
 
 
 def to_ttnn(program: Program) -> Program:
@@ -35,7 +34,7 @@ def to_ttnn(program: Program) -> Program:
     lowering = _Lowering(program)
     for op in program.ops:
         lowering.op(op)
-    return manage_memory(without_dead(lowering.finished()))
+    return without_dead(lowering.finished())
 
 
 @dataclass(slots=True)
@@ -97,7 +96,7 @@ class _Lowering:
             return places.full
         line, self.ops.line = self.ops.line, places.line or self.ops.line
         base = None if places.reshaped is None else self.places[places.reshaped[0]]
-        if places.made is not None:
+        if places.made is not None and has_host_form(places.made):
             places.full = create(self.ops, places.made, host=True)
         elif places.reshaped is not None and base is not None and (base.full is not None or base.made is not None):
             places.full = self._reshape(self.full(places.reshaped[0]), places.reshaped[1])
