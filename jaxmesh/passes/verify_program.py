@@ -104,7 +104,7 @@ class _Verifier:
             raise ResidencyError(f"{op.name} works on the devices, got {', '.join(map(_show, kinds))}.")
 
     def _check_forms(self, op: Op, row: TtnnOp) -> None:
-        """Operands and results stand where the definition says, and have the types that it says."""
+        """Checks that operands and results have the residencies and types of the definition."""
         found = forms_of(self.program, op, row)
         given = tuple([None if v is None else self.types[v] for v in tensors_of(self.program, op)])
         for i, kind in enumerate(given):

@@ -51,7 +51,7 @@ def from_mlir(
 ) -> Traced:
     """Reads TTIR or TTNN text as a traced program, which lowers, compiles and runs like any other.
 
-    Arguments are positional: full arrays, or `MeshTensor`s where the file says `presharded`, whose declared type is the
+    Arguments are positional: full arrays, or `MeshTensor`s where the file declares `presharded`, whose declared type is the
     local shape. The result is one value, or a tuple; a presharded result is a `MeshTensor`.
 
     Every mistake is an error that names the line. TTIR does not say over which mesh axes presharded arguments differ:
@@ -71,7 +71,7 @@ def from_mlir(
       ParseError: the text is no MLIR, or holds no such function.
       MissingFileError: there is no such file.
       VerifyError: an op breaks a rule.
-      MissingRuleError: an op is not known here; the message says where it belongs.
+      MissingRuleError: an op is not known here; the message names the module it belongs to.
       UnsupportedError: types that JAX does not hold; 64-bit types need `jax.config.update("jax_enable_x64", True)`.
       ReplicationError: a shard is used as a full value although its copies may differ.
       MeshMismatchError: the given mesh and the file's have different shapes.
@@ -131,9 +131,9 @@ def _reader(program: Program, boundary: Boundary, on_devices: Sequence[bool]) ->
 
 
 def mesh_sizes(file: Source, program: Program) -> tuple[int, ...] | None:
-    """The mesh shape a file says for a function, if any."""
-    said = declared_mesh(program.function, file.run_lines)
-    return program.device_mesh if said is None else said.sizes
+    """Returns the mesh shape that a file declares for a function, or None."""
+    declared = declared_mesh(program.function, file.run_lines)
+    return program.device_mesh if declared is None else declared.sizes
 
 
 def _mesh(file: Source, program: Program, given: AnyMesh | None) -> AnyMesh:
@@ -143,15 +143,15 @@ def _mesh(file: Source, program: Program, given: AnyMesh | None) -> AnyMesh:
     if found is not None:
         # Of several RUN lines the one with the given mesh is meant.
         runs = [r for r in runs if r.sizes == tuple(found.shape.values())] or runs
-    said = declared_mesh(program.function, runs)
+    declared = declared_mesh(program.function, runs)
     if found is not None:
         sizes = tuple(found.shape.values())
-        if said is not None and said.sizes == (1, *sizes):
+        if declared is not None and declared.sizes == (1, *sizes):
             return _as_row(found)
-        if said is not None and sizes != said.sizes:
+        if declared is not None and sizes != declared.sizes:
             whose = "the given mesh is" if given is not None else "jax.set_mesh has set the mesh"
             raise MeshMismatchError(
-                f"{said.where} is {_by(said.sizes)}, but {whose} {_by(sizes)}; one program has one mesh. Give a mesh "
+                f"{declared.where} is {_by(declared.sizes)}, but {whose} {_by(sizes)}; one program has one mesh. Give a mesh "
                 "of the file's shape, or none."
             )
         return found

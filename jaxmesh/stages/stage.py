@@ -105,7 +105,7 @@ class Stage(abc.ABC):
           dialect: of a traced program `"ttir"` (the default), which `jaxmesh.from_mlir` reads back; of a lowered one
             `"ttnn"` (the default), 1:1 what the pass decided, or `"python"` or `"cpp"` as tt-mlir emits them; of both
             `"jaxpr"`, JAX's own text.
-          debug_info: whether MLIR says on which line of the source each operation stands.
+          debug_info: if True, MLIR carries each operation's source location.
           groups: whether groups of operations that have one op (softmax, rms_norm, linear, ...) are recognised; values
             change by no more than rounding.
           unroll_limit: how many operations loops may make, all in all, when they are unrolled.
@@ -202,7 +202,7 @@ class Stage(abc.ABC):
         """Runs the program, and gives every equation's value on every device, keyed by source location.
 
         A traced program runs on the reference executor before any pass, a lowered one after the pass, a compiled one on
-        the devices of its mesh. `jaxmesh.compare` says where two recordings first differ. In loops and branches every
+        the devices of its mesh. `jaxmesh.compare` finds where two recordings first differ. In loops and branches every
         turn is recorded, and only the branch that was taken; calls, `jax.checkpoint` and custom functions count as
         their bodies. On the devices the program is compiled once more together with what it records, which XLA may
         round otherwise; a while loop that takes many turns, and callbacks in it, may be run twice. Claims of

@@ -186,7 +186,7 @@ class Lowered(Stage):
         from jaxmesh.emit.targets import emit
         from jaxmesh.stages import export
 
-        said, folder = export.as_languages(languages), as_path("export", directory, "folder")
+        chosen, folder = export.as_languages(languages), as_path("export", directory, "folder")
         seed = as_index("export", "seed", seed)
         program, mesh = self._program(groups, unroll_limit, strict), with_devices(self._boundary.mesh)
         assert isinstance(mesh, Mesh)
@@ -214,7 +214,7 @@ class Lowered(Stage):
         def results() -> list[Any]:
             return flatten(compiled(*args, **kwargs))[0]
 
-        return export.export_program(folder, program, mlir, said, leaves, results)
+        return export.export_program(folder, program, mlir, chosen, leaves, results)
 
     def explain(self) -> Explanation:
         """Where every value lives, what every equation moves, what the passes did and why; needs no devices.
@@ -272,7 +272,7 @@ class Lowered(Stage):
           in it, the device operations. It is true if the program is accepted, and shows as a table.
 
         Raises:
-          TtnnError: there is no ttnn, or it does not start; the message says how to get it.
+          TtnnError: there is no ttnn, or it does not start; the message tells how to get it.
           MeshError: no cluster has the mesh.
           MissingRuleError: as of `as_text`.
         """
@@ -297,7 +297,7 @@ class Lowered(Stage):
 
         Args:
           check_replication: whether copies that no type proves equal are compared when it runs, which then waits for
-            the devices; see `jaxmesh.check_replication`, which says the default. A program without such copies is the
+            the devices; see `jaxmesh.check_replication`, which sets the default. A program without such copies is the
             same with it.
 
         Raises:
@@ -333,7 +333,7 @@ class Lowered(Stage):
         )
 
     def run(self, args: Sequence[Any], mesh: AnyMesh, checks: Checks | None = None) -> Any:
-        """Runs on flat arguments inside a trace, or eagerly; `checks` says how its claims are checked."""
+        """Runs on flat arguments inside a trace, or eagerly; `checks` checks its claims."""
         if is_multi_process():
             compare_program(self._boundary.name, self._jaxpr, self._boundary.sizes)
         if self.inexpressible is not None:

@@ -110,7 +110,7 @@ class Leak:
 
 @dataclass(frozen=True, eq=False)
 class Verdict:
-    """What the real ttnn says of a program; true if it is accepted.
+    """The verdict of the real ttnn on a program; true if it is accepted.
 
     Attributes:
       outcome: `"accepted"` to its end, `"refused"`, or `"died"`: the library ended the process.

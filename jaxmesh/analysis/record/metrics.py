@@ -2,7 +2,7 @@
 
 The correlation is that of tt-metal's `comp_pcc` (`models/common/utility_functions.py`), case by case: all NaN in both
 is 1, in one 0; one that is all zero and one that is not is 0; NaNs and infinities count as zeros; equal arrays are 1;
-single elements and constant arrays that are not equal have none, for which it says 0.
+single elements and constant arrays that are not equal have none, for which it gives 0.
 """
 
 from __future__ import annotations

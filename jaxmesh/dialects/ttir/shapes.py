@@ -119,14 +119,14 @@ def _without(shape: Shape, dim: int) -> Shape:
 def _strided(call: Call, x: Any, dim: int, begin: int, end: int, step: int) -> Any:
     """Slices one dim. Negative begins and ends count from the end; a step may be negative, too."""
     size = x.shape[dim]
-    said = f"begin {begin}, end {end}, step {step} on dim {dim} of size {size}"
+    values = f"begin {begin}, end {end}, step {step} on dim {dim} of size {size}"
     first, last = (n + size if n < 0 else n for n in (begin, end))
-    require(call, step != 0, f"a step of 0 ({said})")
-    require(call, 0 <= first <= size and 0 <= last <= size, f"out of range: {said}")
-    require(call, (last - first) * step >= 0, f"the end is before the begin: {said}")
+    require(call, step != 0, f"a step of 0 ({values})")
+    require(call, 0 <= first <= size and 0 <= last <= size, f"out of range: {values}")
+    require(call, (last - first) * step >= 0, f"the end is before the begin: {values}")
     if step > 0:
         return lax.slice_in_dim(x, first, last, step, dim)
-    require(call, first < size, f"out of range: {said}")
+    require(call, first < size, f"out of range: {values}")
     count = -(-(first - last) // -step)
     if not count:
         return lax.slice_in_dim(x, 0, 0, 1, dim)
@@ -174,10 +174,10 @@ def _index_select(call: Call) -> Any:
     dim = check_dim(call, call["dim"], x.ndim, "dim")
     begin, length, size = call["begin"], call["length"], x.shape[dim]
     stride = call["stride"] or size
-    said = f"begin {begin}, length {length}, stride {stride} on dim {dim} of size {size}"
-    require(call, 0 <= begin < size and 0 < length <= stride, f"out of range: {said}")
+    values = f"begin {begin}, length {length}, stride {stride} on dim {dim} of size {size}"
+    require(call, 0 <= begin < size and 0 < length <= stride, f"out of range: {values}")
     starts = range(begin, size, stride)
-    require(call, starts[-1] + length <= size, f"the last piece ends at {starts[-1] + length}: {said}")
+    require(call, starts[-1] + length <= size, f"the last piece ends at {starts[-1] + length}: {values}")
     return lax.concatenate([lax.slice_in_dim(x, s, s + length, axis=dim) for s in starts], dim)
 
 

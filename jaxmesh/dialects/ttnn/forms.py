@@ -101,7 +101,7 @@ class Gives:
     """The form of a result.
 
     Attributes:
-      type: `asked` if the call says it, `operand` if it is that of an operand, else the element type itself.
+      type: `asked` if the call gives it, `operand` if it is that of an operand, else the element type itself.
       operand: the number of that operand.
       by_type: by the element type of that operand, where the result's is another one.
       layout: `either` for that of the operands.

@@ -201,7 +201,7 @@ def define(
     if operands is None:
         assert base is not None, name
         operands = base.operands
-    # Of its own dialect each row says for itself whether upstream has it.
+    # Of its own dialect the trait of a row tells whether upstream has it.
     shared = frozenset[Trait]() if base is None else base.traits - {Trait.NOT_UPSTREAM}
     definition = OpDef(
         name,

@@ -51,5 +51,5 @@ def function_name(text: str) -> str:
 
 def remark(text: str) -> str:
     """A comment for the end of a line, or nothing."""
-    said = comment(text).replace("??", "? ?")
-    return f"  // {said}" if said else ""
+    escaped = comment(text).replace("??", "? ?")
+    return f"  // {escaped}" if escaped else ""

@@ -129,7 +129,7 @@ FORMS: Mapping[str, Callable[[Any], str]] = {
 
 
 def attribute(form: str, given: Any) -> str:
-    """An attribute in the form that its parameter says; nothing where it is left out."""
+    """Returns an attribute in the form of its parameter; nothing where it is left out."""
     if given is None:
         return NOTHING
     kind, _, owner = form.partition(":")

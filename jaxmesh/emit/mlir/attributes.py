@@ -1,4 +1,4 @@
-"""Attributes as MLIR writes them, by the form their row says."""
+"""Attributes as MLIR writes them, in the form that their row declares."""
 
 from __future__ import annotations
 

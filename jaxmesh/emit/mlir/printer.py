@@ -23,7 +23,7 @@ _BY_TYPE: frozenset[str | None] = frozenset({"f32", "number"})
 """Forms of attributes that are written by the types of the operands."""
 DISCARDABLE: Mapping[str, str] = {"assume_replicated": "", "layout": "#ttnn.layout", "rounding_mode": "string"}
 """Attributes that upstream does not define, with their forms, printed as discardable ones: a promise of the caller, the
-layout that `to_layout` makes, which upstream says in the result's type, and how `divide` rounds integers."""
+layout that `to_layout` makes, which upstream has in the result's type, and how `divide` rounds integers."""
 
 
 def mlir_text(program: Program, *, locations: bool = False) -> str:
@@ -52,7 +52,7 @@ class _Printer:
         self.spelling = Spelling()
         self.names: dict[Value, str] = {a.value: f"%arg{i}" for i, a in enumerate(program.arguments)}
         self.count = 0
-        self.said: dict[tuple[str, int], str] = {}
+        self.printed: dict[tuple[str, int], str] = {}
 
     def text(self) -> str:
         around = self.locations.op(""), self.locations.op("")
@@ -127,12 +127,12 @@ class _Printer:
     def _said(self, op: Op) -> str:
         """The properties; where they do not depend on the operands, ops that share a mapping are spelled once."""
         key = op.name, id(op.attributes)
-        found = self.said.get(key)
+        found = self.printed.get(key)
         if found is None:
             found = ", ".join(self._properties(op))
             forms, row = _forms(op.name)
             if (row is None or not _optional(row)) and not _BY_TYPE.intersection(map(forms.get, op.attributes)):
-                self.said[key] = found
+                self.printed[key] = found
         return found
 
     def _properties(self, op: Op) -> Iterator[str]:

@@ -31,8 +31,8 @@ def arguments(program: Program, op: Op, row: TtnnOp, params: Sequence[Param], na
     kind = program.types[op.results[0]] if op.results else None
     hosted = kind is not None and kind.host
     site = _Site(program, op, row, kind, names)
-    said = [(p, _SOURCES[p.source](site, p)) for p in params if _is_printed(p, op, hosted)]
-    return ", ".join(f"{p.name}={value}" if p.keyword else value for p, value in said)
+    printed = [(p, _SOURCES[p.source](site, p)) for p in params if _is_printed(p, op, hosted)]
+    return ", ".join(f"{p.name}={value}" if p.keyword else value for p, value in printed)
 
 
 def _is_printed(param: Param, op: Op, hosted: bool) -> bool:
@@ -158,8 +158,8 @@ def _to_layout(program: Program, op: Op, names: Names) -> Statements:
     (tensor,) = op.used
     before, after = program.types[tensor], program.types[op.results[0]]
     dtype = "None" if before.dtype == after.dtype else values.data_type(after.dtype)
-    said = f"{names[tensor]}, {values.layout(after)}, {dtype}, memory_config={values.memory_config(after)}"
-    return [("ttnn.to_layout", said)]
+    printed = f"{names[tensor]}, {values.layout(after)}, {dtype}, memory_config={values.memory_config(after)}"
+    return [("ttnn.to_layout", printed)]
 
 
 def _deallocate(program: Program, op: Op, names: Names) -> Statements:

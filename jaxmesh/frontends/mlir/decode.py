@@ -126,15 +126,15 @@ class Program:
         return [self._axes(i, axes) if p else None for i, p in enumerate(self.presharded)]
 
     def _axes(self, number: int, axes: Sequence[str]) -> tuple[str, ...]:
-        said = self.arguments[number].varying
-        if said is None:
+        declared = self.arguments[number].varying
+        if declared is None:
             return tuple(axes)
-        if any(i >= len(axes) for i in said):
+        if any(i >= len(axes) for i in declared):
             raise VerifyError(
-                f"line {self.body.line}: argument {number} of @{self.body.name}: jaxmesh.varying = {list(said)}, but "
-                f"the mesh has {len(axes)} axes; allowed are 0 to {len(axes) - 1}."
+                f"line {self.body.line}: argument {number} of @{self.body.name}: jaxmesh.varying = {list(declared)}, "
+                f"but the mesh has {len(axes)} axes; allowed are 0 to {len(axes) - 1}."
             )
-        return tuple(axes[i] for i in said)
+        return tuple(axes[i] for i in declared)
 
 
 def row_of(op: str) -> OpDef | None:
@@ -174,15 +174,15 @@ def decode(function: Function, functions: Sequence[Function]) -> Program:
     decoder = _Decoder(functions)
     body = decoder.body(function)
     with _at(function.line, f"@{function.name}"):
-        said = boundary_attributes(function, "arg_attrs", len(body.arguments))
+        declared = boundary_attributes(function, "arg_attrs", len(body.arguments))
         results = boundary_attributes(function, "res_attrs", len(body.results))
-        rows = zip(said, body.arguments, strict=True)
+        rows = zip(declared, body.arguments, strict=True)
         noops = [s for s in body.steps if s.attributes.get("shard_type") == "identity" and len(s.types) == 1]
         body.arguments = tuple(_local(s, i, a, noops, decoder.types) for i, (s, a) in enumerate(rows))
     return Program(
         function,
         body,
-        tuple(said),
+        tuple(declared),
         tuple(results),
         decoder.needs,
         decoder.device_mesh,
@@ -192,13 +192,13 @@ def decode(function: Function, functions: Sequence[Function]) -> Program:
 
 
 def _local(
-    said: BoundaryAttributes, number: int, written: jax.ShapeDtypeStruct, noops: list[Step], types: Types
+    declared: BoundaryAttributes, number: int, written: jax.ShapeDtypeStruct, noops: list[Step], types: Types
 ) -> jax.ShapeDtypeStruct:
     """The type a presharded argument really has: older files write the full one, and a no-op to the local one."""
-    if said.status != "presharded":
+    if declared.status != "presharded":
         return written
-    if said.local is not None:
-        return types(said.local)
+    if declared.local is not None:
+        return types(declared.local)
     for step in noops:
         if number in step.operands:
             return step.types[0]

@@ -151,34 +151,34 @@ def _page_layout(step: decoded.Step) -> str:
 
 
 def _attributes(step: decoded.Step) -> Mapping[str, Any]:
-    """What a text says of an op, as a flat program says it."""
+    """Returns the attributes of an op of a text in the form of a flat program."""
     dialect, _, name = step.op.partition(".")
-    said = {k: v for k, v in step.attributes.items() if k not in _SEGMENTS and "." not in k}
+    attributes = {k: v for k, v in step.attributes.items() if k not in _SEGMENTS and "." not in k}
     if dialect == "ttir" and name == "mesh_shard":
-        if said["shard_type"] == "identity" or not said.keys() <= {*_SHARD}:
+        if attributes["shard_type"] == "identity" or not attributes.keys() <= {*_SHARD}:
             raise _OtherWords
         promised = step.attributes.get(f"jaxmesh.{_PROMISE}", False) is not False
-        return said | ({_PROMISE: True} if promised else {})
+        return attributes | ({_PROMISE: True} if promised else {})
     if dialect == "ttnn" and name in MEMORY_OPS:
-        if not said.keys() <= MEMORY_OPS[name].attributes.keys():
+        if not attributes.keys() <= MEMORY_OPS[name].attributes.keys():
             raise _OtherWords
         if name == "to_layout":
             return {"layout": _page_layout(step)}
-        return {k: CONFIGS[k](str(v)) if k in CONFIGS else v for k, v in said.items()}
+        return {k: CONFIGS[k](str(v)) if k in CONFIGS else v for k, v in attributes.items()}
     if _ROUNDING in step.attributes:
-        said["rounding_mode"] = step.attributes[_ROUNDING]
+        attributes["rounding_mode"] = step.attributes[_ROUNDING]
     row = definition_of(step.op)
-    if row is None or Trait.NOT_UPSTREAM in row.traits or not said.keys() <= row.by_name.keys():
+    if row is None or Trait.NOT_UPSTREAM in row.traits or not attributes.keys() <= row.by_name.keys():
         raise _OtherWords
     sizes = step.attributes.get(_SEGMENTS[0])
     if dialect == "ttir" and sizes is not None and sum(sizes) == len(step.operands):
-        said[_SEGMENTS[0]] = sizes
+        attributes[_SEGMENTS[0]] = sizes
     if name == "constant":
-        said["value"] = _elements(said["value"], step)
-    if name == "pad" and step.types[0].dtype.kind in "biu" and float(said.get("value", 0.5)).is_integer():
+        attributes["value"] = _elements(attributes["value"], step)
+    if name == "pad" and step.types[0].dtype.kind in "biu" and float(attributes.get("value", 0.5)).is_integer():
         # MLIR writes the number of every element type as a float.
-        said["value"] = int(said["value"])
-    return said
+        attributes["value"] = int(attributes["value"])
+    return attributes
 
 
 def _elements(value: Any, step: decoded.Step) -> Any:

@@ -87,7 +87,7 @@ class Ops:
             for name in names:
                 self.meanings[name] = meaning
                 if kind is not None:
-                    self.kinds[name] = kind if callable(kind) else (lambda _, said=kind: said)
+                    self.kinds[name] = kind if callable(kind) else (lambda _, given=kind: given)
             return meaning
 
         return register

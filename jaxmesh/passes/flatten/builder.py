@@ -104,19 +104,23 @@ class Builder:
     ) -> tuple[Value, ...]:
         """Appends an operation, named with its dialect, with any number of results."""
         results = tuple([self.program.new(self._type(shape, dtype)) for shape, dtype in types])
-        said = {k: plain(v) for k, v in attrs.items() if v is not None} if attrs else {}
-        made = Op(name, tuple(operands), results, said, self.line)
+        attributes = {k: plain(v) for k, v in attrs.items() if v is not None} if attrs else {}
+        made = Op(name, tuple(operands), results, attributes, self.line)
         self.program.ops.append(made)
         for result in results:
             self._makers[result] = made
         return results
 
     def kept(
-        self, name: str, operands: Sequence[Value | None], types: Sequence[tuple[Shape, Any]], said: Mapping[str, Any]
+        self,
+        name: str,
+        operands: Sequence[Value | None],
+        types: Sequence[tuple[Shape, Any]],
+        attributes: Mapping[str, Any],
     ) -> tuple[Value, ...]:
         """Appends an imported operation verbatim; no rule looks through it, as its attributes may have any form."""
         results = tuple([self.program.new(self._type(shape, dtype)) for shape, dtype in types])
-        self.program.ops.append(Op(name, tuple(operands), results, said, self.line))
+        self.program.ops.append(Op(name, tuple(operands), results, attributes, self.line))
         return results
 
     def alike(self, value: Value, other: Value) -> None:

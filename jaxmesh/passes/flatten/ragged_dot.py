@@ -19,8 +19,8 @@ def _ragged_dot_general(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     # Composed as JAX does it where a platform has no such product: what is outside of a group is zero in its copy.
     if eqn.params["group_offset"] is not None:
         raise missing(eqn, "JAX itself gives no meaning to a group_offset")
-    said, (shape, dtype) = eqn.params["ragged_dot_dimension_numbers"], b.result(eqn)
-    (contract, batch), (ragged,) = said.dot_dimension_numbers, said.lhs_ragged_dimensions
+    numbers, (shape, dtype) = eqn.params["ragged_dot_dimension_numbers"], b.result(eqn)
+    (contract, batch), (ragged,) = numbers.dot_dimension_numbers, numbers.lhs_ragged_dimensions
     x, y, sizes = xs
     groups = b.shape(sizes)[-1]
     if ragged in batch[0]:
@@ -36,7 +36,7 @@ def _ragged_dot_general(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
         return product(b, parts, [_next(dims) for dims in contract], apart, shape, dtype)
     free = [d for d in range(len(b.shape(x))) if d not in contract[0] and d not in batch[0]]
     split = _grouped(b, x, sizes, ragged, (*batch[0], *free[: free.index(ragged)]))
-    inner = (*_next(contract[0]), 0), (*contract[1], *said.rhs_group_dimensions)
+    inner = (*_next(contract[0]), 0), (*contract[1], *numbers.rhs_group_dimensions)
     return product(b, (split, y), inner, (_next(batch[0]), batch[1]), shape, dtype)
 
 

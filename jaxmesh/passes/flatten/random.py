@@ -34,16 +34,16 @@ def generator(aval: Any) -> Any:
     return getattr(aval.dtype, "_impl", None)
 
 
-def _built(b: Builder, function: Callable[..., Any], xs: Sequence[Value], said: tuple[Any, ...]) -> list[Value]:
+def _built(b: Builder, function: Callable[..., Any], xs: Sequence[Value], parameters: tuple[Any, ...]) -> list[Value]:
     types = tuple((b.shape(x), b.dtype(x)) for x in xs)
-    return b.jaxpr(_traced(function, said, types), xs)
+    return b.jaxpr(_traced(function, parameters, types), xs)
 
 
 @lru_cached_by_config(256)
-def _traced(function: Callable[..., Any], said: tuple[Any, ...], types: tuple[Any, ...]) -> Jaxpr:
+def _traced(function: Callable[..., Any], parameters: tuple[Any, ...], types: tuple[Any, ...]) -> Jaxpr:
     """Traces a generator's code on words, which depends on JAX's flags."""
     arguments = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in types]
-    return _jax.make_jaxpr(functools.partial(function, *said))(*arguments)
+    return _jax.make_jaxpr(functools.partial(function, *parameters))(*arguments)
 
 
 def _over_keys(function: Callable[..., Any], count: int) -> Callable[..., Any]:
@@ -90,8 +90,8 @@ def _random_seed(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
 
 @RULES.add("random_bits")
 def _random_bits(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
-    said = (generator(eqn.invars[0].aval), eqn.params["bit_width"], tuple(eqn.params["shape"]))
-    return _built(b, _bits, xs, said)
+    parameters = (generator(eqn.invars[0].aval), eqn.params["bit_width"], tuple(eqn.params["shape"]))
+    return _built(b, _bits, xs, parameters)
 
 
 @RULES.add("random_split")

@@ -85,7 +85,7 @@ def _scatter(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     if name == "scatter-sub":
         new = b.same("neg", [new])
     numbers = params["dimension_numbers"]
-    said = _Scatter(
+    update = _Scatter(
         x, as_index(b, index), new, KINDS[name],
         *(tuple(map(int, dims)) for dims in (
             numbers.scatter_dims_to_operand_dims, numbers.inserted_window_dims, numbers.operand_batching_dims,
@@ -94,10 +94,10 @@ def _scatter(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
         drops=params["mode"] is None or params["mode"].name != "CLIP",
     )  # fmt: skip
     for form in (_one_window, _one_row):
-        made = form(b, said)
+        made = form(b, update)
         if made is not None:
             return made
-    return _many(b, _inside(b, said), source_line(eqn))
+    return _many(b, _inside(b, update), source_line(eqn))
 
 
 def _combined(b: Builder, kind: str | None, old: Value, new: Value) -> Value:
@@ -110,7 +110,7 @@ def _combined(b: Builder, kind: str | None, old: Value, new: Value) -> Value:
 
 def _one_window(b: Builder, s: _Scatter) -> Value | None:
     """Replaces a slice, for one window at a known index inside; else returns None."""
-    # An index of no numbers, as of `x.at[:]`, says the first place.
+    # An index of no numbers, as of `x.at[:]`, means the first place.
     held = known(b, s.index) if s.mapped else np.zeros(0, INDEX)
     shape, sizes = b.shape(s.x), s.sizes(b)
     if held is None or math.prod(b.shape(s.index)[:-1]) != 1 or s.batching:

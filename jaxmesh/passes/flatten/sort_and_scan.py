@@ -72,8 +72,8 @@ def _is_arange(b: Builder, x: Value, dim: int) -> bool:
     made = b.maker(x, "arange")
     if made is None or b.dtype(x) != INDEX:
         return False
-    said, rank = made.attributes, len(b.shape(x))
-    return (said["start"], said["step"], said.get("arange_dimension", 0) % rank) == (0, 1, dim)
+    attributes, rank = made.attributes, len(b.shape(x))
+    return (attributes["start"], attributes["step"], attributes.get("arange_dimension", 0) % rank) == (0, 1, dim)
 
 
 @RULES.add("top_k")

@@ -162,7 +162,7 @@ class _Decider:
         wanted = [self.source.types[v].dtype for v in op.results]
         forms = [Form(*found.result(i, kinds, dtype)) for i, dtype in enumerate(wanted)]
         if self.refused:
-            # The emulation computes what the program says.
+            # The emulation computes the program as it is.
             forms = [form._replace(dtype=dtype) for form, dtype in zip(forms, wanted, strict=True)]
         self._append(op, [*operands, *op.operands[len(given) :]], forms)
 

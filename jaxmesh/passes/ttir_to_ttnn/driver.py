@@ -78,7 +78,7 @@ class _Lowering:
         return made
 
     def result(self, port: Port) -> Value:
-        """A result, in the place that its port says."""
+        """Returns a result with the residency of its port."""
         if not port.presharded:
             return self.full(port.value)
         places = self.places[port.value]

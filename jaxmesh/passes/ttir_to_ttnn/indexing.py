@@ -57,7 +57,7 @@ def _along(o: Ops, x: Value, index: Value, dim: int) -> Value:
     return o.gather(x, o.cast(index, np.uint32), dim)
 
 
-# --- slices that start where an index says ---------------------------------------------------------------------------
+# --- slices that start at an index ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
