@@ -188,7 +188,7 @@ class OpDef:
 
 
 SEGMENTS = (attr("operandSegmentSizes", "ints"), attr("resultSegmentSizes", "ints"))
-"""What MLIR writes on any op with optional operands, and older TTIR on every op."""
+"""The attributes that MLIR writes on any op with optional operands, and older TTIR on every op."""
 
 
 def define(

@@ -51,8 +51,8 @@ def from_mlir(
 ) -> Traced:
     """Reads TTIR or TTNN text as a traced program, which lowers, compiles and runs like any other.
 
-    Arguments are positional: full arrays, or `MeshTensor`s where the file declares `presharded`, whose declared type is the
-    local shape. The result is one value, or a tuple; a presharded result is a `MeshTensor`.
+    Arguments are positional: full arrays, or `MeshTensor`s where the file declares `presharded`, whose declared type is
+    the local shape. The result is one value, or a tuple; a presharded result is a `MeshTensor`.
 
     Every mistake is an error that names the line. TTIR does not say over which mesh axes presharded arguments differ:
     where a program is right only if they are equal along some, it takes coordinate 0, and `.assumptions` of the result
@@ -151,8 +151,8 @@ def _mesh(file: Source, program: Program, given: AnyMesh | None) -> AnyMesh:
         if declared is not None and sizes != declared.sizes:
             whose = "the given mesh is" if given is not None else "jax.set_mesh has set the mesh"
             raise MeshMismatchError(
-                f"{declared.where} is {_by(declared.sizes)}, but {whose} {_by(sizes)}; one program has one mesh. Give a mesh "
-                "of the file's shape, or none."
+                f"{declared.where} is {_by(declared.sizes)}, but {whose} {_by(sizes)}; one program has one mesh. Give a "
+                "mesh of the file's shape, or none."
             )
         return found
     sizes = mesh_sizes(file, program)

@@ -51,7 +51,7 @@ from jaxmesh.validate import is_hashable, quote
 
 _tree: Any = jax.tree
 _CACHED_SHARDINGS = 64
-"""How many sets of shardings of arguments a function keeps programs for."""
+"""The number of sets of shardings of arguments that a function keeps programs for."""
 
 
 class JitFunction:

@@ -26,7 +26,7 @@ _tree: Any = jax.tree
 
 @dataclass(frozen=True, slots=True)
 class Partitioned:
-    """What a partitioned program was made of: the program of full values, and the shardings at its ends."""
+    """The origin of a partitioned program: the program of full values, and the shardings at its ends."""
 
     plain: Jaxpr
     asked: Asked

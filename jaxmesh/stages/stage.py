@@ -1,4 +1,4 @@
-"""What traced and lowered programs share: their signature, their flat program and its texts, recordings, drawings."""
+"""The common base of traced and lowered programs: signature, flat program and its texts, recordings, drawings."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from jaxmesh.drawing.program_drawing import ProgramValues
 
 _CACHED_PROGRAMS = 8
-"""How many flat programs a stage caches, one per set of options."""
+"""The number of flat programs that a stage caches, one per set of options."""
 
 
 class Stage(abc.ABC):

@@ -70,7 +70,7 @@ class Traced(Stage):
 
     @property
     def decisions(self) -> tuple[Decision, ...]:
-        """What the partitioner decided for each value, and why; empty if no shardings were asked for."""
+        """The partitioner's decision for each value, and why; empty if no shardings were asked for."""
         return self._decisions
 
     @property
@@ -88,7 +88,7 @@ class Traced(Stage):
         return ttir_program(jaxpr, self._boundary, self._out_tree, self.residency.results, groups, unroll_limit)
 
     def explain(self) -> Explanation:
-        """Where every value lives, what every equation moves, what the pass did and why; see `Lowered.explain`."""
+        """Explains where every value lives, what every equation moves and what the pass did; see `Lowered.explain`."""
         return self.lower().explain()
 
     def _analyse(self) -> ResidencyMap:
@@ -217,7 +217,7 @@ class Lowered(Stage):
         return export.export_program(folder, program, mlir, chosen, leaves, results)
 
     def explain(self) -> Explanation:
-        """Where every value lives, what every equation moves, what the passes did and why; needs no devices.
+        """Explains where every value lives, what every equation moves, what the passes did and why; needs no devices.
 
         Returns:
           A sequence of rows, one per argument, equation and result at every depth, that prints as a table; their names

@@ -21,7 +21,7 @@ PYTHONS = ("3.12", "3.10")
 """The versions of Python for which ttnn is published, best first."""
 _COMPILER_FOLDER = Path("runtime", "sfpi", "compiler", "bin")
 _SECONDS = 120
-"""How long a question to another Python may take; the first start after an installation reads a lot."""
+"""The limit of a question to another Python, in seconds; the first start after an installation reads a lot."""
 
 GET = (
     "make one with `jaxmesh ttnn-env` (it needs a package index, 700 MB, and Python "

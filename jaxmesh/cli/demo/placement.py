@@ -1,4 +1,4 @@
-"""What each device holds, read from the shards themselves."""
+"""The shards on each device, read from the arrays themselves."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ class Outcome:
 
     @property
     def passed(self) -> bool:
-        """Whether every comparison is within its tolerance and every shard is the slice it should be."""
+        """Returns True if every comparison is within its tolerance and every shard is the slice it should be."""
         return all(c.passed for c in self.checks) and all(h.exact for h in self.holdings)
 
 

@@ -41,7 +41,7 @@ class ShardType(Enum):
 
 
 class ShardDirection(Enum):
-    """Which way a `mesh_shard` goes; `.value` is the dialect's spelling."""
+    """The direction of a `mesh_shard`; `.value` is the dialect's spelling."""
 
     FULL_TO_SHARD = "full_to_shard"
     SHARD_TO_FULL = "shard_to_full"

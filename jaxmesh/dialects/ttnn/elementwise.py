@@ -52,7 +52,7 @@ _ONE = {
     "bitwise_not": forms(WORDS, casts=FIXED),
     "logical_not": forms(WIDE),
 }
-"""What takes other types than floats."""
+"""Functions that take other types than floats."""
 for _name in (
     "abs", "neg", "sign", "expm1", "cbrt", "reciprocal", "sin", "cos", "tan", "asin", "acos", "atan", "asinh", "erfc",
     "floor", "ceil", "bitwise_not", "relu", "relu6", "silu", "hardsigmoid", "isfinite", "logical_not",

@@ -1,4 +1,4 @@
-"""What the real functions take and give: element types and layouts, by operand and result.
+"""The element types and layouts that the real functions take and give, by operand and result.
 
 The facts were found by calling each function of ttnn 0.81.1 on a mock cluster for every element type and layout
 (`tests/generators/real_ttnn` repeats that). Where the library accepts more layouts than tt-mlir uses, tt-mlir's choice
@@ -69,7 +69,7 @@ REMEDY = "Convert it to one of these (astype)"
 
 @dataclass(frozen=True, slots=True)
 class Takes:
-    """What a function accepts as one operand.
+    """The forms that a function accepts as one operand.
 
     Attributes:
       types: the element types.
@@ -136,7 +136,7 @@ class Occurrence:
 
 @dataclass(frozen=True, slots=True)
 class Forms:
-    """What a function takes and gives.
+    """The forms that a function takes and gives.
 
     Attributes:
       takes: by operand; the last one stands for all that follow.

@@ -1,6 +1,7 @@
 """C++ text: a flat TTNN program as tt-mlir's EmitC prints it, one statement after the other.
 
-It compiles against the host emulation in `include/`. Comments name what EmitC loses: constants, the mesh, point to point.
+It compiles against the host emulation in `include/`. Comments name what EmitC loses:
+constants, the mesh, point to point.
 """
 
 from __future__ import annotations
@@ -245,12 +246,12 @@ def _config(rows: Sequence[str], override: MeshShape | None) -> str:
 
 
 def mapper(config: MeshMapperConfig) -> str:
-    """What stands between the braces of a mapper config."""
+    """Returns the text between the braces of a mapper config."""
     owner = f"{_DISTRIBUTED}::MeshMapperConfig"
     kinds = (f"Shard{{{p.dim}}}" if isinstance(p, PlacementShard) else "Replicate{}" for p in config.placements)
     return _config([f"{owner}::Placement{{{owner}::{kind}}}" for kind in kinds], config.mesh_shape_override)
 
 
 def composer(config: MeshComposerConfig) -> str:
-    """What stands between the braces of a composer config."""
+    """Returns the text between the braces of a composer config."""
     return _config([str(d) for d in config.dims], config.mesh_shape_override)

@@ -40,7 +40,7 @@ def layout(tile: bool) -> str:
 
 
 def memory_config(kind: Type) -> str:
-    """Where a tensor lies in memory."""
+    """Returns the memory config of a tensor."""
     buffer = "SYSTEM_MEMORY" if kind.host else "DRAM"
     return f"::ttnn::MemoryConfig{{::ttnn::TensorMemoryLayout::INTERLEAVED, ::ttnn::BufferType::{buffer}, {NOTHING}}}"
 
@@ -125,7 +125,7 @@ FORMS: Mapping[str, Callable[[Any], str]] = {
     "uint32s": lambda given: f"::std::array<uint32_t, {len(given)}>{{{_listed(given)}}}",
     "pairs": _pairs,
 }
-"""How an attribute is written, by the form of its parameter; `array` and `span` take statements of their own."""
+"""The spelling of an attribute, by the form of its parameter; `array` and `span` take statements of their own."""
 
 
 def attribute(form: str, given: Any) -> str:

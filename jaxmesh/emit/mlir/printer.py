@@ -191,13 +191,13 @@ def _overwritten(op: Op) -> Value | None:
 
 
 def _optional(row: OpDef) -> bool:
-    """Whether more than one operand may be left out."""
+    """Returns True if more than one operand may be left out."""
     least, most = row.operands
     return most is not None and most - least >= 2
 
 
 def _segments(op: Op, row: OpDef, program: Program) -> tuple[int, ...] | None:
-    """Which operands are there, where more than one may be left out."""
+    """Returns which operands are present, where more than one may be left out."""
     least, most = row.operands
     if most is None or not _optional(row):
         return None

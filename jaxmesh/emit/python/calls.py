@@ -27,7 +27,7 @@ def signature_of(op: Op) -> tuple[TtnnOp, Signature]:
 
 
 def arguments(program: Program, op: Op, row: TtnnOp, params: Sequence[Param], names: Names) -> str:
-    """What stands between the parentheses of a row's call."""
+    """Returns the text between the parentheses of a row's call."""
     kind = program.types[op.results[0]] if op.results else None
     hosted = kind is not None and kind.host
     site = _Site(program, op, row, kind, names)

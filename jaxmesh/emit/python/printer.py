@@ -146,7 +146,7 @@ class _Module:
         return body
 
     def on_mesh(self, port: Port, load: bool) -> bool:
-        """Whether making this input takes the mesh device."""
+        """Returns True if making this input takes the mesh device."""
         return not self.program.types[port.value].host or (load and port.presharded)
 
     def ones(self, body: list[str], device: str, _: int, port: Port) -> str:
@@ -203,6 +203,6 @@ def _argument(number: int, path: str) -> str:
 
 
 def _uses(program: Program) -> dict[Value, int]:
-    """How often each value is read, by ops and by the return."""
+    """Returns how often each value is read, by ops and by the return."""
     read = (value for op in program.ops for value in op.used)
     return Counter([*read, *(port.value for port in program.results)])

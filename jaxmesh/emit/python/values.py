@@ -32,7 +32,7 @@ def layout(kind: Type) -> str:
 
 
 def memory_config(kind: Type) -> str:
-    """Where a tensor lies; a host tensor has no memory config."""
+    """Returns the memory config of a tensor; a host tensor has none."""
     return "None" if kind.host else DEVICE_MEMORY
 
 

@@ -118,7 +118,7 @@ class Program:
 
     @property
     def presharded(self) -> tuple[bool, ...]:
-        """Which arguments are on the devices already."""
+        """True for each argument that is on the devices already."""
         return tuple(a.status == "presharded" for a in self.arguments)
 
     def varying(self, axes: Sequence[str]) -> list[tuple[str, ...] | None]:

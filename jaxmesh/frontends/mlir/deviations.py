@@ -1,4 +1,4 @@
-"""Where an op of a text is not in the form that upstream defines: texts of earlier versions are read all the same."""
+"""Reports ops of a text that are not in the form that upstream defines: texts of earlier versions are read, too."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SEGMENTS = frozenset(a.name for a in SEGMENTS)
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """How an op is written.
+    """The written form of an op.
 
     Attributes:
       op: its name with its dialect.

@@ -36,7 +36,7 @@ class Function:
 
     @property
     def has_body(self) -> bool:
-        """Whether it is more than a declaration."""
+        """Returns True if it is more than a declaration."""
         return len(self.operation.regions[0].blocks) > 0
 
     def __repr__(self) -> str:

@@ -184,7 +184,7 @@ def _attributes(step: decoded.Step) -> Mapping[str, Any]:
 def _elements(value: Any, step: decoded.Step) -> Any:
     """The elements of a constant; those of a splat are kept as one."""
     (kind,) = step.types
-    held = np.asarray(value)
-    if held.dtype != kind.dtype:
-        raise VerifyError(f"{step.op}: its value is of type {held.dtype}, but the declared type is {kind.dtype}.")
-    return np.broadcast_to(held.reshape(()), kind.shape) if held.size == 1 else held
+    elements = np.asarray(value)
+    if elements.dtype != kind.dtype:
+        raise VerifyError(f"{step.op}: its value is of type {elements.dtype}, but the declared type is {kind.dtype}.")
+    return np.broadcast_to(elements.reshape(()), kind.shape) if elements.size == 1 else elements

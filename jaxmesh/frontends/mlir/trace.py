@@ -31,7 +31,7 @@ _lax: Any = jax.lax
 
 @dataclass(frozen=True, slots=True)
 class Empty:
-    """What `ttir.empty` gives: the destination of an op in the older style, which writes into its last operand."""
+    """The result of `ttir.empty`: the destination of an op in the older style, which writes into its last operand."""
 
     type: jax.ShapeDtypeStruct
 
@@ -57,7 +57,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How to trace: over which mesh, with presharded arguments as shards or as full values, how strictly."""
+    """Settings of a trace: over which mesh, with presharded arguments as shards or as full values, how strictly."""
 
     mesh: AbstractMesh
     presharded_vary: bool = True

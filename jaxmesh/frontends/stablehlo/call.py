@@ -18,7 +18,7 @@ Body = Callable[..., list[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What the meaning of an op is given.
+    """The arguments of the meaning of an op.
 
     Attributes:
       op: the operation.

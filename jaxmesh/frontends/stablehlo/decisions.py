@@ -1,4 +1,4 @@
-"""What the partitioner decided for each value, and why, at the lines of the user's source."""
+"""The partitioner's decisions for each value, and why, at the lines of the user's source."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ Factors = dict[int, tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class Splitting:
-    """How an op is computed on shards: the shardings its operands must have, those its results get, what is partial."""
+    """The rule of an op on shards: the shardings its operands must have, those its results get, what is partial."""
 
     operands: tuple[Sharding, ...]
     results: tuple[Sharding, ...]

@@ -75,8 +75,8 @@ def _known_float(b: Builder, x: Value, kind: np.dtype[np.generic]) -> Value | No
     joint = b.maker(x, "bitwise_and")
     if joint is None or kind != _FLOAT:
         return None
-    for held, mask in (tuple(joint.used), tuple(joint.used)[::-1]):
-        part, number = b.floats.get(held), b.fill(mask)
+    for operand, mask in (tuple(joint.used), tuple(joint.used)[::-1]):
+        part, number = b.floats.get(operand), b.fill(mask)
         if part is None or number is None:
             continue
         cleared = (~int(number) & 0xFFFFFFFF).bit_length()

@@ -36,15 +36,15 @@ def _test(b: Builder, name: str, x: Value, number: float) -> Value:
 
 def _split(b: Builder, size: Value) -> _Split:
     """Guesses the exponent by a logarithm, which is off by one at the most, and returns the correction, too."""
-    held = b.same("clamp_scalar", [size], min=_LEAST, max=_MOST)
-    guess = b.same("floor", [b.with_number("multiply", b.same("log", [held]), 1 / np.log(2))])
+    clamped = b.same("clamp_scalar", [size], min=_LEAST, max=_MOST)
+    guess = b.same("floor", [b.with_number("multiply", b.same("log", [clamped]), 1 / np.log(2))])
     guess = b.cast(b.same("clamp_scalar", [guess], min=-_EDGE, max=_EDGE + 1), INDEX)
     table = np.array([2.0**-e for e in range(-_EDGE, _EDGE + 2)], _FLOAT)[:, None]
     places = b.with_number("add", guess, _EDGE)
     flat = places if b.shape(places) else b.reshape(places, (1,))
     scale = b.op("embedding", [flat, b.constant(table)], (*b.shape(flat), 1), _FLOAT)
     scale = b.reshape(scale, b.shape(size))
-    made = b.same("multiply", [held, scale])
+    made = b.same("multiply", [clamped, scale])
     return _Split(scale, guess, _test(b, "ge", made, 2), _test(b, "lt", made, 1))
 
 
@@ -74,8 +74,8 @@ def word(b: Builder, x: Value) -> Value:
     is_nan = compared(b, "ne", x, x)
     size = b.same("abs", [chosen(b, is_nan, b.full((), 1, _FLOAT), x)])
     split = _split(b, size)
-    held = b.same("clamp_scalar", [size], min=_LEAST, max=_MOST)
-    behind = b.with_number("subtract", _fixed(b, split, b.same("multiply", [held, split.scale]), 0.5), 1)
+    clamped = b.same("clamp_scalar", [size], min=_LEAST, max=_MOST)
+    behind = b.with_number("subtract", _fixed(b, split, b.same("multiply", [clamped, split.scale]), 0.5), 1)
     one = [b.cast(v, INDEX) for v in (split.is_big, split.is_small)]
     exponent = b.same("subtract", [b.same("add", [split.exponent, one[0]]), one[1]])
     field = b.with_number("multiply", b.cast(b.with_number("add", exponent, bias), _WORD), 1 << mantissa)

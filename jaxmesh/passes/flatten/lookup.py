@@ -57,7 +57,7 @@ class _Rows:
 
     @property
     def count(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return math.prod(self.shape[d] for d in self.taken)
 
     def stride(self, dim: int) -> int:

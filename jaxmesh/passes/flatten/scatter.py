@@ -111,12 +111,12 @@ def _combined(b: Builder, kind: str | None, old: Value, new: Value) -> Value:
 def _one_window(b: Builder, s: _Scatter) -> Value | None:
     """Replaces a slice, for one window at a known index inside; else returns None."""
     # An index of no numbers, as of `x.at[:]`, means the first place.
-    held = known(b, s.index) if s.mapped else np.zeros(0, INDEX)
+    constant = known(b, s.index) if s.mapped else np.zeros(0, INDEX)
     shape, sizes = b.shape(s.x), s.sizes(b)
-    if held is None or math.prod(b.shape(s.index)[:-1]) != 1 or s.batching:
+    if constant is None or math.prod(b.shape(s.index)[:-1]) != 1 or s.batching:
         return None
     at = [0] * len(shape)
-    for dim, place in zip(s.mapped, held.reshape(-1), strict=True):
+    for dim, place in zip(s.mapped, constant.reshape(-1), strict=True):
         most = shape[dim] - sizes[dim]
         at[dim] = int(place) if s.drops else min(max(int(place), 0), most)
         if not 0 <= at[dim] <= most:
@@ -151,8 +151,8 @@ def _inside(b: Builder, s: _Scatter) -> _Scatter:
         return _with(s, s.index)
     shape, sizes = b.shape(s.x), s.sizes(b)
     most = [shape[d] - sizes[d] for d in s.mapped]
-    held = known(b, s.index)
-    if held is not None and ((held >= 0) & (held <= np.array(most))).all():
+    constant = known(b, s.index)
+    if constant is not None and ((constant >= 0) & (constant <= np.array(most))).all():
         return _with(s, s.index)
     if s.drops:
         return s

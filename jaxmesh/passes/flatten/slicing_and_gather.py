@@ -42,8 +42,8 @@ def start_of(b: Builder, start: Value, size: int, length: int) -> int | Value | 
     """Returns the clamped start of a slice of a dim, 0 for the whole dim; None if it is not known."""
     if length == size:
         return 0
-    held = known(b, start)
-    return None if held is None else min(max(int(held.item()), 0), size - length)
+    constant = known(b, start)
+    return None if constant is None else min(max(int(constant.item()), 0), size - length)
 
 
 @RULES.add("dynamic_slice")
@@ -198,11 +198,11 @@ def in_range(b: Builder, indices: Value, dims: Sequence[int], shape: Shape, size
 
 def _picked(b: Builder, x: Value, indices: Value, sizes: Shape, numbers: Numbers) -> Value | None:
     """Picks a few rows known at compile time by slices, one per run of consecutive rows; else returns None."""
-    held, shape = known(b, indices), b.shape(x)
-    if held is None or held.size > _FEW or held.ndim > 2 or not _is_take(numbers, sizes, shape):
+    constant, shape = known(b, indices), b.shape(x)
+    if constant is None or constant.size > _FEW or constant.ndim > 2 or not _is_take(numbers, sizes, shape):
         return None
     (dim,) = numbers.mapped
-    rows = [int(i) for i in held.reshape(-1)]
+    rows = [int(i) for i in constant.reshape(-1)]
     if min(rows) < 0 or max(rows) >= shape[dim]:
         return None
     runs: list[list[int]] = []
@@ -212,7 +212,7 @@ def _picked(b: Builder, x: Value, indices: Value, sizes: Shape, numbers: Numbers
         else:
             runs.append([row, row + 1])
     made = b.concat([part(b, x, dim, begin, end) for begin, end in runs], dim)
-    return _placed(b, made, dim, (len(rows),) if held.ndim == 2 else (), numbers)
+    return _placed(b, made, dim, (len(rows),) if constant.ndim == 2 else (), numbers)
 
 
 def _first(b: Builder, x: Value, sizes: Shape, numbers: Numbers, out: Shape) -> Value | None:

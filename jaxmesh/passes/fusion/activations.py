@@ -9,7 +9,7 @@ from jaxmesh.passes.fusion.dataflow import F16, Node, close
 from jaxmesh.passes.fusion.pattern import Group
 
 _STEPS = 3
-"""How many factors by numbers are looked through, one inside the other."""
+"""The number of nested factors by numbers that a pattern looks through."""
 
 
 def _unary(name: str, x: Node) -> Group | None:

@@ -17,7 +17,7 @@ from jaxmesh.passes.fusion.pattern import Group
 
 Dims = tuple[int, ...]
 _IN_FLOAT32 = ("ttir.mean", "ttir.rms_norm", "ttir.layer_norm")
-"""What takes its statistics in float32, whatever its operand is."""
+"""Ops that take their statistics in float32, whatever its operand is."""
 
 # --- mean ------------------------------------------------------------------------------------------------------------
 

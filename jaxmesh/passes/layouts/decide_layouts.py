@@ -53,7 +53,7 @@ class _Decider:
         self.handle: Value | None = None
         self.line = ""
         self.refused = False
-        """Whether the library refuses an operand of the current op."""
+        """True if the library refuses an operand of the current op."""
         self.forms: dict[Value, dict[Form, Value]] = {}
         """By value of the program that comes in: the forms that exist, and the values that they are."""
 

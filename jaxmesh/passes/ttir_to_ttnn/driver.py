@@ -39,7 +39,7 @@ def to_ttnn(program: Program) -> Program:
 
 @dataclass(slots=True)
 class _Places:
-    """Where a value stands.
+    """The residency of a value.
 
     Attributes:
       full: as a full host tensor.

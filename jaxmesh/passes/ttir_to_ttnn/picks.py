@@ -19,7 +19,7 @@ from jaxmesh.passes.ttir_to_ttnn.builder import Ops
 _FEW = 8
 """Up to so many slices stand for a pick; beyond it is one gather."""
 _SHORT = 2**16
-"""What an index of 16 bits counts."""
+"""The number of positions that an index of 16 bits counts."""
 
 
 def lookup(o: Ops, rows: Value, table: Value) -> Value:
