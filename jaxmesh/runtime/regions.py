@@ -109,7 +109,9 @@ def _note(body: Jaxpr, kinds: Sequence[_Kind]) -> None:
 def _kinds(body: Jaxpr, places: Mapping[Var, Residency]) -> list[_Kind]:
     """Returns the kind of every equation.
 
-    One that depends on no array is made anew wherever it is read, unless it reads a result that is not: a loop with shards in it may carry a table along, which leaves the loop where that ran."""
+    One that depends on no array is made anew wherever it is read, unless it reads a result that is
+    not: a loop with shards in it may carry a table along, which leaves the loop where that ran.
+    """
     anywhere: set[Var] = {*body.constvars, *body.invars}
     kinds: list[_Kind] = []
     moving = walk.Memo[bool]()
