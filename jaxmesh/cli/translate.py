@@ -54,10 +54,10 @@ def translate(arguments: argparse.Namespace) -> None:
     with read_file(arguments) as (file, sizes):
         program, traced = imported(file, sizes, arguments)
         if arguments.out is None:
-            print(_printed(traced, arguments), end="", flush=True)
+            print(_print_text(traced, arguments), end="", flush=True)
             return
         args = inputs_of(program, traced.mesh, arguments)
-        for path in _written(traced, args, arguments):
+        for path in _write(traced, args, arguments):
             print(path, flush=True)
 
 
@@ -65,21 +65,21 @@ def _options(arguments: argparse.Namespace) -> dict[str, bool]:
     return {"groups": not arguments.no_groups, "strict": not arguments.for_emulation}
 
 
-def _printed(traced: jm.Traced, arguments: argparse.Namespace) -> str:
+def _print_text(traced: jm.Traced, arguments: argparse.Namespace) -> str:
     options: dict[str, Any] = {"debug_info": arguments.debug_info, **_options(arguments)}
     stage = traced if arguments.to == "ttir" else traced.lower()
     text = stage.as_text(arguments.to, **options)
     return text if text.endswith("\n") else f"{text}\n"
 
 
-def _written(traced: jm.Traced, args: Sequence[Any], arguments: argparse.Namespace) -> list[Path]:
+def _write(traced: jm.Traced, args: Sequence[Any], arguments: argparse.Namespace) -> list[Path]:
     if arguments.to in EXPORTED:
         return traced.lower().export(arguments.out, *args, languages=(arguments.to,), **_options(arguments))
     path: Path = arguments.out / f"{arguments.to}.mlir"
     if arguments.out.exists() and not arguments.out.is_dir():
         raise jm.JaxmeshError(f"--out takes a folder, but {str(arguments.out)!r} is a file; name another.")
     arguments.out.mkdir(parents=True, exist_ok=True)
-    path.write_text(_printed(traced, arguments))
+    path.write_text(_print_text(traced, arguments))
     return [path]
 
 

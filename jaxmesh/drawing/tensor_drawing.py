@@ -52,7 +52,7 @@ def draw_tensor(holding: Placement, most: float, *, small: bool = False) -> Bloc
         wanted = len(blocks)
     gap = _SMALL_GAP if small else _GAP
     made = arrange(blocks, wanted, most, gap, even=rank > 2 and wanted <= 8)
-    _written(made, {i: _choices(holding, p) for i, p in enumerate(holding.pieces)})
+    _write(made, {i: _choices(holding, p) for i, p in enumerate(holding.pieces)})
     return made
 
 
@@ -128,7 +128,7 @@ def _draw(holding: Placement, panel: _Panel, titled: bool, scale: _Scale, found:
     return made
 
 
-def _written(block: Block, texts: dict[int, list[list[str]]]) -> None:
+def _write(block: Block, texts: dict[int, list[list[str]]]) -> None:
     """Writes the texts that fit into the boxes, with one font size for boxes of one size."""
     sizes: dict[tuple[int, int], list[int]] = {}
     for i, mark in enumerate(block.marks):
@@ -243,5 +243,5 @@ def _shards(holding: Placement, most: float, small: bool) -> Block:
     shown = {
         i: [[p.label, p.which, str(list(p.shape))], [p.label, p.which], [p.label]] for i, p in enumerate(holding.pieces)
     }
-    _written(made, shown)
+    _write(made, shown)
     return made

@@ -17,7 +17,7 @@ _result_p = unlowered_primitive("jaxmesh_result")
 
 @_presharded_p.def_abstract_eval
 @_result_p.def_abstract_eval
-def _marked(x: Any, *, axes: Sequence[str] = ()) -> Any:
+def _mark(x: Any, *, axes: Sequence[str] = ()) -> Any:
     return retype(x, x.shape, axes)
 
 

@@ -113,7 +113,7 @@ class _Verifier:
                 continue
             free = takes.layout == "either" and not kind.host
             if kind.host != takes.host or not (free or kind.tile == (takes.layout == "tile")):
-                raise ResidencyError(f"{op.name} takes operand {i} {_wanted(takes)}, got {_show(kind)}.")
+                raise ResidencyError(f"{op.name} takes operand {i} {_wanted_form(takes)}, got {_show(kind)}.")
             if self.strict and not takes.truth and stored_as(kind.dtype) not in takes.types:
                 raise VerifyError(
                     f"{op.name} takes {', '.join(sorted(takes.types))} as operand {i}, got {_show(kind)}."
@@ -276,7 +276,7 @@ def _config(op: Op, name: str) -> Any:
     return op.attributes[name]
 
 
-def _wanted(takes: Takes) -> str:
+def _wanted_form(takes: Takes) -> str:
     return f"on the {'host' if takes.host else 'devices'}, in {'tiles' if takes.layout == 'tile' else 'rows'}"
 
 

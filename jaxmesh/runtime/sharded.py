@@ -46,7 +46,7 @@ def execute(
         if out_specs is None:
             return outs
         rows = zip(outs, out_specs, plan.residency.results, strict=True)
-        return [y if p is DEVICE else _constrained(y, s, mesh) for y, s, p in rows]
+        return [y if p is DEVICE else _constrain(y, s, mesh) for y, s, p in rows]
     # Inside, the executor decides on shardings; the types of arguments and results are the caller's.
     auto = plain_mesh(mesh)
     specs = _result_specs(plan, auto)
@@ -62,7 +62,7 @@ def execute(
     return run(*[jnp.asarray(x) for x in args])
 
 
-def _constrained(y: Any, spec: PartitionSpec, mesh: Mesh | AbstractMesh) -> Any:
+def _constrain(y: Any, spec: PartitionSpec, mesh: Mesh | AbstractMesh) -> Any:
     """Returns a full result in its sharding; aggregates of axes in another order than the mesh's reshape it."""
     return jax.lax.with_sharding_constraint(y, NamedSharding(mesh, spec)) if any(spec) else y
 
@@ -106,13 +106,13 @@ def _result_specs(plan: Plan, mesh: Mesh | AbstractMesh) -> list[PartitionSpec]:
         if isinstance(atom, compat.Literal):
             return PartitionSpec()
         if plan.places[atom] is DEVICE:
-            return storage_spec(len(atom.aval.shape), _varying(atom, names))
+            return storage_spec(len(atom.aval.shape), _varying_axes(atom, names))
         return exits.get(atom, PartitionSpec())
 
     return [spec(a) for a in body.outvars]
 
 
-def _varying(var: Any, names: Sequence[str]) -> list[str]:
+def _varying_axes(var: Any, names: Sequence[str]) -> list[str]:
     varying = compat.varying_axes(var.aval)
     return [n for n in names if n in varying]
 
@@ -134,14 +134,14 @@ def _eval_outside(
 ) -> None:
     for eqn in eqns:
         moves = not PRIMITIVES.isdisjoint(_held(eqn))
-        evaluate.eval_eqns([_hosted(eqn, residency, mesh) if mesh is not None and moves else strip_eqn(eqn)], env)
+        evaluate.eval_eqns([_on_host(eqn, residency, mesh) if mesh is not None and moves else strip_eqn(eqn)], env)
 
 
 def _held(eqn: Eqn) -> set[Any]:
     return {e.primitive for j in walk.sub_jaxprs(eqn) for e in walk.all_eqns(j)}
 
 
-def _hosted(eqn: Eqn, residency: ResidencyMap, mesh: Mesh | AbstractMesh) -> Eqn:
+def _on_host(eqn: Eqn, residency: ResidencyMap, mesh: Mesh | AbstractMesh) -> Eqn:
     """A loop, branch or call on the host side, each of its bodies executed in regions of its own."""
 
     def change(jaxpr: Jaxpr) -> Jaxpr:
@@ -210,7 +210,7 @@ class _Mapped:
         if self.plan.places[var] is not DEVICE:
             return var, PartitionSpec(), lambda x: x
         shape = var.aval.shape
-        return var, storage_spec(len(shape), _varying(var, self.names)), lambda x: jax.lax.reshape(x, shape)
+        return var, storage_spec(len(shape), _varying_axes(var, self.names)), lambda x: jax.lax.reshape(x, shape)
 
     def _entry_distribute(self, eqn: Eqn) -> tuple[Atom, PartitionSpec, Inside]:
         (source,) = eqn.invars
@@ -226,7 +226,7 @@ class _Mapped:
     def _exit(self, var: Atom) -> tuple[PartitionSpec, Inside, Inside]:
         if self.plan.places[var] is not DEVICE:
             return PartitionSpec(), lambda env: env[var], lambda x: x
-        shape, varying = var.aval.shape, _varying(var, self.names)
+        shape, varying = var.aval.shape, _varying_axes(var, self.names)
         stored = (*shape, *[1] * len(varying))
         return storage_spec(len(shape), varying), lambda env: jax.lax.reshape(env[var], stored), lambda x: x
 
@@ -250,7 +250,7 @@ class _Mapped:
             )
         joined = {n for n, d in zip(self.names, dims, strict=True) if d is not None}
         # Of axes that are dropped although the shard varies over them, an aggregate reads coordinate 0.
-        dropped = [n for n in _varying(shard, self.names) if n not in joined] if isinstance(shard, Var) else []
+        dropped = [n for n in _varying_axes(shard, self.names) if n not in joined] if isinstance(shard, Var) else []
         # An axis of size 1 is joined by naming it in the spec; reading the copy of one device would take a collective.
         single = [n for n in dropped if self.mesh.shape[n] == 1]
         dropped = [n for n in dropped if n not in single]

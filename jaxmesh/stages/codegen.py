@@ -118,7 +118,7 @@ def _codegen(
     static = {k: options[k] for k in ("static_argnums", "static_argnames") if k in options}
     how = {k: options[k] for k in ("groups", "unroll_limit", "strict") if k in options}
     with _own_mesh(f, mesh):
-        lowered, dynamic = _lowered(name, f, args, mesh, static)
+        lowered, dynamic = _lower(name, f, args, mesh, static)
         return lowered.export(export_path, *dynamic, languages=(language,), **how)
 
 
@@ -131,7 +131,7 @@ def _check(name: str, options: Mapping[str, Any]) -> None:
             raise ArgumentTypeError(f"{name}: {key} is {_OPTIONS[key]}, got {quote(value)}; write {wanted!r}.")
 
 
-def _lowered(
+def _lower(
     name: str, f: Callable[..., Any], args: tuple[Any, ...], mesh: AnyMesh | None, static: Mapping[str, Any]
 ) -> tuple[Lowered, tuple[Any, ...]]:
     """The lowered program and the arguments it takes, statics left out."""

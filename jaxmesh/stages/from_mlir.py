@@ -151,8 +151,8 @@ def _mesh(file: Source, program: Program, given: AnyMesh | None) -> AnyMesh:
         if declared is not None and sizes != declared.sizes:
             whose = "the given mesh is" if given is not None else "jax.set_mesh has set the mesh"
             raise MeshMismatchError(
-                f"{declared.where} is {_by(declared.sizes)}, but {whose} {_by(sizes)}; one program has one mesh. Give a "
-                "mesh of the file's shape, or none."
+                f"{declared.where} is {_by(declared.sizes)}, but {whose} {_by(sizes)}; one program has one mesh. Give "
+                "a mesh of the file's shape, or none."
             )
         return found
     sizes = mesh_sizes(file, program)

@@ -131,8 +131,8 @@ def from_process_shards(
     over = as_mesh(mesh)
     if not isinstance(over, Mesh):
         raise MeshError(f"from_process_shards puts shards on devices, but the mesh {dict(over.shape)} has none.")
-    names = _varying(varying, over)
-    received = _checked(shards, over)
+    names = _varying_axes(varying, over)
+    received = _check(shards, over)
     first = next(iter(received.values()))
     kind = f"{first.dtype}{list(first.shape)}, varying over {names}"
     agree("from_process_shards: the type of the shards", kind, b"", list(over.devices.flat))
@@ -143,7 +143,7 @@ def from_process_shards(
     return assemble({c: received.get(c, first) for c in every}, over, names, topology)
 
 
-def _varying(given: Any, mesh: Mesh) -> tuple[str, ...]:
+def _varying_axes(given: Any, mesh: Mesh) -> tuple[str, ...]:
     names: tuple[Any, ...] = tuple(mesh.axis_names) if given is None else (given,)
     if given is not None and not isinstance(given, str):
         names = as_tuple("from_process_shards", given, "a row of mesh axes as varying")
@@ -154,7 +154,7 @@ def _varying(given: Any, mesh: Mesh) -> tuple[str, ...]:
     return tuple(n for n in mesh.axis_names if n in names and mesh.shape[n] > 1)
 
 
-def _checked(shards: Any, mesh: Mesh) -> dict[Shape, Array]:
+def _check(shards: Any, mesh: Mesh) -> dict[Shape, Array]:
     if not isinstance(shards, Mapping):
         raise ArgumentTypeError(f"from_process_shards takes a dict from coordinate to array, got {quote(shards)}.")
     received: dict[Shape, Array] = {}

@@ -120,7 +120,7 @@ def _of_arguments(
             "position, as jax.jit wants them."
         )
     rows = _broadcast(_as_tuple(ins), tuple(args), "in_shardings", "the arguments")
-    found = [_named(s, mesh, f"in_shardings of {show_path(p)}") for s, p in zip(rows, paths, strict=True)]
+    found = [_name_of(s, mesh, f"in_shardings of {show_path(p)}") for s, p in zip(rows, paths, strict=True)]
     for s, leaf, path in zip(found, leaves, paths, strict=True):
         if s is not None:
             _check_divides(
@@ -156,12 +156,12 @@ def _of_results(outs: Any, mesh: AnyMesh) -> Callable[[Any], Sequence[NamedShard
     def results(tree: Any) -> list[NamedSharding | None]:
         full = _tree.unflatten(tree, [_Leaf(i) for i in range(tree.num_leaves)])
         prefix = _as_tuple(outs) if isinstance(full, tuple) else outs
-        return [_named(s, mesh, "out_shardings") for s in _broadcast(prefix, full, "out_shardings", "the results")]
+        return [_name_of(s, mesh, "out_shardings") for s in _broadcast(prefix, full, "out_shardings", "the results")]
 
     return results
 
 
-def _named(given: Any, mesh: AnyMesh, what: str) -> NamedSharding | None:
+def _name_of(given: Any, mesh: AnyMesh, what: str) -> NamedSharding | None:
     """Returns a sharding over the program's mesh."""
     if given is None:
         return None

@@ -312,11 +312,11 @@ def combine_device_tensors(tensors: Sequence[MeshTensor]) -> MeshTensor:
     _check_alike("combine_device_tensors", list(shard_on.values()))
     mesh = parents[0]
     shards = {c: shard_on[d] for c in np.ndindex(*mesh.devices.shape) if (d := mesh.devices[c]) in shard_on}
-    combined = assemble(shards, mesh, *_unrelated(mesh, list(shards)), given[0].storage)
+    combined = assemble(shards, mesh, *_unrelated_axes(mesh, list(shards)), given[0].storage)
     return set_owner(combined, owner_of(given))
 
 
-def _unrelated(mesh: Mesh, coords: Sequence[Sequence[int]]) -> tuple[tuple[str, ...] | None, TensorTopology]:
+def _unrelated_axes(mesh: Mesh, coords: Sequence[Sequence[int]]) -> tuple[tuple[str, ...] | None, TensorTopology]:
     """Returns varying axes and topology of unrelated tensors, no dim of which was cut."""
     topology = TensorTopology(MeshShape(len(coords)), (PlacementShard(0),), tuple(map(MeshCoordinate, coords)))
     if len(coords) < mesh.devices.size:
@@ -355,4 +355,4 @@ def from_host_shards(tensors: Sequence[Any], mesh_shape: MeshShape | Sequence[in
     _check_alike("from_host_shards", rows)
     mesh = make_mesh(tuple(shape))
     coords = list(np.ndindex(*shape))
-    return assemble(dict(zip(coords, rows, strict=True)), mesh, *_unrelated(mesh, coords), ON_HOST)
+    return assemble(dict(zip(coords, rows, strict=True)), mesh, *_unrelated_axes(mesh, coords), ON_HOST)

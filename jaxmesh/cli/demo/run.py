@@ -48,7 +48,7 @@ def run(mesh: Mesh, dims: model.Dims, say: Say) -> Outcome:
 def _forward(mesh: Mesh, dims: model.Dims, say: Say) -> Outcome:
     weights, x, _ = model.make_inputs(dims)
     say("run the unsharded model")
-    expected = _jitted(model.unsharded_model(dims).forward, weights, x)
+    expected = _jit(model.unsharded_model(dims).forward, weights, x)
     say("trace the sharded model to TTIR")
     traced = jm.jit(model.sharded_model(dims, mesh).forward, mesh=mesh).trace(weights, x)
     say("lower it to TTNN")
@@ -71,7 +71,7 @@ def _forward(mesh: Mesh, dims: model.Dims, say: Say) -> Outcome:
     return Outcome(mesh, dims, traced.as_text(), ttnn, compiled.as_text(), checks, tuple(holdings))
 
 
-def _jitted(fun: Callable[..., Any], *args: Any) -> Any:
+def _jit(fun: Callable[..., Any], *args: Any) -> Any:
     return cast(Any, jax.jit(fun)(*args))
 
 
@@ -79,7 +79,7 @@ def _gradients(mesh: Mesh, dims: model.Dims, say: Say) -> list[Check]:
     plain, sharded = model.unsharded_model(dims), model.sharded_model(dims, mesh)
     inputs = model.make_inputs(dims)
     say("differentiate the unsharded model")
-    expected = _jitted(jax.value_and_grad(plain.loss, BOTH), *inputs)
+    expected = _jit(jax.value_and_grad(plain.loss, BOTH), *inputs)
     say("differentiate the compiled program: jax.grad(jm.jit(loss))")
     outside = jax.value_and_grad(jm.jit(sharded.loss, mesh=mesh), BOTH)(*inputs)
     say("compile the differentiated program: jm.jit(jax.grad(loss))")

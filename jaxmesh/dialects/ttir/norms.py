@@ -108,15 +108,15 @@ _TRAITS = (Trait.COLLECTIVE, Trait.SENDS, Trait.DECOMPOSED)
 @define(OPS, "distributed_rms_norm", (1, 3), *_DISTRIBUTED, traits=_TRAITS)
 def _distributed_rms_norm(call: Call) -> Any:
     given, weight, residual = optional_operands(call, ("input", "weight", "residual"))
-    return _distributed(call, given, weight, None, residual)
+    return _distribute(call, given, weight, None, residual)
 
 
 @define(OPS, "distributed_layer_norm", (1, 4), *_DISTRIBUTED, traits=_TRAITS)
 def _distributed_layer_norm(call: Call) -> Any:
-    return _distributed(call, *optional_operands(call, ("input", "weight", "bias", "residual")))
+    return _distribute(call, *optional_operands(call, ("input", "weight", "bias", "residual")))
 
 
-def _distributed(call: Call, given: Any, weight: Any, bias: Any, residual: Any) -> Any:
+def _distribute(call: Call, given: Any, weight: Any, bias: Any, residual: Any) -> Any:
     axis = axis_name(call, call["cluster_axis"])
     _check_scales(call, given, [weight, bias])
     x = _residual(call, given, residual)

@@ -116,7 +116,7 @@ def _without(shape: Shape, dim: int) -> Shape:
 # --- slices ----------------------------------------------------------------------------------------------------------
 
 
-def _strided(call: Call, x: Any, dim: int, begin: int, end: int, step: int) -> Any:
+def _slice_with_step(call: Call, x: Any, dim: int, begin: int, end: int, step: int) -> Any:
     """Slices one dim. Negative begins and ends count from the end; a step may be negative, too."""
     size = x.shape[dim]
     values = f"begin {begin}, end {end}, step {step} on dim {dim} of size {size}"
@@ -143,7 +143,7 @@ def _slice_static(call: Call) -> Any:
     for name in ("begins", "ends", "step"):
         check_length(call, name, call[name], x.ndim, f"one per dim of {describe(x)}")
     for dim, (begin, end, step) in enumerate(zip(call["begins"], call["ends"], call["step"], strict=True)):
-        x = _strided(call, x, dim, begin, end, step)
+        x = _slice_with_step(call, x, dim, begin, end, step)
     return x
 
 
@@ -160,7 +160,7 @@ def _slice_static(call: Call) -> Any:
 def _index(call: Call) -> Any:
     (x,) = call.operands
     dim = check_dim(call, call["dim"], x.ndim, "dim")
-    return _strided(call, x, dim, call["begin"], call["end"], call["step"])
+    return _slice_with_step(call, x, dim, call["begin"], call["end"], call["step"])
 
 
 _SELECT = need("dim", "int"), need("begin", "int"), need("length", "int"), attr("stride", "int", 0)

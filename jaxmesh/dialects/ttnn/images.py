@@ -114,7 +114,7 @@ _CPP_AFTER = (
 )
 
 
-def _convolved(host: bool) -> Forms:
+def _convolve(host: bool) -> Forms:
     """The weight is prepared from rows, that of a transposed convolution on the host."""
     operands = (Takes(FLOATS, "either"), Takes(FLOATS, "rows", host=host), Takes(FLOATS, "either"))
     return Forms(operands, (Gives("asked", layout="tile"),))
@@ -136,7 +136,7 @@ define(
     python=[*_PRODUCT, *_AFTER],
     cpp=_cpp([*_PRODUCT, *_CPP_AFTER]),
     on_device=True,
-    takes=_convolved(host=False),
+    takes=_convolve(host=False),
 )
 _EXTRA = _rows("output_padding")
 define(
@@ -149,7 +149,7 @@ define(
     python=[*_PRODUCT, *_EXTRA, *_AFTER],
     cpp=_cpp([*_PRODUCT, *_EXTRA, *_CPP_AFTER]),
     on_device=True,
-    takes=_convolved(host=True),
+    takes=_convolve(host=True),
 )
 
 

@@ -52,7 +52,7 @@ define(
 )
 
 
-def _gathered(op: Occurrence) -> Forms:
+def _gather(op: Occurrence) -> Forms:
     layout: Layout = "rows" if op.rank < 2 or op.stored() in NARROW else "either"
     index = Takes(frozenset({U32, U16}), layout, {"UINT8": (U32,)})
     return Forms((Takes(ANY, layout, MODULAR), index), alike=False)
@@ -69,11 +69,11 @@ define(
         text("sparse_grad", "false"),
         *positional(MEMORY, unset("optional_output_tensor"), unset("sub_core_grids")),
     ],
-    takes=_gathered,
+    takes=_gather,
 )
 
 
-def _scattered(op: Occurrence) -> Forms:
+def _scatter(op: Occurrence) -> Forms:
     """Data in rows; `reduce` is `add` or `multiply`."""
     combines = op.attributes.get("scatter_reduce_type") in ("max", "min")
     data = Takes(frozenset() if combines else ANY, "rows", {} if combines else MODULAR)
@@ -92,7 +92,7 @@ define(
         _REDUCE,
     ],
     cpp=positional(*_WRITTEN, _REDUCE, unset("sub_core_grid")),
-    takes=_scattered,
+    takes=_scatter,
 )
 
 _CACHE = (operand("cache", 0), operand("input", 1))

@@ -128,7 +128,7 @@ def _with_indices(call: Call) -> Any:
     return ttir_meaning(replace(call, results=(indices, indices)))
 
 
-def _ordered(types: frozenset[str]) -> Callable[[Occurrence], Forms]:
+def _order(types: frozenset[str]) -> Callable[[Occurrence], Forms]:
     """Indices are of 16 bits where the input is, unless the dim is too long for them."""
 
     def rule(op: Occurrence) -> Forms:
@@ -152,7 +152,7 @@ define(
     forms=[attr("dim", "int", -1, form="si8")],
     meaning=_with_indices,
     python=[_X, _DIM, attribute("descending", default=False), attribute("stable", default=False), MEMORY],
-    takes=_ordered(frozenset({BF16, F32, U16})),
+    takes=_order(frozenset({BF16, F32, U16})),
 )
 define(
     OPS,
@@ -160,5 +160,5 @@ define(
     forms=[attr("dim", "int", -1)],
     meaning=_with_indices,
     python=[_X, attribute("k"), _DIM, attribute("largest", default=True), attribute("sorted", default=True), MEMORY],
-    takes=_ordered(FLOATS),
+    takes=_order(FLOATS),
 )

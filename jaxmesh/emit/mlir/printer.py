@@ -103,14 +103,14 @@ class _Printer:
         written = f" <{{{properties}}}>" if properties else ""
         written += self._discardable(op)
         types = ", ".join(map(self._type, op.used))
-        results = () if _overwritten(op) is not None else op.results
+        results = () if _overwritten_operand(op) is not None else op.results
         made = ", ".join(map(self._type, results))
         after = made if len(results) == 1 else f"({made})"
         reads, place = self._listed(op.used), self.locations.op(op.line)
         return f'    {self._defined(op)}"{op.name}"({reads}){written} : ({types}) -> {after}{place}'
 
     def _defined(self, op: Op) -> str:
-        if (into := _overwritten(op)) is not None:
+        if (into := _overwritten_operand(op)) is not None:
             # From here on the operand is the result.
             self.names[op.results[0]] = self.names[into]
             return ""
@@ -184,7 +184,7 @@ def _forms(op: str) -> tuple[Mapping[str, str], OpDef | None]:
     return {a.name: a.mlir_form for a in row.attributes} | {_SEGMENTS: "i32a"}, row
 
 
-def _overwritten(op: Op) -> Value | None:
+def _overwritten_operand(op: Op) -> Value | None:
     """Returns the operand that an op writes to instead of giving a result."""
     row = _forms(op.name)[1]
     return None if row is None or row.writes is None else op.operands[row.writes]

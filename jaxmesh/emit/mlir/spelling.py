@@ -108,13 +108,13 @@ class Spelling:
         if bool((rows == rows[0]).all()):
             return self._list(elements.reshape(-1)[:1].reshape(()))
         if elements.size > LISTED:
-            return f'"0x{_stored(elements).hex().upper()}"'
+            return f'"0x{_stored_bytes(elements).hex().upper()}"'
         return self._list(elements)
 
     def _list(self, elements: np.ndarray[Any, Any]) -> str:
         if elements.dtype.kind == "b":
             return str(elements.tolist()).lower()
-        text = f'dense<"0x{_stored(elements).hex()}"> : {self.tensor(elements.shape, elements.dtype)}'
+        text = f'dense<"0x{_stored_bytes(elements).hex()}"> : {self.tensor(elements.shape, elements.dtype)}'
         spelled = str(ir.Attribute.parse(text, self._mlir()))
         return spelled[len("dense<") : spelled.rindex(">", 0, spelled.rindex(" : "))]
 
@@ -125,7 +125,7 @@ class Spelling:
         return self._context
 
 
-def _stored(elements: np.ndarray[Any, Any]) -> bytes:
+def _stored_bytes(elements: np.ndarray[Any, Any]) -> bytes:
     """Elements as MLIR stores them: those of less than a byte in one, without sign."""
     integer = _INTEGER.match(elements.dtype.name)
     if integer is None or int(integer.group(2)) >= 8:

@@ -38,7 +38,9 @@ def abstract(leaf: Any, what: str) -> jax.ShapeDtypeStruct:
     if isinstance(leaf, jax.ShapeDtypeStruct):
         _check_type(leaf, what)
         check_size(leaf.shape, leaf.dtype, what)
-        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, weak_type=leaf.weak_type, sharding=_typed(leaf.sharding))
+        return jax.ShapeDtypeStruct(
+            leaf.shape, leaf.dtype, weak_type=leaf.weak_type, sharding=_cast_type(leaf.sharding)
+        )
     try:
         aval = jax.typeof(leaf)
     except JaxmeshError:
@@ -59,7 +61,7 @@ def abstract(leaf: Any, what: str) -> jax.ShapeDtypeStruct:
             "called under jax.jit."
         )
     check_size(aval.shape, aval.dtype, what)
-    weak, sharding = bool(getattr(aval, "weak_type", False)), _typed(getattr(aval, "sharding", None))
+    weak, sharding = bool(getattr(aval, "weak_type", False)), _cast_type(getattr(aval, "sharding", None))
     return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=weak, sharding=sharding)
 
 
@@ -73,7 +75,7 @@ def _check_type(kind: jax.ShapeDtypeStruct, what: str) -> None:
         raise ArgumentTypeError(f"{what} is of the shape {quote(kind.shape)}; a shape is a row of integers.")
 
 
-def _typed(sharding: Any) -> NamedSharding | None:
+def _cast_type(sharding: Any) -> NamedSharding | None:
     """Returns a sharding if it is a part of the type, on a mesh with Explicit axes; a `shard_map` inside reads it."""
     explicit = isinstance(sharding, NamedSharding) and AxisType.Explicit in sharding.mesh.axis_types
     return sharding if explicit else None

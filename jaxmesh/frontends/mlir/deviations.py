@@ -80,7 +80,7 @@ _KINDS: Mapping[str, tuple[str, ...]] = {
 """By form: the kinds of an attribute."""
 
 
-def _allowed(attribute: Attribute) -> tuple[str, ...]:
+def _allowed_forms(attribute: Attribute) -> tuple[str, ...]:
     form = attribute.mlir_form
     if form.startswith("#"):
         return (form,)
@@ -107,7 +107,7 @@ def deviations(form: Form) -> Iterator[str]:
     if missing:
         yield f"needs the attribute {', '.join(map(repr, missing))}"
     for attribute in row.attributes:
-        allowed = _allowed(attribute)
+        allowed = _allowed_forms(attribute)
         if attribute.name in given and allowed and kinds[attribute.name] not in allowed:
             yield f"has {attribute.name!r} as {' or '.join(allowed)}, not as {kinds[attribute.name]}"
     yield from _counts(form, row.operands)

@@ -101,7 +101,7 @@ def _axes(program: Program, op: Any) -> tuple[str, ...]:
     """
     text = str(op.attributes["replica_groups"])
     if "replica_group_mesh_axes" in text or "mesh_axes" in text:
-        return tuple(a for a in _named(text) if a in program.sizes)
+        return tuple(a for a in _name_of(text) if a in program.sizes)
     rows = np.asarray(program.read(op.attributes["replica_groups"])).tolist()
     ids = np.arange(math.prod(program.sizes.values())).reshape(tuple(program.sizes.values()))
     names = list(program.sizes)
@@ -114,7 +114,7 @@ def _axes(program: Program, op: Any) -> tuple[str, ...]:
     raise UnsupportedError(f"a collective among the devices {rows}, which are no axes of the mesh {program.sizes}.")
 
 
-def _named(text: str) -> list[str]:
+def _name_of(text: str) -> list[str]:
     return re.findall(r'"(\w+)"', text)
 
 

@@ -86,7 +86,7 @@ def _scan(step: Any, initial: list[Any], counter: Counter) -> list[Any]:
 def find_counter(op: Any) -> Counter | None:
     """Recognises a loop that counts from a constant to a constant by a constant; returns None for any other."""
     cond, body = (r.blocks[0] for r in op.regions)
-    test = _returned(cond, 0)
+    test = _returned_values(cond, 0)
     if _name(test) != "stablehlo.compare":
         return None
     direction = enum_of(test, "comparison_direction")
@@ -95,7 +95,7 @@ def find_counter(op: Any) -> Counter | None:
     limit, start = _number(right, op, cond), None if number is None else _number(op.operands[number], op, None)
     if direction != "LT" or number is None or limit is None or start is None:
         return None
-    add = _returned(body, number)
+    add = _returned_values(body, number)
     if _name(add) != "stablehlo.add":
         return None
     x, y = add.operands
@@ -107,7 +107,7 @@ def find_counter(op: Any) -> Counter | None:
     return Counter(number, start, step, max(-(-(limit - start) // step), 0))
 
 
-def _returned(block: Any, number: int) -> Any:
+def _returned_values(block: Any, number: int) -> Any:
     """Returns the op that makes a value which a block returns."""
     return [o.operation for o in block.operations][-1].operands[number].owner
 

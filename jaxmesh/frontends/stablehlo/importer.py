@@ -185,7 +185,7 @@ class Importer:
         arrays = as_list(made)
         partial = splitting.partial if kind is not None else ()
         outs = [
-            Sharded(_typed(y, k), s, partial, kind or "", op)
+            Sharded(_cast_type(y, k), s, partial, kind or "", op)
             for y, k, s in zip(arrays, results, splitting.results, strict=True)
         ]
         results_of = [
@@ -266,7 +266,7 @@ class Importer:
             return values.reduce_scatter(array, axis, dim)
 
 
-def _typed(y: Any, kind: jax.ShapeDtypeStruct) -> Any:
+def _cast_type(y: Any, kind: jax.ShapeDtypeStruct) -> Any:
     """Checks that a shard has the type that StableHLO gives it."""
     if y.shape != kind.shape:
         raise AssertionError(f"a shard of {list(y.shape)} was made where {list(kind.shape)} was expected")

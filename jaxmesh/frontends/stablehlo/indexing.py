@@ -29,7 +29,7 @@ def _indices_last(indices: Any, at: int) -> Any:
     return jnp.moveaxis(indices, at, -1)
 
 
-def _signed(indices: Any) -> Any:
+def _make_signed(indices: Any) -> Any:
     return indices if jnp.issubdtype(indices.dtype, jnp.signedinteger) else indices.astype(np.int32)
 
 
@@ -40,7 +40,7 @@ def _signed(indices: Any) -> Any:
 def _gather(call: Call) -> Any:
     dims = _hlo.GatherDimensionNumbers(call.raw("dimension_numbers"))
     x, indices = call.operands
-    indices = _signed(_indices_last(indices, dims.index_vector_dim))
+    indices = _make_signed(_indices_last(indices, dims.index_vector_dim))
     start_map = list(dims.start_index_map)
     offset_dims, whole = list(dims.offset_dims), call.shapes[0]
     sizes = [n if k == full else k for n, k, full in zip(x.shape, call["slice_sizes"], whole, strict=True)]
@@ -54,7 +54,7 @@ def _gather(call: Call) -> Any:
         collapsed_slice_dims=tuple(dims.collapsed_slice_dims),
         start_index_map=tuple(start_map),
         operand_batching_dims=tuple(dims.operand_batching_dims),
-        start_indices_batching_dims=tuple(_moved(dims.start_indices_batching_dims, dims.index_vector_dim)),
+        start_indices_batching_dims=tuple(_move_dims(dims.start_indices_batching_dims, dims.index_vector_dim)),
     )
     axes = join_axes([x, indices])
     made = _lax.gather(spread(x, axes), spread(indices, axes), numbers, tuple(sizes), mode=_CLIP)
@@ -67,7 +67,7 @@ def _gather(call: Call) -> Any:
     return _lax.select(mask, made, _lax.full_like(made, 0))
 
 
-def _moved(dims: Any, index_vector_dim: int) -> list[int]:
+def _move_dims(dims: Any, index_vector_dim: int) -> list[int]:
     return [d if d < index_vector_dim else d - 1 for d in dims]
 
 
@@ -107,7 +107,7 @@ def _scatter(call: Call) -> Any:
     dims = _hlo.ScatterDimensionNumbers(call.raw("scatter_dimension_numbers"))
     scattered: list[int] = list(dims.scattered_dims_to_operand_dims)
     at, inserted = dims.index_vector_dim, set(dims.inserted_window_dims)
-    indices = _signed(_indices_last(indices, at))
+    indices = _make_signed(_indices_last(indices, at))
     for column, d in enumerate(scattered):
         axes: tuple[str, ...] = call.shardings[0][d]
         if axes and d in inserted:
@@ -127,7 +127,7 @@ def _scatter(call: Call) -> Any:
         inserted_window_dims=tuple(dims.inserted_window_dims),
         scatter_dims_to_operand_dims=tuple(scattered),
         operand_batching_dims=tuple(dims.input_batching_dims),
-        scatter_indices_batching_dims=tuple(_moved(dims.scatter_indices_batching_dims, at)),
+        scatter_indices_batching_dims=tuple(_move_dims(dims.scatter_indices_batching_dims, at)),
     )
     partial = _update_axes(call, dims)
     target = _lax.full_like(x, 0) if partial else x

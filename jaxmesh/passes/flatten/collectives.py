@@ -118,7 +118,7 @@ def _extreme(kind: str) -> Rule:
         remarks.remark("made legal", f"all_gather, and a {kind} on each device", "TTNN's all_reduce gives sums only")
         _note_axes(b, "all_gather", _names(eqn, eqn.params["axes"]))
         for name in _several(b, _names(eqn, eqn.params["axes"])):
-            xs = [b.reduce(kind, _stacked(b, x, name), (0,)) for x in xs]
+            xs = [b.reduce(kind, _stack(b, x, name), (0,)) for x in xs]
         return xs
 
     return rule
@@ -133,7 +133,7 @@ def _gather(b: Builder, x: Value, dim: int, name: str) -> Value:
     return b.op("all_gather", [x], shape, b.dtype(x), all_gather_dim=dim, cluster_axis=_cluster(b, name))
 
 
-def _stacked(b: Builder, x: Value, name: str) -> Value:
+def _stack(b: Builder, x: Value, name: str) -> Value:
     """Stacks the values along a mesh axis along a new first dim."""
     return _gather(b, b.reshape(x, (1, *b.shape(x))), 0, name)
 

@@ -46,7 +46,7 @@ IDENTITIES = (
 """Primitives that say something of a value and give it back; with one operand."""
 
 
-def _renamed(name: str) -> Rule:
+def _rename(name: str) -> Rule:
     return lambda b, eqn, xs: b.op(name, xs, *b.result(eqn))
 
 
@@ -61,9 +61,9 @@ def _binary(primitive: str, name: str) -> Rule:
     return rule
 
 
-RULES.update({primitive: _renamed(name) for primitive, name in UNARY.items()})
+RULES.update({primitive: _rename(name) for primitive, name in UNARY.items()})
 RULES.update({primitive: _binary(primitive, name) for primitive, name in BINARY.items()})
-RULES.update({name: _renamed(name) for name in COMPARISONS})
+RULES.update({name: _rename(name) for name in COMPARISONS})
 
 
 @RULES.add(*IDENTITIES)
@@ -150,7 +150,7 @@ def _log2(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
 def _select_n(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     which, *cases = xs
     shape, dtype = b.result(eqn)
-    chosen = _chosen(b, which, len(cases))
+    chosen = _choose(b, which, len(cases))
     if chosen is not None or len(cases) == 1:
         return cases[chosen or 0]
     if b.dtype(which).kind == "b":
@@ -162,7 +162,7 @@ def _select_n(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     return out
 
 
-def _chosen(b: Builder, which: Value, count: int) -> int | None:
+def _choose(b: Builder, which: Value, count: int) -> int | None:
     """Returns the number of the case that every element takes, clamped; None if it is not known."""
     known = b.known.get(which)
     if known is None:

@@ -31,11 +31,11 @@ def _ragged_dot_general(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     if ragged in contract[0]:
         place = list(contract[0]).index(ragged)
         before = [(*side, *inner[:place]) for side, inner in zip(batch, contract, strict=True)]
-        parts = _grouped(b, x, sizes, ragged, before[0]), _grouped(b, y, sizes, contract[1][place], before[1])
+        parts = _group(b, x, sizes, ragged, before[0]), _group(b, y, sizes, contract[1][place], before[1])
         apart = [(0, *_next(dims)) for dims in batch]
         return product(b, parts, [_next(dims) for dims in contract], apart, shape, dtype)
     free = [d for d in range(len(b.shape(x))) if d not in contract[0] and d not in batch[0]]
-    split = _grouped(b, x, sizes, ragged, (*batch[0], *free[: free.index(ragged)]))
+    split = _group(b, x, sizes, ragged, (*batch[0], *free[: free.index(ragged)]))
     inner = (*_next(contract[0]), 0), (*contract[1], *numbers.rhs_group_dimensions)
     return product(b, (split, y), inner, (_next(batch[0]), batch[1]), shape, dtype)
 
@@ -45,7 +45,7 @@ def _next(dims: Sequence[int]) -> Shape:
     return tuple(d + 1 for d in dims)
 
 
-def _grouped(b: Builder, x: Value, sizes: Value, ragged: int, before: Sequence[int]) -> Value:
+def _group(b: Builder, x: Value, sizes: Value, ragged: int, before: Sequence[int]) -> Value:
     """Returns a copy of `x` for each group, in a new first dim, with zeros where the ragged dim is of another group.
 
     `sizes` has the group sizes along its last dim: one row, or one per index of the dims `before` of `x`.

@@ -100,7 +100,7 @@ def _scatter(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     return _many(b, _inside(b, update), source_line(eqn))
 
 
-def _combined(b: Builder, kind: str | None, old: Value, new: Value) -> Value:
+def _combine(b: Builder, kind: str | None, old: Value, new: Value) -> Value:
     """Combines old elements with new ones; operands broadcast to each other."""
     return new if kind is None else joined(b, _COMBINE[kind], old, new)
 
@@ -123,7 +123,7 @@ def _one_window(b: Builder, s: _Scatter) -> Value | None:
             return s.x
     new = b.reshape(s.new, sizes)
     if s.kind is not None:
-        new = _combined(b, s.kind, b.slice(s.x, at, [i + n for i, n in zip(at, sizes, strict=True)]), new)
+        new = _combine(b, s.kind, b.slice(s.x, at, [i + n for i, n in zip(at, sizes, strict=True)]), new)
     zero = b.full((), 0, INDEX)
     return update_slice(b, s.x, new, at, [zero] * len(shape))
 
@@ -139,7 +139,7 @@ def _one_row(b: Builder, s: _Scatter) -> Value | None:
     index = reshaped(b, s.index, ())
     index = index if s.drops else clamped(b, index, shape[dim] - 1)
     here = compared(b, "eq", positions(b, shape, dim), index)
-    return chosen(b, here, _combined(b, s.kind, s.x, b.reshape(s.new, sizes)), s.x)
+    return chosen(b, here, _combine(b, s.kind, s.x, b.reshape(s.new, sizes)), s.x)
 
 
 # --- many windows ----------------------------------------------------------------------------------------------------

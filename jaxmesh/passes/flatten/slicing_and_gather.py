@@ -158,7 +158,7 @@ def _gather(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     filled = params["mode"].name == "FILL_OR_DROP"
     if filled and not math.prod(b.shape(x)):
         return b.full(shape, _fill(eqn), b.dtype(x))
-    picked = _picked(b, x, indices, sizes, numbers) if numbers.mapped else _first(b, x, sizes, numbers, shape)
+    picked = _pick(b, x, indices, sizes, numbers) if numbers.mapped else _first(b, x, sizes, numbers, shape)
     if picked is not None:
         return picked
     made = _rows(b, x, indices, sizes, numbers)
@@ -196,7 +196,7 @@ def in_range(b: Builder, indices: Value, dims: Sequence[int], shape: Shape, size
     return b.reduce("reduce_and", good, (rank - 1,))
 
 
-def _picked(b: Builder, x: Value, indices: Value, sizes: Shape, numbers: Numbers) -> Value | None:
+def _pick(b: Builder, x: Value, indices: Value, sizes: Shape, numbers: Numbers) -> Value | None:
     """Picks a few rows known at compile time by slices, one per run of consecutive rows; else returns None."""
     constant, shape = known(b, indices), b.shape(x)
     if constant is None or constant.size > _FEW or constant.ndim > 2 or not _is_take(numbers, sizes, shape):
@@ -212,7 +212,7 @@ def _picked(b: Builder, x: Value, indices: Value, sizes: Shape, numbers: Numbers
         else:
             runs.append([row, row + 1])
     made = b.concat([part(b, x, dim, begin, end) for begin, end in runs], dim)
-    return _placed(b, made, dim, (len(rows),) if constant.ndim == 2 else (), numbers)
+    return _place(b, made, dim, (len(rows),) if constant.ndim == 2 else (), numbers)
 
 
 def _first(b: Builder, x: Value, sizes: Shape, numbers: Numbers, out: Shape) -> Value | None:
@@ -232,15 +232,15 @@ def _is_take(numbers: Numbers, sizes: Shape, shape: Shape) -> bool:
     return all(n == (1 if d == dim else whole) for d, (n, whole) in enumerate(zip(sizes, shape, strict=True)))
 
 
-def _placed(b: Builder, x: Value, dim: int, batch: Shape, numbers: Numbers) -> Value:
+def _place(b: Builder, x: Value, dim: int, batch: Shape, numbers: Numbers) -> Value:
     """Permutes rows picked along `dim` to the order of the gather's result."""
     shape = b.shape(x)
     first = b.permute(x, [dim, *(d for d in range(len(shape)) if d != dim)])
     rest = b.shape(first)[1:]
-    return _ordered(b, b.reshape(first, (*batch, *rest)), len(batch), dim, numbers)
+    return _order(b, b.reshape(first, (*batch, *rest)), len(batch), dim, numbers)
 
 
-def _ordered(b: Builder, x: Value, batch: int, dim: int, numbers: Numbers) -> Value:
+def _order(b: Builder, x: Value, batch: int, dim: int, numbers: Numbers) -> Value:
     """Permutes `(batch..., other dims...)` to the gather's order; a dim that is not collapsed returns with size 1."""
     if not numbers.collapsed:
         at = batch + dim
@@ -263,4 +263,4 @@ def _rows(b: Builder, x: Value, indices: Value, sizes: Shape, numbers: Numbers) 
     batch = b.shape(ids)
     flat = b.reshape(ids, (1,)) if not batch else ids
     made = b.op("embedding", [flat, table], (*b.shape(flat), math.prod(rest)), b.dtype(x))
-    return _ordered(b, b.reshape(made, (*batch, *rest)), len(batch), dim, numbers)
+    return _order(b, b.reshape(made, (*batch, *rest)), len(batch), dim, numbers)

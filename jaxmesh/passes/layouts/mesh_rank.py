@@ -38,7 +38,7 @@ def set_mesh_rank(program: Program, strict: bool = True) -> Program:
     names = (f"_{i}" for i in range(len(program.mesh) + _RANK) if f"_{i}" not in program.mesh)
     mesh = {next(names): 1 for _ in range(more)} | program.mesh
     shape = tuple(mesh.values())
-    ops = [replace_attributes(op, _raised(op.attributes, shape, more)) for op in program.ops]
+    ops = [replace_attributes(op, _raise_rank(op.attributes, shape, more)) for op in program.ops]
     arguments = [_port(a, more) for a in program.arguments]
     return Program(program.name, mesh, program.types, arguments, ops, program.results)
 
@@ -56,7 +56,7 @@ def _port(port: Port, more: int) -> Port:
     return port if port.varying is None else replace(port, varying=tuple(a + more for a in port.varying))
 
 
-def _raised(attributes: Mapping[str, Any], shape: tuple[int, ...], more: int) -> Mapping[str, Any]:
+def _raise_rank(attributes: Mapping[str, Any], shape: tuple[int, ...], more: int) -> Mapping[str, Any]:
     """The attributes that count mesh axes."""
     changed: dict[str, Any] = {}
     for name, value in attributes.items():

@@ -23,7 +23,7 @@ def place_results(program: Program) -> Program:
     if all(port.value in placed_values for port in program.results if port.presharded):
         return program
     ops, moved = list(program.ops), dict[Value, Value]()
-    results = [_placed(program, port, placed_values, ops, moved) for port in program.results]
+    results = [_place(program, port, placed_values, ops, moved) for port in program.results]
     return program.like(ops, results)
 
 
@@ -53,7 +53,7 @@ def _is_folded(op: Op) -> bool:
     return kind == "identity" or (kind != "replicate" and math.prod(op.attributes["shard_shape"]) == 1)
 
 
-def _placed(program: Program, port: Port, placed_values: set[Value], ops: list[Op], moved: dict[Value, Value]) -> Port:
+def _place(program: Program, port: Port, placed_values: set[Value], ops: list[Op], moved: dict[Value, Value]) -> Port:
     if not port.presharded or port.value in placed_values:
         return port
     if port.value not in moved:

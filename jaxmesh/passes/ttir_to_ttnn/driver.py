@@ -205,7 +205,7 @@ class _Lowering:
                 f"the pass to flat TTNN has no rule for {op.name} ({op.line or 'unknown line'}), and TTNN's table no "
                 "row; add a row in jaxmesh/dialects/ttnn/*.py, or a rule in jaxmesh/passes/ttir_to_ttnn/*.py."
             )
-        operands = tuple([None if v is None else self.device(v) for v in _placed(op)])
+        operands = tuple([None if v is None else self.device(v) for v in _place(op)])
         made = pattern(self.ops, Site(op, operands, site.results))
         values = (made,) if isinstance(made, int) else tuple(made)
         for result, value in zip(op.results, values, strict=True):
@@ -213,7 +213,7 @@ class _Lowering:
 
     def _carried(self, op: Op) -> None:
         """An op that is TTNN's already."""
-        operands = [None if v is None else self.device(v) for v in _placed(op)]
+        operands = [None if v is None else self.device(v) for v in _place(op)]
         if ttnn.OPS[op.name[5:]].on_device:
             missing = (ttnn.OPS[op.name[5:]].definition.operands[1] or 0) - len(operands)
             operands += [*[None] * missing, self.ops.handle]
@@ -244,7 +244,7 @@ def _first(op: Op) -> Value:
     return value
 
 
-def _placed(op: Op) -> Sequence[Value | None]:
+def _place(op: Op) -> Sequence[Value | None]:
     """The operands by place; `operandSegmentSizes` may say which are left out."""
     sizes = op.attributes.get("operandSegmentSizes")
     if sizes is None or None in op.operands or len(sizes) == len(op.operands) or max(sizes, default=0) > 1:

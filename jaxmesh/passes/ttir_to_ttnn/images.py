@@ -208,7 +208,7 @@ def _average(o: Ops, site: Site) -> Value:
     counts = np.zeros(out, np.float32)
     for rows, columns in _windows(site):
         counts += counted[rows, columns]
-    total = _combined(o, site, _padded(o, x, edges, beyond, 0), "add")
+    total = _combine(o, site, _pad(o, x, edges, beyond, 0), "add")
     mean = o.binary("divide", total, o.constant(counts.reshape(1, *out, 1)))
     return o.cast(mean, site.result.dtype)
 
@@ -217,8 +217,8 @@ def _maximum(o: Ops, site: Site) -> Value:
     """Takes the maximum of each window, one window position at a time."""
     kind = o.dtype(site.x)
     least = int(iinfo(kind).min) if is_integer(kind) else float("-inf")
-    padded = _padded(o, site.x, _edges(site["padding"]), _beyond(o, site.x, site), least)
-    return _combined(o, site, padded, "maximum")
+    padded = _pad(o, site.x, _edges(site["padding"]), _beyond(o, site.x, site), least)
+    return _combine(o, site, padded, "maximum")
 
 
 def _beyond(o: Ops, x: Value, site: Site) -> list[int]:
@@ -230,7 +230,7 @@ def _beyond(o: Ops, x: Value, site: Site) -> list[int]:
     return [max(r - n, 0) for r, n in zip(reach, sizes, strict=True)]
 
 
-def _padded(o: Ops, x: Value, edges: Sequence[Pair], beyond: Sequence[int], value: float) -> Value:
+def _pad(o: Ops, x: Value, edges: Sequence[Pair], beyond: Sequence[int], value: float) -> Value:
     around = [(0, 0), *((low, high + n) for (low, high), n in zip(edges, beyond, strict=True)), (0, 0)]
     return pad(o, x, around, value)
 
@@ -245,7 +245,7 @@ def _windows(site: Site) -> Iterator[tuple[slice, slice]]:
         yield rows, columns
 
 
-def _combined(o: Ops, site: Site, x: Value, name: str) -> Value:
+def _combine(o: Ops, site: Site, x: Value, name: str) -> Value:
     batch, *_, channels = o.shape(x)
     total: Value | None = None
     for rows, columns in _windows(site):

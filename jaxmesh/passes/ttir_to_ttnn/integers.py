@@ -142,7 +142,7 @@ def _unsigned_quotient(o: Ops, a: Value, b: Value) -> Value:
 
 
 @PATTERNS.add("floor", "ceil", "round")
-def _rounded(o: Ops, site: Site) -> Value | Sequence[Value]:
+def _round_divide(o: Ops, site: Site) -> Value | Sequence[Value]:
     return site.x if site.result.dtype.kind in "iub" else carry_over(o, site)
 
 
@@ -244,13 +244,13 @@ def _sort(o: Ops, site: Site) -> Sequence[Value]:
         ordered, indices = o.emit(site.name, [site.x], kinds, site.shared(site.name))
         return ordered, o.cast(indices, order.dtype)
     descending = site["largest"] if site.name == "topk" else site["descending"]
-    ordered, indices = _ranked(o, wide, dim, descending)
+    ordered, indices = _rank_pairs(o, wide, dim, descending)
     if site.name == "topk":
         ordered, indices = (o.piece(v, dim, 0, site["k"]) for v in (ordered, indices))
     return o.cast(ordered, values.dtype), o.cast(indices, order.dtype)
 
 
-def _ranked(o: Ops, x: Value, dim: int, descending: bool) -> tuple[Value, Value]:
+def _rank_pairs(o: Ops, x: Value, dim: int, descending: bool) -> tuple[Value, Value]:
     """Sorts integers by the number of elements that come before each one; equal ones keep their order."""
     shape = o.shape(x)
     order = [*(d for d in range(len(shape)) if d != dim), dim]

@@ -127,7 +127,7 @@ def _reverse(o: Ops, site: Site) -> Value:
 # --- slices ----------------------------------------------------------------------------------------------------------
 
 
-def _strided(o: Ops, x: Value, cuts: Mapping[int, tuple[int, int, int]]) -> Value:
+def _slice_with_step(o: Ops, x: Value, cuts: Mapping[int, tuple[int, int, int]]) -> Value:
     """Slices dims; begins and ends may count from the end, and steps may be negative."""
     shape = o.shape(x)
     begins, ends, steps = [0] * len(shape), list(shape), [1] * len(shape)
@@ -149,13 +149,13 @@ def _strided(o: Ops, x: Value, cuts: Mapping[int, tuple[int, int, int]]) -> Valu
 @PATTERNS.add("slice_static")
 def _slice(o: Ops, site: Site) -> Value:
     cuts = zip(site["begins"], site["ends"], site["step"], strict=True)
-    return _strided(o, site.x, dict(enumerate(cuts)))
+    return _slice_with_step(o, site.x, dict(enumerate(cuts)))
 
 
 @PATTERNS.add("index")
 def _index(o: Ops, site: Site) -> Value:
     dim = site["dim"] % len(site.result.shape)
-    return _strided(o, site.x, {dim: (site["begin"], site["end"], site["step"])})
+    return _slice_with_step(o, site.x, {dim: (site["begin"], site["end"], site["step"])})
 
 
 @PATTERNS.add("index_select")
@@ -175,13 +175,13 @@ def pad(o: Ops, x: Value, pairs: Sequence[tuple[int, int]], value: float) -> Val
     if not any(low or high for low, high in pairs):
         return x
     if is_integer(o.dtype(x)) and abs(value) > _EXACT_FLOAT:
-        return _joined(o, x, pairs, value)
+        return _join(o, x, pairs, value)
     shape = [low + n + high for n, (low, high) in zip(o.shape(x), pairs, strict=True)]
     flat = tuple(n for pair in pairs for n in pair)
     return o.op("pad", [x], shape, o.dtype(x), padding=flat, value=value)
 
 
-def _joined(o: Ops, x: Value, pairs: Sequence[tuple[int, int]], value: float) -> Value:
+def _join(o: Ops, x: Value, pairs: Sequence[tuple[int, int]], value: float) -> Value:
     """Pads by joining tensors of the number."""
     for dim, sizes in enumerate(pairs):
         shape, kind = o.shape(x), o.dtype(x)
