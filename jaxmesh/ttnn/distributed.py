@@ -186,7 +186,7 @@ def aggregate_tensor(tensor: Any, composer: MeshToTensor) -> Any:
       composer: from `create_mesh_composer` or its shorthand.
 
     Returns:
-      A NumPy array; inside `jaxmesh.jit` the full tensor.
+      A host `Tensor`, as the real one does (its `to_numpy` gives the values); inside `jaxmesh.jit` the full tensor.
 
     Raises:
       VerifyError: a dim out of range or named twice, or a device that is read holds nothing.
@@ -197,7 +197,7 @@ def aggregate_tensor(tensor: Any, composer: MeshToTensor) -> Any:
     >>> from jaxmesh import ttnn
     >>> device = ttnn.open_mesh_device(mesh_shape=ttnn.MeshShape(2, 4))
     >>> t = ttnn.distribute_tensor(np.arange(8), ttnn.shard_tensor_to_mesh_mapper(device, 0))
-    >>> ttnn.aggregate_tensor(t, ttnn.concat_mesh_to_tensor_composer(device, 0))
+    >>> ttnn.aggregate_tensor(t, ttnn.concat_mesh_to_tensor_composer(device, 0)).to_numpy()
     array([0, 1, 2, 3, 4, 5, 6, 7], dtype=int32)
     """
     if not isinstance(composer, MeshToTensor):
