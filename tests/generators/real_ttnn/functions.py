@@ -143,7 +143,7 @@ def program(name: str) -> Function:
 
     def split(x: Any) -> Any:
         local = FUNCTIONS[name](jm.full_to_shard(x, P("y", "x")))
-        return jax.tree.map(lambda v: jm.shard_to_full(v, P(), assume_replicated=True), local)
+        return jax.tree.map(lambda v: jm.shard_to_full(v if v.ndim else v.reshape(1), P(AXES)), local)
 
     return split
 
