@@ -225,6 +225,8 @@ CASES = [
     Case("shard_map inside", with_shard_map, (X,), P("y", "x")),
     Case("shard_map over one axis", partly_manual, (X,), P("y", "x")),
     Case("jax.jit inside", lambda x: jax.jit(jnp.sin, in_shardings=on("x"))(x) + 1, (X,), P("y")),
+    Case("jax.jit with shardings inside jm.jit", jax.jit(mlp, in_shardings=(on("y"), on(None, "x"), on("x")),
+         out_shardings=on("y")), (X, W, V)),
     Case("jm.jit inside", nested, (X,), P("y")),
     Case("an array closed over", lambda x: x @ jnp.asarray(SQUARE), (X,), P("y", "x")),
     Case("bfloat16", lambda x, w: (x.astype(jnp.bfloat16) @ w.astype(jnp.bfloat16)).sum(0), (X, SQUARE),
@@ -437,6 +439,23 @@ def test_decisions_name_the_line_the_dim_and_the_axis() -> None:
     assert any("dim 0" in d.text for d in moves)
     assert any(n.kind == "partitioned" for row in explanation for n in row.notes)
     assert "asked: argument 0: P('y', None)" in str(explanation)
+
+
+def test_the_sum_of_a_scatter_is_a_decision() -> None:
+    """Each device has some of the updates, as in the gradient of an embedding whose ids are split."""
+
+    def program(table: Any, ids: Any, updates: Any) -> Any:
+        return table.at[ids].add(updates)
+
+    options = {"in_shardings": (P("x"), P("y"), P("y")), "out_shardings": P("x")}
+    args = normal(16, 8), np.int32([1, 3, 3, 15]), normal(4, 8)
+    traced = jm.jit(program, mesh=MESH, **options).trace(*args)
+    moves = [d for d in traced.decisions if d.kind.startswith(("all_", "reduce_"))]
+    assert [(d.kind, d.text) for d in moves] == [
+        ("all_reduce", "over y: sum of updates, of which each device has a part")
+    ]
+    assert traced.as_text().count("ttir.all_reduce") == 1
+    alike(jm.jit(program, mesh=MESH, **options)(*args), program(jnp.asarray(args[0]), *args[1:]))
 
 
 def warned(kind: type[Warning], call: Callable[[], Any], match: str) -> None:

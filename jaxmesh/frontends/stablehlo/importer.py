@@ -180,7 +180,8 @@ class Importer:
             for k, s in zip(kinds, splitting.results, strict=True)
         ]
         shapes_of = [t.shape for t in self.types_of(op.operands)]
-        call = Call(op, xs, splitting.operands, results, splitting.results, shapes_of, self.sizes, self.read, self.body)
+        made_of = op, xs, splitting.operands, results, splitting.results, shapes_of
+        call = Call(*made_of, self.sizes, self.read, self.body, self.decisions)
         made = meaning(call)
         arrays = as_list(made)
         partial = splitting.partial if kind is not None else ()
