@@ -203,6 +203,9 @@ class Importer:
     ) -> Splitting:
         if not any(map(axes_of, wanted)) and not any(axes_of(x.sharding) for x in operands):
             return Splitting(tuple(x.sharding for x in operands), tuple(wanted), ())
+        if op.name == "stablehlo.slice":
+            kept = shapes.split_slice(op, wanted[0], self.sizes, self.read)
+            return Splitting((kept,), (kept,), ())
         if RULE not in op.attributes:
             whole = tuple(replicated(len(x.sharding)) for x in operands)
             return Splitting(whole, tuple(replicated(len(k.shape)) for k in kinds), ())
