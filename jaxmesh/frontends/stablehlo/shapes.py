@@ -55,7 +55,7 @@ def lies_in_own_shards(whole: int, made: int, start: int, stride: int, parts: in
     last = stride * (own - 1)
     # The distance from the start of the own shard is linear in its number: the first and the last shard decide.
     starts = (start + i * (stride * own - local) for i in (0, parts - 1))
-    return all(0 <= s and s + last < local for s in starts)
+    return all(s >= 0 and s + last < local for s in starts)
 
 
 def split_slice(op: Any, wanted: Sharding, sizes: Mapping[str, int], read: Any) -> Sharding:
