@@ -26,10 +26,11 @@ MOST = 2
 
 UNCOUNTED = {"while_loop": "a loop of unknown trip count"}
 
-_HALO = "edges of neighbour shards are wanted: XLA exchanges them, the import gathers the dim"
+_PAIRS = "a permute in TTNN is one point_to_point per pair of devices and axis between them"
+_HALO = f"edges of neighbour shards are wanted: XLA permutes them, the import gathers the dim; {_PAIRS}"
 _ORDER = (
-    "the dim goes from one axis to another: XLA slices first and permutes the shards among all devices, a reshard here "
-    "goes by whole axes (all_gather, own slice)"
+    "a dim goes from one axis to another: XLA slices first and permutes shards among all devices, the import gathers "
+    f"and takes its own slice; {_PAIRS}"
 )
 REASONS = {
     "product over a split dim": "JAX has no product over devices: partial products are gathered",
