@@ -30,6 +30,7 @@ class Call:
       sizes: the axes of the mesh.
       read: converts an attribute.
       body: returns a region as a function of arrays.
+      decisions: receives the collectives that the meaning itself makes, and why.
     """
 
     op: Any
@@ -41,6 +42,7 @@ class Call:
     sizes: Mapping[str, int]
     read: Callable[[Any], Any]
     body: Callable[[Any], Body]
+    decisions: Decisions
 
     @property
     def name(self) -> str:

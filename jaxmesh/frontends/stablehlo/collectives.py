@@ -136,12 +136,13 @@ def _reduce(program: Program, op: Any) -> list[Sharded]:
     if kind is None:
         raise UnsupportedError("an all_reduce whose body is no sum, product, minimum, maximum, and, or.")
     axes = _axes(program, op)
-    operands = _operands(program, op)
-    for x in operands:
+    operands = [program.settle(program.env[v]) for v in op.operands]
+    for x in (y.array for y in operands):
         extra = [a for a in axes if a not in varying(x) and program.sizes[a] > 1]
         if kind == "sum" and extra and x.ndim:
             program.decisions.add("redundant", f"a sum over {', '.join(extra)} of a value that does not vary over it")
-    return _whole([values.all_reduce(x, axes, kind) if axes else x for x in operands])
+    # Element by element: shards over the axes of the region around stay as they are.
+    return [Sharded(values.all_reduce(x.array, axes, kind) if axes else x.array, x.sharding) for x in operands]
 
 
 def _gather(program: Program, op: Any) -> list[Sharded]:

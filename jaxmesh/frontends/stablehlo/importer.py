@@ -180,7 +180,8 @@ class Importer:
             for k, s in zip(kinds, splitting.results, strict=True)
         ]
         shapes_of = [t.shape for t in self.types_of(op.operands)]
-        call = Call(op, xs, splitting.operands, results, splitting.results, shapes_of, self.sizes, self.read, self.body)
+        made_of = op, xs, splitting.operands, results, splitting.results, shapes_of
+        call = Call(*made_of, self.sizes, self.read, self.body, self.decisions)
         made = meaning(call)
         arrays = as_list(made)
         partial = splitting.partial if kind is not None else ()
@@ -202,6 +203,9 @@ class Importer:
     ) -> Splitting:
         if not any(map(axes_of, wanted)) and not any(axes_of(x.sharding) for x in operands):
             return Splitting(tuple(x.sharding for x in operands), tuple(wanted), ())
+        if op.name == "stablehlo.slice":
+            kept = shapes.split_slice(op, wanted[0], self.sizes, self.read)
+            return Splitting((kept,), (kept,), ())
         if RULE not in op.attributes:
             whole = tuple(replicated(len(x.sharding)) for x in operands)
             return Splitting(whole, tuple(replicated(len(k.shape)) for k in kinds), ())

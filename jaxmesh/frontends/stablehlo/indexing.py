@@ -134,6 +134,7 @@ def _scatter(call: Call) -> Any:
     made = _apply(call, target, indices, updates, numbers)
     if not partial:
         return made
+    call.decisions.collective("all_reduce", partial, "sum of updates, of which each device has a part")
     total = all_reduce(made, partial, "sum")
     every = join_axes([x, total])
     return _lax.add(spread(x, every), spread(total, every))

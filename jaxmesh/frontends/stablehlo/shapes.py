@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -9,6 +10,8 @@ import numpy as np
 
 from jaxmesh.frontends.jax.retype import join_axes, spread
 from jaxmesh.frontends.stablehlo.call import Call, Ops
+from jaxmesh.frontends.stablehlo.shardings import Sharding, count
+from jaxmesh.frontends.stablehlo.values import axis_position
 
 OPS = Ops()
 _lax: Any = jax.lax
@@ -38,20 +41,58 @@ def _concatenate(call: Call) -> Any:
     return _lax.concatenate([spread(x, axes) for x in call.operands], call["dimension"])
 
 
-def _local(call: Call, starts: Any, limits: Any) -> tuple[list[int], list[int]]:
-    """Returns the bounds of a slice on this device: sharded dims are taken whole."""
-    split = [bool(axes) for axes in call.shardings[0]]
-    shape = call.operands[0].shape
-    return (
-        [0 if s else b for b, s in zip(starts, split, strict=True)],
-        [n if s else e for e, s, n in zip(limits, split, shape, strict=True)],
-    )
+def lies_in_own_shards(whole: int, made: int, start: int, stride: int, parts: int) -> bool:
+    """Returns True if each part of a sliced dim lies in the same part of the operand's dim.
+
+    >>> lies_in_own_shards(whole=8, made=6, start=1, stride=1, parts=2)  # rows 1 to 3 of 0 to 3, 4 to 6 of 4 to 7
+    True
+    >>> lies_in_own_shards(whole=8, made=4, start=0, stride=1, parts=2)  # rows 2 and 3 are not in 4 to 7
+    False
+    """
+    if not made or whole % parts or made % parts:
+        return False
+    local, own = whole // parts, made // parts
+    last = stride * (own - 1)
+    # The distance from the start of the own shard is linear in its number: the first and the last shard decide.
+    starts = (start + i * (stride * own - local) for i in (0, parts - 1))
+    return all(s >= 0 and s + last < local for s in starts)
+
+
+def split_slice(op: Any, wanted: Sharding, sizes: Mapping[str, int], read: Any) -> Sharding:
+    """Returns the sharding of a slice and its operand: as wanted, for dims whose shards need no other shard's data."""
+    shape, made = op.operands[0].type.shape, op.results[0].type.shape
+    starts, strides = read(op.attributes["start_indices"]), read(op.attributes["strides"])
+
+    def kept(dim: int, axes: tuple[str, ...]) -> tuple[str, ...]:
+        row = shape[dim], made[dim], int(starts[dim]), int(strides[dim])
+        fits = (n for n in range(len(axes), 0, -1) if lies_in_own_shards(*row, count(axes[:n], sizes)))
+        return axes[: next(fits, 0)]
+
+    return tuple(kept(d, axes) for d, axes in enumerate(wanted))
 
 
 @OPS.add("stablehlo.slice")
 def _slice(call: Call) -> Any:
-    starts, limits = _local(call, call["start_indices"], call["limit_indices"])
-    return _lax.slice(call.operands[0], starts, limits, call["strides"])
+    (x,), (result,) = call.operands, call.results
+    starts, limits, strides = ([int(n) for n in call[k]] for k in ("start_indices", "limit_indices", "strides"))
+    for d, axes in enumerate(call.shardings[0]):
+        if not axes:
+            continue
+        length = strides[d] * (result.shape[d] - 1) + 1
+        shift = strides[d] * result.shape[d] - x.shape[d]
+        if shift:
+            x = _own_rows(x, axis_position(axes, call.sizes) * np.int32(shift) + np.int32(starts[d]), length, d)
+            starts[d] = 0
+        limits[d] = starts[d] + length
+    return _lax.slice(x, starts, limits, strides)
+
+
+def _own_rows(x: Any, start: Any, length: int, dim: int) -> Any:
+    """Returns a part of a shard that begins elsewhere on each device."""
+    axes = join_axes([x, start])
+    starts = [spread(start, axes) if d == dim else np.int32(0) for d in range(x.ndim)]
+    sizes = [length if d == dim else n for d, n in enumerate(x.shape)]
+    return _lax.dynamic_slice(spread(x, axes), starts, sizes, allow_negative_indices=False)
 
 
 @OPS.add("stablehlo.pad")
@@ -78,8 +119,6 @@ def _dynamic_slice(call: Call) -> Any:
 
 @OPS.add("stablehlo.dynamic_update_slice")
 def _dynamic_update_slice(call: Call) -> Any:
-    from jaxmesh.frontends.stablehlo.values import axis_position
-
     x, new, *starts = call.operands
     axes = join_axes(call.operands)
     x, new, starts = spread(x, axes), spread(new, axes), [spread(s, axes) for s in starts]
@@ -104,8 +143,6 @@ def _dynamic_update_slice(call: Call) -> Any:
 
 def _own_part(call: Call, x: Any, new: Any, start: Any, dim: int) -> tuple[Any, Any]:
     """Returns what an update writes into this device's part of a sharded dim, and into which places of it."""
-    from jaxmesh.frontends.stablehlo.values import axis_position
-
     local, whole, length = x.shape[dim], call.shapes[0][dim], new.shape[dim]
     start = _lax.clamp(np.int32(0), _lax.convert_element_type(start, np.int32), np.int32(whole - length))
     first = axis_position(call.shardings[0][dim], call.sizes) * np.int32(local)

@@ -72,10 +72,10 @@ _OF_BOOLS = {"sum": "max", "or": "max", "and": "min", "prod": "min"}
 
 
 def _gather_and_reduce(x: Any, axes: tuple[str, ...], kind: str) -> Any:
-    x = _lax.expand_dims(x, (0,))
+    # Reduced after each axis, so that the next one gathers no more than one value a device.
     for axis in reversed(axes):
-        x = all_gather(x, axis, 0)
-    return COMBINE_DIMS[kind](x, tuple(range(1)))
+        x = COMBINE_DIMS[kind](all_gather(_lax.expand_dims(x, (0,)), axis, 0), (0,))
+    return x
 
 
 COMBINE_DIMS: dict[str, Any] = {
