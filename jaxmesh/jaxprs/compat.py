@@ -13,7 +13,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax._src import core as core_lib, mesh as mesh_lib
+from jax._src import config as config_lib, core as core_lib, mesh as mesh_lib
 from jax._src.lib import xla_client
 from jax.core import ShapedArray
 from jax.extend import core as jex, source_info_util
@@ -61,8 +61,9 @@ def is_array_type(aval: Aval) -> bool:
 
 
 def retype(aval: Aval, shape: Sequence[int], varying: Iterable[str]) -> Aval:
-    """Returns `aval` with another shape, varying over exactly the given axes."""
-    kind = aval.manual_axis_type.update(varying=frozenset(varying))
+    """Returns `aval` with another shape, varying over exactly the given axes; over none in a trace without such types."""
+    typed = bool(config_lib._check_vma.value)
+    kind = aval.manual_axis_type.update(varying=frozenset(varying if typed else ()))
     sharding = aval.sharding
     if sharding.mesh.empty:
         # The type of a constant from outside the program names no mesh yet.

@@ -15,7 +15,8 @@ import jax
 from jax._src import source_info_util
 
 from jaxmesh.errors import MissingRuleError
-from jaxmesh.jaxprs.compat import Eqn
+from jaxmesh.jaxprs import walk
+from jaxmesh.jaxprs.compat import Eqn, Jaxpr
 
 _util: Any = source_info_util
 _JAX = os.path.dirname(jax.__file__) + os.sep
@@ -77,6 +78,16 @@ def jax_assertion(error: AssertionError) -> str | None:
 def source_line(eqn: Eqn) -> str:
     """Returns `file:line (function)` of the user's code that bound an equation."""
     return _util.summarize(eqn.source_info)
+
+
+def is_transposed(jaxpr: Jaxpr) -> bool:
+    """Returns True if a part of a jaxpr is the transpose of what was traced, as reverse-mode derivatives are.
+
+    >>> import jax
+    >>> [is_transposed(jax.make_jaxpr(f)(1.0)) for f in (jax.numpy.sin, jax.grad(jax.numpy.sin))]
+    [False, True]
+    """
+    return any("transpose(" in str(e.source_info.name_stack) for e in walk.all_eqns(jaxpr))
 
 
 def line_of(eqn: Eqn) -> str:

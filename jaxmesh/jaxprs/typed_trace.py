@@ -22,9 +22,15 @@ def _mark(x: Any, *, axes: Sequence[str] = ()) -> Any:
 
 
 def trace_typed(
-    fun: Callable[..., Sequence[Any]], avals: Sequence[Any], varying: Sequence[Sequence[str]], mesh: AbstractMesh
+    fun: Callable[..., Sequence[Any]],
+    avals: Sequence[Any],
+    varying: Sequence[Sequence[str]],
+    mesh: AbstractMesh,
+    check_vma: bool = True,
 ) -> Jaxpr:
     """Traces `fun` (flat arguments, flat results) with JAX's varying-axes types, all axes of `mesh` manual.
+
+    With `check_vma=False`, no value is typed as varying.
 
     `shard_map` requires specs, which are not known yet. Two marker primitives make every boundary value full; they are
     removed from the jaxpr afterwards.
@@ -37,7 +43,7 @@ def trace_typed(
     # Full values are unsharded here, also those typed over a mesh with Explicit axes.
     avals = [jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type) for a in avals]
     specs = tuple(PartitionSpec() for _ in avals)
-    mapped = shard_map(body, mesh=mesh, in_specs=specs, out_specs=PartitionSpec(), check_vma=True)
+    mapped = shard_map(body, mesh=mesh, in_specs=specs, out_specs=PartitionSpec(), check_vma=check_vma)
     return _peel(jax.make_jaxpr(mapped)(*avals))
 
 

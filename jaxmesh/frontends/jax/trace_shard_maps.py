@@ -21,8 +21,9 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, PartitionSpec
 from jaxmesh.dialects.ttir.mesh_shard import mesh_shard_p
 from jaxmesh.dialects.ttnn.transfers import PRIMITIVES
 from jaxmesh.errors import ArgumentTypeError, JaxmeshError, UnloweredError, UnsupportedError
+from jaxmesh.frontends.jax.retype import Retyper
 from jaxmesh.frontends.jax.shard_map import check_values, raise_one, raise_shard_maps
-from jaxmesh.jaxprs import compat, evaluate, walk
+from jaxmesh.jaxprs import compat, evaluate, source_locations, walk
 from jaxmesh.jaxprs.compat import Jaxpr
 from jaxmesh.jaxprs.rewrite import inline_calls
 from jaxmesh.jaxprs.typed_trace import trace_typed
@@ -151,8 +152,20 @@ def _trace_region(
 ) -> Jaxpr:
     """Traces a program that splits tensors itself, all of it in one region; `jaxmesh.shard_map`s become part of it."""
     new: Assumptions = {}
+    abstract = _abstract(mesh)
     with within(Tracing(mesh, new, inline=True)):
-        jaxpr = trace_typed(flat, avals, varying, _abstract(mesh))
+        try:
+            jaxpr = trace_typed(flat, avals, varying, abstract)
+        except TypeError as error:
+            if isinstance(error, JaxmeshError) or "manual axis types do not match" not in str(error):
+                raise
+            # A loop whose carry starts with the same value on all devices, or a branch that returns one.
+            new.clear()
+            untyped = trace_typed(flat, avals, varying, abstract, check_vma=False)
+            if source_locations.is_transposed(untyped):
+                # Where such a value is spread its cotangents are summed, and no type says where that is.
+                raise
+            jaxpr = trace_typed(lambda *xs: Retyper({}).evaluate(untyped, xs), avals, varying, abstract)
     assumptions.update(new)
     return jaxpr
 
