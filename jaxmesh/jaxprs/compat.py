@@ -61,7 +61,7 @@ def is_array_type(aval: Aval) -> bool:
 
 
 def retype(aval: Aval, shape: Sequence[int], varying: Iterable[str]) -> Aval:
-    """Returns `aval` with another shape, varying over exactly the given axes; over none in a trace without such types."""
+    """Returns `aval` with another shape, varying over exactly the given axes; over none in an untyped trace."""
     typed = bool(config_lib._check_vma.value)
     kind = aval.manual_axis_type.update(varying=frozenset(varying if typed else ()))
     sharding = aval.sharding
