@@ -61,9 +61,9 @@ def is_array_type(aval: Aval) -> bool:
 
 
 def retype(aval: Aval, shape: Sequence[int], varying: Iterable[str]) -> Aval:
-    """Returns `aval` with another shape, varying over exactly the given axes; over none in an untyped trace."""
-    typed = bool(config_lib._check_vma.value)
-    kind = aval.manual_axis_type.update(varying=frozenset(varying if typed else ()))
+    """Returns `aval` with another shape, varying over exactly the given axes; over none in an untyped region."""
+    untyped = jax.sharding.get_abstract_mesh().manual_axes and not config_lib._check_vma.value
+    kind = aval.manual_axis_type.update(varying=frozenset(() if untyped else varying))
     sharding = aval.sharding
     if sharding.mesh.empty:
         # The type of a constant from outside the program names no mesh yet.
