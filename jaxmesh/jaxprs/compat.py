@@ -13,7 +13,7 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax._src import config as config_lib, core as core_lib, mesh as mesh_lib
+from jax._src import core as core_lib, mesh as mesh_lib
 from jax._src.lib import xla_client
 from jax.core import ShapedArray
 from jax.extend import core as jex, source_info_util
@@ -60,10 +60,22 @@ def is_array_type(aval: Aval) -> bool:
     return isinstance(aval, ShapedArray)
 
 
+_untyped: contextvars.ContextVar[bool] = contextvars.ContextVar("types name no varying axes", default=False)
+
+
+@contextlib.contextmanager
+def without_varying_types() -> Generator[None]:
+    """Inside, `retype` gives types that vary over no axis, as all types of a region with `check_vma=False`."""
+    token = _untyped.set(True)
+    try:
+        yield
+    finally:
+        _untyped.reset(token)
+
+
 def retype(aval: Aval, shape: Sequence[int], varying: Iterable[str]) -> Aval:
-    """Returns `aval` with another shape, varying over exactly the given axes; over none in an untyped region."""
-    untyped = jax.sharding.get_abstract_mesh().manual_axes and not config_lib._check_vma.value
-    kind = aval.manual_axis_type.update(varying=frozenset(() if untyped else varying))
+    """Returns `aval` with another shape, varying over exactly the given axes."""
+    kind = aval.manual_axis_type.update(varying=frozenset(() if _untyped.get() else varying))
     sharding = aval.sharding
     if sharding.mesh.empty:
         # The type of a constant from outside the program names no mesh yet.

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 from jax.sharding import AbstractMesh, PartitionSpec
 
-from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Literal, Var, retype, shard_map, unlowered_primitive
+from jaxmesh.jaxprs.compat import (
+    Atom,
+    Eqn,
+    Jaxpr,
+    Literal,
+    Var,
+    retype,
+    shard_map,
+    unlowered_primitive,
+    without_varying_types,
+)
 from jaxmesh.jaxprs.walk import close, open_jaxpr, rebuild, substitute
 
 _presharded_p = unlowered_primitive("jaxmesh_presharded")
@@ -44,7 +55,8 @@ def trace_typed(
     avals = [jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type) for a in avals]
     specs = tuple(PartitionSpec() for _ in avals)
     mapped = shard_map(body, mesh=mesh, in_specs=specs, out_specs=PartitionSpec(), check_vma=check_vma)
-    return _peel(jax.make_jaxpr(mapped)(*avals))
+    with contextlib.nullcontext() if check_vma else without_varying_types():
+        return _peel(jax.make_jaxpr(mapped)(*avals))
 
 
 def _peel(outer: Jaxpr) -> Jaxpr:
