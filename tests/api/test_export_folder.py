@@ -579,7 +579,7 @@ def many() -> Program:
     results: list[int] = []
     for name, operands, shape, dtype, attributes in OPS:
         kind = Type(shape, _dtype(dtype) if dtype else make.type(given[operands[0] or 0]).dtype, tile=True)
-        kinds = [kind, replace(kind, dtype=np.dtype(np.int32))] if name == "sort" else [kind]
+        kinds = [kind, replace(kind, dtype=np.dtype(np.uint32))] if name == "sort" else [kind]
         made = tuple(make.program.new(k) for k in kinds)
         found = tuple(None if o is None else make.open() if o < 0 else given[o] for o in operands)
         make.program.ops.append(Op(f"ttnn.{name}", found, made, attributes))

@@ -16,18 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmesh.dialects.program import Type
+from jaxmesh.dialects.ttnn.data_types import ANY, BF16, F32, FLOATS, I8, I32, U8, U16, U32, WIDE, DataType
 
 Layout = Literal["tile", "rows", "either"]
-DataType = str
-"""A member of the real `ttnn.DataType`: `BFLOAT16`."""
-
-BF16, F32, I32, U32, U16, U8, I8 = "BFLOAT16", "FLOAT32", "INT32", "UINT32", "UINT16", "UINT8", "INT8"
-FLOATS = frozenset({BF16, F32})
-WORDS = frozenset({I32, U32})
-NARROW = frozenset({U8, I8})
-NUMBERS = FLOATS | WORDS
-WIDE = NUMBERS | {U16}
-ANY = WIDE | NARROW
 TILED = WIDE
 """The types that `to_layout` tilizes on the devices."""
 

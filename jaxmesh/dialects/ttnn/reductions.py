@@ -11,22 +11,8 @@ from typing import Any
 
 from jaxmesh.dialects.op import Call, attr, need
 from jaxmesh.dialects.ttir.helpers import jax, jnp
-from jaxmesh.dialects.ttnn.forms import (
-    BF16,
-    F32,
-    FLOAT,
-    FLOATS,
-    NUMBERS,
-    U16,
-    U32,
-    WIDE,
-    Forms,
-    Gives,
-    Layout,
-    Occurrence,
-    Takes,
-    forms,
-)
+from jaxmesh.dialects.ttnn.data_types import BF16, F32, FLOATS, NUMBERS, U16, U32, WIDE
+from jaxmesh.dialects.ttnn.forms import FLOAT, Forms, Gives, Layout, Occurrence, Takes, forms
 from jaxmesh.dialects.ttnn.op import (
     COMPUTE,
     DTYPE,
@@ -99,7 +85,7 @@ define(
     OPS,
     "cumsum",
     forms=[need("dim", "int")],
-    python=[_X, attribute("dim"), DTYPE, MEMORY],
+    python=[operand("input"), attribute("dim"), DTYPE, MEMORY],
     cpp=positional(_X, attribute("dim"), DTYPE, text("reverse_order", "false"), unset("optional_out"), MEMORY),
     takes=forms(WIDE, gives="asked"),
 )

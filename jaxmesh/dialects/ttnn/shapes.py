@@ -7,7 +7,8 @@ from typing import Any
 
 from jaxmesh.dialects import ttir
 from jaxmesh.dialects.op import Call, Trait, expect, need
-from jaxmesh.dialects.ttnn.forms import ANY, MODULAR, MOVED, NARROW, NUMBERS, WIDE, Forms, Occurrence, forms
+from jaxmesh.dialects.ttnn.data_types import ANY, NARROW, NUMBERS, WIDE
+from jaxmesh.dialects.ttnn.forms import MODULAR, MOVED, Forms, Occurrence, forms
 from jaxmesh.dialects.ttnn.op import (
     DTYPE,
     MEMORY,
@@ -79,9 +80,9 @@ define(
 )
 
 _SLICE = (
-    attribute("slice_start", "begins"),
-    attribute("slice_end", "ends"),
-    attribute("slice_step", "step", default=None),
+    replace(attribute("slice_start", "begins"), also=("starts",)),
+    replace(attribute("slice_end", "ends"), also=("ends",)),
+    replace(attribute("slice_step", "step", default=None), also=("steps",)),
 )
 define(
     OPS,

@@ -19,6 +19,7 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, PartitionSpec as P
 
 import jaxmesh as jm
 from jaxmesh import ttnn
+from jaxmesh.ttnn import helpers
 
 Row = tuple[str, Callable[[], Any], type[Exception], type[Exception], str]
 ABSTRACT = AbstractMesh((2, 4), ("y", "x"))
@@ -396,20 +397,20 @@ DEVICES: list[Row] = [
     ("give back text", lambda: ttnn.deallocate("x"), *ARG, r"takes a tensor, got str"),
     ("a device tensor's dtype", lambda: ttnn.to_dtype(t(), ttnn.bfloat16), *HOST, r"host memory.*typecast"),
     ("a dtype by name", lambda: ttnn.to_dtype(ttnn.Tensor([1.0]), "bf16"), *ARG, r"ttnn\.DataType.*'bf16'"),
-    ("a block float", lambda: ttnn.from_numpy(FULL, ttnn.bfloat8_b), *UNSAID, r"BFLOAT8_B.*BFLOAT16"),
+    ("a block float", lambda: helpers.from_numpy(FULL, ttnn.bfloat8_b), *UNSAID, r"BFLOAT8_B.*BFLOAT16"),
     ("a tensor of text", lambda: ttnn.Tensor(["a"]), *VERIFY, r"list of numbers that float32.*'a'"),
     ("a tensor of another size", lambda: ttnn.Tensor([1.0, 2.0], [3]), *VERIFY, r"shape \[3\] was given 2 numbers"),
     ("a tensor of a shape beyond", lambda: ttnn.Tensor([1.0], [2**70]), *VERIFY, rf"\[{2**70}\] was given 1"),
     ("a tensor of text in an array", lambda: ttnn.Tensor(np.array(["a"])), *ARG, r"<U1"),
     ("a tensor of numbers beyond", lambda: ttnn.Tensor([300], [1], ttnn.uint8), *VERIFY, r"uint8.*300|300.*uint8"),
     ("a tensor in a wrong layout", lambda: ttnn.Tensor([1.0], layout="TILE"), *ARG, r"Layout as layout, got 'TILE'"),
-    ("a ragged array", lambda: ttnn.from_numpy([[1], [2, 3]]), *ARG, r"array of numbers, got \[\[1\], \[2, 3\]\]"),
-    ("an array of a tensor", lambda: ttnn.from_numpy(t()), *HOST, r"distributed already"),
-    ("no composer to read", lambda: ttnn.to_numpy(t()), *HOST, r"8 devices.*mesh_composer"),
-    ("a composer for nothing", lambda: ttnn.to_numpy(FULL, mesh_composer=composer([0, 1])), *ARG, r"leave it out"),
-    ("read text", lambda: ttnn.to_numpy("x"), *ARG, r"takes a tensor, got str"),
-    ("the dtype of text", lambda: ttnn.get_dtype("x"), *ARG, r"takes a tensor, got str"),
-    ("the dtype of objects", lambda: ttnn.get_dtype(np.array([None])), *ARG, r"DataType.*object"),
+    ("a ragged array", lambda: helpers.from_numpy([[1], [2, 3]]), *ARG, r"array of numbers, got \[\[1\], \[2, 3\]\]"),
+    ("an array of a tensor", lambda: helpers.from_numpy(t()), *HOST, r"distributed already"),
+    ("no composer to read", lambda: helpers.to_numpy(t()), *HOST, r"8 devices.*mesh_composer"),
+    ("a composer for nothing", lambda: helpers.to_numpy(FULL, mesh_composer=composer([0, 1])), *ARG, r"leave it out"),
+    ("read text", lambda: helpers.to_numpy("x"), *ARG, r"takes a tensor, got str"),
+    ("the dtype of text", lambda: helpers.get_dtype("x"), *ARG, r"takes a tensor, got str"),
+    ("the dtype of objects", lambda: helpers.get_dtype(np.array([None])), *ARG, r"DataType.*object"),
     ("dump to nowhere", lambda: ttnn.dump_tensor("/nonexistent/a/b", FULL), *FILE, r"'/nonexistent/a/b'.*folder"),
     ("dump to a folder", lambda: ttnn.dump_tensor("/", FULL), *FILE, r"'/' \(Is a directory\)"),
     ("dump to a number", lambda: ttnn.dump_tensor(3, FULL), *ARG, r"path of a file.*got 3"),
