@@ -54,8 +54,8 @@ def compared_copies() -> Generator[None]:
 
 @pytest.fixture(autouse=True)
 def beyond_ttnn(request: pytest.FixtureRequest) -> Generator[None]:
-    """Emulates what goes beyond the real `ttnn`, which many tests compute with; not in tests marked `as_real`."""
-    with contextlib.nullcontext() if request.node.get_closest_marker("as_real") else beyond.enabled():
+    """Emulates what goes beyond the real `ttnn` in tests marked `beyond`."""
+    with beyond.enabled() if request.node.get_closest_marker("beyond") else contextlib.nullcontext():
         yield
 
 
@@ -95,7 +95,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     for line in (
-        "as_real: jaxmesh.ttnn refuses what the real library refuses",
+        "beyond: jaxmesh.ttnn emulates also what the real library refuses",
         "part(n): without `--every`, one in n of the test's cases runs",
         "quick(n): one in n of the test's cases is quick; the others are slow",
         "slow: runs with `--every`, with a `-m` that names slow, or where the command names the file or its folder",

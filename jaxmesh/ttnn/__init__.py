@@ -165,6 +165,7 @@ float32 = DataType.FLOAT32
 uint32 = DataType.UINT32
 uint16 = DataType.UINT16
 uint8 = DataType.UINT8
+int8 = DataType.INT8
 int32 = DataType.INT32
 bfloat8_b = DataType.BFLOAT8_B
 bfloat4_b = DataType.BFLOAT4_B

@@ -21,7 +21,7 @@ from jaxmesh.validate import as_tuple
 
 _jnp: Any = jax.numpy
 
-ALIASES: Mapping[str, str] = {"mul": "multiply", "sub": "subtract", "swish": "silu"}
+ALIASES: Mapping[str, str] = {"div": "divide", "mul": "multiply", "sub": "subtract", "swish": "silu"}
 """Other names of ops."""
 
 

@@ -14,6 +14,7 @@ from jaxmesh.sharding.configs import MeshCoordinate, MeshShape, integers
 from jaxmesh.sharding.mesh import make_mesh
 from jaxmesh.ttnn import beyond
 from jaxmesh.ttnn.mesh_device import MeshDevice as MeshDevice, mesh_of as mesh_of
+from jaxmesh.validate import as_index
 
 
 def _devices() -> list[Any]:
@@ -58,9 +59,10 @@ def open_mesh_device(
             f"a mesh device has one or two axes, got the shape {list(shape)}, {beyond.REMEDY}. In ttnn: Only 1D and 2D "
             "mesh shapes are supported."
         )
+    has_l1_small = as_index("open_mesh_device", "l1_small_size", l1_small_size) > 0
     ids = integers("open_mesh_device: physical_device_ids", physical_device_ids)
     if not ids:
-        return MeshDevice(make_mesh(tuple(shape)), l1_small_size > 0)
+        return MeshDevice(make_mesh(tuple(shape)), has_l1_small)
     known = {d.id: d for d in _devices()}
     missing = [i for i in ids if i not in known]
     if missing or len(ids) != shape.mesh_size() or len(set(ids)) < len(ids):
@@ -68,7 +70,7 @@ def open_mesh_device(
             f"physical_device_ids {list(ids)} must name {shape.mesh_size()} different ones of the devices "
             f"{sorted(known)} for a mesh of shape {list(shape)}."
         )
-    return MeshDevice(make_mesh(tuple(shape), devices=[known[i] for i in ids]), l1_small_size > 0)
+    return MeshDevice(make_mesh(tuple(shape), devices=[known[i] for i in ids]), has_l1_small)
 
 
 def close_mesh_device(mesh_device: MeshDevice) -> None:

@@ -18,7 +18,7 @@ from jaxmesh.errors import VerifyError
 from jaxmesh.ttnn.beyond import REMEDY, is_enabled
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
 from jaxmesh.ttnn.tensor_base import TensorBase
-from jaxmesh.ttnn.types import MemoryConfig, StorageType
+from jaxmesh.ttnn.types import MemoryConfig, StorageType, as_dtype, data_type
 
 _computing: contextvars.ContextVar[bool] = contextvars.ContextVar("computing_by_other_functions", default=False)
 
@@ -88,9 +88,10 @@ def _convert(value: Any) -> Any:
     if isinstance(value, enum.Enum):
         return value.name
     if isinstance(value, MemoryConfig):
-        return value.buffer_type.name
-    if isinstance(value, np.dtype):
-        return value.name.upper()
+        return getattr(value.buffer_type, "name", None)
+    # A NumPy dtype, a NumPy type, or JAX's name of a type stands for the `DataType` that equals it.
+    if isinstance(value, (np.dtype, type)):
+        return data_type(as_dtype(value, "an argument")).name
     if type(value) is list or type(value) is tuple:
         return [_convert(v) for v in cast("Sequence[Any]", value)]
     return value

@@ -8,7 +8,6 @@ from collections import Counter
 from typing import Any
 
 import numpy as np
-import pytest
 
 from jaxmesh import ttnn
 from jaxmesh.ttnn.block_floats import round_to_blocks
@@ -30,7 +29,6 @@ def kind_of(ours: dict[str, Any], real: dict[str, Any]) -> str:
 
 
 @needs_ttnn
-@pytest.mark.as_real
 def test_random_calls_are_accepted_and_typed_as_in_the_real_library() -> None:
     rng = random.Random(41)
     jobs = [calls.random_job(rng) for _ in range(CASES)]

@@ -7,7 +7,7 @@ from typing import Any
 
 from jaxmesh.dialects.op import Call, Trait, attr
 from jaxmesh.dialects.ttir.helpers import jnp
-from jaxmesh.dialects.ttnn.data_types import ANY, FLOATS, I32, NUMBERS, U16, WIDE, WORDS
+from jaxmesh.dialects.ttnn.data_types import ANY, F32, FLOATS, I32, NUMBERS, U16, WIDE, WORDS
 from jaxmesh.dialects.ttnn.forms import FIXED, FLOAT, Forms, Gives, Occurrence, Takes, forms
 from jaxmesh.dialects.ttnn.op import (
     DTYPE,
@@ -89,6 +89,7 @@ define(
     meaning=lambda call: ttir_meaning(call, alpha=1.6732632423543772, scale=1.0507009873554805),
     python=[_X, MEMORY],
     traits=[Trait.NOT_UPSTREAM],
+    takes=FLOAT,
 )
 _with_number("leaky_relu", "negative_slope", "parameter")
 _with_number("elu", "alpha", "alpha", [Trait.NOT_UPSTREAM], keyword=True)
@@ -101,12 +102,20 @@ define(
     python=[_X, _DTYPE, MEMORY],
     takes=forms(ANY, "either", gives="asked"),
 )
+
+
+def _clamped(op: Occurrence) -> Forms:
+    """Integers between bounds that are written with a point become float32."""
+    parts = any(isinstance(op.attributes.get(name), float) for name in ("min", "max"))
+    return Forms((Takes(FLOATS | {I32}),), (Gives(by_type={I32: F32} if parts else None),))
+
+
 define(
     OPS,
     "clamp_scalar",
     callee="ttnn.clamp",
     python=[_X, attribute("min"), attribute("max"), MEMORY],
-    takes=forms(FLOATS | {I32}),
+    takes=_clamped,
 )
 
 

@@ -191,5 +191,11 @@ MOVED = forms(ANY, "either", casts=MODULAR)
 CREATED = forms(ANY, "either", gives="asked")
 """Creates elements."""
 
+
+def refused(remedy: str) -> Forms:
+    """Returns the forms of an occurrence that the function takes in no form."""
+    return Forms((Takes(frozenset(), casts={}),), remedy=remedy)
+
+
 TILES = forms()
 """Computes on tiles of any type but those of 8 bits; the default."""

@@ -36,7 +36,7 @@ define(
     "embedding_bw",
     like="embedding_backward",
     python=[_INDEX, operand("weight_tensor", 1), operand("output_gradient_tensor", 2), DTYPE, MEMORY],
-    takes=Forms((_IDS, Takes(frozenset({BF16}))), (Gives(operand=1),), alike=False),
+    takes=Forms((_IDS, Takes(frozenset({BF16}))), (Gives(operand=1, layout="tile"),), alike=False),
 )
 
 

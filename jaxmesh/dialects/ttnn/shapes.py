@@ -59,6 +59,13 @@ def _narrow_in_rows(op: Occurrence) -> Forms:
     return forms(ANY, "rows" if op.stored() in NARROW else "either", casts=MODULAR)
 
 
+def _repeat(op: Occurrence) -> Forms:
+    """Elements of 8 bits in rows, of two to four dims."""
+    narrow = op.stored() in NARROW
+    types = WIDE if narrow and not 1 < len(op.attributes["repeat_dims"]) < 5 else ANY
+    return forms(types, "rows" if narrow else "either", casts=MODULAR)
+
+
 _COUNTS = attribute("repeat_dims", form="shape")
 define(
     OPS,
@@ -68,7 +75,7 @@ define(
     traits=[Trait.RETURNS_OPERAND],
     python=[_X, _COUNTS, MEMORY],
     cpp=[_X, _COUNTS],
-    takes=_narrow_in_rows,
+    takes=_repeat,
 )
 define(OPS, "repeat_interleave", python=[_X, attribute("repeats"), attribute("dim"), MEMORY], takes=_narrow_in_rows)
 define(

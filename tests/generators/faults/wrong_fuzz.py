@@ -461,7 +461,7 @@ PLAIN: dict[str, Target] = {
         "tensor": tensor, "mesh_composer": lambda: ttnn.concat_mesh_to_tensor_composer(device(), 0),
         "torch_rank": just(None)}),
     "ttnn.unsqueeze": Target(ttnn.unsqueeze, {"input_tensor": tensor, "dim": just(0)}),
-    "ttnn.visualize_mesh_device": Target(ttnn.visualize_mesh_device, {"mesh_device": device, "tensor": tensor}),
+    "ttnn.visualize_mesh_device": Target(ttnn.visualize_mesh_device, {"mesh_device": device}),
     "ttnn.visualize_tensor": Target(ttnn.visualize_tensor, {"tensor": tensor}),
 }  # fmt: skip
 

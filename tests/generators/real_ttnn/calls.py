@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-DTYPES = ("float32", "bfloat16", "int32", "uint32", "uint16", "uint8", "bfloat8_b")
+DTYPES = ("float32", "bfloat16", "int32", "uint32", "uint16", "uint8", "int8", "bfloat8_b")
 LAYOUTS = ("TILE", "ROW_MAJOR")
 MESH = (2, 4)
 Job = dict[str, Any]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from jaxmesh.dialects.ttnn.data_types import BF16, BLOCKS, F32, I32, REALS, U8, U16, U32, WORDS
+from jaxmesh.dialects.ttnn.data_types import BF16, BLOCKS, F32, I8, I32, NARROW, REALS, U8, U16, U32, WORDS
 from jaxmesh.dialects.ttnn.rules.given import ROWS, TILE, Form, Given, Result, Rule, like, tiled
 
 
@@ -31,7 +31,7 @@ def _all_gather(given: Given) -> list[Result]:
     dim = _dim(given, x)
     _axis_size(given, x)
     inside = x.is_tile and dim >= len(x.shape) - 2 and x.shape[dim] % 32 != 0
-    given.require(not inside or x.dtype != U8, "does not tilize UINT8", "unsupported data type for tilize")
+    given.require(not inside or x.dtype not in NARROW, f"does not tilize {x.dtype}", "unsupported data type for tilize")
     return like(x)
 
 
@@ -66,7 +66,7 @@ def _reduce_scatter(given: Given) -> list[Result]:
     size = x.shape[dim]
     given.require(size % count == 0, f"cuts a dim of {size} by {count}", "dim must divide evenly")
     whole = x.is_tile and (dim < len(x.shape) - 2 or size % (32 * count) == 0)
-    given.require(whole or x.dtype != U8, "does not tilize UINT8", "unsupported data type for tilize")
+    given.require(whole or x.dtype not in NARROW, f"does not tilize {x.dtype}", "unsupported data type for tilize")
     return like(x)
 
 
@@ -135,14 +135,14 @@ def _quantize(given: Given) -> list[Result]:
 def _dequantize(given: Given) -> list[Result]:
     x = given["input_tensor"]
     given.on_devices(x)
-    given.types(x, frozenset({I32, U8}))
+    given.types(x, frozenset({I32, U8, I8}))
     return like(x, given["dtype"] or BF16)
 
 
 def _requantize(given: Given) -> list[Result]:
     x = given["input_tensor"]
     given.on_devices(x)
-    given.types(x, frozenset({I32, U8}))
+    given.types(x, frozenset({I32, U8, I8}))
     return like(x, given["dtype"] or I32)
 
 

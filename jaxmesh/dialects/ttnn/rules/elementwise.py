@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from jaxmesh.dialects.ttnn.data_types import B8, BF16, BLOCKS, F32, I32, NOT_I8, REALS, U8, U16, U32, WHOLE, WORDS
+from jaxmesh.dialects.ttnn.data_types import B8, BF16, BLOCKS, F32, I8, I32, NOT_I8, REALS, U8, U16, U32, WHOLE, WORDS
 from jaxmesh.dialects.ttnn.rules.given import ROWS, TILE, Form, Given, Result, Rule, checked, like
 
 # --- one operand -----------------------------------------------------------------------------------------------------
@@ -16,8 +16,9 @@ def _unary(types: frozenset[str]) -> Rule:
     def rule(given: Given) -> list[Result]:
         x = _first(given)
         given.on_devices(x)
-        given.types(x, types)
-        return like(x)
+        # The library looks for INT8 in one function alone.
+        given.types(x, types if given.callee == "ttnn.logical_not" else types | {I8})
+        return [Result(x.dtype, x.layout, F32 if x.dtype == I8 else None)]
 
     return rule
 
@@ -25,7 +26,7 @@ def _unary(types: frozenset[str]) -> Rule:
 def _bits(given: Given) -> list[Result]:
     x = _first(given)
     given.on_devices(x)
-    given.types(x, REALS | WORDS)
+    given.types(x, REALS | WORDS | {I8})
     return [Result(x.dtype, x.layout, I32 if x.dtype in REALS else None)]
 
 
@@ -81,7 +82,7 @@ _DIVIDES = Pair(
 _COMPARES = Pair(NOT_I8, frozenset({"floats", "shorts"}), {U8: U16}, _WHOLE_WORDS)
 _SHIFTS = Pair(WORDS, frozenset(), numbers=_WHOLE_WORDS)
 _ORDERS = Pair(REALS | WORDS, frozenset())
-_REMAINS = Pair(REALS | WORDS, frozenset(), numbers={U32: "positive"}, with_part={I32: F32})
+_REMAINS = Pair(REALS | WORDS, frozenset(), numbers={U32: "positive", I8: "any"}, with_part={I32: F32})
 _ROTATES = Pair(REALS, frozenset())
 _BITS = Pair(WORDS | {U16}, frozenset())
 _POWERS = Pair(REALS, frozenset(), numbers={I32: "positive", U32: "positive", U16: "positive"})
@@ -261,7 +262,7 @@ def _clamp(given: Given) -> list[Result]:
             _broadcast(given, x.shape, bound.shape)
             given.require(bound.dtype == x.dtype, "takes bounds of the operand's element type", "unsupported data type")
         return [Result(x.dtype, ROWS if all(f.layout == ROWS for f in (x, *tensors)) else TILE)]
-    given.types(x, REALS | {I32})
+    given.types(x, REALS | {I32, I8})
     numbers = [b for b in bounds if b is not None]
     if given.callee == "ttnn.clamp":
         kinds = {isinstance(b, float) for b in numbers}

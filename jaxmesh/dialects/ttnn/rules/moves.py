@@ -108,6 +108,8 @@ def _repeat_interleave(given: Given) -> list[Result]:
         _dim(given, x, given["dim"])
     if len(x.shape) == 1:
         given.types(x, _RESHAPED, "an operand of one dim")
+    elif x.is_tile:
+        given.types(x, NOT_I8)
     return like(x)
 
 
@@ -228,6 +230,8 @@ def _cast_tiles(given: Given) -> list[Result]:
     if given.callee == "ttnn.to_memory_config" and given["memory_config"] == x.memory:
         # Nothing to move, and the real library does not look at the element type then.
         return like(x)
+    if given.callee != "ttnn.clone":
+        given.types(x, NOT_I8)
     if dtype in (None, x.dtype):
         return like(x)
     given.tiles(x)
@@ -237,6 +241,7 @@ def _cast_tiles(given: Given) -> list[Result]:
 def _copy(given: Given) -> list[Result]:
     a, b = given.tensors()[:2]
     given.on_devices(a, b)
+    given.types(a, NOT_I8)
     given.require(a.layout == b.layout, "takes tensors of one layout", "Input tensor layout must equal the output's")
     if a.dtype != b.dtype:
         given.tiles(a, b)

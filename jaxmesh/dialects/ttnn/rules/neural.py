@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from jaxmesh.dialects.ttnn.data_types import B8, BF16, BLOCKS, F32, REALS, U8, U16, U32, WORDS
+from jaxmesh.dialects.ttnn.data_types import B8, BF16, BLOCKS, F32, NARROW, NOT_I8, REALS, U8, U16, U32, WORDS
 from jaxmesh.dialects.ttnn.rules.given import ROWS, TILE, Form, Given, Result, Rule, checked, like, tiled
 
 _MODEL = frozenset({F32, BF16, B8})
@@ -125,7 +125,9 @@ def _rotary(given: Given) -> list[Result]:
     x, cos, sin = given.tensors()[:3]
     given.on_devices(x, cos, sin)
     for form in (x, cos, sin):
-        given.require(form.is_tile or form.dtype != U8, "does not tilize UINT8", "unsupported data type for tilize")
+        narrow = form.dtype in NARROW and not form.is_tile
+        given.require(not narrow, f"does not tilize {form.dtype}", "unsupported data type for tilize")
+        given.types(form, NOT_I8)
     given.require(cos.dtype == sin.dtype, "takes caches of one element type", "Cos and Sin dtypes must match")
     return [Result(x.dtype, TILE, F32)]
 
@@ -186,7 +188,8 @@ def _gather(given: Given) -> list[Result]:
     given.require(rank > 1 or not x.is_tile, "takes two dims at least in TILE layout", "Can't convert shape rank")
     given.types(index, frozenset({U32, U16}), "indices")
     whole = all(n % 32 == 0 for n in (*x.shape[-2:], *index.shape[-2:]))
-    given.require(x.dtype != U8 or not x.is_tile or whole, "takes whole tiles of UINT8", "Unsupported datatype UINT8")
+    good = x.dtype not in NARROW or not x.is_tile or whole
+    given.require(good, f"takes whole tiles of {x.dtype}", f"Unsupported datatype {x.dtype}")
     given.require(
         x.layout == index.layout, "takes a tensor and indices in one layout", "input and index layouts must match"
     )

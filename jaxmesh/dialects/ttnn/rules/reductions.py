@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
-from jaxmesh.dialects.ttnn.data_types import BF16, BLOCKS, F32, NOT_I8, REALS, U8, U16, U32, WORDS
+from jaxmesh.dialects.ttnn.data_types import BF16, BLOCKS, F32, NARROW, NOT_I8, REALS, U8, U16, U32, WORDS
 from jaxmesh.dialects.ttnn.rules.given import ROWS, TILE, Form, Given, Result, Rule, checked, like, tiled
 
 
@@ -24,6 +24,11 @@ def _dims(given: Given, form: Form) -> list[int]:
     return [d % rank if rank else 0 for d in row] or list(range(rank))
 
 
+def _check_padding(given: Given, x: Form) -> None:
+    good = x.dtype not in NARROW or not x.is_tile
+    given.require(good, f"takes no {x.dtype} in TILE layout", f"Unsupported datatype {x.dtype}")
+
+
 def _reduction(given: Given) -> list[Result]:
     x = given["input_tensor"]
     given.on_devices(x)
@@ -31,7 +36,7 @@ def _reduction(given: Given) -> list[Result]:
     if given.callee == "ttnn.mean":
         given.require(x.dtype not in WORDS, "takes floats", "ttnn.mean does not support integer inputs")
     if rank == 0:
-        given.require(x.dtype != U8 or not x.is_tile, "takes no UINT8 in TILE layout", "Unsupported datatype UINT8")
+        _check_padding(given, x)
         return like(x)
     given.types(x, REALS | WORDS)
     if given.callee in ("ttnn.max", "ttnn.min") or x.is_tile or x.dtype in WORDS:
@@ -48,7 +53,7 @@ def _prod(given: Given) -> list[Result]:
     rank = len(x.shape)
     _dims(given, x)
     if rank == 0:
-        given.require(x.dtype != U8 or not x.is_tile, "takes no UINT8 in TILE layout", "Unsupported datatype UINT8")
+        _check_padding(given, x)
         return like(x)
     given.types(x, REALS)
     if given["dim"] is None or rank == 1:
