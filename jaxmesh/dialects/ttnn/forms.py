@@ -79,7 +79,8 @@ class Takes:
     def type_for(self, stored: DataType) -> DataType | None:
         """Returns the type in which an operand of a type is accepted; None if there is no exact one.
 
-        >>> Takes(FLOATS).type_for("BFLOAT16"), Takes(WORDS).type_for("UINT8"), Takes(FLOATS).type_for("INT32")
+        >>> floats, words = Takes(FLOATS), Takes(frozenset({I32}))
+        >>> floats.type_for("BFLOAT16"), words.type_for("UINT8"), floats.type_for("INT32")
         ('BFLOAT16', 'INT32', None)
         """
         if stored in self.types:
