@@ -26,6 +26,7 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec as P
 import jaxmesh as jm
 from jaxmesh import ttnn
 from jaxmesh.dialects import ttnn as ttnn_dialect
+from jaxmesh.ttnn import helpers
 from tests.generators.ttnn_calls import arguments, cases_of, function_of, random_tensor
 
 ABSTRACT = AbstractMesh((2, 4), ("y", "x"))
@@ -426,12 +427,12 @@ PLAIN: dict[str, Target] = {
     "ttnn.from_device": Target(ttnn.from_device, {"tensor": tensor, "blocking": just(True), "cq_id": just(None)}),
     "ttnn.from_host_shards": Target(ttnn.from_host_shards, {
         "tensors": just([FULL] * 8), "mesh_shape": just((2, 4))}),
-    "ttnn.from_numpy": Target(ttnn.from_numpy, {
+    "helpers.from_numpy": Target(helpers.from_numpy, {
         "array": just(FULL), "dtype": just(ttnn.float32), "layout": just(ttnn.Layout.TILE), "device": device,
         "memory_config": just(None), "mesh_mapper": lambda: ttnn.shard_tensor_to_mesh_mapper(device(), 0)}),
     "ttnn.from_torch": Target(ttnn.from_torch, {"tensor": just(None)}),
     "ttnn.get_device_tensors": Target(ttnn.get_device_tensors, {"tensor": tensor}),
-    "ttnn.get_dtype": Target(ttnn.get_dtype, {"tensor": tensor}),
+    "helpers.get_dtype": Target(helpers.get_dtype, {"tensor": tensor}),
     "ttnn.open_device": Target(ttnn.open_device, {"device_id": just(0), "l1_small_size": just(0)}),
     "ttnn.open_mesh_device": Target(ttnn.open_mesh_device, {
         "mesh_shape": just((2, 4)), "l1_small_size": just(0), "trace_region_size": just(0),
@@ -454,13 +455,13 @@ PLAIN: dict[str, Target] = {
         "tensor": tensor, "layout": just(ttnn.Layout.TILE), "dtype": just(None), "memory_config": just(None)}),
     "ttnn.to_memory_config": Target(ttnn.to_memory_config, {
         "tensor": tensor, "memory_config": just(ttnn.L1_MEMORY_CONFIG), "dtype": just(None)}),
-    "ttnn.to_numpy": Target(ttnn.to_numpy, {
+    "helpers.to_numpy": Target(helpers.to_numpy, {
         "tensor": tensor, "mesh_composer": lambda: ttnn.concat_mesh_to_tensor_composer(device(), 0)}),
     "ttnn.to_torch": Target(ttnn.to_torch, {
         "tensor": tensor, "mesh_composer": lambda: ttnn.concat_mesh_to_tensor_composer(device(), 0),
         "torch_rank": just(None)}),
     "ttnn.unsqueeze": Target(ttnn.unsqueeze, {"input_tensor": tensor, "dim": just(0)}),
-    "ttnn.visualize_mesh_device": Target(ttnn.visualize_mesh_device, {"mesh_device": device, "tensor": tensor}),
+    "ttnn.visualize_mesh_device": Target(ttnn.visualize_mesh_device, {"mesh_device": device}),
     "ttnn.visualize_tensor": Target(ttnn.visualize_tensor, {"tensor": tensor}),
 }  # fmt: skip
 

@@ -14,6 +14,7 @@ import numpy as np
 import jaxmesh as jm
 from jaxmesh import ttnn
 from jaxmesh.errors import AssumptionWarning, UnsupportedError
+from jaxmesh.ttnn import helpers
 from tests.generators.programs.oracle import stays
 from tests.generators.programs.program import Program
 from tests.generators.programs.values import FLOATS, Array, Copies
@@ -110,14 +111,14 @@ class _Utilities:
 
 def _input(x: Any, device: Any) -> Any:
     if not isinstance(x, jm.MeshTensor):
-        return ttnn.from_numpy(x)
-    rows = [ttnn.from_numpy(np.asarray(shard)) for _, shard in x.shards()]
+        return helpers.from_numpy(x)
+    rows = [helpers.from_numpy(np.asarray(shard)) for _, shard in x.shards()]
     moved = ttnn.to_device(ttnn.from_host_shards(rows, ttnn.MeshShape(list(device.shape))), device=device)
     return ttnn.to_layout(moved, ttnn.Layout.TILE)
 
 
 def _emulated(x: Any) -> Any:
-    return x if isinstance(x, jm.MeshTensor) else ttnn.to_numpy(x)
+    return x if isinstance(x, jm.MeshTensor) else helpers.to_numpy(x)
 
 
 @dataclass(frozen=True)
