@@ -12,13 +12,13 @@ import jax
 import numpy as np
 from jaxlib.mlir.dialects import sdy
 
-from jaxmesh.dialects.ttir.mesh_shard import full_to_shard, shard_to_full
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.frontends.jax.retype import spread, varying
 from jaxmesh.frontends.stablehlo import shardings, values
 from jaxmesh.frontends.stablehlo.call import Program, Whole
+from jaxmesh.frontends.stablehlo.custom_calls import prove_equal
 from jaxmesh.frontends.stablehlo.reductions import kind_of
-from jaxmesh.frontends.stablehlo.shardings import Sharding, as_spec, axes_of
+from jaxmesh.frontends.stablehlo.shardings import Sharding, axes_of
 from jaxmesh.frontends.stablehlo.values import Sharded
 
 _lax: Any = jax.lax
@@ -81,13 +81,7 @@ def _shardings(op: Any, name: str) -> list[Any]:
 
 def _leave(program: Program, y: Sharded, target: Sharding, free: frozenset[str]) -> Sharded:
     x = program.reshard(y, _only(target, free), "of a shard_map")
-    unproven = [a for a in program.sizes if a in varying(x) - set(axes_of(target)) and program.sizes[a] > 1]
-    if unproven:
-        axes = ", ".join(map(repr, unproven))
-        program.decisions.assume(f"shard_map: a result is taken to be the same over mesh axis {axes}")
-        spec = as_spec(target)
-        x = full_to_shard(shard_to_full(x, spec, assume_replicated=True), spec)
-    return Sharded(x, target)
+    return Sharded(prove_equal(program, x, target, "shard_map: a result"), target)
 
 
 # --- collectives by groups -------------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from jaxmesh.frontends.stablehlo import (
     collectives,
     control_flow,
     creation,
+    custom_calls,
     elementwise,
     indexing,
     reductions,
@@ -43,6 +44,7 @@ _WHOLE: dict[str, Whole] = {
     "stablehlo.partition_id": creation.partition_id,
     **control_flow.OPS,
     **collectives.OPS,
+    **custom_calls.OPS,
 }
 _lax: Any = jax.lax
 
@@ -149,7 +151,7 @@ class Importer:
                 raise
             except (TypeError, ValueError, KeyError, NotImplementedError, AssertionError) as error:
                 raise InexpressibleError(
-                    f"{op.name} ({self.decisions.line}) runs as JAX runs it, but has no TTIR or TTNN text: {error}"
+                    f"{self.decisions.sources.inexpressible(op.name, self.decisions.line)}: {error}"
                 ) from error
         for value, made in zip(op.results, results, strict=True):
             self.env[value] = made
