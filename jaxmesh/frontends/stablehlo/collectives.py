@@ -47,6 +47,18 @@ def _all_reduce(program: Program, op: Any) -> list[Sharded]:
     return [program.settle(x)]
 
 
+def _reduce_scatter(program: Program, op: Any) -> list[Sharded]:
+    """Shardy's reduce_scatter, which no pass that runs here makes: a sum over the axes, of which a part is kept."""
+    x, (target,) = program.env[op.operands[0]], program.result_shardings(op)
+    axes = _name_of(str(op.attributes["reduce_scatter_axes"]))
+    if "reduction_op" in op.attributes and "sum" not in str(op.attributes["reduction_op"]):
+        raise UnsupportedError(f"a reduce_scatter by {op.attributes['reduction_op']}; read are sums.")
+    if not set(axes) <= set(x.partial):
+        x = program.settle(x)
+        x = Sharded(spread(x.array, axes), x.sharding, tuple(axes), "sum", op)
+    return [Sharded(program.reshard(x, target, _users(op)), target)]
+
+
 def _same(program: Program, op: Any) -> list[Sharded]:
     return [program.settle(program.env[v]) for v in op.operands]
 
@@ -174,7 +186,15 @@ def _permute(program: Program, op: Any) -> list[Sharded]:
     return _whole([_lax.ppermute(spread(x, axes), axes, [tuple(p) for p in pairs])])
 
 
+def _broadcast(program: Program, op: Any) -> list[Sharded]:
+    """Each device of a group receives what the first one has."""
+    axes = _axes(program, op)
+    return _whole([_lax.pbroadcast(spread(x, axes), axes, 0) for x in _operands(program, op)])
+
+
 OPS: dict[str, Whole] = {
+    **dict.fromkeys(shardings.COLLECTIVES, _reshard),
+    "sdy.reduce_scatter": _reduce_scatter,
     "sdy.reshard": _reshard,
     "sdy.sharding_constraint": _reshard,
     "sdy.all_reduce": _all_reduce,
@@ -186,4 +206,5 @@ OPS: dict[str, Whole] = {
     "stablehlo.reduce_scatter": _scatter,
     "stablehlo.all_to_all": _exchange,
     "stablehlo.collective_permute": _permute,
+    "stablehlo.collective_broadcast": _broadcast,
 }

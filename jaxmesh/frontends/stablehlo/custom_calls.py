@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import jax
 
+from jaxmesh.dialects.op import evaluate
+from jaxmesh.dialects.ttir import OPS as OPS_OF_TTIR
 from jaxmesh.dialects.ttir.mesh_shard import full_to_shard, shard_to_full
 from jaxmesh.errors import MissingRuleError, UnsupportedError
 from jaxmesh.frontends.jax.retype import spread, varying
+from jaxmesh.frontends.mlir.attributes import entries
 from jaxmesh.frontends.stablehlo.call import Program, Whole
 from jaxmesh.frontends.stablehlo.gspmd import target_of
 from jaxmesh.frontends.stablehlo.shardings import as_spec, axes_of, local_shape, replicated
@@ -77,7 +81,73 @@ def _unary(fun: Callable[[Any], Any]) -> Whole:
     return known
 
 
+def _constrained(program: Program, op: Any) -> list[Sharded]:
+    (target,) = program.result_shardings(op)
+    return [Sharded(program.reshard(program.env[op.operands[0]], target, f"for {target_of(op)}"), target)]
+
+
+# --- ops of TTIR -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Tenstorrent:
+    """A custom call that stands for an op of TTIR.
+
+    Attributes:
+      name: the op.
+      attributes: which attributes of the call it takes, each with the conversion of a string.
+      where: the attribute of the call that holds them.
+    """
+
+    name: str
+    attributes: Mapping[str, Callable[[str], Any]]
+    where: str = "mhlo.frontend_attributes"
+
+    def __call__(self, program: Program, op: Any) -> list[Sharded]:
+        xs = [program.env[v] for v in op.operands]
+        arrays = [program.reshard(x, replicated(len(x.sharding)), f"for {target_of(op)}") for x in xs]
+        given = self._given(program, op)
+        made = evaluate(OPS_OF_TTIR[self.name], arrays, given, program.types_of(op.results), program.sizes)
+        return [Sharded(y, replicated(y.ndim)) for y in made]
+
+    def _given(self, program: Program, op: Any) -> dict[str, Any]:
+        rows = dict(entries(op.attributes[self.where])) if self.where in op.attributes else {}
+        found: dict[str, Any] = {}
+        for key, attribute in rows.items():
+            value = program.read(attribute)
+            absent = key.startswith("has_") and not _truth(value)
+            if key.startswith("xla.") or key == "has_attention_mask" or absent:
+                continue
+            convert = self.attributes.get(key)
+            if convert is None:
+                raise UnsupportedError(
+                    f"@{target_of(op)} has {key} = {str(value)[:60]!r}; of its attributes {sorted(self.attributes)} are read."
+                )
+            found[key] = convert(value) if isinstance(value, str) else value
+        return found
+
+
+def _truth(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise UnsupportedError(f"{text[:60]!r} is neither true nor false.")
+    return text.lower() == "true"
+
+
+_COMPOSITE = "tt.composite_attributes"
+_TOP = {"k": int, "dim": int, "largest": _truth, "sorted": _truth}
+
 _TARGETS: dict[str, Whole] = {
+    "tt.sharding_constraint": _constrained,
+    "tt.scaled_dot_product_attention": _Tenstorrent(
+        "scaled_dot_product_attention", {"is_causal": _truth, "scale": float, "sliding_window_size": int}
+    ),
+    "tt.fill_cache": _Tenstorrent("fill_cache", {"batch_offset": int}),
+    "tt.update_cache": _Tenstorrent("update_cache", {"batch_offset": int}),
+    "tenstorrent.gather_dim": _Tenstorrent("gather", {"dim": int}, _COMPOSITE),
+    "tenstorrent.rms_norm": _Tenstorrent("rms_norm", {"epsilon": float, "normalized_shape": tuple}, _COMPOSITE),
+    "tenstorrent.layer_norm": _Tenstorrent("layer_norm", {"epsilon": float, "normalized_shape": tuple}, _COMPOSITE),
+    "tenstorrent.topk": _Tenstorrent("topk", _TOP, _COMPOSITE),
+    "mhlo.topk": _Tenstorrent("topk", _TOP, "mhlo.attributes"),
     "SPMDFullToShardShape": _to_shards,
     "SPMDShardToFullShape": _to_full,
     "Sharding": _same,

@@ -21,6 +21,7 @@ from jaxmesh.frontends.stablehlo import (
     custom_calls,
     elementwise,
     indexing,
+    norms,
     reductions,
     shapes,
     shardings,
@@ -34,12 +35,14 @@ from jaxmesh.frontends.stablehlo.rules import Rule, Splitting, read_rule, split
 from jaxmesh.frontends.stablehlo.shardings import RULE, Sharding, axes_of, local_shape, replicated
 from jaxmesh.frontends.stablehlo.values import Sharded
 
-_FAMILIES = (elementwise.OPS, shapes.OPS, reductions.OPS, indexing.OPS, windows.OPS)
+_FAMILIES = (elementwise.OPS, shapes.OPS, reductions.OPS, indexing.OPS, windows.OPS, norms.OPS)
 _MEANINGS: dict[str, Meaning] = {k: m for family in _FAMILIES for k, m in family.meanings.items()}
 _KINDS: dict[str, Callable[[Any], str | None]] = {k: m for family in _FAMILIES for k, m in family.kinds.items()}
 _WHOLE: dict[str, Whole] = {
     "stablehlo.constant": creation.constant,
     "sdy.constant": creation.constant,
+    "arith.constant": creation.constant,
+    "stablehlo.get_dimension_size": creation.dimension_size,
     "stablehlo.iota": creation.iota,
     "stablehlo.partition_id": creation.partition_id,
     **control_flow.OPS,

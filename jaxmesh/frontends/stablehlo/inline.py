@@ -34,7 +34,20 @@ def inline_calls(module: Any, name: str = "main") -> Any:
         if other != main:
             other.erase()
     main.attributes["sym_name"] = _ir.StringAttr.get("main")
+    _open_tuples(main)
     return main
+
+
+def _open_tuples(main: Any) -> None:
+    """Replaces the elements of tuples by the values that the tuples are made of; Shardy has no tuples."""
+    for op in [o for o in walk(main) if o.name == "stablehlo.get_tuple_element"]:
+        made = op.operands[0].owner
+        if getattr(made, "name", "") == "stablehlo.tuple":
+            op.results[0].replace_all_uses_with(made.operands[op.attributes["index"].value])
+            op.erase()
+    for op in [o for o in walk(main) if o.name == "stablehlo.tuple"]:
+        if not list(op.results[0].uses):
+            op.erase()
 
 
 def _check_calls(name: str, functions: dict[str, Any], callers: tuple[str, ...], checked: set[str]) -> None:

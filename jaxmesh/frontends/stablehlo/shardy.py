@@ -72,15 +72,20 @@ def partition(module: Any, sizes: Mapping[str, int], name: str = "main", *, guar
         _check_meshes(module, sizes)
         add_rules(main)
         asked = tuple(SHARDING in a for a in _argument_attributes(main))
-        _run(module, _PROPAGATE, guarded)
+        run(module, _PROPAGATE, guarded=guarded)
         dropped = _drop(main, sizes)
-        _run(module, _RESHARD, guarded)
+        run(module, _RESHARD, guarded=guarded)
         # Shardy removes the rules that it has used.
         add_rules(main)
     return Partitioned(main, asked, dropped)
 
 
-def _run(module: Any, passes: tuple[str, ...], guarded: bool) -> None:
+def run(module: Any, passes: tuple[str, ...], *, guarded: bool) -> None:
+    """Runs passes over a module; `guarded` tries them in another process first.
+
+    Raises:
+      UnsupportedError: they refuse the module, or would end the process.
+    """
     words = fatal_error(module, passes) if guarded else None
     if words is not None:
         raise UnsupportedError(

@@ -15,14 +15,15 @@ from jaxmesh.frontends.mlir.module import Function, boundary_attributes, check_s
 from jaxmesh.frontends.stablehlo import gspmd
 from jaxmesh.frontends.stablehlo.inline import operations
 from jaxmesh.frontends.stablehlo.program import ImportedProgram, import_module
-from jaxmesh.frontends.stablehlo.shardy import mesh_axes
-from jaxmesh.jaxprs.guarded_passes import run_passes
+from jaxmesh.frontends.stablehlo.shardy import mesh_axes, run
 from jaxmesh.jaxprs.source_locations import TextSources
 
 _ir: Any = ir
 _DIALECTS = re.compile(r"\b(?:stablehlo|chlo|sdy|mhlo)\.\w")
 _OWN = ("stablehlo.", "chlo.", "sdy.")
 _THEIRS = ("ttir.", "ttnn.")
+_STRINGS = ("xla-sdy-round-trip-import-shardy-attrs",)
+"""Reads `xla.sdy.meshes`, `xla.sdy.sharding` and `@xla.sdy.FuncResultSharding`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +37,7 @@ class StablehloText:
       presharded: which arguments live on the devices.
       kept: which results do.
       device_mesh: the sizes of a mesh that fits GSPMD's shardings; None if there are none.
+      module: its module, in which Shardy's attributes are not hidden in strings.
     """
 
     function: Function
@@ -44,6 +46,7 @@ class StablehloText:
     presharded: tuple[bool, ...]
     kept: tuple[bool, ...]
     device_mesh: tuple[int, ...] | None
+    module: Any
 
     @property
     def needs(self) -> None:
@@ -76,12 +79,12 @@ def _module_of(function: Function) -> Any:
 
 def read_function(function: Function) -> StablehloText:
     """Reads the signature of a function of a StableHLO module."""
-    module = _module_of(function)
+    module = _readable(function)
     axes, where = None, ""
     for op in operations(module):
         found = mesh_axes(op) if op.name == "sdy.mesh" else {}
         if found and (axes is None or math.prod(found.values()) > math.prod(axes.values())):
-            axes, where = found, f"line {line_of(op, function.piece)}: sdy.mesh"
+            axes, where = found, f"line {max(line_of(op, function.piece), 1)}: sdy.mesh"
             check_sizes(tuple(axes.values()), where)
     kind = _ir.FunctionType(function.operation.attributes["function_type"].value)
     given = boundary_attributes(function, "arg_attrs", len(kind.inputs))
@@ -93,24 +96,40 @@ def read_function(function: Function) -> StablehloText:
         tuple(a.status == "presharded" for a in given),
         tuple(r.status == "presharded" for r in left),
         gspmd.inferred_mesh(module) if axes is None else None,
+        module,
     )
+
+
+def _readable(function: Function) -> Any:
+    """Returns a copy of a function's module, in which Shardy's attributes that XLA writes as strings are attributes.
+
+    Raises:
+      ParseError: the function stands in no module.
+      UnsupportedError: the strings are none of Shardy's.
+    """
+    module = _module_of(function)
+    if module.name != "builtin.module":
+        raise ParseError(f"line {function.line}: @{function.name} stands in a {module.name}, not in a module.")
+    if "xla.sdy." not in function.piece.rewritten.text:
+        return module
+    module = module.clone().operation
+    with module.context, _ir.Location.unknown(module.context):
+        try:
+            run(module, _STRINGS, guarded=True)
+        except UnsupportedError as error:
+            raise UnsupportedError(f"line {function.line}: @{function.name}: xla.sdy attributes: {error}") from None
+    return module
 
 
 def import_text(text: StablehloText, mesh: AbstractMesh) -> ImportedProgram:
     """Partitions and imports a function.
 
     Raises:
-      ParseError: the function stands in no module.
       UnsupportedError: an op, or a form of it, that has no meaning here.
     """
     function = text.function
-    module = _module_of(function)
-    if module.name != "builtin.module":
-        raise ParseError(f"line {function.line}: @{function.name} stands in a {module.name}, not in a module.")
-    module = module.clone().operation
+    module = text.module.clone().operation
     with module.context, _ir.Location.unknown(module.context):
-        if "xla.sdy." in function.piece.rewritten.text:
-            run_passes(module, ("xla-sdy-round-trip-import-shardy-attrs",))
         gspmd.to_shardy(module, mesh)
     try:
         return import_module(
