@@ -24,6 +24,18 @@ _TILED = re.compile(
 )
 
 
+def elements(text: str) -> list[str]:
+    """Returns the shardings of a tuple's elements, or the one sharding that a text is.
+
+    >>> elements("{{devices=[2,1]<=[2]}, {replicated}}")
+    ['{devices=[2,1]<=[2]}', '{replicated}']
+    """
+    text = text.strip()
+    if not re.match(r"\{\s*\{", text):
+        return [text]
+    return re.findall(r"\{(?:[^{}]|\{[^{}]*\})*\}", text[1:-1])
+
+
 def is_manual(text: str) -> bool:
     """Returns True for the sharding of a value that each device has its own of."""
     return text.strip() == "{manual}"

@@ -5,6 +5,7 @@ The process is this file as a script. It imports jaxlib alone, so that it starts
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -18,6 +19,8 @@ from jaxlib.mlir.dialects import chlo, mhlo, sdy, stablehlo
 _SECONDS = 300
 _ir: Any = ir
 _mhlo: Any = mhlo
+REFUSALS = _ir.MLIRError, ValueError, RuntimeError
+"""The errors by which passes refuse a module."""
 _REFUSED = 1
 """The exit code for an error that MLIR reports; it is reported again by whoever runs the passes."""
 
@@ -34,14 +37,15 @@ def fatal_error(module: Any, passes: Sequence[str]) -> str | None:
     if done.returncode in (0, _REFUSED):
         return None
     lines = [line.strip() for line in done.stderr.decode(errors="replace").splitlines() if line.strip()]
-    return next((x for x in lines if "Check failed" in x or "Assertion" in x or "ERROR" in x), f"{done.returncode}")
+    ended = signal.Signals(-done.returncode).name if done.returncode < 0 else f"exit code {done.returncode}"
+    return next((x for x in lines if "Check failed" in x or "Assertion" in x or "ERROR" in x), ended)
 
 
 def run_passes(module: Any, passes: Sequence[str]) -> None:
     """Runs passes over a module, which is changed.
 
     Raises:
-      jaxlib.mlir.ir.MLIRError: a pass refuses the module.
+      MLIRError, ValueError, RuntimeError: a pass refuses the module; see `REFUSALS`.
     """
     manager: Any = passmanager.PassManager
     for name in passes:
@@ -62,7 +66,7 @@ def _main() -> int:
     with context, _ir.Location.unknown():
         try:
             run_passes(_ir.Module.parse(sys.stdin.buffer.read(), context).operation, sys.argv[1:])
-        except _ir.MLIRError:
+        except REFUSALS:
             return _REFUSED
     return 0
 

@@ -59,6 +59,10 @@ def _reduce_scatter(program: Program, op: Any) -> list[Sharded]:
     return [Sharded(program.reshard(x, target, _users(op)), target)]
 
 
+def _named(program: Program, op: Any) -> list[Sharded]:
+    return program.block(op.regions[0].blocks[0], [program.env[v] for v in op.operands])
+
+
 def _same(program: Program, op: Any) -> list[Sharded]:
     return [program.settle(program.env[v]) for v in op.operands]
 
@@ -199,6 +203,7 @@ OPS: dict[str, Whole] = {
     "sdy.sharding_constraint": _reshard,
     "sdy.all_reduce": _all_reduce,
     "sdy.manual_computation": _manual,
+    "sdy.named_computation": _named,
     "sdy.propagation_barrier": _same,
     "sdy.data_flow_edge": _same,
     "stablehlo.all_reduce": _reduce,

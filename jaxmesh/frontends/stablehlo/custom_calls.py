@@ -121,7 +121,8 @@ class _Tenstorrent:
             convert = self.attributes.get(key)
             if convert is None:
                 raise UnsupportedError(
-                    f"@{target_of(op)} has {key} = {str(value)[:60]!r}; of its attributes {sorted(self.attributes)} are read."
+                    f"@{target_of(op)} has {key} = {str(value)[:60]!r}; of its attributes only "
+                    f"{sorted(self.attributes)} are read."
                 )
             found[key] = convert(value) if isinstance(value, str) else value
         return found

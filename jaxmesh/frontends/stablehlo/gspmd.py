@@ -15,12 +15,13 @@ from jaxlib.mlir import ir
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.frontends.stablehlo.inline import operations, walk
 from jaxmesh.frontends.stablehlo.shardings import SHARDING
-from jaxmesh.jaxprs.gspmd import candidate_meshes, is_manual, spec_of
+from jaxmesh.jaxprs.gspmd import candidate_meshes, elements, is_manual, spec_of
 
 _ir: Any = ir
 ANNOTATION = "mhlo.sharding"
 _MESH = "mesh"
-_ENDS = ("arg_attrs", "res_attrs")
+ENDS = ("arg_attrs", "res_attrs")
+"""The attributes of a function that describe its arguments and its results."""
 
 
 def target_of(op: Any) -> str:
@@ -33,8 +34,8 @@ def written_shardings(module: Any) -> list[str]:
     found: dict[str, None] = {}
     for op in walk(module):
         if ANNOTATION in op.attributes:
-            found[_text(op.attributes[ANNOTATION])] = None
-        for row in (row for name in _ENDS if name in op.attributes for row in op.attributes[name]):
+            found.update(dict.fromkeys(elements(_text(op.attributes[ANNOTATION]))))
+        for row in (row for name in ENDS if name in op.attributes for row in op.attributes[name]):
             if ANNOTATION in row:
                 found[_text(row[ANNOTATION])] = None
     return list(found)
@@ -114,9 +115,17 @@ def _rewrite(op: Any, mesh: AbstractMesh) -> None:
         op.erase()
         return
     del op.attributes[ANNOTATION]
-    if not is_manual(text) and len(op.results) == 1 and SHARDING not in op.attributes:
-        rows = str(_sharding(text, len(op.results[0].type.shape), mesh)).removeprefix("#sdy.sharding")
-        op.attributes[SHARDING] = _ir.Attribute.parse(f"#sdy.sharding_per_value<[{rows}]>")
+    if SHARDING in op.attributes or not op.results or is_manual(text):
+        return
+    each = elements(text)
+    if len(each) != len(op.results) or any(map(is_manual, each)):
+        raise UnsupportedError(
+            f"{op.name} has {len(op.results)} results, but mhlo.sharding = {text[:100]!r} is of {len(each)} values; "
+            "give each result a sharding over mesh axes."
+        )
+    rows = [_sharding(t, len(v.type.shape), mesh) for t, v in zip(each, op.results, strict=True)]
+    listed = ", ".join(str(row).removeprefix("#sdy.sharding") for row in rows)
+    op.attributes[SHARDING] = _ir.Attribute.parse(f"#sdy.sharding_per_value<[{listed}]>")
 
 
 def _sharding(text: str, rank: int, mesh: AbstractMesh) -> Any:

@@ -17,7 +17,7 @@ from jaxmesh.errors import UnsupportedError
 from jaxmesh.frontends.stablehlo import shardings
 from jaxmesh.frontends.stablehlo.inline import add_rules, inline_calls, walk
 from jaxmesh.frontends.stablehlo.shardings import OWN, SHARDING
-from jaxmesh.jaxprs.guarded_passes import fatal_error, run_passes
+from jaxmesh.jaxprs.guarded_passes import REFUSALS, fatal_error, run_passes
 
 _ir: Any = ir
 _sdy: Any = sdy
@@ -89,12 +89,12 @@ def run(module: Any, passes: tuple[str, ...], *, guarded: bool) -> None:
     words = fatal_error(module, passes) if guarded else None
     if words is not None:
         raise UnsupportedError(
-            f"Shardy's propagation would end the process on this module ({words[:300]}); take out the shardings of "
-            "the ops that it names, or split the values by hand in an sdy.manual_computation."
+            f"Shardy would end the process on this module ({words[:300]}); correct its shardings and Shardy's ops, or "
+            "split the values by hand in an sdy.manual_computation."
         )
     try:
         run_passes(module, passes)
-    except _ir.MLIRError as error:
+    except REFUSALS as error:
         raise UnsupportedError(f"Shardy refuses the module: {str(error)[:300]}") from error
 
 

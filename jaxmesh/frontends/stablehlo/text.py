@@ -11,9 +11,10 @@ from jax.sharding import AbstractMesh
 from jaxlib.mlir import ir
 
 from jaxmesh.errors import ParseError, UnsupportedError
+from jaxmesh.frontends.mlir.attributes import entries
 from jaxmesh.frontends.mlir.module import Function, boundary_attributes, check_sizes, line_of
 from jaxmesh.frontends.stablehlo import gspmd
-from jaxmesh.frontends.stablehlo.inline import operations
+from jaxmesh.frontends.stablehlo.inline import operations, walk
 from jaxmesh.frontends.stablehlo.program import ImportedProgram, import_module
 from jaxmesh.frontends.stablehlo.shardy import mesh_axes, run
 from jaxmesh.jaxprs.source_locations import TextSources
@@ -22,6 +23,8 @@ _ir: Any = ir
 _DIALECTS = re.compile(r"\b(?:stablehlo|chlo|sdy|mhlo)\.\w")
 _OWN = ("stablehlo.", "chlo.", "sdy.")
 _THEIRS = ("ttir.", "ttnn.")
+_FRONTEND = "mhlo.frontend_attributes"
+_HIDDEN = ("xla.sdy.meshes", "xla.sdy.sharding", "xla.sdy.sharding_rule")
 _STRINGS = ("xla-sdy-round-trip-import-shardy-attrs",)
 """Reads `xla.sdy.meshes`, `xla.sdy.sharding` and `@xla.sdy.FuncResultSharding`."""
 
@@ -114,11 +117,30 @@ def _readable(function: Function) -> Any:
         return module
     module = module.clone().operation
     with module.context, _ir.Location.unknown(module.context):
+        _check_strings(module, function)
         try:
             run(module, _STRINGS, guarded=True)
         except UnsupportedError as error:
             raise UnsupportedError(f"line {function.line}: @{function.name}: xla.sdy attributes: {error}") from None
     return module
+
+
+def _check_strings(module: Any, function: Function) -> None:
+    """Checks that the strings hold attributes; the pass ignores or crashes on anything else."""
+    for op in (module, *walk(module)):
+        rows = [op.attributes, *(row for end in gspmd.ENDS if end in op.attributes for row in op.attributes[end])]
+        for row in (dict(entries(r)).get(_FRONTEND) for r in rows):
+            for name, attribute in [] if row is None else entries(row):
+                if name in _HIDDEN:
+                    _check_string(name, attribute, f"line {max(line_of(op, function.piece), 1)}: {op.name}")
+
+
+def _check_string(name: str, attribute: Any, where: str) -> None:
+    try:
+        text = _ir.StringAttr(attribute).value.replace('\\"', '"').replace("\\22", '"')
+        _ir.Attribute.parse(text)
+    except (ValueError, _ir.MLIRError):
+        raise ParseError(f"{where}: {name} = {str(attribute)[:200]} holds no attribute of Shardy.") from None
 
 
 def import_text(text: StablehloText, mesh: AbstractMesh) -> ImportedProgram:
