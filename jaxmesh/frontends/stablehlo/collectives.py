@@ -121,7 +121,10 @@ def _axes(program: Program, op: Any) -> tuple[str, ...]:
         groups = np.transpose(ids, (*rest, *at)).reshape(-1, math.prod(program.sizes[a] for a in axes))
         if groups.tolist() == rows:
             return axes
-    raise UnsupportedError(f"a collective among the devices {rows}, which are no axes of the mesh {program.sizes}.")
+    raise UnsupportedError(
+        f"a collective among the devices {rows}, which are no axes of the mesh {dict(program.sizes)}; "
+        "give mesh= the mesh that the program was written for."
+    )
 
 
 def _name_of(text: str) -> list[str]:

@@ -44,6 +44,7 @@ _WHOLE: dict[str, Whole] = {
     "arith.constant": creation.constant,
     "stablehlo.get_dimension_size": creation.dimension_size,
     "stablehlo.iota": creation.iota,
+    "stablehlo.dynamic_iota": creation.iota,
     "stablehlo.partition_id": creation.partition_id,
     **control_flow.OPS,
     **collectives.OPS,

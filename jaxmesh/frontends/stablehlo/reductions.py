@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxlib.mlir.dialects import stablehlo
 
@@ -210,6 +211,12 @@ def _dot(call: Call) -> Any:
     x, y = (spread(v, axes) for v in call.operands)
     dims = ((x.ndim - 1,), (0,)), ((), ())
     return _lax.dot_general(x, y, dims, precision=precision_of(call), preferred_element_type=call.results[0].dtype)
+
+
+@OPS.add("stablehlo.einsum")
+def _einsum(call: Call) -> Any:
+    axes = join_axes(call.operands)
+    return jnp.einsum(call["einsum_config"], *(spread(v, axes) for v in call.operands))
 
 
 # --- sorts -----------------------------------------------------------------------------------------------------------
