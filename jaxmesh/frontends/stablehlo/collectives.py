@@ -16,7 +16,7 @@ from jaxmesh.errors import UnsupportedError
 from jaxmesh.frontends.jax.retype import spread, varying
 from jaxmesh.frontends.stablehlo import shardings, values
 from jaxmesh.frontends.stablehlo.call import Program, Whole
-from jaxmesh.frontends.stablehlo.custom_calls import prove_equal
+from jaxmesh.frontends.stablehlo.custom_calls import bind_op, prove_equal
 from jaxmesh.frontends.stablehlo.reductions import kind_of
 from jaxmesh.frontends.stablehlo.shardings import Sharding, axes_of
 from jaxmesh.frontends.stablehlo.values import Sharded
@@ -79,7 +79,7 @@ def _manual(program: Program, op: Any) -> list[Sharded]:
         arguments.append(Sharded(x, _only(target, free)))
     outer, program.manual = program.manual, program.manual | set(manual)
     try:
-        with program.inner_scope():
+        with program.inner_scope(same_trace=True):
             results = program.block(block, arguments)
     finally:
         program.manual = outer
@@ -195,8 +195,8 @@ def _permute(program: Program, op: Any) -> list[Sharded]:
 
 def _broadcast(program: Program, op: Any) -> list[Sharded]:
     """Each device of a group receives what the first one has."""
-    axes = _axes(program, op)
-    return _whole([_lax.pbroadcast(spread(x, axes), axes, 0) for x in _operands(program, op)])
+    groups = {"replica_groups": program.read(op.attributes["replica_groups"])}
+    return _whole(bind_op(program, op, "collective_broadcast", _operands(program, op), groups))
 
 
 OPS: dict[str, Whole] = {

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 
+from jaxmesh.dialects.imported_op import imported_op, imported_op_p
 from jaxmesh.dialects.op import evaluate
 from jaxmesh.dialects.ttir import OPS as OPS_OF_TTIR
 from jaxmesh.dialects.ttir.mesh_shard import full_to_shard, shard_to_full
@@ -89,6 +90,19 @@ def _constrained(program: Program, op: Any) -> list[Sharded]:
 # --- ops of TTIR -----------------------------------------------------------------------------------------------------
 
 
+def bind_op(program: Program, op: Any, name: str, operands: Sequence[Any], attributes: Mapping[str, Any]) -> list[Any]:
+    """Performs an op of TTIR on arrays, whose results have the types of an op's results."""
+    types = program.types_of(op.results)
+
+    def meaning(*values: Any) -> list[Any]:
+        return evaluate(OPS_OF_TTIR[name], values, attributes, types, program.sizes)
+
+    kept = imported_op("ttir", name, attributes) if program.keeps_ops else None
+    if kept is None:
+        return meaning(*operands)
+    return imported_op_p.bind(*operands, jaxpr=jax.make_jaxpr(meaning)(*operands), op=kept)
+
+
 @dataclass(frozen=True, slots=True)
 class _Tenstorrent:
     """A custom call that stands for an op of TTIR.
@@ -107,7 +121,7 @@ class _Tenstorrent:
         xs = [program.env[v] for v in op.operands]
         arrays = [program.reshard(x, replicated(len(x.sharding)), f"for {target_of(op)}") for x in xs]
         given = self._given(program, op)
-        made = evaluate(OPS_OF_TTIR[self.name], arrays, given, program.types_of(op.results), program.sizes)
+        made = bind_op(program, op, self.name, arrays, given)
         return [Sharded(y, replicated(y.ndim)) for y in made]
 
     def _given(self, program: Program, op: Any) -> dict[str, Any]:

@@ -61,11 +61,13 @@ class Importer:
       sizes: the axes of the mesh.
       decisions: receives what was decided, and why.
       env: what stands for every value of the function.
+      keeps_ops: whether an op of TTIR stays one equation, as it can outside of loops and branches.
     """
 
     sizes: Mapping[str, int]
     decisions: Decisions
     env: dict[Any, Sharded] = field(default_factory=dict[Any, Sharded])
+    keeps_ops: bool = False
 
     def __post_init__(self) -> None:
         self._types = Types(lambda _: None, wide=True)
@@ -129,13 +131,14 @@ class Importer:
         return [self.env[v] for v in end.operands]
 
     @contextlib.contextmanager
-    def inner_scope(self) -> Generator[None]:
-        """Runs its body as an inner trace, whose values must not leave it."""
-        outer, self.scope = self.scope, object()
+    def inner_scope(self, *, same_trace: bool = False) -> Generator[None]:
+        """Runs its body as an inner trace, or with other manual axes; its values must not leave it."""
+        outer = self.scope, self.keeps_ops
+        self.scope, self.keeps_ops = object(), self.keeps_ops and same_trace
         try:
             yield
         finally:
-            self.scope = outer
+            self.scope, self.keeps_ops = outer
 
     def body(self, region: Any) -> Callable[..., list[Any]]:
         """Returns a region of scalars as a function of arrays."""

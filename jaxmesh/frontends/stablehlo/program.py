@@ -79,7 +79,7 @@ def import_module(
     partitioned = partition(module, sizes, name, guarded=guarded)
     main = partitioned.main
     decisions = Decisions(sources or Sources(()))
-    importer = Importer(sizes, decisions)
+    importer = Importer(sizes, decisions, keeps_ops=guarded)
     arguments, results = argument_shardings(main), result_shardings(main)
     block = main.regions[0].blocks[0]
     types = importer.types_of(block.arguments)

@@ -225,6 +225,7 @@ def test_custom_calls_that_stand_for_an_op_of_ttir() -> None:
         kinds,
         f"%0#0, %0#1 : {kinds}",
     )
+    assert "ttir.topk" in traced.as_text()
     assert_same(traced.lower().compile()(X), (np.sort(X)[:, :-4:-1], np.argsort(-X)[:, :3]))
 
 
