@@ -70,6 +70,7 @@ def by_rows(name: str, tensors: Sequence[Any], attributes: dict[str, Any], resul
 
 
 @pytest.mark.parametrize(("name", "case"), ALL, ids=[f"{n}{i or ''}" for n, i in ALL])
+@pytest.mark.beyond
 def test_every_op_means_its_row(name: str, case: int, device: ttnn.MeshDevice) -> None:
     operands, attributes = cases_of(name)[case]
     specs = [o if o is None or isinstance(o[-1], np.dtype) else (o, F32) for o in operands]
@@ -218,6 +219,7 @@ def test_results_enter_programs(device: ttnn.MeshDevice) -> None:
     np.testing.assert_allclose(full, want, rtol=1e-6)
 
 
+@pytest.mark.beyond
 def test_equal_tensors_hold_equal_values_on_an_explicit_mesh() -> None:
     mesh = jm.make_mesh((2, 2), axis_types=(jax.sharding.AxisType.Explicit,) * 2)
     device = ttnn.MeshDevice(mesh)
@@ -229,6 +231,7 @@ def test_equal_tensors_hold_equal_values_on_an_explicit_mesh() -> None:
 
 
 @pytest.mark.parametrize("shape", [(1,), (8,), (1, 2), (2, 1), (2, 2, 2), (2, 2, 2, 2)])
+@pytest.mark.beyond
 def test_any_mesh(shape: tuple[int, ...]) -> None:
     device = ttnn.open_mesh_device(mesh_shape=ttnn.MeshShape(shape))
     count = device.get_num_devices()
@@ -248,6 +251,7 @@ PLAIN = {
 
 @pytest.mark.parametrize("sign", PLAIN)
 @pytest.mark.parametrize("dtype", ["float32", "int32", "uint8", "bool"])
+@pytest.mark.beyond
 def test_powers_and_bits_against_numpy(sign: str, dtype: str, device: ttnn.MeshDevice) -> None:
     if (sign == "**") == (dtype == "bool") or (sign != "**" and dtype == "float32"):
         return
@@ -266,6 +270,7 @@ def test_powers_and_bits_against_numpy(sign: str, dtype: str, device: ttnn.MeshD
         np.testing.assert_allclose(np.stack(shards_of(got)), want, rtol=1e-6)
 
 
+@pytest.mark.beyond
 def test_unary_operators_against_numpy(device: ttnn.MeshDevice) -> None:
     for dtype in (np.float32, np.int32, np.int8):
         a = np.random.default_rng(4).integers(-9, 9, (8, 5)).astype(dtype)
@@ -283,6 +288,7 @@ def test_there_is_no_remainder_of_python(device: ttnn.MeshDevice) -> None:
         _ = t & "x"
 
 
+@pytest.mark.beyond
 def test_shorthands(device: ttnn.MeshDevice) -> None:
     t = random_tensor(device, (1, 4, 1, 3))
     u = random_tensor(device, (1, 4, 1, 3), seed=1)
@@ -308,6 +314,7 @@ def test_shorthands(device: ttnn.MeshDevice) -> None:
     )
 
 
+@pytest.mark.beyond
 def test_defaults_of_the_real_api(device: ttnn.MeshDevice) -> None:
     t = random_tensor(device, X)
     x = np.stack(shards_of(t))
@@ -338,6 +345,7 @@ def test_defaults_of_the_real_api(device: ttnn.MeshDevice) -> None:
 # --- arguments -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.beyond
 def test_arguments_by_place_and_by_name(device: ttnn.MeshDevice) -> None:
     t = random_tensor(device, X)
     want = ttnn.softmax(t, 1)
@@ -379,6 +387,7 @@ REFUSED: list[tuple[str, Any, type[Exception], str]] = [
 
 
 @pytest.mark.parametrize(("call", "error", "words"), [r[1:] for r in REFUSED], ids=[r[0] for r in REFUSED])
+@pytest.mark.beyond
 def test_wrong_arguments(call: Any, error: type[Exception], words: str, device: ttnn.MeshDevice) -> None:
     with pytest.raises(error, match=words):
         call(random_tensor(device, X))
@@ -438,6 +447,7 @@ def test_the_way_to_the_devices_and_back(device: ttnn.MeshDevice) -> None:
     assert ttnn.to_memory_config(tiled, ttnn.L1_MEMORY_CONFIG).memory_config() == ttnn.L1_MEMORY_CONFIG
 
 
+@pytest.mark.beyond
 def test_compute_wants_the_devices(device: ttnn.MeshDevice) -> None:
     x = np.ones((8, 4), np.float32)
     host, there = ttnn.distribute_tensor(x, mapper(device, S(0), R)), ttnn.to_device(x, device)
@@ -562,6 +572,7 @@ def test_use_after_deallocate_is_refused(device: ttnn.MeshDevice) -> None:
     assert all((s == 2).all() for s in shards_of(total))
 
 
+@pytest.mark.beyond
 def test_deallocate_leaves_arrays_to_their_owner(device: ttnn.MeshDevice) -> None:
     x, y = np.ones(3), jnp.ones(3)
     ttnn.deallocate(x, False)
@@ -578,6 +589,7 @@ def test_deallocate_leaves_arrays_to_their_owner(device: ttnn.MeshDevice) -> Non
     assert repr(tensor) == "Tensor(deallocated)"
 
 
+@pytest.mark.beyond
 def test_ops_that_write_into_an_operand(device: ttnn.MeshDevice) -> None:
     """The cache itself changes, as on the hardware; a wide index is exact beside narrow floats."""
     cache = on_devices(device, [np.zeros((1, 1, 300, 2), BF16)] * 8)
@@ -595,6 +607,7 @@ def test_ops_that_write_into_an_operand(device: ttnn.MeshDevice) -> None:
 # --- host tensors ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.beyond
 def test_a_tensor_of_numbers(device: ttnn.MeshDevice) -> None:
     t = ttnn.Tensor([1.0, 2.5, -3.0, 0.1], [2, 2], ttnn.DataType.BFLOAT16, ttnn.Layout.TILE)
     assert isinstance(t, ttnn.Tensor)
@@ -689,6 +702,7 @@ def test_data_types_are_dtypes() -> None:
     assert [ttnn.DataType[n].value for n in values] == list(range(8))
 
 
+@pytest.mark.beyond
 def test_numpy_and_back(device: ttnn.MeshDevice) -> None:
     x = np.arange(32, dtype=np.float32).reshape(8, 4)
     composer = ttnn.create_mesh_composer(device, ttnn.MeshComposerConfig([0, 1]))
@@ -744,6 +758,7 @@ def test_torch_and_back(device: ttnn.MeshDevice) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int4", "bool", "complex64", "float8_e5m2"])
+@pytest.mark.beyond
 def test_files(dtype: str, device: ttnn.MeshDevice, tmp_path: Path) -> None:
     kind, path = np.dtype(getattr(jnp, dtype)) if dtype != "bool" else BOOL, tmp_path / "a.tensorbin"
     x = (np.arange(32) % 5).reshape(8, 4).astype(kind)
@@ -972,6 +987,7 @@ def test_devices(device: ttnn.MeshDevice) -> None:
         ttnn.set_fabric_config("ring")
 
 
+@pytest.mark.beyond
 def test_a_closed_device_neither_computes_nor_takes_tensors(device: ttnn.MeshDevice) -> None:
     """Another device on the same mesh goes on, and what was on the closed one can be read."""
     own = ttnn.open_mesh_device(mesh_shape=ttnn.MeshShape(2, 4))
@@ -1010,6 +1026,7 @@ def test_a_closed_device_neither_computes_nor_takes_tensors(device: ttnn.MeshDev
         ([float("inf")], "UINT16", "inf"),
     ],
 )  # fmt: skip
+@pytest.mark.beyond
 def test_numbers_do_not_go_round_the_end_of_a_type(numbers: list[Any], dtype: str, value: str) -> None:
     array, kind = np.asarray(numbers), ttnn.DataType[dtype]
     for made in (helpers.from_numpy, lambda a, dtype: ttnn.Tensor(a, dtype=dtype)):

@@ -178,6 +178,7 @@ def test_threads_read_one_reshaped_tensor(tensor: Any) -> None:
 # --- tables made of nothing ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.beyond
 def test_a_small_table_is_made_once(device: ttnn.MeshDevice, started: list[Any]) -> None:
     def table() -> Any:
         return ttnn.arange(0, 7, 1, dtype=ttnn.int32, device=device)
@@ -232,6 +233,7 @@ def test_what_has_no_exact_key_is_looked_at_each_time(value: Any) -> None:
     assert key(value) is None
 
 
+@pytest.mark.beyond
 def test_a_call_as_one_before_says_the_same(tensor: Any, device: ttnn.MeshDevice) -> None:
     for memory in (ttnn.DRAM_MEMORY_CONFIG, ttnn.L1_MEMORY_CONFIG) * 2:
         for kind in (ttnn.float32, ttnn.int32):

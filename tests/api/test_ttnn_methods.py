@@ -178,6 +178,7 @@ def test_parts_and_shapes(device: ttnn.MeshDevice) -> None:
          jm.errors.ArgumentTypeError, "core_grid"),
     ],
 )  # fmt: skip
+@pytest.mark.beyond
 def test_what_is_wrong_is_a_named_error(call: Any, kind: type[Exception], match: str, device: Any) -> None:
     with pytest.raises(kind, match=match):
         call(blocks(device), device)

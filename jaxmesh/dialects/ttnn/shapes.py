@@ -66,12 +66,19 @@ def _repeat(op: Occurrence) -> Forms:
     return forms(types, "rows" if narrow else "either", casts=MODULAR)
 
 
+def _repeated(call: Call) -> Any:
+    """Repeats a tensor; counts before those of its dims make new dims."""
+    (x,), counts = call.operands, call["repeat_dims"]
+    wide = x.reshape((1,) * (len(counts) - x.ndim) + x.shape)
+    return ttir_meaning(replace(call, operands=(wide,)), repeat_dimensions=counts)
+
+
 _COUNTS = attribute("repeat_dims", form="shape")
 define(
     OPS,
     "repeat",
     attributes=[need("repeat_dims", "ints", form="shape")],
-    meaning=lambda call: ttir_meaning(call, repeat_dimensions=call["repeat_dims"]),
+    meaning=_repeated,
     traits=[Trait.RETURNS_OPERAND],
     python=[_X, _COUNTS, MEMORY],
     cpp=[_X, _COUNTS],
