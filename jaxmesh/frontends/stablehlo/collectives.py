@@ -23,6 +23,8 @@ from jaxmesh.frontends.stablehlo.values import Sharded
 
 _lax: Any = jax.lax
 _sdy: Any = sdy
+_SUM = 0
+"""The number of the sum among Shardy's reductions."""
 
 
 # --- Shardy's ops ----------------------------------------------------------------------------------------------------
@@ -51,8 +53,8 @@ def _reduce_scatter(program: Program, op: Any) -> list[Sharded]:
     """Shardy's reduce_scatter, which no pass that runs here makes: a sum over the axes, of which a part is kept."""
     x, (target,) = program.env[op.operands[0]], program.result_shardings(op)
     axes = _name_of(str(op.attributes["reduce_scatter_axes"]))
-    if "reduction_op" in op.attributes and "sum" not in str(op.attributes["reduction_op"]):
-        raise UnsupportedError(f"a reduce_scatter by {op.attributes['reduction_op']}; read are sums.")
+    if "reduction_op" in op.attributes and program.read(op.attributes["reduction_op"]) != _SUM:
+        raise UnsupportedError("a reduce_scatter whose reduction is no sum; reduce, and slice the result.")
     if not set(axes) <= set(x.partial):
         x = program.settle(x)
         x = Sharded(spread(x.array, axes), x.sharding, tuple(axes), "sum", op)

@@ -129,8 +129,8 @@ def _check_strings(module: Any, function: Function) -> None:
     """Checks that the strings hold attributes; the pass ignores or crashes on anything else."""
     for op in (module, *walk(module)):
         rows = [op.attributes, *(row for end in gspmd.ENDS if end in op.attributes for row in op.attributes[end])]
-        for row in (dict(entries(r)).get(_FRONTEND) for r in rows):
-            for name, attribute in [] if row is None else entries(row):
+        for hidden in [dict(entries(r)).get(_FRONTEND) for r in rows]:
+            for name, attribute in entries(hidden or {}):
                 if name in _HIDDEN:
                     _check_string(name, attribute, f"line {max(line_of(op, function.piece), 1)}: {op.name}")
 
