@@ -29,8 +29,15 @@ def body_ops(op: Any, region: int = 0) -> list[Any]:
 
 
 def returned(op: Any, region: int = 0) -> list[Any]:
-    """Returns the values that a region returns."""
-    return list([o.operation for o in op.regions[region].blocks[0].operations][-1].operands)
+    """Returns the values that a region returns, seen through what Shardy notes there."""
+    last = [o.operation for o in op.regions[region].blocks[0].operations][-1]
+    return [_seen_through(v) for v in last.operands]
+
+
+def _seen_through(value: Any) -> Any:
+    while getattr(value.owner, "name", "").startswith("sdy."):
+        value = value.owner.operands[0]
+    return value
 
 
 def kind_of(op: Any, region: int = 0) -> str | None:
