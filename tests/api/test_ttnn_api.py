@@ -639,7 +639,7 @@ def test_a_tensor_of_numbers(device: ttnn.MeshDevice) -> None:
         (lambda: ttnn.Tensor([300], [1], ttnn.uint8), jm.VerifyError, "that uint8 can hold"),
         (lambda: ttnn.Tensor(["a"], [1], ttnn.float32), jm.VerifyError, "that float32 can hold"),
         (lambda: ttnn.Tensor(np.array(["a"])), jm.ArgumentTypeError, "no ttnn.DataType"),
-        (lambda: ttnn.Tensor([1.0], [1], "float"), jm.ArgumentTypeError, r"takes DataType \| None as dtype"),
+        (lambda: ttnn.Tensor([1.0], [1], "float"), jm.ArgumentTypeError, r"takes a ttnn.DataType as dtype"),
         (lambda: ttnn.Tensor([1.0], [1], ttnn.float32, "tile"), jm.ArgumentTypeError, "takes a Layout"),
         (lambda: ttnn.Tensor([1.0], [1.0], ttnn.float32), jm.ArgumentTypeError, "takes integers"),
     ],
