@@ -266,8 +266,9 @@ def _clamp(input_tensor: Any, min: Any, max: Any, memory_config: Any) -> Any:  #
         out = input_tensor if min is None else _op("maximum", input_tensor, min, memory_config=memory_config)
         return out if max is None else _op("minimum", out, max, memory_config=memory_config)
     least, most = -math.inf, math.inf
-    if not _jnp.issubdtype(stored_dtype(data_type(input_tensor.dtype), "ttnn.clamp"), _jnp.inexact):
-        whole: Any = _jnp.iinfo(input_tensor.dtype)
+    stored = stored_dtype(data_type(input_tensor.dtype), "ttnn.clamp")
+    if _jnp.issubdtype(stored, _jnp.integer):
+        whole: Any = _jnp.iinfo(stored)
         least, most = int(whole.min), int(whole.max)
     low, high = least if min is None else min, most if max is None else max
     return op_function("ttnn.clamp")(input_tensor, low, high, memory_config=memory_config)

@@ -81,7 +81,8 @@ def to_layout(tensor: Any, layout: Any, dtype: Any, memory_config: Any) -> Any:
         return with_memory(tensor, layout, memory_config)
     if in_program() or (not is_host_tensor(tensor) and layout is Layout.ROW_MAJOR):
         return array_of(_copy_numpy(tensor))
-    return Tensor.wrap(np.asarray(array_of(tensor)).view(), layout, tensor.block if is_host_tensor(tensor) else None)
+    host = tensor if is_host_tensor(tensor) else Tensor(tensor)
+    return Tensor.wrap(host.array.view(), layout, host.block)
 
 
 def _copy_numpy(x: Any) -> Any:

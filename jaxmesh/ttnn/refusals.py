@@ -14,11 +14,12 @@ import numpy as np
 from jaxmesh.dialects.ttnn.data_types import EVERY
 from jaxmesh.dialects.ttnn.rules import RULES
 from jaxmesh.dialects.ttnn.rules.given import Form, Given, Result
-from jaxmesh.errors import VerifyError
+from jaxmesh.errors import ArgumentTypeError, JaxmeshError, VerifyError
 from jaxmesh.ttnn.beyond import REMEDY, is_enabled
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
 from jaxmesh.ttnn.tensor_base import TensorBase
-from jaxmesh.ttnn.types import MemoryConfig, StorageType, as_dtype, data_type
+from jaxmesh.ttnn.types import Layout, MemoryConfig, StorageType, as_dtype, data_type
+from jaxmesh.validate import quote
 
 _computing: contextvars.ContextVar[bool] = contextvars.ContextVar("computing_by_other_functions", default=False)
 
@@ -39,6 +40,7 @@ def results_of(callee: str, values: Mapping[str, Any]) -> Sequence[Result] | Non
     Raises:
       VerifyError: the real function refuses the call.
     """
+    _check_names(callee, values)
     if _computing.get() or jax.sharding.get_abstract_mesh().manual_axes:
         return None
     given = Given(callee, {name: _convert(value) for name, value in values.items()})
@@ -52,6 +54,23 @@ def results_of(callee: str, values: Mapping[str, Any]) -> Sequence[Result] | Non
         if beyond:
             return None
         raise
+    except (TypeError, IndexError, KeyError, AttributeError, ValueError) as error:
+        if isinstance(error, JaxmeshError):
+            raise
+        # Rules speak of arguments of the right types; the conversion of the others names them.
+        return None
+
+
+def _check_names(callee: str, values: Mapping[str, Any]) -> None:
+    """Checks the element type, the layout and the memory that a call names."""
+    if (dtype := values.get("dtype")) is not None:
+        as_dtype(dtype, callee)
+    layout = values.get("layout")
+    if layout is not None and not isinstance(layout, Layout):
+        raise ArgumentTypeError(f"{callee} takes a member of ttnn.Layout as layout, got {quote(layout)}.")
+    memory = values.get("memory_config")
+    if memory is not None and not isinstance(memory, MemoryConfig):
+        raise ArgumentTypeError(f"{callee} takes a ttnn.MemoryConfig as memory_config, got {quote(memory)}.")
 
 
 def _is_beyond(given: Given, *, refuse: bool) -> bool:

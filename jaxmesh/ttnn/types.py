@@ -108,7 +108,11 @@ def data_type(dtype: Any) -> DataType:
     """Returns the `DataType` of a NumPy dtype, or the `DataType` itself."""
     if isinstance(dtype, DataType):
         return dtype
-    name = _NAMES.get(np.dtype(dtype))
+    try:
+        name = _NAMES.get(np.dtype(dtype))
+    except TypeError:
+        # A type of JAX alone, such as that of random keys.
+        name = None
     if name is None:
         raise ArgumentTypeError(f"no ttnn.DataType is {dtype}; those there are: {', '.join(DataType.__members__)}.")
     return DataType[name]
@@ -118,8 +122,9 @@ def as_dtype(kind: Any, what: str) -> np.dtype[Any]:
     """Returns the NumPy dtype of a `DataType`, or of a dtype that has a `DataType`."""
     if isinstance(kind, DataType):
         return kind.dtype
-    # JAX's names of types, such as jax.numpy.bfloat16, have a dtype.
-    dtype = getattr(kind, "dtype", kind)
+    # JAX's names of types, such as jax.numpy.bfloat16, are classes that have a dtype.
+    named: Any = getattr(kind, "dtype", None) if isinstance(kind, type) else None
+    dtype: Any = named if isinstance(named, np.dtype) else kind
     if not isinstance(dtype, (np.dtype, type)):
         raise ArgumentTypeError(f"{what} takes a ttnn.DataType as dtype, got {quote(kind)}.")
     return data_type(dtype).dtype

@@ -8,7 +8,6 @@ value is good there), or a named error of jaxmesh was.
 from __future__ import annotations
 
 import functools
-import inspect
 import re
 import tempfile
 import traceback
@@ -26,7 +25,7 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec as P
 import jaxmesh as jm
 from jaxmesh import ttnn
 from jaxmesh.dialects import ttnn as ttnn_dialect
-from jaxmesh.ttnn import helpers
+from jaxmesh.ttnn import beyond, helpers
 from tests.generators.ttnn_calls import arguments, cases_of, function_of, random_tensor
 
 ABSTRACT = AbstractMesh((2, 4), ("y", "x"))
@@ -470,22 +469,18 @@ def _of_table() -> Iterator[tuple[str, Target]]:
     """The calls that are made from rows, with the arguments that their own test gives them."""
 
     for name, entry in ttnn_dialect.OPS.items():
-        if name == "constant":
+        if name == "constant" or not cases_of(name):
             continue
         operands, attributes = cases_of(name)[0]
         kinds = [
             None if o is None else o if len(o) == 2 and isinstance(o[0], tuple) else (o, np.float32) for o in operands
         ]
-        tensors = [None if k is None else random_tensor(device(), *k, seed=i) for i, k in enumerate(kinds)]
+        # Truth values go beyond the real library, which refuses them.
+        with beyond.enabled():
+            tensors = [None if k is None else random_tensor(device(), *k, seed=i) for i, k in enumerate(kinds)]
         args, named = arguments(entry, tensors, attributes, np.dtype("float32"), device())
-        names = (
-            list(inspect.signature(function_of(entry)).parameters)
-            if hasattr(function_of(entry), "__signature__")
-            else [p.name for p in entry.python.params]
-        )
         by_place = [p.name for p in entry.python.params if not p.keyword]
         right = {**dict(zip(by_place, args, strict=True)), **named}
-        assert set(right) <= set(names), (name, names)
         yield (
             f"{entry.python.callee} ({name})",
             Target(function_of(entry), {k: just(v) for k, v in right.items()}, without=_WRITTEN.get(name, {})),

@@ -15,7 +15,7 @@ def _axis_size(given: Given, x: Form) -> int:
     )
     if axis is None:
         return max(x.mesh)
-    given.require(axis < len(x.mesh), f"has no mesh axis {axis} on {list(x.mesh)}", "cluster_axis out of range")
+    given.require(-2 <= axis < 2, f"has no mesh axis {axis} on {list(x.mesh)}", "cluster_axis out of range")
     return x.mesh[axis]
 
 
