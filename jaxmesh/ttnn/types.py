@@ -123,8 +123,8 @@ def as_dtype(kind: Any, what: str) -> np.dtype[Any]:
     if isinstance(kind, DataType):
         return kind.dtype
     # JAX's names of types, such as jax.numpy.bfloat16, are classes that have a dtype.
-    named: Any = getattr(kind, "dtype", None) if isinstance(kind, type) else None
-    dtype: Any = named if isinstance(named, np.dtype) else kind
+    names_dtype = isinstance(kind, type) and isinstance(getattr(kind, "dtype", None), np.dtype)
+    dtype: Any = getattr(kind, "dtype") if names_dtype else kind  # noqa: B009
     if not isinstance(dtype, (np.dtype, type)):
         raise ArgumentTypeError(f"{what} takes a ttnn.DataType as dtype, got {quote(kind)}.")
     return data_type(dtype).dtype
