@@ -628,9 +628,9 @@ def test_shards_are_their_owners_to_donate_and_delete(device: Any) -> None:
 def test_ops_that_write_into_an_operand_are_seen_in_it_alone(device: Any) -> None:
     every = ttnn.replicate_tensor_to_mesh_mapper(device)
     zeros, ones = np.zeros((1, 2, 8, 32), np.float32), np.ones((1, 2, 4, 32), np.float32)
-    cache = ttnn.distribute_tensor(jnp.asarray(zeros), every, device)
+    cache = ttnn.to_layout(ttnn.distribute_tensor(jnp.asarray(zeros), every, device), ttnn.Layout.TILE)
     twin = ttnn.to_layout(cache, ttnn.Layout.ROW_MAJOR)
-    new = ttnn.distribute_tensor(ones, every, device)
+    new = ttnn.to_layout(ttnn.distribute_tensor(ones, every, device), ttnn.Layout.TILE)
     out = ttnn.fill_cache(cache, new, 0)
     want = zeros.copy()
     want[:, :, :4] = 1
