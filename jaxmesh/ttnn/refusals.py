@@ -18,7 +18,7 @@ from jaxmesh.errors import ArgumentTypeError, JaxmeshError, VerifyError
 from jaxmesh.ttnn.beyond import REMEDY, is_enabled
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
 from jaxmesh.ttnn.tensor_base import TensorBase
-from jaxmesh.ttnn.types import Layout, MemoryConfig, StorageType, as_dtype, data_type
+from jaxmesh.ttnn.types import Layout, MemoryConfig, StorageType, as_dtype, data_type, stored_dtype
 from jaxmesh.validate import quote
 
 _computing: contextvars.ContextVar[bool] = contextvars.ContextVar("computing_by_other_functions", default=False)
@@ -64,7 +64,7 @@ def results_of(callee: str, values: Mapping[str, Any]) -> Sequence[Result] | Non
 def _check_names(callee: str, values: Mapping[str, Any]) -> None:
     """Checks the element type, the layout and the memory that a call names."""
     if (dtype := values.get("dtype")) is not None:
-        as_dtype(dtype, callee)
+        stored_dtype(dtype, callee)
     layout = values.get("layout")
     if layout is not None and not isinstance(layout, Layout):
         raise ArgumentTypeError(f"{callee} takes a member of ttnn.Layout as layout, got {quote(layout)}.")
