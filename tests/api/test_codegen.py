@@ -71,6 +71,7 @@ def test_python_numbers_have_the_types_that_jax_gives_them(function: Callable[..
     assert run_folder(tmp_path / "model", ["--check"]) == 0
 
 
+@pytest.mark.slow
 def test_a_function_named_like_one_of_the_c_library(tmp_path: Path) -> None:
     jm.codegen_cpp(jnp.tanh, X, mesh=MESH, export_path=tmp_path / "model")
     done = compiled_and_run(tmp_path / "model")

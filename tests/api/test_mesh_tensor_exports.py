@@ -77,6 +77,7 @@ def test_an_export_of_tensors_is_read_in_another_process(tmp_path: Path, before:
     assert done.stdout.strip() == str(list(ids)), done.stderr
 
 
+@pytest.mark.slow
 def test_an_export_of_tensors_is_read_with_other_devices_or_a_named_error(tmp_path: Path) -> None:
     _written_export(tmp_path / "exported", jax.devices()[8:16])
     done = _read_elsewhere(tmp_path / "exported", "jm.emulate(8); jax.devices()")

@@ -780,6 +780,7 @@ def test_tangents() -> None:
     run_jitted(forward, lambda f: lambda *args: jax.jvp(f, args, tuple(map(jnp.cos, args))))
 
 
+@pytest.mark.slow
 def test_gradients_in_a_batch() -> None:
     def derive(f: Any) -> Any:
         def batched(*args: Any) -> Any:

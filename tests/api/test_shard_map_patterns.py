@@ -361,6 +361,7 @@ def test_fully_sharded_gradients_are_scattered() -> None:
     assert names.count("reduce_scatter") == 2 * len(LAYERS)
 
 
+@pytest.mark.slow
 def test_a_step_of_training() -> None:
     """Loss, gradients and update in one program, again and again; the loss falls as the plain model's."""
 

@@ -196,6 +196,7 @@ SPECS = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_every_distribution() -> None:
     """Round trips of every spec on 2-D meshes and of adjacent, split and reversed axes on 3-D ones."""
     x = np.arange(24 * 24, dtype=np.float32).reshape(24, 24)
@@ -579,6 +580,7 @@ def test_keys_split_over_devices() -> None:
     check(f, KEY, mesh=(2, 4))
 
 
+@pytest.mark.slow
 def test_the_other_counting_order() -> None:
     with jax.threefry_partitionable(False):
         check(RANDOM["bits"][0], KEY)

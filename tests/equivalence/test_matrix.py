@@ -254,6 +254,7 @@ def some_rows(mesh: Any) -> list[Operation]:
     return [o for o in operations(mesh) if o.name in ("mesh_shard devices", "pmax")]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_parts")
 def test_a_planted_fault_ends_the_command_with_1(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

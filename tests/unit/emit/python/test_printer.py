@@ -508,6 +508,7 @@ def test_variables_never_meet() -> None:
 # --- determinism and speed ---
 
 
+@pytest.mark.slow
 def test_same_bytes_in_every_process() -> None:
     code = "import tests.unit.emit.python.test_printer as t; print(t.python_text(t.mixed(), load=True), end='')"
     root = ROOT
