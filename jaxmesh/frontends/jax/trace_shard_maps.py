@@ -24,6 +24,7 @@ from jaxmesh.errors import ArgumentTypeError, JaxmeshError, UnloweredError, Unsu
 from jaxmesh.frontends.jax.shard_map import check_values, raise_one, raise_shard_maps
 from jaxmesh.jaxprs import compat, evaluate, walk
 from jaxmesh.jaxprs.compat import Jaxpr
+from jaxmesh.jaxprs.rewrite import inline_calls
 from jaxmesh.jaxprs.typed_trace import trace_typed
 from jaxmesh.sharding.mesh import AnyMesh
 
@@ -105,7 +106,8 @@ def trace_program(
         with contextlib.suppress(Exception):
             jaxpr = _trace_region(*whole)
             if _has_shard_map(jaxpr):
-                return jaxpr, None
+                # No axis is left for such a map. JAX joins what its body leaves for a derivative all the same, in type.
+                return inline_calls(jaxpr, names={"shard_map"}), None
     typed = trace_typed(lambda *xs: raise_shard_maps(plain, xs, mesh, assumptions), avals, varying, abstract)
     return typed, tuple(a.sharding.spec for a in plain.out_avals) if explicit else None
 
