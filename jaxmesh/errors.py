@@ -154,5 +154,37 @@ class ShardShapeWarning(UserWarning):
     """A file's `shard_shape` disagrees with its `shard_dims` and mesh; it is not used, so the import continues."""
 
 
+class DeviationWarning(UserWarning):
+    """An operation of a file is not in the form that upstream defines; it is read as in earlier versions."""
+
+
+class ShardingWarning(UserWarning):
+    """Something that was asked for about shardings is not kept, or costs more than it may seem."""
+
+
+class DroppedShardingWarning(ShardingWarning):
+    """A sharding does not divide a dim, so a nearer one was taken."""
+
+
+class ReplicatedProgramWarning(ShardingWarning):
+    """Shardings were asked for, and yet every device computes everything."""
+
+
+class AllGatherWarning(ShardingWarning):
+    """A reshard gathers a large value on every device."""
+
+
+class RedundantReductionWarning(ShardingWarning):
+    """A value is summed over a mesh axis that it does not vary over, which multiplies it."""
+
+
+class DonationWarning(ShardingWarning):
+    """A donated argument's memory cannot be reused."""
+
+
+class MemoryKindWarning(ShardingWarning):
+    """A sharding asks for a kind of memory that TTIR has no attribute for."""
+
+
 class BlockFloatWarning(UserWarning):
     """A file's block-float tensors are stored as bfloat16, which represents each of their values exactly."""

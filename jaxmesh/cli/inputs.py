@@ -108,10 +108,10 @@ def inputs_of(program: Program, mesh: Any, arguments: argparse.Namespace) -> lis
     else:
         rng = np.random.default_rng(arguments.seed)
         found = [npz.random_array(rng, kind) for kind in kinds]
-    return [_presharded(x, mesh) if p else x for x, (_, p) in zip(found, rows, strict=True)]
+    return [_load_presharded(x, mesh) if p else x for x, (_, p) in zip(found, rows, strict=True)]
 
 
-def _presharded(stacked: npz.Array, mesh: Mesh) -> jm.MeshTensor:
+def _load_presharded(stacked: npz.Array, mesh: Mesh) -> jm.MeshTensor:
     varying = tuple(a for a in mesh.axis_names if mesh.shape[a] > 1)
     shards = dict(zip(np.ndindex(mesh.devices.shape), stacked, strict=True))
     return assemble(shards, mesh, varying, None)

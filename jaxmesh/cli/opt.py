@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from jaxmesh.cli.inputs import abstract_mesh, chosen_functions, read_file
-from jaxmesh.cli.options import add_command, common_options
+from jaxmesh.cli.options import add_command, common_options, emulation_option
 from jaxmesh.frontends.mlir.decode import decode
 from jaxmesh.stages.from_mlir import import_program
 
@@ -30,6 +30,7 @@ def add_commands(commands: Any) -> None:
     parser = add_command(commands, "opt", "verify and lower a TTIR file", OPT, OPT_NOTES)
     common_options(parser)
     parser.add_argument("--ttir-to-ttnn", action="store_true", help="lower to distribute_tensor and aggregate_tensor")
+    emulation_option(parser)
 
 
 def opt(arguments: argparse.Namespace) -> None:
@@ -40,6 +41,7 @@ def opt(arguments: argparse.Namespace) -> None:
             traced = import_program(
                 file, decode(function, file.functions), abstract_mesh(sizes), strict=arguments.strict
             )
-            shown = traced.lower().as_text() if arguments.ttir_to_ttnn else traced.as_text()
+            lowers = arguments.ttir_to_ttnn
+            shown = traced.lower().as_text(strict=not arguments.for_emulation) if lowers else traced.as_text()
             heading = f"// @{function.name} (line {function.line})\n" if len(functions) > 1 else ""
             print(f"{heading}{shown}", flush=True)

@@ -43,6 +43,13 @@ def common_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--strict", action="store_true", help="make errors of warnings")
 
 
+def emulation_option(parser: argparse.ArgumentParser) -> None:
+    """Adds the option to print what the real library cannot run."""
+    parser.add_argument(
+        "--for-emulation", action="store_true", help="print element types and meshes that the real ttnn lacks, too"
+    )
+
+
 def seed_of(text: str) -> int:
     """Returns a seed from the text of an option."""
     if not re.fullmatch(r"[0-9]{1,18}", text):

@@ -178,7 +178,7 @@ def _show(result: Any) -> None:
         print(f"{heading}{npz.shown(np.asarray(shard), ' ' * len(heading))}")
 
 
-def _stacked(want: Any) -> npz.Array:
+def _stack(want: Any) -> npz.Array:
     """Returns a result of the reference executor as an array; that of a tensor is a dict from coordinates to shards."""
     if not isinstance(want, dict):
         return np.asarray(want)
@@ -189,7 +189,7 @@ def _stacked(want: Any) -> npz.Array:
 def _check(results: Sequence[Any], wanted: Sequence[Any]) -> bool:
     good = True
     for number, (result, want) in enumerate(zip(results, wanted, strict=True)):
-        reference = _stacked(want)
+        reference = _stack(want)
         apart, allowed = largest_difference(reference, _array(result)), tolerance(reference)
         passed = apart <= allowed
         good = good and passed

@@ -64,7 +64,7 @@ def _text(script: Path) -> str:
 
 
 def _exit_code(stop: SystemExit) -> int:
-    """What Python's own exit would be: None is 0, and text goes to stderr."""
+    """Returns the exit code that Python itself would give: None is 0, and text goes to stderr."""
     if stop.code is None or isinstance(stop.code, int):
         return int(stop.code or 0)
     print(stop.code, file=sys.stderr)

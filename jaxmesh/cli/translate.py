@@ -9,7 +9,7 @@ from typing import Any
 
 import jaxmesh as jm
 from jaxmesh.cli.inputs import imported, inputs_of, read_file
-from jaxmesh.cli.options import add_command, common_options, input_options
+from jaxmesh.cli.options import add_command, common_options, emulation_option, input_options
 from jaxmesh.emit.cpp.printer import include_dir
 from jaxmesh.emit.languages import EXPORTED, LOWERED, TRACED
 
@@ -39,6 +39,7 @@ def add_commands(commands: Any) -> None:
     input_options(translate, "with --out: ")
     translate.add_argument("--debug-info", action="store_true", help="print locations (ttir, ttnn)")
     translate.add_argument("--no-groups", action="store_true", help="do not recognise softmax, linear and their like")
+    emulation_option(translate)
     commands.add_parser(
         "include-dir",
         help="print the folder of ttnn-precompiled.hpp, for g++ -I",
@@ -53,29 +54,32 @@ def translate(arguments: argparse.Namespace) -> None:
     with read_file(arguments) as (file, sizes):
         program, traced = imported(file, sizes, arguments)
         if arguments.out is None:
-            print(_printed(traced, arguments), end="", flush=True)
+            print(_print_text(traced, arguments), end="", flush=True)
             return
         args = inputs_of(program, traced.mesh, arguments)
-        for path in _written(traced, args, arguments):
+        for path in _write(traced, args, arguments):
             print(path, flush=True)
 
 
-def _printed(traced: jm.Traced, arguments: argparse.Namespace) -> str:
-    options: dict[str, Any] = {"debug_info": arguments.debug_info, "groups": not arguments.no_groups}
+def _options(arguments: argparse.Namespace) -> dict[str, bool]:
+    return {"groups": not arguments.no_groups, "strict": not arguments.for_emulation}
+
+
+def _print_text(traced: jm.Traced, arguments: argparse.Namespace) -> str:
+    options: dict[str, Any] = {"debug_info": arguments.debug_info, **_options(arguments)}
     stage = traced if arguments.to == "ttir" else traced.lower()
     text = stage.as_text(arguments.to, **options)
     return text if text.endswith("\n") else f"{text}\n"
 
 
-def _written(traced: jm.Traced, args: Sequence[Any], arguments: argparse.Namespace) -> list[Path]:
+def _write(traced: jm.Traced, args: Sequence[Any], arguments: argparse.Namespace) -> list[Path]:
     if arguments.to in EXPORTED:
-        groups = not arguments.no_groups
-        return traced.lower().export(arguments.out, *args, languages=(arguments.to,), groups=groups)
+        return traced.lower().export(arguments.out, *args, languages=(arguments.to,), **_options(arguments))
     path: Path = arguments.out / f"{arguments.to}.mlir"
     if arguments.out.exists() and not arguments.out.is_dir():
         raise jm.JaxmeshError(f"--out takes a folder, but {str(arguments.out)!r} is a file; name another.")
     arguments.out.mkdir(parents=True, exist_ok=True)
-    path.write_text(_printed(traced, arguments))
+    path.write_text(_print_text(traced, arguments))
     return [path]
 
 

@@ -81,14 +81,14 @@ def _bits(x: Any) -> Any:
     if jnp.issubdtype(dtype, jnp.integer):
         narrow = jnp.iinfo(dtype).bits < 8
         x = x.astype(jnp.int8) if narrow else x
-        return _lax.bitcast_convert_type(x, jnp.uint32 if x.dtype.itemsize > 4 else _unsigned(x.dtype.itemsize))
+        return _lax.bitcast_convert_type(x, jnp.uint32 if x.dtype.itemsize > 4 else _unsigned_type(x.dtype.itemsize))
     if jnp.finfo(dtype).bits < 8:
         return _lax.bitcast_convert_type(x, jnp.uint4).astype(jnp.uint8)
     # Eight bytes become two words along a new dim.
-    return _lax.bitcast_convert_type(x, jnp.uint32 if dtype.itemsize > 4 else _unsigned(dtype.itemsize))
+    return _lax.bitcast_convert_type(x, jnp.uint32 if dtype.itemsize > 4 else _unsigned_type(dtype.itemsize))
 
 
-def _unsigned(size: int) -> Any:
+def _unsigned_type(size: int) -> Any:
     return {1: jnp.uint8, 2: jnp.uint16, 4: jnp.uint32}[size]
 
 
@@ -152,7 +152,7 @@ def _value(words: Any, dtype: Any) -> Any:
     if jnp.issubdtype(kind, jnp.integer) and jnp.iinfo(kind).bits < 8:
         return words.astype(np.uint8).view(np.int8).astype(kind)[0]
     part = kind.itemsize // len(words)
-    return words.astype(_unsigned(part)).view(kind)[0]
+    return words.astype(_unsigned_type(part)).view(kind)[0]
 
 
 # --- transformations -------------------------------------------------------------------------------------------------

@@ -23,6 +23,24 @@ def definition_of(name: str) -> OpDef | None:
     return ttnn.OPS[short].definition if dialect == "ttnn" and short in ttnn.OPS else None
 
 
+def takes_device(name: str) -> tuple[int, int]:
+    """Returns the least and the most mesh devices that an operation reads.
+
+    >>> takes_device("ttnn.full"), takes_device("ttnn.rand"), takes_device("ttir.full")
+    ((0, 1), (1, 1), (0, 0))
+    """
+    dialect, _, short = name.partition(".")
+    if dialect != "ttnn":
+        return 0, 0
+    if short in MEMORY_OPS:
+        count = int(MEMORY_OPS[short].takes_device)
+        return count, count
+    row = ttnn.OPS.get(short)
+    if row is None or not row.on_device:
+        return 0, 0
+    return int(Trait.NEEDS_DEVICE in row.definition.traits), 1
+
+
 def has_trait(name: str, trait: Trait) -> bool:
     """Returns True if an operation has a trait.
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from jaxmesh.dialects import ttir, ttnn
-from jaxmesh.dialects.op import Trait
+from jaxmesh.dialects.op import OpDef, Trait
 from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.compat import Jaxpr
 from jaxmesh.jaxprs.control_flow import IMPORTED_OP
@@ -59,19 +59,31 @@ def _infer_types(*operands: Any, jaxpr: Jaxpr, op: ImportedOp) -> list[Any]:
     return list(jaxpr.out_avals)
 
 
+def _is_complete(row: OpDef, attributes: Mapping[str, Any]) -> bool:
+    """Returns True if an op has these attributes, and needs no others."""
+    needed = {a.name for a in row.attributes if a.required}
+    return needed <= attributes.keys() <= row.by_name.keys()
+
+
 def imported_op(dialect: str, name: str, attributes: Mapping[str, Any]) -> ImportedOp | None:
     """Describes an op of a text, named without its dialect; None if only its meaning is kept."""
     row, given = ttir.OPS.get(name), dict(attributes)
     own = ttnn.OPS.get(name) if dialect == "ttnn" else None
     if own is not None:
         row = ttir.OPS.get("arange" if name == "arange" else own.like or "")
+        own = None if Trait.NOT_UPSTREAM in own.definition.traits else own
+    if row is not None and Trait.NOT_UPSTREAM in row.traits:
+        row = None
+    if own is not None:
         # An attribute that is left out has TTNN's default.
         given = {a.name: a.default for a in own.definition.attributes if a.default is not None} | given
     kept = {k: v for k, v in given.items() if k not in _SEGMENTS and "." not in k}
-    upper = None if row is None or not {a.name for a in row.attributes}.issuperset(kept) else row.name
     # An op that TTIR has too is created, and reshaped, where it is needed.
     creates = own is not None and own.on_device and own.definition.operands == (0, 0)
     lower = None if own is None or creates or Trait.VIEW in own.definition.traits else name
+    if row is not None and lower is None:
+        kept = {**row.assumptions, **kept}
+    upper = None if row is None or not _is_complete(row, kept) else row.name
     known = [d for d in (row, own.definition if own else None) if d is not None]
     if any(Trait.DECOMPOSED in d.traits for d in known) or (upper is None and lower is None):
         return None

@@ -6,8 +6,8 @@ emitters both read the definitions and never import each other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 from functools import cached_property
 from typing import Any, Literal, cast
@@ -50,6 +50,10 @@ class Trait(Enum):
     """An imported one is kept as the equations of its meaning, in which passes look for it."""
     DECOMPOSED_FOR_TTNN = auto()
     """TTNN has no such operation; an imported one is lowered from the equations of its meaning."""
+    NEEDS_DEVICE = auto()
+    """It takes the mesh device, and its result is never on the host."""
+    NOT_UPSTREAM = auto()
+    """Upstream's dialect has no such operation: one in a text is read, with a warning, and never printed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +68,8 @@ class Attribute:
     `dense_i64` (a table of device ids), `shape` (`#ttnn.shape<2x1>`), and for an enum the dialect's attribute around
     it, such as `#ttcore.reduce_type`. A sequence is printed as `i32a` if the form is that of a single integer, as of
     kind `any`.
+
+    `required` is upstream's rule. With `assumed`, a text without the attribute is read with a warning and the default.
     """
 
     name: str
@@ -71,6 +77,7 @@ class Attribute:
     required: bool = False
     default: Any = None
     form: Form | None = None
+    assumed: bool = False
 
     @property
     def mlir_form(self) -> Form:
@@ -93,6 +100,11 @@ def attr(name: str, kind: Kind, default: Any = None, form: Form | None = None) -
 def need(name: str, kind: Kind, form: Form | None = None) -> Attribute:
     """Returns a required attribute."""
     return Attribute(name, kind, required=True, form=form)
+
+
+def expect(name: str, kind: Kind, default: Any = None, form: Form | None = None) -> Attribute:
+    """Returns a required attribute that texts of earlier versions leave out: it has the default in them."""
+    return Attribute(name, kind, required=True, default=default, form=form, assumed=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +149,10 @@ class OpDef:
       results: how many it has.
       casts: True if the declared element type of a result may differ from the meaning's, as of comparisons.
       traits: facts about it.
+      options: attributes that say how to compute, not what: they are read, and never printed.
+      writes: the number of the operand whose memory it writes its result to. In MLIR it has no result then: the
+        operand is the result from there on.
+      former: the operation of the same name in texts of earlier versions.
     """
 
     name: str
@@ -146,15 +162,33 @@ class OpDef:
     results: Arity = (1, 1)
     casts: bool = False
     traits: frozenset[Trait] = frozenset()
+    options: frozenset[str] = frozenset()
+    writes: int | None = None
+    former: OpDef | None = None
 
     @cached_property
     def by_name(self) -> Mapping[str, Attribute]:
         """The attributes by name."""
         return {a.name: a for a in self.attributes}
 
+    @cached_property
+    def assumptions(self) -> Mapping[str, Any]:
+        """The values of required attributes that texts of earlier versions leave out, if they are known."""
+        return {a.name: a.default for a in self.attributes if a.assumed and a.default is not None}
+
+    def in_form_of(self, attributes: Iterable[str], results: int) -> OpDef:
+        """Returns the definition that an occurrence with these attributes and results follows: this or a former one."""
+        if self.former is None:
+            return self
+        has_result = self.writes is not None and results > 0
+        own = {*self.by_name, *self.options}
+        known = own | self.former.by_name.keys()
+        older = any(name in known and name not in own for name in attributes)
+        return self.former if has_result or older else self
+
 
 SEGMENTS = (attr("operandSegmentSizes", "ints"), attr("resultSegmentSizes", "ints"))
-"""What MLIR writes on any op with optional operands, and older TTIR on every op."""
+"""The attributes that MLIR writes on any op with optional operands, and older TTIR on every op."""
 
 
 def define(
@@ -165,12 +199,15 @@ def define(
     results: Arity = (1, 1),
     casts: bool = False,
     traits: Sequence[Trait] = (),
+    writes: int | None = None,
+    former: OpDef | None = None,
 ) -> Callable[[Meaning], Meaning]:
     """Adds an operation to a table, with the decorated function as its meaning; `OpDef` describes the arguments."""
 
     def enter(meaning: Meaning) -> Meaning:
         assert name not in ops, name
-        ops[name] = OpDef(name, arity(operands), attributes, meaning, results, casts, frozenset(traits))
+        row = OpDef(name, arity(operands), attributes, meaning, results, casts, frozenset(traits))
+        ops[name] = replace(row, writes=writes, former=former)
         return meaning
 
     return enter
@@ -236,7 +273,7 @@ def _check_attributes(op: OpDef, given: Mapping[str, Any], operands: int) -> dic
     for attribute in known:
         if attribute.name in given:
             values[attribute.name] = _check_kind(op, attribute, given[attribute.name])
-        elif attribute.required:
+        elif attribute.required and not attribute.assumed:
             named = f"{attribute.name!r} ({attribute.kind})"
             raise VerifyError(f"ttir.{op.name} needs the attribute {named}; it is missing.")
         else:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,9 +32,9 @@ class Residency(IntEnum):
 FREE, HOST, DEVICE = Residency.FREE, Residency.HOST, Residency.DEVICE
 
 
-def of_constant(value: Any) -> Residency:
-    """Returns the residency of a constant: none for a single number, which each use rematerialises, else the host."""
-    return FREE if np.size(value) <= 1 else HOST
+def of_constant(value: Any, created: Residency = HOST) -> Residency:
+    """Returns the residency of a constant: none for a single number, which each use rematerialises, else `created`."""
+    return FREE if np.size(value) <= 1 else created
 
 
 def of_atom(atom: Atom, env: Mapping[compat.Var, Residency]) -> Residency:
@@ -46,8 +47,14 @@ def join(residencies: Sequence[Residency]) -> Residency:
     return max(residencies, default=FREE)
 
 
-def of_result(eqn: Eqn, operands: Sequence[Residency]) -> Residency:
-    """Returns the residency of the results of an equation that is no call, loop or branch."""
+def of_result(eqn: Eqn, operands: Sequence[Residency], created: Residency = HOST) -> Residency:
+    """Returns the residency of the results of an equation that is no call, loop or branch.
+
+    Args:
+      eqn: the equation.
+      operands: the residency of each operand.
+      created: the residency of what depends on no tensor and is not rematerialised.
+    """
     if eqn.primitive is distribute_tensor_p:
         return DEVICE
     if eqn.primitive is aggregate_tensor_p:
@@ -58,7 +65,12 @@ def of_result(eqn: Eqn, operands: Sequence[Residency]) -> Residency:
         if compat.varying_axes(v.aval):
             return DEVICE
     residency = join(operands)
-    return HOST if residency is FREE and not _is_rematerialised(eqn) else residency
+    return created if residency is FREE and not _is_rematerialised(eqn) else residency
+
+
+def created_in(flow: While | Cond, eqn: Eqn, outside: Residency) -> Residency:
+    """Returns where the bodies of a loop or branch create tensors: on devices that decide for themselves, there."""
+    return DEVICE if compat.varying_axes(flow.predicate(eqn)) else outside
 
 
 ON_HOST = frozenset({"custom_linear_solve"})
@@ -90,6 +102,7 @@ class ResidencyMap:
     Attributes:
       program: the jaxpr.
       inputs: the residency of each of its inputs.
+      created: the residency of what it creates from no tensor.
       values: the residency of each of its variables at the top level.
 
     >>> import jax
@@ -99,11 +112,16 @@ class ResidencyMap:
     """
 
     def __init__(
-        self, program: Jaxpr, inputs: Sequence[Residency], known: walk.Memo[ResidencyMap] | None = None
+        self,
+        program: Jaxpr,
+        inputs: Sequence[Residency],
+        known: walk.Memo[ResidencyMap] | None = None,
+        created: Residency = HOST,
     ) -> None:
-        self.program, self.inputs = program, tuple(inputs)
+        self.program, self.inputs, self.created = program, tuple(inputs), created
         self._known = walk.Memo[ResidencyMap]() if known is None else known
-        self.values = evaluate.environment(program, self.inputs, self._equation, of_constant, lambda _: FREE)
+        constant = partial(of_constant, created=created)
+        self.values = evaluate.environment(program, self.inputs, self._equation, constant, lambda _: FREE)
 
     @property
     def results(self) -> tuple[Residency, ...]:
@@ -114,14 +132,14 @@ class ResidencyMap:
         """Returns the residency of an operand or a result at the top level."""
         return of_atom(atom, self.values)
 
-    def body(self, jaxpr: Jaxpr, inputs: Sequence[Residency]) -> ResidencyMap:
-        """Returns the residencies of a body, by the residency of each input."""
-        inputs = tuple(inputs)
-        return self._known.get(jaxpr, lambda: ResidencyMap(jaxpr, inputs, self._known), inputs)
+    def body(self, jaxpr: Jaxpr, inputs: Sequence[Residency], created: Residency | None = None) -> ResidencyMap:
+        """Returns the residencies of a body, by the residency of each input; `created` as outside if it is None."""
+        inputs, where = tuple(inputs), self.created if created is None else created
+        return self._known.get(jaxpr, lambda: ResidencyMap(jaxpr, inputs, self._known, where), inputs, where)
 
     def inlined(self, program: Jaxpr) -> ResidencyMap:
         """Returns the residencies of the program with calls inlined; its loops and branches are not analysed again."""
-        return ResidencyMap(program, self.inputs, self._known)
+        return ResidencyMap(program, self.inputs, self._known, self.created)
 
     def bodies(self, eqn: Eqn) -> list[ResidencyMap]:
         """Returns the residencies of the bodies of a top-level call, loop or branch, in the order of `control_flow`."""
@@ -132,13 +150,15 @@ class ResidencyMap:
             case Call() as call:
                 return [self.body(call.body, operands)]
             case Scan() as loop:
-                return [self._settle(loop.body, *loop.split(operands))]
+                return [self._settle(loop.body, *loop.split(operands), self.created)]
             case While() as loop:
                 test, consts, carry = loop.split(operands)
-                step = self._settle(loop.body, consts, carry, ())
-                return [self.body(loop.cond, (*test, *step.inputs[len(consts) :])), step]
+                created = created_in(loop, eqn, self.created)
+                step = self._settle(loop.body, consts, carry, (), created)
+                return [self.body(loop.cond, (*test, *step.inputs[len(consts) :]), created), step]
             case Cond() as branch:
-                return [self.body(b, operands[1:]) for b in branch.branches]
+                created = created_in(branch, eqn, self.created)
+                return [self.body(b, operands[1:], created) for b in branch.branches]
             case None:
                 return []
 
@@ -148,7 +168,7 @@ class ResidencyMap:
             return (FREE,) * len(eqn.outvars)
         flow = control_flow(eqn)
         if flow is None:
-            return (of_result(eqn, operands),) * len(eqn.outvars)
+            return (of_result(eqn, operands, self.created),) * len(eqn.outvars)
         bodies = self._bodies(eqn, operands)
         match flow:
             case Call():
@@ -162,11 +182,16 @@ class ResidencyMap:
                 return tuple(join(row) for row in zip(*(b.results for b in bodies), strict=True))
 
     def _settle(
-        self, jaxpr: Jaxpr, consts: Sequence[Residency], carry: list[Residency], xs: Sequence[Residency]
+        self,
+        jaxpr: Jaxpr,
+        consts: Sequence[Residency],
+        carry: list[Residency],
+        xs: Sequence[Residency],
+        created: Residency,
     ) -> ResidencyMap:
         """Returns the residencies of the body of a loop, with a carry in which all iterations agree."""
         while True:
-            body = self.body(jaxpr, (*consts, *carry, *xs))
+            body = self.body(jaxpr, (*consts, *carry, *xs), created)
             joined = [max(a, b) for a, b in zip(carry, body.results[: len(carry)], strict=True)]
             if joined == carry:
                 return body

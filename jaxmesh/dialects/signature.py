@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import jax
-from jax.sharding import PartitionSpec
+from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxmesh.dialects.residency import DEVICE, HOST, Residency
 from jaxmesh.sharding.mesh import AnyMesh
+from jaxmesh.sharding.shard_attributes import spec_axes
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,10 +21,21 @@ class Argument:
     Attributes:
       aval: its type; the local shape of a tensor on the devices.
       varying: of a tensor on the devices the mesh axes over which its shards may differ; None of a full host tensor.
+      sharding: of an array on the mesh that is passed whole, its sharding; `aval` is its local type.
     """
 
     aval: jax.ShapeDtypeStruct
     varying: tuple[str, ...] | None
+    sharding: NamedSharding | None = None
+
+    @property
+    def whole(self) -> tuple[int, ...]:
+        """The shape in which it is passed."""
+        if self.sharding is None:
+            return self.aval.shape
+        sizes = self.sharding.mesh.shape
+        rows = spec_axes(self.sharding.spec, len(self.aval.shape), sizes)
+        return tuple(n * math.prod(sizes[a] for a in row) for n, row in zip(self.aval.shape, rows, strict=True))
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,8 +47,8 @@ def draw_devices(holding: Placement, most: float, *, small: bool = False) -> Blo
     """Draws the devices in the colours of their pieces; `small` is for a row of a table: no axes, little text."""
     size = (14.0, 12.0, 1.5) if small else _cell_size(holding, most)
     texts, font = fit_texts([_texts(holding, d) for d in holding.devices], *size[:2], 9 if small else 11.5, 6.5)
-    said = {d.coordinate: lines for d, lines in zip(holding.devices, texts, strict=True)}
-    look = _Look(*size, not small, said, font)
+    texts_of = {d.coordinate: lines for d, lines in zip(holding.devices, texts, strict=True)}
+    look = _Look(*size, not small, texts_of, font)
     panels = device_panels(holding, MOST_COLUMNS)
     split: list[Block] = []
     for front, rows in panels:

@@ -43,7 +43,7 @@ def spec_placement(shape: Shape, dtype: Any, spec: PartitionSpec, mesh: AnyMesh)
     ids, device_notes = _ids(mesh)
     return make_placement(
         axes, wheres, dtype=dtype, itemsize=dtype.itemsize, shape=shape, how=spec_text(spec), ids=ids, over=over,
-        notes=_uneven(shape, over, axes), device_notes=device_notes,
+        notes=_uneven_dims(shape, over, axes), device_notes=device_notes,
     )  # fmt: skip
 
 
@@ -69,7 +69,7 @@ def sharding_placement(shape: Shape, dtype: Any, sharding: Any, on: Mesh | None 
     if named is not None and isinstance(named.mesh, AbstractMesh):
         return spec_placement(shape, dtype, named.spec, named.mesh)
     mesh = on if named is None else named.mesh
-    devices, axes = _arranged(sharding, mesh if isinstance(mesh, Mesh) else None)
+    devices, axes = _arrange(sharding, mesh if isinstance(mesh, Mesh) else None)
     _check_count(len(devices))
     try:
         indices = cast("dict[Any, Any]", sharding.devices_indices_map(shape))
@@ -91,7 +91,7 @@ def sharding_placement(shape: Shape, dtype: Any, sharding: Any, on: Mesh | None 
     )  # fmt: skip
 
 
-def _arranged(sharding: Any, mesh: Mesh | None) -> tuple[list[Any], dict[str, int]]:
+def _arrange(sharding: Any, mesh: Mesh | None) -> tuple[list[Any], dict[str, int]]:
     """Returns the devices of a sharding in the order of their mesh, and its axes; without a mesh in one row."""
     own: list[Any] = sorted(sharding.device_set, key=lambda d: (d.process_index, d.id))
     if mesh is None or set(mesh.devices.flat) != set(own):
@@ -156,7 +156,7 @@ def _check_count(count: int) -> None:
         )
 
 
-def _uneven(shape: Shape, over: Sequence[Sequence[str]], axes: dict[str, int]) -> list[str]:
+def _uneven_dims(shape: Shape, over: Sequence[Sequence[str]], axes: dict[str, int]) -> list[str]:
     notes: list[str] = []
     for dim, (size, row) in enumerate(zip(shape, over, strict=True)):
         count = math.prod(axes[a] for a in row)

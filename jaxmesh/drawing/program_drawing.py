@@ -125,7 +125,7 @@ def _style(name: str) -> str:
         f"{s} .row{{display:grid;grid-template-columns:minmax(0,5fr) minmax(0,4fr) minmax(0,4fr);gap:2px 16px;"
         "align-items:center;padding:5px 8px;border-top:1px solid rgba(128,128,128,.35)}"
         f"{s} .moves{{{HIGHLIGHT};box-shadow:inset 3px 0 0 #e69f00}}"
-        f"{s} .said,{s} .kind{{overflow-wrap:anywhere;min-width:0;text-align:left}}"
+        f"{s} .label,{s} .kind{{overflow-wrap:anywhere;min-width:0;text-align:left}}"
         f"{s} .moves b{{font-weight:bold}}{s} b{{font-weight:normal}}"
         f"{s} .soft{{opacity:.78}}{s} .end{{padding:6px 8px;opacity:.85}}"
         f"@media (max-width:640px){{{s} .row{{grid-template-columns:minmax(0,1fr)}}}}"
@@ -133,7 +133,7 @@ def _style(name: str) -> str:
 
 
 def _row(step: ProgramValue, drawn: dict[Placement, str]) -> str:
-    said, kind, where, line = _columns(step)
+    label, kind, where, line = _columns(step)
     picture = ""
     if step.holding is not None and len(step.holding.devices) <= _DRAWN:
         if step.holding not in drawn:
@@ -141,8 +141,8 @@ def _row(step: ProgramValue, drawn: dict[Placement, str]) -> str:
         picture = drawn[step.holding]
     pad = f' style="padding-left:{min(step.depth, 12) * 16}px"' if step.depth else ""
     return (
-        f'<div class="row{" moves" if step.moves else ""}" role="row"><div class="said" role="cell"{pad}>'
-        f'<b>{escape(said.strip())}</b><div class="soft">{escape(line)}</div></div>'
+        f'<div class="row{" moves" if step.moves else ""}" role="row"><div class="label" role="cell"{pad}>'
+        f'<b>{escape(label.strip())}</b><div class="soft">{escape(line)}</div></div>'
         f'<div class="kind" role="cell">{escape(kind)}<div class="soft">{escape(where)}</div></div>'
         f'<div role="cell">{picture}</div></div>'
     )

@@ -34,7 +34,7 @@ FONT = "ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace"
 
 def draw_svg(holding: Placement, *, alone: bool = True) -> str:
     """Draws a placement: `alone` with a background, else in the colours of the page around it."""
-    return _written(holding, _composed(holding), alone, _MARGIN, 0.0 if alone else _SHRUNK)
+    return _write(holding, _compose(holding), alone, _MARGIN, 0.0 if alone else _SHRUNK)
 
 
 def draw_thumbnail(holding: Placement) -> str:
@@ -42,13 +42,13 @@ def draw_thumbnail(holding: Placement) -> str:
     block, left = Block(), draw_tensor(holding, 150, small=True)
     block.place(left, 0, 0)
     block.place(draw_devices(holding, 240, small=True), left.w + 14 if left.w else 0, 0)
-    return _written(holding, block, False, 1.0)
+    return _write(holding, block, False, 1.0)
 
 
 # --- the arrangement -------------------------------------------------------------------------------------------------
 
 
-def _composed(holding: Placement) -> Block:
+def _compose(holding: Placement) -> Block:
     made = Block()
     _heading(made, holding)
     top = made.h + 14
@@ -56,11 +56,11 @@ def _composed(holding: Placement) -> Block:
     if holding.shape is None and not holding.pieces:
         made.place(devices, 0, top)
     else:
-        held, name = draw_tensor(holding, WIDEST), "tensor" if holding.shape is not None else "shards"
-        beside = held.w + 48 + devices.w <= WIDEST
+        drawing, name = draw_tensor(holding, WIDEST), "tensor" if holding.shape is not None else "shards"
+        beside = drawing.w + 48 + devices.w <= WIDEST
         made.label(Label(0, top + 9, name, 11, strong=True))
-        made.place(held, 0, top + 18)
-        x, y = (max(held.w + 48, width(name, 11) + 48), top) if beside else (0.0, made.h + 18)
+        made.place(drawing, 0, top + 18)
+        x, y = (max(drawing.w + 48, width(name, 11) + 48), top) if beside else (0.0, made.h + 18)
         made.label(Label(x, y + 9, "devices", 11, strong=True))
         made.place(devices, x, y + 18)
     if 0 < len(holding.pieces) <= _LEGEND:
@@ -107,7 +107,7 @@ def _legend(holding: Placement, most: float) -> Block:
 # --- writing ---------------------------------------------------------------------------------------------------------
 
 
-def _written(holding: Placement, block: Block, alone: bool, margin: float, shrunk: float = 0.0) -> str:
+def _write(holding: Placement, block: Block, alone: bool, margin: float, shrunk: float = 0.0) -> str:
     fills = piece_colors(len(holding.pieces))
     body = [_mark(m, fills) for m in block.marks]
     body += [_text(t.x, t.y, t.text, t.size, t.anchor, "currentColor", t.strong) for t in block.labels]
@@ -148,17 +148,17 @@ def _mark(m: Mark, fills: Sequence[str]) -> str:
     fill = "none" if m.piece is None else fills[m.piece]
     ink = "currentColor" if m.piece is None else text_on(fill)
     hover = f"<title>{'&#10;'.join(map(escape, m.hover))}</title>" if m.hover else ""
-    held = "none" if m.piece is None else f"p{m.piece}"
+    drawing = "none" if m.piece is None else f"p{m.piece}"
     rect = f'<rect x="{_n(m.x)}" y="{_n(m.y)}" width="{_n(m.w)}" height="{_n(m.h)}" fill="{fill}"/>'
     middle = m.y + m.h / 2 - (len(m.lines) - 1) * m.size * LINE / 2
     texts = [
-        _text(m.x + m.w / 2, middle + i * m.size * LINE + m.size * 0.35, line, m.size, "middle", ink, i == _named(m))
+        _text(m.x + m.w / 2, middle + i * m.size * LINE + m.size * 0.35, line, m.size, "middle", ink, i == _name_of(m))
         for i, line in enumerate(m.lines)
     ]
-    return f'<g class="{m.kind} {held}">{hover}{rect}{"".join(texts)}</g>'
+    return f'<g class="{m.kind} {drawing}">{hover}{rect}{"".join(texts)}</g>'
 
 
-def _named(m: Mark) -> int:
+def _name_of(m: Mark) -> int:
     """Returns the index of the bold line of a mark, its label."""
     if m.kind != "device":
         return 0

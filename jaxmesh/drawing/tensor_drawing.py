@@ -52,7 +52,7 @@ def draw_tensor(holding: Placement, most: float, *, small: bool = False) -> Bloc
         wanted = len(blocks)
     gap = _SMALL_GAP if small else _GAP
     made = arrange(blocks, wanted, most, gap, even=rank > 2 and wanted <= 8)
-    _written(made, {i: _choices(holding, p) for i, p in enumerate(holding.pieces)})
+    _write(made, {i: _choices(holding, p) for i, p in enumerate(holding.pieces)})
     return made
 
 
@@ -128,7 +128,7 @@ def _draw(holding: Placement, panel: _Panel, titled: bool, scale: _Scale, found:
     return made
 
 
-def _written(block: Block, texts: dict[int, list[list[str]]]) -> None:
+def _write(block: Block, texts: dict[int, list[list[str]]]) -> None:
     """Writes the texts that fit into the boxes, with one font size for boxes of one size."""
     sizes: dict[tuple[int, int], list[int]] = {}
     for i, mark in enumerate(block.marks):
@@ -138,8 +138,8 @@ def _written(block: Block, texts: dict[int, list[list[str]]]) -> None:
         marks = [block.marks[i] for i in row]
         choices = [[[m.hover[0].rpartition(": ")[2]], ["-"]] if m.piece is None else texts[m.piece] for m in marks]
         lines, font = fit_texts(choices, wide, high, 12, 6.5)
-        for i, said in zip(row, lines, strict=True):
-            block.marks[i] = replace(block.marks[i], lines=said, size=font)
+        for i, shown in zip(row, lines, strict=True):
+            block.marks[i] = replace(block.marks[i], lines=shown, size=font)
 
 
 def _length(parts: Sequence[Interval]) -> int:
@@ -240,8 +240,8 @@ def _shards(holding: Placement, most: float, small: bool) -> Block:
     blocks = [Block(w, h, [mark]) for mark in marks]
     gap = 2.0 if small else 8.0
     made = arrange(blocks, 4 if len(blocks) <= 16 else 16, most, gap)
-    said = {
+    shown = {
         i: [[p.label, p.which, str(list(p.shape))], [p.label, p.which], [p.label]] for i, p in enumerate(holding.pieces)
     }
-    _written(made, said)
+    _write(made, shown)
     return made

@@ -115,7 +115,7 @@ def _check_target(target: Path) -> None:
 
 
 OURS = ("main.py", "utils.py", LOCATIONS, "main.cpp", "ttir.mlir", "ttnn.mlir")
-"""What an export may write beside `tensors`; one that is not written anew would not fit the new tensors."""
+"""The files that an export may write beside `tensors`; one that is not written anew would not fit the new tensors."""
 
 
 def _ours(target: Path) -> bool:

@@ -60,9 +60,22 @@ def is_array_type(aval: Aval) -> bool:
     return isinstance(aval, ShapedArray)
 
 
+_untyped: contextvars.ContextVar[bool] = contextvars.ContextVar("types name no varying axes", default=False)
+
+
+@contextlib.contextmanager
+def without_varying_types() -> Generator[None]:
+    """Inside, `retype` gives types that vary over no axis, as all types of a region with `check_vma=False`."""
+    token = _untyped.set(True)
+    try:
+        yield
+    finally:
+        _untyped.reset(token)
+
+
 def retype(aval: Aval, shape: Sequence[int], varying: Iterable[str]) -> Aval:
     """Returns `aval` with another shape, varying over exactly the given axes."""
-    kind = aval.manual_axis_type.update(varying=frozenset(varying))
+    kind = aval.manual_axis_type.update(varying=frozenset(() if _untyped.get() else varying))
     sharding = aval.sharding
     if sharding.mesh.empty:
         # The type of a constant from outside the program names no mesh yet.

@@ -15,7 +15,7 @@ from jax._src import distributed
 from jaxmesh.errors import MeshError
 
 TIMEOUT_SECONDS = 600
-"""How long a process waits for a message, in seconds. JAX detects a process that has died earlier."""
+"""The time that a process waits for a message, in seconds. JAX detects a process that has died earlier."""
 _CHUNK = 1 << 20
 _LENGTH = 8
 _exchanges: collections.Counter[tuple[int, ...]] = collections.Counter()

@@ -12,7 +12,18 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
-KINDS = ("lowered", "made legal", "inserted", "hoisted", "local", "cancelled", "assumed", "dead", "no TTNN")
+KINDS = (
+    "lowered",
+    "made legal",
+    "inserted",
+    "hoisted",
+    "local",
+    "cancelled",
+    "assumed",
+    "dead",
+    "no TTNN",
+    "partitioned",
+)
 """The kinds of remarks."""
 
 

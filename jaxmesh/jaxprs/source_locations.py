@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import dis
 import os
 import re
 import sys
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +15,8 @@ import jax
 from jax._src import source_info_util
 
 from jaxmesh.errors import MissingRuleError
-from jaxmesh.jaxprs.compat import Eqn
+from jaxmesh.jaxprs import walk
+from jaxmesh.jaxprs.compat import Eqn, Jaxpr
 
 _util: Any = source_info_util
 _JAX = os.path.dirname(jax.__file__) + os.sep
@@ -77,6 +80,16 @@ def source_line(eqn: Eqn) -> str:
     return _util.summarize(eqn.source_info)
 
 
+def is_transposed(jaxpr: Jaxpr) -> bool:
+    """Returns True if a part of a jaxpr is the transpose of what was traced, as reverse-mode derivatives are.
+
+    >>> import jax
+    >>> [is_transposed(jax.make_jaxpr(f)(1.0)) for f in (jax.numpy.sin, jax.grad(jax.numpy.sin))]
+    [False, True]
+    """
+    return any("transpose(" in str(e.source_info.name_stack) for e in walk.all_eqns(jaxpr))
+
+
 def line_of(eqn: Eqn) -> str:
     """Returns the line of the text of an imported program, else that of the source; empty if neither is known."""
     text = _TEXT_LINE.search(str(eqn.source_info.name_stack))
@@ -95,3 +108,43 @@ def missing_rule(eqn: Eqn, what: str, file: str) -> MissingRuleError:
     """Returns the error for an equation without a rule; `file` is where the rule belongs."""
     name, line = eqn.primitive.name, source_line(eqn)
     return MissingRuleError(f"no rule for primitive {name!r} ({line}): {what}. Add one in {file}.")
+
+
+# --- locations in MLIR -----------------------------------------------------------------------------------------------
+
+_FILE_LINE = re.compile(r'"([^"]+)":([0-9]+):([0-9]+)')
+
+
+class Sources:
+    """The source locations of a jaxpr's equations, looked up by the locations of the MLIR that JAX made of it."""
+
+    def __init__(self, eqns: Iterable[Eqn]) -> None:
+        self._tracebacks: dict[tuple[str, int], Any] = {}
+        self._found: dict[str, tuple[Any, str]] = {}
+        for eqn in eqns:
+            traceback = eqn.source_info.traceback
+            frame = None if traceback is None else _util.user_frame(traceback)
+            if frame is not None:
+                self._tracebacks.setdefault((frame.file_name, int(frame.start_line)), traceback)
+
+    @contextlib.contextmanager
+    def at(self, location: str) -> Generator[str]:
+        """Runs its body at a location as MLIR prints it; yields `file:line (function)`, or an empty text."""
+        found = self._found.get(location)
+        if found is None:
+            found = self._found[location] = self._find(location)
+        traceback, line = found
+        if traceback is None:
+            yield line
+            return
+        with source_info_util.user_context(traceback):
+            yield line
+
+    def _find(self, location: str) -> tuple[Any, str]:
+        places = [(file, int(line)) for file, line, _ in _FILE_LINE.findall(location)]
+        for place in places:
+            traceback = self._tracebacks.get(place)
+            if traceback is not None:
+                frame: Any = _util.user_frame(traceback)
+                return traceback, f"{frame.file_name}:{frame.start_line} ({frame.function_name})"
+        return None, f"{places[0][0]}:{places[0][1]}" if places else ""

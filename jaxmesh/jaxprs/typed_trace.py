@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 from jax.sharding import AbstractMesh, PartitionSpec
 
-from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Literal, Var, retype, shard_map, unlowered_primitive
+from jaxmesh.jaxprs.compat import (
+    Atom,
+    Eqn,
+    Jaxpr,
+    Literal,
+    Var,
+    retype,
+    shard_map,
+    unlowered_primitive,
+    without_varying_types,
+)
 from jaxmesh.jaxprs.walk import close, open_jaxpr, rebuild, substitute
 
 _presharded_p = unlowered_primitive("jaxmesh_presharded")
@@ -17,14 +28,20 @@ _result_p = unlowered_primitive("jaxmesh_result")
 
 @_presharded_p.def_abstract_eval
 @_result_p.def_abstract_eval
-def _marked(x: Any, *, axes: Sequence[str] = ()) -> Any:
+def _mark(x: Any, *, axes: Sequence[str] = ()) -> Any:
     return retype(x, x.shape, axes)
 
 
 def trace_typed(
-    fun: Callable[..., Sequence[Any]], avals: Sequence[Any], varying: Sequence[Sequence[str]], mesh: AbstractMesh
+    fun: Callable[..., Sequence[Any]],
+    avals: Sequence[Any],
+    varying: Sequence[Sequence[str]],
+    mesh: AbstractMesh,
+    check_vma: bool = True,
 ) -> Jaxpr:
     """Traces `fun` (flat arguments, flat results) with JAX's varying-axes types, all axes of `mesh` manual.
+
+    With `check_vma=False`, no value is typed as varying.
 
     `shard_map` requires specs, which are not known yet. Two marker primitives make every boundary value full; they are
     removed from the jaxpr afterwards.
@@ -37,8 +54,9 @@ def trace_typed(
     # Full values are unsharded here, also those typed over a mesh with Explicit axes.
     avals = [jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type) for a in avals]
     specs = tuple(PartitionSpec() for _ in avals)
-    mapped = shard_map(body, mesh=mesh, in_specs=specs, out_specs=PartitionSpec(), check_vma=True)
-    return _peel(jax.make_jaxpr(mapped)(*avals))
+    mapped = shard_map(body, mesh=mesh, in_specs=specs, out_specs=PartitionSpec(), check_vma=check_vma)
+    with contextlib.nullcontext() if check_vma else without_varying_types():
+        return _peel(jax.make_jaxpr(mapped)(*avals))
 
 
 def _peel(outer: Jaxpr) -> Jaxpr:

@@ -19,7 +19,7 @@ from jaxmesh.jaxprs.compat import Eqn, Jaxpr
 from jaxmesh.passes.flatten.flatten import flatten_on_devices
 from jaxmesh.passes.mesh_shard.insert_transfers import Printed, insert_transfers
 from jaxmesh.passes.ttir_to_ttnn.builder import Site
-from jaxmesh.passes.ttir_to_ttnn.shapes import is_created
+from jaxmesh.passes.ttir_to_ttnn.shapes import has_host_form, is_created
 
 
 def compute_on_devices(
@@ -48,5 +48,5 @@ def compute_on_devices(
 
 
 def _makes_or_reshapes(op: Op, program: Program) -> bool:
-    types = tuple([program.types[v] for v in op.results])
-    return has_trait(op.name, Trait.VIEW) or is_created(Site(op, (), types))
+    site = Site(op, (), tuple([program.types[v] for v in op.results]))
+    return has_trait(op.name, Trait.VIEW) or (is_created(site) and has_host_form(site))

@@ -1,13 +1,14 @@
 """The pass pipelines of flat programs, and the way from a jaxpr through them.
 
-`TTIR_PIPELINE` makes the program that a traced stage prints, `TTNN_PIPELINE` the one that a lowered stage prints and
-exports. No pass of `TTNN_PIPELINE` adds a transfer: those that only the text needs are added to the jaxpr before.
+`TTIR_PIPELINE` makes the program that a traced stage prints, `ttnn_pipeline` the one that a lowered stage prints and
+exports. No pass of it adds a transfer: those that only the text needs are added to the jaxpr before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from jaxmesh.dialects.program import Program
@@ -23,8 +24,12 @@ from jaxmesh.passes.flatten.builder import Options
 from jaxmesh.passes.flatten.flatten import flatten
 from jaxmesh.passes.flatten.mesh_partition import recognise_mesh_partitions
 from jaxmesh.passes.fusion.driver import fuse as fuse_ops
+from jaxmesh.passes.layouts.decide_layouts import decide_layouts
+from jaxmesh.passes.layouts.mesh_rank import set_mesh_rank
+from jaxmesh.passes.memory import manage_memory
 from jaxmesh.passes.mesh_shard.axis_indices import distribute_axis_indices, split_axis_indices
 from jaxmesh.passes.mesh_shard.place_results import place_results
+from jaxmesh.passes.overwrites import reads_overwritten
 from jaxmesh.passes.ttir_to_ttnn.driver import to_ttnn
 from jaxmesh.passes.verify_program import verify_program
 
@@ -47,8 +52,20 @@ PLACE_RESULTS = Pass("place-results", place_results)
 FUSE = Pass("fuse", fuse_ops)
 TTIR_TO_TTNN = Pass("convert-ttir-to-ttnn", to_ttnn)
 
+MANAGE_MEMORY = Pass("manage-memory", manage_memory)
+
 TTIR_PIPELINE = (MESH_PARTITION, PLACE_RESULTS, FUSE)
-TTNN_PIPELINE = (MESH_PARTITION, FUSE, TTIR_TO_TTNN)
+
+
+def ttnn_pipeline(strict: bool) -> Sequence[Pass]:
+    """Returns the passes to TTNN.
+
+    Args:
+      strict: whether what the real library does not take is an error; else it stays, for the emulation.
+    """
+    set_rank = Pass("set-mesh-rank", partial(set_mesh_rank, strict=strict))
+    decide = Pass("decide-layouts", partial(decide_layouts, strict=strict))
+    return (MESH_PARTITION, FUSE, TTIR_TO_TTNN, set_rank, decide, MANAGE_MEMORY)
 
 
 def run_passes(pipeline: Sequence[Pass], program: Program, without: Sequence[Pass] = ()) -> Program:
@@ -83,11 +100,15 @@ def ttir_program(
             "does not have. Lower it; .lower().as_text() is its TTNN text."
         )
     jaxpr = split_axis_indices(jaxpr, boundary.sizes)
-    program = _flatten(jaxpr, boundary, out_tree, "ttir", results, fuse, unroll_limit)
+    program = _flatten(jaxpr, boundary, out_tree, "ttir", results, Options(unroll_limit, fuse))
+    if reads_overwritten(program):
+        program = _flatten(jaxpr, boundary, out_tree, "ttir", results, Options(unroll_limit, fuse, in_place=False))
     return run_passes(TTIR_PIPELINE, program, () if fuse else (FUSE,))
 
 
-def ttnn_program(lowered: ResidencyMap, boundary: Boundary, out_tree: Any, fuse: bool, unroll_limit: int) -> Program:
+def ttnn_program(
+    lowered: ResidencyMap, boundary: Boundary, out_tree: Any, fuse: bool, unroll_limit: int, strict: bool
+) -> Program:
     """Returns the flat TTNN program of a lowered one.
 
     Args:
@@ -96,16 +117,16 @@ def ttnn_program(lowered: ResidencyMap, boundary: Boundary, out_tree: Any, fuse:
       out_tree: the tree of its results.
       fuse: whether groups of operations become one, where TTNN has one.
       unroll_limit: how many operations loops may become, all in all.
+      strict: whether what the real library does not take is an error.
 
     Raises:
       MissingRuleError: a primitive that TTIR has no row for, or an op that TTNN has none for.
-      UnsupportedError: a loop or a branch that is not static.
+      UnsupportedError: a loop or a branch that is not static, or what the real library does not take.
     """
-    program = _flatten(
-        printed_jaxpr(lowered, boundary.sizes), boundary, out_tree, "ttnn", lowered.results, fuse, unroll_limit
-    )
-    program = run_passes(TTNN_PIPELINE, program, () if fuse else (FUSE,))
-    verify_program(program)
+    jaxpr, options = printed_jaxpr(lowered, boundary.sizes), Options(unroll_limit, fuse)
+    program = _flatten(jaxpr, boundary, out_tree, "ttnn", lowered.results, options)
+    program = run_passes(ttnn_pipeline(strict), program, () if fuse else (FUSE,))
+    verify_program(program, strict=strict)
     return program
 
 
@@ -121,8 +142,7 @@ def _flatten(
     out_tree: Any,
     level: str,
     results: Sequence[Residency],
-    fuse: bool,
-    unroll_limit: int,
+    options: Options,
 ) -> Program:
     program = flatten(
         jaxpr,
@@ -131,7 +151,7 @@ def _flatten(
         level=level,
         arguments=list(zip([r is DEVICE for r in boundary.residencies], show_paths(boundary.in_tree), strict=True)),
         results=list(zip([r is DEVICE for r in results], show_paths(out_tree), strict=True)),
-        options=Options(unroll_limit=unroll_limit, keep_imported_ops=fuse),
+        options=options,
     )
     program.arguments = [
         replace(port, varying=_axis_numbers(a.varying, boundary.sizes))

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from jaxmesh.dialects import ttnn
 from jaxmesh.dialects.definitions import has_trait
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op, Program, Type, Value
+from jaxmesh.dialects.ttnn.forms import Takes, stored_as
 from jaxmesh.dialects.ttnn.op import TtnnOp
 from jaxmesh.errors import ResidencyError, VerifyError
 from jaxmesh.passes.aliases import aliases
+from jaxmesh.passes.layouts.wanted_rows import forms_of, tensors as tensors_of
 from jaxmesh.sharding.distribution import resolve_composer, resolve_mapper
 
 
-def verify_program(program: Program) -> None:
+def verify_program(program: Program, strict: bool = False) -> None:
     """Proves a flat TTNN program.
+
+    Args:
+      program: of TTNN ops.
+      strict: whether operands and results must have the element types that the real functions take and give.
 
     Raises:
       VerifyError: an op that TTNN does not have, an attribute that its row does not know or misses, a value used before
@@ -24,12 +31,13 @@ def verify_program(program: Program) -> None:
         twice or never, a wrong result type.
       ResidencyError: an operand on the wrong side.
     """
-    _Verifier(program).run()
+    _Verifier(program, strict).run()
 
 
 class _Verifier:
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, strict: bool) -> None:
         self.program = program
+        self.strict = strict
         self.types = program.types
         self.live: set[Value] = set()
         self.first = aliases(program.ops, program.types)
@@ -90,13 +98,33 @@ class _Verifier:
         if row.in_place is not None:
             self._write(op, row.in_place)
         kinds = [self.types[v] for v in (*tensors, *op.results)]
-        if all(k.tile and not k.host for k in kinds):
-            return
-        on_host = all(k.host and not k.tile for k in kinds)
-        if not (on_host and (has_trait(op.name, Trait.VIEW) or row.on_device)):
-            raise ResidencyError(
-                f"{op.name} works on tiled tensors on the devices, got {', '.join(map(_show, kinds))}."
-            )
+        if not all(k.host for k in kinds):
+            self._check_forms(op, row)
+        elif any(k.tile for k in kinds) or not (has_trait(op.name, Trait.ON_HOST) or row.on_device):
+            raise ResidencyError(f"{op.name} works on the devices, got {', '.join(map(_show, kinds))}.")
+
+    def _check_forms(self, op: Op, row: TtnnOp) -> None:
+        """Checks that operands and results have the residencies and types of the definition."""
+        found = forms_of(self.program, op, row)
+        given = tuple([None if v is None else self.types[v] for v in tensors_of(self.program, op)])
+        for i, kind in enumerate(given):
+            takes = found.operand(i)
+            if kind is None:
+                continue
+            free = takes.layout == "either" and not kind.host
+            if kind.host != takes.host or not (free or kind.tile == (takes.layout == "tile")):
+                raise ResidencyError(f"{op.name} takes operand {i} {_wanted_form(takes)}, got {_show(kind)}.")
+            if self.strict and not takes.truth and stored_as(kind.dtype) not in takes.types:
+                raise VerifyError(
+                    f"{op.name} takes {', '.join(sorted(takes.types))} as operand {i}, got {_show(kind)}."
+                )
+        for i, value in enumerate(op.results):
+            kind = self.types[value]
+            dtype, tile = found.result(i, given, kind.dtype)
+            if kind.host or kind.tile != tile or (self.strict and dtype != kind.dtype):
+                raise ResidencyError(
+                    f"{op.name} gives {_show(replace(kind, dtype=dtype, tile=tile, host=False))}, got {_show(kind)}."
+                )
 
     def _write(self, op: Op, number: int) -> None:
         """An op that works in place leaves nothing of what its operand's memory held; an argument's is the caller's."""
@@ -246,6 +274,10 @@ def _config(op: Op, name: str) -> Any:
     if name not in op.attributes:
         raise VerifyError(f"{op.name} needs the attribute {name}.")
     return op.attributes[name]
+
+
+def _wanted_form(takes: Takes) -> str:
+    return f"on the {'host' if takes.host else 'devices'}, in {'tiles' if takes.layout == 'tile' else 'rows'}"
 
 
 def _show(kind: Type) -> str:

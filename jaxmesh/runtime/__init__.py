@@ -1,1 +1,1 @@
-"""What runs a TTNN-level program, and the tensors it runs on."""
+"""The executors of TTNN-level programs, and the tensors they run on."""

@@ -71,7 +71,7 @@ def read_inputs(path: Path, kinds: Sequence[jax.ShapeDtypeStruct]) -> list[Array
     missing = [f"arg{i}" for i in range(len(kinds)) if i not in found]
     if missing:
         raise ArgumentTypeError(f"--inputs has no array {', '.join(missing)}; it has: {_names(found)}.")
-    return [_checked(found[i][1], kind, f"--inputs: arg{i}") for i, kind in enumerate(kinds)]
+    return [_check(found[i][1], kind, f"--inputs: arg{i}") for i, kind in enumerate(kinds)]
 
 
 def _names(found: dict[int | None, tuple[str, Array]]) -> str:
@@ -83,7 +83,7 @@ def _index(name: str) -> int | None:
     return int(digits) if digits.isascii() and digits.isdigit() and len(digits) < 6 else None
 
 
-def _checked(array: Array, kind: jax.ShapeDtypeStruct, what: str) -> Array:
+def _check(array: Array, kind: jax.ShapeDtypeStruct, what: str) -> Array:
     bits = array.dtype.kind in "Vu" and array.dtype.names is None and array.dtype.itemsize == kind.dtype.itemsize
     if array.dtype != kind.dtype and bits and kind.dtype.isbuiltin != 1:
         array = array.view(kind.dtype)

@@ -107,8 +107,11 @@ def _note(body: Jaxpr, kinds: Sequence[_Kind]) -> None:
 
 
 def _kinds(body: Jaxpr, places: Mapping[Var, Residency]) -> list[_Kind]:
-    """What every equation is. One that depends on no array is made anew wherever it is read, unless it reads a result
-    that is not: a loop with shards in it may carry a table along, which leaves the loop where that ran."""
+    """Returns the kind of every equation.
+
+    One that depends on no array is made anew wherever it is read, unless it reads a result that is
+    not: a loop with shards in it may carry a table along, which leaves the loop where that ran.
+    """
     anywhere: set[Var] = {*body.constvars, *body.invars}
     kinds: list[_Kind] = []
     moving = walk.Memo[bool]()
@@ -132,7 +135,7 @@ def _kind(eqn: Eqn, places: Mapping[Var, Residency], moving: walk.Memo[bool]) ->
     if DEVICE in outs or any(of_atom(a, places) is DEVICE for a in eqn.invars):
         return _Kind.MAPPED
     if any(moving.get(j, lambda j=j: has_transfer(j)) for j in walk.sub_jaxprs(eqn)):
-        return _Kind.HOST if _hosted(eqn) else _Kind.MAPPED
+        return _Kind.HOST if _on_host(eqn) else _Kind.MAPPED
     if rules_move(eqn, frozenset({distribute_tensor_p, aggregate_tensor_p})):
         return _Kind.MAPPED
     if eqn.effects and not walk.is_ordered(eqn):
@@ -141,7 +144,7 @@ def _kind(eqn: Eqn, places: Mapping[Var, Residency], moving: walk.Memo[bool]) ->
     return _Kind.FREE if outs and all(p is FREE for p in outs) and not eqn.effects else _Kind.HOST
 
 
-def _hosted(eqn: Eqn) -> bool:
+def _on_host(eqn: Eqn) -> bool:
     return eqn.primitive.name in HOSTED or (eqn.primitive.name in CUSTOM and rules_run_outside(eqn))
 
 

@@ -22,36 +22,68 @@ from jaxmesh.jaxprs.strip_mesh import strip_eqn, strip_jaxpr
 from jaxmesh.runtime.regions import Plan, Region, plan_regions, with_free
 from jaxmesh.sharding.distribution import mesh_axis_dims, resolve_composer, resolve_mapper
 from jaxmesh.sharding.mesh import storage_spec
+from jaxmesh.sharding.shard_attributes import spec_axes
 
 Inside = Callable[[Any], Any]
 
 
 def execute(
-    plan: Plan, mesh: Mesh | AbstractMesh, args: Sequence[Any], out_specs: Sequence[PartitionSpec] | None = None
+    plan: Plan,
+    mesh: Mesh | AbstractMesh,
+    args: Sequence[Any],
+    out_specs: Sequence[PartitionSpec] | None = None,
+    in_specs: Sequence[PartitionSpec | None] | None = None,
 ) -> list[Any]:
     """Runs a planned program; arguments and results are full arrays, and the stored form of tensors on the devices.
 
-    `out_specs` are the specs in the types of full results, on Explicit axes; by default those of the transfers.
+    `out_specs` are the specs of full results; by default those of the transfers. `in_specs` are those of arguments on
+    the devices that are passed whole.
     """
+    specs_in = in_specs or [None] * len(args)
     explicit = [n for n, t in zip(mesh.axis_names, mesh.axis_types, strict=True) if t is AxisType.Explicit]
     if not explicit:
-        return _execute(plan, mesh, args)
+        outs = _execute(plan, mesh, _store_all(args, specs_in, mesh))
+        if out_specs is None:
+            return outs
+        rows = zip(outs, out_specs, plan.residency.results, strict=True)
+        return [y if p is DEVICE else _constrain(y, s, mesh) for y, s, p in rows]
     # Inside, the executor decides on shardings; the types of arguments and results are the caller's.
-    auto = _auto_mesh(mesh)
+    auto = plain_mesh(mesh)
     specs = _result_specs(plan, auto)
     if out_specs is not None:
         specs = [s if p is DEVICE else w for s, w, p in zip(specs, out_specs, plan.residency.results, strict=True)]
     shardings = [NamedSharding(mesh, _only(spec, explicit)) for spec in specs]
 
     def run(*xs: Any) -> list[Any]:
-        return _execute(plan, auto, xs)
+        return _execute(plan, auto, _store_all(xs, specs_in, auto))
 
     api: Any = jax.sharding
     run = api.auto_axes(run, axes=tuple(explicit), out_sharding=shardings)
     return run(*[jnp.asarray(x) for x in args])
 
 
-def _auto_mesh(mesh: Mesh | AbstractMesh) -> Mesh | AbstractMesh:
+def _constrain(y: Any, spec: PartitionSpec, mesh: Mesh | AbstractMesh) -> Any:
+    """Returns a full result in its sharding; aggregates of axes in another order than the mesh's reshape it."""
+    return jax.lax.with_sharding_constraint(y, NamedSharding(mesh, spec)) if any(spec) else y
+
+
+def _store_all(args: Sequence[Any], specs: Sequence[PartitionSpec | None], mesh: Mesh | AbstractMesh) -> Sequence[Any]:
+    """Returns arguments in the stored form of tensors on the devices; `specs` are those of arrays passed whole."""
+    return [x if s is None else store_array(x, s, mesh) for x, s in zip(args, specs, strict=True)]
+
+
+def store_array(x: Any, spec: PartitionSpec, mesh: Mesh | AbstractMesh) -> Any:
+    """Returns an array on the mesh in the stored form of its shards; no data moves."""
+    varying = [a for a in mesh.axis_names if a in {n for row in spec_axes(spec, x.ndim, mesh.shape) for n in row}]
+
+    def local(shard: Any) -> Any:
+        return jax.lax.reshape(shard, (*shard.shape, *[1] * len(varying)))
+
+    return compat.shard_map(local, mesh=mesh, in_specs=spec, out_specs=storage_spec(x.ndim, varying))(x)
+
+
+def plain_mesh(mesh: Mesh | AbstractMesh) -> Mesh | AbstractMesh:
+    """Returns a mesh with every axis Auto."""
     types = (AxisType.Auto,) * len(mesh.axis_names)
     if isinstance(mesh, AbstractMesh):
         return mesh.update(axis_types=types)
@@ -74,13 +106,13 @@ def _result_specs(plan: Plan, mesh: Mesh | AbstractMesh) -> list[PartitionSpec]:
         if isinstance(atom, compat.Literal):
             return PartitionSpec()
         if plan.places[atom] is DEVICE:
-            return storage_spec(len(atom.aval.shape), _varying(atom, names))
+            return storage_spec(len(atom.aval.shape), _varying_axes(atom, names))
         return exits.get(atom, PartitionSpec())
 
     return [spec(a) for a in body.outvars]
 
 
-def _varying(var: Any, names: Sequence[str]) -> list[str]:
+def _varying_axes(var: Any, names: Sequence[str]) -> list[str]:
     varying = compat.varying_axes(var.aval)
     return [n for n in names if n in varying]
 
@@ -102,14 +134,14 @@ def _eval_outside(
 ) -> None:
     for eqn in eqns:
         moves = not PRIMITIVES.isdisjoint(_held(eqn))
-        evaluate.eval_eqns([_hosted(eqn, residency, mesh) if mesh is not None and moves else strip_eqn(eqn)], env)
+        evaluate.eval_eqns([_on_host(eqn, residency, mesh) if mesh is not None and moves else strip_eqn(eqn)], env)
 
 
 def _held(eqn: Eqn) -> set[Any]:
     return {e.primitive for j in walk.sub_jaxprs(eqn) for e in walk.all_eqns(j)}
 
 
-def _hosted(eqn: Eqn, residency: ResidencyMap, mesh: Mesh | AbstractMesh) -> Eqn:
+def _on_host(eqn: Eqn, residency: ResidencyMap, mesh: Mesh | AbstractMesh) -> Eqn:
     """A loop, branch or call on the host side, each of its bodies executed in regions of its own."""
 
     def change(jaxpr: Jaxpr) -> Jaxpr:
@@ -178,7 +210,7 @@ class _Mapped:
         if self.plan.places[var] is not DEVICE:
             return var, PartitionSpec(), lambda x: x
         shape = var.aval.shape
-        return var, storage_spec(len(shape), _varying(var, self.names)), lambda x: jax.lax.reshape(x, shape)
+        return var, storage_spec(len(shape), _varying_axes(var, self.names)), lambda x: jax.lax.reshape(x, shape)
 
     def _entry_distribute(self, eqn: Eqn) -> tuple[Atom, PartitionSpec, Inside]:
         (source,) = eqn.invars
@@ -194,7 +226,7 @@ class _Mapped:
     def _exit(self, var: Atom) -> tuple[PartitionSpec, Inside, Inside]:
         if self.plan.places[var] is not DEVICE:
             return PartitionSpec(), lambda env: env[var], lambda x: x
-        shape, varying = var.aval.shape, _varying(var, self.names)
+        shape, varying = var.aval.shape, _varying_axes(var, self.names)
         stored = (*shape, *[1] * len(varying))
         return storage_spec(len(shape), varying), lambda env: jax.lax.reshape(env[var], stored), lambda x: x
 
@@ -218,7 +250,7 @@ class _Mapped:
             )
         joined = {n for n, d in zip(self.names, dims, strict=True) if d is not None}
         # Of axes that are dropped although the shard varies over them, an aggregate reads coordinate 0.
-        dropped = [n for n in _varying(shard, self.names) if n not in joined] if isinstance(shard, Var) else []
+        dropped = [n for n in _varying_axes(shard, self.names) if n not in joined] if isinstance(shard, Var) else []
         # An axis of size 1 is joined by naming it in the spec; reading the copy of one device would take a collective.
         single = [n for n in dropped if self.mesh.shape[n] == 1]
         dropped = [n for n in dropped if n not in single]

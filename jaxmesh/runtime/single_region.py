@@ -55,7 +55,7 @@ class SingleRegion:
                 (out,) = eqn.outvars
                 source = self._full.get(eqn.invars[0]) if isinstance(eqn.invars[0], Var) else None
                 shard = evaluate.read(env, eqn.invars[0]) if source is None else arguments[source]
-                env[out] = _reshaped(shard, out.aval.shape)
+                env[out] = _reshape(shard, out.aval.shape)
             elif eqn.primitive.name in _SPREADS:
                 (value,) = [evaluate.read(env, a) for a in eqn.invars]
                 if eqn.outvars[0] in self._implied:
@@ -149,8 +149,8 @@ class SingleRegion:
         if implied != wanted:
             raise VerifyError(f"the program aggregates a result as {implied}, its spec says {wanted}.")
         local = self._local_shape(spec, atom.aval.shape)
-        return lambda env: _reshaped(evaluate.read(env, shard), local)
+        return lambda env: _reshape(evaluate.read(env, shard), local)
 
 
-def _reshaped(x: Any, shape: Sequence[int]) -> Any:
+def _reshape(x: Any, shape: Sequence[int]) -> Any:
     return x if np.shape(x) == tuple(shape) else jax.lax.reshape(x, tuple(shape))

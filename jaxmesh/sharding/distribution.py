@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -136,6 +136,12 @@ class Distribution:
         """The mesh coordinates that hold a shard, in row-major order of the distribution."""
         return [c for c, _ in self.placed()]
 
+    @property
+    def distribution_shape(self) -> Shape:
+        """The shape in the tensor's topology; one axis that is cut has one place per shard."""
+        cut = len(self.dims) == 1 and self.dims[0] is not None
+        return self.chunks if cut else self.landing.shape
+
     def placed(self) -> list[tuple[Shape, Shape]]:
         """Returns the pair (mesh coordinate, distribution coordinate) of each shard that exists."""
         distributed = itertools.product(*map(range, self.landing.shape))
@@ -244,6 +250,37 @@ def resolve_composer(config: MeshComposerConfig, mesh: Sequence[int], local: Seq
     for dim, count in zip(dims, landing.shape, strict=True):
         full[dim] *= count
     return Composition(landing, dims, local, tuple(full))
+
+
+def read_existing(
+    config: MeshComposerConfig, mesh: Sequence[int], holders: Collection[Shape]
+) -> tuple[MeshComposerConfig, list[Shape]]:
+    """Returns the composer of the shards that exist, and their mesh coordinates, where some devices have no shard.
+
+    A single shard is the result itself, and a composer of one axis joins the shards that there are.
+
+    Raises:
+      VerifyError: a composer of several axes lacks a shard.
+
+    >>> from jaxmesh.sharding.configs import MeshComposerConfig
+    >>> read_existing(MeshComposerConfig([0], [4]), (1, 4), {(0, 0), (0, 1)})
+    (MeshComposerConfig([0], MeshShape([2])), [(0, 0), (0, 1)])
+    """
+    landing = land(config.mesh_shape_override or mesh, mesh)
+    wanted = landing.coordinates()
+    found = [c for c in wanted if c in holders]
+    if len(found) == len(wanted):
+        return config, found
+    if len(found) == 1:
+        return MeshComposerConfig(config.dims, [1] * len(config.dims)), found
+    if len(landing.shape) == 1:
+        return MeshComposerConfig(config.dims, [len(found)]), found
+    missing = next(c for c in wanted if c not in holders)
+    raise VerifyError(
+        f"aggregate_tensor reads the shard at {list(missing)}, but that device holds nothing of this tensor; it is on "
+        f"{len(holders)} of {math.prod(mesh)} devices. Override the mesh shape to those that do. In ttnn: ND "
+        f"composition requires the number of tensors {len(found)} to match the mesh shape {list(landing.shape)}."
+    )
 
 
 def claimed_equal(joined: Composition) -> tuple[tuple[int, ...], tuple[tuple[int, int], ...]]:

@@ -21,6 +21,7 @@ from jaxmesh.frontends.jax.trace import abstract
 from jaxmesh.jaxprs.caches import ARRAY, lru_cached
 from jaxmesh.runtime.array_views import check_alive
 from jaxmesh.runtime.launch import launch
+from jaxmesh.runtime.sharded import plain_mesh, store_array
 from jaxmesh.sharding.mesh import AnyMesh, same_mesh, show_mesh, storage_spec
 from jaxmesh.ttnn.mesh_tensor import MeshTensor, is_tensor
 from jaxmesh.ttnn.transfers import canonical
@@ -81,6 +82,9 @@ def check_call(boundary: Boundary, args: Sequence[Any], kwargs: dict[str, Any]) 
                 "call the function that jaxmesh.jit made, which takes part in the trace."
             )
         check_has_values(leaf, what)
+        if want.sharding is not None and not isinstance(leaf, MeshTensor):
+            leaves[i] = _on_the_mesh(leaf, want, what)
+            continue
         got = argument_of(leaf, path, boundary.mesh)
         if _can_spread(got, want, boundary.sizes):
             leaves[i] = _spread(leaf, want.varying or ())
@@ -90,6 +94,38 @@ def check_call(boundary: Boundary, args: Sequence[Any], kwargs: dict[str, Any]) 
                 "with the same type, or trace it again."
             )
     return leaves
+
+
+def _on_the_mesh(leaf: Any, want: Argument, what: str) -> MeshTensor:
+    """Returns a whole array as the tensor on the devices that a program takes; one on the host is put there."""
+    assert want.sharding is not None
+    got = abstract(leaf, what)
+    if (got.shape, got.dtype) != (want.whole, want.aval.dtype):
+        raise ArgumentTypeError(
+            f"{what} was traced as {want.aval.dtype}{list(want.whole)} with the sharding {want.sharding.spec}, called "
+            f"with {got.dtype}{list(got.shape)}; call it with the same type, or trace it again."
+        )
+    if isinstance(leaf, jax.Array) and leaf.committed and not leaf.sharding.is_equivalent_to(want.sharding, leaf.ndim):
+        raise ArgumentTypeError(
+            f"{what} was traced with the sharding {want.sharding.spec}, called with an array on {leaf.sharding}; put "
+            "it there with jax.device_put, or trace the program again."
+        )
+    mesh, varying = want.sharding.mesh, want.varying or ()
+    if not isinstance(mesh, Mesh):
+        raise MeshError(f"{what} is on a mesh without devices, so it cannot be given to a program that runs.")
+    stored = launch(_storer(want.sharding, got.ndim), jax.device_put(leaf, want.sharding))
+    return MeshTensor(stored, mesh, varying)
+
+
+@lru_cached(256)
+def _storer(sharding: NamedSharding, rank: int) -> Any:
+    """Returns the function that gives an array on the mesh the form in which tensors are stored."""
+    mesh = plain_mesh(sharding.mesh)
+
+    def store(x: Any) -> Any:
+        return store_array(x, sharding.spec, mesh)
+
+    return jax.jit(store)
 
 
 def check_has_values(leaf: Any, what: str) -> None:

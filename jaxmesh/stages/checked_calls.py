@@ -38,7 +38,7 @@ class _RestartError(Exception):
 
 
 class Checks:
-    """How one compiled form of a function checks it: what collects differences, and what is notified of claims."""
+    """The checks of one compiled form of a function: what collects differences, and what is notified of claims."""
 
     def __init__(self, collector: Collector | None, calls: CheckedCalls | None = None, proven: bool = False) -> None:
         # With None, differences stay pending until a `check_replication` block ends.

@@ -98,7 +98,7 @@ class Compiled:
         def start() -> Any:
             # Also inside a trace: an executable is not a part of the program being traced.
             with jax.ensure_compile_time_eval():
-                return self._compiled(*[_placed(x, p.sharding) for x, p in zip(leaves, self._parameters, strict=True)])
+                return self._compiled(*[_place(x, p.sharding) for x, p in zip(leaves, self._parameters, strict=True)])
 
         if self._collector is None:
             return launch(start)
@@ -201,7 +201,7 @@ def _data(leaf: Any, parameter: _Parameter) -> Any:
     return leaf.unshared_data()
 
 
-def _placed(x: Any, sharding: Any) -> Any:
+def _place(x: Any, sharding: Any) -> Any:
     """Returns a committed array with the program's sharding, if it is read; JAX places everything else itself."""
     if (
         sharding is None

@@ -90,9 +90,9 @@ def stacked(x: Any) -> Array:
     if not isinstance(x, MeshTensor):
         host = np.asarray(key_words(x))
         return host.astype(jax.dtypes.canonicalize_dtype(host.dtype), copy=False)
-    held = {tuple(c): np.asarray(s) for c, s in x.shards()}
+    shards = {tuple(c): np.asarray(s) for c, s in x.shards()}
     sizes = tuple(x.mesh.shape.values())
-    return np.stack([held[c] for c in itertools.product(*map(range, sizes))])
+    return np.stack([shards[c] for c in itertools.product(*map(range, sizes))])
 
 
 def as_languages(languages: Sequence[str]) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ from jaxmesh.dialects.signature import Argument, Boundary
 from jaxmesh.errors import (
     AssumptionWarning,
     BlockFloatWarning,
+    DeviationWarning,
     DeviceCountError,
     MeshError,
     MeshMismatchError,
@@ -50,8 +51,8 @@ def from_mlir(
 ) -> Traced:
     """Reads TTIR or TTNN text as a traced program, which lowers, compiles and runs like any other.
 
-    Arguments are positional: full arrays, or `MeshTensor`s where the file says `presharded`, whose declared type is the
-    local shape. The result is one value, or a tuple; a presharded result is a `MeshTensor`.
+    Arguments are positional: full arrays, or `MeshTensor`s where the file declares `presharded`, whose declared type is
+    the local shape. The result is one value, or a tuple; a presharded result is a `MeshTensor`.
 
     Every mistake is an error that names the line. TTIR does not say over which mesh axes presharded arguments differ:
     where a program is right only if they are equal along some, it takes coordinate 0, and `.assumptions` of the result
@@ -63,13 +64,14 @@ def from_mlir(
         context's. For a mesh of the file devices are taken, or emulated (up to 64); where that is too late the mesh is
         abstract, and the program can be traced and lowered only.
       func: the name of the function; by default the only public one, or `main`, or `forward`.
-      strict: makes errors of warnings: a `shard_shape` that disagrees with `shard_dims`, block floats.
+      strict: makes errors of warnings: a `shard_shape` that disagrees with `shard_dims`, an op in a form that upstream
+        does not define, block floats.
 
     Raises:
       ParseError: the text is no MLIR, or holds no such function.
       MissingFileError: there is no such file.
       VerifyError: an op breaks a rule.
-      MissingRuleError: an op is not known here; the message says where it belongs.
+      MissingRuleError: an op is not known here; the message names the module it belongs to.
       UnsupportedError: types that JAX does not hold; 64-bit types need `jax.config.update("jax_enable_x64", True)`.
       ReplicationError: a shard is used as a full value although its copies may differ.
       MeshMismatchError: the given mesh and the file's have different shapes.
@@ -99,12 +101,14 @@ def import_program(file: Source, program: Program, mesh: AnyMesh | None, *, stri
     """A decoded function as a traced program; see `from_mlir`."""
     if strict and program.notes:
         raise UnsupportedError(f"{program.notes[0]}; that is an error when strict.")
+    if strict and program.deviations:
+        raise VerifyError(f"{program.deviations[0].rstrip('.')}; that is an error when strict.")
     boundary = _boundary(program, program_mesh(_mesh(file, program, mesh)))
     outcome, on_devices = _trace(program, boundary, strict)
     _check_results(program, boundary, on_devices)
     _warn(program, outcome)
     # No text contains what is assumed or corrected.
-    changed = outcome.assumptions or outcome.shard_shapes or program.notes
+    changed = outcome.assumptions or outcome.shard_shapes or program.notes or program.deviations
     imported = Imported(outcome.jaxpr, (lambda _: None) if changed else _reader(program, boundary, on_devices))
 
     def decompose() -> Any:
@@ -127,9 +131,9 @@ def _reader(program: Program, boundary: Boundary, on_devices: Sequence[bool]) ->
 
 
 def mesh_sizes(file: Source, program: Program) -> tuple[int, ...] | None:
-    """The mesh shape a file says for a function, if any."""
-    said = declared_mesh(program.function, file.run_lines)
-    return program.device_mesh if said is None else said.sizes
+    """Returns the mesh shape that a file declares for a function, or None."""
+    declared = declared_mesh(program.function, file.run_lines)
+    return program.device_mesh if declared is None else declared.sizes
 
 
 def _mesh(file: Source, program: Program, given: AnyMesh | None) -> AnyMesh:
@@ -139,14 +143,16 @@ def _mesh(file: Source, program: Program, given: AnyMesh | None) -> AnyMesh:
     if found is not None:
         # Of several RUN lines the one with the given mesh is meant.
         runs = [r for r in runs if r.sizes == tuple(found.shape.values())] or runs
-    said = declared_mesh(program.function, runs)
+    declared = declared_mesh(program.function, runs)
     if found is not None:
         sizes = tuple(found.shape.values())
-        if said is not None and sizes != said.sizes:
+        if declared is not None and declared.sizes == (1, *sizes):
+            return _as_row(found)
+        if declared is not None and sizes != declared.sizes:
             whose = "the given mesh is" if given is not None else "jax.set_mesh has set the mesh"
             raise MeshMismatchError(
-                f"{said.where} is {_by(said.sizes)}, but {whose} {_by(sizes)}; one program has one mesh. Give a mesh "
-                "of the file's shape, or none."
+                f"{declared.where} is {_by(declared.sizes)}, but {whose} {_by(sizes)}; one program has one mesh. Give "
+                "a mesh of the file's shape, or none."
             )
         return found
     sizes = mesh_sizes(file, program)
@@ -164,6 +170,14 @@ def _mesh(file: Source, program: Program, given: AnyMesh | None) -> AnyMesh:
             '`module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2x4>]>}`.'
         )
     return _made((1, 1))
+
+
+def _as_row(mesh: AnyMesh) -> AnyMesh:
+    """Returns a mesh of one axis as one row of devices, as the texts of TTNN have it."""
+    names = ("_0", *mesh.axis_names)
+    if isinstance(mesh, Mesh):
+        return Mesh(mesh.devices.reshape(1, -1), names)
+    return AbstractMesh((1, *mesh.shape.values()), names)
 
 
 def _by(sizes: Sequence[int]) -> str:
@@ -284,5 +298,7 @@ def _warn(program: Program, outcome: Outcome) -> None:
         warnings.warn(text, AssumptionWarning, stacklevel=4)
     for text in outcome.shard_shapes:
         warnings.warn(text, ShardShapeWarning, stacklevel=4)
+    for text in program.deviations:
+        warnings.warn(text, DeviationWarning, stacklevel=4)
     for text in program.notes:
         warnings.warn(text, BlockFloatWarning, stacklevel=4)

@@ -131,19 +131,19 @@ def from_process_shards(
     over = as_mesh(mesh)
     if not isinstance(over, Mesh):
         raise MeshError(f"from_process_shards puts shards on devices, but the mesh {dict(over.shape)} has none.")
-    names = _varying(varying, over)
-    held = _checked(shards, over)
-    first = next(iter(held.values()))
+    names = _varying_axes(varying, over)
+    received = _check(shards, over)
+    first = next(iter(received.values()))
     kind = f"{first.dtype}{list(first.shape)}, varying over {names}"
     agree("from_process_shards: the type of the shards", kind, b"", list(over.devices.flat))
-    _check_copies(held, names, over)
+    _check_copies(received, names, over)
     every = list(np.ndindex(*over.devices.shape))
     # Every device has its own tensor, and no dim was split: a row-major distribution of whole tensors.
     topology = TensorTopology(MeshShape(len(every)), (PlacementShard(0),), tuple(MeshCoordinate(c) for c in every))
-    return assemble({c: held.get(c, first) for c in every}, over, names, topology)
+    return assemble({c: received.get(c, first) for c in every}, over, names, topology)
 
 
-def _varying(given: Any, mesh: Mesh) -> tuple[str, ...]:
+def _varying_axes(given: Any, mesh: Mesh) -> tuple[str, ...]:
     names: tuple[Any, ...] = tuple(mesh.axis_names) if given is None else (given,)
     if given is not None and not isinstance(given, str):
         names = as_tuple("from_process_shards", given, "a row of mesh axes as varying")
@@ -154,10 +154,10 @@ def _varying(given: Any, mesh: Mesh) -> tuple[str, ...]:
     return tuple(n for n in mesh.axis_names if n in names and mesh.shape[n] > 1)
 
 
-def _checked(shards: Any, mesh: Mesh) -> dict[Shape, Array]:
+def _check(shards: Any, mesh: Mesh) -> dict[Shape, Array]:
     if not isinstance(shards, Mapping):
         raise ArgumentTypeError(f"from_process_shards takes a dict from coordinate to array, got {quote(shards)}.")
-    held: dict[Shape, Array] = {}
+    received: dict[Shape, Array] = {}
     mine = [c for c in np.ndindex(*mesh.devices.shape) if is_here(mesh.devices[c])]
     if not mine:
         raise MeshError(f"process {jax.process_index()} has no device of the mesh {dict(mesh.shape)}.")
@@ -171,27 +171,27 @@ def _checked(shards: Any, mesh: Mesh) -> dict[Shape, Array]:
                 f"the device at {list(place)} belongs to process {process_at(mesh, place)}; process "
                 f"{jax.process_index()} gives the shards at {[list(c) for c in mine]}."
             )
-        held[place] = host_array(value, "from_process_shards").copy()
-    missing = [list(c) for c in mine if c not in held]
+        received[place] = host_array(value, "from_process_shards").copy()
+    missing = [list(c) for c in mine if c not in received]
     if missing:
         raise VerifyError(
             f"from_process_shards needs a shard for each device of process {jax.process_index()}, "
             f"{[list(c) for c in mine]}; {missing} are missing."
         )
-    kinds = list(dict.fromkeys((x.shape, x.dtype.name) for x in held.values()))
+    kinds = list(dict.fromkeys((x.shape, x.dtype.name) for x in received.values()))
     if len(kinds) > 1:
         raise VerifyError(
             f"from_process_shards: all shards must have one shape and dtype, got {kinds[0][1]}{list(kinds[0][0])} and "
             f"{kinds[1][1]}{list(kinds[1][0])}."
         )
-    return held
+    return received
 
 
-def _check_copies(held: Mapping[Shape, Array], varying: tuple[str, ...], mesh: Mesh) -> None:
+def _check_copies(received: Mapping[Shape, Array], varying: tuple[str, ...], mesh: Mesh) -> None:
     """Checks that shards are equal along the axes that are not in `varying`, also across processes."""
     if set(varying) == {a for a, n in mesh.shape.items() if n > 1}:
         return
-    mine = {c: np.frombuffer(digest(x), np.uint8) for c, x in held.items()}
+    mine = {c: np.frombuffer(digest(x), np.uint8) for c, x in received.items()}
     owners = {c: process_at(mesh, c) for c in np.ndindex(*mesh.devices.shape)}
     digests = gather(mine, owners, next(iter(mine.values())).shape, np.uint8, list(mesh.devices.flat))
     assert digests is not None

@@ -1,4 +1,4 @@
-"""What a traced program keeps of the MLIR text that it was imported from."""
+"""The part that a traced program keeps of the MLIR text that it was imported from."""
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import types
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -44,9 +43,15 @@ from jaxmesh.stages.arguments import (
     show_path,
 )
 from jaxmesh.stages.checked_calls import CheckedCalls, Checks
+from jaxmesh.stages.partitioned import Partitioned, run_partitioned, traced_program
+from jaxmesh.stages.shardings import UNSPECIFIED, Carried, asked_of, call_constrained, carried_shardings
 from jaxmesh.stages.stages import Lowered, Traced
 from jaxmesh.ttnn.mesh_tensor import is_tensor
 from jaxmesh.validate import is_hashable, quote
+
+_tree: Any = jax.tree
+_CACHED_SHARDINGS = 64
+"""The number of sets of shardings of arguments that a function keeps programs for."""
 
 
 class JitFunction:
@@ -59,6 +64,7 @@ class JitFunction:
         static: ArgumentSet,
         donated: ArgumentSet,
         check_replication: bool | None = None,
+        shardings: tuple[Any, Any] = (UNSPECIFIED, UNSPECIFIED),
     ) -> None:
         self._fun = fun
         self._mesh = mesh
@@ -67,9 +73,10 @@ class JitFunction:
         # No static and no donated arguments: calls take the fast path.
         self._simple = not (static or donated)
         self._check_replication = check_replication
-        # By the implementation of random keys, which JAX's cache does not look up by.
+        self._shardings = shardings
+        # By the implementation of random keys, and by the shardings of arrays, which JAX's cache does not look up by.
         self._jitted: dict[Hashable, Any] = {}
-        self._checked = CheckedCalls(self._make_jitted)
+        self._checked: dict[Hashable, CheckedCalls] = {}
         functools.update_wrapper(self, fun, updated=())
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -89,19 +96,37 @@ class JitFunction:
             raise
 
     def _launch(self, args: Any, kwargs: Any) -> Any:
+        outer = tracing()
+        if outer is not None and not outer.inline and self._shardings != (UNSPECIFIED, UNSPECIFIED):
+            # A part of a plain program: its shardings are constraints there.
+            plain = tuple(x.value if isinstance(x, Static) else x for x in args)
+            mesh = self._mesh or outer.mesh or context_mesh()
+            return call_constrained(self._fun, self._static.argnums, self._shardings, mesh, plain, kwargs)
         compat.require_region()
         # A part of a program that is being traced is checked by that program.
+        carried = carried_shardings(_tree.leaves((args, kwargs), is_leaf=is_tensor))
         if tracing() is None and is_enabled(self._check_replication):
             compare_launch_arguments((args, kwargs))
-            return self._checked(args, kwargs)
-        kind = unkeyed()
-        jitted = self._jitted.get(kind) or self._jitted.setdefault(kind, self._make_jitted(None))
+            return self._checked_calls(carried)(args, kwargs)
+        kind = carried, unkeyed()
+        jitted = self._jitted.get(kind)
+        if jitted is None:
+            if len(self._jitted) >= _CACHED_SHARDINGS:
+                self._jitted = {}
+            jitted = self._jitted.setdefault(kind, self._make_jitted(None, carried))
         return launch(jitted, *args, **kwargs)
 
-    def _make_jitted(self, checks: Checks | None) -> Any:
+    def _checked_calls(self, carried: Carried | None) -> CheckedCalls:
+        if carried not in self._checked:
+            if len(self._checked) >= _CACHED_SHARDINGS:
+                self._checked = {}
+            self._checked[carried] = CheckedCalls(lambda checks: self._make_jitted(checks, carried))
+        return self._checked[carried]
+
+    def _make_jitted(self, checks: Checks | None, carried: Carried | None) -> Any:
         @functools.wraps(self._fun)
         def run(*args: Any, **kwargs: Any) -> Any:
-            return self._trace_lower_run(args, kwargs, checks)
+            return self._trace_lower_run(args, kwargs, checks, carried)
 
         return jax.jit(
             run,
@@ -114,7 +139,9 @@ class JitFunction:
     # The cache of programs is JAX's own. `jax.jit` runs this body if it has no program for the types, static arguments
     # and settings of a call, and compiles what the body does to traced arguments. Every later call of the same types
     # runs that program without coming here.
-    def _trace_lower_run(self, args: Sequence[Any], kwargs: dict[str, Any], checks: Checks | None) -> Any:
+    def _trace_lower_run(
+        self, args: Sequence[Any], kwargs: dict[str, Any], checks: Checks | None, carried: Carried | None
+    ) -> Any:
         if not self._simple:
             args = [x.value if isinstance(x, Static) else x for x in args]
             kwargs = {k: x.value if isinstance(x, Static) else x for k, x in kwargs.items()}
@@ -128,8 +155,12 @@ class JitFunction:
         call = self._flatten(args, kwargs)
         if checks is not None:
             checks.note_arguments(call.leaves)
-        lowered = self._trace(call).lower()
-        return lowered.run(call.leaves, with_devices(lowered.mesh), checks)
+        traced, partitioned = self._trace(call, carried)
+        lowered = traced.lower()
+        mesh = with_devices(lowered.mesh)
+        if partitioned is None:
+            return lowered.run(call.leaves, mesh, checks)
+        return run_partitioned(traced, lowered, partitioned, call.leaves, mesh, checks)
 
     def _prepare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Prepares a call with static or donated arguments: static ones are wrapped, to be looked up by type too."""
@@ -198,9 +229,10 @@ class JitFunction:
           VerifyError: the program breaks a rule; see `jaxmesh.mesh_shard`.
           ArgumentTypeError: an argument or a result is not an array.
         """
-        return self._trace(self._flatten(args, kwargs))
+        call = self._flatten(args, kwargs)
+        return self._trace(call, carried_shardings(call.leaves))[0]
 
-    def _trace(self, call: _Call) -> Traced:
+    def _trace(self, call: _Call, carried: Carried | None) -> tuple[Traced, Partitioned | None]:
         given = self._mesh
         if given is None and context_mesh() is None:
             args, kwargs = jax.tree.unflatten(call.tree, call.leaves)
@@ -208,12 +240,12 @@ class JitFunction:
         mesh = program_mesh(given)
         arguments = tuple(argument_of(x, p, mesh) for x, p in zip(call.leaves, call.paths, strict=True))
         boundary = Boundary(getattr(self._fun, "__name__", "function"), mesh, call.tree, arguments, call.donated)
+        asked = asked_of(call.leaves, call.paths, call.tree, mesh, self._shardings, carried)
         with tracing_over(mesh):
             program = trace(
-                call.fun, call.tree, [a.aval for a in arguments], [a.varying or () for a in arguments], mesh
+                call.fun, call.tree, [a.aval for a in arguments], [a.varying or () for a in arguments], mesh, asked
             )
-        boundary = dataclasses.replace(boundary, out_specs=program.out_specs)
-        return Traced(boundary, program.jaxpr, program.out_tree, program.assumptions, program.missing)
+        return traced_program(program, boundary, asked, warns=True)
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         """Traces and lowers: `trace(...).lower()`."""
@@ -247,6 +279,8 @@ def jit(
     fun: Callable[..., Any],
     *,
     mesh: AnyMesh | None = ...,
+    in_shardings: Any = ...,
+    out_shardings: Any = ...,
     static_argnums: int | Iterable[int] | None = ...,
     static_argnames: str | Iterable[str] | None = ...,
     donate_argnums: int | Iterable[int] | None = ...,
@@ -258,6 +292,8 @@ def jit(
     fun: None = ...,
     *,
     mesh: AnyMesh | None = ...,
+    in_shardings: Any = ...,
+    out_shardings: Any = ...,
     static_argnums: int | Iterable[int] | None = ...,
     static_argnames: str | Iterable[str] | None = ...,
     donate_argnums: int | Iterable[int] | None = ...,
@@ -268,6 +304,8 @@ def jit(
     fun: Callable[..., Any] | None = None,
     *,
     mesh: AnyMesh | None = None,
+    in_shardings: Any = UNSPECIFIED,
+    out_shardings: Any = UNSPECIFIED,
     static_argnums: int | Iterable[int] | None = None,
     static_argnames: str | Iterable[str] | None = None,
     donate_argnums: int | Iterable[int] | None = None,
@@ -296,6 +334,9 @@ def jit(
       fun: the function; left out, a decorator is returned.
       mesh: a `jax.sharding.Mesh`, or an `AbstractMesh` to trace and lower without devices; by default the mesh of
         `jax.set_mesh` when the function is called.
+      in_shardings: as of `jax.jit`: a PartitionSpec or NamedSharding per argument, or a prefix of the arguments' tree;
+        None leaves it to the partitioner, Shardy. Arrays that carry a sharding keep it.
+      out_shardings: the same of the results.
       static_argnums: positions of arguments that are part of the program.
       static_argnames: their names.
       donate_argnums: positions of arguments whose memory may be reused.
@@ -319,6 +360,8 @@ def jit(
         return functools.partial(
             jit,
             mesh=mesh,
+            in_shardings=in_shardings,
+            out_shardings=out_shardings,
             static_argnums=static_argnums,
             static_argnames=static_argnames,
             donate_argnums=donate_argnums,
@@ -340,4 +383,4 @@ def jit(
         )
     if check_replication is not None:
         is_enabled(check_replication)
-    return JitFunction(fun, mesh, static, donated, check_replication)
+    return JitFunction(fun, mesh, static, donated, check_replication, (in_shardings, out_shardings))

@@ -1,4 +1,4 @@
-"""What traced and lowered programs share: their signature, their flat program and its texts, recordings, drawings."""
+"""The common base of traced and lowered programs: signature, flat program and its texts, recordings, drawings."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from jaxmesh.drawing.program_drawing import ProgramValues
 
 _CACHED_PROGRAMS = 8
-"""How many flat programs a stage caches, one per set of options."""
+"""The number of flat programs that a stage caches, one per set of options."""
 
 
 class Stage(abc.ABC):
@@ -52,7 +52,7 @@ class Stage(abc.ABC):
         self._boundary = boundary
         self._given = jaxpr
         self._out_tree = out_tree
-        self._programs: dict[tuple[bool, int], Program] = {}
+        self._programs: dict[tuple[bool, int, bool], Program] = {}
         self.inexpressible = inexpressible
 
     @functools.cached_property
@@ -60,7 +60,7 @@ class Stage(abc.ABC):
         return self._given if walk.is_jaxpr(self._given) else self._given()
 
     @abc.abstractmethod
-    def _flat(self, groups: bool, unroll_limit: int) -> Program:
+    def _flat(self, groups: bool, unroll_limit: int, strict: bool) -> Program:
         """Returns a new flat program."""
 
     @abc.abstractmethod
@@ -76,13 +76,14 @@ class Stage(abc.ABC):
         if self.inexpressible is not None:
             raise self.inexpressible
 
-    def _program(self, groups: bool, unroll_limit: int) -> Program:
+    def _program(self, groups: bool, unroll_limit: int, strict: bool) -> Program:
         """The flat program, which all texts of a stage share."""
         self._check_expressible()
-        key = as_bool("as_text", "groups", groups), as_index("as_text", "unroll_limit", unroll_limit)
+        limit = as_index("as_text", "unroll_limit", unroll_limit)
+        key = as_bool("as_text", "groups", groups), limit, as_bool("as_text", "strict", strict)
         program = self._programs.get(key)
         if program is None:
-            program = self._flat(groups, unroll_limit)
+            program = self._flat(*key)
             # Racing threads may build it twice; the first result wins. A full cache is replaced.
             cache = self._programs if len(self._programs) < _CACHED_PROGRAMS else {}
             program = cache.setdefault(key, program)
@@ -96,6 +97,7 @@ class Stage(abc.ABC):
         debug_info: bool = False,
         groups: bool = True,
         unroll_limit: int = UNROLL_LIMIT,
+        strict: bool = True,
     ) -> str:
         """The program as text; needs no devices.
 
@@ -103,14 +105,16 @@ class Stage(abc.ABC):
           dialect: of a traced program `"ttir"` (the default), which `jaxmesh.from_mlir` reads back; of a lowered one
             `"ttnn"` (the default), 1:1 what the pass decided, or `"python"` or `"cpp"` as tt-mlir emits them; of both
             `"jaxpr"`, JAX's own text.
-          debug_info: whether MLIR says on which line of the source each operation stands.
+          debug_info: if True, MLIR carries each operation's source location.
           groups: whether groups of operations that have one op (softmax, rms_norm, linear, ...) are recognised; values
             change by no more than rounding.
           unroll_limit: how many operations loops may make, all in all, when they are unrolled.
+          strict: of a lowered program, whether it is an error if Tenstorrent's own `ttnn` cannot run it (an element
+            type or a mesh that it does not have); with False it is printed all the same, for the emulation.
 
         Raises:
           MissingRuleError: a primitive that TTIR, or an op that TTNN has no row for; the program still runs.
-          UnsupportedError: a loop or a branch that is not static.
+          UnsupportedError: a loop or a branch that is not static; or, if `strict`, what the real `ttnn` cannot run.
         """
         from jaxmesh.emit.targets import emit
 
@@ -121,11 +125,11 @@ class Stage(abc.ABC):
             raise ArgumentTypeError(f"a {stage} program has the texts {names}, got {quote(dialect)}.")
         if name == "jaxpr":
             return self.jaxpr_text()
-        return emit(name, self._program(groups, unroll_limit), debug_info=debug_info)
+        return emit(name, self._program(groups, unroll_limit, strict), debug_info=debug_info)
 
     def default_program(self) -> Program:
-        """The flat program that `as_text` prints by default."""
-        return self._program(True, UNROLL_LIMIT)
+        """The flat program that `as_text` prints by default; drawings show what the real library refuses, too."""
+        return self._program(True, UNROLL_LIMIT, False)
 
     def jaxpr_text(self) -> str:
         """The jaxpr as text; a program that TTIR cannot express has this one alone."""
@@ -198,7 +202,7 @@ class Stage(abc.ABC):
         """Runs the program, and gives every equation's value on every device, keyed by source location.
 
         A traced program runs on the reference executor before any pass, a lowered one after the pass, a compiled one on
-        the devices of its mesh. `jaxmesh.compare` says where two recordings first differ. In loops and branches every
+        the devices of its mesh. `jaxmesh.compare` finds where two recordings first differ. In loops and branches every
         turn is recorded, and only the branch that was taken; calls, `jax.checkpoint` and custom functions count as
         their bodies. On the devices the program is compiled once more together with what it records, which XLA may
         round otherwise; a while loop that takes many turns, and callbacks in it, may be run twice. Claims of

@@ -14,14 +14,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
-from jax.sharding import Mesh
+from jax.sharding import Mesh, PartitionSpec
 
 from jaxmesh.dialects.program import UNROLL_LIMIT, Program
 from jaxmesh.dialects.replication import Collector, is_enabled
 from jaxmesh.dialects.residency import DEVICE, ResidencyMap
-from jaxmesh.dialects.signature import Boundary
+from jaxmesh.dialects.signature import Argument, Boundary
 from jaxmesh.emit.languages import EXPORTED, LOWERED, TRACED
 from jaxmesh.errors import InexpressibleError, UnsupportedError
+from jaxmesh.frontends.stablehlo.decisions import Decision
 from jaxmesh.jaxprs import compat, evaluate
 from jaxmesh.jaxprs.backend import is_multi_process
 from jaxmesh.jaxprs.strip_mesh import move_to_mesh
@@ -60,17 +61,24 @@ class Traced(Stage):
         assumptions: Sequence[str] = (),
         inexpressible: InexpressibleError | None = None,
         imported: Imported | None = None,
+        decisions: Sequence[Decision] = (),
     ) -> None:
         super().__init__(boundary, jaxpr, out_tree, inexpressible)
         self._assumptions = tuple(assumptions)
         self.imported = imported
+        self._decisions = tuple(decisions)
+
+    @property
+    def decisions(self) -> tuple[Decision, ...]:
+        """The partitioner's decision for each value, and why; empty if no shardings were asked for."""
+        return self._decisions
 
     @property
     def assumptions(self) -> tuple[str, ...]:
         """The places where values are taken to be the same on several devices although no type proves it."""
         return self._assumptions
 
-    def _flat(self, groups: bool, unroll_limit: int) -> Program:
+    def _flat(self, groups: bool, unroll_limit: int, strict: bool) -> Program:
         from jaxmesh.passes.pipeline import ttir_program
 
         imported = self.imported
@@ -80,7 +88,7 @@ class Traced(Stage):
         return ttir_program(jaxpr, self._boundary, self._out_tree, self.residency.results, groups, unroll_limit)
 
     def explain(self) -> Explanation:
-        """Where every value lives, what every equation moves, what the pass did and why; see `Lowered.explain`."""
+        """Explains where every value lives, what every equation moves and what the pass did; see `Lowered.explain`."""
         return self.lower().explain()
 
     def _analyse(self) -> ResidencyMap:
@@ -131,7 +139,7 @@ class Lowered(Stage):
         # A program over another mesh has other types, and so other variables.
         return self._lowered_residency or ResidencyMap(self._jaxpr, self._boundary.residencies)
 
-    def _flat(self, groups: bool, unroll_limit: int) -> Program:
+    def _flat(self, groups: bool, unroll_limit: int, strict: bool) -> Program:
         from jaxmesh.passes.pipeline import ttnn_program
 
         imported = None if self._traced is None else self._traced.imported
@@ -140,7 +148,7 @@ class Lowered(Stage):
             if groups and (program := imported.program("ttnn")) is not None:
                 return program
             lowered = lower(imported.jaxpr, self._boundary.residencies, self._boundary.sizes)
-        return ttnn_program(lowered, self._boundary, self._out_tree, groups, unroll_limit)
+        return ttnn_program(lowered, self._boundary, self._out_tree, groups, unroll_limit, strict)
 
     def export(
         self,
@@ -150,6 +158,7 @@ class Lowered(Stage):
         seed: int = 0,
         groups: bool = True,
         unroll_limit: int = UNROLL_LIMIT,
+        strict: bool = True,
         **kwargs: Any,
     ) -> list[pathlib.Path]:
         """Writes the program as Python and C++ with all they need, and what they must give.
@@ -161,6 +170,7 @@ class Lowered(Stage):
           seed: of the random arguments.
           groups: as of `as_text`.
           unroll_limit: as of `as_text`.
+          strict: as of `as_text`.
           kwargs: further arguments, as of a call.
 
         Returns:
@@ -169,16 +179,16 @@ class Lowered(Stage):
 
         Raises:
           MeshError: the mesh is abstract: there are no devices to compute what is expected.
-          MissingRuleError: as of `as_text`.
+          MissingRuleError, UnsupportedError: as of `as_text`.
           ArgumentTypeError: other arguments than the program was traced for.
           UnsupportedError: the devices of the mesh belong to several processes.
         """
         from jaxmesh.emit.targets import emit
         from jaxmesh.stages import export
 
-        said, folder = export.as_languages(languages), as_path("export", directory, "folder")
+        chosen, folder = export.as_languages(languages), as_path("export", directory, "folder")
         seed = as_index("export", "seed", seed)
-        program, mesh = self._program(groups, unroll_limit), with_devices(self._boundary.mesh)
+        program, mesh = self._program(groups, unroll_limit, strict), with_devices(self._boundary.mesh)
         assert isinstance(mesh, Mesh)
         if spans_processes(mesh):
             raise UnsupportedError(
@@ -204,10 +214,10 @@ class Lowered(Stage):
         def results() -> list[Any]:
             return flatten(compiled(*args, **kwargs))[0]
 
-        return export.export_program(folder, program, mlir, said, leaves, results)
+        return export.export_program(folder, program, mlir, chosen, leaves, results)
 
     def explain(self) -> Explanation:
-        """Where every value lives, what every equation moves, what the passes did and why; needs no devices.
+        """Explains where every value lives, what every equation moves, what the passes did and why; needs no devices.
 
         Returns:
           A sequence of rows, one per argument, equation and result at every depth, that prints as a table; their names
@@ -231,7 +241,10 @@ class Lowered(Stage):
 
         if self._traced is None:
             return explain(self._boundary, self.residency, None, self._out_tree)
-        return explain(self._boundary, self.residency, self._traced.jaxpr, self._out_tree, self._traced.assumptions)
+        traced = self._traced
+        return explain(
+            self._boundary, self.residency, traced.jaxpr, self._out_tree, traced.assumptions, traced.decisions
+        )
 
     def judge(
         self,
@@ -259,13 +272,15 @@ class Lowered(Stage):
           in it, the device operations. It is true if the program is accepted, and shows as a table.
 
         Raises:
-          TtnnError: there is no ttnn, or it does not start; the message says how to get it.
+          TtnnError: there is no ttnn, or it does not start; the message tells how to get it.
           MeshError: no cluster has the mesh.
           MissingRuleError: as of `as_text`.
         """
         from jaxmesh.analysis.judge.judge import judge_program
 
-        return judge_program(self._program(groups, unroll_limit), python=python, cluster=cluster, timeout=timeout)
+        return judge_program(
+            self._program(groups, unroll_limit, strict=False), python=python, cluster=cluster, timeout=timeout
+        )
 
     @functools.cached_property
     def plan(self) -> Plan:
@@ -282,7 +297,7 @@ class Lowered(Stage):
 
         Args:
           check_replication: whether copies that no type proves equal are compared when it runs, which then waits for
-            the devices; see `jaxmesh.check_replication`, which says the default. A program without such copies is the
+            the devices; see `jaxmesh.check_replication`, which sets the default. A program without such copies is the
             same with it.
 
         Raises:
@@ -318,7 +333,7 @@ class Lowered(Stage):
         )
 
     def run(self, args: Sequence[Any], mesh: AnyMesh, checks: Checks | None = None) -> Any:
-        """Runs on flat arguments inside a trace, or eagerly; `checks` says how its claims are checked."""
+        """Runs on flat arguments inside a trace, or eagerly; `checks` checks its claims."""
         if is_multi_process():
             compare_program(self._boundary.name, self._jaxpr, self._boundary.sizes)
         if self.inexpressible is not None:
@@ -327,7 +342,9 @@ class Lowered(Stage):
         plan = self.plan
         if program is not self._jaxpr:
             plan = plan_regions(ResidencyMap(program, self._boundary.residencies))
-        results = execute(plan, mesh, [stored(x) for x in args], self._boundary.out_specs)
+        given = [stored(x) for x in args]
+        in_specs = [_whole_spec(x, a) for x, a in zip(given, self._boundary.arguments, strict=True)]
+        results = execute(plan, mesh, given, self._boundary.out_specs, in_specs)
         outs = zip(results, self._jaxpr.out_avals, plan.residency.results, strict=True)
         return jax.tree.unflatten(self._out_tree, [_wrap(x, a, p, mesh) for x, a, p in outs])
 
@@ -342,6 +359,12 @@ class Lowered(Stage):
 
     def __repr__(self) -> str:
         return f"Lowered({self._boundary.name}, mesh={self._boundary.sizes})"
+
+
+def _whole_spec(x: Any, argument: Argument) -> PartitionSpec | None:
+    """Returns the spec of an array on the mesh that is passed whole; None if it is stored as a tensor already."""
+    whole = argument.sharding is not None and argument.varying and x.ndim == len(argument.aval.shape)
+    return argument.sharding.spec if whole and argument.sharding is not None else None
 
 
 def stored(x: Any) -> Any:

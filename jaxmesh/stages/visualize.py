@@ -73,7 +73,7 @@ def visualize(
     if isinstance(x, (Stage, Compiled)):
         return ProgramPicture(x.values())
     if isinstance(x, MeshTensor):
-        return TensorPicture(tensor_placement(_allocated(x)))
+        return TensorPicture(tensor_placement(_allocate(x)))
     if isinstance(x, (Mesh, AbstractMesh)):
         return TensorPicture(mesh_placement(as_mesh(x)))
     if isinstance(x, (jax.Array, jax.ShapeDtypeStruct)):
@@ -102,7 +102,7 @@ def _remedy(x: Any) -> str:
     return ""
 
 
-def _allocated(x: MeshTensor) -> MeshTensor:
+def _allocate(x: MeshTensor) -> MeshTensor:
     if not x.is_allocated():
         # Reading the array raises the error that names what took it.
         _ = x.data

@@ -71,6 +71,10 @@ def _integer(callee: str, name: str, value: Any) -> int:
     return number
 
 
+def _integer_or_integers(callee: str, name: str, value: Any) -> int | tuple[int, ...]:
+    return integers(callee, name, value) if isinstance(value, (list, tuple)) else _integer(callee, name, value)
+
+
 def _number(callee: str, name: str, value: Any) -> float:
     number = value.item() if isinstance(value, _SCALAR) else value
     if isinstance(number, bool) or not isinstance(number, (int, float)):
@@ -126,4 +130,5 @@ _CONVERT: Mapping[str, Callable[[str, str, Any], Any]] = {
     "bool": _bool,
     "ints": integers,
     "bools": _bools,
+    "any": _integer_or_integers,
 }

@@ -186,7 +186,7 @@ def aggregate_tensor(tensor: Any, composer: MeshToTensor) -> Any:
       composer: from `create_mesh_composer` or its shorthand.
 
     Returns:
-      A NumPy array; inside `jaxmesh.jit` the full tensor.
+      A host `Tensor`, as the real one does (its `to_numpy` gives the values); inside `jaxmesh.jit` the full tensor.
 
     Raises:
       VerifyError: a dim out of range or named twice, or a device that is read holds nothing.
@@ -197,7 +197,7 @@ def aggregate_tensor(tensor: Any, composer: MeshToTensor) -> Any:
     >>> from jaxmesh import ttnn
     >>> device = ttnn.open_mesh_device(mesh_shape=ttnn.MeshShape(2, 4))
     >>> t = ttnn.distribute_tensor(np.arange(8), ttnn.shard_tensor_to_mesh_mapper(device, 0))
-    >>> ttnn.aggregate_tensor(t, ttnn.concat_mesh_to_tensor_composer(device, 0))
+    >>> ttnn.aggregate_tensor(t, ttnn.concat_mesh_to_tensor_composer(device, 0)).to_numpy()
     array([0, 1, 2, 3, 4, 5, 6, 7], dtype=int32)
     """
     if not isinstance(composer, MeshToTensor):
@@ -213,7 +213,9 @@ def aggregate_tensor(tensor: Any, composer: MeshToTensor) -> Any:
         raise ArgumentTypeError(
             f"aggregate_tensor takes a MeshTensor, got {type(tensor).__name__}; distribute_tensor makes one."
         )
-    return aggregate(tensor, composer.config, composer.mesh)
+    joined = aggregate(tensor, composer.config, composer.mesh)
+    assert joined is not None
+    return Tensor.wrap(joined, tensor.layout)
 
 
 def _check_program(op: str, mesh: Mesh) -> None:
@@ -310,11 +312,11 @@ def combine_device_tensors(tensors: Sequence[MeshTensor]) -> MeshTensor:
     _check_alike("combine_device_tensors", list(shard_on.values()))
     mesh = parents[0]
     shards = {c: shard_on[d] for c in np.ndindex(*mesh.devices.shape) if (d := mesh.devices[c]) in shard_on}
-    combined = assemble(shards, mesh, *_unrelated(mesh, list(shards)), given[0].storage)
+    combined = assemble(shards, mesh, *_unrelated_axes(mesh, list(shards)), given[0].storage)
     return set_owner(combined, owner_of(given))
 
 
-def _unrelated(mesh: Mesh, coords: Sequence[Sequence[int]]) -> tuple[tuple[str, ...] | None, TensorTopology]:
+def _unrelated_axes(mesh: Mesh, coords: Sequence[Sequence[int]]) -> tuple[tuple[str, ...] | None, TensorTopology]:
     """Returns varying axes and topology of unrelated tensors, no dim of which was cut."""
     topology = TensorTopology(MeshShape(len(coords)), (PlacementShard(0),), tuple(map(MeshCoordinate, coords)))
     if len(coords) < mesh.devices.size:
@@ -353,4 +355,4 @@ def from_host_shards(tensors: Sequence[Any], mesh_shape: MeshShape | Sequence[in
     _check_alike("from_host_shards", rows)
     mesh = make_mesh(tuple(shape))
     coords = list(np.ndindex(*shape))
-    return assemble(dict(zip(coords, rows, strict=True)), mesh, *_unrelated(mesh, coords), ON_HOST)
+    return assemble(dict(zip(coords, rows, strict=True)), mesh, *_unrelated_axes(mesh, coords), ON_HOST)

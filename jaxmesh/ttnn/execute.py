@@ -1,7 +1,7 @@
 """Executes ops on multi-device tensors; each is compiled once for operands of the same types.
 
 No op is special here. The meaning of an op is evaluated inside one `jit(shard_map)` over the mesh of its operands, and
-the type of the result says over which mesh axes it varies.
+the type of the result has the mesh axes that it varies over.
 """
 
 from __future__ import annotations

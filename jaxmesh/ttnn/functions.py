@@ -175,7 +175,7 @@ class Function:
         return None if slot is None else values[slot]
 
     def _convert_operands(self, values: Sequence[Any]) -> tuple[list[Any], list[tuple[str, Any]]]:
-        """Returns the operands, and the attribute that says which of the optional ones are there."""
+        """Returns the operands, and the attribute that marks which of the optional ones are there."""
         if self._operand_list is not None:
             tensors = values[self._operand_list]
             if not isinstance(tensors, (list, tuple)):

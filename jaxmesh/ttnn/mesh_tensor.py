@@ -308,7 +308,7 @@ class MeshTensor(TensorBase):
         Raises:
           ArgumentTypeError: no row of integers.
           MeshError: the coordinate is not on the mesh.
-          NotAddressableError: another process has it; the message says which.
+          NotAddressableError: another process has it; the message names it.
           VerifyError: that device has no shard of the tensor.
         """
         return one_shard(self, coordinate)

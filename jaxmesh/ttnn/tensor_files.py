@@ -103,7 +103,7 @@ def load_tensor(file_name: str | Path, *, device: Any = None) -> Any:
         if "mesh" not in about:
             host = Tensor(data, layout=layout)
             return host if device is None else to_device(host, device)
-        return _distributed(data, about, layout, device)
+        return _distribute(data, about, layout, device)
     except (MeshMismatchError, ParseError):
         raise
     except (ValueError, KeyError, TypeError, AttributeError, EOFError, OSError, zipfile.BadZipFile, JaxmeshError) as e:
@@ -156,7 +156,7 @@ def as_tensor(
     return host if device is None else to_device(host, device, memory_config)
 
 
-def _distributed(data: np.ndarray[Any, Any], about: dict[str, Any], layout: Layout, device: Any) -> MeshTensor:
+def _distribute(data: np.ndarray[Any, Any], about: dict[str, Any], layout: Layout, device: Any) -> MeshTensor:
     names, sizes = zip(*about["mesh"], strict=True)
     mesh = make_mesh(sizes, names) if device is None else mesh_of(device)
     if mesh.devices.shape != tuple(sizes):

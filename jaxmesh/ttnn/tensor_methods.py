@@ -55,7 +55,7 @@ def _binary(op: str) -> Callable[[Any, Any], Any]:
     return lambda self, other: _apply(op, self, other)
 
 
-def _reflected(op: str) -> Callable[[Any, Any], Any]:
+def _reflect(op: str) -> Callable[[Any, Any], Any]:
     return lambda self, other: _apply(op, other, self)
 
 
@@ -203,7 +203,7 @@ def install_methods() -> None:
     """Adds the operators and methods of this file to `Tensor` and `MeshTensor`; `jaxmesh.ttnn` does it first."""
     for name, op in _ARITHMETIC.items():
         _install(TensorBase, f"__{name}__", _binary(op))
-        _install(TensorBase, f"__r{name}__", _reflected(op))
+        _install(TensorBase, f"__r{name}__", _reflect(op))
     for name in _COMPARISONS:
         _install(TensorBase, f"__{name}__", _binary(name))
     for name, op in _UNARY.items():

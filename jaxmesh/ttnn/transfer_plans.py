@@ -13,7 +13,13 @@ from jaxmesh.jaxprs.caches import lru_cached
 from jaxmesh.jaxprs.compat import array_type
 from jaxmesh.runtime.distributed.collectives import spans_processes
 from jaxmesh.sharding.configs import MeshComposerConfig, MeshCoordinate, MeshMapperConfig, MeshShape
-from jaxmesh.sharding.distribution import Composition, Distribution, resolve_composer, resolve_mapper
+from jaxmesh.sharding.distribution import (
+    Composition,
+    Distribution,
+    read_existing,
+    resolve_composer,
+    resolve_mapper,
+)
 from jaxmesh.sharding.mesh import storage_spec
 from jaxmesh.ttnn.mesh_tensor import PART
 from jaxmesh.ttnn.types import TensorTopology
@@ -87,7 +93,7 @@ def plan_distribute(config: MeshMapperConfig, mesh: Mesh, full: Shape, dtype: np
         array_type(shape, dtype, sharding),
         varying,
         TensorTopology(
-            MeshShape(resolved.landing.shape), config.placements, tuple(map(MeshCoordinate, resolved.holders))
+            MeshShape(resolved.distribution_shape), config.placements, tuple(map(MeshCoordinate, resolved.holders))
         ),
         is_complete,
         spans_processes(mesh),
@@ -104,12 +110,19 @@ def _varying_axes(pieces: dict[Shape, Shape], mesh: Mesh) -> tuple[str, ...]:
 
 
 @lru_cached(256)
-def plan_aggregate(config: MeshComposerConfig, mesh: Mesh, local: Shape) -> AggregatePlan:
-    """Returns the plan of a composer for tensors of one local shape."""
-    resolved = resolve_composer(config, mesh.devices.shape, local)
+def plan_aggregate(
+    config: MeshComposerConfig, mesh: Mesh, local: Shape, holders: frozenset[Shape] | None = None
+) -> AggregatePlan:
+    """Returns the plan of a composer for tensors of one local shape; `holders` have a shard, by default all devices."""
+    if holders is None:
+        resolved = resolve_composer(config, mesh.devices.shape, local)
+        coordinates = resolved.landing.coordinates()
+    else:
+        existing, coordinates = read_existing(config, mesh.devices.shape, holders)
+        resolved = resolve_composer(existing, mesh.devices.shape, local)
     positions = itertools.product(*map(range, resolved.landing.shape))
     indices = tuple(_index(resolved, p) for p in positions)
-    return AggregatePlan(resolved, tuple(resolved.landing.coordinates()), indices)
+    return AggregatePlan(resolved, tuple(coordinates), indices)
 
 
 def _index(resolved: Composition, position: Shape) -> Index:

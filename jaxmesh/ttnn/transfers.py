@@ -12,7 +12,7 @@ from jax.core import Tracer
 from jax.sharding import AbstractMesh, Mesh
 
 from jaxmesh.dialects.replication import is_enabled
-from jaxmesh.errors import ArgumentTypeError, JaxmeshError, MeshMismatchError, ResidencyError, VerifyError
+from jaxmesh.errors import ArgumentTypeError, JaxmeshError, MeshMismatchError, ResidencyError
 from jaxmesh.jaxprs.compat import on_devices, require_region
 from jaxmesh.runtime.array_views import check_alive
 from jaxmesh.runtime.distributed.collectives import agree, digest, gather, is_here, spans_processes
@@ -184,8 +184,7 @@ def _on_mesh(tensor: MeshTensor, mesh: Mesh) -> MeshTensor:
 def gather_shards(tensor: MeshTensor, process: int | None = None) -> dict[Shape, np.ndarray[Any, Any]] | None:
     """Returns the shard at every mesh coordinate with one, in all processes or in one; the others get None."""
     mesh: Any = tensor.mesh
-    holders = [c for c in np.ndindex(*mesh.devices.shape) if mesh.devices[c] in tensor.data.sharding.device_set]
-    return _gather(tensor, holders, mesh, process)
+    return _gather(tensor, sorted(_holders(tensor, mesh)), mesh, process)
 
 
 def all_shards(tensor: MeshTensor) -> dict[Shape, Any]:
@@ -207,6 +206,12 @@ def _gather(
     return gather(mine, owners, tensor.shape, tensor.dtype, list(mesh.devices.flat), process)
 
 
+def _holders(tensor: MeshTensor, mesh: Mesh) -> frozenset[Shape]:
+    """Returns the mesh coordinates with a shard."""
+    devices = tensor.data.sharding.device_set
+    return frozenset(c for c in np.ndindex(*mesh.devices.shape) if mesh.devices[c] in devices)
+
+
 def aggregate(
     tensor: MeshTensor, config: MeshComposerConfig, mesh: Mesh, process: int | None = None
 ) -> np.ndarray[Any, Any] | None:
@@ -221,17 +226,9 @@ def aggregate(
         raise MeshMismatchError(
             f"aggregate_tensor: the composer is for the mesh {asked}, the tensor is on {got} ({how})."
         )
-    plan = plan_aggregate(config, mesh, tensor.shape)
+    plan = plan_aggregate(config, mesh, tensor.shape, _holders(tensor, mesh) if tensor.is_partial else None)
     if is_enabled():
         check_read(tensor, plan.resolved, mesh)
-    holders = tensor.data.sharding.device_set
-    for coordinate in plan.coordinates:
-        if mesh.devices[coordinate] not in holders:
-            raise VerifyError(
-                f"aggregate_tensor reads the shard at {list(coordinate)}, but that device holds nothing of this "
-                f"tensor; it is on {len(holders)} of {mesh.devices.size} devices. Override the mesh shape to those "
-                "that do."
-            )
     shards = _gather(tensor, plan.coordinates, mesh, process)
     if shards is None:
         return None

@@ -236,7 +236,7 @@ def test_what_is_assumed_is_said(tmp_path: Path, capsys: Any) -> None:
 def test_a_difference_is_seen(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     from jaxmesh.cli import run
 
-    monkeypatch.setattr(run, "_stacked", lambda want: np.asarray(want) + np.float32(1))
+    monkeypatch.setattr(run, "_stack", lambda want: np.asarray(want) + np.float32(1))
     assert main.main(["run", MATMUL, "--check"]) == main.FAILED
     assert "largest difference 1, allowed " in capsys.readouterr().out
 

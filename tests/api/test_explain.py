@@ -116,8 +116,9 @@ def test_what_is_said_of_ttnn_is_what_the_text_has(entry: Entry) -> None:
                 assert row.executions is not None
                 said[move.kind, move.axes] += row.executions * (move.groups if move.kind == "point_to_point" else 1)
     found = Counter[tuple[str, tuple[str, ...]]]()
-    names = list(entry.axes)
-    for op in lowered._program(False, UNROLL_LIMIT).ops:
+    program = lowered._program(False, UNROLL_LIMIT, False)
+    names = list(program.mesh)
+    for op in program.ops:
         name = op.name.removeprefix("ttnn.")
         if name == "point_to_point":
             ends = zip(names, op.attributes["sender_coord"], op.attributes["receiver_coord"], strict=True)

@@ -27,8 +27,8 @@ from jaxmesh.emit.export_folder import write_folder
 from jaxmesh.emit.python.printer import python_text
 from jaxmesh.errors import FolderError
 from jaxmesh.passes.fusion.driver import fuse
-from jaxmesh.passes.ttir_to_ttnn.driver import to_ttnn
 from tests import ROOT
+from tests.generators.drafts import to_ttnn
 from tests.generators.flat_programs import flat_of, run_flat
 from tests.generators.python_programs import Make, mixed, products, shard_1x2
 from tests.generators.strict_ttnn import strict_ttnn
@@ -552,7 +552,7 @@ OPS: list[tuple[str, tuple[int | None, ...], tuple[int, ...], str, dict[str, Any
     ("concat", (0, 1, 0), (12, 8), "", {"dim": 0}),
     ("slice_static", (0,), (1, 3), "", {"begins": (1, 1), "ends": (3, 7), "step": (2, 2)}),
     ("repeat", (0,), (8, 8), "", {"repeat_dims": (2, 1)}),
-    ("pad", (0,), (5, 10), "", {"padding": (0, 1, 2, 0), "value": -1.5}),
+    ("pad", (0,), (5, 10), "", {"padding": (0, 1, 2, 0), "value": -1.5, "use_multicore": True}),
     ("embedding", (4, 0), (3, 8), "float32", {}),
     ("sort", (0,), (4, 8), "", {"dim": 1, "descending": True, "stable": True}),
     ("all_gather", (0,), (4, 32), "", {"all_gather_dim": 1, "cluster_axis": 1}),

@@ -431,9 +431,9 @@ def test_the_way_to_the_devices_and_back(device: ttnn.MeshDevice) -> None:
     assert "host" not in repr(tiled)
     composer = ttnn.create_mesh_composer(device, ttnn.MeshComposerConfig([0, 1]))
     out = ttnn.aggregate_tensor(back, composer=composer)
-    assert type(out) is np.ndarray
-    assert same_bits(out, 2 * x)
-    assert same_bits(ttnn.aggregate_tensor(tiled, composer), x)
+    assert type(out) is ttnn.Tensor
+    assert same_bits(out.to_numpy(), 2 * x)
+    assert same_bits(ttnn.aggregate_tensor(tiled, composer).to_numpy(), x)
     assert ttnn.to_memory_config(tiled, ttnn.L1_MEMORY_CONFIG).memory_config() == ttnn.L1_MEMORY_CONFIG
 
 

@@ -139,3 +139,50 @@ def shapes(program: Program) -> list[tuple[int, ...]]:
         norm, into = (8,), (8, 1024)
         return [(256, 4, 8), norm, (8, 1024), (8, 512), (8, 512), (1024, 8), norm, into, into, (1024, 8)]
     return [(256, 8), (8, 256), (256, 8)]
+
+
+# --- plain programs with shardings -----------------------------------------------------------------------------------
+
+
+def layers(x: Any, w: Any, count: int) -> Any:
+    """So many equations on full arrays, a product of matrices in every sixth."""
+    for _ in range(count // 6):
+        x = jnp.tanh(x @ w) + x * 0.5
+        x = x - jnp.maximum(x, 0)
+    return x
+
+
+def partitioned(mesh: AbstractMesh, count: int, **shardings: Any) -> jm.Traced:
+    """Traces so many equations anew: neither JAX nor jaxmesh has seen the function."""
+    args = jax.ShapeDtypeStruct((128, 512), jnp.float32), jax.ShapeDtypeStruct((512, 512), jnp.float32)
+    return jm.jit(lambda x, w: layers(x, w, count), mesh=mesh, **shardings).trace(*args)
+
+
+SHARDINGS = {"in_shardings": (P("y"), P(None, "x"))}
+
+
+def test_tracing_with_shardings(benchmark: Any) -> None:
+    count = 300 if benchmark.disabled else 3_000
+    compare(
+        benchmark,
+        "tracing a plain program with in_shardings, 3,000 equations",
+        lambda: partitioned(MESH, count, **SHARDINGS),
+        lambda: partitioned(MESH, count),
+        target=2,
+        peer_name="tracing it without",
+        rounds=5,
+    )
+
+
+def test_the_partitioner_on_a_large_mesh(benchmark: Any) -> None:
+    count = 300 if benchmark.disabled else 3_000
+    large = AbstractMesh((64, 64), ("y", "x"), axis_types=(AxisType.Auto,) * 2)
+    compare(
+        benchmark,
+        "tracing with in_shardings on 64x64 devices",
+        lambda: partitioned(large, count, **SHARDINGS),
+        lambda: partitioned(MESH, count, **SHARDINGS),
+        target=1.25,
+        peer_name="the same on 2x4",
+        rounds=5,
+    )

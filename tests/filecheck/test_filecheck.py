@@ -56,6 +56,16 @@ def assert_fails_as_expected(piece: str, options: list[str], folder: Path) -> No
     assert match[3] in error, error
 
 
+def assert_warns_as_expected(text: str, error: str) -> None:
+    lines = enumerate(text.splitlines(), 1)
+    expected = [(n + int(m[2]), m[3]) for n, line in lines if (m := EXPECTED.search(line)) and m[1] == "warning"]
+    found = error.splitlines()
+    assert len(found) == len(expected), error
+    for (line, words), warning in zip(expected, found, strict=True):
+        assert warning.startswith(f"jaxmesh: warning: line {line}: "), warning
+        assert words in warning
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(FILECHECK)))
 def test_file(path: Path, tmp_path: Path) -> None:
     text = path.read_text()
@@ -69,7 +79,7 @@ def test_file(path: Path, tmp_path: Path) -> None:
         return
     assert run["check"], "the output is not checked"
     output, error = opt(path, options)
-    assert not error
+    assert_warns_as_expected(text, error)
     assert not filechecked(path, output, tmp_path)
 
 

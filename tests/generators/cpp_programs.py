@@ -9,8 +9,8 @@ import numpy as np
 
 from jaxmesh.dialects import ttnn as ttnn_ops  # noqa: F401
 from jaxmesh.dialects.program import Op, Port, Program, Type
-from jaxmesh.passes.ttir_to_ttnn.driver import to_ttnn
 from jaxmesh.sharding.configs import MeshComposerConfig, MeshMapperConfig, PlacementReplicate, PlacementShard
+from tests.generators.drafts import to_ttnn
 
 MESH = (2, 2)
 AXES = {"y": 2, "x": 2}

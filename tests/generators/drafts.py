@@ -11,7 +11,7 @@ import numpy as np
 
 import jaxmesh as jm
 from jaxmesh.dialects.program import Op, Port, Program, Type, Value
-from jaxmesh.passes.ttir_to_ttnn.driver import to_ttnn
+from jaxmesh.passes.pipeline import FUSE, MESH_PARTITION, run_passes, ttnn_pipeline
 from jaxmesh.passes.verify_program import verify_program
 from jaxmesh.sharding.configs import MeshComposerConfig, MeshMapperConfig, PlacementShard
 from jaxmesh.sharding.shard_attributes import FIRST_DEVICE, replicate_mapper
@@ -23,6 +23,11 @@ def lowered(program: Program) -> Program:
     made = to_ttnn(program)
     verify_program(made)
     return made
+
+
+def to_ttnn(program: Program, strict: bool = False) -> Program:
+    """The flat TTNN program of a flat program, by all passes but those over TTIR."""
+    return run_passes(ttnn_pipeline(strict), program, without=(MESH_PARTITION, FUSE))
 
 
 def replicated(program: Program) -> Program:

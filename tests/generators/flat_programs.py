@@ -36,6 +36,13 @@ def flat_of(stage: Any, level: str) -> Program:
     )
 
 
+def in_two_dims(mesh: Any) -> Any:
+    """A mesh of one axis as one row of devices, as the programs of TTNN have it."""
+    if len(mesh.axis_names) > 1:
+        return mesh
+    return jax.sharding.Mesh(mesh.devices.reshape(1, -1), ("_0", *mesh.axis_names))
+
+
 def run_flat(program: Program, mesh: Any, *args: Any) -> list[Any]:
     """The results of a flat program, of either level, by the meaning of each op; full arrays or MeshTensors."""
 
@@ -49,7 +56,8 @@ def run_flat(program: Program, mesh: Any, *args: Any) -> list[Any]:
             )
         return [env[r.value] for r in program.results]
 
-    out: list[Any] = jm.jit(function, mesh=mesh)(*args)
+    there = in_two_dims(mesh) if len(program.mesh) > len(mesh.axis_names) else mesh
+    out: list[Any] = jm.jit(function, mesh=there)(*args)
     return out
 
 

@@ -230,15 +230,21 @@ def indexing(m: Maker) -> Iterator[Case]:
         gradient = m.real(2, 3, 4, dtype=dtype)
         yield Case("embedding_bw", (ids, m.real(6, 4, dtype=dtype), gradient), {}, (((6, 4), dtype),))
     yield Case("embedding", (ids.astype(np.uint32), m.real(1, 6, 4)), {}, (((2, 3, 4), F32),))
-    for kind in (None, "sum", "prod", "max", "min"):
-        attributes = {"dim": 1} if kind is None else {"dim": 1, "scatter_reduce_type": kind}
+    for dim in (0, 1):
+        index = m.whole(3, 4, low=0, high=3, dtype=np.uint32)
+        yield Case("gather", (m.real(3, 5), index), {"dim": dim}, (((3, 4), F32),))
+        yield Case("gather", (m.whole(3, 5), index), {"dim": dim}, (((3, 4), I32),))
+    index = m.whole(6, 5, low=0, high=3, dtype=np.uint32)
+    yield Case("gather", (m.real(3, 5, dtype=BF16), index), {"dim": -2}, (((6, 5), BF16),))
+    for kind in ("invalid", "sum", "prod", "max", "min"):
+        attributes = {"dim": 1, "scatter_reduce_type": kind}
         # Each place at most once where a value is put: which of several wins is nobody's promise.
         index = np.stack([[RNG(i).permutation(7)[:4] - 2 for _ in range(2)] for i in range(m.devices)]).astype(I32)
         yield Case("scatter", (m.real(3, 5), index, m.real(2, 4, seed=3)), attributes)
         yield Case("scatter", (m.whole(3, 5), index, m.whole(2, 4, seed=3)), attributes)
     cache, position = m.real(3, 2, 6, 4, dtype=BF16), m.whole(1, low=-2, high=9)
     yield Case("fill_cache", (cache, m.real(1, 2, 5, 4, dtype=BF16)), {"batch_offset": 2})
-    yield Case("update_cache", (cache, m.real(3, 2, 1, 4, dtype=BF16), position), {"batch_offset": 0})
+    yield Case("update_cache", (cache, m.real(1, 2, 3, 4, dtype=BF16), position), {"batch_offset": 0})
 
 
 def neural(m: Maker) -> Iterator[Case]:

@@ -67,7 +67,7 @@ def test_the_texts_of_a_result_that_is_a_constant_on_the_devices() -> None:
     mesh = jm.make_mesh((1, 4), ("b", "a"))
     held = jm.jit(lambda x: jm.full_to_shard(x, P(("a", "b"))), mesh=mesh)(X[:4])
     traced = jm.jit(lambda x: lax.ppermute(x, "b", [])[np.array([0, 2]) % x.shape[0]], mesh=mesh).trace(held)
-    for text in (traced.as_text(), traced.lower().as_text()):
+    for text in (traced.as_text(), traced.lower().as_text(strict=False)):
         (got,) = flat(jm.from_mlir(text, mesh).lower().reference(held))
         same(got, {(0, c): np.zeros(2, np.float32) for c in range(4)})
 
@@ -142,7 +142,7 @@ def test_the_text_of_a_permute_along_one_axis_says_nothing_of_others(pairs: list
     wanted = np.zeros(4, np.float32)
     for source, target in pairs:
         wanted[2 * target : 2 * target + 2] = -X[2 * source : 2 * source + 2]
-    texts = [mapped.trace(X[:4]).as_text(), mapped.lower(X[:4]).as_text()]
+    texts = [mapped.trace(X[:4]).as_text(), mapped.lower(X[:4]).as_text(strict=False)]
     for text in texts:
         read = jm.from_mlir(text, mesh)
         same(np.asarray(read.lower().reference(X[:4])), wanted)

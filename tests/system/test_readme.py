@@ -103,7 +103,7 @@ def test_python_blocks_print_the_texts_after_them() -> None:
 
 
 def test_the_error_is_the_one_shown() -> None:
-    source = blocks("python")[0].replace('lax.psum(jnp.tanh(x @ w1) @ w2, "x")', "jnp.tanh(x @ w1) @ w2")
+    source = "\n".join(blocks("python")[:2]).replace('lax.psum(jnp.tanh(x @ w1) @ w2, "x")', "jnp.tanh(x @ w1) @ w2")
     with pytest.raises(jm.ReplicationError) as caught:
         exec(source, {"__name__": "readme"})
     (shown,) = blocks("pytb")

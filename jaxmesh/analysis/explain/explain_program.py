@@ -19,6 +19,7 @@ from jaxmesh.analysis.explain.ttnn_traffic import ttnn_moves
 from jaxmesh.dialects.residency import DEVICE, FREE, Residency, ResidencyMap, has_transfer, of_atom
 from jaxmesh.dialects.signature import Boundary
 from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tensor_p
+from jaxmesh.frontends.stablehlo.decisions import Decision
 from jaxmesh.jaxprs import compat, remarks, walk
 from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Literal, Var
 from jaxmesh.jaxprs.remarks import Remark, Remarks, Removed
@@ -32,15 +33,25 @@ from jaxmesh.runtime.regions import plan_regions
 Env = Mapping[Var, Residency]
 
 
+def _same_line(decided: str, line: str) -> bool:
+    """Returns True if two locations are the same line; one of them may have a column."""
+    return bool(decided) and line.startswith(decided.split(" (")[0].rstrip(")"))
+
+
 def explain(
-    boundary: Boundary, lowered: ResidencyMap, traced: Jaxpr | None, out_tree: Any, assumptions: Sequence[str] = ()
+    boundary: Boundary,
+    lowered: ResidencyMap,
+    traced: Jaxpr | None,
+    out_tree: Any,
+    assumptions: Sequence[str] = (),
+    decisions: Sequence[Decision] = (),
 ) -> Explanation:
     """Explains a lowered program; the pass runs on the traced one again, if there is one, for its remarks."""
     with remarks.collect() as log:
         residency = lowered if traced is None else lower(traced, boundary.residencies, boundary.sizes)
-    walker = _Walker(boundary.sizes, variable_names(residency.program), log, residency)
+    walker = _Walker(boundary.sizes, variable_names(residency.program), log, residency, decisions)
     walker.program(boundary, out_tree)
-    return Explanation(boundary.name, boundary.sizes, walker.rows, assumptions)
+    return Explanation(boundary.name, boundary.sizes, walker.rows, assumptions, decisions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +79,14 @@ class _Place:
 
 class _Walker:
     def __init__(
-        self, mesh: Mapping[str, int], names: Mapping[Var, str], log: Remarks, residency: ResidencyMap
+        self,
+        mesh: Mapping[str, int],
+        names: Mapping[Var, str],
+        log: Remarks,
+        residency: ResidencyMap,
+        decisions: Sequence[Decision] = (),
     ) -> None:
+        self.decisions = [d for d in decisions if d.line]
         self.mesh, self.names, self.log, self.residency = mesh, names, log, residency
         self.rows: list[Row] = []
         self.steps: dict[int, tuple[Eqn, list[Move], list[Remark]]] = {}
@@ -150,6 +167,7 @@ class _Walker:
         if place.facts is not None:
             notes += [n for v in eqn.outvars for n in place.facts.notes.get(v, ())]
         notes += own
+        notes += self._decision(moves, line_of(eqn))
         if eqn.primitive not in (distribute_tensor_p, aggregate_tensor_p) and (
             moves or _reads_coordinate(eqn, self.mesh)
         ):
@@ -170,6 +188,15 @@ class _Walker:
             line=line_of(eqn) or place.line,
         )
         self.row(row, eqn.outvars)
+
+    def _decision(self, moves: Sequence[Move], line: str) -> list[Remark]:
+        """Returns why the partitioner put a collective at a line; each of its decisions is one collective."""
+        for move in moves:
+            for d in self.decisions:
+                if d.kind == move.kind and _same_line(d.line, line):
+                    self.decisions.remove(d)
+                    return [Remark("partitioned", f"{d.op}: {d.text}", "Shardy's propagation and explicit reshards")]
+        return []
 
     def _moves(self, eqn: Eqn, place: _Place) -> tuple[list[Move], list[Move], list[Remark]]:
         """Returns the moves of an equation, those of its transfer in TTNN where they differ, and notes."""

@@ -9,6 +9,7 @@ from typing import Any, overload
 from jaxmesh.analysis.explain.html import as_html
 from jaxmesh.analysis.explain.records import Row, Total, totals
 from jaxmesh.analysis.explain.table import as_rich, as_text
+from jaxmesh.frontends.stablehlo.decisions import Decision
 
 
 class Explanation(Sequence[Row]):
@@ -23,15 +24,23 @@ class Explanation(Sequence[Row]):
       assumptions: those of `Traced.assumptions`: values that a specification without types, such as `check_vma=False`
         or a file, takes to be equal on several devices. Every transfer that relies on one, or on `assume_replicated`,
         has a note of the kind `assumed`.
+      decisions: of a program with shardings what the partitioner decided for each value, and why, in the order of the
+        program: what was asked for, propagated or dropped, and each reshard and collective with its op, dim and axis.
     """
 
     def __init__(
-        self, name: str, mesh: Mapping[str, int], rows: Sequence[Row], assumptions: Sequence[str] = ()
+        self,
+        name: str,
+        mesh: Mapping[str, int],
+        rows: Sequence[Row],
+        assumptions: Sequence[str] = (),
+        decisions: Sequence[Decision] = (),
     ) -> None:
         self.name = name
         self.mesh = dict(mesh)
         self.rows = list(rows)
         self.assumptions = tuple(assumptions)
+        self.decisions = tuple(decisions)
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -47,7 +56,7 @@ class Explanation(Sequence[Row]):
     def moving(self) -> Explanation:
         """An explanation of only the rows that move data or have a note of a pass."""
         rows = [r for r in self.rows if r.moves or r.notes]
-        return Explanation(self.name, self.mesh, rows, self.assumptions)
+        return Explanation(self.name, self.mesh, rows, self.assumptions, self.decisions)
 
     def totals(self) -> list[Total]:
         """The moves of all rows added up by kind and axes: first between host and devices, then among the devices."""
@@ -58,9 +67,12 @@ class Explanation(Sequence[Row]):
         return [dataclasses.asdict(row) for row in self.rows]
 
     def _table(self) -> tuple[str, Sequence[Row], Sequence[str]]:
-        """Returns the heading, the rows, and the assumptions."""
+        """Returns the heading, the rows, and the lines below them."""
         mesh = ", ".join(f"{a}={n}" for a, n in self.mesh.items())
-        return f"{self.name} on the mesh {mesh}", self.rows, self.assumptions
+        return f"{self.name} on the mesh {mesh}", self.rows, self._closing()
+
+    def _closing(self) -> list[str]:
+        return [*(f"assumed: {text}" for text in self.assumptions), *map(str, self.decisions)]
 
     def __str__(self) -> str:
         return as_text(*self._table())

@@ -80,9 +80,9 @@ def total_cells(total: Total) -> tuple[str, ...]:
 
 
 def closing(rules: Mapping[str, int], assumptions: Sequence[str]) -> list[str]:
-    """Returns the rules by number, and the assumptions."""
+    """Returns the rules by number, the assumptions, and what the partitioner decided."""
     lines = [f"[{number}] {rule}" for rule, number in rules.items()]
-    return lines + [f"assumed: {text}" for text in assumptions]
+    return [*lines, *assumptions]
 
 
 # --- plain text ------------------------------------------------------------------------------------------------------
@@ -96,14 +96,14 @@ def as_text(heading: str, rows: Sequence[Row], assumptions: Sequence[str]) -> st
         lines += cells(row)
         lines += [f"    {text}" for text in remarks(row, rules)]
     sums = [total_cells(t) for t in totals(rows)]
-    parts = [heading, *_aligned(HEADER, lines)]
+    parts = [heading, *_align(HEADER, lines)]
     if sums:
-        parts += ["", *_aligned(TOTALS, sums)]
+        parts += ["", *_align(TOTALS, sums)]
     ends = closing(rules, assumptions)
     return "\n".join([*parts, *([""] if ends else []), *ends])
 
 
-def _aligned(header: tuple[str, ...], lines: Sequence[tuple[str, ...] | str]) -> list[str]:
+def _align(header: tuple[str, ...], lines: Sequence[tuple[str, ...] | str]) -> list[str]:
     rows = [header, *[line for line in lines if not isinstance(line, str)]]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
 

@@ -21,7 +21,7 @@ PYTHONS = ("3.12", "3.10")
 """The versions of Python for which ttnn is published, best first."""
 _COMPILER_FOLDER = Path("runtime", "sfpi", "compiler", "bin")
 _SECONDS = 120
-"""How long a question to another Python may take; the first start after an installation reads a lot."""
+"""The limit of a question to another Python, in seconds; the first start after an installation reads a lot."""
 
 GET = (
     "make one with `jaxmesh ttnn-env` (it needs a package index, 700 MB, and Python "
@@ -89,22 +89,22 @@ def check_python(python: Path, why: str) -> Environment:
     Raises:
       TtnnError: it cannot be started, or has no ttnn.
     """
-    said = f"the Python for ttnn is {str(python)!r} ({why}), but"
+    problem = f"the Python for ttnn is {str(python)!r} ({why}), but"
     try:
         done = subprocess.run(
             [python, "-c", _ASK], capture_output=True, text=True, timeout=_SECONDS, check=False, env=clean_environment()
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise TtnnError(f"{said} it cannot be started: {error}; {GET}.") from None
+        raise TtnnError(f"{problem} it cannot be started: {error}; {GET}.") from None
     try:
         found = json.loads(done.stdout)
         version, own, folder = found["ttnn"], found["python"], found["folder"]
     except (ValueError, KeyError, TypeError):
-        raise TtnnError(f"{said} it does not run Python ({_last_line(done)}); {GET}.") from None
+        raise TtnnError(f"{problem} it does not run Python ({_last_line(done)}); {GET}.") from None
     if folder is None or version is None:
         fits = any(own.startswith(f"{p}.") for p in PYTHONS)
         wheels = "" if fits else f", which is published for Python {' and '.join(PYTHONS)} alone"
-        raise TtnnError(f"{said} this Python {own} has no ttnn{wheels}; {GET}.")
+        raise TtnnError(f"{problem} this Python {own} has no ttnn{wheels}; {GET}.")
     return Environment(python, str(version), (Path(folder) / _COMPILER_FOLDER / PROGRAM).exists())
 
 

@@ -30,9 +30,9 @@ from jaxmesh.validate import quote
 
 RUNNER = Path(__file__).parent / "runner"
 BOARDS = Path("/dev/tenstorrent")
-"""Where the driver of Tenstorrent's boards lists them."""
+"""The folder in which the driver of Tenstorrent's boards lists them."""
 SECONDS = 600.0
-"""How long a program may run by default."""
+"""The time that a program may run by default, in seconds."""
 UNREADABLE = 2
 """The exit code of an exported program that cannot read its files."""
 _MESH = re.compile(r"utils\.DeviceGetter\.get_device\(\(([0-9, ]+)\)")

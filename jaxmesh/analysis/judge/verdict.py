@@ -14,7 +14,7 @@ from jaxmesh.drawing.text_layout import align_columns
 
 ACCEPTED, REFUSED, DIED = "accepted", "refused", "died"
 LAYOUT_CHANGES = ("Tilize", "Untilize")
-"""How the names of ttnn's device operations begin that change a layout between tiles and rows, and nothing else."""
+"""Prefixes of ttnn's device operations that change a layout between tiles and rows, and nothing else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class Leak:
 
 @dataclass(frozen=True, eq=False)
 class Verdict:
-    """What the real ttnn says of a program; true if it is accepted.
+    """The verdict of the real ttnn on a program; true if it is accepted.
 
     Attributes:
       outcome: `"accepted"` to its end, `"refused"`, or `"died"`: the library ended the process.
@@ -154,7 +154,7 @@ class Verdict:
 
     @property
     def layout_changes(self) -> int:
-        """How many device operations only change a layout."""
+        """The number of device operations that only change a layout."""
         return sum(n for kind, n in self.counts.items() if kind.startswith(LAYOUT_CHANGES))
 
     def memory(self, name: str) -> Memory | None:

@@ -23,11 +23,11 @@ PCC = 0.99
 """The default minimum correlation of Tenstorrent's tools (`comp_pcc` of tt-metal, ttrt of tt-mlir)."""
 
 _FINE, _COARSE = 16, 2
-"""How many rounding units of the largest value are no difference: for float32 and wider, and for narrower floats."""
+"""Rounding units of the largest value that are no difference: for float32 and wider, and for narrower floats."""
 
 _FLOAT32 = 1e-6
 _CARRIED = 4
-"""How many rounding units of the narrowest earlier float a wider float may differ by."""
+"""The number of rounding units of the narrowest earlier float that a wider float may differ by."""
 
 _EXACT = TRANSFERS | primitives.EXACT | {ARGUMENT}
 """Operations whose results are equal bit for bit if their operands are."""

@@ -17,7 +17,7 @@ Array = np.ndarray[Any, Any]
 Coordinate = tuple[int, ...]
 
 LEVELS = ("ttir", "ttnn", "devices")
-"""What ran: the reference executor on the program before or after the pass, or the compiled program."""
+"""The source of the values: the reference executor on the program before or after the pass, or the compiled program."""
 
 MAX_BYTES = 2**30
 """The default limit of a recording, in bytes."""

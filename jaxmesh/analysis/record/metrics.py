@@ -2,7 +2,7 @@
 
 The correlation is that of tt-metal's `comp_pcc` (`models/common/utility_functions.py`), case by case: all NaN in both
 is 1, in one 0; one that is all zero and one that is not is 0; NaNs and infinities count as zeros; equal arrays are 1;
-single elements and constant arrays that are not equal have none, for which it says 0.
+single elements and constant arrays that are not equal have none, for which it gives 0.
 """
 
 from __future__ import annotations
@@ -172,11 +172,11 @@ def _ulps(a: Array, b: Array) -> int:
     if not jnp.issubdtype(a.dtype, jnp.floating) or a.dtype.itemsize * 8 != kind.finfo(a.dtype).bits:
         return 0
     finite = np.isfinite(numbers(a)) & np.isfinite(numbers(b))
-    x, y = (_ordered(v)[finite] for v in (a, b))
+    x, y = (_order(v)[finite] for v in (a, b))
     return int(np.max(np.maximum(x, y) - np.minimum(x, y), initial=0))
 
 
-def _ordered(x: Array) -> Array:
+def _order(x: Array) -> Array:
     wide = np.dtype(f"u{x.dtype.itemsize}")
     raw = np.ascontiguousarray(x).view(wide).reshape(x.shape)
     if x.dtype.name == "float8_e8m0fnu":

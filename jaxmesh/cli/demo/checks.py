@@ -26,7 +26,7 @@ class Check:
 
     @property
     def passed(self) -> bool:
-        """Whether the difference is within the tolerance; not a number is not."""
+        """Returns True if the difference is within the tolerance; not a number is not."""
         return self.error <= self.tolerance
 
     @property

@@ -127,7 +127,7 @@ def unsharded_model(dims: Dims) -> Model:
 
 
 def weight_specs(mesh: Mesh | AbstractMesh) -> dict[str, P]:
-    """How each weight is split: columns into the sharded dim, rows out of it, norms on every device."""
+    """Returns the spec of each weight: columns into the sharded dim, rows out of it, norms on every device."""
     into, out = P(None, model_axis(mesh)), P(model_axis(mesh), None)
     return {
         "attention_norm": P(),
@@ -143,7 +143,7 @@ def weight_specs(mesh: Mesh | AbstractMesh) -> dict[str, P]:
 
 
 def input_spec(mesh: Mesh | AbstractMesh) -> P:
-    """How input, target and output are split: the batch over all data axes."""
+    """Returns the spec of input, target and output: the batch over all data axes."""
     axes = data_axes(mesh)
     return P(axes) if axes else P()
 

@@ -1,4 +1,4 @@
-"""What each device holds, read from the shards themselves."""
+"""The shards on each device, read from the arrays themselves."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import jaxmesh as jm
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """One device's shard of one tensor; `exact` says that it is, bit for bit, the slice `place`."""
+    """One device's shard of one tensor; `exact` if it is, bit for bit, the slice `place`."""
 
     coordinate: tuple[int, ...]
     tensor: str

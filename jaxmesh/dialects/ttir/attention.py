@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from jaxmesh.dialects.op import Call, OpDef, attr, define, describe, need
+from jaxmesh.dialects.op import Call, OpDef, Trait, attr, define, describe, expect, need
 from jaxmesh.dialects.ttir.helpers import (
     broadcast_shape,
     check_rank,
@@ -17,15 +17,28 @@ from jaxmesh.dialects.ttir.helpers import (
     require,
     vary_together,
 )
+from jaxmesh.errors import UnsupportedError
 
 OPS: dict[str, OpDef] = {}
 
 
-@define(OPS, "scaled_dot_product_attention", (3, 4), attr("is_causal", "bool", True), attr("scale", "float"))
+@define(
+    OPS,
+    "scaled_dot_product_attention",
+    (3, 5),
+    attr("is_causal", "bool", True),
+    attr("scale", "float"),
+    attr("sliding_window_size", "int", form="ui32"),
+)
 def _attention(call: Call) -> Any:
     """Returns softmax(query @ key^T * scale + mask) @ value; all are (batch, heads, sequence, head size)."""
-    query, key, value, mask = optional_operands(call, ("query", "key", "value", "attention_mask"))
+    names = ("query", "key", "value", "attention_mask", "attention_sink")
+    query, key, value, mask, sink = optional_operands(call, names)
     _check_attention(call, query, key, value)
+    window = call["sliding_window_size"]
+    if sink is not None or window is not None:
+        given = f"sliding_window_size = {window}" if sink is None else f"the attention_sink {describe(sink)}"
+        raise UnsupportedError(f"ttir.{call.name}: {given} is not supported; write it as an attention_mask.")
     causal = call["is_causal"]
     require(call, mask is None or not causal, f"an attention_mask beside is_causal = {causal}; one of them says it")
     scale = 1 / math.sqrt(query.shape[-1]) if call["scale"] is None else call["scale"]
@@ -67,7 +80,7 @@ def _concatenate_heads(call: Call) -> Any:
     (1, 2),
     need("num_heads", "int", form="ui32"),
     attr("num_kv_heads", "int", form="ui32"),
-    attr("transpose_key", "bool", False),
+    expect("transpose_key", "bool", False),
     results=(3, 3),
 )
 def _split_heads(call: Call) -> Any:
@@ -92,7 +105,7 @@ def _heads(x: Any, count: int) -> Any:
     return lax.transpose(lax.reshape(x, (batch, length, count, hidden // count)), (0, 2, 1, 3))
 
 
-@define(OPS, "rotary_embedding", 3)
+@define(OPS, "rotary_embedding", 3, traits=[Trait.NOT_UPSTREAM])
 def _rotary_embedding(call: Call) -> Any:
     x, cos, sin = vary_together(*call.operands)
     width = x.shape[-1] if x.ndim else 0

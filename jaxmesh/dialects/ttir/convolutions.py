@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from jaxmesh.dialects.op import Call, OpDef, Shape, Trait, attr, define, describe, need
+from jaxmesh.dialects.op import Call, OpDef, Shape, Trait, attr, define, describe, expect, need
 from jaxmesh.dialects.ttir.helpers import (
     broadcast_shape,
     check_dims,
@@ -66,7 +66,7 @@ def _convolve(call: Call, x: Any, weight: Any, strides: Sequence[int], pads: Seq
     need("stride", "any", form="i32"),
     need("padding", "any", form="i32"),
     need("dilation", "any", form="i32"),
-    attr("groups", "int", 1, form="i32"),
+    expect("groups", "int", 1, form="i32"),
     *_IMAGE,
 )
 def _conv2d(call: Call) -> Any:
@@ -95,9 +95,9 @@ def _conv2d(call: Call) -> Any:
     (2, 3),
     need("stride", "any", form="i32"),
     need("padding", "any", form="i32"),
-    attr("output_padding", "any", 0, form="i32"),
+    expect("output_padding", "any", 0, form="i32"),
     need("dilation", "any", form="i32"),
-    attr("groups", "int", 1, form="i32"),
+    expect("groups", "int", 1, form="i32"),
     *_IMAGE,
 )
 def _conv_transpose2d(call: Call) -> Any:
@@ -143,7 +143,7 @@ def _conv_transpose2d(call: Call) -> Any:
     need("convolution_layout", "any", form="convolution_layout"),
     attr("feature_group_count", "int", 1, form="i64"),
     attr("batch_group_count", "int", 1, form="i64"),
-    traits=[Trait.DECOMPOSED_FOR_TTNN],
+    traits=[Trait.NOT_UPSTREAM],
 )
 def _convolution(call: Call) -> Any:
     """`padding` alternates low and high; `convolution_layout` is the dialect's text, or a mapping of its names."""

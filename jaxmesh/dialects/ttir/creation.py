@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxmesh.dialects.op import Call, OpDef, Trait, attr, define, describe, need
+from jaxmesh.dialects.op import Call, OpDef, Trait, attr, define, describe, expect, need
 from jaxmesh.dialects.ttir.helpers import check_dim, convert, fit_number, jax, jnp, lax, require, rule_error, size_of
 
 OPS: dict[str, OpDef] = {}
@@ -24,13 +24,13 @@ def _check_shape(call: Call) -> None:
     require(call, shape is None or shape == declared, rule)
 
 
-@define(OPS, "zeros", 0, attr("shape", "ints", form="i32a"), traits=[Trait.MOVES, Trait.CREATES])
+@define(OPS, "zeros", 0, expect("shape", "ints", form="i32a"), traits=[Trait.MOVES, Trait.CREATES])
 def _zeros(call: Call) -> Any:
     _check_shape(call)
     return _fill(call, 0)
 
 
-@define(OPS, "ones", 0, attr("shape", "ints", form="i32a"), traits=[Trait.MOVES, Trait.CREATES])
+@define(OPS, "ones", 0, expect("shape", "ints", form="i32a"), traits=[Trait.MOVES, Trait.CREATES])
 def _ones(call: Call) -> Any:
     _check_shape(call)
     return _fill(call, 1)
@@ -40,7 +40,7 @@ def _ones(call: Call) -> Any:
     OPS,
     "full",
     0,
-    attr("shape", "ints", form="i32a"),
+    expect("shape", "ints", form="i32a"),
     need("fill_value", "number"),
     traits=[Trait.MOVES, Trait.CREATES],
 )
@@ -84,7 +84,7 @@ def _as_declared(call: Call, value: np.ndarray[Any, Any]) -> np.ndarray[Any, Any
     need("start", "int", form="si64"),
     need("end", "int", form="si64"),
     need("step", "int", form="si64"),
-    attr("arange_dimension", "int", 0, form="i64"),
+    expect("arange_dimension", "int", 0, form="i64"),
     traits=[Trait.MOVES, Trait.CREATES],
 )
 def _arange(call: Call) -> Any:
@@ -106,8 +106,7 @@ def _arange(call: Call) -> Any:
     OPS,
     "rand",
     0,
-    attr("size", "ints"),
-    attr("dtype", "any", form="type"),
+    expect("size", "ints"),
     attr("low", "float", 0.0),
     attr("high", "float", 1.0),
     attr("seed", "int", 0, form="ui32"),
@@ -129,7 +128,7 @@ def _rand(call: Call) -> Any:
     OPS,
     "get_dimension_size",
     1,
-    need("dimension", "int", form="ui32"),
+    need("dimension", "int", form="i32"),
     traits=[Trait.MOVES, Trait.CREATES, Trait.DECOMPOSED],
 )
 def _get_dimension_size(call: Call) -> Any:

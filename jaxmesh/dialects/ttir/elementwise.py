@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from jaxmesh.dialects.op import Call, Meaning, OpDef, attr, define, describe, need
+from jaxmesh.dialects.op import Call, Meaning, OpDef, Trait, attr, define, describe, expect, need
 from jaxmesh.dialects.ttir.helpers import (
     as_bool,
     broadcast_shape,
@@ -90,9 +90,11 @@ UNARY: Mapping[str, Unary] = {
     "mish": _mish,
     "softplus": nn.softplus,
     "softsign": nn.soft_sign,
-    "selu": nn.selu,
 }
 """By TTIR name; the result has the operand's element type."""
+
+LIBRARY_ONLY = frozenset({"sinh", "cosh", "acosh", "atanh", "round", "hardswish", "softplus"})
+"""Functions of the library that upstream's TTIR has no op for."""
 
 TESTS: Mapping[str, Unary] = {"isfinite": jnp.isfinite, "logical_not": lambda x: jnp.logical_not(as_bool(x))}
 """By TTIR name; the result is a truth value, of any element type."""
@@ -103,7 +105,7 @@ def _unary(fun: Unary) -> Meaning:
 
 
 for _name, _fun in UNARY.items():
-    define(OPS, _name, 1)(_unary(_fun))
+    define(OPS, _name, 1, traits=[Trait.NOT_UPSTREAM] if _name in LIBRARY_ONLY else ())(_unary(_fun))
 for _name, _fun in TESTS.items():
     define(OPS, _name, 1, casts=True)(_unary(_fun))
 
@@ -115,16 +117,22 @@ def _typecast(call: Call) -> Any:
     return as_bool(x) if call.result.dtype == jnp.bool_ else convert(x, call.result.dtype)
 
 
-@define(OPS, "leaky_relu", 1, attr("parameter", "float", 0.01))
+@define(OPS, "leaky_relu", 1, expect("parameter", "float", 0.01))
 def _leaky_relu(call: Call) -> Any:
     (x,) = call.operands
     return nn.leaky_relu(x, call["parameter"])
 
 
-@define(OPS, "elu", 1, attr("alpha", "float", 1.0))
+@define(OPS, "elu", 1, attr("alpha", "float", 1.0), traits=[Trait.NOT_UPSTREAM])
 def _elu(call: Call) -> Any:
     (x,) = call.operands
     return nn.elu(x, call["alpha"])
+
+
+@define(OPS, "selu", 1, attr("alpha", "float", 1.6732632423543772), attr("scale", "float", 1.0507009873554805))
+def _selu(call: Call) -> Any:
+    (x,) = call.operands
+    return call["scale"] * jnp.where(x > 0, x, call["alpha"] * jnp.expm1(x))
 
 
 @define(OPS, "clamp_scalar", 1, need("min", "number"), need("max", "number"))
@@ -229,15 +237,16 @@ def _bitwise(fun: Binary, takes_bools: bool) -> Meaning:
 
 
 for _name, _fun in BINARY.items():
-    define(OPS, _name, 2)(_binary(_fun))
+    define(OPS, _name, 2, traits=[Trait.NOT_UPSTREAM] if _name == "divide" else ())(_binary(_fun))
 for _name, (_fun, _takes_bools) in BITWISE.items():
     define(OPS, _name, 2)(_bitwise(_fun, _takes_bools))
 for _name, _fun in COMPARISONS.items():
     define(OPS, _name, 2, casts=True)(_binary(_fun))
 
 
-@define(OPS, "gelu_backward", 2, attr("approximate", "enum", "none"))
-def _gelu_backward(call: Call) -> Any:
+@define(OPS, "gelu_backward", 2, attr("approximate", "enum", "none"), traits=[Trait.NOT_UPSTREAM])
+@define(OPS, "gelu_bw", 2, attr("approximate", "enum", "none"))
+def _gelu_bw(call: Call) -> Any:
     gradient, x = _promote(call, *call.operands)
     if call["approximate"] not in ("none", "tanh"):
         raise rule_error(call, f"approximate is none or tanh, got {call['approximate']}")

@@ -147,8 +147,13 @@ def optional_operands(call: Call, names: Sequence[str]) -> list[Any]:
     sizes = call["operandSegmentSizes"]
     if sizes is None:
         return [*call.operands, *[None] * (len(names) - len(call.operands))]
-    mine = sizes[: len(names)]
-    good = len(sizes) in (len(names), len(names) + 1) and set(mine) <= {0, 1} and sum(mine) == len(call.operands)
+    # A text of an earlier version may lack groups that came later, or count a destination.
+    mine = (*sizes, *[0] * (len(names) - len(sizes)))[: len(names)]
+    good = (
+        call.definition.operands[0] <= len(sizes) <= len(names) + 1
+        and set(mine) <= {0, 1}
+        and sum(mine) == len(call.operands)
+    )
     wanted = f"0 or 1 for each of {', '.join(names)}, {len(call.operands)} in all"
     require(call, good, f"operandSegmentSizes say {wanted}, got {list(sizes)}")
     rest = iter(call.operands)

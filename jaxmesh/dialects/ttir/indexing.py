@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from jaxmesh.dialects.op import Call, OpDef, Shape, Trait, attr, define, describe, need
+from jaxmesh.dialects.op import Call, OpDef, Shape, Trait, attr, define, describe, expect, need
 from jaxmesh.dialects.ttir.helpers import (
     check_dim,
     check_dims,
@@ -25,21 +25,7 @@ from jaxmesh.dialects.ttir.helpers import (
 OPS: dict[str, OpDef] = {}
 
 
-@define(
-    OPS,
-    "gather",
-    2,
-    need("offset_dims", "ints", form="i64s"),
-    need("collapsed_slice_dims", "ints", form="i64s"),
-    attr("operand_batching_dims", "ints", (), form="i64s"),
-    attr("start_indices_batching_dims", "ints", (), form="i64s"),
-    need("start_index_map", "ints", form="i64s"),
-    need("index_vector_dim", "int", form="si64"),
-    need("slice_sizes", "ints", form="i64s"),
-    attr("indices_are_sorted", "bool", False),
-    traits=[Trait.MOVES, Trait.DECOMPOSED_FOR_TTNN],
-)
-def _gather(call: Call) -> Any:
+def _gather_slices(call: Call) -> Any:
     # A start out of range is clamped, as in StableHLO.
     x, starts = vary_together(*call.operands)
     starts = _index_vectors_last(call, starts)
@@ -78,6 +64,53 @@ def _check_gather(call: Call, x: Any, starts: Any) -> None:
         require(call, 0 <= piece <= whole, f"slice_sizes = {list(sizes)}: dim {dim} of {describe(x)} has {whole}")
 
 
+_SLICES = OpDef(
+    "gather",
+    (2, 2),
+    (
+        need("offset_dims", "ints", form="i64s"),
+        need("collapsed_slice_dims", "ints", form="i64s"),
+        attr("operand_batching_dims", "ints", (), form="i64s"),
+        attr("start_indices_batching_dims", "ints", (), form="i64s"),
+        need("start_index_map", "ints", form="i64s"),
+        need("index_vector_dim", "int", form="si64"),
+        need("slice_sizes", "ints", form="i64s"),
+        attr("indices_are_sorted", "bool", False),
+    ),
+    _gather_slices,
+)
+"""StableHLO's gather, which TTIR had under this name."""
+
+
+@define(OPS, "gather", 2, need("dim", "int", form="i32"), traits=[Trait.MOVES], former=_SLICES)
+def _gather(call: Call) -> Any:
+    """`result[.., i, ..] = x[.., index[.., i, ..], ..]` along one dim; an index out of range is clamped.
+
+    Upstream's verifier (tt-mlir 19c86fca, lib/Dialect/TTIR/IR/TTIROps.cpp) wants integers, equal ranks from 1 on, and a
+    result of the index's shape.
+    """
+    x, index = vary_together(*call.operands)
+    require(call, x.ndim > 0, f"a scalar has no dim to gather from, got {describe(x)}")
+    dim = check_dim(call, call["dim"], x.ndim, "dim")
+    check_rank(call, index, x.ndim, "the index")
+    require(call, is_integer(index), f"the index is of integers, but got {describe(index)}")
+    _check_index(call, x, index, dim)
+    rule = f"dim {dim} of the input {describe(x)} is empty, but the index is {describe(index)}"
+    require(call, x.shape[dim] > 0 or index.size == 0, rule)
+    if not index.size:
+        return lax.full_like(x, 0, shape=index.shape)
+    sizes = tuple(n if d == dim else index.shape[d] for d, n in enumerate(x.shape))
+    inside = jnp.clip(index, 0, x.shape[dim] - 1)
+    return jnp.take_along_axis(lax.slice(x, (0,) * x.ndim, sizes), inside, dim, mode="clip")
+
+
+def _check_index(call: Call, x: Any, index: Any, dim: int) -> None:
+    """Checks that an index is no larger than the input, except along one dim."""
+    for d in range(x.ndim):
+        rule = f"dim {d} of the index {describe(index)} is larger than that of the input {describe(x)}"
+        require(call, d == dim or index.shape[d] <= x.shape[d], rule)
+
+
 # --- scatter ---------------------------------------------------------------------------------------------------------
 
 
@@ -86,7 +119,7 @@ def _check_gather(call: Call, x: Any, starts: Any) -> None:
     "scatter",
     3,
     need("dim", "int", form="i32"),
-    attr("scatter_reduce_type", "enum", "invalid", form="#ttcore.reduce_type"),
+    expect("scatter_reduce_type", "enum", "invalid", form="#ttcore.reduce_type"),
 )
 def _scatter(call: Call) -> Any:
     """`x[.., index[i, j], ..] = source[i, j]` along one dim; a reduce type combines it with the old value."""
@@ -96,9 +129,7 @@ def _scatter(call: Call) -> Any:
     check_shape(call, source, index.shape, "the source")
     require(call, is_integer(index), f"the index is of integers, but got {describe(index)}")
     require(call, source.dtype == x.dtype, f"the input is {describe(x)}, but the source {describe(source)}")
-    for d in range(x.ndim):
-        rule = f"dim {d} of the index {describe(index)} is larger than that of the input {describe(x)}"
-        require(call, d == dim or index.shape[d] <= x.shape[d], rule)
+    _check_index(call, x, index, dim)
     where = [lax.broadcasted_iota(jnp.int32, index.shape, d) for d in range(x.ndim)]
     where[dim] = index.astype(jnp.int32)
     place = x.at[vary_together(*where)]
@@ -151,16 +182,17 @@ def _embedding_backward(call: Call) -> Any:
 # --- caches ----------------------------------------------------------------------------------------------------------
 
 
-def _check_cache(call: Call, cache: Any, new: Any) -> None:
-    for x, name in ((cache, "the cache"), (new, "the input")):
-        check_rank(call, x, 4, f"{name} (batch, heads, sequence, head size)")
+def _check_cache(call: Call, cache: Any, new: Any, batch: int = 0) -> None:
+    """Checks a cache and an input, whose dim `batch` counts the sequences that it writes to."""
+    check_rank(call, cache, 4, "the cache (batch, heads, sequence, head size)")
+    check_rank(call, new, 4, "the input (batch, heads, sequence, head size)")
     heads, width = cache.shape[1], cache.shape[3]
     rule = f"the cache {describe(cache)} and the input {describe(new)} differ in heads, head size or element type"
     require(call, (new.shape[1], new.shape[3], new.dtype) == (heads, width, cache.dtype), rule)
-    last = call["batch_offset"] + new.shape[0]
+    last = call["batch_offset"] + new.shape[batch]
     fits = call["batch_offset"] >= 0 and last <= cache.shape[0]
     require(call, fits, f"batch {call['batch_offset']} to {last} is outside the cache's {cache.shape[0]}")
-    fits = new.shape[2] <= cache.shape[2]
+    fits = batch == 2 or new.shape[2] <= cache.shape[2]
     require(call, fits, f"an input of length {new.shape[2]} does not fit the cache's {cache.shape[2]}")
 
 
@@ -169,19 +201,44 @@ def _update(cache: Any, new: Any, at: Shape | list[Any]) -> Any:
     return lax.dynamic_update_slice(cache, new, at)
 
 
-@define(OPS, "fill_cache", 2, attr("batch_offset", "int", 0, form="i32"))
 def _fill_cache(call: Call) -> Any:
     cache, new = call.operands
     _check_cache(call, cache, new)
     return _update(cache, new, (call["batch_offset"], 0, 0, 0))
 
 
-@define(OPS, "update_cache", 3, attr("batch_offset", "int", 0, form="i32"))
 def _update_cache(call: Call) -> Any:
+    """`cache[batch_offset + b, h, update_index] = input[0, h, b]`.
+
+    As in upstream's verifier (tt-mlir 19c86fca, lib/Dialect/TTIR/IR/TTIROps.cpp) and golden function
+    (tools/golden/mapping.py), the input is (1, heads, sequences of the batch, head size).
+    """
+    cache, new, index = vary_together(*call.operands)
+    check_rank(call, new, 4, "the input (1, heads, batch, head size)")
+    one = new.shape[0] == 1
+    require(call, one, f"the input is (1, heads, batch, head size), but {describe(new)} has {new.shape[0]} in dim 0")
+    _check_cache(call, cache, new, batch=2)
+    return _update_position(call, cache, jnp.swapaxes(new, 0, 2), index)
+
+
+def _update_first(call: Call) -> Any:
     cache, new, index = vary_together(*call.operands)
     _check_cache(call, cache, new)
     require(call, new.shape[2] == 1, f"the input has one position, but {describe(new)} has {new.shape[2]}")
+    return _update_position(call, cache, new, index)
+
+
+def _update_position(call: Call, cache: Any, new: Any, index: Any) -> Any:
     # JAX's own function would count a negative index from the end.
     at = jnp.maximum(check_single(call, index, "update_index").astype(jnp.int32), 0)
     zero = jnp.int32(0)
     return _update(cache, new, list(vary_together(jnp.int32(call["batch_offset"]), zero, at, zero)))
+
+
+_OFFSET = expect("batch_offset", "int", 0, form="i32")
+_FILL_WITH_RESULT = OpDef("fill_cache", (2, 2), (_OFFSET,), _fill_cache)
+_UPDATE_WITH_RESULT = OpDef("update_cache", (3, 3), (_OFFSET,), _update_first)
+"""With the cache as a result, and its batch in the input's first dim."""
+
+define(OPS, "fill_cache", 2, _OFFSET, writes=0, former=_FILL_WITH_RESULT)(_fill_cache)
+define(OPS, "update_cache", 3, _OFFSET, writes=0, former=_UPDATE_WITH_RESULT)(_update_cache)

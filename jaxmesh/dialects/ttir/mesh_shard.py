@@ -41,7 +41,7 @@ class ShardType(Enum):
 
 
 class ShardDirection(Enum):
-    """Which way a `mesh_shard` goes; `.value` is the dialect's spelling."""
+    """The direction of a `mesh_shard`; `.value` is the dialect's spelling."""
 
     FULL_TO_SHARD = "full_to_shard"
     SHARD_TO_FULL = "shard_to_full"
@@ -324,12 +324,12 @@ def full_to_shard(x: ArrayLike, spec: PartitionSpec) -> jax.Array:
     """
     mesh = compat.program_mesh("full_to_shard")
     x = _array(x)
-    said = attributes_from_spec(_spec(spec), x.ndim, mesh)
-    local = check_divisible(x.shape, said.dims, mesh, f"full_to_shard of shape {list(x.shape)} with {spec}")
-    attrs = _attrs(said, ShardDirection.FULL_TO_SHARD)
+    derived = attributes_from_spec(_spec(spec), x.ndim, mesh)
+    local = check_divisible(x.shape, derived.dims, mesh, f"full_to_shard of shape {list(x.shape)} with {spec}")
+    attrs = _attrs(derived, ShardDirection.FULL_TO_SHARD)
     shard: Any
-    if any(said.factors):
-        shard = jax.lax.reshape(_bind(jax.lax.reshape(x, said.factored(x.shape)), attrs, False), local)
+    if any(derived.factors):
+        shard = jax.lax.reshape(_bind(jax.lax.reshape(x, derived.factored(x.shape)), attrs, False), local)
     else:
         shard = _bind(x, attrs, False)
     # An axis of size 1 splits nothing, but a psum over it wants a value that varies over it, as on any other mesh.
@@ -337,10 +337,10 @@ def full_to_shard(x: ArrayLike, spec: PartitionSpec) -> jax.Array:
     return compat.vary(shard, single) if single else shard
 
 
-def _attrs(said: ShardAttributes, direction: ShardDirection) -> MeshShardAttributes:
-    if said.replicated:
+def _attrs(derived: ShardAttributes, direction: ShardDirection) -> MeshShardAttributes:
+    if derived.replicated:
         return MeshShardAttributes(ShardType.REPLICATE, direction, (1,), (-1,))
-    return MeshShardAttributes(ShardType.DEVICES, direction, said.shard_shape, said.shard_dims)
+    return MeshShardAttributes(ShardType.DEVICES, direction, derived.shard_shape, derived.shard_dims)
 
 
 def shard_to_full(x: ArrayLike, spec: PartitionSpec, *, assume_replicated: bool = False) -> jax.Array:
@@ -370,10 +370,10 @@ def shard_to_full(x: ArrayLike, spec: PartitionSpec, *, assume_replicated: bool 
     assume_replicated = as_bool("shard_to_full", "assume_replicated", assume_replicated)
     mesh = compat.program_mesh("shard_to_full")
     x = _array(x)
-    said = attributes_from_spec(_spec(spec), x.ndim, mesh)
-    attrs = _attrs(said, ShardDirection.SHARD_TO_FULL)
-    if not any(said.factors):
+    derived = attributes_from_spec(_spec(spec), x.ndim, mesh)
+    attrs = _attrs(derived, ShardDirection.SHARD_TO_FULL)
+    if not any(derived.factors):
         return _bind(x, attrs, assume_replicated)
-    joined = _bind(jax.lax.reshape(x, said.factored_local(x.shape)), attrs, assume_replicated)
-    counts = counts_per_dim(said.dims, tuple(mesh.values()), x.ndim)
+    joined = _bind(jax.lax.reshape(x, derived.factored_local(x.shape)), attrs, assume_replicated)
+    counts = counts_per_dim(derived.dims, tuple(mesh.values()), x.ndim)
     return jax.lax.reshape(joined, tuple(n * c for n, c in zip(x.shape, counts, strict=True)))

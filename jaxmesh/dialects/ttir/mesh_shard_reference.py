@@ -28,7 +28,7 @@ def mesh_shard(values: Mapping[Coordinate, Array], mesh: Mapping[str, int], para
     words, first = {c: _words(x) for c, x in values.items()}, next(iter(values.values()))
     if attrs.shard_direction is ShardDirection.FULL_TO_SHARD:
         return {c: _like(x[_window(x.shape, dims, sizes, c)], first) for c, x in words.items()}
-    return _like(_joined(words, dims, sizes), first)
+    return _like(_join(words, dims, sizes), first)
 
 
 def _window(full: Coordinate, dims: Coordinate, sizes: Coordinate, place: Coordinate) -> tuple[slice, ...]:
@@ -44,7 +44,7 @@ def _window(full: Coordinate, dims: Coordinate, sizes: Coordinate, place: Coordi
     return tuple(window)
 
 
-def _joined(shards: Mapping[Coordinate, Array], dims: Coordinate, sizes: Coordinate) -> Array:
+def _join(shards: Mapping[Coordinate, Array], dims: Coordinate, sizes: Coordinate) -> Array:
     """Joins the full tensor from the devices at coordinate 0 of every axis that splits nothing."""
     first = next(iter(shards.values()))
     full = list(first.shape)

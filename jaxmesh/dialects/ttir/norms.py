@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from jaxmesh.dialects.op import Call, OpDef, Shape, Trait, attr, define, describe, need
+from jaxmesh.dialects.op import Call, OpDef, Shape, Trait, attr, define, describe, expect, need
 from jaxmesh.dialects.ttir.collectives import all_reduce_sum
 from jaxmesh.dialects.ttir.helpers import (
     check_dim,
@@ -54,7 +54,13 @@ def _norm(call: Call) -> Any:
     return convert(_scale(x, _float32(weight), _float32(bias)), given.dtype)
 
 
-@define(OPS, "batch_norm_inference", 5, attr("dimension", "int", 1, form="i32"), _EPSILON)
+@define(
+    OPS,
+    "batch_norm_inference",
+    5,
+    expect("dimension", "int", 1, form="i32"),
+    expect("epsilon", "float", 1e-5),
+)
 def _batch_norm_inference(call: Call) -> Any:
     x = call.operands[0]
     dim = check_dim(call, call["dimension"], x.ndim, "dimension")
@@ -102,15 +108,15 @@ _TRAITS = (Trait.COLLECTIVE, Trait.SENDS, Trait.DECOMPOSED)
 @define(OPS, "distributed_rms_norm", (1, 3), *_DISTRIBUTED, traits=_TRAITS)
 def _distributed_rms_norm(call: Call) -> Any:
     given, weight, residual = optional_operands(call, ("input", "weight", "residual"))
-    return _distributed(call, given, weight, None, residual)
+    return _distribute(call, given, weight, None, residual)
 
 
 @define(OPS, "distributed_layer_norm", (1, 4), *_DISTRIBUTED, traits=_TRAITS)
 def _distributed_layer_norm(call: Call) -> Any:
-    return _distributed(call, *optional_operands(call, ("input", "weight", "bias", "residual")))
+    return _distribute(call, *optional_operands(call, ("input", "weight", "bias", "residual")))
 
 
-def _distributed(call: Call, given: Any, weight: Any, bias: Any, residual: Any) -> Any:
+def _distribute(call: Call, given: Any, weight: Any, bias: Any, residual: Any) -> Any:
     axis = axis_name(call, call["cluster_axis"])
     _check_scales(call, given, [weight, bias])
     x = _residual(call, given, residual)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxmesh.dialects.op import Call, OpDef, Shape, attr, define, describe, need
+from jaxmesh.dialects.op import Call, OpDef, Shape, attr, define, describe, expect, need
 from jaxmesh.dialects.ttir.helpers import check_rank, convert, is_integer, jnp, lax, require
 from jaxmesh.dialects.ttir.windows import Pair, read_padding, read_pair
 
@@ -15,9 +15,9 @@ OPS: dict[str, OpDef] = {}
 _POOL = (
     need("kernel", "any", form="i32"),
     need("stride", "any", form="i32"),
-    attr("dilation", "any", 1, form="i32"),
+    expect("dilation", "any", 1, form="i32"),
     need("padding", "any", form="i32"),
-    attr("ceil_mode", "bool", False),
+    expect("ceil_mode", "bool", False),
 )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from jaxmesh.dialects.op import Call, Meaning, OpDef, Shape, attr, define, need
+from jaxmesh.dialects.op import Call, Meaning, OpDef, Shape, attr, define, expect, need
 from jaxmesh.dialects.ttir.helpers import (
     as_bool,
     check_dim,
@@ -80,7 +80,7 @@ for _name, _fun in REDUCTIONS.items():
     define(OPS, _name, 1, *_DIMS, casts=_fun in (_all, _any))(_reduction(_fun))
 
 
-@define(OPS, "argmax", 1, attr("dim_arg", "ints"), attr("keep_dim", "bool", False), casts=True)
+@define(OPS, "argmax", 1, attr("dim_arg", "ints"), expect("keep_dim", "bool", False), casts=True)
 def _argmax(call: Call) -> Any:
     (x,) = call.operands
     dims = _reduced_dims(call, x)

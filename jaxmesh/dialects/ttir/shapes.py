@@ -116,17 +116,17 @@ def _without(shape: Shape, dim: int) -> Shape:
 # --- slices ----------------------------------------------------------------------------------------------------------
 
 
-def _strided(call: Call, x: Any, dim: int, begin: int, end: int, step: int) -> Any:
+def _slice_with_step(call: Call, x: Any, dim: int, begin: int, end: int, step: int) -> Any:
     """Slices one dim. Negative begins and ends count from the end; a step may be negative, too."""
     size = x.shape[dim]
-    said = f"begin {begin}, end {end}, step {step} on dim {dim} of size {size}"
+    values = f"begin {begin}, end {end}, step {step} on dim {dim} of size {size}"
     first, last = (n + size if n < 0 else n for n in (begin, end))
-    require(call, step != 0, f"a step of 0 ({said})")
-    require(call, 0 <= first <= size and 0 <= last <= size, f"out of range: {said}")
-    require(call, (last - first) * step >= 0, f"the end is before the begin: {said}")
+    require(call, step != 0, f"a step of 0 ({values})")
+    require(call, 0 <= first <= size and 0 <= last <= size, f"out of range: {values}")
+    require(call, (last - first) * step >= 0, f"the end is before the begin: {values}")
     if step > 0:
         return lax.slice_in_dim(x, first, last, step, dim)
-    require(call, first < size, f"out of range: {said}")
+    require(call, first < size, f"out of range: {values}")
     count = -(-(first - last) // -step)
     if not count:
         return lax.slice_in_dim(x, 0, 0, 1, dim)
@@ -137,13 +137,13 @@ _SLICE = need("begins", "ints"), need("ends", "ints"), need("step", "ints")
 
 
 @define(OPS, "slice_static", 1, *_SLICE, traits=[Trait.MOVES])
-@define(OPS, "slice", 1, *_SLICE, traits=[Trait.MOVES])
+@define(OPS, "slice", 1, *_SLICE, traits=[Trait.MOVES, Trait.NOT_UPSTREAM])
 def _slice_static(call: Call) -> Any:
     (x,) = call.operands
     for name in ("begins", "ends", "step"):
         check_length(call, name, call[name], x.ndim, f"one per dim of {describe(x)}")
     for dim, (begin, end, step) in enumerate(zip(call["begins"], call["ends"], call["step"], strict=True)):
-        x = _strided(call, x, dim, begin, end, step)
+        x = _slice_with_step(call, x, dim, begin, end, step)
     return x
 
 
@@ -160,24 +160,24 @@ def _slice_static(call: Call) -> Any:
 def _index(call: Call) -> Any:
     (x,) = call.operands
     dim = check_dim(call, call["dim"], x.ndim, "dim")
-    return _strided(call, x, dim, call["begin"], call["end"], call["step"])
+    return _slice_with_step(call, x, dim, call["begin"], call["end"], call["step"])
 
 
 _SELECT = need("dim", "int"), need("begin", "int"), need("length", "int"), attr("stride", "int", 0)
 
 
 @define(OPS, "index_select", 1, *_SELECT, traits=[Trait.MOVES])
-@define(OPS, "select", 1, *_SELECT, traits=[Trait.MOVES])
+@define(OPS, "select", 1, *_SELECT, traits=[Trait.MOVES, Trait.NOT_UPSTREAM])
 def _index_select(call: Call) -> Any:
     """Selects the elements `begin` to `begin + length` of every block of `stride`; a stride of 0 is one block."""
     (x,) = call.operands
     dim = check_dim(call, call["dim"], x.ndim, "dim")
     begin, length, size = call["begin"], call["length"], x.shape[dim]
     stride = call["stride"] or size
-    said = f"begin {begin}, length {length}, stride {stride} on dim {dim} of size {size}"
-    require(call, 0 <= begin < size and 0 < length <= stride, f"out of range: {said}")
+    values = f"begin {begin}, length {length}, stride {stride} on dim {dim} of size {size}"
+    require(call, 0 <= begin < size and 0 < length <= stride, f"out of range: {values}")
     starts = range(begin, size, stride)
-    require(call, starts[-1] + length <= size, f"the last piece ends at {starts[-1] + length}: {said}")
+    require(call, starts[-1] + length <= size, f"the last piece ends at {starts[-1] + length}: {values}")
     return lax.concatenate([lax.slice_in_dim(x, s, s + length, axis=dim) for s in starts], dim)
 
 

@@ -9,6 +9,7 @@ from jaxmesh.dialects.op import Call, Shape, Trait, describe, need
 from jaxmesh.dialects.ttir.collectives import apply_collective
 from jaxmesh.dialects.ttir.helpers import jnp, lax, optional_operands, require, vary, vary_together
 from jaxmesh.dialects.ttir.replica_groups import position_of, row_major_index, show_mesh
+from jaxmesh.dialects.ttnn.forms import ANY, FLOATS, I32, MODULAR, WIDE, forms
 from jaxmesh.dialects.ttnn.op import MEMORY, TtnnOp, attribute, define, operand, positional, text, unset
 
 OPS: dict[str, TtnnOp] = {}
@@ -16,26 +17,33 @@ _X = operand("input_tensor", keyword=True)
 _AXIS = attribute("cluster_axis", keyword=True, default=None)
 _SUBDEVICE, _LINKS, _TOPOLOGY = unset("subdevice_id"), unset("num_links"), unset("topology")
 
+_HOW = ("num_links", "sub_device_id", "topology")
+
 _GATHERED = attribute("dim", "all_gather_dim")
 define(
     OPS,
     "all_gather",
+    options=_HOW,
     python=[_X, replace(_GATHERED, keyword=True), _AXIS, MEMORY, _SUBDEVICE, _LINKS, _TOPOLOGY],
     cpp=positional(
         _X, _GATHERED, _AXIS, MEMORY, unset("output_tensor"), _SUBDEVICE, unset("sub_core_grid"), _LINKS, _TOPOLOGY
     ),
+    takes=forms(WIDE, casts=MODULAR),
 )
 
 _REDUCED = (_SUBDEVICE, MEMORY, _LINKS, _TOPOLOGY)
-define(OPS, "all_reduce", python=[_X, _AXIS, *_REDUCED])
+_SUMMED = forms(FLOATS | {I32}, casts=MODULAR)
+define(OPS, "all_reduce", options=_HOW, python=[_X, _AXIS, *_REDUCED], takes=_SUMMED)
 
 _KIND = attribute("math_op", "reduce_type", form="enum:ttnn.ReduceType", keyword=True)
 define(
     OPS,
     "all_reduce_async",
+    options=_HOW,
     callee="ttnn.experimental.all_reduce_async",
     python=[_X, _AXIS, _KIND, *_REDUCED],
     cpp=positional(_X, _AXIS, replace(_KIND, form="enum:::ttnn::ReduceType"), *_REDUCED),
+    takes=_SUMMED,
 )
 
 _SCATTERED = attribute("dim", "scatter_dim", keyword=True)
@@ -48,11 +56,19 @@ _SCATTER_CONFIG = text(
 define(
     OPS,
     "reduce_scatter",
+    options=[*_HOW, "compute_config"],
     python=[_X, _SCATTERED, _AXIS, *_REDUCED, _SCATTER_CONFIG],
     cpp=positional(_X, _SCATTERED, _AXIS, *_REDUCED),
+    takes=forms(WIDE, casts=MODULAR),
 )
 
-define(OPS, "mesh_partition", python=[_X, attribute("dim", keyword=True), _AXIS, MEMORY])
+# Pieces of tiles are refused; tt-mlir partitions rows always.
+define(
+    OPS,
+    "mesh_partition",
+    python=[_X, attribute("dim", keyword=True), _AXIS, MEMORY],
+    takes=forms(ANY, "rows", casts=MODULAR),
+)
 
 
 # --- between two devices ---------------------------------------------------------------------------------------------
@@ -98,4 +114,5 @@ define(
     python=[*positional(_X), _FROM, _TO, _LINEAR, _OUTPUT],
     cpp=positional(_X, _FROM, _TO, _OUTPUT),
     in_place=1,
+    takes=forms(ANY, casts=MODULAR),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from jaxmesh.dialects.op import Trait, need
+from jaxmesh.dialects.ttnn.forms import CREATED, FLOATS, WIDE, forms
 from jaxmesh.dialects.ttnn.op import (
     DEVICE,
     DTYPE,
@@ -24,18 +25,24 @@ _BY_SHAPE = attribute("shape", form="shape", keyword=True)
 _OPTIONS = (DTYPE, LAYOUT, DEVICE, MEMORY)
 
 for _name in ("zeros", "ones"):
-    define(OPS, _name, forms=[_SHAPE], python=[_BY_SHAPE, *_OPTIONS], on_device=True)
+    define(OPS, _name, forms=[_SHAPE], python=[_BY_SHAPE, *_OPTIONS], on_device=True, takes=CREATED)
 define(
-    OPS, "full", forms=[_SHAPE], python=[_BY_SHAPE, attribute("fill_value", keyword=True), *_OPTIONS], on_device=True
+    OPS,
+    "full",
+    forms=[_SHAPE],
+    python=[_BY_SHAPE, attribute("fill_value", keyword=True), *_OPTIONS],
+    on_device=True,
+    takes=CREATED,
 )
 define(
     OPS,
     "empty",
     like="zeros",
     forms=[_SHAPE],
-    traits=[Trait.DECOMPOSED],
+    traits=[Trait.DECOMPOSED, Trait.NEEDS_DEVICE],
     python=positional(_BY_SHAPE, *_OPTIONS),
     on_device=True,
+    takes=CREATED,
 )
 
 _BUFFER = attribute("buffer", "value", form="array")
@@ -49,6 +56,7 @@ define(
     python=[*positional(*_NUMBERS), replace(MEMORY, on_host=False)],
     cpp=positional(_BUFFER, Param("shape", "shape", form="shape"), *_OPTIONS),
     on_device=True,
+    takes=CREATED,
 )
 
 _RANGE = (attribute("start", default=None), attribute("end", default=None), attribute("step", default=1))
@@ -57,14 +65,15 @@ define(
     "arange",
     omit=["arange_dimension"],
     meaning=lambda call: ttir_meaning(call, arange_dimension=0),
-    python=[*_RANGE, DTYPE, DEVICE, LAYOUT, MEMORY],
+    python=[*_RANGE, DTYPE, DEVICE, LAYOUT, replace(MEMORY, on_host=False)],
     cpp=positional(*_RANGE, DTYPE, DEVICE, MEMORY, LAYOUT),
     on_device=True,
+    takes=forms(WIDE, "either", gives="asked"),
 )
 define(
     OPS,
     "rand",
-    omit=["dtype"],
+    traits=[Trait.NEEDS_DEVICE],
     forms=[need("size", "ints", form="shape")],
     python=[
         attribute("shape", "size", form="shape"),
@@ -77,4 +86,5 @@ define(
         MEMORY,
     ],
     on_device=True,
+    takes=forms(FLOATS, "either", gives="asked"),
 )

@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from jaxmesh.dialects.op import Attribute, Call, Form, Shape, attr, need
+from jaxmesh.dialects.op import Attribute, Call, Form, Shape, Trait, attr, expect, need
 from jaxmesh.dialects.ttir.helpers import check_length, check_shape, lax, optional_operands, require
+from jaxmesh.dialects.ttnn.forms import BF16, FLOATS, NUMBERS, Forms, Gives, Takes, forms
 from jaxmesh.dialects.ttnn.op import (
     COMPUTE,
     DEVICE,
@@ -23,6 +24,7 @@ from jaxmesh.dialects.ttnn.op import (
     define,
     operand,
     positional,
+    text,
     ttir_meaning,
     unset,
 )
@@ -101,29 +103,53 @@ _AFTER = (
     replace(COMPUTE, name="compute_config"),
     MEMORY,
 )
+_CPP_AFTER = (
+    *_rows("dilation", "groups"),
+    DTYPE,
+    operand("bias_tensor", 2, default=None),
+    unset("conv_config"),
+    COMPUTE,
+    MEMORY,
+    unset("slice_config"),
+)
+
+
+def _convolve(host: bool) -> Forms:
+    """The weight is prepared from rows, that of a transposed convolution on the host."""
+    operands = (Takes(FLOATS, "either"), Takes(FLOATS, "rows", host=host), Takes(FLOATS, "either"))
+    return Forms(operands, (Gives("asked", layout="tile"),))
+
+
 _CONVOLVED = [
     *_numbers(_SIZES, "i32"),
     *map(_pair, ("kernel_size", "stride", "padding", "dilation")),
-    attr("groups", "int", 1, form="i32"),
+    expect("groups", "int", 1, form="i32"),
 ]
+_HOW = ("compute_config", "conv2d_config", "conv2d_slice_config")
 define(
     OPS,
     "conv2d",
     attributes=_CONVOLVED,
+    options=_HOW,
     meaning=_convolution,
+    traits=[Trait.NEEDS_DEVICE],
     python=[*_PRODUCT, *_AFTER],
-    cpp=_cpp([*_PRODUCT, *_AFTER]),
+    cpp=_cpp([*_PRODUCT, *_CPP_AFTER]),
     on_device=True,
+    takes=_convolve(host=False),
 )
 _EXTRA = _rows("output_padding")
 define(
     OPS,
     "conv_transpose2d",
     attributes=[*_CONVOLVED, _pair("output_padding")],
+    options=_HOW,
     meaning=_convolution,
+    traits=[Trait.NEEDS_DEVICE],
     python=[*_PRODUCT, *_EXTRA, *_AFTER],
-    cpp=_cpp([*_PRODUCT, *_EXTRA, *_AFTER]),
+    cpp=_cpp([*_PRODUCT, *_EXTRA, *_CPP_AFTER]),
     on_device=True,
+    takes=_convolve(host=True),
 )
 
 
@@ -145,32 +171,61 @@ _POOL_PARAMS = (
     attribute("input_w", "input_width", keyword=True),
     *_rows("channels", "kernel_size", "stride", "padding"),
 )
+_POOL_SLICES = (unset("dram_slice_config"), unset("applied_shard_scheme"))
+_POOL_FORMS = Forms((Takes(frozenset({BF16}), "either"),), (Gives(BF16, layout="rows"),))
 _CEIL = attribute("ceil_mode", keyword=True, default=False)
 _POOL = [
     *_numbers(_POOLED, "si32"),
     *map(_pair, ("kernel_size", "stride", "padding")),
-    attr("ceil_mode", "bool", False),
+    expect("ceil_mode", "bool", False),
 ]
+_POOLED_HOW = ("applied_shard_scheme", "config_tensors_in_dram", "reallocate_halo_output")
 define(
     OPS,
     "max_pool2d",
     attributes=[*_POOL, _pair("dilation")],
+    options=_POOLED_HOW,
     meaning=_pool,
     python=[*_POOL_PARAMS, *_rows("dilation"), _CEIL, MEMORY],
-    cpp=_cpp([*_POOL_PARAMS, *_rows("dilation"), _CEIL, MEMORY]),
+    cpp=[
+        *_cpp([*_POOL_PARAMS, *_rows("dilation"), _CEIL, MEMORY, *_POOL_SLICES]),
+        text("deallocate_input", "false"),
+        text("reallocate_halo_output", "true"),
+        text("return_indices", "false"),
+        *positional(DTYPE),
+        text("output_layout", "::ttnn::Layout::ROW_MAJOR"),
+        *positional(unset("config_tensor_in_dram")),
+    ],
+    takes=_POOL_FORMS,
 )
 _COUNTED = (_CEIL, attribute("count_include_pad", keyword=True, default=True), unset("divisor_override"), MEMORY)
 define(
     OPS,
     "avg_pool2d",
-    attributes=[*_POOL, attr("count_include_pad", "bool", True)],
+    attributes=[
+        *_POOL,
+        expect("dilation", "ints", (1, 1), form="i32a"),
+        attr("count_include_pad", "bool", True),
+    ],
+    options=_POOLED_HOW,
     meaning=_pool,
     python=[*_POOL_PARAMS, *_COUNTED],
-    cpp=_cpp([*_POOL_PARAMS, *_COUNTED]),
+    cpp=[
+        *_cpp([*_POOL_PARAMS, *_COUNTED, *_POOL_SLICES, unset("compute_kernel_config")]),
+        text("deallocate_input", "false"),
+        text("reallocate_halo_output", "true"),
+    ],
+    takes=_POOL_FORMS,
 )
 
 _X = operand("input_tensor")
-define(OPS, "global_avg_pool2d", python=[_X, MEMORY, DTYPE])
+define(
+    OPS,
+    "global_avg_pool2d",
+    python=[_X, MEMORY, DTYPE],
+    cpp=positional(_X, MEMORY, unset("output_dtype")),
+    takes=forms(FLOATS),
+)
 
 
 _SCALE = attribute("scale_factor", keyword=True)
@@ -179,8 +234,9 @@ define(
     OPS,
     "upsample",
     operands=1,
-    attributes=[_pair("scale_factor"), attr("mode", "str", "nearest")],
+    attributes=[need("scale_factor", "any", form="si32"), attr("mode", "str", "nearest")],
     meaning=lambda call: ttir_meaning(call, "upsample2d"),
     python=[_X, _SCALE, _MODE, MEMORY],
     cpp=positional(_X, replace(_SCALE, form="uint32s"), _MODE, MEMORY),
+    takes=forms(NUMBERS, "rows"),
 )

@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from jaxmesh.dialects.op import Call, attr
+from jaxmesh.dialects.op import need
+from jaxmesh.dialects.ttnn.forms import (
+    ANY,
+    BF16,
+    FLOATS,
+    MODULAR,
+    NARROW,
+    U16,
+    U32,
+    Forms,
+    Gives,
+    Layout,
+    Occurrence,
+    Takes,
+    forms,
+)
 from jaxmesh.dialects.ttnn.op import (
     DTYPE,
     LAYOUT,
@@ -15,12 +28,12 @@ from jaxmesh.dialects.ttnn.op import (
     operand,
     positional,
     text,
-    ttir_meaning,
     unset,
 )
 
 OPS: dict[str, TtnnOp] = {}
 _LOOKUP = (operand("input_tensor", 0), operand("weight", 1))
+_IDS = Takes(frozenset({U32}), "rows", dict.fromkeys(("INT32", "UINT16", "UINT8"), (U32,)))
 _NO_PADDING = unset("padding_idx")
 _GENERIC = text("embeddings_type", "::ttnn::prim::EmbeddingsType::GENERIC")
 define(
@@ -28,34 +41,67 @@ define(
     "embedding",
     python=[*_LOOKUP, _NO_PADDING, LAYOUT, DTYPE, MEMORY],
     cpp=positional(*_LOOKUP, _NO_PADDING, LAYOUT, _GENERIC, DTYPE, MEMORY),
+    takes=Forms((_IDS, Takes(frozenset({BF16}), "rows")), (Gives(operand=1, layout="tile"),), alike=False),
 )
 define(
     OPS,
     "embedding_bw",
     like="embedding_backward",
     python=[*_LOOKUP, operand("output_gradient_tensor", 2), DTYPE, MEMORY],
+    takes=Forms((_IDS, Takes(frozenset({BF16}))), (Gives(operand=1),), alike=False),
 )
 
 
-def _scatter(call: Call) -> Any:
-    # The real call has no argument for replacing values: it replaces them by default.
-    return ttir_meaning(call, scatter_reduce_type=call["scatter_reduce_type"] or "invalid")
+def _gather(op: Occurrence) -> Forms:
+    layout: Layout = "rows" if op.rank < 2 or op.stored() in NARROW else "either"
+    index = Takes(frozenset({U32, U16}), layout, {"UINT8": (U32,)})
+    return Forms((Takes(ANY, layout, MODULAR), index), alike=False)
 
 
+_PICKED = (operand("input", 0), attribute("dim"), operand("index", 1))
+define(
+    OPS,
+    "gather",
+    forms=[need("dim", "int")],
+    python=[*_PICKED, text("sparse_grad", "False", keyword=True, default=False), MEMORY],
+    cpp=[
+        *_PICKED,
+        text("sparse_grad", "false"),
+        *positional(MEMORY, unset("optional_output_tensor"), unset("sub_core_grids")),
+    ],
+    takes=_gather,
+)
+
+
+def _scatter(op: Occurrence) -> Forms:
+    """Data in rows; `reduce` is `add` or `multiply`."""
+    combines = op.attributes.get("scatter_reduce_type") in ("max", "min")
+    data = Takes(frozenset() if combines else ANY, "rows", {} if combines else MODULAR)
+    remedy = "reduce is 'add' or 'multiply' there; take maxima and minima before the scatter"
+    return Forms((data, Takes(frozenset({U32, "INT32", U16}), "rows"), data), alike=False, remedy=remedy)
+
+
+_REDUCE = attribute("reduce", "scatter_reduce_type", form="string:ScatterReduction", keyword=True, default=None)
 _WRITTEN = (operand("input", 0), attribute("dim"), operand("index", 1), operand("src", 2), MEMORY)
 define(
     OPS,
     "scatter",
-    forms=[attr("scatter_reduce_type", "enum", form="#ttcore.reduce_type")],
-    meaning=_scatter,
+    forms=[need("dim", "int")],
     python=[
         *_WRITTEN,
-        attribute("reduce", "scatter_reduce_type", form="string:ScatterReduction", keyword=True, default=None),
+        _REDUCE,
     ],
+    cpp=positional(*_WRITTEN, _REDUCE, unset("sub_core_grid")),
+    takes=_scatter,
 )
 
 _CACHE = (operand("cache", 0), operand("input", 1))
-define(OPS, "fill_cache", in_place=0, python=[*_CACHE, attribute("batch_idx", "batch_offset")])
+define(OPS, "fill_cache", in_place=0, python=[*_CACHE, attribute("batch_idx", "batch_offset")], takes=forms(FLOATS))
+_POSITION = "The position is a number of the call there, not a tensor; use dynamic_update_slice"
 define(
-    OPS, "update_cache", in_place=0, python=[*_CACHE, operand("update_index", 2), attribute("batch_offset", default=0)]
+    OPS,
+    "update_cache",
+    in_place=0,
+    python=[*_CACHE, operand("update_index", 2), attribute("batch_offset", default=0)],
+    takes=Forms((Takes(FLOATS), Takes(FLOATS), Takes(frozenset())), alike=False, remedy=_POSITION),
 )

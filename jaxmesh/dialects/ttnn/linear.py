@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from jaxmesh.dialects.ttnn.forms import FLOATS, forms
 from jaxmesh.dialects.ttnn.op import COMPUTE, DTYPE, MEMORY, TtnnOp, attribute, define, operand, unset
 
 OPS: dict[str, TtnnOp] = {}
@@ -17,5 +18,8 @@ _OPTIONS = (
     COMPUTE,
 )
 
-define(OPS, "matmul", python=[_A, _B, *_OPTIONS])
-define(OPS, "linear", python=[_A, _B, _BIAS, *_OPTIONS])
+_HOW = ("compute_config", "matmul_program_config")
+_FORMS = forms(FLOATS, gives="asked")
+
+define(OPS, "matmul", options=_HOW, python=[_A, _B, *_OPTIONS], takes=_FORMS)
+define(OPS, "linear", options=_HOW, python=[_A, _B, _BIAS, *_OPTIONS], takes=_FORMS)

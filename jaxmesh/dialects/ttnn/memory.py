@@ -13,10 +13,11 @@ from jaxmesh.dialects.op import Trait
 
 @dataclass(frozen=True, slots=True)
 class MemoryOp:
-    """An op about devices and memory: the forms of its attributes in MLIR, by name, and facts about it."""
+    """An op about devices and memory: the forms of its attributes, by name, facts, and whether it reads the device."""
 
     attributes: Mapping[str, str] = field(default_factory=dict[str, str])
     traits: frozenset[Trait] = frozenset({Trait.MOVES})
+    takes_device: bool = False
 
 
 _TRANSFER = frozenset({Trait.MOVES, Trait.COLLECTIVE, Trait.TRANSFERS})
@@ -24,11 +25,11 @@ _RETURNS_OPERAND = frozenset({Trait.MOVES, Trait.RETURNS_OPERAND})
 
 MEMORY_OPS: Mapping[str, MemoryOp] = {
     "get_device": MemoryOp({"mesh_shape": "mesh_shape", "mesh_offset": "mesh_offset"}),
-    "distribute_tensor": MemoryOp({"mapper_config": "mapper_config", "cq_id": "ui32"}, _TRANSFER),
-    "aggregate_tensor": MemoryOp({"composer_config": "composer_config", "cq_id": "ui32"}, _TRANSFER),
-    "to_device": MemoryOp(traits=_RETURNS_OPERAND),
+    "distribute_tensor": MemoryOp({"mapper_config": "mapper_config", "cq_id": "ui32"}, _TRANSFER, takes_device=True),
+    "aggregate_tensor": MemoryOp({"composer_config": "composer_config"}, _TRANSFER, takes_device=True),
+    "to_device": MemoryOp(traits=_RETURNS_OPERAND, takes_device=True),
     "from_device": MemoryOp(),
-    "to_layout": MemoryOp({"layout": "#ttnn.layout"}, _RETURNS_OPERAND),
+    "to_layout": MemoryOp(traits=_RETURNS_OPERAND),
     "deallocate": MemoryOp({"force": "bool"}),
 }
 """By name, without the dialect."""

@@ -5,9 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from jaxmesh.dialects.op import Call
-from jaxmesh.dialects.ttir.helpers import check_rank, check_shape, lax, require
-from jaxmesh.dialects.ttnn.op import COMPUTE, MEMORY, TtnnOp, attribute, define, operand, ttir_meaning, unset
+from jaxmesh.dialects.op import Call, attr
+from jaxmesh.dialects.ttir.helpers import check_rank, check_shape, lax, optional_operands, require
+from jaxmesh.dialects.ttnn.forms import BF16, FLOAT, FLOATS, Forms, Gives, Takes
+from jaxmesh.dialects.ttnn.op import (
+    COMPUTE,
+    MEMORY,
+    TtnnOp,
+    attribute,
+    define,
+    operand,
+    positional,
+    text,
+    ttir_meaning,
+    unset,
+)
 
 OPS: dict[str, TtnnOp] = {}
 _X = operand("input_tensor")
@@ -28,19 +40,34 @@ for _name in ("layer_norm", "rms_norm"):
     define(
         OPS,
         _name,
+        options=["compute_config"] if _name == "rms_norm" else (),
         omit=["normalized_shape"],
         meaning=_over_last_dim,
         python=[_X, _EPSILON, _WEIGHT, _BIAS, _RESIDUAL, MEMORY, COMPUTE],
+        cpp=positional(
+            _X,
+            _EPSILON,
+            _WEIGHT,
+            _BIAS,
+            _RESIDUAL,
+            MEMORY,
+            unset("program_config"),
+            *([COMPUTE] if _name == "rms_norm" else []),
+        ),
+        takes=FLOAT,
     )
 
 
 def _batch_norm(call: Call) -> Any:
-    x, mean, variance, scale, offset = call.operands
+    names = ("input", "running_mean", "running_var", "weight", "bias")
+    x, mean, variance, scale, offset = found = optional_operands(call, names)
+    absent = ", ".join(n for n, v in zip(names, found, strict=True) if v is None)
+    require(call, not absent, f"{absent} is absent; give it")
     check_rank(call, x, 4, "the input (batch, channels, height, width)")
-    for per_channel in call.operands[1:]:
+    for per_channel in found[1:]:
         check_shape(call, per_channel, (1, x.shape[1], 1, 1), "mean, variance, weight or bias")
     rows = [lax.reshape(p, (x.shape[1],)) for p in (scale, offset, mean, variance)]
-    return ttir_meaning(replace(call, operands=(x, *rows)), dimension=1)
+    return ttir_meaning(replace(call, operands=(x, *rows)), dimension=1, operandSegmentSizes=None)
 
 
 _BATCH = (
@@ -53,7 +80,25 @@ _BATCH = (
     MEMORY,
     COMPUTE,
 )
-define(OPS, "batch_norm_inference", omit=["dimension"], callee="ttnn.batch_norm", meaning=_batch_norm, python=_BATCH)
+define(
+    OPS,
+    "batch_norm_inference",
+    operands=(1, 5),
+    omit=["dimension"],
+    forms=[attr("epsilon", "float", 1e-5)],
+    options=["compute_config"],
+    callee="ttnn.batch_norm",
+    meaning=_batch_norm,
+    python=_BATCH,
+    cpp=[
+        *positional(*_BATCH[:3]),
+        text("training", "false"),
+        *positional(_BATCH[3]),
+        text("momentum", "0.1f"),
+        *positional(*_BATCH[4:6], unset("output"), MEMORY, COMPUTE),
+    ],
+    takes=FLOAT,
+)
 
 
 # --- attention -------------------------------------------------------------------------------------------------------
@@ -71,9 +116,11 @@ define(
     "scaled_dot_product_attention",
     callee="ttnn.transformer.scaled_dot_product_attention",
     python=[_Q, _K, _V, *_SCORES],
+    cpp=positional(_Q, _K, _V, *_SCORES[:3], unset("sliding_window_size"), MEMORY),
+    takes=Forms((Takes(frozenset({BF16})),)),
 )
 
-define(OPS, "concatenate_heads", callee="ttnn.transformer.concatenate_heads", python=[_X, MEMORY])
+define(OPS, "concatenate_heads", callee="ttnn.transformer.concatenate_heads", python=[_X, MEMORY], takes=FLOAT)
 
 _HEADS = (
     operand("kv_input_tensor", 1, default=None),
@@ -87,7 +134,16 @@ define(
     "split_query_key_value_and_split_heads",
     callee="ttnn.transformer.split_query_key_value_and_split_heads",
     python=[_X, *_HEADS],
+    takes=Forms((Takes(FLOATS),), (Gives(),) * 3),
 )
 
 _ROTATED = (_X, operand("cos_cache", 1), operand("sin_cache", 2), unset("token_index"), MEMORY, COMPUTE)
-define(OPS, "rotary_embedding", callee="ttnn.experimental.rotary_embedding", python=_ROTATED)
+define(
+    OPS,
+    "rotary_embedding",
+    options=["compute_config"],
+    callee="ttnn.experimental.rotary_embedding",
+    python=_ROTATED,
+    cpp=positional(*_ROTATED[:-1]),
+    takes=FLOAT,
+)

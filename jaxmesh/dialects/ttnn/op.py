@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from jaxmesh.dialects import ttir
 from jaxmesh.dialects.op import Arity, Attribute, Call, Meaning, OpDef, Trait, arity
+from jaxmesh.dialects.ttnn.forms import TILES, Forms, Occurrence, Rule
 
 NEEDED: Any = inspect.Parameter.empty
 Source = Literal[
@@ -41,6 +42,7 @@ class Param:
         `value`.
       keyword: True if Python prints it as `name=value`.
       default: the real API's default; `NEEDED` if there is none.
+      if_set: True if it is printed only when the attribute is there.
       on_host: True if it is printed when the result is a host tensor; the device and the memory config are unset then.
     """
 
@@ -51,13 +53,14 @@ class Param:
     keyword: bool = False
     default: Any = NEEDED
     on_host: bool = True
+    if_set: bool = False
 
 
 SPELLINGS: Mapping[str, Mapping[str, str]] = {
     "ReduceType": {"sum": "Sum", "mean": "Mean", "max": "Max", "min": "Min", "prod": "Prod"},
-    "ScatterReduction": {"sum": "add", "prod": "multiply", "max": "amax", "min": "amin"},
+    "ScatterReduction": {"sum": "add", "prod": "multiply", "max": "amax", "min": "amin", "invalid": ""},
 }
-"""By the last part of an enum's name: the enum's names of the dialect's values, where they differ."""
+"""By the last part of an enum's name: the enum's names of the dialect's values, where they differ; empty for none."""
 
 
 def spell(enum: str, value: str) -> str:
@@ -81,10 +84,16 @@ def operands(name: str) -> Param:
 
 
 def attribute(
-    name: str, key: str | None = None, *, form: str = "value", keyword: bool = False, default: Any = NEEDED
+    name: str,
+    key: str | None = None,
+    *,
+    form: str = "value",
+    keyword: bool = False,
+    default: Any = NEEDED,
+    if_set: bool = False,
 ) -> Param:
     """Returns an argument that is an attribute; `key` is its name in the dialect if the parameter has another."""
-    return Param(name, "attribute", key or name, form, keyword, default)
+    return Param(name, "attribute", key or name, form, keyword, default, if_set=if_set)
 
 
 def text(name: str, printed: str, *, keyword: bool = False, default: Any = None) -> Param:
@@ -129,6 +138,8 @@ class TtnnOp:
       on_device: True if MLIR writes the device as last operand when the result is on the devices (creation ops).
       in_place: the number of the operand into whose memory the real op writes its result, if it does; the operand is of
         no use afterwards. Only the pass that makes the program has to care.
+      forms: the element types and layouts that the real function takes and gives, or a function that returns them for
+        an occurrence; `jaxmesh/passes/layouts` converts to them.
     """
 
     definition: OpDef
@@ -137,6 +148,11 @@ class TtnnOp:
     like: str | None = None
     on_device: bool = False
     in_place: int | None = None
+    forms: Rule = TILES
+
+    def forms_of(self, occurrence: Occurrence) -> Forms:
+        """Returns what the real function takes and gives in one occurrence."""
+        return self.forms if isinstance(self.forms, Forms) else self.forms(occurrence)
 
 
 def define(
@@ -152,10 +168,12 @@ def define(
     omit: Sequence[str] = (),
     forms: Sequence[Attribute] = (),
     traits: Sequence[Trait] = (),
+    options: Sequence[str] = (),
     callee: str | None = None,
     cpp_callee: str | None = None,
     on_device: bool = False,
     in_place: int | None = None,
+    takes: Rule = TILES,
 ) -> None:
     """Adds an operation of TTNN to a table. Facts shared with a TTIR operation are declared only there.
 
@@ -168,10 +186,12 @@ def define(
       meaning, operands, attributes: in place of those of the TTIR operation.
       omit: names of TTIR's attributes that it does not have.
       forms: attributes that replace TTIR's of the same name.
-      traits: facts beside those of the TTIR operation.
+      traits: facts beside those of the TTIR operation, except for `NOT_UPSTREAM`, which is of one dialect.
+      options: attributes that say how to compute, as in `OpDef`.
       callee: the function's dotted name if it is not `ttnn.<name>` (C++ has `::` for the dots).
       cpp_callee: the same for C++ alone.
       on_device, in_place: as in `TtnnOp`.
+      takes: the element types and layouts that the real function takes and gives, `forms` of `TtnnOp`.
     """
     assert name not in ops, name
     base = ttir.OPS.get(like or name)
@@ -181,7 +201,8 @@ def define(
     if operands is None:
         assert base is not None, name
         operands = base.operands
-    shared = frozenset[Trait]() if base is None else base.traits
+    # Of its own dialect the trait of a row tells whether upstream has it.
+    shared = frozenset[Trait]() if base is None else base.traits - {Trait.NOT_UPSTREAM}
     definition = OpDef(
         name,
         arity(operands),
@@ -190,13 +211,16 @@ def define(
         (1, 1) if base is None else base.results,
         meaning is None and base is not None and base.casts,
         shared.union(traits),
+        frozenset(options),
+        None if base is None else base.writes,
+        None if base is None or meaning is not None else base.former,
     )
     dotted = callee or f"ttnn.{name}"
     calls = (
         Signature(dotted, tuple(python)),
         Signature((cpp_callee or dotted).replace(".", "::"), positional(*python) if cpp is None else tuple(cpp)),
     )
-    ops[name] = TtnnOp(definition, *calls, None if meaning or base is None else base.name, on_device, in_place)
+    ops[name] = TtnnOp(definition, *calls, None if meaning or base is None else base.name, on_device, in_place, takes)
 
 
 def _meaning(base: OpDef | None) -> Meaning:

@@ -1,15 +1,32 @@
 """Reductions, scans and sorts of TTNN.
 
-Indices are int32 here, whatever the program asks for: a typecast converts them.
+Indices have the type that is declared for them; int32 where it is none of integers.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from jaxmesh.dialects.op import Call, attr
+from jaxmesh.dialects.op import Call, attr, need
 from jaxmesh.dialects.ttir.helpers import jax, jnp
+from jaxmesh.dialects.ttnn.forms import (
+    BF16,
+    F32,
+    FLOAT,
+    FLOATS,
+    NUMBERS,
+    U16,
+    U32,
+    WIDE,
+    Forms,
+    Gives,
+    Layout,
+    Occurrence,
+    Takes,
+    forms,
+)
 from jaxmesh.dialects.ttnn.op import (
     COMPUTE,
     DTYPE,
@@ -21,6 +38,7 @@ from jaxmesh.dialects.ttnn.op import (
     positional,
     text,
     ttir_meaning,
+    unset,
 )
 
 OPS: dict[str, TtnnOp] = {}
@@ -33,8 +51,10 @@ for _name in ("sum", "mean", "max", "min"):
     define(
         OPS,
         _name,
+        options=["compute_config"],
         python=[_X, _DIMS, _KEEP, MEMORY, COMPUTE],
         cpp=positional(_X, replace(_DIMS, form="int32s"), _KEEP, MEMORY, COMPUTE),
+        takes=FLOAT if _name == "mean" else forms(NUMBERS),
     )
 
 
@@ -46,23 +66,47 @@ def _over_one_dim(call: Call, dim: int | None) -> Any:
 define(
     OPS,
     "prod",
-    forms=[attr("dim_arg", "int", form="i64")],
+    forms=[attr("dim_arg", "int", form="si64")],
     meaning=lambda call: _over_one_dim(call, call["dim_arg"]),
     python=[_X, _DIMS, _KEEP, MEMORY],
+    takes=FLOAT,
 )
+
+
+def _index_type(declared: Any) -> Any:
+    return declared.dtype if jnp.issubdtype(declared.dtype, jnp.integer) else jnp.int32
+
+
+def _argmax(op: Occurrence) -> Forms:
+    """Integers in rows, and those along the last dim alone; a maximum of all elements in rows, too."""
+    dim = op.attributes.get("dim")
+    last = dim is None or dim % op.rank == op.rank - 1
+    layout: Layout = "either" if op.stored() in FLOATS and dim is not None else "rows"
+    types = WIDE if last else FLOATS
+    return Forms((Takes(types, layout),), (Gives(U32, layout="rows"),), remedy="Take it along the last dim")
+
+
 _REDUCED = (_X, attribute("dim", default=None), _KEEP)
 define(
     OPS,
     "argmax",
-    attributes=[attr("dim", "int", form="i32"), attr("keep_dim", "bool", False)],
-    meaning=lambda call: _over_one_dim(call, call["dim"]).astype(jnp.int32),
-    python=[*_REDUCED, text("use_multicore", "False", keyword=True, default=False), MEMORY],
-    cpp=positional(*_REDUCED, text("use_multicore", "false"), MEMORY),
+    attributes=[attr("dim", "int"), attr("keep_dim", "bool", False)],
+    meaning=lambda call: _over_one_dim(call, call["dim"]).astype(_index_type(call.result)),
+    python=[*_REDUCED, unset("sub_core_grids"), MEMORY],
+    takes=_argmax,
 )
-define(OPS, "cumsum", python=[_X, attribute("dim"), DTYPE, MEMORY])
+define(
+    OPS,
+    "cumsum",
+    forms=[need("dim", "int")],
+    python=[_X, attribute("dim"), DTYPE, MEMORY],
+    cpp=positional(_X, attribute("dim"), DTYPE, text("reverse_order", "false"), unset("optional_out"), MEMORY),
+    takes=forms(WIDE, gives="asked"),
+)
 define(
     OPS,
     "softmax",
+    options=["compute_config"],
     python=[
         _X,
         attribute("dim", "dimension"),
@@ -70,6 +114,7 @@ define(
         COMPUTE,
         attribute("numeric_stable", "numericStable", keyword=True, default=False),
     ],
+    takes=FLOAT,
 )
 
 
@@ -77,11 +122,29 @@ define(
 
 
 def _with_indices(call: Call) -> Any:
-    """Returns values and int32 indices, by the TTIR op of the same name."""
+    """Returns values and indices, by the TTIR op of the same name."""
     (x,) = call.operands
-    indices = jax.ShapeDtypeStruct(x.shape, jnp.int32)
+    indices = jax.ShapeDtypeStruct(x.shape, _index_type(call.results[-1]))
     return ttir_meaning(replace(call, results=(indices, indices)))
 
+
+def _order(types: frozenset[str]) -> Callable[[Occurrence], Forms]:
+    """Indices are of 16 bits where the input is, unless the dim is too long for them."""
+
+    def rule(op: Occurrence) -> Forms:
+        x = op.operands[0]
+        assert x is not None
+        dim: int = op.attributes.get("dim", -1)
+        length = x.shape[dim] if x.shape else 1
+        short = U16 if length < _LONG else U32
+        return Forms((Takes(types, casts=_ORDERED),), (Gives(), Gives(by_type={BF16: short, F32: U32, U16: U32})))
+
+    return rule
+
+
+_LONG = 2**15
+"""A dim is padded to a power of two, whose places 16 bits count."""
+_ORDERED = {"UINT8": (U16, F32), "INT8": (F32,), "UINT16": (F32,)}
 
 define(
     OPS,
@@ -89,10 +152,13 @@ define(
     forms=[attr("dim", "int", -1, form="si8")],
     meaning=_with_indices,
     python=[_X, _DIM, attribute("descending", default=False), attribute("stable", default=False), MEMORY],
+    takes=_order(frozenset({BF16, F32, U16})),
 )
 define(
     OPS,
     "topk",
+    forms=[attr("dim", "int", -1)],
     meaning=_with_indices,
     python=[_X, attribute("k"), _DIM, attribute("largest", default=True), attribute("sorted", default=True), MEMORY],
+    takes=_order(FLOATS),
 )

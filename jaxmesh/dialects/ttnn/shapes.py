@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from jaxmesh.dialects.op import Call, Trait, need
+from jaxmesh.dialects import ttir
+from jaxmesh.dialects.op import Call, Trait, expect, need
+from jaxmesh.dialects.ttnn.forms import ANY, MODULAR, MOVED, NARROW, NUMBERS, WIDE, Forms, Occurrence, forms
 from jaxmesh.dialects.ttnn.op import (
     DTYPE,
     MEMORY,
@@ -29,6 +31,7 @@ define(
     traits=[Trait.ON_HOST, Trait.RETURNS_OPERAND],
     python=[_X, attribute("shape"), MEMORY],
     cpp=[_X, attribute("shape", form="vector"), _MEMORY],
+    takes=forms(NUMBERS, "either", casts=MODULAR),
 )
 
 
@@ -41,12 +44,19 @@ def _permute(call: Call) -> Any:
 define(
     OPS,
     "permute",
+    options=["pad_value"],
     meaning=_permute,
     traits=[Trait.RETURNS_OPERAND],
     python=[_X, attribute("dims", "permutation"), MEMORY, text("pad_value", "0.0", keyword=True, default=0.0)],
     cpp=[_X, attribute("dims", "permutation", form="int64s"), _MEMORY, text("pad_value", "0.0f")],
+    takes=MOVED,
 )
-define(OPS, "transpose", python=[_X, attribute("dim1", "dim0"), attribute("dim2", "dim1"), MEMORY])
+define(OPS, "transpose", python=[_X, attribute("dim1", "dim0"), attribute("dim2", "dim1"), MEMORY], takes=MOVED)
+
+
+def _narrow_in_rows(op: Occurrence) -> Forms:
+    return forms(ANY, "rows" if op.stored() in NARROW else "either", casts=MODULAR)
+
 
 _COUNTS = attribute("repeat_dims", form="shape")
 define(
@@ -57,9 +67,16 @@ define(
     traits=[Trait.RETURNS_OPERAND],
     python=[_X, _COUNTS, MEMORY],
     cpp=[_X, _COUNTS],
+    takes=_narrow_in_rows,
 )
-define(OPS, "repeat_interleave", python=[_X, attribute("repeats"), attribute("dim"), MEMORY])
-define(OPS, "concat", traits=[Trait.RETURNS_OPERAND], python=[operands("tensors"), attribute("dim"), MEMORY])
+define(OPS, "repeat_interleave", python=[_X, attribute("repeats"), attribute("dim"), MEMORY], takes=_narrow_in_rows)
+define(
+    OPS,
+    "concat",
+    traits=[Trait.RETURNS_OPERAND],
+    python=[operands("tensors"), attribute("dim"), MEMORY],
+    takes=_narrow_in_rows,
+)
 
 _SLICE = (
     attribute("slice_start", "begins"),
@@ -73,15 +90,26 @@ define(
     traits=[Trait.RETURNS_OPERAND],
     python=[_X, *_SLICE, MEMORY],
     cpp=[_X, *(replace(p, form="span") for p in _SLICE), _MEMORY],
+    takes=_narrow_in_rows,
 )
 
+
+def _pad(op: Occurrence) -> Forms:
+    """Tiles are padded at the end only."""
+    in_front = any(op.attributes["padding"][::2])
+    return forms(WIDE, "rows" if in_front else "either", casts=MODULAR)
+
+
 _PADDED = (_X, attribute("padding", form="pairs"), attribute("value"))
+_MULTICORE = attribute("use_multicore", keyword=True, default=True)
 define(
     OPS,
     "pad",
+    attributes=[*ttir.OPS["pad"].attributes, expect("use_multicore", "bool", True)],
     traits=[Trait.RETURNS_OPERAND],
-    python=[*_PADDED, text("use_multicore", "True", keyword=True, default=True), MEMORY],
-    cpp=[*_PADDED, text("use_multicore", "true"), _MEMORY],
+    python=[*_PADDED, _MULTICORE, MEMORY],
+    cpp=positional(*_PADDED, _MULTICORE, MEMORY),
+    takes=_pad,
 )
 define(
     OPS,
@@ -91,4 +119,5 @@ define(
     traits=[Trait.MOVES, Trait.DECOMPOSED],
     python=[_X, DTYPE, MEMORY],
     cpp=positional(_X, MEMORY, DTYPE),
+    takes=forms(ANY - {"INT8"}, casts=MODULAR),
 )

@@ -173,13 +173,13 @@ def _gather(x: Any, axis: str, dim: int, *, tiled: bool) -> Any:
     """Gathers a value along an axis to a full value."""
     if axis not in compat.varying_axes(jax.typeof(x)):
         x = compat.vary(x, (axis,))
-    if not _packed(x.dtype):
+    if not _is_packed(x.dtype):
         return _jax.lax.all_gather(x, axis, axis=dim, tiled=tiled, to="invarying")
     gathered = _jax.lax.all_gather(x.astype(jnp.int8), axis, axis=dim, tiled=tiled, to="invarying")
     return gathered.astype(x.dtype)
 
 
-def _packed(dtype: Any) -> bool:
+def _is_packed(dtype: Any) -> bool:
     """Returns True for integers of less than a byte, which XLA's CPU collectives pack and garble."""
     return jnp.issubdtype(dtype, jnp.integer) and jnp.iinfo(dtype).bits < 8
 

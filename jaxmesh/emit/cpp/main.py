@@ -30,7 +30,7 @@ def inputs_text(program: Program, name: str, load: bool) -> str:
     names: list[str] = []
     first = len(lines) + 1
     for i, argument in enumerate(program.arguments):
-        made = _loaded(program, argument, i, device) if load else _ones(program, argument, device)
+        made = _load(program, argument, i, device) if load else _ones(program, argument, device)
         names.append(f"v{first + i}")
         lines.append(f"  {TENSOR} {names[-1]} = {made};{remark(argument.path)}")
     lines.append(f"  {TENSORS} v{first + len(names)} = util_create_vec({', '.join(names)});")
@@ -50,7 +50,7 @@ def _ones(program: Program, argument: Port, device: str) -> str:
     return f"ttnn::ones({', '.join([shape, *_held(program, argument, device)])})"
 
 
-def _loaded(program: Program, argument: Port, number: int, device: str) -> str:
+def _load(program: Program, argument: Port, number: int, device: str) -> str:
     dtype, layout, where, memory = _held(program, argument, device)
     shape = list(program.types[argument.value].shape)
     if argument.presharded:

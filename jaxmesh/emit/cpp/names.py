@@ -27,7 +27,7 @@ _HEADERS = frozenset({
     "pthread_cleanup_pop_restore_np", "pthread_cleanup_push", "pthread_cleanup_push_defer_np", "strdupa", "strndupa",
     "u_char", "u_int", "u_long", "u_short", "uint", "ulong", "ushort", "va_list",
 })  # fmt: skip
-"""What the standard headers have in the global scope, or as macros, under names that a function might have."""
+"""Globals and macros of the standard headers under names that a function might have."""
 
 _RISKY = re.compile(r".*_t|(SYS|[A-Z])_.*")
 """Names of which the system's headers have too many to list: types, and macros such as `SYS_read` and `M_PIf`."""
@@ -51,5 +51,5 @@ def function_name(text: str) -> str:
 
 def remark(text: str) -> str:
     """A comment for the end of a line, or nothing."""
-    said = comment(text).replace("??", "? ?")
-    return f"  // {said}" if said else ""
+    escaped = comment(text).replace("??", "? ?")
+    return f"  // {escaped}" if escaped else ""

@@ -1,6 +1,7 @@
 """C++ text: a flat TTNN program as tt-mlir's EmitC prints it, one statement after the other.
 
-It compiles against the host emulation in `include/`; what EmitC loses (constants, the mesh, point to point) is said.
+It compiles against the host emulation in `include/`. Comments name what EmitC loses:
+constants, the mesh, point to point.
 """
 
 from __future__ import annotations
@@ -133,13 +134,13 @@ class _Writer:
 
     def attribute(self, op: Op, row: TtnnOp, param: Param) -> str:
         name = str(param.key)
-        said: Any = op.attributes.get(name, row.definition.by_name[name].default)
+        value: Any = op.attributes.get(name, row.definition.by_name[name].default)
         if param.form == "array":
-            return self.data(said)
+            return self.data(value)
         if param.form == "span":
             kind = "::ttsl::SmallVector<int32_t>"
-            return f"ttsl::make_const_span({self.variable(kind, values.attribute('int32s', said))})"
-        return values.attribute(param.form, said)
+            return f"ttsl::make_const_span({self.variable(kind, values.attribute('int32s', value))})"
+        return values.attribute(param.form, value)
 
     def data(self, array: Any) -> str:
         """A row of elements; a long one as a table of its own."""
@@ -231,7 +232,7 @@ _OF_RESULT: Mapping[str, Callable[[Type], str]] = {
     "layout": lambda kind: values.layout(kind.tile),
     "shape": lambda kind: values.attribute("shape", kind.shape),
 }
-"""Arguments that the type of the result says."""
+"""Arguments that the type of the result implies."""
 
 
 def mesh_shape(shape: Iterable[int]) -> str:
@@ -245,12 +246,12 @@ def _config(rows: Sequence[str], override: MeshShape | None) -> str:
 
 
 def mapper(config: MeshMapperConfig) -> str:
-    """What stands between the braces of a mapper config."""
+    """Returns the text between the braces of a mapper config."""
     owner = f"{_DISTRIBUTED}::MeshMapperConfig"
     kinds = (f"Shard{{{p.dim}}}" if isinstance(p, PlacementShard) else "Replicate{}" for p in config.placements)
     return _config([f"{owner}::Placement{{{owner}::{kind}}}" for kind in kinds], config.mesh_shape_override)
 
 
 def composer(config: MeshComposerConfig) -> str:
-    """What stands between the braces of a composer config."""
+    """Returns the text between the braces of a composer config."""
     return _config([str(d) for d in config.dims], config.mesh_shape_override)

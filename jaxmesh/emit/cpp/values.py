@@ -40,7 +40,7 @@ def layout(tile: bool) -> str:
 
 
 def memory_config(kind: Type) -> str:
-    """Where a tensor lies in memory."""
+    """Returns the memory config of a tensor."""
     buffer = "SYSTEM_MEMORY" if kind.host else "DRAM"
     return f"::ttnn::MemoryConfig{{::ttnn::TensorMemoryLayout::INTERLEAVED, ::ttnn::BufferType::{buffer}, {NOTHING}}}"
 
@@ -66,10 +66,10 @@ def real(value: float) -> str:
         return f"{'-' if value < 0 else ''}::std::numeric_limits<float>::infinity()"
     with np.errstate(over="ignore"):
         single = np.float32(value)
-    return f"{_pointed(str(single))}f" if float(single) == value else _pointed(repr(float(value)))
+    return f"{_as_pointer(str(single))}f" if float(single) == value else _as_pointer(repr(float(value)))
 
 
-def _pointed(text: str) -> str:
+def _as_pointer(text: str) -> str:
     return text if set(text) & set(".e") else f"{text}.0"
 
 
@@ -96,12 +96,12 @@ def one(value: Any) -> str:
             raise UnsupportedError(f"C++ calls take numbers, truth values and strings, got {value!r}.")
 
 
-def _listed(values: Sequence[Any]) -> str:
+def _list_of(values: Sequence[Any]) -> str:
     return ", ".join(map(one, values))
 
 
 def _row(container: str) -> Callable[[Any], str]:
-    return lambda value: f"{container}{{{_listed(value)}}}"
+    return lambda value: f"{container}{{{_list_of(value)}}}"
 
 
 def value(given: Any) -> str:
@@ -117,26 +117,26 @@ def _pairs(given: Sequence[int]) -> str:
 FORMS: Mapping[str, Callable[[Any], str]] = {
     "value": value,
     "float": lambda given: real(float(given)),
-    "shape": lambda given: f"::ttnn::Shape({{{_listed(given)}}})",
-    "coordinate": lambda given: f"::ttnn::MeshCoordinate(ttsl::Span<const uint32_t>{{{_listed(given)}}})",
+    "shape": lambda given: f"::ttnn::Shape({{{_list_of(given)}}})",
+    "coordinate": lambda given: f"::ttnn::MeshCoordinate(ttsl::Span<const uint32_t>{{{_list_of(given)}}})",
     "int32s": _row("::ttsl::SmallVector<int32_t>"),
     "int64s": _row("::ttsl::SmallVector<int64_t>"),
     "vector": _row("::std::vector<int32_t>"),
-    "uint32s": lambda given: f"::std::array<uint32_t, {len(given)}>{{{_listed(given)}}}",
+    "uint32s": lambda given: f"::std::array<uint32_t, {len(given)}>{{{_list_of(given)}}}",
     "pairs": _pairs,
 }
-"""How an attribute is written, by the form of its parameter; `array` and `span` take statements of their own."""
+"""The spelling of an attribute, by the form of its parameter; `array` and `span` take statements of their own."""
 
 
 def attribute(form: str, given: Any) -> str:
-    """An attribute in the form that its parameter says; nothing where it is left out."""
+    """Returns an attribute in the form of its parameter; nothing where it is left out."""
     if given is None:
         return NOTHING
     kind, _, owner = form.partition(":")
     if kind == "enum":
         return f"{owner.replace('.', '::')}::{spell(owner, given)}"
     if kind == "string":
-        return string(spell(owner, given))
+        return string(name) if (name := spell(owner, given)) else NOTHING
     return FORMS[form](given)
 
 
@@ -147,7 +147,7 @@ def table(array: np.ndarray[Any, Any]) -> tuple[str, list[str]]:
     """The element type of a C++ table that holds an array, and its elements, row-major."""
     flat = array.reshape(-1)
     if flat.dtype.name == "float64":
-        return "double", [_pointed(repr(v)) if math.isfinite(v) else real(v) for v in flat.tolist()]
+        return "double", [_as_pointer(repr(v)) if math.isfinite(v) else real(v) for v in flat.tolist()]
     if flat.dtype.name == "bool":
         return "int64_t", [str(int(v)) for v in flat.tolist()]
     if flat.dtype.kind in "iu" or flat.dtype.name in ("int4", "int2", "uint4", "uint2"):

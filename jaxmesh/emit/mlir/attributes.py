@@ -1,4 +1,4 @@
-"""Attributes as MLIR writes them, by the form their row says."""
+"""Attributes as MLIR writes them, in the form that their row declares."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def attribute(form: str, value: Any, spelling: Spelling, *, wide: bool = False) 
     """A value in a form of `jaxmesh.dialects.op.Attribute`; `wide` ops write numbers beyond 32-bit floats in 64."""
     value = value.value if isinstance(value, enum.Enum) else value
     try:
-        return _formed(form, value, spelling, wide)
+        return _format_as(form, value, spelling, wide)
     except JaxmeshError:
         raise
     except (TypeError, ValueError, OverflowError) as error:
         raise VerifyError(f"{value!r:.100} cannot be written as {form} ({error}).") from None
 
 
-def _formed(form: str, value: Any, spelling: Spelling, wide: bool) -> str:
+def _format_as(form: str, value: Any, spelling: Spelling, wide: bool) -> str:
     if form in _RANGES:
         return _integers_or_one(form, value)
     if form.startswith("#"):

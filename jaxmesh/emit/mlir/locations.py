@@ -38,7 +38,7 @@ class Locations:
         self._of_line: dict[str, str] = {}
 
     def op(self, line: str) -> str:
-        """What stands behind an operation, a function or the module."""
+        """Returns the location behind an operation, a function or the module."""
         found = self._of_line.get(line) if self._written else ""
         if found is None:
             number = self._numbers.setdefault(source(line), len(self._numbers))
@@ -46,7 +46,7 @@ class Locations:
         return found
 
     def argument(self, path: str) -> str:
-        """What stands behind an argument: MLIR writes it out there, and defines it before the module."""
+        """Returns the location behind an argument: MLIR writes it out there, and defines it before the module."""
         if not self._written:
             return ""
         place = named(path)

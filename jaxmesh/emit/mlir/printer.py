@@ -21,8 +21,9 @@ from jaxmesh.errors import JaxmeshError, MissingRuleError, VerifyError
 _SEGMENTS = "operandSegmentSizes"
 _BY_TYPE: frozenset[str | None] = frozenset({"f32", "number"})
 """Forms of attributes that are written by the types of the operands."""
-_ASSUMED = "assume_replicated"
-"""No attribute of TTIR's: a promise of the caller, printed as a discardable one."""
+DISCARDABLE: Mapping[str, str] = {"assume_replicated": "", "layout": "#ttnn.layout", "rounding_mode": "string"}
+"""Attributes that upstream does not define, with their forms, printed as discardable ones: a promise of the caller, the
+layout that `to_layout` makes, which upstream has in the result's type, and how `divide` rounds integers."""
 
 
 def mlir_text(program: Program, *, locations: bool = False) -> str:
@@ -51,7 +52,7 @@ class _Printer:
         self.spelling = Spelling()
         self.names: dict[Value, str] = {a.value: f"%arg{i}" for i, a in enumerate(program.arguments)}
         self.count = 0
-        self.said: dict[tuple[str, int], str] = {}
+        self.printed: dict[tuple[str, int], str] = {}
 
     def text(self) -> str:
         around = self.locations.op(""), self.locations.op("")
@@ -100,15 +101,19 @@ class _Printer:
     def _op(self, op: Op) -> str:
         properties = self._said(op)
         written = f" <{{{properties}}}>" if properties else ""
-        if op.attributes.get(_ASSUMED):
-            written += " {jaxmesh.assume_replicated}"
+        written += self._discardable(op)
         types = ", ".join(map(self._type, op.used))
-        made = ", ".join(map(self._type, op.results))
-        after = made if len(op.results) == 1 else f"({made})"
+        results = () if _overwritten_operand(op) is not None else op.results
+        made = ", ".join(map(self._type, results))
+        after = made if len(results) == 1 else f"({made})"
         reads, place = self._listed(op.used), self.locations.op(op.line)
         return f'    {self._defined(op)}"{op.name}"({reads}){written} : ({types}) -> {after}{place}'
 
     def _defined(self, op: Op) -> str:
+        if (into := _overwritten_operand(op)) is not None:
+            # From here on the operand is the result.
+            self.names[op.results[0]] = self.names[into]
+            return ""
         if not op.results:
             return ""
         name = f"%{self.count}"
@@ -122,27 +127,39 @@ class _Printer:
     def _said(self, op: Op) -> str:
         """The properties; where they do not depend on the operands, ops that share a mapping are spelled once."""
         key = op.name, id(op.attributes)
-        found = self.said.get(key)
+        found = self.printed.get(key)
         if found is None:
             found = ", ".join(self._properties(op))
             forms, row = _forms(op.name)
             if (row is None or not _optional(row)) and not _BY_TYPE.intersection(map(forms.get, op.attributes)):
-                self.said[key] = found
+                self.printed[key] = found
         return found
 
     def _properties(self, op: Op) -> Iterator[str]:
         forms, row = _forms(op.name)
-        given = {k: v for k, v in op.attributes.items() if v is not None and k != _ASSUMED}
+        given = {k: v for k, v in op.attributes.items() if v is not None and k not in DISCARDABLE}
+        if row is not None:
+            given = {**row.assumptions, **given}
+            if absent := ", ".join(repr(a.name) for a in row.attributes if a.required and a.name not in given):
+                raise VerifyError(f"{op.name} needs the attribute {absent}; it is missing.")
         if op.name == "ttnn.get_device":
             given.setdefault("mesh_offset", (0,) * len(self.program.mesh))
         segments = _segments(op, row, self.program) if row is not None else None
         if segments is not None:
             given.setdefault(_SEGMENTS, segments)
+        else:
+            # Upstream defines it where more than one operand may be left out; older TTIR wrote it on every op.
+            given.pop(_SEGMENTS, None)
         for name in sorted(given):
             if name not in forms:
                 allowed = ", ".join(forms) or "none"
                 raise VerifyError(f"{op.name} has no attribute {name!r}; its attributes are: {allowed}.")
             yield f"{name} = {self._written(op, name, forms[name], given[name])}"
+
+    def _discardable(self, op: Op) -> str:
+        given = [(k, op.attributes[k], form) for k, form in DISCARDABLE.items() if op.attributes.get(k)]
+        written = (f"jaxmesh.{k}" + (f" = {attribute(form, v, self.spelling)}" if form else "") for k, v, form in given)
+        return f" {{{', '.join(written)}}}" if given else ""
 
     def _written(self, op: Op, name: str, form: str, value: Any) -> str:
         try:
@@ -167,14 +184,20 @@ def _forms(op: str) -> tuple[Mapping[str, str], OpDef | None]:
     return {a.name: a.mlir_form for a in row.attributes} | {_SEGMENTS: "i32a"}, row
 
 
+def _overwritten_operand(op: Op) -> Value | None:
+    """Returns the operand that an op writes to instead of giving a result."""
+    row = _forms(op.name)[1]
+    return None if row is None or row.writes is None else op.operands[row.writes]
+
+
 def _optional(row: OpDef) -> bool:
-    """Whether more than one operand may be left out."""
+    """Returns True if more than one operand may be left out."""
     least, most = row.operands
     return most is not None and most - least >= 2
 
 
 def _segments(op: Op, row: OpDef, program: Program) -> tuple[int, ...] | None:
-    """Which operands are there, where more than one may be left out."""
+    """Returns which operands are present, where more than one may be left out."""
     least, most = row.operands
     if most is None or not _optional(row):
         return None

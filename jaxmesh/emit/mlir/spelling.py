@@ -1,4 +1,4 @@
-"""How MLIR spells strings, types, numbers and elements: byte for byte as its own printer does."""
+"""The spelling of MLIR for strings, types, numbers and elements: byte for byte as its own printer does."""
 
 from __future__ import annotations
 
@@ -98,23 +98,23 @@ class Spelling:
 
     def elements(self, array: np.ndarray[Any, Any]) -> str:
         """A constant: `dense<...> : tensor<...>`."""
-        held = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("<"), copy=False)).reshape(array.shape)
-        return f"dense<{self._inside(held)}> : {self.tensor(array.shape, array.dtype)}"
+        elements = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("<"), copy=False)).reshape(array.shape)
+        return f"dense<{self._inside(elements)}> : {self.tensor(array.shape, array.dtype)}"
 
-    def _inside(self, held: np.ndarray[Any, Any]) -> str:
-        if not held.size:
+    def _inside(self, elements: np.ndarray[Any, Any]) -> str:
+        if not elements.size:
             return ""
-        rows = held.reshape(-1).view(np.uint8).reshape(held.size, held.dtype.itemsize)
+        rows = elements.reshape(-1).view(np.uint8).reshape(elements.size, elements.dtype.itemsize)
         if bool((rows == rows[0]).all()):
-            return self._list(held.reshape(-1)[:1].reshape(()))
-        if held.size > LISTED:
-            return f'"0x{_stored(held).hex().upper()}"'
-        return self._list(held)
+            return self._list(elements.reshape(-1)[:1].reshape(()))
+        if elements.size > LISTED:
+            return f'"0x{_stored_bytes(elements).hex().upper()}"'
+        return self._list(elements)
 
-    def _list(self, held: np.ndarray[Any, Any]) -> str:
-        if held.dtype.kind == "b":
-            return str(held.tolist()).lower()
-        text = f'dense<"0x{_stored(held).hex()}"> : {self.tensor(held.shape, held.dtype)}'
+    def _list(self, elements: np.ndarray[Any, Any]) -> str:
+        if elements.dtype.kind == "b":
+            return str(elements.tolist()).lower()
+        text = f'dense<"0x{_stored_bytes(elements).hex()}"> : {self.tensor(elements.shape, elements.dtype)}'
         spelled = str(ir.Attribute.parse(text, self._mlir()))
         return spelled[len("dense<") : spelled.rindex(">", 0, spelled.rindex(" : "))]
 
@@ -125,9 +125,9 @@ class Spelling:
         return self._context
 
 
-def _stored(held: np.ndarray[Any, Any]) -> bytes:
+def _stored_bytes(elements: np.ndarray[Any, Any]) -> bytes:
     """Elements as MLIR stores them: those of less than a byte in one, without sign."""
-    integer = _INTEGER.match(held.dtype.name)
+    integer = _INTEGER.match(elements.dtype.name)
     if integer is None or int(integer.group(2)) >= 8:
-        return held.tobytes()
-    return (held.astype(np.uint8) & (2 ** int(integer.group(2)) - 1)).astype(np.uint8).tobytes()
+        return elements.tobytes()
+    return (elements.astype(np.uint8) & (2 ** int(integer.group(2)) - 1)).astype(np.uint8).tobytes()

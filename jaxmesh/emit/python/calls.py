@@ -27,12 +27,16 @@ def signature_of(op: Op) -> tuple[TtnnOp, Signature]:
 
 
 def arguments(program: Program, op: Op, row: TtnnOp, params: Sequence[Param], names: Names) -> str:
-    """What stands between the parentheses of a row's call."""
+    """Returns the text between the parentheses of a row's call."""
     kind = program.types[op.results[0]] if op.results else None
     hosted = kind is not None and kind.host
     site = _Site(program, op, row, kind, names)
-    said = [(p, _SOURCES[p.source](site, p)) for p in params if p.on_host or not hosted]
-    return ", ".join(f"{p.name}={value}" if p.keyword else value for p, value in said)
+    printed = [(p, _SOURCES[p.source](site, p)) for p in params if _is_printed(p, op, hosted)]
+    return ", ".join(f"{p.name}={value}" if p.keyword else value for p, value in printed)
+
+
+def _is_printed(param: Param, op: Op, hosted: bool) -> bool:
+    return (param.on_host or not hosted) and (not param.if_set or op.attributes.get(str(param.key)) is not None)
 
 
 class _Site(NamedTuple):
@@ -154,8 +158,8 @@ def _to_layout(program: Program, op: Op, names: Names) -> Statements:
     (tensor,) = op.used
     before, after = program.types[tensor], program.types[op.results[0]]
     dtype = "None" if before.dtype == after.dtype else values.data_type(after.dtype)
-    said = f"{names[tensor]}, {values.layout(after)}, {dtype}, memory_config={values.memory_config(after)}"
-    return [("ttnn.to_layout", said)]
+    printed = f"{names[tensor]}, {values.layout(after)}, {dtype}, memory_config={values.memory_config(after)}"
+    return [("ttnn.to_layout", printed)]
 
 
 def _deallocate(program: Program, op: Op, names: Names) -> Statements:

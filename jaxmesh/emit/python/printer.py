@@ -146,26 +146,26 @@ class _Module:
         return body
 
     def on_mesh(self, port: Port, load: bool) -> bool:
-        """Whether making this input takes the mesh device."""
+        """Returns True if making this input takes the mesh device."""
         return not self.program.types[port.value].host or (load and port.presharded)
 
     def ones(self, body: list[str], device: str, _: int, port: Port) -> str:
         kind = self.program.types[port.value]
-        said = {
+        arguments = {
             "shape": values.shape(kind.shape),
             "dtype": values.data_type(kind.dtype),
             "layout": values.layout(kind),
             "device": "None" if kind.host else device,
             "memory_config": values.memory_config(kind),
         }
-        return self.statement(body, "ttnn.ones", ", ".join(f"{k}={v}" for k, v in said.items()))
+        return self.statement(body, "ttnn.ones", ", ".join(f"{k}={v}" for k, v in arguments.items()))
 
     def loaded(self, body: list[str], device: str, number: int, port: Port) -> str:
         kind = self.program.types[port.value]
-        said = [f'"tensors/arg{number}.npy"', values.layout(kind), values.data_type(kind.dtype)]
-        said += [device if self.on_mesh(port, load=True) else "None", values.memory_config(kind)]
-        said.append(f"shape={values.shape(kind.shape)}")
-        return self.statement(body, f"utils.load_{'sharded_' if port.presharded else ''}tensor", ", ".join(said))
+        arguments = [f'"tensors/arg{number}.npy"', values.layout(kind), values.data_type(kind.dtype)]
+        arguments += [device if self.on_mesh(port, load=True) else "None", values.memory_config(kind)]
+        arguments.append(f"shape={values.shape(kind.shape)}")
+        return self.statement(body, f"utils.load_{'sharded_' if port.presharded else ''}tensor", ", ".join(arguments))
 
     # --- main ---
 
@@ -184,10 +184,10 @@ class _Module:
 
     def expected(self, body: list[str], number: int, port: Port, exact: bool, bits: int) -> str:
         dtype = values.data_type(self.program.types[port.value].dtype)
-        said = f'"tensors/expected{number}.npy", {dtype}, sharded={port.presharded}, exact={exact}'
+        arguments = f'"tensors/expected{number}.npy", {dtype}, sharded={port.presharded}, exact={exact}'
         if bits:
-            said += f", bits={bits}"
-        return self.statement(body, "utils.Expected", said)
+            arguments += f", bits={bits}"
+        return self.statement(body, "utils.Expected", arguments)
 
 
 def _argument(number: int, path: str) -> str:
@@ -203,6 +203,6 @@ def _argument(number: int, path: str) -> str:
 
 
 def _uses(program: Program) -> dict[Value, int]:
-    """How often each value is read, by ops and by the return."""
+    """Returns how often each value is read, by ops and by the return."""
     read = (value for op in program.ops for value in op.used)
     return Counter([*read, *(port.value for port in program.results)])

@@ -20,7 +20,7 @@ def data_type(dtype: np.dtype[Any]) -> str:
     """An element type, by its NumPy name: `ttnn.DataType.BFLOAT16`.
 
     `ttnn` has no BOOL, FLOAT64, FLOAT16 or INT64. They are printed by these names all the same, so that the emulated
-    ttnn, which has them, computes exactly what the program says; the exported `utils.py` lets the nearest type of the
+    ttnn, which has them, computes exactly the program; the exported `utils.py` lets the nearest type of the
     real one stand in.
     """
     return f"ttnn.DataType.{dtype.name.upper()}"
@@ -32,7 +32,7 @@ def layout(kind: Type) -> str:
 
 
 def memory_config(kind: Type) -> str:
-    """Where a tensor lies; a host tensor has no memory config."""
+    """Returns the memory config of a tensor; a host tensor has none."""
     return "None" if kind.host else DEVICE_MEMORY
 
 
@@ -69,14 +69,14 @@ def array(values: np.ndarray[Any, Any]) -> str:
 
 
 def attribute(value: Any, form: str) -> str:
-    """An attribute as `Param.form` says."""
+    """Returns an attribute in the form `Param.form`."""
     if value is None:
         return "None"
     if form in _FORMS:
         return _FORMS[form](value)
     kind, _, enum = form.partition(":")
     if kind == "string":
-        return ascii(spell(enum, str(value)))
+        return ascii(name) if (name := spell(enum, str(value))) else "None"
     return _member(enum, value) if kind == "enum" else plain(value)
 
 

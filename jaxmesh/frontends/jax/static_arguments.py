@@ -147,7 +147,7 @@ class Static:
 
 
 def key_of(value: Any) -> Hashable:
-    """What stands for a value in a key; it has a hash if the value has one.
+    """Returns what stands for a value in a key; it has a hash if the value has one.
 
     >>> key_of((1, 0.0)) == key_of((True, 0.0)), key_of(0.0) == key_of(-0.0), key_of((1, 2)) == key_of((1, 2))
     (False, False, True)

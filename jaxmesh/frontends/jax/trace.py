@@ -12,8 +12,17 @@ import numpy as np
 from jax import export
 from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
 
-from jaxmesh.errors import ArgumentTypeError, ArgumentValueError, InexpressibleError, JaxmeshError, UnsupportedError
+from jaxmesh.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    InexpressibleError,
+    JaxmeshError,
+    MissingRuleError,
+    UnsupportedError,
+)
 from jaxmesh.frontends.jax.trace_shard_maps import OutSpecs, trace_plain, trace_program
+from jaxmesh.frontends.stablehlo.program import ImportedProgram
+from jaxmesh.frontends.stablehlo.trace import Asked, is_automatic, partition_program, place_by_hand, plain_call
 from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.rewrite import copy_constants
 from jaxmesh.jaxprs.source_locations import jax_assertion
@@ -29,7 +38,9 @@ def abstract(leaf: Any, what: str) -> jax.ShapeDtypeStruct:
     if isinstance(leaf, jax.ShapeDtypeStruct):
         _check_type(leaf, what)
         check_size(leaf.shape, leaf.dtype, what)
-        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, weak_type=leaf.weak_type, sharding=_typed(leaf.sharding))
+        return jax.ShapeDtypeStruct(
+            leaf.shape, leaf.dtype, weak_type=leaf.weak_type, sharding=_cast_type(leaf.sharding)
+        )
     try:
         aval = jax.typeof(leaf)
     except JaxmeshError:
@@ -50,7 +61,7 @@ def abstract(leaf: Any, what: str) -> jax.ShapeDtypeStruct:
             "called under jax.jit."
         )
     check_size(aval.shape, aval.dtype, what)
-    weak, sharding = bool(getattr(aval, "weak_type", False)), _typed(getattr(aval, "sharding", None))
+    weak, sharding = bool(getattr(aval, "weak_type", False)), _cast_type(getattr(aval, "sharding", None))
     return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=weak, sharding=sharding)
 
 
@@ -64,7 +75,7 @@ def _check_type(kind: jax.ShapeDtypeStruct, what: str) -> None:
         raise ArgumentTypeError(f"{what} is of the shape {quote(kind.shape)}; a shape is a row of integers.")
 
 
-def _typed(sharding: Any) -> NamedSharding | None:
+def _cast_type(sharding: Any) -> NamedSharding | None:
     """Returns a sharding if it is a part of the type, on a mesh with Explicit axes; a `shard_map` inside reads it."""
     explicit = isinstance(sharding, NamedSharding) and AxisType.Explicit in sharding.mesh.axis_types
     return sharding if explicit else None
@@ -75,7 +86,8 @@ class TtirProgram:
     """A traced function: the typed jaxpr, the tree of its results, the places where replication is assumed.
 
     If TTIR cannot express the program, `missing` is the reason, and the jaxpr is as JAX traced it.
-    `out_specs` are the shardings in the types of the results on Explicit axes.
+    `out_specs` are the shardings in the types of the results on Explicit axes. Of a program that the partitioner made,
+    `plain` is the program of full values, and `partitioned` what the partitioner decided.
     """
 
     jaxpr: compat.Jaxpr
@@ -83,6 +95,8 @@ class TtirProgram:
     assumptions: tuple[str, ...] = ()
     missing: InexpressibleError | None = None
     out_specs: OutSpecs = None
+    plain: compat.Jaxpr | None = None
+    partitioned: ImportedProgram | None = None
 
 
 def trace(
@@ -91,6 +105,7 @@ def trace(
     avals: Sequence[jax.ShapeDtypeStruct],
     varying: Sequence[Sequence[str]],
     mesh: Mesh | AbstractMesh,
+    asked: Asked | None = None,
 ) -> TtirProgram:
     """Traces `fun(*args, **kwargs)`, its arguments flattened by `in_tree`.
 
@@ -100,6 +115,7 @@ def trace(
       avals: the types of the leaves; for a tensor that lives on the devices its local type.
       varying: per leaf the mesh axes it varies over; empty for a full tensor.
       mesh: the mesh of the program.
+      asked: the shardings at its ends; by default none.
 
     Raises:
       ArgumentTypeError: a result is not an array.
@@ -118,9 +134,21 @@ def trace(
         trees.append(tree)
         return [_result(value, jax.tree_util.keystr(path)) for path, value in paths]
 
+    wanted = asked or Asked((None,) * len(avals), (False,) * len(avals))
+    tried: list[bool] = []
+
+    def automatic(plain: compat.Jaxpr) -> TtirProgram | None:
+        tried.append(True)
+        return partitioned_program(plain, wanted, trees[-1], mesh) if is_automatic(plain, wanted) else None
+
     assumptions: dict[str, None] = {}
     try:
-        jaxpr, out_specs = trace_program(flat, avals, varying, mesh, assumptions)
+        traced = trace_program(flat, avals, varying, mesh, assumptions, automatic)
+        if isinstance(traced, TtirProgram):
+            return traced
+        jaxpr, out_specs = traced
+        if wanted.given and not tried:
+            return _split_by_hand(flat, avals, varying, wanted, lambda: trees[-1], mesh)
     except InexpressibleError as missing:
         if any(varying):
             raise
@@ -136,6 +164,43 @@ def trace(
             "jaxmesh.shard_map(..., check_vma=False)."
         ) from error
     return TtirProgram(copy_constants(jaxpr), trees[-1], tuple(assumptions), out_specs=out_specs)
+
+
+def _split_by_hand(
+    flat: Callable[..., Sequence[Any]],
+    avals: Sequence[jax.ShapeDtypeStruct],
+    varying: Sequence[Sequence[str]],
+    asked: Asked,
+    tree: Callable[[], Any],
+    mesh: Mesh | AbstractMesh,
+) -> TtirProgram:
+    """Traces a program that splits tensors itself, with the shardings given for its arguments and results."""
+    if any(varying):
+        raise UnsupportedError(
+            "shardings are given, and an argument is a MeshTensor, which does not know how its "
+            "shards are put together; pass arrays, or leave in_shardings and out_shardings out."
+        )
+    kept = Asked(asked.arguments, (False,) * len(avals), asked.results, given=True)
+
+    def results() -> Sequence[NamedSharding | None]:
+        return [None] * tree().num_leaves if kept.results is None else kept.results(tree())
+
+    assumptions: dict[str, None] = {}
+    placed = place_by_hand(flat, kept, results)
+    jaxpr, _ = trace_program(placed, avals, varying, mesh, assumptions)
+    return TtirProgram(copy_constants(jaxpr), tree(), tuple(assumptions))
+
+
+def partitioned_program(plain: compat.Jaxpr, asked: Asked, tree: Any, mesh: Mesh | AbstractMesh) -> TtirProgram:
+    """Returns the program that the partitioner makes; one that it cannot make runs as JAX runs it."""
+    specs = tuple(a.sharding.spec for a in plain.out_avals) if AxisType.Explicit in mesh.axis_types else None
+    plain = copy_constants(plain)
+    try:
+        made = partition_program(plain, asked, tree, mesh)
+    except (InexpressibleError, MissingRuleError, UnsupportedError) as error:
+        missing = error if isinstance(error, InexpressibleError) else InexpressibleError(str(error))
+        return TtirProgram(plain_call(plain, asked, tree), tree, missing=missing, plain=plain)
+    return TtirProgram(made.jaxpr, tree, made.assumptions, None, specs or made.out_specs, plain, made)
 
 
 def _result(value: Any, path: str) -> Any:

@@ -13,7 +13,7 @@ import contextlib
 import contextvars
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import jax
 from jax.sharding import AbstractMesh, AxisType, Mesh, PartitionSpec
@@ -21,8 +21,9 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, PartitionSpec
 from jaxmesh.dialects.ttir.mesh_shard import mesh_shard_p
 from jaxmesh.dialects.ttnn.transfers import PRIMITIVES
 from jaxmesh.errors import ArgumentTypeError, JaxmeshError, UnloweredError, UnsupportedError
+from jaxmesh.frontends.jax.retype import Retyper
 from jaxmesh.frontends.jax.shard_map import check_values, raise_one, raise_shard_maps
-from jaxmesh.jaxprs import compat, evaluate, walk
+from jaxmesh.jaxprs import compat, evaluate, source_locations, walk
 from jaxmesh.jaxprs.compat import Jaxpr
 from jaxmesh.jaxprs.rewrite import inline_calls
 from jaxmesh.jaxprs.typed_trace import trace_typed
@@ -30,6 +31,7 @@ from jaxmesh.sharding.mesh import AnyMesh
 
 Assumptions = dict[str, None]
 OutSpecs = tuple[PartitionSpec, ...] | None
+T = TypeVar("T")
 _SPLITS = PRIMITIVES | {mesh_shard_p}
 
 
@@ -66,7 +68,8 @@ def trace_program(
     varying: Sequence[Sequence[str]],
     mesh: AnyMesh,
     assumptions: Assumptions,
-) -> tuple[Jaxpr, OutSpecs]:
+    automatic: Callable[[Jaxpr], T | None] = lambda _: None,
+) -> tuple[Jaxpr, OutSpecs] | T:
     """Traces a function of flat arguments to a typed, closed jaxpr without `shard_map`s.
 
     Args:
@@ -75,9 +78,10 @@ def trace_program(
       varying: the mesh axes that each argument varies over; none for a full array.
       mesh: the mesh of the program.
       assumptions: receives, as keys, the replication that no type proves.
+      automatic: returns the program that a partitioner makes of a function that splits nothing itself, or None.
 
     Returns:
-      The jaxpr, and on Explicit axes the specs in the types of the results.
+      The jaxpr, and on Explicit axes the specs in the types of the results; or what `automatic` returns.
 
     Raises:
       MeshMismatchError: a `shard_map` over another mesh than the program's.
@@ -89,6 +93,8 @@ def trace_program(
     tensors = any(varying)
     explicit = AxisType.Explicit in mesh.axis_types
     plain = None if tensors else _trace_outside(flat, avals, mesh)
+    if plain is not None and (partitioned := automatic(plain)) is not None:
+        return partitioned
     if plain is None or (explicit and not _has_shard_map(plain)):
         try:
             return _trace_region(*whole), None
@@ -146,8 +152,20 @@ def _trace_region(
 ) -> Jaxpr:
     """Traces a program that splits tensors itself, all of it in one region; `jaxmesh.shard_map`s become part of it."""
     new: Assumptions = {}
+    abstract = _abstract(mesh)
     with within(Tracing(mesh, new, inline=True)):
-        jaxpr = trace_typed(flat, avals, varying, _abstract(mesh))
+        try:
+            jaxpr = trace_typed(flat, avals, varying, abstract)
+        except TypeError as error:
+            if isinstance(error, JaxmeshError) or "manual axis types do not match" not in str(error):
+                raise
+            # A loop whose carry starts with the same value on all devices, or a branch that returns one.
+            new.clear()
+            untyped = trace_typed(flat, avals, varying, abstract, check_vma=False)
+            if source_locations.is_transposed(untyped):
+                # Where such a value is spread its cotangents are summed, and no type says where that is.
+                raise
+            jaxpr = trace_typed(lambda *xs: Retyper({}).evaluate(untyped, xs), avals, varying, abstract)
     assumptions.update(new)
     return jaxpr
 

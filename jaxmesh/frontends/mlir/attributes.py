@@ -104,7 +104,7 @@ class Values:
             return np.array(written.get_splat_value().value, kind.dtype)
         if kind.dtype.name in _BUFFERED:
             return np.array(written).astype(kind.dtype, copy=False)
-        return _listed(str(written), kind.dtype, kind.shape)
+        return _list_of(str(written), kind.dtype, kind.shape)
 
     def _resource(self, written: Any, text: str) -> Array:
         named = _RESOURCE.match(text)
@@ -156,7 +156,7 @@ def _word(text: str) -> Any:
     return text if shape is None else tuple(int(n) for n in shape.group(1).split("x"))
 
 
-def _listed(text: str, dtype: Any, shape: tuple[int, ...]) -> Array:
+def _list_of(text: str, dtype: Any, shape: tuple[int, ...]) -> Array:
     """Elements of a type that no Python buffer has: MLIR prints them as a list, or as hex when they are many."""
     body = _DENSE.match(text)
     assert body is not None, text[:80]

@@ -14,6 +14,7 @@ from jaxmesh.dialects.op import OpDef, Trait
 from jaxmesh.dialects.ttnn.memory import MEMORY_OPS
 from jaxmesh.errors import ArgumentTypeError, JaxmeshError, MissingRuleError, UnsupportedError, VerifyError
 from jaxmesh.frontends.mlir.attributes import Values
+from jaxmesh.frontends.mlir.deviations import UPSTREAM, Form, deviations, kinds
 from jaxmesh.frontends.mlir.locations import of_argument, resolve
 from jaxmesh.frontends.mlir.module import (
     BoundaryAttributes,
@@ -56,6 +57,7 @@ class Step:
       types: the declared types of its results.
       callee: the function that it calls, if it is a call.
       location: its location in the source that the text was made of, as `file:line:column` or a name.
+      overwritten: the operand into which it writes its result, by its place; none if it has a result of its own.
     """
 
     line: int
@@ -66,6 +68,12 @@ class Step:
     types: tuple[jax.ShapeDtypeStruct, ...]
     callee: Body | None = None
     location: str = ""
+    overwritten: tuple[int, ...] = ()
+
+    @property
+    def written(self) -> tuple[int, ...]:
+        """The numbers of the values that are new after it: its results, or the operand that it writes to."""
+        return tuple(self.operands[i] for i in self.overwritten) or self.results
 
 
 @dataclass(slots=True, eq=False)
@@ -106,10 +114,11 @@ class Program:
     needs: str | None
     device_mesh: tuple[int, ...] | None
     notes: tuple[str, ...]
+    deviations: tuple[str, ...]
 
     @property
     def presharded(self) -> tuple[bool, ...]:
-        """Which arguments are on the devices already."""
+        """True for each argument that is on the devices already."""
         return tuple(a.status == "presharded" for a in self.arguments)
 
     def varying(self, axes: Sequence[str]) -> list[tuple[str, ...] | None]:
@@ -117,15 +126,15 @@ class Program:
         return [self._axes(i, axes) if p else None for i, p in enumerate(self.presharded)]
 
     def _axes(self, number: int, axes: Sequence[str]) -> tuple[str, ...]:
-        said = self.arguments[number].varying
-        if said is None:
+        declared = self.arguments[number].varying
+        if declared is None:
             return tuple(axes)
-        if any(i >= len(axes) for i in said):
+        if any(i >= len(axes) for i in declared):
             raise VerifyError(
-                f"line {self.body.line}: argument {number} of @{self.body.name}: jaxmesh.varying = {list(said)}, but "
-                f"the mesh has {len(axes)} axes; allowed are 0 to {len(axes) - 1}."
+                f"line {self.body.line}: argument {number} of @{self.body.name}: jaxmesh.varying = {list(declared)}, "
+                f"but the mesh has {len(axes)} axes; allowed are 0 to {len(axes) - 1}."
             )
-        return tuple(axes[i] for i in said)
+        return tuple(axes[i] for i in declared)
 
 
 def row_of(op: str) -> OpDef | None:
@@ -165,24 +174,31 @@ def decode(function: Function, functions: Sequence[Function]) -> Program:
     decoder = _Decoder(functions)
     body = decoder.body(function)
     with _at(function.line, f"@{function.name}"):
-        said = boundary_attributes(function, "arg_attrs", len(body.arguments))
+        declared = boundary_attributes(function, "arg_attrs", len(body.arguments))
         results = boundary_attributes(function, "res_attrs", len(body.results))
-        rows = zip(said, body.arguments, strict=True)
+        rows = zip(declared, body.arguments, strict=True)
         noops = [s for s in body.steps if s.attributes.get("shard_type") == "identity" and len(s.types) == 1]
         body.arguments = tuple(_local(s, i, a, noops, decoder.types) for i, (s, a) in enumerate(rows))
     return Program(
-        function, body, tuple(said), tuple(results), decoder.needs, decoder.device_mesh, tuple(decoder.notes)
+        function,
+        body,
+        tuple(declared),
+        tuple(results),
+        decoder.needs,
+        decoder.device_mesh,
+        tuple(decoder.notes),
+        tuple(dict.fromkeys(decoder.deviations.values())),
     )
 
 
 def _local(
-    said: BoundaryAttributes, number: int, written: jax.ShapeDtypeStruct, noops: list[Step], types: Types
+    declared: BoundaryAttributes, number: int, written: jax.ShapeDtypeStruct, noops: list[Step], types: Types
 ) -> jax.ShapeDtypeStruct:
     """The type a presharded argument really has: older files write the full one, and a no-op to the local one."""
-    if said.status != "presharded":
+    if declared.status != "presharded":
         return written
-    if said.local is not None:
-        return types(said.local)
+    if declared.local is not None:
+        return types(declared.local)
     for step in noops:
         if number in step.operands:
             return step.types[0]
@@ -198,8 +214,12 @@ class _Decoder:
         self.needs: str | None = None
         self.device_mesh: tuple[int, ...] | None = None
         self.notes: list[str] = []
+        self.deviations: dict[Form, str] = {}
         self._line = 1
         self._known: set[str] = set()
+        self._forms: set[Form] = set()
+        self._handles: set[Any] = set()
+        self._kinds_of: dict[Any, frozenset[tuple[str, str]]] = {}
         self._bodies: dict[Function, Body] = {}
         self._open: list[Function] = []
         self._values: dict[int, Values] = {}
@@ -249,18 +269,24 @@ class _Decoder:
             types = () if op in UNTYPED else tuple(self.types(r.type) for r in results)
             attributes = self._attributes(operation, function)
             callee = self._callee(attributes, function) if op in _CALLS else None
+            if callee is None and op not in EMPTY:
+                self._compare(op, operation)
         except Exception as error:
             raise located(line, op, error) from None
         sizes = attributes.get("mesh_shape")
         if op == "ttnn.get_device" and self.device_mesh is None and isinstance(sizes, tuple):
             self.device_mesh = cast("tuple[int, ...]", sizes)
             check_sizes(self.device_mesh, f"line {line}: ttnn.get_device")
+        if op in UNTYPED:
+            self._handles.update(results)
         first = len(numbers)
         numbers.update((r, first + i) for i, r in enumerate(results))
         made = tuple(range(first, first + len(results)))
         text = function.piece.rewritten
         location = resolve(text.locations[line], text.aliases) if line in text.locations else ""
-        body.steps.append(Step(line, op, operands, made, attributes, types, callee, location))
+        row = None if results else row_of(op)
+        into = () if row is None or row.writes is None or row.writes >= len(operands) else (row.writes,)
+        body.steps.append(Step(line, op, operands, made, attributes, types, callee, location, into))
 
     def _know(self, op: str, line: int) -> None:
         """Raises a MissingRuleError for an op without meaning."""
@@ -276,6 +302,27 @@ class _Decoder:
             f"{op[:80]} is no op of TTIR; lower the file to TTIR first, or add a rule in "
             "jaxmesh/frontends/mlir/decode.py."
         )
+
+    def _kinds(self, operation: Any) -> frozenset[tuple[str, str]]:
+        """The kinds of an op's attributes; MLIR keeps equal properties once, so they are looked at once."""
+        attributes = operation.attributes
+        has_properties = PROPERTIES in attributes
+        properties = attributes[PROPERTIES] if has_properties else None
+        if properties not in self._kinds_of:
+            self._kinds_of[properties] = frozenset(() if properties is None else kinds(properties))
+        found = self._kinds_of[properties]
+        # Its length does not count the properties.
+        return found if not len(attributes) else found | {pair for pair in kinds(attributes) if pair[0] != PROPERTIES}
+
+    def _compare(self, op: str, operation: Any) -> None:
+        """Notes where the first op of each form is not as upstream defines it."""
+        operands = list(operation.operands)
+        devices = sum(v in self._handles for v in operands) if self._handles else 0
+        form = Form(op, self._kinds(operation), len(operands) - devices, devices, len(operation.results))
+        if form not in self._forms:
+            self._forms.add(form)
+            if found := "; ".join(deviations(form)):
+                self.deviations[form] = f"line {self._line}: {op} {found} ({UPSTREAM}); it is read as in earlier texts."
 
     def _attributes(self, operation: Any, function: Function) -> dict[str, Any]:
         piece = function.piece
@@ -308,4 +355,7 @@ class _Decoder:
             line = self._line
             self._bodies[callee] = self.body(callee)
             self._line = line
-        return self._bodies[callee]
+        body = self._bodies[callee]
+        if any(i < len(body.arguments) for s in body.steps if s.overwritten for i in s.written):
+            raise UnsupportedError(f"calls @{name[:80]}, which writes to an argument; write to it in the caller.")
+        return body

@@ -36,7 +36,7 @@ class Function:
 
     @property
     def has_body(self) -> bool:
-        """Whether it is more than a declaration."""
+        """Returns True if it is more than a declaration."""
         return len(self.operation.regions[0].blocks) > 0
 
     def __repr__(self) -> str:
@@ -134,9 +134,9 @@ def declared_mesh(function: Function, runs: Sequence[RunLine]) -> DeclaredMesh |
     while operation is not None:
         for name in _MESHES:
             if name in operation.attributes:
-                said = _module_mesh(str(operation.attributes[name])[:_LONGEST], line_of(operation, function.piece))
-                if said is not None:
-                    return said
+                sizes = _module_mesh(str(operation.attributes[name])[:_LONGEST], line_of(operation, function.piece))
+                if sizes is not None:
+                    return sizes
         operation = operation.parent and operation.parent.operation
     return _run_mesh(runs)
 

@@ -154,7 +154,7 @@ def rewrite(text: str, first_line: int) -> Rewritten:
     for token in _TOKEN.finditer(text):
         if token.start() >= scan.skip_to:
             _take(scan, token)
-    return Rewritten(_edited(text, scan.edits), scan.resources, dict(_by_line(scan)), scan.aliases)
+    return Rewritten(_edit(text, scan.edits), scan.resources, dict(_by_line(scan)), scan.aliases)
 
 
 def _by_line(scan: _Scan) -> Iterator[tuple[int, str]]:
@@ -299,7 +299,7 @@ def _metadata(scan: _Scan, at: int) -> int:
         before = [before[1], word]
 
 
-def _edited(text: str, edits: list[tuple[int, int, str]]) -> str:
+def _edit(text: str, edits: list[tuple[int, int, str]]) -> str:
     if not edits:
         return text
     parts: list[str] = []

@@ -121,11 +121,11 @@ def _parse(text: str, line: int, shared: Any) -> Piece:
     try:
         module = ir.Module.parse(ready.text, context)
     except ir.MLIRError as error:
-        raise _refused(error, line - 1) from None
+        raise _refusal(error, line - 1) from None
     return Piece(module, line - 1, ready)
 
 
-def _refused(error: Any, offset: int) -> ParseError:
+def _refusal(error: Any, offset: int) -> ParseError:
     found = list(error.error_diagnostics)
     if not found:
         return ParseError(f"line {offset + 1}: {error}")

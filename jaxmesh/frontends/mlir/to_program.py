@@ -8,9 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from jaxmesh.dialects import ttnn
 from jaxmesh.dialects.definitions import definition_of
 from jaxmesh.dialects.imported_op import group_operands
+from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op, Port, Program, Type, Value
+from jaxmesh.dialects.ttnn.forms import Occurrence
 from jaxmesh.dialects.ttnn.memory import MEMORY_OPS
 from jaxmesh.errors import VerifyError
 from jaxmesh.frontends.mlir import decode as decoded
@@ -20,6 +23,8 @@ _SEGMENTS = ("operandSegmentSizes", "resultSegmentSizes")
 _DEVICE = Type((), np.dtype(np.int32), kind="device")
 _SHARD = ("shard_type", "shard_direction", "shard_shape", "shard_dims")
 _PROMISE = "assume_replicated"
+_LAYOUT = "jaxmesh.layout"
+_ROUNDING = "jaxmesh.rounding_mode"
 
 
 def _dialects(body: decoded.Body, known: dict[int, set[str]]) -> set[str]:
@@ -75,13 +80,13 @@ class _Flat:
         for step in body.steps:
             operands = [values[i] for i in step.operands]
             results = self.body(step.callee, operands) if step.callee is not None else self._step(step, operands)
-            for i, value in zip(step.results, results, strict=True):
+            for i, value in zip(step.written, results, strict=True):
                 values[i] = value
         return [values[i] for i in body.results]
 
     def _step(self, step: decoded.Step, given: list[Value]) -> Sequence[Value]:
         operands, attributes = self._placed(step, given), self._said(step)
-        results = tuple(map(self.program.new, self._types(step, [v for v in operands if v is not None])))
+        results = tuple(map(self.program.new, self._types(step, operands, attributes)))
         if given and given[-1] in self.unwritten:
             raise _OtherWords
         if step.op in decoded.EMPTY:
@@ -96,18 +101,26 @@ class _Flat:
             raise _OtherWords
         return [*group_operands(step.attributes.get(_SEGMENTS[0]), tensors), *given[len(tensors) :]]
 
-    def _types(self, step: decoded.Step, operands: Sequence[Value]) -> list[Type]:
+    def _types(self, step: decoded.Step, operands: Sequence[Value | None], attributes: Mapping[str, Any]) -> list[Type]:
         """The types of the results; of what stands on the host and what in tiles the ops speak, not the types."""
         if step.op in decoded.UNTYPED:
             return [_DEVICE] * len(step.results)
         kinds = [Type(tuple(t.shape), np.dtype(t.dtype)) for t in step.types]
+        if step.overwritten:
+            return [self.program.types[v] for i in step.overwritten if (v := operands[i]) is not None]
         if self.dialect == "ttir":
             return kinds
-        place = self._place(step, [self.program.types[v] for v in operands])
-        return [replace(kind, host=place.host, tile=place.tile) for kind in kinds]
+        before = [None if v is None else self.program.types[v] for v in operands]
+        row = ttnn.OPS.get(step.op.removeprefix("ttnn."))
+        if row is None or not any(k is not None and k.kind == "tensor" and not k.host for k in before):
+            place = self._place(step, [k for k in before if k is not None])
+            return [replace(kind, host=place.host, tile=place.tile) for kind in kinds]
+        tensors = tuple([k for k in before if k is None or k.kind == "tensor"])
+        found = row.forms_of(Occurrence(attributes, tensors, tuple(kinds)))
+        return [replace(kind, tile=found.result(i, tensors, kind.dtype)[1]) for i, kind in enumerate(kinds)]
 
     def _place(self, step: decoded.Step, operands: Sequence[Type]) -> Type:
-        """A type that lives where the results do."""
+        """A type that lives where the results do, of an op that is none of the table, or has no operand."""
         before = operands[0] if operands else _DEVICE
         match step.op:
             case "ttnn.distribute_tensor" | "ttnn.aggregate_tensor":
@@ -115,7 +128,7 @@ class _Flat:
             case "ttnn.to_device" | "ttnn.from_device":
                 return replace(before, host=step.op == "ttnn.from_device")
             case "ttnn.to_layout":
-                return replace(before, tile=step.attributes.get("layout") == "tile")
+                return replace(before, tile=_page_layout(step) == "tile")
             case _:
                 # Made from nothing, it is on the host where no device is named; a reshape leaves it where it is.
                 host = all(k.kind == "tensor" and k.host for k in operands)
@@ -129,37 +142,49 @@ class _Flat:
         return self.attributes[key][1]
 
 
+def _page_layout(step: decoded.Step) -> str:
+    """The layout that a `to_layout` names; upstream's own texts say it in the result's type, which is not read."""
+    named = step.attributes.get(_LAYOUT)
+    if named is None:
+        raise _OtherWords
+    return str(named)
+
+
 def _attributes(step: decoded.Step) -> Mapping[str, Any]:
-    """What a text says of an op, as a flat program says it."""
+    """Returns the attributes of an op of a text in the form of a flat program."""
     dialect, _, name = step.op.partition(".")
-    said = {k: v for k, v in step.attributes.items() if k not in _SEGMENTS and "." not in k}
+    attributes = {k: v for k, v in step.attributes.items() if k not in _SEGMENTS and "." not in k}
     if dialect == "ttir" and name == "mesh_shard":
-        if said["shard_type"] == "identity" or not said.keys() <= {*_SHARD}:
+        if attributes["shard_type"] == "identity" or not attributes.keys() <= {*_SHARD}:
             raise _OtherWords
         promised = step.attributes.get(f"jaxmesh.{_PROMISE}", False) is not False
-        return said | ({_PROMISE: True} if promised else {})
+        return attributes | ({_PROMISE: True} if promised else {})
     if dialect == "ttnn" and name in MEMORY_OPS:
-        if not said.keys() <= MEMORY_OPS[name].attributes.keys():
+        if not attributes.keys() <= MEMORY_OPS[name].attributes.keys():
             raise _OtherWords
-        return {k: CONFIGS[k](str(v)) if k in CONFIGS else v for k, v in said.items()}
+        if name == "to_layout":
+            return {"layout": _page_layout(step)}
+        return {k: CONFIGS[k](str(v)) if k in CONFIGS else v for k, v in attributes.items()}
+    if _ROUNDING in step.attributes:
+        attributes["rounding_mode"] = step.attributes[_ROUNDING]
     row = definition_of(step.op)
-    if row is None or not said.keys() <= row.by_name.keys():
+    if row is None or Trait.NOT_UPSTREAM in row.traits or not attributes.keys() <= row.by_name.keys():
         raise _OtherWords
     sizes = step.attributes.get(_SEGMENTS[0])
     if dialect == "ttir" and sizes is not None and sum(sizes) == len(step.operands):
-        said[_SEGMENTS[0]] = sizes
+        attributes[_SEGMENTS[0]] = sizes
     if name == "constant":
-        said["value"] = _elements(said["value"], step)
-    if name == "pad" and step.types[0].dtype.kind in "biu" and float(said.get("value", 0.5)).is_integer():
+        attributes["value"] = _elements(attributes["value"], step)
+    if name == "pad" and step.types[0].dtype.kind in "biu" and float(attributes.get("value", 0.5)).is_integer():
         # MLIR writes the number of every element type as a float.
-        said["value"] = int(said["value"])
-    return said
+        attributes["value"] = int(attributes["value"])
+    return attributes
 
 
 def _elements(value: Any, step: decoded.Step) -> Any:
     """The elements of a constant; those of a splat are kept as one."""
     (kind,) = step.types
-    held = np.asarray(value)
-    if held.dtype != kind.dtype:
-        raise VerifyError(f"{step.op}: its value is of type {held.dtype}, but the declared type is {kind.dtype}.")
-    return np.broadcast_to(held.reshape(()), kind.shape) if held.size == 1 else held
+    elements = np.asarray(value)
+    if elements.dtype != kind.dtype:
+        raise VerifyError(f"{step.op}: its value is of type {elements.dtype}, but the declared type is {kind.dtype}.")
+    return np.broadcast_to(elements.reshape(()), kind.shape) if elements.size == 1 else elements

@@ -24,17 +24,14 @@ from jaxmesh.sharding.shard_attributes import counts_per_dim
 ASSUMED = "jaxmesh.assume_replicated"
 """The caller's promise, which TTIR has no attribute for."""
 _SHARD_ATTRIBUTES = ("shard_type", "shard_direction", "shard_shape", "shard_dims")
-_OF_TTNN_ALONE = frozenset({
-    "compute_config", "num_links", "topology", "memory_config", "layout", "dtype", "sub_device_id", "cq_id",
-    "matmul_program_config",
-})  # fmt: skip
-"""Attributes that say how TTNN computes, not what."""
+_FORMER_OPTIONS = frozenset({"memory_config", "layout", "dtype", "cq_id"})
+"""Attributes of earlier versions for where and how a result is stored, which its type gives now."""
 _lax: Any = jax.lax
 
 
 @dataclass(frozen=True, slots=True)
 class Empty:
-    """What `ttir.empty` gives: the destination of an op in the older style, which writes into its last operand."""
+    """The result of `ttir.empty`: the destination of an op in the older style, which writes into its last operand."""
 
     type: jax.ShapeDtypeStruct
 
@@ -60,7 +57,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """How to trace: over which mesh, with presharded arguments as shards or as full values, how strictly."""
+    """Settings of a trace: over which mesh, with presharded arguments as shards or as full values, how strictly."""
 
     mesh: AbstractMesh
     presharded_vary: bool = True
@@ -79,8 +76,8 @@ def trace_program(program: Program, settings: Settings) -> Outcome:
     outcome = Outcome()
     run = _Run(dict(zip(mesh.axis_names, mesh.axis_sizes, strict=True)), settings, outcome)
     every = tuple(a for a in mesh.axis_names if mesh.shape[a] > 1)
-    said = program.varying(mesh.axis_names)
-    varying = [tuple(a for a in every if a in v) if v and settings.presharded_vary else () for v in said]
+    declared = program.varying(mesh.axis_names)
+    varying = [tuple(a for a in every if a in v) if v and settings.presharded_vary else () for v in declared]
 
     def flat(*arguments: Any) -> list[Any]:
         results = run.body(program.body, arguments)
@@ -146,11 +143,11 @@ class _Run:
                     # The line of the text stays with what is made of it, for who tells where that comes from.
                     with jax.named_scope(f"line {step.line}: {step.op}"):
                         made = self._perform(step, operands)
-                    if len(made) != len(step.results):
+                    if len(made) != len(step.written):
                         raise VerifyError(f"gives {len(made)} results, but {len(step.results)} are declared.")
                 except Exception as error:
                     raise located(step.line, step.op, error) from None
-            for i, value in zip(step.results, made, strict=True):
+            for i, value in zip(step.written, made, strict=True):
                 values[i] = value
         return [_tensor(values[i]) for i in body.results]
 
@@ -165,42 +162,45 @@ class _Run:
             special = _TTNN.get(step.op)
             if special is not None:
                 return special(self, step, [_tensor(x) for x in operands])
-        row = row_of(step.op)
-        assert row is not None, step.op
-        attributes = step.attributes
-        if dialect == "ttnn":
-            meant = {a.name for a in row.attributes}
-            attributes = {k: v for k, v in attributes.items() if k in meant or k not in _OF_TTNN_ALONE}
+        present = row_of(step.op)
+        assert present is not None, step.op
+        row = present.in_form_of(step.attributes, len(step.results))
+        ignored = (present.options | _FORMER_OPTIONS) - row.by_name.keys()
+        attributes = {k: v for k, v in step.attributes.items() if k not in ignored}
         if name == "constant":
             _check_constant(step)
         inputs = _inputs(row, step, operands)
+        types = [_type_of(inputs[i]) for i in step.overwritten] or step.types
 
         def meaning(*values: Any) -> list[Any]:
-            return evaluate(row, values, attributes, step.types, self.mesh)
+            return evaluate(row, values, attributes, types, self.mesh)
 
-        return self.cache(step, inputs, meaning, lambda: imported_op(dialect, name, attributes))
+        def describe() -> ImportedOp | None:
+            return imported_op(dialect, name, attributes) if row is present else None
+
+        return self.cache(step, inputs, meaning, describe)
 
     def _mesh_shard(self, step: Step, operands: list[Any]) -> Any:
-        said = step.attributes
-        for name in said:
+        attributes = step.attributes
+        for name in attributes:
             if name not in _SHARD_ATTRIBUTES and name != "operandSegmentSizes" and "." not in name:
                 raise VerifyError(f"has no attribute {name!r}; its attributes are: {', '.join(_SHARD_ATTRIBUTES)}.")
         for name in _SHARD_ATTRIBUTES:
-            if name not in said:
+            if name not in attributes:
                 raise VerifyError(f"needs the attribute {name!r}; it is missing.")
         operands = operands[:1] if len(operands) == 2 and isinstance(operands[1], Empty) else operands
         if len(operands) != 1 or len(step.types) != 1:
             raise VerifyError(f"takes 1 operand and gives 1 result, got {len(operands)} and {len(step.types)}.")
         x = _tensor(operands[0])
-        if said["shard_type"] == "identity":
+        if attributes["shard_type"] == "identity":
             # The older no-op: between a presharded value's full type, which nothing has, and its local one.
             if x.dtype != step.types[0].dtype or x.ndim != len(step.types[0].shape):
                 _check_declared(step, x)
             return x
-        written = {name: said[name] for name in _SHARD_ATTRIBUTES}
+        written = {name: attributes[name] for name in _SHARD_ATTRIBUTES}
         written["shard_shape"] = self._shard_shape(step, x.ndim)
         try:
-            out = mesh_shard(x, **written, assume_replicated=said.get(ASSUMED, False) is not False)
+            out = mesh_shard(x, **written, assume_replicated=attributes.get(ASSUMED, False) is not False)
         except ReplicationError as error:
             out = mesh_shard(x, **written, assume_replicated=True)
             self._assume(step, x, error)
@@ -220,18 +220,20 @@ class _Run:
 
     def _shard_shape(self, step: Step, rank: int) -> tuple[int, ...]:
         """The right `shard_shape`; upstream never reads it, so a wrong one alone changes nothing."""
-        said, dims = step.attributes["shard_shape"], step.attributes["shard_dims"]
-        if not _integers(said) or not _integers(dims):
-            raise VerifyError(f"shard_shape and shard_dims are lists of integers, got {said!r:.100} and {dims!r:.100}.")
-        right: tuple[int, ...] = said
+        shard_shape, dims = step.attributes["shard_shape"], step.attributes["shard_dims"]
+        if not _integers(shard_shape) or not _integers(dims):
+            raise VerifyError(
+                f"shard_shape and shard_dims are lists of integers, got {shard_shape!r:.100} and {dims!r:.100}."
+            )
+        right: tuple[int, ...] = shard_shape
         kind = step.attributes["shard_type"]
-        if kind == "replicate" and (len(said) not in (1, rank) or any(n != 1 for n in said)):
+        if kind == "replicate" and (len(shard_shape) not in (1, rank) or any(n != 1 for n in shard_shape)):
             right = (1,)
         if kind == "devices" and len(dims) == len(self.mesh) and all(-1 <= d < rank for d in dims):
             right = counts_per_dim(dims, tuple(self.mesh.values()), rank)
-        if right != said:
+        if right != shard_shape:
             text = (
-                f"shard_shape {list(said)} disagrees with shard_dims {list(dims)} on the mesh "
+                f"shard_shape {list(shard_shape)} disagrees with shard_dims {list(dims)} on the mesh "
                 f"{list(self.mesh.values())}, which make {list(right)}"
             )
             if self.settings.strict:
@@ -257,6 +259,10 @@ def _inputs(row: OpDef, step: Step, operands: list[Any]) -> list[Any]:
         kept.pop()
         types.pop()
     return [_tensor(x) for x in kept]
+
+
+def _type_of(x: Any) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(x.shape, x.dtype)
 
 
 def _check_constant(step: Step) -> None:

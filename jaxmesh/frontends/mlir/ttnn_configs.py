@@ -24,7 +24,7 @@ _INTEGER = re.compile(r"\s*(-?[0-9]{1,18})\s*(?::\s*\w+)?\s*$")
 
 
 class Device:
-    """What `ttnn.get_device` gives: the mesh of the program."""
+    """The result of `ttnn.get_device`: the mesh of the program."""
 
 
 def transfer(op: str, x: Any, attributes: dict[str, Any]) -> Any:

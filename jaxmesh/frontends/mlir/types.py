@@ -25,7 +25,7 @@ _TT = {
     "f32": "float32", "f16": "float16", "bf16": "bfloat16",
     "u32": "uint32", "u16": "uint16", "u8": "uint8", "si32": "int32", "i32": "int32",
 }  # fmt: skip
-"""What tt-mlir calls the element types of a tile."""
+"""tt-mlir's names of the element types of a tile."""
 
 _INTEGER = re.compile(r"(u|s)?i(2|4|8|16|32|64)$")
 _TILE = re.compile(r'!(?:ttcore|tt)\.tile<\s*([0-9]+)\s*x\s*([0-9]+)\s*,\s*"?(\w+)"?\s*>$')

@@ -35,7 +35,7 @@ def _bitcast(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
         if width(old) == width(kind):
             return b.cast(x, kind)
         if max(width(old), width(kind)) <= 32:
-            return (_split if width(old) > width(kind) else _joined)(b, x, shape, kind)
+            return (_split if width(old) > width(kind) else _join)(b, x, shape, kind)
     if is_float(old) and is_integer(kind) and old.itemsize == kind.itemsize and 8 * old.itemsize in (16, 32):
         made = b.cast(b.cast(word(b, x), f"uint{8 * old.itemsize}"), kind)
         b.floats[made] = x
@@ -56,7 +56,7 @@ def _split(b: Builder, x: Value, shape: Sequence[int], kind: np.dtype[np.generic
     return b.concat(rows, len(shape) - 1)
 
 
-def _joined(b: Builder, x: Value, shape: Sequence[int], kind: np.dtype[np.generic]) -> Value:
+def _join(b: Builder, x: Value, shape: Sequence[int], kind: np.dtype[np.generic]) -> Value:
     """Packs the integers along the last dim into one, lowest bits first."""
     bits, whole = width(b.dtype(x)), b.shape(x)
     words = b.cast(b.cast(x, f"uint{bits}"), np.uint32)
@@ -75,8 +75,8 @@ def _known_float(b: Builder, x: Value, kind: np.dtype[np.generic]) -> Value | No
     joint = b.maker(x, "bitwise_and")
     if joint is None or kind != _FLOAT:
         return None
-    for held, mask in (tuple(joint.used), tuple(joint.used)[::-1]):
-        part, number = b.floats.get(held), b.fill(mask)
+    for operand, mask in (tuple(joint.used), tuple(joint.used)[::-1]):
+        part, number = b.floats.get(operand), b.fill(mask)
         if part is None or number is None:
             continue
         cleared = (~int(number) & 0xFFFFFFFF).bit_length()

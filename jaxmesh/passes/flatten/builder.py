@@ -33,10 +33,12 @@ class Options:
     Attributes:
       unroll_limit: the most operations that unrolled loops may have in total.
       keep_imported_ops: True to keep imported operations as they were read, instead of decomposing them.
+      in_place: True to use operations that write to an operand's memory; nothing may read the operand afterwards.
     """
 
     unroll_limit: int = UNROLL_LIMIT
     keep_imported_ops: bool = True
+    in_place: bool = True
 
 
 @dataclass(slots=True)
@@ -102,19 +104,23 @@ class Builder:
     ) -> tuple[Value, ...]:
         """Appends an operation, named with its dialect, with any number of results."""
         results = tuple([self.program.new(self._type(shape, dtype)) for shape, dtype in types])
-        said = {k: plain(v) for k, v in attrs.items() if v is not None} if attrs else {}
-        made = Op(name, tuple(operands), results, said, self.line)
+        attributes = {k: plain(v) for k, v in attrs.items() if v is not None} if attrs else {}
+        made = Op(name, tuple(operands), results, attributes, self.line)
         self.program.ops.append(made)
         for result in results:
             self._makers[result] = made
         return results
 
     def kept(
-        self, name: str, operands: Sequence[Value | None], types: Sequence[tuple[Shape, Any]], said: Mapping[str, Any]
+        self,
+        name: str,
+        operands: Sequence[Value | None],
+        types: Sequence[tuple[Shape, Any]],
+        attributes: Mapping[str, Any],
     ) -> tuple[Value, ...]:
         """Appends an imported operation verbatim; no rule looks through it, as its attributes may have any form."""
         results = tuple([self.program.new(self._type(shape, dtype)) for shape, dtype in types])
-        self.program.ops.append(Op(name, tuple(operands), results, said, self.line))
+        self.program.ops.append(Op(name, tuple(operands), results, attributes, self.line))
         return results
 
     def alike(self, value: Value, other: Value) -> None:
@@ -178,18 +184,18 @@ class Builder:
 
     def constant(self, array: Any) -> Value:
         """Creates a tensor of given numbers; a uniform one becomes a `full`."""
-        held = np.asarray(array)
-        if not held.size:
-            return self.full(held.shape, 0, held.dtype)
-        if is_uniform(held):
-            return self.full(held.shape, held.reshape(-1)[0], held.dtype)
+        elements = np.asarray(array)
+        if not elements.size:
+            return self.full(elements.shape, 0, elements.dtype)
+        if is_uniform(elements):
+            return self.full(elements.shape, elements.reshape(-1)[0], elements.dtype)
         # Large arrays are compared by identity: they live as long as the operation that holds them.
-        content = held.tobytes() if held.nbytes <= 4096 else id(array)
-        key = ("constant", held.shape, held.dtype, content)
+        content = elements.tobytes() if elements.nbytes <= 4096 else id(array)
+        key = ("constant", elements.shape, elements.dtype, content)
         if key not in self._constants:
-            self._constants[key] = made = self.op("constant", (), held.shape, held.dtype, value=held)
-            self.remember(made, held)
-            if held is not array:
+            self._constants[key] = made = self.op("constant", (), elements.shape, elements.dtype, value=elements)
+            self.remember(made, elements)
+            if elements is not array:
                 self._kept.append(array)
         return self._constants[key]
 
@@ -205,9 +211,9 @@ class Builder:
         number = self.fill(x)
         if number is not None:
             return self.full(shape, number, self.dtype(x))
-        held = self.known.get(x, self._large.get(x))
-        if held is not None and math.prod(shape) <= SMALL:
-            return self.constant(move(held))
+        elements = self.known.get(x, self._large.get(x))
+        if elements is not None and math.prod(shape) <= SMALL:
+            return self.constant(move(elements))
         return self.op(name, [x], shape, self.dtype(x), **attrs)
 
     def reshape(self, x: Value, shape: Sequence[int]) -> Value:
@@ -297,8 +303,8 @@ class Builder:
 
     def _literal(self, literal: Any) -> Value:
         # The value may be Python's own number, which NumPy would take to have 64 bits.
-        held, dtype = held_array(literal.val), literal.aval.dtype
-        return self.constant(held if is_key(dtype) else np.asarray(held, dtype))
+        elements, dtype = held_array(literal.val), literal.aval.dtype
+        return self.constant(elements if is_key(dtype) else np.asarray(elements, dtype))
 
     def _needed(self, body: Jaxpr) -> list[Eqn]:
         """Returns the equations whose results are used, cached for bodies that are built several times."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxmesh.dialects.definitions import has_trait
+from jaxmesh.dialects.definitions import definition_of, has_trait
 from jaxmesh.dialects.imported_op import ImportedOp, group_operands
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Shape, Value
@@ -58,7 +58,9 @@ def _imported_op(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
 
 def _name(b: Builder, op: ImportedOp) -> str | None:
     """Returns the name of an imported operation; None if it is decomposed."""
-    if not b.options.keep_imported_ops:
+    row = None if op.name is None else definition_of(f"ttir.{op.name}")
+    overwrites = row is not None and row.writes is not None
+    if not b.options.keep_imported_ops or (overwrites and not b.options.in_place):
         return None
     if b.level == "ttnn" and op.ttnn is not None:
         return f"ttnn.{op.ttnn}"

@@ -100,8 +100,8 @@ def _cluster(b: Builder, name: str) -> int:
 
 def _note_axes(b: Builder, op: str, names: Sequence[str]) -> None:
     if len(_several(b, names)) > 1:
-        said = ", then ".join(_several(b, names))
-        remarks.remark("made legal", f"one {op} per mesh axis: {said}", f"TTNN's {op} takes one cluster_axis")
+        chain = ", then ".join(_several(b, names))
+        remarks.remark("made legal", f"one {op} per mesh axis: {chain}", f"TTNN's {op} takes one cluster_axis")
 
 
 @RULES.add("psum", "psum2", "psum_invariant")
@@ -118,7 +118,7 @@ def _extreme(kind: str) -> Rule:
         remarks.remark("made legal", f"all_gather, and a {kind} on each device", "TTNN's all_reduce gives sums only")
         _note_axes(b, "all_gather", _names(eqn, eqn.params["axes"]))
         for name in _several(b, _names(eqn, eqn.params["axes"])):
-            xs = [b.reduce(kind, _stacked(b, x, name), (0,)) for x in xs]
+            xs = [b.reduce(kind, _stack(b, x, name), (0,)) for x in xs]
         return xs
 
     return rule
@@ -133,7 +133,7 @@ def _gather(b: Builder, x: Value, dim: int, name: str) -> Value:
     return b.op("all_gather", [x], shape, b.dtype(x), all_gather_dim=dim, cluster_axis=_cluster(b, name))
 
 
-def _stacked(b: Builder, x: Value, name: str) -> Value:
+def _stack(b: Builder, x: Value, name: str) -> Value:
     """Stacks the values along a mesh axis along a new first dim."""
     return _gather(b, b.reshape(x, (1, *b.shape(x))), 0, name)
 
@@ -163,8 +163,8 @@ def _reduce_scatter(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value
         for name in _several(b, names):
             shape = list(b.shape(x))
             shape[dim] //= b.mesh[name]
-            said = {"reduce_type": "sum", "scatter_dim": dim, "cluster_axis": _cluster(b, name)}
-            x = b.op("reduce_scatter", [x], shape, b.dtype(x), **said)
+            attributes = {"reduce_type": "sum", "scatter_dim": dim, "cluster_axis": _cluster(b, name)}
+            x = b.op("reduce_scatter", [x], shape, b.dtype(x), **attributes)
         shape = b.shape(x)
         made.append(x if params["tiled"] else b.reshape(x, (*shape[:dim], *shape[dim + 1 :])))
     return made
@@ -190,8 +190,11 @@ def _all_to_all(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
         return xs
     split, concat = int(eqn.params["split_axis"]), int(eqn.params["concat_axis"])
     rows = device_rows(b, names)
-    said = {"split_dim": split, "concat_dim": concat, "split_count": rows.shape[1], "replica_groups": rows}
-    return [b.op("all_to_all", [x], out.aval.shape, b.dtype(x), **said) for x, out in zip(xs, eqn.outvars, strict=True)]
+    attributes = {"split_dim": split, "concat_dim": concat, "split_count": rows.shape[1], "replica_groups": rows}
+    return [
+        b.op("all_to_all", [x], out.aval.shape, b.dtype(x), **attributes)
+        for x, out in zip(xs, eqn.outvars, strict=True)
+    ]
 
 
 @RULES.add("ppermute")

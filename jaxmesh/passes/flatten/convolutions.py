@@ -52,7 +52,7 @@ def _convolution(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
         tuple(p["window_strides"]), padding, tuple(p["lhs_dilation"]), tuple(p["rhs_dilation"]), int(groups)
     )
     spec: Shape = tuple(numbers.out_spec)
-    made = _convolved(b, x, weight, windows, [shape[d] for d in spec[2:]], dtype)
+    made = _convolve(b, x, weight, windows, [shape[d] for d in spec[2:]], dtype)
     order = (spec[0], *spec[2:], spec[1])
     return b.permute(made, [order.index(d) for d in range(len(order))])
 
@@ -66,13 +66,13 @@ def _batches_as_features(b: Builder, x: Value, groups: int) -> Value:
     return b.reshape(together, (batch // groups, *space, groups * features))
 
 
-def _convolved(
+def _convolve(
     b: Builder, x: Value, weight: Value, windows: Windows, space: Sequence[int], dtype: np.dtype[Any]
 ) -> Value:
     """Convolves to the sizes `space`; takes more than two spatial dims one by one from the front."""
     rank = len(windows.strides)
     if rank < 2:
-        return _lifted(b, x, weight, windows, space, dtype)
+        return _lift(b, x, weight, windows, space, dtype)
     if rank == 2:
         return _image(b, x, weight, windows, space, dtype)
     # Spread and padded along the first; then each depth of the window makes images, which add up.
@@ -85,13 +85,13 @@ def _convolved(
         batch, _, *rest = b.shape(piece)
         kernel = part(b, weight, 2, depth, depth + 1)
         kernel = b.reshape(kernel, (*b.shape(weight)[:2], *b.shape(weight)[3:]))
-        made = _convolved(b, b.reshape(piece, (batch * count, *rest)), kernel, windows.last(rank - 1), space[1:], dtype)
+        made = _convolve(b, b.reshape(piece, (batch * count, *rest)), kernel, windows.last(rank - 1), space[1:], dtype)
         total = made if total is None else b.same("add", [total, made])
     assert total is not None
     return b.reshape(total, (b.shape(x)[0], count, *b.shape(total)[1:]))
 
 
-def _lifted(b: Builder, x: Value, weight: Value, windows: Windows, space: Sequence[int], dtype: np.dtype[Any]) -> Value:
+def _lift(b: Builder, x: Value, weight: Value, windows: Windows, space: Sequence[int], dtype: np.dtype[Any]) -> Value:
     """Convolves over fewer than two spatial dims, as images of height 1."""
     more = 2 - len(windows.strides)
     batch, *sizes, features = b.shape(x)
@@ -111,7 +111,7 @@ def _image(b: Builder, x: Value, weight: Value, windows: Windows, space: Sequenc
     if any(n > 1 for n in windows.spread):
         extra = _output_padding(b, weight, windows)
         if extra is not None:
-            return _transposed(b, x, weight, windows, extra, shape, dtype)
+            return _transpose(b, x, weight, windows, extra, shape, dtype)
     outside = [(max(low, 0), max(high, 0)) for low, high in windows.padding]
     if any(n > 1 for n in windows.spread) or any(min(edge) < 0 for edge in windows.padding):
         amounts = [(*e, n - 1) for e, n in zip(windows.padding, windows.spread, strict=True)]
@@ -146,7 +146,7 @@ def _output_padding(b: Builder, weight: Value, windows: Windows) -> Shape | None
     return tuple(extra)
 
 
-def _transposed(
+def _transpose(
     b: Builder, x: Value, weight: Value, windows: Windows, extra: Shape, shape: Shape, dtype: np.dtype[Any]
 ) -> Value:
     """Returns the transpose of a strided convolution; its weight is (inputs, outputs of a group), not reversed."""

@@ -55,8 +55,8 @@ def product(
     if dtype.kind == "b":
         # Whether any pair is true: a count of them is exact in float32 up to 2^24, and above zero beyond.
         sides = [replace(s, value=b.cast(s.value, np.float32)) for s in sides]
-        return b.cast(_multiplied(b, sides[0], sides[1], shape, np.dtype(np.float32)), dtype)
-    return _multiplied(b, sides[0], sides[1], shape, dtype)
+        return b.cast(_multiply(b, sides[0], sides[1], shape, np.dtype(np.float32)), dtype)
+    return _multiply(b, sides[0], sides[1], shape, dtype)
 
 
 def _side(b: Builder, value: Value, contract: Sequence[int], batch: Sequence[int]) -> Side:
@@ -96,8 +96,8 @@ def _outer(b: Builder, x: Side, y: Side, shape: Shape, dtype: np.dtype[Any]) -> 
 # --- one matmul ------------------------------------------------------------------------------------------------------
 
 
-def _multiplied(b: Builder, x: Side, y: Side, shape: Shape, dtype: np.dtype[Any]) -> Value:
-    x, y = _paired(x, y)
+def _multiply(b: Builder, x: Side, y: Side, shape: Shape, dtype: np.dtype[Any]) -> Value:
+    x, y = _pair(x, y)
     if not x.batch:
         return _flat(b, x, y, shape, dtype)
     batch = _sizes(b, x, x.batch)
@@ -135,7 +135,7 @@ def _in_order(side: Side, free_first: bool) -> bool:
     return order == tuple(range(len(order)))
 
 
-def _paired(x: Side, y: Side) -> tuple[Side, Side]:
+def _pair(x: Side, y: Side) -> tuple[Side, Side]:
     """Orders the contracted dims so that the fewest operands need a permutation."""
     if len(x.contract) == 1:
         return x, y

@@ -20,9 +20,8 @@ _jnp: Any = jax.numpy
 UNARY: Mapping[str, str] = {
     "abs": "abs", "neg": "neg", "sign": "sign", "exp": "exp", "exp2": "exp2", "expm1": "expm1", "log": "log",
     "log1p": "log1p", "sqrt": "sqrt", "rsqrt": "rsqrt", "cbrt": "cbrt", "sin": "sin", "cos": "cos", "tan": "tan",
-    "asin": "asin", "acos": "acos", "atan": "atan", "sinh": "sinh", "cosh": "cosh", "tanh": "tanh", "asinh": "asinh",
-    "acosh": "acosh", "atanh": "atanh", "erf": "erf", "erfc": "erfc", "floor": "floor", "ceil": "ceil",
-    "logistic": "sigmoid", "is_finite": "isfinite",
+    "asin": "asin", "acos": "acos", "atan": "atan", "tanh": "tanh", "asinh": "asinh", "erf": "erf",
+    "erfc": "erfc", "floor": "floor", "ceil": "ceil", "logistic": "sigmoid", "is_finite": "isfinite",
 }  # fmt: skip
 """Primitives of one operand with a row of the same meaning."""
 
@@ -47,7 +46,7 @@ IDENTITIES = (
 """Primitives that say something of a value and give it back; with one operand."""
 
 
-def _renamed(name: str) -> Rule:
+def _rename(name: str) -> Rule:
     return lambda b, eqn, xs: b.op(name, xs, *b.result(eqn))
 
 
@@ -62,9 +61,9 @@ def _binary(primitive: str, name: str) -> Rule:
     return rule
 
 
-RULES.update({primitive: _renamed(name) for primitive, name in UNARY.items()})
+RULES.update({primitive: _rename(name) for primitive, name in UNARY.items()})
 RULES.update({primitive: _binary(primitive, name) for primitive, name in BINARY.items()})
-RULES.update({name: _renamed(name) for name in COMPARISONS})
+RULES.update({name: _rename(name) for name in COMPARISONS})
 
 
 @RULES.add(*IDENTITIES)
@@ -151,7 +150,7 @@ def _log2(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
 def _select_n(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     which, *cases = xs
     shape, dtype = b.result(eqn)
-    chosen = _chosen(b, which, len(cases))
+    chosen = _choose(b, which, len(cases))
     if chosen is not None or len(cases) == 1:
         return cases[chosen or 0]
     if b.dtype(which).kind == "b":
@@ -163,7 +162,7 @@ def _select_n(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     return out
 
 
-def _chosen(b: Builder, which: Value, count: int) -> int | None:
+def _choose(b: Builder, which: Value, count: int) -> int | None:
     """Returns the number of the case that every element takes, clamped; None if it is not known."""
     known = b.known.get(which)
     if known is None:
@@ -187,13 +186,20 @@ def _clamp(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
 @RULES.add("round")
 def _round(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     (x,) = xs
+    # The part behind the point is exact, which x + 0.5 would not be.
+    size = b.same("abs", [x])
+    whole = b.same("floor", [size])
+    behind, half = b.same("subtract", [size, whole]), b.full((), 0.5, b.dtype(x))
     if eqn.params["rounding_method"].name == "TO_NEAREST_EVEN":
-        return b.same("round", [x])
-    # Away from zero at halves. The part behind the point is exact, which x + 0.5 would not be.
-    whole = b.same("trunc", [x])
-    behind = b.same("abs", [b.same("subtract", [x, whole])])
-    up = b.op("ge", [behind, b.full((), 0.5, b.dtype(x))], b.shape(x), np.bool_)
-    return b.op("where", [up, b.same("add", [whole, b.same("sign", [x])]), whole], *b.result(eqn))
+        odd = b.op("ne", [b.with_number("remainder", whole, 2), b.full((), 0, b.dtype(x))], b.shape(x), np.bool_)
+        at_half = b.op("eq", [behind, half], b.shape(x), np.bool_)
+        above = b.op("gt", [behind, half], b.shape(x), np.bool_)
+        up = b.same("logical_or", [above, b.same("logical_and", [at_half, odd])])
+    else:
+        up = b.op("ge", [behind, half], b.shape(x), np.bool_)
+    rounded = b.op("where", [up, b.with_number("add", whole, 1), whole], *b.result(eqn))
+    # By the sign, so that -0.3 gives -0; the sign of 0 is 0 itself.
+    return b.same("multiply", [rounded, b.same("sign", [x])])
 
 
 @RULES.add("convert_element_type")

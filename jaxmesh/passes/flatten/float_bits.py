@@ -36,19 +36,19 @@ def _test(b: Builder, name: str, x: Value, number: float) -> Value:
 
 def _split(b: Builder, size: Value) -> _Split:
     """Guesses the exponent by a logarithm, which is off by one at the most, and returns the correction, too."""
-    held = b.same("clamp_scalar", [size], min=_LEAST, max=_MOST)
-    guess = b.same("floor", [b.with_number("multiply", b.same("log", [held]), 1 / np.log(2))])
+    clamped = b.same("clamp_scalar", [size], min=_LEAST, max=_MOST)
+    guess = b.same("floor", [b.with_number("multiply", b.same("log", [clamped]), 1 / np.log(2))])
     guess = b.cast(b.same("clamp_scalar", [guess], min=-_EDGE, max=_EDGE + 1), INDEX)
     table = np.array([2.0**-e for e in range(-_EDGE, _EDGE + 2)], _FLOAT)[:, None]
     places = b.with_number("add", guess, _EDGE)
     flat = places if b.shape(places) else b.reshape(places, (1,))
     scale = b.op("embedding", [flat, b.constant(table)], (*b.shape(flat), 1), _FLOAT)
     scale = b.reshape(scale, b.shape(size))
-    made = b.same("multiply", [held, scale])
+    made = b.same("multiply", [clamped, scale])
     return _Split(scale, guess, _test(b, "ge", made, 2), _test(b, "lt", made, 1))
 
 
-def _fixed(b: Builder, split: _Split, x: Value, factor: float) -> Value:
+def _fix(b: Builder, split: _Split, x: Value, factor: float) -> Value:
     """Multiplies by `factor` where the guessed exponent was too small, and divides by it where it was too large."""
     less = chosen(b, split.is_small, b.with_number("multiply", x, 1 / factor), x)
     return chosen(b, split.is_big, b.with_number("multiply", x, factor), less)
@@ -59,9 +59,9 @@ def cut(b: Builder, x: Value, bits: int) -> Value:
     size = b.same("abs", [x])
     split = _split(b, size)
     kept = 2.0 ** (23 - bits)
-    near_one = b.with_number("multiply", _fixed(b, split, b.same("multiply", [x, split.scale]), 0.5), kept)
+    near_one = b.with_number("multiply", _fix(b, split, b.same("multiply", [x, split.scale]), 0.5), kept)
     whole = b.with_number("multiply", b.same("trunc", [near_one]), 1 / kept)
-    back = b.same("div", [_fixed(b, split, whole, 2.0), split.scale])
+    back = b.same("div", [_fix(b, split, whole, 2.0), split.scale])
     normal = chosen(b, _test(b, "lt", size, _LEAST), b.with_number("multiply", x, 0), back)
     return chosen(b, _test(b, "le", size, _MOST), normal, x)
 
@@ -74,8 +74,8 @@ def word(b: Builder, x: Value) -> Value:
     is_nan = compared(b, "ne", x, x)
     size = b.same("abs", [chosen(b, is_nan, b.full((), 1, _FLOAT), x)])
     split = _split(b, size)
-    held = b.same("clamp_scalar", [size], min=_LEAST, max=_MOST)
-    behind = b.with_number("subtract", _fixed(b, split, b.same("multiply", [held, split.scale]), 0.5), 1)
+    clamped = b.same("clamp_scalar", [size], min=_LEAST, max=_MOST)
+    behind = b.with_number("subtract", _fix(b, split, b.same("multiply", [clamped, split.scale]), 0.5), 1)
     one = [b.cast(v, INDEX) for v in (split.is_big, split.is_small)]
     exponent = b.same("subtract", [b.same("add", [split.exponent, one[0]]), one[1]])
     field = b.with_number("multiply", b.cast(b.with_number("add", exponent, bias), _WORD), 1 << mantissa)
@@ -87,10 +87,10 @@ def word(b: Builder, x: Value) -> Value:
     infinite = ((1 << (int(info.bits) - 1 - mantissa)) - 1) << mantissa
     made = chosen(b, _test(b, "eq", size, np.inf), b.full((), infinite, _WORD), made)
     made = chosen(b, is_nan, b.full((), infinite | 1 << (mantissa - 1), _WORD), made)
-    return _signed(b, x, made, 1 << (int(info.bits) - 1))
+    return _make_signed(b, x, made, 1 << (int(info.bits) - 1))
 
 
-def _signed(b: Builder, x: Value, made: Value, sign: int) -> Value:
+def _make_signed(b: Builder, x: Value, made: Value, sign: int) -> Value:
     """Adds the bit of the sign; the reciprocal of a zero has its sign."""
     over = b.same("reciprocal", [x])
     below = (_test(b, "lt", v, 0) for v in (over, x))

@@ -48,8 +48,8 @@ def known(b: Builder, x: Value) -> np.ndarray[Any, Any] | None:
     if x in b.known or joint is None:
         return b.known.get(x)
     parts = [b.known.get(v) for v in joint.used]
-    held = [p for p in parts if p is not None]
-    return np.concatenate(held, joint.attributes["dim"]) if len(held) == len(parts) else None
+    present = [p for p in parts if p is not None]
+    return np.concatenate(present, joint.attributes["dim"]) if len(present) == len(parts) else None
 
 
 def reshaped(b: Builder, x: Value, shape: Sequence[int]) -> Value:

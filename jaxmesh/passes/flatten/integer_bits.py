@@ -24,11 +24,11 @@ def _shift_right_arithmetic(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     if dtype.kind == "u":
         # What counts is the type of the bits, not of the numbers.
         signed = np.dtype(f"i{dtype.itemsize}")
-        return b.cast(_shifted(b, b.cast(x, signed), b.cast(by, signed), shape), dtype)
-    return _shifted(b, x, by, shape)
+        return b.cast(_shift(b, b.cast(x, signed), b.cast(by, signed), shape), dtype)
+    return _shift(b, x, by, shape)
 
 
-def _shifted(b: Builder, x: Value, by: Value, shape: tuple[int, ...]) -> Value:
+def _shift(b: Builder, x: Value, by: Value, shape: tuple[int, ...]) -> Value:
     """Shifts a negative number by shifting its complement, so that ones enter from the left."""
     dtype = b.dtype(x)
     negative = b.op("lt", [x, b.full((), 0, dtype)], b.shape(x), np.bool_)

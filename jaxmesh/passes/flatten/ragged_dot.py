@@ -19,8 +19,8 @@ def _ragged_dot_general(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     # Composed as JAX does it where a platform has no such product: what is outside of a group is zero in its copy.
     if eqn.params["group_offset"] is not None:
         raise missing(eqn, "JAX itself gives no meaning to a group_offset")
-    said, (shape, dtype) = eqn.params["ragged_dot_dimension_numbers"], b.result(eqn)
-    (contract, batch), (ragged,) = said.dot_dimension_numbers, said.lhs_ragged_dimensions
+    numbers, (shape, dtype) = eqn.params["ragged_dot_dimension_numbers"], b.result(eqn)
+    (contract, batch), (ragged,) = numbers.dot_dimension_numbers, numbers.lhs_ragged_dimensions
     x, y, sizes = xs
     groups = b.shape(sizes)[-1]
     if ragged in batch[0]:
@@ -31,12 +31,12 @@ def _ragged_dot_general(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     if ragged in contract[0]:
         place = list(contract[0]).index(ragged)
         before = [(*side, *inner[:place]) for side, inner in zip(batch, contract, strict=True)]
-        parts = _grouped(b, x, sizes, ragged, before[0]), _grouped(b, y, sizes, contract[1][place], before[1])
+        parts = _group(b, x, sizes, ragged, before[0]), _group(b, y, sizes, contract[1][place], before[1])
         apart = [(0, *_next(dims)) for dims in batch]
         return product(b, parts, [_next(dims) for dims in contract], apart, shape, dtype)
     free = [d for d in range(len(b.shape(x))) if d not in contract[0] and d not in batch[0]]
-    split = _grouped(b, x, sizes, ragged, (*batch[0], *free[: free.index(ragged)]))
-    inner = (*_next(contract[0]), 0), (*contract[1], *said.rhs_group_dimensions)
+    split = _group(b, x, sizes, ragged, (*batch[0], *free[: free.index(ragged)]))
+    inner = (*_next(contract[0]), 0), (*contract[1], *numbers.rhs_group_dimensions)
     return product(b, (split, y), inner, (_next(batch[0]), batch[1]), shape, dtype)
 
 
@@ -45,7 +45,7 @@ def _next(dims: Sequence[int]) -> Shape:
     return tuple(d + 1 for d in dims)
 
 
-def _grouped(b: Builder, x: Value, sizes: Value, ragged: int, before: Sequence[int]) -> Value:
+def _group(b: Builder, x: Value, sizes: Value, ragged: int, before: Sequence[int]) -> Value:
     """Returns a copy of `x` for each group, in a new first dim, with zeros where the ragged dim is of another group.
 
     `sizes` has the group sizes along its last dim: one row, or one per index of the dims `before` of `x`.

@@ -34,16 +34,16 @@ def generator(aval: Any) -> Any:
     return getattr(aval.dtype, "_impl", None)
 
 
-def _built(b: Builder, function: Callable[..., Any], xs: Sequence[Value], said: tuple[Any, ...]) -> list[Value]:
+def _built(b: Builder, function: Callable[..., Any], xs: Sequence[Value], parameters: tuple[Any, ...]) -> list[Value]:
     types = tuple((b.shape(x), b.dtype(x)) for x in xs)
-    return b.jaxpr(_traced(function, said, types), xs)
+    return b.jaxpr(_trace(function, parameters, types), xs)
 
 
 @lru_cached_by_config(256)
-def _traced(function: Callable[..., Any], said: tuple[Any, ...], types: tuple[Any, ...]) -> Jaxpr:
+def _trace(function: Callable[..., Any], parameters: tuple[Any, ...], types: tuple[Any, ...]) -> Jaxpr:
     """Traces a generator's code on words, which depends on JAX's flags."""
     arguments = [jax.ShapeDtypeStruct(shape, dtype) for shape, dtype in types]
-    return _jax.make_jaxpr(functools.partial(function, *said))(*arguments)
+    return _jax.make_jaxpr(functools.partial(function, *parameters))(*arguments)
 
 
 def _over_keys(function: Callable[..., Any], count: int) -> Callable[..., Any]:
@@ -71,7 +71,7 @@ def _split(impl: Any, shape: tuple[int, ...], keys: Any) -> Any:
     return _over_keys(one, keys.ndim - len(impl.key_shape))(keys)
 
 
-def _folded(impl: Any, keys: Any, numbers: Any) -> Any:
+def _fold(impl: Any, keys: Any, numbers: Any) -> Any:
     words = keys.ndim - len(impl.key_shape)
     shape = np.broadcast_shapes(keys.shape[:words], numbers.shape)
     keys = _jax.numpy.broadcast_to(keys, (*shape, *impl.key_shape))
@@ -90,8 +90,8 @@ def _random_seed(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
 
 @RULES.add("random_bits")
 def _random_bits(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
-    said = (generator(eqn.invars[0].aval), eqn.params["bit_width"], tuple(eqn.params["shape"]))
-    return _built(b, _bits, xs, said)
+    parameters = (generator(eqn.invars[0].aval), eqn.params["bit_width"], tuple(eqn.params["shape"]))
+    return _built(b, _bits, xs, parameters)
 
 
 @RULES.add("random_split")
@@ -101,7 +101,7 @@ def _random_split(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
 
 @RULES.add("random_fold_in")
 def _random_fold_in(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
-    return _built(b, _folded, xs, (generator(eqn.invars[0].aval),))
+    return _built(b, _fold, xs, (generator(eqn.invars[0].aval),))
 
 
 @RULES.add("random_wrap", "random_unwrap", "random_clone")
@@ -114,7 +114,7 @@ def _same_words(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
 
 
-def _rotated(b: Builder, x: Value, by: int) -> Value:
+def _rotate(b: Builder, x: Value, by: int) -> Value:
     left = b.with_number("logical_left_shift", x, by)
     return b.same("bitwise_or", [left, b.with_number("logical_right_shift", x, 32 - by)])
 
@@ -132,7 +132,7 @@ def _threefry(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     for group in range(5):
         for by in _ROTATIONS[group % 2]:
             x = b.same("add", [x, y])
-            y = b.same("bitwise_xor", [x, _rotated(b, y, by)])
+            y = b.same("bitwise_xor", [x, _rotate(b, y, by)])
         x = joined(b, "add", x, keys[(group + 1) % 3])
         count = b.full((), group + 1, _WORD)
         y = joined(b, "add", joined(b, "add", y, keys[(group + 2) % 3]), count)

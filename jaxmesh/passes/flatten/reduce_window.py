@@ -171,7 +171,7 @@ def _images(b: Builder, kind: str, x: Value, pair: Sequence[int], windows: Seque
 
 def _pool(b: Builder, kind: str, x: Value, two: Sequence[Window], shape: Shape) -> Value:
     first, second = two
-    said = {
+    attributes = {
         "kernel": (first.size, second.size),
         "stride": (first.stride, second.stride),
         "dilation": (first.dilation, second.dilation),
@@ -179,8 +179,8 @@ def _pool(b: Builder, kind: str, x: Value, two: Sequence[Window], shape: Shape) 
         "ceil_mode": False,
     }
     if kind == "min":
-        return b.same("neg", [b.op("max_pool2d", [b.same("neg", [x])], shape, b.dtype(x), **said)])
-    return b.op("avg_pool2d" if kind == "sum" else "max_pool2d", [x], shape, b.dtype(x), **said)
+        return b.same("neg", [b.op("max_pool2d", [b.same("neg", [x])], shape, b.dtype(x), **attributes)])
+    return b.op("avg_pool2d" if kind == "sum" else "max_pool2d", [x], shape, b.dtype(x), **attributes)
 
 
 @RULES.add("div")

@@ -85,7 +85,7 @@ def _scatter(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     if name == "scatter-sub":
         new = b.same("neg", [new])
     numbers = params["dimension_numbers"]
-    said = _Scatter(
+    update = _Scatter(
         x, as_index(b, index), new, KINDS[name],
         *(tuple(map(int, dims)) for dims in (
             numbers.scatter_dims_to_operand_dims, numbers.inserted_window_dims, numbers.operand_batching_dims,
@@ -94,13 +94,13 @@ def _scatter(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
         drops=params["mode"] is None or params["mode"].name != "CLIP",
     )  # fmt: skip
     for form in (_one_window, _one_row):
-        made = form(b, said)
+        made = form(b, update)
         if made is not None:
             return made
-    return _many(b, _inside(b, said), source_line(eqn))
+    return _many(b, _inside(b, update), source_line(eqn))
 
 
-def _combined(b: Builder, kind: str | None, old: Value, new: Value) -> Value:
+def _combine(b: Builder, kind: str | None, old: Value, new: Value) -> Value:
     """Combines old elements with new ones; operands broadcast to each other."""
     return new if kind is None else joined(b, _COMBINE[kind], old, new)
 
@@ -110,20 +110,20 @@ def _combined(b: Builder, kind: str | None, old: Value, new: Value) -> Value:
 
 def _one_window(b: Builder, s: _Scatter) -> Value | None:
     """Replaces a slice, for one window at a known index inside; else returns None."""
-    # An index of no numbers, as of `x.at[:]`, says the first place.
-    held = known(b, s.index) if s.mapped else np.zeros(0, INDEX)
+    # An index of no numbers, as of `x.at[:]`, means the first place.
+    constant = known(b, s.index) if s.mapped else np.zeros(0, INDEX)
     shape, sizes = b.shape(s.x), s.sizes(b)
-    if held is None or math.prod(b.shape(s.index)[:-1]) != 1 or s.batching:
+    if constant is None or math.prod(b.shape(s.index)[:-1]) != 1 or s.batching:
         return None
     at = [0] * len(shape)
-    for dim, place in zip(s.mapped, held.reshape(-1), strict=True):
+    for dim, place in zip(s.mapped, constant.reshape(-1), strict=True):
         most = shape[dim] - sizes[dim]
         at[dim] = int(place) if s.drops else min(max(int(place), 0), most)
         if not 0 <= at[dim] <= most:
             return s.x
     new = b.reshape(s.new, sizes)
     if s.kind is not None:
-        new = _combined(b, s.kind, b.slice(s.x, at, [i + n for i, n in zip(at, sizes, strict=True)]), new)
+        new = _combine(b, s.kind, b.slice(s.x, at, [i + n for i, n in zip(at, sizes, strict=True)]), new)
     zero = b.full((), 0, INDEX)
     return update_slice(b, s.x, new, at, [zero] * len(shape))
 
@@ -139,7 +139,7 @@ def _one_row(b: Builder, s: _Scatter) -> Value | None:
     index = reshaped(b, s.index, ())
     index = index if s.drops else clamped(b, index, shape[dim] - 1)
     here = compared(b, "eq", positions(b, shape, dim), index)
-    return chosen(b, here, _combined(b, s.kind, s.x, b.reshape(s.new, sizes)), s.x)
+    return chosen(b, here, _combine(b, s.kind, s.x, b.reshape(s.new, sizes)), s.x)
 
 
 # --- many windows ----------------------------------------------------------------------------------------------------
@@ -151,8 +151,8 @@ def _inside(b: Builder, s: _Scatter) -> _Scatter:
         return _with(s, s.index)
     shape, sizes = b.shape(s.x), s.sizes(b)
     most = [shape[d] - sizes[d] for d in s.mapped]
-    held = known(b, s.index)
-    if held is not None and ((held >= 0) & (held <= np.array(most))).all():
+    constant = known(b, s.index)
+    if constant is not None and ((constant >= 0) & (constant <= np.array(most))).all():
         return _with(s, s.index)
     if s.drops:
         return s
@@ -209,7 +209,7 @@ def _scattered(b: Builder, s: _Scatter, x: Value, index: Value, new: Value, dim:
     if s.drops:
         spare = tuple(1 if d == dim else n for d, n in enumerate(shape))
         x = b.concat([x, b.full(spare, 0, b.dtype(x))], dim)
-    made = b.same("scatter", [x, index, new], dim=dim, scatter_reduce_type=s.kind)
+    made = b.same("scatter", [x, index, new], dim=dim, scatter_reduce_type=s.kind or "invalid")
     return b.slice(made, [0] * len(shape), shape) if s.drops else made
 
 

@@ -25,6 +25,7 @@ from jaxmesh.passes.flatten.index_arithmetic import (
     reshaped,
     spread,
 )
+from jaxmesh.passes.flatten.lookup import Numbers, gathered
 from jaxmesh.passes.flatten.shapes import part
 from jaxmesh.passes.rules import Rules
 
@@ -41,8 +42,8 @@ def start_of(b: Builder, start: Value, size: int, length: int) -> int | Value | 
     """Returns the clamped start of a slice of a dim, 0 for the whole dim; None if it is not known."""
     if length == size:
         return 0
-    held = known(b, start)
-    return None if held is None else min(max(int(held.item()), 0), size - length)
+    constant = known(b, start)
+    return None if constant is None else min(max(int(constant.item()), 0), size - length)
 
 
 @RULES.add("dynamic_slice")
@@ -86,12 +87,15 @@ def _cache(b: Builder, x: Value, new: Value, at: Sequence[Any], starts: Sequence
     """Writes one position, or all from the first on, to a cache (batch, heads, sequence, head size); else None."""
     whole, piece = b.shape(x), b.shape(new)
     fits = len(whole) == 4 and (whole[1], whole[3]) == (piece[1], piece[3]) and is_float(b.dtype(x))
-    if not fits or at[0] is None or whole == piece:
+    if not fits or at[0] is None or whole == piece or not b.options.in_place:
         return None
     if at[2] == 0 and piece[2] < whole[2]:
         return b.same("fill_cache", [x, new], batch_offset=at[0])
     if at[2] is None and piece[2] == 1:
-        return b.same("update_cache", [x, new, b.reshape(as_index(b, starts[2]), (1,))], batch_offset=at[0])
+        # Upstream's op has the batch behind the heads.
+        turned = new if piece[0] == 1 else b.permute(new, (2, 1, 0, 3))
+        index = b.reshape(as_index(b, starts[2]), (1,))
+        return b.same("update_cache", [x, turned, index], batch_offset=at[0])
     return None
 
 
@@ -136,7 +140,8 @@ def _put_computed(b: Builder, x: Value, new: Value, dim: int, start: Value) -> V
         here = compared(b, "eq", positions(b, b.shape(x), dim), start)
         return chosen(b, here, new, x)
     index = joined(b, "add", positions(b, b.shape(new), dim), start)
-    return b.same("scatter", [x, b.broadcast(index, b.shape(new)), new], dim=dim)
+    places = b.broadcast(index, b.shape(new))
+    return b.same("scatter", [x, places, new], dim=dim, scatter_reduce_type="invalid")
 
 
 # --- gather ----------------------------------------------------------------------------------------------------------
@@ -153,29 +158,18 @@ def _gather(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     filled = params["mode"].name == "FILL_OR_DROP"
     if filled and not math.prod(b.shape(x)):
         return b.full(shape, _fill(eqn), b.dtype(x))
-    picked = _picked(b, x, indices, sizes, numbers) if numbers.mapped else _first(b, x, sizes, numbers, shape)
+    picked = _pick(b, x, indices, sizes, numbers) if numbers.mapped else _first(b, x, sizes, numbers, shape)
     if picked is not None:
         return picked
     made = _rows(b, x, indices, sizes, numbers)
     if made is None:
-        made = _general(b, x, indices, sizes, numbers, shape)
+        made = gathered(b, x, indices, sizes, numbers)
     if not filled or not numbers.mapped:
         return made
     good = in_range(b, indices, numbers.mapped, b.shape(x), sizes)
     batch = iter(b.shape(good))
     good = b.reshape(good, [1 if d in numbers.offset else next(batch) for d in range(len(shape))])
     return chosen(b, good, made, b.full((), _fill(eqn), b.dtype(x)))
-
-
-class Numbers:
-    """The dims of a gather, as plain integers."""
-
-    def __init__(self, given: Any) -> None:
-        self.offset = tuple(map(int, given.offset_dims))
-        self.collapsed = tuple(map(int, given.collapsed_slice_dims))
-        self.mapped = tuple(map(int, given.start_index_map))
-        self.batching = tuple(map(int, given.operand_batching_dims))
-        self.index_batching = tuple(map(int, given.start_indices_batching_dims))
 
 
 def _fill(eqn: Eqn) -> Any:
@@ -202,13 +196,13 @@ def in_range(b: Builder, indices: Value, dims: Sequence[int], shape: Shape, size
     return b.reduce("reduce_and", good, (rank - 1,))
 
 
-def _picked(b: Builder, x: Value, indices: Value, sizes: Shape, numbers: Numbers) -> Value | None:
+def _pick(b: Builder, x: Value, indices: Value, sizes: Shape, numbers: Numbers) -> Value | None:
     """Picks a few rows known at compile time by slices, one per run of consecutive rows; else returns None."""
-    held, shape = known(b, indices), b.shape(x)
-    if held is None or held.size > _FEW or held.ndim > 2 or not _is_take(numbers, sizes, shape):
+    constant, shape = known(b, indices), b.shape(x)
+    if constant is None or constant.size > _FEW or constant.ndim > 2 or not _is_take(numbers, sizes, shape):
         return None
     (dim,) = numbers.mapped
-    rows = [int(i) for i in held.reshape(-1)]
+    rows = [int(i) for i in constant.reshape(-1)]
     if min(rows) < 0 or max(rows) >= shape[dim]:
         return None
     runs: list[list[int]] = []
@@ -218,7 +212,7 @@ def _picked(b: Builder, x: Value, indices: Value, sizes: Shape, numbers: Numbers
         else:
             runs.append([row, row + 1])
     made = b.concat([part(b, x, dim, begin, end) for begin, end in runs], dim)
-    return _placed(b, made, dim, (len(rows),) if held.ndim == 2 else (), numbers)
+    return _place(b, made, dim, (len(rows),) if constant.ndim == 2 else (), numbers)
 
 
 def _first(b: Builder, x: Value, sizes: Shape, numbers: Numbers, out: Shape) -> Value | None:
@@ -238,15 +232,15 @@ def _is_take(numbers: Numbers, sizes: Shape, shape: Shape) -> bool:
     return all(n == (1 if d == dim else whole) for d, (n, whole) in enumerate(zip(sizes, shape, strict=True)))
 
 
-def _placed(b: Builder, x: Value, dim: int, batch: Shape, numbers: Numbers) -> Value:
+def _place(b: Builder, x: Value, dim: int, batch: Shape, numbers: Numbers) -> Value:
     """Permutes rows picked along `dim` to the order of the gather's result."""
     shape = b.shape(x)
     first = b.permute(x, [dim, *(d for d in range(len(shape)) if d != dim)])
     rest = b.shape(first)[1:]
-    return _ordered(b, b.reshape(first, (*batch, *rest)), len(batch), dim, numbers)
+    return _order(b, b.reshape(first, (*batch, *rest)), len(batch), dim, numbers)
 
 
-def _ordered(b: Builder, x: Value, batch: int, dim: int, numbers: Numbers) -> Value:
+def _order(b: Builder, x: Value, batch: int, dim: int, numbers: Numbers) -> Value:
     """Permutes `(batch..., other dims...)` to the gather's order; a dim that is not collapsed returns with size 1."""
     if not numbers.collapsed:
         at = batch + dim
@@ -269,25 +263,4 @@ def _rows(b: Builder, x: Value, indices: Value, sizes: Shape, numbers: Numbers) 
     batch = b.shape(ids)
     flat = b.reshape(ids, (1,)) if not batch else ids
     made = b.op("embedding", [flat, table], (*b.shape(flat), math.prod(rest)), b.dtype(x))
-    return _ordered(b, b.reshape(made, (*batch, *rest)), len(batch), dim, numbers)
-
-
-def _general(b: Builder, x: Value, indices: Value, sizes: Shape, numbers: Numbers, out: Shape) -> Value:
-    return b.op(
-        "gather", [x, as_index(b, indices)], out, b.dtype(x),
-        offset_dims=numbers.offset, collapsed_slice_dims=numbers.collapsed,
-        operand_batching_dims=numbers.batching, start_indices_batching_dims=numbers.index_batching,
-        start_index_map=numbers.mapped, index_vector_dim=len(b.shape(indices)) - 1, slice_sizes=sizes,
-        indices_are_sorted=False,
-    )  # fmt: skip
-
-
-def along(b: Builder, x: Value, index: Value, dim: int) -> Value:
-    """Gathers along a dim the elements of `x` at each entry of an index in range."""
-    rank = len(b.shape(x))
-    others = tuple(d for d in range(rank) if d != dim)
-    return b.op(
-        "gather", [x, b.reshape(index, (*b.shape(index), 1))], b.shape(index), b.dtype(x),
-        offset_dims=(), collapsed_slice_dims=(dim,), operand_batching_dims=others, start_indices_batching_dims=others,
-        start_index_map=(dim,), index_vector_dim=rank, slice_sizes=(1,) * rank, indices_are_sorted=False,
-    )  # fmt: skip
+    return _order(b, b.reshape(made, (*batch, *rest)), len(batch), dim, numbers)

@@ -12,8 +12,8 @@ from jaxmesh.dialects.program import Shape, Value
 from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.passes.flatten.builder import Builder, Rule
 from jaxmesh.passes.flatten.index_arithmetic import INDEX, chosen, compared, is_float, joined
+from jaxmesh.passes.flatten.lookup import along
 from jaxmesh.passes.flatten.shapes import part
-from jaxmesh.passes.flatten.slicing_and_gather import along
 from jaxmesh.passes.rules import Rules
 
 RULES: Rules[Rule] = Rules()
@@ -29,15 +29,15 @@ def _sort(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     shape = b.shape(xs[0])
     if 0 in shape or shape[dim] == 1:
         return xs
-    values, order = _sorted(b, xs[keys - 1], dim)
+    values, order = _sort_pairs(b, xs[keys - 1], dim)
     # From the last key to the first: what is equal keeps the order of the keys behind it.
     for key in reversed(xs[: keys - 1]):
-        values, step = _sorted(b, along(b, key, order, dim), dim)
+        values, step = _sort_pairs(b, along(b, key, order, dim), dim)
         order = along(b, order, step, dim)
     return [values if i == 0 else order if _counts(b, x, dim) else along(b, x, order, dim) for i, x in enumerate(xs)]
 
 
-def _sorted(b: Builder, x: Value, dim: int) -> tuple[Value, Value]:
+def _sort_pairs(b: Builder, x: Value, dim: int) -> tuple[Value, Value]:
     shape = b.shape(x)
     values, order = b.ops(
         "ttir.sort", [x], [(shape, b.dtype(x)), (shape, INDEX)], dim=dim, descending=False, stable=True
@@ -72,8 +72,8 @@ def _is_arange(b: Builder, x: Value, dim: int) -> bool:
     made = b.maker(x, "arange")
     if made is None or b.dtype(x) != INDEX:
         return False
-    said, rank = made.attributes, len(b.shape(x))
-    return (said["start"], said["step"], said.get("arange_dimension", 0) % rank) == (0, 1, dim)
+    attributes, rank = made.attributes, len(b.shape(x))
+    return (attributes["start"], attributes["step"], attributes.get("arange_dimension", 0) % rank) == (0, 1, dim)
 
 
 @RULES.add("top_k")
@@ -154,7 +154,7 @@ def _eq_to(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
 
 
 @RULES.add("call_hi_primitive")
-def _expanded(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
+def _expand(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     # `searchsorted` and its like: primitives that say themselves what they are made of.
     made: Any = eqn.params["_prim"]
     types = [jax.ShapeDtypeStruct(b.shape(x), b.dtype(x)) for x in xs]
@@ -170,7 +170,7 @@ def _expanded(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
 Combine = Callable[[Builder, Value, Value], Value]
 
 
-def _reversed(b: Builder, x: Value, dim: int) -> Value:
+def _reverse(b: Builder, x: Value, dim: int) -> Value:
     return b.same("reverse", [x], dimensions=(dim,))
 
 
@@ -179,7 +179,7 @@ def _cumsum(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     (x,), dim = xs, int(eqn.params["axis"])
     if not eqn.params["reverse"]:
         return b.same("cumsum", [x], dim=dim)
-    return _reversed(b, b.same("cumsum", [_reversed(b, x, dim)], dim=dim), dim)
+    return _reverse(b, b.same("cumsum", [_reverse(b, x, dim)], dim=dim), dim)
 
 
 def _log_add_exp(b: Builder, x: Value, y: Value) -> Value:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -52,6 +53,50 @@ def _polynomial(b: Builder, x: Value, factors: Sequence[float]) -> Value:
     for factor in factors[1:]:
         out = b.same("add", [b.same("multiply", [x, out]), b.full((), factor, _FLOAT)])
     return out
+
+
+# --- hyperbolic functions --------------------------------------------------------------------------------------------
+
+
+@RULES.add("sinh")
+def _sinh(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
+    (x,) = xs
+    # Near 0 the difference of exponentials cancels; far from it exp(x) / 2 overflows later than exp(x).
+    grown = b.same("expm1", [x])
+    quotient = b.same("div", [grown, b.with_number("add", grown, 1)])
+    near = b.with_number("multiply", b.same("add", [grown, quotient]), 0.5)
+    far = b.same("subtract", [_half_exponential(b, x), _half_exponential(b, b.same("neg", [x]))])
+    is_near = b.op("lt", [b.same("abs", [x]), b.full((), 1, b.dtype(x))], b.shape(x), np.bool_)
+    return b.op("where", [is_near, near, far], *b.result(eqn))
+
+
+@RULES.add("cosh")
+def _cosh(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
+    (x,) = xs
+    return b.same("add", [_half_exponential(b, x), _half_exponential(b, b.same("neg", [x]))])
+
+
+def _half_exponential(b: Builder, x: Value) -> Value:
+    return b.same("exp", [b.with_number("add", x, -math.log(2))])
+
+
+@RULES.add("acosh")
+def _acosh(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
+    """Returns log(x + sqrt(x + 1) * sqrt(x - 1)); log(2x) where the sum overflows."""
+    (x,) = xs
+    roots = [b.same("sqrt", [b.with_number("add", x, n)]) for n in (1, -1)]
+    near = b.same("log", [b.same("add", [x, b.same("multiply", roots)])])
+    far = b.with_number("add", b.same("log", [x]), math.log(2))
+    limit = float(_jnp.finfo(b.dtype(x)).max) / 4
+    is_far = b.op("gt", [x, b.full((), limit, b.dtype(x))], b.shape(x), np.bool_)
+    return b.op("where", [is_far, far, near], *b.result(eqn))
+
+
+@RULES.add("atanh")
+def _atanh(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
+    (x,) = xs
+    logs = [b.same("log1p", [y]) for y in (x, b.same("neg", [x]))]
+    return b.with_number("multiply", b.same("subtract", logs), 0.5)
 
 
 @RULES.add("nextafter")

@@ -34,8 +34,8 @@ def storage_type(aval: Any, line: str = "") -> tuple[Shape, np.dtype[Any]]:
         return tuple(aval.shape), cast("np.dtype[Any]", dtype)
     if not is_key(dtype):
         raise _no_type(aval, line, "TTIR has no such elements")
-    held: Any = jax.eval_shape(_key_data, jax.ShapeDtypeStruct(aval.shape, dtype))
-    return tuple(held.shape), np.dtype(held.dtype)
+    data: Any = jax.eval_shape(_key_data, jax.ShapeDtypeStruct(aval.shape, dtype))
+    return tuple(data.shape), np.dtype(data.dtype)
 
 
 def _no_type(aval: Any, line: str, why: str) -> InexpressibleError:
@@ -57,9 +57,9 @@ def plain(value: Any) -> Any:
     return number.item() if isinstance(value, np.generic) else value
 
 
-def is_uniform(held: Array) -> bool:
+def is_uniform(data: Array) -> bool:
     """Returns True if all elements have the same bits."""
-    if held.ndim == 0 or held.size == 1:
+    if data.ndim == 0 or data.size == 1:
         return True
-    elements = np.ascontiguousarray(held).reshape(-1, 1).view(np.uint8)
+    elements = np.ascontiguousarray(data).reshape(-1, 1).view(np.uint8)
     return bool((elements == elements[0]).all())

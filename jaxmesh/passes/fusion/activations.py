@@ -9,7 +9,7 @@ from jaxmesh.passes.fusion.dataflow import F16, Node, close
 from jaxmesh.passes.fusion.pattern import Group
 
 _STEPS = 3
-"""How many factors by numbers are looked through, one inside the other."""
+"""The number of nested factors by numbers that a pattern looks through."""
 
 
 def _unary(name: str, x: Node) -> Group | None:
@@ -17,7 +17,7 @@ def _unary(name: str, x: Node) -> Group | None:
     return None if operand is None else Group(name, (operand,))
 
 
-def _stripped(node: Node) -> Iterator[tuple[float, Node]]:
+def _strip(node: Node) -> Iterator[tuple[float, Node]]:
     """Yields every form of a node as a number times another node, the node itself first."""
     factor = 1.0
     yield factor, node
@@ -51,7 +51,7 @@ def _under_sigmoid(node: Node) -> Node | None:
         return None
     for a, b in node.pairs("add"):
         for y in b.inputs("exp") if a.number == 1 else ():
-            return next((x for factor, x in _stripped(y) if factor == -1), None)
+            return next((x for factor, x in _strip(y) if factor == -1), None)
     return None
 
 
@@ -86,9 +86,9 @@ def relu(root: Node) -> Group | None:
 
 def gelu(root: Node) -> Group | None:
     """Matches `x / 2 * erfc(-x / sqrt 2)`, `x / 2 * (1 + erf(x / sqrt 2))`; gelu with tanh is another function."""
-    for factor, product in _stripped(root):
+    for factor, product in _strip(root):
         for a, b in product.pairs("multiply"):
-            for weight, curve in _stripped(b):
+            for weight, curve in _strip(b):
                 for height, slope, y in _curves(curve):
                     x = _argument(a, factor * weight * height, y, slope)
                     if x:
@@ -101,15 +101,15 @@ def _curves(node: Node) -> Iterator[tuple[float, float, Node]]:
     for y in node.inputs("erfc"):
         yield 1.0, -math.sqrt(0.5), y
     for a, b in node.pairs("add"):
-        for height, curve in _stripped(b) if a.number else ():
+        for height, curve in _strip(b) if a.number else ():
             for y in curve.inputs("erf") if height == a.number else ():
                 yield height, math.sqrt(0.5), y
 
 
 def _argument(a: Node, factor: float, y: Node, slope: float) -> Node | None:
     """Returns the `x` with `factor * a = x / 2` and `y = slope * x`."""
-    for first, x in _stripped(a):
-        for second, z in _stripped(y) if close(first * factor, 0.5, x.dtype) else ():
+    for first, x in _strip(a):
+        for second, z in _strip(y) if close(first * factor, 0.5, x.dtype) else ():
             if close(second, slope, x.dtype) and z.same(x):
                 return x
     return None

@@ -57,7 +57,7 @@ _FOLDED: Mapping[str, Callable[..., Any]] = {
 """Operations that turn tensors of one number into such a tensor."""
 
 
-def _folded(name: str, dtype: np.dtype[Any], numbers: Sequence[Any]) -> Any:
+def _fold(name: str, dtype: np.dtype[Any], numbers: Sequence[Any]) -> Any:
     """Folds an operation on tensors of one number; None if the result is unknown."""
     function = _FOLDED.get(name)
     if function is None or dtype.kind == "c" or any(n.dtype.kind == "c" for n in numbers):
@@ -177,7 +177,7 @@ class Flow:
         if name == "constant" and np.size(op.attributes["value"]) == 1:
             return np.asarray(op.attributes["value"]).reshape(()).astype(dtype)[()]
         known = [self.numbers.get(v) for v in op.used]
-        return None if None in known or not known else _folded(name, dtype, known)
+        return None if None in known or not known else _fold(name, dtype, known)
 
     def _source(self, name: str, op: Op, value: Value) -> View | None:
         """Returns what the result of an operation is a view of; None if it is no view."""

@@ -17,7 +17,7 @@ from jaxmesh.passes.fusion.pattern import Group
 
 Dims = tuple[int, ...]
 _IN_FLOAT32 = ("ttir.mean", "ttir.rms_norm", "ttir.layer_norm")
-"""What takes its statistics in float32, whatever its operand is."""
+"""Ops that take their statistics in float32, whatever its operand is."""
 
 # --- mean ------------------------------------------------------------------------------------------------------------
 
@@ -66,14 +66,14 @@ def softmax(root: Node) -> Group | None:
         summed = below.narrowed()
         total = summed.reduction("sum") if below.sole and summed.sole else None
         if total and len(total[1]) == 1 and total[0].same(above):
-            x = _shifted(above, total[1])
+            x = _shift(above, total[1])
             operand = x.whole() if x else None
             if operand:
                 return Group("softmax", (operand,), {"dimension": total[1][0], "numericStable": True})
     return None
 
 
-def _shifted(node: Node, dims: Dims) -> Node | None:
+def _shift(node: Node, dims: Dims) -> Node | None:
     """Returns the `x` of `exp(x - max(x))`. Without the maximum it would overflow, and softmax would not."""
     for difference in node.inputs("exp"):
         found = difference.inputs("subtract")
@@ -92,7 +92,7 @@ def norm(root: Node) -> Group | None:
         for spread, epsilon in _with_epsilon(square):
             narrow = spread.narrowed()
             sole = square.sole and spread.sole and narrow.sole
-            found = _normalized(x, narrow, weight, epsilon) if sole else None
+            found = _match_normalized(x, narrow, weight, epsilon) if sole else None
             if found:
                 return found
     return None
@@ -132,14 +132,14 @@ def _with_epsilon(node: Node) -> Iterator[tuple[Node, float]]:
     yield node, 0.0
 
 
-def _normalized(x: Node, spread: Node, weight: Node | None, epsilon: float) -> Group | None:
+def _match_normalized(x: Node, spread: Node, weight: Node | None, epsilon: float) -> Group | None:
     found = spread.reduction("mean")
     count = _last_dims(x.frame, found[1]) if found else 0
     if not found or not count:
         return None
     for squared in _under_square(found[0]):
-        inner = _centred(squared, found[1])
-        outer = _centred(x, found[1])
+        inner = _match_centred(squared, found[1])
+        outer = _match_centred(x, found[1])
         # The group takes its statistics in float32; those of differences must have been as exact.
         if inner and outer and x.dtype == F32 and inner.same(outer):
             return _norm("layer_norm", outer, weight, count, epsilon)
@@ -157,7 +157,7 @@ def _under_square(node: Node) -> Iterator[Node]:
         yield power[0]
 
 
-def _centred(node: Node, dims: Dims) -> Node | None:
+def _match_centred(node: Node, dims: Dims) -> Node | None:
     """Returns the `x` of `x - mean(x)`."""
     difference = node.inputs("subtract")
     found = difference[1].reduction("mean") if difference else None

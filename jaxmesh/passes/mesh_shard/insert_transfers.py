@@ -21,6 +21,7 @@ from jaxmesh.dialects.residency import (
     ON_HOST,
     Residency,
     ResidencyMap,
+    created_in,
     has_transfer,
     join,
     of_atom,
@@ -93,6 +94,7 @@ class _Scope:
 
     inputs: dict[Var, int]
     env: dict[Var, Residency]
+    created: Residency
     on_device: dict[Var, Var] = field(default_factory=dict[Var, Var])
     on_host: dict[Atom, Var] = field(default_factory=dict[Atom, Var])
     eqns: list[Eqn] = field(default_factory=list[Eqn])
@@ -114,17 +116,28 @@ class _Writer:
         self.memo = walk.Memo[_Body]()
 
     def body(
-        self, jaxpr: Jaxpr, residencies: Residencies, needed: Residencies | None = None, caller: Eqn = None
+        self,
+        jaxpr: Jaxpr,
+        residencies: Residencies,
+        needed: Residencies | None = None,
+        caller: Eqn = None,
+        created: Residency = HOST,
     ) -> _Body:
-        """Rewrites one body; `needed` are the residencies in which its `caller` needs the results, FREE for any."""
-        return self.memo.get(jaxpr, lambda: self._body(jaxpr, residencies, needed, caller), residencies, needed)
+        """Rewrites one body; `needed` are the residencies in which its `caller` needs the results, FREE for any.
 
-    def _body(self, jaxpr: Jaxpr, residencies: Residencies, needed: Residencies | None, caller: Eqn) -> _Body:
+        What it creates from no tensor has the residency `created`.
+        """
+        found = residencies, needed, created
+        return self.memo.get(jaxpr, lambda: self._body(jaxpr, residencies, needed, caller, created), *found)
+
+    def _body(
+        self, jaxpr: Jaxpr, residencies: Residencies, needed: Residencies | None, caller: Eqn, created: Residency
+    ) -> _Body:
         opened = walk.open_jaxpr(jaxpr)
         env = dict(zip(opened.invars, residencies, strict=True))
         # TTNN makes a constant where it is needed.
-        env |= {v: of_constant(c) if self.printed is None else FREE for v, c in walk.constants(jaxpr).items()}
-        scope = _Scope({v: i for i, v in enumerate(opened.invars)}, env)
+        env |= {v: of_constant(c, created) if self.printed is None else FREE for v, c in walk.constants(jaxpr).items()}
+        scope = _Scope({v: i for i, v in enumerate(opened.invars)}, env, created)
         for eqn in opened.eqns:
             self._eqn(scope, eqn)
         outvars = list(opened.outvars)
@@ -206,8 +219,8 @@ class _Writer:
         residencies = tuple(scope.residency(a) for a in eqn.invars)
         return not residencies or all(p is DEVICE for p in ResidencyMap(call.body, residencies).results)
 
-    def _result(self, eqn: Eqn, residencies: Sequence[Residency]) -> Residency:
-        out = of_result(eqn, residencies)
+    def _result(self, eqn: Eqn, residencies: Sequence[Residency], created: Residency) -> Residency:
+        out = of_result(eqn, residencies, created)
         if self.printed is None or out is DEVICE or eqn.primitive in PRIMITIVES:
             return out
         return join(residencies) if self.printed.runs_on_host(eqn) else DEVICE
@@ -215,7 +228,7 @@ class _Writer:
     def _operation(self, scope: _Scope, eqn: Eqn) -> None:
         env = scope.env
         residencies = [env[a] if isinstance(a, Var) else FREE for a in eqn.invars]
-        out = self._result(eqn, residencies)
+        out = self._result(eqn, residencies, scope.created)
         if HOST not in residencies and eqn.primitive not in PRIMITIVES:
             # The common case: no host operand.
             scope.eqns.append(eqn)
@@ -283,14 +296,14 @@ class _Writer:
 
     def _call(self, scope: _Scope, eqn: Eqn, call: Call) -> None:
         residencies = [scope.residency(a) for a in eqn.invars]
-        body = self._hoist(call.body, residencies)
+        body = self._hoist(call.body, residencies, scope.created)
         invars = self._operands(scope, eqn, residencies, body.host_inputs)
         self._append(scope, eqn, invars, body.outs, [body.jaxpr])
 
-    def _hoist(self, jaxpr: Jaxpr, residencies: list[Residency]) -> _Body:
+    def _hoist(self, jaxpr: Jaxpr, residencies: list[Residency], created: Residency) -> _Body:
         """Hoists the transfers of a body's inputs to its caller; changes `residencies`."""
         while True:
-            body = self.body(jaxpr, tuple(residencies))
+            body = self.body(jaxpr, tuple(residencies), created=created)
             moved = [i for i in body.hoistable if residencies[i] is HOST]
             if not moved:
                 return body
@@ -306,7 +319,8 @@ class _Writer:
         residencies[loop.stop :] = [max(rows, r) for r in residencies[loop.stop :]]
         rest = (rows,) * (len(eqn.outvars) - carry)
         while True:
-            body = self.body(scan.body, tuple(residencies), (*_on_devices(residencies[loop]), *rest), eqn)
+            wanted = (*_on_devices(residencies[loop]), *rest)
+            body = self.body(scan.body, tuple(residencies), wanted, eqn, scope.created)
             new = list(residencies)
             new[loop] = [max(a, b) for a, b in zip(residencies[loop], body.outs[:carry], strict=True)]
             for i in body.hoistable:
@@ -322,11 +336,12 @@ class _Writer:
 
     def _while(self, scope: _Scope, eqn: Eqn, loop: While) -> None:
         nc, nb = loop.cond_consts, loop.body_consts
+        created = created_in(loop, eqn, scope.created)
         residencies = _distribute_if_divergent([scope.residency(a) for a in eqn.invars], loop.predicate(eqn))
         while True:
             carry = tuple(residencies[nc + nb :])
-            test = self.body(loop.cond, (*residencies[:nc], *carry))
-            step = self.body(loop.body, (*residencies[nc : nc + nb], *carry), _on_devices(carry), eqn)
+            test = self.body(loop.cond, (*residencies[:nc], *carry), created=created)
+            step = self.body(loop.body, (*residencies[nc : nc + nb], *carry), _on_devices(carry), eqn, created)
             new = list(residencies)
             new[nc + nb :] = [max(a, b) for a, b in zip(carry, step.outs, strict=True)]
             for i in [i for i in test.hoistable if i < nc] + [nc + i for i in step.hoistable if i < nb]:
@@ -340,10 +355,11 @@ class _Writer:
 
     def _cond(self, scope: _Scope, eqn: Eqn, cond: Cond) -> None:
         residencies = _distribute_if_divergent([scope.residency(a) for a in eqn.invars], cond.predicate(eqn))
+        created = created_in(cond, eqn, scope.created)
         needed: Residencies | None = None
         while True:
             wanted = None if needed is None else _on_devices(needed)
-            bodies = [self.body(b, tuple(residencies[1:]), wanted, eqn) for b in cond.branches]
+            bodies = [self.body(b, tuple(residencies[1:]), wanted, eqn, created) for b in cond.branches]
             host_inputs = frozenset[int]().union(*(b.host_inputs for b in bodies))
             new = list(residencies)
             for i in frozenset[int]().union(*(b.distributed for b in bodies)) - host_inputs:

@@ -19,24 +19,24 @@ def place_results(program: Program) -> Program:
     """Returns a TTIR program in which every result that is declared presharded is on the devices."""
     if not any(port.presharded for port in program.results):
         return program
-    held = _on_devices(program)
-    if all(port.value in held for port in program.results if port.presharded):
+    placed_values = _on_devices(program)
+    if all(port.value in placed_values for port in program.results if port.presharded):
         return program
     ops, moved = list(program.ops), dict[Value, Value]()
-    results = [_placed(program, port, held, ops, moved) for port in program.results]
+    results = [_place(program, port, placed_values, ops, moved) for port in program.results]
     return program.like(ops, results)
 
 
 def _on_devices(program: Program) -> set[Value]:
     """The values that live on the devices."""
-    held = {port.value for port in program.arguments if port.presharded}
+    placed_values = {port.value for port in program.arguments if port.presharded}
     for op in program.ops:
-        if _puts_there(op, held):
-            held.update(op.results)
-    return held
+        if _puts_there(op, placed_values):
+            placed_values.update(op.results)
+    return placed_values
 
 
-def _puts_there(op: Op, held: set[Value]) -> bool:
+def _puts_there(op: Op, placed_values: set[Value]) -> bool:
     if op.name == "ttnn.aggregate_tensor":
         return False
     if op.name == "ttir.mesh_shard":
@@ -44,17 +44,17 @@ def _puts_there(op: Op, held: set[Value]) -> bool:
             return op.attributes["shard_direction"] == "full_to_shard"
     elif has_trait(op.name, Trait.COLLECTIVE):
         return True
-    return any(v in held for v in op.used)
+    return any(v in placed_values for v in op.used)
 
 
 def _is_folded(op: Op) -> bool:
-    """Whether a mesh_shard is its input, by the fold of TTIR."""
+    """Returns True if a mesh_shard is its input, by the fold of TTIR."""
     kind = op.attributes["shard_type"]
     return kind == "identity" or (kind != "replicate" and math.prod(op.attributes["shard_shape"]) == 1)
 
 
-def _placed(program: Program, port: Port, held: set[Value], ops: list[Op], moved: dict[Value, Value]) -> Port:
-    if not port.presharded or port.value in held:
+def _place(program: Program, port: Port, placed_values: set[Value], ops: list[Op], moved: dict[Value, Value]) -> Port:
+    if not port.presharded or port.value in placed_values:
         return port
     if port.value not in moved:
         moved[port.value] = program.new(program.types[port.value])

@@ -25,6 +25,18 @@ iinfo: Any = jax.numpy.iinfo
 """The limits of an integer type, those of `ml_dtypes` included."""
 
 
+def passes_as_int32(dtype: np.dtype[Any], numbers: Any) -> bool:
+    """Returns True if numbers of a type must be created as int32: the real library takes unsigned ones as floats.
+
+    `ttnn.Tensor([2**24 + 1], ...)` of uint32 holds 2^24, and `ttnn.full` of 2^32 - 1 holds 0 (ttnn 0.81.1).
+    """
+    return dtype == np.uint32 and bool((np.asarray(numbers) > _EXACT_FLOAT).any())
+
+
+_EXACT_FLOAT = 2**24
+"""Up to it float32 holds every integer."""
+
+
 def is_integer(dtype: np.dtype[Any]) -> bool:
     """Returns True if an element type holds integers; NumPy does not know it of those of `ml_dtypes`."""
     return dtype.kind in "iu" or "int" in dtype.name
@@ -194,6 +206,8 @@ class Ops:
         """Creates a tensor of one number."""
         kind = np.dtype(dtype)
         converted = np.asarray(value).astype(kind)
+        if passes_as_int32(kind, converted):
+            return self.cast(self.full(shape, converted.view(np.int32), np.int32), kind)
         fill = as_number(converted.item(), kind)
         return self._creation(converted.tobytes(), "full", shape, kind, shape=tuple(shape), fill_value=fill)
 
@@ -201,6 +215,8 @@ class Ops:
         """Creates a tensor of given numbers."""
         if array.size and array.tobytes() == array.reshape(-1)[:1].tobytes() * array.size:
             return self.full(array.shape, array.reshape(-1)[0], array.dtype)
+        if passes_as_int32(array.dtype, array):
+            return self.cast(self.constant(array.view(np.int32)), np.uint32)
         return self._creation(array.tobytes(), "constant", array.shape, array.dtype, value=array)
 
     # --- tensors from tensors: no op if nothing would change ---
@@ -268,6 +284,6 @@ class Ops:
         shape = [1 if d in dims else n for d, n in enumerate(old) if keep or d not in dims]
         return self.op(name, [x], shape, self.dtype(x), dim_arg=dims, keep_dim=keep)
 
-    def embedding(self, ids: Value, table: Value) -> Value:
-        """Looks up rows of a matrix."""
-        return self.op("embedding", [ids, table], (*self.shape(ids), self.shape(table)[1]), self.dtype(table))
+    def gather(self, x: Value, index: Value, dim: int) -> Value:
+        """Picks elements along a dim, by an index of the shape of the result."""
+        return self.op("gather", [x, index], self.shape(index), self.dtype(x), dim=dim)

@@ -1,7 +1,7 @@
 """The pass from a flat program of TTIR's compute ops to a flat TTNN program.
 
-What comes in holds `ttir.*` ops and TTNN's two transfers; what goes out holds `ttnn.*` ops only, in the form that the
-emitters print one to one: every transfer, layout, copy and deallocation is an op of its own.
+What comes in holds `ttir.*` ops and TTNN's two transfers; what goes out holds `ttnn.*` ops only. Whatever is on the
+devices is in tiles there: `passes/layouts` decides the layouts, `passes/memory.py` adds copies and deallocations.
 
 A value of the program that comes in is a full host tensor, or what each device has: in host memory, on the devices, or
 both. Only the program's own transfers lead from one to the other. What each device has is moved to where something
@@ -20,9 +20,8 @@ from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op, Port, Program, Type, Value, without_dead
 from jaxmesh.errors import MissingRuleError, ResidencyError
 from jaxmesh.passes.ttir_to_ttnn.builder import Ops, Pattern, Site
-from jaxmesh.passes.ttir_to_ttnn.memory import manage_memory
 from jaxmesh.passes.ttir_to_ttnn.patterns import PATTERNS
-from jaxmesh.passes.ttir_to_ttnn.shapes import RENAMED, carry_over, create, is_created
+from jaxmesh.passes.ttir_to_ttnn.shapes import RENAMED, carry_over, create, has_host_form, is_created
 
 
 def to_ttnn(program: Program) -> Program:
@@ -35,12 +34,12 @@ def to_ttnn(program: Program) -> Program:
     lowering = _Lowering(program)
     for op in program.ops:
         lowering.op(op)
-    return manage_memory(without_dead(lowering.finished()))
+    return without_dead(lowering.finished())
 
 
 @dataclass(slots=True)
 class _Places:
-    """Where a value stands.
+    """The residency of a value.
 
     Attributes:
       full: as a full host tensor.
@@ -79,7 +78,7 @@ class _Lowering:
         return made
 
     def result(self, port: Port) -> Value:
-        """A result, in the place that its port says."""
+        """Returns a result with the residency of its port."""
         if not port.presharded:
             return self.full(port.value)
         places = self.places[port.value]
@@ -97,7 +96,7 @@ class _Lowering:
             return places.full
         line, self.ops.line = self.ops.line, places.line or self.ops.line
         base = None if places.reshaped is None else self.places[places.reshaped[0]]
-        if places.made is not None:
+        if places.made is not None and has_host_form(places.made):
             places.full = create(self.ops, places.made, host=True)
         elif places.reshaped is not None and base is not None and (base.full is not None or base.made is not None):
             places.full = self._reshape(self.full(places.reshaped[0]), places.reshaped[1])
@@ -206,7 +205,7 @@ class _Lowering:
                 f"the pass to flat TTNN has no rule for {op.name} ({op.line or 'unknown line'}), and TTNN's table no "
                 "row; add a row in jaxmesh/dialects/ttnn/*.py, or a rule in jaxmesh/passes/ttir_to_ttnn/*.py."
             )
-        operands = tuple([None if v is None else self.device(v) for v in _placed(op)])
+        operands = tuple([None if v is None else self.device(v) for v in _place(op)])
         made = pattern(self.ops, Site(op, operands, site.results))
         values = (made,) if isinstance(made, int) else tuple(made)
         for result, value in zip(op.results, values, strict=True):
@@ -214,7 +213,7 @@ class _Lowering:
 
     def _carried(self, op: Op) -> None:
         """An op that is TTNN's already."""
-        operands = [None if v is None else self.device(v) for v in _placed(op)]
+        operands = [None if v is None else self.device(v) for v in _place(op)]
         if ttnn.OPS[op.name[5:]].on_device:
             missing = (ttnn.OPS[op.name[5:]].definition.operands[1] or 0) - len(operands)
             operands += [*[None] * missing, self.ops.handle]
@@ -245,7 +244,7 @@ def _first(op: Op) -> Value:
     return value
 
 
-def _placed(op: Op) -> Sequence[Value | None]:
+def _place(op: Op) -> Sequence[Value | None]:
     """The operands by place; `operandSegmentSizes` may say which are left out."""
     sizes = op.attributes.get("operandSegmentSizes")
     if sizes is None or None in op.operands or len(sizes) == len(op.operands) or max(sizes, default=0) > 1:

@@ -7,17 +7,18 @@ zeros between the elements of an input, dilated averages, fewer or more spatial 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from jaxmesh.dialects.program import Shape, Value
-from jaxmesh.dialects.ttir.convolutions import read_layout
+from jaxmesh.dialects.ttnn.forms import BF16, stored_as
 from jaxmesh.passes.rules import Rules
-from jaxmesh.passes.ttir_to_ttnn.builder import Ops, Pattern, Site
-from jaxmesh.passes.ttir_to_ttnn.shapes import reverse
+from jaxmesh.passes.ttir_to_ttnn.builder import Ops, Pattern, Site, iinfo, is_integer
+from jaxmesh.passes.ttir_to_ttnn.integers import is_narrow, matrix_product, narrowed
+from jaxmesh.passes.ttir_to_ttnn.shapes import pad
 
 PATTERNS: Rules[Pattern] = Rules()
 
@@ -82,6 +83,9 @@ def _sizes(o: Ops, x: Value, weight: Value, conv: _Conv, outs: int) -> dict[str,
 
 
 def _conv2d(o: Ops, x: Value, weight: Value, bias: Value | None, conv: _Conv) -> Value:
+    if is_integer(conv.dtype):
+        product = _integer_conv2d(o, x, weight, conv)
+        return product if bias is None else o.binary("add", product, o.cast(bias, conv.dtype))
     batch, *space, _ = o.shape(x)
     outs = o.shape(weight)[0]
     kernel = o.shape(weight)[2:]
@@ -90,6 +94,31 @@ def _conv2d(o: Ops, x: Value, weight: Value, bias: Value | None, conv: _Conv) ->
     shape = (1, 1, batch * math.prod(out), outs)
     made = o.op("conv2d", operands, shape, conv.dtype, **_sizes(o, x, weight, conv, outs))
     return _image(o, made, batch, out, outs)
+
+
+def _integer_conv2d(o: Ops, x: Value, weight: Value, conv: _Conv) -> Value:
+    """Convolves integers, which the real library does not, as a matrix product for each kernel position."""
+    kind = np.dtype(np.int32) if conv.dtype.itemsize < 4 else conv.dtype
+    x, weight = o.cast(x, kind), o.cast(weight, kind)
+    outs, inputs, *kernel = o.shape(weight)
+    x = o.pad(x, [(0, 0), *conv.edges, (0, 0)])
+    batch, height, width, _ = o.shape(x)
+    rows = zip((height, width), kernel, conv.stride, conv.dilation, strict=True)
+    out = [_out_size(n, k, s, (0, 0), d) for n, k, s, d in rows]
+    pixels, per_group = batch * math.prod(out), outs // conv.groups
+    total: Value | None = None
+    for position in np.ndindex(*kernel):
+        begins = [p * d for p, d in zip(position, conv.dilation, strict=True)]
+        ends = [b + (n - 1) * s + 1 for b, n, s in zip(begins, out, conv.stride, strict=True)]
+        part = o.slice(x, [0, *begins, 0], [batch, *ends, conv.groups * inputs], [1, *conv.stride, 1])
+        left = o.permute(o.reshape(part, (pixels, conv.groups, inputs)), [1, 0, 2])
+        taps = o.slice(weight, [0, 0, *position], [outs, inputs, *(p + 1 for p in position)])
+        right = o.permute(o.reshape(taps, (conv.groups, per_group, inputs)), [0, 2, 1])
+        product = matrix_product(o, left, right, kind)
+        total = product if total is None else o.binary("add", total, product)
+    assert total is not None
+    image = o.reshape(o.permute(total, [1, 0, 2]), (batch, *out, outs))
+    return narrowed(o, image, conv.dtype) if is_narrow(conv.dtype) else image
 
 
 def _add_bias(o: Ops, site: Site, out: Value, bias: Value | None) -> Value:
@@ -142,113 +171,17 @@ def _transposed_conv(o: Ops, x: Value, weight: Value, bias: Value | None, conv: 
     return o.slice(image, begins, ends)
 
 
-# --- convolutions of any dims, as StableHLO writes them --------------------------------------------------------------
-
-
-@PATTERNS.add("convolution")
-def _convolution(o: Ops, site: Site) -> Value:
-    x, weight, bias = site.xs[0], site.xs[1], site.optional(2)
-    layout: Any = read_layout(site["convolution_layout"])
-    space = len(o.shape(x)) - 2
-    x = o.permute(x, [layout["input_batch"], *layout["input_spatial_dimensions"], layout["input_feature"]])
-    kernel = [layout["kernel_output_feature"], layout["kernel_input_feature"], *layout["kernel_spatial_dimensions"]]
-    weight = o.permute(weight, kernel)
-    for d, turn in enumerate(site["window_reversal"]):
-        weight = reverse(o, weight, 2 + d) if turn else weight
-    x, groups = _batches_to_features(o, x, site)
-    flat = site["padding"]
-    edges = list(zip(flat[::2], flat[1::2], strict=True))
-    for d, gap in enumerate(site["input_dilation"]):
-        x = _spread(o, x, 1 + d, gap)
-    x = _cut(o, x, edges)
-    edges = tuple((max(low, 0), max(high, 0)) for low, high in edges)
-    dilation = tuple(site["weight_dilation"])
-    conv = _Conv(tuple(site["window_strides"]), edges, dilation, groups, site.result.dtype)
-    out = _any_space(o, x, weight, conv)
-    # (batch, space.., features), permuted to the order of the layout.
-    order = [layout["output_batch"], *layout["output_spatial_dimensions"], layout["output_feature"]]
-    out = o.permute(out, [order.index(d) for d in range(space + 2)])
-    return _add_bias(o, site, out, bias)
-
-
-def _batches_to_features(o: Ops, x: Value, site: Site) -> tuple[Value, int]:
-    """Turns groups of the batch into groups of features, and returns the number of these."""
-    groups = site["batch_group_count"]
-    if groups == 1:
-        return x, site["feature_group_count"]
-    batch, *space, features = o.shape(x)
-    split = o.reshape(x, (groups, batch // groups, *space, features))
-    last = len(space) + 2
-    moved = o.permute(split, [*range(1, last), 0, last])
-    return o.reshape(moved, (batch // groups, *space, groups * features)), groups
-
-
-def _spread(o: Ops, x: Value, dim: int, gap: int) -> Value:
-    """Inserts zeros between the elements of a dim."""
-    shape = o.shape(x)
-    size = shape[dim]
-    if gap == 1 or size < 2:
-        return x
-    stood = o.reshape(x, (*shape[: dim + 1], 1, *shape[dim + 1 :]))
-    padded = o.pad(stood, [(0, gap - 1 if d == dim + 1 else 0) for d in range(len(shape) + 1)])
-    return o.piece(o.reshape(padded, (*shape[:dim], size * gap, *shape[dim + 1 :])), dim, 0, (size - 1) * gap + 1)
-
-
-def _cut(o: Ops, x: Value, edges: Sequence[Pair]) -> Value:
-    """Slices off what negative paddings remove."""
-    shape = o.shape(x)
-    begins = [0, *(max(-low, 0) for low, _ in edges), 0]
-    ends = list(shape)
-    for d, (_, high) in enumerate(edges):
-        ends[d + 1] -= max(-high, 0)
-    return o.slice(x, begins, ends)
-
-
-def _any_space(o: Ops, x: Value, weight: Value, conv: _Conv) -> Value:
-    """Convolves over any number of dims: sums over those beyond the last two, one kernel position at a time."""
-    batch, *space, channels = o.shape(x)
-    if len(space) < 2:
-        more = 2 - len(space)
-        ones = (1,) * more
-        kernel = o.shape(weight)
-        wide = replace(
-            conv, stride=ones + conv.stride, edges=((0, 0),) * more + conv.edges, dilation=ones + conv.dilation
-        )
-        image = o.reshape(x, (batch, *ones, *space, channels))
-        out = _conv2d(o, image, o.reshape(weight, (*kernel[:2], *ones, *kernel[2:])), None, wide)
-        shape = o.shape(out)
-        return o.reshape(out, (batch, *shape[1 + more : 3], shape[3]))
-    if len(space) == 2:
-        return _conv2d(o, x, weight, None, conv)
-    return _first_dim_by_hand(o, x, weight, conv)
-
-
-def _first_dim_by_hand(o: Ops, x: Value, weight: Value, conv: _Conv) -> Value:
-    x = o.pad(x, [(0, 0), conv.edges[0], *[(0, 0)] * (len(o.shape(x)) - 2)])
-    batch, depth, *space, channels = o.shape(x)
-    outs, inputs, positions, *kernel = o.shape(weight)
-    stride, dilation = conv.stride[0], conv.dilation[0]
-    count = _out_size(depth, positions, stride, (0, 0), dilation)
-    inner = replace(conv, stride=conv.stride[1:], edges=conv.edges[1:], dilation=conv.dilation[1:])
-    total: Value | None = None
-    for position in range(positions):
-        begin = position * dilation
-        part = o.piece(x, 1, begin, begin + (count - 1) * stride + 1, stride)
-        part = o.reshape(part, (batch * count, *space, channels))
-        taps = o.reshape(o.piece(weight, 2, position, position + 1), (outs, inputs, *kernel))
-        out = _any_space(o, part, taps, inner)
-        total = out if total is None else o.binary("add", total, out)
-    assert total is not None
-    return o.reshape(total, (batch, count, *o.shape(total)[1:]))
-
-
 # --- pooling ---------------------------------------------------------------------------------------------------------
 
 
 @PATTERNS.add("max_pool2d", "avg_pool2d")
 def _pool(o: Ops, site: Site) -> Value:
+    if stored_as(site.result.dtype) != BF16:
+        # The real pools take and give bfloat16, to which tt-mlir converts (createPool2DOpOperandsWorkarounds in
+        # lib/Dialect/TTNN/IR/TTNNWorkaroundsPass.cpp at 19c86fca); other types would lose bits.
+        return _average(o, site) if site.name == "avg_pool2d" else _maximum(o, site)
     if site.name == "avg_pool2d" and _pair(site["dilation"]) != (1, 1):
-        return _dilated_average(o, site)
+        return _average(o, site)
     result = site.result
     batch, height, width, channels = o.shape(site.x)
     attributes = {
@@ -264,29 +197,60 @@ def _pool(o: Ops, site: Site) -> Value:
     return o.reshape(o.op(site.name, [_flat(o, site.x)], flat, result.dtype, **attributes), result.shape)
 
 
-def _dilated_average(o: Ops, site: Site) -> Value:
+def _average(o: Ops, site: Site) -> Value:
     """Averages each window in float32, one window position at a time."""
-    kernel, stride, dilation = (_pair(site[name]) for name in ("kernel", "stride", "dilation"))
     edges, out = _edges(site["padding"]), site.result.shape[1:3]
     x = o.cast(site.x, np.float32)
+    beyond = _beyond(o, x, site)
     counted = np.ones(o.shape(x)[1:3], np.float32)
     counted = np.pad(counted, edges, constant_values=float(site["count_include_pad"]))
-    # The last windows may reach beyond the padding, where zeros never count.
-    spans = zip(kernel, stride, dilation, out, strict=True)
-    reach = [(n - 1) * s + d * (k - 1) + 1 for k, s, d, n in spans]
-    beyond = [max(r - n, 0) for r, n in zip(reach, counted.shape, strict=True)]
     counted = np.pad(counted, [(0, n) for n in beyond])
-    x = o.pad(x, [(0, 0), *((low, high + n) for (low, high), n in zip(edges, beyond, strict=True)), (0, 0)])
     counts = np.zeros(out, np.float32)
-    total: Value | None = None
-    for position in np.ndindex(*kernel):
-        begins = [p * d for p, d in zip(position, dilation, strict=True)]
-        ends = [b + (n - 1) * s + 1 for b, n, s in zip(begins, out, stride, strict=True)]
-        rows, columns = (slice(b, e, s) for b, e, s in zip(begins, ends, stride, strict=True))
+    for rows, columns in _windows(site):
         counts += counted[rows, columns]
-        batch, *_, channels = o.shape(x)
-        part = o.slice(x, [0, *begins, 0], [batch, *ends, channels], [1, *stride, 1])
-        total = part if total is None else o.binary("add", total, part)
-    assert total is not None
+    total = _combine(o, site, _pad(o, x, edges, beyond, 0), "add")
     mean = o.binary("divide", total, o.constant(counts.reshape(1, *out, 1)))
     return o.cast(mean, site.result.dtype)
+
+
+def _maximum(o: Ops, site: Site) -> Value:
+    """Takes the maximum of each window, one window position at a time."""
+    kind = o.dtype(site.x)
+    least = int(iinfo(kind).min) if is_integer(kind) else float("-inf")
+    padded = _pad(o, site.x, _edges(site["padding"]), _beyond(o, site.x, site), least)
+    return _combine(o, site, padded, "maximum")
+
+
+def _beyond(o: Ops, x: Value, site: Site) -> list[int]:
+    """Returns how far the last windows reach beyond the padding, in height and width."""
+    kernel, stride, dilation = (_pair(site[name]) for name in ("kernel", "stride", "dilation"))
+    spans = zip(kernel, stride, dilation, site.result.shape[1:3], strict=True)
+    reach = [(n - 1) * s + d * (k - 1) + 1 for k, s, d, n in spans]
+    sizes = [n + low + high for n, (low, high) in zip(o.shape(x)[1:3], _edges(site["padding"]), strict=True)]
+    return [max(r - n, 0) for r, n in zip(reach, sizes, strict=True)]
+
+
+def _pad(o: Ops, x: Value, edges: Sequence[Pair], beyond: Sequence[int], value: float) -> Value:
+    around = [(0, 0), *((low, high + n) for (low, high), n in zip(edges, beyond, strict=True)), (0, 0)]
+    return pad(o, x, around, value)
+
+
+def _windows(site: Site) -> Iterator[tuple[slice, slice]]:
+    """Yields for each window position the rows and columns of all windows."""
+    kernel, stride, dilation = (_pair(site[name]) for name in ("kernel", "stride", "dilation"))
+    for position in np.ndindex(*kernel):
+        begins = [p * d for p, d in zip(position, dilation, strict=True)]
+        ends = [b + (n - 1) * s + 1 for b, n, s in zip(begins, site.result.shape[1:3], stride, strict=True)]
+        rows, columns = (slice(b, e, s) for b, e, s in zip(begins, ends, stride, strict=True))
+        yield rows, columns
+
+
+def _combine(o: Ops, site: Site, x: Value, name: str) -> Value:
+    batch, *_, channels = o.shape(x)
+    total: Value | None = None
+    for rows, columns in _windows(site):
+        begins, ends = [0, rows.start, columns.start, 0], [batch, rows.stop, columns.stop, channels]
+        part = o.slice(x, begins, ends, [1, rows.step, columns.step, 1])
+        total = part if total is None else o.binary(name, total, part)
+    assert total is not None
+    return total

@@ -1,7 +1,8 @@
 """Patterns of ops that read or write elements by index.
 
-TTNN looks up rows of a matrix (`embedding`) and writes along one dim (`scatter`). Every other gather becomes a lookup:
-the operand is a matrix whose rows hold the dims taken whole, and the indices are one number per row.
+TTNN looks up rows of a matrix and elements along one dim (`picks.py`), and writes along one dim (`scatter`). A slice
+that starts at a computed place becomes a lookup: the operand is a matrix whose rows hold the dims taken whole, and the
+indices are one number per row.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from jaxmesh.dialects.program import Shape, Value
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.passes.rules import Rules
 from jaxmesh.passes.ttir_to_ttnn.builder import INDEX, Ops, Pattern, Site, iinfo
+from jaxmesh.passes.ttir_to_ttnn.picks import lookup
 
 PATTERNS: Rules[Pattern] = Rules()
 
@@ -24,17 +26,38 @@ PATTERNS: Rules[Pattern] = Rules()
 def _embedding(o: Ops, site: Site) -> Value:
     ids, weight = site.xs
     table = o.reshape(weight, o.shape(weight)[-2:])
-    return o.reshape(o.embedding(ids, table), site.result.shape)
+    rows = o.reshape(ids, (math.prod(o.shape(ids)),))
+    if o.dtype(rows).kind == "i":
+        # A negative id is that of the first row.
+        rows = o.same("maximum", [rows, o.full((), 0, o.dtype(rows))])
+    return o.reshape(lookup(o, rows, table), site.result.shape)
 
 
 @PATTERNS.add("scatter")
 def _scatter(o: Ops, site: Site) -> Value:
     kind, dim = site["scatter_reduce_type"], site["dim"] % len(site.result.shape)
-    attributes = {"dim": dim, "scatter_reduce_type": None if kind == "invalid" else kind}
-    return o.op("scatter", site.operands, site.result.shape, site.result.dtype, **attributes)
+    return o.op("scatter", site.operands, site.result.shape, site.result.dtype, dim=dim, scatter_reduce_type=kind)
 
 
-# --- gather ----------------------------------------------------------------------------------------------------------
+@PATTERNS.add("gather")
+def _gather(o: Ops, site: Site) -> Value:
+    if not math.prod(site.result.shape):
+        return o.zeros(site.result.shape, site.result.dtype)
+    x, index = site.xs
+    return _along(o, x, index, site["dim"] % len(site.result.shape))
+
+
+def _along(o: Ops, x: Value, index: Value, dim: int) -> Value:
+    """Picks elements along a dim; an index out of range moves inside."""
+    kind = np.dtype(np.uint32) if o.dtype(index) == np.uint32 else INDEX
+    index = o.cast(index, kind)
+    if kind == INDEX:
+        index = o.same("maximum", [index, o.full((), 0, kind)])
+    index = o.same("minimum", [index, o.full((), o.shape(x)[dim] - 1, kind)])
+    return o.gather(x, o.cast(index, np.uint32), dim)
+
+
+# --- slices that start at an index ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +70,6 @@ class _Lookup:
       mapped: the dim of the tensor that each number of an index vector indexes.
       sizes: the size of a slice in each dim, in elements.
       steps: from one element of a slice to the next.
-      batching: pairs of a dim of the tensor and the dim of the batch that it follows.
     """
 
     x: Value
@@ -55,58 +77,53 @@ class _Lookup:
     mapped: tuple[int, ...]
     sizes: Shape
     steps: Shape
-    batching: tuple[tuple[int, int], ...] = ()
 
 
-def _pick(o: Ops, lookup: _Lookup) -> tuple[Value, list[int]]:
+def _pick(o: Ops, wanted: _Lookup) -> tuple[Value, list[int]]:
     """Looks up the slices: dims of the batch, then a dim per dim of the tensor, in the returned order."""
-    x, shape = lookup.x, o.shape(lookup.x)
-    batched = {d for d, _ in lookup.batching}
+    x, shape = wanted.x, o.shape(wanted.x)
     # A slice of a whole dim starts at 0, whatever the index.
-    taken = [d for d in range(len(shape)) if d in batched or lookup.sizes[d] != shape[d]]
+    taken = [d for d in range(len(shape)) if wanted.sizes[d] != shape[d]]
     whole = [d for d in range(len(shape)) if d not in taken]
-    batch = o.shape(lookup.starts)[:-1]
+    batch = o.shape(wanted.starts)[:-1]
     rows, width = (math.prod(shape[d] for d in dims) for dims in (taken, whole))
     table = o.reshape(o.permute(x, [*taken, *whole]), (rows, width))
-    places = _places(o, lookup, taken, shape)
-    picked = o.embedding(places, table)
-    final = (*batch, *(lookup.sizes[d] for d in taken), *(shape[d] for d in whole))
+    places = _places(o, wanted, taken, shape)
+    picked = lookup(o, places, table)
+    final = (*batch, *(wanted.sizes[d] for d in taken), *(shape[d] for d in whole))
     return o.reshape(picked, final), [*taken, *whole]
 
 
-def _places(o: Ops, lookup: _Lookup, taken: Sequence[int], shape: Shape) -> Value:
+def _places(o: Ops, wanted: _Lookup, taken: Sequence[int], shape: Shape) -> Value:
     """Returns the row of every element looked up: (batch.., taken dims.., 1) as one dim."""
-    batch = o.shape(lookup.starts)[:-1]
+    batch = o.shape(wanted.starts)[:-1]
     strides = {d: math.prod(shape[e] for e in taken[i + 1 :]) for i, d in enumerate(taken)}
     count = math.prod(batch)
-    fixed = np.zeros((count, *(lookup.sizes[d] for d in taken)), np.int64)
+    fixed = np.zeros((count, *(wanted.sizes[d] for d in taken)), np.int64)
     for i, d in enumerate(taken):
-        along = np.arange(lookup.sizes[d]) * lookup.steps[d] * strides[d]
+        along = np.arange(wanted.sizes[d]) * wanted.steps[d] * strides[d]
         fixed += along.reshape([-1 if j == i else 1 for j in range(len(taken))])
-    for dim, at in lookup.batching:
-        index = np.broadcast_to(np.arange(batch[at]).reshape([-1 if d == at else 1 for d in range(len(batch))]), batch)
-        fixed += index.reshape(count, *[1] * len(taken)) * strides[dim]
     if math.prod(shape[d] for d in taken) > np.iinfo(np.int32).max:
         raise UnsupportedError(
             f"a gather from {list(shape)} counts more rows than int32 does; gather from pieces of it."
         )
     flat = o.constant(fixed.reshape(count, -1).astype(np.int32))
-    moving = [(i, d) for i, d in enumerate(lookup.mapped) if d in taken]
+    moving = [(i, d) for i, d in enumerate(wanted.mapped) if d in taken]
     if moving:
-        flat = o.binary("add", _linear(o, lookup, moving, shape, strides), flat)
+        flat = o.binary("add", _linear(o, wanted, moving, shape, strides), flat)
     return o.reshape(flat, (math.prod(o.shape(flat)),))
 
 
-def _linear(o: Ops, lookup: _Lookup, moving: Sequence[tuple[int, int]], shape: Shape, strides: dict[int, int]) -> Value:
+def _linear(o: Ops, wanted: _Lookup, moving: Sequence[tuple[int, int]], shape: Shape, strides: dict[int, int]) -> Value:
     """Returns the row at which each slice starts, as (batch, 1); clamps a start out of range."""
-    kind = o.dtype(lookup.starts) if o.dtype(lookup.starts).kind in "iu" else INDEX
-    starts = o.cast(lookup.starts, kind)
+    kind = o.dtype(wanted.starts) if o.dtype(wanted.starts).name in ("uint32", "int64", "uint64") else INDEX
+    starts = o.cast(wanted.starts, kind)
     numbers = [i for i, _ in moving]
-    if len(numbers) < len(lookup.mapped):
+    if len(numbers) < len(wanted.mapped):
         last = len(o.shape(starts)) - 1
         starts = o.concat([o.piece(starts, last, i, i + 1) for i in numbers], last)
     starts = o.reshape(starts, (math.prod(o.shape(starts)[:-1]), len(numbers)))
-    spans = [(lookup.sizes[d] - 1) * lookup.steps[d] + 1 for _, d in moving]
+    spans = [(wanted.sizes[d] - 1) * wanted.steps[d] + 1 for _, d in moving]
     most = [min(shape[d] - n, int(iinfo(kind).max)) for (_, d), n in zip(moving, spans, strict=True)]
     inside = o.same("maximum", [starts, o.full((), 0, kind)]) if kind.kind == "i" else starts
     inside = o.cast(o.same("minimum", [inside, o.constant(np.array(most, kind))]), INDEX)
@@ -114,39 +131,6 @@ def _linear(o: Ops, lookup: _Lookup, moving: Sequence[tuple[int, int]], shape: S
     if (scale != 1).any():
         inside = o.same("multiply", [inside, o.constant(scale)])
     return inside if len(numbers) == 1 else o.reduce("sum", inside, [1], keep=True)
-
-
-@PATTERNS.add("gather")
-def _gather(o: Ops, site: Site) -> Value:
-    (x, starts), result = site.xs, site.result
-    if not math.prod(result.shape):
-        return o.zeros(result.shape, result.dtype)
-    sizes: Shape = tuple(site["slice_sizes"])
-    if 0 in sizes:
-        raise UnsupportedError(f"a gather of slices {list(sizes)} picks nothing into {list(result.shape)}.")
-    starts = _vectors_last(o, starts, site["index_vector_dim"])
-    batching = tuple(zip(site["operand_batching_dims"], site["start_indices_batching_dims"], strict=True))
-    steps = (1,) * len(sizes)
-    picked, order = _pick(o, _Lookup(x, starts, tuple(site["start_index_map"]), sizes, steps, batching))
-    batch = len(o.shape(starts)) - 1
-    dropped = {*site["collapsed_slice_dims"], *site["operand_batching_dims"]}
-    kept = [d for d in order if d not in dropped]
-    picked = o.reshape(picked, (*o.shape(starts)[:-1], *(sizes[d] for d in kept)))
-    return o.permute(picked, _output_order(site["offset_dims"], batch, kept))
-
-
-def _vectors_last(o: Ops, starts: Value, dim: int) -> Value:
-    shape = o.shape(starts)
-    if dim == len(shape):
-        return o.reshape(starts, (*shape, 1))
-    return o.permute(starts, [*(d for d in range(len(shape)) if d != dim), dim])
-
-
-def _output_order(offsets: Sequence[int], batch: int, kept: Sequence[int]) -> list[int]:
-    """Returns for each dim of the result the dim of the lookup: the batch first, then the kept dims."""
-    of_batch = iter(range(batch))
-    of_slice = iter(batch + kept.index(d) for d in sorted(kept))
-    return [next(of_slice) if dim in offsets else next(of_batch) for dim in range(batch + len(kept))]
 
 
 @PATTERNS.add("slice_dynamic")

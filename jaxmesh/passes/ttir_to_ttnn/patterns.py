@@ -2,13 +2,24 @@
 
 from collections.abc import Mapping
 
-from jaxmesh.passes.ttir_to_ttnn import collectives, images, indexing, norms, reductions, shapes
+from jaxmesh.passes.ttir_to_ttnn import (
+    collectives,
+    elementwise,
+    images,
+    indexing,
+    integers,
+    norms,
+    reductions,
+    shapes,
+)
 from jaxmesh.passes.ttir_to_ttnn.builder import Pattern
 
 PATTERNS: Mapping[str, Pattern] = {
     **collectives.PATTERNS,
+    **elementwise.PATTERNS,
     **images.PATTERNS,
     **indexing.PATTERNS,
+    **integers.PATTERNS,
     **norms.PATTERNS,
     **reductions.PATTERNS,
     **shapes.PATTERNS,

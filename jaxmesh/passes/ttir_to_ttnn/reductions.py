@@ -1,15 +1,17 @@
-"""Patterns of products, reductions and sorts."""
+"""Patterns of products and reductions."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from jaxmesh.dialects.program import Shape, Value
 from jaxmesh.passes.rules import Rules
-from jaxmesh.passes.ttir_to_ttnn.builder import BOOL, INDEX, Ops, Pattern, Site, is_integer
+from jaxmesh.passes.ttir_to_ttnn.builder import BOOL, Ops, Pattern, Site, is_integer
+from jaxmesh.passes.ttir_to_ttnn.integers import matrix_product
 from jaxmesh.passes.ttir_to_ttnn.shapes import carry_over
 
 PATTERNS: Rules[Pattern] = Rules()
@@ -17,25 +19,59 @@ PATTERNS: Rules[Pattern] = Rules()
 # --- products --------------------------------------------------------------------------------------------------------
 
 
-@PATTERNS.add("linear")
+@PATTERNS.add("matmul", "linear")
 def _linear(o: Ops, site: Site) -> Value | Sequence[Value]:
     a, b, bias, result = site.xs[0], site.xs[1], site.optional(2), site.result
-    if len(o.shape(b)) == 2 and (bias is None or _is_row(o.shape(bias), result.shape)):
+    plain = len(o.shape(b)) == 2 and not _is_whole(result.dtype)
+    if plain and (bias is None or _is_row(o.shape(bias), result.shape)):
         return carry_over(o, site)
-    product = o.op("matmul", [a, b], _product_shape(o, site, a, b), result.dtype, **site.shared("matmul"))
+    product = _product(o, site, a, b) if not plain else _plain_product(o, site, a, b)
     return product if bias is None else o.op("add", [product, bias], result.shape, result.dtype)
+
+
+def _is_whole(dtype: np.dtype[Any]) -> bool:
+    return dtype == BOOL or is_integer(dtype)
 
 
 def _is_row(bias: Shape, result: Shape) -> bool:
     return bool(bias and result) and bias[-1] == result[-1] == math.prod(bias) and len(bias) <= len(result)
 
 
-def _product_shape(o: Ops, site: Site, a: Value, b: Value) -> Shape:
+def _plain_product(o: Ops, site: Site, a: Value, b: Value) -> Value:
     left, right = o.shape(a), o.shape(b)
     rows = left[-2:-1] if not site["transpose_a"] else left[-1:]
-    columns = right[-1:] if not site["transpose_b"] else right[-2:-1]
-    batch = np.broadcast_shapes(left[:-2], right[:-2])
-    return (*batch, *(rows if len(left) > 1 else ()), *(columns if len(right) > 1 else ()))
+    columns = right[-1] if not site["transpose_b"] else right[-2]
+    shape = (*left[:-2], *(rows if len(left) > 1 else ()), columns)
+    return o.op("matmul", [a, b], shape, site.result.dtype, **site.shared("matmul"))
+
+
+def _product(o: Ops, site: Site, a: Value, b: Value) -> Value:
+    """Multiplies as batches of matrices; the real library broadcasts no batch of the second operand."""
+    left = _matrix(o, a, site["transpose_a"], (1, -1))
+    right = _matrix(o, b, site["transpose_b"], (-1, 1))
+    batch = np.broadcast_shapes(o.shape(left)[:-2], o.shape(right)[:-2])
+    left_batch, right_batch = (_flat_batch(o, x, batch) for x in (left, right))
+    rows = o.shape(left)[-2:-1] if len(o.shape(a)) > 1 else ()
+    columns = o.shape(right)[-1:] if len(o.shape(b)) > 1 else ()
+    product = matrix_product(o, left_batch, right_batch, site.result.dtype)
+    return o.reshape(product, (*batch, *rows, *columns))
+
+
+def _matrix(o: Ops, x: Value, transposed: bool, vector: tuple[int, int]) -> Value:
+    """Returns a batch of matrices; of a vector a row or a column."""
+    shape = o.shape(x)
+    if len(shape) == 1:
+        return o.reshape(x, [shape[0] if n < 0 else n for n in vector])
+    order = list(range(len(shape)))
+    return o.permute(x, [*order[:-2], order[-1], order[-2]]) if transposed else x
+
+
+def _flat_batch(o: Ops, x: Value, batch: Shape) -> Value:
+    """Repeats a batch of matrices to a larger one, and gives it one dim."""
+    shape = o.shape(x)
+    own = (1,) * (len(batch) + 2 - len(shape)) + shape
+    wide = o.repeat(o.reshape(x, own), [*(w // n if n else 1 for w, n in zip(batch, own[:-2], strict=True)), 1, 1])
+    return o.reshape(wide, (math.prod(batch), *shape[-2:]))
 
 
 @PATTERNS.add("dot_general")
@@ -44,6 +80,8 @@ def _dot_general(o: Ops, site: Site) -> Value:
     (a, b), result = site.xs, site.result
     left, count = _matrices(o, a, site["batch_dims_lhs"], site["contract_dims_lhs"], contracted_first=False)
     right, _ = _matrices(o, b, site["batch_dims_rhs"], site["contract_dims_rhs"], contracted_first=True)
+    if _is_whole(result.dtype):
+        return o.reshape(matrix_product(o, left, right, result.dtype), result.shape)
     if count == 1:
         left, right = (o.reshape(x, o.shape(x)[1:]) for x in (left, right))
     shape = (*o.shape(left)[:-1], o.shape(right)[-1])
@@ -82,18 +120,6 @@ def _mean(o: Ops, site: Site) -> Value | Sequence[Value]:
     return o.cast(o.op("mean", [x], result.shape, np.float32, **site.shared("mean")), result.dtype)
 
 
-@PATTERNS.add("prod")
-def _prod(o: Ops, site: Site) -> Value:
-    x, dims, result = site.x, _dims(o, site), site.result
-    if len(dims) == len(o.shape(x)):
-        return o.op("prod", [x], result.shape, result.dtype, keep_dim=site["keep_dim"])
-    # TTNN multiplies over one dim or over all.
-    for dim in dims:
-        shape = [1 if d == dim else n for d, n in enumerate(o.shape(x))]
-        x = o.op("prod", [x], shape, result.dtype, dim_arg=dim, keep_dim=True)
-    return o.reshape(x, result.shape)
-
-
 @PATTERNS.add("reduce_and", "reduce_or")
 def _reduce_bools(o: Ops, site: Site) -> Value:
     x, dims, result = site.x, _dims(o, site), site.result
@@ -105,19 +131,3 @@ def _reduce_bools(o: Ops, site: Site) -> Value:
     if dims:
         x = o.reduce("min" if every else "max", x, dims, site["keep_dim"])
     return o.cast(x, result.dtype)
-
-
-@PATTERNS.add("argmax")
-def _argmax(o: Ops, site: Site) -> Value:
-    dims, result = _dims(o, site), site.result
-    dim = dims[0] if len(dims) == 1 else None
-    found = o.op("argmax", [site.x], result.shape, INDEX, dim=dim, keep_dim=site["keep_dim"])
-    return o.cast(found, result.dtype)
-
-
-@PATTERNS.add("sort", "topk")
-def _sort(o: Ops, site: Site) -> Sequence[Value]:
-    values, order = site.results
-    kinds = [o.tiled(values.shape, values.dtype), o.tiled(order.shape, INDEX)]
-    ordered, indices = o.emit(site.name, [site.x], kinds, site.shared(site.name))
-    return ordered, o.cast(indices, order.dtype)

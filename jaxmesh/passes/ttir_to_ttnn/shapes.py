@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,14 @@ from jaxmesh.dialects.definitions import has_trait
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Type, Value
 from jaxmesh.passes.rules import Rules
-from jaxmesh.passes.ttir_to_ttnn.builder import BOOL, Ops, Pattern, Site, as_number, iinfo, is_integer
+from jaxmesh.passes.ttir_to_ttnn.builder import BOOL, Ops, Pattern, Site, as_number, iinfo, is_integer, passes_as_int32
+from jaxmesh.passes.ttir_to_ttnn.picks import reverse
 
 PATTERNS: Rules[Pattern] = Rules()
 
 RENAMED: Mapping[str, str] = {
     op.like: name for name, op in ttnn.OPS.items() if op.like is not None and op.like not in ttnn.OPS
-} | {"div": "divide"}
+}
 """The TTNN name of a TTIR op with the same meaning, where it differs."""
 
 
@@ -54,6 +56,10 @@ def _clamp_scalar(o: Ops, site: Site) -> Value:
         low, high = _integer_bound(low, math.ceil, info), _integer_bound(high, math.floor, info)
     else:
         low, high = float(low), float(high)
+    if is_integer(site.result.dtype) and site.result.dtype != np.int32:
+        # The real clamp takes no other integers.
+        bounds = [o.full((), n, site.result.dtype) for n in (low, high)]
+        return o.binary("minimum", o.binary("maximum", site.x, bounds[0]), bounds[1])
     return o.same("clamp_scalar", [site.x], min=low, max=high)
 
 
@@ -110,19 +116,6 @@ def _concat(o: Ops, site: Site) -> Value:
     return o.op("concat", site.operands, site.result.shape, site.result.dtype, dim=dim)
 
 
-def reverse(o: Ops, x: Value, dim: int) -> Value:
-    """Reverses a dim by looking up its rows from the last to the first."""
-    shape = o.shape(x)
-    size = shape[dim]
-    if size < 2 or not math.prod(shape):
-        return x
-    order = [dim, *(d for d in range(len(shape)) if d != dim)]
-    moved = o.permute(x, order)
-    table = o.reshape(moved, (size, math.prod(shape) // size))
-    reversed_dims = o.embedding(o.constant(np.arange(size - 1, -1, -1, dtype=np.int32)), table)
-    return o.permute(o.reshape(reversed_dims, o.shape(moved)), [order.index(d) for d in range(len(shape))])
-
-
 @PATTERNS.add("reverse")
 def _reverse(o: Ops, site: Site) -> Value:
     x = site.x
@@ -134,7 +127,7 @@ def _reverse(o: Ops, site: Site) -> Value:
 # --- slices ----------------------------------------------------------------------------------------------------------
 
 
-def _strided(o: Ops, x: Value, cuts: Mapping[int, tuple[int, int, int]]) -> Value:
+def _slice_with_step(o: Ops, x: Value, cuts: Mapping[int, tuple[int, int, int]]) -> Value:
     """Slices dims; begins and ends may count from the end, and steps may be negative."""
     shape = o.shape(x)
     begins, ends, steps = [0] * len(shape), list(shape), [1] * len(shape)
@@ -153,19 +146,19 @@ def _strided(o: Ops, x: Value, cuts: Mapping[int, tuple[int, int, int]]) -> Valu
     return x
 
 
-@PATTERNS.add("slice_static", "slice")
+@PATTERNS.add("slice_static")
 def _slice(o: Ops, site: Site) -> Value:
     cuts = zip(site["begins"], site["ends"], site["step"], strict=True)
-    return _strided(o, site.x, dict(enumerate(cuts)))
+    return _slice_with_step(o, site.x, dict(enumerate(cuts)))
 
 
 @PATTERNS.add("index")
 def _index(o: Ops, site: Site) -> Value:
     dim = site["dim"] % len(site.result.shape)
-    return _strided(o, site.x, {dim: (site["begin"], site["end"], site["step"])})
+    return _slice_with_step(o, site.x, {dim: (site["begin"], site["end"], site["step"])})
 
 
-@PATTERNS.add("index_select", "select")
+@PATTERNS.add("index_select")
 def _select(o: Ops, site: Site) -> Value:
     dim: int = site["dim"] % len(site.result.shape)
     begin, length, stride = site["begin"], site["length"], site["stride"]
@@ -174,17 +167,38 @@ def _select(o: Ops, site: Site) -> Value:
     return o.concat([o.piece(site.x, dim, s, s + length) for s in starts], dim)
 
 
+_EXACT_FLOAT = 2**24
+
+
+def pad(o: Ops, x: Value, pairs: Sequence[tuple[int, int]], value: float) -> Value:
+    """Pads every dim with a number, before and after; the real call takes it as a float32."""
+    if not any(low or high for low, high in pairs):
+        return x
+    if is_integer(o.dtype(x)) and abs(value) > _EXACT_FLOAT:
+        return _join(o, x, pairs, value)
+    shape = [low + n + high for n, (low, high) in zip(o.shape(x), pairs, strict=True)]
+    flat = tuple(n for pair in pairs for n in pair)
+    return o.op("pad", [x], shape, o.dtype(x), padding=flat, value=value)
+
+
+def _join(o: Ops, x: Value, pairs: Sequence[tuple[int, int]], value: float) -> Value:
+    """Pads by joining tensors of the number."""
+    for dim, sizes in enumerate(pairs):
+        shape, kind = o.shape(x), o.dtype(x)
+        low, high = (o.full([n if d == dim else m for d, m in enumerate(shape)], value, kind) for n in sizes)
+        parts = [low] * (sizes[0] > 0) + [x] + [high] * (sizes[1] > 0)
+        x = o.concat(parts, dim)
+    return x
+
+
 @PATTERNS.add("pad")
 def _pad(o: Ops, site: Site) -> Value:
     flat = site["padding"]
     pairs = list(zip(flat[::2], flat[1::2], strict=True))
-    x, shape = site.x, o.shape(site.x)
+    x = site.x
     # TTNN adds only. A slice may remove more than the dim holds if the other side adds enough.
     wide = [(max(low, 0), max(high, 0)) for low, high in pairs]
-    if any(low or high for low, high in wide):
-        padded = [low + n + high for n, (low, high) in zip(shape, wide, strict=True)]
-        padding = tuple(n for pair in wide for n in pair)
-        x = o.op("pad", [x], padded, o.dtype(x), padding=padding, value=as_number(site["value"], o.dtype(x)))
+    x = pad(o, x, wide, as_number(site["value"], o.dtype(x)))
     now = o.shape(x)
     begins = [max(-low, 0) for low, _ in pairs]
     ends = [n - max(-high, 0) for n, (_, high) in zip(now, pairs, strict=True)]
@@ -199,12 +213,27 @@ def is_created(site: Site) -> bool:
     return has_trait(site.op.name, Trait.CREATES) and (site.name != "arange" or len(site.result.shape) == 1)
 
 
+def has_host_form(site: Site) -> bool:
+    """Returns True if TTNN creates the tensor on the host, too; `empty` is zeros there, as upstream has it."""
+    return site.name == "empty" or not has_trait(f"ttnn.{site.name}", Trait.NEEDS_DEVICE)
+
+
 def create(o: Ops, site: Site, host: bool) -> Value:
     """Creates a tensor on the host, or all of it on each device."""
     result = site.result
     name, attributes = _creation(o, site, result)
-    kind = Type(result.shape, result.dtype, host=host, tile=not host)
-    return o.emit(name, [] if host else [o.handle], [kind], attributes)[0]
+    numbers = attributes.get("value", attributes.get("fill_value"))
+    as_int32 = numbers is not None and passes_as_int32(result.dtype, numbers)
+    if as_int32:
+        key, same = ("value", np.asarray) if "value" in attributes else ("fill_value", int)
+        attributes[key] = same(np.asarray(numbers, np.uint32).view(np.int32))
+    if name == "empty" and host:
+        # The real one is on the devices only.
+        name = "zeros"
+    dtype = np.dtype(np.int32) if as_int32 else result.dtype
+    kind = Type(result.shape, dtype, host=host, tile=not host)
+    (made,) = o.emit(name, [] if host else [o.handle], [kind], attributes)
+    return o.emit("typecast", [made], [replace(kind, dtype=result.dtype)], {})[0] if as_int32 else made
 
 
 def _creation(o: Ops, site: Site, result: Type) -> tuple[str, dict[str, Any]]:

@@ -181,7 +181,7 @@ interrupted = threading.Event()
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a process ended: its exit code (negative: the signal), its output, and whether the runner stopped it."""
+    """The end of a process: its exit code (negative: the signal), its output, and whether the runner stopped it."""
 
     code: int
     output: str

@@ -8,10 +8,10 @@ module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2x4>]>} {
     // CHECK: "ttnn.deallocate"(%arg0) <{force = false}>
     // CHECK: %[[ROWS:.*]] = "ttnn.to_device"(%[[HOST]]
     // CHECK: "ttnn.deallocate"(%[[HOST]])
-    // CHECK: %[[X:.*]] = "ttnn.to_layout"(%[[ROWS]]) <{layout = #ttnn.layout<tile>}>
+    // CHECK: %[[X:.*]] = "ttnn.to_layout"(%[[ROWS]]) {jaxmesh.layout = #ttnn.layout<tile>}
     // CHECK: %[[Y:.*]] = "ttnn.exp"(%[[X]])
     // CHECK: "ttnn.deallocate"(%[[X]])
-    // CHECK: %[[OUT:.*]] = "ttnn.to_layout"(%[[Y]]) <{layout = #ttnn.layout<row_major>}>
+    // CHECK: %[[OUT:.*]] = "ttnn.to_layout"(%[[Y]]) {jaxmesh.layout = #ttnn.layout<row_major>}
     // CHECK: %[[BACK:.*]] = "ttnn.from_device"(%[[OUT]])
     // CHECK: "ttnn.aggregate_tensor"(%[[BACK]]
     // CHECK: return

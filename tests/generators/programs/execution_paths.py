@@ -57,23 +57,43 @@ def _ttir(s: Stages) -> Any:
 
 
 def _ttnn(s: Stages) -> Any:
-    return _read(s.lowered.as_text(), s)
+    found = _read(s.lowered.as_text(strict=False), s)
+    return jax.tree.map(lambda x: _coordinates(x, s), found, is_leaf=_is_leaf)
+
+
+def _coordinates(x: Any, s: Stages) -> Any:
+    """By coordinates of the program's mesh; the texts of TTNN have a mesh of one axis as one row."""
+    if len(s.program.world.sizes) > 1 or not _is_leaf(x):
+        return x
+    shards = x.items() if isinstance(x, dict) else x.shards()
+    return {tuple(c)[1:]: np.asarray(shard) for c, shard in shards}
 
 
 def _read(text: str, s: Stages) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", AssumptionWarning)
-        return jm.from_mlir(text, s.lowered.mesh).lower().reference(*s.leaves)
+        lowered = jm.from_mlir(text, s.lowered.mesh).lower()
+        return lowered.reference(*[_on(lowered.mesh, x) for x in s.leaves])
+
+
+def _on(mesh: Any, x: Any) -> Any:
+    """A tensor of a mesh of one axis on the same devices as one row."""
+    if not isinstance(x, jm.MeshTensor) or x.mesh == mesh:
+        return x
+    held: Any = x.data
+    there = jax.device_put(held, jax.sharding.NamedSharding(mesh, held.sharding.spec))
+    return jm.MeshTensor(there, mesh, x.varying)
 
 
 def _python(s: Stages) -> Any:
     """Emitted Python, run on the emulated TTNN, with arguments from memory in place of files."""
-    text = s.lowered.as_text("python")
+    text = s.lowered.as_text("python", strict=False)
     space: dict[str, Any] = {"__name__": "emitted", "ttnn": ttnn, "utils": _Utilities()}
     exec(compile(text.replace("import ttnn\nimport utils\n", "", 1), "<emitted>", "exec"), space)
     name = next(n for n, f in space.items() if isinstance(f, types.FunctionType) and n != "main")
-    device = _Utilities.DeviceGetter.get_device(s.program.world.sizes)
-    return [_emulated(x) for x in space[name]([_input(x, device) for x in s.leaves])]
+    sizes = s.program.world.sizes
+    device = _Utilities.DeviceGetter.get_device((1,) * (2 - len(sizes)) + tuple(sizes))
+    return [_coordinates(_emulated(x), s) for x in space[name]([_input(x, device) for x in s.leaves])]
 
 
 class _Utilities:
@@ -92,7 +112,7 @@ def _input(x: Any, device: Any) -> Any:
     if not isinstance(x, jm.MeshTensor):
         return ttnn.from_numpy(x)
     rows = [ttnn.from_numpy(np.asarray(shard)) for _, shard in x.shards()]
-    moved = ttnn.to_device(ttnn.from_host_shards(rows, ttnn.MeshShape(list(x.mesh.shape.values()))), device=device)
+    moved = ttnn.to_device(ttnn.from_host_shards(rows, ttnn.MeshShape(list(device.shape))), device=device)
     return ttnn.to_layout(moved, ttnn.Layout.TILE)
 
 

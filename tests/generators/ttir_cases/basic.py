@@ -169,6 +169,8 @@ def elementwise() -> Iterator[Case]:
     yield Case("clamp_tensor", (N(3, 4), N(4, high=-1), N(3, 1, low=1)), np.clip)
     yield Case("gelu_backward", (F(3, 4), F(3, 4)), lambda g, x: g * each(gelu_slope)(x))
     yield Case("gelu_backward", (H(9), H(9)), lambda g, x: g * each(gelu_slope)(x), {"approximate": "none"})
+    yield Case("gelu_bw", (F(3, 4), F(3, 4)), lambda g, x: g * each(gelu_slope)(x))
+    yield Case("gelu_bw", (F(9), F(9)), lambda g, x: g * each(gelu_tanh_slope)(x), {"approximate": "tanh"})
     yield Case("gelu_backward", (F(9), F(9)), lambda g, x: g * each(gelu_tanh_slope)(x), {"approximate": "tanh"})
 
 

@@ -14,7 +14,7 @@ from jax.sharding import AbstractMesh, PartitionSpec as P
 
 import jaxmesh as jm
 from jaxmesh.dialects import ttir as ttir_dialect
-from jaxmesh.dialects.op import evaluate
+from jaxmesh.dialects.op import OpDef, Trait, evaluate
 
 BF16 = jnp.bfloat16
 MESH = {"x": 2}
@@ -64,6 +64,22 @@ class Case:
     out: Any = None
     """Element types of the results, where they are not those of the oracle."""
     tag: str = ""
+    former: bool = False
+    """True of a form of earlier versions, which is read and not printed."""
+
+    @property
+    def is_printed(self) -> bool:
+        """True if upstream has the op in this form."""
+        row = ttir_dialect.OPS[self.row]
+        needed = {a.name for a in row.attributes if a.required}
+        complete = needed <= self.attributes.keys() | row.assumptions.keys()
+        return complete and not self.former and Trait.NOT_UPSTREAM not in row.traits
+
+    @property
+    def definition(self) -> OpDef:
+        """The definition that the case follows."""
+        row = ttir_dialect.OPS[self.row]
+        return row.former if self.former and row.former is not None else row
 
     @property
     def name(self) -> str:
@@ -108,7 +124,7 @@ def structs(arrays: list[np.ndarray]) -> list[jax.ShapeDtypeStruct]:
 
 
 def perform(case: Case, results: list[np.ndarray], operands: list[Any]) -> list[Any]:
-    return evaluate(ttir_dialect.OPS[case.row], operands, case.attributes, structs(results), MESH)
+    return evaluate(case.definition, operands, case.attributes, structs(results), MESH)
 
 
 def assert_varies_as_operands(case: Case) -> None:

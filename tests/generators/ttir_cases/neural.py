@@ -41,6 +41,13 @@ def gathered(x: Any, starts: Any, a: dict[str, Any]) -> Any:
     return out
 
 
+def picked(x: Any, index: Any, dim: int) -> Any:
+    out = np.zeros(index.shape, x.dtype)
+    for at in np.ndindex(*index.shape):
+        out[at] = x[*at[:dim], min(max(int(index[at]), 0), x.shape[dim] - 1), *at[dim + 1 :]]
+    return out
+
+
 def scattered(x: Any, index: Any, source: Any, dim: int, kind: str) -> Any:
     out = x.copy()
     for at in np.ndindex(*index.shape):
@@ -78,14 +85,18 @@ def indexing() -> Iterator[Case]:
         ),
     ]  # fmt: skip
     for x, starts, a in forms:
-        yield Case("gather", (x, starts), lambda x, s, a=a: gathered(x, s, a), a)
+        yield Case("gather", (x, starts), lambda x, s, a=a: gathered(x, s, a), a, former=True)
+    for make in (F, H, N):
+        yield Case("gather", (make(4, 3), N(2, 3, low=-1, high=5)), lambda x, i: picked(x, i, 0), {"dim": 0})
+        yield Case("gather", (make(2, 5, 3), N(2, 4, 2, low=0, high=4)), lambda x, i: picked(x, i, 1), {"dim": -2})
     for make in (F, N, H):
         for kind in ("sum", "prod", "max", "min"):
             yield Case("scatter", (make(4, 3), N(2, 3, low=0, high=3), make(2, 3)),
                        lambda x, i, s, k=kind: scattered(x, i, s, 0, k),
                        {"dim": 0, "scatter_reduce_type": kind})  # fmt: skip
     yield Case("scatter", (F(4, 3), permuted_rows(3), F(1, 3)),
-               lambda x, i, s: scattered(x, i, s, 0, "invalid"), {"dim": 0})  # fmt: skip
+               lambda x, i, s: scattered(x, i, s, 0, "invalid"),
+               {"dim": 0, "scatter_reduce_type": "invalid"})  # fmt: skip
     yield Case("scatter", (N(2, 4), permuted_rows(1), N(1, 1)),
                lambda x, i, s: scattered(x, i, s, 1, "invalid"),
                {"dim": -1, "scatter_reduce_type": "invalid"})  # fmt: skip
@@ -115,6 +126,8 @@ def indexing() -> Iterator[Case]:
         for dtype in (np.int32, np.uint32):
             yield Case("update_cache", (cache, one, N(1, low=0, high=5, dtype=dtype)),
                        lambda c, n, i: filled(c, n, 2, int(i[0])), {"batch_offset": 2})  # fmt: skip
+        yield Case("update_cache", (cache, make(1, 2, 2, 4), N(1, low=0, high=5)),
+                   lambda c, n, i: filled(c, n.swapaxes(0, 2), 1, int(i[0])), {"batch_offset": 1})  # fmt: skip
 
 
 # --- norms -----------------------------------------------------------------------------------------------------------
@@ -319,7 +332,7 @@ def heads() -> Iterator[Case]:
         name = "scaled_dot_product_attention"
         yield Case(name, (q, k, k), lambda q, k, v: attention(q, k, v), {"is_causal": False})
         yield Case(name, (q, q, q), lambda q, k, v: attention(q, k, v, causal=True))
-        masked = {"is_causal": False, "scale": 0.5, "operandSegmentSizes": [1, 1, 1, 1]}
+        masked = {"is_causal": False, "scale": 0.5, "operandSegmentSizes": [1, 1, 1, 1, 0]}
         yield Case(name, (q, k, k, make(2, 1, 3, 5)), lambda *xs: attention(*xs, scale=0.5), masked)
         split = "split_query_key_value_and_split_heads"
 

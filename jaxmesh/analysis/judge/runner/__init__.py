@@ -1,1 +1,1 @@
-"""What runs in the Python that has ttnn: an exported program, watched line by line. Needs neither JAX nor jaxmesh."""
+"""Runs an exported program in the Python that has ttnn and watches it line by line. Needs neither JAX nor jaxmesh."""

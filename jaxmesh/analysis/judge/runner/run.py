@@ -119,7 +119,7 @@ def _run(program: Callable[[], int], watch: Watch, write: Report) -> int | None:
         with watch:
             return program()
     except SystemExit as stop:
-        # The program's own files cannot be read; it has said so on standard error.
+        # The program's own files cannot be read; standard error has the reason.
         return stop.code if isinstance(stop.code, int) else 2
     except BaseException as error:
         lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == watch.script]

@@ -91,7 +91,7 @@ inline constexpr auto relu6 = unary("relu6", [](auto v) { return scalar::relu6(v
 inline constexpr auto silu = unary("silu", [](auto v) { return v * scalar::sigmoid(v); });
 inline constexpr auto hardsigmoid = unary("hardsigmoid", [](auto v) { return scalar::hardsigmoid(v); });
 inline constexpr auto hardswish = unary("hardswish", [](auto v) { return v * scalar::hardsigmoid(v); });
-inline constexpr auto mish = unary("mish", [](auto v) { return v * std::tanh(scalar::softplus(v)); });
+inline constexpr auto mish = fast_unary("mish", [](auto v) { return v * std::tanh(scalar::softplus(v)); });
 inline constexpr auto softsign = unary("softsign", [](auto v) { return v / (scalar::absolute(v) + 1); });
 
 inline constexpr auto exp = fast_unary("exp", [](auto v) { return std::exp(v); });
@@ -191,7 +191,7 @@ template <class F>
 struct Bitwise {
   const char* name;
   F function;
-  Tensor operator()(const Tensor& a, const Tensor& b, Unset = std::nullopt, const Memory& = std::nullopt) const {
+  Tensor operator()(const Tensor& a, const Tensor& b, const Memory& = std::nullopt) const {
     return on_each(name, {a, b}, [&](const Arrays& held) {
       const auto [x, y] = together(held[0], held[1]);
       require(!is_float(x.dtype), [&] { return std::string(name) + " works on the bits of integers"; });
@@ -225,13 +225,12 @@ Array shifted(const Array& a, const Array& b, Shift shift) {
   return finished(std::move(out));
 }
 
-inline Tensor logical_left_shift(const Tensor& a, const Tensor& b, Unset = std::nullopt, const Memory& = std::nullopt) {
+inline Tensor logical_left_shift(const Tensor& a, const Tensor& b, const Memory& = std::nullopt) {
   return on_each("logical_left_shift", {a, b},
                  [](const Arrays& held) { return shifted(held[0], held[1], &scalar::shifted_left<int64_t>); });
 }
 
-inline Tensor logical_right_shift(const Tensor& a, const Tensor& b, Unset = std::nullopt,
-                                  const Memory& = std::nullopt) {
+inline Tensor logical_right_shift(const Tensor& a, const Tensor& b, const Memory& = std::nullopt) {
   return on_each("logical_right_shift", {a, b},
                  [](const Arrays& held) { return shifted(held[0], held[1], &scalar::shifted_right<int64_t>); });
 }

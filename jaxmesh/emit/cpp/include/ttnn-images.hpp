@@ -106,9 +106,9 @@ inline Tensor convolution(const char* who, const Tensor& x, const Tensor& weight
 
 inline Tensor conv2d(const Tensor& x, const Tensor& weight, const Device&, int64_t in_channels, int64_t out_channels,
                      int64_t batch, int64_t height, int64_t width, const Ints& kernel, const Ints& stride,
-                     const Ints& padding, const Ints& dilation, int64_t groups, const Maybe& bias,
-                     const std::optional<DataType>& dtype, Unset = std::nullopt, const Compute& = std::nullopt,
-                     const Memory& = std::nullopt) {
+                     const Ints& padding, const Ints& dilation, int64_t groups, const std::optional<DataType>& dtype,
+                     const Maybe& bias, Unset = std::nullopt, const Compute& = std::nullopt,
+                     const Memory& = std::nullopt, Unset = std::nullopt) {
   const Window window(kernel, stride, padding, dilation);
   require(weight.rank() == 4 && weight.shape()[0] == out_channels,
           "conv2d: the weight is (outputs, inputs of a group, height, width)");
@@ -143,9 +143,9 @@ inline Array turned_weight(const Array& weight, int64_t groups) {
 inline Tensor conv_transpose2d(const Tensor& x, const Tensor& weight, const Device&, int64_t in_channels,
                                int64_t out_channels, int64_t batch, int64_t height, int64_t width, const Ints& kernel,
                                const Ints& stride, const Ints& padding, const Ints& output_padding,
-                               const Ints& dilation, int64_t groups, const Maybe& bias,
-                               const std::optional<DataType>& dtype, Unset = std::nullopt,
-                               const Compute& = std::nullopt, const Memory& = std::nullopt) {
+                               const Ints& dilation, int64_t groups, const std::optional<DataType>& dtype,
+                               const Maybe& bias, Unset = std::nullopt, const Compute& = std::nullopt,
+                               const Memory& = std::nullopt, Unset = std::nullopt) {
   const Window asked(kernel, stride, padding, dilation);
   Window window = asked;
   const Dims extra = Window::pair(output_padding);
@@ -223,7 +223,9 @@ inline Array pooled_mean(const Array& given, const Window& w, const Window& aske
 
 inline Tensor max_pool2d(const Tensor& x, int64_t batch, int64_t height, int64_t width, int64_t channels,
                          const Ints& kernel, const Ints& stride, const Ints& padding, const Ints& dilation,
-                         bool ceil_mode, const Memory& = std::nullopt) {
+                         bool ceil_mode, const Memory& = std::nullopt, Unset = std::nullopt, Unset = std::nullopt,
+                         bool = false, bool = true, bool = false, const std::optional<DataType>& = std::nullopt,
+                         Layout = Layout::ROW_MAJOR, Unset = std::nullopt) {
   const Window asked(kernel, stride, padding, dilation);
   const Window w = reaching(asked, {batch, height, width, channels}, ceil_mode);
   return on_each("max_pool2d", {x}, [&](const Arrays& held) {
@@ -233,7 +235,8 @@ inline Tensor max_pool2d(const Tensor& x, int64_t batch, int64_t height, int64_t
 
 inline Tensor avg_pool2d(const Tensor& x, int64_t batch, int64_t height, int64_t width, int64_t channels,
                          const Ints& kernel, const Ints& stride, const Ints& padding, bool ceil_mode, bool with_padding,
-                         Unset = std::nullopt, const Memory& = std::nullopt) {
+                         Unset = std::nullopt, const Memory& = std::nullopt, Unset = std::nullopt,
+                         Unset = std::nullopt, Unset = std::nullopt, bool = false, bool = true) {
   const Window asked(kernel, stride, padding, Ints{1, 1});
   const Window w = reaching(asked, {batch, height, width, channels}, ceil_mode);
   return on_each("avg_pool2d", {x}, [&](const Arrays& held) {

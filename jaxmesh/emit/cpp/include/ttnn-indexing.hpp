@@ -1,4 +1,4 @@
-// Ops that pick or place elements by index: embeddings, scatter, caches.
+// Ops that pick or place elements by index: embeddings, gather, scatter, caches.
 #pragma once
 
 #include "ttnn-elementwise.hpp"
@@ -36,6 +36,31 @@ inline Tensor embedding(const Tensor& ids, const Tensor& weight, Unset, Layout, 
       }
     });
     return cast(out, dtype.value_or(out.dtype));
+  });
+}
+
+// `out[i, j] = x[.., index[i, j], ..]` along one dim; the index may be shorter in the others, and an index out of range
+// moves inside.
+inline Tensor gather(const Tensor& x, int64_t dim, const Tensor& index, bool = false, const Memory& = std::nullopt,
+                     Unset = std::nullopt, Unset = std::nullopt) {
+  const auto at = static_cast<std::size_t>(dim_in(dim, x.rank(), "gather"));
+  require(index.rank() == x.rank(), "gather: the index has the rank of the input");
+  return on_each("gather", {x, index}, [&](const Arrays& held) {
+    const Array places = cast(held[1], DataType::INT32);
+    const Dims strides = strides_of(held[0].shape), apart = strides_of(places.shape);
+    const int64_t size = held[0].shape[at];
+    Array out(held[0].dtype, places.shape);
+    by_kind(out.dtype, [&](auto zero) {
+      using C = decltype(zero);
+      for (int64_t i = 0; i < places.size(); ++i) {
+        const int64_t place = std::clamp<int64_t>(places.data<int64_t>()[i], 0, size - 1);
+        int64_t from = 0;
+        for (std::size_t d = 0; d < places.rank(); ++d)
+          from += (d == at ? place : i / apart[d] % places.shape[d]) * strides[d];
+        out.data<C>()[i] = held[0].data<C>()[from];
+      }
+    });
+    return out;
   });
 }
 
@@ -79,7 +104,8 @@ C scattered(C old, C source, const std::string& how) {
 
 // `x[.., index[i, j], ..] = source[i, j]` along one dim, or combined with what is there.
 inline Tensor scatter(const Tensor& x, int64_t dim, const Tensor& index, const Tensor& source,
-                      const Memory& = std::nullopt, const std::optional<std::string>& how = std::nullopt) {
+                      const Memory& = std::nullopt, const std::optional<std::string>& how = std::nullopt,
+                      Unset = std::nullopt) {
   const auto at = static_cast<std::size_t>(dim_in(dim, x.rank(), "scatter"));
   require(index.rank() == x.rank() && source.shape() == index.shape(),
           "scatter: index and source have the rank of the input and one shape");
@@ -129,10 +155,17 @@ inline Tensor fill_cache(const Tensor& cache, const Tensor& input, int64_t batch
                  [&](const Arrays& held) { return overwritten(held[0], held[1], {batch, 0, 0, 0}); });
 }
 
+// The input is (1, heads, batch, head size).
 inline Tensor update_cache(const Tensor& cache, const Tensor& input, const Tensor& index, int64_t batch) {
   return on_each("update_cache", {cache, input, index}, [&](const Arrays& held) {
+    const Dims& shape = held[1].shape;
     require(held[2].size() == 1, "update_cache: the index is one number");
-    return overwritten(held[0], held[1], {batch, 0, cast(held[2], DataType::INT32).data<int64_t>()[0], 0});
+    require(shape.size() == 4 && shape[0] == 1, "update_cache: the input is (1, heads, batch, head size)");
+    const Dims strides = strides_of(shape);
+    const Array turned = picked(held[1], {shape[2], shape[1], 1, shape[3]}, 0,
+                                {strides[2], strides[1], strides[0], strides[3]});
+    const int64_t at = cast(held[2], DataType::INT32).data<int64_t>()[0];
+    return overwritten(held[0], turned, {batch, 0, std::max<int64_t>(at, 0), 0});
   });
 }
 

@@ -60,20 +60,21 @@ inline Tensor normalized(const char* who, const Tensor& x, double epsilon, const
 
 inline Tensor layer_norm(const Tensor& x, double epsilon = 1e-12, const Maybe& weight = std::nullopt,
                          const Maybe& bias = std::nullopt, Unset = std::nullopt, const Memory& = std::nullopt,
-                         const Compute& = std::nullopt) {
+                         Unset = std::nullopt) {
   return normalized("layer_norm", x, epsilon, weight, bias, true);
 }
 
 inline Tensor rms_norm(const Tensor& x, double epsilon = 1e-12, const Maybe& weight = std::nullopt,
                        const Maybe& bias = std::nullopt, Unset = std::nullopt, const Memory& = std::nullopt,
-                       const Compute& = std::nullopt) {
+                       Unset = std::nullopt, const Compute& = std::nullopt) {
   return normalized("rms_norm", x, epsilon, weight, bias, false);
 }
 
 // Statistics, weight and bias are (1, channels, 1, 1).
-inline Tensor batch_norm(const Tensor& x, const Tensor& mean, const Tensor& variance, double epsilon,
-                         const Tensor& weight, const Tensor& bias, const Memory& = std::nullopt,
-                         const Compute& = std::nullopt) {
+inline Tensor batch_norm(const Tensor& x, const Tensor& mean, const Tensor& variance, bool training, double epsilon,
+                         double, const Tensor& weight, const Tensor& bias, Unset = std::nullopt,
+                         const Memory& = std::nullopt, const Compute& = std::nullopt) {
+  require(!training, "batch_norm: training is not emulated");
   return on_each("batch_norm", {x, mean, variance, weight, bias}, [&](const Arrays& held) {
     const Array even = times(minus(single(held[0]), single(held[1])), steadied(single(held[2]), epsilon));
     return cast(plus(times(even, single(held[3])), single(held[4])), x.dtype());
@@ -103,7 +104,7 @@ inline Array attended(const Array& query, const Array& key, const Array& value, 
 inline Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, const Tensor& value,
                                            const Maybe& mask, bool causal = true,
                                            const std::optional<double>& scale = std::nullopt,
-                                           const Memory& = std::nullopt) {
+                                           Unset = std::nullopt, const Memory& = std::nullopt) {
   require(query.rank() == 4 && key.rank() == 4 && value.shape() == key.shape(),
           "attention: query, key and value are of rank 4");
   require(!mask || !causal, "attention: a mask beside is_causal; one of them says it");
@@ -156,7 +157,7 @@ namespace experimental {
 
 // Each half of the last dim turned by the angles: x cos + (-second, first) sin.
 inline Tensor rotary_embedding(const Tensor& x, const Tensor& cos, const Tensor& sin, Unset = std::nullopt,
-                               const Memory& = std::nullopt, const Compute& = std::nullopt) {
+                               const Memory& = std::nullopt) {
   require(x.rank() > 0 && x.shape().back() % 2 == 0, "rotary_embedding: the last dim is even");
   return on_each("rotary_embedding", {x, cos, sin}, [](const Arrays& held) {
     const Array& at = held[0];

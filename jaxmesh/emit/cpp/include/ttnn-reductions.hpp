@@ -235,12 +235,13 @@ inline Tensor prod(const Tensor& x, const Dim& dim, bool keep, const Memory& = s
   return on_each("prod", {x}, [&](const Arrays& held) { return product_of(held[0], dim, keep); });
 }
 
-inline Tensor argmax(const Tensor& x, const Dim& dim, bool keep, bool = false, const Memory& = std::nullopt) {
+inline Tensor argmax(const Tensor& x, const Dim& dim, bool keep, Unset = std::nullopt, const Memory& = std::nullopt) {
   return on_each("argmax", {x}, [&](const Arrays& held) { return place_of_largest(held[0], dim, keep); });
 }
 
 inline Tensor cumsum(const Tensor& x, int64_t dim, const std::optional<DataType>& dtype = std::nullopt,
-                     const Memory& = std::nullopt) {
+                     bool reversed = false, Unset = std::nullopt, const Memory& = std::nullopt) {
+  require(!reversed, "cumsum: reverse_order is not emulated");
   const auto at = static_cast<std::size_t>(dim_in(dim, x.rank(), "cumsum"));
   return on_each("cumsum", {x},
                  [&](const Arrays& held) { return cast(accumulated(held[0], at), dtype.value_or(x.dtype())); });

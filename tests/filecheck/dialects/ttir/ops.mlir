@@ -128,20 +128,6 @@ module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2>]>} {
     return %0 : tensor<3x4xf32>
   }
 
-  // CHECK-LABEL: func.func @sinh(
-  func.func @sinh(%arg0: tensor<3x4xf32>) -> tensor<3x4xf32> {
-    // CHECK: %0 = "ttir.sinh"(%arg0) : (tensor<3x4xf32>) -> tensor<3x4xf32>
-    %0 = "ttir.sinh"(%arg0) : (tensor<3x4xf32>) -> tensor<3x4xf32>
-    return %0 : tensor<3x4xf32>
-  }
-
-  // CHECK-LABEL: func.func @cosh(
-  func.func @cosh(%arg0: tensor<3x4xf32>) -> tensor<3x4xf32> {
-    // CHECK: %0 = "ttir.cosh"(%arg0) : (tensor<3x4xf32>) -> tensor<3x4xf32>
-    %0 = "ttir.cosh"(%arg0) : (tensor<3x4xf32>) -> tensor<3x4xf32>
-    return %0 : tensor<3x4xf32>
-  }
-
   // CHECK-LABEL: func.func @tanh(
   func.func @tanh(%arg0: tensor<3x4xf32>) -> tensor<3x4xf32> {
     // CHECK: %0 = "ttir.tanh"(%arg0) : (tensor<3x4xf32>) -> tensor<3x4xf32>
@@ -153,20 +139,6 @@ module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2>]>} {
   func.func @asinh(%arg0: tensor<3x4xf32>) -> tensor<3x4xf32> {
     // CHECK: %0 = "ttir.asinh"(%arg0) : (tensor<3x4xf32>) -> tensor<3x4xf32>
     %0 = "ttir.asinh"(%arg0) : (tensor<3x4xf32>) -> tensor<3x4xf32>
-    return %0 : tensor<3x4xf32>
-  }
-
-  // CHECK-LABEL: func.func @acosh(
-  func.func @acosh(%arg0: tensor<3x4xf32>) -> tensor<3x4xf32> {
-    // CHECK: %0 = "ttir.acosh"(%arg0) : (tensor<3x4xf32>) -> tensor<3x4xf32>
-    %0 = "ttir.acosh"(%arg0) : (tensor<3x4xf32>) -> tensor<3x4xf32>
-    return %0 : tensor<3x4xf32>
-  }
-
-  // CHECK-LABEL: func.func @atanh(
-  func.func @atanh(%arg0: tensor<3x4xf32>) -> tensor<3x4xf32> {
-    // CHECK: %0 = "ttir.atanh"(%arg0) : (tensor<3x4xf32>) -> tensor<3x4xf32>
-    %0 = "ttir.atanh"(%arg0) : (tensor<3x4xf32>) -> tensor<3x4xf32>
     return %0 : tensor<3x4xf32>
   }
 
@@ -202,13 +174,6 @@ module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2>]>} {
   func.func @trunc(%arg0: tensor<3x4xf32>) -> tensor<3x4xf32> {
     // CHECK: %0 = "ttir.trunc"(%arg0) : (tensor<3x4xf32>) -> tensor<3x4xf32>
     %0 = "ttir.trunc"(%arg0) : (tensor<3x4xf32>) -> tensor<3x4xf32>
-    return %0 : tensor<3x4xf32>
-  }
-
-  // CHECK-LABEL: func.func @round(
-  func.func @round(%arg0: tensor<3x4xf32>) -> tensor<3x4xf32> {
-    // CHECK: %0 = "ttir.round"(%arg0) : (tensor<3x4xf32>) -> tensor<3x4xf32>
-    %0 = "ttir.round"(%arg0) : (tensor<3x4xf32>) -> tensor<3x4xf32>
     return %0 : tensor<3x4xf32>
   }
 
@@ -254,24 +219,10 @@ module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2>]>} {
     return %0 : tensor<3x4xf32>
   }
 
-  // CHECK-LABEL: func.func @hardswish(
-  func.func @hardswish(%arg0: tensor<3x4xf32>) -> tensor<3x4xf32> {
-    // CHECK: %0 = "ttir.hardswish"(%arg0) : (tensor<3x4xf32>) -> tensor<3x4xf32>
-    %0 = "ttir.hardswish"(%arg0) : (tensor<3x4xf32>) -> tensor<3x4xf32>
-    return %0 : tensor<3x4xf32>
-  }
-
   // CHECK-LABEL: func.func @mish(
   func.func @mish(%arg0: tensor<3x4xf32>) -> tensor<3x4xf32> {
     // CHECK: %0 = "ttir.mish"(%arg0) : (tensor<3x4xf32>) -> tensor<3x4xf32>
     %0 = "ttir.mish"(%arg0) : (tensor<3x4xf32>) -> tensor<3x4xf32>
-    return %0 : tensor<3x4xf32>
-  }
-
-  // CHECK-LABEL: func.func @softplus(
-  func.func @softplus(%arg0: tensor<3x4xf32>) -> tensor<3x4xf32> {
-    // CHECK: %0 = "ttir.softplus"(%arg0) : (tensor<3x4xf32>) -> tensor<3x4xf32>
-    %0 = "ttir.softplus"(%arg0) : (tensor<3x4xf32>) -> tensor<3x4xf32>
     return %0 : tensor<3x4xf32>
   }
 
@@ -370,13 +321,6 @@ module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2>]>} {
   func.func @div(%arg0: tensor<3x4xf32>, %arg1: tensor<3x1xf32>) -> tensor<3x4xf32> {
     // CHECK: %0 = "ttir.div"(%arg0, %arg1) : (tensor<3x4xf32>, tensor<3x1xf32>) -> tensor<3x4xf32>
     %0 = "ttir.div"(%arg0, %arg1) : (tensor<3x4xf32>, tensor<3x1xf32>) -> tensor<3x4xf32>
-    return %0 : tensor<3x4xf32>
-  }
-
-  // CHECK-LABEL: func.func @divide(
-  func.func @divide(%arg0: tensor<3x4xf32>, %arg1: tensor<3x1xf32>) -> tensor<3x4xf32> {
-    // CHECK: %0 = "ttir.divide"(%arg0, %arg1) : (tensor<3x4xf32>, tensor<3x1xf32>) -> tensor<3x4xf32>
-    %0 = "ttir.divide"(%arg0, %arg1) : (tensor<3x4xf32>, tensor<3x1xf32>) -> tensor<3x4xf32>
     return %0 : tensor<3x4xf32>
   }
 
@@ -499,13 +443,6 @@ module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2>]>} {
     return %0 : tensor<9xf32>
   }
 
-  // CHECK-LABEL: func.func @elu(
-  func.func @elu(%arg0: tensor<9xf32>) -> tensor<9xf32> {
-    // CHECK: %0 = "ttir.elu"(%arg0) <{alpha = 5.000000e-01 : f32}> : (tensor<9xf32>) -> tensor<9xf32>
-    %0 = "ttir.elu"(%arg0) <{alpha = 5.000000e-01 : f32}> : (tensor<9xf32>) -> tensor<9xf32>
-    return %0 : tensor<9xf32>
-  }
-
   // CHECK-LABEL: func.func @clamp_scalar(
   func.func @clamp_scalar(%arg0: tensor<9xf32>) -> tensor<9xf32> {
     // CHECK: %0 = "ttir.clamp_scalar"(%arg0) <{max = 2.000000e+00 : f32, min = -1.000000e+00 : f32}> : (tensor<9xf32>) -> tensor<9xf32>
@@ -517,13 +454,6 @@ module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2>]>} {
   func.func @clamp_tensor(%arg0: tensor<3x4xf32>, %arg1: tensor<4xf32>, %arg2: tensor<3x1xf32>) -> tensor<3x4xf32> {
     // CHECK: %0 = "ttir.clamp_tensor"(%arg0, %arg1, %arg2) : (tensor<3x4xf32>, tensor<4xf32>, tensor<3x1xf32>) -> tensor<3x4xf32>
     %0 = "ttir.clamp_tensor"(%arg0, %arg1, %arg2) : (tensor<3x4xf32>, tensor<4xf32>, tensor<3x1xf32>) -> tensor<3x4xf32>
-    return %0 : tensor<3x4xf32>
-  }
-
-  // CHECK-LABEL: func.func @gelu_backward(
-  func.func @gelu_backward(%arg0: tensor<3x4xf32>, %arg1: tensor<3x4xf32>) -> tensor<3x4xf32> {
-    // CHECK: %0 = "ttir.gelu_backward"(%arg0, %arg1) : (tensor<3x4xf32>, tensor<3x4xf32>) -> tensor<3x4xf32>
-    %0 = "ttir.gelu_backward"(%arg0, %arg1) : (tensor<3x4xf32>, tensor<3x4xf32>) -> tensor<3x4xf32>
     return %0 : tensor<3x4xf32>
   }
 
@@ -709,13 +639,6 @@ module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2>]>} {
     return %0 : tensor<2x2x2xf32>
   }
 
-  // CHECK-LABEL: func.func @slice(
-  func.func @slice(%arg0: tensor<2x3x4xf32>) -> tensor<2x2x2xf32> {
-    // CHECK: %0 = "ttir.slice"(%arg0) <{begins = [0 : i32, -3 : i32, 1 : i32], ends = [2 : i32, 3 : i32, -1 : i32], step = [1 : i32, 2 : i32, 1 : i32]}> : (tensor<2x3x4xf32>) -> tensor<2x2x2xf32>
-    %0 = "ttir.slice"(%arg0) <{begins = [0 : i32, -3 : i32, 1 : i32], ends = [2 : i32, 3 : i32, -1 : i32], step = [1 : i32, 2 : i32, 1 : i32]}> : (tensor<2x3x4xf32>) -> tensor<2x2x2xf32>
-    return %0 : tensor<2x2x2xf32>
-  }
-
   // CHECK-LABEL: func.func @index(
   func.func @index(%arg0: tensor<2x3x4xf32>) -> tensor<2x3x2xf32> {
     // CHECK: %0 = "ttir.index"(%arg0) <{begin = 1 : i32, dim = 2 : i32, end = 4 : i32, step = 2 : i32}> : (tensor<2x3x4xf32>) -> tensor<2x3x2xf32>
@@ -727,13 +650,6 @@ module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2>]>} {
   func.func @index_select(%arg0: tensor<3x8xf32>) -> tensor<3x4xf32> {
     // CHECK: %0 = "ttir.index_select"(%arg0) <{begin = 1 : si32, dim = -1 : si32, length = 2 : si32, stride = 4 : si32}> : (tensor<3x8xf32>) -> tensor<3x4xf32>
     %0 = "ttir.index_select"(%arg0) <{begin = 1 : si32, dim = -1 : si32, length = 2 : si32, stride = 4 : si32}> : (tensor<3x8xf32>) -> tensor<3x4xf32>
-    return %0 : tensor<3x4xf32>
-  }
-
-  // CHECK-LABEL: func.func @select(
-  func.func @select(%arg0: tensor<3x8xf32>) -> tensor<3x4xf32> {
-    // CHECK: %0 = "ttir.select"(%arg0) <{begin = 1 : si32, dim = -1 : si32, length = 2 : si32, stride = 4 : si32}> : (tensor<3x8xf32>) -> tensor<3x4xf32>
-    %0 = "ttir.select"(%arg0) <{begin = 1 : si32, dim = -1 : si32, length = 2 : si32, stride = 4 : si32}> : (tensor<3x8xf32>) -> tensor<3x4xf32>
     return %0 : tensor<3x4xf32>
   }
 
@@ -801,9 +717,9 @@ module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2>]>} {
   }
 
   // CHECK-LABEL: func.func @gather(
-  func.func @gather(%arg0: tensor<5x4xf32>, %arg1: tensor<3xi32>) -> tensor<3x4xf32> {
-    // CHECK: %0 = "ttir.gather"(%arg0, %arg1) <{collapsed_slice_dims = array<i64: 0>, index_vector_dim = 1 : si64, offset_dims = array<i64: 1>, slice_sizes = array<i64: 1, 4>, start_index_map = array<i64: 0>}> : (tensor<5x4xf32>, tensor<3xi32>) -> tensor<3x4xf32>
-    %0 = "ttir.gather"(%arg0, %arg1) <{collapsed_slice_dims = array<i64: 0>, index_vector_dim = 1 : si64, offset_dims = array<i64: 1>, slice_sizes = array<i64: 1, 4>, start_index_map = array<i64: 0>}> : (tensor<5x4xf32>, tensor<3xi32>) -> tensor<3x4xf32>
+  func.func @gather(%arg0: tensor<5x4xf32>, %arg1: tensor<3x4xi32>) -> tensor<3x4xf32> {
+    // CHECK: %0 = "ttir.gather"(%arg0, %arg1) <{dim = 0 : i32}> : (tensor<5x4xf32>, tensor<3x4xi32>) -> tensor<3x4xf32>
+    %0 = "ttir.gather"(%arg0, %arg1) <{dim = 0 : i32}> : (tensor<5x4xf32>, tensor<3x4xi32>) -> tensor<3x4xf32>
     return %0 : tensor<3x4xf32>
   }
 
@@ -830,16 +746,18 @@ module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2>]>} {
 
   // CHECK-LABEL: func.func @fill_cache(
   func.func @fill_cache(%arg0: tensor<3x2x6x4xf32>, %arg1: tensor<1x2x3x4xf32>) -> tensor<3x2x6x4xf32> {
-    // CHECK: %0 = "ttir.fill_cache"(%arg0, %arg1) <{batch_offset = 0 : i32}> : (tensor<3x2x6x4xf32>, tensor<1x2x3x4xf32>) -> tensor<3x2x6x4xf32>
-    %0 = "ttir.fill_cache"(%arg0, %arg1) <{batch_offset = 0 : i32}> : (tensor<3x2x6x4xf32>, tensor<1x2x3x4xf32>) -> tensor<3x2x6x4xf32>
-    return %0 : tensor<3x2x6x4xf32>
+    // CHECK: "ttir.fill_cache"(%arg0, %arg1) <{batch_offset = 0 : i32}> : (tensor<3x2x6x4xf32>, tensor<1x2x3x4xf32>) -> ()
+    "ttir.fill_cache"(%arg0, %arg1) <{batch_offset = 0 : i32}> : (tensor<3x2x6x4xf32>, tensor<1x2x3x4xf32>) -> ()
+    // CHECK-NEXT: return %arg0
+    return %arg0 : tensor<3x2x6x4xf32>
   }
 
   // CHECK-LABEL: func.func @update_cache(
   func.func @update_cache(%arg0: tensor<3x2x6x4xf32>, %arg1: tensor<1x2x1x4xf32>, %arg2: tensor<1xi32>) -> tensor<3x2x6x4xf32> {
-    // CHECK: %0 = "ttir.update_cache"(%arg0, %arg1, %arg2) <{batch_offset = 2 : i32}> : (tensor<3x2x6x4xf32>, tensor<1x2x1x4xf32>, tensor<1xi32>) -> tensor<3x2x6x4xf32>
-    %0 = "ttir.update_cache"(%arg0, %arg1, %arg2) <{batch_offset = 2 : i32}> : (tensor<3x2x6x4xf32>, tensor<1x2x1x4xf32>, tensor<1xi32>) -> tensor<3x2x6x4xf32>
-    return %0 : tensor<3x2x6x4xf32>
+    // CHECK: "ttir.update_cache"(%arg0, %arg1, %arg2) <{batch_offset = 2 : i32}> : (tensor<3x2x6x4xf32>, tensor<1x2x1x4xf32>, tensor<1xi32>) -> ()
+    "ttir.update_cache"(%arg0, %arg1, %arg2) <{batch_offset = 2 : i32}> : (tensor<3x2x6x4xf32>, tensor<1x2x1x4xf32>, tensor<1xi32>) -> ()
+    // CHECK-NEXT: return %arg0
+    return %arg0 : tensor<3x2x6x4xf32>
   }
 
   // CHECK-LABEL: func.func @layer_norm(
@@ -872,16 +790,9 @@ module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2>]>} {
 
   // CHECK-LABEL: func.func @conv_transpose2d(
   func.func @conv_transpose2d(%arg0: tensor<2x5x6x4xf32>, %arg1: tensor<4x3x3x2xf32>) -> tensor<2x7x7x3xf32> {
-    // CHECK: %0 = "ttir.conv_transpose2d"(%arg0, %arg1) <{dilation = 1 : i32, groups = 1 : i32, padding = 0 : i32, stride = 1 : i32}> : (tensor<2x5x6x4xf32>, tensor<4x3x3x2xf32>) -> tensor<2x7x7x3xf32>
-    %0 = "ttir.conv_transpose2d"(%arg0, %arg1) <{dilation = 1 : i32, groups = 1 : i32, padding = 0 : i32, stride = 1 : i32}> : (tensor<2x5x6x4xf32>, tensor<4x3x3x2xf32>) -> tensor<2x7x7x3xf32>
+    // CHECK: %0 = "ttir.conv_transpose2d"(%arg0, %arg1) <{dilation = 1 : i32, groups = 1 : i32, output_padding = 0 : i32, padding = 0 : i32, stride = 1 : i32}> : (tensor<2x5x6x4xf32>, tensor<4x3x3x2xf32>) -> tensor<2x7x7x3xf32>
+    %0 = "ttir.conv_transpose2d"(%arg0, %arg1) <{dilation = 1 : i32, groups = 1 : i32, output_padding = 0 : i32, padding = 0 : i32, stride = 1 : i32}> : (tensor<2x5x6x4xf32>, tensor<4x3x3x2xf32>) -> tensor<2x7x7x3xf32>
     return %0 : tensor<2x7x7x3xf32>
-  }
-
-  // CHECK-LABEL: func.func @convolution(
-  func.func @convolution(%arg0: tensor<2x4x5x6xf32>, %arg1: tensor<6x2x3x2xf32>) -> tensor<2x6x2x9xf32> {
-    // CHECK: %0 = "ttir.convolution"(%arg0, %arg1) <{batch_group_count = 1 : i64, convolution_layout = #ttir<convolution_layout input_batch = 0, input_feature = 1, input_spatial_dimensions = 2x3, kernel_output_feature = 0, kernel_input_feature = 1, kernel_spatial_dimensions = 2x3, output_batch = 0, output_feature = 1, output_spatial_dimensions = 2x3>, feature_group_count = 2 : i64, input_dilation = array<i64: 1, 1>, padding = array<i64: 1, 0, 2, 3>, weight_dilation = array<i64: 1, 2>, window_reversal = array<i1: false, false>, window_strides = array<i64: 2, 1>}> : (tensor<2x4x5x6xf32>, tensor<6x2x3x2xf32>) -> tensor<2x6x2x9xf32>
-    %0 = "ttir.convolution"(%arg0, %arg1) <{batch_group_count = 1 : i64, convolution_layout = #ttir<convolution_layout input_batch = 0, input_feature = 1, input_spatial_dimensions = 2x3, kernel_output_feature = 0, kernel_input_feature = 1, kernel_spatial_dimensions = 2x3, output_batch = 0, output_feature = 1, output_spatial_dimensions = 2x3>, feature_group_count = 2 : i64, input_dilation = array<i64: 1, 1>, padding = array<i64: 1, 0, 2, 3>, weight_dilation = array<i64: 1, 2>, window_reversal = array<i1: false, false>, window_strides = array<i64: 2, 1>}> : (tensor<2x4x5x6xf32>, tensor<6x2x3x2xf32>) -> tensor<2x6x2x9xf32>
-    return %0 : tensor<2x6x2x9xf32>
   }
 
   // CHECK-LABEL: func.func @max_pool2d(
@@ -914,23 +825,16 @@ module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2>]>} {
 
   // CHECK-LABEL: func.func @scaled_dot_product_attention(
   func.func @scaled_dot_product_attention(%arg0: tensor<2x4x3x6xf32>, %arg1: tensor<2x2x5x6xf32>, %arg2: tensor<2x2x5x6xf32>) -> tensor<2x4x3x6xf32> {
-    // CHECK: %0 = "ttir.scaled_dot_product_attention"(%arg0, %arg1, %arg2) <{is_causal = false}> : (tensor<2x4x3x6xf32>, tensor<2x2x5x6xf32>, tensor<2x2x5x6xf32>) -> tensor<2x4x3x6xf32>
-    %0 = "ttir.scaled_dot_product_attention"(%arg0, %arg1, %arg2) <{is_causal = false}> : (tensor<2x4x3x6xf32>, tensor<2x2x5x6xf32>, tensor<2x2x5x6xf32>) -> tensor<2x4x3x6xf32>
+    // CHECK: %0 = "ttir.scaled_dot_product_attention"(%arg0, %arg1, %arg2) <{is_causal = false, operandSegmentSizes = array<i32: 1, 1, 1, 0, 0>}> : (tensor<2x4x3x6xf32>, tensor<2x2x5x6xf32>, tensor<2x2x5x6xf32>) -> tensor<2x4x3x6xf32>
+    %0 = "ttir.scaled_dot_product_attention"(%arg0, %arg1, %arg2) <{is_causal = false, operandSegmentSizes = array<i32: 1, 1, 1, 0, 0>}> : (tensor<2x4x3x6xf32>, tensor<2x2x5x6xf32>, tensor<2x2x5x6xf32>) -> tensor<2x4x3x6xf32>
     return %0 : tensor<2x4x3x6xf32>
   }
 
   // CHECK-LABEL: func.func @split_query_key_value_and_split_heads(
   func.func @split_query_key_value_and_split_heads(%arg0: tensor<2x3x30xf32>) -> (tensor<2x2x3x5xf32>, tensor<2x2x3x5xf32>, tensor<2x2x3x5xf32>) {
-    // CHECK: %0:3 = "ttir.split_query_key_value_and_split_heads"(%arg0) <{num_heads = 2 : ui32}> : (tensor<2x3x30xf32>) -> (tensor<2x2x3x5xf32>, tensor<2x2x3x5xf32>, tensor<2x2x3x5xf32>)
-    %0:3 = "ttir.split_query_key_value_and_split_heads"(%arg0) <{num_heads = 2 : ui32}> : (tensor<2x3x30xf32>) -> (tensor<2x2x3x5xf32>, tensor<2x2x3x5xf32>, tensor<2x2x3x5xf32>)
+    // CHECK: %0:3 = "ttir.split_query_key_value_and_split_heads"(%arg0) <{num_heads = 2 : ui32, transpose_key = false}> : (tensor<2x3x30xf32>) -> (tensor<2x2x3x5xf32>, tensor<2x2x3x5xf32>, tensor<2x2x3x5xf32>)
+    %0:3 = "ttir.split_query_key_value_and_split_heads"(%arg0) <{num_heads = 2 : ui32, transpose_key = false}> : (tensor<2x3x30xf32>) -> (tensor<2x2x3x5xf32>, tensor<2x2x3x5xf32>, tensor<2x2x3x5xf32>)
     return %0#0, %0#1, %0#2 : tensor<2x2x3x5xf32>, tensor<2x2x3x5xf32>, tensor<2x2x3x5xf32>
-  }
-
-  // CHECK-LABEL: func.func @rotary_embedding(
-  func.func @rotary_embedding(%arg0: tensor<2x3x4x6xf32>, %arg1: tensor<1x1x4x6xf32>, %arg2: tensor<1x1x4x6xf32>) -> tensor<2x3x4x6xf32> {
-    // CHECK: %0 = "ttir.rotary_embedding"(%arg0, %arg1, %arg2) : (tensor<2x3x4x6xf32>, tensor<1x1x4x6xf32>, tensor<1x1x4x6xf32>) -> tensor<2x3x4x6xf32>
-    %0 = "ttir.rotary_embedding"(%arg0, %arg1, %arg2) : (tensor<2x3x4x6xf32>, tensor<1x1x4x6xf32>, tensor<1x1x4x6xf32>) -> tensor<2x3x4x6xf32>
-    return %0 : tensor<2x3x4x6xf32>
   }
 
   // CHECK-LABEL: func.func @all_gather(
@@ -1005,15 +909,22 @@ module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2>]>} {
 
   // CHECK-LABEL: func.func @rand(
   func.func @rand() -> (tensor<4x8xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
-    // CHECK: %0 = "ttir.rand"() <{dtype = f32, high = 1.000000e+00 : f32, low = 0.000000e+00 : f32, seed = 3 : ui32, size = [4 : i32, 8 : i32]}> : () -> tensor<4x8xf32>
-    %0 = "ttir.rand"() <{dtype = f32, high = 1.000000e+00 : f32, low = 0.000000e+00 : f32, seed = 3 : ui32, size = [4 : i32, 8 : i32]}> : () -> tensor<4x8xf32>
+    // CHECK: %0 = "ttir.rand"() <{high = 1.000000e+00 : f32, low = 0.000000e+00 : f32, seed = 3 : ui32, size = [4 : i32, 8 : i32]}> : () -> tensor<4x8xf32>
+    %0 = "ttir.rand"() <{high = 1.000000e+00 : f32, low = 0.000000e+00 : f32, seed = 3 : ui32, size = [4 : i32, 8 : i32]}> : () -> tensor<4x8xf32>
     return %0 : tensor<4x8xf32>
   }
 
   // CHECK-LABEL: func.func @get_dimension_size(
   func.func @get_dimension_size(%arg0: tensor<4x8xf32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) -> (tensor<1xui32> {ttcore.shard_status = #ttcore.shard_status<presharded>}) {
-    // CHECK: %0 = "ttir.get_dimension_size"(%arg0) <{dimension = 1 : ui32}> : (tensor<4x8xf32>) -> tensor<1xui32>
-    %0 = "ttir.get_dimension_size"(%arg0) <{dimension = 1 : ui32}> : (tensor<4x8xf32>) -> tensor<1xui32>
+    // CHECK: %0 = "ttir.get_dimension_size"(%arg0) <{dimension = 1 : i32}> : (tensor<4x8xf32>) -> tensor<1xui32>
+    %0 = "ttir.get_dimension_size"(%arg0) <{dimension = 1 : i32}> : (tensor<4x8xf32>) -> tensor<1xui32>
     return %0 : tensor<1xui32>
+  }
+
+  // CHECK-LABEL: func.func @gelu_bw(
+  func.func @gelu_bw(%arg0: tensor<3x4xf32>, %arg1: tensor<3x4xf32>) -> tensor<3x4xf32> {
+    // CHECK: %0 = "ttir.gelu_bw"(%arg0, %arg1) <{approximate = "tanh"}> : (tensor<3x4xf32>, tensor<3x4xf32>) -> tensor<3x4xf32>
+    %0 = "ttir.gelu_bw"(%arg0, %arg1) <{approximate = "tanh"}> : (tensor<3x4xf32>, tensor<3x4xf32>) -> tensor<3x4xf32>
+    return %0 : tensor<3x4xf32>
   }
 }

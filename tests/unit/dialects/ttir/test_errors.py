@@ -46,7 +46,7 @@ def run(row: str, operands: list[str], attributes: dict[str, Any], results: list
     made: list[Any] = []
 
     def f(*xs: Any) -> Any:
-        made.extend(evaluate(OPS[row], xs, attributes, [struct(r) for r in results], MESH))
+        made.extend(evaluate(OPS[row].in_form_of(attributes, 0), xs, attributes, [struct(r) for r in results], MESH))
         return jnp.zeros(())
 
     mesh = AbstractMesh(tuple(MESH.values()), tuple(MESH))
@@ -175,7 +175,14 @@ ERRORS: list[tuple[str, list[str], dict[str, Any], str, list[str]]] = [
     ("fill_cache", ["f32 2 2 4 4", "f32 2 3 4 4"], {}, X, ["float32[2, 2, 4, 4]", "float32[2, 3, 4, 4]"]),
     ("fill_cache", ["f32 2 2 4 4", "f32 2 2 4 4"], {"batch_offset": 1}, X, ["1 to 3", "cache's 2"]),
     ("update_cache", ["f32 2 2 4 4", "f32 1 2 1 4", "i32 2"], {}, X, ["one number", "int32[2]"]),
-    ("update_cache", ["f32 2 2 4 4", "f32 1 2 2 4", "i32 1"], {}, X, ["one position", "has 2"]),
+    ("update_cache", ["f32 2 2 4 4", "f32 2 2 1 4", "i32 1"], {}, X, ["(1, heads, batch, head size)", "has 2"]),
+    ("update_cache", ["f32 2 2 4 4", "f32 1 2 3 4", "i32 1"], {}, X, ["batch 0 to 3", "outside the cache's 2"]),
+    ("gather", ["f32", "i32"], {"dim": 0}, X, ["a scalar has no dim", "float32[]"]),
+    ("gather", [X, "i32 3"], {"dim": 0}, X, ["index has rank 2", "int32[3]"]),
+    ("gather", [X, "f32 1 3"], {"dim": 0}, X, ["integers", "float32[1, 3]"]),
+    ("gather", [X, "i32 1 4"], {"dim": 0}, X, ["dim 1", "int32[1, 4]", "float32[2, 3]"]),
+    ("gather", [X, "i32 1 3"], {"dim": 2}, X, ["dim = 2", "-2 to 1"]),
+    ("gather", ["f32 0 3", "i32 1 3"], {"dim": 0}, X, ["dim 0", "is empty", "int32[1, 3]"]),
     # norms, attention
     ("layer_norm", [X], {"normalized_shape": [2]}, X, ["normalized_shape = [2]", "float32[2, 3]"]),
     ("rms_norm", [X, "f32 2"], {"normalized_shape": [3]}, X, ["shape [3]", "float32[2]"]),

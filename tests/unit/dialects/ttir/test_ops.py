@@ -39,7 +39,7 @@ def test_results_vary_as_operands_do(case: Case) -> None:
 
 @pytest.mark.parametrize("dtype", [np.float32, BF16])
 def test_rand(dtype: Any) -> None:
-    attributes = {"size": [50, 40], "dtype": "f32", "low": -2.0, "high": 6.0, "seed": 3}
+    attributes = {"size": [50, 40], "low": -2.0, "high": 6.0, "seed": 3}
 
     def f() -> Any:
         return evaluate(ttir_dialect.OPS["rand"], [], attributes, [jax.ShapeDtypeStruct((50, 40), dtype)], MESH)[0]

@@ -13,13 +13,14 @@ import numpy as np
 import pytest
 
 import jaxmesh as jm
+from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op, Port, Program
 from jaxmesh.dialects.ttir import OPS
 from jaxmesh.emit.mlir.printer import mlir_text
 from jaxmesh.errors import UnsupportedError, VerifyError
-from jaxmesh.passes.ttir_to_ttnn.driver import to_ttnn
 from jaxmesh.passes.verify_program import verify_program
-from tests.generators.flat_programs import run_flat
+from tests.generators.drafts import replicated, to_ttnn
+from tests.generators.flat_programs import in_two_dims, run_flat
 from tests.generators.mlir_programs import add, program, tensor
 from tests.generators.mlir_texts import on_devices, program as module
 from tests.generators.oracles import EVERY
@@ -32,7 +33,7 @@ from tests.generators.ttir_cases.case import assert_close
 from tests.generators.ttir_cases.program import cases_program
 
 CASES: dict[str, list[Any]] = {}
-for _case in TTIR_CASES:
+for _case in (c for c in TTIR_CASES if c.is_printed):
     # TTIR declares some dims without sign.
     if _case.attributes.get("dimension") != -1:
         CASES.setdefault(_case.row, []).append(_case)
@@ -69,10 +70,8 @@ RESPELLED = {
 }
 """Rows with cases that no compiler writes, with what is written of them."""
 OTHER_TTNN = {
-    "gather": "TTNN has none; rows of a table are an embedding, which the meaning shows",
     "slice_dynamic": "TTNN has none with a start that is no number",
     "dot_general": "TTNN has matmul, around which the meaning has fewer moves",
-    "convolution": "TTNN has conv2d, around which the meaning has fewer moves",
     "empty": "memory that nothing has written is a full of zeros",
 }
 """Rows that the pass, of what is read, makes other operations of than of a program made by hand, with the reason."""
@@ -87,12 +86,20 @@ def made_of(case: Any) -> Program:
     return made
 
 
+def lowered_alone(made: Program) -> Program:
+    """The program by the passes over TTIR alone. The host has no arange of several dims: all devices compute it."""
+    on_host = {op.name for op in made.ops} == {"ttir.arange"} and len(made.types[made.results[0].value].shape) > 1
+    return to_ttnn(replicated(made) if on_host else made)
+
+
 def ops_of(text: str) -> list[str]:
-    return [line.split('"')[1] for line in text.splitlines() if '= "' in line and "ttcore.meshes" not in line]
+    named = re.findall(r'^    (?:%\S+ = )?"([\w.]+)"\(', text, re.MULTILINE)
+    return [name for name in named if name != "ttnn.deallocate"]
 
 
 def test_every_row_is_looked_at() -> None:
-    assert set(OPS) == {*CASES, *OF_A_MESH, *UNTRIED}
+    upstream = {name for name, row in OPS.items() if Trait.NOT_UPSTREAM not in row.traits}
+    assert upstream == {*CASES, *OF_A_MESH, *UNTRIED}
 
 
 def chosen(row: str) -> list[Any]:
@@ -108,8 +115,8 @@ def test_an_op_of_a_text_stays_itself(row: str) -> None:
         made = made_of(case)
         text = mlir_text(made)
         traced = jm.from_mlir(text)
-        upper, lower = traced.as_text(), traced.lower().as_text()
-        kept.add((ops_of(upper) == [f"ttir.{row}"], ops_of(lower) == ops_of(mlir_text(to_ttnn(made)))))
+        upper, lower = traced.as_text(), traced.lower().as_text(strict=False)
+        kept.add((ops_of(upper) == [f"ttir.{row}"], ops_of(lower) == ops_of(mlir_text(lowered_alone(made)))))
         if row not in RESPELLED:
             assert upper == text
         assert jm.from_mlir(upper).as_text() == upper
@@ -155,7 +162,8 @@ def test_what_is_kept_gives_the_same_values(first: int) -> None:
     made, arguments = cases_program(cases)
     lowered = jm.from_mlir(mlir_text(made)).lower()
     want = lowered.compile()(*arguments)
-    got = run_flat(lowered._program(True, 1000), jm.make_mesh((2,), ("x",)), *arguments)
+    mesh = in_two_dims(jm.make_mesh((2,), ("x",)))
+    got = run_flat(lowered._program(True, 1000, False), mesh, *arguments)
     assert len(got) == len(want)
     for number, (one, other) in enumerate(zip(got, want, strict=True)):
         assert_close(f"result {number}", np.asarray(one), np.asarray(other))
@@ -205,11 +213,11 @@ def written_again(traced: jm.Traced, mesh: Any) -> int:
     count = 0
     for stage, read in (
         (traced, lambda t: jm.from_mlir(t, mesh)),
-        (traced.lower(), lambda t: jm.from_mlir(t, mesh).lower()),
+        (traced.lower(), lambda t: jm.from_mlir(t, in_two_dims(mesh)).lower()),
     ):
         for places in (False, True):
             try:
-                text = stage.as_text(debug_info=places)
+                text = stage.as_text(debug_info=places, strict=False)
             except UnsupportedError:
                 continue
             again = read(text)
@@ -224,8 +232,9 @@ def test_a_program_is_written_again_as_it_was(entry: Entry) -> None:
     traced = jm.jit(entry.function, mesh=entry.mesh).trace(*entry.args())
     assert written_again(traced, entry.mesh) == 4
     # The other languages print the same operations, too.
-    lowered = traced.lower()
-    assert jm.from_mlir(lowered.as_text(), entry.mesh).lower().as_text("python") == lowered.as_text("python")
+    lowered, mesh = traced.lower(), in_two_dims(entry.mesh)
+    again = jm.from_mlir(lowered.as_text(strict=False), mesh).lower()
+    assert again.as_text("python") == lowered.as_text("python", strict=False)
 
 
 @pytest.mark.parametrize("part", range(2))
@@ -265,7 +274,7 @@ def test_programs_of_no_operation_and_statuses_left_open() -> None:
     for written in (jm.from_mlir(text).as_text(), jm.from_mlir(text).lower().as_text()):
         assert written.count("unsharded") == 2
         assert jm.from_mlir(written).as_text() == written
-    size = '%0 = "ttir.get_dimension_size"(%x) <{dimension = 1 : ui32}> : (tensor<2x3xf32>) -> tensor<i32>'
+    size = '%0 = "ttir.get_dimension_size"(%x) <{dimension = 1 : i32}> : (tensor<2x3xf32>) -> tensor<i32>'
     traced = jm.from_mlir(module(None, "%x: tensor<2x3xf32>", "tensor<i32>", size, "return %0 : tensor<i32>"))
     assert size.split("=", 1)[1].replace("%x", "%arg0") in traced.as_text()
     assert traced.lower().compile()(np.zeros((2, 3), np.float32)) == 3

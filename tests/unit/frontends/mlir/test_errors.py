@@ -21,7 +21,7 @@ MUTATIONS: list[tuple[str, str, type[Exception], int, str]] = [
     ("cluster_axis = 1 : ui32", "cluster_axis = 2 : ui32", jm.VerifyError, 13, "ttir.all_reduce.*2"),
     ("reduce_type<sum>", "reduce_type<product>", jm.JaxmeshError, 13, "product"),
     ("transpose_b = false", "transpose_b = 3 : i32", jm.VerifyError, 12, "transpose_b.*bool"),
-    ("%1, %2)", "%1)", jm.ParseError, 12, "expected 2 operand types but had 3|number of operands"),
+    ("%0, %1)", "%1)", jm.ParseError, 12, "expected 1 operand type|number of operands"),
     ("array<i64: 0, 1>", "array<i64: 0, 2>", jm.VerifyError, 9, "names dim 2"),
     ("array<i64: 0, 1>", "array<i64: 0>", jm.VerifyError, 9, r"\[0\] has 1 entries.*2 axes"),
     ("array<i64: 0, 1>", "array<i64: 0, 1, -1>", jm.VerifyError, 9, r"\[0, 1, -1\] has 3 entries"),

@@ -28,6 +28,7 @@ def outcome(text: Any) -> str:
     """Imports a text; gives the error's message, if any, after checking its form."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", jm.ShardShapeWarning)
+        warnings.simplefilter("ignore", jm.DeviationWarning)
         try:
             jm.from_mlir(text)
         except jm.JaxmeshError as error:

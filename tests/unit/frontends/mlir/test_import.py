@@ -30,6 +30,7 @@ from tests.generators.mlir_texts import (
     split,
 )
 from tests.generators.oracles import coordinates, oracle_shard, same_bits
+from tests.generators.upstream_definitions import check_text, read_table
 
 # --- whole files -----------------------------------------------------------------------------------------------------
 
@@ -64,14 +65,67 @@ def test_pieces_and_private_functions() -> None:
     assert dict(jm.from_mlir(file, func="first@3").mesh.shape) == {"y": 1, "x": 2}
 
 
+@pytest.mark.filterwarnings("ignore::jaxmesh.DeviationWarning")
 def test_old_spellings() -> None:
     x = normal(4, 6)
     assert same_bits(run(FILES / "old_style.mlir", x), x * x)
 
 
+@pytest.mark.filterwarnings("ignore::jaxmesh.DeviationWarning")
 def test_a_ttnn_level_file() -> None:
     x = normal(8, 4)
     assert same_bits(run(FILES / "ttnn.mlir", x), x * x)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('%0 = "ttir.sinh"(%x) : (tensor<4xf32>) -> tensor<4xf32>', "line 2: ttir.sinh is no op"),
+        ('%0 = "ttir.leaky_relu"(%x) : (tensor<4xf32>) -> tensor<4xf32>',
+         "line 2: ttir.leaky_relu needs the attribute 'parameter'"),
+        ('%0 = "ttir.exp"(%x) <{layout = 1 : i32}> : (tensor<4xf32>) -> tensor<4xf32>',
+         "line 2: ttir.exp has no attribute 'layout'"),
+        ('%0 = "ttir.cumsum"(%x) <{dim = 0 : si32}> : (tensor<4xf32>) -> tensor<4xf32>',
+         "line 2: ttir.cumsum has 'dim' as i64, not as si32"),
+        ('%0 = "ttnn.to_layout"(%x) <{layout = #ttnn.layout<tile>}> : (tensor<4xf32>) -> tensor<4xf32>',
+         "line 2: ttnn.to_layout has no attribute 'layout'"),
+        ('%0 = "ttir.rms_norm"(%x) <{normalized_shape = array<i64: 4>}> : (tensor<4xf32>) -> tensor<4xf32>',
+         "line 2: ttir.rms_norm needs the attribute 'operandSegmentSizes', of 3 sizes"),
+    ],
+)  # fmt: skip
+def test_what_upstream_does_not_define_is_read_with_a_warning(line: str, message: str) -> None:
+    text = f"func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {{\n{line}\nreturn %0 : tensor<4xf32> }}\n"
+    with pytest.warns(jm.DeviationWarning) as caught:
+        traced = jm.from_mlir(text)
+    assert [str(w.message).startswith(message) for w in caught] == [True]
+    for printed in (traced.as_text(), traced.lower().as_text()):
+        assert check_text(printed, read_table())[1] == []
+    with pytest.raises(jm.VerifyError, match="that is an error when strict"):
+        jm.from_mlir(text, strict=True)
+
+
+CACHE = """func.func @main(%c: tensor<2x1x4x2xf32>, %x: tensor<1x1x2x2xf32>) -> tensor<2x1x4x2xf32> {
+{line}
+return %c : tensor<2x1x4x2xf32> }
+"""
+
+
+def test_an_op_without_result_writes_to_its_operand() -> None:
+    line = (
+        '"ttir.fill_cache"(%c, %x) <{batch_offset = 1 : i32}> : (tensor<2x1x4x2xf32>, tensor<1x1x2x2xf32>) -> ()\n'
+        '%i = "ttir.constant"() <{value = dense<3> : tensor<1xi32>}> : () -> tensor<1xi32>\n'
+        '"ttir.update_cache"(%c, %x, %i) <{batch_offset = 0 : i32}> : '
+        "(tensor<2x1x4x2xf32>, tensor<1x1x2x2xf32>, tensor<1xi32>) -> ()"
+    )
+    cache, new = normal(2, 1, 4, 2), normal(1, 1, 2, 2)
+    traced = jm.from_mlir(CACHE.replace("{line}", line))
+    want = cache.copy()
+    want[1, :, :2] = new[0]
+    want[:, :, 3] = new[0].swapaxes(0, 1)
+    kept = cache.copy()
+    for each in (traced, jm.from_mlir(traced.as_text()), jm.from_mlir(traced.lower().as_text(strict=False))):
+        assert same_bits(np.asarray(each.lower().compile()(cache, new)), want)
+    assert same_bits(cache, kept)
 
 
 def test_generic_forms_and_odd_layout() -> None:
@@ -96,6 +150,7 @@ def test_strings_are_not_rewritten() -> None:
     assert same_bits(run(text, np.float32([1, 2])), np.float32([-1, -2]))
 
 
+@pytest.mark.filterwarnings("ignore::jaxmesh.DeviationWarning")
 def test_a_module_for_the_cpu_beside_the_one_for_devices() -> None:
     kind = "tensor<2xf32>"
     text = f"""

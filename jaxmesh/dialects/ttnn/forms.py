@@ -1,0 +1,204 @@
+"""The element types and layouts that the real functions take and give, by operand and result.
+
+The facts were found by calling each function of ttnn 0.81.1 on a mock cluster for every element type and layout
+(`tests/generators/real_ttnn` repeats that). Where the library accepts more layouts than tt-mlir uses, tt-mlir's choice
+stands here: tiles for whatever computes (lib/Dialect/TTNN/Transforms/TTNNLayout.cpp and
+lib/Dialect/TTNN/IR/TTNNWorkaroundsPass.cpp at 19c86fca).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxmesh.dialects.program import Type
+
+Layout = Literal["tile", "rows", "either"]
+DataType = str
+"""A member of the real `ttnn.DataType`: `BFLOAT16`."""
+
+BF16, F32, I32, U32, U16, U8, I8 = "BFLOAT16", "FLOAT32", "INT32", "UINT32", "UINT16", "UINT8", "INT8"
+FLOATS = frozenset({BF16, F32})
+WORDS = frozenset({I32, U32})
+NARROW = frozenset({U8, I8})
+NUMBERS = FLOATS | WORDS
+WIDE = NUMBERS | {U16}
+ANY = WIDE | NARROW
+TILED = WIDE
+"""The types that `to_layout` tilizes on the devices."""
+
+_STAND_INS: Mapping[str, DataType] = {"bool": BF16, "float16": F32, "float64": F32, "int64": I32}
+
+
+def stored_as(dtype: np.dtype[Any]) -> DataType | None:
+    """Returns the type in which the real library stores an element type; None if it has none.
+
+    Those that it lacks have the stand-ins that tt-mlir takes. A truth value is a bfloat16 of 0 or 1.
+
+    >>> [stored_as(np.dtype(t)) for t in ("float32", "bool", "int16")]
+    ['FLOAT32', 'BFLOAT16', None]
+    """
+    found = _STAND_INS.get(dtype.name, dtype.name.upper())
+    return found if found in ANY else None
+
+
+def as_dtype(name: DataType) -> np.dtype[Any]:
+    """Returns the NumPy type of a member of `ttnn.DataType`."""
+    return np.dtype(getattr(jnp, name.lower()))
+
+
+EXACT: Mapping[DataType, Sequence[DataType]] = {
+    BF16: (F32,),
+    U8: (I32, U32, U16, F32, BF16),
+    I8: (I32, F32, BF16),
+    U16: (U32, I32, F32),
+}
+"""By element type: those that hold each of its values, the nearest first."""
+MODULAR: Mapping[DataType, Sequence[DataType]] = {**EXACT, U32: (I32,), I32: (U32,)}
+"""The same for functions that only move bits, or add modulo 2^32."""
+FIXED: Mapping[DataType, Sequence[DataType]] = {BF16: (F32,)}
+"""The same for functions whose results depend on the width of integers."""
+
+
+REMEDY = "Convert it to one of these (astype)"
+
+
+@dataclass(frozen=True, slots=True)
+class Takes:
+    """The forms that a function accepts as one operand.
+
+    Attributes:
+      types: the element types.
+      layout: the layout; `either` if it is free, and then the same for all operands for which it is.
+      casts: by element type the types that it may be converted to, the first accepted one being taken.
+      host: True if the operand is on the host.
+      truth: True if only zero and other than zero count, so that any type serves.
+    """
+
+    types: frozenset[DataType] = WIDE
+    layout: Layout = "tile"
+    casts: Mapping[DataType, Sequence[DataType]] = field(default_factory=lambda: EXACT)
+    host: bool = False
+    truth: bool = False
+
+    def type_for(self, stored: DataType) -> DataType | None:
+        """Returns the type in which an operand of a type is accepted; None if there is no exact one.
+
+        >>> Takes(FLOATS).type_for("BFLOAT16"), Takes(WORDS).type_for("UINT8"), Takes(FLOATS).type_for("INT32")
+        ('BFLOAT16', 'INT32', None)
+        """
+        if stored in self.types:
+            return stored
+        return next((t for t in self.casts.get(stored, ()) if t in self.types), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Gives:
+    """The form of a result.
+
+    Attributes:
+      type: `asked` if the call gives it, `operand` if it is that of an operand, else the element type itself.
+      operand: the number of that operand.
+      by_type: by the element type of that operand, where the result's is another one.
+      layout: `either` for that of the operands.
+    """
+
+    type: str = "operand"
+    operand: int = 0
+    by_type: Mapping[DataType, DataType] | None = None
+    layout: Layout = "either"
+
+
+@dataclass(frozen=True, slots=True)
+class Occurrence:
+    """One occurrence of an op: its attributes, and the types of its tensors; None for an absent operand."""
+
+    attributes: Mapping[str, Any]
+    operands: tuple[Type | None, ...]
+    results: tuple[Type, ...]
+
+    @property
+    def rank(self) -> int:
+        """The rank of the first operand."""
+        first = self.operands[0]
+        assert first is not None
+        return len(first.shape)
+
+    def stored(self, number: int = 0) -> DataType | None:
+        """Returns the type in which an operand is stored."""
+        kind = self.operands[number]
+        return None if kind is None else stored_as(kind.dtype)
+
+
+@dataclass(frozen=True, slots=True)
+class Forms:
+    """The forms that a function takes and gives.
+
+    Attributes:
+      takes: by operand; the last one stands for all that follow.
+      gives: by result.
+      alike: True if the operands (of `truth` none) have one element type.
+      remedy: what a user can do about an operand that is not accepted.
+    """
+
+    takes: tuple[Takes, ...] = (Takes(),)
+    gives: tuple[Gives, ...] = (Gives(),)
+    alike: bool = True
+    remedy: str = REMEDY
+
+    def operand(self, number: int) -> Takes:
+        """Returns what is accepted as an operand."""
+        return self.takes[min(number, len(self.takes) - 1)]
+
+    def result(self, number: int, operands: Sequence[Type | None], wanted: np.dtype[Any]) -> tuple[np.dtype[Any], bool]:
+        """Returns the element type of a result, and whether it is in tiles.
+
+        Args:
+          number: of the result.
+          operands: their types as they are passed, without the device.
+          wanted: the result's element type in the program; it is kept where the library stores it the same way.
+        """
+        gives = self.gives[min(number, len(self.gives) - 1)]
+        first = operands[0] if operands else None
+        tile = gives.layout == "tile" if gives.layout != "either" else first is None or first.tile
+        if gives.type == "asked":
+            return wanted, tile
+        source = None if gives.type != "operand" else operands[gives.operand]
+        given = None if source is None else source.dtype
+        stored = gives.type if given is None else stored_as(given)
+        if gives.by_type is not None and stored is not None:
+            stored, given = gives.by_type.get(stored, stored), None
+        if stored is None or stored == stored_as(wanted):
+            return wanted, tile
+        return as_dtype(stored) if given is None else given, tile
+
+
+Rule = Forms | Callable[[Occurrence], Forms]
+
+
+def forms(
+    types: frozenset[DataType] = WIDE,
+    layout: Layout = "tile",
+    *,
+    gives: str = "operand",
+    result: Layout = "either",
+    casts: Mapping[DataType, Sequence[DataType]] = EXACT,
+    remedy: str = REMEDY,
+) -> Forms:
+    """Returns the forms of a function whose operands are all alike."""
+    return Forms((Takes(types, layout, casts),), (Gives(gives, layout=result),), remedy=remedy)
+
+
+FLOAT = forms(FLOATS)
+"""Computes floats."""
+MOVED = forms(ANY, "either", casts=MODULAR)
+"""Moves elements of any type, in any layout."""
+CREATED = forms(ANY, "either", gives="asked")
+"""Creates elements."""
+
+TILES = forms()
+"""Computes on tiles of any type but those of 8 bits; the default."""

@@ -1,0 +1,138 @@
+"""Reports ops of a text that are not in the form that upstream defines: texts of earlier versions are read, too."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from jaxlib.mlir import ir
+
+from jaxmesh.dialects.definitions import definition_of, takes_device
+from jaxmesh.dialects.op import SEGMENTS, Attribute, OpDef, Trait
+from jaxmesh.dialects.ttnn.memory import LAYOUT_ONLY, MEMORY_OPS
+from jaxmesh.frontends.mlir.attributes import entries
+
+UPSTREAM = "tt-mlir 19c86fca"
+"""The commit whose definitions are meant."""
+
+_GROUPS = "operandSegmentSizes"
+_SEGMENTS = frozenset(a.name for a in SEGMENTS)
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The written form of an op.
+
+    Attributes:
+      op: its name with its dialect.
+      kinds: the names of its attributes, each with the kind that `kinds` gives.
+      tensors: how many tensors it reads.
+      devices: how many mesh devices it reads.
+      results: how many results it has.
+    """
+
+    op: str
+    kinds: frozenset[tuple[str, str]]
+    tensors: int
+    devices: int
+    results: int
+
+
+def kinds(written: Any) -> Iterator[tuple[str, str]]:
+    """Yields the names of the attributes of a dictionary, each with its kind.
+
+    The kind is the type of a number (`si32`), `[i32]` or `array<i32>` for several, `bool`, or the name of an attribute
+    of a dialect (`#ttcore.reduce_type`); anything else has none, an empty string. Of the sizes of the operand groups it
+    is how many there are.
+    """
+    for name, attribute in entries(written):
+        yield name, f"{len(attribute)} sizes" if name == _GROUPS and _is_list(attribute) else _kind(attribute)
+
+
+def _is_list(attribute: Any) -> bool:
+    return isinstance(attribute, (ir.DenseI32ArrayAttr, ir.ArrayAttr))
+
+
+def _kind(attribute: Any) -> str:
+    match attribute:
+        case ir.BoolAttr():
+            return "bool"
+        case ir.IntegerAttr() | ir.FloatAttr():
+            return str(attribute.type)
+        case ir.ArrayAttr():
+            return "[" + ", ".join({_kind(item) for item in attribute}) + "]"
+        case ir.DenseI32ArrayAttr():
+            return "array<i32>"
+        case ir.DenseI64ArrayAttr():
+            return "array<i64>"
+        case ir.StringAttr() | ir.DenseElementsAttr() | ir.DictAttr() | ir.UnitAttr():
+            return ""
+        case _:
+            text = str(attribute)[:80]
+            return text.partition("<")[0] if text.startswith("#") else ""
+
+
+_KINDS: Mapping[str, tuple[str, ...]] = {
+    "bool": ("bool",), "i32s": ("[i32]", "[]"), "i64s": ("array<i64>",), "i32a": ("array<i32>",),
+    "f32": ("f32", "f64"), "shape": ("#ttnn.shape",),
+}  # fmt: skip
+"""By form: the kinds of an attribute."""
+
+
+def _allowed_forms(attribute: Attribute) -> tuple[str, ...]:
+    form = attribute.mlir_form
+    if form.startswith("#"):
+        return (form,)
+    if form in ("si8", "si32", "ui32", "i32", "i64", "si64"):
+        return (form, "array<i32>") if attribute.kind == "any" else (form,)
+    return _KINDS.get(form, ())
+
+
+def deviations(form: Form) -> Iterator[str]:
+    """Yields one phrase per rule of upstream's definition that an op does not follow."""
+    name, kinds = form.op.removeprefix("ttnn."), dict(form.kinds)
+    given = frozenset(a for a in kinds.keys() - _SEGMENTS if "." not in a)
+    if form.op in LAYOUT_ONLY or (name != form.op and name in MEMORY_OPS):
+        known = MEMORY_OPS[name].attributes if name in MEMORY_OPS else frozenset[str]()
+        yield from _unknown(given, known)
+        yield from _counts(form, (1, 1) if name != "get_device" else (0, 0))
+        return
+    row = definition_of(form.op)
+    if row is None or Trait.NOT_UPSTREAM in row.traits:
+        yield "is no op"
+        return
+    yield from _unknown(given, row.by_name.keys() | row.options)
+    missing = [a.name for a in row.attributes if a.required and a.name not in given]
+    if missing:
+        yield f"needs the attribute {', '.join(map(repr, missing))}"
+    for attribute in row.attributes:
+        allowed = _allowed_forms(attribute)
+        if attribute.name in given and allowed and kinds[attribute.name] not in allowed:
+            yield f"has {attribute.name!r} as {' or '.join(allowed)}, not as {kinds[attribute.name]}"
+    yield from _counts(form, row.operands)
+    if row.writes is not None and form.results:
+        yield f"has no result: it writes to operand {row.writes}"
+    if _needs_segments(row) and kinds.get(_GROUPS) != f"{row.operands[1]} sizes":
+        yield f"needs the attribute {_GROUPS!r}, of {row.operands[1]} sizes"
+    if not _needs_segments(row) and _GROUPS in kinds:
+        yield f"has no attribute {_GROUPS!r}"
+
+
+def _unknown(given: Collection[str], known: Collection[str]) -> Iterator[str]:
+    if unknown := sorted(a for a in given if a not in known):
+        yield f"has no attribute {', '.join(map(repr, unknown))}"
+
+
+def _counts(form: Form, tensors: tuple[int, int | None]) -> Iterator[str]:
+    least, most = tensors
+    if form.tensors < least or (most is not None and form.tensors > most):
+        yield f"reads {least if least == most else f'{least} to {most}'}, not {form.tensors} tensors"
+    few, many = takes_device(form.op)
+    if not few <= form.devices <= many:
+        yield f"takes {'a' if few else 'no'} device"
+
+
+def _needs_segments(row: OpDef) -> bool:
+    least, most = row.operands
+    return most is not None and most - least >= 2

@@ -1,0 +1,195 @@
+"""Shardy's own ops, and the collectives of regions that are written by hand (`shard_map`)."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jaxlib.mlir.dialects import sdy
+
+from jaxmesh.dialects.ttir.mesh_shard import full_to_shard, shard_to_full
+from jaxmesh.errors import UnsupportedError
+from jaxmesh.frontends.jax.retype import spread, varying
+from jaxmesh.frontends.stablehlo import shardings, values
+from jaxmesh.frontends.stablehlo.call import Program, Whole
+from jaxmesh.frontends.stablehlo.reductions import kind_of
+from jaxmesh.frontends.stablehlo.shardings import Sharding, as_spec, axes_of
+from jaxmesh.frontends.stablehlo.values import Sharded
+
+_lax: Any = jax.lax
+_sdy: Any = sdy
+
+
+# --- Shardy's ops ----------------------------------------------------------------------------------------------------
+
+
+def _reshard(program: Program, op: Any) -> list[Sharded]:
+    x, (target,) = program.env[op.operands[0]], program.result_shardings(op)
+    return [Sharded(program.reshard(x, target, _users(op)), target)]
+
+
+def _users(op: Any) -> str:
+    names = dict.fromkeys(use.owner.name for use in op.results[0].uses)
+    return f"for {', '.join(names)}" if names else "for nothing"
+
+
+def _all_reduce(program: Program, op: Any) -> list[Sharded]:
+    x = program.env[op.operands[0]]
+    uses = list(op.results[0].uses)
+    # A sum of which a part is wanted alone becomes a reduce_scatter.
+    if len(uses) == 1 and uses[0].owner.name in ("sdy.reshard", "func.return"):
+        return [x]
+    return [program.settle(x)]
+
+
+def _same(program: Program, op: Any) -> list[Sharded]:
+    return [program.settle(program.env[v]) for v in op.operands]
+
+
+def _manual(program: Program, op: Any) -> list[Sharded]:
+    """A region that the user wrote for one device: its operands in the shardings that it asks for."""
+    manual = re.findall(r'"(\w+)"', str(op.attributes["manual_axes"]))
+    free = frozenset(program.sizes) - set(manual)
+    block = op.regions[0].blocks[0]
+    arguments: list[Sharded] = []
+    for value, attribute in zip(op.operands, _shardings(op, "in_shardings"), strict=True):
+        target = shardings.read(attribute)
+        x = spread(program.reshard(program.env[value], target, "for a shard_map"), axes_of(target))
+        arguments.append(Sharded(x, _only(target, free)))
+    outer, program.manual = program.manual, program.manual | set(manual)
+    try:
+        with program.inner_scope():
+            results = program.block(block, arguments)
+    finally:
+        program.manual = outer
+    targets = [shardings.read(a) for a in _shardings(op, "out_shardings")]
+    return [_leave(program, y, t, free) for y, t in zip(results, targets, strict=True)]
+
+
+def _only(sharding: Sharding, axes: frozenset[str]) -> Sharding:
+    return tuple(tuple(a for a in row if a in axes) for row in sharding)
+
+
+def _shardings(op: Any, name: str) -> list[Any]:
+    return [_sdy.TensorShardingAttr(a) for a in _sdy.TensorShardingPerValueAttr(op.attributes[name]).shardings]
+
+
+def _leave(program: Program, y: Sharded, target: Sharding, free: frozenset[str]) -> Sharded:
+    x = program.reshard(y, _only(target, free), "of a shard_map")
+    unproven = [a for a in program.sizes if a in varying(x) - set(axes_of(target)) and program.sizes[a] > 1]
+    if unproven:
+        axes = ", ".join(map(repr, unproven))
+        program.decisions.assume(f"shard_map: a result is taken to be the same over mesh axis {axes}")
+        spec = as_spec(target)
+        x = full_to_shard(shard_to_full(x, spec, assume_replicated=True), spec)
+    return Sharded(x, target)
+
+
+# --- collectives by groups -------------------------------------------------------------------------------------------
+
+
+def _axes(program: Program, op: Any) -> tuple[str, ...]:
+    """Returns the mesh axes that an op's replica groups are.
+
+    Raises:
+      UnsupportedError: the groups are no mesh axes.
+    """
+    text = str(op.attributes["replica_groups"])
+    if "replica_group_mesh_axes" in text or "mesh_axes" in text:
+        return tuple(a for a in _name_of(text) if a in program.sizes)
+    rows = np.asarray(program.read(op.attributes["replica_groups"])).tolist()
+    ids = np.arange(math.prod(program.sizes.values())).reshape(tuple(program.sizes.values()))
+    names = list(program.sizes)
+    for axes in _subsets(names):
+        at = [names.index(a) for a in axes]
+        rest = [i for i in range(len(names)) if i not in at]
+        groups = np.transpose(ids, (*rest, *at)).reshape(-1, math.prod(program.sizes[a] for a in axes))
+        if groups.tolist() == rows:
+            return axes
+    raise UnsupportedError(f"a collective among the devices {rows}, which are no axes of the mesh {program.sizes}.")
+
+
+def _name_of(text: str) -> list[str]:
+    return re.findall(r'"(\w+)"', text)
+
+
+def _subsets(names: list[str]) -> list[tuple[str, ...]]:
+    return [p for n in range(len(names) + 1) for p in itertools.permutations(names, n)]
+
+
+def _operands(program: Program, op: Any) -> list[Any]:
+    found = [program.settle(program.env[v]) for v in op.operands]
+    return [program.reshard(x, shardings.replicated(len(x.sharding)), f"for {op.name}") for x in found]
+
+
+def _whole(arrays: Sequence[Any]) -> list[Sharded]:
+    return [Sharded(x, shardings.replicated(x.ndim)) for x in arrays]
+
+
+def _reduce(program: Program, op: Any) -> list[Sharded]:
+    kind = kind_of(op)
+    if kind is None:
+        raise UnsupportedError("an all_reduce whose body is no sum, product, minimum, maximum, and, or.")
+    axes = _axes(program, op)
+    operands = [program.settle(program.env[v]) for v in op.operands]
+    for x in (y.array for y in operands):
+        extra = [a for a in axes if a not in varying(x) and program.sizes[a] > 1]
+        if kind == "sum" and extra and x.ndim:
+            program.decisions.add("redundant", f"a sum over {', '.join(extra)} of a value that does not vary over it")
+    # Element by element: shards over the axes of the region around stay as they are.
+    return [Sharded(values.all_reduce(x.array, axes, kind) if axes else x.array, x.sharding) for x in operands]
+
+
+def _gather(program: Program, op: Any) -> list[Sharded]:
+    dim = program.read(op.attributes["all_gather_dim"])
+    outs: list[Any] = []
+    for x in _operands(program, op):
+        for axis in reversed(_axes(program, op)):
+            x = values.all_gather(x, axis, dim)
+        outs.append(x)
+    return _whole(outs)
+
+
+def _scatter(program: Program, op: Any) -> list[Sharded]:
+    dim = program.read(op.attributes["scatter_dimension"])
+    if kind_of(op) != "sum":
+        raise UnsupportedError("a reduce_scatter whose body is no sum.")
+    (x,) = _operands(program, op)
+    for axis in _axes(program, op):
+        x = values.reduce_scatter(x, axis, dim)
+    return _whole([x])
+
+
+def _exchange(program: Program, op: Any) -> list[Sharded]:
+    split, join = (program.read(op.attributes[n]) for n in ("split_dimension", "concat_dimension"))
+    axes = _axes(program, op)
+    return _whole([
+        _lax.all_to_all(spread(x, axes), axes, split, join, tiled=True) for x in _operands(program, op)
+    ])  # fmt: skip
+
+
+def _permute(program: Program, op: Any) -> list[Sharded]:
+    pairs = np.asarray(program.read(op.attributes["source_target_pairs"])).tolist()
+    axes = tuple(program.sizes)
+    (x,) = _operands(program, op)
+    return _whole([_lax.ppermute(spread(x, axes), axes, [tuple(p) for p in pairs])])
+
+
+OPS: dict[str, Whole] = {
+    "sdy.reshard": _reshard,
+    "sdy.sharding_constraint": _reshard,
+    "sdy.all_reduce": _all_reduce,
+    "sdy.manual_computation": _manual,
+    "sdy.propagation_barrier": _same,
+    "sdy.data_flow_edge": _same,
+    "stablehlo.all_reduce": _reduce,
+    "stablehlo.all_gather": _gather,
+    "stablehlo.reduce_scatter": _scatter,
+    "stablehlo.all_to_all": _exchange,
+    "stablehlo.collective_permute": _permute,
+}

@@ -1,0 +1,166 @@
+"""Loops and branches. A loop that counts to a constant becomes a scan, which has gradients; any other stays a while."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxmesh.frontends.jax.retype import spread
+from jaxmesh.frontends.stablehlo.call import Program, Whole, enum_of
+from jaxmesh.frontends.stablehlo.reductions import constant_of
+from jaxmesh.frontends.stablehlo.shardings import Sharding, axes_of
+from jaxmesh.frontends.stablehlo.values import Sharded
+
+_lax: Any = jax.lax
+
+
+@dataclass(frozen=True, slots=True)
+class Counter:
+    """The counter of a loop: its number among the carried values, its start, its step, and how often the loop runs."""
+
+    number: int
+    start: int
+    step: int
+    length: int
+
+
+def _while(program: Program, op: Any) -> list[Sharded]:
+    types = program.types_of(op.results)
+    wanted = program.result_shardings(op)
+    initial = [
+        spread(program.reshard(program.env[v], s, "for the first iteration of a loop"), axes_of(s))
+        for v, s in zip(op.operands, wanted, strict=True)
+    ]
+    cond, body = (r.blocks[0] for r in op.regions)
+
+    def run(block: Any, carry: Any) -> list[Sharded]:
+        arguments = [Sharded(x, s) for x, s in zip(carry, wanted, strict=True)]
+        with program.inner_scope():
+            return program.block(block, arguments)
+
+    def step(carry: Any) -> tuple[Any, ...]:
+        with program.inner_scope():
+            results = run_body(carry)
+        return tuple(results)
+
+    def run_body(carry: Any) -> list[Any]:
+        arguments = [Sharded(x, s) for x, s in zip(carry, wanted, strict=True)]
+        results = program.block(body, arguments)
+        rows = zip(results, wanted, types, strict=True)
+        return [
+            spread(program.reshard(y, s, "for the next iteration of a loop"), axes_of(s)).astype(t.dtype)
+            for y, s, t in rows
+        ]
+
+    counter = find_counter(op)
+    if counter is not None:
+        results = _scan(step, initial, counter)
+    else:
+
+        def goes_on(carry: Any) -> Any:
+            return program.settle(run(cond, carry)[0]).array
+
+        results = _lax.while_loop(goes_on, step, tuple(initial))
+    return [Sharded(y, s) for y, s in zip(results, wanted, strict=True)]
+
+
+def _scan(step: Any, initial: list[Any], counter: Counter) -> list[Any]:
+    """Runs a counted loop as a scan, whose counter is an input: nothing that is differentiated depends on it."""
+    at, kind = counter.number, initial[counter.number].dtype
+    rest = [x for i, x in enumerate(initial) if i != at]
+
+    def body(carry: Any, index: Any) -> tuple[Any, None]:
+        carry = [*carry[:at], index, *carry[at:]]
+        made = step(carry)
+        return (*made[:at], *made[at + 1 :]), None
+
+    indices = np.arange(counter.length, dtype=kind) * np.asarray(counter.step, kind) + np.asarray(counter.start, kind)
+    results, _ = _lax.scan(body, tuple(rest), indices.astype(kind), length=counter.length)
+    end = _lax.full((), counter.start + counter.step * counter.length, kind)
+    return [*results[:at], end, *results[at:]]
+
+
+def find_counter(op: Any) -> Counter | None:
+    """Recognises a loop that counts from a constant to a constant by a constant; returns None for any other."""
+    cond, body = (r.blocks[0] for r in op.regions)
+    test = _returned_values(cond, 0)
+    if _name(test) != "stablehlo.compare":
+        return None
+    direction = enum_of(test, "comparison_direction")
+    left, right = test.operands
+    number = next((i for i, v in enumerate(cond.arguments) if v == left), None)
+    limit, start = _number(right, op, cond), None if number is None else _number(op.operands[number], op, None)
+    if direction != "LT" or number is None or limit is None or start is None:
+        return None
+    add = _returned_values(body, number)
+    if _name(add) != "stablehlo.add":
+        return None
+    x, y = add.operands
+    if y == body.arguments[number]:
+        x, y = y, x
+    step = _number(y, op, body)
+    if x != body.arguments[number] or step is None or step <= 0:
+        return None
+    return Counter(number, start, step, max(-(-(limit - start) // step), 0))
+
+
+def _returned_values(block: Any, number: int) -> Any:
+    """Returns the op that makes a value which a block returns."""
+    return [o.operation for o in block.operations][-1].operands[number].owner
+
+
+def _name(op: Any) -> str:
+    return getattr(op, "name", "")
+
+
+def _number(value: Any, loop: Any, block: Any) -> int | None:
+    """Returns a constant, also one that the loop carries unchanged; None if a value is none."""
+    found = constant_of(value)
+    if found is not None:
+        return int(found.item())
+    body = loop.regions[1].blocks[0]
+    carried = next((i for i, v in enumerate(block.arguments) if v == value), None) if block is not None else None
+    if carried is None:
+        return None
+    end = [o.operation for o in body.operations][-1]
+    if end.operands[carried] != body.arguments[carried]:
+        return None
+    return _number(loop.operands[carried], loop, None)
+
+
+def _case(program: Program, op: Any) -> list[Sharded]:
+    types, wanted = program.types_of(op.results), program.result_shardings(op)
+    index = program.settle(program.env[op.operands[0]])
+    chosen = program.reshard(index, (), "to choose a branch")
+
+    def branch(region: Any) -> Any:
+        def run() -> tuple[Any, ...]:
+            with program.inner_scope():
+                results = program.block(region.blocks[0], [])
+                rows = zip(results, wanted, types, strict=True)
+                return tuple(
+                    spread(program.reshard(y, s, "of a branch"), axes_of(s)).astype(t.dtype) for y, s, t in rows
+                )
+
+        return run
+
+    branches = [branch(r) for r in op.regions]
+    if op.name == "stablehlo.if":
+        results = _lax.cond(chosen, *branches)
+    else:
+        # An index out of range means the last branch.
+        count = np.int32(len(branches))
+        chosen = _lax.select((chosen < 0) | (chosen >= count), _lax.full_like(chosen, len(branches) - 1), chosen)
+        results = _lax.switch(chosen, branches)
+    return [Sharded(y, s) for y, s in zip(results, wanted, strict=True)]
+
+
+def shardings_of(values: list[Sharded]) -> list[Sharding]:
+    """Returns the shardings of values."""
+    return [x.sharding for x in values]
+
+
+OPS: dict[str, Whole] = {"stablehlo.while": _while, "stablehlo.case": _case, "stablehlo.if": _case}

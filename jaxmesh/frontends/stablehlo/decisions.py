@@ -1,0 +1,84 @@
+"""The partitioner's decisions for each value, and why, at the lines of the user's source."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from jaxmesh.frontends.stablehlo.reshards import Move
+from jaxmesh.frontends.stablehlo.shardings import Sharding, count, show
+from jaxmesh.frontends.stablehlo.values import Sharded
+from jaxmesh.jaxprs.source_locations import Sources
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One decision of the partitioner.
+
+    Attributes:
+      kind: `asked`, `propagated`, `dropped`, or a collective: `all_reduce`, `all_gather`, `all_to_all`,
+        `reduce_scatter`, `slice`.
+      line: `file:line (function)` of the user's source; empty if it is unknown.
+      op: the StableHLO op.
+      text: what was decided, and why.
+      bytes: what one device holds after a collective.
+    """
+
+    kind: str
+    line: str
+    op: str
+    text: str
+    bytes: int = 0
+
+    def __str__(self) -> str:
+        where = f" ({self.line})" if self.line else ""
+        return f"{self.kind}: {self.op}{where}: {self.text}"
+
+
+@dataclass(eq=False)
+class Decisions:
+    """The decisions of one import, in the order of the program."""
+
+    sources: Sources
+    made: list[Decision] = field(default_factory=list[Decision])
+    assumptions: dict[str, None] = field(default_factory=dict[str, None])
+    op: str = ""
+    line: str = ""
+
+    @contextlib.contextmanager
+    def at(self, op: Any) -> Generator[None]:
+        """Runs its body at the source location of an op."""
+        before = self.op, self.line
+        with self.sources.at(str(op.location)) as line:
+            self.op, self.line = op.name, line
+            try:
+                yield
+            finally:
+                self.op, self.line = before
+
+    def add(self, kind: str, text: str, size: int = 0, op: str = "") -> None:
+        """Adds a decision about the current op."""
+        self.made.append(Decision(kind, self.line, op or self.op, text, size))
+
+    def value(self, number: int, sharding: Sharding, asked: bool, what: str) -> None:
+        """Adds the sharding of an argument or a result."""
+        self.add("asked" if asked else "propagated", show(sharding), op=f"{what} {number}")
+
+    def moved(self, move: Move, x: Sharded, target: Sharding, why: str, sizes: Mapping[str, int]) -> None:
+        """Adds a step of a reshard."""
+        whole = x.array.size * x.array.dtype.itemsize * count([a for axes in x.sharding for a in axes], sizes)
+        source = f" from dim {move.source}" if move.source >= 0 else ""
+        text = (
+            f"over {move.axis}, dim {move.dim}{source}: the value is {show(x.sharding)}, wanted {show(target)}, {why}"
+        )
+        self.add(move.kind, text, whole // count([a for axes in target for a in axes], sizes))
+
+    def collective(self, kind: str, axes: Sequence[str], why: str) -> None:
+        """Adds a reduction over mesh axes."""
+        self.add(kind, f"over {', '.join(axes)}: {why}")
+
+    def assume(self, text: str) -> None:
+        """Adds a place where copies are taken to be equal."""
+        self.assumptions[f"{self.line}: {text}" if self.line else text] = None

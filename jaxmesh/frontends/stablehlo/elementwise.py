@@ -1,0 +1,109 @@
+"""Elementwise ops of StableHLO and CHLO."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxmesh.frontends.jax.retype import join_axes, spread
+from jaxmesh.frontends.stablehlo.call import Call, Meaning, Ops
+
+OPS = Ops()
+_lax: Any = jax.lax
+_special: Any = jax.scipy.special
+
+_SAME: dict[str, Any] = {
+    "abs": _lax.abs, "add": _lax.add, "and": _lax.bitwise_and, "atan2": _lax.atan2, "cbrt": _lax.cbrt,
+    "ceil": _lax.ceil, "complex": _lax.complex, "cosine": _lax.cos, "count_leading_zeros": _lax.clz,
+    "divide": _lax.div, "exponential": _lax.exp, "exponential_minus_one": _lax.expm1, "floor": _lax.floor,
+    "imag": _lax.imag, "is_finite": _lax.is_finite, "log": _lax.log, "log_plus_one": _lax.log1p,
+    "logistic": _lax.logistic, "maximum": _lax.max, "minimum": _lax.min, "multiply": _lax.mul, "negate": _lax.neg,
+    "not": _lax.bitwise_not, "or": _lax.bitwise_or, "popcnt": _lax.population_count, "power": _lax.pow,
+    "real": _lax.real, "remainder": _lax.rem, "rsqrt": _lax.rsqrt, "shift_left": _lax.shift_left,
+    "shift_right_arithmetic": _lax.shift_right_arithmetic, "shift_right_logical": _lax.shift_right_logical,
+    "sign": _lax.sign, "sine": _lax.sin, "sqrt": _lax.sqrt, "subtract": _lax.sub, "tan": _lax.tan,
+    "tanh": _lax.tanh, "xor": _lax.bitwise_xor,
+}  # fmt: skip
+_CHLO: dict[str, Any] = {
+    "acos": _lax.acos, "acosh": _lax.acosh, "asin": _lax.asin, "asinh": _lax.asinh, "atan": _lax.atan,
+    "atanh": _lax.atanh, "bessel_i1e": _lax.bessel_i1e, "conj": _lax.conj, "cosh": _lax.cosh,
+    "digamma": _lax.digamma, "erf": _lax.erf, "erf_inv": _lax.erf_inv, "erfc": _lax.erfc, "lgamma": _lax.lgamma,
+    "next_after": _lax.nextafter, "polygamma": _lax.polygamma, "sinh": _lax.sinh, "square": _lax.square,
+    "tan": _lax.tan, "zeta": _lax.zeta,
+}  # fmt: skip
+_COMPARE = {"EQ": _lax.eq, "NE": _lax.ne, "GE": _lax.ge, "GT": _lax.gt, "LE": _lax.le, "LT": _lax.lt}
+_TOTAL_ORDER = "TOTALORDER"
+
+
+def _plain(fun: Any) -> Meaning:
+    def meaning(call: Call) -> Any:
+        return fun(*call.operands)
+
+    return meaning
+
+
+for _dialect, _table in (("stablehlo", _SAME), ("chlo", _CHLO)):
+    for _name, _fun in _table.items():
+        OPS.add(f"{_dialect}.{_name}")(_plain(_fun))
+
+
+@OPS.add("stablehlo.round_nearest_even")
+def _round_even(call: Call) -> Any:
+    return _lax.round(call.operands[0], _lax.RoundingMethod.TO_NEAREST_EVEN)
+
+
+@OPS.add("stablehlo.round_nearest_afz")
+def _round(call: Call) -> Any:
+    return _lax.round(call.operands[0], _lax.RoundingMethod.AWAY_FROM_ZERO)
+
+
+@OPS.add("stablehlo.compare")
+def _compare(call: Call) -> Any:
+    x, y = call.operands
+    if call.enum("compare_type") == _TOTAL_ORDER and jnp.issubdtype(x.dtype, jnp.floating):
+        x, y = _ordered_bits(x), _ordered_bits(y)
+    return _COMPARE[call.enum("comparison_direction")](x, y)
+
+
+def _ordered_bits(x: Any) -> Any:
+    """Returns integers in the total order of floats."""
+    kind = np.dtype(f"int{8 * x.dtype.itemsize}")
+    bits = _lax.bitcast_convert_type(x, kind)
+    return _lax.select(bits < 0, _lax.bitwise_xor(bits, _lax.full_like(bits, np.iinfo(kind).max)), bits)
+
+
+@OPS.add("stablehlo.select")
+def _select(call: Call) -> Any:
+    pred, yes, no = call.operands
+    axes = join_axes(call.operands)
+    return _lax.select(spread(pred, axes), spread(yes, axes), spread(no, axes))
+
+
+@OPS.add("stablehlo.clamp")
+def _clamp(call: Call) -> Any:
+    low, x, high = call.operands
+    axes = join_axes(call.operands)
+    return _lax.clamp(spread(low, axes), spread(x, axes), spread(high, axes))
+
+
+@OPS.add("stablehlo.convert")
+def _convert(call: Call) -> Any:
+    return _lax.convert_element_type(call.operands[0], call.results[0].dtype)
+
+
+@OPS.add("stablehlo.bitcast_convert")
+def _bitcast(call: Call) -> Any:
+    return _lax.bitcast_convert_type(call.operands[0], call.results[0].dtype)
+
+
+@OPS.add("stablehlo.reduce_precision")
+def _reduce_precision(call: Call) -> Any:
+    return _lax.reduce_precision(call.operands[0], call["exponent_bits"], call["mantissa_bits"])
+
+
+@OPS.add("stablehlo.optimization_barrier")
+def _barrier(call: Call) -> Any:
+    return list(_lax.optimization_barrier(tuple(call.operands)))

@@ -1,0 +1,277 @@
+"""Imports a partitioned function, op by op, as JAX operations on this device's shards inside a typed trace."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxmesh.errors import InexpressibleError, JaxmeshError, MissingRuleError, UnsupportedError
+from jaxmesh.frontends.mlir.attributes import Values
+from jaxmesh.frontends.mlir.types import Types
+from jaxmesh.frontends.stablehlo import (
+    collectives,
+    control_flow,
+    creation,
+    elementwise,
+    indexing,
+    reductions,
+    shapes,
+    shardings,
+    values,
+    windows,
+)
+from jaxmesh.frontends.stablehlo.call import Call, Meaning, Whole, as_list
+from jaxmesh.frontends.stablehlo.decisions import Decisions
+from jaxmesh.frontends.stablehlo.reshards import added_axes, global_shape, perform, plan
+from jaxmesh.frontends.stablehlo.rules import Rule, Splitting, read_rule, split
+from jaxmesh.frontends.stablehlo.shardings import RULE, Sharding, axes_of, local_shape, replicated
+from jaxmesh.frontends.stablehlo.values import Sharded
+
+_FAMILIES = (elementwise.OPS, shapes.OPS, reductions.OPS, indexing.OPS, windows.OPS)
+_MEANINGS: dict[str, Meaning] = {k: m for family in _FAMILIES for k, m in family.meanings.items()}
+_KINDS: dict[str, Callable[[Any], str | None]] = {k: m for family in _FAMILIES for k, m in family.kinds.items()}
+_WHOLE: dict[str, Whole] = {
+    "stablehlo.constant": creation.constant,
+    "sdy.constant": creation.constant,
+    "stablehlo.iota": creation.iota,
+    "stablehlo.partition_id": creation.partition_id,
+    **control_flow.OPS,
+    **collectives.OPS,
+}
+_lax: Any = jax.lax
+
+
+@dataclass(eq=False)
+class Importer:
+    """One import.
+
+    Attributes:
+      sizes: the axes of the mesh.
+      decisions: receives what was decided, and why.
+      env: what stands for every value of the function.
+    """
+
+    sizes: Mapping[str, int]
+    decisions: Decisions
+    env: dict[Any, Sharded] = field(default_factory=dict[Any, Sharded])
+
+    def __post_init__(self) -> None:
+        self._types = Types(lambda _: None, wide=True)
+        self.read = Values(self._types, {})
+        # The layers of a model repeat the same ops, and MLIR keeps each attribute once.
+        self._rules: dict[Any, Rule] = {}
+        self._splittings: dict[Any, Splitting] = {}
+        self._nearest: dict[Any, tuple[Sharding, bool]] = {}
+        self.scope: object = object()
+        self.splits = False
+        self.manual: frozenset[str] = frozenset()
+
+    # --- types and shardings ------------------------------------------------------------------------------------------
+
+    def types_of(self, operands: Any) -> list[jax.ShapeDtypeStruct]:
+        """Returns the global types of values."""
+        return [self._type(v.type) for v in operands]
+
+    def _type(self, written: Any) -> jax.ShapeDtypeStruct:
+        kind = self._types(written)
+        narrow = jax.dtypes.canonicalize_dtype(kind.dtype)
+        if narrow == kind.dtype:
+            return kind
+        if narrow != np.uint32:
+            raise UnsupportedError(
+                f"the type {written} is 64 bits wide, and JAX holds it only in its x64 mode; switch it on with "
+                'jax.config.update("jax_enable_x64", True).'
+            )
+        # JAX counts the elements of random arrays in 64 bits.
+        creation.check_wide(kind.shape)
+        return jax.ShapeDtypeStruct(kind.shape, narrow)
+
+    def result_shardings(self, op: Any) -> list[Sharding]:
+        """Returns the shardings of an op's results over the axes that are not manual here."""
+        given = shardings.per_value(op)
+        if given is None:
+            return [replicated(len(v.type.shape)) for v in op.results]
+        kept: list[Sharding] = []
+        for attribute, value in zip(given, op.results, strict=True):
+            key = attribute, value.type, self.manual
+            found = self._nearest.get(key)
+            if found is None:
+                found = shardings.read_nearest(attribute, value.type.shape, self.sizes, self.manual)
+                self._nearest[key] = found
+            sharding, dropped = found
+            if dropped:
+                self.decisions.add(
+                    "dropped", f"{shardings.show_attribute(attribute)} became {shardings.show(sharding)}"
+                )
+            kept.append(sharding)
+        return kept
+
+    # --- blocks -------------------------------------------------------------------------------------------------------
+
+    def block(self, block: Any, arguments: Sequence[Sharded]) -> list[Sharded]:
+        """Imports the operations of a block; returns what it returns."""
+        self.env.update(zip(block.arguments, arguments, strict=True))
+        *body, end = [o.operation for o in block.operations]
+        for op in body:
+            self._import(op)
+        return [self.env[v] for v in end.operands]
+
+    @contextlib.contextmanager
+    def inner_scope(self) -> Generator[None]:
+        """Runs its body as an inner trace, whose values must not leave it."""
+        outer, self.scope = self.scope, object()
+        try:
+            yield
+        finally:
+            self.scope = outer
+
+    def body(self, region: Any) -> Callable[..., list[Any]]:
+        """Returns a region of scalars as a function of arrays."""
+
+        def run(*args: Any) -> list[Any]:
+            with self.inner_scope():
+                outs = self.block(region.blocks[0], [Sharded(x, ()) for x in args])
+            return [y.array for y in outs]
+
+        return run
+
+    def _import(self, op: Any) -> None:
+        with self.decisions.at(op):
+            try:
+                results = self._results(op)
+            except (JaxmeshError, RecursionError):
+                raise
+            except (TypeError, ValueError, KeyError, NotImplementedError, AssertionError) as error:
+                raise InexpressibleError(
+                    f"{op.name} ({self.decisions.line}) runs as JAX runs it, but has no TTIR or TTNN text: {error}"
+                ) from error
+        for value, made in zip(op.results, results, strict=True):
+            self.env[value] = made
+            self.splits = self.splits or (made.make is None and bool(axes_of(made.sharding) or made.partial))
+
+    def _results(self, op: Any) -> list[Sharded]:
+        whole = _WHOLE.get(op.name)
+        if whole is not None:
+            return whole(self, op)
+        meaning = _MEANINGS.get(op.name)
+        if meaning is None:
+            raise MissingRuleError(
+                f"no meaning of the StableHLO op {op.name!r} ({self.decisions.line}). Add one in "
+                "jaxmesh/frontends/stablehlo/."
+            )
+        return self._local(op, meaning)
+
+    # --- ops on shards ------------------------------------------------------------------------------------------------
+
+    def _local(self, op: Any, meaning: Meaning) -> list[Sharded]:
+        operands = [self.env[v] for v in op.operands]
+        kinds, wanted = self.types_of(op.results), self.result_shardings(op)
+        kind = _KINDS[op.name](op) if op.name in _KINDS else None
+        splitting = self._splitting(op, operands, kinds, wanted, kind)
+        xs = [self.reshard(x, s, f"for {op.name}") for x, s in zip(operands, splitting.operands, strict=True)]
+        results = [
+            jax.ShapeDtypeStruct(local_shape(k.shape, s, self.sizes), k.dtype)
+            for k, s in zip(kinds, splitting.results, strict=True)
+        ]
+        shapes_of = [t.shape for t in self.types_of(op.operands)]
+        made_of = op, xs, splitting.operands, results, splitting.results, shapes_of
+        call = Call(*made_of, self.sizes, self.read, self.body, self.decisions)
+        made = meaning(call)
+        arrays = as_list(made)
+        partial = splitting.partial if kind is not None else ()
+        outs = [
+            Sharded(_cast_type(y, k), s, partial, kind or "", op)
+            for y, k, s in zip(arrays, results, splitting.results, strict=True)
+        ]
+        results_of = [
+            y if y.sharding == w else Sharded(self.reshard(y, w, f"of {op.name}"), w)
+            for y, w in zip(outs, wanted, strict=True)
+        ]
+        if op.name == "stablehlo.broadcast_in_dim" and not xs[0].ndim:
+            (y,), (k,) = results_of, kinds
+            y.make = lambda s: _lax.broadcast(xs[0], local_shape(k.shape, s, self.sizes))
+        return results_of
+
+    def _splitting(
+        self, op: Any, operands: Sequence[Sharded], kinds: Any, wanted: list[Sharding], kind: str | None
+    ) -> Splitting:
+        if not any(map(axes_of, wanted)) and not any(axes_of(x.sharding) for x in operands):
+            return Splitting(tuple(x.sharding for x in operands), tuple(wanted), ())
+        if op.name == "stablehlo.slice":
+            kept = shapes.split_slice(op, wanted[0], self.sizes, self.read)
+            return Splitting((kept,), (kept,), ())
+        if RULE not in op.attributes:
+            whole = tuple(replicated(len(x.sharding)) for x in operands)
+            return Splitting(whole, tuple(replicated(len(k.shape)) for k in kinds), ())
+        attribute = op.attributes[RULE]
+        rule = self._rules.get(attribute)
+        if rule is None:
+            rule = self._rules[attribute] = read_rule(attribute)
+        if op.name == "stablehlo.reduce_window":
+            dims = windows.separate_dims(op, self.read)
+            free = {f for d in dims for f in rule.results[0][d]}
+            rule = dataclasses.replace(rule, local=rule.local - free)
+        reduces = kind is not None or (op.name == "stablehlo.scatter" and indexing.scatter_reduces(op))
+        shapes_of = [t.shape for t in self.types_of(op.operands)], [k.shape for k in kinds]
+        given = tuple(x.sharding for x in operands)
+        key = rule, given, tuple(wanted), *map(tuple, shapes_of), reduces
+        found = self._splittings.get(key)
+        if found is None:
+            found = split(rule, shapes_of, given, wanted, self.sizes, reduces=reduces)
+            self._splittings[key] = found
+        return found
+
+    # --- communication ------------------------------------------------------------------------------------------------
+
+    def settle(self, x: Sharded) -> Sharded:
+        """Makes the reduction of a value that is still to be made."""
+        if not x.partial:
+            return x
+        key = (self.scope, "settled")
+        if key not in x.known:
+            with self.decisions.at(x.source):
+                self.decisions.collective("all_reduce", x.partial, f"{x.kind} over shards of a reduced dim")
+                x.known[key] = Sharded(values.all_reduce(x.array, x.partial, x.kind), x.sharding)
+        return x.known[key]
+
+    def reshard(self, x: Sharded, target: Sharding, why: str) -> Any:
+        """Returns this device's shard of a value in another sharding."""
+        if x.partial and x.kind == "sum" and x.array.dtype != np.bool_:
+            added = added_axes(x.sharding, target) or []
+            if len(added) == 1 and added[0][0] in x.partial:
+                return self._reduce_scatter(x, *added[0], why)
+        x = self.settle(x)
+        if x.sharding == target:
+            return x.array
+        if x.make is not None:
+            return x.make(target)
+        key = (self.scope, target)
+        if key not in x.known:
+            shape = global_shape(x.array.shape, x.sharding, self.sizes)
+            moves = plan(x.sharding, target, shape, self.sizes)
+            for move in moves:
+                self.decisions.moved(move, x, target, why, self.sizes)
+            x.known[key] = Sharded(perform(x.array, moves, self.sizes), target)
+        return x.known[key].array
+
+    def _reduce_scatter(self, x: Sharded, axis: str, dim: int, why: str) -> Any:
+        rest = tuple(a for a in x.partial if a != axis)
+        with self.decisions.at(x.source):
+            array = values.all_reduce(x.array, rest, x.kind) if rest else x.array
+            if rest:
+                self.decisions.collective("all_reduce", rest, f"{x.kind} over shards of a reduced dim")
+            self.decisions.collective("reduce_scatter", (axis,), f"a sum whose dim {dim} is wanted split, {why}")
+            return values.reduce_scatter(array, axis, dim)
+
+
+def _cast_type(y: Any, kind: jax.ShapeDtypeStruct) -> Any:
+    """Checks that a shard has the type that StableHLO gives it."""
+    if y.shape != kind.shape:
+        raise AssertionError(f"a shard of {list(y.shape)} was made where {list(kind.shape)} was expected")
+    return y if y.dtype == kind.dtype else _lax.convert_element_type(y, kind.dtype)

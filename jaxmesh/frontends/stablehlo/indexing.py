@@ -1,0 +1,164 @@
+"""Gathers and scatters, also of dims that are sharded: a mask, and for a gather a sum."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxlib.mlir.dialects import stablehlo
+
+from jaxmesh.errors import UnsupportedError
+from jaxmesh.frontends.jax.retype import join_axes, spread
+from jaxmesh.frontends.stablehlo.call import Call, Ops
+from jaxmesh.frontends.stablehlo.reductions import body_ops, kind_of
+from jaxmesh.frontends.stablehlo.values import all_reduce, axis_position
+
+OPS = Ops()
+_lax: Any = jax.lax
+_hlo: Any = stablehlo
+_CLIP = _lax.GatherScatterMode.CLIP
+_DROP = _lax.GatherScatterMode.FILL_OR_DROP
+
+
+def _indices_last(indices: Any, at: int) -> Any:
+    """Returns indices with their index vectors along the last dim, as JAX has them."""
+    if at == indices.ndim:
+        return _lax.expand_dims(indices, (at,))
+    return jnp.moveaxis(indices, at, -1)
+
+
+def _make_signed(indices: Any) -> Any:
+    return indices if jnp.issubdtype(indices.dtype, jnp.signedinteger) else indices.astype(np.int32)
+
+
+# --- gather ----------------------------------------------------------------------------------------------------------
+
+
+@OPS.add("stablehlo.gather", kind="sum")
+def _gather(call: Call) -> Any:
+    dims = _hlo.GatherDimensionNumbers(call.raw("dimension_numbers"))
+    x, indices = call.operands
+    indices = _make_signed(_indices_last(indices, dims.index_vector_dim))
+    start_map = list(dims.start_index_map)
+    offset_dims, whole = list(dims.offset_dims), call.shapes[0]
+    sizes = [n if k == full else k for n, k, full in zip(x.shape, call["slice_sizes"], whole, strict=True)]
+    indexed = [d for d in start_map if call.shardings[0][d] and call["slice_sizes"][d] != whole[d]]
+    inside: Any = None
+    for d in indexed:
+        indices, here = _move_to_shard(call, indices, start_map.index(d), d, x.shape[d])
+        inside = here if inside is None else inside & here
+    numbers = _lax.GatherDimensionNumbers(
+        offset_dims=tuple(offset_dims),
+        collapsed_slice_dims=tuple(dims.collapsed_slice_dims),
+        start_index_map=tuple(start_map),
+        operand_batching_dims=tuple(dims.operand_batching_dims),
+        start_indices_batching_dims=tuple(_move_dims(dims.start_indices_batching_dims, dims.index_vector_dim)),
+    )
+    axes = join_axes([x, indices])
+    made = _lax.gather(spread(x, axes), spread(indices, axes), numbers, tuple(sizes), mode=_CLIP)
+    if inside is None:
+        return made
+    axes = join_axes([made, inside])
+    batch = [i for i in range(made.ndim) if i not in offset_dims]
+    mask = _lax.broadcast_in_dim(spread(inside, axes), made.shape, batch)
+    made = spread(made, axes)
+    return _lax.select(mask, made, _lax.full_like(made, 0))
+
+
+def _move_dims(dims: Any, index_vector_dim: int) -> list[int]:
+    return [d if d < index_vector_dim else d - 1 for d in dims]
+
+
+def _move_to_shard(call: Call, indices: Any, column: int, dim: int, local: int) -> tuple[Any, Any]:
+    """Returns indices into this device's part of a dim, and which of them are in it."""
+    axes, whole = call.shardings[0][dim], call.shapes[0][dim]
+    one = _lax.index_in_dim(indices, column, indices.ndim - 1, keepdims=False)
+    # A gather clamps its indices to the whole dim.
+    one = _lax.clamp(_lax.full_like(one, 0), one, _lax.full_like(one, whole - 1))
+    first = axis_position(axes, call.sizes) * np.int32(local)
+    one = spread(one, axes) - first.astype(one.dtype)
+    inside = (one >= 0) & (one < local)
+    columns = [
+        one if i == column else spread(_lax.index_in_dim(indices, i, indices.ndim - 1, keepdims=False), axes)
+        for i in range(indices.shape[-1])
+    ]
+    every = join_axes(columns)
+    return jnp.stack([spread(c, every) for c in columns], -1), inside
+
+
+# --- scatter ---------------------------------------------------------------------------------------------------------
+
+_SCATTERS = {"sum": _lax.scatter_add, "prod": _lax.scatter_mul, "min": _lax.scatter_min, "max": _lax.scatter_max,
+             "or": _lax.scatter_max, "and": _lax.scatter_min}  # fmt: skip
+
+
+def scatter_reduces(op: Any) -> bool:
+    """Returns True if partial scatters can be added up."""
+    return len(op.results) == 1 and kind_of(op) == "sum"
+
+
+@OPS.add("stablehlo.scatter")
+def _scatter(call: Call) -> Any:
+    if len(call.operands) != 3:
+        raise UnsupportedError("a scatter of several operands at once; scatter them one by one.")
+    x, indices, updates = call.operands
+    dims = _hlo.ScatterDimensionNumbers(call.raw("scatter_dimension_numbers"))
+    scattered: list[int] = list(dims.scattered_dims_to_operand_dims)
+    at, inserted = dims.index_vector_dim, set(dims.inserted_window_dims)
+    indices = _make_signed(_indices_last(indices, at))
+    for column, d in enumerate(scattered):
+        axes: tuple[str, ...] = call.shardings[0][d]
+        if axes and d in inserted:
+            # Indices into other devices' parts are out of range here, and dropped.
+            first = axis_position(axes, call.sizes) * np.int32(x.shape[d])
+            moved = np.zeros(len(scattered), np.bool_)
+            moved[column] = True
+            indices = spread(indices, axes)
+            shift = _lax.select(
+                jnp.asarray(moved),
+                jnp.full(len(scattered), 1, np.int32) * first,
+                jnp.zeros(len(scattered), np.int32) + first * 0,
+            )
+            indices = indices - shift.astype(indices.dtype)
+    numbers = _lax.ScatterDimensionNumbers(
+        update_window_dims=tuple(dims.update_window_dims),
+        inserted_window_dims=tuple(dims.inserted_window_dims),
+        scatter_dims_to_operand_dims=tuple(scattered),
+        operand_batching_dims=tuple(dims.input_batching_dims),
+        scatter_indices_batching_dims=tuple(_move_dims(dims.scatter_indices_batching_dims, at)),
+    )
+    partial = _update_axes(call, dims)
+    target = _lax.full_like(x, 0) if partial else x
+    made = _apply(call, target, indices, updates, numbers)
+    if not partial:
+        return made
+    call.decisions.collective("all_reduce", partial, "sum of updates, of which each device has a part")
+    total = all_reduce(made, partial, "sum")
+    every = join_axes([x, total])
+    return _lax.add(spread(x, every), spread(total, every))
+
+
+def _update_axes(call: Call, dims: Any) -> list[str]:
+    """Returns the mesh axes that split the updates and not the operand: each device has some of the updates."""
+    windows, batching = set(dims.update_window_dims), set(dims.scatter_indices_batching_dims)
+    free = [i for i in range(len(call.shardings[2])) if i not in windows]
+    rows = [i for i in range(len(call.shardings[1])) if i != dims.index_vector_dim]
+    return [a for i, r in zip(free, rows, strict=True) if r not in batching for a in call.shardings[2][i]]
+
+
+def _apply(call: Call, x: Any, indices: Any, updates: Any, numbers: Any) -> Any:
+    axes = join_axes([x, indices, updates])
+    x, indices, updates = spread(x, axes), spread(indices, axes), spread(updates, axes)
+    unique = bool(call.get("unique_indices", False))
+    block, inner = call.op.regions[0].blocks[0], body_ops(call.op)
+    kind = kind_of(call.op)
+    if kind is not None and x.dtype != np.bool_:
+        return _SCATTERS[kind](x, indices, updates, numbers, unique_indices=unique, mode=_DROP)
+    returned = [o.operation for o in block.operations][-1].operands[0]
+    if not inner and returned == block.arguments[1]:
+        return _lax.scatter(x, indices, updates, numbers, unique_indices=unique, mode=_DROP)
+    raise UnsupportedError(
+        f"a scatter whose body is {[o.name for o in inner]}; read are sums, products, minima, maxima and overwriting."
+    )

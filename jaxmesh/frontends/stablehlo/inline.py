@@ -1,0 +1,132 @@
+"""Prepares a module for Shardy: calls are inlined, and ops that Shardy does not know get a sharding rule."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from jaxlib.mlir import ir
+
+from jaxmesh.errors import UnsupportedError
+from jaxmesh.frontends.stablehlo.shardings import RULE
+
+_ir: Any = ir
+_DEPTH = 200
+"""Calls inside of calls; a module has no recursion."""
+
+
+def inline_calls(module: Any) -> Any:
+    """Inlines every call in the module's `main`; Shardy's passes would replicate across them.
+
+    Returns:
+      The function `main`.
+    """
+    functions = {o.attributes["sym_name"].value: o for o in operations(module) if o.name == "func.func"}
+    main = functions.get("main")
+    if main is None:
+        raise UnsupportedError(f"the module has no function @main, but {sorted(functions)}.")
+    for _ in range(_DEPTH):
+        calls = [o for o in walk(main) if _callee(o) is not None]
+        if not calls:
+            break
+        for call in calls:
+            _inline(call, functions)
+    for name, function in functions.items():
+        if name != "main":
+            function.erase()
+    return main
+
+
+def operations(op: Any) -> list[Any]:
+    """Returns the operations directly inside an operation's regions."""
+    return [o.operation for region in op.regions for block in region.blocks for o in block.operations]
+
+
+def walk(op: Any) -> Iterator[Any]:
+    """Yields every operation inside an operation, at any depth, outer ones first."""
+    for inner in operations(op):
+        yield inner
+        yield from walk(inner)
+
+
+def _callee(op: Any) -> str | None:
+    match op.name:
+        case "func.call":
+            return op.attributes["callee"].value
+        case "stablehlo.composite":
+            return op.attributes["decomposition"].value
+        case _:
+            return None
+
+
+def _inline(call: Any, functions: dict[str, Any]) -> None:
+    name = _callee(call)
+    assert name is not None
+    if name not in functions:
+        raise UnsupportedError(f"the module calls @{name}, which it does not define.")
+    block = functions[name].regions[0].blocks[0]
+    values = dict(zip(block.arguments, call.operands, strict=True))
+    point = _ir.InsertionPoint(call)
+    body = [o.operation for o in block.operations]
+    for op in body[:-1]:
+        copy = op.clone(point).operation
+        _replace_operands(copy, values)
+        values.update(zip(op.results, copy.results, strict=True))
+    for old, value in zip(call.results, body[-1].operands, strict=True):
+        old.replace_all_uses_with(values.get(value, value))
+    call.erase()
+
+
+def _replace_operands(op: Any, values: dict[Any, Any]) -> None:
+    for i, operand in enumerate(op.operands):
+        if operand in values:
+            op.operands[i] = values[operand]
+    for inner in walk(op):
+        for i, operand in enumerate(inner.operands):
+            if operand in values:
+                inner.operands[i] = values[operand]
+
+
+# --- ops without a rule of Shardy's ----------------------------------------------------------------------------------
+
+
+def add_rules(main: Any) -> None:
+    """Gives CHLO's ops, which Shardy does not know, the rules of pointwise ops, and of a sort along the last dim."""
+    for op in walk(main):
+        if op.name.startswith("chlo.") and RULE not in op.attributes:
+            rule = _last_dim(op) if op.name == "chlo.top_k" else _pointwise(op)
+            if rule is not None:
+                op.attributes[RULE] = _ir.Attribute.parse(rule, op.context)
+
+
+def _pointwise(op: Any) -> str | None:
+    shapes = [tuple(v.type.shape) for v in (*op.operands, *op.results)]
+    if len(set(shapes)) != 1 or not shapes[0]:
+        return None
+    dims = _dims(shapes[0])
+    return _rule([dims] * len(op.operands), [dims] * len(op.results), shapes[0], "")
+
+
+def _last_dim(op: Any) -> str | None:
+    shape = tuple(op.operands[0].type.shape)
+    dims, last = _dims(shape), len(shape) - 1
+    fresh = _letter(len(shape))
+    sizes = (*shape, op.results[0].type.shape[last])
+    result = [*dims[:-1], fresh]
+    return _rule([dims], [result] * len(op.results), sizes, f" need_replication={{{_letter(last)}, {fresh}}}")
+
+
+def _letter(i: int) -> str:
+    return chr(ord("i") + i) if i < 18 else f"z_{i - 17}"
+
+
+def _dims(shape: tuple[int, ...]) -> list[str]:
+    return [_letter(i) for i in range(len(shape))]
+
+
+def _rule(operands: list[list[str]], results: list[list[str]], sizes: tuple[int, ...], kinds: str) -> str:
+    def side(rows: list[list[str]]) -> str:
+        return ", ".join(f"[{', '.join(row)}]" for row in rows)
+
+    factors = ", ".join(f"{_letter(i)}={n}" for i, n in enumerate(sizes))
+    return f"#sdy.op_sharding_rule<({side(operands)})->({side(results)}) {{{factors}}}{kinds}>"

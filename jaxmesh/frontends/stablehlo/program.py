@@ -1,0 +1,117 @@
+"""From a StableHLO module to a typed TTIR-level program: partitioned, imported, with `mesh_shard`s at its ends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+from jax.sharding import AbstractMesh, PartitionSpec
+
+from jaxmesh.dialects.ttir.mesh_shard import full_to_shard, shard_to_full
+from jaxmesh.frontends.jax.retype import spread
+from jaxmesh.frontends.stablehlo.decisions import Decision, Decisions
+from jaxmesh.frontends.stablehlo.importer import Importer
+from jaxmesh.frontends.stablehlo.shardings import Sharding, as_spec, axes_of, local_shape
+from jaxmesh.frontends.stablehlo.shardy import argument_shardings, partition, result_shardings
+from jaxmesh.frontends.stablehlo.values import Sharded
+from jaxmesh.jaxprs.compat import Jaxpr
+from jaxmesh.jaxprs.source_locations import Sources
+from jaxmesh.jaxprs.typed_trace import trace_typed
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedProgram:
+    """A partitioned program.
+
+    Attributes:
+      jaxpr: the typed, closed jaxpr.
+      arguments: the shardings of its arguments.
+      results: the shardings of its results.
+      decisions: what the partitioner decided, in the order of the program.
+      assumptions: where replication is assumed that no type proves.
+      splits: whether any value that is computed is split over devices.
+    """
+
+    jaxpr: Jaxpr
+    arguments: tuple[Sharding, ...]
+    results: tuple[Sharding, ...]
+    decisions: tuple[Decision, ...]
+    assumptions: tuple[str, ...]
+    splits: bool
+
+    @property
+    def out_specs(self) -> tuple[PartitionSpec, ...]:
+        """The specs of the results."""
+        return tuple(map(as_spec, self.results))
+
+
+def import_module(
+    module: Any,
+    mesh: AbstractMesh,
+    *,
+    presharded: Sequence[bool] | None = None,
+    consts: Sequence[Any] = (),
+    sources: Sources | None = None,
+    results_asked: Sequence[bool] | None = None,
+) -> ImportedProgram:
+    """Partitions a StableHLO module with Shardy, and imports it.
+
+    Args:
+      module: the module's operation, which is changed; its function is `main`.
+      mesh: the mesh of the program.
+      presharded: which arguments live on the devices already: those get no `mesh_shard`, and their local type.
+      consts: values of the first arguments, which the program closes over.
+      sources: where the ops of the module come from in the user's source.
+      results_asked: which results have shardings that were asked for.
+
+    Raises:
+      InexpressibleError: an op, or a form of it, that has no meaning here.
+    """
+    sizes: Mapping[str, int] = dict(zip(mesh.axis_names, mesh.axis_sizes, strict=True))
+    partitioned = partition(module, sizes)
+    main = partitioned.main
+    decisions = Decisions(sources or Sources(()))
+    importer = Importer(sizes, decisions)
+    arguments, results = argument_shardings(main), result_shardings(main)
+    block = main.regions[0].blocks[0]
+    types = importer.types_of(block.arguments)
+    kept = presharded or [False] * (len(types) - len(consts))
+    on_devices = [*[False] * len(consts), *kept]
+    for i, (sharding, asked) in enumerate(zip(arguments, partitioned.asked, strict=True)):
+        if i >= len(consts):
+            decisions.value(i - len(consts), sharding, asked, "argument")
+    for d in partitioned.dropped:
+        with decisions.sources.at(d.location) as line:
+            decisions.made.append(Decision("dropped", line, d.value, f"{d.wanted} became {d.kept}: it does not divide"))
+
+    def run(*args: Any) -> list[Any]:
+        entries = zip([*consts, *args], arguments, on_devices, strict=True)
+        values = [Sharded(x if here else spread(full_to_shard(x, as_spec(s)), axes_of(s)), s) for x, s, here in entries]
+        outs = importer.block(block, values)
+        return [_leave(importer, y, s) for y, s in zip(outs, results, strict=True)]
+
+    given = [
+        jax.ShapeDtypeStruct(local_shape(t.shape, s, sizes) if here else t.shape, t.dtype)
+        for t, s, here in zip(types, arguments, on_devices, strict=True)
+    ][len(consts) :]
+    varying = [axes_of(s) if here else () for s, here in zip(arguments, on_devices, strict=True)][len(consts) :]
+    with module.context:
+        jaxpr = trace_typed(run, given, varying, mesh)
+    for i, sharding in enumerate(results):
+        asked = bool(results_asked and results_asked[i])
+        decisions.value(i, sharding, asked, "result")
+    return ImportedProgram(
+        jaxpr,
+        tuple(arguments[len(consts) :]),
+        tuple(results),
+        tuple(decisions.made),
+        tuple(decisions.assumptions),
+        importer.splits,
+    )
+
+
+def _leave(importer: Importer, y: Sharded, sharding: Sharding) -> Any:
+    x = importer.reshard(y, sharding, "of a result")
+    return shard_to_full(x, as_spec(sharding))

@@ -1,0 +1,209 @@
+"""Reductions, products of matrices, sorts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+from jaxlib.mlir.dialects import stablehlo
+
+from jaxmesh.errors import UnsupportedError
+from jaxmesh.frontends.jax.retype import join_axes, spread
+from jaxmesh.frontends.stablehlo.call import Call, Ops, as_list, enum_of
+from jaxmesh.frontends.stablehlo.values import COMBINE, COMBINE_DIMS
+
+OPS = Ops()
+_lax: Any = jax.lax
+_hlo: Any = stablehlo
+_KINDS = {"add": "sum", "maximum": "max", "minimum": "min", "multiply": "prod", "and": "and", "or": "or"}
+"""The kinds of reductions, by the op of their body."""
+
+
+def body_ops(op: Any, region: int = 0) -> list[Any]:
+    """Returns the operations of a region of scalars but its return, and but what Shardy notes there."""
+    inner = [o.operation for o in op.regions[region].blocks[0].operations][:-1]
+    return [o for o in inner if not o.name.startswith("sdy.")]
+
+
+def kind_of(op: Any, region: int = 0) -> str | None:
+    """Returns the kind of a reduction whose body is one op of its two arguments; None for any other body."""
+    block = op.regions[region].blocks[0]
+    inner = body_ops(op, region)
+    if len(inner) != 1 or len(block.arguments) != 2:
+        return None
+    kind = _KINDS.get(inner[0].name.removeprefix("stablehlo."))
+    same = set(inner[0].operands) == set(block.arguments)
+    is_bool = str(block.arguments[0].type.element_type) == "i1"
+    if not same or kind is None:
+        return None
+    if kind in ("and", "or"):
+        return kind
+    return {"sum": "or", "max": "or", "min": "and", "prod": "and"}[kind] if is_bool else kind
+
+
+def _bitwise_kind(op: Any) -> str | None:
+    kind = kind_of(op)
+    return None if len(op.results) != 1 else kind
+
+
+@OPS.add("stablehlo.reduce", kind=_bitwise_kind)
+def _reduce(call: Call) -> Any:
+    count = len(call.operands) // 2
+    xs, starts = call.operands[:count], call.operands[count:]
+    dims = tuple(call["dimensions"])
+    kind = kind_of(call.op) if count == 1 else None
+    if kind is not None:
+        # The start is added once, and not by every device: it is the identity wherever JAX made it.
+        return _with_start(COMBINE_DIMS[kind](xs[0], dims), starts[0], kind, call)
+    position = _argument_of_extreme(call, dims)
+    if position is not None:
+        return position
+    axes = join_axes(call.operands)
+    run = call.body(call.op.regions[0])
+
+    def combine(left: Any, right: Any) -> Any:
+        made = run(*as_list(left), *as_list(right))
+        return tuple(made) if count > 1 else made[0]
+
+    operands = [spread(x, axes) for x in xs]
+    made = _lax.reduce(tuple(operands), tuple(spread(s, axes) for s in starts), combine, dims)
+    return list(made)
+
+
+def _with_start(x: Any, start: Any, kind: str, call: Call) -> Any:
+    value = constant_of(call.op.operands[1])
+    if value is not None and is_identity(value, kind, x.dtype):
+        return x
+    once = kind in ("max", "min", "and", "or")
+    dims: Sequence[int] = call["dimensions"]
+    if not once and any(call.shardings[0][d] for d in dims):
+        raise UnsupportedError(
+            f"a reduction of a sharded dim starts from {value}, not from the identity of {kind}, so each device would "
+            "count it; reduce from the identity, and combine the start afterwards."
+        )
+    axes = join_axes([x, start])
+    wide = _lax.broadcast(start, x.shape)
+    return COMBINE[kind](spread(x, axes), spread(wide, axes))
+
+
+_SAME_NUMBER = ("stablehlo.broadcast_in_dim", "stablehlo.reshape", "sdy.reshard")
+"""Ops whose result has the one number that their operand has."""
+
+
+def constant_of(value: Any) -> Any:
+    """Returns the number that all elements of a value are, if it is constant, or None."""
+    op = value.owner
+    name = getattr(op, "name", "")
+    if name in _SAME_NUMBER:
+        return constant_of(op.operands[0])
+    if name != "stablehlo.constant":
+        return None
+    attribute = op.attributes["value"]
+    if not attribute.is_splat:
+        return None
+    return np.asarray(attribute.get_splat_value().value)
+
+
+def is_identity(value: Any, kind: str, dtype: Any) -> bool:
+    """Returns True if a number changes nothing in a reduction."""
+    number = value.item()
+    info = np.iinfo(dtype) if np.issubdtype(dtype, np.integer) else None
+    match kind:
+        case "sum":
+            return number == 0
+        case "prod":
+            return number == 1
+        case "or":
+            return not number
+        case "and":
+            return number in (True, 1, -1)
+        case "max":
+            return number == (info.min if info else -np.inf)
+        case _:
+            return number == (info.max if info else np.inf)
+
+
+def _argument_of_extreme(call: Call, dims: tuple[int, ...]) -> list[Any] | None:
+    """Recognises `argmax` and `argmin`: a reduction of values beside their indices."""
+    if len(call.operands) != 4 or len(dims) != 1:
+        return None
+    x, index = call.op.operands[:2]
+    names = [o.name for o in body_ops(call.op)]
+    is_index = (
+        getattr(index.owner, "name", "") == "stablehlo.iota"
+        and call.read(index.owner.attributes["iota_dimension"]) == dims[0]
+    )
+    if not is_index or names.count("stablehlo.select") != 2 or names.count("stablehlo.compare") not in (3, 4):
+        return None
+    direction = enum_of(body_ops(call.op)[0], "comparison_direction")
+    if direction not in ("GT", "LT"):
+        return None
+    largest = direction == "GT"
+    fun, extreme = (_lax.argmax, _lax.reduce_max) if largest else (_lax.argmin, _lax.reduce_min)
+    del x
+    return [extreme(call.operands[0], dims), fun(call.operands[0], dims[0], call.results[1].dtype)]
+
+
+# --- products --------------------------------------------------------------------------------------------------------
+
+_PRECISION = {"DEFAULT": _lax.Precision.DEFAULT, "HIGH": _lax.Precision.HIGH, "HIGHEST": _lax.Precision.HIGHEST}
+
+
+def precision_of(call: Call) -> Any:
+    """Returns the precisions of a product's operands; None where JAX's default is meant."""
+    given = (
+        [str(p).split("<precision ")[-1].rstrip(">") for p in call.raw("precision_config")]
+        if ("precision_config" in call.op.attributes)
+        else []
+    )
+    precisions = tuple(_PRECISION[p] for p in given)
+    return None if len(precisions) != 2 or set(precisions) == {_lax.Precision.DEFAULT} else precisions
+
+
+@OPS.add("stablehlo.dot_general", kind="sum")
+def _dot_general(call: Call) -> Any:
+    dims = _hlo.DotDimensionNumbers(call.raw("dot_dimension_numbers"))
+    contracting = tuple(dims.lhs_contracting_dimensions), tuple(dims.rhs_contracting_dimensions)
+    batch = tuple(dims.lhs_batching_dimensions), tuple(dims.rhs_batching_dimensions)
+    axes = join_axes(call.operands)
+    x, y = (spread(v, axes) for v in call.operands)
+    return _lax.dot_general(
+        x, y, (contracting, batch), precision=precision_of(call), preferred_element_type=call.results[0].dtype
+    )
+
+
+# --- sorts -----------------------------------------------------------------------------------------------------------
+
+
+@OPS.add("stablehlo.sort")
+def _sort(call: Call) -> Any:
+    keys = _sort_keys(call)
+    axes = join_axes(call.operands)
+    operands = tuple(spread(x, axes) for x in call.operands)
+    stable = bool(call.get("is_stable", False))
+    return list(_lax.sort(operands, dimension=call["dimension"], is_stable=stable, num_keys=keys))
+
+
+def _sort_keys(call: Call) -> int:
+    """Returns how many of a sort's operands its comparison looks at, the first ones, ascending.
+
+    Raises:
+      UnsupportedError: any other comparison.
+    """
+    block = call.op.regions[0].blocks[0]
+    inner = body_ops(call.op)
+    used = {v for o in inner for v in o.operands}
+    keys = [i for i in range(len(call.operands)) if {block.arguments[2 * i], block.arguments[2 * i + 1]} & used]
+    directions = {enum_of(o, "comparison_direction") for o in inner if o.name == "stablehlo.compare"}
+    if keys != list(range(len(keys))) or not directions <= {"LT", "EQ", "NE"} or not keys:
+        raise UnsupportedError(
+            f"a sort compares by {sorted(directions)} of its operands {keys}; read are ascending sorts by the first."
+        )
+    return len(keys)
+
+
+@OPS.add("chlo.top_k")
+def _top_k(call: Call) -> Any:
+    return list(_lax.top_k(call.operands[0], call["k"]))

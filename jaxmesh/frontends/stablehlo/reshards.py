@@ -1,0 +1,92 @@
+"""From one sharding of a value to another, by whole mesh axes: own slices, all_to_alls, all_gathers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from jaxmesh.frontends.stablehlo import values
+from jaxmesh.frontends.stablehlo.shardings import Sharding, axes_of, count
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One step of a reshard: `kind` is slice, all_to_all or all_gather, from `source` (if any) to `dim`."""
+
+    kind: str
+    axis: str
+    dim: int
+    source: int = -1
+
+
+def plan(source: Sharding, target: Sharding, shape: tuple[int, ...], sizes: Mapping[str, int]) -> list[Move]:
+    """Returns the steps from one sharding to another of a value of a global shape.
+
+    Slices come first where their axis is free, since they make everything after them smaller; then axes move between
+    dims; what is left is gathered.
+
+    >>> [f"{m.kind} {m.axis}" for m in plan((("x",), ()), ((), ("x",)), (8, 8), {"x": 4})]
+    ['all_to_all x']
+    >>> [f"{m.kind} {m.axis}" for m in plan((("x", "y"), ()), (("y",), ()), (8, 8), {"y": 2, "x": 4})]
+    ['all_gather y', 'all_gather x', 'slice y']
+    """
+    now, moves = [list(a) for a in source], list[Move]()
+    while now != [list(a) for a in target]:
+        move = next(_possible(now, target, shape, sizes))
+        moves.append(move)
+        if move.kind != "slice":
+            now[move.source if move.source >= 0 else move.dim].pop()
+        if move.kind != "all_gather":
+            now[move.dim].append(move.axis)
+    return moves
+
+
+def _possible(
+    now: list[list[str]], target: Sharding, shape: tuple[int, ...], sizes: Mapping[str, int]
+) -> Iterator[Move]:
+    used = {a for axes in now for a in axes}
+    wanted = {i: axis for i, axis in enumerate(map(_next, now, target)) if axis is not None}
+    yield from (Move("slice", axis, i) for i, axis in wanted.items() if axis not in used)
+    leaving = {axes[-1]: j for j, axes in enumerate(now) if axes and not _is_start(axes, target[j])}
+    for i, axis in wanted.items():
+        if axis in leaving and leaving[axis] != i and shape[i] % count([*now[i], axis], sizes) == 0:
+            yield Move("all_to_all", axis, i, leaving[axis])
+    # The axis whose gather makes the smallest value first: the smallest axis.
+    yield from (Move("all_gather", axis, j) for axis, j in sorted(leaving.items(), key=lambda item: sizes[item[0]]))
+
+
+def _is_start(axes: list[str], target: tuple[str, ...]) -> bool:
+    return axes == list(target[: len(axes)])
+
+
+def _next(now: list[str], target: tuple[str, ...]) -> str | None:
+    """Returns the axis that a dim is split over next, if what splits it now may stay."""
+    return target[len(now)] if _is_start(now, target) and len(now) < len(target) else None
+
+
+def perform(x: Any, moves: list[Move], sizes: Mapping[str, int]) -> Any:
+    """Performs the steps of a reshard on a shard."""
+    for move in moves:
+        match move.kind:
+            case "slice":
+                x = values.own_slice(x, move.axis, move.dim, sizes)
+            case "all_to_all":
+                x = values.all_to_all(x, move.axis, move.dim, move.source)
+            case _:
+                x = values.all_gather(x, move.axis, move.dim)
+    return x
+
+
+def global_shape(local: tuple[int, ...], sharding: Sharding, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    """Returns the shape of the whole of a shard."""
+    return tuple(n * count(a, sizes) for n, a in zip(local, sharding, strict=True))
+
+
+def added_axes(source: Sharding, target: Sharding) -> list[tuple[str, int]] | None:
+    """Returns the axes and dims by which a target splits further than a source; None if it does anything else."""
+    if any(not _is_start(list(s), t) for s, t in zip(source, target, strict=True)):
+        return None
+    taken = set(axes_of(source))
+    added = [(a, i) for i, (s, t) in enumerate(zip(source, target, strict=True)) for a in t[len(s) :]]
+    return None if any(a in taken for a, _ in added) else added

@@ -1,0 +1,159 @@
+"""Shardy's sharding rule of an op: which dims of operands and results belong together, as factors.
+
+An op is computed on shards if each factor is split alike in all of its operands and results. The rule gives that
+splitting from what the results are wanted in: factors of results and of batch dims are split as the results are,
+reduced factors as the operands are, and what an op would need its neighbours' data for is not split.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from jaxlib.mlir.dialects import sdy
+
+from jaxmesh.frontends.stablehlo.shardings import Sharding, count
+
+_sdy: Any = sdy
+Rows = tuple[tuple[tuple[int, ...], ...], ...]
+"""Per tensor, per dim, the factors of the dim, the most significant first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A sharding rule.
+
+    Attributes:
+      sizes: the size of each factor.
+      operands: the factors of every operand's dims.
+      results: those of the results.
+      reduced: the factors that an op reduces; shards of them give partial results.
+      local: the factors that can not be split without communication inside of the op.
+    """
+
+    sizes: tuple[int, ...]
+    operands: Rows
+    results: Rows
+    reduced: frozenset[int]
+    local: frozenset[int]
+
+
+def read_rule(attribute: Any) -> Rule:
+    """Reads a `#sdy.op_sharding_rule`."""
+    rule = _sdy.OpShardingRuleAttr(attribute)
+    return Rule(
+        tuple(rule.factor_sizes),
+        _rows(rule.operand_mappings),
+        _rows(rule.result_mappings),
+        frozenset(rule.reduction_factors),
+        frozenset(rule.permutation_factors) | frozenset(rule.need_replication_factors),
+    )
+
+
+def _rows(mappings: Any) -> Rows:
+    tensors = [_sdy.TensorMappingAttr(m).dim_mappings for m in mappings]
+    return tuple(tuple(tuple(_sdy.DimMappingAttr(d).factor_indices) for d in dims) for dims in tensors)
+
+
+Factors = dict[int, tuple[str, ...]]
+"""The mesh axes that split each factor."""
+
+
+@dataclass(frozen=True, slots=True)
+class Splitting:
+    """The rule of an op on shards: the shardings its operands must have, those its results get, what is partial."""
+
+    operands: tuple[Sharding, ...]
+    results: tuple[Sharding, ...]
+    partial: tuple[str, ...]
+
+
+def split(
+    rule: Rule,
+    shapes: tuple[Sequence[tuple[int, ...]], Sequence[tuple[int, ...]]],
+    given: Sequence[Sharding],
+    wanted: Sequence[Sharding],
+    sizes: Mapping[str, int],
+    *,
+    reduces: bool,
+) -> Splitting:
+    """Returns the splitting of an op.
+
+    Args:
+      rule: of the op.
+      shapes: the global shapes of its operands and of its results.
+      given: the shardings of the operands as they are.
+      wanted: the shardings of the results as they are wanted.
+      sizes: the axes of the mesh.
+      reduces: whether partial results of the op can be reduced afterwards.
+    """
+    factors: Factors = {}
+    for dims, sharding, shape in zip(rule.results, wanted, shapes[1], strict=True):
+        _assign(rule, dims, sharding, shape, sizes, factors, skip=rule.local | rule.reduced)
+    reduced = rule.reduced if reduces else frozenset[int]()
+    inner: Factors = {}
+    for dims, sharding, shape in zip(rule.operands, given, shapes[0], strict=True):
+        _assign(rule, dims, sharding, shape, sizes, inner, skip=frozenset(range(len(rule.sizes))) - reduced)
+    taken = {a for axes in factors.values() for a in axes}
+    factors.update({f: tuple(a for a in axes if a not in taken) for f, axes in inner.items()})
+    every = [*zip(rule.operands, shapes[0], strict=True), *zip(rule.results, shapes[1], strict=True)]
+    while any(_trim(rule, dims, shape, factors, sizes) for dims, shape in every):
+        pass
+    operands = tuple(_sharding(dims, factors) for dims in rule.operands)
+    results = tuple(_sharding(dims, factors) for dims in rule.results)
+    partial = dict.fromkeys(a for f in sorted(reduced) for a in factors.get(f, ()))
+    return Splitting(operands, results, tuple(partial))
+
+
+def _assign(
+    rule: Rule,
+    dims: Sequence[tuple[int, ...]],
+    sharding: Sharding,
+    shape: Sequence[int],
+    sizes: Mapping[str, int],
+    factors: Factors,
+    skip: frozenset[int],
+) -> None:
+    """Gives the factors of a tensor the axes of its dims, the first factor of a dim first; the first tensor decides."""
+    for members, axes, size in zip(dims, sharding, shape, strict=True):
+        rest = list(axes)
+        if size % _product(rule, members):
+            continue
+        for factor in members:
+            taken: list[str] = []
+            while rest and rule.sizes[factor] % count([*taken, rest[0]], sizes) == 0:
+                taken.append(rest.pop(0))
+            if taken and factor not in skip and factor not in factors:
+                factors[factor] = tuple(taken)
+            if count(taken, sizes) != rule.sizes[factor]:
+                break
+
+
+def _product(rule: Rule, members: Sequence[int]) -> int:
+    size = 1
+    for factor in members:
+        size *= rule.sizes[factor]
+    return size
+
+
+def _trim(
+    rule: Rule, dims: Sequence[tuple[int, ...]], shape: Sequence[int], factors: Factors, sizes: Mapping[str, int]
+) -> bool:
+    """Unsplits factors that a tensor cannot have split: behind one that is split in part, or twice over one axis."""
+    seen: set[str] = set()
+    for members, size in zip(dims, shape, strict=True):
+        # A dim of windows side by side is a multiple of their number.
+        whole = size % _product(rule, members) == 0
+        for factor in members:
+            axes = factors.get(factor, ())
+            if axes and (not whole or seen & set(axes)):
+                del factors[factor]
+                return True
+            seen |= set(axes)
+            whole = whole and count(axes, sizes) == rule.sizes[factor]
+    return False
+
+
+def _sharding(dims: Sequence[tuple[int, ...]], factors: Factors) -> Sharding:
+    return tuple(tuple(a for factor in members for a in factors.get(factor, ())) for members in dims)

@@ -1,0 +1,153 @@
+"""Ops that move or repeat elements: reshapes, transposes, slices, pads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxmesh.frontends.jax.retype import join_axes, spread
+from jaxmesh.frontends.stablehlo.call import Call, Ops
+from jaxmesh.frontends.stablehlo.shardings import Sharding, count
+from jaxmesh.frontends.stablehlo.values import axis_position
+
+OPS = Ops()
+_lax: Any = jax.lax
+
+
+@OPS.add("stablehlo.reshape")
+def _reshape(call: Call) -> Any:
+    return _lax.reshape(call.operands[0], call.results[0].shape)
+
+
+@OPS.add("stablehlo.transpose")
+def _transpose(call: Call) -> Any:
+    return _lax.transpose(call.operands[0], call["permutation"])
+
+
+@OPS.add("stablehlo.broadcast_in_dim")
+def _broadcast(call: Call) -> Any:
+    (x,), (result,) = call.operands, call.results
+    if x.shape == result.shape:
+        return x
+    return _lax.broadcast_in_dim(x, result.shape, call["broadcast_dimensions"])
+
+
+@OPS.add("stablehlo.concatenate")
+def _concatenate(call: Call) -> Any:
+    axes = join_axes(call.operands)
+    return _lax.concatenate([spread(x, axes) for x in call.operands], call["dimension"])
+
+
+def lies_in_own_shards(whole: int, made: int, start: int, stride: int, parts: int) -> bool:
+    """Returns True if each part of a sliced dim lies in the same part of the operand's dim.
+
+    >>> lies_in_own_shards(whole=8, made=6, start=1, stride=1, parts=2)  # rows 1 to 3 of 0 to 3, 4 to 6 of 4 to 7
+    True
+    >>> lies_in_own_shards(whole=8, made=4, start=0, stride=1, parts=2)  # rows 2 and 3 are not in 4 to 7
+    False
+    """
+    if not made or whole % parts or made % parts:
+        return False
+    local, own = whole // parts, made // parts
+    last = stride * (own - 1)
+    # The distance from the start of the own shard is linear in its number: the first and the last shard decide.
+    starts = (start + i * (stride * own - local) for i in (0, parts - 1))
+    return all(s >= 0 and s + last < local for s in starts)
+
+
+def split_slice(op: Any, wanted: Sharding, sizes: Mapping[str, int], read: Any) -> Sharding:
+    """Returns the sharding of a slice and its operand: as wanted, for dims whose shards need no other shard's data."""
+    shape, made = op.operands[0].type.shape, op.results[0].type.shape
+    starts, strides = read(op.attributes["start_indices"]), read(op.attributes["strides"])
+
+    def kept(dim: int, axes: tuple[str, ...]) -> tuple[str, ...]:
+        row = shape[dim], made[dim], int(starts[dim]), int(strides[dim])
+        fits = (n for n in range(len(axes), 0, -1) if lies_in_own_shards(*row, count(axes[:n], sizes)))
+        return axes[: next(fits, 0)]
+
+    return tuple(kept(d, axes) for d, axes in enumerate(wanted))
+
+
+@OPS.add("stablehlo.slice")
+def _slice(call: Call) -> Any:
+    (x,), (result,) = call.operands, call.results
+    starts, limits, strides = ([int(n) for n in call[k]] for k in ("start_indices", "limit_indices", "strides"))
+    for d, axes in enumerate(call.shardings[0]):
+        if not axes:
+            continue
+        length = strides[d] * (result.shape[d] - 1) + 1
+        shift = strides[d] * result.shape[d] - x.shape[d]
+        if shift:
+            x = _own_rows(x, axis_position(axes, call.sizes) * np.int32(shift) + np.int32(starts[d]), length, d)
+            starts[d] = 0
+        limits[d] = starts[d] + length
+    return _lax.slice(x, starts, limits, strides)
+
+
+def _own_rows(x: Any, start: Any, length: int, dim: int) -> Any:
+    """Returns a part of a shard that begins elsewhere on each device."""
+    axes = join_axes([x, start])
+    starts = [spread(start, axes) if d == dim else np.int32(0) for d in range(x.ndim)]
+    sizes = [length if d == dim else n for d, n in enumerate(x.shape)]
+    return _lax.dynamic_slice(spread(x, axes), starts, sizes, allow_negative_indices=False)
+
+
+@OPS.add("stablehlo.pad")
+def _pad(call: Call) -> Any:
+    x, value = call.operands
+    names = "edge_padding_low", "edge_padding_high", "interior_padding"
+    config = [tuple(int(n) for n in row) for row in zip(*[call[n] for n in names], strict=True)]
+    axes = join_axes(call.operands)
+    return _lax.pad(spread(x, axes), spread(value, axes), config)
+
+
+@OPS.add("stablehlo.reverse")
+def _reverse(call: Call) -> Any:
+    return _lax.rev(call.operands[0], call["dimensions"])
+
+
+@OPS.add("stablehlo.dynamic_slice")
+def _dynamic_slice(call: Call) -> Any:
+    x, *starts = call.operands
+    sizes = [n if axes else k for k, n, axes in zip(call["slice_sizes"], x.shape, call.shardings[0], strict=True)]
+    axes = join_axes(call.operands)
+    return _lax.dynamic_slice(spread(x, axes), [spread(s, axes) for s in starts], sizes)
+
+
+@OPS.add("stablehlo.dynamic_update_slice")
+def _dynamic_update_slice(call: Call) -> Any:
+    x, new, *starts = call.operands
+    axes = join_axes(call.operands)
+    x, new, starts = spread(x, axes), spread(new, axes), [spread(s, axes) for s in starts]
+    whole = call.shapes[0]
+    split = [d for d, a in enumerate(call.shardings[0]) if a and not call.shardings[1][d]]
+    for d in split:
+        if new.shape[d] == whole[d]:
+            # The update is whole: this device takes its part.
+            position = axis_position(call.shardings[0][d], call.sizes)
+            new = _lax.dynamic_slice_in_dim(new, position * np.int32(x.shape[d]), x.shape[d], d)
+            starts[d] = _lax.full_like(starts[d], 0)
+            continue
+        new, inside = _own_part(call, x, new, starts[d], d)
+        starts[d] = _lax.full_like(starts[d], 0)
+        rest = [s if i != d else _lax.full_like(s, 0) for i, s in enumerate(starts)]
+        sizes = [new.shape[i] if i != d else x.shape[d] for i in range(x.ndim)]
+        old = _lax.dynamic_slice(x, rest, sizes)
+        mask = _lax.broadcast_in_dim(inside, new.shape, (d,))
+        new = _lax.select(mask, new, old)
+    return _lax.dynamic_update_slice(x, new, starts)
+
+
+def _own_part(call: Call, x: Any, new: Any, start: Any, dim: int) -> tuple[Any, Any]:
+    """Returns what an update writes into this device's part of a sharded dim, and into which places of it."""
+    local, whole, length = x.shape[dim], call.shapes[0][dim], new.shape[dim]
+    start = _lax.clamp(np.int32(0), _lax.convert_element_type(start, np.int32), np.int32(whole - length))
+    first = axis_position(call.shardings[0][dim], call.sizes) * np.int32(local)
+    relative = _lax.iota(np.int32, local) + first - start
+    inside = (relative >= 0) & (relative < length)
+    axes = join_axes([inside, new])
+    places = spread(_lax.clamp(np.int32(0), relative, np.int32(length - 1)), axes)
+    return jax.numpy.take(spread(new, axes), places, axis=dim, mode="clip"), spread(inside, axes)

@@ -1,0 +1,179 @@
+"""Shardy, called in process: propagation, explicit reshards, and the guards around them.
+
+A failed check inside Shardy ends the process. So nothing runs but the passes named here, on a module whose function is
+`main`, with calls inlined and shardings that divide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from jaxlib.mlir import ir, passmanager
+from jaxlib.mlir.dialects import sdy
+
+from jaxmesh.errors import UnsupportedError
+from jaxmesh.frontends.stablehlo import shardings
+from jaxmesh.frontends.stablehlo.inline import add_rules, inline_calls, walk
+from jaxmesh.frontends.stablehlo.shardings import OWN, SHARDING
+
+_ir: Any = ir
+_sdy: Any = sdy
+_manager: Any = passmanager.PassManager
+
+_PROPAGATE = (
+    "sdy-lift-inlined-meshes",
+    "sdy-apply-sharding-constraints",
+    "sdy-add-data-flow-edges",
+    "sdy-user-priority-propagate",
+    "func.func(sdy-sink-data-flow-edges,sdy-sharding-constraint-to-reshard)",
+    "sdy-close-shardings",
+)
+_RESHARD = (
+    "func.func(sdy-insert-explicit-reshards{enable-full-version=true})",
+    "func.func(sdy-populate-op-sharding-rules{conservative-propagation=true})",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A sharding that was not kept: of which value, at which location, as it was and as it is."""
+
+    value: str
+    location: str
+    wanted: str
+    kept: str
+
+
+@dataclass(frozen=True, slots=True)
+class Partitioned:
+    """The function `main` after Shardy, with the shardings of its arguments as they were asked for."""
+
+    main: Any
+    asked: tuple[bool, ...]
+    dropped: tuple[Dropped, ...]
+
+
+def partition(module: Any, sizes: Mapping[str, int]) -> Partitioned:
+    """Runs Shardy on a module.
+
+    Args:
+      module: the module's operation, which is changed.
+      sizes: the axes of the program's mesh.
+
+    Raises:
+      UnsupportedError: the module is over another mesh, or breaks a rule of MLIR.
+    """
+    with module.context, _ir.Location.unknown(module.context):
+        main = inline_calls(module)
+        _check_meshes(module, sizes)
+        add_rules(main)
+        asked = tuple(SHARDING in a for a in _argument_attributes(main))
+        _run(module, _PROPAGATE)
+        dropped = _drop(main, sizes)
+        _run(module, _RESHARD)
+        # Shardy removes the rules that it has used.
+        add_rules(main)
+    return Partitioned(main, asked, dropped)
+
+
+def _run(module: Any, passes: tuple[str, ...]) -> None:
+    try:
+        for name in passes:
+            _manager.parse(f"builtin.module({name})", module.context).run(module)
+    except _ir.MLIRError as error:
+        raise UnsupportedError(f"Shardy refuses the module: {str(error)[:300]}") from error
+
+
+def _check_meshes(module: Any, sizes: Mapping[str, int]) -> None:
+    for op in walk(module):
+        if op.name == "sdy.mesh":
+            mesh = _sdy.MeshAttr(op.attributes["mesh"])
+            axes = {a.name: int(a.size) for a in map(_sdy.MeshAxisAttr, mesh.axes)}
+            if axes and axes != dict(sizes):
+                raise UnsupportedError(
+                    f"a sharding is over the mesh {axes}, the program over {dict(sizes)}; one program has one mesh."
+                )
+
+
+def argument_shardings(main: Any) -> list[shardings.Sharding]:
+    """Returns the sharding of each argument of a partitioned function."""
+    rows = zip(main.regions[0].blocks[0].arguments, _argument_attributes(main), strict=True)
+    return [_of(a, v.type.shape) for v, a in rows]
+
+
+def result_shardings(main: Any) -> list[shardings.Sharding]:
+    """Returns the sharding of each result of a partitioned function."""
+    return [_of(a, t.shape) for t, a in zip(_result_types(main), _result_attributes(main), strict=True)]
+
+
+def _of(attributes: Any, shape: Any) -> shardings.Sharding:
+    if SHARDING not in attributes:
+        return shardings.replicated(len(shape))
+    return shardings.read(_sdy.TensorShardingAttr(attributes[SHARDING]))
+
+
+def _attributes(main: Any, name: str, number: int) -> list[Any]:
+    if name not in main.attributes:
+        return [{} for _ in range(number)]
+    return list(main.attributes[name])
+
+
+def _argument_attributes(main: Any) -> list[Any]:
+    return _attributes(main, "arg_attrs", len(main.regions[0].blocks[0].arguments))
+
+
+def _result_types(main: Any) -> list[Any]:
+    return list(_ir.FunctionType(main.attributes["function_type"].value).results)
+
+
+def _result_attributes(main: Any) -> list[Any]:
+    return _attributes(main, "res_attrs", len(_result_types(main)))
+
+
+# --- shardings that are not kept -------------------------------------------------------------------------------------
+
+
+def _drop(main: Any, sizes: Mapping[str, int]) -> tuple[Dropped, ...]:
+    """Drops sub-axes and axes that do not divide a dim, everywhere, to the nearest sharding that does."""
+    dropped: list[Dropped] = []
+
+    def nearest(attribute: Any, shape: Any, what: str, where: str) -> Any:
+        attribute = _sdy.TensorShardingAttr(attribute)
+        kept, changed = shardings.read_nearest(attribute, shape, sizes)
+        if not changed:
+            return attribute
+        wanted = shardings.show_attribute(attribute)
+        dropped.append(Dropped(what, where, wanted, shardings.show(kept)))
+        return shardings.written(attribute, kept)
+
+    block = main.regions[0].blocks[0]
+    _drop_of_function(main, "arg_attrs", [v.type.shape for v in block.arguments], nearest, "argument")
+    _drop_of_function(main, "res_attrs", [t.shape for t in _result_types(main)], nearest, "result")
+    for op in walk(main):
+        given = shardings.per_value(op)
+        if given is None:
+            continue
+        where = str(op.location)
+        if op.name in OWN:
+            op.attributes[OWN[op.name]] = nearest(given[0], op.results[0].type.shape, op.name, where)
+            continue
+        rows = zip(given, op.results, strict=True)
+        new = [nearest(s, r.type.shape, op.name, where) for s, r in rows]
+        if new != given:
+            op.attributes[SHARDING] = _sdy.TensorShardingPerValueAttr.get(new)
+    return tuple(dropped)
+
+
+def _drop_of_function(main: Any, name: str, shapes: list[Any], nearest: Any, what: str) -> None:
+    if name not in main.attributes:
+        return
+    rows: list[Any] = []
+    for i, (attributes, shape) in enumerate(zip(main.attributes[name], shapes, strict=True)):
+        entries = {k if isinstance(k, str) else k.name: None for k in attributes}
+        values = {k: attributes[k] for k in entries}
+        if SHARDING in values:
+            values[SHARDING] = nearest(values[SHARDING], shape, f"{what} {i}", "")
+        rows.append(_ir.DictAttr.get(values))
+    main.attributes[name] = _ir.ArrayAttr.get(rows)

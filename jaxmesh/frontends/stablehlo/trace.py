@@ -1,0 +1,167 @@
+"""From a jaxpr and the shardings asked for to a partitioned program; when the partitioner is used at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
+
+from jaxmesh.dialects.ttir.mesh_shard import full_to_shard, shard_to_full
+from jaxmesh.errors import InexpressibleError, MeshMismatchError
+from jaxmesh.frontends.jax.retype import varying
+from jaxmesh.frontends.stablehlo.program import ImportedProgram, import_module
+from jaxmesh.jaxprs import evaluate, source_locations, walk
+from jaxmesh.jaxprs.compat import Eqn, Jaxpr
+from jaxmesh.jaxprs.source_locations import Sources
+from jaxmesh.jaxprs.stablehlo import lower_to_stablehlo, struct
+from jaxmesh.sharding.mesh import AnyMesh, show_mesh
+
+_CONSTRAINTS = ("sharding_constraint", "reshard", "mesh_cast", "device_put", "jit", "pjit")
+"""JAX's primitives that ask for a sharding inside of a program."""
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The shardings that are asked for at the ends of a program.
+
+    Attributes:
+      arguments: per leaf of the arguments the sharding that is asked for, or that an array carries; None for none.
+      presharded: which arguments are arrays on the mesh already.
+      results: the shardings of the results for their tree; None if none is asked for.
+      given: whether shardings were given to `jaxmesh.jit`.
+    """
+
+    arguments: tuple[NamedSharding | None, ...]
+    presharded: tuple[bool, ...]
+    results: Callable[[Any], Sequence[NamedSharding | None]] | None = None
+    given: bool = False
+
+    def splits(self) -> bool:
+        """Returns True if an argument is split over more than one device."""
+        return self.given or any(s is not None and is_split(s) for s in self.arguments)
+
+
+def is_split(sharding: NamedSharding) -> bool:
+    """Returns True if a sharding splits a value over more than one device."""
+    return any(sharding.mesh.shape[a] > 1 for a in named_axes(sharding.spec))
+
+
+def named_axes(spec: PartitionSpec) -> list[str]:
+    """Returns the mesh axes that a spec names."""
+    rows: list[Any] = [e if isinstance(e, tuple) else (e,) for e in spec]
+    return [a for row in rows for a in row if isinstance(a, str)]
+
+
+def constraints(jaxpr: Jaxpr) -> list[Eqn]:
+    """Returns the equations that ask for a sharding over more than one device."""
+    return [e for e in walk.all_eqns(jaxpr) if e.primitive.name in _CONSTRAINTS and any(map(is_split, wanted_by(e)))]
+
+
+def wanted_by(eqn: Eqn) -> list[NamedSharding]:
+    """Returns the shardings that an equation names."""
+    found: list[Any] = []
+    for value in eqn.params.values():
+        found += value if isinstance(value, tuple | list) else [value]
+    return [s for s in found if isinstance(s, NamedSharding) and not s.mesh.empty]
+
+
+def place_by_hand(
+    flat: Callable[..., Sequence[Any]], asked: Asked, results: Callable[[], Sequence[NamedSharding | None]]
+) -> Callable[..., list[Any]]:
+    """Returns a function that splits tensors by hand, with the shardings asked for at its ends as `mesh_shard`s.
+
+    An argument is split as it is asked for, and put together for the function, which splits it again; the pass removes
+    such pairs.
+    """
+
+    def run(*args: Any) -> list[Any]:
+        whole = [_join(x, s, here) for x, s, here in zip(args, asked.arguments, asked.presharded, strict=True)]
+        outs = flat(*whole)
+        return [_join(y, s, False) for y, s in zip(outs, results(), strict=True)]
+
+    return run
+
+
+def _join(x: Any, sharding: NamedSharding | None, is_shard: bool) -> Any:
+    if sharding is None or (varying(x) and not is_shard):
+        return x
+    return shard_to_full(x if is_shard else full_to_shard(x, sharding.spec), sharding.spec)
+
+
+def is_automatic(plain: Jaxpr, asked: Asked) -> bool:
+    """Returns True if the partitioner decides on a program: shardings are asked for somewhere."""
+    if asked.splits():
+        return True
+    explicit = any(_typed_split(v.aval) for v in walk.open_jaxpr(plain).invars)
+    return explicit or bool(constraints(plain))
+
+
+def _typed_split(aval: Any) -> bool:
+    sharding = getattr(aval, "sharding", None)
+    return sharding is not None and not sharding.mesh.empty and is_split(sharding)
+
+
+def partition_program(plain: Jaxpr, asked: Asked, out_tree: Any, mesh: AnyMesh) -> ImportedProgram:
+    """Partitions a program that JAX traced.
+
+    Args:
+      plain: the closed jaxpr of full values.
+      asked: the shardings at its ends.
+      out_tree: the tree of its results.
+      mesh: the mesh of the program.
+
+    Raises:
+      MeshMismatchError: a constraint over another mesh.
+      InexpressibleError: an op that has no meaning here.
+    """
+    abstract: AbstractMesh = mesh.abstract_mesh if isinstance(mesh, Mesh) else mesh
+    _check_meshes(plain, abstract)
+    count = len(walk.open_jaxpr(plain).outvars)
+    results = [None] * count if asked.results is None else list(asked.results(out_tree))
+    ends = [_on(s, abstract) for s in asked.arguments], [_on(s, abstract) for s in results]
+    try:
+        module = lower_to_stablehlo(plain, *ends)
+    except (ValueError, NotImplementedError) as error:
+        raise InexpressibleError(
+            f"the program runs as JAX runs it, but has no TTIR or TTNN text: JAX lowers it for real devices alone "
+            f"({str(error)[:200]})"
+        ) from error
+    return import_module(
+        module,
+        abstract,
+        presharded=asked.presharded,
+        consts=list(walk.constants(plain).values()),
+        sources=Sources(walk.all_eqns(plain)),
+        results_asked=[r is not None for r in results],
+    )
+
+
+def _on(sharding: NamedSharding | None, mesh: AbstractMesh) -> NamedSharding | None:
+    """Returns a sharding over a mesh without devices."""
+    return None if sharding is None else NamedSharding(mesh, sharding.spec)
+
+
+def _check_meshes(plain: Jaxpr, mesh: AbstractMesh) -> None:
+    for eqn in walk.all_eqns(plain):
+        if eqn.primitive.name not in _CONSTRAINTS:
+            continue
+        for sharding in wanted_by(eqn):
+            if dict(sharding.mesh.shape) != dict(mesh.shape):
+                raise MeshMismatchError(
+                    f"{eqn.primitive.name} ({source_locations.source_line(eqn)}) is over the mesh "
+                    f"{show_mesh(sharding.mesh)}, the program over {show_mesh(mesh)}; one program has one mesh."
+                )
+
+
+def plain_call(plain: Jaxpr, asked: Asked, out_tree: Any) -> Jaxpr:
+    """Returns a program as one call of `jax.jit` with the shardings asked for, as JAX runs it."""
+    results = None if asked.results is None else tuple(asked.results(out_tree))
+
+    def run(*args: Any) -> tuple[Any, ...]:
+        return tuple(evaluate.eval_jaxpr(plain, *args))
+
+    jitted = jax.jit(run, in_shardings=asked.arguments, out_shardings=results)
+    return jax.make_jaxpr(jitted)(*map(struct, plain.in_avals))

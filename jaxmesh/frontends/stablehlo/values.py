@@ -1,0 +1,128 @@
+"""Values of a partitioned program: this device's shard, how the whole is split, and sums that are still to be made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxmesh.frontends.jax.retype import spread, varying
+from jaxmesh.frontends.stablehlo.shardings import Sharding
+
+_lax: Any = jax.lax
+
+
+@dataclass(slots=True, eq=False)
+class Sharded:
+    """A value inside the region of all devices.
+
+    Attributes:
+      array: this device's shard, `[local shape]`.
+      sharding: per dim the mesh axes that split the whole.
+      partial: the mesh axes over which the shards are still to be reduced, by `kind`.
+      kind: `sum`, `max`, `min`, `prod`, `and` or `or`.
+      source: the op that made a partial value.
+      known: this value in other forms, per region in which they were computed.
+    """
+
+    array: Any
+    sharding: Sharding
+    partial: tuple[str, ...] = ()
+    kind: str = ""
+    source: Any = None
+    known: dict[Any, Sharded] = field(default_factory=dict[Any, "Sharded"])
+    make: Callable[[Sharding], Any] | None = None
+    """Makes the shard of another sharding from nothing, of a value such as a constant."""
+
+
+def axis_position(axes: Sequence[str], sizes: Mapping[str, int]) -> Any:
+    """Returns the row-major position of this device along mesh axes, an int32."""
+    position: Any = None
+    for axis in axes:
+        index = _lax.axis_index(axis)
+        position = index if position is None else position * np.int32(sizes[axis]) + index
+    return np.int32(0) if position is None else position
+
+
+def all_reduce(x: Any, axes: Sequence[str], kind: str) -> Any:
+    """Reduces over mesh axes; the result is equal along them."""
+    names = tuple(axes)
+    x = spread(x, names)
+    small = x.dtype == np.bool_ or (jnp.issubdtype(x.dtype, jnp.integer) and jnp.iinfo(x.dtype).bits < 8)
+    if small:
+        wide = all_reduce(_lax.convert_element_type(x, np.int32), names, _OF_BOOLS.get(kind, kind))
+        return _lax.convert_element_type(wide, x.dtype)
+    match kind:
+        case "sum":
+            return _lax.psum(x, names)
+        case "max" | "or" if not (kind == "or" and x.dtype != np.bool_):
+            return _lax.pmax(x, names)
+        case "min":
+            return _lax.pmin(x, names)
+        case _:
+            return _gather_and_reduce(x, names, kind)
+
+
+_OF_BOOLS = {"sum": "max", "or": "max", "and": "min", "prod": "min"}
+"""Reductions of truth values, as reductions of the integers 0 and 1."""
+
+
+def _gather_and_reduce(x: Any, axes: tuple[str, ...], kind: str) -> Any:
+    # Reduced after each axis, so that the next one gathers no more than one value a device.
+    for axis in reversed(axes):
+        x = COMBINE_DIMS[kind](all_gather(_lax.expand_dims(x, (0,)), axis, 0), (0,))
+    return x
+
+
+COMBINE_DIMS: dict[str, Any] = {
+    "sum": _lax.reduce_sum,
+    "max": _lax.reduce_max,
+    "min": _lax.reduce_min,
+    "prod": _lax.reduce_prod,
+    "and": _lax.reduce_and,
+    "or": _lax.reduce_or,
+}
+"""Reductions over tensor dims, by kind."""
+
+COMBINE: dict[str, Any] = {
+    "sum": _lax.add,
+    "max": _lax.max,
+    "min": _lax.min,
+    "prod": _lax.mul,
+    "and": _lax.bitwise_and,
+    "or": _lax.bitwise_or,
+}
+"""The same of two values."""
+
+
+def all_gather(x: Any, axis: str, dim: int) -> Any:
+    """Joins the shards along a mesh axis; the result is equal along it."""
+    if not x.size:
+        shape = [n * (_lax.axis_size(axis) if i == dim else 1) for i, n in enumerate(x.shape)]
+        return spread(_lax.full(shape, 0, x.dtype), varying(x) - {axis})
+    wide = x.astype(np.uint8) if x.dtype == np.bool_ else x
+    gathered = _lax.all_gather(spread(wide, (axis,)), axis, axis=dim, tiled=True, to="invarying")
+    return gathered.astype(x.dtype)
+
+
+def own_slice(x: Any, axis: str, dim: int, sizes: Mapping[str, int]) -> Any:
+    """Returns this device's part of a dim along a mesh axis."""
+    shape, starts = list(x.shape), [np.int32(0)] * x.ndim
+    shape[dim] //= sizes[axis]
+    starts[dim] = _lax.axis_index(axis) * np.int32(shape[dim])
+    return _lax.dynamic_slice(spread(x, (axis,)), starts, shape, allow_negative_indices=False)
+
+
+def all_to_all(x: Any, axis: str, split: int, join: int) -> Any:
+    """Moves a mesh axis from the dim `join` to the dim `split`."""
+    wide = x.astype(np.uint8) if x.dtype == np.bool_ else x
+    return _lax.all_to_all(spread(wide, (axis,)), axis, split, join, tiled=True).astype(x.dtype)
+
+
+def reduce_scatter(x: Any, axis: str, dim: int) -> Any:
+    """Sums over a mesh axis, and keeps this device's part of a dim."""
+    return _lax.psum_scatter(spread(x, (axis,)), axis, scatter_dimension=dim, tiled=True)

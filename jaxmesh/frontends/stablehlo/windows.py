@@ -1,0 +1,163 @@
+"""Convolutions, reductions of windows, and the gradient of pooling."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxlib.mlir.dialects import stablehlo
+
+from jaxmesh.errors import UnsupportedError
+from jaxmesh.frontends.jax.retype import join_axes, spread
+from jaxmesh.frontends.stablehlo.call import Call, Ops, enum_of
+from jaxmesh.frontends.stablehlo.reductions import body_ops, constant_of, is_identity, kind_of, precision_of
+from jaxmesh.frontends.stablehlo.shardings import Sharding, count
+
+OPS = Ops()
+_lax: Any = jax.lax
+_hlo: Any = stablehlo
+_COMBINE = {"sum": _lax.add, "max": _lax.max, "min": _lax.min, "prod": _lax.mul, "and": _lax.bitwise_and,
+            "or": _lax.bitwise_or}  # fmt: skip
+
+
+def _pairs(value: Any, rank: int) -> list[tuple[int, int]]:
+    rows = np.broadcast_to(np.asarray(value), (rank, 2)).tolist()
+    return [(low, high) for low, high in rows]
+
+
+@OPS.add("stablehlo.convolution", kind="sum")
+def _convolution(call: Call) -> Any:
+    dims = _hlo.ConvDimensionNumbers(call.raw("dimension_numbers"))
+    x, kernel = call.operands
+    spatial = len(dims.input_spatial_dimensions)
+    ones = (1,) * spatial
+    if any(call.get("window_reversal", ())):
+        raise UnsupportedError("a convolution whose kernel is reversed; reverse the kernel before it.")
+    numbers = _lax.ConvDimensionNumbers(
+        (dims.input_batch_dimension, dims.input_feature_dimension, *dims.input_spatial_dimensions),
+        (dims.kernel_output_feature_dimension, dims.kernel_input_feature_dimension, *dims.kernel_spatial_dimensions),
+        (dims.output_batch_dimension, dims.output_feature_dimension, *dims.output_spatial_dimensions),
+    )
+    split: Sequence[Sharding] = call.shardings
+    inputs: int = dims.input_feature_dimension
+    outputs: int = dims.kernel_output_feature_dimension
+    features, batches = call["feature_group_count"], call["batch_group_count"]
+    if features > 1:
+        features = max(features // count(split[0][inputs], call.sizes), 1)
+    if batches > 1:
+        batches = max(batches // count(split[1][outputs], call.sizes), 1)
+    axes = join_axes(call.operands)
+    return _lax.conv_general_dilated(
+        spread(x, axes),
+        spread(kernel, axes),
+        tuple(call.get("window_strides", ones)),
+        _pairs(call.get("padding", 0), spatial),
+        lhs_dilation=tuple(call.get("lhs_dilation", ones)),
+        rhs_dilation=tuple(call.get("rhs_dilation", ones)),
+        dimension_numbers=numbers,
+        feature_group_count=features,
+        batch_group_count=batches,
+        precision=precision_of(call),
+        preferred_element_type=call.results[0].dtype,
+    )
+
+
+def separate_dims(op: Any, read: Any) -> list[int]:
+    """Returns the dims of a reduction of windows whose windows lie side by side: shards of those need no neighbours."""
+    sizes = read(op.attributes["window_dimensions"])
+    ones, rank = (1,) * len(sizes), len(sizes)
+
+    def given(name: str) -> Any:
+        return read(op.attributes[name]) if name in op.attributes else ones
+
+    strides, base, dilation = (given(n) for n in ("window_strides", "base_dilations", "window_dilations"))
+    padding = _pairs(read(op.attributes["padding"]) if "padding" in op.attributes else 0, rank)
+    shape, made = op.operands[0].type.shape, op.results[0].type.shape
+    return [
+        d
+        for d in range(rank)
+        if sizes[d] == strides[d]
+        and (base[d], dilation[d], padding[d]) == (1, 1, (0, 0))
+        and shape[d] == sizes[d] * made[d]
+    ]
+
+
+@OPS.add("stablehlo.reduce_window")
+def _reduce_window(call: Call) -> Any:
+    number = len(call.operands) // 2
+    kind, start = kind_of(call.op), constant_of(call.op.operands[-1])
+    x = call.operands[0]
+    if number != 1 or kind is None:
+        raise UnsupportedError(f"a reduction of windows whose body is {[o.name for o in body_ops(call.op)]}.")
+    ones = (1,) * x.ndim
+    window = (
+        tuple(call["window_dimensions"]),
+        tuple(call.get("window_strides", ones)),
+        _pairs(call.get("padding", 0), x.ndim),
+        tuple(call.get("base_dilations", ones)),
+        tuple(call.get("window_dilations", ones)),
+    )
+    cumulative = _cumulative(x, *window, kind)
+    if start is not None and is_identity(start, kind, x.dtype):
+        if cumulative is not None:
+            return cumulative
+        # A NumPy start lets JAX see that it is the identity, which has a gradient.
+        return _lax.reduce_window(x, np.asarray(start, x.dtype)[()], _COMBINE[kind], *window)
+    axes = join_axes(call.operands)
+    return _lax.reduce_window(spread(x, axes), spread(call.operands[1], axes), _COMBINE[kind], *window)
+
+
+_CUMULATIVE = {"sum": _lax.cumsum, "max": _lax.cummax, "min": _lax.cummin, "prod": _lax.cumprod}
+
+
+def _cumulative(x: Any, sizes: Any, strides: Any, padding: Any, base: Any, dilation: Any, kind: str) -> Any:
+    """Recognises cumulative sums and the like: a window over all that comes before, along one dim."""
+    dims = [d for d, n in enumerate(sizes) if n != 1]
+    if len(dims) != 1 or {*strides, *base, *dilation} != {1} or kind not in _CUMULATIVE:
+        return None
+    (dim,) = dims
+    length = x.shape[dim]
+    if sizes[dim] != length or any(p != (0, 0) for d, p in enumerate(padding) if d != dim):
+        return None
+    match padding[dim]:
+        case (before, 0) if before == length - 1:
+            return _CUMULATIVE[kind](x, axis=dim)
+        case (0, after) if after == length - 1:
+            return _CUMULATIVE[kind](x, axis=dim, reverse=True)
+        case _:
+            return None
+
+
+@OPS.add("stablehlo.select_and_scatter")
+def _select_and_scatter(call: Call) -> Any:
+    x, source, start = call.operands
+    value = constant_of(call.op.operands[2])
+    (compare,) = body_ops(call.op, 0)
+    direction = enum_of(compare, "comparison_direction")
+    select = {"GE": _lax.ge_p, "LE": _lax.le_p}.get(direction)
+    if select is None or kind_of(call.op, 1) != "sum" or value is None or value.item() != 0:
+        raise UnsupportedError(
+            f"a select_and_scatter that selects by {direction} and starts from {value}; read are those that select by "
+            "GE or LE and add to zeros."
+        )
+    del start
+    ones = (1,) * x.ndim
+    axes = join_axes([x, source])
+    return _lax.select_and_scatter_add_p.bind(
+        spread(source, axes),
+        spread(x, axes),
+        select_prim=select,
+        window_dimensions=tuple(call.get("window_dimensions", ones)),
+        window_strides=tuple(call.get("window_strides", ones)),
+        padding=tuple(_pairs(call.get("padding", 0), x.ndim)),
+    )
+
+
+@OPS.add("stablehlo.rng_bit_generator")
+def _rng_bits(call: Call) -> Any:
+    raise UnsupportedError(
+        f"random bits of a generator of the machine ({jnp.shape(call.operands[0])} state); use threefry keys."
+    )

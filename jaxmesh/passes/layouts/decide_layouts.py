@@ -1,0 +1,224 @@
+"""The pass that decides layouts: each value of a flat TTNN program gets the forms in which it is needed.
+
+A value stands in one or several forms (element type, layout, memory). An op takes the ones that its definition asks
+for; a form that does not exist yet is made from an existing one, once, by as few conversions as possible. The layout
+ops of the program that comes in say nothing but that a value is needed elsewhere, so inverse pairs vanish.
+
+tt-mlir does this in two passes, TTNNLayout and the operand workarounds of TTNNWorkarounds
+(lib/Dialect/TTNN/Transforms/TTNNLayout.cpp, lib/Dialect/TTNN/Transforms/Workarounds/TTNNWorkaroundsPatterns.cpp at
+19c86fca), with differences: nothing here is converted to a type that does not hold all its values. There, float32
+tables of embeddings, float32 poolings, sorts, tanh and attention become bfloat16, and integers in permutations, sums
+and products become float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from jaxmesh.dialects import ttnn
+from jaxmesh.dialects.program import Op, Program, Type, Value
+from jaxmesh.dialects.ttnn.forms import Forms, Takes, as_dtype, stored_as
+from jaxmesh.dialects.ttnn.memory import LAYOUT_ONLY, MEMORY_OPS
+from jaxmesh.errors import UnsupportedError
+from jaxmesh.passes.layouts.conversions import Form, path
+from jaxmesh.passes.layouts.wanted_rows import forms_of, tensors, wanted_in_rows
+
+_OFFER = "or ask for the text with strict=False, which the emulation runs"
+
+
+def decide_layouts(program: Program, strict: bool = True) -> Program:
+    """Returns the program with every op's operands in forms that the real function takes.
+
+    Args:
+      program: of TTNN ops, before its memory is managed.
+      strict: whether an operand for which there is no such form is an error; else it stays as it is.
+
+    Raises:
+      UnsupportedError: an element type that the real library does not have, or that one of its functions does not take
+        and that no other type holds exactly.
+    """
+    return _Decider(program, strict).run()
+
+
+class _Decider:
+    def __init__(self, program: Program, strict: bool) -> None:
+        self.source = program
+        self.strict = strict
+        self.made = Program(program.name, program.mesh, list(program.types), program.arguments)
+        self.in_rows = wanted_in_rows(program)
+        self.handle: Value | None = None
+        self.line = ""
+        self.refused = False
+        """True if the library refuses an operand of the current op."""
+        self.forms: dict[Value, dict[Form, Value]] = {}
+        """By value of the program that comes in: the forms that exist, and the values that they are."""
+
+    def run(self) -> Program:
+        for port in self.source.arguments:
+            self._add(port.value, self._form(port.value), port.value)
+        for op in self.source.ops:
+            self._op(op)
+        self.line = ""
+        self.made.results = [replace(r, value=self._need(r.value, self._form(r.value))) for r in self.source.results]
+        return self.made
+
+    # --- forms ---
+
+    def _form(self, value: Value) -> Form:
+        kind = self.source.types[value]
+        return Form(kind.dtype, kind.tile, kind.host)
+
+    def _add(self, value: Value, form: Form, made: Value) -> None:
+        if self.strict and stored_as(form.dtype) is None:
+            shape = list(self.source.types[value].shape)
+            raise UnsupportedError(
+                f"the real ttnn has no element type for {form.dtype.name}, that of a tensor {shape}"
+                f"{self._where()}. Convert it to one that it has (astype): bfloat16, float32, int32, uint32, uint16, "
+                f"uint8 or int8; {_OFFER}."
+            )
+        self.forms.setdefault(value, {})[form] = made
+
+    def _need(self, value: Value, form: Form) -> Value:
+        """A value in a form, converted if it is not there."""
+        have = self.forms[value]
+        if form not in have:
+            start, steps = path(frozenset(have), form)
+            for step in steps:
+                if step not in have:
+                    have[step] = self._convert(have[start], start, step)
+                start = step
+        return have[form]
+
+    def _convert(self, value: Value, before: Form, after: Form) -> Value:
+        """Appends one conversion."""
+        operands: tuple[Value, ...] = (value,)
+        attributes: dict[str, Any] = {}
+        if before.dtype != after.dtype:
+            name = "typecast"
+        elif before.tile != after.tile:
+            name, attributes = "to_layout", {"layout": "tile" if after.tile else "row_major"}
+        elif before.host:
+            name, operands = "to_device", (value, self._handle)
+        else:
+            name = "from_device"
+        kind = Type(self.made.types[value].shape, after.dtype, host=after.host, tile=after.tile)
+        result = self.made.new(kind)
+        self.made.ops.append(Op(f"ttnn.{name}", operands, (result,), attributes, self.line))
+        return result
+
+    @property
+    def _handle(self) -> Value:
+        assert self.handle is not None, "a program with tensors on the devices has a device"
+        return self.handle
+
+    # --- ops ---
+
+    def _op(self, op: Op) -> None:
+        self.line = op.line
+        name = op.name.removeprefix("ttnn.")
+        if op.name in LAYOUT_ONLY:
+            (operand, *_) = op.used
+            self.forms[op.results[0]] = self.forms[operand]
+        elif name == "get_device":
+            (self.handle,) = op.results
+            self.made.ops.append(op)
+        elif name in MEMORY_OPS or all(self.source.types[v].host for v in op.results):
+            self._on_host(op)
+        else:
+            self._on_devices(op)
+
+    def _on_host(self, op: Op) -> None:
+        """Transfers, and what is made or reshaped on the host."""
+        types = self.source.types
+        operands = [
+            v if v is None or types[v].kind == "device" else self._need(v, Form(types[v].dtype, tile=False, host=True))
+            for v in op.operands
+        ]
+        self._append(op, operands, [self._form(v) for v in op.results])
+
+    def _append(self, op: Op, operands: Sequence[Value | None], forms: Sequence[Form]) -> None:
+        for value, form in zip(op.results, forms, strict=True):
+            kind = self.made.types[value]
+            self.made.types[value] = replace(kind, dtype=form.dtype, tile=form.tile, host=form.host)
+            self._add(value, form, value)
+        self.made.ops.append(Op(op.name, tuple(operands), op.results, op.attributes, op.line))
+
+    def _on_devices(self, op: Op) -> None:
+        found = forms_of(self.source, op, ttnn.OPS[op.name.removeprefix("ttnn.")])
+        given = tensors(self.source, op)
+        dtypes = self._dtypes(op, given, found)
+        tile = not self._stays_in_rows(op, given, found)
+        operands: list[Value | None] = []
+        for number, (value, dtype) in enumerate(zip(given, dtypes, strict=True)):
+            takes = found.operand(number)
+            in_tiles = not takes.host and (tile if takes.layout == "either" else takes.layout == "tile")
+            form = None if value is None else self._wanted(value, dtype, takes, in_tiles)
+            operands.append(None if value is None or form is None else self._need(value, form))
+        kinds = [None if v is None else self.made.types[v] for v in operands]
+        wanted = [self.source.types[v].dtype for v in op.results]
+        forms = [Form(*found.result(i, kinds, dtype)) for i, dtype in enumerate(wanted)]
+        if self.refused:
+            # The emulation computes the program as it is.
+            forms = [form._replace(dtype=dtype) for form, dtype in zip(forms, wanted, strict=True)]
+        self._append(op, [*operands, *op.operands[len(given) :]], forms)
+
+    def _stays_in_rows(self, op: Op, given: Sequence[Value | None], found: Forms) -> bool:
+        """Returns True if an op that takes any layout has its operands in rows already, and its result is read so."""
+        free = [v for i, v in enumerate(given) if v is not None and found.operand(i).layout == "either"]
+        return op.results[0] in self.in_rows and all(any(not form.tile for form in self.forms[v]) for v in free)
+
+    def _wanted(self, value: Value, dtype: np.dtype[Any], takes: Takes, in_tiles: bool) -> Form:
+        form = Form(dtype, in_tiles, takes.host)
+        have = self.forms[value]
+        if takes.truth and form not in have:
+            return next((f for f in have if (f.tile, f.host) == (in_tiles, takes.host)), form)
+        return form
+
+    # --- element types ---
+
+    def _dtypes(self, op: Op, given: Sequence[Value | None], found: Forms) -> list[np.dtype[Any]]:
+        """The element type in which each operand is taken; that of the program if the library takes none."""
+        self.refused = False
+        own = [np.dtype(np.int32) if v is None else self.source.types[v].dtype for v in given]
+        stored = [None if v is None else stored_as(t) for v, t in zip(given, own, strict=True)]
+        taken = [None if s is None else found.operand(i).type_for(s) for i, s in enumerate(stored)]
+        for number, value in enumerate(given):
+            if value is not None and taken[number] is None:
+                self._refuse(op, number, found)
+        numbers = [i for i, t in enumerate(taken) if t is not None and not found.operand(i).truth]
+        if found.alike and len({taken[i] for i in numbers}) > 1:
+            common = _common([str(stored[i]) for i in numbers], [found.operand(i) for i in numbers])
+            if common is None:
+                self._refuse(op, numbers[-1], found)
+            taken = [common if i in numbers else t for i, t in enumerate(taken)]
+        rows = zip(own, stored, taken, strict=True)
+        return [o if t is None or t == s else as_dtype(t) for o, s, t in rows]
+
+    def _refuse(self, op: Op, number: int, found: Forms) -> None:
+        self.refused = True
+        if not self.strict:
+            return
+        kinds = [self.source.types[v] for v in tensors(self.source, op) if v is not None]
+        types = sorted(found.operand(number).types)
+        taken = f"takes {', '.join(types)} as operand {number}" if types else f"cannot take operand {number}"
+        given = ", ".join(f"{k.dtype.name}{list(k.shape)}" for k in kinds)
+        raise UnsupportedError(
+            f"{op.name} of the real ttnn {taken}, got {given}{self._where()}. {found.remedy}; {_OFFER}."
+        )
+
+    def _where(self) -> str:
+        return f" ({self.line})" if self.line else ""
+
+
+def _common(stored: Sequence[str], takes: Sequence[Takes]) -> str | None:
+    """Returns the type that holds the values of operands of several types."""
+    for name in dict.fromkeys((*stored, "FLOAT32", "INT32")):
+        if all(
+            name in t.types and (s == name or name in t.casts.get(s, ())) for s, t in zip(stored, takes, strict=True)
+        ):
+            return name
+    return None

@@ -1,0 +1,142 @@
+"""Loops and branches as libraries write them for one device: what all devices start with meets what differs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from jax.sharding import PartitionSpec as P
+
+import jaxmesh as jm
+
+Array = np.ndarray[Any, Any]
+MESHES = [(1, 2), (2, 4), (8,)]
+
+
+def recurrent(x: Any) -> Any:
+    """A recurrent cell over the rows, whose state starts with zeros inside."""
+
+    def step(state: Any, row: Any) -> tuple[Any, Any]:
+        state = jnp.tanh(state * 0.5 + row)
+        return state, state * 2
+
+    _, rows = lax.scan(step, jnp.zeros(x.shape[1:], x.dtype), x)
+    return rows
+
+
+def nested(x: Any) -> Any:
+    def outer(total: Any, row: Any) -> tuple[Any, Any]:
+        inner, _ = lax.scan(lambda c, v: (c + v, None), jnp.float32(0), row)
+        return total + inner, jnp.full(row.shape, total)
+
+    return lax.scan(outer, jnp.float32(1), x)[1]
+
+
+def counted(x: Any) -> Any:
+    return lax.fori_loop(0, 3, lambda i, state: state * 2 + x * i, jnp.ones(x.shape, x.dtype))
+
+
+def decided(x: Any) -> Any:
+    """Every device runs as many iterations as its own values ask for."""
+    start = (jnp.int32(0), jnp.zeros(x.shape, x.dtype))
+    return lax.while_loop(lambda s: (s[1].sum() < 30) & (s[0] < 5), lambda s: (s[0] + 1, s[1] + jnp.abs(x)), start)[1]
+
+
+def drawn(x: Any) -> Any:
+    """The same, with random numbers in the body, of keys that are constants and that are not."""
+
+    def step(state: Any) -> Any:
+        count, total = state
+        key = jax.random.fold_in(jax.random.key(3), count)
+        noise = jax.random.uniform(key, x.shape) + jax.random.uniform(jax.random.key(1), x.shape)
+        return count + 1, total + noise
+
+    return lax.while_loop(lambda s: (s[1].sum() < 20) & (s[0] < 9), step, (jnp.int32(0), x))[1]
+
+
+def branched(x: Any) -> Any:
+    return lax.cond(x.sum() > 0, lambda v: v * 3, lambda v: jnp.ones(v.shape, v.dtype), x)
+
+
+def switched(x: Any) -> Any:
+    index = jnp.int32(jnp.abs(x).sum()) % 3
+    branches = [lambda v: v, lambda v: jnp.zeros_like(v) + 1.5, lambda v: jax.random.normal(jax.random.key(0), v.shape)]
+    return lax.switch(index, branches, x)
+
+
+def called(x: Any) -> Any:
+    return jax.jit(recurrent)(jax.checkpoint(recurrent)(x))
+
+
+PROGRAMS = [recurrent, nested, counted, decided, drawn, branched, switched, called]
+
+
+def given(mesh: Any) -> tuple[Array, P]:
+    sizes = tuple(mesh.shape.values())
+    rng = np.random.default_rng(sizes)
+    shape = (3 * sizes[0], 2 * sizes[-1]) if len(sizes) > 1 else (3 * sizes[0], 2)
+    return rng.normal(size=shape).astype(np.float32), P(*mesh.axis_names)
+
+
+def per_shard(f: Callable[[Any], Any], x: Array, mesh: Any) -> Array:
+    """What a loop over the mesh's coordinates gives, by the function on one shard."""
+    sizes = tuple(mesh.shape.values())
+    rows = np.split(x, sizes[0])
+    columns = [np.split(row, sizes[1], axis=1) if len(sizes) > 1 else [row] for row in rows]
+    return np.concatenate([np.concatenate([np.asarray(f(s)) for s in row], axis=1) for row in columns])
+
+
+@pytest.mark.parametrize("sizes", MESHES, ids=str)
+@pytest.mark.parametrize("f", PROGRAMS, ids=lambda f: f.__name__)
+def test_a_function_of_one_device_runs_on_shards(f: Callable[[Any], Any], sizes: tuple[int, ...]) -> None:
+    mesh = jm.make_mesh(sizes)
+    x, spec = given(mesh)
+    program = jm.jit(lambda v: jm.shard_to_full(f(jm.full_to_shard(v, spec)), spec), mesh=mesh)
+    np.testing.assert_allclose(program(x), per_shard(jax.jit(f), x, mesh), rtol=2e-6, atol=2e-6)
+
+
+@pytest.mark.parametrize("f", [recurrent, nested, counted, called], ids=lambda f: f.__name__)
+def test_it_has_a_text_and_a_derivative_from_outside(f: Callable[[Any], Any]) -> None:
+    mesh = jm.make_mesh((2, 4))
+    x, spec = given(mesh)
+    program = jm.jit(lambda v: jm.shard_to_full(f(jm.full_to_shard(v, spec)), spec), mesh=mesh)
+    assert '"ttnn.distribute_tensor"' in program.trace(x).lower().as_text()
+    found = jax.grad(lambda v: (program(v) ** 2).sum())(x)
+    expected = per_shard(jax.grad(lambda v: (f(v) ** 2).sum()), x, mesh)
+    np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-5)
+
+
+def test_the_values_are_typed_as_varying() -> None:
+    mesh = jm.make_mesh((2, 4))
+    x, spec = given(mesh)
+    program = jm.jit(lambda v: jm.shard_to_full(recurrent(jm.full_to_shard(v, spec)), P("y")), mesh=mesh)
+    with pytest.raises(jm.ReplicationError, match="'x'"):
+        program.trace(x)
+
+
+def test_a_sum_over_the_mesh_inside_stays_one() -> None:
+    mesh = jm.make_mesh((2, 4))
+    x, spec = given(mesh)
+
+    def f(v: Any) -> Any:
+        shard = jm.full_to_shard(v, spec)
+        total, _ = lax.scan(lambda c, row: (c + lax.psum(row.sum(), ("y", "x")), None), jnp.float32(0), shard)
+        start, _ = lax.scan(lambda c, row: (c + row, None), jnp.zeros(shard.shape[1:]), shard)
+        return jm.shard_to_full(total, P()), jm.shard_to_full(start[None], spec)
+
+    total, start = jm.jit(f, mesh=mesh)(x)
+    np.testing.assert_allclose(total, x.sum(), rtol=1e-5)
+    np.testing.assert_allclose(start, x.reshape(2, 3, 8).sum(1), rtol=1e-5)
+
+
+def test_a_derivative_inside_keeps_the_error_of_jax() -> None:
+    mesh = jm.make_mesh((2, 4))
+    x, spec = given(mesh)
+    program = jm.jit(jax.grad(lambda v: jm.shard_to_full(recurrent(jm.full_to_shard(v, spec)), spec).sum()), mesh=mesh)
+    with pytest.raises(TypeError, match="pcast"):
+        program.trace(x)

@@ -1,0 +1,94 @@
+"""What is printed runs on Tenstorrent's own `ttnn`, and every tensor has the form that the program says."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+import jaxmesh as jm
+from jaxmesh.dialects.program import UNROLL_LIMIT
+from jaxmesh.errors import UnsupportedError
+from jaxmesh.passes.verify_program import verify_program
+from tests.generators.flat_programs import run_flat
+from tests.generators.real_ttnn.functions import AXES, DTYPES, FUNCTIONS, SIZES, argument, is_known, program, programs
+from tests.generators.real_ttnn.run import missing, program_of, run
+from tests.generators.suite.all_programs import PROGRAMS, Entry
+
+# JAX converts infinities of 16-bit floats to other types where it sets the start of a maximum.
+pytestmark = pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
+
+TOLERANCES = {4: 1e-5, 2: 2e-2}
+
+
+def is_lacking(name: str, dtype: str) -> bool:
+    """Returns True for what needs 16-bit integers with a sign, which the real library does not have."""
+    return name in ("copysign", "signbit") and dtype in ("bfloat16", "float16")
+
+
+def fits(entry: Entry) -> bool:
+    """Returns True if a T3000 has the mesh."""
+    return len(entry.sizes) <= 2 and math.prod(entry.sizes) <= 8
+
+
+@pytest.mark.parametrize("entry", PROGRAMS, ids=lambda e: e.name)
+def test_the_suite_is_in_forms_that_the_library_takes(entry: Entry) -> None:
+    lowered = jm.jit(entry.function, mesh=entry.mesh).lower(*entry.args())
+    if len(entry.sizes) > 2:
+        with pytest.raises(UnsupportedError, match=r"open_mesh_device of the real ttnn opens meshes of two dims, got"):
+            lowered.as_text()
+        return
+    verify_program(lowered._program(True, UNROLL_LIMIT, True), strict=True)
+
+
+@pytest.mark.quick(20)
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_are_in_forms_that_the_library_takes_and_keep_their_values(name: str, dtype: str) -> None:
+    if not is_known(name, dtype):
+        pytest.skip("JAX has none of this element type")
+    mesh, x = jm.make_mesh(SIZES, AXES), argument(dtype)
+    lowered = jm.jit(program(name), mesh=mesh).lower(x)
+    if is_lacking(name, dtype):
+        with pytest.raises(UnsupportedError, match="has no element type for int16"):
+            lowered.as_text()
+        lowered.as_text(strict=False)
+        return
+    flat = lowered._program(True, UNROLL_LIMIT, True)
+    verify_program(flat, strict=True)
+    wanted = jax.tree.leaves(lowered.compile()(x))
+    for got, want in zip(run_flat(flat, mesh, x), wanted, strict=True):
+        assert_alike(np.asarray(got), np.asarray(want))
+
+
+def assert_alike(got: np.ndarray, want: np.ndarray) -> None:
+    assert (got.dtype, got.shape) == (want.dtype, want.shape)
+    if want.dtype.kind in "iub":
+        np.testing.assert_array_equal(got, want)
+        return
+    a, b = got.astype(np.float64), want.astype(np.float64)
+    largest = np.abs(b[np.isfinite(b)]).max(initial=1)
+    np.testing.assert_allclose(a, b, rtol=0, atol=TOLERANCES[want.dtype.itemsize] * largest)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(missing()), reason=f"the real ttnn: {missing()} not set")
+def test_the_suite_runs_on_the_real_library(tmp_path: Path) -> None:
+    entries = [e for e in PROGRAMS if fits(e)]
+    texts = [program_of(jm.jit(e.function, mesh=e.mesh).lower(*e.args())) for e in entries]
+    refused = {e.name: why for e, why in zip(entries, run(texts, tmp_path), strict=True) if why}
+    assert not refused
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(missing()), reason=f"the real ttnn: {missing()} not set")
+def test_functions_run_on_the_real_library(tmp_path: Path) -> None:
+    mesh = jm.make_mesh(SIZES, AXES)
+    cases = [c for c in programs() if not is_lacking(*c[0].rsplit(" ", 1))]
+    assert len(cases) > 700
+    texts = [program_of(jm.jit(function, mesh=mesh).lower(x)) for _, function, x in cases]
+    refused = {c[0]: why for c, why in zip(cases, run(texts, tmp_path), strict=True) if why}
+    assert not refused

@@ -1,0 +1,88 @@
+"""The definitions of both dialects are upstream's: names, operands, attributes and their kinds, results."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from jaxmesh.dialects import ttir, ttnn
+from jaxmesh.dialects.definitions import takes_device
+from jaxmesh.dialects.op import OpDef, Trait
+from jaxmesh.dialects.ttnn.memory import MEMORY_OPS
+from jaxmesh.emit.mlir.printer import DISCARDABLE
+from tests.generators.upstream_definitions import bare, check_text, read_table
+
+KNOWN = read_table()
+OURS = {f"ttir.{n}": op for n, op in ttir.OPS.items()} | {f"ttnn.{n}": op.definition for n, op in ttnn.OPS.items()}
+FORMS = {
+    "si8": "SI8Attr", "si32": "SI32Attr", "ui32": "UI32Attr", "i32": "I32Attr", "i64": "I64Attr", "si64": "SI64Attr",
+    "f32": "F32Attr", "number": "F32Attr|I32Attr", "bool": "BoolAttr", "string": "StrAttr", "i32s": "I32ArrayAttr",
+    "i64s": "DenseI64ArrayAttr", "i32a": "DenseI32ArrayAttr", "dense": "ElementsAttr", "dense_i64": "I64ElementsAttr",
+    "shape": "TTNN_ShapeAttr", "#ttcore.reduce_type": "TTCore_ReduceTypeAttr",
+    "#ttcore.shard_type": "TTCore_MeshShardTypeAttr", "#ttcore.shard_direction": "TTCore_MeshShardDirectionAttr",
+}  # fmt: skip
+REFUSED = {
+    # What they mean is not known to this project; a text that has them is an error.
+    "activation", "flattened_compat_info", "token_index",
+}  # fmt: skip
+
+
+def kind_of(form: str, kind: str) -> str:
+    return f"{FORMS[form]}|DenseI32ArrayAttr" if kind == "any" and form in ("i32", "si32") else FORMS[form]
+
+
+@pytest.mark.parametrize("name", sorted(OURS))
+def test_a_definition_is_upstreams(name: str) -> None:
+    own = OURS[name]
+    if Trait.NOT_UPSTREAM in own.traits:
+        assert name not in KNOWN
+        return
+    row = KNOWN[name]
+    attributes = {n.rstrip("?"): (not n.endswith("?"), kind) for n, kind in row["attributes"].items()}
+    written = {a.name: (a.required, kind_of(a.mlir_form, a.kind)) for a in own.attributes if a.name not in DISCARDABLE}
+    assert written == {n: v for n, v in attributes.items() if n in written}
+    assert attributes.keys() - written.keys() - REFUSED == own.options
+    assert not any(attributes[n][0] for n in own.options)
+    check_operands(name, own, row)
+    results = (1, 1) if own.writes is not None else own.results
+    assert own.writes is None or (row["results"] == [] and results == (1, 1))
+    assert own.writes is not None or results == (len(row["results"]),) * 2
+
+
+def check_operands(name: str, own: OpDef, row: dict[str, Any]) -> None:
+    tensors = [n for n in row["operands"] if n.rstrip("?") not in ("device", "mesh_device")]
+    least, most = len(tensors) - len(bare(tensors, "?", "*")), len(tensors)
+    # No one concatenates nothing.
+    assert own.operands == ((1, None) if tensors == ["inputs*"] else (least, most))
+    devices = [n for n in row["operands"] if n not in tensors]
+    assert takes_device(name) == (len(devices) - len(bare(devices, "?")), len(devices))
+    assert ("segments" in row) == (tensors != ["inputs*"] and most - least >= 2)
+
+
+@pytest.mark.parametrize("name", sorted(MEMORY_OPS))
+def test_an_op_about_memory_is_upstreams(name: str) -> None:
+    row = KNOWN[f"ttnn.{name}"]
+    assert MEMORY_OPS[name].attributes.keys() == set(bare(list(row["attributes"])))
+    assert MEMORY_OPS[name].takes_device == ("device" in row["operands"] or "mesh_device" in row["operands"])
+
+
+@pytest.mark.parametrize(
+    ("line", "wrong"),
+    [
+        ('%0 = "ttir.add"(%a, %b) : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>', []),
+        ('%0 = "ttir.add"(%a) : (tensor<4xf32>) -> tensor<4xf32>', ["1 operands, of ['lhs', 'rhs']"]),
+        ('%0 = "ttir.sinh"(%a) : (tensor<4xf32>) -> tensor<4xf32>', ["no such op"]),
+        ('%0 = "ttir.cumsum"(%a) <{dim = 0 : si32}> : (tensor<4xf32>) -> tensor<4xf32>',
+         ["attribute dim is a I64Attr, not 0 : si32"]),
+        ('%0 = "ttir.cumsum"(%a) <{axis = 0 : i64}> : (tensor<4xf32>) -> tensor<4xf32>',
+         ["no attribute axis", "attribute dim is missing"]),
+        ('%0 = "ttir.fill_cache"(%a, %b) <{batch_offset = 0 : i32}> : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>',
+         ["1 results, of []"]),
+        ('%0 = "ttir.rms_norm"(%a) <{normalized_shape = array<i64: 4>}> : (tensor<4xf32>) -> tensor<4xf32>',
+         ["operandSegmentSizes is missing"]),
+    ],
+)  # fmt: skip
+def test_what_deviates_is_found(line: str, wrong: list[str]) -> None:
+    name = line.split('"')[1]
+    assert check_text(line, KNOWN) == (1, [f"{name}: {w}" for w in wrong])
