@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import operator
 import threading
 from collections.abc import Callable, Hashable
 from typing import Any, Generic, ParamSpec, TypeVar
@@ -24,6 +25,8 @@ _util: Any = util
 ARRAY: type[Any] = array.ArrayImpl
 """The class of concrete arrays of numbers. An `isinstance` test of it is cheaper than of `jax.Array`, which includes
 traced values and random keys."""
+placement_of: Callable[[Any], tuple[bool, Any]] = operator.attrgetter("_committed", "_sharding")
+"""Returns whether a concrete array is committed, and its sharding, in one step and without Python's properties."""
 
 
 class Cache(Generic[V]):

@@ -18,7 +18,7 @@ from jaxmesh.runtime.distributed.agreement import compare_launch_arguments, comp
 from jaxmesh.runtime.distributed.collectives import put
 from jaxmesh.runtime.launch import launch
 from jaxmesh.sharding.mesh import AnyMesh, storage_spec
-from jaxmesh.stages.arguments import check_call, check_donated, prepare_leaf
+from jaxmesh.stages.arguments import check_call, check_donated, flatten, prepare_leaf
 from jaxmesh.stages.checked_calls import check_arguments, has_argument_claims, raise_differences
 from jaxmesh.ttnn.mesh_tensor import MeshTensor, is_tensor
 
@@ -92,7 +92,9 @@ class Compiled:
         if self._checks_arguments:
             check_arguments((args, kwargs))
         given = check_call(self._boundary, args, kwargs)
-        check_donated(given, self._boundary.donated)
+        if self._boundary.donated:
+            # The arrays that were passed: two of the same sharding are two tensors in `given`.
+            check_donated(flatten((args, kwargs))[0], self._boundary.donated)
         leaves = [prepare_leaf(x) for x in given]
 
         def start() -> Any:

@@ -164,7 +164,8 @@ def some_devices_hold_nothing() -> None:
         every = ttnn.create_mesh_composer(mesh, ttnn.MeshComposerConfig([0], ttnn.MeshShape(8)))
         assert "on 3 of 8 devices" in repr(tensor)
         assert same_bits(ttnn.aggregate_tensor(tensor, first), full)
-        raised(jm.VerifyError, lambda: ttnn.aggregate_tensor(tensor, every), "on 3 of 8")
+        # The real composer joins the shards that exist.
+        assert same_bits(ttnn.aggregate_tensor(tensor, every), full)
         raised(jm.VerifyError, lambda: tensor.shard([n - 1 for n in tensor.mesh.devices.shape]), "holds nothing")
 
 

@@ -59,7 +59,7 @@ def aligned(values: np.ndarray) -> np.ndarray:
 
 
 def joined(tensor: jm.MeshTensor, dim: int, device: Any) -> np.ndarray:
-    return ttnn.aggregate_tensor(tensor, ttnn.concat_mesh_to_tensor_composer(device, dim))
+    return ttnn.aggregate_tensor(tensor, ttnn.concat_mesh_to_tensor_composer(device, dim)).to_numpy()
 
 
 def by_rows(x: Any) -> Any:
