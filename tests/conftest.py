@@ -10,6 +10,7 @@ Three sets of tests, from small to large:
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -22,6 +23,7 @@ pytest.register_assert_rewrite("tests.generators")
 
 import jaxmesh as jm  # noqa: E402
 from jaxmesh import ttnn  # noqa: E402
+from jaxmesh.ttnn import beyond  # noqa: E402
 from tests import ROOT  # noqa: E402
 from tests.generators.quick_compilation import quick_compilation  # noqa: E402
 
@@ -47,6 +49,13 @@ hypothesis.settings.load_profile("ci")
 def compared_copies() -> Generator[None]:
     """Fails the test in which copies differ, also if no call has waited for the comparison."""
     with jm.check_replication():
+        yield
+
+
+@pytest.fixture(autouse=True)
+def beyond_ttnn(request: pytest.FixtureRequest) -> Generator[None]:
+    """Emulates what goes beyond the real `ttnn` in tests marked `beyond`."""
+    with beyond.enabled() if request.node.get_closest_marker("beyond") else contextlib.nullcontext():
         yield
 
 
@@ -86,6 +95,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     for line in (
+        "beyond: jaxmesh.ttnn emulates also what the real library refuses",
         "part(n): without `--every`, one in n of the test's cases runs",
         "quick(n): one in n of the test's cases is quick; the others are slow",
         "slow: runs with `--every`, with a `-m` that names slow, or where the command names the file or its folder",

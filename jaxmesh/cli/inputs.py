@@ -1,4 +1,4 @@
-"""The inputs of the commands: a TTIR file, the function that `--func` names, its mesh, and its arguments."""
+"""The inputs of the commands: a file, the function that `--func` names, its mesh, and its arguments."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from jax.sharding import AbstractMesh, Mesh
 
 import jaxmesh as jm
 from jaxmesh.cli.options import MAX_DEVICES, parse_mesh
-from jaxmesh.frontends.mlir.decode import Program, decode
+from jaxmesh.dialects.residency import DEVICE
 from jaxmesh.frontends.mlir.module import Function, Source, choose, load_text, public_functions
 from jaxmesh.frontends.mlir.source import decode as decode_text, read
 from jaxmesh.runtime import npz
 from jaxmesh.sharding.mesh import default_axis_names
-from jaxmesh.stages.from_mlir import import_program, mesh_sizes
+from jaxmesh.stages.from_mlir import decoded, import_program, mesh_sizes
 from jaxmesh.ttnn.assemble import assemble
 
 _WIDE = re.compile(r"(?:\dx|tensor<)(?:[su]?i64|f64|index|complex<f64>)\b")
@@ -78,11 +78,11 @@ def chosen_functions(file: Source, name: str | None) -> Sequence[Function]:
     return public if name is None and public else [choose(file, name)]
 
 
-def imported(file: Source, sizes: tuple[int, ...] | None, arguments: argparse.Namespace) -> tuple[Program, jm.Traced]:
-    """Returns the function that the options name, as decoded from the file and as traced on emulated devices."""
-    program = decode(choose(file, arguments.func), file.functions)
+def imported(file: Source, sizes: tuple[int, ...] | None, arguments: argparse.Namespace) -> jm.Traced:
+    """Returns the function that the options name, traced on emulated devices."""
+    program = decoded(file, choose(file, arguments.func))
     mesh = devices_of(sizes or mesh_sizes(file, program))
-    return program, import_program(file, program, mesh, strict=arguments.strict)
+    return import_program(file, program, mesh, strict=arguments.strict)
 
 
 def devices_of(sizes: tuple[int, ...] | None) -> Mesh | None:
@@ -98,11 +98,11 @@ def devices_of(sizes: tuple[int, ...] | None) -> Mesh | None:
     return emulated_mesh(sizes)
 
 
-def inputs_of(program: Program, mesh: Any, arguments: argparse.Namespace) -> list[Any]:
+def inputs_of(traced: jm.Traced, arguments: argparse.Namespace) -> list[Any]:
     """Returns the arguments of a program: those of the file that `--inputs` names, else random ones."""
-    devices = math.prod(mesh.shape.values())
-    rows = list(zip(program.body.arguments, program.presharded, strict=True))
-    kinds = [jax.ShapeDtypeStruct((devices, *a.shape) if p else a.shape, a.dtype) for a, p in rows]
+    mesh: Any = traced.mesh
+    rows = [(a, r is DEVICE) for a, r in zip(traced.in_avals, traced.residency.inputs, strict=True)]
+    kinds = [jax.ShapeDtypeStruct((mesh.size, *a.shape) if p else a.shape, a.dtype) for a, p in rows]
     if arguments.inputs is not None:
         found = npz.read_inputs(arguments.inputs, kinds)
     else:

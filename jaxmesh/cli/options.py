@@ -36,8 +36,8 @@ def input_options(parser: argparse.ArgumentParser, when: str = "") -> None:
 
 
 def common_options(parser: argparse.ArgumentParser) -> None:
-    """Adds the options of every command that reads a TTIR file."""
-    parser.add_argument("file", metavar="FILE", help="TTIR text, or - for standard input")
+    """Adds the options of every command that reads a TTIR or StableHLO file."""
+    parser.add_argument("file", metavar="FILE", help="TTIR or StableHLO text, or - for standard input")
     parser.add_argument("--mesh", metavar="AxB", help="sizes of the mesh axes, joined by x (default: the file's)")
     parser.add_argument("--func", metavar="NAME", help="the function; NAME@LINE where a file has several of one name")
     parser.add_argument("--strict", action="store_true", help="make errors of warnings")

@@ -12,9 +12,9 @@ from jaxmesh.cli.inputs import imported, inputs_of, read_file
 from jaxmesh.cli.options import add_command, check_out, common_options, input_options
 
 RECORD = """\
-Runs one function of a TTIR file and writes every value it makes, on every device, keyed by its line in the file. The
-levels are the reference executor before the pass (ttir) and after it (ttnn), and the compiled program on emulated
-devices (devices, the default). FILE may be - for standard input."""
+Runs one function of a TTIR or StableHLO file and writes every value it makes, on every device, keyed by its line in
+the file. The levels are the reference executor before the pass (ttir) and after it (ttnn), and the compiled program on
+emulated devices (devices, the default). FILE may be - for standard input."""
 
 RECORD_NOTES = """\
 examples:
@@ -40,7 +40,7 @@ exit codes: 0 equal, 1 something differs, 2 an error (one line on standard error
 
 def add_commands(commands: Any) -> None:
     """Adds `record` and `compare` to the parser of the command line."""
-    record = add_command(commands, "record", "write every value that a TTIR file makes", RECORD, RECORD_NOTES)
+    record = add_command(commands, "record", "write every value that a file makes", RECORD, RECORD_NOTES)
     common_options(record)
     input_options(record)
     record.add_argument("--level", choices=("ttir", "ttnn", "devices"), default="devices", help="what to run")
@@ -78,8 +78,8 @@ def record(arguments: argparse.Namespace) -> None:
     """Runs one function and writes its recording."""
     check_out(arguments.out)
     with read_file(arguments) as (file, sizes):
-        program, traced = imported(file, sizes, arguments)
-        args = inputs_of(program, traced.mesh, arguments)
+        traced = imported(file, sizes, arguments)
+        args = inputs_of(traced, arguments)
         recording = _stage(traced, arguments.level).record(*args, only=arguments.only, max_bytes=arguments.max_bytes)
     recording.save(arguments.out)
     print(f"wrote {arguments.out}: {recording}", flush=True)

@@ -1,4 +1,4 @@
-"""`jaxmesh run`: runs a TTIR file, or an exported folder, on emulated devices."""
+"""`jaxmesh run`: runs a TTIR or StableHLO file, or an exported folder, on emulated devices."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from jaxmesh.cli.run_folder import run_folder
 from jaxmesh.runtime import npz
 
 RUN = """\
-Runs one function of a TTIR file on emulated devices, and prints a line per result. Inputs come from an .npz file, or
-are random. FILE may be - for standard input, or a folder that an export wrote (jaxmesh translate --out, codegen_py):
-then its Python program is run, with its own inputs, and --check compares with its expected results. Both ways --check
-also compares, on the devices, all copies that are taken to be equal although no type proves it. With --on ttnn a folder
-is run on the real library instead: on the board, or on a cluster that is only described, where every operation checks
-its arguments and takes its memory, and computes nothing. It prints whether the program is accepted, or where and why it
-is refused, the memory of each device, what is left in it, and the device operations."""
+Runs one function of a TTIR or StableHLO file on emulated devices, and prints a line per result. Inputs come from an
+.npz file, or are random. FILE may be - for standard input, or a folder that an export wrote (jaxmesh translate --out,
+codegen_py): then its Python program is run, with its own inputs, and --check compares with its expected results. Both
+ways --check also compares, on the devices, all copies that are taken to be equal although no type proves it. With --on
+ttnn a folder is run on the real library instead: on the board, or on a cluster that is only described, where every
+operation checks its arguments and takes its memory, and computes nothing. It prints whether the program is accepted, or
+where and why it is refused, the memory of each device, what is left in it, and the device operations."""
 
 RUN_NOTES = """\
 arrays in .npz files:
@@ -54,7 +54,7 @@ _UNREADABLE = 2
 
 def add_commands(commands: Any) -> None:
     """Adds `run` to the parser of the command line."""
-    parser = add_command(commands, "run", "run a TTIR file on emulated devices", RUN, RUN_NOTES)
+    parser = add_command(commands, "run", "run a TTIR or StableHLO file on emulated devices", RUN, RUN_NOTES)
     common_options(parser)
     input_options(parser)
     parser.add_argument("--out", type=Path, metavar="NPZ", help="write the results: result0, result1, ...")
@@ -128,10 +128,10 @@ def _run_file(arguments: argparse.Namespace) -> bool:
     if arguments.out is not None:
         check_out(arguments.out)
     with read_file(arguments) as (file, sizes):
-        program, traced = imported(file, sizes, arguments)
-        args = inputs_of(program, traced.mesh, arguments)
+        traced = imported(file, sizes, arguments)
+        args = inputs_of(traced, arguments)
         lowered = traced.lower()
-        compiled, count = lowered.compile(check_replication=arguments.check or None), len(program.results)
+        compiled, count = lowered.compile(check_replication=arguments.check or None), len(traced.out_avals)
         try:
             results = _row(compiled(*args), count)
         except jm.ReplicationError as error:

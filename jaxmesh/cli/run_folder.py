@@ -15,9 +15,13 @@ from typing import Any
 import jax
 
 from jaxmesh import ttnn
+from jaxmesh.dialects.ttnn.data_types import EVERY
 from jaxmesh.errors import MissingFileError
+from jaxmesh.ttnn import beyond
 
 _WIDE = re.compile(r"ttnn\.DataType\.(FLOAT64|U?INT64|COMPLEX128)\b")
+_TYPES = re.compile(r"ttnn\.DataType\.([A-Z]\w*)")
+_SOLID = re.compile(r"get_device\(\(\d+, \d+, \d+")
 _enable_x64: Any = jax.enable_x64
 _process_wide = threading.RLock()
 """The working directory, `sys.argv` and `sys.modules` are those of all threads: one folder runs at a time."""
@@ -40,8 +44,10 @@ def run_folder(directory: str | os.PathLike[str], arguments: Sequence[str] = ())
             f"{str(directory)!r} is no exported folder with a Python program: it has no main.py{only}; give a folder "
             "that lowered.export wrote."
         )
-    wide = _enable_x64(True) if _WIDE.search(_text(script)) else contextlib.nullcontext()
-    with _process_wide, wide, _process(folder, script, arguments), _modules(folder):
+    text = _text(script)
+    wide = _enable_x64(True) if _WIDE.search(text) else contextlib.nullcontext()
+    further = beyond.enabled() if _is_beyond(text) else contextlib.nullcontext()
+    with _process_wide, wide, further, _process(folder, script, arguments), _modules(folder):
         try:
             runpy.run_path(str(script), run_name="__main__")
         except SystemExit as stop:
@@ -52,6 +58,11 @@ def run_folder(directory: str | os.PathLike[str], arguments: Sequence[str] = ())
             "`raise SystemExit(main())`. Export the program again."
         )
     return 0
+
+
+def _is_beyond(text: str) -> bool:
+    """Returns True for a program of element types, or on a mesh, that the real `ttnn` does not have."""
+    return bool(set(_TYPES.findall(text)) - EVERY or _SOLID.search(text))
 
 
 def _text(script: Path) -> str:

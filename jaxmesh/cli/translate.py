@@ -14,9 +14,9 @@ from jaxmesh.emit.cpp.printer import include_dir
 from jaxmesh.emit.languages import EXPORTED, LOWERED, TRACED
 
 TRANSLATE = """\
-Lowers one function of a TTIR file and prints it: as TTNN (MLIR), as Python or as C++, each as tt-mlir emits it. With
---out DIR writes a folder instead that holds the program, its inputs and expected results, and runs. FILE may be - for
-standard input; a TTNN file is read too."""
+Lowers one function of a TTIR or StableHLO file and prints it: as TTNN (MLIR), as Python or as C++, each as tt-mlir
+emits it. With --out DIR writes a folder instead that holds the program, its inputs and expected results, and runs. FILE
+may be - for standard input; a TTNN file is read too."""
 
 TRANSLATE_NOTES = """\
 examples:
@@ -31,7 +31,7 @@ exit codes: 0 done, 2 an error (one line on standard error), or wrong usage"""
 def add_commands(commands: Any) -> None:
     """Adds `translate` and `include-dir` to the parser of the command line."""
     translate = add_command(
-        commands, "translate", "print a TTIR file as TTNN, Python or C++", TRANSLATE, TRANSLATE_NOTES
+        commands, "translate", "print a TTIR or StableHLO file as TTNN, Python or C++", TRANSLATE, TRANSLATE_NOTES
     )
     common_options(translate)
     translate.add_argument("--to", required=True, choices=(*TRACED, *LOWERED), help="the language")
@@ -52,11 +52,11 @@ def translate(arguments: argparse.Namespace) -> None:
     if arguments.out is None and (arguments.inputs is not None or arguments.seed):
         raise jm.ArgumentTypeError("--inputs and --seed are of the program that --out writes; give --out DIR, too.")
     with read_file(arguments) as (file, sizes):
-        program, traced = imported(file, sizes, arguments)
+        traced = imported(file, sizes, arguments)
         if arguments.out is None:
             print(_print_text(traced, arguments), end="", flush=True)
             return
-        args = inputs_of(program, traced.mesh, arguments)
+        args = inputs_of(traced, arguments)
         for path in _write(traced, args, arguments):
             print(path, flush=True)
 

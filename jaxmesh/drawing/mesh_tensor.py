@@ -44,7 +44,7 @@ def tensor_placement(tensor: Any) -> Placement:
         notes.append("it is in host memory, one shard per device.")
     devices = None if isinstance(mesh, AbstractMesh) else list(mesh.devices.flat)
     return make_placement(
-        axes, wheres, dtype=tensor.dtype, itemsize=tensor.dtype.itemsize, shape=shape, how=how, over=over, notes=notes,
+        axes, wheres, dtype=tensor.dtype, itemsize=tensor.element_size(), shape=shape, how=how, over=over, notes=notes,
         ids=None if devices is None else [d.id for d in devices], device_notes=process_notes(devices),
     )  # fmt: skip
 

@@ -14,7 +14,7 @@ from typing import Any
 import jax
 from jax._src import source_info_util
 
-from jaxmesh.errors import MissingRuleError
+from jaxmesh.errors import JaxmeshError, MissingRuleError
 from jaxmesh.jaxprs import walk
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr
 
@@ -128,8 +128,9 @@ class Sources:
                 self._tracebacks.setdefault((frame.file_name, int(frame.start_line)), traceback)
 
     @contextlib.contextmanager
-    def at(self, location: str) -> Generator[str]:
-        """Runs its body at a location as MLIR prints it; yields `file:line (function)`, or an empty text."""
+    def at(self, location: str, op: str) -> Generator[str]:
+        """Runs its body, about an op at a location as MLIR prints it; yields `file:line (function)`, or nothing."""
+        del op
         found = self._found.get(location)
         if found is None:
             found = self._found[location] = self._find(location)
@@ -148,3 +149,36 @@ class Sources:
                 frame: Any = _util.user_frame(traceback)
                 return traceback, f"{frame.file_name}:{frame.start_line} ({frame.function_name})"
         return None, f"{places[0][0]}:{places[0][1]}" if places else ""
+
+    def inexpressible(self, op: str, line: str) -> str:
+        """Returns the beginning of an error about an op that is no text."""
+        return f"{op} ({line}) runs as JAX runs it, but has no TTIR or TTNN text"
+
+
+_PARSED = re.compile(r'"-":([0-9]+):[0-9]+')
+
+
+class TextSources(Sources):
+    """The lines of a text that MLIR parsed, whose ops have no locations of their own; `offset` is that of its piece."""
+
+    def __init__(self, offset: int) -> None:
+        super().__init__(())
+        self._offset = offset
+
+    @contextlib.contextmanager
+    def at(self, location: str, op: str) -> Generator[str]:
+        """Runs its body, about an op; yields the line, which stays with what is made of it, and names it in errors."""
+        found = _PARSED.search(location)
+        if found is None:
+            yield ""
+            return
+        line = f"line {int(found[1]) + self._offset}"
+        try:
+            with jax.named_scope(f"{line}: {op}"):
+                yield line
+        except JaxmeshError as error:
+            raise error if str(error).startswith("line ") else type(error)(f"{line}: {op}: {error}") from None
+
+    def inexpressible(self, op: str, line: str) -> str:
+        """Returns the beginning of an error about an op that has no meaning here."""
+        return f"{line}: {op} has a form that has no TTIR or TTNN text"

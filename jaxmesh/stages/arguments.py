@@ -62,7 +62,7 @@ def argument_of(leaf: Any, path: Any, mesh: AnyMesh) -> Argument:
             f"{what} is on the mesh {show_mesh(leaf.mesh)}, the program runs on {show_mesh(mesh)}; one program "
             "has one mesh. Aggregate the tensor and distribute it over the program's mesh."
         )
-    return Argument(abstract(jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), what), leaf.varying)
+    return Argument(abstract(jax.ShapeDtypeStruct(leaf.shape, leaf.data.dtype), what), leaf.varying)
 
 
 def check_call(boundary: Boundary, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:

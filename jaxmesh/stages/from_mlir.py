@@ -29,15 +29,17 @@ from jaxmesh.errors import (
     VerifyError,
 )
 from jaxmesh.frontends.mlir.decode import Program, decode
-from jaxmesh.frontends.mlir.module import Source, choose, declared_mesh, load_text
-from jaxmesh.frontends.mlir.source import read
+from jaxmesh.frontends.mlir.module import DeclaredMesh, Function, Source, choose, declared_mesh, load_text
+from jaxmesh.frontends.mlir.source import RunLine, read
 from jaxmesh.frontends.mlir.to_program import flat_program
 from jaxmesh.frontends.mlir.trace import Outcome, Settings, trace_program
+from jaxmesh.frontends.stablehlo.text import StablehloText, is_stablehlo, read_function
 from jaxmesh.jaxprs import compat, control_flow, walk
 from jaxmesh.jaxprs.backend import backend_started
 from jaxmesh.jaxprs.rewrite import inline_calls
 from jaxmesh.jaxprs.trees import show_paths
 from jaxmesh.sharding.mesh import FLAG, AnyMesh, as_mesh, context_mesh, default_axis_names, make_mesh, program_mesh
+from jaxmesh.stages.from_stablehlo import import_stablehlo
 from jaxmesh.stages.imported import Imported
 from jaxmesh.stages.stages import Traced
 from jaxmesh.validate import as_bool, as_instance, check_size
@@ -94,11 +96,20 @@ def from_mlir(
     if func is not None:
         as_instance(str, "from_mlir", "func", func)
     file = load_text(read(source))
-    return import_program(file, decode(choose(file, func), file.functions), mesh, strict=strict)
+    return import_program(file, decoded(file, choose(file, func)), mesh, strict=strict)
 
 
-def import_program(file: Source, program: Program, mesh: AnyMesh | None, *, strict: bool = False) -> Traced:
+def decoded(file: Source, function: Function) -> Program | StablehloText:
+    """Reads the signature and the body of a function, of TTIR, TTNN or StableHLO."""
+    return read_function(function) if is_stablehlo(function) else decode(function, file.functions)
+
+
+def import_program(
+    file: Source, program: Program | StablehloText, mesh: AnyMesh | None, *, strict: bool = False
+) -> Traced:
     """A decoded function as a traced program; see `from_mlir`."""
+    if isinstance(program, StablehloText):
+        return import_stablehlo(program, program_mesh(_mesh(file, program, mesh)), strict=strict)
     if strict and program.notes:
         raise UnsupportedError(f"{program.notes[0]}; that is an error when strict.")
     if strict and program.deviations:
@@ -130,20 +141,26 @@ def _reader(program: Program, boundary: Boundary, on_devices: Sequence[bool]) ->
 # --- the mesh --------------------------------------------------------------------------------------------------------
 
 
-def mesh_sizes(file: Source, program: Program) -> tuple[int, ...] | None:
+def mesh_sizes(file: Source, program: Program | StablehloText) -> tuple[int, ...] | None:
     """Returns the mesh shape that a file declares for a function, or None."""
-    declared = declared_mesh(program.function, file.run_lines)
+    declared = _declared(program, file.run_lines)
     return program.device_mesh if declared is None else declared.sizes
 
 
-def _mesh(file: Source, program: Program, given: AnyMesh | None) -> AnyMesh:
+def _declared(program: Program | StablehloText, runs: Sequence[RunLine]) -> DeclaredMesh | None:
+    if isinstance(program, StablehloText) and program.axes is not None:
+        return DeclaredMesh(tuple(program.axes.values()), program.where)
+    return declared_mesh(program.function, runs)
+
+
+def _mesh(file: Source, program: Program | StablehloText, given: AnyMesh | None) -> AnyMesh:
     """Returns the given mesh, checked against the file's; else the file's; else the context's; else one device."""
     found = as_mesh(given) if given is not None else context_mesh()
     runs = file.run_lines
     if found is not None:
         # Of several RUN lines the one with the given mesh is meant.
         runs = [r for r in runs if r.sizes == tuple(found.shape.values())] or runs
-    declared = declared_mesh(program.function, runs)
+    declared = _declared(program, runs)
     if found is not None:
         sizes = tuple(found.shape.values())
         if declared is not None and declared.sizes == (1, *sizes):

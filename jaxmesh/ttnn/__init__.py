@@ -20,21 +20,26 @@ from jaxmesh.ttnn.composite import (
     ALIASES as _ALIASES,
     add_ as add_,
     chunk as chunk,
+    clamp as clamp,
     clip as clip,
     clone as clone,
+    copy as copy,
     divide_ as divide_,
     empty_like as empty_like,
     eqz as eqz,
     full_like as full_like,
     gez as gez,
     gtz as gtz,
+    identity as identity,
     isinf as isinf,
     isnan as isnan,
     lez as lez,
     ltz as ltz,
+    move as move,
     multiply_ as multiply_,
     nez as nez,
     ones_like as ones_like,
+    reallocate as reallocate,
     rsub as rsub,
     split as split,
     square as square,
@@ -44,13 +49,11 @@ from jaxmesh.ttnn.composite import (
     subtract_ as subtract_,
     unsqueeze as unsqueeze,
     unsqueeze_to_4D as unsqueeze_to_4D,
+    update_cache as update_cache,
     zeros_like as zeros_like,
 )
 from jaxmesh.ttnn.convert import (
-    from_numpy as from_numpy,
     from_torch as from_torch,
-    get_dtype as get_dtype,
-    to_numpy as to_numpy,
     to_torch as to_torch,
 )
 from jaxmesh.ttnn.cores import (
@@ -91,6 +94,16 @@ from jaxmesh.ttnn.distributed import (
     shard_tensor_to_mesh_mapper as shard_tensor_to_mesh_mapper,
 )
 from jaxmesh.ttnn.functions import lookup as _lookup, members as _members
+from jaxmesh.ttnn.further import (
+    conv1d as conv1d,
+    create_global_semaphore as create_global_semaphore,
+    cumprod as cumprod,
+    dequantize as dequantize,
+    group_norm as group_norm,
+    quantize as quantize,
+    requantize as requantize,
+    reset_global_semaphore_value as reset_global_semaphore_value,
+)
 from jaxmesh.ttnn.host_tensor import Tensor as Tensor
 from jaxmesh.ttnn.layout_ops import (
     deallocate as deallocate,
@@ -113,7 +126,9 @@ from jaxmesh.ttnn.legacy_mappers import (
 from jaxmesh.ttnn.mesh_tensor import MeshTensor as MeshTensor
 from jaxmesh.ttnn.settings import (
     BlackholeComputeKernelConfig as BlackholeComputeKernelConfig,
+    DumpTensorMode as DumpTensorMode,
     FabricConfig as FabricConfig,
+    GeluVariant as GeluVariant,
     MathFidelity as MathFidelity,
     ReduceType as ReduceType,
     SigmoidMode as SigmoidMode,
@@ -150,13 +165,13 @@ float32 = DataType.FLOAT32
 uint32 = DataType.UINT32
 uint16 = DataType.UINT16
 uint8 = DataType.UINT8
+int8 = DataType.INT8
 int32 = DataType.INT32
 bfloat8_b = DataType.BFLOAT8_B
 bfloat4_b = DataType.BFLOAT4_B
 TILE_LAYOUT = Layout.TILE
 TILE_SIZE = 32
 ROW_MAJOR_LAYOUT = Layout.ROW_MAJOR
-identity = move = reallocate = clone
 sub_, mul_, div_ = subtract_, multiply_, divide_
 
 

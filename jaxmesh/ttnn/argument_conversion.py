@@ -12,6 +12,7 @@ import numpy as np
 from jaxmesh.dialects.op import Attribute
 from jaxmesh.dialects.ttnn.op import SPELLINGS, Param
 from jaxmesh.errors import ArgumentTypeError, ArgumentValueError, VerifyError
+from jaxmesh.ttnn.finish import in_format_of
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
 from jaxmesh.ttnn.types import StorageType
 from jaxmesh.validate import quote
@@ -109,6 +110,8 @@ def _spelling(callee: str, param: Param, value: Any) -> str:
             f"{callee} takes a word, or a member of an enum of ttnn, as {param.name}, got {quote(value)}."
         )
     kind = param.form.partition(":")[2].rsplit(".", 1)[-1]
+    if kind == "GeluVariant" and name == "FastLut":
+        name = "Accurate"
     spellings = {there: here for here, there in SPELLINGS.get(kind, {}).items()}
     return spellings.get(name, name)
 
@@ -117,9 +120,9 @@ def write_result(callee: str, into: Any, result: Any) -> MeshTensor:
     """Writes a result into a tensor, as `output_tensor` asks for, and returns the tensor."""
     if type(into) is not MeshTensor or not isinstance(result, MeshTensor) or into.storage.type is StorageType.HOST:
         raise ArgumentTypeError(f"{callee} writes its result to a tensor on the devices, got {quote(into)}.")
-    if (into.shape, into.dtype, into.mesh) != (result.shape, result.dtype, result.mesh):
+    if (into.shape, into.stored_dtype, into.mesh) != (result.shape, result.stored_dtype, result.mesh):
         raise VerifyError(f"{callee} gives {result!r}, which is not what the output tensor can hold, {into!r}.")
-    into.overwrite(result)
+    into.overwrite(in_format_of(result, into))
     return into
 
 

@@ -59,5 +59,5 @@ def set_owner(tensor: Any, owner: Any) -> Any:
 def with_memory(tensor: MeshTensor, layout: Layout, memory: MemoryConfig | None = None) -> MeshTensor:
     """Returns the tensor with another layout and, if given, another memory config, on the same mesh device."""
     old = tensor.storage
-    storage = Storage(old.type, layout, memory or old.memory_config)
+    storage = Storage(old.type, layout, memory or old.memory_config, old.block)
     return set_owner(tensor.with_storage(storage), owner_of([tensor]))

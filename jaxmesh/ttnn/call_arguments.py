@@ -8,55 +8,117 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Hashable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
+from jaxmesh.dialects.ttnn.signatures import NEEDED, Parameter, signatures, table
 from jaxmesh.errors import ArgumentTypeError
+from jaxmesh.ttnn.argument_types import default_of, is_tensor, test_of
 from jaxmesh.ttnn.types import BufferType, DataType, Layout, MemoryConfig, Shape, TensorMemoryLayout
+from jaxmesh.validate import quote
 
 
 class Binder:
-    """Binds call arguments to `count` slots: one per parameter, and those of further keyword arguments in `extra`."""
+    """Binds call arguments to slots: one per parameter of the real function, over all of its overloads.
 
-    def __init__(self, callee: str, signature: inspect.Signature, extra: Mapping[str, int], count: int) -> None:
-        params = signature.parameters.values()
-        self.callee, self.signature = callee, signature
-        self.slots = {p.name: i for i, p in enumerate(params)}
-        self._extra = {name: slot for name, slot in extra.items() if name not in self.slots}
-        self._defaults = [*[p.default for p in params], *[None] * (count - len(params))]
-        self._positional = sum(p.kind is not inspect.Parameter.KEYWORD_ONLY for p in params)
-        self._orders: dict[Any, list[int]] = {}
+    Attributes:
+      callee: the dotted name of the function.
+      slots: the number of the slot by the name of the parameter.
+      defaults: the default in each slot, of the first overload that has the parameter.
+    """
+
+    def __init__(self, callee: str, also: Mapping[str, str] = MappingProxyType({})) -> None:
+        """Reads the signatures of a function; `also` maps a name in some overload to the name of its slot."""
+        self.callee, self._also = callee, also
+        self._overloads = signatures(callee)
+        assert self._overloads, f"{callee} is missing in jaxmesh/dialects/ttnn/signatures.txt"
+        names = dict.fromkeys(also.get(p.name, p.name) for overload in self._overloads for p in overload)
+        self.slots: dict[str, int] = {name: i for i, name in enumerate(names)}
+        self.defaults: list[Any] = [None] * len(self.slots)
+        for overload in reversed(self._overloads):
+            for p in overload:
+                self.defaults[self.slot(p.name)] = default_of(p)
+        self._orders: dict[Any, tuple[list[int], list[Any]]] = {}
+
+    @property
+    def signature(self) -> inspect.Signature:
+        """The signature for `help`: that of the first overload."""
+        place, name = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
+        rows = [
+            inspect.Parameter(p.name, name if p.keyword else place, default=default_of(p)) for p in self._overloads[0]
+        ]
+        return inspect.Signature(rows, __validate_parameters__=False)
+
+    def slot(self, name: str) -> int:
+        """Returns the slot of a parameter."""
+        return self.slots[self._also.get(name, name)]
+
+    def is_default(self, slot: int, value: Any) -> bool:
+        """Returns True if a value is that of an argument left out."""
+        default = self.defaults[slot]
+        return value is None or value is default or (not is_tensor(value) and value == default)
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
         """Returns the value of each slot."""
-        form = (len(args), *kwargs)
-        order = self._orders.get(form)
-        if order is None:
-            order = self._orders[form] = self._order(len(args), kwargs)
-        values = self._defaults.copy()
-        for slot, value in zip(order, (*args, *kwargs.values()), strict=True):
+        given = (*args, *kwargs.values())
+        form = (len(args), *kwargs, *map(type, given))
+        known = self._orders.get(form)
+        if known is None:
+            known = self._select(args, kwargs)
+            # The elements of a list may select another overload.
+            if not any(type(x) is list or type(x) is tuple for x in given):
+                self._orders[form] = known
+        values = known[1].copy()
+        for slot, value in zip(known[0], given, strict=True):
             values[slot] = value
         return values
 
-    def _order(self, count: int, names: Mapping[str, Any]) -> list[int]:
-        """Returns the slot of each argument."""
-        if count > self._positional:
-            raise self.error(f"takes {self._positional} arguments by place, got {count}")
-        slots = {**self._extra, **self.slots}
-        unknown = [n for n in names if n not in slots]
-        if unknown:
-            raise self.error(f"has no argument {unknown[0]!r}")
-        order = [*range(count), *[slots[n] for n in names]]
-        twice = [n for n in names if slots[n] < count]
-        if twice:
-            raise self.error(f"got the argument {twice[0]!r} by place and by name")
-        missing = [n for n, i in self.slots.items() if i not in order and self._defaults[i] is inspect.Parameter.empty]
-        if missing:
-            raise self.error(f"needs the argument {missing[0]!r}")
-        return order
+    def _select(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[list[int], list[Any]]:
+        """Returns the slot of each argument and the defaults, by the first overload that takes the arguments."""
+        problems: list[tuple[int, str]] = []
+        for overload in self._overloads:
+            found = _mismatch(overload, args, kwargs)
+            if found is None:
+                order = [self.slot(p.name) for p in overload[: len(args)]]
+                defaults: list[Any] = [None] * len(self.slots)
+                for p in overload:
+                    defaults[self.slot(p.name)] = default_of(p)
+                return [*order, *[self.slot(n) for n in kwargs]], defaults
+            problems.append(found)
+        # Of several overloads, the one that most arguments fit.
+        raise self.error(max(problems, key=lambda p: p[0])[1])
 
     def error(self, what: str) -> ArgumentTypeError:
-        """Returns an error about a call, with the signature."""
-        return ArgumentTypeError(f"{self.callee} {what}; it is called as {self.callee}{self.signature}.")
+        """Returns an error about a call, with the signature, in the words of both libraries."""
+        shown = " or ".join(f"{self.callee}{row}" for row in table()[self.callee])
+        return ArgumentTypeError(
+            f"{self.callee} {what}; it is called as {shown}. In ttnn: incompatible function arguments."
+        )
+
+
+def _mismatch(
+    overload: Sequence[Parameter], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> tuple[int, str] | None:
+    """Returns how far arguments fit an overload, and what does not; None if they fit."""
+    places = [p for p in overload if not p.keyword]
+    by_name = {p.name: p for p in overload}
+    unknown = [n for n in kwargs if n not in by_name]
+    if unknown:
+        return 0, f"has no argument {unknown[0]!r}"
+    if len(args) > len(places):
+        return 0, f"takes {len(places)} arguments by place, got {len(args)}"
+    twice = [p.name for p in places[: len(args)] if p.name in kwargs]
+    if twice:
+        return 0, f"got the argument {twice[0]!r} by place and by name"
+    given = {p.name: x for p, x in zip(places, args, strict=False)} | dict(kwargs)
+    missing = [p.name for p in overload if p.default is NEEDED and p.name not in given]
+    if missing:
+        return 1, f"needs the argument {missing[0]!r}"
+    for number, (name, value) in enumerate(given.items()):
+        declared = by_name[name].type
+        if not test_of(declared)(value):
+            return 2 + number, f"takes {declared} as {name}, got {quote(value)}"
+    return None
 
 
 _PLAIN = frozenset({int, bool, str})

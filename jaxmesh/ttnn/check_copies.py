@@ -67,7 +67,7 @@ def _gather_if_different(
     digests = gather(own, owners, (len(digest(0)),), np.uint8, devices)
     if digests is None or first_difference(digests, claim) is None:
         return {}
-    kind: Any = jax.ShapeDtypeStruct(tensor.shape, tensor.dtype)
+    kind: Any = jax.ShapeDtypeStruct(tensor.shape, tensor.data.dtype)
     if jax.dtypes.issubdtype(kind.dtype, jax.dtypes.extended):
         kind = jax.eval_shape(jax.random.key_data, kind)
     return gather(arrays, owners, kind.shape, kind.dtype, devices) or {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, cast
 
 import jax
@@ -12,15 +12,16 @@ import numpy as np
 from jaxmesh.errors import ArgumentTypeError, VerifyError
 from jaxmesh.ttnn.argument_conversion import integers, write_result
 from jaxmesh.ttnn.assemble import owner_of, set_owner
-from jaxmesh.ttnn.functions import lookup
+from jaxmesh.ttnn.composed import Composed, composed
+from jaxmesh.ttnn.functions import lookup, op_function
 from jaxmesh.ttnn.host_tensor import Tensor
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
-from jaxmesh.ttnn.types import DataType, Layout, MemoryConfig, StorageType, as_dtype, data_type
+from jaxmesh.ttnn.types import Layout, StorageType, data_type, stored_dtype
 from jaxmesh.validate import as_tuple
 
 _jnp: Any = jax.numpy
 
-ALIASES: Mapping[str, str] = {"mul": "multiply", "sub": "subtract", "div": "divide", "swish": "silu"}
+ALIASES: Mapping[str, str] = {"div": "divide", "mul": "multiply", "sub": "subtract", "swish": "silu"}
 """Other names of ops."""
 
 
@@ -39,7 +40,8 @@ def _normalize_dim(op: str, given: Any, rank: int) -> int:
 def _shape_of(op: str, tensor: Any) -> tuple[int, ...]:
     """Returns the shape of a tensor."""
     shape = getattr(tensor, "shape", None)
-    if not isinstance(shape, tuple) or not isinstance(getattr(tensor, "dtype", None), np.dtype):
+    known = isinstance(tensor, Tensor) or isinstance(getattr(tensor, "dtype", None), np.dtype)
+    if not isinstance(shape, tuple) or not known:
         raise ArgumentTypeError(f"ttnn.{op} takes a tensor, got {type(tensor).__name__}.")
     return cast("tuple[int, ...]", shape)
 
@@ -47,62 +49,50 @@ def _shape_of(op: str, tensor: Any) -> tuple[int, ...]:
 # --- tensors like another --------------------------------------------------------------------------------------------
 
 
-def full_like(
-    tensor: Any,
-    fill_value: float,
-    *,
-    dtype: DataType | None = None,
-    layout: Layout | None = None,
-    device: Any = None,
-    memory_config: MemoryConfig | None = None,
-) -> Any:
-    """Makes a tensor filled with one number, like another tensor in shape, element type, layout and device.
-
-    Args:
-      tensor: the other tensor.
-      fill_value: the number.
-      dtype: another element type.
-      layout: another layout.
-      device: another mesh device.
-      memory_config: the memory config there.
-
-    Raises:
-      ArgumentTypeError: no tensor.
-    """
-    shape = _shape_of("full_like", tensor)
-    kind = data_type(tensor.dtype if dtype is None else as_dtype(dtype, "ttnn.full_like"))
-    options: dict[str, Any] = {"shape": shape, "fill_value": fill_value, "dtype": kind}
-    options["layout"] = layout or getattr(tensor, "layout", Layout.ROW_MAJOR)
+def _like(name: str, tensor: Any, number: Any, dtype: Any, layout: Any, device: Any, memory: Any) -> Any:
+    """Returns a tensor filled with one number, like another tensor where an argument is None."""
+    shape = _shape_of(name, tensor)
+    kind = data_type(tensor.dtype if dtype is None else dtype)
+    options: dict[str, Any] = {"dtype": kind, "layout": layout or getattr(tensor, "layout", Layout.ROW_MAJOR)}
     on = isinstance(tensor, MeshTensor) and tensor.storage_type() is StorageType.DEVICE
     if device is None and not on:
-        return _op("full", **options)
-    memory = memory_config or (tensor.memory_config() if on else None)
+        return _op("full", shape, number, **options)
+    memory = memory or (tensor.memory_config() if on else None)
     # Not the tensor's device: a shard of `get_device_tensors` has the device of the whole tensor.
-    full = _op("full", device=tensor.mesh if device is None else device, memory_config=memory, **options)
+    target = tensor.mesh if device is None else device
+    full = _op("full", shape, number, device=target, memory_config=memory, **options)
     return set_owner(full, owner_of([tensor]) if device is None else None)
 
 
-def zeros_like(tensor: Any, **options: Any) -> Any:
+@composed()
+def full_like(tensor: Any, fill_value: Any, dtype: Any, layout: Any, device: Any, memory_config: Any) -> Any:
+    """Makes a tensor filled with one number, like another tensor in shape, element type, layout and device."""
+    return _like("full_like", tensor, fill_value, dtype, layout, device, memory_config)
+
+
+@composed()
+def zeros_like(tensor: Any, dtype: Any, layout: Any, device: Any, memory_config: Any) -> Any:
     """Makes a tensor of zeros; see `full_like`."""
-    return full_like(tensor, 0, **options)
+    return _like("zeros_like", tensor, 0, dtype, layout, device, memory_config)
 
 
-def ones_like(tensor: Any, **options: Any) -> Any:
+@composed()
+def ones_like(tensor: Any, dtype: Any, layout: Any, device: Any, memory_config: Any) -> Any:
     """Makes a tensor of ones; see `full_like`."""
-    return full_like(tensor, 1, **options)
+    return _like("ones_like", tensor, 1, dtype, layout, device, memory_config)
 
 
-def empty_like(tensor: Any, **options: Any) -> Any:
+@composed()
+def empty_like(tensor: Any, dtype: Any, layout: Any, device: Any, memory_config: Any) -> Any:
     """Makes a tensor of unspecified numbers, here zeros; see `full_like`."""
-    return full_like(tensor, 0, **options)
+    return _like("empty_like", tensor, 0, dtype, layout, device, memory_config)
 
 
 # --- parts and wholes ------------------------------------------------------------------------------------------------
 
 
-def split(
-    input_tensor: Any, split_size: int | Sequence[int], dim: int = 0, *, memory_config: MemoryConfig | None = None
-) -> list[Any]:
+@composed()
+def split(input_tensor: Any, split_size: Any, dim: Any, memory_config: Any) -> list[Any]:
     """Splits a tensor along one dim, by `ttnn.slice`.
 
     Args:
@@ -114,9 +104,8 @@ def split(
     Raises:
       VerifyError: the dim is out of range, or the sizes do not fill it.
 
-    >>> import numpy as np
     >>> from jaxmesh import ttnn
-    >>> x = ttnn.from_numpy(np.arange(10).reshape(2, 5), device=ttnn.open_mesh_device((1, 2)))
+    >>> x = ttnn.zeros([2, 5], device=ttnn.open_mesh_device([1, 2]))
     >>> [part.shape for part in ttnn.split(x, [2, 3], dim=1)]
     [Shape([2, 2]), Shape([2, 3])]
     """
@@ -137,7 +126,8 @@ def split(
     return parts
 
 
-def chunk(input_tensor: Any, chunks: int, dim: int = 0) -> list[Any]:
+@composed()
+def chunk(input_tensor: Any, chunks: Any, dim: Any) -> list[Any]:
     """Splits a tensor along one dim into a number of parts, the last one the smallest; see `split`.
 
     Raises:
@@ -151,13 +141,14 @@ def chunk(input_tensor: Any, chunks: int, dim: int = 0) -> list[Any]:
     return split(input_tensor, max(1, -(-size // count)), dim)
 
 
-def stack(tensors: Sequence[Any], dim: int) -> Any:
+@composed()
+def stack(input_tensors: Any, dim: Any) -> Any:
     """Joins tensors of one shape along a new dim, by `ttnn.reshape` and `ttnn.concat`.
 
     Raises:
       VerifyError: no tensor, shapes that differ, or the dim is out of range.
     """
-    given = as_tuple("ttnn.stack", tensors, "a list of tensors")
+    given = as_tuple("ttnn.stack", input_tensors, "a list of tensors")
     shapes = [_shape_of("stack", t) for t in given]
     if len(set(shapes)) != 1:
         raise VerifyError(f"ttnn.stack takes tensors of one shape, got {[list(s) for s in dict.fromkeys(shapes)]}.")
@@ -166,6 +157,7 @@ def stack(tensors: Sequence[Any], dim: int) -> Any:
     return _op("concat", [_op("reshape", t, new) for t in given], at)
 
 
+@composed()
 def unsqueeze_to_4D(tensor: Any) -> Any:
     """Adds leading dims of size 1 up to four dims.
 
@@ -174,11 +166,15 @@ def unsqueeze_to_4D(tensor: Any) -> Any:
     """
     shape = _shape_of("unsqueeze_to_4D", tensor)
     if len(shape) > 4:
-        raise VerifyError(f"ttnn.unsqueeze_to_4D takes a tensor of four dims at most, got {list(shape)}.")
+        raise VerifyError(
+            f"ttnn.unsqueeze_to_4D takes a tensor of four dims at most, got {list(shape)}. In ttnn: Tensor cannot have "
+            "more than 4 dimensions."
+        )
     return tensor if len(shape) == 4 else _op("reshape", tensor, [1] * (4 - len(shape)) + list(shape))
 
 
-def squeeze(input_tensor: Any, dim: int | Sequence[int] | None = None) -> Any:
+@composed()
+def squeeze(input_tensor: Any, dim: Any) -> Any:
     """Drops dims of size 1, by `ttnn.reshape`.
 
     Args:
@@ -189,12 +185,15 @@ def squeeze(input_tensor: Any, dim: int | Sequence[int] | None = None) -> Any:
       VerifyError: a dim is out of range.
     """
     shape = _shape_of("squeeze", input_tensor)
+    if not shape:
+        return input_tensor
     dims = range(len(shape)) if dim is None else integers("ttnn.squeeze", "dim", dim)
     dropped = {_normalize_dim("squeeze", d, len(shape)) for d in dims}
     return _op("reshape", input_tensor, [n for i, n in enumerate(shape) if n != 1 or i not in dropped])
 
 
-def unsqueeze(input_tensor: Any, dim: int) -> Any:
+@composed()
+def unsqueeze(input_tensor: Any, dim: Any) -> Any:
     """Inserts a dim of size 1, by `ttnn.reshape`.
 
     Args:
@@ -214,40 +213,46 @@ def unsqueeze(input_tensor: Any, dim: int) -> Any:
 # --- arithmetic ------------------------------------------------------------------------------------------------------
 
 
-def square(input_tensor: Any, **options: Any) -> Any:
+@composed()
+def square(input_tensor: Any, memory_config: Any) -> Any:
     """Squares each element, by `ttnn.multiply`."""
-    return _op("multiply", input_tensor, input_tensor, **options)
+    return _op("multiply", input_tensor, input_tensor, memory_config=memory_config)
 
 
-def rsub(input_tensor_a: Any, input_tensor_b: Any, **options: Any) -> Any:
+@composed(input_b="input_tensor_b")
+def rsub(input_tensor_a: Any, input_tensor_b: Any, dtype: Any, memory_config: Any) -> Any:
     """Subtracts the first operand from the second, which may be a number."""
+    options = {"dtype": dtype, "memory_config": memory_config}
     if isinstance(input_tensor_b, (Tensor, MeshTensor)):
         return _op("subtract", input_tensor_b, input_tensor_a, **options)
     return _op("add", _op("neg", input_tensor_a), input_tensor_b, **options)
 
 
-def squared_difference(input_tensor_a: Any, input_tensor_b: Any, **options: Any) -> Any:
+@composed()
+def squared_difference(input_tensor_a: Any, input_tensor_b: Any, dtype: Any, memory_config: Any) -> Any:
     """Squares the difference."""
-    return square(_op("subtract", input_tensor_a, input_tensor_b), **options)
+    difference = _op("subtract", input_tensor_a, input_tensor_b)
+    return _op("multiply", difference, difference, dtype=dtype, memory_config=memory_config)
 
 
-def isnan(input_tensor: Any, **options: Any) -> Any:
+@composed()
+def isnan(input_tensor: Any, memory_config: Any) -> Any:
     """Returns which elements are NaN."""
-    return _op("ne", input_tensor, input_tensor, **options)
+    return _op("ne", input_tensor, input_tensor, memory_config=memory_config)
 
 
-def isinf(input_tensor: Any, **options: Any) -> Any:
+@composed()
+def isinf(input_tensor: Any, memory_config: Any) -> Any:
     """Returns which elements are infinite."""
-    return _op("eq", _op("abs", input_tensor), math.inf, **options)
+    return _op("eq", _op("abs", input_tensor), math.inf, memory_config=memory_config)
 
 
-def _against_zero(name: str, op: str) -> Callable[..., Any]:
-    def compare(input_tensor: Any, **options: Any) -> Any:
-        return _op(op, input_tensor, 0, **options)
+def _against_zero(name: str, op: str) -> Composed:
+    def compare(input_tensor: Any, memory_config: Any) -> Any:
+        return _op(op, input_tensor, 0, memory_config=memory_config)
 
-    compare.__name__ = compare.__qualname__ = name
     compare.__doc__ = f"Compares each element with zero, by `ttnn.{op}`."
-    return compare
+    return Composed(f"ttnn.{name}", compare)
 
 
 eqz, nez = _against_zero("eqz", "eq"), _against_zero("nez", "ne")
@@ -255,65 +260,88 @@ gtz, gez = _against_zero("gtz", "gt"), _against_zero("gez", "ge")
 ltz, lez = _against_zero("ltz", "lt"), _against_zero("lez", "le")
 
 
-def clone(
-    input_tensor: Any,
-    *,
-    dtype: DataType | None = None,
-    memory_config: MemoryConfig | None = None,
-    compute_kernel_config: Any = None,
-) -> Any:
-    """Copies a tensor on the devices, by `ttnn.assign`.
-
-    Args:
-      input_tensor: a tensor on the devices.
-      dtype: the element type of the copy.
-      memory_config: the memory config of the copy.
-      compute_kernel_config: accepted and ignored.
-    """
-    return _op("assign", input_tensor, dtype=dtype, memory_config=memory_config)
-
-
-def clip(
-    input_tensor: Any,
-    min: float | None = None,  # noqa: A002
-    max: float | None = None,  # noqa: A002
-    *,
-    memory_config: MemoryConfig | None = None,
-) -> Any:
-    """Clamps a tensor between two bounds, by `ttnn.clamp`.
-
-    Args:
-      input_tensor: a tensor on the devices.
-      min: the least value; None for no bound.
-      max: the greatest value; None for no bound.
-      memory_config: the memory config of the result.
-
-    Raises:
-      ArgumentTypeError: no bound at all.
-    """
-    if min is None and max is None:
-        raise ArgumentTypeError("ttnn.clip needs the argument 'min' or 'max'; both are None.")
-    _ = _shape_of("clip", input_tensor)
-    least, most = -float("inf"), float("inf")
-    if not isinstance(input_tensor, Tensor):
-        raise ArgumentTypeError(f"ttnn.clip takes a tensor, got {type(input_tensor).__name__}.")
-    if not _jnp.issubdtype(input_tensor.dtype, _jnp.inexact):
-        whole: Any = _jnp.iinfo(input_tensor.dtype)
+def _clamp(input_tensor: Any, min: Any, max: Any, memory_config: Any) -> Any:  # noqa: A002
+    """Clamps a tensor between two bounds, which are numbers or tensors; None for no bound."""
+    if any(isinstance(b, (Tensor, MeshTensor)) for b in (min, max)):
+        out = input_tensor if min is None else _op("maximum", input_tensor, min, memory_config=memory_config)
+        return out if max is None else _op("minimum", out, max, memory_config=memory_config)
+    least, most = -math.inf, math.inf
+    stored = stored_dtype(data_type(input_tensor.dtype), "ttnn.clamp")
+    if _jnp.issubdtype(stored, _jnp.integer):
+        whole: Any = _jnp.iinfo(stored)
         least, most = int(whole.min), int(whole.max)
     low, high = least if min is None else min, most if max is None else max
-    return _op("clamp", input_tensor, low, high, memory_config=memory_config)
+    return op_function("ttnn.clamp")(input_tensor, low, high, memory_config=memory_config)
 
 
-def _in_place(name: str) -> Callable[..., Any]:
-    def change(input_a: Any, input_b: Any, **options: Any) -> Any:
-        return write_result(f"ttnn.{name}_", input_a, _op(name, input_a, input_b, **options))
+clamp, clip = Composed("ttnn.clamp", _clamp), Composed("ttnn.clip", _clamp)
 
-    change.__name__ = change.__qualname__ = f"{name}_"
+
+@composed()
+def update_cache(cache: Any, input: Any, update_idx: Any, batch_offset: Any) -> Any:  # noqa: A002
+    """Writes one position of each user into a cache; the input is [1, heads, users, width], or one user's each."""
+    users = input.shape[2]
+    if users <= 1:
+        return op_function("ttnn.update_cache")(cache, input, update_idx, batch_offset=batch_offset)
+    shape = tuple(cache.shape)
+    for user in range(min(users, shape[0])):
+        row = _op("slice", input, [0, 0, user, 0], [1, shape[1], user + 1, shape[3]])
+        parts = [
+            _op("slice", cache, [user, 0, 0, 0], [user + 1, shape[1], update_idx, shape[3]]) if update_idx else None,
+            row,
+            _op("slice", cache, [user, 0, update_idx + 1, 0], [user + 1, *shape[1:]])
+            if update_idx + 1 < shape[2]
+            else None,
+        ]
+        whole = _op("concat", [p for p in parts if p is not None], 2)
+        before = [_op("slice", cache, [0, 0, 0, 0], [user, *shape[1:]])] if user else []
+        after = [_op("slice", cache, [user + 1, 0, 0, 0], list(shape))] if user + 1 < shape[0] else []
+        write_result("ttnn.update_cache", cache, _op("concat", [*before, whole, *after], 0))
+    return cache
+
+
+# --- copies ----------------------------------------------------------------------------------------------------------
+
+
+@composed()
+def clone(input: Any, dtype: Any, memory_config: Any) -> Any:  # noqa: A002
+    """Copies a tensor on the devices, by `ttnn.assign`."""
+    return _op("assign", input, dtype=dtype, memory_config=memory_config or input.memory_config())
+
+
+@composed()
+def identity(input_tensor: Any, memory_config: Any) -> Any:
+    """Copies a tensor on the devices."""
+    return _op("assign", input_tensor, memory_config=memory_config or input_tensor.memory_config())
+
+
+@composed()
+def move(input_tensor: Any, memory_config: Any) -> Any:
+    """Moves a tensor to other memory of the devices."""
+    return _op("assign", input_tensor, memory_config=memory_config or input_tensor.memory_config())
+
+
+@composed()
+def reallocate(tensor: Any, memory_config: Any) -> Any:
+    """Moves a tensor to other memory of the devices."""
+    return _op("assign", tensor, memory_config=memory_config or tensor.memory_config())
+
+
+@composed()
+def copy(input_a: Any, input_b: Any) -> Any:
+    """Writes the elements of the first tensor into the second."""
+    return write_result("ttnn.copy", input_b, _op("typecast", input_a, data_type(input_b.dtype)))
+
+
+def _in_place(name: str) -> Composed:
+    def change(input_a: Any, input_b: Any) -> Any:
+        return write_result(f"ttnn.{name}_", input_a, _op(name, input_a, input_b))
+
     change.__doc__ = (
         f"Performs `ttnn.{name}` and writes the result into the first operand.\n\nRaises:\n"
         "  VerifyError: the result has another shape or element type than the first operand."
     )
-    return change
+    return Composed(f"ttnn.{name}_", change, input_tensor_a="input_a", input_tensor_b="input_b")
 
 
 add_, subtract_ = _in_place("add"), _in_place("subtract")

@@ -45,7 +45,8 @@ def from_numpy(
 
     >>> import numpy as np
     >>> from jaxmesh import ttnn
-    >>> ttnn.from_numpy(np.arange(3), dtype=ttnn.float32).to_list()
+    >>> from jaxmesh.ttnn import helpers
+    >>> helpers.from_numpy(np.arange(3), dtype=ttnn.float32).to_list()
     [0.0, 1.0, 2.0]
     """
     if isinstance(array, MeshTensor):
@@ -88,21 +89,24 @@ def from_torch(
     *,
     spec: Any = None,
     tile: Any = None,
-    pad_value: float = 0.0,
-    layout: Layout = Layout.ROW_MAJOR,
+    pad_value: float | None = None,
+    layout: Layout | None = None,
     device: Any = None,
     memory_config: MemoryConfig | None = None,
     mesh_mapper: TensorToMesh | None = None,
     cq_id: int | None = None,
+    preserve_nan_values: bool = False,
+    col_tilize: bool = False,
+    enable_bfloat_opt: bool = False,
 ) -> Any:
-    """Makes a tensor from a torch tensor; see `from_numpy`. Ignores `spec`, `tile`, `pad_value`, `cq_id`.
+    """Makes a tensor from a torch tensor; see `from_numpy`. The arguments about storage details are ignored.
 
     Raises:
       UnsupportedError: torch is not installed; or the tensor is sparse, quantized, complex or without data.
       ArgumentTypeError: no torch tensor.
     """
     array = array_from_torch(tensor)
-    options: dict[str, Any] = {"layout": layout, "device": device, "memory_config": memory_config}
+    options: dict[str, Any] = {"layout": layout or Layout.ROW_MAJOR, "device": device, "memory_config": memory_config}
     return from_numpy(array, dtype, mesh_mapper=mesh_mapper, **options)
 
 
@@ -140,7 +144,8 @@ def get_dtype(tensor: Any) -> DataType:
 
     >>> import numpy as np
     >>> from jaxmesh import ttnn
-    >>> ttnn.get_dtype(np.zeros(3, np.float32))
+    >>> from jaxmesh.ttnn import helpers
+    >>> helpers.get_dtype(np.zeros(3, np.float32))
     <DataType.FLOAT32: 1>
     """
     kind = getattr(tensor, "dtype", None)

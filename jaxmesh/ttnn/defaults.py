@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from jaxmesh.errors import ArgumentTypeError, VerifyError
+from jaxmesh.errors import VerifyError
 from jaxmesh.jaxprs import compat
 from jaxmesh.ttnn.argument_conversion import integers
 from jaxmesh.ttnn.host_tensor import in_program
@@ -48,12 +48,7 @@ def _slice(callee: str, given: Arguments, operands: Sequence[Any]) -> Arguments:
 
 
 def _arange(callee: str, given: Arguments, operands: Sequence[Any]) -> Arguments:
-    start, end = given["start"], given["end"]
-    if start is None and end is None:
-        raise ArgumentTypeError(
-            f"{callee} needs the argument 'end'; it is called as {callee}(end) or {callee}(start, end)."
-        )
-    return {"start": 0, "end": start} if end is None else {"start": 0 if start is None else start}
+    return {name: value for name, value in (("start", 0), ("step", 1)) if given[name] is None}
 
 
 COMPLETE: Mapping[str, Callable[[str, Arguments, Sequence[Any]], Arguments]] = {

@@ -12,7 +12,9 @@ from jax.sharding import Mesh
 from jaxmesh.errors import ArgumentTypeError, MeshError
 from jaxmesh.sharding.configs import MeshCoordinate, MeshShape, integers
 from jaxmesh.sharding.mesh import make_mesh
+from jaxmesh.ttnn import beyond
 from jaxmesh.ttnn.mesh_device import MeshDevice as MeshDevice, mesh_of as mesh_of
+from jaxmesh.validate import as_index
 
 
 def _devices() -> list[Any]:
@@ -52,9 +54,15 @@ def open_mesh_device(
     if offset is not None and any(origin := integers("open_mesh_device: offset", offset)):
         raise MeshError(f"the emulated system is the mesh itself, so its offset is the origin, got {list(origin)}.")
     shape = MeshShape(len(_devices())) if mesh_shape is None else MeshShape(mesh_shape)
+    if len(shape) > 2 and not beyond.is_enabled():
+        raise MeshError(
+            f"a mesh device has one or two axes, got the shape {list(shape)}, {beyond.REMEDY}. In ttnn: Only 1D and 2D "
+            "mesh shapes are supported."
+        )
+    has_l1_small = as_index("open_mesh_device", "l1_small_size", l1_small_size) > 0
     ids = integers("open_mesh_device: physical_device_ids", physical_device_ids)
     if not ids:
-        return MeshDevice(make_mesh(tuple(shape)))
+        return MeshDevice(make_mesh(tuple(shape)), has_l1_small)
     known = {d.id: d for d in _devices()}
     missing = [i for i in ids if i not in known]
     if missing or len(ids) != shape.mesh_size() or len(set(ids)) < len(ids):
@@ -62,7 +70,7 @@ def open_mesh_device(
             f"physical_device_ids {list(ids)} must name {shape.mesh_size()} different ones of the devices "
             f"{sorted(known)} for a mesh of shape {list(shape)}."
         )
-    return MeshDevice(make_mesh(tuple(shape), devices=[known[i] for i in ids]))
+    return MeshDevice(make_mesh(tuple(shape), devices=[known[i] for i in ids]), has_l1_small)
 
 
 def close_mesh_device(mesh_device: MeshDevice) -> None:
@@ -77,15 +85,22 @@ def close_mesh_device(mesh_device: MeshDevice) -> None:
 
 
 @contextlib.contextmanager
-def create_mesh_device(mesh_shape: MeshShape | Sequence[int], **options: Any) -> Generator[MeshDevice]:
-    """Opens a mesh device and closes it at the end of the `with`; options as of `open_mesh_device`."""
-    with contextlib.closing(open_mesh_device(mesh_shape, **options)) as device:
+def create_mesh_device(*args: Any, **kwargs: Any) -> Generator[MeshDevice]:
+    """Opens a mesh device and closes it at the end of the `with`; arguments as of `open_mesh_device`."""
+    with contextlib.closing(open_mesh_device(*args, **kwargs)) as device:
         yield device
 
 
-def open_device(device_id: int = 0, l1_small_size: int = 0, **options: Any) -> MeshDevice:
+def open_device(
+    *,
+    device_id: int,
+    l1_small_size: int = 0,
+    trace_region_size: int = 0,
+    dispatch_core_config: Any = None,
+    worker_l1_size: int = 0,
+) -> MeshDevice:
     """Opens one device, a mesh of shape `[1, 1]`; options as of `open_mesh_device`."""
-    return open_mesh_device(MeshShape(1, 1), l1_small_size, physical_device_ids=[device_id], **options)
+    return open_mesh_device(MeshShape(1, 1), l1_small_size, physical_device_ids=[device_id])
 
 
 def close_device(device: MeshDevice) -> None:
@@ -94,9 +109,9 @@ def close_device(device: MeshDevice) -> None:
 
 
 @contextlib.contextmanager
-def manage_device(device_id: int = 0) -> Generator[MeshDevice]:
+def manage_device(device_id: int) -> Generator[MeshDevice]:
     """Opens one device and closes it at the end of the `with`; see `open_device`."""
-    with contextlib.closing(open_device(device_id)) as device:
+    with contextlib.closing(open_device(device_id=device_id)) as device:
         yield device
 
 
@@ -110,13 +125,13 @@ def get_num_devices() -> int:
     return len(_devices())
 
 
-def synchronize_device(device: MeshDevice | Mesh, *args: Any, **kwargs: Any) -> None:
+def synchronize_device(device: MeshDevice | Mesh, cq_id: Any = None, sub_device_ids: Sequence[Any] = ()) -> None:
     """Waits until the devices of a mesh have finished their work.
 
     Args:
       device: the mesh device.
-      *args: command queues; accepted and ignored.
-      **kwargs: the same.
+      cq_id: accepted and ignored.
+      sub_device_ids: the same.
 
     Raises:
       ArgumentTypeError: no mesh device.

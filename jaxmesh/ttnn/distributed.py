@@ -172,8 +172,9 @@ def distribute_tensor(tensor: Any, mapper: TensorToMesh, mesh_device: MeshDevice
         _check_program("distribute_tensor", mapper.mesh)
         full = as_array("distribute_tensor: the tensor", array_of(tensor))
         return distribute_tensor_p.bind(full, mapper_config=mapper.config)
-    layout = tensor.layout if is_host_tensor(tensor) else Layout.ROW_MAJOR
-    storage = on_host(layout) if mesh_device is None else Storage(layout=layout)
+    host: Any = tensor
+    layout, block = (host.layout, host.block) if is_host_tensor(tensor) else (Layout.ROW_MAJOR, None)
+    storage = on_host(layout, block) if mesh_device is None else Storage(layout=layout, block=block)
     return set_owner(distribute(array_of(tensor), mapper.config, mapper.mesh, storage), mesh_device)
 
 
@@ -215,7 +216,7 @@ def aggregate_tensor(tensor: Any, composer: MeshToTensor) -> Any:
         )
     joined = aggregate(tensor, composer.config, composer.mesh)
     assert joined is not None
-    return Tensor.wrap(joined, tensor.layout)
+    return Tensor.wrap(joined, tensor.layout, tensor.storage.block)
 
 
 def _check_program(op: str, mesh: Mesh) -> None:
@@ -248,10 +249,11 @@ def get_device_tensors(tensor: MeshTensor) -> list[Any]:
     """
     if not isinstance(tensor, MeshTensor):
         raise ArgumentTypeError(f"get_device_tensors takes a MeshTensor, got {type(tensor).__name__}.")
-    if jax.dtypes.issubdtype(tensor.dtype, jax.dtypes.extended):
+    if jax.dtypes.issubdtype(tensor.data.dtype, jax.dtypes.extended):
         return [shard for _, shard in tensor.shards()]
     if tensor.storage_type() is StorageType.HOST:
-        return [Tensor.wrap(np.asarray(shard), tensor.layout) for _, shard in tensor.shards()]
+        block = tensor.storage.block
+        return [Tensor.wrap(np.asarray(shard), tensor.layout, block) for _, shard in tensor.shards()]
     mesh: Any = tensor.mesh
     # As in the real `ttnn`, the device of a shard is that of the whole tensor.
     owner = owner_of([tensor]) or MeshDevice(mesh)
@@ -265,7 +267,7 @@ def get_device_tensors(tensor: MeshTensor) -> list[Any]:
     return tensors
 
 
-def combine_device_tensors(tensors: Sequence[MeshTensor]) -> MeshTensor:
+def combine_device_tensors(*, tensors: Sequence[MeshTensor]) -> MeshTensor:
     """Returns one tensor from shards on different devices of one mesh device, as `get_device_tensors` returns them.
 
     Args:
@@ -283,8 +285,8 @@ def combine_device_tensors(tensors: Sequence[MeshTensor]) -> MeshTensor:
     >>> from jaxmesh import ttnn
     >>> device = ttnn.open_mesh_device(mesh_shape=ttnn.MeshShape(1, 2))
     >>> t = ttnn.distribute_tensor(np.arange(4), ttnn.shard_tensor_to_mesh_mapper(device, 0), device)
-    >>> doubled = ttnn.combine_device_tensors([shard * 2 for shard in ttnn.get_device_tensors(t)])
-    >>> ttnn.to_numpy(doubled, mesh_composer=ttnn.concat_mesh_to_tensor_composer(device, 0))
+    >>> doubled = ttnn.combine_device_tensors(tensors=[shard * 2 for shard in ttnn.get_device_tensors(t)])
+    >>> doubled.to_numpy(mesh_composer=ttnn.concat_mesh_to_tensor_composer(device, 0))
     array([0, 2, 4, 6], dtype=int32)
     """
     given = as_tuple("combine_device_tensors", tensors, "a list of tensors")
@@ -347,6 +349,7 @@ def from_host_shards(tensors: Sequence[Any], mesh_shape: MeshShape | Sequence[in
     shape = MeshShape(mesh_shape)
     given = as_tuple("from_host_shards", tensors, "a list of tensors")
     rows = [host_array(array_of(t), "from_host_shards").copy() for t in given]
+    first = given[0] if given and is_host_tensor(given[0]) else None
     if len(rows) != shape.mesh_size():
         raise VerifyError(
             f"from_host_shards needs one tensor per device, got {len(rows)} for the mesh {list(shape)} of "
@@ -355,4 +358,9 @@ def from_host_shards(tensors: Sequence[Any], mesh_shape: MeshShape | Sequence[in
     _check_alike("from_host_shards", rows)
     mesh = make_mesh(tuple(shape))
     coords = list(np.ndindex(*shape))
-    return assemble(dict(zip(coords, rows, strict=True)), mesh, *_unrelated_axes(mesh, coords), ON_HOST)
+    return assemble(
+        dict(zip(coords, rows, strict=True)),
+        mesh,
+        *_unrelated_axes(mesh, coords),
+        ON_HOST if first is None else on_host(first.layout, first.block),
+    )

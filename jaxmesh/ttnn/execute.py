@@ -174,7 +174,8 @@ def _convert_number(title: str, x: Any, tensors: Sequence[Any]) -> Any:
         return x
     if not tensors:
         raise ArgumentTypeError(f"{title} takes tensors, got the number {x!r} alone.")
-    dtype = tensors[-1].dtype
+    last = tensors[-1]
+    dtype = last.stored_dtype if isinstance(last, MeshTensor) else last.dtype
     number = _cast_exactly(x, dtype)
     if number is None:
         raise VerifyError(

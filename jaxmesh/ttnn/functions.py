@@ -11,17 +11,21 @@ import numpy as np
 from jaxmesh.dialects import ttnn
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.ttnn.op import TtnnOp
+from jaxmesh.dialects.ttnn.rules.given import Result
 from jaxmesh.errors import ArgumentTypeError, UnsupportedError, VerifyError
 from jaxmesh.ttnn.argument_conversion import convert_argument, integers, write_result
 from jaxmesh.ttnn.assemble import owner_of, set_owner
+from jaxmesh.ttnn.beyond import is_enabled
 from jaxmesh.ttnn.call_arguments import Binder, argument_key
 from jaxmesh.ttnn.defaults import COMPLETE
 from jaxmesh.ttnn.device import MeshDevice, mesh_of
 from jaxmesh.ttnn.execute import StaticArguments, perform
-from jaxmesh.ttnn.host_tensor import Tensor, array_of, wrap_array
+from jaxmesh.ttnn.finish import convert_operands, finish, reshape
+from jaxmesh.ttnn.host_tensor import Tensor, array_of, copy_to_devices, is_host_tensor, wrap_array
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
-from jaxmesh.ttnn.signatures import ACTIVATIONS, HOW, IGNORED, IGNORED_BY_COLLECTIVES, OUTPUTS, doc_of, signature_of
-from jaxmesh.ttnn.types import DRAM_MEMORY_CONFIG, ON_DEVICE, Layout, MemoryConfig, Storage, StorageType, as_dtype
+from jaxmesh.ttnn.refusals import results_of
+from jaxmesh.ttnn.signatures import ACTIVATIONS, HOW, OUTPUTS, doc_of
+from jaxmesh.ttnn.types import DRAM_MEMORY_CONFIG, ON_DEVICE, DataType, Layout, Storage, StorageType, stored_dtype
 from jaxmesh.validate import quote
 
 _IMPLIED: Mapping[str, Any] = {"reduce_type": "sum"}
@@ -41,33 +45,36 @@ class Function:
         self.__qualname__ = self.callee.removeprefix("ttnn.")
         self.__module__ = "jaxmesh.ttnn"
         params, row = entry.python.params, entry.definition
-        # Ops without operands take every argument by position, although their calls are printed with names.
-        self.__signature__ = signature_of(params, by_place=entry.on_device and row.operands == (0, 0))
+        self._binder = binder = Binder(self.callee, {other: p.name for p in params for other in p.also})
+        self.__signature__ = binder.signature
         self.__doc__ = doc_of(entry, self.__signature__)
-        slots = {p.name: i for i, p in enumerate(params)}
-        ignored = IGNORED | IGNORED_BY_COLLECTIVES if "cluster_axis" in slots else IGNORED
-        into = OUTPUTS if row.results == (1, 1) and (entry.on_device or row.operands != (0, 0)) else ()
-        extra = {**dict.fromkeys(sorted(ignored), len(params)), **dict.fromkeys(into, len(params) + 1)}
-        self._output = len(params) + 1
-        self._binder = Binder(self.callee, self.__signature__, extra, self._output + 1)
-        self._operands = sorted((int(p.key), i) for i, p in enumerate(params) if p.source == "operand")
-        self._index_operands = {n for n, i in self._operands if params[i].name.endswith("index")}
-        self._operand_list = next((i for i, p in enumerate(params) if p.source == "operands"), None)
+        slots = binder.slots
+        self._names = {slots[p.name]: p.name for p in params}
+        self._operands = sorted((int(p.key), slots[p.name]) for p in params if p.source == "operand")
+        self._index_operands = {
+            int(p.key) for p in params if p.source == "operand" and p.name.endswith(("index", "idx"))
+        }
+        self._operand_list = next((slots[p.name] for p in params if p.source == "operands"), None)
         known = row.by_name
-        self._attributes = [(i, known[str(p.key)], p) for i, p in enumerate(params) if p.source == "attribute"]
+        self._attributes = [(slots[p.name], known[str(p.key)], p) for p in params if p.source == "attribute"]
         given = {a.name for _, a, _ in self._attributes}
         self._implied = tuple((k, v) for k, v in _IMPLIED.items() if k in known and k not in given)
-        self._by_source = {p.source: i for i, p in enumerate(params)}
-        unsupported = {p.name: i for i, p in enumerate(params) if p.source == "none" and p.name not in HOW}
-        if "dtype" in unsupported:
-            self._by_source["dtype"] = unsupported.pop("dtype")
-        self._unsupported = tuple(unsupported.items())
+        self._by_source = {p.source: slots[p.name] for p in params}
+        self._by_source |= {name: slots[name] for name in ("dtype", "memory_config", "layout") if name in slots}
+        self._output = next((slots[n] for n in OUTPUTS if n in slots and slots[n] not in self._names), None)
+        kinds = ("dtype", "shape", "memory_config", "layout", "device")
+        typed = [self._by_source[n] for n in kinds if n in self._by_source]
+        described = {*typed, *[i for i, _, _ in self._attributes], *[i for _, i in self._operands]}
+        described |= set() if self._operand_list is None else {self._operand_list}
+        self._unsupported = tuple(
+            (name, i) for name, i in slots.items() if i not in described and i != self._output and name not in HOW
+        )
         static = [self._by_source[n] for n in ("dtype", "shape", "memory_config", "layout") if n in self._by_source]
-        self._static = sorted({*unsupported.values(), *[i for i, _, _ in self._attributes], *static})
+        self._static = sorted({*[i for _, i in self._unsupported], *[i for i, _, _ in self._attributes], *static})
         self._device = self._by_source.get("device")
-        self._layout = Layout.ROW_MAJOR if entry.on_device and row.name != "rand" else Layout.TILE
+        self._dim: Any = slots.get("dim")
         self._in_place = None if entry.in_place is None else dict(self._operands)[entry.in_place]
-        self._converted: dict[Any, tuple[StaticArguments, Storage]] = {}
+        self._converted: dict[Any, tuple[StaticArguments, Storage, Sequence[Result]]] = {}
 
     def __repr__(self) -> str:
         return f"<{self.callee}{self.__signature__}>"
@@ -76,14 +83,18 @@ class Function:
         """Performs the op; see `help` of the function for its arguments."""
         values = self._binder.bind(args, kwargs)
         operands = self._device_operands(values)
+        owner = None if operands is None else owner_of(operands)
         key: Any = None
         if operands is not None and (found := argument_key(values, self._static)) is not None:
-            key = (len(operands), id(operands[0].storage.layout), *found)
+            # Besides its arguments, the switch and the mesh decide whether the real function takes a call.
+            small = owner is None or owner.has_l1_small
+            key = (is_enabled(), operands[0].mesh, small, *[(x.shape, x.dtype, x.storage) for x in operands], *found)
         converted = None if key is None else self._converted.get(key)
         if operands is None or converted is None:
             return self._convert_and_perform(values, key)
-        owner = owner_of(operands)
         outs = perform(self.entry.definition, self.callee, operands, converted[0], None, converted[1])
+        if converted[2]:
+            outs = finish(outs, converted[2])
         if owner is not None:
             for x in outs:
                 x.owner = owner
@@ -122,13 +133,27 @@ class Function:
             if name == "activation" and isinstance(values[slot], str) and values[slot] in ACTIVATIONS:
                 # The cache holds no second op.
                 activation, key = values[slot], None
-            elif values[slot] is not None:
+            elif not self._binder.is_default(slot, values[slot]):
                 raise UnsupportedError(
                     f"{self.callee}: {name} is not emulated, got {quote(values[slot])}; leave it out, and say what it "
                     "does with other ops."
                 )
+        results = results_of(self.callee, {name: values[i] for name, i in self._binder.slots.items()}) or ()
         operands, segments = self._convert_operands(values)
         owner = owner_of(operands)
+        dim: int = -1 if self._dim is None else self._dim
+        scalar = bool(results) and dim >= 0 and _are_scalars(operands)
+        if scalar:
+            # The real functions take the dims 0 and -1 of a scalar, or any.
+            operands, key = [reshape(x, (1,)) for x in operands], None
+            values[dim] = 0 if isinstance(values[dim], int) else None
+        if results and any(is_host_tensor(x) for x in operands) and (mesh := _mesh_of(operands)) is not None:
+            operands = [copy_to_devices(x.array, mesh, x.layout, None) if is_host_tensor(x) else x for x in operands]
+            key = None
+        if results and results[0].computed is not None:
+            before = operands
+            operands = convert_operands(operands, results[0].computed)
+            key = key if all(x is y for x, y in zip(before, operands, strict=True)) else None
         complete = COMPLETE.get(self.entry.definition.name)
         if complete is not None:
             slots = self._binder.slots
@@ -143,8 +168,11 @@ class Function:
                 attributes.append((attribute.name, convert_argument(self.callee, param, attribute, values[i])))
         row = self.entry.definition
         shape = self._shape(values, attributes)
-        if (dtype := self._value(values, "dtype")) is not None:
-            dtype = as_dtype(dtype, self.callee)
+        dtype = self._value(values, "dtype")
+        if results and not operands:
+            dtype = DataType[results[0].dtype]
+        if dtype is not None:
+            dtype = stored_dtype(dtype, self.callee)
         static = StaticArguments(tuple(attributes), dtype, shape, Trait.ON_HOST in row.traits)
         device = self._value(values, "device")
         mesh = None if device is None else mesh_of(device)
@@ -153,10 +181,14 @@ class Function:
         if key is not None:
             if len(self._converted) >= _LIMIT:
                 self._converted.clear()
-            self._converted[key] = static, storage
+            self._converted[key] = static, storage, results
         outs = [set_owner(x, device if isinstance(device, MeshDevice) else owner) for x in outs]
         if any(isinstance(x, Tensor) for x in operands) or (not operands and mesh is None):
             outs = [wrap_array(x, storage.layout) for x in outs]
+        if scalar:
+            outs = [reshape(x, ()) for x in outs]
+        if results:
+            outs = finish(outs, results)
         if activation is not None:
             outs = [lookup(f"ttnn.{activation}")(outs[0])]
         return self._result(values, outs)
@@ -166,7 +198,7 @@ class Function:
         into = None if self._in_place is None else values[self._in_place]
         if isinstance(into, MeshTensor) and isinstance(outs[0], MeshTensor):
             into.overwrite(outs[0])
-        if values[self._output] is not None:
+        if self._output is not None and values[self._output] is not None:
             return write_result(self.callee, values[self._output], outs[0])
         return outs[0] if self.entry.definition.results == (1, 1) else outs
 
@@ -184,7 +216,7 @@ class Function:
         operands = [values[i] for _, i in self._operands]
         for number, value in enumerate(operands):
             if value is None and number < self.entry.definition.operands[0]:
-                name = self.entry.python.params[self._operands[number][1]].name
+                name = self._names[self._operands[number][1]]
                 raise self._binder.error(f"needs a tensor as {name!r}, got None")
             if number in self._index_operands and isinstance(value, int):
                 if not -(2**31) <= value < 2**31:
@@ -213,12 +245,8 @@ class Function:
 
     def _storage(self, values: Sequence[Any], operands: Sequence[Any]) -> Storage:
         memory, layout = self._value(values, "memory_config"), self._value(values, "layout")
-        if memory is not None and not isinstance(memory, MemoryConfig):
-            raise self._binder.error(f"takes a MemoryConfig as memory_config, got {quote(memory)}")
-        if layout is not None and not isinstance(layout, Layout):
-            raise self._binder.error(f"takes a Layout as layout, got {quote(layout)}")
         if layout is None:
-            layout = next((x.layout for x in operands if isinstance(x, (MeshTensor, Tensor))), self._layout)
+            layout = next((x.layout for x in operands if isinstance(x, (MeshTensor, Tensor))), Layout.ROW_MAJOR)
         if layout is Layout.TILE and (memory is None or memory == DRAM_MEMORY_CONFIG):
             return ON_DEVICE
         return Storage(StorageType.DEVICE, layout, memory or DRAM_MEMORY_CONFIG)
@@ -259,6 +287,10 @@ class Namespace:
         return f"<namespace {self.__name__!r}: {', '.join(members(self.__name__))}>"
 
 
+COMPOSED: dict[str, Any] = {}
+"""Functions without an op in the table, by their dotted names; each enters itself."""
+
+
 @functools.cache
 def _callees() -> Mapping[str, list[TtnnOp]]:
     ops: dict[str, list[TtnnOp]] = {}
@@ -269,7 +301,7 @@ def _callees() -> Mapping[str, list[TtnnOp]]:
 
 def members(prefix: str) -> list[str]:
     """Returns the names below a dotted name."""
-    inside = [c.removeprefix(f"{prefix}.") for c in _callees() if c.startswith(f"{prefix}.")]
+    inside = [c.removeprefix(f"{prefix}.") for c in (*_callees(), *COMPOSED) if c.startswith(f"{prefix}.")]
     return sorted({c.split(".")[0] for c in inside})
 
 
@@ -281,8 +313,15 @@ def _function(callee: str) -> Any:
     return functions[0] if len(functions) == 1 else Overloads(functions)
 
 
+def op_function(callee: str) -> Any:
+    """Returns the function of the ops with a Python name, also where a composed one has the name."""
+    return _function(callee)
+
+
 def lookup(callee: str) -> Any:
     """Returns the function or namespace of a dotted name."""
+    if callee in COMPOSED:
+        return COMPOSED[callee]
     owner, _, name = callee.rpartition(".")
     # Unknown names are not cached: there is no limit to them.
     if name.startswith("__") or not (callee in _callees() or members(callee)):
@@ -291,6 +330,16 @@ def lookup(callee: str) -> Any:
             "of TTNN (jaxmesh/dialects/ttnn/*.py), where a new op is one entry."
         )
     return _function(callee)
+
+
+def _are_scalars(operands: Sequence[Any]) -> bool:
+    """Returns True for tensors on the devices without dims."""
+    return bool(operands) and all(isinstance(x, MeshTensor) and not x.shape for x in operands)
+
+
+def _mesh_of(operands: Sequence[Any]) -> Any:
+    """Returns the mesh of the first tensor on the devices."""
+    return next((x.mesh for x in operands if isinstance(x, MeshTensor)), None)
 
 
 def _is_tensor(x: Any) -> bool:

@@ -9,9 +9,12 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxmesh.dialects.ttnn.data_types import EVERY
 from jaxmesh.errors import ArgumentTypeError, ResidencyError, VerifyError
 from jaxmesh.sharding.configs import MeshMapperConfig, MeshShape, PlacementReplicate, integers
 from jaxmesh.ttnn.assemble import set_owner
+from jaxmesh.ttnn.beyond import REMEDY, is_enabled
+from jaxmesh.ttnn.block_floats import round_to_blocks
 from jaxmesh.ttnn.mesh_device import MeshToTensor, mesh_of
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
 from jaxmesh.ttnn.tensor_base import TensorBase
@@ -27,6 +30,7 @@ from jaxmesh.ttnn.types import (
     StorageType,
     as_dtype,
     data_type,
+    is_block,
 )
 from jaxmesh.validate import as_instance, quote
 
@@ -62,7 +66,7 @@ class Tensor(TensorBase, metaclass=_AnyTensor):
     Tensor([1. 2.], shape=[2], dtype=DataType.FLOAT32, layout=Layout.TILE)
     """
 
-    __slots__ = ("_array", "_layout")
+    __slots__ = ("_array", "_layout", "block")
 
     def __new__(
         cls,
@@ -81,18 +85,24 @@ class Tensor(TensorBase, metaclass=_AnyTensor):
                     f"Tensor takes one DataType, got {shape} in the place of the shape and {dtype}."
                 )
             shape, dtype = None, shape
-        array = _array(data, shape, dtype)
+        block = dtype if is_block(dtype) else None
+        array = _array(data, shape, None if block is not None else dtype)
+        if not is_enabled() and (name := data_type(array.dtype).name) not in EVERY:
+            raise VerifyError(f"Tensor has the element type {name}, {REMEDY}. In ttnn: there is no DataType.{name}.")
+        if block is not None:
+            array = round_to_blocks(array.astype(np.float32), block)
+            layout = Layout.TILE
         as_instance(Layout, "Tensor", "layout", layout)
         if device is not None:
-            return _jnp.asarray(array) if in_program() else copy_to_devices(array, device, layout, memory_config)
-        return cls.wrap(array, layout)
+            return _jnp.asarray(array) if in_program() else copy_to_devices(array, device, layout, memory_config, block)
+        return cls.wrap(array, layout, block)
 
     @classmethod
-    def wrap(cls, array: np.ndarray[Any, Any], layout: Layout) -> Any:
+    def wrap(cls, array: np.ndarray[Any, Any], layout: Layout, block: DataType | None = None) -> Any:
         """Returns a host tensor that shares the memory of an array, which becomes read-only."""
         tensor = super().__new__(cls)
         array.flags.writeable = False
-        tensor._array, tensor._layout = array, layout
+        tensor._array, tensor._layout, tensor.block = array, layout, block
         return tensor
 
     @property
@@ -115,9 +125,9 @@ class Tensor(TensorBase, metaclass=_AnyTensor):
         return Shape(self.array.shape)
 
     @property
-    def dtype(self) -> np.dtype[Any]:
-        """The element type, as a NumPy dtype; it equals the `DataType`."""
-        return self.array.dtype
+    def dtype(self) -> Any:
+        """The element type, as a NumPy dtype, which equals the `DataType`; of a block float the `DataType`."""
+        return self.block or self.array.dtype
 
     @property
     def ndim(self) -> int:
@@ -170,7 +180,7 @@ def _array(data: Any, shape: Sequence[int] | None, dtype: DataType | None) -> np
     kind = None if dtype is None else as_dtype(dtype, "Tensor")
     if isinstance(data, MeshTensor):
         raise ResidencyError(
-            f"Tensor takes numbers or an array, got {data!r}; read it with ttnn.to_numpy(tensor, mesh_composer=...)."
+            f"Tensor takes numbers or an array, got {data!r}; read it with tensor.to_numpy(mesh_composer=...)."
         )
     if is_host_tensor(data):
         data = data.array
@@ -237,13 +247,15 @@ def in_program() -> bool:
     return bool(jax.sharding.get_abstract_mesh().manual_axes)
 
 
-def copy_to_devices(array: Any, device: Any, layout: Layout, memory: MemoryConfig | None) -> MeshTensor:
+def copy_to_devices(
+    array: Any, device: Any, layout: Layout, memory: MemoryConfig | None, block: DataType | None = None
+) -> MeshTensor:
     """Returns a host tensor copied to every device of a mesh."""
     mesh = mesh_of(device)
     every = MeshMapperConfig([PlacementReplicate()], MeshShape(mesh.devices.size))
     if memory is not None:
         as_instance(MemoryConfig, "a tensor on a device", "memory_config", memory)
-    storage = Storage(StorageType.DEVICE, layout, memory or DRAM_MEMORY_CONFIG)
+    storage = Storage(StorageType.DEVICE, layout, memory or DRAM_MEMORY_CONFIG, block)
     return set_owner(distribute(host_array(array, "to_device"), every, mesh, storage), device)
 
 

@@ -9,11 +9,12 @@ import numpy as np
 
 from jaxmesh.errors import ArgumentTypeError, ResidencyError
 from jaxmesh.ttnn.assemble import with_memory
+from jaxmesh.ttnn.composed import composed
 from jaxmesh.ttnn.functions import lookup
 from jaxmesh.ttnn.host_tensor import Tensor, array_of, copy_to_devices, in_program, is_host_tensor
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
 from jaxmesh.ttnn.transfers import to_mesh
-from jaxmesh.ttnn.types import DRAM_MEMORY_CONFIG, DataType, Layout, MemoryConfig, StorageType, on_host
+from jaxmesh.ttnn.types import DRAM_MEMORY_CONFIG, Layout, MemoryConfig, StorageType, on_host
 from jaxmesh.validate import as_instance, quote
 
 _ARRAY = (np.ndarray, jax.Array, np.generic)
@@ -24,13 +25,8 @@ def _check(op: str, x: Any) -> None:
         raise ArgumentTypeError(f"{op} takes a tensor, got {type(x).__name__}.")
 
 
-def _memory(op: str, config: Any) -> MemoryConfig | None:
-    return None if config is None else as_instance(MemoryConfig, op, "memory_config", config)
-
-
-def to_device(
-    tensor: Any, device: Any = None, memory_config: MemoryConfig | None = None, cq_id: int | None = None
-) -> Any:
+@composed()
+def to_device(tensor: Any, device: Any, memory_config: Any) -> Any:
     """Moves a tensor to the devices of a mesh.
 
     Args:
@@ -38,7 +34,6 @@ def to_device(
         array, of which every device gets a copy.
       device: the mesh device.
       memory_config: its memory config there, kept and shown.
-      cq_id: accepted and ignored.
 
     Raises:
       MeshMismatchError: the tensor is distributed over a mesh of another shape.
@@ -50,51 +45,44 @@ def to_device(
     >>> t.storage_type(), ttnn.to_device(t, device).storage_type()
     (<StorageType.HOST: 0>, <StorageType.DEVICE: 1>)
     """
-    _check("to_device", tensor)
-    memory = _memory("to_device", memory_config) or DRAM_MEMORY_CONFIG
     if in_program() and not isinstance(tensor, MeshTensor):
         return array_of(tensor)
     if not isinstance(tensor, MeshTensor):
-        layout = tensor.layout if is_host_tensor(tensor) else Layout.ROW_MAJOR
-        return copy_to_devices(array_of(tensor), device, layout, memory)
-    return to_mesh(tensor, device, memory)
+        layout, block = (tensor.layout, tensor.block) if is_host_tensor(tensor) else (Layout.ROW_MAJOR, None)
+        return copy_to_devices(array_of(tensor), device, layout, memory_config or DRAM_MEMORY_CONFIG, block)
+    return to_mesh(tensor, device, memory_config or tensor.memory_config() or DRAM_MEMORY_CONFIG)
 
 
-def from_device(tensor: Any, blocking: bool = True, cq_id: int | None = None) -> Any:
+@composed()
+def from_device(tensor: Any) -> Any:
     """Moves a tensor to host memory: a multi-device host tensor, whose shards `aggregate_tensor` joins.
 
     Args:
       tensor: a tensor on the devices; a host tensor is copied.
-      blocking: accepted and ignored.
-      cq_id: accepted and ignored.
     """
-    _check("from_device", tensor)
     if isinstance(tensor, MeshTensor):
-        return tensor.with_storage(on_host(tensor.layout))
-    return Tensor(tensor, layout=tensor.layout) if is_host_tensor(tensor) else _copy_numpy(tensor)
+        return tensor.with_storage(on_host(tensor.layout, tensor.storage.block))
+    if is_host_tensor(tensor):
+        return Tensor.wrap(tensor.array.view(), tensor.layout, tensor.block)
+    return _copy_numpy(tensor)
 
 
-def to_layout(
-    tensor: Any, layout: Layout, dtype: DataType | None = None, memory_config: MemoryConfig | None = None
-) -> Any:
+@composed()
+def to_layout(tensor: Any, layout: Any, dtype: Any, memory_config: Any) -> Any:
     """Changes the layout, and with `dtype` the element type; on the devices or in host memory.
 
-    Raises:
-      ArgumentTypeError: wrong types.
+    Like the real function, it leaves a tensor in the layout already as it is, also its element type.
     """
-    _check("to_layout", tensor)
-    if not isinstance(layout, Layout):
-        raise ArgumentTypeError(
-            f"to_layout takes ttnn.Layout.TILE or ttnn.Layout.ROW_MAJOR as layout, got {quote(layout)}."
-        )
-    memory = _memory("to_layout", memory_config)
+    if isinstance(tensor, Tensor) and tensor.layout is layout:
+        dtype = None
     if dtype is not None:
         tensor = lookup("ttnn.typecast")(tensor, dtype)
     if isinstance(tensor, MeshTensor):
-        return with_memory(tensor, layout, memory)
+        return with_memory(tensor, layout, memory_config)
     if in_program() or (not is_host_tensor(tensor) and layout is Layout.ROW_MAJOR):
         return array_of(_copy_numpy(tensor))
-    return Tensor(tensor, layout=layout)
+    host = tensor if is_host_tensor(tensor) else Tensor(tensor)
+    return Tensor.wrap(host.array.view(), layout, host.block)
 
 
 def _copy_numpy(x: Any) -> Any:
@@ -103,35 +91,32 @@ def _copy_numpy(x: Any) -> Any:
     return x.copy() if isinstance(array, np.ndarray) else x
 
 
-def to_memory_config(tensor: Any, memory_config: MemoryConfig, dtype: DataType | None = None) -> Any:
+@composed()
+def to_memory_config(tensor: Any, memory_config: Any, dtype: Any) -> Any:
     """Moves a tensor to other memory on its devices; with `dtype` in another element type.
 
     Raises:
       ResidencyError: the tensor is in host memory.
     """
-    _check("to_memory_config", tensor)
-    memory = _memory("to_memory_config", memory_config)
-    if memory is None:
-        raise ArgumentTypeError("to_memory_config takes a MemoryConfig, got None.")
-    if dtype is not None:
-        tensor = lookup("ttnn.typecast")(tensor, dtype)
     if in_program() and not isinstance(tensor, MeshTensor):
-        return array_of(tensor)
+        return array_of(tensor if dtype is None else lookup("ttnn.typecast")(tensor, dtype))
     if not isinstance(tensor, MeshTensor) or tensor.storage_type() is StorageType.HOST:
         raise ResidencyError(
             f"to_memory_config moves a tensor that is on the devices, got {quote(tensor)} in host memory; bring it "
             "there with ttnn.to_device(x, device, memory_config)."
         )
-    return with_memory(tensor, tensor.layout, memory)
+    if dtype is not None and tensor.memory_config() != memory_config:
+        tensor = lookup("ttnn.typecast")(tensor, dtype)
+    return with_memory(tensor, tensor.layout, memory_config)
 
 
-def to_dtype(tensor: Any, dtype: DataType) -> Any:
+@composed()
+def to_dtype(tensor: Any, dtype: Any) -> Any:
     """Converts a host tensor to another element type; `typecast` does it on the devices.
 
     Raises:
       ResidencyError: the tensor is on the devices.
     """
-    _check("to_dtype", tensor)
     if isinstance(tensor, MeshTensor) and tensor.storage_type() is StorageType.DEVICE:
         raise ResidencyError(f"to_dtype works in host memory, got {tensor!r}; use ttnn.typecast.")
     return lookup("ttnn.typecast")(tensor, dtype)
@@ -167,6 +152,6 @@ def has_storage_type_of(tensor: Any, storage_type: StorageType) -> bool:
     return as_instance((Tensor, MeshTensor), "has_storage_type_of", "tensor", tensor).storage_type() is kind
 
 
-def get_memory_config(tensor: Any) -> MemoryConfig | None:
+def get_memory_config(arg: Any, /) -> MemoryConfig | None:
     """Returns the memory config of a tensor; None in host memory."""
-    return as_instance((Tensor, MeshTensor), "get_memory_config", "tensor", tensor).memory_config()
+    return as_instance((Tensor, MeshTensor), "get_memory_config", "tensor", arg).memory_config()

@@ -18,11 +18,12 @@ from jaxmesh.validate import as_instance
 class MeshDevice:
     """A mesh of devices, as `ttnn.open_mesh_device` gives it; `.mesh` is the `jax.sharding.Mesh` behind it."""
 
-    __slots__ = ("_mesh", "_open")
+    __slots__ = ("_mesh", "_open", "has_l1_small")
 
-    def __init__(self, mesh: Mesh) -> None:
+    def __init__(self, mesh: Mesh, has_l1_small: bool = True) -> None:
         self._mesh = _check_mesh(mesh)
         self._open = True
+        self.has_l1_small = has_l1_small
 
     @property
     def mesh(self) -> Mesh:
@@ -97,7 +98,7 @@ class MeshDevice:
                 f"a submesh of shape {list(shape)} at {list(start)} does not lie in the mesh {list(whole)}."
             )
         block = self.mesh.devices[tuple(slice(s, s + k) for s, k in zip(start, shape, strict=True))]
-        return MeshDevice(Mesh(block, self.mesh.axis_names, self.mesh.axis_types))
+        return MeshDevice(Mesh(block, self.mesh.axis_names, self.mesh.axis_types), self.has_l1_small)
 
     def create_submeshes(self, submesh_shape: MeshShape | Sequence[int]) -> list[MeshDevice]:
         """Returns the blocks of one shape that the mesh consists of, row-major.

@@ -260,7 +260,12 @@ class MeshTensor(TensorBase):
 
     @property
     def dtype(self) -> Any:
-        """The element type."""
+        """The element type; a `DataType` if it is a block float, whose values are stored as float32."""
+        return self.storage.block or self._checked().dtype
+
+    @property
+    def stored_dtype(self) -> Any:
+        """The element type of the stored array, which of a block float is float32."""
         return self._checked().dtype
 
     @property

@@ -34,24 +34,21 @@ class WormholeComputeKernelConfig:
 BlackholeComputeKernelConfig = WormholeComputeKernelConfig
 
 
-def init_device_compute_kernel_config(arch: Any = None, *args: Any, **settings: Any) -> Any:
-    """Returns a compute kernel config with these settings; kept and ignored.
-
-    Args:
-      arch: accepted and ignored.
-      *args: the same.
-      **settings: those of `WormholeComputeKernelConfig`.
-
-    Raises:
-      ArgumentTypeError: an unknown setting.
-    """
-    try:
-        return WormholeComputeKernelConfig(**settings)
-    except TypeError:
-        raise ArgumentTypeError(
-            f"init_device_compute_kernel_config takes the settings {list(WormholeComputeKernelConfig.__slots__)}, got "
-            f"{quote(list(settings))}."
-        ) from None
+def init_device_compute_kernel_config(
+    arch: Any,
+    device_kernel_config: WormholeComputeKernelConfig | None = None,
+    *,
+    math_fidelity: MathFidelity = MathFidelity.LoFi,
+    math_approx_mode: bool = True,
+    fp32_dest_acc_en: bool = False,
+    packer_l1_acc: bool = False,
+    dst_full_sync_en: bool = False,
+    throttle_level: Any = None,
+) -> WormholeComputeKernelConfig:
+    """Returns a compute kernel config with these settings, or the given one; kept and ignored."""
+    return device_kernel_config or WormholeComputeKernelConfig(
+        math_fidelity, math_approx_mode, fp32_dest_acc_en, packer_l1_acc, dst_full_sync_en, throttle_level
+    )
 
 
 class SigmoidMode(enum.Enum):
@@ -59,6 +56,14 @@ class SigmoidMode(enum.Enum):
 
     Accurate = 0
     FastApproximate = 1
+
+
+class GeluVariant(enum.Enum):
+    """The form of gelu; its gradient differs between the first and the last."""
+
+    Accurate = 0
+    FastLut = 1
+    Tanh = 2
 
 
 class Topology(enum.Enum):
@@ -82,6 +87,13 @@ class ReduceType(enum.Enum):
     Prod = 6
 
 
+class DumpTensorMode(enum.Enum):
+    """What several processes write of a tensor; here always all of it."""
+
+    DISTRIBUTED_GATHER = 0
+    LOCAL = 1
+
+
 class FabricConfig(enum.Enum):
     """The fabric between the devices."""
 
@@ -98,13 +110,25 @@ class FabricConfig(enum.Enum):
 _fabric = [FabricConfig.DISABLED]
 
 
-def set_fabric_config(config: FabricConfig | None, *args: Any, **kwargs: Any) -> None:
+def set_fabric_config(
+    config: FabricConfig | None,
+    reliability_mode: Any = None,
+    num_planes: int | None = None,
+    fabric_tensix_config: Any = None,
+    fabric_udm_mode: Any = None,
+    fabric_manager_mode: Any = None,
+    router_config: Any = None,
+) -> None:
     """Sets the fabric between the devices; every emulated device reaches every other.
 
     Args:
       config: the fabric; None is DISABLED.
-      *args: accepted and ignored.
-      **kwargs: accepted and ignored.
+      reliability_mode: accepted and ignored, as the following ones are.
+      num_planes: ignored.
+      fabric_tensix_config: ignored.
+      fabric_udm_mode: ignored.
+      fabric_manager_mode: ignored.
+      router_config: ignored.
 
     Raises:
       ArgumentTypeError: no `FabricConfig`.

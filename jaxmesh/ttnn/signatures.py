@@ -3,35 +3,32 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from jaxmesh.dialects.ttnn.op import NEEDED, Param, TtnnOp
+from jaxmesh.dialects.ttnn.op import Param, TtnnOp
 
-HOW = frozenset({"program_config", "conv_config", "num_links", "topology", "subdevice_id", "sub_core_grid"})
-"""Arguments that change how an op is computed but not its value; they are printed as None."""
-
-IGNORED = frozenset({
-    "queue_id", "cq_id", "core_grid", "program_config", "compute_kernel_config", "sub_core_grids", "use_multicore",
-    "use_legacy", "fast_and_approximate_mode",
+HOW = frozenset({
+    "ag_global_semaphores", "applied_shard_scheme", "barrier_semaphores", "chunks_per_sync", "compute_config",
+    "compute_kernel_config", "config_tensor_in_dram", "conv_config", "core_grid", "cq_id", "deallocate_input",
+    "disable_compensated_sum", "dram_slice_config", "enable_secondary_dm", "fast_and_approximate_mode", "global_cb",
+    "intermediate_memory_config", "intermediate_tensor", "mesh_device", "mode", "momentum", "num_buffers_per_channel",
+    "num_links", "num_workers_per_link", "numeric_stable", "program_config", "queue_id", "reallocate_halo_output",
+    "recip_tensor", "reshape_tile_mode", "rs_global_semaphores", "skip_padding_fill", "slice_config", "stable",
+    "sub_core_grid", "sub_core_grids", "sub_device_id", "subdevice_id", "topology", "use_falcon7b_backend",
+    "use_l1_small_for_semaphores", "use_multicore", "variant", "vector_mode",
 })  # fmt: skip
-"""Arguments that every op also takes and ignores: how and where on a device it is computed."""
-
-IGNORED_BY_COLLECTIVES = frozenset({
-    "mesh_device", "num_links", "topology", "subdevice_id", "num_workers_per_link", "num_buffers_per_channel",
-    "chunks_per_sync", "barrier_semaphore", "multi_device_global_semaphore",
-})  # fmt: skip
-"""Arguments that collectives also take and ignore: how the devices communicate."""
+"""Arguments that change how and where an op is computed but not its value."""
 
 ACTIVATIONS = frozenset({"relu", "relu6", "gelu", "silu", "sigmoid", "tanh", "exp", "mish", "sqrt", "neg"})
 """The ops that matmul and linear can apply to their result, as `activation` names them."""
 
-OUTPUTS = ("output_tensor", "optional_output_tensor")
-"""Arguments that every op of one result also takes: a tensor on the devices to write the result to."""
+OUTPUTS = ("output_tensor", "optional_output_tensor", "optional_tensor", "output", "out")
+"""Names of the argument for a tensor on the devices to write the result to."""
 
-_P = inspect.Parameter
 _DESCRIPTIONS: Mapping[str, str] = {
     "operand": "a tensor on the devices; or a number, where shapes broadcast",
     "operands": "a list of tensors on the devices",
+    "operand_device": "accepted and ignored",
     "memory_config": "the `MemoryConfig` of the result, kept and shown",
     "dtype": "the element type of the result; a `DataType`",
     "layout": "the `Layout` of the result, kept and shown",
@@ -41,21 +38,6 @@ _DESCRIPTIONS: Mapping[str, str] = {
     "text": "accepted and ignored",
     "none": "None; other values are not emulated",
 }
-
-
-def signature_of(params: Sequence[Param], *, by_place: bool) -> inspect.Signature:
-    """Returns the signature of the function of a row; with `by_place` every argument may be positional."""
-    kind, parameters, optional = _P.POSITIONAL_OR_KEYWORD, list[inspect.Parameter](), False
-    for param in params:
-        default = _P.empty if param.default is NEEDED else param.default
-        optional = optional or default is not _P.empty
-        # An optional argument that is printed with its name is keyword-only.
-        if not by_place and param.keyword and optional and param.name != "cluster_axis":
-            kind = _P.KEYWORD_ONLY
-        if optional and kind is not _P.KEYWORD_ONLY and default is _P.empty:
-            default = None
-        parameters.append(_P(param.name, kind, default=default))
-    return inspect.Signature(parameters)
 
 
 def doc_of(entry: TtnnOp, signature: inspect.Signature) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 from jaxmesh.errors import ResidencyError, VerifyError
 from jaxmesh.ttnn.mesh_device import MeshToTensor
 from jaxmesh.ttnn.torch_interop import check_to_torch, torch_from_array
-from jaxmesh.ttnn.types import DataType, Layout, MemoryConfig, Shape, data_type
+from jaxmesh.ttnn.types import DataType, Layout, MemoryConfig, Shape, data_type, is_block
 
 _TILE = 32
 """Rows and columns of a tile."""
@@ -134,7 +134,7 @@ class TensorBase(_Members):
 
     def element_size(self) -> int:
         """Returns the bytes of an element."""
-        return int(self.dtype.itemsize)
+        return 1 if is_block(self.dtype) else int(self.dtype.itemsize)
 
     def get_dtype(self) -> DataType:
         """Returns the `DataType`."""

@@ -21,6 +21,7 @@ from jaxmesh.ttnn.host_tensor import Tensor, is_host_tensor
 from jaxmesh.ttnn.layout_ops import to_device
 from jaxmesh.ttnn.mesh_device import mesh_of
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
+from jaxmesh.ttnn.settings import DumpTensorMode
 from jaxmesh.ttnn.transfers import elements, gather_shards
 from jaxmesh.ttnn.types import DataType, Layout, MemoryConfig, Storage, TensorTopology, as_dtype, data_type, on_host
 from jaxmesh.validate import as_path, quote
@@ -28,7 +29,9 @@ from jaxmesh.validate import as_path, quote
 _FORMAT = "jaxmesh tensor 1"
 
 
-def dump_tensor(file_name: str | Path, tensor: Any) -> None:
+def dump_tensor(
+    file_name: str | Path, tensor: Any, *, mode: DumpTensorMode = DumpTensorMode.DISTRIBUTED_GATHER
+) -> None:
     """Writes elements, element type and layout of a tensor to a file; of a distributed tensor every shard.
 
     The format is not the real `ttnn`'s; `load_tensor` reads it back. Of several processes all must take part; the first
@@ -120,6 +123,7 @@ def as_tensor(
     cache_file_name: str | Path | None = None,
     preprocess: Callable[[Any], Any] | None = None,
     mesh_mapper: TensorToMesh | None = None,
+    cache_dump_mode: DumpTensorMode = DumpTensorMode.DISTRIBUTED_GATHER,
 ) -> Any:
     """Makes a tensor as `from_torch` or `from_numpy` does; with a file name, caches it in a file.
 

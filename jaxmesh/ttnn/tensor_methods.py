@@ -74,8 +74,8 @@ def cpu(self: AnyTensor, blocking: bool = True, cq_id: int | None = None) -> Any
       cq_id: accepted and ignored.
     """
     if isinstance(self, MeshTensor):
-        return self.with_storage(on_host(self.layout))
-    return Tensor.wrap(self.array.view(), self.layout)
+        return self.with_storage(on_host(self.layout, self.storage.block))
+    return Tensor.wrap(self.array.view(), self.layout, self.block)
 
 
 def to(self: AnyTensor, *args: Any, **kwargs: Any) -> Any:
@@ -102,7 +102,7 @@ def to(self: AnyTensor, *args: Any, **kwargs: Any) -> Any:
     if isinstance(target, Layout):
         if isinstance(self, MeshTensor):
             return with_memory(self, target)
-        return Tensor.wrap(self.array.view(), target)
+        return Tensor.wrap(self.array.view(), target, self.block)
     if isinstance(target, (DataType, np.dtype)):
         return _apply_here(self, "typecast", (), as_dtype(target, "Tensor.to"))
     if target is None:

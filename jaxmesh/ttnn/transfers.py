@@ -156,7 +156,7 @@ def _distribute_over_processes(
 def to_mesh(tensor: MeshTensor, device: Any, memory: MemoryConfig) -> MeshTensor:
     """Returns a tensor on the devices of a mesh."""
     mesh = mesh_of(device)
-    storage = Storage(StorageType.DEVICE, tensor.layout, memory)
+    storage = Storage(StorageType.DEVICE, tensor.layout, memory, tensor.storage.block)
     owner = device if isinstance(device, MeshDevice) else owner_of([tensor])
     return set_owner(_on_mesh(tensor, mesh).with_storage(storage), owner)
 
@@ -203,7 +203,7 @@ def _gather(
     owners = {c: mesh.devices[c].process_index for c in coordinates}
     here = {s.device: s.data for s in tensor.data.addressable_shards}
     mine = {c: np.asarray(here[d]).reshape(tensor.shape) for c in owners if (d := mesh.devices[c]) in here}
-    return gather(mine, owners, tensor.shape, tensor.dtype, list(mesh.devices.flat), process)
+    return gather(mine, owners, tensor.shape, tensor.data.dtype, list(mesh.devices.flat), process)
 
 
 def _holders(tensor: MeshTensor, mesh: Mesh) -> frozenset[Shape]:
@@ -232,6 +232,6 @@ def aggregate(
     shards = _gather(tensor, plan.coordinates, mesh, process)
     if shards is None:
         return None
-    out = memory(plan.resolved.full, tensor.dtype)
+    out = memory(plan.resolved.full, tensor.data.dtype)
     copy_all([(out[index], shards[c]) for c, index in zip(plan.coordinates, plan.indices, strict=True)])
     return out

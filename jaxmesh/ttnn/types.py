@@ -20,9 +20,9 @@ _jnp: Any = jax.numpy
 class DataType(enum.Enum):
     """An element type, `ttnn.DataType`; it stands wherever NumPy and JAX take a dtype, and equals that dtype.
 
-    The first eight are those of `ttnn`, in its order. The two block floats are refused, because their elements share
-    exponents: use BFLOAT16, which represents each value exactly. INT8 and the following are additions of jaxmesh for
-    JAX programs; the real `ttnn` lacks them.
+    The first eight are those of `ttnn`, in its order. The elements of the two block floats share exponents, so no NumPy
+    dtype is one: a tensor holds their values as float32. INT16 and the following are additions of jaxmesh for JAX
+    programs; the real `ttnn` lacks them.
 
     >>> DataType.BFLOAT16 == DataType.BFLOAT16.dtype, DataType.FLOAT32.dtype
     (True, dtype('float32'))
@@ -68,8 +68,8 @@ class DataType(enum.Enum):
         """
         if self.name in _BLOCK_FLOATS:
             raise UnsupportedError(
-                f"DataType.{self.name} is a block float, whose elements share exponents; it is not emulated. Use "
-                "DataType.BFLOAT16, which holds every value of it exactly."
+                f"DataType.{self.name} is a block float, whose elements share exponents: no NumPy dtype is one. Use "
+                "DataType.BFLOAT16 for arrays, which holds every value of it exactly."
             )
         return _DTYPES[self.name]
 
@@ -94,9 +94,25 @@ _DTYPES: dict[str, np.dtype[Any]] = {
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 
 
+def is_block(kind: Any) -> bool:
+    """Returns True for a block float, whose elements share exponents."""
+    return isinstance(kind, DataType) and kind.name in _BLOCK_FLOATS
+
+
+def stored_dtype(kind: Any, what: str) -> np.dtype[Any]:
+    """Returns the NumPy dtype that holds the values of a `DataType`: float32 for a block float."""
+    return np.dtype(np.float32) if is_block(kind) else as_dtype(kind, what)
+
+
 def data_type(dtype: Any) -> DataType:
-    """Returns the `DataType` of a NumPy dtype."""
-    name = _NAMES.get(np.dtype(dtype))
+    """Returns the `DataType` of a NumPy dtype, or the `DataType` itself."""
+    if isinstance(dtype, DataType):
+        return dtype
+    try:
+        name = _NAMES.get(np.dtype(dtype))
+    except TypeError:
+        # A type of JAX alone, such as that of random keys.
+        name = None
     if name is None:
         raise ArgumentTypeError(f"no ttnn.DataType is {dtype}; those there are: {', '.join(DataType.__members__)}.")
     return DataType[name]
@@ -106,8 +122,9 @@ def as_dtype(kind: Any, what: str) -> np.dtype[Any]:
     """Returns the NumPy dtype of a `DataType`, or of a dtype that has a `DataType`."""
     if isinstance(kind, DataType):
         return kind.dtype
-    # JAX's names of types, such as jax.numpy.bfloat16, have a dtype.
-    dtype = getattr(kind, "dtype", kind)
+    # JAX's names of types, such as jax.numpy.bfloat16, are classes that have a dtype.
+    names_dtype = isinstance(kind, type) and isinstance(getattr(kind, "dtype", None), np.dtype)
+    dtype: Any = getattr(kind, "dtype") if names_dtype else kind  # noqa: B009
     if not isinstance(dtype, (np.dtype, type)):
         raise ArgumentTypeError(f"{what} takes a ttnn.DataType as dtype, got {quote(kind)}.")
     return data_type(dtype).dtype
@@ -204,19 +221,27 @@ class Shape(tuple[int, ...]):
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """The storage type, layout and memory config of a tensor; the last is None in host memory."""
+    """How a tensor is stored.
+
+    Attributes:
+      type: in host memory or on the devices.
+      layout: the layout.
+      memory_config: the memory config; None in host memory.
+      block: the block format whose values a float32 array holds; None for other element types.
+    """
 
     type: StorageType = StorageType.DEVICE
     layout: Layout = Layout.TILE
     memory_config: MemoryConfig | None = DRAM_MEMORY_CONFIG
+    block: DataType | None = None
 
 
 ON_DEVICE = Storage()
 
 
-def on_host(layout: Layout = Layout.ROW_MAJOR) -> Storage:
+def on_host(layout: Layout = Layout.ROW_MAJOR, block: DataType | None = None) -> Storage:
     """Returns the storage of a tensor in host memory."""
-    return Storage(StorageType.HOST, layout, None)
+    return Storage(StorageType.HOST, layout, None, block)
 
 
 ON_HOST = on_host()

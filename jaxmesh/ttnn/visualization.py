@@ -9,20 +9,18 @@ from jax.sharding import Mesh
 from jaxmesh.drawing.mesh_tensor import tensor_placement
 from jaxmesh.drawing.picture import TensorPicture
 from jaxmesh.drawing.placements import mesh_placement
-from jaxmesh.errors import ArgumentTypeError, MeshMismatchError
+from jaxmesh.errors import ArgumentTypeError
 from jaxmesh.ttnn.device import MeshDevice, mesh_of
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
 
 
-def visualize_mesh_device(mesh_device: MeshDevice | Mesh, tensor: MeshTensor | None = None) -> None:
-    """Prints the mesh: each device with its id and coordinate, and with a tensor its shard.
+def visualize_mesh_device(mesh_device: MeshDevice | Mesh) -> None:
+    """Prints the mesh: each device with its id and coordinate.
 
     In colours if stdout is a terminal and `rich` is installed; `jaxmesh.visualize` draws the same picture.
 
     Raises:
-      ArgumentTypeError: no mesh device, or no multi-device tensor.
-      MeshMismatchError: the tensor is on another mesh.
-      ResidencyError: the tensor was deallocated.
+      ArgumentTypeError: no mesh device.
 
     >>> from jaxmesh import ttnn
     >>> ttnn.visualize_mesh_device(ttnn.open_mesh_device(mesh_shape=ttnn.MeshShape(1, 2)))
@@ -31,17 +29,7 @@ def visualize_mesh_device(mesh_device: MeshDevice | Mesh, tensor: MeshTensor | N
          x=0  x=1
     y=0  0    1
     """
-    mesh = mesh_of(mesh_device)
-    if tensor is None:
-        TensorPicture(mesh_placement(mesh)).show()
-        return
-    _check(tensor)
-    if tensor.mesh != mesh:
-        raise MeshMismatchError(
-            f"the mesh device to draw has the shape {list(mesh.devices.shape)}, the tensor is on the mesh "
-            f"{dict(tensor.mesh.shape)}, or on other devices; draw the tensor's own mesh with visualize_tensor."
-        )
-    visualize_tensor(tensor)
+    TensorPicture(mesh_placement(mesh_of(mesh_device))).show()
 
 
 def visualize_tensor(tensor: MeshTensor) -> None:

@@ -44,6 +44,50 @@ def bfloat_program() -> str:
     )
 
 
+# --- StableHLO -------------------------------------------------------------------------------------------------------
+
+SDY, GSPMD = (str(FILES / f"stablehlo_{n}.mlir") for n in ("sdy", "gspmd"))
+
+
+@pytest.mark.parametrize("file", [SDY, GSPMD])
+def test_opt_partitions_stablehlo(file: str, capsys: Any) -> None:
+    printed: list[str] = []
+    for options in ([], ["--stablehlo-to-ttir"], ["--mesh", "2x4"]):
+        assert main.main(["opt", file, *options]) == 0
+        out, err = capsys.readouterr()
+        assert err == ""
+        printed.append(out)
+    assert printed == [printed[0]] * 3
+    assert "ttir.mesh_shard" in printed[0]
+    assert main.main(["opt", file, "--stablehlo-to-ttir", "--ttir-to-ttnn"]) == 0
+    out = capsys.readouterr().out
+    assert "ttnn.distribute_tensor" in out
+    assert "ttir." not in out
+
+
+def test_opt_takes_no_other_file_for_stablehlo(capsys: Any) -> None:
+    fails(["opt", MATMUL, "--stablehlo-to-ttir"], "holds no op of StableHLO", capsys)
+    fails(["opt", SDY, "--mesh", "4x2"], "sdy.mesh is 2x4, but the given mesh is 4x2", capsys)
+
+
+def test_stablehlo_runs_and_is_explained_recorded_and_translated(tmp_path: Path, capsys: Any) -> None:
+    rng = np.random.default_rng(3)
+    x, w = rng.standard_normal((8, 16), np.float32), rng.standard_normal((16, 32), np.float32)
+    given, made = tmp_path / "in.npz", tmp_path / "out.npz"
+    np.savez(given, allow_pickle=False, arg0=x, arg1=w)
+    assert main.main(["run", SDY, "--inputs", str(given), "--out", str(made), "--check"]) == 0
+    np.testing.assert_allclose(np.load(made)["result0"], (x @ w) ** 2, rtol=1e-4, atol=1e-4)
+    np.savez(given, allow_pickle=False, arg0=x)
+    assert main.main(["run", GSPMD, "--inputs", str(given), "--out", str(made)]) == 0
+    np.testing.assert_allclose(np.load(made)["result0"], x.reshape(8, 4, 4).sum(1), rtol=1e-4, atol=1e-4)
+    capsys.readouterr()
+    assert main.main(["explain", GSPMD]) == 0
+    assert "line 6: stablehlo.all_reduce" in capsys.readouterr().out
+    assert main.main(["record", GSPMD, "--out", str(tmp_path / "record.npz")]) == 0
+    assert main.main(["translate", GSPMD, "--to", "python"]) == 0
+    assert "ttnn.all_reduce" in capsys.readouterr().out
+
+
 # --- opt -------------------------------------------------------------------------------------------------------------
 
 

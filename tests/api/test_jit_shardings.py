@@ -35,6 +35,8 @@ from tests.generators.plain_programs import (
     wsc,
 )
 
+pytestmark = pytest.mark.quick(4)
+
 
 def cases(keep: Callable[[Case], bool] = lambda c: True) -> Any:
     return pytest.mark.parametrize("case", [pytest.param(c, id=c.name.replace(" ", "_")) for c in CASES if keep(c)])

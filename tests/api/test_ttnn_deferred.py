@@ -17,7 +17,7 @@ import jaxmesh as jm
 from jaxmesh import ttnn
 from jaxmesh.errors import DeletedError
 from jaxmesh.runtime import launch
-from jaxmesh.ttnn import execute
+from jaxmesh.ttnn import execute, helpers
 from jaxmesh.ttnn.call_arguments import argument_key
 from jaxmesh.ttnn.lazy_reshape import LazyReshape
 from tests.generators.oracles import same_bits
@@ -178,6 +178,7 @@ def test_threads_read_one_reshaped_tensor(tensor: Any) -> None:
 # --- tables made of nothing ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.beyond
 def test_a_small_table_is_made_once(device: ttnn.MeshDevice, started: list[Any]) -> None:
     def table() -> Any:
         return ttnn.arange(0, 7, 1, dtype=ttnn.int32, device=device)
@@ -232,6 +233,7 @@ def test_what_has_no_exact_key_is_looked_at_each_time(value: Any) -> None:
     assert key(value) is None
 
 
+@pytest.mark.beyond
 def test_a_call_as_one_before_says_the_same(tensor: Any, device: ttnn.MeshDevice) -> None:
     for memory in (ttnn.DRAM_MEMORY_CONFIG, ttnn.L1_MEMORY_CONFIG) * 2:
         for kind in (ttnn.float32, ttnn.int32):
@@ -256,7 +258,7 @@ def test_a_call_as_one_before_says_the_same(tensor: Any, device: ttnn.MeshDevice
 
 def test_a_closed_device_is_an_error_for_a_call_as_one_before() -> None:
     device = ttnn.open_mesh_device(mesh_shape=ttnn.MeshShape(2, 4))
-    t = ttnn.to_device(ttnn.from_numpy(X), device)
+    t = ttnn.to_device(helpers.from_numpy(X), device)
     ttnn.add(t, t)
     ttnn.close_mesh_device(device)
     with pytest.raises(jm.MeshError, match="closed"):
@@ -269,7 +271,7 @@ def test_a_closed_device_is_an_error_for_a_call_as_one_before() -> None:
 def test_no_more_programs_are_running_than_xla_takes(tensor: Any) -> None:
     most = 0
     for _ in range(200):
-        made = ttnn.all_reduce(tensor, 1)
+        made = ttnn.all_reduce(tensor, cluster_axis=1)
         most = max(most, len(launch._started.results))
     assert most <= launch.MOST_RUNNING < 32
     assert equal(made, [np.add.reduce(pieces()[i : i + 4]) for i in (0, 4) for _ in range(4)])

@@ -13,7 +13,7 @@ from jaxmesh.dialects import (
     ttnn as ttnn_dialect,
     ttnn as ttnn_ops,  # noqa: F401
 )
-from jaxmesh.dialects.ttnn.op import Param, TtnnOp, spell
+from jaxmesh.dialects.ttnn.op import NEEDED, Param, TtnnOp, spell
 
 MC = ttnn.MemoryConfig(ttnn.TensorMemoryLayout.INTERLEAVED, ttnn.BufferType.DRAM, None)
 F32, BF16, I32, BOOL = np.dtype("float32"), np.dtype(jnp.bfloat16), np.dtype("int32"), np.dtype("bool")
@@ -54,7 +54,9 @@ CASES: dict[str, list[tuple[list[Any], dict[str, Any]]]] = {
     "all_reduce_async": [([X], {"cluster_axis": c, "reduce_type": "sum"}) for c in (0, 1)],
     "arange": [([], {"start": 3, "end": 17, "step": 4})],
     "argmax": [([X], {"dim": 1, "keep_dim": True}), ([X], {})],
-    "avg_pool2d": [([IMAGE], {"channels": 2, "ceil_mode": False, "count_include_pad": True, **PIXELS, **WINDOW})],
+    "avg_pool2d": [
+        ([(IMAGE, BF16)], {"channels": 2, "ceil_mode": False, "count_include_pad": True, **PIXELS, **WINDOW})
+    ],
     "batch_norm_inference": [([(2, 3, 4, 4), *[(1, 3, 1, 1)] * 4], {"epsilon": 1e-3})],
     "clamp_scalar": [([X], {"min": 0.3, "max": 0.6}), ([(X, I32)], {"min": 1, "max": 3})],
     "concat": [([X, (2, 6), (3, 6)], {"dim": 0}), ([X], {"dim": 1})],
@@ -75,7 +77,7 @@ CASES: dict[str, list[tuple[list[Any], dict[str, Any]]]] = {
     "leaky_relu": [([X], {"parameter": 0.2})],
     "linear": [([X, W, (3,)], {}), ([X, (3, 6)], {"transpose_b": True})],
     "matmul": [([X, W], {}), ([(6, 4), (3, 6)], {"transpose_a": True, "transpose_b": True})],
-    "max_pool2d": [([IMAGE], {"channels": 2, "dilation": (1, 1), "ceil_mode": False, **PIXELS, **WINDOW})],
+    "max_pool2d": [([(IMAGE, BF16)], {"channels": 2, "dilation": (1, 1), "ceil_mode": False, **PIXELS, **WINDOW})],
     "mesh_partition": [([X], {"dim": 0, "cluster_axis": 0})],
     "ones": [([], {"shape": (2, 3)})],
     "pad": [([X], {"padding": (1, 0, 2, 3), "value": -1.5})],
@@ -107,7 +109,8 @@ CASES: dict[str, list[tuple[list[Any], dict[str, Any]]]] = {
     "topk": [([X], {"k": 2, "dim": 1, "largest": True, "sorted": True})],
     "transpose": [([X], {"dim0": 0, "dim1": 1})],
     "typecast": [([X], {"dtype": BF16}), ([X], {"dtype": I32}), ([(X, I32)], {"dtype": BOOL})],
-    "update_cache": [([(2, 2, 4, 8), (1, 2, 2, 8), ((1,), I32)], {"batch_offset": 0})],
+    # The real function takes the position as a number, the op as a tensor.
+    "update_cache": [],
     "upsample": [([(1, 3, 3, 2)], {"scale_factor": (2, 2), "mode": "nearest"})],
     "where": [([(X, BOOL), Y, Y], {}), ([X, (Y, I32), (Y, I32)], {})],
     "zeros": [([], {"shape": (2, 3)})],
@@ -129,11 +132,11 @@ def cases_of(name: str) -> list[tuple[list[Any], dict[str, Any]]]:
 def said_for(param: Param, attributes: dict[str, Any]) -> Any:
     """An attribute as a caller of the real API writes it."""
     value = attributes.get(str(param.key))
-    if value is None:
-        return None
     form, _, enum = param.form.partition(":")
+    if value is None:
+        return None if param.default is NEEDED else param.default
     if form == "enum":
-        return getattr(ttnn.ReduceType, spell(enum, value))
+        return getattr(getattr(ttnn, enum.rpartition(".")[2]), spell(enum, value))
     if form == "string":
         return spell(enum, value)
     if form == "shape":
@@ -156,6 +159,7 @@ def arguments(
         "shape": ttnn.Shape(attributes.get("shape", ())),
         "device": device,
         "compute_config": ttnn.WormholeComputeKernelConfig(ttnn.MathFidelity.HiFi4, fp32_dest_acc_en=True),
+        "operand_device": device,
         "operands": list(tensors),
         "none": None,
     }
@@ -167,7 +171,9 @@ def arguments(
         elif param.source == "attribute":
             value = said_for(param, attributes)
         else:
-            value = None if param.source == "text" else sources[param.source]
+            if param.source in ("text", "none"):
+                continue
+            value = sources[param.source]
         if param.keyword:
             named[param.name] = value
         else:

@@ -29,6 +29,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
 import jaxmesh as jm
 from jaxmesh import ttnn
 from jaxmesh.errors import DeletedError
+from jaxmesh.ttnn import helpers
 from tests.generators.oracles import cases, same_bits
 
 SIZES = (2, 4)
@@ -165,15 +166,15 @@ def _entries(device: Any) -> dict[str, Callable[[np.ndarray], Callable[[], Any]]
     return {
         "distribute, replicated": lambda x: kept(ttnn.distribute_tensor(x, every), last),
         "distribute, rows": lambda x: kept(ttnn.distribute_tensor(x, rows, device), lambda t: joined(t, 0, device)),
-        "from_numpy": lambda x: kept(ttnn.from_numpy(x)),
-        "from_numpy, mapped": lambda x: kept(ttnn.from_numpy(x, mesh_mapper=rows), lambda t: joined(t, 0, device)),
+        "from_numpy": lambda x: kept(helpers.from_numpy(x)),
+        "from_numpy, mapped": lambda x: kept(helpers.from_numpy(x, mesh_mapper=rows), lambda t: joined(t, 0, device)),
         "Tensor": lambda x: kept(ttnn.Tensor(x)),
         "to_device": lambda x: kept(ttnn.to_device(x, device), last),
         "to_layout": lambda x: kept(ttnn.to_layout(x, ttnn.Layout.ROW_MAJOR)),
         "from_device": lambda x: kept(ttnn.from_device(x)),
         "reshape": lambda x: kept(ttnn.reshape(x, list(x.shape))),
-        "typecast": lambda x: kept(ttnn.typecast(x, ttnn.get_dtype(x))),
-        "to_numpy": lambda x: kept(ttnn.to_numpy(x)),
+        "typecast": lambda x: kept(ttnn.typecast(x, helpers.get_dtype(x))),
+        "to_numpy": lambda x: kept(helpers.to_numpy(x)),
         "from_host_shards": lambda x: kept(ttnn.from_host_shards([x] * 8, SIZES), last),
         "jit, split": lambda x: kept(split(x)),
         "jit, replicated": lambda x: kept(full(x)),
@@ -271,7 +272,7 @@ def test_arrays_that_are_refused(kind: str, device: Any) -> None:
     compiled = identity.lower(np.ones(8, np.float32)).compile()
     calls: list[Callable[[], Any]] = [
         lambda: ttnn.distribute_tensor(x, ttnn.replicate_tensor_to_mesh_mapper(device)),
-        lambda: ttnn.from_numpy(x),
+        lambda: helpers.from_numpy(x),
         lambda: ttnn.Tensor(x),
         lambda: ttnn.to_device(x, device),
         lambda: ttnn.from_host_shards([x] * 8, SIZES),
@@ -390,7 +391,7 @@ def test_outputs_are_read_only_or_their_owners_alone(device: Any) -> None:
             assert not np.asarray(shard).flags.writeable
             assert not np.from_dlpack(shard).flags.writeable
     assert not np.asarray(jm.jit(by_rows, mesh=device.mesh)(x)).flags.writeable
-    host = ttnn.from_numpy(x)
+    host = helpers.from_numpy(x)
     assert not np.asarray(host).flags.writeable
     assert not host.array.flags.writeable
     assert np.array(host).flags.writeable
@@ -506,9 +507,9 @@ def test_using_what_was_donated_is_a_named_error(use: str, device: Any) -> None:
 ARRAY_USES: dict[str, Callable[[Any, Any], Any]] = {
     "distribute": lambda x, d: ttnn.distribute_tensor(x, ttnn.replicate_tensor_to_mesh_mapper(d)),
     "to_device": lambda x, d: ttnn.to_device(x, d),
-    "from_numpy": lambda x, d: ttnn.from_numpy(x),
+    "from_numpy": lambda x, d: helpers.from_numpy(x),
     "Tensor": lambda x, d: ttnn.Tensor(x),
-    "to_numpy": lambda x, d: ttnn.to_numpy(x),
+    "to_numpy": lambda x, d: helpers.to_numpy(x),
     "from_host_shards": lambda x, d: ttnn.from_host_shards([x] * 8, SIZES),
     "dump": lambda x, d: ttnn.dump_tensor("never written", x),
     "jit": lambda x, d: jm.jit(by_rows, mesh=d.mesh)(x),
@@ -627,9 +628,9 @@ def test_shards_are_their_owners_to_donate_and_delete(device: Any) -> None:
 def test_ops_that_write_into_an_operand_are_seen_in_it_alone(device: Any) -> None:
     every = ttnn.replicate_tensor_to_mesh_mapper(device)
     zeros, ones = np.zeros((1, 2, 8, 32), np.float32), np.ones((1, 2, 4, 32), np.float32)
-    cache = ttnn.distribute_tensor(jnp.asarray(zeros), every, device)
+    cache = ttnn.to_layout(ttnn.distribute_tensor(jnp.asarray(zeros), every, device), ttnn.Layout.TILE)
     twin = ttnn.to_layout(cache, ttnn.Layout.ROW_MAJOR)
-    new = ttnn.distribute_tensor(ones, every, device)
+    new = ttnn.to_layout(ttnn.distribute_tensor(ones, every, device), ttnn.Layout.TILE)
     out = ttnn.fill_cache(cache, new, 0)
     want = zeros.copy()
     want[:, :, :4] = 1

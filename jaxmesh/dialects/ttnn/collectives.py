@@ -9,8 +9,9 @@ from jaxmesh.dialects.op import Call, Shape, Trait, describe, need
 from jaxmesh.dialects.ttir.collectives import apply_collective
 from jaxmesh.dialects.ttir.helpers import jnp, lax, optional_operands, require, vary, vary_together
 from jaxmesh.dialects.ttir.replica_groups import position_of, row_major_index, show_mesh
-from jaxmesh.dialects.ttnn.forms import ANY, FLOATS, I32, MODULAR, WIDE, forms
-from jaxmesh.dialects.ttnn.op import MEMORY, TtnnOp, attribute, define, operand, positional, text, unset
+from jaxmesh.dialects.ttnn.data_types import ANY, FLOATS, I32, WIDE
+from jaxmesh.dialects.ttnn.forms import MODULAR, forms
+from jaxmesh.dialects.ttnn.op import MEMORY, Param, TtnnOp, attribute, define, operand, positional, text, unset
 
 OPS: dict[str, TtnnOp] = {}
 _X = operand("input_tensor", keyword=True)
@@ -41,7 +42,7 @@ define(
     "all_reduce_async",
     options=_HOW,
     callee="ttnn.experimental.all_reduce_async",
-    python=[_X, _AXIS, _KIND, *_REDUCED],
+    python=[_X, _AXIS, Param("mesh_device", "operand_device", keyword=True), _KIND, *_REDUCED],
     cpp=positional(_X, _AXIS, replace(_KIND, form="enum:::ttnn::ReduceType"), *_REDUCED),
     takes=_SUMMED,
 )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from jaxmesh.dialects.op import Trait, need
-from jaxmesh.dialects.ttnn.forms import CREATED, FLOATS, WIDE, forms
+from jaxmesh.dialects.ttnn.data_types import FLOATS, WIDE
+from jaxmesh.dialects.ttnn.forms import CREATED, forms
 from jaxmesh.dialects.ttnn.op import (
     DEVICE,
     DTYPE,
@@ -45,9 +46,9 @@ define(
     takes=CREATED,
 )
 
-_BUFFER = attribute("buffer", "value", form="array")
+_BUFFER = attribute("data", "value", form="array")
 # On the host the last two are not printed at all, because the real constructor tells its forms apart by their number.
-_NUMBERS = (_BUFFER, Param("shape", "shape"), DTYPE, LAYOUT, replace(DEVICE, on_host=False))
+_NUMBERS = (_BUFFER, Param("shape", "shape"), replace(DTYPE, name="data_type"), LAYOUT, replace(DEVICE, on_host=False))
 define(
     OPS,
     "constant",

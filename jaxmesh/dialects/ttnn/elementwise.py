@@ -7,22 +7,8 @@ from typing import Any
 
 from jaxmesh.dialects.op import Call, Trait, attr
 from jaxmesh.dialects.ttir.helpers import jnp
-from jaxmesh.dialects.ttnn.forms import (
-    ANY,
-    FIXED,
-    FLOAT,
-    FLOATS,
-    I32,
-    NUMBERS,
-    U16,
-    WIDE,
-    WORDS,
-    Forms,
-    Gives,
-    Occurrence,
-    Takes,
-    forms,
-)
+from jaxmesh.dialects.ttnn.data_types import ANY, F32, FLOATS, I32, NUMBERS, U16, WIDE, WORDS
+from jaxmesh.dialects.ttnn.forms import FIXED, FLOAT, Forms, Gives, Occurrence, Takes, forms
 from jaxmesh.dialects.ttnn.op import (
     DTYPE,
     MEMORY,
@@ -39,7 +25,8 @@ from jaxmesh.dialects.ttnn.op import (
 
 OPS: dict[str, TtnnOp] = {}
 _X = operand("input_tensor")
-_A, _B = operand("input_tensor_a", 0), operand("input_tensor_b", 1)
+_A = operand("input_tensor_a", 0)
+_B = operand("input_tensor_b", 1, also=("input_b", "value"))
 (_MEMORY,) = positional(MEMORY)
 (_DTYPE,) = positional(DTYPE)
 
@@ -102,6 +89,7 @@ define(
     meaning=lambda call: ttir_meaning(call, alpha=1.6732632423543772, scale=1.0507009873554805),
     python=[_X, MEMORY],
     traits=[Trait.NOT_UPSTREAM],
+    takes=FLOAT,
 )
 _with_number("leaky_relu", "negative_slope", "parameter")
 _with_number("elu", "alpha", "alpha", [Trait.NOT_UPSTREAM], keyword=True)
@@ -114,12 +102,20 @@ define(
     python=[_X, _DTYPE, MEMORY],
     takes=forms(ANY, "either", gives="asked"),
 )
+
+
+def _clamped(op: Occurrence) -> Forms:
+    """Integers between bounds that are written with a point become float32."""
+    parts = any(isinstance(op.attributes.get(name), float) for name in ("min", "max"))
+    return Forms((Takes(FLOATS | {I32}),), (Gives(by_type={I32: F32} if parts else None),))
+
+
 define(
     OPS,
     "clamp_scalar",
     callee="ttnn.clamp",
     python=[_X, attribute("min"), attribute("max"), MEMORY],
-    takes=forms(FLOATS | {I32}),
+    takes=_clamped,
 )
 
 
@@ -167,7 +163,14 @@ for _name in ("maximum", "minimum", "remainder"):
 for _name in ("bitwise_and", "bitwise_or", "bitwise_xor", "logical_left_shift", "logical_right_shift"):
     allowed = WORDS if _name == "logical_right_shift" else WORDS | {U16}
     define(OPS, _name, python=[_A, _B, MEMORY], takes=forms(allowed, casts=FIXED))
-define(OPS, "pow_tensor", like="pow", callee="ttnn.pow", python=_UNTYPED, takes=FLOAT)
+define(
+    OPS,
+    "pow_tensor",
+    like="pow",
+    callee="ttnn.pow",
+    python=[operand("input_tensor"), operand("exponent", 1), unset("dtype"), MEMORY],
+    takes=FLOAT,
+)
 
 define(OPS, "atan2", python=[_A, _B, MEMORY], takes=FLOAT)
 
@@ -175,8 +178,9 @@ _GRADIENTS = (operand("grad_tensor", 0), operand("input_tensor", 1))
 define(
     OPS,
     "gelu_bw",
-    callee="ttnn.experimental.gelu_bw",
-    python=[*_GRADIENTS, attribute("approximate", keyword=True, default="none"), MEMORY],
+    callee="ttnn.gelu_bw",
+    cpp_callee="ttnn.experimental.gelu_bw",
+    python=[*_GRADIENTS, attribute("variant", "approximate", form="enum:ttnn.GeluVariant", keyword=True), MEMORY],
     cpp=[*_GRADIENTS, attribute("approximate"), _MEMORY],
     takes=FLOAT,
 )
@@ -185,6 +189,6 @@ _CHOSEN = Takes(ANY)
 define(
     OPS,
     "where",
-    python=[operand("predicate", 0), operand("value_true", 1), operand("value_false", 2), MEMORY],
+    python=[operand("predicate", 0), operand("true_value", 1), operand("false_value", 2), MEMORY],
     takes=Forms((Takes(ANY, truth=True), _CHOSEN), (Gives(operand=1),)),
 )

@@ -16,18 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmesh.dialects.program import Type
+from jaxmesh.dialects.ttnn.data_types import ANY, BF16, F32, FLOATS, I8, I32, U8, U16, U32, WIDE, DataType
 
 Layout = Literal["tile", "rows", "either"]
-DataType = str
-"""A member of the real `ttnn.DataType`: `BFLOAT16`."""
-
-BF16, F32, I32, U32, U16, U8, I8 = "BFLOAT16", "FLOAT32", "INT32", "UINT32", "UINT16", "UINT8", "INT8"
-FLOATS = frozenset({BF16, F32})
-WORDS = frozenset({I32, U32})
-NARROW = frozenset({U8, I8})
-NUMBERS = FLOATS | WORDS
-WIDE = NUMBERS | {U16}
-ANY = WIDE | NARROW
 TILED = WIDE
 """The types that `to_layout` tilizes on the devices."""
 
@@ -88,7 +79,8 @@ class Takes:
     def type_for(self, stored: DataType) -> DataType | None:
         """Returns the type in which an operand of a type is accepted; None if there is no exact one.
 
-        >>> Takes(FLOATS).type_for("BFLOAT16"), Takes(WORDS).type_for("UINT8"), Takes(FLOATS).type_for("INT32")
+        >>> floats, words = Takes(FLOATS), Takes(frozenset({I32}))
+        >>> floats.type_for("BFLOAT16"), words.type_for("UINT8"), floats.type_for("INT32")
         ('BFLOAT16', 'INT32', None)
         """
         if stored in self.types:
@@ -199,6 +191,12 @@ MOVED = forms(ANY, "either", casts=MODULAR)
 """Moves elements of any type, in any layout."""
 CREATED = forms(ANY, "either", gives="asked")
 """Creates elements."""
+
+
+def refused(remedy: str) -> Forms:
+    """Returns the forms of an occurrence that the function takes in no form."""
+    return Forms((Takes(frozenset(), casts={}),), remedy=remedy)
+
 
 TILES = forms()
 """Computes on tiles of any type but those of 8 bits; the default."""

@@ -12,7 +12,8 @@ from typing import Any
 
 from jaxmesh.dialects.op import Attribute, Call, Form, Shape, Trait, attr, expect, need
 from jaxmesh.dialects.ttir.helpers import check_length, check_shape, lax, optional_operands, require
-from jaxmesh.dialects.ttnn.forms import BF16, FLOATS, NUMBERS, Forms, Gives, Takes, forms
+from jaxmesh.dialects.ttnn.data_types import BF16, FLOATS, NUMBERS
+from jaxmesh.dialects.ttnn.forms import Forms, Gives, Takes, forms
 from jaxmesh.dialects.ttnn.op import (
     COMPUTE,
     DEVICE,

@@ -3,21 +3,8 @@
 from __future__ import annotations
 
 from jaxmesh.dialects.op import need
-from jaxmesh.dialects.ttnn.forms import (
-    ANY,
-    BF16,
-    FLOATS,
-    MODULAR,
-    NARROW,
-    U16,
-    U32,
-    Forms,
-    Gives,
-    Layout,
-    Occurrence,
-    Takes,
-    forms,
-)
+from jaxmesh.dialects.ttnn.data_types import ANY, BF16, FLOATS, NARROW, U16, U32
+from jaxmesh.dialects.ttnn.forms import MODULAR, Forms, Gives, Layout, Occurrence, Takes, forms
 from jaxmesh.dialects.ttnn.op import (
     DTYPE,
     LAYOUT,
@@ -32,7 +19,8 @@ from jaxmesh.dialects.ttnn.op import (
 )
 
 OPS: dict[str, TtnnOp] = {}
-_LOOKUP = (operand("input_tensor", 0), operand("weight", 1))
+_INDEX = operand("input_tensor", 0)
+_LOOKUP = (_INDEX, operand("weight", 1))
 _IDS = Takes(frozenset({U32}), "rows", dict.fromkeys(("INT32", "UINT16", "UINT8"), (U32,)))
 _NO_PADDING = unset("padding_idx")
 _GENERIC = text("embeddings_type", "::ttnn::prim::EmbeddingsType::GENERIC")
@@ -47,8 +35,8 @@ define(
     OPS,
     "embedding_bw",
     like="embedding_backward",
-    python=[*_LOOKUP, operand("output_gradient_tensor", 2), DTYPE, MEMORY],
-    takes=Forms((_IDS, Takes(frozenset({BF16}))), (Gives(operand=1),), alike=False),
+    python=[_INDEX, operand("weight_tensor", 1), operand("output_gradient_tensor", 2), DTYPE, MEMORY],
+    takes=Forms((_IDS, Takes(frozenset({BF16}))), (Gives(operand=1, layout="tile"),), alike=False),
 )
 
 
@@ -95,13 +83,21 @@ define(
     takes=_scatter,
 )
 
-_CACHE = (operand("cache", 0), operand("input", 1))
-define(OPS, "fill_cache", in_place=0, python=[*_CACHE, attribute("batch_idx", "batch_offset")], takes=forms(FLOATS))
+define(
+    OPS,
+    "fill_cache",
+    in_place=0,
+    python=[operand("cache_tensor", 0), operand("input_tensor", 1), attribute("batch_idx", "batch_offset")],
+    takes=forms(FLOATS),
+)
 _POSITION = "The position is a number of the call there, not a tensor; use dynamic_update_slice"
+_UPDATED = (operand("cache", 0), operand("input", 1), operand("update_idx", 2))
+_OFFSET = attribute("batch_offset", keyword=True, default=0)
 define(
     OPS,
     "update_cache",
     in_place=0,
-    python=[*_CACHE, operand("update_index", 2), attribute("batch_offset", default=0)],
+    python=[*_UPDATED, _OFFSET],
+    cpp=positional(*_UPDATED, _OFFSET),
     takes=Forms((Takes(FLOATS), Takes(FLOATS), Takes(frozenset())), alike=False, remedy=_POSITION),
 )

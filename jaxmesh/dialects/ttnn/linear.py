@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from jaxmesh.dialects.ttnn.forms import FLOATS, forms
+from jaxmesh.dialects.ttnn.data_types import FLOATS
+from jaxmesh.dialects.ttnn.forms import forms
 from jaxmesh.dialects.ttnn.op import COMPUTE, DTYPE, MEMORY, TtnnOp, attribute, define, operand, unset
 
 OPS: dict[str, TtnnOp] = {}

@@ -7,7 +7,8 @@ from typing import Any
 
 from jaxmesh.dialects.op import Call, attr
 from jaxmesh.dialects.ttir.helpers import check_rank, check_shape, lax, optional_operands, require
-from jaxmesh.dialects.ttnn.forms import BF16, FLOAT, FLOATS, Forms, Gives, Takes
+from jaxmesh.dialects.ttnn.data_types import BF16, FLOATS
+from jaxmesh.dialects.ttnn.forms import FLOAT, Forms, Gives, Occurrence, Takes, forms, refused
 from jaxmesh.dialects.ttnn.op import (
     COMPUTE,
     MEMORY,
@@ -33,7 +34,9 @@ def _over_last_dim(call: Call) -> Any:
     """Performs TTIR's normalisation over the last dim, the only one that TTNN normalises."""
     x = call.operands[0]
     require(call, x.ndim > 0, "a scalar has no dim to normalise")
-    return ttir_meaning(call, normalized_shape=x.shape[-1:])
+    # The real functions also take a weight or bias of one row.
+    rows = [lax.reshape(p, x.shape[-1:]) if p.shape == (1, *x.shape[-1:]) else p for p in call.operands[1:]]
+    return ttir_meaning(replace(call, operands=(x, *rows)), normalized_shape=x.shape[-1:])
 
 
 for _name in ("layer_norm", "rms_norm"):
@@ -71,7 +74,7 @@ def _batch_norm(call: Call) -> Any:
 
 
 _BATCH = (
-    _X,
+    operand("input"),
     operand("running_mean", 1, keyword=True, default=None),
     operand("running_var", 2, keyword=True, default=None),
     attribute("eps", "epsilon", keyword=True, form="float", default=1e-5),
@@ -111,16 +114,34 @@ _SCORES = (
     attribute("scale", keyword=True, default=None),
     MEMORY,
 )
+
+
+def _attention(op: Occurrence) -> Forms:
+    """Queries and keys of one length, if each query sees the keys up to its own place."""
+    queries, keys = op.operands[:2]
+    causal = op.attributes.get("is_causal", True)
+    if causal and queries is not None and keys is not None and queries.shape[-2:-1] != keys.shape[-2:-1]:
+        return refused("Causal attention takes queries and keys of one length there; pass a mask")
+    return forms(frozenset({BF16}))
+
+
 define(
     OPS,
     "scaled_dot_product_attention",
     callee="ttnn.transformer.scaled_dot_product_attention",
     python=[_Q, _K, _V, *_SCORES],
     cpp=positional(_Q, _K, _V, *_SCORES[:3], unset("sliding_window_size"), MEMORY),
-    takes=Forms((Takes(frozenset({BF16})),)),
+    takes=_attention,
 )
 
-define(OPS, "concatenate_heads", callee="ttnn.transformer.concatenate_heads", python=[_X, MEMORY], takes=FLOAT)
+
+def _heads(op: Occurrence) -> Forms:
+    x = op.operands[0]
+    whole = x is None or x.shape[-1] % 32 == 0
+    return FLOAT if whole else refused("The size of a head is a multiple of 32 there; permute and reshape instead")
+
+
+define(OPS, "concatenate_heads", callee="ttnn.transformer.concatenate_heads", python=[_X, MEMORY], takes=_heads)
 
 _HEADS = (
     operand("kv_input_tensor", 1, default=None),

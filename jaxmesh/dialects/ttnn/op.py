@@ -17,8 +17,8 @@ from jaxmesh.dialects.ttnn.forms import TILES, Forms, Occurrence, Rule
 
 NEEDED: Any = inspect.Parameter.empty
 Source = Literal[
-    "operand", "operands", "attribute", "memory_config", "dtype", "layout", "shape", "device", "compute_config", "text",
-    "none",
+    "operand", "operands", "operand_device", "attribute", "memory_config", "dtype", "layout", "shape", "device",
+    "compute_config", "text", "none",
 ]  # fmt: skip
 
 
@@ -29,8 +29,9 @@ class Param:
     Attributes:
       name: the parameter's name in the real API.
       source: where its value comes from: `operand` (number `key`; None if it is absent), `operands` (all, in a list),
-        `attribute` (called `key`), `memory_config`, `dtype`, `layout`, `shape` (of the result), `device` (the last
-        operand), `compute_config`, `text` (always `key`, in the target language), or `none`.
+        `operand_device` (the mesh device of operand number `key`), `attribute` (called `key`), `memory_config`,
+        `dtype`, `layout`, `shape` (of the result), `device` (the last operand), `compute_config`, `text` (always
+        `key`, in the target language), or `none`.
       key: the number or name for the source.
       form: how an attribute is printed: `value` (a number, truth value, string, None, or `[1, 2]` for several),
         `shape` (`ttnn.Shape([1, 2])`), `float`, `coordinate` (`ttnn.MeshCoordinate((0, 1))`), `enum:X` (`X.<value>`,
@@ -43,6 +44,7 @@ class Param:
       keyword: True if Python prints it as `name=value`.
       default: the real API's default; `NEEDED` if there is none.
       if_set: True if it is printed only when the attribute is there.
+      also: other names of the parameter in overloads of the real function, such as of the one that takes a number.
       on_host: True if it is printed when the result is a host tensor; the device and the memory config are unset then.
     """
 
@@ -54,10 +56,12 @@ class Param:
     default: Any = NEEDED
     on_host: bool = True
     if_set: bool = False
+    also: tuple[str, ...] = ()
 
 
 SPELLINGS: Mapping[str, Mapping[str, str]] = {
     "ReduceType": {"sum": "Sum", "mean": "Mean", "max": "Max", "min": "Min", "prod": "Prod"},
+    "GeluVariant": {"none": "Accurate", "tanh": "Tanh"},
     "ScatterReduction": {"sum": "add", "prod": "multiply", "max": "amax", "min": "amin", "invalid": ""},
 }
 """By the last part of an enum's name: the enum's names of the dialect's values, where they differ; empty for none."""
@@ -73,9 +77,11 @@ def spell(enum: str, value: str) -> str:
     return SPELLINGS.get(name, {}).get(value, value)
 
 
-def operand(name: str, number: int = 0, *, keyword: bool = False, default: Any = NEEDED) -> Param:
-    """Returns an argument that is an operand, by number."""
-    return Param(name, "operand", number, keyword=keyword, default=default)
+def operand(
+    name: str, number: int = 0, *, keyword: bool = False, default: Any = NEEDED, also: tuple[str, ...] = ()
+) -> Param:
+    """Returns an argument that is an operand, by number; `also` are its names in other overloads."""
+    return Param(name, "operand", number, keyword=keyword, default=default, also=also)
 
 
 def operands(name: str) -> Param:

@@ -11,22 +11,8 @@ from typing import Any
 
 from jaxmesh.dialects.op import Call, attr, need
 from jaxmesh.dialects.ttir.helpers import jax, jnp
-from jaxmesh.dialects.ttnn.forms import (
-    BF16,
-    F32,
-    FLOAT,
-    FLOATS,
-    NUMBERS,
-    U16,
-    U32,
-    WIDE,
-    Forms,
-    Gives,
-    Layout,
-    Occurrence,
-    Takes,
-    forms,
-)
+from jaxmesh.dialects.ttnn.data_types import BF16, F32, FLOATS, NUMBERS, U16, U32, WIDE
+from jaxmesh.dialects.ttnn.forms import FLOAT, Forms, Gives, Layout, Occurrence, Takes, forms, refused
 from jaxmesh.dialects.ttnn.op import (
     COMPUTE,
     DTYPE,
@@ -63,13 +49,18 @@ def _over_one_dim(call: Call, dim: int | None) -> Any:
     return ttir_meaning(call, dim_arg=None if dim is None else (dim,))
 
 
+def _multiplied(op: Occurrence) -> Forms:
+    whole = op.attributes.get("dim_arg") is None or op.rank == 1
+    return refused("On several devices it reduces dim by dim, of two dims at least") if whole and op.rank else FLOAT
+
+
 define(
     OPS,
     "prod",
     forms=[attr("dim_arg", "int", form="si64")],
     meaning=lambda call: _over_one_dim(call, call["dim_arg"]),
     python=[_X, _DIMS, _KEEP, MEMORY],
-    takes=FLOAT,
+    takes=_multiplied,
 )
 
 
@@ -99,7 +90,7 @@ define(
     OPS,
     "cumsum",
     forms=[need("dim", "int")],
-    python=[_X, attribute("dim"), DTYPE, MEMORY],
+    python=[operand("input"), attribute("dim"), DTYPE, MEMORY],
     cpp=positional(_X, attribute("dim"), DTYPE, text("reverse_order", "false"), unset("optional_out"), MEMORY),
     takes=forms(WIDE, gives="asked"),
 )

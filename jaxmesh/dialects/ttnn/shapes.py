@@ -7,7 +7,8 @@ from typing import Any
 
 from jaxmesh.dialects import ttir
 from jaxmesh.dialects.op import Call, Trait, expect, need
-from jaxmesh.dialects.ttnn.forms import ANY, MODULAR, MOVED, NARROW, NUMBERS, WIDE, Forms, Occurrence, forms
+from jaxmesh.dialects.ttnn.data_types import ANY, NARROW, NUMBERS, WIDE
+from jaxmesh.dialects.ttnn.forms import MODULAR, MOVED, Forms, Occurrence, forms
 from jaxmesh.dialects.ttnn.op import (
     DTYPE,
     MEMORY,
@@ -58,16 +59,30 @@ def _narrow_in_rows(op: Occurrence) -> Forms:
     return forms(ANY, "rows" if op.stored() in NARROW else "either", casts=MODULAR)
 
 
+def _repeat(op: Occurrence) -> Forms:
+    """Elements of 8 bits in rows, of two to four dims."""
+    narrow = op.stored() in NARROW
+    types = WIDE if narrow and not 1 < len(op.attributes["repeat_dims"]) < 5 else ANY
+    return forms(types, "rows" if narrow else "either", casts=MODULAR)
+
+
+def _repeated(call: Call) -> Any:
+    """Repeats a tensor; counts before those of its dims make new dims."""
+    (x,), counts = call.operands, call["repeat_dims"]
+    wide = x.reshape((1,) * (len(counts) - x.ndim) + x.shape)
+    return ttir_meaning(replace(call, operands=(wide,)), repeat_dimensions=counts)
+
+
 _COUNTS = attribute("repeat_dims", form="shape")
 define(
     OPS,
     "repeat",
     attributes=[need("repeat_dims", "ints", form="shape")],
-    meaning=lambda call: ttir_meaning(call, repeat_dimensions=call["repeat_dims"]),
+    meaning=_repeated,
     traits=[Trait.RETURNS_OPERAND],
     python=[_X, _COUNTS, MEMORY],
     cpp=[_X, _COUNTS],
-    takes=_narrow_in_rows,
+    takes=_repeat,
 )
 define(OPS, "repeat_interleave", python=[_X, attribute("repeats"), attribute("dim"), MEMORY], takes=_narrow_in_rows)
 define(
@@ -79,9 +94,9 @@ define(
 )
 
 _SLICE = (
-    attribute("slice_start", "begins"),
-    attribute("slice_end", "ends"),
-    attribute("slice_step", "step", default=None),
+    replace(attribute("slice_start", "begins"), also=("starts",)),
+    replace(attribute("slice_end", "ends"), also=("ends",)),
+    replace(attribute("slice_step", "step", default=None), also=("steps",)),
 )
 define(
     OPS,

@@ -92,6 +92,7 @@ def _attribute(site: _Site, param: Param) -> str:
 _SOURCES: Mapping[str, Callable[[_Site, Param], str]] = {
     "operand": _operand,
     "operands": _operands,
+    "operand_device": lambda site, param: f"{_operand(site, param)}.device()",
     "attribute": _attribute,
     "memory_config": lambda site, _: values.memory_config(site.result),
     "dtype": lambda site, _: values.data_type(site.result.dtype),

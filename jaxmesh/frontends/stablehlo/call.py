@@ -108,6 +108,7 @@ class Program(Protocol):
     decisions: Decisions
     env: dict[Any, Sharded]
     manual: frozenset[str]
+    keeps_ops: bool
     read: Any
 
     def types_of(self, operands: Any) -> list[jax.ShapeDtypeStruct]:
@@ -122,8 +123,8 @@ class Program(Protocol):
         """Imports the operations of a block; returns what it returns."""
         ...
 
-    def inner_scope(self) -> contextlib.AbstractContextManager[None]:
-        """Runs its body as an inner trace, whose values must not leave it."""
+    def inner_scope(self, *, same_trace: bool = False) -> contextlib.AbstractContextManager[None]:
+        """Runs its body as an inner trace, or with other manual axes; its values must not leave it."""
         ...
 
     def body(self, region: Any) -> Body:

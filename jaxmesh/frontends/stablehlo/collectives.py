@@ -12,17 +12,19 @@ import jax
 import numpy as np
 from jaxlib.mlir.dialects import sdy
 
-from jaxmesh.dialects.ttir.mesh_shard import full_to_shard, shard_to_full
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.frontends.jax.retype import spread, varying
 from jaxmesh.frontends.stablehlo import shardings, values
 from jaxmesh.frontends.stablehlo.call import Program, Whole
+from jaxmesh.frontends.stablehlo.custom_calls import bind_op, prove_equal
 from jaxmesh.frontends.stablehlo.reductions import kind_of
-from jaxmesh.frontends.stablehlo.shardings import Sharding, as_spec, axes_of
+from jaxmesh.frontends.stablehlo.shardings import Sharding, axes_of
 from jaxmesh.frontends.stablehlo.values import Sharded
 
 _lax: Any = jax.lax
 _sdy: Any = sdy
+_SUM = 0
+"""The number of the sum among Shardy's reductions."""
 
 
 # --- Shardy's ops ----------------------------------------------------------------------------------------------------
@@ -47,6 +49,22 @@ def _all_reduce(program: Program, op: Any) -> list[Sharded]:
     return [program.settle(x)]
 
 
+def _reduce_scatter(program: Program, op: Any) -> list[Sharded]:
+    """Shardy's reduce_scatter, which no pass that runs here makes: a sum over the axes, of which a part is kept."""
+    x, (target,) = program.env[op.operands[0]], program.result_shardings(op)
+    axes = _name_of(str(op.attributes["reduce_scatter_axes"]))
+    if "reduction_op" in op.attributes and program.read(op.attributes["reduction_op"]) != _SUM:
+        raise UnsupportedError("a reduce_scatter whose reduction is no sum; reduce, and slice the result.")
+    if not set(axes) <= set(x.partial):
+        x = program.settle(x)
+        x = Sharded(spread(x.array, axes), x.sharding, tuple(axes), "sum", op)
+    return [Sharded(program.reshard(x, target, _users(op)), target)]
+
+
+def _named(program: Program, op: Any) -> list[Sharded]:
+    return program.block(op.regions[0].blocks[0], [program.env[v] for v in op.operands])
+
+
 def _same(program: Program, op: Any) -> list[Sharded]:
     return [program.settle(program.env[v]) for v in op.operands]
 
@@ -63,7 +81,7 @@ def _manual(program: Program, op: Any) -> list[Sharded]:
         arguments.append(Sharded(x, _only(target, free)))
     outer, program.manual = program.manual, program.manual | set(manual)
     try:
-        with program.inner_scope():
+        with program.inner_scope(same_trace=True):
             results = program.block(block, arguments)
     finally:
         program.manual = outer
@@ -81,13 +99,7 @@ def _shardings(op: Any, name: str) -> list[Any]:
 
 def _leave(program: Program, y: Sharded, target: Sharding, free: frozenset[str]) -> Sharded:
     x = program.reshard(y, _only(target, free), "of a shard_map")
-    unproven = [a for a in program.sizes if a in varying(x) - set(axes_of(target)) and program.sizes[a] > 1]
-    if unproven:
-        axes = ", ".join(map(repr, unproven))
-        program.decisions.assume(f"shard_map: a result is taken to be the same over mesh axis {axes}")
-        spec = as_spec(target)
-        x = full_to_shard(shard_to_full(x, spec, assume_replicated=True), spec)
-    return Sharded(x, target)
+    return Sharded(prove_equal(program, x, target, "shard_map: a result"), target)
 
 
 # --- collectives by groups -------------------------------------------------------------------------------------------
@@ -111,7 +123,10 @@ def _axes(program: Program, op: Any) -> tuple[str, ...]:
         groups = np.transpose(ids, (*rest, *at)).reshape(-1, math.prod(program.sizes[a] for a in axes))
         if groups.tolist() == rows:
             return axes
-    raise UnsupportedError(f"a collective among the devices {rows}, which are no axes of the mesh {program.sizes}.")
+    raise UnsupportedError(
+        f"a collective among the devices {rows}, which are no axes of the mesh {dict(program.sizes)}; "
+        "give mesh= the mesh that the program was written for."
+    )
 
 
 def _name_of(text: str) -> list[str]:
@@ -180,11 +195,20 @@ def _permute(program: Program, op: Any) -> list[Sharded]:
     return _whole([_lax.ppermute(spread(x, axes), axes, [tuple(p) for p in pairs])])
 
 
+def _broadcast(program: Program, op: Any) -> list[Sharded]:
+    """Each device of a group receives what the first one has."""
+    groups = {"replica_groups": program.read(op.attributes["replica_groups"])}
+    return _whole(bind_op(program, op, "collective_broadcast", _operands(program, op), groups))
+
+
 OPS: dict[str, Whole] = {
+    **dict.fromkeys(shardings.COLLECTIVES, _reshard),
+    "sdy.reduce_scatter": _reduce_scatter,
     "sdy.reshard": _reshard,
     "sdy.sharding_constraint": _reshard,
     "sdy.all_reduce": _all_reduce,
     "sdy.manual_computation": _manual,
+    "sdy.named_computation": _named,
     "sdy.propagation_barrier": _same,
     "sdy.data_flow_edge": _same,
     "stablehlo.all_reduce": _reduce,
@@ -192,4 +216,5 @@ OPS: dict[str, Whole] = {
     "stablehlo.reduce_scatter": _scatter,
     "stablehlo.all_to_all": _exchange,
     "stablehlo.collective_permute": _permute,
+    "stablehlo.collective_broadcast": _broadcast,
 }

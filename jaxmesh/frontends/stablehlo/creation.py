@@ -58,6 +58,12 @@ def iota(program: Program, op: Any) -> list[Sharded]:
     return [Sharded(count(sharding), sharding, make=count)]
 
 
+def dimension_size(program: Program, op: Any) -> list[Sharded]:
+    """The global size of a dim."""
+    dim: int = program.read(op.attributes["dimension"])
+    return [Sharded(_lax.full((), op.operands[0].type.shape[dim], np.int32), ())]
+
+
 def partition_id(program: Program, op: Any) -> list[Sharded]:
     """The row-major number of this device."""
     index = axis_position(tuple(program.sizes), program.sizes)

@@ -21,7 +21,7 @@ _SAME: dict[str, Any] = {
     "divide": _lax.div, "exponential": _lax.exp, "exponential_minus_one": _lax.expm1, "floor": _lax.floor,
     "imag": _lax.imag, "is_finite": _lax.is_finite, "log": _lax.log, "log_plus_one": _lax.log1p,
     "logistic": _lax.logistic, "maximum": _lax.max, "minimum": _lax.min, "multiply": _lax.mul, "negate": _lax.neg,
-    "not": _lax.bitwise_not, "or": _lax.bitwise_or, "popcnt": _lax.population_count, "power": _lax.pow,
+    "not": _lax.bitwise_not, "or": _lax.bitwise_or, "popcnt": _lax.population_count,
     "real": _lax.real, "remainder": _lax.rem, "rsqrt": _lax.rsqrt, "shift_left": _lax.shift_left,
     "shift_right_arithmetic": _lax.shift_right_arithmetic, "shift_right_logical": _lax.shift_right_logical,
     "sign": _lax.sign, "sine": _lax.sin, "sqrt": _lax.sqrt, "subtract": _lax.sub, "tan": _lax.tan,
@@ -58,6 +58,12 @@ def _round_even(call: Call) -> Any:
 @OPS.add("stablehlo.round_nearest_afz")
 def _round(call: Call) -> Any:
     return _lax.round(call.operands[0], _lax.RoundingMethod.AWAY_FROM_ZERO)
+
+
+@OPS.add("stablehlo.power")
+def _power(call: Call) -> Any:
+    x, y = call.operands
+    return jnp.power(x, y) if jnp.issubdtype(x.dtype, jnp.integer) else _lax.pow(x, y)
 
 
 @OPS.add("stablehlo.compare")

@@ -18,8 +18,10 @@ from jaxmesh.frontends.stablehlo import (
     collectives,
     control_flow,
     creation,
+    custom_calls,
     elementwise,
     indexing,
+    norms,
     reductions,
     shapes,
     shardings,
@@ -33,16 +35,20 @@ from jaxmesh.frontends.stablehlo.rules import Rule, Splitting, read_rule, split
 from jaxmesh.frontends.stablehlo.shardings import RULE, Sharding, axes_of, local_shape, replicated
 from jaxmesh.frontends.stablehlo.values import Sharded
 
-_FAMILIES = (elementwise.OPS, shapes.OPS, reductions.OPS, indexing.OPS, windows.OPS)
+_FAMILIES = (elementwise.OPS, shapes.OPS, reductions.OPS, indexing.OPS, windows.OPS, norms.OPS)
 _MEANINGS: dict[str, Meaning] = {k: m for family in _FAMILIES for k, m in family.meanings.items()}
 _KINDS: dict[str, Callable[[Any], str | None]] = {k: m for family in _FAMILIES for k, m in family.kinds.items()}
 _WHOLE: dict[str, Whole] = {
     "stablehlo.constant": creation.constant,
     "sdy.constant": creation.constant,
+    "arith.constant": creation.constant,
+    "stablehlo.get_dimension_size": creation.dimension_size,
     "stablehlo.iota": creation.iota,
+    "stablehlo.dynamic_iota": creation.iota,
     "stablehlo.partition_id": creation.partition_id,
     **control_flow.OPS,
     **collectives.OPS,
+    **custom_calls.OPS,
 }
 _lax: Any = jax.lax
 
@@ -55,11 +61,13 @@ class Importer:
       sizes: the axes of the mesh.
       decisions: receives what was decided, and why.
       env: what stands for every value of the function.
+      keeps_ops: whether an op of TTIR stays one equation, as it can outside of loops and branches.
     """
 
     sizes: Mapping[str, int]
     decisions: Decisions
     env: dict[Any, Sharded] = field(default_factory=dict[Any, Sharded])
+    keeps_ops: bool = False
 
     def __post_init__(self) -> None:
         self._types = Types(lambda _: None, wide=True)
@@ -123,13 +131,14 @@ class Importer:
         return [self.env[v] for v in end.operands]
 
     @contextlib.contextmanager
-    def inner_scope(self) -> Generator[None]:
-        """Runs its body as an inner trace, whose values must not leave it."""
-        outer, self.scope = self.scope, object()
+    def inner_scope(self, *, same_trace: bool = False) -> Generator[None]:
+        """Runs its body as an inner trace, or with other manual axes; its values must not leave it."""
+        outer = self.scope, self.keeps_ops
+        self.scope, self.keeps_ops = object(), self.keeps_ops and same_trace
         try:
             yield
         finally:
-            self.scope = outer
+            self.scope, self.keeps_ops = outer
 
     def body(self, region: Any) -> Callable[..., list[Any]]:
         """Returns a region of scalars as a function of arrays."""
@@ -149,7 +158,7 @@ class Importer:
                 raise
             except (TypeError, ValueError, KeyError, NotImplementedError, AssertionError) as error:
                 raise InexpressibleError(
-                    f"{op.name} ({self.decisions.line}) runs as JAX runs it, but has no TTIR or TTNN text: {error}"
+                    f"{self.decisions.sources.inexpressible(op.name, self.decisions.line)}: {error}"
                 ) from error
         for value, made in zip(op.results, results, strict=True):
             self.env[value] = made

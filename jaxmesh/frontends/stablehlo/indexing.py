@@ -12,7 +12,7 @@ from jaxlib.mlir.dialects import stablehlo
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.frontends.jax.retype import join_axes, spread
 from jaxmesh.frontends.stablehlo.call import Call, Ops
-from jaxmesh.frontends.stablehlo.reductions import body_ops, kind_of
+from jaxmesh.frontends.stablehlo.reductions import body_ops, kind_of, returned
 from jaxmesh.frontends.stablehlo.values import all_reduce, axis_position
 
 OPS = Ops()
@@ -156,8 +156,10 @@ def _apply(call: Call, x: Any, indices: Any, updates: Any, numbers: Any) -> Any:
     kind = kind_of(call.op)
     if kind is not None and x.dtype != np.bool_:
         return _SCATTERS[kind](x, indices, updates, numbers, unique_indices=unique, mode=_DROP)
-    returned = [o.operation for o in block.operations][-1].operands[0]
-    if not inner and returned == block.arguments[1]:
+    (kept,) = returned(call.op)
+    if not inner and kept == block.arguments[0]:
+        return x
+    if not inner and kept == block.arguments[1]:
         return _lax.scatter(x, indices, updates, numbers, unique_indices=unique, mode=_DROP)
     raise UnsupportedError(
         f"a scatter whose body is {[o.name for o in inner]}; read are sums, products, minima, maxima and overwriting."

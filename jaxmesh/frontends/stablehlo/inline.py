@@ -11,30 +11,57 @@ from jaxmesh.errors import UnsupportedError
 from jaxmesh.frontends.stablehlo.shardings import RULE
 
 _ir: Any = ir
-_DEPTH = 200
-"""Calls inside of calls; a module has no recursion."""
 
 
-def inline_calls(module: Any) -> Any:
-    """Inlines every call in the module's `main`; Shardy's passes would replicate across them.
+def inline_calls(module: Any, name: str = "main") -> Any:
+    """Inlines every call in a function of the module; Shardy's passes would replicate across them.
 
     Returns:
-      The function `main`.
+      The function, the only one that is left, by the name `main`, without which Shardy ends the process.
+
+    Raises:
+      UnsupportedError: the module does not define a function, or one calls itself.
     """
     functions = {o.attributes["sym_name"].value: o for o in operations(module) if o.name == "func.func"}
-    main = functions.get("main")
-    if main is None:
-        raise UnsupportedError(f"the module has no function @main, but {sorted(functions)}.")
-    for _ in range(_DEPTH):
-        calls = [o for o in walk(main) if _callee(o) is not None]
-        if not calls:
-            break
+    if name not in functions:
+        raise UnsupportedError(f"the module has no function @{name}, but {sorted(functions)}.")
+    main = functions[name]
+    _check_calls(name, functions, (), set())
+    while calls := [o for o in walk(main) if callee_of(o) is not None]:
         for call in calls:
             _inline(call, functions)
-    for name, function in functions.items():
-        if name != "main":
-            function.erase()
+    for other in functions.values():
+        if other != main:
+            other.erase()
+    main.attributes["sym_name"] = _ir.StringAttr.get("main")
+    _open_tuples(main)
     return main
+
+
+def _open_tuples(main: Any) -> None:
+    """Replaces the elements of tuples by the values that the tuples are made of; Shardy has no tuples."""
+    for op in [o for o in walk(main) if o.name == "stablehlo.get_tuple_element"]:
+        made = op.operands[0].owner
+        if getattr(made, "name", "") == "stablehlo.tuple":
+            op.results[0].replace_all_uses_with(made.operands[op.attributes["index"].value])
+            op.erase()
+    for op in [o for o in walk(main) if o.name == "stablehlo.tuple"]:
+        if not list(op.results[0].uses):
+            op.erase()
+
+
+def _check_calls(name: str, functions: dict[str, Any], callers: tuple[str, ...], checked: set[str]) -> None:
+    if name in callers:
+        raise UnsupportedError(f"@{name} calls itself by way of @{callers[-1]}; functions are inlined, so none may.")
+    if name in checked:
+        return
+    if name not in functions or len(functions[name].regions[0].blocks) != 1:
+        raise UnsupportedError(f"the module calls @{name}, of which it has no body of one block.")
+    for op in walk(functions[name]):
+        callee = callee_of(op)
+        if callee is not None:
+            _check_calls(callee, functions, (*callers, name), checked)
+    checked.add(name)
 
 
 def operations(op: Any) -> list[Any]:
@@ -49,7 +76,8 @@ def walk(op: Any) -> Iterator[Any]:
         yield from walk(inner)
 
 
-def _callee(op: Any) -> str | None:
+def callee_of(op: Any) -> str | None:
+    """Returns the name of the function that an operation calls; None if it calls none."""
     match op.name:
         case "func.call":
             return op.attributes["callee"].value
@@ -60,10 +88,8 @@ def _callee(op: Any) -> str | None:
 
 
 def _inline(call: Any, functions: dict[str, Any]) -> None:
-    name = _callee(call)
+    name = callee_of(call)
     assert name is not None
-    if name not in functions:
-        raise UnsupportedError(f"the module calls @{name}, which it does not define.")
     block = functions[name].regions[0].blocks[0]
     values = dict(zip(block.arguments, call.operands, strict=True))
     point = _ir.InsertionPoint(call)

@@ -10,7 +10,7 @@ import jax
 from jax.sharding import AbstractMesh, PartitionSpec
 
 from jaxmesh.dialects.ttir.mesh_shard import full_to_shard, shard_to_full
-from jaxmesh.frontends.jax.retype import spread
+from jaxmesh.frontends.jax.retype import spread, varying
 from jaxmesh.frontends.stablehlo.decisions import Decision, Decisions
 from jaxmesh.frontends.stablehlo.importer import Importer
 from jaxmesh.frontends.stablehlo.shardings import Sharding, as_spec, axes_of, local_shape
@@ -55,25 +55,31 @@ def import_module(
     consts: Sequence[Any] = (),
     sources: Sources | None = None,
     results_asked: Sequence[bool] | None = None,
+    name: str = "main",
+    guarded: bool = False,
+    kept_results: Sequence[bool] | None = None,
 ) -> ImportedProgram:
     """Partitions a StableHLO module with Shardy, and imports it.
 
     Args:
-      module: the module's operation, which is changed; its function is `main`.
+      module: the module's operation, which is changed.
       mesh: the mesh of the program.
       presharded: which arguments live on the devices already: those get no `mesh_shard`, and their local type.
       consts: values of the first arguments, which the program closes over.
       sources: where the ops of the module come from in the user's source.
       results_asked: which results have shardings that were asked for.
+      name: the function of the module.
+      guarded: whether others than JAX made the module; see `partition`.
+      kept_results: which results stay on the devices.
 
     Raises:
       InexpressibleError: an op, or a form of it, that has no meaning here.
     """
     sizes: Mapping[str, int] = dict(zip(mesh.axis_names, mesh.axis_sizes, strict=True))
-    partitioned = partition(module, sizes)
+    partitioned = partition(module, sizes, name, guarded=guarded)
     main = partitioned.main
     decisions = Decisions(sources or Sources(()))
-    importer = Importer(sizes, decisions)
+    importer = Importer(sizes, decisions, keeps_ops=guarded)
     arguments, results = argument_shardings(main), result_shardings(main)
     block = main.regions[0].blocks[0]
     types = importer.types_of(block.arguments)
@@ -83,14 +89,23 @@ def import_module(
         if i >= len(consts):
             decisions.value(i - len(consts), sharding, asked, "argument")
     for d in partitioned.dropped:
-        with decisions.sources.at(d.location) as line:
+        with decisions.sources.at(d.location, d.value) as line:
             decisions.made.append(Decision("dropped", line, d.value, f"{d.wanted} became {d.kept}: it does not divide"))
+
+    stays = kept_results or [False] * len(results)
+    # On one device upstream's pipeline writes no mesh_shard.
+    whole = guarded and mesh.size == 1
 
     def run(*args: Any) -> list[Any]:
         entries = zip([*consts, *args], arguments, on_devices, strict=True)
-        values = [Sharded(x if here else spread(full_to_shard(x, as_spec(s)), axes_of(s)), s) for x, s, here in entries]
+        values = [
+            Sharded(x if here or whole else spread(full_to_shard(x, as_spec(s)), axes_of(s)), s)
+            for x, s, here in entries
+        ]
         outs = importer.block(block, values)
-        return [_leave(importer, y, s) for y, s in zip(outs, results, strict=True)]
+        if whole and not any(stays):
+            return [importer.settle(y).array for y in outs]
+        return [_leave(importer, y, s, here) for y, s, here in zip(outs, results, stays, strict=True)]
 
     given = [
         jax.ShapeDtypeStruct(local_shape(t.shape, s, sizes) if here else t.shape, t.dtype)
@@ -112,6 +127,8 @@ def import_module(
     )
 
 
-def _leave(importer: Importer, y: Sharded, sharding: Sharding) -> Any:
+def _leave(importer: Importer, y: Sharded, sharding: Sharding, stays: bool) -> Any:
     x = importer.reshard(y, sharding, "of a result")
+    if stays:
+        return spread(x if varying(x) else full_to_shard(x, PartitionSpec()), axes_of(sharding))
     return shard_to_full(x, as_spec(sharding))

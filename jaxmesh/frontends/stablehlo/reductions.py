@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxlib.mlir.dialects import stablehlo
 
@@ -22,16 +23,31 @@ _KINDS = {"add": "sum", "maximum": "max", "minimum": "min", "multiply": "prod", 
 
 
 def body_ops(op: Any, region: int = 0) -> list[Any]:
-    """Returns the operations of a region of scalars but its return, and but what Shardy notes there."""
+    """Returns the operations of a region of scalars but its return, its constants and what Shardy notes there."""
     inner = [o.operation for o in op.regions[region].blocks[0].operations][:-1]
-    return [o for o in inner if not o.name.startswith("sdy.")]
+    return [o for o in inner if o.name != "stablehlo.constant" and not o.name.startswith("sdy.")]
+
+
+def returned(op: Any, region: int = 0) -> list[Any]:
+    """Returns the values that a region returns, seen through what Shardy notes there."""
+    last = [o.operation for o in op.regions[region].blocks[0].operations][-1]
+    return [_seen_through(v) for v in last.operands]
+
+
+def _seen_through(value: Any) -> Any:
+    while getattr(value.owner, "name", "").startswith("sdy."):
+        value = value.owner.operands[0]
+    return value
 
 
 def kind_of(op: Any, region: int = 0) -> str | None:
     """Returns the kind of a reduction whose body is one op of its two arguments; None for any other body."""
     block = op.regions[region].blocks[0]
     inner = body_ops(op, region)
-    if len(inner) != 1 or len(block.arguments) != 2:
+    last = inner[-1:]
+    if len(inner) == 2 and _is_truth(inner[1], inner[0]):
+        inner.pop()
+    if len(inner) != 1 or len(block.arguments) != 2 or returned(op, region) != list(last[0].results):
         return None
     kind = _KINDS.get(inner[0].name.removeprefix("stablehlo."))
     same = set(inner[0].operands) == set(block.arguments)
@@ -41,6 +57,14 @@ def kind_of(op: Any, region: int = 0) -> str | None:
     if kind in ("and", "or"):
         return kind
     return {"sum": "or", "max": "or", "min": "and", "prod": "and"}[kind] if is_bool else kind
+
+
+def _is_truth(op: Any, test: Any) -> bool:
+    """Returns True if an op selects True where a test holds, and False elsewhere."""
+    if op.name != "stablehlo.select" or op.operands[0].owner != test:
+        return False
+    yes, no = map(constant_of, op.operands[1:])
+    return yes is not None and no is not None and (yes.item(), no.item()) == (True, False)
 
 
 def _bitwise_kind(op: Any) -> str | None:
@@ -65,7 +89,7 @@ def _reduce(call: Call) -> Any:
 
     def combine(left: Any, right: Any) -> Any:
         made = run(*as_list(left), *as_list(right))
-        return tuple(made) if count > 1 else made[0]
+        return tuple(made)
 
     operands = [spread(x, axes) for x in xs]
     made = _lax.reduce(tuple(operands), tuple(spread(s, axes) for s in starts), combine, dims)
@@ -90,6 +114,7 @@ def _with_start(x: Any, start: Any, kind: str, call: Call) -> Any:
 
 _SAME_NUMBER = ("stablehlo.broadcast_in_dim", "stablehlo.reshape", "sdy.reshard")
 """Ops whose result has the one number that their operand has."""
+_CONSTANTS = ("stablehlo.constant", "sdy.constant", "arith.constant")
 
 
 def constant_of(value: Any) -> Any:
@@ -98,7 +123,7 @@ def constant_of(value: Any) -> Any:
     name = getattr(op, "name", "")
     if name in _SAME_NUMBER:
         return constant_of(op.operands[0])
-    if name != "stablehlo.constant":
+    if name not in _CONSTANTS:
         return None
     attribute = op.attributes["value"]
     if not attribute.is_splat:
@@ -125,22 +150,35 @@ def is_identity(value: Any, kind: str, dtype: Any) -> bool:
             return number == (info.max if info else np.inf)
 
 
+_EXTREME = {f"stablehlo.{n}" for n in ("compare", "select", "and", "or", "minimum")}
+
+
+def _keeps_first(op: Any, inner: list[Any]) -> bool:
+    """Returns True if a reduction of values beside their indices keeps the lower index of equal values."""
+    _, left, _, right = op.regions[0].blocks[0].arguments
+    of_indices = [o for o in inner if list(o.operands) == [left, right]]
+    return any(o.name == "stablehlo.minimum" or enum_of(o, "comparison_direction") == "LT" for o in of_indices)
+
+
 def _argument_of_extreme(call: Call, dims: tuple[int, ...]) -> list[Any] | None:
     """Recognises `argmax` and `argmin`: a reduction of values beside their indices."""
     if len(call.operands) != 4 or len(dims) != 1:
         return None
     x, index = call.op.operands[:2]
-    names = [o.name for o in body_ops(call.op)]
     is_index = (
         getattr(index.owner, "name", "") == "stablehlo.iota"
         and call.read(index.owner.attributes["iota_dimension"]) == dims[0]
     )
-    if not is_index or names.count("stablehlo.select") != 2 or names.count("stablehlo.compare") not in (3, 4):
+    inner = body_ops(call.op)
+    if not is_index or not {o.name for o in inner} <= _EXTREME or not _keeps_first(call.op, inner):
         return None
-    direction = enum_of(body_ops(call.op)[0], "comparison_direction")
-    if direction not in ("GT", "LT"):
+    direction = enum_of(inner[0], "comparison_direction")
+    left, _, right, _ = call.op.regions[0].blocks[0].arguments
+    value = returned(call.op)[0].owner
+    selects = getattr(value, "name", "") == "stablehlo.select" and list(value.operands[1:]) == [left, right]
+    if not selects or direction[:1] not in ("G", "L") or list(inner[0].operands) != [left, right]:
         return None
-    largest = direction == "GT"
+    largest = direction.startswith("G")
     fun, extreme = (_lax.argmax, _lax.reduce_max) if largest else (_lax.argmin, _lax.reduce_min)
     del x
     return [extreme(call.operands[0], dims), fun(call.operands[0], dims[0], call.results[1].dtype)]
@@ -174,20 +212,38 @@ def _dot_general(call: Call) -> Any:
     )
 
 
+@OPS.add("stablehlo.dot", kind="sum")
+def _dot(call: Call) -> Any:
+    axes = join_axes(call.operands)
+    x, y = (spread(v, axes) for v in call.operands)
+    dims = ((x.ndim - 1,), (0,)), ((), ())
+    return _lax.dot_general(x, y, dims, precision=precision_of(call), preferred_element_type=call.results[0].dtype)
+
+
+@OPS.add("stablehlo.einsum")
+def _einsum(call: Call) -> Any:
+    axes = join_axes(call.operands)
+    return jnp.einsum(call["einsum_config"], *(spread(v, axes) for v in call.operands))
+
+
 # --- sorts -----------------------------------------------------------------------------------------------------------
 
 
 @OPS.add("stablehlo.sort")
 def _sort(call: Call) -> Any:
-    keys = _sort_keys(call)
-    axes = join_axes(call.operands)
+    keys, descends = _sort_keys(call)
+    axes, dim = join_axes(call.operands), call["dimension"]
     operands = tuple(spread(x, axes) for x in call.operands)
+    if descends:
+        # Reversed, sorted and reversed again, so that equal elements keep their order.
+        operands = tuple(_lax.rev(x, (dim,)) for x in operands)
     stable = bool(call.get("is_stable", False))
-    return list(_lax.sort(operands, dimension=call["dimension"], is_stable=stable, num_keys=keys))
+    made = _lax.sort(operands, dimension=dim, is_stable=stable, num_keys=keys)
+    return [_lax.rev(y, (dim,)) for y in made] if descends else list(made)
 
 
-def _sort_keys(call: Call) -> int:
-    """Returns how many of a sort's operands its comparison looks at, the first ones, ascending.
+def _sort_keys(call: Call) -> tuple[int, bool]:
+    """Returns how many of a sort's operands its comparison looks at, the first ones, and whether it descends.
 
     Raises:
       UnsupportedError: any other comparison.
@@ -197,11 +253,15 @@ def _sort_keys(call: Call) -> int:
     used = {v for o in inner for v in o.operands}
     keys = [i for i in range(len(call.operands)) if {block.arguments[2 * i], block.arguments[2 * i + 1]} & used]
     directions = {enum_of(o, "comparison_direction") for o in inner if o.name == "stablehlo.compare"}
-    if keys != list(range(len(keys))) or not directions <= {"LT", "EQ", "NE"} or not keys:
+    descends, known = False, directions <= {"LT", "EQ", "NE"}
+    if len(inner) == 1 and directions <= {"LT", "GT"}:
+        swapped = list(inner[0].operands) != [block.arguments[2 * i + j] for i in keys for j in (0, 1)]
+        descends, known = (directions == {"GT"}) != swapped, len(keys) == 1
+    if keys != list(range(len(keys))) or not known or not keys:
         raise UnsupportedError(
-            f"a sort compares by {sorted(directions)} of its operands {keys}; read are ascending sorts by the first."
+            f"a sort compares by {sorted(directions)} of its operands {keys}; read are sorts by the first of them."
         )
-    return len(keys)
+    return len(keys), descends
 
 
 @OPS.add("chlo.top_k")

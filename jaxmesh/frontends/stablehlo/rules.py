@@ -118,7 +118,8 @@ def _assign(
     """Gives the factors of a tensor the axes of its dims, the first factor of a dim first; the first tensor decides."""
     for members, axes, size in zip(dims, sharding, shape, strict=True):
         rest = list(axes)
-        if size % _product(rule, members):
+        product = _product(rule, members)
+        if not product or size % product:
             continue
         for factor in members:
             taken: list[str] = []
@@ -144,7 +145,8 @@ def _trim(
     seen: set[str] = set()
     for members, size in zip(dims, shape, strict=True):
         # A dim of windows side by side is a multiple of their number.
-        whole = size % _product(rule, members) == 0
+        product = _product(rule, members)
+        whole = product > 0 and size % product == 0
         for factor in members:
             axes = factors.get(factor, ())
             if axes and (not whole or seen & set(axes)):

@@ -15,7 +15,11 @@ Sharding = tuple[tuple[str, ...], ...]
 
 SHARDING = "sdy.sharding"
 RULE = "sdy.sharding_rule"
-OWN = {"sdy.reshard": "sharding", "sdy.sharding_constraint": "sharding", "sdy.all_reduce": "out_sharding"}
+COLLECTIVES = tuple(
+    f"sdy.{n}" for n in ("all_gather", "all_slice", "all_to_all", "collective_permute", "reduce_scatter", "all_reduce")
+)
+"""Shardy's own collectives."""
+OWN = {"sdy.reshard": "sharding", "sdy.sharding_constraint": "sharding"} | dict.fromkeys(COLLECTIVES, "out_sharding")
 """Shardy's ops whose sharding is an attribute of their own, and its name."""
 _sdy: Any = sdy
 _ir: Any = ir

@@ -10,17 +10,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from jaxlib.mlir import ir, passmanager
+from jaxlib.mlir import ir
 from jaxlib.mlir.dialects import sdy
 
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.frontends.stablehlo import shardings
 from jaxmesh.frontends.stablehlo.inline import add_rules, inline_calls, walk
 from jaxmesh.frontends.stablehlo.shardings import OWN, SHARDING
+from jaxmesh.jaxprs.guarded_passes import REFUSALS, fatal_error, run_passes
 
 _ir: Any = ir
 _sdy: Any = sdy
-_manager: Any = passmanager.PassManager
 
 _PROPAGATE = (
     "sdy-lift-inlined-meshes",
@@ -55,46 +55,62 @@ class Partitioned:
     dropped: tuple[Dropped, ...]
 
 
-def partition(module: Any, sizes: Mapping[str, int]) -> Partitioned:
+def partition(module: Any, sizes: Mapping[str, int], name: str = "main", *, guarded: bool = False) -> Partitioned:
     """Runs Shardy on a module.
 
     Args:
       module: the module's operation, which is changed.
       sizes: the axes of the program's mesh.
+      name: the function; the others are inlined in it.
+      guarded: whether to try the passes in another process first, as JAX did not make the module.
 
     Raises:
-      UnsupportedError: the module is over another mesh, or breaks a rule of MLIR.
+      UnsupportedError: the module is over another mesh, or breaks a rule of MLIR or of Shardy.
     """
     with module.context, _ir.Location.unknown(module.context):
-        main = inline_calls(module)
+        main = inline_calls(module, name)
         _check_meshes(module, sizes)
         add_rules(main)
         asked = tuple(SHARDING in a for a in _argument_attributes(main))
-        _run(module, _PROPAGATE)
+        run(module, _PROPAGATE, guarded=guarded)
         dropped = _drop(main, sizes)
-        _run(module, _RESHARD)
+        run(module, _RESHARD, guarded=guarded)
         # Shardy removes the rules that it has used.
         add_rules(main)
     return Partitioned(main, asked, dropped)
 
 
-def _run(module: Any, passes: tuple[str, ...]) -> None:
+def run(module: Any, passes: tuple[str, ...], *, guarded: bool) -> None:
+    """Runs passes over a module; `guarded` tries them in another process first.
+
+    Raises:
+      UnsupportedError: they refuse the module, or would end the process.
+    """
+    words = fatal_error(module, passes) if guarded else None
+    if words is not None:
+        raise UnsupportedError(
+            f"Shardy would end the process on this module ({words[:300]}); correct its shardings and Shardy's ops, or "
+            "split the values by hand in an sdy.manual_computation."
+        )
     try:
-        for name in passes:
-            _manager.parse(f"builtin.module({name})", module.context).run(module)
-    except _ir.MLIRError as error:
+        run_passes(module, passes)
+    except REFUSALS as error:
         raise UnsupportedError(f"Shardy refuses the module: {str(error)[:300]}") from error
 
 
 def _check_meshes(module: Any, sizes: Mapping[str, int]) -> None:
     for op in walk(module):
         if op.name == "sdy.mesh":
-            mesh = _sdy.MeshAttr(op.attributes["mesh"])
-            axes = {a.name: int(a.size) for a in map(_sdy.MeshAxisAttr, mesh.axes)}
+            axes = mesh_axes(op)
             if axes and axes != dict(sizes):
                 raise UnsupportedError(
                     f"a sharding is over the mesh {axes}, the program over {dict(sizes)}; one program has one mesh."
                 )
+
+
+def mesh_axes(op: Any) -> dict[str, int]:
+    """Returns the sizes of the axes of an `sdy.mesh`, by name."""
+    return {a.name: int(a.size) for a in map(_sdy.MeshAxisAttr, _sdy.MeshAttr(op.attributes["mesh"]).axes)}
 
 
 def argument_shardings(main: Any) -> list[shardings.Sharding]:

@@ -13,7 +13,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from jaxmesh.dialects.program import Value
-from jaxmesh.dialects.ttnn.forms import BF16, stored_as
+from jaxmesh.dialects.ttnn.data_types import BF16
+from jaxmesh.dialects.ttnn.forms import stored_as
 from jaxmesh.passes.ttir_to_ttnn.builder import Ops
 
 _FEW = 8

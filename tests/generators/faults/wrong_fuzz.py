@@ -8,7 +8,6 @@ value is good there), or a named error of jaxmesh was.
 from __future__ import annotations
 
 import functools
-import inspect
 import re
 import tempfile
 import traceback
@@ -26,6 +25,7 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec as P
 import jaxmesh as jm
 from jaxmesh import ttnn
 from jaxmesh.dialects import ttnn as ttnn_dialect
+from jaxmesh.ttnn import beyond, helpers
 from tests.generators.ttnn_calls import arguments, cases_of, function_of, random_tensor
 
 ABSTRACT = AbstractMesh((2, 4), ("y", "x"))
@@ -426,12 +426,12 @@ PLAIN: dict[str, Target] = {
     "ttnn.from_device": Target(ttnn.from_device, {"tensor": tensor, "blocking": just(True), "cq_id": just(None)}),
     "ttnn.from_host_shards": Target(ttnn.from_host_shards, {
         "tensors": just([FULL] * 8), "mesh_shape": just((2, 4))}),
-    "ttnn.from_numpy": Target(ttnn.from_numpy, {
+    "helpers.from_numpy": Target(helpers.from_numpy, {
         "array": just(FULL), "dtype": just(ttnn.float32), "layout": just(ttnn.Layout.TILE), "device": device,
         "memory_config": just(None), "mesh_mapper": lambda: ttnn.shard_tensor_to_mesh_mapper(device(), 0)}),
     "ttnn.from_torch": Target(ttnn.from_torch, {"tensor": just(None)}),
     "ttnn.get_device_tensors": Target(ttnn.get_device_tensors, {"tensor": tensor}),
-    "ttnn.get_dtype": Target(ttnn.get_dtype, {"tensor": tensor}),
+    "helpers.get_dtype": Target(helpers.get_dtype, {"tensor": tensor}),
     "ttnn.open_device": Target(ttnn.open_device, {"device_id": just(0), "l1_small_size": just(0)}),
     "ttnn.open_mesh_device": Target(ttnn.open_mesh_device, {
         "mesh_shape": just((2, 4)), "l1_small_size": just(0), "trace_region_size": just(0),
@@ -454,13 +454,13 @@ PLAIN: dict[str, Target] = {
         "tensor": tensor, "layout": just(ttnn.Layout.TILE), "dtype": just(None), "memory_config": just(None)}),
     "ttnn.to_memory_config": Target(ttnn.to_memory_config, {
         "tensor": tensor, "memory_config": just(ttnn.L1_MEMORY_CONFIG), "dtype": just(None)}),
-    "ttnn.to_numpy": Target(ttnn.to_numpy, {
+    "helpers.to_numpy": Target(helpers.to_numpy, {
         "tensor": tensor, "mesh_composer": lambda: ttnn.concat_mesh_to_tensor_composer(device(), 0)}),
     "ttnn.to_torch": Target(ttnn.to_torch, {
         "tensor": tensor, "mesh_composer": lambda: ttnn.concat_mesh_to_tensor_composer(device(), 0),
         "torch_rank": just(None)}),
     "ttnn.unsqueeze": Target(ttnn.unsqueeze, {"input_tensor": tensor, "dim": just(0)}),
-    "ttnn.visualize_mesh_device": Target(ttnn.visualize_mesh_device, {"mesh_device": device, "tensor": tensor}),
+    "ttnn.visualize_mesh_device": Target(ttnn.visualize_mesh_device, {"mesh_device": device}),
     "ttnn.visualize_tensor": Target(ttnn.visualize_tensor, {"tensor": tensor}),
 }  # fmt: skip
 
@@ -469,22 +469,18 @@ def _of_table() -> Iterator[tuple[str, Target]]:
     """The calls that are made from rows, with the arguments that their own test gives them."""
 
     for name, entry in ttnn_dialect.OPS.items():
-        if name == "constant":
+        if name == "constant" or not cases_of(name):
             continue
         operands, attributes = cases_of(name)[0]
         kinds = [
             None if o is None else o if len(o) == 2 and isinstance(o[0], tuple) else (o, np.float32) for o in operands
         ]
-        tensors = [None if k is None else random_tensor(device(), *k, seed=i) for i, k in enumerate(kinds)]
+        # Truth values go beyond the real library, which refuses them.
+        with beyond.enabled():
+            tensors = [None if k is None else random_tensor(device(), *k, seed=i) for i, k in enumerate(kinds)]
         args, named = arguments(entry, tensors, attributes, np.dtype("float32"), device())
-        names = (
-            list(inspect.signature(function_of(entry)).parameters)
-            if hasattr(function_of(entry), "__signature__")
-            else [p.name for p in entry.python.params]
-        )
         by_place = [p.name for p in entry.python.params if not p.keyword]
         right = {**dict(zip(by_place, args, strict=True)), **named}
-        assert set(right) <= set(names), (name, names)
         yield (
             f"{entry.python.callee} ({name})",
             Target(function_of(entry), {k: just(v) for k, v in right.items()}, without=_WRITTEN.get(name, {})),

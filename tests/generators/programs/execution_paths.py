@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import types
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +14,9 @@ import numpy as np
 
 import jaxmesh as jm
 from jaxmesh import ttnn
+from jaxmesh.cli.run_folder import _is_beyond
 from jaxmesh.errors import AssumptionWarning, UnsupportedError
+from jaxmesh.ttnn import beyond, helpers
 from tests.generators.programs.oracle import stays
 from tests.generators.programs.program import Program
 from tests.generators.programs.values import FLOATS, Array, Copies
@@ -87,7 +90,16 @@ def _on(mesh: Any, x: Any) -> Any:
 
 def _python(s: Stages) -> Any:
     """Emitted Python, run on the emulated TTNN, with arguments from memory in place of files."""
-    text = s.lowered.as_text("python", strict=False)
+    try:
+        text = s.lowered.as_text("python")
+        further = _is_beyond(text)
+    except UnsupportedError:
+        text, further = s.lowered.as_text("python", strict=False), True
+    with beyond.enabled() if further else contextlib.nullcontext():
+        return _run_text(text, s)
+
+
+def _run_text(text: str, s: Stages) -> Any:
     space: dict[str, Any] = {"__name__": "emitted", "ttnn": ttnn, "utils": _Utilities()}
     exec(compile(text.replace("import ttnn\nimport utils\n", "", 1), "<emitted>", "exec"), space)
     name = next(n for n, f in space.items() if isinstance(f, types.FunctionType) and n != "main")
@@ -110,14 +122,15 @@ class _Utilities:
 
 def _input(x: Any, device: Any) -> Any:
     if not isinstance(x, jm.MeshTensor):
-        return ttnn.from_numpy(x)
-    rows = [ttnn.from_numpy(np.asarray(shard)) for _, shard in x.shards()]
+        return helpers.from_numpy(x)
+    rows = [helpers.from_numpy(np.asarray(shard)) for _, shard in x.shards()]
     moved = ttnn.to_device(ttnn.from_host_shards(rows, ttnn.MeshShape(list(device.shape))), device=device)
-    return ttnn.to_layout(moved, ttnn.Layout.TILE)
+    # The real library tilizes no bytes.
+    return moved if np.dtype(x.dtype).itemsize == 1 and x.dtype != np.bool_ else ttnn.to_layout(moved, ttnn.Layout.TILE)
 
 
 def _emulated(x: Any) -> Any:
-    return x if isinstance(x, jm.MeshTensor) else ttnn.to_numpy(x)
+    return x if isinstance(x, jm.MeshTensor) else helpers.to_numpy(x)
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import inspect
 import math
 import os
 import subprocess
@@ -22,6 +21,7 @@ from jaxmesh.dialects.program import Op, Program, Type
 from jaxmesh.dialects.ttnn import OPS
 from jaxmesh.dialects.ttnn.memory import MEMORY_OPS
 from jaxmesh.dialects.ttnn.op import NEEDED, Param
+from jaxmesh.dialects.ttnn.signatures import signatures
 from jaxmesh.emit.cpp import printer as cpp_printer
 from jaxmesh.emit.languages import LOWERED, TRACED
 from jaxmesh.emit.names import Variables, comment, identifier
@@ -261,8 +261,13 @@ def test_every_printed_call_is_one_of_the_emulated_api() -> None:
         function: Any = ttnn
         for part in row.python.callee.split(".")[1:]:
             function = getattr(function, part)
-        bound = inspect.signature(function).bind(*call.args, **{k.arg or "": k.value for k in call.keywords})
-        assert len(bound.arguments) >= len(call.args), name
+        assert callable(function), name
+        given = {k.arg for k in call.keywords}
+        fits = [
+            given <= {p.name for p in overload} and len(call.args) <= sum(not p.keyword for p in overload)
+            for overload in signatures(row.python.callee)
+        ]
+        assert any(fits), name
 
 
 MC = "ttnn.MemoryConfig(ttnn.TensorMemoryLayout.INTERLEAVED, ttnn.BufferType.DRAM, None)"
@@ -280,8 +285,8 @@ UPSTREAM: list[tuple[str, int, dict[str, Any], str]] = [
      f"ttnn.all_reduce(input_tensor=x, cluster_axis=1, subdevice_id=None, memory_config={MC}, num_links=None, "
      "topology=None)"),
     ("all_reduce_async", 1, {"cluster_axis": 1, "reduce_type": "sum"},
-     "ttnn.experimental.all_reduce_async(input_tensor=x, cluster_axis=1, math_op=ttnn.ReduceType.Sum, "
-     f"subdevice_id=None, memory_config={MC}, num_links=None, topology=None)"),
+     "ttnn.experimental.all_reduce_async(input_tensor=x, cluster_axis=1, mesh_device=x.device(), "
+     f"math_op=ttnn.ReduceType.Sum, subdevice_id=None, memory_config={MC}, num_links=None, topology=None)"),
     ("reduce_scatter", 1, {"cluster_axis": 1, "reduce_type": "sum", "scatter_dim": 3},
      f"ttnn.reduce_scatter(input_tensor=x, dim=3, cluster_axis=1, subdevice_id=None, memory_config={MC}, "
      f"num_links=None, topology=None, compute_kernel_config={SCATTER})"),

@@ -1,0 +1,172 @@
+"""Rules of communication, pooling, quantisation, and of moving between host and devices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from jaxmesh.dialects.ttnn.data_types import BF16, BLOCKS, F32, I8, I32, NARROW, REALS, U8, U16, U32, WORDS
+from jaxmesh.dialects.ttnn.rules.given import ROWS, TILE, Form, Given, Result, Rule, like, tiled
+
+
+def _axis_size(given: Given, x: Form) -> int:
+    axis: int | None = given["cluster_axis"]
+    given.require(
+        len(x.mesh) == 2, f"runs on a mesh of two axes, such as [1, {max(x.mesh)}]", "expected a 2D mesh device"
+    )
+    if axis is None:
+        return max(x.mesh)
+    given.require(-2 <= axis < 2, f"has no mesh axis {axis} on {list(x.mesh)}", "cluster_axis out of range")
+    return x.mesh[axis]
+
+
+def _dim(given: Given, x: Form) -> int:
+    rank, dim = len(x.shape), given["dim"]
+    given.require(-rank <= dim < rank, f"has no dim {dim}", f"Invalid dim {dim} for {rank}D input tensor")
+    return dim % rank
+
+
+def _all_gather(given: Given) -> list[Result]:
+    x = given["input_tensor"]
+    given.on_devices(x)
+    dim = _dim(given, x)
+    _axis_size(given, x)
+    inside = x.is_tile and dim >= len(x.shape) - 2 and x.shape[dim] % 32 != 0
+    given.require(not inside or x.dtype not in NARROW, f"does not tilize {x.dtype}", "unsupported data type for tilize")
+    return like(x)
+
+
+def _mesh_partition(given: Given) -> list[Result]:
+    x = given["input_tensor"]
+    given.on_devices(x)
+    dim, count = _dim(given, x), _axis_size(given, x)
+    size = x.shape[dim]
+    given.require(
+        size % count == 0, f"cuts a dim of {size} into {count} equal parts", "input_shape[dim] % cluster_axis_size == 0"
+    )
+    inside = x.is_tile and dim >= len(x.shape) - 2 and size // count % 32 != 0
+    given.require(not inside, "cuts a tensor in TILE layout between tiles only", "slice begins must be tile aligned")
+    return like(x)
+
+
+def _all_reduce(given: Given) -> list[Result]:
+    x = given["input_tensor"]
+    given.on_devices(x)
+    count = _axis_size(given, x)
+    if x.dtype not in REALS | {I32}:
+        # Without whole tiles for every device the library gathers and sums.
+        whole = bool(x.shape) and x.is_tile and x.shape[-1] % (32 * count) == 0
+        given.require(whole, "sums FLOAT32, BFLOAT16 and INT32", "moreh_sum input only supports specific data types")
+    return like(x)
+
+
+def _reduce_scatter(given: Given) -> list[Result]:
+    x = given["input_tensor"]
+    given.on_devices(x)
+    dim, count = _dim(given, x), _axis_size(given, x)
+    size = x.shape[dim]
+    given.require(size % count == 0, f"cuts a dim of {size} by {count}", "dim must divide evenly")
+    whole = x.is_tile and (dim < len(x.shape) - 2 or size % (32 * count) == 0)
+    given.require(whole or x.dtype not in NARROW, f"does not tilize {x.dtype}", "unsupported data type for tilize")
+    return like(x)
+
+
+# --- images ----------------------------------------------------------------------------------------------------------
+
+
+def _window(given: Given, x: Form) -> None:
+    """Requires the memory in which the library keeps the indices of windows."""
+    given.require(
+        x.l1_small,
+        "needs memory for indices: open the device with l1_small_size=65536",
+        "Out of Memory: Not enough space to allocate L1_SMALL buffer",
+    )
+
+
+def _pool(given: Given) -> list[Result]:
+    x = given["input_tensor"]
+    given.on_devices(x)
+    given.types(x, frozenset({BF16, *BLOCKS, U8}) | WORDS)
+    given.require(x.is_tile or x.dtype != U8, "takes no UINT8 in ROW_MAJOR", "Cannot set circular buffer size")
+    _window(given, x)
+    return [Result(BF16, ROWS, F32)]
+
+
+def _convolution(given: Given) -> list[Result]:
+    x, weight = given["input_tensor"], given["weight_tensor"]
+    given.on_devices(x)
+    given.require(
+        not weight.is_tile,
+        "takes weights in ROW_MAJOR; use ttnn.to_layout",
+        "Host conv weights layout should be in row_major layout",
+    )
+    if given.callee == "ttnn.conv_transpose2d":
+        given.require(weight.host, "takes weights in host memory; use ttnn.from_device", "Weights should be in TILE")
+    given.types(weight, frozenset({F32, BF16, *([U32] if x.dtype in WORDS else [])}), "weights")
+    given.types(x, REALS | WORDS | {U16})
+    _window(given, x)
+    return [Result(given["dtype"] or x.dtype, TILE, F32)]
+
+
+def _global_pool(given: Given) -> list[Result]:
+    x = given["input_tensor"]
+    given.on_devices(x)
+    given.types(x, REALS | WORDS)
+    return tiled(x)
+
+
+def _upsample(given: Given) -> list[Result]:
+    x = given["input_tensor"]
+    given.on_devices(x)
+    whole = not x.is_tile or all(n % 32 == 0 for n in x.shape[-2:])
+    given.require(whole, "takes whole tiles, or ROW_MAJOR", "Tiled input must be tile aligned")
+    return like(x)
+
+
+# --- quantisation ----------------------------------------------------------------------------------------------------
+
+
+def _quantize(given: Given) -> list[Result]:
+    x = given["input_tensor"]
+    given.on_devices(x)
+    given.types(x, REALS)
+    return like(x, given["dtype"] or I32)
+
+
+def _dequantize(given: Given) -> list[Result]:
+    x = given["input_tensor"]
+    given.on_devices(x)
+    given.types(x, frozenset({I32, U8, I8}))
+    return like(x, given["dtype"] or BF16)
+
+
+def _requantize(given: Given) -> list[Result]:
+    x = given["input_tensor"]
+    given.on_devices(x)
+    given.types(x, frozenset({I32, U8, I8}))
+    return like(x, given["dtype"] or I32)
+
+
+# --- between host and devices ----------------------------------------------------------------------------------------
+
+
+def _moved(given: Given) -> list[Result]:
+    return like(given["tensor"])
+
+
+RULES: Mapping[str, Rule] = {
+    "ttnn.all_gather": _all_gather,
+    "ttnn.mesh_partition": _mesh_partition,
+    "ttnn.all_reduce": _all_reduce,
+    "ttnn.reduce_scatter": _reduce_scatter,
+    "ttnn.conv2d": _convolution,
+    "ttnn.conv_transpose2d": _convolution,
+    "ttnn.max_pool2d": _pool,
+    "ttnn.avg_pool2d": _pool,
+    "ttnn.global_avg_pool2d": _global_pool,
+    "ttnn.upsample": _upsample,
+    "ttnn.quantize": _quantize,
+    "ttnn.dequantize": _dequantize,
+    "ttnn.requantize": _requantize,
+    "ttnn.to_device": _moved,
+    "ttnn.from_device": _moved,
+}

@@ -1,0 +1,300 @@
+"""Rules of elementwise functions: element types, numbers beside tensors, mixed types."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from jaxmesh.dialects.ttnn.data_types import B8, BF16, BLOCKS, F32, I8, I32, NOT_I8, REALS, U8, U16, U32, WHOLE, WORDS
+from jaxmesh.dialects.ttnn.rules.given import ROWS, TILE, Form, Given, Result, Rule, checked, like
+
+# --- one operand -----------------------------------------------------------------------------------------------------
+
+
+def _unary(types: frozenset[str]) -> Rule:
+    def rule(given: Given) -> list[Result]:
+        x = _first(given)
+        given.on_devices(x)
+        # The library looks for INT8 in one function alone.
+        given.types(x, types if given.callee == "ttnn.logical_not" else types | {I8})
+        return [Result(x.dtype, x.layout, F32 if x.dtype == I8 else None)]
+
+    return rule
+
+
+def _bits(given: Given) -> list[Result]:
+    x = _first(given)
+    given.on_devices(x)
+    given.types(x, REALS | WORDS | {I8})
+    return [Result(x.dtype, x.layout, I32 if x.dtype in REALS else None)]
+
+
+def _first(given: Given) -> Form:
+    return given.tensors()[0]
+
+
+_ANY, _FLOAT = _unary(NOT_I8), _unary(REALS)
+_NO_BYTE, _SIGNED = _unary(NOT_I8 - {U8}), _unary(REALS | {I32})
+_BY_TYPES: Mapping[Rule, str] = {
+    _ANY: "abs identity relu relu6",
+    _FLOAT: (
+        "acos acosh asin asinh atan atanh cbrt ceil cos cosh elu erf erfc exp exp2 expm1 floor gelu hardsigmoid "
+        "hardswish isfinite isinf isnan log log1p mish reciprocal round rsqrt selu sigmoid sign silu sin "
+        "sinh softplus softsign sqrt swish tan tanh trunc"
+    ),
+    _bits: "bitwise_not",
+    _NO_BYTE: "eqz logical_not nez square",
+    _unary(NOT_I8 - {I32}): "leaky_relu",
+    _SIGNED: "gez gtz lez ltz neg",
+}
+
+
+# --- two operands ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """What a function of two operands takes.
+
+    Attributes:
+      types: the element types of operands that are alike.
+      mixes: the pairs of groups that may be mixed: `floats`, `numbers` (a float with a word), `shorts`.
+      gives: the result's element type by that of the operands, where they differ.
+      numbers: by element type what a number beside a tensor must be: `any`, `whole`, `part` or `positive`; `any` for
+        types that are missing.
+      with_part: the result's element type of a whole tensor and a number that is not whole.
+    """
+
+    types: frozenset[str] = NOT_I8 - {U8}
+    mixes: frozenset[str] = frozenset({"floats"})
+    gives: Mapping[str, str] | None = None
+    numbers: Mapping[str, str] | None = None
+    with_part: Mapping[str, str] | None = None
+
+
+_WHOLE_WORDS = {I32: "whole", U32: "whole"}
+_ADDS = Pair(numbers=_WHOLE_WORDS)
+_MULTIPLIES = Pair(mixes=frozenset({"floats", "numbers"}), with_part={I32: F32, U32: F32})
+_DIVIDES = Pair(
+    REALS | {I32}, frozenset({"floats", "numbers"}), {I32: F32, U32: F32}, {U32: "part", U16: "none"}, {U32: F32}
+)
+_COMPARES = Pair(NOT_I8, frozenset({"floats", "shorts"}), {U8: U16}, _WHOLE_WORDS)
+_SHIFTS = Pair(WORDS, frozenset(), numbers=_WHOLE_WORDS)
+_ORDERS = Pair(REALS | WORDS, frozenset())
+_REMAINS = Pair(REALS | WORDS, frozenset(), numbers={U32: "positive", I8: "any"}, with_part={I32: F32})
+_ROTATES = Pair(REALS, frozenset())
+_BITS = Pair(WORDS | {U16}, frozenset())
+_POWERS = Pair(REALS, frozenset(), numbers={I32: "positive", U32: "positive", U16: "positive"})
+_PAIRS: Mapping[str, Pair] = {
+    **dict.fromkeys(
+        ("add", "subtract", "sub", "logical_and", "logical_or", "logical_xor", "squared_difference", "rsub"), _ADDS
+    ),
+    **dict.fromkeys(("multiply", "mul"), _MULTIPLIES),
+    **dict.fromkeys(("divide", "div"), _DIVIDES),
+    **dict.fromkeys(("eq", "ne", "ge", "gt", "le", "lt"), _COMPARES),
+    **dict.fromkeys(("maximum", "minimum"), _ORDERS),
+    **dict.fromkeys(("bitwise_and", "bitwise_or", "bitwise_xor", "logical_left_shift"), _BITS),
+    "logical_right_shift": _SHIFTS,
+    "remainder": _REMAINS,
+    "atan2": _ROTATES,
+    "pow": _POWERS,
+}
+
+
+def _binary(pair: Pair) -> Rule:
+    def rule(given: Given) -> list[Result]:
+        a, b = list(given.values.values())[:2]
+        given.on_devices(a, b)
+        if not isinstance(a, Form) or not isinstance(b, Form):
+            results = _with_number(given, pair, a, b)
+        else:
+            results = [_of_tensors(given, pair, a, b)]
+        if given["dtype"] is not None:
+            results = [_asked(given, pair, r) for r in results]
+        return checked(given, results)
+
+    return rule
+
+
+def _asked(given: Given, pair: Pair, result: Result) -> Result:
+    dtype = given["dtype"]
+    whole = any(f.dtype == I32 for f in given.tensors())
+    if pair is _DIVIDES and whole and dtype != F32:
+        given.refuse("of integers gives FLOAT32", "For integer division, supported output dtype is FLOAT32")
+    return Result(dtype, result.layout, result.computed or result.dtype)
+
+
+def _of_tensors(given: Given, pair: Pair, a: Form, b: Form) -> Result:
+    layout = ROWS if a.layout == b.layout == ROWS else TILE
+    _broadcast(given, a.shape, b.shape)
+    if a.dtype == b.dtype:
+        given.types(a, pair.types, "operands")
+        dtype = (pair.gives or {}).get(a.dtype, a.dtype)
+        return Result(dtype, layout, dtype)
+    dtype = _mixed(pair, a.dtype, b.dtype)
+    if dtype is None:
+        given.refuse(
+            f"does not mix {a.dtype} and {b.dtype}; ttnn.typecast one of them",
+            "unsupported data type combination",
+        )
+    return Result(dtype, layout, dtype)
+
+
+def _mixed(pair: Pair, a: str, b: str) -> str | None:
+    """Returns the result's element type of operands of different types; None if they cannot be mixed."""
+    if "floats" in pair.mixes and {a, b} <= REALS:
+        return a
+    if "numbers" in pair.mixes and (a in REALS and b in WORDS):
+        return a
+    if "numbers" in pair.mixes and (a in WORDS and b in REALS):
+        return BF16 if b in BLOCKS else b
+    if "shorts" in pair.mixes and {a, b} == {U16, U8}:
+        return U16
+    return None
+
+
+def _broadcast(given: Given, a: tuple[int, ...], b: tuple[int, ...]) -> None:
+    for m, n in zip(reversed(a), reversed(b), strict=False):
+        given.require(
+            m == n or 1 in (m, n),
+            f"broadcasts dims of size 1 only, but the shapes are {list(a)} and {list(b)}",
+            "Broadcasting rule violation",
+        )
+
+
+def _with_number(given: Given, pair: Pair, a: Any, b: Any) -> list[Result]:
+    x: Form = a if isinstance(a, Form) else b
+    number = b if isinstance(a, Form) else a
+    extra: frozenset[str] = frozenset(pair.numbers or {}) if isinstance(a, Form) else frozenset()
+    allowed = pair.types | extra
+    wanted = (pair.numbers or {}).get(x.dtype, "any")
+    allowed -= {d for d, rule in (pair.numbers or {}).items() if rule == "none"}
+    given.types(x, allowed, "the tensor beside a number")
+    whole = float(number).is_integer()
+    good = {"any": True, "whole": whole, "part": not whole, "positive": whole and number > 0}[wanted]
+    if not isinstance(a, Form) and pair in (_DIVIDES, _POWERS):
+        good = x.dtype in pair.types
+    if pair is _POWERS and x.dtype in WHOLE:
+        good = good and x.is_tile
+    given.require(good, f"does not take the number {number} beside {x.dtype}", "scalar does not fit the element type")
+    dtype = (pair.gives or {}).get(x.dtype, x.dtype)
+    if not whole:
+        dtype = (pair.with_part or {}).get(x.dtype, dtype)
+    return [Result(dtype, x.layout, dtype)]
+
+
+# --- in place --------------------------------------------------------------------------------------------------------
+
+
+def _in_place(pair: Pair) -> Rule:
+    def rule(given: Given) -> list[Result]:
+        a, b = list(given.values.values())[:2]
+        given.on_devices(a, b)
+        if isinstance(b, Form):
+            given.require(
+                a.is_tile or b.is_tile, "takes tensors in TILE layout", "Optional output tensor with Row Major input"
+            )
+            _of_tensors(given, pair, a, b)
+            given.require(
+                pair is not _DIVIDES or a.dtype != b.dtype or a.dtype in REALS,
+                "of integers gives FLOAT32, which the first operand cannot hold",
+                "For integer division, supported output dtype is FLOAT32",
+            )
+            shape = [max(m, n) if 0 not in (m, n) else 0 for m, n in zip(a.shape[::-1], b.shape[::-1], strict=False)]
+            fits = len(b.shape) <= len(a.shape) and shape == list(a.shape[::-1][: len(b.shape)])
+            given.require(fits, "writes a result of another shape", "output tensor shape does not match")
+        else:
+            given.require(a.is_tile, "takes a tensor in TILE layout", "Optional output tensor with Row Major input")
+            if pair is _DIVIDES:
+                whole = float(b).is_integer()
+                good = a.dtype in REALS or (a.dtype in WORDS and not whole)
+                given.require(good, "of integers gives FLOAT32", "For integer division, supported output is FLOAT32")
+            else:
+                _with_number(given, pair, a, b)
+        return like(a)
+
+    return rule
+
+
+# --- others ----------------------------------------------------------------------------------------------------------
+
+
+def _where(given: Given) -> list[Result]:
+    condition, first, second = list(given.values.values())[:3]
+    tensors = [x for x in (first, second) if isinstance(x, Form)]
+    numbers = [x for x in (first, second) if not isinstance(x, Form)]
+    given.on_devices(condition, *tensors)
+    for x in tensors:
+        _broadcast(given, condition.shape, x.shape)
+    if len(tensors) == 2:
+        _broadcast(given, first.shape, second.shape)
+        given.tiles(condition)
+        return [Result(first.dtype, TILE, first.dtype)]
+    if not tensors:
+        given.types(condition, REALS | WORDS, "the condition beside numbers")
+        dtype = condition.dtype if condition.dtype in REALS else F32
+        return [Result(dtype, condition.layout, dtype)]
+    (value,) = tensors
+    given.types(value, REALS | WORDS, "the value beside a number")
+    whole = float(numbers[0]).is_integer()
+    given.require(
+        whole or value.dtype in REALS, f"does not take {numbers[0]} beside {value.dtype}", "scalar does not fit"
+    )
+    if condition.dtype != value.dtype:
+        given.require(
+            condition.dtype not in REALS, "takes a condition of the value's element type", "unsupported combination"
+        )
+    layout = ROWS if condition.layout == value.layout == ROWS else TILE
+    return [Result(value.dtype, layout, value.dtype)]
+
+
+def _clamp(given: Given) -> list[Result]:
+    x, *bounds = list(given.values.values())[:3]
+    given.on_devices(x, *bounds)
+    tensors: list[Form] = [b for b in bounds if isinstance(b, Form)]
+    given.require(
+        any(b is not None for b in bounds), "takes one bound at least", "Only one of 'min' or 'max' can be None"
+    )
+    if tensors:
+        given.types(x, REALS | WORDS)
+        for bound in tensors:
+            _broadcast(given, x.shape, bound.shape)
+            given.require(bound.dtype == x.dtype, "takes bounds of the operand's element type", "unsupported data type")
+        return [Result(x.dtype, ROWS if all(f.layout == ROWS for f in (x, *tensors)) else TILE)]
+    given.types(x, REALS | {I32, I8})
+    numbers = [b for b in bounds if b is not None]
+    if given.callee == "ttnn.clamp":
+        kinds = {isinstance(b, float) for b in numbers}
+        given.require(len(kinds) == 1, "takes bounds of one type", "std::get: wrong index")
+        part = True in kinds
+    else:
+        part = True
+    return like(x, F32 if x.dtype == I32 and part else x.dtype)
+
+
+def _typecast(given: Given) -> list[Result]:
+    x, dtype = _first(given), given["dtype"]
+    return checked(given, [Result(dtype, x.layout)])
+
+
+def _gelu_bw(given: Given) -> list[Result]:
+    grad, x = given.tensors()[:2]
+    given.on_devices(grad, x)
+    for form in (grad, x):
+        given.types(form, frozenset({F32, BF16, B8}))
+    return [Result(x.dtype, x.layout, x.dtype)]
+
+
+RULES: Mapping[str, Rule] = {
+    **{f"ttnn.{name}": rule for rule, names in _BY_TYPES.items() for name in names.split()},
+    **{f"ttnn.{name}": _binary(pair) for name, pair in _PAIRS.items()},
+    **dict.fromkeys(("ttnn.add_", "ttnn.subtract_", "ttnn.sub_"), _in_place(_ADDS)),
+    **dict.fromkeys(("ttnn.multiply_", "ttnn.mul_"), _in_place(_MULTIPLIES)),
+    **dict.fromkeys(("ttnn.divide_", "ttnn.div_"), _in_place(_DIVIDES)),
+    "ttnn.where": _where,
+    "ttnn.clamp": _clamp,
+    "ttnn.clip": _clamp,
+    "ttnn.typecast": _typecast,
+    "ttnn.gelu_bw": _gelu_bw,
+}

@@ -1,0 +1,133 @@
+"""The arguments of a call as the rules of the real functions see them: forms of tensors, numbers, names.
+
+A rule refuses a call or returns the element type and layout of each result. Rules are facts about the real library;
+which of the accepted forms a program uses is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from jaxmesh.dialects.ttnn.data_types import BLOCKS
+from jaxmesh.errors import VerifyError
+
+TILE, ROWS = "TILE", "ROW_MAJOR"
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The type of a tensor.
+
+    Attributes:
+      shape: the local shape.
+      dtype, layout: `DataType` and `Layout` by name.
+      host: True if it is in host memory.
+      memory: the kind of its memory on the devices.
+      mesh: the shape of its mesh.
+      l1_small: True if the device was opened with memory for the indices of windows.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    layout: str
+    host: bool = False
+    memory: str = "DRAM"
+    mesh: tuple[int, ...] = (1,)
+    l1_small: bool = True
+
+    @property
+    def is_tile(self) -> bool:
+        """True for tiles."""
+        return self.layout == TILE
+
+    def __str__(self) -> str:
+        return f"{self.dtype}{list(self.shape)} {self.layout}{' in host memory' if self.host else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """The arguments of one call.
+
+    Attributes:
+      callee: the dotted name of the function.
+      values: the arguments by parameter; tensors are `Form`s, element types and layouts their names.
+    """
+
+    callee: str
+    values: Mapping[str, Any]
+
+    def __getitem__(self, name: str) -> Any:
+        return self.values.get(name)
+
+    def tensors(self) -> list[Form]:
+        """Returns the forms of all tensors, also of a list."""
+        found: list[Form] = []
+        for value in self.values.values():
+            rows: Any = value
+            found += [v for v in (rows if isinstance(value, (list, tuple)) else [rows]) if isinstance(v, Form)]
+        return found
+
+    def refuse(self, rule: str, real: str) -> NoReturn:
+        """Raises the refusal of the call, in our words and in the library's."""
+        shown = ", ".join(map(str, self.tensors()))
+        raise VerifyError(f"{self.callee} {rule}; got {shown or 'no tensor'}. In ttnn: {real}.")
+
+    def require(self, condition: bool, rule: str, real: str) -> None:
+        """Refuses the call unless a condition holds."""
+        if not condition:
+            self.refuse(rule, real)
+
+    def on_devices(self, *forms: Any) -> None:
+        """Requires tensors on the devices."""
+        for form in forms:
+            if isinstance(form, Form):
+                self.require(not form.host, "takes tensors on the devices", "expected device tensors as inputs")
+
+    def types(self, form: Form, allowed: frozenset[str], what: str = "its operand") -> None:
+        """Requires an element type."""
+        names = ", ".join(sorted(allowed))
+        self.require(form.dtype in allowed, f"takes {names} as {what}", f"unsupported data type DataType::{form.dtype}")
+
+    def tiles(self, *forms: Form) -> None:
+        """Requires tiles."""
+        good = all(f.is_tile for f in forms)
+        self.require(good, "takes tensors in TILE layout; use ttnn.to_layout", "input must be in TILE layout")
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The type of a result; without a shape that of the computation.
+
+    `computed` is the element type to convert the operands to, where they or the meaning have another one.
+    """
+
+    dtype: str
+    layout: str
+    computed: str | None = None
+    shape: tuple[int, ...] | None = None
+
+
+Rule = Callable[[Given], Sequence[Result]]
+
+
+def checked(given: Given, results: list[Result]) -> list[Result]:
+    """Returns results that a tensor can have: block floats are tiled."""
+    for r in results:
+        if r.dtype in BLOCKS and r.layout != TILE:
+            given.refuse(
+                f"gives {r.dtype} in {r.layout}, but block floats are tiled",
+                f"Only TILE layout is supported for {r.dtype} dtype",
+            )
+    return results
+
+
+def like(form: Form, dtype: str | None = None) -> list[Result]:
+    """Returns one result in the form of an operand, or in another element type."""
+    return [Result(dtype or form.dtype, form.layout)]
+
+
+def tiled(form: Form, dtype: str | None = None) -> list[Result]:
+    """Returns one result in tiles."""
+    return [Result(dtype or form.dtype, TILE)]

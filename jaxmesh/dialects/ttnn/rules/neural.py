@@ -1,0 +1,242 @@
+"""Rules of products, normalisations, attention, caches and lookups."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from jaxmesh.dialects.ttnn.data_types import B8, BF16, BLOCKS, F32, NARROW, NOT_I8, REALS, U8, U16, U32, WORDS
+from jaxmesh.dialects.ttnn.rules.given import ROWS, TILE, Form, Given, Result, Rule, checked, like, tiled
+
+_MODEL = frozenset({F32, BF16, B8})
+
+
+def _product(given: Given) -> list[Result]:
+    a, b = given["input_tensor_a"], given["input_tensor_b"]
+    bias = given["bias"]
+    given.on_devices(a, b, bias)
+    given.tiles(a, b)
+    for form in (a, b):
+        given.types(form, REALS)
+    if isinstance(bias, Form):
+        given.tiles(bias)
+    dtype = given["dtype"] or a.dtype
+    return checked(given, [Result(dtype, TILE, F32 if a.dtype != b.dtype else None)])
+
+
+# --- normalisations --------------------------------------------------------------------------------------------------
+
+
+def _norm(given: Given) -> list[Result]:
+    x = given["input_tensor"]
+    rms = given.callee == "ttnn.rms_norm"
+    given.on_devices(*given.tensors())
+    if rms:
+        given.tiles(x)
+    width = x.shape[-1] if x.shape else 1
+    given.require(
+        x.is_tile or width % 32 == 0,
+        f"takes ROW_MAJOR rows of whole tiles, not of {width} elements",
+        "ROW_MAJOR input requires W to be a multiple of TILE_WIDTH",
+    )
+    given.types(x, REALS)
+    for name in ("weight", "bias", "residual_input_tensor"):
+        form = given[name]
+        if isinstance(form, Form):
+            _norm_parameter(given, x, form, name)
+    return like(x)
+
+
+def _norm_parameter(given: Given, x: Form, form: Form, name: str) -> None:
+    if form.is_tile:
+        return
+    # The real library takes rows of the width of a tile.
+    given.require(
+        form.shape[-1] == 32 and len(form.shape) > 1,
+        f"takes a {name} in TILE layout, or in rows of 32 elements",
+        "gamma.padded_shape()[-1] == TILE_WIDTH",
+    )
+    given.types(form, frozenset({F32, BF16}), name)
+
+
+def _batch_norm(given: Given) -> list[Result]:
+    x = given["input"]
+    found = [given[n] for n in ("running_mean", "running_var", "weight", "bias")]
+    parameters = [p for p in found if isinstance(p, Form)]
+    given.on_devices(x, *parameters)
+    given.require(
+        len({p.dtype for p in parameters}) < 2, "takes parameters of one element type", "param dtypes must match"
+    )
+    both = isinstance(found[0], Form) and isinstance(found[1], Form)
+    given.require(
+        both or bool(given["training"]), "takes running_mean and running_var", "running_mean and running_var must be"
+    )
+    given.tiles(x, *parameters)
+    for form in (x, *parameters):
+        given.types(form, frozenset({F32, BF16}))
+    return tiled(x)
+
+
+# --- attention -------------------------------------------------------------------------------------------------------
+
+
+def _attention(given: Given) -> list[Result]:
+    q, k, v = (given[f"input_tensor_{n}"] for n in "qkv")
+    mask = given["attn_mask"]
+    given.on_devices(q, k, v, mask)
+    given.tiles(q, k, v)
+    for form in (q, k, v):
+        given.types(form, frozenset({BF16, *BLOCKS}))
+    if given["is_causal"]:
+        given.require(mask is None, "takes no mask if it is causal", "is_causal and attn_mask exclude each other")
+        given.require(
+            q.shape[2] == k.shape[2],
+            "takes queries and keys of one length if it is causal",
+            "Causal SDPA requires Q and K to have the same sequence length",
+        )
+    if isinstance(mask, Form):
+        given.tiles(mask)
+        given.types(mask, frozenset({BF16, *BLOCKS}), "the mask")
+    return like(q)
+
+
+def _heads(given: Given) -> list[Result]:
+    x = given["input_tensor"]
+    given.on_devices(x)
+    if given.callee == "ttnn.transformer.concatenate_heads":
+        given.require(
+            x.shape[-1] % 32 == 0,
+            f"takes heads of whole tiles, not of {x.shape[-1]} elements",
+            "Head size must be a multiple of 32",
+        )
+    given.types(x, _MODEL)
+    given.tiles(x)
+    return like(x)
+
+
+def _split_heads(given: Given) -> list[Result]:
+    x = given["input_tensor"]
+    given.on_devices(x)
+    given.tiles(x)
+    given.types(x, _MODEL)
+    return like(x) * 3
+
+
+def _rotary(given: Given) -> list[Result]:
+    x, cos, sin = given.tensors()[:3]
+    given.on_devices(x, cos, sin)
+    for form in (x, cos, sin):
+        narrow = form.dtype in NARROW and not form.is_tile
+        given.require(not narrow, f"does not tilize {form.dtype}", "unsupported data type for tilize")
+        given.types(form, NOT_I8)
+    given.require(cos.dtype == sin.dtype, "takes caches of one element type", "Cos and Sin dtypes must match")
+    return [Result(x.dtype, TILE, F32)]
+
+
+def _cache(given: Given) -> list[Result]:
+    cache, x = given.tensors()[:2]
+    given.on_devices(cache, x)
+    given.tiles(cache, x)
+    for form in (x, cache):
+        given.types(form, _MODEL)
+    if given.callee == "ttnn.fill_cache":
+        given.require(
+            x.dtype == cache.dtype, "takes a tensor of the cache's element type", "Input and cache dtypes must match"
+        )
+    return like(cache)
+
+
+# --- lookups ---------------------------------------------------------------------------------------------------------
+
+
+def _embedding(given: Given) -> list[Result]:
+    index, weight = given["input_tensor"], given["weight"]
+    given.on_devices(index, weight)
+    given.types(index, frozenset({U32, BF16}), "indices")
+    given.types(weight, frozenset({BF16, *BLOCKS}), "weights")
+    dtype, layout = given["dtype"], given["layout"] or weight.layout
+    shape = (index.shape[0], index.shape[-1], weight.shape[-1]) if len(index.shape) > 2 else None
+    if layout == ROWS:
+        given.require(
+            dtype in (None, BF16) or given["layout"] is not None,
+            "gives BFLOAT16 in ROW_MAJOR",
+            "dtype cannot be different in ROW_MAJOR",
+        )
+        return [Result(BF16, ROWS, shape=shape)]
+    return [Result(dtype or BF16, TILE, shape=shape)]
+
+
+def _embedding_bw(given: Given) -> list[Result]:
+    index, weight, grad = (given[n] for n in ("input_tensor", "weight_tensor", "output_gradient_tensor"))
+    given.on_devices(index, grad)
+    given.require(len(weight.shape) > 1, "takes weights of two dims at least", "weight must have two dims")
+    given.types(index, frozenset({U32, BF16}), "indices")
+    given.require(not index.is_tile, "takes indices in ROW_MAJOR", "Index tensor must be ROW_MAJOR")
+    given.tiles(grad)
+    given.types(grad, frozenset({BF16, B8}), "gradients")
+    dtype = given["dtype"] or grad.dtype
+    given.require(dtype == grad.dtype, "gives the gradients' element type", "Output and input gradient dtypes differ")
+    return [Result(dtype, TILE, shape=(1, 1, *weight.shape))]
+
+
+def _gather(given: Given) -> list[Result]:
+    x, index = given["input"], given["index"]
+    given.on_devices(x, index)
+    rank = len(x.shape)
+    if rank == 0:
+        return like(x)
+    given.require(-rank <= given["dim"] < rank, f"has no dim {given['dim']}", "normalized_dim out of range")
+    given.require(rank > 1 or not x.is_tile, "takes two dims at least in TILE layout", "Can't convert shape rank")
+    given.types(index, frozenset({U32, U16}), "indices")
+    whole = all(n % 32 == 0 for n in (*x.shape[-2:], *index.shape[-2:]))
+    good = x.dtype not in NARROW or not x.is_tile or whole
+    given.require(good, f"takes whole tiles of {x.dtype}", f"Unsupported datatype {x.dtype}")
+    given.require(
+        x.layout == index.layout, "takes a tensor and indices in one layout", "input and index layouts must match"
+    )
+    return like(x)
+
+
+def _scatter(given: Given) -> list[Result]:
+    x, index, src = given["input"], given["index"], given["src"]
+    given.on_devices(x, index, src)
+    rank = len(x.shape)
+    good = -rank <= given["dim"] < rank
+    given.require(good, f"has no dim {given['dim']}", "normalized_dim out of range")
+    given.require(
+        given["reduce"] in (None, "add", "multiply"), "reduces by 'add' and 'multiply' only", "reduction not supported"
+    )
+    given.require(not (x.dtype == F32 and x.is_tile), "takes FLOAT32 in ROW_MAJOR only", "Scatter doesn't support")
+    given.types(index, WORDS | {U16, U8}, "indices")
+    given.require(x.dtype != U8 or not x.is_tile, "takes UINT8 in ROW_MAJOR only", "unsupported data type for tilize")
+    given.require(x.dtype == src.dtype, "takes values of the tensor's element type", "src dtype must match")
+    dtype = BF16 if x.dtype in BLOCKS else x.dtype
+    return [Result(dtype, x.layout)]
+
+
+def _dropout(given: Given) -> list[Result]:
+    x = given["input_tensor"]
+    given.on_devices(x)
+    given.tiles(x)
+    given.types(x, frozenset({BF16}))
+    return like(x)
+
+
+RULES: Mapping[str, Rule] = {
+    "ttnn.matmul": _product,
+    "ttnn.linear": _product,
+    "ttnn.layer_norm": _norm,
+    "ttnn.rms_norm": _norm,
+    "ttnn.batch_norm": _batch_norm,
+    "ttnn.transformer.scaled_dot_product_attention": _attention,
+    "ttnn.transformer.concatenate_heads": _heads,
+    "ttnn.experimental.nlp_concat_heads": _heads,
+    "ttnn.transformer.split_query_key_value_and_split_heads": _split_heads,
+    "ttnn.experimental.rotary_embedding": _rotary,
+    "ttnn.fill_cache": _cache,
+    "ttnn.update_cache": _cache,
+    "ttnn.embedding": _embedding,
+    "ttnn.embedding_bw": _embedding_bw,
+    "ttnn.gather": _gather,
+    "ttnn.scatter": _scatter,
+    "ttnn.experimental.dropout": _dropout,
+}

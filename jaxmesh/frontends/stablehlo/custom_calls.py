@@ -1,0 +1,180 @@
+"""Custom calls whose meaning is known: those that leave and enter full values, and what other names stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+from jaxmesh.dialects.imported_op import imported_op, imported_op_p
+from jaxmesh.dialects.op import evaluate
+from jaxmesh.dialects.ttir import OPS as OPS_OF_TTIR
+from jaxmesh.dialects.ttir.mesh_shard import full_to_shard, shard_to_full
+from jaxmesh.errors import MissingRuleError, UnsupportedError
+from jaxmesh.frontends.jax.retype import spread, varying
+from jaxmesh.frontends.mlir.attributes import entries
+from jaxmesh.frontends.stablehlo.call import Program, Whole
+from jaxmesh.frontends.stablehlo.gspmd import target_of
+from jaxmesh.frontends.stablehlo.shardings import as_spec, axes_of, local_shape, replicated
+from jaxmesh.frontends.stablehlo.values import Sharded
+
+_lax: Any = jax.lax
+
+
+def _custom_call(program: Program, op: Any) -> list[Sharded]:
+    name = target_of(op)
+    known = _TARGETS.get(name)
+    if known is None:
+        raise MissingRuleError(
+            f"no meaning of the custom call @{name}: only its library knows it. Write it with StableHLO's ops, or add "
+            "its meaning in jaxmesh/frontends/stablehlo/custom_calls.py."
+        )
+    return known(program, op)
+
+
+def _to_shards(program: Program, op: Any) -> list[Sharded]:
+    """Splits a full value as its sharding says; from here on it has its local type."""
+    x = program.settle(program.env[op.operands[0]])
+    _check_local(op, program, x.sharding, op.operands[0], op.results[0])
+    return [Sharded(spread(x.array, axes_of(x.sharding)), replicated(x.array.ndim))]
+
+
+def _to_full(program: Program, op: Any) -> list[Sharded]:
+    """Joins local values into a full one, which is split as the op's sharding says."""
+    (target,) = program.result_shardings(op)
+    x = program.settle(program.env[op.operands[0]])
+    _check_local(op, program, target, op.results[0], op.operands[0])
+    array = program.reshard(x, replicated(x.array.ndim), f"for {op.name}")
+    return [Sharded(prove_equal(program, array, target, "a value that leaves the shards"), target)]
+
+
+def prove_equal(program: Program, x: Any, target: Any, what: str) -> Any:
+    """Returns a shard that is the same along all axes that do not split it; assumes it where no type proves it."""
+    unproven = [a for a in program.sizes if a in varying(x) - set(axes_of(target)) and program.sizes[a] > 1]
+    if not unproven:
+        return spread(x, axes_of(target))
+    axes = ", ".join(map(repr, unproven))
+    program.decisions.assume(f"{what} is taken to be the same over mesh axis {axes}")
+    spec = as_spec(target)
+    return full_to_shard(shard_to_full(x, spec, assume_replicated=True), spec)
+
+
+def _check_local(op: Any, program: Program, sharding: Any, full: Any, local: Any) -> None:
+    wanted, given = local_shape(full.type.shape, sharding, program.sizes), tuple(local.type.shape)
+    if wanted != given:
+        raise UnsupportedError(
+            f"@{target_of(op)} takes a shard of {list(full.type.shape)} to be {list(given)}, but its sharding "
+            f"{as_spec(sharding)} makes {list(wanted)} of it; correct one of them."
+        )
+
+
+def _same(program: Program, op: Any) -> list[Sharded]:
+    return [program.env[v] for v in op.operands]
+
+
+def _unary(fun: Callable[[Any], Any]) -> Whole:
+    def known(program: Program, op: Any) -> list[Sharded]:
+        x = program.settle(program.env[op.operands[0]])
+        return [Sharded(fun(x.array), x.sharding)]
+
+    return known
+
+
+def _constrained(program: Program, op: Any) -> list[Sharded]:
+    (target,) = program.result_shardings(op)
+    return [Sharded(program.reshard(program.env[op.operands[0]], target, f"for {target_of(op)}"), target)]
+
+
+# --- ops of TTIR -----------------------------------------------------------------------------------------------------
+
+
+def bind_op(program: Program, op: Any, name: str, operands: Sequence[Any], attributes: Mapping[str, Any]) -> list[Any]:
+    """Performs an op of TTIR on arrays, whose results have the types of an op's results."""
+    types = program.types_of(op.results)
+
+    def meaning(*values: Any) -> list[Any]:
+        return evaluate(OPS_OF_TTIR[name], values, attributes, types, program.sizes)
+
+    kept = imported_op("ttir", name, attributes) if program.keeps_ops else None
+    if kept is None:
+        return meaning(*operands)
+    return imported_op_p.bind(*operands, jaxpr=jax.make_jaxpr(meaning)(*operands), op=kept)
+
+
+@dataclass(frozen=True, slots=True)
+class _Tenstorrent:
+    """A custom call that stands for an op of TTIR.
+
+    Attributes:
+      name: the op.
+      attributes: which attributes of the call it takes, each with the conversion of a string.
+      where: the attribute of the call that holds them.
+    """
+
+    name: str
+    attributes: Mapping[str, Callable[[str], Any]]
+    where: str = "mhlo.frontend_attributes"
+
+    def __call__(self, program: Program, op: Any) -> list[Sharded]:
+        xs = [program.env[v] for v in op.operands]
+        arrays = [program.reshard(x, replicated(len(x.sharding)), f"for {target_of(op)}") for x in xs]
+        given = self._given(program, op)
+        made = bind_op(program, op, self.name, arrays, given)
+        return [Sharded(y, replicated(y.ndim)) for y in made]
+
+    def _given(self, program: Program, op: Any) -> dict[str, Any]:
+        rows = dict(entries(op.attributes[self.where])) if self.where in op.attributes else {}
+        found: dict[str, Any] = {}
+        for key, attribute in rows.items():
+            value = program.read(attribute)
+            absent = key.startswith("has_") and not _truth(value)
+            if key.startswith("xla.") or key == "has_attention_mask" or absent:
+                continue
+            convert = self.attributes.get(key)
+            if convert is None:
+                raise UnsupportedError(
+                    f"@{target_of(op)} has {key} = {str(value)[:60]!r}; of its attributes only "
+                    f"{sorted(self.attributes)} are read."
+                )
+            found[key] = convert(value) if isinstance(value, str) else value
+        return found
+
+
+def _truth(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise UnsupportedError(f"{text[:60]!r} is neither true nor false.")
+    return text.lower() == "true"
+
+
+_COMPOSITE = "tt.composite_attributes"
+_TOP = {"k": int, "dim": int, "largest": _truth, "sorted": _truth}
+
+_TARGETS: dict[str, Whole] = {
+    "tt.sharding_constraint": _constrained,
+    "tt.scaled_dot_product_attention": _Tenstorrent(
+        "scaled_dot_product_attention", {"is_causal": _truth, "scale": float, "sliding_window_size": int}
+    ),
+    "tt.fill_cache": _Tenstorrent("fill_cache", {"batch_offset": int}),
+    "tt.update_cache": _Tenstorrent("update_cache", {"batch_offset": int}),
+    "tenstorrent.gather_dim": _Tenstorrent("gather", {"dim": int}, _COMPOSITE),
+    "tenstorrent.rms_norm": _Tenstorrent("rms_norm", {"epsilon": float, "normalized_shape": tuple}, _COMPOSITE),
+    "tenstorrent.layer_norm": _Tenstorrent("layer_norm", {"epsilon": float, "normalized_shape": tuple}, _COMPOSITE),
+    "tenstorrent.topk": _Tenstorrent("topk", _TOP, _COMPOSITE),
+    "mhlo.topk": _Tenstorrent("topk", _TOP, "mhlo.attributes"),
+    "SPMDFullToShardShape": _to_shards,
+    "SPMDShardToFullShape": _to_full,
+    "Sharding": _same,
+    "tt.mark_argument": _same,
+    "mhlo.erf": _unary(_lax.erf),
+    "mhlo.asin": _unary(_lax.asin),
+    "mhlo.acos": _unary(_lax.acos),
+    "mhlo.asinh": _unary(_lax.asinh),
+    "mhlo.acosh": _unary(_lax.acosh),
+    "mhlo.atanh": _unary(_lax.atanh),
+    "mhlo.sinh": _unary(_lax.sinh),
+    "mhlo.cosh": _unary(_lax.cosh),
+    "mhlo.tan": _unary(_lax.tan),
+}
+OPS: dict[str, Whole] = {"stablehlo.custom_call": _custom_call}

@@ -1,0 +1,137 @@
+"""From GSPMD's annotations to Shardy's: `mhlo.sharding`, and the custom calls that JAX and torch-xla write.
+
+`@Sharding` becomes an `sdy.sharding_constraint`. `@SPMDFullToShardShape` and `@SPMDShardToFullShape` stay: between them
+values have local types, and no sharding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from jax.sharding import AbstractMesh
+from jaxlib.mlir import ir
+
+from jaxmesh.errors import UnsupportedError
+from jaxmesh.frontends.stablehlo.inline import operations, walk
+from jaxmesh.frontends.stablehlo.shardings import SHARDING
+from jaxmesh.jaxprs.gspmd import candidate_meshes, elements, is_manual, spec_of
+
+_ir: Any = ir
+ANNOTATION = "mhlo.sharding"
+_MESH = "mesh"
+ENDS = ("arg_attrs", "res_attrs")
+"""The attributes of a function that describe its arguments and its results."""
+
+
+def target_of(op: Any) -> str:
+    """Returns the name of what a custom call calls; empty for other operations."""
+    return op.attributes["call_target_name"].value if op.name == "stablehlo.custom_call" else ""
+
+
+def written_shardings(module: Any) -> list[str]:
+    """Returns GSPMD's shardings in a module."""
+    found: dict[str, None] = {}
+    for op in walk(module):
+        if ANNOTATION in op.attributes:
+            found.update(dict.fromkeys(elements(_text(op.attributes[ANNOTATION]))))
+        for row in (row for name in ENDS if name in op.attributes for row in op.attributes[name]):
+            if ANNOTATION in row:
+                found[_text(row[ANNOTATION])] = None
+    return list(found)
+
+
+def _text(attribute: Any) -> str:
+    return attribute.value if isinstance(attribute, _ir.StringAttr) else str(attribute)
+
+
+def inferred_mesh(module: Any) -> tuple[int, ...] | None:
+    """Returns the sizes of a mesh over whose axes all of the module's shardings are; None if there are none."""
+    texts = [t for t in written_shardings(module) if not is_manual(t)]
+    candidates = candidate_meshes(texts)
+    for sizes in candidates:
+        mesh = AbstractMesh(sizes, tuple(f"a{i}" for i in range(len(sizes))))
+        try:
+            for text in texts:
+                spec_of(text, mesh)
+        except UnsupportedError:
+            continue
+        return sizes
+    return candidates[0] if candidates else None
+
+
+def to_shardy(module: Any, mesh: AbstractMesh) -> None:
+    """Rewrites GSPMD's annotations of a module as Shardy's over a mesh.
+
+    Raises:
+      UnsupportedError: a sharding is none over axes of the mesh.
+    """
+    if not written_shardings(module):
+        return
+    with module.context, _ir.Location.unknown(module.context):
+        axes = ", ".join(f'"{a}"={n}' for a, n in mesh.shape.items())
+        block = module.regions[0].blocks[0]
+        declared = _ir.Module.parse(f"sdy.mesh @{_MESH} = <[{axes}]>").body.operations[0].operation
+        declared.clone(_ir.InsertionPoint.at_block_begin(block))
+        for function in [o for o in operations(module) if o.name == "func.func"]:
+            for name, types in _types(function):
+                _rewrite_end(function, name, types, mesh)
+        for op in [o for o in walk(module) if ANNOTATION in o.attributes]:
+            _rewrite(op, mesh)
+
+
+def _types(function: Any) -> Iterator[tuple[str, list[Any]]]:
+    kind = _ir.FunctionType(function.attributes["function_type"].value)
+    yield "arg_attrs", list(kind.inputs)
+    yield "res_attrs", list(kind.results)
+
+
+def _rewrite_end(function: Any, name: str, types: list[Any], mesh: AbstractMesh) -> None:
+    if name not in function.attributes:
+        return
+    rows: list[Any] = []
+    for row, kind in zip(function.attributes[name], types, strict=True):
+        names = [k if isinstance(k, str) else k.name for k in row]
+        values = {k: row[k] for k in names}
+        written = values.pop(ANNOTATION, None)
+        if written is not None and SHARDING not in values and not is_manual(_text(written)):
+            values[SHARDING] = _sharding(_text(written), len(kind.shape), mesh)
+        rows.append(_ir.DictAttr.get(values))
+    function.attributes[name] = _ir.ArrayAttr.get(rows)
+
+
+def _rewrite(op: Any, mesh: AbstractMesh) -> None:
+    text, target = _text(op.attributes[ANNOTATION]), target_of(op)
+    if target == "Sharding":
+        result = op.results[0]
+        value = op.operands[0]
+        if not is_manual(text):
+            attribute = {"sharding": _sharding(text, len(result.type.shape), mesh)}
+            made = _ir.Operation.create(
+                "sdy.sharding_constraint", [result.type], [value], attribute, loc=op.location, ip=_ir.InsertionPoint(op)
+            )
+            value = made.results[0]
+        result.replace_all_uses_with(value)
+        op.erase()
+        return
+    del op.attributes[ANNOTATION]
+    if SHARDING in op.attributes or not op.results or is_manual(text):
+        return
+    each = elements(text)
+    if len(each) != len(op.results) or any(map(is_manual, each)):
+        raise UnsupportedError(
+            f"{op.name} has {len(op.results)} results, but mhlo.sharding = {text[:100]!r} is of {len(each)} values; "
+            "give each result a sharding over mesh axes."
+        )
+    rows = [_sharding(t, len(v.type.shape), mesh) for t, v in zip(each, op.results, strict=True)]
+    listed = ", ".join(str(row).removeprefix("#sdy.sharding") for row in rows)
+    op.attributes[SHARDING] = _ir.Attribute.parse(f"#sdy.sharding_per_value<[{listed}]>")
+
+
+def _sharding(text: str, rank: int, mesh: AbstractMesh) -> Any:
+    spec = [*spec_of(text, mesh)]
+    if len(spec) > rank:
+        raise UnsupportedError(f"mhlo.sharding = {text[:100]!r} of a value with {rank} dims names {len(spec)}.")
+    rows = [(e,) if isinstance(e, str) else tuple(e or ()) for e in (*spec, *[None] * (rank - len(spec)))]
+    dims = ", ".join("{" + ", ".join(f'"{a}"' for a in row) + "}" for row in rows)
+    return _ir.Attribute.parse(f"#sdy.sharding<@{_MESH}, [{dims}]>")

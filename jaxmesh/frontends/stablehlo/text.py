@@ -1,0 +1,167 @@
+"""A function of a StableHLO text: the mesh that it names, what lives on the devices, and its import."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from jax.sharding import AbstractMesh
+from jaxlib.mlir import ir
+
+from jaxmesh.errors import ParseError, UnsupportedError
+from jaxmesh.frontends.mlir.attributes import entries
+from jaxmesh.frontends.mlir.module import Function, boundary_attributes, check_sizes, line_of
+from jaxmesh.frontends.stablehlo import gspmd
+from jaxmesh.frontends.stablehlo.inline import operations, walk
+from jaxmesh.frontends.stablehlo.program import ImportedProgram, import_module
+from jaxmesh.frontends.stablehlo.shardy import mesh_axes, run
+from jaxmesh.jaxprs.source_locations import TextSources
+
+_ir: Any = ir
+_DIALECTS = re.compile(r"\b(?:stablehlo|chlo|sdy|mhlo)\.\w")
+_OWN = ("stablehlo.", "chlo.", "sdy.")
+_THEIRS = ("ttir.", "ttnn.")
+_FRONTEND = "mhlo.frontend_attributes"
+_HIDDEN = ("xla.sdy.meshes", "xla.sdy.sharding", "xla.sdy.sharding_rule")
+_STRINGS = ("xla-sdy-round-trip-import-shardy-attrs",)
+"""Reads `xla.sdy.meshes`, `xla.sdy.sharding` and `@xla.sdy.FuncResultSharding`."""
+
+
+@dataclass(frozen=True, slots=True)
+class StablehloText:
+    """A function of a StableHLO module.
+
+    Attributes:
+      function: as the file has it.
+      axes: the sizes of the mesh axes that `sdy.mesh` names; None if the file has no such mesh.
+      where: the line of the mesh.
+      presharded: which arguments live on the devices.
+      kept: which results do.
+      device_mesh: the sizes of a mesh that fits GSPMD's shardings; None if there are none.
+      module: its module, in which Shardy's attributes are not hidden in strings.
+    """
+
+    function: Function
+    axes: dict[str, int] | None
+    where: str
+    presharded: tuple[bool, ...]
+    kept: tuple[bool, ...]
+    device_mesh: tuple[int, ...] | None
+    module: Any
+
+    @property
+    def needs(self) -> None:
+        """What needs a mesh that is not named: nothing, as a program without shardings is one of one device."""
+        return
+
+
+def is_stablehlo(function: Function) -> bool:
+    """Returns True if a function's module holds ops of StableHLO or Shardy, and none of TTIR or TTNN."""
+    if not _DIALECTS.search(function.piece.rewritten.text):
+        return False
+    found = ""
+
+    def visit(operation: Any) -> Any:
+        nonlocal found
+        name: str = operation.name
+        if not name.startswith((*_OWN, *_THEIRS)):
+            return _ir.WalkResult.ADVANCE
+        found = name
+        return _ir.WalkResult.INTERRUPT
+
+    _module_of(function).walk(visit, _ir.WalkOrder.PRE_ORDER)
+    return found.startswith(_OWN)
+
+
+def _module_of(function: Function) -> Any:
+    parent = function.operation.parent
+    return parent if parent is None else parent.operation
+
+
+def read_function(function: Function) -> StablehloText:
+    """Reads the signature of a function of a StableHLO module."""
+    module = _readable(function)
+    axes, where = None, ""
+    for op in operations(module):
+        found = mesh_axes(op) if op.name == "sdy.mesh" else {}
+        if found and (axes is None or math.prod(found.values()) > math.prod(axes.values())):
+            axes, where = found, f"line {max(line_of(op, function.piece), 1)}: sdy.mesh"
+            check_sizes(tuple(axes.values()), where)
+    kind = _ir.FunctionType(function.operation.attributes["function_type"].value)
+    given = boundary_attributes(function, "arg_attrs", len(kind.inputs))
+    left = boundary_attributes(function, "res_attrs", len(kind.results))
+    return StablehloText(
+        function,
+        axes,
+        where,
+        tuple(a.status == "presharded" for a in given),
+        tuple(r.status == "presharded" for r in left),
+        gspmd.inferred_mesh(module) if axes is None else None,
+        module,
+    )
+
+
+def _readable(function: Function) -> Any:
+    """Returns a copy of a function's module, in which Shardy's attributes that XLA writes as strings are attributes.
+
+    Raises:
+      ParseError: the function stands in no module.
+      UnsupportedError: the strings are none of Shardy's.
+    """
+    module = _module_of(function)
+    if module.name != "builtin.module":
+        raise ParseError(f"line {function.line}: @{function.name} stands in a {module.name}, not in a module.")
+    if "xla.sdy." not in function.piece.rewritten.text:
+        return module
+    module = module.clone().operation
+    with module.context, _ir.Location.unknown(module.context):
+        _check_strings(module, function)
+        try:
+            run(module, _STRINGS, guarded=True)
+        except UnsupportedError as error:
+            raise UnsupportedError(f"line {function.line}: @{function.name}: xla.sdy attributes: {error}") from None
+    return module
+
+
+def _check_strings(module: Any, function: Function) -> None:
+    """Checks that the strings hold attributes; the pass ignores or crashes on anything else."""
+    for op in (module, *walk(module)):
+        rows = [op.attributes, *(row for end in gspmd.ENDS if end in op.attributes for row in op.attributes[end])]
+        for hidden in [dict(entries(r)).get(_FRONTEND) for r in rows]:
+            for name, attribute in entries(hidden or {}):
+                if name in _HIDDEN:
+                    _check_string(name, attribute, f"line {max(line_of(op, function.piece), 1)}: {op.name}")
+
+
+def _check_string(name: str, attribute: Any, where: str) -> None:
+    try:
+        text = _ir.StringAttr(attribute).value.replace('\\"', '"').replace("\\22", '"')
+        _ir.Attribute.parse(text)
+    except (ValueError, _ir.MLIRError):
+        raise ParseError(f"{where}: {name} = {str(attribute)[:200]} holds no attribute of Shardy.") from None
+
+
+def import_text(text: StablehloText, mesh: AbstractMesh) -> ImportedProgram:
+    """Partitions and imports a function.
+
+    Raises:
+      UnsupportedError: an op, or a form of it, that has no meaning here.
+    """
+    function = text.function
+    module = text.module.clone().operation
+    with module.context, _ir.Location.unknown(module.context):
+        gspmd.to_shardy(module, mesh)
+    try:
+        return import_module(
+            module,
+            mesh,
+            presharded=text.presharded,
+            sources=TextSources(function.piece.offset),
+            name=function.name,
+            guarded=True,
+            kept_results=text.kept,
+        )
+    except RecursionError:
+        raise UnsupportedError(f"line {function.line}: @{function.name} nests deeper than Python's stack.") from None

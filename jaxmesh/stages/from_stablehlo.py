@@ -1,0 +1,70 @@
+"""StableHLO text as a traced program."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import jax
+from jax.sharding import AbstractMesh, Mesh
+
+from jaxmesh.dialects.signature import Argument, Boundary
+from jaxmesh.errors import AssumptionWarning, DroppedShardingWarning, JaxmeshError, UnsupportedError
+from jaxmesh.frontends.stablehlo.shardings import axes_of
+from jaxmesh.frontends.stablehlo.text import StablehloText, import_text
+from jaxmesh.jaxprs.control_flow import IMPORTED_OP
+from jaxmesh.jaxprs.rewrite import inline_calls
+from jaxmesh.sharding.mesh import AnyMesh
+from jaxmesh.stages.imported import Imported
+from jaxmesh.stages.stages import Traced
+
+_tree: Any = jax.tree
+
+
+def import_stablehlo(text: StablehloText, mesh: AnyMesh, *, strict: bool = False) -> Traced:
+    """A function of a StableHLO module as a traced program over a mesh; see `from_mlir`."""
+    function = text.function
+    if text.axes is not None:
+        mesh = _renamed(mesh, tuple(text.axes))
+    try:
+        program = import_text(text, mesh.abstract_mesh if isinstance(mesh, Mesh) else mesh)
+    except JaxmeshError as error:
+        if str(error).startswith("line "):
+            raise
+        raise type(error)(f"line {function.line}: @{function.name}: {error}") from error
+    dropped = [f"{d.line or d.op}: {d.text}" for d in program.decisions if d.kind == "dropped"]
+    if strict and dropped:
+        raise UnsupportedError(f"{dropped[0]}; that is an error when strict.")
+    for text_of in dropped:
+        warnings.warn(text_of, DroppedShardingWarning, stacklevel=4)
+    for text_of in program.assumptions:
+        warnings.warn(text_of, AssumptionWarning, stacklevel=4)
+    rows = zip(program.jaxpr.in_avals, program.arguments, text.presharded, strict=True)
+    arguments = tuple(
+        Argument(
+            jax.ShapeDtypeStruct(a.shape, a.dtype),
+            tuple(n for n in mesh.axis_names if n in axes_of(s) and mesh.shape[n] > 1) if here else None,
+        )
+        for a, s, here in rows
+    )
+    in_tree = _tree.structure((tuple(range(len(arguments))), {}))
+    count = len(program.results)
+    out_tree = _tree.structure(0 if count == 1 else (0,) * count)
+    boundary = Boundary(function.name, mesh, in_tree, arguments)
+    jaxpr = program.jaxpr
+
+    def decompose() -> Any:
+        return inline_calls(jaxpr, names={IMPORTED_OP})
+
+    # Ops of TTIR that the text calls by name are printed as they are.
+    imported = Imported(jaxpr, lambda _: None)
+    return Traced(boundary, decompose, out_tree, program.assumptions, imported=imported, decisions=program.decisions)
+
+
+def _renamed(mesh: AnyMesh, names: tuple[str, ...]) -> AnyMesh:
+    """Returns a mesh with the axis names of the text."""
+    if mesh.axis_names == names:
+        return mesh
+    if isinstance(mesh, Mesh):
+        return Mesh(mesh.devices, names)
+    return AbstractMesh(mesh.axis_sizes, names)

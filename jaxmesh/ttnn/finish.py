@@ -1,0 +1,109 @@
+"""Converts operands and results of ops to the types that the rules of the real functions give."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxmesh.dialects import ttnn
+from jaxmesh.dialects.ttnn.rules.given import Result
+from jaxmesh.ttnn.block_floats import round_to_blocks
+from jaxmesh.ttnn.execute import NUMBER, StaticArguments, perform
+from jaxmesh.ttnn.host_tensor import Tensor
+from jaxmesh.ttnn.mesh_tensor import MeshTensor
+from jaxmesh.ttnn.types import DataType, Layout, Storage, is_block, stored_dtype
+
+_jnp: Any = jax.numpy
+
+
+def convert_operands(operands: Sequence[Any], computed: str | None) -> list[Any]:
+    """Returns operands in the element type to compute in; numbers are rounded to it."""
+    if computed is None:
+        return list(operands)
+    dtype = stored_dtype(DataType[computed], "an operand")
+    return [_convert(x, dtype) for x in operands]
+
+
+def _convert(x: Any, dtype: np.dtype[Any]) -> Any:
+    if isinstance(x, MeshTensor):
+        return x if x.stored_dtype == dtype else _cast(x, dtype)
+    if isinstance(x, Tensor):
+        return x if x.array.dtype == dtype else Tensor.wrap(x.array.astype(dtype), x.layout)
+    if isinstance(x, NUMBER) and not isinstance(x, bool):
+        return _number(x, dtype)
+    return x
+
+
+def _number(x: Any, dtype: np.dtype[Any]) -> Any:
+    """Returns a number as the real library stores it: a whole type takes its whole part, modulo its range."""
+    if not _jnp.issubdtype(dtype, np.integer):
+        return np.asarray(x, dtype)
+    with np.errstate(all="ignore"):
+        return np.asarray(int(x) % 2**64, np.uint64).astype(dtype)
+
+
+def reshape(x: Any, shape: Sequence[int]) -> Any:
+    """Returns a tensor, or an array, in another shape."""
+    if not isinstance(x, MeshTensor):
+        return x.reshape(tuple(shape))
+    static = StaticArguments((("shape", tuple(shape)),))
+    (out,) = perform(ttnn.OPS["reshape"].definition, "ttnn.reshape", [x], static, None, x.storage)
+    out.owner = x.owner
+    return out
+
+
+def _cast(x: MeshTensor, dtype: np.dtype[Any]) -> MeshTensor:
+    static = StaticArguments((), dtype)
+    (out,) = perform(ttnn.OPS["typecast"].definition, "ttnn.typecast", [x], static, None, x.storage)
+    return out
+
+
+def finish(outs: Sequence[Any], results: Sequence[Result]) -> list[Any]:
+    """Returns results in the element types and layouts of a rule."""
+    return [finish_one(x, r) for x, r in zip(outs, results, strict=True)]
+
+
+def finish_one(x: Any, result: Result) -> Any:
+    """Returns one result in the element type and layout of a rule."""
+    kind, layout = DataType[result.dtype], Layout[result.layout]
+    dtype = stored_dtype(kind, "a result")
+    if result.shape is not None and tuple(x.shape) != result.shape:
+        x = reshape(x, result.shape)
+    block = kind if is_block(kind) else None
+    if isinstance(x, MeshTensor):
+        if x.stored_dtype != dtype:
+            x = _cast(x, dtype)
+        old = x.storage
+        if block is not None:
+            x = MeshTensor(_round(x.data, len(x.shape), block), x.mesh, x.varying, x.topology, old)
+        if old.layout is layout and old.block is block:
+            return x
+        owner = x.owner
+        x = x.with_storage(Storage(old.type, layout, old.memory_config, block))
+        x.owner = owner
+        return x
+    array = x.array if isinstance(x, Tensor) else np.asarray(x)
+    array = array.astype(dtype)
+    return Tensor.wrap(array if block is None else round_to_blocks(array, block), layout, block)
+
+
+def in_format_of(x: MeshTensor, other: MeshTensor) -> MeshTensor:
+    """Returns a tensor rounded to the block format of another one, if that has any."""
+    block = other.storage.block
+    if block is None or x.storage.block is block:
+        return x
+    return MeshTensor(_round(x.data, len(x.shape), block), x.mesh, x.varying, x.topology, other.storage)
+
+
+def _round_stored(data: Any, rank: int, block: DataType) -> Any:
+    """Returns a stored array, whose local shape stands first, rounded along the last local dim."""
+    if rank == 0:
+        return round_to_blocks(data[..., None], block, _jnp)[..., 0]
+    moved = _jnp.moveaxis(data, rank - 1, -1)
+    return _jnp.moveaxis(round_to_blocks(moved, block, _jnp), -1, rank - 1)
+
+
+_round: Any = jax.jit(_round_stored, static_argnums=(1, 2))

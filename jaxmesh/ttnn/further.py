@@ -1,0 +1,205 @@
+"""Functions of `ttnn` that are no op of the TTNN dialect, or whose op jaxmesh never prints, computed on each device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+
+from jaxmesh.dialects.op import OpDef
+from jaxmesh.errors import UnsupportedError, VerifyError
+from jaxmesh.ttnn.assemble import owner_of, set_owner
+from jaxmesh.ttnn.composed import composed
+from jaxmesh.ttnn.execute import NO_ARGUMENTS, perform
+from jaxmesh.ttnn.functions import lookup
+from jaxmesh.ttnn.mesh_tensor import MeshTensor
+
+_jnp: Any = jax.numpy
+_lax: Any = jax.lax
+
+
+def _each(title: str, key: Sequence[Any], compute: Callable[..., Any], *tensors: Any) -> Any:
+    """Computes a function of tensors on each device; `key` are its other arguments."""
+    row = OpDef(f"{title} {key!r}", (len(tensors), len(tensors)), (), lambda call: compute(*call.operands))
+    storage = next(t.storage for t in tensors if isinstance(t, MeshTensor))
+    (out,) = perform(row, title, tensors, NO_ARGUMENTS, None, storage)
+    return set_owner(out, owner_of(tensors))
+
+
+# --- elementwise -----------------------------------------------------------------------------------------------------
+
+
+@composed()
+def cumprod(input_tensor: Any, dim: Any, dtype: Any, reverse_order: Any, memory_config: Any) -> Any:
+    """Multiplies the elements up to each one along a dim."""
+    if not input_tensor.shape:
+        return input_tensor
+    key = (dim, bool(reverse_order))
+
+    def compute(x: Any) -> Any:
+        return _lax.cumprod(x, dim % x.ndim, reverse=bool(reverse_order))
+
+    return _each("ttnn.cumprod", key, compute, input_tensor)
+
+
+def _whole(x: Any) -> Any:
+    return _jnp.clip(_jnp.round(x), -128, 127)
+
+
+@composed()
+def quantize(input_tensor: Any, scale: Any, zero_point: Any) -> Any:
+    """Divides by a scale, adds a zero point and rounds to whole numbers of 8 bits."""
+    _numbers("quantize", scale, zero_point)
+    key = (scale, zero_point)
+
+    def compute(x: Any) -> Any:
+        return _whole(x / scale + zero_point).astype(_jnp.int32)
+
+    return _each("ttnn.quantize", key, compute, input_tensor)
+
+
+@composed()
+def dequantize(input_tensor: Any, scale: Any, zero_point: Any) -> Any:
+    """Subtracts a zero point and multiplies by a scale."""
+    _numbers("dequantize", scale, zero_point)
+    key = (scale, zero_point)
+
+    def compute(x: Any) -> Any:
+        return (x.astype(_jnp.float32) - zero_point) * scale
+
+    return _each("ttnn.dequantize", key, compute, input_tensor)
+
+
+@composed()
+def requantize(input_tensor: Any, in_scale: Any, in_zero_point: Any, out_scale: Any, out_zero_point: Any) -> Any:
+    """Dequantizes with one scale and quantizes with another."""
+    _numbers("requantize", in_scale, in_zero_point, out_scale, out_zero_point)
+
+    def compute(x: Any) -> Any:
+        value = (x.astype(_jnp.float32) - in_zero_point) * in_scale
+        return _whole(value / out_scale + out_zero_point).astype(_jnp.int32)
+
+    return _each("ttnn.requantize", (in_scale, in_zero_point, out_scale, out_zero_point), compute, input_tensor)
+
+
+def _numbers(name: str, *values: Any) -> None:
+    if any(isinstance(v, MeshTensor) for v in values):
+        raise UnsupportedError(f"ttnn.{name} is emulated with numbers as scale and zero point, got a tensor.")
+
+
+@composed("ttnn.experimental.dropout")
+def dropout(input_tensor: Any, probability: Any, scale: Any, seed: Any, use_per_device_seed: Any) -> Any:
+    """Zeroes elements at random and scales the others; JAX's random numbers are not the library's."""
+    if use_per_device_seed:
+        # Every device draws the same numbers here; the real ones differ between devices.
+        seed = seed + 1
+
+    def compute(x: Any) -> Any:
+        kept = jax.random.bernoulli(jax.random.key(seed), 1 - probability, x.shape)
+        return _jnp.where(kept, x * scale, 0).astype(x.dtype)
+
+    return _each("ttnn.experimental.dropout", (probability, scale, seed), compute, input_tensor)
+
+
+# --- heads -----------------------------------------------------------------------------------------------------------
+
+
+@composed("ttnn.experimental.nlp_concat_heads")
+def nlp_concat_heads(input_tensor: Any, memory_config: Any) -> Any:
+    """Joins heads: [batch, heads, length, width] becomes [batch, 1, length, heads * width]."""
+
+    def compute(x: Any) -> Any:
+        moved = _jnp.moveaxis(x, 1, 2)
+        return moved.reshape(x.shape[0], 1, x.shape[2], x.shape[1] * x.shape[3])
+
+    return _each("ttnn.experimental.nlp_concat_heads", (), compute, input_tensor)
+
+
+@composed("ttnn.transformer.scaled_dot_product_attention_decode")
+def scaled_dot_product_attention_decode(
+    input_tensor_q: Any, input_tensor_k: Any, input_tensor_v: Any, is_causal: Any, attn_mask: Any, cur_pos: Any,
+    scale: Any,
+) -> Any:  # fmt: skip
+    """Attends from one position, [1, batch, heads, width], to a cache, [batch, kv heads, length, width]."""
+    positions = [int(p) for p in cur_pos]
+    batch, length = input_tensor_k.shape[0], input_tensor_k.shape[2]
+    if is_causal and len(positions) != batch:
+        raise VerifyError(f"scaled_dot_product_attention_decode takes cur_pos for {batch} users, got {positions}.")
+
+    def compute(q: Any, k: Any, v: Any, *mask: Any) -> Any:
+        groups = q.shape[2] // k.shape[1]
+        keys, values = (_jnp.repeat(t, groups, axis=1).astype(_jnp.float32) for t in (k, v))
+        factor = scale if scale is not None else q.shape[-1] ** -0.5
+        scores = _jnp.einsum("bhd,bhld->bhl", q[0].astype(_jnp.float32), keys) * factor
+        if is_causal:
+            seen = _jnp.arange(length)[None, :] <= _jnp.asarray(positions)[:, None]
+            scores = _jnp.where(seen[:, None, :], scores, -_jnp.inf)
+        if mask:
+            scores = scores + mask[0].reshape(-1, *mask[0].shape[-2:]).astype(_jnp.float32)
+        weights = jax.nn.softmax(scores, axis=-1)
+        return _jnp.einsum("bhl,bhld->bhd", weights, values)[None].astype(q.dtype)
+
+    tensors = [t for t in (input_tensor_q, input_tensor_k, input_tensor_v, attn_mask) if t is not None]
+    return _each("ttnn.transformer.scaled_dot_product_attention_decode", (positions, scale), compute, *tensors)
+
+
+@composed()
+def group_norm(
+    input_tensor: Any, num_groups: Any, epsilon: Any, weight: Any, bias: Any, dtype: Any, memory_config: Any
+) -> Any:
+    """Normalises groups of channels of [batch, 1, pixels, channels]; weight and bias have one number per channel."""
+
+    def compute(x: Any, *parameters: Any) -> Any:
+        batch, one, pixels, channels = x.shape
+        grouped = x.astype(_jnp.float32).reshape(batch, one * pixels, num_groups, channels // num_groups)
+        mean = grouped.mean((1, 3), keepdims=True)
+        variance = grouped.var((1, 3), keepdims=True)
+        out = ((grouped - mean) * _lax.rsqrt(variance + epsilon)).reshape(x.shape)
+        names = [n for n, p in (("weight", weight), ("bias", bias)) if p is not None]
+        for name, p in zip(names, parameters, strict=True):
+            row = p.reshape(-1)[:channels].astype(_jnp.float32)
+            out = out * row if name == "weight" else out + row
+        return out.astype(x.dtype)
+
+    tensors = [t for t in (input_tensor, weight, bias) if t is not None]
+    key = (num_groups, epsilon, weight is None, bias is None)
+    return _each("ttnn.group_norm", key, compute, *tensors)
+
+
+# --- convolutions ----------------------------------------------------------------------------------------------------
+
+
+@composed()
+def conv1d(
+    input_tensor: Any, weight_tensor: Any, device: Any, in_channels: Any, out_channels: Any, batch_size: Any,
+    input_length: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any, groups: Any, bias_tensor: Any,
+    dtype: Any,
+) -> Any:  # fmt: skip
+    """Convolves rows, by `ttnn.conv2d` of images one pixel wide."""
+    row: Any = padding
+    sides: list[Any] = list(row) if isinstance(padding, (list, tuple)) else [row, row]
+    shape = [*weight_tensor.shape[:3], 1]
+    weights = weight_tensor if len(weight_tensor.shape) == 4 else lookup("ttnn.reshape")(weight_tensor, shape)
+    flat = lookup("ttnn.reshape")(input_tensor, [1, 1, batch_size * input_length, in_channels])
+    return lookup("ttnn.conv2d")(
+        input_tensor=flat, weight_tensor=weights, device=device, in_channels=in_channels, out_channels=out_channels,
+        batch_size=batch_size, input_height=input_length, input_width=1, kernel_size=[kernel_size, 1],
+        stride=[stride, 1], padding=[sides[0], sides[-1], 0, 0], dilation=[dilation, 1], groups=groups,
+        bias_tensor=bias_tensor, dtype=dtype,
+    )  # fmt: skip
+
+
+# --- semaphores and traces -------------------------------------------------------------------------------------------
+
+
+@composed()
+def create_global_semaphore(mesh_device: Any, cores: Any, initial_value: Any) -> Any:
+    """Returns a stand-in for a semaphore: emulated devices compute in step."""
+    return [initial_value]
+
+
+@composed()
+def reset_global_semaphore_value(global_semaphore: Any, reset_value: Any) -> None:
+    """Sets the value of a semaphore."""
+    global_semaphore[0] = reset_value
