@@ -97,6 +97,7 @@ def test_inputs_and_results_are_full_arrays_in_files(tmp_path: Path) -> None:
     np.testing.assert_array_equal(np.load(tmp_path / "model" / "tensors" / "expected0.npy"), -X)
 
 
+@pytest.mark.slow
 def test_a_changed_expectation_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     jm.jit(negated, mesh=MESH).lower(X).export(tmp_path / "model", X)
     wrong = -X

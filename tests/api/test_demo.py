@@ -152,6 +152,7 @@ def test_output_and_gradients_equal_the_unsharded_ones(shape: tuple[int, ...]) -
     assert outcome.passed
 
 
+@pytest.mark.slow
 def test_a_wrong_all_reduce_fails_and_the_exit_code_says_so(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -280,6 +281,7 @@ class Terminal(io.StringIO):
         return True
 
 
+@pytest.mark.slow
 def test_a_terminal_gets_a_rich_table(outcome: Outcome) -> None:
     pytest.importorskip("rich")
     pipe, terminal = io.StringIO(), Terminal()

@@ -596,6 +596,7 @@ def _dtype(name: str) -> np.dtype[Any]:
     return np.dtype(getattr(ml_dtypes, name, name))
 
 
+@pytest.mark.slow
 def test_calls_of_every_kind_give_what_their_ops_mean(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     program = many()
     rng = np.random.default_rng(2)
@@ -621,6 +622,7 @@ SUITE = [
 
 
 @pytest.mark.parametrize("name", SUITE)
+@pytest.mark.quick(4)
 def test_programs_give_their_own_results(tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
     entry = BY_NAME[name]
     args = entry.args()

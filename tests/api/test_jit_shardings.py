@@ -68,6 +68,7 @@ def test_values_and_shardings_of_results(case: Case) -> None:
 
 
 @cases(lambda c: c.gradients)
+@pytest.mark.quick(16)
 def test_gradients(case: Case) -> None:
     def loss(fun: Callable[..., Any]) -> Callable[..., Any]:
         return lambda *args: sum(jnp.sum(jnp.sin(0.1 * y)) for y in jax.tree.leaves(fun(*args)))
@@ -198,6 +199,7 @@ def test_a_mesh_without_devices() -> None:
     assert "tensor<2x256xf32>" in text
 
 
+@pytest.mark.slow
 def test_vmap_jit_hessian_from_outside() -> None:
     program = jm.jit(lambda x, w: jax.nn.softmax(x @ w), mesh=MESH, in_shardings=(P("y"), P(None, "x")))
     w = normal(16, 8)

@@ -84,7 +84,7 @@ def agree(found: dict[str, jm.Recording]) -> None:
     assert all(r.op in plumbing or (r.op in pieces and r.line in split) for r in compared.unmatched)
 
 
-@pytest.mark.quick(4)
+@pytest.mark.quick(12)
 @pytest.mark.part(8)
 @pytest.mark.parametrize("entry", PROGRAMS, ids=lambda e: e.name)
 def test_reference_and_devices_agree(entry: Suite) -> None:

@@ -9,6 +9,7 @@ import pytest
 from jaxmesh.cli import main, selftest
 
 
+@pytest.mark.slow
 def test_it_holds(capsys: Any) -> None:
     assert main.main(["selftest"]) == main.PASSED
     assert "selftest holds: 47 comparisons" in capsys.readouterr().out

@@ -843,6 +843,7 @@ def test_derivatives() -> None:
         assert_alike(got[name], want[name])
 
 
+@pytest.mark.slow
 def test_derivatives_eagerly() -> None:
     """Bit for bit where nothing is rounded, on any processor.
 

@@ -317,6 +317,7 @@ def all_same(got: Any, want: Any) -> None:
 
 
 @each
+@pytest.mark.quick(4)
 def test_value_and_gradients(pattern: Pattern) -> None:
     want = jax.jit(value_and_grad(pattern.make(jax.shard_map)))(*pattern.args)
     all_same(jax.jit(value_and_grad(pattern.make(jm.shard_map)))(*pattern.args), want)

@@ -63,6 +63,7 @@ def assert_same(got: Any, want: Any) -> None:
 @pytest.mark.part(10)
 @pytest.mark.parametrize("shardy", [True, False], ids=["shardy", "gspmd"])
 @pytest.mark.parametrize("case", PROGRAMS, ids=lambda c: c.name.replace(" ", "_"))
+@pytest.mark.quick(4)
 def test_a_program_is_read_as_jax_writes_it(case: Case, shardy: bool) -> None:
     traced = jm.from_mlir(written(case.fun, case.args, shardy, **case.jax_options()), mesh=case.mesh)
     got = traced.lower().compile()(*jax.tree.leaves(case.args))
