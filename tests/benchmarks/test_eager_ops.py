@@ -26,7 +26,7 @@ SIZES = {
     "medium": Dims(batch=2, sequence=128, width=512, kv_heads=4, queries_per_kv=2, head=64, hidden=1024),
     "large": Dims(batch=2, sequence=256, width=1024, kv_heads=8, queries_per_kv=2, head=64, hidden=2048),
 }
-FLOAT, INTEGER, TRUTH = ttnn.DataType.FLOAT32, ttnn.DataType.INT32, ttnn.DataType.BOOL
+FLOAT, INTEGER, TRUTH = ttnn.DataType.FLOAT32, ttnn.DataType.INT32, ttnn.DataType.BFLOAT16
 Weights = dict[str, Any]
 
 
