@@ -30,6 +30,8 @@ def is_tensor(x: Any) -> bool:
 
 
 def _is_integer(x: Any) -> bool:
+    if type(x) is int:
+        return True
     if is_tensor(x) or not isinstance(x, SupportsIndex):
         return False
     try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Hashable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 from jaxmesh.dialects.ttnn.signatures import NEEDED, Parameter, signatures, table
 from jaxmesh.errors import ArgumentTypeError
@@ -64,14 +64,24 @@ class Binder:
         form = (len(args), *kwargs, *map(type, given))
         known = self._orders.get(form)
         if known is None:
-            known = self._select(args, kwargs)
-            # The elements of a list may select another overload.
-            if not any(type(x) is list or type(x) is tuple for x in given):
-                self._orders[form] = known
+            known = self._known_by_elements(form, given, args, kwargs)
         values = known[1].copy()
         for slot, value in zip(known[0], given, strict=True):
             values[slot] = value
         return values
+
+    def _known_by_elements(
+        self, form: tuple[Any, ...], given: Sequence[Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]
+    ) -> tuple[list[int], list[Any]]:
+        """Returns what `_select` does, kept by element types, too: those of a list may select another overload."""
+        rows = [tuple(map(type, cast("Sequence[Any]", x))) for x in given if type(x) is list or type(x) is tuple]
+        if any(list in row or tuple in row for row in rows):
+            return self._select(args, kwargs)
+        key = (form, *rows) if rows else form
+        known = self._orders.get(key)
+        if known is None:
+            known = self._orders[key] = self._select(args, kwargs)
+        return known
 
     def _select(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[list[int], list[Any]]:
         """Returns the slot of each argument and the defaults, by the first overload that takes the arguments."""

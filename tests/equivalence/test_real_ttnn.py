@@ -15,7 +15,8 @@ from jaxmesh.errors import UnsupportedError
 from jaxmesh.passes.verify_program import verify_program
 from tests.generators.flat_programs import run_flat
 from tests.generators.real_ttnn.functions import AXES, DTYPES, FUNCTIONS, SIZES, argument, is_known, program, programs
-from tests.generators.real_ttnn.run import missing, program_of, run
+from tests.generators.real_ttnn.process import needs_ttnn
+from tests.generators.real_ttnn.run import program_of, run
 from tests.generators.suite.all_programs import PROGRAMS, Entry
 
 # JAX converts infinities of 16-bit floats to other types where it sets the start of a maximum.
@@ -75,7 +76,7 @@ def assert_alike(got: np.ndarray, want: np.ndarray) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(bool(missing()), reason=f"the real ttnn: {missing()} not set")
+@needs_ttnn
 def test_the_suite_runs_on_the_real_library(tmp_path: Path) -> None:
     entries = [e for e in PROGRAMS if fits(e)]
     texts = [program_of(jm.jit(e.function, mesh=e.mesh).lower(*e.args())) for e in entries]
@@ -84,7 +85,7 @@ def test_the_suite_runs_on_the_real_library(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(bool(missing()), reason=f"the real ttnn: {missing()} not set")
+@needs_ttnn
 def test_functions_run_on_the_real_library(tmp_path: Path) -> None:
     mesh = jm.make_mesh(SIZES, AXES)
     cases = [c for c in programs() if not is_lacking(*c[0].rsplit(" ", 1))]

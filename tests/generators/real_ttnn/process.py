@@ -1,7 +1,7 @@
 """Starts the real `ttnn` in a process of its own, whose NumPy and Python are others than JAX's.
 
-`JAXMESH_TTNN_PYTHON` names a Python with `ttnn`. The variables of its mock cluster are taken from the environment;
-`TT_METAL_MOCK_CLUSTER_DESC_PATH` is by default the file `t3000.yaml` in the folder of that Python's environment.
+`JAXMESH_TTNN_PYTHON` names a Python with `ttnn`. Its devices are those of a described T3000, unless the environment's
+`TT_METAL_MOCK_CLUSTER_DESC_PATH` names another description.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from jaxmesh.analysis.judge.clusters import CLUSTERS
+
 VARIABLE = "JAXMESH_TTNN_PYTHON"
 RUNNER = Path(__file__).with_name("runner.py")
 
@@ -27,6 +29,19 @@ needs_ttnn = pytest.mark.skipif(
 
 class RunnerError(AssertionError):
     """The real library's process failed before the first job."""
+
+
+def settings(folder: Path) -> dict[str, str]:
+    """Returns the environment of a process with the real library; writes what it reads to the folder."""
+    description = folder / "t3000.yaml"
+    description.write_text(CLUSTERS["t3000"].text())
+    return {
+        "TT_METAL_CACHE": str(Path(os.environ[VARIABLE]).parents[1] / "cache"),
+        "TT_METAL_SLOW_DISPATCH_MODE": "1",
+        "TT_METAL_MOCK_CLUSTER_DESC_PATH": str(description),
+        "TT_LOGGER_LEVEL": "fatal",
+        **os.environ,
+    }
 
 
 def run_jobs(kind: str, jobs: Sequence[Mapping[str, Any]]) -> list[Any]:
@@ -47,22 +62,11 @@ def run_jobs(kind: str, jobs: Sequence[Mapping[str, Any]]) -> list[Any]:
 
 def _run_from(kind: str, first: int, folder: Path) -> list[Any]:
     """Runs the jobs from one number on; returns the outcomes up to the end, or to the job that ended the process."""
-    python = Path(os.environ[VARIABLE])
-    home = python.parents[1]
-    variables = {
-        "TT_METAL_CACHE": str(home / "cache"),
-        "TT_METAL_SLOW_DISPATCH_MODE": "1",
-        "TT_METAL_MOCK_CLUSTER_DESC_PATH": str(home / "t3000.yaml"),
-        "TT_LOGGER_LEVEL": "fatal",
-        **os.environ,
-        "PYTHONPATH": str(RUNNER.parents[3]),
-    }
     out = folder / "outcomes.jsonl"
     out.unlink(missing_ok=True)
-    done = subprocess.run(
-        [str(python), str(RUNNER), kind, str(first), str(folder)],
-        cwd=folder, env=variables, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    command = [os.environ[VARIABLE], str(RUNNER), kind, str(first), str(folder)]
+    variables = settings(folder) | {"PYTHONPATH": str(RUNNER.parents[3])}
+    done = subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, check=False)
     if not out.exists():
         raise RunnerError(f"the real ttnn did not start: {done.stdout[-2000:]}{done.stderr[-2000:]}")
     return [json.loads(line) for line in out.read_text().splitlines()]

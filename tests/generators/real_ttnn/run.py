@@ -1,7 +1,4 @@
-"""Runs printed programs on the real library, which has a Python of its own, on a mock cluster.
-
-Set `JAXMESH_TTNN_PYTHON` to a Python with `ttnn`, and `TT_METAL_MOCK_CLUSTER_DESC_PATH` to the description of a T3000.
-"""
+"""Runs printed programs on the real library, which has a Python of its own, on a mock cluster."""
 
 from __future__ import annotations
 
@@ -16,15 +13,10 @@ import jaxmesh as jm
 from jaxmesh.dialects.program import UNROLL_LIMIT, Op, Program
 from jaxmesh.dialects.ttnn.forms import stored_as
 from jaxmesh.emit.python import printer
+from tests.generators.real_ttnn.process import VARIABLE, settings
 from tests.generators.real_ttnn.run_worker import OTHER_DEVICE
 
 WORKER = Path(__file__).with_name("run_worker.py")
-
-
-def missing() -> str:
-    """Returns what is not there to run the real library; empty if all is."""
-    wanted = ("JAXMESH_TTNN_PYTHON", "TT_METAL_MOCK_CLUSTER_DESC_PATH")
-    return ", ".join(name for name in wanted if not os.environ.get(name))
 
 
 class _Typed(printer._Module):
@@ -56,10 +48,10 @@ def run(programs: Sequence[dict[str, Any]], folder: Path) -> list[str]:
     source, target = folder / "programs.jsonl", folder / "answers.jsonl"
     source.write_text("".join(json.dumps(p) + "\n" for p in programs))
     target.write_text("")
-    settings = {"TT_METAL_SLOW_DISPATCH_MODE": "1", "TT_LOGGER_LEVEL": "FATAL", **os.environ}
+    variables = settings(folder)
     while (done := len(target.read_text().splitlines())) < len(programs):
-        command = [os.environ["JAXMESH_TTNN_PYTHON"], str(WORKER), str(source), str(target), str(done)]
-        ended = subprocess.run(command, env=settings, cwd=folder, capture_output=True, text=True, check=False)
+        command = [os.environ[VARIABLE], str(WORKER), str(source), str(target), str(done)]
+        ended = subprocess.run(command, env=variables, cwd=folder, capture_output=True, text=True, check=False)
         moved = len(target.read_text().splitlines()) > done
         if ended.returncode not in (0, OTHER_DEVICE) or not moved:
             with target.open("a") as out:
