@@ -21,13 +21,11 @@ from jaxmesh.drawing.program_drawing import MAX_VALUES, ProgramValue, ProgramVal
 from jaxmesh.jaxprs import compat, primitives, source_locations, walk as walk_
 from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Var
 from jaxmesh.jaxprs.trees import leaf_paths
-from jaxmesh.runtime.reference_collectives import COLLECTIVES
 from jaxmesh.sharding.distribution import resolve_mapper, rows_of
 from jaxmesh.sharding.mesh import AnyMesh
 from jaxmesh.ttnn.mesh_tensor import is_tensor
 
 Shape = tuple[int, ...]
-_MOVES = frozenset(COLLECTIVES)
 _WORDS: Mapping[Any, str] = {DEVICE: "the same on every device", FREE: "made where it is needed"}
 
 
@@ -129,7 +127,7 @@ class _Walk:
         """Adds the results of an equation."""
         operands = ", ".join(self.name(a) for a in eqn.invars[:6]) + (", ..." if len(eqn.invars) > 6 else "")
         line, cut = source_locations.source_line(eqn), self.cut(eqn)
-        moves = eqn.primitive in (*PRIMITIVES, mesh_shard_p) or eqn.primitive.name in _MOVES
+        moves = eqn.primitive in (*PRIMITIVES, mesh_shard_p) or eqn.primitive.name in primitives.COLLECTIVES
         for var in eqn.outvars:
             self.names[var] = f"%{self.results}"
             self.results += 1

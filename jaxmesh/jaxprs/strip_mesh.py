@@ -15,9 +15,10 @@ from jax.sharding import AbstractMesh, NamedSharding
 
 from jaxmesh.jaxprs import compat, evaluate, walk
 from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Var
+from jaxmesh.jaxprs.primitives import RETYPES
 from jaxmesh.jaxprs.rewrite import map_sub_jaxprs
 
-MESH_ONLY = frozenset({"pvary", "pcast", "sharding_constraint"})
+MESH_ONLY = RETYPES | {"sharding_constraint"}
 """Primitives that change the type of a value over the mesh, and do nothing to a full value."""
 
 

@@ -20,9 +20,10 @@ from jaxmesh.errors import UnsupportedError
 from jaxmesh.jaxprs import evaluate, source_locations
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr
 from jaxmesh.jaxprs.control_flow import Call, Cond, Scan, While, control_flow
+from jaxmesh.jaxprs.primitives import RETYPES
 from jaxmesh.jaxprs.strip_mesh import strip_eqn
 from jaxmesh.runtime.launch import check_process
-from jaxmesh.runtime.reference_collectives import COLLECTIVES, run_collective
+from jaxmesh.runtime.reference_collectives import COLLECTIVE_RULES, run_collective
 from jaxmesh.sharding.distribution import resolve_composer, resolve_mapper
 
 Coordinate = tuple[int, ...]
@@ -126,7 +127,7 @@ class _Machine:
             return _RULES[name](self, eqn, operands, active)
         if name in self.rules:
             return [self.transfer(eqn, operands[0], active)]
-        if name in COLLECTIVES:
+        if name in COLLECTIVE_RULES:
             everywhere = self.spread(operands[0], active)
             shards = Shards({c: everywhere[c] for c in active})
             # Devices overflow in silence.
@@ -261,8 +262,7 @@ _RULES: Mapping[str, Callable[[_Machine, Eqn, list[Value], list[Coordinate]], li
     "aggregate_tensor": _Machine.aggregate,
     "axis_index": _Machine.axis_index,
     "custom_linear_solve": _Machine.linear_solve,
-    "pvary": _Machine.keep,
-    "pcast": _Machine.keep,
+    **dict.fromkeys(RETYPES, _Machine.keep),
 }
 
 

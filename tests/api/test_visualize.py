@@ -703,6 +703,19 @@ def test_values_of_a_program() -> None:
     assert [p.box for p in cut.pieces] == [((0, 8), (i * 4, i * 4 + 4)) for i in range(4)]
 
 
+def test_a_broadcast_among_devices_is_a_move() -> None:
+    def f(x: Any) -> Any:
+        x = lax.pbroadcast(jm.full_to_shard(x, P(None, "x")), "x", 2)
+        return jm.shard_to_full(x, P(None, "x"))
+
+    lowered = jm.jit(f, mesh=jm.make_mesh((2, 4))).lower(ARGS[0])
+    steps = jm.visualize(lowered).flow.steps
+    assert [s.text for s in steps if s.moves][1] == "%1 = pbroadcast(%0)"
+    # XLA has no such collective on CPUs; the reference executor has.
+    shards = np.split(ARGS[0], 4, axis=1)
+    np.testing.assert_array_equal(lowered.reference(ARGS[0]), np.concatenate([shards[2]] * 4, axis=1))
+
+
 def test_a_compiled_program_says_what_stays_and_what_is_not_read() -> None:
     mesh = jm.make_mesh((2, 4))
     everywhere = jm.jit(lambda x: jm.full_to_shard(x, P()), mesh=mesh)(jnp.ones(8))
