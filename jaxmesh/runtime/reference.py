@@ -128,7 +128,7 @@ class _Machine:
         if name in self.rules:
             return [self.transfer(eqn, operands[0], active)]
         if name in COLLECTIVE_RULES:
-            everywhere = self.spread(operands[0], active)
+            everywhere = self.to_shards(operands[0], active)
             shards = Shards({c: everywhere[c] for c in active})
             # Devices overflow in silence.
             with np.errstate(all="ignore"):
@@ -145,7 +145,7 @@ class _Machine:
     def at(self, x: Value, coordinate: Coordinate) -> Any:
         return x[coordinate] if isinstance(x, Shards) else x
 
-    def spread(self, x: Value, active: list[Coordinate]) -> Shards:
+    def to_shards(self, x: Value, active: list[Coordinate]) -> Shards:
         return x if isinstance(x, Shards) else Shards(dict.fromkeys(active, x))
 
     def check_all_active(self, eqn: Eqn, active: list[Coordinate]) -> None:
@@ -167,7 +167,7 @@ class _Machine:
 
     def transfer(self, eqn: Eqn, operand: Value, active: list[Coordinate]) -> Value:
         self.check_all_active(eqn, active)
-        shards = self.spread(operand, active)
+        shards = self.to_shards(operand, active)
         result = self.rules[eqn.primitive.name](shards, self.mesh, eqn.params)
         # A transfer that does nothing leaves a host tensor on the host.
         if result is shards:
@@ -182,11 +182,11 @@ class _Machine:
             full = next(iter(full.values()))
         resolved = resolve_mapper(eqn.params["mapper_config"], self.sizes, np.shape(full))
         array = np_or_keys(jnp.asarray(full))
-        return [Shards({c: array[resolved.index(p)] for c, p in resolved.placed()})]
+        return [Shards({c: array[resolved.index(p)] for c, p in resolved.shard_coordinates()})]
 
     def aggregate(self, eqn: Eqn, operands: list[Value], active: list[Coordinate]) -> list[Value]:
         self.check_all_active(eqn, active)
-        shards = self.spread(operands[0], active)
+        shards = self.to_shards(operands[0], active)
         first = next(iter(shards.values()))
         resolved = resolve_composer(eqn.params["composer_config"], self.sizes, np.shape(first))
         places = list(itertools.product(*map(range, resolved.landing.shape)))
@@ -254,7 +254,7 @@ class _Machine:
         return [Shards({c: np.int32(c[self.axis[name]]) for c in active})]
 
     def keep(self, eqn: Eqn, operands: list[Value], active: list[Coordinate]) -> list[Value]:
-        return [self.spread(operands[0], active)]
+        return [self.to_shards(operands[0], active)]
 
 
 _RULES: Mapping[str, Callable[[_Machine, Eqn, list[Value], list[Coordinate]], list[Value]]] = {

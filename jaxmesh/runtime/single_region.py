@@ -48,7 +48,7 @@ class SingleRegion:
 
     def _local(self, *args: Any) -> tuple[Any, ...]:
         arguments = dict(zip(self._body.invars, args, strict=True))
-        consts = map(evaluate.untyped, self._program.consts)
+        consts = map(evaluate.strip_type, self._program.consts)
         env: dict[Var, Any] = dict(zip(self._body.constvars, consts, strict=True))
         for eqn in self._inside:
             if eqn.primitive is distribute_tensor_p:
