@@ -78,6 +78,12 @@ def test_the_root_has_no_other_module() -> None:
     assert {room_of(m) for m in FILES} == set(LEVEL)
 
 
+def test_the_unit_tests_mirror_the_rooms() -> None:
+    rooms = {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()}
+    unit = Path(__file__).parent / "unit"
+    assert rooms == {path.name for path in unit.iterdir() if list(path.rglob("test_*.py"))}
+
+
 def test_imports_run_one_way() -> None:
     wrong = {
         (module, other)

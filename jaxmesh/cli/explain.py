@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from jaxmesh.cli.inputs import abstract_mesh, chosen_functions, read_file
 from jaxmesh.cli.options import add_command, common_options
-from jaxmesh.stages.from_mlir import decoded, import_program
+from jaxmesh.stages.from_mlir import decode_function, import_program
 
 if TYPE_CHECKING:
     from jaxmesh.analysis.explain import Explanation
@@ -41,7 +41,7 @@ def explain(arguments: argparse.Namespace) -> None:
     explanations: dict[str, Explanation] = {}
     with read_file(arguments) as (file, sizes):
         for function in chosen_functions(file, arguments.func):
-            program = decoded(file, function)
+            program = decode_function(file, function)
             explanation = import_program(file, program, abstract_mesh(sizes), strict=arguments.strict).explain()
             name = function.name if function.name not in explanations else f"{function.name}@{function.line}"
             explanations[name] = explanation.moving if arguments.moving else explanation

@@ -23,7 +23,7 @@ from jaxmesh.frontends.mlir.module import Function, Source, choose, load_text, p
 from jaxmesh.frontends.mlir.source import decode as decode_text, read
 from jaxmesh.runtime import npz
 from jaxmesh.sharding.mesh import default_axis_names
-from jaxmesh.stages.from_mlir import decoded, import_program, mesh_sizes
+from jaxmesh.stages.from_mlir import decode_function, import_program, mesh_sizes
 from jaxmesh.ttnn.assemble import assemble
 
 _WIDE = re.compile(r"(?:\dx|tensor<)(?:[su]?i64|f64|index|complex<f64>)\b")
@@ -78,9 +78,9 @@ def chosen_functions(file: Source, name: str | None) -> Sequence[Function]:
     return public if name is None and public else [choose(file, name)]
 
 
-def imported(file: Source, sizes: tuple[int, ...] | None, arguments: argparse.Namespace) -> jm.Traced:
+def import_function(file: Source, sizes: tuple[int, ...] | None, arguments: argparse.Namespace) -> jm.Traced:
     """Returns the function that the options name, traced on emulated devices."""
-    program = decoded(file, choose(file, arguments.func))
+    program = decode_function(file, choose(file, arguments.func))
     mesh = devices_of(sizes or mesh_sizes(file, program))
     return import_program(file, program, mesh, strict=arguments.strict)
 

@@ -9,7 +9,7 @@ import jaxmesh as jm
 from jaxmesh.cli.inputs import abstract_mesh, chosen_functions, read_file
 from jaxmesh.cli.options import add_command, common_options, emulation_option
 from jaxmesh.frontends.stablehlo.text import StablehloText
-from jaxmesh.stages.from_mlir import decoded, import_program
+from jaxmesh.stages.from_mlir import decode_function, import_program
 
 OPT = """\
 Verifies a TTIR file: every function (or --func NAME), every op, its types, and that no shard is used as a full tensor.
@@ -43,7 +43,7 @@ def opt(arguments: argparse.Namespace) -> None:
     with read_file(arguments) as (file, sizes):
         functions = chosen_functions(file, arguments.func)
         for function in functions:
-            program = decoded(file, function)
+            program = decode_function(file, function)
             if arguments.stablehlo_to_ttir and not isinstance(program, StablehloText):
                 raise jm.ParseError(
                     f"line {function.line}: @{function.name} holds no op of StableHLO, which --stablehlo-to-ttir "

@@ -16,7 +16,7 @@ import numpy as np
 import jaxmesh as jm
 from jaxmesh.analysis.record.metrics import largest_difference, tolerance
 from jaxmesh.cli import run_on_ttnn
-from jaxmesh.cli.inputs import imported, inputs_of, read_file, say
+from jaxmesh.cli.inputs import import_function, inputs_of, read_file, say
 from jaxmesh.cli.options import add_command, check_out, common_options, input_options
 from jaxmesh.cli.run_folder import run_folder
 from jaxmesh.runtime import npz
@@ -128,7 +128,7 @@ def _run_file(arguments: argparse.Namespace) -> bool:
     if arguments.out is not None:
         check_out(arguments.out)
     with read_file(arguments) as (file, sizes):
-        traced = imported(file, sizes, arguments)
+        traced = import_function(file, sizes, arguments)
         args = inputs_of(traced, arguments)
         lowered = traced.lower()
         compiled, count = lowered.compile(check_replication=arguments.check or None), len(traced.out_avals)
@@ -171,11 +171,11 @@ def _array(result: Any) -> npz.Array:
 
 def _show(result: Any) -> None:
     if not isinstance(result, jm.MeshTensor):
-        print(f"  host: {npz.shown(np.asarray(result), '        ')}")
+        print(f"  host: {npz.show_values(np.asarray(result), '        ')}")
         return
     for coordinate, shard in result.shards():
         heading = f"  device {tuple(coordinate)}: "
-        print(f"{heading}{npz.shown(np.asarray(shard), ' ' * len(heading))}")
+        print(f"{heading}{npz.show_values(np.asarray(shard), ' ' * len(heading))}")
 
 
 def _stack(want: Any) -> npz.Array:

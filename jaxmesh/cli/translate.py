@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import jaxmesh as jm
-from jaxmesh.cli.inputs import imported, inputs_of, read_file
+from jaxmesh.cli.inputs import import_function, inputs_of, read_file
 from jaxmesh.cli.options import add_command, common_options, emulation_option, input_options
 from jaxmesh.emit.cpp.printer import include_dir
 from jaxmesh.emit.languages import EXPORTED, LOWERED, TRACED
@@ -52,7 +52,7 @@ def translate(arguments: argparse.Namespace) -> None:
     if arguments.out is None and (arguments.inputs is not None or arguments.seed):
         raise jm.ArgumentTypeError("--inputs and --seed are of the program that --out writes; give --out DIR, too.")
     with read_file(arguments) as (file, sizes):
-        traced = imported(file, sizes, arguments)
+        traced = import_function(file, sizes, arguments)
         if arguments.out is None:
             print(_print_text(traced, arguments), end="", flush=True)
             return

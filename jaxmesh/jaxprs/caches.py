@@ -87,14 +87,14 @@ def is_staged() -> bool:
     return True
 
 
-def unkeyed() -> Hashable:
+def unkeyed_settings() -> Hashable:
     """Returns the settings that a trace depends on and that `jax.jit`'s cache key lacks: the kind of random keys."""
     return _config.default_prng_impl.value, _config.enable_custom_prng.value
 
 
 def settings() -> Hashable:
     """Returns the current settings of JAX that the results of a function may depend on."""
-    return _config.trace_context(), unkeyed()
+    return _config.trace_context(), unkeyed_settings()
 
 
 def forget_dispatch(function: Any) -> None:

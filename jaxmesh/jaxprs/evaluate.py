@@ -43,7 +43,7 @@ def read(env: Mapping[Var, Any], atom: Atom) -> Any:
     return literal_value(atom) if isinstance(atom, Literal) else env[atom]
 
 
-def untyped(value: Any) -> Any:
+def strip_type(value: Any) -> Any:
     """Returns a constant without the type that JAX's typed NumPy arrays remember, which names the mesh of its trace."""
     array: Any = value
     return array.view() if isinstance(value, np.ndarray) and type(array) is not np.ndarray else array
@@ -69,14 +69,14 @@ Rule = Callable[[Eqn, list[T]], Sequence[T]]
 
 def literal_value(literal: Any) -> Any:
     """Returns the value of a literal."""
-    return untyped(literal.val)
+    return strip_type(literal.val)
 
 
 def environment(
     jaxpr: Jaxpr,
     args: Sequence[T],
     rule: Rule[T],
-    constant: Callable[[Any], T] = untyped,
+    constant: Callable[[Any], T] = strip_type,
     literal: Callable[[Any], T] = literal_value,
     eqns: Iterable[Eqn] | None = None,
 ) -> dict[Var, T]:
@@ -94,7 +94,7 @@ def interpret(
     jaxpr: Jaxpr,
     args: Sequence[T],
     rule: Rule[T],
-    constant: Callable[[Any], T] = untyped,
+    constant: Callable[[Any], T] = strip_type,
     literal: Callable[[Any], T] = literal_value,
     eqns: Iterable[Eqn] | None = None,
 ) -> list[T]:

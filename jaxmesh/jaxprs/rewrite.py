@@ -154,7 +154,7 @@ def copy_constants(jaxpr: Jaxpr) -> Jaxpr:
         if not isinstance(array, np.ndarray):
             return value
         if id(value) not in copies:
-            copies[id(value)] = evaluate.untyped(value).astype(dtype)
+            copies[id(value)] = evaluate.strip_type(value).astype(dtype)
         return copies[id(value)]
 
     def holds(j: Jaxpr) -> bool:

@@ -81,7 +81,7 @@ def rebuild(
 def with_eqns(jaxpr: Jaxpr, eqns: Sequence[Eqn], outvars: Sequence[Atom]) -> Jaxpr:
     """Returns the jaxpr, open or closed as before, with other equations."""
     body = open_jaxpr(jaxpr)
-    return closed_as(jaxpr, rebuild(body, body.constvars, body.invars, eqns, outvars))
+    return close_like(jaxpr, rebuild(body, body.constvars, body.invars, eqns, outvars))
 
 
 def alone(eqn: Eqn, body: Jaxpr) -> Jaxpr:
@@ -90,7 +90,7 @@ def alone(eqn: Eqn, body: Jaxpr) -> Jaxpr:
     return close(rebuild(body, [], operands, [eqn], list(eqn.outvars)), ())
 
 
-def closed_as(jaxpr: Jaxpr, body: Jaxpr) -> Jaxpr:
+def close_like(jaxpr: Jaxpr, body: Jaxpr) -> Jaxpr:
     """Closes `body` with the constants of `jaxpr`, if `jaxpr` is closed."""
     return close(body, jaxpr.consts) if isinstance(jaxpr, jex.ClosedJaxpr) else body
 

@@ -1,7 +1,8 @@
 """The pass pipelines of flat programs, and the way from a jaxpr through them.
 
 `TTIR_PIPELINE` makes the program that a traced stage prints, `ttnn_pipeline` the one that a lowered stage prints and
-exports. No pass of it adds a transfer: those that only the text needs are added to the jaxpr before.
+exports. No pass to TTNN adds a transfer: those that only the text needs are added to the jaxpr before. Of TTIR's passes
+`place-results` adds a `mesh_shard`, for a result that an unrolled loop or branch leaves on the host.
 """
 
 from __future__ import annotations

@@ -114,6 +114,6 @@ def summary(array: Array) -> str:
     return f"min={values.min():.6g} max={values.max():.6g} mean={values.mean():.6g} {checksum}"
 
 
-def shown(array: Array, indent: str) -> str:
+def show_values(array: Array, indent: str) -> str:
     """The values, with the middle of large arrays left out."""
     return np.array2string(numbers(array), threshold=_MAX_SHOWN, precision=6, prefix=indent)

@@ -82,7 +82,7 @@ def plan_regions(residency: ResidencyMap) -> Plan:
     program = residency.program if walk.is_closed(residency.program) else walk.close(residency.program, ())
     inlined = inline_calls(program)
     if inlined is not residency.program:
-        residency = residency.inlined(inlined)
+        residency = residency.with_calls_inlined(inlined)
     body, places = walk.open_jaxpr(residency.program), residency.values
     kinds = _kinds(body, places)
     entries = {e.outvars[0]: e for e, k in zip(body.eqns, kinds, strict=True) if k is _Kind.ENTRY}

@@ -119,7 +119,7 @@ def _varying_axes(var: Any, names: Sequence[str]) -> list[str]:
 
 def _execute(plan: Plan, mesh: Mesh | AbstractMesh, args: Sequence[Any]) -> list[Any]:
     body = walk.open_jaxpr(plan.jaxpr)
-    env: dict[Var, Any] = dict(zip(body.constvars, map(evaluate.untyped, plan.jaxpr.consts), strict=True))
+    env: dict[Var, Any] = dict(zip(body.constvars, map(evaluate.strip_type, plan.jaxpr.consts), strict=True))
     env.update(zip(body.invars, args, strict=True))
     for region in plan.regions:
         if region.mapped:

@@ -87,7 +87,7 @@ def check_call(boundary: Boundary, args: Sequence[Any], kwargs: dict[str, Any]) 
             continue
         got = argument_of(leaf, path, boundary.mesh)
         if _can_spread(got, want, boundary.sizes):
-            leaves[i] = _spread(leaf, want.varying or ())
+            leaves[i] = _widen(leaf, want.varying or ())
         elif (got.aval.shape, got.aval.dtype, got.varying) != (want.aval.shape, want.aval.dtype, want.varying):
             raise ArgumentTypeError(
                 f"{what} was traced as {_show_type(want)}, called with {_show_type(got)}; call it "
@@ -168,7 +168,7 @@ def _can_spread(got: Argument, want: Argument, sizes: dict[str, int]) -> bool:
     return {a for a in got.varying if sizes[a] > 1} <= set(want.varying)
 
 
-def _spread(tensor: MeshTensor, varying: tuple[str, ...]) -> MeshTensor:
+def _widen(tensor: MeshTensor, varying: tuple[str, ...]) -> MeshTensor:
     """Returns the tensor stored as varying over more axes; every device keeps its shard."""
     mesh, rank = tensor.mesh, tensor.ndim
     if not isinstance(mesh, Mesh):

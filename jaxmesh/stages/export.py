@@ -82,7 +82,7 @@ def _sample(argument: Argument, mesh: Mesh, rng: np.random.Generator) -> Any:
     return MeshTensor(jax.device_put(stored, sharding), mesh, argument.varying)
 
 
-def stacked(x: Any) -> Array:
+def stack_shards(x: Any) -> Array:
     """Returns a value as a file stores it: a full array, or shards stacked over all devices, row-major over the mesh.
 
     Numbers and 64-bit arrays become 32-bit ones, as in JAX, unless its 64-bit mode is on.
@@ -133,8 +133,8 @@ def export_program(
         directory,
         program,
         texts=texts,
-        inputs=[stacked(x) for x in inputs],
-        expected=[stacked(x) for x in results()],
+        inputs=[stack_shards(x) for x in inputs],
+        expected=[stack_shards(x) for x in results()],
         exact=exact,
         bits=bits,
         python="python" in languages,

@@ -96,10 +96,10 @@ def from_mlir(
     if func is not None:
         as_instance(str, "from_mlir", "func", func)
     file = load_text(read(source))
-    return import_program(file, decoded(file, choose(file, func)), mesh, strict=strict)
+    return import_program(file, decode_function(file, choose(file, func)), mesh, strict=strict)
 
 
-def decoded(file: Source, function: Function) -> Program | StablehloText:
+def decode_function(file: Source, function: Function) -> Program | StablehloText:
     """Reads the signature and the body of a function, of TTIR, TTNN or StableHLO."""
     return read_function(function) if is_stablehlo(function) else decode(function, file.functions)
 
@@ -143,11 +143,11 @@ def _reader(program: Program, boundary: Boundary, on_devices: Sequence[bool]) ->
 
 def mesh_sizes(file: Source, program: Program | StablehloText) -> tuple[int, ...] | None:
     """Returns the mesh shape that a file declares for a function, or None."""
-    declared = _declared(program, file.run_lines)
+    declared = _declared_mesh(program, file.run_lines)
     return program.device_mesh if declared is None else declared.sizes
 
 
-def _declared(program: Program | StablehloText, runs: Sequence[RunLine]) -> DeclaredMesh | None:
+def _declared_mesh(program: Program | StablehloText, runs: Sequence[RunLine]) -> DeclaredMesh | None:
     if isinstance(program, StablehloText) and program.axes is not None:
         return DeclaredMesh(tuple(program.axes.values()), program.where)
     return declared_mesh(program.function, runs)
@@ -160,7 +160,7 @@ def _mesh(file: Source, program: Program | StablehloText, given: AnyMesh | None)
     if found is not None:
         # Of several RUN lines the one with the given mesh is meant.
         runs = [r for r in runs if r.sizes == tuple(found.shape.values())] or runs
-    declared = _declared(program, runs)
+    declared = _declared_mesh(program, runs)
     if found is not None:
         sizes = tuple(found.shape.values())
         if declared is not None and declared.sizes == (1, *sizes):
@@ -174,7 +174,7 @@ def _mesh(file: Source, program: Program | StablehloText, given: AnyMesh | None)
         return found
     sizes = mesh_sizes(file, program)
     if sizes is not None:
-        return _made(sizes)
+        return _make(sizes)
     if program.needs is None and any(program.presharded):
         raise MeshError(
             "a presharded argument needs a mesh, but the file names none; give mesh=jaxmesh.make_mesh((2, 4)) (or an "
@@ -186,7 +186,7 @@ def _mesh(file: Source, program: Program | StablehloText, given: AnyMesh | None)
             "mesh=jaxmesh.make_mesh((2, 4)) (or an AbstractMesh), set one with jax.set_mesh, or write "
             '`module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2x4>]>}`.'
         )
-    return _made((1, 1))
+    return _make((1, 1))
 
 
 def _as_row(mesh: AnyMesh) -> AnyMesh:
@@ -205,7 +205,7 @@ EMULATED, MOST = 8, 64
 """Devices emulated at least, so that a later file finds them too, and at most, as they share this machine's cores."""
 
 
-def _made(sizes: tuple[int, ...]) -> AnyMesh:
+def _make(sizes: tuple[int, ...]) -> AnyMesh:
     """A mesh of a file's shape: of devices that exist, or can still be emulated; else abstract."""
     count = math.prod(sizes)
     if count <= MOST:

@@ -25,7 +25,7 @@ def import_stablehlo(text: StablehloText, mesh: AnyMesh, *, strict: bool = False
     """A function of a StableHLO module as a traced program over a mesh; see `from_mlir`."""
     function = text.function
     if text.axes is not None:
-        mesh = _renamed(mesh, tuple(text.axes))
+        mesh = _rename_axes(mesh, tuple(text.axes))
     try:
         program = import_text(text, mesh.abstract_mesh if isinstance(mesh, Mesh) else mesh)
     except JaxmeshError as error:
@@ -61,7 +61,7 @@ def import_stablehlo(text: StablehloText, mesh: AnyMesh, *, strict: bool = False
     return Traced(boundary, decompose, out_tree, program.assumptions, imported=imported, decisions=program.decisions)
 
 
-def _renamed(mesh: AnyMesh, names: tuple[str, ...]) -> AnyMesh:
+def _rename_axes(mesh: AnyMesh, names: tuple[str, ...]) -> AnyMesh:
     """Returns a mesh with the axis names of the text."""
     if mesh.axis_names == names:
         return mesh

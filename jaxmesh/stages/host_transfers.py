@@ -27,10 +27,10 @@ from jaxmesh.runtime.distributed.collectives import (
     agree,
     as_process,
     digest,
+    fetch_array,
     gather,
     is_here,
     process_at,
-    whole,
 )
 from jaxmesh.sharding.configs import MeshCoordinate, MeshShape, PlacementShard, integers
 from jaxmesh.sharding.mesh import as_mesh
@@ -102,7 +102,7 @@ def _value(x: Any, process: int | None) -> Array | None:
         raise ArgumentTypeError(f"to_host takes values, got {x!r}, which is being traced; call it outside of jit.")
     # An array of this process alone is an array of every process.
     devices = cast("Any", jax.devices() if x.is_fully_addressable else x.sharding.device_set)
-    return whole(x, as_process(process, list(devices)))
+    return fetch_array(x, as_process(process, list(devices)))
 
 
 def from_process_shards(

@@ -19,7 +19,7 @@ from jaxmesh.frontends.jax.trace import abstract, trace
 from jaxmesh.frontends.jax.trace_shard_maps import mesh_of_calls, tracing
 from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.backend import is_multi_process
-from jaxmesh.jaxprs.caches import ARRAY, placement_of, unkeyed
+from jaxmesh.jaxprs.caches import ARRAY, placement_of, unkeyed_settings
 from jaxmesh.runtime.distributed.agreement import compare_launch_arguments, synchronised_launch
 from jaxmesh.runtime.launch import before_tracing, launch
 from jaxmesh.sharding.mesh import (
@@ -44,7 +44,7 @@ from jaxmesh.stages.arguments import (
 )
 from jaxmesh.stages.checked_calls import CheckedCalls, Checks
 from jaxmesh.stages.partitioned import Partitioned, run_partitioned, traced_program
-from jaxmesh.stages.shardings import UNSPECIFIED, Carried, asked_of, call_constrained, carried_shardings
+from jaxmesh.stages.shardings import UNSPECIFIED, Carried, call_constrained, carried_shardings, requested_shardings
 from jaxmesh.stages.stages import Lowered, Traced
 from jaxmesh.ttnn.mesh_tensor import is_tensor
 from jaxmesh.validate import is_hashable, quote
@@ -109,7 +109,7 @@ class JitFunction:
         if tracing() is None and is_enabled(self._check_replication):
             compare_launch_arguments((args, kwargs))
             return self._checked_calls(carried)(args, kwargs)
-        kind = carried, unkeyed()
+        kind = carried, unkeyed_settings()
         jitted = self._jitted.get(kind)
         if jitted is None:
             if len(self._jitted) >= _CACHED_SHARDINGS:
@@ -251,7 +251,7 @@ class JitFunction:
         mesh = program_mesh(given)
         arguments = tuple(argument_of(x, p, mesh) for x, p in zip(call.leaves, call.paths, strict=True))
         boundary = Boundary(getattr(self._fun, "__name__", "function"), mesh, call.tree, arguments, call.donated)
-        asked = asked_of(call.leaves, call.paths, call.tree, mesh, self._shardings, carried)
+        asked = requested_shardings(call.leaves, call.paths, call.tree, mesh, self._shardings, carried)
         with tracing_over(mesh):
             program = trace(
                 call.fun, call.tree, [a.aval for a in arguments], [a.varying or () for a in arguments], mesh, asked

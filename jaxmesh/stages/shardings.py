@@ -54,7 +54,7 @@ def _is_leaf(x: Any) -> bool:
     return x is None or isinstance(x, PartitionSpec | Sharding)
 
 
-def asked_of(
+def requested_shardings(
     leaves: Sequence[Any],
     paths: Sequence[Any],
     tree: Any,

@@ -342,7 +342,7 @@ class Lowered(Stage):
         plan = self.plan
         if program is not self._jaxpr:
             plan = plan_regions(ResidencyMap(program, self._boundary.residencies))
-        given = [stored(x) for x in args]
+        given = [data_of(x) for x in args]
         in_specs = [_whole_spec(x, a) for x, a in zip(given, self._boundary.arguments, strict=True)]
         results = execute(plan, mesh, given, self._boundary.out_specs, in_specs)
         outs = zip(results, self._jaxpr.out_avals, plan.residency.results, strict=True)
@@ -367,7 +367,7 @@ def _whole_spec(x: Any, argument: Argument) -> PartitionSpec | None:
     return argument.sharding.spec if whole and argument.sharding is not None else None
 
 
-def stored(x: Any) -> Any:
+def data_of(x: Any) -> Any:
     """An argument in the form that a runtime takes."""
     return x.data if isinstance(x, MeshTensor) else x
 

@@ -14,9 +14,6 @@ from jax import lax
 from jax.sharding import PartitionSpec as P
 
 import jaxmesh as jm
-from jaxmesh.errors import ParseError
-from jaxmesh.ttnn.serialization import read, write
-from jaxmesh.ttnn.types import ON_HOST
 
 pytestmark = pytest.mark.part(3)
 
@@ -84,11 +81,3 @@ def test_an_export_of_tensors_is_read_with_other_devices_or_a_named_error(tmp_pa
     assert done.stdout.strip() == str(list(range(8))), done.stderr
     done = _read_elsewhere(tmp_path / "exported", "jm.emulate(4); jax.devices()")
     assert "DeviceCountError: 8 devices are wanted, but only 4 exist" in done.stderr
-
-
-def test_an_export_of_tensors_on_an_abstract_mesh_and_damaged_bytes() -> None:
-    abstract = jax.sharding.AbstractMesh((2, 4), ("y", "x"))
-    assert read(write(abstract, ("x",), ON_HOST)) == (abstract, ("x",), ON_HOST)
-    for damaged in (b"", b"\xff", b"[]", b"{}", b'{"axes": []}', write(abstract, ("x",), ON_HOST)[:-1]):
-        with pytest.raises(ParseError, match="cannot be read"):
-            read(damaged)

@@ -333,7 +333,7 @@ def oracle(
             [PlacementReplicate() if d is None else PlacementShard(d) for d in placements], override
         )
         resolved = resolve_mapper(config, mesh, shape)
-        held = {c: full[resolved.index(p)] for c, p in resolved.placed()}
+        held = {c: full[resolved.index(p)] for c, p in resolved.shard_coordinates()}
         pieces = [held.get(c) for c in np.ndindex(*mesh)]
         lines.append(" ".join("-" if p is None else str([*p.shape, *p.reshape(-1).tolist()]) for p in pieces))
     except VerifyError:

@@ -12,7 +12,7 @@ import numpy as np
 
 from jaxmesh.analysis.record.align import PLUMBING
 from jaxmesh.analysis.record.entry import Coordinate, Entry
-from jaxmesh.analysis.record.source_path import ARGUMENT, described
+from jaxmesh.analysis.record.source_path import ARGUMENT, describe_path
 from jaxmesh.drawing.text_layout import align_columns
 
 SHOWN = 20
@@ -80,7 +80,7 @@ class Row:
     def of(a: Entry, b: Entry, status: str, **found: Any) -> Row:
         """Returns the row of two values; `found` are the fields from `coordinate` on."""
         where = (a.place.line, a.place.op, b.place.op, a.place.occurrence)
-        return Row(status, *where, described(a.path), a.name, a.key or a.dtype.name, a.shape, **found)
+        return Row(status, *where, describe_path(a.path), a.name, a.key or a.dtype.name, a.shape, **found)
 
 
 def as_number(value: Any) -> Any:
@@ -219,12 +219,12 @@ def _cells(row: Row) -> tuple[str, ...]:
         op = f"{op} #{row.occurrence + 1}"
     device = "" if row.coordinate is None else str(row.coordinate)
     index = "" if row.index is None else str(list(row.index))
-    values = ("", "") if row.index is None else (_shown(row.value), _shown(row.other))
+    values = ("", "") if row.index is None else (_show(row.value), _show(row.other))
     numbers = (f"{row.pcc:.6g}", f"{row.largest:.3g}", f"{row.relative:.3g}", str(row.ulps))
     return (where, op, device, index, *values, *(numbers if row.index is not None else ("",) * 4), row.why)
 
 
-def _shown(value: Any) -> str:
+def _show(value: Any) -> str:
     return f"{value:.9g}" if isinstance(value, (float, complex)) else str(value)
 
 
@@ -233,7 +233,7 @@ def _sentence(row: Row) -> str:
     other = f" (in b {row.other_op})" if row.other_op != row.op else ""
     if row.index is None:
         return f"{row.name}{other}{at}: {row.why}"
-    values = f"index {list(row.index)}: {_shown(row.value)} in a, {_shown(row.other)} in b"
+    values = f"index {list(row.index)}: {_show(row.value)} in a, {_show(row.other)} in b"
     return f"{row.name}{other}{at}, {values}: {row.why}; pcc {row.pcc:.6g}, largest difference {row.largest:.3g}"
 
 

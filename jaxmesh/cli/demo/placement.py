@@ -24,7 +24,7 @@ class Holding:
     exact: bool
 
 
-def held(tensors: Mapping[str, jax.Array], specs: Mapping[str, PartitionSpec], mesh: Mesh) -> list[Holding]:
+def list_holdings(tensors: Mapping[str, jax.Array], specs: Mapping[str, PartitionSpec], mesh: Mesh) -> list[Holding]:
     """Distributes full tensors and looks at every device's shard; device by device, row-major over the mesh."""
 
     def distribute(full: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
@@ -34,7 +34,7 @@ def held(tensors: Mapping[str, jax.Array], specs: Mapping[str, PartitionSpec], m
     for name, tensor in jm.jit(distribute, mesh=mesh)(dict(tensors)).items():
         full = np.asarray(tensors[name])
         for coordinate, shard in tensor.shards():
-            place = place_of(full.shape, specs[name], mesh, tuple(coordinate))
+            place = slices_of(full.shape, specs[name], mesh, tuple(coordinate))
             local = np.asarray(shard)
             found.append(
                 Holding(tuple(coordinate), name, local.shape, place, local.nbytes, _same_bits(local, full[place]))
@@ -47,7 +47,7 @@ def _same_bits(a: np.ndarray, b: np.ndarray) -> bool:
     return (a.shape, a.dtype, a.tobytes()) == (b.shape, b.dtype, b.tobytes())
 
 
-def place_of(shape: Sequence[int], spec: PartitionSpec, mesh: Mesh, coordinate: Sequence[int]) -> tuple[slice, ...]:
+def slices_of(shape: Sequence[int], spec: PartitionSpec, mesh: Mesh, coordinate: Sequence[int]) -> tuple[slice, ...]:
     """The slice of a full tensor that a spec gives the device at a coordinate."""
     at = dict(zip(mesh.axis_names, coordinate, strict=True))
     entries = [*spec, *[None] * (len(shape) - len(spec))]

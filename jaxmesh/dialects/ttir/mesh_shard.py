@@ -329,7 +329,7 @@ def full_to_shard(x: ArrayLike, spec: PartitionSpec) -> jax.Array:
     attrs = _attrs(derived, ShardDirection.FULL_TO_SHARD)
     shard: Any
     if any(derived.factors):
-        shard = jax.lax.reshape(_bind(jax.lax.reshape(x, derived.factored(x.shape)), attrs, False), local)
+        shard = jax.lax.reshape(_bind(jax.lax.reshape(x, derived.factor_shape(x.shape)), attrs, False), local)
     else:
         shard = _bind(x, attrs, False)
     # An axis of size 1 splits nothing, but a psum over it wants a value that varies over it, as on any other mesh.
@@ -374,6 +374,6 @@ def shard_to_full(x: ArrayLike, spec: PartitionSpec, *, assume_replicated: bool 
     attrs = _attrs(derived, ShardDirection.SHARD_TO_FULL)
     if not any(derived.factors):
         return _bind(x, attrs, assume_replicated)
-    joined = _bind(jax.lax.reshape(x, derived.factored_local(x.shape)), attrs, assume_replicated)
+    joined = _bind(jax.lax.reshape(x, derived.factor_local_shape(x.shape)), attrs, assume_replicated)
     counts = counts_per_dim(derived.dims, tuple(mesh.values()), x.ndim)
     return jax.lax.reshape(joined, tuple(n * c for n, c in zip(x.shape, counts, strict=True)))

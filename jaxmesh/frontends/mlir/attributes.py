@@ -49,7 +49,7 @@ class Values:
         integers, lists and arrays give tuples, elements a NumPy array (of rank 0 when all are equal). Anything else
         stays as text.
         """
-        return self._sized(written)[0]
+        return self._value_and_size(written)[0]
 
     def dictionary(self, written: Any) -> dict[str, Any]:
         """The entries of a dictionary attribute, or of an op's attributes."""
@@ -63,7 +63,7 @@ class Values:
         shape = self.types(written.type).shape
         return table if math.prod(shape) > MAX_ITEMS else np.broadcast_to(table, shape)
 
-    def _sized(self, written: Any) -> tuple[Any, int]:
+    def _value_and_size(self, written: Any) -> tuple[Any, int]:
         found = self.known.get(written)
         if found is None:
             found = self.known[written] = self._convert(written)
@@ -73,10 +73,10 @@ class Values:
 
     def _convert(self, written: Any) -> tuple[Any, int]:
         if isinstance(written, ir.ArrayAttr):
-            items = [self._sized(x) for x in _items(written)]
+            items = [self._value_and_size(x) for x in _items(written)]
             return tuple(v for v, _ in items), 1 + sum(n for _, n in items)
         if isinstance(written, ir.DictAttr):
-            pairs = [(k, x, self._sized(x)) for k, x in entries(written)]
+            pairs = [(k, x, self._value_and_size(x)) for k, x in entries(written)]
             return {k: self._table(k, x, v) for k, x, (v, _) in pairs}, 1 + sum(n for _, _, (_, n) in pairs)
         if isinstance(written, _ARRAYS):
             return tuple(np.array(written).tolist()), 1
@@ -96,7 +96,7 @@ class Values:
                 text = str(written)
         if text.startswith("dense_resource<"):
             return self._resource(written, text)
-        return _word(text)
+        return _parse_attribute(text)
 
     def _elements(self, written: Any) -> Array:
         kind = self.types(written.type)
@@ -145,7 +145,7 @@ def _integer(written: Any) -> int | bool:
     return bool(value) if one_bit else value
 
 
-def _word(text: str) -> Any:
+def _parse_attribute(text: str) -> Any:
     """`sum` of `#ttcore.reduce_type<sum>`, `(2, 1)` of `#ttnn.shape<2x1>`; anything else as it is written."""
     enum = _ENUM.match(text)
     if enum is not None:

@@ -146,7 +146,7 @@ def _in_ttir(op: str) -> str:
     return op.replace("ttnn.", "ttir.", 1) if op.startswith("ttnn.") else op
 
 
-def located(line: int, op: str, error: Exception) -> JaxmeshError:
+def add_location(line: int, op: str, error: Exception) -> JaxmeshError:
     """The error with its line and op in front, if it has none yet; another's exception becomes a VerifyError."""
     ours = isinstance(error, JaxmeshError)
     if ours and str(error).startswith("line "):
@@ -166,7 +166,7 @@ def _at(line: int, op: str) -> Generator[None]:
     try:
         yield
     except Exception as error:
-        raise located(line, op, error) from None
+        raise add_location(line, op, error) from None
 
 
 def decode(function: Function, functions: Sequence[Function]) -> Program:
@@ -272,7 +272,7 @@ class _Decoder:
             if callee is None and op not in EMPTY:
                 self._compare(op, operation)
         except Exception as error:
-            raise located(line, op, error) from None
+            raise add_location(line, op, error) from None
         sizes = attributes.get("mesh_shape")
         if op == "ttnn.get_device" and self.device_mesh is None and isinstance(sizes, tuple):
             self.device_mesh = cast("tuple[int, ...]", sizes)

@@ -53,13 +53,13 @@ def flat_program(
         program.arguments.append(replace(port, value=value, path=location or port.path))
     try:
         values = _Flat(program, dialect).body(body, [port.value for port in program.arguments])
-    except _OtherWords:
+    except _NotPrinted:
         return None
     program.results = [Port(v, kept) for v, kept in zip(values, results, strict=True)]
     return program
 
 
-class _OtherWords(Exception):
+class _NotPrinted(Exception):
     """The text has a form that is not written: a no-op, a destination, an attribute that means nothing here."""
 
 
@@ -85,20 +85,20 @@ class _Flat:
         return [values[i] for i in body.results]
 
     def _step(self, step: decoded.Step, given: list[Value]) -> Sequence[Value]:
-        operands, attributes = self._placed(step, given), self._said(step)
+        operands, attributes = self._operands(step, given), self._attributes_of(step)
         results = tuple(map(self.program.new, self._types(step, operands, attributes)))
         if given and given[-1] in self.unwritten:
-            raise _OtherWords
+            raise _NotPrinted
         if step.op in decoded.EMPTY:
             self.unwritten.update(results)
         self.program.ops.append(Op(step.op, tuple(operands), results, attributes, step.location))
         return results
 
-    def _placed(self, step: decoded.Step, given: list[Value]) -> list[Value | None]:
+    def _operands(self, step: decoded.Step, given: list[Value]) -> list[Value | None]:
         """The operands by place; the device, which no count is of, stands last."""
         tensors = [v for v in given if self.program.types[v].kind == "tensor"]
         if given[: len(tensors)] != tensors:
-            raise _OtherWords
+            raise _NotPrinted
         return [*group_operands(step.attributes.get(_SEGMENTS[0]), tensors), *given[len(tensors) :]]
 
     def _types(self, step: decoded.Step, operands: Sequence[Value | None], attributes: Mapping[str, Any]) -> list[Type]:
@@ -113,13 +113,13 @@ class _Flat:
         before = [None if v is None else self.program.types[v] for v in operands]
         row = ttnn.OPS.get(step.op.removeprefix("ttnn."))
         if row is None or not any(k is not None and k.kind == "tensor" and not k.host for k in before):
-            place = self._place(step, [k for k in before if k is not None])
+            place = self._type_of_memory(step, [k for k in before if k is not None])
             return [replace(kind, host=place.host, tile=place.tile) for kind in kinds]
         tensors = tuple([k for k in before if k is None or k.kind == "tensor"])
         found = row.forms_of(Occurrence(attributes, tensors, tuple(kinds)))
         return [replace(kind, tile=found.result(i, tensors, kind.dtype)[1]) for i, kind in enumerate(kinds)]
 
-    def _place(self, step: decoded.Step, operands: Sequence[Type]) -> Type:
+    def _type_of_memory(self, step: decoded.Step, operands: Sequence[Type]) -> Type:
         """A type that lives where the results do, of an op that is none of the table, or has no operand."""
         before = operands[0] if operands else _DEVICE
         match step.op:
@@ -134,7 +134,7 @@ class _Flat:
                 host = all(k.kind == "tensor" and k.host for k in operands)
                 return replace(_DEVICE, host=host, tile=not host)
 
-    def _said(self, step: decoded.Step) -> Mapping[str, Any]:
+    def _attributes_of(self, step: decoded.Step) -> Mapping[str, Any]:
         depends = step.types if step.op.endswith((".constant", ".pad")) else len(step.operands)
         key = (step.op, id(step.attributes), depends)
         if key not in self.attributes:
@@ -146,7 +146,7 @@ def _page_layout(step: decoded.Step) -> str:
     """The layout that a `to_layout` names; upstream's own texts say it in the result's type, which is not read."""
     named = step.attributes.get(_LAYOUT)
     if named is None:
-        raise _OtherWords
+        raise _NotPrinted
     return str(named)
 
 
@@ -156,12 +156,12 @@ def _attributes(step: decoded.Step) -> Mapping[str, Any]:
     attributes = {k: v for k, v in step.attributes.items() if k not in _SEGMENTS and "." not in k}
     if dialect == "ttir" and name == "mesh_shard":
         if attributes["shard_type"] == "identity" or not attributes.keys() <= {*_SHARD}:
-            raise _OtherWords
+            raise _NotPrinted
         promised = step.attributes.get(f"jaxmesh.{_PROMISE}", False) is not False
         return attributes | ({_PROMISE: True} if promised else {})
     if dialect == "ttnn" and name in MEMORY_OPS:
         if not attributes.keys() <= MEMORY_OPS[name].attributes.keys():
-            raise _OtherWords
+            raise _NotPrinted
         if name == "to_layout":
             return {"layout": _page_layout(step)}
         return {k: CONFIGS[k](str(v)) if k in CONFIGS else v for k, v in attributes.items()}
@@ -169,7 +169,7 @@ def _attributes(step: decoded.Step) -> Mapping[str, Any]:
         attributes["rounding_mode"] = step.attributes[_ROUNDING]
     row = definition_of(step.op)
     if row is None or Trait.NOT_UPSTREAM in row.traits or not attributes.keys() <= row.by_name.keys():
-        raise _OtherWords
+        raise _NotPrinted
     sizes = step.attributes.get(_SEGMENTS[0])
     if dialect == "ttir" and sizes is not None and sum(sizes) == len(step.operands):
         attributes[_SEGMENTS[0]] = sizes

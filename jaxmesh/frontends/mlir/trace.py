@@ -15,7 +15,7 @@ from jaxmesh.dialects.ttir.mesh_shard import full_to_shard, mesh_shard
 from jaxmesh.dialects.ttnn.memory import LAYOUT_ONLY
 from jaxmesh.errors import ReplicationError, VerifyError
 from jaxmesh.frontends.mlir import ttnn_configs as ttnn
-from jaxmesh.frontends.mlir.decode import EMPTY, Body, Program, Step, located, row_of
+from jaxmesh.frontends.mlir.decode import EMPTY, Body, Program, Step, add_location, row_of
 from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.evaluate import bind, interpret
 from jaxmesh.jaxprs.typed_trace import trace_typed
@@ -87,7 +87,7 @@ def trace_program(program: Program, settings: Settings) -> Outcome:
     try:
         outcome.jaxpr = trace_typed(flat, body.arguments, varying, mesh)
     except Exception as error:
-        outcome.error = located(body.line, f"@{body.name}", error)
+        outcome.error = add_location(body.line, f"@{body.name}", error)
         if outcome.unproven is None and isinstance(outcome.error, ReplicationError):
             outcome.unproven = outcome.error
     return outcome
@@ -146,7 +146,7 @@ class _Run:
                     if len(made) != len(step.written):
                         raise VerifyError(f"gives {len(made)} results, but {len(step.results)} are declared.")
                 except Exception as error:
-                    raise located(step.line, step.op, error) from None
+                    raise add_location(step.line, step.op, error) from None
             for i, value in zip(step.written, made, strict=True):
                 values[i] = value
         return [_tensor(values[i]) for i in body.results]
@@ -208,7 +208,7 @@ class _Run:
 
     def _assume(self, step: Step, x: Any, error: ReplicationError) -> None:
         if self.outcome.unproven is None:
-            self.outcome.unproven = cast("ReplicationError", located(step.line, step.op, error))
+            self.outcome.unproven = cast("ReplicationError", add_location(step.line, step.op, error))
         axes = [a for a in self.mesh if a in compat.varying_axes(jax.typeof(x))]
         dims = step.attributes["shard_dims"]
         if len(dims) == len(self.mesh):

@@ -19,7 +19,7 @@ from jaxmesh.errors import MissingRuleError
 from jaxmesh.jaxprs import compat, evaluate, source_locations, walk
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr
 from jaxmesh.passes.flatten.constant_folding import FOLDS
-from jaxmesh.passes.flatten.storage import SMALL, Array, held_array, is_key, is_uniform, plain, storage_type
+from jaxmesh.passes.flatten.storage import SMALL, Array, as_array, is_key, is_uniform, plain, storage_type
 
 Rule = Callable[["Builder", Eqn, Sequence[Value]], "Sequence[Value] | Value"]
 """Rewrites an equation: from the builder, the equation and its operands to its result or results, of the same types."""
@@ -79,7 +79,7 @@ class Builder:
         """Axis names and sizes."""
         return self.program.mesh
 
-    def place(self, eqn: Eqn) -> str:
+    def user_line(self, eqn: Eqn) -> str:
         """Returns the user's line of an equation; for one inside a library, the line that called the library."""
         return source_locations.source_line(eqn) or self.line
 
@@ -111,7 +111,7 @@ class Builder:
             self._makers[result] = made
         return results
 
-    def kept(
+    def append_verbatim(
         self,
         name: str,
         operands: Sequence[Value | None],
@@ -123,7 +123,7 @@ class Builder:
         self.program.ops.append(Op(name, tuple(operands), results, attributes, self.line))
         return results
 
-    def alike(self, value: Value, other: Value) -> None:
+    def copy_known(self, value: Value, other: Value) -> None:
         """Copies what is known at compile time from one value to another."""
         for known in (self.known, self._large):
             if other in known:
@@ -206,7 +206,7 @@ class Builder:
         elif array.dtype.kind in "iub":
             self._large[value] = array
 
-    def _moved(self, x: Value, shape: Shape, move: Callable[[Array], Array], name: str, /, **attrs: Any) -> Value:
+    def _move(self, x: Value, shape: Shape, move: Callable[[Array], Array], name: str, /, **attrs: Any) -> Value:
         """Appends an operation that only moves elements; folds it if they are uniform, or few and known."""
         number = self.fill(x)
         if number is not None:
@@ -219,9 +219,7 @@ class Builder:
     def reshape(self, x: Value, shape: Sequence[int]) -> Value:
         """Reshapes a tensor, unless it has that shape already."""
         shape = tuple(shape)
-        return (
-            x if self.shape(x) == shape else self._moved(x, shape, lambda a: a.reshape(shape), "reshape", shape=shape)
-        )
+        return x if self.shape(x) == shape else self._move(x, shape, lambda a: a.reshape(shape), "reshape", shape=shape)
 
     def permute(self, x: Value, order: Sequence[int]) -> Value:
         """Permutes the dims, unless they are in that order already."""
@@ -229,7 +227,7 @@ class Builder:
         if order == tuple(range(len(order))):
             return x
         shape = tuple(self.shape(x)[d] for d in order)
-        return self._moved(x, shape, lambda a: a.transpose(order), "permute", permutation=order)
+        return self._move(x, shape, lambda a: a.transpose(order), "permute", permutation=order)
 
     def broadcast(self, x: Value, shape: Sequence[int]) -> Value:
         """Repeats dims of size 1 up to `shape`, of the same rank."""
@@ -239,7 +237,7 @@ class Builder:
         if 0 in shape:
             return self.full(shape, 0, self.dtype(x))
         counts = tuple(n if o != n else 1 for o, n in zip(old, shape, strict=True))
-        return self._moved(x, shape, lambda a: np.tile(a, counts), "broadcast", broadcast_dimensions=counts)
+        return self._move(x, shape, lambda a: np.tile(a, counts), "broadcast", broadcast_dimensions=counts)
 
     def cast(self, x: Value, dtype: Any) -> Value:
         """Converts to another element type, unless the tensor has it already."""
@@ -262,7 +260,7 @@ class Builder:
         if shape == self.shape(x):
             return x
         cut = tuple(map(slice, begins, ends, step))
-        return self._moved(x, shape, lambda a: a[cut], "slice_static", begins=begins, ends=ends, step=step)
+        return self._move(x, shape, lambda a: a[cut], "slice_static", begins=begins, ends=ends, step=step)
 
     def concat(self, parts: Sequence[Value], dim: int) -> Value:
         """Joins tensors along a dim; omits empty ones."""
@@ -289,24 +287,24 @@ class Builder:
 
         def needed() -> Iterator[Eqn]:
             # The literals of an equation are created on its line, too.
-            for eqn in self._needed(walk.open_jaxpr(jaxpr)):
+            for eqn in self._needed_eqns(walk.open_jaxpr(jaxpr)):
                 self.line = self._line_of(eqn) or outer
                 yield eqn
 
-        results = evaluate.interpret(jaxpr, operands, self.eqn, self.held, self._literal, needed())
+        results = evaluate.interpret(jaxpr, operands, self.eqn, self.add_constant, self._literal, needed())
         self.line = outer
         return results
 
-    def held(self, constant: Any) -> Value:
+    def add_constant(self, constant: Any) -> Value:
         """Creates a constant of a jaxpr; for keys, of their words."""
-        return self.constant(held_array(constant))
+        return self.constant(as_array(constant))
 
     def _literal(self, literal: Any) -> Value:
         # The value may be Python's own number, which NumPy would take to have 64 bits.
-        elements, dtype = held_array(literal.val), literal.aval.dtype
+        elements, dtype = as_array(literal.val), literal.aval.dtype
         return self.constant(elements if is_key(dtype) else np.asarray(elements, dtype))
 
-    def _needed(self, body: Jaxpr) -> list[Eqn]:
+    def _needed_eqns(self, body: Jaxpr) -> list[Eqn]:
         """Returns the equations whose results are used, cached for bodies that are built several times."""
 
         def find() -> list[Eqn]:
@@ -322,7 +320,7 @@ class Builder:
 
     def eqn(self, eqn: Eqn, operands: Sequence[Value]) -> Sequence[Value]:
         """Builds one equation and returns its results; raises `MissingRuleError` if the primitive has no rule."""
-        made = self._folded(eqn, operands)
+        made = self._fold(eqn, operands)
         if made is None:
             found = self.rules.get(eqn.primitive.name)
             if found is None:
@@ -330,7 +328,7 @@ class Builder:
             made = found(self, eqn, operands)
         return (made,) if isinstance(made, int) else made
 
-    def _folded(self, eqn: Eqn, operands: Sequence[Value]) -> Value | None:
+    def _fold(self, eqn: Eqn, operands: Sequence[Value]) -> Value | None:
         """Folds the equation to a constant if its operands are known."""
         known = self.known
         if not operands or not all(v in known for v in operands):

@@ -48,11 +48,11 @@ def _imported_op(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     if name is None:
         return b.jaxpr(body, xs)
     types = [storage_type(v.aval) for v in eqn.outvars]
-    results = b.kept(name, group_operands(op.segments, xs), types, _attributes(op, types[0]))
+    results = b.append_verbatim(name, group_operands(op.segments, xs), types, _attributes(op, types[0]))
     if len(body.eqns) <= _FEW and all(x in b.known for x in xs):
         # Operations without readers are removed later.
         for result, number in zip(results, b.jaxpr(body, xs), strict=True):
-            b.alike(result, number)
+            b.copy_known(result, number)
     return results
 
 
@@ -85,7 +85,7 @@ def _platform_index(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     if None not in platforms:
         named = ", ".join(p for group in platforms for p in group)
         raise UnsupportedError(
-            f"platform_dependent ({b.place(eqn)}) has branches for {named} and no default; the program is "
+            f"platform_dependent ({b.user_line(eqn)}) has branches for {named} and no default; the program is "
             "printed for another platform. Give it a default."
         )
     shape, dtype = b.result(eqn)

@@ -17,6 +17,7 @@ import numpy as np
 from jaxmesh.dialects.program import Value
 from jaxmesh.jaxprs import remarks
 from jaxmesh.jaxprs.compat import Eqn
+from jaxmesh.jaxprs.primitives import RETYPES
 from jaxmesh.passes.flatten.builder import Builder, Rule, missing
 from jaxmesh.passes.rules import Rules
 from jaxmesh.sharding.shard_attributes import FIRST_DEVICE
@@ -64,7 +65,7 @@ def _cut_dims(eqn: Eqn) -> list[int]:
     return [getattr(p, "dim", 0) for p in eqn.params["mapper_config"].placements]
 
 
-@RULES.add("pvary", "pcast")
+@RULES.add(*RETYPES)
 def _typed_only(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     # It changes types alone.
     return xs

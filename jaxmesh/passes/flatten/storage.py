@@ -43,10 +43,10 @@ def _no_type(aval: Any, line: str, why: str) -> InexpressibleError:
     return InexpressibleError(f"no text for a value of type {aval.dtype}{list(aval.shape)}{where}: {why}.")
 
 
-def held_array(constant: Any) -> Any:
+def as_array(constant: Any) -> Any:
     """Returns a constant of a jaxpr as an array; for keys, of their words."""
     dtype = getattr(constant, "dtype", None)
-    return _key_data(constant) if dtype is not None and is_key(dtype) else evaluate.untyped(constant)
+    return _key_data(constant) if dtype is not None and is_key(dtype) else evaluate.strip_type(constant)
 
 
 def plain(value: Any) -> Any:

@@ -25,7 +25,7 @@ from jaxmesh.dialects.ttnn.forms import Forms, Takes, as_dtype, stored_as
 from jaxmesh.dialects.ttnn.memory import LAYOUT_ONLY, MEMORY_OPS
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.passes.layouts.conversions import Form, path
-from jaxmesh.passes.layouts.wanted_rows import forms_of, tensors, wanted_in_rows
+from jaxmesh.passes.layouts.wanted_rows import forms_of, tensors, values_in_rows
 
 _OFFER = "or ask for the text with strict=False, which the emulation runs"
 
@@ -49,7 +49,7 @@ class _Decider:
         self.source = program
         self.strict = strict
         self.made = Program(program.name, program.mesh, list(program.types), program.arguments)
-        self.in_rows = wanted_in_rows(program)
+        self.in_rows = values_in_rows(program)
         self.handle: Value | None = None
         self.line = ""
         self.refused = False
@@ -63,7 +63,7 @@ class _Decider:
         for op in self.source.ops:
             self._op(op)
         self.line = ""
-        self.made.results = [replace(r, value=self._need(r.value, self._form(r.value))) for r in self.source.results]
+        self.made.results = [replace(r, value=self._provide(r.value, self._form(r.value))) for r in self.source.results]
         return self.made
 
     # --- forms ---
@@ -82,7 +82,7 @@ class _Decider:
             )
         self.forms.setdefault(value, {})[form] = made
 
-    def _need(self, value: Value, form: Form) -> Value:
+    def _provide(self, value: Value, form: Form) -> Value:
         """A value in a form, converted if it is not there."""
         have = self.forms[value]
         if form not in have:
@@ -135,7 +135,9 @@ class _Decider:
         """Transfers, and what is made or reshaped on the host."""
         types = self.source.types
         operands = [
-            v if v is None or types[v].kind == "device" else self._need(v, Form(types[v].dtype, tile=False, host=True))
+            v
+            if v is None or types[v].kind == "device"
+            else self._provide(v, Form(types[v].dtype, tile=False, host=True))
             for v in op.operands
         ]
         self._append(op, operands, [self._form(v) for v in op.results])
@@ -157,7 +159,7 @@ class _Decider:
             takes = found.operand(number)
             in_tiles = not takes.host and (tile if takes.layout == "either" else takes.layout == "tile")
             form = None if value is None else self._wanted(value, dtype, takes, in_tiles)
-            operands.append(None if value is None or form is None else self._need(value, form))
+            operands.append(None if value is None or form is None else self._provide(value, form))
         kinds = [None if v is None else self.made.types[v] for v in operands]
         wanted = [self.source.types[v].dtype for v in op.results]
         forms = [Form(*found.result(i, kinds, dtype)) for i, dtype in enumerate(wanted)]

@@ -22,7 +22,7 @@ def forms_of(program: Program, op: Op, row: TtnnOp) -> Forms:
     return row.forms_of(Occurrence(op.attributes, operands, tuple([types[v] for v in op.results])))
 
 
-def wanted_in_rows(program: Program) -> set[Value]:
+def values_in_rows(program: Program) -> set[Value]:
     """Returns the values that something reads in rows and nothing in tiles."""
     rows: set[Value] = set()
     tiles: set[Value] = {r.value for r in program.results if program.types[r.value].tile}

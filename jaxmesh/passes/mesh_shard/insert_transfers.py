@@ -21,7 +21,7 @@ from jaxmesh.dialects.residency import (
     ON_HOST,
     Residency,
     ResidencyMap,
-    created_in,
+    creation_residency,
     has_transfer,
     join,
     of_atom,
@@ -336,7 +336,7 @@ class _Writer:
 
     def _while(self, scope: _Scope, eqn: Eqn, loop: While) -> None:
         nc, nb = loop.cond_consts, loop.body_consts
-        created = created_in(loop, eqn, scope.created)
+        created = creation_residency(loop, eqn, scope.created)
         residencies = _distribute_if_divergent([scope.residency(a) for a in eqn.invars], loop.predicate(eqn))
         while True:
             carry = tuple(residencies[nc + nb :])
@@ -355,7 +355,7 @@ class _Writer:
 
     def _cond(self, scope: _Scope, eqn: Eqn, cond: Cond) -> None:
         residencies = _distribute_if_divergent([scope.residency(a) for a in eqn.invars], cond.predicate(eqn))
-        created = created_in(cond, eqn, scope.created)
+        created = creation_residency(cond, eqn, scope.created)
         needed: Residencies | None = None
         while True:
             wanted = None if needed is None else _on_devices(needed)

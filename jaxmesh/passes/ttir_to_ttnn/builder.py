@@ -97,7 +97,7 @@ class Site:
             return self.op.attributes[name]
         return ttir.OPS[self.name].by_name[name].default
 
-    def shared(self, name: str) -> dict[str, Any]:
+    def shared_attributes(self, name: str) -> dict[str, Any]:
         """Returns the attributes that an op of TTNN has under the same names."""
         mine = ttir.OPS[self.name].by_name
         return {a: self[a] for a in ttnn.OPS[name].definition.by_name if a in mine}
@@ -170,9 +170,9 @@ class Ops:
         self, name: str, operands: Sequence[Value | None], shape: Sequence[int], dtype: Any, /, **attrs: Any
     ) -> Value:
         """Appends an op with one result on the devices; attributes that are None are omitted."""
-        return self.emit(name, operands, [self.tiled(tuple(shape), np.dtype(dtype))], attrs)[0]
+        return self.emit(name, operands, [self.tiled_type(tuple(shape), np.dtype(dtype))], attrs)[0]
 
-    def tiled(self, shape: Shape, dtype: np.dtype[Any]) -> Type:
+    def tiled_type(self, shape: Shape, dtype: np.dtype[Any]) -> Type:
         """Returns the type of a tensor on the devices, cached because programs have few different ones."""
         key = (shape, dtype)
         if key not in self._types:

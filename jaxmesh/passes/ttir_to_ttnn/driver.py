@@ -34,7 +34,7 @@ def to_ttnn(program: Program) -> Program:
     lowering = _Lowering(program)
     for op in program.ops:
         lowering.op(op)
-    return without_dead(lowering.finished())
+    return without_dead(lowering.finish())
 
 
 @dataclass(slots=True)
@@ -68,7 +68,7 @@ class _Lowering:
             self.ops.program.arguments.append(replace(port, value=value))
             self.places[port.value] = _Places(device=value) if port.presharded else _Places(full=value)
 
-    def finished(self) -> Program:
+    def finish(self) -> Program:
         """The program, with its results and the mesh device."""
         self.ops.line = ""
         made = self.ops.program
@@ -134,7 +134,7 @@ class _Lowering:
         elif places.reshaped is not None and base is not None and (base.device is not None or base.made is not None):
             places.device = self._reshape(self.device(places.reshaped[0]), places.reshaped[1])
         elif places.host is not None or (base is not None and base.host is not None):
-            places.device = self._moved(self.shards(value))
+            places.device = self._move_to_device(self.shards(value))
         else:
             raise ResidencyError(
                 f"an op needs {self._show(value)} on the devices, which is a full host tensor; ttnn.distribute_tensor "
@@ -143,7 +143,7 @@ class _Lowering:
         self.ops.line = line
         return places.device
 
-    def _moved(self, host: Value) -> Value:
+    def _move_to_device(self, host: Value) -> Value:
         kind = replace(self.ops.program.types[host], host=False, tile=False)
         (there,) = self.ops.emit("to_device", [host, self.ops.handle], [kind], {})
         return self.ops.emit("to_layout", [there], [replace(kind, tile=True)], {"layout": "tile"})[0]
@@ -179,13 +179,13 @@ class _Lowering:
             made = self._transfer("aggregate_tensor", found, op.attributes, self._type(op.results[0]))
             self.places[op.results[0]] = _Places(full=made)
         elif op.name.startswith("ttir.") and has_trait(op.name, Trait.VIEW):
-            self._reshaped(op)
+            self._reshape_op(op)
         elif op.name.startswith("ttnn.") and op.name[5:] in ttnn.OPS:
-            self._carried(op)
+            self._keep_op(op)
         else:
             self._compute(op)
 
-    def _reshaped(self, op: Op) -> None:
+    def _reshape_op(self, op: Op) -> None:
         base, kind = _first(op), self._type(op.results[0])
         above = self.places[base]
         if above.reshaped is not None:
@@ -197,7 +197,7 @@ class _Lowering:
         types = self.source.types
         site = Site(op, (), tuple([types[v] for v in op.results]))
         if is_created(site):
-            self._made(op, site)
+            self._create(op, site)
             return
         pattern = _pattern(op)
         if pattern is None:
@@ -205,23 +205,23 @@ class _Lowering:
                 f"the pass to flat TTNN has no rule for {op.name} ({op.line or 'unknown line'}), and TTNN's table no "
                 "row; add a row in jaxmesh/dialects/ttnn/*.py, or a rule in jaxmesh/passes/ttir_to_ttnn/*.py."
             )
-        operands = tuple([None if v is None else self.device(v) for v in _place(op)])
+        operands = tuple([None if v is None else self.device(v) for v in _operands_by_position(op)])
         made = pattern(self.ops, Site(op, operands, site.results))
         values = (made,) if isinstance(made, int) else tuple(made)
         for result, value in zip(op.results, values, strict=True):
             self.places[result] = _Places(device=value)
 
-    def _carried(self, op: Op) -> None:
+    def _keep_op(self, op: Op) -> None:
         """An op that is TTNN's already."""
-        operands = [None if v is None else self.device(v) for v in _place(op)]
+        operands = [None if v is None else self.device(v) for v in _operands_by_position(op)]
         if ttnn.OPS[op.name[5:]].on_device:
             missing = (ttnn.OPS[op.name[5:]].definition.operands[1] or 0) - len(operands)
             operands += [*[None] * missing, self.ops.handle]
-        kinds = [self.ops.tiled(k.shape, k.dtype) for k in map(self._type, op.results)]
+        kinds = [self.ops.tiled_type(k.shape, k.dtype) for k in map(self._type, op.results)]
         for result, value in zip(op.results, self.ops.emit(op.name[5:], operands, kinds, op.attributes), strict=True):
             self.places[result] = _Places(device=value)
 
-    def _made(self, op: Op, site: Site) -> None:
+    def _create(self, op: Op, site: Site) -> None:
         if site.name == "get_dimension_size":
             dim: int = site["dimension"]
             size = self._type(_first(op)).shape[dim]
@@ -244,7 +244,7 @@ def _first(op: Op) -> Value:
     return value
 
 
-def _place(op: Op) -> Sequence[Value | None]:
+def _operands_by_position(op: Op) -> Sequence[Value | None]:
     """The operands by place; `operandSegmentSizes` may say which are left out."""
     sizes = op.attributes.get("operandSegmentSizes")
     if sizes is None or None in op.operands or len(sizes) == len(op.operands) or max(sizes, default=0) > 1:

@@ -18,7 +18,7 @@ from jaxmesh.dialects.ttnn.data_types import BF16
 from jaxmesh.dialects.ttnn.forms import stored_as
 from jaxmesh.passes.rules import Rules
 from jaxmesh.passes.ttir_to_ttnn.builder import Ops, Pattern, Site, iinfo, is_integer
-from jaxmesh.passes.ttir_to_ttnn.integers import is_narrow, matrix_product, narrowed
+from jaxmesh.passes.ttir_to_ttnn.integers import is_narrow, matrix_product, narrow
 from jaxmesh.passes.ttir_to_ttnn.shapes import pad
 
 PATTERNS: Rules[Pattern] = Rules()
@@ -119,7 +119,7 @@ def _integer_conv2d(o: Ops, x: Value, weight: Value, conv: _Conv) -> Value:
         total = product if total is None else o.binary("add", total, product)
     assert total is not None
     image = o.reshape(o.permute(total, [1, 0, 2]), (batch, *out, outs))
-    return narrowed(o, image, conv.dtype) if is_narrow(conv.dtype) else image
+    return narrow(o, image, conv.dtype) if is_narrow(conv.dtype) else image
 
 
 def _add_bias(o: Ops, site: Site, out: Value, bias: Value | None) -> Value:

@@ -42,7 +42,7 @@ def _plain_product(o: Ops, site: Site, a: Value, b: Value) -> Value:
     rows = left[-2:-1] if not site["transpose_a"] else left[-1:]
     columns = right[-1] if not site["transpose_b"] else right[-2]
     shape = (*left[:-2], *(rows if len(left) > 1 else ()), columns)
-    return o.op("matmul", [a, b], shape, site.result.dtype, **site.shared("matmul"))
+    return o.op("matmul", [a, b], shape, site.result.dtype, **site.shared_attributes("matmul"))
 
 
 def _product(o: Ops, site: Site, a: Value, b: Value) -> Value:
@@ -117,7 +117,7 @@ def _mean(o: Ops, site: Site) -> Value | Sequence[Value]:
         return carry_over(o, site)
     # The mean of integers is computed in float32, as in JAX.
     x = o.cast(site.x, np.float32)
-    return o.cast(o.op("mean", [x], result.shape, np.float32, **site.shared("mean")), result.dtype)
+    return o.cast(o.op("mean", [x], result.shape, np.float32, **site.shared_attributes("mean")), result.dtype)
 
 
 @PATTERNS.add("reduce_and", "reduce_or")

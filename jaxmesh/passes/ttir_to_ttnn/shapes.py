@@ -32,7 +32,7 @@ def carry_over(o: Ops, site: Site) -> Sequence[Value]:
     if attributes:
         known = ttnn.OPS[name].definition.by_name
         attributes = {k: v for k, v in attributes.items() if k in known}
-    results = [o.tiled(t.shape, t.dtype) for t in site.results]
+    results = [o.tiled_type(t.shape, t.dtype) for t in site.results]
     return o.emit(name, site.operands, results, attributes)
 
 
@@ -247,9 +247,9 @@ def _creation(o: Ops, site: Site, result: Type) -> tuple[str, dict[str, Any]]:
                 return "full", {**shape, "fill_value": as_number(value.item(), result.dtype)}
             return name, {"value": value.astype(result.dtype, copy=False)}
         case "arange":
-            return name, site.shared(name)
+            return name, site.shared_attributes(name)
         case "rand":
-            return name, site.shared(name) | {"size": result.shape}
+            return name, site.shared_attributes(name) | {"size": result.shape}
         case _:
             return name, shape
 
@@ -259,6 +259,6 @@ def _arange(o: Ops, site: Site) -> Value:
     """Creates the numbers along one dim in TTNN, and repeats them along the others."""
     shape = site.result.shape
     dim = site["arange_dimension"] % len(shape)
-    numbers = o.op("arange", [o.handle], shape[dim : dim + 1], site.result.dtype, **site.shared("arange"))
+    numbers = o.op("arange", [o.handle], shape[dim : dim + 1], site.result.dtype, **site.shared_attributes("arange"))
     column = o.reshape(numbers, [n if d == dim else 1 for d, n in enumerate(shape)])
     return o.repeat(column, [1 if d == dim else n for d, n in enumerate(shape)])
