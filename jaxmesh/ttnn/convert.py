@@ -8,6 +8,7 @@ import jax
 import numpy as np
 
 from jaxmesh.errors import ArgumentTypeError, ResidencyError
+from jaxmesh.ttnn import beyond
 from jaxmesh.ttnn.distributed import MeshToTensor, TensorToMesh, distribute_tensor
 from jaxmesh.ttnn.host_tensor import Tensor
 from jaxmesh.ttnn.layout_ops import to_device
@@ -17,6 +18,10 @@ from jaxmesh.ttnn.transfers import elements
 from jaxmesh.ttnn.types import DataType, Layout, MemoryConfig, as_dtype, data_type
 
 _ARRAY: Any = (np.ndarray, np.generic, jax.Array)
+_STORED_AS = {
+    "bool": DataType.UINT8, "int16": DataType.UINT16, "int64": DataType.UINT32, "float16": DataType.BFLOAT16,
+}  # fmt: skip
+"""What `from_torch` of ttnn 0.81.1 makes of element types that ttnn does not have, when no `dtype` is named."""
 
 
 def from_numpy(
@@ -101,11 +106,17 @@ def from_torch(
 ) -> Any:
     """Makes a tensor from a torch tensor; see `from_numpy`. The arguments about storage details are ignored.
 
+    Element types that ttnn lacks become what the real function makes of them: truth values uint8, int16 uint16,
+    int64 uint32, float16 bfloat16. The real one lets negative numbers wrap; here they are an error.
+
     Raises:
+      VerifyError: a number that the element type cannot hold, or a type that ttnn has nothing for (float64, float8).
       UnsupportedError: torch is not installed; or the tensor is sparse, quantized, complex or without data.
       ArgumentTypeError: no torch tensor.
     """
     array = array_from_torch(tensor)
+    if dtype is None and not beyond.is_enabled():
+        dtype = _STORED_AS.get(str(array.dtype))
     options: dict[str, Any] = {"layout": layout or Layout.ROW_MAJOR, "device": device, "memory_config": memory_config}
     return from_numpy(array, dtype, mesh_mapper=mesh_mapper, **options)
 

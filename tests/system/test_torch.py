@@ -12,15 +12,14 @@ import pytest
 
 import jaxmesh as jm
 from jaxmesh import ttnn
-from jaxmesh.errors import ArgumentTypeError, ResidencyError
+from jaxmesh.errors import ArgumentTypeError, ResidencyError, VerifyError
 from tests.generators.oracles import same_bits
 
 torch: Any = pytest.importorskip("torch")
 
-NAMES = (
-    "bool", "uint8", "uint16", "uint32", "int8", "int16", "int32", "float16", "bfloat16", "float32",
-    "float8_e4m3fn", "float8_e5m2",
-)  # fmt: skip
+NAMES = ("uint8", "uint16", "uint32", "int8", "int32", "bfloat16", "float32")
+BEYOND = ("bool", "int16", "float16", "float8_e4m3fn", "float8_e5m2")
+"""Element types of torch that the real ttnn does not have."""
 
 
 def bits(tensor: Any) -> np.ndarray:
@@ -36,13 +35,34 @@ def numbers(name: str, shape: tuple[int, ...]) -> Any:
     return torch.from_numpy(drawn).to(getattr(torch, name))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, *(pytest.param(name, marks=pytest.mark.beyond) for name in BEYOND)])
 @pytest.mark.parametrize("shape", [(), (0, 4), (8, 12)])
 def test_every_element_type_goes_there_and_back(name: str, shape: tuple[int, ...]) -> None:
     given = numbers(name, shape)
     back = ttnn.to_torch(ttnn.from_torch(given))
     assert (back.dtype, tuple(back.shape)) == (given.dtype, shape)
     assert (bits(back) == bits(given)).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "stored"), [("bool", "uint8"), ("int16", "uint16"), ("int64", "uint32"), ("float16", "bfloat16")]
+)
+def test_types_that_ttnn_lacks_are_stored_as_the_real_from_torch_does(name: str, stored: str) -> None:
+    given = numbers(name, (8, 12))
+    tensor = ttnn.from_torch(given)
+    assert tensor.dtype == getattr(ttnn, stored)
+    assert torch.equal(ttnn.to_torch(tensor), given.to(getattr(torch, stored)))
+
+
+def test_a_number_that_the_stored_type_cannot_hold_is_a_named_error() -> None:
+    with pytest.raises(VerifyError, match="uint32 holds numbers from 0 to 4294967295, got -3"):
+        ttnn.from_torch(torch.tensor([2, -3]))
+
+
+@pytest.mark.parametrize("name", ["float64", "float8_e4m3fn", "float8_e5m2"])
+def test_types_that_ttnn_has_nothing_for_go_behind_the_switch(name: str) -> None:
+    with pytest.raises(VerifyError, match=rf"beyond\.enable\(\).*no DataType\.{name.upper()}"):
+        ttnn.from_torch(numbers(name, (8, 12)))
 
 
 def test_what_is_not_in_rows_is_read_as_it_looks() -> None:
