@@ -190,7 +190,7 @@ STAGES = ((3, 64, 1), (4, 128, 2), (6, 256, 2), (3, 512, 2))
 def resnet_args(batch: int) -> tuple[Any, ...]:
     """The weights of ResNet-50, its normalisations folded into them, and images."""
     blocks, channels = list[Params](), 64
-    for count, inner, stride in STAGES:
+    for count, inner, _ in STAGES:
         for number in range(count):
             sizes = {"in": (1, 1, channels, inner), "mid": (3, 3, inner, inner), "out": (1, 1, inner, 4 * inner)}
             sizes |= {} if number else {"skip": (1, 1, channels, 4 * inner)}

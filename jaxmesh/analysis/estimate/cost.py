@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from jaxmesh.analysis.estimate.arithmetic import Work, work
@@ -15,6 +15,8 @@ from jaxmesh.errors import MissingRuleError
 from jaxmesh.validate import quote
 
 COMPUTE, DRAM, LINKS = "compute", "DRAM", "links"
+PARTS: Sequence[str] = (COMPUTE, DRAM, LINKS)
+"""The parts of a device that bound an op."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,42 +9,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from jaxmesh.analysis.estimate.cost import COMPUTE, DRAM, LINKS, OpCost, costs
+from jaxmesh.analysis.estimate.cost import PARTS, OpCost, costs
+from jaxmesh.analysis.estimate.lines import Line, amount, by_line, cells, duration
 from jaxmesh.analysis.estimate.picture import draw
 from jaxmesh.analysis.estimate.rates import PHASES, Machine, machine_for
-from jaxmesh.analysis.estimate.traffic import check_stored
+from jaxmesh.analysis.estimate.storage import check_stored
 from jaxmesh.dialects.program import Program
 from jaxmesh.drawing.picture import Picture
-from jaxmesh.drawing.text_layout import align_columns, shorten
+from jaxmesh.drawing.text_layout import align_columns
 from jaxmesh.errors import ArgumentValueError
 from jaxmesh.validate import quote
-
-PARTS: Sequence[str] = (COMPUTE, DRAM, LINKS)
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """The costs of all ops of one source line, loops unrolled.
-
-    Attributes:
-      line: the source line.
-      ops: how many there are.
-      seconds: their least times, added up.
-      by_part: the same by what bounds each op.
-    """
-
-    line: str
-    ops: int
-    flops: int
-    dram_bytes: int
-    link_bytes: int
-    seconds: float
-    by_part: Mapping[str, float]
-
-    @property
-    def bound_by(self) -> str:
-        """The part that bounds most of the time; empty if there is none."""
-        return max(self.by_part, key=lambda part: self.by_part[part]) if self.seconds else ""
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,11 +69,8 @@ class Estimate(Picture):
 
     @cached_property
     def lines(self) -> list[Line]:
-        """The costs by source line, in the order of the program."""
-        groups: dict[str, list[OpCost]] = {}
-        for op in self.ops:
-            groups.setdefault(op.line, []).append(op)
-        return [_line(line, ops) for line, ops in groups.items()]
+        """The costs by source line, or by op where there is none, in the order of the program."""
+        return by_line(self.ops)
 
     def to_dict(self) -> dict[str, Any]:
         """Returns the estimate as plain data, for JSON."""
@@ -133,11 +104,7 @@ class Estimate(Picture):
         ]
 
     def __str__(self) -> str:
-        head = ("line", "ops", "flops", "DRAM bytes", "link bytes", "at least", "bound by")
-        return "\n".join([self.heading, *align_columns([head, *map(_cells, self._timed())]), *self.notes()])
-
-    def _timed(self) -> list[Line]:
-        return [line for line in self.lines if line.seconds]
+        return "\n".join([self.heading, *align_columns(cells(self.lines)), *self.notes()])
 
     def __repr__(self) -> str:
         return f"Estimate({self.heading})"
@@ -163,43 +130,7 @@ def estimate_program(
 ) -> Estimate:
     """Estimates a flat TTNN program; `Lowered.estimate` describes the arguments and errors."""
     machine = machine_for(cluster, list(program.mesh.values()))
-    if fidelity is not None and fidelity not in PHASES:
+    if fidelity is not None and (not isinstance(fidelity, str) or fidelity not in PHASES):
         raise ArgumentValueError(f"estimate takes a fidelity of {', '.join(PHASES)}, got {quote(fidelity)}.")
     found = costs(program, machine, check_stored(stored), fidelity)
     return Estimate(program.name, program.mesh, machine, list(found))
-
-
-def _line(line: str, ops: Sequence[OpCost]) -> Line:
-    by_part = {part: sum(op.seconds for op in ops if op.bound_by == part) for part in PARTS}
-    sent = sum(sum(op.link_bytes.values()) for op in ops)
-    flops, dram = sum(op.flops for op in ops), sum(op.dram_bytes for op in ops)
-    return Line(line, len(ops), flops, dram, sent, sum(by_part.values()), by_part)
-
-
-def _cells(line: Line) -> tuple[str, ...]:
-    counts = (amount(line.flops), amount(line.dram_bytes), amount(line.link_bytes))
-    return (shorten(line.line or "(no line)", 72), str(line.ops), *counts, duration(line.seconds), line.bound_by)
-
-
-def amount(count: float) -> str:
-    """Returns a count with a decimal prefix.
-
-    >>> amount(999), amount(4_194_304), amount(8.03e9)
-    ('999 ', '4.19 M', '8.03 G')
-    """
-    for unit, size in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if count >= size:
-            return f"{count / size:.3g} {unit}"
-    return f"{count:.0f} "
-
-
-def duration(seconds: float) -> str:
-    """Returns a time in the unit that suits it.
-
-    >>> duration(0.0217), duration(3.2e-6), duration(0)
-    ('21.7 ms', '3.2 µs', '0 ns')
-    """
-    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
-        if seconds >= size:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds * 1e9:.3g} ns"

@@ -152,17 +152,17 @@ def machine_for(name: str | None, mesh: Sequence[int]) -> Machine:
     >>> [machine_for(None, mesh).name for mesh in ((1, 1), (1, 2), (2, 4), (4, 8), (2, 2, 2))]
     ['n150', 'n300', 't3000', 'galaxy', 't3000']
     """
-    if name is not None and name not in MACHINES:
+    if name is not None and (not isinstance(name, str) or name not in MACHINES):
         raise ArgumentValueError(f"estimate takes a cluster of {', '.join(MACHINES)}, got {quote(name)}.")
-    named = list(MACHINES.values()) if name is None else [MACHINES[name]]
-    for machine in named:
+    machines = list(MACHINES.values())
+    for machine in machines if name is None else [MACHINES[name]]:
         if machine.has(mesh):
             return machine
-    known = ", ".join(f"{m.name} {_by(m.shape)}" for m in named)
-    several = "no cluster has" if name is None else f"{quote(name)} does not have"
+    which = "no cluster has" if name is None else f"{name} does not have"
+    known = ", ".join(f"{m.name} {_by(m.shape)}" for m in machines)
     raise MeshError(
-        f"{several} the mesh {_by(mesh)}: there {'are' if name is None else 'is'} {known}, which also turns, and lies "
-        "in one line; take a mesh that is a part of it, or another cluster."
+        f"{which} the mesh {_by(mesh)}: there are {known}, which also turn, and lie in one line; name a cluster that "
+        "the mesh is a part of, or take another mesh."
     )
 
 

@@ -16,17 +16,13 @@ import numpy as np
 
 from jaxmesh.analysis.estimate.arithmetic import size
 from jaxmesh.analysis.estimate.rates import Machine
+from jaxmesh.analysis.estimate.storage import WIDTHS
 from jaxmesh.analysis.explain.ttnn_traffic import op_moves
 from jaxmesh.dialects import ttnn
 from jaxmesh.dialects.definitions import has_trait
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op, Program, Value
 from jaxmesh.dialects.ttnn.memory import LAYOUT_ONLY
-from jaxmesh.errors import ArgumentValueError
-from jaxmesh.validate import quote
-
-WIDTHS: Mapping[str, float] = {"float32": 4, "bfloat16": 2, "bfloat8_b": 1 + 1 / 16, "bfloat4_b": 1 / 2 + 1 / 16}
-"""Bytes per element; sixteen elements of a block format share a byte, their exponent."""
 
 
 @dataclass(slots=True)
@@ -65,26 +61,6 @@ class Bytes:
     links: dict[str, int] = field(default_factory=dict[str, int])
     busiest: dict[str, int] = field(default_factory=dict[str, int])
     host: int = 0
-
-
-def check_stored(stored: str | Mapping[str, str] | None) -> Mapping[str, str]:
-    """Returns element types by a pattern of the arguments' paths.
-
-    Raises:
-      ArgumentValueError: an unknown element type, or a pattern that is none.
-    """
-    by_path = {"": stored} if isinstance(stored, str) else dict(stored or {})
-    for pattern, name in by_path.items():
-        if name not in WIDTHS:
-            raise ArgumentValueError(f"stored takes the element types {', '.join(WIDTHS)}, got {quote(name)}.")
-        try:
-            re.compile(pattern)
-        except re.error as error:
-            raise ArgumentValueError(
-                f"stored takes regular expressions for paths of arguments, got {quote(pattern)}: {error}; escape "
-                "brackets and dots."
-            ) from None
-    return by_path
 
 
 class Traffic:
