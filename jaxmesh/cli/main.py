@@ -1,4 +1,4 @@
-"""The command line: `jaxmesh demo`, `selftest`, `opt`, `run`, `translate`, `explain`, `record`, `compare`..."""
+"""The command line: `jaxmesh demo`, `selftest`, `opt`, `run`, `translate`, `explain`, `estimate`, `record`..."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 import jaxmesh as jm
-from jaxmesh.cli import explain, opt, processes, record, run, selftest, translate, ttnn_env
+from jaxmesh.cli import estimate, explain, opt, processes, record, run, selftest, translate, ttnn_env
 from jaxmesh.cli.demo import command as demo
 
 PASSED, FAILED, USAGE, INTERRUPTED, NO_READER = 0, 1, 2, 130, 141
 """Exit codes; the last two are the shell's for a program ended by SIGINT and by SIGPIPE."""
 
-MODULES = (demo, selftest, opt, run, translate, explain, record, processes, ttnn_env)
+MODULES = (demo, selftest, opt, run, translate, explain, estimate, record, processes, ttnn_env)
 """One module a command, in the order of `jaxmesh --help`."""
 
 COMMANDS: dict[str, Callable[[argparse.Namespace], int | None]] = {
@@ -27,6 +27,7 @@ COMMANDS: dict[str, Callable[[argparse.Namespace], int | None]] = {
     "translate": translate.translate,
     "include-dir": translate.show_include_dir,
     "explain": explain.explain,
+    "estimate": estimate.estimate,
     "record": record.record,
     "processes": processes.processes,
     "ttnn-env": ttnn_env.ttnn_env,

@@ -37,13 +37,13 @@ from jaxmesh.sharding.mesh import AnyMesh, with_devices
 from jaxmesh.stages.arguments import check_call, flatten
 from jaxmesh.stages.checked_calls import Checks
 from jaxmesh.stages.compiled import Compiled as Compiled
+from jaxmesh.stages.on_machine import OnMachine
 from jaxmesh.stages.stage import Stage
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
 from jaxmesh.validate import as_index, as_path
 
 if TYPE_CHECKING:
     from jaxmesh.analysis.explain import Explanation
-    from jaxmesh.analysis.judge import Verdict
     from jaxmesh.stages.imported import Imported
 
 
@@ -116,7 +116,7 @@ class Traced(Stage):
         return f"Traced({self._boundary.name}, mesh={self._boundary.sizes})"
 
 
-class Lowered(Stage):
+class Lowered(OnMachine):
     """A TTNN-level program: `distribute_tensor` and `aggregate_tensor` say every transfer it makes."""
 
     _level = "ttnn"
@@ -244,42 +244,6 @@ class Lowered(Stage):
         traced = self._traced
         return explain(
             self._boundary, self.residency, traced.jaxpr, self._out_tree, traced.assumptions, traced.decisions
-        )
-
-    def judge(
-        self,
-        *,
-        python: str | os.PathLike[str] | None = None,
-        cluster: str | None = None,
-        timeout: float = 600,
-        groups: bool = True,
-        unroll_limit: int = UNROLL_LIMIT,
-    ) -> Verdict:
-        """Asks the real ttnn whether it accepts the program, and what it takes; needs no devices and no values.
-
-        ttnn runs in a Python of its own, which `jaxmesh ttnn-env` makes: on the board if there is one, else on a
-        described cluster. There every operation checks its arguments and takes its memory, and computes nothing.
-
-        Args:
-          python: the Python that has ttnn; by default that of `JAXMESH_TTNN_PYTHON`, or the one that `ttnn-env` made.
-          cluster: `"n300"`, `"t3000"` or `"galaxy"`; by default the board, or the smallest that has the mesh.
-          timeout: how many seconds it may take.
-          groups: as of `as_text`.
-          unroll_limit: as of `as_text`.
-
-        Returns:
-          The verdict: accepted, or refused at which line of the source and why; the memory of each device, what is left
-          in it, the device operations. It is true if the program is accepted, and shows as a table.
-
-        Raises:
-          TtnnError: there is no ttnn, or it does not start; the message tells how to get it.
-          MeshError: no cluster has the mesh.
-          MissingRuleError: as of `as_text`.
-        """
-        from jaxmesh.analysis.judge.judge import judge_program
-
-        return judge_program(
-            self._program(groups, unroll_limit, strict=False), python=python, cluster=cluster, timeout=timeout
         )
 
     @functools.cached_property
