@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from jaxmesh.cli.inputs import abstract_mesh, chosen_functions, read_file
 from jaxmesh.cli.options import add_command, check_out, common_options
 from jaxmesh.drawing.html import page
-from jaxmesh.stages.from_mlir import decoded, import_program
+from jaxmesh.stages.from_mlir import decode_function, import_program
 
 if TYPE_CHECKING:
     from jaxmesh.analysis.estimate import Estimate
@@ -51,7 +51,7 @@ def estimate(arguments: argparse.Namespace) -> None:
     estimates: dict[str, Estimate] = {}
     with read_file(arguments) as (file, sizes):
         for function in chosen_functions(file, arguments.func):
-            program = decoded(file, function)
+            program = decode_function(file, function)
             lowered = import_program(file, program, abstract_mesh(sizes), strict=arguments.strict).lower()
             name = function.name if function.name not in estimates else f"{function.name}@{function.line}"
             estimates[name] = lowered.estimate(**options)

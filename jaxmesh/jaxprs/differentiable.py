@@ -187,7 +187,7 @@ def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, program: Program, d
     derivative = program.tangent(moving)
     made = call(derivative, [*primals, *[t for t, m in zip(tangents, moving, strict=True) if m]])
     found = dict(zip(program.real_results(), made, strict=True))
-    return outs, [found[i] if i in found else _ad.Zero.from_primal_value(y) for i, y in enumerate(outs)]
+    return outs, [found[i] if i in found else _ad.Zero(_jax.typeof(y).to_tangent_aval()) for i, y in enumerate(outs)]
 
 
 def _transpose(cotangents: Sequence[Any], *args: Any, program: Program, devices: Jaxpr) -> list[Any]:

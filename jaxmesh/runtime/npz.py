@@ -46,12 +46,6 @@ def raw(array: Array) -> Array:
     return array if array.dtype.isbuiltin == 1 else array.view(np.dtype(f"V{array.dtype.itemsize}"))
 
 
-def key_words(x: Any) -> Any:
-    """Random keys as the numbers they consist of, anything else unchanged; also inside a trace."""
-    is_key = jax.dtypes.issubdtype(getattr(x, "dtype", None), jax.dtypes.prng_key)
-    return jax.random.key_data(x) if is_key else x
-
-
 def read_inputs(path: Path, kinds: Sequence[jax.ShapeDtypeStruct]) -> list[Array]:
     """Returns the arguments in an `.npz` file: `arg0`, `arg1`, ... (or `0`, ..., or `arr_0`, ..., NumPy's names)."""
     try:

@@ -20,7 +20,8 @@ from jaxmesh.emit.cpp.printer import cpp_text
 from jaxmesh.emit.export_folder import write_folder
 from jaxmesh.emit.languages import EXPORTED
 from jaxmesh.errors import ArgumentTypeError
-from jaxmesh.runtime.npz import Array, key_words, random_array
+from jaxmesh.jaxprs.keys import words_of
+from jaxmesh.runtime.npz import Array, random_array
 from jaxmesh.sharding.mesh import storage_spec
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
 from jaxmesh.validate import quote
@@ -88,7 +89,7 @@ def stack_shards(x: Any) -> Array:
     Numbers and 64-bit arrays become 32-bit ones, as in JAX, unless its 64-bit mode is on.
     """
     if not isinstance(x, MeshTensor):
-        host = np.asarray(key_words(x))
+        host = np.asarray(words_of(x))
         return host.astype(jax.dtypes.canonicalize_dtype(host.dtype), copy=False)
     shards = {tuple(c): np.asarray(s) for c, s in x.shards()}
     sizes = tuple(x.mesh.shape.values())

@@ -19,7 +19,7 @@ from jaxmesh.frontends.jax.trace import abstract, trace
 from jaxmesh.frontends.jax.trace_shard_maps import mesh_of_calls, tracing
 from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.backend import is_multi_process
-from jaxmesh.jaxprs.caches import ARRAY, placement_of, unkeyed_settings
+from jaxmesh.jaxprs.caches import placement_of, unkeyed_settings
 from jaxmesh.runtime.distributed.agreement import compare_launch_arguments, synchronised_launch
 from jaxmesh.runtime.launch import before_tracing, launch
 from jaxmesh.sharding.mesh import (
@@ -120,7 +120,7 @@ class JitFunction:
     def _carried_shardings(self, args: Any, kwargs: Any) -> Carried | None:
         """Returns `carried_shardings` of a call; at once if the call before was given the same."""
         leaves, tree = _tree.flatten((args, kwargs))
-        placements = tree, [placement_of(x) if type(x) is ARRAY else None for x in leaves]
+        placements = tree, list(map(placement_of, leaves))
         known, carried = self._last_carried
         if known != placements:
             carried = carried_shardings(_tree.leaves((args, kwargs), is_leaf=is_tensor))

@@ -13,7 +13,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, Sharding
 
 from jaxmesh.errors import ArgumentTypeError, ArgumentValueError, MemoryKindWarning, MeshMismatchError
 from jaxmesh.frontends.stablehlo.trace import Asked, is_split, named_axes
-from jaxmesh.jaxprs.caches import ARRAY
+from jaxmesh.jaxprs.caches import placement_of
 from jaxmesh.sharding.mesh import AnyMesh, same_mesh, show_mesh
 from jaxmesh.sharding.shard_attributes import spec_axes
 from jaxmesh.stages.arguments import show_path
@@ -41,10 +41,11 @@ def carried_shardings(leaves: Sequence[Any]) -> Carried | None:
     found: list[NamedSharding | None] = []
     splits = False
     for x in leaves:
-        sharding = x.sharding if type(x) is ARRAY and x.committed else None
         if isinstance(x, jax.ShapeDtypeStruct):
-            sharding = x.sharding
-        known = sharding if isinstance(sharding, NamedSharding) else None
+            committed, sharding = True, x.sharding
+        else:
+            committed, sharding = placement_of(x) or (False, None)
+        known = sharding if committed and isinstance(sharding, NamedSharding) else None
         splits = splits or (known is not None and any(known.spec) and is_split(known))
         found.append(known)
     return tuple(found) if splits else None

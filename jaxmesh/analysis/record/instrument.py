@@ -28,9 +28,9 @@ from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p
 from jaxmesh.jaxprs import compat, evaluate
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr
 from jaxmesh.jaxprs.control_flow import Call, Cond, Scan, While, control_flow
+from jaxmesh.jaxprs.keys import words_of
 from jaxmesh.jaxprs.source_locations import SourceLocation
 from jaxmesh.jaxprs.typed_trace import trace_typed
-from jaxmesh.runtime.npz import key_words
 from jaxmesh.sharding.configs import MeshComposerConfig
 
 _lax: Any = jax.lax
@@ -132,7 +132,7 @@ class _Tracer:
 
     def save(self, scope: _Scope, value: Any, on_devices: bool) -> Buffer:
         """Makes a value a result of the body."""
-        value = key_words(jnp.asarray(value))
+        value = words_of(jnp.asarray(value))
         if not scope.mapped and not on_devices:
             return scope.add(Buffer(False), value)
         copies = self.vary(_lax.reshape(value, (*[1] * len(self.sizes), *value.shape)))

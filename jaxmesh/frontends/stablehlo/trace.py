@@ -136,6 +136,7 @@ def partition_program(plain: Jaxpr, asked: Asked, out_tree: Any, mesh: AnyMesh) 
         consts=list(walk.constants(plain).values()),
         sources=Sources(walk.all_eqns(plain)),
         results_asked=[r is not None for r in results],
+        avals=(plain.in_avals, plain.out_avals),
     )
 
 

@@ -18,8 +18,9 @@ from jaxmesh.dialects.program import UNROLL_LIMIT, Op, Program, Shape, Type, Val
 from jaxmesh.errors import MissingRuleError
 from jaxmesh.jaxprs import compat, evaluate, source_locations, walk
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr
+from jaxmesh.jaxprs.keys import is_key
 from jaxmesh.passes.flatten.constant_folding import FOLDS
-from jaxmesh.passes.flatten.storage import SMALL, Array, as_array, is_key, is_uniform, plain, storage_type
+from jaxmesh.passes.flatten.storage import SMALL, Array, as_array, is_uniform, plain, storage_type
 
 Rule = Callable[["Builder", Eqn, Sequence[Value]], "Sequence[Value] | Value"]
 """Rewrites an equation: from the builder, the equation and its operands to its result or results, of the same types."""

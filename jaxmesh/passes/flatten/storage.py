@@ -10,16 +10,11 @@ import numpy as np
 from jaxmesh.dialects.program import Shape
 from jaxmesh.errors import InexpressibleError
 from jaxmesh.jaxprs import evaluate
+from jaxmesh.jaxprs.keys import is_key, words_of
 
 Array = np.ndarray[Any, Any]
 SMALL = 64
 """The largest number of elements of a known value; of larger ones only small slices are known."""
-_key_data: Any = jax.random.key_data
-
-
-def is_key(dtype: Any) -> bool:
-    """Returns True if an element type is that of random keys."""
-    return not isinstance(dtype, np.dtype) and bool(jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key))
 
 
 def storage_type(aval: Any, line: str = "") -> tuple[Shape, np.dtype[Any]]:
@@ -34,7 +29,7 @@ def storage_type(aval: Any, line: str = "") -> tuple[Shape, np.dtype[Any]]:
         return tuple(aval.shape), cast("np.dtype[Any]", dtype)
     if not is_key(dtype):
         raise _no_type(aval, line, "TTIR has no such elements")
-    data: Any = jax.eval_shape(_key_data, jax.ShapeDtypeStruct(aval.shape, dtype))
+    data: Any = jax.eval_shape(words_of, jax.ShapeDtypeStruct(aval.shape, dtype))
     return tuple(data.shape), np.dtype(data.dtype)
 
 
@@ -45,8 +40,8 @@ def _no_type(aval: Any, line: str, why: str) -> InexpressibleError:
 
 def as_array(constant: Any) -> Any:
     """Returns a constant of a jaxpr as an array; for keys, of their words."""
-    dtype = getattr(constant, "dtype", None)
-    return _key_data(constant) if dtype is not None and is_key(dtype) else evaluate.strip_type(constant)
+    words = words_of(constant)
+    return evaluate.strip_type(constant) if words is constant else words
 
 
 def plain(value: Any) -> Any:
