@@ -123,12 +123,13 @@ def export_program(
     languages: Sequence[str],
     inputs: Sequence[Any],
     results: Callable[[], Sequence[Any]],
+    constant_limit: int,
 ) -> list[Path]:
     """Writes a TTNN program with its texts, inputs and expected results into a folder; returns the files written."""
     exact, bits = exact_results(program), narrow_results(program)
     texts = dict(mlir)
     if "cpp" in languages:
-        texts["main.cpp"] = cpp_text(program, load=True, exact=exact, bits=bits)
+        texts["main.cpp"] = cpp_text(program, load=True, exact=exact, bits=bits, constant_limit=constant_limit)
     return write_folder(
         directory,
         program,
@@ -138,4 +139,5 @@ def export_program(
         exact=exact,
         bits=bits,
         python="python" in languages,
+        constant_limit=constant_limit,
     )

@@ -20,6 +20,7 @@ from jaxmesh.dialects.program import UNROLL_LIMIT, Program
 from jaxmesh.dialects.replication import Collector, is_enabled
 from jaxmesh.dialects.residency import DEVICE, ResidencyMap
 from jaxmesh.dialects.signature import Argument, Boundary
+from jaxmesh.emit.constants import CONSTANT_LIMIT
 from jaxmesh.emit.languages import EXPORTED, LOWERED, TRACED
 from jaxmesh.errors import InexpressibleError, UnsupportedError
 from jaxmesh.frontends.stablehlo.decisions import Decision
@@ -159,6 +160,7 @@ class Lowered(Stage):
         groups: bool = True,
         unroll_limit: int = UNROLL_LIMIT,
         strict: bool = True,
+        constant_limit: int = CONSTANT_LIMIT,
         **kwargs: Any,
     ) -> list[pathlib.Path]:
         """Writes the program as Python and C++ with all they need, and what they must give.
@@ -171,6 +173,7 @@ class Lowered(Stage):
           groups: as of `as_text`.
           unroll_limit: as of `as_text`.
           strict: as of `as_text`.
+          constant_limit: as of `as_text`; larger constants are files in `tensors/`.
           kwargs: further arguments, as of a call.
 
         Returns:
@@ -205,8 +208,10 @@ class Lowered(Stage):
         mlir: dict[str, str] = {}
         if self._traced is not None:
             with contextlib.suppress(InexpressibleError):
-                mlir["ttir.mlir"] = self._traced.as_text(groups=groups, unroll_limit=unroll_limit)
-        mlir["ttnn.mlir"] = emit("ttnn", program)
+                mlir["ttir.mlir"] = self._traced.as_text(
+                    groups=groups, unroll_limit=unroll_limit, constant_limit=constant_limit
+                )
+        mlir["ttnn.mlir"] = emit("ttnn", program, constant_limit=constant_limit)
         # The arguments stay the caller's.
         kept = dataclasses.replace(self._boundary, donated=())
         compiled = Lowered(kept, self._jaxpr, self._out_tree, self._traced, self.residency).compile()
@@ -214,7 +219,7 @@ class Lowered(Stage):
         def results() -> list[Any]:
             return flatten(compiled(*args, **kwargs))[0]
 
-        return export.export_program(folder, program, mlir, chosen, leaves, results)
+        return export.export_program(folder, program, mlir, chosen, leaves, results, constant_limit)
 
     def explain(self) -> Explanation:
         """Explains where every value lives, what every equation moves, what the passes did and why; needs no devices.

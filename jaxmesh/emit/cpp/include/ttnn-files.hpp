@@ -1,6 +1,7 @@
 // Tensors in NumPy's files, and the comparison of a program's results with those expected.
 #pragma once
 
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
 #include <iterator>
@@ -137,6 +138,18 @@ inline Tensor load_tensor(const std::string& path, const Shape& shape, Layout la
     shards.push_back(piece(whole, 0, i, 1).as(Dims(whole.shape.begin() + 1, whole.shape.end())));
   }
   return Tensor(Place::DEVICES, &mesh, std::move(shards), layout);
+}
+
+// The elements of a constant that is stored in a file, one by one.
+template <class T>
+std::vector<T> load_elements(const std::string& path, const Shape& shape, DataType dtype) {
+  const Array whole = files::read(path, shape.dims(), dtype);
+  std::vector<T> made(static_cast<std::size_t>(whole.size()));
+  by_kind(dtype, [&](auto zero) {
+    const auto* from = whole.data<decltype(zero)>();
+    std::transform(from, from + whole.size(), made.begin(), [](auto v) { return static_cast<T>(v); });
+  });
+  return made;
 }
 
 // --- checking --------------------------------------------------------------------------------------------------------
