@@ -36,6 +36,7 @@ def write_folder(
     bits: Sequence[int] = (),
     python: bool = True,
     constant_limit: int = CONSTANT_LIMIT,
+    make_inputs: str | None = None,
 ) -> list[Path]:
     """Writes `main.py`, `utils.py`, `locations.json`, `tensors/*.npy` and the given texts.
 
@@ -53,6 +54,8 @@ def write_folder(
       bits: for each result those of the floats by whose rounding it may differ; 0 for its own type.
       python: whether `main.py` is written, with its `utils.py` and `locations.json`.
       constant_limit: the most elements of a constant that texts spell; others are files in `tensors`.
+      make_inputs: how the program makes its inputs, `"zeros"` or `"random"`; then the folder has neither inputs nor
+        expected results.
     """
     target = Path(directory).absolute()
     try:
@@ -61,12 +64,12 @@ def write_folder(
         constants = StoredConstants(program, constant_limit)
         tensors = {
             **{f"{name}.npy": array for name, array in constants.arrays.items()},
-            **_tensors("arg", "argument", program, program.arguments, inputs),
-            **_tensors("expected", "result", program, program.results, expected),
+            **({} if make_inputs else _tensors("arg", "argument", program, program.arguments, inputs)),
+            **({} if make_inputs else _tensors("expected", "result", program, program.results, expected)),
         }
         files = dict(texts)
         if python:
-            files |= python_files(program, exact, bits, constants)
+            files |= python_files(program, exact, bits, constants, make_inputs)
         target.parent.mkdir(parents=True, exist_ok=True)
         # On the same file system as the folder, so that moving a file is one step.
         beside = target if target.exists() else target.parent
@@ -86,9 +89,10 @@ def python_files(
     exact: bool | Sequence[bool] = False,
     bits: Sequence[int] = (),
     constants: StoredConstants | None = None,
+    make_inputs: str | None = None,
 ) -> dict[str, str]:
     """Returns the texts of `main.py`, `utils.py` and `locations.json`: the source line of each line of `main.py`."""
-    main, places = python_source(program, constants, load=True, exact=exact, bits=bits)
+    main, places = python_source(program, constants, load=True, exact=exact, bits=bits, make_inputs=make_inputs)
     return {"main.py": main, "utils.py": utils_text(), LOCATIONS: json.dumps(places, indent=0) + "\n"}
 
 

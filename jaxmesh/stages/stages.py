@@ -157,6 +157,7 @@ class Lowered(Stage):
         *args: Any,
         languages: Sequence[str] = EXPORTED,
         seed: int = 0,
+        make_inputs: str | None = None,
         groups: bool = True,
         unroll_limit: int = UNROLL_LIMIT,
         strict: bool = True,
@@ -167,9 +168,12 @@ class Lowered(Stage):
 
         Args:
           directory: a new folder, or one that an earlier export wrote.
-          args: the arguments to run with, as of a call; left out altogether, random ones are made.
+          args: the arguments to run with, as of a call; left out altogether, random ones are made. With types
+            (`jax.ShapeDtypeStruct`) nothing runs: the program makes its inputs, and needs no devices to be exported.
           languages: `"python"` (`main.py`, `utils.py`, `locations.json`), `"cpp"` (`main.cpp`), or both.
           seed: of the random arguments.
+          make_inputs: how the exported program makes its inputs instead of loading them, `"zeros"` or `"random"`; by
+            default zeros if it is exported with types. It can be told otherwise when it runs.
           groups: as of `as_text`.
           unroll_limit: as of `as_text`.
           strict: as of `as_text`.
@@ -178,10 +182,10 @@ class Lowered(Stage):
 
         Returns:
           The files written: the programs, `ttir.mlir` (unless the program was made of TTNN's own transfers, which TTIR
-          does not have), `ttnn.mlir`, and in `tensors/` the inputs and expected results.
+          does not have), `ttnn.mlir`, and in `tensors/` the inputs and expected results, and large constants.
 
         Raises:
-          MeshError: the mesh is abstract: there are no devices to compute what is expected.
+          MeshError: the mesh is abstract, and the arguments are no types: no devices compute what is expected.
           MissingRuleError, UnsupportedError: as of `as_text`.
           ArgumentTypeError: other arguments than the program was traced for.
           UnsupportedError: the devices of the mesh belong to several processes.
@@ -191,20 +195,10 @@ class Lowered(Stage):
 
         chosen, folder = export.as_languages(languages), as_path("export", directory, "folder")
         seed = as_index("export", "seed", seed)
-        program, mesh = self._program(groups, unroll_limit, strict), with_devices(self._boundary.mesh)
-        assert isinstance(mesh, Mesh)
-        if spans_processes(mesh):
-            raise UnsupportedError(
-                f"export runs the program once and writes one folder, but the devices of its mesh {dict(mesh.shape)} "
-                "belong to several processes; export it in one process alone, after jaxmesh.emulate"
-                f"({mesh.devices.size})."
-            )
-        if args or kwargs or not self._boundary.arguments:
-            leaves = check_call(self._boundary, args, kwargs)
-            export.check_values(leaves)
-        else:
-            leaves = export.sample(self._boundary.arguments, mesh, seed)
-            args, kwargs = jax.tree.unflatten(self._boundary.in_tree, leaves)
+        program = self._program(groups, unroll_limit, strict)
+        given = bool(args or kwargs or not self._boundary.arguments)
+        making = export.made_inputs(flatten((args, kwargs))[0], make_inputs)
+        leaves = check_call(self._boundary, args, kwargs, types=making is not None) if given else []
         mlir: dict[str, str] = {}
         if self._traced is not None:
             with contextlib.suppress(InexpressibleError):
@@ -212,6 +206,19 @@ class Lowered(Stage):
                     groups=groups, unroll_limit=unroll_limit, constant_limit=constant_limit
                 )
         mlir["ttnn.mlir"] = emit("ttnn", program, constant_limit=constant_limit)
+        if making is not None:
+            return export.export_program(folder, program, mlir, chosen, constant_limit, making)
+        mesh = with_devices(self._boundary.mesh)
+        assert isinstance(mesh, Mesh)
+        if spans_processes(mesh):
+            raise UnsupportedError(
+                f"export runs the program once and writes one folder, but the devices of its mesh {dict(mesh.shape)} "
+                "belong to several processes; export it in one process alone, after jaxmesh.emulate"
+                f"({mesh.devices.size})."
+            )
+        if not given:
+            leaves = export.sample(self._boundary.arguments, mesh, seed)
+            args, kwargs = jax.tree.unflatten(self._boundary.in_tree, leaves)
         # The arguments stay the caller's.
         kept = dataclasses.replace(self._boundary, donated=())
         compiled = Lowered(kept, self._jaxpr, self._out_tree, self._traced, self.residency).compile()
@@ -219,7 +226,7 @@ class Lowered(Stage):
         def results() -> list[Any]:
             return flatten(compiled(*args, **kwargs))[0]
 
-        return export.export_program(folder, program, mlir, chosen, leaves, results, constant_limit)
+        return export.export_program(folder, program, mlir, chosen, constant_limit, (leaves, results))
 
     def explain(self) -> Explanation:
         """Explains where every value lives, what every equation moves, what the passes did and why; needs no devices.

@@ -40,6 +40,7 @@ def cpp_text(
     exact: bool | Sequence[bool] = False,
     bits: Sequence[int] = (),
     constant_limit: int = CONSTANT_LIMIT,
+    make_inputs: str | None = None,
 ) -> str:
     """A flat TTNN program as a C++ file.
 
@@ -50,11 +51,12 @@ def cpp_text(
       exact: whether `--check` wants floats to be equal, too, else within rounding; one for each result, or for all.
       bits: for each result those of the floats by whose rounding it may differ; 0 for its own type.
       constant_limit: the most elements of a constant that the text spells; others are loaded from `tensors/`.
+      make_inputs: how the program makes the inputs that it does not load, `"zeros"` or `"random"`.
     """
     name = function_name(program.name)
     writer = _Writer(program, StoredConstants(program, constant_limit))
     body = writer.function(name)
-    inputs, main = inputs_text(program, name, load), main_text(program, name, load, exact, bits)
+    inputs, main = inputs_text(program, name, load), main_text(program, name, load, exact, bits, make_inputs)
     return "\n".join(['#include "ttnn-precompiled.hpp"', body, inputs, main])
 
 

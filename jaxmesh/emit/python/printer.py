@@ -48,9 +48,13 @@ def python_source(
     load: bool = False,
     exact: bool | Sequence[bool] = False,
     bits: Sequence[int] = (),
+    make_inputs: str | None = None,
 ) -> tuple[str, dict[int, str]]:
     """Returns the Python file of `python_text`, and of each line that an op or an argument has made the user's source
     line, or the argument's path.
+
+    A program that loads its inputs makes them, unless it is told otherwise, as `make_inputs` says: `"zeros"` or
+    `"random"`.
     """
     module = _Module(program, constants or StoredConstants(program))
     parts = [["import ttnn", "import utils"], module.forward()]
@@ -62,7 +66,7 @@ def python_source(
         places |= {before + number: line for number, line in module.input_places.items()}
     parts[-1].append("")
     entry = ["if __name__ == '__main__':", "  raise SystemExit(main())" if load else "  main()"]
-    parts += [[*module.main(load, exact, bits), ""], entry]
+    parts += [[*module.main(load, exact, bits, make_inputs), ""], entry]
     return "\n".join(line for part in parts for line in part) + "\n", places
 
 
@@ -177,9 +181,10 @@ class _Module:
 
     # --- main ---
 
-    def main(self, load: bool, exact: bool | Sequence[bool], bits: Sequence[int]) -> list[str]:
+    def main(self, load: bool, exact: bool | Sequence[bool], bits: Sequence[int], make_inputs: str | None) -> list[str]:
         body = ["def main(): "]
-        asked = self.statement(body, "utils.arguments", "") if load else ""
+        making = f'make_inputs="{make_inputs}"' if make_inputs else ""
+        asked = self.statement(body, "utils.arguments", making) if load else ""
         inputs = self.statement(body, self.inputs_names[load], "") if self.program.arguments else ""
         results = self.statement(body, self.name, inputs)
         if not load:
