@@ -104,10 +104,13 @@ def inputs_of(traced: jm.Traced, arguments: argparse.Namespace) -> list[Any]:
     rows = [(a, r is DEVICE) for a, r in zip(traced.in_avals, traced.residency.inputs, strict=True)]
     kinds = [jax.ShapeDtypeStruct((mesh.size, *a.shape) if p else a.shape, a.dtype) for a, p in rows]
     if arguments.inputs is not None:
+        if arguments.make_inputs is not None:
+            raise jm.ArgumentTypeError("--inputs reads the arguments, and --make-inputs makes them; leave one out.")
         found = npz.read_inputs(arguments.inputs, kinds)
     else:
         rng = np.random.default_rng(arguments.seed)
-        found = [npz.random_array(rng, kind) for kind in kinds]
+        zeros = arguments.make_inputs == "zeros"
+        found = [np.zeros(k.shape, k.dtype) if zeros else npz.random_array(rng, k) for k in kinds]
     return [_load_presharded(x, mesh) if p else x for x, (_, p) in zip(found, rows, strict=True)]
 
 

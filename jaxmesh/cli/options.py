@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import jaxmesh as jm
+from jaxmesh.emit.languages import MADE
 
 MAX_DEVICES = 256
 """The most devices that commands emulate: they share this machine's cores, and each has threads and buffers.
@@ -26,13 +27,16 @@ def add_command(commands: Any, name: str, summary: str, description: str, notes:
     return commands.add_parser(name, help=summary, description=description, epilog=notes, formatter_class=raw)
 
 
-def input_options(parser: argparse.ArgumentParser, when: str = "") -> None:
+def input_options(
+    parser: argparse.ArgumentParser, when: str = "", made: str = "how inputs are made (default: random)"
+) -> None:
     """Adds the options for the arguments of the program."""
     inputs = parser.add_mutually_exclusive_group()
     inputs.add_argument("--inputs", type=Path, metavar="NPZ", help=f"{when}the arguments: arg0, arg1, ...")
     inputs.add_argument(
         "--seed", type=seed_of, default=0, metavar="N", help=f"{when}seed of random inputs (default: 0)"
     )
+    parser.add_argument("--make-inputs", choices=MADE, help=f"{when}{made}")
 
 
 def common_options(parser: argparse.ArgumentParser) -> None:

@@ -43,6 +43,7 @@ examples:
   jaxmesh run model.mlir --inputs in.npz --out out.npz
   jaxmesh run model.mlir --mesh 2x4 --per-device        what each device holds
   jaxmesh run DIR --check                               an exported folder
+  jaxmesh run DIR --make-inputs random                  the same on inputs that are made, not loaded
   jaxmesh run DIR --on ttnn                             the same, judged by the real ttnn; see jaxmesh ttnn-env
 
 exit codes: 0 done, 1 --check found a difference, also between copies, or the real ttnn refused the program, 2 an error
@@ -56,7 +57,7 @@ def add_commands(commands: Any) -> None:
     """Adds `run` to the parser of the command line."""
     parser = add_command(commands, "run", "run a TTIR or StableHLO file on emulated devices", RUN, RUN_NOTES)
     common_options(parser)
-    input_options(parser)
+    input_options(parser, made="how inputs are made (default: random; a folder has its own)")
     parser.add_argument("--out", type=Path, metavar="NPZ", help="write the results: result0, result1, ...")
     parser.add_argument("--per-device", action="store_true", help="print what each device holds of each result")
     parser.add_argument("--check", action="store_true", help="also run the reference executor and compare")
@@ -105,19 +106,24 @@ def _run_folder(arguments: argparse.Namespace) -> int:
     """Runs the Python program of an exported folder on the emulated `ttnn`; returns the exit code."""
     unused = [o for o in ("mesh", "func", "inputs", "out") if getattr(arguments, o) is not None]
     unused += [o for o in ("strict", "per_device") if getattr(arguments, o)]
-    if unused or arguments.seed:
-        names = ", ".join(f"--{o.replace('_', '-')}" for o in (*unused, *(["seed"] if arguments.seed else [])))
+    if arguments.seed and arguments.make_inputs != "random":
+        unused.append("seed")
+    if unused:
+        names = ", ".join(f"--{o.replace('_', '-')}" for o in unused)
         raise jm.ArgumentTypeError(
             f"{arguments.file!r} is an exported folder, which has its mesh, inputs and results itself, so {names} says "
             "nothing there; leave it out."
         )
     if arguments.on == "ttnn":
         return run_on_ttnn.run_on_ttnn(arguments)
+    options = ["--check"] if arguments.check else []
+    if arguments.make_inputs is not None:
+        options += ["--make-inputs", arguments.make_inputs, "--seed", str(arguments.seed)]
     if not arguments.check:
-        return _run_program(arguments.file)
+        return _run_program(arguments.file, *options)
     try:
         with jm.check_replication():
-            return _run_program(arguments.file, "--check")
+            return _run_program(arguments.file, *options)
     except jm.ReplicationError as error:
         say("check", f"{error}: FAILED")
         return 1

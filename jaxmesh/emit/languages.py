@@ -6,5 +6,8 @@ TRACED = ("ttir",)
 EXPORTED = ("python", "cpp")
 """The languages of programs that an export writes and that run."""
 
+MADE = ("zeros", "random")
+"""The ways in which an exported program makes its inputs instead of loading them; the default first."""
+
 LOWERED = ("ttnn", *EXPORTED)
 """The languages of a lowered program, the default first."""

@@ -5,25 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from jaxmesh.dialects.program import Program
+from jaxmesh.emit.constants import CONSTANT_LIMIT
 from jaxmesh.emit.cpp.printer import cpp_text
 from jaxmesh.emit.mlir.printer import mlir_text
 from jaxmesh.emit.python.printer import python_text
-from jaxmesh.validate import as_bool
+from jaxmesh.validate import as_bool, as_index
 
 
-def _mlir(program: Program, debug_info: bool) -> str:
-    return mlir_text(program, locations=debug_info)
+def _mlir(program: Program, limit: int, debug_info: bool) -> str:
+    return mlir_text(program, locations=debug_info, constant_limit=limit)
 
 
-TARGETS: Mapping[str, Callable[[Program, bool], str]] = {
+TARGETS: Mapping[str, Callable[[Program, int, bool], str]] = {
     "ttir": _mlir,
     "ttnn": _mlir,
-    "python": lambda program, _: python_text(program),
-    "cpp": lambda program, _: cpp_text(program),
+    "python": lambda program, limit, _: python_text(program, constant_limit=limit),
+    "cpp": lambda program, limit, _: cpp_text(program, constant_limit=limit),
 }
-"""The printers, by the name that `as_text` takes; their second argument adds locations, which MLIR alone has."""
+"""The printers, by the name that `as_text` takes. Their second argument is the limit of elements of a constant that is
+spelled; the third adds locations, which MLIR alone has."""
 
 
-def emit(name: str, program: Program, *, debug_info: bool = False) -> str:
+def emit(name: str, program: Program, *, debug_info: bool = False, constant_limit: int = CONSTANT_LIMIT) -> str:
     """Returns a flat program as text."""
-    return TARGETS[name](program, as_bool("as_text", "debug_info", debug_info))
+    limit = as_index("as_text", "constant_limit", constant_limit)
+    return TARGETS[name](program, limit, as_bool("as_text", "debug_info", debug_info))

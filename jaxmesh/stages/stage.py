@@ -15,6 +15,7 @@ from jaxmesh.dialects.program import UNROLL_LIMIT, Program
 from jaxmesh.dialects.replication import is_enabled
 from jaxmesh.dialects.residency import DEVICE, ResidencyMap
 from jaxmesh.dialects.signature import Boundary
+from jaxmesh.emit.constants import CONSTANT_LIMIT
 from jaxmesh.errors import ArgumentTypeError, InexpressibleError
 from jaxmesh.jaxprs import walk
 from jaxmesh.passes.mesh_shard.replication_checks import add_checks
@@ -98,6 +99,7 @@ class Stage(abc.ABC):
         groups: bool = True,
         unroll_limit: int = UNROLL_LIMIT,
         strict: bool = True,
+        constant_limit: int = CONSTANT_LIMIT,
     ) -> str:
         """The program as text; needs no devices.
 
@@ -111,6 +113,8 @@ class Stage(abc.ABC):
           unroll_limit: how many operations loops may make, all in all, when they are unrolled.
           strict: of a lowered program, whether it is an error if Tenstorrent's own `ttnn` cannot run it (an element
             type or a mesh that it does not have); with False it is printed all the same, for the emulation.
+          constant_limit: the most elements of a constant that the text spells, where it is used. Of larger ones MLIR
+            has the elements behind the program, once; Python and C++ load them from the files that `export` writes.
 
         Raises:
           MissingRuleError: a primitive that TTIR, or an op that TTNN has no row for; the program still runs.
@@ -125,7 +129,8 @@ class Stage(abc.ABC):
             raise ArgumentTypeError(f"a {stage} program has the texts {names}, got {quote(dialect)}.")
         if name == "jaxpr":
             return self.jaxpr_text()
-        return emit(name, self._program(groups, unroll_limit, strict), debug_info=debug_info)
+        program = self._program(groups, unroll_limit, strict)
+        return emit(name, program, debug_info=debug_info, constant_limit=constant_limit)
 
     def default_program(self) -> Program:
         """The flat program that `as_text` prints by default; drawings show what the real library refuses, too."""

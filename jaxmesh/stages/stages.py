@@ -20,6 +20,7 @@ from jaxmesh.dialects.program import UNROLL_LIMIT, Program
 from jaxmesh.dialects.replication import Collector, is_enabled
 from jaxmesh.dialects.residency import DEVICE, ResidencyMap
 from jaxmesh.dialects.signature import Argument, Boundary
+from jaxmesh.emit.constants import CONSTANT_LIMIT
 from jaxmesh.emit.languages import EXPORTED, LOWERED, TRACED
 from jaxmesh.errors import InexpressibleError, UnsupportedError
 from jaxmesh.frontends.stablehlo.decisions import Decision
@@ -156,29 +157,35 @@ class Lowered(OnMachine):
         *args: Any,
         languages: Sequence[str] = EXPORTED,
         seed: int = 0,
+        make_inputs: str | None = None,
         groups: bool = True,
         unroll_limit: int = UNROLL_LIMIT,
         strict: bool = True,
+        constant_limit: int = CONSTANT_LIMIT,
         **kwargs: Any,
     ) -> list[pathlib.Path]:
         """Writes the program as Python and C++ with all they need, and what they must give.
 
         Args:
           directory: a new folder, or one that an earlier export wrote.
-          args: the arguments to run with, as of a call; left out altogether, random ones are made.
+          args: the arguments to run with, as of a call; left out altogether, random ones are made. With types
+            (`jax.ShapeDtypeStruct`) nothing runs: the program makes its inputs, and needs no devices to be exported.
           languages: `"python"` (`main.py`, `utils.py`, `locations.json`), `"cpp"` (`main.cpp`), or both.
           seed: of the random arguments.
+          make_inputs: how the exported program makes its inputs instead of loading them, `"zeros"` or `"random"`; by
+            default zeros if it is exported with types. It can be told otherwise when it runs.
           groups: as of `as_text`.
           unroll_limit: as of `as_text`.
           strict: as of `as_text`.
+          constant_limit: as of `as_text`; larger constants are files in `tensors/`.
           kwargs: further arguments, as of a call.
 
         Returns:
           The files written: the programs, `ttir.mlir` (unless the program was made of TTNN's own transfers, which TTIR
-          does not have), `ttnn.mlir`, and in `tensors/` the inputs and expected results.
+          does not have), `ttnn.mlir`, and in `tensors/` the inputs and expected results, and large constants.
 
         Raises:
-          MeshError: the mesh is abstract: there are no devices to compute what is expected.
+          MeshError: the mesh is abstract, and the arguments are no types: no devices compute what is expected.
           MissingRuleError, UnsupportedError: as of `as_text`.
           ArgumentTypeError: other arguments than the program was traced for.
           UnsupportedError: the devices of the mesh belong to several processes.
@@ -188,7 +195,20 @@ class Lowered(OnMachine):
 
         chosen, folder = export.as_languages(languages), as_path("export", directory, "folder")
         seed = as_index("export", "seed", seed)
-        program, mesh = self._program(groups, unroll_limit, strict), with_devices(self._boundary.mesh)
+        program = self._program(groups, unroll_limit, strict)
+        given = bool(args or kwargs or not self._boundary.arguments)
+        making = export.made_inputs(flatten((args, kwargs))[0], make_inputs)
+        leaves = check_call(self._boundary, args, kwargs, types=making is not None) if given else []
+        mlir: dict[str, str] = {}
+        if self._traced is not None:
+            with contextlib.suppress(InexpressibleError):
+                mlir["ttir.mlir"] = self._traced.as_text(
+                    groups=groups, unroll_limit=unroll_limit, constant_limit=constant_limit
+                )
+        mlir["ttnn.mlir"] = emit("ttnn", program, constant_limit=constant_limit)
+        if making is not None:
+            return export.export_program(folder, program, mlir, chosen, constant_limit, making)
+        mesh = with_devices(self._boundary.mesh)
         assert isinstance(mesh, Mesh)
         if spans_processes(mesh):
             raise UnsupportedError(
@@ -196,17 +216,9 @@ class Lowered(OnMachine):
                 "belong to several processes; export it in one process alone, after jaxmesh.emulate"
                 f"({mesh.devices.size})."
             )
-        if args or kwargs or not self._boundary.arguments:
-            leaves = check_call(self._boundary, args, kwargs)
-            export.check_values(leaves)
-        else:
+        if not given:
             leaves = export.sample(self._boundary.arguments, mesh, seed)
             args, kwargs = jax.tree.unflatten(self._boundary.in_tree, leaves)
-        mlir: dict[str, str] = {}
-        if self._traced is not None:
-            with contextlib.suppress(InexpressibleError):
-                mlir["ttir.mlir"] = self._traced.as_text(groups=groups, unroll_limit=unroll_limit)
-        mlir["ttnn.mlir"] = emit("ttnn", program)
         # The arguments stay the caller's.
         kept = dataclasses.replace(self._boundary, donated=())
         compiled = Lowered(kept, self._jaxpr, self._out_tree, self._traced, self.residency).compile()
@@ -214,7 +226,7 @@ class Lowered(OnMachine):
         def results() -> list[Any]:
             return flatten(compiled(*args, **kwargs))[0]
 
-        return export.export_program(folder, program, mlir, chosen, leaves, results)
+        return export.export_program(folder, program, mlir, chosen, constant_limit, (leaves, results))
 
     def explain(self) -> Explanation:
         """Explains where every value lives, what every equation moves, what the passes did and why; needs no devices.

@@ -66,6 +66,7 @@ def main_text(
     load: bool,
     exact: bool | Sequence[bool],
     bits: Sequence[int],
+    make_inputs: str | None = None,
 ) -> str:
     """The function `main`."""
     call = f"::{name}({'v1' if program.arguments else ''})"
@@ -84,6 +85,8 @@ def main_text(
         f"::std::vector<::std::string> v1 = {{{files}}};",
         f"return ttnn::run_and_check(argc, argv, &::{_inputs_name(name, load)}, {run}, v1, {wanted});",
     ]
+    if make_inputs is not None:
+        lines.insert(0, f'ttnn::make_inputs("{make_inputs}");')
     return _function("int32_t main(int32_t argc, char** argv)", lines)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from jaxmesh.dialects import ttnn
 from jaxmesh.dialects.program import Op, Program, Type, Value
 from jaxmesh.dialects.ttnn.op import Param, TtnnOp
+from jaxmesh.emit.constants import CONSTANT_LIMIT, StoredConstants
 from jaxmesh.emit.cpp import values as values
 from jaxmesh.emit.cpp.main import inputs_text, main_text
 from jaxmesh.emit.cpp.names import function_name
@@ -38,6 +39,8 @@ def cpp_text(
     load: bool = False,
     exact: bool | Sequence[bool] = False,
     bits: Sequence[int] = (),
+    constant_limit: int = CONSTANT_LIMIT,
+    make_inputs: str | None = None,
 ) -> str:
     """A flat TTNN program as a C++ file.
 
@@ -47,11 +50,13 @@ def cpp_text(
         `tensors/expected0.npy` and so on; else all inputs are ones.
       exact: whether `--check` wants floats to be equal, too, else within rounding; one for each result, or for all.
       bits: for each result those of the floats by whose rounding it may differ; 0 for its own type.
+      constant_limit: the most elements of a constant that the text spells; others are loaded from `tensors/`.
+      make_inputs: how the program makes the inputs that it does not load, `"zeros"` or `"random"`.
     """
     name = function_name(program.name)
-    writer = _Writer(program)
+    writer = _Writer(program, StoredConstants(program, constant_limit))
     body = writer.function(name)
-    inputs, main = inputs_text(program, name, load), main_text(program, name, load, exact, bits)
+    inputs, main = inputs_text(program, name, load), main_text(program, name, load, exact, bits, make_inputs)
     return "\n".join(['#include "ttnn-precompiled.hpp"', body, inputs, main])
 
 
@@ -60,6 +65,7 @@ class _Writer:
     """The text of one function while it is written."""
 
     program: Program
+    constants: StoredConstants
     lines: list[str] = field(default_factory=list[str])
     names: dict[Value, str] = field(default_factory=dict[Value, str])
     count: int = 0
@@ -136,11 +142,17 @@ class _Writer:
         name = str(param.key)
         value: Any = op.attributes.get(name, row.definition.by_name[name].default)
         if param.form == "array":
-            return self.data(value)
+            return self.loaded(op, file, value) if (file := self.constants.file(op)) else self.data(value)
         if param.form == "span":
             kind = "::ttsl::SmallVector<int32_t>"
             return f"ttsl::make_const_span({self.variable(kind, values.attribute('int32s', value))})"
         return values.attribute(param.form, value)
+
+    def loaded(self, op: Op, file: str, array: Any) -> str:
+        """A row of elements in a file."""
+        kind = self.program.types[op.results[0]]
+        shape, dtype = values.attribute("shape", kind.shape), values.data_type(kind.dtype)
+        return f'ttnn::load_elements<{values.table_type(array.dtype)}>("{file}", {shape}, {dtype})'
 
     def data(self, array: Any) -> str:
         """A row of elements; a long one as a table of its own."""

@@ -9,13 +9,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
+import numpy as np
+
 from jaxmesh.dialects.definitions import definition_of
 from jaxmesh.dialects.op import OpDef
 from jaxmesh.dialects.program import Op, Port, Program, Value
 from jaxmesh.dialects.ttnn.memory import MEMORY_OPS
+from jaxmesh.emit.constants import CONSTANT_LIMIT, StoredConstants
 from jaxmesh.emit.mlir.attributes import array, attribute, by
 from jaxmesh.emit.mlir.locations import Locations
-from jaxmesh.emit.mlir.spelling import Spelling, symbol
+from jaxmesh.emit.mlir.spelling import Spelling, is_uniform, resource_section, symbol
 from jaxmesh.errors import JaxmeshError, MissingRuleError, VerifyError
 
 _SEGMENTS = "operandSegmentSizes"
@@ -26,10 +29,18 @@ DISCARDABLE: Mapping[str, str] = {"assume_replicated": "", "layout": "#ttnn.layo
 layout that `to_layout` makes, which upstream has in the result's type, and how `divide` rounds integers."""
 
 
-def mlir_text(program: Program, *, locations: bool = False) -> str:
+def mlir_text(
+    program: Program, *, locations: bool = False, constant_limit: int = CONSTANT_LIMIT, resources: bool = True
+) -> str:
     """A flat program as MLIR text: generic ops in a `func.func` in a module.
 
     jaxlib parses it, with unregistered dialects allowed, and prints it back unchanged; `jaxmesh.from_mlir` reads it.
+
+    Args:
+      program: the program.
+      locations: whether ops, arguments and the module have their locations.
+      constant_limit: the most elements of a constant that its op spells; others are resources behind the module.
+      resources: whether the elements of resources are written; else they have names alone.
 
     >>> from jaxmesh.dialects.program import Port, Program, Type
     >>> import numpy as np
@@ -42,13 +53,17 @@ def mlir_text(program: Program, *, locations: bool = False) -> str:
       }
     }
     """
-    return _Printer(program, Locations(written=locations)).text()
+    printer = _Printer(program, Locations(written=locations), StoredConstants(program, constant_limit))
+    text = printer.text()
+    return text + resource_section(printer.resources) if resources else text
 
 
 class _Printer:
-    def __init__(self, program: Program, locations: Locations) -> None:
+    def __init__(self, program: Program, locations: Locations, constants: StoredConstants) -> None:
         self.program = program
         self.locations = locations
+        self.constants = constants
+        self.resources: dict[str, np.ndarray[Any, Any]] = {}
         self.spelling = Spelling()
         self.names: dict[Value, str] = {a.value: f"%arg{i}" for i, a in enumerate(program.arguments)}
         self.count = 0
@@ -162,6 +177,10 @@ class _Printer:
         return f" {{{', '.join(written)}}}" if given else ""
 
     def _written(self, op: Op, name: str, form: str, value: Any) -> str:
+        stored = self.constants.name(op) if form == "dense" else None
+        if stored is not None and not is_uniform(value):
+            self.resources.setdefault(stored, value)
+            return self.spelling.resource(stored, value)
         try:
             return attribute(form, value, self.spelling, wide=form in _BY_TYPE and self._wide(op))
         except JaxmeshError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -98,14 +99,16 @@ class Spelling:
 
     def elements(self, array: np.ndarray[Any, Any]) -> str:
         """A constant: `dense<...> : tensor<...>`."""
-        elements = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("<"), copy=False)).reshape(array.shape)
-        return f"dense<{self._inside(elements)}> : {self.tensor(array.shape, array.dtype)}"
+        return f"dense<{self._inside(_little_endian(array))}> : {self.tensor(array.shape, array.dtype)}"
+
+    def resource(self, name: str, array: np.ndarray[Any, Any]) -> str:
+        """A constant whose elements are in the section of resources: `dense_resource<...> : tensor<...>`."""
+        return f"dense_resource<{name}> : {self.tensor(array.shape, array.dtype)}"
 
     def _inside(self, elements: np.ndarray[Any, Any]) -> str:
         if not elements.size:
             return ""
-        rows = elements.reshape(-1).view(np.uint8).reshape(elements.size, elements.dtype.itemsize)
-        if bool((rows == rows[0]).all()):
+        if is_uniform(elements):
             return self._list(elements.reshape(-1)[:1].reshape(()))
         if elements.size > LISTED:
             return f'"0x{_stored_bytes(elements).hex().upper()}"'
@@ -123,6 +126,39 @@ class Spelling:
         if self._context is None:
             self._context = ir.Context()
         return self._context
+
+
+def is_uniform(array: np.ndarray[Any, Any]) -> bool:
+    """Returns True if all elements, of which there is one at least, have the same bits."""
+    if not any(array.strides):
+        return True
+    flat = array.reshape(-1)
+    # Most arrays differ among their first elements.
+    return _have_same_bits(flat[:LISTED]) and _have_same_bits(flat)
+
+
+def _have_same_bits(flat: np.ndarray[Any, Any]) -> bool:
+    rows = np.ascontiguousarray(flat).reshape(-1, 1).view(np.uint8)
+    return bool((rows == rows[0]).all())
+
+
+def resource_section(arrays: Mapping[str, np.ndarray[Any, Any]]) -> str:
+    """Returns the section of a file that holds the elements of its resources; empty if there are none."""
+    if not arrays:
+        return ""
+    blobs = ",\n".join(f'      {name}: "0x{_blob(array)}"' for name, array in arrays.items())
+    return f"\n{{-#\n  dialect_resources: {{\n    builtin: {{\n{blobs}\n    }}\n  }}\n#-}}\n"
+
+
+def _blob(array: np.ndarray[Any, Any]) -> str:
+    """The alignment, in four bytes, and the elements, as hex digits."""
+    alignment = array.dtype.itemsize.to_bytes(4, "little")
+    return alignment.hex().upper() + _stored_bytes(_little_endian(array)).hex().upper()
+
+
+def _little_endian(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The array row by row, in the byte order of MLIR."""
+    return np.ascontiguousarray(array.astype(array.dtype.newbyteorder("<"), copy=False)).reshape(array.shape)
 
 
 def _stored_bytes(elements: np.ndarray[Any, Any]) -> bytes:

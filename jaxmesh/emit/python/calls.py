@@ -117,6 +117,14 @@ def special(program: Program, op: Op, names: Names) -> Statements | None:
     return None if writer is None else writer(program, op, names)
 
 
+def load_constant(program: Program, op: Op, names: Names, file: str) -> Statements:
+    """The call that loads a constant from a file."""
+    kind = program.types[op.results[0]]
+    device = names[op.used[0]] if op.used else "None"
+    arguments = [f'"{file}"', values.layout(kind), values.data_type(kind.dtype), device, values.memory_config(kind)]
+    return [("utils.load_constant", f"{', '.join(arguments)}, shape={values.shape(kind.shape)}")]
+
+
 def device_call(mesh_shape: Sequence[int]) -> tuple[str, str]:
     """The call that gives the mesh device: one chip needs no fabric."""
     sizes = tuple(map(int, mesh_shape))

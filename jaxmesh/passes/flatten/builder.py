@@ -18,6 +18,7 @@ from jaxmesh.dialects.program import UNROLL_LIMIT, Op, Program, Shape, Type, Val
 from jaxmesh.errors import MissingRuleError
 from jaxmesh.jaxprs import compat, evaluate, source_locations, walk
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr
+from jaxmesh.jaxprs.contents import Contents
 from jaxmesh.jaxprs.keys import is_key
 from jaxmesh.passes.flatten.constant_folding import FOLDS
 from jaxmesh.passes.flatten.storage import SMALL, Array, as_array, is_uniform, plain, storage_type
@@ -69,7 +70,7 @@ class Builder:
     floats: dict[Value, Value] = field(default_factory=dict[Value, Value])
     _constants: dict[Any, Value] = field(default_factory=dict[Any, Value])
     _large: dict[Value, Array] = field(default_factory=dict[Value, Array])
-    _kept: list[Any] = field(default_factory=list[Any])
+    _contents: Contents = field(default_factory=Contents)
     _types: dict[Any, Type] = field(default_factory=dict[Any, Type])
     _makers: dict[Value, Op] = field(default_factory=dict[Value, Op])
     _live: walk.Memo[list[Eqn]] = field(default_factory=walk.Memo["list[Eqn]"])
@@ -184,20 +185,18 @@ class Builder:
         return self._constants[key]
 
     def constant(self, array: Any) -> Value:
-        """Creates a tensor of given numbers; a uniform one becomes a `full`."""
+        """Creates a tensor of given numbers; a uniform one becomes a `full`, and equal ones are created once."""
         elements = np.asarray(array)
         if not elements.size:
             return self.full(elements.shape, 0, elements.dtype)
         if is_uniform(elements):
             return self.full(elements.shape, elements.reshape(-1)[0], elements.dtype)
-        # Large arrays are compared by identity: they live as long as the operation that holds them.
-        content = elements.tobytes() if elements.nbytes <= 4096 else id(array)
-        key = ("constant", elements.shape, elements.dtype, content)
+        first = self._contents.first(elements)
+        # The first array of a content lives as long as the builder.
+        key = ("constant", id(first))
         if key not in self._constants:
-            self._constants[key] = made = self.op("constant", (), elements.shape, elements.dtype, value=elements)
-            self.remember(made, elements)
-            if elements is not array:
-                self._kept.append(array)
+            self._constants[key] = made = self.op("constant", (), first.shape, first.dtype, value=first)
+            self.remember(made, first)
         return self._constants[key]
 
     def remember(self, value: Value, array: Array) -> None:

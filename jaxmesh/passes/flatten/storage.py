@@ -56,5 +56,11 @@ def is_uniform(data: Array) -> bool:
     """Returns True if all elements have the same bits."""
     if data.ndim == 0 or data.size == 1:
         return True
-    elements = np.ascontiguousarray(data).reshape(-1, 1).view(np.uint8)
+    flat = data.reshape(-1)
+    # Most arrays differ among their first elements.
+    return _is_one_number(flat[:SMALL]) and _is_one_number(flat)
+
+
+def _is_one_number(flat: Array) -> bool:
+    elements = np.ascontiguousarray(flat).reshape(-1, 1).view(np.uint8)
     return bool((elements == elements[0]).all())

@@ -192,3 +192,4 @@ def use_shapes(utils: Any, shapes: Shapes) -> None:
         return shapes.from_host_shards(pieces, device.shape)
 
     utils.load_tensor, utils.load_sharded_tensor = load_tensor, load_sharded_tensor
+    utils.load_constant = load_tensor
