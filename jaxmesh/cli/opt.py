@@ -72,8 +72,12 @@ def _texts(arguments: argparse.Namespace) -> Iterator[str]:
                     f"line {function.line}: @{function.name} holds no op of StableHLO, which --stablehlo-to-ttir "
                     "reads; leave the option out."
                 )
-            traced = import_program(file, program, abstract_mesh(sizes), strict=arguments.strict)
-            lowers = arguments.ttir_to_ttnn
-            shown = traced.lower().as_text(strict=not arguments.for_emulation) if lowers else traced.as_text()
+            mesh, upstream = abstract_mesh(sizes), arguments.ttir_to_ttnn_backend_pipeline is not None
+            traced = import_program(file, program, mesh, strict=arguments.strict, there=upstream)
+            shown = _lowered(traced, arguments, upstream) if arguments.ttir_to_ttnn else traced.as_text()
             heading = f"// @{function.name} (line {function.line})\n" if len(functions) > 1 else ""
             yield f"{heading}{shown}"
+
+
+def _lowered(traced: jm.Traced, arguments: argparse.Namespace, upstream: bool) -> str:
+    return traced.lower().as_text(strict=not arguments.for_emulation, layouts=upstream)

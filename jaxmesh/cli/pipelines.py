@@ -44,7 +44,11 @@ class Pipeline:
 
 
 PIPELINES: Mapping[str, Pipeline] = {
-    "--ttir-to-ttnn-backend-pipeline": Pipeline("ttir_to_ttnn", _BACKEND, "--ttir-to-ttnn, as ttmlir-opt calls it"),
+    "--ttir-to-ttnn-backend-pipeline": Pipeline(
+        "ttir_to_ttnn",
+        _BACKEND,
+        "--ttir-to-ttnn with layouts in types; arguments that no mesh_shard reads are on the devices",
+    ),
     "--stablehlo-to-ttir-pipeline": Pipeline("stablehlo_to_ttir", {}, "--stablehlo-to-ttir, as ttmlir-opt calls it"),
     "--stablehlo-pipeline": Pipeline(
         None, {"mesh-shape": None, "automatic-arg-analysis": "true"}, "names the mesh; StableHLO is always partitioned"

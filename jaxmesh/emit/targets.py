@@ -11,19 +11,20 @@ from jaxmesh.emit.python.printer import python_text
 from jaxmesh.validate import as_bool
 
 
-def _mlir(program: Program, debug_info: bool) -> str:
-    return mlir_text(program, locations=debug_info)
+def _mlir(program: Program, debug_info: bool, layouts: bool) -> str:
+    return mlir_text(program, locations=debug_info, layouts=layouts)
 
 
-TARGETS: Mapping[str, Callable[[Program, bool], str]] = {
+TARGETS: Mapping[str, Callable[[Program, bool, bool], str]] = {
     "ttir": _mlir,
     "ttnn": _mlir,
-    "python": lambda program, _: python_text(program),
-    "cpp": lambda program, _: cpp_text(program),
+    "python": lambda program, *_: python_text(program),
+    "cpp": lambda program, *_: cpp_text(program),
 }
-"""The printers, by the name that `as_text` takes; their second argument adds locations, which MLIR alone has."""
+"""The printers, by the name that `as_text` takes; further arguments add locations and layouts, which MLIR alone has."""
 
 
-def emit(name: str, program: Program, *, debug_info: bool = False) -> str:
+def emit(name: str, program: Program, *, debug_info: bool = False, layouts: bool = False) -> str:
     """Returns a flat program as text."""
-    return TARGETS[name](program, as_bool("as_text", "debug_info", debug_info))
+    layouts = as_bool("as_text", "layouts", layouts) and name == "ttnn"
+    return TARGETS[name](program, as_bool("as_text", "debug_info", debug_info), layouts)

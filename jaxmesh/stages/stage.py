@@ -98,6 +98,7 @@ class Stage(abc.ABC):
         groups: bool = True,
         unroll_limit: int = UNROLL_LIMIT,
         strict: bool = True,
+        layouts: bool = False,
     ) -> str:
         """The program as text; needs no devices.
 
@@ -111,6 +112,8 @@ class Stage(abc.ABC):
           unroll_limit: how many operations loops may make, all in all, when they are unrolled.
           strict: of a lowered program, whether it is an error if Tenstorrent's own `ttnn` cannot run it (an element
             type or a mesh that it does not have); with False it is printed all the same, for the emulation.
+          layouts: of `"ttnn"`, whether types carry the layout of each value, and the element types of the devices, as
+            upstream's texts do; the short form for people has none.
 
         Raises:
           MissingRuleError: a primitive that TTIR, or an op that TTNN has no row for; the program still runs.
@@ -125,7 +128,7 @@ class Stage(abc.ABC):
             raise ArgumentTypeError(f"a {stage} program has the texts {names}, got {quote(dialect)}.")
         if name == "jaxpr":
             return self.jaxpr_text()
-        return emit(name, self._program(groups, unroll_limit, strict), debug_info=debug_info)
+        return emit(name, self._program(groups, unroll_limit, strict), debug_info=debug_info, layouts=layouts)
 
     def default_program(self) -> Program:
         """The flat program that `as_text` prints by default; drawings show what the real library refuses, too."""

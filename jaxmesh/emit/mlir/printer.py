@@ -14,6 +14,7 @@ from jaxmesh.dialects.op import OpDef
 from jaxmesh.dialects.program import Op, Port, Program, Value
 from jaxmesh.dialects.ttnn.memory import MEMORY_OPS
 from jaxmesh.emit.mlir.attributes import array, attribute, by
+from jaxmesh.emit.mlir.layouts import Layouts
 from jaxmesh.emit.mlir.locations import Locations
 from jaxmesh.emit.mlir.spelling import Spelling, symbol
 from jaxmesh.errors import JaxmeshError, MissingRuleError, VerifyError
@@ -26,10 +27,15 @@ DISCARDABLE: Mapping[str, str] = {"assume_replicated": "", "layout": "#ttnn.layo
 layout that `to_layout` makes, which upstream has in the result's type, and how `divide` rounds integers."""
 
 
-def mlir_text(program: Program, *, locations: bool = False) -> str:
+def mlir_text(program: Program, *, locations: bool = False, layouts: bool = False) -> str:
     """A flat program as MLIR text: generic ops in a `func.func` in a module.
 
     jaxlib parses it, with unregistered dialects allowed, and prints it back unchanged; `jaxmesh.from_mlir` reads it.
+
+    Args:
+      program: of one dialect.
+      locations: whether each op carries its source location.
+      layouts: of TTNN, whether types carry the layouts of the values, and the element types that the devices have.
 
     >>> from jaxmesh.dialects.program import Port, Program, Type
     >>> import numpy as np
@@ -42,14 +48,15 @@ def mlir_text(program: Program, *, locations: bool = False) -> str:
       }
     }
     """
-    return _Printer(program, Locations(written=locations)).text()
+    return _Printer(program, Locations(written=locations), Layouts() if layouts else None).text()
 
 
 class _Printer:
-    def __init__(self, program: Program, locations: Locations) -> None:
+    def __init__(self, program: Program, locations: Locations, layouts: Layouts | None) -> None:
         self.program = program
         self.locations = locations
-        self.spelling = Spelling()
+        self.layouts = layouts
+        self.spelling = Spelling(layouts)
         self.names: dict[Value, str] = {a.value: f"%arg{i}" for i, a in enumerate(program.arguments)}
         self.count = 0
         self.printed: dict[tuple[str, int], str] = {}
@@ -57,16 +64,18 @@ class _Printer:
     def text(self) -> str:
         around = self.locations.op(""), self.locations.op("")
         mesh = by(self.program.mesh.values()) or "1x1"
+        public = "public " if self.program.public else ""
         lines = [
             f'module attributes {{ttcore.meshes = #ttcore.meshes<[<"mesh" = {mesh}>]>}} {{',
-            f"  func.func {symbol(self.program.name)}({self._arguments()}){self._results()} {{",
+            f"  func.func {public}{symbol(self.program.name)}({self._arguments()}){self._results()} {{",
             *map(self._op, self.program.ops),
             self._return(),
             f"  }}{around[1]}",
             f"}}{around[0]}",
         ]
         before, after = self.locations.definitions()
-        return "\n".join([*before, *lines, *after, ""])
+        named = () if self.layouts is None else self.layouts.definitions()
+        return "\n".join([*named, *before, *lines, *after, ""])
 
     # --- the boundary ---
 
@@ -157,7 +166,11 @@ class _Printer:
             yield f"{name} = {self._written(op, name, forms[name], given[name])}"
 
     def _discardable(self, op: Op) -> str:
-        given = [(k, op.attributes[k], form) for k, form in DISCARDABLE.items() if op.attributes.get(k)]
+        given = [
+            (k, op.attributes[k], form)
+            for k, form in DISCARDABLE.items()
+            if op.attributes.get(k) and (k != "layout" or self.layouts is None)
+        ]
         written = (f"jaxmesh.{k}" + (f" = {attribute(form, v, self.spelling)}" if form else "") for k, v, form in given)
         return f" {{{', '.join(written)}}}" if given else ""
 

@@ -48,7 +48,7 @@ class _Decider:
     def __init__(self, program: Program, strict: bool) -> None:
         self.source = program
         self.strict = strict
-        self.made = Program(program.name, program.mesh, list(program.types), program.arguments)
+        self.made = replace(program, types=list(program.types), ops=[], results=[])
         self.in_rows = wanted_in_rows(program)
         self.handle: Value | None = None
         self.line = ""

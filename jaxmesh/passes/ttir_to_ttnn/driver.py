@@ -60,7 +60,7 @@ class _Places:
 class _Lowering:
     def __init__(self, program: Program) -> None:
         self.source = program
-        self.ops = Ops(Program(program.name, dict(program.mesh)))
+        self.ops = Ops(Program(program.name, dict(program.mesh), public=program.public))
         self.places: dict[Value, _Places] = {}
         for port in program.arguments:
             kind = program.types[port.value]
