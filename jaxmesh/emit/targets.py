@@ -15,11 +15,19 @@ def _mlir(program: Program, debug_info: bool, layouts: bool) -> str:
     return mlir_text(program, locations=debug_info, layouts=layouts)
 
 
+def _python(program: Program, debug_info: bool, layouts: bool) -> str:
+    return python_text(program)
+
+
+def _cpp(program: Program, debug_info: bool, layouts: bool) -> str:
+    return cpp_text(program)
+
+
 TARGETS: Mapping[str, Callable[[Program, bool, bool], str]] = {
     "ttir": _mlir,
     "ttnn": _mlir,
-    "python": lambda program, *_: python_text(program),
-    "cpp": lambda program, *_: cpp_text(program),
+    "python": _python,
+    "cpp": _cpp,
 }
 """The printers, by the name that `as_text` takes; further arguments add locations and layouts, which MLIR alone has."""
 
