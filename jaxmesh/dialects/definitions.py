@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from jaxmesh.dialects import ttir, ttnn
+from jaxmesh.dialects import textual, ttir, ttnn
 from jaxmesh.dialects.op import OpDef, Trait
 from jaxmesh.dialects.ttnn.memory import MEMORY_OPS
 
@@ -12,11 +12,14 @@ _TRAITS: Mapping[str, frozenset[Trait]] = {
     **{f"ttir.{name}": op.traits for name, op in ttir.OPS.items()},
     **{f"ttnn.{name}": op.definition.traits for name, op in ttnn.OPS.items()},
     **{f"ttnn.{name}": op.traits for name, op in MEMORY_OPS.items()},
+    **{name: op.traits for name, op in textual.OPS.items()},
 }
 
 
 def definition_of(name: str) -> OpDef | None:
     """Returns the definition of an operation; None if there is none."""
+    if name in textual.OPS:
+        return textual.OPS[name]
     dialect, _, short = name.partition(".")
     if dialect == "ttir":
         return ttir.OPS.get(short)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from jaxmesh.dialects import ttnn
-from jaxmesh.dialects.definitions import definition_of
+from jaxmesh.dialects.definitions import definition_of, has_trait
 from jaxmesh.dialects.imported_op import group_operands
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op, Port, Program, Type, Value
@@ -112,6 +112,8 @@ class _Flat:
         if self.dialect == "ttir":
             return kinds
         before = [None if v is None else self.program.types[v] for v in operands]
+        if has_trait(step.op, Trait.TEXTUAL):
+            return [replace(kind, tile=True) for kind in kinds]
         row = ttnn.OPS.get(step.op.removeprefix("ttnn."))
         if row is None or not any(k is not None and k.kind == "tensor" and not k.host for k in before):
             place = self._place(step, [k for k in before if k is not None])

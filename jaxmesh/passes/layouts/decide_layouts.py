@@ -148,7 +148,7 @@ class _Decider:
         self.made.ops.append(Op(op.name, tuple(operands), op.results, op.attributes, op.line))
 
     def _on_devices(self, op: Op) -> None:
-        found = forms_of(self.source, op, ttnn.OPS[op.name.removeprefix("ttnn.")])
+        found = forms_of(self.source, op, ttnn.OPS.get(op.name.removeprefix("ttnn.")))
         given = tensors(self.source, op)
         dtypes = self._dtypes(op, given, found)
         tile = not self._stays_in_rows(op, given, found)
