@@ -32,6 +32,8 @@ def takes_device(name: str) -> tuple[int, int]:
     >>> takes_device("ttnn.full"), takes_device("ttnn.rand"), takes_device("ttir.full")
     ((0, 1), (1, 1), (0, 0))
     """
+    if name in textual.TAKES_DEVICE:
+        return 1, 1
     dialect, _, short = name.partition(".")
     if dialect != "ttnn":
         return 0, 0

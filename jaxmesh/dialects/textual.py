@@ -21,6 +21,8 @@ from jaxmesh.jaxprs import compat
 
 OPS: dict[str, OpDef] = {}
 """By name, with the dialect."""
+TAKES_DEVICE: set[str] = set()
+"""Names of ops of TTNN that read the mesh device."""
 ROWS: dict[str, frozenset[int]] = {}
 """By name of an op of TTNN: the numbers of the operands that it takes in rows."""
 
@@ -56,13 +58,16 @@ def _define(
     writes: int | None = None,
     rows: Sequence[int] = (),
     dialects: Sequence[str] = ("ttir", "ttnn"),
+    takes_device: bool = False,
 ) -> None:
-    """Adds an op of both dialects; `ttnn` are its attributes in TTNN where they have other forms."""
+    """Adds an op of both dialects; `ttnn` are its attributes in TTNN where they are others."""
     row = OpDef(name, arity(operands), attributes, meaning, (results, results), True, frozenset({Trait.TEXTUAL}))
     forms = {"ttir": attributes, "ttnn": attributes if ttnn is None else tuple(ttnn)}
     for dialect in dialects:
         OPS[f"{dialect}.{name}"] = replace(row, attributes=forms[dialect], writes=writes)
     ROWS[f"ttnn.{name}"] = frozenset(rows)
+    if takes_device:
+        TAKES_DEVICE.add(f"ttnn.{name}")
 
 
 # --- with a meaning --------------------------------------------------------------------------------------------------
@@ -103,13 +108,88 @@ _define("selective_reduce_combine", 4, *(need(name, "int", form="ui32") for name
 _define("paged_fill_cache", (3, 4), writes=0, rows=(2, 3))
 _define("paged_update_cache", (3, 4), attr("share_cache", "bool", False), writes=0, rows=(2, 3))
 _define("chunked_scaled_dot_product_attention", 5, _SCALE, rows=(3, 4))
-_define("paged_scaled_dot_product_attention_decode", (4, 7), _CAUSAL, _SCALE, _WINDOW, rows=(3, 5))
+_define("paged_scaled_dot_product_attention_decode", (4, 7), _CAUSAL, _SCALE, _WINDOW, rows=(3, 5), dialects=["ttnn"])
+_define("paged_scaled_dot_product_attention_decode", (5, 8), _CAUSAL, _SCALE, _WINDOW, dialects=["ttir"])
 _define(
     "paged_flash_multi_latent_attention_decode",
-    (3, 7),
+    (2, 7),
     need("head_dim_v", "int", form="ui32"),
     _CAUSAL,
     _SCALE,
     rows=(3, 5),
 )
 _define("nlp_concat_heads_decode", 1, need("num_heads", "int", form="ui32"), dialects=["ttnn"])
+_define(
+    "batch_norm_training",
+    5,
+    need("dimension", "int", form="i32"),
+    need("epsilon", "float"),
+    need("momentum", "float"),
+    results=3,
+    dialects=["ttir"],
+)
+_define(
+    "batch_norm_training", (3, 5), attr("epsilon", "float", 1e-5), attr("momentum", "float", 0.1), dialects=["ttnn"]
+)
+
+# --- windows ---------------------------------------------------------------------------------------------------------
+
+
+def _ints(*names: str) -> list[Attribute]:
+    return [need(name, "int", form="i32") for name in names]
+
+
+def _rows(*names: str) -> list[Attribute]:
+    return [need(name, "ints", form="i32a") for name in names]
+
+
+def _dims(*names: str) -> list[Attribute]:
+    return [attr(f"{name}_dim", "int", number, form="i64") for number, name in enumerate(names)]
+
+
+def _any(*names: str) -> list[Attribute]:
+    return [need(name, "any", form="i32") for name in names]
+
+
+_CEIL = need("ceil_mode", "bool")
+_MODE = attr("padding_mode", "str", "zeros")
+_define(
+    "max_pool2d_with_indices",
+    1,
+    *_any("kernel", "stride", "dilation", "padding"),
+    _CEIL,
+    ttnn=[
+        *(need(name, "int") for name in ("batch_size", "channels", "input_height", "input_width")),
+        *_rows("kernel_size", "stride", "padding", "dilation"),
+        _CEIL,
+    ],
+    results=2,
+)
+_define(
+    "conv1d",
+    (2, 3),
+    *_any("stride", "padding", "dilation"),
+    *_ints("groups"),
+    *_dims("batch", "length", "channel"),
+    ttnn=[
+        *_ints("in_channels", "out_channels", "batch_size", "input_length", "kernel_size", "stride", "dilation"),
+        *_rows("padding"),
+        *_ints("groups"),
+    ],
+    takes_device=True,
+)
+_define(
+    "conv3d",
+    (2, 3),
+    *_any("stride", "padding"),
+    *_ints("groups"),
+    _MODE,
+    *_dims("batch", "depth", "height", "width", "channel"),
+    ttnn=[
+        *_ints("in_channels", "out_channels", "batch_size", "input_depth", "input_height", "input_width", "groups"),
+        *_rows("kernel_size", "stride", "padding"),
+        _MODE,
+    ],
+    takes_device=True,
+)
+_define("prepare_conv3d_weights", 1, *_ints("alignment", "c_in_block", "groups"), dialects=["ttnn"], takes_device=True)

@@ -31,7 +31,8 @@ MAX_CALLS = 100
 MAX_STEPS = 1_000_000
 """Calls are inlined: a few functions that call each other twice stand for any number of ops."""
 
-_CALLS = frozenset({"func.call", "ttcore.load_cached", "tt.load_cached"})
+_CALLS = frozenset({"func.call", "ttcore.load_cached", "tt.load_cached", "ttcore.composite"})
+"""A composite is its decomposition, as upstream's pipeline has it without a model of the ops."""
 UNTYPED = frozenset({"ttnn.get_device"})
 """Ops whose results are no tensors."""
 
@@ -362,7 +363,7 @@ class _Decoder:
         return found
 
     def _callee(self, attributes: dict[str, Any], caller: Function) -> Body:
-        name = str(attributes.get("callee", "")).removeprefix("@").strip('"')
+        name = str(attributes.get("callee", attributes.get("decomposition", ""))).removeprefix("@").strip('"')
         named = self._named.get((id(caller.piece), name))
         if named is None:
             raise VerifyError(f"calls @{name[:80]}, which the file does not define.")

@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from jaxmesh.dialects import ttnn
 from jaxmesh.dialects.definitions import definition_of, has_trait, takes_device
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op, Port, Program, Type, Value, without_dead
@@ -215,7 +214,8 @@ class _Lowering:
         """An op that is TTNN's already."""
         operands = [None if v is None else self.device(v) for v in _place(op)]
         if takes_device(op.name)[1]:
-            missing = (ttnn.OPS[op.name[5:]].definition.operands[1] or 0) - len(operands)
+            row = definition_of(op.name)
+            missing = ((row and row.operands[1]) or 0) - len(operands)
             operands += [*[None] * missing, self.ops.handle]
         kinds = [self.ops.tiled(k.shape, k.dtype) for k in map(self._type, op.results)]
         for result, value in zip(op.results, self.ops.emit(op.name[5:], operands, kinds, op.attributes), strict=True):
