@@ -10,19 +10,21 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 import jaxmesh as jm
-from jaxmesh.cli import estimate, explain, opt, processes, record, run, selftest, translate, ttnn_env
+from jaxmesh.cli import estimate, explain, lit, opt, processes, record, run, selftest, translate, ttnn_env
 from jaxmesh.cli.demo import command as demo
+from jaxmesh.cli.pipelines import as_written_here
 
 PASSED, FAILED, USAGE, INTERRUPTED, NO_READER = 0, 1, 2, 130, 141
 """Exit codes; the last two are the shell's for a program ended by SIGINT and by SIGPIPE."""
 
-MODULES = (demo, selftest, opt, run, translate, explain, estimate, record, processes, ttnn_env)
+MODULES = (demo, selftest, opt, lit, run, translate, explain, estimate, record, processes, ttnn_env)
 """One module a command, in the order of `jaxmesh --help`."""
 
 COMMANDS: dict[str, Callable[[argparse.Namespace], int | None]] = {
     "demo": demo.demo,
     "selftest": selftest.selftest,
     "opt": opt.opt,
+    "lit": lit.lit,
     "run": run.run,
     "translate": translate.translate,
     "include-dir": translate.show_include_dir,
@@ -67,7 +69,7 @@ def _complain(error: Exception) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and returns the exit code; `--help` and wrong usage exit, as argparse does."""
-    arguments = _parser().parse_args(argv)
+    arguments = _parser().parse_args(as_written_here(sys.argv[1:] if argv is None else argv))
     try:
         return COMMANDS[arguments.command](arguments) or PASSED
     except jm.JaxmeshError as error:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import jaxmesh as jm
 from jaxmesh.cli.inputs import abstract_mesh, chosen_functions, read_file
-from jaxmesh.cli.options import add_command, common_options, emulation_option
+from jaxmesh.cli.options import add_command, check_out, common_options, emulation_option
+from jaxmesh.cli.pipelines import add_pipelines, apply_pipelines
 from jaxmesh.frontends.stablehlo.text import StablehloText
 from jaxmesh.stages.from_mlir import decode_function, import_program
 
@@ -24,6 +27,8 @@ examples:
   jaxmesh opt model.mlir --stablehlo-to-ttir
                                           the same of a StableHLO file, and of no other
   jaxmesh opt model.mlir --mesh 2x4       for a file that names no mesh
+  jaxmesh opt --ttir-to-ttnn-backend-pipeline="mesh-shape=2,4" -o lowered.mlir model.mlir
+                                          the options of ttmlir-opt, as its RUN lines have them
   jaxmesh opt model.mlir --strict         a wrong shard_shape is an error, not a warning
 
 exit codes: 0 legal, 2 an error (one line on standard error), or wrong usage"""
@@ -35,11 +40,29 @@ def add_commands(commands: Any) -> None:
     common_options(parser)
     parser.add_argument("--stablehlo-to-ttir", action="store_true", help="partition StableHLO; refuse other files")
     parser.add_argument("--ttir-to-ttnn", action="store_true", help="lower to distribute_tensor and aggregate_tensor")
+    parser.add_argument(
+        "-o", "--out", type=Path, default=Path("-"), metavar="FILE", help="write to a file; - or none: standard output"
+    )
     emulation_option(parser)
+    add_pipelines(parser)
 
 
 def opt(arguments: argparse.Namespace) -> None:
     """Verifies, and lowers where it is asked for."""
+    apply_pipelines(arguments)
+    out: Path | None = None if str(arguments.out) == "-" else arguments.out
+    if out is not None:
+        check_out(out)
+    texts = _texts(arguments)
+    if out is not None:
+        out.write_text("".join(f"{text}\n" for text in texts))
+        return
+    for text in texts:
+        print(text, flush=True)
+
+
+def _texts(arguments: argparse.Namespace) -> Iterator[str]:
+    """Yields what is printed of each function."""
     with read_file(arguments) as (file, sizes):
         functions = chosen_functions(file, arguments.func)
         for function in functions:
@@ -49,8 +72,13 @@ def opt(arguments: argparse.Namespace) -> None:
                     f"line {function.line}: @{function.name} holds no op of StableHLO, which --stablehlo-to-ttir "
                     "reads; leave the option out."
                 )
-            traced = import_program(file, program, abstract_mesh(sizes), strict=arguments.strict)
-            lowers = arguments.ttir_to_ttnn
-            shown = traced.lower().as_text(strict=not arguments.for_emulation) if lowers else traced.as_text()
+            mesh, upstream = abstract_mesh(sizes), arguments.ttir_to_ttnn_backend_pipeline is not None
+            traced = import_program(file, program, mesh, strict=arguments.strict, there=upstream)
+            shown = _lowered(traced, arguments, upstream) if arguments.ttir_to_ttnn else traced.as_text()
             heading = f"// @{function.name} (line {function.line})\n" if len(functions) > 1 else ""
-            print(f"{heading}{shown}", flush=True)
+            yield f"{heading}{shown}"
+
+
+def _lowered(traced: jm.Traced, arguments: argparse.Namespace, upstream: bool) -> str:
+    # Upstream's pipeline does not ask either what the library takes.
+    return traced.lower().as_text(strict=not (arguments.for_emulation or upstream), layouts=upstream)

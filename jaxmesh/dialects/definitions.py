@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from jaxmesh.dialects import ttir, ttnn
+from jaxmesh.dialects import textual, ttir, ttnn
 from jaxmesh.dialects.op import OpDef, Trait
 from jaxmesh.dialects.ttnn.memory import MEMORY_OPS
 
@@ -12,11 +12,14 @@ _TRAITS: Mapping[str, frozenset[Trait]] = {
     **{f"ttir.{name}": op.traits for name, op in ttir.OPS.items()},
     **{f"ttnn.{name}": op.definition.traits for name, op in ttnn.OPS.items()},
     **{f"ttnn.{name}": op.traits for name, op in MEMORY_OPS.items()},
+    **{name: op.traits for name, op in textual.OPS.items()},
 }
 
 
 def definition_of(name: str) -> OpDef | None:
     """Returns the definition of an operation; None if there is none."""
+    if name in textual.OPS:
+        return textual.OPS[name]
     dialect, _, short = name.partition(".")
     if dialect == "ttir":
         return ttir.OPS.get(short)
@@ -29,6 +32,8 @@ def takes_device(name: str) -> tuple[int, int]:
     >>> takes_device("ttnn.full"), takes_device("ttnn.rand"), takes_device("ttir.full")
     ((0, 1), (1, 1), (0, 0))
     """
+    if name in textual.TAKES_DEVICE:
+        return 1, 1
     dialect, _, short = name.partition(".")
     if dialect != "ttnn":
         return 0, 0

@@ -52,6 +52,8 @@ class Trait(Enum):
     """TTNN has no such operation; an imported one is lowered from the equations of its meaning."""
     NEEDS_DEVICE = auto()
     """It takes the mesh device, and its result is never on the host."""
+    TEXTUAL = auto()
+    """It is read and printed as MLIR, and has no call in Python and C++."""
     NOT_UPSTREAM = auto()
     """Upstream's dialect has no such operation: one in a text is read, with a warning, and never printed."""
 

@@ -7,7 +7,7 @@ the two transfers of TTNN from a lowered one. `passes/ttir_to_ttnn` then lowers 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -93,6 +93,7 @@ class Program:
       arguments: the first values, in order.
       ops: in order; every value is defined before it is used.
       results: may name an argument, or a value twice.
+      public: whether the text says of the function that it is public, as it is without that, too.
     """
 
     name: str
@@ -101,6 +102,7 @@ class Program:
     arguments: list[Port] = field(default_factory=list[Port])
     ops: list[Op] = field(default_factory=list[Op])
     results: list[Port] = field(default_factory=list[Port])
+    public: bool = False
 
     def new(self, kind: Type) -> Value:
         """Adds a value of a type; returns its number."""
@@ -113,7 +115,7 @@ class Program:
 
     def like(self, ops: Iterable[Op], results: Sequence[Port]) -> Program:
         """Returns a program of the same signature and values with other operations."""
-        return Program(self.name, self.mesh, self.types, self.arguments, list(ops), list(results))
+        return replace(self, ops=list(ops), results=list(results))
 
 
 def without_dead(program: Program) -> Program:

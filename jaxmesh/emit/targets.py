@@ -12,21 +12,37 @@ from jaxmesh.emit.python.printer import python_text
 from jaxmesh.validate import as_bool, as_index
 
 
-def _mlir(program: Program, limit: int, debug_info: bool) -> str:
-    return mlir_text(program, locations=debug_info, constant_limit=limit)
+def _mlir(program: Program, limit: int, debug_info: bool, layouts: bool) -> str:
+    return mlir_text(program, locations=debug_info, layouts=layouts, constant_limit=limit)
 
 
-TARGETS: Mapping[str, Callable[[Program, int, bool], str]] = {
+def _python(program: Program, limit: int, debug_info: bool, layouts: bool) -> str:
+    return python_text(program, constant_limit=limit)
+
+
+def _cpp(program: Program, limit: int, debug_info: bool, layouts: bool) -> str:
+    return cpp_text(program, constant_limit=limit)
+
+
+TARGETS: Mapping[str, Callable[[Program, int, bool, bool], str]] = {
     "ttir": _mlir,
     "ttnn": _mlir,
-    "python": lambda program, limit, _: python_text(program, constant_limit=limit),
-    "cpp": lambda program, limit, _: cpp_text(program, constant_limit=limit),
+    "python": _python,
+    "cpp": _cpp,
 }
 """The printers, by the name that `as_text` takes. Their second argument is the limit of elements of a constant that is
-spelled; the third adds locations, which MLIR alone has."""
+spelled; further ones add locations and layouts, which MLIR alone has."""
 
 
-def emit(name: str, program: Program, *, debug_info: bool = False, constant_limit: int = CONSTANT_LIMIT) -> str:
+def emit(
+    name: str,
+    program: Program,
+    *,
+    debug_info: bool = False,
+    layouts: bool = False,
+    constant_limit: int = CONSTANT_LIMIT,
+) -> str:
     """Returns a flat program as text."""
     limit = as_index("as_text", "constant_limit", constant_limit)
-    return TARGETS[name](program, limit, as_bool("as_text", "debug_info", debug_info))
+    layouts = as_bool("as_text", "layouts", layouts) and name == "ttnn"
+    return TARGETS[name](program, limit, as_bool("as_text", "debug_info", debug_info), layouts)

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from jaxmesh.dialects import ttnn
+from jaxmesh.dialects import textual, ttnn
 from jaxmesh.dialects.program import Op, Type, Value
 
 _TILE = 32
 _RESHAPE = "ttnn.reshape"
-_SHARES = {f"ttnn.{name}": op.in_place for name, op in ttnn.OPS.items() if op.in_place is not None} | {_RESHAPE: 0}
+_SHARES = {f"ttnn.{name}": op.in_place for name, op in ttnn.OPS.items() if op.in_place is not None} | {
+    _RESHAPE: 0,
+    **{name: op.writes for name, op in textual.OPS.items() if op.writes is not None},
+}
 """By op: the number of the operand whose buffer its results may share."""
 
 

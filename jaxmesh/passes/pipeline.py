@@ -158,6 +158,7 @@ def _flatten(
         replace(port, varying=_axis_numbers(a.varying, boundary.sizes))
         for port, a in zip(program.arguments, boundary.arguments, strict=True)
     ]
+    program.public = boundary.public
     return program
 
 

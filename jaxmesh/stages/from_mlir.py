@@ -105,16 +105,26 @@ def decode_function(file: Source, function: Function) -> Program | StablehloText
 
 
 def import_program(
-    file: Source, program: Program | StablehloText, mesh: AnyMesh | None, *, strict: bool = False
+    file: Source,
+    program: Program | StablehloText,
+    mesh: AnyMesh | None,
+    *,
+    strict: bool = False,
+    there: bool = False,
 ) -> Traced:
-    """A decoded function as a traced program; see `from_mlir`."""
+    """A decoded function as a traced program; see `from_mlir`.
+
+    With `there`, arguments of which the text says nothing, and that no mesh_shard reads, are on the devices.
+    """
     if isinstance(program, StablehloText):
         return import_stablehlo(program, program_mesh(_mesh(file, program, mesh)), strict=strict)
     if strict and program.notes:
         raise UnsupportedError(f"{program.notes[0]}; that is an error when strict.")
     if strict and program.deviations:
         raise VerifyError(f"{program.deviations[0].rstrip('.')}; that is an error when strict.")
-    boundary = _boundary(program, program_mesh(_mesh(file, program, mesh)))
+    found = program_mesh(_mesh(file, program, mesh))
+    program = program.with_arguments_on_devices() if there else program
+    boundary = _boundary(program, found)
     outcome, on_devices = _trace(program, boundary, strict)
     _check_results(program, boundary, on_devices)
     _warn(program, outcome)
@@ -134,8 +144,8 @@ def _reader(program: Program, boundary: Boundary, on_devices: Sequence[bool]) ->
     arguments = [flat.Port(0, p, path, a.varying if p else None) for a, p, path in rows]
     declared = zip(program.results, on_devices, strict=True)
     results = [d if r.status is None else r.status == "presharded" for r, d in declared]
-    body, mesh = program.body, boundary.sizes
-    return lambda dialect: flat_program(body, dialect, mesh, arguments, results)
+    body, mesh, public = program.body, boundary.sizes, boundary.public
+    return lambda dialect: flat_program(body, dialect, mesh, arguments, results, public=public)
 
 
 # --- the mesh --------------------------------------------------------------------------------------------------------
@@ -277,7 +287,7 @@ def _boundary(program: Program, mesh: AnyMesh) -> Boundary:
     rows = zip(program.body.arguments, program.varying(mesh.axis_names), strict=True)
     arguments = tuple(Argument(a, None if v is None else tuple(n for n in every if n in v)) for a, v in rows)
     in_tree = _tree.structure((tuple(range(len(arguments))), {}))
-    return Boundary(program.body.name, mesh, in_tree, arguments)
+    return Boundary(program.body.name, mesh, in_tree, arguments, public=program.function.says_public)
 
 
 def _constant(jaxpr: compat.Jaxpr) -> list[bool]:

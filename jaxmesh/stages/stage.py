@@ -99,6 +99,7 @@ class Stage(abc.ABC):
         groups: bool = True,
         unroll_limit: int = UNROLL_LIMIT,
         strict: bool = True,
+        layouts: bool = False,
         constant_limit: int = CONSTANT_LIMIT,
     ) -> str:
         """The program as text; needs no devices.
@@ -113,6 +114,8 @@ class Stage(abc.ABC):
           unroll_limit: how many operations loops may make, all in all, when they are unrolled.
           strict: of a lowered program, whether it is an error if Tenstorrent's own `ttnn` cannot run it (an element
             type or a mesh that it does not have); with False it is printed all the same, for the emulation.
+          layouts: of `"ttnn"`, whether types carry the layout of each value, and the element types of the devices, as
+            upstream's texts do; the short form for people has none.
           constant_limit: the most elements of a constant that the text spells, where it is used. Of larger ones MLIR
             has the elements behind the program, once; Python and C++ load them from the files that `export` writes.
 
@@ -130,7 +133,7 @@ class Stage(abc.ABC):
         if name == "jaxpr":
             return self.jaxpr_text()
         program = self._program(groups, unroll_limit, strict)
-        return emit(name, program, debug_info=debug_info, constant_limit=constant_limit)
+        return emit(name, program, debug_info=debug_info, layouts=layouts, constant_limit=constant_limit)
 
     def default_program(self) -> Program:
         """The flat program that `as_text` prints by default; drawings show what the real library refuses, too."""

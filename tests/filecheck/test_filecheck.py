@@ -15,10 +15,9 @@ import re
 from pathlib import Path
 
 import pytest
-from filecheck.matcher import Matcher
-from filecheck.options import parse_argv_options
 
 from jaxmesh.cli.main import main
+from jaxmesh.cli.run_lines import filecheck
 from jaxmesh.dialects import ttir as ttir_dialect, ttnn as ttnn_dialect
 from tests import FILECHECK
 
@@ -34,16 +33,6 @@ def opt(path: Path, options: list[str]) -> tuple[str, str]:
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(error), contextlib.suppress(SystemExit):
         main(["opt", str(path), *options])
     return out.getvalue(), error.getvalue()
-
-
-def filechecked(checks: Path, text: str, folder: Path) -> str:
-    """The complaints of FileCheck about a text; empty if it matches."""
-    file = folder / "output.mlir"
-    file.write_text(text)
-    complaint = io.StringIO()
-    with contextlib.redirect_stdout(complaint), contextlib.redirect_stderr(complaint):
-        code = Matcher.from_opts(parse_argv_options(["filecheck", str(checks), f"--input-file={file}"])).run()
-    return complaint.getvalue() or f"exit code {code}" if code else ""
 
 
 def assert_fails_as_expected(piece: str, options: list[str], folder: Path) -> None:
@@ -80,13 +69,13 @@ def test_file(path: Path, tmp_path: Path) -> None:
     assert run["check"], "the output is not checked"
     output, error = opt(path, options)
     assert_warns_as_expected(text, error)
-    assert not filechecked(path, output, tmp_path)
+    assert not filecheck([str(path)], output, tmp_path)
 
 
 def test_a_wrong_output_is_found(tmp_path: Path) -> None:
     path = FILECHECK / "passes" / "mesh_shard.mlir"
     output, _ = opt(path, ["--ttir-to-ttnn"])
-    assert "error" in filechecked(path, output.replace("[<shard, 0 : i32>]", "[<shard, 1 : i32>]"), tmp_path)
+    assert "error" in filecheck([str(path)], output.replace("[<shard, 0 : i32>]", "[<shard, 1 : i32>]"), tmp_path)
 
 
 @pytest.mark.parametrize(("dialect", "ops"), [("ttir", ttir_dialect.OPS), ("ttnn", ttnn_dialect.OPS)])

@@ -17,6 +17,7 @@ from jaxmesh.dialects.program import Op, Port, Program, Value
 from jaxmesh.dialects.ttnn.memory import MEMORY_OPS
 from jaxmesh.emit.constants import CONSTANT_LIMIT, StoredConstants
 from jaxmesh.emit.mlir.attributes import array, attribute, by
+from jaxmesh.emit.mlir.layouts import Layouts
 from jaxmesh.emit.mlir.locations import Locations
 from jaxmesh.emit.mlir.spelling import Spelling, is_uniform, resource_section, symbol
 from jaxmesh.errors import JaxmeshError, MissingRuleError, VerifyError
@@ -30,15 +31,21 @@ layout that `to_layout` makes, which upstream has in the result's type, and how 
 
 
 def mlir_text(
-    program: Program, *, locations: bool = False, constant_limit: int = CONSTANT_LIMIT, resources: bool = True
+    program: Program,
+    *,
+    locations: bool = False,
+    layouts: bool = False,
+    constant_limit: int = CONSTANT_LIMIT,
+    resources: bool = True,
 ) -> str:
     """A flat program as MLIR text: generic ops in a `func.func` in a module.
 
     jaxlib parses it, with unregistered dialects allowed, and prints it back unchanged; `jaxmesh.from_mlir` reads it.
 
     Args:
-      program: the program.
+      program: of one dialect.
       locations: whether ops, arguments and the module have their locations.
+      layouts: of TTNN, whether types carry the layouts of the values, and the element types that the devices have.
       constant_limit: the most elements of a constant that its op spells; others are resources behind the module.
       resources: whether the elements of resources are written; else they have names alone.
 
@@ -53,18 +60,22 @@ def mlir_text(
       }
     }
     """
-    printer = _Printer(program, Locations(written=locations), StoredConstants(program, constant_limit))
+    constants = StoredConstants(program, constant_limit)
+    printer = _Printer(program, Locations(written=locations), Layouts() if layouts else None, constants)
     text = printer.text()
     return text + resource_section(printer.resources) if resources else text
 
 
 class _Printer:
-    def __init__(self, program: Program, locations: Locations, constants: StoredConstants) -> None:
+    def __init__(
+        self, program: Program, locations: Locations, layouts: Layouts | None, constants: StoredConstants
+    ) -> None:
         self.program = program
         self.locations = locations
+        self.layouts = layouts
         self.constants = constants
         self.resources: dict[str, np.ndarray[Any, Any]] = {}
-        self.spelling = Spelling()
+        self.spelling = Spelling(layouts)
         self.names: dict[Value, str] = {a.value: f"%arg{i}" for i, a in enumerate(program.arguments)}
         self.count = 0
         self.printed: dict[tuple[str, int], str] = {}
@@ -72,16 +83,18 @@ class _Printer:
     def text(self) -> str:
         around = self.locations.op(""), self.locations.op("")
         mesh = by(self.program.mesh.values()) or "1x1"
+        public = "public " if self.program.public else ""
         lines = [
             f'module attributes {{ttcore.meshes = #ttcore.meshes<[<"mesh" = {mesh}>]>}} {{',
-            f"  func.func {symbol(self.program.name)}({self._arguments()}){self._results()} {{",
+            f"  func.func {public}{symbol(self.program.name)}({self._arguments()}){self._results()} {{",
             *map(self._op, self.program.ops),
             self._return(),
             f"  }}{around[1]}",
             f"}}{around[0]}",
         ]
         before, after = self.locations.definitions()
-        return "\n".join([*before, *lines, *after, ""])
+        named = () if self.layouts is None else self.layouts.definitions()
+        return "\n".join([*named, *before, *lines, *after, ""])
 
     # --- the boundary ---
 
@@ -172,14 +185,18 @@ class _Printer:
             yield f"{name} = {self._written(op, name, forms[name], given[name])}"
 
     def _discardable(self, op: Op) -> str:
-        given = [(k, op.attributes[k], form) for k, form in DISCARDABLE.items() if op.attributes.get(k)]
+        given = [
+            (k, op.attributes[k], form)
+            for k, form in DISCARDABLE.items()
+            if op.attributes.get(k) and (k != "layout" or self.layouts is None)
+        ]
         written = (f"jaxmesh.{k}" + (f" = {attribute(form, v, self.spelling)}" if form else "") for k, v, form in given)
         return f" {{{', '.join(written)}}}" if given else ""
 
     def _written(self, op: Op, name: str, form: str, value: Any) -> str:
         stored = self.constants.name(op) if form == "dense" else None
         if stored is not None and not is_uniform(value):
-            self.resources.setdefault(stored, value)
+            self.resources.setdefault(stored, self.spelling.as_stored(value))
             return self.spelling.resource(stored, value)
         try:
             return attribute(form, value, self.spelling, wide=form in _BY_TYPE and self._wide(op))

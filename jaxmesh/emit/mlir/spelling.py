@@ -10,6 +10,7 @@ import numpy as np
 from jaxlib.mlir import ir
 
 from jaxmesh.dialects.program import Shape, Type
+from jaxmesh.emit.mlir.layouts import Layouts, signed, stored_type
 from jaxmesh.errors import UnsupportedError
 
 _SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_$.]*")
@@ -72,20 +73,33 @@ def element_type(dtype: np.dtype[Any]) -> str:
 class Spelling:
     """Types and numbers, each spelled once; floats and elements by MLIR itself."""
 
-    def __init__(self) -> None:
+    def __init__(self, layouts: Layouts | None = None) -> None:
         self._context: Any = None
+        self._layouts = layouts
+        """If given, types are those of TTNN, with layouts and the element types of the devices."""
         self._types: dict[tuple[Shape, Any], str] = {}
+        self._placed: dict[Type, str] = {}
         self._floats: dict[tuple[str, bytes], str] = {}
 
     def type(self, kind: Type) -> str:
         """The type of a value."""
-        return "!ttnn.device" if kind.kind == "device" else self.tensor(kind.shape, kind.dtype)
+        if kind.kind == "device":
+            return "!ttnn.device"
+        if self._layouts is None:
+            return self.tensor(kind.shape, kind.dtype)
+        if kind not in self._placed:
+            alias = self._layouts.alias(kind, self._element(kind.dtype))
+            self._placed[kind] = f"{self.tensor(kind.shape, kind.dtype)[:-1]}, {alias}>"
+        return self._placed[kind]
+
+    def _element(self, dtype: np.dtype[Any]) -> str:
+        return element_type(dtype) if self._layouts is None else signed(element_type(stored_type(dtype)))
 
     def tensor(self, shape: Shape, dtype: np.dtype[Any]) -> str:
         """A tensor type."""
         key = (shape, dtype)
         if key not in self._types:
-            self._types[key] = f"tensor<{''.join(f'{n}x' for n in shape)}{element_type(dtype)}>"
+            self._types[key] = f"tensor<{''.join(f'{n}x' for n in shape)}{self._element(dtype)}>"
         return self._types[key]
 
     def float(self, value: float, kind: str) -> str:
@@ -99,7 +113,12 @@ class Spelling:
 
     def elements(self, array: np.ndarray[Any, Any]) -> str:
         """A constant: `dense<...> : tensor<...>`."""
-        return f"dense<{self._inside(_little_endian(array))}> : {self.tensor(array.shape, array.dtype)}"
+        elements = _little_endian(self.as_stored(array))
+        return f"dense<{self._inside(elements)}> : {self.tensor(array.shape, array.dtype)}"
+
+    def as_stored(self, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """A constant in the element type that is printed: with layouts that of the devices."""
+        return array if self._layouts is None else array.astype(stored_type(array.dtype))
 
     def resource(self, name: str, array: np.ndarray[Any, Any]) -> str:
         """A constant whose elements are in the section of resources: `dense_resource<...> : tensor<...>`."""

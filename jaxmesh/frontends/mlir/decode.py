@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import jax
@@ -25,13 +25,14 @@ from jaxmesh.frontends.mlir.module import (
     outermost,
 )
 from jaxmesh.frontends.mlir.preprocess import PROPERTIES
-from jaxmesh.frontends.mlir.types import Types
+from jaxmesh.frontends.mlir.types import Types, page_layout
 
 MAX_CALLS = 100
 MAX_STEPS = 1_000_000
 """Calls are inlined: a few functions that call each other twice stand for any number of ops."""
 
-_CALLS = frozenset({"func.call", "ttcore.load_cached", "tt.load_cached"})
+_CALLS = frozenset({"func.call", "ttcore.load_cached", "tt.load_cached", "ttcore.composite"})
+"""A composite is its decomposition, as upstream's pipeline has it without a model of the ops."""
 UNTYPED = frozenset({"ttnn.get_device"})
 """Ops whose results are no tensors."""
 
@@ -42,6 +43,8 @@ _NONE: dict[str, Any] = {}
 """The attributes of every op that has none."""
 
 EMPTY = frozenset({"ttir.empty", "tensor.empty"})
+LAYOUT = "jaxmesh.layout"
+"""The attribute of a `to_layout` that says what it makes, in texts whose types do not."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -125,6 +128,16 @@ class Program:
         """Per argument the mesh axes over which it may differ, of those of the mesh; None of a full one."""
         return [self._axes(i, axes) if p else None for i, p in enumerate(self.presharded)]
 
+    def with_arguments_on_devices(self) -> Program:
+        """Returns the program with every argument on the devices, equal copies, that no mesh_shard reads.
+
+        That is where upstream's TTNNLayout puts the arguments of which a text says nothing.
+        """
+        read = _split_arguments(self.body)
+        there = BoundaryAttributes("presharded", None, ())
+        rows = enumerate(self.arguments)
+        return replace(self, arguments=tuple(there if a.status is None and i not in read else a for i, a in rows))
+
     def _axes(self, number: int, axes: Sequence[str]) -> tuple[str, ...]:
         declared = self.arguments[number].varying
         if declared is None:
@@ -135,6 +148,17 @@ class Program:
                 f"but the mesh has {len(axes)} axes; allowed are 0 to {len(axes) - 1}."
             )
         return tuple(axes[i] for i in declared)
+
+
+def _split_arguments(body: Body) -> set[int]:
+    """Returns the numbers of the arguments that a mesh_shard reads, in the function or in one that it calls."""
+    found: set[int] = set()
+    for step in body.steps:
+        if step.callee is not None:
+            found.update(step.operands[i] for i in _split_arguments(step.callee))
+        elif step.op == "ttir.mesh_shard":
+            found.update(step.operands)
+    return {i for i in found if i < len(body.arguments)}
 
 
 def row_of(op: str) -> OpDef | None:
@@ -268,6 +292,8 @@ class _Decoder:
             results = list(operation.results)
             types = () if op in UNTYPED else tuple(self.types(r.type) for r in results)
             attributes = self._attributes(operation, function)
+            if op == "ttnn.to_layout" and LAYOUT not in attributes and (layout := page_layout(results[0].type)):
+                attributes = attributes | {LAYOUT: layout}
             callee = self._callee(attributes, function) if op in _CALLS else None
             if callee is None and op not in EMPTY:
                 self._compare(op, operation)
@@ -337,7 +363,7 @@ class _Decoder:
         return found
 
     def _callee(self, attributes: dict[str, Any], caller: Function) -> Body:
-        name = str(attributes.get("callee", "")).removeprefix("@").strip('"')
+        name = str(attributes.get("callee", attributes.get("decomposition", ""))).removeprefix("@").strip('"')
         named = self._named.get((id(caller.piece), name))
         if named is None:
             raise VerifyError(f"calls @{name[:80]}, which the file does not define.")

@@ -35,6 +35,11 @@ class Function:
     public: bool
 
     @property
+    def says_public(self) -> bool:
+        """Returns True if its visibility is written out."""
+        return self.public and "sym_visibility" in self.operation.attributes
+
+    @property
     def has_body(self) -> bool:
         """Returns True if it is more than a declaration."""
         return len(self.operation.regions[0].blocks) > 0

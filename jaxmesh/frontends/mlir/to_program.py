@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from jaxmesh.dialects import ttnn
-from jaxmesh.dialects.definitions import definition_of
+from jaxmesh.dialects.definitions import definition_of, has_trait
 from jaxmesh.dialects.imported_op import group_operands
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op, Port, Program, Type, Value
@@ -23,7 +23,6 @@ _SEGMENTS = ("operandSegmentSizes", "resultSegmentSizes")
 _DEVICE = Type((), np.dtype(np.int32), kind="device")
 _SHARD = ("shard_type", "shard_direction", "shard_shape", "shard_dims")
 _PROMISE = "assume_replicated"
-_LAYOUT = "jaxmesh.layout"
 _ROUNDING = "jaxmesh.rounding_mode"
 
 
@@ -42,11 +41,13 @@ def flat_program(
     mesh: Mapping[str, int],
     arguments: Sequence[Port],
     results: Sequence[bool],
+    *,
+    public: bool = False,
 ) -> Program | None:
     """The flat program that a text of one dialect is, calls inlined; None if it has a form that is never printed."""
     if not _dialects(body, {}) <= {dialect}:
         return None
-    program = Program(body.name, dict(mesh))
+    program = Program(body.name, dict(mesh), public=public)
     for port, kind, location in zip(arguments, body.arguments, body.locations, strict=True):
         on_device = port.presharded
         value = program.new(Type(tuple(kind.shape), np.dtype(kind.dtype), host=not on_device, tile=on_device))
@@ -111,6 +112,8 @@ class _Flat:
         if self.dialect == "ttir":
             return kinds
         before = [None if v is None else self.program.types[v] for v in operands]
+        if has_trait(step.op, Trait.TEXTUAL):
+            return [replace(kind, tile=True) for kind in kinds]
         row = ttnn.OPS.get(step.op.removeprefix("ttnn."))
         if row is None or not any(k is not None and k.kind == "tensor" and not k.host for k in before):
             place = self._type_of_memory(step, [k for k in before if k is not None])
@@ -143,8 +146,8 @@ class _Flat:
 
 
 def _page_layout(step: decoded.Step) -> str:
-    """The layout that a `to_layout` names; upstream's own texts say it in the result's type, which is not read."""
-    named = step.attributes.get(_LAYOUT)
+    """The layout that a `to_layout` makes, which it or its type says."""
+    named = step.attributes.get(decoded.LAYOUT)
     if named is None:
         raise _NotPrinted
     return str(named)

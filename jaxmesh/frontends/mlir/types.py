@@ -105,6 +105,14 @@ class Types:
         return jnp.dtype("bfloat16")
 
 
+def page_layout(written: Any) -> str | None:
+    """Returns the layout that a type's encoding says, `tile` or `row_major`; None if it has none."""
+    encoding = ir.RankedTensorType(written).encoding if isinstance(written, ir.RankedTensorType) else None
+    if encoding is None:
+        return None
+    return "tile" if "!ttcore.tile<" in str(encoding) else "row_major"
+
+
 def _short(written: Any) -> str:
     text = str(written)
     return text if len(text) <= 120 else text[:117] + "..."

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from jaxmesh.dialects.program import Op, Program, Type, Value, without_dead
 from jaxmesh.passes.fusion import activations, norms
@@ -59,7 +59,7 @@ def fuse(program: Program) -> Program:
     An intermediate value with other uses remains, unless it is a sum or a product, which would be computed twice: then
     the group is not fused. Operations without uses are dropped.
     """
-    made = Program(program.name, program.mesh, list(program.types), program.arguments, [], program.results)
+    made = replace(program, types=list(program.types), ops=[])
     patterns = _possible({op.name for op in program.ops})
     if not patterns:
         return made.like(program.ops, made.results)

@@ -48,7 +48,7 @@ class _Decider:
     def __init__(self, program: Program, strict: bool) -> None:
         self.source = program
         self.strict = strict
-        self.made = Program(program.name, program.mesh, list(program.types), program.arguments)
+        self.made = replace(program, types=list(program.types), ops=[], results=[])
         self.in_rows = values_in_rows(program)
         self.handle: Value | None = None
         self.line = ""
@@ -150,7 +150,7 @@ class _Decider:
         self.made.ops.append(Op(op.name, tuple(operands), op.results, op.attributes, op.line))
 
     def _on_devices(self, op: Op) -> None:
-        found = forms_of(self.source, op, ttnn.OPS[op.name.removeprefix("ttnn.")])
+        found = forms_of(self.source, op, ttnn.OPS.get(op.name.removeprefix("ttnn.")))
         given = tensors(self.source, op)
         dtypes = self._dtypes(op, given, found)
         tile = not self._stays_in_rows(op, given, found)

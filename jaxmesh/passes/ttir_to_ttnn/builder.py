@@ -14,6 +14,7 @@ import jax
 import numpy as np
 
 from jaxmesh.dialects import ttir, ttnn
+from jaxmesh.dialects.definitions import definition_of
 from jaxmesh.dialects.program import Op, Program, Shape, Type, Value
 
 DEVICE = Type((), np.dtype(np.int32), kind="device")
@@ -95,7 +96,9 @@ class Site:
         """Returns the value of an attribute; its default if it is absent."""
         if name in self.op.attributes:
             return self.op.attributes[name]
-        return ttir.OPS[self.name].by_name[name].default
+        row = definition_of(self.op.name)
+        assert row is not None
+        return row.by_name[name].default
 
     def shared_attributes(self, name: str) -> dict[str, Any]:
         """Returns the attributes that an op of TTNN has under the same names."""
@@ -116,8 +119,8 @@ def with_defaults(name: str, attributes: Mapping[str, Any]) -> Mapping[str, Any]
     Ops without attributes share one mapping.
     """
     if name not in _DEFAULTS:
-        known = ttnn.OPS[name].definition.attributes if name in ttnn.OPS else ()
-        _DEFAULTS[name] = {a.name: a.default for a in known if a.default is not None}
+        row = definition_of(f"ttnn.{name}")
+        _DEFAULTS[name] = {a.name: a.default for a in (row.attributes if row else ()) if a.default is not None}
     if not attributes:
         return _DEFAULTS[name]
     return _DEFAULTS[name] | {k: v for k, v in attributes.items() if v is not None}

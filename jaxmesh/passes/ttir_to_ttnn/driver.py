@@ -14,8 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from jaxmesh.dialects import ttir, ttnn
-from jaxmesh.dialects.definitions import has_trait
+from jaxmesh.dialects.definitions import definition_of, has_trait, takes_device
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op, Port, Program, Type, Value, without_dead
 from jaxmesh.errors import MissingRuleError, ResidencyError
@@ -60,7 +59,7 @@ class _Places:
 class _Lowering:
     def __init__(self, program: Program) -> None:
         self.source = program
-        self.ops = Ops(Program(program.name, dict(program.mesh)))
+        self.ops = Ops(Program(program.name, dict(program.mesh), public=program.public))
         self.places: dict[Value, _Places] = {}
         for port in program.arguments:
             kind = program.types[port.value]
@@ -180,7 +179,7 @@ class _Lowering:
             self.places[op.results[0]] = _Places(full=made)
         elif op.name.startswith("ttir.") and has_trait(op.name, Trait.VIEW):
             self._reshape_op(op)
-        elif op.name.startswith("ttnn.") and op.name[5:] in ttnn.OPS:
+        elif op.name.startswith("ttnn.") and definition_of(op.name) is not None:
             self._keep_op(op)
         else:
             self._compute(op)
@@ -214,8 +213,9 @@ class _Lowering:
     def _keep_op(self, op: Op) -> None:
         """An op that is TTNN's already."""
         operands = [None if v is None else self.device(v) for v in _operands_by_position(op)]
-        if ttnn.OPS[op.name[5:]].on_device:
-            missing = (ttnn.OPS[op.name[5:]].definition.operands[1] or 0) - len(operands)
+        if takes_device(op.name)[1]:
+            row = definition_of(op.name)
+            missing = ((row and row.operands[1]) or 0) - len(operands)
             operands += [*[None] * missing, self.ops.handle]
         kinds = [self.ops.tiled_type(k.shape, k.dtype) for k in map(self._type, op.results)]
         for result, value in zip(op.results, self.ops.emit(op.name[5:], operands, kinds, op.attributes), strict=True):
@@ -233,9 +233,9 @@ class _Lowering:
 def _pattern(op: Op) -> Pattern | None:
     """Returns the pattern of a TTIR op, `carry_over` if TTNN has the same op, or None."""
     dialect, _, name = op.name.partition(".")
-    if dialect != "ttir" or name not in ttir.OPS or name == "mesh_shard":
+    if dialect != "ttir" or definition_of(op.name) is None or name == "mesh_shard":
         return None
-    return PATTERNS.get(name) or (carry_over if RENAMED.get(name, name) in ttnn.OPS else None)
+    return PATTERNS.get(name) or (carry_over if definition_of(f"ttnn.{RENAMED.get(name, name)}") else None)
 
 
 def _first(op: Op) -> Value:

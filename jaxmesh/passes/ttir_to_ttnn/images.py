@@ -183,7 +183,18 @@ def _pool(o: Ops, site: Site) -> Value:
         return _average(o, site) if site.name == "avg_pool2d" else _maximum(o, site)
     if site.name == "avg_pool2d" and _pair(site["dilation"]) != (1, 1):
         return _average(o, site)
-    result = site.result
+    return pool(o, site)
+
+
+def pool(o: Ops, site: Site) -> Value:
+    """Appends TTNN's own pool."""
+    result, attributes = site.result, pool_sizes(o, site)
+    flat = (1, 1, math.prod(result.shape[:3]), attributes["channels"])
+    return o.reshape(o.op(site.name, [_flat(o, site.x)], flat, result.dtype, **attributes), result.shape)
+
+
+def pool_sizes(o: Ops, site: Site) -> dict[str, Any]:
+    """Returns the attributes of a pool in TTNN."""
     batch, height, width, channels = o.shape(site.x)
     attributes = {
         "batch_size": batch, "input_height": height, "input_width": width, "channels": channels,
@@ -191,11 +202,8 @@ def _pool(o: Ops, site: Site) -> Value:
         "padding": _ttnn_padding(_edges(site["padding"])),
     }  # fmt: skip
     if site.name == "avg_pool2d":
-        attributes["count_include_pad"] = site["count_include_pad"]
-    else:
-        attributes["dilation"] = _pair(site["dilation"])
-    flat = (1, 1, math.prod(result.shape[:3]), channels)
-    return o.reshape(o.op(site.name, [_flat(o, site.x)], flat, result.dtype, **attributes), result.shape)
+        return attributes | {"count_include_pad": site["count_include_pad"]}
+    return attributes | {"dilation": _pair(site["dilation"])}
 
 
 def _average(o: Ops, site: Site) -> Value:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from jaxmesh.dialects import ttnn
-from jaxmesh.dialects.definitions import has_trait
+from jaxmesh.dialects.definitions import definition_of, has_trait
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Type, Value
 from jaxmesh.passes.rules import Rules
@@ -30,7 +30,9 @@ def carry_over(o: Ops, site: Site) -> Sequence[Value]:
     name = RENAMED.get(site.name, site.name)
     attributes = site.op.attributes
     if attributes:
-        known = ttnn.OPS[name].definition.by_name
+        row = definition_of(f"ttnn.{name}")
+        assert row is not None
+        known = row.by_name
         attributes = {k: v for k, v in attributes.items() if k in known}
     results = [o.tiled_type(t.shape, t.dtype) for t in site.results]
     return o.emit(name, site.operands, results, attributes)
