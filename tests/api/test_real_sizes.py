@@ -124,7 +124,7 @@ def test_a_program_with_large_constants_is_the_same_in_every_form(tmp_path: Path
     assert [f.name for f in files if f.name.startswith("constant")] == ["constant0.npy"]
     assert main(["run", str(tmp_path / "a"), "--check"]) == 0
     # The files of the folder are read, too.
-    assert main(["run", str(tmp_path / "a" / "ttir.mlir"), "--check"]) == 0
+    assert main(["run", str(tmp_path / "a" / "ttir.mlir"), "--make-inputs", "zeros", "--check"]) == 0
 
 
 def masked(x: Any) -> Any:
@@ -208,7 +208,7 @@ def test_made_inputs_suit_their_types(tmp_path: Path) -> None:
     jm.jit(every_type, mesh=MESH).lower(**KINDS).export(tmp_path / "a", languages=("python",), **KINDS)
     show = (
         "import sys; sys.path.insert(0, '.'); sys.argv = ['main.py', '--make-inputs', 'random', '--seed', '5']\n"
-        "from jaxmesh import ttnn; sys.modules['ttnn'] = ttnn\n"
+        "from jaxmesh import ttnn; sys.modules['ttnn'] = ttnn; ttnn.beyond.enable()\n"
         "import main, utils, numpy as np; utils.arguments()\n"
         "for x in main.load_inputs_for_every_type():\n"
         "  a = np.asarray(x); print(a.dtype, float(a.min()), float(a.max()), len(np.unique(a)))\n"
