@@ -153,6 +153,10 @@ def _own_mesh(f: Callable[..., Any], mesh: AnyMesh | None) -> contextlib.Abstrac
     """The mesh that is given beside a function that may have one: tracing refuses another than the one that is set."""
     if mesh is None or not isinstance(f, (JitFunction, ShardMapped)):
         return contextlib.nullcontext()
-    own = with_devices(as_mesh(mesh))
+    own = as_mesh(mesh)
+    if not isinstance(own, Mesh) and jax.sharding.get_abstract_mesh().empty:
+        # Enough to export with types.
+        return jax.sharding.use_abstract_mesh(own)
+    own = with_devices(own)
     # An abstract one stands for the mesh that is set already.
     return jax.set_mesh(own) if isinstance(own, Mesh) else contextlib.nullcontext()

@@ -152,7 +152,7 @@ def test_an_export_leaves_donated_arguments_to_their_owner(tmp_path: Path) -> No
         (lambda d: jm.codegen_py(negated, X, mesh=MESH, export_path=3), jm.ArgumentTypeError, "path"),
         (lambda d: jm.codegen_py(negated, X, mesh=MESH, export_path="a\0b"), jm.ArgumentTypeError, "path"),
         (lambda d: jm.codegen_py(negated, X, mesh=MESH, export_path=d / ("a" * 300)), jm.FolderError, "another"),
-        (lambda d: jm.codegen_py(negated, jax.ShapeDtypeStruct((4, 8), X.dtype), mesh=MESH, export_path=d),
+        (lambda d: jm.codegen_py(jnp.add, X, jax.ShapeDtypeStruct((4, 8), X.dtype), mesh=MESH, export_path=d),
          jm.ArgumentTypeError, "no numbers"),
         (lambda d: jm.codegen_py(negated, "x", mesh=MESH, export_path=d), jm.ArgumentTypeError, "no array"),
         (lambda d: jm.jit(negated, mesh=MESH).lower(X).export(d, X, languages=("rust",)), jm.ArgumentTypeError, "rust"),
