@@ -18,10 +18,16 @@ T = TypeVar("T")
 
 @contextlib.contextmanager
 def at_source_of(eqn: Eqn) -> Generator[None]:
-    """Runs its body at the source location and in the tracing context of an equation, over the current mesh."""
+    """Runs its body at the source location and in the tracing context of an equation.
+
+    The mesh is the current one, unless both are of full values: then axes may be Auto for some equations and Explicit
+    for others, as in the functions of `jax.sharding.auto_axes`.
+    """
     stack = source_info_util.current_name_stack() + eqn.source_info.name_stack
     location = source_info_util.user_context(eqn.source_info.traceback, name_stack=stack)
-    mesh = jax.sharding.get_abstract_mesh()
+    mesh, own = jax.sharding.get_abstract_mesh(), eqn.ctx.cur_abstract_mesh
+    if not own.empty and not own.manual_axes and not mesh.manual_axes:
+        mesh = own
     with location, eqn.ctx.manager, jax.sharding.use_abstract_mesh(mesh):
         yield
 

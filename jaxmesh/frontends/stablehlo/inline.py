@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -111,6 +112,20 @@ def _replace_operands(op: Any, values: dict[Any, Any]) -> None:
         for i, operand in enumerate(inner.operands):
             if operand in values:
                 inner.operands[i] = values[operand]
+
+
+def reshape_broadcasts(main: Any) -> None:
+    """Turns broadcasts that only add dims of size 1 into reshapes, as XLA does before it runs Shardy.
+
+    Shardy propagates through reshapes before, and through broadcasts after it propagates through products.
+    """
+    for op in [o for o in walk(main) if o.name == "stablehlo.broadcast_in_dim"]:
+        (x,), (y,) = op.operands, op.results
+        dims = list(op.attributes["broadcast_dimensions"])
+        if dims and dims == sorted(dims) and math.prod(x.type.shape) == math.prod(y.type.shape):
+            made = _ir.Operation.create("stablehlo.reshape", [y.type], [x], loc=op.location, ip=_ir.InsertionPoint(op))
+            y.replace_all_uses_with(made.results[0])
+            op.erase()
 
 
 # --- ops without a rule of Shardy's ----------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from jaxlib.mlir.dialects import sdy
 
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.frontends.stablehlo import shardings
-from jaxmesh.frontends.stablehlo.inline import add_rules, inline_calls, walk
+from jaxmesh.frontends.stablehlo.inline import add_rules, inline_calls, reshape_broadcasts, walk
 from jaxmesh.frontends.stablehlo.shardings import OWN, SHARDING
 from jaxmesh.jaxprs.guarded_passes import REFUSALS, fatal_error, run_passes
 
@@ -70,6 +70,8 @@ def partition(module: Any, sizes: Mapping[str, int], name: str = "main", *, guar
     with module.context, _ir.Location.unknown(module.context):
         main = inline_calls(module, name)
         _check_meshes(module, sizes)
+        if not guarded:
+            reshape_broadcasts(main)
         add_rules(main)
         asked = tuple(SHARDING in a for a in _argument_attributes(main))
         run(module, _PROPAGATE, guarded=guarded)
