@@ -23,8 +23,8 @@ from jaxmesh.ttnn.execute import StaticArguments, perform
 from jaxmesh.ttnn.finish import convert_operands, finish, reshape
 from jaxmesh.ttnn.host_tensor import Tensor, array_of, copy_to_devices, is_host_tensor, wrap_array
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
-from jaxmesh.ttnn.refusals import results_of
-from jaxmesh.ttnn.signatures import ACTIVATIONS, HOW, OUTPUTS, doc_of
+from jaxmesh.ttnn.refusals import computing, is_computing, results_of
+from jaxmesh.ttnn.signatures import ACTIVATIONS, HOW, JUDGED, OUTPUTS, doc_of
 from jaxmesh.ttnn.types import DRAM_MEMORY_CONFIG, ON_DEVICE, DataType, Layout, Storage, StorageType, stored_dtype
 from jaxmesh.validate import quote
 
@@ -70,6 +70,7 @@ class Function:
             (name, i) for name, i in slots.items() if i not in described and i != self._output and name not in HOW
         )
         static = [self._by_source[n] for n in ("dtype", "shape", "memory_config", "layout") if n in self._by_source]
+        static += [slots[n] for n in JUDGED if n in slots]
         self._static = sorted({*[i for _, i in self._unsupported], *[i for i, _, _ in self._attributes], *static})
         self._device = self._by_source.get("device")
         self._dim: Any = slots.get("dim")
@@ -85,10 +86,19 @@ class Function:
         operands = self._device_operands(values)
         owner = None if operands is None else owner_of(operands)
         key: Any = None
-        if operands is not None and (found := argument_key(values, self._static)) is not None:
-            # Besides its arguments, the switch and the mesh decide whether the real function takes a call.
+        writes = self._output is not None and values[self._output] is not None
+        if operands is not None and not writes and (found := argument_key(values, self._static)) is not None:
+            # Besides its arguments, the switch, the mesh, and whether another function is computed by it decide whether
+            # the real function takes a call.
             small = owner is None or owner.has_l1_small
-            key = (is_enabled(), operands[0].mesh, small, *[(x.shape, x.dtype, x.storage) for x in operands], *found)
+            key = (
+                is_enabled(),
+                is_computing(),
+                operands[0].mesh,
+                small,
+                *[(x.shape, x.dtype, x.storage) for x in operands],
+                *found,
+            )
         converted = None if key is None else self._converted.get(key)
         if operands is None or converted is None:
             return self._convert_and_perform(values, key)
@@ -129,10 +139,13 @@ class Function:
     def _convert_and_perform(self, values: list[Any], key: Any) -> Any:
         """Converts the arguments and performs the op; keeps the conversion under `key` if that is not None."""
         activation: str | None = None
+        factor: Any = None
         for name, slot in self._unsupported:
+            # The cache holds no second op.
             if name == "activation" and isinstance(values[slot], str) and values[slot] in ACTIVATIONS:
-                # The cache holds no second op.
                 activation, key = values[slot], None
+            elif name == "scalar" and not self._binder.is_default(slot, values[slot]):
+                factor, key = values[slot], None
             elif not self._binder.is_default(slot, values[slot]):
                 raise UnsupportedError(
                     f"{self.callee}: {name} is not emulated, got {quote(values[slot])}; leave it out, and say what it "
@@ -171,6 +184,9 @@ class Function:
         dtype = self._value(values, "dtype")
         if results and not operands:
             dtype = DataType[results[0].dtype]
+        elif results and results[0].computed is not None:
+            # Computed in that type, and converted at the end.
+            dtype = None
         if dtype is not None:
             dtype = stored_dtype(dtype, self.callee)
         static = StaticArguments(tuple(attributes), dtype, shape, Trait.ON_HOST in row.traits)
@@ -187,6 +203,9 @@ class Function:
             outs = [wrap_array(x, storage.layout) for x in outs]
         if scalar:
             outs = [reshape(x, ()) for x in outs]
+        if factor is not None:
+            with computing():
+                outs = [lookup("ttnn.multiply")(outs[0], factor)]
         if results:
             outs = finish(outs, results)
         if activation is not None:

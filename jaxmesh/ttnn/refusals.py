@@ -34,6 +34,11 @@ def computing() -> Generator[None]:
         _computing.reset(token)
 
 
+def is_computing() -> bool:
+    """Returns True where no rules apply."""
+    return _computing.get()
+
+
 def results_of(callee: str, values: Mapping[str, Any]) -> Sequence[Result] | None:
     """Returns the types of a call's results; None where no rule is known, or a tensor is beyond the real library.
 

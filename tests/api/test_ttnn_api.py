@@ -1062,3 +1062,9 @@ def test_types_that_were_seen_are_not_compiled_again(device: ttnn.MeshDevice, mo
     assert same_tensors(again, want)
     with pytest.raises(TypeError):
         ttnn.add(t, random_tensor(device, (7, 2, 3)))
+
+
+def test_a_call_is_judged_also_after_another_function_made_it(device: ttnn.MeshDevice) -> None:
+    x = ttnn.full([4, 8], 1.5, dtype=ttnn.bfloat8_b, layout=ttnn.TILE_LAYOUT, device=device)
+    ttnn.multiply_(x, x)
+    assert ttnn.multiply(x, x).dtype == ttnn.bfloat8_b

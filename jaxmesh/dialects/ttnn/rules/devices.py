@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from jaxmesh.dialects.ttnn.data_types import BF16, BLOCKS, F32, I8, I32, NARROW, REALS, U8, U16, U32, WORDS
-from jaxmesh.dialects.ttnn.rules.given import ROWS, TILE, Form, Given, Result, Rule, like, tiled
+from jaxmesh.dialects.ttnn.data_types import BF16, BLOCKS, BYTES, F32, I8, I32, NARROW, REALS, U8, U16, U32, WORDS
+from jaxmesh.dialects.ttnn.rules.given import ROWS, TILE, Form, Given, Result, Rule, checked, like, tiled
 
 
 def _axis_size(given: Given, x: Form) -> int:
@@ -53,9 +53,29 @@ def _all_reduce(given: Given) -> list[Result]:
     given.on_devices(x)
     count = _axis_size(given, x)
     if x.dtype not in REALS | {I32}:
-        # Without whole tiles for every device the library gathers and sums.
-        whole = bool(x.shape) and x.is_tile and x.shape[-1] % (32 * count) == 0
+        # Without a dim of whole tiles for every device the library gathers and sums.
+        inner = len(x.shape) - 2
+        whole = x.is_tile and any(n % (count if d < inner else 32 * count) == 0 for d, n in enumerate(x.shape))
         given.require(whole, "sums FLOAT32, BFLOAT16 and INT32", "moreh_sum input only supports specific data types")
+    return like(x)
+
+
+def _point_to_point(given: Given) -> list[Result]:
+    x = given["input_tensor"]
+    given.on_devices(x)
+    given.types(x, frozenset(BYTES))
+    size = (x.shape[-1] if x.shape else 1) * BYTES[x.dtype]
+    given.require(
+        x.is_tile or size % 16 == 0,
+        f"takes rows of a multiple of 16 bytes, not of {size}; use TILE layout",
+        "Tensor page size must be 16 byte aligned",
+    )
+    ends = [list(given[name]) for name in ("sender_coord", "receiver_coord")]
+    given.require(
+        sum(a != b for a, b in zip(*ends, strict=False)) < 2,
+        f"goes along one mesh axis, not from {ends[0]} to {ends[1]}",
+        "Routing coordinates invalid for 1D fabric",
+    )
     return like(x)
 
 
@@ -88,12 +108,15 @@ def _pool(given: Given) -> list[Result]:
     given.types(x, frozenset({BF16, *BLOCKS, U8}) | WORDS)
     given.require(x.is_tile or x.dtype != U8, "takes no UINT8 in ROW_MAJOR", "Cannot set circular buffer size")
     _window(given, x)
-    return [Result(BF16, ROWS, F32)]
+    return checked(given, [Result(given["dtype"] or BF16, given["output_layout"] or ROWS, F32)])
 
 
 def _convolution(given: Given) -> list[Result]:
-    x, weight = given["input_tensor"], given["weight_tensor"]
-    given.on_devices(x)
+    x, weight, bias = given["input_tensor"], given["weight_tensor"], given["bias_tensor"]
+    rows = not isinstance(bias, Form) or not (bias.is_tile and bias.host)
+    given.require(
+        rows, "takes a bias of host memory in ROW_MAJOR", "Host conv bias layout should be in row_major layout"
+    )
     given.require(
         not weight.is_tile,
         "takes weights in ROW_MAJOR; use ttnn.to_layout",
@@ -101,10 +124,26 @@ def _convolution(given: Given) -> list[Result]:
     )
     if given.callee == "ttnn.conv_transpose2d":
         given.require(weight.host, "takes weights in host memory; use ttnn.from_device", "Weights should be in TILE")
-    given.types(weight, frozenset({F32, BF16, *([U32] if x.dtype in WORDS else [])}), "weights")
-    given.types(x, REALS | WORDS | {U16})
+    if _is_product(given):
+        given.types(weight, frozenset({F32, BF16}), "weights of one pixel")
+        given.types(x, REALS)
+    given.types(weight, frozenset({F32, BF16, U32}), "weights")
+    given.types(x, REALS | WORDS if x.is_tile else REALS | WORDS | {U16})
+    given.require(given["dtype"] != I8, "gives no INT8", "Unsupported data format")
     _window(given, x)
     return [Result(given["dtype"] or x.dtype, TILE, F32)]
+
+
+def _is_product(given: Given) -> bool:
+    """Returns True for a convolution by one pixel, which the library computes as a matrix product."""
+    sides = ("kernel_size", 1), ("stride", 1), ("padding", 0), ("dilation", 1)
+    return all(set(given[name] or [least]) == {least} for name, least in sides)
+
+
+def _rows_convolution(given: Given) -> list[Result]:
+    given.on_devices(given["input_tensor"])
+    # The convolution of the images says the rest.
+    return []
 
 
 def _global_pool(given: Given) -> list[Result]:
@@ -157,7 +196,10 @@ RULES: Mapping[str, Rule] = {
     "ttnn.all_gather": _all_gather,
     "ttnn.mesh_partition": _mesh_partition,
     "ttnn.all_reduce": _all_reduce,
+    "ttnn.experimental.all_reduce_async": _all_reduce,
+    "ttnn.point_to_point": _point_to_point,
     "ttnn.reduce_scatter": _reduce_scatter,
+    "ttnn.conv1d": _rows_convolution,
     "ttnn.conv2d": _convolution,
     "ttnn.conv_transpose2d": _convolution,
     "ttnn.max_pool2d": _pool,

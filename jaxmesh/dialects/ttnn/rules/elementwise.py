@@ -81,7 +81,7 @@ _DIVIDES = Pair(
 )
 _COMPARES = Pair(NOT_I8, frozenset({"floats", "shorts"}), {U8: U16}, _WHOLE_WORDS)
 _SHIFTS = Pair(WORDS, frozenset(), numbers=_WHOLE_WORDS)
-_ORDERS = Pair(REALS | WORDS, frozenset())
+_ORDERS = Pair(REALS | WORDS, frozenset(), numbers={I8: "any"})
 _REMAINS = Pair(REALS | WORDS, frozenset(), numbers={U32: "positive", I8: "any"}, with_part={I32: F32})
 _ROTATES = Pair(REALS, frozenset())
 _BITS = Pair(WORDS | {U16}, frozenset())
@@ -106,15 +106,47 @@ def _binary(pair: Pair) -> Rule:
     def rule(given: Given) -> list[Result]:
         a, b = list(given.values.values())[:2]
         given.on_devices(a, b)
+        if pair is not _ORDERS or isinstance(b, Form):
+            _check_output(given, a, b)
         if not isinstance(a, Form) or not isinstance(b, Form):
             results = _with_number(given, pair, a, b)
         else:
             results = [_of_tensors(given, pair, a, b)]
         if given["dtype"] is not None:
             results = [_asked(given, pair, r) for r in results]
+        _check_rounding(given, pair, results[0].dtype)
         return checked(given, results)
 
     return rule
+
+
+def _check_output(given: Given, *operands: Any) -> None:
+    """Refuses an output tensor beside operands in rows."""
+    rows = all(x.layout == ROWS for x in operands if isinstance(x, Form))
+    given.require(
+        given["output_tensor"] is None or not rows,
+        "writes to an output tensor from TILE layout only",
+        "Optional output tensor with Row Major input is not supported",
+    )
+
+
+def _check_rounding(given: Given, pair: Pair, dtype: str) -> None:
+    fast = given["fast_and_approximate_mode"]
+    if pair is _ADDS and fast is False and given.callee not in _LOGICAL:
+        given.require(
+            dtype == BF16,
+            "without fast_and_approximate_mode gives BFLOAT16 only",
+            "only supported for a BFLOAT16 output",
+        )
+    if pair is _DIVIDES and fast and all(x.dtype == I32 for x in given.tensors()):
+        given.require(
+            given["rounding_mode"] is not None,
+            "of integers takes no fast_and_approximate_mode",
+            "Integer Division does not support fast_and_approximate_mode=true",
+        )
+
+
+_LOGICAL = frozenset({"ttnn.logical_and", "ttnn.logical_or", "ttnn.logical_xor", "ttnn.squared_difference"})
 
 
 def _asked(given: Given, pair: Pair, result: Result) -> Result:
@@ -131,6 +163,8 @@ def _of_tensors(given: Given, pair: Pair, a: Form, b: Form) -> Result:
     if a.dtype == b.dtype:
         given.types(a, pair.types, "operands")
         dtype = (pair.gives or {}).get(a.dtype, a.dtype)
+        if a.dtype == I32 and given["rounding_mode"] is not None:
+            dtype = I32
         return Result(dtype, layout, dtype)
     dtype = _mixed(pair, a.dtype, b.dtype)
     if dtype is None:
@@ -212,6 +246,9 @@ def _in_place(pair: Pair) -> Rule:
                 given.require(good, "of integers gives FLOAT32", "For integer division, supported output is FLOAT32")
             else:
                 _with_number(given, pair, a, b)
+            _check_rounding(given, pair, a.dtype)
+            return [Result(a.dtype, a.layout, a.dtype if a.dtype in WHOLE else None)]
+        _check_rounding(given, pair, a.dtype)
         return like(a)
 
     return rule
@@ -258,6 +295,7 @@ def _clamp(given: Given) -> list[Result]:
     )
     if tensors:
         given.types(x, REALS | WORDS)
+        _check_output(given, x, *tensors)
         for bound in tensors:
             _broadcast(given, x.shape, bound.shape)
             given.require(bound.dtype == x.dtype, "takes bounds of the operand's element type", "unsupported data type")
@@ -283,6 +321,7 @@ def _gelu_bw(given: Given) -> list[Result]:
     given.on_devices(grad, x)
     for form in (grad, x):
         given.types(form, frozenset({F32, BF16, B8}))
+    given.require(grad.layout == x.layout, "takes tensors of one layout", "grad_output and input must have one layout")
     return [Result(x.dtype, x.layout, x.dtype)]
 
 

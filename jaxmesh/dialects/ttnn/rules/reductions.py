@@ -39,11 +39,14 @@ def _reduction(given: Given) -> list[Result]:
         _check_padding(given, x)
         return like(x)
     given.types(x, REALS | WORDS)
+    if given["output_layout"] is not None:
+        return checked(given, [Result(x.dtype, given["output_layout"])])
     if given.callee in ("ttnn.max", "ttnn.min") or x.is_tile or x.dtype in WORDS:
         return tiled(x)
-    # Rows stay rows unless the library goes over tiles: for both last dims, and for sums of bfloat16 over others.
-    both = rank > 1 and {rank - 1, rank - 2} <= set(dims)
-    outer = given.callee == "ttnn.sum" and x.dtype == BF16 and any(d < rank - 2 for d in dims)
+    # Rows stay rows unless the library goes over tiles: for both last dims alone, and for sums of bfloat16 over others.
+    both = rank > 1 and {rank - 1, rank - 2} == set(dims)
+    plain = given.callee == "ttnn.sum" and given["scalar"] in (None, 1)
+    outer = plain and x.dtype == BF16 and any(d < rank - 2 for d in dims)
     return tiled(x) if both or outer else like(x)
 
 
@@ -118,8 +121,8 @@ def _sort(given: Given) -> list[Result]:
     if size > 1:
         given.types(x, frozenset({F32, BF16, U16}))
         given.require(
-            x.is_tile or size > 32 or (size == 32 and x.dtype == F32),
-            f"takes more than 32 elements of a tensor in ROW_MAJOR, not {size}",
+            x.is_tile or size >= 32,
+            f"takes 32 elements at least of a tensor in ROW_MAJOR, not {size}",
             "Input shape inner dim must be a power of two >= 64",
         )
     return [Result(x.dtype, x.layout), Result(index, x.layout)]
