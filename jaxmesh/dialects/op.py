@@ -144,7 +144,7 @@ class OpDef:
     Attributes:
       name: without the dialect.
       operands: how many it takes.
-      attributes: the attributes it knows.
+      attributes: its attributes.
       meaning: computes the results in JAX.
       results: how many it has.
       casts: True if the declared element type of a result may differ from the meaning's, as of comparisons.

@@ -117,7 +117,7 @@ class Traced(Stage):
 
 
 class Lowered(Stage):
-    """A TTNN-level program: `distribute_tensor` and `aggregate_tensor` say every transfer it makes."""
+    """A TTNN-level program, whose every transfer is a `distribute_tensor` or an `aggregate_tensor`."""
 
     _level = "ttnn"
     _texts = (*LOWERED, "jaxpr")
@@ -257,7 +257,7 @@ class Lowered(Stage):
     ) -> Verdict:
         """Asks the real ttnn whether it accepts the program, and what it takes; needs no devices and no values.
 
-        ttnn runs in a Python of its own, which `jaxmesh ttnn-env` makes: on the board if there is one, else on a
+        ttnn runs in another Python environment, made by `jaxmesh ttnn-env`: on the board if there is one, else on a
         described cluster. There every operation checks its arguments and takes its memory, and computes nothing.
 
         Args:
@@ -272,7 +272,7 @@ class Lowered(Stage):
           in it, the device operations. It is true if the program is accepted, and shows as a table.
 
         Raises:
-          TtnnError: there is no ttnn, or it does not start; the message tells how to get it.
+          TtnnError: there is no ttnn, or it does not start; the message names the command that installs it.
           MeshError: no cluster has the mesh.
           MissingRuleError: as of `as_text`.
         """

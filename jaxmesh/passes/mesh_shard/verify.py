@@ -60,7 +60,7 @@ def _verify_configs(eqn: Eqn, mesh: Mapping[str, int]) -> None:
         local = resolve_composer(config, tuple(mesh.values()), eqn.invars[0].aval.shape).full
     if local != eqn.outvars[0].aval.shape:
         raise VerifyError(
-            f"{eqn.primitive.name}: the config gives shape {list(local)}, the result type says "
+            f"{eqn.primitive.name}: the config gives shape {list(local)}, the result type has "
             f"{list(eqn.outvars[0].aval.shape)}."
         )
 

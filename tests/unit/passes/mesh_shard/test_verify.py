@@ -73,10 +73,10 @@ TWICE = MeshMapperConfig([PlacementShard(0), PlacementShard(0)], (2, 4))
 @pytest.mark.parametrize(
     ("primitive", "params", "words"),
     [
-        (distribute_tensor_p, {"mapper_config": COLUMNS}, r"distribute_tensor: .*shape \[16, 4\], .*says \[8, 8\]"),
+        (distribute_tensor_p, {"mapper_config": COLUMNS}, r"distribute_tensor: .*shape \[16, 4\], .*has \[8, 8\]"),
         (distribute_tensor_p, {"mapper_config": TWICE}, r"axes 0 and 1 both name tensor dim 0"),
         (aggregate_tensor_p, {"composer_config": MeshComposerConfig([1, 0], (2, 1))},
-         r"aggregate_tensor: .*shape \[8, 16\], .*says \[16, 8\]"),
+         r"aggregate_tensor: .*shape \[8, 16\], .*has \[16, 8\]"),
         (aggregate_tensor_p, {"composer_config": MeshComposerConfig([0, 0], (2, 1))},
          r"axes 0 and 1 both name tensor dim 0"),
     ],
