@@ -183,7 +183,7 @@ class DonationWarning(ShardingWarning):
 
 
 class MemoryKindWarning(ShardingWarning):
-    """A sharding asks for a kind of memory that TTIR has no attribute for."""
+    """A sharding names a kind of memory that TTIR has no attribute for."""
 
 
 class BlockFloatWarning(UserWarning):

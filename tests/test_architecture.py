@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from jaxmesh.dialects import ttir as ttir_dialect, ttnn as ttnn_dialect
+from jaxmesh.dialects.ttnn.memory import MEMORY_OPS
 from jaxmesh.ttnn.signatures import ACTIVATIONS
 
 # Each room imports only the rooms above it; rooms on one line do not know each other.
@@ -144,8 +145,15 @@ def strings_of(node: ast.expr) -> set[str]:
 
 
 def sets_of_names(module: str) -> Iterator[tuple[int, set[str]]]:
-    """Literals that are sets, or that membership is tested in: the line, and the strings."""
+    """Literals that are sets, or that membership is tested in, also by name: the line, and the strings."""
+    tested = {
+        ast.unparse(node.comparators[-1]).partition("[")[0]
+        for node in ast.walk(tree_of(module))
+        if isinstance(node, ast.Compare) and isinstance(node.ops[-1], ast.In | ast.NotIn)
+    }
     for node in ast.walk(tree_of(module)):
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) in tested:
+            yield node.lineno, strings_of(node.value)
         if isinstance(node, ast.Set):
             yield node.lineno, strings_of(node)
         elif isinstance(node, ast.Compare) and isinstance(node.ops[-1], ast.In | ast.NotIn):
@@ -156,8 +164,8 @@ def sets_of_names(module: str) -> Iterator[tuple[int, set[str]]]:
 
 def test_facts_about_ops_stand_at_their_definitions() -> None:
     """No set of op names outside of the dialects: such a fact is a trait of the op."""
-    plain = {*ttir_dialect.OPS, *ttnn_dialect.OPS}
-    known = {*plain, *(f"ttir.{n}" for n in ttir_dialect.OPS), *(f"ttnn.{n}" for n in ttnn_dialect.OPS)}
+    plain = {*ttir_dialect.OPS, *ttnn_dialect.OPS, *MEMORY_OPS}
+    known = {*plain, *(f"{dialect}.{name}" for dialect in ("ttir", "ttnn") for name in plain)}
     others = {
         frozenset({"sum", "max", "min"}): "reductions of a window",
         ACTIVATIONS: "names that users write",

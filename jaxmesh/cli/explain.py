@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 EXPLAIN = """\
 Lowers a TTIR or StableHLO file, every function or --func NAME, and prints a table of its values and equations: full or
 sharded, over which mesh axes, local and full shape, bytes; what moves, how many bytes, among how many devices; what the
-passes cancelled, hoisted or made legal, and by which rule; where copies are taken to be equal. Nothing runs. FILE may
+passes cancelled, hoisted or legalised, and by which rule; where copies are taken to be equal. Nothing runs. FILE may
 be - for standard input."""
 
 EXPLAIN_NOTES = """\
@@ -30,7 +30,7 @@ exit codes: 0 done, 2 an error (one line on standard error), or wrong usage"""
 
 def add_commands(commands: Any) -> None:
     """Adds `explain` to the parser of the command line."""
-    parser = add_command(commands, "explain", "say what a file moves, and why", EXPLAIN, EXPLAIN_NOTES)
+    parser = add_command(commands, "explain", "list what a file moves, and why", EXPLAIN, EXPLAIN_NOTES)
     common_options(parser)
     parser.add_argument("--moving", action="store_true", help="only rows that move data or that a pass has changed")
     parser.add_argument("--json", action="store_true", help="print the rows as data")

@@ -16,9 +16,9 @@ from jaxmesh.stages.from_mlir import decode_function, import_program
 
 OPT = """\
 Verifies a TTIR file: every function (or --func NAME), every op, its types, and that no shard is used as a full tensor.
-Prints the program; with --ttir-to-ttnn the lowered one, in which distribute_tensor and aggregate_tensor say every
-transfer. A StableHLO file is partitioned first, by its sdy or GSPMD shardings, and printed as TTIR. FILE may be - for
-standard input."""
+Prints the program; with --ttir-to-ttnn the lowered one, in which every transfer is a distribute_tensor or an
+aggregate_tensor. A StableHLO file is partitioned first, by its sdy or GSPMD shardings, and printed as TTIR. FILE may
+be - for standard input."""
 
 OPT_NOTES = """\
 examples:

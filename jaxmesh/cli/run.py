@@ -111,8 +111,8 @@ def _run_folder(arguments: argparse.Namespace) -> int:
     if unused:
         names = ", ".join(f"--{o.replace('_', '-')}" for o in unused)
         raise jm.ArgumentTypeError(
-            f"{arguments.file!r} is an exported folder, which has its mesh, inputs and results itself, so {names} says "
-            "nothing there; leave it out."
+            f"{arguments.file!r} is an exported folder, which has its mesh, inputs and results itself, so {names} has "
+            "no effect on it; leave it out."
         )
     if arguments.on == "ttnn":
         return run_on_ttnn.run_on_ttnn(arguments)

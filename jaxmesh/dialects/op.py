@@ -46,6 +46,8 @@ class Trait(Enum):
     """It splits a tensor over devices or joins its shards."""
     SENDS = auto()
     """Data moves from device to device."""
+    IN_FLOAT32 = auto()
+    """It computes in float32 and rounds once, whatever the element type."""
     DECOMPOSED = auto()
     """An imported one is kept as the equations of its meaning, in which passes look for it."""
     DECOMPOSED_FOR_TTNN = auto()
@@ -146,7 +148,7 @@ class OpDef:
     Attributes:
       name: without the dialect.
       operands: how many it takes.
-      attributes: the attributes it knows.
+      attributes: its attributes.
       meaning: computes the results in JAX.
       results: how many it has.
       casts: True if the declared element type of a result may differ from the meaning's, as of comparisons.

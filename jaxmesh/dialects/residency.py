@@ -1,4 +1,4 @@
-"""The residency of each value of a TTNN-level program: a forward analysis (section 4 of the semantics).
+"""The residency of each value of a TTNN-level program: a forward analysis.
 
 A value is on the host until a distribute. An equation with a device operand, or whose result varies over a mesh axis,
 runs on the devices, and only an aggregate returns a value to the host. Values that depend on no array input have no

@@ -30,7 +30,7 @@ class Argument:
 
     @property
     def whole(self) -> tuple[int, ...]:
-        """The shape in which it is passed."""
+        """The shape of the array that a caller passes."""
         if self.sharding is None:
             return self.aval.shape
         sizes = self.sharding.mesh.shape

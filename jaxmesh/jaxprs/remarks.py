@@ -14,7 +14,7 @@ from typing import Any
 
 KINDS = (
     "lowered",
-    "made legal",
+    "legalised",
     "inserted",
     "hoisted",
     "local",

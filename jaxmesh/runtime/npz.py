@@ -1,6 +1,6 @@
 """Arrays for programs: random inputs, `.npz` files in and out, and a summary of a result.
 
-NumPy's files know neither bfloat16 nor the 8-bit floats. Such an array is stored as its raw bits: as `np.savez` writes
+NumPy's files have neither bfloat16 nor the 8-bit floats. Such an array is stored as its raw bits: as `np.savez` writes
 it, in void elements of the same width; on the way in, unsigned integers of that width are taken too. To read one:
 `np.load("out.npz")["result0"].view(jnp.bfloat16)`.
 """

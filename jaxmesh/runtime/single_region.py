@@ -123,7 +123,7 @@ class SingleRegion:
             index: int = self._body.invars.index(source)
             wanted = self._spec_factors(self._in_specs[index], source.aval.shape)
         if implied != wanted:
-            raise VerifyError(f"the program distributes an argument as {implied}, its spec says {wanted}.")
+            raise VerifyError(f"the program distributes an argument as {implied}, its spec is {wanted}.")
 
     def _spec_factors(self, spec: PartitionSpec, full: Sequence[int]) -> Factors:
         order = list(self._sizes)
@@ -147,7 +147,7 @@ class SingleRegion:
         implied = None if dims is None else factors(rows_of(dims, len(joined.local)), joined.local)
         wanted = self._spec_factors(spec, atom.aval.shape)
         if implied != wanted:
-            raise VerifyError(f"the program aggregates a result as {implied}, its spec says {wanted}.")
+            raise VerifyError(f"the program aggregates a result as {implied}, its spec is {wanted}.")
         local = self._local_shape(spec, atom.aval.shape)
         return lambda env: _reshape(evaluate.read(env, shard), local)
 

@@ -1,6 +1,6 @@
-"""Arithmetic of distributions (section 2 of the semantics): their mesh coordinates, their pieces, what composers join.
+"""Arithmetic of distributions: their mesh coordinates, their pieces, and what composers join.
 
-The rules are those of tt-metal's `ttnn/core/distributed/distributed_tensor.cpp`. Nothing here knows JAX or a device.
+The rules are those of tt-metal's `ttnn/core/distributed/distributed_tensor.cpp`. It needs neither JAX nor devices.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Pure arithmetic between partition specs, shard attributes, and legal TTNN mapper and composer configs.
 
-Sections 1 and 3 of the semantics. Nothing here knows a direction: the pass asks for the plan it wants.
+This module reads no direction: the pass chooses the plan.
 """
 
 from __future__ import annotations

@@ -56,9 +56,9 @@ def from_mlir(
     Arguments are positional: full arrays, or `MeshTensor`s where the file declares `presharded`, whose declared type is
     the local shape. The result is one value, or a tuple; a presharded result is a `MeshTensor`.
 
-    Every mistake is an error that names the line. TTIR does not say over which mesh axes presharded arguments differ:
-    where a program is right only if they are equal along some, it takes coordinate 0, and `.assumptions` of the result
-    lists the place.
+    Every mistake is an error that names the line. TTIR does not record over which mesh axes presharded arguments
+    differ: where a program is right only if they are equal along some, it takes coordinate 0, and `.assumptions` of the
+    result lists the place.
 
     Args:
       source: the text, or the path of a file; both may hold several modules between lines `// -----`.

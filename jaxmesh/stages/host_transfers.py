@@ -92,7 +92,7 @@ def to_host(x: Any, composer: MeshToTensor | None = None, *, process: int | None
 def _value(x: Any, process: int | None) -> Array | None:
     if isinstance(x, MeshTensor):
         raise ResidencyError(
-            f"{x!r} is on the devices, and only a composer says how its shards are joined: to_host(tensor, composer), "
+            f"{x!r} is on the devices, and joining its shards needs a composer: to_host(tensor, composer), "
             "with a composer of ttnn.create_mesh_composer(device, config)."
         )
     if not isinstance(x, jax.Array):
@@ -201,7 +201,7 @@ def _check_copies(received: Mapping[Shape, Array], varying: tuple[str, ...], mes
         other = first.setdefault(key, c)
         if not np.array_equal(digests[c], digests[other]):
             raise ReplicationError(
-                f"from_process_shards: varying={varying} says that the shards at {list(other)} and {list(c)} are "
+                f"from_process_shards: varying={varying} declares that the shards at {list(other)} and {list(c)} are "
                 f"equal, but they differ (processes {owners[other]} and {owners[c]}); name the axis in varying, or "
                 "give equal shards."
             )

@@ -30,7 +30,7 @@ _BYTES = 16 * 2**20
 def warn_about(program: ImportedProgram, asked: Asked, boundary: Boundary, out_avals: Sequence[Any]) -> None:
     """Warns about what a partitioned program does not keep, and what costs more than it may seem.
 
-    Each kind is a class of its own, which `warnings.filterwarnings` turns off.
+    Each kind has its own class, which `warnings.filterwarnings` turns off.
     """
     for d in program.decisions:
         _warn_decision(d)

@@ -210,10 +210,10 @@ class Stage(abc.ABC):
         """Runs the program, and gives every equation's value on every device, keyed by source location.
 
         A traced program runs on the reference executor before any pass, a lowered one after the pass, a compiled one on
-        the devices of its mesh. `jaxmesh.compare` finds where two recordings first differ. In loops and branches every
-        turn is recorded, and only the branch that was taken; calls, `jax.checkpoint` and custom functions count as
-        their bodies. On the devices the program is compiled once more together with what it records, which XLA may
-        round otherwise; a while loop that takes many turns, and callbacks in it, may be run twice. Claims of
+        the devices of its mesh. `jaxmesh.compare` finds where two recordings first differ. Every iteration of
+        a loop is recorded, and of branches the one taken; calls, `jax.checkpoint` and custom functions count as their
+        bodies. On the devices the program is compiled once more together with what it records, which XLA may
+        round otherwise; a while loop of many iterations, and callbacks in it, may be run twice. Claims of
         replication are not checked: a recording shows what differs.
 
         Args:

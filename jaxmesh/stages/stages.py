@@ -118,7 +118,7 @@ class Traced(Stage):
 
 
 class Lowered(OnMachine):
-    """A TTNN-level program: `distribute_tensor` and `aggregate_tensor` say every transfer it makes."""
+    """A TTNN-level program, whose every transfer is a `distribute_tensor` or an `aggregate_tensor`."""
 
     _level = "ttnn"
     _texts = (*LOWERED, "jaxpr")

@@ -443,7 +443,7 @@ def test_what_was_made_legal(local: Any, words: str, steps: list[tuple[str, tupl
         return jm.shard_to_full(v, P("y" if "y" in axes else None, "x" if "x" in axes else None))
 
     (row,) = [r for r in explained(f, (8, 16)) if r.moves and r.moves[0].kind not in HOST]
-    legal = [n.text for n in row.notes if n.kind == "made legal"]
+    legal = [n.text for n in row.notes if n.kind == "legalised"]
     assert bool(legal) == bool(words)
     assert not words or any(words in t for t in legal), legal
     assert [(m.kind, m.axes, m.bytes) for m in row.ttnn] == steps

@@ -1,4 +1,4 @@
-"""The eager distribution API against a slow oracle written from section 2 of the semantics, in every mode."""
+"""The eager distribution API against a slow oracle, in every mode."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ S, R = jm.PlacementShard, jm.PlacementReplicate()
 
 
 def landing(d: tuple[int, ...], m: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """Mesh coordinates of a distribution, row-major; the three modes of section 2."""
+    """Mesh coordinates of a distribution, row-major."""
     mesh = coordinates(m)
     if d == m:
         return mesh

@@ -19,6 +19,8 @@ import pytest
 from jaxmesh.cli.main import main
 from jaxmesh.cli.run_lines import filecheck
 from jaxmesh.dialects import ttir as ttir_dialect, ttnn as ttnn_dialect
+from jaxmesh.passes.lowering import LOWERING
+from jaxmesh.passes.pipeline import TTIR_PIPELINE, ttnn_pipeline
 from tests import FILECHECK
 
 FILES = sorted(FILECHECK.rglob("*.mlir"))
@@ -73,9 +75,15 @@ def test_file(path: Path, tmp_path: Path) -> None:
 
 
 def test_a_wrong_output_is_found(tmp_path: Path) -> None:
-    path = FILECHECK / "passes" / "mesh_shard.mlir"
+    path = FILECHECK / "passes" / "lower-mesh-shard.mlir"
     output, _ = opt(path, ["--ttir-to-ttnn"])
     assert "error" in filecheck([str(path)], output.replace("[<shard, 0 : i32>]", "[<shard, 1 : i32>]"), tmp_path)
+
+
+def test_every_pass_has_a_file() -> None:
+    passes = {p.name for p in (*LOWERING, *TTIR_PIPELINE, *ttnn_pipeline(strict=True))}
+    # A text has no calls left to inline, and of a text every result's residency is declared.
+    assert {p.stem for p in (FILECHECK / "passes").glob("*.mlir")} == passes - {"inline-transfers", "place-results"}
 
 
 @pytest.mark.parametrize(("dialect", "ops"), [("ttir", ttir_dialect.OPS), ("ttnn", ttnn_dialect.OPS)])

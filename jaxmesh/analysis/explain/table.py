@@ -75,7 +75,7 @@ def remarks(row: Row, rules: dict[str, int]) -> list[str]:
 def total_cells(total: Total) -> tuple[str, ...]:
     """One line of the table of totals."""
     numbers = (str(total.count), str(total.bytes), str(total.sent))
-    doubt = "" if total.exact else "branches count as taken, loops of unknown length as one turn"
+    doubt = "" if total.exact else "branches count as taken, loops of unknown length as one iteration"
     return (total.kind, ", ".join(total.axes), *numbers, doubt)
 
 

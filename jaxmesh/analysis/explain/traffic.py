@@ -55,7 +55,7 @@ def collective(eqn: Eqn, mesh: Mesh) -> list[Move]:
 def exchange(
     kind: str, axes: tuple[str, ...], size: int, groups: int, operand: int, result: int, pairs: int = 0
 ) -> list[Move]:
-    """A collective among groups of `size` devices; nothing where there are no bytes or nobody to send them to."""
+    """A collective among groups of `size` devices; nothing without bytes or without another device in the group."""
     payload = result if kind == "all_gather" else operand
     if not payload or size < 2 or (kind == "collective_permute" and not pairs):
         return []

@@ -256,7 +256,7 @@ def _dead(
             f"ttnn {environment.version} of {str(environment.python)!r} ended with {how} before the program began: "
             f"{last.strip()}; {GET}."
         )
-    # C++ reports an exception that nobody catches in these words.
+    # The form in which C++ reports an uncaught exception.
     why = describe(RuntimeError(words.partition("what():")[2].strip())) if "what():" in words else {"reason": ""}
     reason = f"the process ended with {how}" + (f": {why['reason']}" if why["reason"] else "")
     return Verdict(DIED, refusal=Refusal(place, "died", reason, why.get("rule", ""), words), **about)

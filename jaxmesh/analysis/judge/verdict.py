@@ -45,7 +45,7 @@ class Refusal:
       kind: `"arguments"` (an argument that the function does not have, or one of another type), `"DRAM"`, `"L1"` (the
         memory is too small), `"rule"` (a rule of the operation), `"other"`.
       reason: the library's, in one line.
-      rule: the place in the library's own source, and the condition; empty if it does not say.
+      rule: the place in the library's own source, and the condition; empty if the message has none.
       text: the library's whole message, without its backtrace.
     """
 
@@ -67,7 +67,7 @@ class Memory:
       peak: the most that tensors take on one bank.
       peak_place: where that is.
       end: what they take on one bank when the function ends, its results included.
-      kernel: of L1, the most that the buffers of one operation take on one core; None if ttnn did not tell.
+      kernel: of L1, the most that the buffers of one operation take on one core; None if ttnn did not report it.
       kernel_place: where that is.
     """
 
@@ -124,7 +124,7 @@ class Verdict:
       places: per line of `main.py` its place.
       exit_code: of an accepted program, what it ended with; 1 if its results are not as expected, on a board.
       output: what the program printed.
-      remarks: what to know besides, for example that this version of ttnn is another than the one tested.
+      remarks: further notes, for example that this version of ttnn is not the tested one.
     """
 
     outcome: str
@@ -177,7 +177,7 @@ class Verdict:
         return f"{how} ttnn {self.version}{mesh} of {where}"
 
     def rows(self) -> list[tuple[str, str]]:
-        """Returns what there is to say, as names and texts."""
+        """Returns the rows of the table, as names and texts."""
         rows = [] if self.refusal is None else _refusal_rows(self.refusal)
         for memory in self.memories:
             rows += _memory_rows(memory)

@@ -63,8 +63,8 @@ def instrument(
 ) -> Instrumented:
     """Traces a closed, lowered jaxpr whose results are the wanted values, each a full array.
 
-    `varying` are per argument the mesh axes it varies over; `capacities` say how many iterations of a while loop the
-    buffers hold, by default `INITIAL_CAPACITY`.
+    `varying` has, for each argument, the mesh axes it varies over; `capacities` has the number of iterations of a
+    while loop that its buffers hold, by default `INITIAL_CAPACITY`.
     """
     scopes: list[_Scope] = []
     program, inputs = residency.program, residency.inputs
@@ -139,7 +139,7 @@ class _Tracer:
         return scope.add(Buffer(True), copies if scope.mapped else self.gather(copies, 0))
 
     def vary(self, value: Any) -> Any:
-        """Types a value as varying over every axis, so that every copy is read, also where types say they are equal."""
+        """Types a value as varying over every axis, so that every copy is read, also if types prove them equal."""
         known = compat.varying_axes(jax.typeof(value))
         missing = [a for a in self.names if a not in known]
         return compat.vary(value, missing) if missing else value

@@ -2,7 +2,7 @@
 
 XLA compiles the program together with its recording, so it may fuse and round differently from the plain program. The
 buffers of a while loop hold a fixed number of iterations; if one runs longer, the program is compiled and run again
-with larger buffers, including its callbacks. Every copy is read from its device, also where types say they are equal.
+with larger buffers, including its callbacks. Every copy is read from its device, also if types prove them equal.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ class Step:
       types: the declared types of its results.
       callee: the function that it calls, if it is a call.
       location: its location in the source that the text was made of, as `file:line:column` or a name.
-      overwritten: the operand into which it writes its result, by its place; none if it has a result of its own.
+      overwritten: the number of the operand that its result overwrites; none if it has a separate result.
     """
 
     line: int
@@ -125,7 +125,7 @@ class Program:
         return tuple(a.status == "presharded" for a in self.arguments)
 
     def varying(self, axes: Sequence[str]) -> list[tuple[str, ...] | None]:
-        """Per argument the mesh axes over which it may differ, of those of the mesh; None of a full one."""
+        """Returns, for each argument, the mesh axes over which its shards may differ; None for a full argument."""
         return [self._axes(i, axes) if p else None for i, p in enumerate(self.presharded)]
 
     def with_arguments_on_devices(self) -> Program:

@@ -1,4 +1,4 @@
-"""A decoded text as the flat program that it is, op for op, which is printed again as it stands."""
+"""Converts a decoded text to a flat program, op by op, which prints as the same text."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def flat_program(
     *,
     public: bool = False,
 ) -> Program | None:
-    """The flat program that a text of one dialect is, calls inlined; None if it has a form that is never printed."""
+    """Returns a text of one dialect as a flat program, calls inlined; None if it has a form that is never printed."""
     if not _dialects(body, {}) <= {dialect}:
         return None
     program = Program(body.name, dict(mesh), public=public)
@@ -61,7 +61,7 @@ def flat_program(
 
 
 class _NotPrinted(Exception):
-    """The text has a form that is not written: a no-op, a destination, an attribute that means nothing here."""
+    """The text has a form that is never printed: a no-op, a destination, an attribute that means nothing here."""
 
 
 @dataclass(slots=True)
@@ -96,14 +96,14 @@ class _Flat:
         return results
 
     def _operands(self, step: decoded.Step, given: list[Value]) -> list[Value | None]:
-        """The operands by place; the device, which no count is of, stands last."""
+        """Returns the operands by position; the device, which no operand group counts, is the last."""
         tensors = [v for v in given if self.program.types[v].kind == "tensor"]
         if given[: len(tensors)] != tensors:
             raise _NotPrinted
         return [*group_operands(step.attributes.get(_SEGMENTS[0]), tensors), *given[len(tensors) :]]
 
     def _types(self, step: decoded.Step, operands: Sequence[Value | None], attributes: Mapping[str, Any]) -> list[Type]:
-        """The types of the results; of what stands on the host and what in tiles the ops speak, not the types."""
+        """Returns the types of the results; their residency and layout follow from the ops."""
         if step.op in decoded.UNTYPED:
             return [_DEVICE] * len(step.results)
         kinds = [Type(tuple(t.shape), np.dtype(t.dtype)) for t in step.types]
@@ -123,7 +123,7 @@ class _Flat:
         return [replace(kind, tile=found.result(i, tensors, kind.dtype)[1]) for i, kind in enumerate(kinds)]
 
     def _type_of_memory(self, step: decoded.Step, operands: Sequence[Type]) -> Type:
-        """A type that lives where the results do, of an op that is none of the table, or has no operand."""
+        """Returns a type with the residency and layout of the results, of an op without definition or operands."""
         before = operands[0] if operands else _DEVICE
         match step.op:
             case "ttnn.distribute_tensor" | "ttnn.aggregate_tensor":
@@ -146,7 +146,7 @@ class _Flat:
 
 
 def _page_layout(step: decoded.Step) -> str:
-    """The layout that a `to_layout` makes, which it or its type says."""
+    """Returns the layout that a `to_layout` makes, which it or its type names."""
     named = step.attributes.get(decoded.LAYOUT)
     if named is None:
         raise _NotPrinted

@@ -28,7 +28,7 @@ _UNREAD = ("composite", "custom_vmap_call")
 @RULES.add(*(name for name in CALLS if name != IMPORTED_OP), *_UNREAD)
 def _call(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     if eqn.params.get("newly_manual_axes"):
-        raise missing(eqn, "it splits tensors over mesh axes, which mesh_shard says here")
+        raise missing(eqn, "it splits tensors over mesh axes; write that with mesh_shard")
     call = control_flow(eqn)
     bodies = walk.sub_jaxprs(eqn) if call is None else call.bodies
     if len(bodies) != 1:

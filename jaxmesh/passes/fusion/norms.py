@@ -11,13 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from jaxmesh.dialects.definitions import has_trait
+from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Shape
 from jaxmesh.passes.fusion.dataflow import BF16, F16, F32, Node, Operand, close
 from jaxmesh.passes.fusion.pattern import Group
 
 Dims = tuple[int, ...]
-_IN_FLOAT32 = ("ttir.mean", "ttir.rms_norm", "ttir.layer_norm")
-"""Ops that take their statistics in float32, whatever its operand is."""
 
 # --- mean ------------------------------------------------------------------------------------------------------------
 
@@ -198,7 +198,7 @@ def _with_scale(node: Node, other: Node, place: int) -> Group | None:
     """Returns the normalisation with another operand: the weight (1), before the bias (2)."""
     flow, value = node.flow, node.view.value
     op = flow.makers.get(value)
-    if op is None or op.name not in _IN_FLOAT32[1:] or flow.shape(value) != node.frame or not node.sole:
+    if op is None or "normalized_shape" not in op.attributes or flow.shape(value) != node.frame or not node.sole:
         return None
     scale = other.last(len(op.attributes["normalized_shape"]))
     if not scale or any(v is not None for v in op.operands[place:]):
@@ -216,7 +216,7 @@ def narrow(root: Node) -> Group | None:
     flow = root.flow
     (value,) = flow.makers[root.view.value].used
     op = flow.makers.get(value)
-    if op is None or op.name not in _IN_FLOAT32 or value in flow.shared:
+    if op is None or not has_trait(op.name, Trait.IN_FLOAT32) or value in flow.shared:
         return None
     if flow.dtype(value) != F32 or root.dtype not in (BF16, F16):
         return None

@@ -2,7 +2,7 @@
 
 A value stands in one or several forms (element type, layout, memory). An op takes the ones that its definition asks
 for; a form that does not exist yet is made from an existing one, once, by as few conversions as possible. The layout
-ops of the program that comes in say nothing but that a value is needed elsewhere, so inverse pairs vanish.
+ops of the input program are dropped, so inverse pairs vanish.
 
 tt-mlir does this in two passes, TTNNLayout and the operand workarounds of TTNNWorkarounds
 (lib/Dialect/TTNN/Transforms/TTNNLayout.cpp, lib/Dialect/TTNN/Transforms/Workarounds/TTNNWorkaroundsPatterns.cpp at

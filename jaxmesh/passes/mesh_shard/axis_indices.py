@@ -50,7 +50,7 @@ def _index(eqn: Eqn, mesh: Mapping[str, int]) -> list[Eqn]:
     made: list[Eqn] = []
     if size > 1:
         rule = "TTNN has no op that tells a device its place"
-        remarks.remark("made legal", "the numbers from 0 on are distributed along the axis", rule)
+        remarks.remark("legalised", "the numbers from 0 on are distributed along the axis", rule)
         dims = tuple([0 if a == axis else -1 for a in mesh])
         attributes = MeshShardAttributes(ShardType.DEVICES, ShardDirection.FULL_TO_SHARD, (size,), dims)
         made.append(walk.new_eqn(mesh_shard_p, [numbers], attributes._asdict(), eqn))

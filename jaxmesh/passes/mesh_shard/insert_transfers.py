@@ -82,7 +82,7 @@ def insert_transfers(
       printed: the rules of a program that is printed; None of one that runs, whose host computes.
 
     Raises:
-      MissingRuleError: a transfer inside a primitive that the analysis does not know.
+      MissingRuleError: a transfer inside a primitive without a rule.
     """
     needed = None if printed is None else printed.results
     return _Writer(tuple(mesh.values()), printed).body(program, tuple(inputs), needed).jaxpr
@@ -192,7 +192,7 @@ class _Writer:
             scope.eqns.append(made)
             scope.env.update(dict.fromkeys(made.outvars, DEVICE))
         text = "each device keeps its own piece of the tensor that it holds whole"
-        _note(eqn.outvars[0], text, _RESHARDED, "made legal")
+        _note(eqn.outvars[0], text, _RESHARDED, "legalised")
         return True
 
     # --- one equation ---
@@ -385,7 +385,7 @@ def _note(value: Atom, text: str, rule: str, kind: str = "inserted") -> None:
 
 
 def _on_devices(residencies: Sequence[Residency]) -> Residencies:
-    """Returns what a loop or branch asks of its bodies: results on the devices where it has them there."""
+    """Returns the residencies that a loop or branch needs of its bodies' results: the devices, or any."""
     return tuple([DEVICE if r is DEVICE else FREE for r in residencies])
 
 

@@ -1,11 +1,11 @@
 """The pass from a flat program of TTIR's compute ops to a flat TTNN program.
 
-What comes in holds `ttir.*` ops and TTNN's two transfers; what goes out holds `ttnn.*` ops only. Whatever is on the
-devices is in tiles there: `passes/layouts` decides the layouts, `passes/memory.py` adds copies and deallocations.
+The input has `ttir.*` ops and TTNN's two transfers; the output has `ttnn.*` ops only. Every tensor on the devices is
+in tiles: `passes/layouts` decides the layouts, `passes/memory.py` adds copies and deallocations.
 
-A value of the program that comes in is a full host tensor, or what each device has: in host memory, on the devices, or
-both. Only the program's own transfers lead from one to the other. What each device has is moved to where something
-needs it, once. Tensors made from nothing, and those in another shape only, are made where they are needed.
+A value of the input is a full host tensor, or the shards of all devices: in host memory, on the devices, or both. Only
+the program's own transfers lead from one to the other. Shards are moved once to the memory where an op needs them.
+Tensors made from nothing, and those in another shape only, are made where they are needed.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class _Lowering:
             places.full = self._reshape(self.full(places.reshaped[0]), places.reshaped[1])
         else:
             raise ResidencyError(
-                f"a full host tensor is needed where {self._show(value)} stands, which is one of shards; "
+                f"a full host tensor is needed, but {self._show(value)} is a tensor of shards; "
                 "ttnn.aggregate_tensor (shard_to_full in the program) brings it to the host."
             )
         self.ops.line = line

@@ -38,7 +38,7 @@ def spec_of(rows: list[list[str]], style: int = 0) -> P:
 
 
 def upstream(rows: list[list[str]], sizes: dict[str, int]) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
-    """Type, shard_shape and shard_dims by upstream's rule, semantics section 1."""
+    """Type, shard_shape and shard_dims by upstream's rule."""
     shape = tuple(math.prod(sizes[a] for a in row) for row in rows)
     dims = {a: d for d, row in enumerate(rows) for a in row if sizes[a] > 1}
     if math.prod(shape) == 1:

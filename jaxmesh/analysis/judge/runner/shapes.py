@@ -1,6 +1,6 @@
 """Inputs that have a shape and no values: on the devices ttnn makes them, on the host large ones stay promises.
 
-A promise stands for a host tensor that nobody has made. The functions of ttnn that take host tensors also take promises
+A promise stands for a host tensor without data. The functions of ttnn that take host tensors also take promises
 here; one that goes to the devices becomes an empty tensor there, of the same shape, layout and distribution.
 """
 

@@ -20,7 +20,7 @@ _CORES = re.compile(r"\[(\d+)-(\d+) - (\d+)-(\d+)\]")
 
 
 class Watch:
-    """A context in which the lines of one script are watched; ttnn's graph capture tells what each line makes it do.
+    """A context in which the lines of one script are watched; ttnn's graph capture records what each line does.
 
     Args:
       ttnn: the library.
