@@ -34,7 +34,7 @@ def file(tmp_path: Path) -> str:
 def test_every_function_is_estimated(file: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["estimate", file, "--mesh", "1x1", "--cluster", "p150"]) == 0
     first, second = capsys.readouterr().out.split("\n\n")
-    assert first.startswith("f on the mesh 1x1 of p150: at least 67.6 µs")
+    assert first.startswith("f on the mesh 1x1 of p150: at least 66.6 µs")
     assert second.startswith("g on the mesh 1x1 of p150: at least ")
     assert "not a measurement" in first
 

@@ -1,4 +1,4 @@
-"""Estimates beside the published times of tt-metal's model table: every one is a bound, and the README's table is it."""
+"""Estimates beside the published times of tt-metal's model table: each is a bound, and stands in the README's table."""
 
 from __future__ import annotations
 

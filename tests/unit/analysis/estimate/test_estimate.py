@@ -17,9 +17,9 @@ from jax.sharding import AbstractMesh, PartitionSpec as P
 import jaxmesh as jm
 from jaxmesh import errors
 from jaxmesh.analysis.estimate import MACHINES, Estimate, estimate_program
-from jaxmesh.analysis.estimate.lines import duration
 from jaxmesh.analysis.estimate.rates import PHASES, PRODUCT, machine_for
 from jaxmesh.dialects.program import Op, Port, Program, Type
+from jaxmesh.drawing.text_layout import duration
 from jaxmesh.drawing.timeline import WIDE
 
 PUBLISHED = [
@@ -212,3 +212,28 @@ def test_a_picture_is_saved(tmp_path: Path) -> None:
 def test_rich_shows_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     block().estimate("t3000").show(color=True)
     assert "a bound from published rates" in capsys.readouterr().out
+
+
+def test_explain_has_a_column_of_the_least_times(capsys: pytest.CaptureFixture[str]) -> None:
+    lowered = block()
+    found, estimate = lowered.explain("t3000"), lowered.estimate("t3000")
+    timed = [row for row in found if row.seconds is not None]
+    by_line = {line.line: line.seconds for line in estimate.lines if line.seconds}
+    assert {row.line: row.seconds for row in timed} == by_line
+    assert len(timed) == len(by_line)
+    table = str(found).splitlines()
+    assert table[1].endswith("at least")
+    assert f"{estimate.heading}, a bound from published rates, and not a measurement" in table
+    assert '<th class="number">at least</th>' in found._repr_html_()
+    assert found.moving.least == found.least
+    assert "at least" not in str(lowered.explain()).splitlines()[1]
+    from rich import print as show
+
+    show(found)
+    assert "at least" in capsys.readouterr().out
+
+
+def test_times_of_no_line_of_the_table_are_told() -> None:
+    found = block().explain().timed({"elsewhere.py:1": 0.002}, "f takes long")
+    assert found.least == "f takes long; 2 ms of it at no line of this table"
+    assert all(row.seconds is None for row in found)
