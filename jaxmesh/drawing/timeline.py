@@ -65,7 +65,8 @@ def _style(name: str) -> str:
     return (
         f".{name}{{overflow-x:auto;color:inherit;font-family:system-ui,sans-serif;font-size:12px}}"
         f".{name} .row{{fill:none;stroke:currentColor;stroke-opacity:.25}}.{name} .weak{{opacity:.4}}"
-        f".{name} g:hover>rect{{stroke:currentColor;stroke-width:1.5}}"
+        f".{name} g>rect{{stroke:currentColor;stroke-opacity:.35;stroke-width:.5}}"
+        f".{name} g:hover>rect{{stroke-opacity:1;stroke-width:1.5}}"
     )
 
 

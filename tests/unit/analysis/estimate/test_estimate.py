@@ -143,6 +143,28 @@ def test_a_loop_counts_its_turns() -> None:
     assert sum(op.flops for op in found.ops if op.op == "matmul") == 7 * 2 * 32 * 64 * 64
 
 
+def test_each_part_of_the_engine_has_its_rate() -> None:
+    def compute(fun: Any) -> float:
+        types = jax.ShapeDtypeStruct((512, 1024), jnp.bfloat16)
+        ops = jm.jit(fun, mesh=AbstractMesh((1, 1), ("y", "x"))).lower(types).estimate("n150").ops
+        return sum(op.times["compute"] for op in ops)
+
+    n, cycles = 512 * 1024, 72e9
+    assert compute(jnp.exp) == pytest.approx(n / (128 * cycles))
+    assert compute(lambda x: jnp.max(x, 1)) == pytest.approx(n / (256 * cycles))
+    # They work at the same time: three operations each, and two reductions.
+    assert compute(lambda x: jax.nn.softmax(x, -1)) == pytest.approx(3 * n / (128 * cycles))
+
+
+def test_a_loop_of_unknown_length_has_no_estimate() -> None:
+    def fun(x: Any) -> Any:
+        return jax.lax.while_loop(lambda y: y[0] < 3, lambda y: y + 1, x)
+
+    lowered = jm.jit(fun, mesh=AbstractMesh((1, 1), ("y", "x"))).lower(jnp.zeros((4,)))
+    with pytest.raises(errors.UnsupportedError, match="while"):
+        lowered.estimate()
+
+
 def test_a_program_that_computes_nothing_takes_no_time() -> None:
     found = jm.jit(lambda x: x, mesh=AbstractMesh((1, 1), ("y", "x"))).lower(jnp.zeros((4,))).estimate()
     assert (found.seconds, found.overlapped_seconds) == (0, 0)
@@ -187,7 +209,7 @@ def test_bars_are_as_long_as_the_ops_take() -> None:
     titles = [bar.find(f"{space}title").text for bar in bars]  # pyright: ignore
     assert any(text.startswith("all_reduce") for text in titles)
     rows = [text.text for text in root.iter(f"{space}text") if text.get("text-anchor") == "end"]
-    assert rows == ["DRAM", "compute", "links (x)"]
+    assert rows == ["compute", "DRAM", "links (x)"]
     assert "on each of 8 devices" in found._repr_html_()
 
 
