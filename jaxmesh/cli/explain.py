@@ -32,6 +32,7 @@ def add_commands(commands: Any) -> None:
     """Adds `explain` to the parser of the command line."""
     parser = add_command(commands, "explain", "list what a file moves, and why", EXPLAIN, EXPLAIN_NOTES)
     common_options(parser)
+    parser.add_argument("--cluster", metavar="NAME", help="add the least time of each source line on a machine")
     parser.add_argument("--moving", action="store_true", help="only rows that move data or that a pass has changed")
     parser.add_argument("--json", action="store_true", help="print the rows as data")
 
@@ -42,7 +43,8 @@ def explain(arguments: argparse.Namespace) -> None:
     with read_file(arguments) as (file, sizes):
         for function in chosen_functions(file, arguments.func):
             program = decode_function(file, function)
-            explanation = import_program(file, program, abstract_mesh(sizes), strict=arguments.strict).explain()
+            traced = import_program(file, program, abstract_mesh(sizes), strict=arguments.strict)
+            explanation = traced.explain(arguments.cluster)
             name = function.name if function.name not in explanations else f"{function.name}@{function.line}"
             explanations[name] = explanation.moving if arguments.moving else explanation
     if arguments.json:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from jaxmesh.drawing.colors import PALETTE
 from jaxmesh.drawing.html import fragment
-from jaxmesh.drawing.text_layout import escape, shorten, width
+from jaxmesh.drawing.text_layout import duration, escape, shorten, width
 
 WIDE, HIGH, GAP, SIZE = 760.0, 22.0, 8.0, 11.0
 _LEAST = 1.0
@@ -36,12 +36,10 @@ class Row:
     bars: Sequence[Bar]
 
 
-def draw_timeline(
-    heading: str, rows: Sequence[Row], end: float, label: Callable[[float], str], notes: Sequence[str], plain: str
-) -> str:
-    """Draws rows of bars from 0 to `end` as a part of a page.
+def draw_timeline(heading: str, rows: Sequence[Row], end: float, notes: Sequence[str], plain: str) -> str:
+    """Draws rows of bars from 0 to `end`, in seconds, as a part of a page.
 
-    `label` writes a time; `plain` is shown where a notebook is not trusted.
+    `plain` is shown where a notebook is not trusted.
     """
     left = max((width(row.name, SIZE) for row in rows), default=0) + 2 * GAP
     body: list[str] = []
@@ -50,9 +48,9 @@ def draw_timeline(
         body.append(f'<text x="{left - GAP:.1f}" y="{y + HIGH * 0.68:.1f}" text-anchor="end">{escape(row.name)}</text>')
         body.append(f'<rect class="row" x="{left:.1f}" y="{y:.1f}" width="{WIDE:.1f}" height="{HIGH}"/>')
         color = PALETTE[number % len(PALETTE)]
-        body += [_bar(group, end, left, y, color, label) for group in _drawn(row.bars, end)]
+        body += [_bar(group, end, left, y, color) for group in _drawn(row.bars, end)]
     base = len(rows) * (HIGH + GAP)
-    body += _axis(end, left, base, label)
+    body += _axis(end, left, base)
     wide, high = left + WIDE + 60, base + 26
     svg = (
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{escape(shorten(heading, 300))}" '
@@ -67,7 +65,8 @@ def _style(name: str) -> str:
     return (
         f".{name}{{overflow-x:auto;color:inherit;font-family:system-ui,sans-serif;font-size:12px}}"
         f".{name} .row{{fill:none;stroke:currentColor;stroke-opacity:.25}}.{name} .weak{{opacity:.4}}"
-        f".{name} g:hover>rect{{stroke:currentColor;stroke-width:1.5}}"
+        f".{name} g>rect{{stroke:currentColor;stroke-opacity:.35;stroke-width:.5}}"
+        f".{name} g:hover>rect{{stroke-opacity:1;stroke-width:1.5}}"
     )
 
 
@@ -84,11 +83,11 @@ def _drawn(bars: Iterable[Bar], end: float) -> Iterator[Sequence[Bar]]:
         yield joined
 
 
-def _bar(group: Sequence[Bar], end: float, left: float, y: float, color: str, label: Callable[[float], str]) -> str:
+def _bar(group: Sequence[Bar], end: float, left: float, y: float, color: str) -> str:
     length = sum(bar.length for bar in group)
     longest = sorted(group, key=lambda bar: -bar.length)[:_TITLES]
     more = len(group) - len(longest)
-    titles = [f"{bar.text}: {label(bar.length)}" for bar in longest] + ([f"and {more} more"] if more else [])
+    titles = [f"{bar.text}: {duration(bar.length)}" for bar in longest] + ([f"and {more} more"] if more else [])
     x, w = left + group[0].start / end * WIDE, max(length / end * WIDE, _LEAST / 2)
     title = "&#10;".join(escape(shorten(text, 120)) for text in titles)
     strength = "" if group[0].strong else ' class="weak"'
@@ -98,11 +97,11 @@ def _bar(group: Sequence[Bar], end: float, left: float, y: float, color: str, la
     )
 
 
-def _axis(end: float, left: float, base: float, label: Callable[[float], str]) -> Iterator[str]:
+def _axis(end: float, left: float, base: float) -> Iterator[str]:
     step = _step(end)
     for number in range(int(end / step) + 1) if step else ():
         x = left + number * step / end * WIDE
-        yield f'<text x="{x:.1f}" y="{base + 12:.1f}" text-anchor="middle">{escape(label(number * step))}</text>'
+        yield f'<text x="{x:.1f}" y="{base + 12:.1f}" text-anchor="middle">{escape(duration(number * step))}</text>'
 
 
 def _step(end: float) -> float:

@@ -28,7 +28,7 @@ class OnMachine(Stage):
     ) -> Verdict:
         """Asks the real ttnn whether it accepts the program, and what it takes; needs no devices and no values.
 
-        ttnn runs in a Python of its own, which `jaxmesh ttnn-env` makes: on the board if there is one, else on a
+        ttnn runs in another Python environment, made by `jaxmesh ttnn-env`: on the board if there is one, else on a
         described cluster. There every operation checks its arguments and takes its memory, and computes nothing.
 
         Args:
@@ -43,7 +43,7 @@ class OnMachine(Stage):
           in it, the device operations. It is true if the program is accepted, and shows as a table.
 
         Raises:
-          TtnnError: there is no ttnn, or it does not start; the message tells how to get it.
+          TtnnError: there is no ttnn, or it does not start; the message names the command that installs it.
           MeshError: no cluster has the mesh.
           MissingRuleError: as of `as_text`.
         """

@@ -88,9 +88,9 @@ class Traced(Stage):
         jaxpr = self._jaxpr if imported is None else imported.jaxpr
         return ttir_program(jaxpr, self._boundary, self._out_tree, self.residency.results, groups, unroll_limit)
 
-    def explain(self) -> Explanation:
+    def explain(self, cluster: str | None = None) -> Explanation:
         """Explains where every value lives, what every equation moves and what the pass did; see `Lowered.explain`."""
-        return self.lower().explain()
+        return self.lower().explain(cluster)
 
     def _analyse(self) -> ResidencyMap:
         inputs = self._boundary.residencies
@@ -228,8 +228,11 @@ class Lowered(OnMachine):
 
         return export.export_program(folder, program, mlir, chosen, constant_limit, (leaves, results))
 
-    def explain(self) -> Explanation:
+    def explain(self, cluster: str | None = None) -> Explanation:
         """Explains where every value lives, what every equation moves, what the passes did and why; needs no devices.
+
+        Args:
+          cluster: of `estimate`; with one there is a column of the least times of source lines.
 
         Returns:
           A sequence of rows, one per argument, equation and result at every depth, that prints as a table; their names
@@ -251,12 +254,17 @@ class Lowered(OnMachine):
         """
         from jaxmesh.analysis.explain import explain
 
-        if self._traced is None:
-            return explain(self._boundary, self.residency, None, self._out_tree)
-        traced = self._traced
-        return explain(
-            self._boundary, self.residency, traced.jaxpr, self._out_tree, traced.assumptions, traced.decisions
-        )
+        boundary, traced = self._boundary, self._traced
+        if traced is None:
+            found = explain(boundary, self.residency, None, self._out_tree)
+        else:
+            about = traced.assumptions, traced.decisions
+            found = explain(boundary, self.residency, traced.jaxpr, self._out_tree, *about)
+        if cluster is None:
+            return found
+        estimate = self.estimate(cluster)
+        seconds = {line.line: line.seconds for line in estimate.lines if line.seconds}
+        return found.timed(seconds, f"{estimate.heading}, a bound from published rates, and not a measurement")
 
     @functools.cached_property
     def plan(self) -> Plan:

@@ -10,13 +10,13 @@ from functools import cached_property
 from typing import Any
 
 from jaxmesh.analysis.estimate.cost import PARTS, OpCost, costs
-from jaxmesh.analysis.estimate.lines import Line, amount, by_line, cells, duration
+from jaxmesh.analysis.estimate.lines import Line, amount, by_line, cells
 from jaxmesh.analysis.estimate.picture import draw
 from jaxmesh.analysis.estimate.rates import PHASES, Machine, machine_for
 from jaxmesh.analysis.estimate.storage import check_stored
 from jaxmesh.dialects.program import Program
 from jaxmesh.drawing.picture import Picture
-from jaxmesh.drawing.text_layout import align_columns
+from jaxmesh.drawing.text_layout import align_columns, duration
 from jaxmesh.errors import ArgumentValueError
 from jaxmesh.validate import quote
 
@@ -119,7 +119,7 @@ class Estimate(Picture):
         """Returns the picture: the ops as bars over time, for each part of a device, as a part of a page."""
         count = math.prod(self.mesh.values())
         which = "the device" if count == 1 else f"each of {count} devices"
-        return draw(f"{self.heading}, on {which}", self.ops, self.notes(), str(self), duration)
+        return draw(f"{self.heading}, on {which}", self.ops, self.notes(), str(self))
 
 
 def estimate_program(

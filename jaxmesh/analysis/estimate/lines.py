@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from jaxmesh.analysis.estimate.cost import PARTS, OpCost
 from jaxmesh.analysis.explain.table import short_location
-from jaxmesh.drawing.text_layout import shorten
+from jaxmesh.drawing.text_layout import duration, shorten
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,15 +71,3 @@ def amount(count: float) -> str:
         if count >= size:
             return f"{count / size:.3g} {unit}"
     return f"{count:.0f} "
-
-
-def duration(seconds: float) -> str:
-    """Returns a time in the unit that suits it.
-
-    >>> duration(0.0217), duration(3.2e-6), duration(0)
-    ('21.7 ms', '3.2 µs', '0 ns')
-    """
-    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
-        if seconds >= size:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds * 1e9:.3g} ns"

@@ -1,7 +1,6 @@
 """Published rates of Tenstorrent's boards and systems, each with its source.
 
-Of every rate it is the highest one published, since a bound must stay below any real time. A rate is one device's:
-a chip's.
+Every rate is a peak, since a bound must stay below any real time, and one device's: a chip's.
 """
 
 from __future__ import annotations
@@ -129,7 +128,7 @@ MACHINES: Mapping[str, Machine] = {
         Machine("n150", Rate(72, "cores", _WORMHOLE), _GHZ, _GDDR6),
         Machine("n300", _N300, _GHZ, _GDDR6, _LINE),
         Machine("t3000", _N300, _GHZ, _GDDR6, _LINE),
-        # Of a Galaxy's chips nothing more is published: all cores that a Wormhole has, and its fastest memory.
+        # The sources do not tell a Galaxy's: all cores that a Wormhole has, and its fastest memory.
         Machine("galaxy", Rate(80, "cores", _WORMHOLE), _GHZ, Rate(336e9, "bytes per second", _BANKS), _LINE),
         Machine(
             "p150",

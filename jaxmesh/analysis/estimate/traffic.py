@@ -115,7 +115,7 @@ class Traffic:
         types, (source, result) = self.program.types, (op.used[0], op.results[0])
         if source in self._paths:
             self._paths[result] = self._paths[source]
-        if not types[source].host and not types[result].host:
+        if not has_trait(op.name, Trait.TRANSFERS):
             memory = self.memory(source)
             # A type changes where it is written: an input's by its reader, any other's by who computes it.
             same = memory.input or types[source].dtype == types[result].dtype

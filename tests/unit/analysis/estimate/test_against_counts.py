@@ -6,7 +6,7 @@ import math
 
 import jax
 import pytest
-from jax.sharding import AbstractMesh
+from jax.sharding import AbstractMesh, PartitionSpec as P
 
 import jaxmesh as jm
 from jaxmesh.analysis.estimate.arithmetic import work
@@ -21,7 +21,8 @@ def test_a_random_program_counts_as_its_jaxpr(seed: int) -> None:
     jaxpr = jax.make_jaxpr(fun)(*args)
     # What nothing reads is left out of the program, too.
     counted = Counting(without_dead(jaxpr))
-    lowered = jm.jit(fun, mesh=MESH).lower(*args)
+    # Each input goes to the devices whole, and once.
+    lowered = jm.jit(lambda *xs: fun(*(jm.full_to_shard(x, P()) for x in xs)), mesh=MESH).lower(*args)
     program = lowered._program(False, 10_000, False)
     ops = [op for op in program.ops if op.results and not all(program.types[v].host for v in op.results)]
     found = [work(op, program) for op in ops]
