@@ -118,6 +118,9 @@ _define(
     _SCALE,
     rows=(3, 5),
 )
+_define("clamp_tensor", 3, dialects=["ttnn"])
+_define("pow_scalar", 1, need("rhs", "number"), dialects=["ttnn"])
+_define("slice_dynamic", 3, attr("step", "ints"), dialects=["ttnn"], rows=(1, 2))
 _define("nlp_concat_heads_decode", 1, need("num_heads", "int", form="ui32"), dialects=["ttnn"])
 _define(
     "batch_norm_training",
