@@ -1,6 +1,7 @@
 """Runs the `.mlir` files of this folder by their RUN line, in this process.
 
     // RUN: jaxmesh opt %s OPTIONS | filecheck %s        the output matches the CHECK lines
+    // RUN: jaxmesh opt OPTIONS %s | filecheck %s        the same, as upstream's files have it
     // RUN: jaxmesh opt %s OPTIONS --verify-diagnostics  each piece fails as its `expected-error` line says
 
 Pieces are separated by `// -----`. `// expected-error@+N {{text}}` or
@@ -18,11 +19,11 @@ import pytest
 
 from jaxmesh.cli.main import main
 from jaxmesh.cli.run_lines import filecheck
-from jaxmesh.dialects import ttir as ttir_dialect, ttnn as ttnn_dialect
+from jaxmesh.dialects import textual, ttir as ttir_dialect, ttnn as ttnn_dialect
 from tests import FILECHECK
 
 FILES = sorted(FILECHECK.rglob("*.mlir"))
-RUN = re.compile(r"(?m)^// RUN: jaxmesh opt %s(?P<options>[^|]*?)(?P<check> \| filecheck %s)?\n")
+RUN = re.compile(r"(?m)^// RUN: jaxmesh opt(?P<options>[^|]*?)(?P<check> \| filecheck %s)?\n")
 DIAGNOSTICS = "--verify-diagnostics"
 EXPECTED = re.compile(r"// expected-(error|warning)@\+(\d+) \{\{(.*)\}\}")
 
@@ -61,6 +62,7 @@ def test_file(path: Path, tmp_path: Path) -> None:
     run = RUN.search(text)
     assert run is not None, "the file has no RUN line"
     options = run["options"].split()
+    options.remove("%s")
     if DIAGNOSTICS in options:
         options.remove(DIAGNOSTICS)
         for piece in text.split("// -----\n"):
@@ -76,6 +78,11 @@ def test_a_wrong_output_is_found(tmp_path: Path) -> None:
     path = FILECHECK / "passes" / "mesh_shard.mlir"
     output, _ = opt(path, ["--ttir-to-ttnn"])
     assert "error" in filecheck([str(path)], output.replace("[<shard, 0 : i32>]", "[<shard, 1 : i32>]"), tmp_path)
+
+
+def test_every_op_without_a_call_has_a_line() -> None:
+    text = "".join(path.read_text() for path in FILES if "upstream" in path.parts)
+    assert [name for name in textual.OPS if f'"{name}"' not in text] == []
 
 
 @pytest.mark.parametrize(("dialect", "ops"), [("ttir", ttir_dialect.OPS), ("ttnn", ttnn_dialect.OPS)])
