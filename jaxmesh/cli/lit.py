@@ -15,7 +15,7 @@ from typing import Any
 
 import jaxmesh as jm
 from jaxmesh.cli import opt
-from jaxmesh.cli.options import add_command
+from jaxmesh.cli.options import SYSTEM_ERRORS, add_command
 from jaxmesh.cli.run_lines import Failed, Outcome, Run, run_lines
 
 LIT = """\
@@ -24,7 +24,8 @@ package filecheck in the place of FileCheck. Prints a line per test, and how man
   passed   all that was run succeeds, and matches its CHECK lines
   differs  the first CHECK line that does not match
   refused  the error of jaxmesh opt
-  not ours no RUN line of the test is; it names the first tool or option that jaxmesh opt does not have
+  not ours no RUN line of the test is; it names the first tool or option that jaxmesh opt does not have. Or the test
+           says UNSUPPORTED: true, and upstream skips it, too.
 A line of ttmlir-translate and the like is left out, and so is what reads its output."""
 
 LIT_NOTES = """\
@@ -35,6 +36,7 @@ examples:
 
 exit codes: 0 all passed that are ours, 1 one did not, 2 wrong usage"""
 
+_SKIPPED = re.compile(r"(?m)^[ \t]*//[ \t]*UNSUPPORTED:[ \t]*true\b")
 PASSED, DIFFERS, REFUSED, NOT_OURS = "passed", "differs", "refused", "not ours"
 _PLAIN = re.compile(
     r"ttmlir-opt (?=[^|]*--ttir-to-ttnn-backend-pipeline)(?:\s*"
@@ -84,9 +86,10 @@ def _files(paths: Sequence[Path]) -> list[Path]:
 def _verdicts(files: Sequence[Path], plain: bool) -> Iterator[Verdict]:
     with tempfile.TemporaryDirectory() as folder:
         for path in files:
-            lines = list(run_lines(path.read_text(errors="replace")))
+            text = path.read_text(errors="replace")
+            lines = list(run_lines(text))
             if not plain or _is_plain(lines):
-                yield judge(path, lines, Path(folder))
+                yield judge(path, lines, Path(folder), unsupported=bool(_SKIPPED.search(text)))
 
 
 def _is_plain(lines: Sequence[str]) -> bool:
@@ -95,9 +98,11 @@ def _is_plain(lines: Sequence[str]) -> bool:
     return bool(ours) and bool(_PLAIN.match(first)) and all(_PLAIN.match(line) for line in ours)
 
 
-def judge(path: Path, lines: Sequence[str], folder: Path) -> Verdict:
-    """Runs the RUN lines of a test in order, up to the first that fails."""
+def judge(path: Path, lines: Sequence[str], folder: Path, *, unsupported: bool = False) -> Verdict:
+    """Runs the RUN lines of a test in order, up to the first that fails; none of a test that upstream skips."""
     run = Run(path, _opt, folder)
+    if unsupported:
+        return Verdict(path, NOT_OURS, "UNSUPPORTED: true")
     try:
         for line in lines:
             run.line(line)
@@ -119,6 +124,6 @@ def _opt(arguments: Sequence[str]) -> Outcome:
             return None, "", error.getvalue().splitlines()[-1]
         try:
             opt.opt(parsed)
-        except jm.JaxmeshError as refusal:
+        except (jm.JaxmeshError, *SYSTEM_ERRORS) as refusal:
             return False, out.getvalue(), str(refusal)
     return True, out.getvalue(), ""

@@ -12,6 +12,7 @@ from typing import NoReturn
 import jaxmesh as jm
 from jaxmesh.cli import estimate, explain, lit, opt, processes, record, run, selftest, translate, ttnn_env
 from jaxmesh.cli.demo import command as demo
+from jaxmesh.cli.options import SYSTEM_ERRORS
 from jaxmesh.cli.pipelines import as_written_here
 
 PASSED, FAILED, USAGE, INTERRUPTED, NO_READER = 0, 1, 2, 130, 141
@@ -78,8 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # A reader such as `head` is gone; Python would complain when it flushes stdout at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return NO_READER
-    except (OSError, MemoryError, RuntimeError, ValueError, OverflowError) as error:
-        # Errors of the system, and of JAX and NumPy for arrays that do not fit into memory.
+    except SYSTEM_ERRORS as error:
         return _complain(error)
     except KeyboardInterrupt:
         return INTERRUPTED

@@ -107,7 +107,8 @@ _define("topk_router_gpt", 3, *_EXPERTS, results=2)
 _define("selective_reduce_combine", 4, *(need(name, "int", form="ui32") for name in _SIZES))
 _define("paged_fill_cache", (3, 4), writes=0, rows=(2, 3))
 _define("paged_update_cache", (3, 4), attr("share_cache", "bool", False), writes=0, rows=(2, 3))
-_define("chunked_scaled_dot_product_attention", 5, _SCALE, rows=(3, 4))
+_define("chunked_scaled_dot_product_attention", 5, _SCALE, rows=(3, 4), dialects=["ttnn"])
+_define("chunked_scaled_dot_product_attention", 6, _SCALE, dialects=["ttir"])
 _define("paged_scaled_dot_product_attention_decode", (4, 7), _CAUSAL, _SCALE, _WINDOW, rows=(3, 5), dialects=["ttnn"])
 _define("paged_scaled_dot_product_attention_decode", (5, 8), _CAUSAL, _SCALE, _WINDOW, dialects=["ttir"])
 _define(
@@ -118,6 +119,9 @@ _define(
     _SCALE,
     rows=(3, 5),
 )
+_define("clamp_tensor", 3, dialects=["ttnn"])
+_define("pow_scalar", 1, need("rhs", "number"), dialects=["ttnn"])
+_define("slice_dynamic", 3, attr("step", "ints"), dialects=["ttnn"], rows=(1, 2))
 _define("nlp_concat_heads_decode", 1, need("num_heads", "int", form="ui32"), dialects=["ttnn"])
 _define(
     "batch_norm_training",
@@ -155,7 +159,7 @@ _CEIL = need("ceil_mode", "bool")
 _MODE = attr("padding_mode", "str", "zeros")
 _define(
     "max_pool2d_with_indices",
-    1,
+    (1, None),
     *_any("kernel", "stride", "dilation", "padding"),
     _CEIL,
     ttnn=[

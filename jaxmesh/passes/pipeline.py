@@ -58,15 +58,17 @@ MANAGE_MEMORY = Pass("manage-memory", manage_memory)
 TTIR_PIPELINE = (MESH_PARTITION, PLACE_RESULTS, FUSE)
 
 
-def ttnn_pipeline(strict: bool) -> Sequence[Pass]:
+def ttnn_pipeline(strict: bool, upstream: bool = False) -> Sequence[Pass]:
     """Returns the passes to TTNN.
 
     Args:
       strict: whether what the real library does not take is an error; else it stays, for the emulation.
+      upstream: whether the text is to be upstream's, with its workarounds.
     """
+    convert = Pass(TTIR_TO_TTNN.name, partial(to_ttnn, upstream=upstream))
     set_rank = Pass("set-mesh-rank", partial(set_mesh_rank, strict=strict))
     decide = Pass("decide-layouts", partial(decide_layouts, strict=strict))
-    return (MESH_PARTITION, FUSE, TTIR_TO_TTNN, set_rank, decide, MANAGE_MEMORY)
+    return (MESH_PARTITION, FUSE, convert, set_rank, decide, MANAGE_MEMORY)
 
 
 def run_passes(pipeline: Sequence[Pass], program: Program, without: Sequence[Pass] = ()) -> Program:
@@ -108,7 +110,13 @@ def ttir_program(
 
 
 def ttnn_program(
-    lowered: ResidencyMap, boundary: Boundary, out_tree: Any, fuse: bool, unroll_limit: int, strict: bool
+    lowered: ResidencyMap,
+    boundary: Boundary,
+    out_tree: Any,
+    fuse: bool,
+    unroll_limit: int,
+    strict: bool,
+    upstream: bool = False,
 ) -> Program:
     """Returns the flat TTNN program of a lowered one.
 
@@ -119,14 +127,15 @@ def ttnn_program(
       fuse: whether groups of operations become one, where TTNN has one.
       unroll_limit: how many operations loops may become, all in all.
       strict: whether what the real library does not take is an error.
+      upstream: whether the text is to be upstream's, with its workarounds.
 
     Raises:
       MissingRuleError: a primitive that TTIR has no row for, or an op that TTNN has none for.
       UnsupportedError: a loop or a branch that is not static, or what the real library does not take.
     """
-    jaxpr, options = printed_jaxpr(lowered, boundary.sizes), Options(unroll_limit, fuse)
+    jaxpr, options = printed_jaxpr(lowered, boundary.sizes), Options(unroll_limit, fuse, decompose=not upstream)
     program = _flatten(jaxpr, boundary, out_tree, "ttnn", lowered.results, options)
-    program = run_passes(ttnn_pipeline(strict), program, () if fuse else (FUSE,))
+    program = run_passes(ttnn_pipeline(strict, upstream), program, () if fuse else (FUSE,))
     verify_program(program, strict=strict)
     return program
 

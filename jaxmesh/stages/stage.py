@@ -53,7 +53,7 @@ class Stage(abc.ABC):
         self._boundary = boundary
         self._given = jaxpr
         self._out_tree = out_tree
-        self._programs: dict[tuple[bool, int, bool], Program] = {}
+        self._programs: dict[tuple[bool, int, bool, bool], Program] = {}
         self.inexpressible = inexpressible
 
     @functools.cached_property
@@ -61,7 +61,7 @@ class Stage(abc.ABC):
         return self._given if walk.is_jaxpr(self._given) else self._given()
 
     @abc.abstractmethod
-    def _flat(self, groups: bool, unroll_limit: int, strict: bool) -> Program:
+    def _flat(self, groups: bool, unroll_limit: int, strict: bool, upstream: bool) -> Program:
         """Returns a new flat program."""
 
     @abc.abstractmethod
@@ -77,11 +77,13 @@ class Stage(abc.ABC):
         if self.inexpressible is not None:
             raise self.inexpressible
 
-    def _program(self, groups: bool, unroll_limit: int, strict: bool) -> Program:
+    def _program(self, groups: bool, unroll_limit: int, strict: bool, upstream: bool = False) -> Program:
         """The flat program, which all texts of a stage share."""
         self._check_expressible()
         limit = as_index("as_text", "unroll_limit", unroll_limit)
-        key = as_bool("as_text", "groups", groups), limit, as_bool("as_text", "strict", strict)
+        flags = {"groups": groups, "strict": strict, "layouts": upstream}
+        groups, strict, upstream = (as_bool("as_text", name, flag) for name, flag in flags.items())
+        key = groups, limit, strict, upstream
         program = self._programs.get(key)
         if program is None:
             program = self._flat(*key)
@@ -114,8 +116,9 @@ class Stage(abc.ABC):
           unroll_limit: how many operations loops may make, all in all, when they are unrolled.
           strict: of a lowered program, whether it is an error if Tenstorrent's own `ttnn` cannot run it (an element
             type or a mesh that it does not have); with False it is printed all the same, for the emulation.
-          layouts: of `"ttnn"`, whether types carry the layout of each value, and the element types of the devices, as
-            upstream's texts do; the short form for people has none.
+          layouts: of `"ttnn"`, whether it is in upstream's form, to be compared with a text of tt-mlir: types carry the
+            layout of each value and the element types of the devices, and upstream's workarounds are applied, some of
+            which lose bits. The short form is what runs.
           constant_limit: the most elements of a constant that the text spells, where it is used. Of larger ones MLIR
             has the elements behind the program, once; Python and C++ load them from the files that `export` writes.
 
@@ -132,7 +135,7 @@ class Stage(abc.ABC):
             raise ArgumentTypeError(f"a {stage} program has the texts {names}, got {quote(dialect)}.")
         if name == "jaxpr":
             return self.jaxpr_text()
-        program = self._program(groups, unroll_limit, strict)
+        program = self._program(groups, unroll_limit, strict, layouts)
         return emit(name, program, debug_info=debug_info, layouts=layouts, constant_limit=constant_limit)
 
     def default_program(self) -> Program:

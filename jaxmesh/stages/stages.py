@@ -79,7 +79,7 @@ class Traced(Stage):
         """The places where values are taken to be the same on several devices although no type proves it."""
         return self._assumptions
 
-    def _flat(self, groups: bool, unroll_limit: int, strict: bool) -> Program:
+    def _flat(self, groups: bool, unroll_limit: int, strict: bool, upstream: bool) -> Program:
         from jaxmesh.passes.pipeline import ttir_program
 
         imported = self.imported
@@ -140,7 +140,7 @@ class Lowered(OnMachine):
         # A program over another mesh has other types, and so other variables.
         return self._lowered_residency or ResidencyMap(self._jaxpr, self._boundary.residencies)
 
-    def _flat(self, groups: bool, unroll_limit: int, strict: bool) -> Program:
+    def _flat(self, groups: bool, unroll_limit: int, strict: bool, upstream: bool) -> Program:
         from jaxmesh.passes.pipeline import ttnn_program
 
         imported = None if self._traced is None else self._traced.imported
@@ -149,7 +149,7 @@ class Lowered(OnMachine):
             if groups and (program := imported.program("ttnn")) is not None:
                 return program
             lowered = lower(imported.jaxpr, self._boundary.residencies, self._boundary.sizes)
-        return ttnn_program(lowered, self._boundary, self._out_tree, groups, unroll_limit, strict)
+        return ttnn_program(lowered, self._boundary, self._out_tree, groups, unroll_limit, strict, upstream)
 
     def export(
         self,

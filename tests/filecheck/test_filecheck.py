@@ -1,6 +1,7 @@
 """Runs the `.mlir` files of this folder by their RUN line, in this process.
 
     // RUN: jaxmesh opt %s OPTIONS | filecheck %s        the output matches the CHECK lines
+    // RUN: jaxmesh opt OPTIONS %s | filecheck %s        the same, as upstream's files have it
     // RUN: jaxmesh opt %s OPTIONS --verify-diagnostics  each piece fails as its `expected-error` line says
 
 Pieces are separated by `// -----`. `// expected-error@+N {{text}}` or
@@ -18,13 +19,13 @@ import pytest
 
 from jaxmesh.cli.main import main
 from jaxmesh.cli.run_lines import filecheck
-from jaxmesh.dialects import ttir as ttir_dialect, ttnn as ttnn_dialect
+from jaxmesh.dialects import textual, ttir as ttir_dialect, ttnn as ttnn_dialect
 from jaxmesh.passes.lowering import LOWERING
 from jaxmesh.passes.pipeline import TTIR_PIPELINE, ttnn_pipeline
 from tests import FILECHECK
 
 FILES = sorted(FILECHECK.rglob("*.mlir"))
-RUN = re.compile(r"(?m)^// RUN: jaxmesh opt %s(?P<options>[^|]*?)(?P<check> \| filecheck %s)?\n")
+RUN = re.compile(r"(?m)^// RUN: jaxmesh opt(?P<options>[^|]*?)(?P<check> \| filecheck %s)?\n")
 DIAGNOSTICS = "--verify-diagnostics"
 EXPECTED = re.compile(r"// expected-(error|warning)@\+(\d+) \{\{(.*)\}\}")
 
@@ -63,6 +64,7 @@ def test_file(path: Path, tmp_path: Path) -> None:
     run = RUN.search(text)
     assert run is not None, "the file has no RUN line"
     options = run["options"].split()
+    options.remove("%s")
     if DIAGNOSTICS in options:
         options.remove(DIAGNOSTICS)
         for piece in text.split("// -----\n"):
@@ -84,6 +86,11 @@ def test_every_pass_has_a_file() -> None:
     passes = {p.name for p in (*LOWERING, *TTIR_PIPELINE, *ttnn_pipeline(strict=True))}
     # A text has no calls left to inline, and of a text every result's residency is declared.
     assert {p.stem for p in (FILECHECK / "passes").glob("*.mlir")} == passes - {"inline-transfers", "place-results"}
+
+
+def test_every_op_without_a_call_has_a_line() -> None:
+    text = "".join(path.read_text() for path in FILES if "upstream" in path.parts)
+    assert [name for name in textual.OPS if f'"{name}"' not in text] == []
 
 
 @pytest.mark.parametrize(("dialect", "ops"), [("ttir", ttir_dialect.OPS), ("ttnn", ttnn_dialect.OPS)])

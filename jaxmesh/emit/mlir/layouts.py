@@ -24,9 +24,13 @@ _TILE_NAMES = {"ui32": "u32", "ui16": "u16", "ui8": "u8"}
 def stored_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Returns the element type in which TTNN holds one: a truth value is a bfloat16, 64 bits become 32.
 
+    Upstream takes 16 bits without a sign, which JAX has with one, for unsigned.
+
     >>> [stored_type(np.dtype(t)).name for t in ("bool", "float64", "int32", "int16")]
-    ['bfloat16', 'float32', 'int32', 'int16']
+    ['bfloat16', 'float32', 'int32', 'uint16']
     """
+    if dtype == np.int16:
+        return np.dtype(np.uint16)
     name = stored_as(dtype)
     return dtype if name is None else as_dtype(name)
 

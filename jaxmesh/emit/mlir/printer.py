@@ -30,6 +30,15 @@ DISCARDABLE: Mapping[str, str] = {"assume_replicated": "", "layout": "#ttnn.layo
 layout that `to_layout` makes, which upstream has in the result's type, and how `divide` rounds integers."""
 
 
+NAMED_RESULTS: Mapping[str, Sequence[str]] = {
+    "ttnn.sort": ("values", "indices"),
+    "ttnn.topk": ("values", "indices"),
+    "ttnn.max_pool2d_with_indices": ("result", "result_indices"),
+    "ttnn.split_query_key_value_and_split_heads": ("query", "key", "value"),
+}
+"""The names of results that upstream's ops ask for."""
+
+
 def mlir_text(
     program: Program,
     *,
@@ -77,7 +86,8 @@ class _Printer:
         self.resources: dict[str, np.ndarray[Any, Any]] = {}
         self.spelling = Spelling(layouts)
         self.names: dict[Value, str] = {a.value: f"%arg{i}" for i, a in enumerate(program.arguments)}
-        self.count = 0
+        self.count = self.numbered = 0
+        self.taken: set[str] = set()
         self.printed: dict[tuple[str, int], str] = {}
 
     def text(self) -> str:
@@ -144,6 +154,8 @@ class _Printer:
             return ""
         if not op.results:
             return ""
+        if self.layouts is not None and op.name in NAMED_RESULTS:
+            return self._name_results(op, NAMED_RESULTS[op.name])
         name = f"%{self.count}"
         self.count += 1
         if len(op.results) == 1:
@@ -151,6 +163,17 @@ class _Printer:
             return f"{name} = "
         self.names.update((v, f"{name}#{i}") for i, v in enumerate(op.results))
         return f"{name}:{len(op.results)} = "
+
+    def _name_results(self, op: Op, names: Sequence[str]) -> str:
+        """Names results as upstream's ops ask MLIR to; a name that is taken gets a number, one for all names."""
+        for value, name in zip(op.results, names, strict=True):
+            unique = f"%{name}"
+            while unique in self.taken:
+                unique = f"%{name}_{self.numbered}"
+                self.numbered += 1
+            self.taken.add(unique)
+            self.names[value] = unique
+        return f"{', '.join(self.names[v] for v in op.results)} = "
 
     def _said(self, op: Op) -> str:
         """The properties; where they do not depend on the operands, ops that share a mapping are spelled once."""

@@ -131,12 +131,16 @@ class Program:
     def with_arguments_on_devices(self) -> Program:
         """Returns the program with every argument on the devices, equal copies, that no mesh_shard reads.
 
-        That is where upstream's TTNNLayout puts the arguments of which a text says nothing.
+        That is where upstream's TTNNLayout puts the arguments of which a text says nothing; and the results of a
+        program without a mesh_shard.
         """
         read = _split_arguments(self.body)
         there = BoundaryAttributes("presharded", None, ())
         rows = enumerate(self.arguments)
-        return replace(self, arguments=tuple(there if a.status is None and i not in read else a for i, a in rows))
+        arguments = tuple(there if a.status is None and i not in read else a for i, a in rows)
+        whole = not _has_mesh_shard(self.body)
+        results = tuple(there if whole and r.status is None else r for r in self.results)
+        return replace(self, arguments=arguments, results=results)
 
     def _axes(self, number: int, axes: Sequence[str]) -> tuple[str, ...]:
         declared = self.arguments[number].varying
@@ -148,6 +152,10 @@ class Program:
                 f"but the mesh has {len(axes)} axes; allowed are 0 to {len(axes) - 1}."
             )
         return tuple(axes[i] for i in declared)
+
+
+def _has_mesh_shard(body: Body) -> bool:
+    return any(s.op == "ttir.mesh_shard" or (s.callee is not None and _has_mesh_shard(s.callee)) for s in body.steps)
 
 
 def _split_arguments(body: Body) -> set[int]:

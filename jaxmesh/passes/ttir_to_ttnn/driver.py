@@ -10,7 +10,7 @@ Tensors made from nothing, and those in another shape only, are made where they 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,16 +21,22 @@ from jaxmesh.errors import MissingRuleError, ResidencyError
 from jaxmesh.passes.ttir_to_ttnn.builder import Ops, Pattern, Site
 from jaxmesh.passes.ttir_to_ttnn.patterns import PATTERNS
 from jaxmesh.passes.ttir_to_ttnn.shapes import RENAMED, carry_over, create, has_host_form, is_created
+from jaxmesh.passes.ttir_to_ttnn.upstream import PATTERNS as UPSTREAM
+from jaxmesh.sharding.configs import PlacementReplicate
 
 
-def to_ttnn(program: Program) -> Program:
+def to_ttnn(program: Program, upstream: bool = False) -> Program:
     """The flat TTNN program of a flat program of TTIR's compute ops and TTNN's two transfers.
+
+    Args:
+      program: the flat program.
+      upstream: whether to use the patterns that upstream has and the real library does not need.
 
     Raises:
       MissingRuleError: an op that TTNN has no row and this pass no rule for.
       ResidencyError: a transfer is missing: an op reads a full host tensor, or shards stand where one is needed.
     """
-    lowering = _Lowering(program)
+    lowering = _Lowering(program, upstream)
     for op in program.ops:
         lowering.op(op)
     return without_dead(lowering.finish())
@@ -57,8 +63,10 @@ class _Places:
 
 
 class _Lowering:
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, upstream: bool) -> None:
         self.source = program
+        self.upstream = upstream
+        self.patterns: Mapping[str, Pattern] = {**PATTERNS, **UPSTREAM} if upstream else PATTERNS
         self.ops = Ops(Program(program.name, dict(program.mesh), public=program.public))
         self.places: dict[Value, _Places] = {}
         for port in program.arguments:
@@ -170,7 +178,9 @@ class _Lowering:
     def op(self, op: Op) -> None:
         """Lowers one op."""
         self.ops.line = op.line
-        if op.name == "ttnn.distribute_tensor":
+        if op.name == "ttnn.distribute_tensor" and self._creates_copies(op):
+            self.places[op.results[0]] = _Places(made=self.places[_first(op)].made, line=op.line)
+        elif op.name == "ttnn.distribute_tensor":
             made = self._transfer("distribute_tensor", self.full(_first(op)), op.attributes, self._type(op.results[0]))
             self.places[op.results[0]] = _Places(host=made)
         elif op.name == "ttnn.aggregate_tensor":
@@ -183,6 +193,12 @@ class _Lowering:
             self._keep_op(op)
         else:
             self._compute(op)
+
+    def _creates_copies(self, op: Op) -> bool:
+        """Returns True for copies of a new tensor, where each device is to create its own, as upstream has it."""
+        placements = op.attributes["mapper_config"].placements
+        copies = all(isinstance(p, PlacementReplicate) for p in placements)
+        return self.upstream and copies and self.places[_first(op)].made is not None
 
     def _reshape_op(self, op: Op) -> None:
         base, kind = _first(op), self._type(op.results[0])
@@ -198,7 +214,7 @@ class _Lowering:
         if is_created(site):
             self._create(op, site)
             return
-        pattern = _pattern(op)
+        pattern = self._pattern(op)
         if pattern is None:
             raise MissingRuleError(
                 f"the pass to flat TTNN has no rule for {op.name} ({op.line or 'unknown line'}), and TTNN's table no "
@@ -209,6 +225,13 @@ class _Lowering:
         values = (made,) if isinstance(made, int) else tuple(made)
         for result, value in zip(op.results, values, strict=True):
             self.places[result] = _Places(device=value)
+
+    def _pattern(self, op: Op) -> Pattern | None:
+        """Returns the pattern of a TTIR op, `carry_over` if TTNN has the same op, or None."""
+        dialect, _, name = op.name.partition(".")
+        if dialect != "ttir" or definition_of(op.name) is None or name == "mesh_shard":
+            return None
+        return self.patterns.get(name) or (carry_over if definition_of(f"ttnn.{RENAMED.get(name, name)}") else None)
 
     def _keep_op(self, op: Op) -> None:
         """An op that is TTNN's already."""
@@ -228,14 +251,6 @@ class _Lowering:
             full = Op("ttir.full", (), op.results, {"fill_value": size}, op.line)
             site = Site(full, (), site.results)
         self.places[op.results[0]] = _Places(made=site, line=op.line)
-
-
-def _pattern(op: Op) -> Pattern | None:
-    """Returns the pattern of a TTIR op, `carry_over` if TTNN has the same op, or None."""
-    dialect, _, name = op.name.partition(".")
-    if dialect != "ttir" or definition_of(op.name) is None or name == "mesh_shard":
-        return None
-    return PATTERNS.get(name) or (carry_over if definition_of(f"ttnn.{RENAMED.get(name, name)}") else None)
 
 
 def _first(op: Op) -> Value:

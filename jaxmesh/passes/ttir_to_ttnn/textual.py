@@ -34,18 +34,17 @@ def _router(o: Ops, site: Site) -> Sequence[Value]:
     return [o.slice(v, (0,) * len(t.shape), t.shape) for v, t in zip(made, site.results, strict=True)]
 
 
-@PATTERNS.add("paged_scaled_dot_product_attention_decode")
+@PATTERNS.add("chunked_scaled_dot_product_attention", "paged_scaled_dot_product_attention_decode")
 def _paged_attention(o: Ops, site: Site) -> Sequence[Value]:
-    """TTIR has a destination after the page table."""
+    """TTIR has a destination, which TTNN does not."""
     operands = list(site.operands)
-    if len(operands) == _WITH_DESTINATION:
-        del operands[_DESTINATION]
+    del operands[_DESTINATION[site.name]]
     (kind,) = [o.tiled_type(t.shape, t.dtype) for t in site.results]
     attributes = {k: v for k, v in site.op.attributes.items() if "Segment" not in k}
     return o.emit(site.name, operands, [kind], attributes)
 
 
-_WITH_DESTINATION, _DESTINATION = 8, 4
+_DESTINATION = {"chunked_scaled_dot_product_attention": 5, "paged_scaled_dot_product_attention_decode": 4}
 
 
 @PATTERNS.add("batch_norm_training")
