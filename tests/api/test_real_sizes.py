@@ -12,17 +12,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec as P
+from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec as P
 
 import jaxmesh as jm
 from jaxmesh.cli.main import main
 from jaxmesh.emit.cpp.printer import include_dir
 from tests.generators.llama import Llama, plain, program
 
-MESH = AbstractMesh((2, 4), ("y", "x"))
+MESH = AbstractMesh((2, 4), ("y", "x"), (AxisType.Auto,) * 2)
 MIB = 2**20
 SMALL = Llama(
-    layers=2, width=64, heads=8, kv_heads=8, head=16, hidden=128, vocabulary=64, sequence=64, held_tables=True
+    layers=1, width=64, heads=8, kv_heads=8, head=16, hidden=128, vocabulary=64, sequence=64, held_tables=True
 )
 """With a causal mask that is larger than what texts spell, and rotary tables that are smaller."""
 
@@ -63,12 +63,14 @@ def test_texts_of_llama_8b_are_small_and_compute_its_tables(llama: jm.Traced, na
     assert "tensors/constant" not in text
 
 
+@pytest.mark.slow
 def test_llama_8b_by_hand_is_the_same_program(llama: jm.Traced) -> None:
     by_hand = program(Llama(), MESH, "mesh_shard").trace(*Llama().arguments())
     for one, other in ((by_hand, llama), (by_hand.lower(), llama.lower())):
         assert one.as_text().count("\n") == other.as_text().count("\n")
 
 
+@pytest.mark.slow
 def test_llama_8b_is_explained_and_drawn(llama: jm.Traced) -> None:
     lowered = llama.lower()
     moved = {t.kind: t for t in lowered.explain().totals()}
@@ -86,6 +88,7 @@ def test_llama_8b_is_exported_without_weights(llama: jm.Traced, tmp_path: Path) 
     assert sum(f.stat().st_size for f in files) < 8 * MIB
 
 
+@pytest.mark.slow
 def test_tables_that_every_layer_holds_are_in_a_text_once() -> None:
     sizes = Llama(sequence=256, held_tables=True)
     traced = program(sizes, MESH).trace(*sizes.arguments())
@@ -108,6 +111,7 @@ def test_tables_that_every_layer_holds_are_in_a_text_once() -> None:
 # --- texts with resources are read back, and run ---
 
 
+@pytest.mark.slow
 def test_a_program_with_large_constants_is_the_same_in_every_form(tmp_path: Path) -> None:
     mesh, args = jm.make_mesh((2, 4)), values(SMALL)
     traced = program(SMALL, mesh).trace(*args)
@@ -132,6 +136,7 @@ def masked(x: Any) -> Any:
     return jm.shard_to_full(jm.full_to_shard(x, P("y")) @ jm.full_to_shard(table, P()), P("y"))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="g++ is not installed")
 def test_cpp_loads_constants_and_makes_inputs(tmp_path: Path) -> None:
     mesh, x = jm.make_mesh((2, 4)), np.eye(64, dtype=np.float32)

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from jax.sharding import AbstractMesh
+from jax.sharding import AbstractMesh, AxisType
 
 import jaxmesh as jm
 from tests.benchmarks.peak import resident
@@ -21,7 +21,7 @@ from tests.benchmarks.scale import timed
 from tests.generators.llama import Llama, program
 
 MIB = 2**20
-MESH = AbstractMesh((2, 4), ("y", "x"))
+MESH = AbstractMesh((2, 4), ("y", "x"), (AxisType.Auto,) * 2)
 WAYS = ("computed", "held")
 TEXTS = ("ttir", "ttnn", "python", "cpp")
 STEPS = ("trace", "lower", *TEXTS, "read back", "explain")
