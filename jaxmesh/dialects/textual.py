@@ -65,7 +65,8 @@ def _define(
     forms = {"ttir": attributes, "ttnn": attributes if ttnn is None else tuple(ttnn)}
     for dialect in dialects:
         OPS[f"{dialect}.{name}"] = replace(row, attributes=forms[dialect], writes=writes)
-    ROWS[f"ttnn.{name}"] = frozenset(rows)
+    if rows:
+        ROWS[f"ttnn.{name}"] = frozenset(rows)
     if takes_device:
         TAKES_DEVICE.add(f"ttnn.{name}")
 

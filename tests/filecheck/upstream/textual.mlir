@@ -31,14 +31,15 @@ func.func @experts(%x: tensor<32x64xbf16>, %w: tensor<64x16xbf16>, %b: tensor<32
 // CHECK: "ttnn.slice_static"{{.*}} -> tensor<32x4xbf16
 // CHECK: "ttnn.selective_reduce_combine"
 
-func.func @caches(%c: tensor<8x4x32x64xbf16>, %x: tensor<1x4x32x64xbf16>, %p: tensor<1x8xi32>, %at: tensor<1xi32>) {
+func.func @caches(%c: tensor<8x4x32x64xbf16>, %x: tensor<1x4x32x64xbf16>, %p: tensor<1x8xi32>, %at: tensor<1xi32>) -> tensor<8x4x32x64xbf16> {
   "ttir.paged_fill_cache"(%c, %x, %p) : (tensor<8x4x32x64xbf16>, tensor<1x4x32x64xbf16>, tensor<1x8xi32>) -> ()
   "ttir.paged_update_cache"(%c, %x, %at, %p) <{share_cache = false}> : (tensor<8x4x32x64xbf16>, tensor<1x4x32x64xbf16>, tensor<1xi32>, tensor<1x8xi32>) -> ()
-  return
+  return %c : tensor<8x4x32x64xbf16>
 }
 // CHECK-LABEL: @caches
 // CHECK: "ttnn.paged_fill_cache"(%arg0, %arg1, %{{.*}}) : {{.*}} -> ()
 // CHECK: "ttnn.paged_update_cache"(%arg0, {{.*}} <{share_cache = false}> : {{.*}} -> ()
+// CHECK: return %arg0
 
 func.func @attention(%q: tensor<1x1x12x64xf32>, %c: tensor<128x12x32x64xf32>, %p: tensor<1x4xi32>, %at: tensor<1xi32>) -> (tensor<1x1x12x64xf32>, tensor<1x1x12x64xf32>, tensor<1x1x12x64xf32>) {
   %e = ttir.empty() : tensor<1x1x12x64xf32>
