@@ -159,10 +159,9 @@ class Traffic:
 
 
 def _is_free(op: Op) -> bool:
-    return op.name in _FREE or has_trait(op.name, Trait.VIEW)
-
-
-_FREE = LAYOUT_ONLY | {"ttnn.distribute_tensor", "ttnn.aggregate_tensor", "ttnn.typecast"}
+    if op.name in LAYOUT_ONLY or op.name == "ttnn.typecast":
+        return True
+    return has_trait(op.name, Trait.VIEW) or has_trait(op.name, Trait.TRANSFERS)
 
 
 def _in_place(op: Op) -> int | None:

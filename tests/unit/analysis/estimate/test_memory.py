@@ -82,20 +82,23 @@ def test_float32_products_take_four_passes() -> None:
     assert slow.times["compute"] == pytest.approx(2 * 512**3 / (72 * 1024e9))
 
 
-def test_a_cache_is_written_where_it_lies() -> None:
+@pytest.mark.parametrize("name", ["fill_cache", "update_cache"])
+def test_a_cache_is_written_where_it_lies(name: str) -> None:
     bf16 = np.dtype(jnp.bfloat16)
     program = Program("f", {"y": 1, "x": 1})
     cache = program.new(Type((8, 4, 128, 64), bf16))
     rows = program.new(Type((8, 4, 1, 64), bf16))
+    index = program.new(Type((8,), np.dtype("uint32")))
     filled, read = (program.new(Type((8, 4, 128, 64), bf16)) for _ in range(2))
-    program.arguments = [Port(cache, True), Port(rows, True)]
+    program.arguments = [Port(cache, True), Port(rows, True), Port(index, True)]
     program.ops = [
-        Op("ttnn.fill_cache", (cache, rows), (filled,), {"batch_offset": 0}),
+        Op(f"ttnn.{name}", (cache, rows, index)[: 2 + (name == "update_cache")], (filled,), {"batch_offset": 0}),
         Op("ttnn.exp", (filled,), (read,)),
     ]
     program.results = [Port(read, True)]
     found = estimate_program(program, "n150")
-    assert dram(found) == {"fill_cache": [2 * 2 * 8 * 4 * 64], "exp": [2 * 8 * 4 * 128 * 64]}
+    positions = 8 * 4 if name == "update_cache" else 0
+    assert dram(found) == {name: [2 * 2 * 8 * 4 * 64 + positions], "exp": [2 * 8 * 4 * 128 * 64]}
 
 
 def test_transfers_from_the_host_are_bytes_and_no_time() -> None:
