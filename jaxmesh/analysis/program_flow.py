@@ -36,7 +36,7 @@ def stage_values(title: str, jaxpr: Jaxpr, boundary: Boundary, residency: Reside
     """
     walk = _Walk(boundary.mesh)
     opened, known = walk_.open_jaxpr(jaxpr), residency.values
-    walk.places = {**known, **_results(opened, walk_.open_jaxpr(residency.program), known)}
+    walk.residencies = {**known, **_results(opened, walk_.open_jaxpr(residency.program), known)}
     for var, path in zip(opened.invars, _paths(boundary.in_tree), strict=True):
         walk.names[var] = f"argument{path}"
         walk.step(walk.names[var], var)
@@ -100,7 +100,7 @@ class _Walk:
     count: int = 0
     results: int = 0
     names: dict[Var, str] = field(default_factory=dict[Var, str])
-    places: dict[Var, Residency] = field(default_factory=dict[Var, Residency])
+    residencies: dict[Var, Residency] = field(default_factory=dict[Var, Residency])
 
     def name(self, atom: Atom) -> str:
         """Returns the name of a value in the list; of a literal its number."""
@@ -141,14 +141,14 @@ class _Walk:
         if self.count > MAX_VALUES or not compat.is_array_type(atom.aval):
             return
         varying = [a for a in self.mesh.axis_names if a in compat.varying_axes(atom.aval)]
-        place = self.places.get(atom) if isinstance(atom, Var) else FREE
+        residency = self.residencies.get(atom) if isinstance(atom, Var) else FREE
         if varying:
             where, holding = f"shards over {', '.join(varying)}", cut or self.shards(atom.aval, varying)
         else:
-            where = "on the host, full" if place is None else _WORDS.get(place, "on the host, full")
-            if place is None and depth:
+            where = "on the host, full" if residency is None else _WORDS.get(residency, "on the host, full")
+            if residency is None and depth:
                 where = "the same everywhere"
-            holding = self.shards(atom.aval, varying) if place is DEVICE else None
+            holding = self.shards(atom.aval, varying) if residency is DEVICE else None
         self.steps.append(ProgramValue(text, _type(atom.aval), where, holding, line, depth, moves))
 
     def add_boundary_value(self, text: str, aval: Any, sharding: Any, stays: bool) -> None:
@@ -200,8 +200,8 @@ class _Walk:
         if eqn.primitive is distribute_tensor_p:
             resolved = resolve_mapper(eqn.params["mapper_config"], tuple(axes.values()), full.shape)
             index = {c: tuple((s.start, s.stop) for s in resolved.index(p)) for c, p in resolved.shard_coordinates()}
-            places = itertools.product(*map(range, axes.values()))
-            wheres = [Shard.of_box(index[c]) if c in index else None for c in places]
+            coordinates = itertools.product(*map(range, axes.values()))
+            wheres = [Shard.of_box(index[c]) if c in index else None for c in coordinates]
             return self.placement(wheres, full, tuple(full.shape))
         return None
 

@@ -194,7 +194,7 @@ class _Verifier:
         return tuple(self.program.mesh.values())
 
     def move(self, op: Op) -> None:
-        """`to_device`, `from_device` and `to_layout` change one thing about a tensor's place."""
+        """`to_device`, `from_device` and `to_layout` change the memory or the layout of a tensor."""
         layout = op.attributes.get("layout")
         after = {
             "ttnn.to_device": (("host", True), ("host", False)),

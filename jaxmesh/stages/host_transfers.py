@@ -163,15 +163,15 @@ def _check(shards: Any, mesh: Mesh) -> dict[Shape, Array]:
         raise MeshError(f"process {jax.process_index()} has no device of the mesh {dict(mesh.shape)}.")
     for key, value in cast("Mapping[Any, Any]", shards).items():
         several = isinstance(key, (tuple, list, MeshCoordinate))
-        place = integers("a coordinate of from_process_shards", cast("Any", key if several else (key,)))
-        if place not in np.ndindex(*mesh.devices.shape):
-            raise MeshError(f"there is no coordinate {list(place)} on a mesh of shape {list(mesh.devices.shape)}.")
-        if place not in mine:
+        coordinate = integers("a coordinate of from_process_shards", cast("Any", key if several else (key,)))
+        if coordinate not in np.ndindex(*mesh.devices.shape):
+            raise MeshError(f"there is no coordinate {list(coordinate)} on a mesh of shape {list(mesh.devices.shape)}.")
+        if coordinate not in mine:
             raise NotAddressableError(
-                f"the device at {list(place)} belongs to process {process_at(mesh, place)}; process "
+                f"the device at {list(coordinate)} belongs to process {process_at(mesh, coordinate)}; process "
                 f"{jax.process_index()} gives the shards at {[list(c) for c in mine]}."
             )
-        received[place] = host_array(value, "from_process_shards").copy()
+        received[coordinate] = host_array(value, "from_process_shards").copy()
     missing = [list(c) for c in mine if c not in received]
     if missing:
         raise VerifyError(

@@ -356,8 +356,8 @@ def data_of(x: Any) -> Any:
     return x.data if isinstance(x, MeshTensor) else x
 
 
-def _wrap(x: Any, aval: Any, place: Any, mesh: AnyMesh) -> Any:
-    if place is not DEVICE:
+def _wrap(x: Any, aval: Any, residency: Any, mesh: AnyMesh) -> Any:
+    if residency is not DEVICE:
         return x
     varying = compat.varying_axes(aval)
     return MeshTensor(x, mesh, [a for a in mesh.axis_names if a in varying])

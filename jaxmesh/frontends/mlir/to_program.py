@@ -116,8 +116,8 @@ class _Flat:
             return [replace(kind, tile=True) for kind in kinds]
         row = ttnn.OPS.get(step.op.removeprefix("ttnn."))
         if row is None or not any(k is not None and k.kind == "tensor" and not k.host for k in before):
-            place = self._type_of_memory(step, [k for k in before if k is not None])
-            return [replace(kind, host=place.host, tile=place.tile) for kind in kinds]
+            like = self._type_of_memory(step, [k for k in before if k is not None])
+            return [replace(kind, host=like.host, tile=like.tile) for kind in kinds]
         tensors = tuple([k for k in before if k is None or k.kind == "tensor"])
         found = row.forms_of(Occurrence(attributes, tensors, tuple(kinds)))
         return [replace(kind, tile=found.result(i, tensors, kind.dtype)[1]) for i, kind in enumerate(kinds)]

@@ -194,17 +194,17 @@ def shifted_norm(root: Node) -> Group | None:
     return next((g for n, other in root.pairs("add") if (g := _with_scale(n, other, 2))), None)
 
 
-def _with_scale(node: Node, other: Node, place: int) -> Group | None:
+def _with_scale(node: Node, other: Node, position: int) -> Group | None:
     """Returns the normalisation with another operand: the weight (1), before the bias (2)."""
     flow, value = node.flow, node.view.value
     op = flow.makers.get(value)
     if op is None or "normalized_shape" not in op.attributes or flow.shape(value) != node.frame or not node.sole:
         return None
     scale = other.last(len(op.attributes["normalized_shape"]))
-    if not scale or any(v is not None for v in op.operands[place:]):
+    if not scale or any(v is not None for v in op.operands[position:]):
         return None
     operands: list[Operand | None] = [None if v is None else (v, flow.shape(v)) for v in op.operands]
-    operands[place] = scale
+    operands[position] = scale
     return Group(op.name.removeprefix("ttir."), tuple(operands), op.attributes)
 
 

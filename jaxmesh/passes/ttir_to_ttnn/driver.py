@@ -43,8 +43,8 @@ def to_ttnn(program: Program, upstream: bool = False) -> Program:
 
 
 @dataclass(slots=True)
-class _Places:
-    """The residency of a value.
+class _Copies:
+    """The copies of a value that exist, or what makes one.
 
     Attributes:
       full: as a full host tensor.
@@ -68,12 +68,12 @@ class _Lowering:
         self.upstream = upstream
         self.patterns: Mapping[str, Pattern] = {**PATTERNS, **UPSTREAM} if upstream else PATTERNS
         self.ops = Ops(Program(program.name, dict(program.mesh), public=program.public))
-        self.places: dict[Value, _Places] = {}
+        self.copies: dict[Value, _Copies] = {}
         for port in program.arguments:
             kind = program.types[port.value]
             value = self.ops.program.new(replace(kind, host=not port.presharded, tile=port.presharded))
             self.ops.program.arguments.append(replace(port, value=value))
-            self.places[port.value] = _Places(device=value) if port.presharded else _Places(full=value)
+            self.copies[port.value] = _Copies(device=value) if port.presharded else _Copies(full=value)
 
     def finish(self) -> Program:
         """The program, with its results and the mesh device."""
@@ -88,67 +88,67 @@ class _Lowering:
         """Returns a result with the residency of its port."""
         if not port.presharded:
             return self.full(port.value)
-        places = self.places[port.value]
-        base = places if places.reshaped is None else self.places[places.reshaped[0]]
+        copies = self.copies[port.value]
+        base = copies if copies.reshaped is None else self.copies[copies.reshaped[0]]
         # What was distributed and nothing else stays on the host.
-        stays = places.device is None and base.device is None and base.host is not None
+        stays = copies.device is None and base.device is None and base.host is not None
         return self.shards(port.value) if stays else self.device(port.value)
 
     # --- one value in the place where it is needed; what it is in another shape is never so itself ---
 
     def full(self, value: Value) -> Value:
         """A value as a full host tensor."""
-        places = self.places[value]
-        if places.full is not None:
-            return places.full
-        line, self.ops.line = self.ops.line, places.line or self.ops.line
-        base = None if places.reshaped is None else self.places[places.reshaped[0]]
-        if places.made is not None and has_host_form(places.made):
-            places.full = create(self.ops, places.made, host=True)
-        elif places.reshaped is not None and base is not None and (base.full is not None or base.made is not None):
-            places.full = self._reshape(self.full(places.reshaped[0]), places.reshaped[1])
+        copies = self.copies[value]
+        if copies.full is not None:
+            return copies.full
+        line, self.ops.line = self.ops.line, copies.line or self.ops.line
+        base = None if copies.reshaped is None else self.copies[copies.reshaped[0]]
+        if copies.made is not None and has_host_form(copies.made):
+            copies.full = create(self.ops, copies.made, host=True)
+        elif copies.reshaped is not None and base is not None and (base.full is not None or base.made is not None):
+            copies.full = self._reshape(self.full(copies.reshaped[0]), copies.reshaped[1])
         else:
             raise ResidencyError(
                 f"a full host tensor is needed, but {self._show(value)} is a tensor of shards; "
                 "ttnn.aggregate_tensor (shard_to_full in the program) brings it to the host."
             )
         self.ops.line = line
-        return places.full
+        return copies.full
 
     def shards(self, value: Value) -> Value:
         """A value as a host tensor of what each device has."""
-        places = self.places[value]
-        if places.host is not None:
-            return places.host
-        if places.reshaped is not None and self.places[places.reshaped[0]].host is not None:
-            places.host = self._reshape(self.shards(places.reshaped[0]), places.reshaped[1])
-            return places.host
+        copies = self.copies[value]
+        if copies.host is not None:
+            return copies.host
+        if copies.reshaped is not None and self.copies[copies.reshaped[0]].host is not None:
+            copies.host = self._reshape(self.shards(copies.reshaped[0]), copies.reshaped[1])
+            return copies.host
         held = self.device(value)
         kind = replace(self.ops.program.types[held], tile=False)
         (rows,) = self.ops.emit("to_layout", [held], [kind], {"layout": "row_major"})
-        (places.host,) = self.ops.emit("from_device", [rows], [replace(kind, host=True)], {})
-        return places.host
+        (copies.host,) = self.ops.emit("from_device", [rows], [replace(kind, host=True)], {})
+        return copies.host
 
     def device(self, value: Value) -> Value:
         """A value on the devices."""
-        places = self.places[value]
-        if places.device is not None:
-            return places.device
-        line, self.ops.line = self.ops.line, places.line or self.ops.line
-        base = None if places.reshaped is None else self.places[places.reshaped[0]]
-        if places.made is not None:
-            places.device = create(self.ops, places.made, host=False)
-        elif places.reshaped is not None and base is not None and (base.device is not None or base.made is not None):
-            places.device = self._reshape(self.device(places.reshaped[0]), places.reshaped[1])
-        elif places.host is not None or (base is not None and base.host is not None):
-            places.device = self._move_to_device(self.shards(value))
+        copies = self.copies[value]
+        if copies.device is not None:
+            return copies.device
+        line, self.ops.line = self.ops.line, copies.line or self.ops.line
+        base = None if copies.reshaped is None else self.copies[copies.reshaped[0]]
+        if copies.made is not None:
+            copies.device = create(self.ops, copies.made, host=False)
+        elif copies.reshaped is not None and base is not None and (base.device is not None or base.made is not None):
+            copies.device = self._reshape(self.device(copies.reshaped[0]), copies.reshaped[1])
+        elif copies.host is not None or (base is not None and base.host is not None):
+            copies.device = self._move_to_device(self.shards(value))
         else:
             raise ResidencyError(
                 f"an op needs {self._show(value)} on the devices, which is a full host tensor; ttnn.distribute_tensor "
                 "(full_to_shard in the program) brings it there."
             )
         self.ops.line = line
-        return places.device
+        return copies.device
 
     def _move_to_device(self, host: Value) -> Value:
         kind = replace(self.ops.program.types[host], host=False, tile=False)
@@ -179,14 +179,14 @@ class _Lowering:
         """Lowers one op."""
         self.ops.line = op.line
         if op.name == "ttnn.distribute_tensor" and self._creates_copies(op):
-            self.places[op.results[0]] = _Places(made=self.places[_first(op)].made, line=op.line)
+            self.copies[op.results[0]] = _Copies(made=self.copies[_first(op)].made, line=op.line)
         elif op.name == "ttnn.distribute_tensor":
             made = self._transfer("distribute_tensor", self.full(_first(op)), op.attributes, self._type(op.results[0]))
-            self.places[op.results[0]] = _Places(host=made)
+            self.copies[op.results[0]] = _Copies(host=made)
         elif op.name == "ttnn.aggregate_tensor":
             found = self.shards(_first(op))
             made = self._transfer("aggregate_tensor", found, op.attributes, self._type(op.results[0]))
-            self.places[op.results[0]] = _Places(full=made)
+            self.copies[op.results[0]] = _Copies(full=made)
         elif op.name.startswith("ttir.") and has_trait(op.name, Trait.VIEW):
             self._reshape_op(op)
         elif op.name.startswith("ttnn.") and definition_of(op.name) is not None:
@@ -198,15 +198,15 @@ class _Lowering:
         """Returns True for copies of a new tensor, where each device is to create its own, as upstream has it."""
         placements = op.attributes["mapper_config"].placements
         copies = all(isinstance(p, PlacementReplicate) for p in placements)
-        return self.upstream and copies and self.places[_first(op)].made is not None
+        return self.upstream and copies and self.copies[_first(op)].made is not None
 
     def _reshape_op(self, op: Op) -> None:
         base, kind = _first(op), self._type(op.results[0])
-        above = self.places[base]
+        above = self.copies[base]
         if above.reshaped is not None:
             # One reshape is as good as two.
             base = above.reshaped[0]
-        self.places[op.results[0]] = _Places(reshaped=(base, kind), line=op.line)
+        self.copies[op.results[0]] = _Copies(reshaped=(base, kind), line=op.line)
 
     def _compute(self, op: Op) -> None:
         types = self.source.types
@@ -224,7 +224,7 @@ class _Lowering:
         made = pattern(self.ops, Site(op, operands, site.results))
         values = (made,) if isinstance(made, int) else tuple(made)
         for result, value in zip(op.results, values, strict=True):
-            self.places[result] = _Places(device=value)
+            self.copies[result] = _Copies(device=value)
 
     def _pattern(self, op: Op) -> Pattern | None:
         """Returns the pattern of a TTIR op, `carry_over` if TTNN has the same op, or None."""
@@ -242,7 +242,7 @@ class _Lowering:
             operands += [*[None] * missing, self.ops.handle]
         kinds = [self.ops.tiled_type(k.shape, k.dtype) for k in map(self._type, op.results)]
         for result, value in zip(op.results, self.ops.emit(op.name[5:], operands, kinds, op.attributes), strict=True):
-            self.places[result] = _Places(device=value)
+            self.copies[result] = _Copies(device=value)
 
     def _create(self, op: Op, site: Site) -> None:
         if site.name == "get_dimension_size":
@@ -250,7 +250,7 @@ class _Lowering:
             size = self._type(_first(op)).shape[dim]
             full = Op("ttir.full", (), op.results, {"fill_value": size}, op.line)
             site = Site(full, (), site.results)
-        self.places[op.results[0]] = _Places(made=site, line=op.line)
+        self.copies[op.results[0]] = _Copies(made=site, line=op.line)
 
 
 def _first(op: Op) -> Value:
