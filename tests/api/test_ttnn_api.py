@@ -737,6 +737,7 @@ def test_types_that_numpy_does_not_know_go_through_bits() -> None:
     assert all(map(_narrow, ("bfloat16", "float8_e5m2", "float8_e4m3fn", "float8_e8m0fnu")))
 
 
+@pytest.mark.beyond
 def test_torch_and_back(device: ttnn.MeshDevice) -> None:
     torch = pytest.importorskip("torch", reason="torch is not installed")
     composer = ttnn.concat_mesh_to_tensor_composer(device, 0)

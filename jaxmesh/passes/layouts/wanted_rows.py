@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from jaxmesh.dialects import ttnn
 from jaxmesh.dialects.program import Op, Program, Value
 from jaxmesh.dialects.ttnn.forms import Forms, Occurrence
@@ -19,7 +21,8 @@ def forms_of(program: Program, op: Op, row: TtnnOp) -> Forms:
     """Returns what the real function takes and gives in one occurrence of an op."""
     types = program.types
     operands = tuple([None if v is None else types[v] for v in tensors(program, op)])
-    return row.forms_of(Occurrence(op.attributes, operands, tuple([types[v] for v in op.results])))
+    single = prod(program.mesh.values()) == 1
+    return row.forms_of(Occurrence(op.attributes, operands, tuple([types[v] for v in op.results]), single))
 
 
 def wanted_in_rows(program: Program) -> set[Value]:
