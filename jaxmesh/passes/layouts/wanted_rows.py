@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from jaxmesh.dialects import textual, ttnn
 from jaxmesh.dialects.program import Op, Program, Value
 from jaxmesh.dialects.ttnn.forms import Forms, Occurrence
@@ -21,7 +23,8 @@ def forms_of(program: Program, op: Op, row: TtnnOp | None) -> Forms:
     if row is None:
         return textual.forms_of(op.name, len(op.operands))
     operands = tuple([None if v is None else types[v] for v in tensors(program, op)])
-    return row.forms_of(Occurrence(op.attributes, operands, tuple([types[v] for v in op.results])))
+    single = prod(program.mesh.values()) == 1
+    return row.forms_of(Occurrence(op.attributes, operands, tuple([types[v] for v in op.results]), single))
 
 
 def values_in_rows(program: Program) -> set[Value]:
