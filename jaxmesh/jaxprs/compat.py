@@ -73,6 +73,11 @@ def without_varying_types() -> Generator[None]:
         _untyped.reset(token)
 
 
+def has_varying_types() -> bool:
+    """Returns False in a trace whose types name no varying axes: any value there may vary over any axis."""
+    return not _untyped.get()
+
+
 def retype(aval: Aval, shape: Sequence[int], varying: Iterable[str]) -> Aval:
     """Returns `aval` with another shape, varying over exactly the given axes."""
     kind = aval.manual_axis_type.update(varying=frozenset(() if _untyped.get() else varying))

@@ -21,7 +21,7 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, PartitionSpec
 from jaxmesh.dialects.ttir.mesh_shard import mesh_shard_p
 from jaxmesh.dialects.ttnn.transfers import PRIMITIVES
 from jaxmesh.errors import ArgumentTypeError, JaxmeshError, UnloweredError, UnsupportedError
-from jaxmesh.frontends.jax.retype import Retyper
+from jaxmesh.frontends.jax.retype import Retyper, sum_copies
 from jaxmesh.frontends.jax.shard_map import check_values, raise_one, raise_shard_maps
 from jaxmesh.jaxprs import compat, evaluate, source_locations, walk
 from jaxmesh.jaxprs.compat import Jaxpr
@@ -33,6 +33,8 @@ Assumptions = dict[str, None]
 OutSpecs = tuple[PartitionSpec, ...] | None
 T = TypeVar("T")
 _SPLITS = PRIMITIVES | {mesh_shard_p}
+_EQUAL = ("all_gather_invariant", "all_gather_reduced")
+"""Collectives whose results are equal on all devices by type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,10 +164,14 @@ def _trace_region(
             # A loop whose carry starts with the same value on all devices, or a branch that returns one.
             new.clear()
             untyped = trace_typed(flat, avals, varying, abstract, check_vma=False)
-            if source_locations.is_transposed(untyped):
-                # Where such a value is spread its cotangents are summed, and no type says where that is.
+            transposed = source_locations.is_transposed(untyped)
+            if transposed and any(
+                e.primitive in PRIMITIVES or e.primitive.name in _EQUAL for e in walk.all_eqns(untyped)
+            ):
+                # Their transposes read from types which copies are equal.
                 raise
-            jaxpr = trace_typed(lambda *xs: Retyper({}).evaluate(untyped, xs), avals, varying, abstract)
+            retyper = Retyper({"psum": sum_copies} if transposed else {})
+            jaxpr = trace_typed(lambda *xs: retyper.evaluate(untyped, xs), avals, varying, abstract)
     assumptions.update(new)
     return jaxpr
 
