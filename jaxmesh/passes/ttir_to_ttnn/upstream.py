@@ -55,20 +55,9 @@ def _number(o: Ops, value: Value) -> int | float | None:
 # --- elementwise -----------------------------------------------------------------------------------------------------
 
 
-@PATTERNS.add("le", "lt")
-def _swapped(o: Ops, site: Site) -> Value:
-    a, b = site.xs
-    return o.op({"le": "ge", "lt": "gt"}[site.name], [b, a], site.result.shape, site.result.dtype)
-
-
 @PATTERNS.add("tanh")
 def _tanh(o: Ops, site: Site) -> Value:
     return o.cast(o.same("tanh", [_cast(o, site.x, _BF16)]), site.result.dtype)
-
-
-@PATTERNS.add("typecast")
-def _typecast(o: Ops, site: Site) -> Value:
-    return o.cast(site.x, site.result.dtype)
 
 
 @PATTERNS.add("pow")
@@ -118,12 +107,6 @@ def _prod(o: Ops, site: Site) -> Made:
 def _reduce_or(o: Ops, site: Site) -> Value:
     shared = {"dim_arg": site["dim_arg"], "keep_dim": site["keep_dim"]}
     return o.op("sum", [site.x], site.result.shape, site.result.dtype, **shared)
-
-
-@PATTERNS.add("concat")
-def _concat(o: Ops, site: Site) -> Made:
-    full = tuple(v for v in site.xs if math.prod(o.shape(v)))
-    return full[0] if len(full) == 1 else patterns.PATTERNS["concat"](o, replace(site, operands=full or site.operands))
 
 
 @PATTERNS.add("slice_dynamic")
