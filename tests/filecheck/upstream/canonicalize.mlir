@@ -8,7 +8,7 @@ func.func @twice(%x: tensor<4x8xf32>) -> (tensor<4x8xf32>, tensor<4x8xf32>, tens
   %4 = "ttir.maximum"(%x, %x) : (tensor<4x8xf32>, tensor<4x8xf32>) -> tensor<4x8xf32>
   return %1, %3, %4 : tensor<4x8xf32>, tensor<4x8xf32>, tensor<4x8xf32>
 }
-// CHECK-LABEL: @twice
+// CHECK-LABEL: func.func @twice(
 // CHECK-NOT: "ttir.neg"
 // CHECK: %[[RELU:.*]] = "ttir.relu"(%arg0)
 // CHECK-NEXT: return %arg0, %[[RELU]], %arg0
@@ -24,7 +24,7 @@ func.func @moves(%x: tensor<2x3x4xf32>) -> (tensor<4x3x2xf32>, tensor<2x12xf32>,
   %7 = "ttir.unsqueeze"(%x) <{dim = 0 : si32}> : (tensor<2x3x4xf32>) -> tensor<1x2x3x4xf32>
   return %1, %3, %5, %6, %7 : tensor<4x3x2xf32>, tensor<2x12xf32>, tensor<2x3x4xf32>, tensor<2x3x4xf32>, tensor<1x2x3x4xf32>
 }
-// CHECK-LABEL: @moves
+// CHECK-LABEL: func.func @moves(
 // CHECK-NEXT: %{{.*}} = "ttir.permute"(%arg0) <{permutation = array<i64: 2, 1, 0>}>
 // CHECK-NEXT: %{{.*}} = "ttir.reshape"(%arg0) <{shape = [2 : i32, 12 : i32]}>
 // CHECK-NEXT: %{{.*}} = "ttir.reverse"(%arg0) <{dimensions = array<i64: 0, 2>}>
@@ -40,7 +40,7 @@ func.func @forms(%a: tensor<4xf32>, %b: tensor<4xf32>, %none: tensor<0xf32>) -> 
   %3 = "ttir.logical_or"(%a, %five) : (tensor<4xf32>, tensor<4xf32>) -> tensor<4xf32>
   return %0, %1, %2, %3 : tensor<4xi1>, tensor<8xf32>, tensor<4xf32>, tensor<4xf32>
 }
-// CHECK-LABEL: @forms
+// CHECK-LABEL: func.func @forms(
 // CHECK-NEXT: %[[GT:.*]] = "ttir.gt"(%arg1, %arg0)
 // CHECK-NEXT: %[[BOTH:.*]] = "ttir.concat"(%arg0, %arg1) <{dim = 0 : si32}>
 // CHECK-NEXT: %[[ONES:.*]] = "ttir.ones"()
@@ -52,6 +52,6 @@ func.func @kept(%a: tensor<1x4xf32>, %b: tensor<4x4xf32>, %i: tensor<4xi32>) -> 
   %1 = "ttir.logical_and"(%i, %i) : (tensor<4xi32>, tensor<4xi32>) -> tensor<4xi32>
   return %0, %1 : tensor<4x4xf32>, tensor<4xi32>
 }
-// CHECK-LABEL: @kept
+// CHECK-LABEL: func.func @kept(
 // CHECK: "ttir.where"
 // CHECK: "ttir.logical_and"
