@@ -11,7 +11,9 @@ import jaxmesh as jm
 from jaxmesh.cli.inputs import abstract_mesh, chosen_functions, read_file
 from jaxmesh.cli.options import add_command, check_out, common_options, emulation_option
 from jaxmesh.cli.pipelines import add_pipelines, apply_pipelines
+from jaxmesh.emit.targets import emit
 from jaxmesh.frontends.stablehlo.text import StablehloText
+from jaxmesh.passes.canonicalize import canonicalize
 from jaxmesh.stages.from_mlir import decode_function, import_program
 
 OPT = """\
@@ -74,9 +76,14 @@ def _texts(arguments: argparse.Namespace) -> Iterator[str]:
                 )
             mesh, upstream = abstract_mesh(sizes), arguments.ttir_to_ttnn_backend_pipeline is not None
             traced = import_program(file, program, mesh, strict=arguments.strict, there=upstream)
-            shown = _lowered(traced, arguments, upstream) if arguments.ttir_to_ttnn else traced.as_text()
+            shown = _lowered(traced, arguments, upstream) if arguments.ttir_to_ttnn else _printed(traced, arguments)
             heading = f"// @{function.name} (line {function.line})\n" if len(functions) > 1 else ""
             yield f"{heading}{shown}"
+
+
+def _printed(traced: jm.Traced, arguments: argparse.Namespace) -> str:
+    canonical = arguments.canonicalize is not None
+    return emit("ttir", canonicalize(traced.default_program())) if canonical else traced.as_text()
 
 
 def _lowered(traced: jm.Traced, arguments: argparse.Namespace, upstream: bool) -> str:

@@ -53,6 +53,7 @@ PIPELINES: Mapping[str, Pipeline] = {
     "--stablehlo-pipeline": Pipeline(
         None, {"mesh-shape": None, "automatic-arg-analysis": "true"}, "names the mesh; StableHLO is always partitioned"
     ),
+    "--canonicalize": Pipeline(None, {}, "brings TTIR into its canonical form, before it is lowered or printed"),
     "--ttcore-register-device": Pipeline(None, _SYSTEM, "names the mesh"),
 }
 FLAGS: Mapping[str, str] = {

@@ -20,6 +20,7 @@ from jaxmesh.errors import InexpressibleError
 from jaxmesh.jaxprs.compat import Jaxpr
 from jaxmesh.jaxprs.trees import show_paths
 from jaxmesh.jaxprs.walk import all_eqns
+from jaxmesh.passes.canonicalize import canonicalize
 from jaxmesh.passes.compute_on_devices import compute_on_devices
 from jaxmesh.passes.flatten.builder import Options
 from jaxmesh.passes.flatten.flatten import flatten
@@ -53,6 +54,7 @@ PLACE_RESULTS = Pass("place-results", place_results)
 FUSE = Pass("fuse", fuse_ops)
 TTIR_TO_TTNN = Pass("convert-ttir-to-ttnn", to_ttnn)
 
+CANONICALIZE = Pass("canonicalize", canonicalize)
 MANAGE_MEMORY = Pass("manage-memory", manage_memory)
 
 TTIR_PIPELINE = (MESH_PARTITION, PLACE_RESULTS, FUSE)
@@ -66,9 +68,10 @@ def ttnn_pipeline(strict: bool, upstream: bool = False) -> Sequence[Pass]:
       upstream: whether the text is to be upstream's, with its workarounds.
     """
     convert = Pass(TTIR_TO_TTNN.name, partial(to_ttnn, upstream=upstream))
+    canonical = (CANONICALIZE,) if upstream else ()
     set_rank = Pass("set-mesh-rank", partial(set_mesh_rank, strict=strict))
     decide = Pass("decide-layouts", partial(decide_layouts, strict=strict))
-    return (MESH_PARTITION, FUSE, convert, set_rank, decide, MANAGE_MEMORY)
+    return (MESH_PARTITION, FUSE, *canonical, convert, set_rank, decide, MANAGE_MEMORY)
 
 
 def run_passes(pipeline: Sequence[Pass], program: Program, without: Sequence[Pass] = ()) -> Program:

@@ -729,7 +729,6 @@ def test_torch_is_optional(monkeypatch: pytest.MonkeyPatch) -> None:
             call()
 
 
-@pytest.mark.beyond
 def test_torch_and_back(device: ttnn.MeshDevice) -> None:
     torch = pytest.importorskip("torch", reason="torch is not installed")
     composer = ttnn.concat_mesh_to_tensor_composer(device, 0)

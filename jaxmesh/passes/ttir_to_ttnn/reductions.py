@@ -26,7 +26,9 @@ def _linear(o: Ops, site: Site) -> Value | Sequence[Value]:
     if plain and (bias is None or _is_row(o.shape(bias), result.shape)):
         return carry_over(o, site)
     product = _product(o, site, a, b) if not plain else _plain_product(o, site, a, b)
-    return product if bias is None else o.op("add", [product, bias], result.shape, result.dtype)
+    if bias is None:
+        return o.reshape(product, result.shape)
+    return o.op("add", [product, bias], result.shape, result.dtype)
 
 
 def _is_whole(dtype: np.dtype[Any]) -> bool:

@@ -17,7 +17,7 @@ import numpy as np
 
 from jaxmesh.dialects.definitions import has_trait
 from jaxmesh.dialects.op import Trait
-from jaxmesh.dialects.program import Op, Value
+from jaxmesh.dialects.program import Op, Shape, Value
 from jaxmesh.dialects.ttnn.forms import stored_as
 from jaxmesh.passes.rules import Rules
 from jaxmesh.passes.ttir_to_ttnn import images, patterns
@@ -55,20 +55,9 @@ def _number(o: Ops, value: Value) -> int | float | None:
 # --- elementwise -----------------------------------------------------------------------------------------------------
 
 
-@PATTERNS.add("le", "lt")
-def _swapped(o: Ops, site: Site) -> Value:
-    a, b = site.xs
-    return o.op({"le": "ge", "lt": "gt"}[site.name], [b, a], site.result.shape, site.result.dtype)
-
-
 @PATTERNS.add("tanh")
 def _tanh(o: Ops, site: Site) -> Value:
     return o.cast(o.same("tanh", [_cast(o, site.x, _BF16)]), site.result.dtype)
-
-
-@PATTERNS.add("typecast")
-def _typecast(o: Ops, site: Site) -> Value:
-    return o.cast(site.x, site.result.dtype)
 
 
 @PATTERNS.add("pow")
@@ -101,6 +90,43 @@ def _where(o: Ops, site: Site) -> Value:
     return o.cast(o.op("where", [_cast(o, v, kind) for v in site.xs], site.result.shape, kind), site.result.dtype)
 
 
+# --- products --------------------------------------------------------------------------------------------------------
+
+
+@PATTERNS.add("matmul")
+def _matmul(o: Ops, site: Site) -> Made:
+    return patterns.PATTERNS["matmul"](o, site) if is_integer(site.result.dtype) else carry_over(o, site)
+
+
+@PATTERNS.add("linear")
+def _linear(o: Ops, site: Site) -> Made:
+    """The real function takes one matrix on the right, and a bias of one row."""
+    (a, b), bias, result = site.xs[:2], site.optional(2), site.result
+    turned: list[bool] = [site["transpose_a"], site["transpose_b"]]
+    shapes = [s[:-2] + s[:-3:-1] if t and len(s) > 1 else s for s, t in zip(map(o.shape, (a, b)), turned, strict=True)]
+    shape = product_shape(shapes[0], shapes[1])
+    batched = math.prod(o.shape(b)[:-2]) > 1
+    if (
+        is_integer(result.dtype)
+        or bias is None
+        or (not batched and o.shape(bias) == shape[-1:] and shape == result.shape)
+    ):
+        return patterns.PATTERNS["linear"](o, site) if is_integer(result.dtype) else carry_over(o, site)
+    shared = dict(zip(("transpose_a", "transpose_b"), turned, strict=True))
+    product = o.op("matmul", [a, b], shape, result.dtype, **shared)
+    return o.op("add", [product, bias], result.shape, result.dtype)
+
+
+def product_shape(a: Shape, b: Shape) -> Shape:
+    """Returns the shape of a product in TTNN: that of two vectors has one dim.
+
+    >>> product_shape((4,), (4,)), product_shape((5, 2, 3), (3, 4))
+    ((1,), (5, 2, 4))
+    """
+    batch = np.broadcast_shapes(a[:-2], b[:-2])
+    return (*batch, *a[-2:-1], *(b[-1:] if len(b) > 1 else ())) or (1,)
+
+
 # --- reductions and moves --------------------------------------------------------------------------------------------
 
 
@@ -118,12 +144,6 @@ def _prod(o: Ops, site: Site) -> Made:
 def _reduce_or(o: Ops, site: Site) -> Value:
     shared = {"dim_arg": site["dim_arg"], "keep_dim": site["keep_dim"]}
     return o.op("sum", [site.x], site.result.shape, site.result.dtype, **shared)
-
-
-@PATTERNS.add("concat")
-def _concat(o: Ops, site: Site) -> Made:
-    full = tuple(v for v in site.xs if math.prod(o.shape(v)))
-    return full[0] if len(full) == 1 else patterns.PATTERNS["concat"](o, replace(site, operands=full or site.operands))
 
 
 @PATTERNS.add("slice_dynamic")
@@ -165,11 +185,10 @@ def _embedding_backward(o: Ops, site: Site) -> Value:
     shape = o.shape(ids)
     if len(shape) > 2 and shape[-1] == 1:
         ids = o.reshape(ids, shape[:-1])
-    if len(o.shape(ids)) == 1:
-        ids = o.reshape(ids, (1, *o.shape(ids)))
     ids = o.pad(ids, [(0, 0)] * (len(o.shape(ids)) - 1) + [(0, more)])
-    if len(o.shape(ids)) == 2:
-        ids = o.reshape(ids, (o.shape(ids)[0], 1, 1, o.shape(ids)[1]))
+    if len(o.shape(ids)) <= 2:
+        batch, length = (1, *o.shape(ids))[-2:]
+        ids = o.reshape(ids, (batch, 1, 1, length))
     operands = [o.cast(ids, np.uint32), _cast(o, table, _BF16), _cast(o, slopes, _BF16)]
     made = o.op("embedding_bw", operands, (1, 1, *site.result.shape), _BF16)
     return o.cast(o.reshape(made, site.result.shape), site.result.dtype)

@@ -5,7 +5,7 @@ func.func @compare(%a: tensor<8x8xf32>, %b: tensor<8x8xf32>) -> (tensor<8x8xi1>,
   %1 = "ttir.lt"(%a, %b) : (tensor<8x8xf32>, tensor<8x8xf32>) -> tensor<8x8xi1>
   return %0, %1 : tensor<8x8xi1>, tensor<8x8xi1>
 }
-// CHECK-LABEL: @compare
+// CHECK-LABEL: func.func @compare(
 // CHECK: "ttnn.ge"(%arg1, %arg0)
 // CHECK: "ttnn.gt"(%arg1, %arg0)
 
@@ -13,7 +13,7 @@ func.func @fold_cast(%a: tensor<8x8xf32>) -> tensor<8x8xf32> {
   %0 = "ttir.typecast"(%a) : (tensor<8x8xf32>) -> tensor<8x8xf32>
   return %0 : tensor<8x8xf32>
 }
-// CHECK-LABEL: @fold_cast
+// CHECK-LABEL: func.func @fold_cast(
 // CHECK-NOT: "ttnn.typecast"
 // CHECK: return %arg0
 
@@ -23,7 +23,7 @@ func.func @narrow(%a: tensor<8x8xf32>, %p: tensor<8x8xi1>) -> (tensor<8x8xf32>, 
   %2 = "ttir.where"(%p, %a, %a) : (tensor<8x8xi1>, tensor<8x8xf32>, tensor<8x8xf32>) -> tensor<8x8xf32>
   return %0, %1, %2 : tensor<8x8xf32>, tensor<8xf32>, tensor<8x8xf32>
 }
-// CHECK-LABEL: @narrow
+// CHECK-LABEL: func.func @narrow(
 // CHECK: "ttnn.typecast"(%arg0) {{.*}} -> tensor<8x8xbf16
 // CHECK: "ttnn.tanh"{{.*}} -> tensor<8x8xbf16
 // CHECK: "ttnn.typecast"{{.*}} -> tensor<8x8xf32
@@ -36,7 +36,7 @@ func.func @any(%a: tensor<8x8xbf16>) -> tensor<8xbf16> {
   %0 = "ttir.reduce_or"(%a) <{dim_arg = [0 : i32], keep_dim = false}> : (tensor<8x8xbf16>) -> tensor<8xbf16>
   return %0 : tensor<8xbf16>
 }
-// CHECK-LABEL: @any
+// CHECK-LABEL: func.func @any(
 // CHECK: "ttnn.sum"(%arg0) <{dim_arg = [0 : i32], keep_dim = false}>
 
 func.func @powers(%a: tensor<8x8xf32>) -> (tensor<8x8xf32>, tensor<8x8xf32>) {
@@ -46,7 +46,7 @@ func.func @powers(%a: tensor<8x8xf32>) -> (tensor<8x8xf32>, tensor<8x8xf32>) {
   %1 = "ttir.pow"(%a, %less) : (tensor<8x8xf32>, tensor<8x8xf32>) -> tensor<8x8xf32>
   return %0, %1 : tensor<8x8xf32>, tensor<8x8xf32>
 }
-// CHECK-LABEL: @powers
+// CHECK-LABEL: func.func @powers(
 // CHECK: "ttnn.pow_scalar"(%arg0) <{rhs = 2.000000e+00 : f32}>
 // CHECK: "ttnn.pow_tensor"(%arg0
 
@@ -57,7 +57,7 @@ func.func @clamp(%a: tensor<8xi32>, %low: tensor<8xi32>) -> (tensor<8xi32>, tens
   %1 = "ttir.clamp_tensor"(%a, %low, %ten) : (tensor<8xi32>, tensor<8xi32>, tensor<8xi32>) -> tensor<8xi32>
   return %0, %1 : tensor<8xi32>, tensor<8xi32>
 }
-// CHECK-LABEL: @clamp
+// CHECK-LABEL: func.func @clamp(
 // CHECK: "ttnn.clamp_scalar"(%arg0) <{max = 10 : i32, min = 1 : i32}>
 // CHECK: "ttnn.clamp_tensor"(%arg0, %arg1, %
 
@@ -67,7 +67,7 @@ func.func @moves(%a: tensor<4x6xf32>, %i: tensor<4x3xui32>, %none: tensor<0x6xf3
   %2 = "ttir.slice_dynamic"(%a, %b, %b) <{step = [1 : i32, 1 : i32]}> : (tensor<4x6xf32>, tensor<2xi32>, tensor<2xi32>) -> tensor<2x2xf32>
   return %0, %1, %2 : tensor<4x3xf32>, tensor<4x6xf32>, tensor<2x2xf32>
 }
-// CHECK-LABEL: @moves
+// CHECK-LABEL: func.func @moves(
 // CHECK: "ttnn.gather"(%arg0, %arg1) <{dim = -1 : si32}>
 // CHECK-NOT: "ttnn.concat"
 // CHECK: "ttnn.slice_dynamic"(%arg0
@@ -76,7 +76,7 @@ func.func @lookup(%i: tensor<2x4xui32>, %w: tensor<1x1x1x10x12xf32>) -> tensor<2
   %0 = "ttir.embedding"(%i, %w) : (tensor<2x4xui32>, tensor<1x1x1x10x12xf32>) -> tensor<2x4x12xf32>
   return %0 : tensor<2x4x12xf32>
 }
-// CHECK-LABEL: @lookup
+// CHECK-LABEL: func.func @lookup(
 // CHECK: "ttnn.reshape"(%arg1) <{shape = [1 : i32, 1 : i32, 10 : i32, 12 : i32]}>
 // CHECK: "ttnn.embedding"{{.*}} -> tensor<2x4x12xbf16
 
@@ -84,7 +84,7 @@ func.func @slopes(%i: tensor<1x10xi32>, %w: tensor<50x64xbf16>, %g: tensor<1x10x
   %0 = "ttir.embedding_backward"(%i, %w, %g) : (tensor<1x10xi32>, tensor<50x64xbf16>, tensor<1x10x64xbf16>) -> tensor<50x64xbf16>
   return %0 : tensor<50x64xbf16>
 }
-// CHECK-LABEL: @slopes
+// CHECK-LABEL: func.func @slopes(
 // CHECK-DAG: "ttnn.pad"{{.*}} -> tensor<1x32x64xbf16
 // CHECK-DAG: "ttnn.pad"{{.*}} -> tensor<1x32xsi32
 // CHECK: "ttnn.embedding_bw"{{.*}} -> tensor<1x1x50x64xbf16
@@ -94,7 +94,7 @@ func.func @pool(%x: tensor<1x8x8x32xf32>) -> tensor<1x4x4x32xf32> {
   %0 = "ttir.avg_pool2d"(%x) <{kernel = array<i32: 2, 2>, stride = array<i32: 2, 2>, dilation = array<i32: 1, 1>, padding = array<i32: 0, 0, 0, 0>, ceil_mode = false}> : (tensor<1x8x8x32xf32>) -> tensor<1x4x4x32xf32>
   return %0 : tensor<1x4x4x32xf32>
 }
-// CHECK-LABEL: @pool
+// CHECK-LABEL: func.func @pool(
 // CHECK: "ttnn.avg_pool2d"{{.*}} -> tensor<1x1x16x32xbf16
 // CHECK: "ttnn.typecast"{{.*}} -> tensor<1x4x4x32xf32
 
@@ -102,7 +102,7 @@ func.func @heads(%x: tensor<1x20x96xbf16>) -> (tensor<1x4x20x8xbf16>, tensor<1x4
   %q, %k, %v = "ttir.split_query_key_value_and_split_heads"(%x) <{num_heads = 4 : ui32, transpose_key = true}> : (tensor<1x20x96xbf16>) -> (tensor<1x4x20x8xbf16>, tensor<1x4x8x20xbf16>, tensor<1x4x20x8xbf16>)
   return %q, %k, %v : tensor<1x4x20x8xbf16>, tensor<1x4x8x20xbf16>, tensor<1x4x20x8xbf16>
 }
-// CHECK-LABEL: @heads
+// CHECK-LABEL: func.func @heads(
 // CHECK-COUNT-3: "ttnn.slice_static"
 // CHECK-COUNT-3: "ttnn.reshape"
 // CHECK-COUNT-4: "ttnn.permute"
@@ -112,6 +112,6 @@ func.func @names(%x: tensor<4x64xbf16>) -> (tensor<4x64xbf16>, tensor<4x64xi16>,
   %2, %3 = "ttir.sort"(%0) : (tensor<4x64xbf16>) -> (tensor<4x64xbf16>, tensor<4x64xi16>)
   return %0, %1, %2 : tensor<4x64xbf16>, tensor<4x64xi16>, tensor<4x64xbf16>
 }
-// CHECK-LABEL: @names
+// CHECK-LABEL: func.func @names(
 // CHECK: %values, %indices = "ttnn.sort"(%arg0) {{.*}} -> (tensor<4x64xbf16, {{.*}}>, tensor<4x64xui16
 // CHECK: %values_0, %indices_1 = "ttnn.sort"(%values)
