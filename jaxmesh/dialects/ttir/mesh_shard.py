@@ -17,6 +17,7 @@ from jax.sharding import PartitionSpec
 from jax.typing import ArrayLike
 
 from jaxmesh.dialects.first_copy import first_copy_only
+from jaxmesh.dialects.ttir.helpers import lax
 from jaxmesh.errors import ArgumentTypeError, ReplicationError, UnsupportedShardTypeError, VerifyError
 from jaxmesh.jaxprs import compat
 from jaxmesh.sharding.configs import integers
@@ -229,7 +230,7 @@ def _transpose_untyped(ct: Any, direction: ShardDirection, attributes: Mapping[s
     dims = attributes["shard_dims"] if shard_type is ShardType.DEVICES else (-1,) * len(sizes)
     copied = [axis for axis, dim in zip(sizes, dims, strict=True) if dim < 0 and shard_type is not ShardType.IDENTITY]
     into = direction is ShardDirection.FULL_TO_SHARD
-    total: Any = jax.lax.psum(ct, tuple(copied)) if into and copied else ct
+    total: Any = lax.psum(ct, tuple(copied)) if into and copied else ct
     out = mesh_shard_p.bind(total, shard_direction=direction.opposite, **attributes)
     return out if into else out / math.prod(sizes[axis] for axis in copied)
 
@@ -346,7 +347,7 @@ def full_to_shard(x: ArrayLike, spec: PartitionSpec) -> jax.Array:
     attrs = _attrs(derived, ShardDirection.FULL_TO_SHARD)
     shard: Any
     if any(derived.factors):
-        shard = jax.lax.reshape(_bind(jax.lax.reshape(x, derived.factor_shape(x.shape)), attrs, False), local)
+        shard = lax.reshape(_bind(jax.lax.reshape(x, derived.factor_shape(x.shape)), attrs, False), local)
     else:
         shard = _bind(x, attrs, False)
     # An axis of size 1 splits nothing, but a psum over it wants a value that varies over it, as on any other mesh.
@@ -391,6 +392,6 @@ def shard_to_full(x: ArrayLike, spec: PartitionSpec, *, assume_replicated: bool 
     attrs = _attrs(derived, ShardDirection.SHARD_TO_FULL)
     if not any(derived.factors):
         return _bind(x, attrs, assume_replicated)
-    joined = _bind(jax.lax.reshape(x, derived.factor_local_shape(x.shape)), attrs, assume_replicated)
+    joined = _bind(lax.reshape(x, derived.factor_local_shape(x.shape)), attrs, assume_replicated)
     counts = counts_per_dim(derived.dims, tuple(mesh.values()), x.ndim)
-    return jax.lax.reshape(joined, tuple(n * c for n, c in zip(x.shape, counts, strict=True)))
+    return lax.reshape(joined, tuple(n * c for n, c in zip(x.shape, counts, strict=True)))
