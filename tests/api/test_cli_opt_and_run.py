@@ -302,6 +302,7 @@ def test_a_fresh_process_emulates_its_devices() -> None:
     assert "passed" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_script_needs_no_mesh() -> None:
     script = (
         f"import jaxmesh as jm, numpy as np; f = jm.from_mlir({SEVERAL!r}, func='second').lower().compile()\n"

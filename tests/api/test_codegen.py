@@ -109,6 +109,7 @@ def test_a_changed_expectation_is_found(tmp_path: Path, capsys: pytest.CaptureFi
     assert compiled_and_run(tmp_path / "model").returncode == 1
 
 
+@pytest.mark.slow
 def test_random_arguments_static_arguments_trees_and_keys(tmp_path: Path) -> None:
     def f(tree: Any, times: int, key: Any) -> Any:
         return {"out": tree["a"] * times + tree["b"], "bits": jax.random.bits(key, (4,))}

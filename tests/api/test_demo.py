@@ -85,6 +85,7 @@ def test_the_command_writes_one_line_when_there_are_too_few_devices() -> None:
     assert re.match(r"jaxmesh: error: 8 devices are wanted, but only 2 exist", complaint)
 
 
+@pytest.mark.slow
 def test_a_reader_that_goes_away_leaves_no_traceback() -> None:
     code = (
         "import sys; from jaxmesh.cli import main as cli\n"

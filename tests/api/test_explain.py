@@ -66,6 +66,7 @@ def plus(a: Moved, b: Moved) -> Moved:
     return {k: (a.get(k, (0, 0))[0] + b.get(k, (0, 0))[0], a.get(k, (0, 0))[1] + b.get(k, (0, 0))[1]) for k in a | b}
 
 
+@pytest.mark.full
 @pytest.mark.part(3)
 @pytest.mark.parametrize("entry", PROGRAMS, ids=lambda e: e.name)
 def test_bytes_are_those_of_the_optimized_hlo(entry: Entry) -> None:
@@ -85,6 +86,7 @@ def local_loss(program: Program) -> Callable[..., Any]:
     return loss
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("program", WRITTEN, ids=lambda p: p.name)
 def test_bytes_of_gradients_are_those_of_the_optimized_hlo(program: Program) -> None:
     mesh = jm.make_mesh((2, 4))

@@ -68,7 +68,7 @@ def test_values_and_shardings_of_results(case: Case) -> None:
 
 
 @cases(lambda c: c.gradients)
-@pytest.mark.quick(16)
+@pytest.mark.quick(32)
 def test_gradients(case: Case) -> None:
     def loss(fun: Callable[..., Any]) -> Callable[..., Any]:
         return lambda *args: sum(jnp.sum(jnp.sin(0.1 * y)) for y in jax.tree.leaves(fun(*args)))
@@ -113,6 +113,7 @@ def collectives(text: str) -> Counter[str]:
     return Counter(_CALLED.findall(text))
 
 
+@pytest.mark.full
 @cases()
 def test_no_collective_where_xla_needs_none(case: Case) -> None:
     theirs = jax.jit(case.fun, **case.jax_options()).lower(*case.args).compile().as_text()

@@ -57,6 +57,7 @@ PROGRAMS: list[tuple[Callable[..., Any], tuple[Any, ...], Any, Any]] = [
 ]
 
 
+@pytest.mark.quick(5)
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p[0].__name__)
 def test_random_keys(program: tuple[Callable[..., Any], tuple[Any, ...], Any, Any]) -> None:
     fun, args, ins, outs = program
@@ -91,6 +92,7 @@ def with_aux(x: Array, w: Array, key: Array) -> Any:
     return (logits**2).sum(), (jnp.argmax(logits, 0), logits > 0, jax.random.fold_in(key, 1))
 
 
+@pytest.mark.slow
 def test_derivatives_beside_integers_truth_values_and_keys() -> None:
     program = jm.jit(with_aux, mesh=MESH, in_shardings=(P("y", "x"), P("x"), None))
     for f in (jax.grad, lambda f, **options: jax.jit(jax.grad(f, **options))):

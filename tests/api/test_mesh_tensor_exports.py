@@ -59,6 +59,7 @@ def _read_elsewhere(file: Path, before: str = "") -> subprocess.CompletedProcess
     return subprocess.run(code, capture_output=True, text=True, timeout=120, check=False)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("before", "ids"),
     [

@@ -181,6 +181,7 @@ def test_what_is_recorded_is_what_was_made() -> None:
         assert tripled.place.line.startswith(line_of(function, "* 3"))
 
 
+@pytest.mark.slow
 def test_keys_calls_and_rules() -> None:
     @jax.custom_vjp
     def doubled(x: Any) -> Any:

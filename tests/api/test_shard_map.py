@@ -161,6 +161,7 @@ def test_collectives(case: Case) -> None:
     run_eagerly(case)
 
 
+@pytest.mark.slow
 def test_collectives_jitted() -> None:
     run_jitted(COLLECTIVES)
 
@@ -597,6 +598,7 @@ def test_methods(way: Any) -> None:
     assert same_bits(Model.run(model, X), 3 * X)
 
 
+@pytest.mark.slow
 def test_what_the_body_closes_over() -> None:
     mesh = jm.make_mesh((2, 4))
     row = jnp.arange(2.0)
@@ -782,6 +784,7 @@ def test_gradients() -> None:
     run_jitted(SMOOTH, lambda f: lambda *args: jax.value_and_grad(loss(f), tuple(range(len(args))))(*args))
 
 
+@pytest.mark.slow
 def test_tangents() -> None:
     forward = {name: case for name, case in SMOOTH.items() if name != "custom_vjp"}
     run_jitted(forward, lambda f: lambda *args: jax.jvp(f, args, tuple(map(jnp.cos, args))))
@@ -841,6 +844,7 @@ def wrapped_vjp(f: Any) -> Any:
     return g
 
 
+@pytest.mark.slow
 def test_derivatives() -> None:
     mine, theirs = both_ways(mlp, mesh=jm.make_mesh((2, 4)), **MLP)
     got, want = (
@@ -1046,6 +1050,7 @@ PARTIAL: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", list(PARTIAL.values()), ids=list(PARTIAL))
 def test_some_axes_alone(case: Any) -> None:
     body, in_specs, out_specs, names = case
@@ -1109,6 +1114,7 @@ def test_without_checks_jitted() -> None:
     run_jitted(UNCHECKED, check_vma=False)
 
 
+@pytest.mark.slow
 # Bits are compared, and XLA rounds otherwise where copies are compared as well.
 @pytest.mark.usefixtures("unequal_copies")
 def test_gradients_without_checks() -> None:

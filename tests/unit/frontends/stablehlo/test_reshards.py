@@ -47,6 +47,7 @@ def test_every_plan_ends_in_its_target() -> None:
         assert bool(moves) == (source != target)
 
 
+@pytest.mark.slow
 def test_axes_that_move_together_keep_their_order() -> None:
     x = np.arange(32 * 32, dtype=np.int32).reshape(32, 32)
     three: list[Sharding] = [(p[:n], p[n:]) for p in itertools.permutations(SIZES) for n in range(4)]

@@ -273,6 +273,7 @@ def test_an_unknown_op_is_named_with_its_line() -> None:
     fails(program(body), errors.MissingRuleError, "line 3", "@my.kernel", "custom_calls.py")
 
 
+@pytest.mark.full
 def test_what_ends_shardys_process_is_an_error() -> None:
     body = f"%r = sdy.data_flow_edge %a sharding=<@mesh, [{{}}, {{}}]> : {KIND}"
     fails(program(body), errors.UnsupportedError, "line 2", "@main", "would end the process")
