@@ -24,8 +24,8 @@ import pytest
 pytest.register_assert_rewrite("tests.generators")
 
 import jaxmesh as jm  # noqa: E402
-from jaxmesh.frontends.stablehlo import shardy  # noqa: E402
 from jaxmesh import ttnn  # noqa: E402
+from jaxmesh.frontends.stablehlo import shardy  # noqa: E402
 from jaxmesh.ttnn import beyond  # noqa: E402
 from tests import ROOT  # noqa: E402
 from tests.generators.quick_compilation import quick_compilation  # noqa: E402
