@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from jaxmesh.dialects.program import Op, Program
-from jaxmesh.jaxprs.contents import Contents
+from jaxmesh.jaxprs.walk import Contents
 
 Array = np.ndarray[Any, Any]
 CONSTANT_LIMIT = 1024

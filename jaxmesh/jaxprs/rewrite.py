@@ -10,7 +10,6 @@ import numpy as np
 
 from jaxmesh.jaxprs import evaluate, remarks, walk
 from jaxmesh.jaxprs.compat import Atom, DropVar, Eqn, Jaxpr, Var
-from jaxmesh.jaxprs.contents import Contents
 from jaxmesh.jaxprs.control_flow import CALLS, INLINE, is_imported_op
 
 
@@ -149,7 +148,7 @@ def copy_constants(jaxpr: Jaxpr) -> Jaxpr:
     copy.
     """
     copies: dict[tuple[int, Any], Any] = {}
-    contents = Contents()
+    contents = walk.Contents()
     holding, copied = walk.Memo[bool](), walk.Memo[Jaxpr]()
 
     def own(value: Any, dtype: Any) -> Any:

@@ -256,6 +256,8 @@ class JitFunction:
             program = trace(
                 call.fun, call.tree, [a.aval for a in arguments], [a.varying or () for a in arguments], mesh, asked
             )
+        if program.plain is None:
+            return Traced.of(boundary, program), None
         return traced_program(program, boundary, asked, warns=True)
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:

@@ -12,6 +12,7 @@ from jax.sharding import NamedSharding
 
 from jaxmesh.dialects.signature import Argument, Boundary
 from jaxmesh.frontends.jax.trace import TtirProgram, partitioned_program
+from jaxmesh.frontends.stablehlo.decisions import Decision
 from jaxmesh.frontends.stablehlo.shardings import as_spec, axes_of
 from jaxmesh.frontends.stablehlo.trace import Asked
 from jaxmesh.jaxprs.compat import Jaxpr
@@ -34,22 +35,18 @@ class Partitioned:
 
 def traced_program(
     program: TtirProgram, boundary: Boundary, asked: Asked, *, warns: bool = False
-) -> tuple[Traced, Partitioned | None]:
-    """Returns the traced program, and what it was made of if the partitioner made it; warns of what is not kept."""
-    made = program.partitioned
-    arguments = boundary.arguments
+) -> tuple[Traced, Partitioned]:
+    """Returns the traced program and what the partitioner made it of; warns of what is not kept."""
+    made, plain = program.partitioned, program.plain
+    assert plain is not None
+    decisions: Sequence[Decision] = ()
     if made is not None:
-        rows = zip(arguments, made.arguments, asked.presharded, program.jaxpr.in_avals, strict=True)
+        rows = zip(boundary.arguments, made.arguments, asked.presharded, program.jaxpr.in_avals, strict=True)
         arguments = tuple(_argument(a, s, here, aval, boundary.mesh) for a, s, here, aval in rows)
-    boundary = dataclasses.replace(boundary, out_specs=program.out_specs, arguments=arguments)
-    decisions = () if made is None else made.decisions
-    if made is not None and warns:
-        assert program.plain is not None
-        warn_about(made, asked, boundary, program.plain.out_avals)
-    traced = Traced(
-        boundary, program.jaxpr, program.out_tree, program.assumptions, program.missing, decisions=decisions
-    )
-    return traced, None if program.plain is None else Partitioned(program.plain, asked)
+        boundary, decisions = dataclasses.replace(boundary, arguments=arguments), made.decisions
+        if warns:
+            warn_about(made, asked, boundary, plain.out_avals)
+    return Traced.of(boundary, program, decisions), Partitioned(plain, asked)
 
 
 def _argument(argument: Argument, sharding: Any, presharded: bool, aval: Any, mesh: AnyMesh) -> Argument:

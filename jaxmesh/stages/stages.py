@@ -23,6 +23,7 @@ from jaxmesh.dialects.signature import Argument, Boundary
 from jaxmesh.emit.constants import CONSTANT_LIMIT
 from jaxmesh.emit.languages import EXPORTED, LOWERED, TRACED
 from jaxmesh.errors import InexpressibleError, UnsupportedError
+from jaxmesh.frontends.jax.trace import TtirProgram
 from jaxmesh.frontends.stablehlo.decisions import Decision
 from jaxmesh.jaxprs import compat, evaluate
 from jaxmesh.jaxprs.backend import is_multi_process
@@ -68,6 +69,12 @@ class Traced(Stage):
         self._assumptions = tuple(assumptions)
         self.imported = imported
         self._decisions = tuple(decisions)
+
+    @classmethod
+    def of(cls, boundary: Boundary, program: TtirProgram, decisions: Sequence[Decision] = ()) -> Traced:
+        """Returns a traced function as a stage."""
+        boundary = dataclasses.replace(boundary, out_specs=program.out_specs)
+        return cls(boundary, program.jaxpr, program.out_tree, program.assumptions, program.missing, decisions=decisions)
 
     @property
     def decisions(self) -> tuple[Decision, ...]:

@@ -18,8 +18,8 @@ from jaxmesh.dialects.program import UNROLL_LIMIT, Op, Program, Shape, Type, Val
 from jaxmesh.errors import MissingRuleError
 from jaxmesh.jaxprs import compat, evaluate, source_locations, walk
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr
-from jaxmesh.jaxprs.contents import Contents
 from jaxmesh.jaxprs.keys import is_key
+from jaxmesh.jaxprs.walk import Contents
 from jaxmesh.passes.flatten.constant_folding import FOLDS
 from jaxmesh.passes.flatten.storage import SMALL, Array, as_array, is_uniform, plain, storage_type
 

@@ -18,7 +18,7 @@ from jaxmesh.emit.cpp.printer import cpp_text
 from jaxmesh.emit.export_folder import write_folder
 from jaxmesh.emit.mlir.printer import mlir_text
 from jaxmesh.emit.python.printer import python_text
-from jaxmesh.jaxprs.contents import Contents
+from jaxmesh.jaxprs.walk import Contents
 from tests.generators.mlir_programs import printed
 
 TYPES = [np.dtype(t) for t in ("float32", "float16", "bool", "int32", "uint32", "int8", "uint8", "uint16")] + [
