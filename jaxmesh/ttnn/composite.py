@@ -339,6 +339,8 @@ def _in_place(name: str) -> Composed:
         result = _op(name, input_a, input_b)
         if result.dtype != input_a.dtype:
             result = _op("typecast", result, data_type(input_a.dtype))
+        if result.shape != input_a.shape and result.logical_volume() == input_a.logical_volume():
+            result = _op("reshape", result, input_a.shape)
         return write_result(f"ttnn.{name}_", input_a, result)
 
     change.__doc__ = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import jax
@@ -70,7 +71,7 @@ def finish_one(x: Any, result: Result) -> Any:
     """Returns one result in the element type and layout of a rule."""
     kind, layout = DataType[result.dtype], Layout[result.layout]
     dtype = stored_dtype(kind, "a result")
-    if result.shape is not None and tuple(x.shape) != result.shape:
+    if result.shape is not None and tuple(x.shape) != result.shape and prod(x.shape) == prod(result.shape):
         x = reshape(x, result.shape)
     block = kind if is_block(kind) else None
     if isinstance(x, MeshTensor):

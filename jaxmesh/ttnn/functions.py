@@ -12,6 +12,7 @@ from jaxmesh.dialects import ttnn
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.ttnn.op import TtnnOp
 from jaxmesh.dialects.ttnn.rules.given import Result
+from jaxmesh.dialects.ttnn.rules.outputs import PARAMETERS as OUTPUTS
 from jaxmesh.errors import ArgumentTypeError, UnsupportedError, VerifyError
 from jaxmesh.ttnn.argument_conversion import convert_argument, integers, write_result
 from jaxmesh.ttnn.assemble import owner_of, set_owner
@@ -24,7 +25,7 @@ from jaxmesh.ttnn.finish import convert_operands, finish, reshape
 from jaxmesh.ttnn.host_tensor import Tensor, array_of, copy_to_devices, in_program, is_host_tensor, wrap_array
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
 from jaxmesh.ttnn.refusals import computing, is_computing, results_of
-from jaxmesh.ttnn.signatures import ACTIVATIONS, HOW, JUDGED, OUTPUTS, doc_of
+from jaxmesh.ttnn.signatures import ACTIVATIONS, HOW, JUDGED, doc_of
 from jaxmesh.ttnn.types import DRAM_MEMORY_CONFIG, ON_DEVICE, DataType, Layout, Storage, StorageType, stored_dtype
 from jaxmesh.validate import quote
 
@@ -171,7 +172,9 @@ class Function:
             # The real functions take the dims 0 and -1 of a scalar, or any.
             operands, key = [reshape(x, (1,)) for x in operands], None
             values[dim] = 0 if isinstance(values[dim], int) else None
-        if results and any(is_host_tensor(x) for x in operands) and (mesh := _mesh_of(operands)) is not None:
+        target: Any = values[self._binder.slots["device"]] if "device" in self._binder.slots else None
+        mesh = _mesh_of(operands) or (None if target is None else mesh_of(target))
+        if results and mesh is not None and any(is_host_tensor(x) for x in operands):
             operands = [copy_to_devices(x.array, mesh, x.layout, None) if is_host_tensor(x) else x for x in operands]
             key = None
         computed: str | None = None

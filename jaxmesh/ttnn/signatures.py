@@ -26,9 +26,6 @@ JUDGED = ("fast_and_approximate_mode", "output_layout")
 ACTIVATIONS = frozenset({"relu", "relu6", "gelu", "silu", "sigmoid", "tanh", "exp", "mish", "sqrt", "neg"})
 """The ops that matmul and linear can apply to their result, as `activation` names them."""
 
-OUTPUTS = ("output_tensor", "optional_output_tensor", "optional_tensor", "output", "out")
-"""Names of the argument for a tensor on the devices to write the result to."""
-
 _DESCRIPTIONS: Mapping[str, str] = {
     "operand": "a tensor on the devices; or a number, where shapes broadcast",
     "operands": "a list of tensors on the devices",

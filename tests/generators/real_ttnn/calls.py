@@ -69,7 +69,17 @@ def decode(ttnn: Any, meshes: Meshes, value: Any) -> Any:
     options = getattr(ttnn, dtype), getattr(ttnn, f"{layout}_LAYOUT")
     if place == "host":
         return ttnn.zeros(shape, *options)
+    if place == "sharded":
+        return _sharded(ttnn, meshes, shape, options)
     return ttnn.empty(shape, *options, meshes.device, ttnn.DRAM_MEMORY_CONFIG)
+
+
+def _sharded(ttnn: Any, meshes: Meshes, shape: Any, options: Any) -> Any:
+    """Returns a tensor on the devices whose shards `distribute_tensor` made; of rank 0 it is a copy on each."""
+    full = [n * k for n, k in zip(shape, (*MESH, *[1] * len(shape)))]  # noqa: B905
+    placements = [ttnn.PlacementShard(d) if d < len(shape) else ttnn.PlacementReplicate() for d in range(len(MESH))]
+    mapper = ttnn.create_mesh_mapper(meshes.device, ttnn.MeshMapperConfig(placements))
+    return ttnn.distribute_tensor(ttnn.zeros(full, *options), mapper, meshes.device)
 
 
 def describe(result: Any) -> Any:

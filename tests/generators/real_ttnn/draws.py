@@ -264,8 +264,8 @@ def stack(c: Calls) -> Any:
 
 def slice_(c: Calls) -> Any:
     shape = c.shape()
-    starts = [c.rng.randrange(n) if c.chance(0.4) else 0 for n in shape]
-    ends = [c.rng.randint(s + 1, n) if c.chance(0.5) else n for s, n in zip(starts, shape, strict=True)]
+    starts = [c.rng.randrange(n) if n and c.chance(0.4) else 0 for n in shape]
+    ends = [c.rng.randint(s + 1, n) if n and c.chance(0.5) else n for s, n in zip(starts, shape, strict=True)]
     args: list[Any] = [c.tensor(shape), starts, ends]
     if c.chance(0.6):
         args.append([c.rng.choice([1, 1, 1, 2]) for _ in shape])
@@ -362,14 +362,14 @@ def embedding_bw(c: Calls) -> Any:
 def gather(c: Calls) -> Any:
     shape = c.shape()
     dim = c.dim(len(shape))
-    index = [c.rng.randint(1, n) if c.chance(0.3) else n for n in shape]
+    index = [c.rng.randint(1, n) if n and c.chance(0.3) else n for n in shape]
     return [c.tensor(shape), dim, c.tensor(index, c.some(c.rng.choice(["uint32", "uint16"])))], {}
 
 
 def scatter(c: Calls) -> Any:
     shape = c.shape()
     dim = c.dim(len(shape))
-    part = [c.rng.randint(1, n) if c.chance(0.2) else n for n in shape]
+    part = [c.rng.randint(1, n) if n and c.chance(0.2) else n for n in shape]
     kwargs = {"reduce": c.rng.choice(["add", "multiply", "amax", "amin"])} if c.chance(0.3) else {}
     return [
         c.tensor(shape),

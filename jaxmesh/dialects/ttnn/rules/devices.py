@@ -30,6 +30,7 @@ def _all_gather(given: Given) -> list[Result]:
     given.on_devices(x)
     dim = _dim(given, x)
     _axis_size(given, x)
+    given.require(not x.is_empty, "takes a tensor with elements", "output_chunks_per_stripe must be > 0")
     inside = x.is_tile and dim >= len(x.shape) - 2 and x.shape[dim] % 32 != 0
     given.require(not inside or x.dtype not in NARROW, f"does not tilize {x.dtype}", "unsupported data type for tilize")
     return like(x)
@@ -40,6 +41,7 @@ def _mesh_partition(given: Given) -> list[Result]:
     given.on_devices(x)
     dim, count = _dim(given, x), _axis_size(given, x)
     size = x.shape[dim]
+    given.require(size > 0, "cuts a dim with elements", "Slice start must be less than input tensor shape")
     given.require(
         size % count == 0, f"cuts a dim of {size} into {count} equal parts", "input_shape[dim] % cluster_axis_size == 0"
     )
@@ -52,6 +54,9 @@ def _all_reduce(given: Given) -> list[Result]:
     x = given["input_tensor"]
     given.on_devices(x)
     count = _axis_size(given, x)
+    given.require(
+        not (x.is_empty and x.is_tile), "takes a tensor with elements", "output_chunks_per_stripe must be > 0"
+    )
     if x.dtype not in REALS | {I32}:
         # Without a dim of whole tiles for every device the library gathers and sums.
         inner = len(x.shape) - 2
@@ -108,7 +113,11 @@ def _pool(given: Given) -> list[Result]:
     given.types(x, frozenset({BF16, *BLOCKS, U8}) | WORDS)
     given.require(x.is_tile or x.dtype != U8, "takes no UINT8 in ROW_MAJOR", "Cannot set circular buffer size")
     _window(given, x)
-    return checked(given, [Result(given["dtype"] or BF16, given["output_layout"] or ROWS, F32)])
+    dtype = given["dtype"]
+    given.require(
+        dtype in (None, BF16, *BLOCKS), "gives BFLOAT16 and block floats", "Currently only BFLOAT16, BFLOAT8_B, and"
+    )
+    return checked(given, [Result(dtype or BF16, given["output_layout"] or ROWS, F32)])
 
 
 def _convolution(given: Given) -> list[Result]:
@@ -140,8 +149,7 @@ def _is_product(given: Given) -> bool:
     return all(set(given[name] or [least]) == {least} for name, least in sides)
 
 
-def _rows_convolution(given: Given) -> list[Result]:
-    given.on_devices(given["input_tensor"])
+def _rows_convolution(_: Given) -> list[Result]:
     # The convolution of the images says the rest.
     return []
 
@@ -158,31 +166,51 @@ def _upsample(given: Given) -> list[Result]:
     given.on_devices(x)
     whole = not x.is_tile or all(n % 32 == 0 for n in x.shape[-2:])
     given.require(whole, "takes whole tiles, or ROW_MAJOR", "Tiled input must be tile aligned")
-    return like(x)
+    if given["mode"] == "bilinear":
+        given.require(
+            x.dtype not in (F32, U8) and not x.is_tile, "interpolates BFLOAT16 in ROW_MAJOR", "requires BFLOAT16 input"
+        )
+        return [Result(BF16, ROWS)]
+    return [Result(BF16 if x.dtype in BLOCKS else x.dtype, ROWS)]
 
 
 # --- quantisation ----------------------------------------------------------------------------------------------------
+
+QUANTIZED: Mapping[str, frozenset[str]] = {
+    "ttnn.quantize": frozenset({I32, I8, U8}),
+    "ttnn.dequantize": frozenset({BF16, F32}),
+    "ttnn.requantize": frozenset({I32, I8, U8}),
+}
+"""The element types that these functions give."""
 
 
 def _quantize(given: Given) -> list[Result]:
     x = given["input_tensor"]
     given.on_devices(x)
     given.types(x, REALS)
-    return like(x, given["dtype"] or I32)
+    return _of_type(given, x, I32)
 
 
 def _dequantize(given: Given) -> list[Result]:
     x = given["input_tensor"]
     given.on_devices(x)
     given.types(x, frozenset({I32, U8, I8}))
-    return like(x, given["dtype"] or BF16)
+    return _of_type(given, x, BF16)
 
 
 def _requantize(given: Given) -> list[Result]:
     x = given["input_tensor"]
     given.on_devices(x)
     given.types(x, frozenset({I32, U8, I8}))
-    return like(x, given["dtype"] or I32)
+    return _of_type(given, x, I32)
+
+
+def _of_type(given: Given, x: Form, default: str) -> list[Result]:
+    dtype, allowed = given["dtype"] or default, QUANTIZED[given.callee]
+    given.require(
+        dtype in allowed, f"gives {', '.join(sorted(allowed))}, not {dtype}", "outputs of other types are not supported"
+    )
+    return like(x, dtype)
 
 
 # --- between host and devices ----------------------------------------------------------------------------------------

@@ -81,7 +81,7 @@ def _reshaped(given: Given, x: Form, shape: tuple[int, ...]) -> list[Result]:
         given.refuse(
             "takes and gives tensors of one dim at least in other memory", "Can't do reshape from rank 0 tensor"
         )
-    elif not x.host and (elsewhere or not is_view(x, shape)) and (elsewhere or x.shape != shape):
+    elif not x.host and not x.is_empty and (elsewhere or (x.shape != shape and not is_view(x, shape))):
         given.types(x, _RESHAPED, "an operand whose rows change")
     return like(x)
 
@@ -120,7 +120,7 @@ def _repeat(given: Given) -> list[Result]:
         pass
     else:
         given.refuse("takes tensors of one dim at least", "repeat does not support rank 0 tensors")
-    if any(n != 1 for n in counts) and (x.is_tile or len(counts) == 1 or len(counts) > 4):
+    if any(n != 1 for n in counts) and not x.is_empty and (x.is_tile or len(counts) == 1 or len(counts) > 4):
         given.types(x, NOT_I8 - {U8})
     if all(n == 1 for n in counts):
         _copied(given, x)
@@ -246,7 +246,8 @@ def _to_layout(given: Given) -> list[Result]:
     if x.host:
         return checked(given, [Result(dtype or x.dtype, layout, x.dtype)])
     if layout == TILE:
-        given.types(x, NOT_I8 - {U8}, "an operand to tilize on the devices")
+        if not x.is_empty:
+            given.types(x, NOT_I8 - {U8}, "an operand to tilize on the devices")
         return [Result(dtype or x.dtype, TILE, x.dtype)]
     plain = BF16 if x.dtype in BLOCKS else x.dtype
     given.require(
@@ -274,7 +275,8 @@ def _cast_tiles(given: Given) -> list[Result]:
     if dtype in (None, x.dtype):
         return like(x)
     given.tiles(x)
-    given.require(dtype != I8 or given.callee == "ttnn.clone", "gives no INT8", "unsupported output data type")
+    cloned = given.callee == "ttnn.clone" and not {x.dtype, dtype} & {BF16, *BLOCKS}
+    given.require(I8 not in (x.dtype, dtype) or cloned, "gives no INT8", "unsupported output data type")
     return checked(given, [Result(dtype, x.layout, x.dtype)])
 
 

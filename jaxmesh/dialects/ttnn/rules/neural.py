@@ -15,9 +15,17 @@ def _product(given: Given) -> list[Result]:
     a, b = given["input_tensor_a"], given["input_tensor_b"]
     bias = given["bias"]
     given.on_devices(a, b, bias)
+    if a.is_empty or b.is_empty:
+        return like(a)
     given.tiles(a, b)
     for form in (a, b):
         given.types(form, REALS)
+    batch = a.shape[:-2], b.shape[:-2]
+    given.require(
+        prod(batch[1]) == 1 or (len(a.shape) == len(b.shape) and (batch[0] == batch[1] or prod(batch[0]) == 1)),
+        f"takes operands of one batch, or one of them without, not {list(a.shape)} and {list(b.shape)}",
+        "bmm (non-bcast matmul) expects input tensors of shapes BCMK*BCKN=BCMN",
+    )
     if isinstance(bias, Form):
         given.tiles(bias)
         # In other memory the library adds the bias to a tensor whose shape it infers without the transposes.
@@ -41,6 +49,8 @@ def _norm(given: Given) -> list[Result]:
     given.on_devices(*given.tensors())
     if rms:
         given.tiles(x)
+    if x.is_empty:
+        return like(x)
     width = x.shape[-1] if x.shape else 1
     given.require(
         x.is_tile or width % 32 == 0,
@@ -285,7 +295,8 @@ def _dropout(given: Given) -> list[Result]:
     x = given["input_tensor"]
     given.on_devices(x)
     given.tiles(x)
-    given.types(x, frozenset({BF16}))
+    if given["output_tensor"] is None:
+        given.types(x, frozenset({BF16}))
     return like(x)
 
 

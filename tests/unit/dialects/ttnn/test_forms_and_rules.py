@@ -110,7 +110,15 @@ def judge(program: Program, op: Op) -> str:
 
 REFUSED = {"concatenate_heads", "update_cache"}
 """Ops that it takes in no form: the occurrences have heads of no whole tiles, and their position is a tensor."""
-CASES = [c for c in chosen() if OPS[c.op].python.callee in RULES]
+
+
+def is_broadcast(case: Case) -> bool:
+    """True for a product of unlike batches, which the pass to TTNN makes alike."""
+    batches = [s[:-2] for s in sizes_of(case)[:2] if s is not None]
+    return case.op == "matmul" and batches[0] != batches[1] and np.prod(batches[1]) != 1
+
+
+CASES = [c for c in chosen() if OPS[c.op].python.callee in RULES and not is_broadcast(c)]
 
 
 @pytest.mark.parametrize("name", sorted({c.op for c in CASES}))
