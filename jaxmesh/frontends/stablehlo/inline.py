@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 from jaxlib.mlir import ir
@@ -70,11 +69,16 @@ def operations(op: Any) -> list[Any]:
     return [o.operation for region in op.regions for block in region.blocks for o in block.operations]
 
 
-def walk(op: Any) -> Iterator[Any]:
-    """Yields every operation inside an operation, at any depth, outer ones first."""
-    for inner in operations(op):
-        yield inner
-        yield from walk(inner)
+def walk(op: Any) -> list[Any]:
+    """Returns every operation inside an operation, at any depth, outer ones first."""
+    found: list[Any] = []
+
+    def visit(inner: Any) -> Any:
+        found.append(inner)
+        return _ir.WalkResult.ADVANCE
+
+    op.walk(visit, _ir.WalkOrder.PRE_ORDER)
+    return found[1:]
 
 
 def callee_of(op: Any) -> str | None:
