@@ -16,7 +16,7 @@ from jaxlib.mlir.dialects import sdy
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.frontends.stablehlo import shardings
 from jaxmesh.frontends.stablehlo.inline import add_rules, inline_calls, reshape_broadcasts, walk
-from jaxmesh.frontends.stablehlo.shardings import OWN, SHARDING
+from jaxmesh.frontends.stablehlo.shardings import OWN, SHARDING, WRITTEN
 from jaxmesh.jaxprs.guarded_passes import REFUSALS, fatal_error, run_passes
 
 _ir: Any = ir
@@ -73,6 +73,9 @@ def partition(module: Any, sizes: Mapping[str, int], name: str = "main", *, guar
         if not guarded:
             reshape_broadcasts(main)
         add_rules(main)
+        for op in walk(main):
+            if op.name == "sdy.all_reduce":
+                op.attributes[WRITTEN] = _ir.UnitAttr.get()
         asked = tuple(SHARDING in a for a in _argument_attributes(main))
         run(module, _PROPAGATE, guarded=guarded)
         dropped = _drop(main, sizes)

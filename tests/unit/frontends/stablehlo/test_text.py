@@ -247,6 +247,54 @@ def test_shardys_own_collectives() -> None:
     assert [d.kind for d in traced.decisions].count("reduce_scatter") == 1
 
 
+def summed(product: str, operand: str, sharding: str = "{}, {}") -> jm.Traced:
+    return jm.from_mlir(f"""
+      sdy.mesh @mesh = <["y"=2, "x"=4]>
+      func.func public @main(
+        %a: tensor<8x8xf32> {{sdy.sharding = #sdy.sharding<@mesh, [{sharding}]>}}
+      ) -> tensor<8x8xf32> {{
+        {product}
+        %1 = sdy.all_reduce {{"x"}} {operand} out_sharding=<@mesh, [{{}}, {{}}]> : tensor<8x8xf32>
+        return %1 : tensor<8x8xf32>
+      }}
+    """)
+
+
+SQUARE_OF_8 = np.arange(64, dtype=np.float32).reshape(8, 8)
+PRODUCT = """%0 = stablehlo.dot_general %a, %a, contracting_dims = [1] x [1]
+  {sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{}, {}]>]>}
+  : (tensor<8x8xf32>, tensor<8x8xf32>) -> tensor<8x8xf32>"""
+
+
+def test_an_all_reduce_of_the_text_sums_what_a_product_left_once() -> None:
+    traced = summed(PRODUCT, "%0", '{}, {"x"}')
+    assert traced.as_text().count("ttir.all_reduce") == 1
+    assert_same(traced.lower().compile()(SQUARE_OF_8), SQUARE_OF_8 @ SQUARE_OF_8.T)
+
+
+def test_an_all_reduce_of_the_text_sums_copies_and_warns() -> None:
+    with pytest.warns(errors.RedundantReductionWarning, match="over x of a value that does not vary"):
+        traced = summed("", "%a")
+    assert traced.as_text().count("ttir.all_reduce") == 1
+    assert_same(traced.lower().compile()(SQUARE_OF_8), 4 * SQUARE_OF_8)
+
+
+def test_an_all_reduce_in_a_manual_region_sums_its_shards() -> None:
+    traced = jm.from_mlir("""
+      sdy.mesh @mesh = <["y"=2, "x"=4]>
+      func.func public @main(%a: tensor<8x8xf32>) -> tensor<2x8xf32> {
+        %0 = sdy.manual_computation(%a) in_shardings=[<@mesh, [{"x"}, {}]>] out_shardings=[<@mesh, [{}, {}]>]
+            manual_axes={"x"} (%b: tensor<2x8xf32>) {
+          %1 = sdy.all_reduce {"x"} %b out_sharding=<@mesh, [{}, {}]> : tensor<2x8xf32>
+          sdy.return %1 : tensor<2x8xf32>
+        } : (tensor<8x8xf32>) -> tensor<2x8xf32>
+        return %0 : tensor<2x8xf32>
+      }
+    """)
+    assert traced.assumptions == ()
+    assert_same(traced.lower().compile()(SQUARE_OF_8), SQUARE_OF_8.reshape(4, 2, 8).sum(0))
+
+
 # --- errors ----------------------------------------------------------------------------------------------------------
 
 
