@@ -112,6 +112,17 @@ def test_a_program_without_shardings_is_one_of_one_device() -> None:
     assert_same(traced.lower().compile()(X), np.sort(np.tanh(X)))
 
 
+def test_constants_of_arith_are_a_program() -> None:
+    traced = jm.from_mlir("""
+      func.func public @main() -> tensor<2xf32> {
+        %0 = arith.constant dense<[1.0, 2.0]> : tensor<2xf32>
+        return %0 : tensor<2xf32>
+      }
+    """)
+    assert "ttir.constant" in traced.as_text()
+    assert_same(traced.lower().compile()(), np.array([1, 2], np.float32))
+
+
 def test_presharded_ends_have_local_types() -> None:
     status = "ttcore.shard_status = #ttcore.shard_status<presharded>"
     sharding = 'sdy.sharding = #sdy.sharding<@mesh, [{"y"}, {"x"}]>'
