@@ -32,7 +32,7 @@ from jaxmesh.frontends.stablehlo import (
 from jaxmesh.frontends.stablehlo.call import Call, Meaning, Whole, as_list
 from jaxmesh.frontends.stablehlo.decisions import Decisions
 from jaxmesh.frontends.stablehlo.reshards import added_axes, global_shape, perform, plan
-from jaxmesh.frontends.stablehlo.rules import Splitting, read_rule, split
+from jaxmesh.frontends.stablehlo.rules import Splitting, read_rule, split, split_op
 from jaxmesh.frontends.stablehlo.shardings import RULE, Sharding, axes_of, local_shape, replicated
 from jaxmesh.frontends.stablehlo.values import Sharded
 from jaxmesh.jaxprs.emit import Kept
@@ -266,8 +266,7 @@ class Importer:
             kept = shapes.split_slice(op, wanted[0], self.sizes, self.read)
             return Splitting((kept,), (kept,), ())
         if RULE not in op.attributes:
-            whole = tuple(replicated(len(s)) for s in given)
-            return Splitting(whole, tuple(replicated(len(s)) for s in shapes_of[1]), ())
+            return split_op(op, shapes_of, given, wanted, self.sizes)
         rule = read_rule(op.attributes[RULE])
         if op.name == "stablehlo.reduce_window":
             dims = windows.separate_dims(op, self.read)

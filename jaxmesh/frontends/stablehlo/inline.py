@@ -1,4 +1,4 @@
-"""Prepares a module for Shardy: calls are inlined, and ops that Shardy does not know get a sharding rule."""
+"""Prepares a module for Shardy: calls are inlined."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any
 from jaxlib.mlir import ir
 
 from jaxmesh.errors import UnsupportedError
-from jaxmesh.frontends.stablehlo.shardings import RULE
 
 _ir: Any = ir
 
@@ -130,48 +129,3 @@ def reshape_broadcasts(main: Any) -> None:
             made = _ir.Operation.create("stablehlo.reshape", [y.type], [x], loc=op.location, ip=_ir.InsertionPoint(op))
             y.replace_all_uses_with(made.results[0])
             op.erase()
-
-
-# --- ops without a rule of Shardy's ----------------------------------------------------------------------------------
-
-
-def add_rules(main: Any) -> None:
-    """Gives CHLO's ops, which Shardy does not know, the rules of pointwise ops, and of a sort along the last dim."""
-    for op in walk(main):
-        if op.name.startswith("chlo.") and RULE not in op.attributes:
-            rule = _last_dim(op) if op.name == "chlo.top_k" else _pointwise(op)
-            if rule is not None:
-                op.attributes[RULE] = _ir.Attribute.parse(rule, op.context)
-
-
-def _pointwise(op: Any) -> str | None:
-    shapes = [tuple(v.type.shape) for v in (*op.operands, *op.results)]
-    if len(set(shapes)) != 1 or not shapes[0]:
-        return None
-    dims = _dims(shapes[0])
-    return _rule([dims] * len(op.operands), [dims] * len(op.results), shapes[0], "")
-
-
-def _last_dim(op: Any) -> str | None:
-    shape = tuple(op.operands[0].type.shape)
-    dims, last = _dims(shape), len(shape) - 1
-    fresh = _letter(len(shape))
-    sizes = (*shape, op.results[0].type.shape[last])
-    result = [*dims[:-1], fresh]
-    return _rule([dims], [result] * len(op.results), sizes, f" need_replication={{{_letter(last)}, {fresh}}}")
-
-
-def _letter(i: int) -> str:
-    return chr(ord("i") + i) if i < 18 else f"z_{i - 17}"
-
-
-def _dims(shape: tuple[int, ...]) -> list[str]:
-    return [_letter(i) for i in range(len(shape))]
-
-
-def _rule(operands: list[list[str]], results: list[list[str]], sizes: tuple[int, ...], kinds: str) -> str:
-    def side(rows: list[list[str]]) -> str:
-        return ", ".join(f"[{', '.join(row)}]" for row in rows)
-
-    factors = ", ".join(f"{_letter(i)}={n}" for i, n in enumerate(sizes))
-    return f"#sdy.op_sharding_rule<({side(operands)})->({side(results)}) {{{factors}}}{kinds}>"

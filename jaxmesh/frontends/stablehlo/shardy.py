@@ -15,7 +15,8 @@ from jaxlib.mlir.dialects import sdy
 
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.frontends.stablehlo import shardings
-from jaxmesh.frontends.stablehlo.inline import add_rules, inline_calls, reshape_broadcasts, walk
+from jaxmesh.frontends.stablehlo.inline import inline_calls, reshape_broadcasts, walk
+from jaxmesh.frontends.stablehlo.op_rules import add_rules
 from jaxmesh.frontends.stablehlo.shardings import OWN, SHARDING, WRITTEN
 from jaxmesh.jaxprs.guarded_passes import REFUSALS, fatal_error, run_passes
 

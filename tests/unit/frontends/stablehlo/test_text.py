@@ -306,6 +306,101 @@ def test_an_all_reduce_in_a_manual_region_sums_its_shards() -> None:
     assert_same(traced.lower().compile()(SQUARE_OF_8), SQUARE_OF_8.reshape(4, 2, 8).sum(0))
 
 
+# --- ops that Shardy does not know -----------------------------------------------------------------------------------
+
+_ATTENTION = 'mhlo.frontend_attributes = {is_causal = "False"}'
+_GIVEN = "tt.composite_attributes"
+RULES = {
+    "attention, heads of keys split": (
+        f"stablehlo.custom_call @tt.scaled_dot_product_attention(ARGS) {{{_ATTENTION}}}",
+        {"2x4x8x4xf32": '{}, {"y"}, {}, {}', "2x2x8x4xf32": "", "2x2x8x4xf32 ": ""},
+        "2x4x8x4xf32",
+        0,
+    ),
+    "attention with a mask, rows split": (
+        f"stablehlo.custom_call @tt.scaled_dot_product_attention(ARGS) {{{_ATTENTION}}}",
+        {
+            "2x4x8x4xf32": '{}, {}, {"x"}, {}',
+            "2x4x8x4xf32 ": "",
+            "2x4x8x4xf32  ": "",
+            "2x1x8x8xf32": '{"y"}, {}, {}, {}',
+        },
+        "2x4x8x4xf32",
+        1,
+    ),
+    "gather, index split": (
+        f"stablehlo.custom_call @tenstorrent.gather_dim(ARGS) {{{_GIVEN} = {{dim = 1 : i64}}}}",
+        {"8x4xf32": '{"y"}, {}', "8x4xi32": '{}, {"x"}'},
+        "8x4xf32",
+        0,
+    ),
+    "gather of fewer rows": (
+        f"stablehlo.custom_call @tenstorrent.gather_dim(ARGS) {{{_GIVEN} = {{dim = 1 : i64}}}}",
+        {"8x4xf32": '{"y"}, {}', "4x4xi32": ""},
+        "4x4xf32",
+        1,
+    ),
+    "rms norm": (
+        "stablehlo.custom_call @tenstorrent.rms_norm(ARGS) "
+        f"{{{_GIVEN} = {{epsilon = 1.0e-5 : f32, normalized_shape = dense<8> : tensor<1xi64>}}}}",
+        {"4x8xf32": '{"y"}, {"x"}', "8xf32": '{"x"}'},
+        "4x8xf32",
+        2,
+    ),
+    "batch norm of split features": (
+        '"stablehlo.batch_norm_training"(ARGS) <{epsilon = 1.0e-5 : f32, feature_index = 1 : i64}>',
+        {"4x8xf32": "", "8xf32": '{"x"}', "8xf32 ": ""},
+        "4x8xf32, 8xf32, 8xf32",
+        0,
+    ),
+    "batch norm of split rows": (
+        '"stablehlo.batch_norm_training"(ARGS) <{epsilon = 1.0e-5 : f32, feature_index = 1 : i64}>',
+        {"4x8xf32": '{"y"}, {"x"}', "8xf32": "", "8xf32 ": ""},
+        "4x8xf32, 8xf32, 8xf32",
+        1,
+    ),
+    "batch norm by known means": (
+        '"stablehlo.batch_norm_inference"(ARGS) <{epsilon = 1.0e-5 : f32, feature_index = 1 : i64}>',
+        {"4x8xf32": '{"y"}, {"x"}', "8xf32": "", "8xf32 ": "", "8xf32  ": "", "8xf32   ": ""},
+        "4x8xf32",
+        0,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_ops_without_a_rule_of_shardys_are_computed_on_shards(name: str) -> None:
+    op, arguments, results, gathers = RULES[name]
+
+    def text(shardings: bool) -> str:
+        kinds = [f"tensor<{k.strip()}>" for k in arguments]
+        asked = [
+            f" {{sdy.sharding = #sdy.sharding<@mesh, [{s}]>}}" if s and shardings else "" for s in arguments.values()
+        ]
+        head = ", ".join(f"%a{i}: {k}{s}" for i, (k, s) in enumerate(zip(kinds, asked, strict=True)))
+        given = ", ".join(f"%a{i}" for i in range(len(kinds)))
+        made = ", ".join(f"tensor<{k}>" for k in results.split(", "))
+        count = results.count(",") + 1
+        values = "%0" if count == 1 else ", ".join(f"%0#{i}" for i in range(count))
+        return f"""
+          sdy.mesh @mesh = <["y"=2, "x"=4]>
+          func.func public @main({head}) -> ({made}) {{
+            %0{"" if count == 1 else f":{count}"} = {op.replace("ARGS", given)} : ({", ".join(kinds)}) -> ({made})
+            return {values} : {made}
+          }}
+        """
+
+    def value(kind: str, seed: int) -> Any:
+        shape = tuple(map(int, kind.split("x")[:-1]))
+        rng = np.random.default_rng(seed)
+        return rng.integers(0, 4, shape).astype(np.int32) if "i32" in kind else rng.random(shape).astype(np.float32)
+
+    args = [value(k.strip(), i) for i, k in enumerate(arguments)]
+    split = jm.from_mlir(text(True))
+    assert split.as_text().count("ttir.all_gather") == gathers
+    assert_same(split.lower().compile()(*args), jm.from_mlir(text(False)).lower().compile()(*args))
+
+
 # --- errors ----------------------------------------------------------------------------------------------------------
 
 
