@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jaxlib.mlir.dialects import sdy
 
 from jaxmesh.dialects.imported_op import imported_op, imported_op_p
 from jaxmesh.dialects.op import evaluate
@@ -18,11 +19,13 @@ from jaxmesh.frontends.jax.retype import join_axes, spread, varying
 from jaxmesh.frontends.mlir.attributes import entries
 from jaxmesh.frontends.stablehlo.call import Program, Whole
 from jaxmesh.frontends.stablehlo.gspmd import target_of
+from jaxmesh.frontends.stablehlo.inline import COMPOSITE, OWN_PART
 from jaxmesh.frontends.stablehlo.rules import split_op
-from jaxmesh.frontends.stablehlo.shardings import Sharding, as_spec, axes_of, local_shape, replicated
-from jaxmesh.frontends.stablehlo.values import Sharded
+from jaxmesh.frontends.stablehlo.shardings import Sharding, as_spec, axes_of, local_shape, read, replicated, show
+from jaxmesh.frontends.stablehlo.values import Sharded, own_slice
 
 _lax: Any = jax.lax
+_sdy: Any = sdy
 
 
 def _custom_call(program: Program, op: Any) -> list[Sharded]:
@@ -87,6 +90,18 @@ def _unary(fun: Callable[[Any], Any]) -> Whole:
 def _constrained(program: Program, op: Any) -> list[Sharded]:
     (target,) = program.result_shardings(op)
     return [Sharded(program.reshard(program.env[op.operands[0]], target, f"for {target_of(op)}"), target)]
+
+
+def _own_part(program: Program, op: Any) -> list[Sharded]:
+    """An all_slice inside of a region for one device."""
+    target = read(_sdy.TensorShardingAttr(dict(entries(op.attributes[COMPOSITE]))["out_sharding"]))
+    if not set(axes_of(target)) <= program.manual:
+        raise UnsupportedError(f"@{target_of(op)} to {show(target)}, outside of a region for one device of those axes.")
+    x = program.settle(program.env[op.operands[0]]).array
+    for dim, axes in reversed([*enumerate(target)]):
+        for axis in axes:
+            x = own_slice(x, axis, dim, program.sizes)
+    return [Sharded(x, replicated(x.ndim))]
 
 
 # --- ops of TTIR -----------------------------------------------------------------------------------------------------
@@ -171,20 +186,20 @@ def _ints(value: Any) -> tuple[int, ...]:
     return tuple(int(n) for n in np.atleast_1d(value))
 
 
-_COMPOSITE = "tt.composite_attributes"
 _TOP = {"k": int, "dim": int, "largest": _truth, "sorted": _truth}
 
 _TARGETS: dict[str, Whole] = {
     "tt.sharding_constraint": _constrained,
+    OWN_PART: _own_part,
     "tt.scaled_dot_product_attention": _Tenstorrent(
         "scaled_dot_product_attention", {"is_causal": _truth, "scale": float, "sliding_window_size": int}
     ),
     "tt.fill_cache": _Tenstorrent("fill_cache", {"batch_offset": int}),
     "tt.update_cache": _Tenstorrent("update_cache", {"batch_offset": int}),
-    "tenstorrent.gather_dim": _Tenstorrent("gather", {"dim": int}, _COMPOSITE),
-    "tenstorrent.rms_norm": _Tenstorrent("rms_norm", {"epsilon": float, "normalized_shape": _ints}, _COMPOSITE),
-    "tenstorrent.layer_norm": _Tenstorrent("layer_norm", {"epsilon": float, "normalized_shape": _ints}, _COMPOSITE),
-    "tenstorrent.topk": _Tenstorrent("topk", _TOP, _COMPOSITE),
+    "tenstorrent.gather_dim": _Tenstorrent("gather", {"dim": int}, COMPOSITE),
+    "tenstorrent.rms_norm": _Tenstorrent("rms_norm", {"epsilon": float, "normalized_shape": _ints}, COMPOSITE),
+    "tenstorrent.layer_norm": _Tenstorrent("layer_norm", {"epsilon": float, "normalized_shape": _ints}, COMPOSITE),
+    "tenstorrent.topk": _Tenstorrent("topk", _TOP, COMPOSITE),
     "mhlo.topk": _Tenstorrent("topk", _TOP, "mhlo.attributes"),
     "SPMDFullToShardShape": _to_shards,
     "SPMDShardToFullShape": _to_full,

@@ -10,6 +10,10 @@ from jaxlib.mlir import ir
 from jaxmesh.errors import UnsupportedError
 
 _ir: Any = ir
+OWN_PART = "sdy.all_slice"
+"""The composite by which tt-mlir takes a device's own part, which its decomposition does by all_to_alls."""
+COMPOSITE = "tt.composite_attributes"
+"""The attribute of a custom call with those of the composite that it stands for."""
 
 
 def inline_calls(module: Any, name: str = "main") -> Any:
@@ -92,6 +96,9 @@ def callee_of(op: Any) -> str | None:
 
 
 def _inline(call: Any, functions: dict[str, Any]) -> None:
+    if call.name == "stablehlo.composite" and call.attributes["name"].value == OWN_PART:
+        _keep_call(call)
+        return
     name = callee_of(call)
     assert name is not None
     block = functions[name].regions[0].blocks[0]
@@ -105,6 +112,17 @@ def _inline(call: Any, functions: dict[str, Any]) -> None:
     for old, value in zip(call.results, body[-1].operands, strict=True):
         old.replace_all_uses_with(values.get(value, value))
     call.erase()
+
+
+def _keep_call(composite: Any) -> None:
+    """Replaces a composite by a custom call of its name, with its attributes."""
+    kinds = [v.type for v in composite.results]
+    rows = {"call_target_name": composite.attributes["name"], COMPOSITE: composite.attributes["composite_attributes"]}
+    place = {"loc": composite.location, "ip": _ir.InsertionPoint(composite)}
+    made = _ir.Operation.create("stablehlo.custom_call", kinds, list(composite.operands), rows, **place)
+    for old, new in zip(composite.results, made.results, strict=True):
+        old.replace_all_uses_with(new)
+    composite.erase()
 
 
 def _replace_operands(op: Any, values: dict[Any, Any]) -> None:

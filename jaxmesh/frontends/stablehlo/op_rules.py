@@ -10,7 +10,7 @@ from jaxlib.mlir import ir
 
 from jaxmesh.frontends.mlir.attributes import entries
 from jaxmesh.frontends.stablehlo.gspmd import target_of
-from jaxmesh.frontends.stablehlo.inline import walk
+from jaxmesh.frontends.stablehlo.inline import COMPOSITE, walk
 from jaxmesh.frontends.stablehlo.shardings import RULE
 
 _ir: Any = ir
@@ -119,7 +119,7 @@ def _batch_norm(op: Any, rule: _Rule) -> _Made:
 
 
 def _attribute(op: Any, name: str, default: int) -> int:
-    given = {k: v for where in ("tt.composite_attributes", "mhlo.attributes") for k, v in _rows(op, where)}
+    given = {k: v for where in (COMPOSITE, "mhlo.attributes") for k, v in _rows(op, where)}
     return int(given[name].value) if name in given else default
 
 

@@ -306,6 +306,28 @@ def test_an_all_reduce_in_a_manual_region_sums_its_shards() -> None:
     assert_same(traced.lower().compile()(SQUARE_OF_8), SQUARE_OF_8.reshape(4, 2, 8).sum(0))
 
 
+def test_the_composite_of_an_all_slice_moves_nothing() -> None:
+    traced = jm.from_mlir("""
+      sdy.mesh @mesh = <["y"=2, "x"=4]>
+      func.func public @main(%a: tensor<8x16xf32>) -> tensor<8x16xf32> {
+        %0 = sdy.manual_computation(%a) in_shardings=[<@mesh, [{}, {}]>] out_shardings=[<@mesh, [{"x"}, {"y"}]>]
+            manual_axes={"y", "x"} (%b: tensor<8x16xf32>) {
+          %1 = stablehlo.composite "sdy.all_slice" %b {
+            composite_attributes = {out_sharding = #sdy.sharding<@mesh, [{"x"}, {"y"}]>}, decomposition = @part
+          } : (tensor<8x16xf32>) -> tensor<2x8xf32>
+          sdy.return %1 : tensor<2x8xf32>
+        } : (tensor<8x16xf32>) -> tensor<8x16xf32>
+        return %0 : tensor<8x16xf32>
+      }
+      func.func private @part(%a: tensor<8x16xf32>) -> tensor<2x8xf32> {
+        %0 = stablehlo.slice %a [0:2, 0:8] : (tensor<8x16xf32>) -> tensor<2x8xf32>
+        return %0 : tensor<2x8xf32>
+      }
+    """)
+    assert traced.as_text().count("ttir.mesh_partition") == 2
+    assert_same(traced.lower().compile()(X), X)
+
+
 # --- ops that Shardy does not know -----------------------------------------------------------------------------------
 
 _ATTENTION = 'mhlo.frontend_attributes = {is_causal = "False"}'
