@@ -9,7 +9,13 @@ import jax
 from jax.sharding import AbstractMesh, Mesh
 
 from jaxmesh.dialects.signature import Argument, Boundary
-from jaxmesh.errors import AssumptionWarning, DroppedShardingWarning, JaxmeshError, UnsupportedError
+from jaxmesh.errors import (
+    AssumptionWarning,
+    DroppedShardingWarning,
+    JaxmeshError,
+    RedundantReductionWarning,
+    UnsupportedError,
+)
 from jaxmesh.frontends.stablehlo.shardings import axes_of
 from jaxmesh.frontends.stablehlo.text import StablehloText, import_text
 from jaxmesh.jaxprs.control_flow import IMPORTED_OP
@@ -37,6 +43,9 @@ def import_stablehlo(text: StablehloText, mesh: AnyMesh, *, strict: bool = False
         raise UnsupportedError(f"{dropped[0]}; that is an error when strict.")
     for text_of in dropped:
         warnings.warn(text_of, DroppedShardingWarning, stacklevel=4)
+    for decision in program.decisions:
+        if decision.kind == "redundant":
+            warnings.warn(str(decision), RedundantReductionWarning, stacklevel=4)
     for text_of in program.assumptions:
         warnings.warn(text_of, AssumptionWarning, stacklevel=4)
     rows = zip(program.jaxpr.in_avals, program.arguments, text.presharded, strict=True)

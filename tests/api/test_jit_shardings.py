@@ -192,6 +192,15 @@ def test_the_mesh_of_set_mesh() -> None:
     assert y.sharding.is_equivalent_to(on("y"), 2)
 
 
+@pytest.mark.parametrize("options", [{}, {"in_shardings": P("x")}], ids=["alone", "in_shardings"])
+def test_a_constraint_by_a_spec_is_over_the_mesh_of_the_program(options: dict[str, Any]) -> None:
+    program = jm.jit(lambda x: wsc(x * 2, P("y")), mesh=MESH, **options)
+    y = program(X)
+    alike(y, X * 2)
+    assert y.sharding.is_equivalent_to(on("y"), 2)
+    alike(jax.grad(lambda x: program(x).sum())(X), 2 * np.ones_like(X))
+
+
 def test_a_mesh_without_devices() -> None:
     mesh = AbstractMesh((64, 64), ("y", "x"))
     struct = jax.ShapeDtypeStruct

@@ -203,17 +203,24 @@ def is_region(eqn: compat.Eqn) -> bool:
 def trace_plain(flat: Callable[..., Sequence[Any]], avals: Sequence[Any], mesh: AnyMesh) -> Jaxpr:
     """Traces a function as JAX would under `jax.set_mesh(mesh)`; without it, if its `shard_map`s need another mesh.
 
-    A `shard_map` without a mesh fails outside of `jax.set_mesh`, one over another mesh inside of it. The program may
-    catch either error, so a trace without any `shard_map` is repeated.
+    A `shard_map` without a mesh fails outside of `jax.set_mesh`, as a constraint by a PartitionSpec does; a `shard_map`
+    over another mesh fails inside of it. The program may catch either error, so a trace without any `shard_map` is
+    repeated outside.
     """
     automatic = all(t is AxisType.Auto for t in mesh.axis_types)
+    inside: Jaxpr | None = None
     with within(Tracing(mesh, {}, inline=False)):
         if automatic and jax.sharding.get_abstract_mesh().empty:
             with contextlib.suppress(ValueError), jax.sharding.use_abstract_mesh(_abstract(mesh)):
-                jaxpr = jax.make_jaxpr(flat)(*avals)
-                if _has_shard_map(jaxpr):
-                    return jaxpr
-        return jax.make_jaxpr(flat)(*avals)
+                inside = jax.make_jaxpr(flat)(*avals)
+                if _has_shard_map(inside):
+                    return inside
+        try:
+            return jax.make_jaxpr(flat)(*avals)
+        except Exception:
+            if inside is None:
+                raise
+            return inside
 
 
 def call_inline(mapped: Callable[..., Any], args: Sequence[Any], program: Tracing) -> Any:

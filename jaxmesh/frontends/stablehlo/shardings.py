@@ -15,6 +15,8 @@ Sharding = tuple[tuple[str, ...], ...]
 
 SHARDING = "sdy.sharding"
 RULE = "sdy.sharding_rule"
+WRITTEN = "jaxmesh.written"
+"""Marks an all_reduce of the text, beside those that Shardy inserts."""
 COLLECTIVES = tuple(
     f"sdy.{n}" for n in ("all_gather", "all_slice", "all_to_all", "collective_permute", "reduce_scatter", "all_reduce")
 )

@@ -20,8 +20,10 @@ from jaxmesh.frontends.stablehlo.shardy import mesh_axes, run
 from jaxmesh.jaxprs.source_locations import TextSources
 
 _ir: Any = ir
-_DIALECTS = re.compile(r"\b(?:stablehlo|chlo|sdy|mhlo)\.\w")
+_DIALECTS = re.compile(r"\b(?:stablehlo|chlo|sdy|mhlo|arith)\.\w")
 _OWN = ("stablehlo.", "chlo.", "sdy.")
+_SHARED = "arith.constant"
+"""In a module without any other op it is one of StableHLO."""
 _THEIRS = ("ttir.", "ttnn.")
 _FRONTEND = "mhlo.frontend_attributes"
 _HIDDEN = ("xla.sdy.meshes", "xla.sdy.sharding", "xla.sdy.sharding_rule")
@@ -66,13 +68,13 @@ def is_stablehlo(function: Function) -> bool:
     def visit(operation: Any) -> Any:
         nonlocal found
         name: str = operation.name
-        if not name.startswith((*_OWN, *_THEIRS)):
+        if not name.startswith((*_OWN, *_THEIRS, _SHARED)):
             return _ir.WalkResult.ADVANCE
         found = name
-        return _ir.WalkResult.INTERRUPT
+        return _ir.WalkResult.ADVANCE if name == _SHARED else _ir.WalkResult.INTERRUPT
 
     _module_of(function).walk(visit, _ir.WalkOrder.PRE_ORDER)
-    return found.startswith(_OWN)
+    return found.startswith((*_OWN, _SHARED))
 
 
 def _module_of(function: Function) -> Any:
