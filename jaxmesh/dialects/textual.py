@@ -26,6 +26,9 @@ TAKES_DEVICE: set[str] = set()
 ROWS: dict[str, frozenset[int]] = {}
 """By name of an op of TTNN: the numbers of the operands that it takes in rows."""
 
+MUTATES: dict[str, frozenset[int]] = {}
+"""By name of an op: the numbers of the operands that it changes where they are, beside the one of `OpDef.writes`."""
+
 opaque_p = compat.unlowered_primitive("opaque_op")
 opaque_p.multiple_results = True
 
@@ -59,12 +62,15 @@ def _define(
     rows: Sequence[int] = (),
     dialects: Sequence[str] = ("ttir", "ttnn"),
     takes_device: bool = False,
+    mutates: Sequence[int] = (),
 ) -> None:
     """Adds an op of both dialects; `ttnn` are its attributes in TTNN where they are others."""
     row = OpDef(name, arity(operands), attributes, meaning, (results, results), True, frozenset({Trait.TEXTUAL}))
     forms = {"ttir": attributes, "ttnn": attributes if ttnn is None else tuple(ttnn)}
     for dialect in dialects:
         OPS[f"{dialect}.{name}"] = replace(row, attributes=forms[dialect], writes=writes)
+    if mutates:
+        MUTATES[f"ttnn.{name}"] = frozenset(mutates)
     if rows:
         ROWS[f"ttnn.{name}"] = frozenset(rows)
     if takes_device:
@@ -134,7 +140,12 @@ _define(
     dialects=["ttir"],
 )
 _define(
-    "batch_norm_training", (3, 5), attr("epsilon", "float", 1e-5), attr("momentum", "float", 0.1), dialects=["ttnn"]
+    "batch_norm_training",
+    (3, 5),
+    attr("epsilon", "float", 1e-5),
+    attr("momentum", "float", 0.1),
+    dialects=["ttnn"],
+    mutates=(1, 2),
 )
 
 # --- windows ---------------------------------------------------------------------------------------------------------
