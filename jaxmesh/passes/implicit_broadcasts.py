@@ -13,12 +13,13 @@ from dataclasses import replace
 
 import numpy as np
 
+from jaxmesh.dialects.definitions import has_trait
+from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op, Program, Shape, Value, without_dead
 from jaxmesh.dialects.ttir.elementwise import OPS as ELEMENTWISE
 
 _MOST_DIMS = 6
 """TTNN broadcasts the last dims alone."""
-_CREATIONS = ("ttir.full", "ttir.zeros", "ttir.ones")
 
 
 def fold_broadcasts(program: Program) -> Program:
@@ -27,6 +28,11 @@ def fold_broadcasts(program: Program) -> Program:
     makers = {v: op for op in program.ops for v in op.results}
     ops = [op for op in program.ops for op in _folded(program, makers, op)]
     return without_dead(_with_scalars(program.like(ops, program.results)))
+
+
+def _is_uniform(op: Op) -> bool:
+    """Returns True for an op that creates a tensor of one number."""
+    return has_trait(op.name, Trait.CREATES) and "shape" in op.attributes
 
 
 def _is_elementwise(op: Op) -> bool:
@@ -76,7 +82,7 @@ def _with_scalars(program: Program) -> Program:
     shrunk: set[Value] = set()
     ops: list[Op] = []
     for op in program.ops:
-        if op.name in _CREATIONS and op.results[0] not in read_whole:
+        if _is_uniform(op) and op.results[0] not in read_whole:
             (value,) = op.results
             kind = program.types[value]
             if math.prod(kind.shape) != 1:

@@ -13,6 +13,7 @@ import numpy as np
 
 from jaxmesh.errors import InexpressibleError, JaxmeshError, MissingRuleError, UnsupportedError
 from jaxmesh.frontends.mlir.attributes import Values
+from jaxmesh.frontends.mlir.preprocess import Rewritten
 from jaxmesh.frontends.mlir.types import Types
 from jaxmesh.frontends.stablehlo import (
     collectives,
@@ -71,7 +72,7 @@ class Importer:
 
     def __post_init__(self) -> None:
         self._types = Types(lambda _: None, wide=True)
-        self.read = Values(self._types, {})
+        self.read = Values(self._types, Rewritten("", {}, {}, {}))
         # The layers of a model repeat the same ops, and MLIR keeps each attribute once.
         self._rules: dict[Any, Rule] = {}
         self._splittings: dict[Any, Splitting] = {}
