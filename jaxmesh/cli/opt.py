@@ -12,6 +12,7 @@ from jaxmesh.cli.inputs import abstract_mesh, chosen_functions, read_file
 from jaxmesh.cli.options import add_command, check_out, common_options, emulation_option
 from jaxmesh.cli.pipelines import add_pipelines, apply_pipelines
 from jaxmesh.emit.targets import emit
+from jaxmesh.frontends.mlir.placement import has_layouts
 from jaxmesh.frontends.stablehlo.text import StablehloText
 from jaxmesh.passes.canonicalize import canonicalize
 from jaxmesh.stages.from_mlir import decode_function, import_program
@@ -75,15 +76,26 @@ def _texts(arguments: argparse.Namespace) -> Iterator[str]:
                     "reads; leave the option out."
                 )
             mesh, upstream = abstract_mesh(sizes), arguments.ttir_to_ttnn_backend_pipeline is not None
+            layouts = not isinstance(program, StablehloText) and has_layouts(program)
             traced = import_program(file, program, mesh, strict=arguments.strict, there=upstream)
-            shown = _lowered(traced, arguments, upstream) if arguments.ttir_to_ttnn else _printed(traced, arguments)
+            shown = (
+                _lowered(traced, arguments, upstream)
+                if arguments.ttir_to_ttnn
+                else _printed(traced, arguments, layouts)
+            )
             heading = f"// @{function.name} (line {function.line})\n" if len(functions) > 1 else ""
             yield f"{heading}{shown}"
 
 
-def _printed(traced: jm.Traced, arguments: argparse.Namespace) -> str:
-    canonical = arguments.canonicalize is not None
-    return emit("ttir", canonicalize(traced.default_program())) if canonical else traced.as_text()
+def _printed(traced: jm.Traced, arguments: argparse.Namespace, layouts: bool) -> str:
+    """The text of a program that is not lowered: of one that is TTNN already, as it is."""
+    there = None if traced.imported is None else traced.imported.read("ttnn")
+    if arguments.canonicalize is None and there is None:
+        return traced.as_text()
+    program = there or traced.default_program()
+    if arguments.canonicalize is not None:
+        program = canonicalize(program)
+    return emit("ttir" if there is None else "ttnn", program, layouts=layouts)
 
 
 def _lowered(traced: jm.Traced, arguments: argparse.Namespace, upstream: bool) -> str:

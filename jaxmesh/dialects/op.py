@@ -22,8 +22,8 @@ Shape = tuple[int, ...]
 Kind = Literal["int", "float", "number", "bool", "str", "ints", "bools", "array", "enum", "any"]
 Form = Literal[
     "si8", "si32", "ui32", "i32", "i64", "si64", "f32", "number", "bool", "string", "i32s", "i64s", "i32a", "bools",
-    "dense", "dense_i64", "shape", "type", "any", "convolution_layout", "#ttcore.reduce_type", "#ttcore.shard_type",
-    "#ttcore.shard_direction",
+    "dense", "dense_i64", "shape", "type", "any", "text", "convolution_layout", "#ttcore.reduce_type",
+    "#ttcore.shard_type", "#ttcore.shard_direction",
 ]  # fmt: skip
 
 
@@ -56,6 +56,8 @@ class Trait(Enum):
     """It takes the mesh device, and its result is never on the host."""
     TEXTUAL = auto()
     """It is read and printed as MLIR, and has no call in Python and C++."""
+    OPAQUE = auto()
+    """No meaning of it is known: it cannot be executed."""
     NOT_UPSTREAM = auto()
     """Upstream's dialect has no such operation: one in a text is read, with a warning, and never printed."""
 
@@ -69,9 +71,9 @@ class Attribute:
 
     `form` is the attribute's form in MLIR; by default the one of the kind (`FORMS`). Forms: `number` (`f32` or `i32`,
     as the value is), `i32s` (`[1 : i32, 2 : i32]`), `i64s` (`array<i64: 1, 2>`), `i32a` (`array<i32: 1, 2>`),
-    `dense_i64` (a table of device ids), `shape` (`#ttnn.shape<2x1>`), and for an enum the dialect's attribute around
-    it, such as `#ttcore.reduce_type`. A sequence is printed as `i32a` if the form is that of a single integer, as of
-    kind `any`.
+    `dense_i64` (a table of device ids), `shape` (`#ttnn.shape<2x1>`), `text` (as the text has it), and for an enum the
+    dialect's attribute around it, such as `#ttcore.reduce_type`. A sequence is printed as `i32a` if the form is that of
+    a single integer, as of kind `any`.
 
     `required` is upstream's rule. With `assumed`, a text without the attribute is read with a warning and the default.
     """

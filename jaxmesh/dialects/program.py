@@ -26,9 +26,10 @@ class Type:
     Attributes:
       shape: local (per device) of a shard, full otherwise.
       dtype: a NumPy dtype, those of `ml_dtypes` included.
-      kind: `tensor`, or `device` for the result of `ttnn.get_device`.
+      kind: `tensor`, `device` for the result of `ttnn.get_device`, or `global_semaphore`.
       host: at TTNN level, whether the tensor is in host memory. At TTIR level nothing reads it.
       tile: at TTNN level, whether it is laid out in tiles; else row by row.
+      layout: at TTNN level, the layout that a text gives it, where that is not the one that host and tile say.
     """
 
     shape: Shape
@@ -36,6 +37,7 @@ class Type:
     kind: str = "tensor"
     host: bool = False
     tile: bool = False
+    layout: str = ""
 
 
 @dataclass(slots=True)

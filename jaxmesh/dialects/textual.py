@@ -1,30 +1,56 @@
 """Operations of both dialects that are read, lowered and printed as MLIR, and have no call in Python and C++.
 
-Most have no meaning here either: they travel through the passes with the types that the text gives them, and a program
-that has one of them is no program that runs. Their definitions are those of tt-mlir 19c86fca
-(include/ttmlir/Dialect/TTIR/IR/TTIROps.td, include/ttmlir/Dialect/TTNN/IR/TTNNOps.td).
+Those of `textual.txt` have no meaning here either: they travel through the passes with the types that the text gives
+them, and executing a program that has one is an error that names it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+import re
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import jax
 
-from jaxmesh.dialects.op import Arity, Attribute, Call, Meaning, OpDef, Trait, arity, attr, need
+from jaxmesh.dialects.op import Arity, Attribute, Call, Form, Kind, OpDef, Trait, need
 from jaxmesh.dialects.ttir.helpers import check_dim, jnp, lax, vary_together
 from jaxmesh.dialects.ttnn.data_types import ANY
 from jaxmesh.dialects.ttnn.forms import Forms, Gives, Takes
+from jaxmesh.errors import MissingRuleError
 from jaxmesh.jaxprs import compat
+from jaxmesh.jaxprs.walk import all_eqns
 
+TABLE = Path(__file__).with_name("textual.txt")
 OPS: dict[str, OpDef] = {}
 """By name, with the dialect."""
-TAKES_DEVICE: set[str] = set()
-"""Names of ops of TTNN that read the mesh device."""
-ROWS: dict[str, frozenset[int]] = {}
-"""By name of an op of TTNN: the numbers of the operands that it takes in rows."""
+HANDLES: dict[str, tuple[int, int | None]] = {}
+"""By name: the least and the most operands that are no tensors, but the mesh device or semaphores."""
+GROUPS: dict[str, int] = {}
+"""By name: how many operand groups `operandSegmentSizes` counts, if the op needs it."""
+
+ROWS: Mapping[str, frozenset[int]] = {
+    "ttnn.paged_fill_cache": frozenset({2, 3}),
+    "ttnn.paged_update_cache": frozenset({2, 3}),
+    "ttnn.chunked_scaled_dot_product_attention": frozenset({3, 4}),
+    "ttnn.paged_scaled_dot_product_attention_decode": frozenset({3, 5}),
+    "ttnn.paged_flash_multi_latent_attention_decode": frozenset({3, 5}),
+    "ttnn.slice_dynamic": frozenset({1, 2}),
+}
+"""By name: the numbers of the operands that are taken in rows."""
+MUTATES: Mapping[str, frozenset[int]] = {"ttnn.batch_norm_training": frozenset({1, 2})}
+"""By name: the numbers of the operands that are changed where they are, beside the one of `OpDef.writes`."""
+_WRITES: Mapping[str, int] = {"paged_fill_cache": 0, "paged_update_cache": 0}
+
+_LINE = re.compile(r"(\w+\.\w+)\(([^)]*)\)(?: \{([^}]*)\})?(?: -> (.*))?")
+_ATTRIBUTE = re.compile(r"(\w+)(\??): ([#\w.]+)(?: = (.*))?")
+_HANDLE = re.compile(r"(?:mesh_)?device\??$|.*semaphore")
+_KINDS: Mapping[str, Kind] = {
+    "f32": "float", "bool": "bool", "string": "str", "i32a": "ints", "i32s": "ints", "any": "any", "text": "any",
+    "number": "number",
+}  # fmt: skip
+"""By form; others are of integers, and `#...` those of enums."""
 
 opaque_p = compat.unlowered_primitive("opaque_op")
 opaque_p.multiple_results = True
@@ -36,9 +62,24 @@ def _opaque_types(*operands: Any, name: str, results: Sequence[jax.ShapeDtypeStr
     return [compat.retype(first, r.shape, compat.varying_axes(first)).update(dtype=r.dtype) for r in results]
 
 
-def _opaque(call: Call) -> Any:
-    results = call.results or tuple(jax.ShapeDtypeStruct(x.shape, x.dtype) for x in call.operands[:1])
-    return opaque_p.bind(*vary_together(*call.operands), name=call.name, results=results)
+def check_executable(jaxpr: compat.Jaxpr) -> None:
+    """Raises an error if a program has operations without a meaning.
+
+    Raises:
+      MissingRuleError: it has; the message names them.
+    """
+    names = dict.fromkeys(e.params["name"] for e in all_eqns(jaxpr) if e.primitive is opaque_p)
+    if names:
+        listed = ", ".join(names)
+        raise MissingRuleError(
+            f"{listed} cannot be executed: no meaning of it is known here; it is read, lowered and printed as MLIR. "
+            "Run the text with tt-mlir, or write what it does with other operations."
+        )
+
+
+def _opaque(name: str, call: Call) -> Any:
+    operands = call.operands or (jnp.zeros(()),)
+    return opaque_p.bind(*vary_together(*operands), name=name, results=call.results)
 
 
 def forms_of(name: str, operands: int) -> Forms:
@@ -48,27 +89,63 @@ def forms_of(name: str, operands: int) -> Forms:
     return Forms(tuple(takes), (Gives("asked", layout="tile"),), alike=False)
 
 
-def _define(
-    name: str,
-    operands: int | Arity,
-    *attributes: Attribute,
-    ttnn: Sequence[Attribute] | None = None,
-    results: int = 1,
-    meaning: Meaning = _opaque,
-    writes: int | None = None,
-    rows: Sequence[int] = (),
-    dialects: Sequence[str] = ("ttir", "ttnn"),
-    takes_device: bool = False,
-) -> None:
-    """Adds an op of both dialects; `ttnn` are its attributes in TTNN where they are others."""
-    row = OpDef(name, arity(operands), attributes, meaning, (results, results), True, frozenset({Trait.TEXTUAL}))
-    forms = {"ttir": attributes, "ttnn": attributes if ttnn is None else tuple(ttnn)}
-    for dialect in dialects:
-        OPS[f"{dialect}.{name}"] = replace(row, attributes=forms[dialect], writes=writes)
-    if rows:
-        ROWS[f"ttnn.{name}"] = frozenset(rows)
-    if takes_device:
-        TAKES_DEVICE.add(f"ttnn.{name}")
+# --- the table -------------------------------------------------------------------------------------------------------
+
+
+def _names(text: str | None) -> list[str]:
+    return [name.strip() for name in text.split(",")] if text else []
+
+
+def _arity(names: Sequence[str]) -> Arity:
+    least = sum(name[-1] not in "?*" for name in names)
+    return least, None if any(name.endswith("*") for name in names) else len(names)
+
+
+def _attribute(text: str) -> Attribute:
+    """An attribute as the table writes it, `seed?: ui32 = 0`."""
+    found = _ATTRIBUTE.fullmatch(text)
+    assert found is not None, text
+    name, optional, form, default = found.groups()
+    known: Any = form
+    mlir_form: Form = known
+    kind = _KINDS.get(form, "enum" if form.startswith("#") else "int")
+    return Attribute(name, kind, not optional, None if default is None else _default(kind, default), mlir_form)
+
+
+def _default(kind: Kind, text: str) -> Any:
+    match kind:
+        case "bool":
+            return text == "true"
+        case "float":
+            return float(text)
+        case "int":
+            return int(text)
+        case "ints":
+            return tuple(map(int, text.split("x")))
+        case _:
+            return text.strip('"')
+
+
+def _read(line: str) -> None:
+    found = _LINE.fullmatch(line)
+    assert found is not None, line
+    name, operands, results = found[1], _names(found[2]), _names(found[4])
+    tensors = [n for n in operands if not _HANDLE.match(n)]
+    handles = [n for n in operands if n not in tensors]
+    attributes = tuple(map(_attribute, _names(found[3])))
+    short, writes = name.partition(".")[2], _WRITES.get(name.partition(".")[2])
+    made = (1, 1) if writes is not None else _arity(results)
+    traits = frozenset({Trait.TEXTUAL, Trait.OPAQUE})
+    OPS[name] = OpDef(short, _arity(tensors), attributes, partial(_opaque, name), made, True, traits, writes=writes)
+    if handles:
+        HANDLES[name] = _arity(handles)
+    if sum(n[-1] in "?*" for n in operands) > 1:
+        GROUPS[name] = len(operands)
+
+
+for _line in TABLE.read_text().splitlines():
+    if not _line.startswith("#"):
+        _read(_line)
 
 
 # --- with a meaning --------------------------------------------------------------------------------------------------
@@ -83,118 +160,10 @@ def _bitcast(call: Call) -> Any:
     return lax.bitcast_convert_type(call.operands[0], call.result.dtype)
 
 
-_define("cumprod", 1, need("dim", "int", form="i64"), ttnn=[need("dim", "int")], meaning=_cumprod)
-_define("bitcast_convert", 1, meaning=_bitcast)
-
-
-# --- without ---------------------------------------------------------------------------------------------------------
-
-_SCALE = attr("scale", "float")
-_CAUSAL = attr("is_causal", "bool", True)
-_WINDOW = attr("sliding_window_size", "int", form="ui32")
-_EXPERTS = need("k", "int", form="i32"), need("num_experts", "int", form="i32")
-_SIZES = ("hidden_size", "batch_size", "seq_size", "select_experts_k", "experts")
-
-_define(
-    "dropout",
-    1,
-    attr("prob", "float", 0.0),
-    attr("scale", "float", 1.0),
-    attr("seed", "int", 0, form="ui32"),
-    attr("use_per_device_seed", "bool", True),
-)
-_define("sampling", 5, attr("seed", "int", form="ui32"))
-_define("topk_router_gpt", 3, *_EXPERTS, results=2)
-_define("selective_reduce_combine", 4, *(need(name, "int", form="ui32") for name in _SIZES))
-_define("paged_fill_cache", (3, 4), writes=0, rows=(2, 3))
-_define("paged_update_cache", (3, 4), attr("share_cache", "bool", False), writes=0, rows=(2, 3))
-_define("chunked_scaled_dot_product_attention", 5, _SCALE, rows=(3, 4), dialects=["ttnn"])
-_define("chunked_scaled_dot_product_attention", 6, _SCALE, dialects=["ttir"])
-_define("paged_scaled_dot_product_attention_decode", (4, 7), _CAUSAL, _SCALE, _WINDOW, rows=(3, 5), dialects=["ttnn"])
-_define("paged_scaled_dot_product_attention_decode", (5, 8), _CAUSAL, _SCALE, _WINDOW, dialects=["ttir"])
-_define(
-    "paged_flash_multi_latent_attention_decode",
-    (2, 7),
-    need("head_dim_v", "int", form="ui32"),
-    _CAUSAL,
-    _SCALE,
-    rows=(3, 5),
-)
-_define("clamp_tensor", 3, dialects=["ttnn"])
-_define("pow_scalar", 1, need("rhs", "number"), dialects=["ttnn"])
-_define("slice_dynamic", 3, attr("step", "ints"), dialects=["ttnn"], rows=(1, 2))
-_define("nlp_concat_heads_decode", 1, need("num_heads", "int", form="ui32"), dialects=["ttnn"])
-_define(
-    "batch_norm_training",
-    5,
-    need("dimension", "int", form="i32"),
-    need("epsilon", "float"),
-    need("momentum", "float"),
-    results=3,
-    dialects=["ttir"],
-)
-_define(
-    "batch_norm_training", (3, 5), attr("epsilon", "float", 1e-5), attr("momentum", "float", 0.1), dialects=["ttnn"]
-)
-
-# --- windows ---------------------------------------------------------------------------------------------------------
-
-
-def _ints(*names: str) -> list[Attribute]:
-    return [need(name, "int", form="i32") for name in names]
-
-
-def _rows(*names: str) -> list[Attribute]:
-    return [need(name, "ints", form="i32a") for name in names]
-
-
-def _dims(*names: str) -> list[Attribute]:
-    return [attr(f"{name}_dim", "int", number, form="i64") for number, name in enumerate(names)]
-
-
-def _any(*names: str) -> list[Attribute]:
-    return [need(name, "any", form="i32") for name in names]
-
-
-_CEIL = need("ceil_mode", "bool")
-_MODE = attr("padding_mode", "str", "zeros")
-_define(
-    "max_pool2d_with_indices",
-    (1, None),
-    *_any("kernel", "stride", "dilation", "padding"),
-    _CEIL,
-    ttnn=[
-        *(need(name, "int") for name in ("batch_size", "channels", "input_height", "input_width")),
-        *_rows("kernel_size", "stride", "padding", "dilation"),
-        _CEIL,
-    ],
-    results=2,
-)
-_define(
-    "conv1d",
-    (2, 3),
-    *_any("stride", "padding", "dilation"),
-    *_ints("groups"),
-    *_dims("batch", "length", "channel"),
-    ttnn=[
-        *_ints("in_channels", "out_channels", "batch_size", "input_length", "kernel_size", "stride", "dilation"),
-        *_rows("padding"),
-        *_ints("groups"),
-    ],
-    takes_device=True,
-)
-_define(
-    "conv3d",
-    (2, 3),
-    *_any("stride", "padding"),
-    *_ints("groups"),
-    _MODE,
-    *_dims("batch", "depth", "height", "width", "channel"),
-    ttnn=[
-        *_ints("in_channels", "out_channels", "batch_size", "input_depth", "input_height", "input_width", "groups"),
-        *_rows("kernel_size", "stride", "padding"),
-        _MODE,
-    ],
-    takes_device=True,
-)
-_define("prepare_conv3d_weights", 1, *_ints("alignment", "c_in_block", "groups"), dialects=["ttnn"], takes_device=True)
+_TEXTUAL = frozenset({Trait.TEXTUAL})
+_FORMS: Mapping[str, Form] = {"ttir": "i64", "ttnn": "si32"}
+for _dialect, _form in _FORMS.items():
+    OPS[f"{_dialect}.cumprod"] = OpDef(
+        "cumprod", (1, 1), (need("dim", "int", form=_form),), _cumprod, casts=True, traits=_TEXTUAL
+    )
+    OPS[f"{_dialect}.bitcast_convert"] = OpDef("bitcast_convert", (1, 1), (), _bitcast, casts=True, traits=_TEXTUAL)

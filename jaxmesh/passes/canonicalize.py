@@ -1,12 +1,13 @@
-"""Canonicalises a flat TTIR program as upstream's dialect does: one form where several mean the same, nothing undone.
+"""Canonicalises a flat program as upstream's dialects do: one form where several mean the same, nothing undone.
 
-The patterns are those of tt-mlir 19c86fca (lib/Dialect/TTIR/IR/TTIROps.cpp) that need no arithmetic: constants are not
-folded. None changes a value.
+The patterns are those of tt-mlir 19c86fca (lib/Dialect/TTIR/IR/TTIROps.cpp, lib/Dialect/TTNN/IR/TTNNOps.cpp) that need
+no arithmetic: constants are not folded. None changes a value.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,12 +17,15 @@ import numpy as np
 from jaxmesh.dialects.definitions import definition_of, has_trait
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op, Program, Shape, Value, without_dead
+from jaxmesh.dialects.textual import MUTATES
 from jaxmesh.passes.rules import Rules
 
 
 def canonicalize(program: Program) -> Program:
     """Returns the program with every op in its canonical form."""
-    state = _State(replace(program, types=list(program.types), ops=[], results=[]))
+    mutated = {op.operands[i] for op in program.ops for i in MUTATES.get(op.name, ()) if i < len(op.operands)}
+    read = Counter([*(v for op in program.ops for v in op.used), *(r.value for r in program.results)])
+    state = _State(replace(program, types=list(program.types), ops=[], results=[]), mutated, read)
     for op in program.ops:
         state.take(op)
     state.made.results = [replace(r, value=state.now(r.value)) for r in program.results]
@@ -34,11 +38,15 @@ class _State:
 
     Attributes:
       made: it.
+      mutated: values that an op changes where they are.
+      read: how often each value of the program that comes in is read.
       makers: by value the op that makes it.
       same: by value of the program that comes in the value that it is.
     """
 
     made: Program
+    mutated: set[Value | None]
+    read: Counter[Value]
     makers: dict[Value, Op] = field(default_factory=dict[Value, Op])
     same: dict[Value, Value] = field(default_factory=dict[Value, Value])
 
@@ -63,7 +71,8 @@ class _State:
         self.makers.update((v, op) for v in op.results)
 
     def _simpler(self, op: Op) -> Op | Value | None:
-        pattern = PATTERNS.get(op.name.removeprefix("ttir.")) if op.name.startswith("ttir.") else None
+        dialect, _, name = op.name.partition(".")
+        pattern = _PATTERNS[dialect].get(name) if dialect in _PATTERNS else None
         return None if pattern is None else pattern(self, op)
 
     def type(self, value: Value) -> tuple[Shape, np.dtype[Any]]:
@@ -77,7 +86,7 @@ class _State:
     def maker(self, value: Value, name: str) -> Op | None:
         """Returns the op that makes a value, if it is one of a name."""
         op = self.makers.get(value)
-        return op if op is not None and op.name == f"ttir.{name}" else None
+        return op if op is not None and op.name.partition(".")[2] == name else None
 
     def number(self, value: Value) -> float | None:
         """Returns the number that all elements of a value are; None if it is not known."""
@@ -101,10 +110,13 @@ Pattern = Callable[[_State, Op], "Op | Value | None"]
 """Returns a simpler op of the same result, a value that is the result, or None."""
 
 PATTERNS: Rules[Pattern] = Rules()
+TTNN_PATTERNS: Rules[Pattern] = Rules()
+_PATTERNS: Mapping[str, Mapping[str, Pattern]] = {"ttir": PATTERNS, "ttnn": TTNN_PATTERNS}
 
 
 def _renamed(op: Op, name: str, operands: tuple[Value | None, ...], attributes: Mapping[str, Any] | None = None) -> Op:
-    return Op(f"ttir.{name}", operands, op.results, op.attributes if attributes is None else attributes, op.line)
+    dialect = op.name.partition(".")[0]
+    return Op(f"{dialect}.{name}", operands, op.results, op.attributes if attributes is None else attributes, op.line)
 
 
 def _attribute(op: Op, name: str) -> Any:
@@ -159,6 +171,7 @@ def _logical(state: _State, op: Op) -> Value | Op | None:
 # --- moves -----------------------------------------------------------------------------------------------------------
 
 
+@TTNN_PATTERNS.add("typecast")
 @PATTERNS.add("typecast")
 def _typecast(state: _State, op: Op) -> Value | None:
     return op.used[0] if _unchanged(state, op) else None
@@ -169,13 +182,14 @@ def _as_reshape(state: _State, op: Op) -> Op:
     return _renamed(op, "reshape", op.operands, {"shape": state.shape(op.results[0])})
 
 
+@TTNN_PATTERNS.add("reshape")
 @PATTERNS.add("reshape")
 def _reshape(state: _State, op: Op) -> Op | Value | None:
     (x,) = op.used
     if _unchanged(state, op):
         return x
     earlier = state.maker(x, "reshape")
-    return None if earlier is None else _renamed(op, "reshape", earlier.operands)
+    return None if earlier is None or x in state.mutated else _renamed(op, "reshape", earlier.operands)
 
 
 @PATTERNS.add("transpose")
@@ -192,10 +206,34 @@ def _permute(state: _State, op: Op) -> Op | Value | None:
     if order == tuple(range(len(order))):
         return x
     earlier = state.maker(x, "permute")
-    if earlier is None:
+    if earlier is None or (op.name == "ttnn.permute" and state.read[x] > 1):
         return None
     first = _attribute(earlier, "permutation")
     return _renamed(op, "permute", earlier.operands, {"permutation": tuple(first[d] for d in order)})
+
+
+@TTNN_PATTERNS.add("permute")
+def _permute_of_ones(state: _State, op: Op) -> Op | Value | None:
+    """One that moves dims of size 1 alone is a reshape."""
+    (x,) = op.used
+    shape, order = state.shape(x), tuple(_attribute(op, "permutation"))
+    moved = [d for d in order if shape[d] != 1]
+    if moved == sorted(moved) and order != tuple(range(len(order))):
+        return _renamed(op, "reshape", op.operands, {"shape": state.shape(op.results[0])})
+    return _permute(state, op)
+
+
+@TTNN_PATTERNS.add("matmul")
+def _matmul(state: _State, op: Op) -> Op | None:
+    """TTNN repeats the second dim of four of a single matrix by itself."""
+    a, b = op.used
+    repeat = state.maker(b, "repeat")
+    if repeat is None or not len(state.shape(a)) == len(state.shape(b)) == 4:
+        return None
+    counts = _attribute(repeat, "repeat_dims")
+    alone = [n != 1 for n in counts] == [False, True, False, False]
+    shared = state.shape(b)[0] == 1 and state.shape(a)[1] == state.shape(b)[1]
+    return _renamed(op, "matmul", (a, repeat.used[0])) if alone and shared else None
 
 
 @PATTERNS.add("reverse")

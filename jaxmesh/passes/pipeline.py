@@ -26,6 +26,7 @@ from jaxmesh.passes.flatten.builder import Options
 from jaxmesh.passes.flatten.flatten import flatten
 from jaxmesh.passes.flatten.mesh_partition import recognise_mesh_partitions
 from jaxmesh.passes.fusion.driver import fuse as fuse_ops
+from jaxmesh.passes.implicit_broadcasts import fold_broadcasts
 from jaxmesh.passes.layouts.decide_layouts import decide_layouts
 from jaxmesh.passes.layouts.mesh_rank import set_mesh_rank
 from jaxmesh.passes.memory import manage_memory
@@ -55,6 +56,7 @@ FUSE = Pass("fuse", fuse_ops)
 TTIR_TO_TTNN = Pass("convert-ttir-to-ttnn", to_ttnn)
 
 CANONICALIZE = Pass("canonicalize", canonicalize)
+FOLD_BROADCASTS = Pass("fold-broadcasts", fold_broadcasts)
 MANAGE_MEMORY = Pass("manage-memory", manage_memory)
 
 TTIR_PIPELINE = (MESH_PARTITION, PLACE_RESULTS, FUSE)
@@ -68,10 +70,11 @@ def ttnn_pipeline(strict: bool, upstream: bool = False) -> Sequence[Pass]:
       upstream: whether the text is to be upstream's, with its workarounds.
     """
     convert = Pass(TTIR_TO_TTNN.name, partial(to_ttnn, upstream=upstream))
-    canonical = (CANONICALIZE,) if upstream else ()
+    before = (CANONICALIZE, FOLD_BROADCASTS) if upstream else ()
+    after = (CANONICALIZE,) if upstream else ()
     set_rank = Pass("set-mesh-rank", partial(set_mesh_rank, strict=strict))
     decide = Pass("decide-layouts", partial(decide_layouts, strict=strict))
-    return (MESH_PARTITION, FUSE, *canonical, convert, set_rank, decide, MANAGE_MEMORY)
+    return (MESH_PARTITION, FUSE, *before, convert, *after, set_rank, decide, MANAGE_MEMORY)
 
 
 def run_passes(pipeline: Sequence[Pass], program: Program, without: Sequence[Pass] = ()) -> Program:

@@ -256,6 +256,8 @@ _SPECIAL: Mapping[str, Callable[[_Verifier, Op], None]] = {
     "to_device": _Verifier.move,
     "from_device": _Verifier.move,
     "to_layout": _Verifier.move,
+    "to_memory_config": lambda verifier, op: None,
+    "to_tensor_spec": lambda verifier, op: None,
     "deallocate": _Verifier.deallocate,
 }
 

@@ -30,6 +30,7 @@ from jaxmesh.errors import (
 )
 from jaxmesh.frontends.mlir.decode import Program, decode
 from jaxmesh.frontends.mlir.module import DeclaredMesh, Function, Source, choose, declared_mesh, load_text
+from jaxmesh.frontends.mlir.placement import with_arguments_on_devices, with_layouts_obeyed
 from jaxmesh.frontends.mlir.source import RunLine, read
 from jaxmesh.frontends.mlir.to_program import flat_program
 from jaxmesh.frontends.mlir.trace import Outcome, Settings, trace_program
@@ -123,7 +124,7 @@ def import_program(
     if strict and program.deviations:
         raise VerifyError(f"{program.deviations[0].rstrip('.')}; that is an error when strict.")
     found = program_mesh(_mesh(file, program, mesh))
-    program = program.with_arguments_on_devices() if there else program
+    program = with_arguments_on_devices(program) if there else with_layouts_obeyed(program)
     boundary = _boundary(program, found)
     outcome, on_devices = _trace(program, boundary, strict)
     _check_results(program, boundary, on_devices)

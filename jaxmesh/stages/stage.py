@@ -15,6 +15,7 @@ from jaxmesh.dialects.program import UNROLL_LIMIT, Program
 from jaxmesh.dialects.replication import is_enabled
 from jaxmesh.dialects.residency import DEVICE, ResidencyMap
 from jaxmesh.dialects.signature import Boundary
+from jaxmesh.dialects.textual import check_executable
 from jaxmesh.emit.constants import CONSTANT_LIMIT
 from jaxmesh.errors import ArgumentTypeError, InexpressibleError
 from jaxmesh.jaxprs import walk
@@ -158,6 +159,7 @@ class Stage(abc.ABC):
         """
         self._check_expressible()
         boundary, program = self._boundary, self._jaxpr
+        check_executable(program)
         shards = [reference_input(x) for x in check_call(boundary, args, kwargs)]
         if is_enabled(check_replication):
             check_arguments((args, kwargs))

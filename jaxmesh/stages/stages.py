@@ -20,6 +20,7 @@ from jaxmesh.dialects.program import UNROLL_LIMIT, Program
 from jaxmesh.dialects.replication import Collector, is_enabled
 from jaxmesh.dialects.residency import DEVICE, ResidencyMap
 from jaxmesh.dialects.signature import Argument, Boundary
+from jaxmesh.dialects.textual import check_executable
 from jaxmesh.emit.constants import CONSTANT_LIMIT
 from jaxmesh.emit.languages import EXPORTED, LOWERED, TRACED
 from jaxmesh.errors import InexpressibleError, UnsupportedError
@@ -281,6 +282,7 @@ class Lowered(OnMachine):
           InexpressibleError: TTIR cannot express the program.
         """
         self._check_expressible()
+        check_executable(self._jaxpr)
         return plan_regions(self.residency)
 
     def compile(self, *, check_replication: bool | None = None) -> Compiled:

@@ -19,6 +19,7 @@ from jaxmesh.emit.cpp import values as values
 from jaxmesh.emit.cpp.main import inputs_text, main_text
 from jaxmesh.emit.cpp.names import function_name
 from jaxmesh.emit.cpp.values import NOTHING, TENSOR, TENSORS
+from jaxmesh.emit.languages import undecomposed
 from jaxmesh.errors import MissingRuleError
 from jaxmesh.sharding.configs import MeshComposerConfig, MeshMapperConfig, MeshShape, PlacementShard
 
@@ -221,6 +222,13 @@ class _Writer:
         memory = values.memory_config(kind)
         self.result(op, f"ttnn::to_layout({self.operand(op)}, {layout}, {NOTHING}, {memory})")
 
+    def to_memory_config(self, op: Op) -> None:
+        memory = values.memory_config(self.program.types[op.results[0]])
+        self.result(op, f"ttnn::to_memory_config({self.operand(op)}, {memory})")
+
+    def to_tensor_spec(self, op: Op) -> None:
+        raise undecomposed(op)
+
     def deallocate(self, op: Op) -> None:
         self.statement(f"ttnn::deallocate({self.operand(op)}, {values.one(bool(op.attributes.get('force', False)))})")
 
@@ -232,6 +240,8 @@ _SPECIAL: Mapping[str, Callable[[_Writer, Op], None]] = {
     "to_device": _Writer.to_device,
     "from_device": lambda writer, op: writer.result(op, f"ttnn::from_device({writer.operand(op)})"),
     "to_layout": _Writer.to_layout,
+    "to_memory_config": _Writer.to_memory_config,
+    "to_tensor_spec": _Writer.to_tensor_spec,
     "deallocate": _Writer.deallocate,
 }
 """The ops of `MEMORY_OPS`."""

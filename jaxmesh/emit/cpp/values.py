@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from jaxmesh.dialects.program import Type
+from jaxmesh.dialects.ttnn.layouts import buffer_type
 from jaxmesh.dialects.ttnn.op import spell
 from jaxmesh.errors import UnsupportedError
 
@@ -41,7 +42,7 @@ def layout(tile: bool) -> str:
 
 def memory_config(kind: Type) -> str:
     """Returns the memory config of a tensor."""
-    buffer = "SYSTEM_MEMORY" if kind.host else "DRAM"
+    buffer = "SYSTEM_MEMORY" if kind.host else buffer_type(kind)
     return f"::ttnn::MemoryConfig{{::ttnn::TensorMemoryLayout::INTERLEAVED, ::ttnn::BufferType::{buffer}, {NOTHING}}}"
 
 

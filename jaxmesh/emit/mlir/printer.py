@@ -5,14 +5,14 @@ An op is printed by its row. Those that move tensors or speak of the device have
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
 import numpy as np
 
-from jaxmesh.dialects.definitions import definition_of
-from jaxmesh.dialects.op import OpDef
+from jaxmesh.dialects.definitions import definition_of, group_count, has_trait
+from jaxmesh.dialects.op import OpDef, Trait
 from jaxmesh.dialects.program import Op, Port, Program, Value
 from jaxmesh.dialects.ttnn.memory import MEMORY_OPS
 from jaxmesh.emit.constants import CONSTANT_LIMIT, StoredConstants
@@ -181,21 +181,22 @@ class _Printer:
         found = self.printed.get(key)
         if found is None:
             found = ", ".join(self._properties(op))
-            forms, row = _forms(op.name)
-            if (row is None or not _optional(row)) and not _BY_TYPE.intersection(map(forms.get, op.attributes)):
+            forms, _ = _forms(op.name)
+            if group_count(op.name) is None and not _BY_TYPE.intersection(map(forms.get, op.attributes)):
                 self.printed[key] = found
         return found
 
     def _properties(self, op: Op) -> Iterator[str]:
         forms, row = _forms(op.name)
-        given = {k: v for k, v in op.attributes.items() if v is not None and k not in DISCARDABLE}
+        given = {k: v for k, v in op.attributes.items() if v is not None and k not in _discardable(op.name)}
         if row is not None:
             given = {**row.assumptions, **given}
             if absent := ", ".join(repr(a.name) for a in row.attributes if a.required and a.name not in given):
                 raise VerifyError(f"{op.name} needs the attribute {absent}; it is missing.")
         if op.name == "ttnn.get_device":
             given.setdefault("mesh_offset", (0,) * len(self.program.mesh))
-        segments = _segments(op, row, self.program) if row is not None else None
+        kept = _SEGMENTS in given and has_trait(op.name, Trait.OPAQUE)
+        segments = given.get(_SEGMENTS) if kept else _segments(op, row, self.program) if row is not None else None
         if segments is not None:
             given.setdefault(_SEGMENTS, segments)
         else:
@@ -210,7 +211,7 @@ class _Printer:
     def _discardable(self, op: Op) -> str:
         given = [
             (k, op.attributes[k], form)
-            for k, form in DISCARDABLE.items()
+            for k, form in _discardable(op.name).items()
             if op.attributes.get(k) and (k != "layout" or self.layouts is None)
         ]
         written = (f"jaxmesh.{k}" + (f" = {attribute(form, v, self.spelling)}" if form else "") for k, v, form in given)
@@ -228,6 +229,13 @@ class _Printer:
 
     def _wide(self, op: Op) -> bool:
         return any(self.program.types[v].dtype == "float64" for v in (*op.used, *op.results))
+
+
+@cache
+def _discardable(op: str) -> Mapping[str, str]:
+    """By an op's name: the attributes that are printed as discardable ones, with their forms."""
+    own: Container[str] = _forms(op)[0] if has_trait(op, Trait.OPAQUE) else ()
+    return {name: form for name, form in DISCARDABLE.items() if name not in own}
 
 
 @cache
@@ -249,18 +257,12 @@ def _overwritten_operand(op: Op) -> Value | None:
     return None if row is None or row.writes is None else op.operands[row.writes]
 
 
-def _optional(row: OpDef) -> bool:
-    """Returns True if more than one operand may be left out."""
-    least, most = row.operands
-    return most is not None and most - least >= 2
-
-
 def _segments(op: Op, row: OpDef, program: Program) -> tuple[int, ...] | None:
     """Returns which operands are present, where more than one may be left out."""
-    least, most = row.operands
-    if most is None or not _optional(row):
+    most, least = group_count(op.name), row.operands[0]
+    if most is None:
         return None
     places = [v for v in op.operands if v is None or program.types[v].kind != "device"]
-    if len(places) > most or None in places[:least]:
+    if len(places) > most or sum(v is not None for v in places) < least:
         raise VerifyError(f"{op.name} takes {least} operands and up to {most - least} more, got {places}.")
     return tuple(int(v is not None) for v in [*places, *[None] * (most - len(places))])

@@ -10,17 +10,14 @@ import numpy as np
 from jaxlib.mlir import ir
 
 from jaxmesh.dialects.program import Shape, Type
-from jaxmesh.emit.mlir.layouts import Layouts, signed, stored_type
-from jaxmesh.errors import UnsupportedError
+from jaxmesh.dialects.ttnn.layouts import element_type, signed, stored_type
+from jaxmesh.emit.mlir.layouts import Layouts
 
 _SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_$.]*")
 _ESCAPED = re.compile(rb"[^ -!#-\[\]-~]")
 """Bytes that a string does not hold as they are: all but printable ASCII, quotes and backslashes."""
 
-_WORDS = {"bool": "i1", "float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16"}
-_SMALL_FLOAT = re.compile(r"float(\d)_(e\d+m\d+)(\w*)$")
 _INTEGER = re.compile(r"(u?)int(\d+)$")
-
 LISTED = 100
 """MLIR prints elements as hex when they are more."""
 
@@ -50,26 +47,6 @@ def symbol(name: str) -> str:
     return f"@{name}" if _SYMBOL.fullmatch(name) else f"@{string(name)}"
 
 
-def element_type(dtype: np.dtype[Any]) -> str:
-    """The element type of a dtype.
-
-    >>> import jax.numpy as jnp
-    >>> [element_type(jnp.dtype(t)) for t in ("bool", "int32", "uint8", "bfloat16", "float8_e4m3fn")]
-    ['i1', 'i32', 'ui8', 'bf16', 'f8E4M3FN']
-    """
-    name = dtype.name
-    if name in _WORDS:
-        return _WORDS[name]
-    if integer := _INTEGER.match(name):
-        return "{}i{}".format(*integer.groups())
-    if small := _SMALL_FLOAT.match(name):
-        return "f" + "".join(small.groups()).upper()
-    raise UnsupportedError(
-        f"a tensor of {name} has no text: TTIR and TTNN hold real numbers, integers and truth values; make those of it "
-        "first (complex numbers as real and imaginary parts)."
-    )
-
-
 class Spelling:
     """Types and numbers, each spelled once; floats and elements by MLIR itself."""
 
@@ -83,8 +60,8 @@ class Spelling:
 
     def type(self, kind: Type) -> str:
         """The type of a value."""
-        if kind.kind == "device":
-            return "!ttnn.device"
+        if kind.kind != "tensor":
+            return f"!ttnn.{kind.kind}"
         if self._layouts is None:
             return self.tensor(kind.shape, kind.dtype)
         if kind not in self._placed:

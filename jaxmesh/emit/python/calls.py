@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from jaxmesh.dialects import ttnn
 from jaxmesh.dialects.program import Op, Program, Type, Value
 from jaxmesh.dialects.ttnn.op import NEEDED, Param, Signature, TtnnOp
+from jaxmesh.emit.languages import undecomposed
 from jaxmesh.emit.python import values as values
 from jaxmesh.errors import MissingRuleError, VerifyError
 
@@ -171,6 +172,16 @@ def _to_layout(program: Program, op: Op, names: Names) -> Statements:
     return [("ttnn.to_layout", printed)]
 
 
+def _to_memory_config(program: Program, op: Op, names: Names) -> Statements:
+    (tensor,) = op.used
+    memory = values.memory_config(program.types[op.results[0]])
+    return [("ttnn.to_memory_config", f"{names[tensor]}, {memory}")]
+
+
+def _to_tensor_spec(program: Program, op: Op, names: Names) -> Statements:
+    raise undecomposed(op)
+
+
 def _deallocate(program: Program, op: Op, names: Names) -> Statements:
     (tensor,) = op.used
     return [("ttnn.deallocate", f"{names[tensor]}, {bool(op.attributes.get('force', False))}")]
@@ -182,6 +193,8 @@ _SPECIAL: Mapping[str, Callable[[Program, Op, Names], Statements]] = {
     "ttnn.aggregate_tensor": _aggregate,
     "ttnn.to_device": _to_device,
     "ttnn.to_layout": _to_layout,
+    "ttnn.to_memory_config": _to_memory_config,
+    "ttnn.to_tensor_spec": _to_tensor_spec,
     "ttnn.from_device": lambda program, op, names: [("ttnn.from_device", names[op.used[0]])],
     "ttnn.deallocate": _deallocate,
 }

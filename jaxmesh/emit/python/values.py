@@ -9,10 +9,11 @@ from typing import Any, cast
 import numpy as np
 
 from jaxmesh.dialects.program import Type
+from jaxmesh.dialects.ttnn.layouts import buffer_type
 from jaxmesh.dialects.ttnn.op import spell
 from jaxmesh.errors import VerifyError
 
-DEVICE_MEMORY = "ttnn.MemoryConfig(ttnn.TensorMemoryLayout.INTERLEAVED, ttnn.BufferType.DRAM, None)"
+DEVICE_MEMORY = "ttnn.MemoryConfig(ttnn.TensorMemoryLayout.INTERLEAVED, ttnn.BufferType.{}, None)"
 COMPUTE_CONFIG = "ttnn.WormholeComputeKernelConfig(math_fidelity=ttnn.MathFidelity.HiFi4, fp32_dest_acc_en=True)"
 
 
@@ -33,7 +34,7 @@ def layout(kind: Type) -> str:
 
 def memory_config(kind: Type) -> str:
     """Returns the memory config of a tensor; a host tensor has none."""
-    return "None" if kind.host else DEVICE_MEMORY
+    return "None" if kind.host else DEVICE_MEMORY.format(buffer_type(kind))
 
 
 def shape(sizes: Iterable[int]) -> str:

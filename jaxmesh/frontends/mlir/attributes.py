@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +14,8 @@ import numpy as np
 from jaxlib.mlir import ir
 
 from jaxmesh.errors import ParseError, UnsupportedError
-from jaxmesh.frontends.mlir.types import Types
+from jaxmesh.frontends.mlir.preprocess import Rewritten
+from jaxmesh.frontends.mlir.types import Types, expand
 
 MAX_ITEMS = 1_000_000
 """Aliases can repeat each other: a few lines of `#b = [#a, #a]` stand for more than any memory holds."""
@@ -39,7 +40,7 @@ class Values:
     """Converts attributes; MLIR keeps each attribute once, so its identity is the key."""
 
     types: Types
-    resources: Mapping[str, str]
+    source: Rewritten
     known: dict[Any, tuple[Any, int]] = field(default_factory=dict[Any, tuple[Any, int]])
 
     def __call__(self, written: Any) -> Any:
@@ -96,7 +97,7 @@ class Values:
                 text = str(written)
         if text.startswith("dense_resource<"):
             return self._resource(written, text)
-        return _parse_attribute(text)
+        return _parse_attribute(text if text.startswith("#ttcore") else expand(text, self.source.attributes))
 
     def _elements(self, written: Any) -> Array:
         kind = self.types(written.type)
@@ -109,11 +110,11 @@ class Values:
     def _resource(self, written: Any, text: str) -> Array:
         named = _RESOURCE.match(text)
         key = named.group(2) if named else ""
-        if key not in self.resources:
+        if key not in self.source.resources:
             raise ParseError(f"dense_resource<{key}> has no data; the file has no such blob in its dialect_resources.")
         kind = self.types(written.type)
         # The first four bytes say the alignment.
-        return _from_hex(self.resources[key][8:], kind, f"dense_resource<{key}>")
+        return _from_hex(self.source.resources[key][8:], kind, f"dense_resource<{key}>")
 
 
 def entries(written: Any) -> Iterator[tuple[str, Any]]:

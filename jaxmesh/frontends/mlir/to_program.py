@@ -14,6 +14,7 @@ from jaxmesh.dialects.imported_op import group_operands
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op, Port, Program, Type, Value
 from jaxmesh.dialects.ttnn.forms import Occurrence
+from jaxmesh.dialects.ttnn.layouts import is_plain
 from jaxmesh.dialects.ttnn.memory import MEMORY_OPS
 from jaxmesh.errors import VerifyError
 from jaxmesh.frontends.mlir import decode as decoded
@@ -48,9 +49,11 @@ def flat_program(
     if not _dialects(body, {}) <= {dialect}:
         return None
     program = Program(body.name, dict(mesh), public=public)
-    for port, kind, location in zip(arguments, body.arguments, body.locations, strict=True):
+    rows = zip(arguments, body.arguments, body.locations, body.layouts, strict=True)
+    for port, kind, location, layout in rows:
         on_device = port.presharded
-        value = program.new(Type(tuple(kind.shape), np.dtype(kind.dtype), host=not on_device, tile=on_device))
+        known = Type(tuple(kind.shape), np.dtype(kind.dtype), host=not on_device, tile=on_device)
+        value = program.new(known if dialect == "ttir" else _with_layout(known, layout))
         program.arguments.append(replace(port, value=value, path=location or port.path))
     try:
         values = _Flat(program, dialect).body(body, [port.value for port in program.arguments])
@@ -87,7 +90,10 @@ class _Flat:
 
     def _step(self, step: decoded.Step, given: list[Value]) -> Sequence[Value]:
         operands, attributes = self._operands(step, given), self._attributes_of(step)
-        results = tuple(map(self.program.new, self._types(step, operands, attributes)))
+        kinds = self._types(step, operands, attributes)
+        if step.layouts:
+            kinds = [_with_layout(*row) for row in zip(kinds, step.layouts, strict=True)]
+        results = tuple(map(self.program.new, kinds))
         if given and given[-1] in self.unwritten:
             raise _NotPrinted
         if step.op in decoded.EMPTY:
@@ -97,6 +103,8 @@ class _Flat:
 
     def _operands(self, step: decoded.Step, given: list[Value]) -> list[Value | None]:
         """Returns the operands by position; the device, which no operand group counts, is the last."""
+        if has_trait(step.op, Trait.OPAQUE):
+            return [*given]
         tensors = [v for v in given if self.program.types[v].kind == "tensor"]
         if given[: len(tensors)] != tensors:
             raise _NotPrinted
@@ -104,8 +112,8 @@ class _Flat:
 
     def _types(self, step: decoded.Step, operands: Sequence[Value | None], attributes: Mapping[str, Any]) -> list[Type]:
         """Returns the types of the results; their residency and layout follow from the ops."""
-        if step.op in decoded.UNTYPED:
-            return [_DEVICE] * len(step.results)
+        if step.handle:
+            return [replace(_DEVICE, kind=step.handle)] * len(step.results)
         kinds = [Type(tuple(t.shape), np.dtype(t.dtype)) for t in step.types]
         if step.overwritten:
             return [self.program.types[v] for i in step.overwritten if (v := operands[i]) is not None]
@@ -145,6 +153,18 @@ class _Flat:
         return self.attributes[key][1]
 
 
+def _with_layout(kind: Type, layout: str) -> Type:
+    """Returns a type as its layout says, which is kept where it is another than that of a value in host memory or DRAM.
+
+    A text that comes without layouts has those that follow from its ops.
+    """
+    if not layout:
+        return kind
+    kind = replace(kind, host="#ttnn.buffer_type<system_memory>" in layout, tile="!ttcore.tile<" in layout)
+    placed = replace(kind, layout=layout)
+    return kind if is_plain(placed) else placed
+
+
 def _page_layout(step: decoded.Step) -> str:
     """Returns the layout that a `to_layout` makes, which it or its type names."""
     named = step.attributes.get(decoded.LAYOUT)
@@ -174,7 +194,8 @@ def _attributes(step: decoded.Step) -> Mapping[str, Any]:
     if row is None or Trait.NOT_UPSTREAM in row.traits or not attributes.keys() <= row.by_name.keys():
         raise _NotPrinted
     sizes = step.attributes.get(_SEGMENTS[0])
-    if dialect == "ttir" and sizes is not None and sum(sizes) == len(step.operands):
+    kept = dialect == "ttir" or has_trait(step.op, Trait.OPAQUE)
+    if kept and sizes is not None and sum(sizes) == len(step.operands):
         attributes[_SEGMENTS[0]] = sizes
     if name == "constant":
         attributes["value"] = _elements(attributes["value"], step)

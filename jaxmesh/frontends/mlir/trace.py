@@ -10,7 +10,7 @@ import jax
 from jax.sharding import AbstractMesh, PartitionSpec
 
 from jaxmesh.dialects.imported_op import ImportedOp, imported_op, imported_op_p
-from jaxmesh.dialects.op import OpDef, evaluate
+from jaxmesh.dialects.op import SEGMENTS, OpDef, Trait, evaluate
 from jaxmesh.dialects.ttir.mesh_shard import full_to_shard, mesh_shard
 from jaxmesh.dialects.ttnn.memory import LAYOUT_ONLY
 from jaxmesh.errors import ReplicationError, VerifyError
@@ -166,13 +166,18 @@ class _Run:
         row = present.in_form_of(step.attributes, len(step.results))
         ignored = (present.options | _FORMER_OPTIONS) - row.by_name.keys()
         attributes = {k: v for k, v in step.attributes.items() if k not in ignored}
+        # Of these they count the mesh device and semaphores, too.
+        counted = {a.name for a in SEGMENTS} if Trait.OPAQUE in row.traits else set[str]()
+        known = {k: v for k, v in attributes.items() if k not in counted}
         if name == "constant":
             _check_constant(step)
+        if step.handle:
+            return [ttnn.Device()] * len(step.results)
         inputs = _inputs(row, step, operands)
         types = [_type_of(inputs[i]) for i in step.overwritten] or step.types
 
         def meaning(*values: Any) -> list[Any]:
-            return evaluate(row, values, attributes, types, self.mesh)
+            return evaluate(row, values, known, types, self.mesh)
 
         def describe() -> ImportedOp | None:
             return imported_op(dialect, name, attributes) if row is present else None

@@ -14,6 +14,7 @@ import numpy as np
 
 from jaxmesh.errors import InexpressibleError, JaxmeshError, MissingRuleError, UnsupportedError
 from jaxmesh.frontends.mlir.attributes import Values
+from jaxmesh.frontends.mlir.preprocess import Rewritten
 from jaxmesh.frontends.mlir.types import Types
 from jaxmesh.frontends.stablehlo import (
     collectives,
@@ -98,7 +99,7 @@ class Importer:
 
     def __post_init__(self) -> None:
         self._types = Types(lambda _: None, wide=True)
-        self.read = Values(self._types, {})
+        self.read = Values(self._types, Rewritten("", {}, {}, {}))
         # The layers of a model repeat the same ops, and MLIR keeps each attribute once.
         self._plans: dict[Any, _Plan] = {}
         self._nearest: dict[Any, tuple[Sharding, bool]] = {}

@@ -99,7 +99,7 @@ class _ResidencyVerifier:
         outs = [values[v] for v in eqn.outvars]
         if is_imported_op(eqn) and all(r is not HOST for r in outs):
             # One op of TTIR, whatever its meaning rematerialises.
-            _check_operands(eqn, operands, [max(outs, default=HOST)] * len(operands))
+            _check_operands(eqn, operands, [max(outs or operands, default=HOST)] * len(operands))
             return
         bodies = body.bodies(eqn)
         if not bodies:

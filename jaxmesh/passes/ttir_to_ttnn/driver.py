@@ -207,6 +207,9 @@ class _Lowering:
             # One reshape is as good as two.
             base = above.reshaped[0]
         self.copies[op.results[0]] = _Copies(reshaped=(base, kind), line=op.line)
+        if self.upstream and self.copies[base].device is not None:
+            # Upstream's stand in the order of the program, others where they are first read.
+            self.device(op.results[0])
 
     def _compute(self, op: Op) -> None:
         types = self.source.types

@@ -148,10 +148,13 @@ def _slice_with_step(o: Ops, x: Value, cuts: Mapping[int, tuple[int, int, int]])
     return x
 
 
-@PATTERNS.add("slice_static")
-def _slice(o: Ops, site: Site) -> Value:
+def slice_static(o: Ops, site: Site) -> Value:
+    """Slices from begins to ends, which may count from the end, by steps, which may be negative."""
     cuts = zip(site["begins"], site["ends"], site["step"], strict=True)
     return _slice_with_step(o, site.x, dict(enumerate(cuts)))
+
+
+PATTERNS.add("slice_static")(slice_static)
 
 
 @PATTERNS.add("index")

@@ -22,7 +22,7 @@ from jaxmesh.dialects.ttnn.forms import stored_as
 from jaxmesh.passes.rules import Rules
 from jaxmesh.passes.ttir_to_ttnn import images, patterns
 from jaxmesh.passes.ttir_to_ttnn.builder import Ops, Pattern, Site, is_integer
-from jaxmesh.passes.ttir_to_ttnn.shapes import carry_over
+from jaxmesh.passes.ttir_to_ttnn.shapes import carry_over, slice_static
 
 PATTERNS: Rules[Pattern] = Rules()
 
@@ -144,6 +144,17 @@ def _prod(o: Ops, site: Site) -> Made:
 def _reduce_or(o: Ops, site: Site) -> Value:
     shared = {"dim_arg": site["dim_arg"], "keep_dim": site["keep_dim"]}
     return o.op("sum", [site.x], site.result.shape, site.result.dtype, **shared)
+
+
+@PATTERNS.add("slice_static")
+def _slice_static(o: Ops, site: Site) -> Value:
+    """The real function takes strided slices of unsigned integers in 32 bits."""
+    kind = site.result.dtype
+    if kind.kind != "u" or kind.itemsize == 4 or max(site["step"], default=1) <= 1:
+        return slice_static(o, site)
+    wide = replace(site.result, dtype=np.dtype(np.uint32))
+    operand = o.cast(site.x, wide.dtype)
+    return o.cast(slice_static(o, replace(site, operands=(operand,), results=(wide,))), kind)
 
 
 @PATTERNS.add("slice_dynamic")

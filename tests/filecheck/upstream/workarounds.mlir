@@ -105,7 +105,8 @@ func.func @heads(%x: tensor<1x20x96xbf16>) -> (tensor<1x4x20x8xbf16>, tensor<1x4
 // CHECK-LABEL: func.func @heads(
 // CHECK-COUNT-3: "ttnn.slice_static"
 // CHECK-COUNT-3: "ttnn.reshape"
-// CHECK-COUNT-4: "ttnn.permute"
+// CHECK-COUNT-3: "ttnn.permute"
+// CHECK-NOT: "ttnn.permute"
 
 func.func @names(%x: tensor<4x64xbf16>) -> (tensor<4x64xbf16>, tensor<4x64xi16>, tensor<4x64xbf16>) {
   %0, %1 = "ttir.sort"(%x) : (tensor<4x64xbf16>) -> (tensor<4x64xbf16>, tensor<4x64xi16>)
@@ -115,3 +116,53 @@ func.func @names(%x: tensor<4x64xbf16>) -> (tensor<4x64xbf16>, tensor<4x64xi16>,
 // CHECK-LABEL: func.func @names(
 // CHECK: %values, %indices = "ttnn.sort"(%arg0) {{.*}} -> (tensor<4x64xbf16, {{.*}}>, tensor<4x64xui16
 // CHECK: %values_0, %indices_1 = "ttnn.sort"(%values)
+
+func.func @strided(%x: tensor<8x64xui16>) -> (tensor<4x64xui16>, tensor<4x64xui16>) {
+  %0 = "ttir.slice_static"(%x) <{begins = [0 : i32, 0 : i32], ends = [8 : i32, 64 : i32], step = [2 : i32, 1 : i32]}> : (tensor<8x64xui16>) -> tensor<4x64xui16>
+  %1 = "ttir.slice_static"(%x) <{begins = [0 : i32, 0 : i32], ends = [4 : i32, 64 : i32], step = [1 : i32, 1 : i32]}> : (tensor<8x64xui16>) -> tensor<4x64xui16>
+  return %0, %1 : tensor<4x64xui16>, tensor<4x64xui16>
+}
+// CHECK-LABEL: func.func @strided(
+// CHECK: "ttnn.slice_static"{{.*}} : (tensor<8x64xui32, {{.*}}>) -> tensor<4x64xui32
+// CHECK: "ttnn.typecast"{{.*}} -> tensor<4x64xui16
+// CHECK: "ttnn.slice_static"{{.*}} : (tensor<8x64xui16, {{.*}}>) -> tensor<4x64xui16
+
+func.func @implicit(%x: tensor<4x64xf32>, %row: tensor<1x64xf32>) -> (tensor<4x64xf32>, tensor<4x64xf32>) {
+  %0 = "ttir.broadcast"(%row) <{broadcast_dimensions = array<i64: 4, 1>}> : (tensor<1x64xf32>) -> tensor<4x64xf32>
+  %1 = "ttir.add"(%x, %0) : (tensor<4x64xf32>, tensor<4x64xf32>) -> tensor<4x64xf32>
+  %2 = "ttir.exp"(%0) : (tensor<4x64xf32>) -> tensor<4x64xf32>
+  return %1, %2 : tensor<4x64xf32>, tensor<4x64xf32>
+}
+// CHECK-LABEL: func.func @implicit(
+// CHECK: "ttnn.add"(%arg0, %arg1) : (tensor<4x64xf32, {{.*}}>, tensor<1x64xf32, {{.*}}>) -> tensor<4x64xf32
+// CHECK: %[[EXP:.*]] = "ttnn.exp"(%arg1) {{.*}} -> tensor<1x64xf32
+// CHECK: "ttnn.repeat"(%[[EXP]]) <{repeat_dims = #ttnn.shape<4x1>}>
+
+func.func @created(%x: tensor<4x64xf32>) -> (tensor<4x64xf32>, tensor<4x64xf32>) {
+  %two = "ttir.full"() <{fill_value = 2.0 : f32, shape = array<i32: 4, 64>}> : () -> tensor<4x64xf32>
+  %three = "ttir.full"() <{fill_value = 3.0 : f32, shape = array<i32: 4, 64>}> : () -> tensor<4x64xf32>
+  %0 = "ttir.multiply"(%x, %two) : (tensor<4x64xf32>, tensor<4x64xf32>) -> tensor<4x64xf32>
+  %1 = "ttir.add"(%0, %three) : (tensor<4x64xf32>, tensor<4x64xf32>) -> tensor<4x64xf32>
+  return %1, %three : tensor<4x64xf32>, tensor<4x64xf32>
+}
+// CHECK-LABEL: func.func @created(
+// CHECK-DAG: "ttnn.full"{{.*}}fill_value = 2.000000e+00 : f32, shape = #ttnn.shape<1x1>
+// CHECK-DAG: "ttnn.full"{{.*}}fill_value = 3.000000e+00 : f32, shape = #ttnn.shape<4x64>
+
+func.func @unit_dims(%x: tensor<32x8x1x64xbf16>) -> (tensor<1x32x8x64xbf16>, tensor<8x32x64xbf16>) {
+  %0 = "ttir.permute"(%x) <{permutation = array<i64: 2, 0, 1, 3>}> : (tensor<32x8x1x64xbf16>) -> tensor<1x32x8x64xbf16>
+  %1 = "ttir.reshape"(%x) <{shape = [32 : i32, -1 : i32, 64 : i32]}> : (tensor<32x8x1x64xbf16>) -> tensor<32x8x64xbf16>
+  %2 = "ttir.permute"(%1) <{permutation = array<i64: 1, 0, 2>}> : (tensor<32x8x64xbf16>) -> tensor<8x32x64xbf16>
+  return %0, %2 : tensor<1x32x8x64xbf16>, tensor<8x32x64xbf16>
+}
+// CHECK-LABEL: func.func @unit_dims(
+// CHECK: "ttnn.reshape"(%arg0) <{shape = [1 : i32, 32 : i32, 8 : i32, 64 : i32]}>
+// CHECK: "ttnn.reshape"(%arg0) <{shape = [32 : i32, 8 : i32, 64 : i32]}>
+// CHECK: "ttnn.permute"
+
+func.func @empty_slice(%x: tensor<10x64xf32>) -> tensor<10x0xf32> {
+  %0 = "ttir.slice_static"(%x) <{begins = [0 : i32, 128 : i32], ends = [10 : i32, 128 : i32], step = [1 : i32, 8 : i32]}> : (tensor<10x64xf32>) -> tensor<10x0xf32>
+  return %0 : tensor<10x0xf32>
+}
+// CHECK-LABEL: func.func @empty_slice(
+// CHECK: "ttnn.slice_static"{{.*}} -> tensor<10x0xf32
