@@ -113,6 +113,22 @@ def test_inputs_with_values_and_with_shapes_alone_are_judged_alike(exported: Pat
     assert fields(judge_folder(exported)) == fields(judge_folder(exported, shapes=True)) == fields(lowered().judge())
 
 
+def test_equal_layers_are_planned_once_and_judged_alike(tmp_path: Path) -> None:
+    @jm.jit(mesh=jm.make_mesh((1, 2)))
+    def layers(x: Any, w: Any) -> Any:
+        x, w = jm.full_to_shard(x, P()), jm.full_to_shard(w, P())
+        for _ in range(3):
+            x = jax.nn.softmax(jnp.tanh(x @ w))
+        return jm.shard_to_full(x @ w, P())
+
+    program = layers.lower(*(jax.ShapeDtypeStruct(s, jnp.float32) for s in ((64, 128), (128, 128))))
+    program.export(tmp_path / "layers")
+    verdict = program.judge()
+    # With values every call is planned.
+    assert fields(verdict) == fields(judge_folder(tmp_path / "layers"))
+    assert (verdict.counts["Matmul"], verdict.counts["Softmax"]) == (4, 3)
+
+
 def test_large_host_inputs_are_judged_as_those_that_are_made(tmp_path: Path) -> None:
     big = lowered(4096, 2048, 2048, (2, 4))
     assert REAL_BYTES < 4096 * 2048 * 4
