@@ -46,13 +46,15 @@ def cumprod(input_tensor: Any, dim: Any, dtype: Any, reverse_order: Any, memory_
 @composed()
 def cumsum(input: Any, dim: Any, dtype: Any, reverse_order: Any, memory_config: Any) -> Any:  # noqa: A002
     """Adds the elements up to each one along a dim, or from each one on."""
+    if not input.shape:
+        return input
     if not reverse_order:
         return op_function("ttnn.cumsum")(input, dim, dtype=dtype, memory_config=memory_config)
 
     def compute(x: Any) -> Any:
         return _lax.cumsum(x, dim % x.ndim, reverse=True)
 
-    return _each("ttnn.cumsum", (dim,), compute, input) if input.shape else input
+    return _each("ttnn.cumsum", (dim,), compute, input)
 
 
 @composed("ttnn.round")

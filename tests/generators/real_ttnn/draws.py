@@ -24,23 +24,28 @@ class Calls:
         self.rng = rng
         # Most calls are of one element type and layout, as programs are.
         self.dtype, self.layout = rng.choice(COMMON), rng.choice(LAYOUTS)
-        self.mixed = rng.random() < 0.2
+        self.mixed, self.empty = rng.random() < 0.2, rng.random() < 0.03
+        self.place = rng.choice(["device"] * 8 + ["host", "sharded"])
 
     def chance(self, p: float) -> bool:
         return self.rng.random() < p
 
     def shape(self, least: int = 0, most: int = 5) -> list[int]:
         rank = self.rng.randint(least, most)
-        return [
+        sizes = [
             self.rng.choice([1, 2, 3, 5, 8, 32, 33, 64]) if i >= rank - 2 else self.rng.choice([1, 2, 3])
             for i in range(rank)
         ]
+        if sizes and self.empty:
+            sizes[self.rng.randrange(rank)] = 0
+        return sizes
 
     def tensor(self, shape: Sequence[int], dtype: str | None = None, layout: str | None = None) -> Any:
         if self.mixed:
             self.dtype = self.rng.choice(DTYPES) if self.chance(0.5) else self.dtype
             self.layout = self.rng.choice(LAYOUTS) if self.chance(0.5) else self.layout
-        place = "host" if self.chance(0.03) else "device"
+        place = self.place if self.chance(0.8) else "device"
+        place = "host" if self.chance(0.02) else place
         kind = dtype or self.dtype
         # A block float is tiled always.
         return {"tensor": [list(shape), kind, "TILE" if kind == "bfloat8_b" else layout or self.layout, place]}
@@ -769,11 +774,23 @@ def with_options(c: Calls, callee: str, args: list[Any], kwargs: dict[str, Any])
             more[p.name] = c.rng.choice(OPTIONS[p.name])
         elif p.name in OUTPUTS and c.chance(0.1):
             tensors = [a for a in (*args, *kwargs.values()) if isinstance(a, dict) and "tensor" in a]
-            more |= {p.name: tensors[0]} if tensors else {}
+            more |= {p.name: output(c, tensors[0]["tensor"])} if tensors else {}
     if c.chance(0.2):
         more["unknown"] = 1
     kept = c.rng.randint(0, len(args)) if c.chance(0.3) and len(args) <= len(places) else len(args)
     return args[:kept], dict(zip(places[kept:], args[kept:], strict=False)) | more
+
+
+def output(c: Calls, like: list[Any]) -> Any:
+    """Returns an output tensor, of another element type, layout or place than an operand at times."""
+    shape, dtype, layout, place = like
+    if c.chance(0.3):
+        dtype = c.rng.choice(DTYPES)
+    if c.chance(0.15):
+        layout = c.rng.choice(LAYOUTS)
+    if c.chance(0.1):
+        place = c.rng.choice(["host", "sharded"])
+    return {"tensor": [shape, dtype, "TILE" if dtype == "bfloat8_b" else layout, place]}
 
 
 def random_job(rng: random.Random, names: Sequence[str] = tuple(sorted(DRAWS))) -> Job:

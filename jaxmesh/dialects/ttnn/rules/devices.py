@@ -45,7 +45,7 @@ def _mesh_partition(given: Given) -> list[Result]:
     given.require(
         size % count == 0, f"cuts a dim of {size} into {count} equal parts", "input_shape[dim] % cluster_axis_size == 0"
     )
-    inside = x.is_tile and dim >= len(x.shape) - 2 and size // count % 32 != 0
+    inside = x.is_tile and dim >= len(x.shape) - 2 and (size // count % 32 != 0 or len(x.shape) == 1)
     given.require(not inside, "cuts a tensor in TILE layout between tiles only", "slice begins must be tile aligned")
     return like(x)
 
@@ -168,7 +168,9 @@ def _upsample(given: Given) -> list[Result]:
     given.require(whole, "takes whole tiles, or ROW_MAJOR", "Tiled input must be tile aligned")
     if given["mode"] == "bilinear":
         given.require(
-            x.dtype not in (F32, U8) and not x.is_tile, "interpolates BFLOAT16 in ROW_MAJOR", "requires BFLOAT16 input"
+            x.dtype not in (F32, U8) and not x.is_tile and x.shape[-1] % 32 == 0,
+            "interpolates BFLOAT16 in ROW_MAJOR, of a multiple of 32 channels",
+            "Bilinear upsample requires BFLOAT16 input",
         )
         return [Result(BF16, ROWS)]
     return [Result(BF16 if x.dtype in BLOCKS else x.dtype, ROWS)]

@@ -67,7 +67,7 @@ def _check_type(given: Given, result: Result, out: Form) -> None:
     """Refuses output tensors of functions that write any element type, but for some of them."""
     asked = given["dtype"] in (None, out.dtype)
     given.require(asked, "takes an output tensor of the dtype asked for", "output tensor provided dtype should match")
-    if given.callee == "ttnn.where":
+    if given.callee == "ttnn.where" and result.layout == TILE:
         given.require(
             out.layout == TILE, "writes to an output tensor in TILE layout", "output tensor to be in Tile layout"
         )
