@@ -16,7 +16,7 @@ import jaxmesh as jm
 from jaxmesh import full_to_shard, shard_to_full
 from jaxmesh.stages import arguments
 
-FIRST_CALL, LATER_CALLS, WITH_THE_ARRAY = 35, 9, 13
+FIRST_CALL, LATER_CALLS, WITH_THE_ARRAY = 36, 9, 13
 """Modules of which a function runs in the first and in every later call; those of them that are given the array."""
 
 
