@@ -83,8 +83,8 @@ def device() -> ttnn.MeshDevice:
 
 @pytest.fixture(autouse=True)
 def cheaply(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
-    """Saves work in quick tests: XLA optimizes little, and no other process tries Shardy's passes first."""
-    if request.config.getoption("--every") or any(map(request.node.get_closest_marker, ("full", "slow"))):
+    """Saves work where quick tests alone run: XLA optimizes little, and no process tries Shardy's passes first."""
+    if runs_slow(request.path, request.config) or any(map(request.node.get_closest_marker, ("full", "slow"))):
         yield
         return
     monkeypatch.setattr(shardy, "fatal_error", lambda *_: None)

@@ -393,6 +393,7 @@ def test_a_process_ends_with_the_code_of_an_error(tmp_path: Path) -> None:
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("name", ["arg0", "expected0"])
 @pytest.mark.parametrize(
     ("dtype", "other", "words"),

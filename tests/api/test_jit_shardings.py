@@ -57,6 +57,7 @@ def alike(got: Any, want: Any) -> None:
         np.testing.assert_allclose(x, y, rtol=1e-4, atol=2e-5 * (1 + np.max(np.abs(y), initial=0)))
 
 
+@pytest.mark.quick(8)
 @cases()
 def test_values_and_shardings_of_results(case: Case) -> None:
     got = jitted(case)(*case.args)
@@ -114,6 +115,7 @@ def collectives(text: str) -> Counter[str]:
 
 
 @pytest.mark.full
+@pytest.mark.quick(8)
 @cases()
 def test_no_collective_where_xla_needs_none(case: Case) -> None:
     theirs = jax.jit(case.fun, **case.jax_options()).lower(*case.args).compile().as_text()

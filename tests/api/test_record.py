@@ -93,7 +93,7 @@ def test_reference_and_devices_agree(entry: Suite) -> None:
         assert len(set(names)) == len(names)
 
 
-@pytest.mark.quick(4)
+@pytest.mark.quick(8)
 @pytest.mark.part(10)
 @pytest.mark.parametrize("seed", range(60))
 def test_random_programs_agree_at_every_level(seed: int) -> None:

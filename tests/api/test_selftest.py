@@ -18,7 +18,7 @@ def test_it_holds(capsys: Any) -> None:
 
 def test_it_can_fail(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     # The demo's own tests see it fail.
-    monkeypatch.setattr(selftest, "run", lambda *_: SimpleNamespace(checks=[]))
+    monkeypatch.setattr(selftest, "run", lambda *_: SimpleNamespace(checks=[], holdings=[]))
     plain = selftest.PROGRAMS[selftest.product]
     monkeypatch.setattr(selftest, "PROGRAMS", {selftest.product: lambda x, w: plain(x, w) + 1})
     assert main.main(["selftest", "--seed", "3"]) == main.FAILED

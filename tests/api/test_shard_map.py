@@ -780,6 +780,7 @@ def loss(f: Any) -> Any:
     return lambda *args: sum(jnp.vdot(y, jnp.cos(y)) for y in jax.tree.leaves(f(*args)))
 
 
+@pytest.mark.slow
 def test_gradients() -> None:
     run_jitted(SMOOTH, lambda f: lambda *args: jax.value_and_grad(loss(f), tuple(range(len(args))))(*args))
 

@@ -21,7 +21,7 @@ from jaxmesh.passes.flatten.mesh_partition import recognise_mesh_partitions
 from tests.generators.flat_programs import flat_of, run_flat
 from tests.generators.oracles import EVERY
 
-pytestmark = [pytest.mark.part(2), pytest.mark.quick(12)]
+pytestmark = [pytest.mark.part(2), pytest.mark.quick(24)]
 
 ONE = (1,)
 R: Any = jax.random

@@ -32,7 +32,7 @@ from tests.generators.oracles import EVERY
 from tests.generators.outcome import Outcome, report
 from tests.generators.programs import __main__ as random_programs
 
-pytestmark = [pytest.mark.part(6), pytest.mark.usefixtures("quickly_compiled"), pytest.mark.quick(10)]
+pytestmark = [pytest.mark.part(6), pytest.mark.usefixtures("quickly_compiled"), pytest.mark.quick(20)]
 
 Fun = Callable[[Any], Any]
 
