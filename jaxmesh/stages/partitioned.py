@@ -13,12 +13,13 @@ from jax.sharding import NamedSharding
 from jaxmesh.dialects.signature import Argument, Boundary
 from jaxmesh.frontends.jax.trace import TtirProgram, partitioned_program
 from jaxmesh.frontends.stablehlo.shardings import as_spec, axes_of
-from jaxmesh.frontends.stablehlo.trace import Asked
+from jaxmesh.frontends.stablehlo.trace import Asked, unkept
 from jaxmesh.jaxprs.compat import Jaxpr
 from jaxmesh.jaxprs.differentiable import Program, call, on_devices_of
 from jaxmesh.sharding.mesh import AnyMesh
 from jaxmesh.stages.checked_calls import Checks
 from jaxmesh.stages.sharding_warnings import warn_about
+from jaxmesh.stages.shardings import warn_unkept
 from jaxmesh.stages.stages import Lowered, Traced
 
 _tree: Any = jax.tree
@@ -43,9 +44,11 @@ def traced_program(
         arguments = tuple(_argument(a, s, here, aval, boundary.mesh) for a, s, here, aval in rows)
     boundary = dataclasses.replace(boundary, out_specs=program.out_specs, arguments=arguments)
     decisions = () if made is None else made.decisions
+    for what in unkept(program.plain) if program.plain is not None and warns else ():
+        warn_unkept(what)
     if made is not None and warns:
         assert program.plain is not None
-        warn_about(made, asked, boundary, program.plain.out_avals)
+        warn_about(made, asked, boundary, program.plain)
     traced = Traced(
         boundary, program.jaxpr, program.out_tree, program.assumptions, program.missing, decisions=decisions
     )
