@@ -117,7 +117,8 @@ def vary(x: Any, axes: Iterable[str]) -> Any:
 
 def in_device_memory(x: Any) -> Any:
     """Returns a traced value in the devices' memory, into which it is moved from the host's."""
-    on_host = isinstance(x, core_lib.Tracer) and getattr(x.aval, "memory_space", None) is jax.memory.Space.Host
+    kind: Any = getattr(x, "aval", None)
+    on_host = getattr(kind, "memory_space", None) is jax.memory.Space.Host
     return jax.device_put(x, jax.memory.Space.Device) if on_host else x
 
 
