@@ -183,7 +183,7 @@ class DonationWarning(ShardingWarning):
 
 
 class MemoryKindWarning(ShardingWarning):
-    """A sharding names a kind of memory that TTIR has no attribute for."""
+    """A kind of memory, a layout or work on the host is asked for, which TTIR has no attribute for."""
 
 
 class BlockFloatWarning(UserWarning):

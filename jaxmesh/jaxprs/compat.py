@@ -115,6 +115,13 @@ def vary(x: Any, axes: Iterable[str]) -> Any:
     return _lax.pcast(x, tuple(axes), to="varying")
 
 
+def in_device_memory(x: Any) -> Any:
+    """Returns a traced value in the devices' memory, into which it is moved from the host's."""
+    kind: Any = getattr(x, "aval", None)
+    on_host = getattr(kind, "memory_space", None) is jax.memory.Space.Host
+    return jax.device_put(x, jax.memory.Space.Device) if on_host else x
+
+
 # --- meshes ----------------------------------------------------------------------------------------------------------
 
 

@@ -95,11 +95,11 @@ class Kept:
         Args:
           key: equal for functions that do the same to operands of the same types.
           fun: the function, which does nothing else, and makes no references.
-          operands: tracers, or numbers as NumPy's arrays.
+          operands: tracers, or constants as NumPy's arrays.
         """
         trace = _current_trace()
         given = [x for x in operands if not isinstance(x, np.ndarray)]
-        if not given or not all(getattr(x, "_trace", None) is trace for x in given):
+        if trace is None or not all(getattr(x, "_trace", None) is trace for x in given):
             return fun(*operands)
         key = key, *[_type_of(x) for x in operands]
         found = self._steps.get(key)

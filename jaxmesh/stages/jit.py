@@ -168,10 +168,10 @@ class JitFunction:
             checks.note_arguments(call.leaves)
         traced, partitioned = self._trace(call, carried)
         lowered = traced.lower()
-        mesh = with_devices(lowered.mesh)
+        mesh, leaves = with_devices(lowered.mesh), [compat.in_device_memory(x) for x in call.leaves]
         if partitioned is None:
-            return lowered.run(call.leaves, mesh, checks)
-        return run_partitioned(traced, lowered, partitioned, call.leaves, mesh, checks)
+            return lowered.run(leaves, mesh, checks)
+        return run_partitioned(traced, lowered, partitioned, leaves, mesh, checks)
 
     def _prepare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Prepares a call with static or donated arguments: static ones are wrapped, to be looked up by type too."""

@@ -14,12 +14,13 @@ from jaxmesh.dialects.signature import Argument, Boundary
 from jaxmesh.frontends.jax.trace import TtirProgram, partitioned_program
 from jaxmesh.frontends.stablehlo.decisions import Decision
 from jaxmesh.frontends.stablehlo.shardings import as_spec, axes_of
-from jaxmesh.frontends.stablehlo.trace import Asked
+from jaxmesh.frontends.stablehlo.trace import Asked, unkept
 from jaxmesh.jaxprs.compat import Jaxpr
 from jaxmesh.jaxprs.differentiable import Program, call, on_devices_of
 from jaxmesh.sharding.mesh import AnyMesh
 from jaxmesh.stages.checked_calls import Checks
 from jaxmesh.stages.sharding_warnings import warn_about
+from jaxmesh.stages.shardings import warn_unkept
 from jaxmesh.stages.stages import Lowered, Traced
 
 _tree: Any = jax.tree
@@ -44,8 +45,11 @@ def traced_program(
         rows = zip(boundary.arguments, made.arguments, asked.presharded, program.jaxpr.in_avals, strict=True)
         arguments = tuple(_argument(a, s, here, aval, boundary.mesh) for a, s, here, aval in rows)
         boundary, decisions = dataclasses.replace(boundary, arguments=arguments), made.decisions
-        if warns:
-            warn_about(made, asked, boundary, plain.out_avals)
+    if warns:
+        for what in unkept(plain):
+            warn_unkept(what)
+        if made is not None:
+            warn_about(made, asked, boundary, plain)
     return Traced.of(boundary, program, decisions), Partitioned(plain, asked)
 
 

@@ -12,7 +12,7 @@ from jax.core import Tracer
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, Sharding
 
 from jaxmesh.errors import ArgumentTypeError, ArgumentValueError, MemoryKindWarning, MeshMismatchError
-from jaxmesh.frontends.stablehlo.trace import Asked, is_split, named_axes
+from jaxmesh.frontends.stablehlo.trace import DEVICE_MEMORY, Asked, is_split, named_axes
 from jaxmesh.jaxprs.caches import placement_of
 from jaxmesh.sharding.mesh import AnyMesh, same_mesh, show_mesh
 from jaxmesh.sharding.shard_attributes import spec_axes
@@ -84,9 +84,12 @@ def requested_shardings(
         wanted = _of_arguments(ins, leaves, paths, tree, mesh)
     presharded = [False] * len(leaves)
     for i, (leaf, path) in enumerate(zip(leaves, paths, strict=True)):
-        here = _on_mesh(leaf, None if carried is None else carried[i], mesh)
+        own = None if carried is None else carried[i]
+        here = _on_mesh(leaf, own, mesh)
         if here is None:
             continue
+        if own is not None:
+            check_kept(own, show_path(path))
         both = wanted[i]
         if both is not None and not both.is_equivalent_to(here, len(leaf.shape)):
             raise ArgumentValueError(
@@ -207,16 +210,25 @@ def call_constrained(
 
 def check_kept(sharding: NamedSharding, what: str) -> None:
     """Warns of what a program does not keep of a sharding: the kind of memory."""
-    if sharding.memory_kind not in (None, "device", "unpinned_host"):
-        warnings.warn(
-            f"{what} asks for the memory {sharding.memory_kind!r}, which TTIR has no attribute for; the value is kept "
-            "in the devices' memory.",
-            MemoryKindWarning,
-            stacklevel=2,
-        )
+    if sharding.memory_kind not in DEVICE_MEMORY:
+        warn_unkept(f"{what} asks for the memory {sharding.memory_kind!r}")
+
+
+def warn_unkept(asked: str) -> None:
+    """Warns of what a program asks for and TTIR has no attribute for."""
+    warnings.warn(
+        f"{asked}, which TTIR has no attribute for; values are kept and computed in the devices' own memory.",
+        MemoryKindWarning,
+        stacklevel=2,
+    )
 
 
 def _check_axes(spec: PartitionSpec, mesh: AnyMesh, what: str) -> None:
+    if spec.unreduced or spec.reduced:
+        raise ArgumentValueError(
+            f"{what} is {spec}, with unreduced or reduced axes, which the partitioner does not have; reduce inside of "
+            "the program, and name the axes that split the value."
+        )
     unknown = [a for a in named_axes(spec) if a not in mesh.axis_names]
     if unknown:
         raise ArgumentValueError(

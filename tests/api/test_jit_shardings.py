@@ -194,6 +194,45 @@ def test_the_mesh_of_set_mesh() -> None:
     assert y.sharding.is_equivalent_to(on("y"), 2)
 
 
+def test_a_program_that_computes_nothing_is_not_called_replicated() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        jm.jit(lambda x, _: x, mesh=MESH, in_shardings=(P("y"), P("x"))).trace(X, X)
+
+
+def test_an_argument_in_the_hosts_memory_is_moved() -> None:
+    x = jax.device_put(X, NamedSharding(MESH, P("y"), memory_kind="pinned_host"))
+    with pytest.warns(errors.MemoryKindWarning, match="pinned_host"):
+        y = jm.jit(lambda x: x + 1, mesh=MESH)(x)
+    alike(y, X + 1)
+    assert y.sharding.is_equivalent_to(on("y"), 2)
+
+
+def test_what_a_program_prints_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
+    def program(x: Any) -> Any:
+        jax.debug.print("the sum is {}", x.sum())
+        return x + 1
+
+    jitted = jm.jit(program, mesh=MESH, in_shardings=P("y"))
+    alike(jitted(np.ones_like(X)), np.ones_like(X) + 1)
+    jax.effects_barrier()
+    assert f"the sum is {float(X.size)}" in capfd.readouterr().out
+    assert "callback" in str(jitted.trace(X).inexpressible)
+
+
+def test_a_spec_inside_of_a_program_on_explicit_axes() -> None:
+    mesh = jax.make_mesh((2, 4), ("y", "x"), axis_types=(AxisType.Explicit,) * 2)
+    program = jm.jit(lambda x: jax.sharding.reshard(x * 2, P("x")), mesh=mesh, in_shardings=NamedSharding(mesh, P("y")))
+    y = program(X)
+    alike(y, X * 2)
+    assert y.sharding.spec[0] == "x"
+
+
+def test_unreduced_axes_are_an_error() -> None:
+    with pytest.raises(errors.ArgumentValueError, match="unreduced"):
+        jm.jit(jnp.sin, mesh=MESH, in_shardings=P("y", unreduced={"x"})).trace(X)
+
+
 @pytest.mark.parametrize("options", [{}, {"in_shardings": P("x")}], ids=["alone", "in_shardings"])
 def test_a_constraint_by_a_spec_is_over_the_mesh_of_the_program(options: dict[str, Any]) -> None:
     program = jm.jit(lambda x: wsc(x * 2, P("y")), mesh=MESH, **options)
@@ -290,6 +329,15 @@ def test_warnings(monkeypatch: pytest.MonkeyPatch) -> None:
     warned(errors.DonationWarning, trace(lambda x: x.sum(0), in_shardings=P("y"), donate_argnums=0), "donated")
     pinned = NamedSharding(MESH, P("y"), memory_kind="pinned_host")
     warned(errors.MemoryKindWarning, trace(jnp.sin, in_shardings=pinned), "pinned_host")
+
+    warned(errors.MemoryKindWarning, trace(lambda x: wsc(x + 1, pinned), in_shardings=P("y")), "pinned_host")
+    warned(errors.MemoryKindWarning, trace(lambda x: jax.device_put(x, pinned) + 0, in_shardings=P("y")), "device_put")
+    host = jax.memory.Space.Host
+    warned(errors.MemoryKindWarning, trace(lambda x: jax.device_put(x, host), in_shardings=P("y")), "'host'")
+    layout = pytest.importorskip("jax.experimental.layout")
+    columns = layout.Layout((1, 0))
+    by_columns = trace(lambda x: layout.with_layout_constraint(x, columns), in_shardings=P("y"))
+    warned(errors.MemoryKindWarning, by_columns, "layout")
 
     def doubly(x: Any) -> Any:
         body = jax.shard_map(lambda a: lax.psum(a, "x"), mesh=MESH, in_specs=P("y"), out_specs=P("y"))

@@ -218,9 +218,13 @@ def trace_plain(flat: Callable[..., Sequence[Any]], avals: Sequence[Any], mesh: 
         try:
             return jax.make_jaxpr(flat)(*avals)
         except Exception:
-            if inside is None:
+            if inside is not None:
+                return inside
+            if automatic or not jax.sharding.get_abstract_mesh().empty:
                 raise
-            return inside
+            with contextlib.suppress(Exception), jax.sharding.use_abstract_mesh(_abstract(mesh)):
+                return jax.make_jaxpr(flat)(*avals)
+            raise
 
 
 def call_inline(mapped: Callable[..., Any], args: Sequence[Any], program: Tracing) -> Any:

@@ -87,11 +87,6 @@ def _unary(fun: Callable[[Any], Any]) -> Whole:
     return known
 
 
-def _constrained(program: Program, op: Any) -> list[Sharded]:
-    (target,) = program.result_shardings(op)
-    return [Sharded(program.reshard(program.env[op.operands[0]], target, f"for {target_of(op)}"), target)]
-
-
 def _own_part(program: Program, op: Any) -> list[Sharded]:
     """An all_slice inside of a region for one device."""
     target = read(_sdy.TensorShardingAttr(dict(entries(op.attributes[COMPOSITE]))["out_sharding"]))
@@ -189,7 +184,7 @@ def _ints(value: Any) -> tuple[int, ...]:
 _TOP = {"k": int, "dim": int, "largest": _truth, "sorted": _truth}
 
 _TARGETS: dict[str, Whole] = {
-    "tt.sharding_constraint": _constrained,
+    "tt.sharding_constraint": _same,
     OWN_PART: _own_part,
     "tt.scaled_dot_product_attention": _Tenstorrent(
         "scaled_dot_product_attention", {"is_causal": _truth, "scale": float, "sliding_window_size": int}

@@ -105,7 +105,7 @@ class Importer:
         self._nearest: dict[Any, tuple[Sharding, bool]] = {}
         self._kept = Kept()
         self.scope: object = object()
-        self.splits = False
+        self.splits = self.computes = False
         self.manual: frozenset[str] = frozenset()
 
     # --- types and shardings ------------------------------------------------------------------------------------------
@@ -190,6 +190,7 @@ class Importer:
                 ) from error
         for value, made in zip(op.results, results, strict=True):
             self.env[value] = made
+            self.computes = True
             self.splits = self.splits or (made.make is None and bool(axes_of(made.sharding) or made.partial))
 
     def _results(self, op: Any) -> list[Sharded]:

@@ -32,7 +32,7 @@ class ImportedProgram:
       results: the shardings of its results.
       decisions: what the partitioner decided, in the order of the program.
       assumptions: where replication is assumed that no type proves.
-      splits: whether any value that is computed is split over devices.
+      splits: whether any value that is computed is split over devices, or none is computed.
     """
 
     jaxpr: Jaxpr
@@ -131,7 +131,7 @@ def import_module(
         tuple(s[: len(a.shape)] for a, s in zip(made, results, strict=True)),
         tuple(decisions.made),
         tuple(decisions.assumptions),
-        importer.splits,
+        importer.splits or not importer.computes,
     )
 
 

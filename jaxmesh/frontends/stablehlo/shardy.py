@@ -180,7 +180,8 @@ def _drop(main: Any, sizes: Mapping[str, int]) -> tuple[Dropped, ...]:
     _drop_of_function(main, "res_attrs", _result_types(main), nearest, "result")
     for op in walk(main):
         given = shardings.per_value(op)
-        if given is None:
+        # An op that JAX wants on one device has a sharding also without results.
+        if given is None or not op.results:
             continue
         if op.name in OWN:
             op.attributes[OWN[op.name]] = nearest(given[0], op.results[0].type, op.name, op.location)

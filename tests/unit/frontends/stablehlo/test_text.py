@@ -306,6 +306,30 @@ def test_an_all_reduce_in_a_manual_region_sums_its_shards() -> None:
     assert_same(traced.lower().compile()(SQUARE_OF_8), SQUARE_OF_8.reshape(4, 2, 8).sum(0))
 
 
+def asking(target: str, axis: str) -> str:
+    sharding = f'xla.sdy.sharding = "#sdy.sharding_per_value<[<@mesh, [{{\\22{axis}\\22}}, {{}}]>]>"'
+    return f"""
+      module attributes {{mhlo.frontend_attributes = {{
+        xla.sdy.meshes = "{{mesh = #sdy.mesh<[\\22y\\22=2, \\22x\\22=4]>}}"
+      }}}} {{
+        func.func public @main(%a: {KIND}) -> {KIND} {{
+          %0 = stablehlo.add %a, %a : {KIND}
+          %1 = stablehlo.custom_call @{target}(%0) {{mhlo.frontend_attributes = {{{sharding}}}}} : ({KIND}) -> {KIND}
+          return %1 : {KIND}
+        }}
+      }}
+    """
+
+
+@pytest.mark.parametrize(
+    ("target", "axis"), [("tt.sharding_constraint", "x"), ("tt.sharding_constraint", "mesh_idx_1"), ("Sharding", "x")]
+)
+def test_a_call_that_asks_for_a_sharding(target: str, axis: str) -> None:
+    traced = jm.from_mlir(asking(target, axis))
+    assert "P('x', None)" in [d.text for d in traced.decisions if d.op == "result 0"]
+    assert_same(traced.lower().compile()(X), 2 * X)
+
+
 def test_the_composite_of_an_all_slice_moves_nothing() -> None:
     traced = jm.from_mlir("""
       sdy.mesh @mesh = <["y"=2, "x"=4]>
@@ -453,6 +477,10 @@ def test_an_unknown_op_is_named_with_its_line() -> None:
 def test_what_ends_shardys_process_is_an_error() -> None:
     body = f"%r = sdy.data_flow_edge %a sharding=<@mesh, [{{}}, {{}}]> : {KIND}"
     fails(program(body), errors.UnsupportedError, "line 2", "@main", "would end the process")
+
+
+def test_a_call_that_asks_for_an_unknown_axis_is_an_error() -> None:
+    fails(asking("tt.sharding_constraint", "mesh_idx_2"), errors.UnsupportedError, "mesh_idx_2", "unknown axis")
 
 
 def test_what_shardy_refuses_is_an_error() -> None:
