@@ -113,6 +113,9 @@ class Run:
                 arguments.append(word)
             else:
                 raise NotOurs(word.split("=")[0])
+        names = {word.split("=")[0] for word in arguments}
+        if "--stablehlo-pipeline" in names and not any(n.startswith("--stablehlo-to") for n in names):
+            raise NotOurs("--stablehlo-pipeline alone, which prints StableHLO")
         file = self.path
         if inputs and inputs[0].startswith("%models/"):
             known = (folder / inputs[0][1:] for folder in reversed(self.path.parents))
