@@ -11,7 +11,8 @@ import jaxmesh as jm
 from jaxmesh.cli.inputs import abstract_mesh, chosen_functions, read_file
 from jaxmesh.cli.options import add_command, check_out, common_options, emulation_option
 from jaxmesh.cli.pipelines import add_pipelines, apply_pipelines
-from jaxmesh.emit.targets import emit
+from jaxmesh.dialects.program import Program
+from jaxmesh.emit.targets import emit, emit_module
 from jaxmesh.frontends.mlir.placement import has_layouts
 from jaxmesh.frontends.stablehlo.text import StablehloText
 from jaxmesh.passes.canonicalize import canonicalize
@@ -66,6 +67,7 @@ def opt(arguments: argparse.Namespace) -> None:
 
 def _texts(arguments: argparse.Namespace) -> Iterator[str]:
     """Yields what is printed of each function."""
+    emitted: list[Program] = []
     with read_file(arguments) as (file, sizes):
         functions = chosen_functions(file, arguments.func)
         for function in functions:
@@ -75,16 +77,26 @@ def _texts(arguments: argparse.Namespace) -> Iterator[str]:
                     f"line {function.line}: @{function.name} holds no op of StableHLO, which --stablehlo-to-ttir "
                     "reads; leave the option out."
                 )
-            mesh, upstream = abstract_mesh(sizes), arguments.ttir_to_ttnn_backend_pipeline is not None
+            mesh, upstream = abstract_mesh(sizes), arguments.upstream
             layouts = not isinstance(program, StablehloText) and has_layouts(program)
             traced = import_program(file, program, mesh, strict=arguments.strict, there=upstream)
-            shown = (
-                _lowered(traced, arguments, upstream)
-                if arguments.ttir_to_ttnn
-                else _printed(traced, arguments, layouts)
-            )
-            heading = f"// @{function.name} (line {function.line})\n" if len(functions) > 1 else ""
+            if arguments.language:
+                emitted.append(_program(traced, upstream))
+                continue
+            lowers: bool = arguments.ttir_to_ttnn
+            shown = _lowered(traced, arguments, upstream) if lowers else _printed(traced, arguments, layouts)
+            # So that the text is read as several.
+            between = "// -----\n\n" if function is not functions[0] else ""
+            heading = f"{between}// @{function.name} (line {function.line})\n" if len(functions) > 1 else ""
             yield f"{heading}{shown}"
+    if emitted:
+        yield emit_module(arguments.language, emitted, target_module=arguments.target_module)
+
+
+def _program(traced: jm.Traced, upstream: bool) -> Program:
+    """The flat TTNN program of a function: of one that is TTNN already, as it is."""
+    there = None if traced.imported is None else traced.imported.read("ttnn")
+    return traced.lower().flat_program(upstream=upstream) if there is None else there
 
 
 def _printed(traced: jm.Traced, arguments: argparse.Namespace, layouts: bool) -> str:

@@ -36,25 +36,41 @@ class Pipeline:
       does: the attribute of the parsed arguments that it sets; none if it changes nothing here.
       options: its own options, each with the only value it may have; None for any.
       help: what it does.
+      language: the language in which the program is printed; MLIR if it is empty.
     """
 
     does: str | None
     options: Mapping[str, str | None]
     help: str
+    language: str = ""
 
+
+_EMIT: Mapping[str, str | None] = {"tuplify-input-if-empty": None, "split-files": "false"}
+"""Options of the pipelines to Python and C++; every function takes its arguments as one list here."""
+_PYTHON = _EMIT | {"target-module": "true"}
+_AS_UPSTREAM = "--ttir-to-ttnn with layouts in types; arguments that no mesh_shard reads are on the devices"
+_EMITTED = "its result as ttmlir-translate prints it: the dialect between has no text here"
 
 PIPELINES: Mapping[str, Pipeline] = {
-    "--ttir-to-ttnn-backend-pipeline": Pipeline(
-        "ttir_to_ttnn",
-        _BACKEND,
-        "--ttir-to-ttnn with layouts in types; arguments that no mesh_shard reads are on the devices",
-    ),
+    "--ttir-to-ttnn-backend-pipeline": Pipeline("ttir_to_ttnn", _BACKEND, _AS_UPSTREAM),
+    "--ttir-to-ttnn-runtime-pipeline": Pipeline("ttir_to_ttnn", _BACKEND, _AS_UPSTREAM),
+    "--ttir-to-ttnn-common-pipeline": Pipeline("ttir_to_ttnn", _BACKEND, _AS_UPSTREAM),
+    "--ttnn-common-to-runtime-pipeline": Pipeline(None, {}, "nothing: no operation is moved to the host's processor"),
+    "--ttir-to-emitpy-pipeline": Pipeline("ttir_to_ttnn", _BACKEND | _PYTHON, _EMITTED, "python"),
+    "--ttir-to-emitc-pipeline": Pipeline("ttir_to_ttnn", _BACKEND | _EMIT, _EMITTED, "cpp"),
+    "--ttnn-common-to-emitpy-pipeline": Pipeline(None, _PYTHON, _EMITTED, "python"),
+    "--ttnn-common-to-emitc-pipeline": Pipeline(None, _EMIT, _EMITTED, "cpp"),
+    "--convert-ttnn-to-emitpy": Pipeline(None, {}, _EMITTED, "python"),
+    "--convert-ttnn-to-emitc": Pipeline(None, {}, _EMITTED, "cpp"),
     "--stablehlo-to-ttir-pipeline": Pipeline("stablehlo_to_ttir", {}, "--stablehlo-to-ttir, as ttmlir-opt calls it"),
     "--stablehlo-pipeline": Pipeline(
         None, {"mesh-shape": None, "automatic-arg-analysis": "true"}, "names the mesh; StableHLO is always partitioned"
     ),
     "--canonicalize": Pipeline(None, {}, "brings TTIR into its canonical form, before it is lowered or printed"),
     "--ttcore-register-device": Pipeline(None, _SYSTEM, "names the mesh"),
+    "--ttcore-mark-functions-as-forward": Pipeline(None, {}, "nothing: every function is one that a device runs"),
+    "--ttcore-wrap-device-module": Pipeline(None, {}, "nothing: functions stand in one module"),
+    "--ttcore-unwrap-device-module": Pipeline(None, {}, "nothing: functions stand in one module"),
 }
 FLAGS: Mapping[str, str] = {
     "--split-input-file": "the pieces of a file are always read one by one",
@@ -86,12 +102,16 @@ def as_written_here(arguments: Sequence[str]) -> list[str]:
 
 def apply_pipelines(arguments: argparse.Namespace) -> None:
     """Sets the options of this project that the options of `ttmlir-opt` stand for; they must name one mesh."""
+    arguments.upstream, arguments.language, arguments.target_module = False, "", False
     for name, pipeline in PIPELINES.items():
         given: Mapping[str, str] | None = getattr(arguments, name.lstrip("-").replace("-", "_"))
         if given is None:
             continue
         if pipeline.does is not None:
             setattr(arguments, pipeline.does, True)
+        arguments.upstream |= pipeline.does == "ttir_to_ttnn"
+        arguments.language = pipeline.language or arguments.language
+        arguments.target_module |= "target-module" in given
         if "mesh-shape" in given:
             sizes = given["mesh-shape"].replace(",", "x")
             if arguments.mesh is not None and parse_mesh(arguments.mesh) != parse_mesh(sizes):

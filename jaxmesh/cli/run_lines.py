@@ -83,6 +83,8 @@ class Run:
                 made = self._check(words[1:], given)
             case "cat" if len(words) == 2:
                 made = self._read(words[1])
+            case "ttmlir-translate":
+                made = self._translate(words[1:], given)
             case "rm" | "mkdir":
                 return None
             case name:
@@ -111,8 +113,14 @@ class Run:
                 arguments.append(word)
             else:
                 raise NotOurs(word.split("=")[0])
+        names = {word.split("=")[0] for word in arguments}
+        if "--stablehlo-pipeline" in names and not any(n.startswith("--stablehlo-to") for n in names):
+            raise NotOurs("--stablehlo-pipeline alone, which prints StableHLO")
         file = self.path
-        if inputs != ["%s"]:
+        if inputs and inputs[0].startswith("%models/"):
+            known = (folder / inputs[0][1:] for folder in reversed(self.path.parents))
+            file = next((model for model in known if model.exists()), self.folder / inputs[0][1:])
+        elif inputs != ["%s"]:
             file = self.folder / "piped.mlir"
             text = self._read(inputs[0]) if inputs else given
             if text is None:
@@ -125,6 +133,28 @@ class Run:
             raise Failed("refused", error)
         self.ran += 1
         return printed, target
+
+    def _translate(self, words: Sequence[str], given: str | None) -> str:
+        """What the pipelines to Python and C++ print is translated already."""
+        source, target = (word for word in ("-", "-"))
+        rest = iter(words)
+        options: list[str] = []
+        for word in rest:
+            if word == "-o":
+                target = next(rest)
+            elif word.startswith("-"):
+                options.append(f"--{word.lstrip('-')}")
+            else:
+                source = word
+        if not set(options) & {"--mlir-to-python", "--mlir-to-cpp"} or source == "%s":
+            raise NotOurs(f"ttmlir-translate {' '.join(options)}")
+        text = given if source == "-" else self._read(source)
+        if text is None:
+            raise NotOurs("translates nothing")
+        if target != "-":
+            self._texts[target] = text
+        self.ran += 1
+        return text
 
     def _check(self, words: Sequence[str], given: str | None) -> str:
         options: list[str] = []

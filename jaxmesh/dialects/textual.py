@@ -27,6 +27,8 @@ OPS: dict[str, OpDef] = {}
 """By name, with the dialect."""
 HANDLES: dict[str, tuple[int, int | None]] = {}
 """By name: the least and the most operands that are no tensors, but the mesh device or semaphores."""
+OPERANDS: dict[str, Sequence[str]] = {}
+"""By name: the operands as the table names them, `name?` for one that may be left out."""
 GROUPS: dict[str, int] = {}
 """By name: how many operand groups `operandSegmentSizes` counts, if the op needs it."""
 
@@ -130,6 +132,7 @@ def _read(line: str) -> None:
     found = _LINE.fullmatch(line)
     assert found is not None, line
     name, operands, results = found[1], _names(found[2]), _names(found[4])
+    OPERANDS[name] = operands
     tensors = [n for n in operands if not _HANDLE.match(n)]
     handles = [n for n in operands if n not in tensors]
     attributes = tuple(map(_attribute, _names(found[3])))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from jaxmesh.dialects.program import Program
 from jaxmesh.emit.constants import CONSTANT_LIMIT
-from jaxmesh.emit.cpp.printer import cpp_text
+from jaxmesh.emit.cpp.printer import cpp_module, cpp_text
 from jaxmesh.emit.mlir.printer import mlir_text
-from jaxmesh.emit.python.printer import python_text
+from jaxmesh.emit.python.printer import python_module, python_text
 from jaxmesh.validate import as_bool, as_index
 
 
@@ -22,6 +22,11 @@ def _python(program: Program, limit: int, debug_info: bool, layouts: bool) -> st
 
 def _cpp(program: Program, limit: int, debug_info: bool, layouts: bool) -> str:
     return cpp_text(program, constant_limit=limit)
+
+
+def emit_module(name: str, programs: Sequence[Program], *, target_module: bool = False) -> str:
+    """Returns several flat TTNN programs as one file of Python or C++; of Python it may be a module to import."""
+    return cpp_module(programs) if name == "cpp" else python_module(programs, target_module=target_module)
 
 
 TARGETS: Mapping[str, Callable[[Program, int, bool, bool], str]] = {

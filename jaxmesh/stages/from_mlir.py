@@ -118,7 +118,7 @@ def import_program(
     With `there`, arguments of which the text says nothing, and that no mesh_shard reads, are on the devices.
     """
     if isinstance(program, StablehloText):
-        return import_stablehlo(program, program_mesh(_mesh(file, program, mesh)), strict=strict)
+        return import_stablehlo(program, program_mesh(_mesh(file, program, mesh)), strict=strict, there=there)
     if strict and program.notes:
         raise UnsupportedError(f"{program.notes[0]}; that is an error when strict.")
     if strict and program.deviations:
@@ -176,6 +176,8 @@ def _mesh(file: Source, program: Program | StablehloText, given: AnyMesh | None)
         sizes = tuple(found.shape.values())
         if declared is not None and declared.sizes == (1, *sizes):
             return _as_row(found)
+        if declared is not None and sizes == (1, *declared.sizes):
+            return _of_row(found)
         if declared is not None and sizes != declared.sizes:
             whose = "the given mesh is" if given is not None else "jax.set_mesh has set the mesh"
             raise MeshMismatchError(
@@ -206,6 +208,13 @@ def _as_row(mesh: AnyMesh) -> AnyMesh:
     if isinstance(mesh, Mesh):
         return Mesh(mesh.devices.reshape(1, -1), names)
     return AbstractMesh((1, *mesh.shape.values()), names)
+
+
+def _of_row(mesh: AnyMesh) -> AnyMesh:
+    """Returns a mesh of one row as its one axis, as a text of StableHLO names it."""
+    if isinstance(mesh, Mesh):
+        return Mesh(mesh.devices[0], mesh.axis_names[1:])
+    return AbstractMesh(mesh.axis_sizes[1:], mesh.axis_names[1:])
 
 
 def _by(sizes: Sequence[int]) -> str:

@@ -27,8 +27,11 @@ from jaxmesh.stages.stages import Traced
 _tree: Any = jax.tree
 
 
-def import_stablehlo(text: StablehloText, mesh: AnyMesh, *, strict: bool = False) -> Traced:
-    """A function of a StableHLO module as a traced program over a mesh; see `from_mlir`."""
+def import_stablehlo(text: StablehloText, mesh: AnyMesh, *, strict: bool = False, there: bool = False) -> Traced:
+    """A function of a StableHLO module as a traced program over a mesh; see `from_mlir`.
+
+    With `there`, the arguments of a program for one device are on it, as they are where upstream writes no mesh_shard.
+    """
     function = text.function
     if text.axes is not None:
         mesh = _rename_axes(mesh, tuple(text.axes))
@@ -52,14 +55,16 @@ def import_stablehlo(text: StablehloText, mesh: AnyMesh, *, strict: bool = False
     arguments = tuple(
         Argument(
             jax.ShapeDtypeStruct(a.shape, a.dtype),
-            tuple(n for n in mesh.axis_names if n in axes_of(s) and mesh.shape[n] > 1) if here else None,
+            tuple(n for n in mesh.axis_names if n in axes_of(s) and mesh.shape[n] > 1)
+            if here or (there and mesh.size == 1)
+            else None,
         )
         for a, s, here in rows
     )
     in_tree = _tree.structure((tuple(range(len(arguments))), {}))
     count = len(program.results)
     out_tree = _tree.structure(0 if count == 1 else (0,) * count)
-    boundary = Boundary(function.name, mesh, in_tree, arguments)
+    boundary = Boundary(function.name, mesh, in_tree, arguments, public=function.says_public)
     jaxpr = program.jaxpr
 
     def decompose() -> Any:

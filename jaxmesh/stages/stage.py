@@ -143,6 +143,10 @@ class Stage(abc.ABC):
         """The flat program that `as_text` prints by default; drawings show what the real library refuses, too."""
         return self._program(True, UNROLL_LIMIT, False)
 
+    def flat_program(self, *, upstream: bool) -> Program:
+        """The flat program, of a lowered one in upstream's form or in the one that runs."""
+        return self._program(True, UNROLL_LIMIT, False, upstream)
+
     def jaxpr_text(self) -> str:
         """The jaxpr as text; a program that TTIR cannot express has this one alone."""
         return walk.text(self._jaxpr)

@@ -26,6 +26,12 @@ CASES = {
         LOWER.replace("-o %t %s", "\\\n// RUN:   -o %t %s")
         + '// RUN: FileCheck --input-file %t %s\n// CHECK: "ttnn.add"\n',
         LOWER + "// RUN: ttmlir-translate --ttnn-to-flatbuffer %t > %t.ttnn && FileCheck %s < %t.ttnn\n// CHECK: no\n",
+        "// RUN: ttmlir-opt --ttir-to-ttnn-common-pipeline -o %t %s\n"
+        "// RUN: ttmlir-opt --ttnn-common-to-emitc-pipeline=tuplify-input-if-empty=true -o %t2 %t\n"
+        "// RUN: ttmlir-translate --mlir-to-cpp -o %t.cpp %t2\n// RUN: FileCheck %s --input-file=%t.cpp\n"
+        "// CHECK: ttnn::add(v2, v2,\n// CHECK: ::add(v1);\n",
+        "// RUN: ttmlir-opt --ttir-to-emitpy-pipeline=target-module=true %s | ttmlir-translate --mlir-to-python | "
+        "FileCheck %s\n// CHECK: def forward(input, device):\n// CHECK: ttnn.add(\n// CHECK-NOT: def\n",
     ],
     "differs": [LOWER + '// RUN: FileCheck %s --input-file=%t\n// CHECK: "ttnn.subtract"\n'],
     "refused": [LOWER + "%0 = nothing\n"],

@@ -111,6 +111,7 @@ def test_opt_takes_every_public_function_or_one(capsys: Any) -> None:
     out = capsys.readouterr().out
     assert [line for line in out.splitlines() if line.startswith("//")] == [
         "// @first (line 3)",
+        "// -----",
         "// @second (line 16)",
     ]
     assert main.main(["opt", SEVERAL, "--func", "first"]) == 0

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Literal
 
 import jax.numpy as jnp
@@ -25,6 +26,7 @@ TILED = WIDE
 _STAND_INS: Mapping[str, DataType] = {"bool": BF16, "float16": F32, "float64": F32, "int64": I32}
 
 
+@cache
 def stored_as(dtype: np.dtype[Any]) -> DataType | None:
     """Returns the type in which the real library stores an element type; None if it has none.
 
@@ -37,6 +39,7 @@ def stored_as(dtype: np.dtype[Any]) -> DataType | None:
     return found if found in ANY else None
 
 
+@cache
 def as_dtype(name: DataType) -> np.dtype[Any]:
     """Returns the NumPy type of a member of `ttnn.DataType`."""
     return np.dtype(getattr(jnp, name.lower()))

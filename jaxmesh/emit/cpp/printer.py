@@ -12,14 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from jaxmesh.dialects import ttnn
+from jaxmesh.dialects.imported_op import group_operands
 from jaxmesh.dialects.program import Op, Program, Type, Value
+from jaxmesh.dialects.textual_calls import CALLS
 from jaxmesh.dialects.ttnn.op import Param, TtnnOp
 from jaxmesh.emit.constants import CONSTANT_LIMIT, StoredConstants
 from jaxmesh.emit.cpp import values as values
-from jaxmesh.emit.cpp.main import inputs_text, main_text
+from jaxmesh.emit.cpp.main import inputs_text, main_of_all, main_text
 from jaxmesh.emit.cpp.names import function_name
 from jaxmesh.emit.cpp.values import NOTHING, TENSOR, TENSORS
 from jaxmesh.emit.languages import undecomposed
+from jaxmesh.emit.names import unique
 from jaxmesh.errors import MissingRuleError
 from jaxmesh.sharding.configs import MeshComposerConfig, MeshMapperConfig, MeshShape, PlacementShard
 
@@ -61,6 +64,17 @@ def cpp_text(
     return "\n".join(['#include "ttnn-precompiled.hpp"', body, inputs, main])
 
 
+def cpp_module(programs: Sequence[Program]) -> str:
+    """Several flat TTNN programs as one C++ file, which runs them one after the other on inputs of ones."""
+    names: list[str] = []
+    parts: list[str] = []
+    for program in programs:
+        names.append(unique(function_name(program.name), {*names}))
+        writer = _Writer(program, StoredConstants(program, CONSTANT_LIMIT))
+        parts += [writer.function(names[-1]), inputs_text(program, names[-1], load=False)]
+    return "\n".join(['#include "ttnn-precompiled.hpp"', *parts, main_of_all(programs, names)])
+
+
 @dataclass(slots=True)
 class _Writer:
     """The text of one function while it is written."""
@@ -99,8 +113,8 @@ class _Writer:
         name = op.name.removeprefix("ttnn.")
         if name in _SPECIAL:
             _SPECIAL[name](self, op)
-        elif op.name.startswith("ttnn.") and name in ttnn.OPS:
-            self.call(op, ttnn.OPS[name])
+        elif op.name.startswith("ttnn.") and (row := ttnn.OPS.get(name) or CALLS.get(name)) is not None:
+            self.call(op, row)
         else:
             raise MissingRuleError(
                 f"no C++ call for {op.name} ({op.line or 'no line known'}); add a row to jaxmesh/dialects/ttnn/*.py."
@@ -109,6 +123,9 @@ class _Writer:
     def call(self, op: Op, row: TtnnOp) -> None:
         arguments = ", ".join([self.argument(op, row, p) for p in row.cpp.params])
         text = f"{row.cpp.callee}({arguments})"
+        if not op.results:
+            self.statement(text)
+            return
         if len(op.results) == 1:
             self.result(op, text)
             return
@@ -137,7 +154,10 @@ class _Writer:
     def tensors(self, op: Op) -> list[str | None]:
         """The operands that are no device."""
         types = self.program.types
-        return [None if v is None else self.names[v] for v in op.operands if v is None or types[v].kind == "tensor"]
+        found = [v for v in op.operands if v is None or types[v].kind == "tensor"]
+        sizes = op.attributes.get("operandSegmentSizes")
+        grouped = found if None in found else group_operands(sizes, [v for v in found if v is not None])
+        return [None if v is None else self.names[v] for v in grouped]
 
     def attribute(self, op: Op, row: TtnnOp, param: Param) -> str:
         name = str(param.key)

@@ -135,7 +135,7 @@ def attribute(form: str, given: Any) -> str:
         return NOTHING
     kind, _, owner = form.partition(":")
     if kind == "enum":
-        return f"{owner.replace('.', '::')}::{spell(owner, given)}"
+        return f"{owner.replace('.', '::')}::{spell(owner, str(given))}"
     if kind == "string":
         return string(name) if (name := spell(owner, given)) else NOTHING
     return FORMS[form](given)

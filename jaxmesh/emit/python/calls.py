@@ -6,7 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from jaxmesh.dialects import ttnn
+from jaxmesh.dialects.imported_op import group_operands
 from jaxmesh.dialects.program import Op, Program, Type, Value
+from jaxmesh.dialects.textual_calls import CALLS
 from jaxmesh.dialects.ttnn.op import NEEDED, Param, Signature, TtnnOp
 from jaxmesh.emit.languages import undecomposed
 from jaxmesh.emit.python import values as values
@@ -17,8 +19,9 @@ Names = Mapping[Value, str]
 
 def signature_of(op: Op) -> tuple[TtnnOp, Signature]:
     """The row of an op, and its Python call."""
-    row = ttnn.OPS.get(op.name.removeprefix("ttnn.")) if op.name.startswith("ttnn.") else None
-    if row is None:
+    name = op.name.removeprefix("ttnn.")
+    row = (ttnn.OPS.get(name) or CALLS.get(name)) if op.name.startswith("ttnn.") else None
+    if row is None or not row.python.params:
         place = f" (from {op.line})" if op.line else ""
         raise MissingRuleError(
             f"emitted Python: {op.name}{place} is no op of TTNN's table; add a `define(...)` entry to one of the "
@@ -59,7 +62,10 @@ class _Site(NamedTuple):
     def tensors(self) -> list[Value | None]:
         """The operands without a device handle, which stands last."""
         found = list(self.op.operands)
-        return found[:-1] if _device(self) is not None else found
+        found = found[:-1] if _device(self) is not None else found
+        given = [v for v in found if v is not None]
+        sizes = self.op.attributes.get("operandSegmentSizes")
+        return found if len(given) < len(found) else group_operands(sizes, given)
 
 
 def _device(site: _Site) -> Value | None:

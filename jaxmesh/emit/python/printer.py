@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from jaxmesh.dialects.program import Op, Port, Program, Value
 from jaxmesh.emit.constants import CONSTANT_LIMIT, StoredConstants
-from jaxmesh.emit.names import Variables, identifier
+from jaxmesh.emit.names import Variables, identifier, unique
 from jaxmesh.emit.python import calls as calls, values as values
 
 _RESERVED = frozenset({
@@ -70,6 +70,27 @@ def python_source(
     return "\n".join(line for part in parts for line in part) + "\n", places
 
 
+def python_module(programs: Sequence[Program], *, target_module: bool = False) -> str:
+    """Several flat TTNN programs as one Python file, which runs them one after the other on inputs of ones.
+
+    With `target_module` it is a module to import: a function `forward` takes the inputs and the device.
+    """
+    modules: list[_Module] = []
+    for program in programs:
+        modules.append(_Module(program, StoredConstants(program), modules[-1] if modules else None))
+    parts = [["import ttnn", "import utils"]]
+    if target_module:
+        parts += [[*module.forward(target_module=True), ""] for module in modules]
+        return "\n".join(line for part in parts for line in part) + "\n"
+    for module in modules:
+        parts.append([*module.forward(), ""])
+        if module.program.arguments:
+            parts.append([*module.inputs(load=False), ""])
+    calls = [line for module in modules for line in module.calls()]
+    parts += [["def main(): ", *calls, "  return 0", ""], ["if __name__ == '__main__':", "  main()"]]
+    return "\n".join(line for part in parts for line in part) + "\n"
+
+
 def function_name(text: str) -> str:
     """The name of the emitted function: `main` is that of the file's own."""
     return "_main" if identifier(text) == "main" else identifier(text, _RESERVED)
@@ -78,13 +99,17 @@ def function_name(text: str) -> str:
 class _Module:
     """One file: the functions share their counters of variables."""
 
-    def __init__(self, program: Program, constants: StoredConstants) -> None:
+    def __init__(self, program: Program, constants: StoredConstants, before: _Module | None = None) -> None:
         self.program = program
         self.constants = constants
-        self.name = function_name(program.name)
+        self.functions: set[str] = set() if before is None else before.functions
+        self.name = unique(function_name(program.name), self.functions)
+        self.functions.add(self.name)
         self.inputs_names = {load: f"{'load' if load else 'create'}_inputs_for_{self.name}" for load in (False, True)}
         taken = (*_RESERVED, self.name, "_main", *self.inputs_names.values())
-        self.variables = Variables(taken)
+        self.variables = Variables(taken, None if before is None else before.variables)
+        self.devices: dict[Value, str] = {}
+        """Devices that are arguments of the function, with their names."""
         self.places: dict[int, str] = {}
         """The source line of each line of the function that has one; its `def` is line 1."""
         self.input_places: dict[int, str] = {}
@@ -98,12 +123,17 @@ class _Module:
 
     # --- the function itself ---
 
-    def forward(self) -> list[str]:
+    def forward(self, *, target_module: bool = False) -> list[str]:
         program = self.program
         uses = _uses(program)
-        body = [f"def {self.name}({'arg' if program.arguments else ''}): "]
+        row = "input" if target_module else "arg"
+        body = [f"def {self.name}({row if program.arguments else ''}): "]
         names: dict[Value, str] = {}
-        self.elements(body, names, uses, "arg", [a.value for a in program.arguments])
+        if target_module:
+            body = [f"def {unique('forward', self.functions - {self.name})}({row}, device):"]
+            self.devices = {v: "device" for op in program.ops if op.name == "ttnn.get_device" for v in op.results}
+            names.update(self.devices)
+        self.elements(body, names, uses, row, [a.value for a in program.arguments])
         for op in program.ops:
             start = len(body)
             self.op(body, names, uses, op)
@@ -125,6 +155,8 @@ class _Module:
 
     def op(self, body: list[str], names: dict[Value, str], uses: dict[Value, int], op: Op) -> None:
         """Adds the statements of an op."""
+        if self.devices.keys() & {*op.results}:
+            return
         file = self.constants.file(op)
         stored = None if file is None else calls.load_constant(self.program, op, names, file)
         statements = stored or calls.special(self.program, op, names)
@@ -180,6 +212,13 @@ class _Module:
         return self.statement(body, f"utils.load_{'sharded_' if port.presharded else ''}tensor", ", ".join(arguments))
 
     # --- main ---
+
+    def calls(self) -> list[str]:
+        """The lines that run the program on inputs of ones."""
+        body: list[str] = []
+        inputs = self.statement(body, self.inputs_names[False], "") if self.program.arguments else ""
+        self.statement(body, self.name, inputs)
+        return body
 
     def main(self, load: bool, exact: bool | Sequence[bool], bits: Sequence[int], make_inputs: str | None) -> list[str]:
         body = ["def main(): "]

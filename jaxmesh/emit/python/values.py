@@ -77,7 +77,7 @@ def attribute(value: Any, form: str) -> str:
         return _FORMS[form](value)
     kind, _, enum = form.partition(":")
     if kind == "string":
-        return ascii(name) if (name := spell(enum, str(value))) else "None"
+        return _string(name) if (name := spell(enum, str(value))) else "None"
     return _member(enum, value) if kind == "enum" else plain(value)
 
 
@@ -98,6 +98,15 @@ def _member(enum: str, value: Any) -> str:
     return f"{enum}.{name}"
 
 
+def _string(text: str) -> str:
+    """A string in double quotes, as EmitPy has them.
+
+    >>> print(_string("zeros"), _string('a"b'))
+    "zeros" "a\\"b"
+    """
+    return '"' + text.encode("unicode_escape").decode("ascii").replace('"', '\\"') + '"'
+
+
 def plain(value: Any) -> str:
     """A number, truth value, string, None, or a list of them."""
     if isinstance(value, np.ndarray):
@@ -109,7 +118,7 @@ def plain(value: Any) -> str:
     if isinstance(value, float):
         return floating(value)
     if isinstance(value, str):
-        return ascii(value)
+        return _string(value)
     if isinstance(value, (tuple, list)):
         return f"[{', '.join(map(plain, cast('tuple[Any, ...]', value)))}]"
     raise VerifyError(

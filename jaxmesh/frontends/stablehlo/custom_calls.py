@@ -10,9 +10,10 @@ import jax
 import numpy as np
 from jaxlib.mlir.dialects import sdy
 
+from jaxmesh.dialects import textual
+from jaxmesh.dialects.definitions import definition_of
 from jaxmesh.dialects.imported_op import imported_op, imported_op_p
 from jaxmesh.dialects.op import evaluate
-from jaxmesh.dialects.ttir import OPS as OPS_OF_TTIR
 from jaxmesh.dialects.ttir.mesh_shard import full_to_shard, shard_to_full
 from jaxmesh.errors import MissingRuleError, UnsupportedError
 from jaxmesh.frontends.jax.retype import join_axes, spread, varying
@@ -31,6 +32,8 @@ _sdy: Any = sdy
 def _custom_call(program: Program, op: Any) -> list[Sharded]:
     name = target_of(op)
     known = _TARGETS.get(name)
+    if known is None and f"ttir.{_op_named(name)}" in textual.OPERANDS:
+        known = _opaque_call
     if known is None:
         raise MissingRuleError(
             f"no meaning of the custom call @{name}: only its library knows it. Write it with StableHLO's ops, or add "
@@ -120,7 +123,9 @@ def bind_op(
     operands = [spread(x, axes) for x in operands]
 
     def meaning(*values: Any) -> list[Any]:
-        return evaluate(OPS_OF_TTIR[name], values, attributes, types, program.sizes)
+        row = definition_of(f"ttir.{name}")
+        assert row is not None, name
+        return evaluate(row, values, attributes, types, program.sizes)
 
     kept = imported_op("ttir", name, attributes) if program.keeps_ops else None
     if kept is None:
@@ -168,6 +173,56 @@ class _Tenstorrent:
                 )
             found[key] = convert(value)
         return found
+
+
+_WORDS: Mapping[str, Callable[[str], Any]] = {
+    "bool": lambda text: _truth(text), "int": int, "float": float, "str": str, "enum": str,
+}  # fmt: skip
+
+
+def _op_named(target: str) -> str:
+    """Returns the name of TTIR's op that a call of tt-xla stands for."""
+    return _RENAMED.get(target, target.removeprefix("tt."))
+
+
+_RENAMED = {"tt.paged_flash_mla_decode": "paged_flash_multi_latent_attention_decode"}
+
+
+def _opaque_call(program: Program, op: Any) -> list[Sharded]:
+    """Performs a call that stands for an op of TTIR without a meaning.
+
+    Its attributes are strings; `has_x` says whether the optional operand `x` is there, and no call has a destination.
+    """
+    name = _op_named(target_of(op))
+    row, names = textual.OPS[f"ttir.{name}"], textual.OPERANDS[f"ttir.{name}"]
+    where = "mhlo.frontend_attributes"
+    rows = {k: program.read(v) for k, v in entries(op.attributes[where])} if where in op.attributes else {}
+    flags = {k.removeprefix("has_"): _truth(v) for k, v in rows.items() if k.startswith("has_")}
+    given = {k: v for k, v in rows.items() if not k.startswith(("has_", "xla."))}
+    if unknown := sorted(given.keys() - row.by_name.keys()):
+        raise UnsupportedError(
+            f"@{target_of(op)} has {', '.join(unknown)}; its attributes are: {', '.join(row.by_name) or 'none'}."
+        )
+    attributes = {k: _WORDS[row.by_name[k].kind](v) for k, v in given.items()}
+    xs = [program.env[v] for v in op.operands]
+    arrays = iter([program.reshard(x, replicated(len(x.sharding)), f"for {target_of(op)}") for x in xs])
+    free = len(xs) - sum(n[-1] != "?" and n != "output" for n in names)
+    groups: list[Any] = []
+    for operand in names:
+        optional = operand.endswith("?")
+        there = not optional or flags.get(operand.rstrip("?"), free > 0)
+        free -= optional and there
+        made = _destination(program, op) if operand == "output" else next(arrays, None) if there else None
+        groups.append(made)
+    if f"ttir.{name}" in textual.GROUPS:
+        attributes["operandSegmentSizes"] = tuple(int(x is not None) for x in groups)
+    made = bind_op(program, op, name, [x for x in groups if x is not None], attributes)
+    return [Sharded(y, replicated(y.ndim)) for y in made]
+
+
+def _destination(program: Program, op: Any) -> Any:
+    (kind,) = program.types_of(op.results)
+    return _lax.full(kind.shape, 0, kind.dtype)
 
 
 def _truth(value: Any) -> bool:

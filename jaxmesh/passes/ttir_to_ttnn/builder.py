@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import jax
@@ -38,6 +39,7 @@ _EXACT_FLOAT = 2**24
 """Up to it float32 holds every integer."""
 
 
+@cache
 def is_integer(dtype: np.dtype[Any]) -> bool:
     """Returns True if an element type holds integers; NumPy does not know it of those of `ml_dtypes`."""
     return dtype.kind in "iu" or "int" in dtype.name

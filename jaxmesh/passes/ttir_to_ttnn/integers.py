@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ PATTERNS: Rules[Pattern] = Rules()
 _UINT32 = np.dtype(np.uint32)
 
 
+@cache
 def is_narrow(dtype: np.dtype[Any]) -> bool:
     """Returns True for integers of 8 and 16 bits that the real library stores but hardly computes with."""
     return dtype.name in ("int8", "uint8", "uint16")

@@ -47,6 +47,14 @@ def _paged_attention(o: Ops, site: Site) -> Sequence[Value]:
 _DESTINATION = {"chunked_scaled_dot_product_attention": 5, "paged_scaled_dot_product_attention_decode": 4}
 
 
+@PATTERNS.add("adamw")
+def _adamw(o: Ops, site: Site) -> Sequence[Value]:
+    """TTNN updates the parameter and its moments where they are."""
+    o.emit(site.name, site.operands, [], site.op.attributes)
+    parameter, _, *moments = site.xs
+    return parameter, *moments
+
+
 @PATTERNS.add("batch_norm_training")
 def _batch_norm(o: Ops, site: Site) -> Sequence[Value]:
     """TTNN updates the running mean and variance where they are."""
