@@ -94,8 +94,7 @@ def _verdicts(files: Sequence[Path], plain: bool) -> Iterator[Verdict]:
 
 def _is_plain(lines: Sequence[str]) -> bool:
     ours = [line for line in lines if "ttmlir-opt" in line]
-    first = ours[0].replace("-o ", "-o ") if ours else ""
-    return bool(ours) and bool(_PLAIN.match(first)) and all(_PLAIN.match(line) for line in ours)
+    return bool(ours) and all(_PLAIN.match(line) for line in ours)
 
 
 def judge(path: Path, lines: Sequence[str], folder: Path, *, unsupported: bool = False) -> Verdict:
