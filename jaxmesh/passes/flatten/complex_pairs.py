@@ -1,6 +1,6 @@
 """Complex numbers, which TTIR does not have: a pair of real tensors, and each primitive by what it does with the parts.
 
-Arguments and results of a program, and what goes between the devices, are real.
+Arguments and results of a program are real.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any, cast
 
 import jax
@@ -16,6 +17,7 @@ import numpy as np
 from jaxmesh.dialects.program import Value
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.jaxprs.compat import Eqn
+from jaxmesh.passes.flatten import collectives
 from jaxmesh.passes.flatten.builder import COMPLEX, Builder, Rule
 from jaxmesh.passes.rules import Rules
 
@@ -159,16 +161,22 @@ _MOVES = (
 )  # fmt: skip
 
 
-@RULES.add(*(COMPLEX + name for name in _MOVES))
-def _move(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
-    """Moves each part, by the same indices."""
-    params = eqn.primitive.get_bind_params(eqn.params)
+@RULES.add(*(COMPLEX + name for name in (*_MOVES, *collectives.RULES)))
+def _on_each_part(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
+    """Moves, joins and adds up each part by the rule for real numbers."""
+    real: Any = eqn.replace(invars=[_as_real(v) for v in eqn.invars], outvars=[_as_real(v) for v in eqn.outvars])
+    sides: list[Sequence[Value]] = []
+    for side in (0, 1):
+        made = b.rules[eqn.primitive.name](b, real, [b.pairs[x][side] if x in b.pairs else x for x in xs])
+        sides.append((made,) if isinstance(made, int) else made)
+    return [b.pair(*parts) for parts in zip(*sides, strict=True)]
 
-    def move(*args: Any) -> Any:
-        return eqn.primitive.bind(*args, **params)
 
-    sides = [b.composed(move, [b.pairs[x][side] if x in b.pairs else x for x in xs]) for side in (0, 1)]
-    return [b.pair(real, imaginary) for real, imaginary in zip(*sides, strict=True)]
+def _as_real(v: Any) -> Any:
+    """Returns what stands for a complex variable in an equation of its parts; any other one unchanged."""
+    dtype = getattr(v.aval, "dtype", None)
+    kinds = {np.dtype(np.complex64): np.float32, np.dtype(np.complex128): np.float64}
+    return SimpleNamespace(aval=v.aval.update(dtype=np.dtype(kinds[dtype]))) if dtype in kinds else v
 
 
 # --- Fourier transforms ----------------------------------------------------------------------------------------------
@@ -191,7 +199,7 @@ def _fft(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
 def _transform(kind: str, lengths: Sequence[int], *parts: Any) -> Any:
     first = parts[0].ndim - len(lengths)
     dims = list(range(first, parts[0].ndim))
-    x: Any = parts if len(parts) > 1 else (parts[0], None)
+    x: Any = (*parts, None) if kind == "R" else parts
     # The dim that is a half on one side is the last: of real numbers it goes first, into real numbers last.
     for dim in dims if kind == "IR" else reversed(dims):
         half = dim == dims[-1]
