@@ -186,5 +186,9 @@ class MemoryKindWarning(ShardingWarning):
     """A kind of memory, a layout or work on the host is asked for, which TTIR has no attribute for."""
 
 
+class UnrolledLoopWarning(UserWarning):
+    """A loop makes so many operations in a text that it is long to read, to compile and to load."""
+
+
 class BlockFloatWarning(UserWarning):
     """A file's block-float tensors are stored as bfloat16, which represents each of their values exactly."""

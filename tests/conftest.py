@@ -4,7 +4,7 @@ Three sets of tests, from small to large:
 
 - by default, the tests that answer quickly: unit, api, regressions, a part of equivalence; unless they are marked
   `full`, XLA optimizes their programs little, and modules are not tried in another process first;
-- with `-m "slow or not slow"`, also the tests marked `slow`: all of equivalence and of system, and the tests that
+- with `-m "slow or not slow"`, also the tests marked `slow`: all of equivalence, models and system, and the tests that
   another folder marks so. A slow test also runs where the command names its file or its folder;
 - with `--every`, also the cases that `part` leaves out.
 """
@@ -33,7 +33,7 @@ from tests.generators.quick_compilation import quick_compilation  # noqa: E402
 # Every test, also in subprocesses, compares copies that are taken to be equal although no type proves it.
 os.environ["JAXMESH_CHECK_REPLICATION"] = "1"
 
-SLOW_FOLDERS = [ROOT / "tests" / "equivalence", ROOT / "tests" / "system"]
+SLOW_FOLDERS = [ROOT / "tests" / name for name in ("equivalence", "models", "system")]
 FEW = 8
 """`part` leaves out no case of a test with fewer cases."""
 

@@ -149,11 +149,17 @@ class _Leaf:
 
 
 def _broadcast(prefix: Any, full: Any, what: str, of: str) -> list[Any]:
+    found: list[Any] = []
+
+    def spread(sharding: Any, part: Any) -> None:
+        # None is a sharding, and in the tree itself it is nothing.
+        found.extend([sharding] * len(_tree.leaves(part)))
+
     try:
-        spread = _tree.broadcast(prefix, full, is_leaf=_is_leaf)
+        _tree.map(spread, prefix, full, is_leaf=_is_leaf)
     except ValueError as error:
         raise ArgumentValueError(f"{what} is no prefix of the tree of {of}: {error}") from None
-    return _tree.leaves(spread, is_leaf=_is_leaf)
+    return found
 
 
 def _of_results(outs: Any, mesh: AnyMesh) -> Callable[[Any], Sequence[NamedSharding | None]]:

@@ -21,8 +21,8 @@ from jaxmesh.ttnn.call_arguments import Binder, argument_key
 from jaxmesh.ttnn.defaults import COMPLETE
 from jaxmesh.ttnn.device import MeshDevice, mesh_of
 from jaxmesh.ttnn.execute import StaticArguments, perform
-from jaxmesh.ttnn.finish import convert_operands, finish, reshape
-from jaxmesh.ttnn.host_tensor import Tensor, array_of, copy_to_devices, in_program, is_host_tensor, wrap_array
+from jaxmesh.ttnn.finish import bring_operands, convert_operands, finish, reshape
+from jaxmesh.ttnn.host_tensor import Tensor, array_of, in_program, wrap_array
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
 from jaxmesh.ttnn.refusals import computing, is_computing, results_of
 from jaxmesh.ttnn.signatures import ACTIVATIONS, HOW, JUDGED, doc_of
@@ -173,10 +173,9 @@ class Function:
             operands, key = [reshape(x, (1,)) for x in operands], None
             values[dim] = 0 if isinstance(values[dim], int) else None
         target: Any = values[self._binder.slots["device"]] if "device" in self._binder.slots else None
-        mesh = _mesh_of(operands) or (None if target is None else mesh_of(target))
-        if results and mesh is not None and any(is_host_tensor(x) for x in operands):
-            operands = [copy_to_devices(x.array, mesh, x.layout, None) if is_host_tensor(x) else x for x in operands]
-            key = None
+        mesh = None if target is None else mesh_of(target)
+        if results and (brought := bring_operands(operands, mesh)) is not None:
+            operands, key = brought, None
         computed: str | None = None
         if results and results[0].computed is not None:
             before = operands
@@ -389,11 +388,6 @@ def _differ_in_storage(before: Sequence[Any], after: Sequence[Any]) -> bool:
 def _are_scalars(operands: Sequence[Any]) -> bool:
     """Returns True for tensors on the devices without dims."""
     return bool(operands) and all(isinstance(x, MeshTensor) and not x.shape for x in operands)
-
-
-def _mesh_of(operands: Sequence[Any]) -> Any:
-    """Returns the mesh of the first tensor on the devices."""
-    return next((x.mesh for x in operands if isinstance(x, MeshTensor)), None)
 
 
 def _is_tensor(x: Any) -> bool:

@@ -375,10 +375,28 @@ def test_keyword_arguments_have_no_in_shardings() -> None:
 
 
 def test_what_has_no_meaning_runs_as_jax_runs_it() -> None:
-    program = jm.jit(lambda x: jnp.abs(jnp.fft.fft(x)), mesh=MESH, in_shardings=P("y"))
-    alike(program(X), np.abs(np.fft.fft(X)).astype(np.float32))
-    with pytest.raises(jm.JaxmeshError, match=r"stablehlo\.fft"):
+    program = jm.jit(lambda x: jnp.linalg.cholesky(x @ x.T + 8 * jnp.eye(8)), mesh=MESH, in_shardings=P("y"))
+    alike(program(X), np.linalg.cholesky(X @ X.T + 8 * np.eye(8)).astype(np.float32))
+    with pytest.raises(jm.JaxmeshError, match=r"stablehlo\.|lapack"):
         program.trace(X).as_text()
+
+
+def test_none_in_the_tree_of_an_argument_or_result_has_no_sharding() -> None:
+    def halves(given: Any) -> Any:
+        return {"a": given["w"] * 2, "b": None}, given["w"] + 1
+
+    program = jm.jit(halves, mesh=MESH, in_shardings=P("y"), out_shardings=({"a": P("y"), "b": None}, None))
+    made, more = program({"u": None, "w": X})
+    assert made["b"] is None
+    alike(made["a"], X * 2)
+    alike(more, X + 1)
+
+
+@pytest.mark.parametrize("spec", [P("y"), P(None, "x")])
+def test_fourier_transforms_are_whole_along_their_dims(spec: Any) -> None:
+    program = jm.jit(lambda x: jnp.fft.fft2(jnp.fft.rfft(x)).real, mesh=MESH, in_shardings=spec)
+    alike(program(X), np.fft.fft2(np.fft.rfft(X)).real.astype(np.float32))
+    assert "complex" not in program.lower(X).as_text()
 
 
 def test_drawings_show_the_placements() -> None:

@@ -18,4 +18,5 @@ def stored(name: str) -> str:
 
 def write(name: str, text: str) -> None:
     """Writes the table of a name into tests/README.md."""
-    README.write_text(README.read_text().replace(stored(name), text))
+    begin, end = f"<!-- {name}: begin -->\n", f"\n<!-- {name}: end -->"
+    README.write_text(README.read_text().replace(f"{begin}{stored(name)}{end}", f"{begin}{text}{end}"))

@@ -83,8 +83,9 @@ def row(found: dict[str, Any]) -> str:
 
 def table(rows: Sequence[dict[str, Any]]) -> str:
     head = ["| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
+    refused = [f"{found['model']} is refused." for found in rows if not found.get("accepted", True)]
     closing = f"Seconds of a processor, JAX {jax.__version__}; `lines` are those of the TTNN text."
-    return "\n".join([*head, *map(row, rows), "", closing])
+    return "\n".join([*head, *map(row, rows), "", " ".join([closing, *refused])])
 
 
 def main(arguments: Sequence[str]) -> None:

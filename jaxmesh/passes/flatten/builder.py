@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import jax
 import numpy as np
 
 from jaxmesh.dialects.definitions import has_trait
@@ -26,6 +27,9 @@ from jaxmesh.passes.flatten.storage import SMALL, Array, as_array, is_uniform, p
 Rule = Callable[["Builder", Eqn, Sequence[Value]], "Sequence[Value] | Value"]
 """Rewrites an equation: from the builder, the equation and its operands to its result or results, of the same types."""
 FOLDER = "jaxmesh/passes/flatten/"
+_COMPLEX = (np.dtype(np.complex64), np.dtype(np.complex128))
+COMPLEX = "complex "
+"""Before the name of a primitive: its rule for complex numbers."""
 
 
 @dataclass(slots=True)
@@ -59,6 +63,7 @@ class Builder:
       unrolled: the number of operations of finished loops.
       loop_start: the number of operations at the start of the outermost loop being unrolled.
       floats: by a value that holds the bits of floats, those floats.
+      pairs: by a complex value, which no operation computes, its real and its imaginary part.
     """
 
     program: Program
@@ -70,6 +75,7 @@ class Builder:
     unrolled: int = 0
     loop_start: int | None = None
     floats: dict[Value, Value] = field(default_factory=dict[Value, Value])
+    pairs: dict[Value, tuple[Value, Value]] = field(default_factory=dict[Value, "tuple[Value, Value]"])
     _constants: dict[Any, Value] = field(default_factory=dict[Any, Value])
     _large: dict[Value, Array] = field(default_factory=dict[Value, Array])
     _contents: Contents = field(default_factory=Contents)
@@ -77,6 +83,7 @@ class Builder:
     _makers: dict[Value, Op] = field(default_factory=dict[Value, Op])
     _live: walk.Memo[list[Eqn]] = field(default_factory=walk.Memo["list[Eqn]"])
     _lines: dict[Any, str] = field(default_factory=dict[Any, str])
+    _composing: bool = False
 
     @property
     def mesh(self) -> Mapping[str, int]:
@@ -290,21 +297,42 @@ class Builder:
         def needed() -> Iterator[Eqn]:
             # The literals of an equation are created on its line, too.
             for eqn in self._needed_eqns(walk.open_jaxpr(jaxpr)):
-                self.line = self._line_of(eqn) or outer
+                self.line = outer if self._composing else self._line_of(eqn) or outer
                 yield eqn
 
         results = evaluate.interpret(jaxpr, operands, self.eqn, self.add_constant, self._literal, needed())
         self.line = outer
         return results
 
+    def composed(self, function: Callable[..., Any], operands: Sequence[Value]) -> list[Value]:
+        """Builds what a function in JAX does with the operands, all of it at the line of the current equation."""
+        types = [jax.ShapeDtypeStruct(self.shape(x), self.dtype(x)) for x in operands]
+        made: Any = jax.make_jaxpr(function)(*types)
+        before, self._composing = self._composing, True
+        results = self.jaxpr(made, operands)
+        self._composing = before
+        return results
+
+    def pair(self, real: Value, imaginary: Value) -> Value:
+        """Returns a complex value of two parts."""
+        made = self.program.new(self._type(self.shape(real), self.dtype(real)))
+        self.pairs[made] = real, imaginary
+        return made
+
     def add_constant(self, constant: Any) -> Value:
         """Creates a constant of a jaxpr; for keys, of their words."""
-        return self.constant(as_array(constant))
+        return self._numbers(as_array(constant))
+
+    def _numbers(self, array: Any) -> Value:
+        elements: Any = np.asarray(array)
+        if elements.dtype.kind != "c":
+            return self.constant(elements)
+        return self.pair(self.constant(elements.real), self.constant(elements.imag))
 
     def _literal(self, literal: Any) -> Value:
         # The value may be Python's own number, which NumPy would take to have 64 bits.
         elements, dtype = as_array(literal.val), literal.aval.dtype
-        return self.constant(elements if is_key(dtype) else np.asarray(elements, dtype))
+        return self._numbers(elements if is_key(dtype) else np.asarray(elements, dtype))
 
     def _needed_eqns(self, body: Jaxpr) -> list[Eqn]:
         """Returns the equations whose results are used, cached for bodies that are built several times."""
@@ -322,9 +350,10 @@ class Builder:
 
     def eqn(self, eqn: Eqn, operands: Sequence[Value]) -> Sequence[Value]:
         """Builds one equation and returns its results; raises `MissingRuleError` if the primitive has no rule."""
-        made = self._fold(eqn, operands)
+        is_pair = is_complex(eqn) or not self.pairs.keys().isdisjoint(operands)
+        made = None if is_pair else self._fold(eqn, operands)
         if made is None:
-            found = self.rules.get(eqn.primitive.name)
+            found = self.rules.get((COMPLEX if is_pair else "") + eqn.primitive.name)
             if found is None:
                 raise missing(eqn, "TTIR has no row for it", self.line)
             made = found(self, eqn, operands)
@@ -355,6 +384,11 @@ class Builder:
     def result(self, eqn: Eqn) -> tuple[Shape, np.dtype[Any]]:
         """Returns the shape and element type of the only result."""
         return storage_type(eqn.outvars[0].aval, self.line)
+
+
+def is_complex(eqn: Eqn) -> bool:
+    """Returns True if a result of an equation is of complex numbers."""
+    return any(getattr(v.aval, "dtype", None) in _COMPLEX for v in eqn.outvars)
 
 
 def missing(eqn: Eqn, why: str, outer: str = "") -> MissingRuleError:

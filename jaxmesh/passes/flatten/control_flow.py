@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
 from jaxmesh.dialects.program import Value
-from jaxmesh.errors import UnsupportedError
+from jaxmesh.errors import UnrolledLoopWarning, UnsupportedError
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr
 from jaxmesh.jaxprs.control_flow import Cond, Scan, While, control_flow
 from jaxmesh.passes.flatten.builder import Builder, Rule, storage_type
@@ -16,16 +17,28 @@ from jaxmesh.passes.rules import Rules
 RULES: Rules[Rule] = Rules()
 
 
+MANY = 20_000
+"""The operations of an unrolled loop above which there is a warning."""
+
+
 @contextmanager
-def _unrolling(b: Builder) -> Generator[None]:
+def _unrolling(b: Builder, eqn: Eqn) -> Generator[None]:
     """Counts the operations that a loop emits, those of inner loops included."""
     outermost = b.loop_start is None
     if outermost:
         b.loop_start = len(b.program.ops)
     yield
     if outermost and b.loop_start is not None:
-        b.unrolled += len(b.program.ops) - b.loop_start
+        made = len(b.program.ops) - b.loop_start
+        b.unrolled += made
         b.loop_start = None
+        if made > MANY:
+            warnings.warn(
+                f"{eqn.primitive.name} ({b.user_line(eqn)}) is unrolled in the text to {made} operations, since TTIR "
+                "has no loops; make it shorter, or its body smaller.",
+                UnrolledLoopWarning,
+                stacklevel=2,
+            )
 
 
 def _check_limit(b: Builder, eqn: Eqn, done: int, trips: str) -> None:
@@ -46,7 +59,7 @@ def _scan(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     consts, carry, rows = loop.split(xs)
     stacks: list[list[Value]] = []
     order = range(loop.length - 1, -1, -1) if loop.reverse else range(loop.length)
-    with _unrolling(b):
+    with _unrolling(b, eqn):
         for done, i in enumerate(order):
             inputs = [*consts, *carry, *(element(b, x, i) for x in rows)]
             carry, outs = loop.split_results(b.jaxpr(loop.body, inputs))
@@ -66,7 +79,7 @@ def _while(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     assert isinstance(loop, While)
     condition_consts, body_consts, carry = loop.split(xs)
     done = 0
-    with _unrolling(b):
+    with _unrolling(b, eqn):
         while _goes_on(b, eqn, loop.cond, [*condition_consts, *carry], done):
             carry = b.jaxpr(loop.body, [*body_consts, *carry])
             done += 1
