@@ -297,6 +297,25 @@ def test_a_torn_input_is_no_refusal(exported: Path, tmp_path: Path) -> None:
     assert judge_folder(folder, shapes=True)
 
 
+def test_a_program_that_stops_on_its_way_is_not_accepted(exported: Path, tmp_path: Path) -> None:
+    new = r"__import__('sys').exit(0) or \1"
+    verdict = judge_folder(planted(exported, tmp_path / "planted", r"(?<=ttnn\.exp\()(\w+)", new))
+    assert verdict.refusal is not None
+    assert verdict.refusal.place.source.startswith(EXP)
+    assert verdict.refusal.reason == "SystemExit: 0"
+
+
+@pytest.mark.parametrize(("pattern", "new", "why"), [
+    ("import ttnn", "import ttnn (", "SyntaxError: "),
+    ("import utils", "import no_utils", "ModuleNotFoundError: No module named 'no_utils'"),
+])  # fmt: skip
+def test_a_folder_without_a_program_that_loads(
+    pattern: str, new: str, why: str, exported: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(MissingFileError, match=rf"holds no program that Python can load: {why}.*; export it again"):
+        judge_folder(planted(exported, tmp_path / "planted", rf"(?m)^{pattern}$", new))
+
+
 def test_a_program_that_does_not_end(exported: Path, tmp_path: Path) -> None:
     new = r"[None for i in iter(int, 1)] or \1"
     folder = planted(exported, tmp_path / "planted", r"(?<=ttnn\.exp\()(\w+)", new)

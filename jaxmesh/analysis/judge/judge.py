@@ -186,6 +186,10 @@ def _verdict(
             f"ttnn {environment.version} of {str(environment.python)!r} cannot judge: {report['unusable']}; jaxmesh is "
             f"tested with ttnn {TESTED}: {GET}."
         )
+    if "broken" in report:
+        raise MissingFileError(
+            f"{str(folder)!r} holds no program that Python can load: {report['broken']}; export it again."
+        )
     about: dict[str, Any] = {
         "version": environment.version,
         "target": "board" if target is None else target.name,

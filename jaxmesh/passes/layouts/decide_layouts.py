@@ -41,7 +41,35 @@ def decide_layouts(program: Program, strict: bool = True) -> Program:
       UnsupportedError: an element type that the real library does not have, or that one of its functions does not take
         and that no other type holds exactly.
     """
-    return _Decider(program, strict).run()
+    return _Decider(_without_int16(program) if strict else program, strict).run()
+
+
+_INT16, _INT32 = np.dtype(np.int16), np.dtype(np.int32)
+_SUMS = frozenset({"ttnn.all_reduce", "ttnn.reduce_scatter"})
+
+
+def _without_int16(program: Program) -> Program:
+    """Returns the program with int32 in place of int16, unless that is an argument's or a result's or is summed up.
+
+    The pass to TTNN computes integers of 16 bits in int32 and keeps the lower bits, so the values are the same.
+    """
+    types = program.types
+    ports = [p.value for p in (*program.arguments, *program.results)]
+    sums = [v for op in program.ops if op.name in _SUMS for v in op.results]
+    if all(t.dtype != _INT16 for t in types) or any(types[v].dtype == _INT16 for v in (*ports, *sums)):
+        return program
+    types = [replace(t, dtype=_INT32) if t.dtype == _INT16 else t for t in types]
+    same: dict[Value, Value] = {}
+    ops: list[Op] = []
+    for op in program.ops:
+        op = replace(op, operands=tuple(None if v is None else same.get(v, v) for v in op.operands))
+        value = op.operands[0] if op.operands else None
+        if op.name == "ttnn.typecast" and value is not None and types[value].dtype == types[op.results[0]].dtype:
+            same[op.results[0]] = value
+        else:
+            ops.append(op)
+    results = [replace(r, value=same.get(r.value, r.value)) for r in program.results]
+    return replace(program, types=types, ops=ops, results=results)
 
 
 class _Decider:

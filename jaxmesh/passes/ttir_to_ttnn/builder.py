@@ -232,11 +232,16 @@ class Ops:
         return x if self.shape(x) == shape else self.op("reshape", [x], shape, self.dtype(x), shape=shape)
 
     def permute(self, x: Value, order: Sequence[int]) -> Value:
-        """Permutes the dims."""
+        """Permutes the dims.
+
+        Where dims of one element alone move, the real function gives its operand's memory, as a reshape does.
+        """
         order = tuple(order)
         if order == tuple(range(len(order))):
             return x
         shape = [self.shape(x)[d] for d in order]
+        if (wide := [d for d in order if self.shape(x)[d] != 1]) == sorted(wide):
+            return self.reshape(x, shape)
         return self.op("permute", [x], shape, self.dtype(x), permutation=order)
 
     def cast(self, x: Value, dtype: Any) -> Value:

@@ -26,8 +26,8 @@ _UINT32 = np.dtype(np.uint32)
 
 @cache
 def is_narrow(dtype: np.dtype[Any]) -> bool:
-    """Returns True for integers of 8 and 16 bits that the real library stores but hardly computes with."""
-    return dtype.name in ("int8", "uint8", "uint16")
+    """Returns True for integers of 8 and 16 bits, which the real library hardly computes with."""
+    return dtype.name in ("int8", "uint8", "int16", "uint16")
 
 
 def narrow(o: Ops, x: Value, dtype: np.dtype[Any]) -> Value:

@@ -31,7 +31,11 @@ def main(argv: Sequence[str]) -> None:
     asked = parser.parse_args(argv)
     write = Report(asked.report)
     ttnn = _import_ttnn(write)
-    program = Program(asked.folder, ttnn, asked.shapes)
+    try:
+        program = Program(asked.folder, ttnn, asked.shapes)
+    except Exception as error:
+        write(broken=f"{type(error).__name__}: {error}")
+        raise SystemExit(0) from None
     sys.argv = ["main.py", *(["--check"] if asked.check else [])]
     utils: Any = sys.modules["utils"]
     if not asked.board:
@@ -116,10 +120,10 @@ class Program:
         try:
             with watch:
                 return self._names["main"]()
-        except SystemExit as stop:
-            # The program's own files cannot be read; standard error has the reason.
-            return stop.code if isinstance(stop.code, int) else 2
         except BaseException as error:
+            if isinstance(error, SystemExit) and error.code not in (0, None):
+                # The program's own files cannot be read; standard error has the reason.
+                return error.code if isinstance(error.code, int) else 2
             lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == self._script]
             write(refusal={"line": lines[-1] if lines else watch.line, **describe(error)})
             return None
