@@ -23,7 +23,6 @@ from jaxmesh.cli.pipelines import FLAGS, PIPELINES, as_written_here
 _RUN = re.compile(r"(?m)^[ \t]*(?://|#|;)[ \t]*RUN:[ \t]*(.*)$")
 _OUTPUT = re.compile(r"\s*(?:\d?>>?|2>&1)")
 _TAKEN = {*PIPELINES, *FLAGS}
-_STANDARD = "<stdout>"
 
 Outcome = tuple[bool | None, str, str]
 """Whether `jaxmesh opt` succeeds, None for wrong usage; what it prints, and its error."""

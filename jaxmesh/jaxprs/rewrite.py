@@ -106,7 +106,7 @@ def inline_calls(
     outside = walk.open_jaxpr(jaxpr)
     constvars, consts = list(walk.open_jaxpr(jaxpr).constvars), list(jaxpr.consts)
     eqns: list[Eqn] = []
-    log = remarks.active()
+    log = remarks.COLLECTED.get()
 
     def expand(body: Jaxpr, swap: dict[Var, Atom], place: Eqn | None = None) -> list[Atom]:
         for eqn in body.eqns:

@@ -20,6 +20,7 @@ from jaxmesh.errors import InexpressibleError
 from jaxmesh.jaxprs.compat import Jaxpr
 from jaxmesh.jaxprs.trees import show_paths
 from jaxmesh.jaxprs.walk import all_eqns
+from jaxmesh.passes.aliases import reads_overwritten
 from jaxmesh.passes.canonicalize import canonicalize
 from jaxmesh.passes.compute_on_devices import compute_on_devices
 from jaxmesh.passes.flatten.builder import Options
@@ -32,7 +33,6 @@ from jaxmesh.passes.layouts.mesh_rank import set_mesh_rank
 from jaxmesh.passes.memory import manage_memory
 from jaxmesh.passes.mesh_shard.axis_indices import distribute_axis_indices, split_axis_indices
 from jaxmesh.passes.mesh_shard.place_results import place_results
-from jaxmesh.passes.overwrites import reads_overwritten
 from jaxmesh.passes.ttir_to_ttnn.driver import to_ttnn
 from jaxmesh.passes.verify_program import verify_program
 

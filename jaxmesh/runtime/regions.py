@@ -97,7 +97,7 @@ def plan_regions(residency: ResidencyMap) -> Plan:
 
 
 def _note(body: Jaxpr, kinds: Sequence[_Kind]) -> None:
-    log = remarks.active()
+    log = remarks.COLLECTED.get()
     rule = "a transfer between host work and device work is a spec of the region's shard_map, never a copy in it"
     for eqn, kind in zip(body.eqns, kinds, strict=True):
         if log is not None and kind is _Kind.ENTRY:

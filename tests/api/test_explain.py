@@ -663,7 +663,7 @@ def test_taking_notes_changes_nothing(name: str) -> None:
     with remarks.collect() as log:
         noted = lower(traced.jaxpr, traced._boundary.residencies, traced._boundary.sizes)
     assert log.by_origin()
-    assert remarks.active() is None
+    assert remarks.COLLECTED.get() is None
     assert jm.Lowered(traced._boundary, noted.program, traced.out_tree).as_text("jaxpr") == plain
 
 

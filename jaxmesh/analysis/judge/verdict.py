@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from textwrap import shorten
 from typing import Any
 
-from jaxmesh.drawing.text_layout import align_columns
+from jaxmesh.drawing.html import table
+from jaxmesh.drawing.text_layout import align_columns, escape
 
 ACCEPTED, REFUSED, DIED = "accepted", "refused", "died"
 LAYOUT_CHANGES = ("Tilize", "Untilize")
@@ -197,17 +197,8 @@ class Verdict:
         return f"Verdict({self.heading})"
 
     def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><td {_CELL}>{html.escape(name)}</td><td {_CELL}>{html.escape(text)}</td></tr>"
-            for name, text in self.rows()
-        )
-        return f"<div {_FRAME}><b>{html.escape(self.heading)}</b><table {_TABLE}>{rows}</table></div>"
-
-
-# The colours of the page around it, so that it suits a light and a dark one.
-_FRAME = 'style="color: inherit; background: transparent; overflow-x: auto"'
-_TABLE = 'style="border-collapse: collapse; color: inherit; margin-top: 0.5em"'
-_CELL = 'style="border: 1px solid currentColor; padding: 0.2em 0.5em; text-align: left; vertical-align: top"'
+        frame = 'style="color: inherit; background: transparent; overflow-x: auto"'
+        return f"<div {frame}><b>{escape(self.heading)}</b>{table(self.rows())}</div>"
 
 
 def _refusal_rows(refusal: Refusal) -> list[tuple[str, str]]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import html
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,7 +12,8 @@ import numpy as np
 from jaxmesh.analysis.record.align import PLUMBING
 from jaxmesh.analysis.record.entry import Coordinate, Entry
 from jaxmesh.analysis.record.source_path import ARGUMENT, describe_path
-from jaxmesh.drawing.text_layout import align_columns
+from jaxmesh.drawing.html import table
+from jaxmesh.drawing.text_layout import align_columns, escape
 
 SHOWN = 20
 """The number of rows that a table shows; `.rows` has them all."""
@@ -196,18 +196,16 @@ class Comparison:
         return Group(*lines)
 
     def _repr_html_(self) -> str:
-        lines = "".join(f"<div>{html.escape(line)}</div>" for line in self._summary())
+        lines = "".join(f"<div>{escape(line)}</div>" for line in self._summary())
         if not self.different:
             return f"<div {_FRAME}>{lines}</div>"
-        rows = [_html_row("th", _HEAD), *[_html_row("td", _cells(r)) for r in self.different[:SHOWN]]]
-        return f"<div {_FRAME}>{lines}<table {_TABLE}>{''.join(rows)}</table></div>"
+        return f"<div {_FRAME}>{lines}{table(map(_cells, self.different[:SHOWN]), _HEAD)}</div>"
 
 
 _HEAD = ("where", "op", "device", "index", "a", "b", "pcc", "largest", "relative", "ulps", "why")
 # The colours of the page around it, so that it suits a light and a dark one.
-_FRAME = 'style="color: inherit; background: transparent; font-family: monospace; overflow-x: auto"'
-_TABLE = 'style="border-collapse: collapse; color: inherit; margin-top: 0.5em"'
-_CELL = 'style="border: 1px solid currentColor; padding: 0.2em 0.5em; text-align: left; white-space: nowrap"'
+_STYLE = "color: inherit; background: transparent; font-family: monospace; overflow-x: auto; white-space: nowrap"
+_FRAME = f'style="{_STYLE}"'
 
 
 def _cells(row: Row) -> tuple[str, ...]:
@@ -235,7 +233,3 @@ def _sentence(row: Row) -> str:
         return f"{row.name}{other}{at}: {row.why}"
     values = f"index {list(row.index)}: {_show(row.value)} in a, {_show(row.other)} in b"
     return f"{row.name}{other}{at}, {values}: {row.why}; pcc {row.pcc:.6g}, largest difference {row.largest:.3g}"
-
-
-def _html_row(tag: str, cells: Sequence[str]) -> str:
-    return f"<tr>{''.join(f'<{tag} {_CELL}>{html.escape(c)}</{tag}>' for c in cells)}</tr>"

@@ -11,7 +11,7 @@ import numpy as np
 from jaxmesh.frontends.jax.retype import spread, varying
 from jaxmesh.frontends.stablehlo.call import Program, Whole, enum_of
 from jaxmesh.frontends.stablehlo.reductions import constant_of
-from jaxmesh.frontends.stablehlo.shardings import Sharding, axes_of
+from jaxmesh.frontends.stablehlo.shardings import axes_of
 from jaxmesh.frontends.stablehlo.values import Sharded
 from jaxmesh.jaxprs import compat
 
@@ -189,11 +189,6 @@ def _case(program: Program, op: Any) -> list[Sharded]:
         chosen = _lax.select((chosen < 0) | (chosen >= count), _lax.full_like(chosen, len(branches) - 1), chosen)
         results = _lax.switch(chosen, branches)
     return [Sharded(y, s) for y, s in zip(results, wanted, strict=True)]
-
-
-def shardings_of(values: list[Sharded]) -> list[Sharding]:
-    """Returns the shardings of values."""
-    return [x.sharding for x in values]
 
 
 OPS: dict[str, Whole] = {"stablehlo.while": _while, "stablehlo.case": _case, "stablehlo.if": _case}

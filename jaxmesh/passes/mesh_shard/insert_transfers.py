@@ -379,7 +379,7 @@ _AGGREGATED = "distribute_tensor takes a host tensor; only aggregate_tensor brin
 
 
 def _note(value: Atom, text: str, rule: str, kind: str = "inserted") -> None:
-    log = remarks.active()
+    log = remarks.COLLECTED.get()
     if log is not None:
         log.add(value, kind, text, rule)
 

@@ -134,7 +134,7 @@ def _lower_shard_to_full(operand: Atom, attrs: MeshShardAttributes, dims: Shape,
 
 
 def _remark(eqn: Eqn, made: Sequence[Eqn]) -> None:
-    log = remarks.active()
+    log = remarks.COLLECTED.get()
     if log is None:
         return
     params = eqn.params
@@ -153,7 +153,7 @@ _UNIQUE = "TTNN's mapper and composer name each tensor dim once"
 
 
 def _remark_legal(out: Atom, factored: bool, lead: bool, override: Any, mesh: Shape) -> None:
-    log = remarks.active()
+    log = remarks.COLLECTED.get()
     if log is None:
         return
     if factored:
