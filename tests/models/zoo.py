@@ -253,24 +253,29 @@ def _eqx_gru(eqx: Any) -> Any:
 # --- Haiku -----------------------------------------------------------------------------------------------------------
 
 
-def haiku(make: Callable[[Any], Callable[[Any], Any]], batch: Callable[[], Any]) -> Callable[[Any], Built]:
-    """A function of Haiku."""
+def haiku(make: Callable[[Any], Callable[[Any, bool], Any]], batch: Callable[[], Any]) -> Callable[[Any], Built]:
+    """A function of Haiku, of a batch and of whether it trains."""
 
     def build(hk: Any) -> Built:
         call = hk.without_apply_rng(hk.transform_with_state(make(hk)))
         x = batch()
-        weights, state = call.init(key(), x)
-        return lambda given, x: call.apply(*given, x)[0], (weights, state), x
+        weights, state = jax.jit(call.init, static_argnums=2)(key(), x, True)
+        return lambda given, x: call.apply(*given, x, False)[0], (weights, state), x
 
     return build
 
 
+def _haiku_mlp(hk: Any) -> Any:
+    return lambda x, _: hk.nets.MLP([32, 16, 4])(x)
+
+
 def _haiku_resnet(hk: Any) -> Any:
-    return lambda x: hk.nets.ResNet((1, 1, 1, 1), 10, channels_per_group=(8, 8, 16, 16), bottleneck=False)(x, False)
+    sizes = {"channels_per_group": (8, 8, 16, 16), "bottleneck": False}
+    return lambda x, trains: hk.nets.ResNet((1, 1, 1, 1), 10, **sizes)(x, trains)
 
 
 def _haiku_mobilenet(hk: Any) -> Any:
-    return lambda x: hk.nets.MobileNetV1((1, 2), (8, 16), 10)(x, False)
+    return lambda x, trains: hk.nets.MobileNetV1((1, 2), (8, 16), 10)(x, trains)
 
 
 # --- Keras -----------------------------------------------------------------------------------------------------------
@@ -356,7 +361,7 @@ ZOO: dict[str, Model] = {
     "CNN of one example": Model(EQUINOX, equinox(_eqx_cnn, channels_first)),
     "attention, rotary": Model(EQUINOX, equinox(_eqx_attention, rows)),
     "GRU": Model(EQUINOX, equinox(_eqx_gru, rows)),
-    "MLP of nets": Model(HAIKU, haiku(lambda hk: hk.nets.MLP([32, 16, 4]), vectors)),
+    "MLP of nets": Model(HAIKU, haiku(_haiku_mlp, vectors)),
     "ResNet of nets": Model(HAIKU, haiku(_haiku_resnet, images)),
     "MobileNet of nets": Model(HAIKU, haiku(_haiku_mobilenet, images)),
     "MobileNetV2": Model(KERAS, keras(application("MobileNetV2", alpha=0.35), lambda: images(32))),
