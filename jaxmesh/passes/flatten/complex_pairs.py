@@ -202,12 +202,12 @@ def _fft(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
 
 
 def _transform(kind: str, lengths: Sequence[int], *parts: Any) -> Any:
-    first = parts[0].ndim - len(lengths)
+    first: int = parts[0].ndim - len(lengths)
     dims: list[int] = list(range(first, parts[0].ndim))
-    x: Any = (*parts, None) if kind == "R" else parts
+    x: Any = (parts[0], None) if kind == "R" else parts
     # The dim that is a half on one side is the last: of real numbers it goes first, into real numbers last.
     for dim in dims if kind == "IR" else dims[::-1]:
-        half = dim == dims[-1]
+        half = dim == parts[0].ndim - 1
         x = _along(x, dim, lengths[dim - first], kind.startswith("I"), half and kind == "R", half and kind == "IR")
     return x[0] if kind == "IR" else x
 
