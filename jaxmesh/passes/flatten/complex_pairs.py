@@ -175,7 +175,7 @@ def _on_each_part(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
 def _as_real(v: Any) -> Any:
     """Returns what stands for a complex variable in an equation of its parts; any other one unchanged."""
     dtype = getattr(v.aval, "dtype", None)
-    kinds = {np.dtype(np.complex64): np.float32, np.dtype(np.complex128): np.float64}
+    kinds: dict[Any, Any] = {np.dtype(np.complex64): np.float32, np.dtype(np.complex128): np.float64}
     return SimpleNamespace(aval=v.aval.update(dtype=np.dtype(kinds[dtype]))) if dtype in kinds else v
 
 
@@ -185,24 +185,29 @@ def _as_real(v: Any) -> Any:
 @RULES.add("fft", COMPLEX + "fft")
 def _fft(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     """Transforms dim by dim: a product with the table of its roots of unity."""
-    kind, lengths = eqn.params["fft_type"].name.removesuffix("FFT"), eqn.params["fft_lengths"]
+    kind: str = eqn.params["fft_type"].name.removesuffix("FFT")
+    lengths: Sequence[int] = eqn.params["fft_lengths"]
     if max(lengths) > FFT_LIMIT:
         raise UnsupportedError(
             f"fft ({b.line}) of {' x '.join(map(str, lengths))} points is printed as products with tables, and the "
             f"limit is {FFT_LIMIT} points in a dim; split it into shorter ones. The program still runs."
         )
     given: Sequence[Value] = b.pairs.get(xs[0], xs)
-    made = b.composed(functools.partial(_transform, kind, lengths), list(given))
+
+    def transform(*parts: Any) -> Any:
+        return _transform(kind, lengths, *parts)
+
+    made = b.composed(transform, given)
     return made[0] if kind == "IR" else b.pair(*made)
 
 
 def _transform(kind: str, lengths: Sequence[int], *parts: Any) -> Any:
-    first = parts[0].ndim - len(lengths)
-    dims = list(range(first, parts[0].ndim))
-    x: Any = (*parts, None) if kind == "R" else parts
+    first: int = parts[0].ndim - len(lengths)
+    dims: list[int] = list(range(first, parts[0].ndim))
+    x: Any = (parts[0], None) if kind == "R" else parts
     # The dim that is a half on one side is the last: of real numbers it goes first, into real numbers last.
-    for dim in dims if kind == "IR" else reversed(dims):
-        half = dim == dims[-1]
+    for dim in dims if kind == "IR" else dims[::-1]:
+        half = dim == parts[0].ndim - 1
         x = _along(x, dim, lengths[dim - first], kind.startswith("I"), half and kind == "R", half and kind == "IR")
     return x[0] if kind == "IR" else x
 
