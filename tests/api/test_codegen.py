@@ -159,7 +159,7 @@ def test_an_export_leaves_donated_arguments_to_their_owner(tmp_path: Path) -> No
         (lambda d: jm.jit(negated, mesh=MESH).lower(X).export(d, X, languages=("rust",)), jm.ArgumentTypeError, "rust"),
         (lambda d: jm.jit(negated, mesh=MESH).lower(X).export(d, X[:2]), jm.ArgumentTypeError, "traced as"),
         (lambda d: jm.jit(negated, mesh=MESH.abstract_mesh).lower(X).export(d), jm.MeshError, "abstract"),
-        (lambda d: jm.codegen_py(jnp.linalg.qr, X, mesh=MESH, export_path=d), jm.MissingRuleError, "passes/flatten"),
+        (lambda d: jm.codegen_py(lax.bessel_i0e, X, mesh=MESH, export_path=d), jm.MissingRuleError, "passes/flatten"),
         (lambda d: jm.jit(negated, mesh=MESH).lower(X).as_text("rust"), jm.ArgumentTypeError, "'cpp'"),
         (lambda d: jm.jit(negated, mesh=MESH).trace(X).as_text("ttnn"), jm.ArgumentTypeError, "'ttir'"),
     ],
@@ -172,10 +172,10 @@ def test_wrong_use_is_a_named_error(wrong: Callable[[Path], Any], kind: type, sa
 
 
 def test_what_has_no_row_still_runs() -> None:
-    function = jm.jit(lambda x: jnp.linalg.cholesky(x), mesh=MESH)
+    function = jm.jit(lambda x: lax.linalg.hessenberg(x)[0], mesh=MESH)
     np.testing.assert_array_equal(function(np.eye(3, dtype=np.float32)), np.eye(3))
     for stage in (function.trace(np.eye(3, dtype=np.float32)), function.lower(np.eye(3, dtype=np.float32))):
-        with pytest.raises(jm.MissingRuleError, match=r"'cholesky' \(.*test_codegen.py:\d+.*jaxmesh/passes/flatten/"):
+        with pytest.raises(jm.MissingRuleError, match=r"'hessenberg' \(.*test_codegen.py:\d+.*jaxmesh/passes/flatten/"):
             stage.as_text()
 
 
@@ -237,5 +237,5 @@ def test_wrong_commands_say_one_line(
 
 def test_a_line_is_named_for_what_a_library_made() -> None:
     lowered = jm.jit(lambda x: jnp.linalg.svd(x)[1], mesh=MESH).lower(X)
-    with pytest.raises(jm.MissingRuleError, match=r"'svd' \(.*test_codegen.py:\d+"):
+    with pytest.raises(jm.InexpressibleError, match=r"'svd' \(.*test_codegen.py:\d+"):
         lowered.as_text()

@@ -31,7 +31,7 @@ from jaxmesh.passes.flatten import (
     sort_and_scan,
     special_functions,
 )
-from jaxmesh.passes.flatten.builder import COMPLEX, Builder, Options, Rule
+from jaxmesh.passes.flatten.builder import Builder, Options, Rule
 from jaxmesh.passes.flatten.storage import storage_type
 
 _RULES: Mapping[str, Rule] = {
@@ -40,7 +40,6 @@ _RULES: Mapping[str, Rule] = {
     **integer_bits.RULES, **pad.RULES, **pool_gradients.RULES, **ragged_dot.RULES, **random.RULES,
     **reduce_window.RULES, **reductions.RULES, **scatter.RULES, **shapes.RULES, **slicing_and_gather.RULES,
     **sort_and_scan.RULES, **special_functions.RULES,
-    **{COMPLEX + name: rule for name, rule in {**calls.RULES, "cond": control_flow.RULES["cond"]}.items()},
 }  # fmt: skip
 RULES = _RULES | {name: random.move_keys(rule) for name, rule in _RULES.items() if name in primitives.MOVES}
 """By the name of the primitive. Rules of primitives that only move data take keys of random numbers, too."""
