@@ -239,7 +239,7 @@ def test_every_element_type(tmp_path: Path) -> None:
             added = np.logical_or(inputs[-1], held) if dtype == np.bool_ else inputs[-1] + held
         wanted += [inputs[-1], np.stack([held, held]), added.astype(dtype)]
     program.results = [Port(v, True) for v in results]
-    compiled(export(tmp_path, program, inputs, wanted, exact=True), tmp_path)
+    compiled(export(tmp_path, program, inputs, wanted, exact=True, constant_limit=1 << 16), tmp_path)
     done = run(tmp_path, "--check")
     assert done.returncode == 0, "\n".join(line for line in done.stdout.splitlines() if "WRONG" in line) + done.stderr
 
