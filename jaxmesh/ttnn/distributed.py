@@ -7,7 +7,7 @@ the same whether traced or eager: the same configs, the same shape arithmetic, t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
@@ -182,10 +182,13 @@ def distribute_tensor(tensor: Any, mapper: TensorToMesh, mesh_device: MeshDevice
 
 def _check_elements(mapper: TensorToMesh, tensor: Any) -> None:
     """Refuses to shard a dim of size 0, which the real library does not cut; jaxmesh itself does."""
-    shape = getattr(tensor, "shape", ())
-    empty = [d for p in mapper.config.placements if isinstance(p, PlacementShard) for d in [p.dim]]
+    given: Any = getattr(tensor, "shape", None)
+    if is_enabled() or not isinstance(given, tuple):
+        return  # What is no tensor is refused by `distribute`.
+    shape = cast("tuple[int, ...]", given)
     rank = len(shape)
-    if not is_enabled() and any(-rank <= d < rank and shape[d] == 0 for d in empty):
+    cut = [p.dim for p in mapper.config.placements if isinstance(p, PlacementShard)]
+    if any(-rank <= d < rank and shape[d] == 0 for d in cut):
         raise VerifyError(
             f"distribute_tensor cuts dims with elements, but shards a dim of size 0 of {list(shape)}; replicate it, "
             f"{REMEDY}. In ttnn: No chunks were produced."
