@@ -1,4 +1,4 @@
-"""Counts what a jaxpr computes and reads, equation by equation in plain Python; nothing of the package is used.
+"""Counts what a jaxpr computes and reads, equation by equation in plain Python; only loops are taken apart by the package.
 
 It knows the primitives of the programs that `program_to_count` makes, and no other.
 """
@@ -13,6 +13,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+
+from jaxmesh.jaxprs.control_flow import control_flow
 
 EACH = {"add", "sub", "mul", "max", "exp", "tanh", "neg"}
 MOVED = {"transpose", "reshape", "broadcast_in_dim", "slice", "concatenate", "squeeze"}
@@ -57,7 +59,7 @@ class Counting:
         if name in ("jit", "pjit", "closed_call"):
             return self.body(params["jaxpr"].jaxpr, params["jaxpr"].consts, operands)
         if name == "scan":
-            return self.scan(params, operands)
+            return self.scan(control_flow(eqn), operands)
         if name == "slice":
             return [operands[0][tuple(map(slice, params["start_indices"], params["limit_indices"]))]]
         if name in ("reshape", "squeeze"):
@@ -80,14 +82,13 @@ class Counting:
             assert name in MOVED, name
         return [out]
 
-    def scan(self, params: Any, operands: list[Any]) -> list[Any]:
-        consts, carried = params["num_consts"], params["num_carry"]
-        carry, outs = operands[consts : consts + carried], []
-        for turn in range(params["length"]):
-            xs = [x[turn] for x in operands[consts + carried :]]
-            results = self.body(params["jaxpr"].jaxpr, params["jaxpr"].consts, [*operands[:consts], *carry, *xs])
-            carry = results[:carried]
-            outs.append(results[carried:])
+    def scan(self, flow: Any, operands: list[Any]) -> list[Any]:
+        consts, carry, stacked = flow.split(operands)
+        outs = []
+        for turn in range(flow.length):
+            results = self.body(flow.body.jaxpr, flow.body.consts, [*consts, *carry, *(x[turn] for x in stacked)])
+            carry, out = flow.split_results(results)
+            outs.append(out)
         return [*carry, *(np.stack(column) for column in zip(*outs, strict=True))]
 
 
