@@ -183,7 +183,11 @@ class DonationWarning(ShardingWarning):
 
 
 class MemoryKindWarning(ShardingWarning):
-    """A sharding asks for a kind of memory that TTIR has no attribute for."""
+    """A kind of memory, a layout or work on the host is asked for, which TTIR has no attribute for."""
+
+
+class UnrolledLoopWarning(UserWarning):
+    """A loop makes so many operations in a text that it is long to read, to compile and to load."""
 
 
 class BlockFloatWarning(UserWarning):

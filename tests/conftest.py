@@ -2,8 +2,9 @@
 
 Three sets of tests, from small to large:
 
-- by default, the tests that answer quickly: unit, api, regressions, a part of equivalence;
-- with `-m "slow or not slow"`, also the tests marked `slow`: all of equivalence and of system, and the tests that
+- by default, the tests that answer quickly: unit, api, regressions, a part of equivalence; unless they are marked
+  `full`, XLA optimizes their programs little, and modules are not tried in another process first;
+- with `-m "slow or not slow"`, also the tests marked `slow`: all of equivalence, models and system, and the tests that
   another folder marks so. A slow test also runs where the command names its file or its folder;
 - with `--every`, also the cases that `part` leaves out.
 """
@@ -11,8 +12,9 @@ Three sets of tests, from small to large:
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ pytest.register_assert_rewrite("tests.generators")
 
 import jaxmesh as jm  # noqa: E402
 from jaxmesh import ttnn  # noqa: E402
+from jaxmesh.frontends.stablehlo import shardy  # noqa: E402
 from jaxmesh.ttnn import beyond  # noqa: E402
 from tests import ROOT  # noqa: E402
 from tests.generators.quick_compilation import quick_compilation  # noqa: E402
@@ -30,7 +33,7 @@ from tests.generators.quick_compilation import quick_compilation  # noqa: E402
 # Every test, also in subprocesses, compares copies that are taken to be equal although no type proves it.
 os.environ["JAXMESH_CHECK_REPLICATION"] = "1"
 
-SLOW_FOLDERS = [ROOT / "tests" / "equivalence", ROOT / "tests" / "system"]
+SLOW_FOLDERS = [ROOT / "tests" / name for name in ("equivalence", "models", "system")]
 FEW = 8
 """`part` leaves out no case of a test with fewer cases."""
 
@@ -78,6 +81,17 @@ def device() -> ttnn.MeshDevice:
     return ttnn.open_mesh_device(mesh_shape=ttnn.MeshShape((2, 4)), l1_small_size=65536)
 
 
+@pytest.fixture(autouse=True)
+def cheaply(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Generator[None]:
+    """Saves work where quick tests alone run: XLA optimizes little, and no process tries Shardy's passes first."""
+    if runs_slow(request.path, request.config) or any(map(request.node.get_closest_marker, ("full", "slow"))):
+        yield
+        return
+    monkeypatch.setattr(shardy, "fatal_error", lambda *_: None)
+    with quick_compilation():
+        yield
+
+
 @pytest.fixture(scope="module")
 def quickly_compiled() -> Iterator[None]:
     """For tests of many programs, whose optimization by XLA is not what they check."""
@@ -96,8 +110,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     for line in (
         "beyond: jaxmesh.ttnn emulates also what the real library refuses",
+        "full: a quick test whose programs XLA optimizes, and whose modules another process tries first",
         "part(n): without `--every`, one in n of the test's cases runs",
-        "quick(n): one in n of the test's cases is quick; the others are slow",
+        "quick(n): one in n of the test's cases, or of a slow folder's file, is quick; the others are slow",
         "slow: runs with `--every`, with a `-m` that names slow, or where the command names the file or its folder",
     ):
         config.addinivalue_line("markers", line)
@@ -109,68 +124,78 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["JAXMESH_CASES"] = str(cases)
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leaves files of slow folders unread in which no test is quick."""
+    if collection_path.suffix != ".py" or not in_slow_folder(collection_path) or runs_slow(collection_path, config):
+        return None
+    return "pytest.mark.quick" not in collection_path.read_text() or None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    groups: dict[tuple[str, str], list[pytest.Item]] = {}
-    for item in items:
-        groups.setdefault((str(item.path), getattr(item, "originalname", item.name)), []).append(item)
+    every = config.getoption("--every")
     left_out: set[pytest.Item] = set()
-    named = named_paths(config)
-    for group in groups.values():
-        part = group[0].get_closest_marker("part")
-        if part is not None and len(group) >= FEW and not config.getoption("--every"):
-            left_out |= set(group) - set(group[:: part.args[0]])
-        mark_slow([item for item in group if item not in left_out])
-        if config.getoption("--every"):
-            continue
-        if "slow" not in config.getoption("-m") and not is_named(group[0].path, named):
-            left_out |= {item for item in group if item.get_closest_marker("slow")}
+    for cases in grouped(items, lambda item: (item.path, name_of(item))):
+        part = cases[0].get_closest_marker("part")
+        if part is not None and len(cases) >= FEW and not every:
+            left_out |= set(cases) - set(cases[:: part.args[0]])
+    for group in grouped([i for i in items if i not in left_out], sampled_with):
+        mark_slow(group)
+    left_out |= {i for i in items if i.get_closest_marker("slow") and not runs_slow(i.path, config)}
     config.hook.pytest_deselected(items=[i for i in items if i in left_out])
     items[:] = [i for i in items if i not in left_out]
-    config.stash[LEFT_OUT] = len(left_out)
 
 
-def mark_slow(group: list[pytest.Item]) -> None:
-    """Marks the slow ones among the cases of one test that `part` leaves in."""
+def grouped(items: Sequence[pytest.Item], key: Callable[[pytest.Item], Hashable]) -> Iterable[list[pytest.Item]]:
+    groups: dict[Hashable, list[pytest.Item]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups.values()
+
+
+def name_of(item: pytest.Item) -> str:
+    """Returns the name of a test, without that of the case."""
+    return getattr(item, "originalname", item.name)
+
+
+def sampled_with(item: pytest.Item) -> Hashable:
+    """Returns what the tests share of which one in n is quick: the test, or in a slow folder the file."""
+    quick = item.get_closest_marker("quick")
+    if quick is not None and in_slow_folder(item.path):
+        return item.path, quick.args
+    return item.path, name_of(item)
+
+
+def mark_slow(group: Sequence[pytest.Item]) -> None:
+    """Marks the slow ones among tests of which one in n is quick."""
     quick = group[0].get_closest_marker("quick")
     if quick is not None:
         slow = set(group) - set(group[:: quick.args[0]])
     else:
-        slow = set(group) if any(folder in group[0].path.parents for folder in SLOW_FOLDERS) else set[pytest.Item]()
+        slow = set(group) if in_slow_folder(group[0].path) else set[pytest.Item]()
     for item in slow:
         item.add_marker(pytest.mark.slow)
 
 
-def named_paths(config: pytest.Config) -> list[Path]:
-    return [(config.invocation_params.dir / argument.split("::")[0]).resolve() for argument in config.args]
+def in_slow_folder(path: Path) -> bool:
+    return any(folder in path.parents for folder in SLOW_FOLDERS)
 
 
-def is_named(path: Path, named: list[Path]) -> bool:
-    """Returns True if the command names a test file, or the slow folder that it is in."""
+def runs_slow(path: Path, config: pytest.Config) -> bool:
+    """Returns True if slow tests of a file run: all do, or the command names the file, or the slow folder it is in."""
+    if config.getoption("--every") or "slow" in config.getoption("-m"):
+        return True
+    named = named_paths(config)
     folders = [folder for folder in SLOW_FOLDERS if folder in path.parents]
     return path in named or any(folder in (name, *name.parents) for name in named for folder in folders)
 
 
-# --- how many were left out ------------------------------------------------------------------------------------------
-
-LEFT_OUT = pytest.StashKey[int]()
-
-
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    output = getattr(session.config, "workeroutput", None)
-    if output is not None:
-        output["left_out"] = session.config.stash.get(LEFT_OUT, 0)
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_testnodedown(node: Any, error: object) -> None:
-    """Takes the number from a worker of pytest-xdist; all workers collect the same tests."""
-    node.config.stash[LEFT_OUT] = getattr(node, "workeroutput", {}).get("left_out", 0)
+@functools.cache
+def named_paths(config: pytest.Config) -> list[Path]:
+    return [(config.invocation_params.dir / argument.split("::")[0]).resolve() for argument in config.args]
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
-    left_out = config.stash.get(LEFT_OUT, 0)
-    if left_out:
+    if not config.getoption("--every"):
         terminalreporter.write_line(
-            f"{left_out} slow tests and further cases were left out; --every runs them all, "
-            '-m "slow or not slow" the slow tests.'
+            'Slow tests and further cases were left out; --every runs them all, -m "slow or not slow" the slow tests.'
         )

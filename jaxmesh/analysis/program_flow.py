@@ -21,13 +21,11 @@ from jaxmesh.drawing.program_drawing import MAX_VALUES, ProgramValue, ProgramVal
 from jaxmesh.jaxprs import compat, primitives, source_locations, walk as walk_
 from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Var
 from jaxmesh.jaxprs.trees import leaf_paths
-from jaxmesh.runtime.reference_collectives import COLLECTIVES
 from jaxmesh.sharding.distribution import resolve_mapper, rows_of
 from jaxmesh.sharding.mesh import AnyMesh
 from jaxmesh.ttnn.mesh_tensor import is_tensor
 
 Shape = tuple[int, ...]
-_MOVES = frozenset(COLLECTIVES)
 _WORDS: Mapping[Any, str] = {DEVICE: "the same on every device", FREE: "made where it is needed"}
 
 
@@ -38,7 +36,7 @@ def stage_values(title: str, jaxpr: Jaxpr, boundary: Boundary, residency: Reside
     """
     walk = _Walk(boundary.mesh)
     opened, known = walk_.open_jaxpr(jaxpr), residency.values
-    walk.places = {**known, **_results(opened, walk_.open_jaxpr(residency.program), known)}
+    walk.residencies = {**known, **_results(opened, walk_.open_jaxpr(residency.program), known)}
     for var, path in zip(opened.invars, _paths(boundary.in_tree), strict=True):
         walk.names[var] = f"argument{path}"
         walk.step(walk.names[var], var)
@@ -60,10 +58,10 @@ def compiled_values(
     for aval, sharding, path, place in zip(
         avals, arguments, _paths(boundary.in_tree), boundary.residencies, strict=True
     ):
-        walk.stored(f"argument{path}", aval, sharding, place is DEVICE and sharding is not None)
+        walk.add_boundary_value(f"argument{path}", aval, sharding, place is DEVICE and sharding is not None)
     leaves = cast("list[tuple[Any, Any]]", jax.tree_util.tree_flatten_with_path(results, is_leaf=is_tensor)[0])
     for aval, (path, leaf) in zip(list(jaxpr.out_avals), leaves, strict=True):
-        walk.stored(f"result{jax.tree_util.keystr(path)}", aval, leaf, is_tensor(leaf))
+        walk.add_boundary_value(f"result{jax.tree_util.keystr(path)}", aval, leaf, is_tensor(leaf))
     return walk.values(title, "what lies between is XLA's: see as_text().")
 
 
@@ -102,7 +100,7 @@ class _Walk:
     count: int = 0
     results: int = 0
     names: dict[Var, str] = field(default_factory=dict[Var, str])
-    places: dict[Var, Residency] = field(default_factory=dict[Var, Residency])
+    residencies: dict[Var, Residency] = field(default_factory=dict[Var, Residency])
 
     def name(self, atom: Atom) -> str:
         """Returns the name of a value in the list; of a literal its number."""
@@ -129,7 +127,7 @@ class _Walk:
         """Adds the results of an equation."""
         operands = ", ".join(self.name(a) for a in eqn.invars[:6]) + (", ..." if len(eqn.invars) > 6 else "")
         line, cut = source_locations.source_line(eqn), self.cut(eqn)
-        moves = eqn.primitive in (*PRIMITIVES, mesh_shard_p) or eqn.primitive.name in _MOVES
+        moves = eqn.primitive in (*PRIMITIVES, mesh_shard_p) or eqn.primitive.name in primitives.COLLECTIVES
         for var in eqn.outvars:
             self.names[var] = f"%{self.results}"
             self.results += 1
@@ -143,17 +141,17 @@ class _Walk:
         if self.count > MAX_VALUES or not compat.is_array_type(atom.aval):
             return
         varying = [a for a in self.mesh.axis_names if a in compat.varying_axes(atom.aval)]
-        place = self.places.get(atom) if isinstance(atom, Var) else FREE
+        residency = self.residencies.get(atom) if isinstance(atom, Var) else FREE
         if varying:
             where, holding = f"shards over {', '.join(varying)}", cut or self.shards(atom.aval, varying)
         else:
-            where = "on the host, full" if place is None else _WORDS.get(place, "on the host, full")
-            if place is None and depth:
+            where = "on the host, full" if residency is None else _WORDS.get(residency, "on the host, full")
+            if residency is None and depth:
                 where = "the same everywhere"
-            holding = self.shards(atom.aval, varying) if place is DEVICE else None
+            holding = self.shards(atom.aval, varying) if residency is DEVICE else None
         self.steps.append(ProgramValue(text, _type(atom.aval), where, holding, line, depth, moves))
 
-    def stored(self, text: str, aval: Any, sharding: Any, stays: bool) -> None:
+    def add_boundary_value(self, text: str, aval: Any, sharding: Any, stays: bool) -> None:
         """Adds an argument or a result of a compiled program: a tensor on the devices, or a full array."""
         self.count += 1
         varying = [a for a in self.mesh.axis_names if a in compat.varying_axes(aval)]
@@ -201,9 +199,9 @@ class _Walk:
             return self.placement(wheres, full, tuple(full.shape), rows)
         if eqn.primitive is distribute_tensor_p:
             resolved = resolve_mapper(eqn.params["mapper_config"], tuple(axes.values()), full.shape)
-            index = {c: tuple((s.start, s.stop) for s in resolved.index(p)) for c, p in resolved.placed()}
-            places = itertools.product(*map(range, axes.values()))
-            wheres = [Shard.of_box(index[c]) if c in index else None for c in places]
+            index = {c: tuple((s.start, s.stop) for s in resolved.index(p)) for c, p in resolved.shard_coordinates()}
+            coordinates = itertools.product(*map(range, axes.values()))
+            wheres = [Shard.of_box(index[c]) if c in index else None for c in coordinates]
             return self.placement(wheres, full, tuple(full.shape))
         return None
 

@@ -9,7 +9,7 @@ import jax
 from jaxmesh.dialects.ttir.mesh_shard import mesh_shard_p
 from jaxmesh.dialects.ttir.mesh_shard_reference import mesh_shard
 from jaxmesh.runtime.compare_copies import REFERENCE_RULES as TTNN_RULES
-from jaxmesh.runtime.distributed.collectives import whole
+from jaxmesh.runtime.distributed.collectives import fetch_array
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
 from jaxmesh.ttnn.transfers import all_shards
 
@@ -22,4 +22,4 @@ def reference_input(x: Any) -> Any:
     if isinstance(x, MeshTensor):
         return all_shards(x)
     # An array of several processes is gathered: the reference executor of each process needs all of it.
-    return whole(x) if isinstance(x, jax.Array) and not x.is_fully_addressable else x
+    return fetch_array(x) if isinstance(x, jax.Array) and not x.is_fully_addressable else x

@@ -19,7 +19,7 @@ from jaxmesh.dialects.program import Op, Program
 from jaxmesh.dialects.ttnn.memory import MEMORY_OPS
 from jaxmesh.drawing.listing_html import Line, ListingRow, listing_html, plain_listing_html
 from jaxmesh.drawing.text_layout import shorten
-from jaxmesh.emit.targets import emit
+from jaxmesh.emit.mlir.printer import mlir_text
 from jaxmesh.errors import JaxmeshError
 from jaxmesh.passes.ttir_to_ttnn.shapes import RENAMED
 
@@ -78,7 +78,7 @@ class _Side:
     """A program's text, line by line."""
 
     def __init__(self, program: Program, name: str) -> None:
-        lines = emit(name, program).rstrip("\n").split("\n")
+        lines = mlir_text(program, resources=False).rstrip("\n").split("\n")
         # The module, the function, one line per operation, the return, and two closing brackets.
         self.name, self.head, self.end = name, lines[:2], lines[len(lines) - 3 : -2]
         texts = lines[2:-3]

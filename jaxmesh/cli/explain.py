@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from jaxmesh.cli.inputs import abstract_mesh, chosen_functions, read_file
 from jaxmesh.cli.options import add_command, common_options
-from jaxmesh.stages.from_mlir import decoded, import_program
+from jaxmesh.stages.from_mlir import decode_function, import_program
 
 if TYPE_CHECKING:
     from jaxmesh.analysis.explain import Explanation
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 EXPLAIN = """\
 Lowers a TTIR or StableHLO file, every function or --func NAME, and prints a table of its values and equations: full or
 sharded, over which mesh axes, local and full shape, bytes; what moves, how many bytes, among how many devices; what the
-passes cancelled, hoisted or made legal, and by which rule; where copies are taken to be equal. Nothing runs. FILE may
+passes cancelled, hoisted or legalised, and by which rule; where copies are taken to be equal. Nothing runs. FILE may
 be - for standard input."""
 
 EXPLAIN_NOTES = """\
@@ -30,8 +30,9 @@ exit codes: 0 done, 2 an error (one line on standard error), or wrong usage"""
 
 def add_commands(commands: Any) -> None:
     """Adds `explain` to the parser of the command line."""
-    parser = add_command(commands, "explain", "say what a file moves, and why", EXPLAIN, EXPLAIN_NOTES)
+    parser = add_command(commands, "explain", "list what a file moves, and why", EXPLAIN, EXPLAIN_NOTES)
     common_options(parser)
+    parser.add_argument("--cluster", metavar="NAME", help="add the least time of each source line on a machine")
     parser.add_argument("--moving", action="store_true", help="only rows that move data or that a pass has changed")
     parser.add_argument("--json", action="store_true", help="print the rows as data")
 
@@ -41,8 +42,9 @@ def explain(arguments: argparse.Namespace) -> None:
     explanations: dict[str, Explanation] = {}
     with read_file(arguments) as (file, sizes):
         for function in chosen_functions(file, arguments.func):
-            program = decoded(file, function)
-            explanation = import_program(file, program, abstract_mesh(sizes), strict=arguments.strict).explain()
+            program = decode_function(file, function)
+            traced = import_program(file, program, abstract_mesh(sizes), strict=arguments.strict)
+            explanation = traced.explain(arguments.cluster)
             name = function.name if function.name not in explanations else f"{function.name}@{function.line}"
             explanations[name] = explanation.moving if arguments.moving else explanation
     if arguments.json:

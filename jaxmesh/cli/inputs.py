@@ -23,7 +23,7 @@ from jaxmesh.frontends.mlir.module import Function, Source, choose, load_text, p
 from jaxmesh.frontends.mlir.source import decode as decode_text, read
 from jaxmesh.runtime import npz
 from jaxmesh.sharding.mesh import default_axis_names
-from jaxmesh.stages.from_mlir import decoded, import_program, mesh_sizes
+from jaxmesh.stages.from_mlir import decode_function, import_program, mesh_sizes
 from jaxmesh.ttnn.assemble import assemble
 
 _WIDE = re.compile(r"(?:\dx|tensor<)(?:[su]?i64|f64|index|complex<f64>)\b")
@@ -78,9 +78,9 @@ def chosen_functions(file: Source, name: str | None) -> Sequence[Function]:
     return public if name is None and public else [choose(file, name)]
 
 
-def imported(file: Source, sizes: tuple[int, ...] | None, arguments: argparse.Namespace) -> jm.Traced:
+def import_function(file: Source, sizes: tuple[int, ...] | None, arguments: argparse.Namespace) -> jm.Traced:
     """Returns the function that the options name, traced on emulated devices."""
-    program = decoded(file, choose(file, arguments.func))
+    program = decode_function(file, choose(file, arguments.func))
     mesh = devices_of(sizes or mesh_sizes(file, program))
     return import_program(file, program, mesh, strict=arguments.strict)
 
@@ -104,10 +104,13 @@ def inputs_of(traced: jm.Traced, arguments: argparse.Namespace) -> list[Any]:
     rows = [(a, r is DEVICE) for a, r in zip(traced.in_avals, traced.residency.inputs, strict=True)]
     kinds = [jax.ShapeDtypeStruct((mesh.size, *a.shape) if p else a.shape, a.dtype) for a, p in rows]
     if arguments.inputs is not None:
+        if arguments.make_inputs is not None:
+            raise jm.ArgumentTypeError("--inputs reads the arguments, and --make-inputs makes them; leave one out.")
         found = npz.read_inputs(arguments.inputs, kinds)
     else:
         rng = np.random.default_rng(arguments.seed)
-        found = [npz.random_array(rng, kind) for kind in kinds]
+        zeros = arguments.make_inputs == "zeros"
+        found = [np.zeros(k.shape, k.dtype) if zeros else npz.random_array(rng, k) for k in kinds]
     return [_load_presharded(x, mesh) if p else x for x, (_, p) in zip(found, rows, strict=True)]
 
 

@@ -1,4 +1,4 @@
-"""The command line: `jaxmesh demo`, `selftest`, `opt`, `run`, `translate`, `explain`, `record`, `compare`..."""
+"""The command line: `jaxmesh demo`, `selftest`, `opt`, `run`, `translate`, `explain`, `estimate`, `record`..."""
 
 from __future__ import annotations
 
@@ -10,23 +10,27 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 import jaxmesh as jm
-from jaxmesh.cli import explain, opt, processes, record, run, selftest, translate, ttnn_env
+from jaxmesh.cli import estimate, explain, lit, opt, processes, record, run, selftest, translate, ttnn_env
 from jaxmesh.cli.demo import command as demo
+from jaxmesh.cli.options import SYSTEM_ERRORS
+from jaxmesh.cli.pipelines import as_written_here
 
 PASSED, FAILED, USAGE, INTERRUPTED, NO_READER = 0, 1, 2, 130, 141
 """Exit codes; the last two are the shell's for a program ended by SIGINT and by SIGPIPE."""
 
-MODULES = (demo, selftest, opt, run, translate, explain, record, processes, ttnn_env)
+MODULES = (demo, selftest, opt, lit, run, translate, explain, estimate, record, processes, ttnn_env)
 """One module a command, in the order of `jaxmesh --help`."""
 
 COMMANDS: dict[str, Callable[[argparse.Namespace], int | None]] = {
     "demo": demo.demo,
     "selftest": selftest.selftest,
     "opt": opt.opt,
+    "lit": lit.lit,
     "run": run.run,
     "translate": translate.translate,
     "include-dir": translate.show_include_dir,
     "explain": explain.explain,
+    "estimate": estimate.estimate,
     "record": record.record,
     "processes": processes.processes,
     "ttnn-env": ttnn_env.ttnn_env,
@@ -66,7 +70,7 @@ def _complain(error: Exception) -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the command line and returns the exit code; `--help` and wrong usage exit, as argparse does."""
-    arguments = _parser().parse_args(argv)
+    arguments = _parser().parse_args(as_written_here(sys.argv[1:] if argv is None else argv))
     try:
         return COMMANDS[arguments.command](arguments) or PASSED
     except jm.JaxmeshError as error:
@@ -75,8 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # A reader such as `head` is gone; Python would complain when it flushes stdout at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return NO_READER
-    except (OSError, MemoryError, RuntimeError, ValueError, OverflowError) as error:
-        # Errors of the system, and of JAX and NumPy for arrays that do not fit into memory.
+    except SYSTEM_ERRORS as error:
         return _complain(error)
     except KeyboardInterrupt:
         return INTERRUPTED

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import jaxmesh as jm
 from jaxmesh.cli.inputs import abstract_mesh, chosen_functions, read_file
-from jaxmesh.cli.options import add_command, common_options, emulation_option
+from jaxmesh.cli.options import add_command, check_out, common_options, emulation_option
+from jaxmesh.cli.pipelines import add_pipelines, apply_pipelines
+from jaxmesh.dialects.program import Program
+from jaxmesh.emit.targets import emit, emit_module
+from jaxmesh.frontends.mlir.placement import has_layouts
 from jaxmesh.frontends.stablehlo.text import StablehloText
-from jaxmesh.stages.from_mlir import decoded, import_program
+from jaxmesh.passes.canonicalize import canonicalize
+from jaxmesh.stages.from_mlir import decode_function, import_program
 
 OPT = """\
 Verifies a TTIR file: every function (or --func NAME), every op, its types, and that no shard is used as a full tensor.
-Prints the program; with --ttir-to-ttnn the lowered one, in which distribute_tensor and aggregate_tensor say every
-transfer. A StableHLO file is partitioned first, by its sdy or GSPMD shardings, and printed as TTIR. FILE may be - for
-standard input."""
+Prints the program; with --ttir-to-ttnn the lowered one, in which every transfer is a distribute_tensor or an
+aggregate_tensor. A StableHLO file is partitioned first, by its sdy or GSPMD shardings, and printed as TTIR. FILE may
+be - for standard input."""
 
 OPT_NOTES = """\
 examples:
@@ -24,6 +31,8 @@ examples:
   jaxmesh opt model.mlir --stablehlo-to-ttir
                                           the same of a StableHLO file, and of no other
   jaxmesh opt model.mlir --mesh 2x4       for a file that names no mesh
+  jaxmesh opt --ttir-to-ttnn-backend-pipeline="mesh-shape=2,4" -o lowered.mlir model.mlir
+                                          the options of ttmlir-opt, as its RUN lines have them
   jaxmesh opt model.mlir --strict         a wrong shard_shape is an error, not a warning
 
 exit codes: 0 legal, 2 an error (one line on standard error), or wrong usage"""
@@ -35,22 +44,72 @@ def add_commands(commands: Any) -> None:
     common_options(parser)
     parser.add_argument("--stablehlo-to-ttir", action="store_true", help="partition StableHLO; refuse other files")
     parser.add_argument("--ttir-to-ttnn", action="store_true", help="lower to distribute_tensor and aggregate_tensor")
+    parser.add_argument(
+        "-o", "--out", type=Path, default=Path("-"), metavar="FILE", help="write to a file; - or none: standard output"
+    )
     emulation_option(parser)
+    add_pipelines(parser)
 
 
 def opt(arguments: argparse.Namespace) -> None:
     """Verifies, and lowers where it is asked for."""
+    apply_pipelines(arguments)
+    out: Path | None = None if str(arguments.out) == "-" else arguments.out
+    if out is not None:
+        check_out(out)
+    texts = _texts(arguments)
+    if out is not None:
+        out.write_text("".join(f"{text}\n" for text in texts))
+        return
+    for text in texts:
+        print(text, flush=True)
+
+
+def _texts(arguments: argparse.Namespace) -> Iterator[str]:
+    """Yields what is printed of each function."""
+    emitted: list[Program] = []
     with read_file(arguments) as (file, sizes):
         functions = chosen_functions(file, arguments.func)
         for function in functions:
-            program = decoded(file, function)
+            program = decode_function(file, function)
             if arguments.stablehlo_to_ttir and not isinstance(program, StablehloText):
                 raise jm.ParseError(
                     f"line {function.line}: @{function.name} holds no op of StableHLO, which --stablehlo-to-ttir "
                     "reads; leave the option out."
                 )
-            traced = import_program(file, program, abstract_mesh(sizes), strict=arguments.strict)
-            lowers = arguments.ttir_to_ttnn
-            shown = traced.lower().as_text(strict=not arguments.for_emulation) if lowers else traced.as_text()
-            heading = f"// @{function.name} (line {function.line})\n" if len(functions) > 1 else ""
-            print(f"{heading}{shown}", flush=True)
+            mesh, upstream = abstract_mesh(sizes), arguments.upstream
+            layouts = not isinstance(program, StablehloText) and has_layouts(program)
+            traced = import_program(file, program, mesh, strict=arguments.strict, there=upstream)
+            if arguments.language:
+                emitted.append(_program(traced, upstream))
+                continue
+            lowers: bool = arguments.ttir_to_ttnn
+            shown = _lowered(traced, arguments, upstream) if lowers else _printed(traced, arguments, layouts)
+            # So that the text is read as several.
+            between = "// -----\n\n" if function is not functions[0] else ""
+            heading = f"{between}// @{function.name} (line {function.line})\n" if len(functions) > 1 else ""
+            yield f"{heading}{shown}"
+    if emitted:
+        yield emit_module(arguments.language, emitted, target_module=arguments.target_module)
+
+
+def _program(traced: jm.Traced, upstream: bool) -> Program:
+    """The flat TTNN program of a function: of one that is TTNN already, as it is."""
+    there = None if traced.imported is None else traced.imported.read("ttnn")
+    return traced.lower().flat_program(upstream=upstream) if there is None else there
+
+
+def _printed(traced: jm.Traced, arguments: argparse.Namespace, layouts: bool) -> str:
+    """The text of a program that is not lowered: of one that is TTNN already, as it is."""
+    there = None if traced.imported is None else traced.imported.read("ttnn")
+    if arguments.canonicalize is None and there is None:
+        return traced.as_text()
+    program = there or traced.default_program()
+    if arguments.canonicalize is not None:
+        program = canonicalize(program)
+    return emit("ttir" if there is None else "ttnn", program, layouts=layouts)
+
+
+def _lowered(traced: jm.Traced, arguments: argparse.Namespace, upstream: bool) -> str:
+    # Upstream's pipeline does not ask either what the library takes.
+    return traced.lower().as_text(strict=not (arguments.for_emulation or upstream), layouts=upstream)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import jaxmesh as jm
+from jaxmesh.emit.languages import MADE
 
 MAX_DEVICES = 256
 """The most devices that commands emulate: they share this machine's cores, and each has threads and buffers.
@@ -20,19 +21,26 @@ seconds on 64 and 38 seconds on 256 (0.9 GB).
 """
 
 
+SYSTEM_ERRORS = (OSError, MemoryError, RuntimeError, ValueError, OverflowError)
+"""Errors of the system, and of JAX and NumPy for arrays that do not fit into memory."""
+
+
 def add_command(commands: Any, name: str, summary: str, description: str, notes: str) -> argparse.ArgumentParser:
     """Adds a command whose texts keep their line breaks; returns its parser."""
     raw = argparse.RawDescriptionHelpFormatter
     return commands.add_parser(name, help=summary, description=description, epilog=notes, formatter_class=raw)
 
 
-def input_options(parser: argparse.ArgumentParser, when: str = "") -> None:
+def input_options(
+    parser: argparse.ArgumentParser, when: str = "", made: str = "how inputs are made (default: random)"
+) -> None:
     """Adds the options for the arguments of the program."""
     inputs = parser.add_mutually_exclusive_group()
     inputs.add_argument("--inputs", type=Path, metavar="NPZ", help=f"{when}the arguments: arg0, arg1, ...")
     inputs.add_argument(
         "--seed", type=seed_of, default=0, metavar="N", help=f"{when}seed of random inputs (default: 0)"
     )
+    parser.add_argument("--make-inputs", choices=MADE, help=f"{when}{made}")
 
 
 def common_options(parser: argparse.ArgumentParser) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import jaxmesh as jm
-from jaxmesh.cli.inputs import imported, inputs_of, read_file
+from jaxmesh.cli.inputs import import_function, inputs_of, read_file
 from jaxmesh.cli.options import add_command, check_out, common_options, input_options
 
 RECORD = """\
@@ -78,7 +78,7 @@ def record(arguments: argparse.Namespace) -> None:
     """Runs one function and writes its recording."""
     check_out(arguments.out)
     with read_file(arguments) as (file, sizes):
-        traced = imported(file, sizes, arguments)
+        traced = import_function(file, sizes, arguments)
         args = inputs_of(traced, arguments)
         recording = _stage(traced, arguments.level).record(*args, only=arguments.only, max_bytes=arguments.max_bytes)
     recording.save(arguments.out)

@@ -16,7 +16,7 @@ import numpy as np
 import jaxmesh as jm
 from jaxmesh.analysis.record.metrics import largest_difference, tolerance
 from jaxmesh.cli import run_on_ttnn
-from jaxmesh.cli.inputs import imported, inputs_of, read_file, say
+from jaxmesh.cli.inputs import import_function, inputs_of, read_file, say
 from jaxmesh.cli.options import add_command, check_out, common_options, input_options
 from jaxmesh.cli.run_folder import run_folder
 from jaxmesh.runtime import npz
@@ -43,6 +43,7 @@ examples:
   jaxmesh run model.mlir --inputs in.npz --out out.npz
   jaxmesh run model.mlir --mesh 2x4 --per-device        what each device holds
   jaxmesh run DIR --check                               an exported folder
+  jaxmesh run DIR --make-inputs random                  the same on inputs that are made, not loaded
   jaxmesh run DIR --on ttnn                             the same, judged by the real ttnn; see jaxmesh ttnn-env
 
 exit codes: 0 done, 1 --check found a difference, also between copies, or the real ttnn refused the program, 2 an error
@@ -56,7 +57,7 @@ def add_commands(commands: Any) -> None:
     """Adds `run` to the parser of the command line."""
     parser = add_command(commands, "run", "run a TTIR or StableHLO file on emulated devices", RUN, RUN_NOTES)
     common_options(parser)
-    input_options(parser)
+    input_options(parser, made="how inputs are made (default: random; a folder has its own)")
     parser.add_argument("--out", type=Path, metavar="NPZ", help="write the results: result0, result1, ...")
     parser.add_argument("--per-device", action="store_true", help="print what each device holds of each result")
     parser.add_argument("--check", action="store_true", help="also run the reference executor and compare")
@@ -105,19 +106,24 @@ def _run_folder(arguments: argparse.Namespace) -> int:
     """Runs the Python program of an exported folder on the emulated `ttnn`; returns the exit code."""
     unused = [o for o in ("mesh", "func", "inputs", "out") if getattr(arguments, o) is not None]
     unused += [o for o in ("strict", "per_device") if getattr(arguments, o)]
-    if unused or arguments.seed:
-        names = ", ".join(f"--{o.replace('_', '-')}" for o in (*unused, *(["seed"] if arguments.seed else [])))
+    if arguments.seed and arguments.make_inputs != "random":
+        unused.append("seed")
+    if unused:
+        names = ", ".join(f"--{o.replace('_', '-')}" for o in unused)
         raise jm.ArgumentTypeError(
-            f"{arguments.file!r} is an exported folder, which has its mesh, inputs and results itself, so {names} says "
-            "nothing there; leave it out."
+            f"{arguments.file!r} is an exported folder, which has its mesh, inputs and results itself, so {names} has "
+            "no effect on it; leave it out."
         )
     if arguments.on == "ttnn":
         return run_on_ttnn.run_on_ttnn(arguments)
+    options = ["--check"] if arguments.check else []
+    if arguments.make_inputs is not None:
+        options += ["--make-inputs", arguments.make_inputs, "--seed", str(arguments.seed)]
     if not arguments.check:
-        return _run_program(arguments.file)
+        return _run_program(arguments.file, *options)
     try:
         with jm.check_replication():
-            return _run_program(arguments.file, "--check")
+            return _run_program(arguments.file, *options)
     except jm.ReplicationError as error:
         say("check", f"{error}: FAILED")
         return 1
@@ -128,7 +134,7 @@ def _run_file(arguments: argparse.Namespace) -> bool:
     if arguments.out is not None:
         check_out(arguments.out)
     with read_file(arguments) as (file, sizes):
-        traced = imported(file, sizes, arguments)
+        traced = import_function(file, sizes, arguments)
         args = inputs_of(traced, arguments)
         lowered = traced.lower()
         compiled, count = lowered.compile(check_replication=arguments.check or None), len(traced.out_avals)
@@ -171,11 +177,11 @@ def _array(result: Any) -> npz.Array:
 
 def _show(result: Any) -> None:
     if not isinstance(result, jm.MeshTensor):
-        print(f"  host: {npz.shown(np.asarray(result), '        ')}")
+        print(f"  host: {npz.show_values(np.asarray(result), '        ')}")
         return
     for coordinate, shard in result.shards():
         heading = f"  device {tuple(coordinate)}: "
-        print(f"{heading}{npz.shown(np.asarray(shard), ' ' * len(heading))}")
+        print(f"{heading}{npz.show_values(np.asarray(shard), ' ' * len(heading))}")
 
 
 def _stack(want: Any) -> npz.Array:

@@ -41,13 +41,17 @@ def check_options(arguments: argparse.Namespace, is_folder: bool) -> None:
         return
     for option, value in (("--ttnn-python", arguments.ttnn_python), ("--cluster", arguments.cluster)):
         if value is not None:
-            raise ArgumentTypeError(f"{option} says where the real ttnn runs, so it needs --on ttnn; add that.")
+            raise ArgumentTypeError(f"{option} is an option of runs on the real ttnn and needs --on ttnn; add that.")
 
 
 def run_on_ttnn(arguments: argparse.Namespace) -> int:
     """Runs an exported folder on the real library and prints the verdict; returns the exit code: 1 if it is refused."""
     verdict = judge_folder(
-        arguments.file, python=arguments.ttnn_python, cluster=arguments.cluster, check=arguments.check
+        arguments.file,
+        python=arguments.ttnn_python,
+        cluster=arguments.cluster,
+        shapes=arguments.make_inputs is not None,
+        check=arguments.check,
     )
     print(verdict.output, end="")
     print(verdict)

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import jaxmesh as jm
-from jaxmesh.cli.inputs import imported, inputs_of, read_file
-from jaxmesh.cli.options import add_command, common_options, emulation_option, input_options
+from jaxmesh.cli.inputs import import_function, inputs_of, read_file
+from jaxmesh.cli.options import add_command, common_options, emulation_option, input_options, seed_of
+from jaxmesh.emit.constants import CONSTANT_LIMIT
 from jaxmesh.emit.cpp.printer import include_dir
 from jaxmesh.emit.languages import EXPORTED, LOWERED, TRACED
 
@@ -36,7 +37,11 @@ def add_commands(commands: Any) -> None:
     common_options(translate)
     translate.add_argument("--to", required=True, choices=(*TRACED, *LOWERED), help="the language")
     translate.add_argument("--out", type=Path, metavar="DIR", help="write a folder that runs, instead of printing")
-    input_options(translate, "with --out: ")
+    input_options(translate, "with --out: ", "write neither inputs nor results; the program makes inputs when it runs")
+    translate.add_argument(
+        "--constant-limit", type=seed_of, default=CONSTANT_LIMIT, metavar="N",
+        help=f"the most elements of a constant that the text spells (default: {CONSTANT_LIMIT})",
+    )  # fmt: skip
     translate.add_argument("--debug-info", action="store_true", help="print locations (ttir, ttnn)")
     translate.add_argument("--no-groups", action="store_true", help="do not recognise softmax, linear and their like")
     emulation_option(translate)
@@ -49,20 +54,26 @@ def add_commands(commands: Any) -> None:
 
 def translate(arguments: argparse.Namespace) -> None:
     """Prints the text, or writes the folder."""
-    if arguments.out is None and (arguments.inputs is not None or arguments.seed):
-        raise jm.ArgumentTypeError("--inputs and --seed are of the program that --out writes; give --out DIR, too.")
+    if arguments.out is None and (arguments.inputs is not None or arguments.seed or arguments.make_inputs):
+        raise jm.ArgumentTypeError(
+            "--inputs, --seed and --make-inputs are of the program that --out writes; give --out DIR, too."
+        )
     with read_file(arguments) as (file, sizes):
-        traced = imported(file, sizes, arguments)
+        traced = import_function(file, sizes, arguments)
         if arguments.out is None:
             print(_print_text(traced, arguments), end="", flush=True)
             return
-        args = inputs_of(traced, arguments)
+        args = () if arguments.make_inputs else inputs_of(traced, arguments)
         for path in _write(traced, args, arguments):
             print(path, flush=True)
 
 
-def _options(arguments: argparse.Namespace) -> dict[str, bool]:
-    return {"groups": not arguments.no_groups, "strict": not arguments.for_emulation}
+def _options(arguments: argparse.Namespace) -> dict[str, Any]:
+    return {
+        "groups": not arguments.no_groups,
+        "strict": not arguments.for_emulation,
+        "constant_limit": arguments.constant_limit,
+    }
 
 
 def _print_text(traced: jm.Traced, arguments: argparse.Namespace) -> str:
@@ -74,7 +85,8 @@ def _print_text(traced: jm.Traced, arguments: argparse.Namespace) -> str:
 
 def _write(traced: jm.Traced, args: Sequence[Any], arguments: argparse.Namespace) -> list[Path]:
     if arguments.to in EXPORTED:
-        return traced.lower().export(arguments.out, *args, languages=(arguments.to,), **_options(arguments))
+        how = {**_options(arguments), "make_inputs": arguments.make_inputs}
+        return traced.lower().export(arguments.out, *args, languages=(arguments.to,), **how)
     path: Path = arguments.out / f"{arguments.to}.mlir"
     if arguments.out.exists() and not arguments.out.is_dir():
         raise jm.JaxmeshError(f"--out takes a folder, but {str(arguments.out)!r} is a file; name another.")

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jaxmesh.dialects import ttir, ttnn
+from jaxmesh.dialects import textual, ttir, ttnn
 from jaxmesh.dialects.op import OpDef, Trait
 from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.compat import Jaxpr
@@ -67,7 +67,9 @@ def _is_complete(row: OpDef, attributes: Mapping[str, Any]) -> bool:
 
 def imported_op(dialect: str, name: str, attributes: Mapping[str, Any]) -> ImportedOp | None:
     """Describes an op of a text, named without its dialect; None if only its meaning is kept."""
-    row, given = ttir.OPS.get(name), dict(attributes)
+    row, given = ttir.OPS.get(name) or textual.OPS.get(f"ttir.{name}"), dict(attributes)
+    if dialect == "ttnn" and f"ttnn.{name}" in textual.OPS:
+        return ImportedOp(None, name, {k: v for k, v in given.items() if k not in _SEGMENTS and "." not in k})
     own = ttnn.OPS.get(name) if dialect == "ttnn" else None
     if own is not None:
         row = ttir.OPS.get("arange" if name == "arange" else own.like or "")

@@ -22,8 +22,8 @@ Shape = tuple[int, ...]
 Kind = Literal["int", "float", "number", "bool", "str", "ints", "bools", "array", "enum", "any"]
 Form = Literal[
     "si8", "si32", "ui32", "i32", "i64", "si64", "f32", "number", "bool", "string", "i32s", "i64s", "i32a", "bools",
-    "dense", "dense_i64", "shape", "type", "any", "convolution_layout", "#ttcore.reduce_type", "#ttcore.shard_type",
-    "#ttcore.shard_direction",
+    "dense", "dense_i64", "shape", "type", "any", "text", "convolution_layout", "#ttcore.reduce_type",
+    "#ttcore.shard_type", "#ttcore.shard_direction",
 ]  # fmt: skip
 
 
@@ -46,12 +46,18 @@ class Trait(Enum):
     """It splits a tensor over devices or joins its shards."""
     SENDS = auto()
     """Data moves from device to device."""
+    IN_FLOAT32 = auto()
+    """It computes in float32 and rounds once, whatever the element type."""
     DECOMPOSED = auto()
     """An imported one is kept as the equations of its meaning, in which passes look for it."""
     DECOMPOSED_FOR_TTNN = auto()
     """TTNN has no such operation; an imported one is lowered from the equations of its meaning."""
     NEEDS_DEVICE = auto()
     """It takes the mesh device, and its result is never on the host."""
+    TEXTUAL = auto()
+    """It is read and printed as MLIR, and has no call in Python and C++."""
+    OPAQUE = auto()
+    """No meaning of it is known: it cannot be executed."""
     NOT_UPSTREAM = auto()
     """Upstream's dialect has no such operation: one in a text is read, with a warning, and never printed."""
 
@@ -65,9 +71,9 @@ class Attribute:
 
     `form` is the attribute's form in MLIR; by default the one of the kind (`FORMS`). Forms: `number` (`f32` or `i32`,
     as the value is), `i32s` (`[1 : i32, 2 : i32]`), `i64s` (`array<i64: 1, 2>`), `i32a` (`array<i32: 1, 2>`),
-    `dense_i64` (a table of device ids), `shape` (`#ttnn.shape<2x1>`), and for an enum the dialect's attribute around
-    it, such as `#ttcore.reduce_type`. A sequence is printed as `i32a` if the form is that of a single integer, as of
-    kind `any`.
+    `dense_i64` (a table of device ids), `shape` (`#ttnn.shape<2x1>`), `text` (as the text has it), and for an enum the
+    dialect's attribute around it, such as `#ttcore.reduce_type`. A sequence is printed as `i32a` if the form is that of
+    a single integer, as of kind `any`.
 
     `required` is upstream's rule. With `assumed`, a text without the attribute is read with a warning and the default.
     """
@@ -144,7 +150,7 @@ class OpDef:
     Attributes:
       name: without the dialect.
       operands: how many it takes.
-      attributes: the attributes it knows.
+      attributes: its attributes.
       meaning: computes the results in JAX.
       results: how many it has.
       casts: True if the declared element type of a result may differ from the meaning's, as of comparisons.

@@ -7,7 +7,7 @@ the two transfers of TTNN from a lowered one. `passes/ttir_to_ttnn` then lowers 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -26,9 +26,10 @@ class Type:
     Attributes:
       shape: local (per device) of a shard, full otherwise.
       dtype: a NumPy dtype, those of `ml_dtypes` included.
-      kind: `tensor`, or `device` for the result of `ttnn.get_device`.
+      kind: `tensor`, `device` for the result of `ttnn.get_device`, or `global_semaphore`.
       host: at TTNN level, whether the tensor is in host memory. At TTIR level nothing reads it.
       tile: at TTNN level, whether it is laid out in tiles; else row by row.
+      layout: at TTNN level, the layout that a text gives it, where that is not the one that host and tile say.
     """
 
     shape: Shape
@@ -36,6 +37,7 @@ class Type:
     kind: str = "tensor"
     host: bool = False
     tile: bool = False
+    layout: str = ""
 
 
 @dataclass(slots=True)
@@ -93,6 +95,7 @@ class Program:
       arguments: the first values, in order.
       ops: in order; every value is defined before it is used.
       results: may name an argument, or a value twice.
+      public: whether the text says of the function that it is public, as it is without that, too.
     """
 
     name: str
@@ -101,6 +104,7 @@ class Program:
     arguments: list[Port] = field(default_factory=list[Port])
     ops: list[Op] = field(default_factory=list[Op])
     results: list[Port] = field(default_factory=list[Port])
+    public: bool = False
 
     def new(self, kind: Type) -> Value:
         """Adds a value of a type; returns its number."""
@@ -113,7 +117,7 @@ class Program:
 
     def like(self, ops: Iterable[Op], results: Sequence[Port]) -> Program:
         """Returns a program of the same signature and values with other operations."""
-        return Program(self.name, self.mesh, self.types, self.arguments, list(ops), list(results))
+        return replace(self, ops=list(ops), results=list(results))
 
 
 def without_dead(program: Program) -> Program:

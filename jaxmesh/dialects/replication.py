@@ -128,8 +128,8 @@ class Claim:
 def error(differences: Sequence[Difference]) -> ReplicationError:
     """Returns the error for differences; its message describes the first one in full."""
     first = min(differences, key=lambda d: d.claim.number)
-    places = list(dict.fromkeys(d.claim.line for d in differences if d.claim.number != first.claim.number))
-    more = f" Copies also differ at: {'; '.join(places)}." if places else ""
+    lines = list(dict.fromkeys(d.claim.line for d in differences if d.claim.number != first.claim.number))
+    more = f" Copies also differ at: {'; '.join(lines)}." if lines else ""
     found = ReplicationError(f"{first}{more}")
     found.difference = first
     return found

@@ -1,4 +1,4 @@
-"""The residency of each value of a TTNN-level program: a forward analysis (section 4 of the semantics).
+"""The residency of each value of a TTNN-level program: a forward analysis.
 
 A value is on the host until a distribute. An equation with a device operand, or whose result varies over a mesh axis,
 runs on the devices, and only an aggregate returns a value to the host. Values that depend on no array input have no
@@ -68,7 +68,7 @@ def of_result(eqn: Eqn, operands: Sequence[Residency], created: Residency = HOST
     return created if residency is FREE and not _is_rematerialised(eqn) else residency
 
 
-def created_in(flow: While | Cond, eqn: Eqn, outside: Residency) -> Residency:
+def creation_residency(flow: While | Cond, eqn: Eqn, outside: Residency) -> Residency:
     """Returns where the bodies of a loop or branch create tensors: on devices that decide for themselves, there."""
     return DEVICE if compat.varying_axes(flow.predicate(eqn)) else outside
 
@@ -137,7 +137,7 @@ class ResidencyMap:
         inputs, where = tuple(inputs), self.created if created is None else created
         return self._known.get(jaxpr, lambda: ResidencyMap(jaxpr, inputs, self._known, where), inputs, where)
 
-    def inlined(self, program: Jaxpr) -> ResidencyMap:
+    def with_calls_inlined(self, program: Jaxpr) -> ResidencyMap:
         """Returns the residencies of the program with calls inlined; its loops and branches are not analysed again."""
         return ResidencyMap(program, self.inputs, self._known, self.created)
 
@@ -153,11 +153,11 @@ class ResidencyMap:
                 return [self._settle(loop.body, *loop.split(operands), self.created)]
             case While() as loop:
                 test, consts, carry = loop.split(operands)
-                created = created_in(loop, eqn, self.created)
+                created = creation_residency(loop, eqn, self.created)
                 step = self._settle(loop.body, consts, carry, (), created)
                 return [self.body(loop.cond, (*test, *step.inputs[len(consts) :]), created), step]
             case Cond() as branch:
-                created = created_in(branch, eqn, self.created)
+                created = creation_residency(branch, eqn, self.created)
                 return [self.body(b, operands[1:], created) for b in branch.branches]
             case None:
                 return []

@@ -30,7 +30,7 @@ class Argument:
 
     @property
     def whole(self) -> tuple[int, ...]:
-        """The shape in which it is passed."""
+        """The shape of the array that a caller passes."""
         if self.sharding is None:
             return self.aval.shape
         sizes = self.sharding.mesh.shape
@@ -49,6 +49,7 @@ class Boundary:
       arguments: the types of its leaves.
       donated: the numbers of the arguments whose buffers a run may reuse.
       out_specs: on Explicit axes the specs in the types of full results.
+      public: whether the text that it was imported from says that it is public.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Boundary:
     arguments: tuple[Argument, ...]
     donated: tuple[int, ...] = ()
     out_specs: tuple[PartitionSpec, ...] | None = None
+    public: bool = False
 
     @property
     def residencies(self) -> tuple[Residency, ...]:

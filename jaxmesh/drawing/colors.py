@@ -66,7 +66,7 @@ def piece_colors(count: int) -> Sequence[str]:
 
 def _scale(at: float) -> str:
     """Returns the colour at a position on the scale, 0 to 1."""
-    place = at * (len(_VIRIDIS) - 1)
-    left = min(int(place), len(_VIRIDIS) - 2)
+    position = at * (len(_VIRIDIS) - 1)
+    left = min(int(position), len(_VIRIDIS) - 2)
     low, high = rgb(_VIRIDIS[left]), rgb(_VIRIDIS[left + 1])
-    return "#" + "".join(f"{round(a + (b - a) * (place - left)):02x}" for a, b in zip(low, high, strict=True))
+    return "#" + "".join(f"{round(a + (b - a) * (position - left)):02x}" for a, b in zip(low, high, strict=True))

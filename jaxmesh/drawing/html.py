@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from jaxmesh.drawing.text_layout import escape
+
+_TABLE = 'style="border-collapse: collapse; color: inherit; margin-top: 0.5em"'
+_CELL = 'style="border: 1px solid currentColor; padding: 0.2em 0.5em; text-align: left; vertical-align: top"'
 
 
 def fragment(style_of: Callable[[str], str], body: str, plain: str = "") -> str:
@@ -26,6 +29,13 @@ def fragment(style_of: Callable[[str], str], body: str, plain: str = "") -> str:
 def unique_name(*content: str) -> str:
     """Returns a class name that depends on the content alone."""
     return "jm-" + hashlib.sha256("".join(content).encode()).hexdigest()[:10]
+
+
+def table(rows: Iterable[Iterable[str]], head: Iterable[str] = ()) -> str:
+    """Returns a table in the colours of the page around it, so that it suits a light and a dark one."""
+    tagged = [("th", head), *(("td", row) for row in rows)]
+    lines = ("".join(f"<{tag} {_CELL}>{escape(cell)}</{tag}>" for cell in row) for tag, row in tagged)
+    return f"<table {_TABLE}>{''.join(f'<tr>{line}</tr>' for line in lines if line)}</table>"
 
 
 def page(title: str, body: str) -> str:

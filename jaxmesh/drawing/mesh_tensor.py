@@ -20,25 +20,25 @@ def tensor_placement(tensor: Any) -> Placement:
     """Returns the shard of each device of a `MeshTensor`: parts of the full tensor if a mapper distributed it."""
     mesh = tensor.mesh
     axes, local = dict(mesh.shape), tuple(tensor.shape)
-    places = list(itertools.product(*map(range, axes.values())))
+    coordinates = list(itertools.product(*map(range, axes.values())))
     found = _of_topology(tensor, local)
     notes: list[str] = []
     if found is not None:
         full, boxes, over = found
-        wheres = [Shard.of_box(boxes[c]) if c in boxes else None for c in places]
+        wheres = [Shard.of_box(boxes[c]) if c in boxes else None for c in coordinates]
         how = str(list(tensor.topology.placements())).replace("Placement", "")
         shape: Shape | None = full
     else:
-        holders = _holders(tensor, places)
-        wheres = [_shard(tensor, axes, c, local) if holders is None or c in holders else None for c in places]
+        holders = _holders(tensor, coordinates)
+        wheres = [_shard(tensor, axes, c, local) if holders is None or c in holders else None for c in coordinates]
         shape, over = (local, [()] * len(local)) if not tensor.varying else (None, None)
         how = f"varies over {', '.join(tensor.varying)}" if tensor.varying and not tensor.is_partial else "a MeshTensor"
         if not tensor.varying:
-            wheres, how = [Shard.of_box(tuple((0, n) for n in local))] * len(places), "the same on every device"
+            wheres, how = [Shard.of_box(tuple((0, n) for n in local))] * len(coordinates), "the same on every device"
         else:
             notes.append(
-                "it was computed by a program, which says over which mesh axes its shards differ, but not which part "
-                "of a full tensor each of them is."
+                "it was computed by a program, whose types give the mesh axes over which its shards differ, not which "
+                "part of a full tensor each of them is."
             )
     if tensor.storage_type().name == "HOST":
         notes.append("it is in host memory, one shard per device.")
@@ -63,13 +63,13 @@ def process_notes(devices: list[Any] | None) -> list[str] | None:
     return [f"of process {d.process_index}" for d in devices]
 
 
-def _shard(tensor: Any, axes: dict[str, int], place: Shape, local: Shape) -> Shard:
-    named = zip(axes, place, strict=True)
+def _shard(tensor: Any, axes: dict[str, int], coordinate: Shape, local: Shape) -> Shard:
+    named = zip(axes, coordinate, strict=True)
     kept = [(name, at) for name, at in named if tensor.is_partial or name in tensor.varying]
     return Shard(None, ", ".join(f"{n}={at}" for n, at in kept), local, tuple(at for _, at in kept))
 
 
-def _holders(tensor: Any, places: list[Shape]) -> set[Shape] | None:
+def _holders(tensor: Any, coordinates: list[Shape]) -> set[Shape] | None:
     """Returns the mesh coordinates with a shard of a partial tensor; None for a complete one."""
     if not tensor.is_partial:
         return None
@@ -77,7 +77,7 @@ def _holders(tensor: Any, places: list[Shape]) -> set[Shape] | None:
     if occupied is not None:
         return occupied
     have: set[Any] = tensor.data.sharding.device_set
-    return {c for c in places if tensor.mesh.devices[c] in have}
+    return {c for c in coordinates if tensor.mesh.devices[c] in have}
 
 
 def _of_topology(tensor: Any, local: Shape) -> tuple[Shape, dict[Shape, Box], list[list[str]] | None] | None:
@@ -97,9 +97,9 @@ def _of_topology(tensor: Any, local: Shape) -> tuple[Shape, dict[Shape, Box], li
         if dim is not None:
             full[dim] = local[dim] * size
     boxes: dict[Shape, Box] = {}
-    for coordinate, place in zip(coordinates, itertools.product(*map(range, sizes)), strict=False):
+    for coordinate, position in zip(coordinates, itertools.product(*map(range, sizes)), strict=False):
         box = [(0, n) for n in local]
-        for dim, at in zip(dims, place, strict=True):
+        for dim, at in zip(dims, position, strict=True):
             if dim is not None:
                 box[dim] = (at * local[dim], (at + 1) * local[dim])
         boxes[coordinate] = tuple(box)

@@ -166,11 +166,11 @@ def cut_boxes(shape: Shape, over: Sequence[Sequence[str]], axes: Mapping[str, in
     for coordinate in itertools.product(*map(range, axes.values())):
         box: list[tuple[int, int]] = []
         for size, row in zip(shape, over, strict=True):
-            count, place = 1, 0
+            count, index = 1, 0
             for name in row:
-                count, place = count * axes[name], place * axes[name] + coordinate[names.index(name)]
+                count, index = count * axes[name], index * axes[name] + coordinate[names.index(name)]
             chunk = -(-size // count)
-            box.append((min(size, place * chunk), min(size, (place + 1) * chunk)))
+            box.append((min(size, index * chunk), min(size, (index + 1) * chunk)))
         boxes.append(tuple(box))
     return boxes
 

@@ -24,7 +24,7 @@ class ProgramValue:
     Attributes:
       text: its definition, such as `%3 = tanh(%2)`.
       kind: its type; the local type of a shard.
-      where: its residency, in words.
+      where: a text that describes its residency.
       holding: its placement, if it is on the devices.
       depth: the number of loops and calls around it.
       moves: True for a transfer or a collective.

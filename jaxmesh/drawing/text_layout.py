@@ -76,6 +76,18 @@ def align_columns(rows: Sequence[Sequence[str]]) -> list[str]:
     return ["  ".join(row).rstrip() for row in padded]
 
 
+def duration(seconds: float) -> str:
+    """Returns a time in the unit that suits it.
+
+    >>> duration(0.0217), duration(3.2e-6), duration(0)
+    ('21.7 ms', '3.2 µs', '0 ns')
+    """
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6)):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds * 1e9:.3g} ns"
+
+
 def fit_texts(
     choices: Sequence[Sequence[Sequence[str]]], wide: float, high: float, most: float = 12, least: float = 7
 ) -> tuple[Sequence[Sequence[str]], float]:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from jaxmesh.dialects.program import Port, Program
+from jaxmesh.emit.constants import CONSTANT_LIMIT, StoredConstants
 from jaxmesh.emit.python.printer import python_source
 from jaxmesh.errors import ArgumentTypeError, FolderError
 
@@ -34,6 +35,8 @@ def write_folder(
     exact: bool | Sequence[bool],
     bits: Sequence[int] = (),
     python: bool = True,
+    constant_limit: int = CONSTANT_LIMIT,
+    make_inputs: str | None = None,
 ) -> list[Path]:
     """Writes `main.py`, `utils.py`, `locations.json`, `tensors/*.npy` and the given texts.
 
@@ -50,18 +53,23 @@ def write_folder(
         each, or for all.
       bits: for each result those of the floats by whose rounding it may differ; 0 for its own type.
       python: whether `main.py` is written, with its `utils.py` and `locations.json`.
+      constant_limit: the most elements of a constant that texts spell; others are files in `tensors`.
+      make_inputs: how the program makes its inputs, `"zeros"` or `"random"`; then the folder has neither inputs nor
+        expected results.
     """
     target = Path(directory).absolute()
     try:
         _check_names(texts)
         _check_target(target)
+        constants = StoredConstants(program, constant_limit)
         tensors = {
-            **_tensors("arg", "argument", program, program.arguments, inputs),
-            **_tensors("expected", "result", program, program.results, expected),
+            **{f"{name}.npy": array for name, array in constants.arrays.items()},
+            **({} if make_inputs else _tensors("arg", "argument", program, program.arguments, inputs)),
+            **({} if make_inputs else _tensors("expected", "result", program, program.results, expected)),
         }
         files = dict(texts)
         if python:
-            files |= python_files(program, exact, bits)
+            files |= python_files(program, exact, bits, constants, make_inputs)
         target.parent.mkdir(parents=True, exist_ok=True)
         # On the same file system as the folder, so that moving a file is one step.
         beside = target if target.exists() else target.parent
@@ -76,9 +84,15 @@ def write_folder(
         raise FolderError(f"{str(directory)!r} cannot be written ({error.strerror}); name another folder.") from error
 
 
-def python_files(program: Program, exact: bool | Sequence[bool] = False, bits: Sequence[int] = ()) -> dict[str, str]:
+def python_files(
+    program: Program,
+    exact: bool | Sequence[bool] = False,
+    bits: Sequence[int] = (),
+    constants: StoredConstants | None = None,
+    make_inputs: str | None = None,
+) -> dict[str, str]:
     """Returns the texts of `main.py`, `utils.py` and `locations.json`: the source line of each line of `main.py`."""
-    main, places = python_source(program, load=True, exact=exact, bits=bits)
+    main, places = python_source(program, constants, load=True, exact=exact, bits=bits, make_inputs=make_inputs)
     return {"main.py": main, "utils.py": utils_text(), LOCATIONS: json.dumps(places, indent=0) + "\n"}
 
 
@@ -153,7 +167,7 @@ def _write(made: Path, files: Mapping[str, str], tensors: Mapping[str, Array]) -
     return [*files, *(f"tensors/{name}" for name in tensors)]
 
 
-_NUMBERED = re.compile(r"(arg|expected)[0-9]+\.npy")
+_NUMBERED = re.compile(r"(arg|constant|expected)[0-9]+\.npy")
 
 
 def _move(made: Path, target: Path, names: Sequence[str]) -> None:

@@ -35,6 +35,18 @@ def comment(text: str) -> str:
     return " ".join(ascii_only.replace("*/", "* /").replace("/*", "/ *").split()).rstrip("\\ ")
 
 
+def unique(name: str, taken: AbstractSet[str]) -> str:
+    """A name, with a number behind it if it is taken.
+
+    >>> unique("_main", {"_main"}), unique("add", {"_main"})
+    ('_main_0', 'add')
+    """
+    made, number = name, 0
+    while made in taken:
+        made, number = f"{name}_{number}", number + 1
+    return made
+
+
 class Variables:
     """Names of variables: what made the value, with a counter of its own over the whole text.
 
@@ -45,9 +57,10 @@ class Variables:
 
     __slots__ = ("_counts", "_taken")
 
-    def __init__(self, taken: Iterable[str] = ()) -> None:
+    def __init__(self, taken: Iterable[str] = (), before: Variables | None = None) -> None:
         self._taken = set(taken)
-        self._counts: dict[str, int] = {}
+        # The functions of one text count on; their names are their own.
+        self._counts: dict[str, int] = {} if before is None else before._counts
 
     def fresh(self, callee: str) -> str:
         """The next name for what `callee` gives."""

@@ -2,28 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from jaxmesh.dialects.program import Program
-from jaxmesh.emit.cpp.printer import cpp_text
+from jaxmesh.emit.constants import CONSTANT_LIMIT
+from jaxmesh.emit.cpp.printer import cpp_module, cpp_text
 from jaxmesh.emit.mlir.printer import mlir_text
-from jaxmesh.emit.python.printer import python_text
-from jaxmesh.validate import as_bool
+from jaxmesh.emit.python.printer import python_module, python_text
+from jaxmesh.validate import as_bool, as_index
 
 
-def _mlir(program: Program, debug_info: bool) -> str:
-    return mlir_text(program, locations=debug_info)
+def _mlir(program: Program, limit: int, debug_info: bool, layouts: bool) -> str:
+    return mlir_text(program, locations=debug_info, layouts=layouts, constant_limit=limit)
 
 
-TARGETS: Mapping[str, Callable[[Program, bool], str]] = {
+def _python(program: Program, limit: int, debug_info: bool, layouts: bool) -> str:
+    return python_text(program, constant_limit=limit)
+
+
+def _cpp(program: Program, limit: int, debug_info: bool, layouts: bool) -> str:
+    return cpp_text(program, constant_limit=limit)
+
+
+def emit_module(name: str, programs: Sequence[Program], *, target_module: bool = False) -> str:
+    """Returns several flat TTNN programs as one file of Python or C++; of Python it may be a module to import."""
+    return cpp_module(programs) if name == "cpp" else python_module(programs, target_module=target_module)
+
+
+TARGETS: Mapping[str, Callable[[Program, int, bool, bool], str]] = {
     "ttir": _mlir,
     "ttnn": _mlir,
-    "python": lambda program, _: python_text(program),
-    "cpp": lambda program, _: cpp_text(program),
+    "python": _python,
+    "cpp": _cpp,
 }
-"""The printers, by the name that `as_text` takes; their second argument adds locations, which MLIR alone has."""
+"""The printers, by the name that `as_text` takes. Their second argument is the limit of elements of a constant that is
+spelled; further ones add locations and layouts, which MLIR alone has."""
 
 
-def emit(name: str, program: Program, *, debug_info: bool = False) -> str:
+def emit(
+    name: str,
+    program: Program,
+    *,
+    debug_info: bool = False,
+    layouts: bool = False,
+    constant_limit: int = CONSTANT_LIMIT,
+) -> str:
     """Returns a flat program as text."""
-    return TARGETS[name](program, as_bool("as_text", "debug_info", debug_info))
+    limit = as_index("as_text", "constant_limit", constant_limit)
+    layouts = as_bool("as_text", "layouts", layouts) and name == "ttnn"
+    return TARGETS[name](program, limit, as_bool("as_text", "debug_info", debug_info), layouts)

@@ -14,6 +14,7 @@ from collections.abc import Callable, Hashable
 from typing import Any, Generic, ParamSpec, TypeVar
 
 from jax._src import array, config, core, util
+from jax._src.random import prng
 
 V = TypeVar("V")
 R = TypeVar("R")
@@ -25,8 +26,18 @@ _util: Any = util
 ARRAY: type[Any] = array.ArrayImpl
 """The class of concrete arrays of numbers. An `isinstance` test of it is cheaper than of `jax.Array`, which includes
 traced values and random keys."""
-placement_of: Callable[[Any], tuple[bool, Any]] = operator.attrgetter("_committed", "_sharding")
-"""Returns whether a concrete array is committed, and its sharding, in one step and without Python's properties."""
+_placement: Callable[[Any], tuple[bool, Any]] = operator.attrgetter("_committed", "_sharding")
+_KEYS: type[Any] = prng.PRNGKeyArray
+
+
+def placement_of(x: Any) -> tuple[bool, Any] | None:
+    """Returns whether a concrete array is committed, and its sharding; None for anything else.
+
+    It takes one step for an array of numbers, and none of Python's properties.
+    """
+    if type(x) is ARRAY:
+        return _placement(x)
+    return (x.committed, x.sharding) if type(x) is _KEYS else None
 
 
 class Cache(Generic[V]):
@@ -87,14 +98,14 @@ def is_staged() -> bool:
     return True
 
 
-def unkeyed() -> Hashable:
+def unkeyed_settings() -> Hashable:
     """Returns the settings that a trace depends on and that `jax.jit`'s cache key lacks: the kind of random keys."""
     return _config.default_prng_impl.value, _config.enable_custom_prng.value
 
 
 def settings() -> Hashable:
     """Returns the current settings of JAX that the results of a function may depend on."""
-    return _config.trace_context(), unkeyed()
+    return _config.trace_context(), unkeyed_settings()
 
 
 def forget_dispatch(function: Any) -> None:

@@ -73,6 +73,11 @@ def without_varying_types() -> Generator[None]:
         _untyped.reset(token)
 
 
+def has_varying_types() -> bool:
+    """Returns False in a trace whose types name no varying axes: any value there may vary over any axis."""
+    return not _untyped.get()
+
+
 def retype(aval: Aval, shape: Sequence[int], varying: Iterable[str]) -> Aval:
     """Returns `aval` with another shape, varying over exactly the given axes."""
     kind = aval.manual_axis_type.update(varying=frozenset(() if _untyped.get() else varying))
@@ -108,6 +113,13 @@ _lax: Any = jax.lax
 def vary(x: Any, axes: Iterable[str]) -> Any:
     """Types a value as varying over further axes."""
     return _lax.pcast(x, tuple(axes), to="varying")
+
+
+def in_device_memory(x: Any) -> Any:
+    """Returns a traced value in the devices' memory, into which it is moved from the host's."""
+    kind: Any = getattr(x, "aval", None)
+    on_host = getattr(kind, "memory_space", None) is jax.memory.Space.Host
+    return jax.device_put(x, jax.memory.Space.Device) if on_host else x
 
 
 # --- meshes ----------------------------------------------------------------------------------------------------------

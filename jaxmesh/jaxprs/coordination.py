@@ -42,8 +42,8 @@ def exchange(mine: bytes, me: int, members: Sequence[int]) -> list[bytes]:
             rest: list[bytes] = [client.blocking_key_value_get_bytes(f"{talk}/{p}/{s}", timeout_ms) for s in more]
         except Exception as error:
             raise MeshError(
-                f"process {p} has said nothing to process {me} for {TIMEOUT_SECONDS} seconds ({error}); every process "
-                "must run the same programs in the same order."
+                f"process {p} has sent no message to process {me} for {TIMEOUT_SECONDS} seconds ({error}); every "
+                "process must run the same programs in the same order."
             ) from error
         messages.append(b"".join([row, *rest])[_LENGTH:])
     # A message is deleted after all members have read it.

@@ -104,7 +104,7 @@ class Program:
         ins = [*self.ins, *[self.ins[i] for i in at]]
         return self._derive(("tangent", moving), fun, avals, ins, [self.outs[i] for i in real])
 
-    def transposed(self, linear: tuple[bool, ...]) -> Program:
+    def transpose(self, linear: tuple[bool, ...]) -> Program:
         """Returns the program from the other arguments and the cotangents of results to those of linear arguments."""
         at = [i for i, m in enumerate(linear) if m]
         others = [i for i, m in enumerate(linear) if not m]
@@ -125,7 +125,7 @@ class Program:
         ins = [*[self.ins[i] for i in others], *self.outs]
         return self._derive(("transposed", linear), fun, avals, ins, [self.ins[i] for i in at])
 
-    def batched(self, dims: tuple[int | None, ...], size: int) -> Program:
+    def batch(self, dims: tuple[int | None, ...], size: int) -> Program:
         """Returns the program over a further dim of some arguments, which is the first of all results."""
 
         def wider(aval: Any, dim: int | None) -> Any:
@@ -187,20 +187,20 @@ def _jvp(primals: Sequence[Any], tangents: Sequence[Any], *, program: Program, d
     derivative = program.tangent(moving)
     made = call(derivative, [*primals, *[t for t, m in zip(tangents, moving, strict=True) if m]])
     found = dict(zip(program.real_results(), made, strict=True))
-    return outs, [found[i] if i in found else _ad.Zero.from_primal_value(y) for i, y in enumerate(outs)]
+    return outs, [found[i] if i in found else _ad.Zero(_jax.typeof(y).to_tangent_aval()) for i, y in enumerate(outs)]
 
 
 def _transpose(cotangents: Sequence[Any], *args: Any, program: Program, devices: Jaxpr) -> list[Any]:
     linear = tuple(_ad.is_undefined_primal(x) for x in args)
     known = [x for x, m in zip(args, linear, strict=True) if not m]
-    made = iter(call(program.transposed(linear), [*known, *map(_ad.instantiate_zeros, cotangents)]))
+    made = iter(call(program.transpose(linear), [*known, *map(_ad.instantiate_zeros, cotangents)]))
     return [next(made) if m else None for m in linear]
 
 
 def _batch(args: Sequence[Any], dims: Sequence[Any], *, program: Program, devices: Jaxpr) -> Any:
     at = tuple(None if d is None else int(d) for d in dims)
     size = next(x.shape[d] for x, d in zip(args, at, strict=True) if d is not None)
-    outs = call(program.batched(at, size), args)
+    outs = call(program.batch(at, size), args)
     return outs, [0] * len(outs)
 
 

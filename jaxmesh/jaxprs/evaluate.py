@@ -1,4 +1,4 @@
-"""Interpreters of jaxprs, equation by equation, at the source locations of the equations."""
+"""Traces functions to jaxprs with varying-axes types, and interprets jaxprs equation by equation."""
 
 from __future__ import annotations
 
@@ -9,19 +9,36 @@ from typing import Any, TypeVar
 import jax
 import numpy as np
 from jax.extend import source_info_util
+from jax.sharding import AbstractMesh, PartitionSpec
 
-from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Literal, Var
-from jaxmesh.jaxprs.walk import constants, open_jaxpr
+from jaxmesh.jaxprs.compat import (
+    Atom,
+    Eqn,
+    Jaxpr,
+    Literal,
+    Var,
+    retype,
+    shard_map,
+    unlowered_primitive,
+    without_varying_types,
+)
+from jaxmesh.jaxprs.walk import close, constants, open_jaxpr, rebuild, substitute
 
 T = TypeVar("T")
 
 
 @contextlib.contextmanager
 def at_source_of(eqn: Eqn) -> Generator[None]:
-    """Runs its body at the source location and in the tracing context of an equation, over the current mesh."""
+    """Runs its body at the source location and in the tracing context of an equation.
+
+    The mesh is the current one, unless both are of full values: then axes may be Auto for some equations and Explicit
+    for others, as in the functions of `jax.sharding.auto_axes`.
+    """
     stack = source_info_util.current_name_stack() + eqn.source_info.name_stack
     location = source_info_util.user_context(eqn.source_info.traceback, name_stack=stack)
-    mesh = jax.sharding.get_abstract_mesh()
+    mesh, own = jax.sharding.get_abstract_mesh(), eqn.ctx.cur_abstract_mesh
+    if not own.empty and not own.manual_axes and not mesh.manual_axes:
+        mesh = own
     with location, eqn.ctx.manager, jax.sharding.use_abstract_mesh(mesh):
         yield
 
@@ -43,7 +60,7 @@ def read(env: Mapping[Var, Any], atom: Atom) -> Any:
     return literal_value(atom) if isinstance(atom, Literal) else env[atom]
 
 
-def untyped(value: Any) -> Any:
+def strip_type(value: Any) -> Any:
     """Returns a constant without the type that JAX's typed NumPy arrays remember, which names the mesh of its trace."""
     array: Any = value
     return array.view() if isinstance(value, np.ndarray) and type(array) is not np.ndarray else array
@@ -69,14 +86,14 @@ Rule = Callable[[Eqn, list[T]], Sequence[T]]
 
 def literal_value(literal: Any) -> Any:
     """Returns the value of a literal."""
-    return untyped(literal.val)
+    return strip_type(literal.val)
 
 
 def environment(
     jaxpr: Jaxpr,
     args: Sequence[T],
     rule: Rule[T],
-    constant: Callable[[Any], T] = untyped,
+    constant: Callable[[Any], T] = strip_type,
     literal: Callable[[Any], T] = literal_value,
     eqns: Iterable[Eqn] | None = None,
 ) -> dict[Var, T]:
@@ -94,7 +111,7 @@ def interpret(
     jaxpr: Jaxpr,
     args: Sequence[T],
     rule: Rule[T],
-    constant: Callable[[Any], T] = untyped,
+    constant: Callable[[Any], T] = strip_type,
     literal: Callable[[Any], T] = literal_value,
     eqns: Iterable[Eqn] | None = None,
 ) -> list[T]:
@@ -109,3 +126,71 @@ def interpret(
     """
     env = environment(jaxpr, args, rule, constant, literal, eqns)
     return [literal(a) if isinstance(a, Literal) else env[a] for a in open_jaxpr(jaxpr).outvars]
+
+
+# --- tracing ---------------------------------------------------------------------------------------------------------
+
+_presharded_p = unlowered_primitive("jaxmesh_presharded")
+_result_p = unlowered_primitive("jaxmesh_result")
+
+
+@_presharded_p.def_abstract_eval
+@_result_p.def_abstract_eval
+def _mark(x: Any, *, axes: Sequence[str] = ()) -> Any:
+    return retype(x, x.shape, axes)
+
+
+def trace_typed(
+    fun: Callable[..., Sequence[Any]],
+    avals: Sequence[Any],
+    varying: Sequence[Sequence[str]],
+    mesh: AbstractMesh,
+    check_vma: bool = True,
+) -> Jaxpr:
+    """Traces `fun` (flat arguments, flat results) with JAX's varying-axes types, all axes of `mesh` manual.
+
+    With `check_vma=False`, no value is typed as varying.
+
+    `shard_map` requires specs, which are not known yet. Two marker primitives make every boundary value full; they are
+    removed from the jaxpr afterwards.
+    """
+
+    def body(*args: Any) -> list[Any]:
+        typed = [_presharded_p.bind(x, axes=tuple(v)) if v else x for x, v in zip(args, varying, strict=True)]
+        return [_result_p.bind(y) for y in fun(*typed)]
+
+    # Full values are unsharded here, also those typed over a mesh with Explicit axes.
+    avals = [jax.ShapeDtypeStruct(a.shape, a.dtype, weak_type=a.weak_type) for a in avals]
+    specs = tuple(PartitionSpec() for _ in avals)
+    mapped = shard_map(body, mesh=mesh, in_specs=specs, out_specs=PartitionSpec(), check_vma=check_vma)
+    with contextlib.nullcontext() if check_vma else without_varying_types():
+        return _peel(jax.make_jaxpr(mapped)(*avals))
+
+
+def _peel(outer: Jaxpr) -> Jaxpr:
+    (call,) = [e for e in outer.eqns if e.primitive.name == "shard_map"]
+    inner = call.params["jaxpr"]
+    captured = dict(zip(open_jaxpr(outer).constvars, outer.consts, strict=True))
+    arguments = set(open_jaxpr(outer).invars)
+    consts: dict[Var, Any] = {}
+    swap: dict[Var, Atom] = {}
+    invars: dict[Var, Var] = {}
+    for var, source in zip(inner.invars, call.invars, strict=True):
+        if isinstance(source, Literal):
+            swap[var] = source
+        elif source in arguments:
+            invars[var] = var
+        else:
+            consts[var] = captured[source]
+    eqns: list[Eqn] = []
+    results: dict[Var, Atom] = {}
+    for eqn in inner.eqns:
+        if eqn.primitive is _presharded_p and eqn.invars[0] in invars:
+            invars[eqn.invars[0]] = eqn.outvars[0]
+        elif eqn.primitive is _result_p:
+            (operand,) = substitute(eqn.invars, swap)
+            results[eqn.outvars[0]] = operand
+        else:
+            eqns.append(eqn.replace(invars=substitute(eqn.invars, swap)) if swap else eqn)
+    outvars = [results.get(v, v) if isinstance(v, Var) else v for v in inner.outvars]
+    return close(rebuild(inner, list(consts), list(invars.values()), eqns, outvars), list(consts.values()))

@@ -1,4 +1,4 @@
-"""Tries MLIR passes in a process of its own, which a failed check inside of one may end.
+"""Tries MLIR passes in a separate process, because a failed check in a pass ends its process.
 
 The process is this file as a script. It imports jaxlib alone, so that it starts in a fraction of a second.
 """
@@ -26,7 +26,7 @@ _REFUSED = 1
 
 
 def fatal_error(module: Any, passes: Sequence[str]) -> str | None:
-    """Runs passes over a copy of a module; returns the last words of a process that they end, None if they do not."""
+    """Runs passes over a copy of a module; returns the last output of the process if a pass ends it, else None."""
     code = BytesIO()
     module.write_bytecode(code)
     command = [sys.executable, "-P", __file__, *passes]

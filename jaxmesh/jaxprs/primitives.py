@@ -1,5 +1,7 @@
 """Facts about JAX's primitives, by name."""
 
+from collections.abc import Mapping
+
 MOVES = frozenset({
     "broadcast_in_dim", "concatenate", "copy", "copy_p", "dynamic_slice", "dynamic_update_slice", "expand_dims",
     "gather", "pad", "rev", "reshape", "scatter", "select_n", "slice", "split", "squeeze", "stack", "transpose",
@@ -7,12 +9,21 @@ MOVES = frozenset({
 })  # fmt: skip
 """Primitives that only move data: every element of a result is an element of an operand, whatever its type."""
 
-RETYPES = frozenset({"pbroadcast", "pcast", "pvary"})
+RETYPES = frozenset({"pcast", "pvary"})
 """Primitives that change only over which mesh axes a value is typed as varying."""
 
+COLLECTIVES: Mapping[str, str] = {
+    "psum": "all_reduce", "psum2": "all_reduce", "psum_invariant": "all_reduce", "pmax": "all_reduce",
+    "pmin": "all_reduce", "all_gather": "all_gather", "all_gather_invariant": "all_gather",
+    "all_gather_reduced": "all_gather", "reduce_scatter": "reduce_scatter",
+    "unreduced_reduce_scatter": "reduce_scatter", "unreduced_psum": "all_reduce", "all_to_all": "all_to_all",
+    "ppermute": "collective_permute", "pbroadcast": "collective_broadcast", "ragged_all_to_all": "unknown",
+}  # fmt: skip
+"""Primitives that move data among the devices, with the names of the moves that `explain` lists."""
+
 EXACT = MOVES | RETYPES | {
-    "all_gather", "all_gather_invariant", "all_to_all", "bitcast_convert_type", "iota", "neg", "pgather", "ppermute",
-    "stop_gradient",
+    "all_gather", "all_gather_invariant", "all_to_all", "bitcast_convert_type", "iota", "neg", "pbroadcast", "pgather",
+    "ppermute", "stop_gradient",
 }  # fmt: skip
 """Primitives without rounding: equal operands give equal results, bit for bit, on every device."""
 

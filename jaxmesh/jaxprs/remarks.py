@@ -1,7 +1,7 @@
 """Remarks of passes about their work, collected only on request.
 
-A pass reads `active()` once and adds no remarks if it is None. A remark is about a value, identified by its variable. A
-pass that renames variables reports it; an equation that it removes is listed beside a value that remains.
+A pass reads `COLLECTED` once and adds no remarks if it is None. A remark is about a value, identified by its variable.
+A pass that renames variables reports it; an equation that it removes is listed beside a value that remains.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 KINDS = (
     "lowered",
-    "made legal",
+    "legalised",
     "inserted",
     "hoisted",
     "local",
@@ -104,17 +104,13 @@ def _once(notes: list[Remark], note: Remark) -> None:
         notes.append(note)
 
 
-_active: ContextVar[Remarks | None] = ContextVar("jaxmesh remarks", default=None)
-
-
-def active() -> Remarks | None:
-    """Returns the collector of remarks; None if none are requested."""
-    return _active.get()
+COLLECTED: ContextVar[Remarks | None] = ContextVar("jaxmesh remarks", default=None)
+"""The collector of remarks; None if none are requested."""
 
 
 def remark(kind: str, text: str, rule: str) -> None:
     """Adds a remark about the whole program, if remarks are collected."""
-    log = _active.get()
+    log = COLLECTED.get()
     if log is not None:
         log.add_general(kind, text, rule)
 
@@ -129,8 +125,8 @@ def collect() -> Generator[Remarks]:
     ['inserted: brought over (a rule)']
     """
     notes = Remarks()
-    token = _active.set(notes)
+    token = COLLECTED.set(notes)
     try:
         yield notes
     finally:
-        _active.reset(token)
+        COLLECTED.reset(token)

@@ -106,7 +106,7 @@ def inline_calls(
     outside = walk.open_jaxpr(jaxpr)
     constvars, consts = list(walk.open_jaxpr(jaxpr).constvars), list(jaxpr.consts)
     eqns: list[Eqn] = []
-    log = remarks.active()
+    log = remarks.COLLECTED.get()
 
     def expand(body: Jaxpr, swap: dict[Var, Atom], place: Eqn | None = None) -> list[Atom]:
         for eqn in body.eqns:
@@ -144,18 +144,22 @@ def inline_calls(
 def copy_constants(jaxpr: Jaxpr) -> Jaxpr:
     """Copies the NumPy arrays among a jaxpr's constants, at any depth.
 
-    JAX reads such an array when it compiles, so a jaxpr that is kept would show a later write.
+    JAX reads such an array when it compiles, so a jaxpr that is kept would show a later write. Equal arrays share a
+    copy.
     """
-    copies: dict[int, Any] = {}
+    copies: dict[tuple[int, Any], Any] = {}
+    contents = walk.Contents()
     holding, copied = walk.Memo[bool](), walk.Memo[Jaxpr]()
 
     def own(value: Any, dtype: Any) -> Any:
         array: Any = value
         if not isinstance(array, np.ndarray):
             return value
-        if id(value) not in copies:
-            copies[id(value)] = evaluate.untyped(value).astype(dtype)
-        return copies[id(value)]
+        first = contents.first(evaluate.strip_type(value))
+        key = id(first), dtype
+        if key not in copies:
+            copies[key] = first.astype(dtype)
+        return copies[key]
 
     def holds(j: Jaxpr) -> bool:
         """Returns True if a constant is a NumPy array, at any depth."""

@@ -120,7 +120,7 @@ class Sources:
 
     def __init__(self, eqns: Iterable[Eqn]) -> None:
         self._tracebacks: dict[tuple[str, int], Any] = {}
-        self._found: dict[str, tuple[Any, str]] = {}
+        self._found: dict[Any, tuple[Any, str]] = {}
         for eqn in eqns:
             traceback = eqn.source_info.traceback
             frame = None if traceback is None else _util.user_frame(traceback)
@@ -128,12 +128,12 @@ class Sources:
                 self._tracebacks.setdefault((frame.file_name, int(frame.start_line)), traceback)
 
     @contextlib.contextmanager
-    def at(self, location: str, op: str) -> Generator[str]:
-        """Runs its body, about an op at a location as MLIR prints it; yields `file:line (function)`, or nothing."""
+    def at(self, location: Any, op: str) -> Generator[str]:
+        """Runs its body, about an op at a location of MLIR, or its text; yields `file:line (function)`, or nothing."""
         del op
         found = self._found.get(location)
         if found is None:
-            found = self._found[location] = self._find(location)
+            found = self._found[location] = self._find(str(location))
         traceback, line = found
         if traceback is None:
             yield line
@@ -166,9 +166,9 @@ class TextSources(Sources):
         self._offset = offset
 
     @contextlib.contextmanager
-    def at(self, location: str, op: str) -> Generator[str]:
+    def at(self, location: Any, op: str) -> Generator[str]:
         """Runs its body, about an op; yields the line, which stays with what is made of it, and names it in errors."""
-        found = _PARSED.search(location)
+        found = _PARSED.search(str(location))
         if found is None:
             yield ""
             return

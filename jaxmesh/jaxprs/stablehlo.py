@@ -7,8 +7,9 @@ from typing import Any
 
 import jax
 
-from jaxmesh.jaxprs import evaluate, walk
+from jaxmesh.jaxprs import walk
 from jaxmesh.jaxprs.compat import Jaxpr
+from jaxmesh.jaxprs.emit import emit_jaxpr
 
 
 def lower_to_stablehlo(jaxpr: Jaxpr, in_shardings: Sequence[Any], out_shardings: Sequence[Any]) -> Any:
@@ -31,7 +32,7 @@ def lower_to_stablehlo(jaxpr: Jaxpr, in_shardings: Sequence[Any], out_shardings:
     def run(*args: Any) -> tuple[Any, ...]:
         # The values of constants are arguments here, whose order is that of the variables.
         closed = walk.close(body, args[: len(consts)])
-        return tuple(evaluate.eval_jaxpr(closed, *args[len(consts) :]))
+        return tuple(emit_jaxpr(closed, args[len(consts) :]))
 
     avals = [struct(v.aval) for v in variables]
     shardings = (*[None] * len(consts), *in_shardings)

@@ -15,9 +15,10 @@ from jax.sharding import AbstractMesh, NamedSharding
 
 from jaxmesh.jaxprs import compat, evaluate, walk
 from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Var
+from jaxmesh.jaxprs.primitives import RETYPES
 from jaxmesh.jaxprs.rewrite import map_sub_jaxprs
 
-MESH_ONLY = frozenset({"pvary", "pcast", "sharding_constraint"})
+MESH_ONLY = RETYPES | {"sharding_constraint"}
 """Primitives that change the type of a value over the mesh, and do nothing to a full value."""
 
 
@@ -72,7 +73,7 @@ def _body(jaxpr: Jaxpr, mesh: AbstractMesh | None) -> Jaxpr:
 
     def atom(old: Any) -> Atom:
         if isinstance(old, compat.Literal):
-            return compat.Literal(evaluate.untyped(old.val), _type(old.aval, mesh))
+            return compat.Literal(evaluate.strip_type(old.val), _type(old.aval, mesh))
         return var(old)
 
     constvars, invars = [var(v) for v in body.constvars], [var(v) for v in body.invars]
@@ -85,8 +86,8 @@ def _body(jaxpr: Jaxpr, mesh: AbstractMesh | None) -> Jaxpr:
         for e in body.eqns
     ]
     new = walk.rebuild(body, constvars, invars, eqns, [atom(a) for a in body.outvars])
-    consts = [evaluate.untyped(c) for c in walk.constants(jaxpr).values()]
-    return walk.close(new, consts) if consts else walk.closed_as(jaxpr, new)
+    consts = [evaluate.strip_type(c) for c in walk.constants(jaxpr).values()]
+    return walk.close(new, consts) if consts else walk.close_like(jaxpr, new)
 
 
 def _type(aval: Any, mesh: AbstractMesh | None) -> Any:

@@ -1,4 +1,4 @@
-"""Finds the values of a flat TTNN program that share a buffer: views, and results of ops that work in place.
+"""Finds the values of a flat program that share memory: views, and results of ops that work in place.
 
 A reshape is a view where no element has to move: the last dim stays, and rows lie one after the other or the tiles of
 the last two dims stay whole. The rule is tt-metal's own (`ttnn.reshape`).
@@ -8,12 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from jaxmesh.dialects import ttnn
-from jaxmesh.dialects.program import Op, Type, Value
+from jaxmesh.dialects import textual, ttnn
+from jaxmesh.dialects.definitions import definition_of, has_trait
+from jaxmesh.dialects.op import Trait
+from jaxmesh.dialects.program import Op, Program, Type, Value
 
 _TILE = 32
 _RESHAPE = "ttnn.reshape"
-_SHARES = {f"ttnn.{name}": op.in_place for name, op in ttnn.OPS.items() if op.in_place is not None} | {_RESHAPE: 0}
+_SHARES = {f"ttnn.{name}": op.in_place for name, op in ttnn.OPS.items() if op.in_place is not None} | {
+    _RESHAPE: 0,
+    **{name: op.writes for name, op in textual.OPS.items() if op.writes is not None},
+}
 """By op: the number of the operand whose buffer its results may share."""
 
 
@@ -46,3 +51,33 @@ def aliases(ops: Iterable[Op], types: Sequence[Type]) -> dict[Value, Value]:
             continue
         first.update((v, first.get(source, source)) for v in op.results)
     return first
+
+
+def reads_overwritten(program: Program) -> bool:
+    """Returns True if an op or a result reads a value after an op has written over its memory.
+
+    Upstream's `ttir.fill_cache` and `ttir.update_cache` have no result: the cache itself holds it afterwards. A reshape
+    may be a view, so it counts as the memory of its operand.
+    """
+    memory: dict[Value, Value] = {}
+    sharing: dict[Value, set[Value]] = {}
+    stale: set[Value] = set()
+
+    def share(value: Value, other: Value) -> None:
+        memory[value] = first = memory.get(other, other)
+        sharing.setdefault(first, {first}).add(value)
+
+    for op in program.ops:
+        if not stale.isdisjoint(op.used):
+            return True
+        row = definition_of(op.name)
+        into = None if row is None or row.writes is None else op.operands[row.writes]
+        if into is not None:
+            first = memory.get(into, into)
+            if sum(memory.get(v, v) == first for v in op.used) > 1:
+                return True
+            stale |= sharing.get(first, {first})
+            share(op.results[0], into)
+        elif has_trait(op.name, Trait.VIEW):
+            share(op.results[0], op.used[0])
+    return any(r.value in stale for r in program.results)

@@ -59,7 +59,7 @@ def lower(program: Jaxpr, inputs: Inputs, mesh: Mesh) -> ResidencyMap:
       The residencies of the lowered program, which is their `.program`.
 
     Raises:
-      MissingRuleError: a transfer inside a primitive that the analysis does not know.
+      MissingRuleError: a transfer inside a primitive without a rule.
       UnsupportedError: a transfer in a branch or loop that devices take differently.
     """
     for each in LOWERING:

@@ -1,7 +1,8 @@
 """The pass pipelines of flat programs, and the way from a jaxpr through them.
 
 `TTIR_PIPELINE` makes the program that a traced stage prints, `ttnn_pipeline` the one that a lowered stage prints and
-exports. No pass of it adds a transfer: those that only the text needs are added to the jaxpr before.
+exports. No pass to TTNN adds a transfer: those that only the text needs are added to the jaxpr before. Of TTIR's passes
+`place-results` adds a `mesh_shard`, for a result that an unrolled loop or branch leaves on the host.
 """
 
 from __future__ import annotations
@@ -19,17 +20,19 @@ from jaxmesh.errors import InexpressibleError
 from jaxmesh.jaxprs.compat import Jaxpr
 from jaxmesh.jaxprs.trees import show_paths
 from jaxmesh.jaxprs.walk import all_eqns
+from jaxmesh.passes.aliases import reads_overwritten
+from jaxmesh.passes.canonicalize import canonicalize
 from jaxmesh.passes.compute_on_devices import compute_on_devices
 from jaxmesh.passes.flatten.builder import Options
 from jaxmesh.passes.flatten.flatten import flatten
 from jaxmesh.passes.flatten.mesh_partition import recognise_mesh_partitions
 from jaxmesh.passes.fusion.driver import fuse as fuse_ops
+from jaxmesh.passes.implicit_broadcasts import fold_broadcasts
 from jaxmesh.passes.layouts.decide_layouts import decide_layouts
 from jaxmesh.passes.layouts.mesh_rank import set_mesh_rank
 from jaxmesh.passes.memory import manage_memory
 from jaxmesh.passes.mesh_shard.axis_indices import distribute_axis_indices, split_axis_indices
 from jaxmesh.passes.mesh_shard.place_results import place_results
-from jaxmesh.passes.overwrites import reads_overwritten
 from jaxmesh.passes.ttir_to_ttnn.driver import to_ttnn
 from jaxmesh.passes.verify_program import verify_program
 
@@ -52,20 +55,26 @@ PLACE_RESULTS = Pass("place-results", place_results)
 FUSE = Pass("fuse", fuse_ops)
 TTIR_TO_TTNN = Pass("convert-ttir-to-ttnn", to_ttnn)
 
+CANONICALIZE = Pass("canonicalize", canonicalize)
+FOLD_BROADCASTS = Pass("fold-broadcasts", fold_broadcasts)
 MANAGE_MEMORY = Pass("manage-memory", manage_memory)
 
 TTIR_PIPELINE = (MESH_PARTITION, PLACE_RESULTS, FUSE)
 
 
-def ttnn_pipeline(strict: bool) -> Sequence[Pass]:
+def ttnn_pipeline(strict: bool, upstream: bool = False) -> Sequence[Pass]:
     """Returns the passes to TTNN.
 
     Args:
       strict: whether what the real library does not take is an error; else it stays, for the emulation.
+      upstream: whether the text is to be upstream's, with its workarounds.
     """
+    convert = Pass(TTIR_TO_TTNN.name, partial(to_ttnn, upstream=upstream))
+    before = (CANONICALIZE, FOLD_BROADCASTS) if upstream else ()
+    after = (CANONICALIZE,) if upstream else ()
     set_rank = Pass("set-mesh-rank", partial(set_mesh_rank, strict=strict))
     decide = Pass("decide-layouts", partial(decide_layouts, strict=strict))
-    return (MESH_PARTITION, FUSE, TTIR_TO_TTNN, set_rank, decide, MANAGE_MEMORY)
+    return (MESH_PARTITION, FUSE, *before, convert, *after, set_rank, decide, MANAGE_MEMORY)
 
 
 def run_passes(pipeline: Sequence[Pass], program: Program, without: Sequence[Pass] = ()) -> Program:
@@ -107,7 +116,13 @@ def ttir_program(
 
 
 def ttnn_program(
-    lowered: ResidencyMap, boundary: Boundary, out_tree: Any, fuse: bool, unroll_limit: int, strict: bool
+    lowered: ResidencyMap,
+    boundary: Boundary,
+    out_tree: Any,
+    fuse: bool,
+    unroll_limit: int,
+    strict: bool,
+    upstream: bool = False,
 ) -> Program:
     """Returns the flat TTNN program of a lowered one.
 
@@ -118,14 +133,15 @@ def ttnn_program(
       fuse: whether groups of operations become one, where TTNN has one.
       unroll_limit: how many operations loops may become, all in all.
       strict: whether what the real library does not take is an error.
+      upstream: whether the text is to be upstream's, with its workarounds.
 
     Raises:
       MissingRuleError: a primitive that TTIR has no row for, or an op that TTNN has none for.
       UnsupportedError: a loop or a branch that is not static, or what the real library does not take.
     """
-    jaxpr, options = printed_jaxpr(lowered, boundary.sizes), Options(unroll_limit, fuse)
+    jaxpr, options = printed_jaxpr(lowered, boundary.sizes), Options(unroll_limit, fuse, decompose=not upstream)
     program = _flatten(jaxpr, boundary, out_tree, "ttnn", lowered.results, options)
-    program = run_passes(ttnn_pipeline(strict), program, () if fuse else (FUSE,))
+    program = run_passes(ttnn_pipeline(strict, upstream), program, () if fuse else (FUSE,))
     verify_program(program, strict=strict)
     return program
 
@@ -157,6 +173,7 @@ def _flatten(
         replace(port, varying=_axis_numbers(a.varying, boundary.sizes))
         for port, a in zip(program.arguments, boundary.arguments, strict=True)
     ]
+    program.public = boundary.public
     return program
 
 

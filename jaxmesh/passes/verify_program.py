@@ -55,7 +55,8 @@ class _Verifier:
             kind = self.types[port.value]
             if (kind.host, kind.tile) != (not port.presharded, port.presharded):
                 raise ResidencyError(
-                    f"argument {i} ({_show(kind)}) is not where its port says (presharded={port.presharded})."
+                    f"argument {i} ({_show(kind)}) is not in the memory that its port declares "
+                    f"(presharded={port.presharded})."
                 )
             self.live.add(port.value)
         for op in program.ops:
@@ -71,7 +72,7 @@ class _Verifier:
                 raise VerifyError(
                     f"{op.name} uses value {value} ({_show(self.types[value])}) after it was deallocated."
                 )
-            raise VerifyError(f"{op.name} uses value {value}, which nothing before it gives.")
+            raise VerifyError(f"{op.name} uses value {value}, which no argument and no earlier op defines.")
         dialect, _, name = op.name.partition(".")
         if self.spent and name != "deallocate":
             self._check_unspent(op.name, op.used)
@@ -83,11 +84,13 @@ class _Verifier:
             self._row(op, name)
         for value in op.results:
             if value in self.live or value in self.gone:
-                raise VerifyError(f"{op.name} gives value {value}, which is given already.")
+                raise VerifyError(f"{op.name} gives value {value}, which is defined already.")
             self.live.add(value)
 
     def _row(self, op: Op, name: str) -> None:
         row = ttnn.OPS.get(name)
+        if row is None and has_trait(op.name, Trait.TEXTUAL):
+            return
         if row is None:
             raise VerifyError(f"{op.name} is no op of TTNN's table; add a row in jaxmesh/dialects/ttnn/*.py.")
         _check_attributes(op, row)
@@ -191,7 +194,7 @@ class _Verifier:
         return tuple(self.program.mesh.values())
 
     def move(self, op: Op) -> None:
-        """`to_device`, `from_device` and `to_layout` change one thing about a tensor's place."""
+        """`to_device`, `from_device` and `to_layout` change the memory or the layout of a tensor."""
         layout = op.attributes.get("layout")
         after = {
             "ttnn.to_device": (("host", True), ("host", False)),
@@ -253,6 +256,8 @@ _SPECIAL: Mapping[str, Callable[[_Verifier, Op], None]] = {
     "to_device": _Verifier.move,
     "from_device": _Verifier.move,
     "to_layout": _Verifier.move,
+    "to_memory_config": lambda verifier, op: None,
+    "to_tensor_spec": lambda verifier, op: None,
     "deallocate": _Verifier.deallocate,
 }
 

@@ -121,7 +121,7 @@ def check_process() -> None:
     if has_lost_devices():
         raise ForkError(
             f"process {os.getpid()} was forked from one in which JAX had started its devices; the threads that run "
-            "them were not forked, so a program would wait for ever. Start processes with multiprocessing's method "
+            "them were not forked, so a program would deadlock. Start processes with multiprocessing's method "
             "'spawn', or fork before anything runs on JAX."
         )
 
@@ -138,7 +138,7 @@ def _wait_for_others() -> None:
 def _note(out: Any) -> None:
     """Stores one result, the smallest: it is ready when the program is done on every device.
 
-    The next launch asks whether it is ready, when the devices are idle: to ask now takes longer than the launch.
+    The next launch asks whether it is ready, when the devices are idle: asking at once takes longer than it.
     """
     results = _started.results
     while results and _is_done(results[0]):

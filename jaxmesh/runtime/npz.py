@@ -1,6 +1,6 @@
 """Arrays for programs: random inputs, `.npz` files in and out, and a summary of a result.
 
-NumPy's files know neither bfloat16 nor the 8-bit floats. Such an array is stored as its raw bits: as `np.savez` writes
+NumPy's files have neither bfloat16 nor the 8-bit floats. Such an array is stored as its raw bits: as `np.savez` writes
 it, in void elements of the same width; on the way in, unsigned integers of that width are taken too. To read one:
 `np.load("out.npz")["result0"].view(jnp.bfloat16)`.
 """
@@ -44,12 +44,6 @@ def _random(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> Arr
 def raw(array: Array) -> Array:
     """The array as an `.npz` file holds it."""
     return array if array.dtype.isbuiltin == 1 else array.view(np.dtype(f"V{array.dtype.itemsize}"))
-
-
-def key_words(x: Any) -> Any:
-    """Random keys as the numbers they consist of, anything else unchanged; also inside a trace."""
-    is_key = jax.dtypes.issubdtype(getattr(x, "dtype", None), jax.dtypes.prng_key)
-    return jax.random.key_data(x) if is_key else x
 
 
 def read_inputs(path: Path, kinds: Sequence[jax.ShapeDtypeStruct]) -> list[Array]:
@@ -114,6 +108,6 @@ def summary(array: Array) -> str:
     return f"min={values.min():.6g} max={values.max():.6g} mean={values.mean():.6g} {checksum}"
 
 
-def shown(array: Array, indent: str) -> str:
+def show_values(array: Array, indent: str) -> str:
     """The values, with the middle of large arrays left out."""
     return np.array2string(numbers(array), threshold=_MAX_SHOWN, precision=6, prefix=indent)

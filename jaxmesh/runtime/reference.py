@@ -20,9 +20,10 @@ from jaxmesh.errors import UnsupportedError
 from jaxmesh.jaxprs import evaluate, source_locations
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr
 from jaxmesh.jaxprs.control_flow import Call, Cond, Scan, While, control_flow
+from jaxmesh.jaxprs.primitives import RETYPES
 from jaxmesh.jaxprs.strip_mesh import strip_eqn
 from jaxmesh.runtime.launch import check_process
-from jaxmesh.runtime.reference_collectives import COLLECTIVES, run_collective
+from jaxmesh.runtime.reference_collectives import COLLECTIVE_RULES, run_collective
 from jaxmesh.sharding.distribution import resolve_composer, resolve_mapper
 
 Coordinate = tuple[int, ...]
@@ -126,8 +127,8 @@ class _Machine:
             return _RULES[name](self, eqn, operands, active)
         if name in self.rules:
             return [self.transfer(eqn, operands[0], active)]
-        if name in COLLECTIVES:
-            everywhere = self.spread(operands[0], active)
+        if name in COLLECTIVE_RULES:
+            everywhere = self.to_shards(operands[0], active)
             shards = Shards({c: everywhere[c] for c in active})
             # Devices overflow in silence.
             with np.errstate(all="ignore"):
@@ -144,7 +145,7 @@ class _Machine:
     def at(self, x: Value, coordinate: Coordinate) -> Any:
         return x[coordinate] if isinstance(x, Shards) else x
 
-    def spread(self, x: Value, active: list[Coordinate]) -> Shards:
+    def to_shards(self, x: Value, active: list[Coordinate]) -> Shards:
         return x if isinstance(x, Shards) else Shards(dict.fromkeys(active, x))
 
     def check_all_active(self, eqn: Eqn, active: list[Coordinate]) -> None:
@@ -166,7 +167,7 @@ class _Machine:
 
     def transfer(self, eqn: Eqn, operand: Value, active: list[Coordinate]) -> Value:
         self.check_all_active(eqn, active)
-        shards = self.spread(operand, active)
+        shards = self.to_shards(operand, active)
         result = self.rules[eqn.primitive.name](shards, self.mesh, eqn.params)
         # A transfer that does nothing leaves a host tensor on the host.
         if result is shards:
@@ -181,11 +182,11 @@ class _Machine:
             full = next(iter(full.values()))
         resolved = resolve_mapper(eqn.params["mapper_config"], self.sizes, np.shape(full))
         array = np_or_keys(jnp.asarray(full))
-        return [Shards({c: array[resolved.index(p)] for c, p in resolved.placed()})]
+        return [Shards({c: array[resolved.index(p)] for c, p in resolved.shard_coordinates()})]
 
     def aggregate(self, eqn: Eqn, operands: list[Value], active: list[Coordinate]) -> list[Value]:
         self.check_all_active(eqn, active)
-        shards = self.spread(operands[0], active)
+        shards = self.to_shards(operands[0], active)
         first = next(iter(shards.values()))
         resolved = resolve_composer(eqn.params["composer_config"], self.sizes, np.shape(first))
         places = list(itertools.product(*map(range, resolved.landing.shape)))
@@ -253,7 +254,7 @@ class _Machine:
         return [Shards({c: np.int32(c[self.axis[name]]) for c in active})]
 
     def keep(self, eqn: Eqn, operands: list[Value], active: list[Coordinate]) -> list[Value]:
-        return [self.spread(operands[0], active)]
+        return [self.to_shards(operands[0], active)]
 
 
 _RULES: Mapping[str, Callable[[_Machine, Eqn, list[Value], list[Coordinate]], list[Value]]] = {
@@ -261,8 +262,7 @@ _RULES: Mapping[str, Callable[[_Machine, Eqn, list[Value], list[Coordinate]], li
     "aggregate_tensor": _Machine.aggregate,
     "axis_index": _Machine.axis_index,
     "custom_linear_solve": _Machine.linear_solve,
-    "pvary": _Machine.keep,
-    "pcast": _Machine.keep,
+    **dict.fromkeys(RETYPES, _Machine.keep),
 }
 
 

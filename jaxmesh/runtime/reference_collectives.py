@@ -34,11 +34,11 @@ def run_collective(
         here = sum(c in shards for c in group)
         if here == len(group):
             rows = [np.asarray(shards[c]) for c in group]
-            out.update(zip(group, COLLECTIVES[name](rows, params), strict=True))
+            out.update(zip(group, COLLECTIVE_RULES[name](rows, params), strict=True))
         elif here:
             raise UnsupportedError(
                 f"a collective over {', '.join(names)} is reached by {here} of the {len(group)} devices {group} only; "
-                "on a mesh it would wait for the others for ever."
+                "on a mesh it would deadlock."
             )
     return out
 
@@ -88,7 +88,7 @@ def _refuse_ragged(*_: Any) -> list[Any]:
     raise UnsupportedError("the reference executor has no rule for ragged_all_to_all; use all_to_all.")
 
 
-COLLECTIVES: Mapping[str, Rule] = {
+COLLECTIVE_RULES: Mapping[str, Rule] = {
     "psum": lambda rows, _: [_reduce(np.add, rows)] * len(rows),
     "psum_invariant": lambda rows, _: [_reduce(np.add, rows)] * len(rows),
     "pmax": lambda rows, _: [_reduce(np.maximum, rows)] * len(rows),
@@ -98,5 +98,6 @@ COLLECTIVES: Mapping[str, Rule] = {
     "reduce_scatter": _reduce_scatter,
     "all_to_all": _all_to_all,
     "ppermute": _ppermute,
+    "pbroadcast": lambda rows, params: [rows[params["source"]]] * len(rows),
     "ragged_all_to_all": _refuse_ragged,
 }

@@ -46,7 +46,7 @@ class Plan:
     Attributes:
       jaxpr: the program, its plain calls inlined.
       regions: the regions, in order.
-      places: the residency of every value.
+      residencies: the residency of every value.
       entries: the distributes, by result; each region that reads such a result performs it where the region begins.
       free: the equations that depend on no array, by result; every region repeats those that it reads.
     """
@@ -62,7 +62,7 @@ class Plan:
         return self.residency.program
 
     @property
-    def places(self) -> Mapping[Var, Residency]:
+    def residencies(self) -> Mapping[Var, Residency]:
         """The residency of each value."""
         return self.residency.values
 
@@ -82,13 +82,13 @@ def plan_regions(residency: ResidencyMap) -> Plan:
     program = residency.program if walk.is_closed(residency.program) else walk.close(residency.program, ())
     inlined = inline_calls(program)
     if inlined is not residency.program:
-        residency = residency.inlined(inlined)
-    body, places = walk.open_jaxpr(residency.program), residency.values
-    kinds = _kinds(body, places)
+        residency = residency.with_calls_inlined(inlined)
+    body, residencies = walk.open_jaxpr(residency.program), residency.values
+    kinds = _kinds(body, residencies)
     entries = {e.outvars[0]: e for e, k in zip(body.eqns, kinds, strict=True) if k is _Kind.ENTRY}
     free = {v: e for e, k in zip(body.eqns, kinds, strict=True) if k is _Kind.FREE for v in e.outvars}
     _note(body, kinds)
-    regions, ready = _phases(body, kinds, places)
+    regions, ready = _phases(body, kinds, residencies)
     results = [a for a in body.outvars if isinstance(a, Var)]
     _pass_through(regions, {v: ready[v] for v in results if v in entries})
     ordered = tuple(regions[p] for p in sorted(regions))
@@ -97,7 +97,7 @@ def plan_regions(residency: ResidencyMap) -> Plan:
 
 
 def _note(body: Jaxpr, kinds: Sequence[_Kind]) -> None:
-    log = remarks.active()
+    log = remarks.COLLECTED.get()
     rule = "a transfer between host work and device work is a spec of the region's shard_map, never a copy in it"
     for eqn, kind in zip(body.eqns, kinds, strict=True):
         if log is not None and kind is _Kind.ENTRY:
@@ -106,7 +106,7 @@ def _note(body: Jaxpr, kinds: Sequence[_Kind]) -> None:
             log.add(eqn.outvars[0], "hoisted", "to the end of the region that makes its operand", rule)
 
 
-def _kinds(body: Jaxpr, places: Mapping[Var, Residency]) -> list[_Kind]:
+def _kinds(body: Jaxpr, residencies: Mapping[Var, Residency]) -> list[_Kind]:
     """Returns the kind of every equation.
 
     One that depends on no array is made anew wherever it is read, unless it reads a result that is
@@ -116,7 +116,7 @@ def _kinds(body: Jaxpr, places: Mapping[Var, Residency]) -> list[_Kind]:
     kinds: list[_Kind] = []
     moving = walk.Memo[bool]()
     for eqn in body.eqns:
-        kind = _kind(eqn, places, moving)
+        kind = _kind(eqn, residencies, moving)
         if kind is _Kind.FREE:
             if all(a in anywhere for a in eqn.invars if isinstance(a, Var)):
                 anywhere.update(eqn.outvars)
@@ -126,13 +126,13 @@ def _kinds(body: Jaxpr, places: Mapping[Var, Residency]) -> list[_Kind]:
     return kinds
 
 
-def _kind(eqn: Eqn, places: Mapping[Var, Residency], moving: walk.Memo[bool]) -> _Kind:
+def _kind(eqn: Eqn, residencies: Mapping[Var, Residency], moving: walk.Memo[bool]) -> _Kind:
     if eqn.primitive is distribute_tensor_p:
         return _Kind.ENTRY
     if eqn.primitive is aggregate_tensor_p:
         return _Kind.EXIT
-    outs = [places[v] for v in eqn.outvars]
-    if DEVICE in outs or any(of_atom(a, places) is DEVICE for a in eqn.invars):
+    outs = [residencies[v] for v in eqn.outvars]
+    if DEVICE in outs or any(of_atom(a, residencies) is DEVICE for a in eqn.invars):
         return _Kind.MAPPED
     if any(moving.get(j, lambda j=j: has_transfer(j)) for j in walk.sub_jaxprs(eqn)):
         return _Kind.HOST if _on_host(eqn) else _Kind.MAPPED
@@ -149,7 +149,7 @@ def _on_host(eqn: Eqn) -> bool:
 
 
 def _phases(
-    body: Jaxpr, kinds: Sequence[_Kind], places: Mapping[Var, Residency]
+    body: Jaxpr, kinds: Sequence[_Kind], residencies: Mapping[Var, Residency]
 ) -> tuple[dict[int, Region], dict[Var, int]]:
     """Assigns every equation to the first phase of its kind in which all its operands are available."""
     phase: dict[Var, int] = dict.fromkeys([*body.invars, *body.constvars], 0)
@@ -169,7 +169,7 @@ def _phases(
         region = regions.setdefault(at, Region(mapped))
         (region.exits if kind is _Kind.EXIT else region.eqns).append(eqn)
         # The host can read the results of a mapped region one phase later.
-        phase.update((v, at + int(mapped and places[v] is not DEVICE)) for v in eqn.outvars)
+        phase.update((v, at + int(mapped and residencies[v] is not DEVICE)) for v in eqn.outvars)
     return regions, phase
 
 

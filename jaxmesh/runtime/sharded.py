@@ -105,7 +105,7 @@ def _result_specs(plan: Plan, mesh: Mesh | AbstractMesh) -> list[PartitionSpec]:
     def spec(atom: Any) -> PartitionSpec:
         if isinstance(atom, compat.Literal):
             return PartitionSpec()
-        if plan.places[atom] is DEVICE:
+        if plan.residencies[atom] is DEVICE:
             return storage_spec(len(atom.aval.shape), _varying_axes(atom, names))
         return exits.get(atom, PartitionSpec())
 
@@ -119,7 +119,7 @@ def _varying_axes(var: Any, names: Sequence[str]) -> list[str]:
 
 def _execute(plan: Plan, mesh: Mesh | AbstractMesh, args: Sequence[Any]) -> list[Any]:
     body = walk.open_jaxpr(plan.jaxpr)
-    env: dict[Var, Any] = dict(zip(body.constvars, map(evaluate.untyped, plan.jaxpr.consts), strict=True))
+    env: dict[Var, Any] = dict(zip(body.constvars, map(evaluate.strip_type, plan.jaxpr.consts), strict=True))
     env.update(zip(body.invars, args, strict=True))
     for region in plan.regions:
         if region.mapped:
@@ -207,7 +207,7 @@ class _Mapped:
     def _entry(self, var: Atom) -> tuple[Atom, PartitionSpec, Inside]:
         if var in self.plan.entries:
             return self._entry_distribute(self.plan.entries[var])
-        if self.plan.places[var] is not DEVICE:
+        if self.plan.residencies[var] is not DEVICE:
             return var, PartitionSpec(), lambda x: x
         shape = var.aval.shape
         return var, storage_spec(len(shape), _varying_axes(var, self.names)), lambda x: jax.lax.reshape(x, shape)
@@ -224,7 +224,7 @@ class _Mapped:
     # --- how a value leaves: its spec, the function that reads it inside, the function applied to it outside ---
 
     def _exit(self, var: Atom) -> tuple[PartitionSpec, Inside, Inside]:
-        if self.plan.places[var] is not DEVICE:
+        if self.plan.residencies[var] is not DEVICE:
             return PartitionSpec(), lambda env: env[var], lambda x: x
         shape, varying = var.aval.shape, _varying_axes(var, self.names)
         stored = (*shape, *[1] * len(varying))

@@ -19,11 +19,11 @@ from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p, distribute_tenso
 from jaxmesh.errors import VerifyError
 from jaxmesh.jaxprs import compat, evaluate, walk
 from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Var
+from jaxmesh.jaxprs.primitives import RETYPES
 from jaxmesh.sharding.distribution import Factors, factors, mesh_axis_dims, resolve_composer, resolve_mapper, rows_of
 from jaxmesh.sharding.shard_attributes import spec_axes
 
 Sizes = Mapping[str, int]
-_SPREADS = frozenset({"pvary", "pcast"})
 
 
 class SingleRegion:
@@ -48,7 +48,7 @@ class SingleRegion:
 
     def _local(self, *args: Any) -> tuple[Any, ...]:
         arguments = dict(zip(self._body.invars, args, strict=True))
-        consts = map(evaluate.untyped, self._program.consts)
+        consts = map(evaluate.strip_type, self._program.consts)
         env: dict[Var, Any] = dict(zip(self._body.constvars, consts, strict=True))
         for eqn in self._inside:
             if eqn.primitive is distribute_tensor_p:
@@ -56,7 +56,7 @@ class SingleRegion:
                 source = self._full.get(eqn.invars[0]) if isinstance(eqn.invars[0], Var) else None
                 shard = evaluate.read(env, eqn.invars[0]) if source is None else arguments[source]
                 env[out] = _reshape(shard, out.aval.shape)
-            elif eqn.primitive.name in _SPREADS:
+            elif eqn.primitive.name in RETYPES:
                 (value,) = [evaluate.read(env, a) for a in eqn.invars]
                 if eqn.outvars[0] in self._implied:
                     env[eqn.outvars[0]] = value
@@ -76,7 +76,7 @@ class SingleRegion:
             atom: Atom = eqn.invars[0]
             while isinstance(atom, Var) and reads[atom] == 1 and atom in self._maker:
                 maker = self._maker[atom]
-                if maker.primitive.name in _SPREADS:
+                if maker.primitive.name in RETYPES:
                     spread.add(atom)
                 if maker.primitive.name != "reshape":
                     break
@@ -123,7 +123,7 @@ class SingleRegion:
             index: int = self._body.invars.index(source)
             wanted = self._spec_factors(self._in_specs[index], source.aval.shape)
         if implied != wanted:
-            raise VerifyError(f"the program distributes an argument as {implied}, its spec says {wanted}.")
+            raise VerifyError(f"the program distributes an argument as {implied}, its spec is {wanted}.")
 
     def _spec_factors(self, spec: PartitionSpec, full: Sequence[int]) -> Factors:
         order = list(self._sizes)
@@ -147,7 +147,7 @@ class SingleRegion:
         implied = None if dims is None else factors(rows_of(dims, len(joined.local)), joined.local)
         wanted = self._spec_factors(spec, atom.aval.shape)
         if implied != wanted:
-            raise VerifyError(f"the program aggregates a result as {implied}, its spec says {wanted}.")
+            raise VerifyError(f"the program aggregates a result as {implied}, its spec is {wanted}.")
         local = self._local_shape(spec, atom.aval.shape)
         return lambda env: _reshape(evaluate.read(env, shard), local)
 

@@ -1,6 +1,6 @@
-"""Arithmetic of distributions (section 2 of the semantics): their mesh coordinates, their pieces, what composers join.
+"""Arithmetic of distributions: their mesh coordinates, their pieces, and what composers join.
 
-The rules are those of tt-metal's `ttnn/core/distributed/distributed_tensor.cpp`. Nothing here knows JAX or a device.
+The rules are those of tt-metal's `ttnn/core/distributed/distributed_tensor.cpp`. It needs neither JAX nor devices.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ class Distribution:
     @property
     def holders(self) -> list[Shape]:
         """The mesh coordinates that hold a shard, in row-major order of the distribution."""
-        return [c for c, _ in self.placed()]
+        return [c for c, _ in self.shard_coordinates()]
 
     @property
     def distribution_shape(self) -> Shape:
@@ -142,7 +142,7 @@ class Distribution:
         cut = len(self.dims) == 1 and self.dims[0] is not None
         return self.chunks if cut else self.landing.shape
 
-    def placed(self) -> list[tuple[Shape, Shape]]:
+    def shard_coordinates(self) -> list[tuple[Shape, Shape]]:
         """Returns the pair (mesh coordinate, distribution coordinate) of each shard that exists."""
         distributed = itertools.product(*map(range, self.landing.shape))
         pairs = zip(self.landing.coordinates(), distributed, strict=True)
@@ -283,14 +283,14 @@ def read_existing(
     )
 
 
-def claimed_equal(joined: Composition) -> tuple[tuple[int, ...], tuple[tuple[int, int], ...]]:
+def equality_claims(joined: Composition) -> tuple[tuple[int, ...], tuple[tuple[int, int], ...]]:
     """Returns the mesh axes along which a composer reads coordinate 0 for all; and (axis, count) of partly read axes.
 
     Devices that a distribution leaves out in another way (some of an axis, a part of a row-major order) count as
     copies of no other device.
 
     >>> from jaxmesh.sharding.configs import MeshComposerConfig
-    >>> claimed_equal(resolve_composer(MeshComposerConfig([0, 1], [2, 1]), (2, 4), (3, 5)))
+    >>> equality_claims(resolve_composer(MeshComposerConfig([0, 1], [2, 1]), (2, 4), (3, 5)))
     ((1,), ())
     """
     landing = joined.landing

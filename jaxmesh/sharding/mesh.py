@@ -127,8 +127,8 @@ def emulate(count: int) -> Sequence[Any]:
       The first `count` CPU devices of this process. Reading one starts JAX's backend.
 
     Raises:
-      DeviceCountError: there are fewer and it is too late, or XLA_FLAGS asks for fewer; the message tells how many
-        exist, why, and the ways out. Or more than the 2,048 that XLA can run a program over in one process.
+      DeviceCountError: there are fewer and it is too late, or XLA_FLAGS asks for fewer; the message names their
+        number, the cause and the remedies. Or more than the 2,048 that XLA can run a program over in one process.
       ArgumentTypeError: `count` is not a positive integer.
 
     >>> import jaxmesh as jm

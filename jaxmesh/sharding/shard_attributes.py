@@ -1,6 +1,6 @@
 """Pure arithmetic between partition specs, shard attributes, and legal TTNN mapper and composer configs.
 
-Sections 1 and 3 of the semantics. Nothing here knows a direction: the pass asks for the plan it wants.
+This module reads no direction: the pass chooses the plan.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ class ShardAttributes:
         """True if no dim is cut."""
         return math.prod(self.shard_shape) == 1
 
-    def factored(self, shape: Sequence[int]) -> Shape:
+    def factor_shape(self, shape: Sequence[int]) -> Shape:
         """Returns `shape` with every factored dim cut into its factors; dims without factors stay.
 
-        >>> attributes_from_spec(PartitionSpec(("x", "y")), 1, {"y": 2, "x": 4}).factored((16,))
+        >>> attributes_from_spec(PartitionSpec(("x", "y")), 1, {"y": 2, "x": 4}).factor_shape((16,))
         (4, 2, 2)
         """
         out: list[int] = []
@@ -57,7 +57,7 @@ class ShardAttributes:
                 out += [*factors[:-1], size // math.prod(factors[:-1])]
         return tuple(out)
 
-    def factored_local(self, local: Sequence[int]) -> Shape:
+    def factor_local_shape(self, local: Sequence[int]) -> Shape:
         """Returns the local shape of the factored tensor: the factors are 1 on every device."""
         out: list[int] = []
         for size, factors in zip(local, self.factors, strict=True):

@@ -65,8 +65,11 @@ def argument_of(leaf: Any, path: Any, mesh: AnyMesh) -> Argument:
     return Argument(abstract(jax.ShapeDtypeStruct(leaf.shape, leaf.data.dtype), what), leaf.varying)
 
 
-def check_call(boundary: Boundary, args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
-    """Returns the flat arguments of a call of a program, checked against the tree and the types it was traced for."""
+def check_call(boundary: Boundary, args: Sequence[Any], kwargs: dict[str, Any], *, types: bool = False) -> list[Any]:
+    """Returns the flat arguments of a call of a program, checked against the tree and the types it was traced for.
+
+    With `types`, the arguments are types alone.
+    """
     leaves, tree, paths = flatten((tuple(args), kwargs))
     if tree != boundary.in_tree:
         raise ArgumentTypeError(
@@ -81,13 +84,15 @@ def check_call(boundary: Boundary, args: Sequence[Any], kwargs: dict[str, Any]) 
                 f"{what} is a value of a trace, of type {jax.typeof(stored)}, but a compiled program runs on arrays; "
                 "call the function that jaxmesh.jit made, which takes part in the trace."
             )
-        check_has_values(leaf, what)
+        if not types:
+            check_has_values(leaf, what)
         if want.sharding is not None and not isinstance(leaf, MeshTensor):
-            leaves[i] = _on_the_mesh(leaf, want, what)
+            _check_whole(leaf, want, what)
+            leaves[i] = leaf if types else _on_the_mesh(leaf, want, what)
             continue
         got = argument_of(leaf, path, boundary.mesh)
         if _can_spread(got, want, boundary.sizes):
-            leaves[i] = _spread(leaf, want.varying or ())
+            leaves[i] = _widen(leaf, want.varying or ())
         elif (got.aval.shape, got.aval.dtype, got.varying) != (want.aval.shape, want.aval.dtype, want.varying):
             raise ArgumentTypeError(
                 f"{what} was traced as {_show_type(want)}, called with {_show_type(got)}; call it "
@@ -96,8 +101,8 @@ def check_call(boundary: Boundary, args: Sequence[Any], kwargs: dict[str, Any]) 
     return leaves
 
 
-def _on_the_mesh(leaf: Any, want: Argument, what: str) -> MeshTensor:
-    """Returns a whole array as the tensor on the devices that a program takes; one on the host is put there."""
+def _check_whole(leaf: Any, want: Argument, what: str) -> None:
+    """Checks the type of a whole array that becomes a tensor on the devices."""
     assert want.sharding is not None
     got = abstract(leaf, what)
     if (got.shape, got.dtype) != (want.whole, want.aval.dtype):
@@ -105,6 +110,11 @@ def _on_the_mesh(leaf: Any, want: Argument, what: str) -> MeshTensor:
             f"{what} was traced as {want.aval.dtype}{list(want.whole)} with the sharding {want.sharding.spec}, called "
             f"with {got.dtype}{list(got.shape)}; call it with the same type, or trace it again."
         )
+
+
+def _on_the_mesh(leaf: Any, want: Argument, what: str) -> MeshTensor:
+    """Returns a whole array as the tensor on the devices that a program takes; one on the host is put there."""
+    assert want.sharding is not None
     if isinstance(leaf, jax.Array) and leaf.committed and not leaf.sharding.is_equivalent_to(want.sharding, leaf.ndim):
         raise ArgumentTypeError(
             f"{what} was traced with the sharding {want.sharding.spec}, called with an array on {leaf.sharding}; put "
@@ -113,7 +123,7 @@ def _on_the_mesh(leaf: Any, want: Argument, what: str) -> MeshTensor:
     mesh, varying = want.sharding.mesh, want.varying or ()
     if not isinstance(mesh, Mesh):
         raise MeshError(f"{what} is on a mesh without devices, so it cannot be given to a program that runs.")
-    stored = launch(_storer(want.sharding, got.ndim), jax.device_put(leaf, want.sharding))
+    stored = launch(_storer(want.sharding, len(want.whole or ())), jax.device_put(leaf, want.sharding))
     return MeshTensor(stored, mesh, varying)
 
 
@@ -168,7 +178,7 @@ def _can_spread(got: Argument, want: Argument, sizes: dict[str, int]) -> bool:
     return {a for a in got.varying if sizes[a] > 1} <= set(want.varying)
 
 
-def _spread(tensor: MeshTensor, varying: tuple[str, ...]) -> MeshTensor:
+def _widen(tensor: MeshTensor, varying: tuple[str, ...]) -> MeshTensor:
     """Returns the tensor stored as varying over more axes; every device keeps its shard."""
     mesh, rank = tensor.mesh, tensor.ndim
     if not isinstance(mesh, Mesh):

@@ -17,7 +17,7 @@ from jaxmesh.dialects.check_copies import check_copies
 from jaxmesh.dialects.replication import Claim, Collector, error
 from jaxmesh.dialects.signature import Boundary
 from jaxmesh.jaxprs import compat
-from jaxmesh.jaxprs.caches import is_staged, unkeyed
+from jaxmesh.jaxprs.caches import is_staged, unkeyed_settings
 from jaxmesh.jaxprs.compat import Jaxpr
 from jaxmesh.jaxprs.source_locations import caller_line
 from jaxmesh.passes.mesh_shard.replication_checks import add_checks
@@ -114,7 +114,7 @@ class CheckedCalls:
             return raise_differences(self._collector, lambda: launch(self._compiled_for("now"), *args, **kwargs))
 
     def _compiled_for(self, way: str) -> Callable[..., Any]:
-        key = way, unkeyed()
+        key = way, unkeyed_settings()
         if key not in self._functions:
             collector = self._collector if way == "now" else None
             return self._functions.setdefault(key, self._make(Checks(collector, self, proven=way == "proven")))

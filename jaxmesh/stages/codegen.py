@@ -23,6 +23,8 @@ _OPTIONS: Mapping[str, str] = {
     "static_argnames": "their names",
     "groups": "whether groups of operations that TTNN has one op for are recognised (True)",
     "unroll_limit": "how many operations loops may make, all in all, when they are unrolled",
+    "make_inputs": "how the program makes inputs that it does not load: zeros (of types the default) or random",
+    "constant_limit": "how many elements of a constant texts spell; larger ones are files in tensors/ (1024)",
     "strict": "whether what Tenstorrent's own ttnn cannot run is an error (True)",
     "export_tensors": "whether inputs and expected results are written too (True is the only choice here)",
     "optimization_level": "0: the level at which tt-mlir prints what is printed here",
@@ -46,11 +48,12 @@ def codegen_py(
 
     Args:
       f: a function as for `jaxmesh.jit`, or one that `jaxmesh.jit` or `jaxmesh.shard_map` made.
-      args: its arguments: arrays, trees of them, `MeshTensor`s. They become the inputs of the program.
+      args: its arguments: arrays, trees of them, `MeshTensor`s. They become the inputs of the program. For types
+        (`jax.ShapeDtypeStruct`) the program makes its inputs, and no results are expected of it.
       mesh: the mesh, as of `jaxmesh.jit`; of a function that has one already, none or the same.
       export_path: the folder: new, or one that an earlier export wrote.
-      options: `static_argnums`, `static_argnames` as of `jaxmesh.jit`; `groups`, `unroll_limit`, `strict` as of
-        `as_text`;
+      options: `static_argnums`, `static_argnames` as of `jaxmesh.jit`; `groups`, `unroll_limit`, `strict`,
+        `constant_limit` as of `as_text`; `make_inputs` as of `export`;
         `export_tensors=True` and `optimization_level=0`, which are what tt-xla's users may pass.
 
     Returns:
@@ -116,7 +119,7 @@ def _codegen(
     if not callable(f):
         raise ArgumentTypeError(f"{name} takes a function, got {quote(f)}.")
     static = {k: options[k] for k in ("static_argnums", "static_argnames") if k in options}
-    how = {k: options[k] for k in ("groups", "unroll_limit", "strict") if k in options}
+    how = {k: options[k] for k in ("groups", "unroll_limit", "strict", "constant_limit", "make_inputs") if k in options}
     with _own_mesh(f, mesh):
         lowered, dynamic = _lower(name, f, args, mesh, static)
         return lowered.export(export_path, *dynamic, languages=(language,), **how)
@@ -150,6 +153,10 @@ def _own_mesh(f: Callable[..., Any], mesh: AnyMesh | None) -> contextlib.Abstrac
     """The mesh that is given beside a function that may have one: tracing refuses another than the one that is set."""
     if mesh is None or not isinstance(f, (JitFunction, ShardMapped)):
         return contextlib.nullcontext()
-    own = with_devices(as_mesh(mesh))
+    own = as_mesh(mesh)
+    if not isinstance(own, Mesh) and jax.sharding.get_abstract_mesh().empty:
+        # Enough to export with types.
+        return jax.sharding.use_abstract_mesh(own)
+    own = with_devices(own)
     # An abstract one stands for the mesh that is set already.
     return jax.set_mesh(own) if isinstance(own, Mesh) else contextlib.nullcontext()

@@ -43,7 +43,7 @@ class Compiled:
         checked: bool,
         collector: Collector | None,
         residency: ResidencyMap,
-        explain: Callable[[], Explanation],
+        explain: Callable[[str | None], Explanation],
     ) -> None:
         self._boundary, self._residency, self._explain = boundary, residency, explain
         self._jaxpr = residency.program
@@ -140,9 +140,9 @@ class Compiled:
         arguments, results = self._compiled.input_shardings[0], self._compiled.output_shardings
         return compiled_values(repr(self), self._jaxpr, self._boundary, arguments, results)
 
-    def explain(self) -> Explanation:
+    def explain(self, cluster: str | None = None) -> Explanation:
         """Returns residency, transfers and the passes' remarks for every value; see `Lowered.explain`."""
-        return self._explain()
+        return self._explain(cluster)
 
     def cost_analysis(self) -> Any:
         """Returns XLA's cost analysis."""

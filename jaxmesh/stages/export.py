@@ -9,7 +9,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from jax.core import Tracer
 from jax.sharding import Mesh, NamedSharding
 
 from jaxmesh.dialects.definitions import has_trait
@@ -18,9 +17,10 @@ from jaxmesh.dialects.program import Program, Value
 from jaxmesh.dialects.signature import Argument
 from jaxmesh.emit.cpp.printer import cpp_text
 from jaxmesh.emit.export_folder import write_folder
-from jaxmesh.emit.languages import EXPORTED
+from jaxmesh.emit.languages import EXPORTED, MADE
 from jaxmesh.errors import ArgumentTypeError
-from jaxmesh.runtime.npz import Array, key_words, random_array
+from jaxmesh.jaxprs.keys import words_of
+from jaxmesh.runtime.npz import Array, random_array
 from jaxmesh.sharding.mesh import storage_spec
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
 from jaxmesh.validate import quote
@@ -82,13 +82,13 @@ def _sample(argument: Argument, mesh: Mesh, rng: np.random.Generator) -> Any:
     return MeshTensor(jax.device_put(stored, sharding), mesh, argument.varying)
 
 
-def stacked(x: Any) -> Array:
+def stack_shards(x: Any) -> Array:
     """Returns a value as a file stores it: a full array, or shards stacked over all devices, row-major over the mesh.
 
     Numbers and 64-bit arrays become 32-bit ones, as in JAX, unless its 64-bit mode is on.
     """
     if not isinstance(x, MeshTensor):
-        host = np.asarray(key_words(x))
+        host = np.asarray(words_of(x))
         return host.astype(jax.dtypes.canonicalize_dtype(host.dtype), copy=False)
     shards = {tuple(c): np.asarray(s) for c, s in x.shards()}
     sizes = tuple(x.mesh.shape.values())
@@ -105,15 +105,28 @@ def as_languages(languages: Sequence[str]) -> tuple[str, ...]:
     return names
 
 
-def check_values(leaves: Sequence[Any]) -> None:
-    """Checks that arguments are arrays, which can be written to files, not types alone or traced values."""
-    for number, leaf in enumerate(leaves):
-        x: Any = leaf.data if isinstance(leaf, MeshTensor) else leaf
-        if isinstance(x, (jax.ShapeDtypeStruct, Tracer)):
-            raise ArgumentTypeError(
-                f"argument {number} of an export is {leaf!r}, which holds no numbers; export with arrays, outside of "
-                "jax.jit, or without arguments, which makes random ones."
-            )
+def made_inputs(leaves: Sequence[Any], asked: str | None) -> str | None:
+    """Returns how an exported program makes its inputs when it runs: as asked, zeros for types; None if it loads them.
+
+    Raises:
+      ArgumentTypeError: arguments that are not all arrays, or all types; or arrays that would not be read.
+    """
+    if asked is not None and asked not in MADE:
+        raise ArgumentTypeError(f"export makes inputs of {' or '.join(map(repr, MADE))}, got {quote(asked)}.")
+    stored: list[Any] = [leaf.data if isinstance(leaf, MeshTensor) else leaf for leaf in leaves]
+    arrays = [i for i, x in enumerate(stored) if not isinstance(x, jax.ShapeDtypeStruct)]
+    if arrays and len(arrays) < len(leaves):
+        kind = next(i for i in range(len(leaves)) if i not in arrays)
+        raise ArgumentTypeError(
+            f"argument {kind} of an export is {leaves[kind]!r}, which holds no numbers, and argument {arrays[0]} is an "
+            "array; export with arrays alone, or with types alone, for which the program makes its inputs."
+        )
+    if arrays and asked is not None:
+        raise ArgumentTypeError(
+            f"export was given argument {arrays[0]}, and make_inputs={asked!r}, with which it is not read; leave one "
+            "of them out."
+        )
+    return asked or (MADE[0] if leaves and not arrays else None)
 
 
 def export_program(
@@ -121,21 +134,30 @@ def export_program(
     program: Program,
     mlir: Mapping[str, str],
     languages: Sequence[str],
-    inputs: Sequence[Any],
-    results: Callable[[], Sequence[Any]],
+    constant_limit: int,
+    values: str | tuple[Sequence[Any], Callable[[], Sequence[Any]]],
 ) -> list[Path]:
-    """Writes a TTNN program with its texts, inputs and expected results into a folder; returns the files written."""
+    """Writes a TTNN program with its texts into a folder; returns the files written.
+
+    `values` are its inputs and expected results, or how it makes its inputs when it runs.
+    """
     exact, bits = exact_results(program), narrow_results(program)
+    making = values if isinstance(values, str) else None
+    inputs, results = ((), lambda: ()) if isinstance(values, str) else values
     texts = dict(mlir)
     if "cpp" in languages:
-        texts["main.cpp"] = cpp_text(program, load=True, exact=exact, bits=bits)
+        texts["main.cpp"] = cpp_text(
+            program, load=True, exact=exact, bits=bits, constant_limit=constant_limit, make_inputs=making
+        )
     return write_folder(
         directory,
         program,
         texts=texts,
-        inputs=[stacked(x) for x in inputs],
-        expected=[stacked(x) for x in results()],
+        inputs=[stack_shards(x) for x in inputs],
+        expected=[stack_shards(x) for x in results()],
         exact=exact,
         bits=bits,
         python="python" in languages,
+        constant_limit=constant_limit,
+        make_inputs=making,
     )

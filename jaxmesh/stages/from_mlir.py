@@ -30,6 +30,7 @@ from jaxmesh.errors import (
 )
 from jaxmesh.frontends.mlir.decode import Program, decode
 from jaxmesh.frontends.mlir.module import DeclaredMesh, Function, Source, choose, declared_mesh, load_text
+from jaxmesh.frontends.mlir.placement import with_arguments_on_devices, with_layouts_obeyed
 from jaxmesh.frontends.mlir.source import RunLine, read
 from jaxmesh.frontends.mlir.to_program import flat_program
 from jaxmesh.frontends.mlir.trace import Outcome, Settings, trace_program
@@ -56,9 +57,9 @@ def from_mlir(
     Arguments are positional: full arrays, or `MeshTensor`s where the file declares `presharded`, whose declared type is
     the local shape. The result is one value, or a tuple; a presharded result is a `MeshTensor`.
 
-    Every mistake is an error that names the line. TTIR does not say over which mesh axes presharded arguments differ:
-    where a program is right only if they are equal along some, it takes coordinate 0, and `.assumptions` of the result
-    lists the place.
+    Every mistake is an error that names the line. TTIR does not record over which mesh axes presharded arguments
+    differ: where a program is right only if they are equal along some, it takes coordinate 0, and `.assumptions` of the
+    result lists the place.
 
     Args:
       source: the text, or the path of a file; both may hold several modules between lines `// -----`.
@@ -96,25 +97,35 @@ def from_mlir(
     if func is not None:
         as_instance(str, "from_mlir", "func", func)
     file = load_text(read(source))
-    return import_program(file, decoded(file, choose(file, func)), mesh, strict=strict)
+    return import_program(file, decode_function(file, choose(file, func)), mesh, strict=strict)
 
 
-def decoded(file: Source, function: Function) -> Program | StablehloText:
+def decode_function(file: Source, function: Function) -> Program | StablehloText:
     """Reads the signature and the body of a function, of TTIR, TTNN or StableHLO."""
     return read_function(function) if is_stablehlo(function) else decode(function, file.functions)
 
 
 def import_program(
-    file: Source, program: Program | StablehloText, mesh: AnyMesh | None, *, strict: bool = False
+    file: Source,
+    program: Program | StablehloText,
+    mesh: AnyMesh | None,
+    *,
+    strict: bool = False,
+    there: bool = False,
 ) -> Traced:
-    """A decoded function as a traced program; see `from_mlir`."""
+    """A decoded function as a traced program; see `from_mlir`.
+
+    With `there`, arguments of which the text says nothing, and that no mesh_shard reads, are on the devices.
+    """
     if isinstance(program, StablehloText):
-        return import_stablehlo(program, program_mesh(_mesh(file, program, mesh)), strict=strict)
+        return import_stablehlo(program, program_mesh(_mesh(file, program, mesh)), strict=strict, there=there)
     if strict and program.notes:
         raise UnsupportedError(f"{program.notes[0]}; that is an error when strict.")
     if strict and program.deviations:
         raise VerifyError(f"{program.deviations[0].rstrip('.')}; that is an error when strict.")
-    boundary = _boundary(program, program_mesh(_mesh(file, program, mesh)))
+    found = program_mesh(_mesh(file, program, mesh))
+    program = with_arguments_on_devices(program) if there else with_layouts_obeyed(program)
+    boundary = _boundary(program, found)
     outcome, on_devices = _trace(program, boundary, strict)
     _check_results(program, boundary, on_devices)
     _warn(program, outcome)
@@ -134,8 +145,8 @@ def _reader(program: Program, boundary: Boundary, on_devices: Sequence[bool]) ->
     arguments = [flat.Port(0, p, path, a.varying if p else None) for a, p, path in rows]
     declared = zip(program.results, on_devices, strict=True)
     results = [d if r.status is None else r.status == "presharded" for r, d in declared]
-    body, mesh = program.body, boundary.sizes
-    return lambda dialect: flat_program(body, dialect, mesh, arguments, results)
+    body, mesh, public = program.body, boundary.sizes, boundary.public
+    return lambda dialect: flat_program(body, dialect, mesh, arguments, results, public=public)
 
 
 # --- the mesh --------------------------------------------------------------------------------------------------------
@@ -143,11 +154,11 @@ def _reader(program: Program, boundary: Boundary, on_devices: Sequence[bool]) ->
 
 def mesh_sizes(file: Source, program: Program | StablehloText) -> tuple[int, ...] | None:
     """Returns the mesh shape that a file declares for a function, or None."""
-    declared = _declared(program, file.run_lines)
+    declared = _declared_mesh(program, file.run_lines)
     return program.device_mesh if declared is None else declared.sizes
 
 
-def _declared(program: Program | StablehloText, runs: Sequence[RunLine]) -> DeclaredMesh | None:
+def _declared_mesh(program: Program | StablehloText, runs: Sequence[RunLine]) -> DeclaredMesh | None:
     if isinstance(program, StablehloText) and program.axes is not None:
         return DeclaredMesh(tuple(program.axes.values()), program.where)
     return declared_mesh(program.function, runs)
@@ -160,11 +171,13 @@ def _mesh(file: Source, program: Program | StablehloText, given: AnyMesh | None)
     if found is not None:
         # Of several RUN lines the one with the given mesh is meant.
         runs = [r for r in runs if r.sizes == tuple(found.shape.values())] or runs
-    declared = _declared(program, runs)
+    declared = _declared_mesh(program, runs)
     if found is not None:
         sizes = tuple(found.shape.values())
         if declared is not None and declared.sizes == (1, *sizes):
             return _as_row(found)
+        if declared is not None and sizes == (1, *declared.sizes):
+            return _of_row(found)
         if declared is not None and sizes != declared.sizes:
             whose = "the given mesh is" if given is not None else "jax.set_mesh has set the mesh"
             raise MeshMismatchError(
@@ -174,7 +187,7 @@ def _mesh(file: Source, program: Program | StablehloText, given: AnyMesh | None)
         return found
     sizes = mesh_sizes(file, program)
     if sizes is not None:
-        return _made(sizes)
+        return _make(sizes)
     if program.needs is None and any(program.presharded):
         raise MeshError(
             "a presharded argument needs a mesh, but the file names none; give mesh=jaxmesh.make_mesh((2, 4)) (or an "
@@ -186,7 +199,7 @@ def _mesh(file: Source, program: Program | StablehloText, given: AnyMesh | None)
             "mesh=jaxmesh.make_mesh((2, 4)) (or an AbstractMesh), set one with jax.set_mesh, or write "
             '`module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2x4>]>}`.'
         )
-    return _made((1, 1))
+    return _make((1, 1))
 
 
 def _as_row(mesh: AnyMesh) -> AnyMesh:
@@ -197,6 +210,13 @@ def _as_row(mesh: AnyMesh) -> AnyMesh:
     return AbstractMesh((1, *mesh.shape.values()), names)
 
 
+def _of_row(mesh: AnyMesh) -> AnyMesh:
+    """Returns a mesh of one row as its one axis, as a text of StableHLO names it."""
+    if isinstance(mesh, Mesh):
+        return Mesh(mesh.devices[0], mesh.axis_names[1:])
+    return AbstractMesh(mesh.axis_sizes[1:], mesh.axis_names[1:])
+
+
 def _by(sizes: Sequence[int]) -> str:
     return "x".join(map(str, sizes))
 
@@ -205,7 +225,7 @@ EMULATED, MOST = 8, 64
 """Devices emulated at least, so that a later file finds them too, and at most, as they share this machine's cores."""
 
 
-def _made(sizes: tuple[int, ...]) -> AnyMesh:
+def _make(sizes: tuple[int, ...]) -> AnyMesh:
     """A mesh of a file's shape: of devices that exist, or can still be emulated; else abstract."""
     count = math.prod(sizes)
     if count <= MOST:
@@ -277,7 +297,7 @@ def _boundary(program: Program, mesh: AnyMesh) -> Boundary:
     rows = zip(program.body.arguments, program.varying(mesh.axis_names), strict=True)
     arguments = tuple(Argument(a, None if v is None else tuple(n for n in every if n in v)) for a, v in rows)
     in_tree = _tree.structure((tuple(range(len(arguments))), {}))
-    return Boundary(program.body.name, mesh, in_tree, arguments)
+    return Boundary(program.body.name, mesh, in_tree, arguments, public=program.function.says_public)
 
 
 def _constant(jaxpr: compat.Jaxpr) -> list[bool]:

@@ -9,7 +9,13 @@ import jax
 from jax.sharding import AbstractMesh, Mesh
 
 from jaxmesh.dialects.signature import Argument, Boundary
-from jaxmesh.errors import AssumptionWarning, DroppedShardingWarning, JaxmeshError, UnsupportedError
+from jaxmesh.errors import (
+    AssumptionWarning,
+    DroppedShardingWarning,
+    JaxmeshError,
+    RedundantReductionWarning,
+    UnsupportedError,
+)
 from jaxmesh.frontends.stablehlo.shardings import axes_of
 from jaxmesh.frontends.stablehlo.text import StablehloText, import_text
 from jaxmesh.jaxprs.control_flow import IMPORTED_OP
@@ -21,11 +27,14 @@ from jaxmesh.stages.stages import Traced
 _tree: Any = jax.tree
 
 
-def import_stablehlo(text: StablehloText, mesh: AnyMesh, *, strict: bool = False) -> Traced:
-    """A function of a StableHLO module as a traced program over a mesh; see `from_mlir`."""
+def import_stablehlo(text: StablehloText, mesh: AnyMesh, *, strict: bool = False, there: bool = False) -> Traced:
+    """A function of a StableHLO module as a traced program over a mesh; see `from_mlir`.
+
+    With `there`, the arguments of a program for one device are on it, as they are where upstream writes no mesh_shard.
+    """
     function = text.function
     if text.axes is not None:
-        mesh = _renamed(mesh, tuple(text.axes))
+        mesh = _rename_axes(mesh, tuple(text.axes))
     try:
         program = import_text(text, mesh.abstract_mesh if isinstance(mesh, Mesh) else mesh)
     except JaxmeshError as error:
@@ -37,20 +46,25 @@ def import_stablehlo(text: StablehloText, mesh: AnyMesh, *, strict: bool = False
         raise UnsupportedError(f"{dropped[0]}; that is an error when strict.")
     for text_of in dropped:
         warnings.warn(text_of, DroppedShardingWarning, stacklevel=4)
+    for decision in program.decisions:
+        if decision.kind == "redundant":
+            warnings.warn(str(decision), RedundantReductionWarning, stacklevel=4)
     for text_of in program.assumptions:
         warnings.warn(text_of, AssumptionWarning, stacklevel=4)
     rows = zip(program.jaxpr.in_avals, program.arguments, text.presharded, strict=True)
     arguments = tuple(
         Argument(
             jax.ShapeDtypeStruct(a.shape, a.dtype),
-            tuple(n for n in mesh.axis_names if n in axes_of(s) and mesh.shape[n] > 1) if here else None,
+            tuple(n for n in mesh.axis_names if n in axes_of(s) and mesh.shape[n] > 1)
+            if here or (there and mesh.size == 1)
+            else None,
         )
         for a, s, here in rows
     )
     in_tree = _tree.structure((tuple(range(len(arguments))), {}))
     count = len(program.results)
     out_tree = _tree.structure(0 if count == 1 else (0,) * count)
-    boundary = Boundary(function.name, mesh, in_tree, arguments)
+    boundary = Boundary(function.name, mesh, in_tree, arguments, public=function.says_public)
     jaxpr = program.jaxpr
 
     def decompose() -> Any:
@@ -61,7 +75,7 @@ def import_stablehlo(text: StablehloText, mesh: AnyMesh, *, strict: bool = False
     return Traced(boundary, decompose, out_tree, program.assumptions, imported=imported, decisions=program.decisions)
 
 
-def _renamed(mesh: AnyMesh, names: tuple[str, ...]) -> AnyMesh:
+def _rename_axes(mesh: AnyMesh, names: tuple[str, ...]) -> AnyMesh:
     """Returns a mesh with the axis names of the text."""
     if mesh.axis_names == names:
         return mesh

@@ -27,10 +27,10 @@ from jaxmesh.runtime.distributed.collectives import (
     agree,
     as_process,
     digest,
+    fetch_array,
     gather,
     is_here,
     process_at,
-    whole,
 )
 from jaxmesh.sharding.configs import MeshCoordinate, MeshShape, PlacementShard, integers
 from jaxmesh.sharding.mesh import as_mesh
@@ -92,7 +92,7 @@ def to_host(x: Any, composer: MeshToTensor | None = None, *, process: int | None
 def _value(x: Any, process: int | None) -> Array | None:
     if isinstance(x, MeshTensor):
         raise ResidencyError(
-            f"{x!r} is on the devices, and only a composer says how its shards are joined: to_host(tensor, composer), "
+            f"{x!r} is on the devices, and joining its shards needs a composer: to_host(tensor, composer), "
             "with a composer of ttnn.create_mesh_composer(device, config)."
         )
     if not isinstance(x, jax.Array):
@@ -102,7 +102,7 @@ def _value(x: Any, process: int | None) -> Array | None:
         raise ArgumentTypeError(f"to_host takes values, got {x!r}, which is being traced; call it outside of jit.")
     # An array of this process alone is an array of every process.
     devices = cast("Any", jax.devices() if x.is_fully_addressable else x.sharding.device_set)
-    return whole(x, as_process(process, list(devices)))
+    return fetch_array(x, as_process(process, list(devices)))
 
 
 def from_process_shards(
@@ -163,15 +163,15 @@ def _check(shards: Any, mesh: Mesh) -> dict[Shape, Array]:
         raise MeshError(f"process {jax.process_index()} has no device of the mesh {dict(mesh.shape)}.")
     for key, value in cast("Mapping[Any, Any]", shards).items():
         several = isinstance(key, (tuple, list, MeshCoordinate))
-        place = integers("a coordinate of from_process_shards", cast("Any", key if several else (key,)))
-        if place not in np.ndindex(*mesh.devices.shape):
-            raise MeshError(f"there is no coordinate {list(place)} on a mesh of shape {list(mesh.devices.shape)}.")
-        if place not in mine:
+        coordinate = integers("a coordinate of from_process_shards", cast("Any", key if several else (key,)))
+        if coordinate not in np.ndindex(*mesh.devices.shape):
+            raise MeshError(f"there is no coordinate {list(coordinate)} on a mesh of shape {list(mesh.devices.shape)}.")
+        if coordinate not in mine:
             raise NotAddressableError(
-                f"the device at {list(place)} belongs to process {process_at(mesh, place)}; process "
+                f"the device at {list(coordinate)} belongs to process {process_at(mesh, coordinate)}; process "
                 f"{jax.process_index()} gives the shards at {[list(c) for c in mine]}."
             )
-        received[place] = host_array(value, "from_process_shards").copy()
+        received[coordinate] = host_array(value, "from_process_shards").copy()
     missing = [list(c) for c in mine if c not in received]
     if missing:
         raise VerifyError(
@@ -201,7 +201,7 @@ def _check_copies(received: Mapping[Shape, Array], varying: tuple[str, ...], mes
         other = first.setdefault(key, c)
         if not np.array_equal(digests[c], digests[other]):
             raise ReplicationError(
-                f"from_process_shards: varying={varying} says that the shards at {list(other)} and {list(c)} are "
+                f"from_process_shards: varying={varying} declares that the shards at {list(other)} and {list(c)} are "
                 f"equal, but they differ (processes {owners[other]} and {owners[c]}); name the axis in varying, or "
                 "give equal shards."
             )

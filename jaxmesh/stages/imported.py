@@ -1,4 +1,4 @@
-"""The part that a traced program keeps of the MLIR text that it was imported from."""
+"""The MLIR text of an imported program, as a jaxpr and as a flat program."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Imported:
 
     Attributes:
       jaxpr: the traced program with one equation per op of the text; texts of other dialects are made of it.
-      read: the flat program that the text is in a dialect, `ttir` or `ttnn`; None if it is of another dialect, or has a
+      read: returns the text as a flat program of a dialect, `ttir` or `ttnn`; None if it is of another, or has a
         form that is never printed.
     """
 
@@ -25,7 +25,7 @@ class Imported:
     read: Callable[[str], Program | None]
 
     def program(self, dialect: str) -> Program | None:
-        """The flat program that the text is; None if it is none of this dialect, or breaks the rules of the dialect."""
+        """Returns the text as a flat program of a dialect; None if it is of another one, or breaks its rules."""
         try:
             program = self.read(dialect)
             if program is not None and dialect == "ttnn":

@@ -19,7 +19,7 @@ from jaxmesh.frontends.jax.trace import abstract, trace
 from jaxmesh.frontends.jax.trace_shard_maps import mesh_of_calls, tracing
 from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.backend import is_multi_process
-from jaxmesh.jaxprs.caches import ARRAY, placement_of, unkeyed
+from jaxmesh.jaxprs.caches import placement_of, unkeyed_settings
 from jaxmesh.runtime.distributed.agreement import compare_launch_arguments, synchronised_launch
 from jaxmesh.runtime.launch import before_tracing, launch
 from jaxmesh.sharding.mesh import (
@@ -44,7 +44,7 @@ from jaxmesh.stages.arguments import (
 )
 from jaxmesh.stages.checked_calls import CheckedCalls, Checks
 from jaxmesh.stages.partitioned import Partitioned, run_partitioned, traced_program
-from jaxmesh.stages.shardings import UNSPECIFIED, Carried, asked_of, call_constrained, carried_shardings
+from jaxmesh.stages.shardings import UNSPECIFIED, Carried, call_constrained, carried_shardings, requested_shardings
 from jaxmesh.stages.stages import Lowered, Traced
 from jaxmesh.ttnn.mesh_tensor import is_tensor
 from jaxmesh.validate import is_hashable, quote
@@ -109,7 +109,7 @@ class JitFunction:
         if tracing() is None and is_enabled(self._check_replication):
             compare_launch_arguments((args, kwargs))
             return self._checked_calls(carried)(args, kwargs)
-        kind = carried, unkeyed()
+        kind = carried, unkeyed_settings()
         jitted = self._jitted.get(kind)
         if jitted is None:
             if len(self._jitted) >= _CACHED_SHARDINGS:
@@ -120,7 +120,7 @@ class JitFunction:
     def _carried_shardings(self, args: Any, kwargs: Any) -> Carried | None:
         """Returns `carried_shardings` of a call; at once if the call before was given the same."""
         leaves, tree = _tree.flatten((args, kwargs))
-        placements = tree, [placement_of(x) if type(x) is ARRAY else None for x in leaves]
+        placements = tree, list(map(placement_of, leaves))
         known, carried = self._last_carried
         if known != placements:
             carried = carried_shardings(_tree.leaves((args, kwargs), is_leaf=is_tensor))
@@ -168,10 +168,10 @@ class JitFunction:
             checks.note_arguments(call.leaves)
         traced, partitioned = self._trace(call, carried)
         lowered = traced.lower()
-        mesh = with_devices(lowered.mesh)
+        mesh, leaves = with_devices(lowered.mesh), [compat.in_device_memory(x) for x in call.leaves]
         if partitioned is None:
-            return lowered.run(call.leaves, mesh, checks)
-        return run_partitioned(traced, lowered, partitioned, call.leaves, mesh, checks)
+            return lowered.run(leaves, mesh, checks)
+        return run_partitioned(traced, lowered, partitioned, leaves, mesh, checks)
 
     def _prepare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Prepares a call with static or donated arguments: static ones are wrapped, to be looked up by type too."""
@@ -251,11 +251,13 @@ class JitFunction:
         mesh = program_mesh(given)
         arguments = tuple(argument_of(x, p, mesh) for x, p in zip(call.leaves, call.paths, strict=True))
         boundary = Boundary(getattr(self._fun, "__name__", "function"), mesh, call.tree, arguments, call.donated)
-        asked = asked_of(call.leaves, call.paths, call.tree, mesh, self._shardings, carried)
+        asked = requested_shardings(call.leaves, call.paths, call.tree, mesh, self._shardings, carried)
         with tracing_over(mesh):
             program = trace(
                 call.fun, call.tree, [a.aval for a in arguments], [a.varying or () for a in arguments], mesh, asked
             )
+        if program.plain is None:
+            return Traced.of(boundary, program), None
         return traced_program(program, boundary, asked, warns=True)
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:

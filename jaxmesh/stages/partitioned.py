@@ -12,13 +12,15 @@ from jax.sharding import NamedSharding
 
 from jaxmesh.dialects.signature import Argument, Boundary
 from jaxmesh.frontends.jax.trace import TtirProgram, partitioned_program
+from jaxmesh.frontends.stablehlo.decisions import Decision
 from jaxmesh.frontends.stablehlo.shardings import as_spec, axes_of
-from jaxmesh.frontends.stablehlo.trace import Asked
+from jaxmesh.frontends.stablehlo.trace import Asked, unkept
 from jaxmesh.jaxprs.compat import Jaxpr
 from jaxmesh.jaxprs.differentiable import Program, call, on_devices_of
 from jaxmesh.sharding.mesh import AnyMesh
 from jaxmesh.stages.checked_calls import Checks
 from jaxmesh.stages.sharding_warnings import warn_about
+from jaxmesh.stages.shardings import warn_unkept
 from jaxmesh.stages.stages import Lowered, Traced
 
 _tree: Any = jax.tree
@@ -34,22 +36,21 @@ class Partitioned:
 
 def traced_program(
     program: TtirProgram, boundary: Boundary, asked: Asked, *, warns: bool = False
-) -> tuple[Traced, Partitioned | None]:
-    """Returns the traced program, and what it was made of if the partitioner made it; warns of what is not kept."""
-    made = program.partitioned
-    arguments = boundary.arguments
+) -> tuple[Traced, Partitioned]:
+    """Returns the traced program and what the partitioner made it of; warns of what is not kept."""
+    made, plain = program.partitioned, program.plain
+    assert plain is not None
+    decisions: Sequence[Decision] = ()
     if made is not None:
-        rows = zip(arguments, made.arguments, asked.presharded, program.jaxpr.in_avals, strict=True)
+        rows = zip(boundary.arguments, made.arguments, asked.presharded, program.jaxpr.in_avals, strict=True)
         arguments = tuple(_argument(a, s, here, aval, boundary.mesh) for a, s, here, aval in rows)
-    boundary = dataclasses.replace(boundary, out_specs=program.out_specs, arguments=arguments)
-    decisions = () if made is None else made.decisions
-    if made is not None and warns:
-        assert program.plain is not None
-        warn_about(made, asked, boundary, program.plain.out_avals)
-    traced = Traced(
-        boundary, program.jaxpr, program.out_tree, program.assumptions, program.missing, decisions=decisions
-    )
-    return traced, None if program.plain is None else Partitioned(program.plain, asked)
+        boundary, decisions = dataclasses.replace(boundary, arguments=arguments), made.decisions
+    if warns:
+        for what in unkept(plain):
+            warn_unkept(what)
+        if made is not None:
+            warn_about(made, asked, boundary, plain)
+    return Traced.of(boundary, program, decisions), Partitioned(plain, asked)
 
 
 def _argument(argument: Argument, sharding: Any, presharded: bool, aval: Any, mesh: AnyMesh) -> Argument:
@@ -75,7 +76,16 @@ def run_partitioned(
     made = Program(
         program.plain, asked.arguments, outs, on_devices_of(mesh), _Partition(mesh), _flat_run(lowered, mesh, checks)
     )
-    return jax.tree.unflatten(traced.out_tree, call(made, leaves))
+    rows = zip(leaves, program.plain.in_avals, strict=True)
+    return jax.tree.unflatten(traced.out_tree, call(made, [_as_typed(x, a) for x, a in rows]))
+
+
+def _as_typed(x: Any, aval: Any) -> Any:
+    """Returns an argument in the sharding that in_shardings make a part of its type, on Explicit axes."""
+    wanted = aval.sharding
+    if wanted.mesh.empty or not any(wanted.spec) or jax.typeof(x).sharding == wanted:
+        return x
+    return jax.sharding.reshard(x, wanted)
 
 
 def _flat_run(lowered: Lowered, mesh: AnyMesh, checks: Checks | None) -> Callable[..., list[Any]]:

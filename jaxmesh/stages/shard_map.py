@@ -18,8 +18,8 @@ from jaxmesh.errors import ArgumentTypeError, InexpressibleError, SpecError
 from jaxmesh.frontends.jax.shard_map import check_expressible, raise_one
 from jaxmesh.frontends.jax.trace_shard_maps import call_inline, call_to_jaxpr, eval_call, is_region, tracing
 from jaxmesh.jaxprs import compat, evaluate
-from jaxmesh.jaxprs.compat import Eqn, Jaxpr
-from jaxmesh.jaxprs.typed_trace import trace_typed
+from jaxmesh.jaxprs.compat import Eqn
+from jaxmesh.jaxprs.evaluate import trace_typed
 from jaxmesh.passes.lowering import lower
 from jaxmesh.runtime.launch import launch
 from jaxmesh.runtime.single_region import SingleRegion
@@ -192,7 +192,7 @@ def _run(mapped: Callable[..., Any], args: Sequence[Any]) -> Any:
     regions: list[Any] = []
     # Inexpressible in TTIR, or a wrong spec, which JAX reports: the equation runs as it is.
     with contextlib.suppress(InexpressibleError, SpecError):
-        regions = [_lower_region(e) for e in call[0].eqns if is_region(e)]
+        regions = [lower_region(e) for e in call[0].eqns if is_region(e)]
     ready = iter(regions)
 
     def region(eqn: Eqn, operands: list[Any]) -> list[Any]:
@@ -201,13 +201,8 @@ def _run(mapped: Callable[..., Any], args: Sequence[Any]) -> Any:
     return launch(eval_call, *call, region)
 
 
-def lowered_call(mapped: Callable[..., Any], args: Sequence[Any]) -> tuple[Jaxpr, Any, list[SingleRegion]]:
-    """Returns the jaxpr of a call of a function of `jax.shard_map`, the tree of its result, and its lowered regions."""
-    closed, tree = call_to_jaxpr(mapped, args)
-    return closed, tree, [_lower_region(e) for e in closed.eqns if is_region(e)]
-
-
-def _lower_region(eqn: Eqn) -> SingleRegion:
+def lower_region(eqn: Eqn) -> SingleRegion:
+    """Returns one `shard_map` of a traced call, lowered."""
     check_expressible(eqn)
     mesh: Any = eqn.params["mesh"]
     abstract: AbstractMesh = mesh.abstract_mesh

@@ -21,16 +21,17 @@ from jaxmesh.frontends.stablehlo.decisions import Decision
 from jaxmesh.frontends.stablehlo.program import ImportedProgram
 from jaxmesh.frontends.stablehlo.shardings import axes_of
 from jaxmesh.frontends.stablehlo.trace import Asked
+from jaxmesh.jaxprs.compat import Jaxpr
 
 LIMIT = "JAXMESH_ALL_GATHER_WARNING"
 """The environment variable with the bytes of a gathered value above which a reshard is reported, by default 16 MiB."""
 _BYTES = 16 * 2**20
 
 
-def warn_about(program: ImportedProgram, asked: Asked, boundary: Boundary, out_avals: Sequence[Any]) -> None:
+def warn_about(program: ImportedProgram, asked: Asked, boundary: Boundary, plain: Jaxpr) -> None:
     """Warns about what a partitioned program does not keep, and what costs more than it may seem.
 
-    Each kind is a class of its own, which `warnings.filterwarnings` turns off.
+    Each kind has its own class, which `warnings.filterwarnings` turns off.
     """
     for d in program.decisions:
         _warn_decision(d)
@@ -43,7 +44,7 @@ def warn_about(program: ImportedProgram, asked: Asked, boundary: Boundary, out_a
             ReplicatedProgramWarning,
         )
     for i in boundary.donated:
-        _check_donated(i, program, boundary, out_avals)
+        _check_donated(i, program, boundary, plain.out_avals)
 
 
 def _limit() -> int:

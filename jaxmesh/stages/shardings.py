@@ -12,8 +12,8 @@ from jax.core import Tracer
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, Sharding
 
 from jaxmesh.errors import ArgumentTypeError, ArgumentValueError, MemoryKindWarning, MeshMismatchError
-from jaxmesh.frontends.stablehlo.trace import Asked, is_split, named_axes
-from jaxmesh.jaxprs.caches import ARRAY
+from jaxmesh.frontends.stablehlo.trace import DEVICE_MEMORY, Asked, is_split, named_axes
+from jaxmesh.jaxprs.caches import placement_of
 from jaxmesh.sharding.mesh import AnyMesh, same_mesh, show_mesh
 from jaxmesh.sharding.shard_attributes import spec_axes
 from jaxmesh.stages.arguments import show_path
@@ -41,10 +41,11 @@ def carried_shardings(leaves: Sequence[Any]) -> Carried | None:
     found: list[NamedSharding | None] = []
     splits = False
     for x in leaves:
-        sharding = x.sharding if type(x) is ARRAY and x.committed else None
         if isinstance(x, jax.ShapeDtypeStruct):
-            sharding = x.sharding
-        known = sharding if isinstance(sharding, NamedSharding) else None
+            committed, sharding = True, x.sharding
+        else:
+            committed, sharding = placement_of(x) or (False, None)
+        known = sharding if committed and isinstance(sharding, NamedSharding) else None
         splits = splits or (known is not None and any(known.spec) and is_split(known))
         found.append(known)
     return tuple(found) if splits else None
@@ -54,7 +55,7 @@ def _is_leaf(x: Any) -> bool:
     return x is None or isinstance(x, PartitionSpec | Sharding)
 
 
-def asked_of(
+def requested_shardings(
     leaves: Sequence[Any],
     paths: Sequence[Any],
     tree: Any,
@@ -83,9 +84,12 @@ def asked_of(
         wanted = _of_arguments(ins, leaves, paths, tree, mesh)
     presharded = [False] * len(leaves)
     for i, (leaf, path) in enumerate(zip(leaves, paths, strict=True)):
-        here = _on_mesh(leaf, None if carried is None else carried[i], mesh)
+        own = None if carried is None else carried[i]
+        here = _on_mesh(leaf, own, mesh)
         if here is None:
             continue
+        if own is not None:
+            check_kept(own, show_path(path))
         both = wanted[i]
         if both is not None and not both.is_equivalent_to(here, len(leaf.shape)):
             raise ArgumentValueError(
@@ -145,11 +149,17 @@ class _Leaf:
 
 
 def _broadcast(prefix: Any, full: Any, what: str, of: str) -> list[Any]:
+    found: list[Any] = []
+
+    def spread(sharding: Any, part: Any) -> None:
+        # None is a sharding, and in the tree itself it is nothing.
+        found.extend([sharding] * len(_tree.leaves(part)))
+
     try:
-        spread = _tree.broadcast(prefix, full, is_leaf=_is_leaf)
+        _tree.map(spread, prefix, full, is_leaf=_is_leaf)
     except ValueError as error:
         raise ArgumentValueError(f"{what} is no prefix of the tree of {of}: {error}") from None
-    return _tree.leaves(spread, is_leaf=_is_leaf)
+    return found
 
 
 def _of_results(outs: Any, mesh: AnyMesh) -> Callable[[Any], Sequence[NamedSharding | None]]:
@@ -206,16 +216,25 @@ def call_constrained(
 
 def check_kept(sharding: NamedSharding, what: str) -> None:
     """Warns of what a program does not keep of a sharding: the kind of memory."""
-    if sharding.memory_kind not in (None, "device", "unpinned_host"):
-        warnings.warn(
-            f"{what} asks for the memory {sharding.memory_kind!r}, which TTIR has no attribute for; the value is kept "
-            "in the devices' memory.",
-            MemoryKindWarning,
-            stacklevel=2,
-        )
+    if sharding.memory_kind not in DEVICE_MEMORY:
+        warn_unkept(f"{what} asks for the memory {sharding.memory_kind!r}")
+
+
+def warn_unkept(asked: str) -> None:
+    """Warns of what a program asks for and TTIR has no attribute for."""
+    warnings.warn(
+        f"{asked}, which TTIR has no attribute for; values are kept and computed in the devices' own memory.",
+        MemoryKindWarning,
+        stacklevel=2,
+    )
 
 
 def _check_axes(spec: PartitionSpec, mesh: AnyMesh, what: str) -> None:
+    if spec.unreduced or spec.reduced:
+        raise ArgumentValueError(
+            f"{what} is {spec}, with unreduced or reduced axes, which the partitioner does not have; reduce inside of "
+            "the program, and name the axes that split the value."
+        )
     unknown = [a for a in named_axes(spec) if a not in mesh.axis_names]
     if unknown:
         raise ArgumentValueError(

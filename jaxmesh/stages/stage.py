@@ -15,6 +15,8 @@ from jaxmesh.dialects.program import UNROLL_LIMIT, Program
 from jaxmesh.dialects.replication import is_enabled
 from jaxmesh.dialects.residency import DEVICE, ResidencyMap
 from jaxmesh.dialects.signature import Boundary
+from jaxmesh.dialects.textual import check_executable
+from jaxmesh.emit.constants import CONSTANT_LIMIT
 from jaxmesh.errors import ArgumentTypeError, InexpressibleError
 from jaxmesh.jaxprs import walk
 from jaxmesh.passes.mesh_shard.replication_checks import add_checks
@@ -52,7 +54,7 @@ class Stage(abc.ABC):
         self._boundary = boundary
         self._given = jaxpr
         self._out_tree = out_tree
-        self._programs: dict[tuple[bool, int, bool], Program] = {}
+        self._programs: dict[tuple[bool, int, bool, bool], Program] = {}
         self.inexpressible = inexpressible
 
     @functools.cached_property
@@ -60,7 +62,7 @@ class Stage(abc.ABC):
         return self._given if walk.is_jaxpr(self._given) else self._given()
 
     @abc.abstractmethod
-    def _flat(self, groups: bool, unroll_limit: int, strict: bool) -> Program:
+    def _flat(self, groups: bool, unroll_limit: int, strict: bool, upstream: bool) -> Program:
         """Returns a new flat program."""
 
     @abc.abstractmethod
@@ -76,11 +78,13 @@ class Stage(abc.ABC):
         if self.inexpressible is not None:
             raise self.inexpressible
 
-    def _program(self, groups: bool, unroll_limit: int, strict: bool) -> Program:
+    def _program(self, groups: bool, unroll_limit: int, strict: bool, upstream: bool = False) -> Program:
         """The flat program, which all texts of a stage share."""
         self._check_expressible()
         limit = as_index("as_text", "unroll_limit", unroll_limit)
-        key = as_bool("as_text", "groups", groups), limit, as_bool("as_text", "strict", strict)
+        flags = {"groups": groups, "strict": strict, "layouts": upstream}
+        groups, strict, upstream = (as_bool("as_text", name, flag) for name, flag in flags.items())
+        key = groups, limit, strict, upstream
         program = self._programs.get(key)
         if program is None:
             program = self._flat(*key)
@@ -98,6 +102,8 @@ class Stage(abc.ABC):
         groups: bool = True,
         unroll_limit: int = UNROLL_LIMIT,
         strict: bool = True,
+        layouts: bool = False,
+        constant_limit: int = CONSTANT_LIMIT,
     ) -> str:
         """The program as text; needs no devices.
 
@@ -111,6 +117,11 @@ class Stage(abc.ABC):
           unroll_limit: how many operations loops may make, all in all, when they are unrolled.
           strict: of a lowered program, whether it is an error if Tenstorrent's own `ttnn` cannot run it (an element
             type or a mesh that it does not have); with False it is printed all the same, for the emulation.
+          layouts: of `"ttnn"`, whether it is in upstream's form, to be compared with a text of tt-mlir: types carry the
+            layout of each value and the element types of the devices, and upstream's workarounds are applied, some of
+            which lose bits. The short form is what runs.
+          constant_limit: the most elements of a constant that the text spells, where it is used. Of larger ones MLIR
+            has the elements behind the program, once; Python and C++ load them from the files that `export` writes.
 
         Raises:
           MissingRuleError: a primitive that TTIR, or an op that TTNN has no row for; the program still runs.
@@ -125,11 +136,16 @@ class Stage(abc.ABC):
             raise ArgumentTypeError(f"a {stage} program has the texts {names}, got {quote(dialect)}.")
         if name == "jaxpr":
             return self.jaxpr_text()
-        return emit(name, self._program(groups, unroll_limit, strict), debug_info=debug_info)
+        program = self._program(groups, unroll_limit, strict, layouts)
+        return emit(name, program, debug_info=debug_info, layouts=layouts, constant_limit=constant_limit)
 
     def default_program(self) -> Program:
         """The flat program that `as_text` prints by default; drawings show what the real library refuses, too."""
         return self._program(True, UNROLL_LIMIT, False)
+
+    def flat_program(self, *, upstream: bool) -> Program:
+        """The flat program, of a lowered one in upstream's form or in the one that runs."""
+        return self._program(True, UNROLL_LIMIT, False, upstream)
 
     def jaxpr_text(self) -> str:
         """The jaxpr as text; a program that TTIR cannot express has this one alone."""
@@ -147,6 +163,7 @@ class Stage(abc.ABC):
         """
         self._check_expressible()
         boundary, program = self._boundary, self._jaxpr
+        check_executable(program)
         shards = [reference_input(x) for x in check_call(boundary, args, kwargs)]
         if is_enabled(check_replication):
             check_arguments((args, kwargs))
@@ -202,10 +219,10 @@ class Stage(abc.ABC):
         """Runs the program, and gives every equation's value on every device, keyed by source location.
 
         A traced program runs on the reference executor before any pass, a lowered one after the pass, a compiled one on
-        the devices of its mesh. `jaxmesh.compare` finds where two recordings first differ. In loops and branches every
-        turn is recorded, and only the branch that was taken; calls, `jax.checkpoint` and custom functions count as
-        their bodies. On the devices the program is compiled once more together with what it records, which XLA may
-        round otherwise; a while loop that takes many turns, and callbacks in it, may be run twice. Claims of
+        the devices of its mesh. `jaxmesh.compare` finds where two recordings first differ. Every iteration of
+        a loop is recorded, and of branches the one taken; calls, `jax.checkpoint` and custom functions count as their
+        bodies. On the devices the program is compiled once more together with what it records, which XLA may
+        round otherwise; a while loop of many iterations, and callbacks in it, may be run twice. Claims of
         replication are not checked: a recording shows what differs.
 
         Args:

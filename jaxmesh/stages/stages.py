@@ -20,8 +20,11 @@ from jaxmesh.dialects.program import UNROLL_LIMIT, Program
 from jaxmesh.dialects.replication import Collector, is_enabled
 from jaxmesh.dialects.residency import DEVICE, ResidencyMap
 from jaxmesh.dialects.signature import Argument, Boundary
+from jaxmesh.dialects.textual import check_executable
+from jaxmesh.emit.constants import CONSTANT_LIMIT
 from jaxmesh.emit.languages import EXPORTED, LOWERED, TRACED
 from jaxmesh.errors import InexpressibleError, UnsupportedError
+from jaxmesh.frontends.jax.trace import TtirProgram
 from jaxmesh.frontends.stablehlo.decisions import Decision
 from jaxmesh.jaxprs import compat, evaluate
 from jaxmesh.jaxprs.backend import is_multi_process
@@ -37,13 +40,13 @@ from jaxmesh.sharding.mesh import AnyMesh, with_devices
 from jaxmesh.stages.arguments import check_call, flatten
 from jaxmesh.stages.checked_calls import Checks
 from jaxmesh.stages.compiled import Compiled as Compiled
+from jaxmesh.stages.on_machine import OnMachine
 from jaxmesh.stages.stage import Stage
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
 from jaxmesh.validate import as_index, as_path
 
 if TYPE_CHECKING:
     from jaxmesh.analysis.explain import Explanation
-    from jaxmesh.analysis.judge import Verdict
     from jaxmesh.stages.imported import Imported
 
 
@@ -68,6 +71,12 @@ class Traced(Stage):
         self.imported = imported
         self._decisions = tuple(decisions)
 
+    @classmethod
+    def of(cls, boundary: Boundary, program: TtirProgram, decisions: Sequence[Decision] = ()) -> Traced:
+        """Returns a traced function as a stage."""
+        boundary = dataclasses.replace(boundary, out_specs=program.out_specs)
+        return cls(boundary, program.jaxpr, program.out_tree, program.assumptions, program.missing, decisions=decisions)
+
     @property
     def decisions(self) -> tuple[Decision, ...]:
         """The partitioner's decision for each value, and why; empty if no shardings were asked for."""
@@ -78,7 +87,7 @@ class Traced(Stage):
         """The places where values are taken to be the same on several devices although no type proves it."""
         return self._assumptions
 
-    def _flat(self, groups: bool, unroll_limit: int, strict: bool) -> Program:
+    def _flat(self, groups: bool, unroll_limit: int, strict: bool, upstream: bool) -> Program:
         from jaxmesh.passes.pipeline import ttir_program
 
         imported = self.imported
@@ -87,9 +96,9 @@ class Traced(Stage):
         jaxpr = self._jaxpr if imported is None else imported.jaxpr
         return ttir_program(jaxpr, self._boundary, self._out_tree, self.residency.results, groups, unroll_limit)
 
-    def explain(self) -> Explanation:
+    def explain(self, cluster: str | None = None) -> Explanation:
         """Explains where every value lives, what every equation moves and what the pass did; see `Lowered.explain`."""
-        return self.lower().explain()
+        return self.lower().explain(cluster)
 
     def _analyse(self) -> ResidencyMap:
         inputs = self._boundary.residencies
@@ -116,8 +125,8 @@ class Traced(Stage):
         return f"Traced({self._boundary.name}, mesh={self._boundary.sizes})"
 
 
-class Lowered(Stage):
-    """A TTNN-level program: `distribute_tensor` and `aggregate_tensor` say every transfer it makes."""
+class Lowered(OnMachine):
+    """A TTNN-level program, whose every transfer is a `distribute_tensor` or an `aggregate_tensor`."""
 
     _level = "ttnn"
     _texts = (*LOWERED, "jaxpr")
@@ -139,7 +148,7 @@ class Lowered(Stage):
         # A program over another mesh has other types, and so other variables.
         return self._lowered_residency or ResidencyMap(self._jaxpr, self._boundary.residencies)
 
-    def _flat(self, groups: bool, unroll_limit: int, strict: bool) -> Program:
+    def _flat(self, groups: bool, unroll_limit: int, strict: bool, upstream: bool) -> Program:
         from jaxmesh.passes.pipeline import ttnn_program
 
         imported = None if self._traced is None else self._traced.imported
@@ -148,7 +157,7 @@ class Lowered(Stage):
             if groups and (program := imported.program("ttnn")) is not None:
                 return program
             lowered = lower(imported.jaxpr, self._boundary.residencies, self._boundary.sizes)
-        return ttnn_program(lowered, self._boundary, self._out_tree, groups, unroll_limit, strict)
+        return ttnn_program(lowered, self._boundary, self._out_tree, groups, unroll_limit, strict, upstream)
 
     def export(
         self,
@@ -156,29 +165,35 @@ class Lowered(Stage):
         *args: Any,
         languages: Sequence[str] = EXPORTED,
         seed: int = 0,
+        make_inputs: str | None = None,
         groups: bool = True,
         unroll_limit: int = UNROLL_LIMIT,
         strict: bool = True,
+        constant_limit: int = CONSTANT_LIMIT,
         **kwargs: Any,
     ) -> list[pathlib.Path]:
         """Writes the program as Python and C++ with all they need, and what they must give.
 
         Args:
           directory: a new folder, or one that an earlier export wrote.
-          args: the arguments to run with, as of a call; left out altogether, random ones are made.
+          args: the arguments to run with, as of a call; left out altogether, random ones are made. With types
+            (`jax.ShapeDtypeStruct`) nothing runs: the program makes its inputs, and needs no devices to be exported.
           languages: `"python"` (`main.py`, `utils.py`, `locations.json`), `"cpp"` (`main.cpp`), or both.
           seed: of the random arguments.
+          make_inputs: how the exported program makes its inputs instead of loading them, `"zeros"` or `"random"`; by
+            default zeros if it is exported with types. It can be told otherwise when it runs.
           groups: as of `as_text`.
           unroll_limit: as of `as_text`.
           strict: as of `as_text`.
+          constant_limit: as of `as_text`; larger constants are files in `tensors/`.
           kwargs: further arguments, as of a call.
 
         Returns:
           The files written: the programs, `ttir.mlir` (unless the program was made of TTNN's own transfers, which TTIR
-          does not have), `ttnn.mlir`, and in `tensors/` the inputs and expected results.
+          does not have), `ttnn.mlir`, and in `tensors/` the inputs and expected results, and large constants.
 
         Raises:
-          MeshError: the mesh is abstract: there are no devices to compute what is expected.
+          MeshError: the mesh is abstract, and the arguments are no types: no devices compute what is expected.
           MissingRuleError, UnsupportedError: as of `as_text`.
           ArgumentTypeError: other arguments than the program was traced for.
           UnsupportedError: the devices of the mesh belong to several processes.
@@ -188,7 +203,20 @@ class Lowered(Stage):
 
         chosen, folder = export.as_languages(languages), as_path("export", directory, "folder")
         seed = as_index("export", "seed", seed)
-        program, mesh = self._program(groups, unroll_limit, strict), with_devices(self._boundary.mesh)
+        program = self._program(groups, unroll_limit, strict)
+        given = bool(args or kwargs or not self._boundary.arguments)
+        making = export.made_inputs(flatten((args, kwargs))[0], make_inputs)
+        leaves = check_call(self._boundary, args, kwargs, types=making is not None) if given else []
+        mlir: dict[str, str] = {}
+        if self._traced is not None:
+            with contextlib.suppress(InexpressibleError):
+                mlir["ttir.mlir"] = self._traced.as_text(
+                    groups=groups, unroll_limit=unroll_limit, constant_limit=constant_limit
+                )
+        mlir["ttnn.mlir"] = emit("ttnn", program, constant_limit=constant_limit)
+        if making is not None:
+            return export.export_program(folder, program, mlir, chosen, constant_limit, making)
+        mesh = with_devices(self._boundary.mesh)
         assert isinstance(mesh, Mesh)
         if spans_processes(mesh):
             raise UnsupportedError(
@@ -196,17 +224,9 @@ class Lowered(Stage):
                 "belong to several processes; export it in one process alone, after jaxmesh.emulate"
                 f"({mesh.devices.size})."
             )
-        if args or kwargs or not self._boundary.arguments:
-            leaves = check_call(self._boundary, args, kwargs)
-            export.check_values(leaves)
-        else:
+        if not given:
             leaves = export.sample(self._boundary.arguments, mesh, seed)
             args, kwargs = jax.tree.unflatten(self._boundary.in_tree, leaves)
-        mlir: dict[str, str] = {}
-        if self._traced is not None:
-            with contextlib.suppress(InexpressibleError):
-                mlir["ttir.mlir"] = self._traced.as_text(groups=groups, unroll_limit=unroll_limit)
-        mlir["ttnn.mlir"] = emit("ttnn", program)
         # The arguments stay the caller's.
         kept = dataclasses.replace(self._boundary, donated=())
         compiled = Lowered(kept, self._jaxpr, self._out_tree, self._traced, self.residency).compile()
@@ -214,10 +234,13 @@ class Lowered(Stage):
         def results() -> list[Any]:
             return flatten(compiled(*args, **kwargs))[0]
 
-        return export.export_program(folder, program, mlir, chosen, leaves, results)
+        return export.export_program(folder, program, mlir, chosen, constant_limit, (leaves, results))
 
-    def explain(self) -> Explanation:
+    def explain(self, cluster: str | None = None) -> Explanation:
         """Explains where every value lives, what every equation moves, what the passes did and why; needs no devices.
+
+        Args:
+          cluster: of `estimate`; with one there is a column of the least times of source lines.
 
         Returns:
           A sequence of rows, one per argument, equation and result at every depth, that prints as a table; their names
@@ -239,48 +262,17 @@ class Lowered(Stage):
         """
         from jaxmesh.analysis.explain import explain
 
-        if self._traced is None:
-            return explain(self._boundary, self.residency, None, self._out_tree)
-        traced = self._traced
-        return explain(
-            self._boundary, self.residency, traced.jaxpr, self._out_tree, traced.assumptions, traced.decisions
-        )
-
-    def judge(
-        self,
-        *,
-        python: str | os.PathLike[str] | None = None,
-        cluster: str | None = None,
-        timeout: float = 600,
-        groups: bool = True,
-        unroll_limit: int = UNROLL_LIMIT,
-    ) -> Verdict:
-        """Asks the real ttnn whether it accepts the program, and what it takes; needs no devices and no values.
-
-        ttnn runs in a Python of its own, which `jaxmesh ttnn-env` makes: on the board if there is one, else on a
-        described cluster. There every operation checks its arguments and takes its memory, and computes nothing.
-
-        Args:
-          python: the Python that has ttnn; by default that of `JAXMESH_TTNN_PYTHON`, or the one that `ttnn-env` made.
-          cluster: `"n300"`, `"t3000"` or `"galaxy"`; by default the board, or the smallest that has the mesh.
-          timeout: how many seconds it may take.
-          groups: as of `as_text`.
-          unroll_limit: as of `as_text`.
-
-        Returns:
-          The verdict: accepted, or refused at which line of the source and why; the memory of each device, what is left
-          in it, the device operations. It is true if the program is accepted, and shows as a table.
-
-        Raises:
-          TtnnError: there is no ttnn, or it does not start; the message tells how to get it.
-          MeshError: no cluster has the mesh.
-          MissingRuleError: as of `as_text`.
-        """
-        from jaxmesh.analysis.judge.judge import judge_program
-
-        return judge_program(
-            self._program(groups, unroll_limit, strict=False), python=python, cluster=cluster, timeout=timeout
-        )
+        boundary, traced = self._boundary, self._traced
+        if traced is None:
+            found = explain(boundary, self.residency, None, self._out_tree)
+        else:
+            about = traced.assumptions, traced.decisions
+            found = explain(boundary, self.residency, traced.jaxpr, self._out_tree, *about)
+        if cluster is None:
+            return found
+        estimate = self.estimate(cluster)
+        seconds = {line.line: line.seconds for line in estimate.lines if line.seconds}
+        return found.timed(seconds, f"{estimate.heading}, a bound from published rates, and not a measurement")
 
     @functools.cached_property
     def plan(self) -> Plan:
@@ -290,6 +282,7 @@ class Lowered(Stage):
           InexpressibleError: TTIR cannot express the program.
         """
         self._check_expressible()
+        check_executable(self._jaxpr)
         return plan_regions(self.residency)
 
     def compile(self, *, check_replication: bool | None = None) -> Compiled:
@@ -342,7 +335,7 @@ class Lowered(Stage):
         plan = self.plan
         if program is not self._jaxpr:
             plan = plan_regions(ResidencyMap(program, self._boundary.residencies))
-        given = [stored(x) for x in args]
+        given = [data_of(x) for x in args]
         in_specs = [_whole_spec(x, a) for x, a in zip(given, self._boundary.arguments, strict=True)]
         results = execute(plan, mesh, given, self._boundary.out_specs, in_specs)
         outs = zip(results, self._jaxpr.out_avals, plan.residency.results, strict=True)
@@ -367,13 +360,13 @@ def _whole_spec(x: Any, argument: Argument) -> PartitionSpec | None:
     return argument.sharding.spec if whole and argument.sharding is not None else None
 
 
-def stored(x: Any) -> Any:
+def data_of(x: Any) -> Any:
     """An argument in the form that a runtime takes."""
     return x.data if isinstance(x, MeshTensor) else x
 
 
-def _wrap(x: Any, aval: Any, place: Any, mesh: AnyMesh) -> Any:
-    if place is not DEVICE:
+def _wrap(x: Any, aval: Any, residency: Any, mesh: AnyMesh) -> Any:
+    if residency is not DEVICE:
         return x
     varying = compat.varying_axes(aval)
     return MeshTensor(x, mesh, [a for a in mesh.axis_names if a in varying])

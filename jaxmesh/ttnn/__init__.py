@@ -103,6 +103,8 @@ from jaxmesh.ttnn.further import (
     quantize as quantize,
     requantize as requantize,
     reset_global_semaphore_value as reset_global_semaphore_value,
+    selu as selu,
+    softplus as softplus,
 )
 from jaxmesh.ttnn.host_tensor import Tensor as Tensor
 from jaxmesh.ttnn.layout_ops import (

@@ -11,6 +11,7 @@ import numpy as np
 
 from jaxmesh.dialects.op import Attribute
 from jaxmesh.dialects.ttnn.op import SPELLINGS, Param
+from jaxmesh.dialects.ttnn.rules.outputs import UNREAD
 from jaxmesh.errors import ArgumentTypeError, ArgumentValueError, VerifyError
 from jaxmesh.ttnn.finish import in_format_of
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
@@ -78,9 +79,10 @@ def _integer_or_integers(callee: str, name: str, value: Any) -> int | tuple[int,
 
 def _number(callee: str, name: str, value: Any) -> float:
     number = value.item() if isinstance(value, _SCALAR) else value
-    if isinstance(number, bool) or not isinstance(number, (int, float)):
+    if not isinstance(number, (int, float)):
         raise ArgumentTypeError(f"{callee} takes a number as {name}, got {quote(value)}.")
-    return number
+    # True is the number 1, as the real library takes it.
+    return int(number) if isinstance(number, bool) else number
 
 
 def _float(callee: str, name: str, value: Any) -> float:
@@ -120,6 +122,8 @@ def write_result(callee: str, into: Any, result: Any) -> MeshTensor:
     """Writes a result into a tensor, as `output_tensor` asks for, and returns the tensor."""
     if type(into) is not MeshTensor or not isinstance(result, MeshTensor) or into.storage.type is StorageType.HOST:
         raise ArgumentTypeError(f"{callee} writes its result to a tensor on the devices, got {quote(into)}.")
+    if callee in UNREAD and (into.get_dtype(), into.layout) != (result.get_dtype(), result.layout):
+        return result
     if (into.shape, into.stored_dtype, into.mesh) != (result.shape, result.stored_dtype, result.mesh):
         raise VerifyError(f"{callee} gives {result!r}, which is not what the output tensor can hold, {into!r}.")
     into.overwrite(in_format_of(result, into))

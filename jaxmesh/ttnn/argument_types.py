@@ -67,6 +67,8 @@ _TESTS: Mapping[str, Test] = {
     "Shape": _is_row,
     "Topology": lambda x: isinstance(x, settings.Topology),
     "ReduceType": lambda x: isinstance(x, settings.ReduceType),
+    "SigmoidMode": lambda x: isinstance(x, settings.SigmoidMode),
+    "GeluVariant": lambda x: isinstance(x, settings.GeluVariant),
 }
 """By the name of a type; other types, which the emulation does not have, take anything."""
 

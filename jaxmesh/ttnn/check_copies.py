@@ -15,7 +15,7 @@ from jaxmesh.dialects.replication import Claim, error
 from jaxmesh.jaxprs.source_locations import caller_line
 from jaxmesh.runtime.compare_copies import Coordinate, first_difference, host_bits
 from jaxmesh.runtime.distributed.collectives import digest, gather, spans_processes
-from jaxmesh.sharding.distribution import Composition, claimed_equal
+from jaxmesh.sharding.distribution import Composition, equality_claims
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
 
 
@@ -34,7 +34,7 @@ def check_tensor(tensor: Any, what: str) -> None:
 
 def check_read(tensor: MeshTensor, composition: Composition, mesh: Mesh) -> None:
     """Compares the shards that a composer reads with the shards that it drops as their copies."""
-    equal, limits = claimed_equal(composition)
+    equal, limits = equality_claims(composition)
     names = mesh.axis_names
     axes = tuple(names[a] for a in equal if mesh.shape[names[a]] > 1)
     if axes and not (tensor.is_proven and set(axes).isdisjoint(tensor.varying)):

@@ -7,13 +7,15 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from jaxmesh.dialects.ttnn.rules.outputs import PARAMETERS as OUTPUTS
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.ttnn.argument_conversion import write_result
 from jaxmesh.ttnn.call_arguments import Binder
 from jaxmesh.ttnn.finish import convert_operands, finish, finish_one
 from jaxmesh.ttnn.functions import COMPOSED
 from jaxmesh.ttnn.refusals import computing, results_of
-from jaxmesh.ttnn.signatures import HOW, OUTPUTS
+from jaxmesh.ttnn.signatures import HOW
+from jaxmesh.ttnn.tensor_base import TensorBase
 from jaxmesh.validate import quote
 
 
@@ -50,7 +52,10 @@ class Composed:
         results = results_of(self.callee, {name: values[slot] for name, slot in self._binder.slots.items()})
         given = {name: values[slot] for name, slot in self._known}
         if results and results[0].computed is not None:
-            given = dict(zip(given, convert_operands(list(given.values()), results[0].computed), strict=True))
+            # A number beside a tensor is an operand; others say what is computed.
+            names = [n for n, x in given.items() if n.startswith("input") or isinstance(x, TensorBase)]
+            converted = convert_operands([given[n] for n in names], results[0].computed)
+            given |= dict(zip(names, converted, strict=True))
         # Without results of its own, the rules of the functions that it is composed of say the types.
         with contextlib.nullcontext() if results == [] else computing():
             result = self._compute(**given)

@@ -286,6 +286,7 @@ def update_cache(cache: Any, input: Any, update_idx: Any, batch_offset: Any) -> 
     shape = tuple(cache.shape)
     for user in range(min(users, shape[0])):
         row = _op("slice", input, [0, 0, user, 0], [1, shape[1], user + 1, shape[3]])
+        row = row if row.dtype == cache.dtype else _op("typecast", row, data_type(cache.dtype))
         parts = [
             _op("slice", cache, [user, 0, 0, 0], [user + 1, shape[1], update_idx, shape[3]]) if update_idx else None,
             row,
@@ -335,7 +336,12 @@ def copy(input_a: Any, input_b: Any) -> Any:
 
 def _in_place(name: str) -> Composed:
     def change(input_a: Any, input_b: Any) -> Any:
-        return write_result(f"ttnn.{name}_", input_a, _op(name, input_a, input_b))
+        result = _op(name, input_a, input_b)
+        if result.dtype != input_a.dtype:
+            result = _op("typecast", result, data_type(input_a.dtype))
+        if result.shape != input_a.shape and result.logical_volume() == input_a.logical_volume():
+            result = _op("reshape", result, input_a.shape)
+        return write_result(f"ttnn.{name}_", input_a, result)
 
     change.__doc__ = (
         f"Performs `ttnn.{name}` and writes the result into the first operand.\n\nRaises:\n"

@@ -7,7 +7,7 @@ the same whether traced or eager: the same configs, the same shape arithmetic, t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import jax
 import numpy as np
@@ -27,6 +27,7 @@ from jaxmesh.sharding.configs import (
 from jaxmesh.sharding.distribution import land
 from jaxmesh.sharding.mesh import make_mesh
 from jaxmesh.ttnn.assemble import assemble, owner_of, set_owner
+from jaxmesh.ttnn.beyond import REMEDY, is_enabled
 from jaxmesh.ttnn.host_tensor import Tensor, array_of, in_program, is_host_tensor
 from jaxmesh.ttnn.mesh_device import MeshDevice, MeshToTensor as MeshToTensor, TensorToMesh as TensorToMesh, mesh_of
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
@@ -172,10 +173,26 @@ def distribute_tensor(tensor: Any, mapper: TensorToMesh, mesh_device: MeshDevice
         _check_program("distribute_tensor", mapper.mesh)
         full = as_array("distribute_tensor: the tensor", array_of(tensor))
         return distribute_tensor_p.bind(full, mapper_config=mapper.config)
+    _check_elements(mapper, tensor)
     host: Any = tensor
     layout, block = (host.layout, host.block) if is_host_tensor(tensor) else (Layout.ROW_MAJOR, None)
     storage = on_host(layout, block) if mesh_device is None else Storage(layout=layout, block=block)
     return set_owner(distribute(array_of(tensor), mapper.config, mapper.mesh, storage), mesh_device)
+
+
+def _check_elements(mapper: TensorToMesh, tensor: Any) -> None:
+    """Refuses to shard a dim of size 0, which the real library does not cut; jaxmesh itself does."""
+    given: Any = getattr(tensor, "shape", None)
+    if is_enabled() or not isinstance(given, tuple):
+        return  # What is no tensor is refused by `distribute`.
+    shape = cast("tuple[int, ...]", given)
+    rank = len(shape)
+    cut = [p.dim for p in mapper.config.placements if isinstance(p, PlacementShard)]
+    if any(-rank <= d < rank and shape[d] == 0 for d in cut):
+        raise VerifyError(
+            f"distribute_tensor cuts dims with elements, but shards a dim of size 0 of {list(shape)}; replicate it, "
+            f"{REMEDY}. In ttnn: No chunks were produced."
+        )
 
 
 def aggregate_tensor(tensor: Any, composer: MeshToTensor) -> Any:

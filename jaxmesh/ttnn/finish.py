@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import jax
@@ -12,9 +13,10 @@ from jaxmesh.dialects import ttnn
 from jaxmesh.dialects.ttnn.rules.given import Result
 from jaxmesh.ttnn.block_floats import round_to_blocks
 from jaxmesh.ttnn.execute import NUMBER, StaticArguments, perform
-from jaxmesh.ttnn.host_tensor import Tensor
+from jaxmesh.ttnn.host_tensor import Tensor, copy_to_devices, is_host_tensor
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
-from jaxmesh.ttnn.types import DataType, Layout, Storage, is_block, stored_dtype
+from jaxmesh.ttnn.transfers import to_mesh
+from jaxmesh.ttnn.types import DRAM_MEMORY_CONFIG, DataType, Layout, Storage, StorageType, is_block, stored_dtype
 
 _jnp: Any = jax.numpy
 
@@ -70,7 +72,7 @@ def finish_one(x: Any, result: Result) -> Any:
     """Returns one result in the element type and layout of a rule."""
     kind, layout = DataType[result.dtype], Layout[result.layout]
     dtype = stored_dtype(kind, "a result")
-    if result.shape is not None and tuple(x.shape) != result.shape:
+    if result.shape is not None and tuple(x.shape) != result.shape and prod(x.shape) == prod(result.shape):
         x = reshape(x, result.shape)
     block = kind if is_block(kind) else None
     if isinstance(x, MeshTensor):
@@ -107,3 +109,22 @@ def _round_stored(data: Any, rank: int, block: DataType) -> Any:
 
 
 _round: Any = jax.jit(_round_stored, static_argnums=(1, 2))
+
+
+def bring_operands(operands: Sequence[Any], mesh: Any = None) -> list[Any] | None:
+    """Returns operands with those in host memory brought to the devices, as the function itself does it.
+
+    None if none is in host memory, or all are and no mesh is given.
+    """
+    here = [is_host_tensor(x) or (isinstance(x, MeshTensor) and x.storage.type is StorageType.HOST) for x in operands]
+    there = [x for x, is_here in zip(operands, here, strict=True) if isinstance(x, MeshTensor) and not is_here]
+    target: Any = there[0].mesh if there else mesh
+    if target is None or not any(here):
+        return None
+
+    def bring(x: Any) -> Any:
+        if is_host_tensor(x):
+            return copy_to_devices(x.array, target, x.layout, None)
+        return to_mesh(x, target, DRAM_MEMORY_CONFIG)
+
+    return [bring(x) if is_here else x for x, is_here in zip(operands, here, strict=True)]

@@ -12,6 +12,7 @@ from jaxmesh.dialects import ttnn
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.ttnn.op import TtnnOp
 from jaxmesh.dialects.ttnn.rules.given import Result
+from jaxmesh.dialects.ttnn.rules.outputs import PARAMETERS as OUTPUTS
 from jaxmesh.errors import ArgumentTypeError, UnsupportedError, VerifyError
 from jaxmesh.ttnn.argument_conversion import convert_argument, integers, write_result
 from jaxmesh.ttnn.assemble import owner_of, set_owner
@@ -20,11 +21,11 @@ from jaxmesh.ttnn.call_arguments import Binder, argument_key
 from jaxmesh.ttnn.defaults import COMPLETE
 from jaxmesh.ttnn.device import MeshDevice, mesh_of
 from jaxmesh.ttnn.execute import StaticArguments, perform
-from jaxmesh.ttnn.finish import convert_operands, finish, reshape
-from jaxmesh.ttnn.host_tensor import Tensor, array_of, copy_to_devices, is_host_tensor, wrap_array
+from jaxmesh.ttnn.finish import bring_operands, convert_operands, finish, reshape
+from jaxmesh.ttnn.host_tensor import Tensor, array_of, in_program, wrap_array
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
-from jaxmesh.ttnn.refusals import results_of
-from jaxmesh.ttnn.signatures import ACTIVATIONS, HOW, OUTPUTS, doc_of
+from jaxmesh.ttnn.refusals import computing, is_computing, results_of
+from jaxmesh.ttnn.signatures import ACTIVATIONS, HOW, JUDGED, doc_of
 from jaxmesh.ttnn.types import DRAM_MEMORY_CONFIG, ON_DEVICE, DataType, Layout, Storage, StorageType, stored_dtype
 from jaxmesh.validate import quote
 
@@ -70,11 +71,12 @@ class Function:
             (name, i) for name, i in slots.items() if i not in described and i != self._output and name not in HOW
         )
         static = [self._by_source[n] for n in ("dtype", "shape", "memory_config", "layout") if n in self._by_source]
+        static += [slots[n] for n in JUDGED if n in slots]
         self._static = sorted({*[i for _, i in self._unsupported], *[i for i, _, _ in self._attributes], *static})
         self._device = self._by_source.get("device")
         self._dim: Any = slots.get("dim")
         self._in_place = None if entry.in_place is None else dict(self._operands)[entry.in_place]
-        self._converted: dict[Any, tuple[StaticArguments, Storage, Sequence[Result]]] = {}
+        self._converted: dict[Any, tuple[StaticArguments, Storage, Sequence[Result], str | None]] = {}
 
     def __repr__(self) -> str:
         return f"<{self.callee}{self.__signature__}>"
@@ -83,36 +85,56 @@ class Function:
         """Performs the op; see `help` of the function for its arguments."""
         values = self._binder.bind(args, kwargs)
         operands = self._device_operands(values)
-        owner = None if operands is None else owner_of(operands)
+        device: Any = None if self._device is None else values[self._device]
         key: Any = None
-        if operands is not None and (found := argument_key(values, self._static)) is not None:
-            # Besides its arguments, the switch and the mesh decide whether the real function takes a call.
+        owner: MeshDevice | None = None
+        writes = self._output is not None and values[self._output] is not None
+        if operands is not None and not writes and (found := argument_key(values, self._static)) is not None:
+            # Besides its arguments, the switch, the mesh, and whether another function is computed by it decide whether
+            # the real function takes a call.
+            owner = device or owner_of(operands)
+            mesh = operands[0].mesh if operands else mesh_of(device)
             small = owner is None or owner.has_l1_small
-            key = (is_enabled(), operands[0].mesh, small, *[(x.shape, x.dtype, x.storage) for x in operands], *found)
+            absent = [i for i, slot in self._operands if values[slot] is None]
+            key = (is_enabled(), is_computing(), mesh, small, *absent, *map(_form, operands), *found)
         converted = None if key is None else self._converted.get(key)
         if operands is None or converted is None:
             return self._convert_and_perform(values, key)
-        outs = perform(self.entry.definition, self.callee, operands, converted[0], None, converted[1])
-        if converted[2]:
-            outs = finish(outs, converted[2])
+        static, storage, results, computed = converted
+        if computed is not None:
+            operands = convert_operands(operands, computed)
+        mesh = None if operands else mesh_of(device)
+        outs = perform(self.entry.definition, self.callee, operands, static, mesh, storage)
+        if results:
+            outs = finish(outs, results)
         if owner is not None:
             for x in outs:
                 x.owner = owner
         return self._result(values, outs)
 
     def _device_operands(self, values: Sequence[Any]) -> list[Any] | None:
-        """Returns the operands if they are one tensor on the devices, or several."""
-        if self._device is not None and values[self._device] is not None:
-            return None
+        """Returns the operands if they are tensors on the devices, or if there are none and a device is given."""
         operands: Any = [values[i] for _, i in self._operands]
         if self._operand_list is not None:
             operands = values[self._operand_list]
         if type(operands) is not list:
             return None
-        for x in cast("list[Any]", operands):
+        known = cast("list[Any]", operands)
+        if self._device is not None and values[self._device] is not None:
+            return known if not known and type(values[self._device]) is MeshDevice and not in_program() else None
+        least = self.entry.definition.operands[0]
+        for i, x in enumerate(known):
+            if x is None and i >= least:
+                return self._device_operands_there(known)
             if type(x) is not MeshTensor or x.storage.type is not StorageType.DEVICE:
                 return None
-        return cast("list[Any]", operands) or None
+        return known or None
+
+    def _device_operands_there(self, operands: Sequence[Any]) -> list[Any] | None:
+        """Returns those of the operands that are not left out, if they are tensors on the devices."""
+        there = [x for x in operands if x is not None]
+        good = all(type(x) is MeshTensor and x.storage.type is StorageType.DEVICE for x in there)
+        return there if good and len(there) >= self.entry.definition.operands[0] else None
 
     def fit(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> int | None:
         """Returns how badly the arguments fit this form of the op, 0 for a perfect fit; None if they do not fit."""
@@ -129,10 +151,13 @@ class Function:
     def _convert_and_perform(self, values: list[Any], key: Any) -> Any:
         """Converts the arguments and performs the op; keeps the conversion under `key` if that is not None."""
         activation: str | None = None
+        factor: Any = None
         for name, slot in self._unsupported:
+            # The cache holds no second op.
             if name == "activation" and isinstance(values[slot], str) and values[slot] in ACTIVATIONS:
-                # The cache holds no second op.
                 activation, key = values[slot], None
+            elif name == "scalar" and not self._binder.is_default(slot, values[slot]):
+                factor, key = values[slot], None
             elif not self._binder.is_default(slot, values[slot]):
                 raise UnsupportedError(
                     f"{self.callee}: {name} is not emulated, got {quote(values[slot])}; leave it out, and say what it "
@@ -147,13 +172,16 @@ class Function:
             # The real functions take the dims 0 and -1 of a scalar, or any.
             operands, key = [reshape(x, (1,)) for x in operands], None
             values[dim] = 0 if isinstance(values[dim], int) else None
-        if results and any(is_host_tensor(x) for x in operands) and (mesh := _mesh_of(operands)) is not None:
-            operands = [copy_to_devices(x.array, mesh, x.layout, None) if is_host_tensor(x) else x for x in operands]
-            key = None
+        target: Any = values[self._binder.slots["device"]] if "device" in self._binder.slots else None
+        mesh = None if target is None else mesh_of(target)
+        if results and (brought := bring_operands(operands, mesh)) is not None:
+            operands, key = brought, None
+        computed: str | None = None
         if results and results[0].computed is not None:
             before = operands
             operands = convert_operands(operands, results[0].computed)
-            key = key if all(x is y for x, y in zip(before, operands, strict=True)) else None
+            if any(x is not y for x, y in zip(before, operands, strict=True)):
+                computed = results[0].computed
         complete = COMPLETE.get(self.entry.definition.name)
         if complete is not None:
             slots = self._binder.slots
@@ -171,6 +199,9 @@ class Function:
         dtype = self._value(values, "dtype")
         if results and not operands:
             dtype = DataType[results[0].dtype]
+        elif results and results[0].computed is not None:
+            # Computed in that type, and converted at the end.
+            dtype = None
         if dtype is not None:
             dtype = stored_dtype(dtype, self.callee)
         static = StaticArguments(tuple(attributes), dtype, shape, Trait.ON_HOST in row.traits)
@@ -178,17 +209,23 @@ class Function:
         mesh = None if device is None else mesh_of(device)
         storage = self._storage(values, operands)
         outs = perform(row, self.callee, [array_of(x) for x in operands], static, mesh, storage)
-        if key is not None:
-            if len(self._converted) >= _LIMIT:
-                self._converted.clear()
-            self._converted[key] = static, storage, results
         outs = [set_owner(x, device if isinstance(device, MeshDevice) else owner) for x in outs]
         if any(isinstance(x, Tensor) for x in operands) or (not operands and mesh is None):
             outs = [wrap_array(x, storage.layout) for x in outs]
         if scalar:
             outs = [reshape(x, ()) for x in outs]
+        if factor is not None:
+            with computing():
+                outs = [lookup("ttnn.multiply")(outs[0], factor)]
         if results:
-            outs = finish(outs, results)
+            before, outs = outs, finish(outs, results)
+            if key is not None and _differ_in_storage(before, outs):
+                # Calls of the same form need no more than that storage.
+                storage, results = outs[0].storage, ()
+        if key is not None:
+            if len(self._converted) >= _LIMIT:
+                self._converted.clear()
+            self._converted[key] = static, storage, results, computed
         if activation is not None:
             outs = [lookup(f"ttnn.{activation}")(outs[0])]
         return self._result(values, outs)
@@ -332,14 +369,25 @@ def lookup(callee: str) -> Any:
     return _function(callee)
 
 
+def _form(x: MeshTensor) -> tuple[Any, ...]:
+    """Returns a key of a tensor's type on one mesh; the usual storage is None in it, because its hash is slow."""
+    stored, local = x.operand()
+    return stored.shape, stored.dtype, local, x.varying, None if x.storage is ON_DEVICE else x.storage
+
+
+def _differ_in_storage(before: Sequence[Any], after: Sequence[Any]) -> bool:
+    """Returns True for results of one storage whose arrays stayed as they were."""
+    first = after[0].storage if isinstance(after[0], MeshTensor) else None
+    return first is not None and all(
+        y.storage == first
+        and (x is y or (first.block is None and (x.shape, x.stored_dtype) == (y.shape, y.stored_dtype)))
+        for x, y in zip(before, after, strict=True)
+    )
+
+
 def _are_scalars(operands: Sequence[Any]) -> bool:
     """Returns True for tensors on the devices without dims."""
     return bool(operands) and all(isinstance(x, MeshTensor) and not x.shape for x in operands)
-
-
-def _mesh_of(operands: Sequence[Any]) -> Any:
-    """Returns the mesh of the first tensor on the devices."""
-    return next((x.mesh for x in operands if isinstance(x, MeshTensor)), None)
 
 
 def _is_tensor(x: Any) -> bool:

@@ -12,7 +12,7 @@ from jaxmesh.errors import UnsupportedError, VerifyError
 from jaxmesh.ttnn.assemble import owner_of, set_owner
 from jaxmesh.ttnn.composed import composed
 from jaxmesh.ttnn.execute import NO_ARGUMENTS, perform
-from jaxmesh.ttnn.functions import lookup
+from jaxmesh.ttnn.functions import lookup, op_function
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
 
 _jnp: Any = jax.numpy
@@ -43,12 +43,66 @@ def cumprod(input_tensor: Any, dim: Any, dtype: Any, reverse_order: Any, memory_
     return _each("ttnn.cumprod", key, compute, input_tensor)
 
 
+@composed()
+def cumsum(input: Any, dim: Any, dtype: Any, reverse_order: Any, memory_config: Any) -> Any:  # noqa: A002
+    """Adds the elements up to each one along a dim, or from each one on."""
+    if not input.shape:
+        return input
+    if not reverse_order:
+        return op_function("ttnn.cumsum")(input, dim, dtype=dtype, memory_config=memory_config)
+
+    def compute(x: Any) -> Any:
+        return _lax.cumsum(x, dim % x.ndim, reverse=True)
+
+    return _each("ttnn.cumsum", (dim,), compute, input)
+
+
+@composed("ttnn.round")
+def round_(input_tensor: Any, decimals: Any, memory_config: Any) -> Any:
+    """Rounds to a number of decimals, halves to even."""
+    if not decimals:
+        return op_function("ttnn.round")(input_tensor, memory_config=memory_config)
+
+    def compute(x: Any) -> Any:
+        return _jnp.round(x, decimals)
+
+    return _each("ttnn.round", (decimals,), compute, input_tensor)
+
+
+@composed()
+def softplus(input_tensor: Any, beta: Any, threshold: Any, memory_config: Any) -> Any:
+    """Computes log(1 + exp(beta * x)) / beta; x itself where beta * x is above the threshold."""
+    if (beta, threshold) == (1, 20):
+        return op_function("ttnn.softplus")(input_tensor, memory_config=memory_config)
+
+    def compute(x: Any) -> Any:
+        return _jnp.where(x * beta > threshold, x, jax.nn.softplus(x * beta) / beta).astype(x.dtype)
+
+    return _each("ttnn.softplus", (beta, threshold), compute, input_tensor)
+
+
+_SELU = (1.0506999492645264, 1.673259973526001)
+"""The defaults of `selu`, as the library has them."""
+
+
+@composed()
+def selu(input_tensor: Any, scale: Any, alpha: Any, memory_config: Any) -> Any:
+    """Scales the elements; those below zero as alpha * (exp(x) - 1)."""
+    if (scale, alpha) == _SELU:
+        return op_function("ttnn.selu")(input_tensor, memory_config=memory_config)
+
+    def compute(x: Any) -> Any:
+        return (scale * _jnp.where(x > 0, x, alpha * _jnp.expm1(x))).astype(x.dtype)
+
+    return _each("ttnn.selu", (scale, alpha), compute, input_tensor)
+
+
 def _whole(x: Any) -> Any:
     return _jnp.clip(_jnp.round(x), -128, 127)
 
 
 @composed()
-def quantize(input_tensor: Any, scale: Any, zero_point: Any) -> Any:
+def quantize(input_tensor: Any, scale: Any, zero_point: Any, dtype: Any, memory_config: Any) -> Any:
     """Divides by a scale, adds a zero point and rounds to whole numbers of 8 bits."""
     _numbers("quantize", scale, zero_point)
     key = (scale, zero_point)
@@ -60,7 +114,7 @@ def quantize(input_tensor: Any, scale: Any, zero_point: Any) -> Any:
 
 
 @composed()
-def dequantize(input_tensor: Any, scale: Any, zero_point: Any) -> Any:
+def dequantize(input_tensor: Any, scale: Any, zero_point: Any, dtype: Any, memory_config: Any) -> Any:
     """Subtracts a zero point and multiplies by a scale."""
     _numbers("dequantize", scale, zero_point)
     key = (scale, zero_point)
@@ -72,7 +126,10 @@ def dequantize(input_tensor: Any, scale: Any, zero_point: Any) -> Any:
 
 
 @composed()
-def requantize(input_tensor: Any, in_scale: Any, in_zero_point: Any, out_scale: Any, out_zero_point: Any) -> Any:
+def requantize(
+    input_tensor: Any, in_scale: Any, in_zero_point: Any, out_scale: Any, out_zero_point: Any, dtype: Any,
+    memory_config: Any,
+) -> Any:  # fmt: skip
     """Dequantizes with one scale and quantizes with another."""
     _numbers("requantize", in_scale, in_zero_point, out_scale, out_zero_point)
 
@@ -146,8 +203,9 @@ def scaled_dot_product_attention_decode(
 
 @composed()
 def group_norm(
-    input_tensor: Any, num_groups: Any, epsilon: Any, weight: Any, bias: Any, dtype: Any, memory_config: Any
-) -> Any:
+    input_tensor: Any, num_groups: Any, epsilon: Any, weight: Any, bias: Any, memory_config: Any, dtype: Any,
+    inplace: Any, output_layout: Any,
+) -> Any:  # fmt: skip
     """Normalises groups of channels of [batch, 1, pixels, channels]; weight and bias have one number per channel."""
 
     def compute(x: Any, *parameters: Any) -> Any:
@@ -174,7 +232,7 @@ def group_norm(
 def conv1d(
     input_tensor: Any, weight_tensor: Any, device: Any, in_channels: Any, out_channels: Any, batch_size: Any,
     input_length: Any, kernel_size: Any, stride: Any, padding: Any, dilation: Any, groups: Any, bias_tensor: Any,
-    dtype: Any,
+    dtype: Any, memory_config: Any,
 ) -> Any:  # fmt: skip
     """Convolves rows, by `ttnn.conv2d` of images one pixel wide."""
     row: Any = padding
@@ -186,7 +244,7 @@ def conv1d(
         input_tensor=flat, weight_tensor=weights, device=device, in_channels=in_channels, out_channels=out_channels,
         batch_size=batch_size, input_height=input_length, input_width=1, kernel_size=[kernel_size, 1],
         stride=[stride, 1], padding=[sides[0], sides[-1], 0, 0], dilation=[dilation, 1], groups=groups,
-        bias_tensor=bias_tensor, dtype=dtype,
+        bias_tensor=bias_tensor, dtype=dtype, memory_config=memory_config,
     )  # fmt: skip
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from jaxmesh.dialects.ttnn.data_types import EVERY
 from jaxmesh.dialects.ttnn.rules import RULES
 from jaxmesh.dialects.ttnn.rules.given import Form, Given, Result
+from jaxmesh.dialects.ttnn.rules.outputs import written
 from jaxmesh.errors import ArgumentTypeError, JaxmeshError, VerifyError
 from jaxmesh.ttnn.beyond import REMEDY, is_enabled
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
@@ -34,6 +35,11 @@ def computing() -> Generator[None]:
         _computing.reset(token)
 
 
+def is_computing() -> bool:
+    """Returns True where no rules apply."""
+    return _computing.get()
+
+
 def results_of(callee: str, values: Mapping[str, Any]) -> Sequence[Result] | None:
     """Returns the types of a call's results; None where no rule is known, or a tensor is beyond the real library.
 
@@ -49,7 +55,7 @@ def results_of(callee: str, values: Mapping[str, Any]) -> Sequence[Result] | Non
         return None
     rule = RULES.get(callee)
     try:
-        return None if rule is None else rule(given)
+        return None if rule is None else written(given, rule(given))
     except VerifyError:
         if beyond:
             return None

@@ -9,21 +9,22 @@ from jaxmesh.dialects.ttnn.op import Param, TtnnOp
 
 HOW = frozenset({
     "ag_global_semaphores", "applied_shard_scheme", "barrier_semaphores", "chunks_per_sync", "compute_config",
-    "compute_kernel_config", "config_tensor_in_dram", "conv_config", "core_grid", "cq_id", "deallocate_input",
-    "disable_compensated_sum", "dram_slice_config", "enable_secondary_dm", "fast_and_approximate_mode", "global_cb",
-    "intermediate_memory_config", "intermediate_tensor", "mesh_device", "mode", "momentum", "num_buffers_per_channel",
-    "num_links", "num_workers_per_link", "numeric_stable", "program_config", "queue_id", "reallocate_halo_output",
-    "recip_tensor", "reshape_tile_mode", "rs_global_semaphores", "skip_padding_fill", "slice_config", "stable",
-    "sub_core_grid", "sub_core_grids", "sub_device_id", "subdevice_id", "topology", "use_falcon7b_backend",
+    "compute_kernel_config", "config_tensor_in_dram", "conv_config", "core_grid", "correction", "cq_id",
+    "deallocate_input", "disable_compensated_sum", "dram_slice_config", "enable_secondary_dm",
+    "fast_and_approximate_mode", "global_cb", "intermediate_memory_config", "intermediate_tensor", "mesh_device",
+    "mode", "momentum", "num_buffers_per_channel", "num_links", "num_workers_per_link", "numeric_stable",
+    "output_layout", "pad_value", "program_config", "queue_id", "reallocate_halo_output", "recip_tensor",
+    "reshape_tile_mode", "rs_global_semaphores", "skip_padding_fill", "slice_config", "stable", "sub_core_grid",
+    "sub_core_grids", "sub_device_id", "subdevice_id", "topology", "use_falcon7b_backend",
     "use_l1_small_for_semaphores", "use_multicore", "variant", "vector_mode",
 })  # fmt: skip
 """Arguments that change how and where an op is computed but not its value."""
 
+JUDGED = ("fast_and_approximate_mode", "output_layout")
+"""Those of them that decide whether the real function takes a call, or its result's layout."""
+
 ACTIVATIONS = frozenset({"relu", "relu6", "gelu", "silu", "sigmoid", "tanh", "exp", "mish", "sqrt", "neg"})
 """The ops that matmul and linear can apply to their result, as `activation` names them."""
-
-OUTPUTS = ("output_tensor", "optional_output_tensor", "optional_tensor", "output", "out")
-"""Names of the argument for a tensor on the devices to write the result to."""
 
 _DESCRIPTIONS: Mapping[str, str] = {
     "operand": "a tensor on the devices; or a number, where shapes broadcast",

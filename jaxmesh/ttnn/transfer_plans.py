@@ -72,7 +72,7 @@ def plan_distribute(config: MeshMapperConfig, mesh: Mesh, full: Shape, dtype: np
     # A piece has the position 0 along the axes that only replicate.
     pieces = {
         c: tuple(p if d is not None else 0 for p, d in zip(position, resolved.dims, strict=True))
-        for c, position in resolved.placed()
+        for c, position in resolved.shard_coordinates()
     }
     is_complete = len(pieces) == mesh.devices.size
     varying = _varying_axes(pieces, mesh) if is_complete else (PART,)

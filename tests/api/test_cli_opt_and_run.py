@@ -111,6 +111,7 @@ def test_opt_takes_every_public_function_or_one(capsys: Any) -> None:
     out = capsys.readouterr().out
     assert [line for line in out.splitlines() if line.startswith("//")] == [
         "// @first (line 3)",
+        "// -----",
         "// @second (line 16)",
     ]
     assert main.main(["opt", SEVERAL, "--func", "first"]) == 0
@@ -302,6 +303,7 @@ def test_a_fresh_process_emulates_its_devices() -> None:
     assert "passed" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_script_needs_no_mesh() -> None:
     script = (
         f"import jaxmesh as jm, numpy as np; f = jm.from_mlir({SEVERAL!r}, func='second').lower().compile()\n"

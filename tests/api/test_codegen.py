@@ -71,6 +71,7 @@ def test_python_numbers_have_the_types_that_jax_gives_them(function: Callable[..
     assert run_folder(tmp_path / "model", ["--check"]) == 0
 
 
+@pytest.mark.slow
 def test_a_function_named_like_one_of_the_c_library(tmp_path: Path) -> None:
     jm.codegen_cpp(jnp.tanh, X, mesh=MESH, export_path=tmp_path / "model")
     done = compiled_and_run(tmp_path / "model")
@@ -108,6 +109,7 @@ def test_a_changed_expectation_is_found(tmp_path: Path, capsys: pytest.CaptureFi
     assert compiled_and_run(tmp_path / "model").returncode == 1
 
 
+@pytest.mark.slow
 def test_random_arguments_static_arguments_trees_and_keys(tmp_path: Path) -> None:
     def f(tree: Any, times: int, key: Any) -> Any:
         return {"out": tree["a"] * times + tree["b"], "bits": jax.random.bits(key, (4,))}
@@ -151,13 +153,13 @@ def test_an_export_leaves_donated_arguments_to_their_owner(tmp_path: Path) -> No
         (lambda d: jm.codegen_py(negated, X, mesh=MESH, export_path=3), jm.ArgumentTypeError, "path"),
         (lambda d: jm.codegen_py(negated, X, mesh=MESH, export_path="a\0b"), jm.ArgumentTypeError, "path"),
         (lambda d: jm.codegen_py(negated, X, mesh=MESH, export_path=d / ("a" * 300)), jm.FolderError, "another"),
-        (lambda d: jm.codegen_py(negated, jax.ShapeDtypeStruct((4, 8), X.dtype), mesh=MESH, export_path=d),
+        (lambda d: jm.codegen_py(jnp.add, X, jax.ShapeDtypeStruct((4, 8), X.dtype), mesh=MESH, export_path=d),
          jm.ArgumentTypeError, "no numbers"),
         (lambda d: jm.codegen_py(negated, "x", mesh=MESH, export_path=d), jm.ArgumentTypeError, "no array"),
         (lambda d: jm.jit(negated, mesh=MESH).lower(X).export(d, X, languages=("rust",)), jm.ArgumentTypeError, "rust"),
         (lambda d: jm.jit(negated, mesh=MESH).lower(X).export(d, X[:2]), jm.ArgumentTypeError, "traced as"),
         (lambda d: jm.jit(negated, mesh=MESH.abstract_mesh).lower(X).export(d), jm.MeshError, "abstract"),
-        (lambda d: jm.codegen_py(jnp.linalg.qr, X, mesh=MESH, export_path=d), jm.MissingRuleError, "passes/flatten"),
+        (lambda d: jm.codegen_py(lax.bessel_i0e, X, mesh=MESH, export_path=d), jm.MissingRuleError, "passes/flatten"),
         (lambda d: jm.jit(negated, mesh=MESH).lower(X).as_text("rust"), jm.ArgumentTypeError, "'cpp'"),
         (lambda d: jm.jit(negated, mesh=MESH).trace(X).as_text("ttnn"), jm.ArgumentTypeError, "'ttir'"),
     ],
@@ -170,10 +172,10 @@ def test_wrong_use_is_a_named_error(wrong: Callable[[Path], Any], kind: type, sa
 
 
 def test_what_has_no_row_still_runs() -> None:
-    function = jm.jit(lambda x: jnp.linalg.cholesky(x), mesh=MESH)
+    function = jm.jit(lambda x: lax.linalg.hessenberg(x)[0], mesh=MESH)
     np.testing.assert_array_equal(function(np.eye(3, dtype=np.float32)), np.eye(3))
     for stage in (function.trace(np.eye(3, dtype=np.float32)), function.lower(np.eye(3, dtype=np.float32))):
-        with pytest.raises(jm.MissingRuleError, match=r"'cholesky' \(.*test_codegen.py:\d+.*jaxmesh/passes/flatten/"):
+        with pytest.raises(jm.MissingRuleError, match=r"'hessenberg' \(.*test_codegen.py:\d+.*jaxmesh/passes/flatten/"):
             stage.as_text()
 
 
@@ -235,5 +237,5 @@ def test_wrong_commands_say_one_line(
 
 def test_a_line_is_named_for_what_a_library_made() -> None:
     lowered = jm.jit(lambda x: jnp.linalg.svd(x)[1], mesh=MESH).lower(X)
-    with pytest.raises(jm.MissingRuleError, match=r"'svd' \(.*test_codegen.py:\d+"):
+    with pytest.raises(jm.InexpressibleError, match=r"'svd' \(.*test_codegen.py:\d+"):
         lowered.as_text()

@@ -85,6 +85,7 @@ def test_the_command_writes_one_line_when_there_are_too_few_devices() -> None:
     assert re.match(r"jaxmesh: error: 8 devices are wanted, but only 2 exist", complaint)
 
 
+@pytest.mark.slow
 def test_a_reader_that_goes_away_leaves_no_traceback() -> None:
     code = (
         "import sys; from jaxmesh.cli import main as cli\n"
@@ -185,10 +186,10 @@ def test_a_wrong_gradient_alone_fails(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_shard_that_is_another_slice_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     mesh = jm.make_mesh((2, 2))
     x = np.arange(8, dtype=np.float32).reshape(4, 2)
-    right = placement.place_of
-    assert all(h.exact for h in placement.held({"x": jax.numpy.asarray(x)}, {"x": P("y", "x")}, mesh))
-    monkeypatch.setattr(placement, "place_of", lambda shape, spec, mesh, at: right(shape, spec, mesh, at[::-1]))
-    found = placement.held({"x": jax.numpy.asarray(x)}, {"x": P("y", "x")}, mesh)
+    right = placement.slices_of
+    assert all(h.exact for h in placement.list_holdings({"x": jax.numpy.asarray(x)}, {"x": P("y", "x")}, mesh))
+    monkeypatch.setattr(placement, "slices_of", lambda shape, spec, mesh, at: right(shape, spec, mesh, at[::-1]))
+    found = placement.list_holdings({"x": jax.numpy.asarray(x)}, {"x": P("y", "x")}, mesh)
     assert [h.exact for h in found] == [True, False, False, True]
 
 
@@ -260,8 +261,8 @@ def test_sizes_divide_by_any_mesh() -> None:
 
 def test_two_axes_on_one_dim_are_placed_first_axis_first() -> None:
     mesh = jm.make_mesh((2, 4))
-    assert placement.place_of((16, 3), P(("y", "x")), mesh, (1, 2)) == (slice(12, 14), slice(None))
-    assert placement.place_of((16, 3), P(("x", "y")), mesh, (1, 2)) == (slice(10, 12), slice(None))
+    assert placement.slices_of((16, 3), P(("y", "x")), mesh, (1, 2)) == (slice(12, 14), slice(None))
+    assert placement.slices_of((16, 3), P(("x", "y")), mesh, (1, 2)) == (slice(10, 12), slice(None))
 
 
 @pytest.fixture(scope="module")

@@ -283,6 +283,7 @@ def test_too_few_devices_in_the_users_own_flags() -> None:
     assert "only 3 exist: XLA_FLAGS in the environment asks for 3" in out
 
 
+@pytest.mark.slow
 def test_the_users_own_flags_are_kept() -> None:
     code = "import os, jaxmesh as jm, jax; jm.make_mesh((2, 4)); print(len(jax.devices()), os.environ['XLA_FLAGS'])"
     flags = "--xla_force_host_platform_device_count=12 --xla_cpu_enable_fast_math=false"

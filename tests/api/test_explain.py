@@ -66,6 +66,7 @@ def plus(a: Moved, b: Moved) -> Moved:
     return {k: (a.get(k, (0, 0))[0] + b.get(k, (0, 0))[0], a.get(k, (0, 0))[1] + b.get(k, (0, 0))[1]) for k in a | b}
 
 
+@pytest.mark.full
 @pytest.mark.part(3)
 @pytest.mark.parametrize("entry", PROGRAMS, ids=lambda e: e.name)
 def test_bytes_are_those_of_the_optimized_hlo(entry: Entry) -> None:
@@ -85,6 +86,7 @@ def local_loss(program: Program) -> Callable[..., Any]:
     return loss
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("program", WRITTEN, ids=lambda p: p.name)
 def test_bytes_of_gradients_are_those_of_the_optimized_hlo(program: Program) -> None:
     mesh = jm.make_mesh((2, 4))
@@ -443,7 +445,7 @@ def test_what_was_made_legal(local: Any, words: str, steps: list[tuple[str, tupl
         return jm.shard_to_full(v, P("y" if "y" in axes else None, "x" if "x" in axes else None))
 
     (row,) = [r for r in explained(f, (8, 16)) if r.moves and r.moves[0].kind not in HOST]
-    legal = [n.text for n in row.notes if n.kind == "made legal"]
+    legal = [n.text for n in row.notes if n.kind == "legalised"]
     assert bool(legal) == bool(words)
     assert not words or any(words in t for t in legal), legal
     assert [(m.kind, m.axes, m.bytes) for m in row.ttnn] == steps
@@ -661,7 +663,7 @@ def test_taking_notes_changes_nothing(name: str) -> None:
     with remarks.collect() as log:
         noted = lower(traced.jaxpr, traced._boundary.residencies, traced._boundary.sizes)
     assert log.by_origin()
-    assert remarks.active() is None
+    assert remarks.COLLECTED.get() is None
     assert jm.Lowered(traced._boundary, noted.program, traced.out_tree).as_text("jaxpr") == plain
 
 

@@ -380,6 +380,7 @@ def test_a_spoilt_file_is_an_error_and_no_difference(
     assert said.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_a_process_ends_with_the_code_of_an_error(tmp_path: Path) -> None:
     export(tmp_path / "a", products_case())
     (tmp_path / "a" / "tensors" / "expected0.npy").write_bytes(b"")
@@ -392,6 +393,7 @@ def test_a_process_ends_with_the_code_of_an_error(tmp_path: Path) -> None:
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("name", ["arg0", "expected0"])
 @pytest.mark.parametrize(
     ("dtype", "other", "words"),
@@ -722,6 +724,7 @@ def test_results_that_data_only_moves_to_are_checked_bit_for_bit(
     assert outcome(export_folder, capsys, "--check")[0] == 0
 
 
+@pytest.mark.slow
 def test_wide_results_of_narrow_floats_are_within_the_rounding_of_those(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -21,7 +21,7 @@ from jaxmesh import ttnn
 from jaxmesh.jaxprs.walk import all_eqns
 from tests.generators.oracles import same_bits
 
-pytestmark = pytest.mark.part(2)
+pytestmark = [pytest.mark.part(2), pytest.mark.quick(2)]
 
 X = np.random.default_rng(11).normal(size=(8, 8)).astype(np.float32)
 W = np.random.default_rng(12).normal(size=(8, 8)).astype(np.float32) * 0.3

@@ -57,6 +57,7 @@ def alike(got: Any, want: Any) -> None:
         np.testing.assert_allclose(x, y, rtol=1e-4, atol=2e-5 * (1 + np.max(np.abs(y), initial=0)))
 
 
+@pytest.mark.quick(8)
 @cases()
 def test_values_and_shardings_of_results(case: Case) -> None:
     got = jitted(case)(*case.args)
@@ -68,7 +69,7 @@ def test_values_and_shardings_of_results(case: Case) -> None:
 
 
 @cases(lambda c: c.gradients)
-@pytest.mark.quick(16)
+@pytest.mark.quick(32)
 def test_gradients(case: Case) -> None:
     def loss(fun: Callable[..., Any]) -> Callable[..., Any]:
         return lambda *args: sum(jnp.sum(jnp.sin(0.1 * y)) for y in jax.tree.leaves(fun(*args)))
@@ -113,6 +114,8 @@ def collectives(text: str) -> Counter[str]:
     return Counter(_CALLED.findall(text))
 
 
+@pytest.mark.full
+@pytest.mark.quick(8)
 @cases()
 def test_no_collective_where_xla_needs_none(case: Case) -> None:
     theirs = jax.jit(case.fun, **case.jax_options()).lower(*case.args).compile().as_text()
@@ -189,6 +192,54 @@ def test_the_mesh_of_set_mesh() -> None:
         y = jm.jit(lambda x: wsc(x * 2, P("y")), in_shardings=P("x"))(X)
     alike(y, X * 2)
     assert y.sharding.is_equivalent_to(on("y"), 2)
+
+
+def test_a_program_that_computes_nothing_is_not_called_replicated() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        jm.jit(lambda x, _: x, mesh=MESH, in_shardings=(P("y"), P("x"))).trace(X, X)
+
+
+def test_an_argument_in_the_hosts_memory_is_moved() -> None:
+    x = jax.device_put(X, NamedSharding(MESH, P("y"), memory_kind="pinned_host"))
+    with pytest.warns(errors.MemoryKindWarning, match="pinned_host"):
+        y = jm.jit(lambda x: x + 1, mesh=MESH)(x)
+    alike(y, X + 1)
+    assert y.sharding.is_equivalent_to(on("y"), 2)
+
+
+def test_what_a_program_prints_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
+    def program(x: Any) -> Any:
+        jax.debug.print("the sum is {}", x.sum())
+        return x + 1
+
+    jitted = jm.jit(program, mesh=MESH, in_shardings=P("y"))
+    alike(jitted(np.ones_like(X)), np.ones_like(X) + 1)
+    jax.effects_barrier()
+    assert f"the sum is {float(X.size)}" in capfd.readouterr().out
+    assert "callback" in str(jitted.trace(X).inexpressible)
+
+
+def test_a_spec_inside_of_a_program_on_explicit_axes() -> None:
+    mesh = jax.make_mesh((2, 4), ("y", "x"), axis_types=(AxisType.Explicit,) * 2)
+    program = jm.jit(lambda x: jax.sharding.reshard(x * 2, P("x")), mesh=mesh, in_shardings=NamedSharding(mesh, P("y")))
+    y = program(X)
+    alike(y, X * 2)
+    assert y.sharding.spec[0] == "x"
+
+
+def test_unreduced_axes_are_an_error() -> None:
+    with pytest.raises(errors.ArgumentValueError, match="unreduced"):
+        jm.jit(jnp.sin, mesh=MESH, in_shardings=P("y", unreduced={"x"})).trace(X)
+
+
+@pytest.mark.parametrize("options", [{}, {"in_shardings": P("x")}], ids=["alone", "in_shardings"])
+def test_a_constraint_by_a_spec_is_over_the_mesh_of_the_program(options: dict[str, Any]) -> None:
+    program = jm.jit(lambda x: wsc(x * 2, P("y")), mesh=MESH, **options)
+    y = program(X)
+    alike(y, X * 2)
+    assert y.sharding.is_equivalent_to(on("y"), 2)
+    alike(jax.grad(lambda x: program(x).sum())(X), 2 * np.ones_like(X))
 
 
 def test_a_mesh_without_devices() -> None:
@@ -279,6 +330,15 @@ def test_warnings(monkeypatch: pytest.MonkeyPatch) -> None:
     pinned = NamedSharding(MESH, P("y"), memory_kind="pinned_host")
     warned(errors.MemoryKindWarning, trace(jnp.sin, in_shardings=pinned), "pinned_host")
 
+    warned(errors.MemoryKindWarning, trace(lambda x: wsc(x + 1, pinned), in_shardings=P("y")), "pinned_host")
+    warned(errors.MemoryKindWarning, trace(lambda x: jax.device_put(x, pinned) + 0, in_shardings=P("y")), "device_put")
+    host = jax.memory.Space.Host
+    warned(errors.MemoryKindWarning, trace(lambda x: jax.device_put(x, host), in_shardings=P("y")), "'host'")
+    layout = pytest.importorskip("jax.experimental.layout")
+    columns = layout.Layout((1, 0))
+    by_columns = trace(lambda x: layout.with_layout_constraint(x, columns), in_shardings=P("y"))
+    warned(errors.MemoryKindWarning, by_columns, "layout")
+
     def doubly(x: Any) -> Any:
         body = jax.shard_map(lambda a: lax.psum(a, "x"), mesh=MESH, in_specs=P("y"), out_specs=P("y"))
         return body(x) * 2
@@ -315,10 +375,28 @@ def test_keyword_arguments_have_no_in_shardings() -> None:
 
 
 def test_what_has_no_meaning_runs_as_jax_runs_it() -> None:
-    program = jm.jit(lambda x: jnp.abs(jnp.fft.fft(x)), mesh=MESH, in_shardings=P("y"))
-    alike(program(X), np.abs(np.fft.fft(X)).astype(np.float32))
-    with pytest.raises(jm.JaxmeshError, match=r"stablehlo\.fft"):
+    program = jm.jit(lambda x: jnp.linalg.cholesky(x @ x.T + 8 * jnp.eye(8)), mesh=MESH, in_shardings=P("y"))
+    alike(program(X), np.linalg.cholesky(X @ X.T + 8 * np.eye(8)).astype(np.float32))
+    with pytest.raises(jm.JaxmeshError, match=r"stablehlo\.|lapack"):
         program.trace(X).as_text()
+
+
+def test_none_in_the_tree_of_an_argument_or_result_has_no_sharding() -> None:
+    def halves(given: Any) -> Any:
+        return {"a": given["w"] * 2, "b": None}, given["w"] + 1
+
+    program = jm.jit(halves, mesh=MESH, in_shardings=P("y"), out_shardings=({"a": P("y"), "b": None}, None))
+    made, more = program({"u": None, "w": X})
+    assert made["b"] is None
+    alike(made["a"], X * 2)
+    alike(more, X + 1)
+
+
+@pytest.mark.parametrize("spec", [P("y"), P(None, "x")])
+def test_fourier_transforms_are_whole_along_their_dims(spec: Any) -> None:
+    program = jm.jit(lambda x: jnp.fft.fft2(jnp.fft.rfft(x)).real, mesh=MESH, in_shardings=spec)
+    alike(program(X), np.fft.fft2(np.fft.rfft(X)).real.astype(np.float32))
+    assert "complex" not in program.lower(X).as_text()
 
 
 def test_drawings_show_the_placements() -> None:

@@ -14,9 +14,6 @@ from jax import lax
 from jax.sharding import PartitionSpec as P
 
 import jaxmesh as jm
-from jaxmesh.errors import ParseError
-from jaxmesh.ttnn.serialization import read, write
-from jaxmesh.ttnn.types import ON_HOST
 
 pytestmark = pytest.mark.part(3)
 
@@ -62,6 +59,7 @@ def _read_elsewhere(file: Path, before: str = "") -> subprocess.CompletedProcess
     return subprocess.run(code, capture_output=True, text=True, timeout=120, check=False)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize(
     ("before", "ids"),
     [
@@ -77,17 +75,10 @@ def test_an_export_of_tensors_is_read_in_another_process(tmp_path: Path, before:
     assert done.stdout.strip() == str(list(ids)), done.stderr
 
 
+@pytest.mark.slow
 def test_an_export_of_tensors_is_read_with_other_devices_or_a_named_error(tmp_path: Path) -> None:
     _written_export(tmp_path / "exported", jax.devices()[8:16])
     done = _read_elsewhere(tmp_path / "exported", "jm.emulate(8); jax.devices()")
     assert done.stdout.strip() == str(list(range(8))), done.stderr
     done = _read_elsewhere(tmp_path / "exported", "jm.emulate(4); jax.devices()")
     assert "DeviceCountError: 8 devices are wanted, but only 4 exist" in done.stderr
-
-
-def test_an_export_of_tensors_on_an_abstract_mesh_and_damaged_bytes() -> None:
-    abstract = jax.sharding.AbstractMesh((2, 4), ("y", "x"))
-    assert read(write(abstract, ("x",), ON_HOST)) == (abstract, ("x",), ON_HOST)
-    for damaged in (b"", b"\xff", b"[]", b"{}", b'{"axes": []}', write(abstract, ("x",), ON_HOST)[:-1]):
-        with pytest.raises(ParseError, match="cannot be read"):
-            read(damaged)

@@ -21,9 +21,10 @@ from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec as P
 
 import jaxmesh as jm
+from jaxmesh.frontends.jax.trace_shard_maps import call_to_jaxpr, is_region
 from jaxmesh.runtime.single_region import SingleRegion
 from jaxmesh.stages import shard_map as mapped_module
-from jaxmesh.stages.shard_map import ShardMapped, lowered_call
+from jaxmesh.stages.shard_map import ShardMapped, lower_region
 from tests.generators.alike import assert_alike, outcome
 from tests.generators.oracles import cases, same_bits
 
@@ -39,16 +40,22 @@ def both_ways(f: Any, **options: Any) -> tuple[Any, Any]:
     return jm.shard_map(f, **options), jax.shard_map(f, **options)
 
 
+def lower_regions(mapped: Any, args: Any) -> None:
+    """Lowers every `shard_map` of a call, which raises an error if TTIR cannot express one."""
+    for eqn in filter(is_region, call_to_jaxpr(mapped, args)[0].eqns):
+        lower_region(eqn)
+
+
 def check(
     f: Any, *args: Any, expressible: bool = True, eager: bool = True, jitted: bool = True, **options: Any
 ) -> None:
     """Eagerly and under `jax.jit`; and that the one pass was really taken."""
     mine, theirs = both_ways(f, **options)
     if expressible:
-        lowered_call(theirs, args)
+        lower_regions(theirs, args)
     else:
         with pytest.raises(jm.InexpressibleError):
-            lowered_call(theirs, args)
+            lower_regions(theirs, args)
     if eager:
         assert_alike(mine(*args), theirs(*args))
     if jitted:
@@ -75,7 +82,7 @@ def pair(case: Case, **options: Any) -> tuple[Any, Any]:
 
 def run_eagerly(case: Case) -> None:
     mine, theirs = pair(case)
-    lowered_call(theirs, case.args)
+    lower_regions(theirs, case.args)
     if case.eager:
         assert_alike(mine(*case.args), theirs(*case.args))
 
@@ -154,6 +161,7 @@ def test_collectives(case: Case) -> None:
     run_eagerly(case)
 
 
+@pytest.mark.slow
 def test_collectives_jitted() -> None:
     run_jitted(COLLECTIVES)
 
@@ -590,6 +598,7 @@ def test_methods(way: Any) -> None:
     assert same_bits(Model.run(model, X), 3 * X)
 
 
+@pytest.mark.slow
 def test_what_the_body_closes_over() -> None:
     mesh = jm.make_mesh((2, 4))
     row = jnp.arange(2.0)
@@ -771,15 +780,18 @@ def loss(f: Any) -> Any:
     return lambda *args: sum(jnp.vdot(y, jnp.cos(y)) for y in jax.tree.leaves(f(*args)))
 
 
+@pytest.mark.slow
 def test_gradients() -> None:
     run_jitted(SMOOTH, lambda f: lambda *args: jax.value_and_grad(loss(f), tuple(range(len(args))))(*args))
 
 
+@pytest.mark.slow
 def test_tangents() -> None:
     forward = {name: case for name, case in SMOOTH.items() if name != "custom_vjp"}
     run_jitted(forward, lambda f: lambda *args: jax.jvp(f, args, tuple(map(jnp.cos, args))))
 
 
+@pytest.mark.slow
 def test_gradients_in_a_batch() -> None:
     def derive(f: Any) -> Any:
         def batched(*args: Any) -> Any:
@@ -833,6 +845,7 @@ def wrapped_vjp(f: Any) -> Any:
     return g
 
 
+@pytest.mark.slow
 def test_derivatives() -> None:
     mine, theirs = both_ways(mlp, mesh=jm.make_mesh((2, 4)), **MLP)
     got, want = (
@@ -1038,13 +1051,14 @@ PARTIAL: dict[str, Any] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", list(PARTIAL.values()), ids=list(PARTIAL))
 def test_some_axes_alone(case: Any) -> None:
     body, in_specs, out_specs, names = case
     options = {"mesh": jm.make_mesh((2, 4)), "in_specs": in_specs, "out_specs": out_specs, "axis_names": names}
     mine, theirs = both_ways(body, **options)
     with pytest.raises(jm.InexpressibleError, match="manual over the axes"):
-        lowered_call(theirs, [X])
+        lower_regions(theirs, [X])
     # Eager partial mapping is not for every JAX; what it says is said here too.
     assert_alike(outcome(lambda: mine(X)), outcome(lambda: theirs(X)))
     x = jax.device_put(X, NamedSharding(options["mesh"], P(None, "x")))
@@ -1101,6 +1115,7 @@ def test_without_checks_jitted() -> None:
     run_jitted(UNCHECKED, check_vma=False)
 
 
+@pytest.mark.slow
 # Bits are compared, and XLA rounds otherwise where copies are compared as well.
 @pytest.mark.usefixtures("unequal_copies")
 def test_gradients_without_checks() -> None:
@@ -1255,7 +1270,7 @@ def test_random_programs(program: Any) -> None:
     want = outcome(lambda: jax.jit(theirs)(x))
     assert_alike(outcome(lambda: jax.jit(mine)(x)), want)
     if isinstance(want, jax.Array):
-        lowered_call(theirs, [x])
+        lower_regions(theirs, [x])
         assert same_bits(mine.lower(x).reference(x), want)
 
 

@@ -317,7 +317,7 @@ def all_same(got: Any, want: Any) -> None:
 
 
 @each
-@pytest.mark.quick(4)
+@pytest.mark.quick(8)
 def test_value_and_gradients(pattern: Pattern) -> None:
     want = jax.jit(value_and_grad(pattern.make(jax.shard_map)))(*pattern.args)
     all_same(jax.jit(value_and_grad(pattern.make(jm.shard_map)))(*pattern.args), want)
@@ -328,6 +328,7 @@ def test_value_and_gradients(pattern: Pattern) -> None:
         np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-5)
 
 
+@pytest.mark.quick(4)
 @each
 def test_the_program(pattern: Pattern) -> None:
     """What it is made of on both levels, and what the reference executor makes of it."""
@@ -361,6 +362,7 @@ def test_fully_sharded_gradients_are_scattered() -> None:
     assert names.count("reduce_scatter") == 2 * len(LAYERS)
 
 
+@pytest.mark.slow
 def test_a_step_of_training() -> None:
     """Loss, gradients and update in one program, again and again; the loss falls as the plain model's."""
 

@@ -329,6 +329,7 @@ ERRORS["no reverse mode"] = lambda way: jax.grad(
 )(X)
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("name", ERRORS)
 def test_errors(name: str) -> None:
     got, want = both(ERRORS[name])

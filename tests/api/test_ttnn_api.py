@@ -729,14 +729,6 @@ def test_torch_is_optional(monkeypatch: pytest.MonkeyPatch) -> None:
             call()
 
 
-def test_types_that_numpy_does_not_know_go_through_bits() -> None:
-    from jaxmesh.ttnn.torch_interop import _narrow
-
-    known = ("float32", "float16", "int64", "uint8", "complex64", "bool")
-    assert not any(map(_narrow, known))
-    assert all(map(_narrow, ("bfloat16", "float8_e5m2", "float8_e4m3fn", "float8_e8m0fnu")))
-
-
 def test_torch_and_back(device: ttnn.MeshDevice) -> None:
     torch = pytest.importorskip("torch", reason="torch is not installed")
     composer = ttnn.concat_mesh_to_tensor_composer(device, 0)
@@ -1070,3 +1062,9 @@ def test_types_that_were_seen_are_not_compiled_again(device: ttnn.MeshDevice, mo
     assert same_tensors(again, want)
     with pytest.raises(TypeError):
         ttnn.add(t, random_tensor(device, (7, 2, 3)))
+
+
+def test_a_call_is_judged_also_after_another_function_made_it(device: ttnn.MeshDevice) -> None:
+    x = ttnn.full([4, 8], 1.5, dtype=ttnn.bfloat8_b, layout=ttnn.TILE_LAYOUT, device=device)
+    ttnn.multiply_(x, x)
+    assert ttnn.multiply(x, x).dtype == ttnn.bfloat8_b

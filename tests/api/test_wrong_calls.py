@@ -99,6 +99,7 @@ def test_wrong_meshes(sizes: str, odd_files: Path, capsys: pytest.CaptureFixture
         assert said in refused([*command, "--mesh", sizes], capsys)
 
 
+@pytest.mark.slow
 def test_a_full_disk(odd_files: Path) -> None:
     model = str(odd_files / "good.mlir")
     with Path("/dev/full").open("w") as full:

@@ -1,4 +1,4 @@
-"""The devices are those that `tests/conftest.py` emulates; the comparison of copies, which costs time, is off."""
+"""The devices are those that `tests/conftest.py` emulates; programs compile and run as users' do, uncompared."""
 
 from __future__ import annotations
 
@@ -13,3 +13,8 @@ import jaxmesh as jm
 def compared_copies() -> Generator[None]:
     with jm.check_replication(False):
         yield
+
+
+@pytest.fixture(autouse=True)
+def cheaply() -> None:
+    """Saves nothing: what is measured is what users run."""

@@ -129,6 +129,7 @@ def _for_default(composer: Any, mesh: Any) -> Any:
     return ttnn.create_mesh_composer(jm.make_mesh(mesh.devices.shape), composer.config)
 
 
+@pytest.mark.beyond
 @pytest.mark.parametrize("part", range(4))
 @pytest.mark.parametrize("inner", [False, True], ids=["boundary", "inside"])
 def test_every_way_moves_the_same_bits(part: int, inner: bool) -> None:

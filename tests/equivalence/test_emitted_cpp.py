@@ -239,7 +239,7 @@ def test_every_element_type(tmp_path: Path) -> None:
             added = np.logical_or(inputs[-1], held) if dtype == np.bool_ else inputs[-1] + held
         wanted += [inputs[-1], np.stack([held, held]), added.astype(dtype)]
     program.results = [Port(v, True) for v in results]
-    compiled(export(tmp_path, program, inputs, wanted, exact=True), tmp_path)
+    compiled(export(tmp_path, program, inputs, wanted, exact=True, constant_limit=1 << 16), tmp_path)
     done = run(tmp_path, "--check")
     assert done.returncode == 0, "\n".join(line for line in done.stdout.splitlines() if "WRONG" in line) + done.stderr
 
@@ -333,7 +333,7 @@ def oracle(
             [PlacementReplicate() if d is None else PlacementShard(d) for d in placements], override
         )
         resolved = resolve_mapper(config, mesh, shape)
-        held = {c: full[resolved.index(p)] for c, p in resolved.placed()}
+        held = {c: full[resolved.index(p)] for c, p in resolved.shard_coordinates()}
         pieces = [held.get(c) for c in np.ndindex(*mesh)]
         lines.append(" ".join("-" if p is None else str([*p.shape, *p.reshape(-1).tolist()]) for p in pieces))
     except VerifyError:

@@ -21,7 +21,7 @@ from jaxmesh.passes.flatten.mesh_partition import recognise_mesh_partitions
 from tests.generators.flat_programs import flat_of, run_flat
 from tests.generators.oracles import EVERY
 
-pytestmark = [pytest.mark.part(2), pytest.mark.quick(12)]
+pytestmark = [pytest.mark.part(2), pytest.mark.quick(24)]
 
 ONE = (1,)
 R: Any = jax.random
@@ -196,6 +196,7 @@ SPECS = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_every_distribution() -> None:
     """Round trips of every spec on 2-D meshes and of adjacent, split and reversed axes on 3-D ones."""
     x = np.arange(24 * 24, dtype=np.float32).reshape(24, 24)
@@ -579,6 +580,7 @@ def test_keys_split_over_devices() -> None:
     check(f, KEY, mesh=(2, 4))
 
 
+@pytest.mark.slow
 def test_the_other_counting_order() -> None:
     with jax.threefry_partitionable(False):
         check(RANDOM["bits"][0], KEY)

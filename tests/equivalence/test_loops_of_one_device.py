@@ -134,9 +134,94 @@ def test_a_sum_over_the_mesh_inside_stays_one() -> None:
     np.testing.assert_allclose(start, x.reshape(2, 3, 8).sum(1), rtol=1e-5)
 
 
-def test_a_derivative_inside_keeps_the_error_of_jax() -> None:
+# --- derivatives inside of a program ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sizes", MESHES, ids=str)
+@pytest.mark.parametrize("f", [recurrent, nested, counted, called, branched], ids=lambda f: f.__name__)
+def test_a_derivative_inside(f: Callable[[Any], Any], sizes: tuple[int, ...]) -> None:
+    mesh = jm.make_mesh(sizes)
+    x, spec = given(mesh)
+
+    def loss(v: Any) -> Any:
+        return (jm.shard_to_full(f(jm.full_to_shard(v, spec)), spec) ** 2).sum()
+
+    expected = per_shard(jax.jit(jax.grad(lambda v: (f(v) ** 2).sum())), x, mesh)
+    np.testing.assert_allclose(jm.jit(jax.grad(loss), mesh=mesh)(x), expected, rtol=2e-5, atol=2e-5)
+
+
+def rnn(x: Any, w: Any, u: Any, b: Any, gather: Callable[[Any], Any] = lambda h: h) -> Any:
+    """A cell over `[time, batch, features]` whose state starts with zeros; `gather` joins the parts of the state."""
+
+    def step(h: Any, row: Any) -> tuple[Any, Any]:
+        h = jnp.tanh(row @ w + gather(h) @ u + b)
+        return h, h
+
+    return lax.scan(step, jnp.zeros((x.shape[1], w.shape[1]), x.dtype), x)[1]
+
+
+def split(x: Any, *specs: P) -> Any:
+    return [jm.full_to_shard(v, s) for v, s in zip(x, specs, strict=True)]
+
+
+def loss_on_the_devices(*args: Any) -> Any:
+    hs = rnn(*split(args, P(None, "y"), P(), P(), P()))
+    return jm.shard_to_full(lax.pmean((hs**2).mean(), "y"), P())
+
+
+def loss_on_the_host(*args: Any) -> Any:
+    return (jm.shard_to_full(rnn(*split(args, P(None, "y"), P(), P(), P())), P(None, "y")) ** 2).mean()
+
+
+def columns(*args: Any) -> Any:
+    shards = split(args, P(None, "y"), P(None, "x"), P(None, "x"), P("x"))
+    hs = rnn(*shards, gather=lambda h: lax.all_gather(h, "x", axis=1, tiled=True))
+    return (jm.shard_to_full(hs, P(None, "y", "x")) ** 2).mean()
+
+
+def rows(*args: Any) -> Any:
+    """Partial products are summed in each iteration."""
+    x, w, u, b = split(args, P(None, "y", "x"), P("x"), P(), P())
+
+    def step(h: Any, row: Any) -> tuple[Any, Any]:
+        h = jnp.tanh(lax.psum(row @ w, "x") + h @ u + b)
+        return h, h
+
+    hs = lax.scan(step, jnp.zeros((x.shape[1], u.shape[0]), x.dtype), x)[1]
+    return (jm.shard_to_full(hs, P(None, "y")) ** 2).mean()
+
+
+@pytest.mark.parametrize("f", [loss_on_the_devices, loss_on_the_host, columns, rows], ids=lambda f: f.__name__)
+def test_a_derivative_inside_sums_the_parts_of_copies(f: Callable[..., Any]) -> None:
+    mesh, rng = jm.make_mesh((2, 4)), np.random.default_rng(0)
+    args = [rng.normal(size=s).astype(np.float32) for s in ((5, 4, 8), (8, 8), (8, 8), (8,))]
+    value, grads = jax.value_and_grad(lambda *a: (rnn(*a) ** 2).mean(), (0, 1, 2, 3))(*args)
+    step = jm.jit(jax.value_and_grad(jax.checkpoint(f), (0, 1, 2, 3)), mesh=mesh)
+    got, found = step(*args)
+    np.testing.assert_allclose(got, value, rtol=1e-5)
+    for a, b in zip(found, grads, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+    assert step.trace(*args).lower().as_text("cpp")
+
+
+def test_copies_that_are_equal_are_not_moved_for_a_derivative() -> None:
+    """All values are the same over `x`: no sum goes over it."""
+    mesh = jm.make_mesh((2, 4))
+    args = [np.ones(s, np.float32) for s in ((5, 4, 8), (8, 8), (8, 8), (8,))]
+    text = jm.jit(jax.grad(loss_on_the_host, (1, 2, 3)), mesh=mesh).trace(*args).as_text()
+    moved = [line for line in text.splitlines() if "all_reduce" in line]
+    assert len(moved) == 3
+    assert all("cluster_axis = 0" in line for line in moved)
+
+
+def test_a_derivative_inside_of_what_is_equal_by_type_keeps_the_error_of_jax() -> None:
     mesh = jm.make_mesh((2, 4))
     x, spec = given(mesh)
-    program = jm.jit(jax.grad(lambda v: jm.shard_to_full(recurrent(jm.full_to_shard(v, spec)), spec).sum()), mesh=mesh)
+
+    def loss(v: Any) -> Any:
+        shard = jm.full_to_shard(v, spec)
+        whole = lax.all_gather(shard, "x", axis=1, tiled=True, to="invarying")
+        return jm.shard_to_full(recurrent(whole), P("y")).sum()
+
     with pytest.raises(TypeError, match="pcast"):
-        program.trace(x)
+        jm.jit(jax.grad(loss), mesh=mesh).trace(x)

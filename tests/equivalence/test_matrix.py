@@ -32,7 +32,7 @@ from tests.generators.oracles import EVERY
 from tests.generators.outcome import Outcome, report
 from tests.generators.programs import __main__ as random_programs
 
-pytestmark = [pytest.mark.part(6), pytest.mark.usefixtures("quickly_compiled"), pytest.mark.quick(10)]
+pytestmark = [pytest.mark.part(6), pytest.mark.usefixtures("quickly_compiled"), pytest.mark.quick(20)]
 
 Fun = Callable[[Any], Any]
 
@@ -254,6 +254,7 @@ def some_rows(mesh: Any) -> list[Operation]:
     return [o for o in operations(mesh) if o.name in ("mesh_shard devices", "pmax")]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_parts")
 def test_a_planted_fault_ends_the_command_with_1(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

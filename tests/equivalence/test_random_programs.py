@@ -174,7 +174,7 @@ def test_a_wrong_mapper_dim_is_reported(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_dropped_psum_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    rules: Any = reference_collectives.COLLECTIVES
+    rules: Any = reference_collectives.COLLECTIVE_RULES
     monkeypatch.setitem(rules, "psum_invariant", lambda rows, params: rows)
     found = failing(halves("a", "b"))
     assert {"TTIR-level reference run", "TTNN-level reference run"} <= set(found)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import PartitionSpec as P
 
 import jaxmesh as jm
 from jaxmesh.dialects.program import UNROLL_LIMIT
@@ -23,11 +26,6 @@ from tests.generators.suite.all_programs import PROGRAMS, Entry
 pytestmark = pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
 
 TOLERANCES = {4: 1e-5, 2: 2e-2}
-
-
-def is_lacking(name: str, dtype: str) -> bool:
-    """Returns True for what needs 16-bit integers with a sign, which the real library does not have."""
-    return name in ("copysign", "signbit") and dtype in ("bfloat16", "float16")
 
 
 def fits(entry: Entry) -> bool:
@@ -53,16 +51,42 @@ def test_functions_are_in_forms_that_the_library_takes_and_keep_their_values(nam
         pytest.skip("JAX has none of this element type")
     mesh, x = jm.make_mesh(SIZES, AXES), argument(dtype)
     lowered = jm.jit(program(name), mesh=mesh).lower(x)
-    if is_lacking(name, dtype):
-        with pytest.raises(UnsupportedError, match="has no element type for int16"):
-            lowered.as_text()
-        lowered.as_text(strict=False)
-        return
     flat = lowered._program(True, UNROLL_LIMIT, True)
     verify_program(flat, strict=True)
     wanted = jax.tree.leaves(lowered.compile()(x))
     for got, want in zip(run_flat(flat, mesh, x), wanted, strict=True):
         assert_alike(np.asarray(got), np.asarray(want))
+
+
+@pytest.mark.parametrize("outside", ["argument", "result", "sum"])
+def test_integers_of_16_bits_stay_inside(outside: str) -> None:
+    """The library lacks them; inside of a program they are int32, but a sum over devices would not wrap."""
+    mesh, x = jm.make_mesh(SIZES, AXES), argument("int16" if outside == "argument" else "int32")
+
+    def split(x: Any) -> Any:
+        local = jm.full_to_shard(x, P("y", "x")).astype(jnp.int16) * jnp.int16(2**13)
+        local = jax.lax.psum(local, "x") if outside == "sum" else local
+        return jm.shard_to_full(local if outside == "result" else local.astype(jnp.int32), P(AXES))
+
+    lowered = jm.jit(split, mesh=mesh).lower(x)
+    with pytest.raises(UnsupportedError, match="has no element type for int16"):
+        lowered.as_text()
+    lowered.as_text(strict=False)
+
+
+def test_integers_of_16_bits_wrap() -> None:
+    mesh, x = jm.make_mesh(SIZES, AXES), argument("int32")
+
+    def split(x: Any) -> Any:
+        local = jm.full_to_shard(x, P("y", "x")).astype(jnp.int16) * jnp.int16(2**13) + jnp.int16(7)
+        return jm.shard_to_full((local >> 3).astype(jnp.int32), P("y", "x"))
+
+    lowered = jm.jit(split, mesh=mesh).lower(x)
+    flat = lowered._program(True, UNROLL_LIMIT, True)
+    assert all(t.dtype != np.int16 for t in flat.types)
+    (got,) = run_flat(flat, mesh, x)
+    want = (np.asarray(x).astype(np.int16) * np.int16(2**13) + np.int16(7)) >> 3
+    np.testing.assert_array_equal(np.asarray(got), want)
 
 
 def assert_alike(got: np.ndarray, want: np.ndarray) -> None:
@@ -88,7 +112,7 @@ def test_the_suite_runs_on_the_real_library(tmp_path: Path) -> None:
 @needs_ttnn
 def test_functions_run_on_the_real_library(tmp_path: Path) -> None:
     mesh = jm.make_mesh(SIZES, AXES)
-    cases = [c for c in programs() if not is_lacking(*c[0].rsplit(" ", 1))]
+    cases = list(programs())
     assert len(cases) > 700
     texts = [program_of(jm.jit(function, mesh=mesh).lower(x)) for _, function, x in cases]
     refused = {c[0]: why for c, why in zip(cases, run(texts, tmp_path), strict=True) if why}

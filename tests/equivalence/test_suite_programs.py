@@ -13,7 +13,7 @@ import jaxmesh as jm
 from tests.generators.oracles import EVERY, same_bits
 from tests.generators.suite.all_programs import BY_NAME, PROGRAMS, Entry
 
-pytestmark = pytest.mark.quick(12)
+pytestmark = pytest.mark.quick(24)
 
 
 @pytest.mark.parametrize("entry", PROGRAMS if EVERY else PROGRAMS[::3], ids=lambda e: e.name)

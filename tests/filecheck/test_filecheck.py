@@ -1,6 +1,7 @@
 """Runs the `.mlir` files of this folder by their RUN line, in this process.
 
     // RUN: jaxmesh opt %s OPTIONS | filecheck %s        the output matches the CHECK lines
+    // RUN: jaxmesh opt OPTIONS %s | filecheck %s        the same, as upstream's files have it
     // RUN: jaxmesh opt %s OPTIONS --verify-diagnostics  each piece fails as its `expected-error` line says
 
 Pieces are separated by `// -----`. `// expected-error@+N {{text}}` or
@@ -15,15 +16,17 @@ import re
 from pathlib import Path
 
 import pytest
-from filecheck.matcher import Matcher
-from filecheck.options import parse_argv_options
 
 from jaxmesh.cli.main import main
-from jaxmesh.dialects import ttir as ttir_dialect, ttnn as ttnn_dialect
+from jaxmesh.cli.run_lines import filecheck
+from jaxmesh.dialects import textual, ttir as ttir_dialect, ttnn as ttnn_dialect
+from jaxmesh.dialects.op import Trait
+from jaxmesh.passes.lowering import LOWERING
+from jaxmesh.passes.pipeline import TTIR_PIPELINE, ttnn_pipeline
 from tests import FILECHECK
 
 FILES = sorted(FILECHECK.rglob("*.mlir"))
-RUN = re.compile(r"(?m)^// RUN: jaxmesh opt %s(?P<options>[^|]*?)(?P<check> \| filecheck %s)?\n")
+RUN = re.compile(r"(?m)^// RUN: jaxmesh opt(?P<options>[^|]*?)(?P<check> \| filecheck %s)?\n")
 DIAGNOSTICS = "--verify-diagnostics"
 EXPECTED = re.compile(r"// expected-(error|warning)@\+(\d+) \{\{(.*)\}\}")
 
@@ -34,16 +37,6 @@ def opt(path: Path, options: list[str]) -> tuple[str, str]:
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(error), contextlib.suppress(SystemExit):
         main(["opt", str(path), *options])
     return out.getvalue(), error.getvalue()
-
-
-def filechecked(checks: Path, text: str, folder: Path) -> str:
-    """The complaints of FileCheck about a text; empty if it matches."""
-    file = folder / "output.mlir"
-    file.write_text(text)
-    complaint = io.StringIO()
-    with contextlib.redirect_stdout(complaint), contextlib.redirect_stderr(complaint):
-        code = Matcher.from_opts(parse_argv_options(["filecheck", str(checks), f"--input-file={file}"])).run()
-    return complaint.getvalue() or f"exit code {code}" if code else ""
 
 
 def assert_fails_as_expected(piece: str, options: list[str], folder: Path) -> None:
@@ -66,12 +59,14 @@ def assert_warns_as_expected(text: str, error: str) -> None:
         assert words in warning
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(FILECHECK)))
 def test_file(path: Path, tmp_path: Path) -> None:
     text = path.read_text()
     run = RUN.search(text)
     assert run is not None, "the file has no RUN line"
     options = run["options"].split()
+    options.remove("%s")
     if DIAGNOSTICS in options:
         options.remove(DIAGNOSTICS)
         for piece in text.split("// -----\n"):
@@ -80,13 +75,26 @@ def test_file(path: Path, tmp_path: Path) -> None:
     assert run["check"], "the output is not checked"
     output, error = opt(path, options)
     assert_warns_as_expected(text, error)
-    assert not filechecked(path, output, tmp_path)
+    assert not filecheck([str(path)], output, tmp_path)
 
 
 def test_a_wrong_output_is_found(tmp_path: Path) -> None:
-    path = FILECHECK / "passes" / "mesh_shard.mlir"
+    path = FILECHECK / "passes" / "lower-mesh-shard.mlir"
     output, _ = opt(path, ["--ttir-to-ttnn"])
-    assert "error" in filechecked(path, output.replace("[<shard, 0 : i32>]", "[<shard, 1 : i32>]"), tmp_path)
+    assert "error" in filecheck([str(path)], output.replace("[<shard, 0 : i32>]", "[<shard, 1 : i32>]"), tmp_path)
+
+
+def test_every_pass_has_a_file() -> None:
+    passes = {p.name for p in (*LOWERING, *TTIR_PIPELINE, *ttnn_pipeline(strict=True))}
+    # A text has no calls left to inline, and of a text every result's residency is declared.
+    assert {p.stem for p in (FILECHECK / "passes").glob("*.mlir")} == passes - {"inline-transfers", "place-results"}
+
+
+def test_every_op_without_a_call_has_a_line() -> None:
+    text = "".join(path.read_text() for path in FILES if "upstream" in path.parts)
+    known = [name for name, row in textual.OPS.items() if Trait.OPAQUE not in row.traits]
+    assert known
+    assert [name for name in known if f'"{name}"' not in text] == []
 
 
 @pytest.mark.parametrize(("dialect", "ops"), [("ttir", ttir_dialect.OPS), ("ttnn", ttnn_dialect.OPS)])

@@ -7,7 +7,6 @@ program: else the command ends with 1.
 
 from __future__ import annotations
 
-import re
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
@@ -17,11 +16,9 @@ import jax
 
 from jaxmesh import errors
 from jaxmesh.sharding.mesh import emulate
-from tests import ROOT
 from tests.generators.outcome import DEVICES
+from tests.generators.readme_tables import write
 
-README = ROOT / "tests" / "README.md"
-BEGIN, END = "<!-- plain_traffic: begin -->", "<!-- plain_traffic: end -->"
 MOST = 2
 
 UNCOUNTED = {"while_loop": "a loop of unknown trip count"}
@@ -97,25 +94,13 @@ def table(found: Sequence[Row]) -> str:
     return "\n".join([head, *map(str, found), "", f"JAX {jax.__version__}. Not counted: {left_out}."])
 
 
-def stored() -> str:
-    """Returns the table that tests/README.md has."""
-    found = re.search(f"{BEGIN}\n(.*)\n{END}", README.read_text(), re.DOTALL)
-    assert found, f"{README} has no line {BEGIN}"
-    return found[1].strip()
-
-
-def write(text: str) -> None:
-    """Writes the table into tests/README.md."""
-    README.write_text(README.read_text().replace(stored(), text))
-
-
 def main(arguments: Sequence[str]) -> int:
     emulate(DEVICES)
     found = list(rows())
     if "--print" in arguments:
         print(table(found))
     else:
-        write(table(found))
+        write("plain_traffic", table(found))
     wrong = faults(found)
     print(*wrong, sep="\n", end="\n" if wrong else "", file=sys.stderr)
     return 1 if wrong else 0

@@ -113,6 +113,22 @@ def test_inputs_with_values_and_with_shapes_alone_are_judged_alike(exported: Pat
     assert fields(judge_folder(exported)) == fields(judge_folder(exported, shapes=True)) == fields(lowered().judge())
 
 
+def test_equal_layers_are_planned_once_and_judged_alike(tmp_path: Path) -> None:
+    @jm.jit(mesh=jm.make_mesh((1, 2)))
+    def layers(x: Any, w: Any) -> Any:
+        x, w = jm.full_to_shard(x, P()), jm.full_to_shard(w, P())
+        for _ in range(3):
+            x = jax.nn.softmax(jnp.tanh(x @ w))
+        return jm.shard_to_full(x @ w, P())
+
+    program = layers.lower(*(jax.ShapeDtypeStruct(s, jnp.float32) for s in ((64, 128), (128, 128))))
+    program.export(tmp_path / "layers")
+    verdict = program.judge()
+    # With values every call is planned.
+    assert fields(verdict) == fields(judge_folder(tmp_path / "layers"))
+    assert (verdict.counts["Matmul"], verdict.counts["Softmax"]) == (4, 3)
+
+
 def test_large_host_inputs_are_judged_as_those_that_are_made(tmp_path: Path) -> None:
     big = lowered(4096, 2048, 2048, (2, 4))
     assert REAL_BYTES < 4096 * 2048 * 4
@@ -279,6 +295,25 @@ def test_a_torn_input_is_no_refusal(exported: Path, tmp_path: Path) -> None:
     with pytest.raises(MissingFileError, match=r"tensors/arg0.npy cannot be read"):
         judge_folder(folder)
     assert judge_folder(folder, shapes=True)
+
+
+def test_a_program_that_stops_on_its_way_is_not_accepted(exported: Path, tmp_path: Path) -> None:
+    new = r"__import__('sys').exit(0) or \1"
+    verdict = judge_folder(planted(exported, tmp_path / "planted", r"(?<=ttnn\.exp\()(\w+)", new))
+    assert verdict.refusal is not None
+    assert verdict.refusal.place.source.startswith(EXP)
+    assert verdict.refusal.reason == "SystemExit: 0"
+
+
+@pytest.mark.parametrize(("pattern", "new", "why"), [
+    ("import ttnn", "import ttnn (", "SyntaxError: "),
+    ("import utils", "import no_utils", "ModuleNotFoundError: No module named 'no_utils'"),
+])  # fmt: skip
+def test_a_folder_without_a_program_that_loads(
+    pattern: str, new: str, why: str, exported: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(MissingFileError, match=rf"holds no program that Python can load: {why}.*; export it again"):
+        judge_folder(planted(exported, tmp_path / "planted", rf"(?m)^{pattern}$", new))
 
 
 def test_a_program_that_does_not_end(exported: Path, tmp_path: Path) -> None:

@@ -214,7 +214,7 @@ def test_nobody_at_the_address(tmp_path: Path) -> None:
         text = f"import jaxmesh as jm\njm.initialize_processes({address!r}, 2, 1, connect_timeout=1)\n"
         (ended,) = jm.run_processes(1, ["-c", text], timeout=60, env=around(tmp_path))
     assert ended.code == 1
-    assert f"MeshError: nobody answers at coordinator_address '{address}'" in ended.output, ended.output
+    assert f"MeshError: no process answers at coordinator_address '{address}'" in ended.output, ended.output
 
 
 def test_too_late_to_meet_others() -> None:

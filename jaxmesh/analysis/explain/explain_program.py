@@ -107,7 +107,7 @@ class _Walker:
             self.row(Row("result", (), (path,), (self.value(atom, env, full),)), [])
         # Equations that were removed beside values that were removed, too.
         for gone in self.log.removed:
-            self._removed(gone, ())
+            self._add_removed(gone, ())
 
     def row(self, row: Row, about: Sequence[Var]) -> None:
         """Appends a row, and the equations that were removed beside its values."""
@@ -115,9 +115,9 @@ class _Walker:
         for var in about:
             for old in self.log.origins(var):
                 for gone in self.removed.get(old, ()):
-                    self._removed(gone, row.path)
+                    self._add_removed(gone, row.path)
 
-    def _removed(self, gone: Removed, path: tuple[str, ...]) -> None:
+    def _add_removed(self, gone: Removed, path: tuple[str, ...]) -> None:
         if id(gone) not in self.shown:
             self.shown.add(id(gone))
             name = gone.eqn.primitive.name

@@ -9,6 +9,7 @@ from typing import Any, overload
 from jaxmesh.analysis.explain.html import as_html
 from jaxmesh.analysis.explain.records import Row, Total, totals
 from jaxmesh.analysis.explain.table import as_rich, as_text
+from jaxmesh.drawing.text_layout import duration
 from jaxmesh.frontends.stablehlo.decisions import Decision
 
 
@@ -26,6 +27,7 @@ class Explanation(Sequence[Row]):
         has a note of the kind `assumed`.
       decisions: of a program with shardings what the partitioner decided for each value, and why, in the order of the
         program: what was asked for, propagated or dropped, and each reshard and collective with its op, dim and axis.
+      least: with an estimate, its least time in one line.
     """
 
     def __init__(
@@ -35,12 +37,14 @@ class Explanation(Sequence[Row]):
         rows: Sequence[Row],
         assumptions: Sequence[str] = (),
         decisions: Sequence[Decision] = (),
+        least: str = "",
     ) -> None:
         self.name = name
         self.mesh = dict(mesh)
         self.rows = list(rows)
         self.assumptions = tuple(assumptions)
         self.decisions = tuple(decisions)
+        self.least = least
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -56,7 +60,15 @@ class Explanation(Sequence[Row]):
     def moving(self) -> Explanation:
         """An explanation of only the rows that move data or have a note of a pass."""
         rows = [r for r in self.rows if r.moves or r.notes]
-        return Explanation(self.name, self.mesh, rows, self.assumptions, self.decisions)
+        return Explanation(self.name, self.mesh, rows, self.assumptions, self.decisions, self.least)
+
+    def timed(self, seconds: Mapping[str, float], least: str) -> Explanation:
+        """Returns the explanation with the least time of each source line at its first equation."""
+        rest = dict(seconds)
+        rows = [r if r.cancelled else dataclasses.replace(r, seconds=rest.pop(r.line, None)) for r in self.rows]
+        others = sum(rest.values())
+        note = f"; {duration(others)} of it at no line of this table" if others else ""
+        return Explanation(self.name, self.mesh, rows, self.assumptions, self.decisions, least + note)
 
     def totals(self) -> list[Total]:
         """The moves of all rows added up by kind and axes: first between host and devices, then among the devices."""
@@ -72,7 +84,8 @@ class Explanation(Sequence[Row]):
         return f"{self.name} on the mesh {mesh}", self.rows, self._closing()
 
     def _closing(self) -> list[str]:
-        return [*(f"assumed: {text}" for text in self.assumptions), *map(str, self.decisions)]
+        least = [self.least] if self.least else []
+        return [*least, *(f"assumed: {text}" for text in self.assumptions), *map(str, self.decisions)]
 
     def __str__(self) -> str:
         return as_text(*self._table())

@@ -6,7 +6,7 @@ import html
 from collections.abc import Sequence
 
 from jaxmesh.analysis.explain.records import Row, totals
-from jaxmesh.analysis.explain.table import HEADER, RIGHT, TOTALS, cells, closing, remarks, total_cells
+from jaxmesh.analysis.explain.table import RIGHT, TOTALS, cells, closing, header, remarks, total_cells
 
 # Colours of Okabe and Ito, which colour-blind readers can distinguish; text and background are the page's own.
 _STYLE = """\
@@ -38,12 +38,13 @@ _WIDE = frozenset({"op", "moves", "line", "remark"})
 def as_html(heading: str, rows: Sequence[Row], assumptions: Sequence[str]) -> str:
     """Returns the table, with its texts escaped and with its style."""
     rules: dict[str, int] = {}
-    body = "".join(_row(row, rules) for row in rows)
+    columns = header(rows)
+    body = "".join(_row(row, rules, columns) for row in rows)
     sums = "".join(f"<tr>{_cells(total_cells(t), TOTALS)}</tr>" for t in totals(rows))
     ends = "".join(f"<div>{html.escape(text)}</div>" for text in closing(rules, assumptions))
     return (
         f'<div class="jaxmesh-explain">{_STYLE}<div><b>{html.escape(heading)}</b></div>'
-        f"<table>{_head(HEADER)}<tbody>{body}</tbody></table>"
+        f"<table>{_head(columns)}<tbody>{body}</tbody></table>"
         f"<table>{_head(TOTALS)}<tbody>{sums}</tbody></table>{ends}</div>"
     )
 
@@ -63,10 +64,10 @@ def _cells(line: Sequence[str], header: Sequence[str]) -> str:
     return f'<td class="first">{html.escape(first)}</td>{others}'
 
 
-def _row(row: Row, rules: dict[str, int]) -> str:
+def _row(row: Row, rules: dict[str, int], columns: Sequence[str]) -> str:
     kind = "" if not row.values else "shards" if row.values[0].varying else row.values[0].place
     kind = " ".join(filter(None, (kind, "moves" if row.moves else "", "cancelled" if row.cancelled else "")))
     title = html.escape(row.line, quote=True)
-    lines = "".join(f'<tr class="{kind}" title="{title}">{_cells(c, HEADER)}</tr>' for c in cells(row))
-    notes = [f'<tr><td class="note" colspan="{len(HEADER)}">{html.escape(t)}</td></tr>' for t in remarks(row, rules)]
+    lines = "".join(f'<tr class="{kind}" title="{title}">{_cells(c, columns)}</tr>' for c in cells(row, columns))
+    notes = [f'<tr><td class="note" colspan="{len(columns)}">{html.escape(t)}</td></tr>' for t in remarks(row, rules)]
     return lines + "".join(notes)

@@ -83,6 +83,7 @@ class Row:
       conditional: True inside a branch; `executions` is then an upper bound.
       cancelled: True if a pass removed it.
       line: the user's source line.
+      seconds: of the first equation of a source line, with an estimate: the least time of all ops of that line.
     """
 
     op: str
@@ -96,6 +97,7 @@ class Row:
     conditional: bool = False
     cancelled: bool = False
     line: str = ""
+    seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from jaxmesh.analysis.explain.records import HOST_KINDS, Move, Row, Total, Value, totals
+from jaxmesh.drawing.text_layout import duration
 
 HEADER = ("value", "lives", "local", "full", "bytes", "op", "moves", "times", "line")
+TIMED = (*HEADER, "at least")
+"""With an estimate: the least time of the source line."""
 TOTALS = ("total of", "axes", "count", "bytes per device", "bytes sent by all", "remark")
-RIGHT = frozenset({"bytes", "count", "bytes per device", "bytes sent by all"})
+RIGHT = frozenset({"bytes", "at least", "count", "bytes per device", "bytes sent by all"})
 """Columns of numbers."""
 _FILE = re.compile(r"^(.*?):(\d+)(?::\d+)?( \(.*\))?$")
 
@@ -54,7 +57,12 @@ def short_location(line: str) -> str:
     return _FILE.sub(lambda match: f"{os.path.basename(match[1])}:{match[2]}{match[3] or ''}", line)
 
 
-def cells(row: Row) -> list[tuple[str, ...]]:
+def header(rows: Sequence[Row]) -> tuple[str, ...]:
+    """Returns the names of the columns."""
+    return TIMED if any(row.seconds is not None for row in rows) else HEADER
+
+
+def cells(row: Row, columns: Sequence[str]) -> list[tuple[str, ...]]:
     """The lines of a row, one per value and one per move."""
     op = " > ".join((*row.path, row.op)) + (f"({', '.join(row.operands)})" if row.operands else "")
     values = [(v.name, lives(v), f"{v.dtype}{_shape(v.shape)}", _shape(v.full_shape), str(v.bytes)) for v in row.values]
@@ -62,8 +70,10 @@ def cells(row: Row) -> list[tuple[str, ...]]:
     lines: list[tuple[str, ...]] = []
     for value, about, move in itertools.zip_longest(values, first, map(move_text, row.moves)):
         op, often, line = about or ("", "", "")
-        lines.append((*(value or ("",) * 5), op, move or "", often, line))
-    return lines
+        lines.append((*(value or ("",) * 5), op, move or "", often, line, ""))
+    if row.seconds is not None:
+        lines[0] = (*lines[0][:-1], duration(row.seconds))
+    return [line[: len(columns)] for line in lines]
 
 
 def remarks(row: Row, rules: dict[str, int]) -> list[str]:
@@ -75,7 +85,7 @@ def remarks(row: Row, rules: dict[str, int]) -> list[str]:
 def total_cells(total: Total) -> tuple[str, ...]:
     """One line of the table of totals."""
     numbers = (str(total.count), str(total.bytes), str(total.sent))
-    doubt = "" if total.exact else "branches count as taken, loops of unknown length as one turn"
+    doubt = "" if total.exact else "branches count as taken, loops of unknown length as one iteration"
     return (total.kind, ", ".join(total.axes), *numbers, doubt)
 
 
@@ -91,12 +101,13 @@ def closing(rules: Mapping[str, int], assumptions: Sequence[str]) -> list[str]:
 def as_text(heading: str, rows: Sequence[Row], assumptions: Sequence[str]) -> str:
     """Returns the table as plain text."""
     rules: dict[str, int] = {}
+    columns = header(rows)
     lines: list[tuple[str, ...] | str] = []
     for row in rows:
-        lines += cells(row)
+        lines += cells(row, columns)
         lines += [f"    {text}" for text in remarks(row, rules)]
     sums = [total_cells(t) for t in totals(rows)]
-    parts = [heading, *_align(HEADER, lines)]
+    parts = [heading, *_align(columns, lines)]
     if sums:
         parts += ["", *_align(TOTALS, sums)]
     ends = closing(rules, assumptions)
@@ -130,7 +141,8 @@ def as_rich(heading: str, rows: Sequence[Row], assumptions: Sequence[str]) -> An
         main.add_column(name, overflow="fold", no_wrap=ratio is None, ratio=ratio)
     for row in rows:
         value, where = _values(row)
-        op, often = cells(row)[0][5], times(row)
+        op, often = cells(row, HEADER)[0][5], times(row)
+        often = ", ".join(filter(None, (often, _least(row))))
         lines = [f"{op}, {often}" if often else op, *map(move_text, row.moves), *remarks(row, rules)]
         main.add_row(*map(text.Text, (value, where, "\n".join(lines), short_location(row.line))), style=_style(row))
     sums = tables.Table(title=text.Text("totals"), title_justify="left")
@@ -139,6 +151,10 @@ def as_rich(heading: str, rows: Sequence[Row], assumptions: Sequence[str]) -> An
     for total in totals(rows):
         sums.add_row(*map(text.Text, total_cells(total)))
     return console.Group(main, sums, *map(text.Text, closing(rules, assumptions)))
+
+
+def _least(row: Row) -> str:
+    return "" if row.seconds is None else f"at least {duration(row.seconds)}"
 
 
 def _values(row: Row) -> tuple[str, str]:

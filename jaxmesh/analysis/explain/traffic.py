@@ -17,6 +17,7 @@ from typing import Any
 from jaxmesh.analysis.explain.records import Move
 from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.compat import Eqn
+from jaxmesh.jaxprs.primitives import COLLECTIVES, RETYPES
 from jaxmesh.sharding.distribution import mesh_axis_dims, resolve_composer, resolve_mapper
 
 Mesh = Mapping[str, int]
@@ -31,15 +32,7 @@ def nbytes(avals: Iterable[Any]) -> int:
 
 # --- among the devices -----------------------------------------------------------------------------------------------
 
-_KINDS = {
-    "psum": "all_reduce", "psum2": "all_reduce", "psum_invariant": "all_reduce", "pmax": "all_reduce",
-    "pmin": "all_reduce", "all_gather": "all_gather", "all_gather_invariant": "all_gather",
-    "all_gather_reduced": "all_gather", "reduce_scatter": "reduce_scatter",
-    "unreduced_reduce_scatter": "reduce_scatter", "unreduced_psum": "all_reduce", "all_to_all": "all_to_all",
-    "ppermute": "collective_permute", "pbroadcast": "collective_broadcast",
-}  # fmt: skip
-
-_STILL = frozenset({"axis_index", "pvary", "pcast", "check_copies", "shard_map"})
+_STILL = RETYPES | {"axis_index", "check_copies", "shard_map"}
 """Primitives that name mesh axes and move nothing."""
 
 
@@ -54,7 +47,7 @@ def collective(eqn: Eqn, mesh: Mesh) -> list[Move]:
     operand, result = nbytes(a.aval for a in eqn.invars), nbytes(v.aval for v in eqn.outvars)
     parts = params.get("axis_index_groups")
     size = math.prod(mesh[a] for a in axes) if parts is None else len(parts[0])
-    kind = _KINDS.get(name, UNKNOWN)
+    kind = COLLECTIVES.get(name, UNKNOWN)
     pairs = sum(s != t for s, t in params["perm"]) if kind == "collective_permute" else 0
     return exchange(kind, axes, size, math.prod(mesh.values()) // size, operand, result, pairs)
 
@@ -62,7 +55,7 @@ def collective(eqn: Eqn, mesh: Mesh) -> list[Move]:
 def exchange(
     kind: str, axes: tuple[str, ...], size: int, groups: int, operand: int, result: int, pairs: int = 0
 ) -> list[Move]:
-    """A collective among groups of `size` devices; nothing where there are no bytes or nobody to send them to."""
+    """A collective among groups of `size` devices; nothing without bytes or without another device in the group."""
     payload = result if kind == "all_gather" else operand
     if not payload or size < 2 or (kind == "collective_permute" and not pairs):
         return []

@@ -32,7 +32,7 @@ def ttnn_moves(eqn: Eqn, body: Jaxpr, mesh: Mapping[str, int]) -> tuple[list[Mov
             program = run_passes(ttnn_pipeline(strict=False), flatten_on_devices(alone, mesh), without=(FUSE,))
         except JaxmeshError as error:
             return [], [Remark("no TTNN", str(error), "what has no rule is an error when the text is asked for")]
-    return _merge(m for op in program.ops for m in _moves(op, program)), log.general
+    return _merge(m for op in program.ops for m in op_moves(op, program)), log.general
 
 
 def _merge(moves: Iterable[Move]) -> list[Move]:
@@ -45,7 +45,8 @@ def _merge(moves: Iterable[Move]) -> list[Move]:
     return list(merged.values())
 
 
-def _moves(op: Op, program: Program) -> list[Move]:
+def op_moves(op: Op, program: Program) -> list[Move]:
+    """Returns the moves of one op of a flat TTNN program among the devices."""
     name, mesh = op.name.removeprefix("ttnn."), program.mesh
     names, devices = list(mesh), math.prod(mesh.values())
     if name == "point_to_point":

@@ -140,8 +140,8 @@ CLUSTERS = {
 def smallest_cluster(mesh: Sequence[int]) -> Cluster:
     """Returns the smallest cluster that has a mesh.
 
-    A mesh of another number of axes than two goes to the smallest cluster with enough devices: whether ttnn opens it
-    there is for ttnn to say.
+    A mesh of another number of axes than two goes to the smallest cluster with enough devices: ttnn decides
+    whether it opens there.
 
     Raises:
       MeshError: no cluster has so many devices, or not in this form.
@@ -154,6 +154,6 @@ def smallest_cluster(mesh: Sequence[int]) -> Cluster:
             return cluster
     known = ", ".join(f"{c.name} {'x'.join(map(str, c.shape))}" for c in CLUSTERS.values())
     raise MeshError(
-        f"no cluster has the mesh {'x'.join(map(str, mesh))}: there are {known}, which also turn, and lie in one line; "
+        f"no cluster has the mesh {'x'.join(map(str, mesh))}: there are {known}, also transposed or in one line; "
         "take a mesh that is a part of one of these."
     )

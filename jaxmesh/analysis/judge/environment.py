@@ -62,7 +62,7 @@ def cache_folder() -> Path:
 
 
 def default_folder() -> Path:
-    """Returns the folder in which `jaxmesh ttnn-env` makes an environment unless it is told another one."""
+    """Returns the folder in which `jaxmesh ttnn-env` makes an environment by default."""
     return cache_folder() / "ttnn"
 
 
@@ -79,7 +79,7 @@ def find_environment(python: str | os.PathLike[str] | None = None) -> Environmen
         return check_python(Path(named), f"{VARIABLE} names it")
     made = default_folder() / "bin" / "python"
     if not made.exists():
-        raise TtnnError(f"ttnn runs in a Python of its own, and there is none at {str(made)!r}; {GET}.")
+        raise TtnnError(f"ttnn needs its own Python environment, and there is none at {str(made)!r}; {GET}.")
     return check_python(made, "`jaxmesh ttnn-env` made it")
 
 
@@ -157,7 +157,7 @@ def base_python(given: str | os.PathLike[str] | None = None) -> Path:
     wanted = f"ttnn is published for Python {' and '.join(PYTHONS)} alone"
     if given is not None:
         if not _runs(Path(given)):
-            raise TtnnError(f"{wanted}, and {str(given)!r} is none of them; give another with --python.")
+            raise TtnnError(f"{wanted}, but {str(given)!r} is another one; give another with --python.")
         return Path(given)
     for python in _candidates():
         if _runs(python):

@@ -35,6 +35,7 @@ SECONDS = 600.0
 """The time that a program may run by default, in seconds."""
 UNREADABLE = 2
 """The exit code of an exported program that cannot read its files."""
+_MADE = re.compile(r"utils\.arguments\(make_inputs=")
 _MESH = re.compile(r"utils\.DeviceGetter\.get_device\(\(([0-9, ]+)\)")
 
 
@@ -54,7 +55,8 @@ def judge_folder(
       python: the Python that has ttnn, otherwise that of `JAXMESH_TTNN_PYTHON`, or the one that `ttnn-env` made.
       cluster: a described cluster, `"n300"`, `"t3000"` or `"galaxy"`; by default the board, or the smallest that has
         the mesh.
-      shapes: whether inputs are made from their types: the files in `tensors/` are not read.
+      shapes: whether inputs are made from their types: the files in `tensors/` are not read. So it is for a folder that
+        was exported with types.
       check: whether results are compared with the expected ones; only a board computes any.
       timeout: how many seconds it may take.
 
@@ -79,6 +81,7 @@ def judge_folder(
             f"there is a board, but {str(environment.python)!r} has a stand-in for the compiler of kernels; name a "
             "Python with the whole ttnn, or a described cluster."
         )
+    shapes = shapes or _MADE.search(script.read_text(encoding="utf-8", errors="replace")) is not None
     options = [name for name, on in (("--shapes", shapes), ("--board", target is None), ("--check", check)) if on]
     with tempfile.TemporaryDirectory(prefix="jaxmesh-judge-") as scratch:
         done = _start(environment, target, Path(folder), Path(scratch), options, timeout)
@@ -183,6 +186,10 @@ def _verdict(
             f"ttnn {environment.version} of {str(environment.python)!r} cannot judge: {report['unusable']}; jaxmesh is "
             f"tested with ttnn {TESTED}: {GET}."
         )
+    if "broken" in report:
+        raise MissingFileError(
+            f"{str(folder)!r} holds no program that Python can load: {report['broken']}; export it again."
+        )
     about: dict[str, Any] = {
         "version": environment.version,
         "target": "board" if target is None else target.name,
@@ -253,7 +260,7 @@ def _dead(
             f"ttnn {environment.version} of {str(environment.python)!r} ended with {how} before the program began: "
             f"{last.strip()}; {GET}."
         )
-    # C++ reports an exception that nobody catches in these words.
+    # The form in which C++ reports an uncaught exception.
     why = describe(RuntimeError(words.partition("what():")[2].strip())) if "what():" in words else {"reason": ""}
     reason = f"the process ended with {how}" + (f": {why['reason']}" if why["reason"] else "")
     return Verdict(DIED, refusal=Refusal(place, "died", reason, why.get("rule", ""), words), **about)

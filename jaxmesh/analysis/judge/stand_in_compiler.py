@@ -30,7 +30,7 @@ for argument in "$@"; do
   before=$argument
 done
 [ -z "$out" ] && exit 0
-cp "$(dirname "$0")/{PROGRAM}" "$out"
+cp "${{0%/*}}/{PROGRAM}" "$out"
 echo "$out:" > "${{out%.*}}.d"
 """
 

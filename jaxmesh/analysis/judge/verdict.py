@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import html
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from textwrap import shorten
 from typing import Any
 
-from jaxmesh.drawing.text_layout import align_columns
+from jaxmesh.drawing.html import table
+from jaxmesh.drawing.text_layout import align_columns, escape
 
 ACCEPTED, REFUSED, DIED = "accepted", "refused", "died"
 LAYOUT_CHANGES = ("Tilize", "Untilize")
@@ -45,7 +45,7 @@ class Refusal:
       kind: `"arguments"` (an argument that the function does not have, or one of another type), `"DRAM"`, `"L1"` (the
         memory is too small), `"rule"` (a rule of the operation), `"other"`.
       reason: the library's, in one line.
-      rule: the place in the library's own source, and the condition; empty if it does not say.
+      rule: the place in the library's own source, and the condition; empty if the message has none.
       text: the library's whole message, without its backtrace.
     """
 
@@ -67,7 +67,7 @@ class Memory:
       peak: the most that tensors take on one bank.
       peak_place: where that is.
       end: what they take on one bank when the function ends, its results included.
-      kernel: of L1, the most that the buffers of one operation take on one core; None if ttnn did not tell.
+      kernel: of L1, the most that the buffers of one operation take on one core; None if ttnn did not report it.
       kernel_place: where that is.
     """
 
@@ -124,7 +124,7 @@ class Verdict:
       places: per line of `main.py` its place.
       exit_code: of an accepted program, what it ended with; 1 if its results are not as expected, on a board.
       output: what the program printed.
-      remarks: what to know besides, for example that this version of ttnn is another than the one tested.
+      remarks: further notes, for example that this version of ttnn is not the tested one.
     """
 
     outcome: str
@@ -177,7 +177,7 @@ class Verdict:
         return f"{how} ttnn {self.version}{mesh} of {where}"
 
     def rows(self) -> list[tuple[str, str]]:
-        """Returns what there is to say, as names and texts."""
+        """Returns the rows of the table, as names and texts."""
         rows = [] if self.refusal is None else _refusal_rows(self.refusal)
         for memory in self.memories:
             rows += _memory_rows(memory)
@@ -197,17 +197,8 @@ class Verdict:
         return f"Verdict({self.heading})"
 
     def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><td {_CELL}>{html.escape(name)}</td><td {_CELL}>{html.escape(text)}</td></tr>"
-            for name, text in self.rows()
-        )
-        return f"<div {_FRAME}><b>{html.escape(self.heading)}</b><table {_TABLE}>{rows}</table></div>"
-
-
-# The colours of the page around it, so that it suits a light and a dark one.
-_FRAME = 'style="color: inherit; background: transparent; overflow-x: auto"'
-_TABLE = 'style="border-collapse: collapse; color: inherit; margin-top: 0.5em"'
-_CELL = 'style="border: 1px solid currentColor; padding: 0.2em 0.5em; text-align: left; vertical-align: top"'
+        frame = 'style="color: inherit; background: transparent; overflow-x: auto"'
+        return f"<div {frame}><b>{escape(self.heading)}</b>{table(self.rows())}</div>"
 
 
 def _refusal_rows(refusal: Refusal) -> list[tuple[str, str]]:

@@ -1,7 +1,7 @@
 """Aligns two recordings: finds for each value of one its partner in the other.
 
-Partners have the same source location, path through loops and branches, and op. The two operations of
-TTNN stand for `mesh_shard`, by where their results are. Values that only one program computes (transfers
+Partners have the same source location, path through loops and branches, and op. A transfer of TTNN
+matches a `mesh_shard` with the same residency of the result. Values that only one program computes (transfers
 that the pass cancelled, hoisted or wrote out) have no partner.
 """
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import html
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -12,8 +11,9 @@ import numpy as np
 
 from jaxmesh.analysis.record.align import PLUMBING
 from jaxmesh.analysis.record.entry import Coordinate, Entry
-from jaxmesh.analysis.record.source_path import ARGUMENT, described
-from jaxmesh.drawing.text_layout import align_columns
+from jaxmesh.analysis.record.source_path import ARGUMENT, describe_path
+from jaxmesh.drawing.html import table
+from jaxmesh.drawing.text_layout import align_columns, escape
 
 SHOWN = 20
 """The number of rows that a table shows; `.rows` has them all."""
@@ -80,7 +80,7 @@ class Row:
     def of(a: Entry, b: Entry, status: str, **found: Any) -> Row:
         """Returns the row of two values; `found` are the fields from `coordinate` on."""
         where = (a.place.line, a.place.op, b.place.op, a.place.occurrence)
-        return Row(status, *where, described(a.path), a.name, a.key or a.dtype.name, a.shape, **found)
+        return Row(status, *where, describe_path(a.path), a.name, a.key or a.dtype.name, a.shape, **found)
 
 
 def as_number(value: Any) -> Any:
@@ -196,18 +196,16 @@ class Comparison:
         return Group(*lines)
 
     def _repr_html_(self) -> str:
-        lines = "".join(f"<div>{html.escape(line)}</div>" for line in self._summary())
+        lines = "".join(f"<div>{escape(line)}</div>" for line in self._summary())
         if not self.different:
             return f"<div {_FRAME}>{lines}</div>"
-        rows = [_html_row("th", _HEAD), *[_html_row("td", _cells(r)) for r in self.different[:SHOWN]]]
-        return f"<div {_FRAME}>{lines}<table {_TABLE}>{''.join(rows)}</table></div>"
+        return f"<div {_FRAME}>{lines}{table(map(_cells, self.different[:SHOWN]), _HEAD)}</div>"
 
 
 _HEAD = ("where", "op", "device", "index", "a", "b", "pcc", "largest", "relative", "ulps", "why")
 # The colours of the page around it, so that it suits a light and a dark one.
-_FRAME = 'style="color: inherit; background: transparent; font-family: monospace; overflow-x: auto"'
-_TABLE = 'style="border-collapse: collapse; color: inherit; margin-top: 0.5em"'
-_CELL = 'style="border: 1px solid currentColor; padding: 0.2em 0.5em; text-align: left; white-space: nowrap"'
+_STYLE = "color: inherit; background: transparent; font-family: monospace; overflow-x: auto; white-space: nowrap"
+_FRAME = f'style="{_STYLE}"'
 
 
 def _cells(row: Row) -> tuple[str, ...]:
@@ -219,12 +217,12 @@ def _cells(row: Row) -> tuple[str, ...]:
         op = f"{op} #{row.occurrence + 1}"
     device = "" if row.coordinate is None else str(row.coordinate)
     index = "" if row.index is None else str(list(row.index))
-    values = ("", "") if row.index is None else (_shown(row.value), _shown(row.other))
+    values = ("", "") if row.index is None else (_show(row.value), _show(row.other))
     numbers = (f"{row.pcc:.6g}", f"{row.largest:.3g}", f"{row.relative:.3g}", str(row.ulps))
     return (where, op, device, index, *values, *(numbers if row.index is not None else ("",) * 4), row.why)
 
 
-def _shown(value: Any) -> str:
+def _show(value: Any) -> str:
     return f"{value:.9g}" if isinstance(value, (float, complex)) else str(value)
 
 
@@ -233,9 +231,5 @@ def _sentence(row: Row) -> str:
     other = f" (in b {row.other_op})" if row.other_op != row.op else ""
     if row.index is None:
         return f"{row.name}{other}{at}: {row.why}"
-    values = f"index {list(row.index)}: {_shown(row.value)} in a, {_shown(row.other)} in b"
+    values = f"index {list(row.index)}: {_show(row.value)} in a, {_show(row.other)} in b"
     return f"{row.name}{other}{at}, {values}: {row.why}; pcc {row.pcc:.6g}, largest difference {row.largest:.3g}"
-
-
-def _html_row(tag: str, cells: Sequence[str]) -> str:
-    return f"<tr>{''.join(f'<{tag} {_CELL}>{html.escape(c)}</{tag}>' for c in cells)}</tr>"

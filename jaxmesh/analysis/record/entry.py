@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxmesh.analysis.record.source_path import Path, Place, described
+from jaxmesh.analysis.record.source_path import Path, Place, describe_path
 from jaxmesh.errors import ArgumentValueError, RecordingSizeError
 from jaxmesh.jaxprs import compat
 
@@ -58,7 +58,7 @@ class Entry:
     def name(self) -> str:
         """The place and the path to it, e.g. `model.py:12 (mlp): dot_general in scan[2]`; unique in a recording."""
         result = f", result {self.result}" if self.result else ""
-        way = f" in {described(self.path)}" if self.path else ""
+        way = f" in {describe_path(self.path)}" if self.path else ""
         return f"{self.place}{result}{way}"
 
     def at(self, coordinate: Sequence[int]) -> Array:

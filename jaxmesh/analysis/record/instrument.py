@@ -28,9 +28,9 @@ from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p
 from jaxmesh.jaxprs import compat, evaluate
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr
 from jaxmesh.jaxprs.control_flow import Call, Cond, Scan, While, control_flow
+from jaxmesh.jaxprs.evaluate import trace_typed
+from jaxmesh.jaxprs.keys import words_of
 from jaxmesh.jaxprs.source_locations import SourceLocation
-from jaxmesh.jaxprs.typed_trace import trace_typed
-from jaxmesh.runtime.npz import key_words
 from jaxmesh.sharding.configs import MeshComposerConfig
 
 _lax: Any = jax.lax
@@ -63,8 +63,8 @@ def instrument(
 ) -> Instrumented:
     """Traces a closed, lowered jaxpr whose results are the wanted values, each a full array.
 
-    `varying` are per argument the mesh axes it varies over; `capacities` say how many iterations of a while loop the
-    buffers hold, by default `INITIAL_CAPACITY`.
+    `varying` has, for each argument, the mesh axes it varies over; `capacities` has the number of iterations of a
+    while loop that its buffers hold, by default `INITIAL_CAPACITY`.
     """
     scopes: list[_Scope] = []
     program, inputs = residency.program, residency.inputs
@@ -132,14 +132,14 @@ class _Tracer:
 
     def save(self, scope: _Scope, value: Any, on_devices: bool) -> Buffer:
         """Makes a value a result of the body."""
-        value = key_words(jnp.asarray(value))
+        value = words_of(jnp.asarray(value))
         if not scope.mapped and not on_devices:
             return scope.add(Buffer(False), value)
         copies = self.vary(_lax.reshape(value, (*[1] * len(self.sizes), *value.shape)))
         return scope.add(Buffer(True), copies if scope.mapped else self.gather(copies, 0))
 
     def vary(self, value: Any) -> Any:
-        """Types a value as varying over every axis, so that every copy is read, also where types say they are equal."""
+        """Types a value as varying over every axis, so that every copy is read, also if types prove them equal."""
         known = compat.varying_axes(jax.typeof(value))
         missing = [a for a in self.names if a not in known]
         return compat.vary(value, missing) if missing else value

@@ -89,8 +89,8 @@ def _header(fields: Fields) -> dict[str, Any]:
         "mesh": [[a, n] for a, n in mesh.items()],
         "entries": [
             {
-                "place": _place(e.place),
-                "path": [[_place(s.place), s.part, s.index] for s in e.path],
+                "place": _encode_place(e.place),
+                "path": [[_encode_place(s.place), s.part, s.index] for s in e.path],
                 "result": e.result,
                 "coordinates": None if e.coordinates is None else [list(c) for c in e.coordinates],
                 "dtype": e.dtype.name,
@@ -102,7 +102,7 @@ def _header(fields: Fields) -> dict[str, Any]:
     }
 
 
-def _place(place: Place) -> list[Any]:
+def _encode_place(place: Place) -> list[Any]:
     at = place.source
     return [at.file, at.line, at.column, at.function, place.op, place.occurrence]
 

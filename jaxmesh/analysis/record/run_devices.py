@@ -2,7 +2,7 @@
 
 XLA compiles the program together with its recording, so it may fuse and round differently from the plain program. The
 buffers of a while loop hold a fixed number of iterations; if one runs longer, the program is compiled and run again
-with larger buffers, including its callbacks. Every copy is read from its device, also where types say they are equal.
+with larger buffers, including its callbacks. Every copy is read from its device, also if types prove them equal.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from jaxmesh.analysis.record.recording import Recording
 from jaxmesh.analysis.record.source_path import Place
 from jaxmesh.dialects.residency import ResidencyMap
 from jaxmesh.dialects.signature import Boundary
-from jaxmesh.runtime.distributed.collectives import whole
+from jaxmesh.runtime.distributed.collectives import fetch_array
 from jaxmesh.runtime.regions import Plan, plan_regions
 from jaxmesh.runtime.sharded import execute
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
@@ -59,5 +59,5 @@ def record_devices(
 
 
 def _array(x: Any) -> Array:
-    array: Any = whole(x) if isinstance(x, jax.Array) and not x.is_fully_addressable else x
+    array: Any = fetch_array(x) if isinstance(x, jax.Array) and not x.is_fully_addressable else x
     return np.asarray(array)

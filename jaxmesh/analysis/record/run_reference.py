@@ -19,8 +19,8 @@ from jaxmesh.dialects.residency import DEVICE
 from jaxmesh.dialects.signature import Boundary
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr
 from jaxmesh.jaxprs.control_flow import LOOPS
+from jaxmesh.jaxprs.keys import words_of
 from jaxmesh.jaxprs.source_locations import SourceLocation
-from jaxmesh.runtime.npz import key_words
 from jaxmesh.runtime.reference import Observer, Shards, run_reference
 
 
@@ -59,7 +59,7 @@ class _Recorder(Observer):
         self._used += max(1, len(coordinates or ())) * aval.size * _width(aval.dtype)
         check_bytes(self._used, self._wanted.max_bytes, place)
         rows = [value[c] for c in coordinates] if coordinates is not None else [value]
-        copies = [np.array(key_words(x)) for x in rows]
+        copies = [np.array(words_of(x)) for x in rows]
         data = copies[0] if coordinates is None else np.stack(copies)
         self.entries.append(Entry(place, self._walk.path, number, coordinates, data, key_kind(aval.dtype)))
 

@@ -67,7 +67,7 @@ class Step:
 Path = tuple[Step, ...]
 
 
-def described(path: Sequence[Step]) -> str:
+def describe_path(path: Sequence[Step]) -> str:
     """The path into loops and branches, e.g. `scan[2] / cond branch[1]`; empty at the top."""
     return " / ".join(map(str, path))
 

@@ -1,4 +1,4 @@
-"""A Llama-style transformer block, which does not know whether it holds all heads or one device's."""
+"""A Llama-style transformer block, the same code for all heads and for those of one device."""
 
 from __future__ import annotations
 

@@ -14,17 +14,17 @@ import jaxmesh as jm
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """One device's shard of one tensor; `exact` if it is, bit for bit, the slice `place`."""
+    """One device's shard of one tensor; `exact` if it is, bit for bit, the slice `slices`."""
 
     coordinate: tuple[int, ...]
     tensor: str
     shape: tuple[int, ...]
-    place: tuple[slice, ...]
+    slices: tuple[slice, ...]
     nbytes: int
     exact: bool
 
 
-def held(tensors: Mapping[str, jax.Array], specs: Mapping[str, PartitionSpec], mesh: Mesh) -> list[Holding]:
+def list_holdings(tensors: Mapping[str, jax.Array], specs: Mapping[str, PartitionSpec], mesh: Mesh) -> list[Holding]:
     """Distributes full tensors and looks at every device's shard; device by device, row-major over the mesh."""
 
     def distribute(full: Mapping[str, jax.Array]) -> dict[str, jax.Array]:
@@ -34,10 +34,10 @@ def held(tensors: Mapping[str, jax.Array], specs: Mapping[str, PartitionSpec], m
     for name, tensor in jm.jit(distribute, mesh=mesh)(dict(tensors)).items():
         full = np.asarray(tensors[name])
         for coordinate, shard in tensor.shards():
-            place = place_of(full.shape, specs[name], mesh, tuple(coordinate))
+            slices = slices_of(full.shape, specs[name], mesh, tuple(coordinate))
             local = np.asarray(shard)
             found.append(
-                Holding(tuple(coordinate), name, local.shape, place, local.nbytes, _same_bits(local, full[place]))
+                Holding(tuple(coordinate), name, local.shape, slices, local.nbytes, _same_bits(local, full[slices]))
             )
     # The sort is stable, so a device's tensors keep their order.
     return sorted(found, key=lambda h: h.coordinate)
@@ -47,24 +47,24 @@ def _same_bits(a: np.ndarray, b: np.ndarray) -> bool:
     return (a.shape, a.dtype, a.tobytes()) == (b.shape, b.dtype, b.tobytes())
 
 
-def place_of(shape: Sequence[int], spec: PartitionSpec, mesh: Mesh, coordinate: Sequence[int]) -> tuple[slice, ...]:
+def slices_of(shape: Sequence[int], spec: PartitionSpec, mesh: Mesh, coordinate: Sequence[int]) -> tuple[slice, ...]:
     """The slice of a full tensor that a spec gives the device at a coordinate."""
     at = dict(zip(mesh.axis_names, coordinate, strict=True))
     entries = [*spec, *[None] * (len(shape) - len(spec))]
-    place: list[slice] = []
+    slices: list[slice] = []
     for size, entry in zip(shape, entries, strict=True):
         index, pieces = 0, 1
         for axis in () if entry is None else (entry,) if isinstance(entry, str) else entry:
             index, pieces = index * mesh.shape[axis] + at[axis], pieces * mesh.shape[axis]
         length = size // pieces
-        place.append(slice(index * length, (index + 1) * length) if pieces > 1 else slice(None))
-    return tuple(place)
+        slices.append(slice(index * length, (index + 1) * length) if pieces > 1 else slice(None))
+    return tuple(slices)
 
 
-def show_place(place: Sequence[slice]) -> str:
+def show_slices(slices: Sequence[slice]) -> str:
     """A slice as it is written in Python.
 
-    >>> show_place((slice(0, 2), slice(None)))
+    >>> show_slices((slice(0, 2), slice(None)))
     '[0:2, :]'
     """
-    return "[" + ", ".join(":" if s.stop is None else f"{s.start}:{s.stop}" for s in place) + "]"
+    return "[" + ", ".join(":" if s.stop is None else f"{s.start}:{s.stop}" for s in slices) + "]"

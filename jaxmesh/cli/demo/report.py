@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from jaxmesh.cli.demo.checks import Check
-from jaxmesh.cli.demo.placement import Holding, show_place
+from jaxmesh.cli.demo.placement import Holding, show_slices
 from jaxmesh.cli.demo.run import Outcome
 
 
@@ -68,7 +68,7 @@ def holdings_table(holdings: Sequence[Holding], axes: Sequence[str]) -> Table:
             f"({', '.join(map(str, h.coordinate))})",
             h.tensor,
             str(list(h.shape)),
-            show_place(h.place),
+            show_slices(h.slices),
             f"{h.nbytes:,}",
             "yes" if h.exact else "FAIL",
         )

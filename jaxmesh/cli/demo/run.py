@@ -12,7 +12,7 @@ from jax.sharding import Mesh
 import jaxmesh as jm
 from jaxmesh.cli.demo import model
 from jaxmesh.cli.demo.checks import Check, compare, compare_gradients
-from jaxmesh.cli.demo.placement import Holding, held
+from jaxmesh.cli.demo.placement import Holding, list_holdings
 
 Say = Callable[[str], None]
 BOTH = (0, 1)
@@ -61,7 +61,7 @@ def _forward(mesh: Mesh, dims: model.Dims, say: Say) -> Outcome:
     reference = lowered.reference(weights, x)
     say("look at what each device holds")
     specs = {"x": model.input_spec(mesh), **model.weight_specs(mesh)}
-    holdings = held({"x": x, **weights}, specs, mesh)
+    holdings = list_holdings({"x": x, **weights}, specs, mesh)
     checks = (
         compare("forward, compiled on the mesh: output", output, expected),
         compare("forward, reference executor: output", reference, expected),

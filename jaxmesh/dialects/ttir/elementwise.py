@@ -93,6 +93,12 @@ UNARY: Mapping[str, Unary] = {
 }
 """By TTIR name; the result has the operand's element type."""
 
+TTIR_ONLY: Mapping[str, Unary] = {
+    "frac": lambda x: jnp.zeros_like(x) if is_integer(x) else x - jnp.trunc(x),
+    "square": lambda x: x * x,
+}
+"""By TTIR name; TTNN has no such op."""
+
 LIBRARY_ONLY = frozenset({"sinh", "cosh", "acosh", "atanh", "round", "hardswish", "softplus"})
 """Functions of the library that upstream's TTIR has no op for."""
 
@@ -106,8 +112,11 @@ def _unary(fun: Unary) -> Meaning:
 
 for _name, _fun in UNARY.items():
     define(OPS, _name, 1, traits=[Trait.NOT_UPSTREAM] if _name in LIBRARY_ONLY else ())(_unary(_fun))
+for _name, _fun in TTIR_ONLY.items():
+    define(OPS, _name, 1, traits=[Trait.DECOMPOSED_FOR_TTNN])(_unary(_fun))
 for _name, _fun in TESTS.items():
     define(OPS, _name, 1, casts=True)(_unary(_fun))
+define(OPS, "signbit", 1, casts=True, traits=[Trait.DECOMPOSED_FOR_TTNN])(_unary(jnp.signbit))
 
 
 @define(OPS, "typecast", 1, attr("conservative_folding", "bool", False))
@@ -240,6 +249,7 @@ for _name, _fun in BINARY.items():
     define(OPS, _name, 2, traits=[Trait.NOT_UPSTREAM] if _name == "divide" else ())(_binary(_fun))
 for _name, (_fun, _takes_bools) in BITWISE.items():
     define(OPS, _name, 2)(_bitwise(_fun, _takes_bools))
+define(OPS, "right_shift", 2, traits=[Trait.DECOMPOSED_FOR_TTNN])(_bitwise(lax.shift_right_arithmetic, False))
 for _name, _fun in COMPARISONS.items():
     define(OPS, _name, 2, casts=True)(_binary(_fun))
 

@@ -6,6 +6,7 @@ rule; `passes/mesh_shard/lower_mesh_shard.py` lowers it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Any, NamedTuple, TypeVar
@@ -16,6 +17,7 @@ from jax.sharding import PartitionSpec
 from jax.typing import ArrayLike
 
 from jaxmesh.dialects.first_copy import first_copy_only
+from jaxmesh.dialects.ttir.helpers import lax
 from jaxmesh.errors import ArgumentTypeError, ReplicationError, UnsupportedShardTypeError, VerifyError
 from jaxmesh.jaxprs import compat
 from jaxmesh.sharding.configs import integers
@@ -210,11 +212,27 @@ def _axes(names: set[str]) -> str:
 def _transpose(
     ct: Any, x: Any, *, shard_direction: ShardDirection, assume_replicated: bool = False, **attributes: Any
 ) -> list[Any]:
+    if not compat.has_varying_types():
+        return [_transpose_untyped(ct, shard_direction, attributes)]
     out = mesh_shard_p.bind(ct, shard_direction=shard_direction.opposite, **attributes)
     if shard_direction is ShardDirection.FULL_TO_SHARD:
         return [out]
     # The operation reads coordinate 0 of the axes it takes on trust, so only that coordinate has a cotangent.
     return [first_copy_only(out, compat.varying_axes(compat.linear_operand_aval(x)))]
+
+
+def _transpose_untyped(ct: Any, direction: ShardDirection, attributes: Mapping[str, Any]) -> Any:
+    """Transposes where no type says which copies are equal, as `jax.shard_map` does without `check_vma`.
+
+    Each copy of a value has a part of its cotangent. A full tensor gets their sum, and hands each copy an equal part.
+    """
+    sizes, shard_type = compat.program_mesh("mesh_shard"), attributes["shard_type"]
+    dims = attributes["shard_dims"] if shard_type is ShardType.DEVICES else (-1,) * len(sizes)
+    copied = [axis for axis, dim in zip(sizes, dims, strict=True) if dim < 0 and shard_type is not ShardType.IDENTITY]
+    into = direction is ShardDirection.FULL_TO_SHARD
+    total: Any = lax.psum(ct, tuple(copied)) if into and copied else ct
+    out = mesh_shard_p.bind(total, shard_direction=direction.opposite, **attributes)
+    return out if into else out / math.prod(sizes[axis] for axis in copied)
 
 
 def _batch(args: tuple[Any], dims: tuple[int], *, shard_type: ShardType, **params: Any) -> tuple[Any, int]:
@@ -329,7 +347,7 @@ def full_to_shard(x: ArrayLike, spec: PartitionSpec) -> jax.Array:
     attrs = _attrs(derived, ShardDirection.FULL_TO_SHARD)
     shard: Any
     if any(derived.factors):
-        shard = jax.lax.reshape(_bind(jax.lax.reshape(x, derived.factored(x.shape)), attrs, False), local)
+        shard = lax.reshape(_bind(jax.lax.reshape(x, derived.factor_shape(x.shape)), attrs, False), local)
     else:
         shard = _bind(x, attrs, False)
     # An axis of size 1 splits nothing, but a psum over it wants a value that varies over it, as on any other mesh.
@@ -374,6 +392,6 @@ def shard_to_full(x: ArrayLike, spec: PartitionSpec, *, assume_replicated: bool 
     attrs = _attrs(derived, ShardDirection.SHARD_TO_FULL)
     if not any(derived.factors):
         return _bind(x, attrs, assume_replicated)
-    joined = _bind(jax.lax.reshape(x, derived.factored_local(x.shape)), attrs, assume_replicated)
+    joined = _bind(lax.reshape(x, derived.factor_local_shape(x.shape)), attrs, assume_replicated)
     counts = counts_per_dim(derived.dims, tuple(mesh.values()), x.ndim)
-    return jax.lax.reshape(joined, tuple(n * c for n, c in zip(x.shape, counts, strict=True)))
+    return lax.reshape(joined, tuple(n * c for n, c in zip(x.shape, counts, strict=True)))

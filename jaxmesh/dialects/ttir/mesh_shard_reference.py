@@ -31,14 +31,14 @@ def mesh_shard(values: Mapping[Coordinate, Array], mesh: Mapping[str, int], para
     return _like(_join(words, dims, sizes), first)
 
 
-def _window(full: Coordinate, dims: Coordinate, sizes: Coordinate, place: Coordinate) -> tuple[slice, ...]:
+def _window(full: Coordinate, dims: Coordinate, sizes: Coordinate, coordinate: Coordinate) -> tuple[slice, ...]:
     """Returns the part of a full tensor on one device; of two axes on one dim the lower is more significant."""
     window: list[slice] = []
     for dim, size in enumerate(full):
         number, count = 0, 1
         for axis, at in enumerate(dims):
             if at == dim:
-                number, count = number * sizes[axis] + place[axis], count * sizes[axis]
+                number, count = number * sizes[axis] + coordinate[axis], count * sizes[axis]
         chunk = size // count
         window.append(slice(number * chunk, (number + 1) * chunk))
     return tuple(window)
@@ -53,8 +53,8 @@ def _join(shards: Mapping[Coordinate, Array], dims: Coordinate, sizes: Coordinat
             full[dim] *= sizes[axis]
     # A key's words follow the dims that the type has: `dims` never names theirs.
     out = np.empty(full, first.dtype)
-    for place in itertools.product(*[range(n) if d >= 0 else (0,) for n, d in zip(sizes, dims, strict=True)]):
-        out[_window(tuple(full), dims, sizes, place)] = shards[place]
+    for coordinate in itertools.product(*[range(n) if d >= 0 else (0,) for n, d in zip(sizes, dims, strict=True)]):
+        out[_window(tuple(full), dims, sizes, coordinate)] = shards[coordinate]
     return out
 
 

@@ -21,6 +21,7 @@ from jaxmesh.dialects.ttir.replica_groups import axis_name
 OPS: dict[str, OpDef] = {}
 
 _EPSILON = attr("epsilon", "float", 1e-5)
+_NORMALIZED = need("normalized_shape", "ints", form="i64s"), _EPSILON
 
 
 def _float32(x: Any) -> Any:
@@ -43,8 +44,8 @@ def _normalized_dims(call: Call, x: Any, scales: list[Any]) -> Shape:
     return tuple(range(x.ndim - len(shape), x.ndim))
 
 
-@define(OPS, "rms_norm", (1, 3), need("normalized_shape", "ints", form="i64s"), _EPSILON)
-@define(OPS, "layer_norm", (1, 3), need("normalized_shape", "ints", form="i64s"), _EPSILON)
+@define(OPS, "rms_norm", (1, 3), *_NORMALIZED, traits=(Trait.IN_FLOAT32,))
+@define(OPS, "layer_norm", (1, 3), *_NORMALIZED, traits=(Trait.IN_FLOAT32,))
 def _norm(call: Call) -> Any:
     given, weight, bias = optional_operands(call, ("input", "weight", "bias"))
     dims, x = _normalized_dims(call, given, [weight, bias]), _float32(given)

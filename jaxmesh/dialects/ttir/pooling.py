@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from jaxmesh.dialects.op import Call, OpDef, Shape, attr, define, describe, expect, need
-from jaxmesh.dialects.ttir.helpers import check_rank, convert, is_integer, jnp, lax, require
+from jaxmesh.dialects.ttir.helpers import check_rank, convert, is_integer, jax, jnp, lax, require
 from jaxmesh.dialects.ttir.windows import Pair, read_padding, read_pair
 
 OPS: dict[str, OpDef] = {}
@@ -87,6 +87,10 @@ def _global_avg_pool2d(call: Call) -> Any:
 def _upsample2d(call: Call) -> Any:
     (x,) = call.operands
     check_rank(call, x, 4, "the input (batch, height, width, channels)")
-    require(call, call["mode"] == "nearest", f"mode {call['mode']!r} is not supported; allowed: nearest")
+    modes = ("nearest", "bilinear")
+    require(call, call["mode"] in modes, f"mode {call['mode']!r} is none of {', '.join(modes)}")
     height, width = read_pair(call, "scale_factor")
+    if call["mode"] == "bilinear":
+        shape = (x.shape[0], x.shape[1] * height, x.shape[2] * width, x.shape[3])
+        return convert(jax.image.resize(convert(x, jnp.float32), shape, "bilinear"), x.dtype)
     return jnp.repeat(jnp.repeat(x, height, axis=1), width, axis=2)

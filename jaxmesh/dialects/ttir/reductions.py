@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from jaxmesh.dialects.op import Call, Meaning, OpDef, Shape, attr, define, expect, need
+from jaxmesh.dialects.op import Call, Meaning, OpDef, Shape, Trait, attr, define, expect, need
 from jaxmesh.dialects.ttir.helpers import (
     as_bool,
     check_dim,
@@ -77,7 +77,8 @@ def _reduced_dims(call: Call, x: Any) -> Shape:
 
 _DIMS = attr("dim_arg", "ints"), need("keep_dim", "bool")
 for _name, _fun in REDUCTIONS.items():
-    define(OPS, _name, 1, *_DIMS, casts=_fun in (_all, _any))(_reduction(_fun))
+    _traits = (Trait.IN_FLOAT32,) if _fun is _mean else ()
+    define(OPS, _name, 1, *_DIMS, casts=_fun in (_all, _any), traits=_traits)(_reduction(_fun))
 
 
 @define(OPS, "argmax", 1, attr("dim_arg", "ints"), expect("keep_dim", "bool", False), casts=True)

@@ -47,10 +47,10 @@ def row_major_index(axes: Sequence[str], sizes: Sequence[int]) -> Any:
 
 def position_of(coordinates: Sequence[int], axes: Sequence[int], sizes: Sequence[int]) -> int:
     """Returns the row-major position over some mesh axes of a device with the given coordinates."""
-    place = 0
+    position = 0
     for axis in axes:
-        place = place * sizes[axis] + coordinates[axis]
-    return place
+        position = position * sizes[axis] + coordinates[axis]
+    return position
 
 
 def read_ids(call: Call, name: str, value: Any, width: int | None = None) -> list[Shape]:

@@ -23,10 +23,18 @@ OPS: dict[str, OpDef] = {}
 @define(OPS, "reshape", 1, need("shape", "ints"), traits=[Trait.MOVES, Trait.VIEW])
 def _reshape(call: Call) -> Any:
     (x,) = call.operands
-    shape = call["shape"]
+    shape = _whole_shape(call["shape"], x.size)
     rule = f"shape = {list(shape)} holds {size_of(shape)} elements, but {describe(x)} holds {x.size}"
     require(call, min(shape, default=0) >= 0 and size_of(shape) == x.size, rule)
     return lax.reshape(x, shape)
+
+
+def _whole_shape(shape: Shape, size: int) -> Shape:
+    """Returns a shape with the size of its one dim that is -1; as it is if there is none, or several."""
+    known = -size_of(shape)
+    if shape.count(-1) != 1 or known <= 0 or size % known:
+        return shape
+    return tuple(size // known if n == -1 else n for n in shape)
 
 
 @define(OPS, "permute", 1, need("permutation", "ints", form="i64s"), traits=[Trait.MOVES])
@@ -122,14 +130,15 @@ def _slice_with_step(call: Call, x: Any, dim: int, begin: int, end: int, step: i
     values = f"begin {begin}, end {end}, step {step} on dim {dim} of size {size}"
     first, last = (n + size if n < 0 else n for n in (begin, end))
     require(call, step != 0, f"a step of 0 ({values})")
+    if first == last:
+        # As in upstream's verifier, an empty slice may begin anywhere.
+        return lax.slice_in_dim(x, 0, 0, 1, dim)
     require(call, 0 <= first <= size and 0 <= last <= size, f"out of range: {values}")
     require(call, (last - first) * step >= 0, f"the end is before the begin: {values}")
     if step > 0:
         return lax.slice_in_dim(x, first, last, step, dim)
     require(call, first < size, f"out of range: {values}")
     count = -(-(first - last) // -step)
-    if not count:
-        return lax.slice_in_dim(x, 0, 0, 1, dim)
     return lax.rev(lax.slice_in_dim(x, first + (count - 1) * step, first + 1, -step, dim), (dim,))
 
 

@@ -10,7 +10,7 @@ from jaxmesh.dialects.ttir.collectives import apply_collective
 from jaxmesh.dialects.ttir.helpers import jnp, lax, optional_operands, require, vary, vary_together
 from jaxmesh.dialects.ttir.replica_groups import position_of, row_major_index, show_mesh
 from jaxmesh.dialects.ttnn.data_types import ANY, FLOATS, I32, WIDE
-from jaxmesh.dialects.ttnn.forms import MODULAR, forms
+from jaxmesh.dialects.ttnn.forms import MODULAR, Forms, Occurrence, forms, refused
 from jaxmesh.dialects.ttnn.op import MEMORY, Param, TtnnOp, attribute, define, operand, positional, text, unset
 
 OPS: dict[str, TtnnOp] = {}
@@ -101,6 +101,14 @@ def _device(call: Call, name: str, sizes: Shape) -> int:
     return position_of(coordinate, range(len(sizes)), sizes)
 
 
+def _along_one_axis(op: Occurrence) -> Forms:
+    """Tensors go along one mesh axis: the library routes no further."""
+    crossed = sum(a != b for a, b in zip(op.attributes["sender_coord"], op.attributes["receiver_coord"], strict=True))
+    if crossed > 1:
+        return refused("point_to_point goes along one mesh axis there; send twice, over the device at the corner")
+    return forms(ANY, casts=MODULAR)
+
+
 _FROM = attribute("sender_coord", form="coordinate", keyword=True)
 _TO = attribute("receiver_coord", form="coordinate", keyword=True)
 _OUTPUT = operand("output_tensor", 1, keyword=True, default=None)
@@ -115,5 +123,5 @@ define(
     python=[*positional(_X), _FROM, _TO, _LINEAR, _OUTPUT],
     cpp=positional(_X, _FROM, _TO, _OUTPUT),
     in_place=1,
-    takes=forms(ANY, casts=MODULAR),
+    takes=_along_one_axis,
 )

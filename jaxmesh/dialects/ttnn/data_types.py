@@ -20,3 +20,5 @@ ANY = WIDE | NARROW
 """All types whose elements are stored one by one."""
 EVERY = ANY | BLOCKS
 NOT_I8 = REALS | WHOLE
+BYTES = {F32: 4, I32: 4, U32: 4, BF16: 2, U16: 2, U8: 1, I8: 1}
+"""The size of an element, of types whose elements are stored one by one."""

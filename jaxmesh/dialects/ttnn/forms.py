@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Literal
 
 import jax.numpy as jnp
@@ -25,6 +26,7 @@ TILED = WIDE
 _STAND_INS: Mapping[str, DataType] = {"bool": BF16, "float16": F32, "float64": F32, "int64": I32}
 
 
+@cache
 def stored_as(dtype: np.dtype[Any]) -> DataType | None:
     """Returns the type in which the real library stores an element type; None if it has none.
 
@@ -37,6 +39,7 @@ def stored_as(dtype: np.dtype[Any]) -> DataType | None:
     return found if found in ANY else None
 
 
+@cache
 def as_dtype(name: DataType) -> np.dtype[Any]:
     """Returns the NumPy type of a member of `ttnn.DataType`."""
     return np.dtype(getattr(jnp, name.lower()))
@@ -97,21 +100,27 @@ class Gives:
       operand: the number of that operand.
       by_type: by the element type of that operand, where the result's is another one.
       layout: `either` for that of the operands.
+      never: the types that it cannot give although the call asks for them; it gives FLOAT32 then.
     """
 
     type: str = "operand"
     operand: int = 0
     by_type: Mapping[DataType, DataType] | None = None
     layout: Layout = "either"
+    never: frozenset[DataType] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class Occurrence:
-    """One occurrence of an op: its attributes, and the types of its tensors; None for an absent operand."""
+    """One occurrence of an op: its attributes, and the types of its tensors; None for an absent operand.
+
+    `single` is True on a mesh of one device.
+    """
 
     attributes: Mapping[str, Any]
     operands: tuple[Type | None, ...]
     results: tuple[Type, ...]
+    single: bool = False
 
     @property
     def rank(self) -> int:
@@ -158,7 +167,7 @@ class Forms:
         first = operands[0] if operands else None
         tile = gives.layout == "tile" if gives.layout != "either" else first is None or first.tile
         if gives.type == "asked":
-            return wanted, tile
+            return as_dtype(F32) if stored_as(wanted) in gives.never else wanted, tile
         source = None if gives.type != "operand" else operands[gives.operand]
         given = None if source is None else source.dtype
         stored = gives.type if given is None else stored_as(given)
@@ -187,6 +196,8 @@ def forms(
 
 FLOAT = forms(FLOATS)
 """Computes floats."""
+PRODUCT = Gives("asked", layout="tile", never=frozenset({I8}))
+"""Multiplies floats in tiles, whose result is of any type but INT8."""
 MOVED = forms(ANY, "either", casts=MODULAR)
 """Moves elements of any type, in any layout."""
 CREATED = forms(ANY, "either", gives="asked")

@@ -13,7 +13,7 @@ from typing import Any
 from jaxmesh.dialects.op import Attribute, Call, Form, Shape, Trait, attr, expect, need
 from jaxmesh.dialects.ttir.helpers import check_length, check_shape, lax, optional_operands, require
 from jaxmesh.dialects.ttnn.data_types import BF16, FLOATS, NUMBERS
-from jaxmesh.dialects.ttnn.forms import Forms, Gives, Takes, forms
+from jaxmesh.dialects.ttnn.forms import PRODUCT, Forms, Gives, Takes, forms
 from jaxmesh.dialects.ttnn.op import (
     COMPUTE,
     DEVICE,
@@ -118,7 +118,7 @@ _CPP_AFTER = (
 def _convolve(host: bool) -> Forms:
     """The weight is prepared from rows, that of a transposed convolution on the host."""
     operands = (Takes(FLOATS, "either"), Takes(FLOATS, "rows", host=host), Takes(FLOATS, "either"))
-    return Forms(operands, (Gives("asked", layout="tile"),))
+    return Forms(operands, (PRODUCT,))
 
 
 _CONVOLVED = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jaxmesh.dialects.ttnn.data_types import FLOATS
-from jaxmesh.dialects.ttnn.forms import forms
+from jaxmesh.dialects.ttnn.forms import PRODUCT, Forms, Takes
 from jaxmesh.dialects.ttnn.op import COMPUTE, DTYPE, MEMORY, TtnnOp, attribute, define, operand, unset
 
 OPS: dict[str, TtnnOp] = {}
@@ -20,7 +20,7 @@ _OPTIONS = (
 )
 
 _HOW = ("compute_config", "matmul_program_config")
-_FORMS = forms(FLOATS, gives="asked")
+_FORMS = Forms((Takes(FLOATS),), (PRODUCT,))
 
 define(OPS, "matmul", options=_HOW, python=[_A, _B, *_OPTIONS], takes=_FORMS)
 define(OPS, "linear", options=_HOW, python=[_A, _B, _BIAS, *_OPTIONS], takes=_FORMS)

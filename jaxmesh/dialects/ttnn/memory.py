@@ -30,9 +30,13 @@ MEMORY_OPS: Mapping[str, MemoryOp] = {
     "to_device": MemoryOp(traits=_RETURNS_OPERAND, takes_device=True),
     "from_device": MemoryOp(),
     "to_layout": MemoryOp(traits=_RETURNS_OPERAND),
+    "to_memory_config": MemoryOp(),
+    "to_tensor_spec": MemoryOp(),
     "deallocate": MemoryOp({"force": "bool"}),
 }
 """By name, without the dialect."""
 
-LAYOUT_ONLY = frozenset({"ttnn.to_device", "ttnn.from_device", "ttnn.to_layout", "ttnn.to_memory_config"})
-"""Ops that change only where or how a tensor is stored; `to_memory_config` is read from texts and never printed."""
+LAYOUT_ONLY = frozenset(
+    {"ttnn.to_device", "ttnn.from_device", "ttnn.to_layout", "ttnn.to_memory_config", "ttnn.to_tensor_spec"}
+)
+"""Ops that change only where or how a tensor is stored; no pass makes the last two, which texts have."""

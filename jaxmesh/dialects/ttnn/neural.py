@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from jaxmesh.dialects.op import Call, attr
-from jaxmesh.dialects.ttir.helpers import check_rank, check_shape, lax, optional_operands, require
+from jaxmesh.dialects.ttir.helpers import check_rank, check_shape, jnp, lax, optional_operands, require
 from jaxmesh.dialects.ttnn.data_types import BF16, FLOATS
 from jaxmesh.dialects.ttnn.forms import FLOAT, Forms, Gives, Occurrence, Takes, forms, refused
 from jaxmesh.dialects.ttnn.op import (
@@ -64,11 +64,14 @@ for _name in ("layer_norm", "rms_norm"):
 def _batch_norm(call: Call) -> Any:
     names = ("input", "running_mean", "running_var", "weight", "bias")
     x, mean, variance, scale, offset = found = optional_operands(call, names)
-    absent = ", ".join(n for n, v in zip(names, found, strict=True) if v is None)
+    absent = ", ".join(n for n, v in zip(names[:3], found, strict=False) if v is None)
     require(call, not absent, f"{absent} is absent; give it")
     check_rank(call, x, 4, "the input (batch, channels, height, width)")
-    for per_channel in found[1:]:
-        check_shape(call, per_channel, (1, x.shape[1], 1, 1), "mean, variance, weight or bias")
+    channels = (1, x.shape[1], 1, 1)
+    scale = jnp.ones(channels, x.dtype) if scale is None else scale
+    offset = jnp.zeros(channels, x.dtype) if offset is None else offset
+    for per_channel in (mean, variance, scale, offset):
+        check_shape(call, per_channel, channels, "mean, variance, weight or bias")
     rows = [lax.reshape(p, (x.shape[1],)) for p in (scale, offset, mean, variance)]
     return ttir_meaning(replace(call, operands=(x, *rows)), dimension=1, operandSegmentSizes=None)
 

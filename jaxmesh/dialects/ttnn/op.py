@@ -61,6 +61,8 @@ class Param:
 
 SPELLINGS: Mapping[str, Mapping[str, str]] = {
     "ReduceType": {"sum": "Sum", "mean": "Mean", "max": "Max", "min": "Min", "prod": "Prod"},
+    "AttentionMaskType": {"none": "None", "causal": "Causal", "arbitrary": "Arbitrary"},
+    "StochasticRounding": {"True": "Enabled", "False": "Disabled"},
     "GeluVariant": {"none": "Accurate", "tanh": "Tanh"},
     "ScatterReduction": {"sum": "add", "prod": "multiply", "max": "amax", "min": "amin", "invalid": ""},
 }

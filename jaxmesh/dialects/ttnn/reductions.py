@@ -50,7 +50,7 @@ def _over_one_dim(call: Call, dim: int | None) -> Any:
 
 
 def _multiplied(op: Occurrence) -> Forms:
-    whole = op.attributes.get("dim_arg") is None or op.rank == 1
+    whole = not op.single and (op.attributes.get("dim_arg") is None or op.rank == 1)
     return refused("On several devices it reduces dim by dim, of two dims at least") if whole and op.rank else FLOAT
 
 

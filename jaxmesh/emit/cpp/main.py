@@ -66,6 +66,7 @@ def main_text(
     load: bool,
     exact: bool | Sequence[bool],
     bits: Sequence[int],
+    make_inputs: str | None = None,
 ) -> str:
     """The function `main`."""
     call = f"::{name}({'v1' if program.arguments else ''})"
@@ -84,7 +85,22 @@ def main_text(
         f"::std::vector<::std::string> v1 = {{{files}}};",
         f"return ttnn::run_and_check(argc, argv, &::{_inputs_name(name, load)}, {run}, v1, {wanted});",
     ]
+    if make_inputs is not None:
+        lines.insert(0, f'ttnn::make_inputs("{make_inputs}");')
     return _function("int32_t main(int32_t argc, char** argv)", lines)
+
+
+def main_of_all(programs: Sequence[Program], names: Sequence[str]) -> str:
+    """The function `main` that runs several programs on inputs of ones."""
+    lines: list[str] = []
+    for program, name in zip(programs, names, strict=True):
+        given = ""
+        if program.arguments:
+            given = f"v{len(lines) + 1}"
+            lines.append(f"{TENSORS} {given} = ::{_inputs_name(name, load=False)}();")
+        lines.append(f"{TENSORS} v{len(lines) + 1} = ::{name}({given});")
+    number = len(lines) + 1
+    return _function("int32_t main()", [*lines, f"int32_t v{number} = 0;", f"return v{number};"])
 
 
 def _function(head: str, lines: Sequence[str]) -> str:

@@ -12,12 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from jaxmesh.dialects import ttnn
+from jaxmesh.dialects.imported_op import group_operands
 from jaxmesh.dialects.program import Op, Program, Type, Value
+from jaxmesh.dialects.textual_calls import CALLS
 from jaxmesh.dialects.ttnn.op import Param, TtnnOp
+from jaxmesh.emit.constants import CONSTANT_LIMIT, StoredConstants
 from jaxmesh.emit.cpp import values as values
-from jaxmesh.emit.cpp.main import inputs_text, main_text
+from jaxmesh.emit.cpp.main import inputs_text, main_of_all, main_text
 from jaxmesh.emit.cpp.names import function_name
 from jaxmesh.emit.cpp.values import NOTHING, TENSOR, TENSORS
+from jaxmesh.emit.languages import undecomposed
+from jaxmesh.emit.names import unique
 from jaxmesh.errors import MissingRuleError
 from jaxmesh.sharding.configs import MeshComposerConfig, MeshMapperConfig, MeshShape, PlacementShard
 
@@ -38,6 +43,8 @@ def cpp_text(
     load: bool = False,
     exact: bool | Sequence[bool] = False,
     bits: Sequence[int] = (),
+    constant_limit: int = CONSTANT_LIMIT,
+    make_inputs: str | None = None,
 ) -> str:
     """A flat TTNN program as a C++ file.
 
@@ -47,12 +54,25 @@ def cpp_text(
         `tensors/expected0.npy` and so on; else all inputs are ones.
       exact: whether `--check` wants floats to be equal, too, else within rounding; one for each result, or for all.
       bits: for each result those of the floats by whose rounding it may differ; 0 for its own type.
+      constant_limit: the most elements of a constant that the text spells; others are loaded from `tensors/`.
+      make_inputs: how the program makes the inputs that it does not load, `"zeros"` or `"random"`.
     """
     name = function_name(program.name)
-    writer = _Writer(program)
+    writer = _Writer(program, StoredConstants(program, constant_limit))
     body = writer.function(name)
-    inputs, main = inputs_text(program, name, load), main_text(program, name, load, exact, bits)
+    inputs, main = inputs_text(program, name, load), main_text(program, name, load, exact, bits, make_inputs)
     return "\n".join(['#include "ttnn-precompiled.hpp"', body, inputs, main])
+
+
+def cpp_module(programs: Sequence[Program]) -> str:
+    """Several flat TTNN programs as one C++ file, which runs them one after the other on inputs of ones."""
+    names: list[str] = []
+    parts: list[str] = []
+    for program in programs:
+        names.append(unique(function_name(program.name), {*names}))
+        writer = _Writer(program, StoredConstants(program, CONSTANT_LIMIT))
+        parts += [writer.function(names[-1]), inputs_text(program, names[-1], load=False)]
+    return "\n".join(['#include "ttnn-precompiled.hpp"', *parts, main_of_all(programs, names)])
 
 
 @dataclass(slots=True)
@@ -60,6 +80,7 @@ class _Writer:
     """The text of one function while it is written."""
 
     program: Program
+    constants: StoredConstants
     lines: list[str] = field(default_factory=list[str])
     names: dict[Value, str] = field(default_factory=dict[Value, str])
     count: int = 0
@@ -92,8 +113,8 @@ class _Writer:
         name = op.name.removeprefix("ttnn.")
         if name in _SPECIAL:
             _SPECIAL[name](self, op)
-        elif op.name.startswith("ttnn.") and name in ttnn.OPS:
-            self.call(op, ttnn.OPS[name])
+        elif op.name.startswith("ttnn.") and (row := ttnn.OPS.get(name) or CALLS.get(name)) is not None:
+            self.call(op, row)
         else:
             raise MissingRuleError(
                 f"no C++ call for {op.name} ({op.line or 'no line known'}); add a row to jaxmesh/dialects/ttnn/*.py."
@@ -102,6 +123,9 @@ class _Writer:
     def call(self, op: Op, row: TtnnOp) -> None:
         arguments = ", ".join([self.argument(op, row, p) for p in row.cpp.params])
         text = f"{row.cpp.callee}({arguments})"
+        if not op.results:
+            self.statement(text)
+            return
         if len(op.results) == 1:
             self.result(op, text)
             return
@@ -130,17 +154,26 @@ class _Writer:
     def tensors(self, op: Op) -> list[str | None]:
         """The operands that are no device."""
         types = self.program.types
-        return [None if v is None else self.names[v] for v in op.operands if v is None or types[v].kind == "tensor"]
+        found = [v for v in op.operands if v is None or types[v].kind == "tensor"]
+        sizes = op.attributes.get("operandSegmentSizes")
+        grouped = found if None in found else group_operands(sizes, [v for v in found if v is not None])
+        return [None if v is None else self.names[v] for v in grouped]
 
     def attribute(self, op: Op, row: TtnnOp, param: Param) -> str:
         name = str(param.key)
         value: Any = op.attributes.get(name, row.definition.by_name[name].default)
         if param.form == "array":
-            return self.data(value)
+            return self.loaded(op, file, value) if (file := self.constants.file(op)) else self.data(value)
         if param.form == "span":
             kind = "::ttsl::SmallVector<int32_t>"
             return f"ttsl::make_const_span({self.variable(kind, values.attribute('int32s', value))})"
         return values.attribute(param.form, value)
+
+    def loaded(self, op: Op, file: str, array: Any) -> str:
+        """A row of elements in a file."""
+        kind = self.program.types[op.results[0]]
+        shape, dtype = values.attribute("shape", kind.shape), values.data_type(kind.dtype)
+        return f'ttnn::load_elements<{values.table_type(array.dtype)}>("{file}", {shape}, {dtype})'
 
     def data(self, array: Any) -> str:
         """A row of elements; a long one as a table of its own."""
@@ -209,6 +242,13 @@ class _Writer:
         memory = values.memory_config(kind)
         self.result(op, f"ttnn::to_layout({self.operand(op)}, {layout}, {NOTHING}, {memory})")
 
+    def to_memory_config(self, op: Op) -> None:
+        memory = values.memory_config(self.program.types[op.results[0]])
+        self.result(op, f"ttnn::to_memory_config({self.operand(op)}, {memory})")
+
+    def to_tensor_spec(self, op: Op) -> None:
+        raise undecomposed(op)
+
     def deallocate(self, op: Op) -> None:
         self.statement(f"ttnn::deallocate({self.operand(op)}, {values.one(bool(op.attributes.get('force', False)))})")
 
@@ -220,6 +260,8 @@ _SPECIAL: Mapping[str, Callable[[_Writer, Op], None]] = {
     "to_device": _Writer.to_device,
     "from_device": lambda writer, op: writer.result(op, f"ttnn::from_device({writer.operand(op)})"),
     "to_layout": _Writer.to_layout,
+    "to_memory_config": _Writer.to_memory_config,
+    "to_tensor_spec": _Writer.to_tensor_spec,
     "deallocate": _Writer.deallocate,
 }
 """The ops of `MEMORY_OPS`."""

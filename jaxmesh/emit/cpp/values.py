@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from jaxmesh.dialects.program import Type
+from jaxmesh.dialects.ttnn.layouts import buffer_type
 from jaxmesh.dialects.ttnn.op import spell
 from jaxmesh.errors import UnsupportedError
 
@@ -41,7 +42,7 @@ def layout(tile: bool) -> str:
 
 def memory_config(kind: Type) -> str:
     """Returns the memory config of a tensor."""
-    buffer = "SYSTEM_MEMORY" if kind.host else "DRAM"
+    buffer = "SYSTEM_MEMORY" if kind.host else buffer_type(kind)
     return f"::ttnn::MemoryConfig{{::ttnn::TensorMemoryLayout::INTERLEAVED, ::ttnn::BufferType::{buffer}, {NOTHING}}}"
 
 
@@ -134,7 +135,7 @@ def attribute(form: str, given: Any) -> str:
         return NOTHING
     kind, _, owner = form.partition(":")
     if kind == "enum":
-        return f"{owner.replace('.', '::')}::{spell(owner, given)}"
+        return f"{owner.replace('.', '::')}::{spell(owner, str(given))}"
     if kind == "string":
         return string(name) if (name := spell(owner, given)) else NOTHING
     return FORMS[form](given)
@@ -146,11 +147,18 @@ def attribute(form: str, given: Any) -> str:
 def table(array: np.ndarray[Any, Any]) -> tuple[str, list[str]]:
     """The element type of a C++ table that holds an array, and its elements, row-major."""
     flat = array.reshape(-1)
-    if flat.dtype.name == "float64":
-        return "double", [_as_pointer(repr(v)) if math.isfinite(v) else real(v) for v in flat.tolist()]
-    if flat.dtype.name == "bool":
-        return "int64_t", [str(int(v)) for v in flat.tolist()]
-    if flat.dtype.kind in "iu" or flat.dtype.name in ("int4", "int2", "uint4", "uint2"):
-        signed = flat.dtype.name != "uint64"
-        return "int64_t" if signed else "uint64_t", [integer(int(v)) for v in flat.tolist()]
-    return "float", [real(v) for v in flat.astype(np.float32).tolist()]
+    match kind := table_type(flat.dtype):
+        case "double":
+            return kind, [_as_pointer(repr(v)) if math.isfinite(v) else real(v) for v in flat.tolist()]
+        case "float":
+            return kind, [real(v) for v in flat.astype(np.float32).tolist()]
+        case _:
+            return kind, [integer(int(v)) for v in flat.tolist()]
+
+
+def table_type(dtype: np.dtype[Any]) -> str:
+    """The element type of a C++ table that holds elements of a dtype."""
+    if dtype.name in ("float64", "uint64"):
+        return {"float64": "double", "uint64": "uint64_t"}[dtype.name]
+    whole = dtype.kind in "biu" or dtype.name in ("int4", "int2", "uint4", "uint2")
+    return "int64_t" if whole else "float"

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from jaxmesh.emit.mlir.spelling import Spelling, element_type, string
+from jaxmesh.dialects.ttnn.layouts import element_type
+from jaxmesh.emit.mlir.spelling import Spelling, string
 from jaxmesh.errors import JaxmeshError, UnsupportedError, VerifyError
 from jaxmesh.sharding.configs import MeshComposerConfig, MeshMapperConfig, PlacementShard
 
@@ -168,6 +169,7 @@ _FORMS: Mapping[str, Callable[[Any], str]] = {
     "shape": lambda value: f"#ttnn.shape<{by(value)}>",
     "any": lambda value: _integers_or_one("i32", value),
     "type": _type,
+    "text": str,
     "convolution_layout": _convolution_layout,
     "mapper_config": _mapper,
     "composer_config": lambda config: (

@@ -5,17 +5,21 @@ An op is printed by its row. Those that move tensors or speak of the device have
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from jaxmesh.dialects.definitions import definition_of
-from jaxmesh.dialects.op import OpDef
+import numpy as np
+
+from jaxmesh.dialects.definitions import definition_of, group_count, has_trait
+from jaxmesh.dialects.op import OpDef, Trait
 from jaxmesh.dialects.program import Op, Port, Program, Value
 from jaxmesh.dialects.ttnn.memory import MEMORY_OPS
+from jaxmesh.emit.constants import CONSTANT_LIMIT, StoredConstants
 from jaxmesh.emit.mlir.attributes import array, attribute, by
+from jaxmesh.emit.mlir.layouts import Layouts
 from jaxmesh.emit.mlir.locations import Locations
-from jaxmesh.emit.mlir.spelling import Spelling, symbol
+from jaxmesh.emit.mlir.spelling import Spelling, is_uniform, resource_section, symbol
 from jaxmesh.errors import JaxmeshError, MissingRuleError, VerifyError
 
 _SEGMENTS = "operandSegmentSizes"
@@ -26,10 +30,33 @@ DISCARDABLE: Mapping[str, str] = {"assume_replicated": "", "layout": "#ttnn.layo
 layout that `to_layout` makes, which upstream has in the result's type, and how `divide` rounds integers."""
 
 
-def mlir_text(program: Program, *, locations: bool = False) -> str:
+NAMED_RESULTS: Mapping[str, Sequence[str]] = {
+    "ttnn.sort": ("values", "indices"),
+    "ttnn.topk": ("values", "indices"),
+    "ttnn.max_pool2d_with_indices": ("result", "result_indices"),
+    "ttnn.split_query_key_value_and_split_heads": ("query", "key", "value"),
+}
+"""The names of results that upstream's ops ask for."""
+
+
+def mlir_text(
+    program: Program,
+    *,
+    locations: bool = False,
+    layouts: bool = False,
+    constant_limit: int = CONSTANT_LIMIT,
+    resources: bool = True,
+) -> str:
     """A flat program as MLIR text: generic ops in a `func.func` in a module.
 
     jaxlib parses it, with unregistered dialects allowed, and prints it back unchanged; `jaxmesh.from_mlir` reads it.
+
+    Args:
+      program: of one dialect.
+      locations: whether ops, arguments and the module have their locations.
+      layouts: of TTNN, whether types carry the layouts of the values, and the element types that the devices have.
+      constant_limit: the most elements of a constant that its op spells; others are resources behind the module.
+      resources: whether the elements of resources are written; else they have names alone.
 
     >>> from jaxmesh.dialects.program import Port, Program, Type
     >>> import numpy as np
@@ -42,31 +69,42 @@ def mlir_text(program: Program, *, locations: bool = False) -> str:
       }
     }
     """
-    return _Printer(program, Locations(written=locations)).text()
+    constants = StoredConstants(program, constant_limit)
+    printer = _Printer(program, Locations(written=locations), Layouts() if layouts else None, constants)
+    text = printer.text()
+    return text + resource_section(printer.resources) if resources else text
 
 
 class _Printer:
-    def __init__(self, program: Program, locations: Locations) -> None:
+    def __init__(
+        self, program: Program, locations: Locations, layouts: Layouts | None, constants: StoredConstants
+    ) -> None:
         self.program = program
         self.locations = locations
-        self.spelling = Spelling()
+        self.layouts = layouts
+        self.constants = constants
+        self.resources: dict[str, np.ndarray[Any, Any]] = {}
+        self.spelling = Spelling(layouts)
         self.names: dict[Value, str] = {a.value: f"%arg{i}" for i, a in enumerate(program.arguments)}
-        self.count = 0
+        self.count = self.numbered = 0
+        self.taken: set[str] = set()
         self.printed: dict[tuple[str, int], str] = {}
 
     def text(self) -> str:
         around = self.locations.op(""), self.locations.op("")
         mesh = by(self.program.mesh.values()) or "1x1"
+        public = "public " if self.program.public else ""
         lines = [
             f'module attributes {{ttcore.meshes = #ttcore.meshes<[<"mesh" = {mesh}>]>}} {{',
-            f"  func.func {symbol(self.program.name)}({self._arguments()}){self._results()} {{",
+            f"  func.func {public}{symbol(self.program.name)}({self._arguments()}){self._results()} {{",
             *map(self._op, self.program.ops),
             self._return(),
             f"  }}{around[1]}",
             f"}}{around[0]}",
         ]
         before, after = self.locations.definitions()
-        return "\n".join([*before, *lines, *after, ""])
+        named = () if self.layouts is None else self.layouts.definitions()
+        return "\n".join([*named, *before, *lines, *after, ""])
 
     # --- the boundary ---
 
@@ -116,6 +154,8 @@ class _Printer:
             return ""
         if not op.results:
             return ""
+        if self.layouts is not None and op.name in NAMED_RESULTS:
+            return self._name_results(op, NAMED_RESULTS[op.name])
         name = f"%{self.count}"
         self.count += 1
         if len(op.results) == 1:
@@ -124,27 +164,39 @@ class _Printer:
         self.names.update((v, f"{name}#{i}") for i, v in enumerate(op.results))
         return f"{name}:{len(op.results)} = "
 
+    def _name_results(self, op: Op, names: Sequence[str]) -> str:
+        """Names results as upstream's ops ask MLIR to; a name that is taken gets a number, one for all names."""
+        for value, name in zip(op.results, names, strict=True):
+            unique = f"%{name}"
+            while unique in self.taken:
+                unique = f"%{name}_{self.numbered}"
+                self.numbered += 1
+            self.taken.add(unique)
+            self.names[value] = unique
+        return f"{', '.join(self.names[v] for v in op.results)} = "
+
     def _said(self, op: Op) -> str:
         """The properties; where they do not depend on the operands, ops that share a mapping are spelled once."""
         key = op.name, id(op.attributes)
         found = self.printed.get(key)
         if found is None:
             found = ", ".join(self._properties(op))
-            forms, row = _forms(op.name)
-            if (row is None or not _optional(row)) and not _BY_TYPE.intersection(map(forms.get, op.attributes)):
+            forms, _ = _forms(op.name)
+            if group_count(op.name) is None and not _BY_TYPE.intersection(map(forms.get, op.attributes)):
                 self.printed[key] = found
         return found
 
     def _properties(self, op: Op) -> Iterator[str]:
         forms, row = _forms(op.name)
-        given = {k: v for k, v in op.attributes.items() if v is not None and k not in DISCARDABLE}
+        given = {k: v for k, v in op.attributes.items() if v is not None and k not in _discardable(op.name)}
         if row is not None:
             given = {**row.assumptions, **given}
             if absent := ", ".join(repr(a.name) for a in row.attributes if a.required and a.name not in given):
                 raise VerifyError(f"{op.name} needs the attribute {absent}; it is missing.")
         if op.name == "ttnn.get_device":
             given.setdefault("mesh_offset", (0,) * len(self.program.mesh))
-        segments = _segments(op, row, self.program) if row is not None else None
+        kept = _SEGMENTS in given and has_trait(op.name, Trait.OPAQUE)
+        segments = given.get(_SEGMENTS) if kept else _segments(op, row, self.program) if row is not None else None
         if segments is not None:
             given.setdefault(_SEGMENTS, segments)
         else:
@@ -157,11 +209,19 @@ class _Printer:
             yield f"{name} = {self._written(op, name, forms[name], given[name])}"
 
     def _discardable(self, op: Op) -> str:
-        given = [(k, op.attributes[k], form) for k, form in DISCARDABLE.items() if op.attributes.get(k)]
+        given = [
+            (k, op.attributes[k], form)
+            for k, form in _discardable(op.name).items()
+            if op.attributes.get(k) and (k != "layout" or self.layouts is None)
+        ]
         written = (f"jaxmesh.{k}" + (f" = {attribute(form, v, self.spelling)}" if form else "") for k, v, form in given)
         return f" {{{', '.join(written)}}}" if given else ""
 
     def _written(self, op: Op, name: str, form: str, value: Any) -> str:
+        stored = self.constants.name(op) if form == "dense" else None
+        if stored is not None and not is_uniform(value):
+            self.resources.setdefault(stored, self.spelling.as_stored(value))
+            return self.spelling.resource(stored, value)
         try:
             return attribute(form, value, self.spelling, wide=form in _BY_TYPE and self._wide(op))
         except JaxmeshError as error:
@@ -169,6 +229,13 @@ class _Printer:
 
     def _wide(self, op: Op) -> bool:
         return any(self.program.types[v].dtype == "float64" for v in (*op.used, *op.results))
+
+
+@cache
+def _discardable(op: str) -> Mapping[str, str]:
+    """By an op's name: the attributes that are printed as discardable ones, with their forms."""
+    own: Container[str] = _forms(op)[0] if has_trait(op, Trait.OPAQUE) else ()
+    return {name: form for name, form in DISCARDABLE.items() if name not in own}
 
 
 @cache
@@ -190,18 +257,12 @@ def _overwritten_operand(op: Op) -> Value | None:
     return None if row is None or row.writes is None else op.operands[row.writes]
 
 
-def _optional(row: OpDef) -> bool:
-    """Returns True if more than one operand may be left out."""
-    least, most = row.operands
-    return most is not None and most - least >= 2
-
-
 def _segments(op: Op, row: OpDef, program: Program) -> tuple[int, ...] | None:
     """Returns which operands are present, where more than one may be left out."""
-    least, most = row.operands
-    if most is None or not _optional(row):
+    most, least = group_count(op.name), row.operands[0]
+    if most is None:
         return None
     places = [v for v in op.operands if v is None or program.types[v].kind != "device"]
-    if len(places) > most or None in places[:least]:
+    if len(places) > most or sum(v is not None for v in places) < least:
         raise VerifyError(f"{op.name} takes {least} operands and up to {most - least} more, got {places}.")
     return tuple(int(v is not None) for v in [*places, *[None] * (most - len(places))])

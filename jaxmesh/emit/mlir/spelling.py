@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from jaxlib.mlir import ir
 
 from jaxmesh.dialects.program import Shape, Type
-from jaxmesh.errors import UnsupportedError
+from jaxmesh.dialects.ttnn.layouts import element_type, signed, stored_type
+from jaxmesh.emit.mlir.layouts import Layouts
 
 _SYMBOL = re.compile(r"[A-Za-z_][A-Za-z0-9_$.]*")
 _ESCAPED = re.compile(rb"[^ -!#-\[\]-~]")
 """Bytes that a string does not hold as they are: all but printable ASCII, quotes and backslashes."""
 
-_WORDS = {"bool": "i1", "float64": "f64", "float32": "f32", "float16": "f16", "bfloat16": "bf16"}
-_SMALL_FLOAT = re.compile(r"float(\d)_(e\d+m\d+)(\w*)$")
 _INTEGER = re.compile(r"(u?)int(\d+)$")
-
 LISTED = 100
 """MLIR prints elements as hex when they are more."""
 
@@ -48,43 +47,36 @@ def symbol(name: str) -> str:
     return f"@{name}" if _SYMBOL.fullmatch(name) else f"@{string(name)}"
 
 
-def element_type(dtype: np.dtype[Any]) -> str:
-    """The element type of a dtype.
-
-    >>> import jax.numpy as jnp
-    >>> [element_type(jnp.dtype(t)) for t in ("bool", "int32", "uint8", "bfloat16", "float8_e4m3fn")]
-    ['i1', 'i32', 'ui8', 'bf16', 'f8E4M3FN']
-    """
-    name = dtype.name
-    if name in _WORDS:
-        return _WORDS[name]
-    if integer := _INTEGER.match(name):
-        return "{}i{}".format(*integer.groups())
-    if small := _SMALL_FLOAT.match(name):
-        return "f" + "".join(small.groups()).upper()
-    raise UnsupportedError(
-        f"a tensor of {name} has no text: TTIR and TTNN hold real numbers, integers and truth values; make those of it "
-        "first (complex numbers as real and imaginary parts)."
-    )
-
-
 class Spelling:
     """Types and numbers, each spelled once; floats and elements by MLIR itself."""
 
-    def __init__(self) -> None:
+    def __init__(self, layouts: Layouts | None = None) -> None:
         self._context: Any = None
+        self._layouts = layouts
+        """If given, types are those of TTNN, with layouts and the element types of the devices."""
         self._types: dict[tuple[Shape, Any], str] = {}
+        self._placed: dict[Type, str] = {}
         self._floats: dict[tuple[str, bytes], str] = {}
 
     def type(self, kind: Type) -> str:
         """The type of a value."""
-        return "!ttnn.device" if kind.kind == "device" else self.tensor(kind.shape, kind.dtype)
+        if kind.kind != "tensor":
+            return f"!ttnn.{kind.kind}"
+        if self._layouts is None:
+            return self.tensor(kind.shape, kind.dtype)
+        if kind not in self._placed:
+            alias = self._layouts.alias(kind, self._element(kind.dtype))
+            self._placed[kind] = f"{self.tensor(kind.shape, kind.dtype)[:-1]}, {alias}>"
+        return self._placed[kind]
+
+    def _element(self, dtype: np.dtype[Any]) -> str:
+        return element_type(dtype) if self._layouts is None else signed(element_type(stored_type(dtype)))
 
     def tensor(self, shape: Shape, dtype: np.dtype[Any]) -> str:
         """A tensor type."""
         key = (shape, dtype)
         if key not in self._types:
-            self._types[key] = f"tensor<{''.join(f'{n}x' for n in shape)}{element_type(dtype)}>"
+            self._types[key] = f"tensor<{''.join(f'{n}x' for n in shape)}{self._element(dtype)}>"
         return self._types[key]
 
     def float(self, value: float, kind: str) -> str:
@@ -98,14 +90,21 @@ class Spelling:
 
     def elements(self, array: np.ndarray[Any, Any]) -> str:
         """A constant: `dense<...> : tensor<...>`."""
-        elements = np.ascontiguousarray(array.astype(array.dtype.newbyteorder("<"), copy=False)).reshape(array.shape)
+        elements = _little_endian(self.as_stored(array))
         return f"dense<{self._inside(elements)}> : {self.tensor(array.shape, array.dtype)}"
+
+    def as_stored(self, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """A constant in the element type that is printed: with layouts that of the devices."""
+        return array if self._layouts is None else array.astype(stored_type(array.dtype))
+
+    def resource(self, name: str, array: np.ndarray[Any, Any]) -> str:
+        """A constant whose elements are in the section of resources: `dense_resource<...> : tensor<...>`."""
+        return f"dense_resource<{name}> : {self.tensor(array.shape, array.dtype)}"
 
     def _inside(self, elements: np.ndarray[Any, Any]) -> str:
         if not elements.size:
             return ""
-        rows = elements.reshape(-1).view(np.uint8).reshape(elements.size, elements.dtype.itemsize)
-        if bool((rows == rows[0]).all()):
+        if is_uniform(elements):
             return self._list(elements.reshape(-1)[:1].reshape(()))
         if elements.size > LISTED:
             return f'"0x{_stored_bytes(elements).hex().upper()}"'
@@ -123,6 +122,39 @@ class Spelling:
         if self._context is None:
             self._context = ir.Context()
         return self._context
+
+
+def is_uniform(array: np.ndarray[Any, Any]) -> bool:
+    """Returns True if all elements, of which there is one at least, have the same bits."""
+    if not any(array.strides):
+        return True
+    flat = array.reshape(-1)
+    # Most arrays differ among their first elements.
+    return _have_same_bits(flat[:LISTED]) and _have_same_bits(flat)
+
+
+def _have_same_bits(flat: np.ndarray[Any, Any]) -> bool:
+    rows = np.ascontiguousarray(flat).reshape(-1, 1).view(np.uint8)
+    return bool((rows == rows[0]).all())
+
+
+def resource_section(arrays: Mapping[str, np.ndarray[Any, Any]]) -> str:
+    """Returns the section of a file that holds the elements of its resources; empty if there are none."""
+    if not arrays:
+        return ""
+    blobs = ",\n".join(f'      {name}: "0x{_blob(array)}"' for name, array in arrays.items())
+    return f"\n{{-#\n  dialect_resources: {{\n    builtin: {{\n{blobs}\n    }}\n  }}\n#-}}\n"
+
+
+def _blob(array: np.ndarray[Any, Any]) -> str:
+    """The alignment, in four bytes, and the elements, as hex digits."""
+    alignment = array.dtype.itemsize.to_bytes(4, "little")
+    return alignment.hex().upper() + _stored_bytes(_little_endian(array)).hex().upper()
+
+
+def _little_endian(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The array row by row, in the byte order of MLIR."""
+    return np.ascontiguousarray(array.astype(array.dtype.newbyteorder("<"), copy=False)).reshape(array.shape)
 
 
 def _stored_bytes(elements: np.ndarray[Any, Any]) -> bytes:

@@ -6,8 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from jaxmesh.dialects import ttnn
+from jaxmesh.dialects.imported_op import group_operands
 from jaxmesh.dialects.program import Op, Program, Type, Value
+from jaxmesh.dialects.textual_calls import CALLS
 from jaxmesh.dialects.ttnn.op import NEEDED, Param, Signature, TtnnOp
+from jaxmesh.emit.languages import undecomposed
 from jaxmesh.emit.python import values as values
 from jaxmesh.errors import MissingRuleError, VerifyError
 
@@ -16,8 +19,9 @@ Names = Mapping[Value, str]
 
 def signature_of(op: Op) -> tuple[TtnnOp, Signature]:
     """The row of an op, and its Python call."""
-    row = ttnn.OPS.get(op.name.removeprefix("ttnn.")) if op.name.startswith("ttnn.") else None
-    if row is None:
+    name = op.name.removeprefix("ttnn.")
+    row = (ttnn.OPS.get(name) or CALLS.get(name)) if op.name.startswith("ttnn.") else None
+    if row is None or not row.python.params:
         place = f" (from {op.line})" if op.line else ""
         raise MissingRuleError(
             f"emitted Python: {op.name}{place} is no op of TTNN's table; add a `define(...)` entry to one of the "
@@ -58,7 +62,10 @@ class _Site(NamedTuple):
     def tensors(self) -> list[Value | None]:
         """The operands without a device handle, which stands last."""
         found = list(self.op.operands)
-        return found[:-1] if _device(self) is not None else found
+        found = found[:-1] if _device(self) is not None else found
+        given = [v for v in found if v is not None]
+        sizes = self.op.attributes.get("operandSegmentSizes")
+        return found if len(given) < len(found) else group_operands(sizes, given)
 
 
 def _device(site: _Site) -> Value | None:
@@ -117,6 +124,14 @@ def special(program: Program, op: Op, names: Names) -> Statements | None:
     return None if writer is None else writer(program, op, names)
 
 
+def load_constant(program: Program, op: Op, names: Names, file: str) -> Statements:
+    """The call that loads a constant from a file."""
+    kind = program.types[op.results[0]]
+    device = names[op.used[0]] if op.used else "None"
+    arguments = [f'"{file}"', values.layout(kind), values.data_type(kind.dtype), device, values.memory_config(kind)]
+    return [("utils.load_constant", f"{', '.join(arguments)}, shape={values.shape(kind.shape)}")]
+
+
 def device_call(mesh_shape: Sequence[int]) -> tuple[str, str]:
     """The call that gives the mesh device: one chip needs no fabric."""
     sizes = tuple(map(int, mesh_shape))
@@ -163,6 +178,16 @@ def _to_layout(program: Program, op: Op, names: Names) -> Statements:
     return [("ttnn.to_layout", printed)]
 
 
+def _to_memory_config(program: Program, op: Op, names: Names) -> Statements:
+    (tensor,) = op.used
+    memory = values.memory_config(program.types[op.results[0]])
+    return [("ttnn.to_memory_config", f"{names[tensor]}, {memory}")]
+
+
+def _to_tensor_spec(program: Program, op: Op, names: Names) -> Statements:
+    raise undecomposed(op)
+
+
 def _deallocate(program: Program, op: Op, names: Names) -> Statements:
     (tensor,) = op.used
     return [("ttnn.deallocate", f"{names[tensor]}, {bool(op.attributes.get('force', False))}")]
@@ -174,6 +199,8 @@ _SPECIAL: Mapping[str, Callable[[Program, Op, Names], Statements]] = {
     "ttnn.aggregate_tensor": _aggregate,
     "ttnn.to_device": _to_device,
     "ttnn.to_layout": _to_layout,
+    "ttnn.to_memory_config": _to_memory_config,
+    "ttnn.to_tensor_spec": _to_tensor_spec,
     "ttnn.from_device": lambda program, op, names: [("ttnn.from_device", names[op.used[0]])],
     "ttnn.deallocate": _deallocate,
 }

@@ -8,7 +8,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 from jaxmesh.dialects.program import Op, Port, Program, Value
-from jaxmesh.emit.names import Variables, identifier
+from jaxmesh.emit.constants import CONSTANT_LIMIT, StoredConstants
+from jaxmesh.emit.names import Variables, identifier, unique
 from jaxmesh.emit.python import calls as calls, values as values
 
 _RESERVED = frozenset({
@@ -23,6 +24,7 @@ def python_text(
     load: bool = False,
     exact: bool | Sequence[bool] = False,
     bits: Sequence[int] = (),
+    constant_limit: int = CONSTANT_LIMIT,
 ) -> str:
     """A Python file that runs the program with `ttnn`.
 
@@ -33,21 +35,28 @@ def python_text(
       exact: whether results must be equal bit for bit, as those of a program that only moves data; else floats may
         differ by rounding.
       bits: for each result those of the floats by whose rounding it may differ; 0 for its own type.
+      constant_limit: the most elements of a constant that the text spells; others are loaded from `tensors/`.
     """
-    return python_source(program, load=load, exact=exact, bits=bits)[0]
+    constants = StoredConstants(program, constant_limit)
+    return python_source(program, constants, load=load, exact=exact, bits=bits)[0]
 
 
 def python_source(
     program: Program,
+    constants: StoredConstants | None = None,
     *,
     load: bool = False,
     exact: bool | Sequence[bool] = False,
     bits: Sequence[int] = (),
+    make_inputs: str | None = None,
 ) -> tuple[str, dict[int, str]]:
     """Returns the Python file of `python_text`, and of each line that an op or an argument has made the user's source
     line, or the argument's path.
+
+    A program that loads its inputs makes them, unless it is told otherwise, as `make_inputs` says: `"zeros"` or
+    `"random"`.
     """
-    module = _Module(program)
+    module = _Module(program, constants or StoredConstants(program))
     parts = [["import ttnn", "import utils"], module.forward()]
     places = {len(parts[0]) + number: line for number, line in module.places.items()}
     if program.arguments:
@@ -57,8 +66,29 @@ def python_source(
         places |= {before + number: line for number, line in module.input_places.items()}
     parts[-1].append("")
     entry = ["if __name__ == '__main__':", "  raise SystemExit(main())" if load else "  main()"]
-    parts += [[*module.main(load, exact, bits), ""], entry]
+    parts += [[*module.main(load, exact, bits, make_inputs), ""], entry]
     return "\n".join(line for part in parts for line in part) + "\n", places
+
+
+def python_module(programs: Sequence[Program], *, target_module: bool = False) -> str:
+    """Several flat TTNN programs as one Python file, which runs them one after the other on inputs of ones.
+
+    With `target_module` it is a module to import: a function `forward` takes the inputs and the device.
+    """
+    modules: list[_Module] = []
+    for program in programs:
+        modules.append(_Module(program, StoredConstants(program), modules[-1] if modules else None))
+    parts = [["import ttnn", "import utils"]]
+    if target_module:
+        parts += [[*module.forward(target_module=True), ""] for module in modules]
+        return "\n".join(line for part in parts for line in part) + "\n"
+    for module in modules:
+        parts.append([*module.forward(), ""])
+        if module.program.arguments:
+            parts.append([*module.inputs(load=False), ""])
+    calls = [line for module in modules for line in module.calls()]
+    parts += [["def main(): ", *calls, "  return 0", ""], ["if __name__ == '__main__':", "  main()"]]
+    return "\n".join(line for part in parts for line in part) + "\n"
 
 
 def function_name(text: str) -> str:
@@ -69,12 +99,17 @@ def function_name(text: str) -> str:
 class _Module:
     """One file: the functions share their counters of variables."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, constants: StoredConstants, before: _Module | None = None) -> None:
         self.program = program
-        self.name = function_name(program.name)
+        self.constants = constants
+        self.functions: set[str] = set() if before is None else before.functions
+        self.name = unique(function_name(program.name), self.functions)
+        self.functions.add(self.name)
         self.inputs_names = {load: f"{'load' if load else 'create'}_inputs_for_{self.name}" for load in (False, True)}
         taken = (*_RESERVED, self.name, "_main", *self.inputs_names.values())
-        self.variables = Variables(taken)
+        self.variables = Variables(taken, None if before is None else before.variables)
+        self.devices: dict[Value, str] = {}
+        """Devices that are arguments of the function, with their names."""
         self.places: dict[int, str] = {}
         """The source line of each line of the function that has one; its `def` is line 1."""
         self.input_places: dict[int, str] = {}
@@ -88,12 +123,17 @@ class _Module:
 
     # --- the function itself ---
 
-    def forward(self) -> list[str]:
+    def forward(self, *, target_module: bool = False) -> list[str]:
         program = self.program
         uses = _uses(program)
-        body = [f"def {self.name}({'arg' if program.arguments else ''}): "]
+        row = "input" if target_module else "arg"
+        body = [f"def {self.name}({row if program.arguments else ''}): "]
         names: dict[Value, str] = {}
-        self.elements(body, names, uses, "arg", [a.value for a in program.arguments])
+        if target_module:
+            body = [f"def {unique('forward', self.functions - {self.name})}({row}, device):"]
+            self.devices = {v: "device" for op in program.ops if op.name == "ttnn.get_device" for v in op.results}
+            names.update(self.devices)
+        self.elements(body, names, uses, row, [a.value for a in program.arguments])
         for op in program.ops:
             start = len(body)
             self.op(body, names, uses, op)
@@ -115,7 +155,11 @@ class _Module:
 
     def op(self, body: list[str], names: dict[Value, str], uses: dict[Value, int], op: Op) -> None:
         """Adds the statements of an op."""
-        statements = calls.special(self.program, op, names)
+        if self.devices.keys() & {*op.results}:
+            return
+        file = self.constants.file(op)
+        stored = None if file is None else calls.load_constant(self.program, op, names, file)
+        statements = stored or calls.special(self.program, op, names)
         if statements is None:
             row, signature = calls.signature_of(op)
             statements = [(signature.callee, calls.arguments(self.program, op, row, signature.params, names))]
@@ -169,9 +213,17 @@ class _Module:
 
     # --- main ---
 
-    def main(self, load: bool, exact: bool | Sequence[bool], bits: Sequence[int]) -> list[str]:
+    def calls(self) -> list[str]:
+        """The lines that run the program on inputs of ones."""
+        body: list[str] = []
+        inputs = self.statement(body, self.inputs_names[False], "") if self.program.arguments else ""
+        self.statement(body, self.name, inputs)
+        return body
+
+    def main(self, load: bool, exact: bool | Sequence[bool], bits: Sequence[int], make_inputs: str | None) -> list[str]:
         body = ["def main(): "]
-        asked = self.statement(body, "utils.arguments", "") if load else ""
+        making = f'make_inputs="{make_inputs}"' if make_inputs else ""
+        asked = self.statement(body, "utils.arguments", making) if load else ""
         inputs = self.statement(body, self.inputs_names[load], "") if self.program.arguments else ""
         results = self.statement(body, self.name, inputs)
         if not load:

@@ -9,10 +9,11 @@ from typing import Any, cast
 import numpy as np
 
 from jaxmesh.dialects.program import Type
+from jaxmesh.dialects.ttnn.layouts import buffer_type
 from jaxmesh.dialects.ttnn.op import spell
 from jaxmesh.errors import VerifyError
 
-DEVICE_MEMORY = "ttnn.MemoryConfig(ttnn.TensorMemoryLayout.INTERLEAVED, ttnn.BufferType.DRAM, None)"
+DEVICE_MEMORY = "ttnn.MemoryConfig(ttnn.TensorMemoryLayout.INTERLEAVED, ttnn.BufferType.{}, None)"
 COMPUTE_CONFIG = "ttnn.WormholeComputeKernelConfig(math_fidelity=ttnn.MathFidelity.HiFi4, fp32_dest_acc_en=True)"
 
 
@@ -33,7 +34,7 @@ def layout(kind: Type) -> str:
 
 def memory_config(kind: Type) -> str:
     """Returns the memory config of a tensor; a host tensor has none."""
-    return "None" if kind.host else DEVICE_MEMORY
+    return "None" if kind.host else DEVICE_MEMORY.format(buffer_type(kind))
 
 
 def shape(sizes: Iterable[int]) -> str:
@@ -76,7 +77,7 @@ def attribute(value: Any, form: str) -> str:
         return _FORMS[form](value)
     kind, _, enum = form.partition(":")
     if kind == "string":
-        return ascii(name) if (name := spell(enum, str(value))) else "None"
+        return _string(name) if (name := spell(enum, str(value))) else "None"
     return _member(enum, value) if kind == "enum" else plain(value)
 
 
@@ -97,6 +98,15 @@ def _member(enum: str, value: Any) -> str:
     return f"{enum}.{name}"
 
 
+def _string(text: str) -> str:
+    """A string in double quotes, as EmitPy has them.
+
+    >>> print(_string("zeros"), _string('a"b'))
+    "zeros" "a\\"b"
+    """
+    return '"' + text.encode("unicode_escape").decode("ascii").replace('"', '\\"') + '"'
+
+
 def plain(value: Any) -> str:
     """A number, truth value, string, None, or a list of them."""
     if isinstance(value, np.ndarray):
@@ -108,7 +118,7 @@ def plain(value: Any) -> str:
     if isinstance(value, float):
         return floating(value)
     if isinstance(value, str):
-        return ascii(value)
+        return _string(value)
     if isinstance(value, (tuple, list)):
         return f"[{', '.join(map(plain, cast('tuple[Any, ...]', value)))}]"
     raise VerifyError(

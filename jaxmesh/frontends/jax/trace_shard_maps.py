@@ -21,18 +21,20 @@ from jax.sharding import AbstractMesh, AxisType, Mesh, PartitionSpec
 from jaxmesh.dialects.ttir.mesh_shard import mesh_shard_p
 from jaxmesh.dialects.ttnn.transfers import PRIMITIVES
 from jaxmesh.errors import ArgumentTypeError, JaxmeshError, UnloweredError, UnsupportedError
-from jaxmesh.frontends.jax.retype import Retyper
+from jaxmesh.frontends.jax.retype import Retyper, sum_copies
 from jaxmesh.frontends.jax.shard_map import check_values, raise_one, raise_shard_maps
 from jaxmesh.jaxprs import compat, evaluate, source_locations, walk
 from jaxmesh.jaxprs.compat import Jaxpr
+from jaxmesh.jaxprs.evaluate import trace_typed
 from jaxmesh.jaxprs.rewrite import inline_calls
-from jaxmesh.jaxprs.typed_trace import trace_typed
 from jaxmesh.sharding.mesh import AnyMesh
 
 Assumptions = dict[str, None]
 OutSpecs = tuple[PartitionSpec, ...] | None
 T = TypeVar("T")
 _SPLITS = PRIMITIVES | {mesh_shard_p}
+_EQUAL = ("all_gather_invariant", "all_gather_reduced")
+"""Collectives whose results are equal on all devices by type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,10 +164,14 @@ def _trace_region(
             # A loop whose carry starts with the same value on all devices, or a branch that returns one.
             new.clear()
             untyped = trace_typed(flat, avals, varying, abstract, check_vma=False)
-            if source_locations.is_transposed(untyped):
-                # Where such a value is spread its cotangents are summed, and no type says where that is.
+            transposed = source_locations.is_transposed(untyped)
+            if transposed and any(
+                e.primitive in PRIMITIVES or e.primitive.name in _EQUAL for e in walk.all_eqns(untyped)
+            ):
+                # Their transposes read from types which copies are equal.
                 raise
-            jaxpr = trace_typed(lambda *xs: Retyper({}).evaluate(untyped, xs), avals, varying, abstract)
+            retyper = Retyper({"psum": sum_copies} if transposed else {})
+            jaxpr = trace_typed(lambda *xs: retyper.evaluate(untyped, xs), avals, varying, abstract)
     assumptions.update(new)
     return jaxpr
 
@@ -197,17 +203,28 @@ def is_region(eqn: compat.Eqn) -> bool:
 def trace_plain(flat: Callable[..., Sequence[Any]], avals: Sequence[Any], mesh: AnyMesh) -> Jaxpr:
     """Traces a function as JAX would under `jax.set_mesh(mesh)`; without it, if its `shard_map`s need another mesh.
 
-    A `shard_map` without a mesh fails outside of `jax.set_mesh`, one over another mesh inside of it. The program may
-    catch either error, so a trace without any `shard_map` is repeated.
+    A `shard_map` without a mesh fails outside of `jax.set_mesh`, as a constraint by a PartitionSpec does; a `shard_map`
+    over another mesh fails inside of it. The program may catch either error, so a trace without any `shard_map` is
+    repeated outside.
     """
     automatic = all(t is AxisType.Auto for t in mesh.axis_types)
+    inside: Jaxpr | None = None
     with within(Tracing(mesh, {}, inline=False)):
         if automatic and jax.sharding.get_abstract_mesh().empty:
             with contextlib.suppress(ValueError), jax.sharding.use_abstract_mesh(_abstract(mesh)):
-                jaxpr = jax.make_jaxpr(flat)(*avals)
-                if _has_shard_map(jaxpr):
-                    return jaxpr
-        return jax.make_jaxpr(flat)(*avals)
+                inside = jax.make_jaxpr(flat)(*avals)
+                if _has_shard_map(inside):
+                    return inside
+        try:
+            return jax.make_jaxpr(flat)(*avals)
+        except Exception:
+            if inside is not None:
+                return inside
+            if automatic or not jax.sharding.get_abstract_mesh().empty:
+                raise
+            with contextlib.suppress(Exception), jax.sharding.use_abstract_mesh(_abstract(mesh)):
+                return jax.make_jaxpr(flat)(*avals)
+            raise
 
 
 def call_inline(mapped: Callable[..., Any], args: Sequence[Any], program: Tracing) -> Any:

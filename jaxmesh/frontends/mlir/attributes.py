@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +14,8 @@ import numpy as np
 from jaxlib.mlir import ir
 
 from jaxmesh.errors import ParseError, UnsupportedError
-from jaxmesh.frontends.mlir.types import Types
+from jaxmesh.frontends.mlir.preprocess import Rewritten
+from jaxmesh.frontends.mlir.types import Types, expand
 
 MAX_ITEMS = 1_000_000
 """Aliases can repeat each other: a few lines of `#b = [#a, #a]` stand for more than any memory holds."""
@@ -39,7 +40,7 @@ class Values:
     """Converts attributes; MLIR keeps each attribute once, so its identity is the key."""
 
     types: Types
-    resources: Mapping[str, str]
+    source: Rewritten
     known: dict[Any, tuple[Any, int]] = field(default_factory=dict[Any, tuple[Any, int]])
 
     def __call__(self, written: Any) -> Any:
@@ -49,7 +50,7 @@ class Values:
         integers, lists and arrays give tuples, elements a NumPy array (of rank 0 when all are equal). Anything else
         stays as text.
         """
-        return self._sized(written)[0]
+        return self._value_and_size(written)[0]
 
     def dictionary(self, written: Any) -> dict[str, Any]:
         """The entries of a dictionary attribute, or of an op's attributes."""
@@ -63,7 +64,7 @@ class Values:
         shape = self.types(written.type).shape
         return table if math.prod(shape) > MAX_ITEMS else np.broadcast_to(table, shape)
 
-    def _sized(self, written: Any) -> tuple[Any, int]:
+    def _value_and_size(self, written: Any) -> tuple[Any, int]:
         found = self.known.get(written)
         if found is None:
             found = self.known[written] = self._convert(written)
@@ -73,10 +74,10 @@ class Values:
 
     def _convert(self, written: Any) -> tuple[Any, int]:
         if isinstance(written, ir.ArrayAttr):
-            items = [self._sized(x) for x in _items(written)]
+            items = [self._value_and_size(x) for x in _items(written)]
             return tuple(v for v, _ in items), 1 + sum(n for _, n in items)
         if isinstance(written, ir.DictAttr):
-            pairs = [(k, x, self._sized(x)) for k, x in entries(written)]
+            pairs = [(k, x, self._value_and_size(x)) for k, x in entries(written)]
             return {k: self._table(k, x, v) for k, x, (v, _) in pairs}, 1 + sum(n for _, _, (_, n) in pairs)
         if isinstance(written, _ARRAYS):
             return tuple(np.array(written).tolist()), 1
@@ -96,7 +97,7 @@ class Values:
                 text = str(written)
         if text.startswith("dense_resource<"):
             return self._resource(written, text)
-        return _word(text)
+        return _parse_attribute(text if text.startswith("#ttcore") else expand(text, self.source.attributes))
 
     def _elements(self, written: Any) -> Array:
         kind = self.types(written.type)
@@ -109,11 +110,11 @@ class Values:
     def _resource(self, written: Any, text: str) -> Array:
         named = _RESOURCE.match(text)
         key = named.group(2) if named else ""
-        if key not in self.resources:
+        if key not in self.source.resources:
             raise ParseError(f"dense_resource<{key}> has no data; the file has no such blob in its dialect_resources.")
         kind = self.types(written.type)
         # The first four bytes say the alignment.
-        return _from_hex(self.resources[key][8:], kind, f"dense_resource<{key}>")
+        return _from_hex(self.source.resources[key][8:], kind, f"dense_resource<{key}>")
 
 
 def entries(written: Any) -> Iterator[tuple[str, Any]]:
@@ -145,7 +146,7 @@ def _integer(written: Any) -> int | bool:
     return bool(value) if one_bit else value
 
 
-def _word(text: str) -> Any:
+def _parse_attribute(text: str) -> Any:
     """`sum` of `#ttcore.reduce_type<sum>`, `(2, 1)` of `#ttnn.shape<2x1>`; anything else as it is written."""
     enum = _ENUM.match(text)
     if enum is not None:

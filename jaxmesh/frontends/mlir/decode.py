@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -25,23 +26,26 @@ from jaxmesh.frontends.mlir.module import (
     outermost,
 )
 from jaxmesh.frontends.mlir.preprocess import PROPERTIES
-from jaxmesh.frontends.mlir.types import Types
+from jaxmesh.frontends.mlir.types import Types, layout_of
 
 MAX_CALLS = 100
 MAX_STEPS = 1_000_000
 """Calls are inlined: a few functions that call each other twice stand for any number of ops."""
 
-_CALLS = frozenset({"func.call", "ttcore.load_cached", "tt.load_cached"})
-UNTYPED = frozenset({"ttnn.get_device"})
-"""Ops whose results are no tensors."""
+_CALLS = frozenset({"func.call", "ttcore.load_cached", "tt.load_cached", "ttcore.composite"})
+"""A composite is its decomposition, as upstream's pipeline has it without a model of the ops."""
+_HANDLE = re.compile(r"!ttnn\.(device|global_semaphore)$")
+"""Types of results that are no tensors."""
 
-TTNN = frozenset({"ttnn.to_memory_config", *(f"ttnn.{name}" for name in MEMORY_OPS)})
+TTNN = frozenset(f"ttnn.{name}" for name in MEMORY_OPS)
 """Ops of TTNN without a definition: transfers, layouts, memory."""
 
 _NONE: dict[str, Any] = {}
 """The attributes of every op that has none."""
 
 EMPTY = frozenset({"ttir.empty", "tensor.empty"})
+LAYOUT = "jaxmesh.layout"
+"""The attribute of a `to_layout` that says what it makes, in texts whose types do not."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,7 +61,9 @@ class Step:
       types: the declared types of its results.
       callee: the function that it calls, if it is a call.
       location: its location in the source that the text was made of, as `file:line:column` or a name.
-      overwritten: the operand into which it writes its result, by its place; none if it has a result of its own.
+      handle: the kind of its results where they are no tensors: `device` or `global_semaphore`.
+      layouts: the layouts of its results, as their types have them; none if they have none.
+      overwritten: the number of the operand that its result overwrites; none if it has a separate result.
     """
 
     line: int
@@ -68,6 +74,8 @@ class Step:
     types: tuple[jax.ShapeDtypeStruct, ...]
     callee: Body | None = None
     location: str = ""
+    handle: str = ""
+    layouts: tuple[str, ...] = ()
     overwritten: tuple[int, ...] = ()
 
     @property
@@ -85,6 +93,7 @@ class Body:
       line: the line of the file where it begins.
       arguments: their types.
       locations: of the arguments, each empty if the text does not give it.
+      layouts: of the arguments, as their types have them, each empty if the type has none.
       steps: its ops, in order.
       results: the numbers of the values that it returns.
       values: how many values there are.
@@ -96,6 +105,7 @@ class Body:
     line: int
     arguments: tuple[jax.ShapeDtypeStruct, ...]
     locations: tuple[str, ...]
+    layouts: tuple[str, ...]
     steps: list[Step] = field(default_factory=list[Step])
     results: tuple[int, ...] = ()
     values: int = 0
@@ -122,7 +132,7 @@ class Program:
         return tuple(a.status == "presharded" for a in self.arguments)
 
     def varying(self, axes: Sequence[str]) -> list[tuple[str, ...] | None]:
-        """Per argument the mesh axes over which it may differ, of those of the mesh; None of a full one."""
+        """Returns, for each argument, the mesh axes over which its shards may differ; None for a full argument."""
         return [self._axes(i, axes) if p else None for i, p in enumerate(self.presharded)]
 
     def _axes(self, number: int, axes: Sequence[str]) -> tuple[str, ...]:
@@ -146,7 +156,7 @@ def _in_ttir(op: str) -> str:
     return op.replace("ttnn.", "ttir.", 1) if op.startswith("ttnn.") else op
 
 
-def located(line: int, op: str, error: Exception) -> JaxmeshError:
+def add_location(line: int, op: str, error: Exception) -> JaxmeshError:
     """The error with its line and op in front, if it has none yet; another's exception becomes a VerifyError."""
     ours = isinstance(error, JaxmeshError)
     if ours and str(error).startswith("line "):
@@ -166,7 +176,7 @@ def _at(line: int, op: str) -> Generator[None]:
     try:
         yield
     except Exception as error:
-        raise located(line, op, error) from None
+        raise add_location(line, op, error) from None
 
 
 def decode(function: Function, functions: Sequence[Function]) -> Program:
@@ -219,6 +229,7 @@ class _Decoder:
         self._known: set[str] = set()
         self._forms: set[Form] = set()
         self._handles: set[Any] = set()
+        self._layouts_of: dict[Any, str] = {}
         self._kinds_of: dict[Any, frozenset[tuple[str, str]]] = {}
         self._bodies: dict[Function, Body] = {}
         self._open: list[Function] = []
@@ -238,7 +249,8 @@ class _Decoder:
             arguments = list(blocks[0].arguments)
             types = tuple(self.types(a.type) for a in arguments)
         locations = tuple(of_argument(str(a.location)) for a in arguments)
-        body = Body(function.name, function.line, types, locations)
+        layouts = tuple(layout_of(a.type, function.piece.rewritten.attributes) for a in arguments)
+        body = Body(function.name, function.line, types, locations, layouts)
         numbers: dict[Any, int] = {a: i for i, a in enumerate(arguments)}
         for operation in outermost(function.operation, lambda op: op != function.operation):
             self._step(function, body, operation, numbers)
@@ -266,18 +278,23 @@ class _Decoder:
             if len(operation.regions):
                 raise VerifyError("has a region; no op of a program has one.")
             results = list(operation.results)
-            types = () if op in UNTYPED else tuple(self.types(r.type) for r in results)
+            found = _HANDLE.match(str(results[0].type)) if op.startswith("ttnn.") and results else None
+            handle = found[1] if found else ""
+            types = () if handle else tuple(self.types(r.type) for r in results)
+            layouts = self._layouts(results, function) if op.startswith("ttnn.") and types else ()
             attributes = self._attributes(operation, function)
+            if op == "ttnn.to_layout" and LAYOUT not in attributes and layouts:
+                attributes = attributes | {LAYOUT: "tile" if "!ttcore.tile<" in layouts[0] else "row_major"}
             callee = self._callee(attributes, function) if op in _CALLS else None
             if callee is None and op not in EMPTY:
                 self._compare(op, operation)
         except Exception as error:
-            raise located(line, op, error) from None
+            raise add_location(line, op, error) from None
         sizes = attributes.get("mesh_shape")
         if op == "ttnn.get_device" and self.device_mesh is None and isinstance(sizes, tuple):
             self.device_mesh = cast("tuple[int, ...]", sizes)
             check_sizes(self.device_mesh, f"line {line}: ttnn.get_device")
-        if op in UNTYPED:
+        if handle:
             self._handles.update(results)
         first = len(numbers)
         numbers.update((r, first + i) for i, r in enumerate(results))
@@ -286,7 +303,16 @@ class _Decoder:
         location = resolve(text.locations[line], text.aliases) if line in text.locations else ""
         row = None if results else row_of(op)
         into = () if row is None or row.writes is None or row.writes >= len(operands) else (row.writes,)
-        body.steps.append(Step(line, op, operands, made, attributes, types, callee, location, into))
+        body.steps.append(Step(line, op, operands, made, attributes, types, callee, location, handle, layouts, into))
+
+    def _layouts(self, results: Sequence[Any], function: Function) -> tuple[str, ...]:
+        """The layouts that the types of results have; MLIR keeps each type once, so they are looked at once."""
+        found: list[str] = []
+        for result in results:
+            if result.type not in self._layouts_of:
+                self._layouts_of[result.type] = layout_of(result.type, function.piece.rewritten.attributes)
+            found.append(self._layouts_of[result.type])
+        return tuple(found) if any(found) else ()
 
     def _know(self, op: str, line: int) -> None:
         """Raises a MissingRuleError for an op without meaning."""
@@ -328,7 +354,7 @@ class _Decoder:
         piece = function.piece
         values = self._values.get(id(piece))
         if values is None:
-            values = self._values[id(piece)] = Values(Types(self._note, wide=True), piece.rewritten.resources)
+            values = self._values[id(piece)] = Values(Types(self._note, wide=True), piece.rewritten)
         attributes = operation.attributes
         found: dict[str, Any] = values(attributes[PROPERTIES]) if PROPERTIES in attributes else _NONE
         if len(attributes):
@@ -337,7 +363,7 @@ class _Decoder:
         return found
 
     def _callee(self, attributes: dict[str, Any], caller: Function) -> Body:
-        name = str(attributes.get("callee", "")).removeprefix("@").strip('"')
+        name = str(attributes.get("callee", attributes.get("decomposition", ""))).removeprefix("@").strip('"')
         named = self._named.get((id(caller.piece), name))
         if named is None:
             raise VerifyError(f"calls @{name[:80]}, which the file does not define.")

@@ -8,8 +8,8 @@ from typing import Any
 
 from jaxlib.mlir import ir
 
-from jaxmesh.dialects.definitions import definition_of, takes_device
-from jaxmesh.dialects.op import SEGMENTS, Attribute, OpDef, Trait
+from jaxmesh.dialects.definitions import definition_of, group_count, takes_device
+from jaxmesh.dialects.op import SEGMENTS, Attribute, Trait
 from jaxmesh.dialects.ttnn.memory import LAYOUT_ONLY, MEMORY_OPS
 from jaxmesh.frontends.mlir.attributes import entries
 
@@ -113,9 +113,10 @@ def deviations(form: Form) -> Iterator[str]:
     yield from _counts(form, row.operands)
     if row.writes is not None and form.results:
         yield f"has no result: it writes to operand {row.writes}"
-    if _needs_segments(row) and kinds.get(_GROUPS) != f"{row.operands[1]} sizes":
-        yield f"needs the attribute {_GROUPS!r}, of {row.operands[1]} sizes"
-    if not _needs_segments(row) and _GROUPS in kinds:
+    groups = group_count(form.op)
+    if groups is not None and kinds.get(_GROUPS) != f"{groups} sizes":
+        yield f"needs the attribute {_GROUPS!r}, of {groups} sizes"
+    if groups is None and _GROUPS in kinds:
         yield f"has no attribute {_GROUPS!r}"
 
 
@@ -129,10 +130,5 @@ def _counts(form: Form, tensors: tuple[int, int | None]) -> Iterator[str]:
     if form.tensors < least or (most is not None and form.tensors > most):
         yield f"reads {least if least == most else f'{least} to {most}'}, not {form.tensors} tensors"
     few, many = takes_device(form.op)
-    if not few <= form.devices <= many:
+    if form.devices < few or (many is not None and form.devices > many):
         yield f"takes {'a' if few else 'no'} device"
-
-
-def _needs_segments(row: OpDef) -> bool:
-    least, most = row.operands
-    return most is not None and most - least >= 2

@@ -35,6 +35,11 @@ class Function:
     public: bool
 
     @property
+    def says_public(self) -> bool:
+        """Returns True if its visibility is written out."""
+        return self.public and "sym_visibility" in self.operation.attributes
+
+    @property
     def has_body(self) -> bool:
         """Returns True if it is more than a declaration."""
         return len(self.operation.regions[0].blocks) > 0
@@ -198,10 +203,10 @@ def boundary_attributes(function: Function, which: str, count: int) -> list[Boun
     if which not in attributes:
         return [BoundaryAttributes(None, None)] * count
     rows = attributes[which]
-    return [_said(rows[i]) for i in range(len(rows))]
+    return [_parse_row(rows[i]) for i in range(len(rows))]
 
 
-def _said(row: Any) -> BoundaryAttributes:
+def _parse_row(row: Any) -> BoundaryAttributes:
     status, local, varying = None, None, None
     for name, attribute in entries(row):
         if name == "jaxmesh.varying":

@@ -7,8 +7,9 @@ hold are rewritten to generic ones, on the same lines, so that every line number
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from jaxmesh.errors import ParseError
 
@@ -51,6 +52,7 @@ _TOKEN = re.compile(
     """,
     re.VERBOSE,
 )
+_DEFINITION = re.compile(r"(?m)^#(\w+)[ \t]*=[ \t]*(\S.*?)[ \t]*$")
 _EQUALS = re.compile(r"\s*=")
 _ANGLES = re.compile(r'"[^"\\\n]*(?:\\.[^"\\\n]*)*"|->|[<>]')
 _ALIAS = re.compile(r"(?:#[\w$.\-]+)?")
@@ -123,7 +125,7 @@ class _Scan:
         self.skip_to = end
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Rewritten:
     """Text for MLIR's parser, with what was taken out of it.
 
@@ -139,6 +141,11 @@ class Rewritten:
     resources: dict[str, str]
     locations: dict[int, str]
     aliases: dict[str, str]
+
+    @cached_property
+    def attributes(self) -> Mapping[str, str]:
+        """The attributes that the text defines by name, each on one line."""
+        return dict(_DEFINITION.findall(self.text))
 
 
 def rewrite(text: str, first_line: int) -> Rewritten:

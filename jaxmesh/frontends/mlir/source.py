@@ -88,7 +88,7 @@ def run_lines(text: str) -> list[RunLine]:
 
 
 def parse(text: str) -> list[Piece]:
-    """The pieces of a file, which stand between lines `// -----`; errors have the file's line and MLIR's words."""
+    """The pieces of a file, which stand between lines `// -----`; errors have the file's line and MLIR's message."""
     shared = _context()
     return [_parse(piece, line, shared) for piece, line in _split(text)]
 

@@ -1,4 +1,4 @@
-"""A decoded text as the flat program that it is, op for op, which is printed again as it stands."""
+"""Converts a decoded text to a flat program, op by op, which prints as the same text."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from jaxmesh.dialects import ttnn
-from jaxmesh.dialects.definitions import definition_of
+from jaxmesh.dialects.definitions import definition_of, has_trait
 from jaxmesh.dialects.imported_op import group_operands
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op, Port, Program, Type, Value
 from jaxmesh.dialects.ttnn.forms import Occurrence
+from jaxmesh.dialects.ttnn.layouts import is_plain
 from jaxmesh.dialects.ttnn.memory import MEMORY_OPS
 from jaxmesh.errors import VerifyError
 from jaxmesh.frontends.mlir import decode as decoded
@@ -23,7 +24,6 @@ _SEGMENTS = ("operandSegmentSizes", "resultSegmentSizes")
 _DEVICE = Type((), np.dtype(np.int32), kind="device")
 _SHARD = ("shard_type", "shard_direction", "shard_shape", "shard_dims")
 _PROMISE = "assume_replicated"
-_LAYOUT = "jaxmesh.layout"
 _ROUNDING = "jaxmesh.rounding_mode"
 
 
@@ -42,25 +42,29 @@ def flat_program(
     mesh: Mapping[str, int],
     arguments: Sequence[Port],
     results: Sequence[bool],
+    *,
+    public: bool = False,
 ) -> Program | None:
-    """The flat program that a text of one dialect is, calls inlined; None if it has a form that is never printed."""
+    """Returns a text of one dialect as a flat program, calls inlined; None if it has a form that is never printed."""
     if not _dialects(body, {}) <= {dialect}:
         return None
-    program = Program(body.name, dict(mesh))
-    for port, kind, location in zip(arguments, body.arguments, body.locations, strict=True):
+    program = Program(body.name, dict(mesh), public=public)
+    rows = zip(arguments, body.arguments, body.locations, body.layouts, strict=True)
+    for port, kind, location, layout in rows:
         on_device = port.presharded
-        value = program.new(Type(tuple(kind.shape), np.dtype(kind.dtype), host=not on_device, tile=on_device))
+        known = Type(tuple(kind.shape), np.dtype(kind.dtype), host=not on_device, tile=on_device)
+        value = program.new(known if dialect == "ttir" else _with_layout(known, layout))
         program.arguments.append(replace(port, value=value, path=location or port.path))
     try:
         values = _Flat(program, dialect).body(body, [port.value for port in program.arguments])
-    except _OtherWords:
+    except _NotPrinted:
         return None
     program.results = [Port(v, kept) for v, kept in zip(values, results, strict=True)]
     return program
 
 
-class _OtherWords(Exception):
-    """The text has a form that is not written: a no-op, a destination, an attribute that means nothing here."""
+class _NotPrinted(Exception):
+    """The text has a form that is never printed: a no-op, a destination, an attribute that means nothing here."""
 
 
 @dataclass(slots=True)
@@ -85,42 +89,49 @@ class _Flat:
         return [values[i] for i in body.results]
 
     def _step(self, step: decoded.Step, given: list[Value]) -> Sequence[Value]:
-        operands, attributes = self._placed(step, given), self._said(step)
-        results = tuple(map(self.program.new, self._types(step, operands, attributes)))
+        operands, attributes = self._operands(step, given), self._attributes_of(step)
+        kinds = self._types(step, operands, attributes)
+        if step.layouts:
+            kinds = [_with_layout(*row) for row in zip(kinds, step.layouts, strict=True)]
+        results = tuple(map(self.program.new, kinds))
         if given and given[-1] in self.unwritten:
-            raise _OtherWords
+            raise _NotPrinted
         if step.op in decoded.EMPTY:
             self.unwritten.update(results)
         self.program.ops.append(Op(step.op, tuple(operands), results, attributes, step.location))
         return results
 
-    def _placed(self, step: decoded.Step, given: list[Value]) -> list[Value | None]:
-        """The operands by place; the device, which no count is of, stands last."""
+    def _operands(self, step: decoded.Step, given: list[Value]) -> list[Value | None]:
+        """Returns the operands by position; the device, which no operand group counts, is the last."""
+        if has_trait(step.op, Trait.OPAQUE):
+            return [*given]
         tensors = [v for v in given if self.program.types[v].kind == "tensor"]
         if given[: len(tensors)] != tensors:
-            raise _OtherWords
+            raise _NotPrinted
         return [*group_operands(step.attributes.get(_SEGMENTS[0]), tensors), *given[len(tensors) :]]
 
     def _types(self, step: decoded.Step, operands: Sequence[Value | None], attributes: Mapping[str, Any]) -> list[Type]:
-        """The types of the results; of what stands on the host and what in tiles the ops speak, not the types."""
-        if step.op in decoded.UNTYPED:
-            return [_DEVICE] * len(step.results)
+        """Returns the types of the results; their residency and layout follow from the ops."""
+        if step.handle:
+            return [replace(_DEVICE, kind=step.handle)] * len(step.results)
         kinds = [Type(tuple(t.shape), np.dtype(t.dtype)) for t in step.types]
         if step.overwritten:
             return [self.program.types[v] for i in step.overwritten if (v := operands[i]) is not None]
         if self.dialect == "ttir":
             return kinds
         before = [None if v is None else self.program.types[v] for v in operands]
+        if has_trait(step.op, Trait.TEXTUAL):
+            return [replace(kind, tile=True) for kind in kinds]
         row = ttnn.OPS.get(step.op.removeprefix("ttnn."))
         if row is None or not any(k is not None and k.kind == "tensor" and not k.host for k in before):
-            place = self._place(step, [k for k in before if k is not None])
-            return [replace(kind, host=place.host, tile=place.tile) for kind in kinds]
+            like = self._type_of_memory(step, [k for k in before if k is not None])
+            return [replace(kind, host=like.host, tile=like.tile) for kind in kinds]
         tensors = tuple([k for k in before if k is None or k.kind == "tensor"])
         found = row.forms_of(Occurrence(attributes, tensors, tuple(kinds)))
         return [replace(kind, tile=found.result(i, tensors, kind.dtype)[1]) for i, kind in enumerate(kinds)]
 
-    def _place(self, step: decoded.Step, operands: Sequence[Type]) -> Type:
-        """A type that lives where the results do, of an op that is none of the table, or has no operand."""
+    def _type_of_memory(self, step: decoded.Step, operands: Sequence[Type]) -> Type:
+        """Returns a type with the residency and layout of the results, of an op without definition or operands."""
         before = operands[0] if operands else _DEVICE
         match step.op:
             case "ttnn.distribute_tensor" | "ttnn.aggregate_tensor":
@@ -134,7 +145,7 @@ class _Flat:
                 host = all(k.kind == "tensor" and k.host for k in operands)
                 return replace(_DEVICE, host=host, tile=not host)
 
-    def _said(self, step: decoded.Step) -> Mapping[str, Any]:
+    def _attributes_of(self, step: decoded.Step) -> Mapping[str, Any]:
         depends = step.types if step.op.endswith((".constant", ".pad")) else len(step.operands)
         key = (step.op, id(step.attributes), depends)
         if key not in self.attributes:
@@ -142,11 +153,23 @@ class _Flat:
         return self.attributes[key][1]
 
 
+def _with_layout(kind: Type, layout: str) -> Type:
+    """Returns a type as its layout says, which is kept where it is another than that of a value in host memory or DRAM.
+
+    A text that comes without layouts has those that follow from its ops.
+    """
+    if not layout:
+        return kind
+    kind = replace(kind, host="#ttnn.buffer_type<system_memory>" in layout, tile="!ttcore.tile<" in layout)
+    placed = replace(kind, layout=layout)
+    return kind if is_plain(placed) else placed
+
+
 def _page_layout(step: decoded.Step) -> str:
-    """The layout that a `to_layout` names; upstream's own texts say it in the result's type, which is not read."""
-    named = step.attributes.get(_LAYOUT)
+    """Returns the layout that a `to_layout` makes, which it or its type names."""
+    named = step.attributes.get(decoded.LAYOUT)
     if named is None:
-        raise _OtherWords
+        raise _NotPrinted
     return str(named)
 
 
@@ -156,12 +179,12 @@ def _attributes(step: decoded.Step) -> Mapping[str, Any]:
     attributes = {k: v for k, v in step.attributes.items() if k not in _SEGMENTS and "." not in k}
     if dialect == "ttir" and name == "mesh_shard":
         if attributes["shard_type"] == "identity" or not attributes.keys() <= {*_SHARD}:
-            raise _OtherWords
+            raise _NotPrinted
         promised = step.attributes.get(f"jaxmesh.{_PROMISE}", False) is not False
         return attributes | ({_PROMISE: True} if promised else {})
     if dialect == "ttnn" and name in MEMORY_OPS:
         if not attributes.keys() <= MEMORY_OPS[name].attributes.keys():
-            raise _OtherWords
+            raise _NotPrinted
         if name == "to_layout":
             return {"layout": _page_layout(step)}
         return {k: CONFIGS[k](str(v)) if k in CONFIGS else v for k, v in attributes.items()}
@@ -169,9 +192,10 @@ def _attributes(step: decoded.Step) -> Mapping[str, Any]:
         attributes["rounding_mode"] = step.attributes[_ROUNDING]
     row = definition_of(step.op)
     if row is None or Trait.NOT_UPSTREAM in row.traits or not attributes.keys() <= row.by_name.keys():
-        raise _OtherWords
+        raise _NotPrinted
     sizes = step.attributes.get(_SEGMENTS[0])
-    if dialect == "ttir" and sizes is not None and sum(sizes) == len(step.operands):
+    kept = dialect == "ttir" or has_trait(step.op, Trait.OPAQUE)
+    if kept and sizes is not None and sum(sizes) == len(step.operands):
         attributes[_SEGMENTS[0]] = sizes
     if name == "constant":
         attributes["value"] = _elements(attributes["value"], step)

@@ -10,15 +10,14 @@ import jax
 from jax.sharding import AbstractMesh, PartitionSpec
 
 from jaxmesh.dialects.imported_op import ImportedOp, imported_op, imported_op_p
-from jaxmesh.dialects.op import OpDef, evaluate
+from jaxmesh.dialects.op import SEGMENTS, OpDef, Trait, evaluate
 from jaxmesh.dialects.ttir.mesh_shard import full_to_shard, mesh_shard
 from jaxmesh.dialects.ttnn.memory import LAYOUT_ONLY
 from jaxmesh.errors import ReplicationError, VerifyError
 from jaxmesh.frontends.mlir import ttnn_configs as ttnn
-from jaxmesh.frontends.mlir.decode import EMPTY, Body, Program, Step, located, row_of
+from jaxmesh.frontends.mlir.decode import EMPTY, Body, Program, Step, add_location, row_of
 from jaxmesh.jaxprs import compat
-from jaxmesh.jaxprs.evaluate import bind, interpret
-from jaxmesh.jaxprs.typed_trace import trace_typed
+from jaxmesh.jaxprs.evaluate import bind, interpret, trace_typed
 from jaxmesh.sharding.shard_attributes import counts_per_dim
 
 ASSUMED = "jaxmesh.assume_replicated"
@@ -87,7 +86,7 @@ def trace_program(program: Program, settings: Settings) -> Outcome:
     try:
         outcome.jaxpr = trace_typed(flat, body.arguments, varying, mesh)
     except Exception as error:
-        outcome.error = located(body.line, f"@{body.name}", error)
+        outcome.error = add_location(body.line, f"@{body.name}", error)
         if outcome.unproven is None and isinstance(outcome.error, ReplicationError):
             outcome.unproven = outcome.error
     return outcome
@@ -146,7 +145,7 @@ class _Run:
                     if len(made) != len(step.written):
                         raise VerifyError(f"gives {len(made)} results, but {len(step.results)} are declared.")
                 except Exception as error:
-                    raise located(step.line, step.op, error) from None
+                    raise add_location(step.line, step.op, error) from None
             for i, value in zip(step.written, made, strict=True):
                 values[i] = value
         return [_tensor(values[i]) for i in body.results]
@@ -167,13 +166,18 @@ class _Run:
         row = present.in_form_of(step.attributes, len(step.results))
         ignored = (present.options | _FORMER_OPTIONS) - row.by_name.keys()
         attributes = {k: v for k, v in step.attributes.items() if k not in ignored}
+        # Of these they count the mesh device and semaphores, too.
+        counted = {a.name for a in SEGMENTS} if Trait.OPAQUE in row.traits else set[str]()
+        known = {k: v for k, v in attributes.items() if k not in counted}
         if name == "constant":
             _check_constant(step)
+        if step.handle:
+            return [ttnn.Device()] * len(step.results)
         inputs = _inputs(row, step, operands)
         types = [_type_of(inputs[i]) for i in step.overwritten] or step.types
 
         def meaning(*values: Any) -> list[Any]:
-            return evaluate(row, values, attributes, types, self.mesh)
+            return evaluate(row, values, known, types, self.mesh)
 
         def describe() -> ImportedOp | None:
             return imported_op(dialect, name, attributes) if row is present else None
@@ -208,7 +212,7 @@ class _Run:
 
     def _assume(self, step: Step, x: Any, error: ReplicationError) -> None:
         if self.outcome.unproven is None:
-            self.outcome.unproven = cast("ReplicationError", located(step.line, step.op, error))
+            self.outcome.unproven = cast("ReplicationError", add_location(step.line, step.op, error))
         axes = [a for a in self.mesh if a in compat.varying_axes(jax.typeof(x))]
         dims = step.attributes["shard_dims"]
         if len(dims) == len(self.mesh):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -103,6 +103,32 @@ class Types:
             f"the block-float type {name} is held as bfloat16: same values, but results are not rounded to blocks"
         )
         return jnp.dtype("bfloat16")
+
+
+def layout_of(written: Any, attributes: Mapping[str, str]) -> str:
+    """Returns the layout of TTNN that a type has, with the attributes that it names; empty if it has none."""
+    encoding = ir.RankedTensorType(written).encoding if isinstance(written, ir.RankedTensorType) else None
+    return "" if encoding is None else expand(str(encoding), attributes)
+
+
+_NAME = re.compile(r"#([A-Za-z_]\w*)(?![\w.<])")
+MAX_LENGTH = 100_000
+"""Characters of an attribute: names of names stand for more than any memory holds."""
+
+
+def expand(text: str, attributes: Mapping[str, str]) -> str:
+    """Returns an attribute with what the names in it stand for, which MLIR leaves in those of a dialect.
+
+    >>> expand("#ttnn.memory_config<#dram, <interleaved>>", {"dram": "#ttnn.buffer_type<dram>"})
+    '#ttnn.memory_config<#ttnn.buffer_type<dram>, <interleaved>>'
+    """
+    while (longer := _NAME.sub(lambda found: attributes.get(found[1], found[0]), text)) != text:
+        if len(longer) > MAX_LENGTH:
+            raise UnsupportedError(
+                f"an attribute stands for more than {MAX_LENGTH} characters; no TTNN program has one."
+            )
+        text = longer
+    return text
 
 
 def _short(written: Any) -> str:

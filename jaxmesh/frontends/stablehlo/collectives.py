@@ -18,7 +18,7 @@ from jaxmesh.frontends.stablehlo import shardings, values
 from jaxmesh.frontends.stablehlo.call import Program, Whole
 from jaxmesh.frontends.stablehlo.custom_calls import bind_op, prove_equal
 from jaxmesh.frontends.stablehlo.reductions import kind_of
-from jaxmesh.frontends.stablehlo.shardings import Sharding, axes_of
+from jaxmesh.frontends.stablehlo.shardings import WRITTEN, Sharding, axes_of
 from jaxmesh.frontends.stablehlo.values import Sharded
 
 _lax: Any = jax.lax
@@ -41,23 +41,38 @@ def _users(op: Any) -> str:
 
 
 def _all_reduce(program: Program, op: Any) -> list[Sharded]:
-    x = program.env[op.operands[0]]
+    """Shardy's all_reduce of what an op left to be reduced; one of the text's own is a sum of any value."""
+    x, axes = program.env[op.operands[0]], _name_of(str(op.attributes["reduction_axes"]))
+    if WRITTEN in op.attributes and not set(axes) <= set(x.partial):
+        x = _to_sum(program, op, axes)
     uses = list(op.results[0].uses)
     # A sum of which a part is wanted alone becomes a reduce_scatter.
-    if len(uses) == 1 and uses[0].owner.name in ("sdy.reshard", "func.return"):
+    if len(uses) == 1 and uses[0].owner.name in ("sdy.reshard", "sdy.all_slice", "sdy.all_reduce", "func.return"):
         return [x]
     return [program.settle(x)]
+
+
+def _to_sum(program: Program, op: Any, axes: Sequence[str]) -> Sharded:
+    """Returns an operand whose shards are still to be summed, because the text says so."""
+    if "reduction_op" in op.attributes and program.read(op.attributes["reduction_op"]) != _SUM:
+        raise UnsupportedError(f"{op.name} whose reduction is no sum; reduce, and reshard the result.")
+    x = program.settle(program.env[op.operands[0]])
+    _say_redundant(program, x, axes)
+    return Sharded(spread(x.array, axes), x.sharding, tuple(axes), "sum", op)
+
+
+def _say_redundant(program: Program, x: Sharded, axes: Sequence[str]) -> None:
+    extra = [a for a in axes if a not in varying(x.array) and program.sizes[a] > 1]
+    if extra and x.array.ndim:
+        program.decisions.add("redundant", f"a sum over {', '.join(extra)} of a value that does not vary over it")
 
 
 def _reduce_scatter(program: Program, op: Any) -> list[Sharded]:
     """Shardy's reduce_scatter, which no pass that runs here makes: a sum over the axes, of which a part is kept."""
     x, (target,) = program.env[op.operands[0]], program.result_shardings(op)
     axes = _name_of(str(op.attributes["reduce_scatter_axes"]))
-    if "reduction_op" in op.attributes and program.read(op.attributes["reduction_op"]) != _SUM:
-        raise UnsupportedError("a reduce_scatter whose reduction is no sum; reduce, and slice the result.")
     if not set(axes) <= set(x.partial):
-        x = program.settle(x)
-        x = Sharded(spread(x.array, axes), x.sharding, tuple(axes), "sum", op)
+        x = _to_sum(program, op, axes)
     return [Sharded(program.reshard(x, target, _users(op)), target)]
 
 
@@ -152,10 +167,9 @@ def _reduce(program: Program, op: Any) -> list[Sharded]:
         raise UnsupportedError("an all_reduce whose body is no sum, product, minimum, maximum, and, or.")
     axes = _axes(program, op)
     operands = [program.settle(program.env[v]) for v in op.operands]
-    for x in (y.array for y in operands):
-        extra = [a for a in axes if a not in varying(x) and program.sizes[a] > 1]
-        if kind == "sum" and extra and x.ndim:
-            program.decisions.add("redundant", f"a sum over {', '.join(extra)} of a value that does not vary over it")
+    if kind == "sum":
+        for x in operands:
+            _say_redundant(program, x, axes)
     # Element by element: shards over the axes of the region around stay as they are.
     return [Sharded(values.all_reduce(x.array, axes, kind) if axes else x.array, x.sharding) for x in operands]
 

@@ -8,11 +8,12 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxmesh.frontends.jax.retype import spread
+from jaxmesh.frontends.jax.retype import spread, varying
 from jaxmesh.frontends.stablehlo.call import Program, Whole, enum_of
 from jaxmesh.frontends.stablehlo.reductions import constant_of
-from jaxmesh.frontends.stablehlo.shardings import Sharding, axes_of
+from jaxmesh.frontends.stablehlo.shardings import axes_of
 from jaxmesh.frontends.stablehlo.values import Sharded
+from jaxmesh.jaxprs import compat
 
 _lax: Any = jax.lax
 
@@ -49,22 +50,49 @@ def _while(program: Program, op: Any) -> list[Sharded]:
     def run_body(carry: Any) -> list[Any]:
         arguments = [Sharded(x, s) for x, s in zip(carry, wanted, strict=True)]
         results = program.block(body, arguments)
-        rows = zip(results, wanted, types, strict=True)
+        rows = zip(results, wanted, types, carry, strict=True)
         return [
-            spread(program.reshard(y, s, "for the next iteration of a loop"), axes_of(s)).astype(t.dtype)
-            for y, s, t in rows
+            spread(program.reshard(y, s, "for the next iteration of a loop"), varying(x)).astype(t.dtype)
+            for y, s, t, x in rows
         ]
 
+    def goes_on(carry: Any) -> Any:
+        return program.settle(run(cond, carry)[0]).array
+
     counter = find_counter(op)
-    if counter is not None:
-        results = _scan(step, initial, counter)
-    else:
 
-        def goes_on(carry: Any) -> Any:
-            return program.settle(run(cond, carry)[0]).array
+    def loop(initial: list[Any]) -> Any:
+        return _lax.while_loop(goes_on, step, tuple(initial)) if counter is None else _scan(step, initial, counter)
 
-        results = _lax.while_loop(goes_on, step, tuple(initial))
+    decided = len(program.decisions.made)
+    try:
+        results = loop(initial)
+    except TypeError:
+        # In a region that is written by hand, a carry may start as less than what an iteration returns.
+        wider = _widen_carry(step, None if counter is not None else goes_on, initial)
+        del program.decisions.made[decided:]
+        if wider is None:
+            raise
+        results = loop(wider)
     return [Sharded(y, s) for y, s in zip(results, wanted, strict=True)]
+
+
+def _widen_carry(step: Any, goes_on: Any, initial: list[Any]) -> list[Any] | None:
+    """Returns the first values of a loop, varying over the axes that the values after some iterations vary over.
+
+    If devices decide by themselves whether they go on, all values vary over the axes that the decision varies over.
+    Returns None if the first values vary over those axes already.
+    """
+    axes = given = [varying(x) for x in initial]
+    while True:
+        structs = tuple(compat.typed_struct(jax.typeof(x), a) for x, a in zip(initial, axes, strict=True))
+        decision = [] if goes_on is None else jax.make_jaxpr(goes_on)(structs).out_avals
+        every = frozenset[str]().union(*map(compat.varying_axes, decision))
+        made = [compat.varying_axes(a) | every for a in jax.make_jaxpr(step)(structs).out_avals]
+        wider = [a | b for a, b in zip(axes, made, strict=True)]
+        if wider == axes:
+            return None if axes == given else [spread(x, a) for x, a in zip(initial, axes, strict=True)]
+        axes = wider
 
 
 def _scan(step: Any, initial: list[Any], counter: Counter) -> list[Any]:
@@ -140,13 +168,18 @@ def _case(program: Program, op: Any) -> list[Sharded]:
         def run() -> tuple[Any, ...]:
             with program.inner_scope():
                 results = program.block(region.blocks[0], [])
-                rows = zip(results, wanted, types, strict=True)
-                return tuple(
-                    spread(program.reshard(y, s, "of a branch"), axes_of(s)).astype(t.dtype) for y, s, t in rows
-                )
+                rows = zip(results, wanted, types, axes, strict=True)
+                return tuple(spread(program.reshard(y, s, "of a branch"), a).astype(t.dtype) for y, s, t, a in rows)
 
         return run
 
+    axes: list[Any] = [axes_of(s) for s in wanted]
+    if program.manual:
+        # In a region that is written by hand, one branch may return what varies over more axes than another does.
+        decided = len(program.decisions.made)
+        made = [jax.make_jaxpr(branch(r))().out_avals for r in op.regions]
+        del program.decisions.made[decided:]
+        axes = [varying(chosen).union(*map(compat.varying_axes, row)) for row in zip(*made, strict=True)]
     branches = [branch(r) for r in op.regions]
     if op.name == "stablehlo.if":
         results = _lax.cond(chosen, *branches)
@@ -156,11 +189,6 @@ def _case(program: Program, op: Any) -> list[Sharded]:
         chosen = _lax.select((chosen < 0) | (chosen >= count), _lax.full_like(chosen, len(branches) - 1), chosen)
         results = _lax.switch(chosen, branches)
     return [Sharded(y, s) for y, s in zip(results, wanted, strict=True)]
-
-
-def shardings_of(values: list[Sharded]) -> list[Sharding]:
-    """Returns the shardings of values."""
-    return [x.sharding for x in values]
 
 
 OPS: dict[str, Whole] = {"stablehlo.while": _while, "stablehlo.case": _case, "stablehlo.if": _case}

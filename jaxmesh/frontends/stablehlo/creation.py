@@ -27,12 +27,12 @@ def constant(program: Program, op: Any) -> list[Sharded]:
     if array.dtype != kind.dtype:
         array = array.astype(kind.dtype)
     if array.ndim == 0 or kind.size <= 1:
-        number = array.reshape(-1)[0] if array.size else 0
+        number = array.reshape(-1)[0] if array.size else np.zeros((), kind.dtype)
 
         def fill(target: Sharding) -> Any:
             return _lax.full(local_shape(kind.shape, target, program.sizes), number, kind.dtype)
 
-        return [Sharded(fill(sharding), sharding, make=fill)]
+        return [Sharded(fill(sharding) if kind.shape else np.asarray(number), sharding, make=fill)]
     x = jnp.asarray(array.reshape(kind.shape))
 
     def cut(target: Sharding) -> Any:

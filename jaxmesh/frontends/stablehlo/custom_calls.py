@@ -7,25 +7,33 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import numpy as np
+from jaxlib.mlir.dialects import sdy
 
+from jaxmesh.dialects import textual
+from jaxmesh.dialects.definitions import definition_of
 from jaxmesh.dialects.imported_op import imported_op, imported_op_p
 from jaxmesh.dialects.op import evaluate
-from jaxmesh.dialects.ttir import OPS as OPS_OF_TTIR
 from jaxmesh.dialects.ttir.mesh_shard import full_to_shard, shard_to_full
 from jaxmesh.errors import MissingRuleError, UnsupportedError
-from jaxmesh.frontends.jax.retype import spread, varying
+from jaxmesh.frontends.jax.retype import join_axes, spread, varying
 from jaxmesh.frontends.mlir.attributes import entries
 from jaxmesh.frontends.stablehlo.call import Program, Whole
 from jaxmesh.frontends.stablehlo.gspmd import target_of
-from jaxmesh.frontends.stablehlo.shardings import as_spec, axes_of, local_shape, replicated
-from jaxmesh.frontends.stablehlo.values import Sharded
+from jaxmesh.frontends.stablehlo.inline import COMPOSITE, OWN_PART
+from jaxmesh.frontends.stablehlo.rules import split_op
+from jaxmesh.frontends.stablehlo.shardings import Sharding, as_spec, axes_of, local_shape, read, replicated, show
+from jaxmesh.frontends.stablehlo.values import Sharded, own_slice
 
 _lax: Any = jax.lax
+_sdy: Any = sdy
 
 
 def _custom_call(program: Program, op: Any) -> list[Sharded]:
     name = target_of(op)
     known = _TARGETS.get(name)
+    if known is None and f"ttir.{_op_named(name)}" in textual.OPERANDS:
+        known = _opaque_call
     if known is None:
         raise MissingRuleError(
             f"no meaning of the custom call @{name}: only its library knows it. Write it with StableHLO's ops, or add "
@@ -82,20 +90,42 @@ def _unary(fun: Callable[[Any], Any]) -> Whole:
     return known
 
 
-def _constrained(program: Program, op: Any) -> list[Sharded]:
-    (target,) = program.result_shardings(op)
-    return [Sharded(program.reshard(program.env[op.operands[0]], target, f"for {target_of(op)}"), target)]
+def _own_part(program: Program, op: Any) -> list[Sharded]:
+    """An all_slice inside of a region for one device."""
+    target = read(_sdy.TensorShardingAttr(dict(entries(op.attributes[COMPOSITE]))["out_sharding"]))
+    if not set(axes_of(target)) <= program.manual:
+        raise UnsupportedError(f"@{target_of(op)} to {show(target)}, outside of a region for one device of those axes.")
+    x = program.settle(program.env[op.operands[0]]).array
+    for dim, axes in reversed([*enumerate(target)]):
+        for axis in axes:
+            x = own_slice(x, axis, dim, program.sizes)
+    return [Sharded(x, replicated(x.ndim))]
 
 
 # --- ops of TTIR -----------------------------------------------------------------------------------------------------
 
 
-def bind_op(program: Program, op: Any, name: str, operands: Sequence[Any], attributes: Mapping[str, Any]) -> list[Any]:
-    """Performs an op of TTIR on arrays, whose results have the types of an op's results."""
-    types = program.types_of(op.results)
+def bind_op(
+    program: Program,
+    op: Any,
+    name: str,
+    operands: Sequence[Any],
+    attributes: Mapping[str, Any],
+    shardings: Sequence[Sharding] | None = None,
+) -> list[Any]:
+    """Performs an op of TTIR on arrays; its results are shards of an op's results, by default whole."""
+    given = program.types_of(op.results)
+    types = [
+        jax.ShapeDtypeStruct(local_shape(t.shape, s, program.sizes), t.dtype)
+        for t, s in zip(given, shardings or [replicated(len(t.shape)) for t in given], strict=True)
+    ]
+    axes = join_axes(operands)
+    operands = [spread(x, axes) for x in operands]
 
     def meaning(*values: Any) -> list[Any]:
-        return evaluate(OPS_OF_TTIR[name], values, attributes, types, program.sizes)
+        row = definition_of(f"ttir.{name}")
+        assert row is not None, name
+        return evaluate(row, values, attributes, types, program.sizes)
 
     kept = imported_op("ttir", name, attributes) if program.keeps_ops else None
     if kept is None:
@@ -109,20 +139,23 @@ class _Tenstorrent:
 
     Attributes:
       name: the op.
-      attributes: which attributes of the call it takes, each with the conversion of a string.
+      attributes: which attributes of the call it takes, each with the conversion of its value, or of a string.
       where: the attribute of the call that holds them.
     """
 
     name: str
-    attributes: Mapping[str, Callable[[str], Any]]
+    attributes: Mapping[str, Callable[[Any], Any]]
     where: str = "mhlo.frontend_attributes"
 
     def __call__(self, program: Program, op: Any) -> list[Sharded]:
-        xs = [program.env[v] for v in op.operands]
-        arrays = [program.reshard(x, replicated(len(x.sharding)), f"for {target_of(op)}") for x in xs]
-        given = self._given(program, op)
-        made = bind_op(program, op, self.name, arrays, given)
-        return [Sharded(y, replicated(y.ndim)) for y in made]
+        xs, wanted = [program.env[v] for v in op.operands], program.result_shardings(op)
+        shapes = [t.shape for t in program.types_of(op.operands)], [t.shape for t in program.types_of(op.results)]
+        splitting = split_op(op, shapes, [x.sharding for x in xs], wanted, program.sizes)
+        why = f"for {target_of(op)}"
+        arrays = [program.reshard(x, s, why) for x, s in zip(xs, splitting.operands, strict=True)]
+        made = bind_op(program, op, self.name, arrays, self._given(program, op), splitting.results)
+        outs = [Sharded(y, s) for y, s in zip(made, splitting.results, strict=True)]
+        return [Sharded(program.reshard(y, w, f"of {why}"), w) for y, w in zip(outs, wanted, strict=True)]
 
     def _given(self, program: Program, op: Any) -> dict[str, Any]:
         rows = dict(entries(op.attributes[self.where])) if self.where in op.attributes else {}
@@ -138,30 +171,85 @@ class _Tenstorrent:
                     f"@{target_of(op)} has {key} = {str(value)[:60]!r}; of its attributes only "
                     f"{sorted(self.attributes)} are read."
                 )
-            found[key] = convert(value) if isinstance(value, str) else value
+            found[key] = convert(value)
         return found
 
 
-def _truth(text: str) -> bool:
+_WORDS: Mapping[str, Callable[[str], Any]] = {
+    "bool": lambda text: _truth(text), "int": int, "float": float, "str": str, "enum": str,
+}  # fmt: skip
+
+
+def _op_named(target: str) -> str:
+    """Returns the name of TTIR's op that a call of tt-xla stands for."""
+    return _RENAMED.get(target, target.removeprefix("tt."))
+
+
+_RENAMED = {"tt.paged_flash_mla_decode": "paged_flash_multi_latent_attention_decode"}
+
+
+def _opaque_call(program: Program, op: Any) -> list[Sharded]:
+    """Performs a call that stands for an op of TTIR without a meaning.
+
+    Its attributes are strings; `has_x` says whether the optional operand `x` is there, and no call has a destination.
+    """
+    name = _op_named(target_of(op))
+    row, names = textual.OPS[f"ttir.{name}"], textual.OPERANDS[f"ttir.{name}"]
+    where = "mhlo.frontend_attributes"
+    rows = {k: program.read(v) for k, v in entries(op.attributes[where])} if where in op.attributes else {}
+    flags = {k.removeprefix("has_"): _truth(v) for k, v in rows.items() if k.startswith("has_")}
+    given = {k: v for k, v in rows.items() if not k.startswith(("has_", "xla."))}
+    if unknown := sorted(given.keys() - row.by_name.keys()):
+        raise UnsupportedError(
+            f"@{target_of(op)} has {', '.join(unknown)}; its attributes are: {', '.join(row.by_name) or 'none'}."
+        )
+    attributes = {k: _WORDS[row.by_name[k].kind](v) for k, v in given.items()}
+    xs = [program.env[v] for v in op.operands]
+    arrays = iter([program.reshard(x, replicated(len(x.sharding)), f"for {target_of(op)}") for x in xs])
+    free = len(xs) - sum(n[-1] != "?" and n != "output" for n in names)
+    groups: list[Any] = []
+    for operand in names:
+        optional = operand.endswith("?")
+        there = not optional or flags.get(operand.rstrip("?"), free > 0)
+        free -= optional and there
+        made = _destination(program, op) if operand == "output" else next(arrays, None) if there else None
+        groups.append(made)
+    if f"ttir.{name}" in textual.GROUPS:
+        attributes["operandSegmentSizes"] = tuple(int(x is not None) for x in groups)
+    made = bind_op(program, op, name, [x for x in groups if x is not None], attributes)
+    return [Sharded(y, replicated(y.ndim)) for y in made]
+
+
+def _destination(program: Program, op: Any) -> Any:
+    (kind,) = program.types_of(op.results)
+    return _lax.full(kind.shape, 0, kind.dtype)
+
+
+def _truth(value: Any) -> bool:
+    text = str(value)
     if text.lower() not in ("true", "false"):
         raise UnsupportedError(f"{text[:60]!r} is neither true nor false.")
     return text.lower() == "true"
 
 
-_COMPOSITE = "tt.composite_attributes"
+def _ints(value: Any) -> tuple[int, ...]:
+    return tuple(int(n) for n in np.atleast_1d(value))
+
+
 _TOP = {"k": int, "dim": int, "largest": _truth, "sorted": _truth}
 
 _TARGETS: dict[str, Whole] = {
-    "tt.sharding_constraint": _constrained,
+    "tt.sharding_constraint": _same,
+    OWN_PART: _own_part,
     "tt.scaled_dot_product_attention": _Tenstorrent(
         "scaled_dot_product_attention", {"is_causal": _truth, "scale": float, "sliding_window_size": int}
     ),
     "tt.fill_cache": _Tenstorrent("fill_cache", {"batch_offset": int}),
     "tt.update_cache": _Tenstorrent("update_cache", {"batch_offset": int}),
-    "tenstorrent.gather_dim": _Tenstorrent("gather", {"dim": int}, _COMPOSITE),
-    "tenstorrent.rms_norm": _Tenstorrent("rms_norm", {"epsilon": float, "normalized_shape": tuple}, _COMPOSITE),
-    "tenstorrent.layer_norm": _Tenstorrent("layer_norm", {"epsilon": float, "normalized_shape": tuple}, _COMPOSITE),
-    "tenstorrent.topk": _Tenstorrent("topk", _TOP, _COMPOSITE),
+    "tenstorrent.gather_dim": _Tenstorrent("gather", {"dim": int}, COMPOSITE),
+    "tenstorrent.rms_norm": _Tenstorrent("rms_norm", {"epsilon": float, "normalized_shape": _ints}, COMPOSITE),
+    "tenstorrent.layer_norm": _Tenstorrent("layer_norm", {"epsilon": float, "normalized_shape": _ints}, COMPOSITE),
+    "tenstorrent.topk": _Tenstorrent("topk", _TOP, COMPOSITE),
     "mhlo.topk": _Tenstorrent("topk", _TOP, "mhlo.attributes"),
     "SPMDFullToShardShape": _to_shards,
     "SPMDShardToFullShape": _to_full,

@@ -51,7 +51,7 @@ class Decisions:
     def at(self, op: Any) -> Generator[None]:
         """Runs its body at the source location of an op."""
         before = self.op, self.line
-        with self.sources.at(str(op.location), op.name) as line:
+        with self.sources.at(op.location.attr, op.name) as line:
             self.op, self.line = op.name, line
             try:
                 yield

@@ -13,7 +13,6 @@ from jaxmesh.frontends.stablehlo.call import Call, Meaning, Ops
 
 OPS = Ops()
 _lax: Any = jax.lax
-_special: Any = jax.scipy.special
 
 _SAME: dict[str, Any] = {
     "abs": _lax.abs, "add": _lax.add, "and": _lax.bitwise_and, "atan2": _lax.atan2, "cbrt": _lax.cbrt,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,6 +14,7 @@ import numpy as np
 
 from jaxmesh.errors import InexpressibleError, JaxmeshError, MissingRuleError, UnsupportedError
 from jaxmesh.frontends.mlir.attributes import Values
+from jaxmesh.frontends.mlir.preprocess import Rewritten
 from jaxmesh.frontends.mlir.types import Types
 from jaxmesh.frontends.stablehlo import (
     collectives,
@@ -31,9 +33,10 @@ from jaxmesh.frontends.stablehlo import (
 from jaxmesh.frontends.stablehlo.call import Call, Meaning, Whole, as_list
 from jaxmesh.frontends.stablehlo.decisions import Decisions
 from jaxmesh.frontends.stablehlo.reshards import added_axes, global_shape, perform, plan
-from jaxmesh.frontends.stablehlo.rules import Rule, Splitting, read_rule, split
+from jaxmesh.frontends.stablehlo.rules import Splitting, read_rule, split, split_op
 from jaxmesh.frontends.stablehlo.shardings import RULE, Sharding, axes_of, local_shape, replicated
 from jaxmesh.frontends.stablehlo.values import Sharded
+from jaxmesh.jaxprs.emit import Kept
 
 _FAMILIES = (elementwise.OPS, shapes.OPS, reductions.OPS, indexing.OPS, windows.OPS, norms.OPS)
 _MEANINGS: dict[str, Meaning] = {k: m for family in _FAMILIES for k, m in family.meanings.items()}
@@ -51,6 +54,31 @@ _WHOLE: dict[str, Whole] = {
     **custom_calls.OPS,
 }
 _lax: Any = jax.lax
+_PURE = frozenset({*elementwise.OPS.meanings, *shapes.OPS.meanings, "stablehlo.dot_general"})
+"""Ops whose meaning is a function of their attributes, the shardings, and the types of operands and results alone."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Plan:
+    """How an op is computed on shards.
+
+    Attributes:
+      splitting: the shardings of its operands and results there.
+      wanted: the shardings that its results then get.
+      results: the types of its results on one device.
+      shapes: the global shapes of its operands.
+      global_shapes: those of its results.
+      kind: how partial results are reduced; None if they cannot be.
+      pure: whether its meaning is a function of the plan and the operands alone.
+    """
+
+    splitting: Splitting
+    wanted: list[Sharding]
+    results: list[jax.ShapeDtypeStruct]
+    shapes: list[tuple[int, ...]]
+    global_shapes: list[tuple[int, ...]]
+    kind: str | None
+    pure: bool
 
 
 @dataclass(eq=False)
@@ -71,13 +99,13 @@ class Importer:
 
     def __post_init__(self) -> None:
         self._types = Types(lambda _: None, wide=True)
-        self.read = Values(self._types, {})
+        self.read = Values(self._types, Rewritten("", {}, {}, {}))
         # The layers of a model repeat the same ops, and MLIR keeps each attribute once.
-        self._rules: dict[Any, Rule] = {}
-        self._splittings: dict[Any, Splitting] = {}
+        self._plans: dict[Any, _Plan] = {}
         self._nearest: dict[Any, tuple[Sharding, bool]] = {}
+        self._kept = Kept()
         self.scope: object = object()
-        self.splits = False
+        self.splits = self.computes = False
         self.manual: frozenset[str] = frozenset()
 
     # --- types and shardings ------------------------------------------------------------------------------------------
@@ -162,6 +190,7 @@ class Importer:
                 ) from error
         for value, made in zip(op.results, results, strict=True):
             self.env[value] = made
+            self.computes = True
             self.splits = self.splits or (made.make is None and bool(axes_of(made.sharding) or made.partial))
 
     def _results(self, op: Any) -> list[Sharded]:
@@ -180,61 +209,72 @@ class Importer:
 
     def _local(self, op: Any, meaning: Meaning) -> list[Sharded]:
         operands = [self.env[v] for v in op.operands]
-        kinds, wanted = self.types_of(op.results), self.result_shardings(op)
-        kind = _KINDS[op.name](op) if op.name in _KINDS else None
-        splitting = self._splitting(op, operands, kinds, wanted, kind)
-        xs = [self.reshard(x, s, f"for {op.name}") for x, s in zip(operands, splitting.operands, strict=True)]
-        results = [
-            jax.ShapeDtypeStruct(local_shape(k.shape, s, self.sizes), k.dtype)
-            for k, s in zip(kinds, splitting.results, strict=True)
-        ]
-        shapes_of = [t.shape for t in self.types_of(op.operands)]
-        made_of = op, xs, splitting.operands, results, splitting.results, shapes_of
+        plan = self._plan(op, operands)
+        splitting, wanted = plan.splitting, plan.wanted
+        why = f"for {op.name}"
+        xs = [self.reshard(x, s, why) for x, s in zip(operands, splitting.operands, strict=True)]
+        made_of = op, xs, splitting.operands, plan.results, splitting.results, plan.shapes
         call = Call(*made_of, self.sizes, self.read, self.body, self.decisions)
-        made = meaning(call)
-        arrays = as_list(made)
-        partial = splitting.partial if kind is not None else ()
+        if not plan.pure:
+            made = meaning(call)
+        else:
+            made = self._kept(plan, lambda *given: meaning(dataclasses.replace(call, operands=list(given))), *xs)
+        partial = splitting.partial if plan.kind is not None else ()
         outs = [
-            Sharded(_cast_type(y, k), s, partial, kind or "", op)
-            for y, k, s in zip(arrays, results, splitting.results, strict=True)
+            Sharded(_cast_type(y, k), s, partial, plan.kind or "", op)
+            for y, k, s in zip(as_list(made), plan.results, splitting.results, strict=True)
         ]
         results_of = [
             y if y.sharding == w else Sharded(self.reshard(y, w, f"of {op.name}"), w)
             for y, w in zip(outs, wanted, strict=True)
         ]
         if op.name == "stablehlo.broadcast_in_dim" and not xs[0].ndim:
-            (y,), (k,) = results_of, kinds
-            y.make = lambda s: _lax.broadcast(xs[0], local_shape(k.shape, s, self.sizes))
+            (y,), (shape,) = results_of, plan.global_shapes
+            y.make = lambda s: _lax.broadcast(xs[0], local_shape(shape, s, self.sizes))
         return results_of
 
+    def _plan(self, op: Any, operands: Sequence[Sharded]) -> _Plan:
+        """Returns how an op is computed on shards; ops that are written alike, of operands split alike, have one."""
+        kind = _KINDS[op.name](op) if op.name in _KINDS else None
+        reduces = kind is not None or (op.name == "stablehlo.scatter" and indexing.scatter_reduces(op))
+        types = tuple([v.type for v in op.operands]), tuple([v.type for v in op.results])
+        given = tuple([x.sharding for x in operands])
+        key = op.name, tuple(op.attributes.items()), kind, reduces, types, given, self.manual
+        plan = self._plans.get(key)
+        if plan is None:
+            before = len(self.decisions.made)
+            plan = self._made_plan(op, given, kind, reduces=reduces)
+            # What is dropped is said of every op.
+            if len(self.decisions.made) == before:
+                self._plans[key] = plan
+        return plan
+
+    def _made_plan(self, op: Any, given: tuple[Sharding, ...], kind: str | None, *, reduces: bool) -> _Plan:
+        shapes_of, kinds = [t.shape for t in self.types_of(op.operands)], self.types_of(op.results)
+        wanted = self.result_shardings(op)
+        splitting = self._splitting(op, given, (shapes_of, [k.shape for k in kinds]), wanted, reduces=reduces)
+        results = [
+            jax.ShapeDtypeStruct(local_shape(k.shape, s, self.sizes), k.dtype)
+            for k, s in zip(kinds, splitting.results, strict=True)
+        ]
+        return _Plan(splitting, wanted, results, shapes_of, [k.shape for k in kinds], kind, op.name in _PURE)
+
     def _splitting(
-        self, op: Any, operands: Sequence[Sharded], kinds: Any, wanted: list[Sharding], kind: str | None
+        self, op: Any, given: tuple[Sharding, ...], shapes_of: Any, wanted: list[Sharding], *, reduces: bool
     ) -> Splitting:
-        if not any(map(axes_of, wanted)) and not any(axes_of(x.sharding) for x in operands):
-            return Splitting(tuple(x.sharding for x in operands), tuple(wanted), ())
+        if not any(map(axes_of, wanted)) and not any(map(axes_of, given)):
+            return Splitting(given, tuple(wanted), ())
         if op.name == "stablehlo.slice":
             kept = shapes.split_slice(op, wanted[0], self.sizes, self.read)
             return Splitting((kept,), (kept,), ())
         if RULE not in op.attributes:
-            whole = tuple(replicated(len(x.sharding)) for x in operands)
-            return Splitting(whole, tuple(replicated(len(k.shape)) for k in kinds), ())
-        attribute = op.attributes[RULE]
-        rule = self._rules.get(attribute)
-        if rule is None:
-            rule = self._rules[attribute] = read_rule(attribute)
+            return split_op(op, shapes_of, given, wanted, self.sizes)
+        rule = read_rule(op.attributes[RULE])
         if op.name == "stablehlo.reduce_window":
             dims = windows.separate_dims(op, self.read)
             free = {f for d in dims for f in rule.results[0][d]}
             rule = dataclasses.replace(rule, local=rule.local - free)
-        reduces = kind is not None or (op.name == "stablehlo.scatter" and indexing.scatter_reduces(op))
-        shapes_of = [t.shape for t in self.types_of(op.operands)], [k.shape for k in kinds]
-        given = tuple(x.sharding for x in operands)
-        key = rule, given, tuple(wanted), *map(tuple, shapes_of), reduces
-        found = self._splittings.get(key)
-        if found is None:
-            found = split(rule, shapes_of, given, wanted, self.sizes, reduces=reduces)
-            self._splittings[key] = found
-        return found
+        return split(rule, shapes_of, given, wanted, self.sizes, reduces=reduces)
 
     # --- communication ------------------------------------------------------------------------------------------------
 
@@ -246,7 +286,8 @@ class Importer:
         if key not in x.known:
             with self.decisions.at(x.source):
                 self.decisions.collective("all_reduce", x.partial, f"{x.kind} over shards of a reduced dim")
-                x.known[key] = Sharded(values.all_reduce(x.array, x.partial, x.kind), x.sharding)
+                sum_up = functools.partial(values.all_reduce, axes=x.partial, kind=x.kind)
+                x.known[key] = Sharded(self._kept(("all_reduce", x.partial, x.kind), sum_up, x.array), x.sharding)
         return x.known[key]
 
     def reshard(self, x: Sharded, target: Sharding, why: str) -> Any:
@@ -266,7 +307,8 @@ class Importer:
             moves = plan(x.sharding, target, shape, self.sizes)
             for move in moves:
                 self.decisions.moved(move, x, target, why, self.sizes)
-            x.known[key] = Sharded(perform(x.array, moves, self.sizes), target)
+            move_all = functools.partial(perform, moves=moves, sizes=self.sizes)
+            x.known[key] = Sharded(self._kept(("reshard", *moves), move_all, x.array), target)
         return x.known[key].array
 
     def _reduce_scatter(self, x: Sharded, axis: str, dim: int, why: str) -> Any:

@@ -1,16 +1,19 @@
-"""Prepares a module for Shardy: calls are inlined, and ops that Shardy does not know get a sharding rule."""
+"""Prepares a module for Shardy: calls are inlined."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
 from typing import Any
 
 from jaxlib.mlir import ir
 
 from jaxmesh.errors import UnsupportedError
-from jaxmesh.frontends.stablehlo.shardings import RULE
 
 _ir: Any = ir
+OWN_PART = "sdy.all_slice"
+"""The composite by which tt-mlir takes a device's own part, which its decomposition does by all_to_alls."""
+COMPOSITE = "tt.composite_attributes"
+"""The attribute of a custom call with those of the composite that it stands for."""
 
 
 def inline_calls(module: Any, name: str = "main") -> Any:
@@ -69,11 +72,16 @@ def operations(op: Any) -> list[Any]:
     return [o.operation for region in op.regions for block in region.blocks for o in block.operations]
 
 
-def walk(op: Any) -> Iterator[Any]:
-    """Yields every operation inside an operation, at any depth, outer ones first."""
-    for inner in operations(op):
-        yield inner
-        yield from walk(inner)
+def walk(op: Any) -> list[Any]:
+    """Returns every operation inside an operation, at any depth, outer ones first."""
+    found: list[Any] = []
+
+    def visit(inner: Any) -> Any:
+        found.append(inner)
+        return _ir.WalkResult.ADVANCE
+
+    op.walk(visit, _ir.WalkOrder.PRE_ORDER)
+    return found[1:]
 
 
 def callee_of(op: Any) -> str | None:
@@ -88,6 +96,9 @@ def callee_of(op: Any) -> str | None:
 
 
 def _inline(call: Any, functions: dict[str, Any]) -> None:
+    if call.name == "stablehlo.composite" and call.attributes["name"].value == OWN_PART:
+        _keep_call(call)
+        return
     name = callee_of(call)
     assert name is not None
     block = functions[name].regions[0].blocks[0]
@@ -103,6 +114,17 @@ def _inline(call: Any, functions: dict[str, Any]) -> None:
     call.erase()
 
 
+def _keep_call(composite: Any) -> None:
+    """Replaces a composite by a custom call of its name, with its attributes."""
+    kinds = [v.type for v in composite.results]
+    rows = {"call_target_name": composite.attributes["name"], COMPOSITE: composite.attributes["composite_attributes"]}
+    place = {"loc": composite.location, "ip": _ir.InsertionPoint(composite)}
+    made = _ir.Operation.create("stablehlo.custom_call", kinds, list(composite.operands), rows, **place)
+    for old, new in zip(composite.results, made.results, strict=True):
+        old.replace_all_uses_with(new)
+    composite.erase()
+
+
 def _replace_operands(op: Any, values: dict[Any, Any]) -> None:
     for i, operand in enumerate(op.operands):
         if operand in values:
@@ -113,46 +135,15 @@ def _replace_operands(op: Any, values: dict[Any, Any]) -> None:
                 inner.operands[i] = values[operand]
 
 
-# --- ops without a rule of Shardy's ----------------------------------------------------------------------------------
+def reshape_broadcasts(main: Any) -> None:
+    """Turns broadcasts that only add dims of size 1 into reshapes, as XLA does before it runs Shardy.
 
-
-def add_rules(main: Any) -> None:
-    """Gives CHLO's ops, which Shardy does not know, the rules of pointwise ops, and of a sort along the last dim."""
-    for op in walk(main):
-        if op.name.startswith("chlo.") and RULE not in op.attributes:
-            rule = _last_dim(op) if op.name == "chlo.top_k" else _pointwise(op)
-            if rule is not None:
-                op.attributes[RULE] = _ir.Attribute.parse(rule, op.context)
-
-
-def _pointwise(op: Any) -> str | None:
-    shapes = [tuple(v.type.shape) for v in (*op.operands, *op.results)]
-    if len(set(shapes)) != 1 or not shapes[0]:
-        return None
-    dims = _dims(shapes[0])
-    return _rule([dims] * len(op.operands), [dims] * len(op.results), shapes[0], "")
-
-
-def _last_dim(op: Any) -> str | None:
-    shape = tuple(op.operands[0].type.shape)
-    dims, last = _dims(shape), len(shape) - 1
-    fresh = _letter(len(shape))
-    sizes = (*shape, op.results[0].type.shape[last])
-    result = [*dims[:-1], fresh]
-    return _rule([dims], [result] * len(op.results), sizes, f" need_replication={{{_letter(last)}, {fresh}}}")
-
-
-def _letter(i: int) -> str:
-    return chr(ord("i") + i) if i < 18 else f"z_{i - 17}"
-
-
-def _dims(shape: tuple[int, ...]) -> list[str]:
-    return [_letter(i) for i in range(len(shape))]
-
-
-def _rule(operands: list[list[str]], results: list[list[str]], sizes: tuple[int, ...], kinds: str) -> str:
-    def side(rows: list[list[str]]) -> str:
-        return ", ".join(f"[{', '.join(row)}]" for row in rows)
-
-    factors = ", ".join(f"{_letter(i)}={n}" for i, n in enumerate(sizes))
-    return f"#sdy.op_sharding_rule<({side(operands)})->({side(results)}) {{{factors}}}{kinds}>"
+    Shardy propagates through reshapes before, and through broadcasts after it propagates through products.
+    """
+    for op in [o for o in walk(main) if o.name == "stablehlo.broadcast_in_dim"]:
+        (x,), (y,) = op.operands, op.results
+        dims = list(op.attributes["broadcast_dimensions"])
+        if dims and dims == sorted(dims) and math.prod(x.type.shape) == math.prod(y.type.shape):
+            made = _ir.Operation.create("stablehlo.reshape", [y.type], [x], loc=op.location, ip=_ir.InsertionPoint(op))
+            y.replace_all_uses_with(made.results[0])
+            op.erase()

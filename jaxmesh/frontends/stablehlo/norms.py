@@ -1,4 +1,4 @@
-"""Batch normalisation, which Shardy has no rule for: its operands are gathered."""
+"""Batch normalisation."""
 
 from __future__ import annotations
 

@@ -17,8 +17,9 @@ from jaxmesh.frontends.stablehlo.shardings import Sharding, as_spec, axes_of, lo
 from jaxmesh.frontends.stablehlo.shardy import argument_shardings, partition, result_shardings
 from jaxmesh.frontends.stablehlo.values import Sharded
 from jaxmesh.jaxprs.compat import Jaxpr
+from jaxmesh.jaxprs.evaluate import trace_typed
+from jaxmesh.jaxprs.keys import from_words, words_of
 from jaxmesh.jaxprs.source_locations import Sources
-from jaxmesh.jaxprs.typed_trace import trace_typed
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ class ImportedProgram:
       results: the shardings of its results.
       decisions: what the partitioner decided, in the order of the program.
       assumptions: where replication is assumed that no type proves.
-      splits: whether any value that is computed is split over devices.
+      splits: whether any value that is computed is split over devices, or none is computed.
     """
 
     jaxpr: Jaxpr
@@ -55,6 +56,7 @@ def import_module(
     consts: Sequence[Any] = (),
     sources: Sources | None = None,
     results_asked: Sequence[bool] | None = None,
+    avals: tuple[Sequence[Any], Sequence[Any]] | None = None,
     name: str = "main",
     guarded: bool = False,
     kept_results: Sequence[bool] | None = None,
@@ -68,6 +70,8 @@ def import_module(
       consts: values of the first arguments, which the program closes over.
       sources: where the ops of the module come from in the user's source.
       results_asked: which results have shardings that were asked for.
+      avals: the types of the arguments and of the results where random keys are not their words; by default those of
+        the module.
       name: the function of the module.
       guarded: whether others than JAX made the module; see `partition`.
       kept_results: which results stay on the devices.
@@ -83,7 +87,8 @@ def import_module(
     arguments, results = argument_shardings(main), result_shardings(main)
     block = main.regions[0].blocks[0]
     types = importer.types_of(block.arguments)
-    kept = presharded or [False] * (len(types) - len(consts))
+    given, made = (types[len(consts) :], importer.types_of(block.operations[-1].operands)) if avals is None else avals
+    kept = presharded or [False] * len(given)
     on_devices = [*[False] * len(consts), *kept]
     for i, (sharding, asked) in enumerate(zip(arguments, partitioned.asked, strict=True)):
         if i >= len(consts):
@@ -100,30 +105,33 @@ def import_module(
         entries = zip([*consts, *args], arguments, on_devices, strict=True)
         values = [
             Sharded(x if here or whole else spread(full_to_shard(x, as_spec(s)), axes_of(s)), s)
-            for x, s, here in entries
+            for x, s, here in ((words_of(x), s, here) for x, s, here in entries)
         ]
         outs = importer.block(block, values)
         if whole and not any(stays):
             return [importer.settle(y).array for y in outs]
-        return [_leave(importer, y, s, here) for y, s, here in zip(outs, results, stays, strict=True)]
+        left = [_leave(importer, y, s, here) for y, s, here in zip(outs, results, stays, strict=True)]
+        return [from_words(y, a.dtype) for y, a in zip(left, made, strict=True)]
 
-    given = [
-        jax.ShapeDtypeStruct(local_shape(t.shape, s, sizes) if here else t.shape, t.dtype)
-        for t, s, here in zip(types, arguments, on_devices, strict=True)
-    ][len(consts) :]
-    varying = [axes_of(s) if here else () for s, here in zip(arguments, on_devices, strict=True)][len(consts) :]
+    # The words of a random key are a further dim.
+    ends = [s[: len(a.shape)] for a, s in zip(given, arguments[len(consts) :], strict=True)]
+    structs = [
+        jax.ShapeDtypeStruct(local_shape(a.shape, s, sizes) if here else a.shape, a.dtype)
+        for a, s, here in zip(given, ends, kept, strict=True)
+    ]
+    varying = [axes_of(s) if here else () for s, here in zip(ends, kept, strict=True)]
     with module.context:
-        jaxpr = trace_typed(run, given, varying, mesh)
+        jaxpr = trace_typed(run, structs, varying, mesh)
     for i, sharding in enumerate(results):
         asked = bool(results_asked and results_asked[i])
         decisions.value(i, sharding, asked, "result")
     return ImportedProgram(
         jaxpr,
-        tuple(arguments[len(consts) :]),
-        tuple(results),
+        tuple(ends),
+        tuple(s[: len(a.shape)] for a, s in zip(made, results, strict=True)),
         tuple(decisions.made),
         tuple(decisions.assumptions),
-        importer.splits,
+        importer.splits or not importer.computes,
     )
 
 

@@ -229,6 +229,11 @@ def _einsum(call: Call) -> Any:
 # --- sorts -----------------------------------------------------------------------------------------------------------
 
 
+@OPS.add("stablehlo.fft")
+def _fft(call: Call) -> Any:
+    return _lax.fft(call.operands[0], call.enum("fft_type"), tuple(call["fft_length"]))
+
+
 @OPS.add("stablehlo.sort")
 def _sort(call: Call) -> Any:
     keys, descends = _sort_keys(call)

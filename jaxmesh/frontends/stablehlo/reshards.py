@@ -12,12 +12,17 @@ from jaxmesh.frontends.stablehlo.shardings import Sharding, axes_of, count
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One step of a reshard: `kind` is slice, all_to_all or all_gather, from `source` (if any) to `dim`."""
+    """One step of a reshard: `kind` is slice, all_to_all or all_gather, from `source` (if any) to `dim`.
+
+    Axes that move together move the major one first. What they leave in the dim `source` is in the order of their
+    arrival, until the last of them, which has all of them as `group`, puts it in the order of the axes.
+    """
 
     kind: str
     axis: str
     dim: int
     source: int = -1
+    group: tuple[str, ...] = ()
 
 
 def plan(source: Sharding, target: Sharding, shape: tuple[int, ...], sizes: Mapping[str, int]) -> list[Move]:
@@ -30,16 +35,32 @@ def plan(source: Sharding, target: Sharding, shape: tuple[int, ...], sizes: Mapp
     ['all_to_all x']
     >>> [f"{m.kind} {m.axis}" for m in plan((("x", "y"), ()), (("y",), ()), (8, 8), {"y": 2, "x": 4})]
     ['all_gather y', 'all_gather x', 'slice y']
+    >>> [f"{m.kind} {m.axis}" for m in plan((("x", "y"), ()), ((), ("x", "y")), (8, 8), {"y": 2, "x": 4})]
+    ['all_to_all x', 'all_to_all y']
     """
     now, moves = [list(a) for a in source], list[Move]()
     while now != [list(a) for a in target]:
-        move = next(_possible(now, target, shape, sizes))
-        moves.append(move)
-        if move.kind != "slice":
-            now[move.source if move.source >= 0 else move.dim].pop()
-        if move.kind != "all_gather":
-            now[move.dim].append(move.axis)
+        for move in _group(now, target) or [next(_possible(now, target, shape, sizes))]:
+            moves.append(move)
+            if move.kind != "slice":
+                now[move.source if move.source >= 0 else move.dim].remove(move.axis)
+            if move.kind != "all_gather":
+                now[move.dim].append(move.axis)
     return moves
+
+
+def _group(now: list[list[str]], target: Sharding) -> list[Move]:
+    """Returns the moves of several minor axes of a dim to a dim that wants them in their order, or none."""
+    for i, wanted in enumerate(target):
+        if not _is_start(now[i], wanted):
+            continue
+        missing = wanted[len(now[i]) :]
+        for j, axes in enumerate(now):
+            size = len(axes) - axes.index(missing[0]) if missing and missing[0] in axes else 0
+            group = tuple(axes[-size:])
+            if j != i and size > 1 and missing[:size] == group:
+                return [Move("all_to_all", a, i, j, group if a == group[-1] else ()) for a in group]
+    return []
 
 
 def _possible(
@@ -73,6 +94,8 @@ def perform(x: Any, moves: list[Move], sizes: Mapping[str, int]) -> Any:
                 x = values.own_slice(x, move.axis, move.dim, sizes)
             case "all_to_all":
                 x = values.all_to_all(x, move.axis, move.dim, move.source)
+                if move.group:
+                    x = values.reorder(x, move.source, [sizes[a] for a in move.group])
             case _:
                 x = values.all_gather(x, move.axis, move.dim)
     return x

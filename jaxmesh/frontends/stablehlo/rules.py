@@ -13,7 +13,7 @@ from typing import Any
 
 from jaxlib.mlir.dialects import sdy
 
-from jaxmesh.frontends.stablehlo.shardings import Sharding, count
+from jaxmesh.frontends.stablehlo.shardings import RULE, Sharding, count, replicated
 
 _sdy: Any = sdy
 Rows = tuple[tuple[tuple[int, ...], ...], ...]
@@ -67,6 +67,20 @@ class Splitting:
     operands: tuple[Sharding, ...]
     results: tuple[Sharding, ...]
     partial: tuple[str, ...]
+
+
+def split_op(
+    op: Any,
+    shapes: tuple[Sequence[tuple[int, ...]], Sequence[tuple[int, ...]]],
+    given: Sequence[Sharding],
+    wanted: Sequence[Sharding],
+    sizes: Mapping[str, int],
+) -> Splitting:
+    """Returns the splitting of an op by the rule that it has; without one, its operands and results are whole."""
+    if RULE in op.attributes:
+        return split(read_rule(op.attributes[RULE]), shapes, given, wanted, sizes, reduces=False)
+    operands, results = (tuple(replicated(len(s)) for s in row) for row in shapes)
+    return Splitting(operands, results, ())
 
 
 def split(

@@ -15,6 +15,8 @@ Sharding = tuple[tuple[str, ...], ...]
 
 SHARDING = "sdy.sharding"
 RULE = "sdy.sharding_rule"
+WRITTEN = "jaxmesh.written"
+"""Marks an all_reduce of the text, beside those that Shardy inserts."""
 COLLECTIVES = tuple(
     f"sdy.{n}" for n in ("all_gather", "all_slice", "all_to_all", "collective_permute", "reduce_scatter", "all_reduce")
 )
@@ -135,11 +137,3 @@ def per_value(op: Any) -> list[Any] | None:
     if str(attribute).startswith("#sdy.sharding_per_value"):
         return [_sdy.TensorShardingAttr(s) for s in _sdy.TensorShardingPerValueAttr(attribute).shardings]
     return [_sdy.TensorShardingAttr(attribute)]
-
-
-def of_results(op: Any, shapes: Sequence[Sequence[int]]) -> list[Sharding]:
-    """Returns the shardings of an operation's results; replicated where none is written."""
-    given = per_value(op)
-    if given is None:
-        return [replicated(len(s)) for s in shapes]
-    return [read(a) for a in given]

@@ -15,8 +15,9 @@ from jaxlib.mlir.dialects import sdy
 
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.frontends.stablehlo import shardings
-from jaxmesh.frontends.stablehlo.inline import add_rules, inline_calls, walk
-from jaxmesh.frontends.stablehlo.shardings import OWN, SHARDING
+from jaxmesh.frontends.stablehlo.inline import inline_calls, reshape_broadcasts, walk
+from jaxmesh.frontends.stablehlo.op_rules import add_rules
+from jaxmesh.frontends.stablehlo.shardings import OWN, SHARDING, WRITTEN
 from jaxmesh.jaxprs.guarded_passes import REFUSALS, fatal_error, run_passes
 
 _ir: Any = ir
@@ -70,7 +71,12 @@ def partition(module: Any, sizes: Mapping[str, int], name: str = "main", *, guar
     with module.context, _ir.Location.unknown(module.context):
         main = inline_calls(module, name)
         _check_meshes(module, sizes)
+        if not guarded:
+            reshape_broadcasts(main)
         add_rules(main)
+        for op in walk(main):
+            if op.name == "sdy.all_reduce":
+                op.attributes[WRITTEN] = _ir.UnitAttr.get()
         asked = tuple(SHARDING in a for a in _argument_attributes(main))
         run(module, _PROPAGATE, guarded=guarded)
         dropped = _drop(main, sizes)
@@ -155,41 +161,46 @@ def _drop(main: Any, sizes: Mapping[str, int]) -> tuple[Dropped, ...]:
     """Drops sub-axes and axes that do not divide a dim, everywhere, to the nearest sharding that does."""
     dropped: list[Dropped] = []
 
-    def nearest(attribute: Any, shape: Any, what: str, where: str) -> Any:
-        attribute = _sdy.TensorShardingAttr(attribute)
-        kept, changed = shardings.read_nearest(attribute, shape, sizes)
+    known: dict[Any, tuple[Any, shardings.Sharding, bool]] = {}
+
+    def nearest(attribute: Any, kind: Any, what: str, location: Any) -> Any:
+        found = known.get((attribute, kind))
+        if found is None:
+            given = _sdy.TensorShardingAttr(attribute)
+            found = known[attribute, kind] = given, *shardings.read_nearest(given, kind.shape, sizes)
+        given, kept, changed = found
         if not changed:
-            return attribute
-        wanted = shardings.show_attribute(attribute)
-        dropped.append(Dropped(what, where, wanted, shardings.show(kept)))
-        return shardings.written(attribute, kept)
+            return given
+        wanted = shardings.show_attribute(given)
+        dropped.append(Dropped(what, str(location), wanted, shardings.show(kept)))
+        return shardings.written(given, kept)
 
     block = main.regions[0].blocks[0]
-    _drop_of_function(main, "arg_attrs", [v.type.shape for v in block.arguments], nearest, "argument")
-    _drop_of_function(main, "res_attrs", [t.shape for t in _result_types(main)], nearest, "result")
+    _drop_of_function(main, "arg_attrs", [v.type for v in block.arguments], nearest, "argument")
+    _drop_of_function(main, "res_attrs", _result_types(main), nearest, "result")
     for op in walk(main):
         given = shardings.per_value(op)
-        if given is None:
+        # An op that JAX wants on one device has a sharding also without results.
+        if given is None or not op.results:
             continue
-        where = str(op.location)
         if op.name in OWN:
-            op.attributes[OWN[op.name]] = nearest(given[0], op.results[0].type.shape, op.name, where)
+            op.attributes[OWN[op.name]] = nearest(given[0], op.results[0].type, op.name, op.location)
             continue
         rows = zip(given, op.results, strict=True)
-        new = [nearest(s, r.type.shape, op.name, where) for s, r in rows]
+        new = [nearest(s, r.type, op.name, op.location) for s, r in rows]
         if new != given:
             op.attributes[SHARDING] = _sdy.TensorShardingPerValueAttr.get(new)
     return tuple(dropped)
 
 
-def _drop_of_function(main: Any, name: str, shapes: list[Any], nearest: Any, what: str) -> None:
+def _drop_of_function(main: Any, name: str, types: list[Any], nearest: Any, what: str) -> None:
     if name not in main.attributes:
         return
     rows: list[Any] = []
-    for i, (attributes, shape) in enumerate(zip(main.attributes[name], shapes, strict=True)):
+    for i, (attributes, kind) in enumerate(zip(main.attributes[name], types, strict=True)):
         entries = {k if isinstance(k, str) else k.name: None for k in attributes}
         values = {k: attributes[k] for k in entries}
         if SHARDING in values:
-            values[SHARDING] = nearest(values[SHARDING], shape, f"{what} {i}", "")
+            values[SHARDING] = nearest(values[SHARDING], kind, f"{what} {i}", "")
         rows.append(_ir.DictAttr.get(values))
     main.attributes[name] = _ir.ArrayAttr.get(rows)

@@ -16,15 +16,21 @@ from jaxmesh.frontends.mlir.module import Function, boundary_attributes, check_s
 from jaxmesh.frontends.stablehlo import gspmd
 from jaxmesh.frontends.stablehlo.inline import operations, walk
 from jaxmesh.frontends.stablehlo.program import ImportedProgram, import_module
+from jaxmesh.frontends.stablehlo.shardings import SHARDING, per_value
 from jaxmesh.frontends.stablehlo.shardy import mesh_axes, run
 from jaxmesh.jaxprs.source_locations import TextSources
 
 _ir: Any = ir
-_DIALECTS = re.compile(r"\b(?:stablehlo|chlo|sdy|mhlo)\.\w")
+_DIALECTS = re.compile(r"\b(?:stablehlo|chlo|sdy|mhlo|arith)\.\w")
 _OWN = ("stablehlo.", "chlo.", "sdy.")
+_SHARED = "arith.constant"
+"""In a module without any other op it is one of StableHLO."""
 _THEIRS = ("ttir.", "ttnn.")
 _FRONTEND = "mhlo.frontend_attributes"
-_HIDDEN = ("xla.sdy.meshes", "xla.sdy.sharding", "xla.sdy.sharding_rule")
+_SHARDING = "xla.sdy.sharding"
+_HIDDEN = ("xla.sdy.meshes", _SHARDING, "xla.sdy.sharding_rule")
+_CONSTRAINTS = ("Sharding", "tt.sharding_constraint")
+"""Custom calls that give a value a sharding."""
 _STRINGS = ("xla-sdy-round-trip-import-shardy-attrs",)
 """Reads `xla.sdy.meshes`, `xla.sdy.sharding` and `@xla.sdy.FuncResultSharding`."""
 
@@ -66,13 +72,13 @@ def is_stablehlo(function: Function) -> bool:
     def visit(operation: Any) -> Any:
         nonlocal found
         name: str = operation.name
-        if not name.startswith((*_OWN, *_THEIRS)):
+        if not name.startswith((*_OWN, *_THEIRS, _SHARED)):
             return _ir.WalkResult.ADVANCE
         found = name
-        return _ir.WalkResult.INTERRUPT
+        return _ir.WalkResult.ADVANCE if name == _SHARED else _ir.WalkResult.INTERRUPT
 
     _module_of(function).walk(visit, _ir.WalkOrder.PRE_ORDER)
-    return found.startswith(_OWN)
+    return found.startswith((*_OWN, _SHARED))
 
 
 def _module_of(function: Function) -> Any:
@@ -113,16 +119,50 @@ def _readable(function: Function) -> Any:
     module = _module_of(function)
     if module.name != "builtin.module":
         raise ParseError(f"line {function.line}: @{function.name} stands in a {module.name}, not in a module.")
-    if "xla.sdy." not in function.piece.rewritten.text:
+    text = function.piece.rewritten.text
+    if "xla.sdy." not in text and not any(f"@{name}" in text for name in _CONSTRAINTS):
         return module
     module = module.clone().operation
     with module.context, _ir.Location.unknown(module.context):
-        _check_strings(module, function)
-        try:
-            run(module, _STRINGS, guarded=True)
-        except UnsupportedError as error:
-            raise UnsupportedError(f"line {function.line}: @{function.name}: xla.sdy attributes: {error}") from None
+        hidden = _take_constraints(module)
+        if "xla.sdy." in text:
+            _check_strings(module, function)
+            try:
+                run(module, _STRINGS, guarded=True)
+            except UnsupportedError as error:
+                raise UnsupportedError(f"line {function.line}: @{function.name}: xla.sdy attributes: {error}") from None
+        _constrain(module, hidden)
     return module
+
+
+def _constraints(module: Any) -> list[Any]:
+    return [o for o in walk(module) if o.name == "stablehlo.custom_call" and gspmd.target_of(o) in _CONSTRAINTS]
+
+
+def _take_constraints(module: Any) -> list[str]:
+    """Returns the shardings that calls ask for in strings, which XLA's pass would lose; empty for the others."""
+    found: list[str] = []
+    for op in _constraints(module):
+        rows = dict(entries(op.attributes[_FRONTEND])) if _FRONTEND in op.attributes else {}
+        found.append(_unquoted(rows[_SHARDING]) if _SHARDING in rows else "")
+    return found
+
+
+def _constrain(module: Any, hidden: list[str]) -> None:
+    """Replaces calls that ask for a sharding by Shardy's constraints."""
+    axes = [a for op in walk(module) if op.name == "sdy.mesh" for a in mesh_axes(op)]
+    for op, text in zip(_constraints(module), hidden, strict=True):
+        # tt-xla numbers the axes where it does not know their names.
+        named = re.sub(r'"mesh_idx_(\d+)"', lambda m: f'"{axes[int(m[1])]}"' if int(m[1]) < len(axes) else m[0], text)
+        if named:
+            op.attributes[SHARDING] = _ir.Attribute.parse(named)
+        given = per_value(op)
+        if given is not None:
+            place = {"loc": op.location, "ip": _ir.InsertionPoint(op)}
+            rows, kinds = {"sharding": given[0]}, [op.results[0].type]
+            made = _ir.Operation.create("sdy.sharding_constraint", kinds, [op.operands[0]], rows, **place)
+            op.results[0].replace_all_uses_with(made.results[0])
+            op.erase()
 
 
 def _check_strings(module: Any, function: Function) -> None:
@@ -137,10 +177,13 @@ def _check_strings(module: Any, function: Function) -> None:
 
 def _check_string(name: str, attribute: Any, where: str) -> None:
     try:
-        text = _ir.StringAttr(attribute).value.replace('\\"', '"').replace("\\22", '"')
-        _ir.Attribute.parse(text)
+        _ir.Attribute.parse(_unquoted(attribute))
     except (ValueError, _ir.MLIRError):
         raise ParseError(f"{where}: {name} = {str(attribute)[:200]} holds no attribute of Shardy.") from None
+
+
+def _unquoted(attribute: Any) -> str:
+    return _ir.StringAttr(attribute).value.replace('\\"', '"').replace("\\22", '"')
 
 
 def import_text(text: StablehloText, mesh: AbstractMesh) -> ImportedProgram:

@@ -60,12 +60,35 @@ def constraints(jaxpr: Jaxpr) -> list[Eqn]:
     return [e for e in walk.all_eqns(jaxpr) if e.primitive.name in _CONSTRAINTS and any(map(is_split, wanted_by(e)))]
 
 
+def _parameters(eqn: Eqn) -> list[Any]:
+    rows: list[Any] = [v if isinstance(v, tuple | list) else [v] for v in eqn.params.values()]
+    return [value for row in rows for value in row]
+
+
 def wanted_by(eqn: Eqn) -> list[NamedSharding]:
     """Returns the shardings that an equation names."""
-    found: list[Any] = []
-    for value in eqn.params.values():
-        found += value if isinstance(value, tuple | list) else [value]
-    return [s for s in found if isinstance(s, NamedSharding) and not s.mesh.empty]
+    return [s for s in _parameters(eqn) if isinstance(s, NamedSharding) and not s.mesh.empty]
+
+
+DEVICE_MEMORY = (None, "device", "unpinned_host")
+"""The kinds of memory that the devices have by default."""
+
+
+def unkept(plain: Jaxpr) -> list[str]:
+    """Returns what a program asks for and TTIR has no attribute for: memories, layouts, work on the host."""
+    found: dict[str, None] = {}
+    for eqn in walk.all_eqns(plain):
+        asks: list[str] = []
+        for value in _parameters(eqn) if eqn.primitive.name in _CONSTRAINTS else ():
+            kind = "host" if value is jax.memory.Space.Host else getattr(value, "memory_kind", None)
+            asks += [f"the memory {kind!r}"] if kind not in DEVICE_MEMORY else []
+        layout = eqn.params.get("layout") if eqn.primitive.name in (*_CONSTRAINTS, "layout_constraint") else None
+        asks += [f"the layout {layout}"] if layout is not None else []
+        place = getattr(eqn.ctx, "compute_type", None)
+        asks += [f"work on {place!r}"] if place is not None else []
+        for ask in asks:
+            found[f"{eqn.primitive.name} ({source_locations.source_line(eqn)}) asks for {ask}"] = None
+    return list(found)
 
 
 def place_by_hand(
@@ -124,7 +147,7 @@ def partition_program(plain: Jaxpr, asked: Asked, out_tree: Any, mesh: AnyMesh) 
     ends = [_on(s, abstract) for s in asked.arguments], [_on(s, abstract) for s in results]
     try:
         module = lower_to_stablehlo(plain, *ends)
-    except (ValueError, NotImplementedError) as error:
+    except (ValueError, NotImplementedError, AssertionError) as error:
         raise InexpressibleError(
             f"the program runs as JAX runs it, but has no TTIR or TTNN text: JAX lowers it for real devices alone "
             f"({str(error)[:200]})"
@@ -136,6 +159,7 @@ def partition_program(plain: Jaxpr, asked: Asked, out_tree: Any, mesh: AnyMesh) 
         consts=list(walk.constants(plain).values()),
         sources=Sources(walk.all_eqns(plain)),
         results_asked=[r is not None for r in results],
+        avals=(plain.in_avals, plain.out_avals),
     )
 
 

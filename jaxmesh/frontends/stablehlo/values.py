@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -121,6 +122,15 @@ def all_to_all(x: Any, axis: str, split: int, join: int) -> Any:
     """Moves a mesh axis from the dim `join` to the dim `split`."""
     wide = x.astype(np.uint8) if x.dtype == np.bool_ else x
     return _lax.all_to_all(spread(wide, (axis,)), axis, split, join, tiled=True).astype(x.dtype)
+
+
+def reorder(x: Any, dim: int, sizes: Sequence[int]) -> Any:
+    """Orders the parts of a dim that was joined along axes of some sizes, the first axis first, so that it is major."""
+    count = len(sizes)
+    parts = [*reversed(sizes), x.shape[dim] // math.prod(sizes)]
+    apart = _lax.reshape(x, (*x.shape[:dim], *parts, *x.shape[dim + 1 :]))
+    order = [*range(dim), *reversed(range(dim, dim + count)), *range(dim + count, apart.ndim)]
+    return _lax.reshape(_lax.transpose(apart, order), x.shape)
 
 
 def reduce_scatter(x: Any, axis: str, dim: int) -> Any:

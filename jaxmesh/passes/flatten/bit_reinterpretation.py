@@ -15,8 +15,8 @@ import numpy as np
 from jaxmesh.dialects.program import Value
 from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.passes.flatten.builder import Builder, Rule, missing
-from jaxmesh.passes.flatten.float_bits import cut, word
-from jaxmesh.passes.flatten.index_arithmetic import INDEX, chosen, compared, is_float, is_integer, width
+from jaxmesh.passes.flatten.float_bits import cut, to_bits
+from jaxmesh.passes.flatten.index_arithmetic import INDEX, compare, is_float, is_integer, select, width
 from jaxmesh.passes.rules import Rules
 
 RULES: Rules[Rule] = Rules()
@@ -37,7 +37,7 @@ def _bitcast(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
         if max(width(old), width(kind)) <= 32:
             return (_split if width(old) > width(kind) else _join)(b, x, shape, kind)
     if is_float(old) and is_integer(kind) and old.itemsize == kind.itemsize and 8 * old.itemsize in (16, 32):
-        made = b.cast(b.cast(word(b, x), f"uint{8 * old.itemsize}"), kind)
+        made = b.cast(b.cast(to_bits(b, x), f"uint{8 * old.itemsize}"), kind)
         b.floats[made] = x
         return made
     if not is_integer(old) or not is_float(kind) or old.itemsize != kind.itemsize or 8 * old.itemsize not in (16, 32):
@@ -98,16 +98,16 @@ def _float(b: Builder, x: Value, kind: np.dtype[np.generic]) -> Value:
     exponent = b.cast(
         b.with_number("bitwise_and", b.with_number("logical_right_shift", word, mantissa), exponents), INDEX
     )
-    normal = compared(b, "ne", exponent, b.full((), 0, INDEX))
-    one = chosen(b, normal, b.full(b.shape(x), 1, _FLOAT), b.full((), 0, _FLOAT))
+    normal = compare(b, "ne", exponent, b.full((), 0, INDEX))
+    one = select(b, normal, b.full(b.shape(x), 1, _FLOAT), b.full((), 0, _FLOAT))
     made = b.same("multiply", [b.same("add", [one, fraction]), _power(b, exponent, exponents, bias)])
     special = b.same("logical_and", [
-        compared(b, "eq", exponent, b.full((), exponents, INDEX)),
-        compared(b, "ne", fraction, b.full((), 0, _FLOAT)),
+        compare(b, "eq", exponent, b.full((), exponents, INDEX)),
+        compare(b, "ne", fraction, b.full((), 0, _FLOAT)),
     ])  # fmt: skip
-    made = chosen(b, special, b.full((), np.nan, _FLOAT), made)
-    negative = compared(b, "ne", b.with_number("logical_right_shift", word, width - 1), b.full((), 0, np.uint32))
-    return b.cast(chosen(b, negative, b.same("neg", [made]), made), kind)
+    made = select(b, special, b.full((), np.nan, _FLOAT), made)
+    negative = compare(b, "ne", b.with_number("logical_right_shift", word, width - 1), b.full((), 0, np.uint32))
+    return b.cast(select(b, negative, b.same("neg", [made]), made), kind)
 
 
 def _in_one_to_two(b: Builder, x: Value, mantissa: int, bias: int) -> Value | None:

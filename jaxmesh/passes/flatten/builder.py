@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import jax
 import numpy as np
 
 from jaxmesh.dialects.definitions import has_trait
@@ -18,12 +19,17 @@ from jaxmesh.dialects.program import UNROLL_LIMIT, Op, Program, Shape, Type, Val
 from jaxmesh.errors import MissingRuleError
 from jaxmesh.jaxprs import compat, evaluate, source_locations, walk
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr
+from jaxmesh.jaxprs.keys import is_key
+from jaxmesh.jaxprs.walk import Contents
 from jaxmesh.passes.flatten.constant_folding import FOLDS
-from jaxmesh.passes.flatten.storage import SMALL, Array, held_array, is_key, is_uniform, plain, storage_type
+from jaxmesh.passes.flatten.storage import SMALL, Array, as_array, is_uniform, plain, storage_type
 
 Rule = Callable[["Builder", Eqn, Sequence[Value]], "Sequence[Value] | Value"]
 """Rewrites an equation: from the builder, the equation and its operands to its result or results, of the same types."""
 FOLDER = "jaxmesh/passes/flatten/"
+_COMPLEX = (np.dtype(np.complex64), np.dtype(np.complex128))
+COMPLEX = "complex "
+"""Before the name of a primitive: its rule for complex numbers."""
 
 
 @dataclass(slots=True)
@@ -34,11 +40,13 @@ class Options:
       unroll_limit: the most operations that unrolled loops may have in total.
       keep_imported_ops: True to keep imported operations as they were read, instead of decomposing them.
       in_place: True to use operations that write to an operand's memory; nothing may read the operand afterwards.
+      decompose: True to decompose imported operations that the real library does not have.
     """
 
     unroll_limit: int = UNROLL_LIMIT
     keep_imported_ops: bool = True
     in_place: bool = True
+    decompose: bool = True
 
 
 @dataclass(slots=True)
@@ -55,6 +63,7 @@ class Builder:
       unrolled: the number of operations of finished loops.
       loop_start: the number of operations at the start of the outermost loop being unrolled.
       floats: by a value that holds the bits of floats, those floats.
+      pairs: by a complex value, which no operation computes, its real and its imaginary part.
     """
 
     program: Program
@@ -66,20 +75,22 @@ class Builder:
     unrolled: int = 0
     loop_start: int | None = None
     floats: dict[Value, Value] = field(default_factory=dict[Value, Value])
+    pairs: dict[Value, tuple[Value, Value]] = field(default_factory=dict[Value, "tuple[Value, Value]"])
     _constants: dict[Any, Value] = field(default_factory=dict[Any, Value])
     _large: dict[Value, Array] = field(default_factory=dict[Value, Array])
-    _kept: list[Any] = field(default_factory=list[Any])
+    _contents: Contents = field(default_factory=Contents)
     _types: dict[Any, Type] = field(default_factory=dict[Any, Type])
     _makers: dict[Value, Op] = field(default_factory=dict[Value, Op])
     _live: walk.Memo[list[Eqn]] = field(default_factory=walk.Memo["list[Eqn]"])
     _lines: dict[Any, str] = field(default_factory=dict[Any, str])
+    _composing: bool = False
 
     @property
     def mesh(self) -> Mapping[str, int]:
         """Axis names and sizes."""
         return self.program.mesh
 
-    def place(self, eqn: Eqn) -> str:
+    def user_line(self, eqn: Eqn) -> str:
         """Returns the user's line of an equation; for one inside a library, the line that called the library."""
         return source_locations.source_line(eqn) or self.line
 
@@ -111,7 +122,7 @@ class Builder:
             self._makers[result] = made
         return results
 
-    def kept(
+    def append_verbatim(
         self,
         name: str,
         operands: Sequence[Value | None],
@@ -123,7 +134,7 @@ class Builder:
         self.program.ops.append(Op(name, tuple(operands), results, attributes, self.line))
         return results
 
-    def alike(self, value: Value, other: Value) -> None:
+    def copy_known(self, value: Value, other: Value) -> None:
         """Copies what is known at compile time from one value to another."""
         for known in (self.known, self._large):
             if other in known:
@@ -183,20 +194,18 @@ class Builder:
         return self._constants[key]
 
     def constant(self, array: Any) -> Value:
-        """Creates a tensor of given numbers; a uniform one becomes a `full`."""
+        """Creates a tensor of given numbers; a uniform one becomes a `full`, and equal ones are created once."""
         elements = np.asarray(array)
         if not elements.size:
             return self.full(elements.shape, 0, elements.dtype)
         if is_uniform(elements):
             return self.full(elements.shape, elements.reshape(-1)[0], elements.dtype)
-        # Large arrays are compared by identity: they live as long as the operation that holds them.
-        content = elements.tobytes() if elements.nbytes <= 4096 else id(array)
-        key = ("constant", elements.shape, elements.dtype, content)
+        first = self._contents.first(elements)
+        # The first array of a content lives as long as the builder.
+        key = ("constant", id(first))
         if key not in self._constants:
-            self._constants[key] = made = self.op("constant", (), elements.shape, elements.dtype, value=elements)
-            self.remember(made, elements)
-            if elements is not array:
-                self._kept.append(array)
+            self._constants[key] = made = self.op("constant", (), first.shape, first.dtype, value=first)
+            self.remember(made, first)
         return self._constants[key]
 
     def remember(self, value: Value, array: Array) -> None:
@@ -206,7 +215,7 @@ class Builder:
         elif array.dtype.kind in "iub":
             self._large[value] = array
 
-    def _moved(self, x: Value, shape: Shape, move: Callable[[Array], Array], name: str, /, **attrs: Any) -> Value:
+    def _move(self, x: Value, shape: Shape, move: Callable[[Array], Array], name: str, /, **attrs: Any) -> Value:
         """Appends an operation that only moves elements; folds it if they are uniform, or few and known."""
         number = self.fill(x)
         if number is not None:
@@ -219,9 +228,7 @@ class Builder:
     def reshape(self, x: Value, shape: Sequence[int]) -> Value:
         """Reshapes a tensor, unless it has that shape already."""
         shape = tuple(shape)
-        return (
-            x if self.shape(x) == shape else self._moved(x, shape, lambda a: a.reshape(shape), "reshape", shape=shape)
-        )
+        return x if self.shape(x) == shape else self._move(x, shape, lambda a: a.reshape(shape), "reshape", shape=shape)
 
     def permute(self, x: Value, order: Sequence[int]) -> Value:
         """Permutes the dims, unless they are in that order already."""
@@ -229,7 +236,7 @@ class Builder:
         if order == tuple(range(len(order))):
             return x
         shape = tuple(self.shape(x)[d] for d in order)
-        return self._moved(x, shape, lambda a: a.transpose(order), "permute", permutation=order)
+        return self._move(x, shape, lambda a: a.transpose(order), "permute", permutation=order)
 
     def broadcast(self, x: Value, shape: Sequence[int]) -> Value:
         """Repeats dims of size 1 up to `shape`, of the same rank."""
@@ -239,7 +246,7 @@ class Builder:
         if 0 in shape:
             return self.full(shape, 0, self.dtype(x))
         counts = tuple(n if o != n else 1 for o, n in zip(old, shape, strict=True))
-        return self._moved(x, shape, lambda a: np.tile(a, counts), "broadcast", broadcast_dimensions=counts)
+        return self._move(x, shape, lambda a: np.tile(a, counts), "broadcast", broadcast_dimensions=counts)
 
     def cast(self, x: Value, dtype: Any) -> Value:
         """Converts to another element type, unless the tensor has it already."""
@@ -262,7 +269,7 @@ class Builder:
         if shape == self.shape(x):
             return x
         cut = tuple(map(slice, begins, ends, step))
-        return self._moved(x, shape, lambda a: a[cut], "slice_static", begins=begins, ends=ends, step=step)
+        return self._move(x, shape, lambda a: a[cut], "slice_static", begins=begins, ends=ends, step=step)
 
     def concat(self, parts: Sequence[Value], dim: int) -> Value:
         """Joins tensors along a dim; omits empty ones."""
@@ -289,24 +296,45 @@ class Builder:
 
         def needed() -> Iterator[Eqn]:
             # The literals of an equation are created on its line, too.
-            for eqn in self._needed(walk.open_jaxpr(jaxpr)):
-                self.line = self._line_of(eqn) or outer
+            for eqn in self._needed_eqns(walk.open_jaxpr(jaxpr)):
+                self.line = outer if self._composing else self._line_of(eqn) or outer
                 yield eqn
 
-        results = evaluate.interpret(jaxpr, operands, self.eqn, self.held, self._literal, needed())
+        results = evaluate.interpret(jaxpr, operands, self.eqn, self.add_constant, self._literal, needed())
         self.line = outer
         return results
 
-    def held(self, constant: Any) -> Value:
+    def composed(self, function: Callable[..., Any], operands: Sequence[Value]) -> list[Value]:
+        """Builds what a function in JAX does with the operands, all of it at the line of the current equation."""
+        types = [jax.ShapeDtypeStruct(self.shape(x), self.dtype(x)) for x in operands]
+        made: Any = jax.make_jaxpr(function)(*types)
+        before, self._composing = self._composing, True
+        results = self.jaxpr(made, operands)
+        self._composing = before
+        return results
+
+    def pair(self, real: Value, imaginary: Value) -> Value:
+        """Returns a complex value of two parts."""
+        made = self.program.new(self._type(self.shape(real), self.dtype(real)))
+        self.pairs[made] = real, imaginary
+        return made
+
+    def add_constant(self, constant: Any) -> Value:
         """Creates a constant of a jaxpr; for keys, of their words."""
-        return self.constant(held_array(constant))
+        return self._numbers(as_array(constant))
+
+    def _numbers(self, array: Any) -> Value:
+        elements: Any = np.asarray(array)
+        if elements.dtype.kind != "c":
+            return self.constant(elements)
+        return self.pair(self.constant(elements.real), self.constant(elements.imag))
 
     def _literal(self, literal: Any) -> Value:
         # The value may be Python's own number, which NumPy would take to have 64 bits.
-        elements, dtype = held_array(literal.val), literal.aval.dtype
-        return self.constant(elements if is_key(dtype) else np.asarray(elements, dtype))
+        elements, dtype = as_array(literal.val), literal.aval.dtype
+        return self._numbers(elements if is_key(dtype) else np.asarray(elements, dtype))
 
-    def _needed(self, body: Jaxpr) -> list[Eqn]:
+    def _needed_eqns(self, body: Jaxpr) -> list[Eqn]:
         """Returns the equations whose results are used, cached for bodies that are built several times."""
 
         def find() -> list[Eqn]:
@@ -322,15 +350,16 @@ class Builder:
 
     def eqn(self, eqn: Eqn, operands: Sequence[Value]) -> Sequence[Value]:
         """Builds one equation and returns its results; raises `MissingRuleError` if the primitive has no rule."""
-        made = self._folded(eqn, operands)
+        is_pair = is_complex(eqn) or not self.pairs.keys().isdisjoint(operands)
+        made = None if is_pair else self._fold(eqn, operands)
         if made is None:
-            found = self.rules.get(eqn.primitive.name)
+            found = self.rules.get((COMPLEX if is_pair else "") + eqn.primitive.name)
             if found is None:
                 raise missing(eqn, "TTIR has no row for it", self.line)
             made = found(self, eqn, operands)
         return (made,) if isinstance(made, int) else made
 
-    def _folded(self, eqn: Eqn, operands: Sequence[Value]) -> Value | None:
+    def _fold(self, eqn: Eqn, operands: Sequence[Value]) -> Value | None:
         """Folds the equation to a constant if its operands are known."""
         known = self.known
         if not operands or not all(v in known for v in operands):
@@ -355,6 +384,11 @@ class Builder:
     def result(self, eqn: Eqn) -> tuple[Shape, np.dtype[Any]]:
         """Returns the shape and element type of the only result."""
         return storage_type(eqn.outvars[0].aval, self.line)
+
+
+def is_complex(eqn: Eqn) -> bool:
+    """Returns True if a result of an equation is of complex numbers."""
+    return any(getattr(v.aval, "dtype", None) in _COMPLEX for v in eqn.outvars)
 
 
 def missing(eqn: Eqn, why: str, outer: str = "") -> MissingRuleError:

@@ -28,7 +28,7 @@ _UNREAD = ("composite", "custom_vmap_call")
 @RULES.add(*(name for name in CALLS if name != IMPORTED_OP), *_UNREAD)
 def _call(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     if eqn.params.get("newly_manual_axes"):
-        raise missing(eqn, "it splits tensors over mesh axes, which mesh_shard says here")
+        raise missing(eqn, "it splits tensors over mesh axes; write that with mesh_shard")
     call = control_flow(eqn)
     bodies = walk.sub_jaxprs(eqn) if call is None else call.bodies
     if len(bodies) != 1:
@@ -48,11 +48,11 @@ def _imported_op(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     if name is None:
         return b.jaxpr(body, xs)
     types = [storage_type(v.aval) for v in eqn.outvars]
-    results = b.kept(name, group_operands(op.segments, xs), types, _attributes(op, types[0]))
+    results = b.append_verbatim(name, group_operands(op.segments, xs), types, _attributes(op, types[0]))
     if len(body.eqns) <= _FEW and all(x in b.known for x in xs):
         # Operations without readers are removed later.
         for result, number in zip(results, b.jaxpr(body, xs), strict=True):
-            b.alike(result, number)
+            b.copy_known(result, number)
     return results
 
 
@@ -65,7 +65,9 @@ def _name(b: Builder, op: ImportedOp) -> str | None:
     if b.level == "ttnn" and op.ttnn is not None:
         return f"ttnn.{op.ttnn}"
     splat = op.name == "constant" and op.attributes["value"].size == 1
-    decomposed = b.level == "ttnn" and (splat or has_trait(f"ttir.{op.name}", Trait.DECOMPOSED_FOR_TTNN))
+    decomposed = b.level == "ttnn" and (
+        splat or (b.options.decompose and has_trait(f"ttir.{op.name}", Trait.DECOMPOSED_FOR_TTNN))
+    )
     return None if op.name is None or decomposed else f"ttir.{op.name}"
 
 
@@ -85,7 +87,7 @@ def _platform_index(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     if None not in platforms:
         named = ", ".join(p for group in platforms for p in group)
         raise UnsupportedError(
-            f"platform_dependent ({b.place(eqn)}) has branches for {named} and no default; the program is "
+            f"platform_dependent ({b.user_line(eqn)}) has branches for {named} and no default; the program is "
             "printed for another platform. Give it a default."
         )
     shape, dtype = b.result(eqn)

@@ -17,6 +17,7 @@ import numpy as np
 from jaxmesh.dialects.program import Value
 from jaxmesh.jaxprs import remarks
 from jaxmesh.jaxprs.compat import Eqn
+from jaxmesh.jaxprs.primitives import RETYPES
 from jaxmesh.passes.flatten.builder import Builder, Rule, missing
 from jaxmesh.passes.rules import Rules
 from jaxmesh.sharding.shard_attributes import FIRST_DEVICE
@@ -64,7 +65,7 @@ def _cut_dims(eqn: Eqn) -> list[int]:
     return [getattr(p, "dim", 0) for p in eqn.params["mapper_config"].placements]
 
 
-@RULES.add("pvary", "pcast")
+@RULES.add(*RETYPES)
 def _typed_only(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     # It changes types alone.
     return xs
@@ -101,7 +102,7 @@ def _cluster(b: Builder, name: str) -> int:
 def _note_axes(b: Builder, op: str, names: Sequence[str]) -> None:
     if len(_several(b, names)) > 1:
         chain = ", then ".join(_several(b, names))
-        remarks.remark("made legal", f"one {op} per mesh axis: {chain}", f"TTNN's {op} takes one cluster_axis")
+        remarks.remark("legalised", f"one {op} per mesh axis: {chain}", f"TTNN's {op} takes one cluster_axis")
 
 
 @RULES.add("psum", "psum2", "psum_invariant")
@@ -115,7 +116,7 @@ def _psum(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
 
 def _extreme(kind: str) -> Rule:
     def rule(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
-        remarks.remark("made legal", f"all_gather, and a {kind} on each device", "TTNN's all_reduce gives sums only")
+        remarks.remark("legalised", f"all_gather, and a {kind} on each device", "TTNN's all_reduce gives sums only")
         _note_axes(b, "all_gather", _names(eqn, eqn.params["axes"]))
         for name in _several(b, _names(eqn, eqn.params["axes"])):
             xs = [b.reduce(kind, _stack(b, x, name), (0,)) for x in xs]

@@ -2,30 +2,43 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
 from jaxmesh.dialects.program import Value
-from jaxmesh.errors import UnsupportedError
+from jaxmesh.errors import UnrolledLoopWarning, UnsupportedError
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr
 from jaxmesh.jaxprs.control_flow import Cond, Scan, While, control_flow
 from jaxmesh.passes.flatten.builder import Builder, Rule, storage_type
-from jaxmesh.passes.flatten.shapes import element, stacked
+from jaxmesh.passes.flatten.shapes import element, stack
 from jaxmesh.passes.rules import Rules
 
 RULES: Rules[Rule] = Rules()
 
 
+MANY = 20_000
+"""The operations of an unrolled loop above which there is a warning."""
+
+
 @contextmanager
-def _unrolling(b: Builder) -> Generator[None]:
+def _unrolling(b: Builder, eqn: Eqn) -> Generator[None]:
     """Counts the operations that a loop emits, those of inner loops included."""
     outermost = b.loop_start is None
     if outermost:
         b.loop_start = len(b.program.ops)
     yield
     if outermost and b.loop_start is not None:
-        b.unrolled += len(b.program.ops) - b.loop_start
+        made = len(b.program.ops) - b.loop_start
+        b.unrolled += made
         b.loop_start = None
+        if made > MANY:
+            warnings.warn(
+                f"{eqn.primitive.name} ({b.user_line(eqn)}) is unrolled in the text to {made} operations, since TTIR "
+                "has no loops; make it shorter, or its body smaller.",
+                UnrolledLoopWarning,
+                stacklevel=2,
+            )
 
 
 def _check_limit(b: Builder, eqn: Eqn, done: int, trips: str) -> None:
@@ -33,7 +46,7 @@ def _check_limit(b: Builder, eqn: Eqn, done: int, trips: str) -> None:
     made, limit = b.unrolled + len(b.program.ops) - b.loop_start, b.options.unroll_limit
     if max(made, done) > limit:
         raise UnsupportedError(
-            f"{eqn.primitive.name} ({b.place(eqn)}) of {trips} iterations is unrolled in the text, and "
+            f"{eqn.primitive.name} ({b.user_line(eqn)}) of {trips} iterations is unrolled in the text, and "
             f"after {done} of them the program's loops have made {made} operations; unroll_limit is {limit}. Raise "
             "unroll_limit, or make the loop shorter; the program still runs."
         )
@@ -46,16 +59,16 @@ def _scan(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     consts, carry, rows = loop.split(xs)
     stacks: list[list[Value]] = []
     order = range(loop.length - 1, -1, -1) if loop.reverse else range(loop.length)
-    with _unrolling(b):
+    with _unrolling(b, eqn):
         for done, i in enumerate(order):
             inputs = [*consts, *carry, *(element(b, x, i) for x in rows)]
-            carry, stack = loop.split_results(b.jaxpr(loop.body, inputs))
-            stacks.append(stack)
+            carry, outs = loop.split_results(b.jaxpr(loop.body, inputs))
+            stacks.append(outs)
             _check_limit(b, eqn, done + 1, str(loop.length))
     if loop.reverse:
         stacks.reverse()
     if stacks:
-        return [*carry, *(stacked(b, column, 0) for column in zip(*stacks, strict=True))]
+        return [*carry, *(stack(b, column, 0) for column in zip(*stacks, strict=True))]
     empty = [storage_type(v.aval, b.line) for v in eqn.outvars[len(carry) :]]
     return [*carry, *(b.full(shape, 0, dtype) for shape, dtype in empty)]
 
@@ -66,7 +79,7 @@ def _while(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     assert isinstance(loop, While)
     condition_consts, body_consts, carry = loop.split(xs)
     done = 0
-    with _unrolling(b):
+    with _unrolling(b, eqn):
         while _goes_on(b, eqn, loop.cond, [*condition_consts, *carry], done):
             carry = b.jaxpr(loop.body, [*body_consts, *carry])
             done += 1
@@ -80,7 +93,7 @@ def _goes_on(b: Builder, eqn: Eqn, jaxpr: Jaxpr, xs: Sequence[Value], done: int)
     known = b.known.get(condition)
     if known is None:
         raise UnsupportedError(
-            f"while loop ({b.place(eqn)}): whether it goes on after {done} iterations depends on values "
+            f"while loop ({b.user_line(eqn)}): whether it goes on after {done} iterations depends on values "
             "that only the devices know, and TTIR has no loops. Give it a number of iterations that is static "
             "(jax.lax.fori_loop or scan, or a condition on integers that are); the program still runs."
         )
@@ -95,7 +108,7 @@ def _cond(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     known = b.known.get(index)
     if known is None:
         raise UnsupportedError(
-            f"cond or switch ({b.place(eqn)}): which of its {len(choice.branches)} branches is taken depends on "
+            f"cond or switch ({b.user_line(eqn)}): which of its {len(choice.branches)} branches is taken depends on "
             "a value that only the devices know, and TTIR has no branches. Make the predicate static, or compute all "
             "branches and choose with jnp.where; the program still runs."
         )

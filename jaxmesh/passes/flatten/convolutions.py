@@ -11,7 +11,7 @@ import numpy as np
 from jaxmesh.dialects.program import Shape, Value
 from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.passes.flatten.builder import Builder, Rule
-from jaxmesh.passes.flatten.pad import padded
+from jaxmesh.passes.flatten.pad import pad_tensor
 from jaxmesh.passes.flatten.shapes import part, reverse
 from jaxmesh.passes.rules import Rules
 
@@ -77,7 +77,7 @@ def _convolve(
         return _image(b, x, weight, windows, space, dtype)
     # Spread and padded along the first; then each depth of the window makes images, which add up.
     first = [(0, 0, 0), (*windows.padding[0], windows.spread[0] - 1), *[(0, 0, 0)] * rank]
-    x = padded(b, x, 0, first)
+    x = pad_tensor(b, x, 0, first)
     step, count, total = windows.strides[0], space[0], None
     for depth in range(b.shape(weight)[2]):
         begin = depth * windows.dilation[0]
@@ -115,7 +115,7 @@ def _image(b: Builder, x: Value, weight: Value, windows: Windows, space: Sequenc
     outside = [(max(low, 0), max(high, 0)) for low, high in windows.padding]
     if any(n > 1 for n in windows.spread) or any(min(edge) < 0 for edge in windows.padding):
         amounts = [(*e, n - 1) for e, n in zip(windows.padding, windows.spread, strict=True)]
-        x = padded(b, x, 0, [(0, 0, 0), *amounts, (0, 0, 0)])
+        x = pad_tensor(b, x, 0, [(0, 0, 0), *amounts, (0, 0, 0)])
         outside = [(0, 0), (0, 0)]
     return b.op(
         "conv2d", [x, weight], shape, dtype, stride=windows.strides, padding=_edges(outside), dilation=windows.dilation,

@@ -46,7 +46,7 @@ def product(
 
     The result has batch dims, free dims of the first, free dims of the second; products add up in its `dtype`.
     """
-    x, y = _alike(b, *xs)
+    x, y = _cast_alike(b, *xs)
     if 0 in shape or any(b.shape(x)[d] == 0 for d in contract[0]):
         return b.full(shape, 0, dtype)
     sides = [_side(b, v, c, s) for v, c, s in zip((x, y), contract, batch, strict=True)]
@@ -70,7 +70,7 @@ def _side(b: Builder, value: Value, contract: Sequence[int], batch: Sequence[int
     return Side(permuted.operands[0], *dims)
 
 
-def _alike(b: Builder, x: Value, y: Value) -> tuple[Value, Value]:
+def _cast_alike(b: Builder, x: Value, y: Value) -> tuple[Value, Value]:
     """Casts two operands to their joint element type."""
     if b.dtype(x) == b.dtype(y):
         return x, y

@@ -11,6 +11,8 @@ from jaxmesh.passes.flatten import (
     bit_reinterpretation,
     calls,
     collectives,
+    complex_pairs,
+    composed,
     control_flow,
     convolutions,
     dot_general,
@@ -33,10 +35,11 @@ from jaxmesh.passes.flatten.builder import Builder, Options, Rule
 from jaxmesh.passes.flatten.storage import storage_type
 
 _RULES: Mapping[str, Rule] = {
-    **bit_reinterpretation.RULES, **calls.RULES, **collectives.RULES, **control_flow.RULES, **convolutions.RULES,
-    **dot_general.RULES, **elementwise.RULES, **gamma.RULES, **integer_bits.RULES, **pad.RULES, **pool_gradients.RULES,
-    **ragged_dot.RULES, **random.RULES, **reduce_window.RULES, **reductions.RULES, **scatter.RULES, **shapes.RULES,
-    **slicing_and_gather.RULES, **sort_and_scan.RULES, **special_functions.RULES,
+    **bit_reinterpretation.RULES, **calls.RULES, **collectives.RULES, **complex_pairs.RULES, **composed.RULES,
+    **control_flow.RULES, **convolutions.RULES, **dot_general.RULES, **elementwise.RULES, **gamma.RULES,
+    **integer_bits.RULES, **pad.RULES, **pool_gradients.RULES, **ragged_dot.RULES, **random.RULES,
+    **reduce_window.RULES, **reductions.RULES, **scatter.RULES, **shapes.RULES, **slicing_and_gather.RULES,
+    **sort_and_scan.RULES, **special_functions.RULES,
 }  # fmt: skip
 RULES = _RULES | {name: random.move_keys(rule) for name, rule in _RULES.items() if name in primitives.MOVES}
 """By the name of the primitive. Rules of primitives that only move data take keys of random numbers, too."""
@@ -67,6 +70,8 @@ def flatten(
         value = program.new(Type(*storage_type(aval)))
         program.arguments.append(Port(value, presharded, path))
     outs = builder.jaxpr(jaxpr, [a.value for a in program.arguments])
+    for aval in jaxpr.out_avals:
+        storage_type(aval)
     program.results = [Port(v, presharded, path) for v, (presharded, path) in zip(outs, results, strict=True)]
     return without_dead(program)
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxmesh.dialects.program import Value
 from jaxmesh.passes.flatten.builder import Builder
-from jaxmesh.passes.flatten.index_arithmetic import INDEX, chosen, compared
+from jaxmesh.passes.flatten.index_arithmetic import INDEX, compare, select
 
 _jnp: Any = jax.numpy
 _FLOAT = np.dtype(np.float32)
@@ -31,7 +31,7 @@ class _Split:
 
 
 def _test(b: Builder, name: str, x: Value, number: float) -> Value:
-    return compared(b, name, x, b.full((), number, b.dtype(x)))
+    return compare(b, name, x, b.full((), number, b.dtype(x)))
 
 
 def _split(b: Builder, size: Value) -> _Split:
@@ -50,8 +50,8 @@ def _split(b: Builder, size: Value) -> _Split:
 
 def _fix(b: Builder, split: _Split, x: Value, factor: float) -> Value:
     """Multiplies by `factor` where the guessed exponent was too small, and divides by it where it was too large."""
-    less = chosen(b, split.is_small, b.with_number("multiply", x, 1 / factor), x)
-    return chosen(b, split.is_big, b.with_number("multiply", x, factor), less)
+    less = select(b, split.is_small, b.with_number("multiply", x, 1 / factor), x)
+    return select(b, split.is_big, b.with_number("multiply", x, factor), less)
 
 
 def cut(b: Builder, x: Value, bits: int) -> Value:
@@ -62,17 +62,17 @@ def cut(b: Builder, x: Value, bits: int) -> Value:
     near_one = b.with_number("multiply", _fix(b, split, b.same("multiply", [x, split.scale]), 0.5), kept)
     whole = b.with_number("multiply", b.same("trunc", [near_one]), 1 / kept)
     back = b.same("div", [_fix(b, split, whole, 2.0), split.scale])
-    normal = chosen(b, _test(b, "lt", size, _LEAST), b.with_number("multiply", x, 0), back)
-    return chosen(b, _test(b, "le", size, _MOST), normal, x)
+    normal = select(b, _test(b, "lt", size, _LEAST), b.with_number("multiply", x, 0), back)
+    return select(b, _test(b, "le", size, _MOST), normal, x)
 
 
-def word(b: Builder, x: Value) -> Value:
+def to_bits(b: Builder, x: Value) -> Value:
     """Returns the bits of floats of 32 or 16 bits, as uint32; every NaN has the usual bits."""
     info = _jnp.finfo(b.dtype(x))
     mantissa, bias, least = int(info.nmant), int(info.maxexp) - 1, int(info.minexp)
     x = b.cast(x, _FLOAT)
-    is_nan = compared(b, "ne", x, x)
-    size = b.same("abs", [chosen(b, is_nan, b.full((), 1, _FLOAT), x)])
+    is_nan = compare(b, "ne", x, x)
+    size = b.same("abs", [select(b, is_nan, b.full((), 1, _FLOAT), x)])
     split = _split(b, size)
     clamped = b.same("clamp_scalar", [size], min=_LEAST, max=_MOST)
     behind = b.with_number("subtract", _fix(b, split, b.same("multiply", [clamped, split.scale]), 0.5), 1)
@@ -83,10 +83,10 @@ def word(b: Builder, x: Value) -> Value:
     # In two steps: the power itself may be too large.
     tiny = b.with_number("multiply", b.with_number("multiply", size, 2.0**-least), 2.0**mantissa)
     below = b.cast(b.same("minimum", [tiny, b.full((), 2.0**mantissa, _FLOAT)]), _WORD)
-    made = chosen(b, _test(b, "lt", size, 2.0**least), below, normal)
+    made = select(b, _test(b, "lt", size, 2.0**least), below, normal)
     infinite = ((1 << (int(info.bits) - 1 - mantissa)) - 1) << mantissa
-    made = chosen(b, _test(b, "eq", size, np.inf), b.full((), infinite, _WORD), made)
-    made = chosen(b, is_nan, b.full((), infinite | 1 << (mantissa - 1), _WORD), made)
+    made = select(b, _test(b, "eq", size, np.inf), b.full((), infinite, _WORD), made)
+    made = select(b, is_nan, b.full((), infinite | 1 << (mantissa - 1), _WORD), made)
     return _make_signed(b, x, made, 1 << (int(info.bits) - 1))
 
 
@@ -94,5 +94,5 @@ def _make_signed(b: Builder, x: Value, made: Value, sign: int) -> Value:
     """Adds the bit of the sign; the reciprocal of a zero has its sign."""
     over = b.same("reciprocal", [x])
     below = (_test(b, "lt", v, 0) for v in (over, x))
-    negative = chosen(b, _test(b, "eq", x, 0), *below)
-    return chosen(b, negative, b.with_number("add", made, sign), made)
+    negative = select(b, _test(b, "eq", x, 0), *below)
+    return select(b, negative, b.with_number("add", made, sign), made)

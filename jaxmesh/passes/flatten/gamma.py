@@ -11,7 +11,7 @@ import numpy as np
 from jaxmesh.dialects.program import Value
 from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.passes.flatten.builder import Builder, Rule, missing
-from jaxmesh.passes.flatten.index_arithmetic import chosen, compared, joined
+from jaxmesh.passes.flatten.index_arithmetic import combine_broadcast, compare, select
 from jaxmesh.passes.rules import Rules
 
 RULES: Rules[Rule] = Rules()
@@ -65,13 +65,13 @@ def _parts(b: Builder, eqn: Eqn, given: Value) -> _Parts:
         return b.full((), value, _FLOAT)
 
     x = b.cast(given, _FLOAT)
-    reflects = compared(b, "lt", x, number(0.5))
-    z = chosen(b, reflects, b.same("neg", [x]), b.same("subtract", [x, number(1)]))
+    reflects = compare(b, "lt", x, number(0.5))
+    z = select(b, reflects, b.same("neg", [x]), b.same("subtract", [x, number(1)]))
     total, terms = number(_FIRST), list[tuple[Value, Value]]()
     for i, factor in enumerate(_TERMS):
         below = b.same("add", [z, number(i + 1)])
-        terms.append((joined(b, "div", number(factor), below), below))
-        total = joined(b, "add", total, terms[-1][0])
+        terms.append((combine_broadcast(b, "div", number(factor), below), below))
+        total = combine_broadcast(b, "add", total, terms[-1][0])
     near = b.same("log1p", [b.same("div", [z, number(_G + 0.5)])])
     log_t = b.same("add", [near, number(math.log(_G + 0.5))])
     return _Parts(b, x, reflects, z, total, terms, b.same("add", [z, number(_G + 0.5)]), log_t)
@@ -86,15 +86,15 @@ def _lgamma(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     # log |sin(pi x)|, of the part behind the point, mirrored at a half: then it is exact at whole numbers.
     size = b.same("abs", [p.x])
     part = b.same("subtract", [size, b.same("floor", [size])])
-    beyond = compared(b, "gt", part, p.number(0.5))
-    part = chosen(b, beyond, joined(b, "subtract", p.number(1), part), part)
+    beyond = compare(b, "gt", part, p.number(0.5))
+    part = select(b, beyond, combine_broadcast(b, "subtract", p.number(1), part), part)
     sine = b.same("log", [b.same("sin", [b.with_number("multiply", part, math.pi)])])
-    mirrored = b.same("subtract", [joined(b, "subtract", p.number(math.log(math.pi)), sine), made])
+    mirrored = b.same("subtract", [combine_broadcast(b, "subtract", p.number(math.log(math.pi)), sine), made])
     # At zero and below it the whole numbers are poles: their sine is 0, whatever the rest is.
-    mirrored = chosen(b, compared(b, "eq", part, p.number(0)), p.number(math.inf), mirrored)
-    made = chosen(b, p.reflects, mirrored, made)
-    infinite = compared(b, "eq", size, p.number(math.inf))
-    return b.cast(chosen(b, infinite, p.number(math.inf), made), b.result(eqn)[1])
+    mirrored = select(b, compare(b, "eq", part, p.number(0)), p.number(math.inf), mirrored)
+    made = select(b, p.reflects, mirrored, made)
+    infinite = compare(b, "eq", size, p.number(math.inf))
+    return b.cast(select(b, infinite, p.number(math.inf), made), b.result(eqn)[1])
 
 
 @RULES.add("digamma")
@@ -102,18 +102,18 @@ def _digamma(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     p = _parts(b, eqn, xs[0])
     slope = b.full((), 0, _FLOAT)
     for term, below in p.terms:
-        slope = joined(b, "subtract", slope, b.same("div", [term, below]))
+        slope = combine_broadcast(b, "subtract", slope, b.same("div", [term, below]))
     made = b.same("add", [p.log_t, b.same("div", [slope, p.total])])
-    made = b.same("subtract", [made, joined(b, "div", p.number(_G), p.t)])
+    made = b.same("subtract", [made, combine_broadcast(b, "div", p.number(_G), p.t)])
     # The cotangent of pi x, whose argument is brought near 0 first.
     whole = b.same("abs", [b.same("floor", [b.with_number("add", p.x, 0.5)])])
     angle = b.with_number("multiply", b.same("add", [p.x, whole]), math.pi)
     cotangent = b.same("div", [b.same("cos", [angle]), b.same("sin", [angle])])
     mirrored = b.same("subtract", [made, b.with_number("multiply", cotangent, math.pi)])
     pole = b.same("logical_and", [
-        compared(b, "le", p.x, p.number(0)), compared(b, "eq", p.x, b.same("floor", [p.x])),
+        compare(b, "le", p.x, p.number(0)), compare(b, "eq", p.x, b.same("floor", [p.x])),
     ])  # fmt: skip
-    made = chosen(b, pole, p.number(math.nan), chosen(b, p.reflects, mirrored, made))
+    made = select(b, pole, p.number(math.nan), select(b, p.reflects, mirrored, made))
     # At zero older JAX gives no number, as at the other poles.
-    zero = compared(b, "eq", p.x, p.number(0))
-    return b.cast(chosen(b, zero, p.number(-math.inf), made), b.result(eqn)[1])
+    zero = compare(b, "eq", p.x, p.number(0))
+    return b.cast(select(b, zero, p.number(-math.inf), made), b.result(eqn)[1])

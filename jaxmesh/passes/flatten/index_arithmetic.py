@@ -52,7 +52,7 @@ def known(b: Builder, x: Value) -> np.ndarray[Any, Any] | None:
     return np.concatenate(present, joint.attributes["dim"]) if len(present) == len(parts) else None
 
 
-def reshaped(b: Builder, x: Value, shape: Sequence[int]) -> Value:
+def reshape(b: Builder, x: Value, shape: Sequence[int]) -> Value:
     """Reshapes `x`; joins it with a reshape before it."""
     before = b.maker(x, "reshape")
     return b.reshape(x if before is None else before.used[0], shape)
@@ -71,7 +71,7 @@ def as_index(b: Builder, x: Value) -> Value:
     return b.cast(x, INDEX)
 
 
-def clamped(b: Builder, x: Value, most: int | Sequence[int]) -> Value:
+def clamp_indices(b: Builder, x: Value, most: int | Sequence[int]) -> Value:
     """Clamps indices to 0 to `most`, which is one number or one for each entry of the last dim."""
     if isinstance(most, int):
         return b.same("clamp_scalar", [x], min=0, max=most)
@@ -91,23 +91,23 @@ def positions(b: Builder, shape: Sequence[int], dim: int, step: int = 1) -> Valu
     return b.reshape(made, [count if d == dim else 1 for d in range(len(shape))])
 
 
-def compared(b: Builder, name: str, x: Value, y: Value) -> Value:
+def compare(b: Builder, name: str, x: Value, y: Value) -> Value:
     """Compares operands that broadcast to each other."""
     return b.op(name, [x, y], np.broadcast_shapes(b.shape(x), b.shape(y)), np.bool_)
 
 
-def joined(b: Builder, name: str, x: Value, y: Value) -> Value:
+def combine_broadcast(b: Builder, name: str, x: Value, y: Value) -> Value:
     """Appends an elementwise op on operands that broadcast to each other."""
     return b.op(name, [x, y], np.broadcast_shapes(b.shape(x), b.shape(y)), b.dtype(x))
 
 
-def chosen(b: Builder, condition: Value, x: Value, y: Value) -> Value:
+def select(b: Builder, condition: Value, x: Value, y: Value) -> Value:
     """Appends a `where`; all three operands broadcast to each other."""
     shape = np.broadcast_shapes(b.shape(condition), b.shape(x), b.shape(y))
     return b.op("where", [condition, x, y], shape, b.dtype(x))
 
 
-def spread(b: Builder, x: Value, shape: Sequence[int], dims: Sequence[int]) -> Value:
+def broadcast_to(b: Builder, x: Value, shape: Sequence[int], dims: Sequence[int]) -> Value:
     """Broadcasts `x` to a larger shape, with its dims at `dims`."""
     wide = [1] * len(shape)
     for d, at in enumerate(dims):

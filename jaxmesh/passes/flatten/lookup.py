@@ -15,7 +15,7 @@ import numpy as np
 from jaxmesh.dialects.program import Shape, Value
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.passes.flatten.builder import Builder
-from jaxmesh.passes.flatten.index_arithmetic import INDEX, MOST, as_index, clamped, joined
+from jaxmesh.passes.flatten.index_arithmetic import INDEX, MOST, as_index, clamp_indices, combine_broadcast
 
 
 class Numbers:
@@ -65,7 +65,7 @@ class _Rows:
         return math.prod(self.shape[d] for d in self.taken[self.taken.index(dim) + 1 :])
 
 
-def gathered(b: Builder, x: Value, indices: Value, sizes: Shape, numbers: Numbers) -> Value:
+def gather_slices(b: Builder, x: Value, indices: Value, sizes: Shape, numbers: Numbers) -> Value:
     """Gathers one slice per index vector, the last dim of `indices`; a start out of range is clamped."""
     shape = b.shape(x)
     if 0 in sizes:
@@ -110,7 +110,7 @@ def _row_numbers(b: Builder, starts: Value, rows: _Rows, mapped: Sequence[int]) 
     within = b.constant(fixed.reshape(len(fixed), -1).astype(INDEX))
     moving = [(i, d) for i, d in enumerate(mapped) if d in rows.taken]
     if moving:
-        within = joined(b, "add", _first_rows(b, starts, rows, moving), within)
+        within = combine_broadcast(b, "add", _first_rows(b, starts, rows, moving), within)
     return b.reshape(within, (math.prod(b.shape(within)),))
 
 
@@ -121,7 +121,7 @@ def _first_rows(b: Builder, starts: Value, rows: _Rows, moving: Sequence[tuple[i
     if len(moving) < length:
         flat = b.concat([b.slice(flat, (0, i), (math.prod(batch), i + 1)) for i, _ in moving], 1)
     most = [rows.shape[d] - rows.sizes[d] for _, d in moving]
-    inside = clamped(b, flat, most[0] if len(most) == 1 else most)
+    inside = clamp_indices(b, flat, most[0] if len(most) == 1 else most)
     strides = np.array([rows.stride(d) for _, d in moving], INDEX)
     if (strides != 1).any():
         inside = b.same("multiply", [inside, b.constant(strides)])

@@ -20,22 +20,22 @@ def _pad(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     amounts = [tuple(map(int, amount)) for amount in eqn.params["padding_config"]]
     number = b.fill(value)
     if number is not None:
-        return padded(b, x, number, amounts)
+        return pad_tensor(b, x, number, amounts)
     # TTIR pads by a known number only: truth values, padded in the same way, mark the elements.
     dtype = b.dtype(x)
-    zeros = padded(b, x, 0, amounts)
+    zeros = pad_tensor(b, x, 0, amounts)
     if b.shape(zeros) == b.shape(x) and not any(low for low, _, _ in amounts):
         return zeros
-    inside = padded(b, b.full(b.shape(x), 1, np.bool_), 0, amounts)
+    inside = pad_tensor(b, b.full(b.shape(x), 1, np.bool_), 0, amounts)
     return b.op("where", [inside, zeros, value], b.shape(zeros), dtype)
 
 
-def padded(b: Builder, x: Value, value: float, amounts: Sequence[Sequence[int]]) -> Value:
+def pad_tensor(b: Builder, x: Value, value: float, amounts: Sequence[Sequence[int]]) -> Value:
     """Pads a tensor by per-dim amounts (before, after, between any two elements); negative ones cut off afterwards."""
     shape = b.shape(x)
     if 0 in shape:
         return b.full(_sizes(shape, amounts), value, b.dtype(x))
-    x, edges = _spread(b, x, value, amounts)
+    x, edges = _insert_numbers(b, x, value, amounts)
     outside = [(max(low, 0), max(high, 0)) for low, high in edges]
     if any(low or high for low, high in outside):
         size = [n + low + high for n, (low, high) in zip(b.shape(x), outside, strict=True)]
@@ -49,7 +49,7 @@ def _sizes(shape: Sequence[int], amounts: Sequence[Sequence[int]]) -> list[int]:
     return [n + max(n - 1, 0) * between + low + high for n, (low, high, between) in zip(shape, amounts, strict=True)]
 
 
-def _spread(
+def _insert_numbers(
     b: Builder, x: Value, value: float, amounts: Sequence[Sequence[int]]
 ) -> tuple[Value, list[tuple[int, int]]]:
     """Inserts numbers between elements and behind the last, and returns the rest of the padding."""

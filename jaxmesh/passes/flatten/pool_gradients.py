@@ -11,7 +11,7 @@ import numpy as np
 from jaxmesh.dialects.program import Shape, Value
 from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.passes.flatten.builder import Builder, Rule, missing
-from jaxmesh.passes.flatten.pad import padded
+from jaxmesh.passes.flatten.pad import pad_tensor
 from jaxmesh.passes.flatten.reduce_window import Window, windows_of
 from jaxmesh.passes.flatten.reductions import identity
 from jaxmesh.passes.rules import Rules
@@ -44,7 +44,7 @@ class _Scan:
 
     def around(self, x: Value, value: float) -> Value:
         """Pads a tensor."""
-        return padded(self.b, x, value, [(w.low, w.high, 0) for w in self.windows])
+        return pad_tensor(self.b, x, value, [(w.low, w.high, 0) for w in self.windows])
 
     def keeps(self, x: Value, best: Value | None) -> list[Value | None]:
         """Returns per offset a mask of windows whose best element so far stays; None for the first without a `best`."""
@@ -88,13 +88,13 @@ def _select_and_scatter_add(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     for offset, keep in zip(reversed(scan.offsets), reversed(keeps), strict=True):
         here = left if keep is None else b.op("where", [keep, zero, left], shape, dtype)
         left = left if keep is None else b.op("where", [keep, left, zero], shape, dtype)
-        placed = padded(b, here, 0, _places(scan, b.shape(x), offset))
+        placed = pad_tensor(b, here, 0, _paddings(scan, b.shape(x), offset))
         total = placed if total is None else b.same("add", [total, placed])
     assert total is not None
     return total
 
 
-def _places(scan: _Scan, length: Sequence[int], offset: Shape) -> list[tuple[int, int, int]]:
+def _paddings(scan: _Scan, length: Sequence[int], offset: Shape) -> list[tuple[int, int, int]]:
     """Returns the padding that moves the numbers of windows to the elements at one offset."""
     made: list[tuple[int, int, int]] = []
     for n, m, o, w in zip(length, scan.shape, offset, scan.windows, strict=True):

@@ -8,7 +8,7 @@ from jaxmesh.dialects.program import Shape, Value
 from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.passes.flatten.builder import Builder, Rule, missing
 from jaxmesh.passes.flatten.dot_general import product
-from jaxmesh.passes.flatten.index_arithmetic import as_index, chosen, compared, joined, positions
+from jaxmesh.passes.flatten.index_arithmetic import as_index, combine_broadcast, compare, positions, select
 from jaxmesh.passes.rules import Rules
 
 RULES: Rules[Rule] = Rules()
@@ -60,5 +60,5 @@ def _group(b: Builder, x: Value, sizes: Value, ragged: int, before: Sequence[int
     order = (rank - 1, *sorted(range(rank - 1), key=lambda d: places[d]))
     least, most = (b.reshape(b.permute(v, order), wide) for v in (begins, ends))
     at = positions(b, (1, *shape), ragged + 1)
-    inside = joined(b, "logical_and", compared(b, "le", least, at), compared(b, "lt", at, most))
-    return chosen(b, inside, b.reshape(x, (1, *shape)), b.full((), 0, b.dtype(x)))
+    inside = combine_broadcast(b, "logical_and", compare(b, "le", least, at), compare(b, "lt", at, most))
+    return select(b, inside, b.reshape(x, (1, *shape)), b.full((), 0, b.dtype(x)))

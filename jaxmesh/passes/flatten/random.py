@@ -17,7 +17,7 @@ from jaxmesh.dialects.program import Value
 from jaxmesh.jaxprs.caches import lru_cached_by_config
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr
 from jaxmesh.passes.flatten.builder import Builder, Rule, missing, storage_type
-from jaxmesh.passes.flatten.index_arithmetic import MOST, joined
+from jaxmesh.passes.flatten.index_arithmetic import MOST, combine_broadcast
 from jaxmesh.passes.rules import Rules
 
 RULES: Rules[Rule] = Rules()
@@ -125,17 +125,17 @@ def _threefry(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     shape = np.broadcast_shapes(*(b.shape(x) for x in xs))
     first, second, x, y = xs
     parity = b.full((), 0x1BD11BDA, _WORD)
-    last = joined(b, "bitwise_xor", joined(b, "bitwise_xor", first, second), parity)
+    last = combine_broadcast(b, "bitwise_xor", combine_broadcast(b, "bitwise_xor", first, second), parity)
     keys = (first, second, last)
-    x, y = joined(b, "add", x, first), joined(b, "add", y, second)
+    x, y = combine_broadcast(b, "add", x, first), combine_broadcast(b, "add", y, second)
     x, y = (b.broadcast(b.reshape(v, (*[1] * (len(shape) - len(b.shape(v))), *b.shape(v))), shape) for v in (x, y))
     for group in range(5):
         for by in _ROTATIONS[group % 2]:
             x = b.same("add", [x, y])
             y = b.same("bitwise_xor", [x, _rotate(b, y, by)])
-        x = joined(b, "add", x, keys[(group + 1) % 3])
+        x = combine_broadcast(b, "add", x, keys[(group + 1) % 3])
         count = b.full((), group + 1, _WORD)
-        y = joined(b, "add", joined(b, "add", y, keys[(group + 2) % 3]), count)
+        y = combine_broadcast(b, "add", combine_broadcast(b, "add", y, keys[(group + 2) % 3]), count)
     return x, y
 
 

@@ -11,8 +11,8 @@ from jaxmesh.dialects.program import Shape, Value
 from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.passes.flatten.builder import Builder, Rule, missing
 from jaxmesh.passes.flatten.index_arithmetic import is_float
-from jaxmesh.passes.flatten.pad import padded
-from jaxmesh.passes.flatten.reductions import COMBINES, combined, combining, identity, reduced
+from jaxmesh.passes.flatten.pad import pad_tensor
+from jaxmesh.passes.flatten.reductions import COMBINES, combine, combining, identity, reduce_dims
 from jaxmesh.passes.flatten.shapes import part
 from jaxmesh.passes.rules import Rules
 
@@ -66,7 +66,7 @@ def windows_of(params: Mapping[str, Any]) -> list[Window]:
 
 
 def _window_reduction(kind: str) -> Rule:
-    return lambda b, eqn, xs: _pooled(b, kind, xs[0], windows_of(eqn.params), b.result(eqn)[0])
+    return lambda b, eqn, xs: _reduce_windows(b, kind, xs[0], windows_of(eqn.params), b.result(eqn)[0])
 
 
 RULES.update({f"reduce_window_{kind}": _window_reduction(kind) for kind in ("sum", "max", "min")})
@@ -79,15 +79,15 @@ def _reduce_window(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
         raise missing(eqn, f"it combines by more than one of {', '.join(COMBINES)}, and TTIR has no row for a body")
     if b.fill(xs[1]) != identity(kind, b.dtype(xs[0])):
         raise missing(eqn, f"its windows start from another number than {identity(kind, b.dtype(xs[0]))}")
-    return _pooled(b, kind, xs[0], windows_of(eqn.params), b.result(eqn)[0])
+    return _reduce_windows(b, kind, xs[0], windows_of(eqn.params), b.result(eqn)[0])
 
 
-def _pooled(b: Builder, kind: str, x: Value, windows: Sequence[Window], shape: Shape) -> Value:
+def _reduce_windows(b: Builder, kind: str, x: Value, windows: Sequence[Window], shape: Shape) -> Value:
     """Reduces dim by dim, or two dims at a time as pooling of images."""
     dtype = b.dtype(x)
     if 0 in (*shape, *b.shape(x)):
         return b.full(shape, identity(kind, dtype), dtype)
-    x, windows = spread(b, identity(kind, dtype), x, windows)
+    x, windows = dilate_base(b, identity(kind, dtype), x, windows)
     images = is_float(dtype) and kind in ("sum", "max", "min")
     left: list[int] = []
     for dim, window in enumerate(windows):
@@ -102,12 +102,12 @@ def _pooled(b: Builder, kind: str, x: Value, windows: Sequence[Window], shape: S
     return x
 
 
-def spread(b: Builder, value: float, x: Value, windows: Sequence[Window]) -> tuple[Value, list[Window]]:
+def dilate_base(b: Builder, value: float, x: Value, windows: Sequence[Window]) -> tuple[Value, list[Window]]:
     """Returns the operand with base dilation and negative padding applied, and the windows without them."""
     done = [w.spread == 1 and min(w.low, w.high) >= 0 for w in windows]
     amounts = [(0, 0, 0) if ok else (w.low, w.high, w.spread - 1) for ok, w in zip(done, windows, strict=True)]
     rest = [w if ok else replace(w, low=0, high=0, spread=1) for ok, w in zip(done, windows, strict=True)]
-    return padded(b, x, value, amounts), rest
+    return pad_tensor(b, x, value, amounts), rest
 
 
 # --- one dim ---------------------------------------------------------------------------------------------------------
@@ -115,12 +115,12 @@ def spread(b: Builder, value: float, x: Value, windows: Sequence[Window]) -> tup
 
 def _along(b: Builder, kind: str, x: Value, dim: int, window: Window) -> Value:
     edges = [(window.low, window.high, 0) if d == dim else (0, 0, 0) for d in range(len(b.shape(x)))]
-    x = padded(b, x, identity(kind, b.dtype(x)), edges)
+    x = pad_tensor(b, x, identity(kind, b.dtype(x)), edges)
     count = window.count(b.shape(x)[dim])
     if window.side_by_side or window.covers(b.shape(x)[dim]):
         x = part(b, x, dim, 0, count * window.size)
         shape = b.shape(x)
-        return reduced(b, kind, b.reshape(x, (*shape[:dim], count, window.size, *shape[dim + 1 :])), (dim + 1,))
+        return reduce_dims(b, kind, b.reshape(x, (*shape[:dim], count, window.size, *shape[dim + 1 :])), (dim + 1,))
     made = _spans(b, kind, x, dim, window.size, window.dilation)
     return part(b, made, dim, 0, (count - 1) * window.stride + 1, window.stride)
 
@@ -132,12 +132,12 @@ def _spans(b: Builder, kind: str, x: Value, dim: int, size: int, step: int) -> V
     half = size // 2
     spans = _spans(b, kind, x, dim, half, step)
     length = b.shape(spans)[dim] - half * step
-    out = combined(b, kind, part(b, spans, dim, 0, length), part(b, spans, dim, half * step, half * step + length))
+    out = combine(b, kind, part(b, spans, dim, 0, length), part(b, spans, dim, half * step, half * step + length))
     if size % 2 == 0:
         return out
     last = (size - 1) * step
     length = b.shape(x)[dim] - last
-    return combined(b, kind, part(b, out, dim, 0, length), part(b, x, dim, last, last + length))
+    return combine(b, kind, part(b, out, dim, 0, length), part(b, x, dim, last, last + length))
 
 
 # --- images ----------------------------------------------------------------------------------------------------------
@@ -155,7 +155,7 @@ def _images(b: Builder, kind: str, x: Value, pair: Sequence[int], windows: Seque
     if any(max(w.low, w.high) > w.size // 2 for w in two):
         # Rows pad by half a window at the most.
         amounts = [(windows[d].low, windows[d].high, 0) if d in pair else (0, 0, 0) for d in range(rank)]
-        x = padded(b, x, identity(kind, dtype), amounts)
+        x = pad_tensor(b, x, identity(kind, dtype), amounts)
         two = [replace(w, low=0, high=0) for w in two]
     sizes = [b.shape(x)[d] for d in order]
     space = [*sizes[len(before) : len(before) + len(pair)], *[1] * (2 - len(pair))]

@@ -62,13 +62,13 @@ def identity(kind: str, dtype: np.dtype[Any]) -> float | int:
     return -most if kind == "max" else most
 
 
-def combined(b: Builder, kind: str, x: Value, y: Value) -> Value:
+def combine(b: Builder, kind: str, x: Value, y: Value) -> Value:
     """Combines two tensors of one type, element by element."""
     names = _BOOL_PAIRS if b.dtype(x).kind == "b" else _PAIRS
     return b.same(names[kind], [x, y])
 
 
-def reduced(b: Builder, kind: str, x: Value, dims: Sequence[int]) -> Value:
+def reduce_dims(b: Builder, kind: str, x: Value, dims: Sequence[int]) -> Value:
     """Reduces a tensor over dims and drops them."""
     shape, dtype = b.shape(x), b.dtype(x)
     if not dims:
@@ -93,13 +93,13 @@ def _bit_by_bit(b: Builder, kind: str, x: Value, dims: Sequence[int]) -> Value:
     for dim in dims:
         while (size := b.shape(x)[dim]) > 1:
             half = size // 2
-            out = combined(b, kind, part(b, x, dim, 0, half), part(b, x, dim, half, 2 * half))
+            out = combine(b, kind, part(b, x, dim, 0, half), part(b, x, dim, half, 2 * half))
             x = out if size % 2 == 0 else b.concat([out, part(b, x, dim, size - 1, size)], dim)
     return b.reshape(x, [n for d, n in enumerate(shape) if d not in dims])
 
 
 def _reduction(kind: str) -> Rule:
-    return lambda b, eqn, xs: reduced(b, kind, xs[0], eqn.params["axes"])
+    return lambda b, eqn, xs: reduce_dims(b, kind, xs[0], eqn.params["axes"])
 
 
 RULES.update({primitive: _reduction(kind) for primitive, kind in KINDS.items()})
@@ -119,5 +119,5 @@ def _reduce(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     if kind is None:
         raise missing(eqn, f"it combines by more than one of {', '.join(COMBINES)}, and TTIR has no row for a body")
     x, start = xs
-    out = reduced(b, kind, x, eqn.params["dimensions"])
-    return out if b.fill(start) == identity(kind, b.dtype(x)) else combined(b, kind, out, start)
+    out = reduce_dims(b, kind, x, eqn.params["dimensions"])
+    return out if b.fill(start) == identity(kind, b.dtype(x)) else combine(b, kind, out, start)

@@ -21,14 +21,14 @@ from jaxmesh.passes.flatten.index_arithmetic import (
     INDEX,
     MOST,
     as_index,
-    chosen,
-    clamped,
-    compared,
-    joined,
+    broadcast_to,
+    clamp_indices,
+    combine_broadcast,
+    compare,
     known,
     positions,
-    reshaped,
-    spread,
+    reshape,
+    select,
 )
 from jaxmesh.passes.flatten.slicing_and_gather import in_range, update_slice
 from jaxmesh.passes.rules import Rules
@@ -102,7 +102,7 @@ def _scatter(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
 
 def _combine(b: Builder, kind: str | None, old: Value, new: Value) -> Value:
     """Combines old elements with new ones; operands broadcast to each other."""
-    return new if kind is None else joined(b, _COMBINE[kind], old, new)
+    return new if kind is None else combine_broadcast(b, _COMBINE[kind], old, new)
 
 
 # --- one window ------------------------------------------------------------------------------------------------------
@@ -136,10 +136,10 @@ def _one_row(b: Builder, s: _Scatter) -> Value | None:
     (dim,) = s.mapped
     if any(n != (1 if d == dim else whole) for d, (n, whole) in enumerate(zip(sizes, shape, strict=True))):
         return None
-    index = reshaped(b, s.index, ())
-    index = index if s.drops else clamped(b, index, shape[dim] - 1)
-    here = compared(b, "eq", positions(b, shape, dim), index)
-    return chosen(b, here, _combine(b, s.kind, s.x, b.reshape(s.new, sizes)), s.x)
+    index = reshape(b, s.index, ())
+    index = index if s.drops else clamp_indices(b, index, shape[dim] - 1)
+    here = compare(b, "eq", positions(b, shape, dim), index)
+    return select(b, here, _combine(b, s.kind, s.x, b.reshape(s.new, sizes)), s.x)
 
 
 # --- many windows ----------------------------------------------------------------------------------------------------
@@ -156,7 +156,7 @@ def _inside(b: Builder, s: _Scatter) -> _Scatter:
         return _with(s, s.index)
     if s.drops:
         return s
-    return _with(s, clamped(b, s.index, most[0] if len(most) == 1 else most))
+    return _with(s, clamp_indices(b, s.index, most[0] if len(most) == 1 else most))
 
 
 def _with(s: _Scatter, index: Value) -> _Scatter:
@@ -179,14 +179,14 @@ def _many(b: Builder, s: _Scatter, line: str) -> Value:
             f"{line}: a scatter over several dims counts its places in 32 bits, but {list(shape)} has {count} elements;"
             " scatter along one dim, or to a smaller array."
         )
-    places = _places(b, s, shape, sizes, batch)
+    places = _row_indices(b, s, shape, sizes, batch)
     if good is not None:
         wide = b.reshape(good, (*b.shape(good), *[1] * len(shape)))
-        places = chosen(b, wide, places, b.full((), count, INDEX))
+        places = select(b, wide, places, b.full((), count, INDEX))
     places = b.broadcast(places, (*batch, *sizes))
     flat = (math.prod(b.shape(s.new)),)
     new = b.reshape(b.permute(s.new, order), flat)
-    made = _scattered(b, s, b.reshape(s.x, (count,)), b.reshape(places, flat), new, 0)
+    made = _scatter_along(b, s, b.reshape(s.x, (count,)), b.reshape(places, flat), new, 0)
     return b.reshape(made, shape)
 
 
@@ -194,16 +194,16 @@ def _along_one(b: Builder, s: _Scatter, dim: int, new: Value, good: Value | None
     """Scatters rows of full length along one dim."""
     shape = b.shape(s.x)
     count = math.prod(b.shape(s.index))
-    index = reshaped(b, s.index, (count,))
+    index = reshape(b, s.index, (count,))
     if good is not None:
-        index = chosen(b, b.reshape(good, (count,)), index, b.full((), shape[dim], INDEX))
+        index = select(b, b.reshape(good, (count,)), index, b.full((), shape[dim], INDEX))
     others = [d for d in range(len(shape)) if d != dim]
     new = b.reshape(new, (count, *(shape[d] for d in others)))
     new = b.permute(new, [0 if d == dim else 1 + others.index(d) for d in range(len(shape))])
-    return _scattered(b, s, s.x, spread(b, index, b.shape(new), (dim,)), new, dim)
+    return _scatter_along(b, s, s.x, broadcast_to(b, index, b.shape(new), (dim,)), new, dim)
 
 
-def _scattered(b: Builder, s: _Scatter, x: Value, index: Value, new: Value, dim: int) -> Value:
+def _scatter_along(b: Builder, s: _Scatter, x: Value, index: Value, new: Value, dim: int) -> Value:
     """Scatters along a dim, with an element behind its end for dropped updates."""
     shape = b.shape(x)
     if s.drops:
@@ -213,7 +213,7 @@ def _scattered(b: Builder, s: _Scatter, x: Value, index: Value, new: Value, dim:
     return b.slice(made, [0] * len(shape), shape) if s.drops else made
 
 
-def _places(b: Builder, s: _Scatter, shape: Shape, sizes: Shape, batch: Shape) -> Value:
+def _row_indices(b: Builder, s: _Scatter, shape: Shape, sizes: Shape, batch: Shape) -> Value:
     """Returns the row-major index of each element of each window: `(batch..., sizes...)`, or 1 for some of these."""
     strides = [math.prod(shape[d + 1 :]) for d in range(len(shape))]
     rank = len(batch)
@@ -222,11 +222,11 @@ def _places(b: Builder, s: _Scatter, shape: Shape, sizes: Shape, batch: Shape) -
     steps += [(at, strides[dim]) for dim, at in zip(s.batching, s.index_batching, strict=True)]
     total = b.full((1,) * len(whole), 0, INDEX)
     for at, stride in steps:
-        total = joined(b, "add", total, positions(b, whole, at, stride))
+        total = combine_broadcast(b, "add", total, positions(b, whole, at, stride))
     for i, dim in enumerate(s.mapped):
         column = b.slice(s.index, (*[0] * rank, i), (*batch, i + 1))
         start = b.reshape(column, (*batch, *[1] * len(sizes)))
         if strides[dim] != 1:
-            start = joined(b, "multiply", start, b.full((), strides[dim], INDEX))
-        total = joined(b, "add", total, start)
+            start = combine_broadcast(b, "multiply", start, b.full((), strides[dim], INDEX))
+        total = combine_broadcast(b, "add", total, start)
     return total

@@ -46,10 +46,10 @@ def _concatenate(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
 
 @RULES.add("stack")
 def _stack(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
-    return stacked(b, xs, eqn.params["axis"])
+    return stack(b, xs, eqn.params["axis"])
 
 
-def stacked(b: Builder, xs: Sequence[Value], axis: int) -> Value:
+def stack(b: Builder, xs: Sequence[Value], axis: int) -> Value:
     """Stacks tensors of one shape along a new dim."""
     shape = b.shape(xs[0])
     return b.concat([b.reshape(x, (*shape[:axis], 1, *shape[axis:])) for x in xs], axis)

@@ -14,18 +14,18 @@ from jaxmesh.passes.flatten.builder import Builder, Rule
 from jaxmesh.passes.flatten.index_arithmetic import (
     INDEX,
     as_index,
-    chosen,
-    clamped,
-    compared,
+    broadcast_to,
+    clamp_indices,
+    combine_broadcast,
+    compare,
     is_float,
-    joined,
     known,
     limits,
     positions,
-    reshaped,
-    spread,
+    reshape,
+    select,
 )
-from jaxmesh.passes.flatten.lookup import Numbers, gathered
+from jaxmesh.passes.flatten.lookup import Numbers, gather_slices
 from jaxmesh.passes.flatten.shapes import part
 from jaxmesh.passes.rules import Rules
 
@@ -117,7 +117,7 @@ def update_slice(b: Builder, x: Value, new: Value, at: Sequence[int | None], sta
         new = update_slice(b, old, new, [0 if d == dim else a for d, a in enumerate(at)], inner)
     if begin is not None:
         return _put_at(b, x, new, dim, begin)
-    return _put_computed(b, x, new, dim, clamped(b, as_index(b, starts[dim]), whole[dim] - piece[dim]))
+    return _put_computed(b, x, new, dim, clamp_indices(b, as_index(b, starts[dim]), whole[dim] - piece[dim]))
 
 
 def _block(b: Builder, x: Value, dim: int, sizes: Shape, begin: int | None, start: Value) -> Value:
@@ -137,9 +137,9 @@ def _put_computed(b: Builder, x: Value, new: Value, dim: int, start: Value) -> V
     """Writes along a dim from a computed index on, which is in range."""
     length = b.shape(new)[dim]
     if length == 1:
-        here = compared(b, "eq", positions(b, b.shape(x), dim), start)
-        return chosen(b, here, new, x)
-    index = joined(b, "add", positions(b, b.shape(new), dim), start)
+        here = compare(b, "eq", positions(b, b.shape(x), dim), start)
+        return select(b, here, new, x)
+    index = combine_broadcast(b, "add", positions(b, b.shape(new), dim), start)
     places = b.broadcast(index, b.shape(new))
     return b.same("scatter", [x, places, new], dim=dim, scatter_reduce_type="invalid")
 
@@ -163,13 +163,13 @@ def _gather(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
         return picked
     made = _rows(b, x, indices, sizes, numbers)
     if made is None:
-        made = gathered(b, x, indices, sizes, numbers)
+        made = gather_slices(b, x, indices, sizes, numbers)
     if not filled or not numbers.mapped:
         return made
     good = in_range(b, indices, numbers.mapped, b.shape(x), sizes)
     batch = iter(b.shape(good))
     good = b.reshape(good, [1 if d in numbers.offset else next(batch) for d in range(len(shape))])
-    return chosen(b, good, made, b.full((), _fill(eqn), b.dtype(x)))
+    return select(b, good, made, b.full((), _fill(eqn), b.dtype(x)))
 
 
 def _fill(eqn: Eqn) -> Any:
@@ -187,8 +187,8 @@ def in_range(b: Builder, indices: Value, dims: Sequence[int], shape: Shape, size
     """Returns a mask of the index vectors, the last dim of `indices`, whose whole window lies inside."""
     at = as_index(b, indices)
     most = np.array([shape[d] - sizes[d] for d in dims], INDEX)
-    low = compared(b, "ge", at, b.full((), 0, INDEX))
-    high = compared(b, "le", at, b.constant(most) if len(most) > 1 else b.full((), most[0], INDEX))
+    low = compare(b, "ge", at, b.full((), 0, INDEX))
+    high = compare(b, "le", at, b.constant(most) if len(most) > 1 else b.full((), most[0], INDEX))
     good = b.same("logical_and", [low, high])
     rank = len(b.shape(good))
     if len(dims) == 1:
@@ -212,7 +212,7 @@ def _pick(b: Builder, x: Value, indices: Value, sizes: Shape, numbers: Numbers) 
         else:
             runs.append([row, row + 1])
     made = b.concat([part(b, x, dim, begin, end) for begin, end in runs], dim)
-    return _place(b, made, dim, (len(rows),) if constant.ndim == 2 else (), numbers)
+    return _permute_to_result(b, made, dim, (len(rows),) if constant.ndim == 2 else (), numbers)
 
 
 def _first(b: Builder, x: Value, sizes: Shape, numbers: Numbers, out: Shape) -> Value | None:
@@ -221,7 +221,7 @@ def _first(b: Builder, x: Value, sizes: Shape, numbers: Numbers, out: Shape) -> 
         return None
     window = b.slice(x, [0] * len(sizes), sizes)
     kept = [n for d, n in enumerate(sizes) if d not in numbers.collapsed]
-    return spread(b, b.reshape(window, kept), out, numbers.offset)
+    return broadcast_to(b, b.reshape(window, kept), out, numbers.offset)
 
 
 def _is_take(numbers: Numbers, sizes: Shape, shape: Shape) -> bool:
@@ -232,7 +232,7 @@ def _is_take(numbers: Numbers, sizes: Shape, shape: Shape) -> bool:
     return all(n == (1 if d == dim else whole) for d, (n, whole) in enumerate(zip(sizes, shape, strict=True)))
 
 
-def _place(b: Builder, x: Value, dim: int, batch: Shape, numbers: Numbers) -> Value:
+def _permute_to_result(b: Builder, x: Value, dim: int, batch: Shape, numbers: Numbers) -> Value:
     """Permutes rows picked along `dim` to the order of the gather's result."""
     shape = b.shape(x)
     first = b.permute(x, [dim, *(d for d in range(len(shape)) if d != dim)])
@@ -259,7 +259,7 @@ def _rows(b: Builder, x: Value, indices: Value, sizes: Shape, numbers: Numbers) 
     first = b.permute(x, [dim, *(d for d in range(len(shape)) if d != dim)])
     rest = b.shape(first)[1:]
     table = b.reshape(first, (shape[dim], math.prod(rest)))
-    ids = as_index(b, reshaped(b, indices, b.shape(indices)[:-1]))
+    ids = as_index(b, reshape(b, indices, b.shape(indices)[:-1]))
     batch = b.shape(ids)
     flat = b.reshape(ids, (1,)) if not batch else ids
     made = b.op("embedding", [flat, table], (*b.shape(flat), math.prod(rest)), b.dtype(x))

@@ -11,7 +11,7 @@ import numpy as np
 from jaxmesh.dialects.program import Shape, Value
 from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.passes.flatten.builder import Builder, Rule
-from jaxmesh.passes.flatten.index_arithmetic import INDEX, chosen, compared, is_float, joined
+from jaxmesh.passes.flatten.index_arithmetic import INDEX, combine_broadcast, compare, is_float, select
 from jaxmesh.passes.flatten.lookup import along
 from jaxmesh.passes.flatten.shapes import part
 from jaxmesh.passes.rules import Rules
@@ -124,16 +124,16 @@ def _(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
 
 def _less(b: Builder, x: Value, y: Value) -> Value:
     """Compares in the total order, in which -0 is below 0 and NaN above all; every NaN counts as the same."""
-    below = compared(b, "lt", x, y)
+    below = compare(b, "lt", x, y)
     if not is_float(b.dtype(x)):
         return below
-    number, nan = compared(b, "eq", x, x), compared(b, "ne", y, y)
+    number, nan = compare(b, "eq", x, x), compare(b, "ne", y, y)
     one = b.full((), 1, b.dtype(x))
     # What is below 0 by its sign alone has another reciprocal; infinities then stand for no other numbers.
-    zeros = joined(b, "logical_and", *(compared(b, "eq", v, b.full((), 0, b.dtype(x))) for v in (x, y)))
-    signs = compared(b, "lt", *(joined(b, "div", one, v) for v in (x, y)))
-    below = joined(b, "logical_or", below, joined(b, "logical_and", number, nan))
-    return joined(b, "logical_or", below, joined(b, "logical_and", zeros, signs))
+    zeros = combine_broadcast(b, "logical_and", *(compare(b, "eq", v, b.full((), 0, b.dtype(x))) for v in (x, y)))
+    signs = compare(b, "lt", *(combine_broadcast(b, "div", one, v) for v in (x, y)))
+    below = combine_broadcast(b, "logical_or", below, combine_broadcast(b, "logical_and", number, nan))
+    return combine_broadcast(b, "logical_or", below, combine_broadcast(b, "logical_and", zeros, signs))
 
 
 @RULES.add("lt_to")
@@ -150,7 +150,7 @@ def _le_to(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
 @RULES.add("eq_to")
 def _eq_to(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     x, y = xs
-    return b.same("logical_not", [joined(b, "logical_or", _less(b, x, y), _less(b, y, x))])
+    return b.same("logical_not", [combine_broadcast(b, "logical_or", _less(b, x, y), _less(b, y, x))])
 
 
 @RULES.add("call_hi_primitive")
@@ -187,8 +187,8 @@ def _log_add_exp(b: Builder, x: Value, y: Value) -> Value:
     apart = b.same("subtract", [x, y])
     small = b.same("log1p", [b.same("exp", [b.same("neg", [b.same("abs", [apart])])])])
     made = b.same("add", [b.same("maximum", [x, y]), small])
-    undefined = compared(b, "ne", apart, apart)
-    return chosen(b, undefined, b.same("add", [x, y]), made)
+    undefined = compare(b, "ne", apart, apart)
+    return select(b, undefined, b.same("add", [x, y]), made)
 
 
 def _scan(b: Builder, x: Value, dim: int, backwards: bool, combine: Combine) -> Value:

@@ -134,7 +134,8 @@ def _at_ends(b: Builder, xs: Sequence[Value], moved: Value, up: Value, info: Any
         return b.op("where", [condition, b.full((), one, dtype), b.full((), other, dtype)], shape, dtype)
 
     def test(name: str, *operands: Value) -> Value:
-        return b.op(name, operands, shape, np.bool_)
+        # One of them may be a number in no dims.
+        return b.op(name, operands, np.broadcast_shapes(*map(b.shape, operands)), np.bool_)
 
     least, most = float(info.smallest_subnormal), float(info.max)
     moved = b.op("where", [test("eq", x, b.full((), 0, dtype)), either(up, least, -least), moved], shape, dtype)

@@ -10,16 +10,11 @@ import numpy as np
 from jaxmesh.dialects.program import Shape
 from jaxmesh.errors import InexpressibleError
 from jaxmesh.jaxprs import evaluate
+from jaxmesh.jaxprs.keys import is_key, words_of
 
 Array = np.ndarray[Any, Any]
 SMALL = 64
 """The largest number of elements of a known value; of larger ones only small slices are known."""
-_key_data: Any = jax.random.key_data
-
-
-def is_key(dtype: Any) -> bool:
-    """Returns True if an element type is that of random keys."""
-    return not isinstance(dtype, np.dtype) and bool(jax.dtypes.issubdtype(dtype, jax.dtypes.prng_key))
 
 
 def storage_type(aval: Any, line: str = "") -> tuple[Shape, np.dtype[Any]]:
@@ -34,7 +29,7 @@ def storage_type(aval: Any, line: str = "") -> tuple[Shape, np.dtype[Any]]:
         return tuple(aval.shape), cast("np.dtype[Any]", dtype)
     if not is_key(dtype):
         raise _no_type(aval, line, "TTIR has no such elements")
-    data: Any = jax.eval_shape(_key_data, jax.ShapeDtypeStruct(aval.shape, dtype))
+    data: Any = jax.eval_shape(words_of, jax.ShapeDtypeStruct(aval.shape, dtype))
     return tuple(data.shape), np.dtype(data.dtype)
 
 
@@ -43,10 +38,10 @@ def _no_type(aval: Any, line: str, why: str) -> InexpressibleError:
     return InexpressibleError(f"no text for a value of type {aval.dtype}{list(aval.shape)}{where}: {why}.")
 
 
-def held_array(constant: Any) -> Any:
+def as_array(constant: Any) -> Any:
     """Returns a constant of a jaxpr as an array; for keys, of their words."""
-    dtype = getattr(constant, "dtype", None)
-    return _key_data(constant) if dtype is not None and is_key(dtype) else evaluate.untyped(constant)
+    words = words_of(constant)
+    return evaluate.strip_type(constant) if words is constant else words
 
 
 def plain(value: Any) -> Any:
@@ -61,5 +56,11 @@ def is_uniform(data: Array) -> bool:
     """Returns True if all elements have the same bits."""
     if data.ndim == 0 or data.size == 1:
         return True
-    elements = np.ascontiguousarray(data).reshape(-1, 1).view(np.uint8)
+    flat = data.reshape(-1)
+    # Most arrays differ among their first elements.
+    return _is_one_number(flat[:SMALL]) and _is_one_number(flat)
+
+
+def _is_one_number(flat: Array) -> bool:
+    elements = np.ascontiguousarray(flat).reshape(-1, 1).view(np.uint8)
     return bool((elements == elements[0]).all())

@@ -13,7 +13,7 @@ _STEPS = 3
 
 
 def _unary(name: str, x: Node) -> Group | None:
-    operand = x.whole()
+    operand = x.as_operand()
     return None if operand is None else Group(name, (operand,))
 
 

@@ -131,7 +131,7 @@ class Flow:
         """Returns the element type of a value."""
         return self.program.types[value].dtype
 
-    def aligned(self, value: Value, frame: Shape) -> View:
+    def align(self, value: Value, frame: Shape) -> View:
         """Aligns a value to a shape by NumPy's rules of broadcasting."""
         dims = self._dims.get(value)
         if dims is None:
@@ -164,7 +164,7 @@ class Flow:
                 self.moved[value] = source.of(self.moved.get(source.value) or self._own(source.value))
 
     def _own(self, value: Value) -> View:
-        return self.aligned(value, self.shape(value))
+        return self.align(value, self.shape(value))
 
     def _number(self, name: str, op: Op, value: Value) -> Any:
         dtype = self.dtype(value)
@@ -187,20 +187,20 @@ class Flow:
             case "typecast":
                 (x,) = op.used
                 exact = self.dtype(x) == self.dtype(value) or holds(self.dtype(value), self.dtype(x))
-                return self.aligned(x, self.shape(value)) if exact else None
+                return self.align(x, self.shape(value)) if exact else None
             case "maximum" if self.dtype(value) in FLOATS:
                 # JAX writes the maximum of nothing, which changes no number and keeps NaN.
                 return self._beside(op, value, -np.inf)
             case "where":
                 chosen = self.numbers.get(op.used[0])
-                return None if chosen is None else self._aligned_to(op.operands[1 if chosen else 2], value)
+                return None if chosen is None else self._align_to(op.operands[1 if chosen else 2], value)
             case _:
                 return None
 
     def _of_move(self, name: str, op: Op, value: Value) -> View | None:
         (x,) = op.used
         if name == "broadcast":
-            return self.aligned(x, self.shape(value))
+            return self.align(x, self.shape(value))
         if name == "permute":
             sizes = self.shape(value)
             return View(
@@ -212,20 +212,20 @@ class Flow:
     def _beside(self, op: Op, value: Value, number: float) -> View | None:
         for x, other in (op.operands, op.operands[::-1]):
             if other is not None and self.numbers.get(other) == number:
-                return self._aligned_to(x, value)
+                return self._align_to(x, value)
         return None
 
-    def _aligned_to(self, x: Value | None, value: Value) -> View | None:
+    def _align_to(self, x: Value | None, value: Value) -> View | None:
         """Aligns an operand of an elementwise operation to its result, not through a cast."""
         same = x is not None and self.dtype(x) == self.dtype(value)
-        return self.aligned(x, self.shape(value)) if x is not None and same else None
+        return self.align(x, self.shape(value)) if x is not None and same else None
 
-    def walked(self, view: View, known: Mapping[Value, View]) -> View:
+    def follow(self, view: View, known: Mapping[Value, View]) -> View:
         """Follows a view to the source of its elements."""
         inner = known.get(view.value)
         return view if inner is None else view.of(inner)
 
-    def reduced(self, op: Op) -> tuple[int, ...]:
+    def reduced_dims(self, op: Op) -> tuple[int, ...]:
         """Returns the dims of a reduction, in order."""
         rank = len(self.shape(op.used[0]))
         dims = op.attributes.get("dim_arg")
@@ -264,7 +264,7 @@ class Node:
         """Returns the node of the result of an operation."""
         (value,) = op.results
         frame = flow.shape(value)
-        return Node(flow, Root(op, frame, flow.dtype(value)), flow.aligned(value, frame))
+        return Node(flow, Root(op, frame, flow.dtype(value)), flow.align(value, frame))
 
     @property
     def frame(self) -> Shape:
@@ -290,7 +290,7 @@ class Node:
     def same(self, other: Node) -> bool:
         """Returns True if both hold the same numbers, element by element of the frame."""
         flow = self.flow
-        return flow.walked(self.view, flow.exact) == flow.walked(other.view, flow.exact)
+        return flow.follow(self.view, flow.exact) == flow.follow(other.view, flow.exact)
 
     def _maker(self, names: Sequence[str]) -> tuple[Op, View] | None:
         """Returns the operation behind it, if it has one of the names, and its result."""
@@ -309,7 +309,7 @@ class Node:
         known = self.root.steps.get(view)
         if known is None:
             shape = self.flow.shape(view.value)
-            nodes = [Node(self.flow, self.root, view.of(self.flow.aligned(v, shape))) for v in op.used]
+            nodes = [Node(self.flow, self.root, view.of(self.flow.align(v, shape))) for v in op.used]
             known = self.root.steps[view] = tuple(nodes)
         return known
 
@@ -338,7 +338,7 @@ class Node:
         divided = self.inputs("div", "divide")
         return divided[1] if divided and divided[0].number == 1 else None
 
-    def narrowed(self) -> Node:
+    def before_cast(self) -> Node:
         """Returns its value before a cast to the result's type from a wider one; itself without a cast."""
         found = self._maker(["typecast"])
         if found is None:
@@ -346,7 +346,7 @@ class Node:
         op, view = found
         (x,) = op.used
         wider = holds(self.flow.dtype(x), self.flow.dtype(view.value))
-        return Node(self.flow, self.root, view.of(self.flow.aligned(x, self.flow.shape(x)))) if wider else self
+        return Node(self.flow, self.root, view.of(self.flow.align(x, self.flow.shape(x)))) if wider else self
 
     def reduction(self, kind: str) -> tuple[Node, tuple[int, ...]] | None:
         """Returns the operand of a reduction, of the frame's shape, and the reduced dims of more than one element.
@@ -358,26 +358,26 @@ class Node:
             return None
         op, view = found
         (x,) = op.used
-        over = self.flow.reduced(op)
+        over = self.flow.reduced_dims(op)
         overflows = kind != "max" and self.flow.dtype(view.value) == F16
-        if self.flow.shape(x) != self.frame or overflows or view.dims != self._kept(over, op):
+        if self.flow.shape(x) != self.frame or overflows or view.dims != self._kept_dims(over, op):
             return None
         dims = tuple(d for d in over if self.frame[d] > 1)
-        return Node(self.flow, self.root, self.flow.aligned(x, self.frame)), dims
+        return Node(self.flow, self.root, self.flow.align(x, self.frame)), dims
 
-    def _kept(self, over: Sequence[int], op: Op) -> tuple[int | None, ...]:
+    def _kept_dims(self, over: Sequence[int], op: Op) -> tuple[int | None, ...]:
         """Returns the dims of a reduction's result along those of its operand."""
         kept = [d for d in range(len(self.frame)) if op.attributes.get("keep_dim", False) or d not in over]
         return tuple(None if d in over or n == 1 else kept.index(d) for d, n in enumerate(self.frame))
 
-    def whole(self) -> Operand | None:
+    def as_operand(self) -> Operand | None:
         """Returns it as an operand, if it has the frame's shape and the result's type."""
         return self.last(len(self.frame))
 
     def last(self, count: int) -> Operand | None:
         """Returns it as an operand of the last dims of the frame, if it varies along exactly these."""
         flow, first = self.flow, len(self.frame) - count
-        base = flow.walked(self.view, flow.moved)
+        base = flow.follow(self.view, flow.moved)
         along = [d for d in base.dims if d is not None]
         full = all(n == 1 or d is not None for d, n in zip(base.dims[first:], self.frame[first:], strict=True))
         alone = all(d is None for d in base.dims[:first])

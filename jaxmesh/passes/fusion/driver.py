@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from jaxmesh.dialects.program import Op, Program, Type, Value, without_dead
 from jaxmesh.passes.fusion import activations, norms
@@ -41,12 +41,12 @@ FUSIONS = (
     Fusion(norms.softmax, _SCALING, ("exp",)),
     Fusion(norms.mean, _SCALING, _STATISTICS),
     Fusion(norms.norm, _SCALING, _STATISTICS),
-    Fusion(norms.weighted, ("multiply",), _NORMS),
+    Fusion(norms.weighted_norm, ("multiply",), _NORMS),
     Fusion(activations.sigmoid, (*_DIVISION, "reciprocal"), ("exp",)),
     Fusion(activations.silu, _SCALING, ("exp", "sigmoid")),
     Fusion(activations.gelu, _SCALING, ("erf", "erfc")),
     Fusion(linear, ("add",), ("matmul",)),
-    Fusion(norms.shifted, ("add",), _NORMS),
+    Fusion(norms.shifted_norm, ("add",), _NORMS),
     Fusion(activations.relu, ("maximum",), ("maximum",)),
     Fusion(norms.narrow, ("typecast",), (*_NORMS, "exp", "softmax")),
 )
@@ -59,7 +59,7 @@ def fuse(program: Program) -> Program:
     An intermediate value with other uses remains, unless it is a sum or a product, which would be computed twice: then
     the group is not fused. Operations without uses are dropped.
     """
-    made = Program(program.name, program.mesh, list(program.types), program.arguments, [], program.results)
+    made = replace(program, types=list(program.types), ops=[])
     patterns = _possible({op.name for op in program.ops})
     if not patterns:
         return made.like(program.ops, made.results)

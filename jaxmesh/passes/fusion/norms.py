@@ -11,13 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from jaxmesh.dialects.definitions import has_trait
+from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Shape
 from jaxmesh.passes.fusion.dataflow import BF16, F16, F32, Node, Operand, close
 from jaxmesh.passes.fusion.pattern import Group
 
 Dims = tuple[int, ...]
-_IN_FLOAT32 = ("ttir.mean", "ttir.rms_norm", "ttir.layer_norm")
-"""Ops that take their statistics in float32, whatever its operand is."""
 
 # --- mean ------------------------------------------------------------------------------------------------------------
 
@@ -36,19 +36,19 @@ def mean(root: Node) -> Group | None:
 
 def _mean_of(total: Node, number: float, inverted: bool) -> Group | None:
     flow = total.flow
-    view = flow.walked(total.view, flow.moved)
+    view = flow.follow(total.view, flow.moved)
     op = flow.makers.get(view.value)
     # A sum in float16 overflows where a mean does not.
     if op is None or op.name != "ttir.sum" or flow.dtype(view.value) != total.dtype or total.dtype == F16:
         return None
     (x,) = op.used
-    shape, dims = flow.shape(x), flow.reduced(op)
+    shape, dims = flow.shape(x), flow.reduced_dims(op)
     size = math.prod(shape[d] for d in dims)
     if not size or not close(number, 1 / size if inverted else size, total.dtype):
         return None
     kept = flow.shape(view.value) == _without(shape, dims, keep=True)
     for keep in (kept, not kept):
-        if total.frame == _without(shape, dims, keep) and total.whole():
+        if total.frame == _without(shape, dims, keep) and total.as_operand():
             return Group("mean", ((x, shape),), {"dim_arg": dims, "keep_dim": keep})
     return None
 
@@ -63,11 +63,11 @@ def _without(shape: Shape, dims: Dims, keep: bool) -> Shape:
 def softmax(root: Node) -> Group | None:
     """Matches `e / sum(e)` with `e = exp(x - max(x))`, both over one dim."""
     for above, below in root.quotients():
-        summed = below.narrowed()
+        summed = below.before_cast()
         total = summed.reduction("sum") if below.sole and summed.sole else None
         if total and len(total[1]) == 1 and total[0].same(above):
             x = _shift(above, total[1])
-            operand = x.whole() if x else None
+            operand = x.as_operand() if x else None
             if operand:
                 return Group("softmax", (operand,), {"dimension": total[1][0], "numericStable": True})
     return None
@@ -90,7 +90,7 @@ def norm(root: Node) -> Group | None:
     """Matches `x * rsqrt(mean(x^2) + epsilon)`, or that of `x - mean(x)`, over the last dims, maybe times a weight."""
     for x, weight, square in _over_roots(root):
         for spread, epsilon in _with_epsilon(square):
-            narrow = spread.narrowed()
+            narrow = spread.before_cast()
             sole = square.sole and spread.sole and narrow.sole
             found = _match_normalized(x, narrow, weight, epsilon) if sole else None
             if found:
@@ -101,7 +101,7 @@ def norm(root: Node) -> Group | None:
 def _over_roots(root: Node) -> Iterator[tuple[Node, Node | None, Node]]:
     """Yields the forms `x * weight / sqrt(y)`: these three."""
     divided = root.inputs("div", "divide")
-    below = divided[1].narrowed() if divided and divided[1].sole else None
+    below = divided[1].before_cast() if divided and divided[1].sole else None
     for y in below.inputs("sqrt") if below and below.sole else ():
         yield divided[0], None, y
     for x, scale in root.pairs("multiply"):
@@ -113,7 +113,7 @@ def _over_roots(root: Node) -> Iterator[tuple[Node, Node | None, Node]]:
 
 
 def _under_inverse_root(node: Node) -> Iterator[Node]:
-    inverse = node.narrowed()
+    inverse = node.before_cast()
     if not node.sole or not inverse.sole:
         return
     yield from inverse.inputs("rsqrt")
@@ -173,7 +173,7 @@ def _last_dims(frame: Shape, dims: Sequence[int]) -> int:
 
 
 def _norm(name: str, x: Node, weight: Node | None, count: int, epsilon: float) -> Group | None:
-    operand = x.whole()
+    operand = x.as_operand()
     scale = weight.last(count) if weight else None
     if not operand or (weight and not scale):
         return None
@@ -184,27 +184,27 @@ def _norm(name: str, x: Node, weight: Node | None, count: int, epsilon: float) -
 # --- weight and bias -------------------------------------------------------------------------------------------------
 
 
-def weighted(root: Node) -> Group | None:
+def weighted_norm(root: Node) -> Group | None:
     """Matches a normalisation times a weight."""
     return next((g for n, other in root.pairs("multiply") if (g := _with_scale(n, other, 1))), None)
 
 
-def shifted(root: Node) -> Group | None:
+def shifted_norm(root: Node) -> Group | None:
     """Matches a normalisation plus a bias."""
     return next((g for n, other in root.pairs("add") if (g := _with_scale(n, other, 2))), None)
 
 
-def _with_scale(node: Node, other: Node, place: int) -> Group | None:
+def _with_scale(node: Node, other: Node, position: int) -> Group | None:
     """Returns the normalisation with another operand: the weight (1), before the bias (2)."""
     flow, value = node.flow, node.view.value
     op = flow.makers.get(value)
-    if op is None or op.name not in _IN_FLOAT32[1:] or flow.shape(value) != node.frame or not node.sole:
+    if op is None or "normalized_shape" not in op.attributes or flow.shape(value) != node.frame or not node.sole:
         return None
     scale = other.last(len(op.attributes["normalized_shape"]))
-    if not scale or any(v is not None for v in op.operands[place:]):
+    if not scale or any(v is not None for v in op.operands[position:]):
         return None
     operands: list[Operand | None] = [None if v is None else (v, flow.shape(v)) for v in op.operands]
-    operands[place] = scale
+    operands[position] = scale
     return Group(op.name.removeprefix("ttir."), tuple(operands), op.attributes)
 
 
@@ -216,7 +216,7 @@ def narrow(root: Node) -> Group | None:
     flow = root.flow
     (value,) = flow.makers[root.view.value].used
     op = flow.makers.get(value)
-    if op is None or op.name not in _IN_FLOAT32 or value in flow.shared:
+    if op is None or not has_trait(op.name, Trait.IN_FLOAT32) or value in flow.shared:
         return None
     if flow.dtype(value) != F32 or root.dtype not in (BF16, F16):
         return None
@@ -229,7 +229,7 @@ def narrow(root: Node) -> Group | None:
 def _before_cast(root: Node, value: int) -> Operand | None:
     """Returns the value in the result's type, before a cast to float32."""
     flow = root.flow
-    base = flow.walked(flow.aligned(value, flow.shape(value)), flow.moved)
+    base = flow.follow(flow.align(value, flow.shape(value)), flow.moved)
     op = flow.makers.get(base.value)
     source = op.used[0] if op is not None and op.name == "ttir.typecast" else None
     return (source, flow.shape(value)) if source is not None and flow.dtype(source) == root.dtype else None

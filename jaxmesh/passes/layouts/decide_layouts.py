@@ -2,7 +2,7 @@
 
 A value stands in one or several forms (element type, layout, memory). An op takes the ones that its definition asks
 for; a form that does not exist yet is made from an existing one, once, by as few conversions as possible. The layout
-ops of the program that comes in say nothing but that a value is needed elsewhere, so inverse pairs vanish.
+ops of the input program are dropped, so inverse pairs vanish.
 
 tt-mlir does this in two passes, TTNNLayout and the operand workarounds of TTNNWorkarounds
 (lib/Dialect/TTNN/Transforms/TTNNLayout.cpp, lib/Dialect/TTNN/Transforms/Workarounds/TTNNWorkaroundsPatterns.cpp at
@@ -25,7 +25,7 @@ from jaxmesh.dialects.ttnn.forms import Forms, Takes, as_dtype, stored_as
 from jaxmesh.dialects.ttnn.memory import LAYOUT_ONLY, MEMORY_OPS
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.passes.layouts.conversions import Form, path
-from jaxmesh.passes.layouts.wanted_rows import forms_of, tensors, wanted_in_rows
+from jaxmesh.passes.layouts.wanted_rows import forms_of, tensors, values_in_rows
 
 _OFFER = "or ask for the text with strict=False, which the emulation runs"
 
@@ -41,15 +41,43 @@ def decide_layouts(program: Program, strict: bool = True) -> Program:
       UnsupportedError: an element type that the real library does not have, or that one of its functions does not take
         and that no other type holds exactly.
     """
-    return _Decider(program, strict).run()
+    return _Decider(_without_int16(program) if strict else program, strict).run()
+
+
+_INT16, _INT32 = np.dtype(np.int16), np.dtype(np.int32)
+_SUMS = frozenset({"ttnn.all_reduce", "ttnn.reduce_scatter"})
+
+
+def _without_int16(program: Program) -> Program:
+    """Returns the program with int32 in place of int16, unless that is an argument's or a result's or is summed up.
+
+    The pass to TTNN computes integers of 16 bits in int32 and keeps the lower bits, so the values are the same.
+    """
+    types = program.types
+    ports = [p.value for p in (*program.arguments, *program.results)]
+    sums = [v for op in program.ops if op.name in _SUMS for v in op.results]
+    if all(t.dtype != _INT16 for t in types) or any(types[v].dtype == _INT16 for v in (*ports, *sums)):
+        return program
+    types = [replace(t, dtype=_INT32) if t.dtype == _INT16 else t for t in types]
+    same: dict[Value, Value] = {}
+    ops: list[Op] = []
+    for op in program.ops:
+        op = replace(op, operands=tuple(None if v is None else same.get(v, v) for v in op.operands))
+        value = op.operands[0] if op.operands else None
+        if op.name == "ttnn.typecast" and value is not None and types[value].dtype == types[op.results[0]].dtype:
+            same[op.results[0]] = value
+        else:
+            ops.append(op)
+    results = [replace(r, value=same.get(r.value, r.value)) for r in program.results]
+    return replace(program, types=types, ops=ops, results=results)
 
 
 class _Decider:
     def __init__(self, program: Program, strict: bool) -> None:
         self.source = program
         self.strict = strict
-        self.made = Program(program.name, program.mesh, list(program.types), program.arguments)
-        self.in_rows = wanted_in_rows(program)
+        self.made = replace(program, types=list(program.types), ops=[], results=[])
+        self.in_rows = values_in_rows(program)
         self.handle: Value | None = None
         self.line = ""
         self.refused = False
@@ -63,7 +91,7 @@ class _Decider:
         for op in self.source.ops:
             self._op(op)
         self.line = ""
-        self.made.results = [replace(r, value=self._need(r.value, self._form(r.value))) for r in self.source.results]
+        self.made.results = [replace(r, value=self._provide(r.value, self._form(r.value))) for r in self.source.results]
         return self.made
 
     # --- forms ---
@@ -82,7 +110,7 @@ class _Decider:
             )
         self.forms.setdefault(value, {})[form] = made
 
-    def _need(self, value: Value, form: Form) -> Value:
+    def _provide(self, value: Value, form: Form) -> Value:
         """A value in a form, converted if it is not there."""
         have = self.forms[value]
         if form not in have:
@@ -135,7 +163,9 @@ class _Decider:
         """Transfers, and what is made or reshaped on the host."""
         types = self.source.types
         operands = [
-            v if v is None or types[v].kind == "device" else self._need(v, Form(types[v].dtype, tile=False, host=True))
+            v
+            if v is None or types[v].kind == "device"
+            else self._provide(v, Form(types[v].dtype, tile=False, host=True))
             for v in op.operands
         ]
         self._append(op, operands, [self._form(v) for v in op.results])
@@ -148,7 +178,7 @@ class _Decider:
         self.made.ops.append(Op(op.name, tuple(operands), op.results, op.attributes, op.line))
 
     def _on_devices(self, op: Op) -> None:
-        found = forms_of(self.source, op, ttnn.OPS[op.name.removeprefix("ttnn.")])
+        found = forms_of(self.source, op, ttnn.OPS.get(op.name.removeprefix("ttnn.")))
         given = tensors(self.source, op)
         dtypes = self._dtypes(op, given, found)
         tile = not self._stays_in_rows(op, given, found)
@@ -157,7 +187,7 @@ class _Decider:
             takes = found.operand(number)
             in_tiles = not takes.host and (tile if takes.layout == "either" else takes.layout == "tile")
             form = None if value is None else self._wanted(value, dtype, takes, in_tiles)
-            operands.append(None if value is None or form is None else self._need(value, form))
+            operands.append(None if value is None or form is None else self._provide(value, form))
         kinds = [None if v is None else self.made.types[v] for v in operands]
         wanted = [self.source.types[v].dtype for v in op.results]
         forms = [Form(*found.result(i, kinds, dtype)) for i, dtype in enumerate(wanted)]

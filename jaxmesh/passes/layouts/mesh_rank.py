@@ -40,7 +40,7 @@ def set_mesh_rank(program: Program, strict: bool = True) -> Program:
     shape = tuple(mesh.values())
     ops = [replace_attributes(op, _raise_rank(op.attributes, shape, more)) for op in program.ops]
     arguments = [_port(a, more) for a in program.arguments]
-    return Program(program.name, mesh, program.types, arguments, ops, program.results)
+    return replace(program, mesh=mesh, arguments=arguments, ops=ops)
 
 
 def replace_attributes(op: Op, attributes: Mapping[str, Any]) -> Op:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from jaxmesh.dialects import ttnn
+from math import prod
+
+from jaxmesh.dialects import textual, ttnn
 from jaxmesh.dialects.program import Op, Program, Value
 from jaxmesh.dialects.ttnn.forms import Forms, Occurrence
 from jaxmesh.dialects.ttnn.memory import LAYOUT_ONLY, MEMORY_OPS
@@ -15,14 +17,17 @@ def tensors(program: Program, op: Op) -> tuple[Value | None, ...]:
     return op.operands[:-1] if last is not None and program.types[last].kind == "device" else op.operands
 
 
-def forms_of(program: Program, op: Op, row: TtnnOp) -> Forms:
-    """Returns what the real function takes and gives in one occurrence of an op."""
+def forms_of(program: Program, op: Op, row: TtnnOp | None) -> Forms:
+    """Returns what the real function takes and gives in one occurrence of an op; an op without a row has no call."""
     types = program.types
+    if row is None:
+        return textual.forms_of(op.name, len(op.operands))
     operands = tuple([None if v is None else types[v] for v in tensors(program, op)])
-    return row.forms_of(Occurrence(op.attributes, operands, tuple([types[v] for v in op.results])))
+    single = prod(program.mesh.values()) == 1
+    return row.forms_of(Occurrence(op.attributes, operands, tuple([types[v] for v in op.results]), single))
 
 
-def wanted_in_rows(program: Program) -> set[Value]:
+def values_in_rows(program: Program) -> set[Value]:
     """Returns the values that something reads in rows and nothing in tiles."""
     rows: set[Value] = set()
     tiles: set[Value] = {r.value for r in program.results if program.types[r.value].tile}
@@ -32,8 +37,8 @@ def wanted_in_rows(program: Program) -> set[Value]:
             rows.update(op.used)
         elif op.name in LAYOUT_ONLY:
             _pass_on(op, rows, tiles)
-        elif name not in MEMORY_OPS and name in ttnn.OPS and not all(program.types[v].host for v in op.results):
-            _read(program, op, ttnn.OPS[name], rows, tiles)
+        elif name not in MEMORY_OPS and not all(program.types[v].host for v in op.results):
+            _read(program, op, ttnn.OPS.get(name), rows, tiles)
     return rows - tiles
 
 
@@ -44,7 +49,7 @@ def _pass_on(op: Op, rows: set[Value], tiles: set[Value]) -> None:
             wanted.update(op.used[:1])
 
 
-def _read(program: Program, op: Op, row: TtnnOp, rows: set[Value], tiles: set[Value]) -> None:
+def _read(program: Program, op: Op, row: TtnnOp | None, rows: set[Value], tiles: set[Value]) -> None:
     found = forms_of(program, op, row)
     free = rows if op.results and op.results[0] in rows and op.results[0] not in tiles else tiles
     by_layout = {"rows": rows, "tile": tiles, "either": free}

@@ -58,7 +58,7 @@ def _body(jaxpr: Jaxpr, mesh: Mapping[str, int], change: Callable[[Jaxpr], Jaxpr
 
 
 def _note(eqn: Eqn, same: Atom) -> None:
-    log = remarks.active()
+    log = remarks.COLLECTED.get()
     if log is not None and eqn.primitive is distribute_tensor_p:
         text = "distribute_tensor of what aggregate_tensor put together: the shards before are the shards after"
         rule = "a distribute undoes an aggregate of the same config whose dropped copies are proven equal"
@@ -66,7 +66,7 @@ def _note(eqn: Eqn, same: Atom) -> None:
 
 
 def _note_unused(eqn: Eqn) -> None:
-    log = remarks.active()
+    log = remarks.COLLECTED.get()
     if log is not None and not _is_reshape(eqn):
         text = f"nothing reads the result of this {eqn.primitive.name} any more"
         log.remove(eqn, eqn.invars[0], text, "a transfer whose result is not read is not made")

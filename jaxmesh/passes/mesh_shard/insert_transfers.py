@@ -21,7 +21,7 @@ from jaxmesh.dialects.residency import (
     ON_HOST,
     Residency,
     ResidencyMap,
-    created_in,
+    creation_residency,
     has_transfer,
     join,
     of_atom,
@@ -82,7 +82,7 @@ def insert_transfers(
       printed: the rules of a program that is printed; None of one that runs, whose host computes.
 
     Raises:
-      MissingRuleError: a transfer inside a primitive that the analysis does not know.
+      MissingRuleError: a transfer inside a primitive without a rule.
     """
     needed = None if printed is None else printed.results
     return _Writer(tuple(mesh.values()), printed).body(program, tuple(inputs), needed).jaxpr
@@ -192,7 +192,7 @@ class _Writer:
             scope.eqns.append(made)
             scope.env.update(dict.fromkeys(made.outvars, DEVICE))
         text = "each device keeps its own piece of the tensor that it holds whole"
-        _note(eqn.outvars[0], text, _RESHARDED, "made legal")
+        _note(eqn.outvars[0], text, _RESHARDED, "legalised")
         return True
 
     # --- one equation ---
@@ -336,7 +336,7 @@ class _Writer:
 
     def _while(self, scope: _Scope, eqn: Eqn, loop: While) -> None:
         nc, nb = loop.cond_consts, loop.body_consts
-        created = created_in(loop, eqn, scope.created)
+        created = creation_residency(loop, eqn, scope.created)
         residencies = _distribute_if_divergent([scope.residency(a) for a in eqn.invars], loop.predicate(eqn))
         while True:
             carry = tuple(residencies[nc + nb :])
@@ -355,7 +355,7 @@ class _Writer:
 
     def _cond(self, scope: _Scope, eqn: Eqn, cond: Cond) -> None:
         residencies = _distribute_if_divergent([scope.residency(a) for a in eqn.invars], cond.predicate(eqn))
-        created = created_in(cond, eqn, scope.created)
+        created = creation_residency(cond, eqn, scope.created)
         needed: Residencies | None = None
         while True:
             wanted = None if needed is None else _on_devices(needed)
@@ -379,13 +379,13 @@ _AGGREGATED = "distribute_tensor takes a host tensor; only aggregate_tensor brin
 
 
 def _note(value: Atom, text: str, rule: str, kind: str = "inserted") -> None:
-    log = remarks.active()
+    log = remarks.COLLECTED.get()
     if log is not None:
         log.add(value, kind, text, rule)
 
 
 def _on_devices(residencies: Sequence[Residency]) -> Residencies:
-    """Returns what a loop or branch asks of its bodies: results on the devices where it has them there."""
+    """Returns the residencies that a loop or branch needs of its bodies' results: the devices, or any."""
     return tuple([DEVICE if r is DEVICE else FREE for r in residencies])
 
 

@@ -1,7 +1,6 @@
 """Replaces every `mesh_shard` by a transfer of TTNN: the only pass that reads a direction.
 
-Each becomes a `distribute_tensor` or an `aggregate_tensor`, with reshapes where upstream's configs would be illegal
-(section 3 of the semantics).
+Each becomes a `distribute_tensor` or an `aggregate_tensor`, with reshapes where upstream's configs would be illegal.
 """
 
 from __future__ import annotations
@@ -135,7 +134,7 @@ def _lower_shard_to_full(operand: Atom, attrs: MeshShardAttributes, dims: Shape,
 
 
 def _remark(eqn: Eqn, made: Sequence[Eqn]) -> None:
-    log = remarks.active()
+    log = remarks.COLLECTED.get()
     if log is None:
         return
     params = eqn.params
@@ -154,14 +153,14 @@ _UNIQUE = "TTNN's mapper and composer name each tensor dim once"
 
 
 def _remark_legal(out: Atom, factored: bool, lead: bool, override: Any, mesh: Shape) -> None:
-    log = remarks.active()
+    log = remarks.COLLECTED.get()
     if log is None:
         return
     if factored:
-        log.add(out, "made legal", "a dim that several mesh axes split is reshaped into its factors", _UNIQUE)
+        log.add(out, "legalised", "a dim that several mesh axes split is reshaped into its factors", _UNIQUE)
     elif lead:
         rule = "TTNN's composer has a dim of its own for each axis, also for one that it drops"
-        log.add(out, "made legal", "dims of 1 are put before, and taken away after", rule)
+        log.add(out, "legalised", "dims of 1 are put before, and taken away after", rule)
     elif len(tuple(override)) != len(mesh):
         text = f"adjacent mesh axes that split one dim are merged: mesh_shape_override {list(override)}"
-        log.add(out, "made legal", text, _UNIQUE)
+        log.add(out, "legalised", text, _UNIQUE)

@@ -17,7 +17,7 @@ from jaxmesh.jaxprs import compat, source_locations, walk
 from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Var
 from jaxmesh.jaxprs.rewrite import map_sub_jaxprs
 from jaxmesh.jaxprs.source_locations import line_of
-from jaxmesh.sharding.distribution import claimed_equal, resolve_composer
+from jaxmesh.sharding.distribution import equality_claims, resolve_composer
 
 
 def add_checks(program: Jaxpr, mesh: Mapping[str, int], collector: Collector | None = None) -> Jaxpr:
@@ -51,7 +51,7 @@ class _Adder:
             return jaxpr
         effects = frozenset[object]().union(jaxpr.effects, *(e.effects for e in eqns))
         opened = walk.with_eqns(walk.open_jaxpr(jaxpr), eqns, jaxpr.outvars).replace(effects=effects)
-        return walk.closed_as(jaxpr, opened)
+        return walk.close_like(jaxpr, opened)
 
     def _insert_check(self, eqn: Eqn, eqns: list[Eqn], makers: Mapping[Var, Eqn]) -> Eqn | None:
         """Appends the check of an equation and returns the equation that reads it; None if types prove its claims."""
@@ -111,7 +111,7 @@ def claimed_axes(eqn: Eqn, mesh: Mapping[str, int]) -> tuple[tuple[str, ...], tu
     if eqn.primitive is mesh_shard_p:
         return assumed_axes(operand.aval, mesh, eqn.params), ()
     joined = resolve_composer(eqn.params["composer_config"], tuple(mesh.values()), operand.aval.shape)
-    equal, limits = claimed_equal(joined)
+    equal, limits = equality_claims(joined)
     names, varying = list(mesh), compat.varying_axes(operand.aval)
     axes = tuple(names[a] for a in equal if names[a] in varying and mesh[names[a]] > 1)
     return axes, tuple((names[a], n) for a, n in limits)

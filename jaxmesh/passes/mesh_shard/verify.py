@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from jaxmesh.dialects.residency import DEVICE, FREE, HOST, ON_HOST, Residency, ResidencyMap, has_transfer
 from jaxmesh.dialects.ttir.mesh_shard import mesh_shard_p
@@ -12,20 +12,6 @@ from jaxmesh.jaxprs import compat, source_locations, walk
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr
 from jaxmesh.jaxprs.control_flow import Cond, Scan, While, control_flow, is_imported_op
 from jaxmesh.sharding.distribution import resolve_composer
-
-
-def verify_no_ttir(program: Jaxpr) -> None:
-    """Raises a VerifyError when a `mesh_shard` is left at any depth."""
-    _verify_no_ttir(walk.all_eqns(program))
-
-
-def _verify_no_ttir(eqns: Iterable[Eqn]) -> None:
-    for eqn in eqns:
-        if eqn.primitive is mesh_shard_p:
-            raise VerifyError(
-                f"the program still holds a mesh_shard ({source_locations.source_line(eqn)}); a TTNN-level program "
-                "holds none at any depth. Lower it with passes/mesh_shard."
-            )
 
 
 def verify_ttnn(program: Jaxpr, inputs: Sequence[Residency], mesh: Mapping[str, int]) -> ResidencyMap:
@@ -40,9 +26,12 @@ def verify_ttnn(program: Jaxpr, inputs: Sequence[Residency], mesh: Mapping[str, 
       ResidencyError: a distribute of a device tensor, an aggregate of a host tensor, or a device operation with a host
         operand that no distribute brought over.
     """
-    eqns = list(walk.all_eqns(program))
-    _verify_no_ttir(eqns)
-    for eqn in eqns:
+    for eqn in walk.all_eqns(program):
+        if eqn.primitive is mesh_shard_p:
+            raise VerifyError(
+                f"the program still holds a mesh_shard ({source_locations.source_line(eqn)}); a TTNN-level program "
+                "holds none at any depth. Lower it with passes/mesh_shard."
+            )
         if eqn.primitive in PRIMITIVES:
             _verify_configs(eqn, mesh)
         else:
@@ -60,7 +49,7 @@ def _verify_configs(eqn: Eqn, mesh: Mapping[str, int]) -> None:
         local = resolve_composer(config, tuple(mesh.values()), eqn.invars[0].aval.shape).full
     if local != eqn.outvars[0].aval.shape:
         raise VerifyError(
-            f"{eqn.primitive.name}: the config gives shape {list(local)}, the result type says "
+            f"{eqn.primitive.name}: the config gives shape {list(local)}, the result type has "
             f"{list(eqn.outvars[0].aval.shape)}."
         )
 
@@ -110,7 +99,7 @@ class _ResidencyVerifier:
         outs = [values[v] for v in eqn.outvars]
         if is_imported_op(eqn) and all(r is not HOST for r in outs):
             # One op of TTIR, whatever its meaning rematerialises.
-            _check_operands(eqn, operands, [max(outs, default=HOST)] * len(operands))
+            _check_operands(eqn, operands, [max(outs or operands, default=HOST)] * len(operands))
             return
         bodies = body.bodies(eqn)
         if not bodies:

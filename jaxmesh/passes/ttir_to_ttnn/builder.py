@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import jax
 import numpy as np
 
 from jaxmesh.dialects import ttir, ttnn
+from jaxmesh.dialects.definitions import definition_of
 from jaxmesh.dialects.program import Op, Program, Shape, Type, Value
 
 DEVICE = Type((), np.dtype(np.int32), kind="device")
@@ -37,6 +39,7 @@ _EXACT_FLOAT = 2**24
 """Up to it float32 holds every integer."""
 
 
+@cache
 def is_integer(dtype: np.dtype[Any]) -> bool:
     """Returns True if an element type holds integers; NumPy does not know it of those of `ml_dtypes`."""
     return dtype.kind in "iu" or "int" in dtype.name
@@ -95,9 +98,11 @@ class Site:
         """Returns the value of an attribute; its default if it is absent."""
         if name in self.op.attributes:
             return self.op.attributes[name]
-        return ttir.OPS[self.name].by_name[name].default
+        row = definition_of(self.op.name)
+        assert row is not None
+        return row.by_name[name].default
 
-    def shared(self, name: str) -> dict[str, Any]:
+    def shared_attributes(self, name: str) -> dict[str, Any]:
         """Returns the attributes that an op of TTNN has under the same names."""
         mine = ttir.OPS[self.name].by_name
         return {a: self[a] for a in ttnn.OPS[name].definition.by_name if a in mine}
@@ -116,8 +121,8 @@ def with_defaults(name: str, attributes: Mapping[str, Any]) -> Mapping[str, Any]
     Ops without attributes share one mapping.
     """
     if name not in _DEFAULTS:
-        known = ttnn.OPS[name].definition.attributes if name in ttnn.OPS else ()
-        _DEFAULTS[name] = {a.name: a.default for a in known if a.default is not None}
+        row = definition_of(f"ttnn.{name}")
+        _DEFAULTS[name] = {a.name: a.default for a in (row.attributes if row else ()) if a.default is not None}
     if not attributes:
         return _DEFAULTS[name]
     return _DEFAULTS[name] | {k: v for k, v in attributes.items() if v is not None}
@@ -170,9 +175,9 @@ class Ops:
         self, name: str, operands: Sequence[Value | None], shape: Sequence[int], dtype: Any, /, **attrs: Any
     ) -> Value:
         """Appends an op with one result on the devices; attributes that are None are omitted."""
-        return self.emit(name, operands, [self.tiled(tuple(shape), np.dtype(dtype))], attrs)[0]
+        return self.emit(name, operands, [self.tiled_type(tuple(shape), np.dtype(dtype))], attrs)[0]
 
-    def tiled(self, shape: Shape, dtype: np.dtype[Any]) -> Type:
+    def tiled_type(self, shape: Shape, dtype: np.dtype[Any]) -> Type:
         """Returns the type of a tensor on the devices, cached because programs have few different ones."""
         key = (shape, dtype)
         if key not in self._types:
@@ -227,11 +232,16 @@ class Ops:
         return x if self.shape(x) == shape else self.op("reshape", [x], shape, self.dtype(x), shape=shape)
 
     def permute(self, x: Value, order: Sequence[int]) -> Value:
-        """Permutes the dims."""
+        """Permutes the dims.
+
+        Where dims of one element alone move, the real function gives its operand's memory, as a reshape does.
+        """
         order = tuple(order)
         if order == tuple(range(len(order))):
             return x
         shape = [self.shape(x)[d] for d in order]
+        if (wide := [d for d in order if self.shape(x)[d] != 1]) == sorted(wide):
+            return self.reshape(x, shape)
         return self.op("permute", [x], shape, self.dtype(x), permutation=order)
 
     def cast(self, x: Value, dtype: Any) -> Value:

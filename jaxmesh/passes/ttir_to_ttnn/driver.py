@@ -1,45 +1,50 @@
 """The pass from a flat program of TTIR's compute ops to a flat TTNN program.
 
-What comes in holds `ttir.*` ops and TTNN's two transfers; what goes out holds `ttnn.*` ops only. Whatever is on the
-devices is in tiles there: `passes/layouts` decides the layouts, `passes/memory.py` adds copies and deallocations.
+The input has `ttir.*` ops and TTNN's two transfers; the output has `ttnn.*` ops only. Every tensor on the devices is
+in tiles: `passes/layouts` decides the layouts, `passes/memory.py` adds copies and deallocations.
 
-A value of the program that comes in is a full host tensor, or what each device has: in host memory, on the devices, or
-both. Only the program's own transfers lead from one to the other. What each device has is moved to where something
-needs it, once. Tensors made from nothing, and those in another shape only, are made where they are needed.
+A value of the input is a full host tensor, or the shards of all devices: in host memory, on the devices, or both. Only
+the program's own transfers lead from one to the other. Shards are moved once to the memory where an op needs them.
+Tensors made from nothing, and those in another shape only, are made where they are needed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from jaxmesh.dialects import ttir, ttnn
-from jaxmesh.dialects.definitions import has_trait
+from jaxmesh.dialects.definitions import definition_of, has_trait, takes_device
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op, Port, Program, Type, Value, without_dead
 from jaxmesh.errors import MissingRuleError, ResidencyError
 from jaxmesh.passes.ttir_to_ttnn.builder import Ops, Pattern, Site
 from jaxmesh.passes.ttir_to_ttnn.patterns import PATTERNS
 from jaxmesh.passes.ttir_to_ttnn.shapes import RENAMED, carry_over, create, has_host_form, is_created
+from jaxmesh.passes.ttir_to_ttnn.upstream import PATTERNS as UPSTREAM
+from jaxmesh.sharding.configs import PlacementReplicate
 
 
-def to_ttnn(program: Program) -> Program:
+def to_ttnn(program: Program, upstream: bool = False) -> Program:
     """The flat TTNN program of a flat program of TTIR's compute ops and TTNN's two transfers.
+
+    Args:
+      program: the flat program.
+      upstream: whether to use the patterns that upstream has and the real library does not need.
 
     Raises:
       MissingRuleError: an op that TTNN has no row and this pass no rule for.
       ResidencyError: a transfer is missing: an op reads a full host tensor, or shards stand where one is needed.
     """
-    lowering = _Lowering(program)
+    lowering = _Lowering(program, upstream)
     for op in program.ops:
         lowering.op(op)
-    return without_dead(lowering.finished())
+    return without_dead(lowering.finish())
 
 
 @dataclass(slots=True)
-class _Places:
-    """The residency of a value.
+class _Copies:
+    """The copies of a value that exist, or what makes one.
 
     Attributes:
       full: as a full host tensor.
@@ -58,17 +63,19 @@ class _Places:
 
 
 class _Lowering:
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, upstream: bool) -> None:
         self.source = program
-        self.ops = Ops(Program(program.name, dict(program.mesh)))
-        self.places: dict[Value, _Places] = {}
+        self.upstream = upstream
+        self.patterns: Mapping[str, Pattern] = {**PATTERNS, **UPSTREAM} if upstream else PATTERNS
+        self.ops = Ops(Program(program.name, dict(program.mesh), public=program.public))
+        self.copies: dict[Value, _Copies] = {}
         for port in program.arguments:
             kind = program.types[port.value]
             value = self.ops.program.new(replace(kind, host=not port.presharded, tile=port.presharded))
             self.ops.program.arguments.append(replace(port, value=value))
-            self.places[port.value] = _Places(device=value) if port.presharded else _Places(full=value)
+            self.copies[port.value] = _Copies(device=value) if port.presharded else _Copies(full=value)
 
-    def finished(self) -> Program:
+    def finish(self) -> Program:
         """The program, with its results and the mesh device."""
         self.ops.line = ""
         made = self.ops.program
@@ -81,69 +88,69 @@ class _Lowering:
         """Returns a result with the residency of its port."""
         if not port.presharded:
             return self.full(port.value)
-        places = self.places[port.value]
-        base = places if places.reshaped is None else self.places[places.reshaped[0]]
+        copies = self.copies[port.value]
+        base = copies if copies.reshaped is None else self.copies[copies.reshaped[0]]
         # What was distributed and nothing else stays on the host.
-        stays = places.device is None and base.device is None and base.host is not None
+        stays = copies.device is None and base.device is None and base.host is not None
         return self.shards(port.value) if stays else self.device(port.value)
 
     # --- one value in the place where it is needed; what it is in another shape is never so itself ---
 
     def full(self, value: Value) -> Value:
         """A value as a full host tensor."""
-        places = self.places[value]
-        if places.full is not None:
-            return places.full
-        line, self.ops.line = self.ops.line, places.line or self.ops.line
-        base = None if places.reshaped is None else self.places[places.reshaped[0]]
-        if places.made is not None and has_host_form(places.made):
-            places.full = create(self.ops, places.made, host=True)
-        elif places.reshaped is not None and base is not None and (base.full is not None or base.made is not None):
-            places.full = self._reshape(self.full(places.reshaped[0]), places.reshaped[1])
+        copies = self.copies[value]
+        if copies.full is not None:
+            return copies.full
+        line, self.ops.line = self.ops.line, copies.line or self.ops.line
+        base = None if copies.reshaped is None else self.copies[copies.reshaped[0]]
+        if copies.made is not None and has_host_form(copies.made):
+            copies.full = create(self.ops, copies.made, host=True)
+        elif copies.reshaped is not None and base is not None and (base.full is not None or base.made is not None):
+            copies.full = self._reshape(self.full(copies.reshaped[0]), copies.reshaped[1])
         else:
             raise ResidencyError(
-                f"a full host tensor is needed where {self._show(value)} stands, which is one of shards; "
+                f"a full host tensor is needed, but {self._show(value)} is a tensor of shards; "
                 "ttnn.aggregate_tensor (shard_to_full in the program) brings it to the host."
             )
         self.ops.line = line
-        return places.full
+        return copies.full
 
     def shards(self, value: Value) -> Value:
         """A value as a host tensor of what each device has."""
-        places = self.places[value]
-        if places.host is not None:
-            return places.host
-        if places.reshaped is not None and self.places[places.reshaped[0]].host is not None:
-            places.host = self._reshape(self.shards(places.reshaped[0]), places.reshaped[1])
-            return places.host
+        copies = self.copies[value]
+        if copies.host is not None:
+            return copies.host
+        if copies.reshaped is not None and self.copies[copies.reshaped[0]].host is not None:
+            copies.host = self._reshape(self.shards(copies.reshaped[0]), copies.reshaped[1])
+            return copies.host
         held = self.device(value)
         kind = replace(self.ops.program.types[held], tile=False)
         (rows,) = self.ops.emit("to_layout", [held], [kind], {"layout": "row_major"})
-        (places.host,) = self.ops.emit("from_device", [rows], [replace(kind, host=True)], {})
-        return places.host
+        (copies.host,) = self.ops.emit("from_device", [rows], [replace(kind, host=True)], {})
+        return copies.host
 
     def device(self, value: Value) -> Value:
         """A value on the devices."""
-        places = self.places[value]
-        if places.device is not None:
-            return places.device
-        line, self.ops.line = self.ops.line, places.line or self.ops.line
-        base = None if places.reshaped is None else self.places[places.reshaped[0]]
-        if places.made is not None:
-            places.device = create(self.ops, places.made, host=False)
-        elif places.reshaped is not None and base is not None and (base.device is not None or base.made is not None):
-            places.device = self._reshape(self.device(places.reshaped[0]), places.reshaped[1])
-        elif places.host is not None or (base is not None and base.host is not None):
-            places.device = self._moved(self.shards(value))
+        copies = self.copies[value]
+        if copies.device is not None:
+            return copies.device
+        line, self.ops.line = self.ops.line, copies.line or self.ops.line
+        base = None if copies.reshaped is None else self.copies[copies.reshaped[0]]
+        if copies.made is not None:
+            copies.device = create(self.ops, copies.made, host=False)
+        elif copies.reshaped is not None and base is not None and (base.device is not None or base.made is not None):
+            copies.device = self._reshape(self.device(copies.reshaped[0]), copies.reshaped[1])
+        elif copies.host is not None or (base is not None and base.host is not None):
+            copies.device = self._move_to_device(self.shards(value))
         else:
             raise ResidencyError(
                 f"an op needs {self._show(value)} on the devices, which is a full host tensor; ttnn.distribute_tensor "
                 "(full_to_shard in the program) brings it there."
             )
         self.ops.line = line
-        return places.device
+        return copies.device
 
-    def _moved(self, host: Value) -> Value:
+    def _move_to_device(self, host: Value) -> Value:
         kind = replace(self.ops.program.types[host], host=False, tile=False)
         (there,) = self.ops.emit("to_device", [host, self.ops.handle], [kind], {})
         return self.ops.emit("to_layout", [there], [replace(kind, tile=True)], {"layout": "tile"})[0]
@@ -171,71 +178,82 @@ class _Lowering:
     def op(self, op: Op) -> None:
         """Lowers one op."""
         self.ops.line = op.line
-        if op.name == "ttnn.distribute_tensor":
+        if op.name == "ttnn.distribute_tensor" and self._creates_copies(op):
+            self.copies[op.results[0]] = _Copies(made=self.copies[_first(op)].made, line=op.line)
+        elif op.name == "ttnn.distribute_tensor":
             made = self._transfer("distribute_tensor", self.full(_first(op)), op.attributes, self._type(op.results[0]))
-            self.places[op.results[0]] = _Places(host=made)
+            self.copies[op.results[0]] = _Copies(host=made)
         elif op.name == "ttnn.aggregate_tensor":
             found = self.shards(_first(op))
             made = self._transfer("aggregate_tensor", found, op.attributes, self._type(op.results[0]))
-            self.places[op.results[0]] = _Places(full=made)
+            self.copies[op.results[0]] = _Copies(full=made)
         elif op.name.startswith("ttir.") and has_trait(op.name, Trait.VIEW):
-            self._reshaped(op)
-        elif op.name.startswith("ttnn.") and op.name[5:] in ttnn.OPS:
-            self._carried(op)
+            self._reshape_op(op)
+        elif op.name.startswith("ttnn.") and definition_of(op.name) is not None:
+            self._keep_op(op)
         else:
             self._compute(op)
 
-    def _reshaped(self, op: Op) -> None:
+    def _creates_copies(self, op: Op) -> bool:
+        """Returns True for copies of a new tensor, where each device is to create its own, as upstream has it."""
+        placements = op.attributes["mapper_config"].placements
+        copies = all(isinstance(p, PlacementReplicate) for p in placements)
+        return self.upstream and copies and self.copies[_first(op)].made is not None
+
+    def _reshape_op(self, op: Op) -> None:
         base, kind = _first(op), self._type(op.results[0])
-        above = self.places[base]
+        above = self.copies[base]
         if above.reshaped is not None:
             # One reshape is as good as two.
             base = above.reshaped[0]
-        self.places[op.results[0]] = _Places(reshaped=(base, kind), line=op.line)
+        self.copies[op.results[0]] = _Copies(reshaped=(base, kind), line=op.line)
+        if self.upstream and self.copies[base].device is not None:
+            # Upstream's stand in the order of the program, others where they are first read.
+            self.device(op.results[0])
 
     def _compute(self, op: Op) -> None:
         types = self.source.types
         site = Site(op, (), tuple([types[v] for v in op.results]))
         if is_created(site):
-            self._made(op, site)
+            self._create(op, site)
             return
-        pattern = _pattern(op)
+        pattern = self._pattern(op)
         if pattern is None:
             raise MissingRuleError(
                 f"the pass to flat TTNN has no rule for {op.name} ({op.line or 'unknown line'}), and TTNN's table no "
                 "row; add a row in jaxmesh/dialects/ttnn/*.py, or a rule in jaxmesh/passes/ttir_to_ttnn/*.py."
             )
-        operands = tuple([None if v is None else self.device(v) for v in _place(op)])
+        operands = tuple([None if v is None else self.device(v) for v in _operands_by_position(op)])
         made = pattern(self.ops, Site(op, operands, site.results))
         values = (made,) if isinstance(made, int) else tuple(made)
         for result, value in zip(op.results, values, strict=True):
-            self.places[result] = _Places(device=value)
+            self.copies[result] = _Copies(device=value)
 
-    def _carried(self, op: Op) -> None:
+    def _pattern(self, op: Op) -> Pattern | None:
+        """Returns the pattern of a TTIR op, `carry_over` if TTNN has the same op, or None."""
+        dialect, _, name = op.name.partition(".")
+        if dialect != "ttir" or definition_of(op.name) is None or name == "mesh_shard":
+            return None
+        return self.patterns.get(name) or (carry_over if definition_of(f"ttnn.{RENAMED.get(name, name)}") else None)
+
+    def _keep_op(self, op: Op) -> None:
         """An op that is TTNN's already."""
-        operands = [None if v is None else self.device(v) for v in _place(op)]
-        if ttnn.OPS[op.name[5:]].on_device:
-            missing = (ttnn.OPS[op.name[5:]].definition.operands[1] or 0) - len(operands)
+        operands = [None if v is None else self.device(v) for v in _operands_by_position(op)]
+        if takes_device(op.name)[1]:
+            row = definition_of(op.name)
+            missing = ((row and row.operands[1]) or 0) - len(operands)
             operands += [*[None] * missing, self.ops.handle]
-        kinds = [self.ops.tiled(k.shape, k.dtype) for k in map(self._type, op.results)]
+        kinds = [self.ops.tiled_type(k.shape, k.dtype) for k in map(self._type, op.results)]
         for result, value in zip(op.results, self.ops.emit(op.name[5:], operands, kinds, op.attributes), strict=True):
-            self.places[result] = _Places(device=value)
+            self.copies[result] = _Copies(device=value)
 
-    def _made(self, op: Op, site: Site) -> None:
+    def _create(self, op: Op, site: Site) -> None:
         if site.name == "get_dimension_size":
             dim: int = site["dimension"]
             size = self._type(_first(op)).shape[dim]
             full = Op("ttir.full", (), op.results, {"fill_value": size}, op.line)
             site = Site(full, (), site.results)
-        self.places[op.results[0]] = _Places(made=site, line=op.line)
-
-
-def _pattern(op: Op) -> Pattern | None:
-    """Returns the pattern of a TTIR op, `carry_over` if TTNN has the same op, or None."""
-    dialect, _, name = op.name.partition(".")
-    if dialect != "ttir" or name not in ttir.OPS or name == "mesh_shard":
-        return None
-    return PATTERNS.get(name) or (carry_over if RENAMED.get(name, name) in ttnn.OPS else None)
+        self.copies[op.results[0]] = _Copies(made=site, line=op.line)
 
 
 def _first(op: Op) -> Value:
@@ -244,7 +262,7 @@ def _first(op: Op) -> Value:
     return value
 
 
-def _place(op: Op) -> Sequence[Value | None]:
+def _operands_by_position(op: Op) -> Sequence[Value | None]:
     """The operands by place; `operandSegmentSizes` may say which are left out."""
     sizes = op.attributes.get("operandSegmentSizes")
     if sizes is None or None in op.operands or len(sizes) == len(op.operands) or max(sizes, default=0) > 1:

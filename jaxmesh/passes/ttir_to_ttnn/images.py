@@ -18,7 +18,7 @@ from jaxmesh.dialects.ttnn.data_types import BF16
 from jaxmesh.dialects.ttnn.forms import stored_as
 from jaxmesh.passes.rules import Rules
 from jaxmesh.passes.ttir_to_ttnn.builder import Ops, Pattern, Site, iinfo, is_integer
-from jaxmesh.passes.ttir_to_ttnn.integers import is_narrow, matrix_product, narrowed
+from jaxmesh.passes.ttir_to_ttnn.integers import is_narrow, matrix_product, narrow
 from jaxmesh.passes.ttir_to_ttnn.shapes import pad
 
 PATTERNS: Rules[Pattern] = Rules()
@@ -119,7 +119,7 @@ def _integer_conv2d(o: Ops, x: Value, weight: Value, conv: _Conv) -> Value:
         total = product if total is None else o.binary("add", total, product)
     assert total is not None
     image = o.reshape(o.permute(total, [1, 0, 2]), (batch, *out, outs))
-    return narrowed(o, image, conv.dtype) if is_narrow(conv.dtype) else image
+    return narrow(o, image, conv.dtype) if is_narrow(conv.dtype) else image
 
 
 def _add_bias(o: Ops, site: Site, out: Value, bias: Value | None) -> Value:
@@ -183,7 +183,18 @@ def _pool(o: Ops, site: Site) -> Value:
         return _average(o, site) if site.name == "avg_pool2d" else _maximum(o, site)
     if site.name == "avg_pool2d" and _pair(site["dilation"]) != (1, 1):
         return _average(o, site)
-    result = site.result
+    return pool(o, site)
+
+
+def pool(o: Ops, site: Site) -> Value:
+    """Appends TTNN's own pool."""
+    result, attributes = site.result, pool_sizes(o, site)
+    flat = (1, 1, math.prod(result.shape[:3]), attributes["channels"])
+    return o.reshape(o.op(site.name, [_flat(o, site.x)], flat, result.dtype, **attributes), result.shape)
+
+
+def pool_sizes(o: Ops, site: Site) -> dict[str, Any]:
+    """Returns the attributes of a pool in TTNN."""
     batch, height, width, channels = o.shape(site.x)
     attributes = {
         "batch_size": batch, "input_height": height, "input_width": width, "channels": channels,
@@ -191,11 +202,8 @@ def _pool(o: Ops, site: Site) -> Value:
         "padding": _ttnn_padding(_edges(site["padding"])),
     }  # fmt: skip
     if site.name == "avg_pool2d":
-        attributes["count_include_pad"] = site["count_include_pad"]
-    else:
-        attributes["dilation"] = _pair(site["dilation"])
-    flat = (1, 1, math.prod(result.shape[:3]), channels)
-    return o.reshape(o.op(site.name, [_flat(o, site.x)], flat, result.dtype, **attributes), result.shape)
+        return attributes | {"count_include_pad": site["count_include_pad"]}
+    return attributes | {"dilation": _pair(site["dilation"])}
 
 
 def _average(o: Ops, site: Site) -> Value:

@@ -88,13 +88,13 @@ def _pick(o: Ops, wanted: _Lookup) -> tuple[Value, list[int]]:
     batch = o.shape(wanted.starts)[:-1]
     rows, width = (math.prod(shape[d] for d in dims) for dims in (taken, whole))
     table = o.reshape(o.permute(x, [*taken, *whole]), (rows, width))
-    places = _places(o, wanted, taken, shape)
+    places = _row_indices(o, wanted, taken, shape)
     picked = lookup(o, places, table)
     final = (*batch, *(wanted.sizes[d] for d in taken), *(shape[d] for d in whole))
     return o.reshape(picked, final), [*taken, *whole]
 
 
-def _places(o: Ops, wanted: _Lookup, taken: Sequence[int], shape: Shape) -> Value:
+def _row_indices(o: Ops, wanted: _Lookup, taken: Sequence[int], shape: Shape) -> Value:
     """Returns the row of every element looked up: (batch.., taken dims.., 1) as one dim."""
     batch = o.shape(wanted.starts)[:-1]
     strides = {d: math.prod(shape[e] for e in taken[i + 1 :]) for i, d in enumerate(taken)}

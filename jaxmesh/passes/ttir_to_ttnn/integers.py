@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -23,12 +24,13 @@ PATTERNS: Rules[Pattern] = Rules()
 _UINT32 = np.dtype(np.uint32)
 
 
+@cache
 def is_narrow(dtype: np.dtype[Any]) -> bool:
-    """Returns True for integers of 8 and 16 bits that the real library stores but hardly computes with."""
-    return dtype.name in ("int8", "uint8", "uint16")
+    """Returns True for integers of 8 and 16 bits, which the real library hardly computes with."""
+    return dtype.name in ("int8", "uint8", "int16", "uint16")
 
 
-def narrowed(o: Ops, x: Value, dtype: np.dtype[Any]) -> Value:
+def narrow(o: Ops, x: Value, dtype: np.dtype[Any]) -> Value:
     """Converts int32 to a narrow type modulo its size, whatever a typecast does with numbers out of range."""
     info = iinfo(dtype)
     low, size = int(info.min), int(info.max) - int(info.min) + 1
@@ -52,7 +54,7 @@ def _in_int32(o: Ops, site: Site, pattern: Pattern, extend: Any = None) -> Value
     results = tuple(replace(t, dtype=INDEX) for t in site.results)
     made = pattern(o, replace(site, operands=wide, results=results))
     (value,) = (made,) if isinstance(made, int) else made
-    return narrowed(o, value, site.result.dtype)
+    return narrow(o, value, site.result.dtype)
 
 
 def _cast(o: Ops, x: Value) -> Value:
@@ -84,10 +86,10 @@ def _kind(dtype: np.dtype[Any]) -> str:
 
 @PATTERNS.add("neg")
 def _neg(o: Ops, site: Site) -> Value | Sequence[Value]:
-    return _subtracted_from_zero(o, site) if site.result.dtype.kind == "u" else widening(carry_over)(o, site)
+    return _subtract_from_zero(o, site) if site.result.dtype.kind == "u" else widening(carry_over)(o, site)
 
 
-def _subtracted_from_zero(o: Ops, site: Site) -> Value:
+def _subtract_from_zero(o: Ops, site: Site) -> Value:
     if is_narrow(site.result.dtype):
         return _in_int32(o, site, carry_over)
     return o.op("subtract", [o.full((), 0, site.result.dtype), site.x], site.result.shape, site.result.dtype)
@@ -154,7 +156,7 @@ def _typecast(o: Ops, site: Site) -> Value | Sequence[Value]:
     if result.dtype == BOOL and source != BOOL:
         return o.op("ne", [x, o.full((), 0, source)], result.shape, BOOL)
     if is_narrow(result.dtype) and source.kind in "iu" and source.itemsize >= result.dtype.itemsize:
-        return x if source == result.dtype else narrowed(o, o.cast(x, INDEX), result.dtype)
+        return x if source == result.dtype else narrow(o, o.cast(x, INDEX), result.dtype)
     return carry_over(o, site)
 
 
@@ -173,7 +175,7 @@ def matrix_product(o: Ops, a: Value, b: Value, dtype: np.dtype[Any]) -> Value:
         wide = o.op("matmul", [o.cast(a, np.float32), o.cast(b, np.float32)], shape, np.float32)
         return o.op("ne", [wide, o.full((), 0, np.float32)], shape, BOOL)
     if is_narrow(dtype):
-        return narrowed(o, matrix_product(o, a, b, INDEX), dtype)
+        return narrow(o, matrix_product(o, a, b, INDEX), dtype)
     if not _kind(dtype):
         return o.op("matmul", [a, b], shape, dtype)
     if not depth * math.prod(shape):
@@ -240,8 +242,8 @@ def _sort(o: Ops, site: Site) -> Sequence[Value]:
     wide = o.cast(site.x, INDEX) if values.dtype.name in ("int8", "uint8") else site.x
     short = bool(shape) and shape[dim] <= _LONGEST and math.prod(shape) * shape[dim] <= _COMPARED
     if not _kind(o.dtype(wide)) or not short or not math.prod(shape):
-        kinds = [o.tiled(values.shape, values.dtype), o.tiled(order.shape, INDEX)]
-        ordered, indices = o.emit(site.name, [site.x], kinds, site.shared(site.name))
+        kinds = [o.tiled_type(values.shape, values.dtype), o.tiled_type(order.shape, INDEX)]
+        ordered, indices = o.emit(site.name, [site.x], kinds, site.shared_attributes(site.name))
         return ordered, o.cast(indices, order.dtype)
     descending = site["largest"] if site.name == "topk" else site["descending"]
     ordered, indices = _rank_pairs(o, wide, dim, descending)

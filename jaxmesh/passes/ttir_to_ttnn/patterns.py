@@ -11,6 +11,7 @@ from jaxmesh.passes.ttir_to_ttnn import (
     norms,
     reductions,
     shapes,
+    textual,
 )
 from jaxmesh.passes.ttir_to_ttnn.builder import Pattern
 
@@ -23,5 +24,6 @@ PATTERNS: Mapping[str, Pattern] = {
     **norms.PATTERNS,
     **reductions.PATTERNS,
     **shapes.PATTERNS,
+    **textual.PATTERNS,
 }
 """By the name of the TTIR op, without the dialect."""

@@ -26,7 +26,9 @@ def _linear(o: Ops, site: Site) -> Value | Sequence[Value]:
     if plain and (bias is None or _is_row(o.shape(bias), result.shape)):
         return carry_over(o, site)
     product = _product(o, site, a, b) if not plain else _plain_product(o, site, a, b)
-    return product if bias is None else o.op("add", [product, bias], result.shape, result.dtype)
+    if bias is None:
+        return o.reshape(product, result.shape)
+    return o.op("add", [product, bias], result.shape, result.dtype)
 
 
 def _is_whole(dtype: np.dtype[Any]) -> bool:
@@ -42,7 +44,7 @@ def _plain_product(o: Ops, site: Site, a: Value, b: Value) -> Value:
     rows = left[-2:-1] if not site["transpose_a"] else left[-1:]
     columns = right[-1] if not site["transpose_b"] else right[-2]
     shape = (*left[:-2], *(rows if len(left) > 1 else ()), columns)
-    return o.op("matmul", [a, b], shape, site.result.dtype, **site.shared("matmul"))
+    return o.op("matmul", [a, b], shape, site.result.dtype, **site.shared_attributes("matmul"))
 
 
 def _product(o: Ops, site: Site, a: Value, b: Value) -> Value:
@@ -117,7 +119,7 @@ def _mean(o: Ops, site: Site) -> Value | Sequence[Value]:
         return carry_over(o, site)
     # The mean of integers is computed in float32, as in JAX.
     x = o.cast(site.x, np.float32)
-    return o.cast(o.op("mean", [x], result.shape, np.float32, **site.shared("mean")), result.dtype)
+    return o.cast(o.op("mean", [x], result.shape, np.float32, **site.shared_attributes("mean")), result.dtype)
 
 
 @PATTERNS.add("reduce_and", "reduce_or")

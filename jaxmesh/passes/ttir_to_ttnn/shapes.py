@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from jaxmesh.dialects import ttnn
-from jaxmesh.dialects.definitions import has_trait
+from jaxmesh.dialects.definitions import definition_of, has_trait
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Type, Value
 from jaxmesh.passes.rules import Rules
@@ -30,9 +30,11 @@ def carry_over(o: Ops, site: Site) -> Sequence[Value]:
     name = RENAMED.get(site.name, site.name)
     attributes = site.op.attributes
     if attributes:
-        known = ttnn.OPS[name].definition.by_name
+        row = definition_of(f"ttnn.{name}")
+        assert row is not None
+        known = row.by_name
         attributes = {k: v for k, v in attributes.items() if k in known}
-    results = [o.tiled(t.shape, t.dtype) for t in site.results]
+    results = [o.tiled_type(t.shape, t.dtype) for t in site.results]
     return o.emit(name, site.operands, results, attributes)
 
 
@@ -146,10 +148,13 @@ def _slice_with_step(o: Ops, x: Value, cuts: Mapping[int, tuple[int, int, int]])
     return x
 
 
-@PATTERNS.add("slice_static")
-def _slice(o: Ops, site: Site) -> Value:
+def slice_static(o: Ops, site: Site) -> Value:
+    """Slices from begins to ends, which may count from the end, by steps, which may be negative."""
     cuts = zip(site["begins"], site["ends"], site["step"], strict=True)
     return _slice_with_step(o, site.x, dict(enumerate(cuts)))
+
+
+PATTERNS.add("slice_static")(slice_static)
 
 
 @PATTERNS.add("index")
@@ -247,9 +252,9 @@ def _creation(o: Ops, site: Site, result: Type) -> tuple[str, dict[str, Any]]:
                 return "full", {**shape, "fill_value": as_number(value.item(), result.dtype)}
             return name, {"value": value.astype(result.dtype, copy=False)}
         case "arange":
-            return name, site.shared(name)
+            return name, site.shared_attributes(name)
         case "rand":
-            return name, site.shared(name) | {"size": result.shape}
+            return name, site.shared_attributes(name) | {"size": result.shape}
         case _:
             return name, shape
 
@@ -259,6 +264,6 @@ def _arange(o: Ops, site: Site) -> Value:
     """Creates the numbers along one dim in TTNN, and repeats them along the others."""
     shape = site.result.shape
     dim = site["arange_dimension"] % len(shape)
-    numbers = o.op("arange", [o.handle], shape[dim : dim + 1], site.result.dtype, **site.shared("arange"))
+    numbers = o.op("arange", [o.handle], shape[dim : dim + 1], site.result.dtype, **site.shared_attributes("arange"))
     column = o.reshape(numbers, [n if d == dim else 1 for d, n in enumerate(shape)])
     return o.repeat(column, [1 if d == dim else n for d, n in enumerate(shape)])

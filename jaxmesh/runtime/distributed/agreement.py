@@ -30,10 +30,10 @@ from jaxmesh.jaxprs.backend import is_multi_process
 from jaxmesh.jaxprs.caches import is_staged
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr
 from jaxmesh.jaxprs.coordination import publish_and_read
+from jaxmesh.jaxprs.primitives import COLLECTIVES
 from jaxmesh.runtime.distributed.collectives import agree, digest
-from jaxmesh.runtime.reference_collectives import COLLECTIVES
 
-_MOVES = frozenset(COLLECTIVES) | {p.name for p in PRIMITIVES}
+_MOVES = COLLECTIVES.keys() | {p.name for p in PRIMITIVES}
 _SUMMARY_BYTES = 1 << 13
 _AT = ", at "
 _DIGEST = 16

@@ -180,7 +180,7 @@ def put(value: Any, sharding: Any) -> jax.Array:
     """
     if all(map(is_here, sharding.device_set)) and not _in_another_order(value, sharding):
         return jax.device_put(value, sharding)
-    host = whole(value) if isinstance(value, jax.Array) else np.asarray(value)
+    host = fetch_array(value) if isinstance(value, jax.Array) else np.asarray(value)
     assert host is not None
     return jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])
 
@@ -194,7 +194,7 @@ def _in_another_order(value: Any, sharding: Any) -> bool:
     return len(devices) > 1 and devices == sharding.device_set and not isinstance(sharding, jax.sharding.NamedSharding)
 
 
-def whole(x: jax.Array, process: int | None = None) -> Array | None:
+def fetch_array(x: jax.Array, process: int | None = None) -> Array | None:
     """Returns an array that may span processes in host memory: in all of them, or in one; None in the others."""
     if jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended):
         raise ArgumentTypeError(f"NumPy has no dtype {x.dtype}; pass jax.random.key_data(keys).")

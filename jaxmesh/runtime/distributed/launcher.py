@@ -152,8 +152,8 @@ def _await_coordinator(address: str, seconds: float) -> None:
         except (OSError, UnicodeError) as error:
             if time.monotonic() >= end:
                 raise MeshError(
-                    f"nobody answers at coordinator_address {address!r}, after {seconds} seconds (connect_timeout) of "
-                    f"waiting for process 0 ({error}); start it, or name the address at which it can be reached."
+                    f"no process answers at coordinator_address {address!r}, after {seconds} seconds (connect_timeout) "
+                    f"of waiting for process 0 ({error}); start it, or name the address at which it can be reached."
                 ) from None
         time.sleep(0.1)
 

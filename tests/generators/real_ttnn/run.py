@@ -12,6 +12,7 @@ from typing import Any
 import jaxmesh as jm
 from jaxmesh.dialects.program import UNROLL_LIMIT, Op, Program
 from jaxmesh.dialects.ttnn.forms import stored_as
+from jaxmesh.emit.constants import StoredConstants
 from jaxmesh.emit.python import printer
 from tests.generators.real_ttnn.process import VARIABLE, settings
 from tests.generators.real_ttnn.run_worker import OTHER_DEVICE
@@ -23,7 +24,7 @@ class _Typed(printer._Module):
     """Notes the declared form of every variable."""
 
     def __init__(self, program: Program) -> None:
-        super().__init__(program)
+        super().__init__(program, StoredConstants(program))
         self.types: dict[str, list[Any]] = {}
 
     def op(self, body: list[str], names: dict[int, str], uses: dict[int, int], op: Op) -> None:

@@ -97,6 +97,8 @@ def more() -> Iterator[Case]:
         "topk", (x(4, 64),), {"k": 4, "dim": -1, "largest": True, "sorted": True}, (((4, 4), F32), ((4, 4), I32))
     )
     yield Case("sort", (x(4, 64),), {"dim": -1, "descending": False, "stable": True}, (((4, 64), F32), ((4, 64), I32)))
+    for end in ((0, 1), (1, 0)):
+        yield Case("point_to_point", (x(4, 8),), {"sender_coord": (0, 0), "receiver_coord": end})
     for width in (8, 128):
         for name in ("mesh_partition", "reduce_scatter"):
             key = "dim" if name == "mesh_partition" else "scatter_dim"

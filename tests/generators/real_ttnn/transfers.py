@@ -83,7 +83,10 @@ def _distribution(rng: random.Random, mesh: tuple[int, ...]) -> tuple[int, ...]:
 
 def _shape(rng: random.Random, distribution: tuple[int, ...]) -> list[int]:
     sizes = [*distribution, *(2 * n for n in distribution), 1, 2, 3, 4, 8, 6]
-    return [rng.choice(sizes) for _ in range(rng.choice([1, 2, 2, 3, 3, 4]))]
+    shape = [rng.choice(sizes) for _ in range(rng.choice([1, 2, 2, 3, 3, 4]))]
+    if rng.random() < 0.03:
+        shape[rng.randrange(len(shape))] = 0
+    return shape
 
 
 def _count(rng: random.Random, distribution: tuple[int, ...]) -> int:

@@ -65,6 +65,8 @@ UNARY: dict[str, tuple[Callable[[Any], Any], float, float]] = {
     "sigmoid": (sigmoid, -3, 3),
     "hardsigmoid": (lambda x: relu6(x + 3) / 6, -5, 5),
     "hardswish": (lambda x: x * relu6(x + 3) / 6, -5, 5),
+    "frac": (lambda x: x - np.trunc(x), -5, 5),
+    "square": (np.square, -3, 3),
     "mish": (lambda x: x * np.tanh(np.log1p(np.exp(x))), -3, 3),
     "softplus": (lambda x: np.log1p(np.exp(x)), -3, 3),
     "softsign": (lambda x: x / (1 + np.abs(x)), -3, 3),
@@ -119,6 +121,9 @@ def elementwise() -> Iterator[Case]:
     yield Case("logical_right_shift", shifts, np.right_shift)
     signed = N(8), N(8, low=0, high=31)
     yield Case("logical_right_shift", signed, lambda a, b: (a.view(np.uint32) >> b.astype(np.uint32)).view(np.int32))
+    yield Case("right_shift", signed, np.right_shift)
+    yield Case("signbit", (F(3, 4),), np.signbit, out=np.bool_)
+    yield Case("frac", (N(3, 4),), np.zeros_like)
     for name, fun in BINARY.items():
         yield Case(name, (F(3, 4), F(3, 4)), fun)
         yield Case(name, (H(3, 1), H(4)), fun)

@@ -76,6 +76,11 @@ class Case:
         return complete and not self.former and Trait.NOT_UPSTREAM not in row.traits
 
     @property
+    def is_printed_in_ttnn(self) -> bool:
+        """True if it is printed, and the pass to TTNN takes the op; others become ops of TTIR before it."""
+        return self.is_printed and Trait.DECOMPOSED_FOR_TTNN not in ttir_dialect.OPS[self.row].traits
+
+    @property
     def definition(self) -> OpDef:
         """The definition that the case follows."""
         row = ttir_dialect.OPS[self.row]

@@ -121,9 +121,9 @@ REFUSED: dict[str, tuple[Callable[[Program], None], type[Exception], str]] = {
         lambda made: made.results.append(Port(8, False)), VerifyError, r"results \[8\] are not there at the end"),
     "a value that nothing gives": (
         lambda made: made.results.append(Port(99, False)), VerifyError, r"results \[99\] are not there"),
-    "a value given twice": (given_again, VerifyError, r"tanh gives value 5, which is given already"),
-    "a value given after it is gone": (given_after_the_end, VerifyError, r"tanh gives value 12, which is given"),
-    "a value that is never given": (operands("tanh", lambda x: (6,)), VerifyError, r"uses value 6, which nothing"),
+    "a value given twice": (given_again, VerifyError, r"tanh gives value 5, which is defined already"),
+    "a value given after it is gone": (given_after_the_end, VerifyError, r"tanh gives value 12, which is defined"),
+    "a value that is never given": (operands("tanh", lambda x: (6,)), VerifyError, r"uses value 6, which no argument"),
     "no dialect": (changed("tanh", name="tanh"), VerifyError, "tanh is left in a flat TTNN program"),
     "another dialect's distribute": (
         changed("distribute_tensor", name="ttir.distribute_tensor"), VerifyError, "ttir.distribute_tensor is left"),

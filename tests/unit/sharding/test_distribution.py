@@ -18,7 +18,14 @@ from jaxmesh.sharding.configs import (
     PlacementReplicate,
     PlacementShard,
 )
-from jaxmesh.sharding.distribution import claimed_equal, land, mesh_axis_dims, resolve_composer, resolve_mapper, rows_of
+from jaxmesh.sharding.distribution import (
+    equality_claims,
+    land,
+    mesh_axis_dims,
+    resolve_composer,
+    resolve_mapper,
+    rows_of,
+)
 from jaxmesh.sharding.shard_attributes import FIRST_DEVICE
 from tests.generators.transfers import JOIN, traced
 
@@ -27,7 +34,7 @@ def test_fewer_chunks_than_places_leave_the_last_ones_empty() -> None:
     held = resolve_mapper(MeshMapperConfig(SHARD, [8]), (2, 4), (6,))
     assert held.chunks == (6,)
     assert held.holders == [(0, 0), (0, 1), (0, 2), (0, 3), (1, 0), (1, 1)]
-    assert [held.index(place) for _, place in held.placed()] == [(slice(n, n + 1),) for n in range(6)]
+    assert [held.index(place) for _, place in held.shard_coordinates()] == [(slice(n, n + 1),) for n in range(6)]
 
 
 @pytest.mark.parametrize(
@@ -42,7 +49,7 @@ def test_fewer_chunks_than_places_leave_the_last_ones_empty() -> None:
     ],
 )
 def test_which_copies_a_composer_takes_for_equal(config: MeshComposerConfig, claimed: Any) -> None:
-    assert claimed_equal(resolve_composer(config, (2, 4), (8, 8))) == claimed
+    assert equality_claims(resolve_composer(config, (2, 4), (8, 8))) == claimed
 
 
 def test_the_axes_on_each_dim_are_in_mesh_order() -> None:

@@ -38,7 +38,7 @@ def spec_of(rows: list[list[str]], style: int = 0) -> P:
 
 
 def upstream(rows: list[list[str]], sizes: dict[str, int]) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
-    """Type, shard_shape and shard_dims by upstream's rule, semantics section 1."""
+    """Type, shard_shape and shard_dims by upstream's rule."""
     shape = tuple(math.prod(sizes[a] for a in row) for row in rows)
     dims = {a: d for d, row in enumerate(rows) for a in row if sizes[a] > 1}
     if math.prod(shape) == 1:
@@ -100,6 +100,7 @@ def orders(mesh: tuple[int, ...], rank: int) -> list[list[list[str]]]:
     return out
 
 
+@pytest.mark.quick(3)
 @pytest.mark.parametrize("mesh", [(2, 4), (1, 8), (2, 2, 2)], ids=lambda m: "x".join(map(str, m)))
 @pytest.mark.parametrize("rank", [1, 2])
 def test_data_are_where_jax_places_them(mesh: tuple[int, ...], rank: int) -> None:

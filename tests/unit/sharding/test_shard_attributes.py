@@ -21,8 +21,8 @@ def test_an_axis_of_size_1_has_no_factor() -> None:
     said = attributes_from_spec(P(("x", "w", "y")), 1, sizes)
     assert (said.shard_shape, said.shard_dims) == ((4, 2, 1), (1, -1, 0))
     assert (said.factors, said.dims) == (((4, 2, -1),), (0, -1, 0))
-    assert said.factored((16,)) == (4, 2, 2)
-    assert said.factored_local((2,)) == (1, 1, 2)
+    assert said.factor_shape((16,)) == (4, 2, 2)
+    assert said.factor_local_shape((2,)) == (1, 1, 2)
     said = attributes_from_spec(P(("y", "w", "x")), 1, sizes)
     assert (said.shard_shape, said.shard_dims, said.factors) == ((8,), (0, -1, 0), (None,))
 

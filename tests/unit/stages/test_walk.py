@@ -1,4 +1,4 @@
-"""The walk of one array through `jm.jit(f)(x)`: few modules, and its arguments are flattened once."""
+"""The walk of one array through `jm.jit(f)(x)`, and of a text through `jm.from_mlir`: nothing is done twice."""
 
 from __future__ import annotations
 
@@ -10,13 +10,16 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import pytest
 from jax.sharding import PartitionSpec as P
 
 import jaxmesh as jm
 from jaxmesh import full_to_shard, shard_to_full
+from jaxmesh.frontends.mlir import trace
 from jaxmesh.stages import arguments
+from tests.generators.suite.all_programs import PROGRAMS, Entry
 
-FIRST_CALL, LATER_CALLS, WITH_THE_ARRAY = 38, 11, 14
+FIRST_CALL, LATER_CALLS, WITH_THE_ARRAY = 36, 9, 14
 """Modules of which a function runs in the first and in every later call; those of them that are given the array."""
 
 
@@ -71,3 +74,11 @@ def test_an_array_passes_few_modules() -> None:
     assert functions[f"{arguments.__name__}.{arguments.flatten.__name__}"] == 1
     assert not again[f"{arguments.__name__}.{arguments.flatten.__name__}"]
     assert not [name for name in functions if ".ArgumentSet." in name]
+
+
+@pytest.mark.parametrize("entry", PROGRAMS[::12], ids=lambda e: e.name)
+def test_a_text_is_traced_once(entry: Entry) -> None:
+    traced = jm.jit(entry.function, mesh=entry.mesh).trace(*entry.args())
+    for text in (traced.as_text(), traced.lower().as_text()):
+        _, _, functions = modules_entered(lambda text=text: jm.from_mlir(text, entry.mesh))
+        assert functions[f"{trace.__name__}.{trace.trace_program.__name__}"] == 1

@@ -11,13 +11,13 @@ import os
 import sys
 import traceback
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from jaxmesh.analysis.judge.runner.refusal import describe
 from jaxmesh.analysis.judge.runner.shapes import Shapes, use_shapes
-from jaxmesh.analysis.judge.runner.watch import Watch
+from jaxmesh.analysis.judge.runner.watch import ENTER, LEAVE, Marks, Watch
 
 
 def main(argv: Sequence[str]) -> None:
@@ -31,7 +31,11 @@ def main(argv: Sequence[str]) -> None:
     asked = parser.parse_args(argv)
     write = Report(asked.report)
     ttnn = _import_ttnn(write)
-    program = _load(asked.folder, ttnn, asked.shapes)
+    try:
+        program = Program(asked.folder, ttnn, asked.shapes)
+    except Exception as error:
+        write(broken=f"{type(error).__name__}: {error}")
+        raise SystemExit(0) from None
     sys.argv = ["main.py", *(["--check"] if asked.check else [])]
     utils: Any = sys.modules["utils"]
     if not asked.board:
@@ -40,15 +44,17 @@ def main(argv: Sequence[str]) -> None:
 
     def watch(plan_only: bool = False) -> Watch:
         progress = asked.report.with_suffix(".line")
-        return Watch(ttnn, program.script, program.function, progress, lambda: utils.DeviceGetter._device, plan_only)
+        return Watch(ttnn, progress, lambda: utils.DeviceGetter._device, plan_only)
 
     devices = watch()
-    code = _run(program.main, devices, write)
+    code = program.run(devices, write)
     write(code=code, **devices.findings())
     if code == 0 and not asked.board:
         # Once more, without devices: then ttnn tells the buffers that each kernel has in L1.
+        if program.shapes is not None:
+            program.shapes.plan_once()
         kernels = watch(plan_only=True)
-        if _run(program.main, kernels, Report()) == 0:
+        if program.run(kernels, Report()) == 0:
             write(kernels=kernels.kernels())
     utils.DeviceGetter.close()
     sys.stdout.flush()
@@ -93,35 +99,31 @@ def _import_ttnn(write: Report) -> Any:
 
 
 class Program:
-    """A loaded `main.py`: its path, the name of the function that is the program, and its `main`."""
+    """A loaded `main.py`, whose lines a watch is told of; `shapes` is its `ttnn` if inputs have no values."""
 
-    def __init__(self, script: str, function: str, main: Callable[[], int]) -> None:
-        self.script, self.function, self.main = script, function, main
+    def __init__(self, folder: Path, ttnn: Any, shapes: bool) -> None:
+        self._script = str(folder.resolve() / "main.py")
+        tree = ast.parse(Path(self._script).read_text(encoding="utf-8"))
+        functions = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
+        sys.path.insert(0, str(folder.resolve()))
+        sys.dont_write_bytecode = True
+        self._names: dict[str, Any] = {"__name__": "exported", "__file__": self._script}
+        exec(compile(Marks(functions[0]).visit(tree), self._script, "exec"), self._names)
+        self.shapes = Shapes(ttnn) if shapes else None
+        if self.shapes is not None:
+            self._names["ttnn"] = self.shapes
+            use_shapes(sys.modules["utils"], self.shapes)
 
-
-def _load(folder: Path, ttnn: Any, shapes: bool) -> Program:
-    script = str(folder.resolve() / "main.py")
-    text = Path(script).read_text(encoding="utf-8")
-    functions = [node.name for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
-    sys.path.insert(0, str(folder.resolve()))
-    sys.dont_write_bytecode = True
-    names: dict[str, Any] = {"__name__": "exported", "__file__": script}
-    exec(compile(text, script, "exec"), names)
-    if shapes:
-        names["ttnn"] = Shapes(ttnn)
-        use_shapes(sys.modules["utils"], names["ttnn"])
-    return Program(script, functions[0], names["main"])
-
-
-def _run(program: Callable[[], int], watch: Watch, write: Report) -> int | None:
-    """Runs the program; returns its exit code, None if it was refused."""
-    try:
-        with watch:
-            return program()
-    except SystemExit as stop:
-        # The program's own files cannot be read; standard error has the reason.
-        return stop.code if isinstance(stop.code, int) else 2
-    except BaseException as error:
-        lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == watch.script]
-        write(refusal={"line": lines[-1] if lines else watch.line, **describe(error)})
-        return None
+    def run(self, watch: Watch, write: Report) -> int | None:
+        """Runs the program; returns its exit code, None if it was refused."""
+        self._names |= {ENTER: watch.enter_line, LEAVE: watch.leave_function}
+        try:
+            with watch:
+                return self._names["main"]()
+        except BaseException as error:
+            if isinstance(error, SystemExit) and error.code not in (0, None):
+                # The program's own files cannot be read; standard error has the reason.
+                return error.code if isinstance(error.code, int) else 2
+            lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == self._script]
+            write(refusal={"line": lines[-1] if lines else watch.line, **describe(error)})
+            return None

@@ -1,20 +1,21 @@
 """Inputs that have a shape and no values: on the devices ttnn makes them, on the host large ones stay promises.
 
-A promise stands for a host tensor that nobody has made. The functions of ttnn that take host tensors also take promises
+A promise stands for a host tensor without data. The functions of ttnn that take host tensors also take promises
 here; one that goes to the devices becomes an empty tensor there, of the same shape, layout and distribution.
 """
 
 from __future__ import annotations
 
+import enum
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
-REAL_BYTES = 16 << 20
+REAL_BYTES = 1 << 20
 """Host tensors of at most so many bytes are made, of zeros: ttnn then judges every step with them."""
 _HOST_ARRAYS = {"BFLOAT16": "float32", "FLOAT32": "float32"}
 _BYTES = {"BFLOAT16": 2, "FLOAT32": 4, "UINT32": 4, "INT32": 4, "UINT16": 2, "UINT8": 1, "INT8": 1}
@@ -32,26 +33,74 @@ class Promise:
         return math.prod(self.shape) * _BYTES.get(self.dtype.name, 4)
 
 
-class Shapes:
-    """A `ttnn` whose functions also take promises."""
+class Plans:
+    """The results of calls that ttnn has planned, for equal calls on other tensors of the same kind.
 
-    def __init__(self, ttnn: Any, inside: Any = None) -> None:
-        self._ttnn, self._inside = ttnn, ttnn if inside is None else inside
+    Where nothing is dispatched, the plan of such a call is the same, and an empty tensor is as good as its result.
+    """
+
+    def __init__(self, ttnn: Any) -> None:
+        self._ttnn = ttnn
+        self._kinds: dict[Any, tuple[Any, Any, Any]] = {}
+
+    def result(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Calls the function, or returns an empty tensor of the kind that it gave before."""
+        key = function, self._key(args), self._key(kwargs)
+        if key in self._kinds:
+            spec, topology, device = self._kinds[key]
+            options = {"dtype": spec.dtype, "layout": spec.layout, "memory_config": spec.memory_config}
+            made = self._ttnn.empty(spec.shape, device=device, **options)
+            if made.spec == spec:
+                made.update_tensor_topology(topology)
+                return made
+        result = function(*args, **kwargs)
+        if isinstance(result, self._ttnn.Tensor) and result.device() is not None:
+            self._kinds[key] = result.spec, result.tensor_topology(), result.device()
+        return result
+
+    def _key(self, x: Any) -> Any:
+        """Returns what is equal for arguments that mean the same."""
+        if isinstance(x, self._ttnn.Tensor):
+            # A TensorSpec is equal to another one, and has another hash.
+            kind = x.shape, x.padded_shape, x.dtype, x.layout, x.memory_config()
+            return "tensor", *map(repr, (*kind, x.storage_type(), x.tensor_topology()))
+        if type(x) is dict:
+            return tuple(self._key(item) for item in cast("dict[str, Any]", x).items())
+        if type(x) in (list, tuple):
+            return type(x).__name__, *map(self._key, cast("Sequence[Any]", x))
+        if x is None or isinstance(x, (bool, int, float, str, enum.Enum)):
+            return type(x), repr(x)
+        if (text := repr(x)) and " at 0x" not in text:
+            return type(x), text
+        fields = [(n, getattr(x, n)) for n in dir(x) if not n.startswith("_")]
+        return type(x), *((n, self._key(v)) for n, v in fields if not callable(v))
+
+
+class Shapes:
+    """A `ttnn` whose functions also take promises; with `plans`, equal calls are planned once."""
+
+    def __init__(self, ttnn: Any, inside: Any = None, plans: Plans | None = None) -> None:
+        self._ttnn, self._inside, self._plans = ttnn, ttnn if inside is None else inside, plans
         self._made_of: dict[int, tuple[Any, tuple[Any, ...]]] = {}
+
+    def plan_once(self) -> None:
+        """Lets equal calls be planned once; for a program whose operations are not dispatched."""
+        self._plans = Plans(self._ttnn)
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._inside, name)
         if self._inside is self._ttnn and name in _ON_PROMISES:
             return functools.partial(_ON_PROMISES[name], self)
         if isinstance(found, ModuleType):
-            return Shapes(self._ttnn, found)
+            return Shapes(self._ttnn, found, self._plans)
         return found if isinstance(found, type) or not callable(found) else self._with_real(found)
 
     def _with_real(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """A function to which promises are given as tensors of zeros."""
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            return function(*map(self.real, args), **{k: self.real(v) for k, v in kwargs.items()})
+            given = [self.real(x) for x in args], {k: self.real(v) for k, v in kwargs.items()}
+            return function(*given[0], **given[1]) if self._plans is None else self._plans.result(function, *given)
 
         return call
 
@@ -112,14 +161,17 @@ class Shapes:
         return self._made_of[id(made)][1]
 
     def distribute_tensor(self, tensor: Any, mapper: Any) -> Any:
-        """Distributes a tensor; of a promise, one that is as long along the dims that are split, and 1 along others."""
+        """Distributes a tensor; of a promise, one that is as long as it has pieces, or whole along uneven dims."""
         if not isinstance(tensor, Promise):
             return self._ttnn.distribute_tensor(tensor, mapper=mapper)
-        placements = self._parts(mapper)[0]
-        split = {p.dim % len(tensor.shape) for p in placements if isinstance(p, self._ttnn.PlacementShard)}
-        thin = [n if i in split else 1 for i, n in enumerate(tensor.shape)]
-        parts = self._ttnn.distribute_tensor(self.zeros(thin, self._ttnn.DataType.UINT8), mapper=mapper)
-        local = [n if i in split else whole for i, (n, whole) in enumerate(zip(parts.shape, tensor.shape, strict=True))]
+        placements, sizes = self._parts(mapper)
+        pieces = [1] * len(tensor.shape)
+        for placement, size in zip(placements, sizes, strict=True):
+            if isinstance(placement, self._ttnn.PlacementShard):
+                pieces[placement.dim] *= int(size)
+        whole = [n if n % count else count for n, count in zip(tensor.shape, pieces, strict=True)]
+        parts = self._ttnn.distribute_tensor(self.zeros(whole, self._ttnn.DataType.UINT8), mapper=mapper)
+        local = [n * one // thin for n, one, thin in zip(tensor.shape, parts.shape, whole, strict=True)]
         return Promise(local, tensor.dtype, tensor.layout, parts.tensor_topology())
 
     def aggregate_tensor(self, tensor: Any, composer: Any) -> Any:
@@ -147,13 +199,13 @@ class Shapes:
     def to_layout(self, tensor: Any, layout: Any, dtype: Any = None, **options: Any) -> Any:
         """Changes a layout; of a promise, the layout and the element type that it would have."""
         if not isinstance(tensor, Promise):
-            return self._ttnn.to_layout(tensor, layout, dtype, **options)
+            return self._with_real(self._ttnn.to_layout)(tensor, layout, dtype, **options)
         return Promise(tensor.shape, tensor.dtype if dtype is None else dtype, layout, tensor.topology)
 
     def reshape(self, tensor: Any, shape: Any, **options: Any) -> Any:
         """Reshapes a tensor; of a promise, the shape."""
         if not isinstance(tensor, Promise) or math.prod(shape) != math.prod(tensor.shape):
-            return self._ttnn.reshape(self.real(tensor), shape, **options)
+            return self._with_real(self._ttnn.reshape)(tensor, shape, **options)
         return Promise(shape, tensor.dtype, tensor.layout, tensor.topology)
 
     def deallocate(self, tensor: Any, *options: Any) -> None:
@@ -192,3 +244,4 @@ def use_shapes(utils: Any, shapes: Shapes) -> None:
         return shapes.from_host_shards(pieces, device.shape)
 
     utils.load_tensor, utils.load_sharded_tensor = load_tensor, load_sharded_tensor
+    utils.load_constant = load_tensor

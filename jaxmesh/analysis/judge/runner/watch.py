@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -19,23 +19,55 @@ MEMORIES: tuple[str, ...] = ("DRAM", "L1")
 _CORES = re.compile(r"\[(\d+)-(\d+) - (\d+)-(\d+)\]")
 
 
+ENTER, LEAVE = "_enter_line", "_leave_function"
+
+
+class Marks(ast.NodeTransformer):
+    """Tells a watch of each line of each function, and of the results of the one whose end counts.
+
+    A trace function would be called with a dict of all local names at each line, and programs have thousands of both.
+    """
+
+    def __init__(self, function: str) -> None:
+        self._counts, self._open = function, list[str]()
+
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> Any:
+        """Marks the lines of a function."""
+        self._open.append(node.name)
+        super().generic_visit(node)
+        self._open.pop()
+        return self._marked(node)
+
+    def generic_visit(self, node: ast.AST) -> Any:
+        """Marks a statement, and those in it."""
+        super().generic_visit(node)
+        return self._marked(node) if isinstance(node, ast.stmt) else node
+
+    def _marked(self, node: ast.stmt) -> Any:
+        if not self._open:
+            return node
+        mark = ast.Expr(_call(ENTER, ast.Constant(node.lineno)))
+        if isinstance(node, ast.Return) and self._open[-1] == self._counts:
+            node.value = _call(LEAVE, node.value or ast.Constant(None), _call("locals"))
+        return [ast.fix_missing_locations(ast.copy_location(x, node)) for x in (mark, node)]
+
+
+def _call(name: str, *args: ast.expr) -> ast.Call:
+    return ast.Call(ast.Name(name, ast.Load()), list(args), [])
+
+
 class Watch:
-    """A context in which the lines of one script are watched; ttnn's graph capture tells what each line makes it do.
+    """A context in which the lines of one script are watched; ttnn's graph capture records what each line does.
 
     Args:
       ttnn: the library.
-      script: the path of the script.
-      function: its function whose end counts: what it has not deallocated then stays.
       progress: a file for the number of the line that runs, for those who find the process dead.
       device: gives the open device, or None. A capture that begins before the device is opened does not end.
       plan_only: whether ttnn plans each operation and dispatches none. Then no memory is taken.
     """
 
-    def __init__(
-        self, ttnn: Any, script: str, function: str, progress: Path, device: Callable[[], Any], plan_only: bool = False
-    ) -> None:
-        self.script, self.line, self._device = script, 0, device
-        self._ttnn, self._function = ttnn, function
+    def __init__(self, ttnn: Any, progress: Path, device: Callable[[], Any], plan_only: bool = False) -> None:
+        self.line, self._device, self._ttnn = 0, device, ttnn
         self._mode = ttnn.graph.RunMode.NO_DISPATCH if plan_only else ttnn.graph.RunMode.NORMAL
         self._progress = os.open(progress, os.O_WRONLY | os.O_CREAT, 0o600)
         self._operations: dict[int, Counter[str]] = {}
@@ -44,38 +76,32 @@ class Watch:
         self._peaks: dict[str, tuple[int, int]] = dict.fromkeys(MEMORIES, (0, 0))
         self._before: dict[str, int] = {}
         self._at_return = dict(self._now)
-        self._raised = False
         self._left: list[dict[str, Any]] = []
 
     def __enter__(self) -> Self:
-        sys.settrace(self._enter_frame)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        sys.settrace(None)
         self._finish_line()
         os.close(self._progress)
 
     # --- lines ---
 
-    def _enter_frame(self, frame: FrameType, event: str, argument: Any) -> Any:
-        return self._step if frame.f_code.co_filename == self.script else None
+    def enter_line(self, line: int) -> None:
+        """Ends the line before, and begins this one."""
+        self._finish_line()
+        self.line = line
+        os.pwrite(self._progress, b"%08d" % line, 0)
+        if self._device() is not None:
+            self._before = self._before or {m: self._taken(m) for m in MEMORIES}
+            self._ttnn.graph.begin_graph_capture(self._mode)
 
-    def _step(self, frame: FrameType, event: str, argument: Any) -> Any:
-        if event == "exception":
-            self._raised = True
-        elif event == "line":
-            self._finish_line()
-            self.line = frame.f_lineno
-            os.pwrite(self._progress, b"%08d" % self.line, 0)
-            if self._device() is not None:
-                self._before = self._before or {m: self._taken(m) for m in MEMORIES}
-                self._ttnn.graph.begin_graph_capture(self._mode)
-        elif event == "return" and frame.f_code.co_name == self._function and not self._raised:
-            self._finish_line()
-            self._at_return = dict(self._now)
-            self._left = list(self._allocated(frame.f_locals, argument))
-        return self._step
+    def leave_function(self, results: Any, names: Mapping[str, Any]) -> Any:
+        """Notes what the watched function leaves on the devices; returns its results."""
+        self._finish_line()
+        self._at_return = dict(self._now)
+        self._left = list(self._allocated(names, results))
+        return results
 
     def _finish_line(self) -> None:
         if not self._ttnn.graph.is_graph_capture_active():

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from jaxmesh.dialects.ttnn.data_types import BF16, BLOCKS, F32, I8, I32, NARROW, REALS, U8, U16, U32, WORDS
-from jaxmesh.dialects.ttnn.rules.given import ROWS, TILE, Form, Given, Result, Rule, like, tiled
+from jaxmesh.dialects.ttnn.data_types import BF16, BLOCKS, BYTES, F32, I8, I32, NARROW, REALS, U8, U16, U32, WORDS
+from jaxmesh.dialects.ttnn.rules.given import ROWS, TILE, Form, Given, Result, Rule, checked, like, tiled
 
 
 def _axis_size(given: Given, x: Form) -> int:
@@ -30,6 +30,7 @@ def _all_gather(given: Given) -> list[Result]:
     given.on_devices(x)
     dim = _dim(given, x)
     _axis_size(given, x)
+    given.require(not x.is_empty, "takes a tensor with elements", "output_chunks_per_stripe must be > 0")
     inside = x.is_tile and dim >= len(x.shape) - 2 and x.shape[dim] % 32 != 0
     given.require(not inside or x.dtype not in NARROW, f"does not tilize {x.dtype}", "unsupported data type for tilize")
     return like(x)
@@ -40,10 +41,11 @@ def _mesh_partition(given: Given) -> list[Result]:
     given.on_devices(x)
     dim, count = _dim(given, x), _axis_size(given, x)
     size = x.shape[dim]
+    given.require(size > 0, "cuts a dim with elements", "Slice start must be less than input tensor shape")
     given.require(
         size % count == 0, f"cuts a dim of {size} into {count} equal parts", "input_shape[dim] % cluster_axis_size == 0"
     )
-    inside = x.is_tile and dim >= len(x.shape) - 2 and size // count % 32 != 0
+    inside = x.is_tile and dim >= len(x.shape) - 2 and (size // count % 32 != 0 or len(x.shape) == 1)
     given.require(not inside, "cuts a tensor in TILE layout between tiles only", "slice begins must be tile aligned")
     return like(x)
 
@@ -52,10 +54,33 @@ def _all_reduce(given: Given) -> list[Result]:
     x = given["input_tensor"]
     given.on_devices(x)
     count = _axis_size(given, x)
+    given.require(
+        not (x.is_empty and x.is_tile), "takes a tensor with elements", "output_chunks_per_stripe must be > 0"
+    )
     if x.dtype not in REALS | {I32}:
-        # Without whole tiles for every device the library gathers and sums.
-        whole = bool(x.shape) and x.is_tile and x.shape[-1] % (32 * count) == 0
+        # Without a dim of whole tiles for every device the library gathers and sums.
+        inner = len(x.shape) - 2
+        whole = x.is_tile and any(n % (count if d < inner else 32 * count) == 0 for d, n in enumerate(x.shape))
         given.require(whole, "sums FLOAT32, BFLOAT16 and INT32", "moreh_sum input only supports specific data types")
+    return like(x)
+
+
+def _point_to_point(given: Given) -> list[Result]:
+    x = given["input_tensor"]
+    given.on_devices(x)
+    given.types(x, frozenset(BYTES))
+    size = (x.shape[-1] if x.shape else 1) * BYTES[x.dtype]
+    given.require(
+        x.is_tile or size % 16 == 0,
+        f"takes rows of a multiple of 16 bytes, not of {size}; use TILE layout",
+        "Tensor page size must be 16 byte aligned",
+    )
+    ends = [list(given[name]) for name in ("sender_coord", "receiver_coord")]
+    given.require(
+        sum(a != b for a, b in zip(*ends, strict=False)) < 2,
+        f"goes along one mesh axis, not from {ends[0]} to {ends[1]}",
+        "Routing coordinates invalid for 1D fabric",
+    )
     return like(x)
 
 
@@ -88,12 +113,19 @@ def _pool(given: Given) -> list[Result]:
     given.types(x, frozenset({BF16, *BLOCKS, U8}) | WORDS)
     given.require(x.is_tile or x.dtype != U8, "takes no UINT8 in ROW_MAJOR", "Cannot set circular buffer size")
     _window(given, x)
-    return [Result(BF16, ROWS, F32)]
+    dtype = given["dtype"]
+    given.require(
+        dtype in (None, BF16, *BLOCKS), "gives BFLOAT16 and block floats", "Currently only BFLOAT16, BFLOAT8_B, and"
+    )
+    return checked(given, [Result(dtype or BF16, given["output_layout"] or ROWS, F32)])
 
 
 def _convolution(given: Given) -> list[Result]:
-    x, weight = given["input_tensor"], given["weight_tensor"]
-    given.on_devices(x)
+    x, weight, bias = given["input_tensor"], given["weight_tensor"], given["bias_tensor"]
+    rows = not isinstance(bias, Form) or not (bias.is_tile and bias.host)
+    given.require(
+        rows, "takes a bias of host memory in ROW_MAJOR", "Host conv bias layout should be in row_major layout"
+    )
     given.require(
         not weight.is_tile,
         "takes weights in ROW_MAJOR; use ttnn.to_layout",
@@ -101,10 +133,25 @@ def _convolution(given: Given) -> list[Result]:
     )
     if given.callee == "ttnn.conv_transpose2d":
         given.require(weight.host, "takes weights in host memory; use ttnn.from_device", "Weights should be in TILE")
-    given.types(weight, frozenset({F32, BF16, *([U32] if x.dtype in WORDS else [])}), "weights")
-    given.types(x, REALS | WORDS | {U16})
+    if _is_product(given):
+        given.types(weight, frozenset({F32, BF16}), "weights of one pixel")
+        given.types(x, REALS)
+    given.types(weight, frozenset({F32, BF16, U32}), "weights")
+    given.types(x, REALS | WORDS if x.is_tile else REALS | WORDS | {U16})
+    given.require(given["dtype"] != I8, "gives no INT8", "Unsupported data format")
     _window(given, x)
     return [Result(given["dtype"] or x.dtype, TILE, F32)]
+
+
+def _is_product(given: Given) -> bool:
+    """Returns True for a convolution by one pixel, which the library computes as a matrix product."""
+    sides = ("kernel_size", 1), ("stride", 1), ("padding", 0), ("dilation", 1)
+    return all(set(given[name] or [least]) == {least} for name, least in sides)
+
+
+def _rows_convolution(_: Given) -> list[Result]:
+    # The convolution of the images says the rest.
+    return []
 
 
 def _global_pool(given: Given) -> list[Result]:
@@ -119,31 +166,53 @@ def _upsample(given: Given) -> list[Result]:
     given.on_devices(x)
     whole = not x.is_tile or all(n % 32 == 0 for n in x.shape[-2:])
     given.require(whole, "takes whole tiles, or ROW_MAJOR", "Tiled input must be tile aligned")
-    return like(x)
+    if given["mode"] == "bilinear":
+        given.require(
+            x.dtype not in (F32, U8) and not x.is_tile and x.shape[-1] % 32 == 0,
+            "interpolates BFLOAT16 in ROW_MAJOR, of a multiple of 32 channels",
+            "Bilinear upsample requires BFLOAT16 input",
+        )
+        return [Result(BF16, ROWS)]
+    return [Result(BF16 if x.dtype in BLOCKS else x.dtype, ROWS)]
 
 
 # --- quantisation ----------------------------------------------------------------------------------------------------
+
+QUANTIZED: Mapping[str, frozenset[str]] = {
+    "ttnn.quantize": frozenset({I32, I8, U8}),
+    "ttnn.dequantize": frozenset({BF16, F32}),
+    "ttnn.requantize": frozenset({I32, I8, U8}),
+}
+"""The element types that these functions give."""
 
 
 def _quantize(given: Given) -> list[Result]:
     x = given["input_tensor"]
     given.on_devices(x)
     given.types(x, REALS)
-    return like(x, given["dtype"] or I32)
+    return _of_type(given, x, I32)
 
 
 def _dequantize(given: Given) -> list[Result]:
     x = given["input_tensor"]
     given.on_devices(x)
     given.types(x, frozenset({I32, U8, I8}))
-    return like(x, given["dtype"] or BF16)
+    return _of_type(given, x, BF16)
 
 
 def _requantize(given: Given) -> list[Result]:
     x = given["input_tensor"]
     given.on_devices(x)
     given.types(x, frozenset({I32, U8, I8}))
-    return like(x, given["dtype"] or I32)
+    return _of_type(given, x, I32)
+
+
+def _of_type(given: Given, x: Form, default: str) -> list[Result]:
+    dtype, allowed = given["dtype"] or default, QUANTIZED[given.callee]
+    given.require(
+        dtype in allowed, f"gives {', '.join(sorted(allowed))}, not {dtype}", "outputs of other types are not supported"
+    )
+    return like(x, dtype)
 
 
 # --- between host and devices ----------------------------------------------------------------------------------------
@@ -157,7 +226,10 @@ RULES: Mapping[str, Rule] = {
     "ttnn.all_gather": _all_gather,
     "ttnn.mesh_partition": _mesh_partition,
     "ttnn.all_reduce": _all_reduce,
+    "ttnn.experimental.all_reduce_async": _all_reduce,
+    "ttnn.point_to_point": _point_to_point,
     "ttnn.reduce_scatter": _reduce_scatter,
+    "ttnn.conv1d": _rows_convolution,
     "ttnn.conv2d": _convolution,
     "ttnn.conv_transpose2d": _convolution,
     "ttnn.max_pool2d": _pool,

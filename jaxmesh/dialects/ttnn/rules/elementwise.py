@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import inf, prod
 from typing import Any
 
 from jaxmesh.dialects.ttnn.data_types import B8, BF16, BLOCKS, F32, I8, I32, NOT_I8, REALS, U8, U16, U32, WHOLE, WORDS
@@ -61,31 +62,32 @@ class Pair:
       types: the element types of operands that are alike.
       mixes: the pairs of groups that may be mixed: `floats`, `numbers` (a float with a word), `shorts`.
       gives: the result's element type by that of the operands, where they differ.
-      numbers: by element type what a number beside a tensor must be: `any`, `whole`, `part` or `positive`; `any` for
-        types that are missing.
-      with_part: the result's element type of a whole tensor and a number that is not whole.
+      numbers: by element type what a number beside a tensor must be: `any`; `whole`, of the type's range; a `float`; a
+        `positive` integer; a `power`, whole and not negative; or `none`. `any` for types that are missing.
+      with_float: the result's element type of a whole tensor and a float, also a whole one.
     """
 
     types: frozenset[str] = NOT_I8 - {U8}
     mixes: frozenset[str] = frozenset({"floats"})
     gives: Mapping[str, str] | None = None
     numbers: Mapping[str, str] | None = None
-    with_part: Mapping[str, str] | None = None
+    with_float: Mapping[str, str] | None = None
 
 
 _WHOLE_WORDS = {I32: "whole", U32: "whole"}
+_RANGES = {I32: (-(2**31), 2**31), U32: (0, 2**32)}
 _ADDS = Pair(numbers=_WHOLE_WORDS)
-_MULTIPLIES = Pair(mixes=frozenset({"floats", "numbers"}), with_part={I32: F32, U32: F32})
+_MULTIPLIES = Pair(mixes=frozenset({"floats", "numbers"}), with_float={I32: F32, U32: F32})
 _DIVIDES = Pair(
-    REALS | {I32}, frozenset({"floats", "numbers"}), {I32: F32, U32: F32}, {U32: "part", U16: "none"}, {U32: F32}
+    REALS | {I32}, frozenset({"floats", "numbers"}), {I32: F32, U32: F32}, {U32: "float", U16: "none"}, {U32: F32}
 )
 _COMPARES = Pair(NOT_I8, frozenset({"floats", "shorts"}), {U8: U16}, _WHOLE_WORDS)
 _SHIFTS = Pair(WORDS, frozenset(), numbers=_WHOLE_WORDS)
-_ORDERS = Pair(REALS | WORDS, frozenset())
-_REMAINS = Pair(REALS | WORDS, frozenset(), numbers={U32: "positive", I8: "any"}, with_part={I32: F32})
+_ORDERS = Pair(REALS | WORDS, frozenset(), numbers={I8: "any"})
+_REMAINS = Pair(REALS | WORDS, frozenset(), numbers={U32: "positive", I8: "any"}, with_float={I32: F32})
 _ROTATES = Pair(REALS, frozenset())
 _BITS = Pair(WORDS | {U16}, frozenset())
-_POWERS = Pair(REALS, frozenset(), numbers={I32: "positive", U32: "positive", U16: "positive"})
+_POWERS = Pair(REALS, frozenset(), numbers={I32: "power", U32: "power", U16: "power"})
 _PAIRS: Mapping[str, Pair] = {
     **dict.fromkeys(
         ("add", "subtract", "sub", "logical_and", "logical_or", "logical_xor", "squared_difference", "rsub"), _ADDS
@@ -106,15 +108,47 @@ def _binary(pair: Pair) -> Rule:
     def rule(given: Given) -> list[Result]:
         a, b = list(given.values.values())[:2]
         given.on_devices(a, b)
+        if pair is not _ORDERS or isinstance(b, Form):
+            _check_output(given, a, b)
         if not isinstance(a, Form) or not isinstance(b, Form):
             results = _with_number(given, pair, a, b)
         else:
             results = [_of_tensors(given, pair, a, b)]
         if given["dtype"] is not None:
             results = [_asked(given, pair, r) for r in results]
+        _check_rounding(given, pair, results[0].dtype)
         return checked(given, results)
 
     return rule
+
+
+def _check_output(given: Given, *operands: Any) -> None:
+    """Refuses an output tensor beside operands in rows."""
+    rows = all(x.layout == ROWS for x in operands if isinstance(x, Form))
+    given.require(
+        given["output_tensor"] is None or not rows,
+        "writes to an output tensor from TILE layout only",
+        "Optional output tensor with Row Major input is not supported",
+    )
+
+
+def _check_rounding(given: Given, pair: Pair, dtype: str) -> None:
+    fast = given["fast_and_approximate_mode"]
+    if pair is _ADDS and fast is False and given.callee not in _LOGICAL:
+        given.require(
+            dtype == BF16,
+            "without fast_and_approximate_mode gives BFLOAT16 only",
+            "only supported for a BFLOAT16 output",
+        )
+    if pair is _DIVIDES and fast and all(x.dtype == I32 for x in given.tensors()):
+        given.require(
+            given["rounding_mode"] is not None,
+            "of integers takes no fast_and_approximate_mode",
+            "Integer Division does not support fast_and_approximate_mode=true",
+        )
+
+
+_LOGICAL = frozenset({"ttnn.logical_and", "ttnn.logical_or", "ttnn.logical_xor", "ttnn.squared_difference"})
 
 
 def _asked(given: Given, pair: Pair, result: Result) -> Result:
@@ -131,6 +165,8 @@ def _of_tensors(given: Given, pair: Pair, a: Form, b: Form) -> Result:
     if a.dtype == b.dtype:
         given.types(a, pair.types, "operands")
         dtype = (pair.gives or {}).get(a.dtype, a.dtype)
+        if a.dtype == I32 and given["rounding_mode"] is not None:
+            dtype = I32
         return Result(dtype, layout, dtype)
     dtype = _mixed(pair, a.dtype, b.dtype)
     if dtype is None:
@@ -171,16 +207,24 @@ def _with_number(given: Given, pair: Pair, a: Any, b: Any) -> list[Result]:
     wanted = (pair.numbers or {}).get(x.dtype, "any")
     allowed -= {d for d, rule in (pair.numbers or {}).items() if rule == "none"}
     given.types(x, allowed, "the tensor beside a number")
-    whole = float(number).is_integer()
-    good = {"any": True, "whole": whole, "part": not whole, "positive": whole and number > 0}[wanted]
+    whole, real = float(number).is_integer(), isinstance(number, float)
+    low, end = _RANGES.get(x.dtype, (-inf, inf))
+    good = {
+        "any": True,
+        # An integer is taken modulo the range of the type.
+        "whole": whole and (not real or low <= number < end),
+        "float": real,
+        "positive": not real and number > 0,
+        "power": whole and number >= 0,
+    }[wanted]
     if not isinstance(a, Form) and pair in (_DIVIDES, _POWERS):
         good = x.dtype in pair.types
     if pair is _POWERS and x.dtype in WHOLE:
-        good = good and x.is_tile
+        good = good and (x.is_tile or number < 2)
     given.require(good, f"does not take the number {number} beside {x.dtype}", "scalar does not fit the element type")
     dtype = (pair.gives or {}).get(x.dtype, x.dtype)
-    if not whole:
-        dtype = (pair.with_part or {}).get(x.dtype, dtype)
+    if real:
+        dtype = (pair.with_float or {}).get(x.dtype, dtype)
     return [Result(dtype, x.layout, dtype)]
 
 
@@ -201,17 +245,21 @@ def _in_place(pair: Pair) -> Rule:
                 "of integers gives FLOAT32, which the first operand cannot hold",
                 "For integer division, supported output dtype is FLOAT32",
             )
-            shape = [max(m, n) if 0 not in (m, n) else 0 for m, n in zip(a.shape[::-1], b.shape[::-1], strict=False)]
-            fits = len(b.shape) <= len(a.shape) and shape == list(a.shape[::-1][: len(b.shape)])
+            extra = len(b.shape) - len(a.shape)
+            front, rest = b.shape[: max(0, extra)], b.shape[max(0, extra) :]
+            shape = [max(m, n) if 0 not in (m, n) else 0 for m, n in zip(a.shape[::-1], rest[::-1], strict=False)]
+            fits = prod(front) == 1 and shape == list(a.shape[::-1][: len(rest)])
             given.require(fits, "writes a result of another shape", "output tensor shape does not match")
         else:
             given.require(a.is_tile, "takes a tensor in TILE layout", "Optional output tensor with Row Major input")
             if pair is _DIVIDES:
-                whole = float(b).is_integer()
-                good = a.dtype in REALS or (a.dtype in WORDS and not whole)
+                good = a.dtype in REALS or (a.dtype in WORDS and isinstance(b, float))
                 given.require(good, "of integers gives FLOAT32", "For integer division, supported output is FLOAT32")
             else:
                 _with_number(given, pair, a, b)
+            _check_rounding(given, pair, a.dtype)
+            return [Result(a.dtype, a.layout, a.dtype if a.dtype in WHOLE else None)]
+        _check_rounding(given, pair, a.dtype)
         return like(a)
 
     return rule
@@ -229,6 +277,9 @@ def _where(given: Given) -> list[Result]:
         _broadcast(given, condition.shape, x.shape)
     if len(tensors) == 2:
         _broadcast(given, first.shape, second.shape)
+        given.require(
+            not condition.is_empty, "takes three tensors with elements only", "Broadcasting rule violation at dimension"
+        )
         given.tiles(condition)
         return [Result(first.dtype, TILE, first.dtype)]
     if not tensors:
@@ -258,6 +309,7 @@ def _clamp(given: Given) -> list[Result]:
     )
     if tensors:
         given.types(x, REALS | WORDS)
+        _check_output(given, x, *tensors)
         for bound in tensors:
             _broadcast(given, x.shape, bound.shape)
             given.require(bound.dtype == x.dtype, "takes bounds of the operand's element type", "unsupported data type")
@@ -283,12 +335,15 @@ def _gelu_bw(given: Given) -> list[Result]:
     given.on_devices(grad, x)
     for form in (grad, x):
         given.types(form, frozenset({F32, BF16, B8}))
+    given.require(grad.layout == x.layout, "takes tensors of one layout", "grad_output and input must have one layout")
     return [Result(x.dtype, x.layout, x.dtype)]
 
 
+UNARY: Mapping[str, Rule] = {f"ttnn.{name}": rule for rule, names in _BY_TYPES.items() for name in names.split()}
+PAIRS: Mapping[str, Rule] = {f"ttnn.{name}": _binary(pair) for name, pair in _PAIRS.items()}
 RULES: Mapping[str, Rule] = {
-    **{f"ttnn.{name}": rule for rule, names in _BY_TYPES.items() for name in names.split()},
-    **{f"ttnn.{name}": _binary(pair) for name, pair in _PAIRS.items()},
+    **UNARY,
+    **PAIRS,
     **dict.fromkeys(("ttnn.add_", "ttnn.subtract_", "ttnn.sub_"), _in_place(_ADDS)),
     **dict.fromkeys(("ttnn.multiply_", "ttnn.mul_"), _in_place(_MULTIPLIES)),
     **dict.fromkeys(("ttnn.divide_", "ttnn.div_"), _in_place(_DIVIDES)),

@@ -42,6 +42,11 @@ class Form:
         """True for tiles."""
         return self.layout == TILE
 
+    @property
+    def is_empty(self) -> bool:
+        """True without elements, which the real functions return from before they look at anything else."""
+        return 0 in self.shape
+
     def __str__(self) -> str:
         return f"{self.dtype}{list(self.shape)} {self.layout}{' in host memory' if self.host else ''}"
 

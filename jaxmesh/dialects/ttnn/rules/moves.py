@@ -7,7 +7,7 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
-from jaxmesh.dialects.ttnn.data_types import BF16, BLOCKS, NOT_I8, U8, U16
+from jaxmesh.dialects.ttnn.data_types import BF16, BLOCKS, I8, NOT_I8, U8, U16
 from jaxmesh.dialects.ttnn.rules.given import ROWS, TILE, Form, Given, Result, Rule, checked, like
 
 _RESHAPED = NOT_I8 - {U8, U16}
@@ -22,6 +22,22 @@ def _dim(given: Given, form: Form, dim: int, extra: int = 0) -> int:
 def _moved(given: Given) -> list[Result]:
     x = given.tensors()[0]
     given.on_devices(x)
+    return like(x)
+
+
+def _copied(given: Given, x: Form) -> bool:
+    """Returns True if a call that moves no element goes to other memory; the real library looks at the type then."""
+    elsewhere = given["memory_config"] not in (None, x.memory)
+    if elsewhere:
+        given.types(x, NOT_I8, "an operand to copy to other memory")
+    return elsewhere
+
+
+def _permute(given: Given) -> list[Result]:
+    x = given["input_tensor"]
+    given.on_devices(x)
+    if list(given["dims"]) == list(range(len(x.shape))):
+        _copied(given, x)
     return like(x)
 
 
@@ -57,7 +73,15 @@ def _reshape(given: Given) -> list[Result]:
 
 
 def _reshaped(given: Given, x: Form, shape: tuple[int, ...]) -> list[Result]:
-    if not x.host and not is_view(x, shape) and x.shape != shape:
+    elsewhere = not x.host and given["memory_config"] not in (None, x.memory)
+    if x.shape == shape and not x.is_tile:
+        if elsewhere:
+            _copied(given, x)
+    elif elsewhere and not x.is_tile and () in (x.shape, shape):
+        given.refuse(
+            "takes and gives tensors of one dim at least in other memory", "Can't do reshape from rank 0 tensor"
+        )
+    elif not x.host and not x.is_empty and (elsewhere or (x.shape != shape and not is_view(x, shape))):
         given.types(x, _RESHAPED, "an operand whose rows change")
     return like(x)
 
@@ -96,8 +120,14 @@ def _repeat(given: Given) -> list[Result]:
         pass
     else:
         given.refuse("takes tensors of one dim at least", "repeat does not support rank 0 tensors")
-    if any(n != 1 for n in counts) and (x.is_tile or len(counts) == 1 or len(counts) > 4):
+    if any(n != 1 for n in counts) and not x.is_empty and (x.is_tile or len(counts) == 1 or len(counts) > 4):
         given.types(x, NOT_I8 - {U8})
+    if all(n == 1 for n in counts):
+        _copied(given, x)
+    out = given["optional_output_tensor"]
+    memory = given["memory_config"]
+    same = out is None or memory in (None, out.memory)
+    given.require(same, "writes to the memory of the output tensor", "memory_config must match the output's")
     return like(x)
 
 
@@ -160,11 +190,14 @@ def _stack(given: Given) -> list[Result]:
 def _slice(given: Given) -> list[Result]:
     x = given["input_tensor"]
     given.on_devices(x)
-    if not x.is_tile or not x.shape:
-        return like(x)
     starts, steps = given["slice_start"], given["slice_step"] or [1]
     rank = len(x.shape)
-    inside = any(starts[d] % 32 for d in range(max(0, rank - 2), rank))
+    whole = list(given["slice_end"]) == list(x.shape) and not any(starts) and all(n == 1 for n in steps)
+    if whole:
+        _copied(given, x)
+    if not x.is_tile or not x.shape:
+        return like(x)
+    inside = any(starts[d] % 32 for d in range(max(0, rank - 2), rank)) or (rank == 1 and not whole)
     if any(n != 1 for n in steps):
         given.types(x, NOT_I8 - BLOCKS, "an operand of a slice with steps")
         inside = inside or any(n % 32 for n in x.shape[-2:]) or rank == 1
@@ -185,6 +218,12 @@ def _pad(given: Given) -> list[Result]:
             "pads a tensor in TILE layout behind its elements only; use ROW_MAJOR",
             "ttnn.pad: on device tile padding does not support front padding",
         )
+        if len(x.shape) == 1:
+            size, more = x.shape[0], given["padding"][0][1]
+            good = -(-size // 32) == -(-(size + more) // 32)
+            given.require(
+                good, "pads one dim in TILE layout inside of its last tile", "MeshBuffer must be large enough"
+            )
     return like(x)
 
 
@@ -207,7 +246,8 @@ def _to_layout(given: Given) -> list[Result]:
     if x.host:
         return checked(given, [Result(dtype or x.dtype, layout, x.dtype)])
     if layout == TILE:
-        given.types(x, NOT_I8 - {U8}, "an operand to tilize on the devices")
+        if not x.is_empty:
+            given.types(x, NOT_I8 - {U8}, "an operand to tilize on the devices")
         return [Result(dtype or x.dtype, TILE, x.dtype)]
     plain = BF16 if x.dtype in BLOCKS else x.dtype
     given.require(
@@ -235,6 +275,8 @@ def _cast_tiles(given: Given) -> list[Result]:
     if dtype in (None, x.dtype):
         return like(x)
     given.tiles(x)
+    cloned = given.callee == "ttnn.clone" and not {x.dtype, dtype} & {BF16, *BLOCKS}
+    given.require(I8 not in (x.dtype, dtype) or cloned, "gives no INT8", "unsupported output data type")
     return checked(given, [Result(dtype, x.layout, x.dtype)])
 
 
@@ -258,7 +300,8 @@ def _created(given: Given) -> list[Result]:
     if given.callee in ("ttnn.arange", "ttnn.rand"):
         given.require(dtype != U8, "makes no UINT8", "unsupported data type DataType::UINT8")
     if given.callee == "ttnn.arange":
-        given.require(dtype not in BLOCKS, f"makes no {dtype}", f"unsupported data type DataType::{dtype}")
+        made = dtype not in BLOCKS and (dtype != I8 or given["device"] is not None)
+        given.require(made, f"makes no {dtype}", f"unsupported data type DataType::{dtype}")
     if dtype in BLOCKS and layout != TILE and given.callee == "ttnn.rand":
         return [Result(BF16, layout)]
     return checked(given, [Result(dtype, layout)])
@@ -266,11 +309,20 @@ def _created(given: Given) -> list[Result]:
 
 def _like(given: Given) -> list[Result]:
     x = given["tensor"]
+    given.require(
+        given.callee != "ttnn.empty_like" or not x.host or given["device"] is not None,
+        "of a tensor in host memory takes a device",
+        "the process ends",
+    )
+    out = given["optional_tensor"]
+    if isinstance(out, Form):
+        # The library writes to it whatever else the call asks for.
+        return like(out)
     return checked(given, [Result(given["dtype"] or x.dtype, given["layout"] or x.layout)])
 
 
 RULES: Mapping[str, Rule] = {
-    "ttnn.permute": _moved,
+    "ttnn.permute": _permute,
     "ttnn.move": _moved,
     "ttnn.reallocate": _moved,
     "ttnn.transpose": _transpose,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 
-from jaxmesh.dialects.ttnn.data_types import B8, BF16, BLOCKS, F32, NARROW, NOT_I8, REALS, U8, U16, U32, WORDS
+from jaxmesh.dialects.ttnn.data_types import B8, BF16, BLOCKS, F32, I8, NARROW, NOT_I8, REALS, U8, U16, U32, WORDS
 from jaxmesh.dialects.ttnn.rules.given import ROWS, TILE, Form, Given, Result, Rule, checked, like, tiled
 
 _MODEL = frozenset({F32, BF16, B8})
@@ -14,12 +15,28 @@ def _product(given: Given) -> list[Result]:
     a, b = given["input_tensor_a"], given["input_tensor_b"]
     bias = given["bias"]
     given.on_devices(a, b, bias)
+    if a.is_empty or b.is_empty:
+        return like(a)
     given.tiles(a, b)
     for form in (a, b):
         given.types(form, REALS)
+    batch = a.shape[:-2], b.shape[:-2]
+    given.require(
+        prod(batch[1]) == 1 or (len(a.shape) == len(b.shape) and (batch[0] == batch[1] or prod(batch[0]) == 1)),
+        f"takes operands of one batch, or one of them without, not {list(a.shape)} and {list(b.shape)}",
+        "bmm (non-bcast matmul) expects input tensors of shapes BCMK*BCKN=BCMN",
+    )
     if isinstance(bias, Form):
         given.tiles(bias)
+        # In other memory the library adds the bias to a tensor whose shape it infers without the transposes.
+        moved = given["memory_config"] not in (None, a.memory) and prod(b.shape[:-2]) != 1
+        given.require(
+            not moved or not (given["transpose_a"] or given["transpose_b"]),
+            "takes no transposed operands beside a bias and a batched second operand in other memory",
+            "Broadcast error: Invalid dimension",
+        )
     dtype = given["dtype"] or a.dtype
+    given.require(dtype != I8, "gives no INT8", "Failed to generate binaries")
     return checked(given, [Result(dtype, TILE, F32 if a.dtype != b.dtype else None)])
 
 
@@ -32,6 +49,8 @@ def _norm(given: Given) -> list[Result]:
     given.on_devices(*given.tensors())
     if rms:
         given.tiles(x)
+    if x.is_empty:
+        return like(x)
     width = x.shape[-1] if x.shape else 1
     given.require(
         x.is_tile or width % 32 == 0,
@@ -76,6 +95,36 @@ def _batch_norm(given: Given) -> list[Result]:
     return tiled(x)
 
 
+def _group_norm(given: Given) -> list[Result]:
+    x = given["input_tensor"]
+    given.on_devices(*given.tensors())
+    given.require(not given["inplace"], "takes inplace=False", "In-place operation not supported for this layout")
+    given.types(x, frozenset({F32, BF16}))
+    rows = x.shape[-2]
+    given.require(
+        x.is_tile or rows % 32 == 0,
+        f"takes a multiple of 32 rows in ROW_MAJOR, not {rows}",
+        "H*W must be a multiple of the tile height (32)",
+    )
+    grid, tiles = given["core_grid"], x.shape[0] * -(-rows // 32)
+    given.require(
+        grid is None or tiles % grid.y == 0, f"divides {tiles} rows of tiles among the cores", "core_grid is invalid"
+    )
+    for name in ("weight", "bias"):
+        form = given[name]
+        if isinstance(form, Form):
+            given.require(
+                not form.is_tile and form.shape[-1] == 32,
+                f"takes a {name} in ROW_MAJOR, in rows of 32 elements",
+                "Gamma tensor inner dimension must equal tile width (32)",
+            )
+            given.types(form, frozenset({F32, BF16}), name)
+    given.require(
+        given["dtype"] in (None, x.dtype), "gives the operand's element type", "group_norm output dtype must match"
+    )
+    return [Result(x.dtype, given["output_layout"] or x.layout)]
+
+
 # --- attention -------------------------------------------------------------------------------------------------------
 
 
@@ -95,6 +144,29 @@ def _attention(given: Given) -> list[Result]:
         )
     if isinstance(mask, Form):
         given.tiles(mask)
+        given.types(mask, frozenset({BF16, *BLOCKS}), "the mask")
+    return like(q)
+
+
+def _attention_of_one(given: Given) -> list[Result]:
+    q, k, v = (given[f"input_tensor_{n}"] for n in "qkv")
+    mask, length = given["attn_mask"], k.shape[2]
+    given.on_devices(q, k, v, mask)
+    given.tiles(q, k, v)
+    for form in (q, k, v):
+        given.types(form, frozenset({BF16, *BLOCKS}))
+    if k.shape[1] > 1:
+        given.types(q, frozenset({BF16}), "queries of several key heads")
+    given.require(length % 32 == 0, f"takes keys of whole tiles, not {length}", "Chunk size must be multiple of 32")
+    if given["is_causal"]:
+        given.require(mask is None, "takes no mask if it is causal", "attn_mask must not be provided")
+        places = given["cur_pos"]
+        given.require(
+            given["cur_pos_tensor"] is not None or len(places) >= k.shape[0],
+            f"takes cur_pos for {k.shape[0]} users, not {places}",
+            "vector::_M_range_check",
+        )
+    if isinstance(mask, Form):
         given.types(mask, frozenset({BF16, *BLOCKS}), "the mask")
     return like(q)
 
@@ -156,8 +228,10 @@ def _embedding(given: Given) -> list[Result]:
     dtype, layout = given["dtype"], given["layout"] or weight.layout
     shape = (index.shape[0], index.shape[-1], weight.shape[-1]) if len(index.shape) > 2 else None
     if layout == ROWS:
+        # Whole tiles are made tiles on the way.
+        tiles = weight.shape[-1] % 32 == 0 and (index.is_tile or index.shape[-1] % 32 == 0)
         given.require(
-            dtype in (None, BF16) or given["layout"] is not None,
+            dtype in (None, BF16) or given["layout"] is not None or not tiles,
             "gives BFLOAT16 in ROW_MAJOR",
             "dtype cannot be different in ROW_MAJOR",
         )
@@ -186,6 +260,7 @@ def _gather(given: Given) -> list[Result]:
         return like(x)
     given.require(-rank <= given["dim"] < rank, f"has no dim {given['dim']}", "normalized_dim out of range")
     given.require(rank > 1 or not x.is_tile, "takes two dims at least in TILE layout", "Can't convert shape rank")
+    given.require(rank > 1 or x.shape[0] > 1, "takes two elements at least of one dim", "Tensor has to be of rank 4!")
     given.types(index, frozenset({U32, U16}), "indices")
     whole = all(n % 32 == 0 for n in (*x.shape[-2:], *index.shape[-2:]))
     good = x.dtype not in NARROW or not x.is_tile or whole
@@ -207,9 +282,12 @@ def _scatter(given: Given) -> list[Result]:
     )
     given.require(not (x.dtype == F32 and x.is_tile), "takes FLOAT32 in ROW_MAJOR only", "Scatter doesn't support")
     given.types(index, WORDS | {U16, U8}, "indices")
-    given.require(x.dtype != U8 or not x.is_tile, "takes UINT8 in ROW_MAJOR only", "unsupported data type for tilize")
-    given.require(x.dtype == src.dtype, "takes values of the tensor's element type", "src dtype must match")
+    given.require(
+        x.dtype not in NARROW or not x.is_tile, f"takes {x.dtype} in ROW_MAJOR only", "unsupported data type for tilize"
+    )
     dtype = BF16 if x.dtype in BLOCKS else x.dtype
+    good = src.dtype in (x.dtype, dtype)
+    given.require(good, "takes values of the tensor's element type", "src dtype must match")
     return [Result(dtype, x.layout)]
 
 
@@ -217,7 +295,8 @@ def _dropout(given: Given) -> list[Result]:
     x = given["input_tensor"]
     given.on_devices(x)
     given.tiles(x)
-    given.types(x, frozenset({BF16}))
+    if given["output_tensor"] is None:
+        given.types(x, frozenset({BF16}))
     return like(x)
 
 
@@ -227,7 +306,9 @@ RULES: Mapping[str, Rule] = {
     "ttnn.layer_norm": _norm,
     "ttnn.rms_norm": _norm,
     "ttnn.batch_norm": _batch_norm,
+    "ttnn.group_norm": _group_norm,
     "ttnn.transformer.scaled_dot_product_attention": _attention,
+    "ttnn.transformer.scaled_dot_product_attention_decode": _attention_of_one,
     "ttnn.transformer.concatenate_heads": _heads,
     "ttnn.experimental.nlp_concat_heads": _heads,
     "ttnn.transformer.split_query_key_value_and_split_heads": _split_heads,

@@ -38,12 +38,22 @@ def _reduction(given: Given) -> list[Result]:
     if rank == 0:
         _check_padding(given, x)
         return like(x)
+    if x.is_empty:
+        return like(x)
     given.types(x, REALS | WORDS)
+    given.require(
+        given.callee != "ttnn.min" or x.dtype != F32 or not given["fast_and_approximate_mode"],
+        "takes no fast_and_approximate_mode of FLOAT32",
+        "does not support fast_and_approximate_mode=True on Float32 input",
+    )
+    if given["output_layout"] is not None:
+        return checked(given, [Result(x.dtype, given["output_layout"])])
     if given.callee in ("ttnn.max", "ttnn.min") or x.is_tile or x.dtype in WORDS:
         return tiled(x)
-    # Rows stay rows unless the library goes over tiles: for both last dims, and for sums of bfloat16 over others.
-    both = rank > 1 and {rank - 1, rank - 2} <= set(dims)
-    outer = given.callee == "ttnn.sum" and x.dtype == BF16 and any(d < rank - 2 for d in dims)
+    # Rows stay rows unless the library goes over tiles: for both last dims alone, and for sums of bfloat16 over others.
+    both = rank > 1 and {rank - 1, rank - 2} == set(dims)
+    plain = given.callee == "ttnn.sum" and given["scalar"] in (None, 1)
+    outer = plain and x.dtype == BF16 and any(d < rank - 2 for d in dims)
     return tiled(x) if both or outer else like(x)
 
 
@@ -54,6 +64,8 @@ def _prod(given: Given) -> list[Result]:
     _dims(given, x)
     if rank == 0:
         _check_padding(given, x)
+        return like(x)
+    if x.is_empty and given["dim"] is not None:
         return like(x)
     given.types(x, REALS)
     if given["dim"] is None or rank == 1:
@@ -71,6 +83,8 @@ def _argmax(given: Given) -> list[Result]:
     rank = len(x.shape)
     if rank == 0:
         given.require(dim in (None, 0, -1), f"has no dim {dim}", "argmax: Dimension out of range for scalar tensor")
+        return [Result(U32, x.layout)]
+    if x.is_empty:
         return [Result(U32, x.layout)]
     if x.is_tile:
         given.types(x, frozenset({F32, BF16}), "an operand in TILE layout")
@@ -90,7 +104,8 @@ def _scan(given: Given) -> list[Result]:
     if rank:
         dim = given["dim"]
         given.require(-rank <= dim < rank, f"has no dim {dim}", "dim out of range")
-        given.tiles(x)
+        if not x.is_empty:
+            given.tiles(x)
     dtype = given["dtype"] or x.dtype
     return checked(given, [Result(dtype if rank else x.dtype, x.layout, dtype)])
 
@@ -100,7 +115,7 @@ def _softmax(given: Given) -> list[Result]:
     rank = max(1, len(x.shape))
     given.require(-rank <= dim < rank, f"has no dim {dim}", "Dimension out of range")
     given.on_devices(x)
-    if not x.shape:
+    if not x.shape or x.is_empty:
         return like(x)
     if rank != 3 or dim % rank != 1:
         given.tiles(x)
@@ -115,11 +130,11 @@ def _sort(given: Given) -> list[Result]:
     given.require(-rank <= dim < rank or (rank == 0 and dim in (0, -1)), f"has no dim {dim}", "dim out of range")
     size = x.shape[dim] if rank else 1
     index = U32 if x.dtype in (F32, U16) else U16
-    if size > 1:
+    if size > 1 and not x.is_empty:
         given.types(x, frozenset({F32, BF16, U16}))
         given.require(
-            x.is_tile or size > 32 or (size == 32 and x.dtype == F32),
-            f"takes more than 32 elements of a tensor in ROW_MAJOR, not {size}",
+            x.is_tile or size >= 32,
+            f"takes 32 elements at least of a tensor in ROW_MAJOR, not {size}",
             "Input shape inner dim must be a power of two >= 64",
         )
     return [Result(x.dtype, x.layout), Result(index, x.layout)]
@@ -136,6 +151,8 @@ def _topk(given: Given) -> list[Result]:
     )
     if rank == 0:
         return [Result(x.dtype, x.layout), Result(U16, x.layout)]
+    if x.is_empty:
+        return like(x) * 2
     given.tiles(x)
     given.types(x, REALS)
     return [Result(x.dtype, TILE), Result(U32 if x.dtype == F32 else U16, TILE)]

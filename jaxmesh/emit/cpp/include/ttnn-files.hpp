@@ -1,9 +1,11 @@
 // Tensors in NumPy's files, and the comparison of a program's results with those expected.
 #pragma once
 
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
 #include <iterator>
+#include <random>
 
 #include "ttnn-tensor.hpp"
 
@@ -122,12 +124,52 @@ inline Array read(const std::string& path, const Dims& shape, DataType type) {
   return decoded(bytes.data() + header.begin, type, shape);
 }
 
+// How inputs are made instead of being loaded; empty if they are loaded.
+inline std::string& making() {
+  static std::string how;
+  return how;
+}
+
+// Normal floats, integers from 0 to 9, which index most tables, and coins.
+inline Array random(DataType type, const Dims& shape) {
+  static std::mt19937_64 draw(0);
+  std::normal_distribution<double> normal;
+  const Traits& t = traits(type);
+  const int digits = t.bits - (t.is_signed ? 1 : 0);
+  const uint64_t count = digits < 4 ? uint64_t{1} << digits : 10;
+  Array out(type, shape);
+  by_kind(type, [&](auto zero) {
+    using C = decltype(zero);
+    C* made = out.data<C>();
+    for (int64_t i = 0; i < out.size(); ++i)
+      made[i] = is_float(type) ? static_cast<C>(normal(draw)) : static_cast<C>(draw() % count);
+  });
+  return finished(std::move(out));
+}
+
+// An input from a file, or made; of one with a piece for each device, all pieces are equal, as copies have to be.
+inline Array input(const std::string& path, const Dims& shape, DataType type, bool in_pieces) {
+  if (making().empty()) return read(path, shape, type);
+  if (making() == "zeros") return filled(type, shape, 0);
+  if (!in_pieces) return random(type, shape);
+  const Array one = random(type, Dims(shape.begin() + 1, shape.end()));
+  Dims row = shape;
+  row[0] = 1;
+  return joined(Arrays(static_cast<std::size_t>(shape[0]), one.as(row)), 0);
+}
+
 }  // namespace files
+
+// Makes inputs instead of loading them: "zeros" or "random".
+inline void make_inputs(const std::string& how) {
+  require(how == "zeros" || how == "random", [&] { return "inputs are made of zeros or random, not " + how; });
+  files::making() = how;
+}
 
 // A whole tensor for the host; with a device, one piece for each, stacked in the file.
 inline Tensor load_tensor(const std::string& path, const Shape& shape, Layout layout, DataType dtype,
                           const Device& device, const Memory& = std::nullopt) {
-  const Array whole = files::read(path, shape.dims(), dtype);
+  const Array whole = files::input(path, shape.dims(), dtype, device.has_value());
   if (!device) return Tensor(whole).laid(layout);
   distributed::MeshDevice& mesh = device->get();
   const auto count = static_cast<int64_t>(mesh.num_devices());
@@ -137,6 +179,18 @@ inline Tensor load_tensor(const std::string& path, const Shape& shape, Layout la
     shards.push_back(piece(whole, 0, i, 1).as(Dims(whole.shape.begin() + 1, whole.shape.end())));
   }
   return Tensor(Place::DEVICES, &mesh, std::move(shards), layout);
+}
+
+// The elements of a constant that is stored in a file, one by one.
+template <class T>
+std::vector<T> load_elements(const std::string& path, const Shape& shape, DataType dtype) {
+  const Array whole = files::read(path, shape.dims(), dtype);
+  std::vector<T> made(static_cast<std::size_t>(whole.size()));
+  by_kind(dtype, [&](auto zero) {
+    const auto* from = whole.data<decltype(zero)>();
+    std::transform(from, from + whole.size(), made.begin(), [](auto v) { return static_cast<T>(v); });
+  });
+  return made;
 }
 
 // --- checking --------------------------------------------------------------------------------------------------------
@@ -208,12 +262,21 @@ inline bool check(const Tensor& result, std::size_t number, const std::string& p
 template <class Inputs, class Program>
 int run_and_check(int argc, char** argv, Inputs inputs, Program program, const std::vector<std::string>& expected,
                   const std::vector<bool>& exact, const std::vector<int>& bits) {
-  const bool checking = argc == 2 && std::string(argv[1]) == "--check";
-  if (argc > 1 && !checking) {
-    std::fprintf(stderr, "usage: %s [--check]\n", argv[0]);
-    return 2;
-  }
+  bool checking = false;
   try {
+    for (int i = 1; i < argc; ++i) {
+      const std::string option = argv[i];
+      if (option == "--make-inputs" && i + 1 < argc) {
+        make_inputs(argv[++i]);
+      } else if (option == "--check") {
+        checking = true;
+      } else {
+        std::fprintf(stderr, "usage: %s [--check | --make-inputs zeros|random]\n", argv[0]);
+        return 2;
+      }
+    }
+    require(!checking || files::making().empty(),
+            "--check has nothing to compare with: inputs are made, and no file has their results");
     const std::vector<Tensor> results = program(inputs());
     bool good = true;
     for (std::size_t i = 0; i < results.size(); ++i) {

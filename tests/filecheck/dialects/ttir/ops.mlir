@@ -219,6 +219,34 @@ module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2>]>} {
     return %0 : tensor<3x4xf32>
   }
 
+  // CHECK-LABEL: func.func @frac(
+  func.func @frac(%arg0: tensor<3x4xf32>) -> tensor<3x4xf32> {
+    // CHECK: %0 = "ttir.frac"(%arg0) : (tensor<3x4xf32>) -> tensor<3x4xf32>
+    %0 = "ttir.frac"(%arg0) : (tensor<3x4xf32>) -> tensor<3x4xf32>
+    return %0 : tensor<3x4xf32>
+  }
+
+  // CHECK-LABEL: func.func @square(
+  func.func @square(%arg0: tensor<3x4xf32>) -> tensor<3x4xf32> {
+    // CHECK: %0 = "ttir.square"(%arg0) : (tensor<3x4xf32>) -> tensor<3x4xf32>
+    %0 = "ttir.square"(%arg0) : (tensor<3x4xf32>) -> tensor<3x4xf32>
+    return %0 : tensor<3x4xf32>
+  }
+
+  // CHECK-LABEL: func.func @signbit(
+  func.func @signbit(%arg0: tensor<3x4xf32>) -> tensor<3x4xi1> {
+    // CHECK: %0 = "ttir.signbit"(%arg0) : (tensor<3x4xf32>) -> tensor<3x4xi1>
+    %0 = "ttir.signbit"(%arg0) : (tensor<3x4xf32>) -> tensor<3x4xi1>
+    return %0 : tensor<3x4xi1>
+  }
+
+  // CHECK-LABEL: func.func @right_shift(
+  func.func @right_shift(%arg0: tensor<3x4xi32>, %arg1: tensor<4xi32>) -> tensor<3x4xi32> {
+    // CHECK: %0 = "ttir.right_shift"(%arg0, %arg1) : (tensor<3x4xi32>, tensor<4xi32>) -> tensor<3x4xi32>
+    %0 = "ttir.right_shift"(%arg0, %arg1) : (tensor<3x4xi32>, tensor<4xi32>) -> tensor<3x4xi32>
+    return %0 : tensor<3x4xi32>
+  }
+
   // CHECK-LABEL: func.func @mish(
   func.func @mish(%arg0: tensor<3x4xf32>) -> tensor<3x4xf32> {
     // CHECK: %0 = "ttir.mish"(%arg0) : (tensor<3x4xf32>) -> tensor<3x4xf32>

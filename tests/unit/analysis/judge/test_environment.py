@@ -160,7 +160,7 @@ def test_options_of_the_library_need_the_library(
     option: list[str], folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["run", str(folder), *option]) == 2
-    assert f"{option[0]} says where the real ttnn runs, so it needs --on ttnn" in capsys.readouterr().err
+    assert f"{option[0]} is an option of runs on the real ttnn and needs --on ttnn" in capsys.readouterr().err
 
 
 def test_a_file_is_exported_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -186,7 +186,7 @@ def test_a_fitting_python_is_looked_for(monkeypatch: pytest.MonkeyPatch, tmp_pat
     newest = executable(tmp_path / "pyenv" / "versions" / "3.12.10" / "bin" / "python", fake.format("3.12"))
     assert base_python() == newest
     assert base_python(new) == new
-    with pytest.raises(TtnnError, match="is none of them"):
+    with pytest.raises(TtnnError, match="is another one"):
         base_python(executable(tmp_path / "other", fake.format("3.13")))
 
 

@@ -219,7 +219,7 @@ ERRORS: list[tuple[str, list[str], dict[str, Any], str, list[str]]] = [
     ("convolution", [IMAGE, "f32 3 3 2 2"], CONVOLUTION, X, ["convolution of (float32[1, 4, 4, 2]", "3, 3, 2, 2]"]),
     ("max_pool2d", [IMAGE], POOL | {"kernel": 5}, X, ["window of 5", "float32[1, 4, 4, 2]"]),
     ("avg_pool2d", [X], POOL, X, ["rank 4", "float32[2, 3] has rank 2"]),
-    ("upsample2d", [IMAGE], {"scale_factor": 2, "mode": "bilinear"}, X, ["'bilinear'", "nearest"]),
+    ("upsample2d", [IMAGE], {"scale_factor": 2, "mode": "bicubic"}, X, ["'bicubic'", "nearest"]),
     # sharding and communication
     ("mesh_partition", [X], {"dim": 1, "cluster_axis": 0}, X, ["dim 1 of size 3", "by 2", "'y'"]),
     ("mesh_partition", ["f32 12"], {"dim": 0}, X, ["dim 0 of size 12", "by 8", "'y', 'x'"]),

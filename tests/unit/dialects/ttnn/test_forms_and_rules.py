@@ -36,6 +36,9 @@ class Described(TensorBase):
     def __init__(self, form: Form) -> None:
         self.form = form
 
+    def device(self) -> Any:
+        return DEVICE
+
 
 def programs(case: Case) -> Iterator[tuple[Program, bool]]:
     """The program of one occurrence for each element type, its operands in tiles and in rows."""
@@ -107,7 +110,15 @@ def judge(program: Program, op: Op) -> str:
 
 REFUSED = {"concatenate_heads", "update_cache"}
 """Ops that it takes in no form: the occurrences have heads of no whole tiles, and their position is a tensor."""
-CASES = [c for c in chosen() if OPS[c.op].python.callee in RULES]
+
+
+def is_broadcast(case: Case) -> bool:
+    """True for a product of unlike batches, which the pass to TTNN makes alike."""
+    batches = [s[:-2] for s in sizes_of(case)[:2] if s is not None]
+    return case.op == "matmul" and batches[0] != batches[1] and np.prod(batches[1]) != 1
+
+
+CASES = [c for c in chosen() if OPS[c.op].python.callee in RULES and not is_broadcast(c)]
 
 
 @pytest.mark.parametrize("name", sorted({c.op for c in CASES}))
@@ -136,3 +147,16 @@ def test_the_forms_of_programs_are_accepted(name: str, monkeypatch: pytest.Monke
                         wrong.append(f"{op.name} {kinds} {op.attributes}: {difference}")
     assert count or name in REFUSED
     assert not wrong, "\n".join(dict.fromkeys(wrong))
+
+
+@pytest.mark.parametrize("mesh", [(1, 1), (2, 4)])
+def test_a_product_of_all_elements_needs_one_device(mesh: tuple[int, ...]) -> None:
+    program = Program("f", dict(zip("yx", mesh, strict=True)))
+    x, out = (program.new(Type(shape, np.dtype("f4"), tile=True)) for shape in ((4, 8), ()))
+    program.arguments.append(Port(x, True))
+    program.ops.append(Op("ttnn.prod", (x,), (out,), {"keep_dim": False}))
+    if mesh == (1, 1):
+        assert [op.name for op in decided(program, True).ops] == ["ttnn.prod"]
+    else:
+        with pytest.raises(UnsupportedError, match="On several devices it reduces dim by dim"):
+            decided(program, True)

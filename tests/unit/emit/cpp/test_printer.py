@@ -53,6 +53,7 @@ def test_golden(name: str) -> None:
     assert text == path.read_text()
 
 
+@pytest.mark.slow
 def test_the_same_bytes_in_every_process() -> None:
     script = (
         "from tests.unit.emit.cpp.test_printer import *; "

@@ -353,6 +353,7 @@ HOSTILE = [
 ]  # fmt: skip
 
 
+@pytest.mark.quick(4)
 @pytest.mark.parametrize("name", HOSTILE, ids=range(len(HOSTILE)))
 def test_hostile_names_inject_nothing(name: str) -> None:
     made = program(tensor(4), tensor(2), name=name)
@@ -479,6 +480,7 @@ def test_golden_texts(name: str) -> None:
     assert (GOLDEN / name).read_text() == text
 
 
+@pytest.mark.slow
 def test_texts_are_the_same_in_every_process() -> None:
     code = "import tests.generators.mlir_programs as p; print(*[make() for make in p.GOLDENS.values()], sep='', end='')"
     texts = []

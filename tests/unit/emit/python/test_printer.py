@@ -161,7 +161,7 @@ def test_every_argument_of_a_call_is_printed(monkeypatch: pytest.MonkeyPatch) ->
     assert (
         "ttnn_deep_add_0 = ttnn.deep.add(ttnn_to_layout_0, b=None, [ttnn_to_layout_0], [1, -2], ttnn.Shape([2, 1]), "
         "ttnn.MeshCoordinate((0, 1)), g=ttnn.ReduceType.Sum, 1.0, i=0.0, j=ttnn.DataType.BFLOAT16, ttnn.Layout.TILE, "
-        "[8], ttnn.Shape([8]), [[0, 1], [2, 3]], 'add', [0.5, 2.0], utils_DeviceGetter_get_device_0, "
+        '[8], ttnn.Shape([8]), [[0, 1], [2, 3]], "add", [0.5, 2.0], utils_DeviceGetter_get_device_0, '
         "ttnn.Topology.Linear, None)"
     ) in text
 
@@ -508,6 +508,7 @@ def test_variables_never_meet() -> None:
 # --- determinism and speed ---
 
 
+@pytest.mark.slow
 def test_same_bytes_in_every_process() -> None:
     code = "import tests.unit.emit.python.test_printer as t; print(t.python_text(t.mixed(), load=True), end='')"
     root = ROOT

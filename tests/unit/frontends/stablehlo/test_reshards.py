@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import itertools
 
+import jax
+import numpy as np
 import pytest
 
+import jaxmesh as jm
+from jaxmesh.frontends.stablehlo import reshards
 from jaxmesh.frontends.stablehlo.reshards import added_axes, plan
-from jaxmesh.frontends.stablehlo.shardings import Sharding
+from jaxmesh.frontends.stablehlo.shardings import Sharding, as_spec
 
 SIZES = {"z": 2, "y": 2, "x": 4}
 
@@ -19,15 +23,20 @@ def every_sharding() -> list[Sharding]:
 
 
 def perform(source: Sharding, moves: list[object]) -> Sharding:
-    now = [list(row) for row in source]
+    now, moving = [list(row) for row in source], list[str]()
     for move in moves:
         if move.kind == "slice":
             assert move.axis not in [a for row in now for a in row]
         else:
             start = now[move.source if move.source >= 0 else move.dim]
-            assert start.pop() == move.axis
+            moving = [*moving, move.axis] if move.kind == "all_to_all" and move.axis != start[-1] else moving
+            start.remove(move.axis)
+            if move.group:
+                assert [*moving, move.axis] == list(move.group)
+                moving = []
         if move.kind != "all_gather":
             now[move.dim].append(move.axis)
+    assert not moving
     return tuple(map(tuple, now))
 
 
@@ -38,6 +47,32 @@ def test_every_plan_ends_in_its_target() -> None:
         assert bool(moves) == (source != target)
 
 
+@pytest.mark.slow
+def test_axes_that_move_together_keep_their_order() -> None:
+    x = np.arange(32 * 32, dtype=np.int32).reshape(32, 32)
+    three: list[Sharding] = [(p[:n], p[n:]) for p in itertools.permutations(SIZES) for n in range(4)]
+    plans = {(s, t): plan(s, t, x.shape, SIZES) for s, t in itertools.product([*every_sharding(), *three], repeat=2)}
+    together = {ends: moves for ends, moves in plans.items() if any(m.group for m in moves)}
+    assert len(together) > 20
+    mesh = jm.make_mesh((2, 2, 2), ("z", "y", "x"))
+    sizes = dict(mesh.shape)
+
+    def run(x: jax.Array) -> list[jax.Array]:
+        return [
+            jax.shard_map(
+                lambda shard, moves=moves: reshards.perform(shard, moves, sizes),
+                mesh=mesh,
+                in_specs=as_spec(source),
+                out_specs=as_spec(target),
+                check_vma=False,
+            )(x)
+            for (source, target), moves in together.items()
+        ]
+
+    for y in jax.jit(run)(x):
+        np.testing.assert_array_equal(y, x)
+
+
 @pytest.mark.parametrize(
     ("source", "target", "kinds"),
     [
@@ -46,6 +81,9 @@ def test_every_plan_ends_in_its_target() -> None:
         ((("y", "x"), ()), (("y",), ()), ["all_gather"]),
         ((("y", "x"), ()), (("y",), ("x",)), ["all_to_all"]),
         ((("x",), ()), (("x", "y"), ()), ["slice"]),
+        ((("y", "x"), ()), ((), ("y", "x")), ["all_to_all", "all_to_all"]),
+        ((("z", "y", "x"), ()), (("z",), ("y", "x")), ["all_to_all", "all_to_all"]),
+        ((("y", "x"), ()), ((), ("x", "y")), ["all_to_all", "all_to_all"]),
     ],
 )
 def test_the_cheapest_steps(source: Sharding, target: Sharding, kinds: list[str]) -> None:

@@ -112,6 +112,17 @@ def test_a_program_without_shardings_is_one_of_one_device() -> None:
     assert_same(traced.lower().compile()(X), np.sort(np.tanh(X)))
 
 
+def test_constants_of_arith_are_a_program() -> None:
+    traced = jm.from_mlir("""
+      func.func public @main() -> tensor<2xf32> {
+        %0 = arith.constant dense<[1.0, 2.0]> : tensor<2xf32>
+        return %0 : tensor<2xf32>
+      }
+    """)
+    assert "ttir.constant" in traced.as_text()
+    assert_same(traced.lower().compile()(), np.array([1, 2], np.float32))
+
+
 def test_presharded_ends_have_local_types() -> None:
     status = "ttcore.shard_status = #ttcore.shard_status<presharded>"
     sharding = 'sdy.sharding = #sdy.sharding<@mesh, [{"y"}, {"x"}]>'
@@ -247,6 +258,195 @@ def test_shardys_own_collectives() -> None:
     assert [d.kind for d in traced.decisions].count("reduce_scatter") == 1
 
 
+def summed(product: str, operand: str, sharding: str = "{}, {}") -> jm.Traced:
+    return jm.from_mlir(f"""
+      sdy.mesh @mesh = <["y"=2, "x"=4]>
+      func.func public @main(
+        %a: tensor<8x8xf32> {{sdy.sharding = #sdy.sharding<@mesh, [{sharding}]>}}
+      ) -> tensor<8x8xf32> {{
+        {product}
+        %1 = sdy.all_reduce {{"x"}} {operand} out_sharding=<@mesh, [{{}}, {{}}]> : tensor<8x8xf32>
+        return %1 : tensor<8x8xf32>
+      }}
+    """)
+
+
+SQUARE_OF_8 = np.arange(64, dtype=np.float32).reshape(8, 8)
+PRODUCT = """%0 = stablehlo.dot_general %a, %a, contracting_dims = [1] x [1]
+  {sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{}, {}]>]>}
+  : (tensor<8x8xf32>, tensor<8x8xf32>) -> tensor<8x8xf32>"""
+
+
+def test_an_all_reduce_of_the_text_sums_what_a_product_left_once() -> None:
+    traced = summed(PRODUCT, "%0", '{}, {"x"}')
+    assert traced.as_text().count("ttir.all_reduce") == 1
+    assert_same(traced.lower().compile()(SQUARE_OF_8), SQUARE_OF_8 @ SQUARE_OF_8.T)
+
+
+def test_an_all_reduce_of_the_text_sums_copies_and_warns() -> None:
+    with pytest.warns(errors.RedundantReductionWarning, match="over x of a value that does not vary"):
+        traced = summed("", "%a")
+    assert traced.as_text().count("ttir.all_reduce") == 1
+    assert_same(traced.lower().compile()(SQUARE_OF_8), 4 * SQUARE_OF_8)
+
+
+def test_an_all_reduce_in_a_manual_region_sums_its_shards() -> None:
+    traced = jm.from_mlir("""
+      sdy.mesh @mesh = <["y"=2, "x"=4]>
+      func.func public @main(%a: tensor<8x8xf32>) -> tensor<2x8xf32> {
+        %0 = sdy.manual_computation(%a) in_shardings=[<@mesh, [{"x"}, {}]>] out_shardings=[<@mesh, [{}, {}]>]
+            manual_axes={"x"} (%b: tensor<2x8xf32>) {
+          %1 = sdy.all_reduce {"x"} %b out_sharding=<@mesh, [{}, {}]> : tensor<2x8xf32>
+          sdy.return %1 : tensor<2x8xf32>
+        } : (tensor<8x8xf32>) -> tensor<2x8xf32>
+        return %0 : tensor<2x8xf32>
+      }
+    """)
+    assert traced.assumptions == ()
+    assert_same(traced.lower().compile()(SQUARE_OF_8), SQUARE_OF_8.reshape(4, 2, 8).sum(0))
+
+
+def asking(target: str, axis: str) -> str:
+    sharding = f'xla.sdy.sharding = "#sdy.sharding_per_value<[<@mesh, [{{\\22{axis}\\22}}, {{}}]>]>"'
+    return f"""
+      module attributes {{mhlo.frontend_attributes = {{
+        xla.sdy.meshes = "{{mesh = #sdy.mesh<[\\22y\\22=2, \\22x\\22=4]>}}"
+      }}}} {{
+        func.func public @main(%a: {KIND}) -> {KIND} {{
+          %0 = stablehlo.add %a, %a : {KIND}
+          %1 = stablehlo.custom_call @{target}(%0) {{mhlo.frontend_attributes = {{{sharding}}}}} : ({KIND}) -> {KIND}
+          return %1 : {KIND}
+        }}
+      }}
+    """
+
+
+@pytest.mark.parametrize(
+    ("target", "axis"), [("tt.sharding_constraint", "x"), ("tt.sharding_constraint", "mesh_idx_1"), ("Sharding", "x")]
+)
+def test_a_call_that_asks_for_a_sharding(target: str, axis: str) -> None:
+    traced = jm.from_mlir(asking(target, axis))
+    assert "P('x', None)" in [d.text for d in traced.decisions if d.op == "result 0"]
+    assert_same(traced.lower().compile()(X), 2 * X)
+
+
+def test_the_composite_of_an_all_slice_moves_nothing() -> None:
+    traced = jm.from_mlir("""
+      sdy.mesh @mesh = <["y"=2, "x"=4]>
+      func.func public @main(%a: tensor<8x16xf32>) -> tensor<8x16xf32> {
+        %0 = sdy.manual_computation(%a) in_shardings=[<@mesh, [{}, {}]>] out_shardings=[<@mesh, [{"x"}, {"y"}]>]
+            manual_axes={"y", "x"} (%b: tensor<8x16xf32>) {
+          %1 = stablehlo.composite "sdy.all_slice" %b {
+            composite_attributes = {out_sharding = #sdy.sharding<@mesh, [{"x"}, {"y"}]>}, decomposition = @part
+          } : (tensor<8x16xf32>) -> tensor<2x8xf32>
+          sdy.return %1 : tensor<2x8xf32>
+        } : (tensor<8x16xf32>) -> tensor<8x16xf32>
+        return %0 : tensor<8x16xf32>
+      }
+      func.func private @part(%a: tensor<8x16xf32>) -> tensor<2x8xf32> {
+        %0 = stablehlo.slice %a [0:2, 0:8] : (tensor<8x16xf32>) -> tensor<2x8xf32>
+        return %0 : tensor<2x8xf32>
+      }
+    """)
+    assert traced.as_text().count("ttir.mesh_partition") == 2
+    assert_same(traced.lower().compile()(X), X)
+
+
+# --- ops that Shardy does not know -----------------------------------------------------------------------------------
+
+_ATTENTION = 'mhlo.frontend_attributes = {is_causal = "False"}'
+_GIVEN = "tt.composite_attributes"
+RULES = {
+    "attention, heads of keys split": (
+        f"stablehlo.custom_call @tt.scaled_dot_product_attention(ARGS) {{{_ATTENTION}}}",
+        {"2x4x8x4xf32": '{}, {"y"}, {}, {}', "2x2x8x4xf32": "", "2x2x8x4xf32 ": ""},
+        "2x4x8x4xf32",
+        0,
+    ),
+    "attention with a mask, rows split": (
+        f"stablehlo.custom_call @tt.scaled_dot_product_attention(ARGS) {{{_ATTENTION}}}",
+        {
+            "2x4x8x4xf32": '{}, {}, {"x"}, {}',
+            "2x4x8x4xf32 ": "",
+            "2x4x8x4xf32  ": "",
+            "2x1x8x8xf32": '{"y"}, {}, {}, {}',
+        },
+        "2x4x8x4xf32",
+        1,
+    ),
+    "gather, index split": (
+        f"stablehlo.custom_call @tenstorrent.gather_dim(ARGS) {{{_GIVEN} = {{dim = 1 : i64}}}}",
+        {"8x4xf32": '{"y"}, {}', "8x4xi32": '{}, {"x"}'},
+        "8x4xf32",
+        0,
+    ),
+    "gather of fewer rows": (
+        f"stablehlo.custom_call @tenstorrent.gather_dim(ARGS) {{{_GIVEN} = {{dim = 1 : i64}}}}",
+        {"8x4xf32": '{"y"}, {}', "4x4xi32": ""},
+        "4x4xf32",
+        1,
+    ),
+    "rms norm": (
+        "stablehlo.custom_call @tenstorrent.rms_norm(ARGS) "
+        f"{{{_GIVEN} = {{epsilon = 1.0e-5 : f32, normalized_shape = dense<8> : tensor<1xi64>}}}}",
+        {"4x8xf32": '{"y"}, {"x"}', "8xf32": '{"x"}'},
+        "4x8xf32",
+        2,
+    ),
+    "batch norm of split features": (
+        '"stablehlo.batch_norm_training"(ARGS) <{epsilon = 1.0e-5 : f32, feature_index = 1 : i64}>',
+        {"4x8xf32": "", "8xf32": '{"x"}', "8xf32 ": ""},
+        "4x8xf32, 8xf32, 8xf32",
+        0,
+    ),
+    "batch norm of split rows": (
+        '"stablehlo.batch_norm_training"(ARGS) <{epsilon = 1.0e-5 : f32, feature_index = 1 : i64}>',
+        {"4x8xf32": '{"y"}, {"x"}', "8xf32": "", "8xf32 ": ""},
+        "4x8xf32, 8xf32, 8xf32",
+        1,
+    ),
+    "batch norm by known means": (
+        '"stablehlo.batch_norm_inference"(ARGS) <{epsilon = 1.0e-5 : f32, feature_index = 1 : i64}>',
+        {"4x8xf32": '{"y"}, {"x"}', "8xf32": "", "8xf32 ": "", "8xf32  ": "", "8xf32   ": ""},
+        "4x8xf32",
+        0,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_ops_without_a_rule_of_shardys_are_computed_on_shards(name: str) -> None:
+    op, arguments, results, gathers = RULES[name]
+
+    def text(shardings: bool) -> str:
+        kinds = [f"tensor<{k.strip()}>" for k in arguments]
+        asked = [
+            f" {{sdy.sharding = #sdy.sharding<@mesh, [{s}]>}}" if s and shardings else "" for s in arguments.values()
+        ]
+        head = ", ".join(f"%a{i}: {k}{s}" for i, (k, s) in enumerate(zip(kinds, asked, strict=True)))
+        given = ", ".join(f"%a{i}" for i in range(len(kinds)))
+        made = ", ".join(f"tensor<{k}>" for k in results.split(", "))
+        count = results.count(",") + 1
+        values = "%0" if count == 1 else ", ".join(f"%0#{i}" for i in range(count))
+        return f"""
+          sdy.mesh @mesh = <["y"=2, "x"=4]>
+          func.func public @main({head}) -> ({made}) {{
+            %0{"" if count == 1 else f":{count}"} = {op.replace("ARGS", given)} : ({", ".join(kinds)}) -> ({made})
+            return {values} : {made}
+          }}
+        """
+
+    def value(kind: str, seed: int) -> Any:
+        shape = tuple(map(int, kind.split("x")[:-1]))
+        rng = np.random.default_rng(seed)
+        return rng.integers(0, 4, shape).astype(np.int32) if "i32" in kind else rng.random(shape).astype(np.float32)
+
+    args = [value(k.strip(), i) for i, k in enumerate(arguments)]
+    split = jm.from_mlir(text(True))
+    assert split.as_text().count("ttir.all_gather") == gathers
+    assert_same(split.lower().compile()(*args), jm.from_mlir(text(False)).lower().compile()(*args))
+
+
 # --- errors ----------------------------------------------------------------------------------------------------------
 
 
@@ -273,9 +473,14 @@ def test_an_unknown_op_is_named_with_its_line() -> None:
     fails(program(body), errors.MissingRuleError, "line 3", "@my.kernel", "custom_calls.py")
 
 
+@pytest.mark.full
 def test_what_ends_shardys_process_is_an_error() -> None:
     body = f"%r = sdy.data_flow_edge %a sharding=<@mesh, [{{}}, {{}}]> : {KIND}"
     fails(program(body), errors.UnsupportedError, "line 2", "@main", "would end the process")
+
+
+def test_a_call_that_asks_for_an_unknown_axis_is_an_error() -> None:
+    fails(asking("tt.sharding_constraint", "mesh_idx_2"), errors.UnsupportedError, "mesh_idx_2", "unknown axis")
 
 
 def test_what_shardy_refuses_is_an_error() -> None:

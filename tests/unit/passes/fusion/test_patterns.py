@@ -35,11 +35,13 @@ from tests.generators.oracles import calls_made
 pytestmark = pytest.mark.part(2)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("case", listed(POSITIVE))
 def test_found(case: Case) -> None:
     assert_case(case)
 
 
+@pytest.mark.quick(2)
 @pytest.mark.parametrize("case", listed(NEGATIVE))
 def test_not_found(case: Case) -> None:
     assert_case(case)

@@ -80,7 +80,7 @@ def upstream_distribute(dims: tuple[int, ...]) -> list[int]:
 
 
 def upstream_aggregate(dims: tuple[int, ...], mesh: tuple[int, ...], rank: int) -> tuple[list[int], list[int]]:
-    """tt-mlir's composer dims and override, semantics section 3."""
+    """The composer dims and override of tt-mlir."""
     out, override, taken = [], [], set(dims)
     for axis, dim in enumerate(dims):
         if dim < 0:

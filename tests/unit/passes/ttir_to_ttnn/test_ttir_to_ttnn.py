@@ -226,7 +226,7 @@ def drop(name: str) -> Any:
             VerifyError,
             "force = True, but other values do not share",
         ),
-        (drop("ttnn.to_device"), VerifyError, "nothing before it gives"),
+        (drop("ttnn.to_device"), VerifyError, "no earlier op defines"),
         (lambda made: made.ops.append(made.ops[-1]), VerifyError, "after it was deallocated"),
         (lambda made: made.results.append(Port(0, False)), VerifyError, "not there at the end"),
     ],

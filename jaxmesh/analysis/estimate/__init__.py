@@ -1,0 +1,7 @@
+"""Estimates the least time of a program on Tenstorrent's machines, from published rates: a bound, no measurement."""
+
+from __future__ import annotations
+
+from jaxmesh.analysis.estimate.cost import OpCost as OpCost
+from jaxmesh.analysis.estimate.estimate import Estimate as Estimate, estimate_program as estimate_program
+from jaxmesh.analysis.estimate.rates import MACHINES as MACHINES, Machine as Machine, Rate as Rate

@@ -1,0 +1,133 @@
+"""The arithmetic of one op of a flat TTNN program: operations of each kind that one device performs at least."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from jaxmesh.dialects.definitions import has_trait
+from jaxmesh.dialects.op import Trait
+from jaxmesh.dialects.program import Op, Program, Type, Value
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Operations by the part of the engine that does them.
+
+    Attributes:
+      products: multiplications and additions of matrix products, two for each pair of elements.
+      reduced: elements that go into sums, maxima and the like.
+      elementwise: all other operations, one for each element.
+    """
+
+    products: int = 0
+    reduced: int = 0
+    elementwise: int = 0
+
+    @property
+    def flops(self) -> int:
+        """All operations together."""
+        return self.products + self.reduced + self.elementwise
+
+
+def work(op: Op, program: Program) -> Work:
+    """Returns the arithmetic of an op: that of its own rule, none if it only moves data, else one for each element."""
+    rule = _RULES.get(op.name.removeprefix("ttnn."))
+    if rule is not None:
+        return rule(op, program)
+    idle = any(has_trait(op.name, trait) for trait in (Trait.MOVES, Trait.CREATES, Trait.VIEW))
+    return Work() if idle else Work(elementwise=max((size(program, v) for v in op.results), default=0))
+
+
+def size(program: Program, value: Value) -> int:
+    """Returns the number of elements of a value, on one device."""
+    return math.prod(program.types[value].shape)
+
+
+def _type(op: Op, program: Program, number: int) -> Type:
+    value = op.operands[number]
+    assert value is not None
+    return program.types[value]
+
+
+def _matmul(op: Op, program: Program) -> Work:
+    """Counts two operations for each element of the result and of the contracted dim, and one for a bias."""
+    a, out = _type(op, program, 0).shape, size(program, op.results[0])
+    turned = bool(op.attributes.get("transpose_a")) and len(a) > 1
+    contracted = a[len(a) - 2 if turned else len(a) - 1]
+    return Work(products=2 * out * contracted, elementwise=out if len(op.used) > 2 else 0)
+
+
+def _conv(op: Op, program: Program) -> Work:
+    """Counts the products of a window with each place of the result, or of a transposed convolution of the input."""
+    transposed = op.name == "ttnn.conv_transpose2d"
+    places = size(program, op.used[0] if transposed else op.results[0])
+    channels = op.attributes["out_channels" if transposed else "in_channels"] // op.attributes.get("groups", 1)
+    bias = size(program, op.results[0]) if len(op.used) > 2 else 0
+    return Work(products=2 * places * channels * math.prod(op.attributes["kernel_size"]), elementwise=bias)
+
+
+def _attention(op: Op, program: Program) -> Work:
+    """Counts the products of each pair of a query and a key that it sees, twice, and the softmax between them."""
+    queries, keys = _type(op, program, 0).shape, _type(op, program, 1).shape
+    rows, columns = queries[-2], keys[-2]
+    causal = op.attributes.get("is_causal", True)
+    seen = sum(min(i + 1, columns) for i in range(rows)) if causal else rows * columns
+    pairs = math.prod(queries[:-2]) * seen
+    return Work(4 * pairs * queries[-1], 2 * pairs, 3 * pairs)
+
+
+def _norm(op: Op, program: Program) -> Work:
+    """Counts squares and their sum, the scaling, and what weight and bias add; a layer norm also takes the mean off."""
+    n, centred = size(program, op.used[0]), op.name == "ttnn.layer_norm"
+    each = 2 + centred + (len(op.used) - 1)
+    return Work(reduced=n * (1 + centred), elementwise=n * each)
+
+
+def _pool(op: Op, program: Program) -> Work:
+    return Work(reduced=size(program, op.results[0]) * math.prod(op.attributes["kernel_size"]))
+
+
+def _each(reduced: int, elementwise: int, number: int = 0) -> Callable[[Op, Program], Work]:
+    """Returns a rule that counts operations for each element of an operand."""
+
+    def rule(op: Op, program: Program) -> Work:
+        n = math.prod(_type(op, program, number).shape)
+        return Work(reduced=n * reduced, elementwise=n * elementwise)
+
+    return rule
+
+
+def _summed(op: Op, program: Program) -> Work:
+    """Counts the additions of a collective: each device adds up its own piece."""
+    (count,) = [n for i, n in enumerate(program.mesh.values()) if i == op.attributes["cluster_axis"]]
+    return Work(elementwise=(count - 1) * size(program, op.used[0]) // count)
+
+
+def _scattered(op: Op, program: Program) -> Work:
+    """Counts one operation for each update that is combined with what is there."""
+    combined = op.attributes.get("scatter_reduce_type", "invalid") != "invalid"
+    return Work(elementwise=size(program, op.used[2]) if combined else 0)
+
+
+def _nothing(op: Op, program: Program) -> Work:
+    """Counts nothing: data is moved, or converted on its way."""
+    return Work()
+
+
+_reduction, _moved = _each(1, 0), _nothing
+_RULES: Mapping[str, Callable[[Op, Program], Work]] = {
+    "matmul": _matmul, "linear": _matmul, "conv2d": _conv, "conv_transpose2d": _conv,
+    "scaled_dot_product_attention": _attention,
+    "layer_norm": _norm, "rms_norm": _norm, "batch_norm_inference": _each(0, 2), "softmax": _each(2, 3),
+    "rotary_embedding": _each(0, 3),
+    "sum": _reduction, "mean": _reduction, "max": _reduction, "min": _reduction, "prod": _reduction,
+    "argmax": _reduction, "global_avg_pool2d": _reduction, "max_pool2d": _pool, "avg_pool2d": _pool,
+    "cumsum": _each(0, 1), "sort": _each(0, 1), "topk": _each(0, 1),
+    "all_reduce": _summed, "all_reduce_async": _summed, "reduce_scatter": _summed,
+    "scatter": _scattered, "embedding_bw": _each(0, 1, 2),
+    "typecast": _moved, "upsample": _moved, "fill_cache": _moved, "update_cache": _moved,
+    "concatenate_heads": _moved, "split_query_key_value_and_split_heads": _moved,
+}  # fmt: skip
+"""By op, without the dialect, what is not one operation for each element of the result."""

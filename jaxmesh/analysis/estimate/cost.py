@@ -1,0 +1,111 @@
+"""The cost of every op of a flat TTNN program on one device, and the least time that it can take."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from jaxmesh.analysis.estimate.arithmetic import Work, work
+from jaxmesh.analysis.estimate.rates import ELEMENTWISE, PHASES, PRODUCT, REDUCTION, Machine
+from jaxmesh.analysis.estimate.traffic import Bytes, Traffic
+from jaxmesh.dialects.definitions import definition_of
+from jaxmesh.dialects.program import Op, Program
+from jaxmesh.dialects.ttnn.memory import LAYOUT_ONLY, MEMORY_OPS
+from jaxmesh.errors import MissingRuleError
+from jaxmesh.validate import quote
+
+COMPUTE, DRAM, LINKS = "compute", "DRAM", "links"
+PARTS: Sequence[str] = (COMPUTE, DRAM, LINKS)
+"""The parts of a device that bound an op."""
+
+
+@dataclass(frozen=True, slots=True)
+class OpCost:
+    """What one op costs on one device, and its least time.
+
+    Attributes:
+      op: its name, without the dialect.
+      line: the user's source line; empty if there is none.
+      flops: the operations of its arithmetic; a multiplication and an addition are two.
+      dram_bytes: read from and written to DRAM.
+      link_bytes: sent to other devices, by mesh axis.
+      host_bytes: from and to the host, which no time is counted for.
+      fidelity: of a matrix product, the math fidelity.
+      times: the least seconds of `"compute"`, `"DRAM"` and `"links"`.
+    """
+
+    op: str
+    line: str
+    flops: int
+    dram_bytes: int
+    link_bytes: Mapping[str, int]
+    host_bytes: int
+    fidelity: str
+    times: Mapping[str, float]
+
+    @property
+    def seconds(self) -> float:
+        """The least time: that of the slowest part, while the others work beside it."""
+        return max(self.times.values())
+
+    @property
+    def bound_by(self) -> str:
+        """The part that bounds it: `"compute"`, `"DRAM"` or `"links"`; empty for an op that takes no time."""
+        return max(self.times, key=lambda part: self.times[part]) if self.seconds else ""
+
+
+def costs(program: Program, machine: Machine, stored: Mapping[str, str], fidelity: str | None) -> Iterator[OpCost]:
+    """Yields the costs of the ops that compute or move anything.
+
+    Raises:
+      MissingRuleError: an op that has no definition.
+    """
+    traffic = Traffic(program, machine, stored)
+    for op in program.ops:
+        if not op.results or op.name == "ttnn.get_device":
+            continue
+        _check_known(op)
+        used = [traffic.memory(v).stored for v in op.used[:2] if program.types[v].kind == "tensor"]
+        moved, done = traffic.move(op), Work()
+        if not all(program.types[v].host for v in op.results):
+            done = work(op, program)
+        passes = fidelity or default_fidelity(used) if done.products else ""
+        yield _cost(op, done, moved, passes, machine, program)
+
+
+def default_fidelity(stored: list[str]) -> str:
+    """Returns the math fidelity that ttnn takes for products of these element types, unless it is told one.
+
+    >>> default_fidelity(["bfloat16", "bfloat8_b"]), default_fidelity(["bfloat8_b", "bfloat4_b"])
+    ('HiFi2', 'LoFi')
+    """
+    if all(name.endswith("_b") for name in stored):
+        return "LoFi"
+    return "HiFi4" if all(name == "float32" for name in stored) else "HiFi2"
+
+
+def _check_known(op: Op) -> None:
+    dialect, _, name = op.name.partition(".")
+    if dialect == "ttnn" and (definition_of(op.name) or name in MEMORY_OPS or op.name in LAYOUT_ONLY):
+        return
+    where = f" at {op.line}" if op.line else ""
+    raise MissingRuleError(
+        f"estimate knows the ops of jaxmesh/dialects/ttnn, got {quote(op.name)}{where}, of which neither "
+        "arithmetic nor bytes are known; define it there, or leave it out of the program."
+    )
+
+
+def _cost(op: Op, done: Work, moved: Bytes, fidelity: str, machine: Machine, program: Program) -> OpCost:
+    # The parts of the engine may work at the same time.
+    compute = max(
+        done.products * PHASES.get(fidelity, 1) / machine.per_second(PRODUCT),
+        done.reduced / machine.per_second(REDUCTION),
+        done.elementwise / machine.per_second(ELEMENTWISE),
+    )
+    links = 0.0
+    for axis, count in moved.busiest.items():
+        assert machine.wire
+        links += count / (machine.wires(program.mesh[axis]) * machine.wire.value)
+    times = {COMPUTE: compute, DRAM: moved.dram / machine.dram.value, LINKS: links}
+    name = op.name.removeprefix("ttnn.")
+    return OpCost(name, op.line, done.flops, moved.dram, moved.links, moved.host, fidelity, times)

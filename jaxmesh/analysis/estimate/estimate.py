@@ -1,0 +1,136 @@
+"""The estimate of a program: data, shown as text and as a picture in Jupyter."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from jaxmesh.analysis.estimate.cost import PARTS, OpCost, costs
+from jaxmesh.analysis.estimate.lines import Line, amount, by_line, cells
+from jaxmesh.analysis.estimate.picture import draw
+from jaxmesh.analysis.estimate.rates import PHASES, Machine, machine_for
+from jaxmesh.analysis.estimate.storage import check_stored
+from jaxmesh.dialects.program import Program
+from jaxmesh.drawing.picture import Picture
+from jaxmesh.drawing.text_layout import align_columns, duration
+from jaxmesh.errors import ArgumentValueError
+from jaxmesh.validate import quote
+
+
+@dataclass(frozen=True, eq=False)
+class Estimate(Picture):
+    """The least time of a program on a machine: a bound from published rates, and not a measurement.
+
+    It prints as a table; in Jupyter, and saved as `.html`, it is drawn as bars over time.
+
+    Attributes:
+      name: of the function.
+      mesh: axis names and sizes.
+      machine: the rates.
+      ops: in order, on one device; all devices do the same at the same time.
+    """
+
+    name: str
+    mesh: Mapping[str, int]
+    machine: Machine
+    ops: Sequence[OpCost]
+
+    @cached_property
+    def seconds(self) -> float:
+        """The least time of one op after the other, as ttnn runs them."""
+        return sum(op.seconds for op in self.ops)
+
+    @cached_property
+    def overlapped_seconds(self) -> float:
+        """The least time in whatever order: that of the part which is busy the longest."""
+        return max(sum(op.times[part] for op in self.ops) for part in PARTS)
+
+    @cached_property
+    def shares(self) -> dict[str, float]:
+        """The share of `seconds` that compute, DRAM and links bound; that of links is the time of the collectives."""
+        bound = dict.fromkeys(PARTS, 0.0)
+        for op in self.ops:
+            if op.bound_by:
+                bound[op.bound_by] += op.seconds
+        return {part: s / self.seconds if self.seconds else 0.0 for part, s in bound.items()}
+
+    @cached_property
+    def link_bytes(self) -> dict[str, int]:
+        """The bytes that one device sends, by mesh axis."""
+        sent = dict.fromkeys((a for a, n in self.mesh.items() if n > 1), 0)
+        for op in self.ops:
+            for axis, count in op.link_bytes.items():
+                sent[axis] += count
+        return sent
+
+    @cached_property
+    def lines(self) -> list[Line]:
+        """The costs by source line, or by op where there is none, in the order of the program."""
+        return by_line(self.ops)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns the estimate as plain data, for JSON."""
+        return {
+            "name": self.name, "mesh": dict(self.mesh), "cluster": self.machine.name, "seconds": self.seconds,
+            "overlapped_seconds": self.overlapped_seconds, "shares": self.shares, "link_bytes": self.link_bytes,
+            "rates": self.machine.sources(), "ops": [dataclasses.asdict(op) for op in self.ops],
+        }  # fmt: skip
+
+    # --- as text ---
+
+    @property
+    def heading(self) -> str:
+        """The least time in one line."""
+        shape = "x".join(map(str, self.mesh.values()))
+        return f"{self.name} on the mesh {shape} of {self.machine.name}: at least {duration(self.seconds)}"
+
+    def notes(self) -> list[str]:
+        """Returns what the time is made of, and what it leaves out."""
+        shares = ", ".join(f"{part} {share:.0%}" for part, share in self.shares.items())
+        sent = ", ".join(f"{axis} {amount(n)}B" for axis, n in self.link_bytes.items() if n)
+        host = sum(op.host_bytes for op in self.ops)
+        return [
+            "a bound from published rates, and not a measurement: no real time is shorter",
+            f"bound by: {shares}; the share of links is that of collectives",
+            f"if all ops could overlap: at least {duration(self.overlapped_seconds)}",
+            *([f"sent by each device: {sent}"] if sent else []),
+            *([f"not in the time: {amount(host)}B between host and device"] if host else []),
+            "inputs are read from DRAM once, what the program computes stays in L1 as far as it fits",
+            *(f"rate of {line}" for line in self.machine.sources()),
+        ]
+
+    def __str__(self) -> str:
+        return "\n".join([self.heading, *align_columns(cells(self.lines)), *self.notes()])
+
+    def __repr__(self) -> str:
+        return f"Estimate({self.heading})"
+
+    def _repr_html_(self) -> str:
+        return self.to_html()
+
+    def __rich__(self) -> str:
+        return str(self).replace("[", "\\[")
+
+    def to_html(self) -> str:
+        """Returns the picture: the ops as bars over time, for each part of a device, as a part of a page."""
+        count = math.prod(self.mesh.values())
+        which = "the device" if count == 1 else f"each of {count} devices"
+        return draw(f"{self.heading}, on {which}", self.ops, self.notes(), str(self))
+
+
+def estimate_program(
+    program: Program,
+    cluster: str | None = None,
+    stored: str | Mapping[str, str] | None = None,
+    fidelity: str | None = None,
+) -> Estimate:
+    """Estimates a flat TTNN program; `Lowered.estimate` describes the arguments and errors."""
+    machine = machine_for(cluster, list(program.mesh.values()))
+    if fidelity is not None and (not isinstance(fidelity, str) or fidelity not in PHASES):
+        raise ArgumentValueError(f"estimate takes a fidelity of {', '.join(PHASES)}, got {quote(fidelity)}.")
+    found = costs(program, machine, check_stored(stored), fidelity)
+    return Estimate(program.name, program.mesh, machine, list(found))

@@ -1,0 +1,27 @@
+"""The picture of an estimate: the ops as bars over time, a row for each part of a device that is busy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from jaxmesh.analysis.estimate.cost import LINKS, PARTS, OpCost
+from jaxmesh.drawing.timeline import Bar, Row, draw_timeline
+
+
+def draw(heading: str, ops: Sequence[OpCost], notes: Sequence[str], plain: str) -> str:
+    """Draws ops one after the other as a part of a page; all devices do the same, so one stands for each."""
+    bars: dict[str, list[Bar]] = {}
+    now = 0.0
+    for op in ops:
+        for part, seconds in op.times.items():
+            name = f"{part} ({', '.join(op.link_bytes)})" if part == LINKS and op.link_bytes else part
+            if seconds:
+                text = f"{op.op} {op.line}".strip()
+                bars.setdefault(name, []).append(Bar(now, seconds, text, strong=part == op.bound_by))
+        now += op.seconds
+    rows: Sequence[Row] = [Row(name, found) for name, found in sorted(bars.items(), key=_place)]
+    return draw_timeline(heading, rows, now, notes, plain)
+
+
+def _place(item: tuple[str, object]) -> tuple[int, str]:
+    return PARTS.index(item[0].split(" ")[0]), item[0]

@@ -1,0 +1,141 @@
+"""The options of `ttmlir-opt` that `jaxmesh opt` takes, so that one RUN line serves both.
+
+A pass or pipeline of upstream is an option here if `jaxmesh opt` does the same work. Its own options, as in
+`--ttir-to-ttnn-backend-pipeline="mesh-shape=1,2 optimization-level=0"`, are taken with the values that say what is done
+here; another value is wrong usage and never dropped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import jaxmesh as jm
+from jaxmesh.cli.options import parse_mesh
+
+_WORD = re.compile(r"(?P<name>[\w-]+)(?:=(?P<value>\S+))?")
+_SYSTEM = {"mesh-shape": None, "system-desc-path": None}
+"""Options with any value: the mesh, and a description of chips that nothing here depends on."""
+_BACKEND: Mapping[str, str | None] = _SYSTEM | {
+    "optimization-level": "0",
+    "enable-const-eval": "false",
+    "enable-cpu-hoisted-const-eval": "false",
+    "enable-trace": "false",
+    "enable-fusing-pass": "true",
+    "enable-implicit-broadcast-folding-pass": "true",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """A pass or pipeline of upstream.
+
+    Attributes:
+      does: the attribute of the parsed arguments that it sets; none if it changes nothing here.
+      options: its own options, each with the only value it may have; None for any.
+      help: what it does.
+      language: the language in which the program is printed; MLIR if it is empty.
+    """
+
+    does: str | None
+    options: Mapping[str, str | None]
+    help: str
+    language: str = ""
+
+
+_EMIT: Mapping[str, str | None] = {"tuplify-input-if-empty": None, "split-files": "false"}
+"""Options of the pipelines to Python and C++; every function takes its arguments as one list here."""
+_PYTHON = _EMIT | {"target-module": "true"}
+_AS_UPSTREAM = "--ttir-to-ttnn with layouts in types; arguments that no mesh_shard reads are on the devices"
+_EMITTED = "its result as ttmlir-translate prints it: the dialect between has no text here"
+
+PIPELINES: Mapping[str, Pipeline] = {
+    "--ttir-to-ttnn-backend-pipeline": Pipeline("ttir_to_ttnn", _BACKEND, _AS_UPSTREAM),
+    "--ttir-to-ttnn-runtime-pipeline": Pipeline("ttir_to_ttnn", _BACKEND, _AS_UPSTREAM),
+    "--ttir-to-ttnn-common-pipeline": Pipeline("ttir_to_ttnn", _BACKEND, _AS_UPSTREAM),
+    "--ttnn-common-to-runtime-pipeline": Pipeline(None, {}, "nothing: no operation is moved to the host's processor"),
+    "--ttir-to-emitpy-pipeline": Pipeline("ttir_to_ttnn", _BACKEND | _PYTHON, _EMITTED, "python"),
+    "--ttir-to-emitc-pipeline": Pipeline("ttir_to_ttnn", _BACKEND | _EMIT, _EMITTED, "cpp"),
+    "--ttnn-common-to-emitpy-pipeline": Pipeline(None, _PYTHON, _EMITTED, "python"),
+    "--ttnn-common-to-emitc-pipeline": Pipeline(None, _EMIT, _EMITTED, "cpp"),
+    "--convert-ttnn-to-emitpy": Pipeline(None, {}, _EMITTED, "python"),
+    "--convert-ttnn-to-emitc": Pipeline(None, {}, _EMITTED, "cpp"),
+    "--stablehlo-to-ttir-pipeline": Pipeline("stablehlo_to_ttir", {}, "--stablehlo-to-ttir, as ttmlir-opt calls it"),
+    "--stablehlo-pipeline": Pipeline(
+        None, {"mesh-shape": None, "automatic-arg-analysis": "true"}, "names the mesh; StableHLO is always partitioned"
+    ),
+    "--canonicalize": Pipeline(None, {}, "brings TTIR into its canonical form, before it is lowered or printed"),
+    "--ttcore-register-device": Pipeline(None, _SYSTEM, "names the mesh"),
+    "--ttcore-mark-functions-as-forward": Pipeline(None, {}, "nothing: every function is one that a device runs"),
+    "--ttcore-wrap-device-module": Pipeline(None, {}, "nothing: functions stand in one module"),
+    "--ttcore-unwrap-device-module": Pipeline(None, {}, "nothing: functions stand in one module"),
+}
+FLAGS: Mapping[str, str] = {
+    "--split-input-file": "the pieces of a file are always read one by one",
+    "--mlir-print-local-scope": "no text has aliases",
+}
+"""Options that say what is done without them, too."""
+
+
+def add_pipelines(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of `ttmlir-opt`."""
+    group = parser.add_argument_group("options of ttmlir-opt")
+    for name, pipeline in PIPELINES.items():
+        group.add_argument(
+            name, nargs="?", const="", metavar="OPTIONS", type=_reader(name, pipeline.options), help=pipeline.help
+        )
+    for name, text in FLAGS.items():
+        group.add_argument(name, action="store_true", help=text)
+
+
+def as_written_here(arguments: Sequence[str]) -> list[str]:
+    """Returns the arguments of `ttmlir-opt` in the spelling of this command line: two dashes, a `=` for options.
+
+    >>> as_written_here(["-split-input-file", "--ttcore-register-device", "a.mlir"])
+    ['--split-input-file', '--ttcore-register-device=', 'a.mlir']
+    """
+    doubled = [f"-{a}" if re.match(r"-[a-z][\w-]", a) else a for a in arguments]
+    return [f"{a}=" if a in PIPELINES else a for a in doubled]
+
+
+def apply_pipelines(arguments: argparse.Namespace) -> None:
+    """Sets the options of this project that the options of `ttmlir-opt` stand for; they must name one mesh."""
+    arguments.upstream, arguments.language, arguments.target_module = False, "", False
+    for name, pipeline in PIPELINES.items():
+        given: Mapping[str, str] | None = getattr(arguments, name.lstrip("-").replace("-", "_"))
+        if given is None:
+            continue
+        if pipeline.does is not None:
+            setattr(arguments, pipeline.does, True)
+        arguments.upstream |= pipeline.does == "ttir_to_ttnn"
+        arguments.language = pipeline.language or arguments.language
+        arguments.target_module |= "target-module" in given
+        if "mesh-shape" in given:
+            sizes = given["mesh-shape"].replace(",", "x")
+            if arguments.mesh is not None and parse_mesh(arguments.mesh) != parse_mesh(sizes):
+                raise jm.MeshError(
+                    f"{name} names the mesh {sizes}, but --mesh or another option {arguments.mesh}; name one mesh."
+                )
+            arguments.mesh = sizes
+
+
+def _reader(name: str, allowed: Mapping[str, str | None]) -> Callable[[str], dict[str, str]]:
+    """Returns the function that reads the options of a pipeline."""
+
+    def read(text: str) -> dict[str, str]:
+        found: dict[str, str] = {}
+        for word in text.strip("'\"").split():
+            part = _WORD.fullmatch(word)
+            if part is None or part["name"] not in allowed:
+                raise argparse.ArgumentTypeError(
+                    f"{word!r} is none of {', '.join(allowed) or 'its options: it has none'}"
+                )
+            value, only = part["value"] or "true", allowed[part["name"]]
+            if only is not None and value != only:
+                raise argparse.ArgumentTypeError(f"{part['name']} is {only} here, got {value}; leave it out")
+            found[part["name"]] = value
+        return found
+
+    return read

@@ -1,0 +1,238 @@
+"""RUN lines of lit tests: what they run, and which of it is this project's.
+
+A RUN line is a row of commands joined by `|` and `&&`. Those of `ttmlir-opt` become those of `jaxmesh opt`; `FileCheck`
+is the one of the `filecheck` package. Every other command, and an option of `ttmlir-opt` that `jaxmesh opt` lacks, is
+not ours: what reads its output is not run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import re
+import shlex
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import jaxmesh as jm
+from jaxmesh.cli.pipelines import FLAGS, PIPELINES, as_written_here
+
+_RUN = re.compile(r"(?m)^[ \t]*(?://|#|;)[ \t]*RUN:[ \t]*(.*)$")
+_OUTPUT = re.compile(r"\s*(?:\d?>>?|2>&1)")
+_TAKEN = {*PIPELINES, *FLAGS}
+
+Outcome = tuple[bool | None, str, str]
+"""Whether `jaxmesh opt` succeeds, None for wrong usage; what it prints, and its error."""
+Opt = Callable[[Sequence[str]], Outcome]
+"""Runs `jaxmesh opt` with arguments."""
+
+
+class NotOurs(Exception):
+    """A command or an option that is not this project's; the message names it."""
+
+
+class Failed(Exception):
+    """A command fails or a check does; `kind` is the verdict about the file."""
+
+    def __init__(self, kind: str, why: str) -> None:
+        super().__init__(why)
+        self.kind = kind
+
+
+@dataclass(slots=True)
+class Run:
+    """The state of one lit test.
+
+    Attributes:
+      path: the file.
+      opt: runs `jaxmesh opt`.
+      folder: for the texts that commands write.
+      ran: how many commands of ttmlir-opt and FileCheck passed.
+      skipped: commands and options that are not ours.
+    """
+
+    path: Path
+    opt: Opt
+    folder: Path
+    ran: int = 0
+    skipped: list[str] = field(default_factory=list[str])
+    _texts: dict[str, str] = field(default_factory=dict[str, str])
+
+    def line(self, line: str) -> None:
+        """Runs one RUN line; raises `Failed` for a refusal or a difference."""
+        for row in line.split("&&"):
+            text: str | None = None
+            try:
+                for command in _commands(row):
+                    text = self._command(command, text)
+            except NotOurs as error:
+                self.skipped.append(str(error))
+
+    def _command(self, command: str, text: str | None) -> str | None:
+        words = shlex.split(command)
+        words, source, target = _redirected(words)
+        given = text if source is None else self._read(source)
+        match words[0] if words else "":
+            case "ttmlir-opt":
+                made, target = self._opt(words[1:], given, target)
+            case "FileCheck" | "filecheck":
+                made = self._check(words[1:], given)
+            case "cat" if len(words) == 2:
+                made = self._read(words[1])
+            case "ttmlir-translate":
+                made = self._translate(words[1:], given)
+            case "rm" | "mkdir":
+                return None
+            case name:
+                raise NotOurs(name or command.strip())
+        if target is not None:
+            self._texts[target] = made
+        return made
+
+    def _read(self, name: str) -> str:
+        if name == "%s":
+            return self.path.read_text()
+        if name not in self._texts:
+            raise NotOurs(f"reads {name}")
+        return self._texts[name]
+
+    def _opt(self, words: Sequence[str], given: str | None, target: str | None) -> tuple[str, str | None]:
+        arguments: list[str] = []
+        rest = iter(as_written_here(words))
+        inputs: list[str] = []
+        for word in rest:
+            if word == "-o" or word.startswith("-o="):
+                target = next(rest) if word == "-o" else word[3:]
+            elif not word.startswith("-"):
+                inputs.append(word)
+            elif word.split("=")[0] in _TAKEN:
+                arguments.append(word)
+            else:
+                raise NotOurs(word.split("=")[0])
+        names = {word.split("=")[0] for word in arguments}
+        if "--stablehlo-pipeline" in names and not any(n.startswith("--stablehlo-to") for n in names):
+            raise NotOurs("--stablehlo-pipeline alone, which prints StableHLO")
+        file = self.path
+        if inputs and inputs[0].startswith("%models/"):
+            known = (folder / inputs[0][1:] for folder in reversed(self.path.parents))
+            file = next((model for model in known if model.exists()), self.folder / inputs[0][1:])
+        elif inputs != ["%s"]:
+            file = self.folder / "piped.mlir"
+            text = self._read(inputs[0]) if inputs else given
+            if text is None:
+                raise NotOurs("reads standard input")
+            file.write_text(text)
+        passes, printed, error = self.opt([str(file), *arguments])
+        if passes is None:
+            raise NotOurs(error)
+        if not passes:
+            raise Failed("refused", error)
+        self.ran += 1
+        return printed, target
+
+    def _translate(self, words: Sequence[str], given: str | None) -> str:
+        """What the pipelines to Python and C++ print is translated already."""
+        source, target = (word for word in ("-", "-"))
+        rest = iter(words)
+        options: list[str] = []
+        for word in rest:
+            if word == "-o":
+                target = next(rest)
+            elif word.startswith("-"):
+                options.append(f"--{word.lstrip('-')}")
+            else:
+                source = word
+        if not set(options) & {"--mlir-to-python", "--mlir-to-cpp"} or source == "%s":
+            raise NotOurs(f"ttmlir-translate {' '.join(options)}")
+        text = given if source == "-" else self._read(source)
+        if text is None:
+            raise NotOurs("translates nothing")
+        if target != "-":
+            self._texts[target] = text
+        self.ran += 1
+        return text
+
+    def _check(self, words: Sequence[str], given: str | None) -> str:
+        options: list[str] = []
+        text = given
+        rest = iter(words)
+        for word in rest:
+            name, _, value = word.lstrip("-").partition("=")
+            if name == "input-file":
+                text = self._read(value or next(rest))
+            elif word == "%s":
+                options.append(str(self.path))
+            elif not word.startswith("-"):
+                raise NotOurs(f"checks of {word}")
+            else:
+                options.append(word)
+        if text is None:
+            raise NotOurs("FileCheck of nothing")
+        if complaint := filecheck(options, text, self.folder):
+            raise Failed("differs", complaint.removeprefix(f"{self.path}:"))
+        self.ran += 1
+        return ""
+
+
+def run_lines(text: str) -> Iterator[str]:
+    """Yields the RUN lines of a test, continued ones as one.
+
+    >>> list(run_lines("// RUN: a %s \\\\\\n// RUN:   | b\\n// RUN: c"))
+    ['a %s | b', 'c']
+    """
+    line = ""
+    for found in _RUN.finditer(text):
+        part = found[1].strip()
+        if part.endswith("\\"):
+            line += part[:-1].rstrip() + " "
+        else:
+            yield line + part
+            line = ""
+
+
+def _commands(row: str) -> list[str]:
+    """Splits at `|` outside of quotes."""
+    parts = re.split(r"""((?:"[^"]*"|'[^']*'|[^|"'])*)\|?""", row)
+    return [p for p in parts if p.strip()]
+
+
+def _redirected(words: Sequence[str]) -> tuple[list[str], str | None, str | None]:
+    """Returns the words without redirections, the file that is read, and the one that is written."""
+    left: list[str] = []
+    source = target = None
+    rest = iter(words)
+    for word in rest:
+        if word == "<":
+            source = next(rest)
+        elif word == ">":
+            target = next(rest)
+        elif word == "2>&1" or _OUTPUT.fullmatch(word):
+            raise NotOurs("messages of errors")
+        else:
+            left.append(word)
+    return left, source, target
+
+
+def filecheck(options: Sequence[str], text: str, folder: Path) -> str:
+    """Checks a text by the CHECK lines of a file; returns the complaint, empty if it matches.
+
+    Raises:
+      JaxmeshError: the `filecheck` package is not installed.
+    """
+    try:
+        matcher: Any = importlib.import_module("filecheck.matcher")
+        parse: Any = importlib.import_module("filecheck.options")
+    except ImportError:
+        raise jm.JaxmeshError("this needs the package filecheck; install it with pip install filecheck.") from None
+    file = folder / "output.mlir"
+    file.write_text(text)
+    complaint, arguments = io.StringIO(), ["filecheck", *options, f"--input-file={file}"]
+    try:
+        with contextlib.redirect_stdout(complaint), contextlib.redirect_stderr(complaint):
+            code = matcher.Matcher.from_opts(parse.parse_argv_options(arguments)).run()
+    except RuntimeError as error:
+        raise NotOurs(f"FileCheck: {error}") from None
+    return (complaint.getvalue() or f"exit code {code}") if code else ""

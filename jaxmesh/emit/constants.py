@@ -1,0 +1,52 @@
+"""The constants of a program that are too large to spell: texts name them, and their elements are stored beside."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from jaxmesh.dialects.program import Op, Program
+from jaxmesh.jaxprs.walk import Contents
+
+Array = np.ndarray[Any, Any]
+CONSTANT_LIMIT = 1024
+"""The default limit of elements of a constant that a text spells."""
+_CONSTANTS = frozenset({"ttir.constant", "ttnn.constant"})
+
+
+class StoredConstants:
+    """The constants of a program with more elements than a limit, in order; equal ones have one name.
+
+    Attributes:
+      arrays: by name: `constant0`, `constant1`, ...
+    """
+
+    def __init__(self, program: Program, limit: int = CONSTANT_LIMIT) -> None:
+        contents = Contents()
+        names: dict[int, str] = {}
+        self._names: dict[int, str] = {}
+        arrays: dict[str, Array] = {}
+        for op in program.ops:
+            if op.name not in _CONSTANTS or (array := np.asarray(op.attributes.get("value", 0))).size <= limit:
+                continue
+            first = contents.first(array)
+            name = names.setdefault(id(first), f"constant{len(names)}")
+            arrays[name] = first
+            self._names[op.results[0]] = name
+        self.arrays: Mapping[str, Array] = arrays
+
+    def name(self, op: Op) -> str | None:
+        """Returns the name of the constant that an op creates; None if it creates none, or one that is spelled."""
+        return self._names.get(op.results[0]) if op.results else None
+
+    def file(self, op: Op) -> str | None:
+        """Returns the file of the constant that an op creates, in an exported folder; None as of `name`."""
+        name = self.name(op)
+        return None if name is None else file_of(name)
+
+
+def file_of(name: str) -> str:
+    """Returns the file of a stored constant in an exported folder."""
+    return f"tensors/{name}.npy"

@@ -1,0 +1,33 @@
+"""The names of layouts in a text: types name layouts by aliases, which the module defines before it uses them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from jaxmesh.dialects.program import Type
+from jaxmesh.dialects.ttnn.layouts import buffer_alias, layout_text
+
+
+@dataclass(slots=True)
+class Layouts:
+    """The layouts of one module, named in the order in which they are met."""
+
+    _names: dict[str, str] = field(default_factory=dict[str, str])
+    _buffers: dict[str, None] = field(default_factory=dict[str, None])
+
+    def alias(self, kind: Type, element: str) -> str:
+        """Returns the name of a value's layout."""
+        text = kind.layout or layout_text(kind, element)
+        if text not in self._names:
+            if not kind.layout:
+                self._buffers.setdefault(buffer_alias(kind))
+            self._names[text] = f"#ttnn_layout{len(self._names) or ''}"
+        return self._names[text]
+
+    def definitions(self) -> Iterator[str]:
+        """Yields the lines that define the names: memories first, which layouts refer to."""
+        for name in self._buffers:
+            yield f"{name} = #ttnn.buffer_type<{name[1:]}>"
+        for text, name in self._names.items():
+            yield f"{name} = {text}"

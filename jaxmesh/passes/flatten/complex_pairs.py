@@ -1,0 +1,240 @@
+"""Complex numbers, which TTIR does not have: a pair of real tensors, and each primitive by what it does with the parts.
+
+Arguments and results of a program are real.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any, cast
+
+import jax
+import numpy as np
+
+from jaxmesh.dialects.program import Value
+from jaxmesh.errors import UnsupportedError
+from jaxmesh.jaxprs.compat import Eqn
+from jaxmesh.passes.flatten import calls, collectives, control_flow
+from jaxmesh.passes.flatten.builder import COMPLEX, Builder, Rule
+from jaxmesh.passes.rules import Rules
+
+_jnp: Any = jax.numpy
+_lax: Any = jax.lax
+Params = Mapping[str, Any]
+Pair = tuple[Any, Any]
+RULES: Rules[Rule] = Rules()
+RULES.update({COMPLEX + name: rule for name, rule in {**calls.RULES, "cond": control_flow.RULES["cond"]}.items()})
+FFT_LIMIT = 1024
+"""The most points of a Fourier transform along a dim: it is a product with a square table of two parts."""
+
+
+def _parts(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Adds a function of a primitive's parameters and operands, complex ones as pairs, as the rule of each name."""
+
+    def enter(function: Callable[..., Any]) -> Callable[..., Any]:
+        @RULES.add(*(COMPLEX + n for n in names))
+        def rule(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
+            given = [b.pairs.get(x, (x,)) for x in xs]
+
+            def on_parts(*flat: Any) -> Any:
+                parts = iter(flat)
+                args = [tuple(next(parts) for _ in g) if len(g) > 1 else next(parts) for g in given]
+                return function(eqn.params, *args)
+
+            made = b.composed(on_parts, [part for g in given for part in g])
+            return made[0] if len(made) == 1 else b.pair(*made)
+
+        return function
+
+    return enter
+
+
+def _pair(x: Any) -> Pair:
+    return cast("Pair", x) if isinstance(x, tuple) else (x, _jnp.zeros_like(x))
+
+
+@_parts("complex")
+def _complex(params: Params, real: Any, imaginary: Any) -> Pair:
+    return real, imaginary
+
+
+@_parts("real")
+def _real(params: Params, x: Pair) -> Any:
+    return x[0]
+
+
+@_parts("imag")
+def _imag(params: Params, x: Pair) -> Any:
+    return x[1]
+
+
+@_parts("conj")
+def _conj(params: Params, x: Any) -> Pair:
+    real, imaginary = _pair(x)
+    return real, -imaginary
+
+
+@_parts("neg")
+def _neg(params: Params, x: Pair) -> Pair:
+    return -x[0], -x[1]
+
+
+@_parts("abs")
+def _abs(params: Params, x: Pair) -> Any:
+    # Scaled, so that squares neither overflow nor vanish.
+    large = _jnp.maximum(abs(x[0]), abs(x[1]))
+    safe = _jnp.where(large == 0, 1, large)
+    a, b = x[0] / safe, x[1] / safe
+    return large * _jnp.sqrt(a * a + b * b)
+
+
+@_parts("add", "add_any")
+def _add(params: Params, x: Any, y: Any) -> Pair:
+    return x[0] + y[0], x[1] + y[1]
+
+
+@_parts("sub")
+def _sub(params: Params, x: Any, y: Any) -> Pair:
+    return x[0] - y[0], x[1] - y[1]
+
+
+@_parts("mul")
+def _mul(params: Params, x: Pair, y: Pair) -> Pair:
+    return x[0] * y[0] - x[1] * y[1], x[0] * y[1] + x[1] * y[0]
+
+
+@_parts("div")
+def _div(params: Params, x: Pair, y: Pair) -> Pair:
+    size = y[0] * y[0] + y[1] * y[1]
+    return (x[0] * y[0] + x[1] * y[1]) / size, (x[1] * y[0] - x[0] * y[1]) / size
+
+
+@_parts("square")
+def _square(params: Params, x: Pair) -> Pair:
+    return _mul(params, x, x)
+
+
+@_parts("integer_pow")
+def _integer_pow(params: Params, x: Pair) -> Pair:
+    power = functools.reduce(functools.partial(_mul, params), [x] * abs(params["y"]), (_jnp.ones_like(x[0]), 0 * x[0]))
+    return power if params["y"] >= 0 else _div(params, (_jnp.ones_like(x[0]), 0 * x[0]), power)
+
+
+@_parts("exp")
+def _exp(params: Params, x: Pair) -> Pair:
+    size = _jnp.exp(x[0])
+    return size * _jnp.cos(x[1]), size * _jnp.sin(x[1])
+
+
+@_parts("eq")
+def _eq(params: Params, x: Pair, y: Pair) -> Any:
+    return (x[0] == y[0]) & (x[1] == y[1])
+
+
+@_parts("ne")
+def _ne(params: Params, x: Pair, y: Pair) -> Any:
+    return (x[0] != y[0]) | (x[1] != y[1])
+
+
+@_parts("convert_element_type")
+def _convert(params: Params, x: Any) -> Any:
+    new = np.dtype(params["new_dtype"])
+    if new.kind != "c":
+        return x[0].astype(new)
+    kind = np.float32 if new.itemsize == np.dtype(np.complex64).itemsize else np.float64
+    return tuple(part.astype(kind) for part in _pair(x))
+
+
+@_parts("dot_general")
+def _dot_general(params: Params, x: Pair, y: Pair) -> Pair:
+    def dot(a: Any, b: Any) -> Any:
+        return _lax.dot_general(a, b, params["dimension_numbers"], precision=params["precision"])
+
+    return dot(x[0], y[0]) - dot(x[1], y[1]), dot(x[0], y[1]) + dot(x[1], y[0])
+
+
+_MOVES = (
+    "broadcast_in_dim", "concatenate", "copy", "copy_p", "dynamic_slice", "dynamic_update_slice", "gather", "pad",
+    "reduce_sum", "reshape", "rev", "select_n", "slice", "split", "squeeze", "transpose",
+)  # fmt: skip
+
+
+@RULES.add(*(COMPLEX + name for name in (*_MOVES, *collectives.RULES)))
+def _on_each_part(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
+    """Moves, joins and adds up each part by the rule for real numbers."""
+    real: Any = eqn.replace(invars=[_as_real(v) for v in eqn.invars], outvars=[_as_real(v) for v in eqn.outvars])
+    sides: list[Sequence[Value]] = []
+    for side in (0, 1):
+        made = b.rules[eqn.primitive.name](b, real, [b.pairs[x][side] if x in b.pairs else x for x in xs])
+        sides.append((made,) if isinstance(made, int) else made)
+    return [b.pair(*parts) for parts in zip(*sides, strict=True)]
+
+
+def _as_real(v: Any) -> Any:
+    """Returns what stands for a complex variable in an equation of its parts; any other one unchanged."""
+    dtype = getattr(v.aval, "dtype", None)
+    kinds: dict[Any, Any] = {np.dtype(np.complex64): np.float32, np.dtype(np.complex128): np.float64}
+    return SimpleNamespace(aval=v.aval.update(dtype=np.dtype(kinds[dtype]))) if dtype in kinds else v
+
+
+# --- Fourier transforms ----------------------------------------------------------------------------------------------
+
+
+@RULES.add("fft", COMPLEX + "fft")
+def _fft(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
+    """Transforms dim by dim: a product with the table of its roots of unity."""
+    kind: str = eqn.params["fft_type"].name.removesuffix("FFT")
+    lengths: Sequence[int] = eqn.params["fft_lengths"]
+    if max(lengths) > FFT_LIMIT:
+        raise UnsupportedError(
+            f"fft ({b.line}) of {' x '.join(map(str, lengths))} points is printed as products with tables, and the "
+            f"limit is {FFT_LIMIT} points in a dim; split it into shorter ones. The program still runs."
+        )
+    given: Sequence[Value] = b.pairs.get(xs[0], xs)
+
+    def transform(*parts: Any) -> Any:
+        return _transform(kind, lengths, *parts)
+
+    made = b.composed(transform, given)
+    return made[0] if kind == "IR" else b.pair(*made)
+
+
+def _transform(kind: str, lengths: Sequence[int], *parts: Any) -> Any:
+    first: int = parts[0].ndim - len(lengths)
+    dims: list[int] = list(range(first, parts[0].ndim))
+    x: Any = (parts[0], None) if kind == "R" else parts
+    # The dim that is a half on one side is the last: of real numbers it goes first, into real numbers last.
+    for dim in dims if kind == "IR" else dims[::-1]:
+        half = dim == parts[0].ndim - 1
+        x = _along(x, dim, lengths[dim - first], kind.startswith("I"), half and kind == "R", half and kind == "IR")
+    return x[0] if kind == "IR" else x
+
+
+def _along(x: Any, dim: int, length: int, inverse: bool, half_out: bool, half_in: bool) -> Any:
+    """Transforms one dim of a pair; the imaginary part of real numbers is None.
+
+    `half_out` gives the first half of a result that mirrors itself; of one that is real, `half_in` takes that half.
+    """
+    points, kind = np.arange(length), x[0].dtype
+    count = length // 2 + 1
+    rows, columns = points[:count] if half_in else points, points[:count] if half_out else points
+    angles = (2 if inverse else -2) * math.pi / length * (np.outer(rows, columns) % length)
+    scale = np.full((rows.size, 1), 1 / length if inverse else 1.0)
+    if half_in:
+        # Each number stands for its mirror image, too, but the first, and of an even length the last.
+        scale[1 : (length + 1) // 2] *= 2
+    cos, sin = ((scale * table).astype(kind) for table in (np.cos(angles), np.sin(angles)))
+
+    def product(part: Any, table: Any) -> Any:
+        made = _lax.dot_general(part, table, (((dim,), (0,)), ((), ())), precision=_lax.Precision.HIGHEST)
+        return _jnp.moveaxis(made, -1, dim)
+
+    real, imaginary = x
+    if imaginary is None:
+        return product(real, cos), product(real, sin)
+    if half_in:
+        return product(real, cos) - product(imaginary, sin), None
+    return product(real, cos) - product(imaginary, sin), product(real, sin) + product(imaginary, cos)

@@ -1,0 +1,104 @@
+"""A program on Tenstorrent's machines: the real library's verdict, and the least time that it can take."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from jaxmesh.dialects.program import UNROLL_LIMIT
+from jaxmesh.stages.stage import Stage
+
+if TYPE_CHECKING:
+    from jaxmesh.analysis.estimate import Estimate
+    from jaxmesh.analysis.judge import Verdict
+
+
+class OnMachine(Stage):
+    """A program that has a TTNN program, which can be judged and estimated without devices."""
+
+    def judge(
+        self,
+        *,
+        python: str | os.PathLike[str] | None = None,
+        cluster: str | None = None,
+        timeout: float = 600,
+        groups: bool = True,
+        unroll_limit: int = UNROLL_LIMIT,
+    ) -> Verdict:
+        """Asks the real ttnn whether it accepts the program, and what it takes; needs no devices and no values.
+
+        ttnn runs in another Python environment, made by `jaxmesh ttnn-env`: on the board if there is one, else on a
+        described cluster. There every operation checks its arguments and takes its memory, and computes nothing.
+
+        Args:
+          python: the Python that has ttnn; by default that of `JAXMESH_TTNN_PYTHON`, or the one that `ttnn-env` made.
+          cluster: `"n300"`, `"t3000"` or `"galaxy"`; by default the board, or the smallest that has the mesh.
+          timeout: how many seconds it may take.
+          groups: as of `as_text`.
+          unroll_limit: as of `as_text`.
+
+        Returns:
+          The verdict: accepted, or refused at which line of the source and why; the memory of each device, what is left
+          in it, the device operations. It is true if the program is accepted, and shows as a table.
+
+        Raises:
+          TtnnError: there is no ttnn, or it does not start; the message names the command that installs it.
+          MeshError: no cluster has the mesh.
+          MissingRuleError: as of `as_text`.
+        """
+        from jaxmesh.analysis.judge.judge import judge_program
+
+        return judge_program(
+            self._program(groups, unroll_limit, strict=False), python=python, cluster=cluster, timeout=timeout
+        )
+
+    def estimate(
+        self,
+        cluster: str | None = None,
+        *,
+        stored: str | Mapping[str, str] | None = None,
+        fidelity: str | None = None,
+        groups: bool = True,
+        unroll_limit: int = UNROLL_LIMIT,
+    ) -> Estimate:
+        """Estimates the least time of the program from published rates: a bound, and not a measurement.
+
+        Needs no devices and no values. Of every op of the TTNN program it counts, on one device, operations, bytes of
+        DRAM, and bytes that each mesh axis carries; what takes the longest at the highest published rate bounds the op.
+        Inputs are read from DRAM once, and what the program computes stays in L1 as far as it fits; transfers between
+        host and devices are counted, and take no time.
+
+        Args:
+          cluster: `"n150"`, `"n300"`, `"t3000"`, `"galaxy"` or `"p150"`; by default the smallest of Wormholes that has
+            the mesh.
+          stored: the element type in which arguments of floats lie in DRAM, `"float32"`, `"bfloat16"`, `"bfloat8_b"` or
+            `"bfloat4_b"`, or one by a regular expression of their paths, of which the first counts; by default their
+            own.
+          fidelity: `"LoFi"`, `"HiFi2"`, `"HiFi3"` or `"HiFi4"` for all matrix products; by default what ttnn takes for
+            the element types.
+          groups: as of `as_text`.
+          unroll_limit: as of `as_text`.
+
+        Returns:
+          The estimate: its times, bytes and operations by op and by source line, and the shares of compute, DRAM and
+          links. It prints as a table, and in Jupyter is drawn as bars over time.
+
+        Raises:
+          ArgumentValueError: no cluster, element type or fidelity has this name.
+          MeshError: the cluster does not have the mesh.
+          MissingRuleError, UnsupportedError: as of `as_text`.
+
+        >>> import jax, jax.numpy as jnp, jaxmesh as jm
+        >>> mesh = jax.sharding.AbstractMesh((1, 1), ("y", "x"))
+        >>> f = jm.jit(lambda x, w: x @ w, mesh=mesh)
+        >>> x, w = (jax.ShapeDtypeStruct(shape, jnp.bfloat16) for shape in ((32, 4096), (4096, 4096)))
+        >>> estimate = f.lower(x, w).estimate("n150")
+        >>> sum(op.flops for op in estimate.ops), sum(op.dram_bytes for op in estimate.ops)
+        (1073741824, 33816576)
+        >>> estimate.shares["DRAM"], f"{estimate.seconds * 1e6:.0f} µs"
+        (1.0, '117 µs')
+        """
+        from jaxmesh.analysis.estimate import estimate_program
+
+        return estimate_program(self._program(groups, unroll_limit, strict=False), cluster, stored, fidelity)

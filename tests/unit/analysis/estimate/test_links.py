@@ -1,0 +1,76 @@
+"""Bytes and times of collectives, beside rings and lines that are simulated piece by piece."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from jax import lax
+from jax.sharding import AbstractMesh, PartitionSpec as P
+
+import jaxmesh as jm
+from jaxmesh.analysis.estimate.rates import MACHINES
+from tests.generators.simulated_ring import loads
+
+KINDS = {
+    "all_gather": lambda x, axis: lax.all_gather(x, axis, tiled=True),
+    "reduce_scatter": lambda x, axis: lax.psum_scatter(x, axis, tiled=True),
+    "all_reduce": lambda x, axis: lax.psum(x, axis),
+}
+WIRES = {"n300": 2, "t3000": 2, "galaxy": 4}
+"""Between neighbours, as the makers' descriptions of the machines have them."""
+PLACES = [
+    ("n300", (1, 2), "x", False), ("t3000", (2, 4), "y", False), ("t3000", (2, 4), "x", False),
+    ("t3000", (1, 8), "x", True), ("galaxy", (8, 4), "y", True), ("galaxy", (8, 4), "x", True),
+    ("galaxy", (4, 2), "x", False),
+]  # fmt: skip
+
+
+def estimated(kind: str, cluster: str, shape: tuple[int, int], axis: str, **options: Any) -> Any:
+    mesh = AbstractMesh(shape, ("y", "x"))
+
+    def fun(x: Any) -> Any:
+        y = KINDS[kind](jm.full_to_shard(x, P(axis)), axis)
+        return jm.shard_to_full(y, P() if kind == "all_reduce" else P(axis), assume_replicated=kind != "all_reduce")
+
+    x = jax.ShapeDtypeStruct((mesh.shape[axis] * 64, 96), np.float32)
+    return jm.jit(fun, mesh=mesh).lower(x).estimate(cluster, **options)
+
+
+@pytest.mark.parametrize(("cluster", "shape", "axis", "ring"), PLACES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_collective_sends_what_a_simulation_sends(
+    kind: str, cluster: str, shape: tuple[int, int], axis: str, ring: bool
+) -> None:
+    estimate = estimated(kind, cluster, shape, axis)
+    count, size = dict(zip("yx", shape, strict=True))[axis], 64 * 96 * 4
+    sent = loads(kind, count, size, ring)
+    (op,) = [op for op in estimate.ops if op.link_bytes]
+    assert op.op == kind
+    assert op.link_bytes == {axis: sent.sum() / count}
+    assert estimate.link_bytes[axis] == op.link_bytes[axis]
+    assert math.isclose(op.times["links"], sent.max() / (WIRES[cluster] * 12.5e9))
+    assert MACHINES[cluster].is_ring(count) == ring
+
+
+def test_a_permute_is_a_payload_for_each_pair() -> None:
+    mesh = AbstractMesh((1, 4), ("y", "x"))
+
+    def fun(x: Any) -> Any:
+        shard = lax.ppermute(jm.full_to_shard(x, P("x")), "x", [(0, 1), (2, 3)])
+        return jm.shard_to_full(shard, P("x"))
+
+    estimate = jm.jit(fun, mesh=mesh).lower(jax.ShapeDtypeStruct((128, 96), np.float32)).estimate("t3000")
+    ops = [op for op in estimate.ops if op.link_bytes]
+    assert [(op.op, op.link_bytes["x"]) for op in ops] == [("point_to_point", 32 * 96 * 4)] * 2
+    assert all(math.isclose(op.times["links"], 32 * 96 * 4 / 25e9) for op in ops)
+
+
+def test_weights_are_gathered_as_they_are_stored() -> None:
+    whole, stored = (
+        estimated("all_gather", "t3000", (1, 8), "x", stored=name).link_bytes["x"] for name in (None, "bfloat8_b")
+    )
+    assert stored == math.ceil(whole / 4 * (1 + 1 / 16))

@@ -1,0 +1,83 @@
+"""The calls of operations without a meaning, in Python and C++, and several programs in one file."""
+
+from __future__ import annotations
+
+import ast
+
+import numpy as np
+import pytest
+
+import jaxmesh as jm
+from jaxmesh.dialects.program import Op, Port, Program, Type
+from jaxmesh.dialects.textual_calls import CALLS
+from jaxmesh.emit.targets import emit_module
+from jaxmesh.errors import MissingRuleError
+
+KIND = Type((1, 1, 32, 32), np.dtype("float32"), tile=True)
+VALUES = {"int": 3, "number": 2.0, "float": 0.5, "bool": True, "str": "zeros", "ints": (1, 2), "enum": "causal"}
+
+
+def program(name: str) -> Program:
+    """A program with one op, with all its operands and attributes."""
+    row = CALLS[name].definition
+    made = Program("f", {"x": 1, "y": 1})
+    count = row.operands[1]
+    assert count is not None
+    given = [made.new(KIND) for _ in range(count)]
+    made.arguments = [Port(v, True) for v in given]
+    device = made.new(Type((), np.dtype("int32"), kind="device"))
+    made.ops.append(Op("ttnn.get_device", (), (device,), {"mesh_shape": (1, 1)}))
+    results = tuple(made.new(KIND) for _ in range(row.results[0]))
+    attributes = {a.name: VALUES.get(a.kind, 1) for a in row.attributes if a.mlir_form != "text"}
+    made.ops.append(Op(f"ttnn.{name}", (*given, device), results, attributes))
+    made.results = [Port(v, True) for v in results]
+    return made
+
+
+@pytest.mark.parametrize("name", sorted(CALLS))
+def test_a_call_has_all_arguments(name: str) -> None:
+    row = CALLS[name]
+    cpp = emit_module("cpp", [program(name)])
+    arguments = cpp.split(f"{row.cpp.callee}(")[1].split(");")[0]
+    assert arguments.count(",") >= len(row.cpp.params) - 1
+    if not row.python.params:
+        with pytest.raises(MissingRuleError, match=name):
+            emit_module("python", [program(name)])
+        return
+    text = emit_module("python", [program(name)])
+    calls = [n for n in ast.walk(ast.parse(text)) if isinstance(n, ast.Call)]
+    (call,) = [c for c in calls if ast.unparse(c.func) == row.python.callee]
+    assert [k.arg for k in call.keywords] == [p.name for p in row.python.params if p.keyword]
+    assert len(call.args) == sum(not p.keyword for p in row.python.params)
+
+
+def test_several_programs_are_one_file() -> None:
+    text = """
+      func.func @main(%x: tensor<4x4xf32>) -> tensor<4x4xf32> {
+        %0 = "ttir.exp"(%x) : (tensor<4x4xf32>) -> tensor<4x4xf32>
+        return %0 : tensor<4x4xf32>
+      }"""
+    one = jm.from_mlir(text, mesh=jm.make_mesh((1, 1))).lower().flat_program(upstream=True)
+    python, cpp = (emit_module(language, [one, one]) for language in ("python", "cpp"))
+    assert "def _main(" in python
+    assert "def _main_0(" in python
+    assert "ttnn_exp_1" in python
+    assert python.count("def main(") == 1
+    assert "::_main(" in cpp
+    assert "::_main_0(" in cpp
+    assert cpp.count("int32_t main()") == 1
+    ast.parse(python)
+
+
+def test_a_tensor_that_is_spread_over_cores_has_no_call() -> None:
+    made = program("pow_scalar")
+    kind = Type((1, 1, 32, 32), np.dtype("float32"), tile=True, layout="#ttnn.ttnn_layout<..., <height_sharded>>")
+    made.types[made.results[0].value] = kind
+    for language in ("python", "cpp"):
+        with pytest.raises(jm.UnsupportedError, match="to_memory_config"):
+            emit_module(language, [made])
+    made.types[made.results[0].value] = Type(
+        KIND.shape, KIND.dtype, tile=True, layout="#ttnn.ttnn_layout<#ttnn.buffer_type<l1>, <interleaved>>"
+    )
+    assert "ttnn.BufferType.L1" in emit_module("python", [made])
+    assert "BufferType::L1" in emit_module("cpp", [made])
