@@ -1,4 +1,4 @@
-"""Counts what a jaxpr computes and reads, equation by equation in plain Python; only loops are taken apart by the package.
+"""Counts what a jaxpr computes and reads, equation by equation in plain Python; the package only takes loops apart.
 
 It knows the primitives of the programs that `program_to_count` makes, and no other.
 """
