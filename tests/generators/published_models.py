@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.sharding import AbstractMesh, PartitionSpec as P
+from jax.sharding import AbstractMesh, AxisType, PartitionSpec as P
 
 import jaxmesh as jm
 
@@ -59,7 +59,8 @@ class Model:
 
     def lower(self) -> Any:
         """Returns the lowered step."""
-        return jm.jit(self.fun, mesh=AbstractMesh(self.mesh, ("y", "x")), in_shardings=self.specs).lower(*self.args)
+        mesh = AbstractMesh(self.mesh, ("y", "x"), axis_types=(AxisType.Auto,) * 2)
+        return jm.jit(self.fun, mesh=mesh, in_shardings=self.specs).lower(*self.args)
 
 
 # --- language models -------------------------------------------------------------------------------------------------
