@@ -76,16 +76,7 @@ def run_partitioned(
     made = Program(
         program.plain, asked.arguments, outs, on_devices_of(mesh), _Partition(mesh), _flat_run(lowered, mesh, checks)
     )
-    rows = zip(leaves, program.plain.in_avals, strict=True)
-    return jax.tree.unflatten(traced.out_tree, call(made, [_as_typed(x, a) for x, a in rows]))
-
-
-def _as_typed(x: Any, aval: Any) -> Any:
-    """Returns an argument in the sharding that in_shardings make a part of its type, on Explicit axes."""
-    wanted = aval.sharding
-    if wanted.mesh.empty or not any(wanted.spec) or jax.typeof(x).sharding == wanted:
-        return x
-    return jax.sharding.reshard(x, wanted)
+    return jax.tree.unflatten(traced.out_tree, call(made, leaves))
 
 
 def _flat_run(lowered: Lowered, mesh: AnyMesh, checks: Checks | None) -> Callable[..., list[Any]]:

@@ -81,14 +81,6 @@ def _cast_type(sharding: Any) -> NamedSharding | None:
     return sharding if explicit else None
 
 
-def _typed_as_asked(aval: jax.ShapeDtypeStruct, asked: NamedSharding | None) -> jax.ShapeDtypeStruct:
-    """Returns the type of an argument with the sharding that is asked for, if shardings are a part of types."""
-    typed = _cast_type(asked)
-    if typed is None or aval.sharding is not None:
-        return aval
-    return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type, sharding=typed)
-
-
 @dataclass(frozen=True, slots=True)
 class TtirProgram:
     """A traced function: the typed jaxpr, the tree of its results, the places where replication is assumed.
@@ -143,7 +135,6 @@ def trace(
         return [_result(value, jax.tree_util.keystr(path)) for path, value in paths]
 
     wanted = asked or Asked((None,) * len(avals), (False,) * len(avals))
-    avals = [_typed_as_asked(a, s) for a, s in zip(avals, wanted.arguments, strict=True)]
     tried: list[bool] = []
 
     def automatic(plain: compat.Jaxpr) -> TtirProgram | None:
