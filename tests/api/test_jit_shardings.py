@@ -228,6 +228,23 @@ def test_a_spec_inside_of_a_program_on_explicit_axes() -> None:
     assert y.sharding.spec[0] == "x"
 
 
+def test_in_shardings_do_not_type_arguments_on_explicit_axes() -> None:
+    """As in JAX: a product over a dim that both operands split is partitioned, not computed whole."""
+    mesh = jax.make_mesh((2, 4), ("y", "x"), axis_types=(AxisType.Explicit,) * 2)
+    w1, w2 = (np.random.default_rng(i).normal(size=s).astype(np.float32) for i, s in enumerate([(8, 16), (16, 8)]))
+    specs = P(), P(None, "x"), P("x")
+
+    def program(x: Any, w1: Any, w2: Any) -> Any:
+        return jnp.tanh(x @ w1) @ w2
+
+    jitted = jm.jit(program, mesh=mesh, in_shardings=specs)
+    text = jitted.lower(X[:, :8], w1, w2).as_text()
+    assert [text.count(f"ttnn.{name}") for name in ("distribute_tensor", "all_reduce", "aggregate_tensor")] == [3, 1, 1]
+    np.testing.assert_allclose(jitted(X[:, :8], w1, w2), program(X[:, :8], w1, w2), rtol=1e-5, atol=1e-5)
+    rows = jax.jit(jnp.sin, in_shardings=NamedSharding(mesh, P("y")))(X)
+    assert jm.jit(jnp.sin, mesh=mesh, in_shardings=P("y"))(X).sharding.is_equivalent_to(rows.sharding, 2)
+
+
 def test_unreduced_axes_are_an_error() -> None:
     with pytest.raises(errors.ArgumentValueError, match="unreduced"):
         jm.jit(jnp.sin, mesh=MESH, in_shardings=P("y", unreduced={"x"})).trace(X)

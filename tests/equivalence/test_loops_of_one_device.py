@@ -215,13 +215,19 @@ def test_copies_that_are_equal_are_not_moved_for_a_derivative() -> None:
 
 
 def test_a_derivative_inside_of_what_is_equal_by_type_keeps_the_error_of_jax() -> None:
+    """JAX 0.10 gives such a gather a primitive whose derivative needs types; later versions gather without types."""
     mesh = jm.make_mesh((2, 4))
     x, spec = given(mesh)
 
     def loss(v: Any) -> Any:
         shard = jm.full_to_shard(v, spec)
         whole = lax.all_gather(shard, "x", axis=1, tiled=True, to="invarying")
-        return jm.shard_to_full(recurrent(whole), P("y")).sum()
+        return (jm.shard_to_full(recurrent(whole), P("y")) ** 2).sum()
 
-    with pytest.raises(TypeError, match="pcast"):
-        jm.jit(jax.grad(loss), mesh=mesh).trace(x)
+    inside = jm.jit(jax.grad(loss), mesh=mesh)
+    if jax.__version_info__ < (0, 11):
+        with pytest.raises(TypeError, match="pcast"):
+            inside.trace(x)
+    else:
+        expected = jax.grad(lambda v: sum((recurrent(part) ** 2).sum() for part in jnp.split(v, 2)))(x)
+        np.testing.assert_allclose(inside(x), expected, rtol=1e-4, atol=1e-6)

@@ -193,7 +193,9 @@ def _split_by_hand(
 
 def partitioned_program(plain: compat.Jaxpr, asked: Asked, tree: Any, mesh: Mesh | AbstractMesh) -> TtirProgram:
     """Returns the program that the partitioner makes; one that it cannot make runs as JAX runs it."""
-    specs = tuple(a.sharding.spec for a in plain.out_avals) if AxisType.Explicit in mesh.axis_types else None
+    # Where no type has a sharding, types do not decide where results are.
+    typed = any(any(a.sharding.spec) for a in (*plain.in_avals, *plain.out_avals))
+    specs = tuple(a.sharding.spec for a in plain.out_avals) if typed else None
     plain = copy_constants(plain)
     try:
         made = partition_program(plain, asked, tree, mesh)
