@@ -213,12 +213,12 @@ class Importer:
         splitting, wanted = plan.splitting, plan.wanted
         why = f"for {op.name}"
         xs = [self.reshard(x, s, why) for x, s in zip(operands, splitting.operands, strict=True)]
-        made_of = op, xs, splitting.operands, plan.results, splitting.results, plan.shapes
-        call = Call(*made_of, self.sizes, self.read, self.body, self.decisions)
-        if not plan.pure:
-            made = meaning(call)
-        else:
-            made = self._kept(plan, lambda *given: meaning(dataclasses.replace(call, operands=list(given))), *xs)
+
+        def compute(*given: Any) -> Any:
+            made_of = op, list(given), splitting.operands, plan.results, splitting.results, plan.shapes
+            return meaning(Call(*made_of, self.sizes, self.read, self.body, self.decisions))
+
+        made = self._kept(plan, compute, *xs) if plan.pure else compute(*xs)
         partial = splitting.partial if plan.kind is not None else ()
         outs = [
             Sharded(_cast_type(y, k), s, partial, plan.kind or "", op)

@@ -30,25 +30,28 @@ def inline_calls(module: Any, name: str = "main") -> Any:
         raise UnsupportedError(f"the module has no function @{name}, but {sorted(functions)}.")
     main = functions[name]
     _check_calls(name, functions, (), set())
-    while calls := [o for o in walk(main) if callee_of(o) is not None]:
+    body = walk(main)
+    while calls := [o for o in body if callee_of(o) is not None]:
         for call in calls:
             _inline(call, functions)
+        body = walk(main)
     for other in functions.values():
         if other != main:
             other.erase()
     main.attributes["sym_name"] = _ir.StringAttr.get("main")
-    _open_tuples(main)
+    _open_tuples(body)
     return main
 
 
-def _open_tuples(main: Any) -> None:
+def _open_tuples(body: list[Any]) -> None:
     """Replaces the elements of tuples by the values that the tuples are made of; Shardy has no tuples."""
-    for op in [o for o in walk(main) if o.name == "stablehlo.get_tuple_element"]:
+    tuples = [o for o in body if o.name == "stablehlo.tuple"]
+    for op in [o for o in body if o.name == "stablehlo.get_tuple_element"]:
         made = op.operands[0].owner
         if getattr(made, "name", "") == "stablehlo.tuple":
             op.results[0].replace_all_uses_with(made.operands[op.attributes["index"].value])
             op.erase()
-    for op in [o for o in walk(main) if o.name == "stablehlo.tuple"]:
+    for op in tuples:
         if not list(op.results[0].uses):
             op.erase()
 
