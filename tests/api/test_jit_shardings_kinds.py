@@ -12,6 +12,7 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import jaxmesh as jm
+from jaxmesh.jaxprs import source_locations
 from tests.generators.plain_programs import MESH, SQUARE, X, on
 
 Array = Any
@@ -104,3 +105,99 @@ def test_derivatives_beside_integers_truth_values_and_keys() -> None:
 
     alike(tangents(program), tangents(with_aux))
     alike(jax.vmap(program, (None, None, 0))(X, SQUARE, KEYS)[1][2], jax.vmap(lambda k: jax.random.fold_in(k, 1))(KEYS))
+
+
+# --- linear algebra --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("spec", [P("y"), P(("y", "x")), P("x", None, "y")])
+@pytest.mark.parametrize(
+    "fun",
+    [
+        jnp.linalg.cholesky,
+        jnp.linalg.qr,
+        jnp.linalg.inv,
+        lambda a: jnp.linalg.solve(a, a[..., :1] * 2),
+        jax.grad(lambda a: jnp.linalg.slogdet(a)[1].sum()),
+    ],
+    ids=["cholesky", "qr", "inv", "solve", "gradient"],
+)
+def test_matrices_of_a_split_batch_stay_where_they_are(fun: Callable[[Array], Any], spec: P) -> None:
+    a = np.random.default_rng(0).normal(size=(8, 4, 4)).astype(np.float32)
+    a = a @ a.swapaxes(1, 2) + 4 * np.eye(4, dtype=np.float32)
+    program = jm.jit(fun, mesh=MESH, in_shardings=spec)
+    alike(program(a), fun(a))
+    traced = program.trace(a)
+    assert (traced.as_text().count("ttir.all_gather") > 0) == (len(spec) > 1)
+    assert traced.lower().as_text()
+
+
+def test_what_functions_of_jax_do_is_at_the_line_that_calls_them() -> None:
+    program = jm.jit(lambda x: jnp.linalg.norm(jnp.var(x, 1, keepdims=True), axis=1), mesh=MESH, in_shardings=P("y"))
+    here = [source_locations.source_line(e) for e in program.trace(X).jaxpr.eqns if e.primitive.name != "mesh_shard"]
+    assert here
+    assert all(__file__ in line for line in here)
+
+
+# --- what a program looks at, and arrays of other meshes --------------------------------------------------------------
+
+
+def inspecting(x: Array, seen: list[Any]) -> Array:
+    """Looks at a value, at the state of a loop, and at what the loop makes."""
+
+    def step(total: Array, row: Array) -> tuple[Array, Array]:
+        jax.debug.inspect_array_sharding(total, callback=seen.append)
+        return total + row, total
+
+    y = x * 2
+    jax.debug.inspect_array_sharding(y, callback=seen.append)
+    rows = jax.lax.scan(step, y.sum(0), y)[1]
+    jax.debug.inspect_array_sharding(rows, callback=seen.append)
+    return rows.sum(0)
+
+
+def test_inspected_shardings_are_those_of_jax() -> None:
+    seen: list[Any] = []
+    wanted: list[Any] = []
+    x = np.arange(64, dtype=np.float32).reshape(8, 8)
+    program = jm.jit(lambda x: inspecting(x, seen), mesh=MESH, in_shardings=P(None, "x"))
+    alike(program(x), jax.jit(lambda x: inspecting(x, wanted), in_shardings=on(None, "x"))(x))
+    # XLA compiles the body of a loop before what is around it.
+    assert (
+        sorted(str(s.spec) for s in seen) == sorted(str(s.spec) for s in wanted) == ["P('x',)", *["P(None, 'x')"] * 2]
+    )
+    assert all(s.mesh == MESH for s in seen)
+    assert "inspect" not in program.trace(x).lower().as_text()
+
+
+def test_an_inspected_shard_leaves_no_trace_in_a_text() -> None:
+    def program(x: Array) -> Array:
+        shard = jm.full_to_shard(x, P("y"))
+        jax.debug.inspect_array_sharding(shard, callback=print)
+        return jm.shard_to_full(shard, P("y"))
+
+    assert "inspect" not in jm.jit(program, mesh=MESH).trace(X).lower().as_text()
+
+
+def test_an_array_on_other_devices_is_refused() -> None:
+    four = jax.sharding.Mesh(np.asarray(jax.devices()[:4]), ("z",))
+    x = jax.device_put(X, jax.sharding.NamedSharding(four, P("z")))
+    for shardings in ({}, {"in_shardings": P("y")}):
+        with pytest.raises(jm.MeshMismatchError, match=r"P\('z',\).*device_put"):
+            jm.jit(lambda x: x * 2, mesh=MESH, **shardings)(x)
+
+
+def test_a_split_over_another_mesh_of_the_same_devices_is_dropped_with_a_warning() -> None:
+    line = jax.sharding.Mesh(np.asarray(jax.devices()[:8]), ("z",))
+    x = jax.device_put(X, jax.sharding.NamedSharding(line, P("z")))
+    with pytest.warns(jm.errors.DroppedShardingWarning, match=r"P\('z',\).*full tensor"):
+        y = jm.jit(lambda x: jax.lax.with_sharding_constraint(x * 2, on("y")), mesh=MESH)(x)
+    alike(y, X * 2)
+    assert y.sharding.is_equivalent_to(on("y"), 2)
+
+
+def test_a_kind_of_memory_of_results_is_warned_of_once() -> None:
+    pinned = jax.sharding.NamedSharding(MESH, P("y"), memory_kind="pinned_host")
+    with pytest.warns(jm.errors.MemoryKindWarning) as caught:
+        jm.jit(lambda x: x * 2, mesh=MESH, in_shardings=P("y"), out_shardings=pinned)(X)
+    assert len(caught) == 1

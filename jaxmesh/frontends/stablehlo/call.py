@@ -109,6 +109,7 @@ class Program(Protocol):
     env: dict[Any, Sharded]
     manual: frozenset[str]
     keeps_ops: bool
+    equation: Callable[[int, list[Any]], list[Any]] | None
     read: Any
 
     def types_of(self, operands: Any) -> list[jax.ShapeDtypeStruct]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,7 @@ from jaxmesh.frontends.stablehlo.inline import COMPOSITE, OWN_PART
 from jaxmesh.frontends.stablehlo.rules import split_op
 from jaxmesh.frontends.stablehlo.shardings import Sharding, as_spec, axes_of, local_shape, read, replicated, show
 from jaxmesh.frontends.stablehlo.values import Sharded, own_slice
+from jaxmesh.jaxprs.stablehlo import EQUATION
 
 _lax: Any = jax.lax
 _sdy: Any = sdy
@@ -133,6 +135,19 @@ def bind_op(
     return imported_op_p.bind(*operands, jaxpr=jax.make_jaxpr(meaning)(*operands), op=kept)
 
 
+def _on_shards(
+    program: Program, op: Any, perform: Callable[[list[Any], Sequence[Sharding]], list[Any]]
+) -> list[Sharded]:
+    """Performs an op on shards as its rule splits it; `perform` takes those, and the shardings of the results."""
+    xs, wanted = [program.env[v] for v in op.operands], program.result_shardings(op)
+    shapes = [t.shape for t in program.types_of(op.operands)], [t.shape for t in program.types_of(op.results)]
+    splitting = split_op(op, shapes, [x.sharding for x in xs], wanted, program.sizes)
+    why = f"for {target_of(op)}"
+    arrays = [program.reshard(x, s, why) for x, s in zip(xs, splitting.operands, strict=True)]
+    outs = [Sharded(y, s) for y, s in zip(perform(arrays, splitting.results), splitting.results, strict=True)]
+    return [Sharded(program.reshard(y, w, f"of {why}"), w) for y, w in zip(outs, wanted, strict=True)]
+
+
 @dataclass(frozen=True, slots=True)
 class _Tenstorrent:
     """A custom call that stands for an op of TTIR.
@@ -148,14 +163,10 @@ class _Tenstorrent:
     where: str = "mhlo.frontend_attributes"
 
     def __call__(self, program: Program, op: Any) -> list[Sharded]:
-        xs, wanted = [program.env[v] for v in op.operands], program.result_shardings(op)
-        shapes = [t.shape for t in program.types_of(op.operands)], [t.shape for t in program.types_of(op.results)]
-        splitting = split_op(op, shapes, [x.sharding for x in xs], wanted, program.sizes)
-        why = f"for {target_of(op)}"
-        arrays = [program.reshard(x, s, why) for x, s in zip(xs, splitting.operands, strict=True)]
-        made = bind_op(program, op, self.name, arrays, self._given(program, op), splitting.results)
-        outs = [Sharded(y, s) for y, s in zip(made, splitting.results, strict=True)]
-        return [Sharded(program.reshard(y, w, f"of {why}"), w) for y, w in zip(outs, wanted, strict=True)]
+        def perform(arrays: list[Any], results: Sequence[Sharding]) -> list[Any]:
+            return bind_op(program, op, self.name, arrays, self._given(program, op), results)
+
+        return _on_shards(program, op, perform)
 
     def _given(self, program: Program, op: Any) -> dict[str, Any]:
         rows = dict(entries(op.attributes[self.where])) if self.where in op.attributes else {}
@@ -238,7 +249,19 @@ def _ints(value: Any) -> tuple[int, ...]:
 
 _TOP = {"k": int, "dim": int, "largest": _truth, "sorted": _truth}
 
+
+def _equation(program: Program, op: Any) -> list[Sharded]:
+    """Performs an equation that JAX lowers to no op: on whole matrices, of which each device has some."""
+    assert program.equation is not None
+    number = dict(entries(op.attributes["mhlo.backend_config"]))["index"].value
+    perform = functools.partial(program.equation, number)
+    if len(op.results):
+        return _on_shards(program, op, lambda arrays, _: perform(arrays))
+    return perform([program.env[v] for v in op.operands])
+
+
 _TARGETS: dict[str, Whole] = {
+    EQUATION: _equation,
     "tt.sharding_constraint": _same,
     OWN_PART: _own_part,
     "tt.scaled_dot_product_attention": _Tenstorrent(

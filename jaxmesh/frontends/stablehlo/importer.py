@@ -90,12 +90,14 @@ class Importer:
       decisions: receives what was decided, and why.
       env: what stands for every value of the function.
       keeps_ops: whether an op of TTIR stays one equation, as it can outside of loops and branches.
+      equation: performs an equation that StableHLO has no op for, by its number.
     """
 
     sizes: Mapping[str, int]
     decisions: Decisions
     env: dict[Any, Sharded] = field(default_factory=dict[Any, Sharded])
     keeps_ops: bool = False
+    equation: Callable[[int, list[Any]], list[Any]] | None = None
 
     def __post_init__(self) -> None:
         self._types = Types(lambda _: None, wide=True)

@@ -110,6 +110,9 @@ def _inline(call: Any, functions: dict[str, Any]) -> None:
     body = [o.operation for o in block.operations]
     for op in body[:-1]:
         copy = op.clone(point).operation
+        # A function of a library has no line of the user's.
+        for inner in [copy, *walk(copy)]:
+            inner.location = _ir.Location.callsite(inner.location, [call.location])
         _replace_operands(copy, values)
         values.update(zip(op.results, copy.results, strict=True))
     for old, value in zip(call.results, body[-1].operands, strict=True):

@@ -12,6 +12,7 @@ from jaxmesh.frontends.mlir.attributes import entries
 from jaxmesh.frontends.stablehlo.gspmd import target_of
 from jaxmesh.frontends.stablehlo.inline import COMPOSITE, walk
 from jaxmesh.frontends.stablehlo.shardings import RULE
+from jaxmesh.jaxprs.stablehlo import EQUATION
 
 _ir: Any = ir
 Dims = list[tuple[int, ...]]
@@ -168,7 +169,22 @@ def _norm(op: Any, rule: _Rule) -> _Made | None:
     return [dims, *[[dims[d] for d in last]] * len(rest)], [dims]
 
 
+def _matrices(op: Any, rule: _Rule) -> _Made | None:
+    """Whole matrices, and what is made of each: the dims before those of a matrix are a batch."""
+    operands, results = _shapes(op)
+    batch = len(operands[0]) - 2
+    if not results or batch < 0:
+        return None
+    of_batch = rule.dims(operands[0][:batch])
+
+    def side(shapes: list[tuple[int, ...]]) -> list[Dims]:
+        return [[*of_batch, *rule.dims(s[batch:], range(len(s) - batch))] for s in shapes]
+
+    return side(operands), side(results)
+
+
 _CALLS: dict[str, _Maker] = {
+    EQUATION: _matrices,
     "tt.scaled_dot_product_attention": _attention,
     "tenstorrent.gather_dim": _gather,
     "tenstorrent.rms_norm": _norm,

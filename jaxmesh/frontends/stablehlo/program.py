@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,6 +60,7 @@ def import_module(
     name: str = "main",
     guarded: bool = False,
     kept_results: Sequence[bool] | None = None,
+    equation: Callable[[int, list[Any]], list[Any]] | None = None,
 ) -> ImportedProgram:
     """Partitions a StableHLO module with Shardy, and imports it.
 
@@ -75,6 +76,7 @@ def import_module(
       name: the function of the module.
       guarded: whether others than JAX made the module; see `partition`.
       kept_results: which results stay on the devices.
+      equation: performs an equation that StableHLO has no op for, by its number; see `keep_equations`.
 
     Raises:
       InexpressibleError: an op, or a form of it, that has no meaning here.
@@ -83,7 +85,7 @@ def import_module(
     partitioned = partition(module, sizes, name, guarded=guarded)
     main = partitioned.main
     decisions = Decisions(sources or Sources(()))
-    importer = Importer(sizes, decisions, keeps_ops=guarded)
+    importer = Importer(sizes, decisions, keeps_ops=guarded, equation=equation)
     arguments, results = argument_shardings(main), result_shardings(main)
     block = main.regions[0].blocks[0]
     types = importer.types_of(block.arguments)

@@ -76,6 +76,11 @@ def _identities(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     return xs
 
 
+@RULES.add("inspect_sharding")
+def _look(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
+    return ()
+
+
 @RULES.add("tie")
 def _tie(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     return xs[1]
