@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -130,6 +131,22 @@ def test_matrices_of_a_split_batch_stay_where_they_are(fun: Callable[[Array], An
     traced = program.trace(a)
     assert (traced.as_text().count("ttir.all_gather") > 0) == (len(spec) > 1)
     assert traced.lower().as_text()
+
+
+@pytest.mark.parametrize("spec", [P(None, "x"), P("y", "x"), P(None, ("y", "x")), P(None, ("x", "y"))])
+@pytest.mark.parametrize("k", [1, 7, 8, 20])
+@pytest.mark.parametrize("dtype", [np.float32, np.int32])
+def test_the_largest_of_a_split_dim_are_picked_among_those_of_each_part(k: int, dtype: Any, spec: P) -> None:
+    """Many are equal, so that the first of them is to be found; not-a-number is the largest of all."""
+    x = np.random.default_rng(k).integers(-9, 9, (4, 64)).astype(dtype)
+    if dtype is np.float32:
+        x[1, 50] = np.nan
+    program = jm.jit(lambda x: jax.lax.top_k(x, k), mesh=MESH, in_shardings=spec)
+    for got, want in zip(program(x), jax.lax.top_k(x, k), strict=True):
+        np.testing.assert_array_equal(got, want)
+    parts = 8 if isinstance(spec[1], tuple) else 4
+    gathered = re.findall(r"ttir.all_gather.*tensor<[0-9]+x([0-9]+)x[fi]32>\n", program.trace(x).as_text())
+    assert max(map(int, gathered)) == (k * parts if k < 64 // parts else 64)
 
 
 def test_what_functions_of_jax_do_is_at_the_line_that_calls_them() -> None:

@@ -24,6 +24,7 @@ from jaxmesh.frontends.stablehlo.gspmd import target_of
 from jaxmesh.frontends.stablehlo.inline import COMPOSITE, OWN_PART
 from jaxmesh.frontends.stablehlo.rules import split_op
 from jaxmesh.frontends.stablehlo.shardings import Sharding, as_spec, axes_of, local_shape, read, replicated, show
+from jaxmesh.frontends.stablehlo.top_k import split_top_k
 from jaxmesh.frontends.stablehlo.values import Sharded, own_slice
 from jaxmesh.jaxprs.stablehlo import EQUATION
 
@@ -121,6 +122,17 @@ def bind_op(
         jax.ShapeDtypeStruct(local_shape(t.shape, s, program.sizes), t.dtype)
         for t, s in zip(given, shardings or [replicated(len(t.shape)) for t in given], strict=True)
     ]
+    return bind_ttir(program, name, operands, attributes, types)
+
+
+def bind_ttir(
+    program: Program,
+    name: str,
+    operands: Sequence[Any],
+    attributes: Mapping[str, Any],
+    types: Sequence[jax.ShapeDtypeStruct],
+) -> list[Any]:
+    """Performs an op of TTIR on arrays; its results are of the given types."""
     axes = join_axes(operands)
     operands = [spread(x, axes) for x in operands]
 
@@ -164,11 +176,12 @@ class _Tenstorrent:
 
     def __call__(self, program: Program, op: Any) -> list[Sharded]:
         def perform(arrays: list[Any], results: Sequence[Sharding]) -> list[Any]:
-            return bind_op(program, op, self.name, arrays, self._given(program, op), results)
+            return bind_op(program, op, self.name, arrays, self.read(program, op), results)
 
         return _on_shards(program, op, perform)
 
-    def _given(self, program: Program, op: Any) -> dict[str, Any]:
+    def read(self, program: Program, op: Any) -> dict[str, Any]:
+        """Returns the attributes of the call."""
         rows = dict(entries(op.attributes[self.where])) if self.where in op.attributes else {}
         found: dict[str, Any] = {}
         for key, attribute in rows.items():
@@ -250,6 +263,24 @@ def _ints(value: Any) -> tuple[int, ...]:
 _TOP = {"k": int, "dim": int, "largest": _truth, "sorted": _truth}
 
 
+@dataclass(frozen=True, slots=True)
+class _TopK:
+    """A custom call that stands for TTIR's `topk`; `where` is the attribute that holds its attributes."""
+
+    where: str
+
+    def __call__(self, program: Program, op: Any) -> list[Sharded]:
+        given = _Tenstorrent("topk", _TOP, self.where).read(program, op)
+        kinds = [t.dtype for t in program.types_of(op.results)]
+
+        def pick(x: Any, k: int, dim: int) -> Sequence[Any]:
+            shape = (*x.shape[:dim], k, *x.shape[dim + 1 :])
+            types = [jax.ShapeDtypeStruct(shape, kind) for kind in kinds]
+            return bind_ttir(program, "topk", [x], {**given, "k": k}, types)
+
+        return split_top_k(program, op, given["k"], given.get("dim", -1), pick)
+
+
 def _equation(program: Program, op: Any) -> list[Sharded]:
     """Performs an equation that JAX lowers to no op: on whole matrices, of which each device has some."""
     assert program.equation is not None
@@ -272,8 +303,8 @@ _TARGETS: dict[str, Whole] = {
     "tenstorrent.gather_dim": _Tenstorrent("gather", {"dim": int}, COMPOSITE),
     "tenstorrent.rms_norm": _Tenstorrent("rms_norm", {"epsilon": float, "normalized_shape": _ints}, COMPOSITE),
     "tenstorrent.layer_norm": _Tenstorrent("layer_norm", {"epsilon": float, "normalized_shape": _ints}, COMPOSITE),
-    "tenstorrent.topk": _Tenstorrent("topk", _TOP, COMPOSITE),
-    "mhlo.topk": _Tenstorrent("topk", _TOP, "mhlo.attributes"),
+    "tenstorrent.topk": _TopK(COMPOSITE),
+    "mhlo.topk": _TopK("mhlo.attributes"),
     "SPMDFullToShardShape": _to_shards,
     "SPMDShardToFullShape": _to_full,
     "Sharding": _same,

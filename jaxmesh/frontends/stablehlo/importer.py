@@ -27,6 +27,7 @@ from jaxmesh.frontends.stablehlo import (
     reductions,
     shapes,
     shardings,
+    top_k,
     values,
     windows,
 )
@@ -52,6 +53,7 @@ _WHOLE: dict[str, Whole] = {
     **control_flow.OPS,
     **collectives.OPS,
     **custom_calls.OPS,
+    **top_k.OPS,
 }
 _lax: Any = jax.lax
 _PURE = frozenset({*elementwise.OPS.meanings, *shapes.OPS.meanings, "stablehlo.dot_general"})

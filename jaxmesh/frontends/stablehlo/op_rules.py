@@ -21,10 +21,11 @@ Dims = list[tuple[int, ...]]
 
 @dataclass
 class _Rule:
-    """A rule that is being made: the sizes of its factors, and those that must not be split."""
+    """A rule that is being made: the sizes of its factors, those that must not be split, those that the op moves."""
 
     sizes: list[int] = field(default_factory=list[int])
     whole: list[int] = field(default_factory=list[int])
+    moved: list[int] = field(default_factory=list[int])
 
     def factor(self, size: int, *, whole: bool = False) -> int:
         """Returns a new factor; `whole` if it must not be split."""
@@ -40,7 +41,8 @@ class _Rule:
     def text(self, operands: Sequence[Dims], results: Sequence[Dims], *, custom: bool) -> str:
         """Returns the rule as Shardy writes it."""
         factors = ", ".join(f"{_letter(i)}={n}" for i, n in enumerate(self.sizes))
-        kinds = f" need_replication={{{', '.join(map(_letter, self.whole))}}}" if self.whole else ""
+        rows = {"need_replication": self.whole, "permutation": self.moved}
+        kinds = "".join(f" {kind}={{{', '.join(map(_letter, row))}}}" for kind, row in rows.items() if row)
         kinds += ", custom" if custom else ""
         return f"#sdy.op_sharding_rule<({_side(operands)})->({_side(results)}) {{{factors}}}{kinds}>"
 
@@ -94,10 +96,11 @@ def _pointwise(op: Any, rule: _Rule) -> _Made | None:
 
 
 def _top_k(op: Any, rule: _Rule) -> _Made:
-    """The largest along a dim, the last one by default."""
+    """The largest along a dim, the last one by default, of which each device may have a part; see `top_k`."""
     (shape,), results = _shapes(op)
     dim = _attribute(op, "dim", -1) % len(shape)
-    dims = rule.dims(shape, [dim])
+    dims = rule.dims(shape)
+    rule.moved.extend(dims[dim])
     made = [*dims]
     made[dim] = (rule.factor(results[0][dim], whole=True),)
     return [dims], [made] * len(results)

@@ -267,8 +267,3 @@ def _sort_keys(call: Call) -> tuple[int, bool]:
             f"a sort compares by {sorted(directions)} of its operands {keys}; read are sorts by the first of them."
         )
     return len(keys), descends
-
-
-@OPS.add("chlo.top_k")
-def _top_k(call: Call) -> Any:
-    return list(_lax.top_k(call.operands[0], call["k"]))
