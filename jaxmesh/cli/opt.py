@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 import jaxmesh as jm
 from jaxmesh.cli.inputs import abstract_mesh, chosen_functions, read_file
 from jaxmesh.cli.options import add_command, check_out, common_options, emulation_option
 from jaxmesh.cli.pipelines import add_pipelines, apply_pipelines
-from jaxmesh.dialects.program import Program
+from jaxmesh.dialects.program import Op, Program
 from jaxmesh.emit.targets import emit, emit_module
 from jaxmesh.frontends.mlir.placement import has_layouts
 from jaxmesh.frontends.stablehlo.text import StablehloText
@@ -102,12 +105,24 @@ def _program(traced: jm.Traced, upstream: bool) -> Program:
 def _printed(traced: jm.Traced, arguments: argparse.Namespace, layouts: bool) -> str:
     """The text of a program that is not lowered: of one that is TTNN already, as it is."""
     there = None if traced.imported is None else traced.imported.read("ttnn")
-    if arguments.canonicalize is None and there is None:
+    converted = arguments.stablehlo_to_ttir_pipeline is not None
+    if arguments.canonicalize is None and there is None and not converted:
         return traced.as_text()
     program = there or traced.default_program()
     if arguments.canonicalize is not None:
         program = canonicalize(program)
-    return emit("ttir" if there is None else "ttnn", program, layouts=layouts)
+    if converted:
+        program = program.like([_as_constant(op, program) for op in program.ops], program.results)
+    return emit("ttir" if there is None else "ttnn", program, layouts=layouts or converted)
+
+
+def _as_constant(op: Op, program: Program) -> Op:
+    """Returns a `ttir.full` as the constant that upstream's conversion of StableHLO makes."""
+    if op.name != "ttir.full":
+        return op
+    kind = program.types[op.results[0]]
+    number = np.asarray(op.attributes["fill_value"]).astype(kind.dtype)
+    return replace(op, name="ttir.constant", attributes={"value": np.broadcast_to(number, kind.shape)})
 
 
 def _lowered(traced: jm.Traced, arguments: argparse.Namespace, upstream: bool) -> str:

@@ -65,8 +65,9 @@ def from_mlir(
     Args:
       source: the text, or the path of a file; both may hold several modules between lines `// -----`.
       mesh: the mesh; by default the one the module names (`ttcore.meshes`), or a RUN line (`mesh-shape=2,4`), or the
-        context's, or the one that the function's mesh_shards and collectives fix. For a mesh of the file devices are taken, or emulated (up to 64); where that is too late the mesh is
-        abstract, and the program can be traced and lowered only.
+        context's, or the one that the function's mesh_shards and collectives fix. For a mesh of the file devices are
+        taken, or emulated (up to 64); where that is too late the mesh is abstract, and the program can be traced and
+        lowered only.
       func: the name of the function; by default the only public one, or `main`, or `forward`.
       strict: makes errors of warnings: a `shard_shape` that disagrees with `shard_dims`, an op in a form that upstream
         does not define, block floats.
@@ -158,8 +159,9 @@ def mesh_sizes(file: Source, program: Program | StablehloText) -> tuple[int, ...
     declared = _declared_mesh(program, file.run_lines)
     if declared is not None:
         return declared.sizes
-    fits = program.device_mesh is None and isinstance(program, Program) and program.needs is not None
-    return fitting_mesh(program.body) if fits else program.device_mesh
+    if isinstance(program, Program) and program.device_mesh is None and program.needs is not None:
+        return fitting_mesh(program.body)
+    return program.device_mesh
 
 
 def _declared_mesh(program: Program | StablehloText, runs: Sequence[RunLine]) -> DeclaredMesh | None:

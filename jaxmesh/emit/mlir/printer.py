@@ -31,12 +31,12 @@ layout that `to_layout` makes, which upstream has in the result's type, and how 
 
 
 NAMED_RESULTS: Mapping[str, Sequence[str]] = {
-    "ttnn.sort": ("values", "indices"),
-    "ttnn.topk": ("values", "indices"),
-    "ttnn.max_pool2d_with_indices": ("result", "result_indices"),
-    "ttnn.split_query_key_value_and_split_heads": ("query", "key", "value"),
+    "sort": ("values", "indices"),
+    "topk": ("values", "indices"),
+    "max_pool2d_with_indices": ("result", "result_indices"),
+    "split_query_key_value_and_split_heads": ("query", "key", "value"),
 }
-"""The names of results that upstream's ops ask for."""
+"""The names of results that upstream's ops of both dialects ask for."""
 
 
 def mlir_text(
@@ -44,6 +44,7 @@ def mlir_text(
     *,
     locations: bool = False,
     layouts: bool = False,
+    named_results: bool = False,
     constant_limit: int = CONSTANT_LIMIT,
     resources: bool = True,
 ) -> str:
@@ -55,6 +56,7 @@ def mlir_text(
       program: of one dialect.
       locations: whether ops, arguments and the module have their locations.
       layouts: of TTNN, whether types carry the layouts of the values, and the element types that the devices have.
+      named_results: whether the results of ops that upstream names have these names.
       constant_limit: the most elements of a constant that its op spells; others are resources behind the module.
       resources: whether the elements of resources are written; else they have names alone.
 
@@ -71,6 +73,7 @@ def mlir_text(
     """
     constants = StoredConstants(program, constant_limit)
     printer = _Printer(program, Locations(written=locations), Layouts() if layouts else None, constants)
+    printer.names_results = named_results
     text = printer.text()
     return text + resource_section(printer.resources) if resources else text
 
@@ -89,6 +92,7 @@ class _Printer:
         self.count = self.numbered = 0
         self.taken: set[str] = set()
         self.printed: dict[tuple[str, int], str] = {}
+        self.names_results = False
 
     def text(self) -> str:
         around = self.locations.op(""), self.locations.op("")
@@ -154,8 +158,8 @@ class _Printer:
             return ""
         if not op.results:
             return ""
-        if self.layouts is not None and op.name in NAMED_RESULTS:
-            return self._name_results(op, NAMED_RESULTS[op.name])
+        if self.names_results and (names := NAMED_RESULTS.get(op.name.partition(".")[2])):
+            return self._name_results(op, names)
         name = f"%{self.count}"
         self.count += 1
         if len(op.results) == 1:

@@ -50,10 +50,10 @@ def fitting_mesh(body: Body) -> tuple[int, ...] | None:
 
 def _steps(body: Body) -> Iterator[tuple[Step, tuple[int, ...]]]:
     """Yields the ops of a function and of those that it calls, each with the shape of its first operand."""
-    shapes = {i: a.shape for i, a in enumerate(body.arguments)}
+    shapes: dict[int, tuple[int, ...]] = {i: tuple(a.shape) for i, a in enumerate(body.arguments)}
     for step in body.steps:
         yield step, shapes.get(step.operands[0], ()) if step.operands else ()
-        shapes.update((v, t.shape) for v, t in zip(step.results, step.types, strict=False))
+        shapes.update((v, tuple(t.shape)) for v, t in zip(step.results, step.types, strict=False))
         if step.callee is not None:
             yield from _steps(step.callee)
 
@@ -71,7 +71,13 @@ def _sizes(step: Step, operand: tuple[int, ...]) -> Iterator[tuple[int, int | No
             if dim >= 0:
                 yield axis, 1 if dim >= len(counts) else counts[dim] if dims.count(dim) == 1 else None
     elif step.op != "ttir.mesh_shard" and has_trait(step.op, Trait.COLLECTIVE):
-        axis, dim = attributes.get("cluster_axis", 0), attributes.get(_GATHERED.get(step.op, ""))
-        known = step.types and isinstance(dim, int) and -len(operand) <= dim < len(operand) and operand[dim] > 0
-        sizes = sorted((operand[dim], step.types[0].shape[dim])) if known and step.types[0].shape[dim] > 0 else None
-        yield axis, None if sizes is None or sizes[1] % sizes[0] else sizes[1] // sizes[0]
+        dim = attributes.get(_GATHERED.get(step.op, ""))
+        yield int(attributes.get("cluster_axis", 0)), _ratio(step, operand, dim) if isinstance(dim, int) else None
+
+
+def _ratio(step: Step, operand: tuple[int, ...], dim: int) -> int | None:
+    """Returns by how much a dim grows or shrinks."""
+    if not step.types or not -len(operand) <= dim < len(operand):
+        return None
+    small, large = sorted((operand[dim], int(step.types[0].shape[dim])))
+    return large // small if small and not large % small else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -12,17 +12,17 @@ from jaxlib.mlir.dialects import sdy
 
 from jaxmesh.dialects import textual
 from jaxmesh.dialects.definitions import definition_of
-from jaxmesh.dialects.imported_op import imported_op, imported_op_p
 from jaxmesh.dialects.op import evaluate
 from jaxmesh.dialects.ttir.mesh_shard import full_to_shard, shard_to_full
 from jaxmesh.errors import MissingRuleError, UnsupportedError
-from jaxmesh.frontends.jax.retype import join_axes, spread, varying
+from jaxmesh.frontends.jax.retype import spread, varying
 from jaxmesh.frontends.mlir.attributes import entries
 from jaxmesh.frontends.stablehlo.call import Program, Whole
 from jaxmesh.frontends.stablehlo.gspmd import target_of
 from jaxmesh.frontends.stablehlo.inline import COMPOSITE, OWN_PART
+from jaxmesh.frontends.stablehlo.kept_ops import keep_op
 from jaxmesh.frontends.stablehlo.rules import split_op
-from jaxmesh.frontends.stablehlo.shardings import Sharding, as_spec, axes_of, local_shape, read, replicated, show
+from jaxmesh.frontends.stablehlo.shardings import as_spec, axes_of, local_shape, read, replicated, show
 from jaxmesh.frontends.stablehlo.values import Sharded, own_slice
 
 _lax: Any = jax.lax
@@ -106,31 +106,16 @@ def _own_part(program: Program, op: Any) -> list[Sharded]:
 
 
 def bind_op(
-    program: Program,
-    op: Any,
-    name: str,
-    operands: Sequence[Any],
-    attributes: Mapping[str, Any],
-    shardings: Sequence[Sharding] | None = None,
+    program: Program, name: str, operands: Sequence[Any], attributes: Mapping[str, Any], types: Sequence[Any]
 ) -> list[Any]:
-    """Performs an op of TTIR on arrays; its results are shards of an op's results, by default whole."""
-    given = program.types_of(op.results)
-    types = [
-        jax.ShapeDtypeStruct(local_shape(t.shape, s, program.sizes), t.dtype)
-        for t, s in zip(given, shardings or [replicated(len(t.shape)) for t in given], strict=True)
-    ]
-    axes = join_axes(operands)
-    operands = [spread(x, axes) for x in operands]
+    """Performs an op of TTIR on arrays; its results are of the given types."""
+    row = definition_of(f"ttir.{name}")
+    assert row is not None, name
 
     def meaning(*values: Any) -> list[Any]:
-        row = definition_of(f"ttir.{name}")
-        assert row is not None, name
         return evaluate(row, values, attributes, types, program.sizes)
 
-    kept = imported_op("ttir", name, attributes) if program.keeps_ops else None
-    if kept is None:
-        return meaning(*operands)
-    return imported_op_p.bind(*operands, jaxpr=jax.make_jaxpr(meaning)(*operands), op=kept)
+    return keep_op(program.keeps_ops, name, operands, attributes, meaning)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,11 +126,15 @@ class _Tenstorrent:
       name: the op.
       attributes: which attributes of the call it takes, each with the conversion of its value, or of a string.
       where: the attribute of the call that holds them.
+      defaults: attributes that the call may leave out, as upstream fills them in.
+      convert: converts the operands behind the first.
     """
 
     name: str
     attributes: Mapping[str, Callable[[Any], Any]]
     where: str = "mhlo.frontend_attributes"
+    defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    convert: Callable[[Any], Any] = lambda x: x
 
     def __call__(self, program: Program, op: Any) -> list[Sharded]:
         xs, wanted = [program.env[v] for v in op.operands], program.result_shardings(op)
@@ -153,7 +142,10 @@ class _Tenstorrent:
         splitting = split_op(op, shapes, [x.sharding for x in xs], wanted, program.sizes)
         why = f"for {target_of(op)}"
         arrays = [program.reshard(x, s, why) for x, s in zip(xs, splitting.operands, strict=True)]
-        made = bind_op(program, op, self.name, arrays, self._given(program, op), splitting.results)
+        rows = zip(program.types_of(op.results), splitting.results, strict=True)
+        types = [jax.ShapeDtypeStruct(local_shape(t.shape, s, program.sizes), t.dtype) for t, s in rows]
+        arrays = [*arrays[:1], *map(self.convert, arrays[1:])]
+        made = bind_op(program, self.name, arrays, dict(self.defaults) | self._given(program, op), types)
         outs = [Sharded(y, s) for y, s in zip(made, splitting.results, strict=True)]
         return [Sharded(program.reshard(y, w, f"of {why}"), w) for y, w in zip(outs, wanted, strict=True)]
 
@@ -216,7 +208,7 @@ def _opaque_call(program: Program, op: Any) -> list[Sharded]:
         groups.append(made)
     if f"ttir.{name}" in textual.GROUPS:
         attributes["operandSegmentSizes"] = tuple(int(x is not None) for x in groups)
-    made = bind_op(program, op, name, [x for x in groups if x is not None], attributes)
+    made = bind_op(program, name, [x for x in groups if x is not None], attributes, program.types_of(op.results))
     return [Sharded(y, replicated(y.ndim)) for y in made]
 
 
@@ -236,7 +228,79 @@ def _ints(value: Any) -> tuple[int, ...]:
     return tuple(int(n) for n in np.atleast_1d(value))
 
 
+def _top_k(program: Program, op: Any) -> list[Sharded]:
+    """A topk of which one result or both are wanted."""
+    x = program.settle(program.env[op.operands[0]]).array
+    given = {k: program.read(v) for k, v in entries(op.attributes[COMPOSITE])}
+    attributes = {**_TOP_DEFAULTS, **{k: convert(given[k]) for k, convert in _TOP.items() if k in given}}
+    wanted, name = program.types_of(op.results), target_of(op)
+    values = jax.ShapeDtypeStruct(wanted[0].shape, x.dtype)
+    indices = wanted[-1] if name != "tenstorrent.topk_values" else jax.ShapeDtypeStruct(values.shape, np.int32)
+    made = bind_op(program, "topk", [x], attributes, [values, indices])
+    kept = {"tenstorrent.topk_values": made[:1], "tenstorrent.topk_indices": made[1:]}.get(name, made)
+    return [Sharded(y, replicated(y.ndim)) for y in kept]
+
+
+def _attention(program: Program, op: Any) -> list[Sharded]:
+    """Attention of three dims, which lacks the heads, or of four; a mask is broadcast to four."""
+    xs = [program.settle(program.env[v]).array for v in op.operands]
+    given = {k: program.read(v) for k, v in entries(op.attributes[COMPOSITE])}
+    attributes = {k: given[k] for k in ("is_causal", "scale") if k in given}
+    flat = xs[0].ndim == _FULL_RANK - 1
+    operands = [_lax.expand_dims(x, (1,)) if flat else x for x in xs[:3]]
+    masked = given.get("is_causal", True) is False and len(xs) > len(operands)
+    if masked:
+        mask = _lax.expand_dims(xs[3], (1,)) if flat and xs[3].ndim == _FULL_RANK - 1 else xs[3]
+        operands.append(_lax.expand_dims(mask, tuple(range(_FULL_RANK - mask.ndim))))
+    (wanted,) = program.types_of(op.results)
+    shape = (*wanted.shape[:1], 1, *wanted.shape[1:]) if flat else wanted.shape
+    kind = jax.ShapeDtypeStruct(shape, wanted.dtype)
+    attributes["operandSegmentSizes"] = (1, 1, 1, int(masked), 0)
+    (made,) = bind_op(program, "scaled_dot_product_attention", operands, attributes, [kind])
+    return [Sharded(_lax.squeeze(made, (1,)) if flat else made, replicated(len(wanted.shape)))]
+
+
+_FULL_RANK = 4
+"""The dims of an operand of attention: batch, heads, sequence, head size."""
+
+
+def stands_for_op(composite: Any) -> bool:
+    """Returns True for a composite that upstream takes for an op of TTIR, if it has what the op needs."""
+    name, where = composite.attributes["name"].value, "composite_attributes"
+    given = dict(entries(composite.attributes[where])) if where in composite.attributes else {}
+    return _NEEDED.get(name, "") in ("", *given) and name in _NEEDED
+
+
+_NEEDED = {
+    "tenstorrent.gelu": "", "tenstorrent.gelu_tanh": "", "tenstorrent.scaled_dot_product_attention": "",
+    "tenstorrent.gather": "dim", "tenstorrent.gather_dim": "dim", "tenstorrent.layer_norm": "normalized_shape",
+    "tenstorrent.topk": "k", "tenstorrent.topk_values": "k", "tenstorrent.topk_indices": "k",
+}  # fmt: skip
+"""Composites that stand for an op, each with the attribute that it cannot do without."""
+
+
+def _as_index(x: Any) -> Any:
+    return x if x.dtype in (np.uint32, np.uint16) else _lax.convert_element_type(x, np.uint32)
+
+
 _TOP = {"k": int, "dim": int, "largest": _truth, "sorted": _truth}
+_TOP_DEFAULTS = {"k": 1, "dim": -1, "largest": True, "sorted": False}
+_GATHER = _Tenstorrent("gather", {"dim": int}, COMPOSITE, convert=_as_index)
+
+
+def _gelu(*, approximate: bool) -> Whole:
+    """An activation that TTIR has in one form, and that is computed in the form of the call."""
+
+    def known(program: Program, op: Any) -> list[Sharded]:
+        x = program.settle(program.env[op.operands[0]])
+
+        def meaning(array: Any) -> Any:
+            return jax.nn.gelu(array, approximate=approximate)
+
+        return [Sharded(y, x.sharding) for y in keep_op(program.keeps_ops, "gelu", [x.array], {}, meaning)]
+
+    return known
+
 
 _TARGETS: dict[str, Whole] = {
     "tt.sharding_constraint": _same,
@@ -246,11 +310,17 @@ _TARGETS: dict[str, Whole] = {
     ),
     "tt.fill_cache": _Tenstorrent("fill_cache", {"batch_offset": int}),
     "tt.update_cache": _Tenstorrent("update_cache", {"batch_offset": int}),
-    "tenstorrent.gather_dim": _Tenstorrent("gather", {"dim": int}, COMPOSITE),
+    "tenstorrent.gather": _GATHER,
+    "tenstorrent.gather_dim": _GATHER,
+    "tenstorrent.gelu": _gelu(approximate=False),
+    "tenstorrent.gelu_tanh": _gelu(approximate=True),
+    "tenstorrent.scaled_dot_product_attention": _attention,
     "tenstorrent.rms_norm": _Tenstorrent("rms_norm", {"epsilon": float, "normalized_shape": _ints}, COMPOSITE),
     "tenstorrent.layer_norm": _Tenstorrent("layer_norm", {"epsilon": float, "normalized_shape": _ints}, COMPOSITE),
-    "tenstorrent.topk": _Tenstorrent("topk", _TOP, COMPOSITE),
-    "mhlo.topk": _Tenstorrent("topk", _TOP, "mhlo.attributes"),
+    "tenstorrent.topk": _Tenstorrent("topk", _TOP, COMPOSITE, _TOP_DEFAULTS),
+    "tenstorrent.topk_values": _top_k,
+    "tenstorrent.topk_indices": _top_k,
+    "mhlo.topk": _Tenstorrent("topk", _TOP, "mhlo.attributes", _TOP_DEFAULTS),
     "SPMDFullToShardShape": _to_shards,
     "SPMDShardToFullShape": _to_full,
     "Sharding": _same,

@@ -49,6 +49,7 @@ _WHOLE: dict[str, Whole] = {
     "stablehlo.iota": creation.iota,
     "stablehlo.dynamic_iota": creation.iota,
     "stablehlo.partition_id": creation.partition_id,
+    "stablehlo.rng": creation.random,
     **control_flow.OPS,
     **collectives.OPS,
     **custom_calls.OPS,
@@ -214,11 +215,13 @@ class Importer:
         why = f"for {op.name}"
         xs = [self.reshard(x, s, why) for x, s in zip(operands, splitting.operands, strict=True)]
         made_of = op, xs, splitting.operands, plan.results, splitting.results, plan.shapes
-        call = Call(*made_of, self.sizes, self.read, self.body, self.decisions)
+        call = Call(*made_of, self.sizes, self.read, self.body, self.decisions, self.keeps_ops)
         if not plan.pure:
             made = meaning(call)
         else:
-            made = self._kept(plan, lambda *given: meaning(dataclasses.replace(call, operands=list(given))), *xs)
+            made = self._kept(
+                (plan, self.keeps_ops), lambda *given: meaning(dataclasses.replace(call, operands=list(given))), *xs
+            )
         partial = splitting.partial if plan.kind is not None else ()
         outs = [
             Sharded(_cast_type(y, k), s, partial, plan.kind or "", op)

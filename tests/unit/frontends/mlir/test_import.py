@@ -390,22 +390,21 @@ def test_the_mesh_that_the_ops_fix() -> None:
     assert tuple(jm.from_mlir(text).mesh.shape.values()) == (2, 4)
     row = text.replace("i64: 0, 1>", "i64: -1, 1>").replace("i64: 2, 4>", "i64: 1, 4>").replace("4x2xf32", "8x2xf32")
     assert tuple(jm.from_mlir(row).mesh.shape.values()) == (1, 4)
-    gather = """func.func @main(%x: tensor<8x4xf32>) -> tensor<8x4xf32> {
-  %0 = "ttir.mesh_shard"(%x) <{shard_dims = array<i64: -1, 1>, shard_shape = array<i64: 1, 2>,
-    shard_direction = #ttcore.shard_direction<full_to_shard>, shard_type = #ttcore.shard_type<devices>}> : (tensor<8x4xf32>) -> tensor<8x2xf32>
-  %1 = "ttir.all_gather"(%0) <{all_gather_dim = 1 : si32, cluster_axis = AXIS : ui32}> : (tensor<8x2xf32>) -> tensor<8xNxf32>
-  %2 = "ttir.mesh_shard"(%1) <{shard_dims = array<i64: -1>, shard_shape = array<i64: 1>,
-    shard_direction = #ttcore.shard_direction<shard_to_full>, shard_type = #ttcore.shard_type<replicate>}> : (tensor<8xNxf32>) -> tensor<8xNxf32>
+    shard = (
+        '"ttir.mesh_shard"(%{}) <{{shard_dims = array<i64: {}>, shard_shape = array<i64: {}>, shard_direction = {}}}>'
+    )
+    down = shard.format("x", "-1, 1", "1, 2", "#ttcore.shard_direction<full_to_shard>")
+    up = shard.format("1", "-1", "1", "#ttcore.shard_direction<shard_to_full>")
+    gather = f"""func.func @main(%x: tensor<8x4xf32>) -> tensor<8xNxf32> {{
+  %0 = {down.replace("}>", ", shard_type = #ttcore.shard_type<devices>}>")} : (tensor<8x4xf32>) -> tensor<8x2xf32>
+  %1 = "ttir.all_gather"(%0) <{{all_gather_dim = 1 : si32, cluster_axis = 1 : ui32}}>
+    : (tensor<8x2xf32>) -> tensor<8xNxf32>
+  %2 = {up.replace("}>", ", shard_type = #ttcore.shard_type<replicate>}>")} : (tensor<8xNxf32>) -> tensor<8xNxf32>
   return %2 : tensor<8xNxf32>
-}"""
-    fits = gather.replace("AXIS", "1").replace("xN", "x4")
-    assert tuple(jm.from_mlir(fits).mesh.shape.values()) == (1, 2)
-    with pytest.raises(
-        jm.VerifyError, match=r"line 4: ttir.all_gather takes mesh axis 1 to be of size 4, but .* line 2 of size 2"
-    ):
-        jm.from_mlir(
-            gather.replace("AXIS", "1").replace("-> tensor<8x4xf32> {", "-> tensor<8x8xf32> {").replace("xN", "x8")
-        )
+}}"""
+    assert tuple(jm.from_mlir(gather.replace("xN", "x4")).mesh.shape.values()) == (1, 2)
+    with pytest.raises(jm.VerifyError, match=r"line 3: ttir.all_gather takes mesh axis 1 to be of size 4, .*line 2 of"):
+        jm.from_mlir(gather.replace("xN", "x8"))
 
 
 def test_a_mesh_of_more_devices_than_there_are_is_abstract() -> None:
