@@ -15,10 +15,12 @@ from jaxmesh.cli.inputs import abstract_mesh, chosen_functions, read_file
 from jaxmesh.cli.options import add_command, check_out, common_options, emulation_option
 from jaxmesh.cli.pipelines import add_pipelines, apply_pipelines
 from jaxmesh.dialects.program import Op, Program
+from jaxmesh.emit.mlir.printer import mlir_text
 from jaxmesh.emit.targets import emit, emit_module
 from jaxmesh.frontends.mlir.placement import has_layouts
 from jaxmesh.frontends.stablehlo.text import StablehloText
 from jaxmesh.passes.canonicalize import canonicalize
+from jaxmesh.passes.ttnn_to_ttir import convert_marked_ops
 from jaxmesh.stages.from_mlir import decode_function, import_program
 
 OPT = """\
@@ -109,6 +111,8 @@ def _printed(traced: jm.Traced, arguments: argparse.Namespace, layouts: bool) ->
     if arguments.canonicalize is None and there is None and not converted:
         return traced.as_text()
     program = there or traced.default_program()
+    if arguments.ttnn_to_ttir and there is not None:
+        return mlir_text(convert_marked_ops(program), layouts=layouts, stored=False)
     if arguments.canonicalize is not None:
         program = canonicalize(program)
     if converted:

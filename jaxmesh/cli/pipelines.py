@@ -66,6 +66,9 @@ PIPELINES: Mapping[str, Pipeline] = {
     "--stablehlo-pipeline": Pipeline(
         None, {"mesh-shape": None, "automatic-arg-analysis": "true"}, "names the mesh; StableHLO is always partitioned"
     ),
+    "--convert-ttnn-to-ttir": Pipeline(
+        "ttnn_to_ttir", {}, "ops of TTNN that are marked for the D2M compiler as ops of TTIR, with their layouts"
+    ),
     "--canonicalize": Pipeline(None, {}, "brings TTIR into its canonical form, before it is lowered or printed"),
     "--ttcore-register-device": Pipeline(None, _SYSTEM, "names the mesh"),
     "--ttcore-mark-functions-as-forward": Pipeline(None, {}, "nothing: every function is one that a device runs"),
@@ -102,7 +105,8 @@ def as_written_here(arguments: Sequence[str]) -> list[str]:
 
 def apply_pipelines(arguments: argparse.Namespace) -> None:
     """Sets the options of this project that the options of `ttmlir-opt` stand for; they must name one mesh."""
-    arguments.upstream, arguments.language, arguments.target_module = False, "", False
+    arguments.upstream = arguments.ttnn_to_ttir = arguments.target_module = False
+    arguments.language = ""
     for name, pipeline in PIPELINES.items():
         given: Mapping[str, str] | None = getattr(arguments, name.lstrip("-").replace("-", "_"))
         if given is None:

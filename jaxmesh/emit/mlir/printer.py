@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxmesh.dialects.definitions import definition_of, group_count, has_trait
+from jaxmesh.dialects.definitions import HOISTED, definition_of, group_count, has_trait
 from jaxmesh.dialects.op import OpDef, Trait
 from jaxmesh.dialects.program import Op, Port, Program, Value
 from jaxmesh.dialects.ttnn.memory import MEMORY_OPS
@@ -45,6 +45,7 @@ def mlir_text(
     locations: bool = False,
     layouts: bool = False,
     named_results: bool = False,
+    stored: bool = True,
     constant_limit: int = CONSTANT_LIMIT,
     resources: bool = True,
 ) -> str:
@@ -57,6 +58,7 @@ def mlir_text(
       locations: whether ops, arguments and the module have their locations.
       layouts: of TTNN, whether types carry the layouts of the values, and the element types that the devices have.
       named_results: whether the results of ops that upstream names have these names.
+      stored: with layouts, whether element types are those that the devices have; else they are those of TTIR.
       constant_limit: the most elements of a constant that its op spells; others are resources behind the module.
       resources: whether the elements of resources are written; else they have names alone.
 
@@ -74,6 +76,7 @@ def mlir_text(
     constants = StoredConstants(program, constant_limit)
     printer = _Printer(program, Locations(written=locations), Layouts() if layouts else None, constants)
     printer.names_results = named_results
+    printer.spelling.stored = stored and layouts
     text = printer.text()
     return text + resource_section(printer.resources) if resources else text
 
@@ -192,7 +195,8 @@ class _Printer:
 
     def _properties(self, op: Op) -> Iterator[str]:
         forms, row = _forms(op.name)
-        given = {k: v for k, v in op.attributes.items() if v is not None and k not in _discardable(op.name)}
+        left = {HOISTED, *_discardable(op.name)}
+        given = {k: v for k, v in op.attributes.items() if v is not None and k not in left}
         if row is not None:
             given = {**row.assumptions, **given}
             if absent := ", ".join(repr(a.name) for a in row.attributes if a.required and a.name not in given):
@@ -218,8 +222,10 @@ class _Printer:
             for k, form in _discardable(op.name).items()
             if op.attributes.get(k) and (k != "layout" or self.layouts is None)
         ]
-        written = (f"jaxmesh.{k}" + (f" = {attribute(form, v, self.spelling)}" if form else "") for k, v, form in given)
-        return f" {{{', '.join(written)}}}" if given else ""
+        spelled = (f" = {attribute(form, v, self.spelling)}" if form else "" for _, v, form in given)
+        written = [f"jaxmesh.{k}{text}" for (k, _, _), text in zip(given, spelled, strict=True)]
+        written += [HOISTED] if HOISTED in op.attributes else []
+        return f" {{{', '.join(written)}}}" if written else ""
 
     def _written(self, op: Op, name: str, form: str, value: Any) -> str:
         stored = self.constants.name(op) if form == "dense" else None
