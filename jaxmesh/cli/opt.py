@@ -86,7 +86,7 @@ def _texts(arguments: argparse.Namespace) -> Iterator[str]:
             layouts = not isinstance(program, StablehloText) and has_layouts(program)
             traced = import_program(file, program, mesh, strict=arguments.strict, there=upstream)
             if arguments.language:
-                emitted.append(_program(traced, upstream))
+                emitted.append(replace(_program(traced, upstream), ring=arguments.ring))
                 continue
             lowers: bool = arguments.ttir_to_ttnn
             shown = _lowered(traced, arguments, upstream) if lowers else _printed(traced, arguments, layouts)

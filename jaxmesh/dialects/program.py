@@ -96,6 +96,7 @@ class Program:
       ops: in order; every value is defined before it is used.
       results: may name an argument, or a value twice.
       public: whether the text says of the function that it is public, as it is without that, too.
+      ring: whether an axis of the mesh closes to a ring, which the fabric of the devices has to know.
     """
 
     name: str
@@ -105,6 +106,7 @@ class Program:
     ops: list[Op] = field(default_factory=list[Op])
     results: list[Port] = field(default_factory=list[Port])
     public: bool = False
+    ring: bool = False
 
     def new(self, kind: Type) -> Value:
         """Adds a value of a type; returns its number."""

@@ -24,7 +24,7 @@ _CONVERTED = frozenset({
     "min", "minimum", "mish", "multiply", "ne", "neg", "pow_tensor", "prod", "reciprocal", "relu", "remainder",
     "rsqrt", "sigmoid", "sign", "silu", "sin", "sqrt", "subtract", "sum", "tan", "tanh", "typecast", "where",
 })  # fmt: skip
-"""The operations that are converted. Upstream converts layouts too, to an op with a destination in a form of its own."""
+"""The operations that are converted. Upstream converts layouts too, to an op that TTIR writes in a form of its own."""
 _DIMS = {"argmax": "dim", "prod": "dim_arg"}
 """Reductions over one dim in TTNN, with the attribute that names it; TTIR lists dims."""
 

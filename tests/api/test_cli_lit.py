@@ -32,13 +32,19 @@ CASES = {
         "// CHECK: ttnn::add(v2, v2,\n// CHECK: ::add(v1);\n",
         "// RUN: ttmlir-opt --ttir-to-emitpy-pipeline=target-module=true %s | ttmlir-translate --mlir-to-python | "
         "FileCheck %s\n// CHECK: def forward(input, device):\n// CHECK: ttnn.add(\n// CHECK-NOT: def\n",
+        "// RUN: not ttmlir-opt --stablehlo-to-ttir-pipeline %s 2>&1 | FileCheck %s\n// CHECK: no op of StableHLO\n",
+        '// RUN: ttmlir-opt --ttir-to-emitpy-pipeline="mesh-shape=1,2 mesh-topology=linear,ring" %s | ttmlir-translate '
+        "--mlir-to-python | FileCheck %s\n// CHECK: fabric_config=ttnn.FabricConfig.FABRIC_1D_RING)\n",
     ],
-    "differs": [LOWER + '// RUN: FileCheck %s --input-file=%t\n// CHECK: "ttnn.subtract"\n'],
+    "differs": [
+        LOWER + '// RUN: FileCheck %s --input-file=%t\n// CHECK: "ttnn.subtract"\n',
+        "// RUN: not ttmlir-opt %s 2>&1 | FileCheck %s\n// CHECK: {{.*}}\n",
+    ],
     "refused": [LOWER + "%0 = nothing\n"],
     "not ours": [
         "// RUN: ttmlir-opt --d2m-allocate %s | FileCheck %s\n// CHECK: no\n",
         '// RUN: ttmlir-opt --ttir-to-ttnn-backend-pipeline="optimization-level=2" %s | FileCheck %s\n// CHECK: no\n',
-        "// RUN: not ttmlir-opt %s 2>&1 | FileCheck %s\n// CHECK: no\n",
+        "// RUN: ttmlir-opt %s 2>&1 | FileCheck %s\n// CHECK: no\n",
         "// no line\n",
     ],
 }
