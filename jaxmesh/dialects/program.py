@@ -15,6 +15,8 @@ import numpy as np
 Shape = tuple[int, ...]
 Value = int
 """A value is its number; `Program.types` has its type."""
+NO_ATTRIBUTES: Mapping[str, Any] = {}
+"""The attributes of operations that have none, which share it."""
 UNROLL_LIMIT = 200_000
 """The default limit of operations that all unrolled loops of a program may become."""
 

@@ -70,7 +70,7 @@ def test_the_first_check_that_fails_is_named(tmp_path: Path, capsys: Any) -> Non
 
 def test_the_tests_of_one_pipeline_can_be_chosen(tmp_path: Path, capsys: Any) -> None:
     for number, text in enumerate(t for texts in CASES.values() for t in texts):
-        (tmp_path / f"{number}.mlir").write_text(text + ADD)
+        (tmp_path / f"{number:02}.mlir").write_text(text + ADD)
     main.main(["lit", str(tmp_path), "--pipeline"])
     assert [line[:8].strip() for line in capsys.readouterr().out.splitlines()[:-1]] == [
         *["passed"] * 3,

@@ -95,6 +95,7 @@ class _Printer:
         self.count = self.numbered = 0
         self.taken: set[str] = set()
         self.printed: dict[tuple[str, int], str] = {}
+        self.spelled: dict[int, str] = {}
         self.names_results = False
 
     def text(self) -> str:
@@ -136,7 +137,12 @@ class _Printer:
         return f"    return{body}{self.locations.op('')}"
 
     def _type(self, value: Value) -> str:
-        return self.spelling.type(self.program.types[value])
+        kind = self.program.types[value]
+        # Values of one type mostly share it.
+        found = self.spelled.get(id(kind))
+        if found is None:
+            found = self.spelled[id(kind)] = self.spelling.type(kind)
+        return found
 
     def _listed(self, values: Sequence[Value]) -> str:
         return ", ".join([self.names[v] for v in values])
@@ -217,6 +223,8 @@ class _Printer:
             yield f"{name} = {self._written(op, name, forms[name], given[name])}"
 
     def _discardable(self, op: Op) -> str:
+        if not op.attributes:
+            return ""
         given = [
             (k, op.attributes[k], form)
             for k, form in _discardable(op.name).items()
