@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 import jaxmesh as jm
 from jaxmesh.cli.inputs import abstract_mesh, chosen_functions, read_file
 from jaxmesh.cli.options import add_command, check_out, common_options, emulation_option
 from jaxmesh.cli.pipelines import add_pipelines, apply_pipelines
-from jaxmesh.dialects.program import Program
+from jaxmesh.dialects.program import Op, Program
+from jaxmesh.emit.mlir.printer import mlir_text
 from jaxmesh.emit.targets import emit, emit_module
 from jaxmesh.frontends.mlir.placement import has_layouts
 from jaxmesh.frontends.stablehlo.text import StablehloText
 from jaxmesh.passes.canonicalize import canonicalize
+from jaxmesh.passes.ttnn_to_ttir import convert_marked_ops
 from jaxmesh.stages.from_mlir import decode_function, import_program
 
 OPT = """\
@@ -81,7 +86,7 @@ def _texts(arguments: argparse.Namespace) -> Iterator[str]:
             layouts = not isinstance(program, StablehloText) and has_layouts(program)
             traced = import_program(file, program, mesh, strict=arguments.strict, there=upstream)
             if arguments.language:
-                emitted.append(_program(traced, upstream))
+                emitted.append(replace(_program(traced, upstream), ring=arguments.ring))
                 continue
             lowers: bool = arguments.ttir_to_ttnn
             shown = _lowered(traced, arguments, upstream) if lowers else _printed(traced, arguments, layouts)
@@ -102,12 +107,26 @@ def _program(traced: jm.Traced, upstream: bool) -> Program:
 def _printed(traced: jm.Traced, arguments: argparse.Namespace, layouts: bool) -> str:
     """The text of a program that is not lowered: of one that is TTNN already, as it is."""
     there = None if traced.imported is None else traced.imported.read("ttnn")
-    if arguments.canonicalize is None and there is None:
+    converted = arguments.stablehlo_to_ttir_pipeline is not None
+    if arguments.canonicalize is None and there is None and not converted:
         return traced.as_text()
     program = there or traced.default_program()
+    if arguments.ttnn_to_ttir and there is not None:
+        return mlir_text(convert_marked_ops(program), layouts=layouts, stored=False)
     if arguments.canonicalize is not None:
         program = canonicalize(program)
-    return emit("ttir" if there is None else "ttnn", program, layouts=layouts)
+    if converted:
+        program = program.like([_as_constant(op, program) for op in program.ops], program.results)
+    return emit("ttir" if there is None else "ttnn", program, layouts=layouts or converted)
+
+
+def _as_constant(op: Op, program: Program) -> Op:
+    """Returns a `ttir.full` as the constant that upstream's conversion of StableHLO makes."""
+    if op.name != "ttir.full":
+        return op
+    kind = program.types[op.results[0]]
+    number = np.asarray(op.attributes["fill_value"]).astype(kind.dtype)
+    return replace(op, name="ttir.constant", attributes={"value": np.broadcast_to(number, kind.shape)})
 
 
 def _lowered(traced: jm.Traced, arguments: argparse.Namespace, upstream: bool) -> str:

@@ -133,6 +133,7 @@ def test_matrices_of_a_split_batch_stay_where_they_are(fun: Callable[[Array], An
     assert traced.lower().as_text()
 
 
+@pytest.mark.filterwarnings("ignore::jaxmesh.errors.ReplicatedProgramWarning")
 @pytest.mark.parametrize("spec", [P(None, "x"), P("y", "x"), P(None, ("y", "x")), P(None, ("x", "y"))])
 @pytest.mark.parametrize("k", [1, 7, 8, 20])
 @pytest.mark.parametrize("dtype", [np.float32, np.int32])

@@ -7,6 +7,7 @@ it, `jaxmesh.ttnn` takes calls by it, the importer reads operations by it: none 
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -77,6 +78,21 @@ def spell(enum: str, value: str) -> str:
     """
     name = enum.replace("::", ".").rsplit(".", 1)[-1]
     return SPELLINGS.get(name, {}).get(value, value)
+
+
+_FIELD = re.compile(r"(\w+) = (?:#ttnn\.core_coord<([^<>]*)>|(\w+))")
+
+
+def parse_config(text: str) -> dict[str, int | bool | tuple[int, ...]]:
+    """Returns the fields of a config of the dialect.
+
+    >>> parse_config("#ttnn.sdpa_program_config<grid = #ttnn.core_coord<8, 4>, q_chunk_size = 32, exact = true>")
+    {'grid': (8, 4), 'q_chunk_size': 32, 'exact': True}
+    """
+    found: dict[str, int | bool | tuple[int, ...]] = {}
+    for name, place, word in _FIELD.findall(text):
+        found[name] = tuple(map(int, place.split(","))) if place else word == "true" if word.isalpha() else int(word)
+    return found
 
 
 def operand(

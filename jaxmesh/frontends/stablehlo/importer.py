@@ -50,6 +50,7 @@ _WHOLE: dict[str, Whole] = {
     "stablehlo.iota": creation.iota,
     "stablehlo.dynamic_iota": creation.iota,
     "stablehlo.partition_id": creation.partition_id,
+    "stablehlo.rng": creation.random,
     **control_flow.OPS,
     **collectives.OPS,
     **custom_calls.OPS,
@@ -220,9 +221,9 @@ class Importer:
 
         def compute(*given: Any) -> Any:
             made_of = op, list(given), splitting.operands, plan.results, splitting.results, plan.shapes
-            return meaning(Call(*made_of, self.sizes, self.read, self.body, self.decisions))
+            return meaning(Call(*made_of, self.sizes, self.read, self.body, self.decisions, self.keeps_ops))
 
-        made = self._kept(plan, compute, *xs) if plan.pure else compute(*xs)
+        made = self._kept((plan, self.keeps_ops), compute, *xs) if plan.pure else compute(*xs)
         partial = splitting.partial if plan.kind is not None else ()
         outs = [
             Sharded(_cast_type(y, k), s, partial, plan.kind or "", op)

@@ -75,7 +75,7 @@ _Maker = Callable[[Any, _Rule], _Made | None]
 
 def _maker(op: Any) -> _Maker | None:
     if op.name == "stablehlo.custom_call":
-        return _CALLS.get(target_of(op))
+        return CALLS.get(target_of(op))
     if op.name.startswith("stablehlo.batch_norm_"):
         return _batch_norm
     if op.name.startswith("chlo."):
@@ -186,12 +186,13 @@ def _matrices(op: Any, rule: _Rule) -> _Made | None:
     return side(operands), side(results)
 
 
-_CALLS: dict[str, _Maker] = {
+CALLS: dict[str, _Maker] = {
     EQUATION: _matrices,
     "tt.scaled_dot_product_attention": _attention,
     "tenstorrent.gather_dim": _gather,
     "tenstorrent.rms_norm": _norm,
     "tenstorrent.layer_norm": _norm,
-    "tenstorrent.topk": _top_k,
+    **dict.fromkeys(("tenstorrent.topk", "tenstorrent.topk_values", "tenstorrent.topk_indices"), _top_k),
     "mhlo.topk": _top_k,
 }
+"""The rules of custom calls, and of composites that are kept as such."""

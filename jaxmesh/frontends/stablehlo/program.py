@@ -11,8 +11,10 @@ from jax.sharding import AbstractMesh, PartitionSpec
 
 from jaxmesh.dialects.ttir.mesh_shard import full_to_shard, shard_to_full
 from jaxmesh.frontends.jax.retype import spread, varying
+from jaxmesh.frontends.stablehlo.custom_calls import stands_for_op
 from jaxmesh.frontends.stablehlo.decisions import Decision, Decisions
 from jaxmesh.frontends.stablehlo.importer import Importer
+from jaxmesh.frontends.stablehlo.op_rules import CALLS
 from jaxmesh.frontends.stablehlo.shardings import Sharding, as_spec, axes_of, local_shape
 from jaxmesh.frontends.stablehlo.shardy import argument_shardings, partition, result_shardings
 from jaxmesh.frontends.stablehlo.values import Sharded
@@ -82,7 +84,13 @@ def import_module(
       InexpressibleError: an op, or a form of it, that has no meaning here.
     """
     sizes: Mapping[str, int] = dict(zip(mesh.axis_names, mesh.axis_sizes, strict=True))
-    partitioned = partition(module, sizes, name, guarded=guarded)
+    # On one device upstream's pipeline writes no mesh_shard, and its composites are ops of TTIR.
+    whole = guarded and mesh.size == 1
+
+    def is_op(composite: Any) -> bool:
+        return (whole or composite.attributes["name"].value in CALLS) and stands_for_op(composite)
+
+    partitioned = partition(module, sizes, name, guarded=guarded, kept=is_op)
     main = partitioned.main
     decisions = Decisions(sources or Sources(()))
     importer = Importer(sizes, decisions, keeps_ops=guarded, equation=equation)
@@ -100,8 +108,6 @@ def import_module(
             decisions.made.append(Decision("dropped", line, d.value, f"{d.wanted} became {d.kept}: it does not divide"))
 
     stays = kept_results or [False] * len(results)
-    # On one device upstream's pipeline writes no mesh_shard.
-    whole = guarded and mesh.size == 1
 
     def run(*args: Any) -> list[Any]:
         entries = zip([*consts, *args], arguments, on_devices, strict=True)

@@ -6,7 +6,7 @@ A failed check inside Shardy ends the process. So nothing runs but the passes na
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,7 +56,14 @@ class Partitioned:
     dropped: tuple[Dropped, ...]
 
 
-def partition(module: Any, sizes: Mapping[str, int], name: str = "main", *, guarded: bool = False) -> Partitioned:
+def partition(
+    module: Any,
+    sizes: Mapping[str, int],
+    name: str = "main",
+    *,
+    guarded: bool = False,
+    kept: Callable[[Any], bool] = lambda _: False,
+) -> Partitioned:
     """Runs Shardy on a module.
 
     Args:
@@ -64,12 +71,13 @@ def partition(module: Any, sizes: Mapping[str, int], name: str = "main", *, guar
       sizes: the axes of the program's mesh.
       name: the function; the others are inlined in it.
       guarded: whether to try the passes in another process first, as JAX did not make the module.
+      kept: says of a composite that it is not inlined.
 
     Raises:
       UnsupportedError: the module is over another mesh, or breaks a rule of MLIR or of Shardy.
     """
     with module.context, _ir.Location.unknown(module.context):
-        main = inline_calls(module, name)
+        main = inline_calls(module, name, kept)
         _check_meshes(module, sizes)
         if not guarded:
             reshape_broadcasts(main)

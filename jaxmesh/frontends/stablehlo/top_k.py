@@ -18,10 +18,11 @@ Pick = Callable[[Any, int, int], Sequence[Any]]
 """Returns the `k` largest values along a dim, and their places, of an array."""
 
 
-def split_top_k(program: Program, op: Any, k: int, dim: int, pick: Pick) -> list[Sharded]:
+def split_top_k(program: Program, op: Any, k: int, dim: int, pick: Pick, kept: Sequence[int] = (0, 1)) -> list[Sharded]:
     """Performs a top-k on shards.
 
     Of equal values the first is taken, in a part and among the parts, which are in the order of the dim.
+    `kept` are the results that the op has, of the values and their places.
     """
     x, wanted = program.settle(program.env[op.operands[0]]), program.result_shardings(op)
     dim %= len(x.sharding)
@@ -35,13 +36,14 @@ def split_top_k(program: Program, op: Any, k: int, dim: int, pick: Pick) -> list
     why = f"for {op.name}"
     values, places = pick(program.reshard(x, split, why), k, dim)
     if axes:
+        program.splits = True
         program.decisions.collective("all_gather", axes, f"the {k} largest of each part of dim {dim}, {why}")
         places = places + (axis_position(axes, program.sizes) * np.int32(size)).astype(places.dtype)
         for axis in reversed(axes):
             values, places = all_gather(values, axis, dim), all_gather(places, axis, dim)
         values, among = pick(values, k, dim)
         places = _jnp.take_along_axis(places, among, dim)
-    made = [Sharded(y, whole) for y in (values, places)]
+    made = [Sharded((values, places)[i], whole) for i in kept]
     return [Sharded(program.reshard(y, w, f"of {op.name}"), w) for y, w in zip(made, wanted, strict=True)]
 
 
