@@ -76,7 +76,7 @@ def _texts(arguments: argparse.Namespace) -> Iterator[str]:
     with read_file(arguments) as (file, sizes):
         functions = chosen_functions(file, arguments.func)
         for function in functions:
-            program = decode_function(file, function)
+            program = decode_function(file, function, promotes=arguments.promotes)
             if arguments.stablehlo_to_ttir and not isinstance(program, StablehloText):
                 raise jm.ParseError(
                     f"line {function.line}: @{function.name} holds no op of StableHLO, which --stablehlo-to-ttir "
@@ -86,7 +86,8 @@ def _texts(arguments: argparse.Namespace) -> Iterator[str]:
             layouts = not isinstance(program, StablehloText) and has_layouts(program)
             traced = import_program(file, program, mesh, strict=arguments.strict, there=upstream)
             if arguments.language:
-                emitted.append(replace(_program(traced, upstream), ring=arguments.ring))
+                made = _program(traced, upstream, lowers=arguments.promotes)
+                emitted.append(replace(made, ring=arguments.ring))
                 continue
             lowers: bool = arguments.ttir_to_ttnn
             shown = _lowered(traced, arguments, upstream) if lowers else _printed(traced, arguments, layouts)
@@ -98,9 +99,9 @@ def _texts(arguments: argparse.Namespace) -> Iterator[str]:
         yield emit_module(arguments.language, emitted, target_module=arguments.target_module)
 
 
-def _program(traced: jm.Traced, upstream: bool) -> Program:
-    """The flat TTNN program of a function: of one that is TTNN already, as it is."""
-    there = None if traced.imported is None else traced.imported.read("ttnn")
+def _program(traced: jm.Traced, upstream: bool, *, lowers: bool) -> Program:
+    """The flat TTNN program of a function: of one that is TTNN already, as it is, unless it is to be lowered."""
+    there = None if lowers or traced.imported is None else traced.imported.read("ttnn")
     return traced.lower().flat_program(upstream=upstream) if there is None else there
 
 

@@ -23,6 +23,9 @@ _BACKEND: Mapping[str, str | None] = _SYSTEM | {
     "enable-const-eval": "false",
     "enable-cpu-hoisted-const-eval": "false",
     "enable-trace": "false",
+    "enable-ttnn-decomposition-pass": None,
+    "composite-resolution": None,
+    "mock-system-desc-arch": None,
     "enable-fusing-pass": "true",
     "enable-implicit-broadcast-folding-pass": "true",
 }
@@ -110,6 +113,7 @@ def as_written_here(arguments: Sequence[str]) -> list[str]:
 def apply_pipelines(arguments: argparse.Namespace) -> None:
     """Sets the options of this project that the options of `ttmlir-opt` stand for; they must name one mesh."""
     arguments.upstream = arguments.ttnn_to_ttir = arguments.target_module = arguments.ring = False
+    arguments.promotes = False
     arguments.language = ""
     for name, pipeline in PIPELINES.items():
         given: Mapping[str, str] | None = getattr(arguments, name.lstrip("-").replace("-", "_"))
@@ -120,6 +124,7 @@ def apply_pipelines(arguments: argparse.Namespace) -> None:
         arguments.upstream |= pipeline.does == "ttir_to_ttnn"
         arguments.language = pipeline.language or arguments.language
         arguments.target_module |= "target-module" in given
+        arguments.promotes |= given.get("composite-resolution") == "force-promote"
         arguments.ring |= "ring" in given.get("mesh-topology", "").split(",")
         if "mesh-shape" in given:
             sizes = given["mesh-shape"].replace(",", "x")

@@ -190,6 +190,25 @@ _call(
     [*map(_in, range(5)), *[_of(n, "float") for n in _RATES], _of("stochastic_rounding", _ROUNDING)],
     cpp_callee="ttml.metal.adamw",
 )
+_call(
+    "flash_mla_prefill",
+    [
+        _in(0), _in(1), Param("value", "operand_or_attribute", 2, "head_dim_v", default=None), _in(3, "attn_mask"), _CAUSAL, _SCALE,
+        MEMORY,
+    ],
+    [],
+    "ttnn.transformer.flash_mla_prefill",
+)  # fmt: skip
+_call(
+    "indexer_score_dsa",
+    [*_QKV, _at("chunk_start_idx"), _at("seq_shard_axes", "cluster_axis", "one")],
+    [
+        *_QKV, _of("chunk_start_idx"),
+        _is("::ttnn::operations::experimental::indexer_score::IndexerScoreProgramConfig{}"), _NONE, _NONE, _NONE,
+        _at("seq_shard_axes", "cluster_axis", "one"),
+    ],
+    "ttnn.experimental.indexer_score_dsa",
+)  # fmt: skip
 _call("topk_router_gpt", [], [*_QKV, _of("k"), _of("num_experts")], cpp_callee="ttnn.experimental.topk_router_gpt")
 _call(
     "sampling",

@@ -102,9 +102,9 @@ def from_mlir(
     return import_program(file, decode_function(file, choose(file, func)), mesh, strict=strict)
 
 
-def decode_function(file: Source, function: Function) -> Program | StablehloText:
-    """Reads the signature and the body of a function, of TTIR, TTNN or StableHLO."""
-    return read_function(function) if is_stablehlo(function) else decode(function, file.functions)
+def decode_function(file: Source, function: Function, *, promotes: bool = False) -> Program | StablehloText:
+    """Reads the signature and the body of a function, of TTIR, TTNN or StableHLO; for `promotes` see `decode`."""
+    return read_function(function) if is_stablehlo(function) else decode(function, file.functions, promotes=promotes)
 
 
 def import_program(

@@ -18,8 +18,8 @@ from jaxmesh.dialects.ttnn.forms import TILES, Forms, Occurrence, Rule
 
 NEEDED: Any = inspect.Parameter.empty
 Source = Literal[
-    "operand", "operands", "operand_device", "attribute", "memory_config", "dtype", "layout", "shape", "device",
-    "compute_config", "text", "none",
+    "operand", "operands", "operand_or_attribute", "operand_device", "attribute", "memory_config", "dtype", "layout",
+    "shape", "device", "compute_config", "text", "none",
 ]  # fmt: skip
 
 
@@ -30,7 +30,8 @@ class Param:
     Attributes:
       name: the parameter's name in the real API.
       source: where its value comes from: `operand` (number `key`; None if it is absent), `operands` (all, in a list),
-        `operand_device` (the mesh device of operand number `key`), `attribute` (called `key`), `memory_config`,
+        `operand_or_attribute` (the attribute that `form` names, where the operand is absent), `operand_device` (the
+        mesh device of operand number `key`), `attribute` (called `key`), `memory_config`,
         `dtype`, `layout`, `shape` (of the result), `device` (the last operand), `compute_config`, `text` (always
         `key`, in the target language), or `none`.
       key: the number or name for the source.

@@ -147,6 +147,7 @@ FORMS: Mapping[str, Callable[[Any], str]] = {
     "vector": _row("::std::vector<int32_t>"),
     "uint32s": lambda given: f"::std::array<uint32_t, {len(given)}>{{{_list_of(given)}}}",
     "pairs": _pairs,
+    "one": lambda given: f"::std::vector<uint32_t>{{{given}}}",
     "attention_config": lambda given: attention_config(str(given)),
 }
 """The spelling of an attribute, by the form of its parameter; `array` and `span` take statements of their own."""

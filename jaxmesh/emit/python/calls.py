@@ -82,6 +82,11 @@ def _operand(site: _Site, param: Param) -> str:
     return "None" if value is None else site.names[value]
 
 
+def _operand_or_attribute(site: _Site, param: Param) -> str:
+    found = _operand(site, param)
+    return str(site.op.attributes[param.form]) if found == "None" else found
+
+
 def _operands(site: _Site, _: Param) -> str:
     return f"[{', '.join(site.names[v] for v in site.tensors if v is not None)}]"
 
@@ -100,6 +105,7 @@ def _attribute(site: _Site, param: Param) -> str:
 _SOURCES: Mapping[str, Callable[[_Site, Param], str]] = {
     "operand": _operand,
     "operands": _operands,
+    "operand_or_attribute": _operand_or_attribute,
     "operand_device": lambda site, param: f"{_operand(site, param)}.device()",
     "attribute": _attribute,
     "memory_config": lambda site, _: values.memory_config(site.result),

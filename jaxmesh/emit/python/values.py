@@ -93,6 +93,7 @@ _FORMS: Mapping[str, Callable[[Any], str]] = {
     "coordinate": lambda value: f"ttnn.MeshCoordinate({tuple(map(int, value))})",
     "float": lambda value: floating(float(value)),
     "array": lambda value: array(np.asarray(value)),
+    "one": lambda value: f"[{value}]",
     "attention_config": lambda value: (
         "ttnn.SDPAProgramConfig("
         + ", ".join(f"{k}={_configured(v)}" for k, v in parse_config(str(value)).items())
