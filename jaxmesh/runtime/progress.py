@@ -66,7 +66,10 @@ class Progress:
             if self._bar is None:
                 number = "" if self._count is None else ", {n_fmt}"
                 form = None if self.total else f"{{desc}}{number} [{{elapsed}}{{postfix}}]"
-                self._bar = tqdm(desc=self.what, total=self.total, file=stream, leave=False, bar_format=form)
+                # With a delay the bar is first drawn below, with the right time.
+                self._bar = tqdm(
+                    desc=self.what, total=self.total, file=stream, leave=False, bar_format=form, delay=QUIET
+                )
                 self._bar.start_t -= seconds
             self._bar.n = done
             self._bar.set_postfix_str(self.note)
