@@ -26,6 +26,7 @@ from jaxmesh.analysis.judge.verdict import ACCEPTED, DIED, REFUSED, Leak, Memory
 from jaxmesh.dialects.program import Program
 from jaxmesh.emit.export_folder import python_files
 from jaxmesh.errors import ArgumentValueError, MissingFileError, TtnnError
+from jaxmesh.runtime.progress import progress
 from jaxmesh.validate import quote
 
 RUNNER = Path(__file__).parent / "runner"
@@ -84,7 +85,9 @@ def judge_folder(
     shapes = shapes or _MADE.search(script.read_text(encoding="utf-8", errors="replace")) is not None
     options = [name for name, on in (("--shapes", shapes), ("--board", target is None), ("--check", check)) if on]
     with tempfile.TemporaryDirectory(prefix="jaxmesh-judge-") as scratch:
-        done = _start(environment, target, Path(folder), Path(scratch), options, timeout)
+        lines = script.read_text(encoding="utf-8", errors="replace").count("\n")
+        with progress("judge, lines of main.py", lines, lambda: _progress(Path(scratch))):
+            done = _start(environment, target, Path(folder), Path(scratch), options, timeout)
         return _verdict(environment, target, Path(folder), Path(scratch), done)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,7 +19,8 @@ from jax.ad_checkpoint import checkpoint_name
 
 import jaxmesh as jm
 from jaxmesh.dialects.program import Program
-from jaxmesh.errors import InexpressibleError, MissingRuleError, UnsupportedError
+from jaxmesh.errors import InexpressibleError, MissingRuleError, UnrolledLoopWarning, UnsupportedError
+from jaxmesh.passes.flatten import control_flow
 from jaxmesh.passes.flatten.builder import Options
 from jaxmesh.passes.flatten.flatten import flatten
 from tests.generators.flat_programs import flat_of, run_flat
@@ -991,6 +993,28 @@ def built(function: Function, *args: Any, options: Options | None = None) -> Pro
     ports = [(False, "")] * 9
     inside, outside = ports[: len(jaxpr.in_avals)], ports[: len(jaxpr.out_avals)]
     return flatten(jaxpr, name="f", mesh={"x": 1}, level="ttir", arguments=inside, results=outside, options=options)
+
+
+def test_a_loop_of_many_operations_warns_of_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    def looped(x: Any) -> Any:
+        inner = lambda c: lax.fori_loop(0, 5, lambda i, c: jnp.sin(c) * 2, c)  # noqa: E731
+        return lax.fori_loop(0, 10, lambda i, c: inner(c), x)
+
+    monkeypatch.setattr(control_flow, "MANY", 99)
+    with pytest.warns(UnrolledLoopWarning) as found:
+        program = built(lambda x: looped(jnp.cos(x)), _struct(4))
+    # One warning of the outermost loop, which counts the inner ones; operations that nothing uses go later, such as the
+    # ten additions that count the iterations of the outer one.
+    kept = len(program.ops) - names(program).index("cos") - 1
+    (warning,) = found
+    pattern = (
+        r"scan \(.*test_primitives\.py.*\) is unrolled in the text to as many as (\d+) operations, .* make it shorter"
+    )
+    match = re.match(pattern, str(warning.message))
+    assert match is not None
+    assert int(match[1]) == kept + 10
+    monkeypatch.setattr(control_flow, "MANY", kept + 10)
+    built(looped, _struct(4))
 
 
 def test_unrolling_has_a_limit() -> None:
