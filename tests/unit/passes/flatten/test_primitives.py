@@ -124,8 +124,21 @@ def _unary() -> list[Case]:
     made.append(("away from zero", lambda x: lax.round(x, lax.RoundingMethod.AWAY_FROM_ZERO), (
         np.array([0.49999997, -0.49999997, 8388609.0, 3.5, -1e30], np.float32),
     )))  # fmt: skip
-    for bits in ((8, 7), (8, 23), (5, 10), (11, 52)):
-        made.append((f"reduce_precision{bits}", lambda x, n=bits: lax.reduce_precision(x, *n), (floats(9) * 1e-4,)))
+    for bits in ((8, 7), (8, 23), (5, 10), (11, 52), (5, 2), (4, 3), (8, 0), (2, 1), (5, 23), (6, 9)):
+        made += [
+            (f"reduce_precision{bits}-{t}", lambda x, n=bits: lax.reduce_precision(x, *n), (v.astype(d),))
+            for t, d in FLOAT.items()
+            for v in [
+                np.concatenate([floats(40) * np.logspace(-6, 6, 40), [448, 464, 1.5, 3, 65520, -0.0, np.inf, np.nan]])
+            ]
+        ]
+    wide = np.concatenate([np.linspace(-40, 40, 161), [1e-5, 1e30, np.inf, np.nan]])
+    made += [
+        (f"{n}-{t}", getattr(lax, n), (wide.astype(d),)) for n in ("bessel_i0e", "bessel_i1e") for t, d in FLOAT.items()
+    ]
+    orders, places = np.meshgrid([0, 1, 1.5, 2, 3, 4, 7, 11], [-2.5, -1, 0, 0.1, 0.5, 1, 2, 5, 100])
+    made.append(("zeta", lax.zeta, (orders.astype(np.float32), places.astype(np.float32))))
+    made.append(("polygamma", lax.polygamma, (orders.astype(np.float32)[3:], places.astype(np.float32)[3:])))
     made.append(("nextafter", lax.nextafter, (SPECIAL, SPECIAL[::-1].copy())))
     made.append(("nextafter-bf16", lax.nextafter, (floats(9, dtype=jnp.bfloat16), floats(9, dtype=jnp.bfloat16))))
     made += [(f"digamma-{t}", lax.digamma, (SPECIAL[2:].astype(d),)) for t, d in FLOAT.items()]
@@ -1053,9 +1066,8 @@ def test_unrolling_has_a_limit() -> None:
         (lambda x: jax.scipy.linalg.qr(x * x[:, None], pivoting=True), InexpressibleError, "pivoting"),
         (lambda x: jax.pure_callback(np.sin, _struct(4), x), InexpressibleError, "'pure_callback'.*calls Python"),
         (lambda x: (jax.debug.print("{}", x), x)[1], InexpressibleError, "'debug_print'.*calls Python"),
-        (lambda x: lax.bessel_i0e(x), MissingRuleError,
-         r"'bessel_i0e' \(.*test_primitives.*add a rule in jaxmesh/passes/flatten/"),
-        (lambda x: lax.reduce_precision(x, 6, 9), MissingRuleError, "6 bits of exponent and 9 of mantissa"),
+        (lambda x: lax.linalg.eig(x * x[:, None]), MissingRuleError,
+         r"'eig' \(.*test_primitives.*add a rule in jaxmesh/passes/flatten/"),
         (lambda x: lax.reduce(x, np.float32(0), lambda a, b: a + b * 2, (0,)), MissingRuleError,
          "combines by more than"),
     ],
