@@ -206,7 +206,7 @@ def _with_number(given: Given, pair: Pair, a: Any, b: Any) -> list[Result]:
     wanted = (pair.numbers or {}).get(x.dtype, "any")
     if pair is _REMAINS and given["dtype"] is not None:
         # With a type for the result another path is taken, which has the types of two tensors.
-        extra, wanted = frozenset(), "integral" if wanted == "positive" else wanted
+        extra, wanted = frozenset[str](), "integral" if wanted == "positive" else wanted
     allowed = pair.types | extra
     allowed -= {d for d, rule in (pair.numbers or {}).items() if rule == "none"}
     given.types(x, allowed, "the tensor beside a number")
