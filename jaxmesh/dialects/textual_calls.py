@@ -193,8 +193,8 @@ _call(
 _call(
     "flash_mla_prefill",
     [
-        _in(0), _in(1), Param("value", "operand_or_attribute", 2, "head_dim_v", default=None),
-        _in(3, "attn_mask"), _CAUSAL, _SCALE, MEMORY,
+        _in(0), _in(1), Param("value", "operand_or_attribute", 2, "head_dim_v", default=None), _in(3, "attn_mask"),
+        _CAUSAL, _SCALE, MEMORY,
     ],
     [],
     "ttnn.transformer.flash_mla_prefill",

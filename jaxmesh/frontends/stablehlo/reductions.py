@@ -252,15 +252,17 @@ def _sort(call: Call) -> Any:
         return [_lax.rev(y, (dim,)) for y in made] if descends else list(made)
 
     operands = [spread(x, axes) for x in call.operands]
-    if len(operands) > 1 and not (len(operands) == _PAIR and _counts(call.op.operands[1], dim)):
+    is_pair = len(operands) == _PAIR and _counts(call.op.operands[1], dim)
+    if not call.keeps_ops or not (is_pair or len(operands) == 1):
         return ordered(*operands)
 
     def pairs(x: Any) -> list[Any]:
         # The second operand is a count along the dim, and sorted it is the order.
         return ordered(x, _lax.broadcasted_iota(np.dtype("int32"), x.shape, dim))
 
-    attributes = {"dim": dim, "descending": descends, "stable": stable}
-    made = keep_op(call.keeps_ops, "sort", operands[:1], attributes, pairs)
+    # Compared by both, equal elements keep their order.
+    attributes = {"dim": dim, "descending": descends, "stable": stable or keys > 1}
+    made = keep_op(True, "sort", operands[:1], attributes, pairs)
     return [y if y.dtype == t.dtype else y.astype(t.dtype) for y, t in zip(made, call.results, strict=False)]
 
 
