@@ -219,3 +219,16 @@ def test_a_kind_of_memory_of_results_is_warned_of_once() -> None:
     with pytest.warns(jm.errors.MemoryKindWarning) as caught:
         jm.jit(lambda x: x * 2, mesh=MESH, in_shardings=P("y"), out_shardings=pinned)(X)
     assert len(caught) == 1
+
+# --- primitives that JAX expands --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fun", [jnp.searchsorted, lambda x, q: jax.lax.map(lambda y: jnp.searchsorted(x, y), q)])
+def test_what_jax_expands_before_it_lowers_has_texts(fun: Callable[..., Any]) -> None:
+    args = np.arange(16, dtype=np.float32), np.linspace(-1, 17, 8, dtype=np.float32)
+    program = jm.jit(fun, mesh=MESH, in_shardings=(P("x"), P("y")))
+    np.testing.assert_array_equal(program(*args), fun(*args))
+    traced = program.trace(*args)
+    np.testing.assert_array_equal(traced.lower().compile()(*args), fun(*args))
+    assert "shard_dims = array<i64: -1, 0>, shard_direction = #ttcore.shard_direction<full_to_shard>" in traced.as_text()
+    assert all(traced.lower().as_text(language) for language in ("ttnn", "python", "cpp"))
