@@ -232,3 +232,29 @@ def test_what_jax_expands_before_it_lowers_has_texts(fun: Callable[..., Any]) ->
     np.testing.assert_array_equal(traced.lower().compile()(*args), fun(*args))
     assert "shard_dims = array<i64: -1, 0>, shard_direction = #ttcore.shard_direction<full_to_shard>" in traced.as_text()
     assert all(traced.lower().as_text(language) for language in ("ttnn", "python", "cpp"))
+
+
+# --- regions for one device --------------------------------------------------------------------------------------------
+
+
+def place(x: Array) -> Any:
+    rolled = jax.lax.ppermute(x, "x", [(i, (i + 1) % 4) for i in range(4)])
+    return rolled + jax.lax.axis_index("x")
+
+
+def test_a_region_over_some_axes_knows_its_place_along_them() -> None:
+    part = jax.shard_map(place, mesh=MESH, in_specs=P(None, "x"), out_specs=P(None, "x"), axis_names={"x"})
+    want = np.roll(X, X.shape[1] // 4, 1) + np.repeat(np.arange(4, dtype=np.float32), X.shape[1] // 4)
+    repeated = lambda x: jax.lax.scan(lambda c, _: (part(c), None), x, None, length=4)[0]  # noqa: E731
+    for fun, expected in ((part, want), (jax.vmap(part, 1, 1), None), (repeated, None)):
+        x = X if expected is not None or fun is repeated else np.stack([X, 2 * X], 1)
+        program = jm.jit(fun, mesh=MESH, in_shardings=P("y"))
+        expected = np.asarray(jax.jit(fun)(x)) if expected is None else expected
+        traced = program.trace(x)
+        for got in (program(x), traced.lower().compile()(x), traced.reference(x)):
+            np.testing.assert_allclose(got, expected, rtol=1e-6)
+        assert all(traced.lower().as_text(language) for language in ("ttnn", "python", "cpp"))
+    text = jax.jit(part, in_shardings=on("y")).lower(X).as_text()
+    with pytest.warns(jm.AssumptionWarning, match="the same over mesh axis 'y'$"):
+        read = jm.from_mlir(text)
+    np.testing.assert_allclose(read.lower().compile()(X), want, rtol=1e-6)
