@@ -214,11 +214,22 @@ def test_a_split_over_another_mesh_of_the_same_devices_is_dropped_with_a_warning
     assert y.sharding.is_equivalent_to(on("y"), 2)
 
 
+@pytest.mark.filterwarnings("ignore::jaxmesh.errors.DroppedShardingWarning")
+@pytest.mark.parametrize(("shape", "spec"), [((8,), P("a")), ((8,), P()), ((4, 2), P("a", "b")), ((2, 4), P())])
+def test_results_are_on_the_programs_mesh_wherever_arguments_are(shape: tuple[int, ...], spec: P) -> None:
+    other = jax.sharding.Mesh(np.asarray(jax.devices()[:8]).reshape(shape), ("a", "b")[: len(shape)])
+    x = jax.device_put(X, jax.sharding.NamedSharding(other, spec))
+    y = jm.jit(lambda x: x * 2, mesh=MESH, out_shardings=P("y"))(x)
+    alike(y, X * 2)
+    assert (y.sharding.mesh.axis_names, y.sharding.spec) == (("y", "x"), P("y"))
+
+
 def test_a_kind_of_memory_of_results_is_warned_of_once() -> None:
     pinned = jax.sharding.NamedSharding(MESH, P("y"), memory_kind="pinned_host")
     with pytest.warns(jm.errors.MemoryKindWarning) as caught:
         jm.jit(lambda x: x * 2, mesh=MESH, in_shardings=P("y"), out_shardings=pinned)(X)
     assert len(caught) == 1
+
 
 # --- primitives that JAX expands --------------------------------------------------------------------------------------
 
@@ -230,11 +241,13 @@ def test_what_jax_expands_before_it_lowers_has_texts(fun: Callable[..., Any]) ->
     np.testing.assert_array_equal(program(*args), fun(*args))
     traced = program.trace(*args)
     np.testing.assert_array_equal(traced.lower().compile()(*args), fun(*args))
-    assert "shard_dims = array<i64: -1, 0>, shard_direction = #ttcore.shard_direction<full_to_shard>" in traced.as_text()
+    assert (
+        "shard_dims = array<i64: -1, 0>, shard_direction = #ttcore.shard_direction<full_to_shard>" in traced.as_text()
+    )
     assert all(traced.lower().as_text(language) for language in ("ttnn", "python", "cpp"))
 
 
-# --- regions for one device --------------------------------------------------------------------------------------------
+# --- regions for one device ------------------------------------------------------------------------------------------
 
 
 def place(x: Array) -> Any:
