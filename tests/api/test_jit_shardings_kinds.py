@@ -271,3 +271,25 @@ def test_a_region_over_some_axes_knows_its_place_along_them() -> None:
     with pytest.warns(jm.AssumptionWarning, match="the same over mesh axis 'y'$"):
         read = jm.from_mlir(text)
     np.testing.assert_allclose(read.lower().compile()(X), want, rtol=1e-6)
+
+
+# --- Explicit axes ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("spec", [P(), P(None, "x"), P("x")])
+def test_results_are_as_asked_on_explicit_axes(spec: P) -> None:
+    explicit = jax.make_mesh((2, 4), ("y", "x"), axis_types=(jax.sharding.AxisType.Explicit,) * 2)
+    wanted = jax.sharding.NamedSharding(explicit, P("y"))
+    x = jax.device_put(X, jax.sharding.NamedSharding(explicit, spec))
+    program = jm.jit(lambda x: jnp.sin(x) * 2, mesh=explicit, out_shardings=P("y"))
+    for y in (program(x), program.lower(x).compile()(x), jax.jit(program)(x)):
+        alike(y, np.sin(X) * 2)
+        assert y.sharding.is_equivalent_to(wanted, 2)
+    # JAX wants the mesh for the ones that a derivative starts from.
+    with jax.set_mesh(explicit):
+        for transform in (jax.grad, lambda f: jax.jit(jax.grad(f))):
+            derivative = transform(lambda x: (program(x) ** 2).sum())(x)
+            alike(derivative, 8 * np.sin(X) * np.cos(X))
+            assert derivative.sharding.is_equivalent_to(x.sharding, 2)
+        alike(jax.jvp(program, (x,), (x,))[1], 2 * np.cos(X) * X)
+        alike(jax.vmap(program)(jnp.stack([x, x])), np.stack([np.sin(X) * 2] * 2))
