@@ -152,8 +152,8 @@ class LastPlacements:
         if moves and mesh is not None and not is_staged():
             # JAX names the shardings of results after the mesh of an argument.
             whole = NamedSharding(mesh, PartitionSpec())
-            move: Any = lambda x: jax.device_put(x, whole) if _is_elsewhere(x, mesh) else x  # noqa: E731
-            args, kwargs = _tree.map(move, (args, kwargs))
+            moved = [jax.device_put(x, whole) if _is_elsewhere(x, mesh) else x for x in leaves]
+            args, kwargs = _tree.unflatten(tree, moved)
         return carried, args, kwargs
 
 
