@@ -19,7 +19,7 @@ from jaxmesh.frontends.jax.trace import abstract, trace
 from jaxmesh.frontends.jax.trace_shard_maps import mesh_of_calls, tracing
 from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.backend import is_multi_process
-from jaxmesh.jaxprs.caches import placement_of, unkeyed_settings
+from jaxmesh.jaxprs.caches import unkeyed_settings
 from jaxmesh.runtime.distributed.agreement import compare_launch_arguments, synchronised_launch
 from jaxmesh.runtime.launch import before_tracing, launch
 from jaxmesh.sharding.mesh import (
@@ -44,7 +44,14 @@ from jaxmesh.stages.arguments import (
 )
 from jaxmesh.stages.checked_calls import CheckedCalls, Checks
 from jaxmesh.stages.partitioned import Partitioned, run_partitioned, traced_program
-from jaxmesh.stages.shardings import UNSPECIFIED, Carried, call_constrained, carried_shardings, requested_shardings
+from jaxmesh.stages.shardings import (
+    UNSPECIFIED,
+    Carried,
+    LastPlacements,
+    call_constrained,
+    carried_shardings,
+    requested_shardings,
+)
 from jaxmesh.stages.stages import Lowered, Traced
 from jaxmesh.ttnn.mesh_tensor import is_tensor
 from jaxmesh.validate import is_hashable, quote
@@ -76,7 +83,7 @@ class JitFunction:
         self._shardings = shardings
         # By the implementation of random keys, and by the shardings of arrays, which JAX's cache does not look up by.
         self._jitted: dict[Hashable, Any] = {}
-        self._last_carried: tuple[Any, Carried | None] = None, None
+        self._last_placements = LastPlacements()
         self._checked: dict[Hashable, CheckedCalls] = {}
         functools.update_wrapper(self, fun, updated=())
 
@@ -105,7 +112,7 @@ class JitFunction:
             return call_constrained(self._fun, self._static.argnums, self._shardings, mesh, plain, kwargs)
         compat.require_region()
         # A part of a program that is being traced is checked by that program.
-        carried = self._carried_shardings(args, kwargs)
+        carried, args, kwargs = self._last_placements(args, kwargs, self._mesh or context_mesh())
         if tracing() is None and is_enabled(self._check_replication):
             compare_launch_arguments((args, kwargs))
             return self._checked_calls(carried)(args, kwargs)
@@ -116,16 +123,6 @@ class JitFunction:
                 self._jitted = {}
             jitted = self._jitted.setdefault(kind, self._make_jitted(None, carried))
         return launch(jitted, *args, **kwargs)
-
-    def _carried_shardings(self, args: Any, kwargs: Any) -> Carried | None:
-        """Returns `carried_shardings` of a call; at once if the call before was given the same."""
-        leaves, tree = _tree.flatten((args, kwargs))
-        placements = tree, list(map(placement_of, leaves))
-        known, carried = self._last_carried
-        if known != placements:
-            carried = carried_shardings(_tree.leaves((args, kwargs), is_leaf=is_tensor))
-            self._last_carried = placements, carried
-        return carried
 
     def _checked_calls(self, carried: Carried | None) -> CheckedCalls:
         if carried not in self._checked:

@@ -20,10 +20,11 @@ from jaxmesh.errors import (
     MeshMismatchError,
 )
 from jaxmesh.frontends.stablehlo.trace import DEVICE_MEMORY, Asked, is_split, named_axes
-from jaxmesh.jaxprs.caches import placement_of
+from jaxmesh.jaxprs.caches import is_staged, placement_of
 from jaxmesh.sharding.mesh import AnyMesh, same_mesh, show_mesh
 from jaxmesh.sharding.shard_attributes import spec_axes
 from jaxmesh.stages.arguments import show_path
+from jaxmesh.ttnn.mesh_tensor import is_tensor
 from jaxmesh.validate import quote
 
 _tree: Any = jax.tree
@@ -131,6 +132,38 @@ def _check_other_mesh(own: NamedSharding, mesh: AnyMesh, what: str) -> None:
     if devices[0] is None or devices[0] != devices[1]:
         raise MeshMismatchError(f"{split}; {remedy}, or pass numpy.asarray(x).")
     warnings.warn(f"{split}, where it is a full tensor; {remedy}.", DroppedShardingWarning, stacklevel=2)
+
+
+class LastPlacements:
+    """What the placements of a call's arrays mean, which is found at once for those of the call before."""
+
+    def __init__(self) -> None:
+        self._last: tuple[Any, Carried | None, bool] = None, None, False
+
+    def __call__(self, args: Any, kwargs: Any, mesh: AnyMesh | None) -> tuple[Carried | None, Any, Any]:
+        """Returns `carried_shardings` of a call, and its arguments on the program's mesh."""
+        leaves, tree = _tree.flatten((args, kwargs))
+        placements = tree, list(map(placement_of, leaves)), mesh
+        known, carried, moves = self._last
+        if known != placements:
+            carried = carried_shardings(_tree.leaves((args, kwargs), is_leaf=is_tensor))
+            moves = any(_is_elsewhere(x, mesh) for x in leaves)
+            self._last = placements, carried, moves
+        if moves and mesh is not None and not is_staged():
+            # JAX names the shardings of results after the mesh of an argument.
+            whole = NamedSharding(mesh, PartitionSpec())
+            moved = [jax.device_put(x, whole) if _is_elsewhere(x, mesh) else x for x in leaves]
+            args, kwargs = _tree.unflatten(tree, moved)
+        return carried, args, kwargs
+
+
+def _is_elsewhere(leaf: Any, mesh: AnyMesh | None) -> bool:
+    """Returns True for an array that is committed to another mesh of the devices of the program's mesh."""
+    committed, sharding = placement_of(leaf) or (False, None)
+    if not (committed and isinstance(sharding, NamedSharding) and isinstance(mesh, Mesh)):
+        return False
+    own = sharding.mesh
+    return isinstance(own, Mesh) and not same_mesh(own, mesh) and set(own.devices.flat) == set(mesh.devices.flat)
 
 
 def _of_arguments(

@@ -214,8 +214,82 @@ def test_a_split_over_another_mesh_of_the_same_devices_is_dropped_with_a_warning
     assert y.sharding.is_equivalent_to(on("y"), 2)
 
 
+@pytest.mark.filterwarnings("ignore::jaxmesh.errors.DroppedShardingWarning")
+@pytest.mark.parametrize(("shape", "spec"), [((8,), P("a")), ((8,), P()), ((4, 2), P("a", "b")), ((2, 4), P())])
+def test_results_are_on_the_programs_mesh_wherever_arguments_are(shape: tuple[int, ...], spec: P) -> None:
+    other = jax.sharding.Mesh(np.asarray(jax.devices()[:8]).reshape(shape), ("a", "b")[: len(shape)])
+    x = jax.device_put(X, jax.sharding.NamedSharding(other, spec))
+    y = jm.jit(lambda x: x * 2, mesh=MESH, out_shardings=P("y"))(x)
+    alike(y, X * 2)
+    assert (y.sharding.mesh.axis_names, y.sharding.spec) == (("y", "x"), P("y"))
+
+
 def test_a_kind_of_memory_of_results_is_warned_of_once() -> None:
     pinned = jax.sharding.NamedSharding(MESH, P("y"), memory_kind="pinned_host")
     with pytest.warns(jm.errors.MemoryKindWarning) as caught:
         jm.jit(lambda x: x * 2, mesh=MESH, in_shardings=P("y"), out_shardings=pinned)(X)
     assert len(caught) == 1
+
+
+# --- primitives that JAX expands --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fun", [jnp.searchsorted, lambda x, q: jax.lax.map(lambda y: jnp.searchsorted(x, y), q)])
+def test_what_jax_expands_before_it_lowers_has_texts(fun: Callable[..., Any]) -> None:
+    args = np.arange(16, dtype=np.float32), np.linspace(-1, 17, 8, dtype=np.float32)
+    program = jm.jit(fun, mesh=MESH, in_shardings=(P("x"), P("y")))
+    np.testing.assert_array_equal(program(*args), fun(*args))
+    traced = program.trace(*args)
+    np.testing.assert_array_equal(traced.lower().compile()(*args), fun(*args))
+    assert (
+        "shard_dims = array<i64: -1, 0>, shard_direction = #ttcore.shard_direction<full_to_shard>" in traced.as_text()
+    )
+    assert all(traced.lower().as_text(language) for language in ("ttnn", "python", "cpp"))
+
+
+# --- regions for one device ------------------------------------------------------------------------------------------
+
+
+def place(x: Array) -> Any:
+    rolled = jax.lax.ppermute(x, "x", [(i, (i + 1) % 4) for i in range(4)])
+    return rolled + jax.lax.axis_index("x")
+
+
+def test_a_region_over_some_axes_knows_its_place_along_them() -> None:
+    part = jax.shard_map(place, mesh=MESH, in_specs=P(None, "x"), out_specs=P(None, "x"), axis_names={"x"})
+    want = np.roll(X, X.shape[1] // 4, 1) + np.repeat(np.arange(4, dtype=np.float32), X.shape[1] // 4)
+    repeated = lambda x: jax.lax.scan(lambda c, _: (part(c), None), x, None, length=4)[0]  # noqa: E731
+    for fun, expected in ((part, want), (jax.vmap(part, 1, 1), None), (repeated, None)):
+        x = X if expected is not None or fun is repeated else np.stack([X, 2 * X], 1)
+        program = jm.jit(fun, mesh=MESH, in_shardings=P("y"))
+        expected = np.asarray(jax.jit(fun)(x)) if expected is None else expected
+        traced = program.trace(x)
+        for got in (program(x), traced.lower().compile()(x), traced.reference(x)):
+            np.testing.assert_allclose(got, expected, rtol=1e-6)
+        assert all(traced.lower().as_text(language) for language in ("ttnn", "python", "cpp"))
+    text = jax.jit(part, in_shardings=on("y")).lower(X).as_text()
+    with pytest.warns(jm.AssumptionWarning, match="the same over mesh axis 'y'$"):
+        read = jm.from_mlir(text)
+    np.testing.assert_allclose(read.lower().compile()(X), want, rtol=1e-6)
+
+
+# --- Explicit axes ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("spec", [P(), P(None, "x"), P("x")])
+def test_results_are_as_asked_on_explicit_axes(spec: P) -> None:
+    explicit = jax.make_mesh((2, 4), ("y", "x"), axis_types=(jax.sharding.AxisType.Explicit,) * 2)
+    wanted = jax.sharding.NamedSharding(explicit, P("y"))
+    x = jax.device_put(X, jax.sharding.NamedSharding(explicit, spec))
+    program = jm.jit(lambda x: jnp.sin(x) * 2, mesh=explicit, out_shardings=P("y"))
+    for y in (program(x), program.lower(x).compile()(x), jax.jit(program)(x)):
+        alike(y, np.sin(X) * 2)
+        assert y.sharding.is_equivalent_to(wanted, 2)
+    # JAX wants the mesh for the ones that a derivative starts from.
+    with jax.set_mesh(explicit):
+        for transform in (jax.grad, lambda f: jax.jit(jax.grad(f))):
+            derivative = transform(lambda x: (program(x) ** 2).sum())(x)
+            alike(derivative, 8 * np.sin(X) * np.cos(X))
+            assert derivative.sharding.is_equivalent_to(x.sharding, 2)
+        alike(jax.jvp(program, (x,), (x,))[1], 2 * np.cos(X) * X)
+        alike(jax.vmap(program)(jnp.stack([x, x])), np.stack([np.sin(X) * 2] * 2))

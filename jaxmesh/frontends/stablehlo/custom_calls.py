@@ -62,14 +62,23 @@ def _to_full(program: Program, op: Any) -> list[Sharded]:
 
 
 def prove_equal(program: Program, x: Any, target: Any, what: str) -> Any:
-    """Returns a shard that is the same along all axes that do not split it; assumes it where no type proves it."""
-    unproven = [a for a in program.sizes if a in varying(x) - set(axes_of(target)) and program.sizes[a] > 1]
+    """Returns a shard that is the same along all axes that do not split it; assumes it where no type proves it.
+
+    Inside of a region for one device, as where a part of it knows its place, the shard keeps its own value along the
+    axes of that region.
+    """
+    several = [a for a in program.sizes if a in varying(x) - set(axes_of(target)) and program.sizes[a] > 1]
+    unproven = [a for a in several if a not in program.manual]
     if not unproven:
         return spread(x, axes_of(target))
-    axes = ", ".join(map(repr, unproven))
-    program.decisions.assume(f"{what} is taken to be the same over mesh axis {axes}")
+    program.decisions.assume(f"{what} is taken to be the same over mesh axis {', '.join(map(repr, unproven))}")
+    own = tuple(a for a in several if a in program.manual)
+    if own:
+        # A dim in front holds the value of each place along them.
+        x, target = _lax.expand_dims(x, [0]), (own, *target)
     spec = as_spec(target)
-    return full_to_shard(shard_to_full(x, spec, assume_replicated=True), spec)
+    proven = full_to_shard(shard_to_full(x, spec, assume_replicated=True), spec)
+    return _lax.squeeze(proven, [0]) if own else proven
 
 
 def _check_local(op: Any, program: Program, sharding: Any, full: Any, local: Any) -> None:
