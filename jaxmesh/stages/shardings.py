@@ -134,27 +134,23 @@ def _check_other_mesh(own: NamedSharding, mesh: AnyMesh, what: str) -> None:
     warnings.warn(f"{split}, where it is a full tensor; {remedy}.", DroppedShardingWarning, stacklevel=2)
 
 
-class LastPlacements:
-    """What the placements of a call's arrays mean, which is found at once for those of the call before."""
+def read_placements(args: Any, kwargs: Any, mesh: AnyMesh | None) -> tuple[Carried | None, bool]:
+    """Returns `carried_shardings` of a call, and whether one of its arrays is on another mesh of the same devices."""
+    leaves = _tree.leaves((args, kwargs))
+    carried = carried_shardings(_tree.leaves((args, kwargs), is_leaf=is_tensor))
+    return carried, any(_is_elsewhere(x, mesh) for x in leaves)
 
-    def __init__(self) -> None:
-        self._last: tuple[Any, Carried | None, bool] = None, None, False
 
-    def __call__(self, args: Any, kwargs: Any, mesh: AnyMesh | None) -> tuple[Carried | None, Any, Any]:
-        """Returns `carried_shardings` of a call, and its arguments on the program's mesh."""
-        leaves, tree = _tree.flatten((args, kwargs))
-        placements = tree, list(map(placement_of, leaves)), mesh
-        known, carried, moves = self._last
-        if known != placements:
-            carried = carried_shardings(_tree.leaves((args, kwargs), is_leaf=is_tensor))
-            moves = any(_is_elsewhere(x, mesh) for x in leaves)
-            self._last = placements, carried, moves
-        if moves and mesh is not None and not is_staged():
-            # JAX names the shardings of results after the mesh of an argument.
-            whole = NamedSharding(mesh, PartitionSpec())
-            moved = [jax.device_put(x, whole) if _is_elsewhere(x, mesh) else x for x in leaves]
-            args, kwargs = _tree.unflatten(tree, moved)
-        return carried, args, kwargs
+def moved_to_mesh(args: Any, kwargs: Any, mesh: AnyMesh | None) -> tuple[Any, Any]:
+    """Returns a call's arguments on the program's mesh; JAX names the shardings of results after an argument's mesh."""
+    if not isinstance(mesh, Mesh) or is_staged():
+        return args, kwargs
+    whole = NamedSharding(mesh, PartitionSpec())
+
+    def move(x: Any) -> Any:
+        return jax.device_put(x, whole) if _is_elsewhere(x, mesh) else x
+
+    return _tree.map(move, (args, kwargs))
 
 
 def _is_elsewhere(leaf: Any, mesh: AnyMesh | None) -> bool:
