@@ -17,6 +17,7 @@ import jaxmesh as jm
 from jaxmesh.cli import opt
 from jaxmesh.cli.options import SYSTEM_ERRORS, add_command
 from jaxmesh.cli.run_lines import Failed, Outcome, Run, run_lines
+from jaxmesh.runtime.progress import progress
 
 LIT = """\
 Runs the lit tests of a tt-mlir checkout: their RUN lines, with jaxmesh opt in the place of ttmlir-opt and the Python
@@ -84,8 +85,9 @@ def _files(paths: Sequence[Path]) -> list[Path]:
 
 
 def _verdicts(files: Sequence[Path], plain: bool) -> Iterator[Verdict]:
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, progress("lit, files", len(files)) as done:
         for path in files:
+            done.step(path.name)
             text = path.read_text(errors="replace")
             lines = list(run_lines(text))
             if not plain or _is_plain(lines):

@@ -14,6 +14,7 @@ from jaxmesh.cli import estimate, explain, lit, opt, processes, record, run, sel
 from jaxmesh.cli.demo import command as demo
 from jaxmesh.cli.options import SYSTEM_ERRORS
 from jaxmesh.cli.pipelines import as_written_here
+from jaxmesh.runtime.progress import VARIABLE
 
 PASSED, FAILED, USAGE, INTERRUPTED, NO_READER = 0, 1, 2, 130, 141
 """Exit codes; the last two are the shell's for a program ended by SIGINT and by SIGPIPE."""
@@ -47,7 +48,11 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="jaxmesh", description="Tenstorrent's mesh sharding in JAX, on emulated devices.")
+    parser = _Parser(
+        prog="jaxmesh",
+        description="Tenstorrent's mesh sharding in JAX, on emulated devices.",
+        epilog=f"{VARIABLE}=1 shows progress where standard error is no terminal, too, and 0 nowhere.",
+    )
     parser.add_argument("--version", action="version", version=f"jaxmesh {_version()}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="command")
     for module in MODULES:

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 import jaxmesh as jm
 from jaxmesh.cli.inputs import abstract_mesh, chosen_functions, read_file
 from jaxmesh.cli.options import add_command, check_out, common_options, emulation_option
 from jaxmesh.cli.pipelines import add_pipelines, apply_pipelines
-from jaxmesh.dialects.program import Program
+from jaxmesh.dialects.program import Op, Program
+from jaxmesh.emit.mlir.printer import mlir_text
 from jaxmesh.emit.targets import emit, emit_module
 from jaxmesh.frontends.mlir.placement import has_layouts
 from jaxmesh.frontends.stablehlo.text import StablehloText
 from jaxmesh.passes.canonicalize import canonicalize
+from jaxmesh.passes.ttnn_to_ttir import convert_marked_ops
 from jaxmesh.stages.from_mlir import decode_function, import_program
 
 OPT = """\
@@ -71,7 +76,7 @@ def _texts(arguments: argparse.Namespace) -> Iterator[str]:
     with read_file(arguments) as (file, sizes):
         functions = chosen_functions(file, arguments.func)
         for function in functions:
-            program = decode_function(file, function)
+            program = decode_function(file, function, promotes=arguments.promotes)
             if arguments.stablehlo_to_ttir and not isinstance(program, StablehloText):
                 raise jm.ParseError(
                     f"line {function.line}: @{function.name} holds no op of StableHLO, which --stablehlo-to-ttir "
@@ -81,7 +86,8 @@ def _texts(arguments: argparse.Namespace) -> Iterator[str]:
             layouts = not isinstance(program, StablehloText) and has_layouts(program)
             traced = import_program(file, program, mesh, strict=arguments.strict, there=upstream)
             if arguments.language:
-                emitted.append(_program(traced, upstream))
+                made = _program(traced, upstream, lowers=arguments.promotes)
+                emitted.append(replace(made, ring=arguments.ring))
                 continue
             lowers: bool = arguments.ttir_to_ttnn
             shown = _lowered(traced, arguments, upstream) if lowers else _printed(traced, arguments, layouts)
@@ -93,21 +99,35 @@ def _texts(arguments: argparse.Namespace) -> Iterator[str]:
         yield emit_module(arguments.language, emitted, target_module=arguments.target_module)
 
 
-def _program(traced: jm.Traced, upstream: bool) -> Program:
-    """The flat TTNN program of a function: of one that is TTNN already, as it is."""
-    there = None if traced.imported is None else traced.imported.read("ttnn")
+def _program(traced: jm.Traced, upstream: bool, *, lowers: bool) -> Program:
+    """The flat TTNN program of a function: of one that is TTNN already, as it is, unless it is to be lowered."""
+    there = None if lowers or traced.imported is None else traced.imported.read("ttnn")
     return traced.lower().flat_program(upstream=upstream) if there is None else there
 
 
 def _printed(traced: jm.Traced, arguments: argparse.Namespace, layouts: bool) -> str:
     """The text of a program that is not lowered: of one that is TTNN already, as it is."""
     there = None if traced.imported is None else traced.imported.read("ttnn")
-    if arguments.canonicalize is None and there is None:
+    converted = arguments.stablehlo_to_ttir_pipeline is not None
+    if arguments.canonicalize is None and there is None and not converted:
         return traced.as_text()
     program = there or traced.default_program()
+    if arguments.ttnn_to_ttir and there is not None:
+        return mlir_text(convert_marked_ops(program), layouts=layouts, stored=False)
     if arguments.canonicalize is not None:
         program = canonicalize(program)
-    return emit("ttir" if there is None else "ttnn", program, layouts=layouts)
+    if converted:
+        program = program.like([_as_constant(op, program) for op in program.ops], program.results)
+    return emit("ttir" if there is None else "ttnn", program, layouts=layouts or converted)
+
+
+def _as_constant(op: Op, program: Program) -> Op:
+    """Returns a `ttir.full` as the constant that upstream's conversion of StableHLO makes."""
+    if op.name != "ttir.full":
+        return op
+    kind = program.types[op.results[0]]
+    number = np.asarray(op.attributes["fill_value"]).astype(kind.dtype)
+    return replace(op, name="ttir.constant", attributes={"value": np.broadcast_to(number, kind.shape)})
 
 
 def _lowered(traced: jm.Traced, arguments: argparse.Namespace, upstream: bool) -> str:

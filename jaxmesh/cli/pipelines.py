@@ -23,6 +23,9 @@ _BACKEND: Mapping[str, str | None] = _SYSTEM | {
     "enable-const-eval": "false",
     "enable-cpu-hoisted-const-eval": "false",
     "enable-trace": "false",
+    "enable-ttnn-decomposition-pass": None,
+    "composite-resolution": None,
+    "mock-system-desc-arch": None,
     "enable-fusing-pass": "true",
     "enable-implicit-broadcast-folding-pass": "true",
 }
@@ -45,6 +48,7 @@ class Pipeline:
     language: str = ""
 
 
+_TOPOLOGY: Mapping[str, str | None] = {"mesh-topology": None}
 _EMIT: Mapping[str, str | None] = {"tuplify-input-if-empty": None, "split-files": "false"}
 """Options of the pipelines to Python and C++; every function takes its arguments as one list here."""
 _PYTHON = _EMIT | {"target-module": "true"}
@@ -56,7 +60,7 @@ PIPELINES: Mapping[str, Pipeline] = {
     "--ttir-to-ttnn-runtime-pipeline": Pipeline("ttir_to_ttnn", _BACKEND, _AS_UPSTREAM),
     "--ttir-to-ttnn-common-pipeline": Pipeline("ttir_to_ttnn", _BACKEND, _AS_UPSTREAM),
     "--ttnn-common-to-runtime-pipeline": Pipeline(None, {}, "nothing: no operation is moved to the host's processor"),
-    "--ttir-to-emitpy-pipeline": Pipeline("ttir_to_ttnn", _BACKEND | _PYTHON, _EMITTED, "python"),
+    "--ttir-to-emitpy-pipeline": Pipeline("ttir_to_ttnn", _BACKEND | _PYTHON | _TOPOLOGY, _EMITTED, "python"),
     "--ttir-to-emitc-pipeline": Pipeline("ttir_to_ttnn", _BACKEND | _EMIT, _EMITTED, "cpp"),
     "--ttnn-common-to-emitpy-pipeline": Pipeline(None, _PYTHON, _EMITTED, "python"),
     "--ttnn-common-to-emitc-pipeline": Pipeline(None, _EMIT, _EMITTED, "cpp"),
@@ -66,6 +70,12 @@ PIPELINES: Mapping[str, Pipeline] = {
     "--stablehlo-pipeline": Pipeline(
         None, {"mesh-shape": None, "automatic-arg-analysis": "true"}, "names the mesh; StableHLO is always partitioned"
     ),
+    "--convert-ttnn-to-ttir": Pipeline(
+        "ttnn_to_ttir", {}, "ops of TTNN that are marked for the D2M compiler as ops of TTIR, with their layouts"
+    ),
+    "--ttnn-layout": Pipeline(None, {}, "nothing: a value without a layout has the one that its operation gives"),
+    "--ttnn-workaround": Pipeline(None, {}, "nothing: a program of TTNN is printed as it is"),
+    "--ttnn-decompose-layouts": Pipeline(None, {}, "nothing: a program of TTNN is printed as it is"),
     "--canonicalize": Pipeline(None, {}, "brings TTIR into its canonical form, before it is lowered or printed"),
     "--ttcore-register-device": Pipeline(None, _SYSTEM, "names the mesh"),
     "--ttcore-mark-functions-as-forward": Pipeline(None, {}, "nothing: every function is one that a device runs"),
@@ -102,7 +112,9 @@ def as_written_here(arguments: Sequence[str]) -> list[str]:
 
 def apply_pipelines(arguments: argparse.Namespace) -> None:
     """Sets the options of this project that the options of `ttmlir-opt` stand for; they must name one mesh."""
-    arguments.upstream, arguments.language, arguments.target_module = False, "", False
+    arguments.upstream = arguments.ttnn_to_ttir = arguments.target_module = arguments.ring = False
+    arguments.promotes = False
+    arguments.language = ""
     for name, pipeline in PIPELINES.items():
         given: Mapping[str, str] | None = getattr(arguments, name.lstrip("-").replace("-", "_"))
         if given is None:
@@ -112,6 +124,8 @@ def apply_pipelines(arguments: argparse.Namespace) -> None:
         arguments.upstream |= pipeline.does == "ttir_to_ttnn"
         arguments.language = pipeline.language or arguments.language
         arguments.target_module |= "target-module" in given
+        arguments.promotes |= given.get("composite-resolution") == "force-promote"
+        arguments.ring |= "ring" in given.get("mesh-topology", "").split(",")
         if "mesh-shape" in given:
             sizes = given["mesh-shape"].replace(",", "x")
             if arguments.mesh is not None and parse_mesh(arguments.mesh) != parse_mesh(sizes):

@@ -20,6 +20,7 @@ from jaxmesh.cli.inputs import import_function, inputs_of, read_file, say
 from jaxmesh.cli.options import add_command, check_out, common_options, input_options
 from jaxmesh.cli.run_folder import run_folder
 from jaxmesh.runtime import npz
+from jaxmesh.runtime.progress import progress
 
 RUN = """\
 Runs one function of a TTIR or StableHLO file on emulated devices, and prints a line per result. Inputs come from an
@@ -85,7 +86,7 @@ def _run_program(folder: str, *options: str) -> int:
     """Runs a program, which reports on standard error why it stopped; returns its exit code."""
     stderr = io.StringIO()
     try:
-        with contextlib.redirect_stderr(stderr):
+        with progress("run"), contextlib.redirect_stderr(stderr):
             code = run_folder(folder, options)
     except jm.JaxmeshError:
         raise
@@ -139,14 +140,17 @@ def _run_file(arguments: argparse.Namespace) -> bool:
         lowered = traced.lower()
         compiled, count = lowered.compile(check_replication=arguments.check or None), len(traced.out_avals)
         try:
-            results = _row(compiled(*args), count)
+            with progress("compiling and running"):
+                results = _row(compiled(*args), count)
         except jm.ReplicationError as error:
             say("check", f"{error}: FAILED")
             return False
         _report(results, arguments)
         if not arguments.check:
             return True
-        return _check(results, _row(lowered.reference(*args, check_replication=True), count))
+        with progress("reference executor"):
+            wanted = _row(lowered.reference(*args, check_replication=True), count)
+        return _check(results, wanted)
 
 
 def _row(results: Any, count: int) -> list[Any]:

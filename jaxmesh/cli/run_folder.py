@@ -18,6 +18,7 @@ from jaxmesh import ttnn
 from jaxmesh.dialects.ttnn.data_types import EVERY
 from jaxmesh.errors import MissingFileError
 from jaxmesh.ttnn import beyond
+from jaxmesh.ttnn.chains import chained
 
 _WIDE = re.compile(r"ttnn\.DataType\.(FLOAT64|U?INT64|COMPLEX128)\b")
 _TYPES = re.compile(r"ttnn\.DataType\.([A-Z]\w*)")
@@ -47,7 +48,7 @@ def run_folder(directory: str | os.PathLike[str], arguments: Sequence[str] = ())
     text = _text(script)
     wide = _enable_x64(True) if _WIDE.search(text) else contextlib.nullcontext()
     further = beyond.enabled() if _is_beyond(text) else contextlib.nullcontext()
-    with _process_wide, wide, further, _process(folder, script, arguments), _modules(folder):
+    with _process_wide, wide, further, chained(), _process(folder, script, arguments), _modules(folder):
         try:
             runpy.run_path(str(script), run_name="__main__")
         except SystemExit as stop:

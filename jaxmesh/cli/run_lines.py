@@ -22,6 +22,7 @@ from jaxmesh.cli.pipelines import FLAGS, PIPELINES, as_written_here
 
 _RUN = re.compile(r"(?m)^[ \t]*(?://|#|;)[ \t]*RUN:[ \t]*(.*)$")
 _OUTPUT = re.compile(r"\s*(?:\d?>>?|2>&1)")
+_MERGED = "2>&1"
 _TAKEN = {*PIPELINES, *FLAGS}
 
 Outcome = tuple[bool | None, str, str]
@@ -78,6 +79,8 @@ class Run:
         match words[0] if words else "":
             case "ttmlir-opt":
                 made, target = self._opt(words[1:], given, target)
+            case "not" if words[1:2] == ["ttmlir-opt"]:
+                made = self._refusal(words[2:], given)
             case "FileCheck" | "filecheck":
                 made = self._check(words[1:], given)
             case "cat" if len(words) == 2:
@@ -132,6 +135,14 @@ class Run:
             raise Failed("refused", error)
         self.ran += 1
         return printed, target
+
+    def _refusal(self, words: Sequence[str], given: str | None) -> str:
+        """Returns the error of a command that is to fail."""
+        try:
+            self._opt([w for w in words if w != _MERGED], given, None)
+        except Failed as failed:
+            return str(failed)
+        raise Failed("differs", "it is taken, and upstream refuses it")
 
     def _translate(self, words: Sequence[str], given: str | None) -> str:
         """What the pipelines to Python and C++ print is translated already."""
@@ -209,7 +220,9 @@ def _redirected(words: Sequence[str]) -> tuple[list[str], str | None, str | None
             source = next(rest)
         elif word == ">":
             target = next(rest)
-        elif word == "2>&1" or _OUTPUT.fullmatch(word):
+        elif word == _MERGED and words[:2] == ["not", "ttmlir-opt"]:
+            left.append(word)
+        elif word == _MERGED or _OUTPUT.fullmatch(word):
             raise NotOurs("messages of errors")
         else:
             left.append(word)

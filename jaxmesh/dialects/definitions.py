@@ -15,6 +15,9 @@ _TRAITS: Mapping[str, frozenset[Trait]] = {
     **{name: op.traits for name, op in textual.OPS.items()},
 }
 
+HOISTED = "ttnn.hoist_generic_via_d2m"
+"""The attribute by which a text of TTNN marks an operation for the D2M compiler."""
+
 
 def definition_of(name: str) -> OpDef | None:
     """Returns the definition of an operation; None if there is none."""

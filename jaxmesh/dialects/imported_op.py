@@ -69,7 +69,8 @@ def imported_op(dialect: str, name: str, attributes: Mapping[str, Any]) -> Impor
     """Describes an op of a text, named without its dialect; None if only its meaning is kept."""
     row, given = ttir.OPS.get(name) or textual.OPS.get(f"ttir.{name}"), dict(attributes)
     if dialect == "ttnn" and f"ttnn.{name}" in textual.OPS:
-        return ImportedOp(None, name, {k: v for k, v in given.items() if k not in _SEGMENTS and "." not in k})
+        kept = {k: v for k, v in given.items() if k not in _SEGMENTS and "." not in k}
+        return ImportedOp(None, name, kept, attributes.get("operandSegmentSizes"))
     own = ttnn.OPS.get(name) if dialect == "ttnn" else None
     if own is not None:
         row = ttir.OPS.get("arange" if name == "arange" else own.like or "")

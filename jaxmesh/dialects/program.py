@@ -15,6 +15,8 @@ import numpy as np
 Shape = tuple[int, ...]
 Value = int
 """A value is its number; `Program.types` has its type."""
+NO_ATTRIBUTES: Mapping[str, Any] = {}
+"""The attributes of operations that have none, which share it."""
 UNROLL_LIMIT = 200_000
 """The default limit of operations that all unrolled loops of a program may become."""
 
@@ -96,6 +98,7 @@ class Program:
       ops: in order; every value is defined before it is used.
       results: may name an argument, or a value twice.
       public: whether the text says of the function that it is public, as it is without that, too.
+      ring: whether an axis of the mesh closes to a ring, which the fabric of the devices has to know.
     """
 
     name: str
@@ -105,6 +108,7 @@ class Program:
     ops: list[Op] = field(default_factory=list[Op])
     results: list[Port] = field(default_factory=list[Port])
     public: bool = False
+    ring: bool = False
 
     def new(self, kind: Type) -> Value:
         """Adds a value of a type; returns its number."""

@@ -91,6 +91,17 @@ def forms_of(name: str, operands: int) -> Forms:
     return Forms(tuple(takes), (Gives("asked", layout="tile"),), alike=False)
 
 
+def promoted_composite(attributes: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Returns the op of TTNN that a composite stands for; `has_x` says whether the optional operand `x` is there."""
+    name = f"ttnn.{attributes['composite_name']}"
+    given: Mapping[str, Any] = attributes.get("composite_attributes", {})
+    made = {k: v for k, v in given.items() if not k.startswith("has_")}
+    if name in GROUPS:
+        there = (not n.endswith("?") or given.get(f"has_{n[:-1]}", False) for n in OPERANDS[name])
+        made["operandSegmentSizes"] = tuple(map(int, there))
+    return name, made
+
+
 # --- the table -------------------------------------------------------------------------------------------------------
 
 

@@ -55,6 +55,7 @@ _NONE = unset("")
 _QKV = (_in(0), _in(1), _in(2))
 _CAUSAL, _SCALE = _at("is_causal"), _at("scale", form="float")
 _PROGRAM = unset("program_config")
+_ATTENTION = attribute("program_config", keyword=True, form="attention_config", default=None)
 _MASK = "enum:::ttml::metal::AttentionMaskType"
 
 _call("clamp_tensor", [*_QKV, MEMORY], [*_QKV, MEMORY], "ttnn.clamp")
@@ -153,19 +154,19 @@ _call(
 )
 _call(
     "chunked_scaled_dot_product_attention",
-    [*_QKV, _in(3, "page_table_tensor"), _in(4, "chunk_start_idx_tensor"), _SCALE, MEMORY, _PROGRAM],
-    [*_QKV, _in(3), _in(4), _of("scale", "float"), MEMORY, _NONE, _NONE],
+    [*_QKV, _in(3, "page_table_tensor"), _in(4, "chunk_start_idx_tensor"), _SCALE, MEMORY, _ATTENTION],
+    [*_QKV, _in(3), _in(4), _of("scale", "float"), MEMORY, _ATTENTION, _NONE],
     "ttnn.transformer.chunked_scaled_dot_product_attention",
 )
 _call(
     "paged_scaled_dot_product_attention_decode",
     [
         *_QKV, _in(3, "page_table_tensor"), _CAUSAL, _in(4, "attn_mask"), _in(5, "cur_pos_tensor"),
-        _in(6, "attention_sink"), _SCALE, _at("sliding_window_size"), MEMORY, _PROGRAM,
+        _in(6, "attention_sink"), _SCALE, _at("sliding_window_size"), MEMORY, _ATTENTION,
     ],
     [
         *_QKV, _in(3), _of("is_causal"), _in(4), _in(5), _in(6), _of("scale", "float"), _of("sliding_window_size"),
-        MEMORY, _NONE, _NONE,
+        MEMORY, _ATTENTION, _NONE,
     ],
     "ttnn.transformer.paged_scaled_dot_product_attention_decode",
 )  # fmt: skip
@@ -189,6 +190,25 @@ _call(
     [*map(_in, range(5)), *[_of(n, "float") for n in _RATES], _of("stochastic_rounding", _ROUNDING)],
     cpp_callee="ttml.metal.adamw",
 )
+_call(
+    "flash_mla_prefill",
+    [
+        _in(0), _in(1), Param("value", "operand_or_attribute", 2, "head_dim_v", default=None), _in(3, "attn_mask"),
+        _CAUSAL, _SCALE, MEMORY,
+    ],
+    [],
+    "ttnn.transformer.flash_mla_prefill",
+)  # fmt: skip
+_call(
+    "indexer_score_dsa",
+    [*_QKV, _at("chunk_start_idx"), _at("seq_shard_axes", "cluster_axis", "one")],
+    [
+        *_QKV, _of("chunk_start_idx"),
+        _is("::ttnn::operations::experimental::indexer_score::IndexerScoreProgramConfig{}"), _NONE, _NONE, _NONE,
+        _at("seq_shard_axes", "cluster_axis", "one"),
+    ],
+    "ttnn.experimental.indexer_score_dsa",
+)  # fmt: skip
 _call("topk_router_gpt", [], [*_QKV, _of("k"), _of("num_experts")], cpp_callee="ttnn.experimental.topk_router_gpt")
 _call(
     "sampling",

@@ -12,8 +12,12 @@ from jaxmesh.emit.python.printer import python_module, python_text
 from jaxmesh.validate import as_bool, as_index
 
 
-def _mlir(program: Program, limit: int, debug_info: bool, layouts: bool) -> str:
-    return mlir_text(program, locations=debug_info, layouts=layouts, constant_limit=limit)
+def _ttir(program: Program, limit: int, debug_info: bool, layouts: bool) -> str:
+    return mlir_text(program, locations=debug_info, named_results=layouts, constant_limit=limit)
+
+
+def _ttnn(program: Program, limit: int, debug_info: bool, layouts: bool) -> str:
+    return mlir_text(program, locations=debug_info, layouts=layouts, named_results=layouts, constant_limit=limit)
 
 
 def _python(program: Program, limit: int, debug_info: bool, layouts: bool) -> str:
@@ -30,13 +34,13 @@ def emit_module(name: str, programs: Sequence[Program], *, target_module: bool =
 
 
 TARGETS: Mapping[str, Callable[[Program, int, bool, bool], str]] = {
-    "ttir": _mlir,
-    "ttnn": _mlir,
+    "ttir": _ttir,
+    "ttnn": _ttnn,
     "python": _python,
     "cpp": _cpp,
 }
 """The printers, by the name that `as_text` takes. Their second argument is the limit of elements of a constant that is
-spelled; further ones add locations and layouts, which MLIR alone has."""
+spelled; further ones add what MLIR alone has: locations, and upstream's form, with layouts and names of results."""
 
 
 def emit(
@@ -49,5 +53,5 @@ def emit(
 ) -> str:
     """Returns a flat program as text."""
     limit = as_index("as_text", "constant_limit", constant_limit)
-    layouts = as_bool("as_text", "layouts", layouts) and name == "ttnn"
+    layouts = as_bool("as_text", "layouts", layouts)
     return TARGETS[name](program, limit, as_bool("as_text", "debug_info", debug_info), layouts)

@@ -38,6 +38,7 @@ class Program:
         self, plain: Jaxpr, ins: Shardings, outs: Shardings, devices: Jaxpr, build: Build, run: Run | None = None
     ) -> None:
         self.plain, self.ins, self.outs, self.devices = plain, ins, outs, devices
+        self.out_avals = [_asked(a, s) for a, s in zip(plain.out_avals, outs, strict=True)]
         self._build, self._run = build, run
         self._body: Jaxpr | None = None
         self._error: Exception | None = None
@@ -110,7 +111,9 @@ class Program:
         others = [i for i, m in enumerate(linear) if not m]
 
         def fun(*given: Any) -> list[Any]:
-            known, cotangents = given[: len(others)], given[len(others) :]
+            known = given[: len(others)]
+            rows = zip(given[len(others) :], self.plain.out_avals, self.out_avals, strict=True)
+            cotangents = [x if a == b else _jax.sharding.reshard(x, a.sharding) for x, a, b in rows]
 
             def of_linear(*xs: Any) -> list[Any]:
                 full: list[Any] = [None] * len(linear)
@@ -119,9 +122,9 @@ class Program:
                 return self.evaluate(*full)
 
             kinds = [struct(self.plain.in_avals[i]) for i in at]
-            return list(_jax.linear_transpose(of_linear, *kinds)(list(cotangents)))
+            return list(_jax.linear_transpose(of_linear, *kinds)(cotangents))
 
-        avals = [struct(a) for a in (*[self.plain.in_avals[i] for i in others], *self.plain.out_avals)]
+        avals = [struct(a) for a in (*[self.plain.in_avals[i] for i in others], *self.out_avals)]
         ins = [*[self.ins[i] for i in others], *self.outs]
         return self._derive(("transposed", linear), fun, avals, ins, [self.ins[i] for i in at])
 
@@ -136,6 +139,18 @@ class Program:
         ins = [_insert(s, d) for s, d in zip(self.ins, dims, strict=True)]
         fun = jax.vmap(self.evaluate, in_axes=dims, out_axes=0, axis_size=size)
         return self._derive(("batched", dims, size), fun, avals, ins, [_insert(s, 0) for s in self.outs])
+
+
+def _asked(aval: Any, sharding: Any) -> Any:
+    """Returns the type of a result: on Explicit axes it has the sharding that is asked for."""
+    typed = struct(aval).sharding
+    if typed is None or sharding is None:
+        return aval
+    return aval.update(sharding=NamedSharding(typed.mesh, _full(sharding.spec, aval.ndim)))
+
+
+def _full(spec: PartitionSpec, ndim: int) -> PartitionSpec:
+    return PartitionSpec(*spec, *[None] * (ndim - len(spec)))
 
 
 def _insert(sharding: Any, dim: int | None) -> Any:
@@ -169,7 +184,7 @@ def on_devices_of(mesh: AnyMesh) -> Jaxpr:
 
 
 def _abstract_eval(*_: Any, program: Program, devices: Jaxpr) -> list[Any]:
-    return list(program.plain.out_avals)
+    return list(program.out_avals)
 
 
 def _impl(*args: Any, program: Program, devices: Jaxpr) -> list[Any]:

@@ -38,6 +38,8 @@ class _Steps:
     consts: tuple[Any, ...]
     steps: tuple[_Step, ...]
     results: tuple[Any, ...]
+    expands: bool
+    """True if JAX expands some of the equations before it lowers them, as `searchsorted` in JAX 0.12."""
 
     @classmethod
     def of(cls, jaxpr: Jaxpr) -> _Steps | None:
@@ -53,7 +55,7 @@ class _Steps:
             places.update(zip(eqn.outvars, itertools.count(count)))
             count += len(eqn.outvars)
         results = tuple(a if isinstance(a, Literal) else places[a] for a in opened.outvars)
-        return cls(tuple(constants(jaxpr).values()), tuple(steps), results)
+        return cls(tuple(constants(jaxpr).values()), tuple(steps), results, bool(getattr(opened, "is_high", False)))
 
     def add(self, trace: Any, args: Sequence[Any], source: Any = None) -> list[Any]:
         """Adds the equations to a trace, by default at their own source locations; returns the results."""
@@ -64,6 +66,9 @@ class _Steps:
         def value(at: Any) -> Any:
             return values[at] if type(at) is int else tracer(trace, at.aval, at, current)
 
+        if self.expands:
+            # JAX's binding of a primitive notes it in the trace; adding an equation does not.
+            trace.frame.is_high = True
         for step in self.steps:
             eqn, operands = step.eqn, [value(at) for at in step.operands]
             where = source or eqn.source_info

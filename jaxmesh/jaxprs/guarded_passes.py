@@ -41,15 +41,17 @@ def fatal_error(module: Any, passes: Sequence[str]) -> str | None:
     return next((x for x in lines if "Check failed" in x or "Assertion" in x or "ERROR" in x), ended)
 
 
-def run_passes(module: Any, passes: Sequence[str]) -> None:
-    """Runs passes over a module, which is changed.
+def run_passes(module: Any, passes: Sequence[str], *, verify: bool = True) -> None:
+    """Runs passes over a module, which is changed; `verify` has MLIR verify it after each of them.
 
     Raises:
       MLIRError, ValueError, RuntimeError: a pass refuses the module; see `REFUSALS`.
     """
     manager: Any = passmanager.PassManager
     for name in passes:
-        manager.parse(f"builtin.module({name})", module.context).run(module)
+        made = manager.parse(f"builtin.module({name})", module.context)
+        made.enable_verifier(verify)
+        made.run(module)
 
 
 def _main() -> int:

@@ -37,3 +37,9 @@ CHEAP_TABLES = frozenset({
     "lt", "le", "gt", "ge", "and", "or", "not", "xor", "select_n", "clamp",
 })  # fmt: skip
 """Primitives that masks, position tables and fills consist of: cheap, element by element, equal on every device."""
+
+LINALG = frozenset({
+    "cholesky", "eig", "eigh", "geqp3", "geqrf", "hessenberg", "householder_product", "lu", "ormqr", "qr", "schur",
+    "svd", "triangular_solve", "tridiagonal", "tridiagonal_solve",
+})  # fmt: skip
+"""Primitives that decompose matrices or solve with them: the last two dims are the matrix, the others a batch."""

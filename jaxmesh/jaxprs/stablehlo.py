@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
 import jax
+import numpy as np
 
 from jaxmesh.jaxprs import walk
-from jaxmesh.jaxprs.compat import Jaxpr
+from jaxmesh.jaxprs.compat import Eqn, Jaxpr
 from jaxmesh.jaxprs.emit import emit_jaxpr
+from jaxmesh.jaxprs.primitives import LINALG
+from jaxmesh.jaxprs.rewrite import map_sub_jaxprs
 
 
 def lower_to_stablehlo(jaxpr: Jaxpr, in_shardings: Sequence[Any], out_shardings: Sequence[Any]) -> Any:
@@ -40,6 +44,34 @@ def lower_to_stablehlo(jaxpr: Jaxpr, in_shardings: Sequence[Any], out_shardings:
     module: Any = jitted.trace(*avals).lower(lowering_platforms=("cpu",)).compiler_ir()
     # JAX keeps the module that it made.
     return module.operation.clone().operation
+
+
+EQUATION = "jaxmesh.equation"
+"""The custom call that stands for an equation which JAX lowers to a call of a library, or for real devices alone."""
+_KEPT = LINALG | {"inspect_sharding"}
+
+
+def keep_equations(jaxpr: Jaxpr, kept: list[Eqn]) -> Jaxpr:
+    """Replaces equations that lower to no StableHLO by custom calls named `EQUATION`.
+
+    Args:
+      jaxpr: the program, or a body in it.
+      kept: receives the equations; the attribute `index` of a custom call is the place of its equation.
+    """
+
+    def keep(eqn: Eqn) -> Eqn:
+        if eqn.primitive.name not in _KEPT:
+            return map_sub_jaxprs(eqn, lambda inner: keep_equations(inner, kept))
+        made = jax.ffi.ffi_call(EQUATION, [struct(v.aval) for v in eqn.outvars], has_side_effect=not eqn.outvars)
+        called = functools.partial(made, index=np.int32(len(kept)))
+        (call,) = walk.open_jaxpr(jax.make_jaxpr(called)(*[struct(a.aval) for a in eqn.invars])).eqns
+        kept.append(eqn)
+        return call.replace(invars=eqn.invars, outvars=eqn.outvars, source_info=eqn.source_info, ctx=eqn.ctx)
+
+    eqns = walk.open_jaxpr(jaxpr).eqns
+    new = [keep(e) for e in eqns]
+    same = all(a is b for a, b in zip(new, eqns, strict=True))
+    return jaxpr if same else walk.with_eqns(jaxpr, new, walk.open_jaxpr(jaxpr).outvars)
 
 
 def struct(aval: Any) -> jax.ShapeDtypeStruct:

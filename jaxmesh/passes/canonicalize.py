@@ -55,13 +55,9 @@ class _State:
 
     def take(self, op: Op) -> None:
         """Appends an op in its canonical form, or takes an earlier value for its result."""
-        op = Op(
-            op.name,
-            tuple([None if v is None else self.now(v) for v in op.operands]),
-            op.results,
-            op.attributes,
-            op.line,
-        )
+        if not self.same.keys().isdisjoint(op.operands):
+            operands = tuple([None if v is None else self.now(v) for v in op.operands])
+            op = Op(op.name, operands, op.results, op.attributes, op.line)
         while (found := self._simpler(op)) is not None and found is not op:
             if isinstance(found, int):
                 self.same[op.results[0]] = found

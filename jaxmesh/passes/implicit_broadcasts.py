@@ -18,6 +18,7 @@ from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op, Program, Shape, Value, without_dead
 from jaxmesh.dialects.ttir.elementwise import OPS as ELEMENTWISE
 
+_ELEMENTWISE = frozenset(f"ttir.{name}" for name in ELEMENTWISE)
 _MOST_DIMS = 6
 """TTNN broadcasts the last dims alone."""
 
@@ -36,7 +37,7 @@ def _is_uniform(op: Op) -> bool:
 
 
 def _is_elementwise(op: Op) -> bool:
-    return op.name.startswith("ttir.") and op.name.removeprefix("ttir.") in ELEMENTWISE
+    return op.name in _ELEMENTWISE
 
 
 def _folded(program: Program, makers: dict[Value, Op], op: Op) -> Iterator[Op]:
@@ -65,7 +66,11 @@ def _with_result(program: Program, op: Op) -> Iterator[Op]:
     """Yields an op, and a broadcast of its result where its operands make a smaller one."""
     (result,) = op.results
     kind = program.types[result]
-    shape = np.broadcast_shapes(*(program.types[v].shape for v in op.used))
+    shapes = [program.types[v].shape for v in op.used]
+    if all(shape == kind.shape for shape in shapes):
+        yield op
+        return
+    shape = np.broadcast_shapes(*shapes)
     if shape == kind.shape or len(shape) != len(kind.shape):
         yield op
         return
@@ -90,7 +95,7 @@ def _with_scalars(program: Program) -> Program:
                 program.types[value] = replace(kind, shape=shape)
                 op = Op(op.name, op.operands, op.results, {**op.attributes, "shape": shape}, op.line)
                 shrunk.add(value)
-        if shrunk.intersection(op.used):
+        if not shrunk.isdisjoint(op.used):
             ops += _with_result(program, op)
         else:
             ops.append(op)

@@ -45,6 +45,7 @@ class _Verifier:
         """By the first value in a memory that several share: the values that are there so far."""
         for value, memory in self.first.items():
             self.shared.setdefault(memory, {memory}).add(value)
+        self.checked: set[tuple[Any, ...]] = set()
         self.gone: set[Value] = set()
         self.spent: dict[Value, str] = {}
         """By a value that was written over: the op that did it."""
@@ -93,6 +94,11 @@ class _Verifier:
             return
         if row is None:
             raise VerifyError(f"{op.name} is no op of TTNN's table; add a row in jaxmesh/dialects/ttnn/*.py.")
+        # What holds of an op holds of all that share its attributes and types, which the program keeps alive.
+        kinds = [None if v is None else id(self.types[v]) for v in (*op.operands, *op.results)]
+        alike = (name, id(op.attributes), len(op.results), *kinds)
+        if alike in self.checked:
+            return
         _check_attributes(op, row)
         tensors = self._check_handle(op, row)
         least, most = row.definition.operands
@@ -100,11 +106,13 @@ class _Verifier:
             raise VerifyError(f"{op.name} takes {least} to {most} operands, got {len(tensors)}.")
         if row.in_place is not None:
             self._write(op, row.in_place)
-        kinds = [self.types[v] for v in (*tensors, *op.results)]
-        if not all(k.host for k in kinds):
+        placed = [self.types[v] for v in (*tensors, *op.results)]
+        if not all(k.host for k in placed):
             self._check_forms(op, row)
-        elif any(k.tile for k in kinds) or not (has_trait(op.name, Trait.ON_HOST) or row.on_device):
-            raise ResidencyError(f"{op.name} works on the devices, got {', '.join(map(_show, kinds))}.")
+        elif any(k.tile for k in placed) or not (has_trait(op.name, Trait.ON_HOST) or row.on_device):
+            raise ResidencyError(f"{op.name} works on the devices, got {', '.join(map(_show, placed))}.")
+        if row.in_place is None:
+            self.checked.add(alike)
 
     def _check_forms(self, op: Op, row: TtnnOp) -> None:
         """Checks that operands and results have the residencies and types of the definition."""

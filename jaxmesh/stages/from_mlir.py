@@ -29,6 +29,7 @@ from jaxmesh.errors import (
     VerifyError,
 )
 from jaxmesh.frontends.mlir.decode import Program, decode
+from jaxmesh.frontends.mlir.fitting_mesh import fitting_mesh
 from jaxmesh.frontends.mlir.module import DeclaredMesh, Function, Source, choose, declared_mesh, load_text
 from jaxmesh.frontends.mlir.placement import with_arguments_on_devices, with_layouts_obeyed
 from jaxmesh.frontends.mlir.source import RunLine, read
@@ -64,8 +65,9 @@ def from_mlir(
     Args:
       source: the text, or the path of a file; both may hold several modules between lines `// -----`.
       mesh: the mesh; by default the one the module names (`ttcore.meshes`), or a RUN line (`mesh-shape=2,4`), or the
-        context's. For a mesh of the file devices are taken, or emulated (up to 64); where that is too late the mesh is
-        abstract, and the program can be traced and lowered only.
+        context's, or the one that the function's mesh_shards and collectives fix. For a mesh of the file devices are
+        taken, or emulated (up to 64); where that is too late the mesh is abstract, and the program can be traced and
+        lowered only.
       func: the name of the function; by default the only public one, or `main`, or `forward`.
       strict: makes errors of warnings: a `shard_shape` that disagrees with `shard_dims`, an op in a form that upstream
         does not define, block floats.
@@ -100,9 +102,9 @@ def from_mlir(
     return import_program(file, decode_function(file, choose(file, func)), mesh, strict=strict)
 
 
-def decode_function(file: Source, function: Function) -> Program | StablehloText:
-    """Reads the signature and the body of a function, of TTIR, TTNN or StableHLO."""
-    return read_function(function) if is_stablehlo(function) else decode(function, file.functions)
+def decode_function(file: Source, function: Function, *, promotes: bool = False) -> Program | StablehloText:
+    """Reads the signature and the body of a function, of TTIR, TTNN or StableHLO; for `promotes` see `decode`."""
+    return read_function(function) if is_stablehlo(function) else decode(function, file.functions, promotes=promotes)
 
 
 def import_program(
@@ -153,9 +155,13 @@ def _reader(program: Program, boundary: Boundary, on_devices: Sequence[bool]) ->
 
 
 def mesh_sizes(file: Source, program: Program | StablehloText) -> tuple[int, ...] | None:
-    """Returns the mesh shape that a file declares for a function, or None."""
+    """Returns the mesh shape that a file declares for a function, else the one that its ops fix, or None."""
     declared = _declared_mesh(program, file.run_lines)
-    return program.device_mesh if declared is None else declared.sizes
+    if declared is not None:
+        return declared.sizes
+    if isinstance(program, Program) and program.device_mesh is None and program.needs is not None:
+        return fitting_mesh(program.body)
+    return program.device_mesh
 
 
 def _declared_mesh(program: Program | StablehloText, runs: Sequence[RunLine]) -> DeclaredMesh | None:
@@ -195,9 +201,10 @@ def _mesh(file: Source, program: Program | StablehloText, given: AnyMesh | None)
         )
     if program.needs is not None:
         raise MeshError(
-            f"{program.needs} needs a mesh, but the file names none; give "
-            "mesh=jaxmesh.make_mesh((2, 4)) (or an AbstractMesh), set one with jax.set_mesh, or write "
-            '`module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2x4>]>}`.'
+            f"{program.needs} needs a mesh, but the file names none, and its ops do not fix one; give "
+            "mesh=jaxmesh.make_mesh((2, 4)) (or an AbstractMesh; on the command line --mesh 2x4), set one with "
+            'jax.set_mesh, or write `module attributes {ttcore.meshes = #ttcore.meshes<[<"mesh" = 2x4>]>}`, or a RUN '
+            "line with mesh-shape=2,4."
         )
     return _make((1, 1))
 

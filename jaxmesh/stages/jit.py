@@ -32,6 +32,7 @@ from jaxmesh.sharding.mesh import (
     tracing_over,
     with_devices,
 )
+from jaxmesh.stages import shardings as ends
 from jaxmesh.stages.arguments import (
     argument_of,
     check_devices,
@@ -44,7 +45,6 @@ from jaxmesh.stages.arguments import (
 )
 from jaxmesh.stages.checked_calls import CheckedCalls, Checks
 from jaxmesh.stages.partitioned import Partitioned, run_partitioned, traced_program
-from jaxmesh.stages.shardings import UNSPECIFIED, Carried, call_constrained, carried_shardings, requested_shardings
 from jaxmesh.stages.stages import Lowered, Traced
 from jaxmesh.ttnn.mesh_tensor import is_tensor
 from jaxmesh.validate import is_hashable, quote
@@ -64,7 +64,7 @@ class JitFunction:
         static: ArgumentSet,
         donated: ArgumentSet,
         check_replication: bool | None = None,
-        shardings: tuple[Any, Any] = (UNSPECIFIED, UNSPECIFIED),
+        shardings: tuple[Any, Any] = (ends.UNSPECIFIED, ends.UNSPECIFIED),
     ) -> None:
         self._fun = fun
         self._mesh = mesh
@@ -76,7 +76,7 @@ class JitFunction:
         self._shardings = shardings
         # By the implementation of random keys, and by the shardings of arrays, which JAX's cache does not look up by.
         self._jitted: dict[Hashable, Any] = {}
-        self._last_carried: tuple[Any, Carried | None] = None, None
+        self._last_placements: tuple[Any, ends.Carried | None, bool] = None, None, False
         self._checked: dict[Hashable, CheckedCalls] = {}
         functools.update_wrapper(self, fun, updated=())
 
@@ -98,14 +98,14 @@ class JitFunction:
 
     def _launch(self, args: Any, kwargs: Any) -> Any:
         outer = tracing()
-        if outer is not None and not outer.inline and self._shardings != (UNSPECIFIED, UNSPECIFIED):
+        if outer is not None and not outer.inline and self._shardings != (ends.UNSPECIFIED, ends.UNSPECIFIED):
             # A part of a plain program: its shardings are constraints there.
             plain = tuple(x.value if isinstance(x, Static) else x for x in args)
             mesh = self._mesh or outer.mesh or context_mesh()
-            return call_constrained(self._fun, self._static.argnums, self._shardings, mesh, plain, kwargs)
+            return ends.call_constrained(self._fun, self._static.argnums, self._shardings, mesh, plain, kwargs)
         compat.require_region()
         # A part of a program that is being traced is checked by that program.
-        carried = self._carried_shardings(args, kwargs)
+        carried, args, kwargs = self._carried_shardings(args, kwargs)
         if tracing() is None and is_enabled(self._check_replication):
             compare_launch_arguments((args, kwargs))
             return self._checked_calls(carried)(args, kwargs)
@@ -117,24 +117,24 @@ class JitFunction:
             jitted = self._jitted.setdefault(kind, self._make_jitted(None, carried))
         return launch(jitted, *args, **kwargs)
 
-    def _carried_shardings(self, args: Any, kwargs: Any) -> Carried | None:
-        """Returns `carried_shardings` of a call; at once if the call before was given the same."""
+    def _carried_shardings(self, args: Any, kwargs: Any) -> tuple[ends.Carried | None, Any, Any]:
+        """Returns `carried_shardings` of a call, at once if the call before was given the same, and the call moved."""
         leaves, tree = _tree.flatten((args, kwargs))
-        placements = tree, list(map(placement_of, leaves))
-        known, carried = self._last_carried
-        if known != placements:
-            carried = carried_shardings(_tree.leaves((args, kwargs), is_leaf=is_tensor))
-            self._last_carried = placements, carried
-        return carried
+        mesh = self._mesh or context_mesh()
+        placements = tree, list(map(placement_of, leaves)), mesh
+        if self._last_placements[0] != placements:
+            self._last_placements = placements, *ends.read_placements(args, kwargs, mesh)
+        _, carried, moves = self._last_placements
+        return carried, *(ends.moved_to_mesh(args, kwargs, mesh) if moves else (args, kwargs))
 
-    def _checked_calls(self, carried: Carried | None) -> CheckedCalls:
+    def _checked_calls(self, carried: ends.Carried | None) -> CheckedCalls:
         if carried not in self._checked:
             if len(self._checked) >= _CACHED_SHARDINGS:
                 self._checked = {}
             self._checked[carried] = CheckedCalls(lambda checks: self._make_jitted(checks, carried))
         return self._checked[carried]
 
-    def _make_jitted(self, checks: Checks | None, carried: Carried | None) -> Any:
+    def _make_jitted(self, checks: Checks | None, carried: ends.Carried | None) -> Any:
         @functools.wraps(self._fun)
         def run(*args: Any, **kwargs: Any) -> Any:
             return self._trace_lower_run(args, kwargs, checks, carried)
@@ -151,7 +151,7 @@ class JitFunction:
     # and settings of a call, and compiles what the body does to traced arguments. Every later call of the same types
     # runs that program without coming here.
     def _trace_lower_run(
-        self, args: Sequence[Any], kwargs: dict[str, Any], checks: Checks | None, carried: Carried | None
+        self, args: Sequence[Any], kwargs: dict[str, Any], checks: Checks | None, carried: ends.Carried | None
     ) -> Any:
         if not self._simple:
             args = [x.value if isinstance(x, Static) else x for x in args]
@@ -241,9 +241,9 @@ class JitFunction:
           ArgumentTypeError: an argument or a result is not an array.
         """
         call = self._flatten(args, kwargs)
-        return self._trace(call, carried_shardings(call.leaves))[0]
+        return self._trace(call, ends.carried_shardings(call.leaves))[0]
 
-    def _trace(self, call: _Call, carried: Carried | None) -> tuple[Traced, Partitioned | None]:
+    def _trace(self, call: _Call, carried: ends.Carried | None) -> tuple[Traced, Partitioned | None]:
         given = self._mesh
         if given is None and context_mesh() is None:
             args, kwargs = jax.tree.unflatten(call.tree, call.leaves)
@@ -251,7 +251,7 @@ class JitFunction:
         mesh = program_mesh(given)
         arguments = tuple(argument_of(x, p, mesh) for x, p in zip(call.leaves, call.paths, strict=True))
         boundary = Boundary(getattr(self._fun, "__name__", "function"), mesh, call.tree, arguments, call.donated)
-        asked = requested_shardings(call.leaves, call.paths, call.tree, mesh, self._shardings, carried)
+        asked = ends.requested_shardings(call.leaves, call.paths, call.tree, mesh, self._shardings, carried)
         with tracing_over(mesh):
             program = trace(
                 call.fun, call.tree, [a.aval for a in arguments], [a.varying or () for a in arguments], mesh, asked
@@ -317,8 +317,8 @@ def jit(
     fun: Callable[..., Any] | None = None,
     *,
     mesh: AnyMesh | None = None,
-    in_shardings: Any = UNSPECIFIED,
-    out_shardings: Any = UNSPECIFIED,
+    in_shardings: Any = ends.UNSPECIFIED,
+    out_shardings: Any = ends.UNSPECIFIED,
     static_argnums: int | Iterable[int] | None = None,
     static_argnames: str | Iterable[str] | None = None,
     donate_argnums: int | Iterable[int] | None = None,

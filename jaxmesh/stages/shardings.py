@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 import warnings
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
@@ -11,12 +12,19 @@ import jax
 from jax.core import Tracer
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, Sharding
 
-from jaxmesh.errors import ArgumentTypeError, ArgumentValueError, MemoryKindWarning, MeshMismatchError
+from jaxmesh.errors import (
+    ArgumentTypeError,
+    ArgumentValueError,
+    DroppedShardingWarning,
+    MemoryKindWarning,
+    MeshMismatchError,
+)
 from jaxmesh.frontends.stablehlo.trace import DEVICE_MEMORY, Asked, is_split, named_axes
-from jaxmesh.jaxprs.caches import placement_of
+from jaxmesh.jaxprs.caches import is_staged, placement_of
 from jaxmesh.sharding.mesh import AnyMesh, same_mesh, show_mesh
 from jaxmesh.sharding.shard_attributes import spec_axes
 from jaxmesh.stages.arguments import show_path
+from jaxmesh.ttnn.mesh_tensor import is_tensor
 from jaxmesh.validate import quote
 
 _tree: Any = jax.tree
@@ -87,6 +95,8 @@ def requested_shardings(
         own = None if carried is None else carried[i]
         here = _on_mesh(leaf, own, mesh)
         if here is None:
+            if own is not None and is_split(own):
+                _check_other_mesh(own, mesh, show_path(path))
             continue
         if own is not None:
             check_kept(own, show_path(path))
@@ -97,7 +107,7 @@ def requested_shardings(
                 "with jax.device_put, or leave its sharding out."
             )
         wanted[i], presharded[i] = here, True
-    results = None if outs is UNSPECIFIED or outs is None else _of_results(outs, mesh)
+    results = None if outs is UNSPECIFIED or outs is None else functools.cache(_of_results(outs, mesh))
     is_given = not (ins is UNSPECIFIED and outs is UNSPECIFIED)
     return Asked(tuple(wanted), tuple(presharded), results, is_given)
 
@@ -112,6 +122,44 @@ def _on_mesh(leaf: Any, carried: NamedSharding | None, mesh: AnyMesh) -> NamedSh
     if isinstance(carried.mesh, Mesh) and isinstance(mesh, Mesh) and not same_mesh(carried.mesh, mesh):
         return None
     return NamedSharding(mesh, carried.spec)
+
+
+def _check_other_mesh(own: NamedSharding, mesh: AnyMesh, what: str) -> None:
+    """Warns that an array's split over another mesh of the same devices is dropped; raises for other devices."""
+    split = f"{what} is split as {own.spec} over the mesh {show_mesh(own.mesh)}, the program is over {show_mesh(mesh)}"
+    remedy = "put it on the program's mesh with jax.device_put"
+    devices = [frozenset(m.devices.flat) if isinstance(m, Mesh) else None for m in (own.mesh, mesh)]
+    if devices[0] is None or devices[0] != devices[1]:
+        raise MeshMismatchError(f"{split}; {remedy}, or pass numpy.asarray(x).")
+    warnings.warn(f"{split}, where it is a full tensor; {remedy}.", DroppedShardingWarning, stacklevel=2)
+
+
+def read_placements(args: Any, kwargs: Any, mesh: AnyMesh | None) -> tuple[Carried | None, bool]:
+    """Returns `carried_shardings` of a call, and whether one of its arrays is on another mesh of the same devices."""
+    leaves = _tree.leaves((args, kwargs))
+    carried = carried_shardings(_tree.leaves((args, kwargs), is_leaf=is_tensor))
+    return carried, any(_is_elsewhere(x, mesh) for x in leaves)
+
+
+def moved_to_mesh(args: Any, kwargs: Any, mesh: AnyMesh | None) -> tuple[Any, Any]:
+    """Returns a call's arguments on the program's mesh; JAX names the shardings of results after an argument's mesh."""
+    if not isinstance(mesh, Mesh) or is_staged():
+        return args, kwargs
+    whole = NamedSharding(mesh, PartitionSpec())
+
+    def move(x: Any) -> Any:
+        return jax.device_put(x, whole) if _is_elsewhere(x, mesh) else x
+
+    return _tree.map(move, (args, kwargs))
+
+
+def _is_elsewhere(leaf: Any, mesh: AnyMesh | None) -> bool:
+    """Returns True for an array that is committed to another mesh of the devices of the program's mesh."""
+    committed, sharding = placement_of(leaf) or (False, None)
+    if not (committed and isinstance(sharding, NamedSharding) and isinstance(mesh, Mesh)):
+        return False
+    own = sharding.mesh
+    return isinstance(own, Mesh) and not same_mesh(own, mesh) and set(own.devices.flat) == set(mesh.devices.flat)
 
 
 def _of_arguments(
@@ -163,10 +211,11 @@ def _broadcast(prefix: Any, full: Any, what: str, of: str) -> list[Any]:
 
 
 def _of_results(outs: Any, mesh: AnyMesh) -> Callable[[Any], Sequence[NamedSharding | None]]:
-    def results(tree: Any) -> list[NamedSharding | None]:
+    def results(tree: Any) -> tuple[NamedSharding | None, ...]:
         full = _tree.unflatten(tree, [_Leaf(i) for i in range(tree.num_leaves)])
         prefix = _as_tuple(outs) if isinstance(full, tuple) else outs
-        return [_name_of(s, mesh, "out_shardings") for s in _broadcast(prefix, full, "out_shardings", "the results")]
+        rows = _broadcast(prefix, full, "out_shardings", "the results")
+        return tuple(_name_of(s, mesh, "out_shardings") for s in rows)
 
     return results
 

@@ -20,6 +20,7 @@ from jaxmesh.emit.constants import CONSTANT_LIMIT
 from jaxmesh.errors import ArgumentTypeError, InexpressibleError
 from jaxmesh.jaxprs import walk
 from jaxmesh.passes.mesh_shard.replication_checks import add_checks
+from jaxmesh.runtime.progress import progress
 from jaxmesh.runtime.reference import run_reference
 from jaxmesh.sharding.mesh import AnyMesh
 from jaxmesh.stages.arguments import check_call
@@ -87,7 +88,8 @@ class Stage(abc.ABC):
         key = groups, limit, strict, upstream
         program = self._programs.get(key)
         if program is None:
-            program = self._flat(*key)
+            with progress("passes to a flat program"):
+                program = self._flat(*key)
             # Racing threads may build it twice; the first result wins. A full cache is replaced.
             cache = self._programs if len(self._programs) < _CACHED_PROGRAMS else {}
             program = cache.setdefault(key, program)
@@ -137,7 +139,8 @@ class Stage(abc.ABC):
         if name == "jaxpr":
             return self.jaxpr_text()
         program = self._program(groups, unroll_limit, strict, layouts)
-        return emit(name, program, debug_info=debug_info, layouts=layouts, constant_limit=constant_limit)
+        with progress(f"{name} text"):
+            return emit(name, program, debug_info=debug_info, layouts=layouts, constant_limit=constant_limit)
 
     def default_program(self) -> Program:
         """The flat program that `as_text` prints by default; drawings show what the real library refuses, too."""

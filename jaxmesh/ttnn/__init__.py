@@ -100,9 +100,12 @@ from jaxmesh.ttnn.further import (
     cumprod as cumprod,
     dequantize as dequantize,
     group_norm as group_norm,
+    layer_norm_post_all_gather as layer_norm_post_all_gather,
+    layer_norm_pre_all_gather as layer_norm_pre_all_gather,
     quantize as quantize,
     requantize as requantize,
     reset_global_semaphore_value as reset_global_semaphore_value,
+    rms_norm_pre_all_gather as rms_norm_pre_all_gather,
     selu as selu,
     softplus as softplus,
 )

@@ -138,7 +138,8 @@ def chunk(input_tensor: Any, chunks: Any, dim: Any) -> list[Any]:
     if count < 1:
         raise VerifyError(f"ttnn.chunk makes one part at least, got {count}.")
     size = shape[_normalize_dim("chunk", dim, len(shape))]
-    return split(input_tensor, max(1, -(-size // count)), dim)
+    length = max(1, -(-size // count))
+    return split(input_tensor, length, dim) if length < size else [input_tensor]
 
 
 @composed()

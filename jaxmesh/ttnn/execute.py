@@ -29,6 +29,7 @@ from jaxmesh.jaxprs.caches import ARRAY, Cache, is_staged, settings
 from jaxmesh.runtime.distributed.collectives import on_every_device
 from jaxmesh.runtime.launch import launch
 from jaxmesh.sharding.mesh import storage_spec
+from jaxmesh.ttnn.chains import Deferred, current_chain
 from jaxmesh.ttnn.lazy_reshape import LazyReshape
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
 from jaxmesh.ttnn.transfers import host_array
@@ -76,12 +77,12 @@ class CompiledOp:
 
     Attributes:
       run: the `jit(shard_map)`.
-      results: the local shape of each result and the mesh axes over which it varies.
+      results: the local shape of each result, the mesh axes over which it varies, and its stored shape and type.
       is_view: True if the op only reshapes its operand.
     """
 
     run: Callable[..., Any]
-    results: tuple[tuple[Shape, tuple[str, ...]], ...]
+    results: tuple[tuple[Shape, tuple[str, ...], tuple[Shape, np.dtype[Any]]], ...]
     is_view: bool
 
 
@@ -249,8 +250,13 @@ def _perform_on_mesh(
         op = _compiled.put(key, _compile(row, title, static, types, mesh))
     if op.is_view and isinstance(operands[0], MeshTensor) and type(data[0]) is ARRAY and not is_staged():
         return [operands[0].reshape_lazily(op.results[0][0], storage, op.run)]
-    outs = launch(op.run, *data) if data else _make_constants(op, (settings(), key))
-    return [MeshTensor(x, mesh, varying, None, storage) for x, (_, varying) in zip(outs, op.results, strict=True)]
+    chain = current_chain()
+    if chain is not None and not is_staged():
+        outs: list[Any] = chain.add(op.run, data, [kind for _, _, kind in op.results])
+    else:
+        data = [x.compute() if type(x) is Deferred else x for x in data]
+        outs = launch(op.run, *data) if data else _make_constants(op, (settings(), key))
+    return [MeshTensor(x, mesh, varying, None, storage) for x, (_, varying, _) in zip(outs, op.results, strict=True)]
 
 
 def _number_on_mesh(title: str, operands: Sequence[Any], i: int, mesh: AnyMesh) -> Any:
@@ -291,17 +297,18 @@ def _compile(
         ]
         return _compute(row, title, shards, static, sizes)
 
-    results: list[tuple[Shape, tuple[str, ...]]] = []
+    results: list[tuple[Shape, tuple[str, ...], tuple[Shape, np.dtype[Any]]]] = []
 
     def infer_types(*stored: Any) -> Any:
         for x in compute_locally(stored):
-            axes = compat.varying_axes(jax.typeof(x))
-            results.append((x.shape, tuple(a for a in mesh.axis_names if a in axes)))
+            found = compat.varying_axes(jax.typeof(x))
+            axes = tuple(a for a in mesh.axis_names if a in found)
+            results.append((x.shape, axes, ((*x.shape, *(sizes[a] for a in axes)), x.dtype)))
         return _jnp.zeros(())
 
     def run(*stored: Any) -> list[Any]:
         outs = zip(compute_locally(stored), results, strict=True)
-        return [_lax.reshape(x, (*shape, *[1] * len(axes))) for x, (shape, axes) in outs]
+        return [_lax.reshape(x, (*shape, *[1] * len(axes))) for x, (shape, axes, _) in outs]
 
     run.__name__ = run.__qualname__ = row.name
     structs = [
@@ -309,9 +316,9 @@ def _compile(
         for spec, (_, shape, dtype, _) in zip(specs, operands, strict=True)
     ]
     jax.eval_shape(compat.shard_map(infer_types, mesh=mesh, in_specs=specs, out_specs=PartitionSpec()), *structs)
-    out_specs = [storage_spec(len(shape), axes) for shape, axes in results]
+    out_specs = [storage_spec(len(shape), axes) for shape, axes, _ in results]
     mapped = compat.shard_map(run, mesh=mesh, in_specs=specs, out_specs=out_specs)
-    is_view = Trait.VIEW in row.traits and len(operands) == 1 and [axes for _, axes in results] == [operands[0][0]]
+    is_view = Trait.VIEW in row.traits and len(operands) == 1 and [axes for _, axes, _ in results] == [operands[0][0]]
     return CompiledOp(jax.jit(mapped), tuple(results), is_view)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -223,6 +224,71 @@ def group_norm(
     tensors = [t for t in (input_tensor, weight, bias) if t is not None]
     key = (num_groups, epsilon, weight is None, bias is None)
     return _each("ttnn.group_norm", key, compute, *tensors)
+
+
+# --- norms of rows that are split over devices, and rotations --------------------------------------------------------
+
+
+@composed()
+def rms_norm_pre_all_gather(input_tensor: Any, residual_input_tensor: Any, dtype: Any, memory_config: Any) -> Any:
+    """Sums the squares of each row: the first element of a tile, whose others are zero."""
+    return _statistics("rms_norm_pre_all_gather", input_tensor, residual_input_tensor)
+
+
+@composed()
+def layer_norm_pre_all_gather(input_tensor: Any, residual_input_tensor: Any, dtype: Any, memory_config: Any) -> Any:
+    """Sums the squares of each row, and the row: the first elements of two tiles, whose others are zero."""
+    return _statistics("layer_norm_pre_all_gather", input_tensor, residual_input_tensor)
+
+
+def _statistics(name: str, x: Any, residual: Any) -> Any:
+    def compute(*parts: Any) -> Any:
+        row = functools.reduce(_lax.add, [p.astype(_jnp.float32) for p in parts])
+        powers = [row * row, row] if name.startswith("layer") else [row * row]
+        sums: list[Any] = [p.sum(-1, keepdims=True) for p in powers]
+        return _jnp.concatenate([_jnp.pad(s, [(0, 0)] * (row.ndim - 1) + [(0, 31)]) for s in sums], -1)
+
+    return _each(f"ttnn.{name}", (), compute, *(t for t in (x, residual) if t is not None))
+
+
+@composed()
+def layer_norm_post_all_gather(
+    input_tensor: Any, stats: Any, epsilon: Any, weight: Any, bias: Any, dtype: Any, memory_config: Any
+) -> Any:
+    """Normalises rows by the sums of all devices, which `ttnn.all_gather` joined along the last dim."""
+
+    def compute(x: Any, sums: Any, *parameters: Any) -> Any:
+        row, width = x.astype(_jnp.float32), x.shape[-1]
+        devices = sums.shape[-1] // 64
+        total = sums.astype(_jnp.float32).reshape(*sums.shape[:-1], devices, 2, 32)[..., 0].sum(-2)
+        square, mean = (total[..., i, None] / (devices * width) for i in (0, 1))
+        made = (row - mean) * _lax.rsqrt(square - mean * mean + epsilon)
+        given = iter(parameters)
+        for name, parameter in (("weight", weight), ("bias", bias)):
+            if parameter is not None:
+                numbers = next(given).reshape(-1)[:width].astype(_jnp.float32)
+                made = made * numbers if name == "weight" else made + numbers
+        return made
+
+    tensors = [t for t in (input_tensor, stats, weight, bias) if t is not None]
+    return _each("ttnn.layer_norm_post_all_gather", (epsilon, weight is None, bias is None), compute, *tensors)
+
+
+@composed("ttnn.experimental.rotary_embedding_llama")
+def rotary_embedding_llama(
+    input_tensor: Any, cos_cache: Any, sin_cache: Any, trans_mat: Any, memory_config: Any
+) -> Any:
+    """Turns pairs of elements: x * cos + (x @ trans_mat) * sin, with one matrix for every 32 elements."""
+
+    def compute(x: Any, cos: Any, sin: Any, matrix: Any) -> Any:
+        batch, heads, length, width = x.shape
+        row = _jnp.pad(x.astype(_jnp.float32), ((0, 0), (0, 0), (0, 0), (0, -width % 32)))
+        turned = row.reshape(batch, heads, length, -1, 32) @ matrix[0, 0].astype(_jnp.float32)
+        turned = turned.reshape(row.shape)[..., :width]
+        cos, sin = (t[:, :, :length].astype(_jnp.float32) for t in (cos, sin))
+        return (row[..., :width] * cos + turned * sin).astype(x.dtype)
+
+    return _each("ttnn.experimental.rotary_embedding_llama", (), compute, input_tensor, cos_cache, sin_cache, trans_mat)
 
 
 # --- convolutions ----------------------------------------------------------------------------------------------------

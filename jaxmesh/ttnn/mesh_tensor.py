@@ -24,26 +24,20 @@ from jaxmesh.jaxprs.export_registry import register_writer
 from jaxmesh.runtime.array_views import is_deleted, local_view, view
 from jaxmesh.runtime.distributed.collectives import one_shard
 from jaxmesh.sharding.configs import MeshCoordinate
+from jaxmesh.ttnn import types
+from jaxmesh.ttnn.chains import Deferred
 from jaxmesh.ttnn.lazy_reshape import LazyReshape
 from jaxmesh.ttnn.mesh_device import MeshDevice
 from jaxmesh.ttnn.serialization import write
 from jaxmesh.ttnn.tensor_base import TensorBase
-from jaxmesh.ttnn.types import (
-    ON_DEVICE,
-    Layout,
-    MemoryConfig,
-    Shape as LocalShape,
-    Storage,
-    StorageType,
-    TensorTopology,
-)
+from jaxmesh.ttnn.types import ON_DEVICE, Layout, MemoryConfig, Storage, StorageType, TensorTopology
 from jaxmesh.validate import as_instance, as_tuple, quote
 
 Shape = tuple[int, ...]
 
 PART = "part"
 """The only axis of the storage mesh of a tensor that exists on some devices only."""
-_STORED: Any = (jax.Array, jax.ShapeDtypeStruct, np.ndarray, LazyReshape)
+_STORED: Any = (jax.Array, jax.ShapeDtypeStruct, np.ndarray, LazyReshape, Deferred)
 _DEALLOCATED = object()
 
 
@@ -108,7 +102,7 @@ class MeshTensor(TensorBase):
           ResidencyError: the tensor was deallocated.
           DeletedError: it was donated to a program.
         """
-        if type(stored := self._checked()) is LazyReshape:
+        if isinstance(stored := self._checked(), LazyReshape | Deferred):
             stored = self._replace(stored.compute())
         if is_deleted(stored):
             raise DeletedError(
@@ -151,7 +145,7 @@ class MeshTensor(TensorBase):
     def operand(self) -> tuple[Any, Shape | None]:
         """Returns a stored array for an op, and the local shape that the op must give it first, if any."""
         stored = self._stored
-        if type(stored) is ARRAY and not stored.is_deleted():
+        if type(stored) is Deferred or (type(stored) is ARRAY and not stored.is_deleted()):
             return stored, None
         if type(stored) is LazyReshape and not stored.stored.is_deleted():
             return stored.stored, stored.local
@@ -172,7 +166,8 @@ class MeshTensor(TensorBase):
 
     def with_storage(self, storage: Storage) -> MeshTensor:
         """Returns the same tensor with another storage type, layout or memory config."""
-        tensor = MeshTensor(self.data, self._mesh, self.varying, self.topology, storage)
+        stored = self._stored if type(self._stored) is Deferred else self.data
+        tensor = MeshTensor(stored, self._mesh, self.varying, self.topology, storage)
         tensor._is_shared = self._is_shared = True
         tensor._proven = self._proven
         return tensor
@@ -243,7 +238,7 @@ class MeshTensor(TensorBase):
         return sharding.mesh if isinstance(sharding, NamedSharding) else self._mesh
 
     @property
-    def shape(self) -> LocalShape:
+    def shape(self) -> types.Shape:
         """The local (per-device) shape; a tuple.
 
         Raises:
@@ -256,7 +251,7 @@ class MeshTensor(TensorBase):
                 f"a MeshTensor is stored with its mesh dims {sizes} last, but the stored shape is {stored}: a negative "
                 "axis was given to jax.vmap. Count the axes of a MeshTensor from the front."
             )
-        return tuple.__new__(LocalShape, stored[:rank])
+        return tuple.__new__(types.Shape, stored[:rank])
 
     @property
     def dtype(self) -> Any:

@@ -32,13 +32,19 @@ CASES = {
         "// CHECK: ttnn::add(v2, v2,\n// CHECK: ::add(v1);\n",
         "// RUN: ttmlir-opt --ttir-to-emitpy-pipeline=target-module=true %s | ttmlir-translate --mlir-to-python | "
         "FileCheck %s\n// CHECK: def forward(input, device):\n// CHECK: ttnn.add(\n// CHECK-NOT: def\n",
+        "// RUN: not ttmlir-opt --stablehlo-to-ttir-pipeline %s 2>&1 | FileCheck %s\n// CHECK: no op of StableHLO\n",
+        '// RUN: ttmlir-opt --ttir-to-emitpy-pipeline="mesh-shape=1,2 mesh-topology=linear,ring" %s | ttmlir-translate '
+        "--mlir-to-python | FileCheck %s\n// CHECK: fabric_config=ttnn.FabricConfig.FABRIC_1D_RING)\n",
     ],
-    "differs": [LOWER + '// RUN: FileCheck %s --input-file=%t\n// CHECK: "ttnn.subtract"\n'],
+    "differs": [
+        LOWER + '// RUN: FileCheck %s --input-file=%t\n// CHECK: "ttnn.subtract"\n',
+        "// RUN: not ttmlir-opt %s 2>&1 | FileCheck %s\n// CHECK: {{.*}}\n",
+    ],
     "refused": [LOWER + "%0 = nothing\n"],
     "not ours": [
         "// RUN: ttmlir-opt --d2m-allocate %s | FileCheck %s\n// CHECK: no\n",
         '// RUN: ttmlir-opt --ttir-to-ttnn-backend-pipeline="optimization-level=2" %s | FileCheck %s\n// CHECK: no\n',
-        "// RUN: not ttmlir-opt %s 2>&1 | FileCheck %s\n// CHECK: no\n",
+        "// RUN: ttmlir-opt %s 2>&1 | FileCheck %s\n// CHECK: no\n",
         "// no line\n",
     ],
 }
@@ -64,7 +70,7 @@ def test_the_first_check_that_fails_is_named(tmp_path: Path, capsys: Any) -> Non
 
 def test_the_tests_of_one_pipeline_can_be_chosen(tmp_path: Path, capsys: Any) -> None:
     for number, text in enumerate(t for texts in CASES.values() for t in texts):
-        (tmp_path / f"{number}.mlir").write_text(text + ADD)
+        (tmp_path / f"{number:02}.mlir").write_text(text + ADD)
     main.main(["lit", str(tmp_path), "--pipeline"])
     assert [line[:8].strip() for line in capsys.readouterr().out.splitlines()[:-1]] == [
         *["passed"] * 3,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import jaxmesh as jm
+from jaxmesh.jaxprs import source_locations
 from tests.generators.plain_programs import MESH, SQUARE, X, on
 
 Array = Any
@@ -104,3 +106,190 @@ def test_derivatives_beside_integers_truth_values_and_keys() -> None:
 
     alike(tangents(program), tangents(with_aux))
     alike(jax.vmap(program, (None, None, 0))(X, SQUARE, KEYS)[1][2], jax.vmap(lambda k: jax.random.fold_in(k, 1))(KEYS))
+
+
+# --- linear algebra --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("spec", [P("y"), P(("y", "x")), P("x", None, "y")])
+@pytest.mark.parametrize(
+    "fun",
+    [
+        jnp.linalg.cholesky,
+        jnp.linalg.qr,
+        jnp.linalg.inv,
+        lambda a: jnp.linalg.solve(a, a[..., :1] * 2),
+        jax.grad(lambda a: jnp.linalg.slogdet(a)[1].sum()),
+    ],
+    ids=["cholesky", "qr", "inv", "solve", "gradient"],
+)
+def test_matrices_of_a_split_batch_stay_where_they_are(fun: Callable[[Array], Any], spec: P) -> None:
+    a = np.random.default_rng(0).normal(size=(8, 4, 4)).astype(np.float32)
+    a = a @ a.swapaxes(1, 2) + 4 * np.eye(4, dtype=np.float32)
+    program = jm.jit(fun, mesh=MESH, in_shardings=spec)
+    alike(program(a), fun(a))
+    traced = program.trace(a)
+    assert (traced.as_text().count("ttir.all_gather") > 0) == (len(spec) > 1)
+    assert traced.lower().as_text()
+
+
+@pytest.mark.filterwarnings("ignore::jaxmesh.errors.ReplicatedProgramWarning")
+@pytest.mark.parametrize("spec", [P(None, "x"), P("y", "x"), P(None, ("y", "x")), P(None, ("x", "y"))])
+@pytest.mark.parametrize("k", [1, 7, 8, 20])
+@pytest.mark.parametrize("dtype", [np.float32, np.int32])
+def test_the_largest_of_a_split_dim_are_picked_among_those_of_each_part(k: int, dtype: Any, spec: P) -> None:
+    """Many are equal, so that the first of them is to be found; not-a-number is the largest of all."""
+    x = np.random.default_rng(k).integers(-9, 9, (4, 64)).astype(dtype)
+    if dtype is np.float32:
+        x[1, 50] = np.nan
+    program = jm.jit(lambda x: jax.lax.top_k(x, k), mesh=MESH, in_shardings=spec)
+    for got, want in zip(program(x), jax.lax.top_k(x, k), strict=True):
+        np.testing.assert_array_equal(got, want)
+    parts = 8 if isinstance(spec[1], tuple) else 4
+    gathered = re.findall(r"ttir.all_gather.*tensor<[0-9]+x([0-9]+)x[fi]32>\n", program.trace(x).as_text())
+    assert max(map(int, gathered)) == (k * parts if k < 64 // parts else 64)
+
+
+def test_what_functions_of_jax_do_is_at_the_line_that_calls_them() -> None:
+    program = jm.jit(lambda x: jnp.linalg.norm(jnp.var(x, 1, keepdims=True), axis=1), mesh=MESH, in_shardings=P("y"))
+    here = [source_locations.source_line(e) for e in program.trace(X).jaxpr.eqns if e.primitive.name != "mesh_shard"]
+    assert here
+    assert all(__file__ in line for line in here)
+
+
+# --- what a program looks at, and arrays of other meshes --------------------------------------------------------------
+
+
+def inspecting(x: Array, seen: list[Any]) -> Array:
+    """Looks at a value, at the state of a loop, and at what the loop makes."""
+
+    def step(total: Array, row: Array) -> tuple[Array, Array]:
+        jax.debug.inspect_array_sharding(total, callback=seen.append)
+        return total + row, total
+
+    y = x * 2
+    jax.debug.inspect_array_sharding(y, callback=seen.append)
+    rows = jax.lax.scan(step, y.sum(0), y)[1]
+    jax.debug.inspect_array_sharding(rows, callback=seen.append)
+    return rows.sum(0)
+
+
+def test_inspected_shardings_are_those_of_jax() -> None:
+    seen: list[Any] = []
+    wanted: list[Any] = []
+    x = np.arange(64, dtype=np.float32).reshape(8, 8)
+    program = jm.jit(lambda x: inspecting(x, seen), mesh=MESH, in_shardings=P(None, "x"))
+    alike(program(x), jax.jit(lambda x: inspecting(x, wanted), in_shardings=on(None, "x"))(x))
+    # XLA compiles the body of a loop before what is around it.
+    assert (
+        sorted(str(s.spec) for s in seen) == sorted(str(s.spec) for s in wanted) == ["P('x',)", *["P(None, 'x')"] * 2]
+    )
+    assert all(s.mesh == MESH for s in seen)
+    assert "inspect" not in program.trace(x).lower().as_text()
+
+
+def test_an_inspected_shard_leaves_no_trace_in_a_text() -> None:
+    def program(x: Array) -> Array:
+        shard = jm.full_to_shard(x, P("y"))
+        jax.debug.inspect_array_sharding(shard, callback=print)
+        return jm.shard_to_full(shard, P("y"))
+
+    assert "inspect" not in jm.jit(program, mesh=MESH).trace(X).lower().as_text()
+
+
+def test_an_array_on_other_devices_is_refused() -> None:
+    four = jax.sharding.Mesh(np.asarray(jax.devices()[:4]), ("z",))
+    x = jax.device_put(X, jax.sharding.NamedSharding(four, P("z")))
+    for shardings in ({}, {"in_shardings": P("y")}):
+        with pytest.raises(jm.MeshMismatchError, match=r"P\('z',\).*device_put"):
+            jm.jit(lambda x: x * 2, mesh=MESH, **shardings)(x)
+
+
+def test_a_split_over_another_mesh_of_the_same_devices_is_dropped_with_a_warning() -> None:
+    line = jax.sharding.Mesh(np.asarray(jax.devices()[:8]), ("z",))
+    x = jax.device_put(X, jax.sharding.NamedSharding(line, P("z")))
+    with pytest.warns(jm.errors.DroppedShardingWarning, match=r"P\('z',\).*full tensor"):
+        y = jm.jit(lambda x: jax.lax.with_sharding_constraint(x * 2, on("y")), mesh=MESH)(x)
+    alike(y, X * 2)
+    assert y.sharding.is_equivalent_to(on("y"), 2)
+
+
+@pytest.mark.filterwarnings("ignore::jaxmesh.errors.DroppedShardingWarning")
+@pytest.mark.parametrize(("shape", "spec"), [((8,), P("a")), ((8,), P()), ((4, 2), P("a", "b")), ((2, 4), P())])
+def test_results_are_on_the_programs_mesh_wherever_arguments_are(shape: tuple[int, ...], spec: P) -> None:
+    other = jax.sharding.Mesh(np.asarray(jax.devices()[:8]).reshape(shape), ("a", "b")[: len(shape)])
+    x = jax.device_put(X, jax.sharding.NamedSharding(other, spec))
+    y = jm.jit(lambda x: x * 2, mesh=MESH, out_shardings=P("y"))(x)
+    alike(y, X * 2)
+    assert (y.sharding.mesh.axis_names, y.sharding.spec) == (("y", "x"), P("y"))
+
+
+def test_a_kind_of_memory_of_results_is_warned_of_once() -> None:
+    pinned = jax.sharding.NamedSharding(MESH, P("y"), memory_kind="pinned_host")
+    with pytest.warns(jm.errors.MemoryKindWarning) as caught:
+        jm.jit(lambda x: x * 2, mesh=MESH, in_shardings=P("y"), out_shardings=pinned)(X)
+    assert len(caught) == 1
+
+
+# --- primitives that JAX expands --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fun", [jnp.searchsorted, lambda x, q: jax.lax.map(lambda y: jnp.searchsorted(x, y), q)])
+def test_what_jax_expands_before_it_lowers_has_texts(fun: Callable[..., Any]) -> None:
+    args = np.arange(16, dtype=np.float32), np.linspace(-1, 17, 8, dtype=np.float32)
+    program = jm.jit(fun, mesh=MESH, in_shardings=(P("x"), P("y")))
+    np.testing.assert_array_equal(program(*args), fun(*args))
+    traced = program.trace(*args)
+    np.testing.assert_array_equal(traced.lower().compile()(*args), fun(*args))
+    assert (
+        "shard_dims = array<i64: -1, 0>, shard_direction = #ttcore.shard_direction<full_to_shard>" in traced.as_text()
+    )
+    assert all(traced.lower().as_text(language) for language in ("ttnn", "python", "cpp"))
+
+
+# --- regions for one device ------------------------------------------------------------------------------------------
+
+
+def place(x: Array) -> Any:
+    rolled = jax.lax.ppermute(x, "x", [(i, (i + 1) % 4) for i in range(4)])
+    return rolled + jax.lax.axis_index("x")
+
+
+def test_a_region_over_some_axes_knows_its_place_along_them() -> None:
+    part = jax.shard_map(place, mesh=MESH, in_specs=P(None, "x"), out_specs=P(None, "x"), axis_names={"x"})
+    want = np.roll(X, X.shape[1] // 4, 1) + np.repeat(np.arange(4, dtype=np.float32), X.shape[1] // 4)
+    repeated = lambda x: jax.lax.scan(lambda c, _: (part(c), None), x, None, length=4)[0]  # noqa: E731
+    for fun, expected in ((part, want), (jax.vmap(part, 1, 1), None), (repeated, None)):
+        x = X if expected is not None or fun is repeated else np.stack([X, 2 * X], 1)
+        program = jm.jit(fun, mesh=MESH, in_shardings=P("y"))
+        expected = np.asarray(jax.jit(fun)(x)) if expected is None else expected
+        traced = program.trace(x)
+        for got in (program(x), traced.lower().compile()(x), traced.reference(x)):
+            np.testing.assert_allclose(got, expected, rtol=1e-6)
+        assert all(traced.lower().as_text(language) for language in ("ttnn", "python", "cpp"))
+    text = jax.jit(part, in_shardings=on("y")).lower(X).as_text()
+    with pytest.warns(jm.AssumptionWarning, match="the same over mesh axis 'y'$"):
+        read = jm.from_mlir(text)
+    np.testing.assert_allclose(read.lower().compile()(X), want, rtol=1e-6)
+
+
+# --- Explicit axes ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("spec", [P(), P(None, "x"), P("x")])
+def test_results_are_as_asked_on_explicit_axes(spec: P) -> None:
+    explicit = jax.make_mesh((2, 4), ("y", "x"), axis_types=(jax.sharding.AxisType.Explicit,) * 2)
+    wanted = jax.sharding.NamedSharding(explicit, P("y"))
+    x = jax.device_put(X, jax.sharding.NamedSharding(explicit, spec))
+    program = jm.jit(lambda x: jnp.sin(x) * 2, mesh=explicit, out_shardings=P("y"))
+    for y in (program(x), program.lower(x).compile()(x), jax.jit(program)(x)):
+        alike(y, np.sin(X) * 2)
+        assert y.sharding.is_equivalent_to(wanted, 2)
+    # JAX wants the mesh for the ones that a derivative starts from.
+    with jax.set_mesh(explicit):
+        for transform in (jax.grad, lambda f: jax.jit(jax.grad(f))):
+            derivative = transform(lambda x: (program(x) ** 2).sum())(x)
+            alike(derivative, 8 * np.sin(X) * np.cos(X))
+            assert derivative.sharding.is_equivalent_to(x.sharding, 2)
+        alike(jax.jvp(program, (x,), (x,))[1], 2 * np.cos(X) * X)
+        alike(jax.vmap(program)(jnp.stack([x, x])), np.stack([np.sin(X) * 2] * 2))

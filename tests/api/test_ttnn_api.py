@@ -343,6 +343,37 @@ def test_defaults_of_the_real_api(device: ttnn.MeshDevice) -> None:
         assert jm.jit(lambda a: ttnn.all_gather(a, 0), mesh=small.mesh)(u).shape == (2 * max(sizes), 2)
 
 
+@pytest.mark.beyond
+def test_a_norm_of_rows_that_are_split_over_devices(device: ttnn.MeshDevice) -> None:
+    t = random_tensor(device, (1, 1, 5, 64), jnp.bfloat16)
+    x = np.stack(shards_of(t)).astype(F32)
+    sums = ttnn.layer_norm_pre_all_gather(t, dtype=ttnn.float32)
+    np.testing.assert_allclose(np.stack(shards_of(sums))[..., [0, 32]].sum(-2), np.stack(
+        [(x * x).sum((-1, -2)), x.sum((-1, -2))], -1
+    ), rtol=1e-4)  # fmt: skip
+    squares = np.stack(shards_of(ttnn.rms_norm_pre_all_gather(t, residual_input_tensor=t, dtype=ttnn.float32)))
+    np.testing.assert_allclose(squares[..., 0], 4 * (x * x).sum(-1), rtol=1e-4)
+    assert not squares[..., 1:].any()
+    got = ttnn.layer_norm_post_all_gather(t, ttnn.all_gather(sums, -1, cluster_axis=1), epsilon=1e-5)
+    rows = np.concatenate(list(x.reshape(2, 4, 5, 64).swapaxes(0, 1)), -1)
+    want = (rows - rows.mean(-1, keepdims=True)) / np.sqrt(rows.var(-1, keepdims=True) + 1e-5)
+    made = np.stack(shards_of(got)).astype(F32).reshape(2, 4, 5, 64)
+    np.testing.assert_allclose(np.concatenate(list(made.swapaxes(0, 1)), -1), want, atol=2e-2)
+
+
+@pytest.mark.beyond
+def test_pairs_of_elements_turn(device: ttnn.MeshDevice) -> None:
+    t, cos, sin = (random_tensor(device, s, jnp.bfloat16) for s in ((2, 3, 5, 48), (1, 1, 8, 48), (1, 1, 8, 48)))
+    turn = np.zeros((1, 1, 32, 32), F32)
+    for i in range(0, 32, 2):
+        turn[0, 0, i, i + 1], turn[0, 0, i + 1, i] = 1, -1
+    matrix = on_devices(device, [turn.astype(jnp.bfloat16)] * 8)
+    got = np.stack(shards_of(ttnn.experimental.rotary_embedding_llama(t, cos, sin, matrix))).astype(F32)
+    x, c, s = (np.stack(shards_of(v)).astype(F32) for v in (t, cos, sin))
+    turned = np.stack([-x[..., 1::2], x[..., ::2]], -1).reshape(x.shape)
+    np.testing.assert_allclose(got, x * c[..., :5, :] + turned * s[..., :5, :], atol=2e-2)
+
+
 # --- arguments -------------------------------------------------------------------------------------------------------
 
 

@@ -17,7 +17,8 @@ import jaxmesh as jm
 from jaxmesh import ttnn
 from jaxmesh.errors import DeletedError
 from jaxmesh.runtime import launch
-from jaxmesh.ttnn import execute, helpers
+from jaxmesh.ttnn import chains, execute, helpers
+from jaxmesh.ttnn.chains import chained
 from jaxmesh.ttnn.lazy_reshape import LazyReshape
 from tests.generators.oracles import same_bits
 
@@ -43,6 +44,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
     monkeypatch.setattr(execute, "launch", launched)
     monkeypatch.setattr("jaxmesh.ttnn.lazy_reshape.launch", launched)
+    monkeypatch.setattr(chains, "launch", launched)
     return seen
 
 
@@ -281,3 +283,73 @@ def test_every_public_name_is_in_all() -> None:
     errors = {n for n, e in vars(jm).items() if isinstance(e, type) and issubclass(e, (jm.JaxmeshError, Warning))}
     assert errors < set(jm.__all__)
     assert all(getattr(jm, name) is not None for name in jm.__all__)
+
+
+# --- chains of ops ---------------------------------------------------------------------------------------------------
+
+
+def test_ops_of_a_chain_are_one_program(tensor: Any, started: list[Any], device: ttnn.MeshDevice) -> None:
+    with chained():
+        doubled = ttnn.add(tensor, tensor)
+        made = ttnn.to_layout(ttnn.reshape(ttnn.subtract(doubled, 1.0), [4, 4]), ttnn.TILE_LAYOUT)
+        negative, ones = ttnn.neg(made), ttnn.ones([4, 4], ttnn.float32, ttnn.TILE_LAYOUT, device)
+        ttnn.deallocate(doubled)
+        assert (made.shape, made.ndim, made.dtype, made.layout) == ((4, 4), 2, np.float32, ttnn.TILE_LAYOUT)
+        assert not started
+        assert equal(made, pieces(lambda p: (p * 2 - 1).reshape(4, 4)))
+        assert equal(negative, pieces(lambda p: (1 - p * 2).reshape(4, 4)))
+        assert all((np.asarray(s) == 1).all() for s in shards(ones))
+        assert len(started) == 1
+        again = ttnn.add(made, negative)
+    # A chain ends where it is looked at, also behind the block.
+    assert equal(ttnn.add(again, again), pieces(lambda p: np.zeros((4, 4), np.float32)))
+    assert len(started) == 3
+
+
+def test_a_chain_rounds_as_its_ops_do(tensor: Any) -> None:
+    def called() -> Any:
+        thirds = ttnn.multiply(ttnn.typecast(tensor, ttnn.bfloat16), 1 / 3)
+        return ttnn.typecast(ttnn.subtract(ttnn.add(thirds, 256.0), 256.0), ttnn.float32)
+
+    want = shards(called())
+    with chained():
+        assert equal(called(), want)
+    assert not equal(ttnn.multiply(tensor, 1 / 3), want)
+
+
+def test_equal_chains_compile_once(tensor: Any) -> None:
+    with chained():
+        for _ in range(3):
+            made = ttnn.exp(ttnn.add(tensor, 2.0))
+            assert equal(made, pieces(lambda p: np.asarray(jax.jit(jax.numpy.exp)(p + 2))))
+        before = len(chains._programs)
+        assert equal(ttnn.exp(ttnn.add(tensor, tensor)), shards(ttnn.exp(ttnn.add(tensor, tensor))))
+    assert len(chains._programs) == before + 1
+
+
+def test_a_long_chain_runs_in_parts(tensor: Any, started: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chains, "_LONGEST", 4)
+    with chained():
+        made = tensor
+        for _ in range(10):
+            made = ttnn.add(made, 1.0)
+        assert len(started) == 2
+        assert equal(made, pieces(lambda p: p + 10))
+
+
+def test_an_op_of_a_chain_that_is_wrong_fails_when_it_is_called(tensor: Any) -> None:
+    with chained():
+        made = ttnn.add(tensor, 1.0)
+        with pytest.raises(jm.VerifyError, match=r"ttnn\.reshape"):
+            ttnn.reshape(made, [3, 5])
+        ttnn.deallocate(made)
+        with pytest.raises(jm.ResidencyError, match="deallocated"):
+            ttnn.add(made, made)
+
+
+def test_a_trace_takes_what_a_chain_computed(tensor: Any) -> None:
+    with chained():
+        made, other = ttnn.add(tensor, 1.0), ttnn.add(tensor, 2.0)
+        assert equal(jax.jit(lambda t: ttnn.add(t, made))(tensor), pieces(lambda p: p * 2 + 1))
+        assert equal(made, pieces(lambda p: p + 1))
+        assert equal(ttnn.add(made, other), pieces(lambda p: p * 2 + 3))

@@ -168,6 +168,23 @@ def test_a_model_of_any_size_needs_no_memory_here() -> None:
     assert dram.device_peak >= 2 * 65536 * 16384 * 4
 
 
+EMPTY = {"of an argument": (0, 8), "cut": (8, 0), "created": (8, 8)}
+
+
+@pytest.mark.parametrize("shape", EMPTY.values(), ids=EMPTY)
+def test_tensors_without_elements(shape: tuple[int, int]) -> None:
+    """Nothing is distributed or computed of them; the others are created as zeros, which `ttnn.zeros` makes."""
+
+    def split(x: Any) -> Any:
+        x = jm.full_to_shard(x, P("y", "x"))
+        none = jnp.exp(x)[:, :0] * 2 + 1
+        count = none.sum() + jax.ops.segment_sum(jnp.ones(4), jnp.array([0, 1, 1, 0]), 2)
+        return [jm.shard_to_full(v, P(("y", "x"))) for v in (none.reshape(-1, 3), count, x * 2 + 1)]
+
+    kind = jax.ShapeDtypeStruct(shape, jnp.float32)
+    assert jm.jit(split, mesh=jm.make_mesh((1, 2))).lower(kind).judge().outcome == "accepted"
+
+
 @pytest.mark.parametrize("mesh", [(1, 1), (2, 1), (2, 2), (4, 1), (1, 6), (4, 2), (8, 1), (4, 4), (2, 8)])
 def test_a_mesh_is_a_part_of_a_cluster(mesh: tuple[int, ...]) -> None:
     verdict = lowered(128, 32, 384, mesh).judge()

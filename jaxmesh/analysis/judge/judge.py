@@ -24,8 +24,9 @@ from jaxmesh.analysis.judge.environment import (
 from jaxmesh.analysis.judge.runner.refusal import describe
 from jaxmesh.analysis.judge.verdict import ACCEPTED, DIED, REFUSED, Leak, Memory, Place, Refusal, Verdict
 from jaxmesh.dialects.program import Program
-from jaxmesh.emit.export_folder import python_files
+from jaxmesh.emit.export_folder import LOCATIONS, python_files
 from jaxmesh.errors import ArgumentValueError, MissingFileError, TtnnError
+from jaxmesh.runtime.progress import progress
 from jaxmesh.validate import quote
 
 RUNNER = Path(__file__).parent / "runner"
@@ -84,7 +85,9 @@ def judge_folder(
     shapes = shapes or _MADE.search(script.read_text(encoding="utf-8", errors="replace")) is not None
     options = [name for name, on in (("--shapes", shapes), ("--board", target is None), ("--check", check)) if on]
     with tempfile.TemporaryDirectory(prefix="jaxmesh-judge-") as scratch:
-        done = _start(environment, target, Path(folder), Path(scratch), options, timeout)
+        lines = script.read_text(encoding="utf-8", errors="replace").count("\n")
+        with progress("judge, lines of main.py", lines, lambda: _progress(Path(scratch))):
+            done = _start(environment, target, Path(folder), Path(scratch), options, timeout)
         return _verdict(environment, target, Path(folder), Path(scratch), done)
 
 
@@ -158,10 +161,16 @@ class _Places:
 
     def __init__(self, folder: Path) -> None:
         self._lines = (folder / "main.py").read_text(encoding="utf-8", errors="replace").splitlines()
+        self._sources: Mapping[str, str] = {}
+        self.remarks: tuple[str, ...] = ()
+        places = folder / LOCATIONS
         try:
-            self._sources: Mapping[str, str] = json.loads((folder / "locations.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            self._sources = {}
+            found: Any = json.loads(places.read_text(encoding="utf-8"))
+            self._sources = dict(found.items())
+        except FileNotFoundError:
+            self.remarks = (f"the folder has no {LOCATIONS}: the user's lines are not known; export writes one",)
+        except (OSError, ValueError, AttributeError) as error:
+            self.remarks = (f"{LOCATIONS} cannot be read ({error}): the user's lines are not known; export it again",)
 
     def __call__(self, line: int) -> Place:
         text = self._lines[line - 1].strip() if 0 < line <= len(self._lines) else ""
@@ -194,7 +203,7 @@ def _verdict(
         "version": environment.version,
         "target": "board" if target is None else target.name,
         "output": done.stdout,
-        "remarks": _remarks(environment),
+        "remarks": _remarks(environment) + places.remarks,
     }
     if "code" not in report:
         return _dead(environment, places(_progress(scratch)), done, about)

@@ -22,6 +22,7 @@ from jaxmesh.analysis.record.source_path import Place
 from jaxmesh.dialects.residency import ResidencyMap
 from jaxmesh.dialects.signature import Boundary
 from jaxmesh.runtime.distributed.collectives import fetch_array
+from jaxmesh.runtime.progress import progress
 from jaxmesh.runtime.regions import Plan, plan_regions
 from jaxmesh.runtime.sharded import execute
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
@@ -50,7 +51,9 @@ def record_devices(
         def run(*leaves: Any, plan: Plan = plan) -> list[Any]:
             return execute(plan, mesh, [x.data if isinstance(x, MeshTensor) else x for x in leaves])
 
-        reader = Reader([_array(x) for x in compile_and_call(run)], tuple(boundary.sizes.values()))
+        with progress("record, compiling and running"):
+            values = [_array(x) for x in compile_and_call(run)]
+        reader = Reader(values, tuple(boundary.sizes.values()))
         reader.read(instrumented.nodes)
         if not reader.missing:
             return Recording(tuple(reader.entries), boundary.sizes, "devices", boundary.name, wanted.partial)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from jaxmesh.dialects.op import need
 from jaxmesh.dialects.ttnn.data_types import ANY, BF16, FLOATS, NARROW, U16, U32
 from jaxmesh.dialects.ttnn.forms import MODULAR, Forms, Gives, Layout, Occurrence, Takes, forms
@@ -75,10 +77,7 @@ define(
     OPS,
     "scatter",
     forms=[need("dim", "int")],
-    python=[
-        *_WRITTEN,
-        _REDUCE,
-    ],
+    python=[*(replace(p, keyword=True) for p in _WRITTEN), _REDUCE],
     cpp=positional(*_WRITTEN, _REDUCE, unset("sub_core_grid")),
     takes=_scatter,
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -117,17 +118,45 @@ def _affine_map(shape: Shape, tile: bool) -> str:
     return f"({dims}) -> ({rows or '0'}, d{len(shape) - 1})"
 
 
-def buffer_type(kind: Type) -> str:
-    """Returns the memory of the devices that a value is in, `DRAM` or `L1`.
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """How a layout spreads a tensor over cores.
+
+    Attributes:
+      layout: `HEIGHT_SHARDED`, `WIDTH_SHARDED` or `BLOCK_SHARDED`.
+      cores: rectangles of cores, each from one to another, as (x, y).
+      shape: the rows and columns that one core holds, in elements.
+    """
+
+    layout: str
+    cores: tuple[tuple[tuple[int, int], tuple[int, int]], ...]
+    shape: tuple[int, int]
+
+
+_SPREAD = re.compile(r"memref<(\d+)x(\d+)x(!?).*<((?:height|width|block)_sharded)>")
+_CORES = re.compile(r"core_range<\((\d+), *(\d+)\), *\((\d+), *(\d+)\)>")
+
+
+def spread(kind: Type) -> Spread | None:
+    """Returns how the layout of a value spreads it over cores; None if it is in one piece.
 
     Raises:
-      UnsupportedError: it is spread over cores.
+      UnsupportedError: the layout does not say which cores.
     """
-    if kind.layout and not kind.layout.endswith("<interleaved>>"):
+    if not kind.layout or kind.layout.endswith("<interleaved>>") or kind.host:
+        return None
+    found, ranges = _SPREAD.search(kind.layout), [tuple(map(int, r)) for r in _CORES.findall(kind.layout)]
+    if found is None or not ranges:
         raise UnsupportedError(
-            f"a tensor of the layout {kind.layout[:200]} has no call: those of Python and C++ are written for "
-            "interleaved ones. Convert it with ttnn.to_memory_config first."
+            f"a tensor of the layout {kind.layout[:200]} has no call: it is spread over cores that it does not name. "
+            "Name them as core_ranges, or convert it with ttnn.to_memory_config first."
         )
+    rows, columns = (int(n) * (TILE if found[3] else 1) for n in found.groups()[:2])
+    return Spread(found[4].upper(), tuple(((a, b), (c, d)) for a, b, c, d in ranges), (rows, columns))
+
+
+def buffer_type(kind: Type) -> str:
+    """Returns the memory of the devices that a value is in, `DRAM` or `L1`."""
     return "L1" if "#ttnn.buffer_type<l1>" in kind.layout else "DRAM"
 
 

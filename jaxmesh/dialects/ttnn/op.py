@@ -7,6 +7,7 @@ it, `jaxmesh.ttnn` takes calls by it, the importer reads operations by it: none 
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -17,8 +18,8 @@ from jaxmesh.dialects.ttnn.forms import TILES, Forms, Occurrence, Rule
 
 NEEDED: Any = inspect.Parameter.empty
 Source = Literal[
-    "operand", "operands", "operand_device", "attribute", "memory_config", "dtype", "layout", "shape", "device",
-    "compute_config", "text", "none",
+    "operand", "operands", "operand_or_attribute", "operand_device", "attribute", "memory_config", "dtype", "layout",
+    "shape", "device", "compute_config", "text", "none",
 ]  # fmt: skip
 
 
@@ -29,7 +30,8 @@ class Param:
     Attributes:
       name: the parameter's name in the real API.
       source: where its value comes from: `operand` (number `key`; None if it is absent), `operands` (all, in a list),
-        `operand_device` (the mesh device of operand number `key`), `attribute` (called `key`), `memory_config`,
+        `operand_or_attribute` (the attribute that `form` names, where the operand is absent), `operand_device` (the
+        mesh device of operand number `key`), `attribute` (called `key`), `memory_config`,
         `dtype`, `layout`, `shape` (of the result), `device` (the last operand), `compute_config`, `text` (always
         `key`, in the target language), or `none`.
       key: the number or name for the source.
@@ -77,6 +79,21 @@ def spell(enum: str, value: str) -> str:
     """
     name = enum.replace("::", ".").rsplit(".", 1)[-1]
     return SPELLINGS.get(name, {}).get(value, value)
+
+
+_FIELD = re.compile(r"(\w+) = (?:#ttnn\.core_coord<([^<>]*)>|(\w+))")
+
+
+def parse_config(text: str) -> dict[str, int | bool | tuple[int, ...]]:
+    """Returns the fields of a config of the dialect.
+
+    >>> parse_config("#ttnn.sdpa_program_config<grid = #ttnn.core_coord<8, 4>, q_chunk_size = 32, exact = true>")
+    {'grid': (8, 4), 'q_chunk_size': 32, 'exact': True}
+    """
+    found: dict[str, int | bool | tuple[int, ...]] = {}
+    for name, place, word in _FIELD.findall(text):
+        found[name] = tuple(map(int, place.split(","))) if place else word == "true" if word.isalpha() else int(word)
+    return found
 
 
 def operand(

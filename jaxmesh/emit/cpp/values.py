@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from jaxmesh.dialects.program import Type
-from jaxmesh.dialects.ttnn.layouts import buffer_type
-from jaxmesh.dialects.ttnn.op import spell
+from jaxmesh.dialects.ttnn.layouts import Spread, buffer_type, spread
+from jaxmesh.dialects.ttnn.op import parse_config, spell
 from jaxmesh.errors import UnsupportedError
 
 NOTHING = "::std::nullopt"
@@ -42,8 +42,30 @@ def layout(tile: bool) -> str:
 
 def memory_config(kind: Type) -> str:
     """Returns the memory config of a tensor."""
-    buffer = "SYSTEM_MEMORY" if kind.host else buffer_type(kind)
-    return f"::ttnn::MemoryConfig{{::ttnn::TensorMemoryLayout::INTERLEAVED, ::ttnn::BufferType::{buffer}, {NOTHING}}}"
+    buffer, cores = "SYSTEM_MEMORY" if kind.host else buffer_type(kind), spread(kind)
+    layout, held = ("INTERLEAVED", NOTHING) if cores is None else (cores.layout, _shard_spec(cores))
+    return f"::ttnn::MemoryConfig{{::ttnn::TensorMemoryLayout::{layout}, ::ttnn::BufferType::{buffer}, {held}}}"
+
+
+def _coordinate(place: tuple[int, ...]) -> str:
+    return f"::ttnn::CoreCoord{{{', '.join(map(str, place))}}}"
+
+
+def _shard_spec(cores: Spread) -> str:
+    ranges = ", ".join(f"::ttnn::CoreRange{{{_coordinate(a)}, {_coordinate(b)}}}" for a, b in cores.cores)
+    rows = ", ".join(map(str, cores.shape))
+    return (
+        f"::ttnn::ShardSpec{{::ttnn::CoreRangeSet{{::std::vector<::ttnn::CoreRange>{{{ranges}}}}}, "
+        f"::std::array<uint32_t, 2>{{{rows}}}, ::ttnn::types::ShardOrientation::ROW_MAJOR}}"
+    )
+
+
+def attention_config(text: str) -> str:
+    """Returns the program config of an attention."""
+    written = (
+        f".{k} = {_coordinate(v) if isinstance(v, tuple) else str(v).lower()}" for k, v in parse_config(text).items()
+    )
+    return f"::ttnn::operations::transformer::SDPAProgramConfig{{{', '.join(written)}}}"
 
 
 COMPUTE_CONFIG = (
@@ -125,6 +147,8 @@ FORMS: Mapping[str, Callable[[Any], str]] = {
     "vector": _row("::std::vector<int32_t>"),
     "uint32s": lambda given: f"::std::array<uint32_t, {len(given)}>{{{_list_of(given)}}}",
     "pairs": _pairs,
+    "one": lambda given: f"::std::vector<uint32_t>{{{given}}}",
+    "attention_config": lambda given: attention_config(str(given)),
 }
 """The spelling of an attribute, by the form of its parameter; `array` and `span` take statements of their own."""
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from jaxmesh.dialects.program import Type
-from jaxmesh.dialects.ttnn.layouts import buffer_alias, layout_text
+from jaxmesh.dialects.ttnn.layouts import layout_text
+
+_BUFFER = re.compile(r"#ttnn\.buffer_type<(\w+)>")
+_ALIAS = re.compile(r"#(?:dram|l1|l1_small|system_memory|trace)\b")
+"""The memories, by the names that they have in a text."""
 
 
 @dataclass(slots=True)
@@ -18,10 +23,9 @@ class Layouts:
 
     def alias(self, kind: Type, element: str) -> str:
         """Returns the name of a value's layout."""
-        text = kind.layout or layout_text(kind, element)
+        text = _BUFFER.sub(r"#\1", kind.layout) or layout_text(kind, element)
         if text not in self._names:
-            if not kind.layout:
-                self._buffers.setdefault(buffer_alias(kind))
+            self._buffers.update(dict.fromkeys(_ALIAS.findall(text)))
             self._names[text] = f"#ttnn_layout{len(self._names) or ''}"
         return self._names[text]
 

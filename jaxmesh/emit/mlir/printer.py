@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxmesh.dialects.definitions import definition_of, group_count, has_trait
+from jaxmesh.dialects.definitions import HOISTED, definition_of, group_count, has_trait
 from jaxmesh.dialects.op import OpDef, Trait
 from jaxmesh.dialects.program import Op, Port, Program, Value
 from jaxmesh.dialects.ttnn.memory import MEMORY_OPS
@@ -31,12 +31,12 @@ layout that `to_layout` makes, which upstream has in the result's type, and how 
 
 
 NAMED_RESULTS: Mapping[str, Sequence[str]] = {
-    "ttnn.sort": ("values", "indices"),
-    "ttnn.topk": ("values", "indices"),
-    "ttnn.max_pool2d_with_indices": ("result", "result_indices"),
-    "ttnn.split_query_key_value_and_split_heads": ("query", "key", "value"),
+    "sort": ("values", "indices"),
+    "topk": ("values", "indices"),
+    "max_pool2d_with_indices": ("result", "result_indices"),
+    "split_query_key_value_and_split_heads": ("query", "key", "value"),
 }
-"""The names of results that upstream's ops ask for."""
+"""The names of results that upstream's ops of both dialects ask for."""
 
 
 def mlir_text(
@@ -44,6 +44,8 @@ def mlir_text(
     *,
     locations: bool = False,
     layouts: bool = False,
+    named_results: bool = False,
+    stored: bool = True,
     constant_limit: int = CONSTANT_LIMIT,
     resources: bool = True,
 ) -> str:
@@ -55,6 +57,8 @@ def mlir_text(
       program: of one dialect.
       locations: whether ops, arguments and the module have their locations.
       layouts: of TTNN, whether types carry the layouts of the values, and the element types that the devices have.
+      named_results: whether the results of ops that upstream names have these names.
+      stored: with layouts, whether element types are those that the devices have; else they are those of TTIR.
       constant_limit: the most elements of a constant that its op spells; others are resources behind the module.
       resources: whether the elements of resources are written; else they have names alone.
 
@@ -71,6 +75,8 @@ def mlir_text(
     """
     constants = StoredConstants(program, constant_limit)
     printer = _Printer(program, Locations(written=locations), Layouts() if layouts else None, constants)
+    printer.names_results = named_results
+    printer.spelling.stored = stored and layouts
     text = printer.text()
     return text + resource_section(printer.resources) if resources else text
 
@@ -89,6 +95,8 @@ class _Printer:
         self.count = self.numbered = 0
         self.taken: set[str] = set()
         self.printed: dict[tuple[str, int], str] = {}
+        self.spelled: dict[int, str] = {}
+        self.names_results = False
 
     def text(self) -> str:
         around = self.locations.op(""), self.locations.op("")
@@ -129,7 +137,12 @@ class _Printer:
         return f"    return{body}{self.locations.op('')}"
 
     def _type(self, value: Value) -> str:
-        return self.spelling.type(self.program.types[value])
+        kind = self.program.types[value]
+        # Values of one type mostly share it.
+        found = self.spelled.get(id(kind))
+        if found is None:
+            found = self.spelled[id(kind)] = self.spelling.type(kind)
+        return found
 
     def _listed(self, values: Sequence[Value]) -> str:
         return ", ".join([self.names[v] for v in values])
@@ -154,8 +167,8 @@ class _Printer:
             return ""
         if not op.results:
             return ""
-        if self.layouts is not None and op.name in NAMED_RESULTS:
-            return self._name_results(op, NAMED_RESULTS[op.name])
+        if self.names_results and (names := NAMED_RESULTS.get(op.name.partition(".")[2])):
+            return self._name_results(op, names)
         name = f"%{self.count}"
         self.count += 1
         if len(op.results) == 1:
@@ -188,7 +201,8 @@ class _Printer:
 
     def _properties(self, op: Op) -> Iterator[str]:
         forms, row = _forms(op.name)
-        given = {k: v for k, v in op.attributes.items() if v is not None and k not in _discardable(op.name)}
+        left = {HOISTED, *_discardable(op.name)}
+        given = {k: v for k, v in op.attributes.items() if v is not None and k not in left}
         if row is not None:
             given = {**row.assumptions, **given}
             if absent := ", ".join(repr(a.name) for a in row.attributes if a.required and a.name not in given):
@@ -209,13 +223,17 @@ class _Printer:
             yield f"{name} = {self._written(op, name, forms[name], given[name])}"
 
     def _discardable(self, op: Op) -> str:
+        if not op.attributes:
+            return ""
         given = [
             (k, op.attributes[k], form)
             for k, form in _discardable(op.name).items()
             if op.attributes.get(k) and (k != "layout" or self.layouts is None)
         ]
-        written = (f"jaxmesh.{k}" + (f" = {attribute(form, v, self.spelling)}" if form else "") for k, v, form in given)
-        return f" {{{', '.join(written)}}}" if given else ""
+        spelled = (f" = {attribute(form, v, self.spelling)}" if form else "" for _, v, form in given)
+        written = [f"jaxmesh.{k}{text}" for (k, _, _), text in zip(given, spelled, strict=True)]
+        written += [HOISTED] if HOISTED in op.attributes else []
+        return f" {{{', '.join(written)}}}" if written else ""
 
     def _written(self, op: Op, name: str, form: str, value: Any) -> str:
         stored = self.constants.name(op) if form == "dense" else None

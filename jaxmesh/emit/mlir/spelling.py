@@ -53,7 +53,9 @@ class Spelling:
     def __init__(self, layouts: Layouts | None = None) -> None:
         self._context: Any = None
         self._layouts = layouts
-        """If given, types are those of TTNN, with layouts and the element types of the devices."""
+        """If given, types have layouts."""
+        self.stored = layouts is not None
+        """Whether element types are those of the devices."""
         self._types: dict[tuple[Shape, Any], str] = {}
         self._placed: dict[Type, str] = {}
         self._floats: dict[tuple[str, bytes], str] = {}
@@ -70,7 +72,7 @@ class Spelling:
         return self._placed[kind]
 
     def _element(self, dtype: np.dtype[Any]) -> str:
-        return element_type(dtype) if self._layouts is None else signed(element_type(stored_type(dtype)))
+        return signed(element_type(stored_type(dtype))) if self.stored else element_type(dtype)
 
     def tensor(self, shape: Shape, dtype: np.dtype[Any]) -> str:
         """A tensor type."""
@@ -94,8 +96,8 @@ class Spelling:
         return f"dense<{self._inside(elements)}> : {self.tensor(array.shape, array.dtype)}"
 
     def as_stored(self, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-        """A constant in the element type that is printed: with layouts that of the devices."""
-        return array if self._layouts is None else array.astype(stored_type(array.dtype))
+        """A constant in the element type that is printed."""
+        return array.astype(stored_type(array.dtype)) if self.stored else array
 
     def resource(self, name: str, array: np.ndarray[Any, Any]) -> str:
         """A constant whose elements are in the section of resources: `dense_resource<...> : tensor<...>`."""

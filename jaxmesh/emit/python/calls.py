@@ -24,8 +24,9 @@ def signature_of(op: Op) -> tuple[TtnnOp, Signature]:
     if row is None or not row.python.params:
         place = f" (from {op.line})" if op.line else ""
         raise MissingRuleError(
-            f"emitted Python: {op.name}{place} is no op of TTNN's table; add a `define(...)` entry to one of the "
-            "files jaxmesh/dialects/ttnn/*.py, and a pattern to one of jaxmesh/passes/ttir_to_ttnn/*.py."
+            f"emitted Python: failed to legalize operation '{op.name}'{place}: it is no op of TTNN's table with a "
+            "Python call; add a `define(...)` entry to one of the files jaxmesh/dialects/ttnn/*.py, and a pattern to "
+            "one of jaxmesh/passes/ttir_to_ttnn/*.py."
         )
     return row, row.python
 
@@ -81,6 +82,11 @@ def _operand(site: _Site, param: Param) -> str:
     return "None" if value is None else site.names[value]
 
 
+def _operand_or_attribute(site: _Site, param: Param) -> str:
+    found = _operand(site, param)
+    return str(site.op.attributes[param.form]) if found == "None" else found
+
+
 def _operands(site: _Site, _: Param) -> str:
     return f"[{', '.join(site.names[v] for v in site.tensors if v is not None)}]"
 
@@ -99,6 +105,7 @@ def _attribute(site: _Site, param: Param) -> str:
 _SOURCES: Mapping[str, Callable[[_Site, Param], str]] = {
     "operand": _operand,
     "operands": _operands,
+    "operand_or_attribute": _operand_or_attribute,
     "operand_device": lambda site, param: f"{_operand(site, param)}.device()",
     "attribute": _attribute,
     "memory_config": lambda site, _: values.memory_config(site.result),
@@ -132,10 +139,10 @@ def load_constant(program: Program, op: Op, names: Names, file: str) -> Statemen
     return [("utils.load_constant", f"{', '.join(arguments)}, shape={values.shape(kind.shape)}")]
 
 
-def device_call(mesh_shape: Sequence[int]) -> tuple[str, str]:
-    """The call that gives the mesh device: one chip needs no fabric."""
+def device_call(mesh_shape: Sequence[int], ring: bool = False) -> tuple[str, str]:
+    """The call that gives the mesh device: one chip needs no fabric, an axis that closes to a ring needs one for it."""
     sizes = tuple(map(int, mesh_shape))
-    fabric = "FABRIC_1D" if any(n > 1 for n in sizes) else "DISABLED"
+    fabric = "DISABLED" if all(n == 1 for n in sizes) else "FABRIC_1D_RING" if ring else "FABRIC_1D"
     return "utils.DeviceGetter.get_device", f"{sizes}, fabric_config=ttnn.FabricConfig.{fabric}"
 
 
@@ -194,7 +201,7 @@ def _deallocate(program: Program, op: Op, names: Names) -> Statements:
 
 
 _SPECIAL: Mapping[str, Callable[[Program, Op, Names], Statements]] = {
-    "ttnn.get_device": lambda program, op, names: [device_call(op.attributes["mesh_shape"])],
+    "ttnn.get_device": lambda program, op, names: [device_call(op.attributes["mesh_shape"], program.ring)],
     "ttnn.distribute_tensor": _distribute,
     "ttnn.aggregate_tensor": _aggregate,
     "ttnn.to_device": _to_device,

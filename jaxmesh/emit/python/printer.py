@@ -180,7 +180,7 @@ class _Module:
         body = [f"def {self.inputs_names[load]}(): "]
         device = "None"
         if any(self.on_mesh(a, load) for a in self.program.arguments):
-            device = self.statement(body, *calls.device_call(tuple(self.program.mesh.values())))
+            device = self.statement(body, *calls.device_call(tuple(self.program.mesh.values()), self.program.ring))
         write = self.loaded if load else self.ones
         made: list[str] = []
         for number, argument in enumerate(self.program.arguments):

@@ -9,11 +9,11 @@ from typing import Any, cast
 import numpy as np
 
 from jaxmesh.dialects.program import Type
-from jaxmesh.dialects.ttnn.layouts import buffer_type
-from jaxmesh.dialects.ttnn.op import spell
+from jaxmesh.dialects.ttnn.layouts import buffer_type, spread
+from jaxmesh.dialects.ttnn.op import parse_config, spell
 from jaxmesh.errors import VerifyError
 
-DEVICE_MEMORY = "ttnn.MemoryConfig(ttnn.TensorMemoryLayout.INTERLEAVED, ttnn.BufferType.{}, None)"
+DEVICE_MEMORY = "ttnn.MemoryConfig(ttnn.TensorMemoryLayout.{}, ttnn.BufferType.{}, {})"
 COMPUTE_CONFIG = "ttnn.WormholeComputeKernelConfig(math_fidelity=ttnn.MathFidelity.HiFi4, fp32_dest_acc_en=True)"
 
 
@@ -34,7 +34,14 @@ def layout(kind: Type) -> str:
 
 def memory_config(kind: Type) -> str:
     """Returns the memory config of a tensor; a host tensor has none."""
-    return "None" if kind.host else DEVICE_MEMORY.format(buffer_type(kind))
+    if kind.host:
+        return "None"
+    cores = spread(kind)
+    if cores is None:
+        return DEVICE_MEMORY.format("INTERLEAVED", buffer_type(kind), None)
+    ranges = ", ".join(f"ttnn.CoreRange(ttnn.CoreCoord{a}, ttnn.CoreCoord{b})" for a, b in cores.cores)
+    held = f"ttnn.CoreRangeSet([{ranges}]), {listed(cores.shape)}, ttnn.ShardOrientation.ROW_MAJOR"
+    return DEVICE_MEMORY.format(cores.layout, buffer_type(kind), f"ttnn.ShardSpec({held})")
 
 
 def shape(sizes: Iterable[int]) -> str:
@@ -86,8 +93,18 @@ _FORMS: Mapping[str, Callable[[Any], str]] = {
     "coordinate": lambda value: f"ttnn.MeshCoordinate({tuple(map(int, value))})",
     "float": lambda value: floating(float(value)),
     "array": lambda value: array(np.asarray(value)),
+    "one": lambda value: f"[{value}]",
+    "attention_config": lambda value: (
+        "ttnn.SDPAProgramConfig("
+        + ", ".join(f"{k}={_configured(v)}" for k, v in parse_config(str(value)).items())
+        + ")"
+    ),
     "pairs": lambda value: plain(list(zip(value[::2], value[1::2], strict=True))),
 }
+
+
+def _configured(value: int | bool | tuple[int, ...]) -> str:
+    return f"ttnn.CoreCoord{value}" if isinstance(value, tuple) else str(value)
 
 
 def _member(enum: str, value: Any) -> str:

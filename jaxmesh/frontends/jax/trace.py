@@ -195,7 +195,9 @@ def partitioned_program(plain: compat.Jaxpr, asked: Asked, tree: Any, mesh: Mesh
     """Returns the program that the partitioner makes; one that it cannot make runs as JAX runs it."""
     # Where no type has a sharding, types do not decide where results are.
     typed = any(any(a.sharding.spec) for a in (*plain.in_avals, *plain.out_avals))
-    specs = tuple(a.sharding.spec for a in plain.out_avals) if typed else None
+    asked_results = asked.results(tree) if asked.results is not None else [None] * len(plain.out_avals)
+    ends = zip(plain.out_avals, asked_results, strict=True)
+    specs = tuple(a.sharding.spec if s is None else s.spec for a, s in ends) if typed else None
     plain = copy_constants(plain)
     try:
         made = partition_program(plain, asked, tree, mesh)

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import jax
 
+from jaxmesh.dialects import textual
 from jaxmesh.dialects.definitions import definition_of, has_trait
 from jaxmesh.dialects.op import OpDef, Trait
 from jaxmesh.dialects.ttnn.memory import MEMORY_OPS
@@ -179,9 +180,10 @@ def _at(line: int, op: str) -> Generator[None]:
         raise add_location(line, op, error) from None
 
 
-def decode(function: Function, functions: Sequence[Function]) -> Program:
-    """Decodes a function and all it calls."""
+def decode(function: Function, functions: Sequence[Function], *, promotes: bool = False) -> Program:
+    """Decodes a function and all it calls; `promotes` makes composites ops of TTNN where it has one of their name."""
     decoder = _Decoder(functions)
+    decoder.promotes = promotes
     body = decoder.body(function)
     with _at(function.line, f"@{function.name}"):
         declared = boundary_attributes(function, "arg_attrs", len(body.arguments))
@@ -221,6 +223,7 @@ class _Decoder:
         for f in functions:
             self._named.setdefault((id(f.piece), f.name), []).append(f)
         self.types = Types(self._note)
+        self.promotes = False
         self.needs: str | None = None
         self.device_mesh: tuple[int, ...] | None = None
         self.notes: list[str] = []
@@ -285,8 +288,10 @@ class _Decoder:
             attributes = self._attributes(operation, function)
             if op == "ttnn.to_layout" and LAYOUT not in attributes and layouts:
                 attributes = attributes | {LAYOUT: "tile" if "!ttcore.tile<" in layouts[0] else "row_major"}
+            if self.promotes and f"ttnn.{attributes.get('composite_name')}" in textual.OPS:
+                op, attributes = textual.promoted_composite(attributes)
             callee = self._callee(attributes, function) if op in _CALLS else None
-            if callee is None and op not in EMPTY:
+            if callee is None and op not in EMPTY and op == operation.name:
                 self._compare(op, operation)
         except Exception as error:
             raise add_location(line, op, error) from None

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from jaxmesh.dialects import ttnn
-from jaxmesh.dialects.definitions import definition_of, has_trait
+from jaxmesh.dialects.definitions import HOISTED, definition_of, has_trait
 from jaxmesh.dialects.imported_op import group_operands
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op, Port, Program, Type, Value
@@ -175,6 +175,9 @@ def _page_layout(step: decoded.Step) -> str:
 
 def _attributes(step: decoded.Step) -> Mapping[str, Any]:
     """Returns the attributes of an op of a text in the form of a flat program."""
+    if HOISTED in step.attributes:
+        rest = {k: v for k, v in step.attributes.items() if k != HOISTED}
+        return {**_attributes(replace(step, attributes=rest)), HOISTED: True}
     dialect, _, name = step.op.partition(".")
     attributes = {k: v for k, v in step.attributes.items() if k not in _SEGMENTS and "." not in k}
     if dialect == "ttir" and name == "mesh_shard":

@@ -23,8 +23,8 @@ from jaxmesh.sharding.shard_attributes import counts_per_dim
 ASSUMED = "jaxmesh.assume_replicated"
 """The caller's promise, which TTIR has no attribute for."""
 _SHARD_ATTRIBUTES = ("shard_type", "shard_direction", "shard_shape", "shard_dims")
-_FORMER_OPTIONS = frozenset({"memory_config", "layout", "dtype", "cq_id"})
-"""Attributes of earlier versions for where and how a result is stored, which its type gives now."""
+_FORMER_OPTIONS = frozenset({"memory_config", "layout", "dtype", "cq_id", "use_multicore"})
+"""Attributes of earlier versions for where and how a result is stored, which its type says, and how it is computed."""
 _lax: Any = jax.lax
 
 

@@ -31,6 +31,7 @@ class Call:
       read: converts an attribute.
       body: returns a region as a function of arrays.
       decisions: receives the collectives that the meaning itself makes, and why.
+      keeps_ops: whether an op of TTIR stays one equation.
     """
 
     op: Any
@@ -43,6 +44,7 @@ class Call:
     read: Callable[[Any], Any]
     body: Callable[[Any], Body]
     decisions: Decisions
+    keeps_ops: bool = False
 
     @property
     def name(self) -> str:
@@ -109,6 +111,8 @@ class Program(Protocol):
     env: dict[Any, Sharded]
     manual: frozenset[str]
     keeps_ops: bool
+    splits: bool
+    equation: Callable[[int, list[Any]], list[Any]] | None
     read: Any
 
     def types_of(self, operands: Any) -> list[jax.ShapeDtypeStruct]:

@@ -212,7 +212,8 @@ def _permute(program: Program, op: Any) -> list[Sharded]:
 def _broadcast(program: Program, op: Any) -> list[Sharded]:
     """Each device of a group receives what the first one has."""
     groups = {"replica_groups": program.read(op.attributes["replica_groups"])}
-    return _whole(bind_op(program, op, "collective_broadcast", _operands(program, op), groups))
+    types = program.types_of(op.results)
+    return _whole(bind_op(program, "collective_broadcast", _operands(program, op), groups, types))
 
 
 OPS: dict[str, Whole] = {

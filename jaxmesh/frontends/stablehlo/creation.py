@@ -11,6 +11,7 @@ import numpy as np
 
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.frontends.stablehlo.call import Program
+from jaxmesh.frontends.stablehlo.kept_ops import keep_op
 from jaxmesh.frontends.stablehlo.reshards import perform, plan
 from jaxmesh.frontends.stablehlo.shardings import Sharding, local_shape, replicated
 from jaxmesh.frontends.stablehlo.values import Sharded, axis_position
@@ -68,6 +69,39 @@ def partition_id(program: Program, op: Any) -> list[Sharded]:
     """The row-major number of this device."""
     index = axis_position(tuple(program.sizes), program.sizes)
     return [Sharded(_lax.convert_element_type(index, np.uint32), ())]
+
+
+def random(program: Program, op: Any) -> list[Sharded]:
+    """Numbers of no seed, equally likely between two constants: those of TTIR's op of that meaning."""
+    (kind,), distribution = program.types_of(op.results), str(op.attributes["rng_distribution"])
+    low, high = (_number(program, v) for v in list(op.operands)[:2])
+    if "UNIFORM" not in distribution or low is None or high is None:
+        raise UnsupportedError(
+            f"random numbers of the distribution {distribution[:60]}; read are UNIFORM ones between two constants."
+        )
+    attributes = {"size": kind.shape, "low": low, "high": high, "seed": 0}
+
+    def meaning() -> Any:
+        numbers = jax.random.uniform(jax.random.key(0), kind.shape, np.float32, low, high)
+        return _lax.convert_element_type(numbers, kind.dtype)
+
+    return [
+        Sharded(y, replicated(len(kind.shape))) for y in keep_op(program.keeps_ops, "rand", [], attributes, meaning)
+    ]
+
+
+_SAME_NUMBER = frozenset({"stablehlo.convert", "stablehlo.reshape", "stablehlo.broadcast_in_dim"})
+
+
+def _number(program: Program, value: Any) -> float | None:
+    """Returns the one number of a constant; None for any other value."""
+    op = value.owner
+    while getattr(op, "name", "") in _SAME_NUMBER:
+        op = op.operands[0].owner
+    if getattr(op, "name", "") not in ("stablehlo.constant", "arith.constant"):
+        return None
+    elements = np.asarray(program.read(op.attributes["value"])).reshape(-1)
+    return float(elements[0]) if elements.size == 1 else None
 
 
 def check_wide(shape: tuple[int, ...]) -> None:

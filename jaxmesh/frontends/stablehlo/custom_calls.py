@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -12,18 +13,20 @@ from jaxlib.mlir.dialects import sdy
 
 from jaxmesh.dialects import textual
 from jaxmesh.dialects.definitions import definition_of
-from jaxmesh.dialects.imported_op import imported_op, imported_op_p
 from jaxmesh.dialects.op import evaluate
 from jaxmesh.dialects.ttir.mesh_shard import full_to_shard, shard_to_full
 from jaxmesh.errors import MissingRuleError, UnsupportedError
-from jaxmesh.frontends.jax.retype import join_axes, spread, varying
+from jaxmesh.frontends.jax.retype import spread, varying
 from jaxmesh.frontends.mlir.attributes import entries
 from jaxmesh.frontends.stablehlo.call import Program, Whole
 from jaxmesh.frontends.stablehlo.gspmd import target_of
 from jaxmesh.frontends.stablehlo.inline import COMPOSITE, OWN_PART
+from jaxmesh.frontends.stablehlo.kept_ops import keep_op
 from jaxmesh.frontends.stablehlo.rules import split_op
-from jaxmesh.frontends.stablehlo.shardings import Sharding, as_spec, axes_of, local_shape, read, replicated, show
+from jaxmesh.frontends.stablehlo.shardings import as_spec, axes_of, local_shape, read, replicated, show
+from jaxmesh.frontends.stablehlo.top_k import split_top_k
 from jaxmesh.frontends.stablehlo.values import Sharded, own_slice
+from jaxmesh.jaxprs.stablehlo import EQUATION
 
 _lax: Any = jax.lax
 _sdy: Any = sdy
@@ -59,14 +62,23 @@ def _to_full(program: Program, op: Any) -> list[Sharded]:
 
 
 def prove_equal(program: Program, x: Any, target: Any, what: str) -> Any:
-    """Returns a shard that is the same along all axes that do not split it; assumes it where no type proves it."""
-    unproven = [a for a in program.sizes if a in varying(x) - set(axes_of(target)) and program.sizes[a] > 1]
+    """Returns a shard that is the same along all axes that do not split it; assumes it where no type proves it.
+
+    Inside of a region for one device, as where a part of it knows its place, the shard keeps its own value along the
+    axes of that region.
+    """
+    several = [a for a in program.sizes if a in varying(x) - set(axes_of(target)) and program.sizes[a] > 1]
+    unproven = [a for a in several if a not in program.manual]
     if not unproven:
         return spread(x, axes_of(target))
-    axes = ", ".join(map(repr, unproven))
-    program.decisions.assume(f"{what} is taken to be the same over mesh axis {axes}")
+    program.decisions.assume(f"{what} is taken to be the same over mesh axis {', '.join(map(repr, unproven))}")
+    own = tuple(a for a in several if a in program.manual)
+    if own:
+        # A dim in front holds the value of each place along them.
+        x, target = _lax.expand_dims(x, [0]), (own, *target)
     spec = as_spec(target)
-    return full_to_shard(shard_to_full(x, spec, assume_replicated=True), spec)
+    proven = full_to_shard(shard_to_full(x, spec, assume_replicated=True), spec)
+    return _lax.squeeze(proven, [0]) if own else proven
 
 
 def _check_local(op: Any, program: Program, sharding: Any, full: Any, local: Any) -> None:
@@ -106,31 +118,31 @@ def _own_part(program: Program, op: Any) -> list[Sharded]:
 
 
 def bind_op(
-    program: Program,
-    op: Any,
-    name: str,
-    operands: Sequence[Any],
-    attributes: Mapping[str, Any],
-    shardings: Sequence[Sharding] | None = None,
+    program: Program, name: str, operands: Sequence[Any], attributes: Mapping[str, Any], types: Sequence[Any]
 ) -> list[Any]:
-    """Performs an op of TTIR on arrays; its results are shards of an op's results, by default whole."""
-    given = program.types_of(op.results)
-    types = [
-        jax.ShapeDtypeStruct(local_shape(t.shape, s, program.sizes), t.dtype)
-        for t, s in zip(given, shardings or [replicated(len(t.shape)) for t in given], strict=True)
-    ]
-    axes = join_axes(operands)
-    operands = [spread(x, axes) for x in operands]
+    """Performs an op of TTIR on arrays; its results are of the given types."""
+    row = definition_of(f"ttir.{name}")
+    assert row is not None, name
 
     def meaning(*values: Any) -> list[Any]:
-        row = definition_of(f"ttir.{name}")
-        assert row is not None, name
         return evaluate(row, values, attributes, types, program.sizes)
 
-    kept = imported_op("ttir", name, attributes) if program.keeps_ops else None
-    if kept is None:
-        return meaning(*operands)
-    return imported_op_p.bind(*operands, jaxpr=jax.make_jaxpr(meaning)(*operands), op=kept)
+    return keep_op(program.keeps_ops, name, operands, attributes, meaning)
+
+
+def _on_shards(
+    program: Program, op: Any, perform: Callable[[list[Any], Sequence[jax.ShapeDtypeStruct]], list[Any]]
+) -> list[Sharded]:
+    """Performs an op on shards as its rule splits it; `perform` takes those, and the types of the results."""
+    xs, wanted = [program.env[v] for v in op.operands], program.result_shardings(op)
+    shapes, kinds = [t.shape for t in program.types_of(op.operands)], program.types_of(op.results)
+    splitting = split_op(op, (shapes, [t.shape for t in kinds]), [x.sharding for x in xs], wanted, program.sizes)
+    why = f"for {target_of(op)}"
+    arrays = [program.reshard(x, s, why) for x, s in zip(xs, splitting.operands, strict=True)]
+    rows = zip(kinds, splitting.results, strict=True)
+    types = [jax.ShapeDtypeStruct(local_shape(t.shape, s, program.sizes), t.dtype) for t, s in rows]
+    outs = [Sharded(y, s) for y, s in zip(perform(arrays, types), splitting.results, strict=True)]
+    return [Sharded(program.reshard(y, w, f"of {why}"), w) for y, w in zip(outs, wanted, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,23 +153,25 @@ class _Tenstorrent:
       name: the op.
       attributes: which attributes of the call it takes, each with the conversion of its value, or of a string.
       where: the attribute of the call that holds them.
+      defaults: attributes that the call may leave out, as upstream fills them in.
+      convert: converts the operands behind the first.
     """
 
     name: str
     attributes: Mapping[str, Callable[[Any], Any]]
     where: str = "mhlo.frontend_attributes"
+    defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    convert: Callable[[Any], Any] = lambda x: x
 
     def __call__(self, program: Program, op: Any) -> list[Sharded]:
-        xs, wanted = [program.env[v] for v in op.operands], program.result_shardings(op)
-        shapes = [t.shape for t in program.types_of(op.operands)], [t.shape for t in program.types_of(op.results)]
-        splitting = split_op(op, shapes, [x.sharding for x in xs], wanted, program.sizes)
-        why = f"for {target_of(op)}"
-        arrays = [program.reshard(x, s, why) for x, s in zip(xs, splitting.operands, strict=True)]
-        made = bind_op(program, op, self.name, arrays, self._given(program, op), splitting.results)
-        outs = [Sharded(y, s) for y, s in zip(made, splitting.results, strict=True)]
-        return [Sharded(program.reshard(y, w, f"of {why}"), w) for y, w in zip(outs, wanted, strict=True)]
+        def perform(arrays: list[Any], types: Sequence[Any]) -> list[Any]:
+            operands = [*arrays[:1], *map(self.convert, arrays[1:])]
+            return bind_op(program, self.name, operands, dict(self.defaults) | self.read(program, op), types)
 
-    def _given(self, program: Program, op: Any) -> dict[str, Any]:
+        return _on_shards(program, op, perform)
+
+    def read(self, program: Program, op: Any) -> dict[str, Any]:
+        """Returns the attributes of the call."""
         rows = dict(entries(op.attributes[self.where])) if self.where in op.attributes else {}
         found: dict[str, Any] = {}
         for key, attribute in rows.items():
@@ -216,7 +230,7 @@ def _opaque_call(program: Program, op: Any) -> list[Sharded]:
         groups.append(made)
     if f"ttir.{name}" in textual.GROUPS:
         attributes["operandSegmentSizes"] = tuple(int(x is not None) for x in groups)
-    made = bind_op(program, op, name, [x for x in groups if x is not None], attributes)
+    made = bind_op(program, name, [x for x in groups if x is not None], attributes, program.types_of(op.results))
     return [Sharded(y, replicated(y.ndim)) for y in made]
 
 
@@ -236,9 +250,104 @@ def _ints(value: Any) -> tuple[int, ...]:
     return tuple(int(n) for n in np.atleast_1d(value))
 
 
+def _attention(program: Program, op: Any) -> list[Sharded]:
+    """Attention of three dims, which lacks the heads, or of four; a mask is broadcast to four."""
+    xs = [program.settle(program.env[v]).array for v in op.operands]
+    given = {k: program.read(v) for k, v in entries(op.attributes[COMPOSITE])}
+    attributes = {k: given[k] for k in ("is_causal", "scale") if k in given}
+    flat = xs[0].ndim == _FULL_RANK - 1
+    operands = [_lax.expand_dims(x, (1,)) if flat else x for x in xs[:3]]
+    masked = given.get("is_causal", True) is False and len(xs) > len(operands)
+    if masked:
+        mask = _lax.expand_dims(xs[3], (1,)) if flat and xs[3].ndim == _FULL_RANK - 1 else xs[3]
+        operands.append(_lax.expand_dims(mask, tuple(range(_FULL_RANK - mask.ndim))))
+    (wanted,) = program.types_of(op.results)
+    shape = (*wanted.shape[:1], 1, *wanted.shape[1:]) if flat else wanted.shape
+    kind = jax.ShapeDtypeStruct(shape, wanted.dtype)
+    attributes["operandSegmentSizes"] = (1, 1, 1, int(masked), 0)
+    (made,) = bind_op(program, "scaled_dot_product_attention", operands, attributes, [kind])
+    return [Sharded(_lax.squeeze(made, (1,)) if flat else made, replicated(len(wanted.shape)))]
+
+
+_FULL_RANK = 4
+"""The dims of an operand of attention: batch, heads, sequence, head size."""
+
+
+def stands_for_op(composite: Any) -> bool:
+    """Returns True for a composite that upstream takes for an op of TTIR, if it has what the op needs."""
+    name, where = composite.attributes["name"].value, "composite_attributes"
+    given = dict(entries(composite.attributes[where])) if where in composite.attributes else {}
+    return _NEEDED.get(name, "") in ("", *given) and name in _NEEDED
+
+
+_NEEDED = {
+    "tenstorrent.gelu": "", "tenstorrent.gelu_tanh": "", "tenstorrent.scaled_dot_product_attention": "",
+    "tenstorrent.gather": "dim", "tenstorrent.gather_dim": "dim", "tenstorrent.layer_norm": "normalized_shape",
+    "tenstorrent.topk": "k", "tenstorrent.topk_values": "k", "tenstorrent.topk_indices": "k",
+}  # fmt: skip
+"""Composites that stand for an op, each with the attribute that it cannot do without."""
+
+
+def _as_index(x: Any) -> Any:
+    return x if x.dtype in (np.uint32, np.uint16) else _lax.convert_element_type(x, np.uint32)
+
+
 _TOP = {"k": int, "dim": int, "largest": _truth, "sorted": _truth}
+_TOP_DEFAULTS = {"k": 1, "dim": -1, "largest": True, "sorted": False}
+_GATHER = _Tenstorrent("gather", {"dim": int}, COMPOSITE, convert=_as_index)
+
+
+def _gelu(*, approximate: bool) -> Whole:
+    """An activation that TTIR has in one form, and that is computed in the form of the call."""
+
+    def known(program: Program, op: Any) -> list[Sharded]:
+        x = program.settle(program.env[op.operands[0]])
+
+        def meaning(array: Any) -> Any:
+            return jax.nn.gelu(array, approximate=approximate)
+
+        return [Sharded(y, x.sharding) for y in keep_op(program.keeps_ops, "gelu", [x.array], {}, meaning)]
+
+    return known
+
+
+@dataclass(frozen=True, slots=True)
+class _TopK:
+    """A custom call that stands for TTIR's `topk`.
+
+    Attributes:
+      where: the attribute of the call that holds its attributes.
+      kept: the results that the call has.
+    """
+
+    where: str = COMPOSITE
+    kept: tuple[int, ...] = (0, 1)
+
+    def __call__(self, program: Program, op: Any) -> list[Sharded]:
+        given = _TOP_DEFAULTS | _Tenstorrent("topk", _TOP, self.where).read(program, op)
+        (x,), results = program.types_of(op.operands), program.types_of(op.results)
+        place = np.dtype(np.int32) if self.kept == (0,) else results[-1].dtype
+
+        def pick(array: Any, k: int, dim: int) -> Sequence[Any]:
+            shape = (*array.shape[:dim], k, *array.shape[dim + 1 :])
+            types = [jax.ShapeDtypeStruct(shape, kind) for kind in (x.dtype, place)]
+            return bind_op(program, "topk", [array], given | {"k": k}, types)
+
+        return split_top_k(program, op, given["k"], given["dim"], pick, self.kept)
+
+
+def _equation(program: Program, op: Any) -> list[Sharded]:
+    """Performs an equation that JAX lowers to no op: on whole matrices, of which each device has some."""
+    assert program.equation is not None
+    number = dict(entries(op.attributes["mhlo.backend_config"]))["index"].value
+    perform = functools.partial(program.equation, number)
+    if len(op.results):
+        return _on_shards(program, op, lambda arrays, _: perform(arrays))
+    return perform([program.env[v] for v in op.operands])
+
 
 _TARGETS: dict[str, Whole] = {
+    EQUATION: _equation,
     "tt.sharding_constraint": _same,
     OWN_PART: _own_part,
     "tt.scaled_dot_product_attention": _Tenstorrent(
@@ -246,11 +355,17 @@ _TARGETS: dict[str, Whole] = {
     ),
     "tt.fill_cache": _Tenstorrent("fill_cache", {"batch_offset": int}),
     "tt.update_cache": _Tenstorrent("update_cache", {"batch_offset": int}),
-    "tenstorrent.gather_dim": _Tenstorrent("gather", {"dim": int}, COMPOSITE),
+    "tenstorrent.gather": _GATHER,
+    "tenstorrent.gather_dim": _GATHER,
+    "tenstorrent.gelu": _gelu(approximate=False),
+    "tenstorrent.gelu_tanh": _gelu(approximate=True),
+    "tenstorrent.scaled_dot_product_attention": _attention,
     "tenstorrent.rms_norm": _Tenstorrent("rms_norm", {"epsilon": float, "normalized_shape": _ints}, COMPOSITE),
     "tenstorrent.layer_norm": _Tenstorrent("layer_norm", {"epsilon": float, "normalized_shape": _ints}, COMPOSITE),
-    "tenstorrent.topk": _Tenstorrent("topk", _TOP, COMPOSITE),
-    "mhlo.topk": _Tenstorrent("topk", _TOP, "mhlo.attributes"),
+    "tenstorrent.topk": _TopK(),
+    "tenstorrent.topk_values": _TopK(kept=(0,)),
+    "tenstorrent.topk_indices": _TopK(kept=(1,)),
+    "mhlo.topk": _TopK("mhlo.attributes"),
     "SPMDFullToShardShape": _to_shards,
     "SPMDShardToFullShape": _to_full,
     "Sharding": _same,

@@ -10,6 +10,7 @@ import numpy as np
 
 from jaxmesh.frontends.jax.retype import join_axes, spread
 from jaxmesh.frontends.stablehlo.call import Call, Meaning, Ops
+from jaxmesh.frontends.stablehlo.kept_ops import keep_op
 
 OPS = Ops()
 _lax: Any = jax.lax
@@ -101,7 +102,12 @@ def _convert(call: Call) -> Any:
 
 @OPS.add("stablehlo.bitcast_convert")
 def _bitcast(call: Call) -> Any:
-    return _lax.bitcast_convert_type(call.operands[0], call.results[0].dtype)
+    (x,), kind = call.operands, call.results[0].dtype
+
+    def meaning(array: Any) -> Any:
+        return _lax.bitcast_convert_type(array, kind)
+
+    return keep_op(call.keeps_ops and x.dtype.itemsize == kind.itemsize, "bitcast_convert", [x], {}, meaning)
 
 
 @OPS.add("stablehlo.reduce_precision")

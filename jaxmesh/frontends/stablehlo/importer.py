@@ -27,6 +27,7 @@ from jaxmesh.frontends.stablehlo import (
     reductions,
     shapes,
     shardings,
+    top_k,
     values,
     windows,
 )
@@ -49,9 +50,11 @@ _WHOLE: dict[str, Whole] = {
     "stablehlo.iota": creation.iota,
     "stablehlo.dynamic_iota": creation.iota,
     "stablehlo.partition_id": creation.partition_id,
+    "stablehlo.rng": creation.random,
     **control_flow.OPS,
     **collectives.OPS,
     **custom_calls.OPS,
+    **top_k.OPS,
 }
 _lax: Any = jax.lax
 _PURE = frozenset({*elementwise.OPS.meanings, *shapes.OPS.meanings, "stablehlo.dot_general"})
@@ -90,12 +93,14 @@ class Importer:
       decisions: receives what was decided, and why.
       env: what stands for every value of the function.
       keeps_ops: whether an op of TTIR stays one equation, as it can outside of loops and branches.
+      equation: performs an equation that StableHLO has no op for, by its number.
     """
 
     sizes: Mapping[str, int]
     decisions: Decisions
     env: dict[Any, Sharded] = field(default_factory=dict[Any, Sharded])
     keeps_ops: bool = False
+    equation: Callable[[int, list[Any]], list[Any]] | None = None
 
     def __post_init__(self) -> None:
         self._types = Types(lambda _: None, wide=True)
@@ -213,12 +218,12 @@ class Importer:
         splitting, wanted = plan.splitting, plan.wanted
         why = f"for {op.name}"
         xs = [self.reshard(x, s, why) for x, s in zip(operands, splitting.operands, strict=True)]
-        made_of = op, xs, splitting.operands, plan.results, splitting.results, plan.shapes
-        call = Call(*made_of, self.sizes, self.read, self.body, self.decisions)
-        if not plan.pure:
-            made = meaning(call)
-        else:
-            made = self._kept(plan, lambda *given: meaning(dataclasses.replace(call, operands=list(given))), *xs)
+
+        def compute(*given: Any) -> Any:
+            made_of = op, list(given), splitting.operands, plan.results, splitting.results, plan.shapes
+            return meaning(Call(*made_of, self.sizes, self.read, self.body, self.decisions, self.keeps_ops))
+
+        made = self._kept((plan, self.keeps_ops), compute, *xs) if plan.pure else compute(*xs)
         partial = splitting.partial if plan.kind is not None else ()
         outs = [
             Sharded(_cast_type(y, k), s, partial, plan.kind or "", op)

@@ -154,13 +154,16 @@ def _apply(call: Call, x: Any, indices: Any, updates: Any, numbers: Any) -> Any:
     unique = bool(call.get("unique_indices", False))
     block, inner = call.op.regions[0].blocks[0], body_ops(call.op)
     kind = kind_of(call.op)
-    if kind is not None and x.dtype != np.bool_:
+    if kind is not None:
         return _SCATTERS[kind](x, indices, updates, numbers, unique_indices=unique, mode=_DROP)
     (kept,) = returned(call.op)
     if not inner and kept == block.arguments[0]:
         return x
     if not inner and kept == block.arguments[1]:
         return _lax.scatter(x, indices, updates, numbers, unique_indices=unique, mode=_DROP)
+    if [o.name for o in inner] == ["stablehlo.subtract"] and list(inner[0].operands) == list(block.arguments):
+        return _lax.scatter_add(x, indices, -updates, numbers, unique_indices=unique, mode=_DROP)
     raise UnsupportedError(
-        f"a scatter whose body is {[o.name for o in inner]}; read are sums, products, minima, maxima and overwriting."
+        f"a scatter whose body is {[o.name for o in inner]}; read are sums, differences, products, minima, maxima and "
+        "overwriting."
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from jaxlib.mlir import ir
@@ -16,8 +17,13 @@ COMPOSITE = "tt.composite_attributes"
 """The attribute of a custom call with those of the composite that it stands for."""
 
 
-def inline_calls(module: Any, name: str = "main") -> Any:
+def inline_calls(module: Any, name: str = "main", kept: Callable[[Any], bool] = lambda _: False) -> Any:
     """Inlines every call in a function of the module; Shardy's passes would replicate across them.
+
+    Args:
+      module: the module's operation, which is changed.
+      name: the function.
+      kept: says of a composite that it becomes a custom call of its name.
 
     Returns:
       The function, the only one that is left, by the name `main`, without which Shardy ends the process.
@@ -30,25 +36,31 @@ def inline_calls(module: Any, name: str = "main") -> Any:
         raise UnsupportedError(f"the module has no function @{name}, but {sorted(functions)}.")
     main = functions[name]
     _check_calls(name, functions, (), set())
-    while calls := [o for o in walk(main) if callee_of(o) is not None]:
+    body = walk(main)
+    while calls := [o for o in body if callee_of(o) is not None]:
         for call in calls:
-            _inline(call, functions)
+            if call.name == "stablehlo.composite" and (call.attributes["name"].value == OWN_PART or kept(call)):
+                _keep_call(call)
+            else:
+                _inline(call, functions)
+        body = walk(main)
     for other in functions.values():
         if other != main:
             other.erase()
     main.attributes["sym_name"] = _ir.StringAttr.get("main")
-    _open_tuples(main)
+    _open_tuples(body)
     return main
 
 
-def _open_tuples(main: Any) -> None:
+def _open_tuples(body: list[Any]) -> None:
     """Replaces the elements of tuples by the values that the tuples are made of; Shardy has no tuples."""
-    for op in [o for o in walk(main) if o.name == "stablehlo.get_tuple_element"]:
+    tuples = [o for o in body if o.name == "stablehlo.tuple"]
+    for op in [o for o in body if o.name == "stablehlo.get_tuple_element"]:
         made = op.operands[0].owner
         if getattr(made, "name", "") == "stablehlo.tuple":
             op.results[0].replace_all_uses_with(made.operands[op.attributes["index"].value])
             op.erase()
-    for op in [o for o in walk(main) if o.name == "stablehlo.tuple"]:
+    for op in tuples:
         if not list(op.results[0].uses):
             op.erase()
 
@@ -96,9 +108,6 @@ def callee_of(op: Any) -> str | None:
 
 
 def _inline(call: Any, functions: dict[str, Any]) -> None:
-    if call.name == "stablehlo.composite" and call.attributes["name"].value == OWN_PART:
-        _keep_call(call)
-        return
     name = callee_of(call)
     assert name is not None
     block = functions[name].regions[0].blocks[0]
@@ -107,6 +116,9 @@ def _inline(call: Any, functions: dict[str, Any]) -> None:
     body = [o.operation for o in block.operations]
     for op in body[:-1]:
         copy = op.clone(point).operation
+        # A function of a library has no line of the user's.
+        for inner in [copy, *walk(copy)]:
+            inner.location = _ir.Location.callsite(inner.location, [call.location])
         _replace_operands(copy, values)
         values.update(zip(op.results, copy.results, strict=True))
     for old, value in zip(call.results, body[-1].operands, strict=True):
@@ -117,7 +129,8 @@ def _inline(call: Any, functions: dict[str, Any]) -> None:
 def _keep_call(composite: Any) -> None:
     """Replaces a composite by a custom call of its name, with its attributes."""
     kinds = [v.type for v in composite.results]
-    rows = {"call_target_name": composite.attributes["name"], COMPOSITE: composite.attributes["composite_attributes"]}
+    given, where = composite.attributes, "composite_attributes"
+    rows = {"call_target_name": given["name"], COMPOSITE: given[where] if where in given else _ir.DictAttr.get({})}
     place = {"loc": composite.location, "ip": _ir.InsertionPoint(composite)}
     made = _ir.Operation.create("stablehlo.custom_call", kinds, list(composite.operands), rows, **place)
     for old, new in zip(composite.results, made.results, strict=True):

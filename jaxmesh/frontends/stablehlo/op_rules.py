@@ -12,6 +12,7 @@ from jaxmesh.frontends.mlir.attributes import entries
 from jaxmesh.frontends.stablehlo.gspmd import target_of
 from jaxmesh.frontends.stablehlo.inline import COMPOSITE, walk
 from jaxmesh.frontends.stablehlo.shardings import RULE
+from jaxmesh.jaxprs.stablehlo import EQUATION
 
 _ir: Any = ir
 Dims = list[tuple[int, ...]]
@@ -20,10 +21,11 @@ Dims = list[tuple[int, ...]]
 
 @dataclass
 class _Rule:
-    """A rule that is being made: the sizes of its factors, and those that must not be split."""
+    """A rule that is being made: the sizes of its factors, those that must not be split, those that the op moves."""
 
     sizes: list[int] = field(default_factory=list[int])
     whole: list[int] = field(default_factory=list[int])
+    moved: list[int] = field(default_factory=list[int])
 
     def factor(self, size: int, *, whole: bool = False) -> int:
         """Returns a new factor; `whole` if it must not be split."""
@@ -39,7 +41,8 @@ class _Rule:
     def text(self, operands: Sequence[Dims], results: Sequence[Dims], *, custom: bool) -> str:
         """Returns the rule as Shardy writes it."""
         factors = ", ".join(f"{_letter(i)}={n}" for i, n in enumerate(self.sizes))
-        kinds = f" need_replication={{{', '.join(map(_letter, self.whole))}}}" if self.whole else ""
+        rows = {"need_replication": self.whole, "permutation": self.moved}
+        kinds = "".join(f" {kind}={{{', '.join(map(_letter, row))}}}" for kind, row in rows.items() if row)
         kinds += ", custom" if custom else ""
         return f"#sdy.op_sharding_rule<({_side(operands)})->({_side(results)}) {{{factors}}}{kinds}>"
 
@@ -72,7 +75,7 @@ _Maker = Callable[[Any, _Rule], _Made | None]
 
 def _maker(op: Any) -> _Maker | None:
     if op.name == "stablehlo.custom_call":
-        return _CALLS.get(target_of(op))
+        return CALLS.get(target_of(op))
     if op.name.startswith("stablehlo.batch_norm_"):
         return _batch_norm
     if op.name.startswith("chlo."):
@@ -93,10 +96,11 @@ def _pointwise(op: Any, rule: _Rule) -> _Made | None:
 
 
 def _top_k(op: Any, rule: _Rule) -> _Made:
-    """The largest along a dim, the last one by default."""
+    """The largest along a dim, the last one by default, of which each device may have a part; see `top_k`."""
     (shape,), results = _shapes(op)
     dim = _attribute(op, "dim", -1) % len(shape)
-    dims = rule.dims(shape, [dim])
+    dims = rule.dims(shape)
+    rule.moved.extend(dims[dim])
     made = [*dims]
     made[dim] = (rule.factor(results[0][dim], whole=True),)
     return [dims], [made] * len(results)
@@ -168,11 +172,27 @@ def _norm(op: Any, rule: _Rule) -> _Made | None:
     return [dims, *[[dims[d] for d in last]] * len(rest)], [dims]
 
 
-_CALLS: dict[str, _Maker] = {
+def _matrices(op: Any, rule: _Rule) -> _Made | None:
+    """Whole matrices, and what is made of each: the dims before those of a matrix are a batch."""
+    operands, results = _shapes(op)
+    batch = len(operands[0]) - 2
+    if not results or batch < 0:
+        return None
+    of_batch = rule.dims(operands[0][:batch])
+
+    def side(shapes: list[tuple[int, ...]]) -> list[Dims]:
+        return [[*of_batch, *rule.dims(s[batch:], range(len(s) - batch))] for s in shapes]
+
+    return side(operands), side(results)
+
+
+CALLS: dict[str, _Maker] = {
+    EQUATION: _matrices,
     "tt.scaled_dot_product_attention": _attention,
     "tenstorrent.gather_dim": _gather,
     "tenstorrent.rms_norm": _norm,
     "tenstorrent.layer_norm": _norm,
-    "tenstorrent.topk": _top_k,
+    **dict.fromkeys(("tenstorrent.topk", "tenstorrent.topk_values", "tenstorrent.topk_indices"), _top_k),
     "mhlo.topk": _top_k,
 }
+"""The rules of custom calls, and of composites that are kept as such."""

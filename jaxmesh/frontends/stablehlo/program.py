@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +11,10 @@ from jax.sharding import AbstractMesh, PartitionSpec
 
 from jaxmesh.dialects.ttir.mesh_shard import full_to_shard, shard_to_full
 from jaxmesh.frontends.jax.retype import spread, varying
+from jaxmesh.frontends.stablehlo.custom_calls import stands_for_op
 from jaxmesh.frontends.stablehlo.decisions import Decision, Decisions
 from jaxmesh.frontends.stablehlo.importer import Importer
+from jaxmesh.frontends.stablehlo.op_rules import CALLS
 from jaxmesh.frontends.stablehlo.shardings import Sharding, as_spec, axes_of, local_shape
 from jaxmesh.frontends.stablehlo.shardy import argument_shardings, partition, result_shardings
 from jaxmesh.frontends.stablehlo.values import Sharded
@@ -60,6 +62,7 @@ def import_module(
     name: str = "main",
     guarded: bool = False,
     kept_results: Sequence[bool] | None = None,
+    equation: Callable[[int, list[Any]], list[Any]] | None = None,
 ) -> ImportedProgram:
     """Partitions a StableHLO module with Shardy, and imports it.
 
@@ -75,15 +78,22 @@ def import_module(
       name: the function of the module.
       guarded: whether others than JAX made the module; see `partition`.
       kept_results: which results stay on the devices.
+      equation: performs an equation that StableHLO has no op for, by its number; see `keep_equations`.
 
     Raises:
       InexpressibleError: an op, or a form of it, that has no meaning here.
     """
     sizes: Mapping[str, int] = dict(zip(mesh.axis_names, mesh.axis_sizes, strict=True))
-    partitioned = partition(module, sizes, name, guarded=guarded)
+    # On one device upstream's pipeline writes no mesh_shard, and its composites are ops of TTIR.
+    whole = guarded and mesh.size == 1
+
+    def is_op(composite: Any) -> bool:
+        return (whole or composite.attributes["name"].value in CALLS) and stands_for_op(composite)
+
+    partitioned = partition(module, sizes, name, guarded=guarded, kept=is_op)
     main = partitioned.main
     decisions = Decisions(sources or Sources(()))
-    importer = Importer(sizes, decisions, keeps_ops=guarded)
+    importer = Importer(sizes, decisions, keeps_ops=guarded, equation=equation)
     arguments, results = argument_shardings(main), result_shardings(main)
     block = main.regions[0].blocks[0]
     types = importer.types_of(block.arguments)
@@ -98,8 +108,6 @@ def import_module(
             decisions.made.append(Decision("dropped", line, d.value, f"{d.wanted} became {d.kept}: it does not divide"))
 
     stays = kept_results or [False] * len(results)
-    # On one device upstream's pipeline writes no mesh_shard.
-    whole = guarded and mesh.size == 1
 
     def run(*args: Any) -> list[Any]:
         entries = zip([*consts, *args], arguments, on_devices, strict=True)

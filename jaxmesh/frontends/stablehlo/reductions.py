@@ -13,6 +13,7 @@ from jaxlib.mlir.dialects import stablehlo
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.frontends.jax.retype import join_axes, spread
 from jaxmesh.frontends.stablehlo.call import Call, Ops, as_list, enum_of
+from jaxmesh.frontends.stablehlo.kept_ops import keep_op
 from jaxmesh.frontends.stablehlo.values import COMBINE, COMBINE_DIMS
 
 OPS = Ops()
@@ -205,11 +206,14 @@ def _dot_general(call: Call) -> Any:
     dims = _hlo.DotDimensionNumbers(call.raw("dot_dimension_numbers"))
     contracting = tuple(dims.lhs_contracting_dimensions), tuple(dims.rhs_contracting_dimensions)
     batch = tuple(dims.lhs_batching_dimensions), tuple(dims.rhs_batching_dimensions)
-    axes = join_axes(call.operands)
-    x, y = (spread(v, axes) for v in call.operands)
-    return _lax.dot_general(
-        x, y, (contracting, batch), precision=precision_of(call), preferred_element_type=call.results[0].dtype
-    )
+    names = ("contract_dims_lhs", "contract_dims_rhs", "batch_dims_lhs", "batch_dims_rhs")
+    attributes: dict[str, Any] = dict(zip(names, (*contracting, *batch), strict=True))
+
+    def product(x: Any, y: Any) -> Any:
+        kind, precision = call.results[0].dtype, precision_of(call)
+        return _lax.dot_general(x, y, (contracting, batch), precision=precision, preferred_element_type=kind)
+
+    return keep_op(call.keeps_ops, "dot_general", call.operands, attributes, product)
 
 
 @OPS.add("stablehlo.dot", kind="sum")
@@ -238,13 +242,41 @@ def _fft(call: Call) -> Any:
 def _sort(call: Call) -> Any:
     keys, descends = _sort_keys(call)
     axes, dim = join_axes(call.operands), call["dimension"]
-    operands = tuple(spread(x, axes) for x in call.operands)
-    if descends:
-        # Reversed, sorted and reversed again, so that equal elements keep their order.
-        operands = tuple(_lax.rev(x, (dim,)) for x in operands)
     stable = bool(call.get("is_stable", False))
-    made = _lax.sort(operands, dimension=dim, is_stable=stable, num_keys=keys)
-    return [_lax.rev(y, (dim,)) for y in made] if descends else list(made)
+
+    def ordered(*operands: Any) -> list[Any]:
+        if descends:
+            # Reversed, sorted and reversed again, so that equal elements keep their order.
+            operands = tuple(_lax.rev(x, (dim,)) for x in operands)
+        made = _lax.sort(operands, dimension=dim, is_stable=stable, num_keys=keys)
+        return [_lax.rev(y, (dim,)) for y in made] if descends else list(made)
+
+    operands = [spread(x, axes) for x in call.operands]
+    is_pair = len(operands) == _PAIR and _counts(call.op.operands[1], dim)
+    if not call.keeps_ops or not (is_pair or len(operands) == 1):
+        return ordered(*operands)
+
+    def pairs(x: Any) -> list[Any]:
+        # The second operand is a count along the dim, and sorted it is the order.
+        return ordered(x, _lax.broadcasted_iota(np.dtype("int32"), x.shape, dim))
+
+    # Compared by both, equal elements keep their order.
+    attributes = {"dim": dim, "descending": descends, "stable": stable or keys > 1}
+    made = keep_op(True, "sort", operands[:1], attributes, pairs)
+    return [y if y.dtype == t.dtype else y.astype(t.dtype) for y, t in zip(made, call.results, strict=False)]
+
+
+_PAIR = 2
+
+
+def _counts(value: Any, dim: int) -> bool:
+    """Returns True for the numbers of the places along a dim."""
+    op = value.owner
+    name = getattr(op, "name", "")
+    if name == "stablehlo.broadcast_in_dim":
+        dims, made = list(op.attributes["broadcast_dimensions"]), op.operands[0].owner
+        return dims == [dim] and getattr(made, "name", "") == "stablehlo.iota"
+    return name == "stablehlo.iota" and op.attributes["iota_dimension"].value == dim
 
 
 def _sort_keys(call: Call) -> tuple[int, bool]:
@@ -267,8 +299,3 @@ def _sort_keys(call: Call) -> tuple[int, bool]:
             f"a sort compares by {sorted(directions)} of its operands {keys}; read are sorts by the first of them."
         )
     return len(keys), descends
-
-
-@OPS.add("chlo.top_k")
-def _top_k(call: Call) -> Any:
-    return list(_lax.top_k(call.operands[0], call["k"]))

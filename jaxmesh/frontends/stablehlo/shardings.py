@@ -134,6 +134,6 @@ def per_value(op: Any) -> list[Any] | None:
     if SHARDING not in op.attributes:
         return None
     attribute = op.attributes[SHARDING]
-    if str(attribute).startswith("#sdy.sharding_per_value"):
+    if _sdy.TensorShardingPerValueAttr.isinstance(attribute):
         return [_sdy.TensorShardingAttr(s) for s in _sdy.TensorShardingPerValueAttr(attribute).shardings]
     return [_sdy.TensorShardingAttr(attribute)]

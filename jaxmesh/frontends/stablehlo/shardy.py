@@ -6,7 +6,7 @@ A failed check inside Shardy ends the process. So nothing runs but the passes na
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +15,7 @@ from jaxlib.mlir.dialects import sdy
 
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.frontends.stablehlo import shardings
-from jaxmesh.frontends.stablehlo.inline import inline_calls, reshape_broadcasts, walk
+from jaxmesh.frontends.stablehlo.inline import inline_calls, operations, reshape_broadcasts, walk
 from jaxmesh.frontends.stablehlo.op_rules import add_rules
 from jaxmesh.frontends.stablehlo.shardings import OWN, SHARDING, WRITTEN
 from jaxmesh.jaxprs.guarded_passes import REFUSALS, fatal_error, run_passes
@@ -56,7 +56,14 @@ class Partitioned:
     dropped: tuple[Dropped, ...]
 
 
-def partition(module: Any, sizes: Mapping[str, int], name: str = "main", *, guarded: bool = False) -> Partitioned:
+def partition(
+    module: Any,
+    sizes: Mapping[str, int],
+    name: str = "main",
+    *,
+    guarded: bool = False,
+    kept: Callable[[Any], bool] = lambda _: False,
+) -> Partitioned:
     """Runs Shardy on a module.
 
     Args:
@@ -64,12 +71,13 @@ def partition(module: Any, sizes: Mapping[str, int], name: str = "main", *, guar
       sizes: the axes of the program's mesh.
       name: the function; the others are inlined in it.
       guarded: whether to try the passes in another process first, as JAX did not make the module.
+      kept: says of a composite that it is not inlined.
 
     Raises:
       UnsupportedError: the module is over another mesh, or breaks a rule of MLIR or of Shardy.
     """
     with module.context, _ir.Location.unknown(module.context):
-        main = inline_calls(module, name)
+        main = inline_calls(module, name, kept)
         _check_meshes(module, sizes)
         if not guarded:
             reshape_broadcasts(main)
@@ -87,7 +95,7 @@ def partition(module: Any, sizes: Mapping[str, int], name: str = "main", *, guar
 
 
 def run(module: Any, passes: tuple[str, ...], *, guarded: bool) -> None:
-    """Runs passes over a module; `guarded` tries them in another process first.
+    """Runs passes over a module; `guarded` tries them in another process first, and has each result verified.
 
     Raises:
       UnsupportedError: they refuse the module, or would end the process.
@@ -99,13 +107,13 @@ def run(module: Any, passes: tuple[str, ...], *, guarded: bool) -> None:
             "split the values by hand in an sdy.manual_computation."
         )
     try:
-        run_passes(module, passes)
+        run_passes(module, passes, verify=guarded)
     except REFUSALS as error:
         raise UnsupportedError(f"Shardy refuses the module: {str(error)[:300]}") from error
 
 
 def _check_meshes(module: Any, sizes: Mapping[str, int]) -> None:
-    for op in walk(module):
+    for op in operations(module):
         if op.name == "sdy.mesh":
             axes = mesh_axes(op)
             if axes and axes != dict(sizes):
@@ -178,18 +186,25 @@ def _drop(main: Any, sizes: Mapping[str, int]) -> tuple[Dropped, ...]:
     block = main.regions[0].blocks[0]
     _drop_of_function(main, "arg_attrs", [v.type for v in block.arguments], nearest, "argument")
     _drop_of_function(main, "res_attrs", _result_types(main), nearest, "result")
+    kept: set[Any] = set()
     for op in walk(main):
-        given = shardings.per_value(op)
+        place = OWN.get(op.name, SHARDING)
         # An op that JAX wants on one device has a sharding also without results.
-        if given is None or not op.results:
+        if place not in op.attributes or not op.results:
             continue
-        if op.name in OWN:
-            op.attributes[OWN[op.name]] = nearest(given[0], op.results[0].type, op.name, op.location)
+        key = op.attributes[place], *[r.type for r in op.results]
+        if key in kept:
             continue
+        given = shardings.per_value(op)
+        assert given is not None
         rows = zip(given, op.results, strict=True)
         new = [nearest(s, r.type, op.name, op.location) for s, r in rows]
-        if new != given:
-            op.attributes[SHARDING] = _sdy.TensorShardingPerValueAttr.get(new)
+        if new == given:
+            kept.add(key)
+        elif op.name in OWN:
+            op.attributes[place] = new[0]
+        else:
+            op.attributes[place] = _sdy.TensorShardingPerValueAttr.get(new)
     return tuple(dropped)
 
 

@@ -11,12 +11,13 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
 from jaxmesh.dialects.ttir.mesh_shard import full_to_shard, shard_to_full
 from jaxmesh.errors import InexpressibleError, MeshMismatchError
-from jaxmesh.frontends.jax.retype import varying
+from jaxmesh.frontends.jax.retype import join_axes, spread, varying
 from jaxmesh.frontends.stablehlo.program import ImportedProgram, import_module
+from jaxmesh.frontends.stablehlo.shardings import as_spec
 from jaxmesh.jaxprs import evaluate, source_locations, walk
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr
 from jaxmesh.jaxprs.source_locations import Sources
-from jaxmesh.jaxprs.stablehlo import lower_to_stablehlo, struct
+from jaxmesh.jaxprs.stablehlo import keep_equations, lower_to_stablehlo, struct
 from jaxmesh.sharding.mesh import AnyMesh, show_mesh
 
 _CONSTRAINTS = ("sharding_constraint", "reshard", "mesh_cast", "device_put", "jit", "pjit")
@@ -145,8 +146,9 @@ def partition_program(plain: Jaxpr, asked: Asked, out_tree: Any, mesh: AnyMesh) 
     count = len(walk.open_jaxpr(plain).outvars)
     results = [None] * count if asked.results is None else list(asked.results(out_tree))
     ends = [_on(s, abstract) for s in asked.arguments], [_on(s, abstract) for s in results]
+    kept: list[Eqn] = []
     try:
-        module = lower_to_stablehlo(plain, *ends)
+        module = lower_to_stablehlo(keep_equations(plain, kept), *ends)
     except (ValueError, NotImplementedError, AssertionError) as error:
         raise InexpressibleError(
             f"the program runs as JAX runs it, but has no TTIR or TTNN text: JAX lowers it for real devices alone "
@@ -160,7 +162,17 @@ def partition_program(plain: Jaxpr, asked: Asked, out_tree: Any, mesh: AnyMesh) 
         sources=Sources(walk.all_eqns(plain)),
         results_asked=[r is not None for r in results],
         avals=(plain.in_avals, plain.out_avals),
+        equation=lambda i, x: _kept_equation(kept[i], x, mesh),
     )
+
+
+def _kept_equation(eqn: Eqn, operands: Sequence[Any], mesh: AnyMesh) -> list[Any]:
+    """Performs an equation that StableHLO has no op for, on shards; one without results looks at its operand."""
+    if eqn.primitive.name == "inspect_sharding":
+        eqn.params["callback"](NamedSharding(mesh, as_spec(operands[0].sharding)))
+        return []
+    axes = join_axes(operands)
+    return evaluate.bind(eqn, [spread(x, axes) for x in operands])
 
 
 def _on(sharding: NamedSharding | None, mesh: AbstractMesh) -> NamedSharding | None:

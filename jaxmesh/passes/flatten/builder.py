@@ -15,7 +15,7 @@ import numpy as np
 
 from jaxmesh.dialects.definitions import has_trait
 from jaxmesh.dialects.op import Trait
-from jaxmesh.dialects.program import UNROLL_LIMIT, Op, Program, Shape, Type, Value
+from jaxmesh.dialects.program import NO_ATTRIBUTES, UNROLL_LIMIT, Op, Program, Shape, Type, Value
 from jaxmesh.errors import MissingRuleError
 from jaxmesh.jaxprs import compat, evaluate, source_locations, walk
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr
@@ -115,7 +115,7 @@ class Builder:
     ) -> tuple[Value, ...]:
         """Appends an operation, named with its dialect, with any number of results."""
         results = tuple([self.program.new(self._type(shape, dtype)) for shape, dtype in types])
-        attributes = {k: plain(v) for k, v in attrs.items() if v is not None} if attrs else {}
+        attributes = {k: plain(v) for k, v in attrs.items() if v is not None} if attrs else NO_ATTRIBUTES
         made = Op(name, tuple(operands), results, attributes, self.line)
         self.program.ops.append(made)
         for result in results:

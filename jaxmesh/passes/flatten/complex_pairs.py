@@ -14,11 +14,12 @@ from typing import Any, cast
 import jax
 import numpy as np
 
-from jaxmesh.dialects.program import Value
+from jaxmesh.dialects.program import Shape, Value
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.passes.flatten import calls, collectives, control_flow
 from jaxmesh.passes.flatten.builder import COMPLEX, Builder, Rule
+from jaxmesh.passes.flatten.index_arithmetic import broadcast_to
 from jaxmesh.passes.rules import Rules
 
 _jnp: Any = jax.numpy
@@ -193,7 +194,9 @@ def _fft(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
             f"fft ({b.line}) of {' x '.join(map(str, lengths))} points is printed as products with tables, and the "
             f"limit is {FFT_LIMIT} points in a dim; split it into shorter ones. The program still runs."
         )
-    given: Sequence[Value] = b.pairs.get(xs[0], xs)
+    # A part that is the same everywhere may be a number in no dims.
+    shape: Shape = eqn.invars[0].aval.shape
+    given = [broadcast_to(b, x, shape, range(len(shape) - len(b.shape(x)), len(shape))) for x in b.pairs.get(xs[0], xs)]
 
     def transform(*parts: Any) -> Any:
         return _transform(kind, lengths, *parts)

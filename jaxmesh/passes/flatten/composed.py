@@ -5,10 +5,13 @@ Loops in these functions have static lengths, so they are unrolled, and count ag
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import jax
+import numpy as np
 
 from jaxmesh.dialects.program import Value
 from jaxmesh.errors import InexpressibleError
@@ -48,6 +51,105 @@ def _for_matrices(function: Function) -> Function:
         return inner(*args)
 
     return stacked
+
+
+# --- special functions of float32; narrower types go through it -------------------------------------------------------
+
+
+def _in_float32(function: Function) -> Function:
+    """Returns a function that computes in float32, and gives the operands' element type."""
+
+    def widened(params: Params, *args: Any) -> Any:
+        if args[0].dtype.itemsize > 4:
+            raise InexpressibleError(
+                "no text for a special function of float64: it is composed to float32's precision."
+            )
+        return function(*(x.astype(_jnp.float32) for x in args)).astype(args[0].dtype)
+
+    return widened
+
+
+@cache
+def _bessel_factors(order: int, *, far: bool) -> Sequence[float]:
+    """Returns factors of Chebyshev polynomials for exp(-x) I(x).
+
+    Up to 8 they are those of x / 4 - 1, divided by x to the power of the order; beyond of 16 / x - 1, times root x.
+    Their values are Bessel's integral over half a period, which a sum over equal steps gives to the last digit.
+    """
+    angles = (np.arange(1024) + 0.5) * math.pi / 1024
+
+    def wanted(t: Any) -> Any:
+        x = (16 if far else 4) * (t + 1) ** (-1 if far else 1)
+        made = (np.exp(np.outer(x, np.cos(angles) - 1)) * np.cos(order * angles)).mean(1)
+        return made * np.sqrt(x) if far else made / x**order
+
+    made: Any = np.polynomial.chebyshev.chebinterpolate(wanted, 8 if far else 20)
+    return tuple(made.tolist())
+
+
+def _chebyshev(t: Any, factors: Sequence[float]) -> Any:
+    """Evaluates a sum of Chebyshev polynomials by Clenshaw's recurrence."""
+    last, before = _jnp.zeros_like(t), _jnp.zeros_like(t)
+    for factor in reversed(factors[1:]):
+        last, before = 2 * t * last - before + factor, last
+    return t * last - before + factors[0]
+
+
+def _bessel(order: int, x: Any) -> Any:
+    size = abs(x)
+    near = _chebyshev(size / 4 - 1, _bessel_factors(order, far=False)) * size**order
+    above = _jnp.maximum(size, 8)
+    far = _chebyshev(16 / above - 1, _bessel_factors(order, far=True)) / _jnp.sqrt(above)
+    return _jnp.where(size < 8, near, far)
+
+
+@_composed("bessel_i0e")
+@_in_float32
+def _bessel_i0e(x: Any) -> Any:
+    return _bessel(0, x)
+
+
+@_composed("bessel_i1e")
+@_in_float32
+def _bessel_i1e(x: Any) -> Any:
+    return _jnp.sign(x) * _bessel(1, x)
+
+
+# B(2k) / (2k)!, the factors of Euler and Maclaurin's formula.
+_BERNOULLI = (1 / 12, -1 / 720, 1 / 30240, -1 / 1209600, 1 / 47900160)
+
+
+def _hurwitz(x: Any, q: Any) -> Any:
+    """Hurwitz' zeta function: nine terms of the sum, the rest by Euler and Maclaurin's formula."""
+    total = sum(((q + k) ** -x for k in range(1, 9)), q**-x)
+    end = q + 9
+    last = end**-x
+    total = total + last * (end / (x - 1) + 0.5)
+    factor = x / end
+    for k, number in enumerate(_BERNOULLI):
+        total = total + last * factor * number
+        factor = factor * (x + 2 * k + 1) / end * (x + 2 * k + 2) / end
+    # At a pole whose sides have other signs there is no number, nor is there of a root of negative numbers.
+    is_pole, is_even = (q <= 0) & (q == _jnp.floor(q)), x / 2 == _jnp.floor(x / 2)
+    no_number = (x < 1) | (is_pole & ~is_even) | ((q < 0) & (x != _jnp.floor(x)))
+    total = _jnp.where(is_pole & is_even, _jnp.inf, _jnp.where(no_number, _jnp.nan, total))
+    return _jnp.where(x == 1, _jnp.inf, total)
+
+
+@_composed("zeta")
+@_in_float32
+def _zeta(x: Any, q: Any) -> Any:
+    return _hurwitz(x, q)
+
+
+@_composed("polygamma")
+@_in_float32
+def _polygamma(order: Any, x: Any) -> Any:
+    """The derivatives of digamma: factorials times zeta, with alternating signs."""
+    sign = 1 - 2 * _lax.rem(order + 1, _jnp.full_like(order, 2))
+    made = sign * _jnp.exp(_lax.lgamma(order + 1)) * _hurwitz(order + 1, x)
+    made = _jnp.where(order == 0, _lax.digamma(x), made)
+    return _jnp.where((order < 0) | (order != _jnp.floor(order)), _jnp.nan, made)
 
 
 # --- equinox's reductions of truth values ----------------------------------------------------------------------------

@@ -34,8 +34,8 @@ def _unrolling(b: Builder, eqn: Eqn) -> Generator[None]:
         b.loop_start = None
         if made > MANY:
             warnings.warn(
-                f"{eqn.primitive.name} ({b.user_line(eqn)}) is unrolled in the text to {made} operations, since TTIR "
-                "has no loops; make it shorter, or its body smaller.",
+                f"{eqn.primitive.name} ({b.user_line(eqn)}) is unrolled in the text to as many as {made} operations, "
+                "since TTIR has no loops; make it shorter, or its body smaller.",
                 UnrolledLoopWarning,
                 stacklevel=2,
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -17,6 +18,7 @@ from jaxmesh.passes.rules import Rules
 RULES: Rules[Rule] = Rules()
 
 _jnp: Any = jax.numpy
+_lax: Any = jax.lax
 UNARY: Mapping[str, str] = {
     "abs": "abs", "neg": "neg", "sign": "sign", "exp": "exp", "exp2": "exp2", "expm1": "expm1", "log": "log",
     "log1p": "log1p", "sqrt": "sqrt", "rsqrt": "rsqrt", "cbrt": "cbrt", "sin": "sin", "cos": "cos", "tan": "tan",
@@ -74,6 +76,11 @@ def _identity(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
 @RULES.add("optimization_barrier", "device_put")
 def _identities(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     return xs
+
+
+@RULES.add("inspect_sharding")
+def _look(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
+    return ()
 
 
 @RULES.add("tie")
@@ -219,11 +226,24 @@ def _reduce_precision(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
         return b.cast(b.cast(x, _jnp.bfloat16), own)
     if (exponent, mantissa) == (5, 10) and info.nexp >= 8:
         return _as_half(b, x)
-    raise missing(
-        eqn,
-        f"no element type rounds {own} to {exponent} bits of exponent and {mantissa} of mantissa; bfloat16's 8 and 7 "
-        "and float16's 5 and 10 are known",
-    )
+    if own.itemsize > 4:
+        raise missing(eqn, f"it is composed to the precision of float32, not of {own}")
+    rounds = partial(_round_bits, exponent=exponent, mantissa=mantissa)
+    (made,) = b.composed(rounds, [b.cast(x, np.float32)])
+    return b.cast(made, own)
+
+
+def _round_bits(x: Any, exponent: int, mantissa: int) -> Any:
+    """Rounds float32 to so many bits as XLA does: to even, to infinity above the range and to zero below it."""
+    bits = _lax.bitcast_convert_type(x, _jnp.uint32)
+    sign, size, cut = bits & _jnp.uint32(1 << 31), bits & _jnp.uint32((1 << 31) - 1), 23 - mantissa
+    if cut > 0:
+        size = (size + ((size >> cut) & 1) + _jnp.uint32((1 << (cut - 1)) - 1)) & _jnp.uint32((1 << 31) - (1 << cut))
+    if exponent < 8:
+        most = (1 << (exponent - 1)) - 1
+        size = _jnp.where(size >> 23 > 127 + most, _jnp.uint32(255 << 23), size)
+        size = _jnp.where(size >> 23 < 128 - most, _jnp.uint32(0), size)
+    return _jnp.where(_jnp.isnan(x), x, _lax.bitcast_convert_type(sign | size, _jnp.float32))
 
 
 def _as_half(b: Builder, x: Value) -> Value:

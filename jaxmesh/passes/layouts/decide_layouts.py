@@ -82,6 +82,10 @@ class _Decider:
         self.line = ""
         self.refused = False
         """True if the library refuses an operand of the current op."""
+        self.taken: dict[Any, tuple[Forms, list[np.dtype[Any]]]] = {}
+        """By what a function takes and the element types of its operands: those in which it takes them."""
+        self.wanted: dict[Any, tuple[Forms, Sequence[tuple[Takes, Form]]]] = {}
+        """Likewise, and by whether what takes any layout is in tiles: the forms in which it takes them."""
         self.forms: dict[Value, dict[Form, Value]] = {}
         """By value of the program that comes in: the forms that exist, and the values that they are."""
 
@@ -173,7 +177,8 @@ class _Decider:
     def _append(self, op: Op, operands: Sequence[Value | None], forms: Sequence[Form]) -> None:
         for value, form in zip(op.results, forms, strict=True):
             kind = self.made.types[value]
-            self.made.types[value] = replace(kind, dtype=form.dtype, tile=form.tile, host=form.host)
+            if (kind.dtype, kind.tile, kind.host) != form:
+                self.made.types[value] = replace(kind, dtype=form.dtype, tile=form.tile, host=form.host)
             self._add(value, form, value)
         self.made.ops.append(Op(op.name, tuple(operands), op.results, op.attributes, op.line))
 
@@ -183,11 +188,10 @@ class _Decider:
         dtypes = self._dtypes(op, given, found)
         tile = not self._stays_in_rows(op, given, found)
         operands: list[Value | None] = []
-        for number, (value, dtype) in enumerate(zip(given, dtypes, strict=True)):
-            takes = found.operand(number)
-            in_tiles = not takes.host and (tile if takes.layout == "either" else takes.layout == "tile")
-            form = None if value is None else self._wanted(value, dtype, takes, in_tiles)
-            operands.append(None if value is None or form is None else self._provide(value, form))
+        for value, (takes, form) in zip(given, self._takes(found, dtypes, tile), strict=True):
+            # Mostly it is there.
+            there = None if value is None else self.forms[value].get(form)
+            operands.append(there if value is None or there is not None else self._convert_to(value, takes, form))
         kinds = [None if v is None else self.made.types[v] for v in operands]
         wanted = [self.source.types[v].dtype for v in op.results]
         forms = [Form(*found.result(i, kinds, dtype)) for i, dtype in enumerate(wanted)]
@@ -198,15 +202,29 @@ class _Decider:
 
     def _stays_in_rows(self, op: Op, given: Sequence[Value | None], found: Forms) -> bool:
         """Returns True if an op that takes any layout has its operands in rows already, and its result is read so."""
+        if op.results[0] not in self.in_rows:
+            return False
         free = [v for i, v in enumerate(given) if v is not None and found.operand(i).layout == "either"]
-        return op.results[0] in self.in_rows and all(any(not form.tile for form in self.forms[v]) for v in free)
+        return all(any(not form.tile for form in self.forms[v]) for v in free)
 
-    def _wanted(self, value: Value, dtype: np.dtype[Any], takes: Takes, in_tiles: bool) -> Form:
-        form = Form(dtype, in_tiles, takes.host)
+    def _takes(self, found: Forms, dtypes: Sequence[np.dtype[Any]], tile: bool) -> Sequence[tuple[Takes, Form]]:
+        """The forms in which a function takes operands of these element types, found once."""
+        key = (id(found), tile, *dtypes)
+        known = self.wanted.get(key)
+        if known is None or known[0] is not found:
+            rows = [(found.operand(number), dtype) for number, dtype in enumerate(dtypes)]
+            forms = [
+                (t, Form(d, not t.host and (tile if t.layout == "either" else t.layout == "tile"), t.host))
+                for t, d in rows
+            ]
+            known = self.wanted[key] = found, forms
+        return known[1]
+
+    def _convert_to(self, value: Value, takes: Takes, form: Form) -> Value:
         have = self.forms[value]
-        if takes.truth and form not in have:
-            return next((f for f in have if (f.tile, f.host) == (in_tiles, takes.host)), form)
-        return form
+        if takes.truth:
+            form = next((f for f in have if (f.tile, f.host) == (form.tile, form.host)), form)
+        return self._provide(value, form)
 
     # --- element types ---
 
@@ -214,6 +232,9 @@ class _Decider:
         """The element type in which each operand is taken; that of the program if the library takes none."""
         self.refused = False
         own = [np.dtype(np.int32) if v is None else self.source.types[v].dtype for v in given]
+        key = (id(found), *own)
+        if key in self.taken and self.taken[key][0] is found:
+            return self.taken[key][1]
         stored = [None if v is None else stored_as(t) for v, t in zip(given, own, strict=True)]
         taken = [None if s is None else found.operand(i).type_for(s) for i, s in enumerate(stored)]
         for number, value in enumerate(given):
@@ -226,7 +247,10 @@ class _Decider:
                 self._refuse(op, numbers[-1], found)
             taken = [common if i in numbers else t for i, t in enumerate(taken)]
         rows = zip(own, stored, taken, strict=True)
-        return [o if t is None or t == s else as_dtype(t) for o, s, t in rows]
+        made = [o if t is None or t == s else as_dtype(t) for o, s, t in rows]
+        if not self.refused and None not in given:
+            self.taken[key] = found, made
+        return made
 
     def _refuse(self, op: Op, number: int, found: Forms) -> None:
         self.refused = True

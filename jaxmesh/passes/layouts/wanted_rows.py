@@ -22,6 +22,8 @@ def forms_of(program: Program, op: Op, row: TtnnOp | None) -> Forms:
     types = program.types
     if row is None:
         return textual.forms_of(op.name, len(op.operands))
+    if isinstance(row.forms, Forms):
+        return row.forms
     operands = tuple([None if v is None else types[v] for v in tensors(program, op)])
     single = prod(program.mesh.values()) == 1
     return row.forms_of(Occurrence(op.attributes, operands, tuple([types[v] for v in op.results]), single))

@@ -180,6 +180,10 @@ class _Lowering:
         self.ops.line = op.line
         if op.name == "ttnn.distribute_tensor" and self._creates_copies(op):
             self.copies[op.results[0]] = _Copies(made=self.copies[_first(op)].made, line=op.line)
+        elif self._is_empty(op) and op.name != "ttnn.aggregate_tensor":
+            for result in op.results:
+                zeros = Op("ttir.zeros", (), (result,), {"shape": self._type(result).shape}, op.line)
+                self._create(zeros, Site(zeros, (), (self._type(result),)))
         elif op.name == "ttnn.distribute_tensor":
             made = self._transfer("distribute_tensor", self.full(_first(op)), op.attributes, self._type(op.results[0]))
             self.copies[op.results[0]] = _Copies(host=made)
@@ -193,6 +197,10 @@ class _Lowering:
             self._keep_op(op)
         else:
             self._compute(op)
+
+    def _is_empty(self, op: Op) -> bool:
+        """Returns True for results without elements, which the library refuses to distribute and often to compute."""
+        return not self.upstream and bool(op.results) and all(0 in self._type(r).shape for r in op.results)
 
     def _creates_copies(self, op: Op) -> bool:
         """Returns True for copies of a new tensor, where each device is to create its own, as upstream has it."""

@@ -11,12 +11,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import jax.numpy as jnp
 import numpy as np
 
 from jaxmesh.dialects.program import Shape, Value
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.passes.rules import Rules
-from jaxmesh.passes.ttir_to_ttnn.builder import INDEX, Ops, Pattern, Site, iinfo
+from jaxmesh.passes.ttir_to_ttnn.builder import BOOL, INDEX, Ops, Pattern, Site, iinfo
 from jaxmesh.passes.ttir_to_ttnn.picks import lookup
 
 PATTERNS: Rules[Pattern] = Rules()
@@ -36,7 +37,37 @@ def _embedding(o: Ops, site: Site) -> Value:
 @PATTERNS.add("scatter")
 def _scatter(o: Ops, site: Site) -> Value:
     kind, dim = site["scatter_reduce_type"], site["dim"] % len(site.result.shape)
+    if kind in ("max", "min") and _is_small(o, site, dim):
+        return _scatter_extremes(o, site, kind, dim)
     return o.op("scatter", site.operands, site.result.shape, site.result.dtype, dim=dim, scatter_reduce_type=kind)
+
+
+_MASK_LIMIT = 2**24
+"""The most elements of the mask that stands for a scatter of maxima or minima, which TTNN does not have."""
+
+
+def _is_small(o: Ops, site: Site, dim: int) -> bool:
+    whole, part = list(site.result.shape), list(o.shape(site.xs[1]))
+    count, _ = part.pop(dim), whole.pop(dim)
+    return part == whole and math.prod(site.result.shape) * count <= _MASK_LIMIT
+
+
+def _scatter_extremes(o: Ops, site: Site, kind: str, dim: int) -> Value:
+    """Reduces the updates of each place: a new dim has the places, and a mask says where each update goes."""
+    x, index, updates = site.xs
+    dtype, (count, places) = site.result.dtype, (o.shape(v)[dim] for v in (index, x))
+    number = np.dtype(jnp.bfloat16) if dtype == BOOL else dtype
+    x = o.cast(x, number)
+
+    def spread(v: Value, at: int, times: int) -> Value:
+        before, after = o.shape(v)[:at], o.shape(v)[at:]
+        return o.repeat(o.reshape(v, (*before, 1, *after)), [*(1 for _ in before), times, *(1 for _ in after)])
+
+    along = o.reshape(o.constant(np.arange(places, dtype=o.dtype(index))), (places, *[1] * (len(o.shape(x)) - dim - 1)))
+    old = spread(x, dim, count)
+    is_there = o.op("eq", [spread(index, dim + 1, places), along], o.shape(old), BOOL)
+    chosen = o.op("where", [is_there, spread(o.cast(updates, number), dim + 1, places), old], o.shape(old), number)
+    return o.cast(o.binary(f"{kind}imum", x, o.reduce(kind, chosen, [dim])), dtype)
 
 
 @PATTERNS.add("gather")

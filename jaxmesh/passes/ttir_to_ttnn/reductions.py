@@ -80,27 +80,24 @@ def _flat_batch(o: Ops, x: Value, batch: Shape) -> Value:
 def _dot_general(o: Ops, site: Site) -> Value:
     """Multiplies both sides as batches of matrices; the product has its dims in the right order already."""
     (a, b), result = site.xs, site.result
-    left, count = _matrices(o, a, site["batch_dims_lhs"], site["contract_dims_lhs"], contracted_first=False)
-    right, _ = _matrices(o, b, site["batch_dims_rhs"], site["contract_dims_rhs"], contracted_first=True)
+    left = _matrices(o, a, site["batch_dims_lhs"], site["contract_dims_lhs"], contracted_first=False)
+    right = _matrices(o, b, site["batch_dims_rhs"], site["contract_dims_rhs"], contracted_first=True)
     if _is_whole(result.dtype):
+        left, right = (o.reshape(x, (math.prod(o.shape(x)[:-2]), *o.shape(x)[-2:])) for x in (left, right))
         return o.reshape(matrix_product(o, left, right, result.dtype), result.shape)
-    if count == 1:
-        left, right = (o.reshape(x, o.shape(x)[1:]) for x in (left, right))
     shape = (*o.shape(left)[:-1], o.shape(right)[-1])
     return o.reshape(o.op("matmul", [left, right], shape, result.dtype), result.shape)
 
 
-def _matrices(
-    o: Ops, x: Value, batch: Sequence[int], contracted: Sequence[int], *, contracted_first: bool
-) -> tuple[Value, int]:
-    """Returns a tensor as (batch, free, contracted) or (batch, contracted, free), and the size of the batch."""
+def _matrices(o: Ops, x: Value, batch: Sequence[int], contracted: Sequence[int], *, contracted_first: bool) -> Value:
+    """Returns a tensor as (..., free, contracted) or (..., contracted, free), behind the dims of the batch."""
     shape = o.shape(x)
     batch, contracted = [d % len(shape) for d in batch], [d % len(shape) for d in contracted]
     free = [d for d in range(len(shape)) if d not in batch and d not in contracted]
     groups = [batch, contracted, free] if contracted_first else [batch, free, contracted]
     moved = o.permute(x, [d for group in groups for d in group])
-    sizes = [math.prod(shape[d] for d in group) for group in groups]
-    return o.reshape(moved, sizes), sizes[0]
+    sizes = [math.prod(shape[d] for d in group) for group in groups[1:]]
+    return o.reshape(moved, (*(shape[d] for d in batch), *sizes))
 
 
 # --- reductions ------------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ module {
 // CHECK-SAME: -> tensor<4x4xf32>
 // CHECK: "ttir.mesh_shard"(%arg1) <{shard_dims = array<i64: -1, 0>
 // CHECK-SAME: -> tensor<4x32xf32>
-// CHECK: "ttir.matmul"
+// CHECK: "ttir.dot_general"
 // CHECK: "ttir.all_reduce"({{.*}}) <{cluster_axis = 1 : ui32, reduce_type = #ttcore.reduce_type<sum>}>
 // CHECK: "ttir.multiply"
 // CHECK: "ttir.mesh_shard"({{.*}}) <{shard_dims = array<i64: 0, -1>, shard_direction = #ttcore.shard_direction<shard_to_full>

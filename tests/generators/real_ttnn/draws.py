@@ -574,6 +574,30 @@ def nlp_concat_heads(c: Calls) -> Any:
     return concatenate_heads(c)
 
 
+def norm_statistics(c: Calls) -> Any:
+    x = c.tensor([*c.shape(2, 2), *c.shape(2, 2)], c.some("bfloat16", 0.7), "TILE" if c.chance(0.8) else None)
+    return [x], c.options("dtype", "memory_config")
+
+
+def norm_of_statistics(c: Calls) -> Any:
+    rows, width = [1, c.rng.choice([1, 2]), c.rng.choice([5, 32, 64])], c.rng.choice([32, 64, 96])
+    layout = "TILE" if c.chance(0.8) else None
+    x = c.tensor([*rows, width], c.some("bfloat16", 0.7), layout)
+    kwargs = c.options("dtype", "memory_config")
+    if c.chance(0.3):
+        kwargs["weight"] = {"tensor": [[1, 1, 1, width], "bfloat16", "TILE", "device"]}
+    return [x, c.tensor([*rows, c.rng.choice([32, 64, 128, 256])], c.some("bfloat16", 0.7), layout)], kwargs
+
+
+def rotary_llama(c: Calls) -> Any:
+    heads, length, width = c.rng.choice([1, 2, 3]), c.rng.choice([5, 32, 64]), c.rng.choice([32, 64, 128])
+    layout = "TILE" if c.chance(0.8) else None
+    kind = c.some("bfloat16")
+    table = [1, c.rng.choice([1, heads]), c.rng.choice([length, length, 64]), width]
+    shapes = [[c.rng.choice([1, 2]), heads, length, width], table, table, [1, 1, 32, c.rng.choice([32, 32, 64])]]
+    return [c.tensor(shape, kind, layout) for shape in shapes], {}
+
+
 def rounded(c: Calls) -> Any:
     return [c.x()], {"decimals": c.rng.choice([0, 1])} if c.chance(0.3) else {}
 
@@ -736,6 +760,8 @@ DRAWS: dict[str, Draw] = {
     "from_device": lambda c: ([c.x()], {}), "assign": assign, "clone": clone, "move": lambda c: ([c.x()], {}),
     "reallocate": lambda c: ([c.x()], {}), "copy": copy, "quantize": quantize, "dequantize": quantize,
     "requantize": requantize, "experimental.dropout": dropout, "experimental.nlp_concat_heads": nlp_concat_heads,
+    "rms_norm_pre_all_gather": norm_statistics, "layer_norm_pre_all_gather": norm_statistics,
+    "layer_norm_post_all_gather": norm_of_statistics, "experimental.rotary_embedding_llama": rotary_llama,
 }  # fmt: skip
 
 

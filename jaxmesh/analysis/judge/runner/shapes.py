@@ -99,31 +99,31 @@ class Shapes:
         """A function to which promises are given as tensors of zeros."""
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            given = [self.real(x) for x in args], {k: self.real(v) for k, v in kwargs.items()}
+            given = [self.as_real(x) for x in args], {k: self.as_real(v) for k, v in kwargs.items()}
             return function(*given[0], **given[1]) if self._plans is None else self._plans.result(function, *given)
 
         return call
 
     # --- tensors ---
 
-    def real(self, x: Any) -> Any:
+    def as_real(self, x: Any) -> Any:
         """Returns a promise as a host tensor of zeros, and everything else as it is."""
         if not isinstance(x, Promise):
             return x
-        tensor = self.zeros(x.shape, x.dtype)
+        tensor = self.make_zeros(x.shape, x.dtype)
         return tensor if x.layout == self._ttnn.Layout.ROW_MAJOR else self._ttnn.to_layout(tensor, x.layout)
 
-    def zeros(self, shape: Sequence[int], dtype: Any) -> Any:
+    def make_zeros(self, shape: Sequence[int], dtype: Any) -> Any:
         """Returns a host tensor of zeros, row by row."""
         kind = _HOST_ARRAYS.get(dtype.name, dtype.name.lower())
         return self._ttnn.Tensor(np.zeros(tuple(shape), kind), dtype)
 
-    def host(self, shape: Sequence[int], dtype: Any) -> Any:
+    def make_host(self, shape: Sequence[int], dtype: Any) -> Any:
         """Returns a host tensor of zeros, or the promise of one if it is large."""
         promise = Promise(shape, dtype, self._ttnn.Layout.ROW_MAJOR)
-        return promise if promise.bytes > REAL_BYTES else self.real(promise)
+        return promise if promise.bytes > REAL_BYTES else self.as_real(promise)
 
-    def empty(self, promise: Promise, layout: Any, device: Any, memory_config: Any) -> Any:
+    def make_empty(self, promise: Promise, layout: Any, device: Any, memory_config: Any) -> Any:
         """Returns a tensor on the devices that nothing was written to."""
         shape = self._ttnn.Shape(list(promise.shape))
         options = {} if memory_config is None else {"memory_config": memory_config}
@@ -170,7 +170,7 @@ class Shapes:
             if isinstance(placement, self._ttnn.PlacementShard):
                 pieces[placement.dim] *= int(size)
         whole = [n if n % count else count for n, count in zip(tensor.shape, pieces, strict=True)]
-        parts = self._ttnn.distribute_tensor(self.zeros(whole, self._ttnn.DataType.UINT8), mapper=mapper)
+        parts = self._ttnn.distribute_tensor(self.make_zeros(whole, self._ttnn.DataType.UINT8), mapper=mapper)
         local = [n * one // thin for n, one, thin in zip(tensor.shape, parts.shape, whole, strict=True)]
         return Promise(local, tensor.dtype, tensor.layout, parts.tensor_topology())
 
@@ -187,7 +187,7 @@ class Shapes:
     def to_device(self, tensor: Any, device: Any, memory_config: Any = None) -> Any:
         """Moves a tensor to the devices; a promise becomes an empty one there."""
         if isinstance(tensor, Promise):
-            return self.empty(tensor, tensor.layout, device, memory_config)
+            return self.make_empty(tensor, tensor.layout, device, memory_config)
         return self._ttnn.to_device(tensor, device=device, memory_config=memory_config)
 
     def from_device(self, tensor: Any) -> Any:
@@ -234,13 +234,13 @@ def use_shapes(utils: Any, shapes: Shapes) -> None:
 
     def load_tensor(path: str, layout: Any, dtype: Any, device: Any, memory_config: Any, shape: Any) -> Any:
         if device is None:
-            return shapes.host(shape, dtype)
-        return shapes.empty(Promise(shape, dtype, layout), layout, device, memory_config)
+            return shapes.make_host(shape, dtype)
+        return shapes.make_empty(Promise(shape, dtype, layout), layout, device, memory_config)
 
     def load_sharded_tensor(path: str, layout: Any, dtype: Any, device: Any, memory_config: Any, shape: Any) -> Any:
         if memory_config is not None:
             return load_tensor(path, layout, dtype, device, memory_config, shape)
-        pieces = [shapes.zeros(shape, dtype) for _ in range(math.prod(device.shape))]
+        pieces = [shapes.make_zeros(shape, dtype) for _ in range(math.prod(device.shape))]
         return shapes.from_host_shards(pieces, device.shape)
 
     utils.load_tensor, utils.load_sharded_tensor = load_tensor, load_sharded_tensor

@@ -203,8 +203,11 @@ def _with_number(given: Given, pair: Pair, a: Any, b: Any) -> list[Result]:
     x: Form = a if isinstance(a, Form) else b
     number = b if isinstance(a, Form) else a
     extra: frozenset[str] = frozenset(pair.numbers or {}) if isinstance(a, Form) else frozenset()
-    allowed = pair.types | extra
     wanted = (pair.numbers or {}).get(x.dtype, "any")
+    if pair is _REMAINS and given["dtype"] is not None:
+        # With a type for the result another path is taken, which has the types of two tensors.
+        extra, wanted = frozenset[str](), "integral" if wanted == "positive" else wanted
+    allowed = pair.types | extra
     allowed -= {d for d, rule in (pair.numbers or {}).items() if rule == "none"}
     given.types(x, allowed, "the tensor beside a number")
     whole, real = float(number).is_integer(), isinstance(number, float)
@@ -213,6 +216,7 @@ def _with_number(given: Given, pair: Pair, a: Any, b: Any) -> list[Result]:
         "any": True,
         # An integer is taken modulo the range of the type.
         "whole": whole and (not real or low <= number < end),
+        "integral": whole,
         "float": real,
         "positive": not real and number > 0,
         "power": whole and number >= 0,

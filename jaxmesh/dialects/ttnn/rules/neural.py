@@ -300,7 +300,58 @@ def _dropout(given: Given) -> list[Result]:
     return like(x)
 
 
+def _real_row(given: Given, x: Form) -> None:
+    given.tiles(x)
+    given.types(x, _MODEL)
+    given.require(given["dtype"] != I8, "gives no INT8", "Failed to generate binaries")
+    good = x.dtype != F32 or given["compute_kernel_config"] is not None
+    given.require(good, "takes a compute_kernel_config beside FLOAT32", "FLOAT32 requires fp32_dest_acc_en=true")
+
+
+def _statistics(given: Given) -> list[Result]:
+    x, other = given["input_tensor"], given["residual_input_tensor"]
+    given.on_devices(x, other)
+    given.require(len(x.shape) == 4 and not x.is_empty, "takes four dims with elements", "index out of range. 3 not in")
+    _real_row(given, x)
+    if isinstance(other, Form):
+        given.require(other.shape == x.shape, "takes a residual of the same shape", "Residual shape must match")
+        given.tiles(other)
+    return checked(given, [Result(given["dtype"] or BF16, TILE)])
+
+
+def _normalized(given: Given) -> list[Result]:
+    x, stats = given["input_tensor"], given["stats"]
+    given.on_devices(*given.tensors())
+    _real_row(given, x)
+    _real_row(given, stats)
+    good = len(x.shape) == len(stats.shape) == 4 and x.shape[:-1] == stats.shape[:-1]
+    given.require(good, "takes sums of the tensor's rows, in four dims", "Stats and input batch sizes must match")
+    good = stats.shape[-1] > 0 and stats.shape[-1] % 64 == 0
+    given.require(
+        good, "takes two tiles of sums for each device", "Number of devices must divide number of stats tiles"
+    )
+    return checked(given, [Result(given["dtype"] or x.dtype, TILE)])
+
+
+def _turned(given: Given) -> list[Result]:
+    x, cos, sin, matrix = given.tensors()[:4]
+    given.on_devices(x, cos, sin, matrix)
+    given.tiles(x, cos, sin, matrix)
+    for form in (x, cos, sin, matrix):
+        given.types(form, frozenset({BF16}))
+    given.require(matrix.shape == (1, 1, 32, 32), "takes a trans_mat of [1, 1, 32, 32]", "equal to TILE_WIDTH")
+    given.require(len(x.shape) == 4, "takes four dims", "index out of range. 3 not in")
+    good = cos.shape == sin.shape and len(cos.shape) == 4 and cos.shape[0] == 1 and cos.shape[1] in (1, x.shape[1])
+    good = good and cos.shape[2] >= x.shape[2] and cos.shape[3] == x.shape[3]
+    given.require(good, "takes cos and sin for each row of a head", "Cos dims must match input dims")
+    return like(x)
+
+
 RULES: Mapping[str, Rule] = {
+    "ttnn.layer_norm_pre_all_gather": _statistics,
+    "ttnn.rms_norm_pre_all_gather": _statistics,
+    "ttnn.layer_norm_post_all_gather": _normalized,
+    "ttnn.experimental.rotary_embedding_llama": _turned,
     "ttnn.matmul": _product,
     "ttnn.linear": _product,
     "ttnn.layer_norm": _norm,

@@ -107,7 +107,7 @@ def _scan(given: Given) -> list[Result]:
         if not x.is_empty:
             given.tiles(x)
     dtype = given["dtype"] or x.dtype
-    return checked(given, [Result(dtype if rank else x.dtype, x.layout, dtype)])
+    return checked(given, [Result(x.dtype if x.is_empty or not rank else dtype, x.layout, dtype)])
 
 
 def _softmax(given: Given) -> list[Result]:
@@ -117,7 +117,7 @@ def _softmax(given: Given) -> list[Result]:
     given.on_devices(x)
     if not x.shape or x.is_empty:
         return like(x)
-    if rank != 3 or dim % rank != 1:
+    if (rank, dim % rank) not in ((3, 1), (4, 3)):
         given.tiles(x)
     given.types(x, REALS)
     return tiled(x)

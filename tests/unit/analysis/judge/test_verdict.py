@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
+import pytest
+
+from jaxmesh.analysis.judge.judge import _Places
 from jaxmesh.analysis.judge.verdict import Leak, Memory, Place, Refusal, Verdict
 
 EXP = Place(7, "x = ttnn.exp(<y>)", "model.py:3:8 (f)")
@@ -55,3 +59,23 @@ def test_a_refused_program_escapes_what_it_shows() -> None:
 def test_a_process_that_died() -> None:
     v = Verdict("died", "0.0", "t3000", refusal=Refusal(Place(), "died", "the process ended with signal SIGABRT"))
     assert str(v).startswith("the process died in ttnn 0.0 of a described t3000\n  where   before the first line\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "remark"),
+    [
+        ('{"1": "model.py:7"}', ""),
+        (None, "has no locations.json: the user's lines are not known"),
+        ('{"1": "mod', "locations.json cannot be read (Unterminated string"),
+        ("[1]", "locations.json cannot be read ('list' object"),
+        ("\xff", "locations.json cannot be read ('utf-8' codec"),
+    ],
+)
+def test_lost_source_lines_are_remarked(text: str | None, remark: str, tmp_path: Path) -> None:
+    (tmp_path / "main.py").write_text("x = 1\n")
+    if text is not None:
+        (tmp_path / "locations.json").write_text(text, encoding="latin-1")
+    places = _Places(tmp_path)
+    assert places(1).source == ("" if remark else "model.py:7")
+    assert remark in "".join(places.remarks)
+    assert bool(places.remarks) == bool(remark)

@@ -375,10 +375,36 @@ def test_meshes_that_disagree() -> None:
 
 
 def test_no_mesh() -> None:
-    with pytest.raises(jm.MeshError, match=r"line 3: ttir.mesh_shard needs a mesh, .*give mesh="):
-        jm.from_mlir(text_for(None))
+    twice = text_for(None).replace("i64: 0, 1>", "i64: 0, 0>")
+    with pytest.raises(
+        jm.MeshError, match=r"line 3: ttir.mesh_shard needs a mesh, .*give mesh=.*--mesh 2x4.*mesh-shape"
+    ):
+        jm.from_mlir(twice)
     plain = "func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> { return %x : tensor<2xf32> }"
     assert dict(jm.from_mlir(plain).mesh.shape) == {"y": 1, "x": 1}
+
+
+def test_the_mesh_that_the_ops_fix() -> None:
+    """A dim that is split over one axis alone fixes it; one of copies is of one device; a collective fixes its axis."""
+    text = text_for(None)
+    assert tuple(jm.from_mlir(text).mesh.shape.values()) == (2, 4)
+    row = text.replace("i64: 0, 1>", "i64: -1, 1>").replace("i64: 2, 4>", "i64: 1, 4>").replace("4x2xf32", "8x2xf32")
+    assert tuple(jm.from_mlir(row).mesh.shape.values()) == (1, 4)
+    shard = (
+        '"ttir.mesh_shard"(%{}) <{{shard_dims = array<i64: {}>, shard_shape = array<i64: {}>, shard_direction = {}}}>'
+    )
+    down = shard.format("x", "-1, 1", "1, 2", "#ttcore.shard_direction<full_to_shard>")
+    up = shard.format("1", "-1", "1", "#ttcore.shard_direction<shard_to_full>")
+    gather = f"""func.func @main(%x: tensor<8x4xf32>) -> tensor<8xNxf32> {{
+  %0 = {down.replace("}>", ", shard_type = #ttcore.shard_type<devices>}>")} : (tensor<8x4xf32>) -> tensor<8x2xf32>
+  %1 = "ttir.all_gather"(%0) <{{all_gather_dim = 1 : si32, cluster_axis = 1 : ui32}}>
+    : (tensor<8x2xf32>) -> tensor<8xNxf32>
+  %2 = {up.replace("}>", ", shard_type = #ttcore.shard_type<replicate>}>")} : (tensor<8xNxf32>) -> tensor<8xNxf32>
+  return %2 : tensor<8xNxf32>
+}}"""
+    assert tuple(jm.from_mlir(gather.replace("xN", "x4")).mesh.shape.values()) == (1, 2)
+    with pytest.raises(jm.VerifyError, match=r"line 3: ttir.all_gather takes mesh axis 1 to be of size 4, .*line 2 of"):
+        jm.from_mlir(gather.replace("xN", "x8"))
 
 
 def test_a_mesh_of_more_devices_than_there_are_is_abstract() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,7 +19,8 @@ from jax.ad_checkpoint import checkpoint_name
 
 import jaxmesh as jm
 from jaxmesh.dialects.program import Program
-from jaxmesh.errors import InexpressibleError, MissingRuleError, UnsupportedError
+from jaxmesh.errors import InexpressibleError, MissingRuleError, UnrolledLoopWarning, UnsupportedError
+from jaxmesh.passes.flatten import control_flow
 from jaxmesh.passes.flatten.builder import Options
 from jaxmesh.passes.flatten.flatten import flatten
 from tests.generators.flat_programs import flat_of, run_flat
@@ -122,8 +124,21 @@ def _unary() -> list[Case]:
     made.append(("away from zero", lambda x: lax.round(x, lax.RoundingMethod.AWAY_FROM_ZERO), (
         np.array([0.49999997, -0.49999997, 8388609.0, 3.5, -1e30], np.float32),
     )))  # fmt: skip
-    for bits in ((8, 7), (8, 23), (5, 10), (11, 52)):
-        made.append((f"reduce_precision{bits}", lambda x, n=bits: lax.reduce_precision(x, *n), (floats(9) * 1e-4,)))
+    for bits in ((8, 7), (8, 23), (5, 10), (11, 52), (5, 2), (4, 3), (8, 0), (2, 1), (5, 23), (6, 9)):
+        made += [
+            (f"reduce_precision{bits}-{t}", lambda x, n=bits: lax.reduce_precision(x, *n), (v.astype(d),))
+            for t, d in FLOAT.items()
+            for v in [
+                np.concatenate([floats(40) * np.logspace(-6, 6, 40), [448, 464, 1.5, 3, 65520, -0.0, np.inf, np.nan]])
+            ]
+        ]
+    wide = np.concatenate([np.linspace(-40, 40, 161), [1e-5, 1e30, np.inf, np.nan]])
+    made += [
+        (f"{n}-{t}", getattr(lax, n), (wide.astype(d),)) for n in ("bessel_i0e", "bessel_i1e") for t, d in FLOAT.items()
+    ]
+    orders, places = np.meshgrid([0, 1, 1.5, 2, 3, 4, 7, 11], [-2.5, -1, 0, 0.1, 0.5, 1, 2, 5, 100])
+    made.append(("zeta", lax.zeta, (orders.astype(np.float32), places.astype(np.float32))))
+    made.append(("polygamma", lax.polygamma, (orders.astype(np.float32)[3:], places.astype(np.float32)[3:])))
     made.append(("nextafter", lax.nextafter, (SPECIAL, SPECIAL[::-1].copy())))
     made.append(("nextafter-bf16", lax.nextafter, (floats(9, dtype=jnp.bfloat16), floats(9, dtype=jnp.bfloat16))))
     made += [(f"digamma-{t}", lax.digamma, (SPECIAL[2:].astype(d),)) for t, d in FLOAT.items()]
@@ -993,6 +1008,28 @@ def built(function: Function, *args: Any, options: Options | None = None) -> Pro
     return flatten(jaxpr, name="f", mesh={"x": 1}, level="ttir", arguments=inside, results=outside, options=options)
 
 
+def test_a_loop_of_many_operations_warns_of_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    def looped(x: Any) -> Any:
+        inner = lambda c: lax.fori_loop(0, 5, lambda i, c: jnp.sin(c) * 2, c)  # noqa: E731
+        return lax.fori_loop(0, 10, lambda i, c: inner(c), x)
+
+    monkeypatch.setattr(control_flow, "MANY", 99)
+    with pytest.warns(UnrolledLoopWarning) as found:
+        program = built(lambda x: looped(jnp.cos(x)), _struct(4))
+    # One warning of the outermost loop, which counts the inner ones; operations that nothing uses go later, such as the
+    # ten additions that count the iterations of the outer one.
+    kept = len(program.ops) - names(program).index("cos") - 1
+    (warning,) = found
+    pattern = (
+        r"scan \(.*test_primitives\.py.*\) is unrolled in the text to as many as (\d+) operations, .* make it shorter"
+    )
+    match = re.match(pattern, str(warning.message))
+    assert match is not None
+    assert int(match[1]) == kept + 10
+    monkeypatch.setattr(control_flow, "MANY", kept + 10)
+    built(looped, _struct(4))
+
+
 def test_unrolling_has_a_limit() -> None:
     def looped(x: Any) -> Any:
         return lax.fori_loop(0, 50, lambda i, c: jnp.sin(c) * 2, x)
@@ -1029,9 +1066,8 @@ def test_unrolling_has_a_limit() -> None:
         (lambda x: jax.scipy.linalg.qr(x * x[:, None], pivoting=True), InexpressibleError, "pivoting"),
         (lambda x: jax.pure_callback(np.sin, _struct(4), x), InexpressibleError, "'pure_callback'.*calls Python"),
         (lambda x: (jax.debug.print("{}", x), x)[1], InexpressibleError, "'debug_print'.*calls Python"),
-        (lambda x: lax.bessel_i0e(x), MissingRuleError,
-         r"'bessel_i0e' \(.*test_primitives.*add a rule in jaxmesh/passes/flatten/"),
-        (lambda x: lax.reduce_precision(x, 6, 9), MissingRuleError, "6 bits of exponent and 9 of mantissa"),
+        (lambda x: lax.linalg.eig(x * x[:, None]), MissingRuleError,
+         r"'eig' \(.*test_primitives.*add a rule in jaxmesh/passes/flatten/"),
         (lambda x: lax.reduce(x, np.float32(0), lambda a, b: a + b * 2, (0,)), MissingRuleError,
          "combines by more than"),
     ],
