@@ -73,9 +73,10 @@ def abstract_mesh(sizes: tuple[int, ...] | None) -> AbstractMesh | None:
 
 
 def chosen_functions(file: Source, name: str | None) -> Sequence[Function]:
-    """Returns the function that `--func` names, else all public ones."""
-    public = public_functions(file)
-    return public if name is None and public else [choose(file, name)]
+    """Returns the function that `--func` names, else all public ones, else all."""
+    if name is not None:
+        return [choose(file, name)]
+    return public_functions(file) or [f for f in file.functions if f.has_body] or [choose(file, None)]
 
 
 def import_function(file: Source, sizes: tuple[int, ...] | None, arguments: argparse.Namespace) -> jm.Traced:

@@ -130,9 +130,11 @@ def import_program(
     boundary = _boundary(program, found)
     outcome, on_devices = _trace(program, boundary, strict)
     _check_results(program, boundary, on_devices)
+    if strict and outcome.casts:
+        raise VerifyError(f"{outcome.casts[0]}; that is an error when strict.")
     _warn(program, outcome)
     # No text contains what is assumed or corrected.
-    changed = outcome.assumptions or outcome.shard_shapes or program.notes or program.deviations
+    changed = outcome.assumptions or outcome.shard_shapes or outcome.casts or program.notes or program.deviations
     imported = Imported(outcome.jaxpr, (lambda _: None) if changed else _reader(program, boundary, on_devices))
 
     def decompose() -> Any:
@@ -342,7 +344,7 @@ def _warn(program: Program, outcome: Outcome) -> None:
         warnings.warn(text, AssumptionWarning, stacklevel=4)
     for text in outcome.shard_shapes:
         warnings.warn(text, ShardShapeWarning, stacklevel=4)
-    for text in program.deviations:
+    for text in (*program.deviations, *outcome.casts):
         warnings.warn(text, DeviationWarning, stacklevel=4)
     for text in program.notes:
         warnings.warn(text, BlockFloatWarning, stacklevel=4)
