@@ -22,6 +22,12 @@ _SHARES = {f"ttnn.{name}": op.in_place for name, op in ttnn.OPS.items() if op.in
 """By op: the number of the operand whose buffer its results may share."""
 
 
+def writes_into(op: Op) -> Value | None:
+    """Returns the operand into whose memory an op writes its result, if it does."""
+    number = None if op.name == _RESHAPE else _SHARES.get(op.name)
+    return None if number is None or number >= len(op.operands) else op.operands[number]
+
+
 def is_view(before: Type, after: Type) -> bool:
     """Returns True if a reshape from one type to another moves no element.
 

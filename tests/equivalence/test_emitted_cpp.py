@@ -562,3 +562,31 @@ def test_no_word_of_the_headers_is_a_name(tmp_path: Path) -> None:
             [GCC, standard, "-fsyntax-only", "-x", "c++", "-"], input=text, capture_output=True, text=True
         )
         assert done.returncode == 0, done.stderr[:3000]
+
+
+# --- functions that run once -----------------------------------------------------------------------------------------
+
+
+@needs_gcc
+def test_functions_that_run_once(tmp_path: Path) -> None:
+    """Their results are kept, and equal those of Python on the same inputs of ones."""
+    number, row = np.dtype("float32"), (32, 32)
+    types = [Type(row, number, tile=True) for _ in range(5)]
+    arguments = [Port(0, True, role="input"), Port(1, True, role="parameter")]
+    ops = [
+        Op("ttnn.add", (1, 1), (2,), {}),
+        Op("ttnn.multiply", (2, 1), (3,), {}),
+        Op("ttnn.add", (0, 3), (4,), {}),
+    ]
+    program = hoist_const_eval(Program("f", {"y": 1, "x": 1}, types, arguments, ops, [Port(4, True), Port(2, True)]))
+    text = cpp_module([program])
+    assert text.count("ttnn::constEvalFuncWrapper(") == 1
+    # A second call computes nothing anew: its weights are zeros, and its result is that of the first.
+    call = "::std::vector<::ttnn::Tensor> v2 = ::f(v1);"
+    check = (
+        f"{call} auto again = create_inputs_for_f(); again[1] = ttnn::subtract(again[1], again[1], "
+        "::ttnn::DataType::FLOAT32, ::std::nullopt); auto v3b = ::f(again); "
+        "for (const auto& x : {v2[0], v3b[0]}) if (ttnn::as_floats(x)[5] != 3.0f) return 1;"
+    )
+    compiled(text.replace(call, check), tmp_path)
+    assert run(tmp_path).returncode == 0
