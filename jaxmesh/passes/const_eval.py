@@ -114,21 +114,18 @@ def _call(program: Program, group: Sequence[Op], moves: dict[Value, Op], number:
         if value in read and id(op) not in own:
             read.update(op.used)
             ops.insert(0, op)
-    given = tuple(a.value for a in program.arguments if a.value in read)
+    there = {a.value: a.presharded for a in program.arguments if a.value in read}
+    given = tuple(there)
     function = replace(
         program,
         name=f"{program.name}_const_eval_{number}",
         types=list(program.types),
-        arguments=[_port(program, v) for v in given],
+        arguments=[Port(*row) for row in there.items()],
         ops=_with_device(program, ops),
-        results=[_port(program, v) for v in results],
+        results=[Port(v, not program.types[v].host) for v in results],
         public=False,
     )
     return Op(LOAD_CACHED, given, results, {"callee": function.name, "function": function}, ops[0].line)
-
-
-def _port(program: Program, value: Value) -> Port:
-    return Port(value, not program.types[value].host)
 
 
 def _with_device(program: Program, ops: Sequence[Op]) -> list[Op]:
@@ -153,15 +150,14 @@ def _moved_first(function: Program) -> Program:
 
 def _place(program: Program, host: Mapping[Value, bool], *, only: bool = False) -> Program:
     """Returns the program with arguments in rows, in host memory or not, and what follows, unless their types only."""
-    types, arguments = list(program.types), list(program.arguments)
-    for number, port in enumerate(arguments):
+    types = list(program.types)
+    for port in program.arguments:
         kind = types[port.value]
         if port.value in host and not kind.host and not kind.layout:
             types[port.value] = replace(kind, host=host[port.value], tile=False)
-            arguments[number] = replace(port, presharded=not host[port.value])
     if types == program.types:
         return program
-    placed = replace(program, types=types, arguments=arguments)
+    placed = replace(program, types=types)
     if only:
         return placed
     if not any(op.name == "ttnn.get_device" for op in program.ops):

@@ -187,7 +187,10 @@ Tensor on_each(const char* who, const std::vector<Tensor>& operands, Kernel kern
 
 inline Tensor to_device(const Tensor& x, distributed::MeshDevice* device, const Memory& = std::nullopt) {
   require(x.place() != Place::DEVICES, "to_device: the tensor is on the devices already");
-  require(x.place() == Place::HOST_SHARDS, "to_device takes a tensor that distribute_tensor spread over the mesh");
+  if (x.place() == Place::HOST) {
+    std::vector<std::optional<Array>> copies(device->num_devices(), x.whole());
+    return Tensor(Place::DEVICES, device, std::move(copies), x.layout());
+  }
   require(x.device() == device, "to_device: the tensor was spread over another mesh");
   return x.at(Place::DEVICES);
 }
