@@ -153,12 +153,13 @@ class _Writer:
         if not op.results:
             self.statement(text)
             return
-        if len(op.results) == 1:
+        if len(op.results) == 1 and row.cpp_results != "optionals":
             self.result(op, text)
             return
-        made = self.variable(TENSORS, text)
+        kind, element = _SEVERAL[row.cpp_results](len(op.results))
+        made = self.variable(kind, text)
         for i, result in enumerate(op.results):
-            self.names[result] = self.variable(TENSOR, f"{made}[{i}]")
+            self.names[result] = self.variable(TENSOR, element.format(made, i))
 
     def argument(self, op: Op, row: TtnnOp, param: Param) -> str:
         """One argument of a call, printed."""
@@ -280,6 +281,12 @@ class _Writer:
         self.statement(f"ttnn::deallocate({self.operand(op)}, {values.one(bool(op.attributes.get('force', False)))})")
 
 
+_SEVERAL: Mapping[str, Callable[[int], tuple[str, str]]] = {
+    "vector": lambda _: (TENSORS, "{}[{}]"),
+    "tuple": lambda count: (f"::std::tuple<{', '.join([TENSOR] * count)}>", "::std::get<{1}>({0})"),
+    "optionals": lambda _: (f"::std::vector<::std::optional<{TENSOR}>>", "util_get_optional_value({}[{}])"),
+}
+"""By what a function of several results gives: its type, and how an element is taken."""
 _SPECIAL: Mapping[str, Callable[[_Writer, Op], None]] = {
     "get_device": _Writer.get_device,
     "distribute_tensor": _Writer.distribute_tensor,
