@@ -139,10 +139,12 @@ class Program:
 
 def without_dead(program: Program) -> Program:
     """Returns the program without the operations whose results nothing reads."""
-    live = {r.value for r in program.results}
+    live: set[Value | None] = {r.value for r in program.results}
     kept: list[Op] = []
     for op in reversed(program.ops):
-        if not op.results or live.intersection(op.results):
-            live.update(op.used)
+        if not op.results or not live.isdisjoint(op.results):
+            live.update(op.operands)
             kept.append(op)
+    if len(kept) == len(program.ops):
+        return program
     return program.like(reversed(kept), program.results)

@@ -156,6 +156,9 @@ class _Printer:
             found = self.spelled[id(kind)] = self.spelling.type(kind)
         return found
 
+    def _types(self, values: Sequence[Value]) -> str:
+        return ", ".join([self._type(v) for v in values])
+
     def _listed(self, values: Sequence[Value]) -> str:
         return ", ".join([self.names[v] for v in values])
 
@@ -164,29 +167,23 @@ class _Printer:
     def _op(self, op: Op) -> str:
         if op.name == LOAD_CACHED:
             return self._load_cached(op)
-        properties = self._said(op)
-        written = f" <{{{properties}}}>" if properties else ""
-        written += self._discardable(op)
-        types = ", ".join(map(self._type, op.used))
-        results = () if _overwritten_operand(op) is not None else op.results
-        made = ", ".join(map(self._type, results))
+        used, results, into = op.used, op.results, _overwritten_operand(op)
+        written, reads, types = self._said(op), self._listed(used), self._types(used)
+        if into is not None:
+            # From here on the operand is the result.
+            self.names[results[0]] = self.names[into]
+            results = ()
+        defined, made = self._defined(op) if results else "", self._types(results)
         after = made if len(results) == 1 else f"({made})"
-        reads, place = self._listed(op.used), self.locations.op(op.line)
-        return f'    {self._defined(op)}"{op.name}"({reads}){written} : ({types}) -> {after}{place}'
+        return f'    {defined}"{op.name}"({reads}){written} : ({types}) -> {after}{self.locations.op(op.line)}'
 
     def _load_cached(self, op: Op) -> str:
-        types, made = (", ".join(map(self._type, values)) for values in (op.used, op.results))
+        types, made = self._types(op.used), self._types(op.results)
         after, reads = made if len(op.results) == 1 else f"({made})", self._listed(op.used)
         call = f"{op.name}({symbol(op.attributes['callee'])}, [{reads}])"
         return f"    {self._name(op)}{call} : ({types}) -> {after}{self.locations.op(op.line)}"
 
     def _defined(self, op: Op) -> str:
-        if (into := _overwritten_operand(op)) is not None:
-            # From here on the operand is the result.
-            self.names[op.results[0]] = self.names[into]
-            return ""
-        if not op.results:
-            return ""
         if self.names_results and (names := NAMED_RESULTS.get(op.name.partition(".")[2])):
             return self._name_results(op, names)
         return self._name(op)
@@ -212,11 +209,12 @@ class _Printer:
         return f"{', '.join(self.names[v] for v in op.results)} = "
 
     def _said(self, op: Op) -> str:
-        """The properties; where they do not depend on the operands, ops that share a mapping are spelled once."""
+        """The attributes; where they do not depend on the operands, ops that share a mapping are spelled once."""
         key = op.name, id(op.attributes)
         found = self.printed.get(key)
         if found is None:
-            found = ", ".join(self._properties(op))
+            properties = ", ".join(self._properties(op))
+            found = f"{f' <{{{properties}}}>' if properties else ''}{self._discardable(op)}"
             forms, _ = _forms(op.name)
             if group_count(op.name) is None and not _BY_TYPE.intersection(map(forms.get, op.attributes)):
                 self.printed[key] = found

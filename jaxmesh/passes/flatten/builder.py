@@ -27,7 +27,7 @@ from jaxmesh.passes.flatten.storage import SMALL, Array, as_array, is_uniform, p
 Rule = Callable[["Builder", Eqn, Sequence[Value]], "Sequence[Value] | Value"]
 """Rewrites an equation: from the builder, the equation and its operands to its result or results, of the same types."""
 FOLDER = "jaxmesh/passes/flatten/"
-_COMPLEX = (np.dtype(np.complex64), np.dtype(np.complex128))
+_COMPLEX = frozenset({np.dtype(np.complex64), np.dtype(np.complex128)})
 COMPLEX = "complex "
 """Before the name of a primitive: its rule for complex numbers."""
 
@@ -331,8 +331,12 @@ class Builder:
 
     def _literal(self, literal: Any) -> Value:
         # The value may be Python's own number, which NumPy would take to have 64 bits.
-        elements, dtype = as_array(literal.val), literal.aval.dtype
-        return self._numbers(elements if is_key(dtype) else np.asarray(elements, dtype))
+        dtype = literal.aval.dtype
+        if is_key(dtype):
+            return self._numbers(as_array(literal.val))
+        if dtype.kind == "c" or literal.aval.shape:
+            return self._numbers(np.asarray(as_array(literal.val), dtype))
+        return self.full((), evaluate.strip_type(literal.val), dtype)
 
     def _needed_eqns(self, body: Jaxpr) -> list[Eqn]:
         """Returns the equations whose results are used, cached for bodies that are built several times."""
@@ -362,7 +366,7 @@ class Builder:
     def _fold(self, eqn: Eqn, operands: Sequence[Value]) -> Value | None:
         """Folds the equation to a constant if its operands are known."""
         known = self.known
-        if not operands or not all(v in known for v in operands):
+        if not operands or not known.keys() >= {*operands}:
             return None
         compute = FOLDS.get(eqn.primitive.name)
         if compute is None or len(eqn.outvars) != 1:
@@ -388,7 +392,7 @@ class Builder:
 
 def is_complex(eqn: Eqn) -> bool:
     """Returns True if a result of an equation is of complex numbers."""
-    return any(getattr(v.aval, "dtype", None) in _COMPLEX for v in eqn.outvars)
+    return not _COMPLEX.isdisjoint([getattr(v.aval, "dtype", None) for v in eqn.outvars])
 
 
 def missing(eqn: Eqn, why: str, outer: str = "") -> MissingRuleError:
