@@ -20,7 +20,7 @@ from jaxmesh.emit.targets import emit, emit_module
 from jaxmesh.frontends.mlir.placement import has_layouts
 from jaxmesh.frontends.stablehlo.text import StablehloText
 from jaxmesh.passes.canonicalize import canonicalize
-from jaxmesh.passes.const_eval import hoist_const_eval
+from jaxmesh.passes.const_eval import group_constants, hoist_const_eval
 from jaxmesh.passes.ttnn_to_ttir import convert_marked_ops
 from jaxmesh.stages.from_mlir import decode_function, import_program
 
@@ -119,13 +119,15 @@ def _printed(traced: jm.Traced, arguments: argparse.Namespace, layouts: bool) ->
     """The text of a program that is not lowered: of one that is TTNN already, as it is."""
     there = None if traced.imported is None else traced.imported.read("ttnn")
     converted = arguments.stablehlo_to_ttir_pipeline is not None
-    if arguments.canonicalize is None and there is None and not converted:
+    if arguments.canonicalize is None and there is None and not converted and not arguments.hoists:
         return traced.as_text()
     program = there or traced.default_program()
     if arguments.ttnn_to_ttir and there is not None:
         return mlir_text(convert_marked_ops(program), layouts=layouts, stored=False)
     if arguments.canonicalize is not None:
         program = canonicalize(program)
+    if arguments.hoists:
+        program = group_constants(program)
     if converted:
         program = program.like([_as_constant(op, program) for op in program.ops], program.results)
     return emit("ttir" if there is None else "ttnn", program, layouts=layouts or converted)

@@ -84,6 +84,9 @@ PIPELINES: Mapping[str, Pipeline] = {
     "--convert-ttnn-to-ttir": Pipeline(
         "ttnn_to_ttir", {}, "ops of TTNN that are marked for the D2M compiler as ops of TTIR, with their layouts"
     ),
+    "--const-eval-hoist-transform": Pipeline(
+        "hoists", {}, "what depends on parameters and constants alone as functions that load_cached calls"
+    ),
     "--ttnn-layout": Pipeline(None, {}, "nothing: a value without a layout has the one that its operation gives"),
     "--ttnn-workaround": Pipeline(None, {}, "nothing: a program of TTNN is printed as it is"),
     "--ttnn-decompose-layouts": Pipeline(None, {}, "nothing: a program of TTNN is printed as it is"),
@@ -123,7 +126,7 @@ def as_written_here(arguments: Sequence[str]) -> list[str]:
 
 def apply_pipelines(arguments: argparse.Namespace) -> None:
     """Sets the options of this project that the options of `ttmlir-opt` stand for; they must name one mesh."""
-    arguments.upstream = arguments.ttnn_to_ttir = arguments.target_module = arguments.ring = False
+    arguments.upstream = arguments.hoists = arguments.ttnn_to_ttir = arguments.target_module = arguments.ring = False
     arguments.promotes = arguments.const_eval = arguments.on_host = arguments.split_files = False
     arguments.load = ""
     arguments.language = ""

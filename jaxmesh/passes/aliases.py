@@ -12,6 +12,7 @@ from jaxmesh.dialects import textual, ttnn
 from jaxmesh.dialects.definitions import definition_of, has_trait
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op, Program, Type, Value
+from jaxmesh.dialects.textual import MUTATES
 
 _TILE = 32
 _RESHAPE = "ttnn.reshape"
@@ -22,10 +23,13 @@ _SHARES = {f"ttnn.{name}": op.in_place for name, op in ttnn.OPS.items() if op.in
 """By op: the number of the operand whose buffer its results may share."""
 
 
-def writes_into(op: Op) -> Value | None:
-    """Returns the operand into whose memory an op writes its result, if it does."""
-    number = None if op.name == _RESHAPE else _SHARES.get(op.name)
-    return None if number is None or number >= len(op.operands) else op.operands[number]
+def written_by(op: Op) -> list[Value]:
+    """Returns the operands into whose memory an op of either dialect writes."""
+    row = definition_of(op.name)
+    numbers = {*MUTATES.get(op.name, ()), None if row is None else row.writes}
+    numbers.add(None if op.name == _RESHAPE else _SHARES.get(op.name))
+    found = (op.operands[i] for i in numbers if i is not None and i < len(op.operands))
+    return [v for v in found if v is not None]
 
 
 def is_view(before: Type, after: Type) -> bool:

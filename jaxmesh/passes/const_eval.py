@@ -13,17 +13,17 @@ from dataclasses import replace
 
 from jaxmesh.dialects.program import HOST_CALL, LOAD_CACHED, WEIGHTS, Op, Port, Program, Value
 from jaxmesh.dialects.ttnn.memory import LAYOUT_ONLY
-from jaxmesh.passes.aliases import writes_into
+from jaxmesh.passes.aliases import written_by
 from jaxmesh.passes.compute_on_host import compute_on_host
 from jaxmesh.passes.layouts.decide_layouts import decide_layouts
 from jaxmesh.passes.memory import manage_memory
 from jaxmesh.passes.ttir_to_ttnn.builder import DEVICE
 
 _NEVER = frozenset({
-    "ttnn.allocate_moe_compute_semaphore", "ttnn.create_global_semaphore", "ttnn.deallocate", "ttnn.dropout",
-    "ttnn.dump_tensor", "ttnn.empty", "ttnn.generic", "ttnn.get_device", "ttnn.rand", LOAD_CACHED,
+    "allocate_moe_compute_semaphore", "create_global_semaphore", "deallocate", "dropout", "dump_tensor", "empty",
+    "generic", "get_device", "rand",
 })  # fmt: skip
-"""Operations that give another result each time, or none."""
+"""Operations of either dialect that give another result each time, or none."""
 
 
 def hoist_const_eval(program: Program, *, on_host: bool = False, first: int = 0) -> Program:
@@ -35,14 +35,11 @@ def hoist_const_eval(program: Program, *, on_host: bool = False, first: int = 0)
       first: the number of the first function on the host.
     """
     program = replace(program, ops=[op for op in program.ops if op.name != "ttnn.deallocate"])
-    program = _place(program, {a.value: False for a in program.arguments if a.role == "input"})
-    groups, moves = _groups(program)
-    if not groups:
+    program = group_constants(_place(program, {a.value: False for a in program.arguments if a.role == "input"}))
+    calls = [op for op in program.ops if op.name == LOAD_CACHED]
+    if not calls:
         return manage_memory(program)
-    calls = [_call(program, ops, moves, number) for number, ops in enumerate(groups)]
-    hoisted = {v for ops in groups for op in ops for v in op.results}
-    hoisted.update(moves)
-    left = [op for op in program.ops if not hoisted.intersection(op.results)]
+    left = [op for op in program.ops if op.name != LOAD_CACHED]
     read = {r.value for r in program.results}.union(*(op.used for op in left))
     weights = [a.value for a in program.arguments if a.role in WEIGHTS]
     host = {v: True for call in calls for v in call.used if v not in read}
@@ -57,18 +54,27 @@ def hoist_const_eval(program: Program, *, on_host: bool = False, first: int = 0)
             "function": manage_memory(function, kept=[a.value for a in function.arguments]),
         }
         loads.append(replace(call, attributes=attributes))
-    outer = _place(program.like([*loads, *_with_device(program, left)], program.results), host, only=True)
+    outer = _place(program.like([*loads, *left], program.results), host, only=True)
     # What is cached lives on, and so does what it is made of.
     return manage_memory(outer, kept=[*weights, *(v for call in calls for v in call.results)])
 
 
+def group_constants(program: Program) -> Program:
+    """Returns a flat program of either dialect with its constant operations in functions, and its memory as it is."""
+    groups, moves = _groups(program)
+    calls = [_call(program, ops, moves, number) for number, ops in enumerate(groups)]
+    hoisted = {*moves, *(v for ops in groups for op in ops for v in op.results)}
+    left = [op for op in program.ops if hoisted.isdisjoint(op.results)]
+    return program.like([*calls, *_with_device(program, left)], program.results) if calls else program
+
+
 def _constant_values(program: Program) -> set[Value]:
-    """The parameters and constants, and the values that depend on nothing else."""
-    found = {a.value for a in program.arguments if a.role in WEIGHTS}
-    written = {into for op in program.ops if (into := writes_into(op)) is not None}
+    """The parameters and constants, and the values that depend on nothing else, unless something writes to them."""
+    written = {v for op in program.ops for v in written_by(op)}
+    found = {a.value for a in program.arguments if a.role in WEIGHTS} - written
     for op in program.ops:
         reads = [v for v in op.used if program.types[v].kind != "device"]
-        apart = op.name in _NEVER or writes_into(op) is not None or not written.isdisjoint(op.results)
+        apart = op.name.partition(".")[2] in _NEVER or written_by(op) or not written.isdisjoint(op.results)
         if not apart and found.issuperset(reads):
             found.update(op.results)
     return found

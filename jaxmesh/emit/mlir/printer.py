@@ -97,6 +97,7 @@ class _Printer:
         self.printed: dict[tuple[str, int], str] = {}
         self.spelled: dict[int, str] = {}
         self.names_results = False
+        self.is_entry = True
 
     def text(self) -> str:
         around = self.locations.op(""), self.locations.op("")
@@ -115,6 +116,7 @@ class _Printer:
     def _inner(self, function: Program) -> Iterator[str]:
         """Yields the lines of a function that the program calls once; its names are its own."""
         printer = _Printer(function, self.locations, self.layouts, self.constants)
+        printer.is_entry = False
         printer.resources, printer.spelling, printer.names_results = self.resources, self.spelling, self.names_results
         return printer._function("private ", self.locations.op(""), ' attributes {tt.function_type = "const_eval"}')
 
@@ -134,9 +136,12 @@ class _Printer:
 
     def _results(self) -> str:
         listed = ", ".join(map(self._port, self.program.results))
-        return f" -> ({listed})" if listed else ""
+        alone = not self.is_entry and len(self.program.results) == 1
+        return f" -> {listed if alone else f'({listed})'}" if listed else ""
 
     def _port(self, port: Port) -> str:
+        if not self.is_entry:
+            return self._type(port.value)
         status = "presharded" if port.presharded else "unsharded"
         # MLIR sorts attributes by name; upstream has none for the axes.
         axes = "" if port.varying is None else f"jaxmesh.varying = {array('i64', port.varying)}, "

@@ -330,13 +330,10 @@ class Builder:
         return self.pair(self.constant(elements.real), self.constant(elements.imag))
 
     def _literal(self, literal: Any) -> Value:
-        # The value may be Python's own number, which NumPy would take to have 64 bits.
-        dtype = literal.aval.dtype
-        if is_key(dtype):
-            return self._numbers(as_array(literal.val))
-        if dtype.kind == "c" or literal.aval.shape:
-            return self._numbers(np.asarray(as_array(literal.val), dtype))
-        return self.full((), evaluate.strip_type(literal.val), dtype)
+        dtype, value = literal.aval.dtype, literal.val
+        if not is_key(dtype) and dtype.kind != "c" and not literal.aval.shape:
+            return self.full((), evaluate.strip_type(value), dtype)
+        return self._numbers(as_array(value) if is_key(dtype) else np.asarray(as_array(value), dtype))
 
     def _needed_eqns(self, body: Jaxpr) -> list[Eqn]:
         """Returns the equations whose results are used, cached for bodies that are built several times."""
@@ -365,8 +362,7 @@ class Builder:
 
     def _fold(self, eqn: Eqn, operands: Sequence[Value]) -> Value | None:
         """Folds the equation to a constant if its operands are known."""
-        known = self.known
-        if not operands or not known.keys() >= {*operands}:
+        if not operands or not self.known.keys() >= {*operands}:
             return None
         compute = FOLDS.get(eqn.primitive.name)
         if compute is None or len(eqn.outvars) != 1:
@@ -375,7 +371,7 @@ class Builder:
         if dtype.kind not in "iub" or math.prod(shape) > SMALL:
             return None
         with np.errstate(all="ignore"):
-            number = np.asarray(compute(eqn, [known[v] for v in operands]))
+            number = np.asarray(compute(eqn, [self.known[v] for v in operands]))
         return self.constant(np.broadcast_to(number, shape).astype(dtype))
 
     def _line_of(self, eqn: Eqn) -> str:

@@ -12,7 +12,7 @@ func.func @joined(%x: tensor<32x32xbf16> {ttcore.argument_type = #ttcore.argumen
   return %5 : tensor<32x32xbf16>
 }
 // CHECK: #[[HOST:.*]] = #ttnn.ttnn_layout<{{.*}}, #system_memory>>
-// CHECK: func.func private @joined_const_eval_0(%arg0: {{.*}}, %arg1: tensor<32x32xbf16, #[[HOST]]> {{.*}}, %arg2: tensor<32x32xbf16, #[[HOST]]> {{.*}}) -> {{.*}} attributes {tt.function_type = "const_eval"} {
+// CHECK: func.func private @joined_const_eval_0(%arg0: {{.*}}, %arg1: tensor<32x32xbf16, #[[HOST]]>, %arg2: tensor<32x32xbf16, #[[HOST]]>) -> ({{.*}}) attributes {tt.function_type = "const_eval"} {
 // CHECK: "ttnn.to_device"(%arg2,
 // CHECK: "ttnn.to_device"(%arg1,
 // CHECK: "ttnn.add"(%arg0,
