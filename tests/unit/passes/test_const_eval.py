@@ -34,6 +34,27 @@ func.func @f(%x: tensor<32x32xf32> {ttcore.argument_type = #ttcore.argument_type
 """
 
 
+ON_MESH = """\
+func.func @f(%x: tensor<64x64xf32> {ttcore.argument_type = #ttcore.argument_type<input>},
+             %w: tensor<64x64xf32> {ttcore.argument_type = #ttcore.argument_type<parameter>})
+    -> (tensor<64x64xf32>, tensor<64x64xf32>) {
+  %0 = "ttir.mesh_shard"(%x) <{SHARD}> : (tensor<64x64xf32>) -> tensor<32x64xf32>
+  %1 = "ttir.mesh_shard"(%w) <{SHARD}> : (tensor<64x64xf32>) -> tensor<32x64xf32>
+  %2 = "ttir.abs"(%1) : (tensor<32x64xf32>) -> tensor<32x64xf32>
+  %3 = "ttir.add"(%0, %2) : (tensor<32x64xf32>, tensor<32x64xf32>) -> tensor<32x64xf32>
+  %4 = "ttir.mesh_shard"(%3) <{FULL}> : (tensor<32x64xf32>) -> tensor<64x64xf32>
+  %5 = "ttir.mesh_shard"(%2) <{FULL}> : (tensor<32x64xf32>) -> tensor<64x64xf32>
+  return %4, %5 : tensor<64x64xf32>, tensor<64x64xf32>
+}
+"""
+for word, direction in (("SHARD", "full_to_shard"), ("FULL", "shard_to_full")):
+    split = (
+        f"shard_dims = array<i64: -1, 0>, shard_direction = #ttcore.shard_direction<{direction}>, shard_shape = "
+        "array<i64: 2, 1>, shard_type = #ttcore.shard_type<devices>"
+    )
+    ON_MESH = ON_MESH.replace(word, split)
+
+
 def printed(folder: Path, text: str, *options: str) -> str:
     (folder / "f.mlir").write_text(text)
     out = io.StringIO()
@@ -80,6 +101,17 @@ def test_a_text_with_such_functions_reads_back_as_the_program(tmp_path: Path) ->
     for result, wanted in zip(results, expected(*given), strict=True):
         for shard in result.values() if isinstance(result, dict) else [result]:
             np.testing.assert_array_equal(shard, wanted)
+
+
+def test_transfers_of_parameters_are_done_once(tmp_path: Path) -> None:
+    text = printed(tmp_path, ON_MESH, "--ttir-to-ttnn-backend-pipeline=mesh-shape=1,2")
+    inside, entry = text.split("  func.func @f(")
+    assert inside.count("ttnn.distribute_tensor") == entry.count("ttnn.distribute_tensor") == 1
+    assert inside.count("ttnn.aggregate_tensor") == entry.count("ttnn.aggregate_tensor") == 1
+    x, w = (np.random.default_rng(seed).integers(-4, 5, (64, 64)).astype(np.float32) for seed in (4, 5))
+    results = jm.from_mlir(text, mesh=jm.make_mesh((1, 2))).lower().reference(x, w)
+    np.testing.assert_array_equal(results[0], x + np.abs(w))
+    np.testing.assert_array_equal(results[1], np.abs(w))
 
 
 def test_python_calls_them_once(tmp_path: Path) -> None:
