@@ -17,7 +17,7 @@ from jaxmesh.cli.pipelines import add_pipelines, apply_pipelines
 from jaxmesh.dialects.program import HOST_CALL, Op, Program
 from jaxmesh.emit.mlir.printer import mlir_text
 from jaxmesh.emit.targets import emit, emit_module
-from jaxmesh.frontends.mlir.placement import has_layouts
+from jaxmesh.frontends.mlir.placement import calls_once, has_layouts
 from jaxmesh.frontends.stablehlo.text import StablehloText
 from jaxmesh.passes.canonicalize import canonicalize
 from jaxmesh.passes.const_eval import group_constants, hoist_const_eval
@@ -91,6 +91,9 @@ def _texts(arguments: argparse.Namespace) -> Iterator[str]:
                 if arguments.const_eval:
                     first = sum(op.name == HOST_CALL for p in emitted for f in p.functions() for op in f.ops)
                     made = hoist_const_eval(made, on_host=arguments.on_host, first=first)
+                elif not isinstance(program, StablehloText) and calls_once(program):
+                    # Reading has inlined the functions of the text.
+                    made = hoist_const_eval(made)
                 emitted.append(replace(made, ring=arguments.ring))
                 continue
             lowers: bool = arguments.ttir_to_ttnn

@@ -47,6 +47,11 @@ def has_layouts(program: Program) -> bool:
     return any(program.body.layouts) or any(step.layouts for step in program.body.steps)
 
 
+def calls_once(program: Program) -> bool:
+    """Returns True if the program calls functions of which upstream keeps the results."""
+    return any(step.op.endswith(".load_cached") for step in program.body.steps)
+
+
 def _transfers(body: Body) -> bool:
     return any(has_trait(s.op, Trait.TRANSFERS) or (s.callee is not None and _transfers(s.callee)) for s in body.steps)
 

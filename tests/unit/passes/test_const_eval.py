@@ -128,6 +128,15 @@ def test_python_calls_them_once(tmp_path: Path) -> None:
     np.testing.assert_array_equal(found[1], first[1] - first[2])
 
 
+@pytest.mark.parametrize("language", ["emitc", "emitpy"])
+def test_two_steps_give_the_text_of_one(language: str, tmp_path: Path) -> None:
+    options = "=enable-cpu-hoisted-const-eval=false" if language == "emitpy" else ""
+    one = printed(tmp_path, TEXT, f"--ttir-to-{language}-pipeline{options}")
+    assert "f_const_eval_1" in one
+    between = printed(tmp_path, TEXT, "--ttir-to-ttnn-common-pipeline")
+    assert printed(tmp_path, between, f"--ttnn-common-to-{language}-pipeline") == one
+
+
 def test_functions_on_the_host_compute_with_torch(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     text = printed(tmp_path, TEXT.replace("f32", "bf16"), "--ttir-to-emitpy-pipeline=split-files=false")
