@@ -17,7 +17,6 @@ from jaxmesh.passes.aliases import written_by
 from jaxmesh.passes.compute_on_host import compute_on_host
 from jaxmesh.passes.layouts.decide_layouts import decide_layouts
 from jaxmesh.passes.memory import manage_memory
-from jaxmesh.passes.ttir_to_ttnn.builder import DEVICE
 
 _NEVER = frozenset({
     "allocate_moe_compute_semaphore", "create_global_semaphore", "deallocate", "dropout", "dump_tensor", "empty",
@@ -164,9 +163,4 @@ def _place(program: Program, host: Mapping[Value, bool], *, only: bool = False) 
     if types == program.types:
         return program
     placed = replace(program, types=types)
-    if only:
-        return placed
-    if not any(op.name == "ttnn.get_device" for op in program.ops):
-        device = placed.new(DEVICE)
-        placed.ops = [Op("ttnn.get_device", (), (device,), {"mesh_shape": tuple(program.mesh.values())}), *program.ops]
-    return decide_layouts(placed, strict=False)
+    return placed if only else decide_layouts(placed, strict=False)

@@ -26,6 +26,7 @@ from jaxmesh.dialects.ttnn.memory import LAYOUT_ONLY, MEMORY_OPS
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.passes.layouts.conversions import Form, path
 from jaxmesh.passes.layouts.wanted_rows import forms_of, tensors, values_in_rows
+from jaxmesh.passes.ttir_to_ttnn.builder import DEVICE
 
 _OFFER = "or ask for the text with strict=False, which the emulation runs"
 
@@ -142,7 +143,10 @@ class _Decider:
 
     @property
     def _handle(self) -> Value:
-        assert self.handle is not None, "a program with tensors on the devices has a device"
+        if self.handle is None:
+            self.handle = self.made.new(DEVICE)
+            mesh = {"mesh_shape": tuple(self.made.mesh.values())}
+            self.made.ops.insert(0, Op("ttnn.get_device", (), (self.handle,), mesh))
         return self.handle
 
     # --- ops ---

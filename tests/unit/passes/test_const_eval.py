@@ -161,4 +161,17 @@ def test_functions_on_the_host_compute_with_torch(tmp_path: Path) -> None:
     exec(compile(text.removeprefix(head), "<emitted>", "exec"), space)
     results = run(space, [a.astype(ml_dtypes.bfloat16) for a in arrays(3)])
     assert {"subtract", "abs", "permute", "typecast"} <= {*calls}
+    # The function of %b alone, whose argument stays on the host, and one whose argument is on the devices.
+    alone = TEXT.replace('"ttir.permute"(%b)', '"ttir.permute"(%w)').replace(
+        '"ttir.subtract"(%w, %b)', '"ttir.neg"(%b)'
+    )
+    text = printed(
+        tmp_path,
+        alone.replace(
+            "(tensor<32x64xf32>, tensor<32x64xf32>) -> tensor<32x64xf32>\n  %2",
+            "(tensor<32x64xf32>) -> tensor<32x64xf32>\n  %2",
+        ),
+        "--ttir-to-emitpy-pipeline=split-files=false",
+    )
+    assert text.count("def cpu_hoisted_const_eval_") == 4
     np.testing.assert_array_equal(results[1].astype(np.float32), arrays(3)[1] - arrays(3)[2])
