@@ -103,7 +103,11 @@ def environment(
     env.update(zip(opened.invars, args, strict=True))
     for eqn in opened.eqns if eqns is None else eqns:
         operands = [literal(a) if isinstance(a, Literal) else env[a] for a in eqn.invars]
-        env.update(zip(eqn.outvars, rule(eqn, operands), strict=True))
+        results = rule(eqn, operands)
+        if len(eqn.outvars) == len(results) == 1:
+            env[eqn.outvars[0]] = results[0]
+        else:
+            env.update(zip(eqn.outvars, results, strict=True))
     return env
 
 

@@ -48,6 +48,8 @@ _TOKEN = re.compile(
   | (?P<device>(?<![\w$.\-%@\#!"])(?:ttcore|tt)\.device\s*@[\w$.\-]+\s*=\s*)
   | (?P<empty>(?<![\w$.\-%@\#!"])(?:ttir|ttnn)\.empty\s*\(\s*\)\s*(?:\{[^{}"]*\}\s*)?:(?!\s*\())
   | (?P<layout>(?<![\w$.\-%@\#!"])ttir\.to_layout\s+%[\w\#]+,\s*%[\w\#]+\s*:\s*(?=tensor<))
+  | (?P<cached>(?<![\w$.\-%@\#!"])(?:ttcore|tt)\.load_cached\s*\(\s*
+      (?P<callee>@(?:[\w$.\-]+|"[^"\\\n]*"))\s*,\s*\[(?P<given>[%\w\#,\s]*)\]\s*\))
   | (?P<rank>(?<![\w.])(?:[0-9?]{1,20}x){129})
   | (?P<digits>[0-9.]{401,}|0x[0-9A-Fa-f]{401,})
     )
@@ -216,6 +218,11 @@ def _take(scan: _Scan, token: re.Match[str]) -> None:
             scan.edits.append((start, end, f'"{name}"(){lines} : () ->'))
         case "layout":
             _to_layout(scan, start, end)
+        case "cached":
+            lines = "\n" * (token.group().count("\n") - token["given"].count("\n"))
+            attributes = f"{{callee = {token['callee']}}}"
+            scan.edits.append((start, end, f'"ttcore.load_cached"({token["given"]}){lines} {attributes}'))
+            scan.skip_to = end
         case "alias":
             _alias(scan, token.group(), start, end)
         case "metadata":
