@@ -106,6 +106,7 @@ def _whole(x: Any) -> Any:
 def quantize(input_tensor: Any, scale: Any, zero_point: Any, dtype: Any, memory_config: Any) -> Any:
     """Divides by a scale, adds a zero point and rounds to whole numbers of 8 bits."""
     _numbers("quantize", scale, zero_point)
+    scale = float(scale)
     key = (scale, zero_point)
 
     def compute(x: Any) -> Any:
@@ -147,14 +148,16 @@ def _numbers(name: str, *values: Any) -> None:
 
 
 @composed("ttnn.experimental.dropout")
-def dropout(input_tensor: Any, probability: Any, scale: Any, seed: Any, use_per_device_seed: Any) -> Any:
+def dropout(
+    input_tensor: Any, probability: Any, scale: Any, seed: Any, use_per_device_seed: Any, memory_config: Any
+) -> Any:
     """Zeroes elements at random and scales the others; JAX's random numbers are not the library's."""
     if use_per_device_seed:
         # Every device draws the same numbers here; the real ones differ between devices.
         seed = seed + 1
 
     def compute(x: Any) -> Any:
-        kept = jax.random.bernoulli(jax.random.key(seed), 1 - probability, x.shape)
+        kept = jax.random.bernoulli(jax.random.key(seed), 1.0 - probability, x.shape)
         return _jnp.where(kept, x * scale, 0).astype(x.dtype)
 
     return _each("ttnn.experimental.dropout", (probability, scale, seed), compute, input_tensor)
