@@ -75,16 +75,19 @@ def _repeat_interleave(callee: str, given: Arguments, operands: Sequence[Any]) -
     return {"dim": 0} if len(operands[0].shape) == 1 else {}
 
 
+def _missing(row: Any, operands: Sequence[Any]) -> int:
+    """Returns how many dims in front of a list of one entry per dim are left out."""
+    return max(0, len(operands[0].shape) - len(row)) if hasattr(row, "__len__") else 0
+
+
 def _pad(callee: str, given: Arguments, operands: Sequence[Any]) -> Arguments:
-    pairs: Any = given["padding"]
-    missing = len(operands[0].shape) - len(pairs) if isinstance(pairs, (list, tuple)) else 0
-    return {"padding": [(0, 0)] * missing + list(pairs)} if missing > 0 else {}
+    missing = _missing(given["padding"], operands)
+    return {"padding": [(0, 0)] * missing + list(given["padding"])} if missing else {}
 
 
 def _repeat(callee: str, given: Arguments, operands: Sequence[Any]) -> Arguments:
-    counts: Any = given["repeat_dims"]
-    missing = len(operands[0].shape) - len(counts) if isinstance(counts, (list, tuple)) else 0
-    return {"repeat_dims": [1] * missing + list(counts)} if missing > 0 and counts else {}
+    missing = _missing(given["repeat_dims"], operands)
+    return {"repeat_dims": [1] * missing + list(given["repeat_dims"])} if missing else {}
 
 
 COMPLETE: Mapping[str, Callable[[str, Arguments, Sequence[Any]], Arguments]] = {

@@ -116,10 +116,9 @@ def _repeat(given: Given) -> list[Result]:
     x = given["input_tensor"]
     given.on_devices(x)
     counts = given["repeat_dims"]
-    if counts:
-        pass
-    else:
-        given.refuse("takes tensors of one dim at least", "repeat does not support rank 0 tensors")
+    given.require(
+        bool(counts or x.shape), "takes tensors of one dim at least", "repeat does not support rank 0 tensors"
+    )
     if any(n != 1 for n in counts) and not x.is_empty and (x.is_tile or len(counts) == 1 or len(counts) > 4):
         given.types(x, NOT_I8 - {U8})
     if all(n == 1 for n in counts):
