@@ -266,10 +266,6 @@ def _embedding_bw(given: Given) -> list[Result]:
     given.require(not index.is_tile, "takes indices in ROW_MAJOR", "Index tensor must be ROW_MAJOR")
     given.tiles(grad)
     given.types(grad, frozenset({BF16, B8}), "gradients")
-    rows, count = grad.shape[2] if len(grad.shape) > 2 else grad.shape[0], prod(index.shape)
-    given.require(
-        rows == count, f"takes a row of the gradient for each of {count} indices, not {rows}", "Number of rows must be"
-    )
     dtype = given["dtype"] or grad.dtype
     given.require(dtype == grad.dtype, "gives the gradients' element type", "Output and input gradient dtypes differ")
     return [Result(dtype, TILE, shape=(1, 1, *weight.shape))]
