@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from jaxmesh.errors import VerifyError
 from jaxmesh.jaxprs import compat
@@ -77,7 +77,7 @@ def _repeat_interleave(callee: str, given: Arguments, operands: Sequence[Any]) -
 
 def _missing(row: Any, operands: Sequence[Any]) -> int:
     """Returns how many dims in front of a list of one entry per dim are left out."""
-    return max(0, len(operands[0].shape) - len(row)) if hasattr(row, "__len__") else 0
+    return max(0, len(operands[0].shape) - len(cast("Sequence[Any]", row))) if isinstance(row, (list, tuple)) else 0
 
 
 def _pad(callee: str, given: Arguments, operands: Sequence[Any]) -> Arguments:

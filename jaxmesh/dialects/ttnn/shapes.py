@@ -98,7 +98,7 @@ define(OPS, "repeat_interleave", python=[_X, attribute("repeats"), attribute("di
 
 def _concat(op: Occurrence) -> Forms:
     """Rows that are joined inside must fit into L1."""
-    dim = op.attributes["dim"] % max(1, op.rank)
+    dim: int = op.attributes["dim"] % max(1, op.rank)
     whole = op.rank > 1 and all(t is not None and t.shape[dim] % 32 == 0 for t in op.operands)
     if op.row() > 1_390_000 and (dim < op.rank - 2 or whole):
         return forms(WIDE, casts=MODULAR)
