@@ -49,7 +49,7 @@ def paged_fill_cache(cache_tensor: Any, input_tensor: Any, page_table: Any, batc
 @composed("ttnn.transformer.paged_scaled_dot_product_attention_decode")
 def paged_scaled_dot_product_attention_decode(
     input_tensor_q: Any, input_tensor_k: Any, input_tensor_v: Any, page_table_tensor: Any, is_causal: Any,
-    attn_mask: Any, cur_pos_tensor: Any, scale: Any,
+    attn_mask: Any, cur_pos_tensor: Any, scale: Any, memory_config: Any,
 ) -> Any:  # fmt: skip
     """Attends from one position of each user, [1, users, heads, width], to the user's pages."""
     places = cur_pos_tensor if is_causal else None
@@ -72,7 +72,7 @@ def paged_scaled_dot_product_attention_decode(
 @composed("ttnn.transformer.chunked_scaled_dot_product_attention")
 def chunked_scaled_dot_product_attention(
     input_tensor_q: Any, input_tensor_k: Any, input_tensor_v: Any, page_table_tensor: Any, chunk_start_idx: Any,
-    scale: Any,
+    scale: Any, memory_config: Any,
 ) -> Any:  # fmt: skip
     """Attends from a chunk of positions, [users, heads, length, width], to the pages up to each one."""
 
@@ -89,7 +89,7 @@ def chunked_scaled_dot_product_attention(
 @composed("ttnn.transformer.flash_mla_prefill")
 def flash_mla_prefill(
     input_tensor_q: Any, input_tensor_k: Any, head_dim_v: Any, input_tensor_v: Any, attn_mask: Any, is_causal: Any,
-    scale: Any,
+    scale: Any, memory_config: Any,
 ) -> Any:  # fmt: skip
     """Attends to keys whose first `head_dim_v` elements are the values, or to values of their own."""
     own = input_tensor_v is not None

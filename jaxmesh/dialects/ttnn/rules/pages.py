@@ -24,11 +24,12 @@ def _fill(given: Given) -> list[Result]:
     given.on_devices(cache, x, table)
     given.types(cache, _BRIEF | {F32}, "a cache")
     given.require(x.dtype == cache.dtype, "takes a tensor of the cache's element type", "dtype must match cache tensor")
-    given.require(x.layout == cache.layout, "takes a tensor of the cache's layout", "layout must match")
     _table(given, table)
     given.require(len(cache.shape) == len(x.shape) == 4, "takes tensors of four dims", "index out of range. 3 not in")
     same = (x.shape[1], x.shape[3]) == (cache.shape[1], cache.shape[3])
     given.require(same, "takes the cache's heads and width", "paged_fill_cache geometry mismatch")
+    whole = cache.is_tile or cache.shape[2] % 32 == 0
+    given.require(whole, "takes pages of whole tiles", "effective block_size must be a multiple of TILE_HEIGHT")
     given.require(x.shape[0] == 1, "fills one user's pages at a time", "input_batch must be 1")
     users, pages = table.shape
     given.require(
@@ -66,17 +67,18 @@ def _of_pages(given: Given) -> list[Result]:
         good, f"shares {k.shape[1]} key heads among query heads, not {heads}", "Q num_heads must be divisible"
     )
     if not decodes:
-        start, room = given["chunk_start_idx"], table.shape[1] * k.shape[2]
-        given.require(start is not None and start >= 0, "takes a chunk_start_idx from 0 on", "must be non-negative")
+        start: int = -1 if given["chunk_start_idx"] is None else given["chunk_start_idx"]
+        room: int = table.shape[1] * k.shape[2]
+        given.require(start >= 0, "takes a chunk_start_idx from 0 on", "must be non-negative")
         good = start + q.shape[2] <= room
         given.require(good, f"has pages for {room} positions", "K's sequence length must be >= Q's sequence length")
         return like(q)
     if k.shape[1] > 1:
         given.types(q, frozenset({BF16}), "queries of several key heads")
     places = given["cur_pos_tensor"]
-    given.require(not given["is_causal"] or isinstance(places, Form), "takes a cur_pos_tensor", "Must have cur_pos")
-    if isinstance(places, Form):
-        given.on_devices(places)
+    given.on_devices(places)
+    if given["is_causal"]:
+        given.require(isinstance(places, Form), "takes a cur_pos_tensor", "Must have cur_pos tensor")
         good = places.dtype == I32 and not places.is_tile and places.shape[-1:] == (batch,)
         given.require(good, f"takes INT32 positions of {batch} users in ROW_MAJOR", "Expect cur_pos to be INT32")
     return like(q)
