@@ -13,7 +13,7 @@ from jax._src import core as core_lib, effects as effects_lib, source_info_util
 from jax._src.interpreters import partial_eval
 
 from jaxmesh.jaxprs import evaluate
-from jaxmesh.jaxprs.compat import Jaxpr, Literal, typed_struct, varying_axes
+from jaxmesh.jaxprs.compat import Jaxpr, Literal, is_high, typed_struct, varying_axes
 from jaxmesh.jaxprs.walk import constants, open_jaxpr
 
 _partial_eval: Any = partial_eval
@@ -39,7 +39,6 @@ class _Steps:
     steps: tuple[_Step, ...]
     results: tuple[Any, ...]
     expands: bool
-    """True if JAX expands some of the equations before it lowers them, as `searchsorted` in JAX 0.12."""
 
     @classmethod
     def of(cls, jaxpr: Jaxpr) -> _Steps | None:
@@ -55,7 +54,7 @@ class _Steps:
             places.update(zip(eqn.outvars, itertools.count(count)))
             count += len(eqn.outvars)
         results = tuple(a if isinstance(a, Literal) else places[a] for a in opened.outvars)
-        return cls(tuple(constants(jaxpr).values()), tuple(steps), results, bool(getattr(opened, "is_high", False)))
+        return cls(tuple(constants(jaxpr).values()), tuple(steps), results, is_high(opened))
 
     def add(self, trace: Any, args: Sequence[Any], source: Any = None) -> list[Any]:
         """Adds the equations to a trace, by default at their own source locations; returns the results."""
@@ -79,6 +78,17 @@ class _Steps:
 def _current_trace() -> Any:
     trace = _core.trace_ctx.trace
     return trace if isinstance(trace, _partial_eval.DynamicJaxprTrace) else None
+
+
+def emit_eqn(
+    prim: Any, operands: Sequence[Any], avals: Sequence[Any], params: dict[str, Any], effects: Any
+) -> list[Any] | None:
+    """Adds an equation with results of known types to a trace; returns None if there is none."""
+    trace, current = _current_trace(), _util.current()
+    if trace is None:
+        return None
+    given = [trace.to_jaxpr_tracer(x, source_info=current) for x in operands]
+    return trace.emit_eqn(given, list(avals), prim, params, effects, current)
 
 
 def emit_jaxpr(jaxpr: Jaxpr, args: Sequence[Any]) -> list[Any]:
