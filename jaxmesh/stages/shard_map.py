@@ -19,7 +19,7 @@ from jaxmesh.frontends.jax.shard_map import check_expressible, raise_one
 from jaxmesh.frontends.jax.trace_shard_maps import call_inline, call_to_jaxpr, eval_call, is_region, tracing
 from jaxmesh.jaxprs import compat, evaluate
 from jaxmesh.jaxprs.compat import Eqn
-from jaxmesh.jaxprs.typed_trace import trace_typed
+from jaxmesh.jaxprs.evaluate import trace_typed
 from jaxmesh.passes.lowering import lower
 from jaxmesh.runtime.launch import launch
 from jaxmesh.runtime.single_region import SingleRegion

@@ -28,9 +28,9 @@ from jaxmesh.dialects.ttnn.transfers import aggregate_tensor_p
 from jaxmesh.jaxprs import compat, evaluate
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr
 from jaxmesh.jaxprs.control_flow import Call, Cond, Scan, While, control_flow
+from jaxmesh.jaxprs.evaluate import trace_typed
 from jaxmesh.jaxprs.keys import words_of
 from jaxmesh.jaxprs.source_locations import SourceLocation
-from jaxmesh.jaxprs.typed_trace import trace_typed
 from jaxmesh.sharding.configs import MeshComposerConfig
 
 _lax: Any = jax.lax

@@ -20,9 +20,9 @@ from jaxmesh.errors import InexpressibleError, JaxmeshError
 from jaxmesh.jaxprs import compat, source_locations, walk
 from jaxmesh.jaxprs.compat import Axes, Eqn, Jaxpr, Var
 from jaxmesh.jaxprs.control_flow import CUSTOM, INLINE, REMAT, Call, Cond, Scan, While, control_flow
-from jaxmesh.jaxprs.evaluate import at_source_of, bind, interpret
+from jaxmesh.jaxprs.evaluate import at_source_of, bind, expand, interpret
 from jaxmesh.jaxprs.rewrite import map_sub_jaxprs
-from jaxmesh.jaxprs.typed_trace import expand, splice
+from jaxmesh.jaxprs.splice import splice
 
 Rule = Callable[[Eqn, list[Any]], list[Any]]
 _lax: Any = jax.lax

@@ -25,8 +25,8 @@ from jaxmesh.frontends.jax.retype import Retyper, sum_copies
 from jaxmesh.frontends.jax.shard_map import check_values, raise_one, raise_shard_maps
 from jaxmesh.jaxprs import compat, evaluate, source_locations, walk
 from jaxmesh.jaxprs.compat import Jaxpr
+from jaxmesh.jaxprs.evaluate import trace_typed
 from jaxmesh.jaxprs.rewrite import inline_calls
-from jaxmesh.jaxprs.typed_trace import trace_typed
 from jaxmesh.sharding.mesh import AnyMesh
 
 Assumptions = dict[str, None]

@@ -17,8 +17,7 @@ from jaxmesh.errors import ReplicationError, VerifyError
 from jaxmesh.frontends.mlir import ttnn_configs as ttnn
 from jaxmesh.frontends.mlir.decode import EMPTY, Body, Program, Step, add_location, row_of
 from jaxmesh.jaxprs import compat
-from jaxmesh.jaxprs.evaluate import bind, interpret
-from jaxmesh.jaxprs.typed_trace import trace_typed
+from jaxmesh.jaxprs.evaluate import bind, interpret, trace_typed
 from jaxmesh.sharding.shard_attributes import counts_per_dim
 
 ASSUMED = "jaxmesh.assume_replicated"

@@ -19,9 +19,9 @@ from jaxmesh.frontends.stablehlo.shardings import Sharding, as_spec, axes_of, lo
 from jaxmesh.frontends.stablehlo.shardy import argument_shardings, partition, result_shardings
 from jaxmesh.frontends.stablehlo.values import Sharded
 from jaxmesh.jaxprs.compat import Jaxpr
+from jaxmesh.jaxprs.evaluate import trace_typed
 from jaxmesh.jaxprs.keys import from_words, words_of
 from jaxmesh.jaxprs.source_locations import Sources
-from jaxmesh.jaxprs.typed_trace import trace_typed
 
 
 @dataclass(frozen=True, slots=True)
