@@ -186,7 +186,8 @@ class _Printer:
         types, made = self._types(op.used), self._types(op.results)
         after, reads = made if len(op.results) == 1 else f"({made})", self._listed(op.used)
         call = f"{op.name}({symbol(op.attributes['callee'])}, [{reads}])"
-        return f"    {self._name(op)}{call} : ({types}) -> {after}{self.locations.op(op.line)}"
+        defined = self._name(op) if op.results else ""
+        return f"    {defined}{call} : ({types}) -> {after}{self.locations.op(op.line)}"
 
     def _defined(self, op: Op) -> str:
         if self.names_results and (names := NAMED_RESULTS.get(op.name.partition(".")[2])):

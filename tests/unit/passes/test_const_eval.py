@@ -103,6 +103,16 @@ def test_a_text_with_such_functions_reads_back_as_the_program(tmp_path: Path) ->
             np.testing.assert_array_equal(shard, wanted)
 
 
+def test_a_function_of_which_nothing_is_read_is_called_too(tmp_path: Path) -> None:
+    alone = TEXT.replace("return %3, %1, %4 : tensor<32x64xf32>, tensor<32x64xf32>, ", "return %4 : ").replace(
+        "(tensor<32x64xf32>, tensor<32x64xf32>, tensor<64x32xf32>) {", "tensor<64x32xf32> {"
+    )
+    text = printed(tmp_path, alone.replace("(%0, %2)", "(%0, %0)"), "--const-eval-hoist-transform")
+    assert "    ttcore.load_cached(@f_const_eval_0, [%arg1, %arg2]) : " in text
+    x, w, b = arrays(6)
+    np.testing.assert_array_equal(jm.from_mlir(text).lower().reference(x, w, b), b.T)
+
+
 def test_transfers_of_parameters_are_done_once(tmp_path: Path) -> None:
     text = printed(tmp_path, ON_MESH, "--ttir-to-ttnn-backend-pipeline=mesh-shape=1,2")
     inside, entry = text.split("  func.func @f(")
