@@ -191,8 +191,10 @@ def _verify(op: str, operands: Sequence[Any], axis: int | None, elements: tuple[
 
 
 def _verify_kind(kind: Quantized, shape: Sequence[int]) -> None:
-    size = shape[kind.axis] if kind.axis is not None and kind.axis < len(shape) else None
-    if kind.axis is not None and len(kind.scales) != size:
+    if kind.axis is not None and kind.axis >= len(shape):
+        raise VerifyError(f"the quantized axis {kind.axis} is out of the range [0, {len(shape)}) of the shape")
+    size = None if kind.axis is None else shape[kind.axis]
+    if size is not None and len(kind.scales) != size:
         raise VerifyError(
             f"Number of scales ({len(kind.scales)}) does not match the size of the quantized axis ({size})"
         )
