@@ -117,6 +117,14 @@ def test_long_rows_run_on_the_real_library(tmp_path: Path) -> None:
     assert not any(found), found
 
 
+@needs_ttnn
+def test_constants_in_files_run_on_the_real_library(tmp_path: Path) -> None:
+    mesh, x = jm.make_mesh(SIZES, AXES), jnp.arange(33)
+    text = program_of(jm.jit(jnp.argsort, mesh=mesh, in_shardings=P()).lower(x))
+    assert "load_constant(" in text["text"]
+    assert run([text], tmp_path) == [""]
+
+
 def assert_alike(got: np.ndarray, want: np.ndarray) -> None:
     assert (got.dtype, got.shape) == (want.dtype, want.shape)
     if want.dtype.kind in "iub":
