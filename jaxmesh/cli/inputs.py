@@ -21,6 +21,7 @@ from jaxmesh.cli.options import MAX_DEVICES, parse_mesh
 from jaxmesh.dialects.residency import DEVICE
 from jaxmesh.frontends.mlir.module import Function, Source, choose, load_text, public_functions
 from jaxmesh.frontends.mlir.source import decode as decode_text, read
+from jaxmesh.jaxprs.compat import Axes, varying_axes
 from jaxmesh.runtime import npz
 from jaxmesh.sharding.mesh import default_axis_names
 from jaxmesh.stages.from_mlir import decode_function, import_program, mesh_sizes
@@ -73,9 +74,10 @@ def abstract_mesh(sizes: tuple[int, ...] | None) -> AbstractMesh | None:
 
 
 def chosen_functions(file: Source, name: str | None) -> Sequence[Function]:
-    """Returns the function that `--func` names, else all public ones."""
-    public = public_functions(file)
-    return public if name is None and public else [choose(file, name)]
+    """Returns the function that `--func` names, else all public ones, else all."""
+    if name is not None:
+        return [choose(file, name)]
+    return public_functions(file) or [f for f in file.functions if f.has_body] or [choose(file, None)]
 
 
 def import_function(file: Source, sizes: tuple[int, ...] | None, arguments: argparse.Namespace) -> jm.Traced:
@@ -111,10 +113,22 @@ def inputs_of(traced: jm.Traced, arguments: argparse.Namespace) -> list[Any]:
         rng = np.random.default_rng(arguments.seed)
         zeros = arguments.make_inputs == "zeros"
         found = [np.zeros(k.shape, k.dtype) if zeros else npz.random_array(rng, k) for k in kinds]
-    return [_load_presharded(x, mesh) if p else x for x, (_, p) in zip(found, rows, strict=True)]
+    made = arguments.inputs is None
+    return [
+        _load_presharded(x, mesh, varying_axes(a), made=made) if p else x for x, (a, p) in zip(found, rows, strict=True)
+    ]
 
 
-def _load_presharded(stacked: npz.Array, mesh: Mesh) -> jm.MeshTensor:
-    varying = tuple(a for a in mesh.axis_names if mesh.shape[a] > 1)
-    shards = dict(zip(np.ndindex(mesh.devices.shape), stacked, strict=True))
-    return assemble(shards, mesh, varying, None)
+def _load_presharded(stacked: npz.Array, mesh: Mesh, varying: Axes, *, made: bool) -> jm.MeshTensor:
+    """A tensor of what each device holds; over axes along which its type does not vary, all that is made is equal."""
+    axes = tuple(a for a in mesh.axis_names if a in varying)
+    held = stacked.reshape(*mesh.devices.shape, *stacked.shape[1:])
+    first = tuple(slice(None) if a in varying else slice(1) for a in mesh.axis_names)
+    same = np.broadcast_to(held[first], held.shape)
+    if not made and same.tobytes() != held.tobytes():
+        other = ", ".join(a for a in mesh.axis_names if a not in varying)
+        raise jm.ArgumentValueError(
+            f"an array of --inputs differs between devices along {other}, but its type varies over {axes or 'no axis'} "
+            "only; give these devices equal arrays."
+        )
+    return assemble({at: same[at] for at in np.ndindex(mesh.devices.shape)}, mesh, axes, None)

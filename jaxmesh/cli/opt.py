@@ -14,12 +14,13 @@ import jaxmesh as jm
 from jaxmesh.cli.inputs import abstract_mesh, chosen_functions, read_file
 from jaxmesh.cli.options import add_command, check_out, common_options, emulation_option
 from jaxmesh.cli.pipelines import add_pipelines, apply_pipelines
-from jaxmesh.dialects.program import Op, Program
+from jaxmesh.dialects.program import HOST_CALL, Op, Program
 from jaxmesh.emit.mlir.printer import mlir_text
 from jaxmesh.emit.targets import emit, emit_module
-from jaxmesh.frontends.mlir.placement import has_layouts
+from jaxmesh.frontends.mlir.placement import calls_once, has_layouts
 from jaxmesh.frontends.stablehlo.text import StablehloText
 from jaxmesh.passes.canonicalize import canonicalize
+from jaxmesh.passes.const_eval import group_constants, hoist_const_eval
 from jaxmesh.passes.ttnn_to_ttir import convert_marked_ops
 from jaxmesh.stages.from_mlir import decode_function, import_program
 
@@ -87,6 +88,12 @@ def _texts(arguments: argparse.Namespace) -> Iterator[str]:
             traced = import_program(file, program, mesh, strict=arguments.strict, there=upstream)
             if arguments.language:
                 made = _program(traced, upstream, lowers=arguments.promotes)
+                if arguments.const_eval:
+                    first = sum(op.name == HOST_CALL for p in emitted for f in p.functions() for op in f.ops)
+                    made = hoist_const_eval(made, on_host=arguments.on_host, first=first)
+                elif not isinstance(program, StablehloText) and calls_once(program):
+                    # Reading has inlined the functions of the text.
+                    made = hoist_const_eval(made)
                 emitted.append(replace(made, ring=arguments.ring))
                 continue
             lowers: bool = arguments.ttir_to_ttnn
@@ -96,7 +103,13 @@ def _texts(arguments: argparse.Namespace) -> Iterator[str]:
             heading = f"{between}// @{function.name} (line {function.line})\n" if len(functions) > 1 else ""
             yield f"{heading}{shown}"
     if emitted:
-        yield emit_module(arguments.language, emitted, target_module=arguments.target_module)
+        yield emit_module(
+            arguments.language,
+            emitted,
+            target_module=arguments.target_module,
+            split_files=arguments.split_files,
+            load=arguments.load,
+        )
 
 
 def _program(traced: jm.Traced, upstream: bool, *, lowers: bool) -> Program:
@@ -109,13 +122,15 @@ def _printed(traced: jm.Traced, arguments: argparse.Namespace, layouts: bool) ->
     """The text of a program that is not lowered: of one that is TTNN already, as it is."""
     there = None if traced.imported is None else traced.imported.read("ttnn")
     converted = arguments.stablehlo_to_ttir_pipeline is not None
-    if arguments.canonicalize is None and there is None and not converted:
+    if arguments.canonicalize is None and there is None and not converted and not arguments.hoists:
         return traced.as_text()
     program = there or traced.default_program()
     if arguments.ttnn_to_ttir and there is not None:
         return mlir_text(convert_marked_ops(program), layouts=layouts, stored=False)
     if arguments.canonicalize is not None:
         program = canonicalize(program)
+    if arguments.hoists:
+        program = group_constants(program)
     if converted:
         program = program.like([_as_constant(op, program) for op in program.ops], program.results)
     return emit("ttir" if there is None else "ttnn", program, layouts=layouts or converted)
@@ -131,5 +146,8 @@ def _as_constant(op: Op, program: Program) -> Op:
 
 
 def _lowered(traced: jm.Traced, arguments: argparse.Namespace, upstream: bool) -> str:
+    if not upstream:
+        return traced.lower().as_text(strict=not arguments.for_emulation)
     # Upstream's pipeline does not ask either what the library takes.
-    return traced.lower().as_text(strict=not (arguments.for_emulation or upstream), layouts=upstream)
+    program = traced.lower().flat_program(upstream=True)
+    return emit("ttnn", hoist_const_eval(program) if arguments.const_eval else program, layouts=True)

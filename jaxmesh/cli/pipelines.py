@@ -20,7 +20,8 @@ _SYSTEM = {"mesh-shape": None, "system-desc-path": None}
 """Options with any value: the mesh, and a description of chips that nothing here depends on."""
 _BACKEND: Mapping[str, str | None] = _SYSTEM | {
     "optimization-level": "0",
-    "enable-const-eval": "false",
+    "enable-const-eval": None,
+    "enable-const-eval-inputs-to-system-memory": "true",
     "enable-cpu-hoisted-const-eval": "false",
     "enable-trace": "false",
     "enable-ttnn-decomposition-pass": None,
@@ -48,10 +49,18 @@ class Pipeline:
     language: str = ""
 
 
+_ON_HOST: Mapping[str, str | None] = {"enable-cpu-hoisted-const-eval": None}
+"""Python has text for the host's processor."""
 _TOPOLOGY: Mapping[str, str | None] = {"mesh-topology": None}
-_EMIT: Mapping[str, str | None] = {"tuplify-input-if-empty": None, "split-files": "false"}
+_EMIT: Mapping[str, str | None] = {"tuplify-input-if-empty": None}
 """Options of the pipelines to Python and C++; every function takes its arguments as one list here."""
-_PYTHON = _EMIT | {"target-module": "true"}
+_PYTHON = _EMIT | {
+    "target-module": "true",
+    "split-files": None,
+    "load-input-tensors-from-disk": None,
+    "tensor-load-directory": None,
+    "tensor-load-file-prefix": None,
+}
 _AS_UPSTREAM = "--ttir-to-ttnn with layouts in types; arguments that no mesh_shard reads are on the devices"
 _EMITTED = "its result as ttmlir-translate prints it: the dialect between has no text here"
 
@@ -60,7 +69,9 @@ PIPELINES: Mapping[str, Pipeline] = {
     "--ttir-to-ttnn-runtime-pipeline": Pipeline("ttir_to_ttnn", _BACKEND, _AS_UPSTREAM),
     "--ttir-to-ttnn-common-pipeline": Pipeline("ttir_to_ttnn", _BACKEND, _AS_UPSTREAM),
     "--ttnn-common-to-runtime-pipeline": Pipeline(None, {}, "nothing: no operation is moved to the host's processor"),
-    "--ttir-to-emitpy-pipeline": Pipeline("ttir_to_ttnn", _BACKEND | _PYTHON | _TOPOLOGY, _EMITTED, "python"),
+    "--ttir-to-emitpy-pipeline": Pipeline(
+        "ttir_to_ttnn", _BACKEND | _ON_HOST | _PYTHON | _TOPOLOGY, _EMITTED, "python"
+    ),
     "--ttir-to-emitc-pipeline": Pipeline("ttir_to_ttnn", _BACKEND | _EMIT, _EMITTED, "cpp"),
     "--ttnn-common-to-emitpy-pipeline": Pipeline(None, _PYTHON, _EMITTED, "python"),
     "--ttnn-common-to-emitc-pipeline": Pipeline(None, _EMIT, _EMITTED, "cpp"),
@@ -72,6 +83,9 @@ PIPELINES: Mapping[str, Pipeline] = {
     ),
     "--convert-ttnn-to-ttir": Pipeline(
         "ttnn_to_ttir", {}, "ops of TTNN that are marked for the D2M compiler as ops of TTIR, with their layouts"
+    ),
+    "--const-eval-hoist-transform": Pipeline(
+        "hoists", {}, "what depends on parameters and constants alone as functions that load_cached calls"
     ),
     "--ttnn-layout": Pipeline(None, {}, "nothing: a value without a layout has the one that its operation gives"),
     "--ttnn-workaround": Pipeline(None, {}, "nothing: a program of TTNN is printed as it is"),
@@ -112,8 +126,9 @@ def as_written_here(arguments: Sequence[str]) -> list[str]:
 
 def apply_pipelines(arguments: argparse.Namespace) -> None:
     """Sets the options of this project that the options of `ttmlir-opt` stand for; they must name one mesh."""
-    arguments.upstream = arguments.ttnn_to_ttir = arguments.target_module = arguments.ring = False
-    arguments.promotes = False
+    arguments.upstream = arguments.hoists = arguments.ttnn_to_ttir = arguments.target_module = arguments.ring = False
+    arguments.promotes = arguments.const_eval = arguments.on_host = arguments.split_files = False
+    arguments.load = ""
     arguments.language = ""
     for name, pipeline in PIPELINES.items():
         given: Mapping[str, str] | None = getattr(arguments, name.lstrip("-").replace("-", "_"))
@@ -122,7 +137,15 @@ def apply_pipelines(arguments: argparse.Namespace) -> None:
         if pipeline.does is not None:
             setattr(arguments, pipeline.does, True)
         arguments.upstream |= pipeline.does == "ttir_to_ttnn"
+        if pipeline.does == "ttir_to_ttnn":
+            arguments.const_eval = given.get("enable-const-eval", "true") == "true"
         arguments.language = pipeline.language or arguments.language
+        if pipeline.language == "python":
+            arguments.split_files = given.get("split-files", "true") == "true"
+            arguments.on_host = given.get("enable-cpu-hoisted-const-eval", "true") == "true"
+            if given.get("load-input-tensors-from-disk") == "true":
+                folder = given.get("tensor-load-directory", "")
+                arguments.load = f"{folder}{'/' if folder else ''}{given.get('tensor-load-file-prefix', 'arg')}"
         arguments.target_module |= "target-module" in given
         arguments.promotes |= given.get("composite-resolution") == "force-promote"
         arguments.ring |= "ring" in given.get("mesh-topology", "").split(",")

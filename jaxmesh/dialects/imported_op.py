@@ -65,8 +65,17 @@ def _is_complete(row: OpDef, attributes: Mapping[str, Any]) -> bool:
     return needed <= attributes.keys() <= row.by_name.keys()
 
 
-def imported_op(dialect: str, name: str, attributes: Mapping[str, Any]) -> ImportedOp | None:
-    """Describes an op of a text, named without its dialect; None if only its meaning is kept."""
+def _is_printed(name: str, attributes: Mapping[str, Any], operands: Sequence[Any]) -> bool:
+    """Returns False for a form of an op that no pass knows."""
+    if name == "scaled_dot_product_attention":
+        return len(operands) < 5 and attributes.get("sliding_window_size") is None
+    return name != "argmax" or len(attributes.get("dim_arg") or ()) in (0, 1, operands[0].ndim)
+
+
+def imported_op(dialect: str, name: str, attributes: Mapping[str, Any], operands: Sequence[Any]) -> ImportedOp | None:
+    """Describes an op of a text, named without its dialect, on tensors; None if only its meaning is kept."""
+    if not _is_printed(name, attributes, operands):
+        return None
     row, given = ttir.OPS.get(name) or textual.OPS.get(f"ttir.{name}"), dict(attributes)
     if dialect == "ttnn" and f"ttnn.{name}" in textual.OPS:
         kept = {k: v for k, v in given.items() if k not in _SEGMENTS and "." not in k}

@@ -205,6 +205,7 @@ def define(
     results: Arity = (1, 1),
     casts: bool = False,
     traits: Sequence[Trait] = (),
+    options: Sequence[str] = (),
     writes: int | None = None,
     former: OpDef | None = None,
 ) -> Callable[[Meaning], Meaning]:
@@ -213,7 +214,7 @@ def define(
     def enter(meaning: Meaning) -> Meaning:
         assert name not in ops, name
         row = OpDef(name, arity(operands), attributes, meaning, results, casts, frozenset(traits))
-        ops[name] = replace(row, writes=writes, former=former)
+        ops[name] = replace(row, options=frozenset(options), writes=writes, former=former)
         return meaning
 
     return enter
@@ -239,7 +240,11 @@ def evaluate(
       VerifyError: a wrong number of operands or results, an unknown, missing or ill-typed attribute, arguments that the
         op does not take, or a result whose type is not the declared one; the message has the rule and both values.
     """
-    outs = compute(op, operands, attributes, results, mesh)
+    return as_declared(op, compute(op, operands, attributes, results, mesh), results)
+
+
+def as_declared(op: OpDef, outs: Sequence[Any], results: Sequence[jax.ShapeDtypeStruct]) -> list[Any]:
+    """Returns results of the declared types; raises a VerifyError where they are of others."""
     if len(outs) != len(results):
         raise VerifyError(f"ttir.{op.name} gives {len(outs)} results, but {len(results)} are declared.")
     return [_check_declared(op, out, want) for out, want in zip(outs, results, strict=True)]

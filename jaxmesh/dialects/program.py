@@ -15,8 +15,15 @@ import numpy as np
 Shape = tuple[int, ...]
 Value = int
 """A value is its number; `Program.types` has its type."""
+WEIGHTS = frozenset({"parameter", "constant"})
+"""The roles of arguments that are the same in every call."""
 NO_ATTRIBUTES: Mapping[str, Any] = {}
 """The attributes of operations that have none, which share it."""
+LOAD_CACHED = "ttcore.load_cached"
+"""The operation that calls a function once: its attributes are the `callee`'s name, and the `function` itself, a
+program whose values have the numbers and types of the one that calls it."""
+HOST_CALL = "func.call"
+"""Likewise of a function that the host's processor runs."""
 UNROLL_LIMIT = 200_000
 """The default limit of operations that all unrolled loops of a program may become."""
 
@@ -78,12 +85,14 @@ class Port:
       presharded: whether it lives on the devices, its type being local; else it is a full host tensor.
       varying: of a presharded argument the numbers of the mesh axes over which its shards may differ; None for all.
       path: its path in the caller's tree, as `jax.tree_util.keystr` writes it; untrusted.
+      role: of an argument what a text says that it is: `input`, `parameter`, `constant`, or nothing.
     """
 
     value: Value
     presharded: bool
     path: str = ""
     varying: tuple[int, ...] | None = None
+    role: str = ""
 
 
 @dataclass(slots=True)
@@ -119,6 +128,10 @@ class Program:
         """Returns, for each value that an op reads, the number of the last op that reads it."""
         return {v: i for i, op in enumerate(self.ops) for v in op.used}
 
+    def functions(self) -> list[Program]:
+        """Returns the functions that its operations call once, in order."""
+        return [op.attributes["function"] for op in self.ops if op.name == LOAD_CACHED]
+
     def like(self, ops: Iterable[Op], results: Sequence[Port]) -> Program:
         """Returns a program of the same signature and values with other operations."""
         return replace(self, ops=list(ops), results=list(results))
@@ -126,10 +139,12 @@ class Program:
 
 def without_dead(program: Program) -> Program:
     """Returns the program without the operations whose results nothing reads."""
-    live = {r.value for r in program.results}
+    live: set[Value | None] = {r.value for r in program.results}
     kept: list[Op] = []
     for op in reversed(program.ops):
-        if not op.results or live.intersection(op.results):
-            live.update(op.used)
+        if not op.results or not live.isdisjoint(op.results):
+            live.update(op.operands)
             kept.append(op)
+    if len(kept) == len(program.ops):
+        return program
     return program.like(reversed(kept), program.results)

@@ -22,11 +22,13 @@ class Argument:
       aval: its type; the local shape of a tensor on the devices.
       varying: of a tensor on the devices the mesh axes over which its shards may differ; None of a full host tensor.
       sharding: of an array on the mesh that is passed whole, its sharding; `aval` is its local type.
+      role: as in `jaxmesh.dialects.program.Port`.
     """
 
     aval: jax.ShapeDtypeStruct
     varying: tuple[str, ...] | None
     sharding: NamedSharding | None = None
+    role: str = ""
 
     @property
     def whole(self) -> tuple[int, ...]:

@@ -43,6 +43,12 @@ ROWS: Mapping[str, frozenset[int]] = {
 """By name: the numbers of the operands that are taken in rows."""
 MUTATES: Mapping[str, frozenset[int]] = {"ttnn.batch_norm_training": frozenset({1, 2})}
 """By name: the numbers of the operands that are changed where they are, beside the one of `OpDef.writes`."""
+BY_ELEMENT_TYPE = frozenset(
+    f"{dialect}.{name}{form}"
+    for name in ("quantize", "dequantize", "requantize")
+    for dialect, form in (("ttir", ""), ("ttir", "_unrolled"), ("ttnn", ""))
+)
+"""Ops whose meaning depends on element types that JAX does not have: frontends, which read these, compute it."""
 _WRITES: Mapping[str, int] = {"paged_fill_cache": 0, "paged_update_cache": 0}
 
 _LINE = re.compile(r"(\w+\.\w+)\(([^)]*)\)(?: \{([^}]*)\})?(?: -> (.*))?")
@@ -149,7 +155,7 @@ def _read(line: str) -> None:
     attributes = tuple(map(_attribute, _names(found[3])))
     short, writes = name.partition(".")[2], _WRITES.get(name.partition(".")[2])
     made = (1, 1) if writes is not None else _arity(results)
-    traits = frozenset({Trait.TEXTUAL, Trait.OPAQUE})
+    traits = frozenset({Trait.TEXTUAL} if name in BY_ELEMENT_TYPE else {Trait.TEXTUAL, Trait.OPAQUE})
     OPS[name] = OpDef(short, _arity(tensors), attributes, partial(_opaque, name), made, True, traits, writes=writes)
     if handles:
         HANDLES[name] = _arity(handles)

@@ -6,7 +6,8 @@ the emulation has them: a program with such an operation is refused before it is
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from jaxmesh.dialects import textual
 from jaxmesh.dialects.ttnn.op import (
@@ -28,11 +29,18 @@ CALLS: dict[str, TtnnOp] = {}
 """By name, without the dialect."""
 
 
+_RESULTS: Mapping[str, Literal["tuple", "optionals"]] = {
+    "sdpa_bw": "tuple",
+    "sdpa_fw": "optionals",
+    "nlp_create_qkv_heads_decode": "tuple",
+}
+
+
 def _call(name: str, python: Sequence[Param], cpp: Sequence[Param], callee: str = "", cpp_callee: str = "") -> None:
     dotted = callee or f"ttnn.{name}"
     other = (cpp_callee or dotted).replace(".", "::")
     signatures = Signature(dotted, tuple(python)), Signature(other, positional(*cpp))
-    CALLS[name] = TtnnOp(textual.OPS[f"ttnn.{name}"], *signatures)
+    CALLS[name] = TtnnOp(textual.OPS[f"ttnn.{name}"], *signatures, cpp_results=_RESULTS.get(name, "vector"))
 
 
 def _in(number: int, name: str = "") -> Param:
@@ -55,7 +63,8 @@ _NONE = unset("")
 _QKV = (_in(0), _in(1), _in(2))
 _CAUSAL, _SCALE = _at("is_causal"), _at("scale", form="float")
 _PROGRAM = unset("program_config")
-_ATTENTION = attribute("program_config", keyword=True, form="attention_config", default=None)
+_ATTENTION = attribute("program_config", keyword=True, form="config:ttnn.SDPAProgramConfig", default=None)
+_CPP_ATTENTION = _of("program_config", "config:::ttnn::operations::transformer::SDPAProgramConfig")
 _MASK = "enum:::ttml::metal::AttentionMaskType"
 
 _call("clamp_tensor", [*_QKV, MEMORY], [*_QKV, MEMORY], "ttnn.clamp")
@@ -124,6 +133,43 @@ _call(
     "ttnn.experimental.prepare_conv3d_weights",
     "ttnn.operations.experimental.conv3d.prepare_conv3d_weights",
 )
+_SIZES = ("in_channels", "out_channels", "batch_size", "input_height", "input_width")
+_WINDOW_2D = ("kernel_size", "stride", "padding", "dilation")
+
+
+def _prepare(name: str, tensor: str, callee: str, *more: str) -> None:
+    """The call that brings weights or a bias of a convolution into the order of its kernel; `more` is what weights say.
+
+    The texts that upstream prints leave no config out, so that one that is not known here is refused.
+    """
+    form, bias = more or ("", "")
+    types = ("input_dtype", "output_dtype")
+    _call(
+        name,
+        [
+            _in(0, tensor), _at("input_memory_config", form="memory"),
+            _at("input_layout", "input_tensor_layout", "enum:ttnn.Layout"), *([_at(form)] if form else []),
+            *map(_at, (*_SIZES, *_WINDOW_2D)), *([_at(bias)] if bias else []), _at("groups"), DEVICE,
+            *[_at(t, form="enum:ttnn.DataType") for t in types],
+            _at("conv_config", "conv2d_config", "config:ttnn.Conv2dConfig"),
+            _at("compute_config", form="config:ttnn.WormholeComputeKernelConfig"),
+            _at("slice_config", "conv2d_slice_config", "config:ttnn.Conv2dSliceConfig"),
+        ],
+        [
+            _in(0), _of("input_memory_config", "memory"), _of("input_tensor_layout", "enum:::ttnn::Layout"),
+            *([_of(form)] if form else []), *map(_of, _SIZES), *[_of(n, "uint32s") for n in _WINDOW_2D],
+            *([_of(bias)] if bias else []), _of("groups"), DEVICE, *[_of(t, "enum:::ttnn::DataType") for t in types],
+            _of("conv2d_config", "config:::ttnn::Conv2dConfig"),
+            _of("compute_config", "config:::ttnn::WormholeComputeKernelConfig"),
+            _of("conv2d_slice_config", "config:::ttnn::Conv2dSliceConfig"),
+        ],
+        f"ttnn.{callee}",
+        f"ttnn.operations.conv.conv2d.{callee}",
+    )  # fmt: skip
+
+
+_prepare("prepare_conv2d_weights", "weight_tensor", "prepare_conv_weights", "weights_format", "has_bias")
+_prepare("prepare_conv2d_bias", "bias_tensor", "prepare_conv_bias")
 _IMAGE = ("batch_size", "input_height", "input_width", "channels")
 _POOL = ("kernel_size", "stride", "padding", "dilation")
 _call(
@@ -155,7 +201,7 @@ _call(
 _call(
     "chunked_scaled_dot_product_attention",
     [*_QKV, _in(3, "page_table_tensor"), _in(4, "chunk_start_idx_tensor"), _SCALE, MEMORY, _ATTENTION],
-    [*_QKV, _in(3), _in(4), _of("scale", "float"), MEMORY, _ATTENTION, _NONE],
+    [*_QKV, _in(3), _in(4), _of("scale", "float"), MEMORY, _CPP_ATTENTION, _NONE],
     "ttnn.transformer.chunked_scaled_dot_product_attention",
 )
 _call(
@@ -166,9 +212,21 @@ _call(
     ],
     [
         *_QKV, _in(3), _of("is_causal"), _in(4), _in(5), _in(6), _of("scale", "float"), _of("sliding_window_size"),
-        MEMORY, _ATTENTION, _NONE,
+        MEMORY, _CPP_ATTENTION, _NONE,
     ],
     "ttnn.transformer.paged_scaled_dot_product_attention_decode",
+)  # fmt: skip
+_call(
+    "scaled_dot_product_attention_decode",
+    [
+        *_QKV, _CAUSAL, _in(3, "attn_mask"), _in(4, "cur_pos_tensor"), _in(5, "attention_sink"), _SCALE,
+        _at("sliding_window_size"), MEMORY, _ATTENTION,
+    ],
+    [
+        *_QKV, _of("is_causal"), _in(3), _is("std::vector<uint32_t>()"), _in(4), _in(5), _of("scale", "float"),
+        _of("sliding_window_size"), MEMORY, _CPP_ATTENTION,
+    ],
+    "ttnn.transformer.scaled_dot_product_attention_decode",
 )  # fmt: skip
 _call(
     "sdpa_fw",
@@ -249,6 +307,14 @@ _call(
     [_in(0), _of("file_path")],
     [_of("file_path", "string:"), _in(0)],
     cpp_callee="::ttnn.dump_tensor_flatbuffer",
+)
+_LOADED = (_of("file_path"), Param("layout", "layout"), Param("dtype", "dtype"), Param("device", "device"))
+_call(
+    "load_tensor",
+    [*_LOADED, Param("memory_config", "memory_config")],
+    [_of("file_path", "string:"), *_LOADED[1:], MEMORY],
+    "utils.load_tensor",
+    "ttnn.loadTensor",
 )
 _call(
     "all_to_all_combine",

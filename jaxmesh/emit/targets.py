@@ -28,9 +28,13 @@ def _cpp(program: Program, limit: int, debug_info: bool, layouts: bool) -> str:
     return cpp_text(program, constant_limit=limit)
 
 
-def emit_module(name: str, programs: Sequence[Program], *, target_module: bool = False) -> str:
-    """Returns several flat TTNN programs as one file of Python or C++; of Python it may be a module to import."""
-    return cpp_module(programs) if name == "cpp" else python_module(programs, target_module=target_module)
+def emit_module(
+    name: str, programs: Sequence[Program], *, target_module: bool = False, split_files: bool = False, load: str = ""
+) -> str:
+    """Returns several flat TTNN programs as one text of Python or C++; see `python_module`."""
+    if name == "cpp":
+        return cpp_module(programs)
+    return python_module(programs, target_module=target_module, split_files=split_files, load=load)
 
 
 TARGETS: Mapping[str, Callable[[Program, int, bool, bool], str]] = {

@@ -107,6 +107,11 @@ def describe(aval: Aval) -> str:
     return str(aval.str_short())
 
 
+def is_high(jaxpr: Jaxpr) -> bool:
+    """Returns True if JAX expands some of the equations before it lowers them, as `searchsorted` in JAX 0.12."""
+    return bool(getattr(jaxpr, "is_high", False))
+
+
 _lax: Any = jax.lax
 
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Hashable, Sequence
+import weakref
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
-import jax
 import numpy as np
 from jax._src import core as core_lib, effects as effects_lib, source_info_util
 from jax._src.interpreters import partial_eval
 
 from jaxmesh.jaxprs import evaluate
-from jaxmesh.jaxprs.compat import Jaxpr, Literal, typed_struct, varying_axes
+from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Literal, Var, is_high
 from jaxmesh.jaxprs.walk import constants, open_jaxpr
 
 _partial_eval: Any = partial_eval
@@ -31,6 +31,10 @@ class _Step:
     avals: tuple[Any, ...]
 
 
+_Row = tuple[Eqn, Sequence[Atom]]
+"""An equation, and its operands."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Steps:
     """A jaxpr, in the form in which it is added to a trace."""
@@ -39,23 +43,33 @@ class _Steps:
     steps: tuple[_Step, ...]
     results: tuple[Any, ...]
     expands: bool
-    """True if JAX expands some of the equations before it lowers them, as `searchsorted` in JAX 0.12."""
 
     @classmethod
-    def of(cls, jaxpr: Jaxpr) -> _Steps | None:
-        """Returns the steps of a closed jaxpr; None if it has references."""
-        opened = open_jaxpr(jaxpr)
-        places = {v: i for i, v in enumerate([*opened.invars, *opened.constvars])}
-        steps, count = list[_Step](), len(places)
-        for eqn in opened.eqns:
-            if any(isinstance(e, _effects.JaxprInputEffect) for e in eqn.effects):
-                return None
-            operands = tuple(a if isinstance(a, Literal) else places[a] for a in eqn.invars)
+    def of(
+        cls,
+        eqns: Sequence[_Row],
+        inputs: Sequence[Var],
+        outputs: Sequence[Atom],
+        known: Mapping[Var, Any],
+        expands: bool,
+    ) -> _Steps | None:
+        """Returns the steps of equations; None if they have references, or read more than inputs and `known` values."""
+        if any(isinstance(e, _effects.JaxprInputEffect) for eqn, _ in eqns for e in eqn.effects):
+            return None
+        given = {*inputs, *(v for eqn, _ in eqns for v in eqn.outvars)}
+        read = (a for atoms in (*(atoms for _, atoms in eqns), outputs) for a in atoms if not isinstance(a, Literal))
+        consts = [v for v in dict.fromkeys(read) if v not in given]
+        if any(v not in known for v in consts):
+            return None
+        places = {v: i for i, v in enumerate([*inputs, *consts])}
+        steps, count = list[_Step](), len(inputs) + len(consts)
+        for eqn, atoms in eqns:
+            operands = tuple(a if isinstance(a, Literal) else places[a] for a in atoms)
             steps.append(_Step(eqn, operands, tuple(v.aval for v in eqn.outvars)))
             places.update(zip(eqn.outvars, itertools.count(count)))
             count += len(eqn.outvars)
-        results = tuple(a if isinstance(a, Literal) else places[a] for a in opened.outvars)
-        return cls(tuple(constants(jaxpr).values()), tuple(steps), results, bool(getattr(opened, "is_high", False)))
+        results = tuple(a if isinstance(a, Literal) else places[a] for a in outputs)
+        return cls(tuple(known[v] for v in consts), tuple(steps), results, expands)
 
     def add(self, trace: Any, args: Sequence[Any], source: Any = None) -> list[Any]:
         """Adds the equations to a trace, by default at their own source locations; returns the results."""
@@ -81,9 +95,22 @@ def _current_trace() -> Any:
     return trace if isinstance(trace, _partial_eval.DynamicJaxprTrace) else None
 
 
+def emit_eqn(
+    prim: Any, operands: Sequence[Any], avals: Sequence[Any], params: dict[str, Any], effects: Any
+) -> list[Any] | None:
+    """Adds an equation with results of known types to a trace; returns None if there is none."""
+    trace, current = _current_trace(), _util.current()
+    if trace is None:
+        return None
+    given = [trace.to_jaxpr_tracer(x, source_info=current) for x in operands]
+    return trace.emit_eqn(given, list(avals), prim, params, effects, current)
+
+
 def emit_jaxpr(jaxpr: Jaxpr, args: Sequence[Any]) -> list[Any]:
     """Evaluates a closed jaxpr inside a trace, for arguments of the types of its inputs."""
-    trace, steps = _current_trace(), _Steps.of(jaxpr)
+    trace, body = _current_trace(), open_jaxpr(jaxpr)
+    rows = [(e, e.invars) for e in body.eqns]
+    steps = _Steps.of(rows, body.invars, body.outvars, constants(jaxpr), is_high(body))
     return evaluate.eval_jaxpr(jaxpr, *args) if trace is None or steps is None else steps.add(trace, args)
 
 
@@ -91,8 +118,9 @@ def emit_jaxpr(jaxpr: Jaxpr, args: Sequence[Any]) -> list[Any]:
 class Kept:
     """Computations that come again and again, as those of a model's layers do, as the equations that they make."""
 
-    _seen: set[Hashable] = field(default_factory=set[Hashable])
-    _steps: dict[Hashable, tuple[_Steps, bool]] = field(default_factory=dict[Hashable, tuple[_Steps, bool]])
+    _steps: dict[Hashable, tuple[_Steps | None, bool]] = field(
+        default_factory=dict[Hashable, tuple[_Steps | None, bool]]
+    )
 
     def __call__(self, key: Hashable, fun: Callable[..., Any], *operands: Any) -> Any:
         """Returns what a function makes of operands, an array or a list of arrays.
@@ -104,19 +132,21 @@ class Kept:
         """
         trace = _current_trace()
         given = [x for x in operands if not isinstance(x, np.ndarray)]
-        if trace is None or not all(getattr(x, "_trace", None) is trace for x in given):
+        if trace is None or not all(getattr(x, "_trace", None) is trace and _is_open(trace, x) for x in given):
             return fun(*operands)
         key = key, *[_type_of(x) for x in operands]
-        found = self._steps.get(key)
-        if found is None:
-            # What comes for the second time comes many times.
-            if key not in self._seen:
-                self._seen.add(key)
-                return fun(*operands)
-            found = self._steps[key] = _trace_steps(fun, operands)
-        steps, several = found
-        made = steps.add(trace, given, _util.current())
-        return made if several else made[0]
+        if key not in self._steps:
+            start = len(trace.frame.tracing_eqns)
+            made = fun(*operands)
+            # Of a value that comes twice, the equations do not say which operand it was.
+            if len({x.val for x in given}) == len(given):
+                self._steps[key] = _added_since(trace, start, given, made), isinstance(made, list)
+            return made
+        steps, several = self._steps[key]
+        if steps is None:
+            return fun(*operands)
+        results = steps.add(trace, given, _util.current())
+        return results if several else results[0]
 
 
 def _type_of(operand: Any) -> Hashable:
@@ -124,16 +154,19 @@ def _type_of(operand: Any) -> Hashable:
     return (number.dtype, number.shape, number.tobytes()) if isinstance(operand, np.ndarray) else operand.aval
 
 
-def _trace_steps(fun: Callable[..., Any], operands: Sequence[Any]) -> tuple[_Steps, bool]:
-    several: list[bool] = []
+def _is_open(trace: Any, tracer: Any) -> bool:
+    """Returns True if a tracer stands for any value of its type; JAX may compute with one that it knows."""
+    return not isinstance(tracer.val, Literal) and tracer.val not in trace.frame.constvar_to_val
 
-    def run(*args: Any) -> list[Any]:
-        rest = iter(args)
-        made = fun(*(x if isinstance(x, np.ndarray) else next(rest) for x in operands))
-        several.append(isinstance(made, list))
-        return made if several[0] else [made]
 
-    structs = [typed_struct(x.aval, varying_axes(x.aval)) for x in operands if not isinstance(x, np.ndarray)]
-    steps = _Steps.of(jax.make_jaxpr(run)(*structs))
-    assert steps is not None
-    return steps, several[0]
+def _added_since(trace: Any, start: int, given: Sequence[Any], made: Any) -> _Steps | None:
+    """Returns the steps that a computation has added to a trace; None if it made, or read, other values."""
+    results = cast("list[Any]", made) if isinstance(made, list) else [made]
+    if not all(getattr(y, "_trace", None) is trace for y in results):
+        return None
+    # A trace has weak references to equations that nothing may read.
+    rows: list[Any] = [e() if isinstance(e, weakref.ref) else e for e in trace.frame.tracing_eqns[start:]]
+    eqns = [(e, [x.val for x in e.in_tracers]) for e in rows if e is not None]
+    inputs: list[Var] = [x.val for x in given]
+    outputs: list[Atom] = [y.val for y in results]
+    return _Steps.of(eqns, inputs, outputs, trace.frame.constvar_to_val, bool(trace.frame.is_high))

@@ -22,7 +22,7 @@ from jaxmesh.jaxprs.compat import (
     unlowered_primitive,
     without_varying_types,
 )
-from jaxmesh.jaxprs.walk import close, constants, open_jaxpr, rebuild, substitute
+from jaxmesh.jaxprs.walk import close, constants, open_jaxpr, rebuild, substitute, with_eqns
 
 T = TypeVar("T")
 
@@ -103,7 +103,11 @@ def environment(
     env.update(zip(opened.invars, args, strict=True))
     for eqn in opened.eqns if eqns is None else eqns:
         operands = [literal(a) if isinstance(a, Literal) else env[a] for a in eqn.invars]
-        env.update(zip(eqn.outvars, rule(eqn, operands), strict=True))
+        results = rule(eqn, operands)
+        if len(eqn.outvars) == len(results) == 1:
+            env[eqn.outvars[0]] = results[0]
+        else:
+            env.update(zip(eqn.outvars, results, strict=True))
     return env
 
 
@@ -138,6 +142,30 @@ _result_p = unlowered_primitive("jaxmesh_result")
 @_result_p.def_abstract_eval
 def _mark(x: Any, *, axes: Sequence[str] = ()) -> Any:
     return retype(x, x.shape, axes)
+
+
+splice_p: Any = unlowered_primitive("jaxmesh_splice")
+splice_p.multiple_results = True
+"""Equations that join a trace as they are; see `jaxmesh.jaxprs.splice`."""
+
+
+def expand(jaxpr: Jaxpr) -> Jaxpr:
+    """Writes out, in a closed jaxpr, the equations that `splice` has added."""
+    if not any(e.primitive is splice_p for e in jaxpr.eqns):
+        return jaxpr
+    return with_eqns(jaxpr, _expanded(jaxpr.eqns), open_jaxpr(jaxpr).outvars)
+
+
+def _expanded(eqns: Iterable[Eqn]) -> list[Eqn]:
+    written: list[Eqn] = []
+    for eqn in eqns:
+        if eqn.primitive is splice_p:
+            body, made, mover = (eqn.params[name] for name in ("body", "made", "mover"))
+            swap = dict(zip((*body.invars, *made), (*eqn.invars, *eqn.outvars), strict=True))
+            written += mover.eqns(body.eqns, swap, eqn.source_info.name_stack)
+        else:
+            written.append(eqn)
+    return written
 
 
 def trace_typed(
@@ -184,7 +212,7 @@ def _peel(outer: Jaxpr) -> Jaxpr:
             consts[var] = captured[source]
     eqns: list[Eqn] = []
     results: dict[Var, Atom] = {}
-    for eqn in inner.eqns:
+    for eqn in _expanded(inner.eqns):
         if eqn.primitive is _presharded_p and eqn.invars[0] in invars:
             invars[eqn.invars[0]] = eqn.outvars[0]
         elif eqn.primitive is _result_p:

@@ -38,6 +38,11 @@ CHEAP_TABLES = frozenset({
 })  # fmt: skip
 """Primitives that masks, position tables and fills consist of: cheap, element by element, equal on every device."""
 
+CALLBACKS = frozenset({"debug_callback", "debug_print", "io_callback", "pure_callback"})
+"""Primitives that call Python on the host."""
+CALLS_HOST = "it calls Python on the host amid the program, and TTIR has no such call; trace the program without it"
+"""Why they have no text."""
+
 LINALG = frozenset({
     "cholesky", "eig", "eigh", "geqp3", "geqrf", "hessenberg", "householder_product", "lu", "ormqr", "qr", "schur",
     "svd", "triangular_solve", "tridiagonal", "tridiagonal_solve",

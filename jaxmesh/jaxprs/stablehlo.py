@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from jaxmesh.jaxprs import walk
@@ -46,13 +47,33 @@ def lower_to_stablehlo(jaxpr: Jaxpr, in_shardings: Sequence[Any], out_shardings:
     return module.operation.clone().operation
 
 
+_lax: Any = jax.lax
 EQUATION = "jaxmesh.equation"
 """The custom call that stands for an equation which JAX lowers to a call of a library, or for real devices alone."""
 _KEPT = LINALG | {"inspect_sharding"}
 
 
+def _largest(params: Mapping[str, Any], x: Any) -> Any:
+    """The exact result, which is one of those that an approximate one may be."""
+    dim = params["reduction_dimension"]
+    moved = jnp.moveaxis(x, dim, -1)
+    values, indices = _lax.top_k(moved if params["is_max_k"] else -moved, params["k"])
+    values = values if params["is_max_k"] else -values
+    return jnp.moveaxis(values, -1, dim), jnp.moveaxis(indices, -1, dim)
+
+
+def _sums_of_exponentials(params: Mapping[str, Any], x: Any) -> Any:
+    return _lax.associative_scan(jnp.logaddexp, x, reverse=params["reverse"], axis=params["axis"])
+
+
+_EXPANDED: Mapping[str, Callable[[Mapping[str, Any], Any], Any]] = {
+    "approx_top_k": _largest, "cumlogsumexp": _sums_of_exponentials,
+}  # fmt: skip
+"""Primitives that lower to ops without a meaning to a partitioner, and what they are computed by in their place."""
+
+
 def keep_equations(jaxpr: Jaxpr, kept: list[Eqn]) -> Jaxpr:
-    """Replaces equations that lower to no StableHLO by custom calls named `EQUATION`.
+    """Replaces equations that lower to no StableHLO by custom calls named `EQUATION`, some by what computes them.
 
     Args:
       jaxpr: the program, or a body in it.
@@ -60,6 +81,11 @@ def keep_equations(jaxpr: Jaxpr, kept: list[Eqn]) -> Jaxpr:
     """
 
     def keep(eqn: Eqn) -> Eqn:
+        expanded = _EXPANDED.get(eqn.primitive.name)
+        if expanded is not None and eqn.params.get("aggregate_to_topk", True):
+            run = jax.jit(functools.partial(expanded, eqn.params))
+            (call,) = walk.open_jaxpr(jax.make_jaxpr(run)(*[struct(a.aval) for a in eqn.invars])).eqns
+            return call.replace(invars=eqn.invars, outvars=eqn.outvars, source_info=eqn.source_info, ctx=eqn.ctx)
         if eqn.primitive.name not in _KEPT:
             return map_sub_jaxprs(eqn, lambda inner: keep_equations(inner, kept))
         made = jax.ffi.ffi_call(EQUATION, [struct(v.aval) for v in eqn.outvars], has_side_effect=not eqn.outvars)

@@ -7,11 +7,12 @@ branches and calls keep theirs, so they are rewritten here.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import jax
 from jax.core import ShapedArray
-from jax.sharding import AbstractMesh, NamedSharding
+from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
 from jaxmesh.jaxprs import compat, evaluate, walk
 from jaxmesh.jaxprs.compat import Atom, Eqn, Jaxpr, Var
@@ -24,77 +25,112 @@ MESH_ONLY = RETYPES | {"sharding_constraint"}
 
 def strip_eqn(eqn: Eqn) -> Eqn:
     """Removes the mesh from an equation's parameters and bodies."""
-    return _eqn(eqn, None)
+    return Mover(None).eqn(eqn)
 
 
 def strip_jaxpr(jaxpr: Jaxpr) -> Jaxpr:
     """Removes the mesh from every type and parameter of a jaxpr."""
-    return _body(jaxpr, None)
+    return Mover(None).jaxpr(jaxpr)
 
 
 def move_to_mesh(program: Jaxpr, mesh: AbstractMesh) -> Jaxpr:
     """Types a program over `mesh`, which has the same axes as the mesh that it is typed over."""
-    return _body(program, compat.manual_mesh(mesh))
+    return Mover(compat.manual_mesh(mesh)).jaxpr(program)
 
 
-def _eqn(eqn: Eqn, mesh: AbstractMesh | None) -> Eqn:
-    if mesh is None and eqn.primitive.name in MESH_ONLY:
-        return walk.copy_eqn(eqn)
-    if mesh is None and eqn.primitive.name == "shard_map":
-        # JAX's shard_map, in the rule of a custom function, has its own mesh.
-        return eqn
-    if any(_of_mesh(v) for v in eqn.params.values()):
-        eqn = eqn.replace(params={k: _sharding(v, mesh) if _of_mesh(v) else v for k, v in eqn.params.items()})
-    if not any(True for _ in walk.sub_jaxprs(eqn)):
-        return eqn
-    return map_sub_jaxprs(eqn, lambda j: _body(j, mesh))
+class Mover:
+    """Moves equations to a mesh whose axes are manual, or, with None, off their mesh.
+
+    A program has few types and contexts, so each is moved once.
+    """
+
+    def __init__(self, mesh: AbstractMesh | None) -> None:
+        self._mesh = mesh
+        self._context = jax.sharding.get_abstract_mesh() if mesh is None else mesh
+        # What is moved is kept beside its outcome, so that its id is not used again.
+        self._types: dict[int, tuple[Any, Any]] = {}
+        self._contexts: dict[int, tuple[Any, Any]] = {}
+
+    def jaxpr(self, jaxpr: Jaxpr) -> Jaxpr:
+        """Returns a jaxpr with other types, parameters and contexts."""
+        body = walk.open_jaxpr(jaxpr)
+        swap: dict[Var, Atom] = {v: walk.fresh_var(self.type(v.aval)) for v in (*body.constvars, *body.invars)}
+        inputs: list[Any] = list(swap.values())
+        constvars, invars = inputs[: len(body.constvars)], inputs[len(body.constvars) :]
+        eqns = self.eqns(body.eqns, swap)
+        new = walk.rebuild(body, constvars, invars, eqns, [self._atom(a, swap) for a in body.outvars])
+        consts = [evaluate.strip_type(c) for c in walk.constants(jaxpr).values()]
+        return walk.close(new, consts) if consts else walk.close_like(jaxpr, new)
+
+    def eqns(self, eqns: Iterable[Eqn], swap: dict[Var, Atom], scope: Any = None) -> list[Eqn]:
+        """Returns moved equations.
+
+        Args:
+          eqns: equations in the order of their program.
+          swap: what stands for their variables; those without an entry get one.
+          scope: the stack of names that they are in, before their own.
+        """
+        moved: list[Eqn] = []
+        for eqn in eqns:
+            new = self.eqn(eqn)
+            invars = [self._atom(a, swap) for a in eqn.invars]
+            outvars = [swap.get(v) or swap.setdefault(v, walk.fresh_var(self.type(v.aval))) for v in eqn.outvars]
+            where = new.source_info
+            if scope:
+                where = where.replace(name_stack=scope + where.name_stack)
+            moved.append(new.replace(invars=invars, outvars=outvars, ctx=self._moved_context(eqn), source_info=where))
+        return moved
+
+    def eqn(self, eqn: Eqn) -> Eqn:
+        """Returns an equation with other parameters and bodies, and its own variables and context."""
+        mesh = self._mesh
+        if mesh is None and eqn.primitive.name in MESH_ONLY:
+            return walk.copy_eqn(eqn)
+        if mesh is None and eqn.primitive.name == "shard_map":
+            # JAX's shard_map, in the rule of a custom function, has its own mesh.
+            return eqn
+        if any(map(_of_mesh, eqn.params.values())):
+            eqn = eqn.replace(params={k: self._sharding(v) if _of_mesh(v) else v for k, v in eqn.params.items()})
+        return map_sub_jaxprs(eqn, self.jaxpr)
+
+    def type(self, aval: Any) -> Any:
+        """Returns the type of a variable over the mesh."""
+        known = self._types.get(id(aval))
+        if known is None:
+            known = self._types[id(aval)] = aval, self._moved_type(aval)
+        return known[1]
+
+    def _moved_type(self, aval: Any) -> Any:
+        if not isinstance(aval, ShapedArray):
+            return aval
+        if self._mesh is None:
+            return _plain_type(aval)
+        known: Any = aval
+        if known.sharding.mesh.manual_axes:
+            return known.update(sharding=known.sharding.update(mesh=self._mesh))
+        return known.update(sharding=NamedSharding(self._mesh, PartitionSpec(*[None] * len(known.shape))))
+
+    def _moved_context(self, eqn: Eqn) -> Any:
+        known = self._contexts.get(id(eqn.ctx))
+        if known is None:
+            known = self._contexts[id(eqn.ctx)] = eqn.ctx, walk.context_on(eqn, self._context)
+        return known[1]
+
+    def _atom(self, atom: Any, swap: Mapping[Var, Atom]) -> Atom:
+        if isinstance(atom, compat.Literal):
+            # The type of a number names no mesh.
+            named = isinstance(atom.aval, ShapedArray) and not atom.aval.sharding.mesh.empty
+            return compat.Literal(evaluate.strip_type(atom.val), _plain_type(atom.aval)) if named else atom
+        return swap[atom]
+
+    def _sharding(self, value: NamedSharding) -> NamedSharding | None:
+        return None if self._mesh is None else NamedSharding(self._mesh, value.spec)
+
+
+def _plain_type(aval: Any) -> Any:
+    return ShapedArray(aval.shape, aval.dtype, weak_type=aval.weak_type)
 
 
 def _of_mesh(value: Any) -> bool:
     """Returns True for a sharding over the manual mesh, which is meaningless for a full value."""
     return isinstance(value, NamedSharding) and bool(value.mesh.abstract_mesh.manual_axes)
-
-
-def _sharding(value: NamedSharding, mesh: AbstractMesh | None) -> NamedSharding | None:
-    return None if mesh is None else NamedSharding(mesh, value.spec)
-
-
-def _body(jaxpr: Jaxpr, mesh: AbstractMesh | None) -> Jaxpr:
-    context = jax.sharding.get_abstract_mesh() if mesh is None else mesh
-    body = walk.open_jaxpr(jaxpr)
-    swap: dict[Var, Var] = {}
-
-    def var(old: Any) -> Any:
-        if isinstance(old, compat.DropVar):
-            return old
-        if old not in swap:
-            swap[old] = walk.fresh_var(_type(old.aval, mesh))
-        return swap[old]
-
-    def atom(old: Any) -> Atom:
-        if isinstance(old, compat.Literal):
-            return compat.Literal(evaluate.strip_type(old.val), _type(old.aval, mesh))
-        return var(old)
-
-    constvars, invars = [var(v) for v in body.constvars], [var(v) for v in body.invars]
-    eqns = [
-        _eqn(e, mesh).replace(
-            invars=[atom(a) for a in e.invars],
-            outvars=[var(v) for v in e.outvars],
-            ctx=walk.context_on(e, context),
-        )
-        for e in body.eqns
-    ]
-    new = walk.rebuild(body, constvars, invars, eqns, [atom(a) for a in body.outvars])
-    consts = [evaluate.strip_type(c) for c in walk.constants(jaxpr).values()]
-    return walk.close(new, consts) if consts else walk.close_like(jaxpr, new)
-
-
-def _type(aval: Any, mesh: AbstractMesh | None) -> Any:
-    if not isinstance(aval, ShapedArray):
-        return aval
-    if mesh is None:
-        plain: Any = ShapedArray(aval.shape, aval.dtype, weak_type=aval.weak_type)
-        return plain
-    known: Any = aval
-    return known if known.sharding.mesh.empty else known.update(sharding=known.sharding.update(mesh=mesh))

@@ -12,6 +12,7 @@ from jaxmesh.dialects import textual, ttnn
 from jaxmesh.dialects.definitions import definition_of, has_trait
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op, Program, Type, Value
+from jaxmesh.dialects.textual import MUTATES
 
 _TILE = 32
 _RESHAPE = "ttnn.reshape"
@@ -20,6 +21,15 @@ _SHARES = {f"ttnn.{name}": op.in_place for name, op in ttnn.OPS.items() if op.in
     **{name: op.writes for name, op in textual.OPS.items() if op.writes is not None},
 }
 """By op: the number of the operand whose buffer its results may share."""
+
+
+def written_by(op: Op) -> list[Value]:
+    """Returns the operands into whose memory an op of either dialect writes."""
+    row = definition_of(op.name)
+    numbers = {*MUTATES.get(op.name, ()), None if row is None else row.writes}
+    numbers.add(None if op.name == _RESHAPE else _SHARES.get(op.name))
+    found = (op.operands[i] for i in numbers if i is not None and i < len(op.operands))
+    return [v for v in found if v is not None]
 
 
 def is_view(before: Type, after: Type) -> bool:

@@ -64,7 +64,8 @@ class _State:
                 return
             op = found
         self.made.ops.append(op)
-        self.makers.update((v, op) for v in op.results)
+        for value in op.results:
+            self.makers[value] = op
 
     def _simpler(self, op: Op) -> Op | Value | None:
         dialect, _, name = op.name.partition(".")

@@ -26,9 +26,11 @@ _MOST_DIMS = 6
 def fold_broadcasts(program: Program) -> Program:
     """Returns the program with implicit broadcasts in place of explicit ones where elementwise ops read them."""
     program = replace(program, types=list(program.types))
-    makers = {v: op for op in program.ops for v in op.results}
-    ops = [op for op in program.ops for op in _folded(program, makers, op)]
-    return without_dead(_with_scalars(program.like(ops, program.results)))
+    sources = {op.results[0]: op.used[0] for op in program.ops if op.name == "ttir.broadcast" and _is_folded(op)}
+    if sources:
+        ops = [new for op in program.ops for new in _folded(program, sources, op)]
+        program = program.like(ops, program.results)
+    return without_dead(_with_scalars(program))
 
 
 def _is_uniform(op: Op) -> bool:
@@ -40,21 +42,18 @@ def _is_elementwise(op: Op) -> bool:
     return op.name in _ELEMENTWISE
 
 
-def _folded(program: Program, makers: dict[Value, Op], op: Op) -> Iterator[Op]:
+def _folded(program: Program, sources: dict[Value, Value], op: Op) -> Iterator[Op]:
     """Yields an op that reads what its operands are broadcast from."""
-    if not _is_elementwise(op):
+    if sources.keys().isdisjoint(op.operands) or not _is_elementwise(op):
         yield op
         return
-    operands = tuple([None if v is None else _source(makers, v) for v in op.operands])
-    yield from _with_result(program, op if operands == op.operands else replace_operands(op, operands))
+    operands = tuple([None if v is None else sources.get(v, v) for v in op.operands])
+    yield from _with_result(program, replace_operands(op, operands))
 
 
-def _source(makers: dict[Value, Op], value: Value) -> Value:
-    maker = makers.get(value)
-    if maker is None or maker.name != "ttir.broadcast":
-        return value
-    counts: Shape = maker.attributes["broadcast_dimensions"]
-    return value if any(n != 1 for n in counts[:-_MOST_DIMS]) else maker.used[0]
+def _is_folded(broadcast: Op) -> bool:
+    counts: Shape = broadcast.attributes["broadcast_dimensions"]
+    return all(n == 1 for n in counts[:-_MOST_DIMS])
 
 
 def replace_operands(op: Op, operands: tuple[Value | None, ...]) -> Op:
@@ -87,7 +86,7 @@ def _with_scalars(program: Program) -> Program:
     shrunk: set[Value] = set()
     ops: list[Op] = []
     for op in program.ops:
-        if _is_uniform(op) and op.results[0] not in read_whole:
+        if not op.operands and _is_uniform(op) and op.results[0] not in read_whole:
             (value,) = op.results
             kind = program.types[value]
             if math.prod(kind.shape) != 1:
@@ -95,7 +94,7 @@ def _with_scalars(program: Program) -> Program:
                 program.types[value] = replace(kind, shape=shape)
                 op = Op(op.name, op.operands, op.results, {**op.attributes, "shape": shape}, op.line)
                 shrunk.add(value)
-        if not shrunk.isdisjoint(op.used):
+        if not shrunk.isdisjoint(op.operands):
             ops += _with_result(program, op)
         else:
             ops.append(op)

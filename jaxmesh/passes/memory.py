@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from jaxmesh.dialects import ttnn
 from jaxmesh.dialects.definitions import has_trait
@@ -12,11 +12,11 @@ from jaxmesh.passes.aliases import aliases
 from jaxmesh.passes.ttir_to_ttnn.builder import with_defaults
 
 
-def manage_memory(program: Program) -> Program:
-    """Returns the program with every necessary copy and every possible deallocation."""
+def manage_memory(program: Program, kept: Iterable[Value] = ()) -> Program:
+    """Returns the program with every necessary copy, and every possible deallocation but of values that are kept."""
     in_place = any(op.name in _IN_PLACE for op in program.ops)
     copied = program.like(list(_insert_copies(program)), program.results) if in_place else program
-    return copied.like(list(_insert_deallocations(copied)), copied.results)
+    return copied.like(list(_insert_deallocations(copied, kept)), copied.results)
 
 
 _IN_PLACE = frozenset({f"ttnn.{name}" for name, op in ttnn.OPS.items() if op.in_place is not None})
@@ -85,10 +85,10 @@ _ALONE, _SHARED = {"force": False}, {"force": True}
 """The attributes of deallocating the memory of one value, and that of several values at once."""
 
 
-def _insert_deallocations(program: Program) -> Iterator[Op]:
+def _insert_deallocations(program: Program, kept: Iterable[Value]) -> Iterator[Op]:
     first = aliases(program.ops, program.types)
     shared = {*first.values()}
-    returned = {first.get(r.value, r.value) for r in program.results}
+    returned = {first.get(v, v) for v in (*kept, *(r.value for r in program.results))}
     # By the first value in each memory: the last op that reads or writes it.
     last = {first.get(v, v): i for i, op in enumerate(program.ops) for v in (*op.results, *op.used)}
     for i, op in enumerate(program.ops):

@@ -170,7 +170,7 @@ def _flatten(
         options=options,
     )
     program.arguments = [
-        replace(port, varying=_axis_numbers(a.varying, boundary.sizes))
+        replace(port, varying=_axis_numbers(a.varying, boundary.sizes), role=a.role)
         for port, a in zip(program.arguments, boundary.arguments, strict=True)
     ]
     program.public = boundary.public

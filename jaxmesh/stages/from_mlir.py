@@ -130,9 +130,11 @@ def import_program(
     boundary = _boundary(program, found)
     outcome, on_devices = _trace(program, boundary, strict)
     _check_results(program, boundary, on_devices)
+    if strict and outcome.casts:
+        raise VerifyError(f"{outcome.casts[0]}; that is an error when strict.")
     _warn(program, outcome)
     # No text contains what is assumed or corrected.
-    changed = outcome.assumptions or outcome.shard_shapes or program.notes or program.deviations
+    changed = outcome.assumptions or outcome.shard_shapes or outcome.casts or program.notes or program.deviations
     imported = Imported(outcome.jaxpr, (lambda _: None) if changed else _reader(program, boundary, on_devices))
 
     def decompose() -> Any:
@@ -144,7 +146,7 @@ def import_program(
 def _reader(program: Program, boundary: Boundary, on_devices: Sequence[bool]) -> Callable[[str], flat.Program | None]:
     """Reads the text as a flat program, without MLIR's own module, which holds every constant of the file."""
     rows = zip(program.arguments, program.presharded, show_paths(boundary.in_tree), strict=True)
-    arguments = [flat.Port(0, p, path, a.varying if p else None) for a, p, path in rows]
+    arguments = [flat.Port(0, p, path, a.varying if p else None, a.role) for a, p, path in rows]
     declared = zip(program.results, on_devices, strict=True)
     results = [d if r.status is None else r.status == "presharded" for r, d in declared]
     body, mesh, public = program.body, boundary.sizes, boundary.public
@@ -301,8 +303,10 @@ def _boundary(program: Program, mesh: AnyMesh) -> Boundary:
     body = program.body
     for number, a in enumerate(program.body.arguments):
         check_size(a.shape, a.dtype, f"line {body.line}: argument {number} of @{body.name}")
-    rows = zip(program.body.arguments, program.varying(mesh.axis_names), strict=True)
-    arguments = tuple(Argument(a, None if v is None else tuple(n for n in every if n in v)) for a, v in rows)
+    rows = zip(program.body.arguments, program.varying(mesh.axis_names), program.arguments, strict=True)
+    arguments = tuple(
+        Argument(a, None if v is None else tuple(n for n in every if n in v), role=row.role) for a, v, row in rows
+    )
     in_tree = _tree.structure((tuple(range(len(arguments))), {}))
     return Boundary(program.body.name, mesh, in_tree, arguments, public=program.function.says_public)
 
@@ -342,7 +346,7 @@ def _warn(program: Program, outcome: Outcome) -> None:
         warnings.warn(text, AssumptionWarning, stacklevel=4)
     for text in outcome.shard_shapes:
         warnings.warn(text, ShardShapeWarning, stacklevel=4)
-    for text in program.deviations:
+    for text in (*program.deviations, *outcome.casts):
         warnings.warn(text, DeviationWarning, stacklevel=4)
     for text in program.notes:
         warnings.warn(text, BlockFloatWarning, stacklevel=4)

@@ -16,6 +16,7 @@ from jaxmesh.sharding.configs import (
     PlacementReplicate as PlacementReplicate,
     PlacementShard as PlacementShard,
 )
+from jaxmesh.ttnn import paged as paged
 from jaxmesh.ttnn.composite import (
     ALIASES as _ALIASES,
     add_ as add_,

@@ -36,8 +36,6 @@ def integers(callee: str, name: str, value: Any) -> tuple[int, ...]:
     """Returns integers, or a single integer, as a tuple."""
     try:
         row: list[Any] = [value] if np.ndim(value) == 0 else list(value)
-        if any(isinstance(v, _BOOL) for v in row):
-            raise TypeError
         numbers = tuple(map(operator.index, row))
     except Exception:
         raise ArgumentTypeError(f"{callee} takes integers as {name}, got {quote(value)}.") from None
@@ -64,8 +62,6 @@ def _flatten_pairs(callee: str, name: str, value: Any) -> tuple[int, ...]:
 
 def _integer(callee: str, name: str, value: Any) -> int:
     try:
-        if isinstance(value, _BOOL):
-            raise TypeError
         number = operator.index(value)
     except Exception:
         raise ArgumentTypeError(f"{callee} takes an integer as {name}, got {quote(value)}.") from None

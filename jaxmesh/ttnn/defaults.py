@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from jaxmesh.errors import VerifyError
 from jaxmesh.jaxprs import compat
@@ -16,21 +16,31 @@ Arguments = Mapping[str, Any]
 """The arguments of a call by the name of the parameter."""
 
 
+def wide_axes(callee: str, x: Any) -> tuple[list[int], list[int]]:
+    """Returns the sizes of the mesh axes of a tensor or a program, and the axes of several devices."""
+    sizes: list[int] = []
+    if isinstance(x, MeshTensor):
+        sizes = list(x.mesh.shape.values())
+    elif in_program():
+        sizes = list(compat.program_mesh(callee).values())
+    return sizes, [axis for axis, size in enumerate(sizes) if size > 1]
+
+
 def _axis(callee: str, given: Arguments, operands: Sequence[Any]) -> Arguments:
     if given["cluster_axis"] is not None:
         return {}
-    sizes: list[int] = []
-    if isinstance(operands[0], MeshTensor):
-        sizes = list(operands[0].mesh.shape.values())
-    elif in_program():
-        sizes = list(compat.program_mesh(callee).values())
-    wide = [axis for axis, size in enumerate(sizes) if size > 1]
+    sizes, wide = wide_axes(callee, operands[0])
     if len(wide) > 1:
         raise VerifyError(
             f"{callee} without a cluster_axis runs along the only mesh axis of several devices, but the mesh "
             f"{sizes} has {len(wide)} of them: give cluster_axis, one of {wide}."
         )
     return {"cluster_axis": wide[0] if wide else 0}
+
+
+def any_axes(callee: str, given: Arguments, operands: Sequence[Any]) -> Arguments:
+    """Returns the only mesh axis of several devices; of several, the op runs along one after the other."""
+    return _axis(callee, given, operands)
 
 
 def _reshape(callee: str, given: Arguments, operands: Sequence[Any]) -> Arguments:
@@ -51,14 +61,48 @@ def _arange(callee: str, given: Arguments, operands: Sequence[Any]) -> Arguments
     return {name: value for name, value in (("start", 0), ("step", 1)) if given[name] is None}
 
 
+def _reduction(callee: str, given: Arguments, operands: Sequence[Any]) -> Arguments:
+    return {"dim": None} if isinstance(given["dim"], (list, tuple)) and not given["dim"] else {}
+
+
+def _concat(callee: str, given: Arguments, operands: Sequence[Any]) -> Arguments:
+    # One tensor is the result, whatever the dim.
+    return {"dim": 0} if len(operands) == 1 else {}
+
+
+def _repeat_interleave(callee: str, given: Arguments, operands: Sequence[Any]) -> Arguments:
+    # The real function does not look at the dim of a vector.
+    return {"dim": 0} if len(operands[0].shape) == 1 else {}
+
+
+def _missing(row: Any, operands: Sequence[Any]) -> int:
+    """Returns how many dims in front of a list of one entry per dim are left out."""
+    return max(0, len(operands[0].shape) - len(cast("Sequence[Any]", row))) if isinstance(row, (list, tuple)) else 0
+
+
+def _pad(callee: str, given: Arguments, operands: Sequence[Any]) -> Arguments:
+    missing = _missing(given["padding"], operands)
+    return {"padding": [(0, 0)] * missing + list(given["padding"])} if missing else {}
+
+
+def _repeat(callee: str, given: Arguments, operands: Sequence[Any]) -> Arguments:
+    missing = _missing(given["repeat_dims"], operands)
+    return {"repeat_dims": [1] * missing + list(given["repeat_dims"])} if missing else {}
+
+
 COMPLETE: Mapping[str, Callable[[str, Arguments, Sequence[Any]], Arguments]] = {
     "all_gather": _axis,
-    "all_reduce": _axis,
-    "all_reduce_async": _axis,
-    "reduce_scatter": _axis,
-    "mesh_partition": _axis,
+    "all_reduce": any_axes,
+    "all_reduce_async": any_axes,
+    "reduce_scatter": any_axes,
+    "mesh_partition": any_axes,
     "reshape": _reshape,
     "slice_static": _slice,
     "arange": _arange,
+    **dict.fromkeys(("sum", "mean", "max", "min"), _reduction),
+    "concat": _concat,
+    "repeat_interleave": _repeat_interleave,
+    "pad": _pad,
+    "repeat": _repeat,
 }
 """By the name of the op: a function that returns arguments to replace."""

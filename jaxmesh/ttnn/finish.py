@@ -128,3 +128,18 @@ def bring_operands(operands: Sequence[Any], mesh: Any = None) -> list[Any] | Non
         return to_mesh(x, target, DRAM_MEMORY_CONFIG)
 
     return [bring(x) if is_here else x for x, is_here in zip(operands, here, strict=True)]
+
+
+def differ_in_storage(before: Sequence[Any], after: Sequence[Any]) -> bool:
+    """Returns True for results of one storage whose arrays stayed as they were."""
+    first = after[0].storage if isinstance(after[0], MeshTensor) else None
+    return first is not None and all(
+        y.storage == first
+        and (x is y or (first.block is None and (x.shape, x.stored_dtype) == (y.shape, y.stored_dtype)))
+        for x, y in zip(before, after, strict=True)
+    )
+
+
+def are_scalars(operands: Sequence[Any]) -> bool:
+    """Returns True for tensors on the devices without dims."""
+    return bool(operands) and all(isinstance(x, MeshTensor) and not x.shape for x in operands)

@@ -18,10 +18,11 @@ from jaxmesh.ttnn.argument_conversion import convert_argument, integers, write_r
 from jaxmesh.ttnn.assemble import owner_of, set_owner
 from jaxmesh.ttnn.beyond import is_enabled
 from jaxmesh.ttnn.call_arguments import Binder, argument_key
-from jaxmesh.ttnn.defaults import COMPLETE
+from jaxmesh.ttnn.defaults import COMPLETE, any_axes, wide_axes
 from jaxmesh.ttnn.device import MeshDevice, mesh_of
 from jaxmesh.ttnn.execute import StaticArguments, perform
-from jaxmesh.ttnn.finish import bring_operands, convert_operands, finish, reshape
+from jaxmesh.ttnn.extras import EXTRAS
+from jaxmesh.ttnn.finish import are_scalars, bring_operands, convert_operands, differ_in_storage, finish, reshape
 from jaxmesh.ttnn.host_tensor import Tensor, array_of, in_program, wrap_array
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
 from jaxmesh.ttnn.refusals import computing, is_computing, results_of
@@ -152,22 +153,35 @@ class Function:
         """Converts the arguments and performs the op; keeps the conversion under `key` if that is not None."""
         activation: str | None = None
         factor: Any = None
+        extras = list[str]()
         for name, slot in self._unsupported:
             # The cache holds no second op.
             if name == "activation" and isinstance(values[slot], str) and values[slot] in ACTIVATIONS:
                 activation, key = values[slot], None
             elif name == "scalar" and not self._binder.is_default(slot, values[slot]):
                 factor, key = values[slot], None
+            elif name in EXTRAS and values[slot] is not None:
+                extras.append(name)
+                key = None
             elif not self._binder.is_default(slot, values[slot]):
                 raise UnsupportedError(
                     f"{self.callee}: {name} is not emulated, got {quote(values[slot])}; leave it out, and say what it "
                     "does with other ops."
                 )
         results = results_of(self.callee, {name: values[i] for name, i in self._binder.slots.items()}) or ()
+        slots = self._binder.slots
+        for name in extras:
+            with computing():
+                EXTRAS[name](lookup, values, slots)
+        complete = COMPLETE.get(self.entry.definition.name)
+        if complete is any_axes and values[slots["cluster_axis"]] is None:
+            axes = wide_axes(self.callee, values[self._operands[0][1]])[1]
+            if len(axes) > 1:
+                return self._along(axes, values, results)
         operands, segments = self._convert_operands(values)
         owner = owner_of(operands)
         dim: int = -1 if self._dim is None else self._dim
-        scalar = bool(results) and dim >= 0 and _are_scalars(operands)
+        scalar = bool(results) and dim >= 0 and are_scalars(operands)
         if scalar:
             # The real functions take the dims 0 and -1 of a scalar, or any.
             operands, key = [reshape(x, (1,)) for x in operands], None
@@ -182,9 +196,7 @@ class Function:
             operands = convert_operands(operands, results[0].computed)
             if any(x is not y for x, y in zip(before, operands, strict=True)):
                 computed = results[0].computed
-        complete = COMPLETE.get(self.entry.definition.name)
         if complete is not None:
-            slots = self._binder.slots
             completed = complete(self.callee, {name: values[slot] for name, slot in slots.items()}, operands)
             for name, value in completed.items():
                 values[slots[name]] = value
@@ -219,7 +231,7 @@ class Function:
                 outs = [lookup("ttnn.multiply")(outs[0], factor)]
         if results:
             before, outs = outs, finish(outs, results)
-            if key is not None and _differ_in_storage(before, outs):
+            if key is not None and differ_in_storage(before, outs):
                 # Calls of the same form need no more than that storage.
                 storage, results = outs[0].storage, ()
         if key is not None:
@@ -229,6 +241,15 @@ class Function:
         if activation is not None:
             outs = [lookup(f"ttnn.{activation}")(outs[0])]
         return self._result(values, outs)
+
+    def _along(self, axes: Sequence[int], values: list[Any], results: Sequence[Result]) -> Any:
+        """Performs the op along one mesh axis after the other: devices count row by row."""
+        inner, slot = [None if i == self._output else x for i, x in enumerate(values)], self._operands[0][1]
+        for axis in axes:
+            inner[self._binder.slots["cluster_axis"]] = axis
+            with computing():
+                inner[slot] = self._convert_and_perform(inner, None)
+        return self._result(values, finish([inner[slot]], results) if results else [inner[slot]])
 
     def _result(self, values: Sequence[Any], outs: list[Any]) -> Any:
         """Returns the result of the call, after writing it into an operand or the output tensor if the op does so."""
@@ -373,21 +394,6 @@ def _form(x: MeshTensor) -> tuple[Any, ...]:
     """Returns a key of a tensor's type on one mesh; the usual storage is None in it, because its hash is slow."""
     stored, local = x.operand()
     return stored.shape, stored.dtype, local, x.varying, None if x.storage is ON_DEVICE else x.storage
-
-
-def _differ_in_storage(before: Sequence[Any], after: Sequence[Any]) -> bool:
-    """Returns True for results of one storage whose arrays stayed as they were."""
-    first = after[0].storage if isinstance(after[0], MeshTensor) else None
-    return first is not None and all(
-        y.storage == first
-        and (x is y or (first.block is None and (x.shape, x.stored_dtype) == (y.shape, y.stored_dtype)))
-        for x, y in zip(before, after, strict=True)
-    )
-
-
-def _are_scalars(operands: Sequence[Any]) -> bool:
-    """Returns True for tensors on the devices without dims."""
-    return bool(operands) and all(isinstance(x, MeshTensor) and not x.shape for x in operands)
 
 
 def _is_tensor(x: Any) -> bool:

@@ -20,7 +20,7 @@ _jnp: Any = jax.numpy
 _lax: Any = jax.lax
 
 
-def _each(title: str, key: Sequence[Any], compute: Callable[..., Any], *tensors: Any) -> Any:
+def each(title: str, key: Sequence[Any], compute: Callable[..., Any], *tensors: Any) -> Any:
     """Computes a function of tensors on each device; `key` are its other arguments."""
     row = OpDef(f"{title} {key!r}", (len(tensors), len(tensors)), (), lambda call: compute(*call.operands))
     storage = next(t.storage for t in tensors if isinstance(t, MeshTensor))
@@ -41,7 +41,7 @@ def cumprod(input_tensor: Any, dim: Any, dtype: Any, reverse_order: Any, memory_
     def compute(x: Any) -> Any:
         return _lax.cumprod(x, dim % x.ndim, reverse=bool(reverse_order))
 
-    return _each("ttnn.cumprod", key, compute, input_tensor)
+    return each("ttnn.cumprod", key, compute, input_tensor)
 
 
 @composed()
@@ -55,7 +55,7 @@ def cumsum(input: Any, dim: Any, dtype: Any, reverse_order: Any, memory_config: 
     def compute(x: Any) -> Any:
         return _lax.cumsum(x, dim % x.ndim, reverse=True)
 
-    return _each("ttnn.cumsum", (dim,), compute, input)
+    return each("ttnn.cumsum", (dim,), compute, input)
 
 
 @composed("ttnn.round")
@@ -67,7 +67,7 @@ def round_(input_tensor: Any, decimals: Any, memory_config: Any) -> Any:
     def compute(x: Any) -> Any:
         return _jnp.round(x, decimals)
 
-    return _each("ttnn.round", (decimals,), compute, input_tensor)
+    return each("ttnn.round", (decimals,), compute, input_tensor)
 
 
 @composed()
@@ -79,7 +79,7 @@ def softplus(input_tensor: Any, beta: Any, threshold: Any, memory_config: Any) -
     def compute(x: Any) -> Any:
         return _jnp.where(x * beta > threshold, x, jax.nn.softplus(x * beta) / beta).astype(x.dtype)
 
-    return _each("ttnn.softplus", (beta, threshold), compute, input_tensor)
+    return each("ttnn.softplus", (beta, threshold), compute, input_tensor)
 
 
 _SELU = (1.0506999492645264, 1.673259973526001)
@@ -95,7 +95,7 @@ def selu(input_tensor: Any, scale: Any, alpha: Any, memory_config: Any) -> Any:
     def compute(x: Any) -> Any:
         return (scale * _jnp.where(x > 0, x, alpha * _jnp.expm1(x))).astype(x.dtype)
 
-    return _each("ttnn.selu", (scale, alpha), compute, input_tensor)
+    return each("ttnn.selu", (scale, alpha), compute, input_tensor)
 
 
 def _whole(x: Any) -> Any:
@@ -106,12 +106,13 @@ def _whole(x: Any) -> Any:
 def quantize(input_tensor: Any, scale: Any, zero_point: Any, dtype: Any, memory_config: Any) -> Any:
     """Divides by a scale, adds a zero point and rounds to whole numbers of 8 bits."""
     _numbers("quantize", scale, zero_point)
+    scale = float(scale)
     key = (scale, zero_point)
 
     def compute(x: Any) -> Any:
         return _whole(x / scale + zero_point).astype(_jnp.int32)
 
-    return _each("ttnn.quantize", key, compute, input_tensor)
+    return each("ttnn.quantize", key, compute, input_tensor)
 
 
 @composed()
@@ -123,7 +124,7 @@ def dequantize(input_tensor: Any, scale: Any, zero_point: Any, dtype: Any, memor
     def compute(x: Any) -> Any:
         return (x.astype(_jnp.float32) - zero_point) * scale
 
-    return _each("ttnn.dequantize", key, compute, input_tensor)
+    return each("ttnn.dequantize", key, compute, input_tensor)
 
 
 @composed()
@@ -138,7 +139,7 @@ def requantize(
         value = (x.astype(_jnp.float32) - in_zero_point) * in_scale
         return _whole(value / out_scale + out_zero_point).astype(_jnp.int32)
 
-    return _each("ttnn.requantize", (in_scale, in_zero_point, out_scale, out_zero_point), compute, input_tensor)
+    return each("ttnn.requantize", (in_scale, in_zero_point, out_scale, out_zero_point), compute, input_tensor)
 
 
 def _numbers(name: str, *values: Any) -> None:
@@ -147,17 +148,19 @@ def _numbers(name: str, *values: Any) -> None:
 
 
 @composed("ttnn.experimental.dropout")
-def dropout(input_tensor: Any, probability: Any, scale: Any, seed: Any, use_per_device_seed: Any) -> Any:
+def dropout(
+    input_tensor: Any, probability: Any, scale: Any, seed: Any, use_per_device_seed: Any, memory_config: Any
+) -> Any:
     """Zeroes elements at random and scales the others; JAX's random numbers are not the library's."""
     if use_per_device_seed:
         # Every device draws the same numbers here; the real ones differ between devices.
         seed = seed + 1
 
     def compute(x: Any) -> Any:
-        kept = jax.random.bernoulli(jax.random.key(seed), 1 - probability, x.shape)
+        kept = jax.random.bernoulli(jax.random.key(seed), 1.0 - probability, x.shape)
         return _jnp.where(kept, x * scale, 0).astype(x.dtype)
 
-    return _each("ttnn.experimental.dropout", (probability, scale, seed), compute, input_tensor)
+    return each("ttnn.experimental.dropout", (probability, scale, seed), compute, input_tensor)
 
 
 # --- heads -----------------------------------------------------------------------------------------------------------
@@ -171,7 +174,7 @@ def nlp_concat_heads(input_tensor: Any, memory_config: Any) -> Any:
         moved = _jnp.moveaxis(x, 1, 2)
         return moved.reshape(x.shape[0], 1, x.shape[2], x.shape[1] * x.shape[3])
 
-    return _each("ttnn.experimental.nlp_concat_heads", (), compute, input_tensor)
+    return each("ttnn.experimental.nlp_concat_heads", (), compute, input_tensor)
 
 
 @composed("ttnn.transformer.scaled_dot_product_attention_decode")
@@ -199,7 +202,7 @@ def scaled_dot_product_attention_decode(
         return _jnp.einsum("bhl,bhld->bhd", weights, values)[None].astype(q.dtype)
 
     tensors = [t for t in (input_tensor_q, input_tensor_k, input_tensor_v, attn_mask) if t is not None]
-    return _each("ttnn.transformer.scaled_dot_product_attention_decode", (positions, scale), compute, *tensors)
+    return each("ttnn.transformer.scaled_dot_product_attention_decode", (positions, scale), compute, *tensors)
 
 
 @composed()
@@ -223,7 +226,7 @@ def group_norm(
 
     tensors = [t for t in (input_tensor, weight, bias) if t is not None]
     key = (num_groups, epsilon, weight is None, bias is None)
-    return _each("ttnn.group_norm", key, compute, *tensors)
+    return each("ttnn.group_norm", key, compute, *tensors)
 
 
 # --- norms of rows that are split over devices, and rotations --------------------------------------------------------
@@ -248,7 +251,7 @@ def _statistics(name: str, x: Any, residual: Any) -> Any:
         sums: list[Any] = [p.sum(-1, keepdims=True) for p in powers]
         return _jnp.concatenate([_jnp.pad(s, [(0, 0)] * (row.ndim - 1) + [(0, 31)]) for s in sums], -1)
 
-    return _each(f"ttnn.{name}", (), compute, *(t for t in (x, residual) if t is not None))
+    return each(f"ttnn.{name}", (), compute, *(t for t in (x, residual) if t is not None))
 
 
 @composed()
@@ -271,7 +274,7 @@ def layer_norm_post_all_gather(
         return made
 
     tensors = [t for t in (input_tensor, stats, weight, bias) if t is not None]
-    return _each("ttnn.layer_norm_post_all_gather", (epsilon, weight is None, bias is None), compute, *tensors)
+    return each("ttnn.layer_norm_post_all_gather", (epsilon, weight is None, bias is None), compute, *tensors)
 
 
 @composed("ttnn.experimental.rotary_embedding_llama")
@@ -288,7 +291,7 @@ def rotary_embedding_llama(
         cos, sin = (t[:, :, :length].astype(_jnp.float32) for t in (cos, sin))
         return (row[..., :width] * cos + turned * sin).astype(x.dtype)
 
-    return _each("ttnn.experimental.rotary_embedding_llama", (), compute, input_tensor, cos_cache, sin_cache, trans_mat)
+    return each("ttnn.experimental.rotary_embedding_llama", (), compute, input_tensor, cos_cache, sin_cache, trans_mat)
 
 
 # --- convolutions ----------------------------------------------------------------------------------------------------

@@ -8,15 +8,15 @@ from collections.abc import Mapping
 from jaxmesh.dialects.ttnn.op import Param, TtnnOp
 
 HOW = frozenset({
-    "ag_global_semaphores", "applied_shard_scheme", "barrier_semaphores", "chunks_per_sync", "compute_config",
-    "compute_kernel_config", "config_tensor_in_dram", "conv_config", "core_grid", "correction", "cq_id",
-    "deallocate_input", "disable_compensated_sum", "dram_slice_config", "enable_secondary_dm",
+    "ag_global_semaphores", "applied_shard_scheme", "barrier_semaphores", "blocking", "chunks_per_sync",
+    "compute_config", "compute_kernel_config", "config_tensor_in_dram", "conv_config", "core_grid", "correction",
+    "cq_id", "deallocate_input", "disable_compensated_sum", "dram_slice_config", "enable_secondary_dm",
     "fast_and_approximate_mode", "global_cb", "intermediate_memory_config", "intermediate_tensor", "mesh_device",
     "mode", "momentum", "num_buffers_per_channel", "num_links", "num_workers_per_link", "numeric_stable",
-    "output_layout", "pad_value", "program_config", "queue_id", "reallocate_halo_output", "recip_tensor",
-    "reshape_tile_mode", "rs_global_semaphores", "skip_padding_fill", "slice_config", "stable", "sub_core_grid",
-    "sub_core_grids", "sub_device_id", "subdevice_id", "topology", "use_falcon7b_backend",
-    "use_l1_small_for_semaphores", "use_multicore", "variant", "vector_mode",
+    "output_layout", "pad_value", "padding_idx", "program_config", "queue_id", "reallocate_halo_output",
+    "recip_tensor", "reshape_tile_mode", "rs_global_semaphores", "share_cache", "skip_padding_fill", "slice_config",
+    "stable", "sub_core_grid", "sub_core_grids", "sub_device_id", "subdevice_id", "topology", "use_2d_core_grid",
+    "use_falcon7b_backend", "use_l1_small_for_semaphores", "use_multicore", "variant", "vector_mode",
 })  # fmt: skip
 """Arguments that change how and where an op is computed but not its value."""
 

@@ -114,7 +114,7 @@ def test_wrong_options(options: list[str], words: str, tmp_path: Path, capsys: A
     assert words in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("given", ["optimization-level=2", "enable-const-eval", "=", "no-such-option=1"])
+@pytest.mark.parametrize("given", ["optimization-level=2", "enable-trace", "=", "no-such-option=1"])
 def test_a_pipeline_takes_what_is_done_here(given: str, tmp_path: Path, capsys: Any) -> None:
     (tmp_path / "a.mlir").write_text(ADD)
     with pytest.raises(SystemExit):

@@ -184,6 +184,25 @@ def test_run_with_random_inputs_is_the_same_every_time(capsys: Any) -> None:
     assert capsys.readouterr().out == seen[0]
 
 
+def test_arrays_of_one_value_are_equal_on_all_devices(tmp_path: Path, capsys: Any) -> None:
+    kind = "tensor<2x3xf32>"
+    status = "ttcore.shard_status = #ttcore.shard_status<presharded>"
+    text = program(
+        "2x4", f"%x: {kind} {{jaxmesh.varying = array<i64>, {status}}}", f"({kind} {{{status}}})", f"return %x : {kind}"
+    )
+    (tmp_path / "one.mlir").write_text(text)
+    out, given = str(tmp_path / "out.npz"), str(tmp_path / "in.npz")
+    assert main.main(["run", str(tmp_path / "one.mlir"), "--out", out, "--check"]) == 0
+    result = np.load(out)["result0"]
+    assert result.shape == (8, 2, 3)
+    assert (result == result[0]).all()
+    capsys.readouterr()
+    np.savez(given, arg0=np.arange(48, dtype=np.float32).reshape(8, 2, 3))
+    fails(["run", str(tmp_path / "one.mlir"), "--inputs", given], "give these devices equal arrays", capsys)
+    np.savez(given, arg0=result)
+    assert main.main(["run", str(tmp_path / "one.mlir"), "--inputs", given]) == 0
+
+
 def test_presharded_arrays_have_a_dim_of_devices(tmp_path: Path, capsys: Any) -> None:
     given, made = tmp_path / "in.npz", tmp_path / "out.npz"
     x, w = np.ones((4, 8), np.float32), np.arange(48, dtype=np.float32).reshape(2, 8, 3)

@@ -394,7 +394,7 @@ def test_a_map_within_try_is_not_given_up() -> None:
         assert same_bits(beside(X), X * factor)
 
 
-def test_what_a_program_catches_does_not_decide_how_it_is_traced() -> None:
+def test_a_program_that_catches_errors_is_traced_as_under_set_mesh() -> None:
     specs = {"in_specs": BOTH, "out_specs": BOTH}
     mine, other = (jax.shard_map(lambda v: v * 2, mesh=m, **specs) for m in (MESH, jm.make_mesh((4, 2))))
     without_a_mesh = jax.shard_map(lambda v: v * 2, **specs)
@@ -412,9 +412,13 @@ def test_what_a_program_catches_does_not_decide_how_it_is_traced() -> None:
     assert same_bits(jm.jit(lambda x: tried(without_a_mesh, mine(x)), mesh=MESH)(X), X * 4)
     assert same_bits(jm.jit(lambda x: jm.jit(split, mesh=MESH)(mine(x)), mesh=MESH)(X), X * 4)
     abstract = AbstractMesh((2, 4), ("y", "x"))
-    assert "mesh_shard" in jm.jit(functools.partial(tried, mine), mesh=abstract).trace(X).as_text()
+    assert "mesh_shard" in jm.jit(mine, mesh=abstract).trace(X).as_text()
+    # What it catches of a map over another mesh it catches under jax.set_mesh, too.
+    with jax.set_mesh(MESH):
+        want = jax.jit(functools.partial(tried, other))(X)
+    assert same_bits(jm.jit(functools.partial(tried, other), mesh=MESH)(X), want)
     with pytest.raises(jm.MeshMismatchError, match=r"y=4, x=2"):
-        jm.jit(functools.partial(tried, other), mesh=MESH).trace(X)
+        jm.jit(other, mesh=MESH).trace(X)
 
 
 def test_a_map_without_a_mesh_can_be_used_again() -> None:

@@ -217,7 +217,7 @@ def test_what_a_program_prints_is_printed(capfd: pytest.CaptureFixture[str]) -> 
     alike(jitted(np.ones_like(X)), np.ones_like(X) + 1)
     jax.effects_barrier()
     assert f"the sum is {float(X.size)}" in capfd.readouterr().out
-    assert "callback" in str(jitted.trace(X).inexpressible)
+    assert "debug_print" in str(jitted.trace(X).inexpressible)
 
 
 def test_a_spec_inside_of_a_program_on_explicit_axes() -> None:

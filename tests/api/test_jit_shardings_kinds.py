@@ -10,9 +10,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental import io_callback  # noqa: TID251
 from jax.sharding import PartitionSpec as P
 
 import jaxmesh as jm
+from jaxmesh.errors import InexpressibleError
 from jaxmesh.jaxprs import source_locations
 from tests.generators.plain_programs import MESH, SQUARE, X, on
 
@@ -148,6 +150,50 @@ def test_the_largest_of_a_split_dim_are_picked_among_those_of_each_part(k: int, 
     parts = 8 if isinstance(spec[1], tuple) else 4
     gathered = re.findall(r"ttir.all_gather.*tensor<[0-9]+x([0-9]+)x[fi]32>\n", program.trace(x).as_text())
     assert max(map(int, gathered)) == (k * parts if k < 64 // parts else 64)
+
+
+COMPLEX = (np.arange(64) * (1 - 2j)).reshape(8, 8).astype(np.complex64)
+
+
+@pytest.mark.filterwarnings("ignore::jaxmesh.errors.ReplicatedProgramWarning")
+@pytest.mark.parametrize("spec", [P("y", "x"), P(None, "x")])
+@pytest.mark.parametrize(
+    "fun",
+    [
+        lambda x: jax.lax.cumlogsumexp(x, axis=1, reverse=True),
+        lambda x: jax.lax.approx_max_k(x, 3),
+        lambda x: jax.lax.approx_min_k(x, 2, reduction_dimension=0),
+        lambda x: jnp.imag(x * (1 + 2j)) + jnp.abs(x + COMPLEX),
+        lambda x: jnp.abs(jnp.full((8, 8), 3j, np.complex64) + x),
+    ],
+    ids=["cumlogsumexp", "approx_max_k", "approx_min_k", "complex constants", "one complex number"],
+)
+def test_what_lowers_to_no_common_op_has_texts(fun: Callable[[Array], Any], spec: P) -> None:
+    x = np.random.default_rng(2).normal(size=(8, 8)).astype(np.float32)
+    program = jm.jit(fun, mesh=MESH, in_shardings=(spec,))
+    alike(program(x), fun(x))
+    lowered = program.lower(x)
+    alike(lowered.reference(x), fun(x))
+    assert all(lowered.as_text(language) for language in ("ttnn", "python", "cpp"))
+
+
+@pytest.mark.parametrize("name", ["pure_callback", "io_callback", "debug_print"])
+def test_a_call_of_the_host_has_no_text_which_one_sentence_says(name: str) -> None:
+    def fun(x: Array) -> Array:
+        if name == "debug_print":
+            jax.debug.print("{}", x.sum())
+            return x
+        call = jax.pure_callback if name == "pure_callback" else io_callback
+        return call(np.asarray, jax.ShapeDtypeStruct(x.shape, x.dtype), x)
+
+    plain = jm.jit(fun, mesh=MESH, in_shardings=P("y"))
+    by_hand = jm.jit(lambda x: jm.shard_to_full(fun(jm.full_to_shard(x, P("y"))), P("y")), mesh=MESH)
+    said: set[str] = set()
+    for program in (plain, by_hand):
+        with pytest.raises(InexpressibleError, match=f"{name}.*test_jit_shardings_kinds.py:.* calls Python") as caught:
+            program.lower(np.ones((8, 8), np.float32)).as_text()
+        said.add(str(caught.value))
+    assert len(said) == 1
 
 
 def test_what_functions_of_jax_do_is_at_the_line_that_calls_them() -> None:

@@ -181,6 +181,29 @@ def test_what_is_recorded_is_what_was_made() -> None:
         assert tripled.place.line.startswith(line_of(function, "* 3"))
 
 
+@pytest.mark.parametrize("level", LEVELS)
+def test_copies_that_are_equal_take_the_memory_of_one(level: str, tmp_path: Path) -> None:
+    seen: list[float] = []
+
+    def split(x: Any) -> Any:
+        copies, shards = jm.full_to_shard(x, P()) * 2, jm.full_to_shard(x, P("y")) * 3
+        jax.debug.callback(lambda v: seen.append(float(v)), copies[0, 0])
+        return jm.shard_to_full(copies, P()) + jm.shard_to_full(shards, P("y"))
+
+    recording = record(split, X, level=level)
+    jax.effects_barrier()
+    assert seen == [0.0] * MESH.size
+    recording.save(tmp_path / "a.npz")
+    for made in (recording, jm.Recording.load(tmp_path / "a.npz")):
+        copies, shards = only(made, "mul")
+        for at in np.ndindex(2, 4):
+            assert same_bits(copies.at(at), X * 2)
+            assert same_bits(shards.at(at), np.split(X * 3, 2)[at[0]])
+    copies, shards = only(recording, "mul")
+    assert np.shares_memory(copies.at((0, 0)), copies.at((1, 3)))
+    assert not np.shares_memory(shards.at((0, 0)), shards.at((1, 0)))
+
+
 @pytest.mark.slow
 def test_keys_calls_and_rules() -> None:
     @jax.custom_vjp

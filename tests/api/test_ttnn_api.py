@@ -405,7 +405,7 @@ REFUSED: list[tuple[str, Any, type[Exception], str]] = [
     ("rule", lambda t: ttnn.softmax(t, 7), jm.VerifyError, "ttnn.softmax: dimension = 7 is out of range"),
     ("shapes", lambda t: ttnn.matmul(t, t), jm.VerifyError, "ttnn.matmul: the contracted dims differ"),
     ("activation", lambda t: ttnn.matmul(t, t, activation="erf"), jm.UnsupportedError, "activation is not emul"),
-    ("residual", lambda t: ttnn.rms_norm(t, residual_input_tensor=t), jm.UnsupportedError, "is not emulated"),
+    ("gradient", lambda t: ttnn.gather(t, 0, t, sparse_grad=True), jm.UnsupportedError, "is not emulated"),
     ("number", lambda t: ttnn.add(1, 2), jm.ArgumentTypeError, "takes Tensor as"),
     ("gather", lambda t: ttnn.all_gather(t, 0), jm.VerifyError, r"mesh \[2, 4\] has 2 of them: give cluster_axis"),
     ("holes", lambda t: ttnn.reshape(t, [-1, -1]), jm.VerifyError, r"one dim.*got \[-1, -1\].*\[4, 6\], 24"),

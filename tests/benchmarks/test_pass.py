@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import pytest
-from jax.sharding import AbstractMesh, AxisType, PartitionSpec as P
+from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec as P
 
 import jaxmesh as jm
 from tests.benchmarks.ratios import compare
@@ -89,6 +91,67 @@ def test_pass(local: Local, benchmark: Any) -> None:
         target=None if local is called else 0.25,
         peer_name="jax.make_jaxpr of the same program",
         rounds=5,
+        setup=gc.collect,
+    )
+
+
+def on_thread(work: Callable[[], Any]) -> Any:
+    """Runs on an empty stack: Python keeps its stack in chunks, and at the edge of one every call allocates."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(work).result()
+
+
+FORMS: dict[str, tuple[str, float | None]] = {
+    "by hand": ("jax.make_jaxpr of the same program", 1.5),
+    "shard_map": ("jax.make_jaxpr of the same program", 1.5),
+    # A program that splits nothing is traced inside and outside of its mesh.
+    "plain": ("jax.make_jaxpr of the same program", 1.5),
+    "plain, in_shardings": ("jax.make_jaxpr of the same program", None),
+    "plain, in_shardings, ahead of time": ("jax.jit with in_shardings, lowered", None),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_trace(form: str, benchmark: Any) -> None:
+    """Each round traces a new function, so that JAX has no trace of it."""
+    count = 500 if benchmark.disabled else 5_000
+    split = NamedSharding(MESH, SPEC)
+
+    def plain(x: Any, w: Any) -> Any:
+        return straight(x, w, count)
+
+    def mapped() -> Any:
+        return jax.shard_map(lambda x, w: plain(x, w), mesh=MESH, in_specs=(SPEC, SPEC), out_specs=SPEC)
+
+    def program() -> Any:
+        match form:
+            case "by hand":
+                return jm.jit(
+                    lambda x, w: jm.shard_to_full(plain(jm.full_to_shard(x, SPEC), jm.full_to_shard(w, SPEC)), SPEC),
+                    mesh=MESH,
+                )
+            case "shard_map":
+                return jm.jit(mapped(), mesh=MESH)
+            case "plain":
+                return jm.jit(lambda x, w: plain(x, w), mesh=MESH)
+            case _:
+                return jm.jit(lambda x, w: plain(x, w), mesh=MESH, in_shardings=SPEC)
+
+    def peer() -> Any:
+        if form.endswith("ahead of time"):
+            return jax.jit(lambda x, w: plain(x, w), in_shardings=split).trace(X, X).lower(lowering_platforms=("cpu",))
+        return jax.make_jaxpr(mapped() if form in ("by hand", "shard_map") else lambda x, w: plain(x, w))(X, X)
+
+    name, target = FORMS[form]
+    compare(
+        benchmark,
+        f"trace, 5,000 equations, {form}",
+        lambda: on_thread(lambda: program().trace(X, X)),
+        lambda: on_thread(peer),
+        target=target,
+        peer_name=name,
+        rounds=5,
+        setup=gc.collect,
     )
 
 

@@ -89,6 +89,42 @@ def test_integers_of_16_bits_wrap() -> None:
     np.testing.assert_array_equal(np.asarray(got), want)
 
 
+LONG = {
+    "roll": lambda x: jnp.roll(x, 3), "ravel": lambda x: jnp.ravel(x) + 1, "diff": lambda x: jnp.diff(x.ravel()),
+    "rows again": lambda x: x.ravel().reshape(-1, 100), "taken": lambda x: x.ravel()[::2], "diagflat": jnp.diagflat,
+}  # fmt: skip
+
+
+def test_long_rows_are_in_forms_that_fit_or_are_named_errors() -> None:
+    mesh, x = jm.make_mesh(SIZES, AXES), jnp.arange(160_000, dtype=jnp.float32).reshape(400, 400)
+    for name, function in LONG.items():
+        arg = x[:1] if name == "diagflat" else x
+        lowered = jm.jit(function, mesh=mesh).lower(arg)
+        flat = lowered._program(True, UNROLL_LIMIT, True)
+        verify_program(flat, strict=True)
+        (got,) = run_flat(flat, mesh, arg)
+        np.testing.assert_array_equal(np.asarray(got), np.asarray(function(arg)))
+    for function in (lambda x: jnp.tile(x.ravel(), 2), lambda x: jnp.pad(x.ravel(), 3), lambda x: x.ravel()[::2]):
+        with pytest.raises(UnsupportedError, match="does not fit into L1 there; reshape it to several rows"):
+            jm.jit(function, mesh=mesh).lower(jnp.ones((600, 600))).as_text()
+
+
+@needs_ttnn
+def test_long_rows_run_on_the_real_library(tmp_path: Path) -> None:
+    mesh, x = jm.make_mesh(SIZES, AXES), jnp.ones((400, 400))
+    found = run([program_of(jm.jit(f, mesh=mesh).lower(x[:1])) for f in (LONG["roll"], LONG["diagflat"])], tmp_path)
+    found += run([program_of(jm.jit(LONG[n], mesh=mesh).lower(x)) for n in LONG if n != "diagflat"], tmp_path)
+    assert not any(found), found
+
+
+@needs_ttnn
+def test_constants_in_files_run_on_the_real_library(tmp_path: Path) -> None:
+    mesh, x = jm.make_mesh(SIZES, AXES), jnp.arange(33)
+    text = program_of(jm.jit(jnp.argsort, mesh=mesh, in_shardings=P()).lower(x))
+    assert "load_constant(" in text["text"]
+    assert run([text], tmp_path) == [""]
+
+
 def assert_alike(got: np.ndarray, want: np.ndarray) -> None:
     assert (got.dtype, got.shape) == (want.dtype, want.shape)
     if want.dtype.kind in "iub":

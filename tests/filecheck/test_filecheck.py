@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import io
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -65,7 +66,7 @@ def test_file(path: Path, tmp_path: Path) -> None:
     text = path.read_text()
     run = RUN.search(text)
     assert run is not None, "the file has no RUN line"
-    options = run["options"].split()
+    options = shlex.split(run["options"])
     options.remove("%s")
     if DIAGNOSTICS in options:
         options.remove(DIAGNOSTICS)

@@ -129,6 +129,24 @@ def test_equal_layers_are_planned_once_and_judged_alike(tmp_path: Path) -> None:
     assert (verdict.counts["Matmul"], verdict.counts["Softmax"]) == (4, 3)
 
 
+def test_weights_of_convolutions_are_judged_as_those_that_are_read_from_the_devices(tmp_path: Path) -> None:
+    @jm.jit(mesh=jm.make_mesh((1, 2)))
+    def convolve(x: Any, w: Any) -> Any:
+        x, w = jm.full_to_shard(x, P("x")), jm.full_to_shard(w, P())
+        for _ in range(2):
+            x = jax.lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+        return jm.shard_to_full(x, P("x"))
+
+    program = convolve.lower(*(jax.ShapeDtypeStruct(s, jnp.bfloat16) for s in ((2, 16, 16, 32), (3, 3, 32, 32))))
+    program.export(tmp_path / "convolve")
+    text = (tmp_path / "convolve" / "main.py").read_text()
+    assert re.search(r"weight_tensor=(ttnn_permute_\d+)", text)
+    assert "ttnn.to_device" in text
+    verdict = program.judge()
+    assert verdict, str(verdict)
+    assert fields(verdict) == fields(judge_folder(tmp_path / "convolve"))
+
+
 def test_large_host_inputs_are_judged_as_those_that_are_made(tmp_path: Path) -> None:
     big = lowered(4096, 2048, 2048, (2, 4))
     assert REAL_BYTES < 4096 * 2048 * 4

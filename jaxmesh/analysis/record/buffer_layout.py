@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -132,5 +133,10 @@ class Reader:
     def _value(self, node: ValueNode, walk: Walk, at: Iteration, active: Active) -> None:
         array: Any = self.arrays[node.buffer.number][at]
         coordinates = active if node.buffer.on_devices else None
-        data = np.array(array) if coordinates is None else np.stack([array[c] for c in coordinates])
+        if coordinates is None:
+            data = np.asarray(array)
+        elif len(coordinates) == math.prod(self.mesh):
+            data = array.reshape(len(coordinates), *array.shape[len(self.mesh) :])
+        else:
+            data = np.stack([array[c] for c in coordinates])
         self.entries.append(Entry(node.place, walk.path, node.result, coordinates, data, node.key))

@@ -54,9 +54,9 @@ def apart(a: Array, b: Array) -> Apart:
     >>> metrics.index, metrics.largest, metrics.relative, round(metrics.pcc, 2)
     ((2,), 1.0, 0.25, 1.0)
     """
+    if same_bits(a, b):
+        return Apart(True, 1.0, True, 0.0, 0.0, 0, _scale(a), None, None)
     differs = (_bits(a) != _bits(b)).any(-1).reshape(a.shape)
-    if not differs.any():
-        return Apart(True, 1.0, True, 0.0, 0.0, 0, _scale(a, b), None, None)
     index = tuple(int(i) for i in np.argwhere(differs)[0])
     gap = _gap(a, b)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -66,7 +66,16 @@ def apart(a: Array, b: Array) -> Apart:
     value, defined = pcc(a, b)
     # Where only signs of zero or the bits of NaNs differ, the first of them.
     worst = tuple(int(i) for i in np.unravel_index(int(np.argmax(gap)), a.shape)) if gap.any() else index
-    return Apart(False, value, defined, float(np.max(gap)), relative, _ulps(a, b), _scale(a, b), index, worst)
+    return Apart(
+        False, value, defined, float(np.max(gap)), relative, _ulps(a, b), max(_scale(a), _scale(b)), index, worst
+    )
+
+
+def same_bits(a: Array, b: Array) -> bool:
+    """Returns True if all bits of two arrays of one shape and dtype are equal."""
+    x, y = _bits(a).reshape(-1), _bits(b).reshape(-1)
+    wide = x.size % 8 == 0 and x.size > 0
+    return np.array_equal(x.view(np.uint64), y.view(np.uint64)) if wide else np.array_equal(x, y)
 
 
 def pcc(golden: Array, calculated: Array) -> tuple[float, bool]:
@@ -161,9 +170,13 @@ def _magnitude(x: Array) -> Array:
     return np.abs(wide if np.iscomplexobj(wide) else wide.astype(np.float64))
 
 
-def _scale(a: Array, b: Array) -> float:
-    rows = [np.abs(_flat(x)) for x in (a, b)]
-    return max((float(np.max(r, initial=0.0, where=np.isfinite(r))) for r in rows), default=0.0)
+def _scale(x: Array) -> float:
+    if x.size and x.dtype in (np.float32, np.float64):
+        largest = max(float(np.max(x)), -float(np.min(x)))
+        if math.isfinite(largest):
+            return largest
+    magnitudes = np.abs(_flat(x))
+    return float(np.max(magnitudes, initial=0.0, where=np.isfinite(magnitudes)))
 
 
 def _ulps(a: Array, b: Array) -> int:

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxmesh.analysis.record.entry import Coordinate, Entry, check_bytes, is_recorded, key_kind
+from jaxmesh.analysis.record.entry import Array, Coordinate, Entry, check_bytes, is_recorded, key_kind
 from jaxmesh.analysis.record.filter import Wanted
 from jaxmesh.analysis.record.recording import Recording
 from jaxmesh.analysis.record.source_path import ARGUMENT, INLINED, Place, Walk
@@ -43,6 +43,7 @@ class _Recorder(Observer):
     def __init__(self, wanted: Wanted) -> None:
         self._wanted, self._used = wanted, 0
         self._walk, self._hidden = Walk(), 0
+        self._copies: dict[int, tuple[Any, Array]] = {}
         self.entries: list[Entry] = []
 
     def observe(self, eqn: Eqn, results: Sequence[Any], active: Sequence[Coordinate]) -> None:
@@ -60,10 +61,25 @@ class _Recorder(Observer):
         coordinates = tuple(sorted(set(value) & set(active))) if isinstance(value, Shards) else None
         self._used += max(1, len(coordinates or ())) * aval.size * _width(aval.dtype)
         check_bytes(self._used, self._wanted.max_bytes, place)
-        rows = [value[c] for c in coordinates] if coordinates is not None else [value]
-        copies = [np.array(words_of(x)) for x in rows]
-        data = copies[0] if coordinates is None else np.stack(copies)
+        data = self._copied(value) if coordinates is None else self._stacked([value[c] for c in coordinates])
         self.entries.append(Entry(place, self._walk.path, number, coordinates, data, key_kind(aval.dtype)))
+
+    def _copied(self, value: Any) -> Array:
+        """Returns a value in memory that nobody writes to, as that of JAX's arrays; what only moves is copied once."""
+        words: Any = words_of(value)
+        if isinstance(words, jax.Array):
+            return np.asarray(words)
+        if id(value) not in self._copies:
+            # The value is kept beside its copy, so that its id is not used again.
+            self._copies[id(value)] = value, np.array(words)
+        return self._copies[id(value)][1]
+
+    def _stacked(self, rows: Sequence[Any]) -> Array:
+        """Returns the copies of a value, stacked; one that all devices share takes the memory of one."""
+        if all(x is rows[0] for x in rows[1:]):
+            one = self._copied(rows[0])
+            return np.broadcast_to(one, (len(rows), *one.shape))
+        return np.stack([np.asarray(words_of(x)) for x in rows])
 
     @contextlib.contextmanager
     def enter_body(self, eqn: Eqn, part: str, index: int) -> Generator[None]:

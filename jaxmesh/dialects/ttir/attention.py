@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from jaxmesh.dialects.op import Call, OpDef, Trait, attr, define, describe, expect, need
@@ -17,7 +18,6 @@ from jaxmesh.dialects.ttir.helpers import (
     require,
     vary_together,
 )
-from jaxmesh.errors import UnsupportedError
 
 OPS: dict[str, OpDef] = {}
 
@@ -35,10 +35,6 @@ def _attention(call: Call) -> Any:
     names = ("query", "key", "value", "attention_mask", "attention_sink")
     query, key, value, mask, sink = optional_operands(call, names)
     _check_attention(call, query, key, value)
-    window = call["sliding_window_size"]
-    if sink is not None or window is not None:
-        given = f"sliding_window_size = {window}" if sink is None else f"the attention_sink {describe(sink)}"
-        raise UnsupportedError(f"ttir.{call.name}: {given} is not supported; write it as an attention_mask.")
     causal = call["is_causal"]
     require(call, mask is None or not causal, f"an attention_mask beside is_causal = {causal}; one of them says it")
     scale = 1 / math.sqrt(query.shape[-1]) if call["scale"] is None else call["scale"]
@@ -49,10 +45,32 @@ def _attention(call: Call) -> Any:
         rule = f"the attention_mask broadcasts to {list(scores.shape)}, but got {describe(mask)}"
         require(call, broadcast_shape(call, scores.shape, mask.shape) == scores.shape, rule)
         scores = jnp.add(*vary_together(scores, mask))
+    if causal or call["sliding_window_size"] is not None:
+        scores = jnp.where(_visible(call, scores.shape), scores, -jnp.inf)
+    if sink is None:
+        return jnp.einsum("bhqk,bhkd->bhqd", nn.softmax(scores).astype(query.dtype), value)
+    # A sink is one more key of every query, whose score it is, and whose value is zero.
+    check_shape(call, sink, (1, query.shape[1], 1, 1), "attention_sink, a number per head,")
+    scores, sink = vary_together(scores, jnp.broadcast_to(sink.astype(scores.dtype), (*scores.shape[:3], 1)))
+    weights = nn.softmax(jnp.concatenate([scores, sink], -1))[..., :-1]
+    return jnp.einsum("bhqk,bhkd->bhqd", weights.astype(query.dtype), value)
+
+
+def _visible(call: Call, shape: Sequence[int]) -> Any:
+    """Returns whether a query sees a key: it is at or before it, or near it.
+
+    A window of N is of the last N keys in front of a causal query, else of N // 2 keys on either side. One query alone
+    is the last position (tt-mlir lowers it to the decode form), and sees the last N.
+    """
+    rows, columns = (lax.broadcasted_iota(jnp.int32, shape, d) for d in (2, 3))
+    window, causal = call["sliding_window_size"], call["is_causal"]
+    if shape[2] == 1 and not causal:
+        return columns >= shape[3] - window
     if causal:
-        rows, columns = (lax.broadcasted_iota(jnp.int32, scores.shape, d) for d in (2, 3))
-        scores = jnp.where(rows >= columns, scores, -jnp.inf)
-    return jnp.einsum("bhqk,bhkd->bhqd", nn.softmax(scores).astype(query.dtype), value)
+        return (rows >= columns) if window is None else (rows >= columns) & (rows - columns < window)
+    rule = f"a sliding window without is_causal needs as many queries as keys, got {shape[2]} and {shape[3]}"
+    require(call, shape[2] == shape[3], rule)
+    return jnp.abs(rows - columns) <= window // 2
 
 
 def _check_attention(call: Call, query: Any, key: Any, value: Any) -> None:

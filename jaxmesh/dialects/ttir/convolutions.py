@@ -20,7 +20,7 @@ from jaxmesh.dialects.ttir.helpers import (
     rule_error,
     vary_together,
 )
-from jaxmesh.dialects.ttir.windows import Pair, read_padding, read_pair
+from jaxmesh.dialects.ttir.windows import FLATTENED, Pair, read_padding, read_pair
 
 OPS: dict[str, OpDef] = {}
 
@@ -68,6 +68,7 @@ def _convolve(call: Call, x: Any, weight: Any, strides: Sequence[int], pads: Seq
     need("dilation", "any", form="i32"),
     expect("groups", "int", 1, form="i32"),
     *_IMAGE,
+    options=[FLATTENED],
 )
 def _conv2d(call: Call) -> Any:
     """The weight is (outputs, inputs of a group, height, width), for any order of the input dims."""
@@ -99,6 +100,7 @@ def _conv2d(call: Call) -> Any:
     need("dilation", "any", form="i32"),
     expect("groups", "int", 1, form="i32"),
     *_IMAGE,
+    options=[FLATTENED],
 )
 def _conv_transpose2d(call: Call) -> Any:
     """The weight is (inputs, outputs of a group, height, width)."""

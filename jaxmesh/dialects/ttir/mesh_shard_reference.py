@@ -27,7 +27,10 @@ def mesh_shard(values: Mapping[Coordinate, Array], mesh: Mapping[str, int], para
     sizes, dims = tuple(mesh.values()), attrs.dims_on(len(mesh))
     words, first = {c: _words(x) for c, x in values.items()}, next(iter(values.values()))
     if attrs.shard_direction is ShardDirection.FULL_TO_SHARD:
-        return {c: _like(x[_window(x.shape, dims, sizes, c)], first) for c, x in words.items()}
+        windows = {c: _window(x.shape, dims, sizes, c) for c, x in words.items()}
+        # Devices with the same piece of the same tensor share it.
+        pieces = {(id(words[c]), str(w)): _like(words[c][w], first) for c, w in windows.items()}
+        return {c: pieces[id(words[c]), str(w)] for c, w in windows.items()}
     return _like(_join(words, dims, sizes), first)
 
 

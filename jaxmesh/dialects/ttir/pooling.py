@@ -8,7 +8,7 @@ import numpy as np
 
 from jaxmesh.dialects.op import Call, OpDef, Shape, attr, define, describe, expect, need
 from jaxmesh.dialects.ttir.helpers import check_rank, convert, is_integer, jax, jnp, lax, require
-from jaxmesh.dialects.ttir.windows import Pair, read_padding, read_pair
+from jaxmesh.dialects.ttir.windows import FLATTENED, Pair, read_padding, read_pair
 
 OPS: dict[str, OpDef] = {}
 
@@ -46,14 +46,14 @@ def _window(call: Call, x: Any, start: Any, combine: Any, pads: tuple[Pair, Pair
     return lax.reduce_window(x, start, combine, whole("kernel"), strides, edges, window_dilation=dilation)
 
 
-@define(OPS, "max_pool2d", 1, *_POOL)
+@define(OPS, "max_pool2d", 1, *_POOL, options=[FLATTENED])
 def _max_pool2d(call: Call) -> Any:
     (x,) = call.operands
     least = jnp.iinfo(x.dtype).min if is_integer(x) else -np.inf
     return _window(call, x, np.array(least, x.dtype), lax.max, _pool_padding(call, x))
 
 
-@define(OPS, "avg_pool2d", 1, *_POOL, attr("count_include_pad", "bool", True))
+@define(OPS, "avg_pool2d", 1, *_POOL, attr("count_include_pad", "bool", True), options=[FLATTENED])
 def _avg_pool2d(call: Call) -> Any:
     (x,) = call.operands
     pads = _pool_padding(call, x)

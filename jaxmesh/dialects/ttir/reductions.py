@@ -84,9 +84,11 @@ for _name, _fun in REDUCTIONS.items():
 @define(OPS, "argmax", 1, attr("dim_arg", "ints"), expect("keep_dim", "bool", False), casts=True)
 def _argmax(call: Call) -> Any:
     (x,) = call.operands
-    dims = _reduced_dims(call, x)
-    require(call, len(dims) in (1, x.ndim), f"dim_arg is one dim or all {x.ndim}, got {list(dims)}")
-    out = jnp.argmax(x, dims[0]) if len(dims) == 1 else jnp.argmax(x)
+    dims = sorted(_reduced_dims(call, x))
+    kept = [d for d in range(x.ndim) if d not in dims]
+    # Several dims are counted as one that joins them (tt-mlir, `lib/Conversion/TTIRToTTIRDecomposition`).
+    joined = x if len(dims) == 1 else jnp.transpose(x, (*kept, *dims)).reshape(*(x.shape[d] for d in kept), -1)
+    out = jnp.argmax(joined, dims[0] if len(dims) == 1 else -1)
     return jnp.expand_dims(out, dims) if call["keep_dim"] else out
 
 

@@ -9,6 +9,9 @@ from jaxmesh.dialects.ttir.helpers import require, rule_error
 
 Pair = tuple[int, int]
 
+FLATTENED = "flattened_compat_info"
+"""The attribute by which an op says that batch, height and width of its image are one dim; frontends take it off."""
+
 
 def _numbers(call: Call, name: str, lengths: tuple[int, ...]) -> tuple[int, ...]:
     value: Any = call[name]

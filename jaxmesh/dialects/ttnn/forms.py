@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmesh.dialects.program import Type
-from jaxmesh.dialects.ttnn.data_types import ANY, BF16, F32, FLOATS, I8, I32, U8, U16, U32, WIDE, DataType
+from jaxmesh.dialects.ttnn.data_types import ANY, BF16, BYTES, F32, FLOATS, I8, I32, U8, U16, U32, WIDE, DataType
 
 Layout = Literal["tile", "rows", "either"]
 TILED = WIDE
@@ -129,6 +129,12 @@ class Occurrence:
         assert first is not None
         return len(first.shape)
 
+    def row(self, *, results: bool = True) -> int:
+        """Returns the bytes of the longest row of the first operand, and of the results."""
+        size = BYTES.get(self.stored() or F32, 4)
+        kinds = (*self.operands[:1], *(self.results if results else ()))
+        return max((t.shape[-1] for t in kinds if t is not None and t.shape), default=1) * size
+
     def stored(self, number: int = 0) -> DataType | None:
         """Returns the type in which an operand is stored."""
         kind = self.operands[number]
@@ -207,6 +213,11 @@ CREATED = forms(ANY, "either", gives="asked")
 def refused(remedy: str) -> Forms:
     """Returns the forms of an occurrence that the function takes in no form."""
     return Forms((Takes(frozenset(), casts={}),), remedy=remedy)
+
+
+def too_long(row: int) -> Forms:
+    """Returns the forms of an occurrence whose rows do not fit into the L1 memory of a core."""
+    return refused(f"A row of {row} bytes does not fit into L1 there; reshape it to several rows before")
 
 
 TILES = forms()

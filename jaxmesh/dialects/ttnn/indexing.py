@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from jaxmesh.dialects.op import need
 from jaxmesh.dialects.ttnn.data_types import ANY, BF16, FLOATS, NARROW, U16, U32
-from jaxmesh.dialects.ttnn.forms import MODULAR, Forms, Gives, Layout, Occurrence, Takes, forms
+from jaxmesh.dialects.ttnn.forms import MODULAR, Forms, Gives, Layout, Occurrence, Takes, forms, too_long
 from jaxmesh.dialects.ttnn.op import (
     DTYPE,
     LAYOUT,
@@ -43,7 +43,10 @@ define(
 
 
 def _gather(op: Occurrence) -> Forms:
-    layout: Layout = "rows" if op.rank < 2 or op.stored() in NARROW else "either"
+    rows = op.rank < 2 or op.stored() in NARROW
+    if rows and op.row() > 600_000:
+        return too_long(op.row())
+    layout: Layout = "rows" if rows else "tile" if op.row() > 300_000 else "either"
     index = Takes(frozenset({U32, U16}), layout, {"UINT8": (U32,)})
     return Forms((Takes(ANY, layout, MODULAR), index), alike=False)
 

@@ -19,7 +19,7 @@ _OPTIONS = (
     COMPUTE,
 )
 
-_HOW = ("compute_config", "matmul_program_config")
+_HOW = ("compute_config", "matmul_program_config", "activation")
 _FORMS = Forms((Takes(FLOATS),), (PRODUCT,))
 
 define(OPS, "matmul", options=_HOW, python=[_A, _B, *_OPTIONS], takes=_FORMS)

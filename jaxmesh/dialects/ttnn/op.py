@@ -15,6 +15,7 @@ from typing import Any, Literal
 from jaxmesh.dialects import ttir
 from jaxmesh.dialects.op import Arity, Attribute, Call, Meaning, OpDef, Trait, arity
 from jaxmesh.dialects.ttnn.forms import TILES, Forms, Occurrence, Rule
+from jaxmesh.errors import MissingRuleError
 
 NEEDED: Any = inspect.Parameter.empty
 Source = Literal[
@@ -66,8 +67,14 @@ SPELLINGS: Mapping[str, Mapping[str, str]] = {
     "AttentionMaskType": {"none": "None", "causal": "Causal", "arbitrary": "Arbitrary"},
     "StochasticRounding": {"True": "Enabled", "False": "Disabled"},
     "GeluVariant": {"none": "Accurate", "tanh": "Tanh"},
+    "Layout": {"tile": "TILE", "row_major": "ROW_MAJOR"},
+    "BufferType": {"dram": "DRAM", "l1": "L1", "l1_small": "L1_SMALL", "system_memory": "SYSTEM_MEMORY"},
+    "DataType": {
+        "f32": "FLOAT32", "bf16": "BFLOAT16", "si32": "INT32", "u32": "UINT32", "u16": "UINT16", "u8": "UINT8",
+        "bfp_bf8": "BFLOAT8_B", "bfp_bf4": "BFLOAT4_B",
+    },
     "ScatterReduction": {"sum": "add", "prod": "multiply", "max": "amax", "min": "amin", "invalid": ""},
-}
+}  # fmt: skip
 """By the last part of an enum's name: the enum's names of the dialect's values, where they differ; empty for none."""
 
 
@@ -84,16 +91,38 @@ def spell(enum: str, value: str) -> str:
 _FIELD = re.compile(r"(\w+) = (?:#ttnn\.core_coord<([^<>]*)>|(\w+))")
 
 
-def parse_config(text: str) -> dict[str, int | bool | tuple[int, ...]]:
-    """Returns the fields of a config of the dialect.
+def parse_config(text: str) -> dict[str, int | bool | str | tuple[int, ...]]:
+    """Returns the fields of a config of the dialect; a word is the name of an element type.
 
     >>> parse_config("#ttnn.sdpa_program_config<grid = #ttnn.core_coord<8, 4>, q_chunk_size = 32, exact = true>")
     {'grid': (8, 4), 'q_chunk_size': 32, 'exact': True}
     """
-    found: dict[str, int | bool | tuple[int, ...]] = {}
+    found: dict[str, int | bool | str | tuple[int, ...]] = {}
     for name, place, word in _FIELD.findall(text):
-        found[name] = tuple(map(int, place.split(","))) if place else word == "true" if word.isalpha() else int(word)
+        if place:
+            found[name] = tuple(map(int, place.split(",")))
+        elif word in ("true", "false") or word.isdigit():
+            found[name] = word == "true" if word.isalpha() else int(word)
+        elif name.endswith("dtype") and word in SPELLINGS["DataType"]:
+            found[name] = SPELLINGS["DataType"][word]
+        else:
+            raise MissingRuleError(f"{text}: {name} = {word} has no call in Python and C++; leave it out.")
     return found
+
+
+_MEMORY = re.compile(r"#ttnn\.memory_config<#(?:ttnn\.buffer_type<(\w+)>|(\w+)), <interleaved>>")
+
+
+def parse_memory(text: str) -> str:
+    """Returns the memory of a memory config of the dialect whose tensors are not spread over cores.
+
+    >>> parse_memory("#ttnn.memory_config<#ttnn.buffer_type<dram>, <interleaved>>")
+    'DRAM'
+    """
+    found = _MEMORY.fullmatch(text.strip())
+    if found is None:
+        raise MissingRuleError(f"{text} has no call in Python and C++; give an interleaved memory config.")
+    return spell("BufferType", found[1] or found[2])
 
 
 def operand(
@@ -165,6 +194,8 @@ class TtnnOp:
         no use afterwards. Only the pass that makes the program has to care.
       forms: the element types and layouts that the real function takes and gives, or a function that returns them for
         an occurrence; `jaxmesh/passes/layouts` converts to them.
+      cpp_results: what the C++ function gives that has several results: a `vector`, a `tuple`, or `optionals`, a vector
+        in which those that were not asked for are missing.
     """
 
     definition: OpDef
@@ -174,6 +205,7 @@ class TtnnOp:
     on_device: bool = False
     in_place: int | None = None
     forms: Rule = TILES
+    cpp_results: Literal["vector", "tuple", "optionals"] = "vector"
 
     def forms_of(self, occurrence: Occurrence) -> Forms:
         """Returns what the real function takes and gives in one occurrence."""

@@ -7,8 +7,8 @@ from typing import Any
 
 from jaxmesh.dialects import ttir
 from jaxmesh.dialects.op import Call, Trait, expect, need
-from jaxmesh.dialects.ttnn.data_types import ANY, NARROW, NUMBERS, WIDE
-from jaxmesh.dialects.ttnn.forms import MODULAR, MOVED, Forms, Occurrence, forms
+from jaxmesh.dialects.ttnn.data_types import ANY, NARROW, NUMBERS, U16, WIDE
+from jaxmesh.dialects.ttnn.forms import MODULAR, MOVED, Forms, Occurrence, forms, too_long
 from jaxmesh.dialects.ttnn.op import (
     DTYPE,
     MEMORY,
@@ -26,13 +26,20 @@ OPS: dict[str, TtnnOp] = {}
 _X = operand("input_tensor")
 (_MEMORY,) = positional(MEMORY)
 
+
+def _reshape(op: Occurrence) -> Forms:
+    """Long rows in tiles, of which the library has but some in L1."""
+    long = op.row() > 300_000
+    return forms(WIDE - {U16}, casts=MODULAR) if long else forms(NUMBERS, "either", casts=MODULAR)
+
+
 define(
     OPS,
     "reshape",
     traits=[Trait.ON_HOST, Trait.RETURNS_OPERAND],
     python=[_X, attribute("shape"), MEMORY],
     cpp=[_X, attribute("shape", form="vector"), _MEMORY],
-    takes=forms(NUMBERS, "either", casts=MODULAR),
+    takes=_reshape,
 )
 
 
@@ -61,6 +68,8 @@ def _narrow_in_rows(op: Occurrence) -> Forms:
 
 def _repeat(op: Occurrence) -> Forms:
     """Elements of 8 bits in rows, of two to four dims."""
+    if op.row(results=False) > 690_000:
+        return too_long(op.row())
     narrow = op.stored() in NARROW
     types = WIDE if narrow and not 1 < len(op.attributes["repeat_dims"]) < 5 else ANY
     return forms(types, "rows" if narrow else "either", casts=MODULAR)
@@ -85,13 +94,32 @@ define(
     takes=_repeat,
 )
 define(OPS, "repeat_interleave", python=[_X, attribute("repeats"), attribute("dim"), MEMORY], takes=_narrow_in_rows)
+
+
+def _concat(op: Occurrence) -> Forms:
+    """Rows that are joined inside must fit into L1."""
+    dim: int = op.attributes["dim"] % max(1, op.rank)
+    whole = op.rank > 1 and all(t is not None and t.shape[dim] % 32 == 0 for t in op.operands)
+    if op.row() > 1_390_000 and (dim < op.rank - 2 or whole):
+        return forms(WIDE, casts=MODULAR)
+    return too_long(op.row()) if op.row() > 1_390_000 else _narrow_in_rows(op)
+
+
 define(
     OPS,
     "concat",
     traits=[Trait.RETURNS_OPERAND],
     python=[operands("tensors"), attribute("dim"), MEMORY],
-    takes=_narrow_in_rows,
+    takes=_concat,
 )
+
+
+def _slice(op: Occurrence) -> Forms:
+    """Rows that are cut inside must fit into L1 twice."""
+    begins, steps = op.attributes["begins"], op.attributes["step"]
+    inside = op.rank > 0 and (begins[-1] % 32 or steps[-1] != 1)
+    return too_long(op.row()) if inside and op.row() > 660_000 else _narrow_in_rows(op)
+
 
 _SLICE = (
     replace(attribute("slice_start", "begins"), also=("starts",)),
@@ -105,13 +133,17 @@ define(
     traits=[Trait.RETURNS_OPERAND],
     python=[_X, *_SLICE, MEMORY],
     cpp=[_X, *(replace(p, form="span") for p in _SLICE), _MEMORY],
-    takes=_narrow_in_rows,
+    takes=_slice,
 )
 
 
 def _pad(op: Occurrence) -> Forms:
-    """Tiles are padded at the end only."""
+    """Tiles are padded at the end only, and if there are two dims; rows must fit into L1, up to three times."""
     in_front = any(op.attributes["padding"][::2])
+    if op.row() > 600_000 and not in_front and op.rank > 1:
+        return forms(WIDE, casts=MODULAR)
+    if op.row() > (450_000 if in_front else 643_000):
+        return too_long(op.row())
     return forms(WIDE, "rows" if in_front else "either", casts=MODULAR)
 
 

@@ -21,7 +21,7 @@ def inputs_text(program: Program, name: str, load: bool) -> str:
     """The function that makes or loads the inputs."""
     lines: list[str] = []
     device = NOTHING
-    if any(a.presharded for a in program.arguments):
+    if any(not program.types[a.value].host for a in program.arguments):
         mesh = ", ".join(map(str, program.mesh.values()))
         shape = f"::ttnn::distributed::MeshShape({{{mesh}}})"
         lines.append(f"  ::ttnn::distributed::MeshDevice* v1 = ttnn::DeviceGetter::getInstance({shape});")
@@ -41,7 +41,7 @@ def inputs_text(program: Program, name: str, load: bool) -> str:
 def _held(program: Program, argument: Port, device: str) -> list[str]:
     """Element type, layout, device and memory, as the calls that make tensors take them."""
     kind = program.types[argument.value]
-    return [values.data_type(kind.dtype), values.layout(kind.tile), device if argument.presharded else NOTHING,
+    return [values.data_type(kind.dtype), values.layout(kind.tile), NOTHING if kind.host else device,
             values.memory_config(kind)]  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from jaxmesh.dialects import ttnn
 from jaxmesh.dialects.imported_op import group_operands
-from jaxmesh.dialects.program import Op, Program, Type, Value
+from jaxmesh.dialects.program import LOAD_CACHED, Op, Program, Type, Value
 from jaxmesh.dialects.textual_calls import CALLS
 from jaxmesh.dialects.ttnn.op import Param, TtnnOp
 from jaxmesh.emit.constants import CONSTANT_LIMIT, StoredConstants
@@ -30,6 +30,7 @@ _DISTRIBUTED = "::ttnn::distributed"
 _INLINE = 16
 """Up to this many elements a constant stands in its call; larger ones are tables of their own."""
 _PER_LINE = 12
+_CACHED = "g_cached_result_"
 
 
 def include_dir() -> Path:
@@ -68,9 +69,16 @@ def cpp_module(programs: Sequence[Program]) -> str:
     """Several flat TTNN programs as one C++ file, which runs them one after the other on inputs of ones."""
     names: list[str] = []
     parts: list[str] = []
+    taken: set[str] = set()
     for program in programs:
-        names.append(unique(function_name(program.name), {*names}))
-        writer = _Writer(program, StoredConstants(program, CONSTANT_LIMIT))
+        names.append(unique(function_name(program.name), taken))
+        taken.add(names[-1])
+        constants = StoredConstants(program, CONSTANT_LIMIT)
+        writer = _Writer(program, constants)
+        for function in program.functions():
+            writer.once[function.name] = name = unique(function_name(function.name), taken)
+            taken.add(name)
+            parts += [_Writer(function, constants).function(name), f"static {TENSORS} {_CACHED}{name};\n"]
         parts += [writer.function(names[-1]), inputs_text(program, names[-1], load=False)]
     return "\n".join(['#include "ttnn-precompiled.hpp"', *parts, main_of_all(programs, names)])
 
@@ -85,6 +93,8 @@ class _Writer:
     names: dict[Value, str] = field(default_factory=dict[Value, str])
     count: int = 0
     devices: dict[str, str] = field(default_factory=dict[str, str])
+    once: dict[str, str] = field(default_factory=dict[str, str])
+    """The functions that are called once, by the names that the program has for them."""
 
     def function(self, name: str) -> str:
         arguments = self.program.arguments
@@ -111,7 +121,9 @@ class _Writer:
 
     def op(self, op: Op) -> None:
         name = op.name.removeprefix("ttnn.")
-        if name in _SPECIAL:
+        if op.name == LOAD_CACHED:
+            self.load_cached(op)
+        elif name in _SPECIAL:
             _SPECIAL[name](self, op)
         elif op.name.startswith("ttnn.") and (row := ttnn.OPS.get(name) or CALLS.get(name)) is not None:
             self.call(op, row)
@@ -120,18 +132,34 @@ class _Writer:
                 f"no C++ call for {op.name} ({op.line or 'no line known'}); add a row to jaxmesh/dialects/ttnn/*.py."
             )
 
+    def load_cached(self, op: Op) -> None:
+        """The results of a function that is called the first time."""
+        name = self.once[op.attributes["callee"]]
+        kind = f"::std::function<{TENSORS}({TENSORS if op.operands else ''})>"
+        function = self.variable(kind, f"&{name}")
+        given = f"{self.variable(TENSORS, f'util_create_vec({self.listed(op)})')}, " if op.operands else ""
+        cached = self.variable(f"{TENSORS}*", f"&{_CACHED}{name}")
+        wrapper = "constEvalFuncWrapper" if op.operands else "constEvalFuncWrapperZeroArg"
+        self.statement(f"ttnn::{wrapper}({function}, {given}{cached})")
+        for i, result in enumerate(op.results):
+            self.names[result] = self.variable(TENSOR, f"(*{cached})[{i}]")
+
+    def listed(self, op: Op) -> str:
+        return ", ".join(self.names[v] for v in op.used)
+
     def call(self, op: Op, row: TtnnOp) -> None:
         arguments = ", ".join([self.argument(op, row, p) for p in row.cpp.params])
         text = f"{row.cpp.callee}({arguments})"
         if not op.results:
             self.statement(text)
             return
-        if len(op.results) == 1:
+        if len(op.results) == 1 and row.cpp_results != "optionals":
             self.result(op, text)
             return
-        made = self.variable(TENSORS, text)
+        kind, element = _SEVERAL[row.cpp_results](len(op.results))
+        made = self.variable(kind, text)
         for i, result in enumerate(op.results):
-            self.names[result] = self.variable(TENSOR, f"{made}[{i}]")
+            self.names[result] = self.variable(TENSOR, element.format(made, i))
 
     def argument(self, op: Op, row: TtnnOp, param: Param) -> str:
         """One argument of a call, printed."""
@@ -253,6 +281,12 @@ class _Writer:
         self.statement(f"ttnn::deallocate({self.operand(op)}, {values.one(bool(op.attributes.get('force', False)))})")
 
 
+_SEVERAL: Mapping[str, Callable[[int], tuple[str, str]]] = {
+    "vector": lambda _: (TENSORS, "{}[{}]"),
+    "tuple": lambda count: (f"::std::tuple<{', '.join([TENSOR] * count)}>", "::std::get<{1}>({0})"),
+    "optionals": lambda _: (f"::std::vector<::std::optional<{TENSOR}>>", "util_get_optional_value({}[{}])"),
+}
+"""By what a function of several results gives: its type, and how an element is taken."""
 _SPECIAL: Mapping[str, Callable[[_Writer, Op], None]] = {
     "get_device": _Writer.get_device,
     "distribute_tensor": _Writer.distribute_tensor,

@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxmesh.dialects.program import Type
 from jaxmesh.dialects.ttnn.layouts import Spread, buffer_type, spread
-from jaxmesh.dialects.ttnn.op import parse_config, spell
+from jaxmesh.dialects.ttnn.op import parse_config, parse_memory, spell
 from jaxmesh.errors import UnsupportedError
 
 NOTHING = "::std::nullopt"
@@ -60,12 +60,21 @@ def _shard_spec(cores: Spread) -> str:
     )
 
 
-def attention_config(text: str) -> str:
-    """Returns the program config of an attention."""
-    written = (
-        f".{k} = {_coordinate(v) if isinstance(v, tuple) else str(v).lower()}" for k, v in parse_config(text).items()
-    )
-    return f"::ttnn::operations::transformer::SDPAProgramConfig{{{', '.join(written)}}}"
+def _config(owner: str, text: str) -> str:
+    """Returns a config of the dialect as a struct."""
+    return f"{owner}{{{', '.join(f'.{k} = {_configured(v)}' for k, v in parse_config(text).items())}}}"
+
+
+def _configured(value: int | bool | str | tuple[int, ...]) -> str:
+    if isinstance(value, tuple):
+        return _coordinate(value)
+    return f"::ttnn::DataType::{value}" if isinstance(value, str) else str(value).lower()
+
+
+def _memory(text: str) -> str:
+    """Returns a memory config of the dialect."""
+    rows = f"::ttnn::TensorMemoryLayout::INTERLEAVED, ::ttnn::BufferType::{parse_memory(text)}, {NOTHING}"
+    return f"::ttnn::MemoryConfig{{{rows}}}"
 
 
 COMPUTE_CONFIG = (
@@ -148,7 +157,7 @@ FORMS: Mapping[str, Callable[[Any], str]] = {
     "uint32s": lambda given: f"::std::array<uint32_t, {len(given)}>{{{_list_of(given)}}}",
     "pairs": _pairs,
     "one": lambda given: f"::std::vector<uint32_t>{{{given}}}",
-    "attention_config": lambda given: attention_config(str(given)),
+    "memory": lambda given: _memory(str(given)),
 }
 """The spelling of an attribute, by the form of its parameter; `array` and `span` take statements of their own."""
 
@@ -160,6 +169,8 @@ def attribute(form: str, given: Any) -> str:
     kind, _, owner = form.partition(":")
     if kind == "enum":
         return f"{owner.replace('.', '::')}::{spell(owner, str(given))}"
+    if kind == "config":
+        return _config(owner, str(given))
     if kind == "string":
         return string(name) if (name := spell(owner, given)) else NOTHING
     return FORMS[form](given)

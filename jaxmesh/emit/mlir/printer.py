@@ -13,7 +13,7 @@ import numpy as np
 
 from jaxmesh.dialects.definitions import HOISTED, definition_of, group_count, has_trait
 from jaxmesh.dialects.op import OpDef, Trait
-from jaxmesh.dialects.program import Op, Port, Program, Value
+from jaxmesh.dialects.program import LOAD_CACHED, Op, Port, Program, Value
 from jaxmesh.dialects.ttnn.memory import MEMORY_OPS
 from jaxmesh.emit.constants import CONSTANT_LIMIT, StoredConstants
 from jaxmesh.emit.mlir.attributes import array, attribute, by
@@ -97,22 +97,35 @@ class _Printer:
         self.printed: dict[tuple[str, int], str] = {}
         self.spelled: dict[int, str] = {}
         self.names_results = False
+        self.is_entry = True
 
     def text(self) -> str:
         around = self.locations.op(""), self.locations.op("")
         mesh = by(self.program.mesh.values()) or "1x1"
-        public = "public " if self.program.public else ""
+        before = [line for function in self.program.functions() for line in self._inner(function)]
         lines = [
             f'module attributes {{ttcore.meshes = #ttcore.meshes<[<"mesh" = {mesh}>]>}} {{',
-            f"  func.func {public}{symbol(self.program.name)}({self._arguments()}){self._results()} {{",
-            *map(self._op, self.program.ops),
-            self._return(),
-            f"  }}{around[1]}",
+            *before,
+            *self._function("public " if self.program.public else "", around[1]),
             f"}}{around[0]}",
         ]
         before, after = self.locations.definitions()
         named = () if self.layouts is None else self.layouts.definitions()
         return "\n".join([*named, *before, *lines, *after, ""])
+
+    def _inner(self, function: Program) -> Iterator[str]:
+        """Yields the lines of a function that the program calls once; its names are its own."""
+        printer = _Printer(function, self.locations, self.layouts, self.constants)
+        printer.is_entry = False
+        printer.resources, printer.spelling, printer.names_results = self.resources, self.spelling, self.names_results
+        return printer._function("private ", self.locations.op(""), ' attributes {tt.function_type = "const_eval"}')
+
+    def _function(self, visibility: str, place: str, attributes: str = "") -> Iterator[str]:
+        signature = f"{symbol(self.program.name)}({self._arguments()}){self._results()}"
+        yield f"  func.func {visibility}{signature}{attributes} {{"
+        yield from map(self._op, self.program.ops)
+        yield self._return()
+        yield f"  }}{place}"
 
     # --- the boundary ---
 
@@ -123,13 +136,17 @@ class _Printer:
 
     def _results(self) -> str:
         listed = ", ".join(map(self._port, self.program.results))
-        return f" -> ({listed})" if listed else ""
+        alone = not self.is_entry and len(self.program.results) == 1
+        return f" -> {listed if alone else f'({listed})'}" if listed else ""
 
     def _port(self, port: Port) -> str:
+        if not self.is_entry:
+            return self._type(port.value)
         status = "presharded" if port.presharded else "unsharded"
         # MLIR sorts attributes by name; upstream has none for the axes.
         axes = "" if port.varying is None else f"jaxmesh.varying = {array('i64', port.varying)}, "
-        return f"{self._type(port.value)} {{{axes}ttcore.shard_status = #ttcore.shard_status<{status}>}}"
+        role = f"ttcore.argument_type = #ttcore.argument_type<{port.role}>, " if port.role else ""
+        return f"{self._type(port.value)} {{{axes}{role}ttcore.shard_status = #ttcore.shard_status<{status}>}}"
 
     def _return(self) -> str:
         values = [r.value for r in self.program.results]
@@ -144,31 +161,40 @@ class _Printer:
             found = self.spelled[id(kind)] = self.spelling.type(kind)
         return found
 
+    def _types(self, values: Sequence[Value]) -> str:
+        return ", ".join([self._type(v) for v in values])
+
     def _listed(self, values: Sequence[Value]) -> str:
         return ", ".join([self.names[v] for v in values])
 
     # --- operations ---
 
     def _op(self, op: Op) -> str:
-        properties = self._said(op)
-        written = f" <{{{properties}}}>" if properties else ""
-        written += self._discardable(op)
-        types = ", ".join(map(self._type, op.used))
-        results = () if _overwritten_operand(op) is not None else op.results
-        made = ", ".join(map(self._type, results))
+        if op.name == LOAD_CACHED:
+            return self._load_cached(op)
+        used, results, into = op.used, op.results, _overwritten_operand(op)
+        written, reads, types = self._said(op), self._listed(used), self._types(used)
+        if into is not None:
+            # From here on the operand is the result.
+            self.names[results[0]] = self.names[into]
+            results = ()
+        defined, made = self._defined(op) if results else "", self._types(results)
         after = made if len(results) == 1 else f"({made})"
-        reads, place = self._listed(op.used), self.locations.op(op.line)
-        return f'    {self._defined(op)}"{op.name}"({reads}){written} : ({types}) -> {after}{place}'
+        return f'    {defined}"{op.name}"({reads}){written} : ({types}) -> {after}{self.locations.op(op.line)}'
+
+    def _load_cached(self, op: Op) -> str:
+        types, made = self._types(op.used), self._types(op.results)
+        after, reads = made if len(op.results) == 1 else f"({made})", self._listed(op.used)
+        call = f"{op.name}({symbol(op.attributes['callee'])}, [{reads}])"
+        defined = self._name(op) if op.results else ""
+        return f"    {defined}{call} : ({types}) -> {after}{self.locations.op(op.line)}"
 
     def _defined(self, op: Op) -> str:
-        if (into := _overwritten_operand(op)) is not None:
-            # From here on the operand is the result.
-            self.names[op.results[0]] = self.names[into]
-            return ""
-        if not op.results:
-            return ""
         if self.names_results and (names := NAMED_RESULTS.get(op.name.partition(".")[2])):
             return self._name_results(op, names)
+        return self._name(op)
+
+    def _name(self, op: Op) -> str:
         name = f"%{self.count}"
         self.count += 1
         if len(op.results) == 1:
@@ -189,11 +215,12 @@ class _Printer:
         return f"{', '.join(self.names[v] for v in op.results)} = "
 
     def _said(self, op: Op) -> str:
-        """The properties; where they do not depend on the operands, ops that share a mapping are spelled once."""
+        """The attributes; where they do not depend on the operands, ops that share a mapping are spelled once."""
         key = op.name, id(op.attributes)
         found = self.printed.get(key)
         if found is None:
-            found = ", ".join(self._properties(op))
+            properties = ", ".join(self._properties(op))
+            found = f"{f' <{{{properties}}}>' if properties else ''}{self._discardable(op)}"
             forms, _ = _forms(op.name)
             if group_count(op.name) is None and not _BY_TYPE.intersection(map(forms.get, op.attributes)):
                 self.printed[key] = found

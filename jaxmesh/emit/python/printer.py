@@ -5,13 +5,15 @@ from __future__ import annotations
 import builtins
 import keyword
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from jaxmesh.dialects.program import Op, Port, Program, Value
+from jaxmesh.dialects.program import HOST_CALL, LOAD_CACHED, WEIGHTS, Op, Port, Program, Value
 from jaxmesh.emit.constants import CONSTANT_LIMIT, StoredConstants
 from jaxmesh.emit.names import Variables, identifier, unique
 from jaxmesh.emit.python import calls as calls, values as values
+from jaxmesh.emit.python.host_functions import host_function
 
+_ROWS = ("inputs", "activations", "weights")
 _RESERVED = frozenset({
     *keyword.kwlist, *keyword.softkwlist, *dir(builtins), "arg", "consteval", "main", "torch", "ttir_cpu", "ttnn",
     "utils",
@@ -70,25 +72,43 @@ def python_source(
     return "\n".join(line for part in parts for line in part) + "\n", places
 
 
-def python_module(programs: Sequence[Program], *, target_module: bool = False) -> str:
-    """Several flat TTNN programs as one Python file, which runs them one after the other on inputs of ones.
+def python_module(
+    programs: Sequence[Program], *, target_module: bool = False, split_files: bool = False, load: str = ""
+) -> str:
+    """Several flat TTNN programs as one Python file, which runs them one after the other.
 
-    With `target_module` it is a module to import: a function `forward` takes the inputs and the device.
+    Args:
+      programs: their arguments come as one list, or where the role of each is known as activations and weights.
+      target_module: makes a module to import: a function `forward` takes the inputs and the device.
+      split_files: whether the functions that are called once are in a second file; each file then has its name before.
+      load: the start of the names of the files that inputs are loaded from; without it they are ones.
     """
     modules: list[_Module] = []
     for program in programs:
-        modules.append(_Module(program, StoredConstants(program), modules[-1] if modules else None))
-    parts = [["import ttnn", "import utils"]]
-    if target_module:
-        parts += [[*module.forward(target_module=True), ""] for module in modules]
-        return "\n".join(line for part in parts for line in part) + "\n"
+        splits = not target_module and all(a.role for a in program.arguments)
+        before = modules[-1] if modules else None
+        modules.append(_Module(program, StoredConstants(program), before, target_module, splits))
+    cached = [module for module in modules if module.inner]
+    split_files = split_files and bool(cached)
+    head = ["import ttnn", "import utils"]
+    if any(inner.hosted() for module in cached for inner in module.inner):
+        head += ["import torch", "import ttir_cpu"]
+    lines = head
+    if split_files:
+        lines = ['# File: "main"', *head[:2], *(f"from consteval import {module.wrapper}" for module in cached)]
     for module in modules:
-        parts.append([*module.forward(), ""])
-        if module.program.arguments:
-            parts.append([*module.inputs(load=False), ""])
-    calls = [line for module in modules for line in module.calls()]
-    parts += [["def main(): ", *calls, "  return 0", ""], ["if __name__ == '__main__':", "  main()"]]
-    return "\n".join(line for part in parts for line in part) + "\n"
+        once = module in cached
+        lines += [*([] if split_files else module.once()), *([f"{module.cache} = {{}}"] if once else [])]
+        lines += [*module.forward(), "", *(module.wrapped() if once and not split_files else [])]
+        if module.program.arguments and not target_module:
+            lines += [*module.inputs(load), ""]
+    if not target_module:
+        calls = [line for module in modules for line in module.calls(load)]
+        lines += ["def main(): ", *calls, "  return 0", "", "if __name__ == '__main__':", "  main()"]
+    if split_files:
+        lines += ["", '# File: "consteval"', *head]
+        lines += [line for module in cached for line in (*module.once(), *module.wrapped())]
+    return "\n".join(lines) + "\n"
 
 
 def function_name(text: str) -> str:
@@ -99,15 +119,31 @@ def function_name(text: str) -> str:
 class _Module:
     """One file: the functions share their counters of variables."""
 
-    def __init__(self, program: Program, constants: StoredConstants, before: _Module | None = None) -> None:
+    def __init__(
+        self,
+        program: Program,
+        constants: StoredConstants,
+        before: _Module | None = None,
+        target_module: bool = False,
+        splits: bool = False,
+    ) -> None:
         self.program = program
         self.constants = constants
+        self.target_module = target_module
+        self.splits = splits
+        """Whether the arguments come as activations and weights."""
+        self.entry = True
         self.functions: set[str] = set() if before is None else before.functions
         self.name = unique(function_name(program.name), self.functions)
         self.functions.add(self.name)
-        self.inputs_names = {load: f"{'load' if load else 'create'}_inputs_for_{self.name}" for load in (False, True)}
-        taken = (*_RESERVED, self.name, "_main", *self.inputs_names.values())
+        self.cache, self.wrapper = f"ce_cache_{self.name}", f"consteval_{self.name}"
+        made = [f"{verb}_{row}_for_{self.name}" for verb in ("create", "load") for row in _ROWS]
+        taken = (*_RESERVED, self.name, "_main", self.cache, self.wrapper, *made)
         self.variables = Variables(taken, None if before is None else before.variables)
+        self.inner = [_Module(function, constants, self, target_module) for function in program.functions()]
+        """Those of the functions that are called once."""
+        for module in self.inner:
+            module.entry = False
         self.devices: dict[Value, str] = {}
         """Devices that are arguments of the function, with their names."""
         self.places: dict[int, str] = {}
@@ -123,17 +159,41 @@ class _Module:
 
     # --- the function itself ---
 
-    def forward(self, *, target_module: bool = False) -> list[str]:
+    def rows(self) -> dict[str, dict[Value, str]]:
+        """The parameters of the function: by their names, the arguments that are in each, by their subscripts."""
+        arguments = self.program.arguments
+        if not self.splits:
+            row = "input" if self.target_module else "arg"
+            listed = {a.value: f"{row}[{i}]" for i, a in enumerate(arguments)}
+            return {row: listed} if listed or self.target_module else {}
+        weights = [a.value for a in arguments if a.role in WEIGHTS]
+        others = [a.value for a in arguments if a.role not in WEIGHTS]
+        rows = {
+            "activations": {v: f"activations[{i}]" for i, v in enumerate(others)},
+            "weights": {v: f'weights["weight_{i}"]' for i, v in enumerate(weights)},
+        }
+        return {name: row for name, row in rows.items() if row}
+
+    def head(self, name: str, parameters: Sequence[str]) -> str:
+        device = ["device"] if self.target_module else []
+        return f"def {name}({', '.join([*parameters, *device])}):{'' if self.target_module else ' '}"
+
+    def forward(self) -> list[str]:
         program = self.program
         uses = _uses(program)
-        row = "input" if target_module else "arg"
-        body = [f"def {self.name}({row if program.arguments else ''}): "]
+        rows = self.rows()
+        # A function that is called once keeps its name.
+        entry = self.target_module and self.entry
+        body = [self.head(unique("forward", self.functions - {self.name}) if entry else self.name, [*rows])]
         names: dict[Value, str] = {}
-        if target_module:
-            body = [f"def {unique('forward', self.functions - {self.name})}({row}, device):"]
+        if self.target_module:
             self.devices = {v: "device" for op in program.ops if op.name == "ttnn.get_device" for v in op.results}
             names.update(self.devices)
-        self.elements(body, names, uses, row, [a.value for a in program.arguments])
+        if self.inner:
+            given = ", ".join([self.cache, *self.wrapped_rows(), *(["device"] if self.target_module else [])])
+            body += [f"  global {self.cache}", f"  {self.cache} = {self.wrapper}({given})"]
+        for row, listed in rows.items():
+            self.elements(body, names, uses, row, listed)
         for op in program.ops:
             start = len(body)
             self.op(body, names, uses, op)
@@ -143,11 +203,11 @@ class _Module:
         return body
 
     def elements(
-        self, body: list[str], names: dict[Value, str], uses: dict[Value, int], row: str, found: Sequence[Value]
+        self, body: list[str], names: dict[Value, str], uses: dict[Value, int], row: str, found: Mapping[Value, str]
     ) -> None:
-        """Names the elements of a list: a variable each, or the subscript itself where it is used once."""
-        for number, value in enumerate(found):
-            names[value] = f"{row}[{number}]"
+        """Names elements: a variable each, or the subscript itself where it is used once."""
+        for number, (value, text) in enumerate(found.items()):
+            names[value] = text
             if uses.get(value, 0) > 1:
                 variable = self.variables.take(f"{row}_{number}")
                 body.append(f"  {variable} = {names[value]}")
@@ -156,6 +216,16 @@ class _Module:
     def op(self, body: list[str], names: dict[Value, str], uses: dict[Value, int], op: Op) -> None:
         """Adds the statements of an op."""
         if self.devices.keys() & {*op.results}:
+            return
+        if op.name == LOAD_CACHED:
+            key = next(i.name for i in self.inner if i.program is op.attributes["function"])
+            found = {v: f'{self.cache}["{key}"][{i}]' for i, v in enumerate(op.results)}
+            self.elements(body, names, uses, key, found)
+            return
+        if op.name == HOST_CALL:
+            made = self.statement(body, op.attributes["callee"], ", ".join(names[v] for v in op.used))
+            several = len(op.results) > 1
+            names.update((v, f"{made}[{i}]" if several else made) for i, v in enumerate(op.results))
             return
         file = self.constants.file(op)
         stored = None if file is None else calls.load_constant(self.program, op, names, file)
@@ -172,28 +242,72 @@ class _Module:
         if len(op.results) == 1:
             names[op.results[0]] = made
         else:
-            self.elements(body, names, uses, made, op.results)
+            self.elements(body, names, uses, made, {v: f"{made}[{i}]" for i, v in enumerate(op.results)})
+
+    # --- the functions that it calls once ---
+
+    def once(self) -> list[str]:
+        return [line for inner in self.inner for line in (*inner.hosted(), *inner.forward(), "")]
+
+    def hosted(self) -> list[str]:
+        """The functions that run on the host's processor."""
+        return [line for op in self.program.ops if op.name == HOST_CALL for line in (*host_function(op), "")]
+
+    def wrapped_rows(self) -> dict[str, dict[Value, str]]:
+        """The parameters that the functions that are called once may read."""
+        return {name: row for name, row in self.rows().items() if not self.splits or name == "weights"}
+
+    def wrapped(self) -> list[str]:
+        """The function that calls them the first time and keeps their results."""
+        rows = self.wrapped_rows()
+        names = {v: text for row in rows.values() for v, text in row.items()}
+        body = [self.head(self.wrapper, ["ce_cache", *rows]), "  if not ce_cache:"]
+        calls = [op for op in self.program.ops if op.name == LOAD_CACHED]
+        for op, inner in zip(calls, self.inner, strict=True):
+            listed = [f"[{', '.join(names[v] for v in op.used)}]"] if inner.rows() else []
+            given = ", ".join([*listed, *(["device"] if self.target_module else [])])
+            made = self.variables.fresh(inner.name)
+            body += [f"    {made} = {inner.name}({given})", f'    ce_cache["{inner.name}"] = {made}']
+        return [*body, "  return ce_cache", ""]
 
     # --- its inputs ---
 
-    def inputs(self, load: bool) -> list[str]:
-        body = [f"def {self.inputs_names[load]}(): "]
-        device = "None"
-        if any(self.on_mesh(a, load) for a in self.program.arguments):
-            device = self.statement(body, *calls.device_call(tuple(self.program.mesh.values()), self.program.ring))
-        write = self.loaded if load else self.ones
-        made: list[str] = []
-        for number, argument in enumerate(self.program.arguments):
-            made.append(write(body, device, number, argument))
-            self.input_places[len(body)] = _argument(number, argument.path)
-        body.append(f"  return [{', '.join(made)}]")
-        return body
+    def inputs_name(self, load: bool, row: str = "inputs") -> str:
+        return f"{'load' if load else 'create'}_{row}_for_{self.name}"
+
+    def inputs(self, load: str | bool) -> list[str]:
+        """The functions that make the inputs, or load them from files whose names start so, or from `tensors/`."""
+        lines: list[str] = []
+        arguments = {a.value: (number, a) for number, a in enumerate(self.program.arguments)}
+        for row, listed in self.rows().items():
+            body = [f"def {self.inputs_name(bool(load), row if self.splits else 'inputs')}(): "]
+            device = "None"
+            if any(self.on_mesh(arguments[v][1], bool(load)) for v in listed):
+                device = self.statement(body, *calls.device_call(tuple(self.program.mesh.values()), self.program.ring))
+            made: list[str] = []
+            for value in listed:
+                number, argument = arguments[value]
+                made.append(self.input(body, device, number, argument, load))
+                self.input_places[len(lines) + len(body)] = _argument(number, argument.path)
+            named = ", ".join(f'"weight_{i}": {name}' for i, name in enumerate(made))
+            body.append(f"  return {{{named}}}" if row == "weights" else f"  return [{', '.join(made)}]")
+            lines += [*([""] if lines else []), *body]
+        return lines
+
+    def input(self, body: list[str], device: str, number: int, port: Port, load: str | bool) -> str:
+        if not load:
+            return self.ones(body, device, port)
+        return (
+            self.loaded(body, device, number, port)
+            if load is True
+            else self.read(body, device, f"{load}{number}", port)
+        )
 
     def on_mesh(self, port: Port, load: bool) -> bool:
         """Returns True if making this input takes the mesh device."""
         return not self.program.types[port.value].host or (load and port.presharded)
 
-    def ones(self, body: list[str], device: str, _: int, port: Port) -> str:
+    def ones(self, body: list[str], device: str, port: Port) -> str:
         kind = self.program.types[port.value]
         arguments = {
             "shape": values.shape(kind.shape),
@@ -211,20 +325,28 @@ class _Module:
         arguments.append(f"shape={values.shape(kind.shape)}")
         return self.statement(body, f"utils.load_{'sharded_' if port.presharded else ''}tensor", ", ".join(arguments))
 
+    def read(self, body: list[str], device: str, name: str, port: Port) -> str:
+        """Loads a file of ttnn."""
+        kind = self.program.types[port.value]
+        arguments = [f'"{name}.tensorbin"', values.layout(kind), values.data_type(kind.dtype)]
+        arguments += ["None" if kind.host else device, values.memory_config(kind)]
+        return self.statement(body, "utils.load_tensor", ", ".join(arguments))
+
     # --- main ---
 
-    def calls(self) -> list[str]:
-        """The lines that run the program on inputs of ones."""
+    def calls(self, load: str) -> list[str]:
+        """The lines that run the program on inputs that are made or loaded."""
         body: list[str] = []
-        inputs = self.statement(body, self.inputs_names[False], "") if self.program.arguments else ""
-        self.statement(body, self.name, inputs)
+        rows = [row if self.splits else "inputs" for row in self.rows()]
+        inputs = [self.statement(body, self.inputs_name(bool(load), row), "") for row in rows]
+        self.statement(body, self.name, ", ".join(inputs))
         return body
 
     def main(self, load: bool, exact: bool | Sequence[bool], bits: Sequence[int], make_inputs: str | None) -> list[str]:
         body = ["def main(): "]
         making = f'make_inputs="{make_inputs}"' if make_inputs else ""
         asked = self.statement(body, "utils.arguments", making) if load else ""
-        inputs = self.statement(body, self.inputs_names[load], "") if self.program.arguments else ""
+        inputs = self.statement(body, self.inputs_name(load), "") if self.program.arguments else ""
         results = self.statement(body, self.name, inputs)
         if not load:
             return [*body, "  return 0"]

@@ -10,7 +10,7 @@ import numpy as np
 
 from jaxmesh.dialects.program import Type
 from jaxmesh.dialects.ttnn.layouts import buffer_type, spread
-from jaxmesh.dialects.ttnn.op import parse_config, spell
+from jaxmesh.dialects.ttnn.op import parse_config, parse_memory, spell
 from jaxmesh.errors import VerifyError
 
 DEVICE_MEMORY = "ttnn.MemoryConfig(ttnn.TensorMemoryLayout.{}, ttnn.BufferType.{}, {})"
@@ -83,6 +83,8 @@ def attribute(value: Any, form: str) -> str:
     if form in _FORMS:
         return _FORMS[form](value)
     kind, _, enum = form.partition(":")
+    if kind == "config":
+        return f"{enum}({', '.join(f'{k}={_configured(v)}' for k, v in parse_config(str(value)).items())})"
     if kind == "string":
         return _string(name) if (name := spell(enum, str(value))) else "None"
     return _member(enum, value) if kind == "enum" else plain(value)
@@ -94,17 +96,15 @@ _FORMS: Mapping[str, Callable[[Any], str]] = {
     "float": lambda value: floating(float(value)),
     "array": lambda value: array(np.asarray(value)),
     "one": lambda value: f"[{value}]",
-    "attention_config": lambda value: (
-        "ttnn.SDPAProgramConfig("
-        + ", ".join(f"{k}={_configured(v)}" for k, v in parse_config(str(value)).items())
-        + ")"
-    ),
+    "memory": lambda value: DEVICE_MEMORY.format("INTERLEAVED", parse_memory(str(value)), None),
     "pairs": lambda value: plain(list(zip(value[::2], value[1::2], strict=True))),
 }
 
 
-def _configured(value: int | bool | tuple[int, ...]) -> str:
-    return f"ttnn.CoreCoord{value}" if isinstance(value, tuple) else str(value)
+def _configured(value: int | bool | str | tuple[int, ...]) -> str:
+    if isinstance(value, tuple):
+        return f"ttnn.CoreCoord{value}"
+    return f"ttnn.DataType.{value}" if isinstance(value, str) else str(value)
 
 
 def _member(enum: str, value: Any) -> str:

@@ -18,10 +18,11 @@ from jax.sharding import NamedSharding
 
 from jaxmesh.errors import InexpressibleError, JaxmeshError
 from jaxmesh.jaxprs import compat, source_locations, walk
-from jaxmesh.jaxprs.compat import Axes, Eqn, Jaxpr
+from jaxmesh.jaxprs.compat import Axes, Eqn, Jaxpr, Var
 from jaxmesh.jaxprs.control_flow import CUSTOM, INLINE, REMAT, Call, Cond, Scan, While, control_flow
-from jaxmesh.jaxprs.evaluate import at_source_of, bind, interpret
+from jaxmesh.jaxprs.evaluate import at_source_of, bind, expand, interpret
 from jaxmesh.jaxprs.rewrite import map_sub_jaxprs
+from jaxmesh.jaxprs.splice import splice
 
 Rule = Callable[[Eqn, list[Any]], list[Any]]
 _lax: Any = jax.lax
@@ -46,10 +47,21 @@ def join_axes(values: Iterable[Any]) -> Axes:
     return _NO_AXES.union(*map(varying, values))
 
 
-class Retyper:
-    """An interpreter of untyped jaxprs inside a typed trace; `rules` adds rules of primitives, by name."""
+_STRETCH = compat.unlowered_primitive("jaxmesh_stretch")
+"""Calls equations that follow one another and can be spliced."""
 
-    def __init__(self, rules: Mapping[str, Rule]) -> None:
+
+class Retyper:
+    """An interpreter of untyped jaxprs inside a typed trace.
+
+    Args:
+      rules: adds rules of primitives, by name.
+      splices: whether equations of full values join the trace as they are; see `splice`.
+    """
+
+    def __init__(self, rules: Mapping[str, Rule], *, splices: bool = False) -> None:
+        self._splices = splices
+        self._accepted: set[Any] = set()
         self._rules: dict[str, Rule] = {
             "psum": _reduce(_lax.psum, _sum),
             "pmax": _reduce(_lax.pmax, jnp.max),
@@ -61,9 +73,58 @@ class Retyper:
 
     def evaluate(self, jaxpr: Jaxpr, args: Sequence[Any]) -> list[Any]:
         """Returns the results of a jaxpr, closed or without constants, for typed arguments."""
-        return interpret(jaxpr, args, self._typed)
+        if not self._splices or compat.is_high(walk.open_jaxpr(jaxpr)):
+            return interpret(jaxpr, args, self._typed)
+        return interpret(jaxpr, args, self._typed, eqns=self._grouped(walk.open_jaxpr(jaxpr)))
+
+    def _grouped(self, body: Jaxpr) -> list[Eqn]:
+        """Returns the equations of an open jaxpr, those that can be spliced as calls of as many at once as possible."""
+        stretches: list[tuple[bool, list[Eqn]]] = []
+        for eqn in body.eqns:
+            copies = self._is_copied(eqn)
+            if not (stretches and copies and stretches[-1][0]):
+                stretches.append((copies, []))
+            stretches[-1][1].append(eqn)
+        used = {a for a in body.outvars if isinstance(a, Var)}
+        grouped: list[Eqn] = []
+        for copies, eqns in reversed(stretches):
+            read = dict.fromkeys(a for e in eqns for a in e.invars if isinstance(a, Var))
+            if copies and len(eqns) > 1:
+                made = dict.fromkeys(v for e in eqns for v in e.outvars)
+                inputs = [v for v in read if v not in made]
+                called = walk.rebuild(body, [], inputs, eqns, [v for v in made if v in used])
+                grouped.append(
+                    eqns[0].replace(primitive=_STRETCH, invars=inputs, outvars=called.outvars, params={"jaxpr": called})
+                )
+            else:
+                grouped += reversed(eqns)
+            used |= read.keys()
+        return grouped[::-1]
+
+    def _is_copied(self, eqn: Eqn) -> bool:
+        """Returns True if an equation of full values stays as it is.
+
+        The first one of each primitive does not: JAX infers its type, and says if it has no form in a typed trace.
+        """
+        accepted = eqn.primitive in self._accepted
+        self._accepted.add(eqn.primitive)
+        return (
+            accepted
+            and not eqn.effects
+            and eqn.primitive.name not in self._rules
+            and not any(isinstance(v, NamedSharding) for v in eqn.params.values())
+            and all(compat.is_array_type(v.aval) for v in eqn.outvars)
+            and not walk.sub_jaxprs(eqn)
+        )
+
+    def _stretch(self, eqn: Eqn, operands: list[Any]) -> list[Any]:
+        body = eqn.params["jaxpr"]
+        spliced = None if join_axes(operands) else splice(body, operands)
+        return interpret(body, operands, self._typed) if spliced is None else spliced
 
     def _typed(self, eqn: Eqn, operands: list[Any]) -> list[Any]:
+        if eqn.primitive is _STRETCH:
+            return self._stretch(eqn, operands)
         with at_source_of(eqn), _translate_errors(eqn):
             rule = self._rules.get(eqn.primitive.name)
             return self._equation(eqn, operands) if rule is None else rule(eqn, operands)
@@ -105,7 +166,7 @@ class Retyper:
                 "it, but has no TTIR or TTNN text."
             )
         structs = [compat.typed_struct(v, a) for v, a in zip(avals, inputs, strict=True)]
-        return jax.make_jaxpr(run)(*structs)
+        return expand(jax.make_jaxpr(run)(*structs))
 
     # --- calls, loops, branches -------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from jaxmesh.errors import InexpressibleError, MeshMismatchError
 from jaxmesh.frontends.jax.retype import Retyper, spread, varying
 from jaxmesh.jaxprs import compat, evaluate, source_locations, walk
 from jaxmesh.jaxprs.compat import Axes, Eqn, Jaxpr
+from jaxmesh.jaxprs.splice import splice
 from jaxmesh.jaxprs.strip_mesh import move_to_mesh
 from jaxmesh.sharding.mesh import AnyMesh, same_mesh, show_mesh
 from jaxmesh.sharding.shard_attributes import spec_axes
@@ -32,12 +33,17 @@ def raise_shard_maps(program: Jaxpr, args: Sequence[Any], mesh: AnyMesh, assumpt
       MeshMismatchError: a `shard_map` over another mesh.
       InexpressibleError: a `shard_map` that TTIR cannot express.
     """
-    raiser = Retyper({"shard_map": lambda eqn, operands: raise_one(eqn, operands, mesh, assumptions)})
-    return raiser.evaluate(program, args)
+
+    def rule(eqn: Eqn, operands: list[Any]) -> list[Any]:
+        return raise_one(eqn, operands, mesh, assumptions, splices=True)
+
+    return Retyper({"shard_map": rule}, splices=True).evaluate(program, args)
 
 
-def raise_one(eqn: Eqn, operands: Sequence[Any], mesh: AnyMesh, assumptions: dict[str, None]) -> list[Any]:
-    """Raises one `shard_map` of full operands, in the current typed trace; see `raise_shard_maps`."""
+def raise_one(
+    eqn: Eqn, operands: Sequence[Any], mesh: AnyMesh, assumptions: dict[str, None], *, splices: bool = False
+) -> list[Any]:
+    """Raises one `shard_map` of full operands, in the current typed trace; see `raise_shard_maps` and `splice`."""
     check_mesh(eqn, mesh)
     check_expressible(eqn)
     params = eqn.params
@@ -45,7 +51,10 @@ def raise_one(eqn: Eqn, operands: Sequence[Any], mesh: AnyMesh, assumptions: dic
     entries = zip(operands, params["in_specs"], inner.invars, strict=True)
     typed: bool = params["check_vma"]
     shards = [_enter(x, s, compat.varying_axes(v.aval) if typed else frozenset()) for x, s, v in entries]
-    if typed:
+    spliced = splice(inner, shards) if typed and splices and not compat.is_high(inner) else None
+    if spliced is not None:
+        outs = spliced
+    elif typed:
         # The meshes of the context and of the body's types may differ from the program's in their devices.
         body = move_to_mesh(walk.close(inner, ()), jax.sharding.get_abstract_mesh())
         outs = evaluate.eval_jaxpr(body, *shards)

@@ -4,7 +4,7 @@ JAX's `shard_map` cannot be called inside a typed trace, where every mesh axis i
 traced as JAX would trace it, which ends early at the first operation that splits tensors by itself. If it contains
 `shard_map`s, each becomes `mesh_shard`s around its body; otherwise the function is traced again, in one region.
 
-So Python before the first split runs twice, as does a function that neither splits nor maps; the rest runs once.
+So Python before the first split runs twice; the rest runs once.
 """
 
 from __future__ import annotations
@@ -204,22 +204,16 @@ def trace_plain(flat: Callable[..., Sequence[Any]], avals: Sequence[Any], mesh: 
     """Traces a function as JAX would under `jax.set_mesh(mesh)`; without it, if its `shard_map`s need another mesh.
 
     A `shard_map` without a mesh fails outside of `jax.set_mesh`, as a constraint by a PartitionSpec does; a `shard_map`
-    over another mesh fails inside of it. The program may catch either error, so a trace without any `shard_map` is
-    repeated outside.
+    over another mesh fails inside of it. A program that catches that error goes on as it does there.
     """
     automatic = all(t is AxisType.Auto for t in mesh.axis_types)
-    inside: Jaxpr | None = None
     with within(Tracing(mesh, {}, inline=False)):
         if automatic and jax.sharding.get_abstract_mesh().empty:
             with contextlib.suppress(ValueError), jax.sharding.use_abstract_mesh(_abstract(mesh)):
-                inside = jax.make_jaxpr(flat)(*avals)
-                if _has_shard_map(inside):
-                    return inside
+                return jax.make_jaxpr(flat)(*avals)
         try:
             return jax.make_jaxpr(flat)(*avals)
         except Exception:
-            if inside is not None:
-                return inside
             if automatic or not jax.sharding.get_abstract_mesh().empty:
                 raise
             with contextlib.suppress(Exception), jax.sharding.use_abstract_mesh(_abstract(mesh)):

@@ -172,6 +172,20 @@ def _list_of(text: str, dtype: Any, shape: tuple[int, ...]) -> Array:
     return np.array([read(t) for t in tokens], dtype).reshape(shape)
 
 
+def complex_elements(operation: Any, kind: jax.ShapeDtypeStruct) -> Array:
+    """Returns the elements of a constant of complex numbers, which the bindings do not read.
+
+    MLIR prints them as pairs of real numbers, one pair where all are equal, or as hex digits.
+    """
+    found = re.search(r"dense<.*>\s*:\s*tensor<", operation.get_asm(), re.DOTALL)
+    assert found is not None
+    text, real = found[0], np.dtype(f"float{4 * kind.dtype.itemsize}")
+    one = text.startswith("dense<(")
+    shape = (1,) * len(kind.shape) if one else kind.shape
+    elements = _list_of(text, real, (*shape, 2)).view(kind.dtype).reshape(shape)
+    return np.broadcast_to(elements, kind.shape)
+
+
 def _from_hex(digits: str, kind: jax.ShapeDtypeStruct, what: str) -> Array:
     size = math.prod(kind.shape) * kind.dtype.itemsize
     if len(digits) % 2:

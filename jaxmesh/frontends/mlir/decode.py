@@ -5,16 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import jax
 
 from jaxmesh.dialects import textual
-from jaxmesh.dialects.definitions import definition_of, has_trait
-from jaxmesh.dialects.op import OpDef, Trait
+from jaxmesh.dialects.definitions import has_trait
+from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.ttnn.memory import MEMORY_OPS
 from jaxmesh.errors import ArgumentTypeError, JaxmeshError, MissingRuleError, UnsupportedError, VerifyError
+from jaxmesh.frontends.mlir import quantization
 from jaxmesh.frontends.mlir.attributes import Values
 from jaxmesh.frontends.mlir.deviations import UPSTREAM, Form, deviations, kinds
 from jaxmesh.frontends.mlir.locations import of_argument, resolve
@@ -28,6 +29,7 @@ from jaxmesh.frontends.mlir.module import (
 )
 from jaxmesh.frontends.mlir.preprocess import PROPERTIES
 from jaxmesh.frontends.mlir.types import Types, layout_of
+from jaxmesh.frontends.mlir.written_ops import activation_of, dropped_attributes, in_ttir, row_of
 
 MAX_CALLS = 100
 MAX_STEPS = 1_000_000
@@ -148,15 +150,6 @@ class Program:
         return tuple(axes[i] for i in declared)
 
 
-def row_of(op: str) -> OpDef | None:
-    """Returns the definition of an op; in older files TTNN has ops that only TTIR has now."""
-    return definition_of(op) or definition_of(_in_ttir(op))
-
-
-def _in_ttir(op: str) -> str:
-    return op.replace("ttnn.", "ttir.", 1) if op.startswith("ttnn.") else op
-
-
 def add_location(line: int, op: str, error: Exception) -> JaxmeshError:
     """The error with its line and op in front, if it has none yet; another's exception becomes a VerifyError."""
     ours = isinstance(error, JaxmeshError)
@@ -237,6 +230,7 @@ class _Decoder:
         self._bodies: dict[Function, Body] = {}
         self._open: list[Function] = []
         self._values: dict[int, Values] = {}
+        self._quantizes = any("!quant." in text for text in {f.piece.rewritten.text for f in functions})
 
     def _note(self, text: str) -> None:
         self.notes.append(f"line {self._line}: {text}")
@@ -286,13 +280,20 @@ class _Decoder:
             types = () if handle else tuple(self.types(r.type) for r in results)
             layouts = self._layouts(results, function) if op.startswith("ttnn.") and types else ()
             attributes = self._attributes(operation, function)
+            dropped = dropped_attributes(row_of(op), operation.attributes)
+            if dropped:
+                attributes = {k: v for k, v in attributes.items() if k not in dropped}
+            if self._quantizes or op in quantization.OPS:
+                moves = op in TTNN or op in EMPTY or op in _CALLS or has_trait(op, Trait.MOVES)
+                attributes = quantization.with_elements(op, operation, attributes, moves=moves)
             if op == "ttnn.to_layout" and LAYOUT not in attributes and layouts:
                 attributes = attributes | {LAYOUT: "tile" if "!ttcore.tile<" in layouts[0] else "row_major"}
             if self.promotes and f"ttnn.{attributes.get('composite_name')}" in textual.OPS:
                 op, attributes = textual.promoted_composite(attributes)
+            activation = activation_of(op, attributes)
             callee = self._callee(attributes, function) if op in _CALLS else None
             if callee is None and op not in EMPTY and op == operation.name:
-                self._compare(op, operation)
+                self._compare(op, operation, dropped)
         except Exception as error:
             raise add_location(line, op, error) from None
         sizes = attributes.get("mesh_shape")
@@ -308,7 +309,13 @@ class _Decoder:
         location = resolve(text.locations[line], text.aliases) if line in text.locations else ""
         row = None if results else row_of(op)
         into = () if row is None or row.writes is None or row.writes >= len(operands) else (row.writes,)
-        body.steps.append(Step(line, op, operands, made, attributes, types, callee, location, handle, layouts, into))
+        step = Step(line, op, operands, made, attributes, types, callee, location, handle, layouts, into)
+        if activation:
+            # A value of its own, which no op of the text makes.
+            between = numbers[object()] = len(numbers)
+            body.steps.append(replace(step, results=(between,)))
+            step = replace(step, op=activation, operands=(between,), attributes=_NONE)
+        body.steps.append(step)
 
     def _layouts(self, results: Sequence[Any], function: Function) -> tuple[str, ...]:
         """The layouts that the types of results have; MLIR keeps each type once, so they are looked at once."""
@@ -321,7 +328,7 @@ class _Decoder:
 
     def _know(self, op: str, line: int) -> None:
         """Raises a MissingRuleError for an op without meaning."""
-        if self.needs is None and any(has_trait(o, Trait.COLLECTIVE) for o in (op, _in_ttir(op))):
+        if self.needs is None and any(has_trait(o, Trait.COLLECTIVE) for o in (op, in_ttir(op))):
             self.needs = f"line {line}: {op}"
         if op in TTNN or op in EMPTY or op in _CALLS or row_of(op) is not None:
             return
@@ -345,7 +352,7 @@ class _Decoder:
         # Its length does not count the properties.
         return found if not len(attributes) else found | {pair for pair in kinds(attributes) if pair[0] != PROPERTIES}
 
-    def _compare(self, op: str, operation: Any) -> None:
+    def _compare(self, op: str, operation: Any, dropped: Sequence[str]) -> None:
         """Notes where the first op of each form is not as upstream defines it."""
         operands = list(operation.operands)
         devices = sum(v in self._handles for v in operands) if self._handles else 0
@@ -353,7 +360,8 @@ class _Decoder:
         if form not in self._forms:
             self._forms.add(form)
             if found := "; ".join(deviations(form)):
-                self.deviations[form] = f"line {self._line}: {op} {found} ({UPSTREAM}); it is read as in earlier texts."
+                what = f"{', '.join(map(repr, dropped))} is left out" if dropped else "it is read as in earlier texts"
+                self.deviations[form] = f"line {self._line}: {op} {found} ({UPSTREAM}); {what}."
 
     def _attributes(self, operation: Any, function: Function) -> dict[str, Any]:
         piece = function.piece

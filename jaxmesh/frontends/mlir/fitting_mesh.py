@@ -10,15 +10,21 @@ from jaxmesh.dialects.op import Trait
 from jaxmesh.errors import VerifyError
 from jaxmesh.frontends.mlir.decode import Body, Step
 
-_GATHERED = {"ttir.all_gather": "all_gather_dim", "ttir.reduce_scatter": "scatter_dim"}
+_GATHERED = {
+    f"{dialect}.{name}": dim
+    for dialect in ("ttir", "ttnn")
+    for name, dim in (("all_gather", "all_gather_dim"), ("reduce_scatter", "scatter_dim"), ("mesh_partition", "dim"))
+}
 """Collectives that change the size of a dim by that of their mesh axis, with the attribute that names the dim."""
+_RANK = 2
+"""The axes of Tenstorrent's meshes."""
 
 
 def fitting_mesh(body: Body) -> tuple[int, ...] | None:
     """Returns the axis sizes that the mesh_shards and collectives of a function fix; None if they fix none.
 
     An axis is fixed by a dim that is split over it alone, or that a collective gathers or scatters. One over which all
-    values are copies has 1 device, if no collective names it.
+    values are copies has 1 device, if no collective names it. Without a mesh_shard there are two axes.
 
     Raises:
       VerifyError: two ops fix one axis differently.
@@ -27,7 +33,7 @@ def fitting_mesh(body: Body) -> tuple[int, ...] | None:
     shards = [s for s, _ in steps if s.op == "ttir.mesh_shard"]
     # Of a copy the dims mean nothing, where others say how many axes there are.
     ranks = {len(s.attributes["shard_dims"]) for s in [s for s in shards if _splits(s)] or shards}
-    if len(ranks) != 1:
+    if len(ranks) > 1:
         return None
     found: dict[int, tuple[int, Step]] = {}
     open_axes: set[int] = set()
@@ -42,8 +48,8 @@ def fitting_mesh(body: Body) -> tuple[int, ...] | None:
                     f"line {step.line}: {step.op} takes mesh axis {axis} to be of size {size}, but {at.op} in line "
                     f"{at.line} of size {before}; correct one of them."
                 )
-    (rank,) = ranks
-    if open_axes - found.keys() or any(axis >= rank for axis in found):
+    rank = min(ranks, default=_RANK if found else 0)
+    if not rank or open_axes - found.keys() or any(axis >= rank for axis in found):
         return None
     return tuple(found[axis][0] if axis in found else 1 for axis in range(rank))
 

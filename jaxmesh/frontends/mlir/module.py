@@ -185,16 +185,19 @@ def _run_mesh(runs: Sequence[RunLine]) -> DeclaredMesh | None:
 
 _SHARDINGS = frozenset({"shard_status", "runtime_tensor_sharding", "local_shape"})
 _STATUS = re.compile(r"\b(presharded|unsharded)\b")
+_ROLE = re.compile(r"<(input|parameter|constant)>")
 _LOCAL = re.compile(r"local_shape\s*=\s*(tensor<[^<>]*(?:<[^<>]*>[^<>]*)?>)")
 
 
 @dataclass(frozen=True, slots=True)
 class BoundaryAttributes:
-    """The attributes of one argument or result: its status, its local type if that is written apart, and its axes."""
+    """The attributes of one argument or result: its status, its local type if that is written apart, its axes, and what
+    it is: `input`, `parameter`, `constant`."""
 
     status: str | None
     local: Any
     varying: tuple[int, ...] | None = None
+    role: str = ""
 
 
 def boundary_attributes(function: Function, which: str, count: int) -> list[BoundaryAttributes]:
@@ -207,11 +210,13 @@ def boundary_attributes(function: Function, which: str, count: int) -> list[Boun
 
 
 def _parse_row(row: Any) -> BoundaryAttributes:
-    status, local, varying = None, None, None
+    status, local, varying, role = None, None, None, ""
     for name, attribute in entries(row):
         if name == "jaxmesh.varying":
             varying = _axes(str(attribute)[:_LONGEST])
             continue
+        if name == "ttcore.argument_type" and (said := _ROLE.search(str(attribute)[:_LONGEST])):
+            role = said[1]
         if not name.startswith(("ttcore.", "tt.")) or name.split(".")[1] not in _SHARDINGS:
             continue
         text = str(attribute)[:_LONGEST]
@@ -221,7 +226,7 @@ def _parse_row(row: Any) -> BoundaryAttributes:
             raise VerifyError(f"{name} is presharded or unsharded, got {text[:60]}.")
         if shape := _LOCAL.search(text):
             local = _type(shape.group(1), row.context)
-    return BoundaryAttributes(status, local, varying)
+    return BoundaryAttributes(status, local, varying, role)
 
 
 _AXES = re.compile(r"array<i64(?::\s*([0-9]{1,9}(?:,\s*[0-9]{1,9})*))?>")

@@ -9,7 +9,9 @@ from jaxmesh.dialects.op import Trait
 from jaxmesh.frontends.mlir.decode import Body, Program
 from jaxmesh.frontends.mlir.module import BoundaryAttributes
 
-_THERE = BoundaryAttributes("presharded", None, ())
+
+def _there(row: BoundaryAttributes) -> BoundaryAttributes:
+    return replace(row, status="presharded", local=None, varying=())
 
 
 def with_arguments_on_devices(program: Program) -> Program:
@@ -20,9 +22,9 @@ def with_arguments_on_devices(program: Program) -> Program:
     """
     read = _split_arguments(program.body)
     rows = enumerate(program.arguments)
-    arguments = tuple(_THERE if a.status is None and i not in read else a for i, a in rows)
+    arguments = tuple(_there(a) if a.status is None and i not in read else a for i, a in rows)
     whole = not _transfers(program.body)
-    results = tuple(_THERE if whole and r.status is None else r for r in program.results)
+    results = tuple(_there(r) if whole and r.status is None else r for r in program.results)
     return replace(program, arguments=arguments, results=results)
 
 
@@ -34,15 +36,20 @@ def with_layouts_obeyed(program: Program) -> Program:
     for step in program.body.steps:
         layouts.update(zip(step.results, step.layouts or [""] * len(step.results), strict=True))
     there = {v for v, layout in layouts.items() if layout and "#ttnn.buffer_type<system_memory>" not in layout}
-    arguments = tuple(_THERE if a.status is None and i in there else a for i, a in enumerate(program.arguments))
+    arguments = tuple(_there(a) if a.status is None and i in there else a for i, a in enumerate(program.arguments))
     made = zip(program.body.results, program.results, strict=True)
-    results = tuple(_THERE if r.status is None and v in there else r for v, r in made)
+    results = tuple(_there(r) if r.status is None and v in there else r for v, r in made)
     return replace(program, arguments=arguments, results=results)
 
 
 def has_layouts(program: Program) -> bool:
     """Returns True if types of the program have layouts of TTNN."""
     return any(program.body.layouts) or any(step.layouts for step in program.body.steps)
+
+
+def calls_once(program: Program) -> bool:
+    """Returns True if the program calls functions of which upstream keeps the results."""
+    return any(step.op.endswith(".load_cached") for step in program.body.steps)
 
 
 def _transfers(body: Body) -> bool:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from jaxmesh.errors import ParseError
+from jaxmesh.frontends.mlir.quantization import without_spaces
 
 MAX_DEPTH = 128
 """MLIR's parser and printer recurse per bracket and per alias; their stack ends at some thousands."""
@@ -46,6 +47,9 @@ _TOKEN = re.compile(
   | (?P<module>(?<![\w$.\-%@\#!"])(?:ttcore|tt)\.(?:device|cpu)_module\b\s*(?:attributes\s*\{[^{}]*\}\s*)?\{)
   | (?P<device>(?<![\w$.\-%@\#!"])(?:ttcore|tt)\.device\s*@[\w$.\-]+\s*=\s*)
   | (?P<empty>(?<![\w$.\-%@\#!"])(?:ttir|ttnn)\.empty\s*\(\s*\)\s*(?:\{[^{}"]*\}\s*)?:(?!\s*\())
+  | (?P<layout>(?<![\w$.\-%@\#!"])ttir\.to_layout\s+%[\w\#]+,\s*%[\w\#]+\s*:\s*(?=tensor<))
+  | (?P<cached>(?<![\w$.\-%@\#!"])(?:ttcore|tt)\.load_cached\s*\(\s*
+      (?P<callee>@(?:[\w$.\-]+|"[^"\\\n]*"))\s*,\s*\[(?P<given>[%\w\#,\s]*)\]\s*\))
   | (?P<rank>(?<![\w.])(?:[0-9?]{1,20}x){129})
   | (?P<digits>[0-9.]{401,}|0x[0-9A-Fa-f]{401,})
     )
@@ -53,6 +57,7 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 _DEFINITION = re.compile(r"(?m)^#(\w+)[ \t]*=[ \t]*(\S.*?)[ \t]*$")
+_INTO = re.compile(r"tensor<[^\n]*>(?P<into>\s+into\s+)tensor<[^\n]*>(?P<arrow>\s+->\s+)(?=tensor<)")
 _EQUALS = re.compile(r"\s*=")
 _ANGLES = re.compile(r'"[^"\\\n]*(?:\\.[^"\\\n]*)*"|->|[<>]')
 _ALIAS = re.compile(r"(?:#[\w$.\-]+)?")
@@ -154,6 +159,7 @@ def rewrite(text: str, first_line: int) -> Rewritten:
     >>> rewrite("%0 = ttir.empty() : tensor<2xf32>", 1).text
     '%0 = "ttir.empty"() : () -> tensor<2xf32>'
     """
+    text = without_spaces(text)
     scan = _Scan(text, first_line)
     nul = text.find("\0")
     if nul >= 0:
@@ -210,6 +216,13 @@ def _take(scan: _Scan, token: re.Match[str]) -> None:
             name = token.group().split("(")[0].strip()
             lines = "\n" * token.group().count("\n")
             scan.edits.append((start, end, f'"{name}"(){lines} : () ->'))
+        case "layout":
+            _to_layout(scan, start, end)
+        case "cached":
+            lines = "\n" * (token.group().count("\n") - token["given"].count("\n"))
+            attributes = f"{{callee = {token['callee']}}}"
+            scan.edits.append((start, end, f'"ttcore.load_cached"({token["given"]}){lines} {attributes}'))
+            scan.skip_to = end
         case "alias":
             _alias(scan, token.group(), start, end)
         case "metadata":
@@ -235,6 +248,17 @@ def _plain(scan: _Scan, token: re.Match[str]) -> None:
     if start >= 0:
         scan.edits.append((start, end, ""))
         scan.locations.append((start, token.group("place")[5:-1]))
+
+
+def _to_layout(scan: _Scan, start: int, end: int) -> None:
+    """`ttir.to_layout %0, %1 : A into B -> C` in generic form; its types are on one line."""
+    types = _INTO.match(scan.text, end)
+    if types is None:
+        return
+    operands = scan.text[start:end].partition("layout")[2].rpartition(":")[0].strip()
+    scan.edits.append((start, end, f'"ttir.to_layout"({operands}) : ('))
+    scan.edits.append((*types.span("into"), ", "))
+    scan.edits.append((*types.span("arrow"), ") -> "))
 
 
 def _check_escapes(scan: _Scan, token: re.Match[str]) -> None:

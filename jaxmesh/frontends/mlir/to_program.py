@@ -16,8 +16,7 @@ from jaxmesh.dialects.program import Op, Port, Program, Type, Value
 from jaxmesh.dialects.ttnn.forms import Occurrence
 from jaxmesh.dialects.ttnn.layouts import is_plain
 from jaxmesh.dialects.ttnn.memory import MEMORY_OPS
-from jaxmesh.errors import VerifyError
-from jaxmesh.frontends.mlir import decode as decoded
+from jaxmesh.frontends.mlir import decode as decoded, quantization
 from jaxmesh.frontends.mlir.ttnn_configs import CONFIGS
 
 _SEGMENTS = ("operandSegmentSizes", "resultSegmentSizes")
@@ -179,6 +178,9 @@ def _attributes(step: decoded.Step) -> Mapping[str, Any]:
         rest = {k: v for k, v in step.attributes.items() if k != HOISTED}
         return {**_attributes(replace(step, attributes=rest)), HOISTED: True}
     dialect, _, name = step.op.partition(".")
+    if step.op in quantization.OPS:
+        # What is stored does not say the type that the op is of.
+        raise _NotPrinted
     attributes = {k: v for k, v in step.attributes.items() if k not in _SEGMENTS and "." not in k}
     if dialect == "ttir" and name == "mesh_shard":
         if attributes["shard_type"] == "identity" or not attributes.keys() <= {*_SHARD}:
@@ -211,7 +213,5 @@ def _attributes(step: decoded.Step) -> Mapping[str, Any]:
 def _elements(value: Any, step: decoded.Step) -> Any:
     """The elements of a constant; those of a splat are kept as one."""
     (kind,) = step.types
-    elements = np.asarray(value)
-    if elements.dtype != kind.dtype:
-        raise VerifyError(f"{step.op}: its value is of type {elements.dtype}, but the declared type is {kind.dtype}.")
+    elements = np.asarray(value).astype(kind.dtype, copy=False)
     return np.broadcast_to(elements.reshape(()), kind.shape) if elements.size == 1 else elements

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jaxlib.mlir import ir
 
 from jaxmesh.errors import UnsupportedError
+from jaxmesh.frontends.mlir.quantization import STORAGE, quantized
 
 _FLOATS = {
     "f64": "float64", "f32": "float32", "f16": "float16", "bf16": "bfloat16",
@@ -93,6 +94,8 @@ class Types:
             shape = (*shape[:-2], shape[-2] * rows, shape[-1] * columns)
             if element in _TT:
                 return jax.ShapeDtypeStruct(shape, jnp.dtype(_TT[element]))
+        if quantized(element) is not None:
+            return jax.ShapeDtypeStruct(shape, jnp.dtype(STORAGE))
         return jax.ShapeDtypeStruct(shape, self._block(element) or dtype_named(element, wide=self.wide))
 
     def _block(self, name: str) -> Any:

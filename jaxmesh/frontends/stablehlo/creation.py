@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxmesh.errors import UnsupportedError
+from jaxmesh.frontends.mlir.attributes import complex_elements
 from jaxmesh.frontends.stablehlo.call import Program
 from jaxmesh.frontends.stablehlo.kept_ops import keep_op
 from jaxmesh.frontends.stablehlo.reshards import perform, plan
@@ -23,7 +24,8 @@ _SMALL = 2**32
 def constant(program: Program, op: Any) -> list[Sharded]:
     """A constant: equal everywhere, or this device's slice of one whose elements differ."""
     (kind,), (sharding,) = program.types_of(op.results), program.result_shardings(op)
-    value: Any = program.read(op.attributes["value"])
+    is_complex = kind.dtype.kind == "c"
+    value: Any = complex_elements(op, kind) if is_complex else program.read(op.attributes["value"])
     array = np.asarray(value)
     if array.dtype != kind.dtype:
         array = array.astype(kind.dtype)

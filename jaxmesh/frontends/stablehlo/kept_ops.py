@@ -22,7 +22,7 @@ def keep_op(
     def results(*values: Any) -> list[Any]:
         return as_list(meaning(*values))
 
-    kept = imported_op("ttir", name, attributes) if keeps_ops else None
+    kept = imported_op("ttir", name, attributes, operands) if keeps_ops else None
     if kept is None:
         return results(*arrays)
     return imported_op_p.bind(*arrays, jaxpr=jax.make_jaxpr(results)(*arrays), op=kept)

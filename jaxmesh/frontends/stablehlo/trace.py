@@ -16,6 +16,7 @@ from jaxmesh.frontends.stablehlo.program import ImportedProgram, import_module
 from jaxmesh.frontends.stablehlo.shardings import as_spec
 from jaxmesh.jaxprs import evaluate, source_locations, walk
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr
+from jaxmesh.jaxprs.primitives import CALLBACKS, CALLS_HOST
 from jaxmesh.jaxprs.source_locations import Sources
 from jaxmesh.jaxprs.stablehlo import keep_equations, lower_to_stablehlo, struct
 from jaxmesh.sharding.mesh import AnyMesh, show_mesh
@@ -142,7 +143,7 @@ def partition_program(plain: Jaxpr, asked: Asked, out_tree: Any, mesh: AnyMesh) 
       InexpressibleError: an op that has no meaning here.
     """
     abstract: AbstractMesh = mesh.abstract_mesh if isinstance(mesh, Mesh) else mesh
-    _check_meshes(plain, abstract)
+    _check_equations(plain, abstract)
     count = len(walk.open_jaxpr(plain).outvars)
     results = [None] * count if asked.results is None else list(asked.results(out_tree))
     ends = [_on(s, abstract) for s in asked.arguments], [_on(s, abstract) for s in results]
@@ -180,14 +181,18 @@ def _on(sharding: NamedSharding | None, mesh: AbstractMesh) -> NamedSharding | N
     return None if sharding is None else NamedSharding(mesh, sharding.spec)
 
 
-def _check_meshes(plain: Jaxpr, mesh: AbstractMesh) -> None:
+def _check_equations(plain: Jaxpr, mesh: AbstractMesh) -> None:
     for eqn in walk.all_eqns(plain):
-        if eqn.primitive.name not in _CONSTRAINTS:
+        name = eqn.primitive.name
+        if name in CALLBACKS:
+            line = source_locations.source_line(eqn)
+            raise InexpressibleError(f"no text for primitive {name!r} ({line}): {CALLS_HOST}. The program still runs.")
+        if name not in _CONSTRAINTS:
             continue
         for sharding in wanted_by(eqn):
             if dict(sharding.mesh.shape) != dict(mesh.shape):
                 raise MeshMismatchError(
-                    f"{eqn.primitive.name} ({source_locations.source_line(eqn)}) is over the mesh "
+                    f"{name} ({source_locations.source_line(eqn)}) is over the mesh "
                     f"{show_mesh(sharding.mesh)}, the program over {show_mesh(mesh)}; one program has one mesh."
                 )
 

@@ -27,7 +27,7 @@ from jaxmesh.passes.flatten.storage import SMALL, Array, as_array, is_uniform, p
 Rule = Callable[["Builder", Eqn, Sequence[Value]], "Sequence[Value] | Value"]
 """Rewrites an equation: from the builder, the equation and its operands to its result or results, of the same types."""
 FOLDER = "jaxmesh/passes/flatten/"
-_COMPLEX = (np.dtype(np.complex64), np.dtype(np.complex128))
+_COMPLEX = frozenset({np.dtype(np.complex64), np.dtype(np.complex128)})
 COMPLEX = "complex "
 """Before the name of a primitive: its rule for complex numbers."""
 
@@ -330,9 +330,10 @@ class Builder:
         return self.pair(self.constant(elements.real), self.constant(elements.imag))
 
     def _literal(self, literal: Any) -> Value:
-        # The value may be Python's own number, which NumPy would take to have 64 bits.
-        elements, dtype = as_array(literal.val), literal.aval.dtype
-        return self._numbers(elements if is_key(dtype) else np.asarray(elements, dtype))
+        dtype, value = literal.aval.dtype, literal.val
+        if not is_key(dtype) and dtype.kind != "c" and not literal.aval.shape:
+            return self.full((), evaluate.strip_type(value), dtype)
+        return self._numbers(as_array(value) if is_key(dtype) else np.asarray(as_array(value), dtype))
 
     def _needed_eqns(self, body: Jaxpr) -> list[Eqn]:
         """Returns the equations whose results are used, cached for bodies that are built several times."""
@@ -361,8 +362,7 @@ class Builder:
 
     def _fold(self, eqn: Eqn, operands: Sequence[Value]) -> Value | None:
         """Folds the equation to a constant if its operands are known."""
-        known = self.known
-        if not operands or not all(v in known for v in operands):
+        if not operands or not self.known.keys() >= {*operands}:
             return None
         compute = FOLDS.get(eqn.primitive.name)
         if compute is None or len(eqn.outvars) != 1:
@@ -371,7 +371,7 @@ class Builder:
         if dtype.kind not in "iub" or math.prod(shape) > SMALL:
             return None
         with np.errstate(all="ignore"):
-            number = np.asarray(compute(eqn, [known[v] for v in operands]))
+            number = np.asarray(compute(eqn, [self.known[v] for v in operands]))
         return self.constant(np.broadcast_to(number, shape).astype(dtype))
 
     def _line_of(self, eqn: Eqn) -> str:
@@ -388,7 +388,7 @@ class Builder:
 
 def is_complex(eqn: Eqn) -> bool:
     """Returns True if a result of an equation is of complex numbers."""
-    return any(getattr(v.aval, "dtype", None) in _COMPLEX for v in eqn.outvars)
+    return not _COMPLEX.isdisjoint([getattr(v.aval, "dtype", None) for v in eqn.outvars])
 
 
 def missing(eqn: Eqn, why: str, outer: str = "") -> MissingRuleError:

@@ -16,6 +16,7 @@ import numpy as np
 from jaxmesh.dialects.program import Value
 from jaxmesh.errors import InexpressibleError
 from jaxmesh.jaxprs.compat import Eqn
+from jaxmesh.jaxprs.primitives import CALLBACKS, CALLS_HOST
 from jaxmesh.passes.flatten.builder import Builder, Rule
 from jaxmesh.passes.rules import Rules
 
@@ -282,13 +283,12 @@ def _custom_linear_solve(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[
 
 # --- without a rule --------------------------------------------------------------------------------------------------
 
-_CALLBACK = "it calls Python on the host amid the program, and TTIR has no such call; trace the program without it"
 _ITERATES = (
     "it iterates until the numbers are good enough, which only the devices know, and TTIR has no such loop; compute it "
     "on the host, or write it with a static number of iterations"
 )
 _REFUSED = {
-    **dict.fromkeys(("pure_callback", "io_callback", "debug_callback", "debug_print"), _CALLBACK),
+    **dict.fromkeys(CALLBACKS, CALLS_HOST),
     **dict.fromkeys(
         ("eigh", "eig", "svd", "schur", "igamma", "igammac", "igamma_grad_a", "random_gamma", "random_gamma_grad"),
         _ITERATES,

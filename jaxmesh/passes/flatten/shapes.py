@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from jaxmesh.dialects.program import Shape, Value
+from jaxmesh.errors import VerifyError
 from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.passes.flatten.builder import Builder, Rule
 from jaxmesh.passes.rules import Rules
@@ -18,6 +19,13 @@ RULES: Rules[Rule] = Rules()
 @RULES.add("reshape")
 def _reshape(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     (x,), order = xs, eqn.params.get("dimensions")
+    before, after = b.shape(x), b.result(eqn)[0]
+    if math.prod(before) != math.prod(after):
+        # JAX 0.10 traces it, and fails when it compiles.
+        raise VerifyError(
+            f"reshape ({b.line}): {list(before)} has {math.prod(before)} elements, but {list(after)} has "
+            f"{math.prod(after)}; a reshape keeps their number."
+        )
     return b.reshape(x if order is None else b.permute(x, order), b.result(eqn)[0])
 
 

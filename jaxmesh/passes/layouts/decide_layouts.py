@@ -26,6 +26,7 @@ from jaxmesh.dialects.ttnn.memory import LAYOUT_ONLY, MEMORY_OPS
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.passes.layouts.conversions import Form, path
 from jaxmesh.passes.layouts.wanted_rows import forms_of, tensors, values_in_rows
+from jaxmesh.passes.ttir_to_ttnn.builder import DEVICE
 
 _OFFER = "or ask for the text with strict=False, which the emulation runs"
 
@@ -82,10 +83,8 @@ class _Decider:
         self.line = ""
         self.refused = False
         """True if the library refuses an operand of the current op."""
-        self.taken: dict[Any, tuple[Forms, list[np.dtype[Any]]]] = {}
-        """By what a function takes and the element types of its operands: those in which it takes them."""
         self.wanted: dict[Any, tuple[Forms, Sequence[tuple[Takes, Form]]]] = {}
-        """Likewise, and by whether what takes any layout is in tiles: the forms in which it takes them."""
+        """By what a function takes, whether any layout is tiles, and its operands' types: the forms that it takes."""
         self.forms: dict[Value, dict[Form, Value]] = {}
         """By value of the program that comes in: the forms that exist, and the values that they are."""
 
@@ -144,7 +143,10 @@ class _Decider:
 
     @property
     def _handle(self) -> Value:
-        assert self.handle is not None, "a program with tensors on the devices has a device"
+        if self.handle is None:
+            self.handle = self.made.new(DEVICE)
+            mesh = {"mesh_shape": tuple(self.made.mesh.values())}
+            self.made.ops.insert(0, Op("ttnn.get_device", (), (self.handle,), mesh))
         return self.handle
 
     # --- ops ---
@@ -180,15 +182,14 @@ class _Decider:
             if (kind.dtype, kind.tile, kind.host) != form:
                 self.made.types[value] = replace(kind, dtype=form.dtype, tile=form.tile, host=form.host)
             self._add(value, form, value)
-        self.made.ops.append(Op(op.name, tuple(operands), op.results, op.attributes, op.line))
+        given = tuple(operands)
+        self.made.ops.append(op if given == op.operands else Op(op.name, given, op.results, op.attributes, op.line))
 
     def _on_devices(self, op: Op) -> None:
         found = forms_of(self.source, op, ttnn.OPS.get(op.name.removeprefix("ttnn.")))
         given = tensors(self.source, op)
-        dtypes = self._dtypes(op, given, found)
-        tile = not self._stays_in_rows(op, given, found)
         operands: list[Value | None] = []
-        for value, (takes, form) in zip(given, self._takes(found, dtypes, tile), strict=True):
+        for value, (takes, form) in zip(given, self._takes(op, given, found), strict=True):
             # Mostly it is there.
             there = None if value is None else self.forms[value].get(form)
             operands.append(there if value is None or there is not None else self._convert_to(value, takes, form))
@@ -207,18 +208,22 @@ class _Decider:
         free = [v for i, v in enumerate(given) if v is not None and found.operand(i).layout == "either"]
         return all(any(not form.tile for form in self.forms[v]) for v in free)
 
-    def _takes(self, found: Forms, dtypes: Sequence[np.dtype[Any]], tile: bool) -> Sequence[tuple[Takes, Form]]:
+    def _takes(self, op: Op, given: Sequence[Value | None], found: Forms) -> Sequence[tuple[Takes, Form]]:
         """The forms in which a function takes operands of these element types, found once."""
-        key = (id(found), tile, *dtypes)
+        self.refused = False
+        tile = not self._stays_in_rows(op, given, found)
+        own = [_INT32 if v is None else self.source.types[v].dtype for v in given]
+        key = (id(found), tile, *own)
         known = self.wanted.get(key)
-        if known is None or known[0] is not found:
-            rows = [(found.operand(number), dtype) for number, dtype in enumerate(dtypes)]
-            forms = [
-                (t, Form(d, not t.host and (tile if t.layout == "either" else t.layout == "tile"), t.host))
-                for t, d in rows
-            ]
-            known = self.wanted[key] = found, forms
-        return known[1]
+        if known is not None and known[0] is found:
+            return known[1]
+        rows = [(found.operand(number), dtype) for number, dtype in enumerate(self._dtypes(op, given, own, found))]
+        forms = [
+            (t, Form(d, not t.host and (tile if t.layout == "either" else t.layout == "tile"), t.host)) for t, d in rows
+        ]
+        if not self.refused and None not in given:
+            self.wanted[key] = found, forms
+        return forms
 
     def _convert_to(self, value: Value, takes: Takes, form: Form) -> Value:
         have = self.forms[value]
@@ -228,13 +233,10 @@ class _Decider:
 
     # --- element types ---
 
-    def _dtypes(self, op: Op, given: Sequence[Value | None], found: Forms) -> list[np.dtype[Any]]:
+    def _dtypes(
+        self, op: Op, given: Sequence[Value | None], own: Sequence[np.dtype[Any]], found: Forms
+    ) -> list[np.dtype[Any]]:
         """The element type in which each operand is taken; that of the program if the library takes none."""
-        self.refused = False
-        own = [np.dtype(np.int32) if v is None else self.source.types[v].dtype for v in given]
-        key = (id(found), *own)
-        if key in self.taken and self.taken[key][0] is found:
-            return self.taken[key][1]
         stored = [None if v is None else stored_as(t) for v, t in zip(given, own, strict=True)]
         taken = [None if s is None else found.operand(i).type_for(s) for i, s in enumerate(stored)]
         for number, value in enumerate(given):
@@ -247,10 +249,7 @@ class _Decider:
                 self._refuse(op, numbers[-1], found)
             taken = [common if i in numbers else t for i, t in enumerate(taken)]
         rows = zip(own, stored, taken, strict=True)
-        made = [o if t is None or t == s else as_dtype(t) for o, s, t in rows]
-        if not self.refused and None not in given:
-            self.taken[key] = found, made
-        return made
+        return [o if t is None or t == s else as_dtype(t) for o, s, t in rows]
 
     def _refuse(self, op: Op, number: int, found: Forms) -> None:
         self.refused = True

@@ -53,8 +53,8 @@ def _pass_on(op: Op, rows: set[Value], tiles: set[Value]) -> None:
 
 def _read(program: Program, op: Op, row: TtnnOp | None, rows: set[Value], tiles: set[Value]) -> None:
     found = forms_of(program, op, row)
-    free = rows if op.results and op.results[0] in rows and op.results[0] not in tiles else tiles
-    by_layout = {"rows": rows, "tile": tiles, "either": free}
+    in_rows = bool(op.results) and op.results[0] in rows and op.results[0] not in tiles
     for number, value in enumerate(tensors(program, op)):
         if value is not None:
-            by_layout[found.operand(number).layout].add(value)
+            layout = found.operand(number).layout
+            (rows if layout == "rows" or (in_rows and layout == "either") else tiles).add(value)

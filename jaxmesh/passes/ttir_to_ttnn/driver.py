@@ -220,9 +220,8 @@ class _Lowering:
             self.device(op.results[0])
 
     def _compute(self, op: Op) -> None:
-        types = self.source.types
-        site = Site(op, (), tuple([types[v] for v in op.results]))
-        if is_created(site):
+        results = tuple([self.source.types[v] for v in op.results])
+        if has_trait(op.name, Trait.CREATES) and is_created(site := Site(op, (), results)):
             self._create(op, site)
             return
         pattern = self._pattern(op)
@@ -232,7 +231,7 @@ class _Lowering:
                 "row; add a row in jaxmesh/dialects/ttnn/*.py, or a rule in jaxmesh/passes/ttir_to_ttnn/*.py."
             )
         operands = tuple([None if v is None else self.device(v) for v in _operands_by_position(op)])
-        made = pattern(self.ops, Site(op, operands, site.results))
+        made = pattern(self.ops, Site(op, operands, results))
         values = (made,) if isinstance(made, int) else tuple(made)
         for result, value in zip(op.results, values, strict=True):
             self.copies[result] = _Copies(device=value)

@@ -100,15 +100,15 @@ def _python(s: Stages) -> Any:
 
 
 def _run_text(text: str, s: Stages) -> Any:
-    space: dict[str, Any] = {"__name__": "emitted", "ttnn": ttnn, "utils": _Utilities()}
+    space: dict[str, Any] = {"__name__": "emitted", "ttnn": ttnn, "utils": Utilities()}
     exec(compile(text.replace("import ttnn\nimport utils\n", "", 1), "<emitted>", "exec"), space)
     name = next(n for n, f in space.items() if isinstance(f, types.FunctionType) and n != "main")
     sizes = s.program.world.sizes
-    device = _Utilities.DeviceGetter.get_device((1,) * (2 - len(sizes)) + tuple(sizes))
+    device = Utilities.DeviceGetter.get_device((1,) * (2 - len(sizes)) + tuple(sizes))
     return [_coordinates(_emulated(x), s) for x in space[name]([_input(x, device) for x in s.leaves])]
 
 
-class _Utilities:
+class Utilities:
     """What emitted Python takes from the file beside it."""
 
     class DeviceGetter:

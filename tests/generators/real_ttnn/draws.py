@@ -643,6 +643,43 @@ def decode_attention(c: Calls) -> Any:
     return [c.tensor([1, batch, heads, width], c.some("bfloat16", 0.6)), c.tensor(kv), c.tensor(kv)], kwargs
 
 
+def paged(c: Calls, length: int) -> tuple[Any, Any, list[int]]:
+    """Returns a cache of pages, a table of the pages of each user, and the cache's shape."""
+    cache = [16, c.rng.choice([1, 2]), c.rng.choice([32, 64, 16]), c.rng.choice([32, 64])]
+    table = [c.rng.choice([1, 2]), c.rng.choice([length // 32, 4])]
+    layout = "ROW_MAJOR" if c.chance(0.9) else None
+    return c.tensor(cache), c.tensor(table, c.some("int32"), layout), [*cache, *table]
+
+
+def fill_pages(c: Calls) -> Any:
+    length = c.rng.choice([5, 32, 64, 100])
+    cache, table, (_, heads, _, width, users, _) = paged(c, 96)
+    heads = heads if c.chance(0.9) else heads + 1
+    return [cache, c.tensor([1, heads, length, width]), table], {"batch_idx": c.rng.randrange(users + 1)}
+
+
+def decode_pages(c: Calls) -> Any:
+    cache, table, (_, _, _, width, users, _) = paged(c, 64)
+    q = c.tensor([1, users, c.rng.choice([2, 4, 8]), width], c.some("bfloat16", 0.6))
+    kwargs: dict[str, Any] = {"is_causal": c.chance(0.7)}
+    if c.chance(0.85):
+        kwargs["cur_pos_tensor"] = c.tensor([users], c.some("int32"), "ROW_MAJOR" if c.chance(0.9) else None)
+    return [q, cache, cache, table], kwargs
+
+
+def chunk_of_pages(c: Calls) -> Any:
+    cache, table, (_, _, _, width, users, _) = paged(c, 64)
+    q = c.tensor([users, c.rng.choice([2, 4, 3]), c.rng.choice([32, 64]), width], c.some("bfloat16", 0.6))
+    return [q, cache, cache, table, c.rng.choice([0, 32, 64, 96])], {}
+
+
+def latent_attention(c: Calls) -> Any:
+    users, heads, length, width = c.rng.choice([1, 2]), c.rng.choice([1, 4]), c.rng.choice([32, 64]), 64
+    k = [users, 1, length if c.chance(0.8) else 96, width]
+    values = c.rng.choice([32, 40, 64, 96]) if c.chance(0.6) else c.tensor([*k[:3], 32])
+    return [c.tensor([users, heads, length, width]), c.tensor(k), values], {"is_causal": c.chance(0.5)}
+
+
 def all_reduce_async(c: Calls) -> Any:
     kwargs = {"mesh_device": {"name": "device"}, "math_op": {"name": "ttnn.ReduceType.Sum"}}
     return [c.x(1), c.rng.choice([0, 1])], kwargs
@@ -738,7 +775,10 @@ DRAWS: dict[str, Draw] = {
     **dict.fromkeys(UNARY, unary), **dict.fromkeys(TYPED, binary_typed), **dict.fromkeys(UNTYPED, binary),
     "conv1d": conv1d, "group_norm": group_norm, "point_to_point": point_to_point,
     "transformer.scaled_dot_product_attention_decode": decode_attention,
-    "experimental.all_reduce_async": all_reduce_async,
+    "experimental.all_reduce_async": all_reduce_async, "experimental.paged_fill_cache": fill_pages,
+    "transformer.paged_scaled_dot_product_attention_decode": decode_pages,
+    "transformer.chunked_scaled_dot_product_attention": chunk_of_pages,
+    "transformer.flash_mla_prefill": latent_attention,
     **dict.fromkeys(("add_", "sub_", "mul_", "div_", "subtract_", "multiply_", "divide_"), binary),
     "gelu_bw": backward, "where": where, "leaky_relu": with_number("negative_slope", True), "round": rounded,
     "clamp": clamp, "clip": clamp, "typecast": typecast, "sum": reduction, "mean": reduction, "max": reduction,

@@ -49,6 +49,11 @@ class DeviceGetter:
         return cls.parts[shape]
 
 
+def load_constant(path, layout, dtype, device, memory_config, shape):
+    """Stands for that of the exported `utils.py`: a constant of this form, whatever its values."""
+    return ttnn.zeros(shape, dtype=dtype, layout=layout, device=device, memory_config=memory_config)
+
+
 def checked(text):
     """Returns the text with a check after every statement of the program itself."""
     lines, inside = [], False
@@ -97,7 +102,7 @@ def main(source, target, first):
     for name, other in STAND_INS.items():
         if not hasattr(ttnn.DataType, name):
             setattr(ttnn.DataType, name, getattr(ttnn.DataType, other))
-    sys.modules["utils"] = types.SimpleNamespace(DeviceGetter=DeviceGetter)
+    sys.modules["utils"] = types.SimpleNamespace(DeviceGetter=DeviceGetter, load_constant=load_constant)
     programs = [json.loads(line) for line in Path(source).read_text().splitlines()]
     with Path(target).open("a") as out:
         for program in programs[int(first) :]:

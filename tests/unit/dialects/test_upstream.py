@@ -33,7 +33,7 @@ FORMS = {
 }  # fmt: skip
 REFUSED = {
     # What they mean is not known to this project; a text that has them is an error.
-    "activation", "flattened_compat_info", "token_index",
+    "token_index",
 }  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -29,6 +30,8 @@ def program(name: str) -> Program:
     made.ops.append(Op("ttnn.get_device", (), (device,), {"mesh_shape": (1, 1)}))
     results = tuple(made.new(KIND) for _ in range(row.results[0]))
     attributes = {a.name: VALUES.get(a.kind, 1) for a in row.attributes if a.mlir_form != "text"}
+    if "input_memory_config" in row.by_name:
+        attributes["input_memory_config"] = "#ttnn.memory_config<#ttnn.buffer_type<l1>, <interleaved>>"
     made.ops.append(Op(f"ttnn.{name}", (*given, device), results, attributes))
     made.results = [Port(v, True) for v in results]
     return made
@@ -49,6 +52,25 @@ def test_a_call_has_all_arguments(name: str) -> None:
     (call,) = [c for c in calls if ast.unparse(c.func) == row.python.callee]
     assert [k.arg for k in call.keywords] == [p.name for p in row.python.params if p.keyword]
     assert len(call.args) == sum(not p.keyword for p in row.python.params)
+
+
+@pytest.mark.parametrize("language", ["python", "cpp"])
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("conv2d_config", "#ttnn.conv2d_config<shard_layout = block_sharded>"),
+        ("input_memory_config", "#ttnn.memory_config<#ttnn.buffer_type<l1>, <height_sharded>>"),
+    ],
+)
+def test_no_part_of_a_config_is_dropped(name: str, text: str, language: str) -> None:
+    made = program("prepare_conv2d_bias")
+    *_, op = made.ops
+    made.ops[-1] = replace(op, attributes={**op.attributes, name: text})
+    with pytest.raises(MissingRuleError, match="has no call"):
+        emit_module(language, [made])
+    if name == "conv2d_config":
+        made.ops[-1] = replace(op, attributes={**op.attributes, name: "#ttnn.conv2d_config<weights_dtype = bf16>"})
+        assert "BFLOAT16" in emit_module(language, [made])
 
 
 def test_several_programs_are_one_file() -> None:

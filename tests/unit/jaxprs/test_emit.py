@@ -74,8 +74,21 @@ def test_what_comes_again_is_traced_once_and_differs_by_types_keys_and_numbers(s
     calls.clear()
     kept = jax.make_jaxpr(run(Kept()))(ARGUMENTS[0])
     assert str(kept) == str(plain)
-    # Once as it is, once to be kept, and once for each other number and type.
-    assert len(calls) == 4
+    # Once for each number and type.
+    assert len(calls) == 3
+
+
+def test_operands_that_are_one_value_or_a_known_one_say_nothing_of_others() -> None:
+    def run(kept: Any) -> Any:
+        def rows(x: Any, y: Any) -> list[Any]:
+            two, three = (jax.lax.full_like(x, n) for n in (2.0, 3.0))
+            pairs = (x, x), (x, y), (y, y), (y, x), (x, two), (x, three), (two, x), (x, y)
+            return [kept("sub", lambda a, b: a - b, *pair) for pair in pairs]
+
+        return rows
+
+    plain = jax.make_jaxpr(run(lambda _, fun, *xs: fun(*xs)))(*ARGUMENTS)
+    assert str(jax.make_jaxpr(run(Kept()))(*ARGUMENTS)) == str(plain)
 
 
 def test_values_of_other_traces_are_not_kept() -> None:

@@ -13,11 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any, cast
 
-import numpy as np
-
 REAL_BYTES = 1 << 20
 """Host tensors of at most so many bytes are made, of zeros: ttnn then judges every step with them."""
-_HOST_ARRAYS = {"BFLOAT16": "float32", "FLOAT32": "float32"}
 _BYTES = {"BFLOAT16": 2, "FLOAT32": 4, "UINT32": 4, "INT32": 4, "UINT16": 2, "UINT8": 1, "INT8": 1}
 
 
@@ -43,8 +40,10 @@ class Plans:
         self._ttnn = ttnn
         self._kinds: dict[Any, tuple[Any, Any, Any]] = {}
 
-    def result(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Calls the function, or returns an empty tensor of the kind that it gave before."""
+    def result(
+        self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], call: Callable[..., Any]
+    ) -> Any:
+        """Returns what `call` makes of the arguments, or an empty tensor of the kind that the function gave before."""
         key = function, self._key(args), self._key(kwargs)
         if key in self._kinds:
             spec, topology, device = self._kinds[key]
@@ -53,7 +52,7 @@ class Plans:
             if made.spec == spec:
                 made.update_tensor_topology(topology)
                 return made
-        result = function(*args, **kwargs)
+        result = call(*args, **kwargs)
         if isinstance(result, self._ttnn.Tensor) and result.device() is not None:
             self._kinds[key] = result.spec, result.tensor_topology(), result.device()
         return result
@@ -64,6 +63,8 @@ class Plans:
             # A TensorSpec is equal to another one, and has another hash.
             kind = x.shape, x.padded_shape, x.dtype, x.layout, x.memory_config()
             return "tensor", *map(repr, (*kind, x.storage_type(), x.tensor_topology()))
+        if isinstance(x, Promise):
+            return "promise", x.shape, *map(repr, (x.dtype, x.layout))
         if type(x) is dict:
             return tuple(self._key(item) for item in cast("dict[str, Any]", x).items())
         if type(x) in (list, tuple):
@@ -99,10 +100,10 @@ class Shapes:
         """A function to which promises are given as tensors of zeros."""
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            given = [self.as_real(x) for x in args], {k: self.as_real(v) for k, v in kwargs.items()}
-            return function(*given[0], **given[1]) if self._plans is None else self._plans.result(function, *given)
+            return function(*map(self.as_real, args), **{k: self.as_real(v) for k, v in kwargs.items()})
 
-        return call
+        plans = self._plans
+        return call if plans is None else lambda *args, **kwargs: plans.result(function, args, kwargs, call)
 
     # --- tensors ---
 
@@ -115,8 +116,7 @@ class Shapes:
 
     def make_zeros(self, shape: Sequence[int], dtype: Any) -> Any:
         """Returns a host tensor of zeros, row by row."""
-        kind = _HOST_ARRAYS.get(dtype.name, dtype.name.lower())
-        return self._ttnn.Tensor(np.zeros(tuple(shape), kind), dtype)
+        return self._ttnn.zeros(tuple(shape), dtype=dtype, layout=self._ttnn.Layout.ROW_MAJOR)
 
     def make_host(self, shape: Sequence[int], dtype: Any) -> Any:
         """Returns a host tensor of zeros, or the promise of one if it is large."""
@@ -208,6 +208,12 @@ class Shapes:
             return self._with_real(self._ttnn.reshape)(tensor, shape, **options)
         return Promise(shape, tensor.dtype, tensor.layout, tensor.topology)
 
+    def conv2d(self, *, weight_tensor: Any, **options: Any) -> Any:
+        """Convolves. Weights on the devices are as good on the host, where ttnn would arrange what it reads of each."""
+        if isinstance(weight_tensor, self._ttnn.Tensor) and weight_tensor.device() is not None:
+            weight_tensor = Promise(weight_tensor.shape, weight_tensor.dtype, weight_tensor.layout)
+        return self._with_real(self._ttnn.conv2d)(weight_tensor=weight_tensor, **options)
+
     def deallocate(self, tensor: Any, *options: Any) -> None:
         """Deallocates a tensor; a promise holds nothing."""
         if not isinstance(tensor, Promise):
@@ -226,6 +232,7 @@ _ON_PROMISES: dict[str, Callable[..., Any]] = {
     "to_layout": Shapes.to_layout,
     "reshape": Shapes.reshape,
     "deallocate": Shapes.deallocate,
+    "conv2d": Shapes.conv2d,
 }
 
 

@@ -39,17 +39,23 @@ class Marks(ast.NodeTransformer):
         return self._marked(node)
 
     def generic_visit(self, node: ast.AST) -> Any:
-        """Marks a statement, and those in it."""
-        super().generic_visit(node)
+        """Marks a statement, and those in it; no expression has any."""
+        if not isinstance(node, ast.expr):
+            super().generic_visit(node)
         return self._marked(node) if isinstance(node, ast.stmt) else node
 
     def _marked(self, node: ast.stmt) -> Any:
         if not self._open:
             return node
-        mark = ast.Expr(_call(ENTER, ast.Constant(node.lineno)))
+        mark = _located(ast.Expr(_call(ENTER, ast.Constant(node.lineno))), node)
         if isinstance(node, ast.Return) and self._open[-1] == self._counts:
-            node.value = _call(LEAVE, node.value or ast.Constant(None), _call("locals"))
-        return [ast.fix_missing_locations(ast.copy_location(x, node)) for x in (mark, node)]
+            node.value = _located(_call(LEAVE, node.value or ast.Constant(None), _call("locals")), node)
+        return [mark, node]
+
+
+def _located(made: Any, node: ast.stmt) -> Any:
+    """Returns what is added to a statement, on its line."""
+    return ast.fix_missing_locations(ast.copy_location(made, node))
 
 
 def _call(name: str, *args: ast.expr) -> ast.Call:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import prod
 
 from jaxmesh.dialects.ttnn.data_types import BF16, BLOCKS, BYTES, F32, I8, I32, NARROW, REALS, U8, U16, U32, WORDS
 from jaxmesh.dialects.ttnn.rules.given import ROWS, TILE, Form, Given, Result, Rule, checked, like, tiled
@@ -14,7 +15,7 @@ def _axis_size(given: Given, x: Form) -> int:
         len(x.mesh) == 2, f"runs on a mesh of two axes, such as [1, {max(x.mesh)}]", "expected a 2D mesh device"
     )
     if axis is None:
-        return max(x.mesh)
+        return prod(x.mesh)
     given.require(-2 <= axis < 2, f"has no mesh axis {axis} on {list(x.mesh)}", "cluster_axis out of range")
     return x.mesh[axis]
 
@@ -57,10 +58,15 @@ def _all_reduce(given: Given) -> list[Result]:
     given.require(
         not (x.is_empty and x.is_tile), "takes a tensor with elements", "output_chunks_per_stripe must be > 0"
     )
+    # Without a dim of whole tiles for every device the library gathers and sums.
+    inner = len(x.shape) - 2
+    whole = x.is_tile and any(n % (count if d < inner else 32 * count) == 0 for d, n in enumerate(x.shape))
+    given.require(
+        given["cluster_axis"] is not None or not whole or given.callee == "ttnn.all_reduce" or 1 in x.mesh,
+        "takes a cluster_axis for a dim of whole tiles on each device",
+        "1D fabric on a 2D mesh_device requires cluster_axis to be set",
+    )
     if x.dtype not in REALS | {I32}:
-        # Without a dim of whole tiles for every device the library gathers and sums.
-        inner = len(x.shape) - 2
-        whole = x.is_tile and any(n % (count if d < inner else 32 * count) == 0 for d, n in enumerate(x.shape))
         given.require(whole, "sums FLOAT32, BFLOAT16 and INT32", "moreh_sum input only supports specific data types")
     return like(x)
 
@@ -113,11 +119,13 @@ def _pool(given: Given) -> list[Result]:
     given.types(x, frozenset({BF16, *BLOCKS, U8}) | WORDS)
     given.require(x.is_tile or x.dtype != U8, "takes no UINT8 in ROW_MAJOR", "Cannot set circular buffer size")
     _window(given, x)
-    dtype = given["dtype"]
-    given.require(
-        dtype in (None, BF16, *BLOCKS), "gives BFLOAT16 and block floats", "Currently only BFLOAT16, BFLOAT8_B, and"
-    )
-    return checked(given, [Result(dtype or BF16, given["output_layout"] or ROWS, F32)])
+    return _averaged(given, given["dtype"] or BF16, given["output_layout"] or ROWS)
+
+
+def _averaged(given: Given, dtype: str, layout: str) -> list[Result]:
+    good = given["dtype"] in (None, BF16, *BLOCKS)
+    given.require(good, "gives BFLOAT16 and block floats", "Currently only BFLOAT16, BFLOAT8_B, and")
+    return checked(given, [Result(dtype, layout, F32)])
 
 
 def _convolution(given: Given) -> list[Result]:
@@ -158,6 +166,9 @@ def _global_pool(given: Given) -> list[Result]:
     x = given["input_tensor"]
     given.on_devices(x)
     given.types(x, REALS | WORDS)
+    if x.dtype in BLOCKS and x.shape[1] * x.shape[2] % 32:
+        # The rows are made whole tiles on the way.
+        return _averaged(given, BF16, TILE)
     return tiled(x)
 
 

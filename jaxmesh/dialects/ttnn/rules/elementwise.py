@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from math import inf, prod
 from typing import Any
 
+import numpy as np
+
 from jaxmesh.dialects.ttnn.data_types import B8, BF16, BLOCKS, F32, I8, I32, NOT_I8, REALS, U8, U16, U32, WHOLE, WORDS
 from jaxmesh.dialects.ttnn.rules.given import ROWS, TILE, Form, Given, Result, Rule, checked, like
 
@@ -132,7 +134,18 @@ def _check_output(given: Given, *operands: Any) -> None:
     )
 
 
+_ROUNDING = frozenset({"floor", "trunc"})
+
+
 def _check_rounding(given: Given, pair: Pair, dtype: str) -> None:
+    mode = given["rounding_mode"]
+    operands = list(given.values.values())[:2]
+    whole = all(x.dtype == I32 if isinstance(x, Form) else type(x) is int for x in operands)
+    given.require(
+        mode is None or mode in _ROUNDING or whole,
+        f"rounds by 'floor' or 'trunc', not by {mode!r}",
+        "Incorrect rounding mode (expected None, 'trunc', or 'floor')",
+    )
     fast = given["fast_and_approximate_mode"]
     if pair is _ADDS and fast is False and given.callee not in _LOGICAL:
         given.require(
@@ -165,7 +178,7 @@ def _of_tensors(given: Given, pair: Pair, a: Form, b: Form) -> Result:
     if a.dtype == b.dtype:
         given.types(a, pair.types, "operands")
         dtype = (pair.gives or {}).get(a.dtype, a.dtype)
-        if a.dtype == I32 and given["rounding_mode"] is not None:
+        if a.dtype == I32 and given["rounding_mode"] in _ROUNDING:
             dtype = I32
         return Result(dtype, layout, dtype)
     dtype = _mixed(pair, a.dtype, b.dtype)
@@ -203,6 +216,8 @@ def _with_number(given: Given, pair: Pair, a: Any, b: Any) -> list[Result]:
     x: Form = a if isinstance(a, Form) else b
     number = b if isinstance(a, Form) else a
     extra: frozenset[str] = frozenset(pair.numbers or {}) if isinstance(a, Form) else frozenset()
+    if pair is _DIVIDES and isinstance(number, float):
+        extra |= {U32}
     wanted = (pair.numbers or {}).get(x.dtype, "any")
     if pair is _REMAINS and given["dtype"] is not None:
         # With a type for the result another path is taken, which has the types of two tensors.
@@ -211,6 +226,9 @@ def _with_number(given: Given, pair: Pair, a: Any, b: Any) -> list[Result]:
     allowed -= {d for d, rule in (pair.numbers or {}).items() if rule == "none"}
     given.types(x, allowed, "the tensor beside a number")
     whole, real = float(number).is_integer(), isinstance(number, float)
+    if not real and not -(2**31) <= number < 2**32:
+        # An integer of more than 32 bits goes as a float of 32 bits.
+        number, real = float(np.float32(number)), True
     low, end = _RANGES.get(x.dtype, (-inf, inf))
     good = {
         "any": True,
@@ -222,11 +240,15 @@ def _with_number(given: Given, pair: Pair, a: Any, b: Any) -> list[Result]:
         "power": whole and number >= 0,
     }[wanted]
     if not isinstance(a, Form) and pair in (_DIVIDES, _POWERS):
-        good = x.dtype in pair.types
+        good = x.dtype in pair.types or (pair is _DIVIDES and real)
     if pair is _POWERS and x.dtype in WHOLE:
         good = good and (x.is_tile or number < 2)
+    if pair is _BITS:
+        good = good and not real and number < 2**31
     given.require(good, f"does not take the number {number} beside {x.dtype}", "scalar does not fit the element type")
     dtype = (pair.gives or {}).get(x.dtype, x.dtype)
+    if x.dtype == I32 and not real and given["rounding_mode"] in _ROUNDING:
+        dtype = I32
     if real:
         dtype = (pair.with_float or {}).get(x.dtype, dtype)
     return [Result(dtype, x.layout, dtype)]
@@ -297,9 +319,8 @@ def _where(given: Given) -> list[Result]:
         whole or value.dtype in REALS, f"does not take {numbers[0]} beside {value.dtype}", "scalar does not fit"
     )
     if condition.dtype != value.dtype:
-        given.require(
-            condition.dtype not in REALS, "takes a condition of the value's element type", "unsupported combination"
-        )
+        mixed = condition.dtype not in REALS and value.dtype in REALS
+        given.require(mixed, "takes a condition of the value's element type", "Mixed dtype is not supported")
     layout = ROWS if condition.layout == value.layout == ROWS else TILE
     return [Result(value.dtype, layout, value.dtype)]
 
@@ -314,6 +335,10 @@ def _clamp(given: Given) -> list[Result]:
     if tensors:
         given.types(x, REALS | WORDS)
         _check_output(given, x, *tensors)
+        rows = not any(f.is_tile for f in (x, *tensors))
+        given.require(
+            not rows or len(tensors) > 1, "takes one bound of TILE layout", "Ternary operation requires Tile layout"
+        )
         for bound in tensors:
             _broadcast(given, x.shape, bound.shape)
             given.require(bound.dtype == x.dtype, "takes bounds of the operand's element type", "unsupported data type")
@@ -340,6 +365,7 @@ def _gelu_bw(given: Given) -> list[Result]:
     for form in (grad, x):
         given.types(form, frozenset({F32, BF16, B8}))
     given.require(grad.layout == x.layout, "takes tensors of one layout", "grad_output and input must have one layout")
+    given.require(grad.shape == x.shape, "takes tensors of one shape", "requires the same logical shape")
     return [Result(x.dtype, x.layout, x.dtype)]
 
 

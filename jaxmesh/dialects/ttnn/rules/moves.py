@@ -116,10 +116,9 @@ def _repeat(given: Given) -> list[Result]:
     x = given["input_tensor"]
     given.on_devices(x)
     counts = given["repeat_dims"]
-    if counts:
-        pass
-    else:
-        given.refuse("takes tensors of one dim at least", "repeat does not support rank 0 tensors")
+    given.require(
+        bool(counts or x.shape), "takes tensors of one dim at least", "repeat does not support rank 0 tensors"
+    )
     if any(n != 1 for n in counts) and not x.is_empty and (x.is_tile or len(counts) == 1 or len(counts) > 4):
         given.types(x, NOT_I8 - {U8})
     if all(n == 1 for n in counts):
@@ -134,7 +133,7 @@ def _repeat(given: Given) -> list[Result]:
 def _repeat_interleave(given: Given) -> list[Result]:
     x = given["input_tensor"]
     given.on_devices(x)
-    if x.shape or given["repeats"] != 1:
+    if len(x.shape) != 1 and (x.shape or given["repeats"] != 1):
         _dim(given, x, given["dim"])
     if len(x.shape) == 1:
         given.types(x, _RESHAPED, "an operand of one dim")
@@ -269,7 +268,7 @@ def _to_dtype(given: Given) -> list[Result]:
 def _cast_tiles(given: Given) -> list[Result]:
     x, dtype = given.tensors()[0], given["dtype"]
     given.on_devices(x)
-    if given.callee == "ttnn.to_memory_config" and given["memory_config"] == x.memory:
+    if given.callee == "ttnn.to_memory_config" and given["memory_config"] == x.memory and not given["output_tensor"]:
         # Nothing to move, and the real library does not look at the element type then.
         return like(x)
     if given.callee != "ttnn.clone":
@@ -302,8 +301,17 @@ def _created(given: Given) -> list[Result]:
     if given.callee in ("ttnn.arange", "ttnn.rand"):
         given.require(dtype != U8, "makes no UINT8", "unsupported data type DataType::UINT8")
     if given.callee == "ttnn.arange":
-        made = dtype not in BLOCKS and (dtype != I8 or given["device"] is not None)
+        made = dtype not in (*BLOCKS, I8)
         given.require(made, f"makes no {dtype}", f"unsupported data type DataType::{dtype}")
+        start, end, step = given["start"] or 0, given["end"], 1 if given["step"] is None else given["step"]
+        given.require(
+            start == end or (end > start) == (step > 0),
+            f"goes from {start} to {end} by steps of that sign, not of {step}",
+            "Step direction does not match range bounds",
+        )
+    if given.callee == "ttnn.rand":
+        low, high = given["low"], given["high"]
+        given.require(low < high, f"draws from {low} up to a larger number, not {high}", "lower bound must be less")
     if dtype in BLOCKS and layout != TILE and given.callee == "ttnn.rand":
         return [Result(BF16, layout)]
     return checked(given, [Result(dtype, layout)])

@@ -29,14 +29,23 @@ def _product(given: Given) -> list[Result]:
     if isinstance(bias, Form):
         given.tiles(bias)
         # In other memory the library adds the bias to a tensor whose shape it infers without the transposes.
-        moved = given["memory_config"] not in (None, a.memory) and prod(b.shape[:-2]) != 1
+        moved = given["memory_config"] not in (None, a.memory) and (given["transpose_a"] or given["transpose_b"])
+        fits = prod(b.shape[:-2]) == 1 and (1 in (bias.shape[-1], b.shape[-1]) or bias.shape[-1] == b.shape[-1])
         given.require(
-            not moved or not (given["transpose_a"] or given["transpose_b"]),
+            not moved or fits,
             "takes no transposed operands beside a bias and a batched second operand in other memory",
             "Broadcast error: Invalid dimension",
         )
     dtype = given["dtype"] or a.dtype
     given.require(dtype != I8, "gives no INT8", "Failed to generate binaries")
+    good = dtype not in (U8, U16) or len(a.shape) < 2 or len(b.shape) > 1
+    given.require(good, f"gives no vector of {dtype}", "Can only work with bfloat16/float32 or int32/uint32 tensors")
+    for form, name in ((a, "transpose_a"), (b, "transpose_b")):
+        given.require(
+            not given[name] or len(form.shape) > 1 or form.shape == (1,),
+            f"takes {name} of two dims at least",
+            "The width of the first tensor must be equal to the height of the second tensor",
+        )
     return checked(given, [Result(dtype, TILE, F32 if a.dtype != b.dtype else None)])
 
 
@@ -58,10 +67,14 @@ def _norm(given: Given) -> list[Result]:
         "ROW_MAJOR input requires W to be a multiple of TILE_WIDTH",
     )
     given.types(x, REALS)
-    for name in ("weight", "bias", "residual_input_tensor"):
+    for name in ("weight", "bias"):
         form = given[name]
         if isinstance(form, Form):
             _norm_parameter(given, x, form, name)
+    residual = given["residual_input_tensor"]
+    if isinstance(residual, Form):
+        given.require(residual.shape == x.shape, "takes a residual of the same shape", "residual shapes must match")
+        given.tiles(x, residual)
     return like(x)
 
 
@@ -119,6 +132,8 @@ def _group_norm(given: Given) -> list[Result]:
                 "Gamma tensor inner dimension must equal tile width (32)",
             )
             given.types(form, frozenset({F32, BF16}), name)
+    kinds = {form.dtype for form in (given["weight"], given["bias"]) if isinstance(form, Form)}
+    given.require(len(kinds) < 2, "takes a weight and a bias of one element type", "Gamma and beta must have the same")
     given.require(
         given["dtype"] in (None, x.dtype), "gives the operand's element type", "group_norm output dtype must match"
     )
@@ -201,6 +216,8 @@ def _rotary(given: Given) -> list[Result]:
         given.require(not narrow, f"does not tilize {form.dtype}", "unsupported data type for tilize")
         given.types(form, NOT_I8)
     given.require(cos.dtype == sin.dtype, "takes caches of one element type", "Cos and Sin dtypes must match")
+    one = given["token_index"] is None or x.shape[0] == 1
+    given.require(one, "takes one position with a token_index", "sequence length must be 1")
     return [Result(x.dtype, TILE, F32)]
 
 
@@ -210,6 +227,8 @@ def _cache(given: Given) -> list[Result]:
     given.tiles(cache, x)
     for form in (x, cache):
         given.types(form, _MODEL)
+    good = (x.shape[1:2], x.shape[-1:]) == (cache.shape[1:2], cache.shape[-1:])
+    given.require(good, "takes heads and rows of the cache's", "Input tensor width must equal cache tensor width")
     if given.callee == "ttnn.fill_cache":
         given.require(
             x.dtype == cache.dtype, "takes a tensor of the cache's element type", "Input and cache dtypes must match"
@@ -260,7 +279,8 @@ def _gather(given: Given) -> list[Result]:
         return like(x)
     given.require(-rank <= given["dim"] < rank, f"has no dim {given['dim']}", "normalized_dim out of range")
     given.require(rank > 1 or not x.is_tile, "takes two dims at least in TILE layout", "Can't convert shape rank")
-    given.require(rank > 1 or x.shape[0] > 1, "takes two elements at least of one dim", "Tensor has to be of rank 4!")
+    several = rank > 1 or min(x.shape[0], index.shape[0]) > 1
+    given.require(several, "takes two elements at least of one dim", "Tensor has to be of rank 4!")
     given.types(index, frozenset({U32, U16}), "indices")
     whole = all(n % 32 == 0 for n in (*x.shape[-2:], *index.shape[-2:]))
     good = x.dtype not in NARROW or not x.is_tile or whole

@@ -10,7 +10,7 @@ from jaxmesh.dialects.ttnn.rules.devices import QUANTIZED
 from jaxmesh.dialects.ttnn.rules.elementwise import PAIRS, UNARY
 from jaxmesh.dialects.ttnn.rules.given import TILE, Form, Given, Result
 
-PARAMETERS = ("output_tensor", "optional_output_tensor", "optional_tensor", "output", "out")
+PARAMETERS = ("output_tensor", "optional_output_tensor", "optional_tensor", "output", "out", "input_grad")
 """Names of the argument for a tensor on the devices to write the result to."""
 
 UNREAD = frozenset({"ttnn.cumsum", "ttnn.cumprod", "ttnn.embedding"})

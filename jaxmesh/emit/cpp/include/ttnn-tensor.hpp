@@ -187,7 +187,10 @@ Tensor on_each(const char* who, const std::vector<Tensor>& operands, Kernel kern
 
 inline Tensor to_device(const Tensor& x, distributed::MeshDevice* device, const Memory& = std::nullopt) {
   require(x.place() != Place::DEVICES, "to_device: the tensor is on the devices already");
-  require(x.place() == Place::HOST_SHARDS, "to_device takes a tensor that distribute_tensor spread over the mesh");
+  if (x.place() == Place::HOST) {
+    std::vector<std::optional<Array>> copies(device->num_devices(), x.whole());
+    return Tensor(Place::DEVICES, device, std::move(copies), x.layout());
+  }
   require(x.device() == device, "to_device: the tensor was spread over another mesh");
   return x.at(Place::DEVICES);
 }
@@ -202,6 +205,17 @@ inline Tensor to_layout(const Tensor& x, Layout layout, const std::optional<Data
 inline Tensor to_memory_config(const Tensor& x, const Memory&) { return on_devices(x, "to_memory_config"); }
 
 inline void deallocate(const Tensor& x, bool = true) { x.deallocate(); }
+
+// What depends on constants alone is computed the first time.
+inline void constEvalFuncWrapper(const std::function<std::vector<Tensor>(std::vector<Tensor>)>& function,
+                                 const std::vector<Tensor>& inputs, std::vector<Tensor>* results) {
+  if (results->empty()) *results = function(inputs);
+}
+
+inline void constEvalFuncWrapperZeroArg(const std::function<std::vector<Tensor>()>& function,
+                                        std::vector<Tensor>* results) {
+  if (results->empty()) *results = function();
+}
 
 }  // namespace ttnn
 

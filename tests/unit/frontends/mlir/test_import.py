@@ -407,6 +407,18 @@ def test_the_mesh_that_the_ops_fix() -> None:
         jm.from_mlir(gather.replace("xN", "x8"))
 
 
+@pytest.mark.parametrize(("op", "dim", "size", "mesh"), [
+    ("ttir.all_gather", "all_gather_dim", 32, (1, 4)), ("ttnn.all_gather", "all_gather_dim", 16, (1, 2)),
+    ("ttir.mesh_partition", "dim", 4, (1, 2)),
+])  # fmt: skip
+def test_the_mesh_that_a_collective_fixes_alone(op: str, dim: str, size: int, mesh: tuple[int, ...]) -> None:
+    text = f"""func.func @main(%x: tensor<8xf32>) -> tensor<{size}xf32> {{
+  %0 = "{op}"(%x) <{{{dim} = 0 : si32, cluster_axis = 1 : ui32}}> : (tensor<8xf32>) -> tensor<{size}xf32>
+  return %0 : tensor<{size}xf32>
+}}"""
+    assert tuple(jm.from_mlir(text).mesh.shape.values()) == mesh
+
+
 def test_a_mesh_of_more_devices_than_there_are_is_abstract() -> None:
     traced = jm.from_mlir(text_for("2x4").replace("2x4>", "2x4x16>").replace("0, 1>", "0, 1, -1>"))
     assert isinstance(traced.mesh, AbstractMesh)

@@ -1117,3 +1117,10 @@ def test_negative_padding_of_convolutions() -> None:
         w,
         oracle=cut,
     )
+
+
+def test_a_reshape_to_another_number_of_elements_is_an_error() -> None:
+    program = jm.jit(lambda x: lax.reshape(x, (3, 5)), mesh=jm.make_mesh((1, 1)))
+    # Some versions of JAX say it themselves when they trace.
+    with pytest.raises((jm.VerifyError, TypeError), match=r"\[4, 6\] has 24 elements.*\[3, 5\] has 15|total size"):
+        program.lower(floats(4, 6)).as_text()

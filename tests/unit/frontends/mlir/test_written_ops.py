@@ -1,0 +1,189 @@
+"""Ops in forms that upstream's texts have: values equal NumPy's, and what is left out is said."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import jaxmesh as jm
+from jaxmesh.cli.main import main
+from jaxmesh.errors import DeviationWarning
+
+RNG = np.random.default_rng(3)
+
+
+def function(types: str, lines: str, result: str) -> str:
+    arguments = ", ".join(f"%{name}: tensor<{kind}>" for name, kind in zip("abcd", types.split(), strict=False))
+    return f"func.func @f({arguments}) -> tensor<{result}> {{\n{lines}\n  return %r : tensor<{result}>\n}}\n"
+
+
+def run(text: str, *arguments: np.ndarray) -> np.ndarray:
+    return np.asarray(jm.from_mlir(text, jm.make_mesh((1, 1))).lower().compile()(*arguments))
+
+
+def normal(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+# --- attributes beside those of an op --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("written", ['(%a) {approximate = "tanh"}', "(%a) <{}> {channel_last = 1 : si32}"])
+def test_an_attribute_that_upstream_carries_along_is_left_out_with_a_warning(written: str) -> None:
+    text = function("4x8xf32", f'  %r = "ttir.gelu"{written} : (tensor<4x8xf32>) -> tensor<4x8xf32>', "4x8xf32")
+    x = normal(4, 8)
+    with pytest.warns(DeviationWarning, match=r"line 2: ttir.gelu has no attribute '\w+' .*; '\w+' is left out"):
+        got = run(text, x)
+    np.testing.assert_allclose(got, [[v * (1 + math.erf(v / math.sqrt(2))) / 2 for v in row] for row in x], atol=1e-6)
+    with pytest.raises(jm.VerifyError, match="is left out; that is an error when strict"):
+        jm.from_mlir(text, jm.make_mesh((1, 1)), strict=True)
+
+
+@pytest.mark.parametrize("written", ["<{dims = 1 : i32, dim = 0 : si32}>", "{dims = 1 : i32, dim = 0 : si32}"])
+def test_a_misspelled_attribute_is_an_error(written: str) -> None:
+    line = f'  %r = "ttir.concat"(%a, %a) {written} : (tensor<4xf32>, tensor<4xf32>) -> tensor<8xf32>'
+    with pytest.raises(jm.VerifyError, match=r"^line 2: ttir.concat has no attribute 'dims'; its attributes are: dim"):
+        jm.from_mlir(function("4xf32", line, "8xf32"), jm.make_mesh((1, 1)))
+
+
+# --- images whose batch, height and width are one dim ----------------------------------------------------------------
+
+_WINDOWS = "dilation = array<i32: 1, 1>, padding = array<i32: 1, 1, 1, 1>, stride = array<i32: 2, 1>"
+_FLAT = "flattened_compat_info = #ttir<flattened_compat batch_size = 2, input_height = 6, input_width = 5>"
+_IMAGES = {
+    "conv2d": ("4x3x3x3xf32", f"{_WINDOWS}, groups = 1 : i32", (3, 5, 4)),
+    "max_pool2d": ("", f"{_WINDOWS}, kernel = array<i32: 3, 3>, ceil_mode = false", (3, 5, 3)),
+    "avg_pool2d": (
+        "", f"{_WINDOWS}, kernel = array<i32: 3, 3>, ceil_mode = false, count_include_pad = true", (3, 5, 3),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", _IMAGES)
+def test_flattened_images_are_images(name: str) -> None:
+    weight, attributes, (height, width, channels) = _IMAGES[name]
+    operands, more = ("(%a, %b)", f", tensor<{weight}>") if weight else ("(%a)", "")
+
+    def text(given: str, made: str, extra: str) -> str:
+        kinds = f"(tensor<{given}>{more}) -> tensor<{made}>"
+        line = f'  %r = "ttir.{name}"{operands} <{{{attributes}{extra}}}> : {kinds}'
+        return function(f"{given} {weight}", line, made)
+
+    x, values = normal(2, 6, 5, 3), [normal(4, 3, 3, 3)] if weight else []
+    flat = f"1x1x{2 * height * width}x{channels}xf32"
+    want = run(text("2x6x5x3xf32", f"2x{height}x{width}x{channels}xf32", ""), x, *values)
+    got = run(text("1x1x60x3xf32", flat, f", {_FLAT}"), x.reshape(1, 1, 60, 3), *values)
+    np.testing.assert_array_equal(got, want.reshape(got.shape))
+    with pytest.raises(jm.VerifyError, match=r"flattened_compat_info says images of \[2, 6, 5\], but the operand is"):
+        jm.from_mlir(text("1x1x40x3xf32", flat, f", {_FLAT}"), jm.make_mesh((1, 1)))
+    with pytest.raises(jm.VerifyError, match=r"but the declared type is \[1, 1, 7, "):
+        jm.from_mlir(text("1x1x60x3xf32", f"1x1x7x{channels}xf32", f", {_FLAT}"), jm.make_mesh((1, 1)))
+
+
+# --- products with a function of their result ------------------------------------------------------------------------
+
+
+def test_a_product_applies_its_activation() -> None:
+    kinds = "(tensor<4x8xf32>, tensor<8x2xf32>) -> tensor<4x2xf32>"
+    line = '  %r = "ttnn.matmul"(%a, %b) <{activation = "{NAME}", transpose_a = false, transpose_b = false}> : ' + kinds
+    text = function("4x8xf32 8x2xf32", line, "4x2xf32")
+    a, b = normal(4, 8), normal(8, 2)
+    np.testing.assert_allclose(run(text.replace("{NAME}", "relu"), a, b), np.maximum(a @ b, 0), atol=1e-5)
+    with pytest.raises(jm.UnsupportedError, match=r"^line 2: ttnn.matmul: activation = 'pad' is no function of one"):
+        jm.from_mlir(text.replace("{NAME}", "pad"), jm.make_mesh((1, 1)))
+
+
+# --- element types that are declared ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("op", "given", "made", "oracle"),
+    [
+        ("relu", "f32", "i32", lambda x: np.maximum(x, 0).astype(np.int32)),
+        ("abs", "i32", "f32", lambda x: np.abs(x).astype(np.float32)),
+        ("erf", "i32", "i32", lambda x: np.vectorize(math.erf)(x).astype(np.float32).astype(np.int32)),
+    ],
+)
+def test_a_result_is_cast_to_its_declared_type_with_a_warning(
+    op: str, given: str, made: str, oracle: Callable[..., Any]
+) -> None:
+    kinds = f"(tensor<4x8x{given}>) -> tensor<4x8x{made}>"
+    text = function(f"4x8x{given}", f'  %r = "ttir.{op}"(%a) : {kinds}', f"4x8x{made}")
+    x = (3 * normal(4, 8)).astype({"f32": np.float32, "i32": np.int32}[given])
+    with pytest.warns(DeviationWarning, match=rf"line 2: ttir.{op}: the result is .*, and the declared type .*; it is"):
+        got = run(text, x)
+    np.testing.assert_array_equal(got, oracle(x))
+    assert got.dtype == oracle(x).dtype
+    with pytest.raises(jm.VerifyError, match="it is cast; that is an error when strict"):
+        jm.from_mlir(text, jm.make_mesh((1, 1)), strict=True)
+
+
+def test_a_constant_may_be_written_in_another_type() -> None:
+    line = '  %r = "ttir.constant"() <{value = dense<[[1, 2], [3, 4]]> : tensor<2x2xsi32>}> : () -> tensor<2x2xf32>'
+    text = function("", line, "2x2xf32")
+    np.testing.assert_array_equal(run(text), np.array([[1, 2], [3, 4]], np.float32))
+    assert "dense<[[1.000000e+00, 2.000000e+00]" in jm.from_mlir(text, jm.make_mesh((1, 1))).as_text()
+
+
+# --- attention and argmax --------------------------------------------------------------------------------------------
+
+
+def attention(q: Any, k: Any, v: Any, scale: float, seen: Any, sink: Any) -> Any:
+    out = np.zeros(q.shape, np.float64)
+    for b, h, i in np.ndindex(q.shape[:3]):
+        scores = {j: float(q[b, h, i] @ k[b, h, j]) * scale for j in range(k.shape[2]) if seen[i, j]}
+        total = sum(math.exp(s) for s in scores.values()) + (0 if sink is None else math.exp(sink[0, h, 0, 0]))
+        out[b, h, i] = sum(math.exp(s) / total * v[b, h, j].astype(np.float64) for j, s in scores.items())
+    return out
+
+
+@pytest.mark.parametrize(
+    ("queries", "causal", "window", "sinks"),
+    [(6, True, 3, False), (6, False, 3, False), (6, False, 4, True), (1, False, 4, False), (6, True, None, True)],
+)
+def test_attention_in_a_window_and_with_a_sink(queries: int, causal: bool, window: int | None, sinks: bool) -> None:
+    q, k, v, sink = normal(1, 2, queries, 4), normal(1, 2, 6, 4), normal(1, 2, 6, 4), normal(1, 2, 1, 1)
+    rows, columns = np.indices((queries, 6))
+    near = np.abs(rows - columns) <= (window or 99) // 2
+    seen = (rows >= columns) & (rows - columns < (window or 99)) if causal else near
+    if queries == 1 and window:
+        seen = columns >= 6 - window
+    shapes = [f"1x2x{queries}x4xf32", "1x2x6x4xf32", "1x2x6x4xf32", "1x2x1x1xf32"][: 3 + sinks]
+    sizes = f"operandSegmentSizes = array<i32: 1, 1, 1, 0, {int(sinks)}>"
+    attributes = f"is_causal = {str(causal).lower()}, {sizes}, scale = 0.5 : f32"
+    if window:
+        attributes += f", sliding_window_size = {window} : ui32"
+    kinds = f"({', '.join(f'tensor<{s}>' for s in shapes)}) -> tensor<{shapes[0]}>"
+    names = "%a, %b, %c, %d"[: len(shapes) * 4 - 2]
+    line = f'  %r = "ttir.scaled_dot_product_attention"({names}) <{{{attributes}}}> : {kinds}'
+    got = run(function(" ".join(shapes), line, shapes[0]), *[q, k, v, sink][: len(shapes)])
+    np.testing.assert_allclose(got, attention(q, k, v, 0.5, seen, sink if sinks else None), atol=1e-5)
+
+
+@pytest.mark.parametrize(("dims", "keeps"), [((0, 2), False), ((-2, 2), True), ((0, 1, 2), False)])
+def test_argmax_over_several_dims_counts_along_their_join(dims: tuple[int, ...], keeps: bool) -> None:
+    x = normal(4, 5, 6)
+    over = sorted(d % 3 for d in dims)
+    kept = [d for d in range(3) if d not in over]
+    want = np.argmax(x.transpose(*kept, *over).reshape(*[x.shape[d] for d in kept], -1), -1)
+    want = np.expand_dims(want, tuple(over)) if keeps else want
+    made = "x".join(map(str, (*want.shape, "i32")))
+    listed = ", ".join(f"{d} : i32" for d in dims)
+    attributes = f"dim_arg = [{listed}], keep_dim = {str(keeps).lower()}"
+    line = f'  %r = "ttir.argmax"(%a) <{{{attributes}}}> : (tensor<4x5x6xf32>) -> tensor<{made}>'
+    np.testing.assert_array_equal(run(function("4x5x6xf32", line, made), x), want)
+
+
+def test_a_text_of_private_functions_alone_is_read(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    line = '  %r = "ttir.abs"(%a) : (tensor<4xf32>) -> tensor<4xf32>'
+    text = function("4xf32", line, "4xf32").replace("@f", "private @{NAME}")
+    (tmp_path / "two.mlir").write_text(text.replace("{NAME}", "f") + text.replace("{NAME}", "g"))
+    assert main(["opt", str(tmp_path / "two.mlir")]) in (0, None)
+    printed = capsys.readouterr().out
+    assert "// @f (line 1)" in printed
+    assert "// @g (line 5)" in printed
