@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 import jax
+import numpy as np
 from jax.sharding import AbstractMesh, PartitionSpec
 
 from jaxmesh.dialects.imported_op import ImportedOp, imported_op, imported_op_p
@@ -333,10 +334,21 @@ def _changes(row: OpDef, made: Sequence[Any], types: Sequence[jax.ShapeDtypeStru
 
 
 def _check_constant(step: Step) -> None:
-    value = step.attributes.get("value")
-    shape, declared = getattr(value, "shape", None), step.types[0].shape if step.types else ()
-    if shape is not None and shape not in ((), declared):
-        raise VerifyError(f"its value has shape {list(shape)}, but the declared type has {list(declared)}.")
+    held = step.attributes.get("value")
+    if not isinstance(held, np.ndarray) or not step.types:
+        return
+    value, declared = cast("np.ndarray[Any, Any]", held), step.types[0]
+    if value.shape not in ((), declared.shape):
+        raise VerifyError(f"its value has shape {list(value.shape)}, but the declared type has {list(declared.shape)}.")
+    # Floating-point types round, with a warning; an integer type would lose the value.
+    if np.issubdtype(declared.dtype, np.integer) and value.dtype != declared.dtype:
+        with np.errstate(invalid="ignore"):
+            lost = value != value.astype(declared.dtype)
+        if np.any(lost):
+            raise VerifyError(
+                f"its value has elements of {value.dtype}, {value[lost].flat[0]} among them, which the declared "
+                f"type, {declared.dtype}, does not hold; declare the result as {value.dtype} and add a ttir.typecast."
+            )
 
 
 def _check_declared(step: Step, out: Any) -> Any:
