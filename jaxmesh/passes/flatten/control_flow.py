@@ -1,4 +1,4 @@
-"""Unrolls loops and selects branches; their predicates and lengths must be known at compile time."""
+"""Unrolls loops, whose lengths must be known at compile time, and takes branches, or selects from all of them."""
 
 from __future__ import annotations
 
@@ -6,11 +6,14 @@ import warnings
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
+import numpy as np
+
 from jaxmesh.dialects.program import Value
 from jaxmesh.errors import UnrolledLoopWarning, UnsupportedError
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr
 from jaxmesh.jaxprs.control_flow import Cond, Scan, While, control_flow
 from jaxmesh.passes.flatten.builder import Builder, Rule, storage_type
+from jaxmesh.passes.flatten.elementwise import select
 from jaxmesh.passes.flatten.shapes import element, stack
 from jaxmesh.passes.rules import Rules
 
@@ -102,14 +105,20 @@ def _goes_on(b: Builder, eqn: Eqn, jaxpr: Jaxpr, xs: Sequence[Value], done: int)
 
 @RULES.add("cond")
 def _cond(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
+    """Builds the branch that is taken; where only the devices know which, all of them, and selects the results."""
     choice = control_flow(eqn)
     assert isinstance(choice, Cond)
     index, operands = choice.split(xs)
     known = b.known.get(index)
-    if known is None:
-        raise UnsupportedError(
-            f"cond or switch ({b.user_line(eqn)}): which of its {len(choice.branches)} branches is taken depends on "
-            "a value that only the devices know, and TTIR has no branches. Make the predicate static, or compute all "
-            "branches and choose with jnp.where; the program still runs."
-        )
-    return b.jaxpr(choice.branches[choice.clamp(known)], operands)
+    if known is not None:
+        return b.jaxpr(choice.branches[choice.clamp(known)], operands)
+    results = [b.jaxpr(branch, operands) for branch in choice.branches]
+    return [_selected(b, index, cases) for cases in zip(*results, strict=True)]
+
+
+def _selected(b: Builder, index: Value, cases: Sequence[Value]) -> Value:
+    if b.pairs.keys().isdisjoint(cases):
+        # A result that is the same everywhere may be a number in no dims.
+        shape = np.broadcast_shapes(*(b.shape(x) for x in cases))
+        return select(b, index, cases, shape, b.dtype(cases[0]))
+    return b.pair(*(_selected(b, index, side) for side in zip(*(b.pairs[x] for x in cases), strict=True)))

@@ -12,7 +12,7 @@ import numpy as np
 
 from jaxmesh.dialects.program import Value
 from jaxmesh.jaxprs.compat import Eqn
-from jaxmesh.passes.flatten.builder import Builder, Rule, missing
+from jaxmesh.passes.flatten.builder import Builder, Rule, Shape, missing
 from jaxmesh.passes.rules import Rules
 
 RULES: Rules[Rule] = Rules()
@@ -156,10 +156,18 @@ def _log2(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
 @RULES.add("select_n")
 def _select_n(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     which, *cases = xs
-    shape, dtype = b.result(eqn)
     chosen = _choose(b, which, len(cases))
-    if chosen is not None or len(cases) == 1:
-        return cases[chosen or 0]
+    return select(b, which, cases, *b.result(eqn)) if chosen is None else cases[chosen]
+
+
+def select(b: Builder, which: Value, cases: Sequence[Value], shape: Shape, dtype: Any) -> Value:
+    """Takes each element from the case of its number; a number out of range means the first or the last."""
+    if len({*cases}) == 1:
+        return cases[0]
+    cast = b.maker(which, "typecast")
+    truth = cast.operands[0] if cast is not None else None
+    if truth is not None and b.dtype(truth).kind == "b":
+        which = truth
     if b.dtype(which).kind == "b":
         return b.op("where", [which, cases[1], cases[0]], shape, dtype)
     out = cases[-1]

@@ -81,6 +81,10 @@ COMPLEX: dict[str, Case] = {
         X, Y,
     ),
     "a call and a branch": (lambda a: jnp.real(lax.cond(True, jax.jit(lambda z: z * 1j), lambda z: z, a + 2j)), X),
+    "a branch that the devices choose": (
+        lambda a, b: jnp.imag(lax.cond(a[0, 0, 0] > 0, lambda: of_two(a, b), lambda: 1j * of_two(b, a) + 2)),
+        X, Y,
+    ),
     "a constant": (lambda a: jnp.real(a * np.exp(1j * np.arange(6)).astype(np.complex64)), X),
     "rfft": (lambda a: jnp.abs(jnp.fft.rfft(a)), X),
     "rfft, odd": (lambda a: jnp.fft.rfft(a, 9).imag, X),
