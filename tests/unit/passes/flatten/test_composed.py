@@ -81,6 +81,14 @@ COMPLEX: dict[str, Case] = {
         X, Y,
     ),
     "a call and a branch": (lambda a: jnp.real(lax.cond(True, jax.jit(lambda z: z * 1j), lambda z: z, a + 2j)), X),
+    "a branch of devices": (lambda a: jnp.imag(lax.cond(a.sum() > 0, lambda z: z * 1j, lambda z: z, a + 2j)), X),
+    "a scan": (lambda a: jnp.abs(lax.scan(lambda c, r: (c * 0.5j + r, c), 0j * a[0], a + 1j)[1]), X),
+    "a loop": (
+        lambda a: lax.while_loop(
+            lambda s: (s[0] < 4) & (jnp.abs(s[1]).max() < 9), lambda s: (s[0] + 1, s[1] * 1.5j), (0, a + 1j)
+        )[1].real,
+        X,
+    ),
     "a constant": (lambda a: jnp.real(a * np.exp(1j * np.arange(6)).astype(np.complex64)), X),
     "rfft": (lambda a: jnp.abs(jnp.fft.rfft(a)), X),
     "rfft, odd": (lambda a: jnp.fft.rfft(a, 9).imag, X),
