@@ -1,16 +1,16 @@
-"""Unrolls loops, whose lengths must be known at compile time, and takes branches, or selects from all of them."""
+"""Unrolls loops and selects branches, or the results of all of them where only the devices know which they take."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
 
 from jaxmesh.dialects.program import Value
 from jaxmesh.errors import UnrolledLoopWarning, UnsupportedError
-from jaxmesh.jaxprs.compat import Eqn, Jaxpr
+from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.jaxprs.control_flow import Cond, Scan, While, control_flow
 from jaxmesh.passes.flatten.builder import Builder, Rule, storage_type
 from jaxmesh.passes.flatten.elementwise import select
@@ -64,61 +64,80 @@ def _scan(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     order = range(loop.length - 1, -1, -1) if loop.reverse else range(loop.length)
     with _unrolling(b, eqn):
         for done, i in enumerate(order):
-            inputs = [*consts, *carry, *(element(b, x, i) for x in rows)]
+            inputs = [*consts, *carry, *(_by_parts(b, lambda xs, i=i: element(b, xs[0], i), [x]) for x in rows)]
             carry, outs = loop.split_results(b.jaxpr(loop.body, inputs))
             stacks.append(outs)
             _check_limit(b, eqn, done + 1, str(loop.length))
     if loop.reverse:
         stacks.reverse()
     if stacks:
-        return [*carry, *(stack(b, column, 0) for column in zip(*stacks, strict=True))]
+        return [*carry, *(_by_parts(b, lambda xs: stack(b, xs, 0), column) for column in zip(*stacks, strict=True))]
     empty = [storage_type(v.aval, b.line) for v in eqn.outvars[len(carry) :]]
     return [*carry, *(b.full(shape, 0, dtype) for shape, dtype in empty)]
 
 
 @RULES.add("while")
 def _while(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
+    """Emits iterations until the condition is known to be false.
+
+    Where only the devices know whether the loop goes on, but a part of the condition will end it (`i < 8`), they
+    compute all iterations up to that end, and choose the results of the last one that ran. The iterations after that
+    one compute what nobody chooses.
+    """
     loop = control_flow(eqn)
     assert isinstance(loop, While)
     condition_consts, body_consts, carry = loop.split(xs)
-    done = 0
+    results, alive, done = carry, None, 0
     with _unrolling(b, eqn):
-        while _goes_on(b, eqn, loop.cond, [*condition_consts, *carry], done):
+        while True:
+            (goes_on,) = b.jaxpr(loop.cond, [*condition_consts, *carry])
+            known = b.known.get(goes_on)
+            if known is not None and not known:
+                return results
+            if known is None:
+                _check_end(b, eqn, goes_on, done)
+                alive = goes_on if alive is None else b.op("logical_and", [alive, goes_on], (), np.bool_)
             carry = b.jaxpr(loop.body, [*body_consts, *carry])
+            results = carry if alive is None else _select(b, alive, results, carry)
             done += 1
             _check_limit(b, eqn, done, "an unknown number of")
-    return carry
 
 
-def _goes_on(b: Builder, eqn: Eqn, jaxpr: Jaxpr, xs: Sequence[Value], done: int) -> bool:
-    """Returns the condition's value; nothing reads the operations that it emits, so they are removed later."""
-    (condition,) = b.jaxpr(jaxpr, xs)
-    known = b.known.get(condition)
-    if known is None:
+def _check_end(b: Builder, eqn: Eqn, condition: Value, done: int) -> None:
+    if not _has_known_part(b, condition):
         raise UnsupportedError(
             f"while loop ({b.user_line(eqn)}): whether it goes on after {done} iterations depends on values "
             "that only the devices know, and TTIR has no loops. Give it a number of iterations that is static "
-            "(jax.lax.fori_loop or scan, or a condition on integers that are); the program still runs."
+            "(jax.lax.fori_loop or scan, or a condition on integers that are), or a static limit: "
+            "(i < 8) & condition; the program still runs."
         )
-    return bool(known)
+
+
+def _has_known_part(b: Builder, condition: Value) -> bool:
+    if condition in b.known:
+        return True
+    makers = [b.maker(condition, name) for name in ("logical_and", "logical_or", "logical_not")]
+    return any(_has_known_part(b, x) for made in makers if made is not None for x in made.operands if x is not None)
 
 
 @RULES.add("cond")
 def _cond(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
-    """Builds the branch that is taken; where only the devices know which, all of them, and selects the results."""
+    """Emits the branch that is taken; where only the devices know which, they compute all, and choose the results."""
     choice = control_flow(eqn)
     assert isinstance(choice, Cond)
     index, operands = choice.split(xs)
     known = b.known.get(index)
     if known is not None:
         return b.jaxpr(choice.branches[choice.clamp(known)], operands)
-    results = [b.jaxpr(branch, operands) for branch in choice.branches]
-    return [_selected(b, index, cases) for cases in zip(*results, strict=True)]
+    return _select(b, index, *[b.jaxpr(branch, operands) for branch in choice.branches])
 
 
-def _selected(b: Builder, index: Value, cases: Sequence[Value]) -> Value:
-    if b.pairs.keys().isdisjoint(cases):
-        # A result that is the same everywhere may be a number in no dims.
-        shape = np.broadcast_shapes(*(b.shape(x) for x in cases))
-        return select(b, index, cases, shape, b.dtype(cases[0]))
-    return b.pair(*(_selected(b, index, side) for side in zip(*(b.pairs[x] for x in cases), strict=True)))
+def _select(b: Builder, which: Value, *cases: Sequence[Value]) -> list[Value]:
+    """Returns the values of the case whose number or truth value is `which`."""
+    return [_by_parts(b, lambda xs: select(b, which, xs), values) for values in zip(*cases, strict=True)]
+
+
+def _by_parts(b: Builder, compute: Callable[[Sequence[Value]], Value], values: Sequence[Value]) -> Value:
+    """Computes from values that move together; of complex ones, the real parts and the imaginary parts."""
+    parts = [b.pairs[x] for x in values if x in b.pairs]
+    return b.pair(*[compute(part) for part in zip(*parts, strict=True)]) if parts else compute(values)

@@ -12,7 +12,7 @@ import numpy as np
 
 from jaxmesh.dialects.program import Value
 from jaxmesh.jaxprs.compat import Eqn
-from jaxmesh.passes.flatten.builder import Builder, Rule, Shape, missing
+from jaxmesh.passes.flatten.builder import Builder, Rule, missing
 from jaxmesh.passes.rules import Rules
 
 RULES: Rules[Rule] = Rules()
@@ -156,14 +156,16 @@ def _log2(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
 @RULES.add("select_n")
 def _select_n(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     which, *cases = xs
+    return select(b, which, cases)
+
+
+def select(b: Builder, which: Value, cases: Sequence[Value]) -> Value:
+    """Returns, for every element, that of the case whose number or truth value `which` has, clamped."""
     chosen = _choose(b, which, len(cases))
-    return select(b, which, cases, *b.result(eqn)) if chosen is None else cases[chosen]
-
-
-def select(b: Builder, which: Value, cases: Sequence[Value], shape: Shape, dtype: Any) -> Value:
-    """Takes each element from the case of its number; a number out of range means the first or the last."""
-    if len({*cases}) == 1:
-        return cases[0]
+    if chosen is not None or len({*cases}) == 1:
+        return cases[chosen or 0]
+    # A part of a complex number that is the same everywhere may be a number in no dims.
+    shape, dtype = np.broadcast_shapes(*map(b.shape, (which, *cases))), b.dtype(cases[0])
     cast = b.maker(which, "typecast")
     truth = cast.operands[0] if cast is not None else None
     if truth is not None and b.dtype(truth).kind == "b":

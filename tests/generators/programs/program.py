@@ -181,7 +181,7 @@ class Program:
 
     @property
     def dynamic(self) -> bool:
-        """Whether it holds a loop that is decided when it runs: such programs may have no texts."""
+        """Whether it holds a loop whose length is decided when it runs: such programs may have no texts."""
         return any(_dynamic(s) for s in self.statements)
 
     def only(self, name: str) -> Program:

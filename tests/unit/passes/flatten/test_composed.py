@@ -85,6 +85,15 @@ COMPLEX: dict[str, Case] = {
         lambda a, b: jnp.imag(lax.cond(a[0, 0, 0] > 0, lambda: of_two(a, b), lambda: 1j * of_two(b, a) + 2)),
         X, Y,
     ),
+    "a branch of devices": (lambda a: jnp.imag(lax.cond(a.sum() > 0, lambda z: z * 1j, lambda z: z, a + 2j)), X),
+    "a scan": (lambda a: jnp.abs(lax.scan(lambda c, r: (c * 0.5j + r, c), 0j * a[0], a + 1j)[1]), X),
+    "a loop": (
+        lambda a: lax.while_loop(
+            lambda s: (s[0] < 4) & (jnp.abs(s[1]).max() < 9), lambda s: (s[0] + 1, s[1] * 1.5j), (0, a + 1j)
+        )[1].real,
+        X,
+    ),
+    "a choice of one part": (lambda a: jnp.imag(jnp.where(a > 0, lax.complex(a, 0 * a + 1), 1j)), X),
     "a constant": (lambda a: jnp.real(a * np.exp(1j * np.arange(6)).astype(np.complex64)), X),
     "rfft": (lambda a: jnp.abs(jnp.fft.rfft(a)), X),
     "rfft, odd": (lambda a: jnp.fft.rfft(a, 9).imag, X),

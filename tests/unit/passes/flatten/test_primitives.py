@@ -612,6 +612,27 @@ def tripled(x: Any) -> Any:
 tripled.defjvp(lambda p, t: (p[0] * 3, t[0] * 5))
 
 
+def _branched(x: Any) -> Any:
+    key, y = lax.cond(
+        x.sum() > x[0, 0], lambda x: (jax.random.key(1), x * x), lambda x: (jax.random.key(2), x[::-1]), x
+    )
+    return (y * jax.random.normal(key, y.shape)).sum()
+
+
+def _switched(index: Any, x: Any) -> Any:
+    return lax.switch(index, [lambda x: (x, 1), lambda x: (-x, 2), lambda x: (x * x, 3)], x)
+
+
+def _halved(least: Any, x: Any) -> Any:
+    """A loop whose end depends on `least`, but that ends after seven iterations."""
+
+    def body(state: Any) -> Any:
+        i, x, _ = state
+        return i + 1, x / 2, jnp.abs(x).max() < least
+
+    return lax.while_loop(lambda s: ~((s[0] >= 7) | s[2]), body, (0, x, False))
+
+
 def _calls() -> list[Case]:
     x = floats(4, 6)
 
@@ -663,16 +684,13 @@ def _calls() -> list[Case]:
             lambda x: lax.scan(lambda c, i: (lax.cond(i > 1, lambda c: c, lambda c: c + 1, c), i), x, jnp.arange(4)),
             (x,),
         ),
-        ("cond of values", lambda x: lax.cond(x.sum() > 0, lambda x: (x, x * 2), lambda x: (x, jnp.sqrt(x)), x), (x,)),
-        ("cond of values, otherwise", lambda x: lax.cond(x[0, 0] > 99, lambda x: x / 0, lambda x: x - 1, x), (x,)),
-        *(
-            (
-                f"switch {i} of values",
-                lambda i, x: lax.switch(i, [lambda x: x, jnp.sin, lambda x: x * 3], x),
-                (np.int32(i), x),
-            )
-            for i in (-1, 0, 1, 2, 5)
-        ),
+        ("cond of devices", jax.value_and_grad(_branched), (x,)),
+        ("cond of devices, the other", jax.value_and_grad(_branched), (-abs(x),)),
+        ("switch of devices", _switched, (np.int32(2), x)),
+        ("switch of devices, out", _switched, (np.int32(-7), x)),
+        ("while with a limit", _halved, (np.float32(0), x)),
+        ("while to its limit", _halved, (np.float32(-1), x)),
+        ("while with a limit, never", _halved, (np.float32(99), x)),
         ("associative", lambda x: lax.associative_scan(jnp.add, x), (x,)),
         ("map", lambda x: lax.map(lambda r: jnp.tanh(r) @ r, x), (x,)),
         (
