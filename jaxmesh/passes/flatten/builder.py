@@ -355,9 +355,10 @@ class Builder:
         made = None if is_pair else self._fold(eqn, operands)
         if made is None:
             found = self.rules.get((COMPLEX if is_pair else "") + eqn.primitive.name)
-            if found is None:
+            composed = compat.implementation(eqn) if found is None and not is_pair else None
+            if found is None and composed is None:
                 raise missing(eqn, "TTIR has no row for it", self.line)
-            made = found(self, eqn, operands)
+            made = found(self, eqn, operands) if found else self.composed(composed, operands)
         return (made,) if isinstance(made, int) else made
 
     def _fold(self, eqn: Eqn, operands: Sequence[Value]) -> Value | None:
