@@ -23,6 +23,9 @@ RULES: Rules[Rule] = Rules()
 MANY = 20_000
 """The operations of an unrolled loop above which there is a warning."""
 
+FEW = 4096
+"""The iterations among which the end of a loop is looked for before it is unrolled."""
+
 
 @contextmanager
 def _unrolling(b: Builder, eqn: Eqn) -> Generator[None]:
@@ -46,7 +49,7 @@ def _unrolling(b: Builder, eqn: Eqn) -> Generator[None]:
 
 def _check_limit(b: Builder, eqn: Eqn, done: int, trips: str) -> None:
     if max(_made(b), done) > b.options.unroll_limit:
-        _refuse(b, eqn, done, trips)
+        _refuse(b, eqn, done, trips, _made(b))
 
 
 def _made(b: Builder) -> int:
@@ -54,10 +57,10 @@ def _made(b: Builder) -> int:
     return b.unrolled + len(b.program.ops) - b.loop_start
 
 
-def _refuse(b: Builder, eqn: Eqn, done: int, trips: str) -> None:
+def _refuse(b: Builder, eqn: Eqn, done: int, trips: str, made: int) -> None:
     raise UnsupportedError(
         f"{eqn.primitive.name} ({b.user_line(eqn)}) of {trips} iterations is unrolled in the text, and "
-        f"after {done} of them the program's loops have made {_made(b)} operations; unroll_limit is "
+        f"after {done} of them the program's loops have made {made} operations; unroll_limit is "
         f"{b.options.unroll_limit}. Raise unroll_limit, or make the loop shorter; the program still runs."
     )
 
@@ -110,10 +113,14 @@ def _while(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
             done += 1
             _check_limit(b, eqn, done, "an unknown number of")
             if known is None and done == 1:
-                trips = b.options.unroll_limit // max(len(b.program.ops) - start, 1)
-                (goes_on,) = b.jaxpr(loop.cond, [*condition_consts, *_later(b, before, carry, trips)])
-                if goes_on not in b.known or b.known[goes_on]:
-                    _refuse(b, eqn, done, f"more than {trips}")
+                made, trips = _made(b), b.options.unroll_limit // max(len(b.program.ops) - start, 1)
+                # The end may be a comparison that holds from there on, or an equation that holds once.
+                for trip in (trips, *range(1, min(trips, FEW))):
+                    (goes_on,) = b.jaxpr(loop.cond, [*condition_consts, *_later(b, before, carry, trip)])
+                    if goes_on in b.known and not b.known[goes_on]:
+                        break
+                else:
+                    _refuse(b, eqn, done, f"more than {trips}", made)
 
 
 def _later(b: Builder, before: Sequence[Value], after: Sequence[Value], trips: int) -> list[Value]:

@@ -630,7 +630,7 @@ def _halved(least: Any, x: Any) -> Any:
         i, x, _ = state
         return i + 1, x / 2, jnp.abs(x).max() < least
 
-    return lax.while_loop(lambda s: ~((s[0] >= 7) | s[2]), body, (0, x, False))
+    return lax.while_loop(lambda s: ~((s[0] == 7) | s[2]), body, (0, x, False))
 
 
 def _calls() -> list[Case]:
