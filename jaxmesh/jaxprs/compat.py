@@ -9,6 +9,7 @@ import contextlib
 import contextvars
 import pathlib
 from collections.abc import Callable, Generator, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import jax
@@ -205,6 +206,13 @@ def unlowered_primitive(name: str) -> Any:
     prim.def_impl(refuse)
     mlir.register_lowering(prim, refuse)
     return prim
+
+
+def implementation(eqn: Eqn) -> Callable[..., Any] | None:
+    """Returns the function, written in JAX, that a library gives for a primitive of its own; None for JAX's."""
+    impl: Any = eqn.primitive.impl
+    module: str = getattr(impl.func if isinstance(impl, partial) else impl, "__module__", "")
+    return None if module.startswith(("jax._src", "jaxmesh")) else lambda *args: impl(*args, **eqn.params)
 
 
 def define_linear(prim: Primitive, transpose: Callable[..., Any]) -> None:

@@ -355,9 +355,13 @@ class Builder:
         made = None if is_pair else self._fold(eqn, operands)
         if made is None:
             found = self.rules.get((COMPLEX if is_pair else "") + eqn.primitive.name)
-            if found is None:
+            function = None if is_pair else compat.implementation(eqn)
+            if found is not None:
+                made = found(self, eqn, operands)
+            elif function is not None:
+                made = self.composed(function, operands)
+            else:
                 raise missing(eqn, "TTIR has no row for it", self.line)
-            made = found(self, eqn, operands)
         return (made,) if isinstance(made, int) else made
 
     def _fold(self, eqn: Eqn, operands: Sequence[Value]) -> Value | None:

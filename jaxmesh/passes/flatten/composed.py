@@ -153,24 +153,6 @@ def _polygamma(order: Any, x: Any) -> Any:
     return _jnp.where((order < 0) | (order != _jnp.floor(order)), _jnp.nan, made)
 
 
-# --- equinox's reductions of truth values ----------------------------------------------------------------------------
-
-
-@_composed("unvmap_any")
-def _unvmap_any(params: Params, x: Any) -> Any:
-    return _jnp.any(x)
-
-
-@_composed("unvmap_all")
-def _unvmap_all(params: Params, x: Any) -> Any:
-    return _jnp.all(x)
-
-
-@_composed("unvmap_max")
-def _unvmap_max(params: Params, x: Any) -> Any:
-    return _jnp.max(x)
-
-
 # --- linear algebra --------------------------------------------------------------------------------------------------
 
 

@@ -23,6 +23,9 @@ RULES: Rules[Rule] = Rules()
 MANY = 20_000
 """The operations of an unrolled loop above which there is a warning."""
 
+FEW = 4096
+"""The iterations among which the end of a loop is looked for before it is unrolled."""
+
 
 @contextmanager
 def _unrolling(b: Builder, eqn: Eqn) -> Generator[None]:
@@ -45,14 +48,21 @@ def _unrolling(b: Builder, eqn: Eqn) -> Generator[None]:
 
 
 def _check_limit(b: Builder, eqn: Eqn, done: int, trips: str) -> None:
+    if max(_made(b), done) > b.options.unroll_limit:
+        _refuse(b, eqn, done, trips, _made(b))
+
+
+def _made(b: Builder) -> int:
     assert b.loop_start is not None
-    made, limit = b.unrolled + len(b.program.ops) - b.loop_start, b.options.unroll_limit
-    if max(made, done) > limit:
-        raise UnsupportedError(
-            f"{eqn.primitive.name} ({b.user_line(eqn)}) of {trips} iterations is unrolled in the text, and "
-            f"after {done} of them the program's loops have made {made} operations; unroll_limit is {limit}. Raise "
-            "unroll_limit, or make the loop shorter; the program still runs."
-        )
+    return b.unrolled + len(b.program.ops) - b.loop_start
+
+
+def _refuse(b: Builder, eqn: Eqn, done: int, trips: str, made: int) -> None:
+    raise UnsupportedError(
+        f"{eqn.primitive.name} ({b.user_line(eqn)}) of {trips} iterations is unrolled in the text, and "
+        f"after {done} of them the program's loops have made {made} operations; unroll_limit is "
+        f"{b.options.unroll_limit}. Raise unroll_limit, or make the loop shorter; the program still runs."
+    )
 
 
 @RULES.add("scan")
@@ -97,10 +107,33 @@ def _while(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
             if known is None:
                 _check_end(b, eqn, goes_on, done)
                 alive = goes_on if alive is None else b.op("logical_and", [alive, goes_on], (), np.bool_)
-            carry = b.jaxpr(loop.body, [*body_consts, *carry])
+            before, start = carry, len(b.program.ops)
+            carry = b.jaxpr(loop.body, [*body_consts, *before])
             results = carry if alive is None else _select(b, alive, results, carry)
             done += 1
             _check_limit(b, eqn, done, "an unknown number of")
+            if known is None and done == 1:
+                made, trips = _made(b), b.options.unroll_limit // max(len(b.program.ops) - start, 1)
+                # The end may be a comparison that holds from there on, or an equation that holds once.
+                for trip in (trips, *range(1, min(trips, FEW))):
+                    (goes_on,) = b.jaxpr(loop.cond, [*condition_consts, *_later(b, before, carry, trip)])
+                    if goes_on in b.known and not b.known[goes_on]:
+                        break
+                else:
+                    _refuse(b, eqn, done, f"more than {trips}", made)
+
+
+def _later(b: Builder, before: Sequence[Value], after: Sequence[Value], trips: int) -> list[Value]:
+    """Returns a carry after further iterations, whose counters make the same steps as in one."""
+
+    def later(x: Value, y: Value) -> Value:
+        if x not in b.known or y not in b.known or b.dtype(x).kind not in "iu":
+            return y
+        first, second = (b.known[v].astype(np.int64) for v in (x, y))
+        most = np.iinfo(b.dtype(x))
+        return b.constant(np.clip(first + trips * (second - first), most.min, most.max).astype(b.dtype(x)))
+
+    return [later(x, y) for x, y in zip(before, after, strict=True)]
 
 
 def _check_end(b: Builder, eqn: Eqn, condition: Value, done: int) -> None:

@@ -16,7 +16,7 @@ from jax.extend.core import Primitive
 import jaxmesh as jm
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.passes.flatten.builder import Options
-from jaxmesh.passes.flatten.flatten import RULES, flatten
+from jaxmesh.passes.flatten.flatten import flatten
 from tests.generators.flat_programs import flat_of, run_flat
 
 Case = tuple[Callable[..., Any], *tuple[Any, ...]]
@@ -141,14 +141,17 @@ def test_loops_of_linear_algebra_count_against_the_limit() -> None:
         flatten(traced, **some, options=dataclasses.replace(Options(), unroll_limit=50))
 
 
-@pytest.mark.parametrize(("name", "numpy"), [("unvmap_any", np.any), ("unvmap_all", np.all), ("unvmap_max", np.max)])
-def test_reductions_of_equinox_are_those_of_all_elements(name: str, numpy: Any) -> None:
+def test_primitives_of_a_library_are_what_it_implements() -> None:
+    def implement(x: Any, *, power: int) -> list[Any]:
+        return [jnp.any(x > power), x**power]
+
+    primitive = Primitive("any_and_power")
+    primitive.multiple_results = True
+    primitive.def_impl(implement)
+    primitive.def_abstract_eval(lambda x, power: [jax.core.ShapedArray((), np.bool_), x])
     x = np.array([[1, 0, 3], [2, 5, 0]], np.int32)
-    given: Any = x if name == "unvmap_max" else x > 1
-    primitive = Primitive(name)
-    primitive.def_abstract_eval(lambda a: jax.core.ShapedArray((), a.dtype))
-    traced = jax.make_jaxpr(primitive.bind)(given)
-    some: Any = {"name": "f", "mesh": {}, "level": "ttir", "arguments": [(False, "a")], "results": [(False, "")]}
-    (made,) = run_flat(flatten(traced, **some), jm.make_mesh((1, 1)), given)
-    assert np.asarray(made) == numpy(given)
-    assert name in RULES
+    traced = jax.make_jaxpr(lambda x: primitive.bind(x, power=3))(x)
+    some: Any = {"name": "f", "mesh": {}, "level": "ttir", "arguments": [(False, "a")], "results": [(False, "")] * 2}
+    truth, powers = run_flat(flatten(traced, **some), jm.make_mesh((1, 1)), x)
+    assert np.asarray(truth) == np.any(x > 3)
+    np.testing.assert_array_equal(np.asarray(powers), x**3)

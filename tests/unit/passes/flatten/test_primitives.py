@@ -630,7 +630,7 @@ def _halved(least: Any, x: Any) -> Any:
         i, x, _ = state
         return i + 1, x / 2, jnp.abs(x).max() < least
 
-    return lax.while_loop(lambda s: ~((s[0] >= 7) | s[2]), body, (0, x, False))
+    return lax.while_loop(lambda s: ~((s[0] == 7) | s[2]), body, (0, x, False))
 
 
 def _calls() -> list[Case]:
@@ -1090,6 +1090,8 @@ def test_unrolling_has_a_limit() -> None:
     [
         (lambda x: lax.while_loop(lambda c: c.sum() < 9, lambda c: c * 2, x), UnsupportedError,
          r"while loop \(.*test_primitives.*after 0 iterations depends on values that only the devices know"),
+        (lambda x: lax.while_loop(lambda s: (s[0] < 10**6) & (s[1].sum() < 9), lambda s: (s[0] + 1, s[1] * 2), (0, x)),
+         UnsupportedError, r"while \(.*test_primitives.*of more than \d+ iterations .*after 1 of them"),
         (lambda x: lax.platform_dependent(x, cpu=lambda x: x, tpu=lambda x: x + 1), UnsupportedError,
          "branches for cpu, tpu and no default"),
         (lambda x: x + 1j, InexpressibleError, r"complex64\[4\].*real numbers only"),
