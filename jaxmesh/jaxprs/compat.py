@@ -209,10 +209,19 @@ def unlowered_primitive(name: str) -> Any:
 
 
 def implementation(eqn: Eqn) -> Callable[..., Any] | None:
-    """Returns the function, written in JAX, that a library gives for a primitive of its own; None for JAX's."""
+    """Returns the function that a library gives for a primitive of its own; None for JAX's, or one not in JAX."""
     impl: Any = eqn.primitive.impl
     module: str = getattr(impl.func if isinstance(impl, partial) else impl, "__module__", "")
-    return None if module.startswith(("jax._src", "jaxmesh")) else lambda *args: impl(*args, **eqn.params)
+    if module.startswith(("jax._src", "jaxmesh")):
+        return None
+
+    run: Any = lambda *args: impl(*args, **eqn.params)  # noqa: E731
+    # It may compute on the host, with NumPy say, and fail as it likes.
+    try:
+        jax.eval_shape(run, *(jax.ShapeDtypeStruct(a.aval.shape, a.aval.dtype) for a in eqn.invars))
+    except Exception:
+        return None
+    return run
 
 
 def define_linear(prim: Primitive, transpose: Callable[..., Any]) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from jax import lax
 from jax.extend.core import Primitive
+from jax.interpreters import mlir
 
 import jaxmesh as jm
 from jaxmesh.errors import UnsupportedError
@@ -155,3 +156,19 @@ def test_primitives_of_a_library_are_what_it_implements() -> None:
     truth, powers = run_flat(flatten(traced, **some), jm.make_mesh((1, 1)), x)
     assert np.asarray(truth) == np.any(x > 3)
     np.testing.assert_array_equal(np.asarray(powers), x**3)
+
+
+def test_a_primitive_of_a_library_that_computes_on_the_host_has_no_text() -> None:
+    primitive = Primitive("sine_of_numpy")
+    primitive.def_impl(np.sin)
+    primitive.def_abstract_eval(lambda x: x)
+    mlir.register_lowering(primitive, mlir.lower_fun(jnp.sin, multiple_results=False))
+    x = floats(4)
+    program = lambda x: primitive.bind(x) + 1  # noqa: E731
+    traced = jm.jit(program, mesh=jm.make_mesh((2, 1))).trace(x)
+    with pytest.raises(jm.MissingRuleError, match="'sine_of_numpy'"):
+        traced.as_text()
+    # A plain program with shardings goes through its StableHLO, which has a text.
+    split: Any = jm.jit(program, mesh=jm.make_mesh((2, 1)), in_shardings=jax.P("x"))
+    np.testing.assert_allclose(split(x), np.sin(x) + 1, rtol=1e-6)
+    assert "ttir.sin" in split.trace(x).as_text()
