@@ -9,7 +9,6 @@ import contextlib
 import contextvars
 import pathlib
 from collections.abc import Callable, Generator, Iterable, Sequence
-from functools import partial
 from typing import Any
 
 import jax
@@ -211,11 +210,13 @@ def unlowered_primitive(name: str) -> Any:
 def implementation(eqn: Eqn) -> Callable[..., Any] | None:
     """Returns the function that a library gives for a primitive of its own; None for JAX's, or one not in JAX."""
     impl: Any = eqn.primitive.impl
-    module: str = getattr(impl.func if isinstance(impl, partial) else impl, "__module__", "")
-    if module.startswith(("jax._src", "jaxmesh")):
+    bound: Any = getattr(impl, "func", impl)
+    if getattr(bound, "__module__", "").startswith(("jax._src", "jaxmesh")):
         return None
 
-    run: Any = lambda *args: impl(*args, **eqn.params)  # noqa: E731
+    def run(*args: Any) -> Any:
+        return impl(*args, **eqn.params)
+
     # It may compute on the host, with NumPy say, and fail as it likes.
     try:
         jax.eval_shape(run, *(jax.ShapeDtypeStruct(a.aval.shape, a.aval.dtype) for a in eqn.invars))
