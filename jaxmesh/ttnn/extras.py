@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 from jaxmesh.errors import VerifyError
 
@@ -67,13 +67,16 @@ def _take_rows(lookup: Lookup, values: list[Any], slots: Mapping[str, int]) -> b
 
 
 def _flatten_norm(lookup: Lookup, values: list[Any], slots: Mapping[str, int]) -> bool:
-    """Makes rows of the parameters of a norm, which may have more dims."""
+    """Makes rows of the parameters of a norm, which may have more dims, and be longer inside of the last tile."""
     width = (1, *values[slots["input_tensor"]].shape)[-1]
     given = [slots[n] for n in ("weight", "bias") if values[slots[n]] is not None]
-    deep = [slot for slot in given if len(values[slot].shape) > 1 and prod(values[slot].shape) == width]
-    for slot in deep:
-        values[slot] = lookup("ttnn.reshape")(values[slot], [width])
-    return bool(deep)
+    other = [slot for slot in given if tuple(values[slot].shape) != (width,)]
+    for slot in other:
+        size = prod(values[slot].shape)
+        if size == width or (size > width and size == values[slot].shape[-1]):
+            row = lookup("ttnn.reshape")(values[slot], [size])
+            values[slot] = row if size == width else lookup("ttnn.slice")(row, [0], [width])
+    return bool(other)
 
 
 def _flatten_image(lookup: Lookup, values: list[Any], slots: Mapping[str, int]) -> bool:
@@ -104,7 +107,9 @@ def _round_factor(lookup: Lookup, values: list[Any], slots: Mapping[str, int]) -
     def whole(n: Any) -> Any:
         return int(n) if isinstance(n, float) and n.is_integer() else n
 
-    values[slot] = [*map(whole, given)] if isinstance(given, (list, tuple)) else whole(given)
+    values[slot] = (
+        [whole(n) for n in cast("Sequence[Any]", given)] if isinstance(given, (list, tuple)) else whole(given)
+    )
     return False
 
 

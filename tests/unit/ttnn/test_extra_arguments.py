@@ -100,6 +100,11 @@ def test_parameters_of_norms_may_have_more_dims_than_the_rows(device: ttnn.MeshD
         assert same_bits(first(norm(x, weight=on(device, weight[None, None, None]))), want)
         rows = helpers.from_numpy(weight.reshape(1, 1, 2, 32), device=device)
         assert same_bits(first(norm(x, weight=rows)), want)
+        short, want = (
+            on(device, X[0, 0, :, :40]),
+            first(norm(on(device, X[0, 0, :, :40]), weight=on(device, weight[:40]))),
+        )
+        assert same_bits(first(norm(short, weight=on(device, weight))), want)
 
 
 def test_caches_may_have_more_rows_than_the_tensor(device: ttnn.MeshDevice) -> None:
