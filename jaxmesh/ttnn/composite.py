@@ -305,14 +305,6 @@ def update_cache(cache: Any, input: Any, update_idx: Any, batch_offset: Any) -> 
 # --- copies ----------------------------------------------------------------------------------------------------------
 
 
-@composed(input_a="input_tensor")
-def assign(input_tensor: Any, dtype: Any, memory_config: Any, input_b: Any) -> Any:
-    """Copies a tensor on the devices; or its elements into another one."""
-    if input_b is not None:
-        return copy(input_tensor, input_b)
-    return op_function("ttnn.assign")(input_tensor, dtype=dtype, memory_config=memory_config)
-
-
 @composed()
 def clone(input: Any, dtype: Any, memory_config: Any) -> Any:  # noqa: A002
     """Copies a tensor on the devices, by `ttnn.assign`."""

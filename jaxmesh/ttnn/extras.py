@@ -26,6 +26,13 @@ def _pad_to_shape(lookup: Lookup, values: list[Any], slots: Mapping[str, int]) -
     return True
 
 
+def _write_into(lookup: Lookup, values: list[Any], slots: Mapping[str, int]) -> bool:
+    """Assigns the first tensor to the second, the output tensor."""
+    for name, other in (("input_tensor", "input_a"), ("output_tensor", "input_b")):
+        values[slots[name]] = values[slots[other]]
+    return True
+
+
 def _know(lookup: Lookup, values: list[Any], slots: Mapping[str, int]) -> bool:
     """Leaves to another argument what this one says."""
     return True
@@ -70,7 +77,7 @@ def _flatten_norm(lookup: Lookup, values: list[Any], slots: Mapping[str, int]) -
     """Makes rows of the parameters of a norm, which may have more dims, and be longer inside of the last tile."""
     width = (1, *values[slots["input_tensor"]].shape)[-1]
     given = [slots[n] for n in ("weight", "bias") if values[slots[n]] is not None]
-    other = [slot for slot in given if tuple(values[slot].shape) != (width,)]
+    other = [slot for slot in given if tuple(values[slot].shape) not in ((width,), (1, width))]
     for slot in other:
         size = prod(values[slot].shape)
         if size == width or (size > width and size == values[slot].shape[-1]):
@@ -118,6 +125,8 @@ EXTRAS: Mapping[str, Callable[[Lookup, list[Any], Mapping[str, int]], bool]] = {
     "token_index": _take_token,
     "output_padded_shape": _pad_to_shape,
     "input_tensor_start": _know,
+    "input_b": _write_into,
+    "input_a": _know,
     "ttnn.experimental.rotary_embedding": _take_rows,
     "ttnn.global_avg_pool2d": _name_dims,
     "ttnn.upsample": _round_factor,
