@@ -212,7 +212,8 @@ def implementation(eqn: Eqn) -> Callable[..., Any] | None:
     """Returns the function, written in JAX, that a library gives for a primitive of its own; None for JAX's."""
     impl: Any = eqn.primitive.impl
     module: str = getattr(impl.func if isinstance(impl, partial) else impl, "__module__", "")
-    return None if module.startswith(("jax._src", "jaxmesh")) else lambda *args: impl(*args, **eqn.params)
+    made: Any = partial(impl, **eqn.params)
+    return None if module.startswith(("jax._src", "jaxmesh")) else made
 
 
 def define_linear(prim: Primitive, transpose: Callable[..., Any]) -> None:
