@@ -212,8 +212,11 @@ def implementation(eqn: Eqn) -> Callable[..., Any] | None:
     """Returns the function, written in JAX, that a library gives for a primitive of its own; None for JAX's."""
     impl: Any = eqn.primitive.impl
     module: str = getattr(impl.func if isinstance(impl, partial) else impl, "__module__", "")
-    made: Any = partial(impl, **eqn.params)
-    return None if module.startswith(("jax._src", "jaxmesh")) else made
+
+    def run(*args: Any) -> Any:
+        return impl(*args, **eqn.params)
+
+    return None if module.startswith(("jax._src", "jaxmesh")) else run
 
 
 def define_linear(prim: Primitive, transpose: Callable[..., Any]) -> None:
