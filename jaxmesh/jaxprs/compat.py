@@ -9,7 +9,6 @@ import contextlib
 import contextvars
 import pathlib
 from collections.abc import Callable, Generator, Iterable, Sequence
-from functools import partial
 from typing import Any
 
 import jax
@@ -210,11 +209,12 @@ def unlowered_primitive(name: str) -> Any:
 
 def implementation(eqn: Eqn) -> Callable[..., Any] | None:
     """Returns the function, written in JAX, that a library gives for a primitive of its own; None for JAX's."""
-    impl: Any = eqn.primitive.impl
-    module: str = getattr(impl.func if isinstance(impl, partial) else impl, "__module__", "")
+    primitive = eqn.primitive
+    impl: Any = primitive.impl
+    module: str = getattr(getattr(impl, "func", impl), "__module__", "")
 
     def run(*args: Any) -> Any:
-        return impl(*args, **eqn.params)
+        return primitive.impl(*args, **eqn.params)
 
     return None if module.startswith(("jax._src", "jaxmesh")) else run
 
