@@ -38,6 +38,13 @@ def of_two(a: Any, b: Any) -> Any:
     return lax.complex(a, b)
 
 
+def with_q(a: Any, c: Any) -> list[Any]:
+    """The products of both sides with Q and its transpose, which is never made."""
+    h, taus = jnp.linalg.qr(a, mode="raw")
+    ways = [(left, transpose) for left in (True, False) for transpose in (True, False)]
+    return [lax.linalg.ormqr(h.T, taus, c if left else c.T, left=left, transpose=t) for left, t in ways]
+
+
 LINEAR_ALGEBRA: dict[str, Case] = {
     "cholesky": (jnp.linalg.cholesky, np.stack([POSITIVE, 2 * POSITIVE])),
     "gradient of cholesky": (
@@ -54,6 +61,8 @@ LINEAR_ALGEBRA: dict[str, Case] = {
     "qr, square": (jnp.linalg.qr, floats(5, 5)),
     "qr, complete": (lambda a: jnp.linalg.qr(a, mode="complete"), floats(7, 5)),
     "qr, wide": (jnp.linalg.qr, floats(4, 6)),
+    "qr, raw": (lambda a: jnp.linalg.qr(a, mode="raw"), floats(8, 5)),
+    "products with q": (with_q, floats(6, 4), floats(6, 3)),
     "qr of zeros": (jnp.linalg.qr, np.zeros((3, 2), np.float32)),
     **{
         f"triangular, {left=}, {lower=}, {transposed=}, {unit=}": (
