@@ -207,6 +207,24 @@ def unlowered_primitive(name: str) -> Any:
     return prim
 
 
+def implementation(eqn: Eqn) -> Callable[..., Any] | None:
+    """Returns the function that a library gives for a primitive of its own; None for JAX's, or one not in JAX."""
+    impl: Any = eqn.primitive.impl
+    bound: Any = getattr(impl, "func", impl)
+    if getattr(bound, "__module__", "").startswith(("jax._src", "jaxmesh")):
+        return None
+
+    def run(*args: Any) -> Any:
+        return impl(*args, **eqn.params)
+
+    # It may compute on the host, with NumPy say, and fail as it likes.
+    try:
+        jax.eval_shape(run, *(jax.ShapeDtypeStruct(a.aval.shape, a.aval.dtype) for a in eqn.invars))
+    except Exception:
+        return None
+    return run
+
+
 def define_linear(prim: Primitive, transpose: Callable[..., Any]) -> None:
     """Defines JVP and transpose of a linear, unary primitive; `transpose(ct, operand, **params)` is the cotangent."""
     ad.deflinear2(prim, transpose)

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxmesh.jaxprs import walk
+from jaxmesh.jaxprs import compat, walk
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr
 from jaxmesh.jaxprs.emit import emit_jaxpr
 from jaxmesh.jaxprs.primitives import LINALG
@@ -72,6 +72,14 @@ _EXPANDED: Mapping[str, Callable[[Mapping[str, Any], Any], Any]] = {
 """Primitives that lower to ops without a meaning to a partitioner, and what they are computed by in their place."""
 
 
+def _expansion(eqn: Eqn) -> Callable[..., Any] | None:
+    """Returns the function of the operands that is lowered in the place of an equation; None to lower the equation."""
+    expanded = _EXPANDED.get(eqn.primitive.name)
+    if expanded is None:
+        return compat.implementation(eqn)
+    return functools.partial(expanded, eqn.params) if eqn.params.get("aggregate_to_topk", True) else None
+
+
 def keep_equations(jaxpr: Jaxpr, kept: list[Eqn]) -> Jaxpr:
     """Replaces equations that lower to no StableHLO by custom calls named `EQUATION`, some by what computes them.
 
@@ -81,10 +89,10 @@ def keep_equations(jaxpr: Jaxpr, kept: list[Eqn]) -> Jaxpr:
     """
 
     def keep(eqn: Eqn) -> Eqn:
-        expanded = _EXPANDED.get(eqn.primitive.name)
-        if expanded is not None and eqn.params.get("aggregate_to_topk", True):
-            run = jax.jit(functools.partial(expanded, eqn.params))
-            (call,) = walk.open_jaxpr(jax.make_jaxpr(run)(*[struct(a.aval) for a in eqn.invars])).eqns
+        run = _expansion(eqn)
+        if run is not None:
+            (call,) = walk.open_jaxpr(jax.make_jaxpr(jax.jit(run))(*[struct(a.aval) for a in eqn.invars])).eqns
+            call = map_sub_jaxprs(call, lambda inner: keep_equations(inner, kept))
             return call.replace(invars=eqn.invars, outvars=eqn.outvars, source_info=eqn.source_info, ctx=eqn.ctx)
         if eqn.primitive.name not in _KEPT:
             return map_sub_jaxprs(eqn, lambda inner: keep_equations(inner, kept))

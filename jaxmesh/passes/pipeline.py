@@ -100,7 +100,7 @@ def ttir_program(
 
     Raises:
       MissingRuleError: a primitive that TTIR has no row for.
-      UnsupportedError: a loop or a branch that is not static.
+      UnsupportedError: a loop that is not static.
       InexpressibleError: the program holds transfers of TTNN.
     """
     if any(e.primitive in PRIMITIVES for e in all_eqns(jaxpr)):
@@ -137,7 +137,7 @@ def ttnn_program(
 
     Raises:
       MissingRuleError: a primitive that TTIR has no row for, or an op that TTNN has none for.
-      UnsupportedError: a loop or a branch that is not static, or what the real library does not take.
+      UnsupportedError: a loop that is not static, or what the real library does not take.
     """
     jaxpr, options = printed_jaxpr(lowered, boundary.sizes), Options(unroll_limit, fuse, decompose=not upstream)
     program = _flatten(jaxpr, boundary, out_tree, "ttnn", lowered.results, options)

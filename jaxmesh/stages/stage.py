@@ -127,7 +127,7 @@ class Stage(abc.ABC):
 
         Raises:
           MissingRuleError: a primitive that TTIR, or an op that TTNN has no row for; the program still runs.
-          UnsupportedError: a loop or a branch that is not static; or, if `strict`, what the real `ttnn` cannot run.
+          UnsupportedError: a loop that is not static; or, if `strict`, what the real `ttnn` cannot run.
         """
         from jaxmesh.emit.targets import emit
 

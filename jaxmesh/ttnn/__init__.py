@@ -133,6 +133,7 @@ from jaxmesh.ttnn.mesh_tensor import MeshTensor as MeshTensor
 from jaxmesh.ttnn.settings import (
     BlackholeComputeKernelConfig as BlackholeComputeKernelConfig,
     DumpTensorMode as DumpTensorMode,
+    EmbeddingsType as EmbeddingsType,
     FabricConfig as FabricConfig,
     GeluVariant as GeluVariant,
     MathFidelity as MathFidelity,

@@ -69,6 +69,7 @@ _TESTS: Mapping[str, Test] = {
     "ReduceType": lambda x: isinstance(x, settings.ReduceType),
     "SigmoidMode": lambda x: isinstance(x, settings.SigmoidMode),
     "GeluVariant": lambda x: isinstance(x, settings.GeluVariant),
+    "EmbeddingsType": lambda x: isinstance(x, settings.EmbeddingsType),
 }
 """By the name of a type; other types, which the emulation does not have, take anything."""
 
@@ -108,6 +109,7 @@ _OWNERS: Mapping[str, Any] = {
     "SigmoidMode": settings.SigmoidMode,
     "MathFidelity": settings.MathFidelity,
     "GeluVariant": settings.GeluVariant,
+    "EmbeddingsType": settings.EmbeddingsType,
 }
 
 

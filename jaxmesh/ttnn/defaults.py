@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
-from jaxmesh.errors import VerifyError
 from jaxmesh.jaxprs import compat
 from jaxmesh.ttnn.argument_conversion import integers
 from jaxmesh.ttnn.host_tensor import in_program
@@ -26,21 +25,11 @@ def wide_axes(callee: str, x: Any) -> tuple[list[int], list[int]]:
     return sizes, [axis for axis, size in enumerate(sizes) if size > 1]
 
 
-def _axis(callee: str, given: Arguments, operands: Sequence[Any]) -> Arguments:
-    if given["cluster_axis"] is not None:
-        return {}
-    sizes, wide = wide_axes(callee, operands[0])
-    if len(wide) > 1:
-        raise VerifyError(
-            f"{callee} without a cluster_axis runs along the only mesh axis of several devices, but the mesh "
-            f"{sizes} has {len(wide)} of them: give cluster_axis, one of {wide}."
-        )
-    return {"cluster_axis": wide[0] if wide else 0}
-
-
 def any_axes(callee: str, given: Arguments, operands: Sequence[Any]) -> Arguments:
     """Returns the only mesh axis of several devices; of several, the op runs along one after the other."""
-    return _axis(callee, given, operands)
+    if given["cluster_axis"] is not None:
+        return {}
+    return {"cluster_axis": next(iter(wide_axes(callee, operands[0])[1]), 0)}
 
 
 def _reshape(callee: str, given: Arguments, operands: Sequence[Any]) -> Arguments:
@@ -71,8 +60,8 @@ def _concat(callee: str, given: Arguments, operands: Sequence[Any]) -> Arguments
 
 
 def _repeat_interleave(callee: str, given: Arguments, operands: Sequence[Any]) -> Arguments:
-    # The real function does not look at the dim of a vector.
-    return {"dim": 0} if len(operands[0].shape) == 1 else {}
+    # The real function does not look at the dim of a vector, or where it repeats nothing.
+    return {"dim": 0} if len(operands[0].shape) == 1 or given["repeats"] == 1 else {}
 
 
 def _missing(row: Any, operands: Sequence[Any]) -> int:
@@ -91,11 +80,7 @@ def _repeat(callee: str, given: Arguments, operands: Sequence[Any]) -> Arguments
 
 
 COMPLETE: Mapping[str, Callable[[str, Arguments, Sequence[Any]], Arguments]] = {
-    "all_gather": _axis,
-    "all_reduce": any_axes,
-    "all_reduce_async": any_axes,
-    "reduce_scatter": any_axes,
-    "mesh_partition": any_axes,
+    **dict.fromkeys(("all_gather", "all_reduce", "all_reduce_async", "reduce_scatter", "mesh_partition"), any_axes),
     "reshape": _reshape,
     "slice_static": _slice,
     "arange": _arange,

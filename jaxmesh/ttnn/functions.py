@@ -162,7 +162,6 @@ class Function:
                 factor, key = values[slot], None
             elif name in EXTRAS and values[slot] is not None:
                 extras.append(name)
-                key = None
             elif not self._binder.is_default(slot, values[slot]):
                 raise UnsupportedError(
                     f"{self.callee}: {name} is not emulated, got {quote(values[slot])}; leave it out, and say what it "
@@ -170,9 +169,10 @@ class Function:
                 )
         results = results_of(self.callee, {name: values[i] for name, i in self._binder.slots.items()}) or ()
         slots = self._binder.slots
-        for name in extras:
-            with computing():
-                EXTRAS[name](lookup, values, slots)
+        with computing():
+            for name in (*extras, self.callee):
+                if name in EXTRAS and EXTRAS[name](lookup, values, slots):
+                    key = None
         complete = COMPLETE.get(self.entry.definition.name)
         if complete is any_axes and values[slots["cluster_axis"]] is None:
             axes = wide_axes(self.callee, values[self._operands[0][1]])[1]
@@ -243,9 +243,9 @@ class Function:
         return self._result(values, outs)
 
     def _along(self, axes: Sequence[int], values: list[Any], results: Sequence[Result]) -> Any:
-        """Performs the op along one mesh axis after the other: devices count row by row."""
+        """Performs the op along one mesh axis after the other, or the last one first: devices count row by row."""
         inner, slot = [None if i == self._output else x for i, x in enumerate(values)], self._operands[0][1]
-        for axis in axes:
+        for axis in reversed(axes) if self.callee == "ttnn.all_gather" else axes:
             inner[self._binder.slots["cluster_axis"]] = axis
             with computing():
                 inner[slot] = self._convert_and_perform(inner, None)

@@ -9,7 +9,6 @@ from typing import Any
 import jax
 
 from jaxmesh.dialects.op import OpDef
-from jaxmesh.errors import UnsupportedError, VerifyError
 from jaxmesh.ttnn.assemble import owner_of, set_owner
 from jaxmesh.ttnn.composed import composed
 from jaxmesh.ttnn.execute import NO_ARGUMENTS, perform
@@ -103,48 +102,50 @@ def _whole(x: Any) -> Any:
 
 
 @composed()
-def quantize(input_tensor: Any, scale: Any, zero_point: Any, dtype: Any, memory_config: Any) -> Any:
+def quantize(input_tensor: Any, scale: Any, zero_point: Any, axis: Any, dtype: Any, memory_config: Any) -> Any:
     """Divides by a scale, adds a zero point and rounds to whole numbers of 8 bits."""
-    _numbers("quantize", scale, zero_point)
-    scale = float(scale)
-    key = (scale, zero_point)
 
-    def compute(x: Any) -> Any:
-        return _whole(x / scale + zero_point).astype(_jnp.int32)
+    def compute(x: Any, scale: Any, zero: Any) -> Any:
+        return _whole(x / scale + zero).astype(_jnp.int32)
 
-    return each("ttnn.quantize", key, compute, input_tensor)
+    return _along("ttnn.quantize", compute, input_tensor, axis, scale, zero_point)
 
 
 @composed()
-def dequantize(input_tensor: Any, scale: Any, zero_point: Any, dtype: Any, memory_config: Any) -> Any:
+def dequantize(input_tensor: Any, scale: Any, zero_point: Any, axis: Any, dtype: Any, memory_config: Any) -> Any:
     """Subtracts a zero point and multiplies by a scale."""
-    _numbers("dequantize", scale, zero_point)
-    key = (scale, zero_point)
 
-    def compute(x: Any) -> Any:
-        return (x.astype(_jnp.float32) - zero_point) * scale
+    def compute(x: Any, scale: Any, zero: Any) -> Any:
+        return (x.astype(_jnp.float32) - zero) * scale
 
-    return each("ttnn.dequantize", key, compute, input_tensor)
+    return _along("ttnn.dequantize", compute, input_tensor, axis, scale, zero_point)
 
 
 @composed()
 def requantize(
-    input_tensor: Any, in_scale: Any, in_zero_point: Any, out_scale: Any, out_zero_point: Any, dtype: Any,
+    input_tensor: Any, in_scale: Any, in_zero_point: Any, out_scale: Any, out_zero_point: Any, axis: Any, dtype: Any,
     memory_config: Any,
 ) -> Any:  # fmt: skip
     """Dequantizes with one scale and quantizes with another."""
-    _numbers("requantize", in_scale, in_zero_point, out_scale, out_zero_point)
 
-    def compute(x: Any) -> Any:
-        value = (x.astype(_jnp.float32) - in_zero_point) * in_scale
-        return _whole(value / out_scale + out_zero_point).astype(_jnp.int32)
+    def compute(x: Any, in_scale: Any, in_zero: Any, out_scale: Any, out_zero: Any) -> Any:
+        value = (x.astype(_jnp.float32) - in_zero) * in_scale
+        return _whole(value / out_scale + out_zero).astype(_jnp.int32)
 
-    return each("ttnn.requantize", (in_scale, in_zero_point, out_scale, out_zero_point), compute, input_tensor)
+    given = in_scale, in_zero_point, out_scale, out_zero_point
+    return _along("ttnn.requantize", compute, input_tensor, axis, *given)
 
 
-def _numbers(name: str, *values: Any) -> None:
-    if any(isinstance(v, MeshTensor) for v in values):
-        raise UnsupportedError(f"ttnn.{name} is emulated with numbers as scale and zero point, got a tensor.")
+def _along(title: str, compute: Callable[..., Any], x: Any, axis: Any, *given: Any) -> Any:
+    """Computes with numbers, or tensors of one number or of one for each place of an axis."""
+    tensors = [t for t in given if isinstance(t, MeshTensor)]
+
+    def spread(x: Any, *rows: Any) -> Any:
+        there = iter(rows)
+        shape = [-1 if axis is not None and d == axis % x.ndim else 1 for d in range(x.ndim)]
+        return compute(x, *(next(there).reshape(shape) if isinstance(g, MeshTensor) else g for g in given))
+
+    return each(title, (axis, *(None if isinstance(g, MeshTensor) else g for g in given)), spread, x, *tensors)
 
 
 @composed("ttnn.experimental.dropout")
@@ -175,34 +176,6 @@ def nlp_concat_heads(input_tensor: Any, memory_config: Any) -> Any:
         return moved.reshape(x.shape[0], 1, x.shape[2], x.shape[1] * x.shape[3])
 
     return each("ttnn.experimental.nlp_concat_heads", (), compute, input_tensor)
-
-
-@composed("ttnn.transformer.scaled_dot_product_attention_decode")
-def scaled_dot_product_attention_decode(
-    input_tensor_q: Any, input_tensor_k: Any, input_tensor_v: Any, is_causal: Any, attn_mask: Any, cur_pos: Any,
-    scale: Any,
-) -> Any:  # fmt: skip
-    """Attends from one position, [1, batch, heads, width], to a cache, [batch, kv heads, length, width]."""
-    positions = [int(p) for p in cur_pos]
-    batch, length = input_tensor_k.shape[0], input_tensor_k.shape[2]
-    if is_causal and len(positions) != batch:
-        raise VerifyError(f"scaled_dot_product_attention_decode takes cur_pos for {batch} users, got {positions}.")
-
-    def compute(q: Any, k: Any, v: Any, *mask: Any) -> Any:
-        groups = q.shape[2] // k.shape[1]
-        keys, values = (_jnp.repeat(t, groups, axis=1).astype(_jnp.float32) for t in (k, v))
-        factor = scale if scale is not None else q.shape[-1] ** -0.5
-        scores = _jnp.einsum("bhd,bhld->bhl", q[0].astype(_jnp.float32), keys) * factor
-        if is_causal:
-            seen = _jnp.arange(length)[None, :] <= _jnp.asarray(positions)[:, None]
-            scores = _jnp.where(seen[:, None, :], scores, -_jnp.inf)
-        if mask:
-            scores = scores + mask[0].reshape(-1, *mask[0].shape[-2:]).astype(_jnp.float32)
-        weights = jax.nn.softmax(scores, axis=-1)
-        return _jnp.einsum("bhl,bhld->bhd", weights, values)[None].astype(q.dtype)
-
-    tensors = [t for t in (input_tensor_q, input_tensor_k, input_tensor_v, attn_mask) if t is not None]
-    return each("ttnn.transformer.scaled_dot_product_attention_decode", (positions, scale), compute, *tensors)
 
 
 @composed()

@@ -69,6 +69,31 @@ def paged_scaled_dot_product_attention_decode(
     return each("ttnn.transformer.paged_scaled_dot_product_attention_decode", key, compute, *there)
 
 
+@composed("ttnn.transformer.scaled_dot_product_attention_decode")
+def scaled_dot_product_attention_decode(
+    input_tensor_q: Any, input_tensor_k: Any, input_tensor_v: Any, is_causal: Any, attn_mask: Any, cur_pos: Any,
+    cur_pos_tensor: Any, scale: Any,
+) -> Any:  # fmt: skip
+    """Attends from one position, [1, users, heads, width], to a cache, [users, kv heads, length, width]."""
+    users, length = input_tensor_k.shape[0], input_tensor_k.shape[2]
+    row = cur_pos_tensor if is_causal else None
+    positions = list(cur_pos)[:users] if is_causal and row is None else None
+
+    def compute(q: Any, k: Any, v: Any, *more: Any) -> Any:
+        given = iter(more)
+        last = positions if row is None else next(given)
+        seen = None
+        if last is not None:
+            seen = _jnp.arange(length) <= _jnp.asarray(last, _jnp.int32).reshape(-1)[:users].reshape(-1, 1, 1, 1)
+        # A mask is [users, 1, heads, positions].
+        mask = None if attn_mask is None else _jnp.moveaxis(next(given), 2, 1)
+        return _attend(q[0][:, :, None], k, v, scale, seen, mask)[None, :, :, 0]
+
+    tensors = [t for t in (input_tensor_q, input_tensor_k, input_tensor_v, row, attn_mask) if t is not None]
+    key = (positions, scale, row is None)
+    return each("ttnn.transformer.scaled_dot_product_attention_decode", key, compute, *tensors)
+
+
 @composed("ttnn.transformer.chunked_scaled_dot_product_attention")
 def chunked_scaled_dot_product_attention(
     input_tensor_q: Any, input_tensor_k: Any, input_tensor_v: Any, page_table_tensor: Any, chunk_start_idx: Any,

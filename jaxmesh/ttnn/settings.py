@@ -66,6 +66,14 @@ class GeluVariant(enum.Enum):
     Tanh = 2
 
 
+class EmbeddingsType(enum.Enum):
+    """What an embedding knows of its indices; here always nothing."""
+
+    GENERIC = 0
+    PADDED = 1
+    BINARY = 2
+
+
 class Topology(enum.Enum):
     """The wiring of the devices along a mesh axis."""
 

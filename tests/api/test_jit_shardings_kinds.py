@@ -11,6 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.experimental import io_callback  # noqa: TID251
+from jax.extend.core import Primitive
+from jax.interpreters import mlir
 from jax.sharding import PartitionSpec as P
 
 import jaxmesh as jm
@@ -113,17 +115,24 @@ def test_derivatives_beside_integers_truth_values_and_keys() -> None:
 # --- linear algebra --------------------------------------------------------------------------------------------------
 
 
+library_p = Primitive("cholesky_of_a_library")
+library_p.def_impl(jnp.linalg.cholesky)
+library_p.def_abstract_eval(lambda a: jax.core.ShapedArray(a.shape, a.dtype))
+mlir.register_lowering(library_p, mlir.lower_fun(jnp.linalg.cholesky, multiple_results=False))
+
+
 @pytest.mark.parametrize("spec", [P("y"), P(("y", "x")), P("x", None, "y")])
 @pytest.mark.parametrize(
     "fun",
     [
         jnp.linalg.cholesky,
+        library_p.bind,
         jnp.linalg.qr,
         jnp.linalg.inv,
         lambda a: jnp.linalg.solve(a, a[..., :1] * 2),
         jax.grad(lambda a: jnp.linalg.slogdet(a)[1].sum()),
     ],
-    ids=["cholesky", "qr", "inv", "solve", "gradient"],
+    ids=["cholesky", "cholesky of a library", "qr", "inv", "solve", "gradient"],
 )
 def test_matrices_of_a_split_batch_stay_where_they_are(fun: Callable[[Array], Any], spec: P) -> None:
     a = np.random.default_rng(0).normal(size=(8, 4, 4)).astype(np.float32)

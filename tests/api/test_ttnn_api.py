@@ -407,7 +407,6 @@ REFUSED: list[tuple[str, Any, type[Exception], str]] = [
     ("activation", lambda t: ttnn.matmul(t, t, activation="erf"), jm.UnsupportedError, "activation is not emul"),
     ("gradient", lambda t: ttnn.gather(t, 0, t, sparse_grad=True), jm.UnsupportedError, "is not emulated"),
     ("number", lambda t: ttnn.add(1, 2), jm.ArgumentTypeError, "takes Tensor as"),
-    ("gather", lambda t: ttnn.all_gather(t, 0), jm.VerifyError, r"mesh \[2, 4\] has 2 of them: give cluster_axis"),
     ("holes", lambda t: ttnn.reshape(t, [-1, -1]), jm.VerifyError, r"one dim.*got \[-1, -1\].*\[4, 6\], 24"),
     ("rest", lambda t: ttnn.reshape(t, [-1, 7]), jm.VerifyError, r"got \[-1, 7\] for a tensor of shape \[4, 6\]"),
     ("range", lambda t: ttnn.arange(), jm.ArgumentTypeError, "needs the argument 'start'"),

@@ -168,7 +168,6 @@ def test_parts_and_shapes(device: ttnn.MeshDevice) -> None:
         (lambda t, d: ttnn.split(t, [1, 1]), jm.VerifyError, "do not fill"),
         (lambda t, d: ttnn.chunk(t, 0, 0), jm.VerifyError, "one part at least"),
         (lambda t, d: ttnn.stack([t, t[:1]], 0), jm.VerifyError, "one shape"),
-        (lambda t, d: ttnn.all_gather(t, 0), jm.VerifyError, "give cluster_axis"),
         (lambda t, d: d.create_submesh((3, 1)), jm.MeshError, "does not lie"),
         (lambda t, d: d.create_submeshes((2, 3)), jm.MeshError, "does not consist"),
         (lambda t, d: d.reshape((3, 3)), jm.MeshError, "no shape"),

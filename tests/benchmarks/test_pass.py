@@ -104,7 +104,6 @@ def on_thread(work: Callable[[], Any]) -> Any:
 FORMS: dict[str, tuple[str, float | None]] = {
     "by hand": ("jax.make_jaxpr of the same program", 1.5),
     "shard_map": ("jax.make_jaxpr of the same program", 1.5),
-    # A program that splits nothing is traced inside and outside of its mesh.
     "plain": ("jax.make_jaxpr of the same program", 1.5),
     "plain, in_shardings": ("jax.make_jaxpr of the same program", None),
     "plain, in_shardings, ahead of time": ("jax.jit with in_shardings, lowered", None),

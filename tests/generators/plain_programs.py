@@ -181,7 +181,7 @@ CASES = [
     Case("fori_loop", lambda x: lax.fori_loop(0, 3, lambda i, c: jnp.sin(c) + i, x), (X,), P("y", "x")),
     Case("while_loop", lambda x: lax.while_loop(lambda c: c.sum() < 100, lambda c: c * 2 + 1, jnp.abs(x)), (X,),
          P("y"), text=False, gradients=False),
-    Case("cond", lambda x: lax.cond(x.sum() > 0, lambda x: x * 2, lambda x: x - 1, x), (X,), P("y"), text=False),
+    Case("cond", lambda x: lax.cond(x.sum() > 0, lambda x: x * 2, lambda x: x - 1, x), (X,), P("y")),
     Case("switch", lambda x: lax.switch(1, [jnp.sin, jnp.cos], x), (X,), P("y")),
     Case("remat", lambda x, w: jax.checkpoint(lambda x: jnp.sin(x @ w) @ w)(x), (X, SQUARE), (P("y"), P(None, "x"))),
     Case("custom_vjp", lambda x: straight_through(x) * x, (X,), P("y", "x")),

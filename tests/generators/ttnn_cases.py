@@ -229,6 +229,8 @@ def indexing(m: Maker) -> Iterator[Case]:
         yield Case("embedding", (ids, m.real(6, 4, dtype=dtype)), {}, (((2, 3, 4), dtype),))
         gradient = m.real(2, 3, 4, dtype=dtype)
         yield Case("embedding_bw", (ids, m.real(6, 4, dtype=dtype), gradient), {}, (((6, 4), dtype),))
+        row, gradient = m.whole(1, 32, low=0, high=6, dtype=np.int32), m.real(1, 1, 32, 4, dtype=dtype)
+        yield Case("embedding_bw", (row, m.real(6, 4, dtype=dtype), gradient), {}, (((6, 4), dtype),))
     yield Case("embedding", (ids.astype(np.uint32), m.real(1, 6, 4)), {}, (((2, 3, 4), F32),))
     for dim in (0, 1):
         index = m.whole(3, 4, low=0, high=3, dtype=np.uint32)

@@ -367,12 +367,11 @@ def test_writes_to_an_array_that_a_program_was_closed_over(use: str, mesh: Any) 
     traced = g.trace(x)
     lowered = traced.lower()
     compiled = lowered.compile()
-    # Of a branch that only the devices know there is no text.
-    text = "" if use == "cond" else lowered.as_text()
+    text = lowered.as_text()
     k[...] = 5
     ways = [compiled(x), lowered.compile()(x), lowered.reference(x), traced.lower().compile()(x)]
     assert all(same_bits(y, x + 1) for y in ways)
-    assert use == "cond" or traced.lower().as_text() == text
+    assert traced.lower().as_text() == text
 
 
 # --- writes to outputs -----------------------------------------------------------------------------------------------

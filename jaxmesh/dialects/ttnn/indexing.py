@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from jaxmesh.dialects.op import need
 from jaxmesh.dialects.ttnn.data_types import ANY, BF16, FLOATS, NARROW, U16, U32
-from jaxmesh.dialects.ttnn.forms import MODULAR, Forms, Gives, Layout, Occurrence, Takes, forms, too_long
+from jaxmesh.dialects.ttnn.forms import MODULAR, Forms, Gives, Layout, Occurrence, Takes, forms, refused, too_long
 from jaxmesh.dialects.ttnn.op import (
     DTYPE,
     LAYOUT,
@@ -33,12 +33,21 @@ define(
     cpp=positional(*_LOOKUP, _NO_PADDING, LAYOUT, _GENERIC, DTYPE, MEMORY),
     takes=Forms((_IDS, Takes(frozenset({BF16}), "rows")), (Gives(operand=1, layout="tile"),), alike=False),
 )
+
+
+def _embedding_bw(op: Occurrence) -> Forms:
+    first = op.operands[0]
+    if first is None or first.shape[-1:] == () or first.shape[-1] % 32:
+        return refused("It takes rows of a multiple of 32 indices; pad them, and the gradients with zeros")
+    return Forms((_IDS, Takes(frozenset({BF16}))), (Gives(operand=1, layout="tile"),), alike=False)
+
+
 define(
     OPS,
     "embedding_bw",
     like="embedding_backward",
     python=[_INDEX, operand("weight_tensor", 1), operand("output_gradient_tensor", 2), DTYPE, MEMORY],
-    takes=Forms((_IDS, Takes(frozenset({BF16}))), (Gives(operand=1, layout="tile"),), alike=False),
+    takes=_embedding_bw,
 )
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from jaxmesh.dialects import ttir
 from jaxmesh.dialects.op import Call, Trait, expect, need
 from jaxmesh.dialects.ttnn.data_types import ANY, NARROW, NUMBERS, U16, WIDE
-from jaxmesh.dialects.ttnn.forms import MODULAR, MOVED, Forms, Occurrence, forms, too_long
+from jaxmesh.dialects.ttnn.forms import MODULAR, MOVED, Forms, Occurrence, forms, refused, too_long
 from jaxmesh.dialects.ttnn.op import (
     DTYPE,
     MEMORY,
@@ -139,6 +139,8 @@ define(
 
 def _pad(op: Occurrence) -> Forms:
     """Tiles are padded at the end only, and if there are two dims; rows must fit into L1, up to three times."""
+    if any(n < 0 for n in op.attributes["padding"]):
+        return refused("ttnn.pad only adds elements; take a slice of the others before")
     in_front = any(op.attributes["padding"][::2])
     if op.row() > 600_000 and not in_front and op.rank > 1:
         return forms(WIDE, casts=MODULAR)

@@ -21,7 +21,7 @@ from jaxmesh.jaxprs import compat, evaluate, source_locations, walk
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr
 from jaxmesh.jaxprs.keys import is_key
 from jaxmesh.jaxprs.walk import Contents
-from jaxmesh.passes.flatten.constant_folding import FOLDS
+from jaxmesh.passes.flatten.constant_folding import FOLDS, fold
 from jaxmesh.passes.flatten.storage import SMALL, Array, as_array, is_uniform, plain, storage_type
 
 Rule = Callable[["Builder", Eqn, Sequence[Value]], "Sequence[Value] | Value"]
@@ -355,24 +355,24 @@ class Builder:
         made = None if is_pair else self._fold(eqn, operands)
         if made is None:
             found = self.rules.get((COMPLEX if is_pair else "") + eqn.primitive.name)
-            if found is None:
+            function = None if is_pair else compat.implementation(eqn)
+            if found is not None:
+                made = found(self, eqn, operands)
+            elif function is not None:
+                made = self.composed(function, operands)
+            else:
                 raise missing(eqn, "TTIR has no row for it", self.line)
-            made = found(self, eqn, operands)
         return (made,) if isinstance(made, int) else made
 
     def _fold(self, eqn: Eqn, operands: Sequence[Value]) -> Value | None:
-        """Folds the equation to a constant if its operands are known."""
-        if not operands or not self.known.keys() >= {*operands}:
-            return None
-        compute = FOLDS.get(eqn.primitive.name)
-        if compute is None or len(eqn.outvars) != 1:
+        """Folds the equation to a constant if the known operands decide it."""
+        if len(eqn.outvars) != 1 or eqn.primitive.name not in FOLDS or self.known.keys().isdisjoint(operands):
             return None
         shape, dtype = self.result(eqn)
         if dtype.kind not in "iub" or math.prod(shape) > SMALL:
             return None
-        with np.errstate(all="ignore"):
-            number = np.asarray(compute(eqn, [self.known[v] for v in operands]))
-        return self.constant(np.broadcast_to(number, shape).astype(dtype))
+        number = fold(eqn, [self.known.get(v) for v in operands])
+        return None if number is None else self.constant(np.broadcast_to(number, shape).astype(dtype))
 
     def _line_of(self, eqn: Eqn) -> str:
         """Returns the source line, cached for equations traced at one place."""

@@ -27,7 +27,7 @@ _lax: Any = jax.lax
 Params = Mapping[str, Any]
 Pair = tuple[Any, Any]
 RULES: Rules[Rule] = Rules()
-RULES.update({COMPLEX + name: rule for name, rule in {**calls.RULES, "cond": control_flow.RULES["cond"]}.items()})
+RULES.update({COMPLEX + name: rule for name, rule in {**calls.RULES, **control_flow.RULES}.items()})
 FFT_LIMIT = 1024
 """The most points of a Fourier transform along a dim: it is a product with a square table of two parts."""
 

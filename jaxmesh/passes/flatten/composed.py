@@ -153,24 +153,6 @@ def _polygamma(order: Any, x: Any) -> Any:
     return _jnp.where((order < 0) | (order != _jnp.floor(order)), _jnp.nan, made)
 
 
-# --- equinox's reductions of truth values ----------------------------------------------------------------------------
-
-
-@_composed("unvmap_any")
-def _unvmap_any(params: Params, x: Any) -> Any:
-    return _jnp.any(x)
-
-
-@_composed("unvmap_all")
-def _unvmap_all(params: Params, x: Any) -> Any:
-    return _jnp.all(x)
-
-
-@_composed("unvmap_max")
-def _unvmap_max(params: Params, x: Any) -> Any:
-    return _jnp.max(x)
-
-
 # --- linear algebra --------------------------------------------------------------------------------------------------
 
 
@@ -251,27 +233,62 @@ def _lu(params: Params, a: Any) -> Any:
 @_composed("qr")
 @_for_matrices
 def _qr(params: Params, a: Any) -> Any:
-    """Householder's reflections, with LAPACK's signs."""
     if params["pivoting"]:
         raise InexpressibleError("no text for qr with pivoting: leave it out. The program still runs.")
     rows, columns = a.shape
-    places = _jnp.arange(rows)
+    kept = rows if params["full_matrices"] else min(rows, columns)
+    r, factors = _geqrf({}, a)
+    return _reflected(r, factors, _jnp.eye(rows, kept, dtype=a.dtype), reverse=True), _jnp.triu(r)[:kept]
+
+
+@_composed("geqrf")
+@_for_matrices
+def _geqrf(params: Params, a: Any) -> Any:
+    """R, with LAPACK's reflections below the diagonal, their vectors without the leading one; and their factors."""
+    places, across = _jnp.arange(a.shape[0]), _jnp.arange(a.shape[1])
+    count = min(a.shape)
 
     def step(k: Any, made: Any) -> Any:
-        q, r = made
+        r, factors = made
         x = _jnp.where(places >= k, _column(r, k), 0)
         first, below = _row(x, k), _jnp.where(places > k, x, 0)
         length = _jnp.where(first < 0, 1, -1) * _jnp.sqrt((x * x).sum())
-        v = _jnp.where(places == k, first - length, x)
         # What is a multiple of the first unit vector already is not reflected.
         moved = (below * below).sum() > 0
-        scale = _jnp.where(moved, 2 / _jnp.where(moved, (v * v).sum(), 1), 0)
-        r = r - scale * v[:, None] * (v[:, None] * r).sum(0)
-        return q - scale * (q * v).sum(1)[:, None] * v, r
+        tail = _jnp.where(moved, below / _jnp.where(moved, first - length, 1), 0)
+        factor = _jnp.where(moved, 1 - first / _jnp.where(moved, length, 1), 0)
+        v = _jnp.where(places == k, 1, tail)
+        r = r - factor * v[:, None] * _jnp.where(across >= k, (v[:, None] * r).sum(0), 0)
+        r = _jnp.where((across == k) & (places > k)[:, None], tail[:, None], r)
+        return r, _jnp.where(_jnp.arange(count) == k, factor, factors)
 
-    q, r = _lax.fori_loop(0, min(rows, columns), step, (_jnp.eye(rows, dtype=a.dtype), a))
-    kept = rows if params["full_matrices"] else min(rows, columns)
-    return q[:, :kept], _jnp.triu(r)[:kept]
+    return _lax.fori_loop(0, count, step, (a, _jnp.zeros(count, a.dtype)))
+
+
+def _reflected(a: Any, factors: Any, c: Any, *, reverse: bool) -> Any:
+    """Applies the reflections of `geqrf` to the columns of a matrix, the last one first if `reverse`."""
+    places, count = _jnp.arange(a.shape[0]), factors.shape[0]
+
+    def step(i: Any, c: Any) -> Any:
+        k = count - 1 - i if reverse else i
+        v = _jnp.where(places > k, _column(a, k), places == k)
+        return c - _row(factors, k) * v[:, None] * (v[:, None] * c).sum(0)
+
+    return _lax.fori_loop(0, count, step, c)
+
+
+@_composed("ormqr")
+@_for_matrices
+def _ormqr(params: Params, a: Any, factors: Any, c: Any) -> Any:
+    if params["left"]:
+        return _reflected(a, factors, c, reverse=not params["transpose"])
+    return _reflected(a, factors, c.T, reverse=params["transpose"]).T
+
+
+@_composed("householder_product")
+@_for_matrices
+def _householder_product(params: Params, a: Any, factors: Any) -> Any:
+    return _reflected(a, factors, _jnp.eye(*a.shape, dtype=a.dtype), reverse=True)
 
 
 @RULES.add("custom_linear_solve")

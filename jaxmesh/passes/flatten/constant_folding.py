@@ -63,6 +63,21 @@ ELEMENTWISE: Mapping[str, Callable[..., Any]] = {
 """By the primitive's name."""
 
 
+DECIDES: Mapping[str, bool] = {"and": False, "or": True}
+"""By the primitive's name, the truth value that decides the result, whatever the other operand is."""
+
+
+def fold(eqn: Eqn, xs: Sequence[Array | None]) -> Array | None:
+    """Returns the result, if the operands that are known decide it."""
+    name: str = eqn.primitive.name
+    known = [x for x in xs if x is not None]
+    if len(known) == len(xs):
+        with np.errstate(all="ignore"):
+            return np.asarray(FOLDS[name](eqn, known))
+    decided = any(x.dtype.kind == "b" and (x == DECIDES[name]).all() for x in known if name in DECIDES)
+    return np.asarray(DECIDES[name]) if decided else None
+
+
 def _elementwise(function: Callable[..., Any]) -> Fold:
     return lambda eqn, xs: function(*xs)
 

@@ -1,16 +1,19 @@
-"""Unrolls loops and selects branches; their predicates and lengths must be known at compile time."""
+"""Unrolls loops and selects branches, or the results of all of them where only the devices know which they take."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+
+import numpy as np
 
 from jaxmesh.dialects.program import Value
 from jaxmesh.errors import UnrolledLoopWarning, UnsupportedError
-from jaxmesh.jaxprs.compat import Eqn, Jaxpr
+from jaxmesh.jaxprs.compat import Eqn
 from jaxmesh.jaxprs.control_flow import Cond, Scan, While, control_flow
 from jaxmesh.passes.flatten.builder import Builder, Rule, storage_type
+from jaxmesh.passes.flatten.elementwise import select
 from jaxmesh.passes.flatten.shapes import element, stack
 from jaxmesh.passes.rules import Rules
 
@@ -19,6 +22,9 @@ RULES: Rules[Rule] = Rules()
 
 MANY = 20_000
 """The operations of an unrolled loop above which there is a warning."""
+
+FEW = 4096
+"""The iterations among which the end of a loop is looked for before it is unrolled."""
 
 
 @contextmanager
@@ -42,14 +48,21 @@ def _unrolling(b: Builder, eqn: Eqn) -> Generator[None]:
 
 
 def _check_limit(b: Builder, eqn: Eqn, done: int, trips: str) -> None:
+    if max(_made(b), done) > b.options.unroll_limit:
+        _refuse(b, eqn, done, trips, _made(b))
+
+
+def _made(b: Builder) -> int:
     assert b.loop_start is not None
-    made, limit = b.unrolled + len(b.program.ops) - b.loop_start, b.options.unroll_limit
-    if max(made, done) > limit:
-        raise UnsupportedError(
-            f"{eqn.primitive.name} ({b.user_line(eqn)}) of {trips} iterations is unrolled in the text, and "
-            f"after {done} of them the program's loops have made {made} operations; unroll_limit is {limit}. Raise "
-            "unroll_limit, or make the loop shorter; the program still runs."
-        )
+    return b.unrolled + len(b.program.ops) - b.loop_start
+
+
+def _refuse(b: Builder, eqn: Eqn, done: int, trips: str, made: int) -> None:
+    raise UnsupportedError(
+        f"{eqn.primitive.name} ({b.user_line(eqn)}) of {trips} iterations is unrolled in the text, and "
+        f"after {done} of them the program's loops have made {made} operations; unroll_limit is "
+        f"{b.options.unroll_limit}. Raise unroll_limit, or make the loop shorter; the program still runs."
+    )
 
 
 @RULES.add("scan")
@@ -61,55 +74,103 @@ def _scan(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
     order = range(loop.length - 1, -1, -1) if loop.reverse else range(loop.length)
     with _unrolling(b, eqn):
         for done, i in enumerate(order):
-            inputs = [*consts, *carry, *(element(b, x, i) for x in rows)]
+            inputs = [*consts, *carry, *(_by_parts(b, lambda xs, i=i: element(b, xs[0], i), [x]) for x in rows)]
             carry, outs = loop.split_results(b.jaxpr(loop.body, inputs))
             stacks.append(outs)
             _check_limit(b, eqn, done + 1, str(loop.length))
     if loop.reverse:
         stacks.reverse()
     if stacks:
-        return [*carry, *(stack(b, column, 0) for column in zip(*stacks, strict=True))]
+        return [*carry, *(_by_parts(b, lambda xs: stack(b, xs, 0), column) for column in zip(*stacks, strict=True))]
     empty = [storage_type(v.aval, b.line) for v in eqn.outvars[len(carry) :]]
     return [*carry, *(b.full(shape, 0, dtype) for shape, dtype in empty)]
 
 
 @RULES.add("while")
 def _while(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
+    """Emits iterations until the condition is known to be false.
+
+    Where only the devices know whether the loop goes on, but a part of the condition will end it (`i < 8`), they
+    compute all iterations up to that end, and choose the results of the last one that ran. The iterations after that
+    one compute what nobody chooses.
+    """
     loop = control_flow(eqn)
     assert isinstance(loop, While)
     condition_consts, body_consts, carry = loop.split(xs)
-    done = 0
+    results, alive, done = carry, None, 0
     with _unrolling(b, eqn):
-        while _goes_on(b, eqn, loop.cond, [*condition_consts, *carry], done):
-            carry = b.jaxpr(loop.body, [*body_consts, *carry])
+        while True:
+            (goes_on,) = b.jaxpr(loop.cond, [*condition_consts, *carry])
+            known = b.known.get(goes_on)
+            if known is not None and not known:
+                return results
+            if known is None:
+                _check_end(b, eqn, goes_on, done)
+                alive = goes_on if alive is None else b.op("logical_and", [alive, goes_on], (), np.bool_)
+            before, start = carry, len(b.program.ops)
+            carry = b.jaxpr(loop.body, [*body_consts, *before])
+            results = carry if alive is None else _select(b, alive, results, carry)
             done += 1
             _check_limit(b, eqn, done, "an unknown number of")
-    return carry
+            if known is None and done == 1:
+                made, trips = _made(b), b.options.unroll_limit // max(len(b.program.ops) - start, 1)
+                # The end may be a comparison that holds from there on, or an equation that holds once.
+                for trip in (trips, *range(1, min(trips, FEW))):
+                    (goes_on,) = b.jaxpr(loop.cond, [*condition_consts, *_later(b, before, carry, trip)])
+                    if goes_on in b.known and not b.known[goes_on]:
+                        break
+                else:
+                    _refuse(b, eqn, done, f"more than {trips}", made)
 
 
-def _goes_on(b: Builder, eqn: Eqn, jaxpr: Jaxpr, xs: Sequence[Value], done: int) -> bool:
-    """Returns the condition's value; nothing reads the operations that it emits, so they are removed later."""
-    (condition,) = b.jaxpr(jaxpr, xs)
-    known = b.known.get(condition)
-    if known is None:
+def _later(b: Builder, before: Sequence[Value], after: Sequence[Value], trips: int) -> list[Value]:
+    """Returns a carry after further iterations, whose counters make the same steps as in one."""
+
+    def later(x: Value, y: Value) -> Value:
+        if x not in b.known or y not in b.known or b.dtype(x).kind not in "iu":
+            return y
+        first, second = (b.known[v].astype(np.int64) for v in (x, y))
+        most = np.iinfo(b.dtype(x))
+        return b.constant(np.clip(first + trips * (second - first), most.min, most.max).astype(b.dtype(x)))
+
+    return [later(x, y) for x, y in zip(before, after, strict=True)]
+
+
+def _check_end(b: Builder, eqn: Eqn, condition: Value, done: int) -> None:
+    if not _has_known_part(b, condition):
         raise UnsupportedError(
             f"while loop ({b.user_line(eqn)}): whether it goes on after {done} iterations depends on values "
             "that only the devices know, and TTIR has no loops. Give it a number of iterations that is static "
-            "(jax.lax.fori_loop or scan, or a condition on integers that are); the program still runs."
+            "(jax.lax.fori_loop or scan, or a condition on integers that are), or a static limit: "
+            "(i < 8) & condition; the program still runs."
         )
-    return bool(known)
+
+
+def _has_known_part(b: Builder, condition: Value) -> bool:
+    if condition in b.known:
+        return True
+    makers = [b.maker(condition, name) for name in ("logical_and", "logical_or", "logical_not")]
+    return any(_has_known_part(b, x) for made in makers if made is not None for x in made.operands if x is not None)
 
 
 @RULES.add("cond")
 def _cond(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Sequence[Value]:
+    """Emits the branch that is taken; where only the devices know which, they compute all, and choose the results."""
     choice = control_flow(eqn)
     assert isinstance(choice, Cond)
     index, operands = choice.split(xs)
     known = b.known.get(index)
-    if known is None:
-        raise UnsupportedError(
-            f"cond or switch ({b.user_line(eqn)}): which of its {len(choice.branches)} branches is taken depends on "
-            "a value that only the devices know, and TTIR has no branches. Make the predicate static, or compute all "
-            "branches and choose with jnp.where; the program still runs."
-        )
-    return b.jaxpr(choice.branches[choice.clamp(known)], operands)
+    if known is not None:
+        return b.jaxpr(choice.branches[choice.clamp(known)], operands)
+    return _select(b, index, *[b.jaxpr(branch, operands) for branch in choice.branches])
+
+
+def _select(b: Builder, which: Value, *cases: Sequence[Value]) -> list[Value]:
+    """Returns the values of the case whose number or truth value is `which`."""
+    return [_by_parts(b, lambda xs: select(b, which, xs), values) for values in zip(*cases, strict=True)]
+
+
+def _by_parts(b: Builder, compute: Callable[[Sequence[Value]], Value], values: Sequence[Value]) -> Value:
+    """Computes from values that move together; of complex ones, the real parts and the imaginary parts."""
+    parts = [b.pairs[x] for x in values if x in b.pairs]
+    return b.pair(*[compute(part) for part in zip(*parts, strict=True)]) if parts else compute(values)

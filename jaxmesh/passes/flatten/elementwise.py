@@ -156,10 +156,20 @@ def _log2(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
 @RULES.add("select_n")
 def _select_n(b: Builder, eqn: Eqn, xs: Sequence[Value]) -> Value:
     which, *cases = xs
-    shape, dtype = b.result(eqn)
+    return select(b, which, cases)
+
+
+def select(b: Builder, which: Value, cases: Sequence[Value]) -> Value:
+    """Returns, for every element, that of the case whose number or truth value `which` has, clamped."""
     chosen = _choose(b, which, len(cases))
-    if chosen is not None or len(cases) == 1:
+    if chosen is not None or len({*cases}) == 1:
         return cases[chosen or 0]
+    # A part of a complex number that is the same everywhere may be a number in no dims.
+    shape, dtype = np.broadcast_shapes(*map(b.shape, (which, *cases))), b.dtype(cases[0])
+    cast = b.maker(which, "typecast")
+    truth = cast.operands[0] if cast is not None else None
+    if truth is not None and b.dtype(truth).kind == "b":
+        which = truth
     if b.dtype(which).kind == "b":
         return b.op("where", [which, cases[1], cases[0]], shape, dtype)
     out = cases[-1]

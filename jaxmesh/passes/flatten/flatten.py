@@ -62,7 +62,7 @@ def flatten(
 
     Raises:
       MissingRuleError: a primitive has no rule.
-      UnsupportedError: a loop whose trip count is not static, or too large; a branch whose predicate is not.
+      UnsupportedError: a loop whose trip count is not static, or too large.
     """
     program = Program(name, dict(mesh))
     builder = Builder(program, level, RULES, options or Options())

@@ -177,12 +177,14 @@ def _transposed_conv(o: Ops, x: Value, weight: Value, bias: Value | None, conv: 
 
 @PATTERNS.add("max_pool2d", "avg_pool2d")
 def _pool(o: Ops, site: Site) -> Value:
-    if stored_as(site.result.dtype) != BF16:
-        # The real pools take and give bfloat16, to which tt-mlir converts (createPool2DOpOperandsWorkarounds in
-        # lib/Dialect/TTNN/IR/TTNNWorkaroundsPass.cpp at 19c86fca); other types would lose bits.
-        return _average(o, site) if site.name == "avg_pool2d" else _maximum(o, site)
-    if site.name == "avg_pool2d" and _pair(site["dilation"]) != (1, 1):
-        return _average(o, site)
+    averages = site.name == "avg_pool2d"
+    # The real pools take and give bfloat16, to which tt-mlir converts (createPool2DOpOperandsWorkarounds in
+    # lib/Dialect/TTNN/IR/TTNNWorkaroundsPass.cpp at 19c86fca); other types would lose bits.
+    other = stored_as(site.result.dtype) != BF16 or (averages and _pair(site["dilation"]) != (1, 1))
+    # They refuse more padding than half of a window.
+    padded = zip(_edges(site["padding"]), _pair(site["kernel"]), strict=True)
+    if other or any(max(edge) > size // 2 for edge, size in padded):
+        return _average(o, site) if averages else _maximum(o, site)
     return pool(o, site)
 
 

@@ -181,7 +181,7 @@ class Program:
 
     @property
     def dynamic(self) -> bool:
-        """Whether it holds a branch or a loop that is decided when it runs: such programs may have no texts."""
+        """Whether it holds a loop whose length is decided when it runs: such programs may have no texts."""
         return any(_dynamic(s) for s in self.statements)
 
     def only(self, name: str) -> Program:
@@ -201,7 +201,7 @@ class Program:
 
 def _dynamic(s: Statement) -> bool:
     inside = any(_dynamic(t) for b in s.bodies for t in b.statements)
-    return inside or (s.op == "cond" and "index" not in s.params) or (s.op == "loop" and "count" not in s.params)
+    return inside or (s.op == "loop" and "count" not in s.params)
 
 
 def draw_program(draw: Draw) -> Program:

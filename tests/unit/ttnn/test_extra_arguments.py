@@ -72,3 +72,84 @@ def test_the_front_is_completed(device: ttnn.MeshDevice) -> None:
 def test_truth_values_are_integers(device: ttnn.MeshDevice) -> None:
     x = on(device, X)
     assert same_bits(first(ttnn.softmax(x, True)), first(ttnn.softmax(x, 1)))
+
+
+def test_images_may_have_all_their_dims() -> None:
+    device = ttnn.open_mesh_device(ttnn.MeshShape(1, 2), l1_small_size=65536)
+    image, weight = X[:, :, :8, :8].copy(), np.random.default_rng(5).standard_normal((3, 8, 3, 3)).astype(np.float32)
+    sizes = {"batch_size": 2, "kernel_size": [3, 3], "stride": [1, 1], "padding": [1, 1]}
+    convolved = {"weight_tensor": helpers.from_numpy(weight), "device": device, "in_channels": 8, "out_channels": 3}
+    x, y = on(device, image), on(device, image.reshape(1, 1, 64, 8))
+    height: dict[str, Any] = {"input_height": 4, "input_width": 8, **sizes, **convolved}
+    assert same_bits(first(ttnn.conv2d(input_tensor=x, **height)), first(ttnn.conv2d(input_tensor=y, **height)))
+    x, y = ttnn.typecast(x, ttnn.bfloat16), ttnn.typecast(y, ttnn.bfloat16)
+    height = {"input_h": 4, "input_w": 8, "channels": 8, **sizes}
+    assert same_bits(first(ttnn.avg_pool2d(x, **height)), first(ttnn.avg_pool2d(y, **height)))
+    with pytest.raises(jm.VerifyError, match="by half of a window"):
+        ttnn.avg_pool2d(x, **{**height, "padding": [2, 2]})
+    whole = first(ttnn.global_avg_pool2d(on(device, X[0])))
+    np.testing.assert_allclose(whole[0, 0, 0], X[0].mean((0, 1)), rtol=1e-5, atol=1e-6)
+    rows = helpers.from_numpy(X, device=device)
+    assert same_bits(first(ttnn.upsample(rows, [2.0, 1.0])), first(ttnn.upsample(rows, [2, 1])))
+
+
+def test_parameters_of_norms_may_have_more_dims_than_the_rows(device: ttnn.MeshDevice) -> None:
+    x, weight = on(device, X[0, 0]), X[0, 1, 0]
+    for norm in (ttnn.rms_norm, ttnn.layer_norm):
+        want = first(norm(x, weight=on(device, weight)))
+        assert same_bits(first(norm(x, weight=on(device, weight[None, None, None]))), want)
+        rows = helpers.from_numpy(weight.reshape(1, 1, 2, 32), device=device)
+        assert same_bits(first(norm(x, weight=rows)), want)
+        short, want = (
+            on(device, X[0, 0, :, :40]),
+            first(norm(on(device, X[0, 0, :, :40]), weight=on(device, weight[:40]))),
+        )
+        assert same_bits(first(norm(short, weight=on(device, weight))), want)
+
+
+def test_caches_may_have_more_rows_than_the_tensor(device: ttnn.MeshDevice) -> None:
+    cos, sin = np.cos(X[:1, :1]), np.sin(X[:1, :1])
+    x = X[:, :, :5]
+    got = first(ttnn.experimental.rotary_embedding(on(device, x), on(device, cos), on(device, sin)))
+    half = np.concatenate([-x[..., 32:], x[..., :32]], -1)
+    np.testing.assert_allclose(got[:, :, :5], x * cos[:, :, :5] + half * sin[:, :, :5], rtol=1e-5, atol=1e-6)
+    assert got.shape == (2, 4, 32, 64)
+
+
+def test_a_gather_without_an_axis_joins_row_by_row(device: ttnn.MeshDevice) -> None:
+    full = np.arange(2 * 4 * 3 * 5, dtype=np.float32).reshape(2 * 3, 4 * 5)
+    mapper = ttnn.create_mesh_mapper(device, ttnn.MeshMapperConfig([ttnn.PlacementShard(0), ttnn.PlacementShard(1)]))
+    t = helpers.from_numpy(full, device=device, layout=ttnn.TILE_LAYOUT, mesh_mapper=mapper)
+    want = np.concatenate([part for row in np.split(full, 2, 0) for part in np.split(row, 4, 1)], 1)
+    for shard in ttnn.get_device_tensors(ttnn.all_gather(t, 1)):
+        assert same_bits(np.asarray(shard), want)
+    with pytest.raises(jm.VerifyError, match="give cluster_axis"):
+        ttnn.all_gather(on(device, X), 3)
+
+
+def test_a_tensor_is_padded_to_a_shape(device: ttnn.MeshDevice) -> None:
+    rows = helpers.from_numpy(X, device=device)
+    want = np.pad(X, [(0, 1), (0, 0), (2, 1), (0, 3)], constant_values=2)
+    assert same_bits(first(ttnn.pad(rows, [3, 4, 35, 67], [0, 0, 2, 0], 2.0)), want)
+    with pytest.raises(jm.VerifyError, match="only adds elements"):
+        ttnn.pad(rows, [3, 4, 33, 67], [0, 0, 2, 0], 2.0)
+
+
+def test_each_place_of_an_axis_has_a_scale(device: ttnn.MeshDevice) -> None:
+    scale, zero = np.array([0.5, 0.25, 2, 1], np.float32), np.array([1, -2, 0, 3], np.int32)
+    x = on(device, X)
+    got = ttnn.quantize(x, on(device, scale), on(device, zero), axis=-3)
+    spread = scale[:, None, None], zero[:, None, None]
+    assert same_bits(first(got), np.clip(np.rint(X / spread[0] + spread[1]), -128, 127).astype(np.int32))
+    back = first(ttnn.dequantize(got, on(device, scale), on(device, zero), axis=1, dtype=ttnn.float32))
+    assert same_bits(back, ((first(got) - spread[1]) * spread[0]).astype(np.float32))
+    one = ttnn.quantize(x, on(device, scale[:1]), 1)
+    assert same_bits(first(one), first(ttnn.quantize(x, 0.5, 1)))
+    with pytest.raises(jm.VerifyError, match="takes 32 numbers in one dim"):
+        ttnn.quantize(x, on(device, scale), 0, axis=2)
+
+
+def test_elements_are_assigned_to_another_tensor(device: ttnn.MeshDevice) -> None:
+    x, y = on(device, X), on(device, np.zeros_like(X))
+    ttnn.assign(x, y)
+    assert same_bits(first(y), X)

@@ -72,6 +72,17 @@ def test_a_position_attends_to_the_pages_of_its_user(device: ttnn.MeshDevice) ->
     np.testing.assert_allclose(first(got)[0], want[:, :, 0], atol=2e-2)
 
 
+def test_positions_are_numbers_or_a_tensor(device: ttnn.MeshDevice) -> None:
+    places = np.array([20, 3], np.int32)
+    q, k, v = on(device, Q[None, :, :, 0]), on(device, K[:2]), on(device, V[:2])
+    decode = ttnn.transformer.scaled_dot_product_attention_decode
+    want = attended(first(q)[0][:, :, None], first(k), first(v), lambda b, i: places[b])
+    for given in ({"cur_pos": [20, 3]}, {"cur_pos_tensor": on(device, places, ttnn.ROW_MAJOR_LAYOUT)}):
+        np.testing.assert_allclose(first(decode(q, k, v, **given))[0], want[:, :, 0], atol=2e-2)
+    with pytest.raises(jm.VerifyError, match="takes cur_pos for 2 users among 32 keys"):
+        decode(q, k, v, cur_pos=[1, 32])
+
+
 def test_a_chunk_attends_to_the_pages_before_it(device: ttnn.MeshDevice) -> None:
     q, k, v = on(device, Q), on(device, K), on(device, V)
     got = ttnn.transformer.chunked_scaled_dot_product_attention(q, k, v, table(device), 64)

@@ -5,7 +5,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from jaxmesh.dialects.ttnn.rules import devices, elementwise, moves, neural, pages, reductions
+from jaxmesh.dialects.ttnn.rules import devices, elementwise, lookups, moves, neural, pages, reductions
 from jaxmesh.dialects.ttnn.rules.given import Given, Result, Rule
 
 _BY_ROWS = frozenset({
@@ -38,7 +38,10 @@ def _with_rows(rule: Rule, *, every: bool) -> Rule:
     return checked
 
 
-_ALL = {**devices.RULES, **elementwise.RULES, **moves.RULES, **neural.RULES, **pages.RULES, **reductions.RULES}
+_ALL = {
+    **devices.RULES, **elementwise.RULES, **lookups.RULES, **moves.RULES, **neural.RULES, **pages.RULES,
+    **reductions.RULES,
+}  # fmt: skip
 RULES: Mapping[str, Rule] = {
     callee: _with_rows(rule, every=callee in _BY_ANY_ROWS) if callee in _BY_ROWS | _BY_ANY_ROWS else rule
     for callee, rule in _ALL.items()

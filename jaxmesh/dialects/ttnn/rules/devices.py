@@ -4,8 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import prod
+from typing import Any
 
-from jaxmesh.dialects.ttnn.data_types import BF16, BLOCKS, BYTES, F32, I8, I32, NARROW, REALS, U8, U16, U32, WORDS
+from jaxmesh.dialects.ttnn.data_types import (
+    B4,
+    BF16,
+    BLOCKS,
+    BYTES,
+    F32,
+    FLOATS,
+    I8,
+    I32,
+    NARROW,
+    REALS,
+    U8,
+    U16,
+    U32,
+    WORDS,
+)
 from jaxmesh.dialects.ttnn.rules.given import ROWS, TILE, Form, Given, Result, Rule, checked, like, tiled
 
 
@@ -33,6 +49,14 @@ def _all_gather(given: Given) -> list[Result]:
     _axis_size(given, x)
     given.require(not x.is_empty, "takes a tensor with elements", "output_chunks_per_stripe must be > 0")
     inside = x.is_tile and dim >= len(x.shape) - 2 and x.shape[dim] % 32 != 0
+    # Joined inside of tiles or of unaligned rows, a tensor goes another path.
+    unaligned = not x.is_tile and dim == len(x.shape) - 1 and x.shape[dim] * BYTES[x.dtype] % 32 != 0
+    given.require(
+        given["cluster_axis"] is not None or 1 in x.mesh or inside or unaligned,
+        f"without a cluster_axis runs along the only mesh axis of several devices, but the mesh {list(x.mesh)} has "
+        "two of them: give cluster_axis",
+        "1D fabric on a 2D mesh_device requires cluster_axis to be set",
+    )
     given.require(not inside or x.dtype not in NARROW, f"does not tilize {x.dtype}", "unsupported data type for tilize")
     return like(x)
 
@@ -95,6 +119,7 @@ def _reduce_scatter(given: Given) -> list[Result]:
     given.on_devices(x)
     dim, count = _dim(given, x), _axis_size(given, x)
     size = x.shape[dim]
+    given.require(len(x.shape) > 1, "takes two dims at least", "reduce_scatter currently supports rank 2 tensors at")
     given.require(size % count == 0, f"cuts a dim of {size} by {count}", "dim must divide evenly")
     whole = x.is_tile and (dim < len(x.shape) - 2 or size % (32 * count) == 0)
     given.require(whole or x.dtype not in NARROW, f"does not tilize {x.dtype}", "unsupported data type for tilize")
@@ -118,6 +143,19 @@ def _pool(given: Given) -> list[Result]:
     given.on_devices(x)
     given.types(x, frozenset({BF16, *BLOCKS, U8}) | WORDS)
     given.require(x.is_tile or x.dtype != U8, "takes no UINT8 in ROW_MAJOR", "Cannot set circular buffer size")
+    rank, images = len(x.shape), given["batch_size"]
+    ranked = rank == 4 or (images == 1 and (rank == 3 or (rank == 2 and given["channels"] == 1)))
+    given.require(ranked, "takes images of four dims", "Pool2D: Input tensor must be rank 2, 3, or 4")
+    tiles = -(-x.shape[-1] // 32) == -(-given["channels"] // 32)
+    given.require(tiles or rank != 4, f"takes rows of {given['channels']} channels", "Shard width must match physical")
+    kernel, padding = given["kernel_size"], given["padding"]
+    top, bottom, left = padding[:3] if len(padding) == 4 else (padding[0], padding[0], padding[1])
+    # The library does not look at the padding on the right.
+    given.require(
+        max(top, bottom) <= kernel[0] // 2 and left <= kernel[1] // 2,
+        f"pads by half of a window {list(kernel)} at most, not by {list(padding)}",
+        "Pool2D: Padding should not exceed half of kernel size",
+    )
     _window(given, x)
     return _averaged(given, given["dtype"] or BF16, given["output_layout"] or ROWS)
 
@@ -165,8 +203,10 @@ def _rows_convolution(_: Given) -> list[Result]:
 def _global_pool(given: Given) -> list[Result]:
     x = given["input_tensor"]
     given.on_devices(x)
-    given.types(x, REALS | WORDS)
-    if x.dtype in BLOCKS and x.shape[1] * x.shape[2] % 32:
+    given.types(x, REALS - {B4} | WORDS)
+    given.require(1 < len(x.shape) < 5, "takes two to four dims", "Input tensor must be rank 2, 3, or 4")
+    pixels = x.shape[-3:-1] if len(x.shape) > 2 else x.shape
+    if x.dtype in BLOCKS and prod(pixels) % 32:
         # The rows are made whole tiles on the way.
         return _averaged(given, BF16, TILE)
     return tiled(x)
@@ -219,11 +259,39 @@ def _requantize(given: Given) -> list[Result]:
 
 
 def _of_type(given: Given, x: Form, default: str) -> list[Result]:
+    sides = ("in_", "out_") if given.callee == "ttnn.requantize" else ("",)
+    for side in sides:
+        _check_scale(given, x, given[f"{side}scale"], given[f"{side}zero_point"])
     dtype, allowed = given["dtype"] or default, QUANTIZED[given.callee]
+    narrow = given["axis"] is not None and dtype in NARROW
+    given.require(not narrow, f"along an axis gives no {dtype}", "Per-channel (axis) quantize does not support int8")
     given.require(
         dtype in allowed, f"gives {', '.join(sorted(allowed))}, not {dtype}", "outputs of other types are not supported"
     )
-    return like(x, dtype)
+    layout = ROWS if all(form.layout == ROWS for form in given.tensors()) else TILE
+    return checked(given, [Result(dtype, layout)])
+
+
+def _check_scale(given: Given, x: Form, scale: Any, zero: Any) -> None:
+    """Refuses a scale and a zero point that are neither one number nor one for each place of the axis."""
+    axis: int | None = given["axis"]
+    given.on_devices(scale, zero)
+    good = isinstance(scale, Form) or axis is None or given.callee == "ttnn.requantize"
+    given.require(good, "takes a tensor as scale along an axis", "Per-channel quantization expects 1D scale tensors")
+    places: int | None = None
+    if isinstance(scale, Form) and axis is not None:
+        rank = len(x.shape)
+        given.require(-rank <= axis < rank, f"has no axis {axis}", "Axis is outside the range")
+        places = x.shape[axis]
+    if isinstance(scale, Form):
+        given.types(scale, REALS if places is None else FLOATS, "a scale")
+    if isinstance(zero, Form):
+        given.types(zero, frozenset({I32}), "a zero point")
+    for form in (scale, zero):
+        if isinstance(form, Form):
+            good = prod(form.shape) == 1 if places is None else form.shape == (places,)
+            wanted = "one number without an axis" if places is None else f"{places} numbers in one dim"
+            given.require(good, f"takes {wanted} as scale and zero point", "Size of the scale tensor doesn't match")
 
 
 # --- between host and devices ----------------------------------------------------------------------------------------

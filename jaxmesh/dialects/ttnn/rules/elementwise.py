@@ -110,7 +110,7 @@ def _binary(pair: Pair) -> Rule:
     def rule(given: Given) -> list[Result]:
         a, b = list(given.values.values())[:2]
         given.on_devices(a, b)
-        if pair is not _ORDERS or isinstance(b, Form):
+        if pair not in (_ORDERS, _BITS) or isinstance(b, Form):
             _check_output(given, a, b)
         if not isinstance(a, Form) or not isinstance(b, Form):
             results = _with_number(given, pair, a, b)
@@ -314,9 +314,12 @@ def _where(given: Given) -> list[Result]:
         return [Result(dtype, condition.layout, dtype)]
     (value,) = tensors
     given.types(value, REALS | WORDS, "the value beside a number")
-    whole = float(numbers[0]).is_integer()
+    low, end = _RANGES.get(value.dtype, (-inf, inf))
+    number = float(np.float32(numbers[0]))
     given.require(
-        whole or value.dtype in REALS, f"does not take {numbers[0]} beside {value.dtype}", "scalar does not fit"
+        (number.is_integer() and low <= number < end) or value.dtype in REALS,
+        f"does not take {numbers[0]} beside {value.dtype}",
+        "scalar does not fit",
     )
     if condition.dtype != value.dtype:
         mixed = condition.dtype not in REALS and value.dtype in REALS
@@ -364,12 +367,16 @@ def _gelu_bw(given: Given) -> list[Result]:
     given.on_devices(grad, x)
     for form in (grad, x):
         given.types(form, frozenset({F32, BF16, B8}))
+    fast = given["variant"] == "FastLut"
+    given.require(not fast, "has no variant FastLut", "GELU_BW does not support GeluVariant::FAST_LUT")
     given.require(grad.layout == x.layout, "takes tensors of one layout", "grad_output and input must have one layout")
     given.require(grad.shape == x.shape, "takes tensors of one shape", "requires the same logical shape")
     return [Result(x.dtype, x.layout, x.dtype)]
 
 
 UNARY: Mapping[str, Rule] = {f"ttnn.{name}": rule for rule, names in _BY_TYPES.items() for name in names.split()}
+BITS = frozenset({f"ttnn.{name}" for name, pair in _PAIRS.items() if pair is _BITS})
+"""Functions that are of one operand beside a number."""
 PAIRS: Mapping[str, Rule] = {f"ttnn.{name}": _binary(pair) for name, pair in _PAIRS.items()}
 RULES: Mapping[str, Rule] = {
     **UNARY,

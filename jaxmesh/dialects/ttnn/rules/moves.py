@@ -7,7 +7,7 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
-from jaxmesh.dialects.ttnn.data_types import BF16, BLOCKS, I8, NOT_I8, U8, U16
+from jaxmesh.dialects.ttnn.data_types import B4, BF16, BLOCKS, EVERY, I8, NOT_I8, U8, U16
 from jaxmesh.dialects.ttnn.rules.given import ROWS, TILE, Form, Given, Result, Rule, checked, like
 
 _RESHAPED = NOT_I8 - {U8, U16}
@@ -121,6 +121,8 @@ def _repeat(given: Given) -> list[Result]:
     )
     if any(n != 1 for n in counts) and not x.is_empty and (x.is_tile or len(counts) == 1 or len(counts) > 4):
         given.types(x, NOT_I8 - {U8})
+        inside = any(n != 1 and size % 32 for n, size in zip(counts[-2:], x.shape[-2:], strict=False))
+        given.require(x.dtype != B4 or not inside, f"repeats whole tiles of {x.dtype}", "Only TILE layout is supported")
     if all(n == 1 for n in counts):
         _copied(given, x)
     out = given["optional_output_tensor"]
@@ -133,7 +135,7 @@ def _repeat(given: Given) -> list[Result]:
 def _repeat_interleave(given: Given) -> list[Result]:
     x = given["input_tensor"]
     given.on_devices(x)
-    if len(x.shape) != 1 and (x.shape or given["repeats"] != 1):
+    if len(x.shape) != 1 and given["repeats"] != 1:
         _dim(given, x, given["dim"])
     if len(x.shape) == 1:
         given.types(x, _RESHAPED, "an operand of one dim")
@@ -148,7 +150,7 @@ def _joined(given: Given, forms: list[Form], dim: int) -> list[Result]:
     rank = len(first.shape)
     inside = first.is_tile and dim >= rank - 2 and any(f.shape[dim] % 32 for f in forms)
     if inside and len(forms) > 1:
-        given.types(first, NOT_I8 - {U8}, "operands joined inside of tiles")
+        given.types(first, NOT_I8 - {U8, B4}, "operands joined inside of tiles")
         return like(first, BF16 if first.dtype in BLOCKS else first.dtype)
     return like(first)
 
@@ -201,24 +203,35 @@ def _slice(given: Given) -> list[Result]:
         given.types(x, NOT_I8 - BLOCKS, "an operand of a slice with steps")
         inside = inside or any(n % 32 for n in x.shape[-2:]) or rank == 1
     if inside:
-        given.types(x, NOT_I8 - {U8}, "an operand in TILE layout cut inside of tiles")
+        given.types(x, NOT_I8 - {U8, B4}, "an operand in TILE layout cut inside of tiles")
     return like(x, BF16 if inside and x.dtype in BLOCKS else x.dtype)
 
 
 def _pad(given: Given) -> list[Result]:
     x = given["input_tensor"]
     given.on_devices(x)
-    if any(any(pair) for pair in given["padding"]):
+    padding, whole = given["padding"], given["output_padded_shape"]
+    if whole is not None:
+        given.require(len(whole) == len(x.shape) == 4, "takes sizes of four dims", "incompatible function arguments")
+        front = given["input_tensor_start"]
+        padding = [(f, w - f - n) for f, w, n in zip(front, whole, x.shape, strict=True)]
+    good = all(n >= 0 for pair in padding for n in pair)
+    given.require(good, f"only adds elements, not {padding}", "incompatible function arguments")
+    if any(any(pair) for pair in padding):
         given.types(x, NOT_I8 - {U8})
+    if x.dtype == B4:
+        grown = [(-(-n // 32), -(-(n + high) // 32)) for n, (_, high) in zip(x.shape[-2:], padding[-2:], strict=False)]
+        inside = not any(map(any, padding[:-2])) and all(old == new for old, new in grown)
+        given.require(inside, f"pads {x.dtype} inside of its last tiles", "Cannot pad tilized tensor with specified")
     if x.is_tile:
-        front = all(pair[0] == 0 for pair in given["padding"])
+        front = all(pair[0] == 0 for pair in padding)
         given.require(
             front,
             "pads a tensor in TILE layout behind its elements only; use ROW_MAJOR",
             "ttnn.pad: on device tile padding does not support front padding",
         )
         if len(x.shape) == 1:
-            size, more = x.shape[0], given["padding"][0][1]
+            size, more = x.shape[0], padding[0][1]
             good = -(-size // 32) == -(-(size + more) // 32)
             given.require(
                 good, "pads one dim in TILE layout inside of its last tile", "MeshBuffer must be large enough"
@@ -251,6 +264,7 @@ def _to_layout(given: Given) -> list[Result]:
             given.types(x, NOT_I8 - {U8}, "an operand to tilize on the devices")
         return [Result(dtype or x.dtype, TILE, x.dtype)]
     plain = BF16 if x.dtype in BLOCKS else x.dtype
+    given.types(x, EVERY - {B4}, "an operand to untilize on the devices")
     given.require(
         dtype in (None, x.dtype, plain),
         f"keeps the element type in ROW_MAJOR, and cannot give {dtype}",
@@ -266,6 +280,8 @@ def _to_dtype(given: Given) -> list[Result]:
 
 
 def _cast_tiles(given: Given) -> list[Result]:
+    if given["input_b"] is not None:
+        return _copy(given)
     x, dtype = given.tensors()[0], given["dtype"]
     given.on_devices(x)
     if given.callee == "ttnn.to_memory_config" and given["memory_config"] == x.memory and not given["output_tensor"]:
@@ -285,6 +301,7 @@ def _copy(given: Given) -> list[Result]:
     a, b = given.tensors()[:2]
     given.on_devices(a, b)
     given.types(a, NOT_I8)
+    given.require(a.shape == b.shape, "takes tensors of one shape", "does not match output tensor shape")
     given.require(a.layout == b.layout, "takes tensors of one layout", "Input tensor layout must equal the output's")
     if a.dtype != b.dtype:
         given.tiles(a, b)

@@ -1,12 +1,12 @@
-"""Rules of products, normalisations, attention, caches and lookups."""
+"""Rules of products, normalisations, attention and caches."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from math import prod
 
-from jaxmesh.dialects.ttnn.data_types import B8, BF16, BLOCKS, F32, I8, NARROW, NOT_I8, REALS, U8, U16, U32, WORDS
-from jaxmesh.dialects.ttnn.rules.given import ROWS, TILE, Form, Given, Result, Rule, checked, like, tiled
+from jaxmesh.dialects.ttnn.data_types import B8, BF16, BLOCKS, F32, I8, NARROW, NOT_I8, REALS, U8, U16
+from jaxmesh.dialects.ttnn.rules.given import TILE, Form, Given, Result, Rule, checked, like, tiled
 
 _MODEL = frozenset({F32, BF16, B8})
 
@@ -66,7 +66,7 @@ def _norm(given: Given) -> list[Result]:
         f"takes ROW_MAJOR rows of whole tiles, not of {width} elements",
         "ROW_MAJOR input requires W to be a multiple of TILE_WIDTH",
     )
-    given.types(x, REALS)
+    given.types(x, _MODEL)
     for name in ("weight", "bias"):
         form = given[name]
         if isinstance(form, Form):
@@ -80,6 +80,9 @@ def _norm(given: Given) -> list[Result]:
 
 def _norm_parameter(given: Given, x: Form, form: Form, name: str) -> None:
     if form.is_tile:
+        width = (1, *x.shape)[-1]
+        wide = form.shape[-1:] >= (width,) and -(-form.shape[-1] // 32) == -(-width // 32)
+        given.require(wide, f"takes a {name} of {width} elements", "Input and gamma padded widths must match")
         return
     # The real library takes rows of the width of a tile.
     given.require(
@@ -173,14 +176,24 @@ def _attention_of_one(given: Given) -> list[Result]:
     if k.shape[1] > 1:
         given.types(q, frozenset({BF16}), "queries of several key heads")
     given.require(length % 32 == 0, f"takes keys of whole tiles, not {length}", "Chunk size must be multiple of 32")
+    given.require(q.shape[0] == 1, "takes queries of [1, users, heads, width]", "Q tensor batch size must be 1")
+    shared = q.shape[2] % k.shape[1] == 0
+    given.require(shared, f"shares {k.shape[1]} key heads among {q.shape[2]}", "GQA expects Q to have a multiple of K")
+    places, row = given["cur_pos"], given["cur_pos_tensor"]
+    given.on_devices(row)
+    good = all(0 <= n < 2**32 for n in places)
+    given.require(good, f"takes positions from 0 on, not {places}", "incompatible function arguments")
     if given["is_causal"]:
         given.require(mask is None, "takes no mask if it is causal", "attn_mask must not be provided")
-        places = given["cur_pos"]
-        given.require(
-            given["cur_pos_tensor"] is not None or len(places) >= k.shape[0],
-            f"takes cur_pos for {k.shape[0]} users, not {places}",
-            "vector::_M_range_check",
-        )
+        if isinstance(row, Form):
+            good = row.shape[-1:] >= k.shape[:1] and prod(row.shape) == row.shape[-1] and not row.is_tile
+            given.require(
+                good, f"takes positions of {k.shape[0]} users in a row", "cur_pos tensor must hold all positions"
+            )
+        else:
+            good = len(places) >= k.shape[0] and max(places) < length
+            rule = f"takes cur_pos for {k.shape[0]} users among {length} keys, not {places}"
+            given.require(good, rule, "cur_pos must be <= K sequence dim")
     if isinstance(mask, Form):
         given.types(mask, frozenset({BF16, *BLOCKS}), "the mask")
     return like(q)
@@ -216,8 +229,20 @@ def _rotary(given: Given) -> list[Result]:
         given.require(not narrow, f"does not tilize {form.dtype}", "unsupported data type for tilize")
         given.types(form, NOT_I8)
     given.require(cos.dtype == sin.dtype, "takes caches of one element type", "Cos and Sin dtypes must match")
-    one = given["token_index"] is None or x.shape[0] == 1
-    given.require(one, "takes one position with a token_index", "sequence length must be 1")
+    given.require(len(x.shape) == 4, "takes four dims", "index out of range. 3 not in")
+    length, width = x.shape[2:]
+    tiles = -(-width // 32)
+    halves = tiles == 1 or tiles % 2 == 0
+    given.require(halves, f"halves rows of whole tiles, not of {width} elements", "Input X dimension must be either 32")
+    for form in (cos, sin):
+        good = len(form.shape) == 4 and form.shape[:2] == (1, 1) and -(-form.shape[3] // 32) == tiles
+        given.require(
+            good, "takes caches of [1, 1, rows, width]", "Cosine cache dimensions must match input dimensions"
+        )
+    token = given["token_index"]
+    given.require(token is None or x.shape[0] == 1, "takes one position with a token_index", "must be 1")
+    good = token is not None or min(cos.shape[2], sin.shape[2]) >= length
+    given.require(good, f"takes caches of {length} rows at least", "Cosine cache must cover the input sequence length")
     return [Result(x.dtype, TILE, F32)]
 
 
@@ -233,82 +258,12 @@ def _cache(given: Given) -> list[Result]:
         given.require(
             x.dtype == cache.dtype, "takes a tensor of the cache's element type", "Input and cache dtypes must match"
         )
+    else:
+        users = cache.shape[0]
+        given.require(users < 32 or not given["batch_offset"], "takes no offset of 32 users", "Batch offset must be 0")
+        room = -(-x.shape[2] // 32) * 32
+        given.require(users <= room, f"takes rows of {users} users at once", "must be <= input tensor height")
     return like(cache)
-
-
-# --- lookups ---------------------------------------------------------------------------------------------------------
-
-
-def _embedding(given: Given) -> list[Result]:
-    index, weight = given["input_tensor"], given["weight"]
-    given.on_devices(index, weight)
-    given.types(index, frozenset({U32, BF16}), "indices")
-    given.types(weight, frozenset({BF16, *BLOCKS}), "weights")
-    dtype, layout = given["dtype"], given["layout"] or weight.layout
-    shape = (index.shape[0], index.shape[-1], weight.shape[-1]) if len(index.shape) > 2 else None
-    if layout == ROWS:
-        # Whole tiles are made tiles on the way.
-        tiles = weight.shape[-1] % 32 == 0 and (index.is_tile or index.shape[-1] % 32 == 0)
-        given.require(
-            dtype in (None, BF16) or given["layout"] is not None or not tiles,
-            "gives BFLOAT16 in ROW_MAJOR",
-            "dtype cannot be different in ROW_MAJOR",
-        )
-        return [Result(BF16, ROWS, shape=shape)]
-    return [Result(dtype or BF16, TILE, shape=shape)]
-
-
-def _embedding_bw(given: Given) -> list[Result]:
-    index, weight, grad = (given[n] for n in ("input_tensor", "weight_tensor", "output_gradient_tensor"))
-    given.on_devices(index, grad)
-    given.require(len(weight.shape) > 1, "takes weights of two dims at least", "weight must have two dims")
-    given.types(index, frozenset({U32, BF16}), "indices")
-    given.require(not index.is_tile, "takes indices in ROW_MAJOR", "Index tensor must be ROW_MAJOR")
-    given.tiles(grad)
-    given.types(grad, frozenset({BF16, B8}), "gradients")
-    dtype = given["dtype"] or grad.dtype
-    given.require(dtype == grad.dtype, "gives the gradients' element type", "Output and input gradient dtypes differ")
-    return [Result(dtype, TILE, shape=(1, 1, *weight.shape))]
-
-
-def _gather(given: Given) -> list[Result]:
-    x, index = given["input"], given["index"]
-    given.on_devices(x, index)
-    rank = len(x.shape)
-    if rank == 0:
-        return like(x)
-    given.require(-rank <= given["dim"] < rank, f"has no dim {given['dim']}", "normalized_dim out of range")
-    given.require(rank > 1 or not x.is_tile, "takes two dims at least in TILE layout", "Can't convert shape rank")
-    several = rank > 1 or min(x.shape[0], index.shape[0]) > 1
-    given.require(several, "takes two elements at least of one dim", "Tensor has to be of rank 4!")
-    given.types(index, frozenset({U32, U16}), "indices")
-    whole = all(n % 32 == 0 for n in (*x.shape[-2:], *index.shape[-2:]))
-    good = x.dtype not in NARROW or not x.is_tile or whole
-    given.require(good, f"takes whole tiles of {x.dtype}", f"Unsupported datatype {x.dtype}")
-    given.require(
-        x.layout == index.layout, "takes a tensor and indices in one layout", "input and index layouts must match"
-    )
-    return like(x)
-
-
-def _scatter(given: Given) -> list[Result]:
-    x, index, src = given["input"], given["index"], given["src"]
-    given.on_devices(x, index, src)
-    rank = len(x.shape)
-    good = -rank <= given["dim"] < rank
-    given.require(good, f"has no dim {given['dim']}", "normalized_dim out of range")
-    given.require(
-        given["reduce"] in (None, "add", "multiply"), "reduces by 'add' and 'multiply' only", "reduction not supported"
-    )
-    given.require(not (x.dtype == F32 and x.is_tile), "takes FLOAT32 in ROW_MAJOR only", "Scatter doesn't support")
-    given.types(index, WORDS | {U16, U8}, "indices")
-    given.require(
-        x.dtype not in NARROW or not x.is_tile, f"takes {x.dtype} in ROW_MAJOR only", "unsupported data type for tilize"
-    )
-    dtype = BF16 if x.dtype in BLOCKS else x.dtype
-    good = src.dtype in (x.dtype, dtype)
-    given.require(good, "takes values of the tensor's element type", "src dtype must match")
-    return [Result(dtype, x.layout)]
 
 
 def _dropout(given: Given) -> list[Result]:
@@ -344,8 +299,13 @@ def _normalized(given: Given) -> list[Result]:
     given.on_devices(*given.tensors())
     _real_row(given, x)
     _real_row(given, stats)
-    good = len(x.shape) == len(stats.shape) == 4 and x.shape[:-1] == stats.shape[:-1]
-    given.require(good, "takes sums of the tensor's rows, in four dims", "Stats and input batch sizes must match")
+    # Of three dims the library takes the last for one of rows.
+    good = 2 < len(x.shape) == len(stats.shape) and x.shape[:-1] == stats.shape[:-1]
+    good = good and (len(x.shape) > 3 or -(-x.shape[-1] // 32) == -(-stats.shape[-1] // 32))
+    given.require(good, "takes sums of the tensor's rows", "Stats and input batch sizes must match")
+    for name in ("weight", "bias"):
+        if isinstance(given[name], Form):
+            given.types(given[name], frozenset({F32, BF16}), name)
     good = stats.shape[-1] > 0 and stats.shape[-1] % 64 == 0
     given.require(
         good, "takes two tiles of sums for each device", "Number of devices must divide number of stats tiles"
@@ -386,9 +346,5 @@ RULES: Mapping[str, Rule] = {
     "ttnn.experimental.rotary_embedding": _rotary,
     "ttnn.fill_cache": _cache,
     "ttnn.update_cache": _cache,
-    "ttnn.embedding": _embedding,
-    "ttnn.embedding_bw": _embedding_bw,
-    "ttnn.gather": _gather,
-    "ttnn.scatter": _scatter,
     "ttnn.experimental.dropout": _dropout,
 }

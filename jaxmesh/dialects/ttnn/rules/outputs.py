@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from jaxmesh.dialects.ttnn.data_types import I32, REALS
 from jaxmesh.dialects.ttnn.rules.devices import QUANTIZED
-from jaxmesh.dialects.ttnn.rules.elementwise import PAIRS, UNARY
+from jaxmesh.dialects.ttnn.rules.elementwise import BITS, PAIRS, UNARY
 from jaxmesh.dialects.ttnn.rules.given import TILE, Form, Given, Result
 
 PARAMETERS = ("output_tensor", "optional_output_tensor", "optional_tensor", "output", "out", "input_grad")
@@ -44,7 +44,8 @@ def written(given: Given, results: Sequence[Result]) -> Sequence[Result]:
     )
     clamps = given.callee in ("ttnn.clamp", "ttnn.clip")
     bounds = clamps and any(isinstance(given[n], Form) for n in ("min", "max"))
-    if given.callee in _OF_ANY_TYPE or bounds:
+    numbered = given.callee in BITS and len(given.tensors()) == 2
+    if (given.callee in _OF_ANY_TYPE and not numbered) or bounds:
         _check_type(given, result, out)
         return [written_as if given.callee != "ttnn.where" else replace(written_as, shape=None)]
     given.require(

@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
-from jaxmesh.dialects.ttnn.data_types import BF16, BLOCKS, F32, NARROW, NOT_I8, REALS, U8, U16, U32, WORDS
+from jaxmesh.dialects.ttnn.data_types import B4, BF16, BLOCKS, F32, NARROW, NOT_I8, REALS, U8, U16, U32, WORDS
 from jaxmesh.dialects.ttnn.rules.given import ROWS, TILE, Form, Given, Result, Rule, checked, like, tiled
+
+_SUMMED = REALS - {B4}
 
 
 def _dims(given: Given, form: Form) -> list[int]:
@@ -40,7 +42,7 @@ def _reduction(given: Given) -> list[Result]:
         return like(x)
     if x.is_empty:
         return like(x)
-    given.types(x, REALS | WORDS)
+    given.types(x, _SUMMED | WORDS)
     given.require(
         given.callee != "ttnn.min" or x.dtype != F32 or not given["fast_and_approximate_mode"],
         "takes no fast_and_approximate_mode of FLOAT32",
@@ -67,7 +69,7 @@ def _prod(given: Given) -> list[Result]:
         return like(x)
     if x.is_empty and given["dim"] is not None:
         return like(x)
-    given.types(x, REALS)
+    given.types(x, _SUMMED)
     if given["dim"] is None or rank == 1:
         given.require(
             prod(x.mesh) == 1,
@@ -119,7 +121,7 @@ def _softmax(given: Given) -> list[Result]:
         return like(x)
     if (rank, dim % rank) not in ((3, 1), (4, 3)):
         given.tiles(x)
-    given.types(x, REALS)
+    given.types(x, _SUMMED)
     return tiled(x)
 
 
@@ -154,7 +156,7 @@ def _topk(given: Given) -> list[Result]:
     if x.is_empty:
         return like(x) * 2
     given.tiles(x)
-    given.types(x, REALS)
+    given.types(x, _SUMMED)
     return [Result(x.dtype, TILE), Result(U32 if x.dtype == F32 else U16, TILE)]
 
 

@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 from jax import lax
 from jax.extend.core import Primitive
+from jax.interpreters import mlir
 
 import jaxmesh as jm
 from jaxmesh.errors import UnsupportedError
 from jaxmesh.passes.flatten.builder import Options
-from jaxmesh.passes.flatten.flatten import RULES, flatten
+from jaxmesh.passes.flatten.flatten import flatten
 from tests.generators.flat_programs import flat_of, run_flat
 
 Case = tuple[Callable[..., Any], *tuple[Any, ...]]
@@ -37,6 +38,13 @@ def of_two(a: Any, b: Any) -> Any:
     return lax.complex(a, b)
 
 
+def with_q(a: Any, c: Any) -> list[Any]:
+    """The products of both sides with Q and its transpose, which is never made."""
+    h, taus = jnp.linalg.qr(a, mode="raw")
+    ways = [(left, transpose) for left in (True, False) for transpose in (True, False)]
+    return [lax.linalg.ormqr(h.T, taus, c if left else c.T, left=left, transpose=t) for left, t in ways]
+
+
 LINEAR_ALGEBRA: dict[str, Case] = {
     "cholesky": (jnp.linalg.cholesky, np.stack([POSITIVE, 2 * POSITIVE])),
     "gradient of cholesky": (
@@ -53,6 +61,8 @@ LINEAR_ALGEBRA: dict[str, Case] = {
     "qr, square": (jnp.linalg.qr, floats(5, 5)),
     "qr, complete": (lambda a: jnp.linalg.qr(a, mode="complete"), floats(7, 5)),
     "qr, wide": (jnp.linalg.qr, floats(4, 6)),
+    "qr, raw": (lambda a: jnp.linalg.qr(a, mode="raw"), floats(8, 5)),
+    "products with q": (with_q, floats(6, 4), floats(6, 3)),
     "qr of zeros": (jnp.linalg.qr, np.zeros((3, 2), np.float32)),
     **{
         f"triangular, {left=}, {lower=}, {transposed=}, {unit=}": (
@@ -81,6 +91,19 @@ COMPLEX: dict[str, Case] = {
         X, Y,
     ),
     "a call and a branch": (lambda a: jnp.real(lax.cond(True, jax.jit(lambda z: z * 1j), lambda z: z, a + 2j)), X),
+    "a branch that the devices choose": (
+        lambda a, b: jnp.imag(lax.cond(a[0, 0, 0] > 0, lambda: of_two(a, b), lambda: 1j * of_two(b, a) + 2)),
+        X, Y,
+    ),
+    "a branch of devices": (lambda a: jnp.imag(lax.cond(a.sum() > 0, lambda z: z * 1j, lambda z: z, a + 2j)), X),
+    "a scan": (lambda a: jnp.abs(lax.scan(lambda c, r: (c * 0.5j + r, c), 0j * a[0], a + 1j)[1]), X),
+    "a loop": (
+        lambda a: lax.while_loop(
+            lambda s: (s[0] < 4) & (jnp.abs(s[1]).max() < 9), lambda s: (s[0] + 1, s[1] * 1.5j), (0, a + 1j)
+        )[1].real,
+        X,
+    ),
+    "a choice of one part": (lambda a: jnp.imag(jnp.where(a > 0, lax.complex(a, 0 * a + 1), 1j)), X),
     "a constant": (lambda a: jnp.real(a * np.exp(1j * np.arange(6)).astype(np.complex64)), X),
     "rfft": (lambda a: jnp.abs(jnp.fft.rfft(a)), X),
     "rfft, odd": (lambda a: jnp.fft.rfft(a, 9).imag, X),
@@ -128,14 +151,33 @@ def test_loops_of_linear_algebra_count_against_the_limit() -> None:
         flatten(traced, **some, options=dataclasses.replace(Options(), unroll_limit=50))
 
 
-@pytest.mark.parametrize(("name", "numpy"), [("unvmap_any", np.any), ("unvmap_all", np.all), ("unvmap_max", np.max)])
-def test_reductions_of_equinox_are_those_of_all_elements(name: str, numpy: Any) -> None:
+def test_primitives_of_a_library_are_what_it_implements() -> None:
+    def implement(x: Any, *, power: int) -> list[Any]:
+        return [jnp.any(x > power), x**power]
+
+    primitive = Primitive("any_and_power")
+    primitive.multiple_results = True
+    primitive.def_impl(implement)
+    primitive.def_abstract_eval(lambda x, power: [jax.core.ShapedArray((), np.bool_), x])
     x = np.array([[1, 0, 3], [2, 5, 0]], np.int32)
-    given: Any = x if name == "unvmap_max" else x > 1
-    primitive = Primitive(name)
-    primitive.def_abstract_eval(lambda a: jax.core.ShapedArray((), a.dtype))
-    traced = jax.make_jaxpr(primitive.bind)(given)
-    some: Any = {"name": "f", "mesh": {}, "level": "ttir", "arguments": [(False, "a")], "results": [(False, "")]}
-    (made,) = run_flat(flatten(traced, **some), jm.make_mesh((1, 1)), given)
-    assert np.asarray(made) == numpy(given)
-    assert name in RULES
+    traced = jax.make_jaxpr(lambda x: primitive.bind(x, power=3))(x)
+    some: Any = {"name": "f", "mesh": {}, "level": "ttir", "arguments": [(False, "a")], "results": [(False, "")] * 2}
+    truth, powers = run_flat(flatten(traced, **some), jm.make_mesh((1, 1)), x)
+    assert np.asarray(truth) == np.any(x > 3)
+    np.testing.assert_array_equal(np.asarray(powers), x**3)
+
+
+def test_a_primitive_of_a_library_that_computes_on_the_host_has_no_text() -> None:
+    primitive = Primitive("sine_of_numpy")
+    primitive.def_impl(np.sin)
+    primitive.def_abstract_eval(lambda x: x)
+    mlir.register_lowering(primitive, mlir.lower_fun(jnp.sin, multiple_results=False))
+    x = floats(4)
+    program = lambda x: primitive.bind(x) + 1  # noqa: E731
+    traced = jm.jit(program, mesh=jm.make_mesh((2, 1))).trace(x)
+    with pytest.raises(jm.MissingRuleError, match="'sine_of_numpy'"):
+        traced.as_text()
+    # A plain program with shardings goes through its StableHLO, which has a text.
+    split: Any = jm.jit(program, mesh=jm.make_mesh((2, 1)), in_shardings=jax.P("x"))
+    np.testing.assert_allclose(split(x), np.sin(x) + 1, rtol=1e-6)
+    assert "ttir.sin" in split.trace(x).as_text()

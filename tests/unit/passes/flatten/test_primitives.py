@@ -612,6 +612,27 @@ def tripled(x: Any) -> Any:
 tripled.defjvp(lambda p, t: (p[0] * 3, t[0] * 5))
 
 
+def _branched(x: Any) -> Any:
+    key, y = lax.cond(
+        x.sum() > x[0, 0], lambda x: (jax.random.key(1), x * x), lambda x: (jax.random.key(2), x[::-1]), x
+    )
+    return (y * jax.random.normal(key, y.shape)).sum()
+
+
+def _switched(index: Any, x: Any) -> Any:
+    return lax.switch(index, [lambda x: (x, 1), lambda x: (-x, 2), lambda x: (x * x, 3)], x)
+
+
+def _halved(least: Any, x: Any) -> Any:
+    """A loop whose end depends on `least`, but that ends after seven iterations."""
+
+    def body(state: Any) -> Any:
+        i, x, _ = state
+        return i + 1, x / 2, jnp.abs(x).max() < least
+
+    return lax.while_loop(lambda s: ~((s[0] == 7) | s[2]), body, (0, x, False))
+
+
 def _calls() -> list[Case]:
     x = floats(4, 6)
 
@@ -663,6 +684,13 @@ def _calls() -> list[Case]:
             lambda x: lax.scan(lambda c, i: (lax.cond(i > 1, lambda c: c, lambda c: c + 1, c), i), x, jnp.arange(4)),
             (x,),
         ),
+        ("cond of devices", jax.value_and_grad(_branched), (x,)),
+        ("cond of devices, the other", jax.value_and_grad(_branched), (-abs(x),)),
+        ("switch of devices", _switched, (np.int32(2), x)),
+        ("switch of devices, out", _switched, (np.int32(-7), x)),
+        ("while with a limit", _halved, (np.float32(0), x)),
+        ("while to its limit", _halved, (np.float32(-1), x)),
+        ("while with a limit, never", _halved, (np.float32(99), x)),
         ("associative", lambda x: lax.associative_scan(jnp.add, x), (x,)),
         ("map", lambda x: lax.map(lambda r: jnp.tanh(r) @ r, x), (x,)),
         (
@@ -998,6 +1026,15 @@ def test_types_are_those_of_the_equations() -> None:
     assert held == [(a.shape, a.dtype) for a in traced.out_avals]
 
 
+def test_of_a_branch_that_only_the_devices_know_all_are_computed() -> None:
+    def choose(x: Any) -> Any:
+        return lax.cond(x[0] > 0, lambda x: (jnp.sin(x), x), lambda x: (jnp.cos(x), x), x)
+
+    made = names(built(choose, _struct(4)))
+    # The second result is the same in both; the truth value is read as it is.
+    assert [made.count(n) for n in ("sin", "cos", "where", "lt", "typecast")] == [1, 1, 1, 0, 0]
+
+
 # --- limits and errors -----------------------------------------------------------------------------------------------
 
 
@@ -1053,8 +1090,8 @@ def test_unrolling_has_a_limit() -> None:
     [
         (lambda x: lax.while_loop(lambda c: c.sum() < 9, lambda c: c * 2, x), UnsupportedError,
          r"while loop \(.*test_primitives.*after 0 iterations depends on values that only the devices know"),
-        (lambda x: lax.cond(x[0] > 0, lambda x: x, lambda x: -x, x), UnsupportedError,
-         r"which of its 2 branches.*Make the predicate static.*jnp.where"),
+        (lambda x: lax.while_loop(lambda s: (s[0] < 10**6) & (s[1].sum() < 9), lambda s: (s[0] + 1, s[1] * 2), (0, x)),
+         UnsupportedError, r"while \(.*test_primitives.*of more than \d+ iterations .*after 1 of them"),
         (lambda x: lax.platform_dependent(x, cpu=lambda x: x, tpu=lambda x: x + 1), UnsupportedError,
          "branches for cpu, tpu and no default"),
         (lambda x: x + 1j, InexpressibleError, r"complex64\[4\].*real numbers only"),

@@ -234,3 +234,15 @@ def drop(name: str) -> Any:
 def test_the_verifier_refuses(change: Any, error: Any, words: str) -> None:
     with pytest.raises(error, match=words):
         verify_program(broken(change))
+
+
+@pytest.mark.parametrize("name", ["max_pool2d", "avg_pool2d"])
+def test_a_pool_has_no_more_padding_than_half_of_a_window(name: str) -> None:
+    own = {"count_include_pad": True} if name == "avg_pool2d" else {}
+    for edge in (1, 2):
+        kinds = [Type(s, np.dtype(jax.numpy.bfloat16)) for s in ((1, 6, 6, 4), (1, 4 + 2 * edge, 4 + 2 * edge, 4))]
+        program = Program("f", {"y": 1, "x": 2}, kinds, [Port(0, True)])
+        window = {"kernel": 3, "stride": 1, "dilation": 1, "padding": edge, "ceil_mode": False, **own}
+        program.ops = [Op(f"ttir.{name}", (0,), (1,), window)]
+        program.results = [Port(1, True)]
+        assert (name in names_of(to_ttnn(program))) is (edge == 1)
