@@ -7,6 +7,8 @@ from math import prod
 from typing import Any, cast
 
 from jaxmesh.errors import VerifyError
+from jaxmesh.ttnn.host_tensor import Tensor
+from jaxmesh.ttnn.mesh_tensor import MeshTensor
 
 Lookup = Callable[[str], Any]
 """Returns the function of a dotted name."""
@@ -101,7 +103,7 @@ def _name_dims(lookup: Lookup, values: list[Any], slots: Mapping[str, int]) -> b
     """Makes [1, height, width, channels] of an image without a batch, or without channels."""
     x = values[slots["input_tensor"]]
     # No rule of the real library has looked at this function's arguments yet.
-    sizes = list(x.shape) if hasattr(x, "shape") else []
+    sizes = list(x.shape) if isinstance(x, (MeshTensor, Tensor)) else []
     if len(sizes) in (2, 3):
         values[slots["input_tensor"]] = lookup("ttnn.reshape")(x, [1, *sizes, 1][:4])
     return len(sizes) != 4
