@@ -93,7 +93,7 @@ CASES: dict[str, list[tuple[list[Any], dict[str, Any]]]] = {
     "repeat_interleave": [([X], {"repeats": 2, "dim": 1})],
     "reshape": [([X], {"shape": (2, 12)})],
     "rms_norm": [([X], {"epsilon": 1e-3}), ([X, (6,)], {"epsilon": 1e-3})],
-    "rotary_embedding": [([HEADS, (1, 1, 4, 8), (1, 1, 4, 8)], {})],
+    "rotary_embedding": [([(2, 2, 32, 8), (1, 1, 32, 8), (1, 1, 32, 8)], {})],
     "scaled_dot_product_attention": [
         ([HEADS, HEADS, HEADS], {"is_causal": True}),
         ([HEADS, HEADS, HEADS, (2, 1, 4, 4)], {"is_causal": False, "scale": 0.5}),

@@ -268,9 +268,8 @@ def neural(m: Maker) -> Iterator[Case]:
         yield Case("scaled_dot_product_attention", (query, key, value, None), {"is_causal": False, "scale": 0.2})
         mask = m.real(1, 1, 5, 6)
         yield Case("scaled_dot_product_attention", (query, key, value, mask), {"is_causal": False})
-        yield Case(
-            "rotary_embedding", (query, m.real(1, 1, 5, 8, dtype=dtype), m.real(1, 1, 5, 8, dtype=dtype, seed=2)), {}
-        )
+        tables = (m.real(1, 1, 5, 8, dtype=dtype), m.real(1, 1, 5, 8, dtype=dtype, seed=2))
+        yield Case("rotary_embedding", (query, *tables), {}, (((2, 4, 32, 8), dtype),))
     yield Case("concatenate_heads", (m.real(2, 4, 5, 3),), {}, (((2, 5, 12), F32),))
     for turned in (False, True):
         heads = {"num_heads": 4, "num_kv_heads": 2, "transpose_key": turned}

@@ -132,4 +132,7 @@ def _rotary_embedding(call: Call) -> Any:
         fits = broadcast_shape(call, x.shape, table.shape) == x.shape
         require(call, fits, f"{name} broadcasts to {list(x.shape)}, but got {describe(table)}")
     turned = lax.concatenate([-x[..., width // 2 :], x[..., : width // 2]], x.ndim - 1)
-    return x * cos + turned * sin
+    y = x * cos + turned * sin
+    # The result may have the rows that fill its last tile, as upstream's RotaryEmbeddingOpRewritePattern declares.
+    behind = call.result.shape[-2] - y.shape[-2] if call.result.ndim == y.ndim > 1 else 0
+    return jnp.pad(y, [*[(0, 0)] * (y.ndim - 2), (0, behind), (0, 0)]) if 0 < behind == -y.shape[-2] % 32 else y

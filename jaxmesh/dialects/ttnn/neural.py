@@ -162,6 +162,13 @@ define(
 )
 
 _ROTATED = (_X, operand("cos_cache", 1), operand("sin_cache", 2), unset("token_index"), MEMORY, COMPUTE)
+
+
+def _rotated(op: Occurrence) -> Forms:
+    whole = op.results[0].shape[-2] % 32 == 0
+    return FLOAT if whole else refused("The rows of the result fill its last tile there; declare them and slice")
+
+
 define(
     OPS,
     "rotary_embedding",
@@ -169,5 +176,5 @@ define(
     callee="ttnn.experimental.rotary_embedding",
     python=_ROTATED,
     cpp=positional(*_ROTATED[:-1]),
-    takes=FLOAT,
+    takes=_rotated,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -12,8 +13,9 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 import jaxmesh as jm
+from jaxmesh.cli import main
 from jaxmesh.dialects.program import Op, Port, Program, Type
-from jaxmesh.errors import MissingRuleError, ResidencyError, VerifyError
+from jaxmesh.errors import MissingRuleError, ResidencyError, UnsupportedError, VerifyError
 from jaxmesh.passes.verify_program import verify_program
 from tests.generators.drafts import freed, lowered, to_ttnn
 from tests.generators.flat_programs import flat_of
@@ -246,3 +248,37 @@ def test_a_pool_has_no_more_padding_than_half_of_a_window(name: str) -> None:
         program.ops = [Op(f"ttir.{name}", (0,), (1,), window)]
         program.results = [Port(1, True)]
         assert (name in names_of(to_ttnn(program))) is (edge == 1)
+
+
+def rotation(dialect: str, rows: int, result: int) -> jm.Lowered:
+    x, row, out = (f"tensor<1x{n}x64xf32>" for n in (f"2x{rows}", f"1x{rows}", f"2x{result}"))
+    text = f"""func.func @main(%x: {x}, %cos: {row}, %sin: {row}) -> {out} {{
+      %0 = "{dialect}.rotary_embedding"(%x, %cos, %sin) : ({x}, {row}, {row}) -> {out}
+      return %0 : {out}
+    }}"""
+    return jm.from_mlir(text, mesh=jm.make_mesh((1, 1))).lower()
+
+
+@pytest.mark.filterwarnings("ignore::jaxmesh.DeviationWarning")
+@pytest.mark.parametrize(
+    ("dialect", "rows", "result"),
+    [("ttir", 5, 5), ("ttir", 32, 32), ("ttnn", 5, 32), ("ttnn", 40, 64)],
+)
+def test_rotations_in_texts_run(dialect: str, rows: int, result: int, tmp_path: Path) -> None:
+    rng = np.random.default_rng(rows)
+    x, cos, sin = (rng.standard_normal((1, n, rows, 64), dtype=np.float32) for n in (2, 1, 1))
+    made = rotation(dialect, rows, result)
+    want = x * cos + np.concatenate([-x[..., 32:], x[..., :32]], -1) * sin
+    got = np.asarray(made.compile()(x, cos, sin))
+    assert got.shape == (1, 2, result, 64)
+    np.testing.assert_allclose(got[:, :, :rows], want, rtol=1e-5, atol=1e-5)
+    assert ('"ttnn.rotary_embedding"' in made.as_text("ttnn")) == (dialect == "ttnn")
+    made.export(tmp_path, x, cos, sin)
+    assert main.main(["run", str(tmp_path), "--check"]) == 0
+
+
+def test_a_rotation_without_the_rows_of_its_last_tile_is_refused() -> None:
+    with pytest.raises(UnsupportedError, match="rows of the result fill its last tile"):
+        rotation("ttnn", 5, 5).as_text("python")
+    with pytest.raises(VerifyError, match=r"\[1, 2, 5, 64\].*\[1, 2, 64, 64\]"):
+        rotation("ttnn", 5, 64)
