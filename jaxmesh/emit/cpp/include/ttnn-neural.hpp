@@ -3,6 +3,7 @@
 
 #include "ttnn-linear.hpp"
 #include "ttnn-reductions.hpp"
+#include "ttnn-shapes.hpp"
 
 namespace ttnn {
 
@@ -155,17 +156,19 @@ inline std::vector<Tensor> split_query_key_value_and_split_heads(const Tensor& x
 
 namespace experimental {
 
-// Each half of the last dim turned by the angles: x cos + (-second, first) sin.
+// Each half of the last dim turned by the angles: x cos + (-second, first) sin. The rows fill their last tile.
 inline Tensor rotary_embedding(const Tensor& x, const Tensor& cos, const Tensor& sin, Unset = std::nullopt,
                                const Memory& = std::nullopt) {
-  require(x.rank() > 0 && x.shape().back() % 2 == 0, "rotary_embedding: the last dim is even");
+  require(x.rank() > 1 && x.shape().back() % 2 == 0, "rotary_embedding: the last of several dims is even");
   return on_each("rotary_embedding", {x, cos, sin}, [](const Arrays& held) {
     const Array& at = held[0];
     const std::size_t last = at.rank() - 1;
     const int64_t half = at.shape[last] / 2;
     const Array second = mapped(piece(at, last, half, half), [](auto v) { return scalar::negative(v); });
     const Array turned = joined({second, piece(at, last, 0, half)}, last);
-    return plus(times(at, held[1]), times(turned, held[2]));
+    Dims behind(2 * at.rank(), 0);
+    behind[2 * last - 1] = (32 - at.shape[last - 1] % 32) % 32;
+    return padded(plus(times(at, held[1]), times(turned, held[2])), behind, 0.0f);
   });
 }
 
