@@ -102,7 +102,7 @@ def _flatten_image(lookup: Lookup, values: list[Any], slots: Mapping[str, int]) 
 def _name_dims(lookup: Lookup, values: list[Any], slots: Mapping[str, int]) -> bool:
     """Makes [1, height, width, channels] of an image without a batch, or without channels."""
     x = values[slots["input_tensor"]]
-    # No rule of the real library has looked at this function's arguments yet.
+    # The function has no rule in dialects/ttnn/rules, so nothing has checked its arguments before.
     sizes = list(x.shape) if isinstance(x, (MeshTensor, Tensor)) else []
     if len(sizes) in (2, 3):
         values[slots["input_tensor"]] = lookup("ttnn.reshape")(x, [1, *sizes, 1][:4])
