@@ -166,7 +166,7 @@ _ROTATED = (_X, operand("cos_cache", 1), operand("sin_cache", 2), unset("token_i
 
 def _rotated(op: Occurrence) -> Forms:
     whole = op.results[0].shape[-2] % 32 == 0
-    return FLOAT if whole else refused("There the rows of the result fill its last tile; declare that many, and slice the result")
+    return FLOAT if whole else refused("The rows of the result fill its last tile there; declare that many, and slice")
 
 
 define(
