@@ -278,7 +278,7 @@ def test_rotations_in_texts_run(dialect: str, rows: int, result: int, tmp_path: 
 
 
 def test_a_rotation_without_the_rows_of_its_last_tile_is_refused() -> None:
-    with pytest.raises(UnsupportedError, match="rows of the result fill its last tile; declare that many"):
+    with pytest.raises(UnsupportedError, match="rows of the result fill its last tile there; declare that many"):
         rotation("ttnn", 5, 5).as_text("python")
     with pytest.raises(VerifyError, match=r"\[1, 2, 5, 64\].*\[1, 2, 64, 64\]"):
         rotation("ttnn", 5, 64)
