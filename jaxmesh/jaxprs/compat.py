@@ -21,6 +21,7 @@ from jax.interpreters import ad, mlir
 from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 
 from jaxmesh.errors import UnloweredError, UnsupportedError
+from jaxmesh.jaxprs.tracing_state import require_region
 
 Primitive = jex.Primitive
 Var = jex.Var
@@ -148,29 +149,6 @@ def program_mesh(op: str) -> dict[str, int]:
             "are; TTIR knows no partly manual regions. Map over all axes."
         )
     return dict(zip(mesh.axis_names, mesh.axis_sizes, strict=True))
-
-
-class RegionRequired(BaseException):
-    """Ends a trace outside of all mapped regions; no error, so a program's own `except` does not catch it."""
-
-
-_ends: contextvars.ContextVar[bool] = contextvars.ContextVar("traces outside of regions end early", default=False)
-
-
-@contextlib.contextmanager
-def end_outside_regions(ends: bool = True) -> Generator[None]:
-    """Inside, what works in a mapped region alone raises `RegionRequired` outside of one, if `ends` is True."""
-    token = _ends.set(ends)
-    try:
-        yield
-    finally:
-        _ends.reset(token)
-
-
-def require_region() -> None:
-    """Marks an operation that works in a mapped region alone; see `end_outside_regions`."""
-    if _ends.get() and not jax.sharding.get_abstract_mesh().manual_axes:
-        raise RegionRequired
 
 
 def unlowered_message(op: str) -> str:

@@ -1,34 +1,29 @@
-"""`jaxmesh.shard_map`: a drop-in for `jax.shard_map` that goes through the one pass."""
+"""`jaxmesh.shard_map`: `jax.shard_map`, with the stages of `jaxmesh.jit`."""
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import inspect
 import types
-from collections.abc import Callable, Sequence, Set as AbstractSet
+from collections.abc import Callable, Set as AbstractSet
 from typing import Any, TypeVar, overload
 
 import jax
 from jax.sharding import AbstractMesh, Mesh
 
 from jaxmesh.dialects.replication import is_enabled
-from jaxmesh.dialects.residency import HOST
-from jaxmesh.errors import ArgumentTypeError, InexpressibleError, SpecError
-from jaxmesh.frontends.jax.shard_map import check_expressible, raise_one
-from jaxmesh.frontends.jax.trace_shard_maps import call_inline, call_to_jaxpr, eval_call, is_region, tracing
-from jaxmesh.jaxprs import compat, evaluate
-from jaxmesh.jaxprs.compat import Eqn
-from jaxmesh.jaxprs.evaluate import trace_typed
-from jaxmesh.passes.lowering import lower
+from jaxmesh.errors import ArgumentTypeError
+from jaxmesh.frontends.jax.region import call_inline, current_region
+from jaxmesh.jaxprs import compat
+from jaxmesh.jaxprs.tracing_state import tracing
+from jaxmesh.jaxprs.user_trace import api_boundary
 from jaxmesh.runtime.launch import launch
-from jaxmesh.runtime.single_region import SingleRegion
 from jaxmesh.stages.arguments import flatten, prepare_tree
 from jaxmesh.stages.checked_calls import CheckedCalls, Checks, check_results
 from jaxmesh.stages.jit import jit
 from jaxmesh.stages.stages import Lowered, Traced
 from jaxmesh.ttnn.mesh_tensor import is_tensor
-from jaxmesh.validate import check_size, quote
+from jaxmesh.validate import quote
 
 F = TypeVar("F", bound=Callable[..., Any])
 _INFER: Any = inspect.signature(compat.shard_map).parameters["in_specs"].default
@@ -70,14 +65,11 @@ def shard_map(
     axis_names: AbstractSet[Any] = frozenset(),
     check_vma: bool = True,
 ) -> Any:
-    """`jax.shard_map`, by way of `mesh_shard`, the pass and `distribute_tensor` / `aggregate_tensor`.
+    """`jax.shard_map`, and its program: `.trace(*args)` and `.lower(*args)`, as `jaxmesh.jit` of it.
 
-    The function becomes full_to_shard of its arguments, its body, shard_to_full of its results. It is lowered, and
-    the lowered program runs under the same specs. Results, their shardings, gradients and errors are those of
-    `jax.shard_map`. The function that is returned also has `.trace(*args)` and `.lower(*args)`, as `jaxmesh.jit` of it.
-
-    Functions that TTIR cannot express (axes that are not manual, unreduced specs, effects, references) run as in JAX.
-    So do functions with `check_vma=False`, whose gradients follow other rules.
+    A call runs JAX's own `shard_map`. In the program, and in `jaxmesh.jit`, the function is full_to_shard of its
+    arguments, its body, and shard_to_full of its results. Unlike JAX's, it can be called in a program that splits
+    tensors by hand.
 
     Args:
       f: the function of the shards; left out, a decorator is returned.
@@ -140,19 +132,20 @@ class ShardMapped:
         # As of JAX's own function.
         self.__wrapped__ = getattr(mapped, "__wrapped__", mapped)
 
+    @api_boundary
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Runs the function, or makes it a part of the program that is being traced."""
+        """Runs JAX's own `shard_map`, or makes the function a part of the program that is being traced."""
         if kwargs:
             # Not allowed; JAX reports it.
             return self._mapped(*args, **kwargs)
-        program = tracing()
-        if program is not None and program.inline and self._unproven is None and self._mesh is not None:
-            return call_inline(self._mapped, args, program)
-        if program is not None or jax.sharding.get_abstract_mesh().manual_axes:
+        region = current_region()
+        if region is not None and self._unproven is None and self._mesh is not None:
+            return call_inline(self._mapped, args, region)
+        if tracing() is not None or jax.sharding.get_abstract_mesh().manual_axes:
             return self._mapped(*args)
-        if self._unproven is not None:
-            return self._unproven(args, {}) if is_enabled() else self._mapped(*args)
-        return _run(self._mapped, prepare_tree(args))
+        if self._unproven is not None and is_enabled():
+            return self._unproven(args, {})
+        return launch(self._mapped, *prepare_tree(args))
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         """Binds an object, as methods do."""
@@ -178,37 +171,3 @@ class ShardMapped:
 
     def __repr__(self) -> str:
         return f"jaxmesh.shard_map({self._mapped!r})"
-
-
-def _run(mapped: Callable[..., Any], args: Sequence[Any]) -> Any:
-    try:
-        call = call_to_jaxpr(mapped, args)
-    except (TypeError, ValueError, jax.errors.JAXIndexError):
-        # Wrong use, which JAX reports, or Python that reads values, which JAX runs eagerly.
-        return launch(mapped, *args)
-    for const in call[0].consts:
-        if isinstance(const, jax.ShapeDtypeStruct):
-            check_size(const.shape, const.dtype, "an argument of a function made by shard_map")
-    regions: list[Any] = []
-    # Inexpressible in TTIR, or a wrong spec, which JAX reports: the equation runs as it is.
-    with contextlib.suppress(InexpressibleError, SpecError):
-        regions = [lower_region(e) for e in call[0].eqns if is_region(e)]
-    ready = iter(regions)
-
-    def region(eqn: Eqn, operands: list[Any]) -> list[Any]:
-        return next(ready)(operands, eqn.params["mesh"]) if regions else evaluate.bind(eqn, operands)
-
-    return launch(eval_call, *call, region)
-
-
-def lower_region(eqn: Eqn) -> SingleRegion:
-    """Returns one `shard_map` of a traced call, lowered."""
-    check_expressible(eqn)
-    mesh: Any = eqn.params["mesh"]
-    abstract: AbstractMesh = mesh.abstract_mesh
-    avals = [jax.ShapeDtypeStruct(v.aval.shape, v.aval.dtype, weak_type=v.aval.weak_type) for v in eqn.invars]
-    with evaluate.at_source_of(eqn):
-        typed = trace_typed(lambda *xs: raise_one(eqn, xs, mesh, {}), avals, [()] * len(avals), abstract)
-    sizes = dict(mesh.shape)
-    program = lower(typed, [HOST] * len(avals), sizes).program
-    return SingleRegion(program, sizes, eqn.params["in_specs"], eqn.params["out_specs"])

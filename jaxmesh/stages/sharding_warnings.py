@@ -17,22 +17,28 @@ from jaxmesh.errors import (
     RedundantReductionWarning,
     ReplicatedProgramWarning,
 )
+from jaxmesh.frontends.jax.trace import TtirProgram
 from jaxmesh.frontends.stablehlo.decisions import Decision
 from jaxmesh.frontends.stablehlo.program import ImportedProgram
 from jaxmesh.frontends.stablehlo.shardings import axes_of
-from jaxmesh.frontends.stablehlo.trace import Asked
-from jaxmesh.jaxprs.compat import Jaxpr
+from jaxmesh.frontends.stablehlo.trace import Asked, unkept
+from jaxmesh.stages.shardings import warn_unkept
 
 LIMIT = "JAXMESH_ALL_GATHER_WARNING"
 """The environment variable with the bytes of a gathered value above which a reshard is reported, by default 16 MiB."""
 _BYTES = 16 * 2**20
 
 
-def warn_about(program: ImportedProgram, asked: Asked, boundary: Boundary, plain: Jaxpr) -> None:
+def warn_about(traced: TtirProgram, asked: Asked, boundary: Boundary) -> None:
     """Warns about what a partitioned program does not keep, and what costs more than it may seem.
 
     Each kind has its own class, which `warnings.filterwarnings` turns off.
     """
+    program, plain = traced.partitioned, traced.plain
+    if program is None or plain is None:
+        return
+    for what in unkept(plain):
+        warn_unkept(what)
     for d in program.decisions:
         _warn_decision(d)
     splits = [s for s in asked.arguments if s is not None and any(s.spec)]

@@ -2,94 +2,81 @@
 
 from __future__ import annotations
 
-import enum
-import functools
 import warnings
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import jax
 from jax.core import Tracer
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, Sharding
 
-from jaxmesh.errors import (
-    ArgumentTypeError,
-    ArgumentValueError,
-    DroppedShardingWarning,
-    MemoryKindWarning,
-    MeshMismatchError,
-)
-from jaxmesh.frontends.stablehlo.trace import DEVICE_MEMORY, Asked, is_split, named_axes
+from jaxmesh.errors import ArgumentValueError, DroppedShardingWarning, MemoryKindWarning, MeshMismatchError
+from jaxmesh.frontends.stablehlo.trace import DEVICE_MEMORY, Asked, is_split
 from jaxmesh.jaxprs.caches import is_staged, placement_of
+from jaxmesh.jaxprs.user_trace import UNSPECIFIED
 from jaxmesh.sharding.mesh import AnyMesh, same_mesh, show_mesh
-from jaxmesh.sharding.shard_attributes import spec_axes
 from jaxmesh.stages.arguments import show_path
 from jaxmesh.ttnn.mesh_tensor import is_tensor
-from jaxmesh.validate import quote
 
 _tree: Any = jax.tree
-
-
-class _Unspecified(enum.Enum):
-    """Stands for shardings that are not given: None is a sharding that is left to the partitioner."""
-
-    UNSPECIFIED = "unspecified"
-
-    def __repr__(self) -> str:
-        return "unspecified"
-
-
-UNSPECIFIED = _Unspecified.UNSPECIFIED
 Carried = tuple[NamedSharding | None, ...]
 """Per leaf of a call's arguments the sharding of an array that is committed to the devices of a mesh."""
 
 
-def carried_shardings(leaves: Sequence[Any]) -> Carried | None:
-    """Returns the shardings that arrays carry; None if none is split over devices."""
+def carried_shardings(leaves: Sequence[Any], mesh: AnyMesh | None) -> Carried | None:
+    """Returns the shardings that arrays carry; None if none is split, and the mesh of the program is known."""
     found: list[NamedSharding | None] = []
-    splits = False
+    counts = False
     for x in leaves:
         if isinstance(x, jax.ShapeDtypeStruct):
             committed, sharding = True, x.sharding
         else:
             committed, sharding = placement_of(x) or (False, None)
         known = sharding if committed and isinstance(sharding, NamedSharding) else None
-        splits = splits or (known is not None and any(known.spec) and is_split(known))
+        counts = counts or (known is not None and (mesh is None or is_split(known)))
         found.append(known)
-    return tuple(found) if splits else None
+    return tuple(found) if counts else None
 
 
-def _is_leaf(x: Any) -> bool:
+def is_sharding(x: Any) -> bool:
+    """Returns True for a leaf of a tree of shardings: None is one, which is left to the partitioner."""
     return x is None or isinstance(x, PartitionSpec | Sharding)
+
+
+def over_mesh(shardings: Any, mesh: AnyMesh | None) -> Any:
+    """Returns a tree of shardings with its specs over a mesh."""
+
+    def named(x: Any) -> Any:
+        return NamedSharding(mesh, x) if isinstance(x, PartitionSpec) and mesh is not None else x
+
+    return shardings if shardings is UNSPECIFIED else _tree.map(named, shardings, is_leaf=is_sharding)
 
 
 def requested_shardings(
     leaves: Sequence[Any],
     paths: Sequence[Any],
-    tree: Any,
     mesh: AnyMesh,
-    given: tuple[Any, Any],
+    ins: Sequence[Any],
+    outs: Sequence[Any],
     carried: Carried | None,
+    given: bool,
 ) -> Asked:
     """Returns the shardings that are asked for at the ends of a call's program.
 
     Args:
       leaves: the leaves of the call.
       paths: the key path to each.
-      tree: the tree of `(args, kwargs)`.
       mesh: the mesh of the program.
-      given: the `in_shardings` and `out_shardings`.
+      ins: per leaf the sharding that `jax.jit` was given, or None.
+      outs: the same of the results.
       carried: the shardings that arrays carry.
+      given: whether shardings were given.
 
     Raises:
-      ArgumentTypeError: something given is no sharding, or the call has keyword arguments.
-      ArgumentValueError: the trees do not fit, or a sharding does not divide a dim.
+      ArgumentValueError: an array on the mesh has another sharding than `in_shardings` asks for.
       MeshMismatchError: a sharding over another mesh.
     """
-    ins, outs = given
-    wanted: list[NamedSharding | None] = [None] * len(leaves)
-    if ins is not UNSPECIFIED and ins is not None:
-        wanted = _of_arguments(ins, leaves, paths, tree, mesh)
+    wanted = [_on_program_mesh(s, mesh, f"in_shardings of {show_path(p)}") for s, p in zip(ins, paths, strict=True)]
     presharded = [False] * len(leaves)
     for i, (leaf, path) in enumerate(zip(leaves, paths, strict=True)):
         own = None if carried is None else carried[i]
@@ -107,9 +94,21 @@ def requested_shardings(
                 "with jax.device_put, or leave its sharding out."
             )
         wanted[i], presharded[i] = here, True
-    results = None if outs is UNSPECIFIED or outs is None else functools.cache(_of_results(outs, mesh))
-    is_given = not (ins is UNSPECIFIED and outs is UNSPECIFIED)
-    return Asked(tuple(wanted), tuple(presharded), results, is_given)
+    results = tuple(_on_program_mesh(s, mesh, "out_shardings") for s in outs)
+    return Asked(tuple(wanted), tuple(presharded), results, given)
+
+
+def _on_program_mesh(sharding: Any, mesh: AnyMesh, what: str) -> Any:
+    """Returns a sharding over the program's mesh; one of another kind stays as it is."""
+    if not isinstance(sharding, NamedSharding) or (sharding.mesh.size == 1 and mesh.size > 1):
+        return sharding
+    if dict(sharding.mesh.shape) != dict(mesh.shape):
+        raise MeshMismatchError(
+            f"{what} is over the mesh {show_mesh(sharding.mesh)}, the program over {show_mesh(mesh)}; one program has "
+            "one mesh."
+        )
+    check_kept(sharding, what)
+    return NamedSharding(mesh, sharding.spec)
 
 
 def _on_mesh(leaf: Any, carried: NamedSharding | None, mesh: AnyMesh) -> NamedSharding | None:
@@ -137,7 +136,7 @@ def _check_other_mesh(own: NamedSharding, mesh: AnyMesh, what: str) -> None:
 def read_placements(args: Any, kwargs: Any, mesh: AnyMesh | None) -> tuple[Carried | None, bool]:
     """Returns `carried_shardings` of a call, and whether one of its arrays is on another mesh of the same devices."""
     leaves = _tree.leaves((args, kwargs))
-    carried = carried_shardings(_tree.leaves((args, kwargs), is_leaf=is_tensor))
+    carried = carried_shardings(_tree.leaves((args, kwargs), is_leaf=is_tensor), mesh)
     return carried, any(_is_elsewhere(x, mesh) for x in leaves)
 
 
@@ -162,107 +161,6 @@ def _is_elsewhere(leaf: Any, mesh: AnyMesh | None) -> bool:
     return isinstance(own, Mesh) and not same_mesh(own, mesh) and set(own.devices.flat) == set(mesh.devices.flat)
 
 
-def _of_arguments(
-    ins: Any, leaves: Sequence[Any], paths: Sequence[Any], tree: Any, mesh: AnyMesh
-) -> list[NamedSharding | None]:
-    args, kwargs = _tree.unflatten(tree, [_Leaf(i) for i in range(len(leaves))])
-    if kwargs:
-        raise ArgumentTypeError(
-            f"in_shardings are given, and the call has the keyword arguments {sorted(kwargs)}; pass arguments by "
-            "position, as jax.jit wants them."
-        )
-    rows = _broadcast(_as_tuple(ins), tuple(args), "in_shardings", "the arguments")
-    found = [_name_of(s, mesh, f"in_shardings of {show_path(p)}") for s, p in zip(rows, paths, strict=True)]
-    for s, leaf, path in zip(found, leaves, paths, strict=True):
-        if s is not None:
-            _check_divides(
-                s,
-                tuple(leaf.shape) if isinstance(leaf, jax.ShapeDtypeStruct) else jax.numpy.shape(leaf),
-                f"in_shardings of {show_path(path)}",
-            )
-    return found
-
-
-def _as_tuple(given: Any) -> Any:
-    """Returns a list of shardings as the tuple that arguments and results are."""
-    several: Any = given
-    return tuple(several) if isinstance(given, list) else given
-
-
-class _Leaf:
-    """Stands for a leaf of the arguments."""
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-
-
-def _broadcast(prefix: Any, full: Any, what: str, of: str) -> list[Any]:
-    found: list[Any] = []
-
-    def spread(sharding: Any, part: Any) -> None:
-        # None is a sharding, and in the tree itself it is nothing.
-        found.extend([sharding] * len(_tree.leaves(part)))
-
-    try:
-        _tree.map(spread, prefix, full, is_leaf=_is_leaf)
-    except ValueError as error:
-        raise ArgumentValueError(f"{what} is no prefix of the tree of {of}: {error}") from None
-    return found
-
-
-def _of_results(outs: Any, mesh: AnyMesh) -> Callable[[Any], Sequence[NamedSharding | None]]:
-    def results(tree: Any) -> tuple[NamedSharding | None, ...]:
-        full = _tree.unflatten(tree, [_Leaf(i) for i in range(tree.num_leaves)])
-        prefix = _as_tuple(outs) if isinstance(full, tuple) else outs
-        rows = _broadcast(prefix, full, "out_shardings", "the results")
-        return tuple(_name_of(s, mesh, "out_shardings") for s in rows)
-
-    return results
-
-
-def _name_of(given: Any, mesh: AnyMesh, what: str) -> NamedSharding | None:
-    """Returns a sharding over the program's mesh."""
-    if given is None:
-        return None
-    if isinstance(given, PartitionSpec):
-        _check_axes(given, mesh, what)
-        return NamedSharding(mesh, given)
-    if isinstance(given, NamedSharding):
-        if dict(given.mesh.shape) != dict(mesh.shape):
-            raise MeshMismatchError(
-                f"{what} is over the mesh {show_mesh(given.mesh)}, the program over {show_mesh(mesh)}; one program has "
-                "one mesh."
-            )
-        check_kept(given, what)
-        return NamedSharding(mesh, given.spec)
-    raise ArgumentTypeError(
-        f"{what} takes a PartitionSpec, a NamedSharding over the program's mesh, or None, got {quote(given)}; layouts "
-        "and shardings of other kinds have no form in TTIR."
-    )
-
-
-def call_constrained(
-    fun: Callable[..., Any],
-    static: Collection[int],
-    given: tuple[Any, Any],
-    mesh: AnyMesh | None,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-) -> Any:
-    """Calls a function as a part of the program that JAX is tracing, with its shardings as `jax.jit` takes them."""
-
-    def named(x: Any) -> Any:
-        return NamedSharding(mesh, x) if isinstance(x, PartitionSpec) and mesh is not None else x
-
-    options: dict[str, Any] = {
-        name: _tree.map(named, shardings, is_leaf=_is_leaf)
-        for name, shardings in zip(("in_shardings", "out_shardings"), given, strict=True)
-        if shardings is not UNSPECIFIED
-    }
-    jitted: Any = jax.jit(fun, static_argnums=tuple(sorted(static)) or None, **options)
-    return jitted(*args, **kwargs)
-
-
 def check_kept(sharding: NamedSharding, what: str) -> None:
     """Warns of what a program does not keep of a sharding: the kind of memory."""
     if sharding.memory_kind not in DEVICE_MEMORY:
@@ -276,29 +174,3 @@ def warn_unkept(asked: str) -> None:
         MemoryKindWarning,
         stacklevel=2,
     )
-
-
-def _check_axes(spec: PartitionSpec, mesh: AnyMesh, what: str) -> None:
-    if spec.unreduced or spec.reduced:
-        raise ArgumentValueError(
-            f"{what} is {spec}, with unreduced or reduced axes, which the partitioner does not have; reduce inside of "
-            "the program, and name the axes that split the value."
-        )
-    unknown = [a for a in named_axes(spec) if a not in mesh.axis_names]
-    if unknown:
-        raise ArgumentValueError(
-            f"{what} is {spec}, which names the axis {unknown[0]!r}; the axes of the mesh are {mesh.axis_names}."
-        )
-
-
-def _check_divides(sharding: NamedSharding, shape: tuple[int, ...], what: str) -> None:
-    sizes = dict(sharding.mesh.shape)
-    for dim, axes in enumerate(spec_axes(sharding.spec, len(shape), sizes)):
-        pieces = 1
-        for axis in axes:
-            pieces *= sizes[axis]
-        if shape[dim] % pieces:
-            raise ArgumentValueError(
-                f"{what} is {sharding.spec}, but dim {dim} of size {shape[dim]} does not divide by {pieces} over "
-                f"{', '.join(axes)}; choose a size that does, or another sharding."
-            )

@@ -26,6 +26,7 @@ from jaxmesh.errors import (
 )
 from jaxmesh.jaxprs import compat
 from jaxmesh.jaxprs.caches import ARRAY, Cache, is_staged, settings
+from jaxmesh.jaxprs.tracing_state import require_region
 from jaxmesh.runtime.distributed.collectives import on_every_device
 from jaxmesh.runtime.launch import launch
 from jaxmesh.sharding.mesh import storage_spec
@@ -108,7 +109,7 @@ def perform(
       mesh: the mesh, of ops without operands; None for a host tensor.
       storage: the storage of results on a mesh; results of host tensors are NumPy arrays.
     """
-    compat.require_region()
+    require_region()
     tensors = [x for x in operands if isinstance(x, MeshTensor)]
     if tensors:
         mesh = _common_mesh(title, tensors)

@@ -13,7 +13,8 @@ from jax.sharding import AbstractMesh, Mesh
 
 from jaxmesh.dialects.replication import is_enabled
 from jaxmesh.errors import ArgumentTypeError, JaxmeshError, MeshMismatchError, ResidencyError
-from jaxmesh.jaxprs.compat import on_devices, require_region
+from jaxmesh.jaxprs.compat import on_devices
+from jaxmesh.jaxprs.tracing_state import require_region
 from jaxmesh.runtime.array_views import check_alive
 from jaxmesh.runtime.distributed.collectives import agree, digest, gather, is_here, spans_processes
 from jaxmesh.runtime.host_memory import copy_all, is_usable_by_xla, memory

@@ -40,6 +40,11 @@ def raise_shard_maps(program: Jaxpr, args: Sequence[Any], mesh: AnyMesh, assumpt
     return Retyper({"shard_map": rule}, splices=True).evaluate(program, args)
 
 
+def is_region(eqn: Eqn) -> bool:
+    """Returns True for a `shard_map` that makes axes manual."""
+    return eqn.primitive.name == "shard_map" and bool(eqn.params["newly_manual_axes"])
+
+
 def raise_one(
     eqn: Eqn, operands: Sequence[Any], mesh: AnyMesh, assumptions: dict[str, None], *, splices: bool = False
 ) -> list[Any]:

@@ -1,16 +1,16 @@
-"""From a Python function to a TTIR-level program: types of arguments, flattening, typed tracing."""
+"""From a Python function, traced once, to a TTIR-level program."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax import export
-from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 from jaxmesh.errors import (
     ArgumentTypeError,
@@ -20,13 +20,24 @@ from jaxmesh.errors import (
     MissingRuleError,
     UnsupportedError,
 )
-from jaxmesh.frontends.jax.trace_shard_maps import OutSpecs, trace_plain, trace_program
+from jaxmesh.frontends.jax.region import Region, trace_region
+from jaxmesh.frontends.jax.shard_map import check_values, raise_shard_maps
 from jaxmesh.frontends.stablehlo.program import ImportedProgram
-from jaxmesh.frontends.stablehlo.trace import Asked, is_automatic, partition_program, place_by_hand, plain_call
+from jaxmesh.frontends.stablehlo.trace import (
+    Asked,
+    is_automatic,
+    partition_program,
+    place,
+    plain_call,
+)
 from jaxmesh.jaxprs import compat
+from jaxmesh.jaxprs.evaluate import trace_typed
 from jaxmesh.jaxprs.rewrite import copy_constants
-from jaxmesh.jaxprs.source_locations import jax_assertion
+from jaxmesh.jaxprs.user_trace import UNSPECIFIED, FunctionTrace, argument_shardings, result_shardings
+from jaxmesh.sharding.mesh import AnyMesh
 from jaxmesh.validate import check_size, quote
+
+OutSpecs = tuple[PartitionSpec, ...] | None
 
 
 def abstract(leaf: Any, what: str) -> jax.ShapeDtypeStruct:
@@ -83,11 +94,16 @@ def _cast_type(sharding: Any) -> NamedSharding | None:
 
 @dataclass(frozen=True, slots=True)
 class TtirProgram:
-    """A traced function: the typed jaxpr, the tree of its results, the places where replication is assumed.
+    """A traced function as a TTIR-level program.
 
-    If TTIR cannot express the program, `missing` is the reason, and the jaxpr is as JAX traced it.
-    `out_specs` are the shardings in the types of the results on Explicit axes. Of a program that the partitioner made,
-    `plain` is the program of full values, and `partitioned` what the partitioner decided.
+    Attributes:
+      jaxpr: the typed jaxpr; as JAX traced it if TTIR cannot express the program.
+      out_tree: the tree of its results.
+      assumptions: the source locations where replication is assumed.
+      missing: the reason why TTIR cannot express the program, or None.
+      out_specs: the specs of the results, on Explicit axes and of a partitioned program.
+      plain: of a partitioned program, the program of full values.
+      partitioned: of a partitioned program, what the partitioner decided.
     """
 
     jaxpr: compat.Jaxpr
@@ -99,15 +115,14 @@ class TtirProgram:
     partitioned: ImportedProgram | None = None
 
 
-def trace(
+def trace_by_hand(
     fun: Callable[..., Any],
     in_tree: Any,
     avals: Sequence[jax.ShapeDtypeStruct],
     varying: Sequence[Sequence[str]],
-    mesh: Mesh | AbstractMesh,
-    asked: Asked | None = None,
+    mesh: AnyMesh,
 ) -> TtirProgram:
-    """Traces `fun(*args, **kwargs)`, its arguments flattened by `in_tree`.
+    """Traces a function that splits tensors by hand, or takes tensors on the devices, in one region.
 
     Args:
       fun: a function of the dynamic arguments.
@@ -115,109 +130,63 @@ def trace(
       avals: the types of the leaves; for a tensor that lives on the devices its local type.
       varying: per leaf the mesh axes it varies over; empty for a full tensor.
       mesh: the mesh of the program.
-      asked: the shardings at its ends; by default none.
-
-    Raises:
-      ArgumentTypeError: a result is not an array.
-      UnsupportedError: a collective along an axis that `jax.vmap` names.
-      InexpressibleError: it has a `shard_map` that TTIR cannot express, and takes tensors on the devices.
     """
-    trees: list[Any] = []
+    region = Region(mesh, {})
+    jaxpr, tree = trace_region(fun, in_tree, avals, varying, region)
+    return TtirProgram(copy_constants(jaxpr), tree, tuple(region.assumptions))
 
-    def flat(*leaves: Any) -> list[Any]:
-        args, kwargs = jax.tree.unflatten(in_tree, leaves)
-        results = fun(*args, **kwargs)
-        try:
-            paths, tree = cast("tuple[list[tuple[Any, Any]], Any]", jax.tree.flatten_with_path(results))
-        except ValueError as error:
-            raise ArgumentTypeError(f"the results have no order: {error} Use dict keys of one type.") from None
-        trees.append(tree)
-        return [_result(value, jax.tree_util.keystr(path)) for path, value in paths]
 
-    wanted = asked or Asked((None,) * len(avals), (False,) * len(avals))
-    tried: list[bool] = []
+def call_placed(
+    fun: Callable[..., Any], shardings: tuple[Any, Any], args: Sequence[Any], kwargs: dict[str, Any]
+) -> Any:
+    """Calls a function in a region, its full arguments and results in the shardings of `jaxmesh.jit`."""
+    ins, outs = shardings
+    if ins is not UNSPECIFIED:
+        leaves, tree = cast("tuple[list[Any], Any]", jax.tree.flatten(tuple(args)))
+        placed = zip(leaves, argument_shardings(ins, args), strict=True)
+        args = jax.tree.unflatten(tree, [place(x, s) for x, s in placed])
+    results = fun(*args, **kwargs)
+    if outs is UNSPECIFIED:
+        return results
+    leaves, tree = cast("tuple[list[Any], Any]", jax.tree.flatten(results))
+    placed = zip(leaves, result_shardings(outs, results), strict=True)
+    return jax.tree.unflatten(tree, [place(y, s) for y, s in placed])
 
-    def automatic(plain: compat.Jaxpr) -> TtirProgram | None:
-        tried.append(True)
-        return partitioned_program(plain, wanted, trees[-1], mesh) if is_automatic(plain, wanted) else None
 
-    assumptions: dict[str, None] = {}
+def program_of(plain: FunctionTrace, asked: Asked, mesh: AnyMesh) -> TtirProgram:
+    """Returns the program of a function that JAX traced; one that TTIR cannot express runs as JAX runs it."""
+    plain = dataclasses.replace(plain, jaxpr=copy_constants(plain.jaxpr))
     try:
-        traced = trace_program(flat, avals, varying, mesh, assumptions, automatic)
-        if isinstance(traced, TtirProgram):
-            return traced
-        jaxpr, out_specs = traced
-        if wanted.given and not tried:
-            return _split_by_hand(flat, avals, varying, wanted, lambda: trees[-1], mesh)
-    except InexpressibleError as missing:
-        if any(varying):
-            raise
-        return TtirProgram(copy_constants(trace_plain(flat, avals, mesh)), trees[-1], missing=missing)
-    except AssertionError as error:
-        place = jax_assertion(error)
-        if place is None:
-            raise
-        raise UnsupportedError(
-            f"{place}: an assertion failed inside JAX, without a message. It does at a collective along an axis that "
-            "jax.vmap(..., axis_name=...) names, because JAX has no types for such axes where replication is checked, "
-            "in jax.shard_map too. Reduce over that dim outside of the vmap, or give the work to "
-            "jaxmesh.shard_map(..., check_vma=False)."
-        ) from error
-    return TtirProgram(copy_constants(jaxpr), trees[-1], tuple(assumptions), out_specs=out_specs)
-
-
-def _split_by_hand(
-    flat: Callable[..., Sequence[Any]],
-    avals: Sequence[jax.ShapeDtypeStruct],
-    varying: Sequence[Sequence[str]],
-    asked: Asked,
-    tree: Callable[[], Any],
-    mesh: Mesh | AbstractMesh,
-) -> TtirProgram:
-    """Traces a program that splits tensors itself, with the shardings given for its arguments and results."""
-    if any(varying):
-        raise UnsupportedError(
-            "shardings are given, and an argument is a MeshTensor, which does not know how its "
-            "shards are put together; pass arrays, or leave in_shardings and out_shardings out."
-        )
-    kept = Asked(asked.arguments, (False,) * len(avals), asked.results, given=True)
-
-    def results() -> Sequence[NamedSharding | None]:
-        return [None] * tree().num_leaves if kept.results is None else kept.results(tree())
-
-    assumptions: dict[str, None] = {}
-    placed = place_by_hand(flat, kept, results)
-    jaxpr, _ = trace_program(placed, avals, varying, mesh, assumptions)
-    return TtirProgram(copy_constants(jaxpr), tree(), tuple(assumptions))
-
-
-def partitioned_program(plain: compat.Jaxpr, asked: Asked, tree: Any, mesh: Mesh | AbstractMesh) -> TtirProgram:
-    """Returns the program that the partitioner makes; one that it cannot make runs as JAX runs it."""
-    # Where no type has a sharding, types do not decide where results are.
-    typed = any(any(a.sharding.spec) for a in (*plain.in_avals, *plain.out_avals))
-    asked_results = asked.results(tree) if asked.results is not None else [None] * len(plain.out_avals)
-    ends = zip(plain.out_avals, asked_results, strict=True)
-    specs = tuple(a.sharding.spec if s is None else s.spec for a, s in ends) if typed else None
-    plain = copy_constants(plain)
-    try:
-        made = partition_program(plain, asked, tree, mesh)
+        check_values(plain.jaxpr)
+        if not is_automatic(plain.jaxpr, asked):
+            return _mapped(plain, mesh)
+        asked.check_kinds()
+        return partitioned_program(plain.jaxpr, asked, plain.out_tree, mesh)
     except (InexpressibleError, MissingRuleError, UnsupportedError) as error:
         missing = error if isinstance(error, InexpressibleError) else InexpressibleError(str(error))
-        return TtirProgram(plain_call(plain, asked, tree), tree, missing=missing, plain=plain)
-    return TtirProgram(made.jaxpr, tree, made.assumptions, None, specs or made.out_specs, plain, made)
+        return TtirProgram(plain_call(plain), plain.out_tree, missing=missing)
 
 
-def _result(value: Any, path: str) -> Any:
-    try:
-        return jnp.asarray(value)
-    except JaxmeshError:
-        raise
-    except OverflowError:
-        raise ArgumentValueError(
-            f"result{path} of the function is the number {quote(value)}, which JAX's default type of an int, "
-            f"{jax.dtypes.canonicalize_dtype(np.int64)}, cannot hold; return an array of a wider type."
-        ) from None
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise ArgumentTypeError(
-            f"result{path} of the function is {quote(value)} of type {type(value).__name__}; a program returns arrays."
-        ) from error
+def _mapped(plain: FunctionTrace, mesh: AnyMesh) -> TtirProgram:
+    """Returns a program whose only mapped parts are its `shard_map`s."""
+    assumptions: dict[str, None] = {}
+    avals = plain.jaxpr.in_avals
+    abstract = mesh.abstract_mesh if isinstance(mesh, Mesh) else mesh
+
+    def run(*args: Any) -> list[Any]:
+        return raise_shard_maps(plain.jaxpr, args, mesh, assumptions)
+
+    jaxpr = trace_typed(run, avals, [()] * len(avals), abstract)
+    explicit = AxisType.Explicit in mesh.axis_types
+    out_specs = tuple(a.sharding.spec for a in plain.jaxpr.out_avals) if explicit else None
+    return TtirProgram(copy_constants(jaxpr), plain.out_tree, tuple(assumptions), out_specs=out_specs)
+
+
+def partitioned_program(plain: compat.Jaxpr, asked: Asked, out_tree: Any, mesh: AnyMesh) -> TtirProgram:
+    """Returns the program that the partitioner makes of a program of full values."""
+    # Where no type has a sharding, types do not decide where results are.
+    typed = any(any(a.sharding.spec) for a in (*plain.in_avals, *plain.out_avals))
+    ends = zip(plain.out_avals, asked.results, strict=True)
+    specs = tuple(a.sharding.spec if s is None else s.spec for a, s in ends) if typed else None
+    made = partition_program(plain, asked, mesh)
+    return TtirProgram(made.jaxpr, out_tree, made.assumptions, None, specs or made.out_specs, plain, made)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,13 +12,16 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 from jaxmesh.dialects.ttir.mesh_shard import full_to_shard, shard_to_full
 from jaxmesh.errors import InexpressibleError, MeshMismatchError
 from jaxmesh.frontends.jax.retype import join_axes, spread, varying
+from jaxmesh.frontends.jax.shard_map import check_mesh, is_region
 from jaxmesh.frontends.stablehlo.program import ImportedProgram, import_module
 from jaxmesh.frontends.stablehlo.shardings import as_spec
-from jaxmesh.jaxprs import evaluate, source_locations, walk
+from jaxmesh.jaxprs import compat, evaluate, source_locations, walk
 from jaxmesh.jaxprs.compat import Eqn, Jaxpr
 from jaxmesh.jaxprs.primitives import CALLBACKS, CALLS_HOST
+from jaxmesh.jaxprs.rewrite import copy_constants
 from jaxmesh.jaxprs.source_locations import Sources
 from jaxmesh.jaxprs.stablehlo import keep_equations, lower_to_stablehlo, struct
+from jaxmesh.jaxprs.user_trace import FunctionTrace
 from jaxmesh.sharding.mesh import AnyMesh, show_mesh
 
 _CONSTRAINTS = ("sharding_constraint", "reshard", "mesh_cast", "device_put", "jit", "pjit")
@@ -32,28 +35,50 @@ class Asked:
     Attributes:
       arguments: per leaf of the arguments the sharding that is asked for, or that an array carries; None for none.
       presharded: which arguments are arrays on the mesh already.
-      results: the shardings of the results for their tree; None if none is asked for.
+      results: per leaf of the results the sharding that is asked for, or None.
       given: whether shardings were given to `jaxmesh.jit`.
+      keeps: whether results stay on the mesh, as `ttcore.shard_status<presharded>`; else they are aggregated.
     """
 
-    arguments: tuple[NamedSharding | None, ...]
+    arguments: tuple[Any, ...]
     presharded: tuple[bool, ...]
-    results: Callable[[Any], Sequence[NamedSharding | None]] | None = None
+    results: tuple[Any, ...] = ()
     given: bool = False
+    keeps: bool = False
 
     def splits(self) -> bool:
         """Returns True if an argument is split over more than one device."""
         return self.given or any(s is not None and is_split(s) for s in self.arguments)
 
+    def check_kinds(self) -> None:
+        """Checks that every sharding is one that TTIR can express.
 
-def is_split(sharding: NamedSharding) -> bool:
-    """Returns True if a sharding splits a value over more than one device."""
-    return any(sharding.mesh.shape[a] > 1 for a in named_axes(sharding.spec))
+        Raises:
+          InexpressibleError: it is not a NamedSharding, or has reduced or unreduced axes.
+        """
+        for sharding in (*self.arguments, *self.results):
+            if sharding is None:
+                continue
+            if not isinstance(sharding, NamedSharding):
+                raise InexpressibleError(
+                    f"the sharding {sharding} has no form in TTIR, which has NamedShardings over the program's mesh "
+                    "alone; the program runs as JAX runs it."
+                )
+            if sharding.spec.unreduced or sharding.spec.reduced:
+                raise InexpressibleError(
+                    f"the sharding {sharding.spec} has unreduced or reduced axes, which TTIR has no attribute for; the "
+                    "program runs as JAX runs it. Reduce inside of the program to get its text."
+                )
+
+
+def is_split(sharding: Any) -> bool:
+    """Returns True if a sharding splits a value over more than one device of a mesh."""
+    return isinstance(sharding, NamedSharding) and any(sharding.mesh.shape[a] > 1 for a in named_axes(sharding.spec))
 
 
 def named_axes(spec: PartitionSpec) -> list[str]:
     """Returns the mesh axes that a spec names."""
-    rows: list[Any] = [e if isinstance(e, tuple) else (e,) for e in spec]
+    rows: list[Any] = [e if isinstance(e, tuple) else (e,) for e in spec.partitions]
     return [a for row in rows for a in row if isinstance(a, str)]
 
 
@@ -93,27 +118,14 @@ def unkept(plain: Jaxpr) -> list[str]:
     return list(found)
 
 
-def place_by_hand(
-    flat: Callable[..., Sequence[Any]], asked: Asked, results: Callable[[], Sequence[NamedSharding | None]]
-) -> Callable[..., list[Any]]:
-    """Returns a function that splits tensors by hand, with the shardings asked for at its ends as `mesh_shard`s.
+def place(x: Any, sharding: NamedSharding | None) -> Any:
+    """Returns a full value of a program by hand, split as it is asked for and put together again; a shard as it is.
 
-    An argument is split as it is asked for, and put together for the function, which splits it again; the pass removes
-    such pairs.
+    The program splits it again; the pass removes such pairs.
     """
-
-    def run(*args: Any) -> list[Any]:
-        whole = [_join(x, s, here) for x, s, here in zip(args, asked.arguments, asked.presharded, strict=True)]
-        outs = flat(*whole)
-        return [_join(y, s, False) for y, s in zip(outs, results(), strict=True)]
-
-    return run
-
-
-def _join(x: Any, sharding: NamedSharding | None, is_shard: bool) -> Any:
-    if sharding is None or (varying(x) and not is_shard):
+    if sharding is None or varying(x):
         return x
-    return shard_to_full(x if is_shard else full_to_shard(x, sharding.spec), sharding.spec)
+    return shard_to_full(full_to_shard(x, sharding.spec), sharding.spec)
 
 
 def is_automatic(plain: Jaxpr, asked: Asked) -> bool:
@@ -129,13 +141,12 @@ def _typed_split(aval: Any) -> bool:
     return sharding is not None and not sharding.mesh.empty and is_split(sharding)
 
 
-def partition_program(plain: Jaxpr, asked: Asked, out_tree: Any, mesh: AnyMesh) -> ImportedProgram:
+def partition_program(plain: Jaxpr, asked: Asked, mesh: AnyMesh) -> ImportedProgram:
     """Partitions a program that JAX traced.
 
     Args:
       plain: the closed jaxpr of full values.
       asked: the shardings at its ends.
-      out_tree: the tree of its results.
       mesh: the mesh of the program.
 
     Raises:
@@ -144,9 +155,7 @@ def partition_program(plain: Jaxpr, asked: Asked, out_tree: Any, mesh: AnyMesh) 
     """
     abstract: AbstractMesh = mesh.abstract_mesh if isinstance(mesh, Mesh) else mesh
     _check_equations(plain, abstract)
-    count = len(walk.open_jaxpr(plain).outvars)
-    results = [None] * count if asked.results is None else list(asked.results(out_tree))
-    ends = [_on(s, abstract) for s in asked.arguments], [_on(s, abstract) for s in results]
+    ends = [_on(s, abstract) for s in asked.arguments], [_on(s, abstract) for s in asked.results]
     kept: list[Eqn] = []
     try:
         module = lower_to_stablehlo(keep_equations(plain, kept), *ends)
@@ -161,7 +170,8 @@ def partition_program(plain: Jaxpr, asked: Asked, out_tree: Any, mesh: AnyMesh) 
         presharded=asked.presharded,
         consts=list(walk.constants(plain).values()),
         sources=Sources(walk.all_eqns(plain)),
-        results_asked=[r is not None for r in results],
+        results_asked=[r is not None for r in asked.results],
+        kept_results=[asked.keeps] * len(asked.results),
         avals=(plain.in_avals, plain.out_avals),
         equation=lambda i, x: _kept_equation(kept[i], x, mesh),
     )
@@ -187,6 +197,8 @@ def _check_equations(plain: Jaxpr, mesh: AbstractMesh) -> None:
         if name in CALLBACKS:
             line = source_locations.source_line(eqn)
             raise InexpressibleError(f"no text for primitive {name!r} ({line}): {CALLS_HOST}. The program still runs.")
+        if is_region(eqn):
+            check_mesh(eqn, mesh)
         if name not in _CONSTRAINTS:
             continue
         for sharding in wanted_by(eqn):
@@ -197,12 +209,14 @@ def _check_equations(plain: Jaxpr, mesh: AbstractMesh) -> None:
                 )
 
 
-def plain_call(plain: Jaxpr, asked: Asked, out_tree: Any) -> Jaxpr:
-    """Returns a program as one call of `jax.jit` with the shardings asked for, as JAX runs it."""
-    results = None if asked.results is None else tuple(asked.results(out_tree))
+def plain_call(plain: FunctionTrace) -> Jaxpr:
+    """Returns a program as one call of `jax.jit` with the shardings that were given, as JAX runs it."""
+    jaxpr = copy_constants(plain.jaxpr)
+    if not all(compat.is_array_type(a) for a in jaxpr.in_avals):
+        return jaxpr
 
     def run(*args: Any) -> tuple[Any, ...]:
-        return tuple(evaluate.eval_jaxpr(plain, *args))
+        return tuple(evaluate.eval_jaxpr(jaxpr, *args))
 
-    jitted = jax.jit(run, in_shardings=asked.arguments, out_shardings=results)
-    return jax.make_jaxpr(jitted)(*map(struct, plain.in_avals))
+    jitted = jax.jit(run, in_shardings=plain.in_shardings, out_shardings=plain.out_shardings)
+    return jax.make_jaxpr(jitted)(*map(struct, jaxpr.in_avals))

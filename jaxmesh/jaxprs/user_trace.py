@@ -1,0 +1,119 @@
+"""The one trace of a user's function by JAX, and the boundary at which its errors leave jaxmesh.
+
+`jax.stages.Traced` has no public attribute for the shardings of a function or for values it closes over.
+"""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import jax
+from jax._src import mesh as mesh_lib, sharding_impls, traceback_util
+from jax.sharding import AbstractMesh, Mesh
+
+from jaxmesh.jaxprs import walk
+from jaxmesh.jaxprs.compat import Jaxpr
+from jaxmesh.jaxprs.tracing_state import PLAIN, RegionRequired, traced_as
+
+F = TypeVar("F", bound=Callable[..., Any])
+_util: Any = traceback_util
+_unspecified: Any = sharding_impls.UnspecifiedValue
+
+# The programs of the demo, in `cli/`, are user code.
+for _room in sorted(pathlib.Path(__file__).parents[1].iterdir()):
+    if _room.name not in ("cli", "__pycache__"):
+        _util.register_exclusion(str(_room))
+
+
+def api_boundary(fun: F) -> F:
+    """Returns a public function whose errors leave without the frames of JAX and jaxmesh, as JAX's own do."""
+    return _util.api_boundary(fun)
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionTrace:
+    """A function as JAX traced it.
+
+    Attributes:
+      jaxpr: the closed jaxpr of full values; its constants include the values of outer traces that it closes over.
+      out_tree: the tree of its results.
+      in_shardings: for each leaf of the arguments the sharding that `jax.jit` was given; None if it has none.
+      out_shardings: the same for the results.
+    """
+
+    jaxpr: Jaxpr
+    out_tree: Any
+    in_shardings: tuple[Any, ...]
+    out_shardings: tuple[Any, ...]
+
+
+def trace_plain(jitted: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> FunctionTrace | None:
+    """Traces a function of `jax.jit` as JAX does; returns None if it splits tensors by hand outside of mapped regions.
+
+    Errors of the function leave as they are.
+    """
+    try:
+        with traced_as(PLAIN):
+            return trace_function(jitted, args, kwargs)
+    except RegionRequired:
+        return None
+
+
+def trace_function(jitted: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> FunctionTrace:
+    """Traces a function of `jax.jit` for arguments, which may be types or values of a trace."""
+    traced: Any = jitted.trace(*args, **kwargs)
+    count, params = len(traced._consts), traced._params
+    ins, outs = (tuple(map(_given, params[name])) for name in ("in_shardings", "out_shardings"))
+    return FunctionTrace(_with_constants(traced.jaxpr, traced._consts), traced.out_tree, ins[count:], outs)
+
+
+def argument_shardings(shardings: Any, args: Sequence[Any]) -> tuple[Any, ...]:
+    """Returns for each leaf of arguments the sharding that `jax.jit` reads from `in_shardings`; None for none.
+
+    Raises:
+      ValueError: as `jax.jit` does, the trees do not fit, or a dim does not divide.
+    """
+    return _resolved("in_shardings", jax.jit(lambda *_: (), in_shardings=shardings), args)
+
+
+def result_shardings(shardings: Any, results: Any) -> tuple[Any, ...]:
+    """Returns for each leaf of results the sharding that `jax.jit` reads from `out_shardings`; None for none."""
+    return _resolved("out_shardings", jax.jit(lambda x: x, out_shardings=shardings), (results,))
+
+
+def _resolved(name: str, jitted: Any, args: Sequence[Any]) -> tuple[Any, ...]:
+    structs = jax.tree.map(_struct, tuple(args))
+    with traced_as(None), jax.sharding.use_abstract_mesh(AbstractMesh((), ())):
+        return tuple(map(_given, jitted.trace(*structs)._params[name]))
+
+
+def _struct(x: Any) -> jax.ShapeDtypeStruct:
+    aval: Any = x if isinstance(x, jax.ShapeDtypeStruct) else jax.typeof(x)
+    return jax.ShapeDtypeStruct(aval.shape, aval.dtype)
+
+
+UNSPECIFIED: Any = sharding_impls.UNSPECIFIED
+"""The default of `in_shardings` and `out_shardings`: None is a sharding that is left to the partitioner."""
+
+
+def _given(sharding: Any) -> Any:
+    return None if isinstance(sharding, _unspecified) else sharding
+
+
+def _with_constants(jaxpr: Jaxpr, consts: Sequence[Any]) -> Jaxpr:
+    """Returns a jaxpr whose first arguments are values that the function closes over with them as constants."""
+    if not consts:
+        return jaxpr
+    body, known, count = walk.open_jaxpr(jaxpr), walk.constants(jaxpr), len(consts)
+    constvars = [*known, *body.invars[:count]]
+    opened = walk.rebuild(body, constvars, body.invars[count:], body.eqns, body.outvars)
+    return walk.close(opened, [*known.values(), *consts])
+
+
+def legacy_mesh() -> Mesh | None:
+    """Returns the mesh of a `with mesh:` block, which JAX has deprecated; None outside of one."""
+    mesh: Mesh = mesh_lib.thread_resources.env.physical_mesh
+    return None if mesh.empty else mesh
