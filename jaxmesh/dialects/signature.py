@@ -51,6 +51,7 @@ class Boundary:
       arguments: the types of its leaves.
       donated: the numbers of the arguments whose buffers a run may reuse.
       out_specs: on Explicit axes the specs in the types of full results.
+      kept: the specs of results that stay on the mesh and that a caller gets as whole arrays; None for other results.
       public: whether the text that it was imported from says that it is public.
     """
 
@@ -60,6 +61,7 @@ class Boundary:
     arguments: tuple[Argument, ...]
     donated: tuple[int, ...] = ()
     out_specs: tuple[PartitionSpec, ...] | None = None
+    kept: tuple[PartitionSpec | None, ...] = ()
     public: bool = False
 
     @property

@@ -15,6 +15,7 @@ import jax
 import numpy as np
 from jax._src import core as core_lib, mesh as mesh_lib
 from jax._src.lib import xla_client
+from jax._src.state.types import AbstractRef
 from jax.core import ShapedArray
 from jax.extend import core as jex, source_info_util
 from jax.interpreters import ad, mlir
@@ -59,6 +60,11 @@ def unreduced_axes(aval: Aval) -> Axes:
 def is_array_type(aval: Aval) -> bool:
     """Returns True if values of the type are arrays, not references or tokens."""
     return isinstance(aval, ShapedArray)
+
+
+def is_reference(aval: Aval) -> bool:
+    """Returns True if values of the type are mutable arrays, as `jax.new_ref` returns them."""
+    return isinstance(aval, AbstractRef)
 
 
 _untyped: contextvars.ContextVar[bool] = contextvars.ContextVar("types name no varying axes", default=False)

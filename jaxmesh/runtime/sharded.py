@@ -33,16 +33,18 @@ def execute(
     args: Sequence[Any],
     out_specs: Sequence[PartitionSpec] | None = None,
     in_specs: Sequence[PartitionSpec | None] | None = None,
+    kept: Sequence[PartitionSpec | None] = (),
 ) -> list[Any]:
     """Runs a planned program; arguments and results are full arrays, and the stored form of tensors on the devices.
 
     `out_specs` are the specs of full results; by default those of the transfers. `in_specs` are those of arguments on
-    the devices that are passed whole.
+    the devices that are passed whole, and `kept` those of results on the devices that are returned whole.
     """
     specs_in = in_specs or [None] * len(args)
+    kept = kept or [None] * len(plan.residency.results)
     explicit = [n for n, t in zip(mesh.axis_names, mesh.axis_types, strict=True) if t is AxisType.Explicit]
     if not explicit:
-        outs = _execute(plan, mesh, _store_all(args, specs_in, mesh))
+        outs = _execute_whole(plan, mesh, _store_all(args, specs_in, mesh), kept)
         if out_specs is None:
             return outs
         rows = zip(outs, out_specs, plan.residency.results, strict=True)
@@ -52,10 +54,11 @@ def execute(
     specs = _result_specs(plan, auto)
     if out_specs is not None:
         specs = [s if p is DEVICE else w for s, w, p in zip(specs, out_specs, plan.residency.results, strict=True)]
+    specs = [s if k is None else k for s, k in zip(specs, kept, strict=True)]
     shardings = [NamedSharding(mesh, _only(spec, explicit)) for spec in specs]
 
     def run(*xs: Any) -> list[Any]:
-        return _execute(plan, auto, _store_all(xs, specs_in, auto))
+        return _execute_whole(plan, auto, _store_all(xs, specs_in, auto), kept)
 
     api: Any = jax.sharding
     run = api.auto_axes(run, axes=tuple(explicit), out_sharding=shardings)
@@ -80,6 +83,25 @@ def store_array(x: Any, spec: PartitionSpec, mesh: Mesh | AbstractMesh) -> Any:
         return jax.lax.reshape(shard, (*shard.shape, *[1] * len(varying)))
 
     return compat.shard_map(local, mesh=mesh, in_specs=spec, out_specs=storage_spec(x.ndim, varying))(x)
+
+
+def _execute_whole(
+    plan: Plan, mesh: Mesh | AbstractMesh, args: Sequence[Any], kept: Sequence[PartitionSpec | None]
+) -> list[Any]:
+    outs = _execute(plan, mesh, args)
+    return [y if s is None else _whole_array(y, s, mesh) for y, s in zip(outs, kept, strict=True)]
+
+
+def _whole_array(stored: Any, spec: PartitionSpec, mesh: Mesh | AbstractMesh) -> Any:
+    """Returns a tensor on the devices as an array on the mesh; no data moves. The inverse of `store_array`."""
+    names = {n for row in spec for n in ((row,) if isinstance(row, str) else row or ())}
+    varying = [a for a in mesh.axis_names if a in names]
+    rank = stored.ndim - len(varying)
+
+    def local(shard: Any) -> Any:
+        return jax.lax.reshape(shard, shard.shape[:rank])
+
+    return compat.shard_map(local, mesh=mesh, in_specs=storage_spec(rank, varying), out_specs=spec)(stored)
 
 
 def plain_mesh(mesh: Mesh | AbstractMesh) -> Mesh | AbstractMesh:

@@ -9,7 +9,9 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+import numpy as np
 from jax.sharding import PartitionSpec
 
 from jaxmesh.errors import SpecError, VerifyError
@@ -294,3 +296,21 @@ def check_divisible(full: Sequence[int], shard_dims: Sequence[int], mesh: Mappin
                 f"pad the dim to {padded} or leave it whole."
             )
     return tuple(n // c for n, c in zip(full, counts, strict=True))
+
+
+def join_shards(
+    shards: Mapping[tuple[int, ...], np.ndarray[Any, Any]], spec: PartitionSpec, sizes: Mapping[str, int]
+) -> np.ndarray[Any, Any]:
+    """Returns the full array of shards by mesh coordinate; of equal copies the first device's.
+
+    >>> join_shards({(0,): np.zeros(1), (1,): np.ones(1)}, PartitionSpec("x"), {"x": 2})
+    array([0., 1.])
+    """
+    first = next(iter(shards.values()))
+    rows = spec_axes(spec, first.ndim, sizes)
+    full = np.empty([n * math.prod(sizes[a] for a in row) for n, row in zip(first.shape, rows, strict=True)], first.dtype)
+    for coordinate, shard in reversed(shards.items()):
+        at = dict(zip(sizes, coordinate, strict=True))
+        starts = [np.ravel_multi_index([at[a] for a in row], [sizes[a] for a in row]) if row else 0 for row in rows]
+        full[tuple(slice(i * n, (i + 1) * n) for i, n in zip(starts, first.shape, strict=True))] = shard
+    return full

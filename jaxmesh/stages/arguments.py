@@ -13,7 +13,7 @@ from typing import Any, cast
 import jax
 import numpy as np
 from jax.core import Tracer
-from jax.sharding import Mesh, NamedSharding
+from jax.sharding import AbstractMesh, Mesh, NamedSharding
 
 from jaxmesh.dialects.signature import Argument, Boundary
 from jaxmesh.errors import ArgumentTypeError, MeshError, MeshMismatchError, UnsupportedError, VerifyError
@@ -23,6 +23,7 @@ from jaxmesh.runtime.array_views import check_alive
 from jaxmesh.runtime.launch import launch
 from jaxmesh.runtime.sharded import plain_mesh, store_array
 from jaxmesh.sharding.mesh import AnyMesh, same_mesh, show_mesh, storage_spec
+from jaxmesh.sharding.shard_attributes import spec_axes
 from jaxmesh.ttnn.mesh_tensor import MeshTensor, is_tensor
 from jaxmesh.ttnn.transfers import canonical
 from jaxmesh.validate import quote
@@ -120,11 +121,20 @@ def _on_the_mesh(leaf: Any, want: Argument, what: str) -> MeshTensor:
             f"{what} was traced with the sharding {want.sharding.spec}, called with an array on {leaf.sharding}; put "
             "it there with jax.device_put, or trace the program again."
         )
-    mesh, varying = want.sharding.mesh, want.varying or ()
-    if not isinstance(mesh, Mesh):
+    if not isinstance(want.sharding.mesh, Mesh):
         raise MeshError(f"{what} is on a mesh without devices, so it cannot be given to a program that runs.")
-    stored = launch(_storer(want.sharding, len(want.whole or ())), jax.device_put(leaf, want.sharding))
-    return MeshTensor(stored, mesh, varying)
+    return as_tensor(jax.device_put(leaf, want.sharding), want.sharding)
+
+
+def as_tensor(x: Any, sharding: NamedSharding) -> MeshTensor:
+    """Returns an array on a mesh with devices as a tensor of its shards."""
+    mesh, rank = sharding.mesh, x.ndim
+    assert isinstance(mesh, Mesh)
+    named = {a for row in spec_axes(sharding.spec, rank, mesh.shape) for a in row}
+    varying = tuple(a for a in mesh.axis_names if a in named)
+    # The mesh of `jax.set_mesh` has the caller's axis types.
+    with jax.sharding.use_abstract_mesh(AbstractMesh((), ())):
+        return MeshTensor(launch(_storer(sharding, rank), x), mesh, varying)
 
 
 @lru_cached(256)

@@ -14,7 +14,7 @@ from jaxmesh.frontends.jax.static_arguments import ArgumentSet
 from jaxmesh.jaxprs.user_trace import UNSPECIFIED
 from jaxmesh.sharding.mesh import AnyMesh, as_mesh
 from jaxmesh.stages.jit_function import JitFunction
-from jaxmesh.validate import quote
+from jaxmesh.validate import as_bool, quote
 
 
 class JitOptions(TypedDict, total=False):
@@ -33,6 +33,7 @@ class JitOptions(TypedDict, total=False):
     inline: Any
     compiler_options: dict[str, Any] | None
     check_replication: bool | None
+    full_results: bool | None
 
 
 @overload
@@ -55,6 +56,7 @@ def jit(
     inline: Any = False,
     compiler_options: dict[str, Any] | None = None,
     check_replication: bool | None = None,
+    full_results: bool | None = None,
 ) -> JitFunction | Callable[[Callable[..., Any]], JitFunction]:
     """Runs a function over a mesh: traced with `mesh_shard`, lowered to TTNN's two operations, jit-compiled.
 
@@ -93,6 +95,9 @@ def jit(
       compiler_options: as of `jax.jit`.
       check_replication: whether copies that no type proves equal are compared at run time; calls with such copies
         then wait for the devices, and raise a `ReplicationError`. See `jaxmesh.check_replication`, the default.
+      full_results: whether the text of a partitioned program aggregates its results. By default it does unless an
+        argument is an array on the mesh: then results stay there too, as `ttcore.shard_status<presharded>`, so that a
+        training step can be called with its own results. The arrays that a call returns are the same.
 
     Raises:
       ArgumentTypeError: `fun` is not callable, or `mesh` is not a mesh.
@@ -120,6 +125,7 @@ def jit(
         "inline": inline,
         "compiler_options": compiler_options,
         "check_replication": check_replication,
+        "full_results": full_results,
     }
     if fun is None:
         return functools.partial(jit, **keywords)
@@ -139,4 +145,6 @@ def jit(
     if check_replication is not None:
         is_enabled(check_replication)
     of_jax = {name: keywords[name] for name in ("keep_unused", "device", "backend", "inline", "compiler_options")}
-    return JitFunction(fun, mesh, static, donated, check_replication, (in_shardings, out_shardings), of_jax)
+    full_results = None if full_results is None else as_bool("jit", "full_results", full_results)
+    shardings = in_shardings, out_shardings
+    return JitFunction(fun, mesh, static, donated, check_replication, shardings, of_jax, full_results)

@@ -63,6 +63,7 @@ class JitFunction:
         check_replication: bool | None = None,
         shardings: tuple[Any, Any] = (UNSPECIFIED, UNSPECIFIED),
         options: Mapping[str, Any] | None = None,
+        full_results: bool | None = None,
     ) -> None:
         self._fun = fun
         self._mesh = mesh
@@ -72,6 +73,7 @@ class JitFunction:
         self._simple = not (static or donated)
         self._check_replication = check_replication
         self._options = dict(options or {})
+        self._full_results = full_results
         self._shardings = tuple(ends.over_mesh(s, mesh) for s in shardings)
         self._has_shardings = self._shardings != (UNSPECIFIED, UNSPECIFIED)
         ins, outs = self._shardings
@@ -299,7 +301,8 @@ class JitFunction:
             return Traced.of(boundary, program), program, None
         shardings = plain.in_shardings, plain.out_shardings
         rows = call.leaves, call.paths, mesh, *shardings, carried
-        asked = ends.requested_shardings(*rows, given=self._has_shardings)
+        given, full = self._has_shardings, self._full_results
+        asked = ends.requested_shardings(*rows, given=given, full_results=full)
         program = program_of(plain, asked, mesh)
         warn_about(program, asked, boundary)
         return traced_program(program, boundary, asked), program, asked

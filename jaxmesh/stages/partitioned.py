@@ -31,7 +31,8 @@ def traced_program(program: TtirProgram, boundary: Boundary, asked: Asked) -> Tr
         return Traced.of(boundary, program)
     rows = zip(boundary.arguments, made.arguments, asked.presharded, program.jaxpr.in_avals, strict=True)
     arguments = tuple(_argument(a, s, here, aval, boundary.mesh) for a, s, here, aval in rows)
-    return Traced.of(dataclasses.replace(boundary, arguments=arguments), program, made.decisions)
+    kept = made.out_specs if asked.keeps else ()
+    return Traced.of(dataclasses.replace(boundary, arguments=arguments, kept=kept), program, made.decisions)
 
 
 def _argument(argument: Argument, sharding: Any, presharded: bool, aval: Any, mesh: AnyMesh) -> Argument:

@@ -60,6 +60,7 @@ def requested_shardings(
     outs: Sequence[Any],
     carried: Carried | None,
     given: bool,
+    full_results: bool | None,
 ) -> Asked:
     """Returns the shardings that are asked for at the ends of a call's program.
 
@@ -71,6 +72,7 @@ def requested_shardings(
       outs: the same of the results.
       carried: the shardings that arrays carry.
       given: whether shardings were given.
+      full_results: whether results are aggregated; by default they are if no argument is on the mesh.
 
     Raises:
       ArgumentValueError: an array on the mesh has another sharding than `in_shardings` asks for.
@@ -95,7 +97,8 @@ def requested_shardings(
             )
         wanted[i], presharded[i] = here, True
     results = tuple(_on_program_mesh(s, mesh, "out_shardings") for s in outs)
-    return Asked(tuple(wanted), tuple(presharded), results, given)
+    keeps = any(presharded) if full_results is None else not full_results
+    return Asked(tuple(wanted), tuple(presharded), results, given, keeps)
 
 
 def _on_program_mesh(sharding: Any, mesh: AnyMesh, what: str) -> Any:

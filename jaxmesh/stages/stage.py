@@ -23,6 +23,7 @@ from jaxmesh.passes.mesh_shard.replication_checks import add_checks
 from jaxmesh.runtime.progress import progress
 from jaxmesh.runtime.reference import run_reference
 from jaxmesh.sharding.mesh import AnyMesh
+from jaxmesh.sharding.shard_attributes import join_shards
 from jaxmesh.stages.arguments import check_call
 from jaxmesh.stages.checked_calls import check_arguments
 from jaxmesh.validate import as_bool, as_index, quote
@@ -157,8 +158,8 @@ class Stage(abc.ABC):
     def reference(self, *args: Any, check_replication: bool | None = None, **kwargs: Any) -> Any:
         """Runs the program on the reference executor: NumPy, a plain loop over mesh coordinates; slow, the oracle.
 
-        Takes and gives what the function does, statics left out; a result that stays on the devices is a dict from
-        mesh coordinate to array. `check_replication` is that of `Lowered.compile`. A traced program runs before any
+        Takes and gives what the function does, statics left out; a `MeshTensor` is a dict from mesh coordinate to
+        array. `check_replication` is that of `Lowered.compile`. A traced program runs before any
         pass: what `mesh_shard` does there is written from its meaning alone.
 
         Raises:
@@ -176,6 +177,8 @@ class Stage(abc.ABC):
         coordinates = list(itertools.product(*map(range, boundary.sizes.values())))
         for i, (x, residency) in enumerate(zip(outs, self.residency.results, strict=True)):
             outs[i] = dict.fromkeys(coordinates, x) if residency is DEVICE and not isinstance(x, dict) else x
+        for i, spec in enumerate(boundary.kept):
+            outs[i] = outs[i] if spec is None else join_shards(outs[i], spec, boundary.sizes)
         return jax.tree.unflatten(self._out_tree, outs)
 
     @property

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
-from jax.sharding import Mesh, PartitionSpec
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxmesh.dialects.program import UNROLL_LIMIT, Program
 from jaxmesh.dialects.replication import Collector, is_enabled
@@ -37,7 +37,7 @@ from jaxmesh.runtime.distributed.collectives import spans_processes
 from jaxmesh.runtime.regions import Plan, plan_regions
 from jaxmesh.runtime.sharded import execute
 from jaxmesh.sharding.mesh import AnyMesh, with_devices
-from jaxmesh.stages.arguments import check_call, flatten
+from jaxmesh.stages.arguments import as_tensor, check_call, flatten
 from jaxmesh.stages.checked_calls import Checks
 from jaxmesh.stages.compiled import Compiled as Compiled
 from jaxmesh.stages.on_machine import OnMachine
@@ -232,7 +232,9 @@ class Lowered(OnMachine):
         compiled = Lowered(kept, self._jaxpr, self._out_tree, self._traced, self.residency).compile()
 
         def results() -> list[Any]:
-            return flatten(compiled(*args, **kwargs))[0]
+            outs = flatten(compiled(*args, **kwargs))[0]
+            specs = self._boundary.kept or [None] * len(outs)
+            return [y if s is None else as_tensor(y, NamedSharding(mesh, s)) for y, s in zip(outs, specs, strict=True)]
 
         return export.export_program(folder, program, mlir, chosen, constant_limit, (leaves, results))
 
@@ -337,9 +339,11 @@ class Lowered(OnMachine):
             plan = plan_regions(ResidencyMap(program, self._boundary.residencies))
         given = [data_of(x) for x in args]
         in_specs = [_whole_spec(x, a) for x, a in zip(given, self._boundary.arguments, strict=True)]
-        results = execute(plan, mesh, given, self._boundary.out_specs, in_specs)
-        outs = zip(results, self._jaxpr.out_avals, plan.residency.results, strict=True)
-        return jax.tree.unflatten(self._out_tree, [_wrap(x, a, p, mesh) for x, a, p in outs])
+        kept = self._boundary.kept
+        results = execute(plan, mesh, given, self._boundary.out_specs, in_specs, kept)
+        outs = zip(results, self._jaxpr.out_avals, plan.residency.results, kept or [None] * len(results), strict=True)
+        wrapped = [x if spec is not None else _wrap(x, a, p, mesh) for x, a, p, spec in outs]
+        return jax.tree.unflatten(self._out_tree, wrapped)
 
     def _repr_html_(self) -> str:
         """TTIR and TTNN side by side with changed ops highlighted; see `Traced`."""

@@ -121,16 +121,17 @@ def check_expressible(eqn: Eqn) -> None:
 
 
 def check_values(program: Jaxpr) -> None:
-    """Checks that a program closes over tensors alone.
+    """Checks that a program takes, and closes over, tensors alone.
 
     Raises:
-      InexpressibleError: it closes over something else, such as a reference.
+      InexpressibleError: it takes something else, such as a reference.
     """
-    for var in walk.open_jaxpr(program).constvars:
+    body = walk.open_jaxpr(program)
+    for var in (*body.constvars, *body.invars):
         if not compat.is_array_type(var.aval):
             raise InexpressibleError(
-                f"the program closes over a value of type {var.aval}, which is no tensor; it runs as JAX runs it, but "
-                "has no TTIR or TTNN text."
+                f"the program takes, or closes over, a value of type {var.aval}, which is not a tensor; it runs as JAX "
+                "runs it, but has no TTIR or TTNN text."
             )
 
 

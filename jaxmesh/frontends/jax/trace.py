@@ -66,11 +66,10 @@ def abstract(leaf: Any, what: str) -> jax.ShapeDtypeStruct:
             f"{what} is {quote(leaf)} of type {type(leaf).__name__}, which is no array; pass arrays, "
             "jax.ShapeDtypeStruct or MeshTensors, and mark everything else with static_argnums or static_argnames."
         ) from None
+    if compat.is_reference(aval):
+        return jax.ShapeDtypeStruct(aval.shape, aval.dtype)
     if not compat.is_array_type(aval):
-        raise ArgumentTypeError(
-            f"{what} is of type {aval}, which is no array; a reference can be closed over, not passed, or the function "
-            "called under jax.jit."
-        )
+        raise ArgumentTypeError(f"{what} is of type {aval}, which is not an array; pass arrays.")
     check_size(aval.shape, aval.dtype, what)
     weak, sharding = bool(getattr(aval, "weak_type", False)), _cast_type(getattr(aval, "sharding", None))
     return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=weak, sharding=sharding)

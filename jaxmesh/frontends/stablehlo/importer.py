@@ -269,6 +269,9 @@ class Importer:
     ) -> Splitting:
         if not any(map(axes_of, wanted)) and not any(map(axes_of, given)):
             return Splitting(given, tuple(wanted), ())
+        if op.name == "stablehlo.optimization_barrier":
+            # Shardy has no rule for it: each result is its operand.
+            return Splitting(tuple(wanted), tuple(wanted), ())
         if op.name == "stablehlo.slice":
             kept = shapes.split_slice(op, wanted[0], self.sizes, self.read)
             return Splitting((kept,), (kept,), ())
