@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +10,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxmesh.dialects.residency import DEVICE, HOST, Residency
 from jaxmesh.sharding.mesh import AnyMesh
-from jaxmesh.sharding.shard_attributes import spec_axes
+from jaxmesh.sharding.shard_attributes import global_shape
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +34,7 @@ class Argument:
         """The shape of the array that a caller passes."""
         if self.sharding is None:
             return self.aval.shape
-        sizes = self.sharding.mesh.shape
-        rows = spec_axes(self.sharding.spec, len(self.aval.shape), sizes)
-        return tuple(n * math.prod(sizes[a] for a in row) for n, row in zip(self.aval.shape, rows, strict=True))
+        return global_shape(self.aval.shape, self.sharding.spec, self.sharding.mesh.shape)
 
 
 @dataclass(frozen=True, slots=True)

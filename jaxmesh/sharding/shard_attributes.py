@@ -298,6 +298,16 @@ def check_divisible(full: Sequence[int], shard_dims: Sequence[int], mesh: Mappin
     return tuple(n // c for n, c in zip(full, counts, strict=True))
 
 
+def global_shape(local: Sequence[int], spec: PartitionSpec, sizes: Mapping[str, int]) -> Shape:
+    """Returns the global shape of a tensor from its local shape and its spec.
+
+    >>> global_shape((2, 8), PartitionSpec("y"), {"y": 2, "x": 4})
+    (4, 8)
+    """
+    rows = spec_axes(spec, len(local), sizes)
+    return tuple(n * math.prod(sizes[a] for a in row) for n, row in zip(local, rows, strict=True))
+
+
 def join_shards(
     shards: Mapping[tuple[int, ...], np.ndarray[Any, Any]], spec: PartitionSpec, sizes: Mapping[str, int]
 ) -> np.ndarray[Any, Any]:
@@ -308,7 +318,7 @@ def join_shards(
     """
     first = next(iter(shards.values()))
     rows = spec_axes(spec, first.ndim, sizes)
-    full = np.empty([n * math.prod(sizes[a] for a in row) for n, row in zip(first.shape, rows, strict=True)], first.dtype)
+    full = np.empty(global_shape(first.shape, spec, sizes), first.dtype)
     for coordinate, shard in reversed(shards.items()):
         at = dict(zip(sizes, coordinate, strict=True))
         starts = [np.ravel_multi_index([at[a] for a in row], [sizes[a] for a in row]) if row else 0 for row in rows]

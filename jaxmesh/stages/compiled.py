@@ -144,6 +144,16 @@ class Compiled:
         """Returns residency, transfers and the passes' remarks for every value; see `Lowered.explain`."""
         return self._explain(cluster)
 
+    @property
+    def input_shardings(self) -> Any:
+        """The shardings of the arguments, in their tree: `(args, kwargs)`, as of `jax.stages.Compiled`."""
+        return _tree.unflatten(self._boundary.in_tree, [p.sharding for p in self._parameters])
+
+    @property
+    def output_shardings(self) -> Any:
+        """The shardings of the results, in their tree."""
+        return self._compiled.output_shardings
+
     def cost_analysis(self) -> Any:
         """Returns XLA's cost analysis."""
         return self._compiled.cost_analysis()

@@ -326,6 +326,18 @@ class JitFunction:
         """Traces and lowers: `trace(...).lower()`."""
         return self.trace(*args, **kwargs).lower()
 
+    def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
+        """Returns the types of the results, in their tree; runs nothing. As of `jax.jit`."""
+        call = self._flatten(args, kwargs)
+        jitted = self._jitted_for(ends.carried_shardings(call.leaves, self._mesh or context_mesh()))
+        return jitted.eval_shape(*call.args, **call.kwargs)
+
+    def clear_cache(self) -> None:
+        """Removes the programs of this function; a later call traces it again. As of `jax.jit`."""
+        for jitted in (self._plain, *self._jitted.values()):
+            jitted.clear_cache()
+        self._jitted, self._checked = {}, {}
+
     def dynamic(self, *args: Any) -> tuple[Any, ...]:
         """Returns the arguments of a call that a lowered or compiled program takes: those that are not static."""
         return tuple(self._static.split(args, {})[0])

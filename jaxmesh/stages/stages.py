@@ -11,7 +11,7 @@ import functools
 import os
 import pathlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 import jax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
@@ -40,6 +40,7 @@ from jaxmesh.sharding.mesh import AnyMesh, with_devices
 from jaxmesh.stages.arguments import as_tensor, check_call, flatten
 from jaxmesh.stages.checked_calls import Checks
 from jaxmesh.stages.compiled import Compiled as Compiled
+from jaxmesh.stages.jax_stages import lower_with_jax, result_struct
 from jaxmesh.stages.on_machine import OnMachine
 from jaxmesh.stages.stage import Stage
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
@@ -104,12 +105,37 @@ class Traced(Stage):
         inputs = self._boundary.residencies
         return ResidencyMap(lower_mesh_shards(self._jaxpr, inputs, self._boundary.sizes), inputs)
 
-    def lower(self) -> Lowered:
+    @property
+    def fun_name(self) -> str:
+        """The name of the function, as of `jax.stages.Traced`."""
+        return self._boundary.name
+
+    @property
+    def out_info(self) -> Any:
+        """The types of the results, in their tree, as of `jax.stages.Traced`; local types for `MeshTensor`s."""
+        kept = self._boundary.kept or [None] * len(self.out_avals)
+        structs = [result_struct(a, s, self.mesh) for a, s in zip(self.out_avals, kept, strict=True)]
+        return jax.tree.unflatten(self._out_tree, structs)
+
+    @overload
+    def lower(self) -> Lowered: ...
+    @overload
+    def lower(self, *, lowering_platforms: Sequence[str] | None = ..., **of_jax: Any) -> Any: ...
+    def lower(self, *, lowering_platforms: Sequence[str] | None = None, **of_jax: Any) -> Any:
         """Runs the pass from TTIR to TTNN; needs no devices.
+
+        Args:
+          lowering_platforms: as of `jax.stages.Traced.lower`. With it, or other keywords of JAX's, the lowered program
+            is JAX's `jax.stages.Lowered` of the program that runs, which `jax.export` takes.
+          of_jax: the other keywords of JAX's.
 
         Raises:
           MissingRuleError: a transfer inside a primitive that has no rule.
         """
+        if lowering_platforms is not None or of_jax:
+            lowered, mesh = self.lower(), with_devices(self.mesh)
+            run = functools.partial(lowered.run, mesh=mesh)
+            return lower_with_jax(self._boundary, run, lowering_platforms, of_jax)
         if self.inexpressible is not None:
             return Lowered(self._boundary, self._jaxpr, self._out_tree, inexpressible=self.inexpressible)
         residency = lower(self._jaxpr, self._boundary.residencies, self._boundary.sizes)

@@ -1,0 +1,60 @@
+"""A lowered program as JAX's own stages, which `jax.export` takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+from jax.sharding import NamedSharding, PartitionSpec
+
+from jaxmesh.dialects.signature import Argument, Boundary
+from jaxmesh.errors import UnsupportedError
+from jaxmesh.sharding.mesh import AnyMesh
+from jaxmesh.sharding.shard_attributes import global_shape
+from jaxmesh.stages.arguments import flatten
+
+
+def lower_with_jax(
+    boundary: Boundary,
+    run: Callable[[Sequence[Any]], Any],
+    platforms: Sequence[str] | None,
+    keywords: Mapping[str, Any],
+) -> Any:
+    """Returns the `jax.stages.Lowered` of a program.
+
+    Args:
+      boundary: its signature.
+      run: runs it on flat arguments.
+      platforms: as of `jax.stages.Traced.lower`.
+      keywords: the other keywords of that function.
+
+    Raises:
+      UnsupportedError: an argument is a `MeshTensor`.
+    """
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return run(flatten((args, kwargs))[0])
+
+    call.__name__ = call.__qualname__ = boundary.name
+    args, kwargs = jax.tree.unflatten(boundary.in_tree, [_struct(a) for a in boundary.arguments])
+    traced: Any = jax.jit(call, keep_unused=True).trace(*args, **kwargs)
+    return traced.lower(lowering_platforms=platforms, **keywords)
+
+
+def _struct(argument: Argument) -> jax.ShapeDtypeStruct:
+    if argument.varying is not None and argument.sharding is None:
+        raise UnsupportedError(
+            "an argument is a MeshTensor, which jax.export takes of a function of jax.jit alone; export "
+            "jax.jit(the function that jaxmesh.jit made)."
+        )
+    aval = argument.aval
+    return jax.ShapeDtypeStruct(argument.whole, aval.dtype, weak_type=aval.weak_type, sharding=argument.sharding)
+
+
+def result_struct(aval: Any, spec: PartitionSpec | None, mesh: AnyMesh) -> jax.ShapeDtypeStruct:
+    """Returns the type of a result for its caller: `[global shape]` and sharding of one that stays on the mesh."""
+    if spec is None:
+        return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type)
+    shape = global_shape(aval.shape, spec, mesh.shape)
+    return jax.ShapeDtypeStruct(shape, aval.dtype, sharding=NamedSharding(mesh, spec))
