@@ -50,7 +50,7 @@ def lower_to_stablehlo(jaxpr: Jaxpr, in_shardings: Sequence[Any], out_shardings:
 _lax: Any = jax.lax
 EQUATION = "jaxmesh.equation"
 """The custom call that stands for an equation which JAX lowers to a call of a library, or for real devices alone."""
-_KEPT = LINALG | {"inspect_sharding"}
+_KEPT = LINALG | {"inspect_sharding", "rng_bit_generator"}
 
 
 def _largest(params: Mapping[str, Any], x: Any) -> Any:

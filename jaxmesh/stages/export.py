@@ -91,7 +91,7 @@ def stack_shards(x: Any) -> Array:
     if not isinstance(x, MeshTensor):
         host = np.asarray(words_of(x))
         return host.astype(jax.dtypes.canonicalize_dtype(host.dtype), copy=False)
-    shards = {tuple(c): np.asarray(s) for c, s in x.shards()}
+    shards = {tuple(c): np.asarray(words_of(s)) for c, s in x.shards()}
     sizes = tuple(x.mesh.shape.values())
     return np.stack([shards[c] for c in itertools.product(*map(range, sizes))])
 
