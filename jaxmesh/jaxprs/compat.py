@@ -62,6 +62,12 @@ def is_array_type(aval: Aval) -> bool:
     return isinstance(aval, ShapedArray)
 
 
+def is_partial(aval: Aval) -> bool:
+    """Returns True if values of the type have unreduced or reduced axes of an Explicit mesh."""
+    spec: Any = getattr(getattr(aval, "sharding", None), "spec", None)
+    return spec is not None and bool(spec.unreduced or spec.reduced)
+
+
 def is_reference(aval: Aval) -> bool:
     """Returns True if values of the type are mutable arrays, as `jax.new_ref` returns them."""
     return isinstance(aval, AbstractRef)

@@ -21,7 +21,8 @@ def check_alive(x: Any, op: str) -> None:
     if is_deleted(x):
         raise DeletedError(
             f"{op} got an array {x.dtype}{list(x.shape)} that was donated to a program (donate_argnums), which has "
-            "taken its memory, or was deleted; use what the program gave back, or do not donate it."
+            "taken its memory, or was deleted; use what the program gave back, or do not donate it. "
+            "Array has been deleted."
         )
 
 

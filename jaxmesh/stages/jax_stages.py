@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
+from jax.core import ShapedArray
 from jax.sharding import NamedSharding, PartitionSpec
 
 from jaxmesh.dialects.signature import Argument, Boundary
@@ -52,8 +53,25 @@ def _struct(argument: Argument) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(argument.whole, aval.dtype, weak_type=aval.weak_type, sharding=argument.sharding)
 
 
-def result_struct(aval: Any, spec: PartitionSpec | None, mesh: AnyMesh) -> jax.ShapeDtypeStruct:
-    """Returns the type of a result for its caller: `[global shape]` and sharding of one that stays on the mesh."""
+def args_info(boundary: Boundary) -> Any:
+    """Returns `jax.stages.ArgInfo` of each argument, in their tree: its type, and whether it is donated."""
+    make: Any = jax.stages.ArgInfo
+    rows = [make(_aval(a), i in boundary.donated) for i, a in enumerate(boundary.arguments)]
+    return jax.tree.unflatten(boundary.in_tree, rows)
+
+
+def _aval(argument: Argument) -> ShapedArray:
+    return ShapedArray(argument.whole, argument.aval.dtype, weak_type=argument.aval.weak_type)
+
+
+def out_info(boundary: Boundary, avals: Sequence[Any], tree: Any) -> Any:
+    """Returns the type of each result for the caller, in their tree: `[global shape]` of arrays on the mesh."""
+    specs = boundary.kept or [None] * len(avals)
+    rows = [_result_struct(a, s, boundary.mesh) for a, s in zip(avals, specs, strict=True)]
+    return jax.tree.unflatten(tree, rows)
+
+
+def _result_struct(aval: Any, spec: PartitionSpec | None, mesh: AnyMesh) -> jax.ShapeDtypeStruct:
     if spec is None:
         return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type)
     shape = global_shape(aval.shape, spec, mesh.shape)

@@ -301,8 +301,7 @@ class JitFunction:
             return Traced.of(boundary, program), program, None
         shardings = plain.in_shardings, plain.out_shardings
         rows = call.leaves, call.paths, mesh, *shardings, carried
-        given, full = self._has_shardings, self._full_results
-        asked = ends.requested_shardings(*rows, given=given, full_results=full)
+        asked = ends.requested_shardings(*rows, self._full_results)
         program = program_of(plain, asked, mesh)
         warn_about(program, asked, boundary)
         return traced_program(program, boundary, asked), program, asked

@@ -11,6 +11,7 @@ from jax.core import Tracer
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec, Sharding
 
 from jaxmesh.errors import ArgumentValueError, DroppedShardingWarning, MemoryKindWarning, MeshMismatchError
+from jaxmesh.frontends.jax.static_arguments import Static
 from jaxmesh.frontends.stablehlo.trace import DEVICE_MEMORY, Asked, is_split
 from jaxmesh.jaxprs.caches import is_staged, placement_of
 from jaxmesh.jaxprs.user_trace import UNSPECIFIED
@@ -59,7 +60,6 @@ def requested_shardings(
     ins: Sequence[Any],
     outs: Sequence[Any],
     carried: Carried | None,
-    given: bool,
     full_results: bool | None,
 ) -> Asked:
     """Returns the shardings that are asked for at the ends of a call's program.
@@ -71,7 +71,6 @@ def requested_shardings(
       ins: per leaf the sharding that `jax.jit` was given, or None.
       outs: the same of the results.
       carried: the shardings that arrays carry.
-      given: whether shardings were given.
       full_results: whether results are aggregated; by default they are if no argument is on the mesh.
 
     Raises:
@@ -90,6 +89,9 @@ def requested_shardings(
         if own is not None:
             check_kept(own, show_path(path))
         both = wanted[i]
+        if both is not None and not isinstance(both, NamedSharding):
+            # JAX reports what does not fit.
+            continue
         if both is not None and not both.is_equivalent_to(here, len(leaf.shape)):
             raise ArgumentValueError(
                 f"{show_path(path)} is on the mesh as {here.spec}, but in_shardings asks for {both.spec}; put it there "
@@ -97,6 +99,7 @@ def requested_shardings(
             )
         wanted[i], presharded[i] = here, True
     results = tuple(_on_program_mesh(s, mesh, "out_shardings") for s in outs)
+    given = mesh.size > 1 and any(isinstance(s, NamedSharding) for s in (*ins, *outs))
     keeps = any(presharded) if full_results is None else not full_results
     return Asked(tuple(wanted), tuple(presharded), results, given, keeps)
 
@@ -139,7 +142,8 @@ def _check_other_mesh(own: NamedSharding, mesh: AnyMesh, what: str) -> None:
 def read_placements(args: Any, kwargs: Any, mesh: AnyMesh | None) -> tuple[Carried | None, bool]:
     """Returns `carried_shardings` of a call, and whether one of its arrays is on another mesh of the same devices."""
     leaves = _tree.leaves((args, kwargs))
-    carried = carried_shardings(_tree.leaves((args, kwargs), is_leaf=is_tensor), mesh)
+    dynamic = [x for x in _tree.leaves((args, kwargs), is_leaf=is_tensor) if not isinstance(x, Static)]
+    carried = carried_shardings(dynamic, mesh)
     return carried, any(_is_elsewhere(x, mesh) for x in leaves)
 
 

@@ -26,6 +26,7 @@ from jaxmesh.sharding.mesh import AnyMesh
 from jaxmesh.sharding.shard_attributes import join_shards
 from jaxmesh.stages.arguments import check_call
 from jaxmesh.stages.checked_calls import check_arguments
+from jaxmesh.stages.jax_stages import args_info, out_info
 from jaxmesh.validate import as_bool, as_index, quote
 
 if TYPE_CHECKING:
@@ -205,6 +206,16 @@ class Stage(abc.ABC):
     def out_avals(self) -> list[Any]:
         """The types of the results, flattened; local types for those that stay on the devices."""
         return list(self._jaxpr.out_avals)
+
+    @property
+    def args_info(self) -> Any:
+        """The types of the arguments, and whether each is donated, in their tree, as of `jax.stages`."""
+        return args_info(self._boundary)
+
+    @property
+    def out_info(self) -> Any:
+        """The types of the results, in their tree, as of `jax.stages`; local types for `MeshTensor`s."""
+        return out_info(self._boundary, self.out_avals, self._out_tree)
 
     @property
     def out_tree(self) -> Any:

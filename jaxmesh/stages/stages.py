@@ -40,7 +40,7 @@ from jaxmesh.sharding.mesh import AnyMesh, with_devices
 from jaxmesh.stages.arguments import as_tensor, check_call, flatten
 from jaxmesh.stages.checked_calls import Checks
 from jaxmesh.stages.compiled import Compiled as Compiled
-from jaxmesh.stages.jax_stages import lower_with_jax, result_struct
+from jaxmesh.stages.jax_stages import lower_with_jax
 from jaxmesh.stages.on_machine import OnMachine
 from jaxmesh.stages.stage import Stage
 from jaxmesh.ttnn.mesh_tensor import MeshTensor
@@ -109,13 +109,6 @@ class Traced(Stage):
     def fun_name(self) -> str:
         """The name of the function, as of `jax.stages.Traced`."""
         return self._boundary.name
-
-    @property
-    def out_info(self) -> Any:
-        """The types of the results, in their tree, as of `jax.stages.Traced`; local types for `MeshTensor`s."""
-        kept = self._boundary.kept or [None] * len(self.out_avals)
-        structs = [result_struct(a, s, self.mesh) for a, s in zip(self.out_avals, kept, strict=True)]
-        return jax.tree.unflatten(self._out_tree, structs)
 
     @overload
     def lower(self) -> Lowered: ...

@@ -121,17 +121,24 @@ def check_expressible(eqn: Eqn) -> None:
 
 
 def check_values(program: Jaxpr) -> None:
-    """Checks that a program takes, and closes over, tensors alone.
+    """Checks that a program takes, and closes over, tensors alone, and that none of its values is partial.
 
     Raises:
-      InexpressibleError: it takes something else, such as a reference.
+      InexpressibleError: it takes something else, such as a reference, or has a reduced or unreduced value.
     """
     body = walk.open_jaxpr(program)
     for var in (*body.constvars, *body.invars):
-        if not compat.is_array_type(var.aval):
+        if compat.is_partial(var.aval) or not compat.is_array_type(var.aval):
             raise InexpressibleError(
-                f"the program takes, or closes over, a value of type {var.aval}, which is not a tensor; it runs as JAX "
-                "runs it, but has no TTIR or TTNN text."
+                f"the program takes, or closes over, a value of type {var.aval}, which is not a tensor of TTIR; it runs "
+                "as JAX runs it, but has no TTIR or TTNN text."
+            )
+    for eqn in walk.all_eqns(program):
+        for var in filter(lambda v: compat.is_partial(v.aval), eqn.outvars):
+            raise InexpressibleError(
+                f"{eqn.primitive.name} ({source_locations.source_line(eqn)}) gives {compat.describe(var.aval)}, with "
+                "unreduced or reduced axes, which TTIR has no type for; it runs as JAX runs it, but has no TTIR or TTNN "
+                "text."
             )
 
 

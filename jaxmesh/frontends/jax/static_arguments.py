@@ -58,8 +58,10 @@ class ArgumentSet:
         if all(p.kind is not inspect.Parameter.VAR_POSITIONAL for p in parameters):
             numbers = {n + len(positional) if n < 0 else n for n in numbers}
         named = {positional[n] for n in numbers if 0 <= n < len(positional)}
-        numbers |= {positional.index(n) for n in names if n in positional}
-        return ArgumentSet(frozenset(numbers), frozenset(names | named))
+        numbered = {positional.index(n) for n in names if n in positional}
+        # Where both are given they may differ, as in JAX.
+        numbers |= numbered if argnums is None else set[int]()
+        return ArgumentSet(frozenset(numbers), frozenset(names | named if argnames is None else names))
 
     def __bool__(self) -> bool:
         return bool(self.argnums or self.argnames)

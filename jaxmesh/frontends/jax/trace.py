@@ -46,6 +46,8 @@ def abstract(leaf: Any, what: str) -> jax.ShapeDtypeStruct:
     Raises:
       ArgumentTypeError: the leaf is not an array.
     """
+    if isinstance(leaf, jax.core.ShapedArray):
+        leaf = jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, weak_type=leaf.weak_type)
     if isinstance(leaf, jax.ShapeDtypeStruct):
         _check_type(leaf, what)
         check_size(leaf.shape, leaf.dtype, what)

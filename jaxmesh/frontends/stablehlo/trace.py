@@ -83,8 +83,9 @@ def named_axes(spec: PartitionSpec) -> list[str]:
 
 
 def constraints(jaxpr: Jaxpr) -> list[Eqn]:
-    """Returns the equations that ask for a sharding over more than one device."""
-    return [e for e in walk.all_eqns(jaxpr) if e.primitive.name in _CONSTRAINTS and any(map(is_split, wanted_by(e)))]
+    """Returns the equations that ask for a sharding over a mesh of several devices."""
+    named = (e for e in walk.all_eqns(jaxpr) if e.primitive.name in _CONSTRAINTS)
+    return [e for e in named if any(s.mesh.size > 1 for s in wanted_by(e))]
 
 
 def _parameters(eqn: Eqn) -> list[Any]:
