@@ -14,7 +14,7 @@ from jaxmesh.frontends.stablehlo.decisions import Decision
 
 
 class Explanation(Sequence[Row]):
-    """The movements of a program's data: rows, in the order of the program.
+    """The movement of a program's data: rows in program order.
 
     Shown as a table by `print`, by rich and in Jupyter.
 
@@ -58,7 +58,7 @@ class Explanation(Sequence[Row]):
 
     @property
     def moving(self) -> Explanation:
-        """An explanation of only the rows that move data or have a note of a pass."""
+        """The explanation of the rows that move data or carry a remark of a pass."""
         rows = [r for r in self.rows if r.moves or r.notes]
         return Explanation(self.name, self.mesh, rows, self.assumptions, self.decisions, self.least)
 
@@ -71,11 +71,11 @@ class Explanation(Sequence[Row]):
         return Explanation(self.name, self.mesh, rows, self.assumptions, self.decisions, least + note)
 
     def totals(self) -> list[Total]:
-        """The moves of all rows added up by kind and axes: first between host and devices, then among the devices."""
+        """Sums the moves of all rows by kind and axes: between host and devices first, then among the devices."""
         return totals(self.rows)
 
     def to_dicts(self) -> list[dict[str, Any]]:
-        """The rows as dicts of plain data, for JSON or a data frame."""
+        """Returns the rows as dicts of plain data, for JSON or a data frame."""
         return [dataclasses.asdict(row) for row in self.rows]
 
     def _table(self) -> tuple[str, Sequence[Row], Sequence[str]]:
