@@ -53,7 +53,9 @@ def read_inputs(path: Path, kinds: Sequence[jax.ShapeDtypeStruct]) -> list[Array
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             names, found = file.files, {_index(name): (name, file[name]) for name in file.files}
     except (OSError, ValueError, EOFError, AttributeError, TypeError, zipfile.BadZipFile, zlib.error) as error:
-        raise MissingFileError(f"--inputs {str(path)!r} is no .npz file ({error}); write one with np.savez.") from None
+        raise MissingFileError(
+            f"--inputs {str(path)!r} is not an .npz file ({error}); write one with np.savez."
+        ) from None
     twice = [n for n in names if found[_index(n)][0] != n]
     if twice:
         other = found[_index(twice[0])][0]

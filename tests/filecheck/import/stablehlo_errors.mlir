@@ -19,7 +19,7 @@ func.func public @main(%a: tensor<8x8xf32> {mhlo.sharding = "{devices=[3,1]<=[2]
   return %0 : tensor<8x8xf32>
 }
 // -----
-// expected-error@+1 {{holds no op of StableHLO, which --stablehlo-to-ttir reads}}
+// expected-error@+1 {{does not contain an op of StableHLO, which --stablehlo-to-ttir reads}}
 func.func public @main(%a: tensor<8x8xf32>) -> tensor<8x8xf32> {
   %0 = "ttir.tanh"(%a) : (tensor<8x8xf32>) -> tensor<8x8xf32>
   return %0 : tensor<8x8xf32>
