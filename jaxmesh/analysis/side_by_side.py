@@ -17,7 +17,7 @@ from jaxmesh.dialects.definitions import has_trait
 from jaxmesh.dialects.op import Trait
 from jaxmesh.dialects.program import Op, Program
 from jaxmesh.dialects.ttnn.memory import MEMORY_OPS
-from jaxmesh.drawing.listing_html import Line, ListingRow, listing_html, plain_listing_html
+from jaxmesh.drawing.listing_html import ListingLine, ListingRow, listing_html, plain_listing_html
 from jaxmesh.drawing.text_layout import shorten
 from jaxmesh.emit.mlir.printer import mlir_text
 from jaxmesh.errors import JaxmeshError
@@ -36,7 +36,7 @@ def single_column(title: str, program: Make, jaxpr: Callable[[], str]) -> str:
         side = _ProgramText(flat, "ttnn" if any(op.name.startswith("ttnn.") for op in flat.ops) else "ttir")
     except JaxmeshError as error:
         return _fallback(title, jaxpr, error)
-    rows = [ListingRow(*_source(r.line), ([Line(text, _state(op)) for op, text in r.ops],)) for r in side.runs]
+    rows = [ListingRow(*_source(r.line), ([ListingLine(text, _state(op)) for op, text in r.ops],)) for r in side.runs]
     return _listing(title, [side], rows)
 
 
@@ -52,8 +52,8 @@ def two_columns(title: str, above: Make, below: Make, jaxpr: Callable[[], str]) 
 
 def _listing(title: str, sides: Sequence[_ProgramText], rows: Sequence[ListingRow]) -> str:
     """Returns rows as HTML, between the lines before and after the operations."""
-    head = ListingRow("", "", tuple([Line(text, "soft") for text in side.head] for side in sides))
-    end = ListingRow("", "", tuple([Line(text) for text in side.end] for side in sides))
+    head = ListingRow("", "", tuple([ListingLine(text, "soft") for text in side.head] for side in sides))
+    end = ListingRow("", "", tuple([ListingLine(text) for text in side.end] for side in sides))
     names = [side.name.upper() for side in sides]
     return listing_html(title, names, [head, *rows, end], [note for side in sides for note in side.notes])
 
@@ -124,17 +124,17 @@ def _align(left: Sequence[_LineOperations], right: Sequence[_LineOperations]) ->
     return rows
 
 
-def _compare(before: Ops, after: Ops) -> tuple[Sequence[Line], ...]:
+def _compare(before: Ops, after: Ops) -> tuple[Sequence[ListingLine], ...]:
     """Returns the lines of a row: changed operations are highlighted, memory management is soft."""
     common = Counter(_name(op) for op, _ in before) & Counter(_name(op) for op, _ in after)
-    sides: list[list[Line]] = []
+    sides: list[list[ListingLine]] = []
     for ops in (before, after):
-        left, lines = Counter(common), list[Line]()
+        left, lines = Counter(common), list[ListingLine]()
         for op, text in ops:
             name = _name(op)
             unchanged = left[name] > 0
             left[name] -= unchanged
-            lines.append(Line(text, "kept" if unchanged else "soft" if _is_memory(op) else "lit"))
+            lines.append(ListingLine(text, "kept" if unchanged else "soft" if _is_memory(op) else "lit"))
         sides.append(lines)
     return tuple(sides)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from jaxmesh.analysis.estimate.cost import LINKS, PARTS, OpCost
-from jaxmesh.drawing.timeline import Bar, Row, draw_timeline
+from jaxmesh.drawing.timeline import Bar, TimelineRow, draw_timeline
 
 
 def draw(heading: str, ops: Sequence[OpCost], notes: Sequence[str], plain: str) -> str:
@@ -19,7 +19,7 @@ def draw(heading: str, ops: Sequence[OpCost], notes: Sequence[str], plain: str) 
                 text = f"{op.op} {op.line}".strip()
                 bars.setdefault(name, []).append(Bar(now, seconds, text, strong=part == op.bound_by))
         now += op.seconds
-    rows: Sequence[Row] = [Row(name, part_bars) for name, part_bars in sorted(bars.items(), key=_place)]
+    rows: Sequence[TimelineRow] = [TimelineRow(name, part_bars) for name, part_bars in sorted(bars.items(), key=_place)]
     return draw_timeline(heading, rows, now, notes, plain)
 
 
