@@ -241,8 +241,8 @@ def test_wide_types_need_no_flag(tmp_path: Path, capsys: Any) -> None:
 @pytest.mark.parametrize(
     ("arrays", "words"),
     [
-        ({}, "no array arg0, arg1; it has: none"),
-        ({"arg0": np.ones((16, 8), np.float32)}, "no array arg1; it has: arg0"),
+        ({}, "lacks arg0, arg1; its arrays are: none"),
+        ({"arg0": np.ones((16, 8), np.float32)}, "lacks arg1; its arrays are: arg0"),
         ({"arg0": np.ones((16, 8)), "arg1": np.ones((8, 12), np.float32)}, "arg0 is float64[16, 8], but"),
         ({"arg0": np.ones((8, 8), np.float32), "arg1": np.ones((8, 12), np.float32)}, "takes float32[16, 8]"),
         ({"arg0": np.ones(1), "x": np.ones(1)}, "an array 'x', but the function's arguments are: arg0, arg1"),

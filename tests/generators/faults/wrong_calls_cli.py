@@ -126,7 +126,7 @@ ROWS: list[tuple[str, str]] = [
     ("run {}/good.mlir --inputs {}/name.npz", "'weights', but the function's arguments are: arg0"),
     ("run {}/good.mlir --inputs {}/more.npz", "'arg1', but the function's arguments are: arg0"),
     ("run {}/good.mlir --inputs {}/twice.npz", "two arrays for one argument"),
-    ("run {}/good.mlir --inputs {}/nothing.npz", "no array arg0; it has: none"),
+    ("run {}/good.mlir --inputs {}/nothing.npz", "lacks arg0; its arrays are: none"),
     ("run {}/good.mlir --out {}/folder", "--out takes a file"),
     ("run {}/good.mlir --out {}/none/out.npz", "--out takes a file in a folder that exists"),
     ("run {}/folder", "main.py is missing"),
