@@ -644,7 +644,7 @@ def test_programs_give_their_own_results(tmp_path: Path, capsys: pytest.CaptureF
 
 
 def test_a_folder_without_a_program_is_named(tmp_path: Path) -> None:
-    with pytest.raises(jm.MissingFileError, match=r"no main\.py"):
+    with pytest.raises(jm.MissingFileError, match=r"main\.py is missing"):
         run_folder(tmp_path)
 
 
