@@ -122,8 +122,7 @@ def inputs_of(traced: jm.Traced, arguments: argparse.Namespace) -> list[Any]:
 
 
 def _load_presharded(stacked: npz.Array, mesh: Mesh, varying: Axes, *, generated: bool) -> jm.MeshTensor:
-    """Returns a MeshTensor of stacked shards; generated shards are equal along axes over which the type does not
-    vary."""
+    """Returns a MeshTensor of stacked shards; generated shards are equal along replicated axes."""
     axes = tuple(a for a in mesh.axis_names if a in varying)
     shards = stacked.reshape(*mesh.devices.shape, *stacked.shape[1:])
     first = tuple(slice(None) if a in varying else slice(1) for a in mesh.axis_names)

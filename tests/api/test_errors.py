@@ -132,7 +132,7 @@ TTNN = [
     ("dim out of range", spread([S(2), R]), jm.VerifyError, ValueError, r"dim 2.*rank 2.*-2 to 1"),
     ("dim of a scalar", spread([S(0), R], shape=()), jm.VerifyError, ValueError, r"dim 0.*rank 0"),
     ("number of placements", spread([S(0)]), jm.VerifyError, ValueError, r"\[2, 4\].*got 1.*2 axes"),
-    ("override larger than the mesh", spread([S(0)], [16]), jm.VerifyError, ValueError, r"16 places.*8\s+devices"),
+    ("override larger than the mesh", spread([S(0)], [16]), jm.VerifyError, ValueError, r"16 coordinates.*8\s+devices"),
     ("uneven shards", spread([S(0), R], shape=(3, 8)), jm.VerifyError, ValueError,
      r"size 3.*one shape|one shape.*size 3"),
     ("too few chunks", spread([R, S(0)], shape=(2, 8)), jm.VerifyError, ValueError, r"number of chunks.*2 chunks"),
@@ -144,7 +144,7 @@ TTNN = [
     ("composer duplicate negative", joined([-1, 1]), jm.VerifyError, ValueError, r"unique.*dim 1"),
     ("composer range", joined([0, 5]), jm.VerifyError, ValueError, r"dim 5.*rank 2"),
     ("composer count", joined([0]), jm.VerifyError, ValueError, r"\[2, 4\].*got 1"),
-    ("composer override", joined([0, 1], [4, 4]), jm.VerifyError, ValueError, r"16 places.*8\s+devices"),
+    ("composer override", joined([0, 1], [4, 4]), jm.VerifyError, ValueError, r"16 coordinates.*8\s+devices"),
     ("distribute a device tensor", lambda: ttnn.distribute_tensor(
         on_device(), ttnn.replicate_tensor_to_mesh_mapper(jm.make_mesh((2, 4)))), jm.ResidencyError, ValueError,
      "host"),

@@ -192,7 +192,7 @@ def _types_differ(a: Entry, b: Entry) -> str:
 
 
 def _coordinates(a: Entry, b: Entry) -> tuple[Sequence[Coordinate], Coordinate | None]:
-    """Returns the devices to compare, and the first device in only one of the entries."""
+    """Returns the devices to compare, and the first device that only one entry contains."""
     if a.coordinates is None or b.coordinates is None:
         return a.coordinates or b.coordinates or ((),), None
     apart_at = sorted(set(a.coordinates) ^ set(b.coordinates))

@@ -324,8 +324,8 @@ def _config(entries: Sequence[str], override: MeshShape | None) -> str:
 def mapper(config: MeshMapperConfig) -> str:
     """Returns the text between the braces of a mapper config."""
     owner = f"{_DISTRIBUTED}::MeshMapperConfig"
-    kinds = (f"Shard{{{p.dim}}}" if isinstance(p, PlacementShard) else "Replicate{}" for p in config.placements)
-    return _config([f"{owner}::Placement{{{owner}::{kind}}}" for kind in kinds], config.mesh_shape_override)
+    placements = (f"Shard{{{p.dim}}}" if isinstance(p, PlacementShard) else "Replicate{}" for p in config.placements)
+    return _config([f"{owner}::Placement{{{owner}::{text}}}" for text in placements], config.mesh_shape_override)
 
 
 def composer(config: MeshComposerConfig) -> str:

@@ -64,13 +64,13 @@ def _while(program: ImportContext, op: Any) -> list[Sharded]:
     def loop(initial: list[Any]) -> Any:
         return _lax.while_loop(goes_on, step, tuple(initial)) if counter is None else _scan(step, initial, counter)
 
-    decided = len(program.decisions.made)
+    decided = len(program.decisions.log)
     try:
         results = loop(initial)
     except TypeError:
         # In a hand-written region, the initial carry may vary over fewer axes than the result of an iteration.
         wider = _widen_carry(step, None if counter is not None else goes_on, initial)
-        del program.decisions.made[decided:]
+        del program.decisions.log[decided:]
         if wider is None:
             raise
         results = loop(wider)
@@ -177,9 +177,9 @@ def _case(program: ImportContext, op: Any) -> list[Sharded]:
     axes: list[Any] = [axes_of(s) for s in wanted]
     if program.manual:
         # In a hand-written region, the results of one branch may vary over more axes than those in another.
-        decided = len(program.decisions.made)
+        decided = len(program.decisions.log)
         result_types = [jax.make_jaxpr(branch(r))().out_avals for r in op.regions]
-        del program.decisions.made[decided:]
+        del program.decisions.log[decided:]
         axes = [varying(chosen).union(*map(compat.varying_axes, types)) for types in zip(*result_types, strict=True)]
     branches = [branch(r) for r in op.regions]
     if op.name == "stablehlo.if":

@@ -42,7 +42,7 @@ class Decisions:
     """The decisions of one import, in the order of the program."""
 
     sources: Sources
-    made: list[Decision] = field(default_factory=list[Decision])
+    log: list[Decision] = field(default_factory=list[Decision])
     assumptions: dict[str, None] = field(default_factory=dict[str, None])
     op: str = ""
     line: str = ""
@@ -60,7 +60,7 @@ class Decisions:
 
     def add(self, kind: str, text: str, size: int = 0, op: str = "") -> None:
         """Adds a decision on the current op."""
-        self.made.append(Decision(kind, self.line, op or self.op, text, size))
+        self.log.append(Decision(kind, self.line, op or self.op, text, size))
 
     def value(self, number: int, sharding: Sharding, asked: bool, what: str) -> None:
         """Adds the sharding of an argument or a result."""

@@ -102,12 +102,12 @@ def _convert(call: ShardedCall) -> Any:
 
 @OPS.add("stablehlo.bitcast_convert")
 def _bitcast(call: ShardedCall) -> Any:
-    (x,), kind = call.operands, call.results[0].dtype
+    (x,), dtype = call.operands, call.results[0].dtype
 
     def meaning(array: Any) -> Any:
-        return _lax.bitcast_convert_type(array, kind)
+        return _lax.bitcast_convert_type(array, dtype)
 
-    return keep_op(call.keeps_ops and x.dtype.itemsize == kind.itemsize, "bitcast_convert", [x], {}, meaning)
+    return keep_op(call.keeps_ops and x.dtype.itemsize == dtype.itemsize, "bitcast_convert", [x], {}, meaning)
 
 
 @OPS.add("stablehlo.reduce_precision")

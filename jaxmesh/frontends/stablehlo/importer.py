@@ -247,10 +247,10 @@ class Importer:
         key = op.name, tuple(op.attributes.items()), kind, reduces, types, operand_shardings, self.manual
         plan = self._plans.get(key)
         if plan is None:
-            before = len(self.decisions.made)
+            before = len(self.decisions.log)
             plan = self._new_plan(op, operand_shardings, kind, reduces=reduces)
             # A plan with dropped shardings is not cached, so that every op reports them.
-            if len(self.decisions.made) == before:
+            if len(self.decisions.log) == before:
                 self._plans[key] = plan
         return plan
 

@@ -105,7 +105,7 @@ def import_module(
             decisions.value(i - len(consts), sharding, asked, "argument")
     for d in partitioned.dropped:
         with decisions.sources.at(d.location, d.value) as line:
-            decisions.made.append(Decision("dropped", line, d.value, f"{d.wanted} became {d.kept}: it does not divide"))
+            decisions.log.append(Decision("dropped", line, d.value, f"{d.wanted} became {d.kept}: it does not divide"))
 
     stays = kept_results or [False] * len(results)
 
@@ -137,7 +137,7 @@ def import_module(
         jaxpr,
         tuple(ends),
         tuple(s[: len(a.shape)] for a, s in zip(result_types, results, strict=True)),
-        tuple(decisions.made),
+        tuple(decisions.log),
         tuple(decisions.assumptions),
         importer.splits or not importer.computes,
     )
