@@ -120,7 +120,7 @@ def _rewrite(op: Any, mesh: AbstractMesh) -> None:
     each = elements(text)
     if len(each) != len(op.results) or any(map(is_manual, each)):
         raise UnsupportedError(
-            f"{op.name} has {len(op.results)} results, but mhlo.sharding = {text[:100]!r} has {len(each)} shardings;  "
+            f"{op.name} has {len(op.results)} results, but mhlo.sharding = {text[:100]!r} has {len(each)} shardings; "
             "give each result a sharding over mesh axes."
         )
     attributes = [_sharding(t, len(v.type.shape), mesh) for t, v in zip(each, op.results, strict=True)]
