@@ -17,7 +17,7 @@ class Work:
 
     Attributes:
       products: multiplications and additions of matrix products, two for each pair of elements.
-      reduced: elements that go into sums, maxima and the like.
+      reduced: the elements of reductions such as sums and maxima.
       elementwise: all other operations, one for each element.
     """
 
@@ -134,4 +134,4 @@ _RULES: Mapping[str, Callable[[Op, Program], Work]] = {
     "typecast": _moved, "upsample": _moved, "fill_cache": _moved, "update_cache": _moved,
     "concatenate_heads": _moved, "split_query_key_value_and_split_heads": _moved,
 }  # fmt: skip
-"""By op, without the dialect, what is not one operation for each element of the result."""
+"""The rules of ops, by name without the dialect, that differ from one operation per element of the result."""

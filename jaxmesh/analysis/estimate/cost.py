@@ -24,14 +24,14 @@ class OpCost:
     """The cost of one op on one device, and the lower bound of its time.
 
     Attributes:
-      op: its name, without the dialect.
-      line: the user's source line; empty if there is none.
-      flops: the operations of its arithmetic; a multiplication and an addition are two.
-      dram_bytes: read from and written to DRAM.
-      link_bytes: sent to other devices, by mesh axis.
-      host_bytes: from and to the host, which no time is counted for.
-      fidelity: of a matrix product, the math fidelity.
-      times: the least seconds of `"compute"`, `"DRAM"` and `"links"`.
+      op: the name of the op, without the dialect.
+      line: the source location; empty if unknown.
+      flops: the arithmetic operations; a multiplication and an addition are two.
+      dram_bytes: the bytes read from and written to DRAM.
+      link_bytes: the bytes sent to other devices, by mesh axis.
+      host_bytes: the bytes from and to the host, which take no time in the estimate.
+      fidelity: the math fidelity of a matrix product; empty for other ops.
+      times: the lower bounds in seconds of `"compute"`, `"DRAM"` and `"links"`.
     """
 
     op: str

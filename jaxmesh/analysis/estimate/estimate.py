@@ -28,10 +28,10 @@ class Estimate(Picture):
     It prints as a table; in Jupyter, and saved as `.html`, it is drawn as bars over time.
 
     Attributes:
-      name: of the function.
+      name: the name of the function.
       mesh: axis names and sizes.
-      machine: the rates.
-      ops: in order, on one device; all devices do the same at the same time.
+      machine: the machine, with its rates.
+      ops: the costs of the ops in order, on one device; all devices do the same at the same time.
     """
 
     name: str

@@ -16,9 +16,9 @@ class LineCost:
 
     Attributes:
       line: the source line; an op in brackets for those without one.
-      ops: how many there are.
-      seconds: their least times, added up.
-      by_part: the same by what bounds each op.
+      ops: the number of ops.
+      seconds: the sum of their lower bounds.
+      by_part: the sum by the part that bounds each op.
     """
 
     line: str

@@ -30,7 +30,7 @@ class TensorStorage:
     """The storage of a tensor.
 
     Attributes:
-      stored: the name of its element type.
+      stored: the name of the element type.
       width: bytes per element.
       unread: the bytes in DRAM that no op has read.
       input: True for an argument or a constant of the program.
@@ -51,10 +51,10 @@ class Bytes:
     """The bytes that an op moves on one device.
 
     Attributes:
-      dram: read and written.
-      links: sent to other devices, by mesh axis.
+      dram: the bytes read from and written to DRAM.
+      links: the bytes sent to other devices, by mesh axis.
       busiest: by mesh axis, the bytes over the links to one neighbour, in the busier direction.
-      host: from and to the host.
+      host: the bytes from and to the host.
     """
 
     dram: int = 0

@@ -22,12 +22,12 @@ class Explanation(Sequence[Row]):
       name: the name of the function.
       mesh: axis names and sizes.
       rows: all rows.
-      assumptions: those of `Traced.assumptions`: values that a specification without types, such as `check_vma=False`
-        or a file, takes to be equal on several devices. Every transfer that relies on one, or on `assume_replicated`,
-        has a note of the kind `assumed`.
-      decisions: of a program with shardings what the partitioner decided for each value, and why, in the order of the
-        program: what was asked for, propagated or dropped, and each reshard and collective with its op, dim and axis.
-      least: with an estimate, its least time in one line.
+      assumptions: the assumptions of `Traced.assumptions`: values that are taken to be replicated without a proof by
+        types, as with `check_vma=False` or in a file. Every transfer that relies on an assumption, or on
+        `assume_replicated`, has a remark of the kind `assumed`.
+      decisions: for a program with shardings, the partitioner's decisions in program order, with reasons: shardings
+        that were requested, propagated or dropped, and each reshard and collective with its op, dim and axis.
+      least: with an estimate, its lower bound in one line.
     """
 
     def __init__(

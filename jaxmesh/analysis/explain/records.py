@@ -46,16 +46,16 @@ class Move:
     Attributes:
       kind: `distribute`, `aggregate`; `all_reduce`, `all_gather`, `reduce_scatter`, `all_to_all`, `collective_permute`,
         `collective_broadcast`; in TTNN also `point_to_point`.
-      axes: the mesh axes along which it runs; of a distribute those it splits over, of an aggregate those it joins.
-      group_size: how many devices exchange data with each other.
-      groups: how many such groups there are.
+      axes: the mesh axes along which it runs; for a distribute or an aggregate, the sharded axes.
+      group_size: the number of devices in a group that exchanges data.
+      groups: the number of groups.
       bytes: the payload on one device: of its result for an all_gather, of its operand for all others, which is the
         larger side of every collective; of a distribute or aggregate the shard.
       sent: the bytes that all devices send together if no byte is sent twice (a ring, for groups of n devices with S
         bytes each): all_reduce 2(n-1)S, all_gather n(n-1)S, reduce_scatter and all_to_all (n-1)S per group,
         collective_permute S for each pair of different devices. For a distribute, the bytes that the host sends, one
         copy for each device; for an aggregate, the bytes that it receives.
-      distinct: of a distribute or aggregate the bytes of the whole tensor, copies not counted; else None.
+      distinct: for a distribute or aggregate, the bytes of the global tensor without copies; else None.
     """
 
     kind: str
@@ -83,7 +83,7 @@ class Row:
       conditional: True inside a branch; `executions` is then an upper bound.
       cancelled: True if a pass removed it.
       line: the user's source line.
-      seconds: of the first equation of a source line, with an estimate: the least time of all ops of that line.
+      seconds: with an estimate, the lower bound of all ops of a source line, at its first equation; else None.
     """
 
     op: str

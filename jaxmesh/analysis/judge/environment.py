@@ -46,8 +46,8 @@ class Environment:
     """A Python with ttnn.
 
     Attributes:
-      python: its executable.
-      version: of ttnn.
+      python: the path of its executable.
+      version: the version of ttnn.
       stand_in: True if a stand-in replaces the compiler of kernels: only mock devices work.
     """
 

@@ -267,7 +267,7 @@ def _dead(
     how = f"signal {signal.Signals(-done.returncode).name}" if done.returncode < 0 else f"exit code {done.returncode}"
     words = done.stderr.strip()
     if not place.line:
-        last = words.splitlines()[-1] if words else "it said nothing"
+        last = words.splitlines()[-1] if words else "it printed nothing"
         raise TtnnError(
             f"ttnn {environment.version} of {str(environment.python)!r} ended with {how} before the program began: "
             f"{last.strip()}; {GET}."

@@ -98,8 +98,8 @@ class Leak:
     Attributes:
       place: the line that created it.
       name: its variable in `main.py`.
-      shape: on one device.
-      bytes: on one device.
+      shape: the local shape.
+      bytes: the bytes on one device.
     """
 
     place: ScriptLine
@@ -114,7 +114,7 @@ class Verdict:
 
     Attributes:
       outcome: `"accepted"` to its end, `"refused"`, or `"died"`: the library ended the process.
-      version: of ttnn.
+      version: the version of ttnn.
       target: `"board"`, or the name of the described cluster: `"n300"`, `"t3000"`, `"galaxy"`.
       mesh: the sizes of the mesh; empty if the program opened no mesh.
       refusal: the reason and the line; None for an accepted program.
@@ -123,7 +123,7 @@ class Verdict:
       operations: per line of `main.py` the counts of device operations by name.
       places: per line of `main.py` its text and source location.
       exit_code: the exit code of an accepted program; 1 if results on a board differ from the expected results.
-      output: what the program printed.
+      output: the standard output of the program.
       remarks: further notes, for example that this version of ttnn is not the tested one.
     """
 

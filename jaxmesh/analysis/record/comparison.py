@@ -95,7 +95,7 @@ class Comparison:
     """The differences between two recordings; true if all common values agree.
 
     Attributes:
-      name: of the program.
+      name: the name of the program.
       level: the level of `a`; `other_level` is the level of `b`.
       mesh: the size of each mesh axis.
       thresholds: the limits.

@@ -22,7 +22,7 @@ class Recording:
       entries: the values, arguments first.
       mesh: the size of each mesh axis.
       level: `"ttir"`, `"ttnn"` or `"devices"`.
-      name: of the program.
+      name: the name of the program.
       partial: True if only some values were recorded.
 
     >>> import jax.numpy as jnp, jaxmesh as jm

@@ -286,7 +286,7 @@ _SEVERAL: Mapping[str, Callable[[int], tuple[str, str]]] = {
     "tuple": lambda count: (f"::std::tuple<{', '.join([TENSOR] * count)}>", "::std::get<{1}>({0})"),
     "optionals": lambda _: (f"::std::vector<::std::optional<{TENSOR}>>", "util_get_optional_value({}[{}])"),
 }
-"""By the C++ type of several results: the type's text, and the access to an element."""
+"""Functions from the number of results to their C++ type and the access to a result, by the container."""
 _SPECIAL: Mapping[str, Callable[[_CppWriter, Op], None]] = {
     "get_device": _CppWriter.get_device,
     "distribute_tensor": _CppWriter.distribute_tensor,

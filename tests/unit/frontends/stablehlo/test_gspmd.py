@@ -123,9 +123,7 @@ def test_hand_written_custom_calls() -> None:
 
 
 def test_a_local_type_that_is_no_shard_is_an_error() -> None:
-    with pytest.raises(
-        errors.UnsupportedError, match=r"line 3: .*a shard of \[8, 16\] as \[4, 4\], but .* \[1, 16\]"
-    ):
+    with pytest.raises(errors.UnsupportedError, match=r"line 3: .*a shard of \[8, 16\] as \[4, 4\], but .* \[1, 16\]"):
         jm.from_mlir(by_hand("{devices=[8,1]<=[8]}"))
 
 
